@@ -1,0 +1,49 @@
+# The front door. `make test` works on a fresh machine with Python 3.10 and make.
+
+PYTHON ?= python3
+RUN = .venv/bin/python
+# K="30_enqueue and pg18" chooses tests by name, as pytest -k does.
+CHOSEN = $(if $(K),-k "$(K)")
+
+.PHONY: help setup build install lint test test-sql test-isolation test-python \
+	isolation-accept bench-sql reference clean
+
+help:  ## List the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+setup:  ## Get PostgreSQL, pg_cron, pgTAP and the Python tools; quick when all is there
+	@$(PYTHON) -m tools.setup
+
+build:  ## Join the parts: extension, plain script and pg_tle script in extension/build
+	@$(MAKE) --no-print-directory -s -C extension
+
+install: build  ## Install the extension (PG_CONFIG chooses the server)
+	@$(MAKE) --no-print-directory -C extension install
+
+lint: setup build  ## Check the style of SQL, Python and the Dockerfile
+	@$(RUN) -m tools.lint
+
+test: setup build lint  ## Everything that has to hold
+	@$(RUN) -m pytest $(CHOSEN)
+
+test-sql: setup build  ## The pgTAP files (K=30_enqueue, K="30_enqueue and pg18")
+	@$(RUN) -m pytest tests/sql $(CHOSEN)
+
+test-isolation: setup build  ## The isolation specs (K=name)
+	@$(RUN) -m pytest tests/isolation $(CHOSEN)
+
+test-python: setup build  ## The Python tests (K=name)
+	@$(RUN) -m pytest tests/python tests/upgrade $(CHOSEN)
+
+isolation-accept: setup build  ## Write the expected output of one spec anew (SPEC=name)
+	@$(RUN) -c 'from tests import isolation; isolation.accept("$(SPEC)")'
+
+bench-sql: setup build  ## Measure the engine with pgbench
+	@$(RUN) bench/run_sql.py $(ARGS)
+
+reference: setup build  ## Write docs/reference.md from the comments in the catalog
+	@$(RUN) tools/reference.py $(ARGS)
+
+clean:  ## Remove what was built and what was set up
+	@$(MAKE) --no-print-directory -s -C extension clean
+	@$(PYTHON) -m tools.setup --clean

@@ -1,0 +1,3 @@
+-- pulse @VERSION@, the extension
+\echo Use "CREATE EXTENSION pulse" to load this file. \quit
+

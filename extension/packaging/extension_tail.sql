@@ -1,0 +1,31 @@
+-- part: pg_dump
+
+-- A table that is not marked restores empty, silently, and a sequence that is not
+-- marked hands out numbers again. Caches are marked with a condition that no row
+-- meets: a mark of another cluster would hide jobs.
+DO $$
+DECLARE
+    v_caches CONSTANT name [] := '{roster, mark, due_mark, horizon, turn}';
+    v_relation record;
+BEGIN
+    FOR v_relation IN
+        SELECT
+            c.oid,
+            c.relname
+        FROM pg_catalog.pg_class AS c
+        WHERE
+            c.relnamespace OPERATOR(pg_catalog.=) 'pulse'::pg_catalog.regnamespace
+            AND c.relkind OPERATOR(pg_catalog.=) ANY ('{r,p,S}'::"char" [])
+        ORDER BY c.oid
+    LOOP
+        PERFORM pg_catalog.pg_extension_config_dump(
+            v_relation.oid::pg_catalog.regclass,
+            CASE
+                WHEN v_relation.relname OPERATOR(pg_catalog.=) ANY (v_caches)
+                THEN 'WHERE false'
+                ELSE ''
+            END
+        );
+    END LOOP;
+END;
+$$;

@@ -1,0 +1,7 @@
+-- pulse @VERSION@ for pg_tle: run this, then CREATE EXTENSION pulse.
+
+SELECT pgtle.install_extension(
+    'pulse',
+    '@VERSION@',
+    'A job queue inside PostgreSQL: leases, lanes, schedules, retries',
+    $_pulse_tle_$

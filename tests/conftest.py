@@ -1,0 +1,174 @@
+"""One runner for everything: pgTAP files, isolation specs and Python tests.
+
+Servers start when the first test asks for them and end with the run, also when it is
+killed (tools/guard.py). A database is made afresh for each test from a template.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests import isolation, tap
+from tools import servers
+from tools.servers import Server
+
+Connection = psycopg.Connection[Any]
+Connect = Callable[..., Connection]
+
+
+class Pool:
+    """The servers of this run, by major version."""
+
+    def __init__(self) -> None:
+        self.running: dict[int, Server] = {}
+
+    def __call__(self, major: int) -> Server:
+        if major not in self.running:
+            install = servers.installs().get(major)
+            if install is None:
+                pytest.skip(f"PostgreSQL {major} is not here: run `make setup`")
+            settings = cron_settings() if install.has("pg_cron") else {}
+            server = self.running[major] = Server(install, settings)
+            if settings:
+                server.create("cron")
+        return self.running[major]
+
+    def close(self) -> None:
+        for server in self.running.values():
+            server.close()
+
+
+def cron_settings() -> dict[str, str]:
+    """pg_cron lives in one database of a cluster; here it is called cron."""
+    return {"shared_preload_libraries": "pg_cron", "cron.database_name": "cron"}
+
+
+pool = Pool()
+
+
+def pytest_sessionstart() -> None:
+    """Build once; the workers of a parallel run find it done."""
+    subprocess.run(["make", "-s", "-C", str(servers.paths.EXTENSION)], check=True)
+
+
+def pytest_sessionfinish() -> None:
+    pool.close()
+
+
+def pytest_report_header() -> list[str]:
+    known = servers.installs()
+    return [
+        "servers: " + (", ".join(str(known[m]) for m in sorted(known)) or "none"),
+    ]
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    if file_path.suffix == ".sql" and file_path.parent.name == "sql":
+        return tap.File.from_parent(parent, path=file_path, pool=pool)  # type: ignore[no-any-return]
+    if file_path.suffix == ".spec":
+        return isolation.File.from_parent(parent, path=file_path, pool=pool)  # type: ignore[no-any-return]
+    return None
+
+
+@pytest.fixture(scope="session")
+def server() -> Server:
+    """The distribution's PostgreSQL, with pg_cron where there is one."""
+    return pool(servers.primary().major)
+
+
+@pytest.fixture(scope="session")
+def server16() -> Server:
+    return pool(16)
+
+
+@pytest.fixture(scope="session")
+def server18() -> Server:
+    return pool(18)
+
+
+@pytest.fixture
+def new_server() -> Iterator[Callable[..., Server]]:
+    """Start servers of one's own: new_server(major=18, wal_level="logical")."""
+    started: list[Server] = []
+
+    def start(major: int | None = None, **settings: str) -> Server:
+        install = servers.installs()[major] if major else servers.primary()
+        started.append(Server(install, settings))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.close()
+
+
+class Database:
+    """A fresh database with pulse, and connections that end with the test."""
+
+    def __init__(self, server: Server, name: str) -> None:
+        self.server = server
+        self.name = name
+        self._open: list[Connection] = []
+
+    @property
+    def dsn(self) -> str:
+        return self.server.dsn(self.name)
+
+    def connect(self, user: str = "postgres", autocommit: bool = True, **options: Any) -> Connection:
+        dsn = self.server.dsn(self.name, user)
+        connection = psycopg.connect(dsn, autocommit=autocommit, **options)
+        self._open.append(connection)
+        return connection
+
+    def psql(self, *arguments: str, check: bool = True) -> str:
+        return self.server.psql(self.name, *arguments, check=check)
+
+    def close(self) -> None:
+        for connection in self._open:
+            connection.close()
+        self.server.drop(self.name)
+
+
+@pytest.fixture
+def new_db(server: Server) -> Iterator[Callable[..., Database]]:
+    """Make databases: new_db(), new_db(product="plain"), new_db(on=server18)."""
+    made: list[Database] = []
+
+    def make(product: str | None = "extension", on: Server = server) -> Database:
+        made.append(Database(on, on.create(product=product)))
+        return made[-1]
+
+    yield make
+    for database in made:
+        database.close()
+
+
+@pytest.fixture
+def db(new_db: Callable[..., Database]) -> Database:
+    """A fresh database with the extension; db.connect(), db.dsn, db.psql()."""
+    return new_db()
+
+
+@pytest.fixture
+def connect(db: Database) -> Connect:
+    """Open autocommit connections to db; they are closed after the test."""
+    return db.connect
+
+
+@pytest.fixture
+def cron_db(server: Server) -> Iterator[Database]:
+    """The one database of the cluster that pg_cron serves, with pulse and pg_cron."""
+    if not server.has("pg_cron"):
+        pytest.skip("pg_cron is not here: `make setup` gets it where apt works")
+    server.drop("cron")
+    database = Database(server, server.create("cron", product="extension"))
+    database.psql("-c", "CREATE EXTENSION pg_cron")
+    yield database
+    database.psql("-c", "DROP EXTENSION pg_cron")
+    database.close()
+    server.create("cron")

@@ -1,0 +1,230 @@
+-- What holds for every object of pulse, asked of the catalog: each test lists the
+-- objects that break a rule and expects none.
+BEGIN;
+
+SELECT plan(13);
+
+-- Rights and search paths
+
+SELECT is_empty(
+    $$
+    SELECT p.oid::regprocedure
+    FROM pg_proc AS p
+    WHERE
+        p.pronamespace = 'pulse'::regnamespace
+        AND NOT coalesce('search_path=pg_catalog, pg_temp' = ANY (p.proconfig), false)
+        -- A procedure that COMMITs cannot have a SET clause.
+        AND NOT (p.prokind = 'p' AND p.prosrc ~ '\mCOMMIT\M')
+    $$,
+    'every function has a pinned search_path'
+);
+
+SELECT is_empty(
+    $$
+    SELECT p.oid::regprocedure
+    FROM pg_proc AS p
+    WHERE
+        p.pronamespace = 'pulse'::regnamespace
+        AND p.prosecdef
+        AND p.proname ~ '^_'
+    $$,
+    'no private function is SECURITY DEFINER'
+);
+
+SELECT is_empty(
+    $$
+    SELECT p.oid::regprocedure
+    FROM pg_proc AS p
+    CROSS JOIN LATERAL aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
+    WHERE p.pronamespace = 'pulse'::regnamespace AND a.grantee = 0
+    $$,
+    'PUBLIC can execute no function'
+);
+
+SELECT is_empty(
+    $$
+    SELECT c.oid::regclass
+    FROM pg_class AS c
+    CROSS JOIN LATERAL aclexplode(
+        coalesce(
+            c.relacl,
+            acldefault(CASE c.relkind WHEN 'S' THEN 's' ELSE 'r' END::"char", c.relowner)
+        )
+    ) AS a
+    WHERE
+        c.relnamespace = 'pulse'::regnamespace
+        AND c.relkind IN ('r', 'p', 'v', 'm', 'S')
+        AND a.grantee = 0
+    $$,
+    'PUBLIC can touch no table, view or sequence'
+);
+
+SELECT is_empty(
+    $$
+    SELECT n.nspname
+    FROM pg_namespace AS n
+    CROSS JOIN LATERAL aclexplode(coalesce(n.nspacl, acldefault('n', n.nspowner))) AS a
+    WHERE n.nspname = 'pulse' AND a.grantee = 0
+    $$,
+    'PUBLIC cannot even look into the schema'
+);
+
+SELECT is_empty(
+    $$
+    SELECT c.oid::regclass
+    FROM pg_class AS c
+    WHERE
+        c.relnamespace = 'pulse'::regnamespace
+        AND c.relkind = 'v'
+        AND NOT coalesce('security_barrier=true' = ANY (c.reloptions), false)
+    $$,
+    'every view is a security barrier'
+);
+
+-- Comments
+
+SELECT is_empty(
+    $$
+    SELECT pg_describe_object(o.classid, o.objid, 0)
+    FROM (
+        SELECT 'pg_proc'::regclass AS classid, p.oid AS objid
+        FROM pg_proc AS p
+        WHERE p.pronamespace = 'pulse'::regnamespace
+        UNION ALL
+        SELECT 'pg_class'::regclass, c.oid
+        FROM pg_class AS c
+        WHERE
+            c.relnamespace = 'pulse'::regnamespace
+            AND c.relkind IN ('r', 'p', 'v', 'm', 'S')
+            -- The sequence of an identity column is part of its table.
+            AND NOT EXISTS (
+                SELECT FROM pg_depend AS d
+                WHERE
+                    d.classid = 'pg_class'::regclass
+                    AND d.objid = c.oid
+                    AND d.deptype = 'i'
+            )
+        UNION ALL
+        SELECT 'pg_type'::regclass, t.oid
+        FROM pg_type AS t
+        LEFT JOIN pg_class AS c ON t.typrelid = c.oid
+        WHERE
+            t.typnamespace = 'pulse'::regnamespace
+            AND t.typelem = 0
+            AND (c.oid IS NULL OR c.relkind = 'c')
+    ) AS o
+    WHERE obj_description(o.objid, o.classid::regclass::text) IS NULL
+    $$,
+    'every function, table, view, sequence and type has a comment'
+);
+
+SELECT is_empty(
+    $$
+    SELECT format('%s.%s', c.oid::regclass, a.attname)
+    FROM pg_class AS c
+    INNER JOIN pg_attribute AS a ON c.oid = a.attrelid
+    WHERE
+        c.relnamespace = 'pulse'::regnamespace
+        AND c.relkind = 'v'
+        AND a.attnum > 0
+        AND col_description(c.oid, a.attnum) IS NULL
+    $$,
+    'every column of a view has a comment'
+);
+
+-- Names
+
+SELECT is_empty(
+    $$
+    SELECT k.conname
+    FROM pg_constraint AS k
+    WHERE
+        k.connamespace = 'pulse'::regnamespace
+        -- PostgreSQL 18 keeps NOT NULL as a constraint, with a name of its own.
+        AND k.contype <> 'n'
+        AND k.conname ~ '_(pkey|key|check|fkey|excl)\d*$'
+    UNION ALL
+    SELECT c.relname
+    FROM pg_class AS c
+    WHERE
+        c.relnamespace = 'pulse'::regnamespace
+        AND c.relkind = 'i'
+        AND c.relname ~ '_(pkey|key|idx|excl)\d*$'
+    $$,
+    'no constraint and no index has a name made by the server'
+);
+
+-- Code
+
+SELECT is_empty(
+    $$
+    SELECT p.oid::regprocedure
+    FROM pg_proc AS p
+    WHERE
+        p.pronamespace = 'pulse'::regnamespace
+        AND p.prosrc ~* '\mWHEN\s+OTHERS\M'
+        -- tick goes on after a step that failed, and records it; so do schedules.
+        AND p.proname !~ '^_?(tick|fire|step)'
+    $$,
+    'no function but tick and its steps catches everything'
+);
+
+SELECT is_empty(
+    $$
+    SELECT p.oid::regprocedure
+    FROM pg_proc AS p
+    WHERE
+        p.pronamespace = 'pulse'::regnamespace
+        AND p.prosrc ~* '\m(now\(\)|current_timestamp|localtimestamp|transaction_timestamp)'
+    $$,
+    'no function asks for the time of the transaction'
+);
+
+-- plpgsql_check exists for the distribution's server only.
+SELECT EXISTS (
+    SELECT FROM pg_available_extensions AS e WHERE e.name = 'plpgsql_check'
+) AS checkable \gset
+
+\if :checkable
+SET LOCAL client_min_messages = warning;
+CREATE EXTENSION plpgsql_check SCHEMA public;
+SELECT is_empty(
+    $$
+    SELECT
+        p.oid::regprocedure,
+        c.lineno,
+        c.level,
+        c.message,
+        c.detail
+    FROM pg_proc AS p
+    INNER JOIN pg_language AS l ON p.prolang = l.oid
+    CROSS JOIN LATERAL plpgsql_check_function_tb(
+        p.oid, extra_warnings => false, performance_warnings => false
+    ) AS c
+    WHERE p.pronamespace = 'pulse'::regnamespace AND l.lanname = 'plpgsql'
+    $$,
+    'plpgsql_check finds nothing'
+);
+\else
+SELECT skip('plpgsql_check is not available for this server', 1);
+\endif
+
+-- pg_dump
+
+SELECT is_empty(
+    $$
+    SELECT c.oid::regclass
+    FROM pg_class AS c
+    CROSS JOIN pg_extension AS e
+    WHERE
+        e.extname = 'pulse'
+        AND c.relnamespace = 'pulse'::regnamespace
+        AND c.relkind IN ('r', 'p', 'S')
+        AND c.oid <> ALL (e.extconfig)
+    $$,
+    'every table and sequence of the extension is marked for pg_dump'
+);
+
+SELECT * FROM finish();
+
+ROLLBACK;

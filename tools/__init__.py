@@ -1,0 +1,1 @@
+"""What builds, sets up and checks pulse. Nothing here is installed with it."""

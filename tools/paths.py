@@ -1,0 +1,35 @@
+"""Where things are: the checkout, its build, and a cache the server's user can read."""
+
+import hashlib
+import os
+import pwd
+import stat
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+EXTENSION = ROOT / "extension"
+BUILD = EXTENSION / "build"
+VENV = ROOT / ".venv"
+
+
+def server_user() -> "str | None":
+    """Whom servers run as: PostgreSQL refuses root. None means ourselves."""
+    if os.geteuid() != 0:
+        return None
+    known = {entry.pw_name for entry in pwd.getpwall()}
+    return "postgres" if "postgres" in known else "nobody"
+
+
+def cache() -> Path:
+    """.cache in the checkout; as root below /var/cache when others cannot read that."""
+    here = ROOT / ".cache"
+    if server_user() is None or open_to_all(ROOT):
+        return here
+    name = hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]
+    return Path("/var/cache") / f"pulse-dev-{name}"
+
+
+def open_to_all(path: Path) -> bool:
+    return all(
+        step.stat().st_mode & stat.S_IXOTH for step in (path, *path.parents)
+    )

