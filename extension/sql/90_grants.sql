@@ -1,0 +1,279 @@
+-- Who may do what, on one page. PUBLIC has nothing; pulse creates no roles; each
+-- level below is given to roles of the user's own with pulse.grant_access.
+
+CREATE FUNCTION pulse._access_matrix()
+RETURNS TABLE (access text, object text)
+LANGUAGE sql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    WITH written (access, objects) AS (
+        VALUES
+        (
+            'producer',
+            'enqueue enqueue_one enqueue_many cancel'
+            ' jobs running dead why'
+        ),
+        (
+            'worker',
+            'claim_batch exchange hello heartbeat'
+            ' complete complete_batch fail fail_batch snooze release ack_cancel'
+            ' progress checkpoint tick'
+        ),
+        (
+            'viewer',
+            'jobs running dead lanes workers schedules schedule_runs stats audit access'
+            ' why health pause_status'
+        ),
+        (
+            'approver',
+            'approve approve_where reject reject_where'
+            ' jobs why'
+        ),
+        (
+            'operator',
+            'cancel cancel_where retry retry_where reprioritize reprioritize_where'
+            ' move move_where delete_job approve approve_where reject reject_where'
+            ' set_lane set_kind pause resume drain_lane pause_lane resume_lane'
+            ' schedule unschedule pause_schedule resume_schedule'
+            ' tick reap check'
+        ),
+        (
+            'admin',
+            'prune start_watchdog stop_watchdog set_node grant_access revoke_access'
+        )
+    ),
+
+    -- operator includes viewer, admin includes everything.
+    includes (access, included) AS (
+        SELECT w.access, w.access
+        FROM written AS w
+        UNION
+        SELECT 'operator', 'viewer'
+        UNION
+        SELECT 'admin', w.access
+        FROM written AS w
+    ),
+
+    allowed (access, object) AS (
+        SELECT DISTINCT i.access, o.object
+        FROM includes AS i
+        INNER JOIN written AS w ON w.access = i.included
+        CROSS JOIN LATERAL regexp_split_to_table(w.objects, ' ') AS o (object)
+    )
+
+    SELECT a.access, a.object
+    FROM allowed AS a
+    UNION
+    -- Functions inside a view run as its reader.
+    SELECT a.access, f.object
+    FROM allowed AS a
+    CROSS JOIN (VALUES ('_caller'), ('_sees_all'), ('_approves')) AS f (object)
+    WHERE a.object = 'jobs'
+$$;
+
+COMMENT ON FUNCTION pulse._access_matrix() IS
+'The functions (all overloads) and views that each access level may use.';
+
+CREATE FUNCTION pulse._rights(role name)
+RETURNS SETOF text
+LANGUAGE sql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    WITH needed AS (
+        SELECT DISTINCT m.object
+        FROM pulse.access_grant AS g
+        INNER JOIN pulse._access_matrix() AS m ON m.access = g.access
+        WHERE g.role = _rights.role
+    )
+
+    SELECT 'USAGE ON SCHEMA pulse'
+    WHERE EXISTS (SELECT FROM needed)
+    UNION ALL
+    SELECT format('EXECUTE ON ROUTINE %s', p.oid::regprocedure)
+    FROM needed AS n
+    INNER JOIN pg_proc AS p ON p.proname = n.object
+    WHERE p.pronamespace = 'pulse'::regnamespace
+    UNION ALL
+    SELECT format('SELECT ON TABLE %s', c.oid::regclass)
+    FROM needed AS n
+    INNER JOIN pg_class AS c ON c.relname = n.object
+    WHERE c.relnamespace = 'pulse'::regnamespace
+        AND c.relkind = 'v'
+$$;
+
+COMMENT ON FUNCTION pulse._rights(name) IS
+'What a role needs with all the levels it was given, in the words of GRANT.';
+
+CREATE FUNCTION pulse._apply_grants(only_to name DEFAULT NULL)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_grant record;
+BEGIN
+    FOR v_grant IN
+        SELECT
+            r.rolname,
+            n.needs
+        FROM (SELECT DISTINCT g.role FROM pulse.access_grant AS g) AS g
+        INNER JOIN pg_roles AS r ON r.rolname = g.role
+        CROSS JOIN LATERAL pulse._rights(r.rolname) AS n (needs)
+        WHERE r.rolname = coalesce(_apply_grants.only_to, r.rolname)
+    LOOP
+        EXECUTE format('GRANT %s TO %I', v_grant.needs, v_grant.rolname);
+    END LOOP;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._apply_grants(name) IS
+'Make the rights of a role, or of every role in pulse.access, true again; an upgrade ends with it.';
+
+CREATE FUNCTION pulse._require_grantable(role name, access text)
+RETURNS void
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF _require_grantable.access IS NULL OR _require_grantable.access NOT IN (
+        SELECT m.access
+        FROM pulse._access_matrix() AS m
+    ) THEN
+        PERFORM pulse._raise(
+            'PU009',
+            format('%s is not an access level', quote_nullable(left(_require_grantable.access, 100))),
+            'The levels are producer, worker, viewer, approver, operator and admin.',
+            'See docs/access.md for what each may do.'
+        );
+    END IF;
+
+    -- Its rights on its own objects are what every function of pulse runs with.
+    IF _require_grantable.role = (
+        SELECT pg_get_userbyid(n.nspowner)
+        FROM pg_namespace AS n
+        WHERE n.nspname = 'pulse'
+    ) THEN
+        PERFORM pulse._raise(
+            'PU009',
+            format('role %I owns pulse', _require_grantable.role),
+            'The owner may do everything, and its rights stay as they are.',
+            'Choose another role.'
+        );
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._require_grantable(name, text) IS
+'Raise PU009 for an unknown level and for the owner of pulse.';
+
+CREATE FUNCTION pulse.grant_access(role name, access text)
+RETURNS void
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._require_grantable(grant_access.role, grant_access.access);
+
+    -- No role can be called public: it would mean everybody.
+    IF NOT EXISTS (
+        SELECT FROM pg_roles AS r
+        WHERE r.rolname = grant_access.role
+            AND r.rolname <> 'public'
+    ) THEN
+        PERFORM pulse._raise(
+            'PU009',
+            format('role %s does not exist', quote_nullable(grant_access.role)),
+            'Access is given to roles of your own, one by one; pulse creates none.',
+            'CREATE ROLE first; names are case-sensitive here.'
+        );
+    END IF;
+
+    -- Waits for another grant or revoke: what a role needs is read after it.
+    LOCK TABLE pulse.access_grant IN SHARE ROW EXCLUSIVE MODE;
+
+    INSERT INTO pulse.access_grant (role, access, granted_by)
+    VALUES (grant_access.role, grant_access.access, pulse._caller())
+    ON CONFLICT ON CONSTRAINT access_grant_is_given_once DO NOTHING;
+
+    IF FOUND THEN
+        PERFORM pulse._audit(
+            'grant_access', NULL, NULL, NULL,
+            jsonb_build_object('role', grant_access.role, 'access', grant_access.access),
+            NULL
+        );
+    END IF;
+
+    PERFORM pulse._apply_grants(grant_access.role);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.grant_access(name, text) IS
+'Give a role what it needs as producer, worker, viewer, approver, operator (viewer included) or admin (everything); given again it changes nothing. PU009 unknown level, no such role, or the owner of pulse.';
+
+CREATE FUNCTION pulse.revoke_access(role name, access text)
+RETURNS void
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_before text [];
+    v_right text;
+BEGIN
+    PERFORM pulse._require_grantable(revoke_access.role, revoke_access.access);
+
+    -- Waits for another grant or revoke: what a role needs is read after it.
+    LOCK TABLE pulse.access_grant IN SHARE ROW EXCLUSIVE MODE;
+
+    v_before := array(SELECT pulse._rights(revoke_access.role));
+
+    DELETE FROM pulse.access_grant AS g
+    WHERE g.role = revoke_access.role
+        AND g.access = revoke_access.access;
+
+    IF NOT FOUND THEN
+        PERFORM pulse._raise(
+            'PU009',
+            format(
+                'role %s was not given %s',
+                quote_nullable(revoke_access.role), revoke_access.access
+            ),
+            'Rights that were given by hand are taken back by hand.',
+            'SELECT * FROM pulse.access lists who was given what.'
+        );
+    END IF;
+
+    -- A role that was dropped has no rights left to take back.
+    IF EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname = revoke_access.role) THEN
+        FOR v_right IN
+            SELECT unnest(v_before)
+            EXCEPT
+            SELECT pulse._rights(revoke_access.role)
+        LOOP
+            EXECUTE format('REVOKE %s FROM %I', v_right, revoke_access.role);
+        END LOOP;
+    END IF;
+
+    PERFORM pulse._audit(
+        'revoke_access', NULL, NULL,
+        jsonb_build_object('role', revoke_access.role, 'access', revoke_access.access),
+        NULL, NULL
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.revoke_access(name, text) IS
+'Take back what grant_access gave, except what another level of the role still needs; also for a role that was dropped since. PU009 unknown level, or the role was not given it.';
+
+-- What PostgreSQL gives to everybody by default, taken back as the last thing.
+REVOKE ALL ON SCHEMA pulse FROM PUBLIC;
+REVOKE ALL ON ALL TABLES IN SCHEMA pulse FROM PUBLIC;
+REVOKE ALL ON ALL SEQUENCES IN SCHEMA pulse FROM PUBLIC;
+REVOKE ALL ON ALL ROUTINES IN SCHEMA pulse FROM PUBLIC;
+REVOKE ALL ON TYPE
+    pulse.outcome, pulse.claimed, pulse.verdict, pulse.beat, pulse.exchanged
+FROM PUBLIC;
