@@ -1,0 +1,65 @@
+-- What the functions hand back. Fields may be added at the end of a type, never
+-- removed or reordered: clients of the previous version read them by name.
+
+CREATE TYPE pulse.outcome AS ENUM ('completed', 'dead', 'cancelled');
+
+COMMENT ON TYPE pulse.outcome IS
+'How a job ended.';
+
+CREATE TYPE pulse.claimed AS (
+    lease bigint,
+    job_id bigint,
+    kind text,
+    payload jsonb,
+    attempt integer,
+    failures integer,
+    max_attempts integer,
+    priority integer,
+    lease_until timestamptz,
+    deadline timestamptz,
+    enqueued_at timestamptz,
+    checkpoint jsonb,
+    group_key text
+);
+
+COMMENT ON TYPE pulse.claimed IS
+'One claimed job: the lease is the token that every worker verb takes.';
+
+CREATE TYPE pulse.verdict AS (
+    lease bigint,
+    verdict text
+);
+
+COMMENT ON TYPE pulse.verdict IS
+'What became of one report: ok, lost (the lease was taken away) or too_large.';
+
+CREATE TYPE pulse.beat AS (
+    lease bigint,
+    verdict text,
+    lease_until timestamptz
+);
+
+COMMENT ON TYPE pulse.beat IS
+'The answer to one heartbeat: ok, lost, cancel or deadline.';
+
+CREATE TYPE pulse.exchanged AS (
+    item text,
+    verdict text,
+    lane text,
+    lease bigint,
+    job_id bigint,
+    kind text,
+    payload jsonb,
+    attempt integer,
+    failures integer,
+    max_attempts integer,
+    priority integer,
+    lease_until timestamptz,
+    deadline timestamptz,
+    enqueued_at timestamptz,
+    checkpoint jsonb,
+    group_key text
+);
+
+COMMENT ON TYPE pulse.exchanged IS
+'One line of an exchange: item is done or failed (a report with its verdict) or job (a claim).';

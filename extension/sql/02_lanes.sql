@@ -1,0 +1,57 @@
+-- A lane or kind has a row here only when somebody gave it settings; every column
+-- that is NULL means "the default", and the defaults live in code (20_lanes.sql).
+
+CREATE TABLE pulse.lane (
+    lane text COLLATE "C" NOT NULL,
+    max_slots integer,
+    max_batch integer,
+    poll_interval interval,
+    lease_for interval,
+    max_runtime interval,
+    retain_completed interval,
+    retain_cancelled interval,
+    retain_dead interval,
+    cancel_grace interval,
+    enabled boolean NOT NULL DEFAULT true,
+    CONSTRAINT lane_is_configured_once PRIMARY KEY (lane),
+    CONSTRAINT lane_has_a_name CHECK (lane <> ''),
+    CONSTRAINT lane_slots_are_positive CHECK (max_slots BETWEEN 1 AND 10000)
+);
+
+COMMENT ON TABLE pulse.lane IS
+'Settings of lanes that differ from the defaults.';
+
+CREATE TABLE pulse.kind (
+    kind text COLLATE "C" NOT NULL,
+    lane text COLLATE "C",
+    priority integer,
+    max_attempts integer,
+    backoff text,
+    backoff_base interval,
+    backoff_cap interval,
+    backoff_jitter double precision,
+    lease_for interval,
+    max_runtime interval,
+    requires_approval boolean,
+    approval_expiry interval,
+    CONSTRAINT kind_is_configured_once PRIMARY KEY (kind),
+    CONSTRAINT kind_has_a_name CHECK (kind <> ''),
+    CONSTRAINT kind_backoff_is_known
+    CHECK (backoff IN ('quadratic', 'exponential', 'fixed', 'none'))
+);
+
+COMMENT ON TABLE pulse.kind IS
+'Settings of kinds that differ from the defaults.';
+
+-- lane '' is every lane. A drained lane is a hold by the holder 'drain'.
+CREATE TABLE pulse.hold (
+    lane text COLLATE "C" NOT NULL,
+    holder text COLLATE "C" NOT NULL,
+    reason text,
+    held_by name NOT NULL,
+    held_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT hold_is_one_per_holder PRIMARY KEY (lane, holder)
+);
+
+COMMENT ON TABLE pulse.hold IS
+'Who keeps which lane (or, with an empty name, every lane) from being claimed, and why.';

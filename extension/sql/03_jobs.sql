@@ -1,0 +1,119 @@
+-- A job is one row in body, written once, and one narrow row that says where it
+-- stands. The table that row is in is the state: approval, waiting, ready, lease
+-- or finished. Rows of approval, waiting, ready and finished are inserted and
+-- deleted, never updated; there is no foreign key between them (pulse.check()
+-- proves what one would).
+
+-- The low ten bits are the node (pulse.set_node), so an id is sequence << 10 | node
+-- and the sequence alone remembers both, through dump and restore too.
+CREATE SEQUENCE pulse.job_id INCREMENT 1024 MINVALUE 0 START 1024;
+
+COMMENT ON SEQUENCE pulse.job_id IS
+'Job ids: they grow in steps of 1024 and carry the node in the low ten bits.';
+
+CREATE TABLE pulse.body (
+    job bigint NOT NULL DEFAULT nextval('pulse.job_id'),
+    kind text COLLATE "C" NOT NULL,
+    payload jsonb NOT NULL,
+    max_attempts integer NOT NULL,
+    max_runtime interval,
+    unique_key text COLLATE "C",
+    group_key text COLLATE "C",
+    tags text [],
+    enqueued_by name NOT NULL,
+    enqueued_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT body_is_one_per_job PRIMARY KEY (job)
+);
+
+COMMENT ON TABLE pulse.body IS
+'What was asked: one row for each job, written once.';
+
+CREATE TABLE pulse.approval (
+    job bigint NOT NULL,
+    lane text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    rank integer NOT NULL,
+    run_at timestamptz,
+    expires_at timestamptz NOT NULL,
+    asked_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    keyed boolean NOT NULL,
+    CONSTRAINT approval_is_one_per_job PRIMARY KEY (job)
+);
+
+CREATE INDEX approval_for_expiry ON pulse.approval (expires_at);
+
+COMMENT ON TABLE pulse.approval IS
+'Jobs that wait for somebody to approve them.';
+
+-- attempts counts the runs that have begun; last_lease and last_verb let the report
+-- that brought the job here succeed again when its answer was lost.
+CREATE TABLE pulse.waiting (
+    lane text COLLATE "C" NOT NULL,
+    run_at timestamptz NOT NULL,
+    job bigint NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    rank integer NOT NULL,
+    attempts integer NOT NULL,
+    failures integer NOT NULL,
+    keyed boolean NOT NULL,
+    retrying boolean NOT NULL,
+    last_lease bigint,
+    last_verb text COLLATE "C",
+    CONSTRAINT waiting_is_one_per_job PRIMARY KEY (job)
+);
+
+CREATE INDEX waiting_for_promotion ON pulse.waiting (lane, run_at);
+CREATE INDEX waiting_for_repeated_report ON pulse.waiting (last_lease)
+WHERE last_lease IS NOT NULL;
+
+COMMENT ON TABLE pulse.waiting IS
+'Jobs that are not due yet: scheduled ones, and retrying ones in their backoff.';
+
+-- rank is minus the priority, so that one ascending index reads in claim order and
+-- a range of it is one row comparison. seq is drawn by the DEFAULT alone, inside the
+-- INSERT that holds the table lock: low-water marks (52_marks.sql) rest on that.
+CREATE SEQUENCE pulse.ready_seq;
+
+COMMENT ON SEQUENCE pulse.ready_seq IS
+'Places in line: drawn each time a job becomes ready.';
+
+CREATE TABLE pulse.ready (
+    lane text COLLATE "C" NOT NULL,
+    rank integer NOT NULL,
+    seq bigint NOT NULL DEFAULT nextval('pulse.ready_seq'),
+    kind text COLLATE "C" NOT NULL,
+    job bigint NOT NULL,
+    attempts integer NOT NULL,
+    failures integer NOT NULL,
+    keyed boolean NOT NULL,
+    ready_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    last_lease bigint,
+    last_verb text COLLATE "C",
+    CONSTRAINT ready_is_one_per_job PRIMARY KEY (job)
+);
+
+CREATE INDEX ready_for_claim ON pulse.ready (lane, rank, seq);
+CREATE INDEX ready_for_claim_by_kind ON pulse.ready (lane, kind, rank, seq);
+CREATE INDEX ready_for_repeated_report ON pulse.ready (last_lease)
+WHERE last_lease IS NOT NULL;
+
+COMMENT ON TABLE pulse.ready IS
+'Jobs in line: whoever deletes the row has claimed the job.';
+
+-- At most one waiting-or-running job per key and lane. While the job lives,
+-- expires_at is NULL; afterwards the row stays for unique_for.
+CREATE TABLE pulse.job_key (
+    lane text COLLATE "C" NOT NULL,
+    unique_key text COLLATE "C" NOT NULL,
+    job bigint NOT NULL,
+    unique_for interval,
+    expires_at timestamptz,
+    CONSTRAINT job_key_is_held_once PRIMARY KEY (lane, unique_key)
+);
+
+CREATE UNIQUE INDEX job_key_is_one_per_job ON pulse.job_key (job);
+CREATE INDEX job_key_for_expiry ON pulse.job_key (expires_at)
+WHERE expires_at IS NOT NULL;
+
+COMMENT ON TABLE pulse.job_key IS
+'Unique keys that are taken, and by which job.';

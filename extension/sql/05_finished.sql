@@ -1,0 +1,41 @@
+-- lease and ended_by let the report that ended a job succeed again when its answer
+-- was lost. A retried job leaves this table; retention deletes by lane and state.
+CREATE TABLE pulse.finished (
+    job bigint NOT NULL,
+    lane text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    rank integer NOT NULL,
+    state pulse.outcome NOT NULL,
+    ended_by text COLLATE "C" NOT NULL,
+    attempts integer NOT NULL,
+    failures integer NOT NULL,
+    keyed boolean NOT NULL,
+    claimed_at timestamptz,
+    finished_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    lease bigint,
+    worker text,
+    result jsonb,
+    error text,
+    CONSTRAINT finished_is_one_per_job PRIMARY KEY (job)
+);
+
+CREATE INDEX finished_for_retention ON pulse.finished (lane, state, finished_at);
+CREATE INDEX finished_for_repeated_report ON pulse.finished (lease)
+WHERE lease IS NOT NULL;
+
+COMMENT ON TABLE pulse.finished IS
+'How jobs ended: completed, dead or cancelled.';
+
+CREATE TABLE pulse.failure (
+    job bigint NOT NULL,
+    attempt integer NOT NULL,
+    lease bigint NOT NULL,
+    worker text NOT NULL,
+    claimed_at timestamptz NOT NULL,
+    failed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    error text NOT NULL,
+    CONSTRAINT failure_is_one_per_attempt PRIMARY KEY (job, attempt)
+);
+
+COMMENT ON TABLE pulse.failure IS
+'The error of every run that ended badly, the newest 100 for each job.';

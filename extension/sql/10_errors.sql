@@ -1,0 +1,263 @@
+-- Every error pulse raises goes through _raise, with a code of class PU that is
+-- listed in docs/errors.md: PU0xx the caller asked for something impossible, PU1xx the
+-- world changed under the caller, PU9xx a bug in pulse.
+
+CREATE FUNCTION pulse._raise(code text, message text, detail text, hint text)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RAISE EXCEPTION USING
+        ERRCODE = _raise.code,
+        MESSAGE = _raise.message,
+        DETAIL = _raise.detail,
+        HINT = _raise.hint;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._raise(text, text, text, text) IS
+'Raise an error of class PU.';
+
+-- "Lock, then look in a later statement" sees nothing new under one frozen snapshot.
+CREATE FUNCTION pulse._require_read_committed(verb text)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted')
+    THEN
+        PERFORM pulse._raise(
+            'PU001',
+            format('%s needs the isolation level READ COMMITTED', verb),
+            format(
+                'This transaction is %s.',
+                upper(current_setting('transaction_isolation'))
+            ),
+            'Call it in a transaction of its own, or SET TRANSACTION ISOLATION LEVEL READ COMMITTED.'
+        );
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._require_read_committed(text) IS
+'Raise PU001 above READ COMMITTED.';
+
+CREATE FUNCTION pulse._require_name(argument text, value text)
+RETURNS void
+LANGUAGE plpgsql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF value IS NULL OR value = '' OR length(value) > 200 THEN
+        PERFORM pulse._raise(
+            'PU002',
+            format('%s must be a name of 1 to 200 characters', argument),
+            CASE
+                WHEN value IS NULL THEN 'It is NULL.'
+                WHEN value = '' THEN 'It is empty.'
+                ELSE format('It has %s characters.', length(value))
+            END,
+            format('Pass %s => ''a-name''.', argument)
+        );
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._require_name(text, text) IS
+'Raise PU002 unless the value can be a name.';
+
+-- NULL passes: a setting that is not given means the default.
+CREATE FUNCTION pulse._require_between(
+    argument text, value numeric, lowest numeric, highest numeric
+)
+RETURNS void
+LANGUAGE plpgsql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF value < _require_between.lowest OR value > _require_between.highest THEN
+        PERFORM pulse._raise(
+            'PU002',
+            format(
+                '%s must be between %s and %s',
+                argument, _require_between.lowest, _require_between.highest
+            ),
+            format('It is %s.', value),
+            format('Pass a %s inside these bounds.', argument)
+        );
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._require_between(text, numeric, numeric, numeric) IS
+'Raise PU002 unless the number is NULL or inside the bounds.';
+
+CREATE FUNCTION pulse._require_duration(
+    argument text, value interval, lowest interval, highest interval
+)
+RETURNS void
+LANGUAGE plpgsql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF value < _require_duration.lowest OR value > _require_duration.highest THEN
+        PERFORM pulse._raise(
+            'PU002',
+            format(
+                '%s must be between %s and %s',
+                argument, _require_duration.lowest, _require_duration.highest
+            ),
+            format('It is %s.', value),
+            format('Pass a %s inside these bounds.', argument)
+        );
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._require_duration(text, interval, interval, interval) IS
+'Raise PU002 unless the interval is NULL or inside the bounds.';
+
+CREATE FUNCTION pulse._require_one_of(argument text, value text, choices text [])
+RETURNS void
+LANGUAGE plpgsql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF value <> ALL (choices) THEN
+        PERFORM pulse._raise(
+            'PU002',
+            format('%s must be one of %s', argument, array_to_string(choices, ', ')),
+            format('It is %L.', left(value, 100)),
+            format('Pass %s => %L.', argument, choices[1])
+        );
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._require_one_of(text, text, text []) IS
+'Raise PU002 unless the value is NULL or one of the choices.';
+
+CREATE FUNCTION pulse._require_size(argument text, bytes bigint, most bigint, hint text)
+RETURNS void
+LANGUAGE plpgsql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF bytes > most THEN
+        PERFORM pulse._raise(
+            'PU003',
+            format('%s is larger than %s', argument, pg_size_pretty(most)),
+            format('It has %s bytes.', bytes),
+            hint
+        );
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._require_size(text, bigint, bigint, text) IS
+'Raise PU003 when something is too large.';
+
+CREATE FUNCTION pulse._raise_no_such_job(job bigint)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._raise(
+        'PU004',
+        format('job %s does not exist', coalesce(job::text, 'NULL')),
+        'It was never enqueued here, was pruned after its retention, or belongs to somebody else.',
+        'SELECT * FROM pulse.jobs lists the jobs you can see.'
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._raise_no_such_job(bigint) IS
+'Raise PU004.';
+
+CREATE FUNCTION pulse._raise_lease_lost(lease bigint)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._raise(
+        'PU101',
+        format('lease %s is lost', coalesce(lease::text, 'NULL')),
+        'The run was ended by another report, by the watchdog or by an operator; nothing was changed.',
+        'Drop the result of this run: the job is decided elsewhere.'
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._raise_lease_lost(bigint) IS
+'Raise PU101.';
+
+CREATE FUNCTION pulse._raise_wrong_state(job bigint, state text, verb text, hint text)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._raise(
+        'PU105',
+        format('cannot %s job %s: it is %s', verb, job, state),
+        'The job is not, or no longer, in a state that allows this.',
+        hint
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._raise_wrong_state(bigint, text, text, text) IS
+'Raise PU105.';
+
+-- Inside SECURITY DEFINER current_user is the owner; this is who really calls.
+CREATE FUNCTION pulse._caller()
+RETURNS name
+LANGUAGE sql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT
+        CASE
+            WHEN current_setting('role') = 'none' THEN session_user
+            ELSE current_setting('role')::name
+        END
+$$;
+
+COMMENT ON FUNCTION pulse._caller() IS
+'The role that called, also inside SECURITY DEFINER functions.';
+
+-- The grant itself is the truth: who may read pulse.lanes sees every job.
+CREATE FUNCTION pulse._sees_all()
+RETURNS boolean
+LANGUAGE sql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT has_table_privilege(pulse._caller(), 'pulse.lanes', 'SELECT')
+$$;
+
+COMMENT ON FUNCTION pulse._sees_all() IS
+'Whether the caller may see the jobs of others.';
+
+CREATE FUNCTION pulse._audit(
+    verb text, job bigint, lane text, before jsonb, after jsonb, reason text
+)
+RETURNS void
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    INSERT INTO pulse.audit_entry (who, verb, job, lane, before, after, reason)
+    VALUES (pulse._caller(), verb, job, lane, before, after, reason)
+$$;
+
+COMMENT ON FUNCTION pulse._audit(text, bigint, text, jsonb, jsonb, text) IS
+'Write down what an operator did.';

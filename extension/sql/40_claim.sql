@@ -1,0 +1,558 @@
+-- The claim.
+--
+-- Whoever deletes a row of ready has claimed the job; the same statement inserts its
+-- lease. So a job is running exactly when it has a lease, two claimers can never have
+-- the same one, and a rolled back claim never happened.
+--
+-- What to delete is picked first (_pick), row by row, FOR UPDATE SKIP LOCKED, into an
+-- array of row addresses. The array is what makes a batch never larger than asked: a
+-- subquery with LIMIT may be run again by the executor, an array is a value. An address
+-- is safe to keep because rows of ready are never updated, and locked by us.
+--
+-- The pick reads the line in claim order (rank, seq) and starts each level at its
+-- low-water mark (52_marks.sql), so it never steps over rows that are dead but cannot
+-- be vacuumed. Between two known levels there may be one that nobody has recorded yet:
+-- a segment therefore runs from the mark of one level to the start of the next one.
+--
+-- A claim that names kinds reads the same line and filters, which is right as long as
+-- most of what it meets is wanted. If little of it is (jobs of other kinds pile up at
+-- the head), or if dead rows stand behind such jobs where no mark can pass, it takes
+-- candidates kind by kind from ready_for_claim_by_kind, merges them in claim order and
+-- locks only the first ones. The line is then noted as patchy for ten seconds.
+--
+-- Locks, in this order: the hold lock shared (pause takes it exclusively), the lane
+-- lock, shared or, where max_slots is set, exclusively. All are tries: no claim waits
+-- without bound. Settings, holds and leases are read in statements after the locks.
+
+CREATE FUNCTION pulse.claim_batch(
+    worker text,
+    lane text DEFAULT 'default',
+    max_jobs integer DEFAULT 1,
+    lease_for interval DEFAULT NULL,
+    kinds text [] DEFAULT NULL
+)
+RETURNS SETOF pulse.claimed
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET jit = off
+SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    v_limited boolean;
+    v_lane pulse.lane;
+    v_need integer;
+    v_tids tid [];
+    v_roster pulse.roster;
+    v_leases bigint [] := '{}';
+    v_now timestamptz;
+BEGIN
+    PERFORM pulse._require_read_committed('claim_batch');
+    PERFORM pulse._require_claim(
+        claim_batch.worker, claim_batch.lane, claim_batch.max_jobs,
+        claim_batch.lease_for, claim_batch.kinds
+    );
+
+    -- Refused: a pause is waiting or just being committed.
+    IF NOT pg_try_advisory_xact_lock_shared('pulse.hold'::regclass::oid::integer, 0) THEN
+        RETURN;
+    END IF;
+
+    SELECT l.max_slots IS NOT NULL INTO v_limited
+    FROM pulse.lane AS l
+    WHERE l.lane = claim_batch.lane;
+    v_limited := coalesce(v_limited, false);
+
+    IF NOT pulse._try_lane_lock(claim_batch.lane, v_limited) THEN
+        RETURN;
+    END IF;
+
+    v_lane := pulse._lane_settings(claim_batch.lane);
+
+    IF NOT v_lane.enabled
+        OR EXISTS (
+            SELECT 1 FROM pulse.hold AS h WHERE h.lane IN ('', claim_batch.lane)
+        )
+        -- The limit appeared while the shared lock was taken: the next claim obeys it.
+        OR (v_lane.max_slots IS NOT NULL AND NOT v_limited)
+    THEN
+        RETURN;
+    END IF;
+
+    v_need := least(claim_batch.max_jobs, v_lane.max_batch);
+    PERFORM pulse._reap_if_overdue(v_need);
+    PERFORM pulse._promote(claim_batch.lane, v_need);
+
+    IF v_lane.max_slots IS NOT NULL THEN
+        SELECT r.* INTO v_roster
+        FROM pulse.roster AS r
+        WHERE r.lane = claim_batch.lane
+        ORDER BY r.version DESC
+        LIMIT 1;
+
+        IF v_roster.lane IS NULL THEN
+            v_leases := pulse._call_the_roll(claim_batch.lane);
+        ELSE
+            v_leases := v_roster.leases;
+        END IF;
+
+        -- Ends of leases do not touch the roster: who is gone is found out only when
+        -- the slots seem to be full.
+        IF cardinality(v_leases) + v_need > v_lane.max_slots THEN
+            v_leases := array(
+                SELECT u.lease
+                FROM unnest(v_leases) AS u (lease)
+                WHERE EXISTS (SELECT 1 FROM pulse.lease AS l WHERE l.lease = u.lease)
+            );
+        END IF;
+
+        v_need := least(v_need, v_lane.max_slots - cardinality(v_leases));
+        IF v_need <= 0 THEN
+            RETURN;
+        END IF;
+    END IF;
+
+    IF claim_batch.kinds IS NULL THEN
+        v_tids := pulse._pick(claim_batch.lane, v_need);
+    ELSE
+        v_tids := pulse._pick_kinds(claim_batch.lane, claim_batch.kinds, v_need);
+    END IF;
+
+    IF cardinality(v_tids) = 0 THEN
+        RETURN;
+    END IF;
+
+    v_now := clock_timestamp();
+
+    RETURN QUERY
+    WITH taken AS (
+        DELETE FROM pulse.ready AS r
+        WHERE r.ctid = ANY (v_tids)
+        RETURNING r.job, r.kind, r.rank, r.seq, r.attempts, r.failures, r.keyed
+    ),
+
+    described AS (
+        SELECT
+            t.*,
+            b.payload,
+            b.max_attempts,
+            b.enqueued_at,
+            b.group_key,
+            coalesce(claim_batch.lease_for, k.lease_for, v_lane.lease_for) AS lease_for,
+            v_now + coalesce(b.max_runtime, k.max_runtime, v_lane.max_runtime) AS deadline
+        FROM taken AS t
+        INNER JOIN pulse.body AS b ON b.job = t.job
+        LEFT JOIN pulse.kind AS k ON k.kind = t.kind
+    ),
+
+    leased AS (
+        INSERT INTO pulse.lease (
+            job, lane, kind, rank, attempt, failures, keyed,
+            worker, claimed_at, lease_for, lease_until, deadline
+        )
+        SELECT
+            d.job, claim_batch.lane, d.kind, d.rank, d.attempts + 1, d.failures, d.keyed,
+            claim_batch.worker, v_now, d.lease_for,
+            least(v_now + d.lease_for, d.deadline), d.deadline
+        FROM described AS d
+        ORDER BY d.rank, d.seq
+        RETURNING lease, job, lease_until
+    ),
+
+    listed AS (
+        INSERT INTO pulse.roster (lane, leases)
+        SELECT claim_batch.lane, v_leases || array_agg(l.lease)
+        FROM leased AS l
+        HAVING v_lane.max_slots IS NOT NULL
+    )
+
+    SELECT
+        l.lease,
+        d.job,
+        d.kind,
+        d.payload,
+        d.attempts + 1,
+        d.failures,
+        d.max_attempts,
+        -d.rank,
+        l.lease_until,
+        d.deadline,
+        d.enqueued_at,
+        -- A first run has nothing to take up.
+        CASE
+            WHEN d.attempts > 0
+                THEN (SELECT c.data FROM pulse.job_checkpoint AS c WHERE c.job = d.job)
+        END,
+        d.group_key
+    FROM leased AS l
+    INNER JOIN described AS d ON d.job = l.job
+    ORDER BY d.rank, d.seq;
+
+    DELETE FROM pulse.roster AS r
+    WHERE r.lane = v_roster.lane
+        AND r.version = v_roster.version;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.claim_batch(text, text, integer, interval, text []) IS
+'Claim at most max_jobs ready jobs of a lane, highest priority first, oldest first inside a priority, and lease them for lease_for (default: the kind''s, the lane''s, 30 s). With kinds, only jobs of these. No row means: nothing to do, the lane is full, held or just being changed; ask again after the poll interval. PU001 above READ COMMITTED, PU002 bad argument.';
+
+CREATE FUNCTION pulse._require_claim(
+    worker text, lane text, max_jobs integer, lease_for interval, kinds text []
+)
+RETURNS void
+LANGUAGE plpgsql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF worker IS NULL OR worker = '' OR length(worker) > 200 THEN
+        PERFORM pulse._require_name('worker', worker);
+    END IF;
+    IF lane IS NULL OR lane = '' OR length(lane) > 200 THEN
+        PERFORM pulse._require_name('lane', lane);
+    END IF;
+    IF max_jobs IS NULL OR max_jobs < 1 THEN
+        PERFORM pulse._require_between('max_jobs', coalesce(max_jobs, 0), 1, 2147483647);
+    END IF;
+    IF lease_for IS NOT NULL THEN
+        PERFORM pulse._require_duration('lease_for', lease_for, '1 second', '1 day');
+    END IF;
+    IF kinds = '{}' OR array_position(kinds, NULL) IS NOT NULL OR '' = ANY (kinds) THEN
+        PERFORM pulse._raise(
+            'PU002',
+            'kinds must name at least one kind, and no empty one',
+            format('It is %s.', kinds),
+            'Pass kinds => ARRAY[''send-email''], or NULL for every kind.'
+        );
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._require_claim(text, text, integer, interval, text []) IS
+'Raise PU002 unless these can be the arguments of a claim.';
+
+-- Tries for at most 50 ms: a claim inside somebody's long transaction must not stall
+-- the others of its lane for ever.
+CREATE FUNCTION pulse._try_lane_lock(lane text, exclusively boolean)
+RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_class integer := 'pulse.lane'::regclass::oid::integer;
+    v_key integer := hashtext(_try_lane_lock.lane);
+    v_until timestamptz;
+BEGIN
+    LOOP
+        IF _try_lane_lock.exclusively THEN
+            IF pg_try_advisory_xact_lock(v_class, v_key) THEN
+                RETURN true;
+            END IF;
+        ELSIF pg_try_advisory_xact_lock_shared(v_class, v_key) THEN
+            RETURN true;
+        END IF;
+
+        v_until := coalesce(v_until, clock_timestamp() + interval '50 milliseconds');
+        IF clock_timestamp() >= v_until THEN
+            RETURN false;
+        END IF;
+        PERFORM pg_sleep(0.001 + random() * 0.004);
+    END LOOP;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._try_lane_lock(text, boolean) IS
+'Take the lock of a lane, shared or exclusively, if it can be had within 50 ms.';
+
+-- Any kind: level by level from the top, each from its mark.
+CREATE FUNCTION pulse._pick(lane text, need integer)
+RETURNS tid []
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_sort = off
+AS $$
+DECLARE
+    v_mark pulse.mark;
+    v_levels integer;
+    v_from_rank integer := -2147483648;
+    v_from_seq bigint := 0;
+    v_to_rank integer;
+    v_picked tid [] := '{}';
+    v_some tid [];
+    v_first_seq bigint;
+    v_drawn bigint;
+    v_stepped bigint := 0;
+BEGIN
+    v_mark := pulse._newest_mark(_pick.lane, '');
+    v_levels := coalesce(cardinality(v_mark.ranks), 0);
+    v_drawn := pulse._last_drawn_ready();
+
+    FOR v_level IN 0..v_levels LOOP
+        IF v_level > 0 THEN
+            v_from_rank := v_mark.ranks[v_level];
+            v_from_seq := v_mark.seqs[v_level];
+        END IF;
+        v_to_rank := coalesce(v_mark.ranks[v_level + 1], 2147483647);
+
+        SELECT array_agg(s.tid), min(s.seq) INTO v_some, v_first_seq
+        FROM (
+            SELECT r.ctid AS tid, r.seq
+            FROM pulse.ready AS r
+            WHERE r.lane = _pick.lane
+                AND (r.rank, r.seq) >= (v_from_rank, v_from_seq)
+                AND (r.rank, r.seq) < (v_to_rank, 0)
+            ORDER BY r.rank, r.seq
+            LIMIT _pick.need - cardinality(v_picked)
+            FOR UPDATE SKIP LOCKED
+        ) AS s;
+
+        v_picked := v_picked || v_some;
+        IF v_level > 0 OR v_levels = 0 THEN
+            v_stepped := greatest(
+                v_stepped, coalesce(v_first_seq, v_drawn) - v_from_seq
+            );
+        END IF;
+        EXIT WHEN cardinality(v_picked) >= _pick.need;
+    END LOOP;
+
+    PERFORM pulse._ask_for_marks(_pick.lane, '{}', v_mark, v_stepped, false);
+    RETURN v_picked;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._pick(text, integer) IS
+'Lock the first jobs of a lane that nobody else has locked, at most need, and return their addresses.';
+
+-- Some kinds: windows of the same line, filtered; see the essay above.
+CREATE FUNCTION pulse._pick_kinds(lane text, kinds text [], need integer)
+RETURNS tid []
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_mark pulse.mark := pulse._newest_mark(_pick_kinds.lane, '');
+    v_levels integer := coalesce(cardinality(v_mark.ranks), 0);
+    v_level integer := 0;
+    v_from_rank integer := -2147483648;
+    v_from_seq bigint := 0;
+    v_to_rank integer := coalesce(v_mark.ranks[1], 2147483647);
+    v_drawn bigint := pulse._last_drawn_ready();
+    v_window integer := _pick_kinds.need;
+    v_picked tid [] := '{}';
+    v_seen integer;
+    v_wanted integer;
+    v_all_seen bigint := 0;
+    v_all_wanted bigint := 0;
+    v_some tid [];
+    v_first_seq bigint;
+    v_last_rank integer;
+    v_last_seq bigint;
+    v_stepped bigint := 0;
+    v_patchy boolean := false;
+BEGIN
+    IF v_mark.patchy_at > clock_timestamp() - interval '10 seconds' THEN
+        RETURN pulse._pick_by_kind(
+            _pick_kinds.lane, _pick_kinds.kinds, _pick_kinds.need, v_picked
+        );
+    END IF;
+
+    LOOP
+        -- One statement, so one snapshot: a row address seen here cannot be reused for
+        -- another row before it is locked.
+        WITH seen AS MATERIALIZED (
+            SELECT r.ctid AS tid, r.rank, r.seq, r.kind = ANY (_pick_kinds.kinds) AS wanted
+            FROM pulse.ready AS r
+            WHERE r.lane = _pick_kinds.lane
+                AND (r.rank, r.seq) >= (v_from_rank, v_from_seq)
+                AND (r.rank, r.seq) < (v_to_rank, 0)
+            ORDER BY r.rank, r.seq
+            LIMIT v_window
+        ),
+
+        counted AS (
+            SELECT
+                count(*) AS n,
+                count(*) FILTER (WHERE s.wanted) AS wanted,
+                min(s.seq) AS first_seq,
+                max(s.rank) AS last_rank
+            FROM seen AS s
+        )
+
+        SELECT
+            c.n,
+            c.wanted,
+            c.first_seq,
+            c.last_rank,
+            (SELECT max(s.seq) FROM seen AS s WHERE s.rank = c.last_rank),
+            array(
+                SELECT r.ctid
+                FROM pulse.ready AS r
+                WHERE r.ctid = ANY (array(SELECT s.tid FROM seen AS s WHERE s.wanted))
+                ORDER BY r.rank, r.seq
+                LIMIT _pick_kinds.need - cardinality(v_picked)
+                FOR UPDATE SKIP LOCKED
+            )
+        INTO v_seen, v_wanted, v_first_seq, v_last_rank, v_last_seq, v_some
+        FROM counted AS c;
+
+        v_picked := v_picked || v_some;
+        v_all_seen := v_all_seen + v_seen;
+        v_all_wanted := v_all_wanted + v_wanted;
+        IF v_level > 0 OR v_levels = 0 THEN
+            v_stepped := greatest(
+                v_stepped, coalesce(v_first_seq, v_drawn) - v_from_seq
+            );
+        END IF;
+        EXIT WHEN cardinality(v_picked) >= _pick_kinds.need;
+
+        IF v_seen < v_window THEN
+            -- The end of the segment. Far more places were drawn than rows seen, behind a
+            -- row that is not ours: the mark stands there and cannot help.
+            v_patchy := v_patchy
+                OR (v_wanted < v_seen AND v_drawn - v_first_seq > 2000 + 8 * v_seen);
+            v_level := v_level + 1;
+            EXIT WHEN v_level > v_levels;
+            v_from_rank := v_mark.ranks[v_level];
+            v_from_seq := v_mark.seqs[v_level];
+            v_to_rank := coalesce(v_mark.ranks[v_level + 1], 2147483647);
+        ELSE
+            v_patchy := v_all_seen >= 100 AND v_all_wanted * 8 < v_all_seen;
+            EXIT WHEN v_patchy;
+            v_window := _pick_kinds.need + 100;
+            v_from_rank := v_last_rank;
+            v_from_seq := v_last_seq + 1;
+        END IF;
+    END LOOP;
+
+    IF v_patchy AND cardinality(v_picked) < _pick_kinds.need THEN
+        v_picked := v_picked || pulse._pick_by_kind(
+            _pick_kinds.lane, _pick_kinds.kinds,
+            _pick_kinds.need - cardinality(v_picked), v_picked
+        );
+    END IF;
+
+    PERFORM pulse._ask_for_marks(_pick_kinds.lane, '{}', v_mark, v_stepped, v_patchy);
+    RETURN v_picked;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._pick_kinds(text, text [], integer) IS
+'Like _pick, for some kinds only.';
+
+-- Kind by kind: at most need candidates of each level of each kind, not locked, merged
+-- in claim order; the first ones are locked. Again, further down, while short.
+CREATE FUNCTION pulse._pick_by_kind(
+    lane text, kinds text [], need integer, already tid []
+)
+RETURNS tid []
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_after_rank integer := -2147483648;
+    v_after_seq bigint := -1;
+    v_picked tid [] := '{}';
+    v_some tid [];
+    v_seen integer;
+    v_last_rank integer;
+    v_last_seq bigint;
+    v_stepped bigint := 0;
+    v_step bigint;
+    v_mark pulse.mark;
+BEGIN
+    FOR v_round IN 1..20 LOOP
+        WITH line AS (
+            SELECT
+                u.kind,
+                m.ranks,
+                m.seqs
+            FROM (SELECT DISTINCT k.kind FROM unnest(_pick_by_kind.kinds) AS k (kind)) AS u
+            CROSS JOIN LATERAL pulse._newest_mark(_pick_by_kind.lane, u.kind) AS m
+        ),
+
+        segment AS (
+            SELECT
+                l.kind,
+                CASE WHEN n.level = 0 THEN -2147483648 ELSE l.ranks[n.level] END AS from_rank,
+                CASE WHEN n.level = 0 THEN 0 ELSE l.seqs[n.level] END AS from_seq,
+                coalesce(l.ranks[n.level + 1], 2147483647) AS to_rank
+            FROM line AS l
+            CROSS JOIN LATERAL generate_series(
+                0, coalesce(cardinality(l.ranks), 0)
+            ) AS n (level)
+        ),
+
+        candidate AS MATERIALIZED (
+            SELECT
+                c.tid,
+                c.rank,
+                c.seq,
+                CASE
+                    WHEN c.place = 1 AND c.rank = s.from_rank THEN c.seq - s.from_seq
+                END AS stepped
+            FROM segment AS s
+            CROSS JOIN LATERAL (
+                SELECT f.*, row_number() OVER () AS place
+                FROM (
+                    SELECT r.ctid AS tid, r.rank, r.seq
+                    FROM pulse.ready AS r
+                    WHERE r.lane = _pick_by_kind.lane
+                        AND r.kind = s.kind
+                        AND (r.rank, r.seq) >= (s.from_rank, s.from_seq)
+                        AND (r.rank, r.seq) < (s.to_rank, 0)
+                        AND (r.rank, r.seq) > (v_after_rank, v_after_seq)
+                    ORDER BY r.rank, r.seq
+                    LIMIT _pick_by_kind.need
+                ) AS f
+            ) AS c
+            ORDER BY c.rank, c.seq
+            LIMIT _pick_by_kind.need
+        )
+
+        SELECT
+            count(*),
+            max(c.rank),
+            (
+                SELECT max(x.seq)
+                FROM candidate AS x
+                WHERE x.rank = (SELECT max(y.rank) FROM candidate AS y)
+            ),
+            max(c.stepped),
+            array(
+                SELECT r.ctid
+                FROM pulse.ready AS r
+                WHERE r.ctid = ANY (array(SELECT x.tid FROM candidate AS x))
+                    AND r.ctid <> ALL (_pick_by_kind.already)
+                ORDER BY r.rank, r.seq
+                LIMIT _pick_by_kind.need - cardinality(v_picked)
+                FOR UPDATE SKIP LOCKED
+            )
+        INTO v_seen, v_last_rank, v_last_seq, v_step, v_some
+        FROM candidate AS c;
+
+        v_picked := v_picked || v_some;
+        v_stepped := greatest(v_stepped, v_step);
+        EXIT WHEN cardinality(v_picked) >= _pick_by_kind.need
+            OR v_seen < _pick_by_kind.need;
+        v_after_rank := v_last_rank;
+        v_after_seq := v_last_seq;
+    END LOOP;
+
+    v_mark := pulse._newest_mark(_pick_by_kind.lane, _pick_by_kind.kinds[1]);
+    IF cardinality(v_picked) < _pick_by_kind.need THEN
+        v_stepped := greatest(
+            v_stepped, pulse._last_drawn_ready() - coalesce(v_mark.seqs[1], 0) - 2000
+        );
+    END IF;
+    PERFORM pulse._ask_for_marks(
+        _pick_by_kind.lane, _pick_by_kind.kinds, v_mark, v_stepped, false
+    );
+    RETURN v_picked;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._pick_by_kind(text, text [], integer, tid []) IS
+'Like _pick_kinds, when jobs of other kinds pile up at the head of the line.';

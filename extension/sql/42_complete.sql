@@ -1,0 +1,139 @@
+-- Deleting the lease row is the fence: a stale lease finds nothing. finished remembers
+-- the lease, so the same report succeeds again when its answer was lost.
+
+CREATE FUNCTION pulse.complete_batch(leases bigint [], results jsonb [] DEFAULT NULL)
+RETURNS SETOF pulse.verdict
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET jit = off
+SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    v_sound bigint [];
+    v_done bigint [];
+    v_keyed bigint [];
+BEGIN
+    PERFORM pulse._require_read_committed('complete');
+
+    v_sound := array(
+        SELECT u.lease
+        FROM unnest(complete_batch.leases, complete_batch.results) AS u (lease, result)
+        WHERE u.lease IS NOT NULL
+            AND coalesce(pg_column_size(u.result), 0) <= 1048576
+    );
+
+    -- The index scan visits an array of keys in order, so leases are locked in order.
+    WITH gone AS (
+        DELETE FROM pulse.lease AS l
+        WHERE l.lease = ANY (v_sound)
+        RETURNING
+            l.lease, l.job, l.lane, l.kind, l.rank, l.attempt, l.failures, l.keyed,
+            l.claimed_at, l.worker
+    ),
+
+    kept AS (
+        INSERT INTO pulse.finished (
+            job, lane, kind, rank, state, ended_by, attempts, failures, keyed,
+            claimed_at, lease, worker, result
+        )
+        SELECT
+            g.job, g.lane, g.kind, g.rank, 'completed', 'complete', g.attempt, g.failures,
+            g.keyed, g.claimed_at, g.lease, g.worker, a.result
+        FROM gone AS g
+        INNER JOIN (
+            SELECT DISTINCT ON (u.lease) u.lease, u.result
+            FROM unnest(complete_batch.leases, complete_batch.results) AS u (lease, result)
+            ORDER BY u.lease
+        ) AS a ON a.lease = g.lease
+        RETURNING lease, job, keyed
+    )
+
+    SELECT array_agg(k.lease), array_agg(k.job) FILTER (WHERE k.keyed)
+    INTO v_done, v_keyed
+    FROM kept AS k;
+
+    IF v_keyed IS NOT NULL THEN
+        PERFORM pulse._release_keys(v_keyed);
+    END IF;
+
+    RETURN QUERY
+    SELECT
+        u.lease,
+        CASE
+            WHEN u.lease = ANY (v_done) THEN 'ok'
+            WHEN u.lease = ANY (v_sound)
+                THEN
+                    CASE
+                        WHEN pulse._reported_before(u.lease, 'complete') THEN 'ok'
+                        ELSE 'lost'
+                    END
+            WHEN u.lease IS NULL THEN 'lost'
+            ELSE 'too_large'
+        END
+    FROM unnest(complete_batch.leases) WITH ORDINALITY AS u (lease, place)
+    ORDER BY u.place;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.complete_batch(bigint [], jsonb []) IS
+'Complete the jobs of several leases, each with its result at the same place. One row for each lease: ok, lost, or too_large (a result above 1 MB; that job goes on running). A repeated report is ok again.';
+
+CREATE FUNCTION pulse.complete(lease bigint, result jsonb DEFAULT NULL)
+RETURNS void
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_verdict text;
+BEGIN
+    PERFORM pulse._require_size(
+        'result', pg_column_size(complete.result), 1048576,
+        'Store the data elsewhere and return a reference.'
+    );
+
+    SELECT v.verdict INTO v_verdict
+    FROM pulse.complete_batch(ARRAY[complete.lease], ARRAY[complete.result]) AS v;
+
+    IF v_verdict <> 'ok' THEN
+        PERFORM pulse._raise_lease_lost(complete.lease);
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.complete(bigint, jsonb) IS
+'Complete the job of a lease and keep its result (at most 1 MB). Repeating it with the same lease is harmless. PU101 when the lease was lost, PU003 when the result is too large.';
+
+-- Same verb, same lease: the answer was lost, not the report.
+CREATE FUNCTION pulse._reported_before(lease bigint, verb text)
+RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT 1
+        FROM pulse.finished AS f
+        WHERE f.lease = _reported_before.lease
+            AND f.ended_by = _reported_before.verb
+    )
+    OR EXISTS (
+        SELECT 1
+        FROM pulse.waiting AS w
+        WHERE w.last_lease = _reported_before.lease
+            AND w.last_verb = _reported_before.verb
+    )
+    OR EXISTS (
+        SELECT 1
+        FROM pulse.ready AS r
+        WHERE r.last_lease = _reported_before.lease
+            AND r.last_verb = _reported_before.verb
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._reported_before(bigint, text) IS
+'Whether this verb with this lease is what brought its job where it stands.';

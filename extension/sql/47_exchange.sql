@@ -1,0 +1,133 @@
+CREATE FUNCTION pulse.exchange(
+    worker text,
+    wants jsonb DEFAULT '{}',
+    done jsonb DEFAULT '[]',
+    failed jsonb DEFAULT '[]',
+    kinds text [] DEFAULT NULL,
+    lease_for interval DEFAULT NULL
+)
+RETURNS SETOF pulse.exchanged
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_want record;
+BEGIN
+    PERFORM pulse._require_read_committed('exchange');
+    PERFORM pulse._require_json('wants', exchange.wants, 'object', '{"default": 10}');
+    PERFORM pulse._require_json(
+        'done', exchange.done, 'array', '[{"lease": "123", "result": {}}]'
+    );
+    PERFORM pulse._require_json(
+        'failed', exchange.failed, 'array', '[{"lease": "123", "error": "why"}]'
+    );
+
+    IF exchange.done <> '[]' THEN
+        RETURN QUERY
+        SELECT
+            'done', v.verdict, NULL::text, v.lease, NULL::bigint, NULL::text, NULL::jsonb,
+            NULL::integer, NULL::integer, NULL::integer, NULL::integer, NULL::timestamptz,
+            NULL::timestamptz, NULL::timestamptz, NULL::jsonb, NULL::text
+        FROM (
+            SELECT
+                array_agg(r.lease ORDER BY e.place) AS leases,
+                array_agg(r.result ORDER BY e.place) AS results
+            FROM jsonb_array_elements(exchange.done) WITH ORDINALITY AS e (report, place)
+            CROSS JOIN LATERAL jsonb_to_record(e.report) AS r (lease bigint, result jsonb)
+        ) AS a
+        CROSS JOIN LATERAL pulse.complete_batch(a.leases, a.results) AS v;
+    END IF;
+
+    IF exchange.failed <> '[]' THEN
+        RETURN QUERY
+        SELECT
+            'failed', v.verdict, NULL::text, v.lease, NULL::bigint, NULL::text, NULL::jsonb,
+            NULL::integer, NULL::integer, NULL::integer, NULL::integer, NULL::timestamptz,
+            NULL::timestamptz, NULL::timestamptz, NULL::jsonb, NULL::text
+        FROM (
+            SELECT
+                array_agg(r.lease ORDER BY e.place) AS leases,
+                array_agg(r.error ORDER BY e.place) AS errors,
+                array_agg(r.retry_in ORDER BY e.place) AS retry_in,
+                array_agg(coalesce(r.fatal, false) ORDER BY e.place) AS fatal
+            FROM jsonb_array_elements(exchange.failed) WITH ORDINALITY AS e (report, place)
+            CROSS JOIN LATERAL jsonb_to_record(e.report) AS r (
+                lease bigint, error text, retry_in interval, fatal boolean
+            )
+        ) AS a
+        CROSS JOIN LATERAL pulse.fail_batch(a.leases, a.errors, a.retry_in, a.fatal) AS v;
+    END IF;
+
+    -- In the order of the names: two exchanges try their lane locks in the same order.
+    FOR v_want IN
+        SELECT w.lane, w.n::integer AS n
+        FROM jsonb_each_text(exchange.wants) AS w (lane, n)
+        ORDER BY w.lane COLLATE "C"
+    LOOP
+        CONTINUE WHEN v_want.n = 0;
+        RETURN QUERY
+        SELECT
+            'job', NULL::text, v_want.lane, c.lease, c.job_id, c.kind, c.payload, c.attempt,
+            c.failures, c.max_attempts, c.priority, c.lease_until, c.deadline,
+            c.enqueued_at, c.checkpoint, c.group_key
+        FROM pulse.claim_batch(
+            exchange.worker, v_want.lane, v_want.n, exchange.lease_for, exchange.kinds
+        ) AS c;
+    END LOOP;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.exchange(text, jsonb, jsonb, jsonb, text [], interval) IS
+'Report and claim in one round trip. done: [{"lease", "result"}], failed: [{"lease", "error", "retry_in", "fatal"}], wants: {lane: how many}; leases are strings. First a row for each report (item done or failed, with its verdict), then a row for each claimed job (item job). Errors as in claim_batch; a lost lease is a verdict, not an error.';
+
+CREATE FUNCTION pulse._require_json(argument text, value jsonb, type text, example text)
+RETURNS void
+LANGUAGE plpgsql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF jsonb_typeof(value) IS DISTINCT FROM type THEN
+        PERFORM pulse._raise(
+            'PU002',
+            format('%s must be a JSON %s', argument, type),
+            format('It is %s.', coalesce(jsonb_typeof(value), 'NULL')),
+            format('Pass %s => %L.', argument, example)
+        );
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._require_json(text, jsonb, text, text) IS
+'Raise PU002 unless the value is JSON of this type.';
+
+CREATE FUNCTION pulse.hello(
+    worker text, lanes text [] DEFAULT '{default}', kinds text [] DEFAULT NULL
+)
+RETURNS void
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._require_name('worker', hello.worker);
+
+    INSERT INTO pulse.worker AS w (worker, lanes, kinds, seen_by, seen_at)
+    VALUES (
+        hello.worker, coalesce(hello.lanes, '{}'), hello.kinds, pulse._caller(),
+        clock_timestamp()
+    )
+    ON CONFLICT ON CONSTRAINT worker_says_hello_once DO UPDATE SET
+        lanes = excluded.lanes,
+        kinds = excluded.kinds,
+        seen_by = excluded.seen_by,
+        seen_at = excluded.seen_at
+    WHERE w.seen_at < clock_timestamp() - interval '30 seconds'
+        OR w.lanes <> excluded.lanes
+        OR w.kinds IS DISTINCT FROM excluded.kinds;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.hello(text, text [], text []) IS
+'Say that a worker is there and which lanes and kinds (NULL: all) it takes, so that health can name kinds nobody handles. Writes at most once in 30 seconds.';

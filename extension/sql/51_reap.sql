@@ -1,0 +1,166 @@
+-- Ends runs whose lease has lapsed.
+--
+-- reap must find lapsed leases without an index entry for every short job: such entries
+-- would pile up dead under an old snapshot. So a new lease has no reap_at. The sweep reads
+-- the leases in number order from where the one before stopped, and gives each one
+-- that still runs a reap_at: from then on lease_for_reap finds it. Heartbeats do not move
+-- reap_at (they stay HOT); when it comes and the lease was extended, reap moves it.
+-- The sweep's place only goes forward over numbers that are decided (52_marks.sql): an
+-- open claim may still commit a lease below it.
+
+CREATE FUNCTION pulse._watch_new_leases()
+RETURNS integer
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_old pulse.turn := pulse._newest_turn('watch');
+    v_from bigint := coalesce((v_old.state ->> 'from')::bigint, 0);
+    v_horizon pulse.horizon;
+    v_first bigint;
+    v_to bigint;
+    v_watched integer;
+BEGIN
+    -- Decided first; looked at in later statements.
+    v_horizon := pulse._see_horizon();
+
+    UPDATE pulse.lease AS l
+    SET reap_at = l.lease_until
+    WHERE l.lease = ANY (array(
+            SELECT n.lease
+            FROM pulse.lease AS n
+            WHERE n.lease >= v_from
+                AND n.reap_at IS NULL
+            ORDER BY n.lease
+            FOR NO KEY UPDATE SKIP LOCKED
+        ));
+    GET DIAGNOSTICS v_watched = ROW_COUNT;
+
+    SELECT l.lease INTO v_first
+    FROM pulse.lease AS l
+    WHERE l.lease >= v_from
+        AND l.reap_at IS NULL
+    ORDER BY l.lease
+    LIMIT 1;
+
+    v_to := least(v_first, (v_horizon.lease_q + 1) << 20);
+    IF v_to > v_from THEN
+        PERFORM pulse._write_turn(
+            v_old, 'watch', jsonb_build_object('from', v_to::text)
+        );
+    END IF;
+    RETURN v_watched;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._watch_new_leases() IS
+'Make the leases that were claimed since the last sweep known to reap.';
+
+CREATE FUNCTION pulse._reap(max_jobs integer)
+RETURNS integer
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_lapsed bigint [];
+    v_errors text [];
+BEGIN
+    -- The condition is checked again on the locked row: a heartbeat may just have
+    -- revived it.
+    SELECT
+        array_agg(s.lease),
+        array_agg(
+            CASE
+                WHEN s.deadline <= clock_timestamp() THEN 'max_runtime exceeded'
+                ELSE 'worker lease expired'
+            END
+        )
+    INTO v_lapsed, v_errors
+    FROM (
+        SELECT l.lease, l.deadline
+        FROM pulse.lease AS l
+        WHERE l.reap_at <= clock_timestamp()
+            AND l.lease_until <= clock_timestamp()
+        ORDER BY l.reap_at
+        LIMIT _reap.max_jobs
+        FOR UPDATE SKIP LOCKED
+    ) AS s;
+
+    IF v_lapsed IS NOT NULL THEN
+        PERFORM pulse._end_badly(v_lapsed, v_errors, NULL, NULL, 'reap');
+    END IF;
+
+    -- Still alive when their time came: look again when it comes again.
+    UPDATE pulse.lease AS l
+    SET reap_at = l.lease_until
+    WHERE l.lease = ANY (array(
+            SELECT a.lease
+            FROM pulse.lease AS a
+            WHERE a.reap_at <= clock_timestamp()
+                AND a.lease_until > clock_timestamp()
+            ORDER BY a.reap_at
+            LIMIT _reap.max_jobs
+            FOR NO KEY UPDATE SKIP LOCKED
+        ));
+
+    RETURN coalesce(cardinality(v_lapsed), 0);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._reap(integer) IS
+'End at most max_jobs runs whose lease has lapsed; returns how many.';
+
+CREATE FUNCTION pulse.reap(max_jobs integer DEFAULT 10000)
+RETURNS bigint
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_some integer;
+    v_all bigint := 0;
+BEGIN
+    PERFORM pulse._require_read_committed('reap');
+    PERFORM pulse._require_between('max_jobs', coalesce(reap.max_jobs, 0), 1, 1000000);
+    PERFORM pulse._watch_new_leases();
+
+    WHILE v_all < reap.max_jobs LOOP
+        v_some := pulse._reap(least(1000, reap.max_jobs - v_all)::integer);
+        v_all := v_all + v_some;
+        EXIT WHEN v_some < 1000;
+    END LOOP;
+    RETURN v_all;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.reap(integer) IS
+'End the runs whose lease has lapsed (worker lost) or whose max_runtime or cancel grace is over: charged, then retrying, dead or cancelled. Returns how many. tick does this every 10 seconds.';
+
+-- So that a missing watchdog costs latency only: a claim reaps when nobody has for a
+-- while, within its own bound.
+CREATE FUNCTION pulse._reap_if_overdue(max_jobs integer)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF (pulse._newest_turn('sweep')).taken_at > clock_timestamp() - interval '15 seconds'
+        OR (pulse._newest_turn('inline')).taken_at > clock_timestamp() - interval '10 seconds'
+        OR NOT pulse._take_turn('inline', '10 seconds')
+    THEN
+        RETURN;
+    END IF;
+
+    PERFORM pulse._watch_new_leases();
+    PERFORM pulse._reap(greatest(_reap_if_overdue.max_jobs, 100));
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._reap_if_overdue(integer) IS
+'Reap from inside a claim when no tick has swept for 15 seconds.';

@@ -1,0 +1,427 @@
+-- Low-water marks: never step over the dead.
+--
+-- Rows leave ready at the head of its index. While an old snapshot is held anywhere in
+-- the cluster, vacuum cannot remove them, and a scan from the start would meet every
+-- one. So for each level of a line (a rank) pulse keeps the smallest seq that can still
+-- be live, and claims start there.
+--
+-- The trap: seq order is not commit order. A transaction may have drawn seq 5 and
+-- still be open while 6 to 900 are committed, claimed and gone. A mark at 901 would lose
+-- job 5 for ever. So a mark moves in two steps, at two different times:
+--
+--   1. read q = the last seq drawn, THEN the transactions that hold RowExclusiveLock on
+--      ready. INSERT takes that lock before it draws its seq, so whoever owns a seq <= q
+--      and has not ended is among them. Remember both (horizon.next_ready_q, ready_holders).
+--   2. later, when none of them is open any more, every seq <= q is committed or gone.
+--      Only now, in a later statement and so with a newer snapshot, look for the
+--      smallest live seq m; the mark is least(m, q + 1).
+--
+-- m comes from a plain SELECT: one with SKIP LOCKED would pass rows whose claim is
+-- rolled back afterwards. A prepared transaction has no pid: while one holds the lock,
+-- nothing moves. A mark once right is right for ever, since no seq is drawn
+-- twice, so two sessions that advance the same line do no harm; an old row that both
+-- read and one deletes is skipped by the other.
+--
+-- waiting has the same trap with time for seq: run_at is computed inside the INSERT as
+-- greatest(wanted, clock_timestamp()), so its lock precedes its clock. And leases: the
+-- sweep that makes new leases known to reap goes forward only up to lease_q (51_reap.sql).
+
+CREATE FUNCTION pulse._newest_mark(lane text, kind text)
+RETURNS pulse.mark
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_mark pulse.mark;
+BEGIN
+    SELECT m.* INTO v_mark
+    FROM pulse.mark AS m
+    WHERE m.lane = _newest_mark.lane
+        AND m.kind = _newest_mark.kind
+    ORDER BY m.version DESC
+    LIMIT 1;
+
+    RETURN v_mark;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._newest_mark(text, text) IS
+'The marks of a line; kind '''' is the whole lane.';
+
+CREATE FUNCTION pulse._last_drawn_ready()
+RETURNS bigint
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT s.last_value - CASE WHEN s.is_called THEN 0 ELSE 1 END
+    FROM pulse.ready_seq AS s
+$$;
+
+COMMENT ON FUNCTION pulse._last_drawn_ready() IS
+'The last place in line that was drawn.';
+
+-- Both steps for all three tables, with one look at pg_locks. A look that is younger
+-- than 20 ms is good enough for everybody.
+CREATE FUNCTION pulse._see_horizon()
+RETURNS pulse.horizon
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_old pulse.horizon;
+    v_new pulse.horizon;
+    v_now_ready_q bigint;
+    v_now_lease_q bigint;
+    v_ready text [];
+    v_waiting text [];
+    v_lease text [];
+    v_prepared boolean;
+BEGIN
+    SELECT h.* INTO v_old
+    FROM pulse.horizon AS h
+    ORDER BY h.version DESC
+    LIMIT 1;
+
+    IF v_old.seen_at BETWEEN clock_timestamp() - interval '20 milliseconds'
+        AND clock_timestamp()
+    THEN
+        RETURN v_old;
+    END IF;
+
+    v_now_ready_q := pulse._last_drawn_ready();
+    SELECT s.last_value - CASE WHEN s.is_called THEN 0 ELSE 1 END INTO v_now_lease_q
+    FROM pulse.lease_seq AS s;
+    v_new.seen_at := clock_timestamp();
+
+    -- After the sequences and the clock. Our own transaction counts like any other.
+    SELECT
+        coalesce(
+            array_agg(l.virtualtransaction) FILTER (WHERE l.relation = 'pulse.ready'::regclass),
+            '{}'
+        ),
+        coalesce(
+            array_agg(l.virtualtransaction) FILTER (WHERE l.relation = 'pulse.waiting'::regclass),
+            '{}'
+        ),
+        coalesce(
+            array_agg(l.virtualtransaction) FILTER (WHERE l.relation = 'pulse.lease'::regclass),
+            '{}'
+        ),
+        coalesce(bool_or(l.pid IS NULL), false)
+    INTO v_ready, v_waiting, v_lease, v_prepared
+    FROM pg_locks AS l
+    WHERE l.locktype = 'relation'
+        AND l.mode = 'RowExclusiveLock'
+        AND l.database = (
+            SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()
+        )
+        AND l.relation IN (
+            'pulse.ready'::regclass, 'pulse.waiting'::regclass, 'pulse.lease'::regclass
+        );
+
+    IF v_old.version IS NULL THEN
+        v_old.ready_q := 0;
+        v_old.waiting_t := '-infinity';
+        v_old.lease_q := 0;
+    END IF;
+    v_new.ready_q := v_old.ready_q;
+    v_new.waiting_t := v_old.waiting_t;
+    v_new.lease_q := v_old.lease_q;
+    v_new.next_ready_q := v_old.next_ready_q;
+    v_new.next_waiting_t := v_old.next_waiting_t;
+    v_new.next_lease_q := v_old.next_lease_q;
+    v_new.ready_holders := v_old.ready_holders;
+    v_new.waiting_holders := v_old.waiting_holders;
+    v_new.lease_holders := v_old.lease_holders;
+
+    -- What was remembered stays until its last holder has ended: replaced by a newer set
+    -- at each look, it would never be decided under steady load.
+    IF v_old.version IS NULL OR NOT (v_prepared OR v_old.ready_holders && v_ready) THEN
+        v_new.ready_q := coalesce(v_old.next_ready_q, 0);
+        v_new.next_ready_q := v_now_ready_q;
+        v_new.ready_holders := v_ready;
+    END IF;
+    IF v_old.version IS NULL OR NOT (v_prepared OR v_old.waiting_holders && v_waiting) THEN
+        v_new.waiting_t := coalesce(v_old.next_waiting_t, '-infinity');
+        v_new.next_waiting_t := v_new.seen_at;
+        v_new.waiting_holders := v_waiting;
+    END IF;
+    IF v_old.version IS NULL OR NOT (v_prepared OR v_old.lease_holders && v_lease) THEN
+        v_new.lease_q := coalesce(v_old.next_lease_q, 0);
+        v_new.next_lease_q := v_now_lease_q;
+        v_new.lease_holders := v_lease;
+    END IF;
+
+    -- The clock stepped back: what was decided in its future is not.
+    IF v_new.seen_at < v_old.seen_at THEN
+        v_new.waiting_t := least(v_new.waiting_t, v_new.seen_at - interval '1 minute');
+        v_new.next_waiting_t := least(
+            v_new.next_waiting_t, v_new.seen_at - interval '1 minute'
+        );
+    END IF;
+
+    v_new.version := nextval('pulse.version');
+    INSERT INTO pulse.horizon
+    SELECT (v_new).*;
+
+    DELETE FROM pulse.horizon AS h
+    WHERE h.version = (
+        SELECT o.version
+        FROM pulse.horizon AS o
+        WHERE o.version = v_old.version
+        FOR UPDATE SKIP LOCKED
+    );
+
+    RETURN v_new;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._see_horizon() IS
+'Find out up to where everything is decided, and remember what to wait for next.';
+
+-- The first live row of a line in a range; a plain SELECT on purpose.
+CREATE FUNCTION pulse._first_live(
+    lane text,
+    kind text,
+    from_rank integer,
+    from_seq bigint,
+    to_rank integer,
+    to_seq bigint,
+    OUT rank integer,
+    OUT seq bigint
+)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF _first_live.kind = '' THEN
+        SELECT r.rank, r.seq INTO _first_live.rank, _first_live.seq
+        FROM pulse.ready AS r
+        WHERE r.lane = _first_live.lane
+            AND (r.rank, r.seq) >= (_first_live.from_rank, _first_live.from_seq)
+            AND (r.rank, r.seq) < (_first_live.to_rank, _first_live.to_seq)
+        ORDER BY r.rank, r.seq
+        LIMIT 1;
+    ELSE
+        SELECT r.rank, r.seq INTO _first_live.rank, _first_live.seq
+        FROM pulse.ready AS r
+        WHERE r.lane = _first_live.lane
+            AND r.kind = _first_live.kind
+            AND (r.rank, r.seq) >= (_first_live.from_rank, _first_live.from_seq)
+            AND (r.rank, r.seq) < (_first_live.to_rank, _first_live.to_seq)
+        ORDER BY r.rank, r.seq
+        LIMIT 1;
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._first_live(
+    text, text, integer, bigint, integer, bigint
+) IS
+'The first row of a line between two places that the newest snapshot can see.';
+
+-- Walks the line: known levels from their marks, and whatever stands in the gaps between
+-- them. At most 100 levels are recorded; what is not recorded is a gap, which is
+-- right and only slower.
+CREATE FUNCTION pulse._advance_line(
+    lane text, kind text, q bigint, patchy_at timestamptz DEFAULT NULL
+)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+SET jit = off
+AS $$
+DECLARE
+    v_last constant bigint := 9223372036854775807;
+    v_old pulse.mark := pulse._newest_mark(_advance_line.lane, _advance_line.kind);
+    v_levels integer := coalesce(cardinality(v_old.ranks), 0);
+    v_level integer := 1;
+    v_ranks integer [] := '{}';
+    v_seqs bigint [] := '{}';
+    v_from_rank integer := -2147483648;
+    v_from_seq bigint := 0;
+    v_found record;
+BEGIN
+    LOOP
+        EXIT WHEN cardinality(v_ranks) >= 100;
+
+        SELECT f.* INTO v_found
+        FROM pulse._first_live(
+            _advance_line.lane, _advance_line.kind, v_from_rank, v_from_seq,
+            coalesce(v_old.ranks[v_level], 2147483647),
+            CASE WHEN v_level > v_levels THEN v_last ELSE 0 END
+        ) AS f;
+
+        IF v_found.rank IS NOT NULL THEN
+            v_ranks := v_ranks || v_found.rank;
+            v_seqs := v_seqs || least(v_found.seq, _advance_line.q + 1);
+            v_from_rank := v_found.rank;
+            v_from_seq := v_last;
+            CONTINUE;
+        END IF;
+
+        EXIT WHEN v_level > v_levels;
+
+        SELECT f.* INTO v_found
+        FROM pulse._first_live(
+            _advance_line.lane, _advance_line.kind,
+            v_old.ranks[v_level], v_old.seqs[v_level], v_old.ranks[v_level], v_last
+        ) AS f;
+
+        -- A level that ran dry is remembered while there are few: its dead rows may
+        -- still stand in the index.
+        IF v_found.rank IS NOT NULL OR cardinality(v_ranks) < 50 THEN
+            v_ranks := v_ranks || v_old.ranks[v_level];
+            v_seqs := v_seqs || greatest(
+                v_old.seqs[v_level],
+                least(coalesce(v_found.seq, v_last), _advance_line.q + 1)
+            );
+        END IF;
+        v_from_rank := v_old.ranks[v_level];
+        v_from_seq := v_last;
+        v_level := v_level + 1;
+    END LOOP;
+
+    IF v_ranks = v_old.ranks AND v_seqs = v_old.seqs AND _advance_line.patchy_at IS NULL
+    THEN
+        RETURN;
+    END IF;
+
+    INSERT INTO pulse.mark (lane, kind, ranks, seqs, marked_at, patchy_at)
+    VALUES (
+        _advance_line.lane, _advance_line.kind, v_ranks, v_seqs, clock_timestamp(),
+        coalesce(_advance_line.patchy_at, v_old.patchy_at)
+    );
+
+    DELETE FROM pulse.mark AS m
+    WHERE m.lane = v_old.lane
+        AND m.kind = v_old.kind
+        AND m.version = (
+            SELECT o.version
+            FROM pulse.mark AS o
+            WHERE o.lane = v_old.lane
+                AND o.kind = v_old.kind
+                AND o.version = v_old.version
+            FOR UPDATE SKIP LOCKED
+        );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._advance_line(text, text, bigint, timestamptz) IS
+'Move the marks of a line up to the first live row of each level, never past q + 1.';
+
+CREATE FUNCTION pulse._newest_due_mark(lane text)
+RETURNS pulse.due_mark
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_mark pulse.due_mark;
+BEGIN
+    SELECT m.* INTO v_mark
+    FROM pulse.due_mark AS m
+    WHERE m.lane = _newest_due_mark.lane
+    ORDER BY m.version DESC
+    LIMIT 1;
+
+    v_mark.run_at := coalesce(v_mark.run_at, '-infinity');
+    RETURN v_mark;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._newest_due_mark(text) IS
+'From when on there can be live rows of this lane in waiting.';
+
+CREATE FUNCTION pulse._advance_due(lane text, t timestamptz)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_old pulse.due_mark := pulse._newest_due_mark(_advance_due.lane);
+    v_first timestamptz;
+    v_new timestamptz;
+BEGIN
+    SELECT w.run_at INTO v_first
+    FROM pulse.waiting AS w
+    WHERE w.lane = _advance_due.lane
+        AND w.run_at >= v_old.run_at
+    ORDER BY w.run_at
+    LIMIT 1;
+
+    -- A second of room for clocks; one that steps back further is noticed by
+    -- _see_horizon, which then lowers t, and this mark with it.
+    v_new := least(coalesce(v_first, 'infinity'), _advance_due.t - interval '1 second');
+
+    IF v_new = v_old.run_at OR (v_new > v_old.run_at AND v_first IS NULL AND v_old.lane IS NULL)
+    THEN
+        RETURN;
+    END IF;
+
+    INSERT INTO pulse.due_mark (lane, run_at, marked_at)
+    VALUES (_advance_due.lane, v_new, clock_timestamp());
+
+    DELETE FROM pulse.due_mark AS m
+    WHERE m.lane = v_old.lane
+        AND m.version = (
+            SELECT o.version
+            FROM pulse.due_mark AS o
+            WHERE o.lane = v_old.lane
+                AND o.version = v_old.version
+            FOR UPDATE SKIP LOCKED
+        );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._advance_due(text, timestamptz) IS
+'Move the due mark of a lane up to its first live row, never past t.';
+
+-- A claim that had to step over many places asks. Distances in seq count the rows of all
+-- lanes, so this asks too often rather than too seldom; asking is cheap and not
+-- repeated within 20 ms.
+CREATE FUNCTION pulse._ask_for_marks(
+    lane text, kinds text [], mark pulse.mark, stepped bigint, patchy boolean
+)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_horizon pulse.horizon;
+    v_kind text;
+BEGIN
+    IF _ask_for_marks.stepped < 500 AND NOT _ask_for_marks.patchy THEN
+        RETURN;
+    END IF;
+
+    IF (
+        (_ask_for_marks.mark).marked_at BETWEEN
+        clock_timestamp() - interval '20 milliseconds' AND clock_timestamp()
+        AND NOT _ask_for_marks.patchy
+    )
+        OR NOT pg_try_advisory_xact_lock(
+            'pulse.mark'::regclass::oid::integer, hashtext(_ask_for_marks.lane)
+        )
+    THEN
+        RETURN;
+    END IF;
+
+    v_horizon := pulse._see_horizon();
+    PERFORM pulse._advance_line(
+        _ask_for_marks.lane, '', v_horizon.ready_q,
+        CASE WHEN _ask_for_marks.patchy THEN clock_timestamp() END
+    );
+    FOREACH v_kind IN ARRAY _ask_for_marks.kinds LOOP
+        PERFORM pulse._advance_line(_ask_for_marks.lane, v_kind, v_horizon.ready_q);
+    END LOOP;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._ask_for_marks(text, text [], pulse.mark, bigint, boolean) IS
+'Advance the marks of a lane from inside a claim, when that pays.';

@@ -1,0 +1,224 @@
+-- All upkeep, in bounded steps. Safe to call from anywhere, any number of times at
+-- once: each part takes its turn under an advisory lock and leaves at once when another
+-- session has it or had it lately.
+
+CREATE FUNCTION pulse._newest_turn(step text)
+RETURNS pulse.turn
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_turn pulse.turn;
+BEGIN
+    SELECT t.* INTO v_turn
+    FROM pulse.turn AS t
+    WHERE t.step = _newest_turn.step
+    ORDER BY t.version DESC
+    LIMIT 1;
+
+    RETURN v_turn;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._newest_turn(text) IS
+'When a part of the upkeep was last done.';
+
+CREATE FUNCTION pulse._write_turn(previous pulse.turn, step text, state jsonb)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    INSERT INTO pulse.turn (step, taken_at, state)
+    VALUES (_write_turn.step, clock_timestamp(), _write_turn.state);
+
+    DELETE FROM pulse.turn AS t
+    WHERE t.step = (_write_turn.previous).step
+        AND t.version = (
+            SELECT o.version
+            FROM pulse.turn AS o
+            WHERE o.step = (_write_turn.previous).step
+                AND o.version = (_write_turn.previous).version
+            FOR UPDATE SKIP LOCKED
+        );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._write_turn(pulse.turn, text, jsonb) IS
+'Note that a part of the upkeep is being done, in place of the previous note.';
+
+CREATE FUNCTION pulse._take_turn(step text, every interval)
+RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_last pulse.turn;
+BEGIN
+    IF NOT pg_try_advisory_xact_lock(
+        'pulse.turn'::regclass::oid::integer, hashtext(_take_turn.step)
+    ) THEN
+        RETURN false;
+    END IF;
+
+    -- A later statement than the lock, so that it sees the turn just committed. A turn
+    -- in the future means that the clock stepped back.
+    v_last := pulse._newest_turn(_take_turn.step);
+    IF v_last.taken_at > clock_timestamp() - _take_turn.every
+        AND v_last.taken_at <= clock_timestamp()
+    THEN
+        RETURN false;
+    END IF;
+
+    PERFORM pulse._write_turn(v_last, _take_turn.step, v_last.state);
+    RETURN true;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._take_turn(text, interval) IS
+'Whether it is this session''s turn to do a part of the upkeep.';
+
+-- Advances the marks of every line that has some, and of lanes that have none yet.
+CREATE FUNCTION pulse._tick_marks()
+RETURNS bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+SET jit = off
+AS $$
+DECLARE
+    v_horizon pulse.horizon := pulse._see_horizon();
+    v_lane text COLLATE "C" := '';
+    v_kind text COLLATE "C" := '';
+    v_known record;
+    v_new text COLLATE "C";
+    v_lines bigint := 0;
+BEGIN
+    LOOP
+        SELECT m.lane, m.kind INTO v_known
+        FROM pulse.mark AS m
+        WHERE (m.lane, m.kind) > (v_lane, v_kind)
+        ORDER BY m.lane, m.kind, m.version DESC
+        LIMIT 1;
+
+        SELECT r.lane INTO v_new
+        FROM pulse.ready AS r
+        WHERE r.lane > v_lane
+            AND (v_known.lane IS NULL OR r.lane < v_known.lane)
+        ORDER BY r.lane, r.rank, r.seq
+        LIMIT 1;
+
+        IF v_new IS NOT NULL THEN
+            v_lane := v_new;
+            v_kind := '';
+        ELSIF v_known.lane IS NOT NULL THEN
+            v_lane := v_known.lane;
+            v_kind := v_known.kind;
+        ELSE
+            EXIT;
+        END IF;
+
+        PERFORM pulse._advance_line(v_lane, v_kind, v_horizon.ready_q);
+        v_lines := v_lines + 1;
+    END LOOP;
+
+    FOR v_lane IN SELECT pulse._waiting_lanes() LOOP
+        PERFORM pulse._advance_due(v_lane, v_horizon.waiting_t);
+    END LOOP;
+    RETURN v_lines;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._tick_marks() IS
+'Advance every low-water mark.';
+
+-- The backstop: a live row below its mark would be a bug, so it is looked for, reported
+-- by health(), and the marks are forgotten so that the job still runs.
+CREATE FUNCTION pulse._tick_backstop()
+RETURNS bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_found bigint;
+BEGIN
+    SELECT count(*) INTO v_found
+    FROM pulse.check() AS c
+    WHERE c.problem LIKE '%below its mark%';
+
+    IF v_found > 0 THEN
+        DELETE FROM pulse.mark;
+        DELETE FROM pulse.due_mark;
+        DELETE FROM pulse.turn AS t WHERE t.step = 'watch';
+    END IF;
+
+    PERFORM pulse._write_turn(
+        pulse._newest_turn('backstop'), 'backstop', jsonb_build_object('found', v_found)
+    );
+    RETURN v_found;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._tick_backstop() IS
+'Look for jobs that a mark has passed, and bring them back.';
+
+CREATE FUNCTION pulse.tick()
+RETURNS TABLE (step text, did bigint, error text)
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_step record;
+    v_turn text := '';
+    v_mine boolean;
+BEGIN
+    PERFORM pulse._require_read_committed('tick');
+
+    -- Turns are a little shorter than the rhythm they are named for, so that a driver
+    -- that comes a moment early does not miss its turn.
+    FOR v_step IN
+        SELECT s.*
+        FROM (
+            VALUES
+            ('due', interval '900 milliseconds', 'promote', '_tick_promote()'),
+            ('due', '900 milliseconds', 'schedules', '_fire_schedules()'),
+            ('due', '900 milliseconds', 'marks', '_tick_marks()'),
+            ('sweep', '9 seconds', 'reap', 'reap(10000)'),
+            ('sweep', '9 seconds', 'approvals', '_expire_approvals(1000)'),
+            ('sweep', '9 seconds', 'prune', 'prune(false, 10000)'),
+            ('sample', '59 seconds', 'sample', '_sample_stats()'),
+            ('sample', '59 seconds', 'ledger', '_prune_schedule_runs(10000)'),
+            ('sample', '59 seconds', 'audit', '_prune_audit(10000)'),
+            ('backstop', '1 hour', 'backstop', '_tick_backstop()')
+        ) AS s (turn, every, step, call)
+    LOOP
+        IF v_step.turn <> v_turn THEN
+            v_turn := v_step.turn;
+            v_mine := pulse._take_turn(v_turn, v_step.every);
+        END IF;
+        CONTINUE WHEN NOT v_mine;
+
+        tick.step := v_step.step;
+        tick.did := NULL;
+        tick.error := NULL;
+        -- A subtransaction each: one poison row must not stop the rest.
+        BEGIN
+            EXECUTE 'SELECT pulse.' || v_step.call INTO tick.did;
+        EXCEPTION
+            WHEN OTHERS THEN
+                tick.error := format('%s: %s', SQLSTATE, SQLERRM);
+                PERFORM pulse._write_turn(
+                    pulse._newest_turn('error:' || v_step.step), 'error:' || v_step.step,
+                    jsonb_build_object('error', tick.error)
+                );
+        END;
+        RETURN NEXT;
+    END LOOP;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.tick() IS
+'Do all upkeep that is due, in bounded steps: promotion, schedules and marks at most once a second, reaping, approvals and retention every 10 seconds. A row for each step done, with its error if it had one. Safe from anywhere, any number of times at once. PU001 above READ COMMITTED.';
