@@ -1,3 +1,53 @@
+-- By the index of each line, below its mark only: nothing is there but dead rows.
+CREATE FUNCTION pulse._below_marks(max_rows integer)
+RETURNS TABLE (problem text, job_id bigint, detail text)
+LANGUAGE sql
+STABLE
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
+AS $$
+    WITH newest_mark AS (
+        SELECT DISTINCT ON (m.lane, m.kind) m.lane, m.kind, m.ranks, m.seqs
+        FROM pulse.mark AS m
+        ORDER BY m.lane, m.kind, m.version DESC
+    ),
+
+    newest_due_mark AS (
+        SELECT DISTINCT ON (m.lane) m.lane, m.run_at
+        FROM pulse.due_mark AS m
+        ORDER BY m.lane, m.version DESC
+    )
+
+    (
+        SELECT
+            'ready job is below its mark', r.job,
+            format('Place %s, mark %s, lane %s, priority %s.', r.seq, v.seq, r.lane, -r.rank)
+        FROM newest_mark AS m
+        CROSS JOIN LATERAL unnest(m.ranks, m.seqs) AS v (rank, seq)
+        INNER JOIN pulse.ready AS r
+            ON r.lane = m.lane
+            AND r.rank = v.rank
+            AND r.seq < v.seq
+            AND m.kind IN ('', r.kind)
+        LIMIT _below_marks.max_rows
+    )
+    UNION ALL
+    (
+        SELECT
+            'waiting job is below its mark', w.job,
+            format('Due %s, mark %s, lane %s.', w.run_at, m.run_at, w.lane)
+        FROM newest_due_mark AS m
+        INNER JOIN pulse.waiting AS w ON w.lane = m.lane AND w.run_at < m.run_at
+        LIMIT _below_marks.max_rows
+    )
+$$;
+
+COMMENT ON FUNCTION pulse._below_marks(integer) IS
+'Jobs that no claim or promotion would find because a mark has passed them: none, if pulse is right.';
+
 -- One statement, so one snapshot: whatever moves meanwhile is either before its move
 -- or after it. Sequences do not obey snapshots; they are read later and so only
 -- higher, which hides no problem and makes none up.
@@ -24,24 +74,6 @@ AS $$
         UNION ALL
         SELECT 'finished', f.job, f.lane, f.kind, f.keyed, f.attempts, f.failures
         FROM pulse.finished AS f
-    ),
-
-    newest_mark AS (
-        SELECT DISTINCT ON (m.lane, m.kind) m.lane, m.kind, m.ranks, m.seqs
-        FROM pulse.mark AS m
-        ORDER BY m.lane, m.kind, m.version DESC
-    ),
-
-    level AS (
-        SELECT m.lane, m.kind, u.rank, u.seq
-        FROM newest_mark AS m
-        CROSS JOIN LATERAL unnest(m.ranks, m.seqs) AS u (rank, seq)
-    ),
-
-    newest_due_mark AS (
-        SELECT DISTINCT ON (m.lane) m.lane, m.run_at
-        FROM pulse.due_mark AS m
-        ORDER BY m.lane, m.version DESC
     ),
 
     newest_roster AS (
@@ -180,21 +212,8 @@ AS $$
         INNER JOIN pulse.lease AS l ON l.lane = s.lane
         WHERE l.lease <> ALL (r.leases)
         UNION ALL
-        SELECT
-            'ready job is below its mark', r.job,
-            format('Place %s, mark %s, lane %s, priority %s.', r.seq, v.seq, r.lane, -r.rank)
-        FROM level AS v
-        INNER JOIN pulse.ready AS r
-            ON r.lane = v.lane
-            AND r.rank = v.rank
-            AND r.seq < v.seq
-        WHERE v.kind IN ('', r.kind)
-        UNION ALL
-        SELECT
-            'waiting job is below its mark', w.job,
-            format('Due %s, mark %s, lane %s.', w.run_at, m.run_at, w.lane)
-        FROM newest_due_mark AS m
-        INNER JOIN pulse.waiting AS w ON w.lane = m.lane AND w.run_at < m.run_at
+        SELECT m.problem, m.job_id, m.detail
+        FROM pulse._below_marks(1000) AS m
         UNION ALL
         SELECT
             'sequence is behind', q.job,

@@ -15,6 +15,7 @@ AS $$
     FROM (
         SELECT greatest(extract(EPOCH FROM _duration.duration)::numeric, 0) AS seconds
     ) AS e
+    WHERE _duration.duration IS NOT NULL
 $$;
 
 COMMENT ON FUNCTION pulse._duration(interval) IS
@@ -57,7 +58,7 @@ BEGIN
                 ELSE format('lane %s is paused', h.lane)
             END,
             h.holder,
-            coalesce(format(': %s,', nullif(h.reason, '')), ''),
+            coalesce(': ' || nullif(h.reason, '') || ',', ''),
             to_char(h.held_at, 'YYYY-MM-DD HH24:MI:SS TZ'),
             pulse._duration(clock_timestamp() - h.held_at),
             h.held_by
@@ -144,7 +145,7 @@ DECLARE
     v_job record;
     v_place record;
     v_ahead bigint;
-    v_reasons text [] := '{}';
+    v_reasons text [] := ARRAY[]::text [];
     v_form CONSTANT text := 'YYYY-MM-DD HH24:MI:SS TZ';
 BEGIN
     SELECT j.* INTO v_job

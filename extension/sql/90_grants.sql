@@ -275,5 +275,6 @@ REVOKE ALL ON ALL TABLES IN SCHEMA pulse FROM PUBLIC;
 REVOKE ALL ON ALL SEQUENCES IN SCHEMA pulse FROM PUBLIC;
 REVOKE ALL ON ALL ROUTINES IN SCHEMA pulse FROM PUBLIC;
 REVOKE ALL ON TYPE
-    pulse.outcome, pulse.claimed, pulse.verdict, pulse.beat, pulse.exchanged
+    pulse.outcome, pulse.claimed, pulse.verdict, pulse.beat, pulse.exchanged,
+    pulse.cron_fields, pulse.rhythm
 FROM PUBLIC;
