@@ -72,7 +72,9 @@ BEGIN
             BEGIN
                 RETURN clock_timestamp() - v_text::interval IS NOT NULL;
             EXCEPTION
-                WHEN invalid_datetime_format OR datetime_field_overflow OR interval_field_overflow THEN
+                WHEN invalid_datetime_format
+                    OR datetime_field_overflow
+                    OR interval_field_overflow THEN
                     RETURN false;
             END;
 
@@ -347,8 +349,8 @@ $$;
 COMMENT ON FUNCTION pulse._matching(text, jsonb, text, integer, boolean, integer) IS
 'Jobs that match a filter and that the verb can change, oldest first, at most max_jobs.';
 
--- Nothing here waits: two bulk verbs, or one and a batch of reports, cannot deadlock.
--- Locked, a job stays where it is until the verb has dealt with it.
+-- Nothing here waits, and locked, a job stays where it is until the verb has dealt with
+-- it: two bulk verbs, or one and a batch of reports, cannot deadlock.
 CREATE FUNCTION pulse._pick_matching(
     verb text, filter jsonb, to_lane text, to_rank integer, force boolean, max_jobs integer
 )
@@ -411,6 +413,32 @@ $$;
 COMMENT ON FUNCTION pulse._pick_matching(text, jsonb, text, integer, boolean, integer) IS
 'Lock jobs that match a filter where they stand, and return those that could be locked.';
 
+-- Keys are met in the order of the jobs, not of the keys, so this waits for an open
+-- transaction that takes or frees the same key for a moment only, and then leaves the
+-- job alone: long before it could be part of a deadlock.
+CREATE FUNCTION pulse._try_rekey(job_id bigint, lane text)
+RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '50ms'
+AS $$
+BEGIN
+    IF pulse._key_of(_try_rekey.job_id) IS NULL THEN
+        RETURN true;
+    END IF;
+
+    BEGIN
+        RETURN pulse._rekey(_try_rekey.job_id, _try_rekey.lane) IS NULL;
+    EXCEPTION
+        WHEN lock_not_available THEN
+            RETURN false;
+    END;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._try_rekey(bigint, text) IS
+'Give a job its unique key in a lane, if it has one and it can be had at once.';
+
 CREATE FUNCTION pulse._do_where(
     verb text,
     filter jsonb,
@@ -471,7 +499,10 @@ BEGIN
                 FROM pulse._reject(v_job, _do_where.reason) AS r;
 
             WHEN 'retry' THEN
-                -- NULL when the key went to somebody else since the pick.
+                CONTINUE WHEN NOT pulse._try_rekey(
+                    v_job, (SELECT f.lane FROM pulse.finished AS f WHERE f.job = v_job)
+                );
+
                 SELECT r.state INTO v_state
                 FROM pulse._retry(v_job) AS r;
 
@@ -481,8 +512,7 @@ BEGIN
 
             WHEN 'move' THEN
                 -- The key first: a job that cannot move keeps its place in line.
-                CONTINUE WHEN pulse._key_of(v_job) IS NOT NULL
-                    AND pulse._rekey(v_job, _do_where.to_lane) IS NOT NULL;
+                CONTINUE WHEN NOT pulse._try_rekey(v_job, _do_where.to_lane);
 
                 SELECT s.state INTO v_state
                 FROM pulse._shift(v_job, _do_where.to_lane, NULL) AS s;

@@ -1,7 +1,41 @@
 -- The bulk verbs: their filter, their bounds, their one line in the audit.
+
+-- Asked here, told below: a frozen snapshot is refused by every verb by job id.
+SET default_transaction_isolation = 'repeatable read';
+
+DO $$
+DECLARE
+    v_call text;
+BEGIN
+    PERFORM set_config('pulse_test.refused', '', false);
+    FOREACH v_call IN ARRAY ARRAY[
+        'cancel(1)', 'ack_cancel(1)', 'approve(1)', 'reject(1)', 'reprioritize(1, 1)',
+        'move(1, ''a'')', 'retry(1)', 'delete_job(1)', 'cancel_where(''{}'')',
+        'retry_where(''{}'')', 'reprioritize_where(''{}'', 1)', 'move_where(''{}'', ''a'')',
+        'approve_where(''{}'')', 'reject_where(''{}'')'
+    ] LOOP
+        BEGIN
+            EXECUTE 'SELECT pulse.' || v_call;
+        EXCEPTION
+            WHEN SQLSTATE 'PU001' THEN
+                PERFORM set_config(
+                    'pulse_test.refused', current_setting('pulse_test.refused') || '.', false
+                );
+        END;
+    END LOOP;
+END;
+$$;
+
+RESET default_transaction_isolation;
+
 BEGIN;
 
-SELECT plan(75);
+SELECT plan(76);
+
+SELECT is(
+    length(current_setting('pulse_test.refused')), 14,
+    'above READ COMMITTED every one of these verbs is refused'
+);
 
 CREATE FUNCTION pg_temp.states(lane text)
 RETURNS text
@@ -80,10 +114,11 @@ SELECT is(
 
 -- What is not understood is refused.
 
-SELECT throws_ok(
-    format('SELECT pulse.cancel_where(%L)', f.filter), 'PU006', NULL,
-    format('refused: %s', coalesce(f.filter, 'NULL'))
-)
+SELECT
+    throws_ok(
+        format('SELECT pulse.cancel_where(%L)', f.filter), 'PU006', NULL,
+        format('refused: %s', coalesce(f.filter, 'NULL'))
+    )
 FROM (
     VALUES
     (NULL), ('{}'), ('[]'), ('7'), ('{"all": false}'), ('{"lanes": "f"}'), ('{"lane": 7}'),
