@@ -63,3 +63,31 @@ CREATE TYPE pulse.exchanged AS (
 
 COMMENT ON TYPE pulse.exchanged IS
 'One line of an exchange: item is done or failed (a report with its verdict) or job (a claim).';
+
+CREATE TYPE pulse._enqueued AS (
+    job_id bigint,
+    created boolean
+);
+
+COMMENT ON TYPE pulse._enqueued IS
+'The job that an enqueue wrote, or the one that its unique key found.';
+
+CREATE TYPE pulse._item AS (
+    kind text,
+    payload jsonb,
+    lane text,
+    priority integer,
+    run_at timestamptz,
+    delay interval,
+    max_attempts integer,
+    unique_key text,
+    unique_for interval,
+    on_conflict text,
+    group_key text,
+    requires_approval boolean,
+    tags text [],
+    max_runtime interval
+);
+
+COMMENT ON TYPE pulse._item IS
+'One element of the list that enqueue_many takes: the arguments of enqueue.';

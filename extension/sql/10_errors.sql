@@ -221,15 +221,16 @@ COMMENT ON FUNCTION pulse._raise_wrong_state(bigint, text, text, text) IS
 -- Inside SECURITY DEFINER current_user is the owner; this is who really calls.
 CREATE FUNCTION pulse._caller()
 RETURNS name
-LANGUAGE sql
+LANGUAGE plpgsql
 STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT
-        CASE
-            WHEN current_setting('role') = 'none' THEN session_user
-            ELSE current_setting('role')::name
-        END
+BEGIN
+    IF current_setting('role') = 'none' THEN
+        RETURN session_user;
+    END IF;
+    RETURN current_setting('role');
+END;
 $$;
 
 COMMENT ON FUNCTION pulse._caller() IS

@@ -8,7 +8,7 @@
 -- session would keep the lock. SET pulse.notify = off silences it (PREPARE TRANSACTION
 -- fails after a NOTIFY).
 CREATE FUNCTION pulse._ring(lane text)
-RETURNS void
+RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -19,21 +19,22 @@ DECLARE
 BEGIN
     v_nobody_sleeps := pg_try_advisory_lock(v_bell, v_lane)
         AND pg_advisory_unlock(v_bell, v_lane);
-    IF v_nobody_sleeps THEN
-        RETURN;
+    IF v_nobody_sleeps OR current_setting('pulse.notify', true) = 'off' THEN
+        RETURN false;
     END IF;
 
     -- A full notification queue would make the caller's COMMIT fail.
-    IF coalesce(current_setting('pulse.notify', true), '') <> 'off'
-        AND pg_notification_queue_usage() < 0.5
-    THEN
-        PERFORM pg_notify('pulse', _ring.lane);
+    IF pg_notification_queue_usage() >= 0.5 THEN
+        RETURN false;
     END IF;
+
+    PERFORM pg_notify('pulse', _ring.lane);
+    RETURN true;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._ring(text) IS
-'Notify the channel pulse with the name of the lane, if a worker of that lane sleeps.';
+'Notify the channel pulse with the name of the lane, if a worker of that lane sleeps; returns whether it did.';
 
 CREATE FUNCTION pulse._require_payload(payload jsonb)
 RETURNS void
@@ -55,7 +56,8 @@ COMMENT ON FUNCTION pulse._require_payload(jsonb) IS
 'Raise PU003 when a payload is larger than pulse.max_payload (default 8 MB).';
 
 -- Everything a single enqueue does. Checks stand inline and call a helper only to
--- raise: this is the hottest path of a producer.
+-- raise, and functions are called in assignments, which PL/pgSQL evaluates without the
+-- executor: this is the hottest path of a producer.
 CREATE FUNCTION pulse._enqueue(
     kind text,
     payload jsonb,
@@ -72,9 +74,9 @@ CREATE FUNCTION pulse._enqueue(
     tags text [],
     max_runtime interval,
     enqueued_by name,
-    OUT job_id bigint,
-    OUT created boolean
+    taken bigint DEFAULT NULL
 )
+RETURNS pulse._enqueued
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -82,11 +84,11 @@ DECLARE
     v_kind pulse.kind;
     v_lane text;
     v_rank integer;
-    v_run_at timestamptz := coalesce(_enqueue.run_at, clock_timestamp() + _enqueue.delay);
+    v_run_at timestamptz := _enqueue.run_at;
     v_payload jsonb := coalesce(_enqueue.payload, '{}');
-    v_attempts integer;
-    v_approval boolean;
     v_keyed boolean := _enqueue.unique_key IS NOT NULL;
+    v_job pulse._enqueued;
+    v_rung boolean;
 BEGIN
     IF _enqueue.kind IS NULL OR _enqueue.kind = '' OR length(_enqueue.kind) > 200 THEN
         PERFORM pulse._require_name('kind', _enqueue.kind);
@@ -99,8 +101,9 @@ BEGIN
     THEN
         PERFORM pulse._require_payload(v_payload);
     END IF;
-    IF v_run_at IS NOT NULL THEN
+    IF _enqueue.run_at IS NOT NULL OR _enqueue.delay IS NOT NULL THEN
         PERFORM pulse._require_run_at(_enqueue.run_at, _enqueue.delay);
+        v_run_at := coalesce(_enqueue.run_at, clock_timestamp() + _enqueue.delay);
     END IF;
     IF _enqueue.priority NOT BETWEEN -2000000000 AND 2000000000 THEN
         PERFORM pulse._require_between(
@@ -123,18 +126,17 @@ BEGIN
     v_kind := pulse._kind_settings(_enqueue.kind);
     v_lane := coalesce(_enqueue.lane, v_kind.lane);
     v_rank := -coalesce(_enqueue.priority, v_kind.priority);
-    v_attempts := coalesce(_enqueue.max_attempts, v_kind.max_attempts);
-    v_approval := coalesce(_enqueue.requires_approval, v_kind.requires_approval);
-    created := true;
+    v_job.created := true;
 
-    IF v_keyed THEN
-        SELECT k.job_id, k.created INTO job_id, created
-        FROM pulse._take_key(
+    IF _enqueue.taken IS NOT NULL THEN
+        v_job.job_id := _enqueue.taken;
+    ELSIF v_keyed THEN
+        v_job := pulse._take_key(
             v_lane, _enqueue.unique_key, _enqueue.unique_for, _enqueue.on_conflict,
             v_payload, v_rank, v_run_at
-        ) AS k;
-        IF NOT created THEN
-            RETURN;
+        );
+        IF NOT v_job.created THEN
+            RETURN v_job;
         END IF;
     ELSIF _enqueue.unique_for IS NOT NULL THEN
         PERFORM pulse._raise(
@@ -144,7 +146,7 @@ BEGIN
             'Pass unique_key => ''…'' as well.'
         );
     ELSE
-        job_id := nextval('pulse.job_id');
+        v_job.job_id := nextval('pulse.job_id');
     END IF;
 
     INSERT INTO pulse.body (
@@ -152,29 +154,31 @@ BEGIN
         unique_key, group_key, tags, enqueued_by
     )
     VALUES (
-        job_id, _enqueue.kind, v_payload, v_attempts, _enqueue.max_runtime,
+        v_job.job_id, _enqueue.kind, v_payload,
+        coalesce(_enqueue.max_attempts, v_kind.max_attempts), _enqueue.max_runtime,
         _enqueue.unique_key, _enqueue.group_key, _enqueue.tags, _enqueue.enqueued_by
     );
 
-    IF v_approval THEN
+    IF coalesce(_enqueue.requires_approval, v_kind.requires_approval) THEN
         INSERT INTO pulse.approval (job, lane, kind, rank, run_at, expires_at, keyed)
         VALUES (
-            job_id, v_lane, _enqueue.kind, v_rank, v_run_at,
+            v_job.job_id, v_lane, _enqueue.kind, v_rank, v_run_at,
             clock_timestamp() + v_kind.approval_expiry, v_keyed
         );
     ELSE
-        PERFORM pulse._put_in_line(
-            job_id, v_lane, _enqueue.kind, v_rank, v_run_at, 0, 0, v_keyed, false
+        v_rung := pulse._put_in_line(
+            v_job.job_id, v_lane, _enqueue.kind, v_rank, v_run_at, 0, 0, v_keyed, false
         );
     END IF;
+    RETURN v_job;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._enqueue(
     text, jsonb, text, integer, timestamptz, interval, integer, text,
-    interval, text, text, boolean, text [], interval, name
+    interval, text, text, boolean, text [], interval, name, bigint
 ) IS
-'Check, resolve the settings of the kind, take the key, write the job.';
+'Check, resolve the settings of the kind, take the key (unless a job id was taken with it already), write the job.';
 
 CREATE FUNCTION pulse._require_run_at(run_at timestamptz, delay interval)
 RETURNS void
@@ -222,7 +226,7 @@ CREATE FUNCTION pulse._put_in_line(
     last_lease bigint DEFAULT NULL,
     last_verb text DEFAULT NULL
 )
-RETURNS void
+RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -238,24 +242,25 @@ BEGIN
             _put_in_line.failures, _put_in_line.keyed, _put_in_line.retrying,
             _put_in_line.last_lease, _put_in_line.last_verb
         );
-    ELSE
-        INSERT INTO pulse.ready (
-            lane, rank, kind, job, attempts, failures, keyed, last_lease, last_verb
-        )
-        VALUES (
-            _put_in_line.lane, _put_in_line.rank, _put_in_line.kind, _put_in_line.job,
-            _put_in_line.attempts, _put_in_line.failures, _put_in_line.keyed,
-            _put_in_line.last_lease, _put_in_line.last_verb
-        );
-        PERFORM pulse._ring(_put_in_line.lane);
+        RETURN false;
     END IF;
+
+    INSERT INTO pulse.ready (
+        lane, rank, kind, job, attempts, failures, keyed, last_lease, last_verb
+    )
+    VALUES (
+        _put_in_line.lane, _put_in_line.rank, _put_in_line.kind, _put_in_line.job,
+        _put_in_line.attempts, _put_in_line.failures, _put_in_line.keyed,
+        _put_in_line.last_lease, _put_in_line.last_verb
+    );
+    RETURN pulse._ring(_put_in_line.lane);
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._put_in_line(
     bigint, text, text, integer, timestamptz, integer, integer, boolean, boolean, bigint, text
 ) IS
-'Put a job into ready, or into waiting when it is not due yet.';
+'Put a job into ready and ring, or into waiting when it is not due yet; returns whether it rang.';
 
 CREATE FUNCTION pulse.enqueue(
     kind text,
@@ -278,14 +283,16 @@ LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    v_job pulse._enqueued;
 BEGIN
-    RETURN e.job_id
-    FROM pulse._enqueue(
+    v_job := pulse._enqueue(
         enqueue.kind, enqueue.payload, enqueue.lane, enqueue.priority, enqueue.run_at,
         enqueue.delay, enqueue.max_attempts, enqueue.unique_key, enqueue.unique_for,
         enqueue.on_conflict, enqueue.group_key, enqueue.requires_approval, enqueue.tags,
         enqueue.max_runtime, pulse._caller()
-    ) AS e;
+    );
+    RETURN v_job.job_id;
 END;
 $$;
 
@@ -317,15 +324,18 @@ LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    v_job pulse._enqueued;
 BEGIN
-    SELECT e.job_id, e.created INTO enqueue_one.job_id, enqueue_one.created
-    FROM pulse._enqueue(
+    v_job := pulse._enqueue(
         enqueue_one.kind, enqueue_one.payload, enqueue_one.lane, enqueue_one.priority,
         enqueue_one.run_at, enqueue_one.delay, enqueue_one.max_attempts,
         enqueue_one.unique_key, enqueue_one.unique_for, enqueue_one.on_conflict,
         enqueue_one.group_key, enqueue_one.requires_approval, enqueue_one.tags,
         enqueue_one.max_runtime, pulse._caller()
-    ) AS e;
+    );
+    enqueue_one.job_id := v_job.job_id;
+    enqueue_one.created := v_job.created;
 END;
 $$;
 

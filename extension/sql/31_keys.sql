@@ -9,15 +9,15 @@ CREATE FUNCTION pulse._take_key(
     on_conflict text,
     payload jsonb,
     rank integer,
-    run_at timestamptz,
-    OUT job_id bigint,
-    OUT created boolean
+    run_at timestamptz
 )
+RETURNS pulse._enqueued
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_key pulse.job_key;
+    v_job pulse._enqueued;
 BEGIN
     PERFORM pulse._require_between(
         'length of unique_key', length(_take_key.unique_key), 1, 1000
@@ -33,11 +33,11 @@ BEGIN
             _take_key.unique_for
         )
         ON CONFLICT ON CONSTRAINT job_key_is_held_once DO NOTHING
-        RETURNING job INTO job_id;
+        RETURNING job INTO v_job.job_id;
 
         IF FOUND THEN
-            created := true;
-            RETURN;
+            v_job.created := true;
+            RETURN v_job;
         END IF;
 
         SELECT k.* INTO v_key
@@ -60,17 +60,17 @@ BEGIN
             PERFORM pulse._raise_key_taken(v_key.lane, v_key.unique_key, v_key.job);
         END IF;
 
-        job_id := v_key.job;
-        created := false;
+        v_job.job_id := v_key.job;
+        v_job.created := false;
 
         IF coalesce(_take_key.on_conflict, 'skip') = 'skip' OR v_key.expires_at IS NOT NULL THEN
-            RETURN;
+            RETURN v_job;
         END IF;
 
         IF pulse._replace(
             v_key.job, _take_key.payload, _take_key.rank, _take_key.run_at
         ) THEN
-            RETURN;
+            RETURN v_job;
         END IF;
     END LOOP;
 

@@ -145,8 +145,11 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    v_caller name := pulse._caller();
     v_ids bigint [];
-    v_job record;
+    v_created boolean [];
+    v_item record;
+    v_job pulse._enqueued;
     v_unknown text;
 BEGIN
     IF jsonb_typeof(enqueue_many.jobs) IS DISTINCT FROM 'array' THEN
@@ -190,30 +193,50 @@ BEGIN
         );
     END IF;
 
-    -- Keys are taken in sorted order, so two lists cannot deadlock.
-    FOR v_job IN
-        SELECT r.*, e.place
+    -- Keys are taken in sorted order, so two lists cannot deadlock; then the jobs get in
+    -- line in the order of the list.
+    FOR v_item IN
+        SELECT
+            e.place,
+            r.payload,
+            r.unique_key,
+            r.unique_for,
+            r.on_conflict,
+            coalesce(r.lane, k.lane) AS lane,
+            -coalesce(r.priority, k.priority) AS rank,
+            coalesce(r.run_at, clock_timestamp() + r.delay) AS run_at
         FROM jsonb_array_elements(enqueue_many.jobs) WITH ORDINALITY AS e (job, place)
-        CROSS JOIN LATERAL jsonb_to_record(e.job) AS r (
-            kind text, payload jsonb, lane text, priority integer, run_at timestamptz,
-            delay interval, max_attempts integer, unique_key text, unique_for interval,
-            on_conflict text, group_key text, requires_approval boolean, tags text [],
-            max_runtime interval
-        )
-        ORDER BY r.unique_key COLLATE "C" NULLS FIRST, r.lane COLLATE "C", e.place
+        CROSS JOIN LATERAL jsonb_populate_record(NULL::pulse._item, e.job) AS r
+        CROSS JOIN LATERAL pulse._kind_settings(r.kind) AS k
+        WHERE r.unique_key IS NOT NULL
+        ORDER BY
+            coalesce(r.lane, k.lane) COLLATE "C", r.unique_key COLLATE "C", e.place
     LOOP
-        v_ids[v_job.place] := pulse.enqueue(
-            v_job.kind, v_job.payload, v_job.lane, v_job.priority, v_job.run_at,
-            v_job.delay, v_job.max_attempts, v_job.unique_key, v_job.unique_for,
-            coalesce(v_job.on_conflict, 'skip'), v_job.group_key,
-            v_job.requires_approval, v_job.tags, v_job.max_runtime
+        v_job := pulse._take_key(
+            v_item.lane, v_item.unique_key, v_item.unique_for, v_item.on_conflict,
+            coalesce(v_item.payload, '{}'), v_item.rank, v_item.run_at
         );
+        v_ids[v_item.place] := v_job.job_id;
+        v_created[v_item.place] := v_job.created;
     END LOOP;
 
-    RETURN QUERY
-    SELECT i.id
-    FROM unnest(v_ids) WITH ORDINALITY AS i (id, place)
-    ORDER BY i.place;
+    FOR v_item IN
+        SELECT r.*, e.place
+        FROM jsonb_array_elements(enqueue_many.jobs) WITH ORDINALITY AS e (job, place)
+        CROSS JOIN LATERAL jsonb_populate_record(NULL::pulse._item, e.job) AS r
+        ORDER BY e.place
+    LOOP
+        IF v_created[v_item.place] IS NOT false THEN
+            v_job := pulse._enqueue(
+                v_item.kind, v_item.payload, v_item.lane, v_item.priority, v_item.run_at,
+                v_item.delay, v_item.max_attempts, v_item.unique_key, v_item.unique_for,
+                v_item.on_conflict, v_item.group_key, v_item.requires_approval,
+                v_item.tags, v_item.max_runtime, v_caller, v_ids[v_item.place]
+            );
+            v_ids[v_item.place] := v_job.job_id;
+        END IF;
+        RETURN NEXT v_ids[v_item.place];
+    END LOOP;
 END;
 $$;
 

@@ -13,6 +13,8 @@
 -- low-water mark (52_marks.sql), so it never steps over rows that are dead but cannot
 -- be vacuumed. Between two known levels there may be one that nobody has recorded yet:
 -- a segment therefore runs from the mark of one level to the start of the next one.
+-- Its start is a row comparison, its end is not: before PostgreSQL 18 a btree scan does
+-- not stop at the end of a row comparison whose first columns are equal.
 --
 -- A claim that names kinds reads the same line and filters, which is right as long as
 -- most of what it meets is wanted. If little of it is (jobs of other kinds pile up at
@@ -44,12 +46,16 @@ DECLARE
     v_limited boolean;
     v_lane pulse.lane;
     v_need integer;
+    v_overdue integer;
+    v_due integer;
     v_tids tid [];
     v_roster pulse.roster;
     v_leases bigint [] := '{}';
     v_now timestamptz;
 BEGIN
-    PERFORM pulse._require_read_committed('claim_batch');
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        PERFORM pulse._require_read_committed('claim_batch');
+    END IF;
     PERFORM pulse._require_claim(
         claim_batch.worker, claim_batch.lane, claim_batch.max_jobs,
         claim_batch.lease_for, claim_batch.kinds
@@ -82,8 +88,8 @@ BEGIN
     END IF;
 
     v_need := least(claim_batch.max_jobs, v_lane.max_batch);
-    PERFORM pulse._reap_if_overdue(v_need);
-    PERFORM pulse._promote(claim_batch.lane, v_need);
+    v_overdue := pulse._reap_if_overdue(v_need);
+    v_due := pulse._promote(claim_batch.lane, v_need);
 
     IF v_lane.max_slots IS NOT NULL THEN
         SELECT r.* INTO v_roster
@@ -303,7 +309,7 @@ BEGIN
             FROM pulse.ready AS r
             WHERE r.lane = _pick.lane
                 AND (r.rank, r.seq) >= (v_from_rank, v_from_seq)
-                AND (r.rank, r.seq) < (v_to_rank, 0)
+                AND r.rank < v_to_rank
             ORDER BY r.rank, r.seq
             LIMIT _pick.need - cardinality(v_picked)
             FOR UPDATE SKIP LOCKED
@@ -318,7 +324,9 @@ BEGIN
         EXIT WHEN cardinality(v_picked) >= _pick.need;
     END LOOP;
 
-    PERFORM pulse._ask_for_marks(_pick.lane, '{}', v_mark, v_stepped, false);
+    IF v_stepped >= 500 THEN
+        PERFORM pulse._ask_for_marks(_pick.lane, '{}', v_mark, false);
+    END IF;
     RETURN v_picked;
 END;
 $$;
@@ -367,7 +375,7 @@ BEGIN
             FROM pulse.ready AS r
             WHERE r.lane = _pick_kinds.lane
                 AND (r.rank, r.seq) >= (v_from_rank, v_from_seq)
-                AND (r.rank, r.seq) < (v_to_rank, 0)
+                AND r.rank < v_to_rank
             ORDER BY r.rank, r.seq
             LIMIT v_window
         ),
@@ -434,7 +442,9 @@ BEGIN
         );
     END IF;
 
-    PERFORM pulse._ask_for_marks(_pick_kinds.lane, '{}', v_mark, v_stepped, v_patchy);
+    IF v_stepped >= 500 OR v_patchy THEN
+        PERFORM pulse._ask_for_marks(_pick_kinds.lane, '{}', v_mark, v_patchy);
+    END IF;
     RETURN v_picked;
 END;
 $$;
@@ -476,13 +486,23 @@ BEGIN
         segment AS (
             SELECT
                 l.kind,
-                CASE WHEN n.level = 0 THEN -2147483648 ELSE l.ranks[n.level] END AS from_rank,
-                CASE WHEN n.level = 0 THEN 0 ELSE l.seqs[n.level] END AS from_seq,
-                coalesce(l.ranks[n.level + 1], 2147483647) AS to_rank
+                CASE WHEN f.further THEN v_after_rank ELSE f.rank END AS from_rank,
+                CASE WHEN f.further THEN v_after_seq + 1 ELSE f.seq END AS from_seq,
+                f.to_rank
             FROM line AS l
-            CROSS JOIN LATERAL generate_series(
-                0, coalesce(cardinality(l.ranks), 0)
-            ) AS n (level)
+            CROSS JOIN LATERAL (
+                SELECT
+                    b.*,
+                    (v_after_rank, v_after_seq) >= (b.rank, b.seq) AS further
+                FROM (
+                    SELECT
+                        coalesce(l.ranks[nullif(n.level, 0)], -2147483648) AS rank,
+                        coalesce(l.seqs[nullif(n.level, 0)], 0) AS seq,
+                        coalesce(l.ranks[n.level + 1], 2147483647) AS to_rank
+                    FROM generate_series(0, coalesce(cardinality(l.ranks), 0)) AS n (level)
+                ) AS b
+                WHERE b.to_rank > v_after_rank
+            ) AS f
         ),
 
         candidate AS MATERIALIZED (
@@ -502,8 +522,7 @@ BEGIN
                     WHERE r.lane = _pick_by_kind.lane
                         AND r.kind = s.kind
                         AND (r.rank, r.seq) >= (s.from_rank, s.from_seq)
-                        AND (r.rank, r.seq) < (s.to_rank, 0)
-                        AND (r.rank, r.seq) > (v_after_rank, v_after_seq)
+                        AND r.rank < s.to_rank
                     ORDER BY r.rank, r.seq
                     LIMIT _pick_by_kind.need
                 ) AS f
@@ -547,9 +566,11 @@ BEGIN
             v_stepped, pulse._last_drawn_ready() - coalesce(v_mark.seqs[1], 0) - 2000
         );
     END IF;
-    PERFORM pulse._ask_for_marks(
-        _pick_by_kind.lane, _pick_by_kind.kinds, v_mark, v_stepped, false
-    );
+    IF v_stepped >= 500 THEN
+        PERFORM pulse._ask_for_marks(
+            _pick_by_kind.lane, _pick_by_kind.kinds, v_mark, false
+        );
+    END IF;
     RETURN v_picked;
 END;
 $$;

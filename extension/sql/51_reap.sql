@@ -145,22 +145,23 @@ COMMENT ON FUNCTION pulse.reap(integer) IS
 -- So that a missing watchdog costs latency only: a claim reaps when nobody has for a
 -- while, within its own bound.
 CREATE FUNCTION pulse._reap_if_overdue(max_jobs integer)
-RETURNS void
+RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    v_sweep pulse.turn := pulse._newest_turn('sweep');
 BEGIN
-    IF (pulse._newest_turn('sweep')).taken_at > clock_timestamp() - interval '15 seconds'
-        OR (pulse._newest_turn('inline')).taken_at > clock_timestamp() - interval '10 seconds'
-        OR NOT pulse._take_turn('inline', '10 seconds')
+    IF v_sweep.taken_at BETWEEN clock_timestamp() - interval '15 seconds' AND clock_timestamp()
+        OR NOT pulse._take_turn('sweep', '15 seconds')
     THEN
-        RETURN;
+        RETURN 0;
     END IF;
 
     PERFORM pulse._watch_new_leases();
-    PERFORM pulse._reap(greatest(_reap_if_overdue.max_jobs, 100));
+    RETURN pulse._reap(greatest(_reap_if_overdue.max_jobs, 100));
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._reap_if_overdue(integer) IS
-'Reap from inside a claim when no tick has swept for 15 seconds.';
+'Reap from inside a claim when nobody has swept for 15 seconds; returns how many.';

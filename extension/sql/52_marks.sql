@@ -50,11 +50,15 @@ COMMENT ON FUNCTION pulse._newest_mark(text, text) IS
 
 CREATE FUNCTION pulse._last_drawn_ready()
 RETURNS bigint
-LANGUAGE sql
+LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT s.last_value - CASE WHEN s.is_called THEN 0 ELSE 1 END
-    FROM pulse.ready_seq AS s
+BEGIN
+    RETURN (
+        SELECT s.last_value - CASE WHEN s.is_called THEN 0 ELSE 1 END
+        FROM pulse.ready_seq AS s
+    );
+END;
 $$;
 
 COMMENT ON FUNCTION pulse._last_drawn_ready() IS
@@ -186,7 +190,6 @@ CREATE FUNCTION pulse._first_live(
     from_rank integer,
     from_seq bigint,
     to_rank integer,
-    to_seq bigint,
     OUT rank integer,
     OUT seq bigint
 )
@@ -199,7 +202,7 @@ BEGIN
         FROM pulse.ready AS r
         WHERE r.lane = _first_live.lane
             AND (r.rank, r.seq) >= (_first_live.from_rank, _first_live.from_seq)
-            AND (r.rank, r.seq) < (_first_live.to_rank, _first_live.to_seq)
+            AND r.rank < _first_live.to_rank
         ORDER BY r.rank, r.seq
         LIMIT 1;
     ELSE
@@ -208,17 +211,15 @@ BEGIN
         WHERE r.lane = _first_live.lane
             AND r.kind = _first_live.kind
             AND (r.rank, r.seq) >= (_first_live.from_rank, _first_live.from_seq)
-            AND (r.rank, r.seq) < (_first_live.to_rank, _first_live.to_seq)
+            AND r.rank < _first_live.to_rank
         ORDER BY r.rank, r.seq
         LIMIT 1;
     END IF;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._first_live(
-    text, text, integer, bigint, integer, bigint
-) IS
-'The first row of a line between two places that the newest snapshot can see.';
+COMMENT ON FUNCTION pulse._first_live(text, text, integer, bigint, integer) IS
+'The first row of a line, from a place on and before a rank, that the newest snapshot can see.';
 
 -- Walks the line: known levels from their marks, and whatever stands in the gaps between
 -- them. At most 100 levels are recorded; what is not recorded is a gap, which is
@@ -251,8 +252,7 @@ BEGIN
         SELECT f.* INTO v_found
         FROM pulse._first_live(
             _advance_line.lane, _advance_line.kind, v_from_rank, v_from_seq,
-            coalesce(v_old.ranks[v_level], 2147483647),
-            CASE WHEN v_level > v_levels THEN v_last ELSE 0 END
+            coalesce(v_old.ranks[v_level], 2147483647)
         ) AS f;
 
         IF v_found.rank IS NOT NULL THEN
@@ -268,7 +268,7 @@ BEGIN
         SELECT f.* INTO v_found
         FROM pulse._first_live(
             _advance_line.lane, _advance_line.kind,
-            v_old.ranks[v_level], v_old.seqs[v_level], v_old.ranks[v_level], v_last
+            v_old.ranks[v_level], v_old.seqs[v_level], v_old.ranks[v_level] + 1
         ) AS f;
 
         -- A level that ran dry is remembered while there are few: its dead rows may
@@ -382,11 +382,11 @@ $$;
 COMMENT ON FUNCTION pulse._advance_due(text, timestamptz) IS
 'Move the due mark of a lane up to its first live row, never past t.';
 
--- A claim that had to step over many places asks. Distances in seq count the rows of all
--- lanes, so this asks too often rather than too seldom; asking is cheap and not
+-- A claim that had to step over 500 places or more asks. Distances in seq count the rows of
+-- all lanes, so this asks too often rather than too seldom; asking is cheap and not
 -- repeated within 20 ms.
 CREATE FUNCTION pulse._ask_for_marks(
-    lane text, kinds text [], mark pulse.mark, stepped bigint, patchy boolean
+    lane text, kinds text [], mark pulse.mark, patchy boolean
 )
 RETURNS void
 LANGUAGE plpgsql
@@ -396,10 +396,6 @@ DECLARE
     v_horizon pulse.horizon;
     v_kind text;
 BEGIN
-    IF _ask_for_marks.stepped < 500 AND NOT _ask_for_marks.patchy THEN
-        RETURN;
-    END IF;
-
     IF (
         (_ask_for_marks.mark).marked_at BETWEEN
         clock_timestamp() - interval '20 milliseconds' AND clock_timestamp()
@@ -423,5 +419,5 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._ask_for_marks(text, text [], pulse.mark, bigint, boolean) IS
+COMMENT ON FUNCTION pulse._ask_for_marks(text, text [], pulse.mark, boolean) IS
 'Advance the marks of a lane from inside a claim, when that pays.';
