@@ -50,7 +50,7 @@ DECLARE
     v_due integer;
     v_tids tid [];
     v_roster pulse.roster;
-    v_leases bigint [] := '{}';
+    v_leases bigint [] := ARRAY[]::bigint [];
     v_now timestamptz;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -286,7 +286,7 @@ DECLARE
     v_from_rank integer := -2147483648;
     v_from_seq bigint := 0;
     v_to_rank integer;
-    v_picked tid [] := '{}';
+    v_picked tid [] := ARRAY[]::tid [];
     v_some tid [];
     v_first_seq bigint;
     v_drawn bigint;
@@ -349,7 +349,7 @@ DECLARE
     v_to_rank integer := coalesce(v_mark.ranks[1], 2147483647);
     v_drawn bigint := pulse._last_drawn_ready();
     v_window integer := _pick_kinds.need;
-    v_picked tid [] := '{}';
+    v_picked tid [] := ARRAY[]::tid [];
     v_seen integer;
     v_wanted integer;
     v_all_seen bigint := 0;
@@ -464,7 +464,7 @@ AS $$
 DECLARE
     v_after_rank integer := -2147483648;
     v_after_seq bigint := -1;
-    v_picked tid [] := '{}';
+    v_picked tid [] := ARRAY[]::tid [];
     v_some tid [];
     v_seen integer;
     v_last_rank integer;

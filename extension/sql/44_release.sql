@@ -7,7 +7,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_lease pulse.lease;
-    v_given bigint [] := '{}';
+    v_given bigint [] := ARRAY[]::bigint [];
 BEGIN
     -- Locked in the order of the leases; waits for a report of the same lease.
     FOR v_lease IN

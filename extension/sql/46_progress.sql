@@ -33,12 +33,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     PERFORM pulse._require_read_committed('progress');
-    IF progress.fraction = 'NaN' THEN
-        PERFORM pulse._require_between('fraction', -1, 0, 1);
-    END IF;
-    PERFORM pulse._require_between(
-        'fraction', least(greatest(progress.fraction, -1e9), 1e9)::numeric, 0, 1
-    );
+    PERFORM pulse._require_between('fraction', progress.fraction::numeric, 0, 1);
     PERFORM pulse._require_between('length of note', length(progress.note), 0, 10000);
 
     INSERT INTO pulse.job_progress AS p (job, lease, fraction, note, reported_at)

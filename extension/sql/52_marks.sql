@@ -240,8 +240,8 @@ DECLARE
     v_old pulse.mark := pulse._newest_mark(_advance_line.lane, _advance_line.kind);
     v_levels integer := coalesce(cardinality(v_old.ranks), 0);
     v_level integer := 1;
-    v_ranks integer [] := '{}';
-    v_seqs bigint [] := '{}';
+    v_ranks integer [] := ARRAY[]::integer [];
+    v_seqs bigint [] := ARRAY[]::bigint [];
     v_from_rank integer := -2147483648;
     v_from_seq bigint := 0;
     v_found record;
