@@ -234,8 +234,12 @@ AS $$
             SELECT
                 'lease_seq', s.last_value,
                 (
-                    SELECT greatest(max(l.lease), (SELECT max(f.lease) FROM pulse.finished AS f)) >> 20
-                    FROM pulse.lease AS l
+                    SELECT max(u.lease) >> 20
+                    FROM (
+                        SELECT max(l.lease) AS lease FROM pulse.lease AS l
+                        UNION ALL
+                        SELECT max(f.lease) FROM pulse.finished AS f
+                    ) AS u
                 ),
                 NULL
             FROM pulse.lease_seq AS s

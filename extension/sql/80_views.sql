@@ -220,12 +220,13 @@ FROM (
         f.ended_by
     FROM pulse.finished AS f
 ) AS p
-CROSS JOIN LATERAL (
-    SELECT b.*
-    FROM pulse.body AS b
-    WHERE b.job = p.job
-    OFFSET 0
-) AS b
+CROSS JOIN
+    LATERAL (
+        SELECT b.*
+        FROM pulse.body AS b
+        WHERE b.job = p.job
+        OFFSET 0
+    ) AS b
 WHERE (
     (SELECT pulse._sees_all())
     OR b.enqueued_by = (SELECT pulse._caller())

@@ -274,7 +274,21 @@ REVOKE ALL ON SCHEMA pulse FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA pulse FROM PUBLIC;
 REVOKE ALL ON ALL SEQUENCES IN SCHEMA pulse FROM PUBLIC;
 REVOKE ALL ON ALL ROUTINES IN SCHEMA pulse FROM PUBLIC;
-REVOKE ALL ON TYPE
-    pulse.outcome, pulse.claimed, pulse.verdict, pulse.beat, pulse.exchanged,
-    pulse.cron_fields, pulse.rhythm
-FROM PUBLIC;
+
+-- There is no ALL TYPES; row types of tables and arrays follow what they belong to.
+DO $$
+DECLARE
+    v_type regtype;
+BEGIN
+    FOR v_type IN
+        SELECT t.oid
+        FROM pg_catalog.pg_type AS t
+        LEFT JOIN pg_catalog.pg_class AS c ON c.oid OPERATOR(pg_catalog.=) t.typrelid
+        WHERE t.typnamespace OPERATOR(pg_catalog.=) 'pulse'::regnamespace
+            AND t.typelem OPERATOR(pg_catalog.=) 0
+            AND (c.oid IS NULL OR c.relkind OPERATOR(pg_catalog.=) 'c')
+    LOOP
+        EXECUTE pg_catalog.format('REVOKE ALL ON TYPE %s FROM PUBLIC', v_type);
+    END LOOP;
+END;
+$$;
