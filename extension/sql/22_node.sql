@@ -90,4 +90,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.set_node(integer) IS
-'Give this database a number from 0 to 1023 that its job ids carry from now on, so that ids of two databases never collide; each database needs its own. Call it again in a restored copy with another number, and after pg_upgrade with the same one. Ids never go back. PU002 outside the bounds, PU109 when open enqueues do not end within 10 s.';
+'Give this database a number from 0 to 1023 that its job ids carry from now on, so that ids of two databases never collide; each database needs its own. Call it again in a restored copy with another number, and after pg_upgrade with the same one. Ids never go back. Enqueues wait while it does. PU002 outside the bounds, PU109 when open enqueues do not end within 10 s.';
