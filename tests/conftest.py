@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from tests import isolation, tap
-from tools import servers
+from tools import paths, servers
 from tools.servers import Server
 
 Connection = psycopg.Connection[Any]
@@ -54,7 +54,7 @@ pool = Pool()
 
 def pytest_sessionstart() -> None:
     """Build once; the workers of a parallel run find it done."""
-    subprocess.run(["make", "-s", "-C", str(servers.paths.EXTENSION)], check=True)
+    subprocess.run(["make", "-s", "-C", str(paths.EXTENSION)], check=True)
 
 
 def pytest_sessionfinish() -> None:
@@ -68,11 +68,13 @@ def pytest_report_header() -> list[str]:
     ]
 
 
-def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+def pytest_collect_file(
+    file_path: Path, parent: pytest.Collector
+) -> pytest.Collector | None:
     if file_path.suffix == ".sql" and file_path.parent.name == "sql":
-        return tap.File.from_parent(parent, path=file_path, pool=pool)  # type: ignore[no-any-return]
+        return tap.File.from_parent(parent, path=file_path, pool=pool)
     if file_path.suffix == ".spec":
-        return isolation.File.from_parent(parent, path=file_path, pool=pool)  # type: ignore[no-any-return]
+        return isolation.File.from_parent(parent, path=file_path, pool=pool)
     return None
 
 
@@ -119,7 +121,9 @@ class Database:
     def dsn(self) -> str:
         return self.server.dsn(self.name)
 
-    def connect(self, user: str = "postgres", autocommit: bool = True, **options: Any) -> Connection:
+    def connect(
+        self, user: str = "postgres", autocommit: bool = True, **options: Any
+    ) -> Connection:
         dsn = self.server.dsn(self.name, user)
         connection = psycopg.connect(dsn, autocommit=autocommit, **options)
         self._open.append(connection)

@@ -52,16 +52,20 @@ class Item(pytest.Item):
             pytest.skip("pgTAP is not here: `make setup` gets it where apt works")
         database = server.create(product=self.product)
         try:
-            output = server.psql(database, "-P", "pager=off", "-f", str(self.path), check=False)
+            output = server.psql(
+                database, "-P", "pager=off", "-f", str(self.path), check=False
+            )
         finally:
             server.drop(database)
         faults = judge(output)
         if faults:
             raise Failed("\n".join(faults))
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        if isinstance(excinfo.value, Failed):
-            return f"{self.path.name} on PostgreSQL {self.major}, {self.product}\n{excinfo.value}"
+    def repr_failure(
+        self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None
+    ) -> Any:
+        if isinstance(excinfo.value, (Failed, servers.Broken)):
+            return f"{self.name}\n{excinfo.value}"
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:

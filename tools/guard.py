@@ -1,10 +1,10 @@
 """Run a PostgreSQL server for as long as somebody holds the other end of stdin.
 
-    guard.py DIRECTORY USER COMMAND...
+    guard.py DIRECTORY:DIRECTORY USER COMMAND...
 
 A line on stdin (SIGINT, SIGQUIT or SIGKILL) stops the server that way and keeps the
 directory. End of file means that the owner is gone, kill -9 included: the server is
-stopped and DIRECTORY is removed. USER is "-" or whom to run COMMAND as.
+stopped and the directories are removed. USER is "-" or whom to run COMMAND as.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ import sys
 
 
 def main() -> int:
-    directory, user, *command = sys.argv[1:]
+    directories, user, *command = sys.argv[1:]
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     demote: dict[str, object] = {}
@@ -43,7 +43,8 @@ def main() -> int:
             server.wait(15)
     if asked is None:
         # Only the owner's silence removes: after a crash the files are evidence.
-        shutil.rmtree(directory, ignore_errors=True)
+        for directory in directories.split(":"):
+            shutil.rmtree(directory, ignore_errors=True)
     return 0 if server.returncode is None else abs(server.returncode)
 
 

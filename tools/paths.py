@@ -30,6 +30,4 @@ def cache() -> Path:
 
 
 def open_to_all(path: Path) -> bool:
-    return all(
-        step.stat().st_mode & stat.S_IXOTH for step in (path, *path.parents)
-    )
+    return all(step.stat().st_mode & stat.S_IXOTH for step in (path, *path.parents))

@@ -36,7 +36,8 @@ trap 'rm -f "$mine"; [ "$policy" = /dev/null ] || rm -f "$policy"' EXIT
 # The packages come for their files: no cluster, no service is started.
 mkdir -p "$(dirname "$mine")"
 echo 'create_main_cluster = false' > "$mine"
-[ "$policy" = /dev/null ] || { printf '#!/bin/sh\\nexit 101\\n' > "$policy"; chmod 755 "$policy"; }
+[ "$policy" = /dev/null ] || printf '#!/bin/sh\\nexit 101\\n' > "$policy"
+[ "$policy" = /dev/null ] || chmod 755 "$policy"
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
 apt-get install -y -qq --no-install-recommends "$@"
@@ -46,8 +47,10 @@ apt-get install -y -qq --no-install-recommends "$@"
 def main() -> None:
     if "--clean" in sys.argv:
         return clean()
-    if sys.version_info < (3, 10):
-        raise SystemExit(f"pulse needs Python 3.10 or newer; this is {sys.version.split()[0]}")
+    if sys.hexversion < 0x030A0000:
+        raise SystemExit(
+            f"pulse needs Python 3.10 or newer; this is {sys.version.split()[0]}"
+        )
     with lock():
         make_venv()
         get_postgres(private="--private" in sys.argv)
@@ -68,7 +71,9 @@ def lock() -> Iterator[None]:
         yield
 
 
-def run(*command: "str | Path", cwd: "Path | None" = None) -> "subprocess.CompletedProcess[str]":
+def run(
+    *command: "str | Path", cwd: "Path | None" = None
+) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [str(word) for word in command],
         cwd=cwd,
@@ -131,7 +136,9 @@ def get_postgres(private: bool) -> None:
         return
     tried = paths.cache() / "postgres.missing"
     missing = lacking()
-    if not private and (not missing or (tried.exists() and tried.read_text() == " ".join(missing))):
+    if not private and (
+        not missing or (tried.exists() and tried.read_text() == " ".join(missing))
+    ):
         return
     if not private and may_install():
         say(f"installing {' '.join(missing)} with apt-get")
@@ -198,7 +205,7 @@ def apt_install(names: list[str]) -> None:
 
 
 def apt_options() -> list[str]:
-    """Lists and downloads in a directory of our own; what is installed is the system's."""
+    """Lists and downloads of our own, over what the system says is installed."""
     state, store = paths.cache() / "apt/state", paths.cache() / "apt/cache"
     for directory in (state / "lists/partial", store / "archives/partial"):
         directory.mkdir(parents=True, exist_ok=True)
@@ -209,7 +216,9 @@ def apt_options() -> list[str]:
         "Debug::NoLocking": "1",
         "APT::Sandbox::User": "",
     }
-    return [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+    return [
+        word for name, value in options.items() for word in ("-o", f"{name}={value}")
+    ]
 
 
 def unpack(names: list[str], target: Path, closure: bool = False) -> Path:
@@ -220,8 +229,19 @@ def unpack(names: list[str], target: Path, closure: bool = False) -> Path:
     known = [n for n in names if run("apt-cache", *options, "show", n).returncode == 0]
     wanted = set(known)
     if closure:
-        wanted |= {n.replace("postgresql-", "postgresql-client-") for n in known if re.fullmatch(r"postgresql-\d+", n)}
-        plan = must("apt-get", *options, "install", "-s", "--no-install-recommends", *sorted(wanted))
+        wanted |= {
+            n.replace("postgresql-", "postgresql-client-")
+            for n in known
+            if re.fullmatch(r"postgresql-\d+", n)
+        }
+        plan = must(
+            "apt-get",
+            *options,
+            "install",
+            "-s",
+            "--no-install-recommends",
+            *sorted(wanted),
+        )
         wanted |= set(re.findall(r"^Inst (\S+)", plan, re.MULTILINE))
     wanted = {name for name in wanted if not UNNEEDED.match(name)}
     store = paths.cache() / "apt/debs"

@@ -12,16 +12,16 @@ BEGIN
         SELECT
             c.oid,
             c.relname
-        FROM pg_catalog.pg_class AS c
+        FROM pg_class AS c
         WHERE
-            c.relnamespace OPERATOR(pg_catalog.=) 'pulse'::pg_catalog.regnamespace
-            AND c.relkind OPERATOR(pg_catalog.=) ANY ('{r,p,S}'::"char" [])
+            c.relnamespace = 'pulse'::regnamespace
+            AND c.relkind = ANY ('{r,p,S}'::"char" [])
         ORDER BY c.oid
     LOOP
-        PERFORM pg_catalog.pg_extension_config_dump(
-            v_relation.oid::pg_catalog.regclass,
+        PERFORM pg_extension_config_dump(
+            v_relation.oid::regclass,
             CASE
-                WHEN v_relation.relname OPERATOR(pg_catalog.=) ANY (v_caches)
+                WHEN v_relation.relname = ANY (v_caches)
                 THEN 'WHERE false'
                 ELSE ''
             END

@@ -9,12 +9,14 @@ BEGIN;
 
 SET LOCAL client_min_messages = warning;
 SET LOCAL search_path = pg_catalog, pg_temp;
+-- As CREATE EXTENSION does: functions may call those that come later.
+SET LOCAL check_function_bodies = off;
 
 DO $$
 BEGIN
     IF EXISTS (
-        SELECT FROM pg_catalog.pg_namespace AS n
-        WHERE n.nspname OPERATOR(pg_catalog.=) 'pulse'
+        SELECT FROM pg_namespace AS n
+        WHERE n.nspname = 'pulse'
     ) THEN
         RAISE EXCEPTION 'schema pulse already exists in this database'
         USING

@@ -5,3 +5,5 @@ SELECT pgtle.install_extension(
     '@VERSION@',
     'A job queue inside PostgreSQL: leases, lanes, schedules, retries',
     $_pulse_tle_$
+SET LOCAL search_path = pg_catalog, pg_temp;
+

@@ -24,7 +24,9 @@ def majors(spec: Path) -> list[int]:
     known = [m for m, i in sorted(servers.installs().items()) if i.isolationtester]
     if found is None:
         return known
-    return [major for major in known if str(major) in re.findall(r"\d+", found["majors"])]
+    return [
+        major for major in known if str(major) in re.findall(r"\d+", found["majors"])
+    ]
 
 
 def run(server: Server, spec: Path) -> str:
@@ -58,7 +60,9 @@ class File(pytest.File):
 
     def collect(self) -> Iterator[pytest.Item]:
         for major in majors(self.path):
-            yield Item.from_parent(self, name=f"{self.path.stem}[pg{major}]", major=major)
+            yield Item.from_parent(
+                self, name=f"{self.path.stem}[pg{major}]", major=major
+            )
 
 
 class Item(pytest.Item):
@@ -82,12 +86,16 @@ class Item(pytest.Item):
             )
             raise Differs("\n".join(difference))
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+    def repr_failure(
+        self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None
+    ) -> Any:
         if isinstance(excinfo.value, Differs):
             return (
                 f"{excinfo.value}\n\nIf the new output is right: "
                 f"make isolation-accept SPEC={self.path.stem}"
             )
+        if isinstance(excinfo.value, servers.Broken):
+            return str(excinfo.value)
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
@@ -103,4 +111,4 @@ def accept(name: str) -> None:
     spec = HERE / "specs" / f"{name}.spec"
     with servers.temporary() as server:
         expected(spec).write_text(run(server, spec))
-    print(f"wrote {expected(spec).relative_to(servers.paths.ROOT)}: read it before you commit it")
+    print(f"wrote {expected(spec)}: read it before you commit it")

@@ -1,0 +1,61 @@
+"""Every linter, two at a time; the output of those that found something.
+
+python -m tools.lint
+"""
+
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tools import paths
+
+BIN = Path(sys.executable).parent
+SQL = sorted(
+    str(p.relative_to(paths.ROOT)) for p in (paths.EXTENSION / "sql").glob("*.sql")
+)
+
+CHECKS: dict[str, list[str]] = {
+    "sqlfluff": ["sqlfluff", "lint", "--nocolor", "--disable-progress-bar", *SQL],
+    "SQL in bodies": ["python", "-m", "tools.lint_sql", *SQL],
+    "mypy": ["mypy", "--no-error-summary"],
+    "ruff": ["ruff", "check", "--quiet", "."],
+    "ruff format": ["ruff", "format", "--quiet", "--diff", "."],
+    "hadolint": ["hadolint", "docker/Dockerfile.pg"],
+}
+
+
+def check(name: str) -> "str | None":
+    """What the check found, None when all is well."""
+    program, *arguments = CHECKS[name]
+    if not (BIN / program).exists():
+        print(f"lint: {name} is not installed for this platform, left out")
+        return None
+    started = time.monotonic()
+    done = subprocess.run(
+        [str(BIN / program), *arguments],
+        cwd=paths.ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    took = time.monotonic() - started
+    if done.returncode == 0:
+        print(f"lint: {name} ok ({took:.1f} s)", flush=True)
+        return None
+    passing = ("PASS", "All Finished!")
+    shown = "\n".join(x for x in done.stdout.splitlines() if not x.endswith(passing))
+    return f"lint: {name} found:\n{shown}\n"
+
+
+def main() -> int:
+    with ThreadPoolExecutor(2) as pool:
+        found = [text for text in pool.map(check, CHECKS) if text]
+    print("".join(found), end="")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
