@@ -437,5 +437,5 @@ BEGIN
 END;
 $$;
 
-COMMENT ON PROCEDURE pulse._watchdog_loop(integer) IS
+COMMENT ON PROCEDURE pulse._watchdog_loop (integer) IS
 'Tick every so many seconds until the minute is nearly over: what pg_cron before 1.5 is given.';

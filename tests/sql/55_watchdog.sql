@@ -1,0 +1,127 @@
+-- The watchdog where pg_cron is not: what it says, and what its parts do alone. With
+-- pg_cron: tests/python/test_watchdog.py.
+BEGIN;
+
+SELECT plan(24);
+
+-- Without pg_cron
+
+SELECT is(pulse._has_cron(), false, 'this database has no pg_cron');
+SELECT throws_ok(
+    'SELECT pulse.start_watchdog()', 'PU010', 'the watchdog needs pg_cron',
+    'start_watchdog says that it needs pg_cron'
+);
+SELECT is(
+    pulse.stop_watchdog(), 'pg_cron has no entries of pulse',
+    'stop_watchdog has nothing to do, and says so'
+);
+SELECT results_eq(
+    'SELECT * FROM pulse._watchdog()',
+    $$VALUES (false, false, 'pg_cron is not installed in this database')$$,
+    'and so does what health asks'
+);
+SELECT is_empty(
+    $$SELECT FROM pulse.audit_entry WHERE verb ~ 'watchdog'$$, 'what changes nothing is not audited'
+);
+SELECT is(pulse._watchdog_stopped(), false, 'the loop is not stopped by what is not there');
+
+CREATE FUNCTION pg_temp.hint(statement text, OUT detail text, OUT hint text)
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    EXECUTE statement;
+EXCEPTION WHEN OTHERS THEN
+    GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
+END;
+$$;
+
+SELECT matches(
+    (pg_temp.hint('SELECT pulse.start_watchdog()')).hint,
+    'the administrator runs: (ALTER SYSTEM SET shared_preload_libraries|in \w+: SELECT cron.schedule_in_database)',
+    'the hint is a statement for the administrator'
+);
+
+-- A schema that only looks like pg_cron
+
+CREATE SCHEMA cron;
+CREATE TABLE cron.job (
+    jobid bigint, jobname text, schedule text, command text, database text, active boolean
+);
+CREATE FUNCTION cron.schedule(text, text, text)
+RETURNS bigint
+LANGUAGE plpgsql
+AS $$ BEGIN RAISE EXCEPTION 'planted code was run'; END; $$;
+SELECT is(pulse._has_cron(), false, 'a schema called cron is not pg_cron');
+SELECT throws_ok(
+    'SELECT pulse.start_watchdog()', 'PU010', 'the watchdog needs pg_cron',
+    'and what was planted in it is not run'
+);
+SELECT is(
+    pulse.stop_watchdog(), 'pg_cron has no entries of pulse', 'nor looked at by stop_watchdog'
+);
+
+-- Arguments
+
+SELECT throws_ok(
+    format('SELECT pulse.start_watchdog(%L)', bad.every), 'PU002',
+    'every must be between 00:00:01 and 00:00:59',
+    format('an interval of %s is refused', coalesce(bad.every, 'NULL'))
+)
+FROM (VALUES ('0 seconds'), ('-5 seconds'), ('1 minute'), (NULL)) AS bad (every);
+
+-- The commands
+
+SELECT is(
+    pulse._watchdog_loop_command('10 seconds'),
+    'DO $pulse$ BEGIN IF pg_catalog.to_regprocedure(''pulse._watchdog_loop(integer)'') IS NOT NULL THEN CALL pulse._watchdog_loop(10); END IF; END $pulse$',
+    'the loop is called if it is there'
+);
+SELECT lives_ok(
+    pulse._watchdog_command('pulse.tick()', 'PERFORM pulse.tick()'),
+    'the command for pg_cron that takes seconds runs'
+);
+SELECT isnt_empty('SELECT FROM pulse.turn', 'and ticks');
+SELECT lives_ok(
+    pulse._watchdog_command('pulse.gone()', 'PERFORM pulse.gone()'),
+    'a command does nothing when its routine is gone'
+);
+
+-- One round of the loop
+
+SELECT results_eq(
+    $$SELECT r.ticks, r.pause BETWEEN 0.5 AND 1
+    FROM pulse._watchdog_round(10, clock_timestamp(), 0) AS r$$,
+    'VALUES (1, true)',
+    'the first round ticks and sleeps for a second at most'
+);
+SELECT results_eq(
+    $$SELECT r.ticks, r.pause BETWEEN 0.5 AND 1
+    FROM pulse._watchdog_round(10, clock_timestamp() - interval '3 seconds', 1) AS r$$,
+    'VALUES (1, true)',
+    'before its time a round does not tick'
+);
+SELECT results_eq(
+    $$SELECT r.ticks, r.pause IS NULL
+    FROM pulse._watchdog_round(10, clock_timestamp() - interval '35 seconds', 1) AS r$$,
+    'VALUES (4, false)',
+    'after a long tick the rounds that were missed are not made up for'
+);
+SELECT results_eq(
+    $$SELECT r.pause IS NULL
+    FROM pulse._watchdog_round(10, clock_timestamp() - interval '51 seconds', 6) AS r$$,
+    'VALUES (true)',
+    'the loop ends when the next tick belongs to the next minute'
+);
+SELECT results_eq(
+    $$SELECT r.pause IS NULL
+    FROM pulse._watchdog_round(1, clock_timestamp() - interval '59 seconds', 50) AS r$$,
+    'VALUES (true)',
+    'and when the minute is over'
+);
+SELECT throws_ok(
+    'CALL pulse._watchdog_loop(59)', '2D000', NULL,
+    'the loop commits, so it cannot be called inside a transaction'
+);
+
+SELECT * FROM finish();
+ROLLBACK;
