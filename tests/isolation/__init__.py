@@ -37,7 +37,7 @@ def run(server: Server, spec: Path) -> str:
     try:
         done = subprocess.run(
             [str(tester), server.dsn(database)],
-            stdin=spec.open(),
+            input=spec.read_text(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env={**server.environ(database), "PGISOLATIONTIMEOUT": "60"},
