@@ -161,7 +161,10 @@ AS $$
 DECLARE
     v_text text := lower(btrim(_cron_parse.cron, E' \t\r\n'));
     v_field text [];
-    v_fields pulse.cron_fields;
+    v_days integer [];
+    v_months integer [];
+    v_hours integer [];
+    v_either_day boolean;
 BEGIN
     IF v_text IS NULL OR length(v_text) > 1000 THEN
         PERFORM pulse._raise_cron(
@@ -192,27 +195,22 @@ BEGIN
         );
     END IF;
 
-    v_fields.minutes := pulse._cron_field(_cron_parse.cron, 'minute', v_field[1], 0, 59, NULL);
-    v_fields.hours := pulse._cron_field(_cron_parse.cron, 'hour', v_field[2], 0, 23, NULL);
-    v_fields.days := pulse._cron_field(_cron_parse.cron, 'day', v_field[3], 1, 31, NULL);
-    v_fields.months := pulse._cron_field(
+    v_hours := pulse._cron_field(_cron_parse.cron, 'hour', v_field[2], 0, 23, NULL);
+    v_days := pulse._cron_field(_cron_parse.cron, 'day', v_field[3], 1, 31, NULL);
+    v_months := pulse._cron_field(
         _cron_parse.cron, 'month', v_field[4], 1, 12,
         '{jan,feb,mar,apr,may,jun,jul,aug,sep,oct,nov,dec}'
-    );
-    v_fields.weekdays := pulse._cron_field(
-        _cron_parse.cron, 'weekday', v_field[5], 0, 7, '{sun,mon,tue,wed,thu,fri,sat}'
     );
 
     -- As in vixie-cron: when both day fields are restricted either is enough, and a
     -- field that begins with * is not restricted, "*/2" included.
-    v_fields.either_day := v_field[3] NOT LIKE '*%' AND v_field[5] NOT LIKE '*%';
-    v_fields.every_hour := v_field[2] LIKE '*%' OR cardinality(v_fields.hours) = 24;
+    v_either_day := v_field[3] NOT LIKE '*%' AND v_field[5] NOT LIKE '*%';
 
-    IF NOT v_fields.either_day
+    IF NOT v_either_day
         AND NOT EXISTS (
             SELECT 1
-            FROM unnest(v_fields.months) AS m (month)
-            WHERE v_fields.days[1] <= CASE
+            FROM unnest(v_months) AS m (month)
+            WHERE v_days[1] <= CASE
                 WHEN m.month = 2 THEN 29
                 WHEN m.month IN (4, 6, 9, 11) THEN 30
                 ELSE 31
@@ -221,10 +219,21 @@ BEGIN
     THEN
         PERFORM pulse._raise_cron(
             _cron_parse.cron,
-            format('It never fires: no month it names has a day %s.', v_fields.days[1])
+            format('It never fires: no month it names has a day %s.', v_days[1])
         );
     END IF;
-    RETURN v_fields;
+
+    RETURN ROW(
+        pulse._cron_field(_cron_parse.cron, 'minute', v_field[1], 0, 59, NULL),
+        v_hours,
+        v_days,
+        v_months,
+        pulse._cron_field(
+            _cron_parse.cron, 'weekday', v_field[5], 0, 7, '{sun,mon,tue,wed,thu,fri,sat}'
+        ),
+        v_either_day,
+        v_field[2] LIKE '*%' OR cardinality(v_hours) = 24
+    )::pulse.cron_fields;
 END;
 $$;
 

@@ -101,22 +101,17 @@ CREATE FUNCTION pulse._rhythm(
     cron text, every interval, at timestamptz, anchor timestamptz, timezone text
 )
 RETURNS pulse.rhythm
-LANGUAGE plpgsql
+LANGUAGE sql
 STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
-DECLARE
-    v_rhythm pulse.rhythm;
-BEGIN
-    IF _rhythm.cron IS NOT NULL THEN
-        v_rhythm.cron := pulse._cron_parse(_rhythm.cron);
-    END IF;
-    v_rhythm.every := _rhythm.every;
-    v_rhythm.at := _rhythm.at;
-    v_rhythm.anchor := _rhythm.anchor;
-    v_rhythm.timezone := _rhythm.timezone;
-    RETURN v_rhythm;
-END;
+    SELECT ROW(
+        CASE WHEN _rhythm.cron IS NOT NULL THEN pulse._cron_parse(_rhythm.cron) END,
+        _rhythm.every,
+        _rhythm.at,
+        _rhythm.anchor,
+        _rhythm.timezone
+    )::pulse.rhythm
 $$;
 
 COMMENT ON FUNCTION pulse._rhythm(text, interval, timestamptz, timestamptz, text) IS
@@ -637,6 +632,9 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
+    v_timezone text;
+    v_anchor timestamptz;
+    v_next_at timestamptz;
     v_old pulse.schedule;
     v_new pulse.schedule;
 BEGIN
@@ -655,46 +653,22 @@ BEGIN
         schedule.group_key, schedule.tags, schedule.max_runtime
     );
 
-    v_new.name := schedule.name;
-    v_new.kind := schedule.kind;
-    v_new.payload := coalesce(schedule.payload, '{}');
-    v_new.cron := schedule.cron;
-    v_new.every := schedule.every;
-    v_new.at := schedule.at;
-    v_new.timezone := pulse._require_timezone(schedule.timezone);
-    v_new.catch_up := schedule.catch_up;
-    v_new.catch_up_window := schedule.catch_up_window;
-    v_new.options := jsonb_strip_nulls(
-        jsonb_build_object(
-            'lane', schedule.lane,
-            'priority', schedule.priority,
-            'max_attempts', schedule.max_attempts,
-            'unique_key', schedule.unique_key,
-            'unique_for', schedule.unique_for,
-            'group_key', schedule.group_key,
-            'requires_approval', schedule.requires_approval,
-            'tags', to_jsonb(schedule.tags),
-            'max_runtime', schedule.max_runtime
-        )
-    );
-    v_new.anchor := v_now;
-    v_new.created_by := pulse._caller();
-    v_new.created_at := v_now;
+    v_timezone := pulse._require_timezone(schedule.timezone);
 
     -- Waits for the tick that just fires it.
     SELECT s.* INTO v_old
     FROM pulse.schedule AS s
-    WHERE s.name = v_new.name
+    WHERE s.name = schedule.name
     FOR UPDATE;
 
-    IF (v_new.cron, v_new.every::text, v_new.at, v_new.timezone)
+    IF (schedule.cron, schedule.every::text, schedule.at, v_timezone)
         IS NOT DISTINCT FROM (v_old.cron, v_old.every::text, v_old.at, v_old.timezone)
     THEN
         -- The same rhythm goes on: a deployment that says it again moves nothing.
-        v_new.anchor := v_old.anchor;
-        v_new.next_at := v_old.next_at;
+        v_anchor := v_old.anchor;
+        v_next_at := v_old.next_at;
     ELSE
-        PERFORM pulse._require_future(v_new.at);
+        PERFORM pulse._require_future(schedule.at);
         IF v_old.next_at <= v_now THEN
             PERFORM pulse._skip_occurrences(
                 v_old.name,
@@ -704,12 +678,11 @@ BEGIN
                 v_old.next_at, v_now, 'the schedule was replaced'
             );
         END IF;
-        v_new.next_at := coalesce(
-            v_new.at,
+        v_anchor := v_now;
+        v_next_at := coalesce(
+            schedule.at,
             pulse._occurrence_after(
-                pulse._rhythm(
-                    v_new.cron, v_new.every, v_new.at, v_new.anchor, v_new.timezone
-                ),
+                pulse._rhythm(schedule.cron, schedule.every, NULL, v_anchor, v_timezone),
                 v_now
             )
         );
@@ -720,9 +693,23 @@ BEGIN
         catch_up_window, anchor, next_at, created_by, created_at
     )
     VALUES (
-        v_new.name, v_new.kind, v_new.payload, v_new.cron, v_new.every, v_new.at,
-        v_new.timezone, v_new.options, v_new.catch_up, v_new.catch_up_window,
-        v_new.anchor, v_new.next_at, v_new.created_by, v_new.created_at
+        schedule.name, schedule.kind, coalesce(schedule.payload, '{}'), schedule.cron,
+        schedule.every, schedule.at, v_timezone,
+        jsonb_strip_nulls(
+            jsonb_build_object(
+                'lane', schedule.lane,
+                'priority', schedule.priority,
+                'max_attempts', schedule.max_attempts,
+                'unique_key', schedule.unique_key,
+                'unique_for', schedule.unique_for,
+                'group_key', schedule.group_key,
+                'requires_approval', schedule.requires_approval,
+                'tags', to_jsonb(schedule.tags),
+                'max_runtime', schedule.max_runtime
+            )
+        ),
+        schedule.catch_up, schedule.catch_up_window, v_anchor, v_next_at,
+        pulse._caller(), v_now
     )
     ON CONFLICT ON CONSTRAINT schedule_is_named_once DO UPDATE
     SET kind = excluded.kind,
@@ -739,7 +726,8 @@ BEGIN
         created_by = excluded.created_by,
         created_at = excluded.created_at,
         last_error = NULL,
-        retry_at = NULL;
+        retry_at = NULL
+    RETURNING s.* INTO v_new;
 
     PERFORM pulse._audit(
         'schedule', NULL, schedule.lane,
@@ -871,6 +859,7 @@ DECLARE
     v_now timestamptz := clock_timestamp();
     v_schedule pulse.schedule;
     v_rhythm pulse.rhythm;
+    v_next_at timestamptz;
 BEGIN
     PERFORM pulse._require_read_committed('resume_schedule');
     v_schedule := pulse._require_schedule(resume_schedule.name);
@@ -878,7 +867,8 @@ BEGIN
         RETURN v_schedule.next_at;
     END IF;
 
-    IF v_schedule.next_at <= v_now THEN
+    v_next_at := v_schedule.next_at;
+    IF v_next_at <= v_now THEN
         v_rhythm := pulse._rhythm(
             v_schedule.cron, v_schedule.every, v_schedule.at,
             v_schedule.anchor, v_schedule.timezone
@@ -889,7 +879,7 @@ BEGIN
                 ': ', format('paused by %s', v_schedule.paused_by), v_schedule.pause_reason
             )
         );
-        v_schedule.next_at := pulse._occurrence_after(v_rhythm, v_now);
+        v_next_at := pulse._occurrence_after(v_rhythm, v_now);
     END IF;
 
     UPDATE pulse.schedule AS s
@@ -897,7 +887,7 @@ BEGIN
         paused_by = NULL,
         pause_reason = NULL,
         retry_at = NULL,
-        next_at = v_schedule.next_at
+        next_at = v_next_at
     WHERE s.name = v_schedule.name;
 
     PERFORM pulse._audit(
@@ -907,9 +897,9 @@ BEGIN
             'paused_by', v_schedule.paused_by,
             'pause_reason', v_schedule.pause_reason
         ),
-        jsonb_build_object('name', v_schedule.name, 'next_at', v_schedule.next_at), NULL
+        jsonb_build_object('name', v_schedule.name, 'next_at', v_next_at), NULL
     );
-    RETURN v_schedule.next_at;
+    RETURN v_next_at;
 END;
 $$;
 
