@@ -393,6 +393,8 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    -- A value, not the function: an index cannot be asked for "before whatever time it is".
+    v_now timestamptz := clock_timestamp();
     v_name text;
     v_schedule pulse.schedule;
     v_state text;
@@ -405,8 +407,8 @@ BEGIN
         SELECT s.name
         FROM pulse.schedule AS s
         WHERE s.paused_at IS NULL
-            AND s.next_at <= clock_timestamp()
-            AND (s.retry_at IS NULL OR s.retry_at <= clock_timestamp())
+            AND s.next_at <= v_now
+            AND (s.retry_at IS NULL OR s.retry_at <= v_now)
         ORDER BY s.next_at
         LIMIT 100
     LOOP
@@ -415,8 +417,8 @@ BEGIN
         FROM pulse.schedule AS s
         WHERE s.name = v_name
             AND s.paused_at IS NULL
-            AND s.next_at <= clock_timestamp()
-            AND (s.retry_at IS NULL OR s.retry_at <= clock_timestamp())
+            AND s.next_at <= v_now
+            AND (s.retry_at IS NULL OR s.retry_at <= v_now)
         FOR UPDATE SKIP LOCKED;
         CONTINUE WHEN NOT FOUND;
 
@@ -452,7 +454,7 @@ BEGIN
         ARRAY(
             SELECT o.ctid
             FROM pulse.schedule_run AS o
-            WHERE o.handled_at < clock_timestamp() - interval '90 days'
+            WHERE o.handled_at < (SELECT clock_timestamp() - interval '90 days')
             ORDER BY o.handled_at
             LIMIT _prune_schedule_runs.max_rows
             FOR UPDATE SKIP LOCKED
