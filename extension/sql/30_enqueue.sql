@@ -87,6 +87,7 @@ DECLARE
     v_run_at timestamptz := _enqueue.run_at;
     v_payload jsonb := coalesce(_enqueue.payload, '{}');
     v_keyed boolean := _enqueue.unique_key IS NOT NULL;
+    v_bell integer := 'pulse.ready'::regclass::oid::integer;
     v_job pulse._enqueued;
     v_rung boolean;
 BEGIN
@@ -165,10 +166,22 @@ BEGIN
             v_job.job_id, v_lane, _enqueue.kind, v_rank, v_run_at,
             clock_timestamp() + v_kind.approval_expiry, v_keyed
         );
-    ELSE
+    ELSIF v_run_at > clock_timestamp() THEN
         v_rung := pulse._put_in_line(
             v_job.job_id, v_lane, _enqueue.kind, v_rank, v_run_at, 0, 0, v_keyed, false
         );
+    ELSE
+        -- What _put_in_line does, without the calls.
+        INSERT INTO pulse.ready (lane, rank, kind, job, attempts, failures, keyed)
+        VALUES (v_lane, v_rank, _enqueue.kind, v_job.job_id, 0, 0, v_keyed);
+
+        v_rung := NOT (
+            pg_try_advisory_lock(v_bell, hashtext(v_lane))
+            AND pg_advisory_unlock(v_bell, hashtext(v_lane))
+        );
+        IF v_rung THEN
+            v_rung := pulse._ring(v_lane);
+        END IF;
     END IF;
     RETURN v_job;
 END;

@@ -11,6 +11,8 @@ SET jit = off
 AS $$
 DECLARE
     v_mark pulse.due_mark := pulse._newest_due_mark(_promote.lane);
+    -- A variable: the index cannot stop at clock_timestamp(), which is volatile.
+    v_now timestamptz := clock_timestamp();
     v_due tid [];
 BEGIN
     v_due := array(
@@ -18,7 +20,7 @@ BEGIN
         FROM pulse.waiting AS w
         WHERE w.lane = _promote.lane
             AND w.run_at >= v_mark.run_at
-            AND w.run_at <= clock_timestamp()
+            AND w.run_at <= v_now
         ORDER BY w.run_at
         LIMIT _promote.max_jobs
         FOR UPDATE SKIP LOCKED

@@ -68,6 +68,7 @@ SET enable_bitmapscan = off
 SET jit = off
 AS $$
 DECLARE
+    v_now timestamptz := clock_timestamp();
     v_lapsed bigint [];
     v_errors text [];
 BEGIN
@@ -77,7 +78,7 @@ BEGIN
         array_agg(s.lease),
         array_agg(
             CASE
-                WHEN s.deadline <= clock_timestamp() THEN 'max_runtime exceeded'
+                WHEN s.deadline <= v_now THEN 'max_runtime exceeded'
                 ELSE 'worker lease expired'
             END
         )
@@ -85,8 +86,8 @@ BEGIN
     FROM (
         SELECT l.lease, l.deadline
         FROM pulse.lease AS l
-        WHERE l.reap_at <= clock_timestamp()
-            AND l.lease_until <= clock_timestamp()
+        WHERE l.reap_at <= v_now
+            AND l.lease_until <= v_now
         ORDER BY l.reap_at
         LIMIT _reap.max_jobs
         FOR UPDATE SKIP LOCKED
@@ -102,8 +103,8 @@ BEGIN
     WHERE l.lease = ANY (array(
             SELECT a.lease
             FROM pulse.lease AS a
-            WHERE a.reap_at <= clock_timestamp()
-                AND a.lease_until > clock_timestamp()
+            WHERE a.reap_at <= v_now
+                AND a.lease_until > v_now
             ORDER BY a.reap_at
             LIMIT _reap.max_jobs
             FOR NO KEY UPDATE SKIP LOCKED

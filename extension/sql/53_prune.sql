@@ -104,6 +104,7 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    v_now timestamptz := clock_timestamp();
     v_pair record;
     v_some bigint;
     v_all bigint := 0;
@@ -133,9 +134,16 @@ BEGIN
 
     IF NOT prune.dry_run THEN
         DELETE FROM pulse.job_key AS k
-        WHERE k.expires_at < clock_timestamp();
+        WHERE k.job = ANY (array(
+                SELECT o.job
+                FROM pulse.job_key AS o
+                WHERE o.expires_at < v_now
+                ORDER BY o.expires_at
+                LIMIT prune.max_jobs
+                FOR UPDATE SKIP LOCKED
+            ));
         DELETE FROM pulse.worker AS w
-        WHERE w.seen_at < clock_timestamp() - interval '1 day';
+        WHERE w.seen_at < v_now - interval '1 day';
     END IF;
     RETURN v_all;
 END;

@@ -145,8 +145,7 @@ DECLARE
     v_found bigint;
 BEGIN
     SELECT count(*) INTO v_found
-    FROM pulse.check() AS c
-    WHERE c.problem LIKE '%below its mark%';
+    FROM pulse._below_marks(1000) AS c;
 
     IF v_found > 0 THEN
         DELETE FROM pulse.mark;

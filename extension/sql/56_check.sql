@@ -43,6 +43,22 @@ AS $$
         INNER JOIN pulse.waiting AS w ON w.lane = m.lane AND w.run_at < m.run_at
         LIMIT _below_marks.max_rows
     )
+    UNION ALL
+    (
+        SELECT
+            'lease is below its mark', l.job,
+            format('Lease of worker %s, claimed %s.', l.worker, l.claimed_at)
+        FROM pulse.lease AS l
+        WHERE l.reap_at IS NULL
+            AND l.lease < (
+                SELECT (t.state ->> 'from')::bigint
+                FROM pulse.turn AS t
+                WHERE t.step = 'watch'
+                ORDER BY t.version DESC
+                LIMIT 1
+            )
+        LIMIT _below_marks.max_rows
+    )
 $$;
 
 COMMENT ON FUNCTION pulse._below_marks(integer) IS

@@ -136,7 +136,7 @@ BEGIN
         ARRAY(
             SELECT o.entry
             FROM pulse.audit_entry AS o
-            WHERE o.at < clock_timestamp() - interval '90 days'
+            WHERE o.at < (SELECT clock_timestamp() - interval '90 days')
             ORDER BY o.at
             LIMIT _prune_audit.max_rows
             FOR UPDATE SKIP LOCKED

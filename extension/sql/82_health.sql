@@ -207,7 +207,7 @@ BEGIN
             INNER JOIN pulse.finished AS f
                 ON f.lane = o.lane
                 AND f.state = s.state
-                AND f.finished_at > clock_timestamp() - interval '5 minutes'
+                AND f.finished_at > (SELECT clock_timestamp() - interval '5 minutes')
             WHERE f.claimed_at IS NOT NULL
         );
 
