@@ -198,6 +198,8 @@ CREATE FUNCTION pulse._release_keys(jobs bigint [])
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
 AS $$
 BEGIN
     PERFORM 1

@@ -4,6 +4,8 @@ CREATE FUNCTION pulse._give_back(leases bigint [], delay interval, verb text)
 RETURNS bigint []
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
 AS $$
 DECLARE
     v_lease pulse.lease;

@@ -144,7 +144,8 @@ COMMENT ON FUNCTION pulse.reap(integer) IS
 'End the runs whose lease has lapsed (worker lost) or whose max_runtime or cancel grace is over: charged, then retrying, dead or cancelled. Returns how many. tick does this every 10 seconds.';
 
 -- So that a missing watchdog costs latency only: a claim reaps when nobody has for a
--- while, within its own bound.
+-- while, within its own bound. It has a turn of its own: a claim inside somebody's long
+-- transaction keeps what it locked, and must not keep tick from sweeping.
 CREATE FUNCTION pulse._reap_if_overdue(max_jobs integer)
 RETURNS integer
 LANGUAGE plpgsql
@@ -154,7 +155,7 @@ DECLARE
     v_sweep pulse.turn := pulse._newest_turn('sweep');
 BEGIN
     IF v_sweep.taken_at BETWEEN clock_timestamp() - interval '15 seconds' AND clock_timestamp()
-        OR NOT pulse._take_turn('sweep', '15 seconds')
+        OR NOT pulse._take_turn('inline', '15 seconds')
     THEN
         RETURN 0;
     END IF;

@@ -789,7 +789,7 @@ BEGIN
     PERFORM pulse._require_name('lane', coalesce(_require_job.lane, 'default'));
     PERFORM pulse._require_payload(_require_job.payload);
     PERFORM pulse._require_between(
-        'priority', _require_job.priority, -2147483647, 2147483647
+        'priority', _require_job.priority, -2000000000, 2000000000
     );
     PERFORM pulse._require_between('max_attempts', _require_job.max_attempts, 1, 100000);
     PERFORM pulse._require_between(

@@ -158,7 +158,7 @@ BEGIN
     END IF;
 
     PERFORM pulse._require_between(
-        'priority', _require_priority.priority, -2147483647, 2147483647
+        'priority', _require_priority.priority, -2000000000, 2000000000
     );
 END;
 $$;
