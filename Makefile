@@ -24,7 +24,7 @@ lint: setup build  ## Check the style of SQL, Python and the Dockerfile
 	@$(RUN) -m tools.lint
 
 test: setup build lint  ## Everything that has to hold
-	@$(RUN) -m pytest $(CHOSEN)
+	@$(RUN) -m pytest -n 2 --dist loadfile $(CHOSEN)
 
 test-sql: setup build  ## The pgTAP files (K=30_enqueue, K="30_enqueue and pg18")
 	@$(RUN) -m pytest tests/sql $(CHOSEN)

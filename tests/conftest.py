@@ -132,10 +132,11 @@ class Database:
     def psql(self, *arguments: str, check: bool = True) -> str:
         return self.server.psql(self.name, *arguments, check=check)
 
-    def close(self) -> None:
+    def close(self, drop: bool = True) -> None:
         for connection in self._open:
             connection.close()
-        self.server.drop(self.name)
+        if drop:
+            self.server.drop(self.name)
 
 
 @pytest.fixture
@@ -166,13 +167,15 @@ def connect(db: Database) -> Connect:
 
 @pytest.fixture
 def cron_db(server: Server) -> Iterator[Database]:
-    """The one database of the cluster that pg_cron serves, with pulse and pg_cron."""
+    """The one database of the cluster that pg_cron serves, with pulse and pg_cron.
+
+    It is never dropped: that would end pg_cron's launcher for good.
+    """
     if not server.has("pg_cron"):
         pytest.skip("pg_cron is not here: `make setup` gets it where apt works")
-    server.drop("cron")
-    database = Database(server, server.create("cron", product="extension"))
-    database.psql("-c", "CREATE EXTENSION pg_cron")
+    database = Database(server, "cron")
+    database.psql("-c", "CREATE EXTENSION pg_cron", "-c", "CREATE EXTENSION pulse")
     yield database
+    database.psql("-c", "DROP EXTENSION IF EXISTS pulse CASCADE")
     database.psql("-c", "DROP EXTENSION pg_cron")
-    database.close()
-    server.create("cron")
+    database.close(drop=False)

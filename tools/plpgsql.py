@@ -1,9 +1,9 @@
 """Let libpg_query read our PL/pgSQL.
 
 Its parser has no catalog: it does not know the fields of a variable of composite
-type, nor that a function's name qualifies its OUT arguments; pgspot besides takes the
-default of a record and a RETURN NEXT for statements and forgets quotes. For checks that only read,
-variables become records and arguments lose their qualifier; lines stay.
+type, nor that a function's name qualifies its OUT arguments. pgspot besides takes the
+default of a record and a RETURN NEXT for statements, and forgets quotes. For checks
+that only read, variables become records and arguments lose their qualifier; lines stay.
 """
 
 import re
