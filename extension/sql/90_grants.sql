@@ -16,7 +16,7 @@ AS $$
         ),
         (
             'worker',
-            'claim_batch exchange hello heartbeat'
+            'claim_batch exchange hello arm_bell disarm_bell heartbeat'
             ' complete complete_batch fail fail_batch snooze release ack_cancel'
             ' progress checkpoint tick'
         ),

@@ -14,6 +14,8 @@ VALUES
 ('claim_batch', 'worker admin'),
 ('exchange', 'worker admin'),
 ('hello', 'worker admin'),
+('arm_bell', 'worker admin'),
+('disarm_bell', 'worker admin'),
 ('heartbeat', 'worker admin'),
 ('complete', 'worker admin'),
 ('complete_batch', 'worker admin'),
