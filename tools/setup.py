@@ -117,7 +117,9 @@ def make_venv() -> None:
 def create_venv(python: Path) -> None:
     """With the pip of the distribution where Debian has split it off."""
     if importlib.util.find_spec("ensurepip") is None and may_install():
+        say("installing python3-venv with apt-get")
         apt_install(["python3-venv"])
+        importlib.invalidate_caches()
     if importlib.util.find_spec("ensurepip") is not None:
         must(sys.executable, "-m", "venv", paths.VENV)
         return
