@@ -452,8 +452,8 @@ $$;
 COMMENT ON FUNCTION pulse._pick_kinds(text, text [], integer) IS
 'Like _pick, for some kinds only.';
 
--- Kind by kind: at most need candidates of each level of each kind, not locked, merged
--- in claim order; the first ones are locked. Again, further down, while short.
+-- Kind by kind: a window of candidates of each level of each kind, not locked, merged in
+-- claim order; the first ones are locked. Again, further down, while short.
 CREATE FUNCTION pulse._pick_by_kind(
     lane text, kinds text [], need integer, already tid []
 )
@@ -462,6 +462,8 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    -- A few more than needed: other claimers have locked some.
+    v_window integer := _pick_by_kind.need + 32;
     v_after_rank integer := -2147483648;
     v_after_seq bigint := -1;
     v_picked tid [] := ARRAY[]::tid [];
@@ -524,11 +526,11 @@ BEGIN
                         AND (r.rank, r.seq) >= (s.from_rank, s.from_seq)
                         AND r.rank < s.to_rank
                     ORDER BY r.rank, r.seq
-                    LIMIT _pick_by_kind.need
+                    LIMIT v_window
                 ) AS f
             ) AS c
             ORDER BY c.rank, c.seq
-            LIMIT _pick_by_kind.need
+            LIMIT v_window
         )
 
         SELECT
@@ -555,7 +557,7 @@ BEGIN
         v_picked := v_picked || v_some;
         v_stepped := greatest(v_stepped, v_step);
         EXIT WHEN cardinality(v_picked) >= _pick_by_kind.need
-            OR v_seen < _pick_by_kind.need;
+            OR v_seen < v_window;
         v_after_rank := v_last_rank;
         v_after_seq := v_last_seq;
     END LOOP;
