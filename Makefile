@@ -38,8 +38,8 @@ test-python: setup build  ## The Python tests (K=name)
 isolation-accept: setup build  ## Write the expected output of one spec anew (SPEC=name)
 	@$(RUN) -c 'from tests import isolation; isolation.accept("$(SPEC)")'
 
-bench-sql: setup build  ## Measure the engine with pgbench
-	@$(RUN) bench/run_sql.py $(ARGS)
+bench-sql: setup build  ## Measure the engine with pgbench (ONLY=e,c; see bench/README.md)
+	@$(RUN) -m bench.run_sql $(if $(ONLY),--only $(ONLY))
 
 reference: setup build  ## Write docs/reference.md from the comments in the catalog
 	@$(RUN) tools/reference.py $(ARGS)

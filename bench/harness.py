@@ -1,0 +1,311 @@
+"""What every section needs: a server, databases, pgbench, an old snapshot, a ticker."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import psycopg
+
+from tools.servers import Server, memory, primary
+
+HERE = Path(__file__).parent
+SQL = HERE / "sql"
+BATCH = 100
+
+
+class Run(NamedTuple):
+    """What pgbench said."""
+
+    transactions: int
+    seconds: float
+    latency: float
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of everything; BENCH_QUICK shrinks it to see that it works."""
+
+    quick: bool
+    seconds: int
+    rounds: int
+    backlog: int
+
+    @staticmethod
+    def from_environment() -> Scale:
+        quick = os.environ.get("BENCH_QUICK", "") not in ("", "0")
+        return Scale(
+            quick=quick,
+            seconds=int(os.environ.get("BENCH_SECONDS", "10")),
+            rounds=int(os.environ.get("BENCH_ROUNDS", "1" if quick else "3")),
+            backlog=int(
+                os.environ.get("BENCH_BACKLOG", "4000" if quick else "10000000")
+            ),
+        )
+
+
+@dataclass
+class Database:
+    """One database of a run; connections end with it."""
+
+    server: Server
+    name: str
+    # Jobs that went through, as the section counts them.
+    worked: int = 0
+    control: psycopg.Connection[Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.control = self.connect()
+
+    def connect(self, **options: Any) -> psycopg.Connection[Any]:
+        return psycopg.connect(
+            self.server.dsn(self.name), **{"autocommit": True, **options}
+        )
+
+    def value(self, query: str, *parameters: object) -> Any:
+        row = self.control.execute(query.encode(), parameters or None).fetchone()
+        assert row is not None
+        return row[0]
+
+    def do(self, *statements: str) -> None:
+        for statement in statements:
+            self.control.execute(statement.encode())
+
+    def finished(self) -> int:
+        return int(self.value("SELECT count(*) FROM pulse.finished"))
+
+    def claimed(self) -> int:
+        """Leases granted so far; costs nothing to ask while a run is on."""
+        query = "SELECT last_value - (NOT is_called)::integer FROM pulse.lease_seq"
+        return int(self.value(query))
+
+
+class Bench:
+    """A server of its own, and what was learned on it."""
+
+    def __init__(self, scale: Scale) -> None:
+        self.scale = scale
+        self.profiling = os.environ.get("BENCH_PROFILE", "") not in ("", "0")
+        # On a disk, unless it is only to see that all works.
+        where = memory() if scale.quick else None
+        self.store = Path(os.environ.get("BENCH_DIR", where or tempfile.gettempdir()))
+        # Each with the jobs it worked off and what check() and tick() found.
+        self.scenarios: list[dict[str, Any]] = []
+        self.server = Server(primary(), self.settings(), store=self.store)
+
+    def settings(self) -> dict[str, str]:
+        megabytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
+        settings = {
+            "shared_buffers": f"{max(128, min(2048, megabytes // 4))}MB",
+            "synchronous_commit": "on",
+            "fsync": "off" if self.scale.quick else "on",
+            "full_page_writes": "on",
+            "max_wal_size": "8GB",
+            # One is made before each run, so none falls into it.
+            "checkpoint_timeout": "1h",
+            "autovacuum": "on",
+        }
+        if self.profiling:
+            settings["shared_preload_libraries"] = "pg_stat_statements"
+            settings["pg_stat_statements.track"] = "all"
+        return settings
+
+    def close(self) -> None:
+        self.server.close()
+
+    def clients(self, number: int) -> int:
+        """A quick run makes do with two: a session needs a while to plan everything."""
+        return min(number, 2) if self.scale.quick else number
+
+    def free_gigabytes(self) -> float:
+        return shutil.disk_usage(self.store).free / (1 << 30)
+
+    @contextlib.contextmanager
+    def database(self, scenario: str) -> Iterator[Database]:
+        """A fresh database with pulse and the baseline, checked when it is done."""
+        database = Database(self.server, self.server.create(product="extension"))
+        try:
+            self.server.psql(database.name, "-f", str(HERE / "baseline_one_table.sql"))
+            if self.profiling:
+                database.do("CREATE EXTENSION pg_stat_statements")
+                database.do("SELECT pg_stat_statements_reset()")
+            yield database
+            if self.profiling:
+                self.print_profile(scenario, database)
+            self.record(scenario, database)
+        finally:
+            database.control.close()
+            self.server.drop(database.name)
+
+    def record(self, scenario: str, database: Database) -> None:
+        """The queue must be sound after every scenario, or its figure means nothing."""
+        problems = [
+            " ".join(map(str, row))
+            for row in database.control.execute("SELECT * FROM pulse.check()")
+        ]
+        problems += [
+            f"{step}: {state}"
+            for step, state in database.control.execute(
+                "SELECT step, state FROM pulse.turn WHERE step LIKE 'error:%'"
+            )
+        ]
+        self.scenarios.append(
+            {"name": scenario, "jobs": database.worked, "problems": problems}
+        )
+        for problem in problems:
+            print(f"  !! {scenario}: {problem}", flush=True)
+
+    def pgbench(
+        self,
+        database: Database,
+        script: str,
+        clients: int,
+        seconds: int | None = None,
+        transactions: int | None = None,
+        ticking: bool = True,
+        variables: Mapping[str, object] | None = None,
+    ) -> Run:
+        """Run a script for so many seconds, or so many transactions a client."""
+        if seconds is None and transactions is None:
+            seconds = self.scale.seconds
+            if self.scale.quick:
+                seconds, transactions = None, 2
+        clients = self.clients(clients)
+        limit = ["-t", str(transactions)] if transactions else ["-T", str(seconds)]
+        command = [
+            str(self.server.install.program("pgbench")),
+            *("-n", "-M", "prepared", "-c", str(clients)),
+            *("-j", str(min(clients, os.cpu_count() or 1)), *limit),
+            *(f"-D{name}={value}" for name, value in (variables or {}).items()),
+            *("-f", str(SQL / f"{script}.sql")),
+        ]
+        database.do("CHECKPOINT")
+        with Ticker(database) if ticking else contextlib.nullcontext():
+            done = subprocess.run(
+                command,
+                env=self.server.environ(database.name),
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        if done.returncode != 0 or "aborted" in done.stderr:
+            raise RuntimeError(f"pgbench {script} failed:\n{done.stderr[-2000:]}")
+        return parsed(done.stdout)
+
+    def print_profile(self, scenario: str, database: Database) -> None:
+        print(f"\n  profile of {scenario}: seconds, calls, ms each, statement")
+        for row in database.control.execute(
+            """
+            SELECT
+                round((total_exec_time / 1000)::numeric, 1),
+                calls,
+                round(mean_exec_time::numeric, 3),
+                left(regexp_replace(query, '\\s+', ' ', 'g'), 110)
+            FROM pg_stat_statements
+            WHERE dbid = (
+                SELECT oid FROM pg_database WHERE datname = current_database()
+            )
+            ORDER BY total_exec_time DESC
+            LIMIT 14
+            """
+        ):
+            print(f"  {row[0]:>8} {row[1]:>9} {row[2]:>9}  {row[3]}", flush=True)
+
+
+def parsed(output: str) -> Run:
+    def number(pattern: str) -> float:
+        found = re.search(pattern, output)
+        if found is None:
+            raise RuntimeError(f"pgbench did not say {pattern!r}:\n{output}")
+        return float(found[1])
+
+    transactions = int(number(r"actually processed: (\d+)"))
+    rate = number(r"tps = ([\d.]+)")
+    return Run(transactions, transactions / rate, number(r"latency average = ([\d.]+)"))
+
+
+class Ticker:
+    """What a worker does besides: tick() once a second while the block runs."""
+
+    def __init__(self, database: Database) -> None:
+        self.connection = database.connect()
+        self.stopped = threading.Event()
+        self.thread = threading.Thread(target=self.tick, name="ticker", daemon=True)
+
+    def tick(self) -> None:
+        while True:
+            self.connection.execute("SELECT pulse.tick()")
+            if self.stopped.wait(1):
+                return
+
+    def __enter__(self) -> None:
+        self.thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stopped.set()
+        self.thread.join()
+        self.connection.close()
+
+
+class Sampler:
+    """How many jobs were claimed at which moment, sampled while the block runs."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.samples: list[tuple[float, int]] = []
+        self.stopped = threading.Event()
+        self.thread = threading.Thread(target=self.sample, name="sampler", daemon=True)
+
+    def sample(self) -> None:
+        while not self.stopped.is_set():
+            self.samples.append((time.monotonic(), self.database.claimed()))
+            self.stopped.wait(0.1)
+
+    def __enter__(self) -> Sampler:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stopped.set()
+        self.thread.join()
+
+    def rates(self, window: float) -> tuple[float, float, float]:
+        """Jobs a second in the first and in the last window, and over the whole run."""
+        begun, ended = self.samples[0][1], self.samples[-1][1]
+        busy = [s for s in self.samples if begun < s[1] < ended]
+        busy = busy or self.samples
+        start, end = busy[0], busy[-1]
+        first = [s for s in busy if s[0] <= start[0] + window][-1]
+        last = next(s for s in busy if s[0] >= end[0] - window)
+        return rate(start, first), rate(last, end), rate(start, end)
+
+
+def rate(start: tuple[float, int], end: tuple[float, int]) -> float:
+    return (end[1] - start[1]) / max(end[0] - start[0], 0.001)
+
+
+@contextlib.contextmanager
+def old_snapshot(database: Database) -> Iterator[None]:
+    """A transaction that has read once and then sits there: vacuum removes nothing."""
+    connection = database.connect(autocommit=False)
+    connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    connection.execute("SELECT count(*) FROM pulse.jobs")
+    try:
+        yield
+    finally:
+        connection.close()
+
+
+def middle(values: list[float]) -> float:
+    return float(median(values))

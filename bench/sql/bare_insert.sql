@@ -1,0 +1,6 @@
+INSERT INTO bare.job (kind, payload)
+VALUES (
+    'bench',
+    '{"pad": "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}'
+)
+RETURNING id;

@@ -1,0 +1,83 @@
+"""The benchmark works: every section prints, works off jobs and leaves a sound queue.
+
+No figure is looked at: this machine is busy with tests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools import paths
+
+SECTIONS = "abcdefg"
+
+
+class Printed(dict[str, Any]):
+    """What a quick run wrote, and the text it printed."""
+
+    text = ""
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> Printed:
+    folder = tmp_path_factory.mktemp("bench")
+    done = run("bench.run_sql", BENCH_RESULTS=str(folder))
+    assert done.returncode == 0, done.stdout + done.stderr
+    (written,) = Path(folder).glob("sql-*.json")
+    found = Printed(json.loads(written.read_text()))
+    found.text = done.stdout
+    return found
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *arguments],
+        cwd=paths.ROOT,
+        env={**os.environ, "BENCH_QUICK": "1", "ONLY": "", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_every_section_prints_its_rows(printed: Printed) -> None:
+    assert [section["letter"] for section in printed["sections"]] == list(SECTIONS)
+    for section in printed["sections"]:
+        assert f"\n{section['letter']}) {section['title']}" in printed.text
+        for row in section["rows"]:
+            assert any(
+                line.split()[: len(str(row[0]).split())] == str(row[0]).split()
+                for line in printed.text.splitlines()
+            )
+    assert "shared_buffers" in printed.text
+    assert "cores" in printed.text
+
+
+def test_every_goal_is_judged(printed: Printed) -> None:
+    assert {goal["section"] for goal in printed["goals"] if goal["must"]} == set("bcde")
+    for goal in printed["goals"]:
+        (line,) = [x for x in printed.text.splitlines() if goal["name"] in x]
+        assert ("   ok" in line) == goal["met"]
+        assert ("   short" in line) == (not goal["met"])
+
+
+def test_every_scenario_works_jobs_off_and_leaves_a_sound_queue(
+    printed: Printed,
+) -> None:
+    assert len(printed["scenarios"]) >= 25
+    for scenario in printed["scenarios"]:
+        assert scenario["jobs"] > 0, scenario
+        assert scenario["problems"] == [], scenario
+
+
+def test_an_unknown_section_is_refused_before_a_server_starts() -> None:
+    done = run("bench.run_sql", "--only", "a,z")
+    assert done.returncode == 2
+    assert "no section z" in done.stderr
