@@ -5,7 +5,7 @@ RUN = .venv/bin/python
 # K="30_enqueue and pg18" chooses tests by name, as pytest -k does.
 CHOSEN = $(if $(K),-k "$(K)")
 
-.PHONY: help setup build install lint test test-sql test-isolation test-python \
+.PHONY: help setup build install lint format test test-sql test-isolation test-python \
 	isolation-accept bench-sql reference clean
 
 help:  ## List the targets
@@ -22,6 +22,10 @@ install: build  ## Install the extension (PG_CONFIG chooses the server)
 
 lint: setup build  ## Check the style of SQL, Python and the Dockerfile
 	@$(RUN) -m tools.lint
+
+format: setup  ## Lay out the Python files as `make lint` wants them
+	@.venv/bin/ruff format --quiet .
+	@.venv/bin/ruff check --quiet --fix .
 
 test: setup build lint  ## Everything that has to hold
 	@$(RUN) -m pytest -n 2 --dist loadfile $(CHOSEN)
