@@ -1,0 +1,130 @@
+-- Promotion: what is due gets in line, by claims and by tick.
+BEGIN;
+
+SELECT plan(23);
+
+CREATE FUNCTION pg_temp.later(label text, due interval, lane text DEFAULT 'l', priority integer DEFAULT 0)
+RETURNS void
+LANGUAGE sql
+AS $$
+    SELECT FROM pulse.enqueue(
+        'k', jsonb_build_array(later.label), later.lane, later.priority, delay => later.due
+    )
+$$;
+
+-- An hour passes.
+CREATE FUNCTION pg_temp.an_hour_passes()
+RETURNS void
+LANGUAGE sql
+AS $$
+    UPDATE pulse.waiting SET run_at = run_at - interval '1 hour';
+    DELETE FROM pulse.due_mark;
+    DELETE FROM pulse.turn;
+$$;
+
+CREATE FUNCTION pg_temp.claims(lane text, max_jobs integer DEFAULT 100)
+RETURNS text []
+LANGUAGE sql
+AS $$
+    SELECT coalesce(array_agg(c.payload ->> 0), '{}')
+    FROM pulse.claim_batch('w', claims.lane, claims.max_jobs) AS c
+$$;
+
+SELECT pg_temp.later('third', '59 min');
+SELECT pg_temp.later('first', '10 min');
+SELECT pg_temp.later('second', '20 min');
+SELECT pg_temp.later('not yet', '2 hours');
+SELECT pg_temp.later('elsewhere', '10 min', 'm');
+SELECT is(pg_temp.claims('l'), '{}', 'what is not due is not claimed');
+SELECT is(pulse._promote('l', 100), 0, 'nor promoted');
+SELECT pg_temp.an_hour_passes();
+SELECT is(
+    pg_temp.claims('l'), '{first,second,third}',
+    'a claim promotes what is due, in the order in which it became so'
+);
+SELECT results_eq(
+    'SELECT b.payload FROM pulse.waiting JOIN pulse.body AS b USING (job) ORDER BY b.payload',
+    $$VALUES ('["elsewhere"]'::jsonb), ('["not yet"]')$$,
+    'of its own lane, and leaves the rest'
+);
+SELECT is(
+    (SELECT t.did FROM pulse.tick() AS t WHERE t.step = 'promote'), 1::bigint,
+    'tick promotes in every lane'
+);
+SELECT is(pg_temp.claims('m'), '{elsewhere}', 'and claims find it');
+SELECT pg_temp.an_hour_passes();
+SELECT pg_temp.an_hour_passes();
+SELECT is(pg_temp.claims('l'), '{not yet}', 'all in its time');
+
+-- Priority counts when it is in line, not while it waits.
+
+SELECT pg_temp.later('low', '1 min', 'p', 0);
+SELECT pg_temp.later('high', '50 min', 'p', 5);
+SELECT pg_temp.an_hour_passes();
+SELECT is(pg_temp.claims('p'), '{high,low}', 'priority goes before the time of promotion');
+
+-- Bounded
+
+SELECT pg_temp.later(n::text, make_interval(secs => n), 'many') FROM generate_series(1, 50) AS n;
+SELECT pg_temp.an_hour_passes();
+SELECT is(pulse._promote('many', 7), 7, 'promotion takes at most so many');
+SELECT is(
+    (SELECT array_agg((b.payload ->> 0)::integer ORDER BY r.seq) FROM pulse.ready AS r JOIN pulse.body AS b USING (job)),
+    '{1,2,3,4,5,6,7}', 'those that are due longest'
+);
+SELECT is(cardinality(pg_temp.claims('many', 5)), 5, 'a claim of five');
+SELECT is(
+    (SELECT count(*) FROM pulse.waiting AS w WHERE w.lane = 'many'), 38::bigint,
+    'promotes at most five'
+);
+SELECT is(pulse._promote('many', 1000), 38, 'and the rest is promoted at once if asked');
+SELECT is(pulse._promote('many', 1000), 0, 'once');
+SELECT isnt(
+    (SELECT m.run_at FROM pulse._newest_due_mark('many') AS m), NULL,
+    'many at once ask for a due mark'
+);
+SELECT is(
+    cardinality(pg_temp.claims('many')), 45, 'and all of them can be claimed'
+);
+
+-- What was kept
+
+SELECT pulse.enqueue('k', lane => 'kept', priority => 3, unique_key => 'u') AS job \gset
+SELECT c.lease FROM pulse.claim_batch('w', 'kept') AS c \gset
+SELECT pulse.fail(:lease, 'oops');
+SELECT pg_temp.an_hour_passes();
+SELECT is(pulse._promote('kept', 1), 1, 'a retrying job is promoted');
+SELECT row_eq(
+    format(
+        'SELECT r.rank, r.attempts, r.failures, r.keyed, r.last_lease, r.last_verb FROM pulse.ready AS r WHERE r.job = %s',
+        :job
+    ),
+    ROW (-3, 1, 1, true, :lease::bigint, 'fail'::text COLLATE "C"), 'with all it was'
+);
+
+-- Lanes
+
+SELECT pg_temp.later('x', '1 h', lane.name)
+FROM unnest('{zebra,ant,Bee,ünder,a b}'::text []) AS lane (name);
+SELECT set_eq(
+    'SELECT pulse._waiting_lanes()', '{zebra,ant,Bee,ünder,"a b"}'::text [],
+    'every lane with jobs in waiting is known'
+);
+SELECT pulse._advance_due(l.lane, clock_timestamp())
+FROM unnest('{ant,zebra}'::text []) AS l (lane);
+SELECT pg_temp.later('y', '1 h', 'between');
+SELECT set_eq(
+    'SELECT pulse._waiting_lanes()', '{zebra,ant,Bee,ünder,"a b",between}'::text [],
+    'one that appears between two known ones too'
+);
+SELECT pg_temp.an_hour_passes();
+SELECT is(
+    (SELECT t.did FROM pulse.tick() AS t WHERE t.step = 'promote'), 6::bigint,
+    'and all are promoted'
+);
+SELECT is_empty('SELECT * FROM pulse.waiting', 'without leaving one behind');
+SELECT is_empty('SELECT * FROM pulse.check()', 'check() finds nothing wrong');
+
+SELECT * FROM finish();
+
+ROLLBACK;

@@ -1,0 +1,247 @@
+-- Low-water marks, in one session. The races (out-of-order commit, rollback, a
+-- transaction open across several ticks, a prepared one, two tickers) are isolation specs.
+-- Every statement commits by itself: a mark moves only over transactions that have ended.
+SELECT plan(43);
+
+CREATE FUNCTION pg_temp.fill(jobs integer, lane text, kind text DEFAULT 'k', priority integer DEFAULT 0)
+RETURNS void
+LANGUAGE sql
+AS $$
+    SELECT FROM pulse.enqueue_many(
+        fill.kind, array_fill('{}'::jsonb, ARRAY[fill.jobs]), fill.lane, fill.priority
+    )
+$$;
+
+CREATE FUNCTION pg_temp.work(lane text, max_jobs integer, kinds text [] DEFAULT NULL)
+RETURNS void
+LANGUAGE sql
+AS $$
+    SELECT FROM pulse.complete_batch(
+        array(SELECT c.lease FROM pulse.claim_batch('w', work.lane, work.max_jobs, kinds => work.kinds) AS c)
+    )
+$$;
+
+-- A look that is younger than 20 ms is good enough for everybody: make it older.
+CREATE FUNCTION pg_temp.look()
+RETURNS bigint
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    UPDATE pulse.horizon SET seen_at = seen_at - interval '1 second';
+    RETURN (pulse._see_horizon()).ready_q;
+END;
+$$;
+
+CREATE FUNCTION pg_temp.mark(lane text, kind text DEFAULT '')
+RETURNS text
+LANGUAGE sql
+AS $$
+    SELECT array_to_string(array(
+        SELECT format('%s:%s', -v.rank, v.seq)
+        FROM pulse._newest_mark(mark.lane, mark.kind) AS m, unnest(m.ranks, m.seqs) AS v (rank, seq)
+    ), ' ')
+$$;
+
+-- Sequences
+
+SELECT is(pulse._last_drawn_ready(), 0::bigint, 'rule 3: before the first nothing is drawn');
+SELECT pg_temp.fill(10, 'a');
+SELECT is(pulse._last_drawn_ready(), 10::bigint, 'rule 3: then the last value is');
+SELECT is(
+    (SELECT s.cache_size FROM pg_sequences AS s WHERE s.schemaname = 'pulse' AND s.sequencename = 'ready_seq'),
+    1::bigint, 'rule 3: no session keeps places in store'
+);
+SELECT is_empty(
+    $$
+    SELECT p.proname
+    FROM pg_proc AS p
+    WHERE p.pronamespace = 'pulse'::regnamespace
+        AND p.prosrc ~ 'nextval\(''pulse\.(ready|lease)_seq''\)'
+    $$,
+    'rule 3: a place in line is drawn by the column default alone, inside the INSERT'
+);
+
+-- The horizon, in two steps
+
+SELECT is(pg_temp.look(), 0::bigint, 'the first look decides nothing');
+SELECT is(pg_temp.look(), 10::bigint, 'the second decides what the first had seen');
+SELECT pg_temp.fill(5, 'a');
+SELECT is(pg_temp.look(), 10::bigint, 'what came since is not decided');
+SELECT is(pg_temp.look(), 15::bigint, 'until the look after the next');
+SELECT is(
+    (SELECT h.version FROM pulse._see_horizon() AS h),
+    (SELECT h.version FROM pulse._see_horizon() AS h),
+    'two looks at once are one'
+);
+SELECT is((SELECT count(*) FROM pulse.horizon), 1::bigint, 'and one is kept');
+
+BEGIN;
+SELECT pg_temp.fill(1, 'a');
+SELECT is(pg_temp.look(), 15::bigint, 'a transaction that has drawn a place');
+SELECT is(pg_temp.look(), 15::bigint, 'holds the horizon back');
+SELECT is(pg_temp.look(), 15::bigint, 'while it is open');
+ROLLBACK;
+SELECT pg_temp.look() AS q \g /dev/null
+SELECT is(pg_temp.look(), 16::bigint, 'a place that was rolled back is decided too');
+
+-- Marks
+
+SELECT pg_temp.work('a', 4);
+SELECT pg_temp.look() AS q FROM generate_series(1, 3) \g /dev/null
+SELECT pulse._advance_line('a', '', (pulse._see_horizon()).ready_q);
+SELECT is(pg_temp.mark('a'), '0:5', 'a mark stands at the first live place');
+SELECT pulse._advance_line('a', '', (pulse._see_horizon()).ready_q);
+SELECT is((SELECT count(*) FROM pulse.mark), 1::bigint, 'one that need not move is not written');
+SELECT pg_temp.fill(3, 'a', priority => 7);
+SELECT pg_temp.fill(3, 'a', priority => -7);
+SELECT pulse._advance_line('a', '', (pulse._see_horizon()).ready_q);
+SELECT is(
+    pg_temp.mark('a'), '7:17 0:5 -7:17',
+    'rule 4: new levels are recorded, never past what is decided plus one'
+);
+SELECT pg_temp.look() AS q FROM generate_series(1, 3) \g /dev/null
+SELECT pg_temp.work('a', 3);
+SELECT pulse._advance_line('a', '', (pulse._see_horizon()).ready_q);
+SELECT is(
+    pg_temp.mark('a'), '7:23 0:5 -7:20', 'a level that ran dry stands behind all that is decided'
+);
+SELECT pg_temp.fill(1, 'a', priority => 7);
+SELECT is(
+    (SELECT c.priority FROM pulse.claim_batch('w', 'a') AS c), 7, 'and what comes after is found'
+);
+SELECT is_empty('SELECT * FROM pulse.check()', 'check() finds no job below a mark');
+
+-- Kinds
+
+SELECT pg_temp.fill(10, 'kinds', 'x');
+SELECT pg_temp.fill(10, 'kinds', 'y');
+SELECT pg_temp.work('kinds', 5, '{y}');
+SELECT pg_temp.look() AS q FROM generate_series(1, 3) \g /dev/null
+SELECT pulse._advance_line('kinds', k.kind, (pulse._see_horizon()).ready_q)
+FROM unnest('{x,y,z}'::text []) AS k (kind);
+SELECT is(
+    (SELECT m.seqs[1] FROM pulse._newest_mark('kinds', 'y') AS m),
+    (SELECT min(r.seq) FROM pulse.ready AS r WHERE r.lane = 'kinds' AND r.kind = 'y'),
+    'each kind has marks of its own'
+);
+SELECT is(
+    (SELECT m.seqs[1] FROM pulse._newest_mark('kinds', 'x') AS m),
+    (SELECT min(r.seq) FROM pulse.ready AS r WHERE r.lane = 'kinds' AND r.kind = 'x'),
+    'each at its own first live place'
+);
+SELECT is(pg_temp.mark('kinds', 'z'), '', 'a kind without jobs has none');
+
+-- Many levels
+
+SELECT pulse.enqueue('k', lane => 'levels', priority => n) AS job FROM generate_series(1, 150) AS n \g /dev/null
+SELECT pg_temp.look() AS q FROM generate_series(1, 3) \g /dev/null
+SELECT pulse._advance_line('levels', '', (pulse._see_horizon()).ready_q);
+SELECT is(
+    (SELECT cardinality(m.ranks) FROM pulse._newest_mark('levels', '') AS m), 100,
+    'at most 100 levels are recorded'
+);
+SELECT is(
+    (SELECT array_agg(c.priority) FROM pulse.claim_batch('w', 'levels', 100) AS c),
+    array(SELECT n FROM generate_series(150, 51, -1) AS n), 'the order is right'
+);
+SELECT pulse._advance_line('levels', '', (pulse._see_horizon()).ready_q);
+SELECT is(
+    (SELECT array_agg(c.priority) FROM pulse.claim_batch('w', 'levels', 100) AS c),
+    array(SELECT n FROM generate_series(50, 1, -1) AS n), 'down to the last'
+);
+
+-- Asked for by a claim
+
+SELECT pg_temp.fill(700, 'ask');
+SELECT pg_temp.work('ask', 100) FROM generate_series(1, 6);
+SELECT pg_temp.look() AS q FROM generate_series(1, 3) \g /dev/null
+SELECT pg_temp.work('ask', 10);
+SELECT isnt(
+    pg_temp.mark('ask'), '', 'a claim that stepped over many places advances the marks itself'
+);
+
+-- By tick
+
+SELECT pg_temp.fill(3, 'tick');
+SELECT pg_temp.fill(3, 'tock', priority => 4);
+SELECT pulse.enqueue('k', lane => 'later', delay => '1 hour') AS job \gset
+SELECT pg_temp.look() AS q FROM generate_series(1, 3) \g /dev/null
+DELETE FROM pulse.turn;
+SELECT cmp_ok(
+    (SELECT t.did FROM pulse.tick() AS t WHERE t.step = 'marks'), '>=', 5::bigint,
+    'tick advances the marks of every line'
+);
+SELECT isnt(pg_temp.mark('tick'), '', 'also of lanes that had none');
+SELECT isnt(pg_temp.mark('tock'), '', 'all of them');
+
+-- Due marks
+
+UPDATE pulse.horizon SET seen_at = seen_at - interval '1 second';
+SELECT ok(
+    (SELECT m.run_at < clock_timestamp() FROM pulse._newest_due_mark('later') AS m),
+    'rule 5: a due mark never stands in the future'
+);
+SELECT pulse.enqueue('k', lane => 'due', delay => '1 s') AS job FROM generate_series(1, 30) \g /dev/null
+UPDATE pulse.waiting SET run_at = clock_timestamp() - interval '1 hour' WHERE lane = 'due';
+DELETE FROM pulse.due_mark;
+SELECT is(pulse._promote('due', 30), 30, 'thirty jobs are promoted at once');
+SELECT pg_temp.look() AS q FROM generate_series(1, 3) \g /dev/null
+SELECT pulse.enqueue('k', lane => 'due', delay => '1 hour') AS job \gset
+SELECT pulse._advance_due('due', (pulse._see_horizon()).waiting_t);
+SELECT ok(
+    (
+        SELECT m.run_at BETWEEN clock_timestamp() - interval '1 minute' AND clock_timestamp()
+        FROM pulse._newest_due_mark('due') AS m
+    ),
+    'the due mark follows, up to what is decided less a second'
+);
+SELECT pulse.enqueue('k', lane => 'due', delay => '1 us') AS job \g /dev/null
+SELECT is_empty('SELECT * FROM pulse.check()', 'nothing is below it');
+SELECT is((SELECT m.run_at FROM pulse._newest_due_mark('never') AS m), '-infinity', 'no mark is from the start');
+
+-- Clock steps back
+
+SELECT h.waiting_t FROM pulse._see_horizon() AS h \gset
+UPDATE pulse.horizon SET seen_at = clock_timestamp() + interval '1 hour', waiting_t = clock_timestamp() + interval '1 hour';
+SELECT cmp_ok(
+    (SELECT h.waiting_t FROM pulse._see_horizon() AS h), '<',
+    clock_timestamp() - interval '59 seconds', 'rule 5: a clock that stepped back lowers what is decided'
+);
+SELECT pulse._advance_due('due', (pulse._see_horizon()).waiting_t);
+SELECT ok(
+    (
+        SELECT m.run_at < clock_timestamp() - interval '1 minute'
+        FROM pulse._newest_due_mark('due') AS m
+    ),
+    'and the mark with it'
+);
+
+-- A cache
+
+DELETE FROM pulse.mark;
+DELETE FROM pulse.due_mark;
+DELETE FROM pulse.horizon;
+DELETE FROM pulse.turn;
+SELECT is(
+    (SELECT c.priority FROM pulse.claim_batch('w', 'tock') AS c), 4,
+    'rule 6: without marks a claim begins at the start'
+);
+SELECT lives_ok('SELECT * FROM pulse.tick()', 'rule 6: and tick makes them anew');
+
+-- The backstop
+
+SELECT pg_temp.fill(1, 'bug');
+INSERT INTO pulse.mark (lane, kind, ranks, seqs, marked_at)
+VALUES ('bug', '', '{0}', ARRAY[1000000000], clock_timestamp());
+SELECT is_empty($$SELECT * FROM pulse.claim_batch('w', 'bug')$$, 'a mark that is wrong hides a job');
+SELECT isnt_empty('SELECT * FROM pulse.check()', 'check() sees it');
+DELETE FROM pulse.turn;
+SELECT is(
+    (SELECT t.did FROM pulse.tick() AS t WHERE t.step = 'backstop'), 1::bigint,
+    'the backstop finds it'
+);
+SELECT is(
+    (SELECT count(*) FROM pulse.claim_batch('w', 'bug')), 1::bigint, 'and the job still runs'
+);
+
+SELECT * FROM finish();
