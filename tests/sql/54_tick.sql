@@ -1,0 +1,181 @@
+-- Tick: all upkeep, in turns, one step's error no other step's trouble.
+BEGIN;
+
+SELECT plan(35);
+
+CREATE FUNCTION pg_temp.lease_that_lapsed(lane text)
+RETURNS bigint
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_lease bigint;
+BEGIN
+    PERFORM pulse.enqueue('k', lane => lease_that_lapsed.lane);
+    SELECT c.lease INTO v_lease
+    FROM pulse.claim_batch('w', lease_that_lapsed.lane) AS c;
+    UPDATE pulse.lease AS l
+    SET lease_until = now() - interval '1 s'
+    WHERE l.lease = v_lease;
+    RETURN v_lease;
+END;
+$$;
+
+SELECT results_eq(
+    'SELECT t.step, t.error FROM pulse.tick() AS t',
+    $$
+    VALUES ('promote', NULL), ('schedules', NULL), ('marks', NULL), ('reap', NULL),
+        ('approvals', NULL), ('prune', NULL), ('sample', NULL), ('ledger', NULL),
+        ('audit', NULL), ('backstop', NULL)
+    $$,
+    'the first tick does every step, a row for each'
+);
+SELECT is_empty('SELECT * FROM pulse.tick()', 'the next, at once, does nothing');
+
+-- Turns
+
+UPDATE pulse.turn SET taken_at = taken_at - interval '1 s';
+SELECT results_eq(
+    'SELECT t.step FROM pulse.tick() AS t', $$VALUES ('promote'), ('schedules'), ('marks')$$,
+    'what is due has its turn each second'
+);
+UPDATE pulse.turn SET taken_at = taken_at - interval '10 s';
+SELECT results_eq(
+    'SELECT t.step FROM pulse.tick() AS t',
+    $$VALUES ('promote'), ('schedules'), ('marks'), ('reap'), ('approvals'), ('prune')$$,
+    'the sweeps every ten seconds'
+);
+UPDATE pulse.turn SET taken_at = taken_at - interval '60 s';
+SELECT is((SELECT count(*) FROM pulse.tick()), 9::bigint, 'samples every minute');
+UPDATE pulse.turn SET taken_at = taken_at - interval '61 min';
+SELECT is((SELECT count(*) FROM pulse.tick()), 10::bigint, 'the backstop every hour');
+UPDATE pulse.turn SET taken_at = taken_at + interval '1 day';
+SELECT is(
+    (SELECT count(*) FROM pulse.tick()), 10::bigint,
+    'turns in the future mean that the clock stepped back, and count for nothing'
+);
+SELECT results_eq(
+    'SELECT t.step COLLATE "default" FROM pulse.turn AS t WHERE t.step IN (''due'', ''sweep'', ''sample'', ''backstop'') ORDER BY 1',
+    $$VALUES ('backstop'), ('due'), ('sample'), ('sweep')$$, 'one note is kept for each turn'
+);
+
+-- What it does
+
+SELECT pulse.enqueue('k', lane => 'later', delay => '30 min') AS later \gset
+SELECT pulse.enqueue('k', lane => 'asks', requires_approval => true, unique_key => 'a') AS asks \gset
+SELECT pulse.enqueue('k', lane => 'old') AS old \gset
+SELECT pulse.cancel(:old) AS c \gset
+SELECT pg_temp.lease_that_lapsed('lapsed') AS lapsed \gset
+UPDATE pulse.waiting SET run_at = now() - interval '1 s' WHERE job = :later;
+UPDATE pulse.approval SET expires_at = now() - interval '1 s' WHERE job = :asks;
+UPDATE pulse.finished SET finished_at = finished_at - interval '3 days' WHERE job = :old;
+DELETE FROM pulse.turn;
+DELETE FROM pulse.due_mark;
+CREATE TEMPORARY TABLE did AS
+SELECT t.* FROM pulse.tick() AS t;
+SELECT results_eq(
+    'SELECT d.step, d.did FROM did AS d WHERE d.step IN (''promote'', ''reap'', ''approvals'', ''prune'')',
+    $$VALUES ('promote', 1::bigint), ('reap', 1), ('approvals', 1), ('prune', 1)$$,
+    'it promotes, reaps, expires and prunes, and says how much'
+);
+SELECT is((SELECT j.state FROM pulse.jobs AS j WHERE j.job_id = :later), 'ready', 'what was due is ready');
+SELECT is((SELECT j.state FROM pulse.jobs AS j WHERE j.job_id = :asks), 'cancelled', 'what nobody approved is cancelled');
+SELECT is(
+    (SELECT f.error FROM pulse.finished AS f WHERE f.job = :asks), 'approval expired', 'and says why'
+);
+SELECT is_empty('SELECT * FROM pulse.job_key', 'its key is free');
+SELECT is((SELECT count(*) FROM pulse.waiting AS w WHERE w.lane = 'lapsed'), 1::bigint, 'what lapsed is retried');
+SELECT is_empty(format('SELECT * FROM pulse.body WHERE job = %s', :old), 'what was old is gone');
+SELECT isnt_empty('SELECT * FROM pulse.stat', 'and the lanes were sampled');
+
+-- One step fails: rule 23
+
+ALTER FUNCTION pulse._fire_schedules() RENAME TO _fire_schedules_away;
+SELECT pg_temp.lease_that_lapsed('lapsed2') AS lapsed \gset
+DELETE FROM pulse.turn;
+DROP TABLE did;
+CREATE TEMPORARY TABLE did AS
+SELECT t.* FROM pulse.tick() AS t;
+SELECT is((SELECT count(*) FROM did), 10::bigint, 'rule 23: a step that fails does not stop the others');
+SELECT is(
+    (SELECT d.did FROM did AS d WHERE d.step = 'reap'), 1::bigint, 'rule 23: reaping goes on'
+);
+SELECT ok(
+    (SELECT d.error LIKE '42883: %' AND d.did IS NULL FROM did AS d WHERE d.step = 'schedules'),
+    'its row has the error'
+);
+SELECT is_empty(
+    $$SELECT * FROM did AS d WHERE d.step <> 'schedules' AND d.error IS NOT NULL$$, 'only that'
+);
+SELECT ok(
+    (SELECT (t.state ->> 'error') LIKE '42883: %' FROM pulse._newest_turn('error:schedules') AS t),
+    'and it is remembered for health()'
+);
+ALTER FUNCTION pulse._fire_schedules_away() RENAME TO _fire_schedules;
+CREATE FUNCTION pg_temp.refuse()
+RETURNS trigger
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    RAISE EXCEPTION 'this row is poison';
+END;
+$$;
+SELECT pg_temp.lease_that_lapsed('poison') AS lapsed \gset
+CREATE TRIGGER poison BEFORE INSERT ON pulse.failure FOR EACH ROW EXECUTE FUNCTION pg_temp.refuse();
+SELECT pulse.enqueue('k', lane => 'later', delay => '30 min') AS later \gset
+UPDATE pulse.waiting SET run_at = now() - interval '1 s' WHERE job = :later;
+DELETE FROM pulse.turn;
+DELETE FROM pulse.due_mark;
+DROP TABLE did;
+CREATE TEMPORARY TABLE did AS
+SELECT t.* FROM pulse.tick() AS t;
+SELECT results_eq(
+    'SELECT d.step, d.error FROM did AS d WHERE d.error IS NOT NULL',
+    $$VALUES ('reap', 'P0001: this row is poison')$$, 'a step that raises half way'
+);
+SELECT is(
+    (SELECT count(*) FROM pulse.lease AS l WHERE l.lease = :lapsed), 1::bigint,
+    'leaves nothing half done'
+);
+SELECT is((SELECT d.did FROM did AS d WHERE d.step = 'promote'), 1::bigint, 'the steps before it are done');
+SELECT isnt((SELECT d.did FROM did AS d WHERE d.step = 'prune'), NULL, 'and those after it');
+DROP TRIGGER poison ON pulse.failure;
+DELETE FROM pulse.turn;
+SELECT is(
+    (SELECT t.did FROM pulse.tick() AS t WHERE t.step = 'reap'), 1::bigint,
+    'when the poison is gone it is reaped'
+);
+
+-- Turns, by themselves
+
+SELECT ok(pulse._take_turn('test', '1 h'), 'a turn is taken');
+SELECT ok(NOT pulse._take_turn('test', '1 h'), 'once');
+UPDATE pulse.turn SET taken_at = taken_at - interval '61 min' WHERE step = 'test';
+SELECT ok(pulse._take_turn('test', '1 h'), 'and again when its time has come');
+UPDATE pulse.turn SET state = '{"kept": 1}' WHERE step = 'test';
+UPDATE pulse.turn SET taken_at = taken_at - interval '61 min' WHERE step = 'test';
+SELECT ok(pulse._take_turn('test', '1 h'), 'by the next');
+SELECT is((SELECT t.state FROM pulse._newest_turn('test') AS t), '{"kept": 1}'::jsonb, 'with what was noted');
+SELECT is((SELECT count(*) FROM pulse.turn AS t WHERE t.step = 'test'), 1::bigint, 'in one row');
+
+-- Bounded
+
+SELECT FROM pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[12000]), 'flood', delay => '1 h');
+UPDATE pulse.waiting SET run_at = now() - interval '1 s' WHERE lane = 'flood';
+DELETE FROM pulse.due_mark;
+DELETE FROM pulse.turn WHERE step = 'due';
+SELECT count(*) FROM pulse.tick() \g /dev/null
+SELECT is(
+    (SELECT count(*) FROM pulse.ready AS r WHERE r.lane = 'flood'), 10000::bigint,
+    'a tick promotes at most 10,000 jobs of a lane'
+);
+DELETE FROM pulse.turn WHERE step = 'due';
+SELECT count(*) FROM pulse.tick() \g /dev/null
+SELECT is(
+    (SELECT count(*) FROM pulse.ready AS r WHERE r.lane = 'flood'), 12000::bigint,
+    'and the next the rest'
+);
+SELECT is_empty('SELECT * FROM pulse.check()', 'check() finds nothing wrong');
+
+SELECT * FROM finish();
+
+ROLLBACK;
