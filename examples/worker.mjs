@@ -82,8 +82,9 @@ async function heartbeat() {
 }
 
 // The bell: LISTEN, and hold a shared lock on the lane while asleep, so that enqueue knows
-// that somebody has to be woken. It proves itself first; behind PgBouncer in transaction
-// mode nothing arrives, and then polling alone has to do.
+// that somebody has to be woken. It proves itself first, by a probe from another connection
+// (one's own is heard even through PgBouncer in transaction mode, and no other is). If
+// nothing arrives, polling alone has to do.
 async function bell() {
   const client = new pg.Client()
   client.on('error', () => {})
@@ -95,7 +96,7 @@ async function bell() {
     if (payload === lane) wake()
   })
   await client.query('LISTEN pulse')
-  await client.query("SELECT pg_notify('pulse', $1)", [`probe ${me}`])
+  await pool.query("SELECT pg_notify('pulse', $1)", [`probe ${me}`])
   if (await Promise.race([probe, sleep(1000)])) {
     const lock = "('pulse.ready'::regclass::oid::integer, hashtext($1)) AS got"
     return {

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Connection, Database
-from tools import paths
+from tools import paths, servers
 
 EXAMPLES = paths.ROOT / "examples"
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -357,6 +358,74 @@ def test_an_enqueue_rings_the_sleeping_node_worker(db: Database, node: Start) ->
         if "default" in rings:
             break
     assert "default" in rings
+
+
+# -- behind PgBouncer ---------------------------------------------------------------
+
+
+@pytest.fixture
+def pooled(db: Database, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """PgBouncer in transaction mode before db; PG* that lead there."""
+    program = servers.pgbouncer()
+    if program is None:
+        pytest.skip("pgbouncer is not here: `make setup` gets it where apt works")
+    home = Path(tempfile.mkdtemp(prefix="pulse.", dir="/tmp"))
+    (home / "ini").write_text(
+        f"[pgbouncer]\nunix_socket_dir = {home}\nlisten_port = 6432\n"
+        "auth_type = any\npool_mode = transaction\ndefault_pool_size = 3\n"
+        f"[databases]\n{db.name} = host={db.server.socket} port={db.server.port}"
+        " user=postgres\n"
+    )
+    user = paths.server_user()
+    if user:
+        for path in (home, home / "ini"):
+            shutil.chown(path, user)
+    log = (home / "log").open("w+")
+    process = subprocess.Popen(
+        [str(program), str(home / "ini")],
+        stdout=log,
+        stderr=log,
+        env={**os.environ, **db.server.install.environment},
+        user=user,
+        cwd="/",
+    )
+    end = time.monotonic() + 20
+    while not (home / ".s.PGSQL.6432").exists():
+        assert process.poll() is None, (home / "log").read_text()
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    yield {"PGHOST": str(home), "PGPORT": "6432"}
+    process.terminate()
+    process.wait()
+    log.close()
+    shutil.rmtree(home)
+
+
+def test_the_bash_worker_works_behind_pgbouncer(
+    db: Database, start: Start, pooled: dict[str, str]
+) -> None:
+    connection = db.connect()
+    jobs = [enqueue(connection, "any") for _ in range(3)]
+    start(BASH, "default", "cat", **pooled)
+    for job in jobs:
+        until(connection, job, "completed")
+
+
+def test_the_node_worker_polls_behind_pgbouncer_and_says_so(
+    db: Database, node: Start, pooled: dict[str, str]
+) -> None:
+    connection = db.connect()
+    jobs = [enqueue(connection, "echo") for _ in range(3)]
+    worker = node(**pooled)
+    for job in jobs:
+        until(connection, job, "completed")
+    later = enqueue(connection, "echo")
+    until(connection, later, "completed")
+    bell = "classid = 'pulse.ready'::regclass AND locktype = 'advisory'"
+    assert one(connection, f"SELECT count(*) FROM pg_locks WHERE {bell}") == 0
+    stop(worker)
+    assert worker.stderr is not None
+    assert worker.stderr.read().count("polling only") == 1
 
 
 # -- the knowledge-graph platform ---------------------------------------------------
