@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -338,6 +340,49 @@ def test_access_comes_along(copied: tuple[Database, Queue, Database, str]) -> No
     assert one(operator, "SELECT pulse.cancel(%s)", queue.ready[0]) == "cancelled"
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         one(operator, "SELECT pulse.set_node(8)")
+
+
+@pytest.mark.parametrize("product", ["extension", "plain"])
+def test_a_queue_can_be_dumped_while_it_works(
+    server: Server, new_db: Callable[..., Database], product: str
+) -> None:
+    original = new_db(product=product)
+    copy = new_db(product=None)
+    original.psql("-c", "DROP EXTENSION IF EXISTS pgtap")
+    over = threading.Event()
+
+    def work(lane: str) -> None:
+        connection = original.connect()
+        while not over.is_set():
+            with connection.transaction():
+                for _ in range(20):
+                    job(connection, "mail", lane=lane)
+                job(connection, "mail", lane=lane, delay="50 ms")
+            leases = [lease for lease, _ in claim(connection, lane, 15)]
+            connection.execute("SELECT pulse.complete_batch(%s)", [leases[:10]])
+            connection.execute("SELECT pulse.release(%s)", [leases[10:12]])
+            connection.execute("SELECT pulse.tick()")
+
+    with ThreadPoolExecutor(2) as pool:
+        workers = [pool.submit(work, lane) for lane in ("a", "b")]
+        try:
+            time.sleep(2)
+            dump_and_restore(server, "postgres", original.name, copy.name)
+        finally:
+            over.set()
+        for worker in workers:
+            worker.result()
+
+    connection = copy.connect()
+    assert connection.execute("SELECT * FROM pulse.check()").fetchall() == []
+    assert {"ready", "running", "completed"} <= set(states(connection).values())
+    connection.execute("SELECT pulse.release(array_agg(lease)) FROM pulse.lease")
+    an_hour_passes(connection)
+    for lane in ("a", "b"):
+        while leases := [lease for lease, _ in claim(connection, lane, 100)]:
+            connection.execute("SELECT pulse.complete_batch(%s)", [leases])
+    assert set(states(connection).values()) == {"completed"}
+    assert connection.execute("SELECT * FROM pulse.check()").fetchall() == []
 
 
 def test_a_lapsed_lease_in_a_copy_is_reaped(
