@@ -1,0 +1,33 @@
+"""pulse: a job queue inside PostgreSQL.
+
+import pulse
+
+worker = pulse.Worker("postgresql:///app", concurrency=10)
+
+@worker.handle("send-email")
+def send_email(job, to, subject): ...
+
+pulse.enqueue(conn, "send-email", {"to": "a@b.c", "subject": "hi"}, priority=10)
+worker.run()
+"""
+
+from pulse.client import AsyncClient, Client
+from pulse.enqueueing import enqueue, enqueue_many
+from pulse.errors import Cancelled, Fatal, PulseError, RetryIn, Snooze
+from pulse.job import Job
+from pulse.tasks import Task, task
+
+__all__ = [
+    "AsyncClient",
+    "Cancelled",
+    "Client",
+    "Fatal",
+    "Job",
+    "PulseError",
+    "RetryIn",
+    "Snooze",
+    "Task",
+    "enqueue",
+    "enqueue_many",
+    "task",
+]

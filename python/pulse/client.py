@@ -1,0 +1,211 @@
+"""Client and AsyncClient: enqueue and wait for results over a DSN, connection or pool.
+
+Given a DSN they open one autocommit connection when it is first needed and replace it
+when it breaks. Given a connection they use it as it is, inside its transaction. Given
+a psycopg_pool they borrow a connection for each call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from pulse import adapters, errors, sql
+from pulse.adapters import Row
+from pulse.enqueueing import enqueue, enqueue_many
+from pulse.options import Options
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+FIRST_LOOK = 0.01
+LONGEST_PAUSE = 1.0
+
+
+def _outcome(job_id: int, rows: list[Row]) -> tuple[bool, Any]:
+    """Whether the job has ended, and its result; raises where it has none."""
+    if not rows:
+        raise errors.NoSuchJob(
+            f"job {job_id} does not exist",
+            detail="It was never enqueued here, was pruned, or is somebody else's.",
+            hint="A job enqueued in a transaction is there when that has committed.",
+        )
+    state, result, last_error = rows[0]
+    if state == "dead":
+        raise errors.JobDead(f"job {job_id} is dead", detail=last_error)
+    if state == "cancelled":
+        raise errors.JobCancelled(f"job {job_id} was cancelled", detail=last_error)
+    return state == "completed", result
+
+
+def _pauses(job_id: int, timeout: float | None) -> Iterator[float]:
+    """How long to wait before each next look; raises when the time is over."""
+    until = None if timeout is None else time.monotonic() + timeout
+    pause = FIRST_LOOK
+    while True:
+        left = LONGEST_PAUSE if until is None else until - time.monotonic()
+        if left <= 0:
+            raise errors.ResultTimeout(
+                f"job {job_id} has not ended within {timeout} s",
+                hint=f"SELECT * FROM pulse.why({job_id}) says what it waits for.",
+            )
+        yield min(pause, left)
+        pause = min(pause * 1.5, LONGEST_PAUSE)
+
+
+class Client:
+    """Enqueue, cancel and wait; safe to share between threads."""
+
+    def __init__(self, source: Any = "") -> None:
+        self._source = source
+        self._own: psycopg.Connection[Any] | None = None
+        self._opening = threading.Lock()
+
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[Any]:
+        if isinstance(self._source, str):
+            with self._opening:
+                if self._own is None or self._own.closed:
+                    self._own = psycopg.connect(self._source, autocommit=True)
+            yield self._own
+        elif hasattr(self._source, "getconn"):
+            with self._source.connection() as borrowed:
+                yield borrowed
+        else:
+            yield self._source
+
+    def enqueue(
+        self, kind: str, payload: Any = None, **options: Unpack[Options]
+    ) -> int:
+        with self._connection() as connection:
+            return int(enqueue(connection, kind, payload, **options))
+
+    def enqueue_many(
+        self,
+        kind: str | Iterable[Mapping[str, Any]],
+        payloads: Iterable[Any] | None = None,
+        **options: Unpack[Options],
+    ) -> list[int]:
+        with self._connection() as connection:
+            return list(enqueue_many(connection, kind, payloads, **options))
+
+    def cancel(self, job_id: int, reason: str | None = None) -> str:
+        """Cancel a job, or ask its worker to stop; returns the state it is in then."""
+        with self._connection() as connection:
+            values = {"job_id": job_id, "reason": reason}
+            return str(_fetch(connection, sql.CANCEL, values)[0][0])
+
+    def result(self, job_id: int, timeout: float | None = None) -> Any:
+        """Wait until the job has ended and return its result.
+
+        Raises JobDead, JobCancelled, NoSuchJob or ResultTimeout.
+        """
+        for pause in _pauses(job_id, timeout):
+            with self._connection() as connection:
+                rows = _fetch(connection, sql.OUTCOME, {"job_id": job_id})
+            ended, result = _outcome(job_id, rows)
+            if ended:
+                return result
+            time.sleep(pause)
+        raise AssertionError("unreachable")
+
+    def close(self) -> None:
+        """Close the connection this client has opened itself, if any."""
+        if self._own is not None:
+            self._own.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _fetch(connection: Any, query: str, values: dict[str, Any]) -> list[Row]:
+    rows: Any = adapters.fetch(connection, query, values, list)
+    return list(rows)
+
+
+class AsyncClient:
+    """The same for asyncio."""
+
+    def __init__(self, source: Any = "") -> None:
+        self._source = source
+        self._own: psycopg.AsyncConnection[Any] | None = None
+        self._opening = asyncio.Lock()
+
+    @contextlib.asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Any]:
+        if isinstance(self._source, str):
+            async with self._opening:
+                if self._own is None or self._own.closed:
+                    self._own = await psycopg.AsyncConnection.connect(
+                        self._source, autocommit=True
+                    )
+            yield self._own
+        elif hasattr(self._source, "getconn"):
+            async with self._source.connection() as borrowed:
+                yield borrowed
+        else:
+            yield self._source
+
+    async def enqueue(
+        self, kind: str, payload: Any = None, **options: Unpack[Options]
+    ) -> int:
+        async with self._connection() as connection:
+            job_id: int = await enqueue(connection, kind, payload, **options)
+            return job_id
+
+    async def enqueue_many(
+        self,
+        kind: str | Iterable[Mapping[str, Any]],
+        payloads: Iterable[Any] | None = None,
+        **options: Unpack[Options],
+    ) -> list[int]:
+        async with self._connection() as connection:
+            ids: list[int] = await enqueue_many(connection, kind, payloads, **options)
+            return ids
+
+    async def cancel(self, job_id: int, reason: str | None = None) -> str:
+        """Cancel a job, or ask its worker to stop; returns the state it is in then."""
+        values = {"job_id": job_id, "reason": reason}
+        async with self._connection() as connection:
+            return str((await _fetch_async(connection, sql.CANCEL, values))[0][0])
+
+    async def result(self, job_id: int, timeout: float | None = None) -> Any:
+        """Wait until the job has ended and return its result.
+
+        Raises JobDead, JobCancelled, NoSuchJob or ResultTimeout.
+        """
+        for pause in _pauses(job_id, timeout):
+            async with self._connection() as connection:
+                rows = await _fetch_async(connection, sql.OUTCOME, {"job_id": job_id})
+            ended, result = _outcome(job_id, rows)
+            if ended:
+                return result
+            await asyncio.sleep(pause)
+        raise AssertionError("unreachable")
+
+    async def close(self) -> None:
+        """Close the connection this client has opened itself, if any."""
+        if self._own is not None:
+            await self._own.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+async def _fetch_async(
+    connection: Any, query: str, values: dict[str, Any]
+) -> list[Row]:
+    rows: Any = adapters.fetch(connection, query, values, list)
+    return list(await rows)

@@ -1,0 +1,211 @@
+"""Every statement this package sends: calls of pulse.* by named argument.
+
+Decisions live in SQL. No table is named here; the two reads are of the view
+pulse.jobs and of the catalog. tests/worker/test_sql.py checks each against pg_proc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import lru_cache
+from typing import Final
+
+ENQUEUE_ARGUMENTS: Final = {
+    "kind": "text",
+    "payload": "jsonb",
+    "payloads": "jsonb[]",
+    "lane": "text",
+    "priority": "integer",
+    "run_at": "timestamptz",
+    "delay": "interval",
+    "max_attempts": "integer",
+    "unique_key": "text",
+    "unique_for": "interval",
+    "on_conflict": "text",
+    "group_key": "text",
+    "requires_approval": "boolean",
+    "tags": "text[]",
+    "max_runtime": "interval",
+}
+OPTIONS: Final = frozenset(ENQUEUE_ARGUMENTS) - {"kind", "payload", "payloads"}
+
+
+def call(function: str, arguments: Collection[str]) -> str:
+    """One of the enqueue functions with these arguments, as a query with %(name)s."""
+    named = ", ".join(
+        f"{name} => CAST(%({name})s AS {ENQUEUE_ARGUMENTS[name]})" for name in arguments
+    )
+    return f"SELECT * FROM pulse.{function}({named})"
+
+
+@lru_cache(maxsize=1000)
+def enqueue(arguments: tuple[str, ...]) -> str:
+    return call("enqueue", arguments)
+
+
+@lru_cache(maxsize=1000)
+def enqueue_one(arguments: tuple[str, ...]) -> str:
+    return call("enqueue_one", arguments)
+
+
+@lru_cache(maxsize=1000)
+def enqueue_many(arguments: tuple[str, ...]) -> str:
+    return call("enqueue_many", arguments)
+
+
+# One argument of type text: what every driver can pass the same way.
+ENQUEUE_LIST: Final = (
+    "SELECT * FROM pulse.enqueue_many(jobs => CAST(CAST({} AS text) AS jsonb))"
+)
+
+CANCEL: Final = "SELECT pulse.cancel(job_id => %(job_id)s, reason => %(reason)s)"
+
+OUTCOME: Final = """
+SELECT j.state, j.result, j.last_error
+FROM pulse.jobs AS j
+WHERE j.job_id = %(job_id)s"""
+
+EXCHANGE: Final = """
+SELECT
+    x.item, x.verdict, x.lane, x.lease, x.job_id, x.kind, x.payload, x.attempt,
+    x.failures, x.max_attempts, x.priority, x.deadline, x.enqueued_at, x.checkpoint,
+    x.group_key,
+    CAST(extract(epoch FROM x.lease_until - clock_timestamp()) AS double precision)
+FROM pulse.exchange(
+    worker => %(worker)s,
+    wants => CAST(%(wants)s AS jsonb),
+    done => CAST(%(done)s AS jsonb),
+    failed => CAST(%(failed)s AS jsonb),
+    kinds => CAST(%(kinds)s AS text[]),
+    lease_for => CAST(%(lease_for)s AS interval)
+) AS x"""
+
+COMPLETE: Final = (
+    "SELECT pulse.complete(lease => %(lease)s, result => CAST(%(result)s AS jsonb))"
+)
+
+FAIL: Final = """
+SELECT pulse.fail(
+    lease => %(lease)s,
+    error => %(error)s,
+    retry_in => CAST(%(retry_in)s AS interval),
+    fatal => %(fatal)s
+)"""
+
+SNOOZE: Final = (
+    "SELECT pulse.snooze(lease => %(lease)s, delay => CAST(%(delay)s AS interval))"
+)
+
+ACK_CANCEL: Final = "SELECT pulse.ack_cancel(lease => %(lease)s)"
+
+RELEASE: Final = """
+SELECT r.lease, r.verdict
+FROM pulse.release(leases => CAST(%(leases)s AS bigint[])) AS r"""
+
+HEARTBEAT: Final = """
+SELECT
+    b.lease, b.verdict,
+    CAST(extract(epoch FROM b.lease_until - clock_timestamp()) AS double precision)
+FROM pulse.heartbeat(leases => CAST(%(leases)s AS bigint[])) AS b"""
+
+PROGRESS: Final = (
+    "SELECT pulse.progress("
+    "lease => %(lease)s, fraction => %(fraction)s, note => %(note)s)"
+)
+
+CHECKPOINT: Final = (
+    "SELECT pulse.checkpoint(lease => %(lease)s, data => CAST(%(data)s AS jsonb))"
+)
+
+HELLO: Final = """
+SELECT pulse.hello(
+    worker => %(worker)s,
+    lanes => CAST(%(lanes)s AS text[]),
+    kinds => CAST(%(kinds)s AS text[])
+)"""
+
+TICK: Final = "SELECT t.step, t.did, t.error FROM pulse.tick() AS t"
+
+ARM_BELL: Final = "SELECT pulse.arm_bell(lane => %(lane)s)"
+DISARM_BELL: Final = "SELECT pulse.disarm_bell(lane => %(lane)s)"
+
+LISTEN: Final = "LISTEN pulse"
+UNLISTEN: Final = "UNLISTEN pulse"
+PROBE: Final = "SELECT pg_notify('pulse', %(probe)s)"
+CHANNEL: Final = "pulse"
+
+BACKEND_PID: Final = "SELECT pg_backend_pid()"
+
+# What a worker's own session changes for itself, each where the server has it.
+SESSION_SETTINGS: Final = {
+    "client_connection_check_interval": "2s",
+    "default_transaction_isolation": "read committed",
+    "TimeZone": "UTC",
+}
+SET: Final = "SELECT set_config(%(name)s, %(value)s, false)"
+
+# What a worker calls, for the check at its start.
+WORKER_FUNCTIONS: Final = (
+    "exchange",
+    "complete",
+    "fail",
+    "snooze",
+    "release",
+    "ack_cancel",
+    "heartbeat",
+    "progress",
+    "checkpoint",
+    "hello",
+    "tick",
+    "arm_bell",
+    "disarm_bell",
+)
+
+INSTALLED: Final = """
+SELECT
+    to_regnamespace('pulse') IS NOT NULL,
+    array(
+        SELECT f.name
+        FROM unnest(CAST(%(functions)s AS text[])) AS f (name)
+        WHERE NOT EXISTS (
+            SELECT FROM pg_proc AS p
+            WHERE p.pronamespace = to_regnamespace('pulse') AND p.proname = f.name
+        )
+    ),
+    array(
+        SELECT p.proname
+        FROM pg_proc AS p
+        WHERE p.pronamespace = to_regnamespace('pulse')
+            AND p.proname = ANY (CAST(%(functions)s AS text[]))
+            AND NOT (
+                has_schema_privilege(p.pronamespace, 'USAGE')
+                AND has_function_privilege(p.oid, 'EXECUTE')
+            )
+        ORDER BY p.proname
+    ),
+    current_user,
+    current_database()"""
+
+# For the test: every statement above that calls something.
+STATEMENTS: Final = {
+    "cancel": CANCEL,
+    "outcome": OUTCOME,
+    "exchange": EXCHANGE,
+    "complete": COMPLETE,
+    "fail": FAIL,
+    "snooze": SNOOZE,
+    "ack_cancel": ACK_CANCEL,
+    "release": RELEASE,
+    "heartbeat": HEARTBEAT,
+    "progress": PROGRESS,
+    "checkpoint": CHECKPOINT,
+    "hello": HELLO,
+    "tick": TICK,
+    "arm_bell": ARM_BELL,
+    "disarm_bell": DISARM_BELL,
+    "installed": INSTALLED,
+    "enqueue": enqueue(tuple(n for n in ENQUEUE_ARGUMENTS if n != "payloads")),
+    "enqueue_one": enqueue_one(tuple(n for n in ENQUEUE_ARGUMENTS if n != "payloads")),
+    "enqueue_many": enqueue_many(tuple(n for n in ENQUEUE_ARGUMENTS if n != "payload")),
+    "enqueue_list": ENQUEUE_LIST.format("%(jobs)s"),
+}
