@@ -172,7 +172,7 @@ SELECT is(pg_temp.claims('slots', 1), 0::bigint, 'not even one');
 SELECT pulse.complete(l.lease) FROM pulse.lease AS l WHERE l.lane = 'slots' LIMIT 1;
 SELECT is(pg_temp.claims('slots', 10), 1::bigint, 'a slot that was given back is used again');
 SELECT pulse.fail(l.lease) FROM pulse.lease AS l WHERE l.lane = 'slots' LIMIT 1;
-SELECT is(pg_temp.claims('slots', 10), 1::bigint, 'whichever way the run ended: failed,');
+SELECT is(pg_temp.claims('slots', 10), 1::bigint, 'rule 13: whichever way the run ended: failed,');
 SELECT pulse.snooze(l.lease, '1 h') FROM pulse.lease AS l WHERE l.lane = 'slots' LIMIT 1;
 SELECT is(pg_temp.claims('slots', 10), 1::bigint, 'snoozed,');
 SELECT r.verdict
@@ -189,7 +189,7 @@ SELECT pulse.reap() AS n \gset
 SELECT is(pg_temp.claims('slots', 10), 1::bigint, 'or reaped');
 SELECT is(
     (SELECT count(*) FROM pulse.lease AS l WHERE l.lane = 'slots'), 5::bigint,
-    'and never is one more running than max_slots'
+    'rule 13: and never is one more running than max_slots'
 );
 SELECT pulse.set_lane('slots', max_slots => 2);
 SELECT is(

@@ -1,7 +1,7 @@
 -- The claim: which jobs, in which order, and what the worker gets.
 BEGIN;
 
-SELECT plan(76);
+SELECT plan(77);
 
 CREATE FUNCTION pg_temp.fill(kind text, jobs integer, lane text, priority integer DEFAULT 0)
 RETURNS void
@@ -416,6 +416,16 @@ SELECT is(
 SELECT is(
     (SELECT count(*) FROM pulse.claim_batch('w', 'cap', lease_for => '1 day')), 1::bigint,
     'and as long as a day'
+);
+
+SELECT is_empty(
+    $$
+    SELECT p.proname
+    FROM pg_proc AS p
+    WHERE p.pronamespace = 'pulse'::regnamespace
+        AND (p.prosrc || p.proconfig::text) LIKE '%synchronous_commit%'
+    $$,
+    'rule 11: claims are durable: nothing in pulse touches synchronous_commit'
 );
 
 -- A rolled back claim never happened.

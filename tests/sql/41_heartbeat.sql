@@ -1,7 +1,7 @@
 -- Heartbeats: they extend, tell, and never wait.
 BEGIN;
 
-SELECT plan(31);
+SELECT plan(32);
 
 CREATE FUNCTION pg_temp.claim(lane text, max_runtime interval DEFAULT NULL)
 RETURNS bigint
@@ -132,6 +132,16 @@ SELECT is(
         FROM pulse.lease AS l WHERE l.lease = :long
     ),
     true, 'a heartbeat leaves the time of the next look alone'
+);
+SELECT is_empty(
+    $$
+    SELECT i.indexrelid::regclass
+    FROM pg_index AS i
+    JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
+    WHERE i.indrelid = 'pulse.lease'::regclass
+        AND a.attname = 'lease_until'
+    $$,
+    'rule 10: no index has lease_until, so that beats stay HOT'
 );
 SELECT is_empty('SELECT * FROM pulse.check()', 'check() finds nothing wrong');
 

@@ -1,7 +1,7 @@
 -- Low-water marks, in one session. The races (out-of-order commit, rollback, a
 -- transaction open across several ticks, a prepared one, two tickers) are isolation specs.
 -- Every statement commits by itself: a mark moves only over transactions that have ended.
-SELECT plan(43);
+SELECT plan(44);
 
 CREATE FUNCTION pg_temp.fill(jobs integer, lane text, kind text DEFAULT 'k', priority integer DEFAULT 0)
 RETURNS void
@@ -59,6 +59,16 @@ SELECT is_empty(
         AND p.prosrc ~ 'nextval\(''pulse\.(ready|lease)_seq''\)'
     $$,
     'rule 3: a place in line is drawn by the column default alone, inside the INSERT'
+);
+
+SELECT is_empty(
+    $$
+    SELECT p.proname
+    FROM pg_proc AS p
+    WHERE p.pronamespace = 'pulse'::regnamespace
+        AND p.prosrc ~ 'UPDATE\s+pulse\.(ready|waiting|approval|finished)\M'
+    $$,
+    'rule 7: rows of ready, waiting, approval and finished are never updated'
 );
 
 -- The horizon, in two steps

@@ -2,7 +2,7 @@
 -- stands where the rest is proved: a race is an isolation spec, a crash is a Python test.
 BEGIN;
 
-SELECT plan(59);
+SELECT plan(63);
 
 CREATE FUNCTION pg_temp.state(job_id bigint)
 RETURNS text
@@ -389,6 +389,53 @@ SELECT cmp_ok(
 SELECT cmp_ok(
     (SELECT min(l.lease) FROM pulse.lease AS l), '>=', 1::bigint << 20,
     'guarantee 17: a lease is a sequence value above twenty random bits'
+);
+
+-- Rules that the catalog can answer for
+
+SELECT is_empty(
+    $$
+    SELECT p.proname
+    FROM pg_proc AS p
+    WHERE p.pronamespace = 'pulse'::regnamespace
+        AND p.prosrc ~ 'pg_(try_)?advisory_lock(_shared)?\('
+        AND p.prosrc !~ '''pulse\.ready''::regclass'
+    $$,
+    'rule 17: session-level locks are for the bell alone'
+);
+SELECT is_empty(
+    $$
+    SELECT p.proname
+    FROM pg_proc AS p
+    WHERE p.pronamespace = 'pulse'::regnamespace
+        AND p.prosrc ~ 'advisory_xact_lock'
+        AND p.prosrc !~ 'advisory_xact_lock(_shared)?\(\s*(''pulse\.[a-z]+''::regclass::oid|_lock_out_claims\.class|v_class)'
+    $$,
+    'rule 17: every lock has two keys, the first of them the oid of one of our tables'
+);
+SELECT set_eq(
+    $$
+    SELECT i.indrelid::regclass::text
+    FROM pg_index AS i
+    JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+    WHERE i.indisunique
+        AND i.indnkeyatts = 1
+        AND a.attname = 'job'
+        AND i.indrelid::regclass::text IN (
+            'pulse.approval', 'pulse.waiting', 'pulse.ready', 'pulse.lease', 'pulse.finished'
+        )
+    $$,
+    '{pulse.approval,pulse.waiting,pulse.ready,pulse.lease,pulse.finished}'::text [],
+    'rule 18: every state table has a unique index on the job'
+);
+SELECT is_empty(
+    $$
+    SELECT c.conname
+    FROM pg_constraint AS c
+    WHERE c.contype = 'f'
+        AND c.connamespace = 'pulse'::regnamespace
+    $$,
+    'rule 18: and there is no foreign key between them'
 );
 
 SELECT is_empty('SELECT * FROM pulse.check()', 'and check() finds every invariant kept');
