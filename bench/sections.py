@@ -173,9 +173,10 @@ def c_drain(bench: Bench) -> Section:
     section = Section(
         "c",
         f"drain of {jobs:,} jobs at 8 clients: claim 100, complete 100",
-        ["design", "jobs/s", "lowest - highest", "history"],
+        ["design", "jobs/s", "lowest - highest", "CPU µs a job", "history"],
     )
     rates: dict[str, list[float]] = {name: [] for name in DRAINS}
+    costs: dict[str, list[float]] = {name: [] for name in DRAINS}
     for each in alternated(list(DRAINS), bench.scale.rounds):
         with bench.database(f"c: {each}") as database:
             if each == "pulse":
@@ -195,13 +196,20 @@ def c_drain(bench: Bench) -> Section:
             )
             database.worked = jobs - left
             rates[each].append(database.worked / run.seconds)
+            costs[each].append(1e6 * run.cpu / database.worked)
     names = {
         "pulse": "pulse",
         "A2": "A2 one table, UPDATE to done",
         "A1": "A1 one table, DELETE",
     }
     section.rows = [
-        [names[d], *spread(rates[d]), "none" if d == "A1" else "kept"] for d in DRAINS
+        [
+            names[d],
+            *spread(rates[d]),
+            f"{middle(costs[d]):.1f}",
+            "none" if d == "A1" else "kept",
+        ]
+        for d in DRAINS
     ]
     section.goal(
         "drain with history / one table (A2)",
@@ -265,18 +273,21 @@ def e_enqueue(bench: Bench) -> Section:
     section = Section(
         "e",
         "single-row enqueue next to a bare INSERT into a table with two indexes",
-        ["clients", "enqueue/s", "lowest - highest", "INSERT/s", "lowest - highest"],
+        ["clients", "", "calls/s", "lowest - highest", "CPU µs a call"],
     )
     for clients in (8, 1):
         rates: dict[str, list[float]] = {"enqueue": [], "bare_insert": []}
+        costs: dict[str, list[float]] = {"enqueue": [], "bare_insert": []}
         with bench.database(f"e: {clients} clients") as database:
             for each in alternated(list(rates), bench.scale.rounds):
                 run = bench.pgbench(database, each, clients)
                 rates[each].append(run.transactions / run.seconds)
+                costs[each].append(1e6 * run.cpu / run.transactions)
                 database.worked += run.transactions
-        section.rows.append(
-            [clients, *spread(rates["enqueue"]), *spread(rates["bare_insert"])]
-        )
+        for each, name in (("enqueue", "enqueue"), ("bare_insert", "bare INSERT")):
+            section.rows.append(
+                [clients, name, *spread(rates[each]), f"{middle(costs[each]):.0f}"]
+            )
         section.goal(
             f"enqueue / bare INSERT, {clients} client{'s' if clients > 1 else ''}",
             middle(rates["enqueue"]) / middle(rates["bare_insert"]),
@@ -290,7 +301,10 @@ def f_cost(bench: Bench) -> Section:
     section = Section(
         "f",
         "cost of a job: enqueue, claim, complete, at 8 clients",
-        ["design", "batch", "transactions", "WAL bytes", "and page images"],
+        [
+            *("design", "batch", "transactions", "CPU µs"),
+            *("WAL bytes", "with page images"),
+        ],
     )
     cases = {
         "pulse": ("cycle", BATCH),
@@ -313,18 +327,15 @@ def f_cost(bench: Bench) -> Section:
                 if not bench.scale.quick:
                     bench.pgbench(database, script, 8, transactions=5)
                 before = counters(database)
-                bench.pgbench(database, script, 8, transactions=rounds)
+                run = bench.pgbench(database, script, 8, transactions=rounds)
                 after = counters(database)
                 jobs = database.worked = bench.clients(8) * rounds * batch
             wal[images] = (after[1] - before[1]) / jobs
             transactions = (after[0] - before[0]) / jobs
         section.rows.append(
             [
-                name,
-                batch,
-                f"{transactions:.3f}",
-                f"{wal['off']:,.0f}",
-                f"{wal['on']:,.0f}",
+                *(name, batch, f"{transactions:.3f}", f"{1e6 * run.cpu / jobs:.1f}"),
+                *(f"{wal['off']:,.0f}", f"{wal['on']:,.0f}"),
             ]
         )
     section.notes.append(
