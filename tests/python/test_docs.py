@@ -4,7 +4,8 @@ A page is README.md or docs/**.md. Its blocks run in order, in a fresh database 
 with pulse and pg_cron (without what the page itself says CREATE EXTENSION for):
 
     ```sql          run by psql
-    ```bash run     run by bash, in a directory where extension/ and examples/ are
+    ```bash run     run by bash, beside Makefile, extension/ and examples/; `make
+                    install` writes below DESTDIR, into a directory of the test
     ```sql norun    (or bash norun) shown only; the line above it says why:
                     <!-- not run: the reason -->
     <!-- sql        statements that are run but not shown, up to -->
@@ -136,7 +137,7 @@ def test_every_command_works(page: Path, app: Server, tmp_path: Path) -> None:
             app.psql("app", "-c", "CREATE EXTENSION pg_cron")
     elif "start_watchdog" in text or "pg_cron" in text:
         pytest.skip("this page needs pg_cron: `make setup` gets it where apt works")
-    for part in ("extension", "examples"):
+    for part in ("Makefile", "extension", "examples"):
         (tmp_path / part).symlink_to(paths.ROOT / part)
 
     pending = ""
@@ -162,7 +163,7 @@ def run(server: Server, cwd: Path, page: Path, program: list[str], text: str) ->
         program,
         input=text,
         cwd=cwd,
-        env=server.environ("app"),
+        env={**server.environ("app"), "DESTDIR": str(cwd / "installed")},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
