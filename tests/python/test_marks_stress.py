@@ -1,0 +1,207 @@
+"""Low-water marks under stress: nothing is lost and nothing runs twice.
+
+Producers keep transactions open, roll back and prepare; claimers name kinds and roll
+back; marks move some fifty times a second. The same load loses jobs when marks do not
+wait for open transactions, so it would notice.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.conftest import Connection, Database
+
+KINDS = ["mail", "scan", "index", "thumb"]
+
+ENQUEUE = """
+    SELECT pulse.enqueue_many(
+        %s, array_fill('1'::jsonb, ARRAY[%s]), priority => %s, delay => %s
+    )
+"""
+CLAIM = """
+    SELECT c.job_id, c.lease
+    FROM pulse.claim_batch('claimer', max_jobs => %s, kinds => %s) AS c
+"""
+COMPLETE = "SELECT c.verdict FROM pulse.complete_batch(%s) AS c"
+PROBLEMS = "SELECT c.problem, count(*) FROM pulse.check() AS c GROUP BY c.problem"
+ROWS = """
+    SELECT
+        (SELECT count(*) FROM pulse.ready) + (SELECT count(*) FROM pulse.waiting),
+        (SELECT count(*) FROM pulse.lease),
+        (SELECT count(*) FROM pulse.finished)
+"""
+
+
+@dataclass
+class Load:
+    """What producers committed and what claimers claimed."""
+
+    db: Database
+    seed: int
+    committed: list[int] = field(default_factory=list)
+    claimed: list[int] = field(default_factory=list)
+    reports: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    producing: threading.Event = field(default_factory=threading.Event)
+    running: threading.Event = field(default_factory=threading.Event)
+
+    def run(self, seconds: float) -> None:
+        """Produce for some seconds, then let claimers drain what they can find."""
+        self.producing.set()
+        self.running.set()
+        producers = [self.start(self.produce, i) for i in range(8)]
+        others = [self.start(self.claim, 100 + i) for i in range(4)]
+        others += [self.start(self.tick, 200 + i) for i in range(2)]
+        time.sleep(seconds)
+        self.producing.clear()
+        for thread in producers:
+            thread.join()
+        self.drain(2.0)
+        self.running.clear()
+        for thread in others:
+            thread.join()
+
+    def drain(self, patience: float) -> None:
+        """Until every committed job is claimed, or none was for a while."""
+        seen, since = -1, time.monotonic()
+        while len(self.claimed) < len(self.committed):
+            if len(self.claimed) != seen:
+                seen, since = len(self.claimed), time.monotonic()
+            if self.errors or time.monotonic() - since > patience:
+                return
+            time.sleep(0.02)
+
+    def start(
+        self, work: Callable[[Connection, random.Random], None], number: int
+    ) -> threading.Thread:
+        connection = self.db.connect()
+        chance = random.Random(self.seed + number)
+
+        def guarded() -> None:
+            try:
+                work(connection, chance)
+            except Exception as error:
+                self.errors.append(f"{work.__name__}: {error}")
+
+        thread = threading.Thread(target=guarded, name=f"{work.__name__}-{number}")
+        thread.start()
+        return thread
+
+    def produce(self, connection: Connection, chance: random.Random) -> None:
+        name = f"stress-{threading.current_thread().name}"
+        while self.producing.is_set():
+            jobs: list[int] = []
+            connection.execute("BEGIN")
+            for _ in range(chance.randint(1, 4)):
+                doubtful = chance.random() < 0.1
+                if doubtful:
+                    connection.execute("SAVEPOINT doubt")
+                some = self.enqueue(connection, chance)
+                if chance.random() < 0.3:
+                    time.sleep(chance.random() * chance.choice([0.01, 0.1, 1.0]))
+                if doubtful:
+                    connection.execute("ROLLBACK TO SAVEPOINT doubt")
+                else:
+                    jobs += some
+            ending = chance.random()
+            if ending < 0.15:
+                connection.execute("ROLLBACK")
+                continue
+            if ending < 0.17:
+                connection.execute(f"PREPARE TRANSACTION '{name}'".encode())
+                time.sleep(chance.random() * 0.2)
+                connection.execute(f"COMMIT PREPARED '{name}'".encode())
+            else:
+                connection.execute("COMMIT")
+            self.committed += jobs
+
+    def enqueue(self, connection: Connection, chance: random.Random) -> list[int]:
+        priority = chance.choice([0, 0, 0, 5, 5, chance.randint(-50, 50)])
+        delay = f"{chance.randint(1, 300)} ms" if chance.random() < 0.1 else None
+        values = (chance.choice(KINDS), chance.randint(1, 5), priority, delay)
+        return [row[0] for row in connection.execute(ENQUEUE, values)]
+
+    def claim(self, connection: Connection, chance: random.Random) -> None:
+        while self.running.is_set():
+            kinds = None
+            if chance.random() < 0.4:
+                kinds = chance.sample(KINDS, chance.randint(1, 3))
+            connection.execute("BEGIN")
+            got = list(
+                connection.execute(CLAIM, (chance.choice([1, 5, 20, 50]), kinds))
+            )
+            if chance.random() < 0.1:
+                time.sleep(chance.random() * 0.05)
+                connection.execute("ROLLBACK")
+                continue
+            connection.execute("COMMIT")
+            self.claimed += [job for job, _ in got]
+            if got:
+                leases = [lease for _, lease in got]
+                self.reports += [
+                    row[0] for row in connection.execute(COMPLETE, (leases,))
+                ]
+            else:
+                time.sleep(0.005)
+
+    def tick(self, connection: Connection, chance: random.Random) -> None:
+        while self.running.is_set():
+            connection.execute("SELECT * FROM pulse.tick()")
+            # What a claim does that stepped over many dead rows, more often.
+            connection.execute("SELECT pulse._tick_marks()")
+            connection.execute(
+                "SELECT pulse._ask_for_marks('default', %s, NULL, true)", (KINDS,)
+            )
+            time.sleep(0.02 + chance.random() * 0.01)
+
+    @property
+    def lost(self) -> set[int]:
+        return set(self.committed) - set(self.claimed)
+
+
+@pytest.fixture
+def load(db: Database) -> Iterator[Load]:
+    """Repeat a run with STRESS_SEED=…; threads still interleave as they like."""
+    load = Load(db, int(os.environ.get("STRESS_SEED", random.randrange(2**32))))
+    print(f"STRESS_SEED={load.seed}")
+    yield load
+    print(f"{len(load.committed)} committed, {len(load.claimed)} claimed")
+
+
+def test_no_job_is_lost_and_none_is_claimed_twice(load: Load) -> None:
+    load.run(seconds=6)
+    assert load.errors == []
+    assert load.lost == set()
+    assert len(load.claimed) == len(set(load.claimed)) == len(load.committed)
+    assert set(load.reports) == {"ok"}
+
+    connection = load.db.connect()
+    assert connection.execute(PROBLEMS).fetchall() == []
+    assert connection.execute(ROWS).fetchone() == (0, 0, len(load.committed))
+
+
+def test_it_would_notice_marks_that_do_not_wait_for_open_transactions(
+    load: Load,
+) -> None:
+    rule = "NOT (v_prepared OR v_old.ready_holders && v_ready)"
+    connection = load.db.connect()
+    row = connection.execute(
+        "SELECT pg_get_functiondef('pulse._see_horizon()'::regprocedure)"
+    ).fetchone()
+    assert row is not None
+    assert row[0].count(rule) == 1
+    connection.execute(row[0].replace(rule, "true").encode())
+
+    load.run(seconds=3)
+    assert load.errors == []
+    assert load.lost
+    assert "ready job is below its mark" in dict(
+        connection.execute(PROBLEMS).fetchall()
+    )
