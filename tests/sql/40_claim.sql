@@ -1,7 +1,7 @@
 -- The claim: which jobs, in which order, and what the worker gets.
 BEGIN;
 
-SELECT plan(77);
+SELECT plan(76);
 
 CREATE FUNCTION pg_temp.fill(kind text, jobs integer, lane text, priority integer DEFAULT 0)
 RETURNS void
@@ -361,28 +361,6 @@ SELECT is(cardinality(pg_temp.naive('cap', 250)), 250, '250 jobs stand in line')
 SELECT is(cardinality(pg_temp.claims('cap', 3)), 3, 'a batch is never larger than asked');
 SELECT is(cardinality(pg_temp.claims('cap', 2147483647)), 100, 'nor than 100');
 SELECT is((SELECT count(*) FROM pulse.claim_batch('w', 'cap')), 1::bigint, 'one, if not asked');
-
--- Idle claims
-
-SELECT pulse.reap() AS n \gset
-SELECT pg_temp.claims('idle') AS c \gset
-SELECT txid_current_if_assigned() IS NOT NULL AS t \gset
-CREATE TEMPORARY TABLE written_before AS
-SELECT s.relname, s.n_tup_ins, s.n_tup_upd, s.n_tup_del
-FROM pg_stat_xact_user_tables AS s
-WHERE s.schemaname = 'pulse';
-SELECT pg_temp.claims('idle') AS c \gset
-SELECT pg_temp.claims('idle', kinds => '{a,b}') AS c \gset
-SELECT is_empty(
-    $$
-    SELECT s.relname, s.n_tup_ins, s.n_tup_upd, s.n_tup_del
-    FROM pg_stat_xact_user_tables AS s
-    WHERE s.schemaname = 'pulse'
-    EXCEPT
-    SELECT * FROM written_before
-    $$,
-    'a claim that finds nothing writes nothing'
-);
 
 -- What is refused
 

@@ -1,7 +1,7 @@
 -- Reaping: the one way back for a run whose worker is gone.
 BEGIN;
 
-SELECT plan(46);
+SELECT plan(47);
 
 CREATE FUNCTION pg_temp.claim(
     lane text, unique_key text DEFAULT NULL, max_attempts integer DEFAULT 3,
@@ -193,18 +193,24 @@ SELECT is(pulse.reap(), 1::bigint, 'a restored database reaps without what tick 
 
 SELECT pg_temp.claim('by-claim') AS lease \gset
 SELECT pg_temp.lapse(:lease);
-DELETE FROM pulse.turn WHERE step = 'sweep';
+DELETE FROM pulse.turn WHERE step IN ('sweep', 'inline');
 SELECT is(pulse._reap_if_overdue(1), 1, 'when nobody swept, a claim does');
 SELECT pg_temp.claim('by-claim-2') AS lease \gset
 SELECT pg_temp.lapse(:lease);
 SELECT is(pulse._reap_if_overdue(1), 0, 'not when somebody did so lately');
-UPDATE pulse.turn SET taken_at = taken_at - interval '16 s' WHERE step = 'sweep';
+UPDATE pulse.turn SET taken_at = taken_at - interval '16 s' WHERE step IN ('sweep', 'inline');
 SELECT is(pulse._reap_if_overdue(1), 1, 'again after 15 seconds');
-UPDATE pulse.turn SET taken_at = taken_at + interval '1 h' WHERE step = 'sweep';
 SELECT pg_temp.claim('by-claim-3') AS lease \gset
 SELECT pg_temp.lapse(:lease);
-UPDATE pulse.turn SET taken_at = taken_at + interval '1 h' WHERE step = 'sweep';
+UPDATE pulse.turn SET taken_at = taken_at + interval '1 h' WHERE step IN ('sweep', 'inline');
 SELECT is(pulse._reap_if_overdue(1), 1, 'and when the clock stepped back');
+
+DELETE FROM pulse.turn;
+SELECT count(*) FROM pulse.tick() \g /dev/null
+SELECT pg_temp.claim('by-claim-4') AS lease \gset
+SELECT pg_temp.lapse(:lease);
+UPDATE pulse.turn SET taken_at = taken_at - interval '14 s';
+SELECT is(pulse._reap_if_overdue(1), 0, 'while tick sweeps, claims leave it to tick');
 
 SELECT throws_ok(
     format('SELECT pulse.reap(%s)', coalesce(n.n, 'NULL')), 'PU002', NULL,

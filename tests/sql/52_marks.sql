@@ -1,7 +1,7 @@
 -- Low-water marks, in one session. The races (out-of-order commit, rollback, a
 -- transaction open across several ticks, a prepared one, two tickers) are isolation specs.
 -- Every statement commits by itself: a mark moves only over transactions that have ended.
-SELECT plan(44);
+SELECT plan(48);
 
 CREATE FUNCTION pg_temp.fill(jobs integer, lane text, kind text DEFAULT 'k', priority integer DEFAULT 0)
 RETURNS void
@@ -224,6 +224,54 @@ SELECT ok(
         FROM pulse._newest_due_mark('due') AS m
     ),
     'and the mark with it'
+);
+
+-- Idle claims. Whatever the upkeep remembers is old, so that no write is spared because
+-- there was one just before; the fourth claim is what an idle worker does all day.
+
+CREATE FUNCTION pg_temp.writes(lane text, kinds text [] DEFAULT NULL)
+RETURNS text []
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_before jsonb;
+BEGIN
+    UPDATE pulse.horizon SET seen_at = seen_at - interval '1 minute';
+    UPDATE pulse.mark SET marked_at = marked_at - interval '1 minute';
+    SELECT jsonb_object_agg(s.relname, s.n_tup_ins + s.n_tup_upd + s.n_tup_del) INTO v_before
+    FROM pg_stat_xact_user_tables AS s
+    WHERE s.schemaname = 'pulse';
+    IF EXISTS (SELECT FROM pulse.claim_batch('w', writes.lane, kinds => writes.kinds)) THEN
+        RAISE EXCEPTION 'lane % is not idle', writes.lane;
+    END IF;
+    RETURN array(
+        SELECT s.relname
+        FROM pg_stat_xact_user_tables AS s
+        WHERE s.schemaname = 'pulse'
+            AND s.n_tup_ins + s.n_tup_upd + s.n_tup_del > (v_before ->> s.relname)::bigint
+    );
+END;
+$$;
+
+SELECT pg_temp.fill(3000, 'crowd', 'foreign');
+SELECT pg_temp.work('levels', 100);
+SELECT pg_temp.writes('idle') \g /dev/null
+SELECT pg_temp.writes('idle') \g /dev/null
+SELECT pg_temp.writes('idle') \g /dev/null
+SELECT is(pg_temp.writes('idle'), '{}', 'a claim that finds nothing writes nothing');
+SELECT pg_temp.writes('idle', '{a,b}') \g /dev/null
+SELECT pg_temp.writes('idle', '{a,b}') \g /dev/null
+SELECT pg_temp.writes('idle', '{a,b}') \g /dev/null
+SELECT is(pg_temp.writes('idle', '{a,b}'), '{}', 'nor does one that names kinds');
+SELECT pg_temp.writes('levels') \g /dev/null
+SELECT pg_temp.writes('levels') \g /dev/null
+SELECT pg_temp.writes('levels') \g /dev/null
+SELECT is(pg_temp.writes('levels'), '{}', 'nor one of a lane that ran dry');
+SELECT pg_temp.writes('crowd', '{a,b}') \g /dev/null
+SELECT pg_temp.writes('crowd', '{a,b}') \g /dev/null
+SELECT pg_temp.writes('crowd', '{a,b}') \g /dev/null
+SELECT is(
+    pg_temp.writes('crowd', '{a,b}'), '{}', 'nor one that finds only jobs of other kinds'
 );
 
 -- A cache
