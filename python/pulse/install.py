@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import psycopg
+from psycopg.rows import tuple_row
 
 Connection = psycopg.Connection[Any]
 Method = Literal["auto", "extension", "plain"]
@@ -132,7 +133,7 @@ def public_functions() -> frozenset[str]:
 
 
 def inspect(connection: Connection) -> Installed:
-    row = connection.execute(INSPECT).fetchone()
+    row = connection.cursor(row_factory=tuple_row).execute(INSPECT).fetchone()
     assert row is not None
     installed, owner, available, functions = row
     how: Literal["extension", "plain"] | None = None

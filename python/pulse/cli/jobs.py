@@ -1,0 +1,144 @@
+"""jobs: the newest first, one job in full, and how to find the newest cheaply."""
+
+from typing import Any
+
+import click
+from rich.markup import escape
+from rich.table import Table
+
+from pulse.cli import queries, show
+from pulse.cli.session import Row, Session, with_session
+
+STATES = (
+    *("awaiting_approval", "scheduled", "ready", "running", "retrying"),
+    *("completed", "dead", "cancelled"),
+)
+# Ids are a sequence with ten bits for the node below it.
+STEP = 1 << 10
+HIGHEST = 1 << 62
+
+
+@click.command()
+@click.argument("job_ids", nargs=-1, type=int, metavar="[JOB_ID]...")
+@click.option(
+    "--state", "states", multiple=True, type=click.Choice(STATES), help="Only these."
+)
+@click.option("--lane", help="Only this lane.")
+@click.option("--kind", help="Only this kind.")
+@click.option("--tag", help="Only with this tag.")
+@click.option("-n", "--limit", default=20, show_default=True, help="At most so many.")
+@with_session
+def jobs(
+    session: Session,
+    job_ids: tuple[int, ...],
+    states: tuple[str, ...],
+    limit: int,
+    **wanted: Any,
+) -> None:
+    """Jobs, the newest first; with an id, all that is known about it."""
+    if job_ids:
+        return show_jobs(session, job_ids)
+    rows = newest(session, limit, {**wanted, "states": list(states) or None})
+    if session.as_json:
+        return session.print_json(rows)
+    if not rows:
+        return session.say("No jobs. Enqueue one: pulse enqueue KIND key=value")
+    table = show.Grid(
+        *("JOB", "STATE", "KIND", "LANE", "PRI", "TRY", "AGE", "NOTE"),
+        right=("JOB", "PRI", "TRY", "AGE"),
+        cut=("KIND", "LANE", "NOTE"),
+    )
+    for row in rows:
+        table.add(
+            *(row["job_id"], show.coloured(row["state"]), row["kind"], row["lane"]),
+            *(row["priority"], f"{row['attempts']}/{row['max_attempts']}"),
+            show.duration(row["seen_at"] - row["enqueued_at"]),
+            show.job_note(row),
+        )
+    session.out.print(table)
+    if len(rows) == limit:
+        session.say(f"[dim]The newest {limit}; more with -n.[/]")
+    return None
+
+
+def newest(session: Session, limit: int, wanted: Row) -> list[Row]:
+    """The newest jobs that match, reading backwards in growing steps.
+
+    The view is ordered by id upwards; asked for the last rows it would read all.
+    """
+    upto = newest_id(session)
+    rows: list[Row] = []
+    width = STEP * max(256, 4 * limit)
+    while upto > 0 and len(rows) < limit:
+        above = max(upto - width, 0)
+        values = {**wanted, "above": above, "upto": upto, "limit": limit - len(rows)}
+        rows += session.rows(queries.JOBS, values)
+        upto, width = above, width * 8
+    return rows
+
+
+def newest_id(session: Session) -> int:
+    """The largest id to within a step, by halving: some forty looks at an index."""
+
+    def any_above(job_id: int) -> bool:
+        return bool(session.one(queries.ANY_ABOVE, {"job_id": job_id})["found"])
+
+    if not any_above(0):
+        return 0
+    low, high = 0, STEP
+    while high < HIGHEST and any_above(high):
+        low, high = high, high * 2
+    while high - low > STEP:
+        middle = (low + high) // 2
+        low, high = (middle, high) if any_above(middle) else (low, middle)
+    return high
+
+
+def show_jobs(session: Session, job_ids: tuple[int, ...]) -> None:
+    from pulse.cli.problems import Problem
+
+    found: list[Row] = []
+    for job_id in job_ids:
+        rows = session.rows(queries.JOB, {"job_id": job_id})
+        if not rows:
+            raise Problem(
+                f"job {job_id} does not exist, was pruned, or is not yours",
+                remedy="pulse jobs",
+            )
+        found += rows
+    if session.as_json:
+        return session.print_json(found)
+    for row in found:
+        session.out.print(job_card(row))
+    return None
+
+
+def job_card(row: Row) -> Table:
+    card = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    card.add_column(style="dim", no_wrap=True)
+    card.add_column(overflow="fold")
+    for name, value in row.items():
+        if value is None or name in ("seen_at", "last_error", "errors"):
+            continue
+        if name == "state":
+            card.add_row(name, show.coloured(value))
+        elif name == "progress":
+            card.add_row(name, show.bar(value))
+        else:
+            card.add_row(name, escape(cell(value)))
+    for error in row["errors"] or ():
+        card.add_row(f"run {error['attempt']}", escape(str(error["error"])))
+    return card
+
+
+def cell(value: Any) -> str:
+    import json
+    from datetime import datetime, timedelta
+
+    if isinstance(value, datetime):
+        return show.moment(value)
+    if isinstance(value, timedelta):
+        return show.duration(value)
+    if isinstance(value, (dict, list)):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value)

@@ -1,0 +1,185 @@
+"""The command `pulse`: its verbs, and the one place where errors become words."""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.markup import escape
+
+from pulse.cli import (
+    jobs,
+    problems,
+    produce,
+    provision,
+    schedules,
+    see,
+    steer,
+    top,
+    work,
+)
+from pulse.cli.problems import Problem, Target
+from pulse.cli.session import Session
+
+SECTIONS: dict[str, list[click.Command]] = {
+    "Work": [work.work, produce.enqueue, schedules.schedule],
+    "See": [see.ps, see.lanes, top.top, jobs.jobs, see.why, see.workers, see.health],
+    "Steer": [
+        *(steer.cancel, steer.nice, steer.retry, steer.approve, steer.reject),
+        *(steer.drain, steer.pause, steer.resume),
+    ],
+    "Set up": [provision.install, provision.dev, provision.demo],
+}
+
+
+class Verbs(click.Group):
+    """The verbs in the order and the sections people look for them in."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [str(each.name) for section in SECTIONS.values() for each in section]
+
+    def format_commands(
+        self, ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(str(each.name), each.get_short_help_str(60)) for each in commands]
+                )
+
+
+@click.group(
+    cls=Verbs,
+    commands={
+        str(each.name): each for section in SECTIONS.values() for each in section
+    },
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 88},
+    epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 pulse is missing "
+    "or too old, 4 no server, 5 not allowed, 6 waited too long, 130 interrupted.",
+)
+@click.version_option(package_name="pgpulse", prog_name="pulse")
+@click.option(
+    "--dsn", metavar="DSN", help="The database; else PULSE_DSN, DATABASE_URL, PG*."
+)
+def pulse(dsn: str | None) -> None:
+    """A job queue inside PostgreSQL.
+
+    Try it without a database of your own: pulse demo. For development: pulse dev.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command and exit with its code."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    context: dict[str, Any] = {}
+    try:
+        with pulse.make_context(
+            "pulse", list(sys.argv[1:] if arguments is None else arguments)
+        ) as made:
+            context["context"] = made
+            pulse.invoke(made)
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except BrokenPipeError:
+        # `pulse jobs | head`: nobody reads any more, and that is fine.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        made_context = context.get("context")
+        session = made_context.obj if made_context is not None else None
+        problem = explain(error, session)
+        if problem is None:
+            raise
+        show(problem, session)
+        return problem.code
+    return 0
+
+
+def explain(error: Exception, session: Session | None) -> Problem | None:
+    """What a person should read instead of a traceback; None for a bug of ours."""
+    from pulse.embedded_binaries import EmbeddedError
+    from pulse.install import InstallError
+
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, (EmbeddedError, InstallError)):
+        what, _, remedy = str(error).partition("\n")
+        return Problem(what, remedy=remedy)
+    if isinstance(error, ImportError) and "pq wrapper" in str(error):
+        return problems.no_driver(error)
+    return explain_server(error, session) or explain_ours(error)
+
+
+def explain_ours(error: Exception) -> Problem | None:
+    """An error of the package itself, as a worker raises it."""
+    from pulse import errors
+
+    if not isinstance(error, errors.PulseError):
+        return None
+    code = problems.REFUSED
+    if isinstance(error, errors.NotInstalled):
+        code = problems.NO_PULSE
+    elif isinstance(error, errors.PermissionDenied):
+        code = problems.NOT_ALLOWED
+    return Problem(error.message, error.detail or "", error.hint or "", code)
+
+
+def explain_server(error: Exception, session: Session | None) -> Problem | None:
+    import psycopg
+
+    cause = error if isinstance(error, psycopg.Error) else error.__cause__
+    if not isinstance(cause, psycopg.Error):
+        return None
+    target = session.target if session else Target.of("")
+    if isinstance(cause, psycopg.errors.InsufficientPrivilege) and session:
+        return problems.denied(cause, target, session.verb)
+    if isinstance(cause, psycopg.errors.InvalidSchemaName):
+        return problems.not_installed(target)
+    if session and isinstance(
+        cause, (psycopg.errors.UndefinedFunction, psycopg.errors.UndefinedTable)
+    ):
+        return explain_missing(session, cause)
+    return problems.refused(cause)
+
+
+def explain_missing(session: Session, error: Any) -> Problem:
+    """A function we call is not there: no pulse at all, or an older one."""
+    from pulse import install
+
+    with session.open() as connection:
+        state = install.inspect(connection)
+    if state.how is None:
+        return problems.not_installed(session.target)
+    if state.is_older or state.missing:
+        old = state.version or "of unknown version"
+        return problems.too_old(old, install.version(), session.target)
+    return problems.refused(error)
+
+
+def show(problem: Problem, session: Session | None) -> None:
+    if session is not None and session.as_json:
+        found = {
+            "error": problem.what,
+            "detail": problem.detail,
+            "remedy": problem.remedy,
+            "code": problem.code,
+        }
+        print(json.dumps(found), file=sys.stderr)
+        return
+    console = Console(stderr=True, highlight=False, emoji=False)
+    console.print(f"[bold red]pulse:[/] {escape(problem.what)}", soft_wrap=True)
+    if problem.detail:
+        console.print(f"  {escape(problem.detail)}", soft_wrap=True)
+    if problem.remedy:
+        console.print(f"  Mend it: [bold]{escape(problem.remedy)}[/]", soft_wrap=True)

@@ -1,0 +1,119 @@
+"""enqueue: one job from the command line, or many from a file."""
+
+import json
+import sys
+from typing import IO, Any
+
+import click
+from rich.progress import Progress
+
+from pulse.cli import queries
+from pulse.cli.session import Session, with_session
+
+CHUNK = 1000
+
+
+def payload_of(words: tuple[str, ...]) -> Any:
+    """A JSON text, or key=value (a string) and key:=value (JSON) words."""
+    if len(words) == 1 and words[0] == "-":
+        words = (sys.stdin.read(),)
+    if len(words) == 1 and words[0].lstrip()[:1] in ("{", "["):
+        return parsed(words[0], "the payload")
+    payload: dict[str, Any] = {}
+    for word in words:
+        name, found, value = word.partition("=")
+        if not found or not name:
+            raise click.UsageError(
+                f"{word!r} is neither JSON nor key=value (key:=value for numbers "
+                "and other JSON)."
+            )
+        if name.endswith(":"):
+            payload[name[:-1]] = parsed(value, name[:-1])
+        else:
+            payload[name] = value
+    return payload
+
+
+def parsed(text: str, what: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise click.UsageError(f"{what} is not JSON: {error}") from error
+
+
+@click.command()
+@click.argument("kind")
+@click.argument("payload", nargs=-1, metavar="[PAYLOAD | KEY=VALUE...]")
+@click.option("--lane", help="Instead of the kind's lane.")
+@click.option("-p", "--priority", type=int, help="Higher runs first.")
+@click.option("--delay", metavar="INTERVAL", help="e.g. '5 minutes'")
+@click.option("--run-at", metavar="TIME", help="e.g. '2030-01-01 12:00+00'")
+@click.option("--max-attempts", type=int)
+@click.option("--max-runtime", metavar="INTERVAL")
+@click.option("--unique-key", help="At most one waiting or running job has it.")
+@click.option("--unique-for", metavar="INTERVAL", help="Also so long after it ended.")
+@click.option(
+    "--on-conflict",
+    type=click.Choice(["skip", "replace", "error"]),
+    default="skip",
+    show_default=True,
+)
+@click.option("--group-key", help="A label for filters.")
+@click.option("--tag", "tags", multiple=True, help="Labels for filters.")
+@click.option("--requires-approval", is_flag=True, default=None)
+@click.option(
+    "--from",
+    "lines",
+    type=click.File(),
+    help="One job for each line of a file, each a JSON payload; - is stdin.",
+)
+@with_session
+def enqueue(
+    session: Session,
+    payload: tuple[str, ...],
+    lines: IO[str] | None,
+    tags: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """Enqueue a job: pulse enqueue send-email to=a@b.c retries:=3."""
+    from psycopg.types.json import Jsonb
+
+    options["tags"] = list(tags) or None
+    if lines is not None:
+        if payload or options["unique_key"]:
+            raise click.UsageError("--from takes its payloads from the file only.")
+        return enqueue_lines(session, lines, options)
+    row = session.one(
+        queries.ENQUEUE, {**options, "payload": Jsonb(payload_of(payload))}
+    )
+    if session.as_json:
+        return session.print_json(row)
+    if row["created"]:
+        return session.say(f"{row['job_id']}  enqueued")
+    return session.say(f"{row['job_id']}  has this unique key already")
+
+
+def enqueue_lines(session: Session, lines: IO[str], options: dict[str, Any]) -> None:
+    """In one transaction: all of the file or nothing."""
+    from psycopg.types.json import Jsonb
+
+    payloads = [
+        Jsonb(parsed(line, f"line {number}"))
+        for number, line in enumerate(lines, 1)
+        if line.strip()
+    ]
+    ids: list[str] = []
+    bar = Progress(
+        console=session.err, transient=True, disable=not session.err.is_terminal
+    )
+    with bar, session.connection.transaction():
+        task = bar.add_task("enqueue", total=len(payloads))
+        for start in range(0, len(payloads), CHUNK):
+            chunk = payloads[start : start + CHUNK]
+            rows = session.rows(queries.ENQUEUE_MANY, {**options, "payloads": chunk})
+            ids += [row["job_id"] for row in rows]
+            bar.advance(task, len(chunk))
+    if session.as_json:
+        return session.print_json([{"job_id": each} for each in ids])
+    span = f"  ({ids[0]} … {ids[-1]})" if ids else ""
+    return session.say(f"{len(ids):,} jobs enqueued{span}")

@@ -1,0 +1,193 @@
+"""ps, lanes, workers, why, health: what is going on."""
+
+import secrets
+from typing import Any
+
+import click
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from pulse.cli import queries, show
+from pulse.cli.session import Row, Session, with_session
+
+
+@click.command()
+@click.option("--lane", help="Only this lane.")
+@click.option("--kind", help="Only this kind.")
+@click.option("--worker", help="Only this worker.")
+@click.option("--limit", default=1000, show_default=True, help="At most so many.")
+@with_session
+def ps(session: Session, **wanted: Any) -> None:
+    """Running jobs: who runs what since when, and how far it is."""
+    rows = session.rows(queries.RUNNING, wanted)
+    if session.as_json:
+        return session.print_json(rows)
+    if not rows:
+        return session.say("Nothing runs. What waits: pulse jobs")
+    session.out.print(running_table(rows))
+    return None
+
+
+def running_table(rows: list[Row]) -> show.Grid:
+    table = show.Grid(
+        *("JOB", "KIND", "LANE", "FOR", "TRY", "WORKER", "PROGRESS"),
+        right=("JOB", "FOR", "TRY"),
+        cut=("KIND", "LANE", "WORKER", "PROGRESS"),
+    )
+    for row in rows:
+        note = Text("")
+        if row["cancel_by"]:
+            note = Text("asked to stop", style="yellow")
+            if row["cancel_reason"]:
+                note.append(f" ({row['cancel_reason']})")
+        else:
+            note = show.bar(row["progress"])
+            if row["progress_note"]:
+                note.append(f" {row['progress_note']}", style="dim")
+        table.add(
+            *(row["job_id"], row["kind"], row["lane"]),
+            *(show.duration(row["running_for"]), row["attempt"], row["worker"], note),
+        )
+    return table
+
+
+@click.command()
+@with_session
+def lanes(session: Session) -> None:
+    """Lanes: slots, depth, oldest job, speed, who holds them."""
+    rows = session.rows(queries.LANES)
+    if session.as_json:
+        return session.print_json(rows)
+    session.out.print(lanes_table(rows))
+    return None
+
+
+def lanes_table(rows: list[Row]) -> show.Grid:
+    columns = ("LANE", "SLOTS", "READY", "OLDEST", "DELAYED", "PER MIN", "STATUS")
+    table = show.Grid(*columns, right=columns[1:6], cut=("LANE", "STATUS"))
+    for row in rows:
+        table.add(
+            *(row["lane"], show.slots(row), show.count(row["depth"])),
+            *(show.duration(row["oldest_ready_age"]), show.count(row["delayed"])),
+            *(f"{row['throughput']:,.0f}", show.lane_status(row)),
+        )
+    return table
+
+
+@click.command()
+@with_session
+def workers(session: Session) -> None:
+    """Workers: when they were seen, what they take and run."""
+    rows = session.rows(queries.WORKERS)
+    if session.as_json:
+        return session.print_json(rows)
+    if not rows:
+        return session.say("No worker was seen. Start one: pulse work app:worker")
+    session.out.print(workers_table(rows))
+    return None
+
+
+def workers_table(rows: list[Row]) -> show.Grid:
+    table = show.Grid(
+        *("WORKER", "SEEN", "RUNNING", "LANES", "KINDS"),
+        right=("SEEN", "RUNNING"),
+        cut=("WORKER", "LANES", "KINDS"),
+    )
+    for row in rows:
+        silent = row["seen_for"].total_seconds() > 120
+        seen = Text(f"{show.duration(row['seen_for'])} ago")
+        seen.stylize("red" if silent else "")
+        table.add(
+            *(row["worker"], seen, row["running"]),
+            *(", ".join(row["lanes"]), show.worker_kinds(row)),
+        )
+    return table
+
+
+@click.command()
+@click.argument("job_id", type=int)
+@with_session
+def why(session: Session, job_id: int) -> None:
+    """Why a job is not running now, in words."""
+    rows = session.rows(queries.WHY, {"job_id": job_id})
+    if session.as_json:
+        return session.print_json({"job_id": job_id, "reasons": rows})
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(justify="right", style="dim")
+    table.add_column(overflow="fold")
+    for row in rows:
+        table.add_row(str(row["position"]), escape(row["reason"]))
+    session.out.print(table)
+    return None
+
+
+@click.command()
+@click.option("--strict", is_flag=True, help="Exit 1 on a warning too.")
+@with_session
+def health(session: Session, strict: bool) -> None:
+    """Checks with figures and advice; exit code 1 if one fails."""
+    rows = [
+        *session.rows(queries.HEALTH),
+        check_version(session),
+        check_listen(session),
+    ]
+    bad = {"fail", "warn"} if strict else {"fail"}
+    failed = any(row["status"] in bad for row in rows)
+    if session.as_json:
+        session.print_json(rows)
+    else:
+        session.out.print(health_table(rows))
+    if failed:
+        raise click.exceptions.Exit(1)
+
+
+def health_table(rows: list[Row]) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for row in rows:
+        figure = Text(str(row["figure"] or ""))
+        if row["advice"]:
+            figure.append(f"\n→ {row['advice']}", style="yellow")
+        table.add_row(Text(row["check_name"]), show.coloured(row["status"]), figure)
+    return table
+
+
+def check_version(session: Session) -> Row:
+    from pulse import install
+
+    found = session.one(queries.PRESENT)["version"]
+    wanted = install.version()
+    older = found is not None and install.release(found) < install.release(wanted)
+    return {
+        "check_name": "package",
+        "status": "warn" if older else "ok",
+        "figure": f"database {found or 'has the plain script'}, package {wanted}",
+        "advice": "The database is older than the package: pulse install."
+        if older
+        else None,
+    }
+
+
+def check_listen(session: Session) -> Row:
+    """Whether a notification reaches a connection like this one."""
+    channel = f"pulse_probe_{secrets.token_hex(8)}"
+    with session.open() as connection:
+        from psycopg import sql
+
+        connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+        connection.execute("SELECT pg_catalog.pg_notify(%s, '')", [channel])
+        heard = any(True for _ in connection.notifies(timeout=2, stop_after=1))
+        # Behind a pooler the next client gets this session.
+        connection.execute("UNLISTEN *")
+    return {
+        "check_name": "listen",
+        "status": "ok" if heard else "warn",
+        "figure": "notifications arrive" if heard else "LISTEN receives nothing here",
+        "advice": None
+        if heard
+        else "A transaction pooler is in between: workers poll, which is slower but "
+        "right. To be woken, give them a DSN that leads straight to PostgreSQL.",
+    }

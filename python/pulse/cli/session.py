@@ -1,0 +1,150 @@
+"""One run of the command: where it connects, where it prints, what it prints."""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from functools import cached_property, update_wrapper
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from rich.console import Console
+
+from pulse.cli import problems, queries
+from pulse.cli.problems import Problem, Target
+
+if TYPE_CHECKING:
+    import psycopg
+    from typing_extensions import LiteralString
+
+Row = dict[str, Any]
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Session:
+    """A connection made when it is first needed, and two consoles."""
+
+    def __init__(self, verb: str, dsn: str | None, as_json: bool) -> None:
+        self.verb = verb
+        self.as_json = as_json
+        self.given = (
+            dsn or os.environ.get("PULSE_DSN") or os.environ.get("DATABASE_URL")
+        )
+        # SQLAlchemy's way to name the driver is not libpq's.
+        self.dsn = re.sub(r"^(postgres(?:ql)?)\+\w+://", r"\1://", self.given or "")
+        # Lines that go to a file or a pipe are not cut at the width of a screen.
+        piped = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 400
+        self.out = Console(width=piped, highlight=False, emoji=False)
+        self.err = Console(stderr=True, highlight=False, emoji=False)
+
+    @cached_property
+    def target(self) -> Target:
+        import psycopg
+
+        try:
+            return Target.of(self.dsn)
+        except psycopg.ProgrammingError as error:
+            raise Problem(
+                f"this is not a DSN: {str(error).strip()}",
+                remedy="postgresql://user:password@host/database",
+                code=problems.USAGE,
+            ) from error
+
+    def open(self) -> "psycopg.Connection[Row]":
+        """A new autocommit connection, whatever the database has."""
+        import psycopg
+        from psycopg.rows import dict_row
+
+        target = self.target
+        try:
+            return psycopg.connect(
+                self.dsn,
+                autocommit=True,
+                row_factory=dict_row,
+                prepare_threshold=None,
+                application_name="pulse " + self.verb,
+                connect_timeout=10,
+            )
+        except psycopg.OperationalError as error:
+            given = bool(self.given or os.environ.get("PGHOST"))
+            raise problems.unreachable(error, target, given) from error
+
+    @cached_property
+    def connection(self) -> "psycopg.Connection[Row]":
+        """The connection of this run, to a database that has pulse."""
+        from pulse import install
+
+        connection = self.open()
+        found = connection.execute(queries.PRESENT).fetchone() or {}
+        if not found.get("present"):
+            raise problems.not_installed(self.target)
+        version = found.get("version")
+        wanted = install.version()
+        if version is not None and install.release(version) < install.release(wanted):
+            old = problems.too_old(version, wanted, self.target)
+            self.say(f"[yellow]warning:[/] {old.what}. Mend it: {old.remedy}")
+        return connection
+
+    def rows(
+        self, query: "LiteralString", values: Mapping[str, Any] | None = None
+    ) -> list[Row]:
+        return self.connection.execute(query, values or {}).fetchall()
+
+    def one(
+        self, query: "LiteralString", values: Mapping[str, Any] | None = None
+    ) -> Row:
+        return self.rows(query, values)[0]
+
+    # -- printing -----------------------------------------------------------------
+
+    def say(self, text: str) -> None:
+        """Words for a person; they never mix with what --json prints."""
+        (self.err if self.as_json else self.out).print(text, soft_wrap=True)
+
+    def print_json(self, value: object) -> None:
+        print(json.dumps(plain(value), ensure_ascii=False, indent=2))
+
+
+def plain(value: object) -> object:
+    """As JSON has it: ids and leases as strings, durations in seconds."""
+    if isinstance(value, Mapping):
+        return {
+            k: str(v) if k in ("job_id", "lease") and v is not None else plain(v)
+            for k, v in value.items()
+            if k not in ("seen_at", "seen_for")
+        }
+    if isinstance(value, timedelta):
+        return round(value.total_seconds(), 3)
+    if isinstance(value, (datetime, date)):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [plain(each) for each in value]
+    return value
+
+
+def with_session(function: Command) -> Command:
+    """Give a command --dsn, --json and a Session as its first argument."""
+
+    @click.pass_context
+    def run(
+        context: click.Context, /, dsn: str | None, as_json: bool, **options: Any
+    ) -> Any:
+        above = context.find_root().params.get("dsn")
+        verb = str(context.command_path).split()[1]
+        session = Session(verb, dsn or above, as_json)
+        context.find_root().obj = session
+        return function(session, **options)
+
+    click.option("--json", "as_json", is_flag=True, help="Print JSON.")(run)
+    click.option(
+        "--dsn", metavar="DSN", help="The database; else PULSE_DSN, DATABASE_URL, PG*."
+    )(run)
+    run.__click_params__ = getattr(function, "__click_params__", []) + getattr(  # type: ignore[attr-defined]
+        run, "__click_params__", []
+    )
+    return update_wrapper(run, function)  # type: ignore[return-value]

@@ -1,0 +1,176 @@
+"""Values as people read them, and the tables made of them."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+COLOURS = {
+    "ready": "cyan",
+    "running": "bold green",
+    "scheduled": "blue",
+    "retrying": "yellow",
+    "awaiting_approval": "magenta",
+    "completed": "green",
+    "dead": "bold red",
+    "cancelled": "dim",
+    "ok": "green",
+    "warn": "yellow",
+    "fail": "bold red",
+}
+
+SHORTEST = 6
+
+
+def duration(value: timedelta | None) -> str:
+    """3.2s · 42s · 3m 05s · 2h 10m · 4d 3h"""
+    if value is None:
+        return "-"
+    seconds = max(value.total_seconds(), 0)
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    for unit, name, below, part in (
+        (60, "m", 1, "s"),
+        (3600, "h", 60, "m"),
+        (86400, "d", 3600, "h"),
+    ):
+        if whole < unit * (24 if name == "h" else 60) or name == "d":
+            rest = whole % unit // below
+            return f"{whole // unit}{name}" + (f" {rest:02}{part}" if rest else "")
+    raise AssertionError(whole)
+
+
+def moment(value: datetime | None) -> str:
+    return value.astimezone().strftime("%Y-%m-%d %H:%M:%S") if value else "-"
+
+
+def count(value: int | None, cap: int = 100_000) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" + ("+" if value >= cap else "")
+
+
+def coloured(word: str) -> Text:
+    return Text(word.removesuffix("_approval"), style=COLOURS.get(word, ""))
+
+
+def bar(fraction: float | None, width: int = 10) -> Text:
+    """██████▌░░░ 65 %"""
+    if fraction is None:
+        return Text("")
+    eighths = round(max(0.0, min(1.0, fraction)) * width * 8)
+    full, rest = divmod(eighths, 8)
+    blocks = "█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")
+    text = Text(blocks, style="green")
+    text.append("·" * (width - len(blocks)), style="dim")
+    return text.append(f" {fraction:4.0%}", style="default")
+
+
+def first_line(text: str | None, length: int = 200) -> str:
+    """The line of an error that says most: of a traceback the last one."""
+    lines = [line for line in (text or "").splitlines() if line.strip()]
+    if not lines:
+        return ""
+    traceback = lines[0].startswith("Traceback")
+    line = (lines[-1] if traceback else lines[0]).strip()
+    return line if len(line) <= length else line[: length - 1] + "…"
+
+
+class Grid:
+    """A table without lines, one line a row. What does not fit is cut with … in the
+    widest of the columns that may be cut; numbers and ids never are."""
+
+    gap = 2
+
+    def __init__(
+        self, *columns: str, right: Iterable[str] = (), cut: Iterable[str] = ()
+    ) -> None:
+        self.columns = columns
+        self.right = set(right)
+        self.cut = set(cut)
+        self.rows: list[list[Text]] = []
+
+    def add(self, *cells: Any) -> None:
+        self.rows.append([c if isinstance(c, Text) else Text(str(c)) for c in cells])
+
+    def widths(self, room: int) -> list[int]:
+        widths = [
+            max(cell_len(name), *(row[at].cell_len for row in self.rows), 0)
+            for at, name in enumerate(self.columns)
+        ]
+        room -= self.gap * (len(widths) - 1)
+        may = [at for at, name in enumerate(self.columns) if name in self.cut]
+        while sum(widths) > room:
+            widest = max(may, key=lambda at: widths[at], default=None)
+            if widest is None or widths[widest] <= SHORTEST:
+                break
+            widths[widest] -= 1
+        return widths
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> RenderResult:
+        widths = self.widths(options.max_width)
+        head = [Text(name, style="bold") for name in self.columns]
+        for row in [head, *self.rows]:
+            line = Text(no_wrap=True, overflow="crop")
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True)):
+                shown = cell.copy()
+                shown.truncate(width, overflow="ellipsis")
+                space = " " * (width - shown.cell_len)
+                if self.columns[at] in self.right:
+                    line.append(space)
+                    line.append_text(shown)
+                else:
+                    line.append_text(shown)
+                    line.append(space)
+                line.append(" " * self.gap)
+            line.rstrip()
+            yield line
+
+
+# -- rows -------------------------------------------------------------------------
+
+
+def slots(row: dict[str, Any]) -> str:
+    return f"{row['used']}/{row['max_slots'] or '∞'}"
+
+
+def lane_status(row: dict[str, Any]) -> Text:
+    if not row["enabled"]:
+        return Text("disabled", style="red")
+    if row["drained"]:
+        others = [h for h in row["paused_by"] or () if not h.startswith("drain")]
+        words = ["drained", *(f"paused by {h}" for h in others)]
+        return Text(", ".join(words), style="yellow")
+    if row["paused_by"]:
+        return Text("paused by " + ", ".join(row["paused_by"]), style="yellow")
+    return Text("open", style="green")
+
+
+def job_note(row: dict[str, Any]) -> str:
+    """What is most worth knowing about a job in its state."""
+    state, seen = row["state"], row["seen_at"]
+    error = first_line(row["last_error"])
+    if state == "running":
+        progress = row["progress"]
+        said = f"{progress:.0%} " if progress is not None else ""
+        return f"{said}{row['progress_note'] or ''} on {row['worker']}".strip()
+    if state in ("scheduled", "retrying"):
+        due = f"in {duration(row['run_at'] - seen)}"
+        return f"{due}: {error}" if error else due
+    if state == "awaiting_approval":
+        return f"until {moment(row['approval_until'])}"
+    if state == "ready":
+        return f"waiting {duration(row['waiting_for'])}"
+    return error
+
+
+def worker_kinds(row: dict[str, Any]) -> str:
+    return ", ".join(row["kinds"]) if row["kinds"] is not None else "every kind"

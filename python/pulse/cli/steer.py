@@ -1,0 +1,315 @@
+"""cancel, nice, retry, approve, reject, drain, pause, resume."""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from pulse.cli import queries, show
+from pulse.cli.jobs import STATES
+from pulse.cli.problems import TOO_LONG, Problem, default_user
+from pulse.cli.session import Row, Session, with_session
+
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
+
+CHUNK = 1000
+FILTERS = (
+    *("state", "lane", "kind", "tag", "group_key", "worker"),
+    *("older_than", "newer_than", "error_like"),
+)
+
+
+def choosing(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Jobs by their ids, or by a filter: the arguments that all bulk verbs share."""
+    options = (
+        click.argument("job_ids", nargs=-1, type=int, metavar="[JOB_ID]..."),
+        click.option("--state", multiple=True, type=click.Choice(STATES)),
+        click.option("--lane", multiple=True),
+        click.option("--kind", multiple=True),
+        click.option("--tag", multiple=True),
+        click.option("--group-key", multiple=True),
+        click.option("--worker", multiple=True),
+        click.option("--older-than", metavar="INTERVAL", help="e.g. '1 hour'"),
+        click.option("--newer-than", metavar="INTERVAL"),
+        click.option("--error-like", metavar="PATTERN", help="e.g. '%timeout%'"),
+        click.option(
+            "--where", metavar="JSON", help="A filter as pulse.*_where has it."
+        ),
+        click.option("--all", "everything", is_flag=True, help="Every job."),
+        click.option("--dry-run", is_flag=True, help="Only say how many."),
+        click.option("-y", "--yes", is_flag=True, help="Do not ask."),
+        click.option("--reason", help="Written into the audit."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@click.command()
+@choosing
+@click.option("--force", is_flag=True, help="Take the lease away at once.")
+@with_session
+def cancel(session: Session, force: bool, **chosen: Any) -> None:
+    """Cancel jobs: waiting ones at once, running ones are asked to stop."""
+    values = {"force": force}
+    act(session, "cancel", queries.CANCEL, queries.CANCEL_WHERE, chosen, values)
+
+
+@click.command()
+@click.option("-p", "--priority", type=int, required=True, help="Higher runs first.")
+@choosing
+@with_session
+def nice(session: Session, priority: int, **chosen: Any) -> None:
+    """Give jobs another priority: pulse nice -p 10 JOB_ID."""
+    values = {"priority": priority}
+    act(session, "reprioritize", queries.NICE, queries.NICE_WHERE, chosen, values)
+
+
+@click.command()
+@choosing
+@with_session
+def retry(session: Session, **chosen: Any) -> None:
+    """Put dead or cancelled jobs back in line."""
+    act(session, "retry", queries.RETRY, queries.RETRY_WHERE, chosen, {})
+
+
+@click.command()
+@choosing
+@with_session
+def approve(session: Session, **chosen: Any) -> None:
+    """Let jobs run that await approval."""
+    act(session, "approve", queries.APPROVE, queries.APPROVE_WHERE, chosen, {})
+
+
+@click.command()
+@choosing
+@with_session
+def reject(session: Session, **chosen: Any) -> None:
+    """Refuse jobs that await approval."""
+    act(session, "reject", queries.REJECT, queries.REJECT_WHERE, chosen, {})
+
+
+def act(
+    session: Session,
+    verb: str,
+    one: "LiteralString",
+    many: "LiteralString",
+    chosen: Row,
+    values: Row,
+) -> None:
+    """Do it to each id, or to all that a filter finds."""
+    from psycopg.types.json import Jsonb
+
+    values = {**values, "reason": chosen["reason"]}
+    wanted = filter_of(chosen)
+    if bool(chosen["job_ids"]) == bool(wanted):
+        raise click.UsageError("Name jobs by their ids, or by a filter (or --all).")
+    if chosen["job_ids"] and not chosen["dry_run"]:
+        return act_on_ids(session, verb, one, chosen["job_ids"], values)
+    if chosen["job_ids"]:
+        wanted = {"job_ids": [str(each) for each in chosen["job_ids"]]}
+    values["filter"] = Jsonb(wanted)
+    found = session.one(many, {**values, "max_jobs": 100_000, "dry_run": True})
+    total = found["done"] + found["remaining"]
+    if chosen["dry_run"]:
+        return report(session, verb, 0, total, dry_run=True)
+    if total and not chosen["yes"] and sys.stdin.isatty() and not session.as_json:
+        click.confirm(f"{verb} {show.count(total)} jobs?", abort=True, err=True)
+    act_on_all(session, verb, many, values, total)
+    return None
+
+
+def filter_of(chosen: Row) -> Row:
+    wanted: Row = {"all": True} if chosen["everything"] else {}
+    if chosen["where"]:
+        try:
+            wanted |= json.loads(chosen["where"])
+        except (ValueError, TypeError) as error:
+            raise click.UsageError(f"--where is not a JSON object: {error}") from error
+    for name in FILTERS:
+        value = chosen[name]
+        if value:
+            wanted[name] = list(value) if isinstance(value, tuple) else value
+    return wanted
+
+
+def act_on_ids(
+    session: Session, verb: str, one: "LiteralString", job_ids: Any, values: Row
+) -> None:
+    """Each for itself: what could not be done does not stop the rest."""
+    import psycopg
+
+    failed: psycopg.Error | None = None
+    done: list[Row] = []
+    for job_id in job_ids:
+        try:
+            state = session.one(one, {**values, "job_id": job_id})["state"]
+        except psycopg.Error as error:
+            if not (error.sqlstate or "").startswith("PU"):
+                raise
+            failed = error
+            done.append({"job_id": job_id, "error": error.diag.message_primary})
+            if not session.as_json and len(job_ids) > 1:
+                session.err.print(f"[red]{job_id}[/]  {error.diag.message_primary}")
+            continue
+        done.append({"job_id": job_id, "state": state})
+        if not session.as_json:
+            asked = verb == "cancel" and state == "running"
+            session.say(f"{job_id}  {'asked to stop' if asked else state}")
+    if session.as_json:
+        session.print_json(done)
+    if failed is not None:
+        if len(job_ids) == 1 and not session.as_json:
+            raise failed
+        raise click.exceptions.Exit(1)
+
+
+def act_on_all(
+    session: Session, verb: str, many: "LiteralString", values: Row, total: int
+) -> None:
+    done = 0
+    with progress_bar(session) as bar:
+        task = bar.add_task(verb, total=total)
+        while True:
+            answer = session.one(many, {**values, "max_jobs": CHUNK, "dry_run": False})
+            done += answer["done"]
+            bar.update(task, completed=done, total=done + answer["remaining"])
+            if not answer["done"] or not answer["remaining"]:
+                break
+    report(session, verb, done, answer["remaining"])
+
+
+def report(
+    session: Session, verb: str, done: int, remaining: int, dry_run: bool = False
+) -> None:
+    if session.as_json:
+        answer = {"done": done, "remaining": remaining, "dry_run": dry_run}
+        return session.print_json(answer)
+    if dry_run:
+        return session.say(f"{verb}: would act on {show.count(remaining)} jobs")
+    left = f", {show.count(remaining)} left" if remaining else ""
+    return session.say(f"{verb}: {done:,} jobs{left}")
+
+
+def progress_bar(session: Session) -> Progress:
+    """On stderr, gone when done; silent where nobody looks."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        console=session.err,
+        transient=True,
+        disable=not session.err.is_terminal,
+    )
+
+
+# -- lanes ------------------------------------------------------------------------
+
+
+def holder_name() -> str:
+    user = default_user()
+    return "cli" if " " in user else user
+
+
+@click.command()
+@click.argument("lanes", nargs=-1, required=True, metavar="LANE...")
+@click.option("--wait", is_flag=True, help="Until nothing of it runs any more.")
+@click.option("--timeout", type=float, metavar="SECONDS", help="How long to wait.")
+@click.option("--reason", help="Shown to everybody who asks why.")
+@with_session
+def drain(
+    session: Session,
+    lanes: tuple[str, ...],
+    wait: bool,
+    timeout: float | None,
+    reason: str | None,
+) -> None:
+    """Claim nothing more from a lane and let what runs end."""
+    for lane in lanes:
+        values = {"lane": lane, "reason": reason}
+        new = session.one(queries.DRAIN, values)["changed"]
+        if not session.as_json:
+            session.say(f"{lane}  {'drained' if new else 'was drained already'}")
+    left = (
+        wait_until_empty(session, lanes, timeout) if wait else running(session, lanes)
+    )
+    if session.as_json:
+        session.print_json([{"lane": k, "running": v} for k, v in left.items()])
+    elif wait and not any(left.values()):
+        session.say("Nothing of it runs. Open again: pulse resume " + " ".join(lanes))
+    if wait and any(left.values()):
+        raise Problem(
+            f"{sum(left.values())} jobs still run after {timeout:g} s",
+            "The lanes stay drained.",
+            f"pulse ps --lane {lanes[0]}",
+            TOO_LONG,
+        )
+
+
+def running(session: Session, lanes: tuple[str, ...]) -> dict[str, int]:
+    rows = {row["lane"]: row["used"] for row in session.rows(queries.LANES)}
+    return {lane: rows.get(lane, 0) for lane in lanes}
+
+
+def wait_until_empty(
+    session: Session, lanes: tuple[str, ...], timeout: float | None
+) -> dict[str, int]:
+    until = None if timeout is None else time.monotonic() + timeout
+    left = running(session, lanes)
+    total = sum(left.values())
+    with progress_bar(session) as bar:
+        task = bar.add_task("running jobs end", total=total)
+        while any(left.values()):
+            if until is not None and time.monotonic() >= until:
+                break
+            time.sleep(0.2)
+            left = running(session, lanes)
+            bar.update(task, completed=total - sum(left.values()))
+    return left
+
+
+@click.command()
+@click.argument("lane", required=False)
+@click.option("--holder", default=holder_name, help="Who pauses; default: you.")
+@click.option("--reason", help="Shown to everybody who asks why.")
+@with_session
+def pause(session: Session, lane: str | None, holder: str, reason: str | None) -> None:
+    """Stop all claims, or those of one lane, until resume."""
+    values = {"lane": lane, "holder": holder, "reason": reason}
+    new = session.one(queries.PAUSE, values)["changed"]
+    if session.as_json:
+        return session.print_json({"lane": lane, "holder": holder, "changed": new})
+    what = f"lane {lane}" if lane else "everything"
+    return session.say(
+        f"{what} {'paused' if new else 'was paused already'} by {holder}"
+    )
+
+
+@click.command()
+@click.argument("lane", required=False)
+@click.option("--holder", default=holder_name, help="Whose pause; default: yours.")
+@with_session
+def resume(session: Session, lane: str | None, holder: str) -> None:
+    """Undo drain and pause of a lane, or the pause of everything."""
+    values = {"lane": lane, "holder": holder}
+    changed = bool(session.one(queries.RESUME, values)["changed"])
+    if lane is not None:
+        changed |= bool(session.one(queries.RESUME_LANE, values)["changed"])
+    holds = [row for row in session.rows(queries.HOLDS) if row["lane"] in (None, lane)]
+    if session.as_json:
+        return session.print_json({"lane": lane, "changed": changed, "holds": holds})
+    what = f"lane {lane}" if lane else "everything"
+    session.say(f"{what}: {'resumed' if changed else f'no hold of {holder}'}")
+    for row in holds:
+        scope = f" {row['lane']}" if row["lane"] else ""
+        session.say(
+            f"  still held by {row['holder']} since {show.moment(row['held_at'])}"
+            f"{': ' + row['reason'] if row['reason'] else ''}"
+            f"  (pulse resume{scope} --holder {row['holder']})"
+        )
+    return None

@@ -1,0 +1,79 @@
+"""work: import a worker and run it."""
+
+import importlib
+import logging
+import os
+import sys
+from typing import Any
+
+import click
+
+from pulse.cli.problems import USAGE, Problem
+from pulse.cli.session import Session, with_session
+
+
+@click.command()
+@click.argument("where", metavar="MODULE:WORKER")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+)
+@with_session
+def work(session: Session, where: str, log_level: str) -> None:
+    """Run a worker: pulse work app:worker. SIGTERM and Ctrl-C stop it."""
+    logging.basicConfig(
+        level=log_level.upper(),
+        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    if session.given:
+        # For an app that names no database itself.
+        os.environ.setdefault("PULSE_DSN", session.given)
+    find(where).run()
+
+
+def find(where: str) -> Any:
+    """The worker a name leads to; a function without arguments may make it."""
+    from pulse import Worker
+
+    module, _, name = where.partition(":")
+    found = load(module, where)
+    for part in (name or "worker").split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError as error:
+            workers = [k for k, v in vars(found).items() if isinstance(v, Worker)]
+            raise Problem(
+                f"{module} has no {part}",
+                remedy=f"pulse work {module}:{workers[0]}"
+                if workers
+                else f"define it in {module}: {part} = pulse.Worker(…)",
+                code=USAGE,
+            ) from error
+    if callable(found) and not isinstance(found, Worker):
+        found = found()
+    if not isinstance(found, Worker):
+        raise Problem(
+            f"{where} is a {type(found).__name__}, not a pulse.Worker",
+            remedy="pulse work MODULE:WORKER, e.g. pulse work app:worker",
+            code=USAGE,
+        )
+    return found
+
+
+def load(module: str, where: str) -> Any:
+    # As `python -m` does: the directory we are in comes first.
+    sys.path.insert(0, os.getcwd())
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        # What the app itself fails to import is the app's own traceback.
+        if error.name is None or not (module + ".").startswith(error.name + "."):
+            raise
+        raise Problem(
+            f"there is no module {module} here ({os.getcwd()})",
+            remedy="run it where the module is, or set PYTHONPATH",
+            code=USAGE,
+        ) from error
