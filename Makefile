@@ -5,7 +5,7 @@ RUN = .venv/bin/python
 # K="30_enqueue and pg18" chooses tests by name, as pytest -k does.
 CHOSEN = $(if $(K),-k "$(K)")
 
-.PHONY: help setup build install lint format test test-sql test-isolation test-python \
+.PHONY: help setup demo build install lint format test test-sql test-isolation test-python \
 	isolation-accept bench-sql reference clean
 
 help:  ## List the targets
@@ -13,6 +13,9 @@ help:  ## List the targets
 
 setup:  ## Get PostgreSQL, pg_cron, pgTAP and the Python tools; quick when all is there
 	@$(PYTHON) -m tools.setup
+
+demo: build  ## A mixed load on an embedded PostgreSQL, worked and shown; needs no root
+	@$(PYTHON) -m tools.demo
 
 build:  ## Join the parts: extension, plain script and pg_tle script in extension/build
 	@$(MAKE) --no-print-directory -s -C extension

@@ -23,6 +23,7 @@ from pulse.cli.top import Screen
 from pulse.embedded import EmbeddedServer
 
 LONGEST = 50.0
+EVENTS = 6
 PICTURES, URGENT = 60, 6
 TALKATIVE = ("charge-card", "train-model", "export-data", "send-digest")
 
@@ -107,7 +108,8 @@ class Demo:
         self.begin = time.monotonic()
 
     def tell(self, text: str, style: str = "") -> None:
-        line = Text(f"{time.monotonic() - self.begin:5.1f} s  ", style="dim")
+        line = Text(style="dim", no_wrap=True, overflow="ellipsis")
+        line.append(f"{time.monotonic() - self.begin:5.1f} s  ")
         line.append(text, style=style or "default")
         self.told.append(line)
         if not self.quiet:
@@ -225,9 +227,10 @@ def run(session: Session, seconds: float) -> int:
     from pulse.cli.provision import spinner
 
     logging.getLogger("pulse").setLevel(logging.ERROR)
-    with spinner(session) as report, EmbeddedServer(temporary=True, report=report) as s:
-        report("ready")
-        return play_on(s, session, seconds)
+    with spinner(session) as report:
+        server = EmbeddedServer(temporary=True, report=report).start()
+    with server:
+        return play_on(server, session, seconds)
 
 
 def play_on(server: EmbeddedServer, session: Session, seconds: float) -> int:
@@ -264,16 +267,16 @@ def play_on(server: EmbeddedServer, session: Session, seconds: float) -> int:
 def play_live(story: Demo) -> None:
     """On a terminal: the screen of `pulse top`, the last events below it."""
     session = story.session
-    screen = Screen(session)
+    screen = Screen(session, hint="")
     story.quiet = True
     with Live(console=session.out, screen=True, auto_refresh=False) as live:
 
         def draw() -> None:
             screen.look()
             size = session.out.size
-            events = story.told[-6:]
+            events = story.told[-EVENTS:]
             picture: list[RenderableType] = [
-                screen.draw(size.width, size.height - 7),
+                screen.draw(size.width, size.height - EVENTS - 1),
                 Text(""),
                 *events,
             ]

@@ -88,8 +88,9 @@ def keys() -> "Iterator[Any]":
 class Screen:
     """What was seen last, and how deep each lane was before."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, hint: str = "  q ends") -> None:
         self.session = session
+        self.hint = hint
         self.lanes: list[Row] = []
         self.running: list[Row] = []
         self.workers: list[Row] = []
@@ -148,7 +149,7 @@ class Screen:
         )
         if self.lost:
             text = Text(f"connection lost: {self.lost}", style="bold red")
-        clock = datetime.now().strftime("%H:%M:%S") + "  q ends"
+        clock = datetime.now().strftime("%H:%M:%S") + self.hint
         text.truncate(max(width - len(clock) - 2, 10), overflow="ellipsis", pad=True)
         return text.append(f"  {clock}", style="dim")
 
