@@ -10,7 +10,7 @@ Connection = psycopg.Connection[Any]
 
 
 def usual(connection: Connection, statement: str, *parameters: object) -> int:
-    """What the statement touches once this session has its plans: the median of three."""
+    """What the statement touches once this session has its plans, a median."""
     for _ in range(3):
         touched(connection, statement, *parameters)
     return sorted(touched(connection, statement, *parameters) for _ in range(3))[1]

@@ -1,8 +1,8 @@
 """While an old snapshot is held, nothing on the path of a job steps over the dead.
 
-Vacuum can remove no row that the snapshot may still see, so after 50,000 jobs every table of
-the path is full of dead ones. A claim and a completion must touch about as many buffers as
-at the start.
+Vacuum can remove no row that the snapshot may still see, so after 50,000 jobs every
+table of the path is full of dead ones. A claim and a completion must touch about as
+many buffers as at the start.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ def measured(worker: Connection, case: Case) -> tuple[int, int]:
         leases = worker.execute(
             "SELECT array_agg(lease) FROM pulse.lease WHERE worker = 'w'"
         ).fetchone()
-        assert leases is not None and len(leases[0]) == BATCH
+        assert leases is not None
+        assert len(leases[0]) == BATCH
         completions.append(
             touched(worker, "SELECT * FROM pulse.complete_batch(%s)", leases[0])
         )

@@ -1,7 +1,7 @@
 """The cost of a claim depends on the batch, not on what else the queue holds.
 
-PULSE_LOAD is how many ready, how many not-due and how many finished jobs there are: 1000000
-is the load of the contract, the default is a smaller one.
+PULSE_LOAD is how many ready, how many not-due and how many finished jobs there are:
+1000000 is the load of the contract, the default is a smaller one.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ Connection = psycopg.Connection[Any]
 LOAD = int(os.environ.get("PULSE_LOAD", "30000"))
 KINDS = ["k0", "k1", "k2", "k3", "k4"]
 
-# The heaviest claim of a batch reads, for each job: its place in two indexes and the heap,
-# its body, the kind's settings, and writes a lease; measured at about 13 buffers a job
-# and 20 a claim.
+# A claim reads, for each job: its place in two indexes and the heap, its body, the
+# kind's settings, and writes a lease: measured at about 13 a job and 20 a claim.
 PER_JOB = 20
 PER_CLAIM = 60
 
@@ -47,8 +46,8 @@ def load(connection: Connection, jobs: int) -> None:
         ), waiting AS (
             INSERT INTO pulse.waiting
                 (lane, run_at, job, kind, rank, attempts, failures, keyed, retrying)
-            SELECT 'busy', clock_timestamp() + n * interval '1 minute', job, kind, 0, 0, 0,
-                false, false
+            SELECT 'busy', clock_timestamp() + n * interval '1 minute', job, kind,
+                0, 0, 0, false, false
             FROM numbered WHERE n > %(jobs)s AND n <= 2 * %(jobs)s
         )
         INSERT INTO pulse.finished
@@ -90,7 +89,9 @@ def test_a_pile_of_another_kind_ahead_does_not_matter(db: Database) -> None:
     connection.execute(
         "SELECT pulse.enqueue_many('ours', array_fill('{}'::jsonb, ARRAY[200]))"
     )
-    claim = "SELECT * FROM pulse.claim_batch('w', max_jobs => 10, kinds => ARRAY['ours'])"
+    claim = (
+        "SELECT * FROM pulse.claim_batch('w', max_jobs => 10, kinds => ARRAY['ours'])"
+    )
     assert usual(connection, claim) <= PER_CLAIM + PER_JOB * 10
     assert connection.execute(claim).rowcount == 10
 
@@ -110,7 +111,9 @@ def test_an_idle_claim_writes_nothing(loaded: Database) -> None:
     assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] <= 40
 
 
-def test_a_completion_touches_buffers_in_proportion_to_its_batch(loaded: Database) -> None:
+def test_a_completion_touches_buffers_in_proportion_to_its_batch(
+    loaded: Database,
+) -> None:
     connection = loaded.connect()
     claimed = connection.execute(
         "SELECT array_agg(lease) FROM pulse.claim_batch('w', 'busy', 100)"
@@ -126,7 +129,9 @@ def test_the_claim_reads_the_line_by_its_index_even_when_planned_on_empty_tables
     """A session that claimed while the tables were empty keeps its plans."""
     worker = db.connect()
     for _ in range(10):
-        worker.execute("SELECT pulse.claim_batch('w', 'busy', 10, kinds => ARRAY['k1'])")
+        worker.execute(
+            "SELECT pulse.claim_batch('w', 'busy', 10, kinds => ARRAY['k1'])"
+        )
         worker.execute("SELECT pulse.complete_batch(ARRAY[1, 2]::bigint[])")
         worker.execute("SELECT pulse.heartbeat(ARRAY[1, 2]::bigint[])")
     load(db.connect(), 5000)
