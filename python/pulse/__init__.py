@@ -16,6 +16,7 @@ from pulse.enqueueing import enqueue, enqueue_many
 from pulse.errors import Cancelled, Fatal, PulseError, RetryIn, Snooze
 from pulse.job import Job
 from pulse.tasks import Task, task
+from pulse.worker import Worker
 
 __all__ = [
     "AsyncClient",
@@ -27,6 +28,7 @@ __all__ = [
     "RetryIn",
     "Snooze",
     "Task",
+    "Worker",
     "enqueue",
     "enqueue_many",
     "task",

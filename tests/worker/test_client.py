@@ -318,4 +318,4 @@ def test_arguments_that_do_not_fit_are_refused_at_enqueue(connect: Connect) -> N
 
 def test_a_handler_without_a_parameter_is_refused() -> None:
     with pytest.raises(TypeError, match="first parameter"):
-        pulse.task("nothing")(lambda: None)  # type: ignore[misc]
+        pulse.task("nothing")(lambda: None)  # type: ignore[arg-type, misc]

@@ -1,0 +1,167 @@
+"""Where handlers run: async ones on the event loop, the others in threads.
+
+A handler with executor="process" is run by a child process that its thread talks to
+(processes.py). Every run ends in exactly one call of done(run, outcome).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from pulse import reports
+from pulse.heartbeat import Heart
+from pulse.job import Control, Job, Verdict
+from pulse.processes import Children
+from pulse.reports import Outcome
+from pulse.tasks import Task
+from pulse.tracing import AllHooks
+
+
+class Run(Control):
+    """One claimed job in this worker, from the claim to the accepted report."""
+
+    __slots__ = ("_heart", "_loop", "job", "outcome", "slot", "started", "task", "work")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, heart: Heart, task: Task[Any, Any]
+    ) -> None:
+        super().__init__()
+        self.job: Job
+        self.task = task
+        self.work: asyncio.Task[None] | None = None
+        self.outcome: Outcome | None = None
+        self.started = 0.0
+        self.slot = True
+        self._loop = loop
+        self._heart = heart
+
+    def hear(self, verdict: Verdict) -> None:
+        """From the heartbeat's thread: the server's answer, when it is not ok."""
+        if self.verdict == verdict or self.outcome is not None:
+            return
+        self.verdict = verdict
+        if self.work is not None:
+            self._loop.call_soon_threadsafe(self.interrupt)
+
+    def interrupt(self) -> None:
+        if self.work is not None:
+            self.work.cancel()
+
+    def progress(self, fraction: float, note: str | None) -> None:
+        self._heart.progress(self.job.lease, fraction, note)
+
+    def checkpoint(self, data: str) -> Future[None]:
+        return self._heart.checkpoint(self.job.lease, data)
+
+
+class Executors:
+    """Starts runs; done is called on the loop's or on a handler's thread."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        hooks: AllHooks,
+        done: Callable[[Run, Outcome], None],
+    ) -> None:
+        self._loop = loop
+        self._hooks = hooks
+        self._done = done
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._threads = Threads(self._run_in_thread)
+        self._children = Children()
+
+    def start(self, run: Run) -> None:
+        run.started = time.monotonic()
+        if run.task.is_async:
+            run.work = self._loop.create_task(self._run_async(run))
+            self._tasks.add(run.work)
+            run.work.add_done_callback(lambda work: self._forget(work, run))
+        else:
+            self._threads.put(run)
+
+    def _forget(self, work: asyncio.Task[None], run: Run) -> None:
+        self._tasks.discard(work)
+        if work.cancelled():
+            # Before its first step, so that _run_async never began.
+            self._done(run, reports.stopped(run))
+
+    async def _run_async(self, run: Run) -> None:
+        try:
+            with self._hooks.around(run.job):
+                result = await run.task.run(run.job)
+            outcome = reports.returned(run, result)
+        except BaseException as error:
+            outcome = reports.raised(run, error)
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                self._done(run, outcome)
+                raise
+        self._done(run, outcome)
+
+    def _run_in_thread(self, run: Run) -> None:
+        try:
+            with self._hooks.around(run.job):
+                if run.task.executor == "process":
+                    result = self._children.run(run.task, run.job)
+                else:
+                    result = run.task.run(run.job)
+            outcome = reports.returned(run, result)
+        except BaseException as error:
+            outcome = reports.raised(run, error)
+        self._done(run, outcome)
+
+    async def abandon(self, runs: list[Run], patience: float) -> None:
+        """Cancel what can be cancelled; threads are left to themselves."""
+        for run in runs:
+            run.stopping = True
+            run.interrupt()
+        self._children.kill()
+        works = [run.work for run in runs if run.work is not None]
+        if works:
+            await asyncio.wait(works, timeout=patience)
+
+    def close(self) -> None:
+        self._threads.close()
+        self._children.kill()
+
+
+class Threads:
+    """Daemon threads, made when no idle one is left: the slots are the bound.
+
+    Not concurrent.futures: that joins its threads when the interpreter exits, so one
+    stuck handler would keep the process of a stopped worker alive for ever.
+    """
+
+    def __init__(self, work: Callable[[Run], None]) -> None:
+        self._work = work
+        self._queue: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._idle = 0
+        self._all = 0
+
+    def put(self, run: Run) -> None:
+        with self._lock:
+            if self._idle > 0:
+                self._idle -= 1
+            else:
+                self._all += 1
+                threading.Thread(
+                    target=self._loop, name=f"pulse handler {self._all}", daemon=True
+                ).start()
+        self._queue.put(run)
+
+    def _loop(self) -> None:
+        while (run := self._queue.get()) is not None:
+            self._work(run)
+            del run
+            with self._lock:
+                self._idle += 1
+
+    def close(self) -> None:
+        for _ in range(self._all):
+            self._queue.put(None)

@@ -1,0 +1,196 @@
+"""Heartbeats, progress and checkpoints: a thread and a connection of their own.
+
+A blocked event loop or a handler that never lets go of the interpreter for long can
+not keep this thread from beating. All running jobs are beaten in one statement, a
+third of the shortest lease after the last one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Protocol
+
+import psycopg
+
+from pulse import errors, sessions, sql
+from pulse.job import Verdict
+from pulse.logs import say
+
+SHORTEST_PAUSE = 0.1
+PROGRESS_EVERY = 1.0
+
+
+class Beating(Protocol):
+    """A run as this thread sees it."""
+
+    def hear(self, verdict: Verdict) -> None: ...
+
+
+class Heart:
+    """Beats for the leases in runs until close."""
+
+    def __init__(self, source: sessions.Source, runs: Mapping[int, Beating]) -> None:
+        self._source = source
+        self._runs = runs
+        self._connection: sessions.Connection | None = None
+        self._failures = 0
+        self._next_beat = float("inf")
+        self._wake = threading.Condition()
+        self._closing = False
+        self._progress: dict[int, tuple[float, str | None]] = {}
+        self._sent: dict[int, float] = {}
+        self._checkpoints: deque[tuple[int, str, Future[None]]] = deque()
+        self._thread = threading.Thread(
+            target=self._run, name="pulse heartbeat", daemon=True
+        )
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self, timeout: float) -> None:
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        self._thread.join(timeout)
+        connection = self._connection
+        if self._thread.is_alive() and connection is not None:
+            sessions.sever(connection)
+            self._thread.join(1)
+
+    # -- from other threads ---------------------------------------------------------
+
+    def leased(self, seconds: float) -> None:
+        """A lease that ends in so many seconds has begun."""
+        due = time.monotonic() + max(seconds / 3, SHORTEST_PAUSE)
+        if due < self._next_beat:
+            with self._wake:
+                self._next_beat = min(due, self._next_beat)
+                self._wake.notify()
+
+    def progress(self, lease: int, fraction: float, note: str | None) -> None:
+        with self._wake:
+            self._progress[lease] = (fraction, note)
+            self._wake.notify()
+
+    def checkpoint(self, lease: int, data: str) -> Future[None]:
+        done: Future[None] = Future()
+        with self._wake:
+            self._checkpoints.append((lease, data, done))
+            self._wake.notify()
+        return done
+
+    # -- the thread -------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while self._wait():
+            try:
+                self._work()
+                self._failures = 0
+            except Exception as error:
+                self._hang_up()
+                self._failures += 1
+                if self._failures in (1, 10):
+                    say(
+                        logging.WARNING,
+                        f"heartbeats fail, trying again: {error}",
+                        worker=self._source.worker,
+                    )
+        for _, _, done in self._checkpoints:
+            done.set_exception(errors.LeaseLost("the worker has stopped"))
+        self._hang_up()
+
+    def _wait(self) -> bool:
+        """Wait for something to do; False when there will be nothing more."""
+        with self._wake:
+            if self._failures and not self._closing:
+                self._wake.wait(sessions.backoff(self._failures, cap=1.0))
+            while not self._closing:
+                pause = self._pause()
+                if pause <= 0:
+                    break
+                self._wake.wait(min(pause, 3600))
+            return not self._closing
+
+    def _pause(self) -> float:
+        now = time.monotonic()
+        if self._checkpoints:
+            return 0
+        due = self._next_beat
+        for lease in self._progress:
+            due = min(due, self._sent.get(lease, 0) + PROGRESS_EVERY)
+        return due - now
+
+    def _work(self) -> None:
+        if self._connection is None or self._connection.closed:
+            self._connection = self._source.open("heartbeat")
+        if time.monotonic() >= self._next_beat:
+            self._beat(self._connection)
+        while self._checkpoints:
+            lease, data, done = self._checkpoints[0]
+            self._store(self._connection, lease, data, done)
+            self._checkpoints.popleft()
+        self._tell_progress(self._connection)
+
+    def _beat(self, connection: sessions.Connection) -> None:
+        # Before the look: a lease that begins from here on sets the next beat itself.
+        self._next_beat = float("inf")
+        leases = list(self._runs)
+        if not leases:
+            return
+        started = time.monotonic()
+        rows = connection.execute(sql.HEARTBEAT, {"leases": leases}).fetchall()
+        shortest = 3600.0
+        for lease, verdict, left in rows:
+            run = self._runs.get(lease)
+            if verdict in ("ok", "cancel"):
+                shortest = min(shortest, left)
+            elif verdict == "deadline":
+                shortest = min(shortest, 1.0)
+            if run is not None and verdict != "ok":
+                run.hear(verdict)
+        with self._wake:
+            due = started + max(shortest / 3, SHORTEST_PAUSE)
+            self._next_beat = min(self._next_beat, due)
+
+    def _store(
+        self,
+        connection: sessions.Connection,
+        lease: int,
+        data: str,
+        done: Future[None],
+    ) -> None:
+        try:
+            connection.execute(sql.CHECKPOINT, {"lease": lease, "data": data})
+        except psycopg.Error as error:
+            if sessions.is_broken(error):
+                raise
+            done.set_exception(errors.translate(error) or error)
+        else:
+            done.set_result(None)
+
+    def _tell_progress(self, connection: sessions.Connection) -> None:
+        now = time.monotonic()
+        due = [x for x in list(self._progress) if self._sent.get(x, 0) <= now - 1]
+        for lease in due:
+            fraction, note = self._progress.pop(lease)
+            if lease not in self._runs:
+                continue
+            values = {"lease": lease, "fraction": fraction, "note": note}
+            try:
+                connection.execute(sql.PROGRESS, values)
+                self._sent[lease] = now
+            except psycopg.Error as error:
+                if sessions.is_broken(error):
+                    raise
+        for lease in [x for x in self._sent if x not in self._runs]:
+            del self._sent[lease]
+
+    def _hang_up(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

@@ -1,0 +1,36 @@
+"""Structured logs: plain sentences for people, fields on the record for machines.
+
+Every record of the loggers below "pulse" carries its facts as attributes (worker,
+lane, kind, job_id, attempt, seconds, …) and all of them in record.fields.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+log = logging.getLogger("pulse.worker")
+
+
+def say(level: int, message: str, **fields: Any) -> None:
+    if log.isEnabledFor(level):
+        log.log(level, message, extra={**fields, "fields": fields}, stacklevel=2)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line; ids are strings, as in every JSON of pulse."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields: dict[str, Any] = getattr(record, "fields", {})
+        entry: dict[str, Any] = {
+            "at": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        for name, value in fields.items():
+            entry[name] = str(value) if name in ("job_id", "lease") else value
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry, default=str)

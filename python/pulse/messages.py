@@ -1,0 +1,195 @@
+"""The coordinator's connection: reports and claims as calls of pulse.*."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import psycopg
+
+from pulse import errors, reports, sessions, sql
+from pulse.job import Job
+from pulse.logs import say
+from pulse.options import Duration, to_interval
+from pulse.reports import Outcome
+
+
+class Reportable(Protocol):
+    job: Job
+    outcome: Outcome | None
+
+
+class Messenger:
+    """One connection, opened when needed; an error leaves it to be closed."""
+
+    def __init__(
+        self, source: sessions.Source, kinds: Sequence[str], lease_for: Duration | None
+    ) -> None:
+        self._source = source
+        self._kinds = list(kinds)
+        self._lease_for = to_interval(lease_for)
+        self._connection: sessions.AsyncConnection | None = None
+
+    @property
+    def connected(self) -> bool:
+        return self._connection is not None and not self._connection.closed
+
+    async def connect(self, check: bool = False) -> sessions.AsyncConnection:
+        if self._connection is None or self._connection.closed:
+            self._connection = await self._source.open_async("coordinator")
+            if check:
+                await sessions.require_pulse(self._connection)
+        return self._connection
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    def sever(self) -> None:
+        if self._connection is not None:
+            sessions.sever(self._connection)
+
+    async def exchange(
+        self, ended: Sequence[Reportable], wants: Mapping[str, int]
+    ) -> list[tuple[Job, float]]:
+        """Report, then claim: the jobs, each with the seconds its lease has left."""
+        connection = await self.connect()
+        done, failed = await self._report_rare(connection, ended)
+        if not done and not failed and not wants:
+            return []
+        values = self._values(done, failed, wants)
+        try:
+            cursor = await connection.execute(sql.EXCHANGE, values)
+        except psycopg.Error as error:
+            if sessions.is_broken(error) or not (done or failed):
+                raise
+            # One report cannot be stored and holds up the others: one by one, then.
+            await self._report_singly(connection, [*done, *failed])
+            cursor = await connection.execute(sql.EXCHANGE, self._values([], [], wants))
+        jobs: list[tuple[Job, float]] = []
+        for row in await cursor.fetchall():
+            if row[0] == "job":
+                jobs.append((job_of(row), row[15]))
+            elif row[1] != "ok":
+                await self._report_refused(connection, row[3], row[1], ended)
+        return jobs
+
+    def _values(
+        self,
+        done: Sequence[tuple[Job, Outcome]],
+        failed: Sequence[tuple[Job, Outcome]],
+        wants: Mapping[str, int],
+    ) -> dict[str, Any]:
+        return {
+            "worker": self._source.worker,
+            "wants": json.dumps(wants),
+            "done": reports.completed(done),
+            "failed": reports.failed(failed) if failed else "[]",
+            "kinds": self._kinds,
+            "lease_for": self._lease_for,
+        }
+
+    async def _report_rare(
+        self, connection: sessions.AsyncConnection, ended: Sequence[Reportable]
+    ) -> tuple[list[tuple[Job, Outcome]], list[tuple[Job, Outcome]]]:
+        """Send what exchange does not carry; returns what it does."""
+        done: list[tuple[Job, Outcome]] = []
+        failed: list[tuple[Job, Outcome]] = []
+        released: list[int] = []
+        for each in ended:
+            job, outcome = each.job, each.outcome
+            assert outcome is not None
+            if outcome.verb == "complete":
+                done.append((job, outcome))
+            elif outcome.verb == "fail":
+                failed.append((job, outcome))
+            elif outcome.verb == "release":
+                released.append(job.lease)
+            else:
+                await self._report_one(connection, job, outcome)
+        if released:
+            await connection.execute(sql.RELEASE, {"leases": released})
+        return done, failed
+
+    async def _report_singly(
+        self,
+        connection: sessions.AsyncConnection,
+        ended: Sequence[tuple[Job, Outcome]],
+    ) -> None:
+        for job, outcome in ended:
+            await self._report_one(connection, job, outcome)
+
+    async def _report_one(
+        self, connection: sessions.AsyncConnection, job: Job, outcome: Outcome
+    ) -> None:
+        """One report; what the server refuses for good becomes a failure."""
+        query, values = call_of(job, outcome)
+        try:
+            await connection.execute(query, values)
+        except psycopg.Error as error:
+            if sessions.is_broken(error):
+                raise
+            known = errors.translate(error)
+            if isinstance(known, errors.LeaseLost):
+                self._say_lost(job)
+            elif outcome.verb == "fail":
+                plain = Outcome("fail", error=f"an error that cannot be kept: {error}")
+                if outcome == plain:
+                    raise
+                await self._report_one(connection, job, plain)
+            else:
+                why = f"the {outcome.verb} of this run was refused: {known or error}"
+                await self._report_one(connection, job, Outcome("fail", error=why))
+
+    async def _report_refused(
+        self,
+        connection: sessions.AsyncConnection,
+        lease: int,
+        verdict: str,
+        ended: Sequence[Reportable],
+    ) -> None:
+        for each in ended:
+            if each.job.lease == lease and each.outcome is not None:
+                if verdict == "lost":
+                    self._say_lost(each.job)
+                else:
+                    await self._report_one(connection, each.job, each.outcome)
+
+    def _say_lost(self, job: Job) -> None:
+        say(
+            logging.WARNING,
+            f"job {job.id} ({job.kind}, attempt {job.attempt}) had lost its lease when "
+            "it was reported; its result is dropped",
+            worker=self._source.worker,
+            job_id=job.id,
+            kind=job.kind,
+            lane=job.lane,
+            attempt=job.attempt,
+        )
+
+
+def call_of(job: Job, outcome: Outcome) -> tuple[str, dict[str, Any]]:
+    lease = {"lease": job.lease}
+    if outcome.verb == "complete":
+        return sql.COMPLETE, {**lease, "result": outcome.result}
+    if outcome.verb == "snooze":
+        return sql.SNOOZE, {**lease, "delay": to_interval(outcome.delay)}
+    if outcome.verb == "ack_cancel":
+        return sql.ACK_CANCEL, lease
+    return sql.FAIL, {
+        **lease,
+        "error": outcome.error,
+        "retry_in": to_interval(outcome.delay),
+        "fatal": outcome.fatal,
+    }
+
+
+def job_of(row: tuple[Any, ...]) -> Job:
+    """A row of exchange in the order of sql.EXCHANGE."""
+    return Job(
+        row[3], row[4], row[2], row[5], row[6], row[7], row[8], row[9], row[10],
+        row[11], row[12], row[13], row[14],
+    )  # fmt: skip

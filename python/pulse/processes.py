@@ -1,0 +1,201 @@
+"""Handlers in processes: for work that would hold the interpreter.
+
+Each child runs one job at a time and talks to the thread that waits for it over a
+pipe. Losing the lease, a stop and a kill end it with a signal, which no thread can
+offer. Children are spawned, not forked: the worker has threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import multiprocessing
+import pickle
+import threading
+import traceback
+from concurrent.futures import Future
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from typing import Any
+
+from pulse import errors
+from pulse.job import Control, Job
+from pulse.tasks import Task
+
+LOOK_EVERY = 0.05
+
+
+class Crashed(Exception):
+    """The process of a handler died."""
+
+
+class Children:
+    """Idle and busy processes of this worker."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: list[Child] = []
+        self._busy: set[Child] = set()
+        self._closed = False
+
+    def run(self, task: Task[Any, Any], job: Job) -> Any:
+        child = self._take()
+        try:
+            return child.run(task, job)
+        finally:
+            self._give_back(child)
+
+    def _take(self) -> Child:
+        with self._lock:
+            if self._closed:
+                raise errors.Cancelled("the worker is stopping")
+            child = self._idle.pop() if self._idle else Child()
+            self._busy.add(child)
+            return child
+
+    def _give_back(self, child: Child) -> None:
+        with self._lock:
+            self._busy.discard(child)
+            if child.usable and not self._closed:
+                self._idle.append(child)
+            else:
+                child.kill()
+
+    def kill(self) -> None:
+        """End all of them, for good."""
+        with self._lock:
+            self._closed = True
+            for child in [*self._idle, *self._busy]:
+                child.kill()
+            self._idle.clear()
+
+
+class Child:
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(
+            target=serve, args=(theirs,), name="pulse handler", daemon=True
+        )
+        self._process.start()
+        theirs.close()
+        self.usable = True
+
+    def run(self, task: Task[Any, Any], job: Job) -> Any:
+        """Send the job, pass on what the child says, return or raise its outcome."""
+        control, told = job.control, False
+        self.usable = False
+        try:
+            where = (task.function.__module__, task.function.__qualname__)
+            self._pipe.send((where, replace(job, control=Control())))
+            while True:
+                while not self._pipe.poll(LOOK_EVERY):
+                    if control.verdict == "lost":
+                        self.kill()
+                        raise errors.LeaseLost("the lease was lost while it ran")
+                    if control.must_stop and not told:
+                        told = True
+                        self._pipe.send((control.verdict, control.stopping))
+                word, content = self._pipe.recv()
+                if word == "progress":
+                    job.control.progress(*content)
+                elif word == "checkpoint":
+                    self._pipe.send(("kept", kept(control, content)))
+                elif word == "seen":
+                    control.seen = True
+                elif word == "returned":
+                    self.usable = not told
+                    return content
+                else:
+                    self.usable = not told
+                    raise content
+        except (EOFError, ConnectionError) as error:
+            if control.must_stop:
+                raise errors.Cancelled("the process was stopped") from error
+            self._process.join(1)
+            code = self._process.exitcode
+            raise Crashed(f"the process of the handler died ({code})") from None
+
+    def kill(self) -> None:
+        self.usable = False
+        self._process.kill()
+
+
+def kept(control: Control, data: str) -> BaseException | None:
+    try:
+        control.checkpoint(data).result()
+    except Exception as error:
+        return error
+    return None
+
+
+class Remote(Exception):
+    """What the handler raised in its process; the text is its traceback."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class RemoteControl(Control):
+    """The child's end: words go up the pipe, verdicts come down."""
+
+    def __init__(self, pipe: Connection) -> None:
+        super().__init__()
+        self._pipe = pipe
+        self._said = threading.Lock()
+
+    def say(self, word: str, content: Any) -> None:
+        with self._said:
+            self._pipe.send((word, content))
+
+    def progress(self, fraction: float, note: str | None) -> None:
+        self.say("progress", (fraction, note))
+
+    def checkpoint(self, data: str) -> Future[None]:
+        done: Future[None] = Future()
+        self.say("checkpoint", data)
+        while True:
+            word, content = self._pipe.recv()
+            if word == "kept":
+                break
+            self.verdict, self.stopping = word, content
+        if content is None:
+            done.set_result(None)
+        else:
+            done.set_exception(content)
+        return done
+
+    @property
+    def must_stop(self) -> bool:
+        while self._pipe.poll():
+            self.verdict, self.stopping = self._pipe.recv()
+        return self.stopping or self.verdict != "ok"
+
+
+def serve(pipe: Connection) -> None:
+    """The life of a child: one job after the other until the pipe is closed."""
+    with contextlib.suppress(EOFError, KeyboardInterrupt):
+        while True:
+            (module, name), job = pipe.recv()
+            control = RemoteControl(pipe)
+            job.control = control
+            try:
+                found: Any = importlib.import_module(module)
+                for part in name.split("."):
+                    found = getattr(found, part)
+                task = found if isinstance(found, Task) else Task(job.kind, found)
+                result = task.run(job)
+                if control.seen:
+                    control.say("seen", None)
+                control.say("returned", result)
+            except BaseException as error:
+                control.say("raised", portable(error))
+
+
+def portable(error: BaseException) -> BaseException:
+    """Errors of pulse travel as they are; others as their traceback."""
+    if isinstance(error, (errors.Ending, errors.LeaseLost)):
+        with contextlib.suppress(Exception):
+            pickle.loads(pickle.dumps(error))
+            return error
+    return Remote("".join(traceback.format_exception(error)).strip())

@@ -1,0 +1,142 @@
+"""The worker's own connections: how they are opened, checked and cut."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import tuple_row
+
+from pulse import errors, sql
+
+AsyncConnection = psycopg.AsyncConnection[tuple[Any, ...]]
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+# A cut network is noticed within half a minute, also while a query waits.
+DEFAULTS = {
+    "connect_timeout": 10,
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20000,
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where to connect to, and as whom."""
+
+    dsn: str
+    worker: str
+    prepare: bool | None = None
+    durable: bool = True
+
+    def conninfo(self, purpose: str) -> str:
+        chosen = conninfo_to_dict(self.dsn)
+        added: dict[str, str | int | None] = {
+            name: value for name, value in DEFAULTS.items() if name not in chosen
+        }
+        added["application_name"] = f"pulse {purpose} {self.worker}"[:63]
+        return make_conninfo(self.dsn, **added)
+
+    async def open_async(self, purpose: str) -> AsyncConnection:
+        connection = await psycopg.AsyncConnection.connect(
+            self.conninfo(purpose), autocommit=True, row_factory=tuple_row
+        )
+        try:
+            row = await (await connection.execute(sql.BACKEND_PID)).fetchone()
+            pooled = row is None or row[0] != connection.info.backend_pid
+            if not self._prepares(pooled):
+                connection.prepare_threshold = None
+            for values in self._settings(pooled, purpose):
+                with contextlib.suppress(psycopg.DatabaseError):
+                    await connection.execute(sql.SET, values)
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    def open(self, purpose: str) -> Connection:
+        connection = psycopg.connect(
+            self.conninfo(purpose), autocommit=True, row_factory=tuple_row
+        )
+        try:
+            row = connection.execute(sql.BACKEND_PID).fetchone()
+            pooled = row is None or row[0] != connection.info.backend_pid
+            if not self._prepares(pooled):
+                connection.prepare_threshold = None
+            for values in self._settings(pooled, purpose):
+                with contextlib.suppress(psycopg.DatabaseError):
+                    connection.execute(sql.SET, values)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _prepares(self, pooled: bool) -> bool:
+        return not pooled if self.prepare is None else self.prepare
+
+    def _settings(self, pooled: bool, purpose: str) -> Iterator[dict[str, str]]:
+        """Settings of a pooled session would become somebody else's."""
+        if pooled:
+            return
+        for name, value in sql.SESSION_SETTINGS.items():
+            yield {"name": name, "value": value}
+        if not self.durable and purpose == "coordinator":
+            yield {"name": "synchronous_commit", "value": "off"}
+
+
+async def require_pulse(connection: AsyncConnection) -> None:
+    """Raise what is wrong with pulse in this database, and what mends it."""
+    values = {"functions": list(sql.WORKER_FUNCTIONS)}
+    row = await (await connection.execute(sql.INSTALLED, values)).fetchone()
+    assert row is not None
+    installed, missing, forbidden, role, database = row
+    if not installed:
+        raise errors.NotInstalled(
+            f"pulse is not installed in the database {database}",
+            hint=errors.INSTALL,
+        )
+    if missing:
+        raise errors.VersionTooOld(
+            f"pulse in the database {database} is older than this package",
+            detail=f"It lacks {', '.join(missing)}.",
+            hint=errors.UPDATE,
+        )
+    if forbidden:
+        raise errors.PermissionDenied(
+            f"{role} may not work jobs in the database {database}",
+            detail=f"It may not call {', '.join(forbidden)}.",
+            hint=f"SELECT pulse.grant_access('{role}', 'worker');",
+        )
+
+
+def sever(connection: AsyncConnection | Connection) -> None:
+    """Cut the line, so that whoever waits for an answer gets an error at once."""
+    with (
+        contextlib.suppress(psycopg.Error, OSError),
+        socket.socket(fileno=os.dup(connection.fileno())) as line,
+    ):
+        line.shutdown(socket.SHUT_RDWR)
+
+
+def is_broken(error: BaseException) -> bool:
+    """Whether trying again on a new connection may help."""
+    code = errors.sqlstate_of(error)
+    if code is None:
+        return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
+    return code[:2] in ("08", "57", "53", "40", "55", "25", "58")
+
+
+def backoff(failures: int, cap: float = 5.0) -> float:
+    """Exponential with jitter: 0.1 s, 0.2 s, … each between half and all of it."""
+    longest: float = min(cap, 0.1 * 2 ** min(failures, 20))
+    return longest * random.uniform(0.5, 1)

@@ -1,0 +1,125 @@
+"""Workers in threads, and ways to wait for what they do without sleeping."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import pulse
+from tests.conftest import Connection, Database
+
+PATIENCE = 20.0
+
+
+class Running:
+    """A worker in a thread of its own."""
+
+    def __init__(self, worker: pulse.Worker) -> None:
+        self.worker = worker
+        self.error: BaseException | None = None
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.worker.run()
+        except BaseException as error:
+            self.error = error
+
+    def wait_ready(self) -> None:
+        assert self.worker.ready.wait(PATIENCE), self.error
+
+    def stop(self, grace: float | None = None, within: float = PATIENCE) -> float:
+        """Stop, and say how long that took."""
+        started = time.monotonic()
+        self.worker.stop(grace)
+        self.join(within)
+        return time.monotonic() - started
+
+    def join(self, within: float = PATIENCE) -> None:
+        self.thread.join(within)
+        assert not self.thread.is_alive(), "the worker did not stop"
+        if self.error is not None:
+            raise self.error
+
+
+Start = Callable[..., Running]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """start(worker) runs it in a thread; it is stopped after the test."""
+    started: list[Running] = []
+
+    def run(worker: pulse.Worker, ready: bool = True) -> Running:
+        running = Running(worker)
+        started.append(running)
+        if ready:
+            running.wait_ready()
+        return running
+
+    yield run
+    for running in started:
+        running.worker.stop(0)
+    for running in started:
+        running.thread.join(PATIENCE)
+
+
+class Queue:
+    """The queue as a test sees it."""
+
+    def __init__(self, db: Database) -> None:
+        self.db = db
+        self.connection: Connection = db.connect()
+
+    def enqueue(self, kind: str, payload: Any = None, **options: Any) -> int:
+        return pulse.enqueue(self.connection, kind, payload, **options)
+
+    def one(self, query: str, *values: Any) -> Any:
+        row = self.connection.execute(query.encode(), values).fetchone()
+        assert row is not None
+        return row[0]
+
+    def job(self, job: int) -> dict[str, Any]:
+        cursor = self.connection.execute(
+            "SELECT to_jsonb(j) FROM pulse.jobs AS j WHERE j.job_id = %s", (job,)
+        )
+        row = cursor.fetchone()
+        assert row is not None
+        return dict(row[0])
+
+    def state(self, job: int) -> str:
+        return str(self.one("SELECT state FROM pulse.jobs WHERE job_id = %s", job))
+
+    def states(self) -> dict[str, int]:
+        rows = self.connection.execute(
+            "SELECT state, count(*) FROM pulse.jobs GROUP BY state"
+        )
+        return dict(rows.fetchall())
+
+    def until(
+        self, true: Callable[[], Any], what: str = "", within: float = 20
+    ) -> None:
+        """Ask again and again; the only clock in these tests is patience."""
+        deadline = time.monotonic() + within
+        while not true():
+            assert time.monotonic() < deadline, f"{what or true} did not come true"
+            threading.Event().wait(0.01)
+
+    def until_state(self, job: int, state: str, within: float = 20) -> None:
+        self.until(lambda: self.state(job) == state, f"{job} {state}", within)
+
+    def check(self) -> None:
+        """What must hold after any test: every job in one place, no slot leaked."""
+        assert self.connection.execute("SELECT * FROM pulse.check()").fetchall() == []
+
+
+@pytest.fixture
+def queue(db: Database) -> Iterator[Queue]:
+    queue = Queue(db)
+    yield queue
+    queue.check()
