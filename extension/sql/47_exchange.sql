@@ -23,6 +23,19 @@ BEGIN
         'failed', exchange.failed, 'array', '[{"lease": "123", "error": "why"}]'
     );
 
+    SELECT w.lane, w.n INTO v_want
+    FROM jsonb_each_text(exchange.wants) AS w (lane, n)
+    WHERE w.n !~ '^[0-9]{1,9}$' OR w.n IS NULL
+    LIMIT 1;
+    IF FOUND THEN
+        PERFORM pulse._raise(
+            'PU002',
+            format('wants must say how many jobs of lane %L', v_want.lane),
+            format('It says %s.', coalesce(v_want.n, 'null')),
+            'Pass wants => ''{"default": 10}''.'
+        );
+    END IF;
+
     IF exchange.done <> '[]' THEN
         RETURN QUERY
         SELECT
@@ -105,13 +118,14 @@ COMMENT ON FUNCTION pulse._require_json(text, jsonb, text, text) IS
 CREATE FUNCTION pulse.hello(
     worker text, lanes text [] DEFAULT '{default}', kinds text [] DEFAULT NULL
 )
-RETURNS void
+RETURNS TABLE (lane text, poll_interval interval, lease_for interval, max_batch integer)
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     PERFORM pulse._require_name('worker', hello.worker);
+    PERFORM pulse._require_between('number of lanes', cardinality(hello.lanes), 0, 1000);
 
     INSERT INTO pulse.worker AS w (worker, lanes, kinds, seen_by, seen_at)
     VALUES (
@@ -126,8 +140,14 @@ BEGIN
     WHERE w.seen_at < clock_timestamp() - interval '30 seconds'
         OR w.lanes <> excluded.lanes
         OR w.kinds IS DISTINCT FROM excluded.kinds;
+
+    RETURN QUERY
+    SELECT s.lane, s.poll_interval, s.lease_for, s.max_batch
+    FROM unnest(hello.lanes) WITH ORDINALITY AS u (lane, place)
+    CROSS JOIN LATERAL pulse._lane_settings(u.lane) AS s
+    ORDER BY u.place;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse.hello(text, text [], text []) IS
-'Say that a worker is there and which lanes and kinds (NULL: all) it takes, so that health can name kinds nobody handles. Writes at most once in 30 seconds.';
+'Say that a worker is there and which lanes and kinds (NULL: all) it takes, so that health can name kinds nobody handles; returns how these lanes want to be polled. Writes at most once in 30 seconds.';

@@ -1,3 +1,23 @@
+-- A key that still dedups keeps its job.
+CREATE FUNCTION pulse._dedups(job bigint)
+RETURNS boolean
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT 1
+        FROM pulse.job_key AS k
+        WHERE k.job = _dedups.job
+            AND k.expires_at > clock_timestamp()
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._dedups(bigint) IS
+'Whether the unique key of a finished job still finds it.';
+
 -- Retention. Deleting from finished decides; exactly those bodies follow: by age of the
 -- body alone, a retried job would lose it.
 CREATE FUNCTION pulse._prune_jobs(
@@ -20,16 +40,7 @@ BEGIN
                 WHERE o.lane = _prune_jobs.lane
                     AND o.state = _prune_jobs.state
                     AND o.finished_at < _prune_jobs.before
-                    -- A key that still dedups keeps its job.
-                    AND NOT (
-                        o.keyed
-                        AND EXISTS (
-                            SELECT 1
-                            FROM pulse.job_key AS k
-                            WHERE k.job = o.job
-                                AND k.expires_at > clock_timestamp()
-                        )
-                    )
+                    AND NOT (o.keyed AND pulse._dedups(o.job))
                 ORDER BY o.finished_at
                 LIMIT _prune_jobs.max_jobs
                 FOR UPDATE SKIP LOCKED
@@ -122,6 +133,7 @@ BEGIN
                 WHERE f.lane = v_pair.lane
                     AND f.state = v_pair.state
                     AND f.finished_at < v_pair.before
+                    AND NOT (f.keyed AND pulse._dedups(f.job))
                 LIMIT prune.max_jobs - v_all
             ) AS c;
         ELSE

@@ -161,8 +161,8 @@ FROM unnest('{NULL,0,-1,1000001}'::text []) AS n (n);
 
 -- Workers that were not seen for a day
 
-SELECT pulse.hello('here');
-SELECT pulse.hello('gone');
+SELECT pulse.hello('here') \g /dev/null
+SELECT pulse.hello('gone') \g /dev/null
 UPDATE pulse.worker SET seen_at = seen_at - interval '25 hours' WHERE worker = 'gone';
 SELECT pulse.prune() AS n \gset
 SELECT results_eq(
