@@ -92,7 +92,7 @@ SELECT lives_ok(
 SELECT is(pg_temp.state(:job), 'scheduled', 'and is scheduled');
 SELECT ok(
     (
-        SELECT w.run_at - clock_timestamp() BETWEEN interval '599 s' AND interval '600 s'
+        SELECT w.run_at - clock_timestamp() BETWEEN interval '590 s' AND interval '600 s'
             AND w.attempts = 1 AND w.failures = 0 AND NOT w.retrying AND w.keyed
         FROM pulse.waiting AS w WHERE w.job = :job
     ),

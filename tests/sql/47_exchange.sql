@@ -118,7 +118,7 @@ SELECT is_empty(
 );
 SELECT ok(
     (
-        SELECT e.lease_until - clock_timestamp() BETWEEN interval '119 s' AND interval '120 s'
+        SELECT e.lease_until - clock_timestamp() BETWEEN interval '110 s' AND interval '120 s'
         FROM pulse.exchange('w', '{"work": 1}', lease_for => '2 minutes') AS e
     ),
     'lease_for too'

@@ -68,8 +68,10 @@ SELECT results_eq(
 );
 SELECT ok(
     (
-        SELECT w.run_at - clock_timestamp() BETWEEN interval '0.5 s' AND interval '1.1 s'
-        FROM pulse.waiting AS w WHERE w.job = :job
+        SELECT w.run_at - x.failed_at BETWEEN interval '0.89 s' AND interval '1.12 s'
+        FROM pulse.waiting AS w
+        JOIN pulse.failure AS x USING (job)
+        WHERE w.job = :job
     ),
     'after the normal backoff'
 );

@@ -29,6 +29,7 @@ SELECT results_eq(
     $$,
     'the first tick does every step, a row for each'
 );
+UPDATE pulse.turn SET taken_at = clock_timestamp();
 SELECT is_empty('SELECT * FROM pulse.tick()', 'the next, at once, does nothing');
 
 -- Turns
