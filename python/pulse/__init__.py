@@ -16,6 +16,7 @@ from pulse.enqueueing import enqueue, enqueue_many
 from pulse.errors import Cancelled, Fatal, PulseError, RetryIn, Snooze
 from pulse.job import Job
 from pulse.tasks import Task, task
+from pulse.tracing import Hooks
 from pulse.worker import Worker
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Cancelled",
     "Client",
     "Fatal",
+    "Hooks",
     "Job",
     "PulseError",
     "RetryIn",

@@ -11,6 +11,7 @@ The loop waits in one place (_rest) and stops in one way (stop, then _drain).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import threading
@@ -112,7 +113,8 @@ class Coordinator:
         self._ended.append((run, outcome))
         if not self._signalled:
             self._signalled = True
-            self._loop.call_soon_threadsafe(self._signal.set)
+            with contextlib.suppress(RuntimeError):  # A stop did not wait for it.
+                self._loop.call_soon_threadsafe(self._signal.set)
 
     # -- the loop --------------------------------------------------------------------
 

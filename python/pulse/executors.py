@@ -7,6 +7,7 @@ A handler with executor="process" is run by a child process that its thread talk
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import queue
 import threading
 import time
@@ -47,7 +48,8 @@ class Run(Control):
             return
         self.verdict = verdict
         if self.work is not None:
-            self._loop.call_soon_threadsafe(self.interrupt)
+            with contextlib.suppress(RuntimeError):  # The worker has stopped.
+                self._loop.call_soon_threadsafe(self.interrupt)
 
     def interrupt(self) -> None:
         if self.work is not None:

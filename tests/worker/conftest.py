@@ -11,8 +11,18 @@ import pytest
 
 import pulse
 from tests.conftest import Connection, Database
+from tools.servers import Server
 
 PATIENCE = 20.0
+
+ARMED = """
+SELECT count(*) FROM pg_locks AS l INNER JOIN pg_database AS d ON d.oid = l.database
+WHERE l.locktype = 'advisory' AND l.mode = 'ShareLock' AND l.objsubid = 2
+    AND d.datname = current_database()"""
+
+CONNECTED = """
+SELECT count(*) FROM pg_stat_activity
+WHERE application_name LIKE 'pulse %%' AND datname = current_database()"""
 
 
 class Running:
@@ -123,3 +133,18 @@ def queue(db: Database) -> Iterator[Queue]:
     queue = Queue(db)
     yield queue
     queue.check()
+
+
+class Own(Queue):
+    """A queue on a server of its own, which may be stopped and started."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        super().__init__(Database(server, server.create(product="extension")))
+
+
+@pytest.fixture
+def own(new_server: Callable[..., Server]) -> Iterator[Own]:
+    own = Own(new_server())
+    yield own
+    own.db.close(drop=False)
