@@ -157,6 +157,9 @@ class Coordinator:
                 return
             except (psycopg.OperationalError, OSError) as error:
                 await self._recover(error)
+            except errors.PulseError:
+                await self._messenger.close()
+                raise
 
     async def _connect(self, check: bool = False) -> None:
         """Connect; a stop does not wait for a server that does not answer."""

@@ -1,0 +1,113 @@
+"""The first thing that goes wrong says what it is and what mends it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+import pulse
+from pulse import Job, Worker, errors
+from tests.conftest import Database
+from tests.worker.conftest import Queue, Start
+
+
+def build(dsn: str) -> Worker:
+    worker = Worker(dsn)
+
+    @worker.handle("x")
+    def x(job: Job) -> None: ...
+
+    return worker
+
+
+def test_a_database_without_pulse(new_db: Callable[..., Database]) -> None:
+    db = new_db(product=None)
+    with pytest.raises(errors.NotInstalled) as error:
+        build(db.dsn).run()
+    assert f"pulse is not installed in the database {db.name}" in str(error.value)
+    assert "CREATE EXTENSION pulse;" in str(error.value)
+    assert "pulse install" in str(error.value)
+
+
+def test_a_server_older_than_the_package(db: Database) -> None:
+    db.psql("-c", "ALTER FUNCTION pulse.arm_bell(text) RENAME TO not_yet")
+    with pytest.raises(errors.VersionTooOld) as error:
+        build(db.dsn).run()
+    assert "older than this package" in str(error.value)
+    assert "It lacks arm_bell." in str(error.value)
+    assert "ALTER EXTENSION pulse UPDATE;" in str(error.value)
+
+
+def test_a_role_that_may_not_work(db: Database) -> None:
+    db.psql("-c", "CREATE ROLE newcomer LOGIN")
+    try:
+        dsn = db.server.dsn(db.name, "newcomer")
+        with pytest.raises(errors.PermissionDenied) as error:
+            build(dsn).run()
+        advice = re.search(r"HINT: (SELECT .*;)", str(error.value))
+        assert advice is not None
+        # The remedy is what it says.
+        db.psql("-c", advice[1])
+        worker = build(dsn)
+        worker.stop()
+        worker.run()
+    finally:
+        db.psql("-c", "SELECT pulse.revoke_access('newcomer', 'worker')", check=False)
+        db.psql("-c", "DROP OWNED BY newcomer", "-c", "DROP ROLE newcomer")
+
+
+def test_a_worker_role_can_do_all_a_worker_does(queue: Queue, start: Start) -> None:
+    queue.db.psql("-c", "CREATE ROLE labourer LOGIN")
+    try:
+        queue.connection.execute("SELECT pulse.grant_access('labourer', 'worker')")
+        worker = Worker(queue.db.server.dsn(queue.db.name, "labourer"))
+
+        @worker.handle("walk")
+        def walk(job: Job) -> str:
+            job.progress(0.1)
+            job.checkpoint({})
+            return "there"
+
+        running = start(worker)
+        queue.until_state(queue.enqueue("walk"), "completed")
+        running.stop()
+    finally:
+        queue.db.psql("-c", "DROP OWNED BY labourer", "-c", "DROP ROLE labourer")
+
+
+def test_a_server_that_is_not_there_is_waited_for(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = start(build("host=/nowhere dbname=app"), ready=False)
+    while "trying again in" not in caplog.text:
+        running.thread.join(0.01)
+    running.stop()
+    assert "cannot reach the queue" in caplog.text
+
+
+def test_hooks_are_told_and_cannot_hurt(
+    queue: Queue, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[tuple[str, str]] = []
+
+    class Told(pulse.Hooks):
+        def started(self, job: Job) -> None:
+            told.append(("started", job.kind))
+            raise ValueError("a broken hook")
+
+        def finished(self, job: Job, outcome: str, seconds: float) -> None:
+            assert 0 <= seconds < 20
+            told.append((outcome, job.kind))
+
+    worker = Worker(queue.db.dsn, hooks=[Told()])
+
+    @worker.handle("x")
+    def x(job: Job) -> None: ...
+
+    running = start(worker)
+    queue.until_state(queue.enqueue("x"), "completed")
+    running.stop()
+    assert told == [("started", "x"), ("complete", "x")]
+    assert "a broken hook" in caplog.text
