@@ -164,6 +164,20 @@ $$;
 COMMENT ON FUNCTION pulse._require_size(text, bigint, bigint, text) IS
 'Raise PU003 when something is too large.';
 
+CREATE FUNCTION pulse._require_reason(reason text)
+RETURNS void
+LANGUAGE sql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse._require_size(
+        'reason', octet_length(reason), 1048576, 'Say it in fewer words.'
+    )
+$$;
+
+COMMENT ON FUNCTION pulse._require_reason(text) IS
+'Raise PU003 when a reason is larger than an error may be.';
+
 CREATE FUNCTION pulse._raise_no_such_job(job bigint)
 RETURNS void
 LANGUAGE plpgsql

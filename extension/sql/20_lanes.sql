@@ -158,6 +158,7 @@ BEGIN
     PERFORM pulse._require_duration('retain_cancelled', set_lane.retain_cancelled, '0', '10 years');
     PERFORM pulse._require_duration('retain_dead', set_lane.retain_dead, '0', '10 years');
     PERFORM pulse._require_duration('cancel_grace', set_lane.cancel_grace, '0', '1 day');
+    PERFORM pulse._require_reason(set_lane.reason);
 
     -- Waits for open claims of this lane: settings change between claims.
     PERFORM pulse._lock_out_claims('pulse.lane', hashtext(set_lane.name), 'set_lane');
@@ -274,6 +275,7 @@ BEGIN
     PERFORM pulse._require_duration('lease_for', set_kind.lease_for, '1 second', '1 day');
     PERFORM pulse._require_duration('max_runtime', set_kind.max_runtime, '0', '1 year');
     PERFORM pulse._require_duration('approval_expiry', set_kind.approval_expiry, '1 second', '10 years');
+    PERFORM pulse._require_reason(set_kind.reason);
 
     -- Waits for another change of this kind: what is not given must stay as it is.
     PERFORM pg_advisory_xact_lock(

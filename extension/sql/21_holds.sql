@@ -11,6 +11,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     PERFORM pulse._require_read_committed(_hold.verb);
+    PERFORM pulse._require_reason(_hold.reason);
 
     -- Waits for open claims.
     PERFORM pulse._lock_out_claims('pulse.hold', 0, _hold.verb);
@@ -41,6 +42,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     PERFORM pulse._require_read_committed(_unhold.verb);
+    PERFORM pulse._require_reason(_unhold.reason);
 
     DELETE FROM pulse.hold AS h
     WHERE h.lane = _unhold.lane
@@ -94,6 +96,9 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     PERFORM pulse._require_holder(resume.holder);
+    IF resume.lane IS NOT NULL THEN
+        PERFORM pulse._require_name('lane', resume.lane);
+    END IF;
     RETURN pulse._unhold('resume', coalesce(resume.lane, ''), resume.holder, NULL);
 END;
 $$;

@@ -119,6 +119,11 @@ BEGIN
             'max_runtime', _enqueue.max_runtime, '1 ms', '1 year'
         );
     END IF;
+    IF _enqueue.on_conflict NOT IN ('skip', 'replace', 'error') THEN
+        PERFORM pulse._require_one_of(
+            'on_conflict', _enqueue.on_conflict, '{skip,replace,error}'
+        );
+    END IF;
     IF length(_enqueue.group_key) > 1000 OR cardinality(_enqueue.tags) > 100 THEN
         PERFORM pulse._require_between('length of group_key', length(_enqueue.group_key), 0, 1000);
         PERFORM pulse._require_between('number of tags', cardinality(_enqueue.tags), 0, 100);

@@ -198,7 +198,10 @@ BEGIN
     FOR v_item IN
         SELECT
             e.place,
+            r.kind,
             r.payload,
+            r.delay,
+            r.run_at AS asked_run_at,
             r.unique_key,
             r.unique_for,
             r.on_conflict,
@@ -212,6 +215,11 @@ BEGIN
         ORDER BY
             coalesce(r.lane, k.lane) COLLATE "C", r.unique_key COLLATE "C", e.place
     LOOP
+        -- A replace goes no further than this, so it is checked here.
+        PERFORM pulse._require_name('kind', v_item.kind);
+        PERFORM pulse._require_payload(v_item.payload);
+        PERFORM pulse._require_run_at(v_item.asked_run_at, v_item.delay);
+        PERFORM pulse._require_between('priority', -v_item.rank, -2000000000, 2000000000);
         v_job := pulse._take_key(
             v_item.lane, v_item.unique_key, v_item.unique_for, v_item.on_conflict,
             coalesce(v_item.payload, '{}'), v_item.rank, v_item.run_at

@@ -316,7 +316,8 @@ BEGIN
         ) AS s;
 
         v_picked := v_picked || v_some;
-        IF v_level > 0 OR v_levels = 0 THEN
+        -- A line with no known level and no row has nothing to mark.
+        IF v_level > 0 OR (v_levels = 0 AND v_first_seq IS NOT NULL) THEN
             v_stepped := greatest(
                 v_stepped, coalesce(v_first_seq, v_drawn) - v_from_seq
             );
@@ -409,7 +410,8 @@ BEGIN
         v_picked := v_picked || v_some;
         v_all_seen := v_all_seen + v_seen;
         v_all_wanted := v_all_wanted + v_wanted;
-        IF v_level > 0 OR v_levels = 0 THEN
+        -- A line with no known level and no row has nothing to mark.
+        IF v_level > 0 OR (v_levels = 0 AND v_first_seq IS NOT NULL) THEN
             v_stepped := greatest(
                 v_stepped, coalesce(v_first_seq, v_drawn) - v_from_seq
             );
@@ -565,7 +567,7 @@ BEGIN
     v_mark := pulse._newest_mark(_pick_by_kind.lane, _pick_by_kind.kinds[1]);
     IF cardinality(v_picked) < _pick_by_kind.need THEN
         v_stepped := greatest(
-            v_stepped, pulse._last_drawn_ready() - coalesce(v_mark.seqs[1], 0) - 2000
+            v_stepped, pulse._last_drawn_ready() - v_mark.seqs[1] - 2000
         );
     END IF;
     IF v_stepped >= 500 THEN

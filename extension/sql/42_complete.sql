@@ -46,6 +46,7 @@ BEGIN
         INNER JOIN (
             SELECT DISTINCT ON (u.lease) u.lease, u.result
             FROM unnest(complete_batch.leases, complete_batch.results) AS u (lease, result)
+            WHERE coalesce(pg_column_size(u.result), 0) <= 1048576
             ORDER BY u.lease
         ) AS a ON a.lease = g.lease
         RETURNING lease, job, keyed

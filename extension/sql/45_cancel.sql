@@ -17,20 +17,6 @@ $$;
 COMMENT ON FUNCTION pulse._operates() IS
 'Whether the caller may act on the jobs of others.';
 
-CREATE FUNCTION pulse._require_reason(reason text)
-RETURNS void
-LANGUAGE sql
-IMMUTABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pulse._require_size(
-        'reason', octet_length(reason), 1048576, 'Say it in fewer words.'
-    )
-$$;
-
-COMMENT ON FUNCTION pulse._require_reason(text) IS
-'Raise PU003 when a reason is larger than an error may be.';
-
 -- A job that stands in line (approval, waiting, ready) is taken out: the caller puts it
 -- in somewhere, or raises. A running or finished one is locked and stays where it is,
 -- since most verbs refuse it and a cancel request changes the lease in place.

@@ -15,6 +15,7 @@ DECLARE
     v_want record;
 BEGIN
     PERFORM pulse._require_read_committed('exchange');
+    PERFORM pulse._require_name('worker', exchange.worker);
     PERFORM pulse._require_json('wants', exchange.wants, 'object', '{"default": 10}');
     PERFORM pulse._require_json(
         'done', exchange.done, 'array', '[{"lease": "123", "result": {}}]'
@@ -126,6 +127,8 @@ AS $$
 BEGIN
     PERFORM pulse._require_name('worker', hello.worker);
     PERFORM pulse._require_between('number of lanes', cardinality(hello.lanes), 0, 1000);
+    PERFORM pulse._require_name('lanes', u.lane)
+    FROM unnest(hello.lanes) AS u (lane);
 
     INSERT INTO pulse.worker AS w (worker, lanes, kinds, seen_by, seen_at)
     VALUES (

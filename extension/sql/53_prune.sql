@@ -115,6 +115,8 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    -- NULL is no order to act.
+    v_dry_run boolean := coalesce(prune.dry_run, true);
     v_now timestamptz := clock_timestamp();
     v_pair record;
     v_some bigint;
@@ -125,7 +127,7 @@ BEGIN
 
     FOR v_pair IN SELECT p.* FROM pulse._finished_lanes() AS p LOOP
         EXIT WHEN v_all >= prune.max_jobs;
-        IF prune.dry_run THEN
+        IF v_dry_run THEN
             SELECT count(*) INTO v_some
             FROM (
                 SELECT 1
@@ -144,7 +146,7 @@ BEGIN
         v_all := v_all + v_some;
     END LOOP;
 
-    IF NOT prune.dry_run THEN
+    IF NOT v_dry_run THEN
         DELETE FROM pulse.job_key AS k
         WHERE k.job = ANY (array(
                 SELECT o.job

@@ -539,7 +539,7 @@ BEGIN
 
     SELECT z.name INTO v_timezone
     FROM pg_timezone_names AS z
-    WHERE lower(z.name) = lower(_require_timezone.timezone)
+    WHERE lower(z.name) = lower(left(_require_timezone.timezone, 100))
     LIMIT 1;
 
     IF NOT FOUND THEN

@@ -466,7 +466,8 @@ BEGIN
     PERFORM pulse._require_reason(_do_where.reason);
     done := 0;
 
-    IF _do_where.dry_run THEN
+    -- NULL is no order to act.
+    IF coalesce(_do_where.dry_run, true) THEN
         SELECT least(count(*), v_max_jobs), greatest(count(*) - v_max_jobs, 0)
         INTO done, remaining
         FROM pulse._matching(
