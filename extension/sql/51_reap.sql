@@ -8,7 +8,7 @@
 -- The sweep's place only goes forward over numbers that are decided (52_marks.sql): an
 -- open claim may still commit a lease below it.
 
-CREATE FUNCTION pulse._watch_new_leases()
+CREATE FUNCTION pulse._watch_new_leases(lapsed_only boolean DEFAULT false)
 RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -19,6 +19,7 @@ AS $$
 DECLARE
     v_old pulse.turn := pulse._newest_turn('watch');
     v_from bigint := coalesce((v_old.state ->> 'from')::bigint, 0);
+    v_now timestamptz := clock_timestamp();
     v_horizon pulse.horizon;
     v_first bigint;
     v_to bigint;
@@ -34,7 +35,9 @@ BEGIN
             FROM pulse.lease AS n
             WHERE n.lease >= v_from
                 AND n.reap_at IS NULL
+                AND (NOT _watch_new_leases.lapsed_only OR n.lease_until <= v_now)
             ORDER BY n.lease
+            LIMIT 10000
             FOR NO KEY UPDATE SKIP LOCKED
         ));
     GET DIAGNOSTICS v_watched = ROW_COUNT;
@@ -56,10 +59,10 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._watch_new_leases() IS
-'Make the leases that were claimed since the last sweep known to reap.';
+COMMENT ON FUNCTION pulse._watch_new_leases(boolean) IS
+'Make leases that were claimed since the last sweep known to reap: at most 10,000, or only those that have lapsed.';
 
-CREATE FUNCTION pulse._reap(max_jobs integer)
+CREATE FUNCTION pulse._reap(max_jobs integer, lapsed_only boolean DEFAULT false)
 RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -97,6 +100,10 @@ BEGIN
         PERFORM pulse._end_badly(v_lapsed, v_errors, NULL, NULL, 'reap');
     END IF;
 
+    IF _reap.lapsed_only THEN
+        RETURN coalesce(cardinality(v_lapsed), 0);
+    END IF;
+
     -- Still alive when their time came: look again when it comes again.
     UPDATE pulse.lease AS l
     SET reap_at = l.lease_until
@@ -114,8 +121,8 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._reap(integer) IS
-'End at most max_jobs runs whose lease has lapsed; returns how many.';
+COMMENT ON FUNCTION pulse._reap(integer, boolean) IS
+'End at most max_jobs runs whose lease has lapsed and, unless lapsed_only, look again later at those that were extended; returns how many ended.';
 
 CREATE FUNCTION pulse.reap(max_jobs integer DEFAULT 10000)
 RETURNS bigint
@@ -144,8 +151,9 @@ COMMENT ON FUNCTION pulse.reap(integer) IS
 'End the runs whose lease has lapsed (worker lost) or whose max_runtime or cancel grace is over: charged, then retrying, dead or cancelled. Returns how many. tick does this every 10 seconds.';
 
 -- So that a missing watchdog costs latency only: a claim reaps when nobody has for a
--- while, within its own bound. It has a turn of its own: a claim inside somebody's long
--- transaction keeps what it locked, and must not keep tick from sweeping.
+-- while, within its own bound. A claim inside somebody's long transaction keeps what it
+-- locked, so it has a turn of its own, which does not keep tick from sweeping, and it
+-- touches no lease that is alive.
 CREATE FUNCTION pulse._reap_if_overdue(max_jobs integer)
 RETURNS integer
 LANGUAGE plpgsql
@@ -160,8 +168,8 @@ BEGIN
         RETURN 0;
     END IF;
 
-    PERFORM pulse._watch_new_leases();
-    RETURN pulse._reap(greatest(_reap_if_overdue.max_jobs, 100));
+    PERFORM pulse._watch_new_leases(true);
+    RETURN pulse._reap(greatest(_reap_if_overdue.max_jobs, 100), true);
 END;
 $$;
 

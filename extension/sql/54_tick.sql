@@ -163,6 +163,73 @@ $$;
 COMMENT ON FUNCTION pulse._tick_backstop() IS
 'Look for jobs that a mark has passed, and bring them back.';
 
+-- Whoever writes a newer row of a cache deletes the one it read. Two at once read the
+-- same one, and one of theirs is left over.
+CREATE FUNCTION pulse._tick_caches()
+RETURNS bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_versions bigint [];
+BEGIN
+    SELECT array_agg(o.version) INTO v_versions
+    FROM (
+        SELECT h.version, lead(h.version) OVER (ORDER BY h.version) AS newer
+        FROM pulse.horizon AS h
+        UNION ALL
+        SELECT m.version, lead(m.version) OVER (PARTITION BY m.lane, m.kind ORDER BY m.version)
+        FROM pulse.mark AS m
+        UNION ALL
+        SELECT d.version, lead(d.version) OVER (PARTITION BY d.lane ORDER BY d.version)
+        FROM pulse.due_mark AS d
+        UNION ALL
+        SELECT r.version, lead(r.version) OVER (PARTITION BY r.lane ORDER BY r.version)
+        FROM pulse.roster AS r
+        UNION ALL
+        SELECT t.version, lead(t.version) OVER (PARTITION BY t.step ORDER BY t.version)
+        FROM pulse.turn AS t
+    ) AS o
+    WHERE o.newer IS NOT NULL;
+
+    IF v_versions IS NULL THEN
+        RETURN 0;
+    END IF;
+
+    -- Versions are drawn from one sequence, so they name a row whatever its table. Rows
+    -- that somebody is just deleting are left to them.
+    DELETE FROM pulse.horizon AS h
+    WHERE h.ctid = ANY (array(
+            SELECT o.ctid FROM pulse.horizon AS o
+            WHERE o.version = ANY (v_versions) FOR UPDATE SKIP LOCKED
+        ));
+    DELETE FROM pulse.mark AS m
+    WHERE m.ctid = ANY (array(
+            SELECT o.ctid FROM pulse.mark AS o
+            WHERE o.version = ANY (v_versions) FOR UPDATE SKIP LOCKED
+        ));
+    DELETE FROM pulse.due_mark AS d
+    WHERE d.ctid = ANY (array(
+            SELECT o.ctid FROM pulse.due_mark AS o
+            WHERE o.version = ANY (v_versions) FOR UPDATE SKIP LOCKED
+        ));
+    DELETE FROM pulse.roster AS r
+    WHERE r.ctid = ANY (array(
+            SELECT o.ctid FROM pulse.roster AS o
+            WHERE o.version = ANY (v_versions) FOR UPDATE SKIP LOCKED
+        ));
+    DELETE FROM pulse.turn AS t
+    WHERE t.ctid = ANY (array(
+            SELECT o.ctid FROM pulse.turn AS o
+            WHERE o.version = ANY (v_versions) FOR UPDATE SKIP LOCKED
+        ));
+    RETURN cardinality(v_versions);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._tick_caches() IS
+'Remove rows of the caches that a newer one has taken the place of.';
+
 CREATE FUNCTION pulse.tick()
 RETURNS TABLE (step text, did bigint, error text)
 LANGUAGE plpgsql
@@ -185,13 +252,15 @@ BEGIN
             ('due', interval '900 milliseconds', 'promote', '_tick_promote()'),
             ('due', '900 milliseconds', 'schedules', '_fire_schedules()'),
             ('due', '900 milliseconds', 'marks', '_tick_marks()'),
-            ('sweep', '9 seconds', 'reap', 'reap(10000)'),
-            ('sweep', '9 seconds', 'approvals', '_expire_approvals(1000)'),
-            ('sweep', '9 seconds', 'prune', 'prune(false, 10000)'),
+            ('backstop', '1 hour', 'backstop', '_tick_backstop()'),
             ('sample', '59 seconds', 'sample', '_sample_stats()'),
             ('sample', '59 seconds', 'ledger', '_prune_schedule_runs(10000)'),
             ('sample', '59 seconds', 'audit', '_prune_audit(10000)'),
-            ('backstop', '1 hour', 'backstop', '_tick_backstop()')
+            ('sample', '59 seconds', 'caches', '_tick_caches()'),
+            ('sweep', '9 seconds', 'approvals', '_expire_approvals(1000)'),
+            ('sweep', '9 seconds', 'prune', 'prune(false, 10000)'),
+            -- Last: reports wait for the leases it has locked.
+            ('sweep', '9 seconds', 'reap', 'reap(10000)')
         ) AS s (turn, every, step, call)
     LOOP
         IF v_step.turn <> v_turn THEN

@@ -1,7 +1,7 @@
 -- Tick: all upkeep, in turns, one step's error no other step's trouble.
 BEGIN;
 
-SELECT plan(35);
+SELECT plan(36);
 
 CREATE FUNCTION pg_temp.lease_that_lapsed(lane text)
 RETURNS bigint
@@ -23,9 +23,9 @@ $$;
 SELECT results_eq(
     'SELECT t.step, t.error FROM pulse.tick() AS t',
     $$
-    VALUES ('promote', NULL), ('schedules', NULL), ('marks', NULL), ('reap', NULL),
-        ('approvals', NULL), ('prune', NULL), ('sample', NULL), ('ledger', NULL),
-        ('audit', NULL), ('backstop', NULL)
+    VALUES ('promote', NULL), ('schedules', NULL), ('marks', NULL), ('backstop', NULL),
+        ('sample', NULL), ('ledger', NULL), ('audit', NULL), ('caches', NULL),
+        ('approvals', NULL), ('prune', NULL), ('reap', NULL)
     $$,
     'the first tick does every step, a row for each'
 );
@@ -42,21 +42,30 @@ SELECT results_eq(
 UPDATE pulse.turn SET taken_at = taken_at - interval '10 s';
 SELECT results_eq(
     'SELECT t.step FROM pulse.tick() AS t',
-    $$VALUES ('promote'), ('schedules'), ('marks'), ('reap'), ('approvals'), ('prune')$$,
+    $$VALUES ('promote'), ('schedules'), ('marks'), ('approvals'), ('prune'), ('reap')$$,
     'the sweeps every ten seconds'
 );
 UPDATE pulse.turn SET taken_at = taken_at - interval '60 s';
-SELECT is((SELECT count(*) FROM pulse.tick()), 9::bigint, 'samples every minute');
+SELECT is((SELECT count(*) FROM pulse.tick()), 10::bigint, 'samples every minute');
 UPDATE pulse.turn SET taken_at = taken_at - interval '61 min';
-SELECT is((SELECT count(*) FROM pulse.tick()), 10::bigint, 'the backstop every hour');
+SELECT is((SELECT count(*) FROM pulse.tick()), 11::bigint, 'the backstop every hour');
 UPDATE pulse.turn SET taken_at = taken_at + interval '1 day';
 SELECT is(
-    (SELECT count(*) FROM pulse.tick()), 10::bigint,
+    (SELECT count(*) FROM pulse.tick()), 11::bigint,
     'turns in the future mean that the clock stepped back, and count for nothing'
 );
 SELECT results_eq(
     'SELECT t.step COLLATE "default" FROM pulse.turn AS t WHERE t.step IN (''due'', ''sweep'', ''sample'', ''backstop'') ORDER BY 1',
     $$VALUES ('backstop'), ('due'), ('sample'), ('sweep')$$, 'one note is kept for each turn'
+);
+
+-- Caches
+
+INSERT INTO pulse.turn (step, taken_at) SELECT 'due', now() FROM generate_series(1, 3);
+SELECT pulse._tick_caches() AS swept \gset
+SELECT ok(
+    :swept >= 3 AND (SELECT count(*) FROM pulse.turn AS t WHERE t.step = 'due') = 1,
+    'rows of a cache that a newer one has taken the place of are swept'
 );
 
 -- What it does
@@ -75,7 +84,7 @@ CREATE TEMPORARY TABLE did AS
 SELECT t.* FROM pulse.tick() AS t;
 SELECT results_eq(
     'SELECT d.step, d.did FROM did AS d WHERE d.step IN (''promote'', ''reap'', ''approvals'', ''prune'')',
-    $$VALUES ('promote', 1::bigint), ('reap', 1), ('approvals', 1), ('prune', 1)$$,
+    $$VALUES ('promote', 1::bigint), ('approvals', 1), ('prune', 1), ('reap', 1)$$,
     'it promotes, reaps, expires and prunes, and says how much'
 );
 SELECT is((SELECT j.state FROM pulse.jobs AS j WHERE j.job_id = :later), 'ready', 'what was due is ready');
@@ -96,7 +105,7 @@ DELETE FROM pulse.turn;
 DROP TABLE did;
 CREATE TEMPORARY TABLE did AS
 SELECT t.* FROM pulse.tick() AS t;
-SELECT is((SELECT count(*) FROM did), 10::bigint, 'rule 23: a step that fails does not stop the others');
+SELECT is((SELECT count(*) FROM did), 11::bigint, 'rule 23: a step that fails does not stop the others');
 SELECT is(
     (SELECT d.did FROM did AS d WHERE d.step = 'reap'), 1::bigint, 'rule 23: reaping goes on'
 );
