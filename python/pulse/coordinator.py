@@ -15,8 +15,6 @@ import contextlib
 import logging
 import random
 import threading
-import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,10 +25,10 @@ from pulse import errors, sessions
 from pulse.executors import Executors, Run
 from pulse.heartbeat import Heart
 from pulse.job import Job
+from pulse.ledger import Ledger
 from pulse.logs import say
 from pulse.messages import Messenger
 from pulse.options import Duration
-from pulse.reports import RELEASE, Outcome
 from pulse.tasks import Task
 from pulse.tracing import AllHooks, Hooks
 from pulse.wakeup import Side
@@ -39,6 +37,9 @@ FLUSH_WITHIN = 5.0
 UNWIND_WITHIN = 1.0
 LOOK_SOON = 0.005
 LIVELY_POLL = 0.01
+# Runs that take less than so many exchanges are told together where they can be.
+SHORT_RUN = 2.0
+LONGEST_LINGER = 0.002
 
 
 @dataclass(frozen=True)
@@ -56,38 +57,34 @@ class Settings:
 
 class Coordinator:
     def __init__(self, settings: Settings, ready: threading.Event) -> None:
+        source, kinds = settings.source, sorted(settings.tasks)
         self._settings = settings
         self._ready = ready
         self._loop = asyncio.get_running_loop()
+        self._signal = asyncio.Event()
+        self._stopped = asyncio.Event()
         self._hooks = AllHooks(settings.hooks)
-        # Claimed and not yet reported, by lease: what the heartbeat keeps alive.
-        self._runs: dict[int, Run] = {}
-        # Slots in use, by lane: a handler keeps its slot until it has really ended.
-        self._used = dict.fromkeys(settings.lanes, 0)
-        self._ended: deque[tuple[Run, Outcome]] = deque()
-        self._heart = Heart(settings.source, self._runs)
-        self._executors = Executors(self._loop, self._hooks, self._done)
-        kinds = sorted(settings.tasks)
-        self._messenger = Messenger(settings.source, kinds, settings.lease_for)
+        self._ledger = Ledger(source.worker, settings.lanes, self._hooks, self._wake)
+        self._heart = Heart(source, self._ledger.runs)
+        self._executors = Executors(self._loop, self._hooks, self._ledger.done)
+        self._messenger = Messenger(source, kinds, settings.lease_for)
         self._side = Side(
-            settings.source,
+            source,
             list(settings.lanes),
             kinds,
             self._look_now,
             ticks=settings.ticks,
             listens=settings.listens,
         )
-        self._signal = asyncio.Event()
-        self._stopped = asyncio.Event()
-        self._signalled = False
         self._look_at = 0.0
+        self._exchange_time = 0.0
         self._failures = 0
         self._stop_at: float | None = None
 
-    # -- from anywhere on the loop ----------------------------------------------------
+    # -- from elsewhere ---------------------------------------------------------------
 
     def stop(self, grace: float | None = None) -> None:
-        """Stop claiming; a second call may shorten the grace."""
+        """Stop claiming; a second call may shorten the grace. On the loop only."""
         now = self._loop.time()
         chosen = self._settings.grace if grace is None else grace
         if self._stop_at is None or now + chosen < self._stop_at:
@@ -96,8 +93,7 @@ class Coordinator:
             limit = self._stop_at + FLUSH_WITHIN
             self._loop.call_at(limit, self._messenger.sever)
         self._stopped.set()
-        for run in list(self._runs.values()):
-            run.stopping = True
+        self._ledger.tell_all_to_stop()
         self._signal.set()
 
     @property
@@ -108,22 +104,18 @@ class Coordinator:
         self._look_at = 0.0
         self._signal.set()
 
-    def _done(self, run: Run, outcome: Outcome) -> None:
-        """From any thread: a handler ended. One wake-up for all that end at once."""
-        self._ended.append((run, outcome))
-        if not self._signalled:
-            self._signalled = True
-            with contextlib.suppress(RuntimeError):  # A stop did not wait for it.
-                self._loop.call_soon_threadsafe(self._signal.set)
+    def _wake(self) -> None:
+        """From any thread."""
+        with contextlib.suppress(RuntimeError):  # A stop did not wait for this one.
+            self._loop.call_soon_threadsafe(self._signal.set)
 
-    # -- the loop --------------------------------------------------------------------
+    # -- the loop ---------------------------------------------------------------------
 
     async def run(self) -> None:
-        say(
+        self._say(
             logging.INFO,
             f"worker {self._settings.source.worker} starts: "
             + ", ".join(f"{n} in {lane}" for lane, n in self._settings.lanes.items()),
-            worker=self._settings.source.worker,
             kinds=sorted(self._settings.tasks),
         )
         await self._connect_first()
@@ -134,20 +126,93 @@ class Coordinator:
                 await self._cycle()
                 await self._rest()
         finally:
-            self._stop_at = (
-                self._loop.time() if self._stop_at is None else self._stop_at
-            )
+            if self._stop_at is None:
+                self.stop(0)
             await self._drain()
             side.cancel()
             await asyncio.wait({side}, timeout=UNWIND_WITHIN)
             await asyncio.to_thread(self._heart.close, UNWIND_WITHIN)
             self._executors.close()
             await self._messenger.close()
-            say(
-                logging.INFO,
-                f"worker {self._settings.source.worker} has stopped",
-                worker=self._settings.source.worker,
+            self._say(
+                logging.INFO, f"worker {self._settings.source.worker} has stopped"
             )
+
+    async def _cycle(self) -> None:
+        reports = self._ledger.collect()
+        now = self._loop.time()
+        looks = not self.stopping and (bool(reports) or now >= self._look_at)
+        wants = self._ledger.free() if looks else {}
+        if not reports and not wants:
+            return
+        try:
+            await self._connect()
+            jobs = await self._messenger.exchange(reports, wants)
+        except (psycopg.Error, OSError) as error:
+            self._ledger.take_back(reports)
+            await self._recover(error)
+            return
+        self._failures = 0
+        self._ready.set()
+        took = self._loop.time() - now
+        self._exchange_time += (took - self._exchange_time) / 8
+        if self._hooks:
+            self._hooks.call("claimed", [job for job, _ in jobs], took)
+        self._ledger.settle(reports)
+        if wants:
+            self._plan(wants, jobs)
+        for job, left in jobs:
+            self._start(job, left)
+
+    def _plan(
+        self, wants: Mapping[str, int], jobs: Sequence[tuple[Job, float]]
+    ) -> None:
+        """When to look next, by what each lane answered."""
+        got = dict.fromkeys(wants, 0)
+        for job, _ in jobs:
+            got[job.lane] += 1
+        base = LIVELY_POLL if self._side.lively else self._settings.poll_interval
+        pause = base * random.uniform(0.9, 1.1)
+        for lane, n in got.items():
+            if n == 0:
+                self._side.sleep(lane)
+            elif n >= wants[lane]:
+                self._side.wake(lane)
+            else:
+                # A cap of the lane, or all there was: the next look will tell.
+                pause = min(pause, LOOK_SOON)
+        self._look_at = self._loop.time() + pause
+
+    def _start(self, job: Job, left: float) -> None:
+        run = Run(self._loop, self._heart, self._settings.tasks[job.kind])
+        run.job = job
+        job.control = run
+        self._ledger.add(run)
+        self._heart.leased(left)
+        if self.stopping:
+            # Claimed, never started: given back at once.
+            self._ledger.give_back(run)
+            return
+        if self._hooks:
+            self._hooks.call("started", job)
+        self._executors.start(run)
+
+    async def _rest(self) -> None:
+        """The one place where the coordinator waits."""
+        if self._ledger.ended or self.stopping:
+            return
+        timer: asyncio.TimerHandle | None = None
+        if self._ledger.free():
+            timer = self._loop.call_at(self._look_at, self._signal.set)
+        await self._signal.wait()
+        if timer is not None:
+            timer.cancel()
+        if self._ledger.others_end_within(SHORT_RUN * self._exchange_time):
+            # Told together they cost one exchange.
+            await asyncio.sleep(min(self._exchange_time / 2, LONGEST_LINGER))
+        self._signal.clear()
+
+    # -- trouble ----------------------------------------------------------------------
 
     async def _connect_first(self) -> None:
         """Wait for the server; what is wrong with pulse itself is raised."""
@@ -178,148 +243,6 @@ class Coordinator:
         finally:
             stopped.cancel()
 
-    async def _cycle(self) -> None:
-        reports = self._collect()
-        now = self._loop.time()
-        looks = not self.stopping and now >= self._look_at
-        wants = self._free() if reports or looks else {}
-        if self.stopping:
-            wants = {}
-        if not reports and not wants:
-            return
-        try:
-            await self._connect()
-            jobs = await self._messenger.exchange(reports, wants)
-        except (psycopg.Error, OSError) as error:
-            self._take_back(reports)
-            await self._recover(error)
-            return
-        self._failures = 0
-        self._ready.set()
-        if self._hooks:
-            claimed = [job for job, _ in jobs]
-            self._hooks.call("claimed", claimed, self._loop.time() - now)
-        self._settled(reports)
-        if wants:
-            self._plan(wants, jobs)
-        for job, left in jobs:
-            self._start(job, left)
-
-    def _free(self) -> dict[str, int]:
-        lanes = self._settings.lanes
-        return {lane: n for lane in lanes if (n := lanes[lane] - self._used[lane]) > 0}
-
-    def _plan(
-        self, wants: Mapping[str, int], jobs: Sequence[tuple[Job, float]]
-    ) -> None:
-        """When to look next, by what each lane answered."""
-        got = dict.fromkeys(wants, 0)
-        for job, _ in jobs:
-            got[job.lane] += 1
-        pause = self._poll()
-        for lane, n in got.items():
-            if n == 0:
-                self._side.sleep(lane)
-            elif n >= wants[lane]:
-                self._side.wake(lane)
-            else:
-                # A cap of the lane, or all there was: the next look will tell.
-                pause = min(pause, LOOK_SOON)
-        self._look_at = self._loop.time() + pause
-
-    def _poll(self) -> float:
-        base = LIVELY_POLL if self._side.lively else self._settings.poll_interval
-        return base * random.uniform(0.9, 1.1)
-
-    def _start(self, job: Job, left: float) -> None:
-        run = Run(self._loop, self._heart, self._settings.tasks[job.kind])
-        run.job = job
-        job.control = run
-        self._runs[job.lease] = run
-        self._used[job.lane] += 1
-        self._heart.leased(left)
-        if self.stopping:
-            # Claimed, never started: given back at once.
-            run.stopping = True
-            self._ended.append((run, RELEASE))
-            return
-        if self._hooks:
-            self._hooks.call("started", job)
-        self._executors.start(run)
-
-    async def _rest(self) -> None:
-        """The one place where the coordinator waits."""
-        if self._ended or self.stopping:
-            return
-        full = not self._free()
-        timer: asyncio.TimerHandle | None = None
-        if not full:
-            timer = self._loop.call_at(self._look_at, self._signal.set)
-        await self._signal.wait()
-        self._signal.clear()
-        if timer is not None:
-            timer.cancel()
-
-    # -- reports ---------------------------------------------------------------------
-
-    def _collect(self) -> list[Run]:
-        """What has ended: frees the slots, leaves what has to be reported."""
-        self._signalled = False
-        reports: list[Run] = []
-        while self._ended:
-            run, outcome = self._ended.popleft()
-            if run.slot:
-                run.slot = False
-                self._used[run.job.lane] -= 1
-                if self._hooks or outcome.verb != "complete":
-                    self._tell(run, outcome)
-            if run.outcome is not None and run.outcome is not outcome:
-                continue
-            run.outcome = outcome
-            if outcome.verb == "drop":
-                self._runs.pop(run.job.lease, None)
-            else:
-                reports.append(run)
-        return reports
-
-    def _take_back(self, reports: Sequence[Run]) -> None:
-        """Not answered: to be sent again."""
-        for run in reversed(reports):
-            if run.outcome is not None:
-                self._ended.appendleft((run, run.outcome))
-
-    def _settled(self, reports: Sequence[Run]) -> None:
-        for run in reports:
-            self._runs.pop(run.job.lease, None)
-
-    def _tell(self, run: Run, outcome: Outcome) -> None:
-        job = run.job
-        seconds = time.monotonic() - run.started if run.started else 0.0
-        self._hooks.call("finished", job, outcome.verb, seconds)
-        level = logging.WARNING if outcome.verb in ("fail", "drop") else logging.INFO
-        why = (outcome.error or "").rsplit("\n", 1)[-1]
-        said = {
-            "complete": "completed",
-            "fail": f"failed: {why}",
-            "snooze": f"snoozes for {outcome.delay}",
-            "release": "given back",
-            "ack_cancel": "cancelled",
-            "drop": "lost its lease; its result is dropped",
-        }[outcome.verb]
-        say(
-            level if outcome.verb != "complete" else logging.DEBUG,
-            f"job {job.id} ({job.kind}, attempt {job.attempt}) {said}",
-            worker=self._settings.source.worker,
-            job_id=job.id,
-            kind=job.kind,
-            lane=job.lane,
-            attempt=job.attempt,
-            outcome=outcome.verb,
-            seconds=round(seconds, 6),
-        )
-
-    # -- trouble and the end ---------------------------------------------------------
-
     async def _recover(self, error: BaseException) -> None:
         """Hang up and wait: longer each time, and only until a stop."""
         await self._messenger.close()
@@ -327,70 +250,61 @@ class Coordinator:
         self._failures += 1
         self._hooks.call("disconnected", error)
         first = str(errors.translate(error) or error).strip().split("\n")[0]
-        say(
+        self._say(
             logging.WARNING,
             f"cannot reach the queue, trying again in {pause:.1f} s: {first}",
-            worker=self._settings.source.worker,
             failures=self._failures,
         )
-        until = self._loop.time() + pause
-        while not self.stopping and self._loop.time() < until:
-            timer = self._loop.call_at(until, self._signal.set)
-            await self._signal.wait()
-            self._signal.clear()
-            timer.cancel()
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._stopped.wait(), pause)
         self._look_at = 0.0
+
+    # -- the end ----------------------------------------------------------------------
 
     async def _drain(self) -> None:
         """Let runs end within the grace, then give back what is left; bounded."""
-        for run in list(self._runs.values()):
-            run.stopping = True
-        while self._busy() and (left := self._left()) > 0:
-            await self._flush(left)
+        assert self._stop_at is not None
+        self._ledger.tell_all_to_stop()
+        while self._ledger.unfinished and (left := self._left()) > 0:
+            if not await self._flush(left):
+                await asyncio.sleep(sessions.backoff(self._failures, cap=1.0))
+                continue
             timer = self._loop.call_later(max(0.0, self._left()), self._signal.set)
-            if not self._ended and self._busy():
+            if not self._ledger.ended and self._ledger.unfinished:
                 await self._signal.wait()
             self._signal.clear()
             timer.cancel()
-        left_over = [run for run in self._runs.values() if run.outcome is None]
-        await self._executors.abandon(left_over, UNWIND_WITHIN)
-        ended = {id(run) for run, _ in self._ended}
-        for run in left_over:
-            if id(run) not in ended:
-                self._ended.append((run, RELEASE))
+        unfinished = self._ledger.unfinished
+        await self._executors.abandon(unfinished, UNWIND_WITHIN)
+        self._ledger.give_back(*unfinished)
         until = self._loop.time() + FLUSH_WITHIN
-        while self._ended and self._loop.time() < until:
-            if not await self._flush(until - self._loop.time()):
+        while self._ledger.ended and (left := until - self._loop.time()) > 0:
+            if not await self._flush(left):
                 await asyncio.sleep(sessions.backoff(self._failures, cap=1.0))
-        if self._ended:
-            say(
-                logging.ERROR,
-                f"{len(self._ended)} reports could not be sent; their leases lapse",
-                worker=self._settings.source.worker,
+        if self._ledger.ended:
+            unsent = len(self._ledger.ended)
+            self._say(
+                logging.ERROR, f"{unsent} reports could not be sent; the leases lapse"
             )
 
     def _left(self) -> float:
-        assert self._stop_at is not None
-        return self._stop_at - self._loop.time()
-
-    def _busy(self) -> bool:
-        return any(run.outcome is None for run in self._runs.values())
+        return (self._stop_at or 0.0) - self._loop.time()
 
     async def _flush(self, within: float) -> bool:
         """Send what has ended; False when that failed."""
-        reports = self._collect()
+        reports = self._ledger.collect()
         if not reports:
             return True
-        cut = self._loop.call_later(max(within, 1.0), self._messenger.sever)
         try:
             await asyncio.wait_for(self._messenger.exchange(reports, {}), within + 1)
         except (psycopg.Error, OSError, asyncio.TimeoutError) as error:
-            self._take_back(reports)
+            self._ledger.take_back(reports)
             self._failures += 1
-            say(logging.WARNING, f"cannot report, trying again: {error}")
+            self._say(logging.WARNING, f"cannot report, trying again: {error}")
             await self._messenger.close()
             return False
-        finally:
-            cut.cancel()
-        self._settled(reports)
+        self._ledger.settle(reports)
         return True
+
+    def _say(self, level: int, message: str, **fields: Any) -> None:
+        say(level, message, worker=self._settings.source.worker, **fields)

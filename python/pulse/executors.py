@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import queue
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any
 
@@ -27,7 +28,17 @@ from pulse.tracing import AllHooks
 class Run(Control):
     """One claimed job in this worker, from the claim to the accepted report."""
 
-    __slots__ = ("_heart", "_loop", "job", "outcome", "slot", "started", "task", "work")
+    __slots__ = (
+        "_heart",
+        "_loop",
+        "begun",
+        "job",
+        "outcome",
+        "slot",
+        "started",
+        "task",
+        "work",
+    )
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, heart: Heart, task: Task[Any, Any]
@@ -39,6 +50,7 @@ class Run(Control):
         self.outcome: Outcome | None = None
         self.started = 0.0
         self.slot = True
+        self.begun = False
         self._loop = loop
         self._heart = heart
 
@@ -47,12 +59,13 @@ class Run(Control):
         if self.verdict == verdict or self.outcome is not None:
             return
         self.verdict = verdict
-        if self.work is not None:
+        if self.task.is_async:
             with contextlib.suppress(RuntimeError):  # The worker has stopped.
                 self._loop.call_soon_threadsafe(self.interrupt)
 
     def interrupt(self) -> None:
-        if self.work is not None:
+        # A task cancelled before its first step would end without a word.
+        if self.work is not None and self.begun:
             self.work.cancel()
 
     def progress(self, fraction: float, note: str | None) -> None:
@@ -74,28 +87,27 @@ class Executors:
         self._loop = loop
         self._hooks = hooks
         self._done = done
-        self._tasks: set[asyncio.Task[None]] = set()
         self._threads = Threads(self._run_in_thread)
         self._children = Children()
 
     def start(self, run: Run) -> None:
         run.started = time.monotonic()
         if run.task.is_async:
-            run.work = self._loop.create_task(self._run_async(run))
-            self._tasks.add(run.work)
-            run.work.add_done_callback(lambda work: self._forget(work, run))
+            # The ledger keeps the run, and with it the task, until it has ended.
+            run.work = create_task(self._run_async(run), self._loop)
         else:
             self._threads.put(run)
 
-    def _forget(self, work: asyncio.Task[None], run: Run) -> None:
-        self._tasks.discard(work)
-        if work.cancelled():
-            # Before its first step, so that _run_async never began.
-            self._done(run, reports.stopped(run))
-
     async def _run_async(self, run: Run) -> None:
+        run.begun = True
+        if run.must_stop:
+            self._done(run, reports.stopped(run))
+            return
         try:
-            with self._hooks.around(run.job):
+            if self._hooks.wraps:
+                with self._hooks.around(run.job):
+                    result = await run.task.run(run.job)
+            else:
                 result = await run.task.run(run.job)
             outcome = reports.returned(run, result)
         except BaseException as error:
@@ -130,6 +142,22 @@ class Executors:
     def close(self) -> None:
         self._threads.close()
         self._children.kill()
+
+
+if sys.version_info >= (3, 12):
+
+    def create_task(
+        work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop
+    ) -> asyncio.Task[None]:
+        """Begun at once: what ends without waiting never sees the event loop."""
+        return asyncio.Task(work, loop=loop, eager_start=True)
+
+else:
+
+    def create_task(
+        work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop
+    ) -> asyncio.Task[None]:
+        return loop.create_task(work)
 
 
 class Threads:

@@ -48,13 +48,12 @@ class AllHooks:
             except Exception as error:
                 say(logging.ERROR, f"the hook {name} raised {error!r}", hook=name)
 
-    def around(self, job: Job) -> AbstractContextManager[Any]:
-        if not self._around:
-            return nullcontext()
-        return self._stack(job)
+    @property
+    def wraps(self) -> bool:
+        return bool(self._around)
 
     @contextmanager
-    def _stack(self, job: Job) -> Iterator[None]:
+    def around(self, job: Job) -> Iterator[None]:
         with ExitStack() as stack:
             for hook in self._around:
                 stack.enter_context(hook.around(job))

@@ -1,0 +1,137 @@
+"""The runs of a worker: who holds a slot, who has ended, what is still to be told."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+from pulse.executors import Run
+from pulse.logs import say
+from pulse.reports import RELEASE, Outcome
+from pulse.tracing import AllHooks
+
+
+class Ledger:
+    """Kept by the coordinator on the event loop; only done is called from elsewhere."""
+
+    def __init__(
+        self,
+        worker: str,
+        lanes: Mapping[str, int],
+        hooks: AllHooks,
+        wake: Callable[[], None],
+    ) -> None:
+        self.runs: dict[int, Run] = {}
+        """Claimed and not yet told, by lease: what the heartbeat keeps alive."""
+        self.ended: deque[tuple[Run, Outcome]] = deque()
+        self._worker = worker
+        self._lanes = lanes
+        self._hooks = hooks
+        self._wake = wake
+        # A handler keeps its slot until it has really ended.
+        self._used = dict.fromkeys(lanes, 0)
+        self._woken = False
+        self._run_time = 1.0
+
+    def done(self, run: Run, outcome: Outcome) -> None:
+        """From any thread: a handler ended. One wake-up for all that end at once."""
+        self.ended.append((run, outcome))
+        if not self._woken:
+            self._woken = True
+            self._wake()
+
+    def free(self) -> dict[str, int]:
+        """Free slots of the lanes that have some."""
+        lanes, used = self._lanes, self._used
+        return {lane: n for lane in lanes if (n := lanes[lane] - used[lane]) > 0}
+
+    def add(self, run: Run) -> None:
+        self.runs[run.job.lease] = run
+        self._used[run.job.lane] += 1
+
+    def collect(self) -> list[Run]:
+        """What has ended: frees the slots and returns what is to be reported."""
+        self._woken = False
+        now = time.monotonic()
+        reports: list[Run] = []
+        while self.ended:
+            run, outcome = self.ended.popleft()
+            if run.slot:
+                run.slot = False
+                self._used[run.job.lane] -= 1
+                seconds = now - run.started if run.started else 0.0
+                self._run_time += (seconds - self._run_time) / 32
+                if self._hooks or outcome.verb != "complete":
+                    self._tell(run, outcome, seconds)
+            if run.outcome is not None and run.outcome is not outcome:
+                # Given back before it ended.
+                continue
+            run.outcome = outcome
+            if outcome.verb == "drop":
+                self.runs.pop(run.job.lease, None)
+            else:
+                reports.append(run)
+        return reports
+
+    def take_back(self, reports: Sequence[Run]) -> None:
+        """Not answered: to be sent again."""
+        for run in reversed(reports):
+            if run.outcome is not None:
+                self.ended.appendleft((run, run.outcome))
+
+    def settle(self, reports: Sequence[Run]) -> None:
+        """Answered: no more to be said about these."""
+        for run in reports:
+            self.runs.pop(run.job.lease, None)
+
+    def others_end_within(self, seconds: float) -> bool:
+        """Whether some have ended, and more are likely to in this time."""
+        ended = len(self.ended)
+        return 0 < ended < sum(self._used.values()) and self._run_time < seconds
+
+    # -- the end ----------------------------------------------------------------------
+
+    def tell_all_to_stop(self) -> None:
+        for run in self.runs.values():
+            run.stopping = True
+
+    @property
+    def unfinished(self) -> list[Run]:
+        return [run for run in self.runs.values() if run.outcome is None]
+
+    def give_back(self, *runs: Run) -> None:
+        """Release what has not ended by itself meanwhile."""
+        ended = {id(run) for run, _ in self.ended}
+        for run in runs:
+            run.stopping = True
+            if id(run) not in ended:
+                self.ended.append((run, RELEASE))
+
+    def _tell(self, run: Run, outcome: Outcome, seconds: float) -> None:
+        job = run.job
+        self._hooks.call("finished", job, outcome.verb, seconds)
+        level, said = {
+            "complete": (logging.DEBUG, "completed"),
+            "fail": (logging.WARNING, f"failed: {last_line(outcome.error)}"),
+            "snooze": (logging.INFO, f"snoozes for {outcome.delay}"),
+            "release": (logging.INFO, "is given back"),
+            "ack_cancel": (logging.INFO, "is cancelled"),
+            "drop": (logging.WARNING, "lost its lease; its result is dropped"),
+        }[outcome.verb]
+        say(
+            level,
+            f"job {job.id} ({job.kind}, attempt {job.attempt}) {said}",
+            worker=self._worker,
+            job_id=job.id,
+            kind=job.kind,
+            lane=job.lane,
+            attempt=job.attempt,
+            outcome=outcome.verb,
+            seconds=round(seconds, 6),
+        )
+
+
+def last_line(error: str | None) -> str:
+    return (error or "").rsplit("\n", 1)[-1]
