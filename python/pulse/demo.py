@@ -260,7 +260,7 @@ def play_on(server: EmbeddedServer, session: Session, seconds: float) -> int:
         "[bold]pulse --help[/]",
         soft_wrap=True,
     )
-    session.connection.close()
+    session.close()
     return 1 if wrong else 0
 
 

@@ -231,7 +231,7 @@ class EmbeddedServer:
                     "Choose a directory that others can pass through, e.g. "
                     "/var/lib/pulse: --data-dir, or PULSE_HOME."
                 )
-        binaries.initdb(found, making, password, who)
+        binaries.initdb(found, making, password, who, sync=not self.temporary)
         making.rename(cluster)
 
     def _launch(
@@ -253,7 +253,7 @@ class EmbeddedServer:
             command += ["-c", f"{name}={value}"]
         with self.log.open("ab") as log:
             begin = log.tell()
-            keeper = subprocess.Popen(
+            subprocess.run(
                 [
                     *(sys.executable, "-I", embedded_keeper.__file__),
                     *(str(self.directory),),
@@ -266,10 +266,11 @@ class EmbeddedServer:
                 env=found.environment,
                 cwd="/",
                 start_new_session=True,
+                check=True,
             )
         patience = time.monotonic() + PATIENCE
         while not self._is_ready():
-            if keeper.poll() is not None or time.monotonic() > patience:
+            if not self._has_keeper() or time.monotonic() > patience:
                 with self.log.open("rb") as said:
                     said.seek(begin)
                     text = said.read().decode(errors="replace")[-2000:].strip()

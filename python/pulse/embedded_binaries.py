@@ -158,7 +158,9 @@ def run(
     )
 
 
-def initdb(found: Binaries, cluster: Path, password: Path, who: Account | None) -> None:
+def initdb(
+    found: Binaries, cluster: Path, password: Path, who: Account | None, sync: bool
+) -> None:
     """Make a cluster: trust on its socket, a password over TCP."""
     with for_initdb(found, cluster.parent, who) as programs:
         done = run(
@@ -168,6 +170,7 @@ def initdb(found: Binaries, cluster: Path, password: Path, who: Account | None) 
                 *("--locale-provider=builtin", "--builtin-locale=C.UTF-8"),
                 *("--auth-local=trust", "--auth-host=scram-sha-256"),
                 *(f"--pwfile={password}", "--no-instructions"),
+                *(() if sync else ("--no-sync",)),
             ],
             programs.environment,
             who,

@@ -37,6 +37,10 @@ def main() -> int:
             fcntl.flock(keeper, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return 0
+        # Nobody's child: who started us may end, or stay, without minding us. The
+        # lock is the open file's, so that it passes on to the new process.
+        if os.fork() != 0:
+            return 0
         server: subprocess.Popen[bytes] | None = None
         # A server whose keeper was killed goes on; we take it over.
         pid = postmaster(directory)

@@ -1,5 +1,5 @@
 """The command `pulse`."""
 
-from pulse.cli.main import main
+from pulse.cli.command import main
 
 __all__ = ["main"]

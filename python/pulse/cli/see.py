@@ -31,23 +31,19 @@ def ps(session: Session, **wanted: Any) -> None:
 
 def running_table(rows: list[Row]) -> show.Grid:
     table = show.Grid(
-        *("JOB", "KIND", "LANE", "FOR", "TRY", "WORKER", "PROGRESS"),
+        *("JOB", "KIND", "LANE", "FOR", "TRY", "WORKER", "PROGRESS", "NOTE"),
         right=("JOB", "FOR", "TRY"),
-        cut=("KIND", "LANE", "WORKER", "PROGRESS"),
+        cut=("KIND", "LANE", "WORKER", "NOTE"),
     )
     for row in rows:
-        note = Text("")
+        note = Text(row["progress_note"] or "")
         if row["cancel_by"]:
-            note = Text("asked to stop", style="yellow")
-            if row["cancel_reason"]:
-                note.append(f" ({row['cancel_reason']})")
-        else:
-            note = show.bar(row["progress"])
-            if row["progress_note"]:
-                note.append(f" {row['progress_note']}", style="dim")
+            reason = f": {row['cancel_reason']}" if row["cancel_reason"] else ""
+            note = Text(f"asked to stop{reason}", style="yellow")
         table.add(
             *(row["job_id"], row["kind"], row["lane"]),
-            *(show.duration(row["running_for"]), row["attempt"], row["worker"], note),
+            *(show.duration(row["running_for"]), row["attempt"], row["worker"]),
+            *(show.bar(row["progress"], 6), note),
         )
     return table
 

@@ -80,6 +80,7 @@ class Session:
         connection = self.open()
         found = connection.execute(queries.PRESENT).fetchone() or {}
         if not found.get("present"):
+            connection.close()
             raise problems.not_installed(self.target)
         version = found.get("version")
         wanted = install.version()
@@ -87,6 +88,11 @@ class Session:
             old = problems.too_old(version, wanted, self.target)
             self.say(f"[yellow]warning:[/] {old.what}. Mend it: {old.remedy}")
         return connection
+
+    def close(self) -> None:
+        opened = self.__dict__.pop("connection", None)
+        if opened is not None:
+            opened.close()
 
     def rows(
         self, query: "LiteralString", values: Mapping[str, Any] | None = None
@@ -138,6 +144,7 @@ def with_session(function: Command) -> Command:
         verb = str(context.command_path).split()[1]
         session = Session(verb, dsn or above, as_json)
         context.find_root().obj = session
+        context.call_on_close(session.close)
         return function(session, **options)
 
     click.option("--json", "as_json", is_flag=True, help="Print JSON.")(run)

@@ -28,10 +28,17 @@ def work(session: Session, where: str, log_level: str) -> None:
         format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
         stream=sys.stderr,
     )
-    if session.given:
-        # For an app that names no database itself.
-        os.environ.setdefault("PULSE_DSN", session.given)
+    lead_there(session.dsn)
     find(where).run()
+
+
+def lead_there(dsn: str) -> None:
+    """For a worker that names no database itself: libpq reads the environment."""
+    from psycopg import pq
+
+    for option in pq.Conninfo.parse(dsn.encode()):
+        if option.val is not None and option.envvar is not None:
+            os.environ[option.envvar.decode()] = option.val.decode()
 
 
 def find(where: str) -> Any:

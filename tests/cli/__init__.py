@@ -1,0 +1,1 @@
+"""The command line, the embedded server, the package as people install it."""

@@ -1,0 +1,48 @@
+"""Every statement of the command line fits the schema and reads no table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from pulse.cli import queries
+from tests.conftest import Connection
+
+STATEMENTS = {
+    name: text
+    for name, text in vars(queries).items()
+    if name.isupper() and isinstance(text, str)
+}
+
+
+@pytest.mark.parametrize("name", sorted(STATEMENTS))
+def test_every_statement_can_be_prepared(
+    name: str, connect: Callable[..., Connection]
+) -> None:
+    numbers: dict[str, int] = {}
+
+    def number(found: re.Match[str]) -> str:
+        return f"${numbers.setdefault(found[1], len(numbers) + 1)}"
+
+    text = re.sub(r"%\((\w+)\)s", number, STATEMENTS[name])
+    connect().execute(f"PREPARE statement AS {text}".encode())
+
+
+def test_only_functions_and_views_are_named(connect: Callable[..., Connection]) -> None:
+    tables = {
+        row[0]
+        for row in connect().execute(
+            "SELECT c.relname FROM pg_class AS c "
+            "WHERE c.relnamespace = 'pulse'::regnamespace AND c.relkind = 'r'"
+        )
+    }
+    named = {
+        name
+        for text in STATEMENTS.values()
+        for name in re.findall(r"\bpulse\.(\w+)\b(?!\()", text)
+    }
+    assert named
+    assert not named & tables
+    assert not any(name.startswith("_") for name in named)

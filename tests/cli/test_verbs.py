@@ -1,0 +1,295 @@
+"""Every verb against a real database: what it does and what it prints."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import pytest
+
+from tests.cli.conftest import Pulse
+from tests.conftest import Connection, Database
+
+Connect = Callable[..., Connection]
+
+
+def value(connection: Connection, query: str, *values: object) -> object:
+    row = connection.execute(query.encode(), values).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def claim(connection: Connection, lane: str = "default", n: int = 1) -> list[int]:
+    rows = connection.execute(
+        "SELECT lease FROM pulse.claim_batch('w1', %s, %s)", [lane, n]
+    ).fetchall()
+    return [row[0] for row in rows]
+
+
+# -- producing --------------------------------------------------------------------
+
+
+def test_enqueue_takes_json_or_words(pulse: Pulse, connect: Connect) -> None:
+    assert pulse("enqueue", "mail", '{"to": "a", "n": 1}').code == 0
+    assert pulse("enqueue", "mail", "to=a", "n:=1").out == "2048  enqueued\n"
+    found = connect().execute("SELECT DISTINCT payload FROM pulse.jobs").fetchall()
+    assert found == [({"to": "a", "n": 1},)]
+    assert pulse("enqueue", "mail", "nonsense").code == 2
+    assert pulse("enqueue", "mail", "n:=oops").code == 2
+
+
+def test_enqueue_hands_its_options_on(pulse: Pulse, connect: Connect) -> None:
+    ran = pulse(
+        *("enqueue", "mail", "--lane", "bulk", "-p", 7, "--delay", "1 hour"),
+        *("--tag", "a", "--tag", "b", "--unique-key", "k", "--json"),
+    )
+    assert ran.json == {"job_id": "1024", "created": True}
+    row = connect().execute(
+        "SELECT state, lane, priority, tags, unique_key FROM pulse.jobs"
+    )
+    assert row.fetchone() == ("scheduled", "bulk", 7, ["a", "b"], "k")
+    again = pulse("enqueue", "mail", "--lane", "bulk", "--unique-key", "k")
+    assert again.out == "1024  has this unique key already\n"
+
+
+def test_enqueue_reads_a_file_of_payloads(
+    pulse: Pulse, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = "".join(f'{{"n": {n}}}\n' for n in range(2500))
+    monkeypatch.setattr("sys.stdin", io.StringIO(lines))
+    ran = pulse("enqueue", "mail", "--from", "-")
+    assert ran.out == "2,500 jobs enqueued  (1024 … 2560000)\n"
+    # All or nothing.
+    monkeypatch.setattr("sys.stdin", io.StringIO(lines + "oops"))
+    assert pulse("enqueue", "mail", "--from", "-").code == 2
+    assert value(connect(), "SELECT count(*) FROM pulse.jobs") == 2500
+
+
+def test_schedules_come_and_go(pulse: Pulse) -> None:
+    assert "No schedules" in pulse("schedule").out
+    assert pulse("schedule", "add", "n", "report", "--cron", "30 3 * * *").code == 0
+    assert (
+        pulse("schedule", "add", "p", "poll", "x=1", "--every", "15 minutes").code == 0
+    )
+    assert pulse("schedule", "add", "q", "poll").code == 2
+    listed = pulse("schedule", "list").out
+    assert "30 3 * * *" in listed
+    assert "every 15m" in listed
+    assert pulse("schedule", "pause", "p", "--reason", "moving").out == "p  paused\n"
+    assert "paused by postgres: moving" in pulse("schedule").out
+    assert pulse("schedule", "resume", "p").out.startswith("p  next at ")
+    assert pulse("schedule", "rm", "n", "p").out == "n  removed\np  removed\n"
+    assert pulse("schedule", "list", "--json").json == []
+    assert pulse("schedule", "runs").code == 0
+    assert "schedule 'n' does not exist" in pulse("schedule", "rm", "n").err
+
+
+# -- seeing -----------------------------------------------------------------------
+
+
+def test_ps_shows_who_runs_what(pulse: Pulse, connect: Connect) -> None:
+    assert "Nothing runs" in pulse("ps").out
+    connection = connect()
+    connection.execute("SELECT pulse.enqueue('render')")
+    (lease,) = claim(connection)
+    connection.execute("SELECT pulse.progress(%s, 0.25, 'frame 1')", [lease])
+    said = pulse("ps").out
+    assert "1024  render  default" in said
+    assert "w1" in said
+    assert "25%  frame 1" in said
+    (row,) = pulse("ps", "--json").json
+    assert row["job_id"] == "1024"
+    assert row["progress"] == 0.25
+    assert isinstance(row["running_for"], float)
+    assert pulse("ps", "--lane", "other", "--json").json == []
+
+
+def test_lanes_and_workers(pulse: Pulse, connect: Connect) -> None:
+    connection = connect()
+    connection.execute("SELECT pulse.set_lane('mail', max_slots => 3)")
+    connection.execute("SELECT pulse.enqueue('m', lane => 'mail')")
+    connection.execute("SELECT pulse.hello('w1', '{mail}', '{m}')")
+    connection.execute("SELECT pulse.drain_lane('mail')")
+    lines = pulse("lanes").out.splitlines()
+    assert lines[0].split() == (
+        ["LANE", "SLOTS", "READY", "OLDEST", "DELAYED", "PER", "MIN", "STATUS"]
+    )
+    assert lines[2].split()[:3] == ["mail", "0/3", "1"]
+    assert lines[2].endswith("drained")
+    rows = {row["lane"]: row for row in pulse("lanes", "--json").json}
+    assert rows["mail"]["max_slots"] == 3
+    assert "w1" in pulse("workers").out
+
+
+def test_jobs_newest_first_and_filtered(pulse: Pulse, connect: Connect) -> None:
+    assert "No jobs" in pulse("jobs").out
+    connection = connect()
+    connection.execute("SELECT pulse.enqueue('old', tags => '{rare}')")
+    connection.execute(
+        "SELECT pulse.enqueue_many('new', array_fill('{}'::jsonb, ARRAY[5000]))"
+    )
+    rows = pulse("jobs", "-n", 3, "--json").json
+    assert [row["job_id"] for row in rows] == [
+        str(n * 1024) for n in (5001, 5000, 4999)
+    ]
+    # The one that is far behind is found as well.
+    assert pulse("jobs", "--tag", "rare", "--json").json[0]["job_id"] == "1024"
+    assert pulse("jobs", "--kind", "old", "--state", "dead", "--json").json == []
+    said = pulse("jobs").out
+    assert "The newest 20; more with -n." in said
+
+
+def test_one_job_in_full(pulse: Pulse, connect: Connect) -> None:
+    connection = connect()
+    connection.execute("SELECT pulse.enqueue('x', '{\"a\": [1]}')")
+    (lease,) = claim(connection)
+    connection.execute("SELECT pulse.fail(%s, 'it [broke]')", [lease])
+    said = pulse("jobs", 1024).out
+    assert '{"a": [1]}' in said
+    assert "it [broke]" in said
+    (row,) = pulse("jobs", 1024, "--json").json
+    assert row["job_id"] == "1024"
+    assert row["errors"][0]["error"] == "it [broke]"
+    assert pulse("jobs", 4711).code == 1
+
+
+def test_why_in_words(pulse: Pulse, connect: Connect) -> None:
+    connect().execute("SELECT pulse.enqueue('x')")
+    connect().execute("SELECT pulse.pause('deploy', 'rolling out')")
+    said = pulse("why", 1024).out
+    assert "everything is paused by deploy: rolling out" in said
+    assert pulse("why", 1024, "--json").json["reasons"][0]["position"] == 1
+
+
+def test_health_fails_when_a_check_fails(pulse: Pulse, connect: Connect) -> None:
+    connect().execute("SELECT pulse.tick()")
+    assert pulse("health").code == 0
+    assert pulse("health", "--strict").code == 1
+    names = [row["check_name"] for row in pulse("health", "--json").json]
+    assert {"last_tick", "watchdog", "package", "listen"} <= set(names)
+    connect().execute("DELETE FROM pulse.turn")
+    ran = pulse("health")
+    assert ran.code == 1
+    assert "→ Delayed jobs, schedules and lost workers wait for tick" in ran.out
+
+
+def test_health_names_kinds_that_nobody_handles(pulse: Pulse, connect: Connect) -> None:
+    connection = connect()
+    connection.execute("SELECT pulse.enqueue('orphan')")
+    connection.execute(
+        "UPDATE pulse.ready SET ready_at = clock_timestamp() - interval '3 minutes'"
+    )
+    connection.execute("SELECT pulse.hello('w1', '{default}', '{other}')")
+    assert "orphan in lane default" in pulse("health").out
+
+
+# -- steering ---------------------------------------------------------------------
+
+
+def test_cancel_by_id_and_by_filter(pulse: Pulse, connect: Connect) -> None:
+    connection = connect()
+    connection.execute("SELECT pulse.enqueue('x', lane => 'a')")
+    claim(connection, "a")
+    connection.execute(
+        "SELECT pulse.enqueue_many('x', array_fill('{}'::jsonb, ARRAY[2500]))"
+    )
+    assert pulse("cancel", 1024).out == "1024  asked to stop\n"
+    assert pulse("cancel", 1024, "--force").out == "1024  cancelled\n"
+    ran = pulse("cancel", 2048, 99, 3072)
+    assert ran.code == 1
+    assert ran.out == "2048  cancelled\n3072  cancelled\n"
+    assert "99" in ran.err
+    ran = pulse("cancel", "--lane", "default", "--dry-run")
+    assert ran.out == "cancel: would act on 2,498 jobs\n"
+    ran = pulse("cancel", "--lane", "default", "--reason", "no longer wanted")
+    assert ran.out == "cancel: 2,498 jobs\n"
+    assert pulse("cancel", "--all", "--json").json["done"] == 0
+    reasons = "SELECT count(*) FROM pulse.audit WHERE reason = 'no longer wanted'"
+    assert value(connection, reasons) != 0
+    assert pulse("cancel", "--where", "nonsense").code == 2
+    assert pulse("cancel", 1024, "--all").code == 2
+
+
+def test_retry_nice_approve_reject(pulse: Pulse, connect: Connect) -> None:
+    connection = connect()
+    for _ in range(3):
+        connection.execute("SELECT pulse.enqueue('x', requires_approval => true)")
+    assert pulse("approve", 1024).out == "1024  ready\n"
+    assert pulse("reject", 2048, "--reason", "no").out == "2048  cancelled\n"
+    assert pulse("approve", "--state", "awaiting_approval").out == "approve: 1 jobs\n"
+    assert pulse("nice", 1024, "-p", 5).out == "1024  ready\n"
+    assert value(connection, "SELECT max(priority) FROM pulse.jobs") == 5
+    assert pulse("nice", "--kind", "x", "-p", -1).out == "reprioritize: 2 jobs\n"
+    assert pulse("retry", 2048).out == "2048  ready\n"
+    ran = pulse("retry", 2048)
+    assert ran.code == 1
+    assert "cannot retry job 2048: it is ready [PU105]" in ran.err
+    assert pulse("retry", "--state", "dead", "--json").json["done"] == 0
+
+
+def test_drain_waits_until_nothing_runs(pulse: Pulse, connect: Connect) -> None:
+    import threading
+
+    connection = connect()
+    connection.execute("SELECT pulse.enqueue('x', lane => 'mail')")
+    (lease,) = claim(connection, "mail")
+    ran = pulse("drain", "mail", "--wait", "--timeout", 0.3)
+    assert ran.code == 6
+    assert "1 jobs still run after 0.3 s" in ran.err
+    assert "Mend it: pulse ps --lane mail" in ran.err
+    other = connect()
+    finish = threading.Timer(
+        0.5, lambda: other.execute("SELECT pulse.complete(%s)", [lease])
+    )
+    finish.start()
+    ran = pulse("drain", "mail", "--wait")
+    finish.join()
+    assert ran.code == 0
+    assert "mail  was drained already" in ran.out
+    assert "Nothing of it runs. Open again: pulse resume mail" in ran.out
+    assert pulse("resume", "mail").out == "lane mail: resumed\n"
+    assert pulse("drain", "mail", "--json").json == [{"lane": "mail", "running": 0}]
+
+
+def test_pause_and_resume_nest_by_holder(pulse: Pulse) -> None:
+    assert pulse("pause", "--holder", "ada").out == "everything paused by ada\n"
+    assert pulse("pause", "--holder", "bob", "--reason", "why").code == 0
+    said = pulse("resume", "--holder", "ada").out
+    assert "everything: resumed\n  still held by bob since" in said
+    assert "(pulse resume --holder bob)" in said
+    assert pulse("resume", "--holder", "bob", "--json").json["holds"] == []
+    assert pulse("pause", "mail", USER="eve").out == "lane mail paused by eve\n"
+    assert pulse("resume", "mail", USER="eve").out == "lane mail: resumed\n"
+    assert "no hold of eve" in pulse("resume", "mail", USER="eve").out
+
+
+# -- the whole --------------------------------------------------------------------
+
+
+def test_help_names_every_verb(run_pulse: Pulse) -> None:
+    said = run_pulse("--help").out
+    for verb in (
+        *("work", "enqueue", "schedule", "ps", "lanes", "top", "jobs", "why", "health"),
+        *("cancel", "nice", "retry", "approve", "drain", "pause", "resume"),
+        *("install", "dev", "demo"),
+    ):
+        assert f"\n  {verb} " in said
+        helped = run_pulse(verb, "--help")
+        assert helped.code == 0
+        assert f"Usage: pulse {verb}" in helped.out
+    assert "Exit codes: 0 done" in " ".join(said.split())
+    assert run_pulse("--version").out.startswith("pulse, version 1.0")
+
+
+def test_the_dsn_comes_from_where_people_put_it(run_pulse: Pulse, db: Database) -> None:
+    assert run_pulse("--dsn", db.dsn, "lanes").code == 0
+    assert run_pulse("lanes", "--dsn", db.dsn, PULSE_DSN="postgresql:///no").code == 0
+    assert run_pulse("lanes", PULSE_DSN=db.dsn, DATABASE_URL="nonsense").code == 0
+    url = f"postgresql+psycopg://postgres@/{db.name}?host={db.server.socket}"
+    assert run_pulse("lanes", DATABASE_URL=url).code == 0
+    ours = {
+        "PGHOST": str(db.server.socket),
+        "PGUSER": "postgres",
+        "PGDATABASE": db.name,
+    }
+    assert run_pulse("lanes", **ours).code == 0
