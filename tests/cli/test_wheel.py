@@ -39,7 +39,7 @@ with EmbeddedServer(temporary=True) as server:
 """
 
 
-def run(*command: "str | Path", cwd: Path) -> str:
+def run(*command: str | Path, cwd: Path) -> str:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "MAKE"))}
     done = subprocess.run(
         [str(word) for word in command],
