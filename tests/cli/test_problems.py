@@ -11,6 +11,7 @@ import pytest
 
 from tests.cli.conftest import Pulse, command
 from tests.conftest import Connection, Database
+from tests.worker.test_wakeup import bouncer as bouncer
 from tools.servers import Server
 
 PRETEND = "UPDATE pg_extension SET extversion = %s WHERE extname = 'pulse'"
@@ -132,12 +133,14 @@ def test_no_watchdog(pulse: Pulse) -> None:
     assert "the administrator runs:" in said
 
 
-def test_a_dead_listen(pulse: Pulse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As behind a transaction pooler: the notification goes to another session."""
-    import psycopg
-
-    monkeypatch.setattr(psycopg.Connection, "notifies", lambda self, **_: iter(()))
-    ran = pulse("health")
+def test_a_dead_listen(
+    run_pulse: Pulse,
+    bouncer: str,
+) -> None:
+    """Behind a transaction pooler everything works, and health says what does not."""
+    assert run_pulse("enqueue", "x", "--dsn", bouncer).code == 0
+    assert "1024  ready" in run_pulse("jobs", "--dsn", bouncer).out
+    ran = run_pulse("health", "--dsn", bouncer)
     assert "LISTEN receives nothing here" in ran.out
     assert "give them a DSN that leads straight to PostgreSQL" in ran.out
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import select
+import shutil
 import sys
 import time
 from collections import deque
@@ -43,7 +44,8 @@ def top(session: Session, every: float, once: bool) -> None:
         return session.print_json(screen.as_json())
     if once:
         screen.look()
-        return session.out.print(screen.draw(session.out.width, session.out.height))
+        width, height = shutil.get_terminal_size()
+        return session.out.print(screen.draw(width, height), width=width)
     if not session.out.is_terminal:
         raise Problem(
             "pulse top needs a terminal", remedy="pulse top --once", code=USAGE
