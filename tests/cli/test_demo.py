@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +28,7 @@ FACTS = (
 )
 
 
-def test_it_ends_by_itself_and_everything_happened(tmp_path: Path) -> None:
+def test_it_ends_by_itself_and_everything_happened() -> None:
     begin = time.monotonic()
     ran = command("demo", TMPDIR="/tmp")
     assert ran.code == 0, ran.out + ran.err
@@ -54,6 +59,46 @@ def test_an_ordinary_user_can_run_it() -> None:
     assert done.stdout.count("✓") == len(FACTS)
 
 
-def test_make_demo_is_what_runs_it() -> None:
-    said = subprocess.check_output(["make", "-n", "demo"], cwd=paths.ROOT, text=True)
-    assert "-m tools.demo" in said
+@pytest.fixture
+def clone() -> Iterator[Path]:
+    """What a fresh clone has: no venv, nothing built."""
+    made = Path(tempfile.mkdtemp(prefix="pulse-clone."))
+    made.chmod(0o755)
+    for name in ("Makefile", "pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(paths.ROOT / name, made)
+    leave = shutil.ignore_patterns("share", "build", "__pycache__", "*.egg-info")
+    for name in ("python", "extension", "tools"):
+        shutil.copytree(paths.ROOT / name, made / name, ignore=leave)
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+@pytest.mark.parametrize("uid", [None, 65534], ids=["ourselves", "an ordinary user"])
+def test_make_demo_from_a_fresh_clone(clone: Path, uid: int | None) -> None:
+    options: dict[str, Any] = {}
+    python = "python3"
+    if uid is not None:
+        if os.geteuid() != 0:
+            pytest.skip("only root can be another user")
+        python, _ = for_everybody()
+        if python == sys.executable:
+            python = str(Path(python).resolve())
+        options = {"user": uid, "group": uid, "extra_groups": []}
+        for path in (clone, *clone.rglob("*")):
+            os.chown(path, uid, uid)
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "MAKE"))}
+    done = subprocess.run(
+        ["make", "demo", f"PYTHON={python}"],
+        cwd=clone,
+        env={**kept, "HOME": str(clone), "TMPDIR": "/tmp"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        **options,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "setup: making .venv" in done.stdout
+    assert done.stdout.count("✓") == len(FACTS)
+    # Only what the demo needs.
+    assert not (clone / ".venv/bin/pytest").exists()

@@ -35,7 +35,7 @@ def jobs(
     limit: int,
     **wanted: Any,
 ) -> None:
-    """Jobs, the newest first; with an id, all that is known about it."""
+    """Jobs, the newest first; with an id, all about it."""
     if job_ids:
         return show_jobs(session, job_ids)
     rows = newest(session, limit, {**wanted, "states": list(states) or None})

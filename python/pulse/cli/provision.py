@@ -34,10 +34,10 @@ from pulse.cli.session import Session, with_session
 def install(
     session: Session, method: str | None, dry_run: bool, watchdog: bool
 ) -> None:
-    """Install pulse into a database, or upgrade it; again, it changes nothing.
+    """Install pulse into a database, or upgrade it.
 
     CREATE EXTENSION where the server has the files, else one script that needs nothing
-    but CREATE on the database: for managed PostgreSQL.
+    but CREATE on the database: for managed PostgreSQL. Run again, it changes nothing.
     """
     from pulse import install as installer
 
@@ -101,7 +101,12 @@ def spinner(session: Session) -> "Iterator[Callable[[str], None]]":
         yield lambda step: bar.update(task, description=escape(step))
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(
+    context_settings={
+        "ignore_unknown_options": True,
+        "allow_interspersed_args": False,
+    }
+)
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path),
@@ -188,7 +193,7 @@ def tick_until_stopped(session: Session) -> None:
 @click.option("--seconds", default=20.0, show_default=True, help="About how long.")
 @with_session
 def demo(session: Session, seconds: float) -> None:
-    """A mixed load on an embedded server, worked and shown; ends by itself."""
+    """A mixed load on a server of its own, worked and shown."""
     from pulse.demo import run
 
     raise click.exceptions.Exit(run(session, seconds))

@@ -17,7 +17,7 @@ from pulse.cli.session import Row, Session, with_session
 if TYPE_CHECKING:
     from typing_extensions import LiteralString
 
-CHUNK = 1000
+CHUNK = 5000
 FILTERS = (
     *("state", "lane", "kind", "tag", "group_key", "worker"),
     *("older_than", "newer_than", "error_like"),
@@ -55,7 +55,7 @@ def choosing(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--force", is_flag=True, help="Take the lease away at once.")
 @with_session
 def cancel(session: Session, force: bool, **chosen: Any) -> None:
-    """Cancel jobs: waiting ones at once, running ones are asked to stop."""
+    """Cancel waiting jobs; ask running ones to stop."""
     values = {"force": force}
     act(session, "cancel", queries.CANCEL, queries.CANCEL_WHERE, chosen, values)
 
