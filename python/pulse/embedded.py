@@ -14,12 +14,10 @@ which stops when the last of them is gone, kill -9 included (embedded_keeper.py)
     DIRECTORY/*.lock       who starts, who uses, who keeps
 """
 
-import contextlib
 import fcntl
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -32,6 +30,7 @@ from typing import IO
 from pulse import embedded_binaries as binaries
 from pulse import embedded_contents as contents
 from pulse import embedded_keeper
+from pulse import embedded_status as status
 from pulse.embedded_binaries import EmbeddedError
 
 __all__ = ["EmbeddedError", "EmbeddedServer", "default_directory", "start"]
@@ -101,9 +100,9 @@ class EmbeddedServer:
         if self.temporary:
             self.directory = Path(tempfile.mkdtemp(prefix="pulse."))
         self._make_directory()
-        with self._open("start.lock") as starting:
+        with status.open_lock(self.directory, "start.lock") as starting:
             fcntl.flock(starting, fcntl.LOCK_EX)
-            users = self._open("users.lock")
+            users = status.open_lock(self.directory, "users.lock")
             try:
                 # Waits for a server that is stopping.
                 fcntl.flock(users, fcntl.LOCK_SH)
@@ -122,8 +121,10 @@ class EmbeddedServer:
         self._users = None
         # The keeper takes the lock at once unless somebody else holds it.
         for _ in range(30):
-            if self._is_stopping():
-                self._wait_until_stopped()
+            if status.is_stopping(self.directory):
+                status.wait_until_stopped(self.directory)
+                if self.temporary:
+                    shutil.rmtree(self.directory, ignore_errors=True)
                 return
             time.sleep(0.01)
 
@@ -148,18 +149,18 @@ class EmbeddedServer:
     @property
     def tcp_dsn(self) -> str | None:
         """The same over 127.0.0.1 with its password, if a port was asked for."""
-        status = self._status()
-        if not status or not status[5]:
+        running = status.read(self.directory)
+        if running is None or not running.address:
             return None
         password = (self.directory / "password").read_text().strip()
-        return f"postgresql://pulse:{password}@127.0.0.1:{status[3]}/{self.database}"
+        return f"postgresql://pulse:{password}@127.0.0.1:{running.port}/{self.database}"
 
     def dsn_for(self, role: str, database: str) -> str:
-        status = self._status()
-        if not status:
+        running = status.read(self.directory)
+        if running is None:
             raise EmbeddedError(f"no server runs on {self.directory}")
-        port = "" if status[3] == "5432" else f"&port={status[3]}"
-        return f"postgresql://{role}@/{database}?host={status[4]}{port}"
+        port = "" if running.port == "5432" else f"&port={running.port}"
+        return f"postgresql://{role}@/{database}?host={running.socket}{port}"
 
     @property
     def log(self) -> Path:
@@ -179,21 +180,11 @@ class EmbeddedServer:
                 "Choose a directory of your own: --data-dir, or PULSE_HOME."
             ) from error
 
-    def _open(self, name: str) -> IO[str]:
-        try:
-            return (self.directory / name).open("a")
-        except OSError as error:
-            raise EmbeddedError(
-                f"cannot write to {self.directory}: {error.strerror}.\n"
-                "It belongs to another user; choose one of your own: --data-dir, or "
-                "PULSE_HOME."
-            ) from error
-
     def _start(self, found: binaries.Binaries) -> None:
         cluster = self.directory / "data"
         who = binaries.account(cluster)
         contents.write_share(self.directory)
-        if self._is_ready() and self._has_keeper():
+        if status.is_ready(self.directory) and status.has_keeper(self.directory):
             self._check_port()
         else:
             if who:
@@ -224,7 +215,7 @@ class EmbeddedServer:
         if who:
             for path in (making, password):
                 os.chown(path, who.uid, who.gid)
-            if not reachable(self.directory):
+            if not status.reachable(self.directory):
                 raise EmbeddedError(
                     f"{who.name}, as whom the server runs, cannot reach "
                     f"{self.directory}.\n"
@@ -243,7 +234,7 @@ class EmbeddedServer:
         settings = {
             "unix_socket_directories": str(run),
             "listen_addresses": "" if self.port is None else "127.0.0.1",
-            "port": str(5432 if self.port is None else self.port or free_port()),
+            "port": str(5432 if self.port is None else self.port or status.free_port()),
             "extension_control_path": f"{self.directory / 'share'}:$system",
             "max_connections": "200",
             "max_wal_size": "256MB",
@@ -269,8 +260,8 @@ class EmbeddedServer:
                 check=True,
             )
         patience = time.monotonic() + PATIENCE
-        while not self._is_ready():
-            if not self._has_keeper() or time.monotonic() > patience:
+        while not status.is_ready(self.directory):
+            if not status.has_keeper(self.directory) or time.monotonic() > patience:
                 with self.log.open("rb") as said:
                     said.seek(begin)
                     text = said.read().decode(errors="replace")[-2000:].strip()
@@ -287,67 +278,16 @@ class EmbeddedServer:
         (self.directory / "socket").write_text(str(run))
         return run
 
-    # -- looking ------------------------------------------------------------------
-
-    def _status(self) -> list[str]:
-        """The lines of postmaster.pid: pid, data, since, port, socket, address, …"""
-        with contextlib.suppress(OSError):
-            lines = (self.directory / "data" / "postmaster.pid").read_text().split("\n")
-            if len(lines) >= 8:
-                return [line.strip() for line in lines]
-        return []
-
-    def _is_ready(self) -> bool:
-        status = self._status()
-        if not status or status[7] != "ready":
-            return False
-        with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):
-            probe.connect(f"{status[4]}/.s.PGSQL.{status[3]}")
-            return True
-        return False
-
-    def _has_keeper(self) -> bool:
-        with self._open("keeper.lock") as file:
-            return not try_lock(file)
-
-    def _is_stopping(self) -> bool:
-        try:
-            with self._open("users.lock") as file:
-                return not try_lock(file, fcntl.LOCK_SH)
-        except EmbeddedError:
-            return True
-
-    def _wait_until_stopped(self) -> None:
-        with contextlib.suppress(EmbeddedError), self._open("keeper.lock") as file:
-            fcntl.flock(file, fcntl.LOCK_SH)
-
     def _check_port(self) -> None:
-        status = self._status()
-        if self.port is not None and not status[5]:
+        running = status.read(self.directory)
+        if running is None or self.port is None:
+            return
+        if not running.address:
             raise EmbeddedError(
                 f"the server on {self.directory} runs without TCP.\n"
                 "End the programs that use it, then start it with a port."
             )
-        if self.port and status[3] != str(self.port):
+        if self.port and running.port != str(self.port):
             raise EmbeddedError(
-                f"the server on {self.directory} listens on port {status[3]}."
+                f"the server on {self.directory} listens on port {running.port}."
             )
-
-
-def try_lock(file: IO[str], how: int = fcntl.LOCK_EX) -> bool:
-    try:
-        fcntl.flock(file, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def reachable(directory: Path) -> bool:
-    """Whether others may pass through to it."""
-    return all(step.stat().st_mode & 0o001 for step in (directory, *directory.parents))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -33,9 +33,7 @@ def main() -> int:
         (directory / "keeper.lock").open("a") as keeper,
         (directory / "users.lock").open("a") as users,
     ):
-        try:
-            fcntl.flock(keeper, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not lock(keeper.fileno()):
             return 0
         # Nobody's child: who started us may end, or stay, without minding us. The
         # lock is the open file's, so that it passes on to the new process.
@@ -59,6 +57,18 @@ def main() -> int:
         # After a crash the files are evidence.
         clean(directory, bool(remove) and unused.is_set())
     return 0
+
+
+def lock(keeper: int) -> bool:
+    """Others take it for a moment to see whether there is a keeper."""
+    for _ in range(100):
+        try:
+            fcntl.flock(keeper, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.01)
+        else:
+            return True
+    return False
 
 
 def launch(command: list[str], uid: int, gid: int) -> "subprocess.Popen[bytes]":

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from pulse.cli import (
+    holds,
     jobs,
     problems,
     produce,
@@ -29,7 +30,7 @@ SECTIONS: dict[str, list[click.Command]] = {
     "See": [see.ps, see.lanes, top.top, jobs.jobs, see.why, see.workers, see.health],
     "Steer": [
         *(steer.cancel, steer.nice, steer.retry, steer.approve, steer.reject),
-        *(steer.drain, steer.pause, steer.resume),
+        *(holds.drain, holds.pause, holds.resume),
     ],
     "Set up": [provision.install, provision.dev, provision.demo],
 }

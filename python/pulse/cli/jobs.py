@@ -57,7 +57,7 @@ def jobs(
         )
     session.out.print(table)
     if len(rows) == limit:
-        session.say(f"[dim]The newest {limit}; more with -n.[/]")
+        session.say(f"The newest {limit}; more with -n.", "dim")
     return None
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+from rich.text import Text
 
 from pulse.cli import queries
 from pulse.cli.session import Session, with_session
@@ -45,7 +46,7 @@ def install(
         state = installer.inspect(connection)
         todo = installer.plan(state, method or "auto")  # type: ignore[arg-type]
         if dry_run:
-            session.err.print(f"[dim]-- {escape(todo.summary)}[/]", soft_wrap=True)
+            session.err.print(Text(f"-- {todo.summary}", style="dim"), soft_wrap=True)
             print("\n".join(f"{s.rstrip().rstrip(';')};" for s in todo.statements))
             return None
         with Progress(
@@ -63,8 +64,8 @@ def install(
         return session.print_json(
             {"did": todo.summary, "changed": done, "watchdog": said}
         )
-    session.say(f"{'done: ' if done else ''}{escape(todo.summary)}")
-    session.say(f"watchdog: {escape(said)}")
+    session.say(f"{'done: ' if done else ''}{todo.summary}")
+    session.say(f"watchdog: {said}")
     if done:
         session.say(
             "Next: SELECT pulse.grant_access('your_role', 'producer'); and others "
@@ -149,12 +150,12 @@ def dev(
             )
         else:
             session.say(
-                f"[bold]PostgreSQL 18 with pulse {installer.version()}[/]\n"
-                f"  data  {escape(str(server.directory))}\n"
-                f"  log   {escape(str(server.log))}\n"
-                + (f"  TCP   {escape(server.tcp_dsn)}\n" if server.tcp_dsn else "")
+                f"PostgreSQL 18 with pulse {installer.version()}\n"
+                f"  data  {server.directory!s}\n"
+                f"  log   {server.log!s}\n"
+                + (f"  TCP   {server.tcp_dsn}\n" if server.tcp_dsn else "")
                 + "\nIn another terminal:\n"
-                f"  export PULSE_DSN='{escape(server.dsn)}'\n"
+                f"  export PULSE_DSN='{server.dsn}'\n"
                 "  pulse enqueue hello name=world\n"
                 "  pulse jobs\n"
                 "\nCtrl-C stops it; the data stays."

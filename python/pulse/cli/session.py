@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from rich.console import Console
+from rich.text import Text
 
 from pulse.cli import problems, queries
 from pulse.cli.problems import Problem, Target
@@ -86,7 +87,7 @@ class Session:
         wanted = install.version()
         if version is not None and install.release(version) < install.release(wanted):
             old = problems.too_old(version, wanted, self.target)
-            self.say(f"[yellow]warning:[/] {old.what}. Mend it: {old.remedy}")
+            self.say(f"warning: {old.what}. Mend it: {old.remedy}", "yellow")
         return connection
 
     def close(self) -> None:
@@ -106,9 +107,10 @@ class Session:
 
     # -- printing -----------------------------------------------------------------
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, style: str = "") -> None:
         """Words for a person; they never mix with what --json prints."""
-        (self.err if self.as_json else self.out).print(text, soft_wrap=True)
+        console = self.err if self.as_json else self.out
+        console.print(Text(text, style=style), soft_wrap=True)
 
     def print_json(self, value: object) -> None:
         print(json.dumps(plain(value), ensure_ascii=False, indent=2))

@@ -1,17 +1,16 @@
-"""cancel, nice, retry, approve, reject, drain, pause, resume."""
+"""cancel, nice, retry, approve, reject: by id or by filter."""
 
 import json
 import sys
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.text import Text
 
 from pulse.cli import queries, show
 from pulse.cli.jobs import STATES
-from pulse.cli.problems import TOO_LONG, Problem, default_user
 from pulse.cli.session import Row, Session, with_session
 
 if TYPE_CHECKING:
@@ -155,7 +154,8 @@ def act_on_ids(
             failed = error
             done.append({"job_id": job_id, "error": error.diag.message_primary})
             if not session.as_json and len(job_ids) > 1:
-                session.err.print(f"[red]{job_id}[/]  {error.diag.message_primary}")
+                said = f"{job_id}  {error.diag.message_primary}"
+                session.err.print(Text(said, style="red"), soft_wrap=True)
             continue
         done.append({"job_id": job_id, "state": state})
         if not session.as_json:
@@ -206,110 +206,3 @@ def progress_bar(session: Session) -> Progress:
         transient=True,
         disable=not session.err.is_terminal,
     )
-
-
-# -- lanes ------------------------------------------------------------------------
-
-
-def holder_name() -> str:
-    user = default_user()
-    return "cli" if " " in user else user
-
-
-@click.command()
-@click.argument("lanes", nargs=-1, required=True, metavar="LANE...")
-@click.option("--wait", is_flag=True, help="Until nothing of it runs any more.")
-@click.option("--timeout", type=float, metavar="SECONDS", help="How long to wait.")
-@click.option("--reason", help="Shown to everybody who asks why.")
-@with_session
-def drain(
-    session: Session,
-    lanes: tuple[str, ...],
-    wait: bool,
-    timeout: float | None,
-    reason: str | None,
-) -> None:
-    """Claim nothing more from a lane and let what runs end."""
-    for lane in lanes:
-        values = {"lane": lane, "reason": reason}
-        new = session.one(queries.DRAIN, values)["changed"]
-        if not session.as_json:
-            session.say(f"{lane}  {'drained' if new else 'was drained already'}")
-    left = (
-        wait_until_empty(session, lanes, timeout) if wait else running(session, lanes)
-    )
-    if session.as_json:
-        session.print_json([{"lane": k, "running": v} for k, v in left.items()])
-    elif wait and not any(left.values()):
-        session.say("Nothing of it runs. Open again: pulse resume " + " ".join(lanes))
-    if wait and any(left.values()):
-        raise Problem(
-            f"{sum(left.values())} jobs still run after {timeout:g} s",
-            "The lanes stay drained.",
-            f"pulse ps --lane {lanes[0]}",
-            TOO_LONG,
-        )
-
-
-def running(session: Session, lanes: tuple[str, ...]) -> dict[str, int]:
-    rows = {row["lane"]: row["used"] for row in session.rows(queries.LANES)}
-    return {lane: rows.get(lane, 0) for lane in lanes}
-
-
-def wait_until_empty(
-    session: Session, lanes: tuple[str, ...], timeout: float | None
-) -> dict[str, int]:
-    until = None if timeout is None else time.monotonic() + timeout
-    left = running(session, lanes)
-    total = sum(left.values())
-    with progress_bar(session) as bar:
-        task = bar.add_task("running jobs end", total=total)
-        while any(left.values()):
-            if until is not None and time.monotonic() >= until:
-                break
-            time.sleep(0.2)
-            left = running(session, lanes)
-            bar.update(task, completed=total - sum(left.values()))
-    return left
-
-
-@click.command()
-@click.argument("lane", required=False)
-@click.option("--holder", default=holder_name, help="Who pauses; default: you.")
-@click.option("--reason", help="Shown to everybody who asks why.")
-@with_session
-def pause(session: Session, lane: str | None, holder: str, reason: str | None) -> None:
-    """Stop all claims, or those of one lane, until resume."""
-    values = {"lane": lane, "holder": holder, "reason": reason}
-    new = session.one(queries.PAUSE, values)["changed"]
-    if session.as_json:
-        return session.print_json({"lane": lane, "holder": holder, "changed": new})
-    what = f"lane {lane}" if lane else "everything"
-    return session.say(
-        f"{what} {'paused' if new else 'was paused already'} by {holder}"
-    )
-
-
-@click.command()
-@click.argument("lane", required=False)
-@click.option("--holder", default=holder_name, help="Whose pause; default: yours.")
-@with_session
-def resume(session: Session, lane: str | None, holder: str) -> None:
-    """Undo drain and pause of a lane, or the pause of everything."""
-    values = {"lane": lane, "holder": holder}
-    changed = bool(session.one(queries.RESUME, values)["changed"])
-    if lane is not None:
-        changed |= bool(session.one(queries.RESUME_LANE, values)["changed"])
-    holds = [row for row in session.rows(queries.HOLDS) if row["lane"] in (None, lane)]
-    if session.as_json:
-        return session.print_json({"lane": lane, "changed": changed, "holds": holds})
-    what = f"lane {lane}" if lane else "everything"
-    session.say(f"{what}: {'resumed' if changed else f'no hold of {holder}'}")
-    for row in holds:
-        scope = f" {row['lane']}" if row["lane"] else ""
-        session.say(
-            f"  still held by {row['holder']} since {show.moment(row['held_at'])}"
-            f"{': ' + row['reason'] if row['reason'] else ''}"
-            f"  (pulse resume{scope} --holder {row['holder']})"
-        )
-    return None
