@@ -18,6 +18,7 @@ CREATE TABLE pulse.body (
     max_attempts integer NOT NULL,
     max_runtime interval,
     unique_key text COLLATE "C",
+    unique_for interval,
     group_key text COLLATE "C",
     tags text [],
     enqueued_by name NOT NULL,

@@ -103,7 +103,8 @@ BEGIN
     PERFORM pg_advisory_xact_lock(_lock_out_claims.class::oid::integer, key);
 EXCEPTION
     WHEN lock_not_available THEN
-        SELECT string_agg(DISTINCT l.pid::text, ', ') INTO v_pids
+        SELECT string_agg(DISTINCT coalesce(l.pid::text, 'a prepared transaction'), ', ')
+        INTO v_pids
         FROM pg_locks AS l
         WHERE l.locktype = 'advisory'
             AND l.database = (

@@ -87,6 +87,7 @@ DECLARE
     v_run_at timestamptz := _enqueue.run_at;
     v_payload jsonb := coalesce(_enqueue.payload, '{}');
     v_keyed boolean := _enqueue.unique_key IS NOT NULL;
+    v_approval boolean;
     v_bell integer := 'pulse.ready'::regclass::oid::integer;
     v_job pulse._enqueued;
     v_rung boolean;
@@ -132,6 +133,8 @@ BEGIN
     v_kind := pulse._kind_settings(_enqueue.kind);
     v_lane := coalesce(_enqueue.lane, v_kind.lane);
     v_rank := -coalesce(_enqueue.priority, v_kind.priority);
+    -- A call may ask for approval; it cannot waive what the kind asks for.
+    v_approval := v_kind.requires_approval OR coalesce(_enqueue.requires_approval, false);
     v_job.created := true;
 
     IF _enqueue.taken IS NOT NULL THEN
@@ -139,7 +142,7 @@ BEGIN
     ELSIF v_keyed THEN
         v_job := pulse._take_key(
             v_lane, _enqueue.unique_key, _enqueue.unique_for, _enqueue.on_conflict,
-            v_payload, v_rank, v_run_at
+            v_payload, v_rank, v_run_at, v_approval
         );
         IF NOT v_job.created THEN
             RETURN v_job;
@@ -157,15 +160,16 @@ BEGIN
 
     INSERT INTO pulse.body (
         job, kind, payload, max_attempts, max_runtime,
-        unique_key, group_key, tags, enqueued_by
+        unique_key, unique_for, group_key, tags, enqueued_by
     )
     VALUES (
         v_job.job_id, _enqueue.kind, v_payload,
         coalesce(_enqueue.max_attempts, v_kind.max_attempts), _enqueue.max_runtime,
-        _enqueue.unique_key, _enqueue.group_key, _enqueue.tags, _enqueue.enqueued_by
+        _enqueue.unique_key, _enqueue.unique_for, _enqueue.group_key, _enqueue.tags,
+        _enqueue.enqueued_by
     );
 
-    IF coalesce(_enqueue.requires_approval, v_kind.requires_approval) THEN
+    IF v_approval THEN
         INSERT INTO pulse.approval (job, lane, kind, rank, run_at, expires_at, keyed)
         VALUES (
             v_job.job_id, v_lane, _enqueue.kind, v_rank, v_run_at,
@@ -318,7 +322,7 @@ COMMENT ON FUNCTION pulse.enqueue(
     text, jsonb, text, integer, timestamptz, interval, integer, text,
     interval, text, text, boolean, text [], interval
 ) IS
-'Enqueue a job in the caller''s transaction and return its id. What is not given comes from the kind''s settings, then from the defaults. run_at or delay schedules it. unique_key allows one waiting or running job per key and lane (with unique_for also that long after it finished); on_conflict is skip (return the existing id), replace (a job that does not run yet gets the new payload, priority and run_at) or error. PU002 bad argument, PU003 payload too large, PU102 key taken, PU103 replace of a running job.';
+'Enqueue a job in the caller''s transaction and return its id. What is not given comes from the kind''s settings, then from the defaults. run_at or delay schedules it. unique_key allows one waiting or running job per key and lane (with unique_for also that long after it finished); on_conflict is skip (return the existing id), replace (a job that does not run yet gets the new payload, priority and run_at) or error. PU002 bad argument, PU003 payload too large, PU102 key taken (or replace of somebody else''s job), PU103 replace of a running job, PU105 replace of one that was approved.';
 
 CREATE FUNCTION pulse.enqueue_one(
     kind text,

@@ -9,18 +9,21 @@ CREATE FUNCTION pulse._take_key(
     on_conflict text,
     payload jsonb,
     rank integer,
-    run_at timestamptz
+    run_at timestamptz,
+    needs_approval boolean
 )
 RETURNS pulse._enqueued
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
 AS $$
 DECLARE
     v_key pulse.job_key;
     v_job pulse._enqueued;
 BEGIN
     PERFORM pulse._require_between(
-        'length of unique_key', length(_take_key.unique_key), 1, 1000
+        'size of unique_key in bytes', octet_length(_take_key.unique_key), 1, 1000
     );
     PERFORM pulse._require_duration('unique_for', _take_key.unique_for, '0', '10 years');
     PERFORM pulse._require_one_of('on_conflict', _take_key.on_conflict, '{skip,replace,error}');
@@ -67,8 +70,13 @@ BEGIN
             RETURN v_job;
         END IF;
 
+        IF NOT pulse._may_replace(v_key.job) THEN
+            PERFORM pulse._raise_key_taken(v_key.lane, v_key.unique_key, v_key.job);
+        END IF;
+
         IF pulse._replace(
-            v_key.job, _take_key.payload, _take_key.rank, _take_key.run_at
+            v_key.job, _take_key.payload, _take_key.rank, _take_key.run_at,
+            _take_key.needs_approval
         ) THEN
             RETURN v_job;
         END IF;
@@ -79,17 +87,55 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._take_key(
-    text, text, interval, text, jsonb, integer, timestamptz
+    text, text, interval, text, jsonb, integer, timestamptz, boolean
 ) IS
 'Take a unique key for a new job, or settle the conflict with the job that has it.';
 
+-- A producer changes its own jobs and nobody else's.
+CREATE FUNCTION pulse._may_replace(job bigint)
+RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT 1
+        FROM pulse.body AS b
+        WHERE b.job = _may_replace.job
+            AND b.enqueued_by = pulse._caller()
+    ) OR pulse._operates();
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._may_replace(bigint) IS
+'Whether the caller enqueued this job, or may act on the jobs of others.';
+
+-- What was approved is run as it was approved.
+CREATE FUNCTION pulse._raise_approved(job bigint)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._raise_wrong_state(
+        job, 'approved already', 'replace',
+        'Cancel it and enqueue again, so that the new payload is approved as well.'
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._raise_approved(bigint) IS
+'Raise PU105 for a replace that would slip past an approval.';
+
 -- The one UPDATE of a body, made while holding the job's row: nobody claims it between.
 CREATE FUNCTION pulse._replace(
-    job bigint, payload jsonb, rank integer, run_at timestamptz
+    job bigint, payload jsonb, rank integer, run_at timestamptz, needs_approval boolean
 )
 RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
 AS $$
 DECLARE
     v_approval pulse.approval;
@@ -102,6 +148,9 @@ BEGIN
     RETURNING r.* INTO v_ready;
 
     IF FOUND THEN
+        IF _replace.needs_approval THEN
+            PERFORM pulse._raise_approved(_replace.job);
+        END IF;
         PERFORM pulse._put_in_line(
             v_ready.job, v_ready.lane, v_ready.kind, _replace.rank, _replace.run_at,
             v_ready.attempts, v_ready.failures, v_ready.keyed, false,
@@ -113,6 +162,9 @@ BEGIN
         RETURNING w.* INTO v_waiting;
 
         IF FOUND THEN
+            IF _replace.needs_approval THEN
+                PERFORM pulse._raise_approved(_replace.job);
+            END IF;
             PERFORM pulse._put_in_line(
                 v_waiting.job, v_waiting.lane, v_waiting.kind, _replace.rank,
                 _replace.run_at, v_waiting.attempts, v_waiting.failures, v_waiting.keyed,
@@ -154,7 +206,7 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._replace(bigint, jsonb, integer, timestamptz) IS
+COMMENT ON FUNCTION pulse._replace(bigint, jsonb, integer, timestamptz, boolean) IS
 'Give a job that does not run yet a new payload, priority and run_at; false when it is just moving.';
 
 CREATE FUNCTION pulse._raise_key_taken(lane text, unique_key text, job bigint)

@@ -23,12 +23,9 @@ DECLARE
     v_kind pulse.kind := pulse._kind_settings(enqueue_many.kind);
     v_lane text := coalesce(enqueue_many.lane, v_kind.lane);
     v_rank integer;
-    v_run_at timestamptz := coalesce(
-        enqueue_many.run_at, clock_timestamp() + enqueue_many.delay
-    );
-    v_approval boolean := coalesce(
-        enqueue_many.requires_approval, v_kind.requires_approval
-    );
+    v_run_at timestamptz;
+    v_approval boolean := v_kind.requires_approval
+        OR coalesce(enqueue_many.requires_approval, false);
     v_payload jsonb;
 BEGIN
     IF cardinality(enqueue_many.payloads) IS DISTINCT FROM 0 THEN
@@ -58,6 +55,7 @@ BEGIN
 
     PERFORM pulse._require_name('lane', v_lane);
     PERFORM pulse._require_run_at(enqueue_many.run_at, enqueue_many.delay);
+    v_run_at := coalesce(enqueue_many.run_at, clock_timestamp() + enqueue_many.delay);
     PERFORM pulse._require_between('priority', enqueue_many.priority, -2000000000, 2000000000);
     PERFORM pulse._require_between('max_attempts', enqueue_many.max_attempts, 1, 100000);
     PERFORM pulse._require_duration('max_runtime', enqueue_many.max_runtime, '1 ms', '1 year');
@@ -148,6 +146,11 @@ DECLARE
     v_caller name := pulse._caller();
     v_ids bigint [];
     v_created boolean [];
+    v_lanes text [];
+    v_replaced_by bigint [];
+    v_lane text;
+    v_key text;
+    v_first bigint;
     v_item record;
     v_job pulse._enqueued;
     v_unknown text;
@@ -194,20 +197,21 @@ BEGIN
     END IF;
 
     -- Keys are taken in sorted order, so two lists cannot deadlock; then the jobs get in
-    -- line in the order of the list.
+    -- line in the order of the list, in the lane whose key they have.
     FOR v_item IN
         SELECT
             e.place,
             r.kind,
             r.payload,
+            r.priority,
             r.delay,
-            r.run_at AS asked_run_at,
+            r.run_at,
             r.unique_key,
             r.unique_for,
-            r.on_conflict,
+            coalesce(r.on_conflict, 'skip') AS on_conflict,
             coalesce(r.lane, k.lane) AS lane,
-            -coalesce(r.priority, k.priority) AS rank,
-            coalesce(r.run_at, clock_timestamp() + r.delay) AS run_at
+            k.priority AS kind_priority,
+            k.requires_approval OR coalesce(r.requires_approval, false) AS needs_approval
         FROM jsonb_array_elements(enqueue_many.jobs) WITH ORDINALITY AS e (job, place)
         CROSS JOIN LATERAL jsonb_populate_record(NULL::pulse._item, e.job) AS r
         CROSS JOIN LATERAL pulse._kind_settings(r.kind) AS k
@@ -215,31 +219,68 @@ BEGIN
         ORDER BY
             coalesce(r.lane, k.lane) COLLATE "C", r.unique_key COLLATE "C", e.place
     LOOP
-        -- A replace goes no further than this, so it is checked here.
+        -- A conflict goes no further than this, so it is checked here.
         PERFORM pulse._require_name('kind', v_item.kind);
+        PERFORM pulse._require_name('lane', v_item.lane);
         PERFORM pulse._require_payload(v_item.payload);
-        PERFORM pulse._require_run_at(v_item.asked_run_at, v_item.delay);
-        PERFORM pulse._require_between('priority', -v_item.rank, -2000000000, 2000000000);
+        PERFORM pulse._require_run_at(v_item.run_at, v_item.delay);
+        PERFORM pulse._require_between('priority', v_item.priority, -2000000000, 2000000000);
+        PERFORM pulse._require_one_of('on_conflict', v_item.on_conflict, '{skip,replace,error}');
+        v_lanes[v_item.place] := v_item.lane;
+
+        IF (v_item.lane, v_item.unique_key) = (v_lane, v_key) THEN
+            -- Taken by an earlier element of this list, which has no place yet.
+            IF v_item.on_conflict = 'error' THEN
+                PERFORM pulse._raise_key_taken(v_lane, v_key, v_ids[v_first]);
+            ELSIF v_item.on_conflict = 'replace' THEN
+                v_replaced_by[v_first] := v_item.place;
+            END IF;
+            v_ids[v_item.place] := v_ids[v_first];
+            v_created[v_item.place] := false;
+            CONTINUE;
+        END IF;
+
         v_job := pulse._take_key(
             v_item.lane, v_item.unique_key, v_item.unique_for, v_item.on_conflict,
-            coalesce(v_item.payload, '{}'), v_item.rank, v_item.run_at
+            coalesce(v_item.payload, '{}'),
+            -coalesce(v_item.priority, v_item.kind_priority),
+            coalesce(v_item.run_at, clock_timestamp() + v_item.delay),
+            v_item.needs_approval
         );
         v_ids[v_item.place] := v_job.job_id;
         v_created[v_item.place] := v_job.created;
+        IF v_job.created THEN
+            v_lane := v_item.lane;
+            v_key := v_item.unique_key;
+            v_first := v_item.place;
+        END IF;
     END LOOP;
 
     FOR v_item IN
         SELECT r.*, e.place
         FROM jsonb_array_elements(enqueue_many.jobs) WITH ORDINALITY AS e (job, place)
-        CROSS JOIN LATERAL jsonb_populate_record(NULL::pulse._item, e.job) AS r
+        CROSS JOIN LATERAL jsonb_populate_record(
+            NULL::pulse._item,
+            CASE
+                WHEN v_replaced_by[e.place] IS NULL THEN e.job
+                ELSE e.job - '{payload,priority,run_at,delay}'::text [] || (
+                    SELECT coalesce(jsonb_object_agg(o.key, o.value), '{}')
+                    FROM jsonb_each(
+                        enqueue_many.jobs -> (v_replaced_by[e.place] - 1)::integer
+                    ) AS o
+                    WHERE o.key IN ('payload', 'priority', 'run_at', 'delay')
+                )
+            END
+        ) AS r
         ORDER BY e.place
     LOOP
         IF v_created[v_item.place] IS NOT false THEN
             v_job := pulse._enqueue(
-                v_item.kind, v_item.payload, v_item.lane, v_item.priority, v_item.run_at,
-                v_item.delay, v_item.max_attempts, v_item.unique_key, v_item.unique_for,
-                v_item.on_conflict, v_item.group_key, v_item.requires_approval,
-                v_item.tags, v_item.max_runtime, v_caller, v_ids[v_item.place]
+                v_item.kind, v_item.payload, coalesce(v_lanes[v_item.place], v_item.lane),
+                v_item.priority, v_item.run_at, v_item.delay, v_item.max_attempts,
+                v_item.unique_key, v_item.unique_for, v_item.on_conflict,
+                v_item.group_key, v_item.requires_approval, v_item.tags,
+                v_item.max_runtime, v_caller, v_ids[v_item.place]
             );
             v_ids[v_item.place] := v_job.job_id;
         END IF;

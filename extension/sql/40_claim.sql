@@ -41,6 +41,8 @@ SET enable_seqscan = off
 SET enable_bitmapscan = off
 SET jit = off
 SET plan_cache_mode = force_generic_plan
+SET enable_hashjoin = off
+SET enable_mergejoin = off
 AS $$
 DECLARE
     v_limited boolean;
@@ -321,6 +323,9 @@ BEGIN
             v_stepped := greatest(
                 v_stepped, coalesce(v_first_seq, v_drawn) - v_from_seq
             );
+        ELSIF v_first_seq IS NOT NULL THEN
+            -- A level above all known ones has to be recorded.
+            v_stepped := 500;
         END IF;
         EXIT WHEN cardinality(v_picked) >= _pick.need;
     END LOOP;
@@ -415,6 +420,9 @@ BEGIN
             v_stepped := greatest(
                 v_stepped, coalesce(v_first_seq, v_drawn) - v_from_seq
             );
+        ELSIF v_first_seq IS NOT NULL THEN
+            -- A level above all known ones has to be recorded.
+            v_stepped := 500;
         END IF;
         EXIT WHEN cardinality(v_picked) >= _pick_kinds.need;
 
@@ -477,7 +485,7 @@ DECLARE
     v_step bigint;
     v_mark pulse.mark;
 BEGIN
-    FOR v_round IN 1..20 LOOP
+    LOOP
         WITH line AS (
             SELECT
                 u.kind,
@@ -562,6 +570,7 @@ BEGIN
             OR v_seen < v_window;
         v_after_rank := v_last_rank;
         v_after_seq := v_last_seq;
+        v_window := least(v_window * 2, 10000);
     END LOOP;
 
     v_mark := pulse._newest_mark(_pick_by_kind.lane, _pick_by_kind.kinds[1]);

@@ -43,6 +43,8 @@ CREATE FUNCTION pulse._take_out(
 )
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
 AS $$
 BEGIN
     FOR v_round IN 1 .. 10 LOOP
@@ -133,6 +135,8 @@ CREATE FUNCTION pulse._cancel(
 )
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
 AS $$
 DECLARE
     v_was record;
@@ -209,6 +213,8 @@ RETURNS text
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
 AS $$
 DECLARE
     v_force boolean := coalesce(cancel.force, false);
@@ -270,6 +276,8 @@ RETURNS void
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
 AS $$
 DECLARE
     v_lease pulse.lease;

@@ -4,6 +4,8 @@ CREATE FUNCTION pulse._job_of(lease bigint)
 RETURNS bigint
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
 AS $$
 DECLARE
     v_job bigint;

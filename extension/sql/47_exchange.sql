@@ -37,6 +37,20 @@ BEGIN
         );
     END IF;
 
+    SELECT e.report INTO v_want
+    FROM jsonb_array_elements(exchange.done || exchange.failed) AS e (report)
+    WHERE jsonb_typeof(e.report) <> 'object'
+        OR e.report ->> 'lease' !~ '^[0-9]{1,19}$'
+    LIMIT 1;
+    IF FOUND THEN
+        PERFORM pulse._raise(
+            'PU002',
+            'done and failed must be lists of objects whose lease is a number',
+            format('One of them is %s.', left(v_want.report::text, 100)),
+            'Pass done => ''[{"lease": "123", "result": {}}]''; leases are strings.'
+        );
+    END IF;
+
     IF exchange.done <> '[]' THEN
         RETURN QUERY
         SELECT

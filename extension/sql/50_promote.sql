@@ -82,12 +82,21 @@ BEGIN
         ORDER BY m.lane, m.version DESC
         LIMIT 1;
 
-        SELECT w.lane INTO v_new
-        FROM pulse.waiting AS w
-        WHERE w.lane > v_lane
-            AND (v_known IS NULL OR w.lane < v_known)
-        ORDER BY w.lane, w.run_at
-        LIMIT 1;
+        -- Two statements: an OR would not be a bound of the index.
+        IF v_known IS NULL THEN
+            SELECT w.lane INTO v_new
+            FROM pulse.waiting AS w
+            WHERE w.lane > v_lane
+            ORDER BY w.lane, w.run_at
+            LIMIT 1;
+        ELSE
+            SELECT w.lane INTO v_new
+            FROM pulse.waiting AS w
+            WHERE w.lane > v_lane
+                AND w.lane < v_known
+            ORDER BY w.lane, w.run_at
+            LIMIT 1;
+        END IF;
 
         v_lane := coalesce(v_new, v_known);
         EXIT WHEN v_lane IS NULL;

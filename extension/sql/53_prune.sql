@@ -4,6 +4,8 @@ RETURNS boolean
 LANGUAGE plpgsql
 STABLE
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
 AS $$
 BEGIN
     RETURN EXISTS (

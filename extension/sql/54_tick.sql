@@ -103,12 +103,21 @@ BEGIN
         ORDER BY m.lane, m.kind, m.version DESC
         LIMIT 1;
 
-        SELECT r.lane INTO v_new
-        FROM pulse.ready AS r
-        WHERE r.lane > v_lane
-            AND (v_known.lane IS NULL OR r.lane < v_known.lane)
-        ORDER BY r.lane, r.rank, r.seq
-        LIMIT 1;
+        -- Two statements: an OR would not be a bound of the index.
+        IF v_known.lane IS NULL THEN
+            SELECT r.lane INTO v_new
+            FROM pulse.ready AS r
+            WHERE r.lane > v_lane
+            ORDER BY r.lane, r.rank, r.seq
+            LIMIT 1;
+        ELSE
+            SELECT r.lane INTO v_new
+            FROM pulse.ready AS r
+            WHERE r.lane > v_lane
+                AND r.lane < v_known.lane
+            ORDER BY r.lane, r.rank, r.seq
+            LIMIT 1;
+        END IF;
 
         IF v_new IS NOT NULL THEN
             v_lane := v_new;

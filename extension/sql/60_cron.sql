@@ -188,7 +188,7 @@ BEGIN
         );
     END IF;
 
-    v_field := regexp_split_to_array(v_text, '\s+');
+    v_field := regexp_split_to_array(v_text, '[[:space:]]+');
     IF cardinality(v_field) <> 5 THEN
         PERFORM pulse._raise_cron(
             _cron_parse.cron, format('It has %s fields, not 5.', cardinality(v_field))

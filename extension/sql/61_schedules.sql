@@ -329,10 +329,13 @@ $$;
 COMMENT ON FUNCTION pulse._fire_schedule(pulse.schedule) IS
 'Handle the due occurrences of one schedule, whose row the caller has locked; returns how many became jobs.';
 
+-- Waits for a unique key that an open transaction holds only for a moment: tick must go
+-- on, and the occurrence is tried again.
 CREATE FUNCTION pulse._fire_occurrence(schedule pulse.schedule, occurrence timestamptz)
 RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '100ms'
 AS $$
 DECLARE
     v_schedule pulse.schedule := _fire_occurrence.schedule;

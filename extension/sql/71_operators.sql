@@ -22,6 +22,8 @@ CREATE FUNCTION pulse._rekey(job_id bigint, lane text)
 RETURNS bigint
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
 AS $$
 DECLARE
     v_key text := pulse._key_of(_rekey.job_id);
@@ -40,7 +42,10 @@ BEGIN
             AND k.expires_at <= clock_timestamp();
 
         INSERT INTO pulse.job_key (lane, unique_key, job, unique_for)
-        VALUES (_rekey.lane, v_key, _rekey.job_id, v_own.unique_for)
+        VALUES (
+            _rekey.lane, v_key, _rekey.job_id,
+            (SELECT b.unique_for FROM pulse.body AS b WHERE b.job = _rekey.job_id)
+        )
         ON CONFLICT ON CONSTRAINT job_key_is_held_once DO NOTHING;
 
         IF FOUND THEN
@@ -85,6 +90,8 @@ CREATE FUNCTION pulse._shift(
 )
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
 AS $$
 DECLARE
     v_was record;
@@ -173,6 +180,8 @@ RETURNS text
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
 AS $$
 DECLARE
     v_done record;
@@ -220,6 +229,8 @@ RETURNS text
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
 AS $$
 DECLARE
     v_done record;
@@ -272,6 +283,8 @@ CREATE FUNCTION pulse._retry(
 )
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
 AS $$
 DECLARE
     v_was record;

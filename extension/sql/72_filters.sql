@@ -414,8 +414,9 @@ COMMENT ON FUNCTION pulse._pick_matching(text, jsonb, text, integer, boolean, in
 'Lock jobs that match a filter where they stand, and return those that could be locked.';
 
 -- Keys are met in the order of the jobs, not of the keys, so this waits for an open
--- transaction that takes or frees the same key for a moment only, and then leaves the
--- job alone: long before it could be part of a deadlock.
+-- transaction that takes or frees the same key for a moment only. NULL says that it
+-- waited in vain; then the caller leaves every job with a key alone, since waiting again
+-- and again would amount to a wait that can be part of a deadlock.
 CREATE FUNCTION pulse._try_rekey(job_id bigint, lane text)
 RETURNS boolean
 LANGUAGE plpgsql
@@ -431,13 +432,13 @@ BEGIN
         RETURN pulse._rekey(_try_rekey.job_id, _try_rekey.lane) IS NULL;
     EXCEPTION
         WHEN lock_not_available THEN
-            RETURN false;
+            RETURN NULL;
     END;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._try_rekey(bigint, text) IS
-'Give a job its unique key in a lane, if it has one and it can be had at once.';
+'Give a job its unique key in a lane, if it has one and it can be had at once; NULL when an open transaction has it.';
 
 CREATE FUNCTION pulse._do_where(
     verb text,
@@ -459,6 +460,8 @@ DECLARE
     v_first bigint;
     v_last bigint;
     v_state text;
+    v_rekeyed boolean;
+    v_keys_in_use boolean := false;
 BEGIN
     PERFORM pulse._require_read_committed(_do_where.verb || '_where');
     PERFORM pulse._require_filter(_do_where.verb, _do_where.filter);
@@ -500,9 +503,12 @@ BEGIN
                 FROM pulse._reject(v_job, _do_where.reason) AS r;
 
             WHEN 'retry' THEN
-                CONTINUE WHEN NOT pulse._try_rekey(
+                CONTINUE WHEN v_keys_in_use AND pulse._key_of(v_job) IS NOT NULL;
+                v_rekeyed := pulse._try_rekey(
                     v_job, (SELECT f.lane FROM pulse.finished AS f WHERE f.job = v_job)
                 );
+                v_keys_in_use := v_keys_in_use OR v_rekeyed IS NULL;
+                CONTINUE WHEN v_rekeyed IS NOT TRUE;
 
                 SELECT r.state INTO v_state
                 FROM pulse._retry(v_job) AS r;
@@ -513,7 +519,10 @@ BEGIN
 
             WHEN 'move' THEN
                 -- The key first: a job that cannot move keeps its place in line.
-                CONTINUE WHEN NOT pulse._try_rekey(v_job, _do_where.to_lane);
+                CONTINUE WHEN v_keys_in_use AND pulse._key_of(v_job) IS NOT NULL;
+                v_rekeyed := pulse._try_rekey(v_job, _do_where.to_lane);
+                v_keys_in_use := v_keys_in_use OR v_rekeyed IS NULL;
+                CONTINUE WHEN v_rekeyed IS NOT TRUE;
 
                 SELECT s.state INTO v_state
                 FROM pulse._shift(v_job, _do_where.to_lane, NULL) AS s;

@@ -106,6 +106,27 @@ $$;
 COMMENT ON FUNCTION pulse._rights(name) IS
 'What a role needs with all the levels it was given, in the words of GRANT.';
 
+-- A role that was dropped and made again has no rights left; what its namesake was given
+-- must not come back with the next grant or upgrade.
+CREATE FUNCTION pulse._forget_dropped_roles()
+RETURNS void
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    DELETE FROM pulse.access_grant AS g
+    WHERE NOT EXISTS (
+        SELECT
+        FROM pg_namespace AS n
+        CROSS JOIN LATERAL aclexplode(n.nspacl) AS a
+        INNER JOIN pg_roles AS r ON r.oid = a.grantee
+        WHERE n.nspname = 'pulse'
+            AND r.rolname = g.role
+    )
+$$;
+
+COMMENT ON FUNCTION pulse._forget_dropped_roles() IS
+'Remove grants of roles that no longer have any right in the schema.';
+
 CREATE FUNCTION pulse._apply_grants(only_to name DEFAULT NULL)
 RETURNS void
 LANGUAGE plpgsql
@@ -194,6 +215,7 @@ BEGIN
 
     -- Waits for another grant or revoke: what a role needs is read after it.
     LOCK TABLE pulse.access_grant IN SHARE ROW EXCLUSIVE MODE;
+    PERFORM pulse._forget_dropped_roles();
 
     INSERT INTO pulse.access_grant (role, access, granted_by)
     VALUES (grant_access.role, grant_access.access, pulse._caller())

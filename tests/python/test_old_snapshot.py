@@ -74,6 +74,12 @@ CASES = {
             SELECT pulse.claim_batch('long', 'pinned', lease_for => '1 day');
         """
     ),
+    "a priority above every known one": Case(
+        setup="""
+            SELECT pulse.enqueue('orphan', lane => 'pinned', priority => -1);
+            SELECT pulse.tick()
+        """
+    ),
     "a lane whose jobs heartbeat": Case(between=HEARTBEAT),
     "a lane full of retries": Case(between=RETRY.format(claim=CLAIM)),
     "a claim that names kinds": Case(claim=CLAIM_KIND),

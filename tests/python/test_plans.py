@@ -123,11 +123,15 @@ def test_a_completion_touches_buffers_in_proportion_to_its_batch(
     assert buffers <= PER_CLAIM + PER_JOB * 100
 
 
-def test_the_claim_reads_the_line_by_its_index_even_when_planned_on_empty_tables(
-    db: Database,
+@pytest.mark.parametrize("analyzed", [False, True])
+def test_plans_made_on_a_small_queue_are_right_for_a_large_one(
+    db: Database, analyzed: bool
 ) -> None:
-    """A session that claimed while the tables were empty keeps its plans."""
+    """A session that claimed while there was little to do keeps its plans."""
     worker = db.connect()
+    if analyzed:
+        load(worker, 10)
+        worker.execute("VACUUM ANALYZE")
     for _ in range(10):
         worker.execute(
             "SELECT pulse.claim_batch('w', 'busy', 10, kinds => ARRAY['k1'])"
@@ -137,3 +141,33 @@ def test_the_claim_reads_the_line_by_its_index_even_when_planned_on_empty_tables
     load(db.connect(), 5000)
     assert usual(worker, CLAIM, 10, ["k1"]) <= PER_CLAIM + PER_JOB * 10
     assert usual(worker, CLAIM, 10, None) <= PER_CLAIM + PER_JOB * 10
+    leases = worker.execute("SELECT array_agg(lease) FROM pulse.lease").fetchone()
+    assert leases is not None
+    some = leases[0][:10]
+    beat = "SELECT * FROM pulse.heartbeat(%s)"
+    assert usual(worker, beat, some) <= PER_CLAIM + PER_JOB * 10
+    fail = "SELECT * FROM pulse.fail_batch(%s)"
+    assert touched(worker, fail, some) <= 600 + PER_JOB * 10
+    job = worker.execute("SELECT max(job) FROM pulse.ready").fetchone()
+    assert job is not None
+    assert usual(worker, "SELECT pulse.cancel(%s)", job[0]) <= PER_CLAIM
+
+
+def test_a_tick_does_not_read_the_lines_of_all_lanes(db: Database) -> None:
+    """Finding the lanes is a jump from one to the next."""
+    connection = db.connect()
+    for lane in range(20):
+        connection.execute(
+            "SELECT pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[500]),"
+            " lane => %s)",
+            (f"lane {lane}",),
+        )
+        connection.execute(
+            "SELECT pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[500]),"
+            " lane => %s, delay => '1 hour')",
+            (f"lane {lane}",),
+        )
+    marks = usual(connection, "SELECT pulse._tick_marks()")
+    lanes = usual(connection, "SELECT count(*) FROM pulse._waiting_lanes()")
+    assert marks <= 20 * 60
+    assert lanes <= 20 * 10

@@ -126,7 +126,7 @@ SELECT ok(
     'with its own expiry, and its run_at kept'
 );
 SELECT pulse.enqueue('careful', requires_approval => false) AS job \gset
-SELECT is(pg_temp.state(:job), 'ready', 'and a call may say that none is needed');
+SELECT is(pg_temp.state(:job), 'awaiting_approval', 'and a call cannot waive what the kind asks for');
 
 -- Sizes
 

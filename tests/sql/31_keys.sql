@@ -1,7 +1,7 @@
 -- Unique keys: at most one waiting or running job per key and lane.
 BEGIN;
 
-SELECT plan(60);
+SELECT plan(66);
 
 CREATE FUNCTION pg_temp.state(job_id bigint)
 RETURNS text
@@ -282,6 +282,29 @@ SELECT is(
     'and takes the key along'
 );
 
+-- Whose job a replace may change
+
+SELECT pulse.enqueue('k', '1', unique_key => 'mine', requires_approval => true) AS job \gset
+SELECT pulse.enqueue('k', '2', unique_key => 'mine', on_conflict => 'replace', requires_approval => true) AS again \gset
+SELECT is(:again, :job, 'a job that awaits approval can be replaced');
+SELECT pulse.approve(:job) \g /dev/null
+SELECT throws_ok(
+    $$SELECT pulse.enqueue('k', '3', unique_key => 'mine', on_conflict => 'replace', requires_approval => true)$$,
+    'PU105', NULL, 'one that was approved cannot: the new payload was not'
+);
+CREATE ROLE pulse_test_other;
+SELECT pulse.grant_access('pulse_test_other', 'producer') \g /dev/null
+SELECT pulse.enqueue('k', '1', unique_key => 'theirs') AS job \gset
+SET ROLE pulse_test_other;
+SELECT pulse.enqueue('k', '2', unique_key => 'theirs') AS again \gset
+SELECT throws_ok(
+    $$SELECT pulse.enqueue('k', '2', unique_key => 'theirs', on_conflict => 'replace')$$,
+    'PU102', NULL, 'a producer cannot replace somebody else''s job'
+);
+RESET ROLE;
+SELECT is(:again, :job, 'but its key finds it');
+SELECT is((SELECT b.payload FROM pulse.body AS b WHERE b.job = :job), '1', 'which is as it was');
+
 -- Odd keys
 
 SELECT isnt(
@@ -289,11 +312,15 @@ SELECT isnt(
     'keys differ by case'
 );
 SELECT lives_ok(
-    $$SELECT pulse.enqueue('k', unique_key => repeat('€', 1000))$$, 'and may be long'
+    $$SELECT pulse.enqueue('k', unique_key => repeat('€', 333))$$, 'and may be long'
+);
+SELECT throws_ok(
+    $$SELECT pulse.enqueue('k', unique_key => repeat('€', 334))$$, 'PU002', NULL,
+    'up to 1000 bytes'
 );
 SELECT is(
-    pulse.enqueue('k', unique_key => repeat('€', 1000)),
-    pulse.enqueue('k', unique_key => repeat('€', 1000)), 'without being confused'
+    pulse.enqueue('k', unique_key => repeat('€', 333)),
+    pulse.enqueue('k', unique_key => repeat('€', 333)), 'without being confused'
 );
 SELECT is_empty('SELECT * FROM pulse.check()', 'check() finds nothing wrong with any of it');
 

@@ -355,6 +355,8 @@ SELECT matches(
     'and its last skipped row counts no further than a thousand'
 );
 
+SELECT pulse.unschedule('minute') \g /dev/null
+
 -- One bad schedule
 
 SELECT pulse.schedule('bad', 'k', every => '1 hour') \g /dev/null
