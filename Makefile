@@ -6,7 +6,7 @@ RUN = .venv/bin/python
 CHOSEN = $(if $(K),-k "$(K)")
 
 .PHONY: help setup demo build install lint format test test-sql test-isolation test-python \
-	isolation-accept bench-sql reference clean
+	isolation-accept bench-sql bench-python reference clean
 
 help:  ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -47,6 +47,9 @@ isolation-accept: setup build  ## Write the expected output of one spec anew (SP
 
 bench-sql: setup build  ## Measure the engine with pgbench (ONLY=e,c; see bench/README.md)
 	@$(RUN) -m bench.run_sql $(if $(ONLY),--only $(ONLY))
+
+bench-python: setup build  ## Measure the Python worker beside its peers (ONLY=pulse,pgqueuer)
+	@$(RUN) -m bench.run_python $(if $(ONLY),--only "$(ONLY)")
 
 reference: setup build  ## Write docs/reference.md from the comments in the catalog
 	@$(RUN) tools/reference.py $(ARGS)

@@ -1,0 +1,20 @@
+"""graphile-worker, but for its worker: python subject_graphile.py fill|feed DSN …"""
+
+import sys
+
+import psycopg
+from meter import feed
+
+verb, dsn, *rest = sys.argv[1:]
+
+with psycopg.connect(dsn, autocommit=True) as connection:
+    if verb == "fill":
+        connection.execute(
+            "SELECT graphile_worker.add_job('noop', '{\"t\": 0}') "
+            "FROM generate_series(1, %s)",
+            (int(rest[0]),),
+        )
+    elif verb == "feed":
+        payload = "json_build_object('t', %s::float8)"
+        query = f"SELECT graphile_worker.add_job('noop', {payload})"
+        feed(lambda t: connection.execute(query, (t,)), int(rest[0]), 0.02)

@@ -1,0 +1,37 @@
+"""pulse: python subject_pulse.py install|fill|work|feed DSN …"""
+
+import sys
+
+import psycopg
+from meter import Meter, feed
+
+import pulse
+
+verb, dsn, *rest = sys.argv[1:]
+
+if verb == "install":
+    with psycopg.connect(dsn) as connection:
+        connection.execute("CREATE EXTENSION pulse")
+elif verb == "fill":
+    with psycopg.connect(dsn) as connection:
+        for _ in range(0, int(rest[0]), 1000):
+            pulse.enqueue_many(connection, "noop", [{"t": 0}] * 1000)
+elif verb == "feed":
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        feed(lambda t: pulse.enqueue(connection, "noop", {"t": t}), int(rest[0]), 0.02)
+elif verb == "work":
+    meter = Meter()
+    worker = pulse.Worker(dsn, concurrency=int(rest[1]))
+    if rest[0] == "async":
+
+        @worker.handle("noop")
+        async def noop_async(job: pulse.Job, t: float) -> None:
+            meter.job(t)
+
+    else:
+
+        @worker.handle("noop")
+        def noop(job: pulse.Job, t: float) -> None:
+            meter.job(t)
+
+    worker.run()

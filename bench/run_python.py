@@ -1,0 +1,378 @@
+"""make bench-python: the worker of pulse beside its peers, in one run on one server.
+
+python -m bench.run_python [--only pulse,pgqueuer] [--jobs 20000]
+
+Each subject drains the same number of no-op jobs with one, two and four processes and
+is then measured idle: how long from just before enqueue until the handler runs. Peers
+come from PyPI and npm into the cache. Only ratios inside one run mean something.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import selectors
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from bench.harness import Bench, Scale
+from tools import paths
+
+HERE = Path(__file__).parent / "peers"
+PYTHON_PEERS = ("procrastinate", "pgqueuer", "asyncpg", "psycopg[binary,pool]")
+NODE_PEERS = ("graphile-worker", "pg")
+LATENCY_JOBS = 300
+
+
+@dataclass(frozen=True)
+class Subject:
+    name: str
+    program: str
+    flavour: str
+    slots: int
+
+
+@dataclass
+class Figures:
+    drain: dict[int, float] = field(default_factory=dict)
+    transactions: float | None = None
+    latencies: list[float] = field(default_factory=list)
+
+
+SUBJECTS = (
+    Subject("pulse, async", "pulse", "async", 100),
+    Subject("pulse, threads", "pulse", "sync", 100),
+    Subject("pulse, async, 10 slots", "pulse", "async", 10),
+    Subject("pulse, threads, 10 slots", "pulse", "sync", 10),
+    Subject("pgqueuer, async", "pgqueuer", "async", 100),
+    Subject("pgqueuer, threads", "pgqueuer", "sync", 100),
+    Subject("procrastinate, async", "procrastinate", "async", 100),
+    Subject("procrastinate, threads", "procrastinate", "sync", 100),
+    Subject("graphile-worker", "graphile", "batched", 24),
+)
+
+
+class Peers:
+    """The peers' own Python and node_modules, made once in the cache."""
+
+    def __init__(self) -> None:
+        self.directory = paths.cache() / "peers"
+        self.python = self.directory / "venv/bin/python"
+        self.node = self.directory / "node"
+
+    def prepare(self) -> None:
+        if not (self.directory / "venv/ready").exists():
+            print("bench: getting the peers from PyPI", flush=True)
+            run([sys.executable, "-m", "venv", str(self.directory / "venv")])
+            run([str(self.python), "-m", "pip", "install", "-q", *PYTHON_PEERS])
+            (self.directory / "venv/ready").touch()
+        if not (self.node / "node_modules/graphile-worker").exists():
+            print("bench: getting graphile-worker from npm", flush=True)
+            self.node.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(OSError, subprocess.CalledProcessError):
+                run(
+                    [
+                        "npm",
+                        "install",
+                        "--silent",
+                        "--prefix",
+                        str(self.node),
+                        *NODE_PEERS,
+                    ]
+                )
+
+    def versions(self) -> dict[str, str]:
+        listed = json.loads(
+            run([str(self.python), "-m", "pip", "list", "--format", "json"])
+        )
+        found = {each["name"]: each["version"] for each in listed}
+        package = self.node / "node_modules/graphile-worker/package.json"
+        if package.exists():
+            found["graphile-worker"] = json.loads(package.read_text())["version"]
+        wanted = ("procrastinate", "pgqueuer", "asyncpg", "graphile-worker")
+        return {name: found[name] for name in wanted if name in found}
+
+    def command(self, program: str, verb: str, dsn: str, *rest: object) -> list[str]:
+        words = [verb, dsn, *map(str, rest)]
+        if program == "pulse":
+            return [sys.executable, str(HERE / "subject_pulse.py"), *words]
+        if program == "graphile":
+            if verb in ("install", "work"):
+                return ["node", str(HERE / "subject_graphile.mjs"), *words]
+            return [sys.executable, str(HERE / "subject_graphile.py"), *words]
+        return [str(self.python), str(HERE / f"subject_{program}.py"), *words]
+
+    def environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "PYTHONPATH": str(paths.ROOT / "python"),
+            "PEERS_NODE": str(self.node),
+        }
+
+
+def run(command: list[str], env: dict[str, str] | None = None) -> str:
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        print(done.stdout + done.stderr, file=sys.stderr)
+        raise subprocess.CalledProcessError(done.returncode, command)
+    return done.stdout
+
+
+class Crew:
+    """Worker processes and the last thing each of them said."""
+
+    def __init__(self, command: list[str], env: dict[str, str], size: int) -> None:
+        self.processes = [
+            subprocess.Popen(
+                command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
+            for _ in range(size)
+        ]
+        self.said: dict[int, list[Any]] = {}
+        self._pending: dict[int, bytes] = {}
+        self._selector = selectors.DefaultSelector()
+        for number, process in enumerate(self.processes):
+            assert process.stdout is not None
+            os.set_blocking(process.stdout.fileno(), False)
+            self._selector.register(process.stdout, selectors.EVENT_READ, number)
+            self._pending[number] = b""
+
+    def until(self, jobs: int, within: float) -> None:
+        """Listen until so many jobs have run."""
+        limit = time.monotonic() + within
+        while self.count < jobs:
+            if time.monotonic() > limit:
+                ran = f"only {self.count} of {jobs} jobs ran"
+                raise TimeoutError(f"{ran}: {self.stderr()}")
+            for key, _ in self._selector.select(0.1):
+                data = os.read(key.fd, 1 << 20)
+                if not data:
+                    raise RuntimeError(f"a worker ended: {self.stderr()}")
+                *lines, rest = (self._pending[key.data] + data).split(b"\n")
+                self._pending[key.data] = rest
+                if lines:
+                    self.said[key.data] = json.loads(lines[-1])
+
+    @property
+    def count(self) -> int:
+        return sum(said[0] for said in self.said.values())
+
+    @property
+    def seconds(self) -> float:
+        """From the first handler to the last, over all processes."""
+        working = [said for said in self.said.values() if said[0]]
+        return float(max(s[2] for s in working) - min(s[1] for s in working))
+
+    @property
+    def latencies(self) -> list[float]:
+        return [each for said in self.said.values() for each in said[3]]
+
+    def stderr(self) -> str:
+        for process in self.processes:
+            process.kill()
+        return "".join(
+            process.stderr.read().decode()[-2000:]
+            for process in self.processes
+            if process.stderr is not None
+        )
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            for pipe in (process.stdout, process.stderr):
+                if pipe is not None:
+                    pipe.close()
+        self._selector.close()
+
+
+@contextlib.contextmanager
+def working(command: list[str], env: dict[str, str], size: int) -> Iterator[Crew]:
+    crew = Crew(command, env, size)
+    try:
+        yield crew
+    finally:
+        crew.close()
+
+
+class Session:
+    """One subject after the other on one server, each in fresh databases."""
+
+    def __init__(self, bench: Bench, peers: Peers, jobs: int) -> None:
+        self.bench = bench
+        self.peers = peers
+        self.jobs = jobs
+        self.env = peers.environment()
+
+    def database(self, subject: Subject) -> str:
+        name = self.bench.server.create()
+        dsn = self.bench.server.dsn(name)
+        run(self.peers.command(subject.program, "install", dsn), self.env)
+        return dsn
+
+    def drain(self, subject: Subject, size: int) -> tuple[float, float]:
+        """Jobs a second, and transactions a job."""
+        dsn = self.database(subject)
+        run(self.peers.command(subject.program, "fill", dsn, self.jobs), self.env)
+        name = dsn.rsplit("=", 1)[1]
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute("VACUUM ANALYZE")
+            connection.execute("CHECKPOINT")
+        before = self.transactions(name)
+        work = self.peers.command(
+            subject.program, "work", dsn, subject.flavour, subject.slots
+        )
+        with working(work, self.env, size) as crew:
+            crew.until(self.jobs, within=600)
+            rate = self.jobs / crew.seconds
+        spent = self.transactions(name) - before
+        self.bench.server.drop(name)
+        return rate, spent / self.jobs
+
+    def transactions(self, name: str) -> int:
+        """Statistics arrive within a second or when a session ends."""
+        time.sleep(1.5)
+        query = (
+            "SELECT xact_commit + xact_rollback FROM pg_stat_database "
+            f"WHERE datname = '{name}'"
+        )
+        return int(self.bench.server.psql("postgres", "-c", query))
+
+    def latency(self, subject: Subject, samples: int) -> list[float]:
+        dsn = self.database(subject)
+        flavour = "latency" if subject.program == "graphile" else subject.flavour
+        work = self.peers.command(subject.program, "work", dsn, flavour, subject.slots)
+        warm = 20
+        with working(work, self.env, 1) as crew:
+            time.sleep(3)
+            feed = self.peers.command(subject.program, "feed", dsn, samples + warm)
+            with subprocess.Popen(feed, env=self.env) as feeding:
+                crew.until(samples + warm, within=120)
+                feeding.wait()
+            latencies = crew.latencies[warm:]
+        self.bench.server.drop(dsn.rsplit("=", 1)[1])
+        return latencies
+
+
+def percentile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
+
+
+def in_ms(seconds: float) -> str:
+    return f"{seconds * 1000:.1f}"
+
+
+def table(results: dict[str, Figures], sizes: tuple[int, ...]) -> list[list[str]]:
+    rows = [["", *(f"{n} proc" for n in sizes), "trans./job", "p50 ms", "p99 ms"]]
+    for name, figures in results.items():
+        lat = figures.latencies
+        rows.append(
+            [
+                name,
+                *(
+                    f"{figures.drain[n]:,.0f}" if n in figures.drain else "-"
+                    for n in sizes
+                ),
+                "-" if figures.transactions is None else f"{figures.transactions:.3f}",
+                in_ms(statistics.median(lat)) if lat else "-",
+                in_ms(percentile(lat, 0.99)) if lat else "-",
+            ]
+        )
+    return rows
+
+
+def show(rows: list[list[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *rest in rows:
+        cells = [first.ljust(widths[0])]
+        cells += [cell.rjust(w) for cell, w in zip(rest, widths[1:], strict=True)]
+        print("  ".join(cells))
+
+
+def goals(results: dict[str, Figures]) -> list[str]:
+    ours = {n: f for n, f in results.items() if n.startswith("pulse")}
+    python = {n: f for n, f in results.items() if n.startswith(("pgq", "procr"))}
+    node = results.get("graphile-worker")
+    said = []
+    if ours and python:
+        best = max(f.drain[1] for f in ours.values())
+        peer = max(f.drain[1] for f in python.values())
+        said.append(f"drain, best Python peer: {best / peer:.1f}x (goal 2x)")
+        fast = min(statistics.median(f.latencies) for f in ours.values())
+        peer_fast = min(statistics.median(f.latencies) for f in python.values())
+        said.append(
+            f"latency p50: {in_ms(fast)} ms, best Python peer {in_ms(peer_fast)} ms "
+            "(goal: at or below)"
+        )
+    if ours and node:
+        best = max(f.drain[1] for f in ours.values())
+        said.append(f"drain, graphile-worker: {best / node.drain[1]:.2f}x (goal 1x)")
+    spent = [f.transactions for f in ours.values() if f.transactions is not None]
+    if spent:
+        said.append(f"transactions a job at full load: {min(spent):.3f} (goal 0.1)")
+    return said
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="subjects whose name contains these")
+    parser.add_argument("--jobs", type=int, default=20_000)
+    asked = parser.parse_args()
+    scale = Scale.from_environment()
+    jobs = 2_000 if scale.quick else asked.jobs
+    samples = 30 if scale.quick else LATENCY_JOBS
+    sizes = (1,) if scale.quick else (1, 2, 4)
+    chosen = [word for word in asked.only.split(",") if word]
+    peers = Peers()
+    peers.prepare()
+    bench = Bench(scale)
+    results: dict[str, Figures] = {}
+    try:
+        print(f"{jobs:,} no-op jobs, load {os.getloadavg()[0]:.1f}, {peers.versions()}")
+        session = Session(bench, peers, jobs)
+        for subject in SUBJECTS:
+            if chosen and not any(word in subject.name for word in chosen):
+                continue
+            try:
+                results[subject.name] = measure(session, subject, sizes, samples)
+            except (subprocess.CalledProcessError, OSError, RuntimeError) as error:
+                print(f"{subject.name}: left out: {error}", flush=True)
+    finally:
+        bench.close()
+    print()
+    show(table(results, sizes))
+    print()
+    print("\n".join(goals(results)))
+
+
+def measure(
+    session: Session, subject: Subject, sizes: tuple[int, ...], samples: int
+) -> Figures:
+    figures = Figures()
+    for size in sizes:
+        rate, spent = session.drain(subject, size)
+        figures.drain[size] = rate
+        if size == 1:
+            figures.transactions = spent
+        print(f"{subject.name}: {size} processes, {rate:,.0f} jobs/s", flush=True)
+    figures.latencies = session.latency(subject, samples)
+    return figures
+
+
+if __name__ == "__main__":
+    main()
