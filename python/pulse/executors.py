@@ -119,15 +119,20 @@ class Executors:
 
     def _run_in_thread(self, run: Run) -> None:
         try:
-            with self._hooks.around(run.job):
-                if run.task.executor == "process":
-                    result = self._children.run(run.task, run.job)
-                else:
-                    result = run.task.run(run.job)
+            if self._hooks.wraps:
+                with self._hooks.around(run.job):
+                    result = self._call(run)
+            else:
+                result = self._call(run)
             outcome = reports.returned(run, result)
         except BaseException as error:
             outcome = reports.raised(run, error)
         self._done(run, outcome)
+
+    def _call(self, run: Run) -> Any:
+        if run.task.executor == "process":
+            return self._children.run(run.task, run.job)
+        return run.task.run(run.job)
 
     async def abandon(self, runs: list[Run], patience: float) -> None:
         """Cancel what can be cancelled; threads are left to themselves."""

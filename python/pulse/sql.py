@@ -70,7 +70,7 @@ SELECT
     x.item, x.verdict, x.lane, x.lease, x.job_id, x.kind, x.payload, x.attempt,
     x.failures, x.max_attempts, x.priority, x.deadline, x.enqueued_at, x.checkpoint,
     x.group_key,
-    CAST(extract(epoch FROM x.lease_until - clock_timestamp()) AS double precision)
+    date_part('epoch', x.lease_until - clock_timestamp())
 FROM pulse.exchange(
     worker => %(worker)s,
     wants => CAST(%(wants)s AS jsonb),
@@ -105,7 +105,7 @@ FROM pulse.release(leases => CAST(%(leases)s AS bigint[])) AS r"""
 HEARTBEAT: Final = """
 SELECT
     b.lease, b.verdict,
-    CAST(extract(epoch FROM b.lease_until - clock_timestamp()) AS double precision)
+    date_part('epoch', b.lease_until - clock_timestamp())
 FROM pulse.heartbeat(leases => CAST(%(leases)s AS bigint[])) AS b"""
 
 PROGRESS: Final = (

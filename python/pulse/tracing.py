@@ -67,10 +67,12 @@ class OpenTelemetry(Hooks):
     """A span for each run and a few instruments; needs pgpulse[otel]."""
 
     def __init__(self, tracer: Any = None, meter: Any = None) -> None:
-        from opentelemetry import metrics, trace
+        if tracer is None or meter is None:
+            from opentelemetry import metrics, trace
 
-        self._tracer = tracer or trace.get_tracer("pulse")
-        meter = meter or metrics.get_meter("pulse")
+            tracer = tracer or trace.get_tracer("pulse")
+            meter = meter or metrics.get_meter("pulse")
+        self._tracer = tracer
         self._runs = meter.create_counter("pulse.runs", description="runs that ended")
         self._seconds = meter.create_histogram(
             "pulse.run.duration", unit="s", description="how long handlers ran"

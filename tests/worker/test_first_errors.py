@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import pytest
 
-import pulse
 from pulse import Job, Worker, errors
 from tests.conftest import Database
 from tests.worker.conftest import Queue, Start
@@ -85,29 +84,3 @@ def test_a_server_that_is_not_there_is_waited_for(
         running.thread.join(0.01)
     running.stop()
     assert "cannot reach the queue" in caplog.text
-
-
-def test_hooks_are_told_and_cannot_hurt(
-    queue: Queue, start: Start, caplog: pytest.LogCaptureFixture
-) -> None:
-    told: list[tuple[str, str]] = []
-
-    class Told(pulse.Hooks):
-        def started(self, job: Job) -> None:
-            told.append(("started", job.kind))
-            raise ValueError("a broken hook")
-
-        def finished(self, job: Job, outcome: str, seconds: float) -> None:
-            assert 0 <= seconds < 20
-            told.append((outcome, job.kind))
-
-    worker = Worker(queue.db.dsn, hooks=[Told()])
-
-    @worker.handle("x")
-    def x(job: Job) -> None: ...
-
-    running = start(worker)
-    queue.until_state(queue.enqueue("x"), "completed")
-    running.stop()
-    assert told == [("started", "x"), ("complete", "x")]
-    assert "a broken hook" in caplog.text

@@ -1,0 +1,89 @@
+"""Hooks for metrics and traces: told everything, unable to hurt."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import pulse
+from pulse import Job, Worker
+from pulse.tracing import OpenTelemetry
+from tests.worker.conftest import Queue, Start
+
+
+def test_hooks_are_told_and_cannot_hurt(
+    queue: Queue, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[tuple[str, str]] = []
+
+    class Told(pulse.Hooks):
+        def started(self, job: Job) -> None:
+            told.append(("started", job.kind))
+            raise ValueError("a broken hook")
+
+        def finished(self, job: Job, outcome: str, seconds: float) -> None:
+            assert 0 <= seconds < 20
+            told.append((outcome, job.kind))
+
+    worker = Worker(queue.db.dsn, hooks=[Told()])
+
+    @worker.handle("x")
+    def x(job: Job) -> None: ...
+
+    running = start(worker)
+    queue.until_state(queue.enqueue("x"), "completed")
+    running.stop()
+    assert told == [("started", "x"), ("complete", "x")]
+    assert "a broken hook" in caplog.text
+
+
+class Telemetry:
+    """As much of a tracer and a meter as the hooks use."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[str, str, dict[str, Any]]] = []
+        self.counted: list[dict[str, Any]] = []
+
+    @contextlib.contextmanager
+    def start_as_current_span(
+        self, name: str, attributes: dict[str, Any]
+    ) -> Iterator[None]:
+        where = threading.current_thread().name
+        yield
+        self.spans.append((name, where, attributes))
+
+    def create_counter(self, name: str, **_: Any) -> Telemetry:
+        return self
+
+    create_histogram = create_counter
+
+    def add(self, n: int, facts: dict[str, Any]) -> None:
+        self.counted.append(facts)
+
+    def record(self, seconds: float, facts: dict[str, Any]) -> None: ...
+
+
+def test_a_span_surrounds_the_handler_where_it_runs(queue: Queue, start: Start) -> None:
+    seen = Telemetry()
+    hooks = [OpenTelemetry(tracer=seen, meter=seen)]
+    worker = Worker(queue.db.dsn, hooks=hooks)
+
+    @worker.handle("sync")
+    def sync(job: Job) -> None: ...
+
+    @worker.handle("async")
+    async def async_(job: Job) -> None: ...
+
+    running = start(worker)
+    first = queue.enqueue("sync")
+    queue.until_state(first, "completed")
+    queue.until_state(queue.enqueue("async"), "completed")
+    running.stop()
+    assert [name for name, _, _ in seen.spans] == ["sync run", "async run"]
+    assert seen.spans[0][1].startswith("pulse handler")
+    assert seen.spans[0][2]["messaging.message.id"] == str(first)
+    assert [facts["outcome"] for facts in seen.counted] == ["complete", "complete"]
