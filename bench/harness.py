@@ -216,7 +216,10 @@ class Bench:
             return 0.0
         # Their time counts when the postmaster has taken notice of their end.
         for _ in range(500):
-            known = database.value("SELECT array_agg(pid) FROM pg_stat_activity")
+            known = database.value(
+                "SELECT array_agg(pid) FROM pg_stat_activity"
+                " WHERE application_name NOT IN ('pgbench', 'ticker')"
+            )
             if set(map(int, children.read_text().split())) <= set(known):
                 break
             time.sleep(0.01)
@@ -256,7 +259,7 @@ class Ticker:
     """What a worker does besides: tick() once a second while the block runs."""
 
     def __init__(self, database: Database) -> None:
-        self.connection = database.connect()
+        self.connection = database.connect(application_name="ticker")
         self.stopped = threading.Event()
         self.thread = threading.Thread(target=self.tick, name="ticker", daemon=True)
 
