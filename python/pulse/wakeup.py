@@ -188,7 +188,8 @@ class Side:
     async def _wait(self) -> None:
         due = min(self._next_hello, self._next_tick if self._ticks else float("inf"))
         pause = max(0.0, due - time.monotonic())
-        if self.lively:
+        if self._proved and self._wanted - self._armed:
+            # Not armed because it was lively: until that is over.
             pause = min(pause, 1.0)
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._changed.wait(), pause)
@@ -241,8 +242,13 @@ class Side:
         if payload == self._probe:
             self._arrived.set()
         elif payload in self._armed:
+            if self.lively:
+                # Polling has taken over; the bell is about to be disarmed.
+                return
             self._rings.append(time.monotonic())
             self._ring()
+            if self.lively:
+                self._changed.set()
 
     async def _hang_up(self) -> None:
         self._ignore()
