@@ -41,7 +41,7 @@ SET enable_seqscan = off
 SET enable_bitmapscan = off
 SET jit = off
 SET plan_cache_mode = force_generic_plan
-SET enable_hashjoin = off
+SET enable_nestloop = off
 SET enable_mergejoin = off
 AS $$
 DECLARE
@@ -54,6 +54,7 @@ DECLARE
     v_roster pulse.roster;
     v_leases bigint [] := ARRAY[]::bigint [];
     v_now timestamptz;
+    v_kinds_differ boolean;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM pulse._require_read_committed('claim_batch');
@@ -133,6 +134,9 @@ BEGIN
     END IF;
 
     v_now := clock_timestamp();
+    v_kinds_differ := EXISTS (
+        SELECT 1 FROM pulse.kind AS k WHERE k.lease_for IS NOT NULL OR k.max_runtime IS NOT NULL
+    );
 
     RETURN QUERY
     WITH taken AS (
@@ -151,8 +155,19 @@ BEGIN
             coalesce(claim_batch.lease_for, k.lease_for, v_lane.lease_for) AS lease_for,
             v_now + coalesce(b.max_runtime, k.max_runtime, v_lane.max_runtime) AS deadline
         FROM taken AS t
-        INNER JOIN pulse.body AS b ON b.job = t.job
-        LEFT JOIN pulse.kind AS k ON k.kind = t.kind
+        -- OFFSET 0 keeps these what they are: one look by key for each job.
+        CROSS JOIN LATERAL (
+            SELECT o.*
+            FROM pulse.body AS o
+            WHERE o.job = t.job
+            OFFSET 0
+        ) AS b
+        LEFT JOIN LATERAL (
+            SELECT o.lease_for, o.max_runtime
+            FROM pulse.kind AS o
+            WHERE o.kind = t.kind
+            OFFSET 0
+        ) AS k ON v_kinds_differ
     ),
 
     leased AS (

@@ -10,22 +10,20 @@ SET enable_seqscan = off
 SET enable_bitmapscan = off
 SET jit = off
 SET plan_cache_mode = force_generic_plan
-SET enable_hashjoin = off
-SET enable_mergejoin = off
 AS $$
 DECLARE
-    v_sound bigint [];
+    v_sound bigint [] := complete_batch.leases;
+    v_results jsonb [] := complete_batch.results;
     v_done bigint [];
     v_keyed bigint [];
 BEGIN
     PERFORM pulse._require_read_committed('complete');
 
-    v_sound := array(
-        SELECT u.lease
+    IF v_results IS NOT NULL THEN
+        SELECT array_agg(u.lease), array_agg(u.result) INTO v_sound, v_results
         FROM unnest(complete_batch.leases, complete_batch.results) AS u (lease, result)
-        WHERE u.lease IS NOT NULL
-            AND coalesce(pg_column_size(u.result), 0) <= 1048576
-    );
+        WHERE coalesce(pg_column_size(u.result), 0) <= 1048576;
+    END IF;
 
     -- The index scan visits an array of keys in order, so leases are locked in order.
     WITH gone AS (
@@ -43,14 +41,11 @@ BEGIN
         )
         SELECT
             g.job, g.lane, g.kind, g.rank, 'completed', 'complete', g.attempt, g.failures,
-            g.keyed, g.claimed_at, g.lease, g.worker, a.result
+            g.keyed, g.claimed_at, g.lease, g.worker,
+            CASE
+                WHEN v_results IS NOT NULL THEN v_results[array_position(v_sound, g.lease)]
+            END
         FROM gone AS g
-        INNER JOIN (
-            SELECT DISTINCT ON (u.lease) u.lease, u.result
-            FROM unnest(complete_batch.leases, complete_batch.results) AS u (lease, result)
-            WHERE coalesce(pg_column_size(u.result), 0) <= 1048576
-            ORDER BY u.lease
-        ) AS a ON a.lease = g.lease
         RETURNING lease, job, keyed
     )
 
@@ -60,6 +55,13 @@ BEGIN
 
     IF v_keyed IS NOT NULL THEN
         PERFORM pulse._release_keys(v_keyed);
+    END IF;
+
+    IF cardinality(v_done) = cardinality(complete_batch.leases) THEN
+        RETURN QUERY
+        SELECT u.lease, 'ok'
+        FROM unnest(complete_batch.leases) AS u (lease);
+        RETURN;
     END IF;
 
     RETURN QUERY

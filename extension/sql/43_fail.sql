@@ -32,27 +32,23 @@ BEGIN
     judged AS MATERIALIZED (
         SELECT
             g.*,
-            coalesce(a.error, 'failed') AS error,
+            coalesce(_end_badly.errors[p.place], 'failed') AS error,
             CASE
                 WHEN g.cancel_by IS NOT NULL THEN 'cancelled'
-                WHEN a.fatal OR g.failures + 1 >= b.max_attempts THEN 'dead'
+                WHEN _end_badly.fatal[p.place] OR g.failures + 1 >= b.max_attempts THEN 'dead'
                 ELSE 'retrying'
             END AS fate,
             coalesce(
-                a.retry_in,
+                _end_badly.retry_in[p.place],
                 pulse._backoff(
                     k.backoff, k.backoff_base, k.backoff_cap, k.backoff_jitter,
                     g.failures + 1
                 )
             ) AS pause
         FROM gone AS g
-        INNER JOIN (
-            SELECT DISTINCT ON (u.lease) u.*
-            FROM unnest(
-                _end_badly.leases, _end_badly.errors, _end_badly.retry_in, _end_badly.fatal
-            ) AS u (lease, error, retry_in, fatal)
-            ORDER BY u.lease
-        ) AS a ON a.lease = g.lease
+        CROSS JOIN LATERAL (
+            SELECT array_position(_end_badly.leases, g.lease) AS place
+        ) AS p
         INNER JOIN pulse.body AS b ON b.job = g.job
         LEFT JOIN pulse.kind AS k ON k.kind = g.kind
     ),
