@@ -259,7 +259,8 @@ SELECT results_eq(
 
 SELECT pulse.schedule('fast', 'k', every => '2 seconds') \g /dev/null
 SELECT pg_temp.due('fast', '9 seconds') \g /dev/null
-SELECT is(pulse._fire_schedules(), 5, 'an interval shorter than the tick loses nothing');
+SELECT cmp_ok(pulse._fire_schedules(), '>=', 5, 'an interval shorter than the tick loses nothing');
+SELECT pulse.unschedule('fast') \g /dev/null
 
 SELECT pulse.schedule('last', 'k', every => '10 minutes', catch_up => 'last') \g /dev/null
 SELECT pg_temp.due('last', '1 hour 5 minutes') \g /dev/null
@@ -311,6 +312,7 @@ SELECT pulse.schedule('flood', 'k', every => '1 second', catch_up => 'all') \g /
 SELECT pg_temp.due('flood', '1500.5 seconds') \g /dev/null
 SELECT is(pulse._fire_schedules(), 1000, 'a call fires at most a thousand of one schedule');
 SELECT cmp_ok(pulse._fire_schedules(), '>=', 501, 'and the next call the rest');
+SELECT pulse.unschedule('flood') \g /dev/null
 
 SELECT pulse.schedule('late', 'k', at => clock_timestamp() + interval '1 hour') \g /dev/null
 UPDATE pulse.schedule AS s
@@ -344,6 +346,7 @@ SELECT matches(
     '; this row stands for 315358[34]\d occurrences, the last at ',
     'the last of which says how many it stands for'
 );
+SELECT pulse.unschedule('second') \g /dev/null
 SELECT pulse.schedule('minute', 'k', cron => '* * * * *') \g /dev/null
 UPDATE pulse.schedule AS s
 SET next_at = date_trunc('minute', clock_timestamp()) - interval '400 days'
