@@ -16,7 +16,9 @@ Lines are kept in place, so that psql's error names the line of the page.
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -183,6 +185,33 @@ def test_hello_world_is_four_statements_that_complete_a_job(
     run(app, tmp_path, paths.ROOT / "README.md", psql(app), hello)
     query = "SELECT state, kind, result FROM pulse.jobs"
     assert app.psql("app", "-c", query).strip() == 'completed|greet|"Hello, Ada"'
+
+
+def test_the_python_hello_world_works_a_job_until_it_is_interrupted(
+    app: Server, tmp_path: Path
+) -> None:
+    readme = blocks(paths.ROOT / "README.md")
+    hello = str(next(b for b in readme if b.tag == "python"))
+    (tmp_path / "hello.py").write_text(hello)
+    app.create("app", product="extension")
+    environ = {
+        **app.environ("app"),
+        "PYTHONPATH": str(paths.ROOT / "python"),
+        "PYTHONUNBUFFERED": "1",
+    }
+    with subprocess.Popen(
+        [sys.executable, "hello.py"],
+        cwd=tmp_path,
+        env=environ,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "hi to a@b.c\n"
+        program.send_signal(signal.SIGINT)
+        assert program.wait(30) == 0
+    query = "SELECT state, kind FROM pulse.jobs"
+    assert app.psql("app", "-c", query).strip() == "completed|send-email"
 
 
 @pytest.mark.parametrize("page", PROSE, ids=name)
