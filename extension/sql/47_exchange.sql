@@ -13,6 +13,8 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_want record;
+    v_leases bigint [];
+    v_results jsonb [];
 BEGIN
     PERFORM pulse._require_read_committed('exchange');
     PERFORM pulse._require_name('worker', exchange.worker);
@@ -52,19 +54,18 @@ BEGIN
     END IF;
 
     IF exchange.done <> '[]' THEN
+        SELECT
+            array_agg(r.lease),
+            CASE WHEN count(r.result) > 0 THEN array_agg(r.result) END
+        INTO v_leases, v_results
+        FROM jsonb_to_recordset(exchange.done) AS r (lease bigint, result jsonb);
+
         RETURN QUERY
         SELECT
             'done', v.verdict, NULL::text, v.lease, NULL::bigint, NULL::text, NULL::jsonb,
             NULL::integer, NULL::integer, NULL::integer, NULL::integer, NULL::timestamptz,
             NULL::timestamptz, NULL::timestamptz, NULL::jsonb, NULL::text
-        FROM (
-            SELECT
-                array_agg(r.lease ORDER BY e.place) AS leases,
-                array_agg(r.result ORDER BY e.place) AS results
-            FROM jsonb_array_elements(exchange.done) WITH ORDINALITY AS e (report, place)
-            CROSS JOIN LATERAL jsonb_to_record(e.report) AS r (lease bigint, result jsonb)
-        ) AS a
-        CROSS JOIN LATERAL pulse.complete_batch(a.leases, a.results) AS v;
+        FROM pulse.complete_batch(v_leases, v_results) AS v;
     END IF;
 
     IF exchange.failed <> '[]' THEN
@@ -75,12 +76,11 @@ BEGIN
             NULL::timestamptz, NULL::timestamptz, NULL::jsonb, NULL::text
         FROM (
             SELECT
-                array_agg(r.lease ORDER BY e.place) AS leases,
-                array_agg(r.error ORDER BY e.place) AS errors,
-                array_agg(r.retry_in ORDER BY e.place) AS retry_in,
-                array_agg(coalesce(r.fatal, false) ORDER BY e.place) AS fatal
-            FROM jsonb_array_elements(exchange.failed) WITH ORDINALITY AS e (report, place)
-            CROSS JOIN LATERAL jsonb_to_record(e.report) AS r (
+                array_agg(r.lease) AS leases,
+                array_agg(r.error) AS errors,
+                array_agg(r.retry_in) AS retry_in,
+                array_agg(coalesce(r.fatal, false)) AS fatal
+            FROM jsonb_to_recordset(exchange.failed) AS r (
                 lease bigint, error text, retry_in interval, fatal boolean
             )
         ) AS a
