@@ -9,19 +9,17 @@ AS $$
 DECLARE
     v_lane pulse.lane;
 BEGIN
-    SELECT l.* INTO v_lane
-    FROM pulse.lane AS l
-    WHERE l.lane = _lane_settings.lane;
+    -- One statement: PL/pgSQL would set up each assignment anew in every transaction.
+    SELECT
+        _lane_settings.lane, l.max_slots, coalesce(l.max_batch, 100),
+        coalesce(l.poll_interval, '500 milliseconds'), coalesce(l.lease_for, '30 seconds'),
+        l.max_runtime, coalesce(l.retain_completed, '48 hours'),
+        coalesce(l.retain_cancelled, '48 hours'), coalesce(l.retain_dead, '7 days'),
+        coalesce(l.cancel_grace, '30 seconds'), coalesce(l.enabled, true)
+    INTO v_lane
+    FROM (VALUES (1)) AS always (one)
+    LEFT JOIN pulse.lane AS l ON l.lane = _lane_settings.lane;
 
-    v_lane.lane := _lane_settings.lane;
-    v_lane.max_batch := coalesce(v_lane.max_batch, 100);
-    v_lane.poll_interval := coalesce(v_lane.poll_interval, '500 milliseconds');
-    v_lane.lease_for := coalesce(v_lane.lease_for, '30 seconds');
-    v_lane.retain_completed := coalesce(v_lane.retain_completed, '48 hours');
-    v_lane.retain_cancelled := coalesce(v_lane.retain_cancelled, '48 hours');
-    v_lane.retain_dead := coalesce(v_lane.retain_dead, '7 days');
-    v_lane.cancel_grace := coalesce(v_lane.cancel_grace, '30 seconds');
-    v_lane.enabled := coalesce(v_lane.enabled, true);
     RETURN v_lane;
 END;
 $$;
@@ -38,16 +36,16 @@ AS $$
 DECLARE
     v_kind pulse.kind;
 BEGIN
-    SELECT k.* INTO v_kind
-    FROM pulse.kind AS k
-    WHERE k.kind = _kind_settings.kind;
+    -- One statement: PL/pgSQL would set up each assignment anew in every transaction.
+    SELECT
+        _kind_settings.kind, coalesce(k.lane, 'default'), coalesce(k.priority, 0),
+        coalesce(k.max_attempts, 3), k.backoff, k.backoff_base, k.backoff_cap,
+        k.backoff_jitter, k.lease_for, k.max_runtime,
+        coalesce(k.requires_approval, false), coalesce(k.approval_expiry, '24 hours')
+    INTO v_kind
+    FROM (VALUES (1)) AS always (one)
+    LEFT JOIN pulse.kind AS k ON k.kind = _kind_settings.kind;
 
-    v_kind.kind := _kind_settings.kind;
-    v_kind.lane := coalesce(v_kind.lane, 'default');
-    v_kind.priority := coalesce(v_kind.priority, 0);
-    v_kind.max_attempts := coalesce(v_kind.max_attempts, 3);
-    v_kind.requires_approval := coalesce(v_kind.requires_approval, false);
-    v_kind.approval_expiry := coalesce(v_kind.approval_expiry, '24 hours');
     RETURN v_kind;
 END;
 $$;

@@ -55,9 +55,73 @@ $$;
 COMMENT ON FUNCTION pulse._require_payload(jsonb) IS
 'Raise PU003 when a payload is larger than pulse.max_payload (default 8 MB).';
 
--- Everything a single enqueue does. Checks stand inline and call a helper only to
--- raise, and functions are called in assignments, which PL/pgSQL evaluates without the
--- executor: this is the hottest path of a producer.
+-- What can be wrong with the arguments of an enqueue. Called only when something about
+-- them is out of the ordinary.
+CREATE FUNCTION pulse._require_enqueue(
+    kind text,
+    payload jsonb,
+    lane text,
+    priority integer,
+    run_at timestamptz,
+    delay interval,
+    max_attempts integer,
+    unique_key text,
+    unique_for interval,
+    on_conflict text,
+    group_key text,
+    tags text [],
+    max_runtime interval
+)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._require_name('kind', _require_enqueue.kind);
+    IF _require_enqueue.lane IS NOT NULL THEN
+        PERFORM pulse._require_name('lane', _require_enqueue.lane);
+    END IF;
+    PERFORM pulse._require_payload(_require_enqueue.payload);
+    PERFORM pulse._require_between(
+        'priority', _require_enqueue.priority, -2000000000, 2000000000
+    );
+    PERFORM pulse._require_run_at(_require_enqueue.run_at, _require_enqueue.delay);
+    PERFORM pulse._require_between(
+        'max_attempts', _require_enqueue.max_attempts, 1, 100000
+    );
+    PERFORM pulse._require_one_of(
+        'on_conflict', _require_enqueue.on_conflict, '{skip,replace,error}'
+    );
+    PERFORM pulse._require_between(
+        'length of group_key', length(_require_enqueue.group_key), 0, 1000
+    );
+    PERFORM pulse._require_between(
+        'number of tags', cardinality(_require_enqueue.tags), 0, 100
+    );
+    PERFORM pulse._require_duration(
+        'max_runtime', _require_enqueue.max_runtime, '1 ms', '1 year'
+    );
+    IF _require_enqueue.unique_for IS NOT NULL AND _require_enqueue.unique_key IS NULL THEN
+        PERFORM pulse._raise(
+            'PU002',
+            'unique_for needs a unique_key',
+            'There is no key that could stay taken.',
+            'Pass unique_key => ''…'' as well.'
+        );
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._require_enqueue(
+    text, jsonb, text, integer, timestamptz, interval, integer, text,
+    interval, text, text, text [], interval
+) IS
+'Raise PU002 or PU003 unless these can be the arguments of an enqueue.';
+
+-- Everything a single enqueue does. This is the hottest path of a producer, and
+-- PL/pgSQL sets up every expression anew in each transaction: so what is ordinary is asked
+-- once, in one expression, and an ordinary job takes one statement. enqueued_by NULL means
+-- the caller.
 CREATE FUNCTION pulse._enqueue(
     kind text,
     payload jsonb,
@@ -82,116 +146,73 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_kind pulse.kind;
-    v_lane text;
-    v_rank integer;
-    v_run_at timestamptz := _enqueue.run_at;
-    v_payload jsonb := coalesce(_enqueue.payload, '{}');
-    v_keyed boolean := _enqueue.unique_key IS NOT NULL;
-    v_approval boolean;
-    v_bell integer := 'pulse.ready'::regclass::oid::integer;
     v_job pulse._enqueued;
-    v_rung boolean;
 BEGIN
-    IF _enqueue.kind IS NULL OR _enqueue.kind = '' OR length(_enqueue.kind) > 200 THEN
-        PERFORM pulse._require_name('kind', _enqueue.kind);
-    END IF;
-    IF _enqueue.lane = '' OR length(_enqueue.lane) > 200 THEN
-        PERFORM pulse._require_name('lane', _enqueue.lane);
-    END IF;
-    IF pg_column_size(v_payload) > 8000000
-        OR current_setting('pulse.max_payload', true) <> ''
-    THEN
-        PERFORM pulse._require_payload(v_payload);
-    END IF;
-    IF _enqueue.run_at IS NOT NULL OR _enqueue.delay IS NOT NULL THEN
-        PERFORM pulse._require_run_at(_enqueue.run_at, _enqueue.delay);
-        v_run_at := coalesce(_enqueue.run_at, clock_timestamp() + _enqueue.delay);
-    END IF;
-    IF _enqueue.priority NOT BETWEEN -2000000000 AND 2000000000 THEN
-        PERFORM pulse._require_between(
-            'priority', _enqueue.priority, -2000000000, 2000000000
+    IF (
+        length(_enqueue.kind) BETWEEN 1 AND 200
+        AND num_nonnulls(
+            _enqueue.lane, _enqueue.priority, _enqueue.run_at, _enqueue.delay,
+            _enqueue.max_attempts, _enqueue.unique_key, _enqueue.unique_for,
+            _enqueue.group_key, _enqueue.tags, _enqueue.max_runtime,
+            current_setting('pulse.max_payload', true)
+        ) = 0
+        AND pg_column_size(_enqueue.payload) <= 8000000
+        AND _enqueue.on_conflict = 'skip'
+    ) IS NOT TRUE THEN
+        PERFORM pulse._require_enqueue(
+            _enqueue.kind, _enqueue.payload, _enqueue.lane, _enqueue.priority,
+            _enqueue.run_at, _enqueue.delay, _enqueue.max_attempts, _enqueue.unique_key,
+            _enqueue.unique_for, _enqueue.on_conflict, _enqueue.group_key,
+            _enqueue.tags, _enqueue.max_runtime
         );
-    END IF;
-    IF _enqueue.max_attempts NOT BETWEEN 1 AND 100000 THEN
-        PERFORM pulse._require_between('max_attempts', _enqueue.max_attempts, 1, 100000);
-    END IF;
-    IF _enqueue.max_runtime IS NOT NULL THEN
-        PERFORM pulse._require_duration(
-            'max_runtime', _enqueue.max_runtime, '1 ms', '1 year'
-        );
-    END IF;
-    IF _enqueue.on_conflict NOT IN ('skip', 'replace', 'error') THEN
-        PERFORM pulse._require_one_of(
-            'on_conflict', _enqueue.on_conflict, '{skip,replace,error}'
-        );
-    END IF;
-    IF length(_enqueue.group_key) > 1000 OR cardinality(_enqueue.tags) > 100 THEN
-        PERFORM pulse._require_between('length of group_key', length(_enqueue.group_key), 0, 1000);
-        PERFORM pulse._require_between('number of tags', cardinality(_enqueue.tags), 0, 100);
     END IF;
 
     v_kind := pulse._kind_settings(_enqueue.kind);
-    v_lane := coalesce(_enqueue.lane, v_kind.lane);
-    v_rank := -coalesce(_enqueue.priority, v_kind.priority);
-    -- A call may ask for approval; it cannot waive what the kind asks for.
-    v_approval := v_kind.requires_approval OR coalesce(_enqueue.requires_approval, false);
-    v_job.created := true;
 
-    IF _enqueue.taken IS NOT NULL THEN
-        v_job.job_id := _enqueue.taken;
-    ELSIF v_keyed THEN
-        v_job := pulse._take_key(
-            v_lane, _enqueue.unique_key, _enqueue.unique_for, _enqueue.on_conflict,
-            v_payload, v_rank, v_run_at, v_approval
+    IF num_nonnulls(_enqueue.unique_key, _enqueue.run_at, _enqueue.delay) > 0
+        OR v_kind.requires_approval
+        OR _enqueue.requires_approval
+    THEN
+        RETURN pulse._enqueue_specially(
+            v_kind, _enqueue.payload, _enqueue.lane, _enqueue.priority,
+            coalesce(_enqueue.run_at, clock_timestamp() + _enqueue.delay),
+            _enqueue.max_attempts, _enqueue.unique_key, _enqueue.unique_for,
+            _enqueue.on_conflict, _enqueue.group_key, _enqueue.requires_approval,
+            _enqueue.tags, _enqueue.max_runtime, _enqueue.enqueued_by, _enqueue.taken
         );
-        IF NOT v_job.created THEN
-            RETURN v_job;
-        END IF;
-    ELSIF _enqueue.unique_for IS NOT NULL THEN
-        PERFORM pulse._raise(
-            'PU002',
-            'unique_for needs a unique_key',
-            'There is no key that could stay taken.',
-            'Pass unique_key => ''…'' as well.'
-        );
-    ELSE
-        v_job.job_id := nextval('pulse.job_id');
     END IF;
 
-    INSERT INTO pulse.body (
-        job, kind, payload, max_attempts, max_runtime,
-        unique_key, unique_for, group_key, tags, enqueued_by
-    )
-    VALUES (
-        v_job.job_id, _enqueue.kind, v_payload,
-        coalesce(_enqueue.max_attempts, v_kind.max_attempts), _enqueue.max_runtime,
-        _enqueue.unique_key, _enqueue.unique_for, _enqueue.group_key, _enqueue.tags,
-        _enqueue.enqueued_by
-    );
-
-    IF v_approval THEN
-        INSERT INTO pulse.approval (job, lane, kind, rank, run_at, expires_at, keyed)
+    WITH written AS (
+        INSERT INTO pulse.body (
+            kind, payload, max_attempts, max_runtime, group_key, tags, enqueued_by
+        )
         VALUES (
-            v_job.job_id, v_lane, _enqueue.kind, v_rank, v_run_at,
-            clock_timestamp() + v_kind.approval_expiry, v_keyed
-        );
-    ELSIF v_run_at > clock_timestamp() THEN
-        v_rung := pulse._put_in_line(
-            v_job.job_id, v_lane, _enqueue.kind, v_rank, v_run_at, 0, 0, v_keyed, false
-        );
-    ELSE
-        -- What _put_in_line does, without the calls.
-        INSERT INTO pulse.ready (lane, rank, kind, job, attempts, failures, keyed)
-        VALUES (v_lane, v_rank, _enqueue.kind, v_job.job_id, 0, 0, v_keyed);
+            _enqueue.kind, coalesce(_enqueue.payload, '{}'),
+            coalesce(_enqueue.max_attempts, v_kind.max_attempts), _enqueue.max_runtime,
+            _enqueue.group_key, _enqueue.tags,
+            coalesce(_enqueue.enqueued_by, pulse._caller())
+        )
+        RETURNING job
+    )
 
-        v_rung := NOT (
-            pg_try_advisory_lock(v_bell, hashtext(v_lane))
-            AND pg_advisory_unlock(v_bell, hashtext(v_lane))
-        );
-        IF v_rung THEN
-            v_rung := pulse._ring(v_lane);
-        END IF;
+    INSERT INTO pulse.ready AS r (lane, rank, kind, job, attempts, failures, keyed)
+    SELECT
+        coalesce(_enqueue.lane, v_kind.lane), -coalesce(_enqueue.priority, v_kind.priority),
+        _enqueue.kind, w.job, 0, 0, false
+    FROM written AS w
+    RETURNING
+        r.job, NOT (
+            -- The bell, as in _ring: nobody sleeps if the lock can be had.
+            pg_try_advisory_lock('pulse.ready'::regclass::oid::integer, hashtext(r.lane))
+            AND pg_advisory_unlock('pulse.ready'::regclass::oid::integer, hashtext(r.lane))
+        )
+    INTO v_job.job_id, v_job.created;
+
+    IF v_job.created THEN
+        PERFORM pulse._ring(coalesce(_enqueue.lane, v_kind.lane));
     END IF;
+
+    v_job.created := true;
     RETURN v_job;
 END;
 $$;
@@ -200,7 +221,90 @@ COMMENT ON FUNCTION pulse._enqueue(
     text, jsonb, text, integer, timestamptz, interval, integer, text,
     interval, text, text, boolean, text [], interval, name, bigint
 ) IS
-'Check, resolve the settings of the kind, take the key (unless a job id was taken with it already), write the job.';
+'Check, resolve the settings of the kind, write the job; taken is a job id that has its unique key already.';
+
+-- A job with a unique key, a time to run at or an approval.
+CREATE FUNCTION pulse._enqueue_specially(
+    kind pulse.kind,
+    payload jsonb,
+    lane text,
+    priority integer,
+    run_at timestamptz,
+    max_attempts integer,
+    unique_key text,
+    unique_for interval,
+    on_conflict text,
+    group_key text,
+    requires_approval boolean,
+    tags text [],
+    max_runtime interval,
+    enqueued_by name,
+    taken bigint
+)
+RETURNS pulse._enqueued
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_kind pulse.kind := _enqueue_specially.kind;
+    v_lane text := coalesce(_enqueue_specially.lane, v_kind.lane);
+    v_rank integer := -coalesce(_enqueue_specially.priority, v_kind.priority);
+    v_payload jsonb := coalesce(_enqueue_specially.payload, '{}');
+    v_keyed boolean := _enqueue_specially.unique_key IS NOT NULL;
+    -- A call may ask for approval; it cannot waive what the kind asks for.
+    v_approval boolean := v_kind.requires_approval
+        OR coalesce(_enqueue_specially.requires_approval, false);
+    v_job pulse._enqueued;
+BEGIN
+    IF _enqueue_specially.taken IS NOT NULL THEN
+        v_job := ROW(_enqueue_specially.taken, true);
+    ELSIF v_keyed THEN
+        v_job := pulse._take_key(
+            v_lane, _enqueue_specially.unique_key, _enqueue_specially.unique_for,
+            _enqueue_specially.on_conflict, v_payload, v_rank, _enqueue_specially.run_at,
+            v_approval
+        );
+        IF NOT v_job.created THEN
+            RETURN v_job;
+        END IF;
+    ELSE
+        v_job := ROW(nextval('pulse.job_id'), true);
+    END IF;
+
+    INSERT INTO pulse.body (
+        job, kind, payload, max_attempts, max_runtime,
+        unique_key, unique_for, group_key, tags, enqueued_by
+    )
+    VALUES (
+        v_job.job_id, v_kind.kind, v_payload,
+        coalesce(_enqueue_specially.max_attempts, v_kind.max_attempts),
+        _enqueue_specially.max_runtime, _enqueue_specially.unique_key,
+        _enqueue_specially.unique_for, _enqueue_specially.group_key,
+        _enqueue_specially.tags,
+        coalesce(_enqueue_specially.enqueued_by, pulse._caller())
+    );
+
+    IF v_approval THEN
+        INSERT INTO pulse.approval (job, lane, kind, rank, run_at, expires_at, keyed)
+        VALUES (
+            v_job.job_id, v_lane, v_kind.kind, v_rank, _enqueue_specially.run_at,
+            clock_timestamp() + v_kind.approval_expiry, v_keyed
+        );
+    ELSE
+        PERFORM pulse._put_in_line(
+            v_job.job_id, v_lane, v_kind.kind, v_rank, _enqueue_specially.run_at,
+            0, 0, v_keyed, false
+        );
+    END IF;
+    RETURN v_job;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._enqueue_specially(
+    pulse.kind, jsonb, text, integer, timestamptz, integer, text,
+    interval, text, text, boolean, text [], interval, name, bigint
+) IS
+'Take the key, write the job where it belongs: in line, into waiting or before an approver.';
 
 CREATE FUNCTION pulse._require_run_at(run_at timestamptz, delay interval)
 RETURNS void
@@ -312,7 +416,7 @@ BEGIN
         enqueue.kind, enqueue.payload, enqueue.lane, enqueue.priority, enqueue.run_at,
         enqueue.delay, enqueue.max_attempts, enqueue.unique_key, enqueue.unique_for,
         enqueue.on_conflict, enqueue.group_key, enqueue.requires_approval, enqueue.tags,
-        enqueue.max_runtime, pulse._caller()
+        enqueue.max_runtime, NULL
     );
     RETURN v_job.job_id;
 END;
@@ -354,7 +458,7 @@ BEGIN
         enqueue_one.run_at, enqueue_one.delay, enqueue_one.max_attempts,
         enqueue_one.unique_key, enqueue_one.unique_for, enqueue_one.on_conflict,
         enqueue_one.group_key, enqueue_one.requires_approval, enqueue_one.tags,
-        enqueue_one.max_runtime, pulse._caller()
+        enqueue_one.max_runtime, NULL
     );
     enqueue_one.job_id := v_job.job_id;
     enqueue_one.created := v_job.created;
