@@ -6,10 +6,12 @@ python -m bench.run_sql [--only e,c]
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import platform
 import signal
+import subprocess
 import sys
 import time
 from dataclasses import asdict
@@ -18,6 +20,7 @@ from typing import Any
 
 from bench.harness import Bench, Scale
 from bench.sections import SECTIONS, Goal, Section
+from tools import paths
 
 SETTINGS = (
     "shared_buffers",
@@ -50,16 +53,31 @@ def machine(bench: Bench) -> dict[str, Any]:
             "-c",
             "SELECT default_version FROM pg_available_extensions WHERE name = 'pulse'",
         ).strip(),
+        "build": build(),
         "scale": asdict(bench.scale),
         "settings": dict(zip(SETTINGS, values.splitlines(), strict=True)),
     }
+
+
+def build() -> str:
+    """Which code was measured: figures of two builds are not to be mixed."""
+    script = (paths.BUILD / "pulse.sql").read_bytes()
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=paths.ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    digest = hashlib.sha256(script).hexdigest()[:12]
+    return f"{digest} at {commit.stdout.strip() or 'no commit'}"
 
 
 def print_machine(about: dict[str, Any]) -> None:
     print(
         f"pulse {about['pulse']} on PostgreSQL {about['postgresql']},"
         f" {about['system']}, {about['cores']} cores, {about['memory_gb']} GB,"
-        f" load {about['load']}"
+        f" load {about['load']}; build {about['build']}"
     )
     print(", ".join(f"{name} {value}" for name, value in about["settings"].items()))
     scale = about["scale"]
