@@ -101,7 +101,7 @@ class Recorder:
     # -- operators and faults ---------------------------------------------------------
 
     def control_try(self, verb: str, **args: Any) -> None:
-        """pause, set_lane, cancel and so on; args as passed, with job_id where known."""
+        """pause, set_lane, cancel and so on; args as passed."""
         self.note("control_try", verb=verb, args=args)
 
     def control_ack(self, verb: str, **args: Any) -> None:
