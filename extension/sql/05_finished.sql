@@ -22,6 +22,7 @@ CREATE TABLE pulse.finished (
 CREATE INDEX finished_for_retention ON pulse.finished (lane, state, finished_at);
 CREATE INDEX finished_for_repeated_report ON pulse.finished (lease)
 WHERE lease IS NOT NULL;
+CREATE INDEX finished_badly ON pulse.finished (job) WHERE state <> 'completed';
 
 COMMENT ON TABLE pulse.finished IS
 'How jobs ended: completed, dead or cancelled.';

@@ -36,3 +36,33 @@ $$;
 
 COMMENT ON FUNCTION pulse.disarm_bell(text) IS
 'Take back one arm_bell of this session: the worker is awake. Returns whether it was armed.';
+
+-- Who watches progress arms a bell as well, so that reports nobody looks at ring none.
+
+CREATE FUNCTION pulse.watch()
+RETURNS boolean
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN pg_try_advisory_lock_shared('pulse.job_progress'::regclass::oid::integer, 0);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.watch() IS
+'In a session that LISTENs on the channel pulse_progress: from now on progress notifies with the id of the job. Each call needs one unwatch; false means: not now, look again. Not behind a transaction pooler.';
+
+CREATE FUNCTION pulse.unwatch()
+RETURNS boolean
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN pg_advisory_unlock_shared('pulse.job_progress'::regclass::oid::integer, 0);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.unwatch() IS
+'Take back one watch of this session. Returns whether it watched.';

@@ -117,11 +117,12 @@ AS $$
             WHEN 'retry' THEN '{dead,cancelled}'
             WHEN 'approve' THEN '{awaiting_approval}'
             WHEN 'reject' THEN '{awaiting_approval}'
+            ELSE '{awaiting_approval,scheduled,ready,running,retrying,completed,dead,cancelled}'
         END::text []
 $$;
 
 COMMENT ON FUNCTION pulse._acts_on(text) IS
-'The states that a bulk verb can change.';
+'The states that a bulk verb can change; for find, every state.';
 
 CREATE FUNCTION pulse._require_filter(verb text, filter jsonb)
 RETURNS void
@@ -142,7 +143,7 @@ BEGIN
         );
     END IF;
 
-    IF _require_filter.filter = '{}' THEN
+    IF _require_filter.filter = '{}' AND _require_filter.verb <> 'find' THEN
         PERFORM pulse._raise_bad_filter(
             'filter is empty', 'To act on every job, say so: {"all": true}.'
         );
@@ -174,7 +175,10 @@ BEGIN
         IF v_state <> ALL (v_acts_on) THEN
             PERFORM pulse._raise_bad_filter(
                 format(
-                    '%s_where cannot act on the state %s',
+                    CASE _require_filter.verb
+                        WHEN 'find' THEN 'there is no state %2$s'
+                        ELSE '%1$s_where cannot act on the state %2$s'
+                    END,
                     _require_filter.verb, to_jsonb(left(v_state, 100))
                 ),
                 format('States: %s.', array_to_string(v_acts_on, ', '))

@@ -501,6 +501,64 @@ COMMENT ON COLUMN pulse._oldest_ready.lane IS
 COMMENT ON COLUMN pulse._oldest_ready.ready_at IS
 'When its oldest ready job joined the line; NULL when none is ready.';
 
+-- Long lines are not counted but estimated, from the rows on some 400 pages; the same
+-- pages each time, so that the figure does not flicker.
+CREATE VIEW pulse._ready_estimate
+WITH (security_barrier)
+AS
+SELECT
+    s.lane,
+    (count(*) * 100 / p.percent)::bigint AS jobs
+FROM (
+    SELECT
+        least(
+            100,
+            40000.0 * current_setting('block_size')::integer
+            / greatest(pg_relation_size('pulse.ready'), 1)
+        ) AS percent
+) AS p
+CROSS JOIN
+    LATERAL (
+        SELECT r.lane
+        FROM pulse.ready AS r TABLESAMPLE SYSTEM (p.percent) REPEATABLE (0) -- noqa: PRS
+    ) AS s
+GROUP BY s.lane, p.percent;
+
+COMMENT ON VIEW pulse._ready_estimate IS
+'About how many jobs of each lane are ready, from a sample of the table.';
+COMMENT ON COLUMN pulse._ready_estimate.lane IS
+'The lane.';
+COMMENT ON COLUMN pulse._ready_estimate.jobs IS
+'About how many.';
+
+CREATE VIEW pulse._waiting_estimate
+WITH (security_barrier)
+AS
+SELECT
+    s.lane,
+    (count(*) * 100 / p.percent)::bigint AS jobs
+FROM (
+    SELECT
+        least(
+            100,
+            40000.0 * current_setting('block_size')::integer
+            / greatest(pg_relation_size('pulse.waiting'), 1)
+        ) AS percent
+) AS p
+CROSS JOIN
+    LATERAL (
+        SELECT r.lane
+        FROM pulse.waiting AS r TABLESAMPLE SYSTEM (p.percent) REPEATABLE (0) -- noqa: PRS
+    ) AS s
+GROUP BY s.lane, p.percent;
+
+COMMENT ON VIEW pulse._waiting_estimate IS
+'About how many jobs of each lane are waiting, from a sample of the table.';
+COMMENT ON COLUMN pulse._waiting_estimate.lane IS
+'The lane.';
+COMMENT ON COLUMN pulse._waiting_estimate.jobs IS
+'About how many.';
+
 CREATE VIEW pulse.lanes
 WITH (security_barrier)
 AS
@@ -508,25 +566,33 @@ SELECT
     o.lane AS name,
     s.max_slots,
     coalesce(u.used, 0) AS used,
-    (
-        SELECT count(*)
-        FROM (
-            SELECT
-            FROM pulse.ready AS r
-            WHERE r.lane = o.lane
-            LIMIT 100000
-        ) AS capped
-    ) AS depth,
+    CASE
+        WHEN r.counted < 10000 THEN r.counted
+        ELSE
+            greatest(
+                r.counted,
+                (
+                    SELECT e.jobs
+                    FROM pulse._ready_estimate AS e
+                    WHERE e.lane = o.lane
+                )
+            )
+    END AS depth,
+    r.counted = 10000 AS depth_estimated,
     clock_timestamp() - o.ready_at AS oldest_ready_age,
-    (
-        SELECT count(*)
-        FROM (
-            SELECT
-            FROM pulse.waiting AS w
-            WHERE w.lane = o.lane
-            LIMIT 100000
-        ) AS capped
-    ) AS delayed,
+    CASE
+        WHEN w.counted < 10000 THEN w.counted
+        ELSE
+            greatest(
+                w.counted,
+                (
+                    SELECT e.jobs
+                    FROM pulse._waiting_estimate AS e
+                    WHERE e.lane = o.lane
+                )
+            )
+    END AS delayed,
+    w.counted = 10000 AS delayed_estimated,
     coalesce(
         (
             SELECT
@@ -557,6 +623,26 @@ SELECT
     ) AS paused_by,
     coalesce(jsonb_strip_nulls(to_jsonb(s) - 'lane'), '{}') AS settings
 FROM pulse._oldest_ready AS o
+CROSS JOIN
+    LATERAL (
+        SELECT count(*) AS counted
+        FROM (
+            SELECT
+            FROM pulse.ready AS r
+            WHERE r.lane = o.lane
+            LIMIT 10000
+        ) AS capped
+    ) AS r
+CROSS JOIN
+    LATERAL (
+        SELECT count(*) AS counted
+        FROM (
+            SELECT
+            FROM pulse.waiting AS w
+            WHERE w.lane = o.lane
+            LIMIT 10000
+        ) AS capped
+    ) AS w
 LEFT JOIN pulse.lane AS s ON s.lane = o.lane
 LEFT JOIN (
     SELECT
@@ -577,11 +663,15 @@ COMMENT ON COLUMN pulse.lanes.max_slots IS
 COMMENT ON COLUMN pulse.lanes.used IS
 'How many of its jobs run.';
 COMMENT ON COLUMN pulse.lanes.depth IS
-'How many of its jobs are ready, counted up to 100000: that figure means "at least".';
+'How many of its jobs are ready: counted below 10000, estimated beyond.';
+COMMENT ON COLUMN pulse.lanes.depth_estimated IS
+'Whether depth is an estimate.';
 COMMENT ON COLUMN pulse.lanes.oldest_ready_age IS
 'How long the oldest ready job has stood in line.';
 COMMENT ON COLUMN pulse.lanes.delayed IS
-'How many of its jobs are scheduled or retrying, counted up to 100000: that figure means "at least".';
+'How many of its jobs are scheduled or retrying: counted below 10000, estimated beyond.';
+COMMENT ON COLUMN pulse.lanes.delayed_estimated IS
+'Whether delayed is an estimate.';
 COMMENT ON COLUMN pulse.lanes.throughput IS
 'How many of its jobs finished a minute, over the last five minutes, as sampled by tick.';
 COMMENT ON COLUMN pulse.lanes.enabled IS

@@ -12,7 +12,7 @@ AS $$
         (
             'producer',
             'enqueue enqueue_one enqueue_many cancel'
-            ' jobs running dead why'
+            ' jobs find_jobs running dead why'
         ),
         (
             'worker',
@@ -22,13 +22,13 @@ AS $$
         ),
         (
             'viewer',
-            'jobs running dead lanes workers schedules schedule_runs stats audit access'
-            ' why health pause_status'
+            'jobs find_jobs running dead lanes workers schedules schedule_runs stats audit'
+            ' access why health pause_status watch unwatch'
         ),
         (
             'approver',
             'approve approve_where reject reject_where'
-            ' jobs why'
+            ' jobs find_jobs why'
         ),
         (
             'operator',

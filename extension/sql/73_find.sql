@@ -1,0 +1,239 @@
+-- Looking for jobs, newest first. However rare a match is, a call reads a bounded number
+-- of rows and then says how far it came, so a page never scans the whole history.
+
+CREATE FUNCTION pulse.find_jobs(
+    filter jsonb DEFAULT '{}', before bigint DEFAULT NULL, max_jobs integer DEFAULT 50
+)
+RETURNS TABLE (job_id bigint, searched_to bigint)
+LANGUAGE plpgsql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_custom_plan
+SET jit = off
+AS $$
+DECLARE
+    c_budget constant integer := 10000;
+    v_now timestamptz := clock_timestamp();
+    v_filter jsonb := find_jobs.filter;
+    v_before bigint := coalesce(find_jobs.before, 9223372036854775807);
+    v_states text [];
+    v_jobs bigint [];
+    v_lanes text [];
+    v_kinds text [];
+    v_workers text [];
+    v_rank integer;
+    v_rank_above integer;
+    v_rank_below integer;
+    v_error_like text;
+    v_tags text [];
+    v_group_keys text [];
+    v_owners name [];
+    v_older timestamptz;
+    v_newer timestamptz;
+    v_caller name := pulse._caller();
+    v_sees_all boolean := pulse._sees_all();
+    v_approves boolean := pulse._approves();
+    v_asks_body boolean;
+    v_in_approval boolean;
+    v_in_waiting boolean;
+    v_in_ready boolean;
+    v_in_lease boolean;
+    v_completed boolean;
+    v_in_finished boolean;
+    v_found bigint [];
+    v_floor bigint;
+BEGIN
+    PERFORM pulse._require_between('max_jobs', find_jobs.max_jobs, 1, 1000);
+    PERFORM pulse._require_filter('find', v_filter);
+
+    v_states := coalesce(pulse._texts(v_filter -> 'state'), pulse._acts_on('find'));
+    v_jobs := pulse._texts(v_filter -> 'job_ids')::bigint [];
+    v_lanes := pulse._texts(v_filter -> 'lane');
+    v_kinds := pulse._texts(v_filter -> 'kind');
+    v_workers := pulse._texts(v_filter -> 'worker');
+    v_rank := - (v_filter ->> 'priority')::integer;
+    v_rank_above := - (v_filter ->> 'priority_below')::integer;
+    v_rank_below := - (v_filter ->> 'priority_above')::integer;
+    v_error_like := v_filter ->> 'error_like';
+    v_tags := pulse._texts(v_filter -> 'tag');
+    v_group_keys := pulse._texts(v_filter -> 'group_key');
+    v_owners := pulse._texts(v_filter -> 'enqueued_by')::name [];
+    v_older := v_now - (v_filter ->> 'older_than')::interval;
+    v_newer := v_now - (v_filter ->> 'newer_than')::interval;
+    v_asks_body := NOT v_sees_all
+        OR v_filter ?| '{tag,group_key,enqueued_by,older_than,newer_than}';
+
+    v_in_approval := 'awaiting_approval' = ANY (v_states);
+    v_in_waiting := v_states && '{scheduled,retrying}';
+    v_in_ready := 'ready' = ANY (v_states);
+    v_in_lease := 'running' = ANY (v_states);
+    v_completed := 'completed' = ANY (v_states);
+    v_in_finished := NOT v_completed AND v_states && '{dead,cancelled}';
+
+    -- Each place is read down from the newest id, as far as the page needs and no
+    -- further than the budget; places that are not asked for fold away. Dead and
+    -- cancelled jobs alone have an index of their own (finished_badly).
+    v_found := ARRAY(
+        SELECT p.job
+        FROM (
+            (
+                SELECT
+                    a.job, 'awaiting_approval' AS state, a.lane, a.kind, a.rank,
+                    NULL AS worker, NULL AS error
+                FROM pulse.approval AS a
+                WHERE v_in_approval
+                    AND a.job < v_before
+                    AND (v_jobs IS NULL OR a.job = ANY (v_jobs))
+                ORDER BY a.job DESC
+                LIMIT c_budget
+            )
+            UNION ALL
+            (
+                SELECT
+                    w.job, CASE WHEN w.retrying THEN 'retrying' ELSE 'scheduled' END,
+                    w.lane, w.kind, w.rank, NULL, NULL
+                FROM pulse.waiting AS w
+                WHERE v_in_waiting
+                    AND w.job < v_before
+                    AND (v_jobs IS NULL OR w.job = ANY (v_jobs))
+                ORDER BY w.job DESC
+                LIMIT c_budget
+            )
+            UNION ALL
+            (
+                SELECT r.job, 'ready', r.lane, r.kind, r.rank, NULL, NULL
+                FROM pulse.ready AS r
+                WHERE v_in_ready
+                    AND r.job < v_before
+                    AND (v_jobs IS NULL OR r.job = ANY (v_jobs))
+                ORDER BY r.job DESC
+                LIMIT c_budget
+            )
+            UNION ALL
+            (
+                SELECT l.job, 'running', l.lane, l.kind, l.rank, l.worker, NULL
+                FROM pulse.lease AS l
+                WHERE v_in_lease
+                    AND l.job < v_before
+                    AND (v_jobs IS NULL OR l.job = ANY (v_jobs))
+                ORDER BY l.job DESC
+                LIMIT c_budget
+            )
+            UNION ALL
+            (
+                SELECT f.job, f.state::text, f.lane, f.kind, f.rank, f.worker, f.error
+                FROM pulse.finished AS f
+                WHERE v_completed
+                    AND f.job < v_before
+                    AND (v_jobs IS NULL OR f.job = ANY (v_jobs))
+                ORDER BY f.job DESC
+                LIMIT c_budget
+            )
+            UNION ALL
+            (
+                SELECT f.job, f.state::text, f.lane, f.kind, f.rank, f.worker, f.error
+                FROM pulse.finished AS f
+                WHERE v_in_finished
+                    AND f.state <> 'completed'
+                    AND f.job < v_before
+                    AND (v_jobs IS NULL OR f.job = ANY (v_jobs))
+                ORDER BY f.job DESC
+                LIMIT c_budget
+            )
+        ) AS p
+        WHERE p.state = ANY (v_states)
+            AND (v_lanes IS NULL OR p.lane = ANY (v_lanes))
+            AND (v_kinds IS NULL OR p.kind = ANY (v_kinds))
+            AND (v_workers IS NULL OR p.worker = ANY (v_workers))
+            AND (v_rank IS NULL OR p.rank = v_rank)
+            AND (v_rank_above IS NULL OR p.rank > v_rank_above)
+            AND (v_rank_below IS NULL OR p.rank < v_rank_below)
+            AND (
+                v_error_like IS NULL
+                OR coalesce(
+                    p.error,
+                    (
+                        SELECT x.error
+                        FROM pulse.failure AS x
+                        WHERE x.job = p.job
+                        ORDER BY x.attempt DESC
+                        LIMIT 1
+                    )
+                ) LIKE v_error_like
+            )
+            AND (
+                NOT v_asks_body
+                OR (
+                    SELECT
+                        (v_tags IS NULL OR b.tags && v_tags)
+                        AND (v_group_keys IS NULL OR b.group_key = ANY (v_group_keys))
+                        AND (v_owners IS NULL OR b.enqueued_by = ANY (v_owners))
+                        AND (v_older IS NULL OR b.enqueued_at < v_older)
+                        AND (v_newer IS NULL OR b.enqueued_at > v_newer)
+                        AND (
+                            v_sees_all
+                            OR b.enqueued_by = v_caller
+                            OR v_approves AND p.state = 'awaiting_approval'
+                        )
+                    FROM pulse.body AS b
+                    WHERE b.job = p.job
+                )
+            )
+        ORDER BY p.job DESC
+        LIMIT find_jobs.max_jobs
+    );
+
+    IF cardinality(v_found) < find_jobs.max_jobs THEN
+        -- The deepest point that every place was read down to.
+        v_floor := greatest(
+            (
+                SELECT a.job FROM pulse.approval AS a
+                WHERE v_in_approval AND v_jobs IS NULL AND a.job < v_before
+                ORDER BY a.job DESC OFFSET c_budget - 1 LIMIT 1
+            ),
+            (
+                SELECT w.job FROM pulse.waiting AS w
+                WHERE v_in_waiting AND v_jobs IS NULL AND w.job < v_before
+                ORDER BY w.job DESC OFFSET c_budget - 1 LIMIT 1
+            ),
+            (
+                SELECT r.job FROM pulse.ready AS r
+                WHERE v_in_ready AND v_jobs IS NULL AND r.job < v_before
+                ORDER BY r.job DESC OFFSET c_budget - 1 LIMIT 1
+            ),
+            (
+                SELECT l.job FROM pulse.lease AS l
+                WHERE v_in_lease AND v_jobs IS NULL AND l.job < v_before
+                ORDER BY l.job DESC OFFSET c_budget - 1 LIMIT 1
+            ),
+            (
+                SELECT f.job FROM pulse.finished AS f
+                WHERE v_completed AND v_jobs IS NULL AND f.job < v_before
+                ORDER BY f.job DESC OFFSET c_budget - 1 LIMIT 1
+            ),
+            (
+                SELECT f.job FROM pulse.finished AS f
+                WHERE v_in_finished AND v_jobs IS NULL AND f.job < v_before
+                    AND f.state <> 'completed'
+                ORDER BY f.job DESC OFFSET c_budget - 1 LIMIT 1
+            )
+        );
+    END IF;
+
+    RETURN QUERY
+    SELECT f.job, NULL::bigint
+    FROM unnest(v_found) WITH ORDINALITY AS f (job, place)
+    WHERE v_floor IS NULL OR f.job >= v_floor
+    ORDER BY f.place;
+
+    IF v_floor IS NOT NULL THEN
+        job_id := NULL;
+        searched_to := v_floor;
+        RETURN NEXT;
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.find_jobs(jsonb, bigint, integer) IS
+'The ids of jobs that match a filter, newest first, at most max_jobs (1000), for a page of pulse.jobs: the next page is before => the last id. The filter is that of cancel_where, with every state; {} is all. A call reads 10000 jobs of a table at most: if that ends it before the page is full, a last row has no job_id and says how far it looked; go on with before => searched_to. Shows what pulse.jobs shows. PU002 bad max_jobs; PU006 bad filter.';

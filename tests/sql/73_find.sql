@@ -1,0 +1,99 @@
+-- find_jobs: ids newest first, by filter, a bounded look at a time.
+BEGIN;
+
+SELECT plan(24);
+
+CREATE FUNCTION pg_temp.kinds(filter jsonb DEFAULT '{}', before bigint DEFAULT NULL, max_jobs integer DEFAULT 50)
+RETURNS text
+LANGUAGE sql
+AS $$
+    SELECT string_agg(coalesce(b.kind, 'more'), ' ' ORDER BY f.place)
+    FROM pulse.find_jobs(kinds.filter, kinds.before, kinds.max_jobs)
+        WITH ORDINALITY AS f (job_id, searched_to, place)
+    LEFT JOIN pulse.jobs AS b ON b.job_id = f.job_id
+$$;
+
+-- One job in each state, named after it, in the order of their ids.
+SELECT pulse.enqueue('completed', lane => 'a') \g /dev/null
+SELECT pulse.complete(c.lease) FROM pulse.claim_batch('w1', 'a') AS c \g /dev/null
+SELECT pulse.enqueue('dead', lane => 'a') \g /dev/null
+SELECT pulse.fail(c.lease, 'no such page', fatal => true) FROM pulse.claim_batch('w1', 'a') AS c \g /dev/null
+SELECT pulse.cancel(pulse.enqueue('cancelled', lane => 'a')) \g /dev/null
+SELECT pulse.enqueue('retrying', lane => 'a') \g /dev/null
+SELECT pulse.fail(c.lease, 'try later') FROM pulse.claim_batch('w1', 'a') AS c \g /dev/null
+SELECT pulse.enqueue('running', lane => 'a') \g /dev/null
+SELECT c.lease FROM pulse.claim_batch('w2', 'a') AS c \g /dev/null
+SELECT pulse.enqueue('scheduled', lane => 'b', delay => '1 hour', tags => '{x,y}') \g /dev/null
+SELECT pulse.enqueue('ready', lane => 'b', priority => 5, group_key => 'g') \g /dev/null
+SELECT pulse.enqueue('awaiting_approval', lane => 'b', requires_approval => true) \g /dev/null
+
+SELECT is(
+    pg_temp.kinds(), 'awaiting_approval ready scheduled running retrying cancelled dead completed',
+    'without a filter it finds every job, newest first'
+);
+SELECT is(pg_temp.kinds(jsonb_build_object('state', s.state)), s.state, format('it finds what is %s', s.state))
+FROM unnest(pulse._acts_on('find')) AS s (state);
+SELECT is(
+    pg_temp.kinds('{"state": ["dead", "completed", "ready"]}'), 'ready dead completed',
+    'several states at once'
+);
+SELECT is(
+    pg_temp.kinds('{"state": ["dead", "cancelled"]}'), 'cancelled dead', 'what ended badly, without the rest'
+);
+SELECT is(pg_temp.kinds('{"lane": "b"}'), 'awaiting_approval ready scheduled', 'by lane');
+SELECT is(pg_temp.kinds('{"kind": ["ready", "dead"]}'), 'ready dead', 'by kind');
+SELECT is(pg_temp.kinds('{"worker": "w2"}'), 'running', 'by worker');
+SELECT is(pg_temp.kinds('{"tag": "y"}'), 'scheduled', 'by tag');
+SELECT is(pg_temp.kinds('{"group_key": "g", "priority_above": 4}'), 'ready', 'by group and priority');
+SELECT is(
+    pg_temp.kinds('{"error_like": "%page%"}') || ', ' || pg_temp.kinds('{"error_like": "try%"}'),
+    'dead, retrying', 'by the last error'
+);
+SELECT is(
+    pg_temp.kinds(max_jobs => 3) || ', '
+    || pg_temp.kinds(
+        before => (SELECT min(f.job_id) FROM pulse.find_jobs(max_jobs => 3) AS f), max_jobs => 2
+    ),
+    'awaiting_approval ready scheduled, running retrying', 'a page goes on after the last id of the one before'
+);
+SELECT is(
+    pg_temp.kinds(jsonb_build_object('job_ids', (SELECT jsonb_agg(j.job_id::text) FROM pulse.jobs AS j WHERE j.lane = 'b'))),
+    'awaiting_approval ready scheduled', 'by id'
+);
+SELECT throws_ok(
+    $$SELECT pulse.find_jobs('{"state": "asleep"}')$$, 'PU006', 'there is no state "asleep"',
+    'a state that does not exist is refused'
+);
+SELECT throws_ok(
+    format('SELECT pulse.find_jobs(max_jobs => %s)', n.n), 'PU002', NULL, format('max_jobs of %s is refused', n.n)
+)
+FROM unnest('{0,1001}'::integer []) AS n (n);
+SELECT throws_ok(
+    $$SELECT pulse.find_jobs(NULL)$$, 'PU006', 'filter must be a JSON object', 'so is no filter at all'
+);
+
+-- 30000 newer jobs stand between the reader and what it looks for.
+SELECT count(*) FROM pulse.enqueue_many('pile', array_fill('{}'::jsonb, ARRAY[30000]), lane => 'pile') \g /dev/null
+SELECT is(
+    (
+        WITH RECURSIVE look (round, job_id, searched_to) AS (
+            SELECT 1, f.job_id, f.searched_to
+            FROM pulse.find_jobs('{"lane": "b", "state": ["ready", "scheduled"]}') AS f
+            UNION ALL
+            SELECT l.round + 1, f.job_id, f.searched_to
+            FROM look AS l
+            CROSS JOIN LATERAL pulse.find_jobs('{"lane": "b", "state": ["ready", "scheduled"]}', l.searched_to) AS f
+            WHERE l.searched_to IS NOT NULL
+        )
+
+        SELECT string_agg(format('%s:%s', l.round, coalesce(j.kind, 'more')), ' ' ORDER BY l.round, j.job_id DESC NULLS LAST)
+        FROM look AS l
+        LEFT JOIN pulse.jobs AS j ON j.job_id = l.job_id
+    ),
+    '1:more 2:more 3:more 4:ready 4:scheduled',
+    'a look that reads its budget says how far it came, and goes on from there'
+);
+
+SELECT * FROM finish();
+
+ROLLBACK;
