@@ -1,0 +1,153 @@
+// What an operator can do to jobs: which verb fits which state, what it asks first, and
+// what it says afterwards. The database has the last word on all of it.
+
+import { patch, path, post, remove } from "./api.js";
+import { ask, button, complain, tell } from "./dialog.js";
+import { h } from "./dom.js";
+import { number, plural } from "./format.js";
+import { may } from "./state.js";
+
+const WAITING = ["awaiting_approval", "scheduled", "retrying", "ready"];
+const FINISHED = ["completed", "dead", "cancelled"];
+const REASON = { name: "reason", label: "Reason", placeholder: "optional, kept in the audit" };
+
+/** verb → label, the right it needs, the states it fits, and the work. */
+const VERBS = {
+  approve: {
+    label: "Approve", right: "approver", states: ["awaiting_approval"], kind: "primary",
+    done: "approved", run: (job) => post(path`jobs/${job.job_id}/approve`),
+  },
+  reject: {
+    label: "Reject…", right: "approver", states: ["awaiting_approval"], done: "rejected",
+    ask: { title: "Reject this job?", text: "It is cancelled, with the reason as its error.", confirm: "Reject", danger: true, fields: [REASON] },
+    run: (job, said) => post(path`jobs/${job.job_id}/reject`, reason(said)),
+  },
+  retry: {
+    label: "Retry", right: "operator", states: ["dead", "cancelled"], kind: "primary",
+    done: "put back in line", run: (job) => post(path`jobs/${job.job_id}/retry`),
+  },
+  cancel: {
+    label: "Cancel…", right: "operator", states: [...WAITING, "running"], done: "cancelled",
+    ask: {
+      title: "Cancel this job?", confirm: "Cancel the job", danger: true,
+      text: "A waiting job is cancelled at once. A running one is asked to stop and ended after the lane's grace.",
+      fields: [REASON, {
+        name: "force", type: "checkbox", label: "Take it from its worker at once",
+        hint: "Its worker may still be at work; its result is dropped.",
+      }],
+    },
+    run: (job, said) => post(path`jobs/${job.job_id}/cancel`, { ...reason(said), force: said.force }),
+    outcome: (after) => (after?.state === "running" ? "asked to stop" : "cancelled"),
+  },
+  priority: {
+    label: "Priority…", right: "operator", states: [...WAITING, "running"], done: "has its new priority",
+    ask: (job) => ({
+      title: "Change the priority", confirm: "Change", text: "Higher runs first.",
+      fields: [{ name: "priority", label: "Priority", type: "number", required: true, value: job.priority }, REASON],
+    }),
+    run: (job, said) => patch(path`jobs/${job.job_id}/priority`, { priority: said.priority, ...reason(said) }),
+  },
+  move: {
+    label: "Move…", right: "operator", states: WAITING, done: "moved",
+    ask: (job) => ({
+      title: "Move to another lane", confirm: "Move", text: "It joins the end of its priority there.",
+      fields: [{ name: "lane", label: "Lane", required: true, value: job.lane }, REASON],
+    }),
+    run: (job, said) => post(path`jobs/${job.job_id}/move`, { lane: said.lane, ...reason(said) }),
+  },
+  delete: {
+    label: "Delete…", right: "operator", states: FINISHED, done: "deleted",
+    ask: {
+      title: "Delete this job?", confirm: "Delete", danger: true,
+      text: "It goes with its errors, progress and result. This cannot be undone.",
+    },
+    run: (job) => remove(path`jobs/${job.job_id}`),
+  },
+};
+
+function reason(said) {
+  return said?.reason ? { reason: said.reason } : {};
+}
+
+/** Buttons for what this person may do to this job now. */
+export function jobButtons(job, after, verbs = Object.keys(VERBS), small = false) {
+  return verbs
+    .filter((verb) => VERBS[verb].states.includes(job.state) && may(VERBS[verb].right))
+    .map((verb) => button(VERBS[verb].label, () => act(verb, job, after), {
+      kind: `${VERBS[verb].kind ?? ""} ${small ? "small" : ""}`,
+      name: small ? `${VERBS[verb].label} job ${job.job_id}` : undefined,
+    }));
+}
+
+async function act(verb, job, after) {
+  const { ask: question, run, done, outcome } = VERBS[verb];
+  let said = {};
+  if (question) {
+    said = await ask(typeof question === "function" ? question(job) : question);
+    if (!said) return;
+  }
+  const answer = await run(job, said);
+  tell(`Job ${job.job_id} ${outcome ? outcome(answer) : done}.`);
+  await after?.(answer, verb);
+}
+
+const BULK = {
+  retry: { label: "Retry all matching…", word: "retry", done: "Retried", right: "operator" },
+  cancel: { label: "Cancel all matching…", word: "cancel", done: "Cancelled", right: "operator", danger: true },
+  approve: { label: "Approve all matching…", word: "approve", done: "Approved", right: "approver" },
+  reject: { label: "Reject all matching…", word: "reject", done: "Rejected", right: "approver", danger: true },
+  reprioritize: {
+    label: "Priority of all matching…", word: "change the priority of", done: "Changed the priority of", right: "operator",
+    field: { name: "priority", label: "New priority", type: "number", required: true, value: 0 },
+  },
+  move: {
+    label: "Move all matching…", word: "move", done: "Moved", right: "operator",
+    field: { name: "lane", label: "To lane", required: true },
+  },
+};
+
+export function bulkButtons(verbs, filterOf, after) {
+  return verbs
+    .filter((verb) => may(BULK[verb].right))
+    .map((verb) => button(BULK[verb].label, () => bulk(verb, filterOf(), after)));
+}
+
+/** First what it would do, in numbers; only then, if told so, do it. */
+async function bulk(verb, filter, after) {
+  const { word, done, field, danger } = BULK[verb];
+  const order = { verb, filter };
+  if (field) {
+    const said = await ask({ title: `First: ${field.label.toLowerCase()}?`, fields: [field], confirm: "Count the jobs" });
+    if (!said) return;
+    Object.assign(order, said);
+  }
+  const would = await post("jobs/bulk", { ...order, dry_run: true });
+  if (would.done === 0) {
+    tell(`Nothing to do: no job matches that one could ${word}.`);
+    return;
+  }
+  const said = await ask({
+    title: `Would ${word} ${plural(would.done, "job")}`,
+    text: would.remaining > 0
+      ? `One call takes ${number(would.done)}; ${number(would.remaining)} more would be left for the next.`
+      : "Nothing has been changed yet. Jobs that move meanwhile are left alone.",
+    details: [filterList(filter)],
+    fields: [REASON],
+    confirm: `${word[0].toUpperCase()}${word.slice(1)} ${plural(would.done, "job")}`,
+    danger,
+  });
+  if (!said) return;
+  const did = await post("jobs/bulk", { ...order, dry_run: false, max_jobs: would.done, ...reason(said) });
+  tell(`${done} ${plural(did.done, "job")}${did.remaining > 0 ? `, ${number(did.remaining)} left` : ""}.`);
+  await after?.();
+}
+
+function filterList(filter) {
+  return h("dl", { class: "filter" }, Object.entries(filter).map(([key, value]) =>
+    h("div", {}, h("dt", {}, key.replaceAll("_", " ")), h("dd", {}, [value].flat().join(", ")))));
+}
+
+/** Work of a page that has no button of its own to report trouble. */
+export function quietly(work) {
+  work.catch(complain);
+}

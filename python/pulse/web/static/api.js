@@ -1,0 +1,118 @@
+// Talking to the server. All addresses are relative to where this file was served, so
+// the page works below any prefix.
+
+const BASE = new URL("../admin/workers/", import.meta.url);
+
+/** What went wrong, as the server told it (application/problem+json). */
+export class Problem extends Error {
+  constructor({ title, detail, status, sqlstate, hint }) {
+    super(title || "Something went wrong");
+    Object.assign(this, { detail, status, sqlstate, hint });
+  }
+}
+
+/** path`jobs/${id}/cancel`: an address whose parts cannot escape their place. */
+export function path(texts, ...parts) {
+  return texts.reduce((done, text, i) => done + encodeURIComponent(parts[i - 1]) + text);
+}
+
+export function query(filters) {
+  const pairs = new URLSearchParams();
+  for (const [key, value] of Object.entries(filters)) {
+    for (const each of [value].flat()) {
+      if (each !== "" && each !== null && each !== undefined) pairs.append(key, each);
+    }
+  }
+  const text = pairs.toString();
+  return text ? `?${text}` : "";
+}
+
+export async function call(method, address, body) {
+  const options = { method, headers: { Accept: "application/json" }, cache: "no-store" };
+  if (method !== "GET") options.headers["X-Pulse"] = "1";
+  if (method !== "GET" && method !== "DELETE") {
+    options.headers["Content-Type"] = "application/json";
+    options.body = JSON.stringify(body ?? {});
+  }
+  let response;
+  try {
+    response = await fetch(new URL(address, BASE), options);
+  } catch {
+    throw new Problem({
+      title: "The server does not answer",
+      hint: "The page goes on by itself when it is back.",
+    });
+  }
+  // The login page stands where this page was.
+  if (response.status === 401) location.reload();
+  if (response.status === 204) return null;
+  const answer = await response.json().catch(() => ({}));
+  if (!response.ok) {
+    throw new Problem({ title: `${response.status} ${response.statusText}`, ...answer });
+  }
+  return answer;
+}
+
+export const get = (address) => call("GET", address);
+export const post = (address, body) => call("POST", address, body);
+export const patch = (address, body) => call("PATCH", address, body);
+export const remove = (address) => call("DELETE", address);
+
+/**
+ * Follow server-sent events until the answered function is called. A browser gives up
+ * on an answer that is not a stream, so a closed one is opened again here. A hidden tab
+ * lets go of its connection: browsers allow only six to a host.
+ */
+export function follow(address, handlers, report = () => {}) {
+  let source = null;
+  let timer = 0;
+  let tries = 0;
+  let stopped = false;
+
+  function open() {
+    clearTimeout(timer);
+    if (source || stopped || document.hidden) return;
+    source = new EventSource(new URL(address, BASE));
+    source.onopen = () => {
+      tries = 0;
+      report("live");
+    };
+    source.onerror = () => {
+      report("lost");
+      if (source?.readyState !== EventSource.CLOSED) return;
+      close();
+      tries += 1;
+      timer = setTimeout(again, Math.min(15000, 500 * 2 ** tries));
+    };
+    for (const [name, handler] of Object.entries(handlers)) {
+      source.addEventListener(name, (event) => handler(JSON.parse(event.data || "null"), stop));
+    }
+  }
+
+  async function again() {
+    // Whether it is the login that ended: then this reloads the page.
+    await get("me").catch(() => {});
+    open();
+  }
+
+  function close() {
+    source?.close();
+    source = null;
+  }
+
+  function seen() {
+    if (document.hidden) close();
+    else open();
+  }
+
+  function stop() {
+    stopped = true;
+    clearTimeout(timer);
+    document.removeEventListener("visibilitychange", seen);
+    close();
+  }
+
+  document.addEventListener("visibilitychange", seen);
+  open();
+  return stop;
+}

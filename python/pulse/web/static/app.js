@@ -1,0 +1,108 @@
+// The start: who is looking, which page, the live stream and the keys.
+
+import { get } from "./api.js";
+import { show, write } from "./dom.js";
+import { parse } from "./filters.js";
+import { job } from "./job.js";
+import { list } from "./jobs.js";
+import { audit, health, schedules, workers } from "./lists.js";
+import { overview } from "./overview.js";
+import { empty, heading, tickMoments, trouble } from "./parts.js";
+import { lacking, may, me, startStream, Stay } from "./state.js";
+
+const PAGES = {
+  "": overview, jobs: list("jobs"), dead: list("dead"), approvals: list("approvals"),
+  schedules, workers, health, audit,
+};
+const LIVE = { connecting: "Connecting…", live: "Live", lost: "Disconnected, trying again…" };
+
+const main = document.getElementById("main");
+const search = document.getElementById("search");
+let stay = new Stay();
+let last = null;
+
+/** #/jobs/123 and #/jobs?state=dead: the page, its job and its filter. */
+function route() {
+  const [address, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  const [page, id] = address.split("/").map(decodeURIComponent);
+  return { page, id, query: new URLSearchParams(query) };
+}
+
+async function go() {
+  if (location.hash === "#main") return;
+  const { page, id, query } = route();
+  stay.leave();
+  stay = new Stay();
+  for (const link of document.querySelectorAll("#nav a")) {
+    const mine = link.getAttribute("href") === `#/${page}`;
+    if (mine) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  const draw = page === "jobs" && id ? job : PAGES[page];
+  document.title = `${id ? `Job ${id}` : page || "lanes"} · pulse`;
+  if (!draw) {
+    show(main, heading("There is no such page"), empty("The pages are listed above."));
+    return;
+  }
+  await draw(main, stay, { id, query });
+  // A new page is announced by its heading; a new filter leaves the focus where it is.
+  if (last !== null && last !== `${page}/${id}`) {
+    main.querySelector("h1")?.focus({ preventScroll: true });
+    scrollTo(0, 0);
+  }
+  last = `${page}/${id}`;
+}
+
+function report(state) {
+  const live = document.getElementById("live");
+  live.dataset.state = state;
+  write(live, LIVE[state]);
+}
+
+function keys(event) {
+  const typing = event.target.matches("input, textarea, select");
+  if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
+    if (document.querySelector("dialog[open]")) return;
+    event.preventDefault();
+    search.focus();
+    search.select();
+  }
+  if (event.key === "Escape" && event.target === search) {
+    search.value = "";
+    main.focus();
+  }
+}
+
+function find(event) {
+  event.preventDefault();
+  if (!search.value.trim()) return;
+  const { id, query } = parse(search.value);
+  location.hash = id ? `#/jobs/${id}` : `#/jobs?${query}`;
+}
+
+async function start() {
+  document.addEventListener("keydown", keys);
+  document.getElementById("find").addEventListener("submit", find);
+  // "#main" would be taken for a page.
+  document.querySelector(".skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    main.focus();
+  });
+  addEventListener("hashchange", go);
+  setInterval(tickMoments, 1000);
+  try {
+    Object.assign(me, await get("me"));
+  } catch (problem) {
+    show(main, trouble(problem));
+    setTimeout(() => location.reload(), 5000);
+    return;
+  }
+  write(document.getElementById("database"), me.database);
+  const badge = document.getElementById("me");
+  write(badge, may("operator") ? me.user : `${me.user} · view only`);
+  badge.title = may("operator") ? `${me.role}: ${me.rights.join(", ")}` : lacking("operator");
+  startStream(report);
+  await go();
+}
+
+start();

@@ -1,0 +1,113 @@
+// Questions to the operator, and short news in the corner.
+
+import { h } from "./dom.js";
+
+let number = 0;
+
+/**
+ * Ask in a dialog and answer {field: value}, or null when it was closed (Esc, Cancel).
+ * fields: [{name, label, type, value, required, hint, placeholder}].
+ */
+export function ask({ title, text, fields = [], confirm, danger = false, details = [] }) {
+  const name = `dialog-${++number}`;
+  const inputs = fields.map((field, i) => input(field, `${name}-${i}`));
+  const form = h("form", { novalidate: false },
+    h("h2", { id: name }, title),
+    text && h("p", {}, text),
+    details,
+    inputs.map((each) => each.element),
+    h("div", { class: "buttons" },
+      h("button", { type: "button", class: "ghost", onclick: () => dialog.close() }, "Close"),
+      h("button", { type: "submit", class: danger ? "danger" : "primary", autofocus: fields.length === 0 }, confirm)));
+  const dialog = h("dialog", { "aria-labelledby": name }, form);
+  document.body.append(dialog);
+  return new Promise((answer) => {
+    let values = null;
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      values = Object.fromEntries(inputs.map((each) => [each.name, each.value()]));
+      dialog.close();
+    });
+    dialog.addEventListener("click", (event) => {
+      if (event.target === dialog) dialog.close();
+    });
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      answer(values);
+    });
+    dialog.showModal();
+  });
+}
+
+function input({ name, label, type = "text", value = "", required, hint, placeholder, min, max }, id) {
+  const described = hint ? `${id}-hint` : null;
+  if (type === "checkbox") {
+    const box = h("input", { id, type, "aria-describedby": described });
+    box.checked = Boolean(value);
+    return {
+      name,
+      value: () => box.checked,
+      element: h("div", { class: "field check" }, box, h("label", { for: id }, label),
+        hint && h("small", { id: described }, hint)),
+    };
+  }
+  const box = h("input", {
+    id, type, required, placeholder, min, max,
+    "aria-describedby": described, autocomplete: "off",
+  });
+  box.value = value ?? "";
+  return {
+    name,
+    value: () => (type === "number" ? (box.value === "" ? null : Number(box.value)) : box.value.trim()),
+    element: h("div", { class: "field" }, h("label", { for: id }, label), box,
+      hint && h("small", { id: described }, hint)),
+  };
+}
+
+/** News that goes away by itself. */
+export function tell(text) {
+  const toast = h("div", { class: "toast" }, h("p", {}, text), dismiss());
+  place(toast);
+  setTimeout(() => toast.remove(), 6000);
+}
+
+/** Trouble stays until it is closed: it may hold a hint that one wants to act on. */
+export function complain(problem) {
+  place(h("div", { class: "toast bad", role: "alert" },
+    h("div", {},
+      h("p", {}, h("b", {}, problem.message)),
+      problem.detail && h("p", {}, problem.detail),
+      problem.hint && h("p", { class: "hint" }, problem.hint),
+      problem.sqlstate && h("p", { class: "quiet" }, `SQLSTATE ${problem.sqlstate}`)),
+    dismiss()));
+}
+
+function dismiss() {
+  return h("button", {
+    type: "button", class: "ghost small", "aria-label": "Dismiss",
+    onclick: (event) => event.currentTarget.parentElement.remove(),
+  }, "✕");
+}
+
+function place(toast) {
+  const all = document.getElementById("toasts");
+  all.append(toast);
+  while (all.children.length > 4) all.firstElementChild.remove();
+}
+
+/** A button that cannot be pressed twice while its work is under way. */
+export function button(label, work, { kind = "", title, name } = {}) {
+  const element = h("button", { type: "button", class: kind, title, "aria-label": name }, label);
+  element.addEventListener("click", async () => {
+    if (element.getAttribute("aria-busy") === "true") return;
+    element.setAttribute("aria-busy", "true");
+    try {
+      await work();
+    } catch (problem) {
+      complain(problem);
+    } finally {
+      element.removeAttribute("aria-busy");
+    }
+  });
+  return element;
+}

@@ -1,0 +1,74 @@
+// Who is looking, and the latest picture of the lanes that the server has sent.
+
+import { follow } from "./api.js";
+import { serverSays } from "./format.js";
+
+export const me = { user: "", role: "", rights: [] };
+
+export function may(right) {
+  return me.rights.includes(right);
+}
+
+/** Why a button is not there, with the statement that would bring it. */
+export function lacking(right) {
+  return `${me.role || "Your role"} may look but not act. An admin can change that: SELECT pulse.grant_access('${me.role}', '${right}')`;
+}
+
+let picture = null;
+const watchers = new Set();
+
+/** Call watcher with every new picture, and with the latest at once. */
+export function watch(watcher) {
+  watchers.add(watcher);
+  if (picture) watcher(picture);
+  return () => watchers.delete(watcher);
+}
+
+/** Show a lane as an answer told it, without waiting for the next picture. */
+export function laneChanged(lane) {
+  if (!picture || !lane?.name) return;
+  const lanes = picture.lanes.map((l) => (l.name === lane.name ? { ...l, ...lane } : l));
+  publish({ ...picture, lanes });
+}
+
+function publish(next) {
+  picture = next;
+  for (const watcher of watchers) watcher(picture);
+}
+
+export function startStream(report) {
+  follow("stream", {
+    overview(next) {
+      serverSays(next.at);
+      publish(next);
+    },
+  }, report);
+}
+
+/** What a page holds while one stays on it; leaving lets all of it go. */
+export class Stay {
+  #ends = [];
+  left = false;
+
+  until(end) {
+    if (this.left) end();
+    else this.#ends.push(end);
+  }
+
+  /** Do work again every so often, one at a time, while somebody looks. */
+  every(seconds, work) {
+    let busy = false;
+    const timer = setInterval(async () => {
+      if (busy || document.hidden || document.querySelector("dialog[open]")) return;
+      busy = true;
+      await work().catch(() => {});
+      busy = false;
+    }, seconds * 1000);
+    this.until(() => clearInterval(timer));
+  }
+
+  leave() {
+    this.left = true;
+    for (const end of this.#ends.splice(0)) end();
+  }
+}
