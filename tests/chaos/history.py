@@ -75,6 +75,10 @@ class Recorder:
 
     # -- workers ----------------------------------------------------------------------
 
+    def worker(self, name: str, kinds: Iterable[str]) -> None:
+        """A worker of this name (as claims say it) begins, and runs these kinds."""
+        self.note("worker", name=name, kinds=sorted(kinds))
+
     def effect_begin(
         self, job_id: int, attempt: int, lease: int, kind: str, lane: str
     ) -> None:
@@ -108,7 +112,8 @@ class Recorder:
         self.note("control_ack", verb=verb, args=args)
 
     def fault(self, name: str, detail: str = "", **fields: Any) -> None:
-        """A fault was injected; for stops of a process pass stopped=who, until=t."""
+        """A fault was injected. SIGSTOP: noted after SIGCONT, with stopped=who and
+        until, the time just before that signal."""
         self.note("fault", name=name, detail=detail, **fields)
 
 

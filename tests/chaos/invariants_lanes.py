@@ -1,0 +1,93 @@
+"""What must hold for each lane at every instant: slots, holds, kinds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from tests.chaos.history import Event, Transaction
+from tests.chaos.invariants import Invariant
+
+
+def claims(transaction: Transaction) -> list[Event]:
+    return [e for e in transaction.events if e.place == "lease" and e.op == "+"]
+
+
+class SlotsAreExact(Invariant):
+    """No claim commits that fills a lane beyond max_slots."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used: Counter[str] = Counter()
+        self.slots: dict[str, int] = {}
+
+    def commit(self, transaction: Transaction) -> None:
+        for event in transaction.events:
+            if event.place == "lease":
+                self.used[event.lane] += 1 if event.op == "+" else -1
+            elif event.place == "lane":
+                self.slots.pop(event.lane, None)
+                if event.op == "+" and event.extra.get("max_slots") is not None:
+                    self.slots[event.lane] = int(event.extra["max_slots"])
+        # Lowering max_slots stops nothing that runs, so only claims are judged.
+        for lane in {event.lane for event in claims(transaction)}:
+            if lane in self.slots:
+                self.counted["claims with slots"] += 1
+                if self.used[lane] > self.slots[lane]:
+                    self.violated(
+                        f"lane {lane} ran {self.used[lane]} jobs in {self.slots[lane]}"
+                        f" slots since transaction {transaction.xid}"
+                    )
+
+
+class NothingIsClaimedWhilePaused(Invariant):
+    """No claim commits while its lane is held or disabled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.holds: dict[tuple[str, str], int] = {}
+        self.disabled: set[str] = set()
+
+    def commit(self, transaction: Transaction) -> None:
+        held = {**self.holds}
+        for event in transaction.events:
+            if event.place == "hold" and event.op == "+":
+                self.holds[event.lane, event.name] = transaction.xid
+            elif event.place == "hold":
+                self.holds.pop((event.lane, event.name), None)
+                held.pop((event.lane, event.name), None)
+            elif event.place == "lane":
+                self.disabled.discard(event.lane)
+                if event.op == "+" and event.extra.get("enabled") is False:
+                    self.disabled.add(event.lane)
+        if self.holds or self.disabled:
+            self.counted["commits under a hold"] += 1
+        for event in claims(transaction):
+            for (lane, holder), xid in held.items():
+                if lane in ("", event.lane):
+                    self.violated(
+                        f"job {event.job} of lane {event.lane} was claimed by"
+                        f" transaction {transaction.xid}, though {holder} had held"
+                        f" {lane or 'every lane'} since transaction {xid}"
+                    )
+            if event.lane in self.disabled:
+                self.violated(
+                    f"job {event.job} was claimed by transaction {transaction.xid},"
+                    f" though lane {event.lane} was disabled"
+                )
+
+
+class WorkersGetWhatTheyCanRun(Invariant):
+    """A worker that names its kinds gets no other."""
+
+    def __init__(self, kinds: Mapping[str, Iterable[str]]) -> None:
+        super().__init__()
+        self.kinds = {worker: set(named) for worker, named in kinds.items()}
+
+    def commit(self, transaction: Transaction) -> None:
+        for event in claims(transaction):
+            if event.kind not in self.kinds.get(event.name, {event.kind}):
+                self.violated(
+                    f"job {event.job} of kind {event.kind} was claimed by"
+                    f" {event.name}, which does not run that"
+                )
