@@ -1,4 +1,4 @@
-"""Get what the tests need: a venv, PostgreSQL of the distribution, embedded ones.
+"""Get what the tests need: a venv, PostgreSQL (Debian's and embedded), Chromium.
 
     python3 -m tools.setup [--private] [--clean]
 
@@ -54,6 +54,7 @@ def main() -> None:
     with lock():
         make_venv()
         get_postgres(private="--private" in sys.argv)
+        get_chromium()
         copy_wheel()
     return None
 
@@ -259,6 +260,22 @@ def unpack(names: list[str], target: Path, closure: bool = False) -> Path:
     making.rename(target)
     shutil.rmtree(store)
     return target
+
+
+# -- a browser --------------------------------------------------------------------
+
+
+def get_chromium() -> None:
+    """For the tests of the operator's page; it is too large to unpack privately."""
+    tried = paths.cache() / "chromium.missing"
+    if shutil.which("chromium") or tried.exists() or not shutil.which("apt-get"):
+        return
+    if may_install():
+        say("installing chromium with apt-get")
+        apt_install(["chromium"])
+    if not shutil.which("chromium"):
+        tried.touch()
+        say("going on without chromium: the browser tests are skipped")
 
 
 # -- embedded PostgreSQL ----------------------------------------------------------
