@@ -11,7 +11,7 @@ let number = 0;
 export function ask({ title, text, fields = [], confirm, danger = false, details = [] }) {
   const name = `dialog-${++number}`;
   const inputs = fields.map((field, i) => input(field, `${name}-${i}`));
-  const form = h("form", { novalidate: false },
+  const form = h("form", {},
     h("h2", { id: name }, title),
     text && h("p", {}, text),
     details,
@@ -52,7 +52,7 @@ function input({ name, label, type = "text", value = "", required, hint, placeho
     };
   }
   const box = h("input", {
-    id, type, required, placeholder, min, max,
+    id, type, required, placeholder, min, max, step: type === "number" ? "any" : null,
     "aria-describedby": described, autocomplete: "off",
   });
   box.value = value ?? "";

@@ -101,7 +101,8 @@ const contents = {
 };
 
 function payloadLine(payload) {
-  return h("code", { class: "one-line" }, JSON.stringify(payload) ?? "");
+  if (payload === null || payload === undefined) return h("span", { class: "quiet" }, "large: open the job to see it");
+  return h("code", { class: "one-line" }, JSON.stringify(payload));
 }
 
 /** The one thing worth saying about a job in this state. */

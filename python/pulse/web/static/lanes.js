@@ -18,12 +18,11 @@ export async function drain(name) {
   tell(`Lane ${name} is drained.`);
 }
 
-// Durations are told as PostgreSQL writes them: "30 seconds", "00:00:30".
 const SETTINGS = [
   { name: "max_slots", label: "Slots", type: "number", min: 0, hint: "How many of its jobs may run at once; 0 is no limit." },
   { name: "max_batch", label: "Largest claim", type: "number", min: 1, hint: "Jobs one call may claim." },
-  { name: "lease_for", label: "Lease", hint: "How long a worker need not be heard of, as in 30 seconds." },
-  { name: "max_runtime", label: "Longest run", hint: "As in 15 minutes; 0 is no limit." },
+  { name: "lease_for", label: "Lease, in seconds", type: "number", min: 0, hint: "How long a worker need not be heard of." },
+  { name: "max_runtime", label: "Longest run, in seconds", type: "number", min: 0, hint: "0 is no limit." },
 ];
 
 export async function editLane(name) {
@@ -45,7 +44,7 @@ export async function editLane(name) {
   const change = {};
   for (const { name: key } of SETTINGS) {
     const value = said[key];
-    if (value !== null && value !== "" && String(value) !== String(before[key] ?? "")) change[key] = value;
+    if (value !== null && String(value) !== String(before[key] ?? "")) change[key] = value;
   }
   if (said.enabled !== lane.enabled) change.enabled = said.enabled;
   if (Object.keys(change).length === 0) return;
