@@ -1,0 +1,195 @@
+"""Each judge on a history made by hand: a good one passes, a bad one does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.chaos.history import Event
+from tests.chaos.invariants import Invariant
+from tests.chaos.story import (
+    JOB,
+    Story,
+    began,
+    finished,
+    fired,
+    hold,
+    leased,
+    ready,
+    run_at,
+    scheduled,
+    slots,
+    told,
+    whole,
+)
+
+
+def lowered() -> Story:
+    """Two run when max_slots becomes one; the next claim waits for both."""
+    story = Story().enqueue(1).enqueue(2).enqueue(3).claim(1, 1).claim(2, 2)
+    story = story.tell(slots("l", 1)).complete(1, 1).complete(2, 2)
+    return story.claim(3, 3).complete(3, 3)
+
+
+GOOD: dict[str, Callable[[], Story]] = {
+    "a job from enqueue to completion": whole,
+    "a lapsed run and its second attempt": lambda: (
+        Story().enqueue().claim(7).retry(7, "reap").claim(8, attempt=2, failures=1)
+        .complete(8)
+    ),
+    "a job retried by hand fails anew": lambda: (
+        Story().enqueue(max_attempts=1).claim(7)
+        .tell(leased("-", 7), finished(7, verb="fail", state="dead"))
+        .tell(Event("finished", "-", job=JOB, state="dead"), ready("+"))
+        .claim(8, attempt=2)
+        .tell(leased("-", 8), finished(8, verb="fail", state="dead"))
+    ),
+    "a forced cancel names no lease": lambda: (
+        Story().enqueue().claim(7)
+        .tell(leased("-", 7), finished(None, verb="cancel", state="cancelled"))
+    ),
+    "a finished job is pruned": lambda: (
+        whole().tell(Event("finished", "-", job=JOB), Event("body", "-", job=JOB))
+    ),
+    "fewer slots than run are waited for": lowered,
+    "claims before a pause and after it": lambda: (
+        Story().enqueue(1).enqueue(2).claim(1, 1).tell(hold("+")).complete(1, 1)
+        .tell(hold("-")).claim(2, 2).complete(2, 2)
+    ),
+    "a job that was invisible may be passed": lambda: (
+        Story().tell(slots("l", 1)).enqueue(1, pid=5).enqueue(2, pid=6).claim(1, 2)
+    ),
+    "a schedule fires and skips": lambda: (
+        fired(scheduled(), 110.0, 1)
+        .tell(run_at(120.0, skipped="late; this row stands for 3 occurrences"))
+        .tell(run_at(150.0, skipped="late"))
+    ),
+    "a unique key finds the first job": lambda: (
+        told(told(whole(), unique_key="x"), op="op2", unique_key="x")
+        .note("enqueue_ack", op="op2", job_id=JOB)
+    ),
+    "a stopped process may be late once": lambda: (
+        began(Story().enqueue().claim(7).retry(7, "reap"), 7)
+        .note("fault", name="stop", stopped="p", until=3.0)
+    ),
+}  # fmt: skip
+
+BAD: list[tuple[str, str, Callable[[], Story]]] = [
+    ("stands in exactly one", "in two places", lambda: (
+        Story().enqueue().tell(leased("+", 7)))),
+    ("stands in exactly one", "in none", lambda: Story().enqueue().tell(ready("-"))),
+    ("stands in exactly one", "gone without a word", lambda: (
+        gone(Story().enqueue()))),
+    ("completed job is never", "run again", lambda: (
+        whole().tell(Event("finished", "-", job=JOB), ready("+")))),
+    ("at most one live lease", "two leases", lambda: (
+        Story().enqueue().claim(7).tell(leased("+", 8, attempt=2)))),
+    ("at most one live lease", "a smaller lease", lambda: (
+        Story().enqueue().claim(7).retry(7, "release", failures=0)
+        .claim(6, attempt=2))),
+    ("at most one live lease", "an attempt twice", lambda: (
+        Story().enqueue().claim(7).retry(7, "release", failures=0).claim(8))),
+    ("names the lease", "ended by another lease", lambda: (
+        Story().enqueue().claim(7).retry(7, "reap").claim(8, attempt=2, failures=1)
+        .tell(leased("-", 8), finished(7)))),
+    ("names the lease", "reaped too early", lambda: (
+        Story().enqueue().claim(7)
+        .tell(leased("-", 7, until=99.0), finished(7, verb="reap", state="dead")))),
+    ("names the lease", "progress of a stale lease", lambda: (
+        Story().enqueue().claim(7).retry(7, "release", failures=0)
+        .tell(Event("job_progress", "+", job=JOB, lease=7)))),
+    ("at most max_attempts", "a third run of two", lambda: (
+        Story().enqueue().claim(7).retry(7, "fail").claim(8, attempt=2, failures=1)
+        .retry(8, "reap", failures=2).claim(9, attempt=3, failures=2))),
+    ("at most max_attempts", "a release that was charged", lambda: (
+        Story().enqueue().claim(7).retry(7, "release")
+        .claim(8, attempt=2, failures=1))),
+    ("beyond max_slots", "two in one slot", lambda: (
+        Story().tell(slots("l", 1)).enqueue(1).enqueue(2).claim(1, 1).claim(2, 2))),
+    ("held or disabled", "every lane is paused", lambda: (
+        Story().enqueue().tell(hold("+")).claim(7))),
+    ("held or disabled", "its lane is paused", lambda: (
+        Story().enqueue().tell(hold("+", "l")).claim(7))),
+    ("held or disabled", "the lane is disabled", lambda: (
+        Story().enqueue().tell(slots("l", None, enabled=False)).claim(7))),
+    ("gets no other", "a kind it cannot run", lambda: (
+        Story().note("worker", name="w", kinds=["other"]).enqueue().claim(7))),
+    ("first jobs in line", "the second before the first", lambda: (
+        Story().tell(slots("l", 1)).enqueue(1).enqueue(2).claim(1, 2))),
+    ("first jobs in line", "the lower priority first", lambda: (
+        Story().tell(slots("l", 1)).enqueue(1).enqueue(2, rank=-5).enqueue(3)
+        .claim(1, 1))),
+    ("fires once", "twice", lambda: fired(fired(scheduled(), 110.0, 1), 110.0, 2)),
+    ("fires once", "an occurrence left out", lambda: fired(scheduled(), 120.0, 1)),
+    ("fires once", "a job that is not there", lambda: (
+        scheduled().tell(run_at(110.0, 5)))),
+    ("acknowledged enqueue", "lost", lambda: (
+        told(Story()).note("enqueue_ack", op="op1024", job_id=JOB))),
+    ("acknowledged enqueue", "another job", lambda: (
+        told(Story(), op="x").enqueue().note("enqueue_ack", op="x", job_id=JOB))),
+    ("acknowledged enqueue", "twice", lambda: (
+        told(Story()).enqueue().enqueue(2048, op="op1024"))),
+    ("acknowledged enqueue", "rolled back, yet there", lambda: (
+        told(Story()).enqueue().note("enqueue_rolled_back", op="op1024"))),
+    ("report that was accepted", "of a stale lease", lambda: (
+        Story().enqueue().claim(7).retry(7, "reap")
+        .note("verb_ack", verb="complete", lease=7, job_id=JOB))),
+    ("report that was accepted", "without a change", lambda: (
+        Story().enqueue().claim(7)
+        .note("verb_ack", verb="complete", lease=7, job_id=JOB))),
+    ("effect began once", "after the lease", lambda: (
+        began(Story().enqueue().claim(7).retry(7, "reap"), 7))),
+    ("effect began once", "without a lease", lambda: began(Story().enqueue(), 7)),
+    ("effect began once", "twice", lambda: (
+        began(began(Story().enqueue().claim(7), 7), 7))),
+    ("effect began once", "of another attempt", lambda: (
+        began(Story().enqueue().claim(7), 7, attempt=2))),
+    ("effect began once", "late twice after one stop", lambda: late_twice()),
+    ("Everything drains", "a job is left", lambda: left_over()),
+    ("check() is empty", "a problem", lambda: problem()),
+]  # fmt: skip
+
+
+def gone(story: Story) -> Story:
+    """A job that the journal has and the tables have not."""
+    story.final.places[2048] = "ready"
+    return story
+
+
+def late_twice() -> Story:
+    story = Story().enqueue(1).enqueue(2).claim(1, 1).claim(2, 2)
+    story = story.retry(1, "reap", 1).retry(2, "reap", 2)
+    story = story.note("fault", name="stop", stopped="p", until=story.now)
+    return began(began(story, 1, job_id=1), 2, job_id=2)
+
+
+def left_over() -> Story:
+    story = Story().enqueue()
+    story.final.unfinished.append((JOB, "ready", "k"))
+    return story
+
+
+def problem() -> Story:
+    story = Story()
+    story.final.problems.append("job stands nowhere: job 1")
+    return story
+
+
+@pytest.mark.parametrize("story", GOOD.values(), ids=GOOD)
+def test_a_good_history_passes(story: Callable[[], Story]) -> None:
+    assert story().violations() == set()
+
+
+@pytest.mark.parametrize(
+    ("promise", "story"),
+    [(promise, story) for promise, _, story in BAD],
+    ids=[f"{promise}: {what}" for promise, what, _ in BAD],
+)
+def test_a_bad_history_is_caught(promise: str, story: Callable[[], Story]) -> None:
+    assert any(promise in broken for broken in story().violations())
+
+
+@pytest.mark.parametrize("judge", Invariant.__subclasses__())
+def test_every_promise_has_a_history_that_breaks_it(judge: type[Invariant]) -> None:
+    assert any(promise in str(judge.__doc__) for promise, _, _ in BAD)
