@@ -59,7 +59,7 @@ class Node(Server):
         for entry in self.data.glob("*"):
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         self.data.mkdir(mode=0o700, exist_ok=True)
-        entry = pwd.getpwnam(self.user) if self.user else None
+        owner = pwd.getpwnam(self.user) if self.user else None
         done = subprocess.run(
             [
                 str(self.install.program("pg_basebackup")),
@@ -72,9 +72,9 @@ class Node(Server):
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
-            user=entry.pw_uid if entry else None,
-            group=entry.pw_gid if entry else None,
-            extra_groups=[] if entry else None,
+            user=owner.pw_uid if owner else None,
+            group=owner.pw_gid if owner else None,
+            extra_groups=[] if owner else None,
         )
         if done.returncode != 0:
             raise Broken(f"pg_basebackup failed:\n{done.stdout}")
