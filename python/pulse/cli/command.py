@@ -20,6 +20,7 @@ from pulse.cli import (
     see,
     steer,
     top,
+    web,
     work,
 )
 from pulse.cli.problems import Problem, Target
@@ -27,7 +28,10 @@ from pulse.cli.session import Session
 
 SECTIONS: dict[str, list[click.Command]] = {
     "Work": [work.work, produce.enqueue, schedules.schedule],
-    "See": [see.ps, see.lanes, top.top, jobs.jobs, see.why, see.workers, see.health],
+    "See": [
+        *(see.ps, see.lanes, top.top, jobs.jobs, see.why, see.workers, see.health),
+        web.web,
+    ],
     "Steer": [
         *(steer.cancel, steer.nice, steer.retry, steer.approve, steer.reject),
         *(holds.drain, holds.pause, holds.resume),

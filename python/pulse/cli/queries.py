@@ -10,6 +10,8 @@ PRESENT = """
         ) AS version
 """
 
+WHO = "SELECT current_user::text AS role, current_database()::text AS database"
+
 # -- seeing -----------------------------------------------------------------------
 
 RUNNING = """

@@ -1,0 +1,110 @@
+"""web: the operator's page and its HTTP API."""
+
+import logging
+import sys
+from pathlib import Path
+
+import click
+
+from pulse.cli import queries
+from pulse.cli.problems import USAGE, Problem
+from pulse.cli.session import Session, with_session
+
+FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Listen there.")
+@click.option("--port", default=8077, show_default=True, help="0 takes any.")
+@click.option(
+    "--token-file",
+    type=FILE,
+    help="Lines `token` or `token role`; else PULSE_WEB_TOKEN.",
+)
+@click.option("--user-header", help="A proxy names the user in this header.")
+@click.option(
+    "--trusted-proxy", multiple=True, help="Its address or network; else loopback."
+)
+@click.option("--user-roles", type=FILE, help="Lines `user role` for --user-header.")
+@click.option("--allow-host", multiple=True, help="Answer to this host name as well.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="warning",
+    show_default=True,
+)
+@with_session
+def web(
+    session: Session,
+    host: str,
+    port: int,
+    token_file: Path | None,
+    user_header: str | None,
+    trusted_proxy: tuple[str, ...],
+    user_roles: Path | None,
+    allow_host: tuple[str, ...],
+    log_level: str,
+) -> None:
+    """The operator's page and its HTTP API, until Ctrl-C.
+
+    On this machine only, unless told otherwise: then with tokens or behind a proxy
+    that authenticates. Requests have the rights of the role of the DSN, or of the
+    role that the token or the user was given.
+    """
+    try:
+        from pulse.web import auth, create_app, serving
+    except ImportError as error:
+        raise Problem(
+            "the web page needs more packages",
+            str(error),
+            'pip install "pgpulse[web]"',
+            USAGE,
+        ) from error
+
+    logging.basicConfig(
+        level=log_level.upper(),
+        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    try:
+        authenticate, tokens = auth.configured(
+            token_file=token_file,
+            user_header=user_header,
+            trusted_proxies=trusted_proxy,
+            user_roles=user_roles,
+        )
+        listening = serving.bind(host, port, authenticate)
+    except auth.BadConfiguration as error:
+        what, _, remedy = str(error).partition("\n")
+        raise Problem(what, remedy=remedy, code=USAGE) from error
+    with listening:
+        me = session.one(queries.WHO)
+        session.close()
+        app = create_app(
+            session.dsn,
+            authenticate=authenticate,
+            tokens=tokens,
+            allow_hosts=allow_host,
+        )
+        where = serving.address(listening)
+        if session.as_json:
+            session.print_json({"url": where, **me})
+        else:
+            session.say(
+                f"pulse web on {where}\n"
+                f"  role      {me['role']} in database {me['database']}\n"
+                f"  sign in   {sign_in(tokens is not None, user_header)}\n"
+                "Ctrl-C stops it."
+            )
+        sys.stdout.flush()
+        try:
+            serving.serve(app, listening, log_level)
+        except KeyboardInterrupt:
+            session.say("stopped")
+
+
+def sign_in(by_token: bool, header: str | None) -> str:
+    ways = (["a token"] if by_token else []) + (
+        [f"the header {header}"] if header else []
+    )
+    return " or ".join(ways) or "nobody has to: it answers this machine only"

@@ -1,0 +1,116 @@
+"""The ASGI app: `create_app(dsn)`, to be served alone or mounted into a site."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.staticfiles import StaticFiles
+from starlette.responses import FileResponse
+
+from pulse.web import (
+    jobs,
+    lanes,
+    metrics,
+    models,
+    overview,
+    problems,
+    schedules,
+    streams,
+)
+from pulse.web.auth import Authenticator, Tokens
+from pulse.web.database import Database
+from pulse.web.guard import Guard
+from pulse.web.hub import Hub
+from pulse.web.login import STATIC, Login
+
+API = "/admin/workers"
+
+
+def create_app(
+    dsn: str = "",
+    *,
+    authenticate: Authenticator | None = None,
+    tokens: Tokens | None = None,
+    allow_hosts: Iterable[str] = (),
+    max_connections: int = 8,
+) -> FastAPI:
+    """The app. Without authenticate or tokens it answers this machine only.
+
+    tokens brings the login page; authenticate is any callable that says who asks. An
+    app that is mounted does not hear its site end: call `await close(app)` there.
+    """
+    database = Database(dsn, max_connections=max_connections)
+    hub = Hub(database)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        await close(app)
+
+    app = FastAPI(
+        title="pulse",
+        version="1",
+        summary="A job queue inside PostgreSQL: see it and steer it.",
+        openapi_url=f"{API}/openapi.json",
+        # Their pages load scripts from other hosts.
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    app.state.database, app.state.hub = database, hub
+    problems.install(app)
+    api = APIRouter(prefix=API)
+    for part in (overview, lanes, streams, jobs, schedules):
+        api.include_router(part.router)
+    app.include_router(api)
+    app.include_router(metrics.router)
+    app.add_api_route("/", page, include_in_schema=False)
+    app.mount("/static", StaticFiles(directory=STATIC, check_dir=False))
+    app.add_middleware(
+        Guard,
+        authenticate=authenticate or tokens,
+        login=Login(tokens) if tokens else None,
+        allow_hosts=allow_hosts,
+    )
+    app.openapi = lambda: described(app)  # type: ignore[method-assign]
+    return app
+
+
+async def close(app: FastAPI) -> None:
+    """End the streams and the connections to the database."""
+    await app.state.hub.close()
+    await app.state.database.close()
+
+
+async def page() -> FileResponse:
+    return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
+
+
+def described(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document: every operation may also answer with a problem."""
+    if app.openapi_schema is None:
+        document = get_openapi(
+            title=app.title,
+            version=app.version,
+            summary=app.summary,
+            routes=app.routes,
+            servers=app.servers,
+        )
+        schemas = document["components"]["schemas"]
+        schemas["Problem"] = models.ProblemDetails.model_json_schema()
+        for name in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(name, None)
+        answer = {"schema": {"$ref": "#/components/schemas/Problem"}}
+        for path in document["paths"].values():
+            for operation in path.values():
+                operation["responses"].pop("422", None)
+                operation["responses"]["default"] = {
+                    "description": "A problem",
+                    "content": {"application/problem+json": answer},
+                }
+        app.openapi_schema = document
+    return app.openapi_schema

@@ -1,0 +1,199 @@
+"""Who asks. The database decides what they may do; this only finds out who they are."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from starlette.requests import HTTPConnection
+
+COOKIE = "pulse_web"
+SHORTEST_TOKEN = 16
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+
+class BadConfiguration(ValueError):
+    """The app refuses to start; the text says why, its second line what mends it."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Somebody, and the role their requests run as (None: the role of the DSN)."""
+
+    user: str
+    role: str | None = None
+    # Sent in a header that no other site can make a browser send: safe from CSRF.
+    bearer: bool = False
+
+
+class Authenticator(Protocol):
+    """Any callable: `async def staff(connection) -> Identity | None`."""
+
+    async def __call__(self, connection: HTTPConnection, /) -> Identity | None: ...
+
+
+class Loopback:
+    """Nobody has to say who they are, but only this machine is answered."""
+
+    async def __call__(self, connection: HTTPConnection, /) -> Identity | None:
+        client = connection.client
+        if client is None or not is_loopback(client.host):
+            return None
+        return Identity("local")
+
+
+class Tokens:
+    """Secrets, each with the role it stands for; in a header or a cookie."""
+
+    def __init__(self, roles: Mapping[str, str | None]) -> None:
+        for token in roles:
+            if len(token) < SHORTEST_TOKEN:
+                raise BadConfiguration(
+                    f"a token has fewer than {SHORTEST_TOKEN} characters\n"
+                    "python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"
+                )
+        self._identities = {
+            digest(token): Identity(role or "token", role)
+            for token, role in roles.items()
+        }
+        self._cookies = {digest(cookie_for(token)): digest(token) for token in roles}
+
+    @classmethod
+    def from_file(cls, path: Path) -> Tokens:
+        """Lines `token` or `token role`."""
+        roles = dict(words(path))
+        if not roles:
+            raise BadConfiguration(
+                f"{path} has no token\n"
+                f"python3 -c 'import secrets; print(secrets.token_hex())' > {path}"
+            )
+        return cls(roles)
+
+    def cookie(self, token: str) -> str | None:
+        """What the browser keeps instead of the token; None for a wrong one."""
+        return cookie_for(token) if digest(token) in self._identities else None
+
+    async def __call__(self, connection: HTTPConnection, /) -> Identity | None:
+        scheme, _, token = connection.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            found = self._identities.get(digest(token.strip()))
+            return Identity(found.user, found.role, bearer=True) if found else None
+        kept = self._cookies.get(digest(connection.cookies.get(COOKIE, "")))
+        return self._identities[kept] if kept else None
+
+
+class ProxyUser:
+    """A reverse proxy has authenticated the user and names them in a header."""
+
+    def __init__(
+        self,
+        header: str,
+        *,
+        trusted: Sequence[str] = ("127.0.0.1", "::1"),
+        roles: Mapping[str, str | None] | None = None,
+    ) -> None:
+        self._header = header
+        self._roles = roles
+        try:
+            self._trusted = [ipaddress.ip_network(each) for each in trusted]
+        except ValueError as error:
+            raise BadConfiguration(
+                f"{error}\nname the proxy by its address or network: 10.0.0.0/8"
+            ) from error
+
+    async def __call__(self, connection: HTTPConnection, /) -> Identity | None:
+        user = connection.headers.get(self._header, "").strip()
+        if not user or not self._is_trusted(connection):
+            return None
+        if self._roles is None:
+            return Identity(user)
+        return Identity(user, self._roles[user]) if user in self._roles else None
+
+    def _is_trusted(self, connection: HTTPConnection) -> bool:
+        try:
+            host = ipaddress.ip_address(
+                connection.client.host if connection.client else ""
+            )
+        except ValueError:
+            return False
+        return any(host in network for network in self._trusted)
+
+
+class FirstOf:
+    """Several ways to say who one is."""
+
+    def __init__(self, *ways: Authenticator) -> None:
+        self._ways = ways
+
+    async def __call__(self, connection: HTTPConnection, /) -> Identity | None:
+        for way in self._ways:
+            found = await way(connection)
+            if found is not None:
+                return found
+        return None
+
+
+def configured(
+    *,
+    token_file: Path | None = None,
+    user_header: str | None = None,
+    trusted_proxies: Sequence[str] = (),
+    user_roles: Path | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> tuple[Authenticator | None, Tokens | None]:
+    """From options and PULSE_WEB_TOKEN: how to authenticate, and whether by token."""
+    tokens: Tokens | None = None
+    if token_file is not None:
+        tokens = Tokens.from_file(token_file)
+    elif environment.get("PULSE_WEB_TOKEN"):
+        tokens = Tokens({environment["PULSE_WEB_TOKEN"]: None})
+    ways: list[Authenticator] = [tokens] if tokens else []
+    if user_header:
+        roles = dict(words(user_roles)) if user_roles else None
+        trusted = tuple(trusted_proxies) or ("127.0.0.1", "::1")
+        ways.append(ProxyUser(user_header, trusted=trusted, roles=roles))
+    elif user_roles or trusted_proxies:
+        raise BadConfiguration(
+            "roles of users and trusted proxies mean nothing without a header\n"
+            "--user-header X-Forwarded-User, or the name your proxy uses"
+        )
+    return (FirstOf(*ways) if ways else None), tokens
+
+
+def words(path: Path) -> Iterable[tuple[str, str | None]]:
+    """Lines of one or two words; a # begins a comment."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError as error:
+        raise BadConfiguration(f"cannot read {path}: {error.strerror}") from error
+    for line in lines:
+        parts = line.split("#", 1)[0].split()
+        if len(parts) > 2:
+            raise BadConfiguration(f"{path}: a line has more than two words")
+        if parts:
+            yield parts[0], parts[1] if len(parts) == 2 else None
+
+
+def digest(text: str) -> bytes:
+    """Looked up instead of the secret itself, so that timing tells nothing about it."""
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
+
+
+def cookie_for(token: str) -> str:
+    """Not the token: a cookie that leaks cannot be sent as one."""
+    return hmac.new(token.encode(), b"pulse web cookie", hashlib.sha256).hexdigest()
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

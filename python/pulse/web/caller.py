@@ -1,0 +1,42 @@
+"""What a route works with: the database as whoever asks, and the shared streams."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Path, Request
+
+from pulse.web.auth import Identity
+from pulse.web.database import Database, Session
+from pulse.web.guard import IDENTITY
+from pulse.web.hub import Hub
+
+JobId = Annotated[
+    int,
+    Path(ge=1, le=2**63 - 1, description="The id that enqueue returned, in digits."),
+]
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks, and all their request may use."""
+
+    identity: Identity
+    database: Database
+    hub: Hub
+
+    def reading(self) -> AbstractAsyncContextManager[Session]:
+        return self.database.session(self.identity.role, read_only=True)
+
+    def writing(self) -> AbstractAsyncContextManager[Session]:
+        return self.database.session(self.identity.role, read_only=False)
+
+
+async def caller(request: Request) -> Caller:
+    state = request.app.state
+    return Caller(request.scope[IDENTITY], state.database, state.hub)
+
+
+Asking = Annotated[Caller, Depends(caller)]

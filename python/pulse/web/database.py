@@ -1,0 +1,174 @@
+"""The connections of the web app: a pool, and transactions that act as somebody."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import math
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg.adapt import Buffer, Loader
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import DictRow, dict_row
+from psycopg.types.json import set_json_loads
+from psycopg_pool import AsyncConnectionPool
+
+from pulse import sessions
+from pulse.web import queries
+
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
+
+Connection = psycopg.AsyncConnection[DictRow]
+
+# Bulk verbs and pauses that wait for open claims take seconds, nothing takes longer.
+STATEMENT_TIMEOUT = "60s"
+WAIT_FOR_CONNECTION = 10.0
+
+
+class NoSuchRole(Exception):
+    """The role that a token or a user was given does not exist, or is not granted."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """One transaction with the rights of one role."""
+
+    connection: Connection
+
+    async def rows(self, query: LiteralString, **values: object) -> list[DictRow]:
+        cursor = await self.connection.execute(query, values)
+        return await cursor.fetchall()
+
+    async def one(self, query: LiteralString, **values: object) -> DictRow | None:
+        return next(iter(await self.rows(query, **values)), None)
+
+
+class Database:
+    """Opened when first used: a mounted app is not told when its site starts."""
+
+    def __init__(self, dsn: str, *, max_connections: int = 8) -> None:
+        self.dsn = dsn
+        self._max = max_connections
+        self._pool: AsyncConnectionPool[Connection] | None = None
+        self._opening = asyncio.Lock()
+
+    def conninfo(self, purpose: str) -> str:
+        chosen = conninfo_to_dict(self.dsn)
+        added: dict[str, Any] = {
+            name: value
+            for name, value in sessions.DEFAULTS.items()
+            if name not in chosen
+        }
+        return make_conninfo(self.dsn, **added, application_name=f"pulse {purpose}")
+
+    async def _opened(self) -> AsyncConnectionPool[Connection]:
+        async with self._opening:
+            if self._pool is None:
+                pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
+                    self.conninfo("web"),
+                    min_size=1,
+                    max_size=self._max,
+                    timeout=WAIT_FOR_CONNECTION,
+                    max_waiting=200,
+                    open=False,
+                    name="pulse web",
+                    configure=prepare,
+                    check=AsyncConnectionPool.check_connection,
+                    kwargs={
+                        "autocommit": True,
+                        "row_factory": dict_row,
+                        # Behind a transaction pooler nothing may stay in a session.
+                        "prepare_threshold": None,
+                    },
+                )
+                await pool.open()
+                self._pool = pool
+            return self._pool
+
+    @contextlib.asynccontextmanager
+    async def session(
+        self, role: str | None, *, read_only: bool
+    ) -> AsyncIterator[Session]:
+        """A transaction as the role, or as the role of the DSN."""
+        pool = await self._opened()
+        async with pool.connection() as connection, connection.transaction():
+            yield await begin(connection, role, read_only)
+
+    @contextlib.asynccontextmanager
+    async def listener(self) -> AsyncIterator[Connection]:
+        """The connection that LISTENs, beside the pool."""
+        connection = await psycopg.AsyncConnection.connect(
+            self.conninfo("web listener"),
+            autocommit=True,
+            row_factory=dict_row,
+            prepare_threshold=None,
+        )
+        try:
+            await prepare(connection)
+            yield connection
+        finally:
+            await connection.close()
+
+    async def close(self) -> None:
+        async with self._opening:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
+
+
+async def begin(connection: Connection, role: str | None, read_only: bool) -> Session:
+    values = {
+        "role": role or "none",
+        "read_only": "on" if read_only else "off",
+        "timeout": STATEMENT_TIMEOUT,
+    }
+    try:
+        await connection.execute(queries.BEGIN, values)
+    except (
+        psycopg.errors.InvalidParameterValue,
+        psycopg.errors.InsufficientPrivilege,
+    ) as error:
+        raise NoSuchRole(str(error.diag.message_primary)) from error
+    return Session(connection)
+
+
+async def prepare(connection: Connection) -> None:
+    await connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
+    connection.adapters.register_loader("timestamptz", IsoTime)
+    set_json_loads(loads, connection)
+
+
+class IsoTime(Loader):
+    """A moment as ISO 8601 text; NULL for infinity, which no calendar can show."""
+
+    def load(self, data: Buffer) -> str | None:
+        text = bytes(data).decode()
+        if text.endswith("infinity"):
+            return None
+        # The session is in UTC and writes dates as ISO does, but for the T.
+        return text.replace(" ", "T", 1).replace("+00", "+00:00")
+
+
+def loads(text: str | bytes) -> Any:
+    """JSON of any size of number: what Python or a browser cannot hold is text."""
+    return json.loads(text, parse_float=as_float, parse_int=as_int)
+
+
+def as_float(text: str) -> float | str:
+    value = float(text)
+    return value if math.isfinite(value) else text
+
+
+def as_int(text: str) -> int | str:
+    return int(text) if len(text) < 300 else text
+
+
+def first(row: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The row of a statement that always answers one."""
+    assert row is not None
+    return row

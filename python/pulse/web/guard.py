@@ -1,0 +1,190 @@
+"""What stands before every request: host, identity, cross-site requests, size, headers.
+
+One plain ASGI layer, so that no route can be reached around it and a stream passes
+through it unbuffered.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pulse.web.auth import LOOPBACK_NAMES, Authenticator, Identity, Loopback
+from pulse.web.login import Login
+from pulse.web.problems import Problem
+
+log = logging.getLogger("pulse.web")
+
+IDENTITY = "pulse.identity"
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+LARGEST_BODY = 1 << 20
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; "
+    "style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+class Guard:
+    """Lets a request through to app when all of it is in order."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        authenticate: Authenticator | None,
+        login: Login | None,
+        allow_hosts: Iterable[str] = (),
+    ) -> None:
+        self._app = app
+        self._authenticate = authenticate or Loopback()
+        self._login = login
+        self._hosts = {each.lower() for each in allow_hosts}
+        # Without authentication a page of another site could point a name of its own
+        # at this machine and read everything: only known names are answered.
+        if authenticate is None:
+            self._hosts |= LOOPBACK_NAMES
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = False
+
+        async def send_guarded(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                headers = MutableHeaders(scope=message)
+                headers.update(HEADERS)
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        try:
+            await self._pass(scope, receive, send_guarded)
+        except Problem as problem:
+            challenge = (
+                {"WWW-Authenticate": "Bearer"} if problem.status == 401 else None
+            )
+            await problem.response(challenge)(scope, receive, send_guarded)
+        except Exception:
+            log.exception("%s %s failed", scope["method"], scope["path"])
+            if started:
+                raise
+            mistake = Problem(500, "a mistake in pulse web", "Its log says more.")
+            await mistake.response()(scope, receive, send_guarded)
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        self._check_host(headers)
+        limited = limit(headers, receive)
+        if self._login is not None and self._login.takes(scope):
+            refuse_other_sites(headers)
+            await self._login(scope, limited, send)
+            return
+        identity = await self._authenticate(HTTPConnection(scope))
+        if identity is None:
+            if self._login is None or not await self._login.shows(scope, receive, send):
+                raise Problem(
+                    401,
+                    "who are you?",
+                    "This needs authentication.",
+                    hint="Authorization: Bearer TOKEN, or open the page and sign in.",
+                )
+            return
+        if scope["method"] not in SAFE_METHODS:
+            check_intent(headers, identity)
+        scope[IDENTITY] = identity
+        await self._app(scope, limited, send)
+
+    def _check_host(self, headers: Headers) -> None:
+        if self._hosts and host_name(headers.get("host", "")) not in self._hosts:
+            raise Problem(
+                421,
+                "this host name is not served here",
+                f"The request was for {headers.get('host', 'no host')[:100]}.",
+                hint="pulse web --allow-host NAME",
+            )
+
+
+def host_name(host: str) -> str:
+    """Without the port: names are compared, and any port may lead here."""
+    name, colon, port = host.lower().rpartition(":")
+    return name if colon and port.isdigit() else host.lower()
+
+
+def check_intent(headers: Headers, identity: Identity) -> None:
+    """A change must come from our own page or from a program, never another site."""
+    refuse_other_sites(headers)
+    if not identity.bearer and headers.get("x-pulse") != "1":
+        raise Problem(
+            403,
+            "the header X-Pulse is missing",
+            "It shows that no other site sent this request.",
+            hint="Send X-Pulse: 1, or a token as Authorization: Bearer.",
+        )
+    has_body = (
+        headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+    )
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if has_body and kind != "application/json":
+        raise Problem(
+            415,
+            "the body must be JSON",
+            f"It says that it is {kind or 'nothing'}.",
+            hint="Content-Type: application/json",
+        )
+
+
+def refuse_other_sites(headers: Headers) -> None:
+    """As the browser says it; programs say nothing."""
+    site = headers.get("sec-fetch-site")
+    origin = headers.get("origin")
+    if site is not None:
+        foreign = site not in ("same-origin", "none")
+    else:
+        foreign = origin not in (None, "null") and (
+            urlsplit(str(origin)).netloc.lower() != headers.get("host", "").lower()
+        )
+    if foreign:
+        raise Problem(
+            403,
+            "a request from another site",
+            f"It came from {(origin or site or '')[:100]}.",
+            hint="A proxy in between must hand on the Host header.",
+        )
+
+
+def limit(headers: Headers, receive: Receive) -> Receive:
+    """The same receive, which refuses a body that is too large."""
+    length = headers.get("content-length", "0")
+    seen = 0
+
+    async def receive_limited() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > LARGEST_BODY:
+            raise too_large()
+        return message
+
+    if length.isdigit() and int(length) > LARGEST_BODY:
+        raise too_large()
+    return receive_limited
+
+
+def too_large() -> Problem:
+    return Problem(413, "the request is too large", f"At most {LARGEST_BODY} bytes.")

@@ -1,0 +1,266 @@
+"""One look at the database for all who follow it.
+
+While anybody listens, one connection LISTENs for progress and looks once a second; each
+client only waits at its mailbox. So 200 clients send the database the same statements
+as one, and none when nobody is there. Where LISTEN hears nothing (a pooler in
+transaction mode) the look of each second still serves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import psycopg
+
+from pulse import sessions
+from pulse.web import queries
+from pulse.web.database import Connection, Database, begin
+from pulse.web.problems import Problem
+
+log = logging.getLogger("pulse.web")
+
+LOOK_EVERY = 1.0
+# Progress that comes faster is told together.
+PROGRESS_EVERY = 0.1
+PROBE_WITHIN = 1.0
+MOST_CLIENTS = 1000
+ENDED = frozenset({"completed", "dead", "cancelled"})
+# They grow by themselves; a client counts on from what it was told last.
+CLOCKS = ("oldest_ready_seconds", "running_seconds")
+
+
+class Mailbox:
+    """What a client has not been sent yet: of each event only the newest."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, bytes] = {}
+        self._changed = asyncio.Event()
+        self.closed = False
+
+    def put(self, event: str, message: bytes) -> None:
+        self._waiting[event] = message
+        self._changed.set()
+
+    def close(self) -> None:
+        self.closed = True
+        self._changed.set()
+
+    async def take(self, within: float) -> bytes:
+        """What has come, or nothing when nothing came in time."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), within)
+        self._changed.clear()
+        messages, self._waiting = b"".join(self._waiting.values()), {}
+        return messages
+
+
+class Hub:
+    """Who follows what, and the task that looks for them."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._overviews: set[Mailbox] = set()
+        self._jobs: dict[int, set[Mailbox]] = {}
+        self._told: dict[int, bytes] = {}
+        self._overview: bytes | None = None
+        self._essence = ""
+        self._task: asyncio.Task[None] | None = None
+        self._closing = False
+
+    # -- clients ----------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def overview(self) -> Iterator[Mailbox]:
+        """Follow everything; who asks has shown that they may see it."""
+        with self._mailbox() as mailbox:
+            self._overviews.add(mailbox)
+            if self._overview is not None:
+                mailbox.put("overview", self._overview)
+            self._keep_looking()
+            try:
+                yield mailbox
+            finally:
+                self._overviews.discard(mailbox)
+                if not self._overviews:
+                    # The next one must not be shown a picture of long ago.
+                    self._overview, self._essence = None, ""
+                self._rest()
+
+    @contextlib.contextmanager
+    def job(self, job_id: int, seen: Mapping[str, Any]) -> Iterator[Mailbox]:
+        """Follow one job, which who asks has just seen."""
+        with self._mailbox() as mailbox:
+            watching = self._jobs.setdefault(job_id, set())
+            watching.add(mailbox)
+            first = event("job", seen)
+            mailbox.put("job", first)
+            self._told.setdefault(job_id, first)
+            if seen["state"] in ENDED:
+                mailbox.put("end", event("end", seen))
+            self._keep_looking()
+            try:
+                yield mailbox
+            finally:
+                watching.discard(mailbox)
+                if not watching:
+                    self._jobs.pop(job_id, None)
+                    self._told.pop(job_id, None)
+                self._rest()
+
+    @contextlib.contextmanager
+    def _mailbox(self) -> Iterator[Mailbox]:
+        if self._closing or self.clients >= MOST_CLIENTS:
+            raise Problem(503, "no more streams", f"At most {MOST_CLIENTS} at once.")
+        mailbox = Mailbox()
+        yield mailbox
+
+    @property
+    def clients(self) -> int:
+        return len(self._overviews) + sum(map(len, self._jobs.values()))
+
+    def _mailboxes(self) -> set[Mailbox]:
+        return self._overviews.union(*self._jobs.values())
+
+    async def close(self) -> None:
+        """End every stream at once."""
+        self._closing = True
+        for mailbox in self._mailboxes():
+            mailbox.close()
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    # -- the task ---------------------------------------------------------------------
+
+    def _keep_looking(self) -> None:
+        if self._task is None:
+            self._task = asyncio.create_task(self._look_always(), name="pulse web hub")
+
+    def _rest(self) -> None:
+        if not self.clients and self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _look_always(self) -> None:
+        failures = 0
+        while True:
+            try:
+                async with self._database.listener() as connection:
+                    await self._look(connection)
+                    failures = 0
+                    await self._listen(connection)
+                    while True:
+                        await self._wait(connection)
+                        await self._look(connection)
+            except (psycopg.Error, OSError) as error:
+                failures += 1
+                log.warning("streams: the database does not answer: %s", error)
+                self._tell_all("trouble", {"detail": str(error).strip()})
+                self._overview, self._essence = None, ""
+                await asyncio.sleep(sessions.backoff(failures))
+            except Exception:
+                log.exception("streams: a mistake")
+                await asyncio.sleep(LOOK_EVERY)
+
+    async def _listen(self, connection: Connection) -> None:
+        """LISTEN, and ask to be rung only when it is heard."""
+        probe = f"probe {uuid.uuid4()}"
+        await connection.execute(queries.LISTEN)
+        async with self._database.session(None, read_only=False) as other:
+            await other.rows(queries.PROBE, probe=probe)
+        async for notify in connection.notifies(timeout=PROBE_WITHIN):
+            if notify.payload == probe:
+                await connection.execute(queries.WATCH)
+                return
+        await connection.execute(queries.UNLISTEN)
+        log.warning(
+            "LISTEN receives nothing here (a pooler in transaction mode?): progress is "
+            "looked up once a second. A DSN straight to PostgreSQL mends it."
+        )
+
+    async def _wait(self, connection: Connection) -> None:
+        """Until the next look; progress of a job that is followed is told before."""
+        due = time.monotonic() + LOOK_EVERY
+        while (left := due - time.monotonic()) > 0:
+            heard: set[int] = set()
+            async for notify in connection.notifies(timeout=left, stop_after=1):
+                heard |= self._followed(notify.payload)
+            if heard:
+                pause = min(PROGRESS_EVERY, max(0.0, due - time.monotonic()))
+                async for notify in connection.notifies(timeout=pause):
+                    heard |= self._followed(notify.payload)
+                await self._look_at_jobs(connection, heard)
+
+    def _followed(self, payload: str) -> set[int]:
+        job_id = int(payload) if payload.isdecimal() else -1
+        return {job_id} if job_id in self._jobs else set()
+
+    # -- looking ----------------------------------------------------------------------
+
+    async def _look(self, connection: Connection) -> None:
+        if self._overviews:
+            async with connection.transaction():
+                session = await begin(connection, None, read_only=True)
+                row = await session.one(queries.OVERVIEW, lane=None)
+            assert row is not None
+            self._tell_overview(row)
+        if self._jobs:
+            await self._look_at_jobs(connection, set(self._jobs))
+
+    def _tell_overview(self, row: dict[str, Any]) -> None:
+        for lane in row["lanes"]:
+            del lane["settings"]
+        essence = essence_of(row)
+        if essence == self._essence:
+            return
+        self._essence, self._overview = essence, event("overview", row)
+        for mailbox in self._overviews:
+            mailbox.put("overview", self._overview)
+
+    async def _look_at_jobs(self, connection: Connection, job_ids: set[int]) -> None:
+        async with connection.transaction():
+            session = await begin(connection, None, read_only=True)
+            rows = await session.rows(queries.WATCHED, job_ids=sorted(job_ids))
+        found = {int(row["job_id"]): row for row in rows}
+        for job_id in job_ids:
+            # A job that was deleted has ended as well.
+            gone = {"job_id": str(job_id), "state": None}
+            self._tell_job(job_id, found.get(job_id, gone))
+
+    def _tell_job(self, job_id: int, row: Mapping[str, Any]) -> None:
+        message = event("job", row)
+        if self._told.get(job_id) == message or job_id not in self._jobs:
+            return
+        self._told[job_id] = message
+        for mailbox in self._jobs[job_id]:
+            mailbox.put("job", message)
+            if row["state"] is None or row["state"] in ENDED:
+                mailbox.put("end", event("end", row))
+
+    def _tell_all(self, name: str, data: Mapping[str, Any]) -> None:
+        message = event(name, data)
+        for mailbox in self._mailboxes():
+            mailbox.put(name, message)
+
+
+def event(name: str, data: Mapping[str, Any]) -> bytes:
+    """One server-sent event. JSON has no raw line ends, so one data line holds it."""
+    return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
+
+
+def essence_of(row: Mapping[str, Any]) -> str:
+    """What makes two overviews differ: all but what time alone changes."""
+    timeless = {
+        name: [{k: v for k, v in each.items() if k not in CLOCKS} for each in row[name]]
+        for name in ("lanes", "running")
+    }
+    return json.dumps([timeless, row["workers"], row["paused"]])

@@ -1,0 +1,212 @@
+"""Jobs: find them, look at one, and act on one or on many."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Body, Query
+from psycopg.types.json import Jsonb
+
+from pulse.web import models, queries
+from pulse.web.caller import Asking, JobId
+from pulse.web.database import Session, first
+from pulse.web.problems import Problem
+
+router = APIRouter(tags=["jobs"])
+
+State = Literal[
+    "awaiting_approval",
+    "scheduled",
+    "ready",
+    "running",
+    "retrying",
+    "completed",
+    "dead",
+    "cancelled",
+]
+Text = Annotated[str, Query(min_length=1, max_length=500)]
+Before = Annotated[
+    int,
+    Query(ge=1, le=2**63 - 1, description="Go on below: `next` of the page before."),
+]
+Limit = Annotated[int, Query(ge=1, le=200)]
+Since = Annotated[
+    str,
+    Query(min_length=1, max_length=100, description="An interval, or seconds."),
+]
+WhyBody = Annotated[models.WithReason, Body()]
+
+
+# -- finding ----------------------------------------------------------------------
+
+
+async def page(
+    db: Session, wanted: dict[str, Any], before: int | None, limit: int
+) -> Any:
+    """At most limit jobs below before, newest first. Reads a bounded number of rows."""
+    values = {"filter": Jsonb(wanted), "before": before, "limit": limit}
+    found = await db.rows(queries.FIND, **values)
+    ids = [row["job_id"] for row in found if row["job_id"] is not None]
+    searched_to = next((r["searched_to"] for r in found if r["searched_to"]), None)
+    rows = await db.rows(queries.JOBS, job_ids=ids) if ids else []
+    full = ids[-1] if len(ids) == limit else None
+    return {"jobs": rows, "next": searched_to or full, "searched_to": searched_to}
+
+
+@router.get("/jobs", response_model=models.Jobs)
+async def jobs(
+    asking: Asking,
+    state: Annotated[list[State] | None, Query()] = None,
+    lane: Text | None = None,
+    kind: Text | None = None,
+    worker: Text | None = None,
+    tag: Text | None = None,
+    group_key: Text | None = None,
+    enqueued_by: Text | None = None,
+    error_like: Text | None = None,
+    priority_above: models.Priority | None = None,
+    priority_below: models.Priority | None = None,
+    older_than: Since | None = None,
+    newer_than: Since | None = None,
+    limit: Limit = 50,
+    before: Before | None = None,
+) -> Any:
+    """Jobs that match, newest first. `searched_to` says that the search read as much
+    as one request may; go on with `next`."""
+    wanted = {
+        "state": state or None,
+        "lane": lane,
+        "kind": kind,
+        "worker": worker,
+        "tag": tag,
+        "group_key": group_key,
+        "enqueued_by": enqueued_by,
+        "error_like": error_like,
+        "priority_above": priority_above,
+        "priority_below": priority_below,
+        "older_than": older_than,
+        "newer_than": newer_than,
+    }
+    given = {name: value for name, value in wanted.items() if value is not None}
+    async with asking.reading() as db:
+        return await page(db, given, before, limit)
+
+
+@router.get("/dead", response_model=models.Jobs)
+async def dead(
+    asking: Asking,
+    lane: Text | None = None,
+    limit: Limit = 50,
+    before: Before | None = None,
+) -> Any:
+    """Dead letters, newest job first."""
+    wanted = {"state": "dead", **({"lane": lane} if lane else {})}
+    async with asking.reading() as db:
+        return await page(db, wanted, before, limit)
+
+
+@router.get("/jobs/{job_id}", response_model=models.JobPage)
+async def job(asking: Asking, job_id: JobId) -> Any:
+    """One job with its failed attempts, why it does not run, and who did what to it."""
+    async with asking.reading() as db:
+        found = await db.one(queries.JOB, job_id=job_id)
+        why = await db.rows(queries.WHY, job_id=job_id)
+        allowed = first(await db.one(queries.READS_AUDIT))["allowed"]
+        audit = await db.rows(queries.AUDIT_OF_JOB, job_id=job_id) if allowed else []
+        if found is None:
+            raise no_such_job(job_id)
+        return {**found, "why": why, "audit": audit}
+
+
+@router.get("/jobs/{job_id}/why", response_model=models.Why)
+async def why(asking: Asking, job_id: JobId) -> Any:
+    """In order, every reason why a job is not running now."""
+    async with asking.reading() as db:
+        return {"why": await db.rows(queries.WHY, job_id=job_id)}
+
+
+def no_such_job(job_id: int) -> Problem:
+    return Problem(404, f"no job {job_id}", "Pruned meanwhile, or not yours.", "PU004")
+
+
+# -- acting on one ----------------------------------------------------------------
+
+Done = models.Job | models.JobState
+
+
+async def act(asking: Asking, query: str, job_id: int, **values: object) -> Any:
+    """Do it, and answer the job as it is then, if the caller still sees it."""
+    async with asking.writing() as db:
+        state = first(await db.one(query, job_id=job_id, **values))["state"]
+        after = await db.one(queries.JOB, job_id=job_id)
+        return after or {"job_id": str(job_id), "state": state}
+
+
+@router.post("/jobs/{job_id}/cancel", response_model=Done)
+async def cancel(
+    asking: Asking,
+    job_id: JobId,
+    how: Annotated[models.Cancel, Body()] = models.NO_FORCE,
+) -> Any:
+    """A running job is asked to stop; with force its lease is taken away at once."""
+    return await act(asking, queries.CANCEL, job_id, **how.model_dump())
+
+
+@router.post("/jobs/{job_id}/approve", response_model=Done)
+async def approve(
+    asking: Asking, job_id: JobId, why: WhyBody = models.NO_REASON
+) -> Any:
+    return await act(asking, queries.APPROVE, job_id, reason=why.reason)
+
+
+@router.post("/jobs/{job_id}/reject", response_model=Done)
+async def reject(asking: Asking, job_id: JobId, why: WhyBody = models.NO_REASON) -> Any:
+    return await act(asking, queries.REJECT, job_id, reason=why.reason)
+
+
+@router.post("/jobs/{job_id}/retry", response_model=Done)
+async def retry(asking: Asking, job_id: JobId, why: WhyBody = models.NO_REASON) -> Any:
+    return await act(asking, queries.RETRY, job_id, reason=why.reason)
+
+
+@router.post("/jobs/{job_id}/move", response_model=Done)
+async def move(asking: Asking, job_id: JobId, where: models.Move) -> Any:
+    return await act(asking, queries.MOVE, job_id, **where.model_dump())
+
+
+@router.patch("/jobs/{job_id}/priority", response_model=Done)
+async def reprioritize(asking: Asking, job_id: JobId, to: models.NewPriority) -> Any:
+    return await act(asking, queries.REPRIORITIZE, job_id, **to.model_dump())
+
+
+@router.delete("/jobs/{job_id}", status_code=204)
+async def delete(
+    asking: Asking,
+    job_id: JobId,
+    reason: Annotated[str | None, Query(max_length=10_000)] = None,
+) -> None:
+    """Remove a finished job before its retention ends."""
+    async with asking.writing() as db:
+        await db.rows(queries.DELETE, job_id=job_id, reason=reason)
+
+
+# -- acting on many ---------------------------------------------------------------
+
+BULK = {
+    "cancel": queries.CANCEL_WHERE,
+    "retry": queries.RETRY_WHERE,
+    "reprioritize": queries.REPRIORITIZE_WHERE,
+    "move": queries.MOVE_WHERE,
+    "approve": queries.APPROVE_WHERE,
+    "reject": queries.REJECT_WHERE,
+}
+
+
+@router.post("/jobs/bulk", response_model=models.BulkDone)
+async def bulk(asking: Asking, order: models.Bulk) -> Any:
+    """Act on every job that the filter matches; unless dry_run is false, only count."""
+    values = order.model_dump(exclude={"verb", "filter"})
+    async with asking.writing() as db:
+        query = BULK[order.verb]
+        done = first(await db.one(query, filter=Jsonb(order.filter), **values))
+        return {**done, "dry_run": order.dry_run}

@@ -1,0 +1,85 @@
+"""Lanes: see them, change their settings, hold them and let them go."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Path
+
+from pulse.web import models, queries
+from pulse.web.caller import Asking
+from pulse.web.database import Session, first
+
+router = APIRouter(tags=["lanes"])
+
+# A name may have a slash in it.
+LaneName = Annotated[str, Path(min_length=1, max_length=200)]
+
+
+async def lane_called(db: Session, name: str) -> Any:
+    """As it is shown; a lane without jobs and settings has the defaults."""
+    return await db.one(queries.LANES, lane=name) or models.Lane(name=name)
+
+
+@router.get("/lanes", response_model=models.Lanes)
+async def lanes(asking: Asking) -> Any:
+    async with asking.reading() as db:
+        return {"lanes": await db.rows(queries.LANES, lane=None)}
+
+
+@router.patch("/lanes/{name:path}", response_model=models.Lane)
+async def set_lane(
+    asking: Asking, name: LaneName, settings: models.LaneSettings
+) -> Any:
+    """Only what is given changes; it holds from the next claim on."""
+    values = {
+        key: models.interval(value) if key in DURATIONS else value
+        for key, value in settings.model_dump().items()
+    }
+    async with asking.writing() as db:
+        await db.rows(queries.SET_LANE, lane=name, **values)
+        return await lane_called(db, name)
+
+
+DURATIONS = {
+    *("poll_interval", "lease_for", "max_runtime", "cancel_grace"),
+    *("retain_completed", "retain_cancelled", "retain_dead"),
+}
+
+
+@router.post("/lanes/{name:path}/drain", response_model=models.Lane)
+async def drain_lane(
+    asking: Asking,
+    name: LaneName,
+    why: Annotated[models.WithReason, Body()] = models.NO_REASON,
+) -> Any:
+    async with asking.writing() as db:
+        await db.rows(queries.DRAIN, lane=name, reason=why.reason)
+        return await lane_called(db, name)
+
+
+@router.post("/lanes/{name:path}/resume", response_model=models.Lane)
+async def resume_lane(
+    asking: Asking,
+    name: LaneName,
+    why: Annotated[models.WithReason, Body()] = models.NO_REASON,
+) -> Any:
+    async with asking.writing() as db:
+        await db.rows(queries.RESUME_LANE, lane=name, reason=why.reason)
+        return await lane_called(db, name)
+
+
+@router.post("/pause", response_model=models.Held)
+async def pause(asking: Asking, hold: models.Pause) -> Any:
+    """Stop all claims, or those of one lane, in the name of a holder."""
+    async with asking.writing() as db:
+        done = first(await db.one(queries.PAUSE, **hold.model_dump()))
+        return {**done, "paused": await db.rows(queries.HOLDS)}
+
+
+@router.post("/resume", response_model=models.Held)
+async def resume(asking: Asking, hold: models.Pause) -> Any:
+    """Take back the pause of a holder."""
+    async with asking.writing() as db:
+        done = first(await db.one(queries.RESUME, holder=hold.holder, lane=hold.lane))
+        return {**done, "paused": await db.rows(queries.HOLDS)}

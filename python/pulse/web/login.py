@@ -1,0 +1,108 @@
+"""The login page: a token is typed in once, the browser keeps a cookie."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from urllib.parse import parse_qs
+
+from starlette._utils import get_route_path
+from starlette.requests import Request
+from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from pulse.web.auth import COOKIE, Tokens
+from pulse.web.problems import Problem
+
+STATIC = Path(__file__).parent / "static"
+
+
+class Login:
+    """All that somebody sees who is not logged in."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self._assets = assets_of(STATIC / "login.html")
+
+    def takes(self, scope: Scope) -> bool:
+        return scope["method"] == "POST" and get_route_path(scope) in (
+            "/login",
+            "/logout",
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        answer: Response
+        if get_route_path(scope) == "/logout":
+            answer = Response(status_code=204)
+            answer.delete_cookie(COOKIE, path=root(scope))
+        else:
+            answer = await self._log_in(request)
+        await answer(scope, receive, send)
+
+    async def _log_in(self, request: Request) -> Response:
+        body = await request.body()
+        as_form = "urlencoded" in request.headers.get("content-type", "")
+        cookie = self._tokens.cookie(token_in(body, as_form))
+        if cookie is None:
+            raise Problem(401, "this is not a token", "Check it, and try again.")
+        answer: Response = Response(status_code=204)
+        if as_form:
+            answer = RedirectResponse(root(request.scope), 303)
+        # Who says that the way to the browser is https is believed: it only adds care.
+        secure = "https" in (
+            request.url.scheme,
+            request.headers.get("x-forwarded-proto"),
+        )
+        answer.set_cookie(
+            COOKIE,
+            cookie,
+            path=root(request.scope),
+            httponly=True,
+            samesite="strict",
+            secure=secure,
+        )
+        return answer
+
+    async def shows(self, scope: Scope, receive: Receive, send: Send) -> bool:
+        """Answer with the login page or a part of it; False for all else."""
+        path = get_route_path(scope)
+        if scope["method"] not in ("GET", "HEAD"):
+            return False
+        if path in ("", "/"):
+            page = FileResponse(STATIC / "login.html", 401)
+            await page(scope, receive, send)
+            return True
+        name = path.removeprefix("/static/")
+        if path.startswith("/static/") and name in self._assets:
+            await FileResponse(STATIC / name)(scope, receive, send)
+            return True
+        return False
+
+
+def token_in(body: bytes, as_form: bool) -> str:
+    try:
+        if as_form:
+            return parse_qs(body.decode()).get("token", [""])[0].strip()
+        found = json.loads(body)
+        return str(found.get("token", "")).strip() if isinstance(found, dict) else ""
+    except ValueError:
+        return ""
+
+
+def root(scope: Scope) -> str:
+    return str(scope.get("root_path", "")).rstrip("/") + "/"
+
+
+def assets_of(page: Path) -> frozenset[str]:
+    """The files a page loads, and those that they import."""
+    found: set[str] = set()
+    todo = [page] if page.exists() else []
+    while todo:
+        text = todo.pop().read_text()
+        for name in re.findall(r"""(?:static/|["']\./)([\w-]+\.\w+)["']""", text):
+            if name not in found and (page.parent / name).is_file():
+                found.add(name)
+                todo.append(page.parent / name)
+    return frozenset(found)

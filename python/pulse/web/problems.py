@@ -1,0 +1,147 @@
+"""Errors as application/problem+json (RFC 9457), with the SQLSTATE of the database."""
+
+from __future__ import annotations
+
+import http
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import psycopg_pool
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from pulse import errors, sessions
+from pulse.web.database import NoSuchRole
+
+log = logging.getLogger("pulse.web")
+
+
+@dataclass(frozen=True)
+class Problem(Exception):
+    """What went wrong, as the client is told."""
+
+    status: int
+    title: str
+    detail: str | None = None
+    sqlstate: str | None = None
+    hint: str | None = None
+
+    def body(self) -> dict[str, Any]:
+        return {
+            "type": "about:blank",
+            "title": self.title,
+            "status": self.status,
+            "detail": self.detail,
+            "sqlstate": self.sqlstate,
+            "hint": self.hint,
+        }
+
+    def response(self, headers: dict[str, str] | None = None) -> JSONResponse:
+        return JSONResponse(
+            self.body(),
+            self.status,
+            headers=headers,
+            media_type="application/problem+json",
+        )
+
+
+# Of class PU: PU0xx the request is impossible, PU1xx the world changed meanwhile.
+BY_SQLSTATE = {"42501": 403, "PU003": 413, "PU004": 404, "PU005": 404, "PU011": 403}
+BY_CLASS = {"PU0": 422, "PU1": 409}
+
+
+def from_database(error: psycopg.Error) -> Problem:
+    """What an error of the database means to a client."""
+    code = error.sqlstate
+    diag = error.diag
+    title = diag.message_primary or str(error).strip() or type(error).__name__
+    ours = errors.translate(error)
+    hint = diag.message_hint or (ours.hint if ours else None)
+    status = status_of(error)
+    if status == 503:
+        log.warning("the database does not answer: %s", title)
+    if status == 500:
+        log.error("the database answered with an error", exc_info=error)
+    return Problem(status, title, diag.message_detail, code, hint)
+
+
+def status_of(error: psycopg.Error) -> int:
+    code = error.sqlstate
+    if code is None:
+        # Refused before it was sent: a text with a NUL, a number out of range.
+        if isinstance(error, psycopg.DataError):
+            return 422
+        return 503 if sessions.is_broken(error) else 500
+    known = BY_SQLSTATE.get(code) or BY_CLASS.get(code[:3])
+    if known:
+        return known
+    if code in ("3F000", "42883", "42P01", "25006"):
+        # No pulse here, an older one, or a standby: nothing a client can change.
+        return 503
+    if code[:2] in ("22", "54"):
+        return 422
+    return 503 if sessions.is_broken(error) else 500
+
+
+def from_request(error: RequestValidationError) -> Problem:
+    """Malformed input: every place where it is wrong, in one sentence each."""
+    found = [
+        f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}"
+        for each in error.errors()
+    ]
+    return Problem(422, "the request is not understood", "; ".join(found)[:2000])
+
+
+def from_exception(error: Exception) -> Problem | None:
+    """What a client is told of any error; None for a bug."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, RequestValidationError):
+        return from_request(error)
+    if isinstance(error, HTTPException):
+        title = http.HTTPStatus(error.status_code).phrase
+        detail = error.detail if error.detail != title else None
+        return Problem(error.status_code, title, detail)
+    if isinstance(error, psycopg_pool.PoolTimeout | psycopg_pool.TooManyRequests):
+        return Problem(
+            503,
+            "no connection to the database",
+            str(error),
+            hint="Is it running, and does it accept the DSN of pulse web?",
+        )
+    if isinstance(error, NoSuchRole):
+        return Problem(
+            403,
+            str(error),
+            sqlstate="42501",
+            hint="GRANT the role to the role of the DSN of pulse web.",
+        )
+    if isinstance(error, psycopg.Error):
+        return from_database(error)
+    if isinstance(error, UnicodeEncodeError):
+        return Problem(422, "a text is not valid Unicode")
+    return None
+
+
+async def answer(_: Request, error: Exception) -> JSONResponse:
+    problem = from_exception(error)
+    if problem is None:
+        raise error
+    headers = getattr(error, "headers", None)
+    return problem.response(headers if isinstance(headers, dict) else None)
+
+
+def install(app: FastAPI) -> None:
+    for kind in (
+        Problem,
+        RequestValidationError,
+        HTTPException,
+        NoSuchRole,
+        psycopg.Error,
+        UnicodeEncodeError,
+    ):
+        app.add_exception_handler(kind, answer)

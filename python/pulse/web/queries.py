@@ -1,0 +1,360 @@
+"""Every statement the web app sends. Ids leave the database as text."""
+
+# -- each transaction -------------------------------------------------------------
+
+# One round trip: who acts, whether anything may change, and how values are written.
+BEGIN = """
+    SELECT
+        pg_catalog.set_config('role', %(role)s, true),
+        pg_catalog.set_config('transaction_read_only', %(read_only)s, true),
+        pg_catalog.set_config('statement_timeout', %(timeout)s, true),
+        pg_catalog.set_config('timezone', 'UTC', true),
+        pg_catalog.set_config('datestyle', 'ISO', true),
+        pg_catalog.set_config('intervalstyle', 'postgres', true),
+        pg_catalog.set_config('jit', 'off', true)
+"""
+
+# -- who is there -----------------------------------------------------------------
+
+ME = """
+    SELECT
+        current_user::text AS role,
+        pg_catalog.current_database()::text AS database,
+        (
+            SELECT e.extversion
+            FROM pg_catalog.pg_extension AS e
+            WHERE e.extname = 'pulse'
+        ) AS version,
+        ARRAY(
+            SELECT r.access
+            FROM (
+                VALUES
+                (1, 'viewer', 'lanes'),
+                (2, 'producer', 'enqueue'),
+                (3, 'approver', 'approve'),
+                (4, 'operator', 'drain_lane'),
+                (5, 'admin', 'grant_access')
+            ) AS r (place, access, object)
+            CROSS JOIN pg_catalog.pg_namespace AS n
+            WHERE n.nspname = 'pulse'
+                AND pg_catalog.has_schema_privilege(n.oid, 'USAGE')
+                AND (
+                    EXISTS (
+                        SELECT
+                        FROM pg_catalog.pg_class AS c
+                        WHERE c.relnamespace = n.oid
+                            AND c.relname = r.object
+                            AND pg_catalog.has_table_privilege(c.oid, 'SELECT')
+                    )
+                    OR EXISTS (
+                        SELECT
+                        FROM pg_catalog.pg_proc AS p
+                        WHERE p.pronamespace = n.oid
+                            AND p.proname = r.object
+                            AND pg_catalog.has_function_privilege(p.oid, 'EXECUTE')
+                    )
+                )
+            ORDER BY r.place
+        ) AS rights
+"""
+
+# The right that a stream of everything needs; reads nothing.
+MAY_SEE_ALL = "SELECT FROM pulse.lanes AS l LIMIT 0"
+
+# Streams are read for all at once, by the role that logged in.
+MAY_STREAM = """
+    SELECT
+        EXISTS (
+            SELECT
+            FROM pg_catalog.pg_class AS c
+            INNER JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+            WHERE n.nspname = 'pulse'
+                AND c.relname = 'lanes'
+                AND pg_catalog.has_schema_privilege(session_user, n.oid, 'USAGE')
+                AND pg_catalog.has_table_privilege(session_user, c.oid, 'SELECT')
+        ) AS allowed
+"""
+
+READS_AUDIT = """
+    SELECT pg_catalog.has_table_privilege('pulse.audit', 'SELECT') AS allowed
+"""
+
+# -- lanes ------------------------------------------------------------------------
+
+LANES = """
+    SELECT
+        l.name, l.max_slots, l.used, l.depth, l.depth_estimated, l.delayed,
+        extract(EPOCH FROM l.oldest_ready_age)::double precision
+            AS oldest_ready_seconds,
+        l.throughput::double precision AS throughput, l.enabled, l.drained, l.paused_by,
+        (
+            SELECT
+                coalesce(
+                    pg_catalog.jsonb_object_agg(
+                        s.key,
+                        CASE pg_catalog.jsonb_typeof(s.value)
+                            WHEN 'string' THEN pg_catalog.to_jsonb(
+                                extract(EPOCH FROM (s.value #>> '{}')::interval)
+                            )
+                            ELSE s.value
+                        END
+                    ),
+                    '{}'
+                )
+            FROM pg_catalog.jsonb_each(l.settings) AS s
+        ) AS settings,
+        ARRAY(
+            SELECT t.per_minute
+            FROM (
+                SELECT
+                    s.at,
+                    pg_catalog.round(
+                        60 * (s.completed + s.dead + s.cancelled)
+                        / extract(EPOCH FROM s.took)::numeric, 1
+                    )::double precision AS per_minute
+                FROM pulse.stats AS s
+                WHERE s.lane = l.name
+                ORDER BY s.at DESC
+                LIMIT 30
+            ) AS t
+            ORDER BY t.at
+        ) AS recent
+    FROM pulse.lanes AS l
+    WHERE (%(lane)s::text IS NULL OR l.name = %(lane)s)
+"""
+
+SET_LANE = """
+    SELECT pulse.set_lane(
+        name => %(lane)s, max_slots => %(max_slots)s, max_batch => %(max_batch)s,
+        poll_interval => %(poll_interval)s::interval,
+        lease_for => %(lease_for)s::interval, max_runtime => %(max_runtime)s::interval,
+        retain_completed => %(retain_completed)s::interval,
+        retain_cancelled => %(retain_cancelled)s::interval,
+        retain_dead => %(retain_dead)s::interval,
+        cancel_grace => %(cancel_grace)s::interval, enabled => %(enabled)s,
+        reason => %(reason)s
+    )
+"""
+DRAIN = "SELECT pulse.drain_lane(lane => %(lane)s, reason => %(reason)s) AS changed"
+RESUME_LANE = """
+    SELECT pulse.resume_lane(lane => %(lane)s, reason => %(reason)s) AS changed
+"""
+PAUSE = """
+    SELECT pulse.pause(
+        holder => %(holder)s, reason => %(reason)s, lane => %(lane)s
+    ) AS changed
+"""
+RESUME = "SELECT pulse.resume(holder => %(holder)s, lane => %(lane)s) AS changed"
+
+HOLDS = """
+    SELECT h.lane, h.holder, h.reason, h.held_by::text AS held_by, h.held_at
+    FROM pulse.pause_status() AS h
+"""
+
+# -- what is going on -------------------------------------------------------------
+
+RUNNING = """
+    SELECT
+        r.job_id::text AS job_id, r.lane, r.kind, r.priority, r.worker, r.attempt,
+        r.failures, r.started_at,
+        extract(EPOCH FROM r.running_for)::double precision AS running_seconds,
+        r.lease_until, r.deadline, r.cancel_by, r.cancel_reason, r.progress,
+        r.progress_note
+    FROM pulse.running AS r
+    ORDER BY r.started_at, r.job_id
+    LIMIT 200
+"""
+
+WORKERS = """
+    SELECT
+        w.worker, w.lanes, w.kinds, w.seen_at,
+        extract(EPOCH FROM pg_catalog.clock_timestamp() - w.seen_at)::double precision
+            AS seen_seconds,
+        w.running, w.seen_by::text AS seen_by
+    FROM pulse.workers AS w
+    ORDER BY w.seen_at DESC, w.worker
+    LIMIT 1000
+"""
+
+# A worker says hello every 30 seconds; who missed three is not counted.
+LIVE_WORKERS = """
+    SELECT pg_catalog.count(*) AS workers
+    FROM pulse.workers AS w
+    WHERE w.running > 0
+        OR w.seen_at > pg_catalog.clock_timestamp() - interval '90 seconds'
+"""
+
+# All that the page shows at a glance, in one statement: the hub sends it each second.
+OVERVIEW = f"""
+    SELECT
+        coalesce(
+            (SELECT pg_catalog.json_agg(o) FROM ({LANES}) AS o), '[]'
+        ) AS lanes,
+        coalesce(
+            (SELECT pg_catalog.json_agg(o) FROM ({RUNNING}) AS o), '[]'
+        ) AS running,
+        ({LIVE_WORKERS}) AS workers,
+        coalesce(
+            (SELECT pg_catalog.json_agg(o) FROM ({HOLDS}) AS o), '[]'
+        ) AS paused,
+        pg_catalog.clock_timestamp() AS at
+"""
+
+HEALTH = "SELECT h.check_name, h.status, h.figure, h.advice FROM pulse.health() AS h"
+
+AUDIT_COLUMNS = """
+        a.entry::text AS entry, a.at, a.who::text AS who, a.verb,
+        a.job_id::text AS job_id, a.lane, a.before, a.after, a.reason
+    FROM pulse.audit AS a
+"""
+AUDIT = f"""
+    SELECT {AUDIT_COLUMNS}
+    WHERE (%(before)s::bigint IS NULL OR a.entry < %(before)s)
+    ORDER BY a.entry DESC
+    LIMIT %(limit)s
+"""
+AUDIT_OF_JOB = f"""
+    SELECT {AUDIT_COLUMNS}
+    WHERE a.job_id = %(job_id)s
+    ORDER BY a.entry
+    LIMIT 200
+"""
+
+# -- schedules --------------------------------------------------------------------
+
+SCHEDULES = """
+    SELECT
+        s.name, s.kind, s.payload, s.cron,
+        extract(EPOCH FROM s.every)::double precision AS every, s.at, s.timezone,
+        s.options, s.catch_up,
+        extract(EPOCH FROM s.catch_up_window)::double precision AS catch_up_window,
+        s.next_at, s.last_occurrence, s.paused_at, s.paused_by::text AS paused_by,
+        s.pause_reason, s.last_error, s.created_by::text AS created_by, s.created_at
+    FROM pulse.schedules AS s
+    WHERE (%(name)s::text IS NULL OR s.name = %(name)s)
+    ORDER BY s.next_at NULLS LAST, s.name
+    LIMIT 1000
+"""
+SCHEDULE_RUNS = """
+    SELECT r.name, r.occurrence, r.job_id::text AS job_id, r.skipped, r.handled_at
+    FROM pulse.schedule_runs AS r
+    WHERE r.name = %(name)s
+    ORDER BY r.occurrence DESC
+    LIMIT %(limit)s
+"""
+PAUSE_SCHEDULE = """
+    SELECT pulse.pause_schedule(name => %(name)s, reason => %(reason)s) AS changed
+"""
+RESUME_SCHEDULE = "SELECT pulse.resume_schedule(name => %(name)s) AS next_at"
+
+# -- jobs -------------------------------------------------------------------------
+
+FIND = """
+    SELECT f.job_id::text AS job_id, f.searched_to::text AS searched_to
+    FROM pulse.find_jobs(
+        filter => %(filter)s, before => %(before)s, max_jobs => %(limit)s
+    ) AS f
+"""
+
+SUMMARY = """
+        j.job_id::text AS job_id, j.state, j.lane, j.kind, j.priority, j.attempts,
+        j.failures, j.max_attempts, j.run_at, j.enqueued_at,
+        j.enqueued_by::text AS enqueued_by, j.ready_at,
+        extract(EPOCH FROM j.waiting_for)::double precision AS waiting_for,
+        j.approval_until, j.worker, j.started_at, j.lease_until, j.deadline,
+        j.cancel_by, j.progress, j.progress_note, j.finished_at, j.ended_by,
+        extract(EPOCH FROM j.max_runtime)::double precision AS max_runtime,
+        j.unique_key, j.group_key, j.tags
+"""
+
+# A page of jobs leaves out what is large: 200 payloads may be 1.6 GB.
+JOBS = f"""
+    SELECT
+        {SUMMARY},
+        pg_catalog.left(j.last_error, 2000) AS last_error,
+        CASE WHEN pg_catalog.pg_column_size(j.payload) <= 2000 THEN j.payload END
+            AS payload
+    FROM pulse.jobs AS j
+    WHERE j.job_id = ANY (%(job_ids)s::bigint [])
+    ORDER BY j.job_id DESC
+"""
+
+JOB = f"""
+    SELECT
+        {SUMMARY},
+        j.last_error, j.payload, j.result, coalesce(j.errors, '[]') AS attempts_log
+    FROM pulse.jobs AS j
+    WHERE j.job_id = %(job_id)s
+"""
+
+# What is told about a job as it goes on. No lease_until: each heartbeat moves it.
+WATCHED = """
+    SELECT
+        j.job_id::text AS job_id, j.state, j.lane, j.kind, j.priority,
+        j.attempts AS attempt, j.failures, j.max_attempts, j.worker, j.started_at,
+        j.run_at, j.cancel_by, j.progress, j.progress_note,
+        pg_catalog.left(j.last_error, 2000) AS last_error, j.finished_at, j.ended_by
+    FROM pulse.jobs AS j
+    WHERE j.job_id = ANY (%(job_ids)s::bigint [])
+"""
+
+WHY = "SELECT w.position, w.reason FROM pulse.why(job_id => %(job_id)s) AS w"
+
+CANCEL = """
+    SELECT pulse.cancel(
+        job_id => %(job_id)s, reason => %(reason)s, force => %(force)s
+    ) AS state
+"""
+APPROVE = "SELECT pulse.approve(job_id => %(job_id)s, reason => %(reason)s) AS state"
+REJECT = "SELECT pulse.reject(job_id => %(job_id)s, reason => %(reason)s) AS state"
+RETRY = "SELECT pulse.retry(job_id => %(job_id)s, reason => %(reason)s) AS state"
+MOVE = """
+    SELECT pulse.move(
+        job_id => %(job_id)s, lane => %(lane)s, reason => %(reason)s
+    ) AS state
+"""
+REPRIORITIZE = """
+    SELECT pulse.reprioritize(
+        job_id => %(job_id)s, priority => %(priority)s, reason => %(reason)s
+    ) AS state
+"""
+DELETE = "SELECT pulse.delete_job(job_id => %(job_id)s, reason => %(reason)s)"
+
+# -- many jobs at once ------------------------------------------------------------
+
+LIMITS = "max_jobs => %(max_jobs)s, dry_run => %(dry_run)s, reason => %(reason)s"
+CANCEL_WHERE = f"""
+    SELECT w.done, w.remaining
+    FROM pulse.cancel_where(
+        filter => %(filter)s, force => %(force)s, {LIMITS}
+    ) AS w
+"""
+RETRY_WHERE = f"""
+    SELECT w.done, w.remaining
+    FROM pulse.retry_where(filter => %(filter)s, {LIMITS}) AS w
+"""
+REPRIORITIZE_WHERE = f"""
+    SELECT w.done, w.remaining
+    FROM pulse.reprioritize_where(
+        filter => %(filter)s, priority => %(priority)s, {LIMITS}
+    ) AS w
+"""
+MOVE_WHERE = f"""
+    SELECT w.done, w.remaining
+    FROM pulse.move_where(filter => %(filter)s, lane => %(lane)s, {LIMITS}) AS w
+"""
+APPROVE_WHERE = f"""
+    SELECT w.done, w.remaining
+    FROM pulse.approve_where(filter => %(filter)s, {LIMITS}) AS w
+"""
+REJECT_WHERE = f"""
+    SELECT w.done, w.remaining
+    FROM pulse.reject_where(filter => %(filter)s, {LIMITS}) AS w
+"""
+
+# -- listening --------------------------------------------------------------------
+
+LISTEN = "LISTEN pulse_progress"
+UNLISTEN = "UNLISTEN pulse_progress"
+PROBE = "SELECT pg_catalog.pg_notify('pulse_progress', %(probe)s)"
+WATCH = "SELECT pulse.watch() AS watching"

@@ -1,0 +1,63 @@
+"""Serve the app alone: `pulse web`."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+
+from pulse.web.auth import Authenticator, BadConfiguration, is_loopback
+
+
+class Server(uvicorn.Server):
+    """Ends open streams when it is asked to stop; they never end by themselves."""
+
+    def __init__(self, app: FastAPI, log_level: str) -> None:
+        self._app = app
+        super().__init__(
+            uvicorn.Config(
+                app,
+                log_level=log_level,
+                access_log=False,
+                # Who connects is who is asked about: only our own code trusts a proxy.
+                proxy_headers=False,
+                server_header=False,
+                timeout_graceful_shutdown=5,
+            )
+        )
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._app.state.hub.close()
+        await super().shutdown(sockets)
+
+
+def bind(host: str, port: int, authenticate: Authenticator | None) -> socket.socket:
+    """Listen there, if that is safe."""
+    if authenticate is None and not is_loopback(host):
+        raise BadConfiguration(
+            f"will not listen on {host} without authentication: everybody who reaches "
+            "it could steer the queue\n"
+            f"pulse web --host {host} --token-file FILE, or --user-header behind a "
+            "proxy (docs/web.md)"
+        )
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise BadConfiguration(
+            f"cannot listen on {host} port {port}: {error.strerror}\n"
+            "choose another port with --port; 0 takes any"
+        ) from error
+
+
+def address(listening: socket.socket) -> str:
+    host, port, *_ = listening.getsockname()
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+
+
+def serve(app: FastAPI, listening: socket.socket, log_level: str = "warning") -> None:
+    """Until SIGINT or SIGTERM."""
+    server: Any = Server(app, log_level)
+    server.run(sockets=[listening])
