@@ -2,7 +2,7 @@
 // what it says afterwards. The database has the last word on all of it.
 
 import { patch, path, post, remove } from "./api.js";
-import { ask, button, complain, tell } from "./dialog.js";
+import { ask, button, tell } from "./dialog.js";
 import { h } from "./dom.js";
 import { number, plural } from "./format.js";
 import { may } from "./state.js";
@@ -145,9 +145,4 @@ async function bulk(verb, filter, after) {
 function filterList(filter) {
   return h("dl", { class: "filter" }, Object.entries(filter).map(([key, value]) =>
     h("div", {}, h("dt", {}, key.replaceAll("_", " ")), h("dd", {}, [value].flat().join(", ")))));
-}
-
-/** Work of a page that has no button of its own to report trouble. */
-export function quietly(work) {
-  work.catch(complain);
 }

@@ -14,7 +14,7 @@ const PAGES = {
   "": overview, jobs: list("jobs"), dead: list("dead"), approvals: list("approvals"),
   schedules, workers, health, audit,
 };
-const LIVE = { connecting: "Connecting…", live: "Live", lost: "Disconnected, trying again…" };
+const LIVE = { connecting: "Connecting…", live: "Live", lost: "Disconnected, trying again…", trouble: "The database does not answer" };
 
 const main = document.getElementById("main");
 const search = document.getElementById("search");
@@ -24,7 +24,7 @@ let last = null;
 /** #/jobs/123 and #/jobs?state=dead: the page, its job and its filter. */
 function route() {
   const [address, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
-  const [page, id] = address.split("/").map(decodeURIComponent);
+  const [page, id] = address.split("/");
   return { page, id, query: new URLSearchParams(query) };
 }
 
@@ -101,7 +101,8 @@ async function start() {
   const badge = document.getElementById("me");
   write(badge, may("operator") ? me.user : `${me.user} · view only`);
   badge.title = may("operator") ? `${me.role}: ${me.rights.join(", ")}` : lacking("operator");
-  startStream(report);
+  if (may("viewer")) startStream(report);
+  else document.getElementById("live").hidden = true;
   await go();
 }
 

@@ -18,7 +18,7 @@ export function ask({ title, text, fields = [], confirm, danger = false, details
     inputs.map((each) => each.element),
     h("div", { class: "buttons" },
       h("button", { type: "button", class: "ghost", onclick: () => dialog.close() }, "Close"),
-      h("button", { type: "submit", class: danger ? "danger" : "primary", autofocus: fields.length === 0 }, confirm)));
+      h("button", { type: "submit", class: danger ? "danger" : "primary", autofocus: fields.length === 0 && !danger }, confirm)));
   const dialog = h("dialog", { "aria-labelledby": name }, form);
   document.body.append(dialog);
   return new Promise((answer) => {

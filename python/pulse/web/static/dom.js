@@ -32,6 +32,13 @@ export function show(element, ...children) {
   return element;
 }
 
+/** The same, and whoever had the focus in there keeps it, or what stands in its place. */
+export function redraw(element, ...children) {
+  const focused = element.contains(document.activeElement) ? document.activeElement : null;
+  show(element, ...children);
+  if (focused) (focused.isConnected ? focused : element.querySelector("a, button, summary"))?.focus();
+}
+
 /** Change a text only when it differs: a selection in it survives. */
 export function write(element, text) {
   const wanted = text ?? "";

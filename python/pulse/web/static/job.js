@@ -2,11 +2,13 @@
 
 import { jobButtons } from "./actions.js";
 import { follow, get, path } from "./api.js";
-import { h, show, write } from "./dom.js";
-import { duration, moment, number, plural, pretty } from "./format.js";
-import { heading, pill, progress, searchLink, setPill, trouble, when } from "./parts.js";
+import { h, redraw, show, write } from "./dom.js";
+import { duration, number, pretty } from "./format.js";
+import { heading, progress, searchLink, setPill, trouble, when } from "./parts.js";
 import { lacking, may } from "./state.js";
 import { timeline } from "./timeline.js";
+
+const ENDED = ["completed", "dead", "cancelled"];
 
 export async function job(root, stay, { id }) {
   const state = h("span", { class: "pill" });
@@ -19,7 +21,9 @@ export async function job(root, stay, { id }) {
   const life = h("ol", { class: "life" });
   const facts = h("dl", { class: "facts" });
   const data = h("div", { class: "data" });
+  const shown = {};
   let seen = "";
+  let unfollow = null;
 
   function page() {
     show(root,
@@ -34,22 +38,31 @@ export async function job(root, stay, { id }) {
           h("section", { class: "panel padded" }, h("h2", {}, "Facts"), facts), data)));
   }
 
-  function moved({ state: word, progress: part, progress_note: note }) {
+  /** Draw a part when it says something new: what one reads or has opened stays. */
+  function part(element, value, make) {
+    const text = JSON.stringify(value);
+    if (shown[element.className] === text) return;
+    shown[element.className] = text;
+    redraw(element, make());
+  }
+
+  function moved({ state: word, progress: fraction, progress_note: note }) {
     setPill(state, word);
     now.hidden = word !== "running";
-    line.set(part, note);
+    line.set(fraction, note);
   }
 
   function draw(found) {
     moved(found);
     write(kind, `${found.kind} in ${found.lane}`);
-    const focused = acts.contains(document.activeElement);
-    show(acts, jobButtons(found, (_, verb) => (verb === "delete" ? history.back() : load())));
-    if (focused) (acts.querySelector("button") ?? title).focus();
-    show(why, found.why.map(({ reason }) => h("li", {}, reason)));
-    show(life, timeline(found));
-    show(facts, factRows(found));
-    show(data, dataBlock("Payload", found.payload), dataBlock("Result", found.result));
+    const { why: reasons, audit, attempts_log: log, payload, result, ...rest } = found;
+    part(acts, [rest.state, rest.priority, rest.lane], () =>
+      jobButtons(found, (_, verb) => (verb === "delete" ? history.back() : load())));
+    part(why, reasons, () => reasons.map(({ reason }) => h("li", {}, reason)));
+    part(life, [audit, log, rest.state, rest.attempts, rest.finished_at, rest.run_at, rest.cancel_by], () => timeline(found));
+    part(facts, rest, () => factRows(found));
+    part(data, [payload, result], () => [dataBlock("Payload", payload), dataBlock("Result", result)]);
+    if (!ENDED.includes(found.state)) unfollow ??= listen();
   }
 
   async function load() {
@@ -57,6 +70,24 @@ export async function job(root, stay, { id }) {
     if (!stay.left) draw(found);
   }
 
+  /** Progress is shown as it comes; when the job took a step, all is read again. */
+  function listen() {
+    return follow(path`jobs/${id}/stream`, {
+      job(told) {
+        moved(told);
+        const step = JSON.stringify([told.state, told.attempt, told.cancel_by, told.priority, told.lane]);
+        if (seen && step !== seen) load().catch(() => {});
+        seen = step;
+      },
+      end(_, stop) {
+        stop();
+        unfollow = null;
+        load().catch(() => {});
+      },
+    });
+  }
+
+  stay.until(() => unfollow?.());
   try {
     const found = await get(path`jobs/${id}`);
     if (stay.left) return;
@@ -66,20 +97,6 @@ export async function job(root, stay, { id }) {
     show(root, heading(`Job ${id}`), trouble(problem));
     return;
   }
-
-  // Progress is shown as it comes; when the job took a step, all of it is read again.
-  stay.until(follow(path`jobs/${id}/stream`, {
-    job(told) {
-      moved(told);
-      const step = JSON.stringify([told.state, told.attempt ?? told.attempts, told.cancel_by, told.priority, told.lane]);
-      if (seen && step !== seen) load().catch(() => {});
-      seen = step;
-    },
-    end: (_, stop) => {
-      stop();
-      load().catch(() => {});
-    },
-  }));
   // What stands in its way changes without the job taking a step.
   stay.every(5, load);
 }
@@ -100,7 +117,7 @@ function factRows(job) {
     job.unique_key && ["Unique key", h("code", {}, job.unique_key)],
     job.group_key && ["Group", searchLink(job.group_key, { group_key: job.group_key })],
     job.tags?.length && ["Tags", job.tags.map((tag) => [searchLink(tag, { tag }), " "])],
-    job.finished_at && ["Finished", h("span", { title: moment(job.finished_at) }, when(job.finished_at))],
+    job.finished_at && ["Finished", when(job.finished_at)],
     job.ended_by && ["Ended by", job.ended_by],
   ];
   return rows.filter(Boolean).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)));

@@ -1,7 +1,7 @@
 // Searching jobs, the dead letters and what awaits approval: three views of one list.
 
 import { bulkButtons, jobButtons } from "./actions.js";
-import { h, show } from "./dom.js";
+import { h, redraw, show } from "./dom.js";
 import { filterForm, fromQuery, toServer } from "./filters.js";
 import { number } from "./format.js";
 import { pagedTable } from "./pages.js";
@@ -73,11 +73,7 @@ function jobRow(which, columns, job, again) {
       const text = JSON.stringify({ ...now, waiting_for: null });
       if (text === before) return;
       before = text;
-      // An open error, or a button one is about to press, is not taken away.
-      const focused = element.contains(document.activeElement);
-      if (focused && element.childElementCount > 0 && now.state === element.dataset.state) return;
-      element.dataset.state = now.state;
-      show(element, cells(columns, ...contents[which](now, again)));
+      redraw(element, cells(columns, ...contents[which](now, again)));
     },
   };
 }

@@ -1,8 +1,8 @@
 // Schedules, workers, health and the audit.
 
-import { get, path, post, query } from "./api.js";
+import { get, path, post } from "./api.js";
 import { button, tell } from "./dialog.js";
-import { h, keyed, show } from "./dom.js";
+import { h, keyed, redraw, show } from "./dom.js";
 import { duration, number, pretty } from "./format.js";
 import { pagedTable } from "./pages.js";
 import { cells, empty, errorText, heading, jobLink, pill, searchLink, table, trouble, when } from "./parts.js";
@@ -18,7 +18,7 @@ function whole({ title, note, columns, address, key, id, row, nothing }) {
     async function load() {
       const items = (await get(address))[key];
       if (stay.left) return;
-      keyed(body, items, id, (item) => redrawn(item, (now) => row(now, load)));
+      keyed(body, items, id, () => redrawn((now, kept) => row(now, load, kept)));
       element.hidden = items.length === 0;
       show(rest, items.length === 0 && none);
     }
@@ -30,9 +30,10 @@ function whole({ title, note, columns, address, key, id, row, nothing }) {
   };
 }
 
-/** A row that is drawn anew when what it shows has changed. */
-function redrawn(item, draw) {
+/** A row that is drawn anew when what it shows has changed; kept is its memory. */
+function redrawn(draw) {
   const element = h("tr");
+  const kept = {};
   let before = "";
   return {
     element,
@@ -40,7 +41,7 @@ function redrawn(item, draw) {
       const text = JSON.stringify(now);
       if (text === before) return;
       before = text;
-      show(element, draw(now));
+      redraw(element, draw(now, kept));
     },
   };
 }
@@ -72,9 +73,9 @@ const SCHEDULES = [["Schedule", "name"], ["Rhythm", ""], ["Kind", "kind"], ["Nex
 export const schedules = whole({
   title: "Schedules", columns: SCHEDULES, address: "schedules", key: "schedules", id: (schedule) => schedule.name,
   nothing: "Nothing is enqueued by the clock. SELECT pulse.schedule(…) makes a schedule.",
-  row: (schedule, again) => cells(SCHEDULES,
+  row: (schedule, again, kept) => cells(SCHEDULES,
     schedule.name, rhythm(schedule), searchLink(schedule.kind, { kind: schedule.kind }),
-    when(schedule.next_at), when(schedule.last_occurrence), scheduleState(schedule), pastRuns(schedule),
+    when(schedule.next_at), when(schedule.last_occurrence), scheduleState(schedule), (kept.runs ??= pastRuns(schedule)),
     h("span", { class: "row-acts" }, scheduleButton(schedule, again))),
 });
 

@@ -2,10 +2,10 @@
 
 import { path, post } from "./api.js";
 import { button, tell } from "./dialog.js";
-import { h, keyed, show, write } from "./dom.js";
-import { count, duration, number, plural, rate } from "./format.js";
+import { h, keyed, redraw, show, write } from "./dom.js";
+import { count, number, plural, rate } from "./format.js";
 import { drain, editLane, pauseAll, resumeHold } from "./lanes.js";
-import { bar, cells, heading, pill, searchLink, setPill, setWhen, sparkline, table } from "./parts.js";
+import { bar, cells, empty, heading, pill, searchLink, setPill, setWhen, sparkline, table, when } from "./parts.js";
 import { runningTable } from "./running.js";
 import { laneChanged, may, watch } from "./state.js";
 
@@ -15,6 +15,10 @@ const COLUMNS = [
 ];
 
 export function overview(root, stay) {
+  if (!may("viewer")) {
+    show(root, heading("Lanes"), empty("Your role may not see the lanes. What it may see is under Jobs."));
+    return;
+  }
   const facts = figures();
   const holds = h("div", { class: "holds" });
   const lanes = table("Lanes", COLUMNS);
@@ -57,8 +61,8 @@ function figures() {
       write(running.value, number(used));
       write(running.more, slots ? `${Math.round((total(limited, "used") / slots) * 100)} % of ${number(slots)} slots` : "no slot limits");
       write(ready.value, count(total(lanes, "depth"), lanes.some((lane) => lane.depth_estimated)));
-      const oldest = Math.max(0, ...lanes.map((lane) => lane.oldest_ready_seconds ?? 0));
-      write(ready.more, oldest ? `oldest ${duration(oldest)}` : "nothing waits");
+      const [oldest] = lanes.map((lane) => lane.oldest_since).filter(Boolean).sort();
+      show(ready.more, oldest ? ["oldest ", when(oldest, "since")] : "nothing waits");
       write(flow.value, rate(total(lanes, "throughput")));
       write(flow.more, "over five minutes");
       write(workers.value, number(people));
@@ -87,7 +91,8 @@ function laneRow(lane) {
   const { name } = lane;
   const meter = bar("Slots");
   const slots = h("span", { class: "slots-text" });
-  const [ready, oldest, delayed, flow] = Array.from({ length: 4 }, () => h("span"));
+  const [ready, delayed, flow] = Array.from({ length: 3 }, () => h("span"));
+  const oldest = h("time");
   const spark = sparkline();
   const state = h("span", { class: "pill" });
   const why = h("small", { class: "quiet why-held" });
@@ -111,7 +116,7 @@ function laneRow(lane) {
       meter.set(share, `Slots: ${words}`, share >= 1 ? "full" : "");
       write(slots, limit === null ? `${number(now.used)} / ∞` : `${number(now.used)} / ${number(limit)}`);
       write(ready, count(now.depth, now.depth_estimated));
-      write(oldest, now.oldest_ready_seconds === null ? "–" : duration(now.oldest_ready_seconds));
+      setWhen(oldest, now.oldest_since, "since");
       write(delayed, number(now.delayed));
       spark.set(now.recent);
       write(flow, rate(now.throughput));
@@ -120,13 +125,11 @@ function laneRow(lane) {
       write(why, (now.paused_by ?? []).join(" · "));
       if (now.drained === drained || !may("operator")) return;
       drained = now.drained;
-      const focused = acts.contains(document.activeElement);
-      show(acts, h("span", { class: "row-acts" },
+      redraw(acts,
         drained
           ? button("Resume", resume, { kind: "small primary", name: `Resume lane ${name}` })
           : button("Drain…", () => drain(name), { kind: "small", name: `Drain lane ${name}` }),
-        button("Settings…", () => editLane(name), { kind: "small ghost", name: `Settings of lane ${name}` })));
-      if (focused) acts.querySelector("button").focus();
+        button("Settings…", () => editLane(name), { kind: "small ghost", name: `Settings of lane ${name}` }));
     },
   };
 }

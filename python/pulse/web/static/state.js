@@ -40,9 +40,18 @@ export function startStream(report) {
   follow("stream", {
     overview(next) {
       serverSays(next.at);
-      publish(next);
+      report("live");
+      publish({ ...next, lanes: next.lanes.map((lane) => dated(lane, next.at)) });
     },
+    trouble: () => report("trouble"),
   }, report);
+}
+
+/** An age grows by itself and is not sent again for that: here it becomes a moment. */
+function dated(lane, at) {
+  const age = lane.oldest_ready_seconds;
+  const since = age === null ? null : new Date(Date.parse(at) - age * 1000).toISOString();
+  return { ...lane, oldest_since: since };
 }
 
 /** What a page holds while one stays on it; leaving lets all of it go. */
