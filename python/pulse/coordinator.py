@@ -3,6 +3,8 @@
 A cycle is one pulse.exchange: it tells what ended since the last one and asks each
 lane for as many jobs as it has free slots. Each job is started on its own, and the end
 of any one starts the next cycle; what ends while the connection is busy goes together.
+Claimed jobs are read and started while the server works on the next exchange, see
+intake.py.
 Free slots are counted from what runs, never kept, so an error cannot lose one.
 
 The loop waits in one place (_rest) and stops in one way (stop, then _drain).
@@ -24,10 +26,10 @@ import psycopg
 from pulse import errors, sessions
 from pulse.executors import Executors, Run
 from pulse.heartbeat import Heart
-from pulse.job import Job
+from pulse.intake import Intake
 from pulse.ledger import Ledger
 from pulse.logs import say
-from pulse.messages import Messenger
+from pulse.messages import Answer, Messenger
 from pulse.options import Duration
 from pulse.tasks import Task
 from pulse.tracing import AllHooks, Hooks
@@ -68,6 +70,14 @@ class Coordinator:
         self._heart = Heart(source, self._ledger.runs)
         self._executors = Executors(self._loop, self._hooks, self._ledger.done)
         self._messenger = Messenger(source, kinds, settings.lease_for)
+        self._intake = Intake(
+            settings.tasks,
+            self._ledger,
+            self._heart,
+            self._executors,
+            self._hooks,
+            lambda: self.stopping,
+        )
         self._side = Side(
             source,
             list(settings.lanes),
@@ -128,6 +138,7 @@ class Coordinator:
         finally:
             if self._stop_at is None:
                 self.stop(0)
+            await self._intake.start_all()
             await self._drain()
             side.cancel()
             await asyncio.wait({side}, timeout=UNWIND_WITHIN)
@@ -144,10 +155,13 @@ class Coordinator:
         looks = not self.stopping and (bool(reports) or now >= self._look_at)
         wants = self._ledger.free() if looks else {}
         if not reports and not wants:
+            await self._intake.start_all()
             return
         try:
-            await self._connect()
-            jobs = await self._messenger.exchange(reports, wants)
+            if not self._messenger.connected:
+                await self._intake.start_all()
+                await self._connect()
+            answer = await self._exchange(reports, wants)
         except (psycopg.Error, OSError) as error:
             self._ledger.take_back(reports)
             await self._recover(error)
@@ -156,49 +170,43 @@ class Coordinator:
         self._ready.set()
         took = self._loop.time() - now
         self._exchange_time += (took - self._exchange_time) / 8
-        if self._hooks:
-            self._hooks.call("claimed", [job for job, _ in jobs], took)
         self._ledger.settle(reports)
         if wants:
-            self._plan(wants, jobs)
-        for job, left in jobs:
-            self._start(job, left)
+            self._plan(wants, answer.lanes)
+        await self._intake.accept(answer, took)
 
-    def _plan(
-        self, wants: Mapping[str, int], jobs: Sequence[tuple[Job, float]]
-    ) -> None:
+    async def _exchange(self, reports: list[Run], wants: Mapping[str, int]) -> Answer:
+        """Ask, and read what the answer before brought while the server is at it."""
+        asking = asyncio.ensure_future(self._messenger.exchange(reports, wants))
+        try:
+            if self._intake.unread:
+                await asyncio.sleep(0)  # It is on its way when this comes back.
+                await self._intake.start_all()
+            return await asking
+        finally:
+            asking.cancel()
+
+    def _plan(self, wants: Mapping[str, int], got: Mapping[str, int]) -> None:
         """When to look next, by what each lane answered."""
-        got = dict.fromkeys(wants, 0)
-        for job, _ in jobs:
-            got[job.lane] += 1
         base = LIVELY_POLL if self._side.lively else self._settings.poll_interval
         pause = base * random.uniform(0.9, 1.1)
-        for lane, n in got.items():
+        for lane, wanted in wants.items():
+            n = got.get(lane, 0)
             if n == 0:
                 self._side.sleep(lane)
-            elif n >= wants[lane]:
+            elif n >= wanted:
                 self._side.wake(lane)
             else:
                 # A cap of the lane, or all there was: the next look will tell.
                 pause = min(pause, LOOK_SOON)
         self._look_at = self._loop.time() + pause
 
-    def _start(self, job: Job, left: float) -> None:
-        run = Run(self._loop, self._heart, self._settings.tasks[job.kind])
-        run.job = job
-        job.control = run
-        self._ledger.add(run)
-        self._heart.leased(left)
-        if self.stopping:
-            # Claimed, never started: given back at once.
-            self._ledger.give_back(run)
-            return
-        if self._hooks:
-            self._hooks.call("started", job)
-        self._executors.start(run)
-
     async def _rest(self) -> None:
         """The one place where the coordinator waits."""
+        if self._intake.unread:
+            # One turn of the loop: what was started may end in it.
+            await asyncio.sleep(0)
+            return
         if self._ledger.ended or self.stopping:
             return
         timer: asyncio.TimerHandle | None = None

@@ -47,9 +47,13 @@ class Ledger:
         lanes, used = self._lanes, self._used
         return {lane: n for lane in lanes if (n := lanes[lane] - used[lane]) > 0}
 
+    def reserve(self, lane: str, jobs: int) -> None:
+        """The slots of claimed jobs."""
+        self._used[lane] += jobs
+
     def add(self, run: Run) -> None:
+        """One of them, read."""
         self.runs[run.job.lease] = run
-        self._used[run.job.lane] += 1
 
     def collect(self) -> list[Run]:
         """What has ended: frees the slots and returns what is to be reported."""

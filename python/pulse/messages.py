@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -19,6 +20,28 @@ from pulse.reports import Outcome
 class Reportable(Protocol):
     job: Job
     outcome: Outcome | None
+
+
+class Answer:
+    """Claimed jobs as they came: counted, and read when they are to be started."""
+
+    def __init__(self, cursor: psycopg.AsyncCursor[tuple[Any, ...]] | None) -> None:
+        self._cursor = cursor
+        result = cursor.pgresult if cursor else None
+        self.lanes: Counter[str] = Counter()
+        """How many jobs of each lane."""
+        if cursor and result:
+            counted = Counter(
+                result.get_value(row, 2)
+                for row in range(cursor.rownumber or 0, result.ntuples)
+            )
+            for lane, jobs in counted.items():
+                self.lanes[str(lane or b"", "utf-8")] = jobs
+
+    async def read(self, jobs: int) -> list[tuple[Job, float]]:
+        """The next jobs, each with the seconds its lease had left."""
+        rows = await self._cursor.fetchmany(jobs) if self._cursor else []
+        return [(job_of(row), row[15]) for row in rows]
 
 
 class Messenger:
@@ -54,12 +77,12 @@ class Messenger:
 
     async def exchange(
         self, ended: Sequence[Reportable], wants: Mapping[str, int]
-    ) -> list[tuple[Job, float]]:
-        """Report, then claim: the jobs, each with the seconds its lease has left."""
+    ) -> Answer:
+        """Report, then claim."""
         connection = await self.connect()
         done, failed = await self._report_rare(connection, ended)
         if not done and not failed and not wants:
-            return []
+            return Answer(None)
         values = self._values(done, failed, wants)
         try:
             cursor = await connection.execute(sql.EXCHANGE, values)
@@ -69,13 +92,17 @@ class Messenger:
             # One report cannot be stored and holds up the others: one by one, then.
             await self._report_singly(connection, [*done, *failed])
             cursor = await connection.execute(sql.EXCHANGE, self._values([], [], wants))
-        jobs: list[tuple[Job, float]] = []
-        for row in await cursor.fetchall():
-            if row[0] == "job":
-                jobs.append((job_of(row), row[15]))
-            elif row[1] != "ok":
-                await self._report_refused(connection, row[3], row[1], ended)
-        return jobs
+        # Refused reports come first.
+        result = cursor.pgresult
+        while (
+            result
+            and (row := cursor.rownumber or 0) < result.ntuples
+            and result.get_value(row, 0) != b"job"
+        ):
+            refused = await cursor.fetchone()
+            assert refused is not None
+            await self._report_refused(connection, refused[3], refused[1], ended)
+        return Answer(cursor)
 
     def _values(
         self,

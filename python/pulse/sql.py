@@ -78,7 +78,8 @@ FROM pulse.exchange(
     failed => CAST(%(failed)s AS jsonb),
     kinds => CAST(%(kinds)s AS text[]),
     lease_for => CAST(%(lease_for)s AS interval)
-) AS x"""
+) AS x
+WHERE x.item = 'job' OR x.verdict <> 'ok'"""
 
 COMPLETE: Final = (
     "SELECT pulse.complete(lease => %(lease)s, result => CAST(%(result)s AS jsonb))"

@@ -1,0 +1,89 @@
+"""From the answer of an exchange to running handlers.
+
+Reading a job out of an answer and starting it costs the worker about as much as
+claiming it costs the server, so the two go on side by side: of a large batch one half
+is started at once, and its reports are on their way while the other half is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pulse.executors import Executors, Run
+from pulse.heartbeat import Heart
+from pulse.ledger import Ledger
+from pulse.messages import Answer
+from pulse.tasks import Task
+from pulse.tracing import AllHooks
+
+# A batch so large is worth two exchanges.
+LARGE_BATCH = 32
+
+
+class Intake:
+    """Its jobs hold their slots from the answer on."""
+
+    def __init__(
+        self,
+        tasks: Mapping[str, Task[Any, Any]],
+        ledger: Ledger,
+        heart: Heart,
+        executors: Executors,
+        hooks: AllHooks,
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._tasks = tasks
+        self._ledger = ledger
+        self._heart = heart
+        self._executors = executors
+        self._hooks = hooks
+        self._stopping = stopping
+        self._answer: Answer | None = None
+        self.unread = 0
+
+    async def accept(self, answer: Answer, took: float) -> None:
+        """Take an answer; the one before has been read."""
+        self._answer = answer
+        self.unread = sum(answer.lanes.values())
+        for lane, jobs in answer.lanes.items():
+            self._ledger.reserve(lane, jobs)
+        if self._hooks:
+            runs = await self._read(self.unread)
+            self._hooks.call("claimed", [run.job for run in runs], took)
+            self._start(runs)
+        elif self._ledger.ended:
+            return  # They go first: the next exchange is sent, then this is read.
+        elif self.unread < LARGE_BATCH:
+            await self.start_all()
+        else:
+            self._start(await self._read(self.unread // 2))
+
+    async def start_all(self) -> None:
+        self._start(await self._read(self.unread))
+
+    async def _read(self, jobs: int) -> list[Run]:
+        runs: list[Run] = []
+        if self._answer is None or jobs == 0:
+            return runs
+        self.unread -= jobs
+        for job, left in await self._answer.read(jobs):
+            run = Run(self._loop, self._heart, self._tasks[job.kind])
+            run.job = job
+            job.control = run
+            self._ledger.add(run)
+            self._heart.leased(left)
+            runs.append(run)
+        return runs
+
+    def _start(self, runs: list[Run]) -> None:
+        for run in runs:
+            if self._stopping():
+                # Claimed, never started: given back at once.
+                self._ledger.give_back(run)
+                continue
+            if self._hooks:
+                self._hooks.call("started", run.job)
+            self._executors.start(run)
