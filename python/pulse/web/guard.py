@@ -11,12 +11,13 @@ from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pulse.web.auth import LOOPBACK_NAMES, Authenticator, Identity, Loopback
 from pulse.web.login import Login
-from pulse.web.problems import Problem
+from pulse.web.problems import Problem, from_exception
 
 log = logging.getLogger("pulse.web")
 
@@ -75,17 +76,15 @@ class Guard:
 
         try:
             await self._pass(scope, receive, send_guarded)
-        except Problem as problem:
-            challenge = (
-                {"WWW-Authenticate": "Bearer"} if problem.status == 401 else None
-            )
-            await problem.response(challenge)(scope, receive, send_guarded)
-        except Exception:
-            log.exception("%s %s failed", scope["method"], scope["path"])
+        except Exception as error:
+            problem = from_exception(error)
+            if problem is None:
+                log.exception("%s %s failed", scope["method"], scope["path"])
+                problem = Problem(500, "a mistake in pulse web", "Its log says more.")
             if started:
                 raise
-            mistake = Problem(500, "a mistake in pulse web", "Its log says more.")
-            await mistake.response()(scope, receive, send_guarded)
+            challenge = {"WWW-Authenticate": "Bearer"} if problem.status == 401 else {}
+            await problem.response(challenge)(scope, receive, send_guarded)
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
@@ -156,9 +155,8 @@ def refuse_other_sites(headers: Headers) -> None:
     if site is not None:
         foreign = site not in ("same-origin", "none")
     else:
-        foreign = origin not in (None, "null") and (
-            urlsplit(str(origin)).netloc.lower() != headers.get("host", "").lower()
-        )
+        host = headers.get("host", "").lower()
+        foreign = origin is not None and urlsplit(origin).netloc.lower() != host
     if foreign:
         raise Problem(
             403,
@@ -186,5 +184,6 @@ def limit(headers: Headers, receive: Receive) -> Receive:
     return receive_limited
 
 
-def too_large() -> Problem:
-    return Problem(413, "the request is too large", f"At most {LARGEST_BODY} bytes.")
+def too_large() -> HTTPException:
+    """Of the one kind that FastAPI lets through while it reads a body."""
+    return HTTPException(413, f"At most {LARGEST_BODY} bytes.")

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from urllib.parse import parse_qs
 
-from starlette._utils import get_route_path
 from starlette.requests import Request
-from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.responses import FileResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from pulse.web.auth import COOKIE, Tokens
@@ -26,7 +24,7 @@ class Login:
         self._assets = assets_of(STATIC / "login.html")
 
     def takes(self, scope: Scope) -> bool:
-        return scope["method"] == "POST" and get_route_path(scope) in (
+        return scope["method"] == "POST" and route_path(scope) in (
             "/login",
             "/logout",
         )
@@ -34,7 +32,7 @@ class Login:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         answer: Response
-        if get_route_path(scope) == "/logout":
+        if route_path(scope) == "/logout":
             answer = Response(status_code=204)
             answer.delete_cookie(COOKIE, path=root(scope))
         else:
@@ -42,14 +40,10 @@ class Login:
         await answer(scope, receive, send)
 
     async def _log_in(self, request: Request) -> Response:
-        body = await request.body()
-        as_form = "urlencoded" in request.headers.get("content-type", "")
-        cookie = self._tokens.cookie(token_in(body, as_form))
+        cookie = self._tokens.cookie(token_in(await request.body()))
         if cookie is None:
             raise Problem(401, "this is not a token", "Check it, and try again.")
-        answer: Response = Response(status_code=204)
-        if as_form:
-            answer = RedirectResponse(root(request.scope), 303)
+        answer = Response(status_code=204)
         # Who says that the way to the browser is https is believed: it only adds care.
         secure = "https" in (
             request.url.scheme,
@@ -67,7 +61,7 @@ class Login:
 
     async def shows(self, scope: Scope, receive: Receive, send: Send) -> bool:
         """Answer with the login page or a part of it; False for all else."""
-        path = get_route_path(scope)
+        path = route_path(scope)
         if scope["method"] not in ("GET", "HEAD"):
             return False
         if path in ("", "/"):
@@ -81,14 +75,18 @@ class Login:
         return False
 
 
-def token_in(body: bytes, as_form: bool) -> str:
+def token_in(body: bytes) -> str:
+    """{"token": "…"}; anything else holds no token."""
     try:
-        if as_form:
-            return parse_qs(body.decode()).get("token", [""])[0].strip()
         found = json.loads(body)
-        return str(found.get("token", "")).strip() if isinstance(found, dict) else ""
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""
+    return str(found.get("token", "")).strip() if isinstance(found, dict) else ""
+
+
+def route_path(scope: Scope) -> str:
+    """Below where the app is mounted."""
+    return str(scope["path"]).removeprefix(scope.get("root_path", ""))
 
 
 def root(scope: Scope) -> str:

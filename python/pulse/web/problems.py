@@ -20,7 +20,7 @@ from pulse.web.database import NoSuchRole
 log = logging.getLogger("pulse.web")
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Problem(Exception):
     """What went wrong, as the client is told."""
 

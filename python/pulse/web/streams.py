@@ -92,7 +92,7 @@ async def require_streams(db: Session) -> None:
         )
 
 
-@router.get("/stream", response_class=EventStream, responses=EVENTS)
+@router.get("/stream", response_class=EventStream, responses=EVENTS, status_code=200)
 async def stream(asking: Asking) -> EventStream:
     """`overview` events: at once, and whenever it changed, at most once a second."""
     async with asking.reading() as db:
@@ -101,7 +101,12 @@ async def stream(asking: Asking) -> EventStream:
     return EventStream(asking.hub.overview())
 
 
-@router.get("/jobs/{job_id}/stream", response_class=EventStream, responses=EVENTS)
+@router.get(
+    "/jobs/{job_id}/stream",
+    response_class=EventStream,
+    responses=EVENTS,
+    status_code=200,
+)
 async def job_stream(asking: Asking, job_id: JobId) -> EventStream:
     """`job` events: at once, and on every change; `end` when it has ended."""
     async with asking.reading() as db:
