@@ -126,9 +126,10 @@ class EffectsHaveALiveLease(Invariant):
 
     def _stopped(self, who: str, at: float) -> bool:
         """Whether this process just woke from a stop that excuses one late effect."""
-        for woken in self.stops[who]:
+        process = who.split(".child.")[0]
+        for woken in self.stops[process]:
             if woken <= at <= woken + 1.0:
-                self.stops[who].remove(woken)
+                self.stops[process].remove(woken)
                 self.counted["late after a stop"] += 1
                 return True
         return False

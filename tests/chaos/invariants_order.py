@@ -6,7 +6,7 @@ before the claimed one is therefore evidence only if it was certainly visible an
 certainly unlocked. Visible: its transaction had returned before the claim's began,
 known from an acknowledgement or from the next transaction of the same backend.
 Unlocked: whoever took it out later began after the claim, and no operator's call on it
-was left without an answer.
+was refused or left without an answer just then.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from tests.chaos.invariants import FOREVER, Invariant
 from tests.chaos.invariants_lanes import claims
 
 SUSPICIONS_A_JOB = 20
+# How long a session whose client is gone may go on with its last statement.
+LINGERS = 60.0
 
 
 @dataclass(slots=True)
@@ -79,19 +81,28 @@ class OrderIsKept(Invariant):
     def _read(self, records: Iterable[Record]) -> None:
         self.acknowledged: dict[int, float] = {}
         unanswered: dict[str, Record] = {}
+        # Who may have locked rows without leaving a trace, by job: from when to when.
+        self.locking: dict[int | None, list[tuple[float, float]]] = defaultdict(list)
         for record in records:
-            if record["what"] == "enqueue_ack":
+            what = record["what"]
+            if what == "enqueue_ack":
                 self.acknowledged.setdefault(record["job_id"], record["t"])
-            elif record["what"] == "control_try":
+            elif what == "control_try":
                 unanswered[_call(record)] = record
-            elif record["what"] == "control_ack":
-                unanswered.pop(_call(record), None)
-        self.open_calls: dict[int | None, float] = {}
-        for record in unanswered.values():
-            job = record["args"].get("job_id")
-            if job is not None or record["verb"].endswith("_where"):
-                began = self.open_calls.get(job, FOREVER)
-                self.open_calls[job] = min(began, record["t"])
+            elif what in ("control_ack", "control_refused"):
+                tried = unanswered.pop(_call(record), None)
+                if tried is not None and what == "control_refused":
+                    self._may_lock(tried, tried["t"], record["t"])
+            elif what == "fault" and record["name"] == "lock_storm":
+                began = record.get("since", record["t"] - LINGERS)
+                self.locking[None].append((began, record["t"]))
+        for tried in unanswered.values():
+            self._may_lock(tried, tried["t"], tried["t"] + LINGERS)
+
+    def _may_lock(self, tried: Record, begin: float, end: float) -> None:
+        job = tried["args"].get("job_id")
+        if job is not None or tried["verb"].endswith("_where"):
+            self.locking[job].append((begin, end))
 
     def commit(self, transaction: Transaction) -> None:
         self.begun[transaction.pid].append(transaction.started)
@@ -144,15 +155,12 @@ class OrderIsKept(Invariant):
 
     def _certain(self, suspicion: Suspicion) -> bool:
         place, claim = suspicion.place, suspicion.claim
-        job = place.event.job
-        called = min(
-            self.open_calls.get(job, FOREVER), self.open_calls.get(None, FOREVER)
-        )
+        locking = self.locking[place.event.job] + self.locking[None]
         return (
             place.event.kind in self.kinds[claim.name]
             and self._visible_by(place) <= suspicion.began
             and place.taken_by >= claim.at
-            and called > claim.at
+            and not any(begin <= claim.at <= end for begin, end in locking)
         )
 
     def _visible_by(self, place: Place) -> float:
