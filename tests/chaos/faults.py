@@ -38,7 +38,7 @@ class World:
             try:
                 with self.cluster.connect() as connection:
                     return connection.execute(query.encode(), values).fetchall()
-            except psycopg.Error:
+            except psycopg.OperationalError:
                 time.sleep(0.1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,7 +60,7 @@ def show(
     seed, seconds = asked.seed, f"{asked.seconds:.0f}"
     print(f"\nseed {seed}: {seconds} s of faults, at rest {rested:.1f} s later")
     print("\njobs")
-    for name, number in sorted(counted.items()):
+    for name, number in sorted((+Counter(counted)).items()):
         print(f"{number:>10,}  {name}")
     print("\nfaults")
     for name in NAMES:

@@ -47,15 +47,18 @@ class Run:
         self.counts: Counter[str] = Counter()
         self.impossible: dict[str, str] = {}
         self.broken: list[str] = []
+        self.seen: set[str] = set()
         self.over = threading.Event()
 
     # -- the faults -------------------------------------------------------------------
 
     def track(self, steps: Sequence[Step], began: float) -> None:
-        """One after the other, none before its time."""
+        """One after the other, none before its time; each kind once, however late."""
         for step in steps:
-            if self.over.wait(max(0.0, began + step.at - time.monotonic())):
-                return
+            over = self.over.wait(max(0.0, began + step.at - time.monotonic()))
+            if over and (self.broken or step.fault in self.seen):
+                continue
+            self.seen.add(step.fault)
             try:
                 did = FAULTS[step.fault](self.world, random.Random(step.seed))
             except Impossible as error:
