@@ -1,5 +1,37 @@
 -- The defaults of lanes and kinds, and how to change them. No other file repeats one.
 
+CREATE VIEW pulse._lane_default
+WITH (security_barrier)
+AS
+SELECT
+    100 AS max_batch,
+    interval '500 milliseconds' AS poll_interval,
+    interval '30 seconds' AS lease_for,
+    interval '48 hours' AS retain_completed,
+    interval '48 hours' AS retain_cancelled,
+    interval '7 days' AS retain_dead,
+    interval '30 seconds' AS cancel_grace,
+    true AS enabled;
+
+COMMENT ON VIEW pulse._lane_default IS
+'What a lane does where set_lane said nothing.';
+COMMENT ON COLUMN pulse._lane_default.max_batch IS
+'Jobs a claim may take.';
+COMMENT ON COLUMN pulse._lane_default.poll_interval IS
+'How often a worker looks.';
+COMMENT ON COLUMN pulse._lane_default.lease_for IS
+'How long a lease holds.';
+COMMENT ON COLUMN pulse._lane_default.retain_completed IS
+'How long a completed job is kept.';
+COMMENT ON COLUMN pulse._lane_default.retain_cancelled IS
+'How long a cancelled job is kept.';
+COMMENT ON COLUMN pulse._lane_default.retain_dead IS
+'How long a dead job is kept.';
+COMMENT ON COLUMN pulse._lane_default.cancel_grace IS
+'How long a run may take to stop.';
+COMMENT ON COLUMN pulse._lane_default.enabled IS
+'Whether it may be claimed.';
+
 CREATE FUNCTION pulse._lane_settings(lane text)
 RETURNS pulse.lane
 LANGUAGE plpgsql
@@ -11,13 +43,14 @@ DECLARE
 BEGIN
     -- One statement: PL/pgSQL would set up each assignment anew in every transaction.
     SELECT
-        _lane_settings.lane, l.max_slots, coalesce(l.max_batch, 100),
-        coalesce(l.poll_interval, '500 milliseconds'), coalesce(l.lease_for, '30 seconds'),
-        l.max_runtime, coalesce(l.retain_completed, '48 hours'),
-        coalesce(l.retain_cancelled, '48 hours'), coalesce(l.retain_dead, '7 days'),
-        coalesce(l.cancel_grace, '30 seconds'), coalesce(l.enabled, true)
+        _lane_settings.lane, l.max_slots, coalesce(l.max_batch, d.max_batch),
+        coalesce(l.poll_interval, d.poll_interval), coalesce(l.lease_for, d.lease_for),
+        l.max_runtime, coalesce(l.retain_completed, d.retain_completed),
+        coalesce(l.retain_cancelled, d.retain_cancelled),
+        coalesce(l.retain_dead, d.retain_dead),
+        coalesce(l.cancel_grace, d.cancel_grace), coalesce(l.enabled, d.enabled)
     INTO v_lane
-    FROM (VALUES (1)) AS always (one)
+    FROM pulse._lane_default AS d
     LEFT JOIN pulse.lane AS l ON l.lane = _lane_settings.lane;
 
     RETURN v_lane;
@@ -208,7 +241,8 @@ COMMENT ON FUNCTION pulse.set_lane(
 ) IS
 'Change settings of a lane from the next claim on; what is not given stays as it is. max_slots 0 means no limit (the default), max_runtime 0 none. Lowering max_slots stops nothing that runs. PU002 outside the bounds, PU106 when open claims do not end within 10 s.';
 
--- Only under the exclusive lane lock, taken in an earlier statement.
+-- Only under the exclusive lane lock, or the roster lock of a limited lane, taken in an
+-- earlier statement.
 CREATE FUNCTION pulse._call_the_roll(lane text)
 RETURNS bigint []
 LANGUAGE plpgsql

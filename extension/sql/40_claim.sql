@@ -22,9 +22,15 @@
 -- candidates kind by kind from ready_for_claim_by_kind, merges them in claim order and
 -- locks only the first ones. The line is then noted as patchy for ten seconds.
 --
--- Locks, in this order: the hold lock shared (pause takes it exclusively), the lane
--- lock, shared or, where max_slots is set, exclusively. All are tries: no claim waits
--- without bound. Settings, holds and leases are read in statements after the locks.
+-- Locks, in this order: the hold lock shared (pause takes it exclusively), the lane lock
+-- shared (set_lane takes it exclusively) and, where max_slots is set, the roster lock
+-- exclusively. All are tries: no claim waits without bound. Settings and holds are read
+-- in a statement after the first two, leases in one after the third.
+--
+-- Everything that a claim has to know is read in one statement, and what is rarely to be
+-- done (reap, promote) is called only when that statement says so: PL/pgSQL sets up every
+-- statement and function call anew in each transaction, which is most of the cost of
+-- a small claim.
 
 CREATE FUNCTION pulse.claim_batch(
     worker text,
@@ -45,56 +51,116 @@ SET enable_nestloop = off
 SET enable_mergejoin = off
 AS $$
 DECLARE
-    v_limited boolean;
-    v_lane pulse.lane;
+    v_now timestamptz := clock_timestamp();
+    v_known record;
     v_need integer;
-    v_overdue integer;
-    v_due integer;
     v_tids tid [];
     v_roster pulse.roster;
     v_leases bigint [] := ARRAY[]::bigint [];
-    v_now timestamptz;
-    v_kinds_differ boolean;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM pulse._require_read_committed('claim_batch');
     END IF;
-    PERFORM pulse._require_claim(
-        claim_batch.worker, claim_batch.lane, claim_batch.max_jobs,
-        claim_batch.lease_for, claim_batch.kinds
-    );
+    IF (
+        claim_batch.max_jobs > 0
+        AND claim_batch.lease_for IS NULL
+        AND claim_batch.worker <> '' AND length(claim_batch.worker) <= 200
+        AND claim_batch.lane <> '' AND length(claim_batch.lane) <= 200
+        AND (
+            claim_batch.kinds IS NULL
+            OR claim_batch.kinds <> '{}'
+            AND array_position(claim_batch.kinds, NULL) IS NULL
+            AND '' <> ALL (claim_batch.kinds)
+        )
+    ) IS NOT TRUE THEN
+        PERFORM pulse._require_claim(
+            claim_batch.worker, claim_batch.lane, claim_batch.max_jobs,
+            claim_batch.lease_for, claim_batch.kinds
+        );
+    END IF;
 
     -- Refused: a pause is waiting or just being committed.
-    IF NOT pg_try_advisory_xact_lock_shared('pulse.hold'::regclass::oid::integer, 0) THEN
-        RETURN;
-    END IF;
-
-    SELECT l.max_slots IS NOT NULL INTO v_limited
-    FROM pulse.lane AS l
-    WHERE l.lane = claim_batch.lane;
-    v_limited := coalesce(v_limited, false);
-
-    IF NOT pulse._try_lane_lock(claim_batch.lane, v_limited) THEN
-        RETURN;
-    END IF;
-
-    v_lane := pulse._lane_settings(claim_batch.lane);
-
-    IF NOT v_lane.enabled
-        OR EXISTS (
-            SELECT 1 FROM pulse.hold AS h WHERE h.lane IN ('', claim_batch.lane)
+    IF NOT pg_try_advisory_xact_lock_shared('pulse.hold'::regclass::oid::integer, 0)
+        OR NOT pg_try_advisory_xact_lock_shared(
+            'pulse.lane'::regclass::oid::integer, hashtext(claim_batch.lane)
         )
-        -- The limit appeared while the shared lock was taken: the next claim obeys it.
-        OR (v_lane.max_slots IS NOT NULL AND NOT v_limited)
+        AND NOT pulse._keep_trying('pulse.lane', claim_batch.lane, true)
     THEN
         RETURN;
     END IF;
 
-    v_need := least(claim_batch.max_jobs, v_lane.max_batch);
-    v_overdue := pulse._reap_if_overdue(v_need);
-    v_due := pulse._promote(claim_batch.lane, v_need);
+    SELECT
+        l.max_slots,
+        coalesce(l.max_batch, d.max_batch) AS max_batch,
+        coalesce(l.lease_for, d.lease_for) AS lease_for,
+        l.max_runtime,
+        EXISTS (
+            SELECT 1
+            FROM pulse.kind AS k
+            WHERE k.lease_for IS NOT NULL OR k.max_runtime IS NOT NULL
+        ) AS kinds_differ,
+        coalesce(l.enabled, d.enabled)
+        AND NOT EXISTS (
+            SELECT 1 FROM pulse.hold AS h WHERE h.lane IN ('', claim_batch.lane)
+        ) AS is_open,
+        (
+            SELECT t.taken_at
+            FROM pulse.turn AS t
+            WHERE t.step = 'sweep'
+            ORDER BY t.version DESC
+            LIMIT 1
+        ) AS swept_at,
+        EXISTS (
+            SELECT 1
+            FROM pulse.waiting AS w
+            WHERE w.lane = claim_batch.lane
+                AND w.run_at >= coalesce(
+                    (
+                        SELECT m.run_at
+                        FROM pulse.due_mark AS m
+                        WHERE m.lane = claim_batch.lane
+                        ORDER BY m.version DESC
+                        LIMIT 1
+                    ),
+                    '-infinity'
+                )
+                AND w.run_at <= v_now
+        ) AS is_due,
+        (
+            SELECT m
+            FROM pulse.mark AS m
+            WHERE m.lane = claim_batch.lane
+                AND m.kind = ''
+            ORDER BY m.version DESC
+            LIMIT 1
+        ) AS mark,
+        (
+            SELECT s.last_value - CASE WHEN s.is_called THEN 0 ELSE 1 END
+            FROM pulse.ready_seq AS s
+        ) AS drawn
+    INTO v_known
+    FROM pulse._lane_default AS d
+    LEFT JOIN pulse.lane AS l ON l.lane = claim_batch.lane;
 
-    IF v_lane.max_slots IS NOT NULL THEN
+    IF NOT v_known.is_open THEN
+        RETURN;
+    END IF;
+
+    v_need := least(claim_batch.max_jobs, v_known.max_batch);
+
+    IF (v_known.swept_at BETWEEN v_now - interval '15 seconds' AND v_now) IS NOT TRUE THEN
+        PERFORM pulse._reap_if_overdue(v_need);
+    END IF;
+
+    IF v_known.is_due THEN
+        PERFORM pulse._promote(claim_batch.lane, v_need);
+    END IF;
+
+    IF v_known.max_slots IS NOT NULL THEN
+        IF NOT pulse._keep_trying('pulse.roster', claim_batch.lane, false) THEN
+            RETURN;
+        END IF;
+
         SELECT r.* INTO v_roster
         FROM pulse.roster AS r
         WHERE r.lane = claim_batch.lane
@@ -109,7 +175,7 @@ BEGIN
 
         -- Ends of leases do not touch the roster: who is gone is found out only when
         -- the slots seem to be full.
-        IF cardinality(v_leases) + v_need > v_lane.max_slots THEN
+        IF cardinality(v_leases) + v_need > v_known.max_slots THEN
             v_leases := array(
                 SELECT u.lease
                 FROM unnest(v_leases) AS u (lease)
@@ -117,16 +183,18 @@ BEGIN
             );
         END IF;
 
-        v_need := least(v_need, v_lane.max_slots - cardinality(v_leases));
+        v_need := least(v_need, v_known.max_slots - cardinality(v_leases));
         IF v_need <= 0 THEN
             RETURN;
         END IF;
     END IF;
 
     IF claim_batch.kinds IS NULL THEN
-        v_tids := pulse._pick(claim_batch.lane, v_need);
+        v_tids := pulse._pick(claim_batch.lane, v_need, v_known.mark, v_known.drawn);
     ELSE
-        v_tids := pulse._pick_kinds(claim_batch.lane, claim_batch.kinds, v_need);
+        v_tids := pulse._pick_kinds(
+            claim_batch.lane, claim_batch.kinds, v_need, v_known.mark, v_known.drawn
+        );
     END IF;
 
     IF cardinality(v_tids) = 0 THEN
@@ -134,9 +202,6 @@ BEGIN
     END IF;
 
     v_now := clock_timestamp();
-    v_kinds_differ := EXISTS (
-        SELECT 1 FROM pulse.kind AS k WHERE k.lease_for IS NOT NULL OR k.max_runtime IS NOT NULL
-    );
 
     RETURN QUERY
     WITH taken AS (
@@ -152,8 +217,8 @@ BEGIN
             b.max_attempts,
             b.enqueued_at,
             b.group_key,
-            coalesce(claim_batch.lease_for, k.lease_for, v_lane.lease_for) AS lease_for,
-            v_now + coalesce(b.max_runtime, k.max_runtime, v_lane.max_runtime) AS deadline
+            coalesce(claim_batch.lease_for, k.lease_for, v_known.lease_for) AS lease_for,
+            v_now + coalesce(b.max_runtime, k.max_runtime, v_known.max_runtime) AS deadline
         FROM taken AS t
         -- OFFSET 0 keeps these what they are: one look by key for each job.
         CROSS JOIN LATERAL (
@@ -167,7 +232,7 @@ BEGIN
             FROM pulse.kind AS o
             WHERE o.kind = t.kind
             OFFSET 0
-        ) AS k ON v_kinds_differ
+        ) AS k ON v_known.kinds_differ
     ),
 
     leased AS (
@@ -188,7 +253,7 @@ BEGIN
         INSERT INTO pulse.roster (lane, leases)
         SELECT claim_batch.lane, v_leases || array_agg(l.lease)
         FROM leased AS l
-        HAVING v_lane.max_slots IS NOT NULL
+        HAVING v_known.max_slots IS NOT NULL
     )
 
     SELECT
@@ -213,9 +278,11 @@ BEGIN
     INNER JOIN described AS d ON d.job = l.job
     ORDER BY d.rank, d.seq;
 
-    DELETE FROM pulse.roster AS r
-    WHERE r.lane = v_roster.lane
-        AND r.version = v_roster.version;
+    IF v_roster.lane IS NOT NULL THEN
+        DELETE FROM pulse.roster AS r
+        WHERE r.lane = v_roster.lane
+            AND r.version = v_roster.version;
+    END IF;
 END;
 $$;
 
@@ -259,22 +326,22 @@ COMMENT ON FUNCTION pulse._require_claim(text, text, integer, interval, text [])
 
 -- Tries for at most 50 ms: a claim inside somebody's long transaction must not stall
 -- the others of its lane for ever.
-CREATE FUNCTION pulse._try_lane_lock(lane text, exclusively boolean)
+CREATE FUNCTION pulse._keep_trying(class regclass, lane text, shared boolean)
 RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_class integer := 'pulse.lane'::regclass::oid::integer;
-    v_key integer := hashtext(_try_lane_lock.lane);
+    v_class integer := _keep_trying.class::oid::integer;
+    v_key integer := hashtext(_keep_trying.lane);
     v_until timestamptz;
 BEGIN
     LOOP
-        IF _try_lane_lock.exclusively THEN
-            IF pg_try_advisory_xact_lock(v_class, v_key) THEN
+        IF _keep_trying.shared THEN
+            IF pg_try_advisory_xact_lock_shared(v_class, v_key) THEN
                 RETURN true;
             END IF;
-        ELSIF pg_try_advisory_xact_lock_shared(v_class, v_key) THEN
+        ELSIF pg_try_advisory_xact_lock(v_class, v_key) THEN
             RETURN true;
         END IF;
 
@@ -287,5 +354,5 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._try_lane_lock(text, boolean) IS
-'Take the lock of a lane, shared or exclusively, if it can be had within 50 ms.';
+COMMENT ON FUNCTION pulse._keep_trying(regclass, text, boolean) IS
+'Take a lock of a lane, shared or exclusively, if it can be had within 50 ms.';

@@ -2,34 +2,29 @@
 -- the picks start from are in 52_marks.sql.
 
 -- Any kind: level by level from the top, each from its mark.
-CREATE FUNCTION pulse._pick(lane text, need integer)
+CREATE FUNCTION pulse._pick(lane text, need integer, mark pulse.mark, drawn bigint)
 RETURNS tid []
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_sort = off
 AS $$
 DECLARE
-    v_mark pulse.mark;
-    v_levels integer;
+    v_ranks integer [] := (_pick.mark).ranks;
+    v_levels integer := coalesce(cardinality(v_ranks), 0);
     v_from_rank integer := -2147483648;
     v_from_seq bigint := 0;
     v_to_rank integer;
     v_picked tid [] := ARRAY[]::tid [];
     v_some tid [];
     v_first_seq bigint;
-    v_drawn bigint;
     v_stepped bigint := 0;
 BEGIN
-    v_mark := pulse._newest_mark(_pick.lane, '');
-    v_levels := coalesce(cardinality(v_mark.ranks), 0);
-    v_drawn := pulse._last_drawn_ready();
-
     FOR v_level IN 0..v_levels LOOP
         IF v_level > 0 THEN
-            v_from_rank := v_mark.ranks[v_level];
-            v_from_seq := v_mark.seqs[v_level];
+            v_from_rank := v_ranks[v_level];
+            v_from_seq := (_pick.mark).seqs[v_level];
         END IF;
-        v_to_rank := coalesce(v_mark.ranks[v_level + 1], 2147483647);
+        v_to_rank := coalesce(v_ranks[v_level + 1], 2147483647);
 
         SELECT array_agg(s.tid), min(s.seq) INTO v_some, v_first_seq
         FROM (
@@ -47,7 +42,7 @@ BEGIN
         -- A line with no known level and no row has nothing to mark.
         IF v_level > 0 OR (v_levels = 0 AND v_first_seq IS NOT NULL) THEN
             v_stepped := greatest(
-                v_stepped, coalesce(v_first_seq, v_drawn) - v_from_seq
+                v_stepped, coalesce(v_first_seq, _pick.drawn) - v_from_seq
             );
         ELSIF v_first_seq IS NOT NULL THEN
             -- A level above all known ones has to be recorded.
@@ -57,29 +52,30 @@ BEGIN
     END LOOP;
 
     IF v_stepped >= 500 THEN
-        PERFORM pulse._ask_for_marks(_pick.lane, '{}', v_mark, false);
+        PERFORM pulse._ask_for_marks(_pick.lane, '{}', _pick.mark, false);
     END IF;
     RETURN v_picked;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._pick(text, integer) IS
-'Lock the first jobs of a lane that nobody else has locked, at most need, and return their addresses.';
+COMMENT ON FUNCTION pulse._pick(text, integer, pulse.mark, bigint) IS
+'Lock the first jobs of a lane that nobody else has locked, at most need, and return their addresses; mark is the newest of the lane, drawn the last place in line.';
 
 -- Some kinds: windows of the same line, filtered; see the essay above.
-CREATE FUNCTION pulse._pick_kinds(lane text, kinds text [], need integer)
+CREATE FUNCTION pulse._pick_kinds(
+    lane text, kinds text [], need integer, mark pulse.mark, drawn bigint
+)
 RETURNS tid []
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_mark pulse.mark := pulse._newest_mark(_pick_kinds.lane, '');
-    v_levels integer := coalesce(cardinality(v_mark.ranks), 0);
+    v_ranks integer [] := (_pick_kinds.mark).ranks;
+    v_levels integer := coalesce(cardinality(v_ranks), 0);
     v_level integer := 0;
     v_from_rank integer := -2147483648;
     v_from_seq bigint := 0;
-    v_to_rank integer := coalesce(v_mark.ranks[1], 2147483647);
-    v_drawn bigint := pulse._last_drawn_ready();
+    v_to_rank integer := coalesce(v_ranks[1], 2147483647);
     v_window integer := _pick_kinds.need;
     v_picked tid [] := ARRAY[]::tid [];
     v_seen integer;
@@ -93,7 +89,7 @@ DECLARE
     v_stepped bigint := 0;
     v_patchy boolean := false;
 BEGIN
-    IF v_mark.patchy_at > clock_timestamp() - interval '10 seconds' THEN
+    IF (_pick_kinds.mark).patchy_at > clock_timestamp() - interval '10 seconds' THEN
         RETURN pulse._pick_by_kind(
             _pick_kinds.lane, _pick_kinds.kinds, _pick_kinds.need, v_picked
         );
@@ -144,7 +140,7 @@ BEGIN
         -- A line with no known level and no row has nothing to mark.
         IF v_level > 0 OR (v_levels = 0 AND v_first_seq IS NOT NULL) THEN
             v_stepped := greatest(
-                v_stepped, coalesce(v_first_seq, v_drawn) - v_from_seq
+                v_stepped, coalesce(v_first_seq, _pick_kinds.drawn) - v_from_seq
             );
         ELSIF v_first_seq IS NOT NULL THEN
             -- A level above all known ones has to be recorded.
@@ -156,12 +152,15 @@ BEGIN
             -- The end of the segment. Far more places were drawn than rows seen, behind a
             -- row that is not ours: the mark stands there and cannot help.
             v_patchy := v_patchy
-                OR (v_wanted < v_seen AND v_drawn - v_first_seq > 2000 + 8 * v_seen);
+                OR (
+                    v_wanted < v_seen
+                    AND _pick_kinds.drawn - v_first_seq > 2000 + 8 * v_seen
+                );
             v_level := v_level + 1;
             EXIT WHEN v_level > v_levels;
-            v_from_rank := v_mark.ranks[v_level];
-            v_from_seq := v_mark.seqs[v_level];
-            v_to_rank := coalesce(v_mark.ranks[v_level + 1], 2147483647);
+            v_from_rank := v_ranks[v_level];
+            v_from_seq := (_pick_kinds.mark).seqs[v_level];
+            v_to_rank := coalesce(v_ranks[v_level + 1], 2147483647);
         ELSE
             v_patchy := v_all_seen >= 100 AND v_all_wanted * 8 < v_all_seen;
             EXIT WHEN v_patchy;
@@ -179,13 +178,15 @@ BEGIN
     END IF;
 
     IF v_stepped >= 500 OR v_patchy THEN
-        PERFORM pulse._ask_for_marks(_pick_kinds.lane, '{}', v_mark, v_patchy);
+        PERFORM pulse._ask_for_marks(
+            _pick_kinds.lane, '{}', _pick_kinds.mark, v_patchy
+        );
     END IF;
     RETURN v_picked;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._pick_kinds(text, text [], integer) IS
+COMMENT ON FUNCTION pulse._pick_kinds(text, text [], integer, pulse.mark, bigint) IS
 'Like _pick, for some kinds only.';
 
 -- Kind by kind: a window of candidates of each level of each kind, not locked, merged in

@@ -12,44 +12,27 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_want record;
     v_leases bigint [];
     v_results jsonb [];
 BEGIN
-    PERFORM pulse._require_read_committed('exchange');
-    PERFORM pulse._require_name('worker', exchange.worker);
-    PERFORM pulse._require_json('wants', exchange.wants, 'object', '{"default": 10}');
-    PERFORM pulse._require_json(
-        'done', exchange.done, 'array', '[{"lease": "123", "result": {}}]'
-    );
-    PERFORM pulse._require_json(
-        'failed', exchange.failed, 'array', '[{"lease": "123", "error": "why"}]'
-    );
-
-    SELECT w.lane, w.n INTO v_want
-    FROM jsonb_each_text(exchange.wants) AS w (lane, n)
-    WHERE w.n !~ '^[0-9]{1,9}$' OR w.n IS NULL
-    LIMIT 1;
-    IF FOUND THEN
-        PERFORM pulse._raise(
-            'PU002',
-            format('wants must say how many jobs of lane %L', v_want.lane),
-            format('It says %s.', coalesce(v_want.n, 'null')),
-            'Pass wants => ''{"default": 10}''.'
-        );
-    END IF;
-
-    SELECT e.report INTO v_want
-    FROM jsonb_array_elements(exchange.done || exchange.failed) AS e (report)
-    WHERE jsonb_typeof(e.report) <> 'object'
-        OR e.report ->> 'lease' !~ '^[0-9]{1,19}$'
-    LIMIT 1;
-    IF FOUND THEN
-        PERFORM pulse._raise(
-            'PU002',
-            'done and failed must be lists of objects whose lease is a number',
-            format('One of them is %s.', left(v_want.report::text, 100)),
-            'Pass done => ''[{"lease": "123", "result": {}}]''; leases are strings.'
+    -- Cheap to see that all is well; what is wrong is found out by _require_exchange.
+    IF (
+        current_setting('transaction_isolation') = 'read committed'
+        AND exchange.worker <> '' AND length(exchange.worker) <= 200
+        AND jsonb_typeof(exchange.wants) = 'object'
+        AND jsonb_typeof(exchange.done) = 'array'
+        AND jsonb_typeof(exchange.failed) = 'array'
+        AND NOT jsonb_path_exists(
+            exchange.wants,
+            '$.* ? (@.type() != "number" || @ < 0 || @ > 999999999 || @.floor() != @)'
+        )
+        AND NOT jsonb_path_exists(
+            exchange.done || exchange.failed,
+            '$[*] ? (!(@.lease like_regex "^[0-9]{1,19}$") || @.lease.type() != "string")'
+        )
+    ) IS NOT TRUE THEN
+        PERFORM pulse._require_exchange(
+            exchange.worker, exchange.wants, exchange.done, exchange.failed
         );
     END IF;
 
@@ -88,26 +71,80 @@ BEGIN
     END IF;
 
     -- In the order of the names: two exchanges try their lane locks in the same order.
-    FOR v_want IN
-        SELECT w.lane, w.n::integer AS n
-        FROM jsonb_each_text(exchange.wants) AS w (lane, n)
-        ORDER BY w.lane COLLATE "C"
-    LOOP
-        CONTINUE WHEN v_want.n = 0;
-        RETURN QUERY
-        SELECT
-            'job', NULL::text, v_want.lane, c.lease, c.job_id, c.kind, c.payload, c.attempt,
-            c.failures, c.max_attempts, c.priority, c.lease_until, c.deadline,
-            c.enqueued_at, c.checkpoint, c.group_key
-        FROM pulse.claim_batch(
-            exchange.worker, v_want.lane, v_want.n, exchange.lease_for, exchange.kinds
-        ) AS c;
-    END LOOP;
+    RETURN QUERY
+    SELECT
+        'job', NULL::text, w.lane, c.lease, c.job_id, c.kind, c.payload, c.attempt,
+        c.failures, c.max_attempts, c.priority, c.lease_until, c.deadline,
+        c.enqueued_at, c.checkpoint, c.group_key
+    FROM (
+        SELECT e.lane, e.n::integer AS n
+        FROM jsonb_each_text(exchange.wants) AS e (lane, n)
+        WHERE e.n::integer > 0
+        ORDER BY e.lane COLLATE "C"
+        OFFSET 0
+    ) AS w
+    CROSS JOIN LATERAL pulse.claim_batch(
+        exchange.worker, w.lane, w.n, exchange.lease_for, exchange.kinds
+    ) AS c;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse.exchange(text, jsonb, jsonb, jsonb, text [], interval) IS
 'Report and claim in one round trip. done: [{"lease", "result"}], failed: [{"lease", "error", "retry_in", "fatal"}], wants: {lane: how many}; leases are strings. First a row for each report (item done or failed, with its verdict), then a row for each claimed job (item job). Errors as in claim_batch; a lost lease is a verdict, not an error.';
+
+CREATE FUNCTION pulse._require_exchange(worker text, wants jsonb, done jsonb, failed jsonb)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_wrong record;
+BEGIN
+    PERFORM pulse._require_read_committed('exchange');
+    PERFORM pulse._require_name('worker', _require_exchange.worker);
+    PERFORM pulse._require_json(
+        'wants', _require_exchange.wants, 'object', '{"default": 10}'
+    );
+    PERFORM pulse._require_json(
+        'done', _require_exchange.done, 'array', '[{"lease": "123", "result": {}}]'
+    );
+    PERFORM pulse._require_json(
+        'failed', _require_exchange.failed, 'array', '[{"lease": "123", "error": "why"}]'
+    );
+
+    SELECT w.lane, w.n INTO v_wrong
+    FROM jsonb_each_text(_require_exchange.wants) AS w (lane, n)
+    WHERE w.n !~ '^[0-9]{1,9}$' OR w.n IS NULL
+    LIMIT 1;
+    IF FOUND THEN
+        PERFORM pulse._raise(
+            'PU002',
+            format('wants must say how many jobs of lane %L', v_wrong.lane),
+            format('It says %s.', coalesce(v_wrong.n, 'null')),
+            'Pass wants => ''{"default": 10}''.'
+        );
+    END IF;
+
+    SELECT e.report INTO v_wrong
+    FROM jsonb_array_elements(
+        _require_exchange.done || _require_exchange.failed
+    ) AS e (report)
+    WHERE jsonb_typeof(e.report) <> 'object'
+        OR e.report ->> 'lease' !~ '^[0-9]{1,19}$'
+    LIMIT 1;
+    IF FOUND THEN
+        PERFORM pulse._raise(
+            'PU002',
+            'done and failed must be lists of objects whose lease is a number',
+            format('One of them is %s.', left(v_wrong.report::text, 100)),
+            'Pass done => ''[{"lease": "123", "result": {}}]''; leases are strings.'
+        );
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._require_exchange(text, jsonb, jsonb, jsonb) IS
+'Raise PU001 or PU002 unless these can be the arguments of an exchange.';
 
 CREATE FUNCTION pulse._require_json(argument text, value jsonb, type text, example text)
 RETURNS void

@@ -399,9 +399,9 @@ SELECT is_empty(
     FROM pg_proc AS p
     WHERE p.pronamespace = 'pulse'::regnamespace
         AND p.prosrc ~ 'pg_(try_)?advisory_lock(_shared)?\('
-        AND p.prosrc !~ '''pulse\.ready''::regclass'
+        AND p.prosrc !~ '''pulse\.(ready|job_progress)''::regclass'
     $$,
-    'rule 17: session-level locks are for the bell alone'
+    'rule 17: session-level locks are for the bells alone'
 );
 SELECT is_empty(
     $$
