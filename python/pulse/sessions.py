@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import socket
@@ -13,6 +14,7 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import tuple_row
+from psycopg.types.json import set_json_loads
 
 from pulse import errors, sql
 
@@ -51,6 +53,7 @@ class Source:
         connection = await psycopg.AsyncConnection.connect(
             self.conninfo(purpose), autocommit=True, row_factory=tuple_row
         )
+        set_json_loads(read_json, connection)
         try:
             row = await (await connection.execute(sql.BACKEND_PID)).fetchone()
             pooled = row is None or row[0] != connection.info.backend_pid
@@ -92,6 +95,14 @@ class Source:
             yield {"name": name, "value": value}
         if not self.durable and purpose == "coordinator":
             yield {"name": "synchronous_commit", "value": "off"}
+
+
+decode = json.JSONDecoder().raw_decode
+
+
+def read_json(text: bytes | str) -> Any:
+    """What the server wrote is UTF-8 with no space before it; json.loads must look."""
+    return decode(str(text, "utf-8") if isinstance(text, bytes) else text)[0]
 
 
 async def require_pulse(connection: AsyncConnection) -> None:
