@@ -74,7 +74,7 @@ export function jobButtons(job, after, verbs = Object.keys(VERBS), small = false
   return verbs
     .filter((verb) => VERBS[verb].states.includes(job.state) && may(VERBS[verb].right))
     .map((verb) => button(VERBS[verb].label, () => act(verb, job, after), {
-      kind: `${VERBS[verb].kind ?? ""} ${small ? "small" : ""}`,
+      kind: small ? "small" : VERBS[verb].kind,
       name: small ? `${VERBS[verb].label} job ${job.job_id}` : undefined,
     }));
 }

@@ -4,7 +4,7 @@ import { jobButtons } from "./actions.js";
 import { follow, get, path } from "./api.js";
 import { h, redraw, show, write } from "./dom.js";
 import { duration, number, pretty } from "./format.js";
-import { heading, progress, searchLink, setPill, trouble, when } from "./parts.js";
+import { errorText, heading, progress, searchLink, setPill, trouble, when } from "./parts.js";
 import { lacking, may } from "./state.js";
 import { timeline } from "./timeline.js";
 
@@ -58,7 +58,7 @@ export async function job(root, stay, { id }) {
     const { why: reasons, audit, attempts_log: log, payload, result, ...rest } = found;
     part(acts, [rest.state, rest.priority, rest.lane], () =>
       jobButtons(found, (_, verb) => (verb === "delete" ? history.back() : load())));
-    part(why, reasons, () => reasons.map(({ reason }) => h("li", {}, reason)));
+    part(why, reasons, () => reasons.map(({ reason }) => h("li", {}, reasonLine(reason))));
     part(life, [audit, log, rest.state, rest.attempts, rest.finished_at, rest.run_at, rest.cancel_by], () => timeline(found));
     part(facts, rest, () => factRows(found));
     part(data, [payload, result], () => [dataBlock("Payload", payload), dataBlock("Result", result)]);
@@ -99,6 +99,12 @@ export async function job(root, stay, { id }) {
   }
   // What stands in its way changes without the job taking a step.
   stay.every(5, load);
+}
+
+/** A reason may quote a traceback: its last line says it, the rest is there to open. */
+function reasonLine(reason) {
+  const at = reason.indexOf("Traceback (most recent call last)");
+  return at < 0 ? reason : [reason.slice(0, at), errorText(reason.slice(at))];
 }
 
 function factRows(job) {

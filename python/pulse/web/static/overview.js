@@ -21,7 +21,7 @@ export function overview(root, stay) {
   }
   const facts = figures();
   const holds = h("div", { class: "holds" });
-  const lanes = table("Lanes", COLUMNS);
+  const lanes = table("Lanes", COLUMNS, "lanes");
   const running = runningTable();
   const runningNote = h("span", { class: "quiet" });
   show(root,

@@ -108,11 +108,11 @@ export function sparkline() {
   return {
     element,
     set(values) {
-      const list = values?.length ? values : [0];
+      const list = values?.length > 1 ? values : [0, values?.[0] ?? 0];
       const top = Math.max(...list, 1);
-      const step = (WIDTH - 4) / Math.max(list.length - 1, 1);
+      const step = (WIDTH - 4) / (list.length - 1);
       const points = list.map((v, i) => [
-        list.length === 1 ? WIDTH - 2 : 2 + i * step,
+        2 + i * step,
         HEIGHT - 3 - (v / top) * (HEIGHT - 6),
       ]);
       const drawn = points.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`).join(" L");
@@ -130,9 +130,9 @@ export function sparkline() {
 }
 
 /** A table whose rows become cards on a phone; columns are [title, class]. */
-export function table(caption, columns) {
+export function table(caption, columns, kind = "") {
   const body = h("tbody");
-  const element = h("table", { class: "cards" },
+  const element = h("table", { class: `cards ${kind}` },
     h("caption", { class: "unseen" }, caption),
     h("thead", {}, h("tr", {}, columns.map(([title, kind]) =>
       h("th", { scope: "col", class: kind }, title)))),

@@ -10,7 +10,7 @@ const COLUMNS = [
 ];
 
 export function runningTable() {
-  const { element, body } = table("Running jobs", COLUMNS);
+  const { element, body } = table("Running jobs", COLUMNS, "running");
   const none = empty("Nothing runs right now.");
   const all = h("div", {}, element, none);
   return {
