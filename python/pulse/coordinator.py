@@ -23,11 +23,12 @@ from typing import Any
 
 import psycopg
 
-from pulse import errors, sessions
+from pulse import sessions
 from pulse.executors import Executors, Run
 from pulse.heartbeat import Heart
 from pulse.intake import Intake
 from pulse.ledger import Ledger
+from pulse.line import UNWIND_WITHIN, Line
 from pulse.logs import say
 from pulse.messages import Answer, Messenger
 from pulse.options import Duration
@@ -36,7 +37,6 @@ from pulse.tracing import AllHooks, Hooks
 from pulse.wakeup import Side
 
 FLUSH_WITHIN = 5.0
-UNWIND_WITHIN = 1.0
 LOOK_SOON = 0.005
 LIVELY_POLL = 0.01
 # Runs that take less than so many exchanges are told together where they can be.
@@ -70,6 +70,7 @@ class Coordinator:
         self._heart = Heart(source, self._ledger.runs)
         self._executors = Executors(self._loop, self._hooks, self._ledger.done)
         self._messenger = Messenger(source, kinds, settings.lease_for)
+        self._line = Line(self._messenger, self._stopped, self._hooks, source.worker)
         self._intake = Intake(
             settings.tasks,
             self._ledger,
@@ -88,7 +89,6 @@ class Coordinator:
         )
         self._look_at = 0.0
         self._exchange_time = 0.0
-        self._failures = 0
         self._stop_at: float | None = None
 
     # -- from elsewhere ---------------------------------------------------------------
@@ -128,7 +128,7 @@ class Coordinator:
             + ", ".join(f"{n} in {lane}" for lane, n in self._settings.lanes.items()),
             kinds=sorted(self._settings.tasks),
         )
-        await self._connect_first()
+        await self._line.open()
         self._heart.start()
         side = asyncio.create_task(self._side.run(), name="pulse side")
         try:
@@ -160,13 +160,14 @@ class Coordinator:
         try:
             if not self._messenger.connected:
                 await self._intake.start_all()
-                await self._connect()
+                await self._line.connect()
             answer = await self._exchange(reports, wants)
         except (psycopg.Error, OSError) as error:
             self._ledger.take_back(reports)
-            await self._recover(error)
+            await self._line.recover(error)
+            self._look_at = 0.0
             return
-        self._failures = 0
+        self._line.failures = 0
         self._ready.set()
         took = self._loop.time() - now
         self._exchange_time += (took - self._exchange_time) / 8
@@ -220,53 +221,6 @@ class Coordinator:
             await asyncio.sleep(min(self._exchange_time / 2, LONGEST_LINGER))
         self._signal.clear()
 
-    # -- trouble ----------------------------------------------------------------------
-
-    async def _connect_first(self) -> None:
-        """Wait for the server; what is wrong with pulse itself is raised."""
-        while not self.stopping:
-            try:
-                await self._connect(check=True)
-                return
-            except (psycopg.OperationalError, OSError) as error:
-                await self._recover(error)
-            except errors.PulseError:
-                await self._messenger.close()
-                raise
-
-    async def _connect(self, check: bool = False) -> None:
-        """Connect; a stop does not wait for a server that does not answer."""
-        if self._messenger.connected:
-            return
-        trying = asyncio.create_task(self._messenger.connect(check))
-        stopped = asyncio.create_task(self._stopped.wait())
-        try:
-            await asyncio.wait({trying, stopped}, return_when="FIRST_COMPLETED")
-            if not trying.done():
-                await asyncio.wait({trying}, timeout=UNWIND_WITHIN)
-            if not trying.done():
-                trying.cancel()
-                raise psycopg.OperationalError("stopped while connecting")
-            await trying
-        finally:
-            stopped.cancel()
-
-    async def _recover(self, error: BaseException) -> None:
-        """Hang up and wait: longer each time, and only until a stop."""
-        await self._messenger.close()
-        pause = sessions.backoff(self._failures)
-        self._failures += 1
-        self._hooks.call("disconnected", error)
-        first = str(errors.translate(error) or error).strip().split("\n")[0]
-        self._say(
-            logging.WARNING,
-            f"cannot reach the queue, trying again in {pause:.1f} s: {first}",
-            failures=self._failures,
-        )
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._stopped.wait(), pause)
-        self._look_at = 0.0
-
     # -- the end ----------------------------------------------------------------------
 
     async def _drain(self) -> None:
@@ -275,7 +229,7 @@ class Coordinator:
         self._ledger.tell_all_to_stop()
         while self._ledger.unfinished and (left := self._left()) > 0:
             if not await self._flush(left):
-                await asyncio.sleep(sessions.backoff(self._failures, cap=1.0))
+                await asyncio.sleep(sessions.backoff(self._line.failures, cap=1.0))
                 continue
             timer = self._loop.call_later(max(0.0, self._left()), self._signal.set)
             if not self._ledger.ended and self._ledger.unfinished:
@@ -288,7 +242,7 @@ class Coordinator:
         until = self._loop.time() + FLUSH_WITHIN
         while self._ledger.ended and (left := until - self._loop.time()) > 0:
             if not await self._flush(left):
-                await asyncio.sleep(sessions.backoff(self._failures, cap=1.0))
+                await asyncio.sleep(sessions.backoff(self._line.failures, cap=1.0))
         if self._ledger.ended:
             unsent = len(self._ledger.ended)
             self._say(
@@ -307,7 +261,7 @@ class Coordinator:
             await asyncio.wait_for(self._messenger.exchange(reports, {}), within + 1)
         except (psycopg.Error, OSError, asyncio.TimeoutError) as error:
             self._ledger.take_back(reports)
-            self._failures += 1
+            self._line.failures += 1
             self._say(logging.WARNING, f"cannot report, trying again: {error}")
             await self._messenger.close()
             return False
