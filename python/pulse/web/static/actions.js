@@ -8,6 +8,7 @@ import { number, plural } from "./format.js";
 import { may } from "./state.js";
 
 const WAITING = ["awaiting_approval", "scheduled", "retrying", "ready"];
+const UNFINISHED = [...WAITING, "running"];
 const FINISHED = ["completed", "dead", "cancelled"];
 const REASON = { name: "reason", label: "Reason", placeholder: "optional, kept in the audit" };
 
@@ -27,7 +28,7 @@ const VERBS = {
     done: "put back in line", run: (job) => post(path`jobs/${job.job_id}/retry`),
   },
   cancel: {
-    label: "Cancel…", right: "operator", states: [...WAITING, "running"], done: "cancelled",
+    label: "Cancel…", right: "operator", states: UNFINISHED, done: "cancelled",
     ask: {
       title: "Cancel this job?", confirm: "Cancel the job", danger: true,
       text: "A waiting job is cancelled at once. A running one is asked to stop and ended after the lane's grace.",
@@ -40,7 +41,7 @@ const VERBS = {
     outcome: (after) => (after?.state === "running" ? "asked to stop" : "cancelled"),
   },
   priority: {
-    label: "Priority…", right: "operator", states: [...WAITING, "running"], done: "has its new priority",
+    label: "Priority…", right: "operator", states: UNFINISHED, done: "has its new priority",
     ask: (job) => ({
       title: "Change the priority", confirm: "Change", text: "Higher runs first.",
       fields: [{ name: "priority", label: "Priority", type: "number", required: true, value: job.priority }, REASON],
@@ -92,24 +93,27 @@ async function act(verb, job, after) {
 }
 
 const BULK = {
-  retry: { label: "Retry all matching…", word: "retry", done: "Retried", right: "operator" },
-  cancel: { label: "Cancel all matching…", word: "cancel", done: "Cancelled", right: "operator", danger: true },
-  approve: { label: "Approve all matching…", word: "approve", done: "Approved", right: "approver" },
-  reject: { label: "Reject all matching…", word: "reject", done: "Rejected", right: "approver", danger: true },
+  retry: { label: "Retry all matching…", word: "retry", done: "Retried", right: "operator", states: ["dead", "cancelled"] },
+  cancel: { label: "Cancel all matching…", word: "cancel", done: "Cancelled", right: "operator", states: UNFINISHED, danger: true },
+  approve: { label: "Approve all matching…", word: "approve", done: "Approved", right: "approver", states: ["awaiting_approval"] },
+  reject: { label: "Reject all matching…", word: "reject", done: "Rejected", right: "approver", states: ["awaiting_approval"], danger: true },
   reprioritize: {
     label: "Priority of all matching…", word: "change the priority of", done: "Changed the priority of", right: "operator",
+    states: UNFINISHED,
     field: { name: "priority", label: "New priority", type: "number", required: true, value: 0 },
   },
   move: {
-    label: "Move all matching…", word: "move", done: "Moved", right: "operator",
+    label: "Move all matching…", word: "move", done: "Moved", right: "operator", states: WAITING,
     field: { name: "lane", label: "To lane", required: true },
   },
 };
 
-export function bulkButtons(verbs, filterOf, after) {
+/** Buttons for what could be done to jobs in the states that a filter asks for. */
+export function bulkButtons(verbs, filter, after) {
+  const fits = ({ states }) => !filter.state || filter.state.some((state) => states.includes(state));
   return verbs
-    .filter((verb) => may(BULK[verb].right))
-    .map((verb) => button(BULK[verb].label, () => bulk(verb, filterOf(), after)));
+    .filter((verb) => may(BULK[verb].right) && fits(BULK[verb]))
+    .map((verb) => button(BULK[verb].label, () => bulk(verb, filter, after)));
 }
 
 /** First what it would do, in numbers; only then, if told so, do it. */

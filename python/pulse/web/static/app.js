@@ -50,6 +50,8 @@ async function go() {
     main.querySelector("h1")?.focus({ preventScroll: true });
     scrollTo(0, 0);
   }
+  // On a phone the tabs are wider than the screen.
+  if (last !== `${page}/${id}`) document.querySelector("#nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
   last = `${page}/${id}`;
 }
 

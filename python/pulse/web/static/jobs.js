@@ -55,7 +55,7 @@ export function list(which) {
 
     // A bulk verb wants to be told what to act on: a filter, or that it is all of them.
     const acts = which !== "jobs" || Object.keys(asked).length > 0
-      ? bulkButtons(view.verbs, () => toServer(filter), found.again) : [];
+      ? bulkButtons(view.verbs, toServer(filter), found.again) : [];
     show(root,
       heading(view.title, null, ...acts),
       view.right && !may(view.right) && h("p", { class: "quiet note-line" }, lacking(view.right)),

@@ -19,8 +19,8 @@ export async function drain(name) {
 }
 
 const SETTINGS = [
-  { name: "max_slots", label: "Slots", type: "number", min: 0, hint: "How many of its jobs may run at once; 0 is no limit." },
-  { name: "max_batch", label: "Largest claim", type: "number", min: 1, hint: "Jobs one call may claim." },
+  { name: "max_slots", label: "Slots", type: "number", min: 0, max: 10000, hint: "How many of its jobs may run at once; 0 is no limit." },
+  { name: "max_batch", label: "Largest claim", type: "number", min: 1, max: 10000, hint: "Jobs one call may claim." },
   { name: "lease_for", label: "Lease, in seconds", type: "number", min: 0, hint: "How long a worker need not be heard of." },
   { name: "max_runtime", label: "Longest run, in seconds", type: "number", min: 0, hint: "0 is no limit." },
 ];

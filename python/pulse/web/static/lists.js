@@ -64,7 +64,7 @@ export const health = whole({
   title: "Health", columns: HEALTH, address: "health", key: "checks", id: (check) => check.check_name,
   nothing: "There are no checks.",
   row: (check) => cells(HEALTH,
-    check.check_name, pill(TONES[check.status] ?? check.status, check.status), check.figure ?? "",
+    check.check_name.replaceAll("_", " "), pill(TONES[check.status] ?? check.status, check.status), check.figure ?? "",
     check.advice ?? ""),
 });
 
@@ -120,7 +120,7 @@ function pastRuns({ name }) {
   return details;
 }
 
-const AUDIT = [["When", "num"], ["Who", ""], ["What", ""], ["To", ""], ["Why", "wide"], ["Change", "wide"]];
+const AUDIT = [["When", ""], ["Who", ""], ["What", ""], ["To", ""], ["Why", "wide"], ["Change", "wide"]];
 
 export function audit(root, stay) {
   const entries = pagedTable({
@@ -129,10 +129,14 @@ export function audit(root, stay) {
     row: (entry) => ({
       element: h("tr", {}, cells(AUDIT,
         when(entry.at), entry.who, entry.verb.replaceAll("_", " "),
-        entry.job_id ? jobLink(entry.job_id) : entry.lane ?? "–", entry.reason ?? "", changeOf(entry))),
+        target(entry), entry.reason ?? "", changeOf(entry))),
     }),
   }, stay);
   show(root, heading("Audit", "What operators did, newest first."), entries.element);
+}
+
+function target({ job_id, lane, before, after }) {
+  return job_id ? jobLink(job_id) : after?.name ?? before?.name ?? lane ?? "–";
 }
 
 function changeOf({ before, after }) {
