@@ -1,0 +1,148 @@
+"""The checker can fail: pulse with a line taken out is caught, pulse itself is not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.chaos import checker, history
+from tests.chaos.checker import Report
+from tests.chaos.small_load import SmallLoad
+from tests.conftest import Database
+from tools import servers
+from tools.servers import Server
+
+# A stale lease acts on whoever has the job now.
+BY_JOB = """WHERE l.lease = ANY (v_sound) OR l.job IN (
+    SELECT f.job FROM pulse.failure AS f WHERE f.lease = ANY (v_sound)
+)
+"""
+
+# What is broken: the function, patterns in it and what stands there instead, and the
+# promise that is no longer kept.
+BROKEN: dict[str, tuple[str, dict[str, str], str]] = {
+    "the fence of complete": (
+        "complete_batch",
+        {r"WHERE l.lease = ANY \(v_sound\)\n": BY_JOB},
+        "A report that was accepted ended its run, and a stale lease is refused",
+    ),
+    "the count of slots": (
+        "claim_batch",
+        {r"least\(v_need, \w+\.max_slots - cardinality\(v_leases\)\)": "v_need"},
+        "No claim commits that fills a lane beyond max_slots",
+    ),
+    "the lock of a lane with slots": (
+        "claim_batch",
+        {
+            r"pulse\._(try_lane_lock\(claim_batch.lane, v_limited\)"
+            r"|keep_trying\('pulse.roster', claim_batch.lane, false\))": "true"
+        },
+        "No claim commits that fills a lane beyond max_slots",
+    ),
+    "the look at holds": (
+        "claim_batch",
+        {r"h\.lane IN \('', claim_batch\.lane\)": "false"},
+        "No claim commits while its lane is held or disabled",
+    ),
+    "the lock of a hold": (
+        "claim_batch",
+        {r"pg_try_advisory_xact_lock_shared\('pulse\.hold'[^)]*\)": "true"},
+        "No claim commits while its lane is held or disabled",
+    ),
+    "marks that wait for open transactions": (
+        "_advance_line",
+        {
+            r"least\(v_found\.seq, _advance_line\.q \+ 1\)": "v_found.seq",
+            r"least\(coalesce\(v_found\.seq, v_last\), _advance_line\.q \+ 1\)": (
+                "coalesce(v_found.seq, 0)"
+            ),
+        },
+        "Everything drains",
+    ),
+    "the order of the line": (
+        "_pick",
+        {r"ORDER BY r\.rank, r\.seq\n": "ORDER BY r.rank, r.seq DESC\n"},
+        "Claims of a lane with slots take the first jobs in line",
+    ),
+    "the bound of failures": (
+        "_end_badly",
+        {r"g\.failures \+ 1 >= b\.max_attempts": "g.failures >= b.max_attempts"},
+        "A job fails at most max_attempts times, unless retried by hand",
+    ),
+    "the rhythm of schedules": (
+        "_fire_schedule",
+        {
+            r"v_at := pulse\._occurrence_after\(v_rhythm, v_at\);": (
+                "v_at := pulse._occurrence_after(v_rhythm, v_at + '1 second');"
+            )
+        },
+        "Every occurrence of a schedule fires once or is skipped with a reason",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def keeping_times() -> Iterator[Server]:
+    with servers.temporary(track_commit_timestamp="on") as server:
+        yield server
+
+
+@pytest.fixture
+def watched(new_db: Callable[..., Database], keeping_times: Server) -> Database:
+    db: Database = new_db(on=keeping_times)
+    db.connect().execute(history.JOURNAL_SQL.encode())
+    return db
+
+
+def break_function(db: Database, name: str, pieces: dict[str, str]) -> None:
+    connection = db.connect()
+    row = connection.execute(
+        "SELECT pg_get_functiondef(%s::regproc)", (f"pulse.{name}",)
+    ).fetchone()
+    assert row is not None
+    body: str = row[0]
+    for pattern, instead in pieces.items():
+        body, found = re.subn(pattern, instead, body)
+        assert found == 1, f"{name} has changed: {pattern}"
+    connection.execute(body.encode())
+
+
+def judged(db: Database, directory: Path) -> Report:
+    SmallLoad(db.connect, directory).run()
+    return checker.check(db.connect(), directory)
+
+
+def test_pulse_keeps_every_promise(watched: Database, tmp_path: Path) -> None:
+    report = judged(watched, tmp_path)
+    assert report.violations == []
+    # Each promise was put to the test.
+    assert report.counted["verb_refused"] == 1
+    assert report.counted["dead"] == 1
+    assert report.counted["occurrences"] >= 3
+    for what in ("claims with slots", "claims in order", "commits under a hold"):
+        assert report.counted[what] > 0
+    assert report.counted["effects"] == report.counted["runs"] > 700
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_the_checker_notices_without(
+    what: str, watched: Database, tmp_path: Path
+) -> None:
+    name, pieces, promise = BROKEN[what]
+    break_function(watched, name, pieces)
+    report = judged(watched, tmp_path)
+    assert promise in {violation.invariant for violation in report.violations}
+
+
+def test_a_kept_run_is_judged_alike(watched: Database, tmp_path: Path) -> None:
+    name, pieces, _ = BROKEN["the count of slots"]
+    break_function(watched, name, pieces)
+    report = judged(watched, tmp_path)
+    checker.keep(watched.connect(), tmp_path)
+    transactions, final = checker.read_kept(tmp_path)
+    again = checker.judge(history.read_records(tmp_path), transactions, final)
+    assert report.violations
+    assert again == report
