@@ -1,21 +1,16 @@
 """Random verbs against a model of the life of a job, compared after every step.
 
-The model is the table of states in plain Python. Whatever it says must be what the
-database says: states, counts, who is claimed in which order, which report is refused.
+The model is the table of states in plain Python (life.py). Whatever it says must be
+what the database says: states, counts, who is claimed in which order, which report is
+refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
-import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    RuleBasedStateMachine,
     invariant,
     precondition,
     rule,
@@ -23,247 +18,16 @@ from hypothesis.stateful import (
 )
 
 from tests.conftest import Database
-
-LANE = "model"
-WAITING = {"awaiting_approval", "scheduled", "retrying", "ready"}
-FINISHED = {"completed", "dead", "cancelled"}
+from tests.python.life import FINISHED, LANE, WAITING, Reports, has
 
 
-@dataclass
-class Job:
-    state: str
-    kind: str
-    priority: int
-    max_attempts: int
-    key: str | None
-    delayed: bool
-    place: int = 0
-    attempts: int = 0
-    failures: int = 0
-    lease: int | None = None
-    cancel_asked: bool = False
-
-
-def has(*states: str) -> Callable[[Life], bool]:
-    """A rule that needs a job in one of these states."""
-    return lambda life: any(j.state in states for j in life.jobs.values())
-
-
-class Life(RuleBasedStateMachine):
-    connect: Callable[[], psycopg.Connection[Any]]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.db = type(self).connect()
-        self.db.execute("BEGIN")
-        self.jobs: dict[int, Job] = {}
-        self.stale: list[int] = []
-        self.places = 0
-        self.held: set[tuple[str, str | None]] = set()
-        self.slots: int | None = None
-
-    def teardown(self) -> None:
-        self.db.execute("ROLLBACK")
-
-    # Helpers -----------------------------------------------------------------
-
-    def one(self, statement: str, *parameters: object) -> Any:
-        row = self.db.execute(statement.encode(), parameters).fetchone()
-        assert row is not None
-        return row[0]
-
-    def refused(self, code: str, statement: str, *parameters: object) -> None:
-        with (
-            pytest.raises(psycopg.Error) as caught,
-            self.db.transaction(),
-        ):
-            self.db.execute(statement.encode(), parameters)
-        assert caught.value.sqlstate == code
-
-    def line_up(self, job: Job) -> None:
-        self.places += 1
-        job.state, job.place = "ready", self.places
-
-    def end_run(self, job: Job) -> None:
-        assert job.lease is not None
-        self.stale.append(job.lease)
-        job.lease = None
-        job.cancel_asked = False
-
-    def some(self, data: st.DataObject, *states: str) -> int:
-        found = sorted(i for i, j in self.jobs.items() if j.state in states)
-        return data.draw(st.sampled_from(found))
-
-    def holder(self, key: str | None) -> int | None:
-        for job_id, job in self.jobs.items():
-            if key and job.key == key and job.state not in FINISHED:
-                return job_id
-        return None
-
-    # Producers ---------------------------------------------------------------
-
-    @rule(
-        kind=st.sampled_from("ab"),
-        priority=st.integers(-1, 1),
-        delayed=st.booleans(),
-        approval=st.sampled_from([False, False, True]),
-        attempts=st.integers(1, 3),
-        key=st.sampled_from([None, None, "x", "y"]),
-    )
-    def enqueue(
-        self,
-        kind: str,
-        priority: int,
-        delayed: bool,
-        approval: bool,
-        attempts: int,
-        key: str | None,
-    ) -> None:
-        job_id = self.one(
-            "SELECT pulse.enqueue(%s, lane => %s, priority => %s, delay => %s,"
-            " max_attempts => %s, unique_key => %s, requires_approval => %s)",
-            kind,
-            LANE,
-            priority,
-            "1 hour" if delayed else None,
-            attempts,
-            key,
-            approval,
-        )
-        if (existing := self.holder(key)) is not None:
-            assert job_id == existing
-            return
-        assert job_id not in self.jobs
-        job = Job("new", kind, priority, attempts, key, delayed)
-        self.jobs[job_id] = job
-        if approval:
-            job.state = "awaiting_approval"
-        elif delayed:
-            job.state = "scheduled"
-        else:
-            self.line_up(job)
-
-    # Workers -----------------------------------------------------------------
-
-    @rule(n=st.integers(1, 4), kinds=st.sampled_from([None, ["a"], ["b"], ["a", "b"]]))
-    def claim(self, n: int, kinds: list[str] | None) -> None:
-        rows = self.db.execute(
-            "SELECT job_id, lease, attempt, failures, priority"
-            " FROM pulse.claim_batch('w', %s, %s, kinds => %s)",
-            (LANE, n, kinds),
-        ).fetchall()
-        running = sum(j.state == "running" for j in self.jobs.values())
-        room = n if self.slots is None else max(0, min(n, self.slots - running))
-        line = sorted(
-            (-j.priority, j.place, i)
-            for i, j in self.jobs.items()
-            if j.state == "ready" and (kinds is None or j.kind in kinds)
-        )
-        expected = [] if self.held else [i for _, _, i in line[:room]]
-        assert [row[0] for row in rows] == expected
-        for job_id, lease, attempt, failures, priority in rows:
-            job = self.jobs[job_id]
-            job.state, job.lease = "running", lease
-            job.attempts += 1
-            assert (attempt, failures, priority) == (
-                job.attempts,
-                job.failures,
-                job.priority,
-            )
-
-    @precondition(has("running"))
-    @rule(data=st.data())
-    def complete(self, data: st.DataObject) -> None:
-        job_id = self.some(data, "running")
-        job = self.jobs[job_id]
-        for _ in range(2):  # the second time, its answer was lost
-            self.db.execute("SELECT pulse.complete(%s, '1')", (job.lease,))
-        self.end_run(job)
-        job.state = "completed"
-
-    @precondition(has("running"))
-    @rule(data=st.data(), fatal=st.booleans())
-    def fail(self, data: st.DataObject, fatal: bool) -> None:
-        job_id = self.some(data, "running")
-        job = self.jobs[job_id]
-        self.db.execute(
-            "SELECT pulse.fail(%s, 'boom', '1 hour', %s)", (job.lease, fatal)
-        )
-        self.end_badly(job, fatal)
-
-    def end_badly(self, job: Job, fatal: bool = False) -> None:
-        job.failures += 1
-        if job.cancel_asked:
-            job.state = "cancelled"
-        elif fatal or job.failures >= job.max_attempts:
-            job.state = "dead"
-        else:
-            job.state, job.delayed = "retrying", True
-        self.end_run(job)
-
-    @precondition(has("running"))
-    @rule(data=st.data(), verb=st.sampled_from(["release", "snooze"]))
-    def give_back(self, data: st.DataObject, verb: str) -> None:
-        job_id = self.some(data, "running")
-        job = self.jobs[job_id]
-        if verb == "release":
-            self.db.execute("SELECT pulse.release(ARRAY[%s::bigint])", (job.lease,))
-        else:
-            self.db.execute("SELECT pulse.snooze(%s, '1 hour')", (job.lease,))
-        if job.cancel_asked:
-            job.state = "cancelled"
-        elif verb == "release":
-            self.line_up(job)
-        else:
-            job.state, job.delayed = "scheduled", True
-        self.end_run(job)
-
-    @precondition(has("running"))
-    @rule(data=st.data())
-    def heartbeat(self, data: st.DataObject) -> None:
-        job_id = self.some(data, "running")
-        job = self.jobs[job_id]
-        verdict = self.one(
-            "SELECT verdict FROM pulse.heartbeat(ARRAY[%s::bigint])", job.lease
-        )
-        assert verdict == ("cancel" if job.cancel_asked else "ok")
-
-    @precondition(has("running"))
-    @rule(data=st.data())
-    def acknowledge_cancel(self, data: st.DataObject) -> None:
-        job_id = self.some(data, "running")
-        job = self.jobs[job_id]
-        if not job.cancel_asked:
-            self.refused("PU105", "SELECT pulse.ack_cancel(%s)", job.lease)
-            return
-        self.db.execute("SELECT pulse.ack_cancel(%s)", (job.lease,))
-        self.end_run(job)
-        job.state = "cancelled"
-
-    @precondition(lambda self: self.stale)
-    @rule(
-        data=st.data(),
-        call=st.sampled_from(
-            [
-                "pulse.progress(%s, 0.5)",
-                "pulse.checkpoint(%s, '{}')",
-                "pulse.snooze(%s, '1 second')",
-            ]
-        ),
-    )
-    def a_stale_lease_changes_nothing(self, data: st.DataObject, call: str) -> None:
-        lease = data.draw(st.sampled_from(self.stale))
-        verdict = self.one(
-            "SELECT verdict FROM pulse.heartbeat(ARRAY[%s::bigint])", lease
-        )
-        assert verdict == "lost"
-        if "snooze" not in call:  # a repeated snooze is not stale
-            self.refused("PU101", f"SELECT {call}", lease)
+class Life(Reports):
+    """And time, operators, and the comparison."""
 
     # Time --------------------------------------------------------------------
 
-    @rule()
-    def an_hour_passes_for_what_waits(self) -> None:
+    @rule(by_claim=st.booleans())
+    def an_hour_passes_for_what_waits(self, by_claim: bool) -> None:
         self.db.execute("UPDATE pulse.waiting SET run_at = run_at - interval '2 hours'")
         self.db.execute(
             "UPDATE pulse.approval SET run_at = run_at - interval '2 hours'"
@@ -272,23 +36,73 @@ class Life(RuleBasedStateMachine):
         order = self.db.execute(
             "SELECT job FROM pulse.waiting ORDER BY run_at, job"
         ).fetchall()
-        self.db.execute("SELECT pulse._tick_promote()")
+        if by_claim and not self.held and self.enabled:
+            # Whoever claims moves what is due into line, whatever it can take of it.
+            nothing = "SELECT FROM pulse.claim_batch('w', %s, 100, kinds => '{none}')"
+            assert self.db.execute(nothing, (LANE,)).fetchall() == []
+        else:
+            self.db.execute("SELECT pulse._tick_promote()")
         for (job_id,) in order:
             self.line_up(self.jobs[job_id])
         for job in self.jobs.values():
             job.delayed = False
 
     @precondition(has("running"))
-    @rule(data=st.data())
-    def a_worker_dies(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), why=st.sampled_from(["lost", "deadline", "cancel"]))
+    def a_run_has_had_its_time(self, data: st.DataObject, why: str) -> None:
+        """Its worker is lost, max_runtime is over, or the grace after a cancel."""
         job_id = self.some(data, "running")
+        job = self.jobs[job_id]
+        if why == "cancel" and not job.cancel_asked:
+            why = "lost"
+        bound = {
+            "lost": "",
+            "deadline": ", deadline = {}",
+            "cancel": ", cancel_by = {}",
+        }
+        past = "claimed_at - interval '1 day'"
+        change = f"reap_at = {past}, lease_until = {past}" + bound[why].format(past)
         self.db.execute(
-            "UPDATE pulse.lease SET reap_at = claimed_at - interval '1 day',"
-            " lease_until = claimed_at - interval '1 day' WHERE job = %s",
-            (job_id,),
+            f"UPDATE pulse.lease SET {change} WHERE job = %s".encode(), (job_id,)
         )
+        if why != "lost":
+            # No heartbeat extends it; that of a lost worker does not come.
+            verdict, over = self.db.execute(
+                "SELECT verdict, lease_until < clock_timestamp()"
+                " FROM pulse.heartbeat(ARRAY[%s::bigint])",
+                (job.lease,),
+            ).fetchall()[0]
+            assert (verdict, over) == ("cancel" if job.cancel_asked else why, True)
         assert self.one("SELECT pulse.reap()") == 1
-        self.end_badly(self.jobs[job_id])
+        self.end_badly(job, "reap")
+
+    @precondition(has("awaiting_approval"))
+    @rule(data=st.data())
+    def nobody_approves_in_time(self, data: st.DataObject) -> None:
+        job_id = self.some(data, "awaiting_approval")
+        self.db.execute(
+            "UPDATE pulse.approval SET expires_at = asked_at WHERE job = %s", (job_id,)
+        )
+        assert self.one("SELECT pulse._expire_approvals(1000)") == 1
+        self.jobs[job_id].state = "cancelled"
+
+    @precondition(has(*FINISHED))
+    @rule(data=st.data(), by=st.sampled_from(["prune", "delete_job"]))
+    def a_finished_job_goes(self, data: st.DataObject, by: str) -> None:
+        job_id = self.some(data, *FINISHED)
+        assert self.one("SELECT pulse.prune()") == 0
+        if by == "prune":
+            self.db.execute(
+                "UPDATE pulse.finished SET finished_at = now() - interval '8 days'"
+                " WHERE job = %s",
+                (job_id,),
+            )
+            assert self.one("SELECT pulse.prune(dry_run => true)") == 1
+            assert self.one("SELECT pulse.prune()") == 1
+        else:
+            self.db.execute("SELECT pulse.delete_job(%s)", (job_id,))
+        del self.jobs[job_id]
+        self.refused("PU004", "SELECT pulse.cancel(%s)", job_id)
 
     @rule()
     def marks_advance(self) -> None:
@@ -312,10 +126,10 @@ class Life(RuleBasedStateMachine):
         if job.state == "running" and not force:
             job.cancel_asked = True
         elif job.state == "running":
-            self.end_run(job)
+            self.end_run(job, None)
             job.state = "cancelled"
-        else:
-            job.state = "cancelled"
+        elif job.state != "cancelled":
+            job.state, job.last = "cancelled", None
         assert state == job.state
 
     @precondition(has(*WAITING, *FINISHED))
@@ -346,8 +160,20 @@ class Life(RuleBasedStateMachine):
             self.refused("PU102", "SELECT pulse.retry(%s)", job_id)
         else:
             self.db.execute("SELECT pulse.retry(%s)", (job_id,))
-            job.failures = 0
+            job.failures, job.last = 0, None
             self.line_up(job)
+
+    @rule(state=st.sampled_from(["dead", "cancelled"]))
+    def retry_where(self, state: str) -> None:
+        """In the order of the ids; a job whose key is taken by then stays."""
+        chosen = f'{{"lane": "{LANE}", "state": "{state}"}}'
+        done = self.one("SELECT done FROM pulse.retry_where(%s)", chosen)
+        for _, job in sorted(self.jobs.items()):
+            if job.state == state and self.holder(job.key) is None:
+                job.failures, job.last = 0, None
+                self.line_up(job)
+                done -= 1
+        assert done == 0
 
     @precondition(has("ready", "scheduled", "retrying"))
     @rule(data=st.data(), priority=st.integers(-1, 1))
@@ -384,6 +210,12 @@ class Life(RuleBasedStateMachine):
             "SELECT pulse.set_lane(%s, max_slots => %s)", (LANE, slots or 0)
         )
         self.slots = slots
+
+    @rule(seldom=st.integers(0, 4))
+    def disable_or_enable(self, seldom: int) -> None:
+        enabled = not self.enabled or bool(seldom)
+        self.db.execute("SELECT pulse.set_lane(%s, enabled => %s)", (LANE, enabled))
+        self.enabled = enabled
 
     # What must hold ----------------------------------------------------------
 
