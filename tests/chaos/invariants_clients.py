@@ -23,7 +23,8 @@ class AcknowledgedEnqueuesExist(Invariant):
         self.ops: dict[int, set[str]] = defaultdict(set)
         for record in records:
             what = record["what"]
-            self.counted[what] += what.startswith("enqueue")
+            if what.startswith("enqueue"):
+                self.counted[what] += 1
             if what == "enqueue_try":
                 self.keys[record["op"]] = record["unique_key"]
             elif what == "enqueue_ack":
@@ -68,7 +69,8 @@ class AcceptedReportsHappened(Invariant):
         self.lives = lives
         self.accepted: list[Record] = []
         for record in records:
-            self.counted[record["what"]] += record["what"].startswith("verb")
+            if record["what"].startswith("verb"):
+                self.counted[record["what"]] += 1
             if record["what"] == "verb_ack" and record["verb"] in REPORTS:
                 self.accepted.append(record)
 
