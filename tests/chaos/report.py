@@ -44,6 +44,14 @@ def bugs(directory: Path) -> list[str]:
     ]
 
 
+def idle(counted: Mapping[str, int]) -> list[str]:
+    """A run in which nothing happened keeps every promise and proves none."""
+    needed = ("enqueue_ack", "completed", "effects", "claims with slots")
+    return [
+        f"nothing was proved: no {what}" for what in needed if not counted.get(what)
+    ]
+
+
 def operated(directory: Path) -> int:
     """How many verbs of operators were answered."""
     records = history.read_records(directory)

@@ -36,6 +36,7 @@ SELECT (SELECT count(*) FROM pulse.approval) + (SELECT count(*) FROM pulse.waiti
     + (SELECT count(*) FROM pulse.ready) + (SELECT count(*) FROM pulse.lease)
 """
 AT_REST_WITHIN = 240.0
+MANY = 20
 
 
 class Run:
@@ -58,7 +59,6 @@ class Run:
             over = self.over.wait(max(0.0, began + step.at - time.monotonic()))
             if over and (self.broken or step.fault in self.seen):
                 continue
-            self.seen.add(step.fault)
             try:
                 did = FAULTS[step.fault](self.world, random.Random(step.seed))
             except Impossible as error:
@@ -70,6 +70,7 @@ class Run:
                 self.over.set()
                 return
             if did:
+                self.seen.add(step.fault)
                 self.counts[step.fault] += 1
                 self.world.note.fault(step.fault, did)
                 print(f"{time.monotonic() - began:6.1f} s  {step.fault}: {did}")
@@ -94,6 +95,9 @@ class Run:
             thread.start()
         while time.monotonic() < began + self.seconds and not self.over.is_set():
             fleet.keep()
+            if len(fleet.deserters) > MANY:
+                self.broken.append("the fleet does not stay up")
+                self.over.set()
             time.sleep(0.05)
         # A fault that has begun is mended before the rest begins.
         self.over.set()
@@ -173,7 +177,8 @@ def main() -> int:
         run.counts["operators"] = report.operated(directory)
         with cluster.connect() as connection:
             found = checker.check(connection, directory)
-            violations = [*run.broken, *map(str, found.violations)]
+            violations = [*run.broken, *fleet.deserters, *map(str, found.violations)]
+            violations += report.idle(found.counted)
             violations += report.app_rows(connection) + report.bugs(directory)
             if violations or asked.keep:
                 checker.keep(connection, directory)

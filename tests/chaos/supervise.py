@@ -75,6 +75,7 @@ class Fleet:
         ]
         self.operators = [Member("operator-1", "operators", [], "direct")]
         self._wanted: list[Member] = []
+        self.deserters: list[str] = []
 
     def want(self, *members: Member) -> None:
         """Keep these running from now on, and only these."""
@@ -84,12 +85,27 @@ class Fleet:
         """Start whoever should run and does not."""
         for member in self._wanted:
             if not member.alive:
+                self._ask_why(member)
                 self._start(member)
+
+    def _ask_why(self, member: Member) -> None:
+        """Killed or told to stop is what faults do; any other end is a finding."""
+        told = (0, -signal.SIGKILL, -signal.SIGTERM)
+        if member.running is None or member.running.returncode in told:
+            return
+        text = (self.history / f"{member.label}.log").read_text(errors="replace")
+        last = (text.strip().splitlines() or ["it said nothing"])[-1]
+        self.deserters.append(
+            f"{member.name} ended by itself ({member.running.returncode}): {last}"
+        )
 
     def _start(self, member: Member) -> None:
         member.starts += 1
         version = [str(member.version)] if member.version else []
-        python_path = f"{paths.ROOT}:{paths.ROOT / 'python'}"
+        python_path = os.pathsep.join(
+            [str(paths.ROOT), str(paths.ROOT / "python")]
+            + [path for path in [os.environ.get("PYTHONPATH")] if path]
+        )
         with (self.history / f"{member.label}.log").open("ab") as log:
             member.running = subprocess.Popen(
                 [
