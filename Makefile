@@ -6,7 +6,7 @@ RUN = .venv/bin/python
 CHOSEN = $(if $(K),-k "$(K)")
 
 .PHONY: help setup demo build install lint format test test-sql test-isolation test-python \
-	isolation-accept chaos bench-sql bench-python reference clean
+	isolation-accept chaos soak bench-sql bench-python reference clean
 
 help:  ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -48,6 +48,9 @@ isolation-accept: setup build  ## Write the expected output of one spec anew (SP
 chaos: setup build  ## Break everything under load, then check the history (CHAOS_SECONDS, CHAOS_SEED)
 	@PYTHONPATH=.:python $(RUN) -m tests.chaos.run --seconds $(or $(CHAOS_SECONDS),120) \
 		$(if $(CHAOS_SEED),--seed $(CHAOS_SEED)) $(if $(CHAOS_FAULTS),--faults $(CHAOS_FAULTS))
+
+soak: setup build  ## Upkeep of a million jobs, a worker that runs a million (SOAK_JOBS)
+	@PYTHONPATH=.:python $(RUN) -m tests.chaos.soak --jobs $(or $(SOAK_JOBS),1000000)
 
 bench-sql: setup build  ## Measure the engine with pgbench (ONLY=e,c; see bench/README.md)
 	@$(RUN) -m bench.run_sql $(if $(ONLY),--only $(ONLY))
