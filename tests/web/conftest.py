@@ -91,6 +91,17 @@ def site(db: Database, serve: Serve) -> Site:
 
 
 @pytest.fixture
+def open_site(db: Database, serve: Serve) -> Site:
+    """Without authentication: this machine only."""
+    return serve(db.dsn)
+
+
+@pytest.fixture
+def connection(db: Database) -> Connection:
+    return db.connect()
+
+
+@pytest.fixture
 def operator(site: Site) -> httpx.Client:
     return site.client("operator")
 

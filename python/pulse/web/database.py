@@ -27,7 +27,7 @@ Connection = psycopg.AsyncConnection[DictRow]
 
 # Bulk verbs and pauses that wait for open claims take seconds, nothing takes longer.
 STATEMENT_TIMEOUT = "60s"
-WAIT_FOR_CONNECTION = 10.0
+WAIT_FOR_CONNECTION = 5.0
 
 
 class NoSuchRole(Exception):

@@ -73,6 +73,9 @@ class Hub:
         self._essence = ""
         self._task: asyncio.Task[None] | None = None
         self._closing = False
+        # How often it has looked, and whether LISTEN was proved on this connection.
+        self.looks = 0
+        self.hears = False
 
     # -- clients ----------------------------------------------------------------------
 
@@ -153,6 +156,7 @@ class Hub:
     async def _look_always(self) -> None:
         failures = 0
         while True:
+            self.hears = False
             try:
                 async with self._database.listener() as connection:
                     await self._look(connection)
@@ -177,10 +181,16 @@ class Hub:
         await connection.execute(queries.LISTEN)
         async with self._database.session(None, read_only=False) as other:
             await other.rows(queries.PROBE, probe=probe)
-        async for notify in connection.notifies(timeout=PROBE_WITHIN):
-            if notify.payload == probe:
-                await connection.execute(queries.WATCH)
-                return
+        heard: set[str] = set()
+        limit = time.monotonic() + PROBE_WITHIN
+        # Each round ends by itself: a generator left halfway keeps the connection.
+        while probe not in heard and (left := limit - time.monotonic()) > 0:
+            async for notify in connection.notifies(timeout=left, stop_after=1):
+                heard.add(notify.payload)
+        if probe in heard:
+            await connection.execute(queries.WATCH)
+            self.hears = True
+            return
         await connection.execute(queries.UNLISTEN)
         log.warning(
             "LISTEN receives nothing here (a pooler in transaction mode?): progress is "
@@ -215,6 +225,7 @@ class Hub:
             self._tell_overview(row)
         if self._jobs:
             await self._look_at_jobs(connection, set(self._jobs))
+        self.looks += 1
 
     def _tell_overview(self, row: dict[str, Any]) -> None:
         for lane in row["lanes"]:

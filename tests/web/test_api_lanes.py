@@ -1,0 +1,84 @@
+"""Lanes and pauses over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conftest import Connection
+from tests.web.calls import claim, enqueue, get, patch, post
+from tests.web.conftest import API
+
+
+def test_lanes_show_slots_depth_and_settings(
+    connection: Connection, operator: httpx.Client
+) -> None:
+    for _ in range(3):
+        enqueue(connection)
+    connection.execute("SELECT pulse.set_lane('default', 4, lease_for => '90 s')")
+    claim(connection)
+    (lane,) = get(operator, "lanes")["lanes"]
+    assert (lane["max_slots"], lane["used"], lane["depth"]) == (4, 1, 2)
+    assert lane["oldest_ready_seconds"] >= 0
+    assert lane["settings"] == {"max_slots": 4, "lease_for": 90, "enabled": True}
+    assert (lane["paused_by"], lane["recent"]) == (None, [])
+
+
+def test_recent_is_finished_jobs_a_minute_oldest_first(
+    connection: Connection, operator: httpx.Client
+) -> None:
+    enqueue(connection)
+    connection.execute(
+        "INSERT INTO pulse.stat (lane, at, took, completed, dead, cancelled, ready, "
+        "running) SELECT 'default', now() - n * interval '1 minute', '30 s', "
+        "40 - n, 1, 1, 0, 0 FROM generate_series(0, 39) AS n"
+    )
+    (lane,) = get(operator, "lanes")["lanes"]
+    assert lane["recent"] == [2 * (42 - n) for n in range(29, -1, -1)]
+
+
+def test_a_lane_is_changed_by_its_members(operator: httpx.Client) -> None:
+    lane = patch(operator, "lanes/web", max_slots=7, lease_for=45, retain_dead="2 days")
+    assert lane["max_slots"] == 7
+    assert lane["settings"]["lease_for"] == 45
+    assert lane["settings"]["retain_dead"] == 2 * 86400
+    lane = patch(operator, "lanes/web", enabled=False, reason="moving")
+    assert (lane["enabled"], lane["max_slots"]) == (False, 7)
+
+
+@pytest.mark.parametrize(
+    "body", [{"max_slots": -1}, {"slots": 3}, {"lease_for": "soon"}, {"lease_for": 0}]
+)
+def test_a_bad_setting_is_refused(operator: httpx.Client, body: Any) -> None:
+    answer = operator.patch(f"{API}/lanes/web", json=body)
+    assert answer.status_code == 422
+    assert get(operator, "lanes")["lanes"][0]["settings"] == {}
+
+
+@pytest.mark.parametrize("name", ["default", "a/b", "r&d 100%", "ünïcode", "<b>"])
+def test_a_lane_of_any_name_is_drained_and_resumed(
+    operator: httpx.Client, name: str
+) -> None:
+    path = f"lanes/{httpx.URL('x', params={'x': name}).query.decode()[2:]}".replace(
+        "+", "%20"
+    )
+    lane = post(operator, f"{path}/drain", reason="tidying")
+    assert (lane["name"], lane["drained"]) == (name, True)
+    assert lane["paused_by"] == ["drain (tidying)"]
+    lane = post(operator, f"{path}/resume")
+    assert (lane["name"], lane["drained"]) == (name, False)
+
+
+def test_pauses_nest_by_holder(operator: httpx.Client) -> None:
+    assert post(operator, "pause", holder="deploy", reason="r1")["changed"]
+    held = post(operator, "pause", holder="backup", lane="web")
+    assert [(h["holder"], h["lane"]) for h in held["paused"]] == [
+        ("deploy", None),
+        ("backup", "web"),
+    ]
+    assert get(operator, "status")["paused"] == held["paused"]
+    assert not post(operator, "resume", holder="nobody")["changed"]
+    assert post(operator, "resume", holder="deploy")["changed"]
+    assert len(post(operator, "resume", holder="backup", lane="web")["paused"]) == 0
