@@ -162,7 +162,10 @@ BEGIN
                 'finished: %s at %s, after %s of %s failures allowed, ended by %s%s',
                 v_job.state, to_char(v_job.finished_at, v_form),
                 v_job.failures, v_job.max_attempts, v_job.ended_by,
-                coalesce(': ' || left(nullif(v_job.last_error, ''), 500), '')
+                CASE
+                    WHEN v_job.state = 'completed' THEN ''
+                    ELSE coalesce(': ' || left(nullif(v_job.last_error, ''), 500), '')
+                END
             )
         ];
     ELSIF v_job.state = 'running' THEN

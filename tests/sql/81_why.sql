@@ -1,7 +1,7 @@
 -- Every reason a job is not running now, in words and in order.
 BEGIN;
 
-SELECT plan(25);
+SELECT plan(26);
 
 CREATE FUNCTION pg_temp.why(job_id bigint)
 RETURNS text
@@ -68,7 +68,9 @@ SELECT matches(pg_temp.why(:failed_id), '^1 retrying after', 'a retry that is du
 SELECT pulse.enqueue('k', '{}', lane => 'default') AS done_id \gset
 SELECT lease AS e_lease FROM pulse.claim_batch('w1', max_jobs => 2) ORDER BY job_id DESC LIMIT 1 \gset
 SELECT pulse.complete(:e_lease) \g /dev/null
-SELECT matches(pg_temp.why(:done_id), '^1 finished: completed at .*, ended by complete', 'a finished job says how');
+SELECT matches(pg_temp.why(:done_id), '^1 finished: completed at .*, ended by complete$', 'a finished job says how');
+SELECT pulse.complete(l.lease) FROM pulse.lease AS l WHERE l.job = :failed_id \g /dev/null
+SELECT matches(pg_temp.why(:failed_id), ', ended by complete$', 'and nothing of the failures before it completed');
 
 SELECT pulse.enqueue('k', '{}', lane => 'nobody') AS lonely_id \gset
 SELECT matches(pg_temp.why(:lonely_id), '^1 no live worker takes lane nobody', 'a lane without a worker is named');
