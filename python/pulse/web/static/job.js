@@ -57,7 +57,10 @@ export async function job(root, stay, { id }) {
     write(kind, `${found.kind} in ${found.lane}`);
     const { why: reasons, audit, attempts_log: log, payload, result, ...rest } = found;
     part(acts, [rest.state, rest.priority, rest.lane], () =>
-      jobButtons(found, (_, verb) => (verb === "delete" ? history.back() : load())));
+      jobButtons(found, (_, verb) => {
+        if (verb !== "delete") return load();
+        location.hash = "#/jobs";
+      }));
     part(why, reasons, () => reasons.map(({ reason }) => h("li", {}, reasonLine(reason))));
     part(life, [audit, log, rest.state, rest.attempts, rest.finished_at, rest.run_at, rest.cancel_by], () => timeline(found));
     part(facts, rest, () => factRows(found));

@@ -1,0 +1,169 @@
+"""Take the pictures in docs/images: .venv/bin/python -m tests.web.browser.pictures
+
+A worker runs, fails and reports what they show. Only the samples behind the lines of
+throughput are written in: nobody waits half an hour for a picture.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from playwright.sync_api import Browser, expect
+from psycopg.types.json import Jsonb
+
+import pulse
+from tests.conftest import Connection
+from tests.web.browser.chrome import Site, Tab, chromium, wait_for
+from tests.web.browser.seeds import one
+from tests.worker.conftest import Running
+from tools import paths, servers
+
+IMAGES = paths.ROOT / "docs/images"
+DESK = {"width": 1280, "height": 900}
+PHONE = {"width": 390, "height": 844}
+
+SETTINGS = (
+    "SELECT pulse.set_kind('charge-card', lane => 'billing', max_attempts => 3, "
+    "backoff => 'none')",
+    "SELECT pulse.set_lane('billing', max_slots => 4)",
+    "SELECT pulse.set_lane('images', max_slots => 6)",
+    "SELECT pulse.set_lane('mail', max_slots => 20)",
+    "SELECT pulse.set_lane('reports', max_slots => 2)",
+    "SELECT pulse.schedule('morning-digest', 'send-digest', cron => '0 7 * * mon-fri', "
+    "timezone => 'Europe/Berlin', lane => 'mail')",
+    "SELECT pulse.schedule('clean-carts', 'clean-carts', every => '10 minutes')",
+)
+SAMPLES = """
+    INSERT INTO pulse.stat (lane, at, took, completed, dead, cancelled, ready, running)
+    SELECT l.lane, clock_timestamp() - n * interval '1 minute', interval '1 minute',
+        greatest(0, l.base + l.swing * (sin(n / l.slow) + random() / 2))::bigint,
+        0, 0, 0, 1
+    FROM (VALUES ('billing', 14, 6, 3.0), ('images', 210, 60, 5.0),
+        ('mail', 90, 80, 2.5), ('reports', 1, 1, 2.0)) AS l (lane, base, swing, slow),
+        generate_series(1, 30) AS n
+"""
+NOTES = {
+    "thumbnail": (0.42, "84 of 200 pictures"),
+    "export-orders": (0.71, "page 213 of 300"),
+    "yearly-report": (0.18, "reading March"),
+    "newsletter": (0.93, "18,600 of 20,000 sent"),
+}
+WAITING = (
+    ("resize", "images", 12_400),
+    ("send-mail", "mail", 37),
+    ("yearly-report", "reports", 3),
+)
+
+
+def handlers(end: threading.Event, bank: threading.Event) -> dict[str, Any]:
+    def busy(job: pulse.Job, **_: Any) -> None:
+        job.progress(*NOTES[job.kind])
+        end.wait()
+
+    def charge_card(job: pulse.Job, card: str, amount: int) -> dict[str, Any]:
+        if card == "expired":
+            raise pulse.Fatal(f"CardRefused: card of customer {amount} has expired")
+        if not bank.is_set():
+            raise TimeoutError("the bank did not answer within 30 s")
+        return {"receipt": f"R-{amount}"}
+
+    return {**dict.fromkeys(NOTES, busy), "charge-card": charge_card}
+
+
+def enqueue(sql: Connection, kind: str, payload: dict[str, Any], **more: Any) -> int:
+    return pulse.enqueue(sql, kind, payload, **more)
+
+
+def fill(sql: Connection) -> int:
+    """What is there before the worker comes; the id of the job with a life."""
+    for statement in SETTINGS:
+        sql.execute(statement)
+    enqueue(sql, "newsletter", {"issue": 41}, lane="mail")
+    for _ in range(2):
+        enqueue(sql, "thumbnail", {"album": 7}, lane="images", priority=9)
+    enqueue(sql, "export-orders", {"year": 2025}, lane="reports")
+    enqueue(sql, "yearly-report", {"year": 2025}, lane="reports")
+    for customer in range(4):
+        card = {"card": "expired", "amount": 1200 + customer}
+        enqueue(sql, "charge-card", card)
+    for order in range(3):
+        last = enqueue(sql, "charge-card", {"card": "visa", "amount": 4900 + order})
+    for kind, lane, how_many in WAITING:
+        sql.execute(
+            "SELECT pulse.enqueue(%s, lane => %s) FROM generate_series(1, %s)",
+            [kind, lane, how_many],
+        )
+    for order in (8812, 8840):
+        refund = Jsonb({"order": order, "amount": 129.0})
+        sql.execute(
+            "SELECT pulse.enqueue('refund', %s, requires_approval => true)", [refund]
+        )
+    return last
+
+
+def shoot(browser: Browser, site: Site, name: str, place: str, **options: Any) -> None:
+    tab = Tab(browser, site, device_scale_factor=2, **options)
+    page = tab.open(place)
+    expect(page.locator("#live")).to_have_text("Live")
+    expect(page.locator("main td, .life li").first).to_be_visible()
+    whole = options["viewport"] is PHONE
+    page.screenshot(path=IMAGES / f"{name}.png", full_page=whole, animations="disabled")
+    assert tab.complaints == [], tab.complaints
+    tab.close()
+    print(Path("docs/images") / f"{name}.png")
+
+
+@contextlib.contextmanager
+def shop() -> Iterator[tuple[Site, int]]:
+    """A served database in the middle of its day, and a job with a life."""
+    end, bank_is_back = threading.Event(), threading.Event()
+    with servers.temporary() as server:
+        dsn = server.dsn(server.create("shop", "extension"))
+        sql = psycopg.connect(dsn, autocommit=True)
+        job_id = fill(sql)
+        lanes = {"billing": 4, "images": 2, "mail": 4, "reports": 2}
+        worker = pulse.Worker(dsn, lanes=lanes, name="shop-1")
+        for kind, handler in handlers(end, bank_is_back).items():
+            worker.handle(kind)(handler)
+        running = Running(worker)
+        dead = "SELECT count(*) = 7 FROM pulse.dead"
+        told = "SELECT count(*) = 5 FROM pulse.running WHERE progress IS NOT NULL"
+        wait_for(lambda: one(sql, dead), "dead letters")
+        wait_for(lambda: one(sql, told), "progress")
+        bank_is_back.set()
+        sql.execute("SELECT pulse.retry(%s, 'the bank is back')", [job_id])
+        done = "SELECT state = 'completed' FROM pulse.jobs WHERE job_id = %s"
+        wait_for(lambda: one(sql, done, job_id), "the job that was retried")
+        reason = "bank maintenance until 22:00"
+        sql.execute("SELECT pulse.drain_lane('billing', %s)", [reason])
+        sql.execute("TRUNCATE pulse.stat")
+        sql.execute(SAMPLES)
+        site = Site(dsn)
+        try:
+            yield site, job_id
+        finally:
+            site.kill()
+            end.set()
+            running.stop()
+            sql.close()
+
+
+def main() -> None:
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    with chromium() as browser, shop() as (site, job_id):
+        life = f"jobs/{job_id}"
+        shoot(browser, site, "lanes-light", "", viewport=DESK, color_scheme="light")
+        shoot(browser, site, "lanes-dark", "", viewport=DESK, color_scheme="dark")
+        shoot(browser, site, "lanes-phone", "", viewport=PHONE, color_scheme="light")
+        shoot(browser, site, "job", life, viewport=DESK, color_scheme="light")
+        shoot(browser, site, "job-phone", life, viewport=PHONE, color_scheme="dark")
+        shoot(browser, site, "dead", "dead", viewport=DESK, color_scheme="light")
+
+
+if __name__ == "__main__":
+    main()
