@@ -43,13 +43,19 @@ def bind(host: str, port: int, authenticate: Authenticator | None) -> socket.soc
             "proxy (docs/web.md)"
         )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Named TCP, asyncio turns Nagle's delay off: else each answer waits 40 ms.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        return socket.create_server((host, port), family=family)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(1024)
     except OSError as error:
+        listening.close()
         raise BadConfiguration(
             f"cannot listen on {host} port {port}: {error.strerror}\n"
             "choose another port with --port; 0 takes any"
         ) from error
+    return listening
 
 
 def address(listening: socket.socket) -> str:

@@ -1,0 +1,109 @@
+"""The OpenAPI document tells the truth: requests made up from it find no mistake."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from schemathesis import GenerationMode
+from schemathesis.checks import CHECKS, load_all_checks
+from schemathesis.core.result import Ok
+
+from tests.conftest import Connection
+from tests.web.calls import claim, die, enqueue
+from tests.web.conftest import API, Site, operations
+
+# Requests for each operation; more by hand.
+EXAMPLES = int(os.environ.get("PULSE_EXAMPLES", "15"))
+
+load_all_checks()
+HELD: Any = [
+    CHECKS.get_one(name)
+    for name in (
+        "not_a_server_error",
+        "status_code_conformance",
+        "content_type_conformance",
+        "response_schema_conformance",
+        "response_headers_conformance",
+        "negative_data_rejection",
+    )
+]
+
+
+@pytest.fixture
+def busy(connection: Connection) -> None:
+    """Something of everything that an answer can hold."""
+    for n in range(3):
+        enqueue(connection, f"k{n}", f"tags => '{{red}}', unique_key => 'key {n}'")
+    enqueue(connection, "pay", "requires_approval => true")
+    enqueue(connection, "late", "delay => '1 hour'")
+    die(connection, "bad", "no")
+    connection.execute("SELECT pulse.progress(%s, 0.5, 'half')", claim(connection))
+    connection.execute("SELECT pulse.schedule('nightly', 'k0', cron => '@daily')")
+    connection.execute("SELECT pulse.pause('deploy', 'soon over', 'web')")
+    connection.execute("SELECT pulse.hello('w2')")
+
+
+@pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
+def test_requests_made_up_from_the_document_find_no_mistake(
+    busy: None, site: Site, mode: GenerationMode
+) -> None:
+    """Well-formed ones, and such as the document does not allow."""
+    client = site.client("operator")
+    schema = schemathesis.openapi.from_dict(client.get(f"{API}/openapi.json").json())
+    answered: Counter[int] = Counter()
+    tried = set()
+    for result in schema.get_all_operations():
+        assert isinstance(result, Ok)
+        operation = result.ok()
+        if operation.path.endswith("/stream"):
+            continue  # They do not end; test_stream.py reads them.
+        if mode is GenerationMode.NEGATIVE and takes_nothing(operation.definition.raw):
+            continue  # There is nothing to get wrong.
+        tried.add(operation.label)
+
+        @seed(20300101)
+        @settings(
+            max_examples=EXAMPLES,
+            deadline=None,
+            database=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(case=operation.as_strategy(generation_mode=mode))
+        def try_it(case: schemathesis.Case[Any]) -> None:
+            answer = case.call_and_validate(
+                base_url=site.url,
+                headers={"Authorization": client.headers["Authorization"]},
+                checks=HELD,
+            )
+            answered[answer.status_code] += 1
+
+        try_it()
+    listed = {str(each) for each in operations(site.app) if not each.streams}
+    if mode is GenerationMode.POSITIVE:
+        assert tried == listed
+        assert answered[200] > len(listed)
+    else:
+        assert tried < listed
+        assert answered[422] > len(tried)
+
+
+def takes_nothing(operation: Any) -> bool:
+    return not operation.get("parameters") and "requestBody" not in operation
+
+
+def test_the_document_names_no_other_host_and_every_problem(site: Site) -> None:
+    document = site.client("viewer").get(f"{API}/openapi.json").json()
+    assert document["openapi"].startswith("3.1")
+    assert "servers" not in document
+    for path, methods in document["paths"].items():
+        assert path.startswith(API) or path == "/metrics"
+        for operation in methods.values():
+            content = operation["responses"]["default"]["content"]
+            assert list(content) == ["application/problem+json"]
+            assert "422" not in operation["responses"]

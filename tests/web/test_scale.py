@@ -1,0 +1,144 @@
+"""The page reads a bounded number of rows, however many jobs wait.
+
+PULSE_LOAD is how many are ready: 1000000 is the load of the contract, the default is a
+smaller one. With PULSE_TIMES=1 the times of every answer are printed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import pytest
+from psycopg.types.json import Jsonb
+
+from pulse.web import queries
+from tests.conftest import Connection
+from tests.web.conftest import API, Site
+
+LOAD = int(os.environ.get("PULSE_LOAD", "50000"))
+
+# A lane's depth is counted up to 10000. A search reads 10000 jobs of a table at most,
+# here of two, each with a look at its body where the filter asks: 3 or 4 buffers.
+GLANCE = 3_000
+SEARCH = 100_000
+ONE = 500
+
+
+@pytest.fixture
+def loaded(connection: Connection) -> int:
+    """LOAD ready jobs in two lanes, half as many finished, some dead; the oldest id."""
+    connection.execute(
+        """
+        WITH job AS (
+            INSERT INTO pulse.body (kind, payload, max_attempts, enqueued_by, tags)
+            SELECT 'k' || n % 5, '{"n": 1}', 3, 'loader', ARRAY['t' || n % 1000]
+            FROM generate_series(1, %(load)s + %(load)s / 2) AS n
+            RETURNING job, kind
+        ), numbered AS (
+            SELECT job, kind, row_number() OVER (ORDER BY job) AS n FROM job
+        ), ready AS (
+            INSERT INTO pulse.ready (lane, rank, kind, job, attempts, failures, keyed)
+            SELECT CASE WHEN n % 10 = 0 THEN 'small' ELSE 'busy' END, n % 3, kind, job,
+                0, 0, false
+            FROM numbered WHERE n <= %(load)s ORDER BY job
+        )
+        INSERT INTO pulse.finished
+            (job, lane, kind, rank, state, ended_by, attempts, failures, keyed, error)
+        SELECT job, 'busy', kind, 0,
+            CASE WHEN n % 100 = 0 THEN 'dead' ELSE 'completed' END::pulse.outcome,
+            'complete', 1, 0, false, CASE WHEN n % 100 = 0 THEN 'no' END
+        FROM numbered WHERE n > %(load)s
+        """.replace("% ", "%% "),
+        {"load": LOAD},
+    )
+    connection.execute("SELECT pulse.claim_batch('w1', 'busy', 50)")
+    connection.execute("VACUUM ANALYZE")
+    row = connection.execute("SELECT min(job_id) FROM pulse.jobs").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def find(**filter: Any) -> dict[str, Any]:
+    return {"filter": Jsonb(filter), "before": None, "limit": 50}
+
+
+def touched(connection: Connection, query: str, values: dict[str, Any]) -> int:
+    """Buffers, those of the functions it calls included; the second time around."""
+    for _ in range(2):
+        row = connection.execute(
+            f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}".encode(), values
+        ).fetchone()
+    assert row is not None
+    plan = row[0][0]["Plan"]
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+
+def test_no_query_of_the_page_reads_the_whole_queue(
+    connection: Connection, loaded: int
+) -> None:
+    newest = connection.execute(
+        queries.FIND, {"filter": Jsonb({}), "before": None, "limit": 200}
+    ).fetchall()
+    ids = [row[0] for row in newest]
+    one = {"job_id": loaded}
+    costs = {
+        f"{name} {values.get('filter', '')}": (touched(connection, query, values), most)
+        for name, query, values, most in (
+            ("lanes", queries.LANES, {"lane": None}, GLANCE),
+            ("overview", queries.OVERVIEW, {"lane": None}, GLANCE),
+            ("running", queries.RUNNING, {}, ONE),
+            ("workers", queries.WORKERS, {}, ONE),
+            ("health", queries.HEALTH, {}, GLANCE),
+            ("audit", queries.AUDIT, {"before": None, "limit": 50}, ONE),
+            ("jobs", queries.JOBS, {"job_ids": ids}, 20 * len(ids)),
+            ("job", queries.JOB, one, ONE),
+            ("why", queries.WHY, one, GLANCE),
+            ("watched", queries.WATCHED, {"job_ids": ids}, 20 * len(ids)),
+            ("find", queries.FIND, find(), ONE),
+            ("find", queries.FIND, find(state="ready", lane="small"), ONE),
+            ("find", queries.FIND, find(state="dead"), ONE),
+            ("find", queries.FIND, find(state=["dead", "cancelled"]), ONE),
+            ("find", queries.FIND, find(state="running"), ONE),
+            ("find", queries.FIND, find(kind="k3"), ONE),
+            ("find", queries.FIND, find(kind="nothing"), SEARCH),
+            ("find", queries.FIND, find(tag="t7"), SEARCH),
+            ("find", queries.FIND, find(error_like="%no such%"), SEARCH),
+            ("find", queries.FIND, find(worker="nobody"), SEARCH),
+            ("find", queries.FIND, find(older_than="1 day"), SEARCH),
+        )
+    }
+    for name, (cost, most) in costs.items():
+        print(f"{cost:>7} of {most:>6} {name}")
+    assert not {name: cost for name, (cost, most) in costs.items() if cost > most}
+
+
+def test_every_page_answers_on_a_long_queue(
+    connection: Connection, loaded: int, site: Site
+) -> None:
+    viewer = site.client("viewer")
+    paths = [
+        *("me", "lanes", "status", "jobs", "dead", "workers", "health", "audit"),
+        *(f"jobs/{loaded}", f"jobs/{loaded}/why", "jobs?state=ready&lane=small"),
+        *("jobs?kind=nothing", "jobs?tag=t7", "jobs?error_like=%25x%25"),
+        *("jobs?state=dead&older_than=1 second", "jobs?state=dead"),
+        f"jobs?before={loaded + 1024 * 1000}",
+    ]
+    took: dict[str, float] = {}
+    for path in [*(f"{API}/{path}" for path in paths), "/metrics"]:
+        for _ in range(3):
+            start = time.perf_counter()
+            answer = viewer.get(path)
+            took[path] = min(took.get(path, 1e9), time.perf_counter() - start)
+            assert answer.status_code == 200, f"{path}: {answer.text}"
+    if os.environ.get("PULSE_TIMES"):
+        print(*(f"{1000 * s:8.1f} ms  {path}" for path, s in took.items()), sep="\n")
+    lanes = {x["name"]: x for x in viewer.get(f"{API}/lanes").json()["lanes"]}
+    busy = lanes["busy"]["depth"]
+    assert lanes["busy"]["depth_estimated"]
+    assert LOAD * 0.9 * 0.5 < busy < LOAD * 0.9 * 2
+    # A search for nothing says how far it came, and that it can go on.
+    page = viewer.get(f"{API}/jobs?kind=nothing").json()
+    assert page["jobs"] == []
+    assert page["next"] == page["searched_to"] is not None
