@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser, expect
 from psycopg.types.json import Jsonb
 
+import pulse
 from tests.conftest import Connection, Database
 from tests.web.browser.chrome import PAGES, Site, Tab, lane
 from tests.web.browser.seeds import fail_once, one
 
 HOSTILE = '<img src=x onerror="window.owned=1"><script>window.owned=1</script>\'"&amp;'
+STATIC = Path(pulse.__file__).parent / "web/static"
+SOURCES = sorted(each for each in STATIC.iterdir() if each.suffix != ".svg")
+MARKUP = (
+    r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function"
+    r"|\bstyle=|\bon\w+=\"|https?:(?!//www\.w3\.org/2000/svg)"
+)
 VIEWERS_TOKEN, OPERATORS_TOKEN = "v" * 32, "o" * 32
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.name)
+def test_no_file_of_the_page_makes_markup_of_text_or_looks_elsewhere(
+    source: Path,
+) -> None:
+    assert re.findall(MARKUP, source.read_text()) == []
 
 
 def test_text_of_strangers_stays_text(tab: Tab, sql: Connection) -> None:

@@ -103,7 +103,7 @@ export function sparkline() {
   const line = svg("path", { class: "line" });
   const dot = svg("circle", { class: "dot", r: 1.75 });
   const element = svg("svg", {
-    class: "spark", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, width: WIDTH, height: HEIGHT, role: "img",
+    class: "spark", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, width: WIDTH, height: HEIGHT, role: "img", preserveAspectRatio: "xMinYMid",
   }, area, line, dot);
   return {
     element,
