@@ -90,7 +90,7 @@ def test_no_query_of_the_page_reads_the_whole_queue(
             ("overview", queries.OVERVIEW, {"lane": None}, GLANCE),
             ("running", queries.RUNNING, {}, ONE),
             ("workers", queries.WORKERS, {}, ONE),
-            ("health", queries.HEALTH, {}, GLANCE),
+            ("health", queries.HEALTH, {}, GLANCE + LOAD // 100),
             ("audit", queries.AUDIT, {"before": None, "limit": 50}, ONE),
             ("jobs", queries.JOBS, {"job_ids": ids}, 20 * len(ids)),
             ("job", queries.JOB, one, ONE),

@@ -269,8 +269,8 @@ class Audit(BaseModel):
 
 
 class Request(BaseModel):
-    # A member that is misspelt is refused, not ignored.
-    model_config = ConfigDict(extra="forbid")
+    # A member that is misspelt or of another type is refused, not guessed at.
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class WithReason(Request):
