@@ -14,7 +14,7 @@ from tests.cli.conftest import environment
 from tests.conftest import Connection, Database
 from tests.web.calls import enqueue
 from tests.web.conftest import API
-from tests.web.test_stream import LONG, follow, listeners, wait_for
+from tests.web.streams import LONG, follow, listeners, wait_for
 
 TOKEN = "a-token-of-the-whole-site"
 
