@@ -60,6 +60,30 @@ def test_text_of_strangers_stays_text(tab: Tab, sql: Connection) -> None:
     assert page.evaluate("window.owned") is None
 
 
+def test_a_stranger_sees_a_login_that_refuses_wrong_tokens(
+    browser: Browser, db: Database
+) -> None:
+    site = Site(db.dsn, env={"PULSE_WEB_TOKEN": OPERATORS_TOKEN})
+    tab = Tab(browser, site, color_scheme="dark")
+    try:
+        page = tab.open()
+        expect(page.locator("main h1")).to_have_text("Sign in")
+        expect(page.locator("#nav")).to_have_count(0)
+        page.get_by_label("Token").fill(VIEWERS_TOKEN)
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("alert")).to_have_text("That token is not known here.")
+        # Chromium writes each refusal into the console; nothing else may stand there.
+        assert all("401" in line for line in tab.complaints), tab.complaints
+        tab.signed_in(OPERATORS_TOKEN)
+        expect(page.locator("h1")).to_have_text("Lanes")
+        cookie = tab.context.cookies()[0]
+        assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
+        assert tab.complaints == []
+    finally:
+        tab.close()
+        site.kill()
+
+
 def test_a_viewer_sees_everything_and_can_change_nothing(
     browser: Browser, db: Database, sql: Connection, tmp_path: Path
 ) -> None:
