@@ -22,6 +22,7 @@ import psycopg
 from pulse import sessions
 from pulse.web import queries
 from pulse.web.database import Connection, Database, begin
+from pulse.web.mailbox import Mailbox, event
 from pulse.web.problems import Problem
 
 log = logging.getLogger("pulse.web")
@@ -34,31 +35,6 @@ MOST_CLIENTS = 1000
 ENDED = frozenset({"completed", "dead", "cancelled"})
 # They grow by themselves; a client counts on from what it was told last.
 CLOCKS = ("oldest_ready_seconds", "running_seconds")
-
-
-class Mailbox:
-    """What a client has not been sent yet: of each event only the newest."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[str, bytes] = {}
-        self._changed = asyncio.Event()
-        self.closed = False
-
-    def put(self, event: str, message: bytes) -> None:
-        self._waiting[event] = message
-        self._changed.set()
-
-    def close(self) -> None:
-        self.closed = True
-        self._changed.set()
-
-    async def take(self, within: float) -> bytes:
-        """What has come, or nothing when nothing came in time."""
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), within)
-        self._changed.clear()
-        messages, self._waiting = b"".join(self._waiting.values()), {}
-        return messages
 
 
 class Hub:
@@ -261,11 +237,6 @@ class Hub:
         message = event(name, data)
         for mailbox in self._mailboxes():
             mailbox.put(name, message)
-
-
-def event(name: str, data: Mapping[str, Any]) -> bytes:
-    """One server-sent event. JSON has no raw line ends, so one data line holds it."""
-    return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
 
 
 def essence_of(row: Mapping[str, Any]) -> str:

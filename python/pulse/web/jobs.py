@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Body, Query
 from psycopg.types.json import Jsonb
 
-from pulse.web import models, queries
+from pulse.web import models, orders, queries
 from pulse.web.caller import Asking, JobId
 from pulse.web.database import Session, first
 from pulse.web.problems import Problem
@@ -34,7 +34,7 @@ Since = Annotated[
     str,
     Query(min_length=1, max_length=100, description="An interval, or seconds."),
 ]
-WhyBody = Annotated[models.WithReason, Body()]
+WhyBody = Annotated[orders.WithReason, Body()]
 
 
 # -- finding ----------------------------------------------------------------------
@@ -64,8 +64,8 @@ async def jobs(
     group_key: Text | None = None,
     enqueued_by: Text | None = None,
     error_like: Text | None = None,
-    priority_above: models.Priority | None = None,
-    priority_below: models.Priority | None = None,
+    priority_above: orders.Priority | None = None,
+    priority_below: orders.Priority | None = None,
     older_than: Since | None = None,
     newer_than: Since | None = None,
     limit: Limit = 50,
@@ -146,7 +146,7 @@ async def act(asking: Asking, query: str, job_id: int, **values: object) -> Any:
 async def cancel(
     asking: Asking,
     job_id: JobId,
-    how: Annotated[models.Cancel, Body()] = models.NO_FORCE,
+    how: Annotated[orders.Cancel, Body()] = orders.NO_FORCE,
 ) -> Any:
     """A running job is asked to stop; with force its lease is taken away at once."""
     return await act(asking, queries.CANCEL, job_id, **how.model_dump())
@@ -154,28 +154,28 @@ async def cancel(
 
 @router.post("/jobs/{job_id}/approve", response_model=Done)
 async def approve(
-    asking: Asking, job_id: JobId, why: WhyBody = models.NO_REASON
+    asking: Asking, job_id: JobId, why: WhyBody = orders.NO_REASON
 ) -> Any:
     return await act(asking, queries.APPROVE, job_id, reason=why.reason)
 
 
 @router.post("/jobs/{job_id}/reject", response_model=Done)
-async def reject(asking: Asking, job_id: JobId, why: WhyBody = models.NO_REASON) -> Any:
+async def reject(asking: Asking, job_id: JobId, why: WhyBody = orders.NO_REASON) -> Any:
     return await act(asking, queries.REJECT, job_id, reason=why.reason)
 
 
 @router.post("/jobs/{job_id}/retry", response_model=Done)
-async def retry(asking: Asking, job_id: JobId, why: WhyBody = models.NO_REASON) -> Any:
+async def retry(asking: Asking, job_id: JobId, why: WhyBody = orders.NO_REASON) -> Any:
     return await act(asking, queries.RETRY, job_id, reason=why.reason)
 
 
 @router.post("/jobs/{job_id}/move", response_model=Done)
-async def move(asking: Asking, job_id: JobId, where: models.Move) -> Any:
+async def move(asking: Asking, job_id: JobId, where: orders.Move) -> Any:
     return await act(asking, queries.MOVE, job_id, **where.model_dump())
 
 
 @router.patch("/jobs/{job_id}/priority", response_model=Done)
-async def reprioritize(asking: Asking, job_id: JobId, to: models.NewPriority) -> Any:
+async def reprioritize(asking: Asking, job_id: JobId, to: orders.NewPriority) -> Any:
     return await act(asking, queries.REPRIORITIZE, job_id, **to.model_dump())
 
 
@@ -203,7 +203,7 @@ BULK = {
 
 
 @router.post("/jobs/bulk", response_model=models.BulkDone)
-async def bulk(asking: Asking, order: models.Bulk) -> Any:
+async def bulk(asking: Asking, order: orders.Bulk) -> Any:
     """Act on every job that the filter matches; unless dry_run is false, only count."""
     values = order.model_dump(exclude={"verb", "filter"})
     async with asking.writing() as db:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path
 
-from pulse.web import models, queries
+from pulse.web import models, orders, queries
 from pulse.web.caller import Asking
 from pulse.web.database import Session, first
 
@@ -29,11 +29,11 @@ async def lanes(asking: Asking) -> Any:
 
 @router.patch("/lanes/{name:path}", response_model=models.Lane)
 async def set_lane(
-    asking: Asking, name: LaneName, settings: models.LaneSettings
+    asking: Asking, name: LaneName, settings: orders.LaneSettings
 ) -> Any:
     """Only what is given changes; it holds from the next claim on."""
     values = {
-        key: models.interval(value) if key in DURATIONS else value
+        key: orders.interval(value) if key in DURATIONS else value
         for key, value in settings.model_dump().items()
     }
     async with asking.writing() as db:
@@ -51,7 +51,7 @@ DURATIONS = {
 async def drain_lane(
     asking: Asking,
     name: LaneName,
-    why: Annotated[models.WithReason, Body()] = models.NO_REASON,
+    why: Annotated[orders.WithReason, Body()] = orders.NO_REASON,
 ) -> Any:
     async with asking.writing() as db:
         await db.rows(queries.DRAIN, lane=name, reason=why.reason)
@@ -62,7 +62,7 @@ async def drain_lane(
 async def resume_lane(
     asking: Asking,
     name: LaneName,
-    why: Annotated[models.WithReason, Body()] = models.NO_REASON,
+    why: Annotated[orders.WithReason, Body()] = orders.NO_REASON,
 ) -> Any:
     async with asking.writing() as db:
         await db.rows(queries.RESUME_LANE, lane=name, reason=why.reason)
@@ -70,7 +70,7 @@ async def resume_lane(
 
 
 @router.post("/pause", response_model=models.Held)
-async def pause(asking: Asking, hold: models.Pause) -> Any:
+async def pause(asking: Asking, hold: orders.Pause) -> Any:
     """Stop all claims, or those of one lane, in the name of a holder."""
     async with asking.writing() as db:
         done = first(await db.one(queries.PAUSE, **hold.model_dump()))
@@ -78,7 +78,7 @@ async def pause(asking: Asking, hold: models.Pause) -> Any:
 
 
 @router.post("/resume", response_model=models.Held)
-async def resume(asking: Asking, hold: models.Pause) -> Any:
+async def resume(asking: Asking, hold: orders.Pause) -> Any:
     """Take back the pause of a holder."""
     async with asking.writing() as db:
         done = first(await db.one(queries.RESUME, holder=hold.holder, lane=hold.lane))

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Query
 
-from pulse.web import models, queries
+from pulse.web import models, orders, queries
 from pulse.web.caller import Asking
 
 router = APIRouter(tags=["schedules"])
@@ -34,7 +34,7 @@ async def runs(
 async def pause(
     asking: Asking,
     name: ScheduleName,
-    why: Annotated[models.WithReason, Body()] = models.NO_REASON,
+    why: Annotated[orders.WithReason, Body()] = orders.NO_REASON,
 ) -> Any:
     async with asking.writing() as db:
         await db.rows(queries.PAUSE_SCHEDULE, name=name, reason=why.reason)

@@ -14,8 +14,8 @@ from starlette.types import Receive, Scope, Send
 from pulse.web import queries
 from pulse.web.caller import Asking, JobId
 from pulse.web.database import Session, first
-from pulse.web.hub import Mailbox
 from pulse.web.jobs import no_such_job
+from pulse.web.mailbox import Mailbox
 from pulse.web.problems import Problem
 
 router = APIRouter(tags=["streams"])
