@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
-import subprocess
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,9 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.cli.conftest import PULSE, environment
 from tests.conftest import Database
 from tests.web.conftest import API, Serve
+from tests.web.process import pulse_web
 from tests.web.streams import LONG, follow, listeners, wait_for
 from tools.servers import Server
 
@@ -101,30 +99,12 @@ def kind(statement: str) -> str:
 
 
 def test_ctrl_c_stops_it_with_streams_open(db: Database, tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [*PULSE, "web", "--port", "0", "--json", "--dsn", db.dsn],
-        cwd=tmp_path,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        said = ""
-        while "}" not in said:
-            said += process.stdout.readline()
-        told = json.loads(said)
-        assert (told["role"], told["database"]) == ("postgres", db.name)
-        with httpx.Client(base_url=told["url"]) as client:
+    with pulse_web(tmp_path, "--dsn", db.dsn) as running:
+        assert (running.role, running.database) == ("postgres", db.name)
+        with httpx.Client(base_url=running.url) as client:
             with follow(client, "stream") as events:
                 events.until(lambda name, _: name == "overview")
-                process.send_signal(signal.SIGINT)
+                running.process.send_signal(signal.SIGINT)
                 assert list(events) == []
-            assert process.wait(LONG) == 0
-            assert process.stderr is not None
-            assert "Traceback" not in process.stderr.read()
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
+            assert running.process.wait(LONG) == 0
+    assert "Traceback" not in (tmp_path / "stderr").read_text()
