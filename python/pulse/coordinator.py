@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import random
 import threading
 from collections.abc import Mapping, Sequence
@@ -157,6 +158,9 @@ class Coordinator:
         if not reports and not wants:
             await self._intake.start_all()
             return
+        if wants:
+            # A ring from here on means a job that this look may not see.
+            self._look_at = math.inf
         try:
             if not self._messenger.connected:
                 await self._intake.start_all()
@@ -200,7 +204,7 @@ class Coordinator:
             else:
                 # A cap of the lane, or all there was: the next look will tell.
                 pause = min(pause, LOOK_SOON)
-        self._look_at = self._loop.time() + pause
+        self._look_at = min(self._look_at, self._loop.time() + pause)
 
     async def _rest(self) -> None:
         """The one place where the coordinator waits."""

@@ -100,7 +100,7 @@ class Executors:
 
     async def _run_async(self, run: Run) -> None:
         run.begun = True
-        if run.must_stop:
+        if not run.may_begin:
             self._done(run, reports.stopped(run))
             return
         try:
@@ -118,6 +118,9 @@ class Executors:
         self._done(run, outcome)
 
     def _run_in_thread(self, run: Run) -> None:
+        if not run.may_begin:
+            self._done(run, reports.stopped(run))
+            return
         try:
             if self._hooks.wraps:
                 with self._hooks.around(run.job):

@@ -28,6 +28,8 @@ PROGRESS_EVERY = 1.0
 class Beating(Protocol):
     """A run as this thread sees it."""
 
+    leased_until: float
+
     def hear(self, verdict: Verdict) -> None: ...
 
 
@@ -149,6 +151,8 @@ class Heart:
             run = self._runs.get(lease)
             if verdict in ("ok", "cancel"):
                 shortest = min(shortest, left)
+                if run is not None:
+                    run.leased_until = started + left
             elif verdict == "deadline":
                 shortest = min(shortest, 1.0)
             if run is not None and verdict != "ok":

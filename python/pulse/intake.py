@@ -8,6 +8,7 @@ is started at once, and its reports are on their way while the other half is rea
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -69,12 +70,14 @@ class Intake:
         if self._answer is None or jobs == 0:
             return runs
         self.unread -= jobs
-        for job, left in await self._answer.read(jobs):
+        now = time.monotonic()
+        for job, leased_until in await self._answer.read(jobs):
             run = Run(self._loop, self._heart, self._tasks[job.kind])
             run.job = job
+            run.leased_until = leased_until
             job.control = run
             self._ledger.add(run)
-            self._heart.leased(left)
+            self._heart.leased(leased_until - now)
             runs.append(run)
         return runs
 

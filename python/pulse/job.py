@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,15 +19,22 @@ class Control:
     """The other end of a run: set by the worker, read through Job.
 
     seen notes that the handler was told to stop; if it then returns nothing it has
-    stopped, it has not finished.
+    stopped, it has not finished. leased_until is the earliest moment, by this machine's
+    monotonic clock, at which the lease can be gone.
     """
 
-    __slots__ = ("seen", "stopping", "verdict")
+    __slots__ = ("leased_until", "seen", "stopping", "verdict")
 
     def __init__(self) -> None:
         self.verdict: Verdict = "ok"
         self.stopping = False
         self.seen = False
+        self.leased_until = math.inf
+
+    @property
+    def may_begin(self) -> bool:
+        """Not when the answer to the claim took so long that the lease may be gone."""
+        return not self.must_stop and time.monotonic() < self.leased_until
 
     @property
     def must_stop(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -25,8 +26,11 @@ class Reportable(Protocol):
 class Answer:
     """Claimed jobs as they came: counted, and read when they are to be started."""
 
-    def __init__(self, cursor: psycopg.AsyncCursor[tuple[Any, ...]] | None) -> None:
+    def __init__(
+        self, cursor: psycopg.AsyncCursor[tuple[Any, ...]] | None, asked_at: float
+    ) -> None:
         self._cursor = cursor
+        self._asked_at = asked_at
         result = cursor.pgresult if cursor else None
         self.lanes: Counter[str] = Counter()
         """How many jobs of each lane."""
@@ -39,9 +43,9 @@ class Answer:
                 self.lanes[str(lane or b"", "utf-8")] = jobs
 
     async def read(self, jobs: int) -> list[tuple[Job, float]]:
-        """The next jobs, each with the seconds its lease had left."""
+        """The next jobs, each with the earliest moment when its lease can be gone."""
         rows = await self._cursor.fetchmany(jobs) if self._cursor else []
-        return [(job_of(row), row[15]) for row in rows]
+        return [(job_of(row), self._asked_at + row[15]) for row in rows]
 
 
 class Messenger:
@@ -82,7 +86,8 @@ class Messenger:
         connection = await self.connect()
         done, failed = await self._report_rare(connection, ended)
         if not done and not failed and not wants:
-            return Answer(None)
+            return Answer(None, 0.0)
+        asked_at = time.monotonic()
         values = self._values(done, failed, wants)
         try:
             cursor = await connection.execute(sql.EXCHANGE, values)
@@ -91,6 +96,7 @@ class Messenger:
                 raise
             # One report cannot be stored and holds up the others: one by one, then.
             await self._report_singly(connection, [*done, *failed])
+            asked_at = time.monotonic()
             cursor = await connection.execute(sql.EXCHANGE, self._values([], [], wants))
         # Refused reports come first.
         result = cursor.pgresult
@@ -102,7 +108,7 @@ class Messenger:
             refused = await cursor.fetchone()
             assert refused is not None
             await self._report_refused(connection, refused[3], refused[1], ended)
-        return Answer(cursor)
+        return Answer(cursor, asked_at)
 
     def _values(
         self,

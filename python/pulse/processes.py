@@ -87,7 +87,8 @@ class Child:
         self.usable = False
         try:
             where = (task.function.__module__, task.function.__qualname__)
-            self._pipe.send((where, replace(job, control=Control())))
+            job_there = replace(job, control=Control())
+            self._pipe.send((where, job_there, control.leased_until))
             while True:
                 while not self._pipe.poll(LOOK_EVERY):
                     if control.verdict == "lost":
@@ -103,6 +104,9 @@ class Child:
                     self._pipe.send(("kept", kept(control, content)))
                 elif word == "seen":
                     control.seen = True
+                elif word == "late":
+                    self.usable = control.stopping = True
+                    raise errors.Cancelled("the lease may be gone before it began")
                 elif word == "returned":
                     self.usable = not told
                     return content
@@ -176,14 +180,18 @@ def serve(pipe: Connection) -> None:
     """The life of a child: one job after the other until the pipe is closed."""
     with contextlib.suppress(EOFError, KeyboardInterrupt):
         while True:
-            (module, name), job = pipe.recv()
+            (module, name), job, leased_until = pipe.recv()
             control = RemoteControl(pipe)
+            control.leased_until = leased_until
             job.control = control
             try:
                 found: Any = importlib.import_module(module)
                 for part in name.split("."):
                     found = getattr(found, part)
                 task = found if isinstance(found, Task) else Task(job.kind, found)
+                if not control.may_begin:
+                    control.say("late", None)
+                    continue
                 result = task.run(job)
                 if control.seen:
                     control.say("seen", None)

@@ -42,3 +42,7 @@ def boom(job: Job) -> None:
 @pulse.task("snooze", executor="process")
 def snooze(job: Job) -> None:
     raise pulse.Snooze(3600)
+
+
+def which_attempt(job: Job) -> int:
+    return job.attempt

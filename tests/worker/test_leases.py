@@ -11,6 +11,7 @@ import pytest
 
 import pulse
 from pulse import Job, Worker
+from tests.worker import handlers
 from tests.worker.conftest import PATIENCE, Queue, Start
 
 SHORT = "SELECT pulse.set_lane('default', lease_for => '1 second')"
@@ -258,3 +259,42 @@ def test_the_log_has_fields(
     line = pulse.logs.JsonFormatter().format(record)
     assert f'"job_id": "{job}"' in line
     assert "ValueError: why not" in record.getMessage()
+
+
+SLOW_CLAIMS = """
+CREATE FUNCTION public.dawdle() RETURNS trigger LANGUAGE plpgsql AS
+'BEGIN PERFORM pg_sleep(1.1); RETURN NULL; END';
+CREATE TRIGGER slow AFTER INSERT ON pulse.lease EXECUTE FUNCTION public.dawdle();
+"""
+
+
+@pytest.mark.parametrize("how", ["async", "thread", "process"])
+def test_a_claim_that_was_answered_too_late_is_given_back_and_not_begun(
+    queue: Queue, start: Start, how: str
+) -> None:
+    queue.connection.execute(SHORT)
+    queue.connection.execute(SLOW_CLAIMS)
+    worker = Worker(queue.db.dsn)
+    if how == "async":
+
+        @worker.handle("tardy")
+        async def tardy(job: Job) -> int:
+            return job.attempt
+
+    elif how == "thread":
+
+        @worker.handle("tardy")
+        def tardy_in_a_thread(job: Job) -> int:
+            return job.attempt
+
+    else:
+        worker.handle("tardy", executor="process")(handlers.which_attempt)
+
+    job = queue.enqueue("tardy")
+    start(worker)
+    queue.until(lambda: queue.job(job)["attempts"] >= 2, "it was given back")
+    queue.connection.execute("DROP TRIGGER slow ON pulse.lease")
+    queue.until_state(job, "completed")
+    ended = queue.job(job)
+    assert ended["result"] == ended["attempts"]
+    assert ended["failures"] == 0
