@@ -179,7 +179,7 @@ async def reprioritize(asking: Asking, job_id: JobId, to: orders.NewPriority) ->
     return await act(asking, queries.REPRIORITIZE, job_id, **to.model_dump())
 
 
-@router.delete("/jobs/{job_id}", status_code=204)
+@router.delete("/jobs/{job_id}", status_code=204, response_model=None)
 async def delete(
     asking: Asking,
     job_id: JobId,
