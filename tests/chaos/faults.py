@@ -162,18 +162,12 @@ def terminate(pattern: str, state: str = "active") -> Fault:
 
 def proxy_stall(world: World, chance: random.Random) -> str:
     """Nothing passes, nothing is closed, for about as long as a lease."""
-    seconds, since = chance.uniform(1, 6), time.time()
+    seconds = chance.uniform(1, 6)
     for proxy in world.cluster.proxies:
         proxy.stall()
     time.sleep(seconds)
-    over = time.time()
     for proxy in world.cluster.proxies:
         proxy.flow()
-    # An answer that was held up reaches a worker as if the worker had been stopped.
-    for member in world.fleet.workers:
-        if member.route == "proxy":
-            who = member.name
-            world.note.fault("stopped", "stall", stopped=who, since=since, until=over)
     return f"{seconds:.1f} s"
 
 

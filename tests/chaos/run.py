@@ -59,6 +59,7 @@ class Run:
             over = self.over.wait(max(0.0, began + step.at - time.monotonic()))
             if over and (self.broken or step.fault in self.seen):
                 continue
+            since = time.time()
             try:
                 did = FAULTS[step.fault](self.world, random.Random(step.seed))
             except Impossible as error:
@@ -72,7 +73,7 @@ class Run:
             if did:
                 self.seen.add(step.fault)
                 self.counts[step.fault] += 1
-                self.world.note.fault(step.fault, did)
+                self.world.note.fault(step.fault, did, since=since)
                 print(f"{time.monotonic() - began:6.1f} s  {step.fault}: {did}")
 
     def snapshots(self) -> None:

@@ -73,6 +73,7 @@ GOOD: dict[str, Callable[[], Story]] = {
         began(Story().enqueue().claim(7).retry(7, "reap"), 7)
         .note("fault", name="stop", stopped="p", until=3.0)
     ),
+    "a forced cancel is heard of later": lambda: began(forced(until=9.0), 7),
 }  # fmt: skip
 
 BAD: list[tuple[str, str, Callable[[], Story]]] = [
@@ -146,6 +147,8 @@ BAD: list[tuple[str, str, Callable[[], Story]]] = [
     ("effect began once", "of another attempt", lambda: (
         began(Story().enqueue().claim(7), 7, attempt=2))),
     ("effect began once", "late twice after one stop", lambda: late_twice()),
+    ("effect began once", "after a forced cancel and its own time", lambda: (
+        began(forced(until=3.1), 7))),
     ("Everything drains", "a job is left", lambda: left_over()),
     ("check() is empty", "a problem", lambda: problem()),
 ]  # fmt: skip
@@ -155,6 +158,12 @@ def gone(story: Story) -> Story:
     """A job that the journal has and the tables have not."""
     story.final.places[2048] = "ready"
     return story
+
+
+def forced(until: float) -> Story:
+    """A lease that would have lasted until then is taken away at second 3."""
+    gone = finished(None, verb="cancel", state="cancelled")
+    return Story().enqueue().claim(7).tell(leased("-", 7, until=until), gone)
 
 
 def late_twice() -> Story:

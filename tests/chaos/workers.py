@@ -31,8 +31,14 @@ COMPLETE = "SELECT pulse.complete(%(lease)s)"
 FAIL = "SELECT pulse.fail(%(lease)s, 'on purpose', retry_in => '200 ms')"
 SNOOZE = "SELECT pulse.snooze(%(lease)s, '300 ms')"
 RELEASE = "SELECT verdict FROM pulse.release(ARRAY[%(lease)s]::bigint[])"
-BEAT = "SELECT verdict FROM pulse.heartbeat(%s)"
-VERBS = {"complete": COMPLETE, "fail": FAIL, "snooze": SNOOZE, "release": RELEASE}
+STOPPED = "SELECT pulse.ack_cancel(%(lease)s)"
+BEAT = """
+SELECT verdict, extract(epoch FROM lease_until - clock_timestamp())::float8
+FROM pulse.heartbeat(ARRAY[%s]::bigint[])"""
+VERBS = {
+    **{"complete": COMPLETE, "fail": FAIL, "snooze": SNOOZE},
+    **{"release": RELEASE, "ack_cancel": STOPPED},
+}
 LOST = "PU101"
 
 
@@ -88,16 +94,34 @@ class PlainSQL:
         self, lane: str, lease: int, job: int, kind: str, payload: Any, attempt: int,
         failures: int,
     ) -> None:  # fmt: skip
-        self.note.effect_begin(job, attempt, lease, kind, lane)
+        # The jobs before it in the batch, or the line, may have taken its time.
+        verdict = self.beat(lease)
+        if verdict == "ok":
+            self.note.effect_begin(job, attempt, lease, kind, lane)
+        else:
+            if verdict != "lost":
+                end = "ack_cancel" if verdict == "cancel" else "release"
+                self.report(end, lease, job)
+            return
         time.sleep(min(float(payload.get("for", 0)), 0.2))
-        try:
-            self.ask(BEAT, ([lease],))
-        except psycopg.Error:
-            self.hang_up()
         verb = self.choose(payload, failures)
         self.note.effect_end(job, attempt, lease, verb)
         self.report(verb, lease, job)
         self.over.append((lease, job))
+
+    def beat(self, lease: int) -> str:
+        """The verdict on a lease; late when the answer is older than what it grants."""
+        while not self.stopping:
+            asked = time.monotonic()
+            try:
+                ((verdict, left),) = self.ask(BEAT, (lease,))
+            except psycopg.Error:
+                self.hang_up()
+                continue
+            if verdict == "ok" and time.monotonic() >= asked + left:
+                return "late"
+            return str(verdict)
+        return "late"
 
     def choose(self, payload: Any, failures: int) -> str:
         if failures < payload.get("bad", 0):
