@@ -72,6 +72,7 @@ BEGIN
             SELECT
             FROM pulse.ready AS r
             WHERE r.lane = k.lane
+            ORDER BY r.rank, r.seq
             LIMIT 100000
         ) AS capped
     ) AS r

@@ -559,9 +559,22 @@ COMMENT ON COLUMN pulse._waiting_estimate.lane IS
 COMMENT ON COLUMN pulse._waiting_estimate.jobs IS
 'About how many.';
 
+-- The order tells the planner to count by the index: a lane with few jobs in a large
+-- table would be counted by reading all of it. The samples are taken when a lane needs
+-- one, and once.
 CREATE VIEW pulse.lanes
 WITH (security_barrier)
 AS
+WITH ready_estimate AS MATERIALIZED (
+    SELECT e.lane, e.jobs
+    FROM pulse._ready_estimate AS e
+),
+
+waiting_estimate AS MATERIALIZED (
+    SELECT e.lane, e.jobs
+    FROM pulse._waiting_estimate AS e
+)
+
 SELECT
     o.lane AS name,
     s.max_slots,
@@ -573,7 +586,7 @@ SELECT
                 r.counted,
                 (
                     SELECT e.jobs
-                    FROM pulse._ready_estimate AS e
+                    FROM ready_estimate AS e
                     WHERE e.lane = o.lane
                 )
             )
@@ -587,7 +600,7 @@ SELECT
                 w.counted,
                 (
                     SELECT e.jobs
-                    FROM pulse._waiting_estimate AS e
+                    FROM waiting_estimate AS e
                     WHERE e.lane = o.lane
                 )
             )
@@ -630,6 +643,7 @@ CROSS JOIN
             SELECT
             FROM pulse.ready AS r
             WHERE r.lane = o.lane
+            ORDER BY r.rank, r.seq
             LIMIT 10000
         ) AS capped
     ) AS r
@@ -640,6 +654,7 @@ CROSS JOIN
             SELECT
             FROM pulse.waiting AS w
             WHERE w.lane = o.lane
+            ORDER BY w.run_at
             LIMIT 10000
         ) AS capped
     ) AS w
