@@ -47,7 +47,8 @@ isolation-accept: setup build  ## Write the expected output of one spec anew (SP
 
 chaos: setup build  ## Break everything under load, then check the history (CHAOS_SECONDS, CHAOS_SEED)
 	@PYTHONPATH=.:python $(RUN) -m tests.chaos.run --seconds $(or $(CHAOS_SECONDS),120) \
-		$(if $(CHAOS_SEED),--seed $(CHAOS_SEED)) $(if $(CHAOS_FAULTS),--faults $(CHAOS_FAULTS))
+		$(if $(CHAOS_SEED),--seed $(CHAOS_SEED)) $(if $(CHAOS_RATE),--rate $(CHAOS_RATE)) \
+		$(if $(CHAOS_FAULTS),--faults $(CHAOS_FAULTS))
 
 soak: setup build  ## Upkeep of a million jobs, a worker that runs a million (SOAK_JOBS)
 	@PYTHONPATH=.:python $(RUN) -m tests.chaos.soak --jobs $(or $(SOAK_JOBS),1000000)

@@ -172,8 +172,13 @@ def proxy_stall(world: World, chance: random.Random) -> str:
 
 
 def proxy_cut(world: World, chance: random.Random) -> str:
-    cut = sum(proxy.cut() for proxy in world.cluster.proxies)
-    return f"{cut} lines" if cut else ""
+    cut = list[int]()
+
+    def hit() -> bool:
+        cut[:] = [proxy.cut() for proxy in world.cluster.proxies]
+        return any(cut)
+
+    return f"{sum(cut)} lines" if until(hit, HURT_WITHIN) else ""
 
 
 def proxy_delay(world: World, chance: random.Random) -> str:

@@ -33,6 +33,8 @@ SECONDS: Mapping[str, Mapping[str, float]] = {
 # These last as long as the run.
 THROUGHOUT = ("old_snapshot", "operators")
 NAMES = (*SECONDS["server"], *SECONDS["client"], *THROUGHOUT)
+# Jobs a second, unless somebody asks for another load.
+RATE = 300.0
 # The end of a run is left to faults that have begun.
 SHARE = 0.9
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from tests.chaos import history
-from tests.chaos.plan import NAMES
+from tests.chaos.plan import NAMES, RATE
 
 if TYPE_CHECKING:
     from tests.chaos.run import Run
@@ -80,4 +80,6 @@ def show(
     for violation in violations:
         print(f"- {violation}")
     only = "" if set(run.chosen) == set(NAMES) else f" CHAOS_FAULTS={asked.faults}"
-    print(f"repeat with: make chaos CHAOS_SECONDS={seconds} CHAOS_SEED={seed}{only}")
+    load = "" if asked.rate == RATE else f" CHAOS_RATE={asked.rate:g}"
+    again = f"CHAOS_SECONDS={seconds} CHAOS_SEED={seed}{load}{only}"
+    print(f"repeat with: make chaos {again}")
