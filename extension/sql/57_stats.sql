@@ -5,6 +5,10 @@ CREATE FUNCTION pulse._sample_stats()
 RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+SET jit = off
 AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();

@@ -461,19 +461,29 @@ COMMENT ON VIEW pulse._known_lanes IS
 COMMENT ON COLUMN pulse._known_lanes.lane IS
 'The lane.';
 
+-- Functions, for settings of their own: the planner, which knows little of a queue, would
+-- sort a whole line, and compile the view around it.
+
 -- Places grow with time inside a level, so the oldest job of a lane is the first of
 -- one of its levels.
-CREATE VIEW pulse._oldest_ready
-WITH (security_barrier)
-AS
-SELECT
-    k.lane,
-    (
+CREATE FUNCTION pulse._oldest_ready_at(lane text)
+RETURNS timestamptz
+LANGUAGE plpgsql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+SET jit = off
+AS $$
+BEGIN
+    RETURN (
         WITH RECURSIVE level (rank, ready_at) AS (
             (
                 SELECT r.rank, r.ready_at
                 FROM pulse.ready AS r
-                WHERE r.lane = k.lane
+                WHERE r.lane = _oldest_ready_at.lane
                 ORDER BY r.rank, r.seq
                 LIMIT 1
             )
@@ -483,7 +493,7 @@ SELECT
             CROSS JOIN LATERAL (
                 SELECT r.rank, r.ready_at
                 FROM pulse.ready AS r
-                WHERE r.lane = k.lane
+                WHERE r.lane = _oldest_ready_at.lane
                     AND r.rank > v.rank
                 ORDER BY r.rank, r.seq
                 LIMIT 1
@@ -491,15 +501,53 @@ SELECT
         )
 
         SELECT min(v.ready_at) FROM level AS v
-    ) AS ready_at
-FROM pulse._known_lanes AS k;
+    );
+END;
+$$;
 
-COMMENT ON VIEW pulse._oldest_ready IS
-'For each lane, when the oldest of its ready jobs joined the line.';
-COMMENT ON COLUMN pulse._oldest_ready.lane IS
-'The lane.';
-COMMENT ON COLUMN pulse._oldest_ready.ready_at IS
-'When its oldest ready job joined the line; NULL when none is ready.';
+COMMENT ON FUNCTION pulse._oldest_ready_at(text) IS
+'When the oldest ready job of a lane joined the line; NULL when none is ready.';
+
+CREATE FUNCTION pulse._counted(lane text)
+RETURNS TABLE (ready bigint, delayed bigint)
+LANGUAGE plpgsql
+STABLE
+SECURITY DEFINER
+ROWS 1
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+SET jit = off
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT
+        (
+            SELECT count(*)
+            FROM (
+                SELECT
+                FROM pulse.ready AS r
+                WHERE r.lane = _counted.lane
+                ORDER BY r.rank, r.seq
+                LIMIT 10000
+            ) AS capped
+        ),
+        (
+            SELECT count(*)
+            FROM (
+                SELECT
+                FROM pulse.waiting AS w
+                WHERE w.lane = _counted.lane
+                ORDER BY w.run_at
+                LIMIT 10000
+            ) AS capped
+        );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._counted(text) IS
+'How many jobs of a lane are ready and how many delayed, each counted up to 10000.';
 
 -- Long lines are not counted but estimated, from the rows on some 400 pages; the same
 -- pages each time, so that the figure does not flicker.
@@ -559,9 +607,7 @@ COMMENT ON COLUMN pulse._waiting_estimate.lane IS
 COMMENT ON COLUMN pulse._waiting_estimate.jobs IS
 'About how many.';
 
--- The order tells the planner to count by the index: a lane with few jobs in a large
--- table would be counted by reading all of it. The samples are taken when a lane needs
--- one, and once.
+-- A sample is taken when a lane needs it, and once.
 CREATE VIEW pulse.lanes
 WITH (security_barrier)
 AS
@@ -580,10 +626,10 @@ SELECT
     s.max_slots,
     coalesce(u.used, 0) AS used,
     CASE
-        WHEN r.counted < 10000 THEN r.counted
+        WHEN n.ready < 10000 THEN n.ready
         ELSE
             greatest(
-                r.counted,
+                n.ready,
                 (
                     SELECT e.jobs
                     FROM ready_estimate AS e
@@ -591,13 +637,13 @@ SELECT
                 )
             )
     END AS depth,
-    r.counted = 10000 AS depth_estimated,
-    clock_timestamp() - o.ready_at AS oldest_ready_age,
+    n.ready = 10000 AS depth_estimated,
+    clock_timestamp() - pulse._oldest_ready_at(o.lane) AS oldest_ready_age,
     CASE
-        WHEN w.counted < 10000 THEN w.counted
+        WHEN n.delayed < 10000 THEN n.delayed
         ELSE
             greatest(
-                w.counted,
+                n.delayed,
                 (
                     SELECT e.jobs
                     FROM waiting_estimate AS e
@@ -605,7 +651,7 @@ SELECT
                 )
             )
     END AS delayed,
-    w.counted = 10000 AS delayed_estimated,
+    n.delayed = 10000 AS delayed_estimated,
     coalesce(
         (
             SELECT
@@ -635,29 +681,8 @@ SELECT
         WHERE h.lane IN (o.lane, '')
     ) AS paused_by,
     coalesce(jsonb_strip_nulls(to_jsonb(s) - 'lane'), '{}') AS settings
-FROM pulse._oldest_ready AS o
-CROSS JOIN
-    LATERAL (
-        SELECT count(*) AS counted
-        FROM (
-            SELECT
-            FROM pulse.ready AS r
-            WHERE r.lane = o.lane
-            ORDER BY r.rank, r.seq
-            LIMIT 10000
-        ) AS capped
-    ) AS r
-CROSS JOIN
-    LATERAL (
-        SELECT count(*) AS counted
-        FROM (
-            SELECT
-            FROM pulse.waiting AS w
-            WHERE w.lane = o.lane
-            ORDER BY w.run_at
-            LIMIT 10000
-        ) AS capped
-    ) AS w
+FROM pulse._known_lanes AS o
+CROSS JOIN LATERAL pulse._counted(o.lane) AS n
 LEFT JOIN pulse.lane AS s ON s.lane = o.lane
 LEFT JOIN (
     SELECT

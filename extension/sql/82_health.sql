@@ -180,9 +180,9 @@ BEGIN
     FROM (
         SELECT
             r.lane,
-            clock_timestamp() - r.ready_at AS age
-        FROM pulse._oldest_ready AS r
-        WHERE r.ready_at IS NOT NULL
+            clock_timestamp() - pulse._oldest_ready_at(r.lane) AS age
+        FROM pulse._known_lanes AS r
+        WHERE pulse._oldest_ready_at(r.lane) IS NOT NULL
             AND NOT EXISTS (SELECT FROM pulse._lane_obstacles(r.lane))
     ) AS o;
 
@@ -192,8 +192,8 @@ BEGIN
         CASE WHEN count(*) = 0 THEN 'ok' ELSE 'fail' END,
         coalesce(string_agg(o.lane, ', ' ORDER BY o.lane), 'none'),
         'Jobs are ready for over 5 minutes, nobody holds the lane, and nothing was claimed: start a worker that takes these lanes.'
-    FROM pulse._oldest_ready AS o
-    WHERE o.ready_at < clock_timestamp() - interval '5 minutes'
+    FROM pulse._known_lanes AS o
+    WHERE pulse._oldest_ready_at(o.lane) < clock_timestamp() - interval '5 minutes'
         AND NOT EXISTS (SELECT FROM pulse._lane_obstacles(o.lane))
         AND NOT EXISTS (SELECT FROM pulse._slot_obstacle(o.lane))
         AND NOT EXISTS (

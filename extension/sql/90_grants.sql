@@ -70,6 +70,11 @@ AS $$
     FROM allowed AS a
     CROSS JOIN (VALUES ('_caller'), ('_sees_all'), ('_approves')) AS f (object)
     WHERE a.object = 'jobs'
+    UNION
+    SELECT a.access, f.object
+    FROM allowed AS a
+    CROSS JOIN (VALUES ('_counted'), ('_oldest_ready_at')) AS f (object)
+    WHERE a.object = 'lanes'
 $$;
 
 COMMENT ON FUNCTION pulse._access_matrix() IS

@@ -27,8 +27,9 @@ SELECT is_empty(
         p.pronamespace = 'pulse'::regnamespace
         AND p.prosecdef
         AND p.proname ~ '^_'
+        AND p.proname NOT IN ('_counted', '_oldest_ready_at')
     $$,
-    'no private function is SECURITY DEFINER'
+    'no private function is SECURITY DEFINER, but for two that a view calls as its reader'
 );
 
 SELECT is_empty(

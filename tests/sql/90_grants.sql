@@ -77,7 +77,9 @@ VALUES
 -- What the views call runs as their reader.
 ('_caller', 'producer viewer approver operator admin'),
 ('_sees_all', 'producer viewer approver operator admin'),
-('_approves', 'producer viewer approver operator admin');
+('_approves', 'producer viewer approver operator admin'),
+('_counted', 'viewer operator admin'),
+('_oldest_ready_at', 'viewer operator admin');
 
 CREATE TEMPORARY VIEW routine AS
 SELECT
