@@ -28,6 +28,8 @@ Connection = psycopg.Connection[Any]
 BATCH = 10_000
 # What one tick may do at most in each step, so that no tick takes long.
 BOUNDS = {"promote": 10 * BATCH, "reap": BATCH, "prune": BATCH, "approvals": 1000}
+# A job, its row or its report kept alive is several hundred bytes.
+GROWTH = 100
 # Lanes, each with its part of a thousand and what becomes of its jobs. The last claims
 # are those that lapse: a later one would reap them.
 PARTS = {
@@ -228,14 +230,14 @@ def _until_done(connection: Connection, child: subprocess.Popen[bytes]) -> None:
 # -- the command ----------------------------------------------------------------------
 
 
-def main() -> None:
+def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--jobs", type=int, default=1_000_000)
     options.add_argument("--work", metavar="DSN")
     chosen = options.parse_args()
     if chosen.work:
         work(chosen.work)
-        return
+        return 0
     with servers.temporary() as server:
         dsn = server.dsn(server.create(product="extension"))
         with psycopg.connect(dsn, autocommit=True) as connection:
@@ -252,8 +254,15 @@ def main() -> None:
         )
         dsn = server.dsn(server.create(product="extension"))
         memory = soak_worker(dsn, chosen.jobs, print)
-        print(f"memory grew {memory.growth_a_job:.1f} bytes a job")
+        first, last = memory.samples[len(memory.samples) // 4], memory.samples[-1]
+        print(
+            f"{first[1] >> 10} kB after {first[0]} jobs, {last[1] >> 10} kB after"
+            f" {last[0]}: {memory.growth_a_job:.1f} bytes a job"
+        )
+    bounded = all(ticks.most[step] <= n for step, n in BOUNDS.items())
+    flat = memory.growth_a_job < GROWTH
+    return 0 if bounded and flat and not ticks.errors and not problems else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

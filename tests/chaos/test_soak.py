@@ -28,8 +28,7 @@ def test_upkeep_of_jobs_in_all_states_is_bounded_and_loses_none(db: Database) ->
 def test_the_memory_of_a_worker_does_not_grow_with_its_jobs(db: Database) -> None:
     memory = soak.soak_worker(db.dsn, LOAD)
     assert memory.samples[-1][0] == LOAD
-    # A job, its row or its report kept alive is several hundred bytes.
-    assert memory.growth_a_job < 100
+    assert memory.growth_a_job < soak.GROWTH
     connection = db.connect()
     states = connection.execute("SELECT DISTINCT state FROM pulse.jobs").fetchall()
     assert states == [("completed",)]
