@@ -73,7 +73,8 @@ def test_a_token_is_exchanged_for_a_cookie(site: Site) -> None:
     assert "HttpOnly" in kept
     assert "SameSite=strict" in kept
     assert TOKENS["viewer"] not in kept
-    assert browser.get(f"{API}/me").json()["role"] == ROLES["viewer"]
+    seen = browser.get(f"{API}/me").json()
+    assert (seen["role"], seen["signed_in"]) == (ROLES["viewer"], True)
     assert "app.js" in browser.get("/").text
     assert browser.post("/logout").status_code == 204
     assert browser.get(f"{API}/me").status_code == 401

@@ -7,7 +7,7 @@ import hmac
 import ipaddress
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -30,6 +30,8 @@ class Identity:
     role: str | None = None
     # Sent in a header that no other site can make a browser send: safe from CSRF.
     bearer: bool = False
+    # By the cookie of the login page, which signing out takes away.
+    signed_in: bool = False
 
 
 class Authenticator(Protocol):
@@ -83,9 +85,9 @@ class Tokens:
         scheme, _, token = connection.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             found = self._identities.get(digest(token.strip()))
-            return Identity(found.user, found.role, bearer=True) if found else None
+            return replace(found, bearer=True) if found else None
         kept = self._cookies.get(digest(connection.cookies.get(COOKIE, "")))
-        return self._identities[kept] if kept else None
+        return replace(self._identities[kept], signed_in=True) if kept else None
 
 
 class ProxyUser:

@@ -28,6 +28,7 @@ class Me(BaseModel):
     rights: list[str]
     version: str | None
     streams: bool = True
+    signed_in: bool = False
 
 
 class LaneGlance(BaseModel):

@@ -19,7 +19,9 @@ async def me(asking: Asking) -> Any:
     async with asking.reading() as db:
         found = first(await db.one(queries.ME))
         streams = first(await db.one(queries.MAY_STREAM))["allowed"]
-        return {**found, "user": asking.identity.user, "streams": streams}
+    who = asking.identity
+    said = {"user": who.user, "signed_in": who.signed_in, "streams": streams}
+    return {**found, **said}
 
 
 @router.get("/status", response_model=models.Status)

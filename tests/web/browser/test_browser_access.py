@@ -79,6 +79,9 @@ def test_a_stranger_sees_a_login_that_refuses_wrong_tokens(
         cookie = tab.context.cookies()[0]
         assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
         assert tab.complaints == []
+        page.get_by_role("button", name="Sign out").click()
+        expect(page.locator("main h1")).to_have_text("Sign in")
+        assert tab.context.cookies() == []
     finally:
         tab.close()
         site.kill()

@@ -82,6 +82,11 @@ function find(event) {
   location.hash = id ? `#/jobs/${id}` : `#/jobs?${query}`;
 }
 
+async function signOut() {
+  await fetch(new URL("../logout", import.meta.url), { method: "POST", headers: { "X-Pulse": "1" } });
+  location.reload();
+}
+
 async function start() {
   document.addEventListener("keydown", keys);
   document.getElementById("find").addEventListener("submit", find);
@@ -90,6 +95,7 @@ async function start() {
     event.preventDefault();
     main.focus();
   });
+  document.getElementById("sign-out").addEventListener("click", signOut);
   addEventListener("hashchange", go);
   setInterval(tickMoments, 1000);
   try {
@@ -103,6 +109,7 @@ async function start() {
   const badge = document.getElementById("me");
   write(badge, may("operator") ? me.user : `${me.user} · view only`);
   badge.title = may("operator") ? `${me.role}: ${me.rights.join(", ")}` : lacking("operator");
+  document.getElementById("sign-out").hidden = !me.signed_in;
   if (may("viewer")) startStream(report);
   else document.getElementById("live").hidden = true;
   await go();
