@@ -40,7 +40,7 @@ COMMENT ON TABLE pulse.lease IS
 'Running jobs: whoever deletes the row has ended the run.';
 
 -- The leases of a lane with max_slots, as of its last claim: appended under the
--- lane lock, read newest first. Which of them still run is looked up by key, so the
+-- roster lock, read newest first. Which of them still run is looked up by key, so the
 -- count never meets a dead row (docs/decisions/slots.md).
 CREATE TABLE pulse.roster (
     lane text COLLATE "C" NOT NULL,

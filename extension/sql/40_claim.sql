@@ -68,7 +68,7 @@ BEGIN
         AND claim_batch.lane <> '' AND length(claim_batch.lane) <= 200
         AND (
             claim_batch.kinds IS NULL
-            OR claim_batch.kinds <> '{}'
+            OR array_ndims(claim_batch.kinds) = 1
             AND array_position(claim_batch.kinds, NULL) IS NULL
             AND '' <> ALL (claim_batch.kinds)
         )
@@ -310,7 +310,14 @@ BEGIN
     IF lease_for IS NOT NULL THEN
         PERFORM pulse._require_duration('lease_for', lease_for, '1 second', '1 day');
     END IF;
-    IF kinds = '{}' OR array_position(kinds, NULL) IS NOT NULL OR '' = ANY (kinds) THEN
+    IF (
+        CASE
+            WHEN kinds IS NULL THEN false
+            WHEN array_ndims(kinds) = 1
+                THEN array_position(kinds, NULL) IS NOT NULL OR '' = ANY (kinds)
+            ELSE true
+        END
+    ) THEN
         PERFORM pulse._raise(
             'PU002',
             'kinds must name at least one kind, and no empty one',

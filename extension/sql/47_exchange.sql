@@ -24,11 +24,12 @@ BEGIN
         AND jsonb_typeof(exchange.failed) = 'array'
         AND NOT jsonb_path_exists(
             exchange.wants,
-            '$.* ? (@.type() != "number" || @ < 0 || @ > 999999999 || @.floor() != @)'
+            'strict $.* ? (@.type() != "number" || @ < 0 || @ > 999999999 || @.floor() != @)'
         )
         AND NOT jsonb_path_exists(
             exchange.done || exchange.failed,
-            '$[*] ? (!(@.lease like_regex "^[0-9]{1,19}$") || @.lease.type() != "string")'
+            'strict $[*] ? (@.type() != "object" || !(exists(@.lease)) ||'
+            ' @.lease.type() != "string" || !(@.lease like_regex "^[0-9]{1,18}$"))'
         )
     ) IS NOT TRUE THEN
         PERFORM pulse._require_exchange(
@@ -77,9 +78,9 @@ BEGIN
         c.failures, c.max_attempts, c.priority, c.lease_until, c.deadline,
         c.enqueued_at, c.checkpoint, c.group_key
     FROM (
-        SELECT e.lane, e.n::integer AS n
+        SELECT e.lane, e.n::numeric::integer AS n
         FROM jsonb_each_text(exchange.wants) AS e (lane, n)
-        WHERE e.n::integer > 0
+        WHERE e.n::numeric > 0
         ORDER BY e.lane COLLATE "C"
         OFFSET 0
     ) AS w
@@ -114,7 +115,7 @@ BEGIN
 
     SELECT w.lane, w.n INTO v_wrong
     FROM jsonb_each_text(_require_exchange.wants) AS w (lane, n)
-    WHERE w.n !~ '^[0-9]{1,9}$' OR w.n IS NULL
+    WHERE w.n !~ '^[0-9]{1,9}(\.0+)?$' OR w.n IS NULL
     LIMIT 1;
     IF FOUND THEN
         PERFORM pulse._raise(
@@ -129,8 +130,12 @@ BEGIN
     FROM jsonb_array_elements(
         _require_exchange.done || _require_exchange.failed
     ) AS e (report)
-    WHERE jsonb_typeof(e.report) <> 'object'
-        OR e.report ->> 'lease' !~ '^[0-9]{1,19}$'
+    WHERE
+        CASE
+            WHEN jsonb_typeof(e.report) <> 'object' THEN true
+            WHEN e.report ->> 'lease' !~ '^[0-9]{1,19}$' THEN true
+            ELSE (e.report ->> 'lease')::numeric > 9223372036854775807
+        END
     LIMIT 1;
     IF FOUND THEN
         PERFORM pulse._raise(

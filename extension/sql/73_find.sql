@@ -13,7 +13,6 @@ SET plan_cache_mode = force_custom_plan
 SET jit = off
 AS $$
 DECLARE
-    c_budget constant integer := 5000;
     v_now timestamptz := clock_timestamp();
     v_filter jsonb := find_jobs.filter;
     v_before bigint := coalesce(find_jobs.before, 9223372036854775807);
@@ -41,14 +40,18 @@ DECLARE
     v_in_lease boolean;
     v_completed boolean;
     v_in_finished boolean;
+    -- So many rows of each place; ids that were asked for are few and looked up.
+    v_budget integer;
     v_found bigint [];
+    v_least bigint;
     v_floor bigint;
 BEGIN
-    PERFORM pulse._require_between('max_jobs', find_jobs.max_jobs, 1, 1000);
+    PERFORM pulse._require_between('max_jobs', coalesce(find_jobs.max_jobs, 0), 1, 1000);
     PERFORM pulse._require_filter('find', v_filter);
 
     v_states := coalesce(pulse._texts(v_filter -> 'state'), pulse._acts_on('find'));
     v_jobs := pulse._texts(v_filter -> 'job_ids')::bigint [];
+    v_budget := CASE WHEN v_jobs IS NULL THEN 5000 END;
     v_lanes := pulse._texts(v_filter -> 'lane');
     v_kinds := pulse._texts(v_filter -> 'kind');
     v_workers := pulse._texts(v_filter -> 'worker');
@@ -86,7 +89,7 @@ BEGIN
                     AND a.job < v_before
                     AND (v_jobs IS NULL OR a.job = ANY (v_jobs))
                 ORDER BY a.job DESC
-                LIMIT c_budget
+                LIMIT v_budget
             )
             UNION ALL
             (
@@ -98,7 +101,7 @@ BEGIN
                     AND w.job < v_before
                     AND (v_jobs IS NULL OR w.job = ANY (v_jobs))
                 ORDER BY w.job DESC
-                LIMIT c_budget
+                LIMIT v_budget
             )
             UNION ALL
             (
@@ -108,7 +111,7 @@ BEGIN
                     AND r.job < v_before
                     AND (v_jobs IS NULL OR r.job = ANY (v_jobs))
                 ORDER BY r.job DESC
-                LIMIT c_budget
+                LIMIT v_budget
             )
             UNION ALL
             (
@@ -118,7 +121,7 @@ BEGIN
                     AND l.job < v_before
                     AND (v_jobs IS NULL OR l.job = ANY (v_jobs))
                 ORDER BY l.job DESC
-                LIMIT c_budget
+                LIMIT v_budget
             )
             UNION ALL
             (
@@ -128,7 +131,7 @@ BEGIN
                     AND f.job < v_before
                     AND (v_jobs IS NULL OR f.job = ANY (v_jobs))
                 ORDER BY f.job DESC
-                LIMIT c_budget
+                LIMIT v_budget
             )
             UNION ALL
             (
@@ -139,7 +142,7 @@ BEGIN
                     AND f.job < v_before
                     AND (v_jobs IS NULL OR f.job = ANY (v_jobs))
                 ORDER BY f.job DESC
-                LIMIT c_budget
+                LIMIT v_budget
             )
         ) AS p
         WHERE p.state = ANY (v_states)
@@ -184,39 +187,75 @@ BEGIN
         LIMIT find_jobs.max_jobs
     );
 
-    IF cardinality(v_found) < find_jobs.max_jobs THEN
-        -- The deepest point that every place was read down to.
+    -- Every place was read down to here. A full page can go below it where one place has
+    -- what was looked for and another spent its budget: such a page is cut.
+    v_least := CASE
+        WHEN cardinality(v_found) = find_jobs.max_jobs
+            THEN v_found[find_jobs.max_jobs]
+        ELSE -1
+    END;
+    IF v_budget IS NOT NULL THEN
         v_floor := greatest(
             (
-                SELECT a.job FROM pulse.approval AS a
-                WHERE v_in_approval AND v_jobs IS NULL AND a.job < v_before
-                ORDER BY a.job DESC OFFSET c_budget - 1 LIMIT 1
+                SELECT a.job
+                FROM pulse.approval AS a
+                WHERE v_in_approval
+                    AND a.job < v_before
+                    AND a.job > v_least
+                ORDER BY a.job DESC
+                OFFSET v_budget - 1
+                LIMIT 1
             ),
             (
-                SELECT w.job FROM pulse.waiting AS w
-                WHERE v_in_waiting AND v_jobs IS NULL AND w.job < v_before
-                ORDER BY w.job DESC OFFSET c_budget - 1 LIMIT 1
+                SELECT w.job
+                FROM pulse.waiting AS w
+                WHERE v_in_waiting
+                    AND w.job < v_before
+                    AND w.job > v_least
+                ORDER BY w.job DESC
+                OFFSET v_budget - 1
+                LIMIT 1
             ),
             (
-                SELECT r.job FROM pulse.ready AS r
-                WHERE v_in_ready AND v_jobs IS NULL AND r.job < v_before
-                ORDER BY r.job DESC OFFSET c_budget - 1 LIMIT 1
+                SELECT r.job
+                FROM pulse.ready AS r
+                WHERE v_in_ready
+                    AND r.job < v_before
+                    AND r.job > v_least
+                ORDER BY r.job DESC
+                OFFSET v_budget - 1
+                LIMIT 1
             ),
             (
-                SELECT l.job FROM pulse.lease AS l
-                WHERE v_in_lease AND v_jobs IS NULL AND l.job < v_before
-                ORDER BY l.job DESC OFFSET c_budget - 1 LIMIT 1
+                SELECT l.job
+                FROM pulse.lease AS l
+                WHERE v_in_lease
+                    AND l.job < v_before
+                    AND l.job > v_least
+                ORDER BY l.job DESC
+                OFFSET v_budget - 1
+                LIMIT 1
             ),
             (
-                SELECT f.job FROM pulse.finished AS f
-                WHERE v_completed AND v_jobs IS NULL AND f.job < v_before
-                ORDER BY f.job DESC OFFSET c_budget - 1 LIMIT 1
+                SELECT f.job
+                FROM pulse.finished AS f
+                WHERE v_completed
+                    AND f.job < v_before
+                    AND f.job > v_least
+                ORDER BY f.job DESC
+                OFFSET v_budget - 1
+                LIMIT 1
             ),
             (
-                SELECT f.job FROM pulse.finished AS f
-                WHERE v_in_finished AND v_jobs IS NULL AND f.job < v_before
+                SELECT f.job
+                FROM pulse.finished AS f
+                WHERE v_in_finished
+                    AND f.job < v_before
+                    AND f.job > v_least
                     AND f.state <> 'completed'
-                ORDER BY f.job DESC OFFSET c_budget - 1 LIMIT 1
+                ORDER BY f.job DESC
+                OFFSET v_budget - 1
+                LIMIT 1
             )
         );
     END IF;

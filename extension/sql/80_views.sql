@@ -530,7 +530,7 @@ BEGIN
                 FROM pulse.ready AS r
                 WHERE r.lane = _counted.lane
                 ORDER BY r.rank, r.seq
-                LIMIT 10000
+                LIMIT 10001
             ) AS capped
         ),
         (
@@ -540,14 +540,14 @@ BEGIN
                 FROM pulse.waiting AS w
                 WHERE w.lane = _counted.lane
                 ORDER BY w.run_at
-                LIMIT 10000
+                LIMIT 10001
             ) AS capped
         );
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._counted(text) IS
-'How many jobs of a lane are ready and how many delayed, each counted up to 10000.';
+'How many jobs of a lane are ready and how many delayed, each counted up to 10001.';
 
 -- Long lines are not counted but estimated, from the rows on some 400 pages; the same
 -- pages each time, so that the figure does not flicker.
@@ -626,7 +626,7 @@ SELECT
     s.max_slots,
     coalesce(u.used, 0) AS used,
     CASE
-        WHEN n.ready < 10000 THEN n.ready
+        WHEN n.ready <= 10000 THEN n.ready
         ELSE
             greatest(
                 n.ready,
@@ -637,10 +637,10 @@ SELECT
                 )
             )
     END AS depth,
-    n.ready = 10000 AS depth_estimated,
+    n.ready > 10000 AS depth_estimated,
     clock_timestamp() - pulse._oldest_ready_at(o.lane) AS oldest_ready_age,
     CASE
-        WHEN n.delayed < 10000 THEN n.delayed
+        WHEN n.delayed <= 10000 THEN n.delayed
         ELSE
             greatest(
                 n.delayed,
@@ -651,7 +651,7 @@ SELECT
                 )
             )
     END AS delayed,
-    n.delayed = 10000 AS delayed_estimated,
+    n.delayed > 10000 AS delayed_estimated,
     coalesce(
         (
             SELECT
@@ -703,13 +703,13 @@ COMMENT ON COLUMN pulse.lanes.max_slots IS
 COMMENT ON COLUMN pulse.lanes.used IS
 'How many of its jobs run.';
 COMMENT ON COLUMN pulse.lanes.depth IS
-'How many of its jobs are ready: counted below 10000, estimated beyond.';
+'How many of its jobs are ready: counted up to 10000, estimated beyond.';
 COMMENT ON COLUMN pulse.lanes.depth_estimated IS
 'Whether depth is an estimate.';
 COMMENT ON COLUMN pulse.lanes.oldest_ready_age IS
 'How long the oldest ready job has stood in line.';
 COMMENT ON COLUMN pulse.lanes.delayed IS
-'How many of its jobs are scheduled or retrying: counted below 10000, estimated beyond.';
+'How many of its jobs are scheduled or retrying: counted up to 10000, estimated beyond.';
 COMMENT ON COLUMN pulse.lanes.delayed_estimated IS
 'Whether delayed is an estimate.';
 COMMENT ON COLUMN pulse.lanes.throughput IS

@@ -1,7 +1,7 @@
 -- One round trip: reports, then claims; and hello.
 BEGIN;
 
-SELECT plan(50);
+SELECT plan(55);
 
 CREATE FUNCTION pg_temp.claim(lane text, unique_key text DEFAULT NULL, max_attempts integer DEFAULT 3)
 RETURNS bigint
@@ -162,6 +162,11 @@ FROM (
     ('''w'', ''{"work": null}'', ''[{"lease": "@"}]''', 'PU002'),
     ('''w'', ''{"": 1}'', ''[{"lease": "@"}]''', 'PU002'),
     ('''w'', ''{"work": "many"}'', ''[{"lease": "@"}]''', 'PU002'),
+    ('''w'', ''{"work": [1]}'', ''[{"lease": "@"}]''', 'PU002'),
+    ('''w'', ''{"work": 1}'', ''[[{"lease": "@"}]]''', 'PU002'),
+    ('''w'', ''{"work": 1}'', ''[[]]''', 'PU002'),
+    ('''w'', ''{"work": 1}'', ''[{"lease": "9999999999999999999"}]''', 'PU002'),
+    ('''w'', ''{"work": 1}'', ''[{"lease": "@"}]'', kinds => ''{{a},{b}}''', 'PU002'),
     ('''w'', ''{"work": 1.5}'', ''[{"lease": "@"}]''', 'PU002'),
     ('''w'', ''{"work": 99999999999}'', ''[{"lease": "@"}]''', 'PU002'),
     ('''w'', ''{"work": 1}'', ''[{"lease": "@"}]'', kinds => ''{}''', 'PU002'),

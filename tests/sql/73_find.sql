@@ -1,7 +1,7 @@
 -- find_jobs: ids newest first, by filter, a bounded look at a time.
 BEGIN;
 
-SELECT plan(24);
+SELECT plan(27);
 
 CREATE FUNCTION pg_temp.kinds(filter jsonb DEFAULT '{}', before bigint DEFAULT NULL, max_jobs integer DEFAULT 50)
 RETURNS text
@@ -65,9 +65,9 @@ SELECT throws_ok(
     'a state that does not exist is refused'
 );
 SELECT throws_ok(
-    format('SELECT pulse.find_jobs(max_jobs => %s)', n.n), 'PU002', NULL, format('max_jobs of %s is refused', n.n)
+    format('SELECT pulse.find_jobs(max_jobs => %L)', n.n), 'PU002', NULL, format('max_jobs of %s is refused', coalesce(n.n::text, 'NULL'))
 )
-FROM unnest('{0,1001}'::integer []) AS n (n);
+FROM unnest('{0,1001,NULL}'::integer []) AS n (n);
 SELECT throws_ok(
     $$SELECT pulse.find_jobs(NULL)$$, 'PU006', 'filter must be a JSON object', 'so is no filter at all'
 );
@@ -92,6 +92,54 @@ SELECT is(
     ),
     '1:more 2:more 3:ready 3:scheduled',
     'a look that reads its budget says how far it came, and goes on from there'
+);
+
+-- A full page whose end lies deeper than one of the places was read.
+SELECT pulse.enqueue('k', lane => CASE WHEN i.i % 2 = 0 THEN 'x' ELSE 'y' END)
+FROM generate_series(1, 120) AS i (i) \g /dev/null
+SELECT pulse.set_lane('noise', max_batch => 10000) \g /dev/null
+SELECT count(*) FROM pulse.enqueue_many('noise', array_fill('{}'::jsonb, ARRAY[6000]), lane => 'noise') \g /dev/null
+SELECT count(*)
+FROM unnest('{y,noise}'::text []) AS l (lane)
+CROSS JOIN LATERAL pulse.claim_batch('w', l.lane, 10000) AS c
+CROSS JOIN LATERAL pulse.complete_batch(ARRAY[c.lease]) AS v \g /dev/null
+SELECT is(
+    (
+        WITH RECURSIVE page (jobs, onward) AS (
+            SELECT p.*
+            FROM (SELECT 1) AS one
+            CROSS JOIN LATERAL (
+                SELECT array_agg(f.job_id), coalesce(min(f.searched_to), min(f.job_id))
+                FROM pulse.find_jobs('{"kind": "k"}', max_jobs => 50) AS f
+            ) AS p
+            UNION ALL
+            SELECT n.*
+            FROM page AS p
+            CROSS JOIN LATERAL (
+                SELECT array_agg(f.job_id), coalesce(min(f.searched_to), min(f.job_id))
+                FROM pulse.find_jobs('{"kind": "k"}', p.onward, 50) AS f
+            ) AS n
+            WHERE p.onward IS NOT NULL
+        )
+
+        SELECT count(DISTINCT j.job)
+        FROM page AS p
+        CROSS JOIN LATERAL unnest(p.jobs) AS j (job)
+    ),
+    120::bigint, 'paging finds every job, wherever it stands'
+);
+SELECT is(
+    (
+        SELECT count(f.job_id)
+        FROM pulse.find_jobs(
+            (
+                SELECT jsonb_build_object('kind', 'k', 'job_ids', jsonb_agg(j.job_id))
+                FROM pulse.jobs AS j
+            ),
+            max_jobs => 1000
+        ) AS f
+    ),
+    120::bigint, 'so does a look by thousands of ids'
 );
 
 SELECT * FROM finish();
