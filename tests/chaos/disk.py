@@ -15,6 +15,7 @@ from tools import servers
 
 SIZE = 6 << 30
 PAGE = 4096
+TRIES = 200
 CLONE_NEWNS = 0x00020000
 
 
@@ -32,10 +33,13 @@ class Disk:
 
     def fill(self) -> None:
         """Leave room for a few pages and no more."""
-        status = os.statvfs(self.path)
-        used = (status.f_blocks - status.f_bfree) * status.f_frsize
-        if not mount("-o", f"remount,{size(used + 16 * PAGE)[1]}", self.path):
-            raise RuntimeError(f"{self.path} could not be made smaller")
+        for _ in range(TRIES):
+            status = os.statvfs(self.path)
+            used = (status.f_blocks - status.f_bfree) * status.f_frsize
+            # Refused when the server wrote more than that in between.
+            if mount("-o", f"remount,{size(used + 16 * PAGE)[1]}", self.path):
+                return
+        raise RuntimeError(f"{self.path} could not be made smaller")
 
     def free(self) -> None:
         if not mount("-o", f"remount,{size(SIZE)[1]}", self.path):
