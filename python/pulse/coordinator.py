@@ -18,6 +18,7 @@ import logging
 import math
 import random
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -139,13 +140,15 @@ class Coordinator:
         finally:
             if self._stop_at is None:
                 self.stop(0)
-            await self._intake.start_all()
-            await self._drain()
-            side.cancel()
-            await asyncio.wait({side}, timeout=UNWIND_WITHIN)
-            await asyncio.to_thread(self._heart.close, UNWIND_WITHIN)
-            self._executors.close()
-            await self._messenger.close()
+            await self._give_back_unread()
+            try:
+                await self._drain()
+            finally:
+                side.cancel()
+                await asyncio.wait({side}, timeout=UNWIND_WITHIN)
+                await asyncio.to_thread(self._heart.close, UNWIND_WITHIN)
+                self._executors.close()
+                await self._messenger.close()
             self._say(
                 logging.INFO, f"worker {self._settings.source.worker} has stopped"
             )
@@ -171,13 +174,16 @@ class Coordinator:
             await self._line.recover(error)
             self._look_at = 0.0
             return
+        except BaseException:
+            self._ledger.take_back(reports)
+            raise
         self._line.failures = 0
         self._ready.set()
         took = self._loop.time() - now
         self._exchange_time += (took - self._exchange_time) / 8
         self._ledger.settle(reports)
         if wants:
-            self._plan(wants, answer.lanes)
+            self._plan(wants, Counter(leased.lane for leased in answer.leased))
         await self._intake.accept(answer, took)
 
     async def _exchange(self, reports: list[Run], wants: Mapping[str, int]) -> Answer:
@@ -252,6 +258,14 @@ class Coordinator:
             self._say(
                 logging.ERROR, f"{unsent} reports could not be sent; the leases lapse"
             )
+
+    async def _give_back_unread(self) -> None:
+        """Whatever goes wrong here, what runs is still drained."""
+        try:
+            await self._intake.start_all()
+        except Exception as error:
+            self._say(logging.ERROR, f"claimed jobs are left to lapse: {error}")
+            self._intake.forget()
 
     def _left(self) -> float:
         return (self._stop_at or 0.0) - self._loop.time()

@@ -19,6 +19,7 @@ from typing import Any
 from pulse import reports
 from pulse.heartbeat import Heart
 from pulse.job import Control, Job, Verdict
+from pulse.messages import Leased
 from pulse.processes import Children
 from pulse.reports import Outcome
 from pulse.tasks import Task
@@ -33,6 +34,8 @@ class Run(Control):
         "_loop",
         "begun",
         "job",
+        "lane",
+        "lease",
         "outcome",
         "slot",
         "started",
@@ -41,11 +44,13 @@ class Run(Control):
     )
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, heart: Heart, task: Task[Any, Any]
+        self, loop: asyncio.AbstractEventLoop, heart: Heart, leased: Leased
     ) -> None:
         super().__init__()
+        self.lane, self.lease, self.leased_until = leased
+        # Known when it is read.
         self.job: Job
-        self.task = task
+        self.task: Task[Any, Any]
         self.work: asyncio.Task[None] | None = None
         self.outcome: Outcome | None = None
         self.started = 0.0
@@ -59,7 +64,7 @@ class Run(Control):
         if self.verdict == verdict or self.outcome is not None:
             return
         self.verdict = verdict
-        if self.task.is_async:
+        if self.work is not None:
             with contextlib.suppress(RuntimeError):  # The worker has stopped.
                 self._loop.call_soon_threadsafe(self.interrupt)
 
@@ -69,10 +74,10 @@ class Run(Control):
             self.work.cancel()
 
     def progress(self, fraction: float, note: str | None) -> None:
-        self._heart.progress(self.job.lease, fraction, note)
+        self._heart.progress(self.lease, fraction, note)
 
     def checkpoint(self, data: str) -> Future[None]:
-        return self._heart.checkpoint(self.job.lease, data)
+        return self._heart.checkpoint(self.lease, data)
 
 
 class Executors:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from pulse.executors import Executors, Run
 from pulse.heartbeat import Heart
 from pulse.ledger import Ledger
 from pulse.messages import Answer
+from pulse.reports import Outcome
 from pulse.tasks import Task
 from pulse.tracing import AllHooks
 
@@ -43,14 +45,21 @@ class Intake:
         self._hooks = hooks
         self._stopping = stopping
         self._answer: Answer | None = None
-        self.unread = 0
+        self._unread: deque[Run] = deque()
+
+    @property
+    def unread(self) -> int:
+        return len(self._unread)
 
     async def accept(self, answer: Answer, took: float) -> None:
         """Take an answer; the one before has been read."""
         self._answer = answer
-        self.unread = sum(answer.lanes.values())
-        for lane, jobs in answer.lanes.items():
-            self._ledger.reserve(lane, jobs)
+        now = time.monotonic()
+        for leased in answer.leased:
+            run = Run(self._loop, self._heart, leased)
+            self._unread.append(run)
+            self._ledger.add(run)
+            self._heart.leased(leased.until - now)
         if self._hooks:
             runs = await self._read(self.unread)
             self._hooks.call("claimed", [run.job for run in runs], took)
@@ -65,20 +74,25 @@ class Intake:
     async def start_all(self) -> None:
         self._start(await self._read(self.unread))
 
+    def forget(self) -> None:
+        """What was not read cannot be given back; its leases lapse."""
+        while self._unread:
+            self._ledger.forget(self._unread.popleft())
+
     async def _read(self, jobs: int) -> list[Run]:
         runs: list[Run] = []
         if self._answer is None or jobs == 0:
             return runs
-        self.unread -= jobs
-        now = time.monotonic()
-        for job, leased_until in await self._answer.read(jobs):
-            run = Run(self._loop, self._heart, self._tasks[job.kind])
+        for job, error in await self._answer.read(jobs):
+            run = self._unread.popleft()
             run.job = job
-            run.leased_until = leased_until
             job.control = run
-            self._ledger.add(run)
-            self._heart.leased(leased_until - now)
-            runs.append(run)
+            run.task = self._tasks[job.kind]
+            if error is None:
+                runs.append(run)
+            else:
+                said = f"the job cannot be read: {type(error).__name__}: {error}"
+                self._ledger.done(run, Outcome("fail", error=said))
         return runs
 
     def _start(self, runs: list[Run]) -> None:

@@ -47,13 +47,13 @@ class Ledger:
         lanes, used = self._lanes, self._used
         return {lane: n for lane in lanes if (n := lanes[lane] - used[lane]) > 0}
 
-    def reserve(self, lane: str, jobs: int) -> None:
-        """The slots of claimed jobs."""
-        self._used[lane] += jobs
-
     def add(self, run: Run) -> None:
-        """One of them, read."""
-        self.runs[run.job.lease] = run
+        self.runs[run.lease] = run
+        self._used[run.lane] += 1
+
+    def forget(self, run: Run) -> None:
+        """Its lease is left to lapse."""
+        self.runs.pop(run.lease, None)
 
     def collect(self) -> list[Run]:
         """What has ended: frees the slots and returns what is to be reported."""
@@ -64,7 +64,7 @@ class Ledger:
             run, outcome = self.ended.popleft()
             if run.slot:
                 run.slot = False
-                self._used[run.job.lane] -= 1
+                self._used[run.lane] -= 1
                 seconds = now - run.started if run.started else 0.0
                 self._run_time += (seconds - self._run_time) / 32
                 if self._hooks or outcome.verb != "complete":
@@ -74,7 +74,7 @@ class Ledger:
                 continue
             run.outcome = outcome
             if outcome.verb == "drop":
-                self.runs.pop(run.job.lease, None)
+                self.runs.pop(run.lease, None)
             else:
                 reports.append(run)
         return reports
@@ -88,7 +88,7 @@ class Ledger:
     def settle(self, reports: Sequence[Run]) -> None:
         """Answered: no more to be said about these."""
         for run in reports:
-            self.runs.pop(run.job.lease, None)
+            self.runs.pop(run.lease, None)
 
     def others_end_within(self, seconds: float) -> bool:
         """Whether some have ended, and more are likely to in this time."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import psycopg
 
@@ -23,29 +22,64 @@ class Reportable(Protocol):
     outcome: Outcome | None
 
 
+class Leased(NamedTuple):
+    """What has to be known of a claimed job at once, to keep its lease."""
+
+    lane: str
+    lease: int
+    until: float
+    """The earliest moment, by the monotonic clock, when the lease can be gone."""
+
+
 class Answer:
-    """Claimed jobs as they came: counted, and read when they are to be started."""
+    """Claimed jobs as they came: their leases now, the rest when it is read."""
 
     def __init__(
         self, cursor: psycopg.AsyncCursor[tuple[Any, ...]] | None, asked_at: float
     ) -> None:
         self._cursor = cursor
-        self._asked_at = asked_at
-        result = cursor.pgresult if cursor else None
-        self.lanes: Counter[str] = Counter()
-        """How many jobs of each lane."""
-        if cursor and result:
-            counted = Counter(
-                result.get_value(row, 2)
-                for row in range(cursor.rownumber or 0, result.ntuples)
-            )
-            for lane, jobs in counted.items():
-                self.lanes[str(lane or b"", "utf-8")] = jobs
+        self._next = (cursor.rownumber or 0) if cursor else 0
+        self.leased: list[Leased] = []
+        if cursor is not None:
+            rows = range(self._next, cursor.rowcount)
+            self.leased = [
+                Leased(
+                    self._raw(row, 2),
+                    int(self._raw(row, 3)),
+                    asked_at + float(self._raw(row, 15)),
+                )
+                for row in rows
+            ]
 
-    async def read(self, jobs: int) -> list[tuple[Job, float]]:
-        """The next jobs, each with the earliest moment when its lease can be gone."""
-        rows = await self._cursor.fetchmany(jobs) if self._cursor else []
-        return [(job_of(row), self._asked_at + row[15]) for row in rows]
+    def _raw(self, row: int, column: int) -> str:
+        result = self._cursor.pgresult if self._cursor else None
+        value = result.get_value(row, column) if result else None
+        return str(value or b"", "utf-8")
+
+    async def read(self, jobs: int) -> list[tuple[Job, Exception | None]]:
+        """The next jobs, and what is wrong with one that cannot be read."""
+        cursor, first = self._cursor, self._next
+        if cursor is None:
+            return []
+        self._next += jobs
+        try:
+            await cursor.scroll(first, mode="absolute")
+            return [(job_of(row), None) for row in await cursor.fetchmany(jobs)]
+        except Exception:
+            return [await self._read_one(cursor, first + n) for n in range(jobs)]
+
+    async def _read_one(
+        self, cursor: psycopg.AsyncCursor[tuple[Any, ...]], row: int
+    ) -> tuple[Job, Exception | None]:
+        try:
+            await cursor.scroll(row, mode="absolute")
+            values = await cursor.fetchone()
+            assert values is not None
+            return job_of(values), None
+        except Exception as error:
+            lease, job, attempt = (int(self._raw(row, column)) for column in (3, 4, 7))
+            bare = Job(lease, job, self._raw(row, 2), self._raw(row, 5), None, attempt)
+            return bare, error
 
 
 class Messenger:

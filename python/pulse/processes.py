@@ -87,8 +87,7 @@ class Child:
         self.usable = False
         try:
             where = (task.function.__module__, task.function.__qualname__)
-            job_there = replace(job, control=Control())
-            self._pipe.send((where, job_there, control.leased_until))
+            self._pipe.send((where, replace(job, control=Control())))
             while True:
                 while not self._pipe.poll(LOOK_EVERY):
                     if control.verdict == "lost":
@@ -104,9 +103,14 @@ class Child:
                     self._pipe.send(("kept", kept(control, content)))
                 elif word == "seen":
                     control.seen = True
-                elif word == "late":
-                    self.usable = control.stopping = True
-                    raise errors.Cancelled("the lease may be gone before it began")
+                elif word == "ready":
+                    # A process may take long to get there; the lease goes on here.
+                    begins = control.may_begin
+                    self._pipe.send(("begin", begins))
+                    if not begins:
+                        self.usable = not told
+                        control.stopping = True
+                        raise errors.Cancelled("it could not begin in time")
                 elif word == "returned":
                     self.usable = not told
                     return content
@@ -152,22 +156,30 @@ class RemoteControl(Control):
         with self._said:
             self._pipe.send((word, content))
 
+    def asked_to_begin(self) -> bool:
+        self.say("ready", None)
+        return bool(self._hear("begin"))
+
     def progress(self, fraction: float, note: str | None) -> None:
         self.say("progress", (fraction, note))
 
     def checkpoint(self, data: str) -> Future[None]:
         done: Future[None] = Future()
         self.say("checkpoint", data)
-        while True:
-            word, content = self._pipe.recv()
-            if word == "kept":
-                break
-            self.verdict, self.stopping = word, content
+        content = self._hear("kept")
         if content is None:
             done.set_result(None)
         else:
             done.set_exception(content)
         return done
+
+    def _hear(self, awaited: str) -> Any:
+        """What comes with this word; verdicts that come before it are kept."""
+        while True:
+            word, content = self._pipe.recv()
+            if word == awaited:
+                return content
+            self.verdict, self.stopping = word, content
 
     @property
     def must_stop(self) -> bool:
@@ -180,17 +192,15 @@ def serve(pipe: Connection) -> None:
     """The life of a child: one job after the other until the pipe is closed."""
     with contextlib.suppress(EOFError, KeyboardInterrupt):
         while True:
-            (module, name), job, leased_until = pipe.recv()
+            (module, name), job = pipe.recv()
             control = RemoteControl(pipe)
-            control.leased_until = leased_until
             job.control = control
             try:
                 found: Any = importlib.import_module(module)
                 for part in name.split("."):
                     found = getattr(found, part)
                 task = found if isinstance(found, Task) else Task(job.kind, found)
-                if not control.may_begin:
-                    control.say("late", None)
+                if not control.asked_to_begin():
                     continue
                 result = task.run(job)
                 if control.seen:

@@ -46,6 +46,7 @@ class Source:
         added: dict[str, str | int | None] = {
             name: value for name, value in DEFAULTS.items() if name not in chosen
         }
+        added["client_encoding"] = "UTF8"
         added["application_name"] = f"pulse {purpose} {self.worker}"[:63]
         return make_conninfo(self.dsn, **added)
 

@@ -314,3 +314,40 @@ def test_a_worker_takes_tasks_and_refuses_two_handlers_of_a_kind(db: Database) -
         Worker(db.dsn, concurrency=1, lanes={"a": 1})
     with pytest.raises(RuntimeError, match="no handlers"):
         Worker(db.dsn).run()
+
+
+@pytest.mark.parametrize("place", [0, 10, 30, 39])
+def test_a_payload_that_python_cannot_read_fails_and_the_worker_goes_on(
+    queue: Queue, start: Start, place: int
+) -> None:
+    """In a batch that is read at once, or in two halves."""
+    worker = Worker(queue.db.dsn, concurrency=40)
+
+    @worker.handle("read")
+    async def read(job: Job, n: int = 0) -> None: ...
+
+    for n in range(40):
+        payload = "9" * 5000 if n == place else str(n)
+        queue.connection.execute(
+            "SELECT pulse.enqueue('read', %s::jsonb, max_attempts => 1)",
+            (f'{{"n": {payload}}}',),
+        )
+    start(worker)
+    queue.until(lambda: queue.states() == {"completed": 39, "dead": 1})
+    error = queue.one("SELECT last_error FROM pulse.dead")
+    assert error.startswith("the job cannot be read: ValueError")
+
+
+def test_names_are_read_whatever_the_encoding_of_the_dsn(
+    queue: Queue, start: Start
+) -> None:
+    worker = Worker(f"{queue.db.dsn} client_encoding=LATIN1", lanes={"caf\u00e9": 2})
+
+    @worker.handle("th\u00e9")
+    async def tea(job: Job, to: str) -> str:
+        return to
+
+    job = queue.enqueue("th\u00e9", {"to": "\u20ac"}, lane="caf\u00e9")
+    start(worker)
+    queue.until_state(job, "completed")
+    assert queue.job(job)["result"] == "\u20ac"
