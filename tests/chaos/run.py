@@ -99,14 +99,16 @@ class Run:
             threads.append(threading.Thread(target=self.snapshots))
         for thread in threads:
             thread.start()
-        while time.monotonic() < began + self.seconds and not self.over.is_set():
-            fleet.keep()
-            if len(fleet.deserters) > MANY:
-                self.broken.append("the fleet does not stay up")
-                self.over.set()
-            time.sleep(0.05)
-        # A fault that has begun is mended before the rest begins.
-        self.over.set()
+        try:
+            while time.monotonic() < began + self.seconds and not self.over.is_set():
+                fleet.keep()
+                if len(fleet.deserters) > MANY:
+                    self.broken.append("the fleet does not stay up")
+                    self.over.set()
+                time.sleep(0.05)
+        finally:
+            # Also on Ctrl-C. A fault that has begun is mended before the rest begins.
+            self.over.set()
         while any(thread.is_alive() for thread in threads):
             fleet.keep()
             time.sleep(0.05)
