@@ -1,8 +1,9 @@
-"""jobs: the newest first, one job in full, and how to find the newest cheaply."""
+"""jobs: the newest first, and one job in full."""
 
 from typing import Any
 
 import click
+from psycopg.types.json import Jsonb
 from rich.markup import escape
 from rich.table import Table
 
@@ -13,9 +14,7 @@ STATES = (
     *("awaiting_approval", "scheduled", "ready", "running", "retrying"),
     *("completed", "dead", "cancelled"),
 )
-# Ids are a sequence with ten bits for the node below it.
-STEP = 1 << 10
-HIGHEST = 1 << 62
+LARGEST_PAGE = 1000
 
 
 @click.command()
@@ -38,7 +37,9 @@ def jobs(
     """Jobs, the newest first; with an id, all about it."""
     if job_ids:
         return show_jobs(session, job_ids)
-    rows = newest(session, limit, {**wanted, "states": list(states) or None})
+    options = {**wanted, "state": list(states)}
+    asked = {name: value for name, value in options.items() if value}
+    rows = newest(session, limit, asked)
     if session.as_json:
         return session.print_json(rows)
     if not rows:
@@ -62,36 +63,19 @@ def jobs(
 
 
 def newest(session: Session, limit: int, wanted: Row) -> list[Row]:
-    """The newest jobs that match, reading backwards in growing steps.
-
-    The view is ordered by id upwards; asked for the last rows it would read all.
-    """
-    upto = newest_id(session)
-    rows: list[Row] = []
-    width = STEP * max(256, 4 * limit)
-    while upto > 0 and len(rows) < limit:
-        above = max(upto - width, 0)
-        values = {**wanted, "above": above, "upto": upto, "limit": limit - len(rows)}
-        rows += session.rows(queries.JOBS, values)
-        upto, width = above, width * 8
-    return rows
-
-
-def newest_id(session: Session) -> int:
-    """The largest id to within a step, by halving: some forty looks at an index."""
-
-    def any_above(job_id: int) -> bool:
-        return bool(session.one(queries.ANY_ABOVE, {"job_id": job_id})["found"])
-
-    if not any_above(0):
-        return 0
-    low, high = 0, STEP
-    while high < HIGHEST and any_above(high):
-        low, high = high, high * 2
-    while high - low > STEP:
-        middle = (low + high) // 2
-        low, high = (middle, high) if any_above(middle) else (low, middle)
-    return high
+    """The newest jobs that match, in as many looks as that takes."""
+    job_ids: list[int] = []
+    before: int | None = None
+    while len(job_ids) < limit:
+        asked = min(limit - len(job_ids), LARGEST_PAGE)
+        values = {"filter": Jsonb(wanted), "before": before, "limit": asked}
+        found = session.rows(queries.FIND, values)
+        if not found:
+            break
+        job_ids += [row["job_id"] for row in found if row["job_id"] is not None]
+        # The last row is the end of the page, or how far the look came.
+        before = found[-1]["searched_to"] or found[-1]["job_id"]
+    return session.rows(queries.JOBS, {"job_ids": job_ids})
 
 
 def show_jobs(session: Session, job_ids: tuple[int, ...]) -> None:

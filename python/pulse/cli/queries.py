@@ -42,8 +42,11 @@ WORKERS = """
     ORDER BY w.seen_at DESC, w.worker
 """
 
-ANY_ABOVE = """
-    SELECT EXISTS (SELECT FROM pulse.jobs AS j WHERE j.job_id > %(job_id)s) AS found
+FIND = """
+    SELECT f.job_id, f.searched_to
+    FROM pulse.find_jobs(
+        filter => %(filter)s, before => %(before)s, max_jobs => %(limit)s
+    ) AS f
 """
 
 JOBS = """
@@ -55,14 +58,8 @@ JOBS = """
         j.last_error, j.unique_key, j.group_key, j.tags, j.payload,
         pg_catalog.clock_timestamp() AS seen_at
     FROM pulse.jobs AS j
-    WHERE j.job_id > %(above)s
-        AND j.job_id <= %(upto)s
-        AND (%(states)s::text[] IS NULL OR j.state = ANY (%(states)s))
-        AND (%(lane)s::text IS NULL OR j.lane = %(lane)s)
-        AND (%(kind)s::text IS NULL OR j.kind = %(kind)s)
-        AND (%(tag)s::text IS NULL OR %(tag)s = ANY (j.tags))
+    WHERE j.job_id = ANY (%(job_ids)s)
     ORDER BY j.job_id DESC
-    LIMIT %(limit)s
 """
 
 JOB = """
