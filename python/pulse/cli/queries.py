@@ -29,8 +29,9 @@ RUNNING = """
 
 LANES = """
     SELECT
-        l.name AS lane, l.max_slots, l.used, l.depth, l.oldest_ready_age, l.delayed,
-        l.throughput, l.enabled, l.drained, l.paused_by, l.settings
+        l.name AS lane, l.max_slots, l.used, l.depth, l.depth_estimated,
+        l.oldest_ready_age, l.delayed, l.delayed_estimated, l.throughput,
+        l.enabled, l.drained, l.paused_by, l.settings
     FROM pulse.lanes AS l
 """
 

@@ -64,8 +64,8 @@ def lanes_table(rows: list[Row]) -> show.Grid:
     table = show.Grid(*columns, right=columns[1:6], cut=("LANE", "STATUS"))
     for row in rows:
         table.add(
-            *(row["lane"], show.slots(row), show.count(row["depth"])),
-            *(show.duration(row["oldest_ready_age"]), show.count(row["delayed"])),
+            *(row["lane"], show.slots(row), show.depth(row)),
+            *(show.duration(row["oldest_ready_age"]), show.delayed(row)),
             *(f"{row['throughput']:,.0f}", show.lane_status(row)),
         )
     return table

@@ -56,6 +56,19 @@ def count(value: int | None, cap: int = 100_000) -> str:
     return f"{value:,}" + ("+" if value >= cap else "")
 
 
+def depth(row: dict[str, Any]) -> str:
+    return about(row["depth"], row["depth_estimated"])
+
+
+def delayed(row: dict[str, Any]) -> str:
+    return about(row["delayed"], row["delayed_estimated"])
+
+
+def about(value: int, estimated: bool) -> str:
+    """An estimate is shown as one: three figures are more than it knows."""
+    return f"≈{round(value, 3 - len(str(value))):,}" if estimated else f"{value:,}"
+
+
 def coloured(word: str) -> Text:
     return Text(word.removesuffix("_approval"), style=COLOURS.get(word, ""))
 

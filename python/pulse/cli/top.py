@@ -140,13 +140,15 @@ class Screen:
         )
 
     def head(self, width: int) -> Text:
+        many = any(row["depth_estimated"] for row in self.lanes)
+        later = any(row["delayed_estimated"] for row in self.lanes)
         ready = sum(row["depth"] for row in self.lanes)
         delayed = sum(row["delayed"] for row in self.lanes)
         text = Text.assemble(
             ("pulse ", "bold"),
             (self.session.target.database, "bold cyan"),
-            f"  {show.count(ready)} ready  {len(self.running)} running",
-            f"  {show.count(delayed)} delayed",
+            f"  {show.about(ready, many)} ready  {len(self.running)} running",
+            f"  {show.about(delayed, later)} delayed",
             f"  {sum(row['throughput'] for row in self.lanes):,.0f}/min",
         )
         if self.lost:
@@ -162,9 +164,9 @@ class Screen:
         shown = fitting(order, rows)
         for row in shown:
             table.add(
-                *(row["lane"], show.slots(row), show.count(row["depth"])),
+                *(row["lane"], show.slots(row), show.depth(row)),
                 show.duration(row["oldest_ready_age"]),
-                *(show.count(row["delayed"]), f"{row['throughput']:,.0f}"),
+                *(show.delayed(row), f"{row['throughput']:,.0f}"),
                 *(self.spark(row["lane"]), show.lane_status(row)),
             )
         return more(table, len(order) - len(shown))
