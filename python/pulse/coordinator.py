@@ -214,10 +214,6 @@ class Coordinator:
 
     async def _rest(self) -> None:
         """The one place where the coordinator waits."""
-        if self._intake.unread:
-            # One turn of the loop: what was started may end in it.
-            await asyncio.sleep(0)
-            return
         if self._ledger.ended or self.stopping:
             return
         timer: asyncio.TimerHandle | None = None

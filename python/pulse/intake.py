@@ -1,8 +1,8 @@
 """From the answer of an exchange to running handlers.
 
-Reading a job out of an answer and starting it costs the worker about as much as
-claiming it costs the server, so the two go on side by side: of a large batch one half
-is started at once, and its reports are on their way while the other half is read.
+Reading jobs out of an answer and starting them costs the worker about as much as
+claiming them costs the server. Where runs have ended meanwhile the two go on side by
+side: their reports are sent first, and jobs are read while the server works on those.
 """
 
 from __future__ import annotations
@@ -20,9 +20,6 @@ from pulse.messages import Answer
 from pulse.reports import Outcome
 from pulse.tasks import Task
 from pulse.tracing import AllHooks
-
-# A batch so large is worth two exchanges.
-LARGE_BATCH = 32
 
 
 class Intake:
@@ -64,12 +61,8 @@ class Intake:
             runs = await self._read(self.unread)
             self._hooks.call("claimed", [run.job for run in runs], took)
             self._start(runs)
-        elif self._ledger.ended:
-            return  # They go first: the next exchange is sent, then this is read.
-        elif self.unread < LARGE_BATCH:
+        elif not self._ledger.ended:
             await self.start_all()
-        else:
-            self._start(await self._read(self.unread // 2))
 
     async def start_all(self) -> None:
         self._start(await self._read(self.unread))

@@ -303,7 +303,7 @@ def test_a_claim_that_was_answered_too_late_is_given_back_and_not_begun(
 def test_jobs_that_wait_to_be_started_keep_their_leases(
     queue: Queue, start: Start
 ) -> None:
-    """Half of a large batch is started later; handlers that block the loop delay it."""
+    """A handler that blocks the loop delays those that were claimed with it."""
     queue.connection.execute(SHORT)
     worker = Worker(queue.db.dsn, concurrency=40)
 

@@ -320,7 +320,7 @@ def test_a_worker_takes_tasks_and_refuses_two_handlers_of_a_kind(db: Database) -
 def test_a_payload_that_python_cannot_read_fails_and_the_worker_goes_on(
     queue: Queue, start: Start, place: int
 ) -> None:
-    """In a batch that is read at once, or in two halves."""
+    """Wherever in its batch it stands."""
     worker = Worker(queue.db.dsn, concurrency=40)
 
     @worker.handle("read")

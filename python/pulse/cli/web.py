@@ -15,7 +15,13 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Listen there.")
-@click.option("--port", default=8077, show_default=True, help="0 takes any.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8077,
+    show_default=True,
+    help="0 takes any.",
+)
 @click.option(
     "--token-file",
     type=FILE,
@@ -72,6 +78,7 @@ def web(
             user_header=user_header,
             trusted_proxies=trusted_proxy,
             user_roles=user_roles,
+            allow_hosts=allow_host,
         )
         listening = serving.bind(host, port, authenticate)
     except auth.BadConfiguration as error:

@@ -21,7 +21,7 @@ from pulse.web import (
     schedules,
     streams,
 )
-from pulse.web.auth import Authenticator, Tokens
+from pulse.web.auth import COOKIE, Authenticator, FirstOf, Tokens
 from pulse.web.database import Database
 from pulse.web.guard import Guard
 from pulse.web.hub import Hub
@@ -40,8 +40,9 @@ def create_app(
 ) -> FastAPI:
     """The app. Without authenticate or tokens it answers this machine only.
 
-    tokens brings the login page; authenticate is any callable that says who asks. An
-    app that is mounted does not hear its site end: call `await close(app)` there.
+    tokens brings the login page; authenticate is any callable that says who asks, and
+    is asked first. An app that is mounted does not hear its site end: call
+    `await close(app)` there.
     """
     database = Database(dsn, max_connections=max_connections)
     hub = Hub(database)
@@ -59,6 +60,8 @@ def create_app(
         # Their pages load scripts from other hosts.
         docs_url=None,
         redoc_url=None,
+        # An address with a slash too many is a problem, not a way.
+        redirect_slashes=False,
         lifespan=lifespan,
     )
     app.state.database, app.state.hub = database, hub
@@ -68,15 +71,16 @@ def create_app(
         api.include_router(part.router)
     app.include_router(api)
     app.include_router(metrics.router)
-    app.add_api_route("/", page, include_in_schema=False)
+    app.add_api_route("/", page, methods=["GET", "HEAD"], include_in_schema=False)
     app.mount("/static", StaticFiles(directory=STATIC, check_dir=False))
+    ways = [way for way in (authenticate, tokens) if way is not None]
     app.add_middleware(
         Guard,
-        authenticate=authenticate or tokens,
+        authenticate=FirstOf(*ways) if ways else None,
         login=Login(tokens) if tokens else None,
         allow_hosts=allow_hosts,
     )
-    app.openapi = lambda: described(app)  # type: ignore[method-assign]
+    app.openapi = lambda: described(app, by_token=tokens is not None)  # type: ignore[method-assign]
     return app
 
 
@@ -90,7 +94,14 @@ async def page() -> FileResponse:
     return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
 
-def described(app: FastAPI) -> dict[str, Any]:
+# How a program and how a browser that has logged in say who they are.
+SCHEMES = {
+    "token": {"type": "http", "scheme": "bearer"},
+    "login": {"type": "apiKey", "in": "cookie", "name": COOKIE},
+}
+
+
+def described(app: FastAPI, *, by_token: bool) -> dict[str, Any]:
     """The OpenAPI document: every operation may also answer with a problem."""
     if app.openapi_schema is None:
         document = get_openapi(
@@ -112,5 +123,8 @@ def described(app: FastAPI) -> dict[str, Any]:
                     "description": "A problem",
                     "content": {"application/problem+json": answer},
                 }
+        if by_token:
+            document["components"]["securitySchemes"] = SCHEMES
+            document["security"] = [{name: []} for name in SCHEMES]
         app.openapi_schema = document
     return app.openapi_schema

@@ -16,6 +16,7 @@ from starlette.requests import HTTPConnection
 COOKIE = "pulse_web"
 SHORTEST_TOKEN = 16
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+HANDED_ON = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 
 
 class BadConfiguration(ValueError):
@@ -32,6 +33,12 @@ class Identity:
     bearer: bool = False
     # By the cookie of the login page, which signing out takes away.
     signed_in: bool = False
+    # Named in a header of a proxy, which a page of another site could send too if it
+    # points its own name here: believed only under the names of the proxy.
+    by_header: bool = False
+
+    def __post_init__(self) -> None:
+        check_role(self.role)
 
 
 class Authenticator(Protocol):
@@ -41,11 +48,16 @@ class Authenticator(Protocol):
 
 
 class Loopback:
-    """Nobody has to say who they are, but only this machine is answered."""
+    """Nobody has to say who they are, but only this machine is answered.
+
+    What a proxy hands on came from elsewhere, wherever the proxy runs.
+    """
 
     async def __call__(self, connection: HTTPConnection, /) -> Identity | None:
         client = connection.client
         if client is None or not is_loopback(client.host):
+            return None
+        if any(name in connection.headers for name in HANDED_ON):
             return None
         return Identity("local")
 
@@ -102,6 +114,8 @@ class ProxyUser:
     ) -> None:
         self._header = header
         self._roles = roles
+        for role in (roles or {}).values():
+            check_role(role)
         try:
             self._trusted = [ipaddress.ip_network(each) for each in trusted]
         except ValueError as error:
@@ -110,21 +124,20 @@ class ProxyUser:
             ) from error
 
     async def __call__(self, connection: HTTPConnection, /) -> Identity | None:
-        user = connection.headers.get(self._header, "").strip()
+        # Sent twice, one of them may be the client's own.
+        named = connection.headers.getlist(self._header)
+        user = named[0].strip() if len(named) == 1 else ""
         if not user or not self._is_trusted(connection):
             return None
         if self._roles is None:
-            return Identity(user)
-        return Identity(user, self._roles[user]) if user in self._roles else None
+            return Identity(user, by_header=True)
+        if user not in self._roles:
+            return None
+        return Identity(user, self._roles[user], by_header=True)
 
     def _is_trusted(self, connection: HTTPConnection) -> bool:
-        try:
-            host = ipaddress.ip_address(
-                connection.client.host if connection.client else ""
-            )
-        except ValueError:
-            return False
-        return any(host in network for network in self._trusted)
+        host = address_of(connection.client.host if connection.client else "")
+        return host is not None and any(host in network for network in self._trusted)
 
 
 class FirstOf:
@@ -147,6 +160,7 @@ def configured(
     user_header: str | None = None,
     trusted_proxies: Sequence[str] = (),
     user_roles: Path | None = None,
+    allow_hosts: Sequence[str] = (),
     environment: Mapping[str, str] = os.environ,
 ) -> tuple[Authenticator | None, Tokens | None]:
     """From options and PULSE_WEB_TOKEN: how to authenticate, and whether by token."""
@@ -157,7 +171,12 @@ def configured(
         tokens = Tokens({environment["PULSE_WEB_TOKEN"]: None})
     ways: list[Authenticator] = [tokens] if tokens else []
     if user_header:
-        roles = dict(words(user_roles)) if user_roles else None
+        if not allow_hosts:
+            raise BadConfiguration(
+                "a header is believed only under a host name that is known\n"
+                "--allow-host NAME: the name under which people open the proxy"
+            )
+        roles = dict(words(user_roles, both=True)) if user_roles else None
         trusted = tuple(trusted_proxies) or ("127.0.0.1", "::1")
         ways.append(ProxyUser(user_header, trusted=trusted, roles=roles))
     elif user_roles or trusted_proxies:
@@ -168,18 +187,40 @@ def configured(
     return (FirstOf(*ways) if ways else None), tokens
 
 
-def words(path: Path) -> Iterable[tuple[str, str | None]]:
-    """Lines of one or two words; a # begins a comment."""
+def words(path: Path, *, both: bool = False) -> Iterable[tuple[str, str | None]]:
+    """Lines of a word and a role, which may be left out; a # begins a comment."""
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text("utf-8").splitlines()
     except OSError as error:
         raise BadConfiguration(f"cannot read {path}: {error.strerror}") from error
-    for line in lines:
+    except UnicodeDecodeError as error:
+        raise BadConfiguration(f"cannot read {path}: it is not UTF-8 text") from error
+    seen: set[str] = set()
+    for number, line in enumerate(lines, 1):
         parts = line.split("#", 1)[0].split()
-        if len(parts) > 2:
-            raise BadConfiguration(f"{path}: a line has more than two words")
-        if parts:
-            yield parts[0], parts[1] if len(parts) == 2 else None
+        if not parts:
+            continue
+        # The first word may be a secret: it is not repeated.
+        where = f"{path}, line {number}"
+        word, *roles = parts
+        if len(roles) > 1:
+            raise BadConfiguration(f"{where}: there are more than two words")
+        if both and not roles:
+            raise BadConfiguration(f"{where}: the role is missing\nuser role")
+        if word in seen:
+            raise BadConfiguration(f"{where}: it names again what a line before named")
+        seen.add(word)
+        role = roles[0] if roles else None
+        check_role(role, f"{where}: ")
+        yield word, role
+
+
+def check_role(role: str | None, where: str = "") -> None:
+    """To PostgreSQL the role "none" means: back to who logged in."""
+    if role in ("", "none"):
+        raise BadConfiguration(
+            f'{where}"{role}" is no role\nleave it out for the role of the DSN'
+        )
 
 
 def digest(text: str) -> bytes:
@@ -193,9 +234,15 @@ def cookie_for(token: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
+    address = address_of(host)
+    return host == "localhost" or (address is not None and address.is_loopback)
+
+
+def address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """None for what is no address. A socket for both families maps IPv4 into IPv6."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        address = ipaddress.ip_address(host)
     except ValueError:
-        return False
+        return None
+    mapped = address.ipv4_mapped if address.version == 6 else None
+    return mapped or address

@@ -8,8 +8,9 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Request
 
+from pulse.web import queries
 from pulse.web.auth import Identity
-from pulse.web.database import Database, Session
+from pulse.web.database import Database, Session, first
 from pulse.web.guard import IDENTITY
 from pulse.web.hub import Hub
 
@@ -32,6 +33,11 @@ class Caller:
 
     def writing(self) -> AbstractAsyncContextManager[Session]:
         return self.database.session(self.identity.role, read_only=False)
+
+    async def may_stream(self) -> bool:
+        """Whether the role of the DSN, which reads the streams, may."""
+        async with self.database.session(None, read_only=True) as db:
+            return bool(first(await db.one(queries.MAY_STREAM))["allowed"])
 
 
 async def caller(request: Request) -> Caller:

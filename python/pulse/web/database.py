@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import json
 import math
+import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -28,6 +30,10 @@ Connection = psycopg.AsyncConnection[DictRow]
 # Bulk verbs and pauses that wait for open claims take seconds, nothing takes longer.
 STATEMENT_TIMEOUT = "60s"
 WAIT_FOR_CONNECTION = 5.0
+
+# Readers of JSON give up at a few hundred levels; a browser counts exactly up to 2**53.
+DEEPEST = 100
+LARGEST_INT = 2**53
 
 
 class NoSuchRole(Exception):
@@ -123,8 +129,8 @@ class Database:
 
 async def begin(connection: Connection, role: str | None, read_only: bool) -> Session:
     values = {
-        "role": role or "none",
-        "read_only": "on" if read_only else "off",
+        "role": role,
+        "read_only": read_only,
         "timeout": STATEMENT_TIMEOUT,
     }
     try:
@@ -155,8 +161,24 @@ class IsoTime(Loader):
 
 
 def loads(text: str | bytes) -> Any:
-    """JSON of any size of number: what Python or a browser cannot hold is text."""
+    """JSON of any depth and any number: what a reader may not hold is its text."""
+    text = text if isinstance(text, str) else bytes(text).decode()
+    if depth(text) > DEEPEST:
+        return text
     return json.loads(text, parse_float=as_float, parse_int=as_int)
+
+
+STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
+STEPS = {"[": 1, "{": 1, "]": -1, "}": -1}
+
+
+def depth(text: str) -> int:
+    """How deep JSON is nested, at most; found without recursion."""
+    brackets = text.count("[") + text.count("{")
+    if brackets <= DEEPEST:
+        return brackets
+    steps = map(STEPS.__getitem__, re.findall(r"[][{}]", STRING.sub("", text)))
+    return max(accumulate(steps), default=0)
 
 
 def as_float(text: str) -> float | str:
@@ -165,7 +187,9 @@ def as_float(text: str) -> float | str:
 
 
 def as_int(text: str) -> int | str:
-    return int(text) if len(text) < 300 else text
+    if len(text) <= 17 and abs(int(text)) <= LARGEST_INT:
+        return int(text)
+    return text
 
 
 def first(row: Mapping[str, Any] | None) -> Mapping[str, Any]:

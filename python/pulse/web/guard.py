@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.requests import HTTPConnection
+from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pulse.web.auth import LOOPBACK_NAMES, Authenticator, Identity, Loopback
@@ -50,11 +50,11 @@ class Guard:
         self._app = app
         self._authenticate = authenticate or Loopback()
         self._login = login
-        self._hosts = {each.lower() for each in allow_hosts}
+        self._named = frozenset(each.lower() for each in allow_hosts)
         # Without authentication a page of another site could point a name of its own
         # at this machine and read everything: only known names are answered.
-        if authenticate is None:
-            self._hosts |= LOOPBACK_NAMES
+        known = self._named or authenticate is None
+        self._hosts = self._named | LOOPBACK_NAMES if known else frozenset[str]()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -76,6 +76,8 @@ class Guard:
 
         try:
             await self._pass(scope, receive, send_guarded)
+        except ClientDisconnect:
+            pass  # Nobody is left to answer.
         except Exception as error:
             problem = from_exception(error)
             if problem is None:
@@ -88,7 +90,8 @@ class Guard:
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
-        self._check_host(headers)
+        if self._hosts:
+            check_host(headers, self._hosts)
         limited = limit(headers, receive)
         if self._login is not None and self._login.takes(scope):
             refuse_other_sites(headers)
@@ -104,19 +107,22 @@ class Guard:
                     hint="Authorization: Bearer TOKEN, or open the page and sign in.",
                 )
             return
+        if identity.by_header:
+            check_host(headers, self._named)
         if scope["method"] not in SAFE_METHODS:
             check_intent(headers, identity)
         scope[IDENTITY] = identity
         await self._app(scope, limited, send)
 
-    def _check_host(self, headers: Headers) -> None:
-        if self._hosts and host_name(headers.get("host", "")) not in self._hosts:
-            raise Problem(
-                421,
-                "this host name is not served here",
-                f"The request was for {headers.get('host', 'no host')[:100]}.",
-                hint="pulse web --allow-host NAME",
-            )
+
+def check_host(headers: Headers, known: frozenset[str]) -> None:
+    if host_name(headers.get("host", "")) not in known:
+        raise Problem(
+            421,
+            "this host name is not served here",
+            f"The request was for {headers.get('host', 'no host')[:100]}.",
+            hint="pulse web --allow-host NAME, or create_app(allow_hosts=[NAME])",
+        )
 
 
 def host_name(host: str) -> str:
@@ -156,7 +162,7 @@ def refuse_other_sites(headers: Headers) -> None:
         foreign = site not in ("same-origin", "none")
     else:
         host = headers.get("host", "").lower()
-        foreign = origin is not None and urlsplit(origin).netloc.lower() != host
+        foreign = origin is not None and origin_host(origin) != host
     if foreign:
         raise Problem(
             403,
@@ -164,6 +170,13 @@ def refuse_other_sites(headers: Headers) -> None:
             f"It came from {(origin or site or '')[:100]}.",
             hint="A proxy in between must hand on the Host header.",
         )
+
+
+def origin_host(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
 
 
 def limit(headers: Headers, receive: Receive) -> Receive:

@@ -13,7 +13,6 @@ import contextlib
 import json
 import logging
 import time
-import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -22,6 +21,7 @@ import psycopg
 from pulse import sessions
 from pulse.web import queries
 from pulse.web.database import Connection, Database, begin
+from pulse.web.listening import listen
 from pulse.web.mailbox import Mailbox, event
 from pulse.web.problems import Problem
 
@@ -30,7 +30,6 @@ log = logging.getLogger("pulse.web")
 LOOK_EVERY = 1.0
 # Progress that comes faster is told together.
 PROGRESS_EVERY = 0.1
-PROBE_WITHIN = 1.0
 MOST_CLIENTS = 1000
 ENDED = frozenset({"completed", "dead", "cancelled"})
 # They grow by themselves; a client counts on from what it was told last.
@@ -73,14 +72,21 @@ class Hub:
                 self._rest()
 
     @contextlib.contextmanager
-    def job(self, job_id: int, seen: Mapping[str, Any]) -> Iterator[Mailbox]:
-        """Follow one job, which who asks has just seen."""
-        with self._mailbox() as mailbox:
+    def job(
+        self, job_id: int, seen: Mapping[str, Any], *, brief: bool = False
+    ) -> Iterator[Mailbox]:
+        """Follow one job, which who asks has just seen.
+
+        brief: they see it only while it awaits approval, then hear the state it took.
+        """
+        with self._mailbox(brief=brief) as mailbox:
             watching = self._jobs.setdefault(job_id, set())
             watching.add(mailbox)
             first = event("job", seen)
             mailbox.put("job", first)
-            self._told.setdefault(job_id, first)
+            if self._told.setdefault(job_id, first) != first:
+                # Others know more, perhaps its end: the next look tells all of them.
+                del self._told[job_id]
             if seen["state"] in ENDED:
                 mailbox.put("end", event("end", seen))
             self._keep_looking()
@@ -94,11 +100,10 @@ class Hub:
                 self._rest()
 
     @contextlib.contextmanager
-    def _mailbox(self) -> Iterator[Mailbox]:
+    def _mailbox(self, *, brief: bool = False) -> Iterator[Mailbox]:
         if self._closing or self.clients >= MOST_CLIENTS:
             raise Problem(503, "no more streams", f"At most {MOST_CLIENTS} at once.")
-        mailbox = Mailbox()
-        yield mailbox
+        yield Mailbox(brief=brief)
 
     @property
     def clients(self) -> int:
@@ -136,8 +141,8 @@ class Hub:
             try:
                 async with self._database.listener() as connection:
                     await self._look(connection)
+                    self.hears = await listen(connection, self._database)
                     failures = 0
-                    await self._listen(connection)
                     while True:
                         await self._wait(connection)
                         await self._look(connection)
@@ -146,32 +151,11 @@ class Hub:
                 log.warning("streams: the database does not answer: %s", error)
                 self._tell_all("trouble", {"detail": str(error).strip()})
                 self._overview, self._essence = None, ""
+                self._told.clear()
                 await asyncio.sleep(sessions.backoff(failures))
             except Exception:
                 log.exception("streams: a mistake")
                 await asyncio.sleep(LOOK_EVERY)
-
-    async def _listen(self, connection: Connection) -> None:
-        """LISTEN, and ask to be rung only when it is heard."""
-        probe = f"probe {uuid.uuid4()}"
-        await connection.execute(queries.LISTEN)
-        async with self._database.session(None, read_only=False) as other:
-            await other.rows(queries.PROBE, probe=probe)
-        heard: set[str] = set()
-        limit = time.monotonic() + PROBE_WITHIN
-        # Each round ends by itself: a generator left halfway keeps the connection.
-        while probe not in heard and (left := limit - time.monotonic()) > 0:
-            async for notify in connection.notifies(timeout=left, stop_after=1):
-                heard.add(notify.payload)
-        if probe in heard:
-            await connection.execute(queries.WATCH)
-            self.hears = True
-            return
-        await connection.execute(queries.UNLISTEN)
-        log.warning(
-            "LISTEN receives nothing here (a pooler in transaction mode?): progress is "
-            "looked up once a second. A DSN straight to PostgreSQL mends it."
-        )
 
     async def _wait(self, connection: Connection) -> None:
         """Until the next look; progress of a job that is followed is told before."""
@@ -206,10 +190,12 @@ class Hub:
     def _tell_overview(self, row: dict[str, Any]) -> None:
         for lane in row["lanes"]:
             del lane["settings"]
+        # Who comes next is shown this one, with its time of now.
+        self._overview = event("overview", row)
         essence = essence_of(row)
         if essence == self._essence:
             return
-        self._essence, self._overview = essence, event("overview", row)
+        self._essence = essence
         for mailbox in self._overviews:
             mailbox.put("overview", self._overview)
 
@@ -228,9 +214,15 @@ class Hub:
         if self._told.get(job_id) == message or job_id not in self._jobs:
             return
         self._told[job_id] = message
+        ended = row["state"] is None or row["state"] in ENDED
+        decided = row["state"] != "awaiting_approval"
         for mailbox in self._jobs[job_id]:
+            if mailbox.brief and decided:
+                state = {"job_id": row["job_id"], "state": row["state"]}
+                mailbox.put("end", event("end", state))
+                continue
             mailbox.put("job", message)
-            if row["state"] is None or row["state"] in ENDED:
+            if ended:
                 mailbox.put("end", event("end", row))
 
     def _tell_all(self, name: str, data: Mapping[str, Any]) -> None:

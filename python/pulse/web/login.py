@@ -34,7 +34,13 @@ class Login:
         answer: Response
         if route_path(scope) == "/logout":
             answer = Response(status_code=204)
-            answer.delete_cookie(COOKIE, path=root(scope))
+            answer.delete_cookie(
+                COOKIE,
+                path=root(scope),
+                httponly=True,
+                samesite="strict",
+                secure=is_secure(request),
+            )
         else:
             answer = await self._log_in(request)
         await answer(scope, receive, send)
@@ -44,18 +50,13 @@ class Login:
         if cookie is None:
             raise Problem(401, "this is not a token", "Check it, and try again.")
         answer = Response(status_code=204)
-        # Who says that the way to the browser is https is believed: it only adds care.
-        secure = "https" in (
-            request.url.scheme,
-            request.headers.get("x-forwarded-proto"),
-        )
         answer.set_cookie(
             COOKIE,
             cookie,
             path=root(request.scope),
             httponly=True,
             samesite="strict",
-            secure=secure,
+            secure=is_secure(request),
         )
         return answer
 
@@ -73,6 +74,12 @@ class Login:
             await FileResponse(STATIC / name)(scope, receive, send)
             return True
         return False
+
+
+def is_secure(request: Request) -> bool:
+    """Who says that the way to the browser is https is believed: it only adds care."""
+    said = request.headers.get("x-forwarded-proto")
+    return "https" in (request.url.scheme, said)
 
 
 def token_in(body: bytes) -> str:

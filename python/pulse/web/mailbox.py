@@ -10,14 +10,20 @@ from typing import Any
 
 
 class Mailbox:
-    """What a client has not been sent yet: of each event only the newest."""
+    """What a client has not been sent yet: of each event only the newest.
 
-    def __init__(self) -> None:
+    A brief one is of somebody who sees a job only while it awaits approval.
+    """
+
+    def __init__(self, *, brief: bool = False) -> None:
+        self.brief = brief
         self._waiting: dict[str, bytes] = {}
         self._changed = asyncio.Event()
         self.closed = False
 
     def put(self, event: str, message: bytes) -> None:
+        # In the order of the newest: what came last is what holds.
+        self._waiting.pop(event, None)
         self._waiting[event] = message
         self._changed.set()
 

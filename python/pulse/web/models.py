@@ -101,6 +101,7 @@ class Status(BaseModel):
     running: list[Running]
     workers: int
     paused: list[Hold]
+    at: Moment
 
 
 class JobState(BaseModel):

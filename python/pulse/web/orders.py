@@ -18,7 +18,7 @@ Duration = (
 
 def interval(value: float | str | None) -> str | None:
     """As PostgreSQL reads it."""
-    return value if value is None or isinstance(value, str) else f"{value} seconds"
+    return value if value is None or isinstance(value, str) else f"{value:f} seconds"
 
 
 class Order(BaseModel):

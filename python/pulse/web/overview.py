@@ -18,7 +18,7 @@ async def me(asking: Asking) -> Any:
     """Who is asking, and what the database lets them do."""
     async with asking.reading() as db:
         found = first(await db.one(queries.ME))
-        streams = first(await db.one(queries.MAY_STREAM))["allowed"]
+    streams = await asking.may_stream()
     who = asking.identity
     said = {"user": who.user, "signed_in": who.signed_in, "streams": streams}
     return {**found, **said}

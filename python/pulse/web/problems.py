@@ -52,6 +52,8 @@ class Problem(Exception):
 # Of class PU: PU0xx the request is impossible, PU1xx the world changed meanwhile.
 BY_SQLSTATE = {"42501": 403, "PU003": 413, "PU004": 404, "PU005": 404, "PU011": 403}
 BY_CLASS = {"PU0": 422, "PU1": 409}
+# No schema, function or relation of that name: pulse is not here, or an older one.
+NO_PULSE = ("3F000", "42883", "42P01")
 
 
 def from_database(error: psycopg.Error) -> Problem:
@@ -61,6 +63,8 @@ def from_database(error: psycopg.Error) -> Problem:
     title = diag.message_primary or str(error).strip() or type(error).__name__
     ours = errors.translate(error)
     hint = diag.message_hint or (ours.hint if ours else None)
+    if code in NO_PULSE:
+        hint = "Install or update pulse in the database of the DSN."
     status = status_of(error)
     if status == 503:
         log.warning("the database does not answer: %s", title)
@@ -79,8 +83,8 @@ def status_of(error: psycopg.Error) -> int:
     known = BY_SQLSTATE.get(code) or BY_CLASS.get(code[:3])
     if known:
         return known
-    if code in ("3F000", "42883", "42P01", "25006"):
-        # No pulse here, an older one, or a standby: nothing a client can change.
+    if code in NO_PULSE or code == "25006":
+        # Or a standby: nothing a client can change.
         return 503
     if code[:2] in ("22", "54"):
         return 422

@@ -3,10 +3,17 @@
 # -- each transaction -------------------------------------------------------------
 
 # One round trip: who acts, whether anything may change, and how values are written.
+# A role or a read-only default that the DSN brings stays as it is.
 BEGIN = """
     SELECT
-        pg_catalog.set_config('role', %(role)s, true),
-        pg_catalog.set_config('transaction_read_only', %(read_only)s, true),
+        CASE
+            WHEN %(role)s::text IS NOT NULL
+                THEN pg_catalog.set_config('role', %(role)s::text, true)
+        END,
+        CASE
+            WHEN %(read_only)s::boolean
+                THEN pg_catalog.set_config('transaction_read_only', 'on', true)
+        END,
         pg_catalog.set_config('statement_timeout', %(timeout)s, true),
         pg_catalog.set_config('timezone', 'UTC', true),
         pg_catalog.set_config('datestyle', 'ISO', true),
@@ -61,7 +68,7 @@ ME = """
 # The right that a stream of everything needs; reads nothing.
 MAY_SEE_ALL = "SELECT FROM pulse.lanes AS l LIMIT 0"
 
-# Streams are read for all at once, by the role that logged in.
+# Streams are read for all at once, by the role of the DSN: asked as that role.
 MAY_STREAM = """
     SELECT
         EXISTS (
@@ -70,8 +77,8 @@ MAY_STREAM = """
             INNER JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
             WHERE n.nspname = 'pulse'
                 AND c.relname = 'lanes'
-                AND pg_catalog.has_schema_privilege(session_user, n.oid, 'USAGE')
-                AND pg_catalog.has_table_privilege(session_user, c.oid, 'SELECT')
+                AND pg_catalog.has_schema_privilege(n.oid, 'USAGE')
+                AND pg_catalog.has_table_privilege(c.oid, 'SELECT')
         ) AS allowed
 """
 
@@ -267,13 +274,19 @@ SUMMARY = """
         j.unique_key, j.group_key, j.tags
 """
 
-# A page of jobs leaves out what is large: 200 payloads may be 1.6 GB.
+# A page of jobs leaves out what is large: 200 payloads may be 1.6 GB. What is stored
+# in little space may still be a long text; what is not is never read for it.
 JOBS = f"""
     SELECT
         {SUMMARY},
         pg_catalog.left(j.last_error, 2000) AS last_error,
-        CASE WHEN pg_catalog.pg_column_size(j.payload) <= 2000 THEN j.payload END
-            AS payload
+        CASE
+            WHEN pg_catalog.pg_column_size(j.payload) <= 2000
+                THEN CASE
+                    WHEN pg_catalog.octet_length(j.payload::text) <= 2000
+                        THEN j.payload
+                END
+        END AS payload
     FROM pulse.jobs AS j
     WHERE j.job_id = ANY (%(job_ids)s::bigint [])
     ORDER BY j.job_id DESC
@@ -296,6 +309,15 @@ WATCHED = """
         pg_catalog.left(j.last_error, 2000) AS last_error, j.finished_at, j.ended_by
     FROM pulse.jobs AS j
     WHERE j.job_id = ANY (%(job_ids)s::bigint [])
+"""
+
+# Whether the caller goes on seeing it: approvers see it only until it is decided.
+SEES_ON = """
+    SELECT
+        pg_catalog.has_table_privilege('pulse.lanes', 'SELECT')
+        OR j.enqueued_by = current_user AS allowed
+    FROM pulse.jobs AS j
+    WHERE j.job_id = %(job_id)s
 """
 
 WHY = "SELECT w.position, w.reason FROM pulse.why(job_id => %(job_id)s) AS w"

@@ -12,8 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from pulse.web import queries
-from pulse.web.caller import Asking, JobId
-from pulse.web.database import Session, first
+from pulse.web.caller import Asking, Caller, JobId
 from pulse.web.jobs import no_such_job
 from pulse.web.mailbox import Mailbox
 from pulse.web.problems import Problem
@@ -81,8 +80,8 @@ EVENTS: dict[int | str, dict[str, Any]] = {
 }
 
 
-async def require_streams(db: Session) -> None:
-    if not first(await db.one(queries.MAY_STREAM))["allowed"]:
+async def require_streams(asking: Caller) -> None:
+    if not await asking.may_stream():
         raise Problem(
             403,
             "the role of the DSN may not see the queue",
@@ -97,7 +96,7 @@ async def stream(asking: Asking) -> EventStream:
     """`overview` events: at once, and whenever it changed, at most once a second."""
     async with asking.reading() as db:
         await db.connection.execute(queries.MAY_SEE_ALL)
-        await require_streams(db)
+    await require_streams(asking)
     return EventStream(asking.hub.overview())
 
 
@@ -108,10 +107,14 @@ async def stream(asking: Asking) -> EventStream:
     status_code=200,
 )
 async def job_stream(asking: Asking, job_id: JobId) -> EventStream:
-    """`job` events: at once, and on every change; `end` when it has ended."""
+    """`job` events: at once, and on every change; `end` when it has ended, or is no
+    longer for the caller to see."""
     async with asking.reading() as db:
         seen = await db.one(queries.WATCHED, job_ids=[job_id])
-        await require_streams(db)
-    if seen is None:
-        raise no_such_job(job_id)
-    return EventStream(asking.hub.job(job_id, seen))
+        if seen is None:
+            raise no_such_job(job_id)
+        on = await db.one(queries.SEES_ON, job_id=job_id)
+    await require_streams(asking)
+    # The hub reads with the rights of the DSN: it must not tell more than they see.
+    brief = on is None or not on["allowed"]
+    return EventStream(asking.hub.job(job_id, seen, brief=brief))

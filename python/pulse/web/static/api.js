@@ -61,7 +61,8 @@ export const remove = (address) => call("DELETE", address);
 /**
  * Follow server-sent events until the answered function is called. A browser gives up
  * on an answer that is not a stream, so a closed one is opened again here. A hidden tab
- * lets go of its connection: browsers allow only six to a host.
+ * lets go of its connection: browsers allow only six to a host. Where the server may
+ * not stream, "still" is reported and nothing is tried again.
  */
 export function follow(address, handlers, report = () => {}) {
   let source = null;
@@ -82,7 +83,8 @@ export function follow(address, handlers, report = () => {}) {
       if (source?.readyState !== EventSource.CLOSED) return;
       close();
       tries += 1;
-      timer = setTimeout(again, Math.min(15000, 500 * 2 ** tries));
+      // Not all pages at the same moment: they lost the server together.
+      timer = setTimeout(again, Math.min(10000, 500 * 2 ** tries) * (0.5 + Math.random()));
     };
     for (const [name, handler] of Object.entries(handlers)) {
       source.addEventListener(name, (event) => handler(JSON.parse(event.data || "null"), stop));
@@ -91,8 +93,11 @@ export function follow(address, handlers, report = () => {}) {
 
   async function again() {
     // Whether it is the login that ended: then this reloads the page.
-    await get("me").catch(() => {});
-    open();
+    const who = await get("me").catch(() => null);
+    if (who?.streams === false) {
+      stop();
+      report("still");
+    } else open();
   }
 
   function close() {

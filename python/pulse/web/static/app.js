@@ -1,6 +1,7 @@
 // The start: who is looking, which page, the live stream and the keys.
 
 import { get } from "./api.js";
+import { complain } from "./dialog.js";
 import { show, write } from "./dom.js";
 import { parse } from "./filters.js";
 import { job } from "./job.js";
@@ -8,13 +9,16 @@ import { list } from "./jobs.js";
 import { audit, health, schedules, workers } from "./lists.js";
 import { overview } from "./overview.js";
 import { empty, heading, tickMoments, trouble } from "./parts.js";
-import { lacking, may, me, startStream, Stay } from "./state.js";
+import { lacking, may, me, readOnce, startStream, Stay } from "./state.js";
 
 const PAGES = {
   "": overview, jobs: list("jobs"), dead: list("dead"), approvals: list("approvals"),
   schedules, workers, health, audit,
 };
-const LIVE = { connecting: "Connecting…", live: "Live", lost: "Disconnected, trying again…", trouble: "The database does not answer" };
+const LIVE = {
+  connecting: "Connecting…", live: "Live", lost: "Disconnected, trying again…", trouble: "The database does not answer",
+  still: "Not live",
+};
 
 const main = document.getElementById("main");
 const search = document.getElementById("search");
@@ -59,6 +63,19 @@ function report(state) {
   const live = document.getElementById("live");
   live.dataset.state = state;
   write(live, LIVE[state]);
+  if (state === "still") stand();
+}
+
+/** Streams are refused here: say why, and show the picture of now when it is asked for. */
+function stand() {
+  me.streams = false;
+  document.getElementById("refresh").hidden = false;
+  get("stream").catch(complain);
+  refresh();
+}
+
+function refresh() {
+  return readOnce().catch(complain);
 }
 
 function keys(event) {
@@ -110,8 +127,10 @@ async function start() {
   write(badge, may("operator") ? me.user : `${me.user} · view only`);
   badge.title = may("operator") ? `${me.role}: ${me.rights.join(", ")}` : lacking("operator");
   document.getElementById("sign-out").hidden = !me.signed_in;
-  if (may("viewer")) startStream(report);
-  else document.getElementById("live").hidden = true;
+  document.getElementById("refresh").addEventListener("click", refresh);
+  if (!may("viewer")) document.getElementById("live").hidden = true;
+  else if (me.streams) startStream(report);
+  else report("still");
   await go();
 }
 

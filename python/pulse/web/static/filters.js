@@ -15,7 +15,8 @@ const KEYS = [...Object.keys(TEXTS), ...Object.keys(AGES), ...Object.keys(NUMBER
 /** The filter in a page's address: {state: [...], lane: "…"}. */
 export function fromQuery(query) {
   const filter = {};
-  const states = query.getAll("state").filter((state) => STATES.includes(state));
+  // A misspelt one stays: the server refuses it, where leaving it out would mean all.
+  const states = query.getAll("state").filter(Boolean);
   if (states.length > 0) filter.state = states;
   for (const key of KEYS) {
     if (query.get(key)) filter[key] = query.get(key);

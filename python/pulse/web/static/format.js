@@ -63,22 +63,30 @@ export function ticking(seconds) {
   return duration(s < 1 ? 0 : s).replace(/^0 ms$/, "0 s").replace(/^(\d)\.0 s$/, "$1 s");
 }
 
+/** Years that no calendar of a browser holds (BC, or five digits) are shown as told. */
+function unreadable(iso) {
+  return Number.isNaN(Date.parse(iso));
+}
+
 export function distance(iso) {
+  if (unreadable(iso)) return String(iso);
   const seconds = (now() - Date.parse(iso)) / 1000;
   if (Math.abs(seconds) < 1) return "just now";
   return seconds > 0 ? `${ticking(seconds)} ago` : `in ${ticking(-seconds)}`;
 }
 
 export function since(iso) {
+  if (unreadable(iso)) return String(iso);
   return ticking((now() - Date.parse(iso)) / 1000);
 }
 
 export function moment(iso) {
-  return MOMENT.format(new Date(iso));
+  return unreadable(iso) ? String(iso) : MOMENT.format(new Date(iso));
 }
 
 /** The time of day, with the day when it is not today. */
 export function clock(iso) {
+  if (unreadable(iso)) return String(iso);
   const at = new Date(iso);
   const today = new Date(now()).toDateString() === at.toDateString();
   return today ? CLOCK.format(at) : `${DAY.format(at)}, ${CLOCK.format(at)}`;

@@ -5,7 +5,7 @@ import { follow, get, path } from "./api.js";
 import { h, redraw, show, write } from "./dom.js";
 import { duration, number, pretty } from "./format.js";
 import { errorText, heading, progress, searchLink, setPill, trouble, when } from "./parts.js";
-import { lacking, may } from "./state.js";
+import { lacking, may, me } from "./state.js";
 import { timeline } from "./timeline.js";
 
 const ENDED = ["completed", "dead", "cancelled"];
@@ -65,7 +65,7 @@ export async function job(root, stay, { id }) {
     part(life, [audit, log, rest.state, rest.attempts, rest.finished_at, rest.run_at, rest.cancel_by], () => timeline(found));
     part(facts, rest, () => factRows(found));
     part(data, [payload, result], () => [dataBlock("Payload", payload), dataBlock("Result", result)]);
-    if (!ENDED.includes(found.state)) unfollow ??= listen();
+    if (me.streams && !ENDED.includes(found.state)) unfollow ??= listen();
   }
 
   async function load() {
@@ -82,9 +82,11 @@ export async function job(root, stay, { id }) {
         if (seen && step !== seen) load().catch(() => {});
         seen = step;
       },
-      end(_, stop) {
+      end(told, stop) {
         stop();
         unfollow = null;
+        // An approver is told no more than this, and sees it no longer.
+        if (told.state) moved(told);
         load().catch(() => {});
       },
     });

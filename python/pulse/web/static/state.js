@@ -1,9 +1,9 @@
 // Who is looking, and the latest picture of the lanes that the server has sent.
 
-import { follow } from "./api.js";
+import { follow, get } from "./api.js";
 import { serverSays } from "./format.js";
 
-export const me = { user: "", role: "", rights: [] };
+export const me = { user: "", role: "", rights: [], streams: true };
 
 export function may(right) {
   return me.rights.includes(right);
@@ -36,12 +36,22 @@ function publish(next) {
   for (const watcher of watchers) watcher(picture);
 }
 
+function take(next) {
+  serverSays(next.at);
+  publish({ ...next, lanes: next.lanes.map((lane) => dated(lane, next.at)) });
+}
+
+/** The picture of now, where the server may not stream. */
+export async function readOnce() {
+  const [{ lanes }, status] = await Promise.all([get("lanes"), get("status")]);
+  take({ ...status, lanes });
+}
+
 export function startStream(report) {
   follow("stream", {
     overview(next) {
-      serverSays(next.at);
       report("live");
-      publish({ ...next, lanes: next.lanes.map((lane) => dated(lane, next.at)) });
+      take(next);
     },
     trouble: () => report("trouble"),
   }, report);

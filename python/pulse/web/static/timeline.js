@@ -15,7 +15,7 @@ export function timeline(job) {
 function item({ at, tone, title, text, body }) {
   return h("li", { "data-tone": tone },
     h("div", { class: "what" }, h("b", {}, title), text && ` ${text}`),
-    h("time", { datetime: at, title: moment(at) }, clock(at)),
+    at && h("time", { datetime: at, title: moment(at) }, clock(at)),
     body && h("div", { class: "more" }, body));
 }
 
