@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.conftest import Connection, Database
 from tests.web.calls import claim, enqueue, get, post
-from tests.web.conftest import API, Site
+from tests.web.conftest import API, Serve, Site
 
 
 def test_status_says_how_full_it_is(
@@ -100,6 +102,8 @@ def test_unknown_paths_and_methods_are_problems(operator: httpx.Client) -> None:
         ("PUT", f"{API}/lanes", 405),
         ("DELETE", f"{API}/lanes", 405),
         ("GET", "/static/nothing.js", 404),
+        ("GET", f"{API}/status/", 404),
+        ("GET", "/metrics/", 404),
     ):
         answer = operator.request(method, path)
         assert answer.status_code == status
@@ -107,9 +111,22 @@ def test_unknown_paths_and_methods_are_problems(operator: httpx.Client) -> None:
         assert answer.json()["status"] == status
 
 
+def test_without_pulse_the_hint_is_to_install_it(
+    new_db: Callable[..., Database], serve: Serve
+) -> None:
+    client = serve(new_db(product=None).dsn).client()
+    for path in ("lanes", "health", "jobs"):
+        answer = client.get(f"{API}/{path}")
+        assert answer.status_code == 503, path
+        assert "Install or update pulse" in answer.json()["hint"]
+
+
 def test_the_page_is_served(site: Site) -> None:
     page = site.client("viewer").get("/")
     assert page.status_code == 200
     assert 'src="static/app.js"' in page.text
+    head = site.client("viewer").head("/")
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-length"] == page.headers["content-length"]
     script = site.client("viewer").get("/static/app.js")
     assert "javascript" in script.headers["content-type"]

@@ -69,6 +69,13 @@ def test_a_port_that_is_taken_is_named(db: Database) -> None:
     assert "--port" in ran.err
 
 
+def test_a_port_that_is_none_is_refused(db: Database) -> None:
+    ran = command("web", "--port", 70000, "--dsn", db.dsn)
+    assert ran.code == 2
+    assert "0<=x<=65535" in ran.err
+    assert "Traceback" not in ran.err
+
+
 def test_a_database_without_pulse_is_told_as_such(
     new_db: Callable[..., Database],
 ) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+import asyncio
 
+import pytest
+from starlette.types import Message
+
+from pulse.web import Tokens, create_app
 from tests.conftest import Database
-from tests.web.conftest import API, Serve, Site, operations
+from tests.web.conftest import API, TOKENS, Serve, Site, operations
 
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -28,6 +32,7 @@ def test_a_change_has_to_show_that_no_other_site_sent_it(open_site: Site) -> Non
         ({**ours, "Origin": "http://evil.example"}, 403),
         ({**ours, "Origin": "null"}, 403),
         ({**ours, "Origin": f"http://{host}1"}, 403),
+        ({**ours, "Origin": "http://["}, 403),
         (ours, 200),
         ({**ours, "Origin": f"http://{host}"}, 200),
         ({**ours, "Sec-Fetch-Site": "same-origin", "Origin": f"http://{host}"}, 200),
@@ -124,6 +129,32 @@ def test_a_mistake_of_ours_is_logged_and_not_told(
     assert answer.json()["status"] == 500
     assert "secret" not in answer.text
     assert "a secret of the server" in caplog.text
+
+
+def test_a_client_that_leaves_while_it_logs_in_is_no_mistake(
+    db: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = create_app(db.dsn, tokens=Tokens({TOKENS["viewer"]: None}))
+    coming: list[Message] = [
+        {"type": "http.request", "body": b'{"tok', "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return coming.pop(0)
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {
+        **{"type": "http", "http_version": "1.1", "method": "POST"},
+        **{"path": "/login", "raw_path": b"/login", "query_string": b""},
+        **{"scheme": "http", "server": ("localhost", 80), "client": ("::1", 1)},
+        "headers": [(b"host", b"localhost"), (b"content-length", b"100")],
+    }
+    asyncio.run(app(scope, receive, send))
+    assert (coming, sent, caplog.records) == ([], [], [])
 
 
 def test_a_body_without_a_length_is_bounded_too(site: Site) -> None:

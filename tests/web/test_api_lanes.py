@@ -44,6 +44,9 @@ def test_a_lane_is_changed_by_its_members(operator: httpx.Client) -> None:
     assert lane["max_slots"] == 7
     assert lane["settings"]["lease_for"] == 45
     assert lane["settings"]["retain_dead"] == 2 * 86400
+    # A number that Python would write as 1e-05.
+    lane = patch(operator, "lanes/web", retain_dead=0.00001)
+    assert lane["settings"]["retain_dead"] == 0.00001
     lane = patch(operator, "lanes/web", enabled=False, reason="moving")
     assert (lane["enabled"], lane["max_slots"]) == (False, 7)
 

@@ -76,7 +76,10 @@ def test_a_token_is_exchanged_for_a_cookie(site: Site) -> None:
     seen = browser.get(f"{API}/me").json()
     assert (seen["role"], seen["signed_in"]) == (ROLES["viewer"], True)
     assert "app.js" in browser.get("/").text
-    assert browser.post("/logout").status_code == 204
+    gone = browser.post("/logout")
+    assert gone.status_code == 204
+    assert "HttpOnly" in gone.headers["set-cookie"]
+    assert "SameSite=strict" in gone.headers["set-cookie"]
     assert browser.get(f"{API}/me").status_code == 401
 
 
@@ -156,11 +159,14 @@ def test_a_proxy_names_the_user_and_a_file_their_role(
 ) -> None:
     grant_roles(db.connect())
     roles = {"ada": ROLES["operator"], "bob": ROLES["viewer"]}
-    site = serve(db.dsn, authenticate=ProxyUser("X-User", roles=roles))
+    proxy = ProxyUser("X-User", roles=roles)
+    site = serve(db.dsn, authenticate=proxy, allow_hosts=["queue.example"])
+    named = {"Host": "queue.example"}
     for user, role in roles.items():
-        me = site.client(**{"X-User": user}).get(f"{API}/me").json()
+        me = site.client(**{"X-User": user}, **named).get(f"{API}/me").json()
         assert (me["user"], me["role"]) == (user, role)
-    assert site.client(**{"X-User": "eve"}).get(f"{API}/me").status_code == 401
+    eve = site.client(**{"X-User": "eve"}, **named)
+    assert eve.get(f"{API}/me").status_code == 401
     assert site.client().get(f"{API}/me").status_code == 401
     # There is nothing to log in with.
     assert site.client().get("/").headers["content-type"] == "application/problem+json"
@@ -193,7 +199,7 @@ def test_options_of_a_proxy_without_its_header_are_refused(
     assert "--user-header" in ran.err
     ran = command(
         *("web", "--user-header", "X-User", "--trusted-proxy", "nonsense"),
-        *("--dsn", db.dsn),
+        *("--allow-host", "queue.example", "--dsn", db.dsn),
     )
     assert ran.code == 2
     assert "nonsense" in ran.err

@@ -117,6 +117,10 @@ def test_the_document_names_no_other_host_and_every_problem(site: Site) -> None:
     document = site.client("viewer").get(f"{API}/openapi.json").json()
     assert document["openapi"].startswith("3.1")
     assert "servers" not in document
+    schemes = document["components"]["securitySchemes"]
+    assert schemes["token"]["scheme"] == "bearer"
+    assert [name for each in document["security"] for name in each] == list(schemes)
+    assert "security" not in create_app().openapi()
     for path, methods in document["paths"].items():
         assert path.startswith(API) or path == "/metrics"
         for operation in methods.values():

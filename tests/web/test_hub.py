@@ -1,0 +1,156 @@
+"""The hub: who comes later misses nothing, and where it is deaf it looks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+
+from pulse.web import database, queries
+from pulse.web.hub import Hub
+from pulse.web.mailbox import Mailbox
+from tests.conftest import Connection, Database
+from tests.web.calls import claim, enqueue
+from tests.web.conftest import API, ROLES, Serve, Site
+from tests.web.streams import LONG, Events, follow, has_come, looked, wait_for
+
+
+@asynccontextmanager
+async def hub_on(db: Database) -> AsyncIterator[tuple[Hub, database.Database]]:
+    source = database.Database(db.dsn)
+    hub = Hub(source)
+    try:
+        yield hub, source
+    finally:
+        await hub.close()
+        await source.close()
+
+
+async def told(mailbox: Mailbox, name: str) -> Any:
+    """The data of the next event of that name."""
+
+    async def wait() -> Any:
+        while True:
+            for message in (await mailbox.take(1)).decode().split("\n\n"):
+                if message.startswith(f"event: {name}\n"):
+                    return json.loads(message.partition("data: ")[2])
+
+    return await asyncio.wait_for(wait(), LONG)
+
+
+def test_who_saw_a_job_before_it_ended_and_follows_it_after_is_told_the_end(
+    db: Database, connection: Connection
+) -> None:
+    job = int(enqueue(connection))
+
+    async def late() -> Any:
+        async with hub_on(db) as (hub, source):
+
+            async def look() -> Any:
+                async with source.session(None, read_only=True) as session:
+                    return await session.one(queries.WATCHED, job_ids=[job])
+
+            with hub.job(job, await look()) as early:
+                seen = await look()
+                connection.execute("SELECT pulse.cancel(%s)", (job,))
+                await told(early, "end")
+                with hub.job(job, seen) as mailbox:
+                    return await told(mailbox, "end")
+
+    assert asyncio.run(late())["state"] == "cancelled"
+
+
+def test_a_new_follower_gets_the_picture_of_now(db: Database) -> None:
+    """Nothing changes meanwhile but the time."""
+
+    async def come_late() -> tuple[str, str]:
+        async with hub_on(db) as (hub, _):
+            with hub.overview() as early:
+                first = await told(early, "overview")
+                looks = hub.looks
+                while hub.looks < looks + 2:
+                    assert await early.take(0.1) == b""
+                with hub.overview() as late:
+                    return first["at"], (await told(late, "overview"))["at"]
+
+    first, second = asyncio.run(come_late())
+    assert second > first
+
+
+def test_what_came_last_is_sent_last() -> None:
+    async def order() -> bytes:
+        mailbox = Mailbox()
+        for name, message in (
+            ("overview", b"1"),
+            ("trouble", b"T"),
+            ("overview", b"2"),
+        ):
+            mailbox.put(name, message)
+        return await mailbox.take(1)
+
+    assert asyncio.run(order()) == b"T2"
+
+
+def test_a_job_is_told_again_after_trouble(connection: Connection, site: Site) -> None:
+    job = enqueue(connection)
+    with follow(site.client("viewer"), f"jobs/{job}/stream") as events:
+        events.until(lambda name, _: name == "job")
+        wait_for(lambda: site.app.state.hub.hears, "LISTEN was not proved")
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE application_name = 'pulse web listener'"
+        )
+        events.until(lambda name, _: name == "trouble")
+        assert events.until(lambda name, _: name == "job")["state"] == "ready"
+
+
+def heard_until(wanted: Callable[[str, Any], bool], events: Events) -> set[str]:
+    """The names of all events up to the one that is wanted."""
+    names = set()
+    for name, data in events:
+        names.add(name)
+        if wanted(name, data):
+            return names
+    raise AssertionError("the stream ended before")
+
+
+def test_without_the_right_to_watch_the_look_of_each_second_serves(
+    db: Database,
+    connection: Connection,
+    site: Site,
+    serve: Serve,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As on a standby, or with a pulse that has no watch(): no trouble is told."""
+    connection.execute(
+        f"REVOKE EXECUTE ON FUNCTION pulse.watch() FROM {ROLES['viewer']}".encode()
+    )
+    deaf = serve(db.dsn.replace("user=postgres", f"user={ROLES['viewer']}"))
+    job = enqueue(connection)
+    (lease,) = claim(connection)
+    with follow(deaf.client(), f"jobs/{job}/stream") as events:
+        wait_for(partial(looked, deaf, 3), "a look")
+        connection.execute("SELECT pulse.progress(%s, 0.5)", (lease,))
+        assert heard_until(partial(has_come, 0.5), events) == {"job"}
+    assert not deaf.app.state.hub.hears
+    assert caplog.text.count("LISTEN receives nothing here (permission denied") == 1
+
+
+def test_a_dsn_that_only_reads_streams_and_refuses_changes(
+    db: Database, connection: Connection, serve: Serve
+) -> None:
+    only = serve(f"{db.dsn} options='-c default_transaction_read_only=on'")
+    client = only.client(**{"X-Pulse": "1"})
+    with follow(client, "stream") as events:
+        events.until(lambda name, _: name == "overview")
+        wait_for(partial(looked, only, 3), "a look")
+        connection.execute("SELECT pulse.drain_lane('default')")
+        drained = heard_until(lambda _, data: data["lanes"][0]["drained"], events)
+        assert drained == {"overview"}
+    refused = client.post(f"{API}/lanes/default/resume")
+    assert (refused.status_code, refused.json()["sqlstate"]) == (503, "25006")
