@@ -298,25 +298,3 @@ def test_a_claim_that_was_answered_too_late_is_given_back_and_not_begun(
     ended = queue.job(job)
     assert ended["result"] == ended["attempts"]
     assert ended["failures"] == 0
-
-
-def test_jobs_that_wait_to_be_started_keep_their_leases(
-    queue: Queue, start: Start
-) -> None:
-    """A handler that blocks the loop delays those that were claimed with it."""
-    queue.connection.execute(SHORT)
-    worker = Worker(queue.db.dsn, concurrency=40)
-
-    @worker.handle("hog")
-    async def hog(job: Job) -> None:
-        time.sleep(0.1)
-
-    pulse.enqueue_many(queue.connection, "hog", [{}] * 40)
-    start(worker)
-
-    def ended() -> bool:
-        queue.connection.execute(REAP)
-        return queue.states() == {"completed": 40}
-
-    queue.until(ended)
-    assert queue.one("SELECT max(attempts) FROM pulse.jobs") == 1
