@@ -62,7 +62,7 @@ CREATE TYPE pulse.exchanged AS (
 );
 
 COMMENT ON TYPE pulse.exchanged IS
-'One line of an exchange: item is done or failed (a report with its verdict) or job (a claim).';
+'One line of an exchange: item is job (a claim), or done or failed (a report that was refused, with its verdict).';
 
 CREATE TYPE pulse._enqueued AS (
     job_id bigint,

@@ -1,6 +1,6 @@
--- A lease is a sequence value with twenty random bits below it: after an asynchronous
--- failover a sequence may hand out a value again, and a worker of the old primary
--- must not match it.
+-- A lease is a sequence value with twenty random bits below it (40_claim.sql): after an
+-- asynchronous failover a sequence may hand out a value again, and a worker of the old
+-- primary must not match it.
 CREATE SEQUENCE pulse.lease_seq;
 
 COMMENT ON SEQUENCE pulse.lease_seq IS
@@ -10,8 +10,7 @@ COMMENT ON SEQUENCE pulse.lease_seq IS
 -- reap_at is when reap must look next: NULL until the sweep first sees the lease
 -- (a short job never enters that index), never later than lease_until afterwards.
 CREATE TABLE pulse.lease (
-    lease bigint NOT NULL
-    DEFAULT nextval('pulse.lease_seq') << 20 | floor(random() * 1048576)::bigint,
+    lease bigint NOT NULL,
     job bigint NOT NULL,
     lane text COLLATE "C" NOT NULL,
     kind text COLLATE "C" NOT NULL,

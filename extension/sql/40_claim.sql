@@ -126,21 +126,34 @@ BEGIN
                 )
                 AND w.run_at <= v_now
         ) AS is_due,
-        (
-            SELECT m
-            FROM pulse.mark AS m
-            WHERE m.lane = claim_batch.lane
-                AND m.kind = ''
-            ORDER BY m.version DESC
-            LIMIT 1
-        ) AS mark,
+        n.mark,
+        -- Mostly nothing stands above the first known level.
+        CASE
+            WHEN (n.mark).ranks[1] IS NULL
+                OR EXISTS (
+                    SELECT 1
+                    FROM pulse.ready AS r
+                    WHERE r.lane = claim_batch.lane
+                        AND r.rank < (n.mark).ranks[1]
+                )
+                THEN 0
+            ELSE 1
+        END AS from_level,
         (
             SELECT s.last_value - CASE WHEN s.is_called THEN 0 ELSE 1 END
             FROM pulse.ready_seq AS s
         ) AS drawn
     INTO v_known
     FROM pulse._lane_default AS d
-    LEFT JOIN pulse.lane AS l ON l.lane = claim_batch.lane;
+    LEFT JOIN pulse.lane AS l ON l.lane = claim_batch.lane
+    LEFT JOIN LATERAL (
+        SELECT m AS mark
+        FROM pulse.mark AS m
+        WHERE m.lane = claim_batch.lane
+            AND m.kind = ''
+        ORDER BY m.version DESC
+        LIMIT 1
+    ) AS n ON true;
 
     IF NOT v_known.is_open THEN
         RETURN;
@@ -190,10 +203,13 @@ BEGIN
     END IF;
 
     IF claim_batch.kinds IS NULL THEN
-        v_tids := pulse._pick(claim_batch.lane, v_need, v_known.mark, v_known.drawn);
+        v_tids := pulse._pick(
+            claim_batch.lane, v_need, v_known.mark, v_known.drawn, v_known.from_level
+        );
     ELSE
         v_tids := pulse._pick_kinds(
-            claim_batch.lane, claim_batch.kinds, v_need, v_known.mark, v_known.drawn
+            claim_batch.lane, claim_batch.kinds, v_need, v_known.mark, v_known.drawn,
+            v_known.from_level
         );
     END IF;
 
@@ -210,8 +226,11 @@ BEGIN
         RETURNING r.job, r.kind, r.rank, r.seq, r.attempts, r.failures, r.keyed
     ),
 
-    described AS (
+    -- In claim order, and so are the leases drawn: by the statement that inserts them,
+    -- which holds the table lock by then, as the marks demand (52_marks.sql).
+    described AS MATERIALIZED (
         SELECT
+            nextval('pulse.lease_seq') << 20 | floor(random() * 1048576)::bigint AS lease,
             t.*,
             b.payload,
             b.max_attempts,
@@ -219,7 +238,7 @@ BEGIN
             b.group_key,
             coalesce(claim_batch.lease_for, k.lease_for, v_known.lease_for) AS lease_for,
             v_now + coalesce(b.max_runtime, k.max_runtime, v_known.max_runtime) AS deadline
-        FROM taken AS t
+        FROM (SELECT o.* FROM taken AS o ORDER BY o.rank, o.seq) AS t
         -- OFFSET 0 keeps these what they are: one look by key for each job.
         CROSS JOIN LATERAL (
             SELECT o.*
@@ -230,34 +249,32 @@ BEGIN
         LEFT JOIN LATERAL (
             SELECT o.lease_for, o.max_runtime
             FROM pulse.kind AS o
-            WHERE o.kind = t.kind
+            WHERE v_known.kinds_differ AND o.kind = t.kind
             OFFSET 0
-        ) AS k ON v_known.kinds_differ
+        ) AS k ON true
     ),
 
     leased AS (
         INSERT INTO pulse.lease (
-            job, lane, kind, rank, attempt, failures, keyed,
+            lease, job, lane, kind, rank, attempt, failures, keyed,
             worker, claimed_at, lease_for, lease_until, deadline
         )
         SELECT
-            d.job, claim_batch.lane, d.kind, d.rank, d.attempts + 1, d.failures, d.keyed,
-            claim_batch.worker, v_now, d.lease_for,
+            d.lease, d.job, claim_batch.lane, d.kind, d.rank, d.attempts + 1, d.failures,
+            d.keyed, claim_batch.worker, v_now, d.lease_for,
             least(v_now + d.lease_for, d.deadline), d.deadline
         FROM described AS d
-        ORDER BY d.rank, d.seq
-        RETURNING lease, job, lease_until
     ),
 
     listed AS (
         INSERT INTO pulse.roster (lane, leases)
-        SELECT claim_batch.lane, v_leases || array_agg(l.lease)
-        FROM leased AS l
+        SELECT claim_batch.lane, v_leases || array_agg(d.lease)
+        FROM described AS d
         HAVING v_known.max_slots IS NOT NULL
     )
 
     SELECT
-        l.lease,
+        d.lease,
         d.job,
         d.kind,
         d.payload,
@@ -265,7 +282,7 @@ BEGIN
         d.failures,
         d.max_attempts,
         -d.rank,
-        l.lease_until,
+        least(v_now + d.lease_for, d.deadline),
         d.deadline,
         d.enqueued_at,
         -- A first run has nothing to take up.
@@ -274,9 +291,7 @@ BEGIN
                 THEN (SELECT c.data FROM pulse.job_checkpoint AS c WHERE c.job = d.job)
         END,
         d.group_key
-    FROM leased AS l
-    INNER JOIN described AS d ON d.job = l.job
-    ORDER BY d.rank, d.seq;
+    FROM described AS d;
 
     IF v_roster.lane IS NOT NULL THEN
         DELETE FROM pulse.roster AS r

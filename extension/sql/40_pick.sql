@@ -2,7 +2,9 @@
 -- the picks start from are in 52_marks.sql.
 
 -- Any kind: level by level from the top, each from its mark.
-CREATE FUNCTION pulse._pick(lane text, need integer, mark pulse.mark, drawn bigint)
+CREATE FUNCTION pulse._pick(
+    lane text, need integer, mark pulse.mark, drawn bigint, from_level integer
+)
 RETURNS tid []
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -19,7 +21,7 @@ DECLARE
     v_first_seq bigint;
     v_stepped bigint := 0;
 BEGIN
-    FOR v_level IN 0..v_levels LOOP
+    FOR v_level IN _pick.from_level..v_levels LOOP
         IF v_level > 0 THEN
             v_from_rank := v_ranks[v_level];
             v_from_seq := (_pick.mark).seqs[v_level];
@@ -58,12 +60,17 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._pick(text, integer, pulse.mark, bigint) IS
-'Lock the first jobs of a lane that nobody else has locked, at most need, and return their addresses; mark is the newest of the lane, drawn the last place in line.';
+COMMENT ON FUNCTION pulse._pick(text, integer, pulse.mark, bigint, integer) IS
+'Lock the first jobs of a lane that nobody else has locked, at most need, and return their addresses; mark is the newest of the lane, drawn the last place in line, from_level 1 when nothing stands above the first known level and else 0.';
 
 -- Some kinds: windows of the same line, filtered; see the essay above.
 CREATE FUNCTION pulse._pick_kinds(
-    lane text, kinds text [], need integer, mark pulse.mark, drawn bigint
+    lane text,
+    kinds text [],
+    need integer,
+    mark pulse.mark,
+    drawn bigint,
+    from_level integer
 )
 RETURNS tid []
 LANGUAGE plpgsql
@@ -72,10 +79,10 @@ AS $$
 DECLARE
     v_ranks integer [] := (_pick_kinds.mark).ranks;
     v_levels integer := coalesce(cardinality(v_ranks), 0);
-    v_level integer := 0;
-    v_from_rank integer := -2147483648;
-    v_from_seq bigint := 0;
-    v_to_rank integer := coalesce(v_ranks[1], 2147483647);
+    v_level integer := _pick_kinds.from_level;
+    v_from_rank integer := coalesce(v_ranks[nullif(v_level, 0)], -2147483648);
+    v_from_seq bigint := coalesce((_pick_kinds.mark).seqs[nullif(v_level, 0)], 0);
+    v_to_rank integer := coalesce(v_ranks[v_level + 1], 2147483647);
     v_window integer := _pick_kinds.need;
     v_picked tid [] := ARRAY[]::tid [];
     v_seen integer;
@@ -186,7 +193,7 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._pick_kinds(text, text [], integer, pulse.mark, bigint) IS
+COMMENT ON FUNCTION pulse._pick_kinds(text, text [], integer, pulse.mark, bigint, integer) IS
 'Like _pick, for some kinds only.';
 
 -- Kind by kind: a window of candidates of each level of each kind, not locked, merged in

@@ -1,7 +1,9 @@
 -- Deleting the lease row is the fence: a stale lease finds nothing. finished remembers
 -- the lease, so the same report succeeds again when its answer was lost.
 
-CREATE FUNCTION pulse.complete_batch(leases bigint [], results jsonb [] DEFAULT NULL)
+CREATE FUNCTION pulse.complete_batch(
+    leases bigint [], results jsonb [] DEFAULT NULL, quiet boolean DEFAULT false
+)
 RETURNS SETOF pulse.verdict
 LANGUAGE plpgsql
 SECURITY DEFINER
@@ -17,7 +19,9 @@ DECLARE
     v_done bigint [];
     v_keyed bigint [];
 BEGIN
-    PERFORM pulse._require_read_committed('complete');
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        PERFORM pulse._require_read_committed('complete');
+    END IF;
 
     IF v_results IS NOT NULL THEN
         SELECT array_agg(u.lease), array_agg(u.result) INTO v_sound, v_results
@@ -58,33 +62,40 @@ BEGIN
     END IF;
 
     IF cardinality(v_done) = cardinality(complete_batch.leases) THEN
-        RETURN QUERY
-        SELECT u.lease, 'ok'
-        FROM unnest(complete_batch.leases) AS u (lease);
+        IF complete_batch.quiet IS NOT TRUE THEN
+            RETURN QUERY
+            SELECT u.lease, 'ok'
+            FROM unnest(complete_batch.leases) AS u (lease);
+        END IF;
         RETURN;
     END IF;
 
     RETURN QUERY
-    SELECT
-        u.lease,
-        CASE
-            WHEN u.lease = ANY (v_done) THEN 'ok'
-            WHEN u.lease = ANY (v_sound)
-                THEN
-                    CASE
-                        WHEN pulse._reported_before(u.lease, 'complete') THEN 'ok'
-                        ELSE 'lost'
-                    END
-            WHEN u.lease IS NULL THEN 'lost'
-            ELSE 'too_large'
-        END
-    FROM unnest(complete_batch.leases) WITH ORDINALITY AS u (lease, place)
-    ORDER BY u.place;
+    SELECT j.lease, j.verdict
+    FROM (
+        SELECT
+            u.lease,
+            u.place,
+            CASE
+                WHEN u.lease = ANY (v_done) THEN 'ok'
+                WHEN u.lease = ANY (v_sound)
+                    THEN
+                        CASE
+                            WHEN pulse._reported_before(u.lease, 'complete') THEN 'ok'
+                            ELSE 'lost'
+                        END
+                WHEN u.lease IS NULL THEN 'lost'
+                ELSE 'too_large'
+            END AS verdict
+        FROM unnest(complete_batch.leases) WITH ORDINALITY AS u (lease, place)
+    ) AS j
+    WHERE j.verdict <> 'ok' OR complete_batch.quiet IS NOT TRUE
+    ORDER BY j.place;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.complete_batch(bigint [], jsonb []) IS
-'Complete the jobs of several leases, each with its result at the same place. One row for each lease: ok, lost, or too_large (a result above 1 MB; that job goes on running). A repeated report is ok again.';
+COMMENT ON FUNCTION pulse.complete_batch(bigint [], jsonb [], boolean) IS
+'Complete the jobs of several leases, each with its result at the same place. One row for each lease: ok, lost, or too_large (a result above 1 MB; that job goes on running); with quiet, only for those that are not ok. A repeated report is ok again.';
 
 CREATE FUNCTION pulse.complete(lease bigint, result jsonb DEFAULT NULL)
 RETURNS void

@@ -119,7 +119,8 @@ CREATE FUNCTION pulse.fail_batch(
     leases bigint [],
     errors text [] DEFAULT NULL,
     retry_in interval [] DEFAULT NULL,
-    fatal boolean [] DEFAULT NULL
+    fatal boolean [] DEFAULT NULL,
+    quiet boolean DEFAULT false
 )
 RETURNS SETOF pulse.verdict
 LANGUAGE plpgsql
@@ -147,26 +148,31 @@ BEGIN
     );
 
     RETURN QUERY
-    SELECT
-        u.lease,
-        CASE
-            WHEN u.lease = ANY (v_ended) THEN 'ok'
-            WHEN u.lease = ANY (v_sound)
-                THEN
-                    CASE
-                        WHEN pulse._reported_before(u.lease, 'fail') THEN 'ok'
-                        ELSE 'lost'
-                    END
-            WHEN u.lease IS NULL THEN 'lost'
-            ELSE 'too_large'
-        END
-    FROM unnest(fail_batch.leases) WITH ORDINALITY AS u (lease, place)
-    ORDER BY u.place;
+    SELECT j.lease, j.verdict
+    FROM (
+        SELECT
+            u.lease,
+            u.place,
+            CASE
+                WHEN u.lease = ANY (v_ended) THEN 'ok'
+                WHEN u.lease = ANY (v_sound)
+                    THEN
+                        CASE
+                            WHEN pulse._reported_before(u.lease, 'fail') THEN 'ok'
+                            ELSE 'lost'
+                        END
+                WHEN u.lease IS NULL THEN 'lost'
+                ELSE 'too_large'
+            END AS verdict
+        FROM unnest(fail_batch.leases) WITH ORDINALITY AS u (lease, place)
+    ) AS j
+    WHERE j.verdict <> 'ok' OR fail_batch.quiet IS NOT TRUE
+    ORDER BY j.place;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.fail_batch(bigint [], text [], interval [], boolean []) IS
-'Fail the jobs of several leases; errors, retry_in and fatal are read at the same place. One row for each lease: ok, lost, or too_large (an error above 1 MB; that job goes on running). A repeated report is ok again. PU002 for a retry_in that is negative or above a year.';
+COMMENT ON FUNCTION pulse.fail_batch(bigint [], text [], interval [], boolean [], boolean) IS
+'Fail the jobs of several leases; errors, retry_in and fatal are read at the same place. One row for each lease: ok, lost, or too_large (an error above 1 MB; that job goes on running); with quiet, only for those that are not ok. A repeated report is ok again. PU002 for a retry_in that is negative or above a year.';
 
 CREATE FUNCTION pulse.fail(
     lease bigint,

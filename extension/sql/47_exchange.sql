@@ -12,8 +12,9 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_leases bigint [];
+    v_leases text [];
     v_results jsonb [];
+    v_sound boolean;
 BEGIN
     -- Cheap to see that all is well; what is wrong is found out by _require_exchange.
     IF (
@@ -26,11 +27,8 @@ BEGIN
             exchange.wants,
             'strict $.* ? (@.type() != "number" || @ < 0 || @ > 999999999 || @.floor() != @)'
         )
-        AND NOT jsonb_path_exists(
-            exchange.done || exchange.failed,
-            'strict $[*] ? (@.type() != "object" || !(exists(@.lease)) ||'
-            ' @.lease.type() != "string" || !(@.lease like_regex "^[0-9]{1,18}$"))'
-        )
+        AND NOT jsonb_path_exists(exchange.done, 'strict $[*] ? (@.type() != "object")')
+        AND exchange.failed = '[]'
     ) IS NOT TRUE THEN
         PERFORM pulse._require_exchange(
             exchange.worker, exchange.wants, exchange.done, exchange.failed
@@ -38,18 +36,26 @@ BEGIN
     END IF;
 
     IF exchange.done <> '[]' THEN
+        -- One look at the digits of all leases.
         SELECT
             array_agg(r.lease),
-            CASE WHEN count(r.result) > 0 THEN array_agg(r.result) END
-        INTO v_leases, v_results
-        FROM jsonb_to_recordset(exchange.done) AS r (lease bigint, result jsonb);
+            CASE WHEN count(r.result) > 0 THEN array_agg(r.result) END,
+            string_agg(r.lease, '') !~ '[^0-9]' AND max(length(r.lease)) <= 18
+        INTO v_leases, v_results, v_sound
+        FROM jsonb_to_recordset(exchange.done) AS r (lease text, result jsonb);
+
+        IF v_sound IS NOT TRUE THEN
+            PERFORM pulse._require_exchange(
+                exchange.worker, exchange.wants, exchange.done, exchange.failed
+            );
+        END IF;
 
         RETURN QUERY
         SELECT
             'done', v.verdict, NULL::text, v.lease, NULL::bigint, NULL::text, NULL::jsonb,
             NULL::integer, NULL::integer, NULL::integer, NULL::integer, NULL::timestamptz,
             NULL::timestamptz, NULL::timestamptz, NULL::jsonb, NULL::text
-        FROM pulse.complete_batch(v_leases, v_results) AS v;
+        FROM pulse.complete_batch(v_leases::bigint [], v_results, quiet => true) AS v;
     END IF;
 
     IF exchange.failed <> '[]' THEN
@@ -68,7 +74,9 @@ BEGIN
                 lease bigint, error text, retry_in interval, fatal boolean
             )
         ) AS a
-        CROSS JOIN LATERAL pulse.fail_batch(a.leases, a.errors, a.retry_in, a.fatal) AS v;
+        CROSS JOIN LATERAL pulse.fail_batch(
+            a.leases, a.errors, a.retry_in, a.fatal, quiet => true
+        ) AS v;
     END IF;
 
     -- In the order of the names: two exchanges try their lane locks in the same order.
@@ -91,7 +99,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.exchange(text, jsonb, jsonb, jsonb, text [], interval) IS
-'Report and claim in one round trip. done: [{"lease", "result"}], failed: [{"lease", "error", "retry_in", "fatal"}], wants: {lane: how many}; leases are strings. First a row for each report (item done or failed, with its verdict), then a row for each claimed job (item job). Errors as in claim_batch; a lost lease is a verdict, not an error.';
+'Report and claim in one round trip. done: [{"lease", "result"}], failed: [{"lease", "error", "retry_in", "fatal"}], wants: {lane: how many}; leases are strings. First a row for each report that was not accepted (item done or failed, with its verdict lost or too_large), then a row for each claimed job (item job). Errors as in claim_batch; a lost lease is a verdict, not an error.';
 
 CREATE FUNCTION pulse._require_exchange(worker text, wants jsonb, done jsonb, failed jsonb)
 RETURNS void

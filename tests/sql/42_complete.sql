@@ -1,7 +1,7 @@
 -- Completing: the fence, repeated reports, batches.
 BEGIN;
 
-SELECT plan(36);
+SELECT plan(39);
 
 CREATE FUNCTION pg_temp.claim(lane text, unique_key text DEFAULT NULL, max_attempts integer DEFAULT 3)
 RETURNS bigint
@@ -150,6 +150,19 @@ SELECT results_eq(
     format('SELECT v.verdict FROM pulse.complete_batch(%L) AS v', :'b'),
     $$VALUES ('ok'), ('ok'), ('ok'), ('ok')$$,
     'repeated, all are ok; without results the rest completes too'
+);
+SELECT pulse.enqueue('k', lane => 'quiet') FROM generate_series(1, 3) \g /dev/null
+SELECT array_agg(c.lease) AS q FROM pulse.claim_batch('w', 'quiet', 3) AS c \gset
+SELECT is_empty(
+    format('SELECT * FROM pulse.complete_batch((%L::bigint [])[1:2], quiet => true)', :'q'),
+    'quiet: what is ok is not said'
+);
+SELECT results_eq(
+    format('SELECT v.lease, v.verdict FROM pulse.complete_batch(%L::bigint [] || 1::bigint, quiet => true) AS v', :'q'),
+    $$VALUES (1::bigint, 'lost')$$, 'only what is not, also beside repeated reports'
+);
+SELECT is_empty(
+    $$SELECT * FROM pulse.lease AS l WHERE l.lane = 'quiet'$$, 'and the rest is done'
 );
 SELECT is_empty($$SELECT * FROM pulse.complete_batch('{}')$$, 'an empty batch is nothing');
 SELECT is_empty('SELECT * FROM pulse.complete_batch(NULL)', 'nor is NULL');

@@ -1,7 +1,7 @@
 -- Low-water marks, in one session. The races (out-of-order commit, rollback, a
 -- transaction open across several ticks, a prepared one, two tickers) are isolation specs.
 -- Every statement commits by itself: a mark moves only over transactions that have ended.
-SELECT plan(48);
+SELECT plan(49);
 
 CREATE FUNCTION pg_temp.fill(jobs integer, lane text, kind text DEFAULT 'k', priority integer DEFAULT 0)
 RETURNS void
@@ -56,9 +56,21 @@ SELECT is_empty(
     SELECT p.proname
     FROM pg_proc AS p
     WHERE p.pronamespace = 'pulse'::regnamespace
-        AND p.prosrc ~ 'nextval\(''pulse\.(ready|lease)_seq''\)'
+        AND p.prosrc ~ 'nextval\(''pulse\.ready_seq''\)'
     $$,
     'rule 3: a place in line is drawn by the column default alone, inside the INSERT'
+);
+SELECT results_eq(
+    $$
+    SELECT
+        p.proname::text COLLATE "default",
+        p.prosrc ~ '; *\n+ *RETURN QUERY\n *WITH [^;]*nextval\(''pulse\.lease_seq''\)[^;]*INSERT INTO pulse\.lease '
+    FROM pg_proc AS p
+    WHERE p.pronamespace = 'pulse'::regnamespace
+        AND p.prosrc ~ 'nextval\(''pulse\.lease_seq''\)'
+    $$,
+    $$VALUES ('claim_batch', true)$$,
+    'a lease is drawn by the statement that inserts it and so holds the table lock'
 );
 
 SELECT is_empty(

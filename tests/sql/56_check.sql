@@ -105,8 +105,8 @@ SELECT pg_temp.finds(
     'a failure without a job'
 );
 SELECT pg_temp.finds(
-    'INSERT INTO pulse.lease (job, lane, kind, rank, attempt, failures, keyed, worker, claimed_at, lease_for, lease_until)
-    SELECT job + 1, lane, kind, rank, attempt, failures, keyed, worker, clock_timestamp(), lease_for, lease_until FROM pulse.lease',
+    'INSERT INTO pulse.lease (lease, job, lane, kind, rank, attempt, failures, keyed, worker, claimed_at, lease_for, lease_until)
+    SELECT lease + 1, job + 1, lane, kind, rank, attempt, failures, keyed, worker, clock_timestamp(), lease_for, lease_until FROM pulse.lease',
     'lane runs more than its slots', NULL,
     'a lane with more running jobs than slots'
 );
