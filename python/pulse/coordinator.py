@@ -18,7 +18,6 @@ import logging
 import math
 import random
 import threading
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,6 +64,7 @@ class Coordinator:
         self._settings = settings
         self._ready = ready
         self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         self._signal = asyncio.Event()
         self._stopped = asyncio.Event()
         self._hooks = AllHooks(settings.hooks)
@@ -86,6 +86,7 @@ class Coordinator:
             list(settings.lanes),
             kinds,
             self._look_now,
+            self._ledger.limit,
             ticks=settings.ticks,
             listens=settings.listens,
         )
@@ -117,7 +118,10 @@ class Coordinator:
         self._signal.set()
 
     def _wake(self) -> None:
-        """From any thread."""
+        """From any thread; on its own the loop need not be woken."""
+        if threading.get_ident() == self._thread:
+            self._signal.set()
+            return
         with contextlib.suppress(RuntimeError):  # A stop did not wait for this one.
             self._loop.call_soon_threadsafe(self._signal.set)
 
@@ -157,7 +161,7 @@ class Coordinator:
         reports = self._ledger.collect()
         now = self._loop.time()
         looks = not self.stopping and (bool(reports) or now >= self._look_at)
-        wants = self._ledger.free() if looks else {}
+        wants = self._ledger.wants() if looks else {}
         if not reports and not wants:
             await self._intake.start_all()
             return
@@ -182,31 +186,44 @@ class Coordinator:
         took = self._loop.time() - now
         self._exchange_time += (took - self._exchange_time) / 8
         self._ledger.settle(reports)
-        if wants:
-            self._plan(wants, Counter(leased.lane for leased in answer.leased))
         await self._intake.accept(answer, took)
+        if wants:
+            self._plan(wants, answer.lanes)
+        if not self._asks_at_once:
+            await self._intake.start_all()
 
     async def _exchange(self, reports: list[Run], wants: Mapping[str, int]) -> Answer:
         """Ask, and read what the answer before brought while the server is at it."""
+        if not self._intake.unread:
+            return await self._messenger.exchange(reports, wants)
         asking = asyncio.ensure_future(self._messenger.exchange(reports, wants))
         try:
-            if self._intake.unread:
-                await asyncio.sleep(0)  # It is on its way when this comes back.
-                await self._intake.start_all()
+            await asyncio.sleep(0)  # It is on its way when this comes back.
+            await self._intake.start_all()
             return await asking
         finally:
             asking.cancel()
+
+    @property
+    def _asks_at_once(self) -> bool:
+        """Whether the next exchange goes out now; jobs are then read after it."""
+        if self._ledger.ended:
+            return True
+        return self._look_at == 0.0 and bool(self._ledger.wants())
 
     def _plan(self, wants: Mapping[str, int], got: Mapping[str, int]) -> None:
         """When to look next, by what each lane answered."""
         base = LIVELY_POLL if self._side.lively else self._settings.poll_interval
         pause = base * random.uniform(0.9, 1.1)
+        still = self._ledger.wants()
         for lane, wanted in wants.items():
             n = got.get(lane, 0)
             if n == 0:
                 self._side.sleep(lane)
             elif n >= wanted:
                 self._side.wake(lane)
+                if lane in still:
+                    self._look_at = 0.0
             else:
                 # A cap of the lane, or all there was: the next look will tell.
                 pause = min(pause, LOOK_SOON)
@@ -214,10 +231,10 @@ class Coordinator:
 
     async def _rest(self) -> None:
         """The one place where the coordinator waits."""
-        if self._ledger.ended or self.stopping:
+        if self.stopping or self._asks_at_once:
             return
         timer: asyncio.TimerHandle | None = None
-        if self._ledger.free():
+        if self._ledger.wants():
             timer = self._loop.call_at(self._look_at, self._signal.set)
         await self._signal.wait()
         if timer is not None:

@@ -19,7 +19,6 @@ from typing import Any
 from pulse import reports
 from pulse.heartbeat import Heart
 from pulse.job import Control, Job, Verdict
-from pulse.messages import Leased
 from pulse.processes import Children
 from pulse.reports import Outcome
 from pulse.tasks import Task
@@ -44,11 +43,17 @@ class Run(Control):
     )
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, heart: Heart, leased: Leased
+        self,
+        loop: asyncio.AbstractEventLoop,
+        heart: Heart,
+        lane: str,
+        lease: int,
+        leased_until: float,
     ) -> None:
         super().__init__()
-        self.lane, self.lease, self.leased_until = leased
-        # Known when it is read.
+        self.lane = lane
+        self.lease = lease
+        self.leased_until = leased_until
         self.job: Job
         self.task: Task[Any, Any]
         self.work: asyncio.Task[None] | None = None
@@ -170,7 +175,7 @@ else:
     def create_task(
         work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop
     ) -> asyncio.Task[None]:
-        return loop.create_task(work)
+        return asyncio.Task(work, loop=loop)
 
 
 class Threads:

@@ -66,9 +66,10 @@ class Heart:
 
     # -- from other threads ---------------------------------------------------------
 
-    def leased(self, seconds: float) -> None:
-        """A lease that ends in so many seconds has begun."""
-        due = time.monotonic() + max(seconds / 3, SHORTEST_PAUSE)
+    def leased(self, until: float) -> None:
+        """Leases have begun of which the shortest ends at this moment."""
+        now = time.monotonic()
+        due = now + max((until - now) / 3, SHORTEST_PAUSE)
         if due < self._next_beat:
             with self._wake:
                 self._next_beat = min(due, self._next_beat)

@@ -8,15 +8,15 @@ side: their reports are sent first, and jobs are read while the server works on 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections import deque
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from pulse.executors import Executors, Run
 from pulse.heartbeat import Heart
+from pulse.job import Job
 from pulse.ledger import Ledger
-from pulse.messages import Answer
+from pulse.messages import LANE, LEASE, UNTIL, Answer, Unreadable, job_of
 from pulse.reports import Outcome
 from pulse.tasks import Task
 from pulse.tracing import AllHooks
@@ -42,51 +42,62 @@ class Intake:
         self._hooks = hooks
         self._stopping = stopping
         self._answer: Answer | None = None
-        self._unread: deque[Run] = deque()
 
     @property
     def unread(self) -> int:
-        return len(self._unread)
+        return 0 if self._answer is None else self._answer.count
 
     async def accept(self, answer: Answer, took: float) -> None:
         """Take an answer; the one before has been read."""
         self._answer = answer
-        now = time.monotonic()
-        for leased in answer.leased:
-            run = Run(self._loop, self._heart, leased)
-            self._unread.append(run)
-            self._ledger.add(run)
-            self._heart.leased(leased.until - now)
+        self._ledger.hold(answer.lanes)
         if self._hooks:
-            runs = await self._read(self.unread)
+            runs = await self._read()
             self._hooks.call("claimed", [run.job for run in runs], took)
             self._start(runs)
-        elif not self._ledger.ended:
-            await self.start_all()
 
     async def start_all(self) -> None:
-        self._start(await self._read(self.unread))
+        if self.unread:
+            self._start(await self._read())
 
     def forget(self) -> None:
-        """What was not read cannot be given back; its leases lapse."""
-        while self._unread:
-            self._ledger.forget(self._unread.popleft())
+        """What was not read cannot be given back."""
+        if self._answer is not None:
+            self._ledger.let_go(self._answer.lanes)
+            self._answer = None
 
-    async def _read(self, jobs: int) -> list[Run]:
+    async def _read(self) -> list[Run]:
+        answer = self._answer
+        if answer is None:
+            return []
+        rows = await answer.read()
+        self._answer = None
         runs: list[Run] = []
-        if self._answer is None or jobs == 0:
-            return runs
-        for job, error in await self._answer.read(jobs):
-            run = self._unread.popleft()
-            run.job = job
-            job.control = run
-            run.task = self._tasks[job.kind]
-            if error is None:
-                runs.append(run)
-            else:
-                said = f"the job cannot be read: {type(error).__name__}: {error}"
-                self._ledger.done(run, Outcome("fail", error=said))
+        all_runs, asked_at, first = self._ledger.runs, answer.asked_at, math.inf
+        for row in rows:
+            if isinstance(row, Unreadable):
+                self._refuse(row, asked_at)
+                continue
+            until = asked_at + row[UNTIL]
+            first = min(first, until)
+            run = Run(self._loop, self._heart, row[LANE], row[LEASE], until)
+            run.job = job_of(row, run)
+            run.task = self._tasks[run.job.kind]
+            all_runs[run.lease] = run
+            runs.append(run)
+        if runs:
+            self._heart.leased(first)
         return runs
+
+    def _refuse(self, row: Unreadable, asked_at: float) -> None:
+        run = Run(self._loop, self._heart, row.lane, row.lease, asked_at + row.until)
+        run.job = Job(
+            row.lease, row.job, row.lane, row.kind, None, row.attempt, control=run
+        )
+        run.task = self._tasks[row.kind]
+        self._ledger.runs[run.lease] = run
+        said = f"the job cannot be read: {type(row.error).__name__}: {row.error}"
+        self._ledger.done(run, Outcome("fail", error=said))
 
     def _start(self, runs: list[Run]) -> None:
         for run in runs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +12,10 @@ from pulse.executors import Run
 from pulse.logs import say
 from pulse.reports import RELEASE, Outcome
 from pulse.tracing import AllHooks
+
+# Of a lane with so many slots one half runs while the server claims for the other; in
+# a smaller one the additional exchanges cost more than that brings.
+LARGE = 200
 
 
 class Ledger:
@@ -32,6 +37,7 @@ class Ledger:
         self._wake = wake
         # A handler keeps its slot until it has really ended.
         self._used = dict.fromkeys(lanes, 0)
+        self._most = {lane: share(n) for lane, n in lanes.items()}
         self._woken = False
         self._run_time = 1.0
 
@@ -42,18 +48,28 @@ class Ledger:
             self._woken = True
             self._wake()
 
-    def free(self) -> dict[str, int]:
-        """Free slots of the lanes that have some."""
-        lanes, used = self._lanes, self._used
-        return {lane: n for lane in lanes if (n := lanes[lane] - used[lane]) > 0}
+    def wants(self) -> dict[str, int]:
+        """How many jobs to ask for: the free slots, of a large lane half at a time."""
+        lanes, used, most = self._lanes, self._used, self._most
+        return {
+            lane: min(n, most[lane])
+            for lane in lanes
+            if (n := lanes[lane] - used[lane]) > 0
+        }
 
-    def add(self, run: Run) -> None:
-        self.runs[run.lease] = run
-        self._used[run.lane] += 1
+    def limit(self, lane: str, max_batch: int) -> None:
+        """The server gives no more than this at a time."""
+        self._most[lane] = min(share(self._lanes[lane]), max_batch)
 
-    def forget(self, run: Run) -> None:
-        """Its lease is left to lapse."""
-        self.runs.pop(run.lease, None)
+    def hold(self, lanes: Mapping[str, int]) -> None:
+        """So many jobs have been claimed: they hold their slots from now on."""
+        for lane, n in lanes.items():
+            self._used[lane] += n
+
+    def let_go(self, lanes: Mapping[str, int]) -> None:
+        """They will not be run after all; their leases are left to lapse."""
+        for lane, n in lanes.items():
+            self._used[lane] -= n
 
     def collect(self) -> list[Run]:
         """What has ended: frees the slots and returns what is to be reported."""
@@ -69,7 +85,7 @@ class Ledger:
                 self._run_time += (seconds - self._run_time) / 32
                 if self._hooks or outcome.verb != "complete":
                     self._tell(run, outcome, seconds)
-            if run.outcome is not None and run.outcome is not outcome:
+            if run.lease not in self.runs or run.outcome not in (None, outcome):
                 # Given back before it ended.
                 continue
             run.outcome = outcome
@@ -89,6 +105,8 @@ class Ledger:
         """Answered: no more to be said about these."""
         for run in reports:
             self.runs.pop(run.lease, None)
+            # A job knows its run: without this every one would wait for the collector.
+            del run.job
 
     def others_end_within(self, seconds: float) -> bool:
         """Whether some have ended, and more are likely to in this time."""
@@ -135,6 +153,10 @@ class Ledger:
             outcome=outcome.verb,
             seconds=round(seconds, 6),
         )
+
+
+def share(slots: int) -> int:
+    return slots if slots < LARGE else math.ceil(slots / 2)
 
 
 def last_line(error: str | None) -> str:

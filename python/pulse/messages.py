@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import logging
+import struct
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import psycopg
 
 from pulse import errors, reports, sessions, sql
-from pulse.job import Job
+from pulse.job import Control, Job
 from pulse.logs import say
 from pulse.options import Duration, to_interval
 from pulse.reports import Outcome
+
+# Columns of sql.EXCHANGE that are read by themselves, and what is in them.
+LANE, LEASE, JOB, KIND, ATTEMPT, UNTIL = 2, 3, 4, 5, 7, 15
+INT8, INT4, FLOAT8 = (struct.Struct(form).unpack for form in (">q", ">i", ">d"))
 
 
 class Reportable(Protocol):
@@ -22,64 +28,71 @@ class Reportable(Protocol):
     outcome: Outcome | None
 
 
-class Leased(NamedTuple):
-    """What has to be known of a claimed job at once, to keep its lease."""
-
-    lane: str
-    lease: int
-    until: float
-    """The earliest moment, by the monotonic clock, when the lease can be gone."""
-
-
 class Answer:
-    """Claimed jobs as they came: their leases now, the rest when it is read."""
+    """Claimed jobs as they came: counted by lane now, read later."""
 
     def __init__(
         self, cursor: psycopg.AsyncCursor[tuple[Any, ...]] | None, asked_at: float
     ) -> None:
         self._cursor = cursor
-        self._next = (cursor.rownumber or 0) if cursor else 0
-        self.leased: list[Leased] = []
-        if cursor is not None:
-            rows = range(self._next, cursor.rowcount)
-            self.leased = [
-                Leased(
-                    self._raw(row, 2),
-                    int(self._raw(row, 3)),
-                    asked_at + float(self._raw(row, 15)),
-                )
-                for row in rows
-            ]
+        self._first = (cursor.rownumber or 0) if cursor else 0
+        self.asked_at = asked_at
+        self.count = cursor.rowcount - self._first if cursor else 0
+        self.lanes = self._count() if self.count else {}
 
-    def _raw(self, row: int, column: int) -> str:
+    def _count(self) -> dict[str, int]:
+        """Rows come lane by lane, so mostly two looks will do."""
+        rows = range(self._first, self._first + self.count)
+        lane = self._raw(rows[0], LANE)
+        if self._raw(rows[-1], LANE) == lane:
+            return {str(lane, "utf-8"): self.count}
+        return Counter(str(self._raw(row, LANE), "utf-8") for row in rows)
+
+    def _raw(self, row: int, column: int) -> bytes:
         result = self._cursor.pgresult if self._cursor else None
-        value = result.get_value(row, column) if result else None
-        return str(value or b"", "utf-8")
+        return (result.get_value(row, column) if result else None) or b""
 
-    async def read(self, jobs: int) -> list[tuple[Job, Exception | None]]:
-        """The next jobs, and what is wrong with one that cannot be read."""
-        cursor, first = self._cursor, self._next
-        if cursor is None:
+    async def read(self) -> list[tuple[Any, ...] | Unreadable]:
+        """The jobs as rows in the order of sql.EXCHANGE."""
+        cursor = self._cursor
+        if cursor is None or not self.count:
             return []
-        self._next += jobs
         try:
-            await cursor.scroll(first, mode="absolute")
-            return [(job_of(row), None) for row in await cursor.fetchmany(jobs)]
+            await cursor.scroll(self._first, mode="absolute")
+            return list(await cursor.fetchmany(self.count))
         except Exception:
-            return [await self._read_one(cursor, first + n) for n in range(jobs)]
+            rows = range(self._first, self._first + self.count)
+            return [await self._read_one(cursor, row) for row in rows]
 
     async def _read_one(
         self, cursor: psycopg.AsyncCursor[tuple[Any, ...]], row: int
-    ) -> tuple[Job, Exception | None]:
+    ) -> tuple[Any, ...] | Unreadable:
         try:
             await cursor.scroll(row, mode="absolute")
             values = await cursor.fetchone()
             assert values is not None
-            return job_of(values), None
+            return values
         except Exception as error:
-            lease, job, attempt = (int(self._raw(row, column)) for column in (3, 4, 7))
-            bare = Job(lease, job, self._raw(row, 2), self._raw(row, 5), None, attempt)
-            return bare, error
+            lease, job, attempt, until = (
+                load(self._raw(row, column))[0]
+                for load, column in (
+                    (INT8, LEASE), (INT8, JOB), (INT4, ATTEMPT), (FLOAT8, UNTIL)
+                )
+            )  # fmt: skip
+            lane, kind = (str(self._raw(row, n), "utf-8") for n in (LANE, KIND))
+            return Unreadable(lease, job, lane, kind, attempt, until, error)
+
+
+class Unreadable(NamedTuple):
+    """A job that Python cannot decode, and why."""
+
+    lease: int
+    job: int
+    lane: str
+    kind: str
+    attempt: int
+    until: float
+    error: Exception
 
 
 class Messenger:
@@ -124,14 +137,15 @@ class Messenger:
         asked_at = time.monotonic()
         values = self._values(done, failed, wants)
         try:
-            cursor = await connection.execute(sql.EXCHANGE, values)
+            cursor = await connection.execute(sql.EXCHANGE, values, binary=True)
         except psycopg.Error as error:
             if sessions.is_broken(error) or not (done or failed):
                 raise
             # One report cannot be stored and holds up the others: one by one, then.
             await self._report_singly(connection, [*done, *failed])
             asked_at = time.monotonic()
-            cursor = await connection.execute(sql.EXCHANGE, self._values([], [], wants))
+            values = self._values([], [], wants)
+            cursor = await connection.execute(sql.EXCHANGE, values, binary=True)
         # Refused reports come first.
         result = cursor.pgresult
         while (
@@ -254,9 +268,9 @@ def call_of(job: Job, outcome: Outcome) -> tuple[str, dict[str, Any]]:
     }
 
 
-def job_of(row: tuple[Any, ...]) -> Job:
+def job_of(row: tuple[Any, ...], control: Control) -> Job:
     """A row of exchange in the order of sql.EXCHANGE."""
     return Job(
         row[3], row[4], row[2], row[5], row[6], row[7], row[8], row[9], row[10],
-        row[11], row[12], row[13], row[14],
+        row[11], row[12], row[13], row[14], control,
     )  # fmt: skip

@@ -78,8 +78,7 @@ FROM pulse.exchange(
     failed => CAST(%(failed)s AS jsonb),
     kinds => CAST(%(kinds)s AS text[]),
     lease_for => CAST(%(lease_for)s AS interval)
-) AS x
-WHERE x.item = 'job' OR x.verdict <> 'ok'"""
+) AS x"""
 
 COMPLETE: Final = (
     "SELECT pulse.complete(lease => %(lease)s, result => CAST(%(result)s AS jsonb))"
@@ -119,11 +118,12 @@ CHECKPOINT: Final = (
 )
 
 HELLO: Final = """
-SELECT pulse.hello(
+SELECT h.lane, h.max_batch
+FROM pulse.hello(
     worker => %(worker)s,
     lanes => CAST(%(lanes)s AS text[]),
     kinds => CAST(%(kinds)s AS text[])
-)"""
+) AS h"""
 
 TICK: Final = "SELECT t.step, t.did, t.error FROM pulse.tick() AS t"
 

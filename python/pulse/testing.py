@@ -107,7 +107,7 @@ def _claim(
         "lease_for": None,
     }
     rows = _fetch(connection, sql.EXCHANGE, values)
-    return messages.job_of(rows[0]) if rows else None
+    return messages.job_of(rows[0], Control()) if rows else None
 
 
 def _run(connection: psycopg.Connection[Any], task: Task[Any, Any], job: Job) -> Done:

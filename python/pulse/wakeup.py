@@ -18,6 +18,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import psycopg
 
@@ -43,6 +44,7 @@ class Side:
         lanes: Sequence[str],
         kinds: Sequence[str],
         ring: Callable[[], None],
+        limit: Callable[[str, int], None],
         ticks: bool = True,
         listens: bool = True,
     ) -> None:
@@ -50,6 +52,7 @@ class Side:
         self._lanes = list(lanes)
         self._kinds = list(kinds)
         self._ring = ring
+        self._limit = limit
         self._ticks = ticks
         self._listens = listens
         self._connection: sessions.AsyncConnection | None = None
@@ -148,7 +151,10 @@ class Side:
             await self._settle()
         if now >= self._next_hello:
             values = {"lanes": self._lanes, "kinds": self._kinds}
-            await self._execute(sql.HELLO, worker=self._source.worker, **values)
+            for row in await self._execute(
+                sql.HELLO, worker=self._source.worker, **values
+            ):
+                self._limit(*row)
             self._next_hello = now + HELLO_EVERY * random.uniform(1.0, 1.1)
         if self._ticks and now >= self._next_tick:
             await self._tick()
@@ -200,7 +206,7 @@ class Side:
 
     # -- the connection ---------------------------------------------------------------
 
-    async def _execute(self, query: str, **values: object) -> list[tuple[object, ...]]:
+    async def _execute(self, query: str, **values: object) -> list[tuple[Any, ...]]:
         assert self._connection is not None
         self._ignore()
         try:

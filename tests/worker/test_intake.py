@@ -1,4 +1,4 @@
-"""Between the claim and the start of a job: its lease is kept from the answer on."""
+"""Between the claim and the start of a job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pulse
 from pulse.executors import Executors
 from pulse.heartbeat import Heart
 from pulse.intake import Intake
-from pulse.ledger import Ledger
+from pulse.ledger import LARGE, Ledger
 from pulse.messages import Messenger
 from pulse.reports import COMPLETE, Outcome
 from pulse.sessions import Source
@@ -18,8 +18,8 @@ from pulse.tracing import AllHooks
 from tests.worker.conftest import Queue
 
 
-def test_jobs_that_are_not_read_yet_hold_slots_and_are_kept_alive(queue: Queue) -> None:
-    """Reports go first; whatever happens meanwhile, the heart knows the leases."""
+def test_claimed_jobs_hold_their_slots_before_they_are_read(queue: Queue) -> None:
+    """Reports go first; jobs are read, and known to the heart, after that."""
     ran: list[int] = []
 
     async def note(job: pulse.Job) -> None:
@@ -39,29 +39,49 @@ def test_jobs_that_are_not_read_yet_hold_slots_and_are_kept_alive(queue: Queue) 
         intake = Intake(tasks, ledger, heart, executors, hooks, lambda: False)
         messenger = Messenger(source, ["note"], None)
 
-        await intake.accept(await messenger.exchange([], {"default": 1}), 0.0)
-        (first,) = ledger.runs.values()
-        assert first.work is not None
-        await first.work
-        assert [outcome for _, outcome in ledger.ended] == [COMPLETE]
-
         await intake.accept(await messenger.exchange([], {"default": 3}), 0.0)
-        assert (intake.unread, len(ran)) == (3, 1)
-        assert len(ledger.runs) == 4
-        assert all(run.leased_until > loop.time() for run in ledger.runs.values())
-        assert ledger.free() == {}
+        assert (intake.unread, len(ledger.runs)) == (3, 0)
+        assert ledger.wants() == {"default": 1}
 
         await intake.start_all()
+        assert (intake.unread, len(ledger.runs)) == (0, 3)
+        assert all(run.leased_until > loop.time() for run in ledger.runs.values())
         works = [run.work for run in ledger.runs.values() if run.work is not None]
         await asyncio.gather(*works)
-        assert len(ran) == 4
+        assert [outcome for _, outcome in ledger.ended] == [COMPLETE] * 3
         reports = ledger.collect()
         assert {report.outcome for report in reports} == {Outcome("complete", "null")}
-        await messenger.exchange(reports, {})
+
+        await intake.accept(await messenger.exchange(reports, {"default": 4}), 0.0)
         ledger.settle(reports)
+        assert (intake.unread, len(ledger.runs)) == (1, 0)
+        intake.forget()
+        assert ledger.wants() == {"default": 4}
         executors.close()
         await messenger.close()
 
     pulse.enqueue_many(queue.connection, "note", [{}] * 4)
     asyncio.run(scenario())
-    assert queue.states() == {"completed": 4}
+    assert len(ran) == 3
+    assert queue.states() == {"completed": 3, "running": 1}
+
+
+def test_of_a_large_lane_half_the_slots_are_asked_for_at_a_time() -> None:
+    """So that one half can run while the server claims for the other."""
+    lanes = {"large": LARGE, "small": LARGE - 1}
+    ledger = Ledger("w", lanes, AllHooks(()), lambda: None)
+    assert ledger.wants() == {"large": LARGE // 2, "small": LARGE - 1}
+    ledger.hold({"large": LARGE // 2, "small": LARGE - 1})
+    assert ledger.wants() == {"large": LARGE // 2}
+    ledger.hold({"large": LARGE // 2})
+    assert ledger.wants() == {}
+
+
+def test_no_more_is_asked_for_than_a_claim_of_the_lane_gives() -> None:
+    """An answer that is as large as it can be then says that there may be more."""
+    ledger = Ledger("w", {"large": LARGE, "small": 5}, AllHooks(()), lambda: None)
+    ledger.limit("large", 7)
+    ledger.limit("small", 7)
+    assert ledger.wants() == {"large": 7, "small": 5}
+    ledger.limit("large", 2 * LARGE)
+    assert ledger.wants() == {"large": LARGE // 2, "small": 5}
