@@ -1,10 +1,12 @@
 """make bench-python: the worker of pulse beside its peers, in one run on one server.
 
-python -m bench.run_python [--only pulse,pgqueuer] [--jobs 20000]
+python -m bench.run_python [--only pulse,pgqueuer] [--jobs 60000]
 
-Each subject drains the same number of no-op jobs with one, two and four processes and
-is then measured idle: how long from just before enqueue until the handler runs. Peers
-come from PyPI and npm into the cache. Only ratios inside one run mean something.
+Each subject drains no-op jobs with one, two and four processes, in turns with the
+others (BENCH_ROUNDS, of which the median is taken), and is then measured idle: how long
+from just before enqueue until the handler runs. The number in a name is how many jobs
+a process has in flight. Peers come from PyPI and npm into the cache. Only ratios inside
+one run mean something.
 """
 
 from __future__ import annotations
@@ -44,24 +46,32 @@ class Subject:
 
 @dataclass
 class Figures:
-    drain: dict[int, float] = field(default_factory=dict)
+    rates: dict[int, list[float]] = field(default_factory=dict)
     transactions: float | None = None
     latencies: list[float] = field(default_factory=list)
 
+    @property
+    def drain(self) -> dict[int, float]:
+        return {size: statistics.median(rates) for size, rates in self.rates.items()}
+
 
 SUBJECTS = (
-    Subject("pulse, async", "pulse", "async", 100),
-    Subject("pulse, async, 500 slots", "pulse", "async", 500),
-    Subject("pulse, threads", "pulse", "sync", 100),
-    Subject("pulse, async, 10 slots", "pulse", "async", 10),
-    Subject("pulse, threads, 10 slots", "pulse", "sync", 10),
-    Subject("pgqueuer, async", "pgqueuer", "async", 100),
-    Subject("pgqueuer, async, batch 500", "pgqueuer", "async", 500),
-    Subject("pgqueuer, threads", "pgqueuer", "sync", 100),
-    Subject("procrastinate, async", "procrastinate", "async", 100),
-    Subject("procrastinate, threads", "procrastinate", "sync", 100),
-    Subject("graphile-worker", "graphile", "batched", 24),
+    Subject("pulse async 100", "pulse", "async", 100),
+    Subject("pulse async 500", "pulse", "async", 500),
+    Subject("pulse async 1000", "pulse", "async", 1000),
+    Subject("pulse threads 100", "pulse", "sync", 100),
+    Subject("pulse async 10", "pulse", "async", 10),
+    Subject("pulse threads 10", "pulse", "sync", 10),
+    Subject("pgqueuer async 100", "pgqueuer", "async", 100),
+    Subject("pgqueuer async 500", "pgqueuer", "async", 500),
+    Subject("pgqueuer async 1000", "pgqueuer", "async", 1000),
+    Subject("pgqueuer threads 100", "pgqueuer", "sync", 100),
+    Subject("procrastinate async 100", "procrastinate", "async", 100),
+    Subject("procrastinate threads 100", "procrastinate", "sync", 100),
+    Subject("graphile-worker 24", "graphile", "batched", 24),
 )
+# Of the others a run of so many jobs takes seconds, of this one it would take minutes.
+SLOW = {"procrastinate": 12}
 
 
 class Peers:
@@ -230,7 +240,8 @@ class Session:
     def drain(self, subject: Subject, size: int) -> tuple[float, float]:
         """Jobs a second, and transactions a job."""
         dsn = self.database(subject)
-        run(self.peers.command(subject.program, "fill", dsn, self.jobs), self.env)
+        jobs = max(1000, self.jobs // SLOW.get(subject.program, 1))
+        run(self.peers.command(subject.program, "fill", dsn, jobs), self.env)
         name = dsn.rsplit("=", 1)[1]
         with psycopg.connect(dsn, autocommit=True) as connection:
             connection.execute("VACUUM ANALYZE")
@@ -240,11 +251,11 @@ class Session:
             subject.program, "work", dsn, subject.flavour, subject.slots
         )
         with working(work, self.env, size) as crew:
-            crew.until(self.jobs, within=600)
-            rate = self.jobs / crew.seconds
+            crew.until(jobs, within=600)
+            rate = jobs / crew.seconds
         spent = self.transactions(name) - before
         self.bench.server.drop(name)
-        return rate, spent / self.jobs
+        return rate, spent / jobs
 
     def transactions(self, name: str) -> int:
         """Statistics arrive within a second or when a session ends."""
@@ -312,19 +323,27 @@ def goals(results: dict[str, Figures]) -> list[str]:
     node = {n: f for n, f in results.items() if n.startswith("graphile")}
     said = []
     for rivals, name, goal in ((python, "best Python peer", 2), (node, "graphile", 1)):
-        for size in sorted(
-            {n for f in ours.values() for n in f.drain} if rivals else ()
-        ):
-            best = max(f.drain[size] for f in ours.values())
-            peer = max(f.drain[size] for f in rivals.values())
+        for size in sorted({n for f in rivals.values() for n in f.drain}):
+            (best, one), (peer, other) = (fastest(ours, size), fastest(rivals, size))
             said.append(
-                f"drain, {size} processes: {best / peer:.2f}x {name} (goal {goal}x)"
+                f"drain, {size} processes: {best / peer:.2f}x {name} (goal {goal}x): "
+                f"{one} / {other}"
             )
-    if ours and python:
-        fast = min(statistics.median(f.latencies) for f in ours.values())
-        peer_fast = min(statistics.median(f.latencies) for f in python.values())
+    for name, figures in ours.items():
+        rival = results.get(name.replace("pulse", "pgqueuer"))
+        if rival is not None:
+            ratios = (
+                f"{rate / rival.drain[n]:.2f}x" for n, rate in figures.drain.items()
+            )
+            said.append(f"drain, {name} / pgqueuer: {', '.join(ratios)}")
+    waits = [
+        min(statistics.median(f.latencies) for f in some.values() if f.latencies)
+        for some in (ours, python)
+        if any(f.latencies for f in some.values())
+    ]
+    if len(waits) == 2:
         said.append(
-            f"latency p50: {in_ms(fast)} ms, best Python peer {in_ms(peer_fast)} ms "
+            f"latency p50: {in_ms(waits[0])} ms, best Python peer {in_ms(waits[1])} ms "
             "(goal: at or below)"
         )
     spent = [f.transactions for f in ours.values() if f.transactions is not None]
@@ -333,10 +352,14 @@ def goals(results: dict[str, Figures]) -> list[str]:
     return said
 
 
+def fastest(subjects: dict[str, Figures], size: int) -> tuple[float, str]:
+    return max((f.drain.get(size, 0.0), name) for name, f in subjects.items())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="subjects whose name contains these")
-    parser.add_argument("--jobs", type=int, default=20_000)
+    parser.add_argument("--jobs", type=int, default=60_000)
     asked = parser.parse_args()
     scale = Scale.from_environment()
     jobs = 2_000 if scale.quick else asked.jobs
@@ -350,33 +373,47 @@ def main() -> None:
     try:
         print(f"{jobs:,} no-op jobs, load {os.getloadavg()[0]:.1f}, {peers.versions()}")
         session = Session(bench, peers, jobs)
-        for subject in SUBJECTS:
-            if chosen and not any(word in subject.name for word in chosen):
-                continue
-            try:
-                results[subject.name] = measure(session, subject, sizes, samples)
-            except (subprocess.CalledProcessError, OSError, RuntimeError) as error:
-                print(f"{subject.name}: left out: {error}", flush=True)
+        subjects = [
+            subject
+            for subject in SUBJECTS
+            if not chosen or any(word in subject.name for word in chosen)
+        ]
+        for number in range(scale.rounds):
+            # There and back: what the machine does meanwhile meets everybody.
+            for subject in subjects if number % 2 == 0 else subjects[::-1]:
+                figures = results.setdefault(subject.name, Figures())
+                with told(subject):
+                    drain(session, subject, sizes, figures)
+        for subject in subjects:
+            with told(subject):
+                results[subject.name].latencies = session.latency(subject, samples)
     finally:
         bench.close()
     print()
+    print(f"medians of {scale.rounds} rounds, load {os.getloadavg()[0]:.1f}")
     show(table(results, sizes))
     print()
     print("\n".join(goals(results)))
 
 
-def measure(
-    session: Session, subject: Subject, sizes: tuple[int, ...], samples: int
-) -> Figures:
-    figures = Figures()
+@contextlib.contextmanager
+def told(subject: Subject) -> Iterator[None]:
+    """One that does not run is left out, and said so."""
+    try:
+        yield
+    except (subprocess.CalledProcessError, OSError, RuntimeError) as error:
+        print(f"{subject.name}: left out: {error}", flush=True)
+
+
+def drain(
+    session: Session, subject: Subject, sizes: tuple[int, ...], figures: Figures
+) -> None:
     for size in sizes:
         rate, spent = session.drain(subject, size)
-        figures.drain[size] = rate
+        figures.rates.setdefault(size, []).append(rate)
         if size == 1:
             figures.transactions = spent
         print(f"{subject.name}: {size} processes, {rate:,.0f} jobs/s", flush=True)
-    figures.latencies = session.latency(subject, samples)
-    return figures
 
 
 if __name__ == "__main__":
