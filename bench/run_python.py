@@ -323,7 +323,7 @@ def goals(results: dict[str, Figures]) -> list[str]:
     node = {n: f for n, f in results.items() if n.startswith("graphile")}
     said = []
     for rivals, name, goal in ((python, "best Python peer", 2), (node, "graphile", 1)):
-        for size in sorted({n for f in rivals.values() for n in f.drain}):
+        for size in sorted({n for f in rivals.values() for n in f.drain if ours}):
             (best, one), (peer, other) = (fastest(ours, size), fastest(rivals, size))
             said.append(
                 f"drain, {size} processes: {best / peer:.2f}x {name} (goal {goal}x): "

@@ -9,11 +9,12 @@ verb, dsn, *rest = sys.argv[1:]
 
 with psycopg.connect(dsn, autocommit=True) as connection:
     if verb == "fill":
-        connection.execute(
-            "SELECT graphile_worker.add_job('noop', '{\"t\": 0}') "
-            "FROM generate_series(1, %s)",
-            (int(rest[0]),),
-        )
+        for _ in range(0, int(rest[0]), 1000):
+            connection.execute(
+                "SELECT count(*) FROM graphile_worker.add_jobs(array("
+                "SELECT ROW('noop', '{\"t\": 0}', NULL, NULL, NULL, NULL, NULL, NULL)"
+                "::graphile_worker.job_spec FROM generate_series(1, 1000)))"
+            )
     elif verb == "feed":
         payload = "json_build_object('t', %s::float8)"
         query = f"SELECT graphile_worker.add_job('noop', {payload})"
