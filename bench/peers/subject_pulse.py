@@ -12,7 +12,7 @@ verb, dsn, *rest = sys.argv[1:]
 if verb == "install":
     with psycopg.connect(dsn) as connection:
         connection.execute("CREATE EXTENSION pulse")
-        # As docs/workers.md says for very short jobs.
+        # As docs/python.md says for very short jobs.
         connection.execute("SELECT pulse.set_lane('default', max_batch => 500)")
 elif verb == "fill":
     with psycopg.connect(dsn) as connection:
