@@ -3,11 +3,10 @@
 A cycle is one pulse.exchange: it tells what ended since the last one and asks each
 lane for as many jobs as it has free slots. Each job is started on its own, and the end
 of any one starts the next cycle; what ends while the connection is busy goes together.
-Claimed jobs are read and started while the server works on the next exchange, see
-intake.py.
-Free slots are counted from what runs, never kept, so an error cannot lose one.
+A large lane is asked for half of its slots at a time (ledger.py): the jobs of one answer
+are read and run while the server works on the next exchange (intake.py).
 
-The loop waits in one place (_rest) and stops in one way (stop, then _drain).
+The loop waits in one place (_rest) and stops in one way (stop, then ending.py).
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from typing import Any
 import psycopg
 
 from pulse import sessions
+from pulse.ending import FLUSH_WITHIN, Ending
 from pulse.executors import Executors, Run
 from pulse.heartbeat import Heart
 from pulse.intake import Intake
@@ -37,7 +37,6 @@ from pulse.tasks import Task
 from pulse.tracing import AllHooks, Hooks
 from pulse.wakeup import Side
 
-FLUSH_WITHIN = 5.0
 LOOK_SOON = 0.005
 LIVELY_POLL = 0.01
 # Runs that take less than so many exchanges are told together where they can be.
@@ -73,6 +72,14 @@ class Coordinator:
         self._executors = Executors(self._loop, self._hooks, self._ledger.done)
         self._messenger = Messenger(source, kinds, settings.lease_for)
         self._line = Line(self._messenger, self._stopped, self._hooks, source.worker)
+        self._ending = Ending(
+            self._ledger,
+            self._executors,
+            self._messenger,
+            self._line,
+            self._signal,
+            source.worker,
+        )
         self._intake = Intake(
             settings.tasks,
             self._ledger,
@@ -144,9 +151,9 @@ class Coordinator:
         finally:
             if self._stop_at is None:
                 self.stop(0)
-            await self._give_back_unread()
+            await self._ending.give_back_unread(self._intake)
             try:
-                await self._drain()
+                await self._ending.drain(lambda: self._stop_at or 0.0)
             finally:
                 side.cancel()
                 await asyncio.wait({side}, timeout=UNWIND_WITHIN)
@@ -243,61 +250,6 @@ class Coordinator:
             # Told together they cost one exchange.
             await asyncio.sleep(min(self._exchange_time / 2, LONGEST_LINGER))
         self._signal.clear()
-
-    # -- the end ----------------------------------------------------------------------
-
-    async def _drain(self) -> None:
-        """Let runs end within the grace, then give back what is left; bounded."""
-        assert self._stop_at is not None
-        self._ledger.tell_all_to_stop()
-        while self._ledger.unfinished and (left := self._left()) > 0:
-            if not await self._flush(left):
-                await asyncio.sleep(sessions.backoff(self._line.failures, cap=1.0))
-                continue
-            timer = self._loop.call_later(max(0.0, self._left()), self._signal.set)
-            if not self._ledger.ended and self._ledger.unfinished:
-                await self._signal.wait()
-            self._signal.clear()
-            timer.cancel()
-        unfinished = self._ledger.unfinished
-        await self._executors.abandon(unfinished, UNWIND_WITHIN)
-        self._ledger.give_back(*unfinished)
-        until = self._loop.time() + FLUSH_WITHIN
-        while self._ledger.ended and (left := until - self._loop.time()) > 0:
-            if not await self._flush(left):
-                await asyncio.sleep(sessions.backoff(self._line.failures, cap=1.0))
-        if self._ledger.ended:
-            unsent = len(self._ledger.ended)
-            self._say(
-                logging.ERROR, f"{unsent} reports could not be sent; the leases lapse"
-            )
-
-    async def _give_back_unread(self) -> None:
-        """Whatever goes wrong here, what runs is still drained."""
-        try:
-            await self._intake.start_all()
-        except Exception as error:
-            self._say(logging.ERROR, f"claimed jobs are left to lapse: {error}")
-            self._intake.forget()
-
-    def _left(self) -> float:
-        return (self._stop_at or 0.0) - self._loop.time()
-
-    async def _flush(self, within: float) -> bool:
-        """Send what has ended; False when that failed."""
-        reports = self._ledger.collect()
-        if not reports:
-            return True
-        try:
-            await asyncio.wait_for(self._messenger.exchange(reports, {}), within + 1)
-        except (psycopg.Error, OSError, asyncio.TimeoutError) as error:
-            self._ledger.take_back(reports)
-            self._line.failures += 1
-            self._say(logging.WARNING, f"cannot report, trying again: {error}")
-            await self._messenger.close()
-            return False
-        self._ledger.settle(reports)
-        return True
 
     def _say(self, level: int, message: str, **fields: Any) -> None:
         say(level, message, worker=self._settings.source.worker, **fields)
