@@ -3,8 +3,8 @@
 A cycle is one pulse.exchange: it tells what ended since the last one and asks each
 lane for as many jobs as it has free slots. Each job is started on its own, and the end
 of any one starts the next cycle; what ends while the connection is busy goes together.
-A large lane is asked for half of its slots at a time (ledger.py): the jobs of one answer
-are read and run while the server works on the next exchange (intake.py).
+A large lane is asked for half of its slots at a time (ledger.py): the jobs of one
+answer are read and run while the server works on the next exchange (intake.py).
 
 The loop waits in one place (_rest) and stops in one way (stop, then ending.py).
 """
