@@ -333,7 +333,9 @@ def goals(results: dict[str, Figures]) -> list[str]:
         rival = results.get(name.replace("pulse", "pgqueuer"))
         if rival is not None:
             ratios = (
-                f"{rate / rival.drain[n]:.2f}x" for n, rate in figures.drain.items()
+                f"{rate / rival.drain[n]:.2f}x"
+                for n, rate in figures.drain.items()
+                if n in rival.drain
             )
             said.append(f"drain, {name} / pgqueuer: {', '.join(ratios)}")
     waits = [

@@ -202,6 +202,12 @@ BEGIN
         END IF;
     END IF;
 
+    -- What was promoted, or committed while this claim waited for its turn, may stand
+    -- above what was seen.
+    IF v_known.is_due OR v_known.max_slots IS NOT NULL THEN
+        v_known.from_level := 0;
+    END IF;
+
     IF claim_batch.kinds IS NULL THEN
         v_tids := pulse._pick(
             claim_batch.lane, v_need, v_known.mark, v_known.drawn, v_known.from_level

@@ -40,7 +40,8 @@ BEGIN
         SELECT
             array_agg(r.lease),
             CASE WHEN count(r.result) > 0 THEN array_agg(r.result) END,
-            string_agg(r.lease, '') !~ '[^0-9]' AND max(length(r.lease)) <= 18
+            string_agg(r.lease, '') !~ '[^0-9]'
+            AND min(length(r.lease)) >= 1 AND max(length(r.lease)) <= 18
         INTO v_leases, v_results, v_sound
         FROM jsonb_to_recordset(exchange.done) AS r (lease text, result jsonb);
 

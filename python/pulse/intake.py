@@ -76,7 +76,7 @@ class Intake:
         all_runs, asked_at, first = self._ledger.runs, answer.asked_at, math.inf
         for row in rows:
             if isinstance(row, Unreadable):
-                self._refuse(row, asked_at)
+                first = min(first, self._refuse(row, asked_at))
                 continue
             until = asked_at + row[UNTIL]
             first = min(first, until)
@@ -85,11 +85,12 @@ class Intake:
             run.task = self._tasks[run.job.kind]
             all_runs[run.lease] = run
             runs.append(run)
-        if runs:
+        if rows:
             self._heart.leased(first)
         return runs
 
-    def _refuse(self, row: Unreadable, asked_at: float) -> None:
+    def _refuse(self, row: Unreadable, asked_at: float) -> float:
+        """Fail it; returns until when its lease lasts."""
         run = Run(self._loop, self._heart, row.lane, row.lease, asked_at + row.until)
         run.job = Job(
             row.lease, row.job, row.lane, row.kind, None, row.attempt, control=run
@@ -98,6 +99,7 @@ class Intake:
         self._ledger.runs[run.lease] = run
         said = f"the job cannot be read: {type(row.error).__name__}: {row.error}"
         self._ledger.done(run, Outcome("fail", error=said))
+        return run.leased_until
 
     def _start(self, runs: list[Run]) -> None:
         for run in runs:

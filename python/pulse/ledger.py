@@ -14,7 +14,8 @@ from pulse.reports import RELEASE, Outcome
 from pulse.tracing import AllHooks
 
 # Of a lane with so many slots one half runs while the server claims for the other; in
-# a smaller one the additional exchanges cost more than that brings.
+# a smaller one the additional exchanges cost more than that brings
+# (docs/decisions/halves.md).
 LARGE = 200
 
 
@@ -75,7 +76,8 @@ class Ledger:
         """What has ended: frees the slots and returns what is to be reported."""
         self._woken = False
         now = time.monotonic()
-        reports: list[Run] = []
+        # By lease: one that was given back may have ended by itself as well.
+        reports: dict[int, Run] = {}
         while self.ended:
             run, outcome = self.ended.popleft()
             if run.slot:
@@ -92,8 +94,8 @@ class Ledger:
             if outcome.verb == "drop":
                 self.runs.pop(run.lease, None)
             else:
-                reports.append(run)
-        return reports
+                reports[run.lease] = run
+        return list(reports.values())
 
     def take_back(self, reports: Sequence[Run]) -> None:
         """Not answered: to be sent again."""
@@ -104,7 +106,7 @@ class Ledger:
     def settle(self, reports: Sequence[Run]) -> None:
         """Answered: no more to be said about these."""
         for run in reports:
-            self.runs.pop(run.lease, None)
+            del self.runs[run.lease]
             # A job knows its run: without this every one would wait for the collector.
             del run.job
 
@@ -125,7 +127,7 @@ class Ledger:
 
     def give_back(self, *runs: Run) -> None:
         """Release what has not ended by itself meanwhile."""
-        ended = {id(run) for run, _ in self.ended}
+        ended = {id(run) for run, _ in list(self.ended)}  # Threads add to it.
         for run in runs:
             run.stopping = True
             if id(run) not in ended:

@@ -148,7 +148,10 @@ RULES: dict[int, list[Proof]] = {
             "test_no_job_is_lost_and_none_is_claimed_twice",
         ),
     ],
-    3: [("sql/52_marks.sql", "rule 3:")],
+    3: [
+        ("sql/52_marks.sql", "rule 3:"),
+        ("isolation/specs/lease-drawn-under-lock.spec", "locker_locks claims drawn"),
+    ],
     4: [
         ("sql/52_marks.sql", "rule 4:"),
         (

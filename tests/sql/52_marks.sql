@@ -1,7 +1,7 @@
 -- Low-water marks, in one session. The races (out-of-order commit, rollback, a
 -- transaction open across several ticks, a prepared one, two tickers) are isolation specs.
 -- Every statement commits by itself: a mark moves only over transactions that have ended.
-SELECT plan(49);
+SELECT plan(51);
 
 CREATE FUNCTION pg_temp.fill(jobs integer, lane text, kind text DEFAULT 'k', priority integer DEFAULT 0)
 RETURNS void
@@ -60,19 +60,6 @@ SELECT is_empty(
     $$,
     'rule 3: a place in line is drawn by the column default alone, inside the INSERT'
 );
-SELECT results_eq(
-    $$
-    SELECT
-        p.proname::text COLLATE "default",
-        p.prosrc ~ '; *\n+ *RETURN QUERY\n *WITH [^;]*nextval\(''pulse\.lease_seq''\)[^;]*INSERT INTO pulse\.lease '
-    FROM pg_proc AS p
-    WHERE p.pronamespace = 'pulse'::regnamespace
-        AND p.prosrc ~ 'nextval\(''pulse\.lease_seq''\)'
-    $$,
-    $$VALUES ('claim_batch', true)$$,
-    'a lease is drawn by the statement that inserts it and so holds the table lock'
-);
-
 SELECT is_empty(
     $$
     SELECT p.proname
@@ -283,6 +270,28 @@ SELECT pg_temp.writes('crowd', '{a,b}') \g /dev/null
 SELECT pg_temp.writes('crowd', '{a,b}') \g /dev/null
 SELECT is(
     pg_temp.writes('crowd', '{a,b}'), '{}', 'nor one that finds only jobs of other kinds'
+);
+
+-- What a claim itself puts above the first known level it also sees.
+
+SELECT pg_temp.fill(600, 'above');
+SELECT pg_temp.work('above', 100) FROM generate_series(1, 6);
+SELECT pg_temp.look() \g /dev/null
+SELECT pg_temp.look() \g /dev/null
+SELECT pulse._advance_line('above', '', (SELECT max(h.ready_q) FROM pulse.horizon AS h));
+SELECT like(pg_temp.mark('above'), '0:%', 'a line with one known level');
+SELECT pulse.enqueue('k', lane => 'above', priority => 10, delay => '1 hour') \g /dev/null
+UPDATE pulse.waiting SET run_at = run_at - interval '2 hours' WHERE lane = 'above';
+SELECT is(
+    (SELECT c.priority FROM pulse.claim_batch('w', 'above') AS c), 10,
+    'a job that the claim promotes above it is found by the same claim'
+);
+SELECT pg_temp.fill(1, 'above');
+SELECT pulse.enqueue('k', lane => 'above', priority => 20, delay => '1 hour') \g /dev/null
+UPDATE pulse.waiting SET run_at = run_at - interval '2 hours' WHERE lane = 'above';
+SELECT is(
+    (SELECT c.priority FROM pulse.claim_batch('w', 'above', kinds => '{k}') AS c), 20,
+    'and goes before what stands in line'
 );
 
 -- A cache

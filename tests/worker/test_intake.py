@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 
 import pulse
-from pulse.executors import Executors
+from pulse.executors import Executors, Run
 from pulse.heartbeat import Heart
 from pulse.intake import Intake
 from pulse.ledger import LARGE, Ledger
 from pulse.messages import Messenger
-from pulse.reports import COMPLETE, Outcome
+from pulse.reports import COMPLETE, RELEASE, Outcome
 from pulse.sessions import Source
 from pulse.tasks import Task
 from pulse.tracing import AllHooks
@@ -64,6 +65,64 @@ def test_claimed_jobs_hold_their_slots_before_they_are_read(queue: Queue) -> Non
     asyncio.run(scenario())
     assert len(ran) == 3
     assert queue.states() == {"completed": 3, "running": 1}
+
+
+def test_what_is_not_read_yet_is_given_back_by_a_stop(queue: Queue) -> None:
+    async def scenario() -> None:
+        source, hooks = Source(queue.db.dsn, "w"), AllHooks(())
+        ledger = Ledger("w", {"default": 4}, hooks, lambda: None)
+        loop = asyncio.get_running_loop()
+        executors = Executors(loop, hooks, ledger.done)
+        intake = Intake(
+            {"note": Task("note", lambda job: None)},
+            ledger,
+            Heart(source, ledger.runs),
+            executors,
+            hooks,
+            lambda: True,
+        )
+        messenger = Messenger(source, ["note"], None)
+        await intake.accept(await messenger.exchange([], {"default": 4}), 0.0)
+        assert queue.states() == {"running": 3}
+        await intake.start_all()
+        reports = ledger.collect()
+        await messenger.exchange(reports, {})
+        ledger.settle(reports)
+        assert ledger.wants() == {"default": 4}
+        executors.close()
+        await messenger.close()
+
+    pulse.enqueue_many(queue.connection, "note", [{}] * 3)
+    asyncio.run(scenario())
+    assert queue.states() == {"ready": 3}
+
+
+def test_a_run_that_is_given_back_and_ends_by_itself_is_told_once() -> None:
+    """Its thread may end at any moment of a stop, and once more after it was told."""
+
+    async def scenario() -> None:
+        source, hooks = Source("", "w"), AllHooks(())
+        ledger = Ledger("w", {"default": 1}, hooks, lambda: None)
+        heart = Heart(source, ledger.runs)
+        run = Run(asyncio.get_running_loop(), heart, "default", 7, math.inf)
+        run.job = pulse.Job(7, 1, "default", "k", None, control=run)
+        ledger.hold({"default": 1})
+        ledger.runs[7] = run
+        ledger.give_back(run)
+        ledger.done(run, RELEASE)
+        reports = ledger.collect()
+        assert reports == [run]
+        ledger.take_back(reports)
+        ledger.done(run, RELEASE)
+        reports = ledger.collect()
+        assert reports == [run]
+        ledger.settle(reports)
+        ledger.done(run, RELEASE)
+        ledger.done(run, COMPLETE)
+        assert ledger.collect() == []
+        assert ledger.wants() == {"default": 1}
+
+    asyncio.run(scenario())
 
 
 def test_of_a_large_lane_half_the_slots_are_asked_for_at_a_time() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import pulse
 from pulse import Job, Worker, errors
+from pulse.ledger import LARGE
 from tests.conftest import Database
 from tests.worker.conftest import PATIENCE, Queue, Start
 
@@ -351,3 +352,21 @@ def test_names_are_read_whatever_the_encoding_of_the_dsn(
     start(worker)
     queue.until_state(job, "completed")
     assert queue.job(job)["result"] == "\u20ac"
+
+
+def test_a_large_lane_is_filled_at_once_though_it_is_asked_for_by_halves(
+    queue: Queue, start: Start
+) -> None:
+    """Nothing but the answer that came full says that there may be more."""
+    worker = Worker(queue.db.dsn, concurrency=LARGE, poll_interval=600, listen=False)
+    over = asyncio.Event()
+
+    @worker.handle("long")
+    async def long(job: Job) -> None:
+        await over.wait()
+
+    pulse.enqueue_many(queue.connection, "long", [{}] * (LARGE + 50))
+    running = start(worker)
+    queue.until(lambda: queue.states() == {"running": LARGE, "ready": 50})
+    running.stop(0)
+    assert queue.states() == {"ready": LARGE + 50}
