@@ -154,6 +154,20 @@ BEGIN
             'Pass done => ''[{"lease": "123", "result": {}}]''; leases are strings.'
         );
     END IF;
+
+    BEGIN
+        PERFORM r.retry_in, r.fatal
+        FROM jsonb_to_recordset(_require_exchange.failed) AS r (
+            retry_in interval, fatal boolean
+        );
+    EXCEPTION WHEN data_exception THEN
+        PERFORM pulse._raise(
+            'PU002',
+            'retry_in in failed must be an interval, and fatal true or false',
+            SQLERRM,
+            'Pass failed => ''[{"lease": "123", "error": "why", "retry_in": "5 s", "fatal": false}]''.'
+        );
+    END;
 END;
 $$;
 

@@ -1,7 +1,7 @@
 -- One round trip: reports, then claims; and hello.
 BEGIN;
 
-SELECT plan(58);
+SELECT plan(60);
 
 CREATE FUNCTION pg_temp.claim(lane text, unique_key text DEFAULT NULL, max_attempts integer DEFAULT 3)
 RETURNS bigint
@@ -173,6 +173,8 @@ FROM (
     ('''w'', ''{}'', ''[{"lease": "@"}, {"lease": "abc"}]''', 'PU002'),
     ('''w'', ''{}'', ''[{"lease": "@"}, 1]''', 'PU002'),
     ('''w'', ''{}'', ''[{"lease": ""}]''', 'PU002'),
+    ('''w'', ''{}'', ''[{"lease": "@"}]'', ''[{"lease": "1", "retry_in": "soon"}]''', 'PU002'),
+    ('''w'', ''{}'', ''[{"lease": "@"}]'', ''[{"lease": "1", "fatal": "very"}]''', 'PU002'),
     ('''w'', ''{}'', ''[{"lease": "@"}, {"lease": ""}]''', 'PU002'),
     ('''w'', ''{}'', ''[{"lease": "@"}]'', ''[{"lease": "abc"}]''', 'PU002'),
     ('''w'', NULL', 'PU002'), ('''w'', ''[]''', 'PU002'), ('''w'', ''1''', 'PU002'),
