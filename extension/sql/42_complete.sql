@@ -71,26 +71,10 @@ BEGIN
     END IF;
 
     RETURN QUERY
-    SELECT j.lease, j.verdict
-    FROM (
-        SELECT
-            u.lease,
-            u.place,
-            CASE
-                WHEN u.lease = ANY (v_done) THEN 'ok'
-                WHEN u.lease = ANY (v_sound)
-                    THEN
-                        CASE
-                            WHEN pulse._reported_before(u.lease, 'complete') THEN 'ok'
-                            ELSE 'lost'
-                        END
-                WHEN u.lease IS NULL THEN 'lost'
-                ELSE 'too_large'
-            END AS verdict
-        FROM unnest(complete_batch.leases) WITH ORDINALITY AS u (lease, place)
-    ) AS j
-    WHERE j.verdict <> 'ok' OR complete_batch.quiet IS NOT TRUE
-    ORDER BY j.place;
+    SELECT v.*
+    FROM pulse._verdicts(
+        complete_batch.leases, v_sound, v_done, 'complete', complete_batch.quiet
+    ) AS v;
 END;
 $$;
 
@@ -122,6 +106,41 @@ $$;
 
 COMMENT ON FUNCTION pulse.complete(bigint, jsonb) IS
 'Complete the job of a lease and keep its result (at most 1 MB). Repeating it with the same lease is harmless. PU101 when the lease was lost, PU003 when the result is too large.';
+
+CREATE FUNCTION pulse._verdicts(
+    leases bigint [], sound bigint [], ended bigint [], verb text, quiet boolean
+)
+RETURNS SETOF pulse.verdict
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT j.lease, j.verdict
+    FROM (
+        SELECT
+            u.lease,
+            u.place,
+            CASE
+                WHEN u.lease = ANY (_verdicts.ended) THEN 'ok'
+                WHEN u.lease = ANY (_verdicts.sound)
+                    THEN
+                        CASE
+                            WHEN pulse._reported_before(u.lease, _verdicts.verb) THEN 'ok'
+                            ELSE 'lost'
+                        END
+                WHEN u.lease IS NULL THEN 'lost'
+                ELSE 'too_large'
+            END AS verdict
+        FROM unnest(_verdicts.leases) WITH ORDINALITY AS u (lease, place)
+    ) AS j
+    WHERE j.verdict <> 'ok' OR _verdicts.quiet IS NOT TRUE
+    ORDER BY j.place;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._verdicts(bigint [], bigint [], bigint [], text, boolean) IS
+'What became of a batch of reports: sound are those that were small enough, ended those that this one ended; with quiet, only what is not ok.';
 
 -- Same verb, same lease: the answer was lost, not the report.
 CREATE FUNCTION pulse._reported_before(lease bigint, verb text)

@@ -148,26 +148,10 @@ BEGIN
     );
 
     RETURN QUERY
-    SELECT j.lease, j.verdict
-    FROM (
-        SELECT
-            u.lease,
-            u.place,
-            CASE
-                WHEN u.lease = ANY (v_ended) THEN 'ok'
-                WHEN u.lease = ANY (v_sound)
-                    THEN
-                        CASE
-                            WHEN pulse._reported_before(u.lease, 'fail') THEN 'ok'
-                            ELSE 'lost'
-                        END
-                WHEN u.lease IS NULL THEN 'lost'
-                ELSE 'too_large'
-            END AS verdict
-        FROM unnest(fail_batch.leases) WITH ORDINALITY AS u (lease, place)
-    ) AS j
-    WHERE j.verdict <> 'ok' OR fail_batch.quiet IS NOT TRUE
-    ORDER BY j.place;
+    SELECT v.*
+    FROM pulse._verdicts(
+        fail_batch.leases, v_sound, v_ended, 'fail', fail_batch.quiet
+    ) AS v;
 END;
 $$;
 

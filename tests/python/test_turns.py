@@ -13,9 +13,10 @@ CLAIM = "SELECT c.priority FROM pulse.claim_batch('w', 'narrow') AS c"
 WAITS = "SELECT wait_event = 'PgSleep' FROM pg_stat_activity WHERE pid = %s"
 
 
-def claim_while_waiting(db: Database, holder: Connection) -> list[Any]:
+def claim_while_waiting(
+    holder: Connection, producer: Connection, claimer: Connection
+) -> list[Any]:
     """Claim; while it waits for its turn, enqueue a job of higher priority."""
-    producer, claimer = db.connect(), db.connect()
     rows: list[Any] = []
     holder.execute(f"SELECT pg_advisory_lock({CLASS_AND_KEY})".encode())
     claim = threading.Thread(
@@ -37,7 +38,7 @@ def test_a_job_that_arrives_while_a_claim_waits_for_its_turn_goes_by_its_priorit
     db: Database,
 ) -> None:
     """A claim that gave up first (after 50 ms) has shown nothing and is repeated."""
-    operator = db.connect()
+    operator, producer, claimer = db.connect(), db.connect(), db.connect()
     operator.execute("SELECT pulse.set_lane('narrow', max_slots => 100)")
     operator.execute("SELECT pulse.enqueue('k', lane => 'narrow')")
     operator.execute(
@@ -45,7 +46,7 @@ def test_a_job_that_arrives_while_a_claim_waits_for_its_turn_goes_by_its_priorit
         "VALUES ('narrow', '', '{0}', '{0}', clock_timestamp())"
     )
     for _ in range(50):
-        if rows := claim_while_waiting(db, operator):
+        if rows := claim_while_waiting(operator, producer, claimer):
             assert rows == [(10,)]
             return
         assert operator.execute(CLAIM).fetchall() == [(10,)]
