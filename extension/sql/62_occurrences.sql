@@ -142,7 +142,8 @@ BEGIN
     LOOP
         v_count := v_count - 1;
     END LOOP;
-    WHILE pulse._interval_occurrence(_interval_count.recurrence, v_count + 1) <= _interval_count.until
+    WHILE pulse._interval_occurrence(_interval_count.recurrence, v_count + 1)
+        <= _interval_count.until
     LOOP
         v_count := v_count + 1;
     END LOOP;
