@@ -59,39 +59,62 @@ $$;
 COMMENT ON FUNCTION pulse._promote(text, integer) IS
 'Move at most max_jobs due jobs of a lane into line; returns how many.';
 
--- A step of tick.
-CREATE FUNCTION pulse._tick_promote()
+-- A step of tick. Lanes take turns of 10,000 jobs, the next tick goes on with the lane
+-- after the last one served.
+CREATE FUNCTION pulse._tick_promote(until timestamptz DEFAULT 'infinity')
 RETURNS bigint
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    v_old pulse.upkeep_run := pulse._newest_upkeep_run('promote');
+    v_after text := coalesce(v_old.state ->> 'after', '');
+    v_stopped_at text;
     v_lane text;
     v_some integer;
+    v_moved bigint;
+    v_full boolean;
     v_all bigint := 0;
 BEGIN
-    FOR v_lane IN SELECT pulse._waiting_lanes() LOOP
-        -- Bounded: what is left is for the next tick, and for claims of that lane.
-        FOR v_round IN 1..10 LOOP
-            v_some := pulse._promote(v_lane, 1000);
-            v_all := v_all + v_some;
-            EXIT WHEN v_some < 1000;
+    <<rounds>>
+    LOOP
+        v_full := v_after <> '';
+        FOR v_lane IN SELECT pulse._waiting_lanes(v_after) LOOP
+            v_moved := 0;
+            FOR v_round IN 1..10 LOOP
+                v_some := pulse._promote(v_lane, 1000);
+                v_moved := v_moved + v_some;
+                EXIT WHEN v_some < 1000 OR clock_timestamp() >= _tick_promote.until;
+            END LOOP;
+            v_all := v_all + v_moved;
+            v_full := v_full OR v_some = 1000;
+            IF v_moved > 0 THEN
+                PERFORM pulse._ring(v_lane);
+            END IF;
+            IF clock_timestamp() >= _tick_promote.until THEN
+                v_stopped_at := v_lane;
+                EXIT rounds;
+            END IF;
         END LOOP;
-        IF v_some > 0 THEN
-            PERFORM pulse._ring(v_lane);
-        END IF;
+        EXIT rounds WHEN NOT v_full;
+        v_after := '';
     END LOOP;
+
+    IF v_stopped_at IS DISTINCT FROM v_old.state ->> 'after' THEN
+        PERFORM pulse._write_upkeep_run(
+            v_old, 'promote', jsonb_strip_nulls(jsonb_build_object('after', v_stopped_at))
+        );
+    END IF;
     RETURN v_all;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._tick_promote() IS
-'Move what is due into line, in every lane, at most 10,000 jobs of each.';
+COMMENT ON FUNCTION pulse._tick_promote(timestamptz) IS
+'Move what is due into line, in every lane, until it is done or the time is over.';
 
 -- Lanes that have, or lately had, jobs in waiting. Known ones are those with a due mark;
-
 -- others are looked for in the gaps between them, so that no lane's dead rows are met.
-CREATE FUNCTION pulse._waiting_lanes()
+CREATE FUNCTION pulse._waiting_lanes(after text DEFAULT '', max_lanes integer DEFAULT 2147483647)
 RETURNS SETOF text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -101,11 +124,11 @@ SET enable_sort = off
 SET jit = off
 AS $$
 DECLARE
-    v_lane text COLLATE "C" := '';
+    v_lane text COLLATE "C" := _waiting_lanes.after;
     v_known text COLLATE "C";
     v_new text COLLATE "C";
 BEGIN
-    LOOP
+    FOR v_n IN 1.._waiting_lanes.max_lanes LOOP
         SELECT m.lane INTO v_known
         FROM pulse.due_mark AS m
         WHERE m.lane > v_lane
@@ -135,5 +158,5 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._waiting_lanes() IS
-'The lanes that may have jobs in waiting.';
+COMMENT ON FUNCTION pulse._waiting_lanes(text, integer) IS
+'The lanes after this one that may have jobs in waiting, at most so many.';
