@@ -45,6 +45,7 @@ RETURNS pulse.lane
 LANGUAGE plpgsql
 STABLE
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
 AS $$
 DECLARE
     v_lane pulse.lane;
@@ -73,6 +74,7 @@ RETURNS pulse.kind
 LANGUAGE plpgsql
 STABLE
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
 AS $$
 DECLARE
     v_kind pulse.kind;

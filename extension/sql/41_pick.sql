@@ -8,7 +8,6 @@ CREATE FUNCTION pulse._pick(
 RETURNS tid []
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET enable_sort = off
 AS $$
 DECLARE
     v_ranks integer [] := (_pick.mark).ranks;
@@ -33,6 +32,7 @@ BEGIN
             SELECT r.ctid AS tid, r.seq
             FROM pulse.ready AS r
             WHERE r.lane = _pick.lane
+                AND r.seq > 0
                 AND (r.rank, r.seq) >= (v_from_rank, v_from_seq)
                 AND r.rank < v_to_rank
             ORDER BY r.rank, r.seq
@@ -109,6 +109,7 @@ BEGIN
             SELECT r.ctid AS tid, r.rank, r.seq, r.kind = ANY (_pick_kinds.kinds) AS wanted
             FROM pulse.ready AS r
             WHERE r.lane = _pick_kinds.lane
+                AND r.seq > 0
                 AND (r.rank, r.seq) >= (v_from_rank, v_from_seq)
                 AND r.rank < v_to_rank
             ORDER BY r.rank, r.seq
@@ -267,6 +268,7 @@ BEGIN
                     FROM pulse.ready AS r
                     WHERE r.lane = _pick_by_kind.lane
                         AND r.kind = s.kind
+                        AND r.attempts >= 0
                         AND (r.rank, r.seq) >= (s.from_rank, s.from_seq)
                         AND r.rank < s.to_rank
                     ORDER BY r.rank, r.seq

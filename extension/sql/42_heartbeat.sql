@@ -9,7 +9,7 @@ SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET jit = off
 SET enable_bitmapscan = off
-SET enable_hashjoin = off
+SET enable_nestloop = off
 SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan
 AS $$
@@ -33,8 +33,7 @@ BEGIN
         SET lease_until = greatest(
             l.lease_until, least(v_now + l.lease_for, l.deadline, l.cancel_by)
         )
-        FROM mine AS m
-        WHERE l.lease = m.lease
+        WHERE l.lease = ANY (array(SELECT m.lease FROM mine AS m))
         RETURNING l.lease, l.lease_until, l.deadline, l.cancel_by
     )
 
@@ -49,7 +48,12 @@ BEGIN
         coalesce(e.lease_until, l.lease_until)
     FROM unnest(heartbeat.leases) WITH ORDINALITY AS u (lease, place)
     LEFT JOIN extended AS e ON e.lease = u.lease
-    LEFT JOIN pulse.lease AS l ON l.lease = u.lease
+    LEFT JOIN LATERAL (
+        SELECT o.lease, o.lease_until, o.deadline, o.cancel_by
+        FROM pulse.lease AS o
+        WHERE o.lease = u.lease
+        OFFSET 0
+    ) AS l ON true
     ORDER BY u.place;
 END;
 $$;

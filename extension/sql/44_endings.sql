@@ -49,8 +49,13 @@ BEGIN
         CROSS JOIN LATERAL (
             SELECT array_position(_fail_runs.leases, g.lease) AS place
         ) AS p
-        INNER JOIN pulse.body AS b ON b.job = g.job
-        LEFT JOIN pulse.kind AS k ON k.kind = g.kind
+        -- OFFSET 0 keeps these what they are: one look by key for each run.
+        CROSS JOIN LATERAL (
+            SELECT o.max_attempts FROM pulse.body AS o WHERE o.job = g.job OFFSET 0
+        ) AS b
+        LEFT JOIN LATERAL (
+            SELECT o.* FROM pulse.kind AS o WHERE o.kind = g.kind OFFSET 0
+        ) AS k ON true
     ),
 
     noted AS (

@@ -280,12 +280,14 @@ BEGIN
             SELECT r.lane INTO v_new
             FROM pulse.ready AS r
             WHERE r.lane > v_lane
+                AND r.seq > 0
             ORDER BY r.lane, r.rank, r.seq
             LIMIT 1;
         ELSE
             SELECT r.lane INTO v_new
             FROM pulse.ready AS r
             WHERE r.lane > v_lane
+                AND r.seq > 0
                 AND r.lane < v_known.lane
             ORDER BY r.lane, r.rank, r.seq
             LIMIT 1;
@@ -459,6 +461,7 @@ CREATE FUNCTION pulse._newest_upkeep_run(step text)
 RETURNS pulse.upkeep_run
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
 AS $$
 DECLARE
     v_turn pulse.upkeep_run;
@@ -480,6 +483,7 @@ CREATE FUNCTION pulse._write_upkeep_run(previous pulse.upkeep_run, step text, st
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
 AS $$
 BEGIN
     INSERT INTO pulse.upkeep_run (step, taken_at, state)

@@ -91,7 +91,9 @@ BEGIN
                 SELECT
                 FROM pulse.ready AS r
                 WHERE r.lane = v_job.lane
+                    AND r.seq > 0
                     AND (r.rank, r.seq) < (v_place.rank, v_place.seq)
+                ORDER BY r.rank, r.seq
                 LIMIT 1001
             ) AS ahead;
 

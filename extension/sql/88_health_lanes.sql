@@ -62,6 +62,7 @@ BEGIN
         (
             SELECT r.lane, r.kind, r.ready_at, 1
             FROM pulse.ready AS r
+            WHERE r.attempts >= 0
             ORDER BY r.lane, r.kind, r.rank, r.seq
             LIMIT 1
         )
@@ -72,6 +73,7 @@ BEGIN
             SELECT r.lane, r.kind, r.ready_at
             FROM pulse.ready AS r
             WHERE (r.lane, r.kind) > (p.lane, p.kind)
+                AND r.attempts >= 0
             ORDER BY r.lane, r.kind, r.rank, r.seq
             LIMIT 1
         ) AS x

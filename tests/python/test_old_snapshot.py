@@ -124,14 +124,21 @@ def test_buffers_stay_within_three_times_under_an_old_snapshot(
     pin = db.connect(autocommit=False)
     pin.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     pin.execute("SELECT count(*) FROM pulse.jobs")
-    many = CYCLES.format(cycles=JOBS // BATCH, claim=case.claim, between=case.between)
-    worker.execute(many.encode())
+    # Between two cycles nothing is in line: the statistics of an empty table, as the
+    # first autoanalyze finds it, must not change how a claim reads it.
+    half = CYCLES.format(
+        cycles=JOBS // BATCH // 2, claim=case.claim, between=case.between
+    )
+    worker.execute(half.encode())
+    worker.execute("ANALYZE")
+    worker.execute(half.encode())
     claim_after, completion_after = measured(worker, case)
+    newcomer = measured(db.connect(), case)
     pin.rollback()
 
     print(
         f"claim {claim_before} -> {claim_after},"
-        f" completion {completion_before} -> {completion_after}"
+        f" completion {completion_before} -> {completion_after}, newcomer {newcomer}"
     )
-    assert claim_after <= 3 * claim_before
-    assert completion_after <= 3 * completion_before
+    assert max(claim_after, newcomer[0]) <= 3 * claim_before
+    assert max(completion_after, newcomer[1]) <= 3 * completion_before
