@@ -23,7 +23,8 @@
 -- read and one deletes is skipped by the other.
 --
 -- waiting has the same trap with time for seq: run_at is computed inside the INSERT as
--- greatest(wanted, clock_timestamp()), so its lock precedes its clock. And leases: the
+-- greatest(wanted, clock_timestamp()), so its lock precedes its clock. A clock may step
+-- back: _due_floor keeps what is inserted meanwhile from standing below a mark. And leases: the
 -- sweep that makes new leases known to reap goes forward only up to lease_q (51_reap.sql).
 
 CREATE FUNCTION pulse._newest_mark(lane text, kind text)
@@ -184,6 +185,34 @@ $$;
 
 COMMENT ON FUNCTION pulse._see_horizon() IS
 'Find out up to where everything is decided, and remember what to wait for next.';
+
+-- No time mark is ever above next_waiting_t less the second of room, and no clock that
+-- goes forward is below it. One that stepped back is, by up to a minute here: a job that
+-- would be due in between is due when the clock is there again. A larger step is noticed
+-- by _see_horizon, at the next tick, and lowers the marks.
+CREATE FUNCTION pulse._due_floor()
+RETURNS timestamptz
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+DECLARE
+    v_floor timestamptz := (
+        SELECT h.next_waiting_t - interval '1 second'
+        FROM pulse.horizon AS h
+        ORDER BY h.version DESC
+        LIMIT 1
+    );
+BEGIN
+    IF v_floor <= clock_timestamp() + interval '1 minute' THEN
+        RETURN v_floor;
+    END IF;
+    RETURN NULL;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._due_floor() IS
+'The earliest due time that no time mark can have passed, also when the clock has just stepped back.';
 
 -- The first live row of a line in a range; a plain SELECT on purpose.
 CREATE FUNCTION pulse._first_live(
