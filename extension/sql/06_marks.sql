@@ -45,18 +45,22 @@ ALTER TABLE pulse.mark REPLICA IDENTITY USING INDEX mark_is_versioned;
 COMMENT ON TABLE pulse.mark IS
 'A cache: for each level of a line, the smallest place that can still be live.';
 
+-- run_at is for the whole lane, in the order of waiting_by_time; run_ats for each level,
+-- in waiting_for_promotion: the urgent ones are ahead of the rest.
 CREATE TABLE pulse.due_mark (
     lane text COLLATE "C" NOT NULL,
     version bigint NOT NULL DEFAULT nextval('pulse.version'),
     run_at timestamptz NOT NULL,
-    marked_at timestamptz NOT NULL
+    marked_at timestamptz NOT NULL,
+    ranks integer [] NOT NULL DEFAULT '{}',
+    run_ats timestamptz [] NOT NULL DEFAULT '{}'
 );
 
 CREATE UNIQUE INDEX due_mark_is_versioned ON pulse.due_mark (lane, version DESC);
 ALTER TABLE pulse.due_mark REPLICA IDENTITY USING INDEX due_mark_is_versioned;
 
 COMMENT ON TABLE pulse.due_mark IS
-'A cache: for each lane, the earliest due time that can still be live in waiting.';
+'A cache: for each lane and its levels, the earliest due time that can still be live in waiting.';
 
 -- One row for each run of a part of the upkeep (due, sweep, sample, backstop), newest first.
 CREATE TABLE pulse.upkeep_run (

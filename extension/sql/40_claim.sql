@@ -117,6 +117,7 @@ BEGIN
             SELECT true
             FROM pulse.waiting AS w
             WHERE w.lane = claim_batch.lane
+                AND w.attempts >= 0
                 AND w.run_at >= coalesce(
                     (
                         SELECT m.run_at

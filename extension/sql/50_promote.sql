@@ -1,5 +1,11 @@
--- Moves jobs that have become due from waiting into ready, oldest first, from the due
--- mark of their lane on.
+-- Moves jobs that have become due from waiting into ready: the highest priority first,
+-- the oldest first inside it, so that a wave of low-priority jobs holds up no urgent one.
+--
+-- The levels of a lane are read like those of a line (41_pick.sql): the known ones, each
+-- from its due mark, and between two known ones whatever nobody has recorded yet. As
+-- soon as the batch is full the rest is not looked at. A lane with more than 100 levels
+-- goes on by time alone, so that no producer can make a claim long by spreading its jobs
+-- over priorities (docs/decisions/due-waves.md).
 CREATE FUNCTION pulse._promote(lane text, max_jobs integer)
 RETURNS integer
 LANGUAGE plpgsql
@@ -13,18 +19,64 @@ DECLARE
     v_mark pulse.due_mark := pulse._newest_due_mark(_promote.lane);
     -- A variable: the index cannot stop at clock_timestamp(), which is volatile.
     v_now timestamptz := clock_timestamp();
-    v_due tid [];
+    v_levels integer := coalesce(cardinality(v_mark.ranks), 0);
+    v_level integer := 0;
+    v_rank integer := -2147483648;
+    v_new integer;
+    v_from timestamptz;
+    v_due tid [] := ARRAY[]::tid [];
+    v_rounds integer := 0;
 BEGIN
-    v_due := array(
-        SELECT w.ctid
+    WHILE cardinality(v_due) < _promote.max_jobs LOOP
+        v_rounds := v_rounds + 1;
+        IF v_rounds > 100 THEN
+            v_due := v_due || array(
+                SELECT w.ctid
+                FROM pulse.waiting AS w
+                WHERE w.lane = _promote.lane
+                    AND w.attempts >= 0
+                    AND w.run_at >= v_mark.run_at
+                    AND w.run_at <= v_now
+                    AND w.rank > v_rank
+                ORDER BY w.run_at
+                LIMIT _promote.max_jobs - cardinality(v_due)
+                FOR UPDATE SKIP LOCKED
+            );
+            EXIT;
+        END IF;
+
+        SELECT w.rank INTO v_new
         FROM pulse.waiting AS w
         WHERE w.lane = _promote.lane
-            AND w.run_at >= v_mark.run_at
-            AND w.run_at <= v_now
-        ORDER BY w.run_at
-        LIMIT _promote.max_jobs
-        FOR UPDATE SKIP LOCKED
-    );
+            AND w.failures >= 0
+            AND w.rank > v_rank
+            AND w.rank < coalesce(v_mark.ranks[v_level + 1], 2147483647)
+        ORDER BY w.rank, w.run_at
+        LIMIT 1;
+
+        IF v_new IS NOT NULL THEN
+            v_rank := v_new;
+            v_from := v_mark.run_at;
+        ELSE
+            v_level := v_level + 1;
+            EXIT WHEN v_level > v_levels;
+            v_rank := v_mark.ranks[v_level];
+            v_from := greatest(v_mark.run_at, v_mark.run_ats[v_level]);
+        END IF;
+
+        v_due := v_due || array(
+            SELECT w.ctid
+            FROM pulse.waiting AS w
+            WHERE w.lane = _promote.lane
+                AND w.failures >= 0
+                AND w.rank = v_rank
+                AND w.run_at >= v_from
+                AND w.run_at <= v_now
+            ORDER BY w.run_at
+            LIMIT _promote.max_jobs - cardinality(v_due)
+            FOR UPDATE SKIP LOCKED
+        );
+    END LOOP;
 
     IF v_due = '{}' THEN
         RETURN 0;
@@ -47,7 +99,9 @@ BEGIN
 
     -- Many in a short time leave a pile behind; a few do not matter until the next tick.
     IF cardinality(v_due) >= 20
-        AND coalesce(v_mark.marked_at < clock_timestamp() - interval '20 milliseconds', true)
+        AND (
+            v_mark.marked_at BETWEEN v_now - interval '20 milliseconds' AND v_now
+        ) IS NOT TRUE
     THEN
         PERFORM pulse._advance_due(_promote.lane, (pulse._see_horizon()).waiting_t);
     END IF;
@@ -57,7 +111,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._promote(text, integer) IS
-'Move at most max_jobs due jobs of a lane into line; returns how many.';
+'Move at most max_jobs due jobs of a lane into line, the most urgent first; returns how many.';
 
 -- A step of tick. Lanes take turns of 10,000 jobs, the next tick goes on with the lane
 -- after the last one served.
@@ -140,6 +194,7 @@ BEGIN
             SELECT w.lane INTO v_new
             FROM pulse.waiting AS w
             WHERE w.lane > v_lane
+                AND w.attempts >= 0
             ORDER BY w.lane, w.run_at
             LIMIT 1;
         ELSE
@@ -147,6 +202,7 @@ BEGIN
             FROM pulse.waiting AS w
             WHERE w.lane > v_lane
                 AND w.lane < v_known
+                AND w.attempts >= 0
             ORDER BY w.lane, w.run_at
             LIMIT 1;
         END IF;

@@ -375,31 +375,74 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET enable_bitmapscan = off
+SET enable_sort = off
 SET jit = off
 AS $$
 DECLARE
     v_old pulse.due_mark := pulse._newest_due_mark(_advance_due.lane);
+    -- A second of room for clocks; one that steps back further is noticed by
+    -- _see_horizon, which then lowers t, and these marks with it.
+    v_last timestamptz := _advance_due.t - interval '1 second';
     v_first timestamptz;
     v_new timestamptz;
+    v_levels integer := coalesce(cardinality(v_old.ranks), 0);
+    v_level integer := 0;
+    v_rank integer := -2147483648;
+    v_ranks integer [] := ARRAY[]::integer [];
+    v_run_ats timestamptz [] := ARRAY[]::timestamptz [];
+    v_found record;
 BEGIN
     SELECT w.run_at INTO v_first
     FROM pulse.waiting AS w
     WHERE w.lane = _advance_due.lane
+        AND w.attempts >= 0
         AND w.run_at >= v_old.run_at
     ORDER BY w.run_at
     LIMIT 1;
 
-    -- A second of room for clocks; one that steps back further is noticed by
-    -- _see_horizon, which then lowers t, and this mark with it.
-    v_new := least(coalesce(v_first, 'infinity'), _advance_due.t - interval '1 second');
+    v_new := least(v_first, v_last);
 
-    IF v_new = v_old.run_at OR (v_new > v_old.run_at AND v_first IS NULL AND v_old.lane IS NULL)
+    -- The levels, as in _advance_line.
+    WHILE cardinality(v_ranks) < 100 LOOP
+        SELECT w.rank, w.run_at INTO v_found
+        FROM pulse.waiting AS w
+        WHERE w.lane = _advance_due.lane
+            AND w.failures >= 0
+            AND w.rank > v_rank
+            AND w.rank < coalesce(v_old.ranks[v_level + 1], 2147483647)
+        ORDER BY w.rank, w.run_at
+        LIMIT 1;
+
+        IF v_found.rank IS NULL THEN
+            v_level := v_level + 1;
+            EXIT WHEN v_level > v_levels;
+            SELECT w.rank, w.run_at INTO v_found
+            FROM pulse.waiting AS w
+            WHERE w.lane = _advance_due.lane
+                AND w.failures >= 0
+                AND w.rank = v_old.ranks[v_level]
+                AND w.run_at >= greatest(v_old.run_at, v_old.run_ats[v_level])
+            ORDER BY w.run_at
+            LIMIT 1;
+
+            v_rank := v_old.ranks[v_level];
+            CONTINUE WHEN v_found.rank IS NULL AND cardinality(v_ranks) >= 50;
+        ELSE
+            v_rank := v_found.rank;
+        END IF;
+
+        v_ranks := v_ranks || v_rank;
+        v_run_ats := v_run_ats || least(v_found.run_at, v_last);
+    END LOOP;
+
+    IF (v_new, v_ranks, v_run_ats) IS NOT DISTINCT FROM (v_old.run_at, v_old.ranks, v_old.run_ats)
+        OR (v_new > v_old.run_at AND v_first IS NULL AND v_old.lane IS NULL)
     THEN
         RETURN;
     END IF;
 
-    INSERT INTO pulse.due_mark (lane, run_at, marked_at)
-    VALUES (_advance_due.lane, v_new, clock_timestamp());
+    INSERT INTO pulse.due_mark (lane, run_at, marked_at, ranks, run_ats)
+    VALUES (_advance_due.lane, v_new, clock_timestamp(), v_ranks, v_run_ats);
 
     DELETE FROM pulse.due_mark AS m
     WHERE m.lane = v_old.lane
@@ -414,7 +457,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._advance_due(text, timestamptz) IS
-'Move the due mark of a lane up to its first live row, never past t.';
+'Move the due marks of a lane up to the first live row of the lane and of each level, never past t.';
 
 -- A claim that had to step over 500 places or more asks. Distances in seq count the rows of
 -- all lanes, so this asks too often rather than too seldom; asking is cheap and not

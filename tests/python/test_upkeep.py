@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.conftest import Connection, Database
+from tests.python.buffers import touched
 
 
 def one(connection: Connection, query: str) -> Any:
@@ -113,3 +114,53 @@ def test_sampling_goes_lane_by_lane_within_its_time(db: Database) -> None:
     assert samples == [100, 100, 50]
     assert one(connection, "SELECT count(DISTINCT lane) FROM pulse.stat") == 250
     assert one(connection, "SELECT sum(ready) FROM pulse.stat") == 250
+
+
+WAVE = """
+DO $do$
+BEGIN
+    FOR i IN 1..2000 LOOP
+        PERFORM pulse.enqueue('urgent', lane => 'lane 0', priority => 9, delay => '1 us');
+        COMMIT;
+        PERFORM pulse.complete_batch(array(
+            SELECT c.lease FROM pulse.claim_batch('w', 'lane 0') AS c WHERE c.priority = 9
+        ));
+        COMMIT;
+    END LOOP;
+END
+$do$
+"""
+
+
+def test_urgent_jobs_pass_a_due_wave_at_the_same_cost_under_an_old_snapshot(
+    db: Database,
+) -> None:
+    """Each claim takes the urgent job; what the urgent ones leave behind is not met."""
+    worker = db.connect()
+    delay(worker, lanes=1, jobs=20_000)
+
+    def cost() -> int:
+        found = []
+        for _ in range(5):
+            worker.execute(
+                "SELECT pulse.enqueue('urgent', lane => 'lane 0', priority => 9,"
+                " delay => '1 us')"
+            )
+            found.append(
+                touched(worker, "SELECT * FROM pulse.claim_batch('w', 'lane 0')")
+            )
+        return sorted(found)[2]
+
+    before = cost()
+    pin = db.connect(autocommit=False)
+    pin.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    pin.execute("SELECT count(*) FROM pulse.jobs")
+    worker.execute(WAVE)
+    worker.execute("SELECT pulse.tick()")
+    after = cost()
+    pin.rollback()
+
+    print(f"claim {before} -> {after} buffers")
+    finished = "SELECT count(*) FROM pulse.finished WHERE kind = 'urgent'"
+    assert one(worker, finished) == 2000
+    assert after <= 3 * before
