@@ -147,11 +147,7 @@ BEGIN
                 )
                 THEN 0
             ELSE 1
-        END AS from_level,
-        (
-            SELECT s.last_value - CASE WHEN s.is_called THEN 0 ELSE 1 END
-            FROM pulse.ready_seq AS s
-        ) AS drawn
+        END AS from_level
     INTO v_known
     FROM pulse._lane_default AS d
     LEFT JOIN pulse.lane AS l ON l.lane = claim_batch.lane
@@ -217,12 +213,11 @@ BEGIN
 
     IF claim_batch.kinds IS NULL THEN
         v_tids := pulse._pick(
-            claim_batch.lane, v_need, v_known.mark, v_known.drawn, v_known.from_level
+            claim_batch.lane, v_need, v_known.mark, v_known.from_level
         );
     ELSE
         v_tids := pulse._pick_kinds(
-            claim_batch.lane, claim_batch.kinds, v_need, v_known.mark, v_known.drawn,
-            v_known.from_level
+            claim_batch.lane, claim_batch.kinds, v_need, v_known.mark, v_known.from_level
         );
     END IF;
 

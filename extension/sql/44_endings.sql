@@ -74,7 +74,8 @@ BEGIN
             greatest(
                 clock_timestamp() + greatest(j.pause, '0'), (SELECT pulse._due_floor())
             ),
-            j.job, j.kind, j.rank, j.attempt, j.failures + 1, j.keyed, true, j.lease, _fail_runs.verb
+            j.job, j.kind, j.rank, j.attempt, j.failures + 1, j.keyed, true, j.lease,
+            _fail_runs.verb
         FROM judged AS j
         WHERE j.fate = 'retrying'
     ),

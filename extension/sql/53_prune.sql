@@ -82,27 +82,29 @@ BEGIN
 
     <<rounds>>
     LOOP
-        SELECT p.* INTO v_pair
-        FROM pulse._finished_pair(v_lane, v_state, v_since IS NOT NULL) AS p;
+        -- Where the last tick stopped inside a lane, it goes on there.
+        IF v_since IS NULL THEN
+            SELECT n.next_lane, n.next_state INTO v_pair
+            FROM pulse._next_finished(v_lane, v_state) AS n;
 
-        IF v_pair.lane IS NULL THEN
-            EXIT rounds WHEN NOT v_again;
-            -- From the top again, for those that had more than their turn.
-            v_again := false;
-            v_lane := NULL;
-            CONTINUE;
+            IF v_pair.next_lane IS NULL THEN
+                EXIT rounds WHEN NOT v_again;
+                -- From the top again, for those that had more than their turn.
+                v_again := false;
+                v_lane := NULL;
+                CONTINUE;
+            END IF;
+            v_lane := v_pair.next_lane;
+            v_state := v_pair.next_state;
+            v_since := '-infinity';
         END IF;
-        IF (v_pair.lane, v_pair.state) IS DISTINCT FROM (v_lane, v_state) THEN
-            v_since := NULL;
-        END IF;
-        v_lane := v_pair.lane;
-        v_state := v_pair.state;
-        v_since := coalesce(v_since, '-infinity');
         v_removed := 0;
 
         LOOP
             SELECT p.* INTO v_page
-            FROM pulse._prune_jobs(v_lane, v_state, v_pair.before, v_since, 1000) AS p;
+            FROM pulse._prune_jobs(
+                v_lane, v_state, pulse._retained_since(v_lane, v_state), v_since, 1000
+            ) AS p;
             v_all := v_all + v_page.removed;
             v_removed := v_removed + v_page.removed;
             v_since := v_page.next;
@@ -130,10 +132,9 @@ COMMENT ON FUNCTION pulse._tick_prune(timestamptz) IS
 'Remove what retention does not keep until it is done or the time is over; returns how many jobs.';
 
 -- The lane and state after the given one in the order of _finished_lanes; the first when
--- there is none given.
-CREATE FUNCTION pulse._finished_pair(
-    INOUT lane text, INOUT state pulse.outcome, itself boolean, OUT before timestamptz
-)
+-- none is given.
+CREATE FUNCTION pulse._next_finished(lane text, state pulse.outcome)
+RETURNS TABLE (next_lane text, next_state pulse.outcome)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -142,25 +143,25 @@ SET enable_sort = off
 SET jit = off
 AS $$
 BEGIN
-    IF lane IS NULL THEN
-        SELECT f.lane, f.state INTO lane, state
+    IF _next_finished.lane IS NULL THEN
+        RETURN QUERY
+        SELECT f.lane, f.state
         FROM pulse.finished AS f
         ORDER BY f.lane DESC, f.state DESC, f.finished_at DESC
         LIMIT 1;
-    ELSIF NOT itself THEN
-        SELECT f.lane, f.state INTO lane, state
+    ELSE
+        RETURN QUERY
+        SELECT f.lane, f.state
         FROM pulse.finished AS f
-        WHERE (f.lane, f.state) < (_finished_pair.lane, _finished_pair.state)
+        WHERE (f.lane, f.state) < (_next_finished.lane, _next_finished.state)
         ORDER BY f.lane DESC, f.state DESC, f.finished_at DESC
         LIMIT 1;
     END IF;
-
-    before := pulse._retained_since(lane, state);
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._finished_pair(text, pulse.outcome, boolean) IS
-'The next lane and final state, with the time before which its jobs may go.';
+COMMENT ON FUNCTION pulse._next_finished(text, pulse.outcome) IS
+'The next lane and final state that finished has, if there is one.';
 
 CREATE FUNCTION pulse._retained_since(lane text, state pulse.outcome)
 RETURNS timestamptz

@@ -42,12 +42,7 @@ DECLARE
 BEGIN
     PERFORM pulse._require_read_committed('tick');
 
-    v_cut := array(
-        SELECT t.state ->> 'turn'
-        FROM pulse.upkeep_run AS t
-        WHERE t.step >= 'cut:'
-            AND t.step < 'cut;'
-    );
+    v_cut := array(SELECT c.turn FROM pulse._cut_steps() AS c);
 
     -- Turns are a little shorter than the interval they are named for, so that a driver
     -- that comes a moment early does not miss its turn.
@@ -178,6 +173,29 @@ $$;
 
 COMMENT ON FUNCTION pulse._note_cut(text, text, timestamptz, boolean) IS
 'Note that a step of tick ran out of time, or that it no longer does.';
+
+CREATE FUNCTION pulse._cut_steps()
+RETURNS TABLE (step text, turn text, since timestamptz, noted_at timestamptz)
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT
+        substr(t.step, 5), t.state ->> 'turn', (t.state ->> 'since')::timestamptz, t.taken_at
+    FROM pulse.upkeep_run AS t
+    WHERE t.step >= 'cut:'
+        AND t.step < 'cut;'
+    ORDER BY t.step, t.version DESC;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._cut_steps() IS
+'The steps of tick that ran out of time, their turn, since when and when last.';
 
 CREATE FUNCTION pulse._behind_since(step text)
 RETURNS timestamptz

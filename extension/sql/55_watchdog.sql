@@ -233,10 +233,8 @@ BEGIN
         AND pulse._upkeep_budget() >= interval '2 seconds'
         AND EXISTS (
             SELECT 1
-            FROM pulse.upkeep_run AS t
-            WHERE t.step >= 'cut:'
-                AND t.step < 'cut;'
-                AND t.taken_at > _watchdog_goes_on.started_at
+            FROM pulse._cut_steps() AS c
+            WHERE c.noted_at > _watchdog_goes_on.started_at
         );
 END;
 $$;

@@ -70,6 +70,7 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET enable_bitmapscan = off
+SET enable_sort = off
 SET jit = off
 AS $$
 DECLARE
@@ -80,14 +81,20 @@ BEGIN
         FROM (
             SELECT u.lane, count(*) AS running
             FROM (
-                SELECT n.lane
-                FROM pulse.lease AS n
-                WHERE n.lease >= v_from
+                (
+                    SELECT n.lane
+                    FROM pulse.lease AS n
+                    WHERE n.lease >= v_from
+                    ORDER BY n.lease
+                )
                 UNION ALL
-                SELECT k.lane
-                FROM pulse.lease AS k
-                WHERE k.reap_at IS NOT NULL
-                    AND k.lease < v_from
+                (
+                    SELECT k.lane
+                    FROM pulse.lease AS k
+                    WHERE k.reap_at > '-infinity'
+                        AND k.lease < v_from
+                    ORDER BY k.reap_at
+                )
             ) AS u
             GROUP BY u.lane
         ) AS g

@@ -101,14 +101,10 @@ BEGIN
         ),
         'These steps of tick run out of time at each call, so their work piles up: call tick more often (run more workers, or pulse.start_watchdog(''1 second'')), raise the statement_timeout of the role that calls it to 10 seconds or more, or give the server more to work with.'
     FROM (
-        SELECT
-            substr(u.step, 5) AS step,
-            min((u.state ->> 'since')::timestamptz) AS since
-        FROM pulse.upkeep_run AS u
-        WHERE u.step >= 'cut:'
-            AND u.step < 'cut;'
-            AND u.taken_at > clock_timestamp() - interval '1 minute'
-        GROUP BY u.step
+        SELECT s.step, min(s.since) AS since
+        FROM pulse._cut_steps() AS s
+        WHERE s.noted_at > clock_timestamp() - interval '1 minute'
+        GROUP BY s.step
     ) AS c;
 
     RETURN QUERY

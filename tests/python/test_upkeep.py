@@ -1,4 +1,4 @@
-"""Upkeep that cannot stop: tick under load, under a timeout, beside open transactions."""
+"""Upkeep that cannot stop: tick under load, a timeout, beside open transactions."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def delay(connection: Connection, lanes: int, jobs: int) -> None:
             lane, run_at, job, kind, rank, attempts, failures, keyed, retrying
         )
         SELECT
-            'lane ' || row_number() OVER () %% %d, now() - interval '1 minute', job, 'k', 0, 0,
-            0, false, false
+            'lane ' || row_number() OVER () %% %d, now() - interval '1 minute', job,
+            'k', 0, 0, 0, false, false
         FROM job
         """
         % (lanes * jobs, lanes)
@@ -106,7 +106,8 @@ def test_a_tick_ends_all_leases_that_lapsed_at_once(db: Database) -> None:
 def test_sampling_goes_lane_by_lane_within_its_time(db: Database) -> None:
     connection = db.connect()
     connection.execute(
-        "SELECT pulse.enqueue('k', lane => 'lane ' || n) FROM generate_series(1, 250) AS n"
+        "SELECT pulse.enqueue('k', lane => 'lane ' || n)"
+        " FROM generate_series(1, 250) AS n"
     )
     samples = [
         one(connection, "SELECT pulse._sample_stats('-infinity')") for _ in range(3)
@@ -120,10 +121,14 @@ WAVE = """
 DO $do$
 BEGIN
     FOR i IN 1..2000 LOOP
-        PERFORM pulse.enqueue('urgent', lane => 'lane 0', priority => 9, delay => '1 us');
+        PERFORM pulse.enqueue(
+            'urgent', lane => 'lane 0', priority => 9, delay => '1 us'
+        );
         COMMIT;
         PERFORM pulse.complete_batch(array(
-            SELECT c.lease FROM pulse.claim_batch('w', 'lane 0') AS c WHERE c.priority = 9
+            SELECT c.lease
+            FROM pulse.claim_batch('w', 'lane 0') AS c
+            WHERE c.priority = 9
         ));
         COMMIT;
     END LOOP;
@@ -164,3 +169,72 @@ def test_urgent_jobs_pass_a_due_wave_at_the_same_cost_under_an_old_snapshot(
     finished = "SELECT count(*) FROM pulse.finished WHERE kind = 'urgent'"
     assert one(worker, finished) == 2000
     assert after <= 3 * before
+
+
+def test_idle_claims_write_nothing_while_another_lane_is_busy(db: Database) -> None:
+    busy, idle = db.connect(), db.connect(autocommit=False)
+    busy.execute("SELECT pulse.enqueue('k', lane => 'idle')")
+    busy.execute("SELECT pulse.complete(lease) FROM pulse.claim_batch('w', 'idle')")
+    busy.execute("SELECT FROM pulse.tick()")
+    wrote = 0
+    for _ in range(30):
+        busy.execute(
+            "SELECT pulse.enqueue_many("
+            "'k', array_fill('{}'::jsonb, ARRAY[600]), 'busy')"
+        )
+        busy.execute("SELECT FROM pulse.claim_batch('w', 'busy', 100)")
+        busy.execute("UPDATE pulse.mark SET marked_at = marked_at - interval '1 s'")
+        for kinds in ("NULL", "ARRAY['k']"):
+            claim = f"SELECT FROM pulse.claim_batch('w', 'idle', kinds => {kinds})"
+            assert idle.execute(claim.encode()).fetchall() == []
+            wrote += one(idle, "SELECT pg_current_xact_id_if_assigned() IS NOT NULL")
+            idle.rollback()
+    assert wrote == 0
+
+
+def test_lanes_that_are_no_longer_used_cost_a_tick_nothing(db: Database) -> None:
+    connection = db.connect()
+    connection.execute(
+        """
+        DO $do$
+        BEGIN
+            FOR i IN 1..300 LOOP
+                PERFORM pulse.enqueue('k', lane => 'lane ' || i);
+                PERFORM pulse.enqueue('k', lane => 'lane ' || i, delay => '1 us');
+                COMMIT;
+                PERFORM pulse.complete_batch(array(
+                    SELECT c.lease FROM pulse.claim_batch('w', 'lane ' || i, 9) AS c
+                ));
+                COMMIT;
+            END LOOP;
+        END
+        $do$
+        """
+    )
+    marks = (
+        "SELECT (SELECT count(*) FROM pulse.mark)"
+        " + (SELECT count(*) FROM pulse.due_mark)"
+    )
+    version = "SELECT last_value FROM pulse.version"
+    connection.execute(
+        "INSERT INTO pulse.mark (lane, kind, ranks, seqs, marked_at)"
+        " SELECT 'lane ' || n, '', '{0}', '{1}', now()"
+        " FROM generate_series(1, 300) AS n"
+    )
+    connection.execute(
+        "INSERT INTO pulse.due_mark (lane, run_at, marked_at)"
+        " SELECT 'lane ' || n, '2000-01-01', now() FROM generate_series(1, 300) AS n"
+    )
+    for _ in range(3):
+        connection.execute("SELECT FROM pulse._tick_marks()")
+    assert one(connection, marks) >= 600
+    connection.execute("UPDATE pulse.mark SET dry_at = dry_at - interval '2 minutes'")
+    connection.execute(
+        "UPDATE pulse.due_mark SET dry_at = dry_at - interval '2 minutes'"
+    )
+    connection.execute("SELECT pulse.enqueue('k', lane => 'other')")
+    before = one(connection, version)
+    connection.execute("SELECT FROM pulse._tick_marks()")
+    assert one(connection, version) - before < 5
+    assert one(connection, marks) <= 1
+    assert one(connection, "SELECT count(*) FROM pulse.check()") == 0
