@@ -96,7 +96,7 @@ CREATE TABLE pulse.ready (
 -- Every row meets both conditions. A statement that states one of them can be served by
 -- that index alone, so that no statistics can make the planner take the other one
 -- (docs/decisions/pinned-plans.md).
-CREATE INDEX ready_for_claim ON pulse.ready (lane, rank, seq) WHERE seq > 0;
+CREATE INDEX ready_for_claim ON pulse.ready (lane, rank, seq) WHERE failures >= 0;
 CREATE INDEX ready_for_claim_by_kind ON pulse.ready (lane, kind, rank, seq)
 WHERE attempts >= 0;
 CREATE INDEX ready_for_repeated_report ON pulse.ready (last_lease)

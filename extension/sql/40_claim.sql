@@ -140,7 +140,7 @@ BEGIN
                     FROM pulse.ready AS r
                     WHERE r.lane = claim_batch.lane
                         AND r.rank < (n.mark).ranks[1]
-                        AND r.seq > 0
+                        AND r.failures >= 0
                     ORDER BY r.rank, r.seq
                     LIMIT 1
                 )

@@ -237,7 +237,7 @@ AS $$
         INNER JOIN pulse.ready AS r
             ON r.lane = m.lane
             AND r.rank = v.rank
-            AND r.seq > 0
+            AND r.failures >= 0
             AND r.seq < v.seq
             AND m.kind IN ('', r.kind)
         LIMIT _below_marks.max_rows

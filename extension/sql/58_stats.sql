@@ -76,7 +76,7 @@ BEGIN
             SELECT
             FROM pulse.ready AS r
             WHERE r.lane = k.lane
-                AND r.seq > 0
+                AND r.failures >= 0
             ORDER BY r.rank, r.seq
             LIMIT 100000
         ) AS capped

@@ -9,7 +9,7 @@ WITH RECURSIVE ready_lane (lane) AS (
     (
         SELECT r.lane
         FROM pulse.ready AS r
-        WHERE r.seq > 0
+        WHERE r.failures >= 0
         ORDER BY r.lane
         LIMIT 1
     )
@@ -19,7 +19,7 @@ WITH RECURSIVE ready_lane (lane) AS (
             SELECT r.lane
             FROM pulse.ready AS r
             WHERE r.lane > n.lane
-                AND r.seq > 0
+                AND r.failures >= 0
             ORDER BY r.lane
             LIMIT 1
         )
@@ -114,7 +114,7 @@ BEGIN
                 SELECT r.rank, r.ready_at
                 FROM pulse.ready AS r
                 WHERE r.lane = _oldest_ready_at.lane
-                    AND r.seq > 0
+                    AND r.failures >= 0
                 ORDER BY r.rank, r.seq
                 LIMIT 1
             )
@@ -126,7 +126,7 @@ BEGIN
                 FROM pulse.ready AS r
                 WHERE r.lane = _oldest_ready_at.lane
                     AND r.rank > v.rank
-                    AND r.seq > 0
+                    AND r.failures >= 0
                 ORDER BY r.rank, r.seq
                 LIMIT 1
             ) AS n
@@ -161,7 +161,7 @@ BEGIN
                 SELECT
                 FROM pulse.ready AS r
                 WHERE r.lane = _counted.lane
-                    AND r.seq > 0
+                    AND r.failures >= 0
                 ORDER BY r.rank, r.seq
                 LIMIT 10001
             ) AS capped

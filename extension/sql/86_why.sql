@@ -91,7 +91,7 @@ BEGIN
                 SELECT
                 FROM pulse.ready AS r
                 WHERE r.lane = v_job.lane
-                    AND r.seq > 0
+                    AND r.failures >= 0
                     AND (r.rank, r.seq) < (v_place.rank, v_place.seq)
                 ORDER BY r.rank, r.seq
                 LIMIT 1001

@@ -63,6 +63,9 @@ class Case(NamedTuple):
     claim: str = CLAIM
     between: str = ""
     setup: str = "SELECT 1"
+    # Times the buffers of a claim before. One that read the dead of its level once
+    # would need 1.2 times.
+    bound: float = 1.15
 
 
 CASES = {
@@ -72,7 +75,8 @@ CASES = {
             SELECT pulse.set_lane('pinned', max_slots => 101);
             SELECT pulse.enqueue('k1', lane => 'pinned');
             SELECT pulse.claim_batch('long', 'pinned', lease_for => '1 day');
-        """
+        """,
+        bound=1.3,
     ),
     "a priority above every known one": Case(
         setup="""
@@ -81,10 +85,12 @@ CASES = {
         """
     ),
     "a lane whose jobs heartbeat": Case(between=HEARTBEAT),
-    "a lane full of retries": Case(between=RETRY.format(claim=CLAIM)),
+    "a lane full of retries": Case(between=RETRY.format(claim=CLAIM), bound=2),
     "a claim that names kinds": Case(claim=CLAIM_KIND),
     "a claim that names kinds behind a job nobody takes": Case(
-        claim=CLAIM_KIND, setup="SELECT pulse.enqueue('orphan', lane => 'pinned')"
+        claim=CLAIM_KIND,
+        setup="SELECT pulse.enqueue('orphan', lane => 'pinned')",
+        bound=2,
     ),
 }
 
@@ -110,9 +116,7 @@ def measured(worker: Connection, case: Case) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_buffers_stay_within_three_times_under_an_old_snapshot(
-    db: Database, case: Case
-) -> None:
+def test_buffers_stay_the_same_under_an_old_snapshot(db: Database, case: Case) -> None:
     worker = db.connect()
     for statement in case.setup.split(";"):
         if statement.strip():
@@ -140,5 +144,5 @@ def test_buffers_stay_within_three_times_under_an_old_snapshot(
         f"claim {claim_before} -> {claim_after},"
         f" completion {completion_before} -> {completion_after}, newcomer {newcomer}"
     )
-    assert max(claim_after, newcomer[0]) <= 3 * claim_before
-    assert max(completion_after, newcomer[1]) <= 3 * completion_before
+    assert max(claim_after, newcomer[0]) <= case.bound * claim_before
+    assert max(completion_after, newcomer[1]) <= 1.15 * completion_before
