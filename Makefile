@@ -40,7 +40,7 @@ test-isolation: setup build  ## The isolation specs (K=name)
 	@$(RUN) -m pytest tests/isolation $(CHOSEN)
 
 test-python: setup build  ## The Python tests (K=name)
-	@$(RUN) -m pytest tests/python tests/worker tests/cli tests/web tests/upgrade $(CHOSEN)
+	@$(RUN) -m pytest tests/python tests/worker tests/cli tests/web $(CHOSEN)
 
 isolation-accept: setup build  ## Write the expected output of one spec anew (SPEC=name)
 	@$(RUN) -c 'from tests import isolation; isolation.accept("$(SPEC)")'

@@ -1,4 +1,4 @@
--- The life of a job: every row of the table in SPEC section 2, and what must not happen.
+-- The life of a job: every transition of docs/contract.md, and what must not happen.
 BEGIN;
 
 SELECT plan(109);

@@ -1,4 +1,4 @@
--- The guarantees of SPEC section 3, each as far as one session can prove it. Beside each
+-- The guarantees of docs/contract.md, each as far as one session can prove it. Beside each
 -- stands where the rest is proved: a race is an isolation spec, a crash is a Python test.
 BEGIN;
 
