@@ -3,11 +3,6 @@ BEGIN;
 
 SELECT plan(109);
 
-CREATE FUNCTION pg_temp.state(job_id bigint)
-RETURNS text
-LANGUAGE sql
-AS $$ SELECT j.state FROM pulse.jobs AS j WHERE j.job_id = state.job_id $$;
-
 CREATE FUNCTION pg_temp.lease_of(job_id bigint)
 RETURNS bigint
 LANGUAGE sql
