@@ -29,7 +29,10 @@ SUITES = {
     "examples": ["tests/project/test_examples.py"],
     "extension/upgrades": ["tests/upgrade"],
     "extension/packaging": ["tests/engine/test_products.py", "tests/upgrade"],
-    "docs": ["tests/project/test_coverage_of_contract.py", "tests/project/test_docs.py"],
+    "docs": [
+        "tests/project/test_coverage_of_contract.py",
+        "tests/project/test_docs.py",
+    ],
     "tests/chaos": ["tests/chaos/test_invariants.py"],
     "tests/sql/helpers": ["tests/sql"],
     "tools": ["tests/project/test_tools.py"],
@@ -46,9 +49,13 @@ def git(*arguments: str) -> list[str]:
 
 def changed(base: str) -> list[str]:
     """Committed since base, not committed yet, and new files; what is gone is not."""
-    start = git("merge-base", base, "HEAD") or git("merge-base", f"origin/{base}", "HEAD")
+    start = git("merge-base", base, "HEAD") or git(
+        "merge-base", f"origin/{base}", "HEAD"
+    )
     if not start:
-        raise SystemExit(f"check: there is no {base} to compare with; name another BASE")
+        raise SystemExit(
+            f"check: there is no {base} to compare with; name another BASE"
+        )
     found = {
         *git("diff", "--name-only", start[0]),
         *git("ls-files", "--others", "--exclude-standard"),

@@ -1,8 +1,8 @@
 """What a run of the tests must find here; a switch for CI.
 
-Where PostgreSQL 16, pg_cron or a browser is missing, tests that need it are skipped, and
-a run can be green without having tried much. PULSE_REQUIRE=15,16,18,pgtap,pg_cron names
-what has to be there: the run then fails at once where it is not.
+Where PostgreSQL 16, pg_cron or a browser is missing, tests that need it are skipped,
+and a run can be green without having tried much. PULSE_REQUIRE=15,16,18,pgtap,pg_cron
+names what has to be there: the run then fails at once where it is not.
 """
 
 import os
