@@ -8,6 +8,7 @@ one server and stops after the time it has; `make test` runs everything.
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -41,6 +42,8 @@ VERSIONED = {"pyproject.toml", "META.json", "CHANGELOG.md", "extension/pulse.con
 
 
 def git(*arguments: str) -> list[str]:
+    if shutil.which("git") is None:
+        raise SystemExit("check: git, which knows what changed, is not here")
     done = subprocess.run(
         ["git", *arguments], cwd=paths.ROOT, capture_output=True, text=True, check=False
     )
