@@ -164,7 +164,7 @@ def test_every_error_code_is_asserted_by_some_test() -> None:
         *tests.glob("sql/*.sql"),
         *tests.glob("isolation/expected/*.out"),
         *tests.glob("isolation/specs/*.spec"),
-        *tests.glob("python/*.py"),
+        *tests.glob("engine/*.py"),
     )
     # A bug in pulse cannot be provoked.
     assert {c for c in raised - asserted if not c.startswith("PU9")} == set()
