@@ -158,7 +158,7 @@ class Bench:
         problems += [
             f"{step}: {state}"
             for step, state in database.control.execute(
-                "SELECT step, state FROM pulse.turn WHERE step LIKE 'error:%'"
+                "SELECT step, state FROM pulse.upkeep_run WHERE step LIKE 'error:%'"
             )
         ]
         self.scenarios.append(

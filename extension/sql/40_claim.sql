@@ -105,7 +105,7 @@ BEGIN
         ) AS is_open,
         (
             SELECT t.taken_at
-            FROM pulse.turn AS t
+            FROM pulse.upkeep_run AS t
             WHERE t.step = 'sweep'
             ORDER BY t.version DESC
             LIMIT 1
@@ -181,7 +181,7 @@ BEGIN
         LIMIT 1;
 
         IF v_roster.lane IS NULL THEN
-            v_leases := pulse._call_the_roll(claim_batch.lane);
+            v_leases := pulse._rebuild_roster(claim_batch.lane);
         ELSE
             v_leases := v_roster.leases;
         END IF;

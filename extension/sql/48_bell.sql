@@ -37,9 +37,43 @@ $$;
 COMMENT ON FUNCTION pulse.disarm_bell(text) IS
 'Take back one arm_bell of this session: the worker is awake. Returns whether it was armed.';
 
+-- The bell: a worker that sleeps holds a shared advisory lock on its lane in the
+-- session that LISTENs. If the exclusive lock is refused somebody sleeps, so notify.
+-- Try and unlock stand in one expression: interrupted between two statements, the
+-- session would keep the lock. SET pulse.notify = off silences it (PREPARE TRANSACTION
+-- fails after a NOTIFY).
+CREATE FUNCTION pulse._ring(lane text)
+RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_bell integer := 'pulse.ready'::regclass::oid::integer;
+    v_lane integer := hashtext(_ring.lane);
+    v_nobody_sleeps boolean;
+BEGIN
+    v_nobody_sleeps := pg_try_advisory_lock(v_bell, v_lane)
+        AND pg_advisory_unlock(v_bell, v_lane);
+    IF v_nobody_sleeps OR current_setting('pulse.notify', true) = 'off' THEN
+        RETURN false;
+    END IF;
+
+    -- A full notification queue would make the caller's COMMIT fail.
+    IF pg_notification_queue_usage() >= 0.5 THEN
+        RETURN false;
+    END IF;
+
+    PERFORM pg_notify('pulse', _ring.lane);
+    RETURN true;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._ring(text) IS
+'Notify the channel pulse with the name of the lane, if a worker of that lane sleeps; returns whether it did.';
+
 -- Who watches progress arms a bell as well, so that reports nobody looks at ring none.
 
-CREATE FUNCTION pulse.watch()
+CREATE FUNCTION pulse.watch_progress()
 RETURNS boolean
 LANGUAGE plpgsql
 SECURITY DEFINER
@@ -50,10 +84,10 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.watch() IS
-'In a session that LISTENs on the channel pulse_progress: from now on progress notifies with the id of the job. Each call needs one unwatch; false means: not now, look again. Not behind a transaction pooler.';
+COMMENT ON FUNCTION pulse.watch_progress() IS
+'In a session that LISTENs on the channel pulse_progress: from now on progress notifies with the id of the job. Each call needs one unwatch_progress; false means: not now, look again. Not behind a transaction pooler.';
 
-CREATE FUNCTION pulse.unwatch()
+CREATE FUNCTION pulse.unwatch_progress()
 RETURNS boolean
 LANGUAGE plpgsql
 SECURITY DEFINER
@@ -64,5 +98,5 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.unwatch() IS
-'Take back one watch of this session. Returns whether it watched.';
+COMMENT ON FUNCTION pulse.unwatch_progress() IS
+'Take back one watch_progress of this session. Returns whether there was one.';

@@ -23,7 +23,7 @@ AS $$
         (
             'viewer',
             'jobs find_jobs running dead lanes workers schedules schedule_runs stats audit'
-            ' access why health pause_status watch unwatch'
+            ' access why health pause_status watch_progress unwatch_progress'
         ),
         (
             'approver',
@@ -298,8 +298,11 @@ COMMENT ON FUNCTION pulse.revoke_access(name, text) IS
 
 -- What PostgreSQL gives to everybody by default, taken back as the last thing.
 REVOKE ALL ON SCHEMA pulse FROM PUBLIC;
+
 REVOKE ALL ON ALL TABLES IN SCHEMA pulse FROM PUBLIC;
+
 REVOKE ALL ON ALL SEQUENCES IN SCHEMA pulse FROM PUBLIC;
+
 REVOKE ALL ON ALL ROUTINES IN SCHEMA pulse FROM PUBLIC;
 
 -- There is no ALL TYPES; row types of tables and arrays follow what they belong to.

@@ -441,7 +441,7 @@ def test_a_publication_for_all_tables_does_not_stop_the_queue(
     run("UPDATE pulse.finished SET finished_at = finished_at - interval '1 year'")
     assert one(connection, "SELECT pulse.prune()")
     run("SELECT pulse.revoke_access('dump_shop', 'producer')")
-    run("DELETE FROM pulse.turn WHERE step <> 'watch'")
+    run("DELETE FROM pulse.upkeep_run WHERE step <> 'watch'")
     errors = run(
         "SELECT step, error FROM pulse.tick() WHERE error IS NOT NULL"
     ).fetchall()

@@ -100,18 +100,18 @@ def test_progress_rings_only_while_somebody_watches(db: Database) -> None:
 
     report(0.1)
     assert heard(page) == []
-    assert page.execute("SELECT pulse.watch()").fetchone() == (True,)
+    assert page.execute("SELECT pulse.watch_progress()").fetchone() == (True,)
     report(0.2)
     rings = page.notifies(timeout=20, stop_after=1)
     assert [ring.payload for ring in rings] == [str(job)]
-    assert page.execute("SELECT pulse.unwatch()").fetchone() == (True,)
+    assert page.execute("SELECT pulse.unwatch_progress()").fetchone() == (True,)
     report(0.3)
     assert heard(page) == []
 
 
 def test_progress_goes_on_in_silence_where_notify_is_off(db: Database) -> None:
     worker, page = db.connect(), listening(db)
-    page.execute("SELECT pulse.watch()")
+    page.execute("SELECT pulse.watch_progress()")
     worker.execute("SET pulse.notify = off")
     worker.execute("SELECT pulse.enqueue('k')")
     worker.execute(

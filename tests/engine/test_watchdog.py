@@ -14,7 +14,7 @@ from tests.conftest import Connection, Database
 from tools.servers import Server
 
 ENTRIES = "SELECT jobname::text, schedule, username FROM cron.job ORDER BY jobname"
-NEWEST_TICK = "SELECT max(taken_at) FROM pulse.turn WHERE step = 'due'"
+NEWEST_TICK = "SELECT max(taken_at) FROM pulse.upkeep_run WHERE step = 'due'"
 NOTHING = "pg_cron has no entries of pulse"
 DONE = "SELECT bool_and(end_time IS NOT NULL) FROM cron.job_run_details"
 FAILED = """

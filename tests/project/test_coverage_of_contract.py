@@ -69,9 +69,9 @@ PROOFS["guarantee"] = {
     5: [("sql/96_guarantees.sql", "guarantee 5:"), ("sql/51_reap.sql", "guarantee 5:")],
     6: [
         ("sql/96_guarantees.sql", "guarantee 6:"),
-        ("sql/44_release.sql", "guarantee 6:"),
+        ("sql/47_release.sql", "guarantee 6:"),
     ],
-    7: [("sql/96_guarantees.sql", "guarantee 7:"), ("sql/43_fail.sql", "guarantee 7:")],
+    7: [("sql/96_guarantees.sql", "guarantee 7:"), ("sql/46_fail.sql", "guarantee 7:")],
     8: [
         ("sql/96_guarantees.sql", "guarantee 8:"),
         (
@@ -117,7 +117,7 @@ PROOFS["guarantee"] = {
     ],
     16: [
         ("sql/96_guarantees.sql", "guarantee 16:"),
-        ("sql/31_keys.sql", "guarantee 16:"),
+        ("sql/32_keys.sql", "guarantee 16:"),
         (
             "isolation/specs/complete-repeated.spec",
             "alice_completes completes_again outcome",
@@ -188,8 +188,8 @@ PROOFS["rule"] = {
         ),
     ],
     8: [
-        ("sql/41_heartbeat.sql", "rule 8:"),
-        ("sql/42_complete.sql", "rule 8:"),
+        ("sql/42_heartbeat.sql", "rule 8:"),
+        ("sql/45_complete.sql", "rule 8:"),
         ("isolation/specs/reap-against-heartbeat.spec", "alice_beats reaper_runs"),
     ],
     9: [
@@ -200,7 +200,7 @@ PROOFS["rule"] = {
         ("isolation/specs/reports-no-deadlock.spec", "alice_completes bob_completes"),
     ],
     10: [
-        ("sql/41_heartbeat.sql", "rule 10:"),
+        ("sql/42_heartbeat.sql", "rule 10:"),
         (
             "engine/test_old_snapshot.py",
             "test_buffers_stay_within_three_times_under_an_old_snapshot",
@@ -208,17 +208,17 @@ PROOFS["rule"] = {
     ],
     11: [("sql/40_claim.sql", "rule 11:")],
     12: [
-        ("sql/42_complete.sql", "rule 12:"),
-        ("sql/43_fail.sql", "rule 12:"),
-        ("sql/44_release.sql", "rule 12:"),
+        ("sql/45_complete.sql", "rule 12:"),
+        ("sql/46_fail.sql", "rule 12:"),
+        ("sql/47_release.sql", "rule 12:"),
         ("isolation/specs/complete-repeated.spec", "alice_fails fails_again"),
     ],
     13: [
-        ("sql/20_lanes.sql", "rule 13:"),
+        ("sql/20_settings.sql", "rule 13:"),
         ("isolation/specs/slots-after-rollback.spec", "alice_claims alice_rolls_back"),
     ],
     14: [
-        ("sql/20_lanes.sql", "rule 14:"),
+        ("sql/20_settings.sql", "rule 14:"),
         ("isolation/specs/set-lane-against-claim.spec", "alice_claims operator_limits"),
         ("isolation/specs/slots-lowered.spec", "operator_lowers bob_claims"),
     ],
@@ -230,7 +230,7 @@ PROOFS["rule"] = {
         ),
     ],
     16: [
-        ("sql/21_holds.sql", "rule 16:"),
+        ("sql/23_holds.sql", "rule 16:"),
         ("isolation/specs/pause-against-claim.spec", "alice_claims operator_pauses"),
         ("isolation/specs/pause-times-out.spec", "alice_claims operator_pauses"),
     ],
@@ -246,11 +246,9 @@ PROOFS["rule"] = {
             "operator_retries watchdog_prunes",
         ),
     ],
-    20: [
-        ("sql/72_filters.sql", "a call does at most max_jobs and says how many remain")
-    ],
+    20: [("sql/76_bulk.sql", "a call does at most max_jobs and says how many remain")],
     21: [
-        ("sql/31_keys.sql", "rule 21:"),
+        ("sql/32_keys.sql", "rule 21:"),
         ("sql/53_prune.sql", "rule 21:"),
         ("isolation/specs/unique-key-raced.spec", "alice_enqueues bob_skips"),
         ("isolation/specs/unique-key-raced.spec", "alice_enqueues bob_replaces"),

@@ -416,7 +416,7 @@ SELECT is(
     (SELECT count(*) FROM pulse.lease AS l WHERE l.lease = :lease), 1::bigint,
     'a claim does not reap when somebody did so lately'
 );
-DELETE FROM pulse.turn;
+DELETE FROM pulse.upkeep_run;
 SELECT pg_temp.claims('elsewhere') AS c \gset
 SELECT is_empty(
     format('SELECT * FROM pulse.lease AS l WHERE l.lease = %s', :lease),

@@ -63,7 +63,7 @@ AS $$
     UPDATE pulse.approval SET expires_at = expires_at - age.by;
     UPDATE pulse.finished SET finished_at = finished_at - age.by;
     DELETE FROM pulse.due_mark;
-    DELETE FROM pulse.turn;
+    DELETE FROM pulse.upkeep_run;
 $$;
 
 CREATE FUNCTION pg_temp.lane_of(job_id bigint)

@@ -91,42 +91,6 @@ COMMENT ON FUNCTION pulse._take_key(
 ) IS
 'Take a unique key for a new job, or settle the conflict with the job that has it.';
 
--- A producer changes its own jobs and nobody else's.
-CREATE FUNCTION pulse._may_replace(job bigint)
-RETURNS boolean
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    RETURN EXISTS (
-        SELECT 1
-        FROM pulse.body AS b
-        WHERE b.job = _may_replace.job
-            AND b.enqueued_by = pulse._caller()
-    ) OR pulse._operates();
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._may_replace(bigint) IS
-'Whether the caller enqueued this job, or may act on the jobs of others.';
-
--- What was approved is run as it was approved.
-CREATE FUNCTION pulse._raise_approved(job bigint)
-RETURNS void
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    PERFORM pulse._raise_wrong_state(
-        job, 'approved already', 'replace',
-        'Cancel it and enqueue again, so that the new payload is approved as well.'
-    );
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._raise_approved(bigint) IS
-'Raise PU105 for a replace that would slip past an approval.';
-
 -- The one UPDATE of a body, made while holding the job's row: nobody claims it between.
 CREATE FUNCTION pulse._replace(
     job bigint, payload jsonb, rank integer, run_at timestamptz, needs_approval boolean
@@ -209,6 +173,70 @@ $$;
 COMMENT ON FUNCTION pulse._replace(bigint, jsonb, integer, timestamptz, boolean) IS
 'Give a job that does not run yet a new payload, priority and run_at; false when it is just moving.';
 
+-- A producer changes its own jobs and nobody else's.
+CREATE FUNCTION pulse._may_replace(job bigint)
+RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT 1
+        FROM pulse.body AS b
+        WHERE b.job = _may_replace.job
+            AND b.enqueued_by = pulse._caller()
+    ) OR pulse._operates();
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._may_replace(bigint) IS
+'Whether the caller enqueued this job, or may act on the jobs of others.';
+
+-- Rows are locked in the order of the key, so two batches cannot deadlock.
+CREATE FUNCTION pulse._release_keys(jobs bigint [])
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+BEGIN
+    PERFORM 1
+    FROM pulse.job_key AS k
+    WHERE k.job = ANY (jobs)
+    ORDER BY k.lane, k.unique_key
+    FOR UPDATE;
+
+    DELETE FROM pulse.job_key AS k
+    WHERE k.job = ANY (jobs)
+        AND k.unique_for IS NULL;
+
+    UPDATE pulse.job_key AS k
+    SET expires_at = clock_timestamp() + k.unique_for
+    WHERE k.job = ANY (jobs);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._release_keys(bigint []) IS
+'Give back the unique keys of jobs that have finished, or start their unique_for.';
+
+-- What was approved is run as it was approved.
+CREATE FUNCTION pulse._raise_approved(job bigint)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._raise_wrong_state(
+        job, 'approved already', 'replace',
+        'Cancel it and enqueue again, so that the new payload is approved as well.'
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._raise_approved(bigint) IS
+'Raise PU105 for a replace that would slip past an approval.';
+
 CREATE FUNCTION pulse._raise_key_taken(lane text, unique_key text, job bigint)
 RETURNS void
 LANGUAGE plpgsql
@@ -244,31 +272,3 @@ $$;
 
 COMMENT ON FUNCTION pulse._raise_kept_moving(bigint) IS
 'Raise PU107.';
-
--- Rows are locked in the order of the key, so two batches cannot deadlock.
-CREATE FUNCTION pulse._release_keys(jobs bigint [])
-RETURNS void
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off
-SET jit = off
-AS $$
-BEGIN
-    PERFORM 1
-    FROM pulse.job_key AS k
-    WHERE k.job = ANY (jobs)
-    ORDER BY k.lane, k.unique_key
-    FOR UPDATE;
-
-    DELETE FROM pulse.job_key AS k
-    WHERE k.job = ANY (jobs)
-        AND k.unique_for IS NULL;
-
-    UPDATE pulse.job_key AS k
-    SET expires_at = clock_timestamp() + k.unique_for
-    WHERE k.job = ANY (jobs);
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._release_keys(bigint []) IS
-'Give back the unique keys of jobs that have finished, or start their unique_for.';

@@ -1,7 +1,7 @@
 -- How a run ends badly, for fail and reap alike: charged, its error kept, and then back
 -- into waiting with a backoff, or dead, or, when a cancel was asked for, cancelled.
 -- Returns the leases that were ended; one that is not there was lost.
-CREATE FUNCTION pulse._end_badly(
+CREATE FUNCTION pulse._fail_runs(
     leases bigint [],
     errors text [],
     retry_in interval [],
@@ -25,21 +25,21 @@ DECLARE
 BEGIN
     WITH gone AS (
         DELETE FROM pulse.lease AS l
-        WHERE l.lease = ANY (_end_badly.leases)
+        WHERE l.lease = ANY (_fail_runs.leases)
         RETURNING l.*
     ),
 
     judged AS MATERIALIZED (
         SELECT
             g.*,
-            coalesce(_end_badly.errors[p.place], 'failed') AS error,
+            coalesce(_fail_runs.errors[p.place], 'failed') AS error,
             CASE
                 WHEN g.cancel_by IS NOT NULL THEN 'cancelled'
-                WHEN _end_badly.fatal[p.place] OR g.failures + 1 >= b.max_attempts THEN 'dead'
+                WHEN _fail_runs.fatal[p.place] OR g.failures + 1 >= b.max_attempts THEN 'dead'
                 ELSE 'retrying'
             END AS fate,
             coalesce(
-                _end_badly.retry_in[p.place],
+                _fail_runs.retry_in[p.place],
                 pulse._backoff(
                     k.backoff, k.backoff_base, k.backoff_cap, k.backoff_jitter,
                     g.failures + 1
@@ -47,7 +47,7 @@ BEGIN
             ) AS pause
         FROM gone AS g
         CROSS JOIN LATERAL (
-            SELECT array_position(_end_badly.leases, g.lease) AS place
+            SELECT array_position(_fail_runs.leases, g.lease) AS place
         ) AS p
         INNER JOIN pulse.body AS b ON b.job = g.job
         LEFT JOIN pulse.kind AS k ON k.kind = g.kind
@@ -66,7 +66,7 @@ BEGIN
         )
         SELECT
             j.lane, clock_timestamp() + greatest(j.pause, '0'), j.job, j.kind, j.rank,
-            j.attempt, j.failures + 1, j.keyed, true, j.lease, _end_badly.verb
+            j.attempt, j.failures + 1, j.keyed, true, j.lease, _fail_runs.verb
         FROM judged AS j
         WHERE j.fate = 'retrying'
     ),
@@ -77,7 +77,7 @@ BEGIN
             claimed_at, lease, worker, error
         )
         SELECT
-            j.job, j.lane, j.kind, j.rank, j.fate::pulse.outcome, _end_badly.verb,
+            j.job, j.lane, j.kind, j.rank, j.fate::pulse.outcome, _fail_runs.verb,
             j.attempt, j.failures + 1, j.keyed, j.claimed_at, j.lease, j.worker,
             CASE WHEN j.fate = 'cancelled' THEN j.cancel_reason ELSE j.error END
         FROM judged AS j
@@ -112,81 +112,73 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._end_badly(bigint [], text [], interval [], boolean [], text) IS
+COMMENT ON FUNCTION pulse._fail_runs(bigint [], text [], interval [], boolean [], text) IS
 'End runs that failed or lapsed: retrying, dead or cancelled.';
 
-CREATE FUNCTION pulse.fail_batch(
-    leases bigint [],
-    errors text [] DEFAULT NULL,
-    retry_in interval [] DEFAULT NULL,
-    fatal boolean [] DEFAULT NULL,
-    quiet boolean DEFAULT false
+CREATE FUNCTION pulse._verdicts(
+    leases bigint [], sound bigint [], ended bigint [], verb text, quiet boolean
 )
 RETURNS SETOF pulse.verdict
 LANGUAGE plpgsql
-SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
-DECLARE
-    v_sound bigint [];
-    v_ended bigint [];
 BEGIN
-    PERFORM pulse._require_read_committed('fail');
-    PERFORM pulse._require_duration('retry_in', u.pause, '0', '1 year')
-    FROM unnest(fail_batch.retry_in) AS u (pause);
-
-    v_sound := array(
-        SELECT CASE WHEN coalesce(octet_length(u.error), 0) <= 1048576 THEN u.lease END
-        FROM unnest(fail_batch.leases, fail_batch.errors)
-        WITH ORDINALITY AS u (lease, error, place)
-        WHERE u.place <= cardinality(fail_batch.leases)
-        ORDER BY u.place
-    );
-
-    v_ended := pulse._end_badly(
-        v_sound, fail_batch.errors, fail_batch.retry_in, fail_batch.fatal, 'fail'
-    );
-
     RETURN QUERY
-    SELECT v.*
-    FROM pulse._verdicts(
-        fail_batch.leases, v_sound, v_ended, 'fail', fail_batch.quiet
-    ) AS v;
+    SELECT j.lease, j.verdict
+    FROM (
+        SELECT
+            u.lease,
+            u.place,
+            CASE
+                WHEN u.lease = ANY (_verdicts.ended) THEN 'ok'
+                WHEN u.lease = ANY (_verdicts.sound)
+                    THEN
+                        CASE
+                            WHEN pulse._reported_before(u.lease, _verdicts.verb) THEN 'ok'
+                            ELSE 'lost'
+                        END
+                WHEN u.lease IS NULL THEN 'lost'
+                ELSE 'too_large'
+            END AS verdict
+        FROM unnest(_verdicts.leases) WITH ORDINALITY AS u (lease, place)
+    ) AS j
+    WHERE j.verdict <> 'ok' OR _verdicts.quiet IS NOT TRUE
+    ORDER BY j.place;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.fail_batch(bigint [], text [], interval [], boolean [], boolean) IS
-'Fail the jobs of several leases; errors, retry_in and fatal are read at the same place. One row for each lease: ok, lost, or too_large (an error above 1 MB; that job goes on running); with quiet, only for those that are not ok. A repeated report is ok again. PU002 for a retry_in that is negative or above a year.';
+COMMENT ON FUNCTION pulse._verdicts(bigint [], bigint [], bigint [], text, boolean) IS
+'What became of a batch of reports: sound are those that were small enough, ended those that this one ended; with quiet, only what is not ok.';
 
-CREATE FUNCTION pulse.fail(
-    lease bigint,
-    error text DEFAULT NULL,
-    retry_in interval DEFAULT NULL,
-    fatal boolean DEFAULT false
-)
-RETURNS void
+-- Same verb, same lease: the answer was lost, not the report.
+CREATE FUNCTION pulse._reported_before(lease bigint, verb text)
+RETURNS boolean
 LANGUAGE plpgsql
-SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
 AS $$
-DECLARE
-    v_verdict text;
 BEGIN
-    PERFORM pulse._require_size(
-        'error', octet_length(fail.error), 1048576,
-        'Keep the end of the trace and the message.'
+    RETURN EXISTS (
+        SELECT 1
+        FROM pulse.finished AS f
+        WHERE f.lease = _reported_before.lease
+            AND f.ended_by = _reported_before.verb
+    )
+    OR EXISTS (
+        SELECT 1
+        FROM pulse.waiting AS w
+        WHERE w.last_lease = _reported_before.lease
+            AND w.last_verb = _reported_before.verb
+    )
+    OR EXISTS (
+        SELECT 1
+        FROM pulse.ready AS r
+        WHERE r.last_lease = _reported_before.lease
+            AND r.last_verb = _reported_before.verb
     );
-
-    SELECT v.verdict INTO v_verdict
-    FROM pulse.fail_batch(
-        ARRAY[fail.lease], ARRAY[fail.error], ARRAY[fail.retry_in], ARRAY[fail.fatal]
-    ) AS v;
-
-    IF v_verdict <> 'ok' THEN
-        PERFORM pulse._raise_lease_lost(fail.lease);
-    END IF;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.fail(bigint, text, interval, boolean) IS
-'End a run badly: the job is charged one failure, its error is kept, and it is retried after the backoff of its kind (or retry_in), or dead when failures reach max_attempts or fatal is true. Repeating it with the same lease is harmless. PU101 when the lease was lost, PU003 when the error is above 1 MB.';
+COMMENT ON FUNCTION pulse._reported_before(bigint, text) IS
+'Whether this verb with this lease is what brought its job where it stands.';

@@ -71,8 +71,8 @@ SELECT throws_ok(
 )
 FROM (
     VALUES
-    ($$'x', 'k'$$, 'PU002', 'a schedule without a rhythm'),
-    ($$'x', 'k', cron => '* * * * *', every => '1 hour'$$, 'PU002', 'a schedule with two rhythms'),
+    ($$'x', 'k'$$, 'PU002', 'a schedule without a recurrence'),
+    ($$'x', 'k', cron => '* * * * *', every => '1 hour'$$, 'PU002', 'a schedule with two recurrences'),
     ($$NULL, 'k', every => '1 hour'$$, 'PU002', 'a schedule without a name'),
     ($$'', 'k', every => '1 hour'$$, 'PU002', 'an empty name'),
     ($$'x', '', every => '1 hour'$$, 'PU002', 'an empty kind'),
@@ -188,7 +188,7 @@ LANGUAGE sql
 AS $$
     SELECT string_agg(
         to_char(
-            pulse._interval_occurrence(pulse._rhythm(NULL, every, NULL, anchor, zone), i)
+            pulse._interval_occurrence(pulse._recurrence(NULL, every, NULL, anchor, zone), i)
             AT TIME ZONE zone,
             'MM-DD HH24:MI'
         ),
@@ -219,7 +219,7 @@ SELECT is(
 );
 SELECT is(
     pulse._interval_occurrence(
-        pulse._rhythm(NULL, '1 day', NULL, '2026-10-24 02:30 Europe/Berlin', 'Europe/Berlin'), 1
+        pulse._recurrence(NULL, '1 day', NULL, '2026-10-24 02:30 Europe/Berlin', 'Europe/Berlin'), 1
     ),
     '2026-10-25 00:30+00',
     'a wall time that comes twice counts the first time'
@@ -229,7 +229,7 @@ SELECT is_empty(
     SELECT e.every, t.at
     FROM unnest('{1 second,7 seconds,1 hour,1 day,1 day 6 hours,2 weeks,1 month,1 year 1 day,10 years}'::interval []) AS e (every)
     CROSS JOIN generate_series('2026-01-31 02:30+00'::timestamptz, '2031-01-01', '37 days 5 hours') AS t (at)
-    CROSS JOIN LATERAL pulse._rhythm(NULL, e.every, NULL, '2026-01-31 01:30+00', 'Europe/Berlin') AS r
+    CROSS JOIN LATERAL pulse._recurrence(NULL, e.every, NULL, '2026-01-31 01:30+00', 'Europe/Berlin') AS r
     CROSS JOIN LATERAL pulse._interval_count(r, t.at) AS n
     WHERE (n > 0 AND pulse._interval_occurrence(r, n) > t.at)
         OR pulse._interval_occurrence(r, n + 1) <= t.at
@@ -404,7 +404,7 @@ SELECT matches(
 SELECT s.next_at, s.anchor FROM pulse.schedule AS s WHERE s.name = 'often' \gset
 SELECT is(
     pulse.schedule('often', 'other', '{"b": 2}', every => '90 seconds'), :'next_at',
-    'saying the same rhythm again keeps the next occurrence'
+    'saying the same recurrence again keeps the next occurrence'
 );
 SELECT results_eq(
     $$SELECT s.kind, s.payload, s.anchor FROM pulse.schedule AS s WHERE s.name = 'often'$$,
@@ -416,7 +416,7 @@ SELECT results_eq(
 SELECT cmp_ok(
     pulse.schedule('often', 'other', every => '80 seconds'), '>',
     clock_timestamp() + interval '70 seconds',
-    'another rhythm begins anew'
+    'another recurrence begins anew'
 );
 SELECT isnt_empty(
     $$SELECT FROM pulse.schedule_run WHERE name = 'often' AND job IS NOT NULL$$, 'the ledger stays'
@@ -426,7 +426,7 @@ SELECT pulse.schedule('often', 'other', every => '70 seconds') \g /dev/null
 SELECT is(
     (SELECT count(*) FROM pulse.schedule_run AS r WHERE r.name = 'often' AND r.skipped = 'the schedule was replaced'),
     2::bigint,
-    'what was due under the old rhythm is skipped'
+    'what was due under the old recurrence is skipped'
 );
 SELECT is(
     pulse.schedule('once', 'k', at => s.at), NULL, 'a moment that has fired does not fire again'

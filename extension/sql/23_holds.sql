@@ -2,6 +2,108 @@
 -- takes it exclusively and keeps it to its commit. So once pause has committed no
 -- claim can commit that did not see the hold.
 
+CREATE FUNCTION pulse.pause(
+    holder text, reason text DEFAULT NULL, lane text DEFAULT NULL
+)
+RETURNS boolean
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._require_holder(pause.holder);
+    IF pause.lane IS NOT NULL THEN
+        PERFORM pulse._require_name('lane', pause.lane);
+    END IF;
+    RETURN pulse._hold('pause', coalesce(pause.lane, ''), pause.holder, pause.reason);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.pause(text, text, text) IS
+'Stop all claims, or those of one lane: strict from the commit on. Pauses nest by holder. Enqueue, heartbeats, reports, reaping and schedules go on. Returns whether the hold is new; PU106 when open claims do not end within 10 s.';
+
+CREATE FUNCTION pulse.resume(holder text, lane text DEFAULT NULL)
+RETURNS boolean
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._require_holder(resume.holder);
+    IF resume.lane IS NOT NULL THEN
+        PERFORM pulse._require_name('lane', resume.lane);
+    END IF;
+    RETURN pulse._unhold('resume', coalesce(resume.lane, ''), resume.holder, NULL);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.resume(text, text) IS
+'Take back a pause of this holder with the same scope. Returns whether there was one.';
+
+CREATE FUNCTION pulse.pause_status()
+RETURNS TABLE (
+    lane text, holder text, reason text, held_by name, held_at timestamptz
+)
+LANGUAGE sql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT
+        nullif(h.lane, '') AS lane,
+        h.holder,
+        h.reason,
+        h.held_by,
+        h.held_at
+    FROM pulse.hold AS h
+    ORDER BY h.held_at, h.lane, h.holder
+$$;
+
+COMMENT ON FUNCTION pulse.pause_status() IS
+'Every hold: which lane (NULL: all), who, why, since when. The holder drain is a drained lane.';
+
+CREATE FUNCTION pulse.drain_lane(lane text, reason text DEFAULT NULL)
+RETURNS boolean
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._require_name('lane', drain_lane.lane);
+    RETURN pulse._hold('drain_lane', drain_lane.lane, 'drain', drain_lane.reason);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.drain_lane(text, text) IS
+'Let what runs in a lane end and claim nothing more from it, until resume_lane. Returns whether it was not drained already.';
+
+CREATE FUNCTION pulse.pause_lane(lane text, reason text DEFAULT NULL)
+RETURNS boolean
+LANGUAGE sql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse.drain_lane(pause_lane.lane, pause_lane.reason)
+$$;
+
+COMMENT ON FUNCTION pulse.pause_lane(text, text) IS
+'The same as drain_lane.';
+
+CREATE FUNCTION pulse.resume_lane(lane text, reason text DEFAULT NULL)
+RETURNS boolean
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._require_name('lane', resume_lane.lane);
+    RETURN pulse._unhold('resume_lane', resume_lane.lane, 'drain', resume_lane.reason);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.resume_lane(text, text) IS
+'Let a drained lane be claimed again; pauses by other holders stay. Returns whether it was drained.';
+
 CREATE FUNCTION pulse._hold(
     verb text, lane text, holder text, reason text
 )
@@ -68,44 +170,6 @@ $$;
 COMMENT ON FUNCTION pulse._unhold(text, text, text, text) IS
 'Take a hold away; false when it was not there.';
 
-CREATE FUNCTION pulse.pause(
-    holder text, reason text DEFAULT NULL, lane text DEFAULT NULL
-)
-RETURNS boolean
-LANGUAGE plpgsql
-SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    PERFORM pulse._require_holder(pause.holder);
-    IF pause.lane IS NOT NULL THEN
-        PERFORM pulse._require_name('lane', pause.lane);
-    END IF;
-    RETURN pulse._hold('pause', coalesce(pause.lane, ''), pause.holder, pause.reason);
-END;
-$$;
-
-COMMENT ON FUNCTION pulse.pause(text, text, text) IS
-'Stop all claims, or those of one lane: strict from the commit on. Pauses nest by holder. Enqueue, heartbeats, reports, reaping and schedules go on. Returns whether the hold is new; PU106 when open claims do not end within 10 s.';
-
-CREATE FUNCTION pulse.resume(holder text, lane text DEFAULT NULL)
-RETURNS boolean
-LANGUAGE plpgsql
-SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    PERFORM pulse._require_holder(resume.holder);
-    IF resume.lane IS NOT NULL THEN
-        PERFORM pulse._require_name('lane', resume.lane);
-    END IF;
-    RETURN pulse._unhold('resume', coalesce(resume.lane, ''), resume.holder, NULL);
-END;
-$$;
-
-COMMENT ON FUNCTION pulse.resume(text, text) IS
-'Take back a pause of this holder with the same scope. Returns whether there was one.';
-
 -- So that a drained lane is resumed by resume_lane and by nothing else.
 CREATE FUNCTION pulse._require_holder(holder text)
 RETURNS void
@@ -127,67 +191,3 @@ $$;
 
 COMMENT ON FUNCTION pulse._require_holder(text) IS
 'Raise PU002 unless the value can be a holder.';
-
-CREATE FUNCTION pulse.pause_status()
-RETURNS TABLE (
-    lane text, holder text, reason text, held_by name, held_at timestamptz
-)
-LANGUAGE sql
-STABLE
-SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT
-        nullif(h.lane, '') AS lane,
-        h.holder,
-        h.reason,
-        h.held_by,
-        h.held_at
-    FROM pulse.hold AS h
-    ORDER BY h.held_at, h.lane, h.holder
-$$;
-
-COMMENT ON FUNCTION pulse.pause_status() IS
-'Every hold: which lane (NULL: all), who, why, since when. The holder drain is a drained lane.';
-
-CREATE FUNCTION pulse.drain_lane(lane text, reason text DEFAULT NULL)
-RETURNS boolean
-LANGUAGE plpgsql
-SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    PERFORM pulse._require_name('lane', drain_lane.lane);
-    RETURN pulse._hold('drain_lane', drain_lane.lane, 'drain', drain_lane.reason);
-END;
-$$;
-
-COMMENT ON FUNCTION pulse.drain_lane(text, text) IS
-'Let what runs in a lane end and claim nothing more from it, until resume_lane. Returns whether it was not drained already.';
-
-CREATE FUNCTION pulse.pause_lane(lane text, reason text DEFAULT NULL)
-RETURNS boolean
-LANGUAGE sql
-SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pulse.drain_lane(pause_lane.lane, pause_lane.reason)
-$$;
-
-COMMENT ON FUNCTION pulse.pause_lane(text, text) IS
-'The same as drain_lane.';
-
-CREATE FUNCTION pulse.resume_lane(lane text, reason text DEFAULT NULL)
-RETURNS boolean
-LANGUAGE plpgsql
-SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    PERFORM pulse._require_name('lane', resume_lane.lane);
-    RETURN pulse._unhold('resume_lane', resume_lane.lane, 'drain', resume_lane.reason);
-END;
-$$;
-
-COMMENT ON FUNCTION pulse.resume_lane(text, text) IS
-'Let a drained lane be claimed again; pauses by other holders stay. Returns whether it was drained.';

@@ -2,74 +2,6 @@
 -- (and cancel, as everywhere). Each begins with a DELETE from pulse.approval, so the first
 -- wins and an approve can never undo a cancel.
 
-CREATE FUNCTION pulse._approve(
-    job_id bigint, OUT was text, OUT lane text, OUT state text
-)
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_was record;
-BEGIN
-    SELECT t.* INTO v_was
-    FROM pulse._take_out(_approve.job_id) AS t;
-
-    was := v_was.state;
-    lane := v_was.lane;
-
-    IF was <> 'awaiting_approval' THEN
-        RETURN;
-    END IF;
-
-    state := CASE WHEN v_was.run_at > clock_timestamp() THEN 'scheduled' ELSE 'ready' END;
-    PERFORM pulse._put_in_line(
-        _approve.job_id, v_was.lane, v_was.kind, v_was.rank, v_was.run_at,
-        0, 0, v_was.keyed, false
-    );
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._approve(bigint) IS
-'Let a job that awaits approval go; state stays NULL when it does not await any.';
-
-CREATE FUNCTION pulse._reject(
-    job_id bigint, reason text, OUT was text, OUT lane text, OUT state text
-)
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_was record;
-BEGIN
-    SELECT t.* INTO v_was
-    FROM pulse._take_out(_reject.job_id) AS t;
-
-    was := v_was.state;
-    lane := v_was.lane;
-
-    IF was <> 'awaiting_approval' THEN
-        RETURN;
-    END IF;
-
-    INSERT INTO pulse.finished (
-        job, lane, kind, rank, state, ended_by, attempts, failures, keyed, error
-    )
-    VALUES (
-        _reject.job_id, v_was.lane, v_was.kind, v_was.rank, 'cancelled', 'reject',
-        0, 0, v_was.keyed, concat_ws(': ', 'rejected', _reject.reason)
-    );
-
-    IF v_was.keyed THEN
-        PERFORM pulse._release_keys(ARRAY[_reject.job_id]);
-    END IF;
-
-    state := 'cancelled';
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._reject(bigint, text) IS
-'Cancel a job that awaits approval; state stays NULL when it does not await any.';
-
 CREATE FUNCTION pulse.approve(job_id bigint, reason text DEFAULT NULL)
 RETURNS text
 LANGUAGE plpgsql
@@ -140,6 +72,74 @@ $$;
 
 COMMENT ON FUNCTION pulse.reject(bigint, text) IS
 'Refuse a job that awaits approval: it is cancelled, with the reason as its error. Returns cancelled. Many at once: reject_where. PU004 no such job; PU105 it does not await approval; PU107 it kept moving.';
+
+CREATE FUNCTION pulse._approve(
+    job_id bigint, OUT was text, OUT lane text, OUT state text
+)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_was record;
+BEGIN
+    SELECT t.* INTO v_was
+    FROM pulse._take_out(_approve.job_id) AS t;
+
+    was := v_was.state;
+    lane := v_was.lane;
+
+    IF was <> 'awaiting_approval' THEN
+        RETURN;
+    END IF;
+
+    state := CASE WHEN v_was.run_at > clock_timestamp() THEN 'scheduled' ELSE 'ready' END;
+    PERFORM pulse._put_in_line(
+        _approve.job_id, v_was.lane, v_was.kind, v_was.rank, v_was.run_at,
+        0, 0, v_was.keyed, false
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._approve(bigint) IS
+'Let a job that awaits approval go; state stays NULL when it does not await any.';
+
+CREATE FUNCTION pulse._reject(
+    job_id bigint, reason text, OUT was text, OUT lane text, OUT state text
+)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_was record;
+BEGIN
+    SELECT t.* INTO v_was
+    FROM pulse._take_out(_reject.job_id) AS t;
+
+    was := v_was.state;
+    lane := v_was.lane;
+
+    IF was <> 'awaiting_approval' THEN
+        RETURN;
+    END IF;
+
+    INSERT INTO pulse.finished (
+        job, lane, kind, rank, state, ended_by, attempts, failures, keyed, error
+    )
+    VALUES (
+        _reject.job_id, v_was.lane, v_was.kind, v_was.rank, 'cancelled', 'reject',
+        0, 0, v_was.keyed, concat_ws(': ', 'rejected', _reject.reason)
+    );
+
+    IF v_was.keyed THEN
+        PERFORM pulse._release_keys(ARRAY[_reject.job_id]);
+    END IF;
+
+    state := 'cancelled';
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._reject(bigint, text) IS
+'Cancel a job that awaits approval; state stays NULL when it does not await any.';
 
 -- Oldest first, never waiting: what somebody is deciding right now is left to them. Read
 -- from the start of approval_for_expiry: people approve by the hundred, so the dead

@@ -1,23 +1,6 @@
 -- An id is sequence << 10 | node, and the sequence alone remembers both. It steps by
 -- 1024, so setting the node is putting it forward to the next multiple plus the node.
 
-CREATE FUNCTION pulse._system_identifier()
-RETURNS bigint
-LANGUAGE plpgsql
-STABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    IF has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE') THEN
-        RETURN s.system_identifier FROM pg_control_system() AS s;
-    END IF;
-    RETURN 0;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._system_identifier() IS
-'What tells this cluster from its copies, or 0 where the owner of pulse may not know.';
-
 -- nextval takes a lock on the sequence that stays until the transaction ends, and
 -- ALTER SEQUENCE waits for it: so nobody draws an id between reading the last one and
 -- putting the sequence forward, and a rollback takes all of it back.
@@ -91,3 +74,20 @@ $$;
 
 COMMENT ON FUNCTION pulse.set_node(integer) IS
 'Give this database a number from 0 to 1023 that its job ids carry from now on, so that ids of two databases never collide; each database needs its own. Call it again in a restored copy with another number, and after pg_upgrade with the same one. Ids never go back. Enqueues wait while it does. PU002 outside the bounds, PU109 when open enqueues do not end within 10 s.';
+
+CREATE FUNCTION pulse._system_identifier()
+RETURNS bigint
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE') THEN
+        RETURN s.system_identifier FROM pg_control_system() AS s;
+    END IF;
+    RETURN 0;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._system_identifier() IS
+'What tells this cluster from its copies, or 0 where the owner of pulse may not know.';

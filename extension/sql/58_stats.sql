@@ -127,31 +127,3 @@ $$;
 
 COMMENT ON FUNCTION pulse._sample_stats() IS
 'Write a sample for each lane where something happens, remove those older than 48 hours; returns how many were written. tick calls it once a minute.';
-
-CREATE FUNCTION pulse._prune_audit(max_rows integer)
-RETURNS integer
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_removed integer;
-BEGIN
-    DELETE FROM pulse.audit_entry AS e
-    WHERE e.entry = ANY (
-        ARRAY(
-            SELECT o.entry
-            FROM pulse.audit_entry AS o
-            WHERE o.at < (SELECT clock_timestamp() - interval '90 days')
-            ORDER BY o.at
-            LIMIT _prune_audit.max_rows
-            FOR UPDATE SKIP LOCKED
-        )
-    );
-
-    GET DIAGNOSTICS v_removed = ROW_COUNT;
-    RETURN v_removed;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._prune_audit(integer) IS
-'Remove audit entries older than 90 days, at most max_rows, oldest first; returns how many.';

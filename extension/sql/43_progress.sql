@@ -1,30 +1,3 @@
--- Both take FOR KEY SHARE on the lease: nobody can take the lease away in between, and
--- a heartbeat is not held up.
-CREATE FUNCTION pulse._job_of(lease bigint)
-RETURNS bigint
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off
-SET jit = off
-AS $$
-DECLARE
-    v_job bigint;
-BEGIN
-    SELECT l.job INTO v_job
-    FROM pulse.lease AS l
-    WHERE l.lease = _job_of.lease
-    FOR KEY SHARE;
-
-    IF NOT FOUND THEN
-        PERFORM pulse._raise_lease_lost(_job_of.lease);
-    END IF;
-    RETURN v_job;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._job_of(bigint) IS
-'The job of a live lease, which stays alive until this transaction ends; else PU101.';
-
 CREATE FUNCTION pulse.progress(
     lease bigint, fraction double precision, note text DEFAULT NULL
 )
@@ -91,3 +64,30 @@ $$;
 
 COMMENT ON FUNCTION pulse.checkpoint(bigint, jsonb) IS
 'Keep data (at most 1 MB) for the next attempt of this job, which gets it with its claim. PU101 when the lease was lost, PU003 when it is too large.';
+
+-- Both take FOR KEY SHARE on the lease: nobody can take the lease away in between, and
+-- a heartbeat is not held up.
+CREATE FUNCTION pulse._job_of(lease bigint)
+RETURNS bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_job bigint;
+BEGIN
+    SELECT l.job INTO v_job
+    FROM pulse.lease AS l
+    WHERE l.lease = _job_of.lease
+    FOR KEY SHARE;
+
+    IF NOT FOUND THEN
+        PERFORM pulse._raise_lease_lost(_job_of.lease);
+    END IF;
+    RETURN v_job;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._job_of(bigint) IS
+'The job of a live lease, which stays alive until this transaction ends; else PU101.';

@@ -20,7 +20,7 @@ $$;
 SELECT set_eq(
     'SELECT h.check_name FROM pulse.health() AS h',
     ARRAY[
-        'last_tick', 'tick_errors', 'tick_turn', 'watchdog', 'lapsed_leases',
+        'last_tick', 'tick_errors', 'upkeep_run', 'watchdog', 'lapsed_leases',
         'rows_below_marks', 'schedules', 'oldest_ready_job', 'stuck_lanes',
         'unhandled_kinds', 'dead_jobs', 'dead_tuples', 'oldest_snapshot',
         'notification_queue', 'owner', 'node'
@@ -43,19 +43,19 @@ SELECT is(pg_temp.figure('last_tick'), 'never', 'without tick health says so');
 SELECT is(pg_temp.status('last_tick'), 'fail', 'and fails');
 SELECT pulse.tick() \g /dev/null
 SELECT is(pg_temp.status('last_tick'), 'ok', 'after a tick it is content');
-UPDATE pulse.turn SET taken_at = clock_timestamp() - interval '1 minute';
+UPDATE pulse.upkeep_run SET taken_at = clock_timestamp() - interval '1 minute';
 SELECT is(pg_temp.status('last_tick'), 'warn', 'after a minute it warns');
-SELECT matches(pg_temp.figure('tick_turn'), 'held by backend [0-9]+', 'who holds the turn is named');
+SELECT matches(pg_temp.figure('upkeep_run'), 'held by backend [0-9]+', 'who holds the turn is named');
 
 SELECT is(pg_temp.status('tick_errors'), 'ok', 'a tick without errors is ok');
-INSERT INTO pulse.turn (step, taken_at, state)
+INSERT INTO pulse.upkeep_run (step, taken_at, state)
 VALUES ('error:reap', clock_timestamp(), '{"error": "XX000: broken"}');
 SELECT is(pg_temp.status('tick_errors'), 'fail', 'a step that failed is reported');
 SELECT matches(pg_temp.figure('tick_errors'), 'reap, .* ago: XX000: broken', 'with its message');
 
 SELECT is(pg_temp.status('watchdog'), 'warn', 'a missing watchdog is a warning');
 
-INSERT INTO pulse.turn (step, taken_at, state) VALUES ('backstop', clock_timestamp(), '{"found": 2}');
+INSERT INTO pulse.upkeep_run (step, taken_at, state) VALUES ('backstop', clock_timestamp(), '{"found": 2}');
 SELECT is(pg_temp.status('rows_below_marks'), 'fail', 'what the backstop found is reported');
 
 SELECT is(pg_temp.status('lapsed_leases'), 'ok', 'no lease lapsed');

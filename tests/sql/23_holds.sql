@@ -105,7 +105,7 @@ UPDATE pulse.lease SET lease_until = clock_timestamp() - interval '1 s' WHERE le
 SELECT is(pulse.reap(), 1::bigint, 'and reaping');
 UPDATE pulse.waiting SET run_at = run_at - interval '1 hour';
 DELETE FROM pulse.due_mark;
-DELETE FROM pulse.turn;
+DELETE FROM pulse.upkeep_run;
 SELECT is(
     (SELECT t.did FROM pulse.tick() AS t WHERE t.step = 'promote'), 1::bigint,
     'and promotion'
