@@ -277,27 +277,9 @@ def test_the_index_of_decisions_lists_every_one() -> None:
     )
 
 
-# Names that the tree is about to have, and what they are called until then. The test
-# fails when an entry is no longer needed: take it out.
-RENAMED = {
-    "extension/sql/41_pick.sql": "extension/sql/40_pick.sql",
-    "extension/sql/45_complete.sql": "extension/sql/42_complete.sql",
-    "python/pulse/worker/coordinator.py": "python/pulse/coordinator.py",
-    "python/pulse/worker/exchange.py": "python/pulse/messages.py",
-    "python/pulse/worker/claims.py": "python/pulse/intake.py",
-    "python/pulse/worker/run.py": "python/pulse/executors.py",
-    "python/pulse/worker/executors.py": "python/pulse/executors.py",
-    "python/pulse/worker/outcomes.py": "python/pulse/reports.py",
-}
-
-
 def test_every_file_of_the_walk_exists() -> None:
-    walk = walked()
-    for file in walk:
-        there = RENAMED.get(file, file)
-        assert (paths.ROOT / there).exists(), f"docs/architecture.md names {file}"
-        assert file == there or not (paths.ROOT / file).exists(), f"{file} has its name"
-    assert RENAMED.keys() <= set(walk)
+    for file in walked():
+        assert (paths.ROOT / file).exists(), f"docs/architecture.md names {file}"
 
 
 def test_the_walk_of_a_job_is_short() -> None:

@@ -1,40 +1,29 @@
-"""The worker's own connections: how they are opened, checked and cut."""
+"""How the connections of a worker are opened, checked and cut."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-import random
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import tuple_row
 from psycopg.types.json import set_json_loads
 
-from pulse import errors, sql
+from pulse import connections, errors
+from pulse.sql import worker as sql
 
 AsyncConnection = psycopg.AsyncConnection[tuple[Any, ...]]
 Connection = psycopg.Connection[tuple[Any, ...]]
 
-# A cut network is noticed within half a minute, also while a query waits.
-DEFAULTS = {
-    "connect_timeout": 10,
-    "keepalives": 1,
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 20000,
-}
-
 
 @dataclass(frozen=True)
-class Source:
-    """Where to connect to, and as whom."""
+class Connector:
+    """Where to connect to, and for which worker."""
 
     dsn: str
     worker: str
@@ -42,13 +31,8 @@ class Source:
     durable: bool = True
 
     def conninfo(self, purpose: str) -> str:
-        chosen = conninfo_to_dict(self.dsn)
-        added: dict[str, str | int | None] = {
-            name: value for name, value in DEFAULTS.items() if name not in chosen
-        }
-        added["client_encoding"] = "UTF8"
-        added["application_name"] = f"pulse {purpose} {self.worker}"[:63]
-        return make_conninfo(self.dsn, **added)
+        name = f"pulse {purpose} {self.worker}"
+        return connections.conninfo(self.dsn, name, client_encoding="UTF8")
 
     async def open_async(self, purpose: str) -> AsyncConnection:
         connection = await psycopg.AsyncConnection.connect(
@@ -89,7 +73,7 @@ class Source:
         return not pooled if self.prepare is None else self.prepare
 
     def _settings(self, pooled: bool, purpose: str) -> Iterator[dict[str, str]]:
-        """Settings of a pooled session would become somebody else's."""
+        """None in a pooled session: they would stay there for other clients."""
         if pooled:
             return
         for name, value in sql.SESSION_SETTINGS.items():
@@ -102,12 +86,12 @@ decode = json.JSONDecoder().raw_decode
 
 
 def read_json(text: bytes | str) -> Any:
-    """What the server wrote is UTF-8 with no space before it; json.loads must look."""
+    """json.loads without its checks: the server writes UTF-8 and no leading space."""
     return decode(str(text, "utf-8") if isinstance(text, bytes) else text)[0]
 
 
 async def require_pulse(connection: AsyncConnection) -> None:
-    """Raise what is wrong with pulse in this database, and what mends it."""
+    """Raise what is wrong with pulse in this database, with the fix as hint."""
     values = {"functions": list(sql.WORKER_FUNCTIONS)}
     row = await (await connection.execute(sql.INSTALLED, values)).fetchone()
     assert row is not None
@@ -131,24 +115,10 @@ async def require_pulse(connection: AsyncConnection) -> None:
         )
 
 
-def sever(connection: AsyncConnection | Connection) -> None:
-    """Cut the line, so that whoever waits for an answer gets an error at once."""
+def cut(connection: AsyncConnection | Connection) -> None:
+    """Shut the socket down: a statement that waits for its answer fails at once."""
     with (
         contextlib.suppress(psycopg.Error, OSError),
-        socket.socket(fileno=os.dup(connection.fileno())) as line,
+        socket.socket(fileno=os.dup(connection.fileno())) as copy,
     ):
-        line.shutdown(socket.SHUT_RDWR)
-
-
-def is_broken(error: BaseException) -> bool:
-    """Whether trying again on a new connection may help."""
-    code = errors.sqlstate_of(error)
-    if code is None:
-        return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
-    return code[:2] in ("08", "57", "53", "40", "55", "25", "58")
-
-
-def backoff(failures: int, cap: float = 5.0) -> float:
-    """Exponential with jitter: 0.1 s, 0.2 s, … each between half and all of it."""
-    longest: float = min(cap, 0.1 * 2 ** min(failures, 20))
-    return longest * random.uniform(0.5, 1)
+        copy.shutdown(socket.SHUT_RDWR)

@@ -1,14 +1,18 @@
-"""pulse.enqueue and pulse.enqueue_many: the caller's connection and transaction."""
+"""pulse.enqueue and pulse.enqueue_many, on the caller's connection.
+
+Not called enqueue.py: pulse.enqueue is the function.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
-from pulse import adapters, sql
+from pulse import adapters
 from pulse.adapters import AsyncExecutes, Row
 from pulse.errors import InvalidArgument
 from pulse.options import Options, as_json, given, to_json
+from pulse.sql import producer as sql
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -39,7 +43,7 @@ def enqueue(
     """Enqueue a job on your connection, in your transaction, and return its id.
 
     Takes connections of psycopg and Django, and connections and sessions of SQLAlchemy.
-    On an async one the id has to be awaited. Rolled back, the job never was.
+    On an async one the id has to be awaited. A rollback takes the job back, too.
     """
     values = given(options)
     payload = {} if payload is None else payload
