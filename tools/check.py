@@ -89,12 +89,17 @@ def suites(files: Iterable[str]) -> list[str]:
 
 
 def of_part(path: Path) -> list[str]:
-    """The pgTAP file of its name, the hygiene, and specs that call one of its verbs."""
+    """Its pgTAP file, the hygiene, and specs that call one of its verbs.
+
+    A part without a file of its own name is tested by those of its tens: 2x by 2x.
+    """
+    tests = sorted((paths.ROOT / "tests/sql").glob(f"{path.name[0]}*.sql"))
+    own = [test for test in tests if test.name == path.name] or tests
     verbs = re.findall(r"^CREATE FUNCTION pulse\.([a-z]\w*)", read(path), re.MULTILINE)
     called = re.compile(r"\bpulse\.(" + "|".join(verbs or ["-"]) + r")\(")
     specs = sorted((paths.ROOT / "tests/isolation/specs").glob("*.spec"))
     return [
-        f"tests/sql/{path.name}",
+        *(f"tests/sql/{test.name}" for test in own),
         "tests/sql/00_hygiene.sql",
         *(str(s.relative_to(paths.ROOT)) for s in specs if called.search(read(s))),
     ]

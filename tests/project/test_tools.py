@@ -39,6 +39,12 @@ def test_a_part_of_the_engine_has_its_pgtap_file_and_its_races() -> None:
     assert "tests/isolation/specs/unique-key-raced.spec" not in chosen
 
 
+def test_a_part_without_a_file_of_its_name_has_those_of_its_tens() -> None:
+    chosen = check.suites(["extension/sql/41_pick.sql"])
+    assert {"tests/sql/40_claim.sql", "tests/sql/42_heartbeat.sql"} < set(chosen)
+    assert not [name for name in chosen if name.startswith("tests/sql/3")]
+
+
 def test_what_has_no_tests_chooses_none() -> None:
     assert check.suites(["LICENSE", ".editorconfig", "docker/entrypoint.sh"]) == []
 
