@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tools import paths
+from tools import paths, release
+
+VERSION = release.control()
 
 HELLO = """
 import psycopg
@@ -117,27 +119,27 @@ def test_the_source_distribution_has_the_sql(sdist: Path) -> None:
 
 
 def test_the_wheel_has_the_sql_and_the_types_and_nothing_else(wheel: Path) -> None:
-    assert wheel.name == "pgpulse-1.0.0-py3-none-any.whl"
+    assert wheel.name == f"pgpulse-{VERSION}.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         plain = archive.read("pulse/share/pulse.sql")
     assert plain == (paths.BUILD / "pulse.sql").read_bytes()
     assert "pulse/py.typed" in names
-    assert "pulse/share/extension/pulse--1.0.sql" in names
+    assert f"pulse/share/extension/pulse--{VERSION}.sql" in names
     modules = {
         str(path.relative_to(paths.ROOT / "python"))
         for path in (paths.ROOT / "python" / "pulse").rglob("*.py")
     }
     assert {name for name in names if name.endswith(".py")} == modules
     tops = {name.partition("/")[0] for name in names}
-    assert tops == {"pulse", "pgpulse-1.0.0.dist-info"}
+    assert tops == {"pulse", f"pgpulse-{VERSION}.0.dist-info"}
 
 
 def test_the_command_and_the_import_work(place: Path, python: Path) -> None:
     said = run(python.with_name("pulse"), "--help", cwd=place)
     assert "A job queue inside PostgreSQL" in said
     assert run(python.with_name("pulse"), "--version", cwd=place) == (
-        "pulse, version 1.0.0\n"
+        f"pulse, version {VERSION}.0\n"
     )
     run(python, "-c", "import pulse", cwd=place)
 

@@ -34,7 +34,11 @@ PAGES = [
     paths.ROOT / "README.md",
     *(p for p in sorted((paths.ROOT / "docs").rglob("*.md")) if p not in GENERATED),
 ]
-PROSE = [*PAGES, paths.EXTENSION / "README.md", paths.ROOT / "CHANGELOG.md"]
+PROSE = [
+    *PAGES,
+    *(paths.ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *(paths.EXTENSION / "README.md", paths.ROOT / "tests/README.md"),
+]
 
 
 def name(page: Path) -> str:
@@ -234,6 +238,59 @@ def anchors(page: Path) -> set[str]:
         re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
         for heading in headings
     }
+
+
+def test_the_reference_is_what_the_catalog_says(app: Server) -> None:
+    app.create("app", product="plain")
+    done = subprocess.run(
+        [sys.executable, "tools/reference.py", "--check", app.dsn("app")],
+        cwd=paths.ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_readme_of_the_tests_has_every_suite() -> None:
+    text = (paths.ROOT / "tests/README.md").read_text()
+    for folder in sorted((paths.ROOT / "tests").iterdir()):
+        if (folder / "__init__.py").exists() or folder.name == "sql":
+            assert f"`tests/{folder.name}`" in text, folder.name
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "tests/README.md", "SECURITY.md"])
+def test_every_path_that_a_page_names_is_there(page: str) -> None:
+    tops = "bench|docker|docs|extension|python|tests|tools|\\.github"
+    named = re.findall(rf"`((?:{tops})/[\w./*-]*)`", (paths.ROOT / page).read_text())
+    for path in named:
+        assert list(paths.ROOT.glob(path.rstrip("/"))), f"{page} names {path}"
+
+
+def test_the_index_of_decisions_lists_every_one() -> None:
+    folder = paths.ROOT / "docs/decisions"
+    listed = re.findall(
+        r"^- \[.+?\]\((.+?)\): ", (folder / "README.md").read_text(), re.M
+    )
+    assert sorted(listed) == sorted(
+        page.name for page in folder.glob("*.md") if page.name != "README.md"
+    )
+
+
+def test_every_file_of_the_walk_exists() -> None:
+    for file in walked():
+        assert (paths.ROOT / file).exists(), f"docs/architecture.md names {file}"
+
+
+def test_the_walk_of_a_job_is_short() -> None:
+    walk = walked()
+    assert 3 <= len([file for file in walk if file.endswith(".sql")]) <= 4
+    assert 4 <= len([file for file in walk if file.endswith(".py")]) <= 6
+
+
+def walked() -> list[str]:
+    page = (paths.ROOT / "docs/architecture.md").read_text()
+    return re.findall(r"`((?:extension/sql|python/pulse)/[\w/]+\.(?:sql|py))`", page)
 
 
 @pytest.mark.parametrize("page", PROSE, ids=name)

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from tests.conftest import Database
-from tests.python.buffers import touched
+from tests.engine.buffers import touched
 
 Connection = psycopg.Connection[Any]
 

@@ -1,7 +1,7 @@
 """Every promise has a test whose name says it.
 
-The lists are those of the contract: the fifteen rows of a job's life, the seventeen
-guarantees, the twenty-six rules that keep jobs. Each names where it is proved:
+docs/contract.md numbers transitions (T), guarantees (G) and rules (R). A transition is
+proved in tests/sql/95_states.sql by `transition 9:`; the others where PROOFS says:
 
 - in a pgTAP file, a test whose name begins with `guarantee 9:` or `rule 13:`;
 - in an isolation spec, one permutation that has all the steps named here;
@@ -22,29 +22,25 @@ from tools import paths
 
 TESTS = paths.ROOT / "tests"
 TAG = re.compile(r"\b(transition|guarantee|rule) (\d+)\b", re.IGNORECASE)
-
-TRANSITIONS = {
-    1: "nothing to ready or scheduled",
-    2: "nothing to awaiting_approval",
-    3: "awaiting_approval to ready or scheduled",
-    4: "awaiting_approval to cancelled",
-    5: "scheduled or retrying to ready",
-    6: "ready to running",
-    7: "running to running",
-    8: "running to completed",
-    9: "running to retrying",
-    10: "running to dead",
-    11: "running to ready or scheduled",
-    12: "running to cancelled",
-    13: "any waiting state to cancelled",
-    14: "dead or cancelled to ready",
-    15: "terminal to gone",
+NUMBERED = {
+    "transition": re.compile(r"^\| T(\d+) \|", re.MULTILINE),
+    "guarantee": re.compile(r"^- \*\*G(\d+)\*\* ", re.MULTILINE),
+    "rule": re.compile(r"^- \*\*R(\d+)\*\* ", re.MULTILINE),
 }
+
+
+def numbers(sort: str, page: str = "contract.md") -> list[int]:
+    """The numbers that a page of docs/ gives to transitions, guarantees or rules."""
+    text = (paths.ROOT / "docs" / page).read_text()
+    return [int(number) for number in NUMBERED[sort].findall(text)]
+
 
 # A proof is a file, and what has to be in it.
 Proof = tuple[str, str]
 
-GUARANTEES: dict[int, list[Proof]] = {
+PROOFS: dict[str, dict[int, list[Proof]]] = {}
+
+PROOFS["guarantee"] = {
     1: [
         ("sql/96_guarantees.sql", "guarantee 1:"),
         ("isolation/specs/exclusive-claim.spec", "alice_claims bob_claims"),
@@ -79,11 +75,11 @@ GUARANTEES: dict[int, list[Proof]] = {
     8: [
         ("sql/96_guarantees.sql", "guarantee 8:"),
         (
-            "python/test_plans.py",
+            "engine/test_plans.py",
             "test_a_claim_touches_buffers_in_proportion_to_its_batch",
         ),
         (
-            "python/test_old_snapshot.py",
+            "engine/test_old_snapshot.py",
             "test_buffers_stay_the_same_under_an_old_snapshot",
         ),
     ],
@@ -110,7 +106,7 @@ GUARANTEES: dict[int, list[Proof]] = {
         ),
     ],
     12: [("sql/96_guarantees.sql", "guarantee 12:")],
-    13: [("python/test_dump_restore.py", "test_a_copy_is_equal_and_all_jobs_go_on")],
+    13: [("engine/test_dump_restore.py", "test_a_copy_is_equal_and_all_jobs_go_on")],
     14: [
         ("upgrade/test_upgrade.py", "test_jobs_survive_an_upgrade_and_workers_go_on"),
         ("upgrade/test_upgrade.py", "test_an_upgrade_makes_what_a_fresh_install_makes"),
@@ -130,7 +126,7 @@ GUARANTEES: dict[int, list[Proof]] = {
     17: [("sql/96_guarantees.sql", "guarantee 17:")],
 }
 
-RULES: dict[int, list[Proof]] = {
+PROOFS["rule"] = {
     1: [
         ("sql/10_errors.sql", "rule 1:"),
         (
@@ -144,7 +140,7 @@ RULES: dict[int, list[Proof]] = {
             "slow_enqueues fast_enqueues_two ticker_ticks slow_commits worker_claims",
         ),
         (
-            "python/test_marks_stress.py",
+            "engine/test_marks_stress.py",
             "test_no_job_is_lost_and_none_is_claimed_twice",
         ),
     ],
@@ -182,7 +178,7 @@ RULES: dict[int, list[Proof]] = {
     ],
     6: [
         ("sql/52_marks.sql", "rule 6:"),
-        ("python/test_dump_restore.py", "test_a_copy_is_equal_and_all_jobs_go_on"),
+        ("engine/test_dump_restore.py", "test_a_copy_is_equal_and_all_jobs_go_on"),
     ],
     7: [
         ("sql/52_marks.sql", "rule 7:"),
@@ -206,7 +202,7 @@ RULES: dict[int, list[Proof]] = {
     10: [
         ("sql/42_heartbeat.sql", "rule 10:"),
         (
-            "python/test_old_snapshot.py",
+            "engine/test_old_snapshot.py",
             "test_buffers_stay_the_same_under_an_old_snapshot",
         ),
     ],
@@ -315,10 +311,9 @@ RACES: dict[str, Proof] = {
 
 
 def proofs() -> Iterable[tuple[str, Proof]]:
-    for number, found in GUARANTEES.items():
-        yield from ((f"guarantee {number}", proof) for proof in found)
-    for number, found in RULES.items():
-        yield from ((f"rule {number}", proof) for proof in found)
+    for sort, listed in PROOFS.items():
+        for number, found in listed.items():
+            yield from ((f"{sort} {number}", proof) for proof in found)
     yield from RACES.items()
 
 
@@ -338,15 +333,36 @@ def holds(file: Path, wanted: str) -> bool:
     return re.search(rf"\b{re.escape(wanted)}", text) is not None
 
 
-@pytest.mark.parametrize("number", TRANSITIONS, ids=lambda n: f"transition {n}")
+@pytest.mark.parametrize("number", numbers("transition"))
 def test_every_transition_has_a_test_with_its_number(number: int) -> None:
     assert holds(TESTS / "sql/95_states.sql", f"transition {number}:")
 
 
-def test_the_lists_are_complete() -> None:
-    assert list(TRANSITIONS) == list(range(1, 16))
-    assert list(GUARANTEES) == list(range(1, 18))
-    assert list(RULES) == list(range(1, 27))
+@pytest.mark.parametrize("sort", NUMBERED)
+def test_the_contract_counts_without_gaps(sort: str) -> None:
+    found = numbers(sort)
+    assert found == list(range(1, len(found) + 1))
+    assert len(found) >= 15
+
+
+@pytest.mark.parametrize("sort", PROOFS)
+def test_every_guarantee_and_rule_of_the_contract_has_a_named_test(sort: str) -> None:
+    assert sorted(n for n, found in PROOFS[sort].items() if found) == numbers(sort)
+
+
+def test_reliability_lists_the_guarantees_by_the_same_numbers() -> None:
+    assert numbers("guarantee", "reliability.md") == numbers("guarantee")
+
+
+def test_the_contract_names_every_public_function_and_view_and_no_other() -> None:
+    reference = (paths.ROOT / "docs/reference.md").read_text()
+    without_types = reference.partition("\n## Types")[0]
+    public = set(re.findall(r"^### (?:pulse\.)?(\w+)$", without_types, re.MULTILINE))
+    contract = (paths.ROOT / "docs/contract.md").read_text()
+    surface = contract.partition("## The SQL surface")[2].partition("\n## ")[0]
+    # Arguments and their values are explained in the same sentences.
+    words = "unique_key unique_for on_conflict skip replace error max_jobs dry_run"
+    assert set(re.findall(r"`(\w+)`", surface)) - set(words.split()) == public
 
 
 @pytest.mark.parametrize(
@@ -368,12 +384,28 @@ def test_every_spec_has_its_expected_output() -> None:
 
 
 def test_no_test_names_a_promise_that_does_not_exist() -> None:
-    most = {"transition": 15, "guarantee": 17, "rule": 26}
-    files = [*TESTS.glob("sql/*.sql"), *TESTS.glob("isolation/specs/*.spec")]
+    known = {sort: numbers(sort) for sort in NUMBERED}
+    files = [
+        *TESTS.glob("sql/*.sql"),
+        *TESTS.glob("isolation/specs/*.spec"),
+        *(paths.EXTENSION / "sql").glob("*.sql"),
+    ]
     strays = [
         f"{file.name}: {word} {number}"
         for file in files
         for word, number in TAG.findall(file.read_text())
-        if not 1 <= int(number) <= most[word.lower()]
+        if int(number) not in known[word.lower()]
     ]
     assert strays == []
+
+
+def test_no_file_cites_a_contract_that_is_not_in_the_repository() -> None:
+    elsewhere = re.compile(r"\b(SPEC|ENGINE|CONCURRENCY)\b(\.md| section| guarantee)")
+    files = [
+        file
+        for folder in ("tests", "extension/sql", "python/pulse", "docs", "tools")
+        for file in (paths.ROOT / folder).rglob("*")
+        if file.suffix in (".py", ".sql", ".spec", ".md")
+    ]
+    cited = [str(file) for file in files if elsewhere.search(file.read_text())]
+    assert cited == []

@@ -13,10 +13,10 @@ import psycopg
 import pytest
 
 from tests.conftest import Database
-from tools import paths, plpgsql
+from tools import paths, plpgsql, release
 from tools.servers import Server
 
-SCRIPT = paths.BUILD / "pulse--1.0.sql"
+SCRIPT = paths.BUILD / f"pulse--{release.control()}.sql"
 PLAIN = paths.BUILD / "pulse.sql"
 TLE = paths.BUILD / "pulse.tle.sql"
 
@@ -115,7 +115,7 @@ def test_the_pg_tle_script_registers_the_extension_script(
     row = connection.execute("SELECT name, version, ext FROM pgtle.taken").fetchone()
     assert row is not None
     script = SCRIPT.read_text().split("\\quit\n")[1]
-    assert (row[0], row[1]) == ("pulse", "1.0")
+    assert (row[0], row[1]) == ("pulse", release.control())
     assert row[2].strip() == script.strip()
 
 
@@ -164,7 +164,7 @@ def test_every_error_code_is_asserted_by_some_test() -> None:
         *tests.glob("sql/*.sql"),
         *tests.glob("isolation/expected/*.out"),
         *tests.glob("isolation/specs/*.spec"),
-        *tests.glob("python/*.py"),
+        *tests.glob("engine/*.py"),
     )
     # A bug in pulse cannot be provoked.
     assert {c for c in raised - asserted if not c.startswith("PU9")} == set()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conftest import Connection, Database
-from tests.python.buffers import touched, usual
+from tests.engine.buffers import touched, usual
 from tools.servers import Server
 
 LOAD = int(os.environ.get("PULSE_LOAD", "60000"))

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 )
 
 from tests.conftest import Database
-from tests.python.life import FINISHED, LANE, WAITING, Reports, has
+from tests.engine.life import FINISHED, LANE, WAITING, Reports, has
 
 
 class Life(Reports):

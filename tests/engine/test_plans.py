@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from tests.conftest import Database
-from tests.python.buffers import touched, usual
+from tests.engine.buffers import touched, usual
 from tools.servers import Server
 
 Connection = psycopg.Connection[Any]
