@@ -115,7 +115,8 @@ DECLARE
     v_kind pulse.kind;
     v_job pulse._enqueued;
 BEGIN
-    IF (
+    -- What has its key already was checked before it took it.
+    IF _enqueue.taken IS NULL AND (
         length(_enqueue.kind) BETWEEN 1 AND 200
         AND num_nonnulls(
             _enqueue.lane, _enqueue.priority, _enqueue.run_at, _enqueue.delay,

@@ -29,17 +29,19 @@ DECLARE
     v_payload jsonb;
 BEGIN
     IF cardinality(enqueue_many.payloads) IS DISTINCT FROM 0 THEN
-        PERFORM pulse._require_name('kind', enqueue_many.kind);
         PERFORM pulse._require_between(
             'number of payloads', coalesce(cardinality(enqueue_many.payloads), 0), 1, 1000000
         );
     END IF;
+    PERFORM pulse._require_job_options(
+        enqueue_many.kind, NULL, enqueue_many.lane, enqueue_many.priority,
+        enqueue_many.run_at, enqueue_many.delay, enqueue_many.max_attempts,
+        enqueue_many.unique_key, enqueue_many.unique_for, enqueue_many.on_conflict,
+        enqueue_many.group_key, enqueue_many.tags, enqueue_many.max_runtime
+    );
 
     -- With a key or an approval each job is a story of its own.
-    IF enqueue_many.unique_key IS NOT NULL
-        OR enqueue_many.unique_for IS NOT NULL
-        OR v_approval
-    THEN
+    IF enqueue_many.unique_key IS NOT NULL OR v_approval THEN
         FOREACH v_payload IN ARRAY enqueue_many.payloads LOOP
             RETURN NEXT pulse.enqueue(
                 enqueue_many.kind, v_payload, enqueue_many.lane, enqueue_many.priority,
@@ -53,14 +55,7 @@ BEGIN
         RETURN;
     END IF;
 
-    PERFORM pulse._require_name('lane', v_lane);
-    PERFORM pulse._require_run_at(enqueue_many.run_at, enqueue_many.delay);
     v_run_at := coalesce(enqueue_many.run_at, clock_timestamp() + enqueue_many.delay);
-    PERFORM pulse._require_between('priority', enqueue_many.priority, -2000000000, 2000000000);
-    PERFORM pulse._require_between('max_attempts', enqueue_many.max_attempts, 1, 100000);
-    PERFORM pulse._require_duration('max_runtime', enqueue_many.max_runtime, '1 ms', '1 year');
-    PERFORM pulse._require_between('length of group_key', length(enqueue_many.group_key), 0, 1000);
-    PERFORM pulse._require_between('number of tags', cardinality(enqueue_many.tags), 0, 100);
     PERFORM pulse._require_payload(p.payload)
     FROM unnest(enqueue_many.payloads) AS p (payload)
     WHERE pg_column_size(p.payload) > 8000000
@@ -204,11 +199,15 @@ BEGIN
             r.kind,
             r.payload,
             r.priority,
-            r.delay,
             r.run_at,
+            r.delay,
+            r.max_attempts,
             r.unique_key,
             r.unique_for,
             coalesce(r.on_conflict, 'skip') AS on_conflict,
+            r.group_key,
+            r.tags,
+            r.max_runtime,
             coalesce(r.lane, k.lane) AS lane,
             k.priority AS kind_priority,
             k.requires_approval OR coalesce(r.requires_approval, false) AS needs_approval
@@ -220,12 +219,11 @@ BEGIN
             coalesce(r.lane, k.lane) COLLATE "C", r.unique_key COLLATE "C", e.place
     LOOP
         -- A conflict goes no further than this, so it is checked here.
-        PERFORM pulse._require_name('kind', v_item.kind);
-        PERFORM pulse._require_name('lane', v_item.lane);
-        PERFORM pulse._require_payload(v_item.payload);
-        PERFORM pulse._require_run_at(v_item.run_at, v_item.delay);
-        PERFORM pulse._require_between('priority', v_item.priority, -2000000000, 2000000000);
-        PERFORM pulse._require_one_of('on_conflict', v_item.on_conflict, '{skip,replace,error}');
+        PERFORM pulse._require_job_options(
+            v_item.kind, v_item.payload, v_item.lane, v_item.priority, v_item.run_at,
+            v_item.delay, v_item.max_attempts, v_item.unique_key, v_item.unique_for,
+            v_item.on_conflict, v_item.group_key, v_item.tags, v_item.max_runtime
+        );
         v_lanes[v_item.place] := v_item.lane;
 
         IF (v_item.lane, v_item.unique_key) = (v_lane, v_key) THEN

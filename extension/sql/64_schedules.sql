@@ -40,12 +40,11 @@ BEGIN
     PERFORM pulse._require_duration(
         'catch_up_window', coalesce(schedule.catch_up_window, '-1 s'), '0', '10 years'
     );
-    PERFORM pulse._require_job(
-        schedule.kind, schedule.payload, schedule.lane, schedule.priority,
-        schedule.max_attempts, schedule.unique_key, schedule.unique_for,
+    PERFORM pulse._require_job_options(
+        schedule.kind, schedule.payload, schedule.lane, schedule.priority, NULL, NULL,
+        schedule.max_attempts, schedule.unique_key, schedule.unique_for, NULL,
         schedule.group_key, schedule.tags, schedule.max_runtime
     );
-
     v_timezone := pulse._require_timezone(schedule.timezone);
 
     -- Waits for the tick that just fires it.
