@@ -11,14 +11,8 @@ BEGIN
     v_given := pulse._give_back(release.leases, NULL, 'release');
 
     RETURN QUERY
-    SELECT
-        u.lease,
-        CASE
-            WHEN u.lease = ANY (v_given) OR pulse._reported_before(u.lease, 'release') THEN 'ok'
-            ELSE 'lost'
-        END
-    FROM unnest(release.leases) WITH ORDINALITY AS u (lease, place)
-    ORDER BY u.place;
+    SELECT v.*
+    FROM pulse._verdicts(release.leases, release.leases, v_given, 'release', false) AS v;
 END;
 $$;
 
@@ -85,18 +79,11 @@ BEGIN
                 v_lease.keyed, false, v_lease.lease, _give_back.verb
             );
         ELSE
-            INSERT INTO pulse.finished (
-                job, lane, kind, rank, state, ended_by, attempts, failures, keyed,
-                claimed_at, lease, worker, error
-            )
-            VALUES (
-                v_lease.job, v_lease.lane, v_lease.kind, v_lease.rank, 'cancelled',
-                _give_back.verb, v_lease.attempt, v_lease.failures, v_lease.keyed,
-                v_lease.claimed_at, v_lease.lease, v_lease.worker, v_lease.cancel_reason
+            PERFORM pulse._finish_cancelled(
+                v_lease.job, v_lease.lane, v_lease.kind, v_lease.rank, _give_back.verb,
+                v_lease.attempt, v_lease.failures, v_lease.keyed, v_lease.cancel_reason,
+                v_lease.claimed_at, v_lease.lease, v_lease.worker
             );
-            IF v_lease.keyed THEN
-                PERFORM pulse._release_keys(ARRAY[v_lease.job]);
-            END IF;
         END IF;
         v_given := v_given || v_lease.lease;
     END LOOP;

@@ -87,12 +87,7 @@ BEGIN
     RETURNING l.* INTO v_lease;
 
     IF NOT FOUND THEN
-        IF EXISTS (
-            SELECT
-            FROM pulse.finished AS f
-            WHERE f.lease = ack_cancel.lease
-                AND f.ended_by = 'ack_cancel'
-        ) THEN
+        IF pulse._reported_before(ack_cancel.lease, 'ack_cancel') THEN
             RETURN;
         END IF;
 
@@ -106,20 +101,11 @@ BEGIN
         );
     END IF;
 
-    INSERT INTO pulse.finished (
-        job, lane, kind, rank, state, ended_by, attempts, failures, keyed,
-        claimed_at, lease, worker, error
-    )
-    VALUES (
-        v_lease.job, v_lease.lane, v_lease.kind, v_lease.rank, 'cancelled', 'ack_cancel',
-        v_lease.attempt, v_lease.failures, v_lease.keyed,
-        v_lease.claimed_at, v_lease.lease, v_lease.worker,
-        v_lease.cancel_reason
+    PERFORM pulse._finish_cancelled(
+        v_lease.job, v_lease.lane, v_lease.kind, v_lease.rank, 'ack_cancel',
+        v_lease.attempt, v_lease.failures, v_lease.keyed, v_lease.cancel_reason,
+        v_lease.claimed_at, v_lease.lease, v_lease.worker
     );
-
-    IF v_lease.keyed THEN
-        PERFORM pulse._release_keys(ARRAY[v_lease.job]);
-    END IF;
 END;
 $$;
 
@@ -187,19 +173,11 @@ BEGIN
         WHERE l.job = _cancel.job_id;
     END IF;
 
-    INSERT INTO pulse.finished (
-        job, lane, kind, rank, state, ended_by, attempts, failures, keyed,
-        claimed_at, worker, error
-    )
-    VALUES (
-        _cancel.job_id, v_was.lane, v_was.kind, v_was.rank, 'cancelled', 'cancel',
+    PERFORM pulse._finish_cancelled(
+        _cancel.job_id, v_was.lane, v_was.kind, v_was.rank, 'cancel',
         v_was.attempts, v_was.failures, v_was.keyed,
-        v_was.claimed_at, v_was.worker, coalesce(_cancel.reason, 'cancelled')
+        coalesce(_cancel.reason, 'cancelled'), v_was.claimed_at, NULL, v_was.worker
     );
-
-    IF v_was.keyed THEN
-        PERFORM pulse._release_keys(ARRAY[_cancel.job_id]);
-    END IF;
 
     state := 'cancelled';
     changed := true;
