@@ -7,7 +7,6 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_bell integer := 'pulse.job_progress'::regclass::oid::integer;
     v_job bigint;
 BEGIN
     PERFORM pulse._require_read_committed('progress');
@@ -26,12 +25,9 @@ BEGIN
         reported_at = excluded.reported_at
     RETURNING p.job INTO v_job;
 
-    -- As in _ring: if the exclusive lock is refused somebody watches.
-    IF NOT (pg_try_advisory_lock(v_bell, 0) AND pg_advisory_unlock(v_bell, 0))
-        AND current_setting('pulse.notify', true) IS DISTINCT FROM 'off'
-        AND pg_notification_queue_usage() < 0.5 THEN
-        PERFORM pg_notify('pulse_progress', v_job::text);
-    END IF;
+    PERFORM pulse._ring_bell(
+        'pulse.job_progress'::regclass::oid::integer, 0, 'pulse_progress', v_job::text
+    );
 END;
 $$;
 

@@ -37,40 +37,6 @@ $$;
 COMMENT ON FUNCTION pulse.disarm_bell(text) IS
 'Take back one arm_bell of this session: the worker is awake. Returns whether it was armed.';
 
--- The bell: a worker that sleeps holds a shared advisory lock on its lane in the
--- session that LISTENs. If the exclusive lock is refused somebody sleeps, so notify.
--- Try and unlock stand in one expression: interrupted between two statements, the
--- session would keep the lock. SET pulse.notify = off silences it (PREPARE TRANSACTION
--- fails after a NOTIFY).
-CREATE FUNCTION pulse._ring(lane text)
-RETURNS boolean
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_bell integer := 'pulse.ready'::regclass::oid::integer;
-    v_lane integer := hashtext(_ring.lane);
-    v_nobody_sleeps boolean;
-BEGIN
-    v_nobody_sleeps := pg_try_advisory_lock(v_bell, v_lane)
-        AND pg_advisory_unlock(v_bell, v_lane);
-    IF v_nobody_sleeps OR current_setting('pulse.notify', true) = 'off' THEN
-        RETURN false;
-    END IF;
-
-    -- A full notification queue would make the caller's COMMIT fail.
-    IF pg_notification_queue_usage() >= 0.5 THEN
-        RETURN false;
-    END IF;
-
-    PERFORM pg_notify('pulse', _ring.lane);
-    RETURN true;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._ring(text) IS
-'Notify the channel pulse with the name of the lane, if a worker of that lane sleeps; returns whether it did.';
-
 -- Who watches progress arms a bell as well, so that reports nobody looks at ring none.
 
 CREATE FUNCTION pulse.watch_progress()
@@ -100,3 +66,46 @@ $$;
 
 COMMENT ON FUNCTION pulse.unwatch_progress() IS
 'Take back one watch_progress of this session. Returns whether there was one.';
+
+CREATE FUNCTION pulse._ring(lane text)
+RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN pulse._ring_bell(
+        'pulse.ready'::regclass::oid::integer, hashtext(_ring.lane), 'pulse', _ring.lane
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._ring(text) IS
+'Notify the channel pulse with the name of the lane, if a worker of that lane sleeps; returns whether it did.';
+
+-- Who listens holds the lock (bell, key) shared, so where the exclusive lock can be had
+-- nobody listens. Try and unlock stand in one expression: interrupted between two
+-- statements, the session would keep the lock. SET pulse.notify = off silences it
+-- (PREPARE TRANSACTION fails after a NOTIFY).
+CREATE FUNCTION pulse._ring_bell(bell integer, key integer, channel text, message text)
+RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    -- A full notification queue would make the caller's COMMIT fail.
+    IF (
+        pg_try_advisory_lock(_ring_bell.bell, _ring_bell.key)
+        AND pg_advisory_unlock(_ring_bell.bell, _ring_bell.key)
+    )
+    OR current_setting('pulse.notify', true) = 'off'
+    OR pg_notification_queue_usage() >= 0.5 THEN
+        RETURN false;
+    END IF;
+
+    PERFORM pg_notify(_ring_bell.channel, _ring_bell.message);
+    RETURN true;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._ring_bell(integer, integer, text, text) IS
+'Notify a channel if a session has armed its bell, the advisory lock (bell, key); returns whether it did.';
