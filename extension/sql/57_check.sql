@@ -10,20 +10,8 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
     WITH place AS MATERIALIZED (
-        SELECT 'approval' AS name, a.job, a.lane, a.kind, a.keyed, 0 AS attempts, 0 AS failures
-        FROM pulse.approval AS a
-        UNION ALL
-        SELECT 'waiting', w.job, w.lane, w.kind, w.keyed, w.attempts, w.failures
-        FROM pulse.waiting AS w
-        UNION ALL
-        SELECT 'ready', r.job, r.lane, r.kind, r.keyed, r.attempts, r.failures
-        FROM pulse.ready AS r
-        UNION ALL
-        SELECT 'lease', l.job, l.lane, l.kind, l.keyed, l.attempt, l.failures
-        FROM pulse.lease AS l
-        UNION ALL
-        SELECT 'finished', f.job, f.lane, f.kind, f.keyed, f.attempts, f.failures
-        FROM pulse.finished AS f
+        SELECT p.place AS name, p.job, p.lane, p.kind, p.keyed, p.attempts, p.failures
+        FROM pulse._place AS p
     ),
 
     newest_roster AS (

@@ -159,6 +159,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_max_jobs integer := coalesce(_do_where.max_jobs, 10000);
+    v_filter pulse._job_filter;
     v_job bigint;
     v_first bigint;
     v_last bigint;
@@ -167,7 +168,7 @@ DECLARE
     v_keys_in_use boolean := false;
 BEGIN
     PERFORM pulse._require_read_committed(_do_where.verb || '_where');
-    PERFORM pulse._require_filter(_do_where.verb, _do_where.filter);
+    v_filter := pulse._parse_filter(_do_where.verb, _do_where.filter);
     PERFORM pulse._require_between('max_jobs', v_max_jobs, 1, 100000);
     PERFORM pulse._require_reason(_do_where.reason);
     done := 0;
@@ -177,7 +178,7 @@ BEGIN
         SELECT least(count(*), v_max_jobs), greatest(count(*) - v_max_jobs, 0)
         INTO done, remaining
         FROM pulse._matching(
-            _do_where.verb, _do_where.filter, _do_where.to_lane, _do_where.to_rank,
+            _do_where.verb, v_filter, _do_where.to_lane, _do_where.to_rank,
             _do_where.force, v_max_jobs + 100000
         );
         RETURN NEXT;
@@ -187,7 +188,7 @@ BEGIN
     FOR v_job IN
         SELECT p.job
         FROM pulse._pick_matching(
-            _do_where.verb, _do_where.filter, _do_where.to_lane, _do_where.to_rank,
+            _do_where.verb, v_filter, _do_where.to_lane, _do_where.to_rank,
             _do_where.force, v_max_jobs
         ) AS p (job)
         ORDER BY p.job
@@ -240,7 +241,7 @@ BEGIN
 
     SELECT count(*) INTO remaining
     FROM pulse._matching(
-        _do_where.verb, _do_where.filter, _do_where.to_lane, _do_where.to_rank,
+        _do_where.verb, v_filter, _do_where.to_lane, _do_where.to_rank,
         _do_where.force, 100000
     );
 
@@ -250,7 +251,7 @@ BEGIN
         jsonb_build_object(
             'filter',
             _do_where.filter || jsonb_strip_nulls(
-                jsonb_build_object('job_ids', pulse._texts(_do_where.filter -> 'job_ids'))
+                jsonb_build_object('job_ids', v_filter.jobs::text [])
             )
         ),
         jsonb_strip_nulls(
@@ -278,7 +279,12 @@ COMMENT ON FUNCTION pulse._do_where(
 -- Nothing here waits, and locked, a job stays where it is until the verb has dealt with
 -- it: two bulk verbs, or one and a batch of reports, cannot deadlock.
 CREATE FUNCTION pulse._pick_matching(
-    verb text, filter jsonb, to_lane text, to_rank integer, force boolean, max_jobs integer
+    verb text,
+    filter pulse._job_filter,
+    to_lane text,
+    to_rank integer,
+    force boolean,
+    max_jobs integer
 )
 RETURNS SETOF bigint
 LANGUAGE plpgsql
@@ -336,7 +342,9 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._pick_matching(text, jsonb, text, integer, boolean, integer) IS
+COMMENT ON FUNCTION pulse._pick_matching(
+    text, pulse._job_filter, text, integer, boolean, integer
+) IS
 'Lock jobs that match a filter where they stand, and return those that could be locked.';
 
 CREATE FUNCTION pulse._key_is_free(job_id bigint, lane text)

@@ -127,6 +127,7 @@ SELECT is_empty(
     WHERE
         c.relnamespace = 'pulse'::regnamespace
         AND c.relkind = 'v'
+        AND (c.relname !~ '^_' OR c.relname = '_lane_default')
         AND a.attnum > 0
         AND col_description(c.oid, a.attnum) IS NULL
     $$,
