@@ -33,13 +33,6 @@ BEGIN
     PERFORM pulse._require_between(
         'max_attempts', _require_job_options.max_attempts, 1, 100000
     );
-    -- In bytes: the key stands in an index.
-    PERFORM pulse._require_between(
-        'size of unique_key in bytes', octet_length(_require_job_options.unique_key), 1, 1000
-    );
-    PERFORM pulse._require_duration(
-        'unique_for', _require_job_options.unique_for, '0', '10 years'
-    );
     PERFORM pulse._require_one_of(
         'on_conflict', _require_job_options.on_conflict, '{skip,replace,error}'
     );
@@ -60,13 +53,23 @@ BEGIN
     PERFORM pulse._require_duration(
         'max_runtime', _require_job_options.max_runtime, '1 ms', '1 year'
     );
-    IF _require_job_options.unique_for IS NOT NULL AND _require_job_options.unique_key IS NULL THEN
-        PERFORM pulse._raise(
-            'PU002',
-            'unique_for needs a unique_key',
-            'There is no key that could stay taken.',
-            'Pass unique_key => ''…'' as well.'
+    IF num_nonnulls(_require_job_options.unique_key, _require_job_options.unique_for) > 0 THEN
+        -- In bytes: the key stands in an index.
+        PERFORM pulse._require_between(
+            'size of unique_key in bytes',
+            octet_length(_require_job_options.unique_key), 1, 1000
         );
+        PERFORM pulse._require_duration(
+            'unique_for', _require_job_options.unique_for, '0', '10 years'
+        );
+        IF _require_job_options.unique_key IS NULL THEN
+            PERFORM pulse._raise(
+                'PU002',
+                'unique_for needs a unique_key',
+                'There is no key that could stay taken.',
+                'Pass unique_key => ''…'' as well.'
+            );
+        END IF;
     END IF;
 END;
 $$;

@@ -33,12 +33,24 @@ BEGIN
             'number of payloads', coalesce(cardinality(enqueue_many.payloads), 0), 1, 1000000
         );
     END IF;
-    PERFORM pulse._require_job_options(
-        enqueue_many.kind, NULL, enqueue_many.lane, enqueue_many.priority,
-        enqueue_many.run_at, enqueue_many.delay, enqueue_many.max_attempts,
-        enqueue_many.unique_key, enqueue_many.unique_for, enqueue_many.on_conflict,
-        enqueue_many.group_key, enqueue_many.tags, enqueue_many.max_runtime
-    );
+    -- As in _enqueue: asked once whether anything is out of the ordinary.
+    IF (
+        length(enqueue_many.kind) BETWEEN 1 AND 200
+        AND num_nonnulls(
+            enqueue_many.lane, enqueue_many.priority, enqueue_many.run_at,
+            enqueue_many.delay, enqueue_many.max_attempts, enqueue_many.unique_key,
+            enqueue_many.unique_for, enqueue_many.group_key, enqueue_many.tags,
+            enqueue_many.max_runtime
+        ) = 0
+        AND enqueue_many.on_conflict = 'skip'
+    ) IS NOT TRUE THEN
+        PERFORM pulse._require_job_options(
+            enqueue_many.kind, NULL, enqueue_many.lane, enqueue_many.priority,
+            enqueue_many.run_at, enqueue_many.delay, enqueue_many.max_attempts,
+            enqueue_many.unique_key, enqueue_many.unique_for, enqueue_many.on_conflict,
+            enqueue_many.group_key, enqueue_many.tags, enqueue_many.max_runtime
+        );
+    END IF;
 
     -- With a key or an approval each job is a story of its own.
     IF enqueue_many.unique_key IS NOT NULL OR v_approval THEN

@@ -25,9 +25,7 @@ BEGIN
         reported_at = excluded.reported_at
     RETURNING p.job INTO v_job;
 
-    PERFORM pulse._ring_bell(
-        'pulse.job_progress'::regclass::oid::integer, 0, 'pulse_progress', v_job::text
-    );
+    PERFORM pulse._ring(v_job::text, 'pulse_progress');
 END;
 $$;
 

@@ -67,45 +67,35 @@ $$;
 COMMENT ON FUNCTION pulse.unwatch_progress() IS
 'Take back one watch_progress of this session. Returns whether there was one.';
 
-CREATE FUNCTION pulse._ring(lane text)
+-- The channel pulse has a bell for each lane, whose name is the message; pulse_progress
+-- has one for all jobs. Who listens holds the lock of the bell shared, so where the
+-- exclusive lock can be had nobody listens. Try and unlock stand in one expression:
+-- interrupted between two statements, the session would keep the lock. SET pulse.notify
+-- = off silences it (PREPARE TRANSACTION fails after a NOTIFY).
+CREATE FUNCTION pulse._ring(message text, channel text DEFAULT 'pulse')
 RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
-BEGIN
-    RETURN pulse._ring_bell(
-        'pulse.ready'::regclass::oid::integer, hashtext(_ring.lane), 'pulse', _ring.lane
-    );
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._ring(text) IS
-'Notify the channel pulse with the name of the lane, if a worker of that lane sleeps; returns whether it did.';
-
--- Who listens holds the lock (bell, key) shared, so where the exclusive lock can be had
--- nobody listens. Try and unlock stand in one expression: interrupted between two
--- statements, the session would keep the lock. SET pulse.notify = off silences it
--- (PREPARE TRANSACTION fails after a NOTIFY).
-CREATE FUNCTION pulse._ring_bell(bell integer, key integer, channel text, message text)
-RETURNS boolean
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
+DECLARE
+    v_bell integer := CASE _ring.channel
+        WHEN 'pulse' THEN 'pulse.ready'::regclass::oid::integer
+        ELSE 'pulse.job_progress'::regclass::oid::integer
+    END;
+    v_key integer := CASE _ring.channel WHEN 'pulse' THEN hashtext(_ring.message) ELSE 0 END;
 BEGIN
     -- A full notification queue would make the caller's COMMIT fail.
-    IF (
-        pg_try_advisory_lock(_ring_bell.bell, _ring_bell.key)
-        AND pg_advisory_unlock(_ring_bell.bell, _ring_bell.key)
-    )
-    OR current_setting('pulse.notify', true) = 'off'
-    OR pg_notification_queue_usage() >= 0.5 THEN
+    IF pg_try_advisory_lock(v_bell, v_key) AND pg_advisory_unlock(v_bell, v_key)
+        OR current_setting('pulse.notify', true) = 'off'
+        OR pg_notification_queue_usage() >= 0.5
+    THEN
         RETURN false;
     END IF;
 
-    PERFORM pg_notify(_ring_bell.channel, _ring_bell.message);
+    PERFORM pg_notify(_ring.channel, _ring.message);
     RETURN true;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._ring_bell(integer, integer, text, text) IS
-'Notify a channel if a session has armed its bell, the advisory lock (bell, key); returns whether it did.';
+COMMENT ON FUNCTION pulse._ring(text, text) IS
+'Notify a channel, if a session that listens there has armed its bell; returns whether it did.';

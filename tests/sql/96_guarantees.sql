@@ -398,10 +398,8 @@ SELECT is_empty(
     SELECT p.proname
     FROM pg_proc AS p
     WHERE p.pronamespace = 'pulse'::regnamespace
-        -- _ring_bell takes the lock that its callers name.
-        AND p.prosrc ~ '(pg_(try_)?advisory_lock(_shared)?|_ring_bell)\('
+        AND p.prosrc ~ 'pg_(try_)?advisory_lock(_shared)?\('
         AND p.prosrc !~ '''pulse\.(ready|job_progress)''::regclass'
-        AND p.proname <> '_ring_bell'
     $$,
     'rule 17: session-level locks are for the bells alone'
 );
