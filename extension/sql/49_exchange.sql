@@ -173,24 +173,3 @@ $$;
 
 COMMENT ON FUNCTION pulse._require_exchange(text, jsonb, jsonb, jsonb) IS
 'Raise PU001 or PU002 unless these can be the arguments of an exchange.';
-
-CREATE FUNCTION pulse._require_json(argument text, value jsonb, type text, example text)
-RETURNS void
-LANGUAGE plpgsql
-IMMUTABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    IF jsonb_typeof(value) IS DISTINCT FROM type THEN
-        PERFORM pulse._raise(
-            'PU002',
-            format('%s must be a JSON %s', argument, type),
-            format('It is %s.', coalesce(jsonb_typeof(value), 'NULL')),
-            format('Pass %s => %L.', argument, example)
-        );
-    END IF;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._require_json(text, jsonb, text, text) IS
-'Raise PU002 unless the value is JSON of this type.';

@@ -1,3 +1,5 @@
+-- What becomes of jobs that have ended: back in line, or removed before their retention.
+
 CREATE FUNCTION pulse.retry(job_id bigint, reason text DEFAULT NULL)
 RETURNS text
 LANGUAGE plpgsql
