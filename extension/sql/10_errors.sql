@@ -28,7 +28,7 @@ BEGIN
     PERFORM pulse._raise(
         'PU004',
         format('job %s does not exist', coalesce(job::text, 'NULL')),
-        'It was never enqueued here, was pruned after its retention, or belongs to somebody else.',
+        'It was never enqueued here, was pruned after its retention, or belongs to another producer.',
         'SELECT * FROM pulse.jobs lists the jobs you can see.'
     );
 END;

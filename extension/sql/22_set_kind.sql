@@ -83,4 +83,4 @@ COMMENT ON FUNCTION pulse.set_kind(
     text, text, integer, integer, text, interval, interval,
     double precision, interval, interval, boolean, interval, text
 ) IS
-'Change settings of a kind; what is not given stays as it is. lane, priority, max_attempts and approval apply to jobs enqueued afterwards, the rest from the next claim or failure on. backoff is quadratic (default), exponential, fixed or none. PU002 outside the bounds.';
+'Change settings of a kind; what is not given stays as it is. lane, priority, max_attempts and approval apply to jobs enqueued afterwards, the rest from the next claim or failure on. backoff is quadratic (default), exponential, fixed or none. PU002 outside the bounds. Writes kind and audit_entry.';

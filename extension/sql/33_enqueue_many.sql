@@ -54,7 +54,7 @@ BEGIN
         );
     END IF;
 
-    -- With a key or an approval each job is a story of its own.
+    -- With a key or an approval each job is enqueued by itself.
     IF enqueue_many.unique_key IS NOT NULL OR v_approval THEN
         FOREACH v_payload IN ARRAY enqueue_many.payloads LOOP
             RETURN NEXT pulse.enqueue(
@@ -143,4 +143,4 @@ COMMENT ON FUNCTION pulse.enqueue_many(
     text, jsonb [], text, integer, timestamptz, interval, integer, text,
     interval, text, text, boolean, text [], interval
 ) IS
-'Enqueue one job for each payload, with the same options, and return the ids in the order of the array. Errors as in enqueue; all or none.';
+'Enqueue one job for each payload, with the same options, and return the ids in the order of the array. Errors as in enqueue; all or none. Writes what enqueue writes.';

@@ -158,4 +158,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.enqueue_many(jsonb) IS
-'Enqueue a mixed list, each element an object of enqueue''s arguments, and return the ids in the order of the list. Errors as in enqueue; all or none.';
+'Enqueue a mixed list, each element an object of enqueue''s arguments, and return the ids in the order of the list. Errors as in enqueue; all or none. Writes what enqueue writes.';

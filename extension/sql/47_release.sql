@@ -1,3 +1,5 @@
+-- A run that is given back without a result: at once (release) or later (snooze).
+
 CREATE FUNCTION pulse.release(leases bigint [])
 RETURNS SETOF pulse.verdict
 LANGUAGE plpgsql
@@ -17,7 +19,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.release(bigint []) IS
-'Give running jobs back at once without charging them: they join the end of their priority. One row for each lease: ok or lost.';
+'Give running jobs back at once without charging them: they join the end of their priority. One row for each lease: ok or lost. Writes lease and ready; after a cancel request lease, finished and job_key.';
 
 CREATE FUNCTION pulse.snooze(lease bigint, delay interval)
 RETURNS void
@@ -46,7 +48,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.snooze(bigint, interval) IS
-'Give a running job back until delay has passed, without charging it. Repeating it with the same lease is harmless. PU101 when the lease was lost, PU002 for a bad delay.';
+'Give a running job back until delay has passed, without charging it. Repeating it with the same lease is harmless. PU101 when the lease was lost, PU002 for a bad delay. Writes lease and waiting; after a cancel request lease, finished and job_key.';
 
 -- A run that is given back is not charged. If a cancel was asked for meanwhile, giving
 -- back is as good as acknowledging it: the job must not run again.

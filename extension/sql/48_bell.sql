@@ -18,7 +18,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.arm_bell(text) IS
-'Before sleeping, in a session that LISTENs on the channel pulse: from now on an enqueue into this lane notifies. Look for jobs once more after arming. Each call needs one disarm_bell; false means: not armed, poll. Not behind a transaction pooler.';
+'Before sleeping, in a session that LISTENs on the channel pulse: from now on an enqueue into this lane notifies. Look for jobs once more after arming. Each call needs one disarm_bell; false means: not armed, poll. Not behind a transaction pooler. Writes nothing.';
 
 CREATE FUNCTION pulse.disarm_bell(lane text)
 RETURNS boolean
@@ -35,7 +35,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.disarm_bell(text) IS
-'Take back one arm_bell of this session: the worker is awake. Returns whether it was armed.';
+'Take back one arm_bell of this session: the worker is awake. Returns whether it was armed. Writes nothing.';
 
 -- Who watches progress arms a bell as well, so that reports nobody looks at ring none.
 
@@ -51,7 +51,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.watch_progress() IS
-'In a session that LISTENs on the channel pulse_progress: from now on progress notifies with the id of the job. Each call needs one unwatch_progress; false means: not now, look again. Not behind a transaction pooler.';
+'In a session that LISTENs on the channel pulse_progress: from now on progress notifies with the id of the job. Each call needs one unwatch_progress; false means: not now, look again. Not behind a transaction pooler. Writes nothing.';
 
 CREATE FUNCTION pulse.unwatch_progress()
 RETURNS boolean
@@ -65,7 +65,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.unwatch_progress() IS
-'Take back one watch_progress of this session. Returns whether there was one.';
+'Take back one watch_progress of this session. Returns whether there was one. Writes nothing.';
 
 -- The channel pulse has a bell for each lane, whose name is the message; pulse_progress
 -- has one for all jobs. Who listens holds the lock of the bell shared, so where the

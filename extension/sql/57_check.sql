@@ -191,4 +191,4 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.check() IS
-'An fsck: a row for every invariant that does not hold, none when all is well. Reads every job, in one snapshot; nothing waits for it. A row here is a bug in pulse or somebody''s hand in its tables.';
+'An fsck: a row for every invariant that does not hold, none when all is well. Reads every job, in one snapshot; nothing waits for it. A row here is a bug in pulse, or its tables were changed by hand. Writes nothing.';

@@ -31,7 +31,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.pause_schedule(text, text) IS
-'Keep a schedule from firing until resume_schedule; false when it is paused already. PU005 no such schedule.';
+'Keep a schedule from firing until resume_schedule; false when it is paused already. PU005 no such schedule. Writes schedule and audit_entry.';
 
 CREATE FUNCTION pulse.resume_schedule(name text)
 RETURNS timestamptz
@@ -88,7 +88,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.resume_schedule(text) IS
-'Let a paused schedule fire again and return its next occurrence; what was missed meanwhile is written down as skipped. PU005 no such schedule.';
+'Let a paused schedule fire again and return its next occurrence; what was missed meanwhile is written down as skipped. PU005 no such schedule. Writes schedule, schedule_run and audit_entry.';
 
 CREATE FUNCTION pulse.unschedule(name text)
 RETURNS void
@@ -112,7 +112,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.unschedule(text) IS
-'Remove a schedule. Its ledger stays for 90 days and its jobs go on. PU005 no such schedule.';
+'Remove a schedule. Its ledger stays for 90 days and its jobs go on. PU005 no such schedule. Writes schedule and audit_entry.';
 
 CREATE FUNCTION pulse._require_schedule(name text)
 RETURNS pulse.schedule

@@ -1,6 +1,5 @@
--- Verbs by job id. A job may move while it is looked for, so every verb goes through
--- _take_out: table by table, and again from the start when it was found nowhere.
--- What RETURNING (or FOR UPDATE) gave is the only evidence of state.
+-- Cancelling: a job that does not run ends at once; a run is requested to stop, or ended
+-- by force.
 
 CREATE FUNCTION pulse.cancel(
     job_id bigint, reason text DEFAULT NULL, force boolean DEFAULT false
@@ -25,7 +24,7 @@ BEGIN
     WHERE b.job = cancel.job_id;
 
     IF NOT pulse._operates() THEN
-        -- Somebody else's job does not exist for a producer.
+        -- The job of another producer does not exist for this one.
         IF v_owner IS DISTINCT FROM pulse._caller() THEN
             PERFORM pulse._raise_no_such_job(cancel.job_id);
         END IF;
@@ -65,7 +64,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.cancel(bigint, text, boolean) IS
-'Cancel a job and return the state it is in then. A job that does not run is cancelled at once. A running one is asked to stop and stays running: its worker hears of it with the next heartbeat, and is cancelled when it acknowledges, when it is lost, or after the lane''s cancel_grace, which a second request does not extend. force => true (operators only) takes the lease away at once. A job already cancelled stays so. Producers may cancel their own jobs, operators all. PU004 no such job, or not yours; PU011 force without operator access; PU105 the job is completed or dead; PU107 it kept moving.';
+'Cancel a job and return the state it is in then. A job that does not run is cancelled at once. A running one is asked to stop and stays running: its worker sees the request with the next heartbeat, and the job is cancelled when the worker acknowledges, when it is lost, or after the lane''s cancel_grace, which a second request does not extend. force => true (operators only) takes the lease away at once. A job already cancelled stays so. Producers may cancel their own jobs, operators all. PU004 no such job, or not yours; PU011 force without operator access; PU105 the job is completed or dead; PU107 it kept moving. Writes approval, waiting, ready or lease, and finished, job_key and audit_entry; for a request lease and audit_entry.';
 
 CREATE FUNCTION pulse.ack_cancel(lease bigint)
 RETURNS void
@@ -96,7 +95,7 @@ BEGIN
 
     IF v_lease.cancel_by IS NULL THEN
         PERFORM pulse._raise_wrong_state(
-            v_lease.job, 'running and nobody asked to cancel it', 'acknowledge a cancel of',
+            v_lease.job, 'running and no cancel was requested', 'acknowledge a cancel of',
             'Call complete, fail, snooze or release; ack_cancel only answers the heartbeat verdict cancel.'
         );
     END IF;
@@ -110,7 +109,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.ack_cancel(bigint) IS
-'Tell that the run was stopped as a cancel asked: the job is cancelled. The same lease may say so again. PU101 the lease was lost; PU105 nobody asked to cancel this run.';
+'Report that the run was stopped as a cancel requested: the job is cancelled. Repeating it with the same lease is harmless. PU101 the lease was lost; PU105 no cancel of this run was requested. Writes lease, finished and job_key.';
 
 -- was: the state before; state: the state after (the same where nothing can be done).
 CREATE FUNCTION pulse._cancel(
@@ -147,7 +146,7 @@ BEGIN
             RETURN;
         END IF;
 
-        -- The worker hears of it with its next heartbeat and has the grace to stop.
+        -- The worker sees the request with its next heartbeat and has the grace to stop.
         -- reap_at makes the sweep look in time.
         WITH grace AS MATERIALIZED (
             SELECT clock_timestamp() + s.cancel_grace AS cancel_by

@@ -35,7 +35,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.approve(bigint, text) IS
-'Let a job run that awaits approval; returns ready, or scheduled when its run_at is still to come. An approval counts until the watchdog has expired the job. Many at once: approve_where. PU004 no such job; PU105 it does not await approval: approved before, rejected, expired or cancelled; PU107 it kept moving.';
+'Let a job run that awaits approval; returns ready, or scheduled when its run_at is still to come. An approval counts until the watchdog has expired the job. Many at once: approve_where. PU004 no such job; PU105 it does not await approval: approved before, rejected, expired or cancelled; PU107 it kept moving. Writes approval, ready or waiting, and audit_entry.';
 
 CREATE FUNCTION pulse.reject(job_id bigint, reason text DEFAULT NULL)
 RETURNS text
@@ -71,7 +71,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.reject(bigint, text) IS
-'Refuse a job that awaits approval: it is cancelled, with the reason as its error. Returns cancelled. Many at once: reject_where. PU004 no such job; PU105 it does not await approval; PU107 it kept moving.';
+'Refuse a job that awaits approval: it is cancelled, with the reason as its error. Returns cancelled. Many at once: reject_where. PU004 no such job; PU105 it does not await approval; PU107 it kept moving. Writes approval, finished, job_key and audit_entry.';
 
 CREATE FUNCTION pulse._approve(
     job_id bigint, OUT was text, OUT lane text, OUT state text
@@ -134,7 +134,7 @@ $$;
 COMMENT ON FUNCTION pulse._reject(bigint, text) IS
 'Cancel a job that awaits approval; state stays NULL when it does not await any.';
 
--- Oldest first, never waiting: what somebody is deciding right now is left to them. Read
+-- Oldest first, never waiting: what an approver is deciding right now is left to that one. Read
 -- from the start of approval_for_expiry: people approve by the hundred, so the dead
 -- entries that an old snapshot keeps there are few.
 CREATE FUNCTION pulse._expire_approvals(max_jobs integer)

@@ -1,5 +1,4 @@
--- reprioritize, move, retry, delete_job: each takes the job out of its place and puts it
--- in another. A row in line is never changed: it gets a new place at the end of its line,
+-- reprioritize and move take the job out of its place and put it in another. A row in line is never changed: it gets a new place at the end of its line,
 -- so that nothing appears behind a low-water mark.
 
 CREATE FUNCTION pulse.reprioritize(
@@ -51,7 +50,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.reprioritize(bigint, integer, text) IS
-'Give a job another priority (higher runs first); returns its state. A job in line goes to the end of its new priority; one that has that priority keeps its place. A running job goes on undisturbed, and the priority counts for its next run. PU002 priority out of bounds; PU004 no such job; PU105 it has ended; PU107 it kept moving.';
+'Give a job another priority (higher runs first); returns its state. A job in line goes to the end of its new priority; one that has that priority keeps its place. A running job goes on undisturbed, and the priority counts for its next run. PU002 priority out of bounds; PU004 no such job; PU105 it has ended; PU107 it kept moving. Writes approval, waiting, ready or lease, and audit_entry.';
 
 CREATE FUNCTION pulse.move(job_id bigint, lane text, reason text DEFAULT NULL)
 RETURNS text
@@ -105,7 +104,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.move(bigint, text, text) IS
-'Put a waiting job into another lane, at the end of its priority there, with its unique key; returns its state. PU002 not a lane name; PU004 no such job; PU102 the key is taken in that lane; PU105 it is running or has ended; PU107 it kept moving.';
+'Put a waiting job into another lane, at the end of its priority there, with its unique key; returns its state. PU002 not a lane name; PU004 no such job; PU102 the key is taken in that lane; PU105 it is running or has ended; PU107 it kept moving. Writes approval, waiting or ready, and job_key and audit_entry.';
 
 -- NULL for to_lane or to_rank means: as it is. was and lane are the job's before, state
 -- its state after; key_holder is who has the key in that lane, and then the job may not

@@ -256,4 +256,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.find_jobs(jsonb, bigint, integer) IS
-'The ids of jobs that match a filter, newest first, at most max_jobs (1000), for a page of pulse.jobs: the next page is before => the last id. The filter is that of cancel_where, with every state; {} is all. A call reads 5000 jobs of a table at most: if that ends it before the page is full, a last row has no job_id and says how far it looked; go on with before => searched_to. Shows what pulse.jobs shows. PU002 bad max_jobs; PU006 bad filter.';
+'The ids of jobs that match a filter, newest first, at most max_jobs (1000), for a page of pulse.jobs: the next page is before => the last id. The filter is that of cancel_where, with every state; {} is all. A call reads 5000 jobs of a table at most: if that ends it before the page is full, a last row has no job_id and says how far it looked; go on with before => searched_to. Shows what pulse.jobs shows. PU002 bad max_jobs; PU006 bad filter. Writes nothing.';

@@ -120,7 +120,7 @@ COMMENT ON COLUMN pulse.jobs.attempts IS
 'How many runs have begun, the one now running included.';
 
 COMMENT ON COLUMN pulse.jobs.failures IS
-'How many runs ended badly since it was enqueued or retried by an operator.';
+'How many runs failed since it was enqueued or retried by an operator.';
 
 COMMENT ON COLUMN pulse.jobs.max_attempts IS
 'It is dead when failures reach this.';
@@ -141,7 +141,7 @@ COMMENT ON COLUMN pulse.jobs.waiting_for IS
 'How long it has been waiting for a worker, or for approval; NULL when it waits for neither.';
 
 COMMENT ON COLUMN pulse.jobs.approval_until IS
-'When a job that nobody approved is cancelled.';
+'When a job is cancelled that was not approved by then.';
 
 COMMENT ON COLUMN pulse.jobs.worker IS
 'Who runs it, or ran it last.';
@@ -150,13 +150,13 @@ COMMENT ON COLUMN pulse.jobs.started_at IS
 'When the run now running, or the last one, was claimed.';
 
 COMMENT ON COLUMN pulse.jobs.lease_until IS
-'Until when the worker of a running job need not be heard of.';
+'Until when the worker of a running job may go without a heartbeat.';
 
 COMMENT ON COLUMN pulse.jobs.deadline IS
 'When max_runtime ends the run, heartbeats or not.';
 
 COMMENT ON COLUMN pulse.jobs.cancel_by IS
-'When the run is ended by force, after somebody asked to cancel it.';
+'When the run is ended by force, after a cancel was requested.';
 
 COMMENT ON COLUMN pulse.jobs.progress IS
 'How far the job said it has come, from 0 to 1.';
@@ -165,10 +165,10 @@ COMMENT ON COLUMN pulse.jobs.progress_note IS
 'What it said with that.';
 
 COMMENT ON COLUMN pulse.jobs.last_error IS
-'Why the last run that ended badly did, or why the job was cancelled.';
+'Why the last run that failed did, or why the job was cancelled.';
 
 COMMENT ON COLUMN pulse.jobs.errors IS
-'A JSON list, oldest first, of every run that ended badly: attempt, error, worker, started_at, failed_at. Read only when selected.';
+'A JSON list, oldest first, of every run that failed: attempt, error, worker, started_at, failed_at. Read only when selected.';
 
 COMMENT ON COLUMN pulse.jobs.result IS
 'What complete stored.';
