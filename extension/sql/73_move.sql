@@ -1,5 +1,6 @@
--- reprioritize and move take the job out of its place and put it in another. A row in line is never changed: it gets a new place at the end of its line,
--- so that nothing appears behind a low-water mark.
+-- reprioritize and move take a job out of its place and put it in another. A row in line
+-- is never changed: the job gets a new place at the end of its line, so that nothing
+-- appears behind a low-water mark.
 
 CREATE FUNCTION pulse.reprioritize(
     job_id bigint, priority integer, reason text DEFAULT NULL
