@@ -55,7 +55,8 @@ BEGIN
         WHERE coalesce(pg_column_size(u.result), 0) <= 1048576;
     END IF;
 
-    -- The index scan visits an array of keys in order, so leases are locked in order.
+    -- Here and not in 44_endings.sql: a report of one job would cost a fifth more CPU by one
+    -- more call. The index scan visits an array of keys in order, so leases are locked in order.
     WITH gone AS (
         DELETE FROM pulse.lease AS l
         WHERE l.lease = ANY (v_sound)
