@@ -27,7 +27,9 @@ BEGIN
     IF set_kind.lane IS NOT NULL THEN
         PERFORM pulse._require_name('lane', set_kind.lane);
     END IF;
-    PERFORM pulse._require_between('priority', set_kind.priority, -2000000000, 2000000000);
+    IF set_kind.priority IS NOT NULL THEN
+        PERFORM pulse._require_priority(set_kind.priority);
+    END IF;
     PERFORM pulse._require_between('max_attempts', set_kind.max_attempts, 1, 100000);
     PERFORM pulse._require_one_of(
         'backoff', set_kind.backoff, '{quadratic,exponential,fixed,none}'

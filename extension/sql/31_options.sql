@@ -26,9 +26,9 @@ BEGIN
         PERFORM pulse._require_name('lane', _require_job_options.lane);
     END IF;
     PERFORM pulse._require_payload(_require_job_options.payload);
-    PERFORM pulse._require_between(
-        'priority', _require_job_options.priority, -2000000000, 2000000000
-    );
+    IF _require_job_options.priority IS NOT NULL THEN
+        PERFORM pulse._require_priority(_require_job_options.priority);
+    END IF;
     PERFORM pulse._require_run_at(_require_job_options.run_at, _require_job_options.delay);
     PERFORM pulse._require_between(
         'max_attempts', _require_job_options.max_attempts, 1, 100000
