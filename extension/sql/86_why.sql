@@ -137,7 +137,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.why(bigint) IS
-'Every reason, in order and in words, why a job is not running now; for one that runs or has finished, where and since when. Producers may ask about their own jobs. PU004 no such job, or not yours.';
+'Every reason, in order and in words, why a job is not running now; for one that runs or has finished, where and since when. Producers may ask about their own jobs. PU004 no such job, or not yours. Writes nothing.';
 
 -- What keeps any job of a lane from being claimed, whatever the job.
 CREATE FUNCTION pulse._lane_obstacles(lane text)
@@ -232,7 +232,7 @@ $$;
 COMMENT ON FUNCTION pulse._worker_obstacle(text, text) IS
 'In words: that no live worker takes a lane or a kind of it; nothing when one does.';
 
--- A worker that was not heard of for this long is not counted on: hello comes every
+-- A worker that was not seen for this long is not counted on: hello comes every
 -- thirty seconds.
 CREATE FUNCTION pulse._live_workers(lane text)
 RETURNS TABLE (worker text, kinds text [])
@@ -249,7 +249,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse._live_workers(text) IS
-'Workers of a lane that were heard of in the last two minutes, and their kinds (NULL is every kind).';
+'Workers of a lane that were seen in the last two minutes, and their kinds (NULL is every kind).';
 
 CREATE FUNCTION pulse._duration(duration interval)
 RETURNS text
