@@ -21,8 +21,6 @@ $$;
 COMMENT ON FUNCTION pulse._duration(interval) IS
 'An interval in few words, as people say it.';
 
--- A worker that was not heard of for this long is not counted on: hello comes every
--- thirty seconds.
 CREATE FUNCTION pulse._live_workers(lane text)
 RETURNS TABLE (worker text, kinds text [])
 LANGUAGE sql
@@ -33,12 +31,12 @@ AS $$
         w.worker,
         w.kinds
     FROM pulse.workers AS w
-    WHERE w.seen_at > clock_timestamp() - interval '2 minutes'
+    WHERE w.live
         AND _live_workers.lane = ANY (w.lanes)
 $$;
 
 COMMENT ON FUNCTION pulse._live_workers(text) IS
-'Workers of a lane that were heard of in the last two minutes, and their kinds (NULL is every kind).';
+'The live workers of a lane, and their kinds (NULL is every kind).';
 
 -- What keeps any job of a lane from being claimed, whatever the job.
 CREATE FUNCTION pulse._lane_obstacles(lane text)
