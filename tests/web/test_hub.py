@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from pulse.web import database, queries
-from pulse.web.hub import Hub
-from pulse.web.mailbox import Mailbox
+from pulse.web.live.hub import Hub
+from pulse.web.live.mailbox import Mailbox
 from tests.conftest import Connection, Database
 from tests.web.calls import claim, enqueue
 from tests.web.conftest import API, ROLES, Serve, Site

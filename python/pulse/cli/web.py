@@ -58,7 +58,8 @@ def web(
     role that the token or the user was given.
     """
     try:
-        from pulse.web import auth, create_app, serving
+        from pulse.web import create_app, serving
+        from pulse.web.access import files, options
     except ImportError as error:
         raise Problem(
             "the web page needs more packages",
@@ -73,7 +74,7 @@ def web(
         stream=sys.stderr,
     )
     try:
-        authenticate, tokens = auth.configured(
+        authenticate, tokens = options.configured(
             token_file=token_file,
             user_header=user_header,
             trusted_proxies=trusted_proxy,
@@ -81,7 +82,7 @@ def web(
             allow_hosts=allow_host,
         )
         listening = serving.bind(host, port, authenticate)
-    except auth.BadConfiguration as error:
+    except files.BadConfiguration as error:
         what, _, remedy = str(error).partition("\n")
         raise Problem(what, remedy=remedy, code=USAGE) from error
     with listening:

@@ -11,21 +11,14 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.staticfiles import StaticFiles
 from starlette.responses import FileResponse
 
-from pulse.web import (
-    jobs,
-    lanes,
-    metrics,
-    models,
-    overview,
-    problems,
-    schedules,
-    streams,
-)
-from pulse.web.auth import COOKIE, Authenticator, FirstOf, Tokens
+from pulse.web import problems
+from pulse.web.access.auth import COOKIE, Authenticator, FirstOf, Tokens
+from pulse.web.access.guard import Guard
+from pulse.web.access.login import STATIC, Login
 from pulse.web.database import Database
-from pulse.web.guard import Guard
-from pulse.web.hub import Hub
-from pulse.web.login import STATIC, Login
+from pulse.web.live.hub import Hub
+from pulse.web.routes import jobs, lanes, metrics, overview, schedules, streams
+from pulse.web.schemas import responses
 
 API = "/admin/workers"
 
@@ -41,8 +34,8 @@ def create_app(
     """The app. Without authenticate or tokens it answers this machine only.
 
     tokens brings the login page; authenticate is any callable that says who asks, and
-    is asked first. An app that is mounted does not hear its site end: call
-    `await close(app)` there.
+    is asked first. An app that is mounted is not told when its site ends:
+    call `await close(app)` there.
     """
     database = Database(dsn, max_connections=max_connections)
     hub = Hub(database)
@@ -112,7 +105,7 @@ def described(app: FastAPI, *, by_token: bool) -> dict[str, Any]:
             servers=app.servers,
         )
         schemas = document["components"]["schemas"]
-        schemas["Problem"] = models.ProblemDetails.model_json_schema()
+        schemas["Problem"] = responses.ProblemDetails.model_json_schema()
         for name in ("HTTPValidationError", "ValidationError"):
             schemas.pop(name, None)
         answer = {"schema": {"$ref": "#/components/schemas/Problem"}}

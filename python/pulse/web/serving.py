@@ -8,7 +8,8 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
-from pulse.web.auth import Authenticator, BadConfiguration, is_loopback
+from pulse.web.access.auth import Authenticator, is_loopback
+from pulse.web.access.files import BadConfiguration
 
 
 class Server(uvicorn.Server):

@@ -10,10 +10,10 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from pulse.web.auth import COOKIE, Tokens
+from pulse.web.access.auth import COOKIE, Tokens
 from pulse.web.problems import Problem
 
-STATIC = Path(__file__).parent / "static"
+STATIC = Path(__file__).parent.parent / "static"
 
 
 class Login:

@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from starlette.responses import PlainTextResponse
 
 from pulse.web import queries
-from pulse.web.caller import Asking
+from pulse.web.access.caller import CurrentCaller
 from pulse.web.database import first
 
 router = APIRouter(tags=["metrics"])
@@ -51,9 +51,9 @@ class Metrics(PlainTextResponse):
         }
     },
 )
-async def metrics(asking: Asking) -> Metrics:
+async def metrics(caller: CurrentCaller) -> Metrics:
     """Lanes, workers, pauses and health checks as Prometheus text."""
-    async with asking.reading() as db:
+    async with caller.reading() as db:
         now = first(await db.one(queries.OVERVIEW, lane=None))
         checks = await db.rows(queries.HEALTH)
     return Metrics("\n".join(lines(now, checks)) + "\n")

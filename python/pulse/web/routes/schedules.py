@@ -6,43 +6,46 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Query
 
-from pulse.web import models, orders, queries
-from pulse.web.caller import Asking
+from pulse.web import queries
+from pulse.web.access.caller import CurrentCaller
+from pulse.web.schemas import requests, responses
 
 router = APIRouter(tags=["schedules"])
 
 ScheduleName = Annotated[str, Path(min_length=1, max_length=200)]
 
 
-@router.get("/schedules", response_model=models.Schedules)
-async def schedules(asking: Asking) -> Any:
-    async with asking.reading() as db:
+@router.get("/schedules", response_model=responses.Schedules)
+async def schedules(caller: CurrentCaller) -> Any:
+    async with caller.reading() as db:
         return {"schedules": await db.rows(queries.SCHEDULES, name=None)}
 
 
-@router.get("/schedules/{name:path}/runs", response_model=models.ScheduleRuns)
+@router.get("/schedules/{name:path}/runs", response_model=responses.ScheduleRuns)
 async def runs(
-    asking: Asking, name: ScheduleName, limit: Annotated[int, Query(ge=1, le=200)] = 50
+    caller: CurrentCaller,
+    name: ScheduleName,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> Any:
     """Its occurrences, newest first: fired with a job, or skipped and why."""
-    async with asking.reading() as db:
+    async with caller.reading() as db:
         runs = await db.rows(queries.SCHEDULE_RUNS, name=name, limit=limit)
         return {"runs": runs}
 
 
-@router.post("/schedules/{name:path}/pause", response_model=models.Schedule)
+@router.post("/schedules/{name:path}/pause", response_model=responses.Schedule)
 async def pause(
-    asking: Asking,
+    caller: CurrentCaller,
     name: ScheduleName,
-    why: Annotated[orders.WithReason, Body()] = orders.NO_REASON,
+    why: Annotated[requests.WithReason, Body()] = requests.NO_REASON,
 ) -> Any:
-    async with asking.writing() as db:
+    async with caller.writing() as db:
         await db.rows(queries.PAUSE_SCHEDULE, name=name, reason=why.reason)
         return await db.one(queries.SCHEDULES, name=name)
 
 
-@router.post("/schedules/{name:path}/resume", response_model=models.Schedule)
-async def resume(asking: Asking, name: ScheduleName) -> Any:
-    async with asking.writing() as db:
+@router.post("/schedules/{name:path}/resume", response_model=responses.Schedule)
+async def resume(caller: CurrentCaller, name: ScheduleName) -> Any:
+    async with caller.writing() as db:
         await db.rows(queries.RESUME_SCHEDULE, name=name)
         return await db.one(queries.SCHEDULES, name=name)

@@ -9,10 +9,10 @@ from typing import Annotated
 from fastapi import Depends, Path, Request
 
 from pulse.web import queries
-from pulse.web.auth import Identity
+from pulse.web.access.auth import Identity
+from pulse.web.access.guard import IDENTITY
 from pulse.web.database import Database, Session, first
-from pulse.web.guard import IDENTITY
-from pulse.web.hub import Hub
+from pulse.web.live.hub import Hub
 
 JobId = Annotated[
     int,
@@ -40,9 +40,9 @@ class Caller:
             return bool(first(await db.one(queries.MAY_STREAM))["allowed"])
 
 
-async def caller(request: Request) -> Caller:
+async def current_caller(request: Request) -> Caller:
     state = request.app.state
     return Caller(request.scope[IDENTITY], state.database, state.hub)
 
 
-Asking = Annotated[Caller, Depends(caller)]
+CurrentCaller = Annotated[Caller, Depends(current_caller)]

@@ -15,8 +15,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pulse.web.auth import LOOPBACK_NAMES, Authenticator, Identity, Loopback
-from pulse.web.login import Login
+from pulse.web.access.auth import LOOPBACK_NAMES, Authenticator, Identity, Loopback
+from pulse.web.access.login import Login
 from pulse.web.problems import Problem, from_exception
 
 log = logging.getLogger("pulse.web")

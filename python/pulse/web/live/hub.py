@@ -21,8 +21,8 @@ import psycopg
 from pulse import sessions
 from pulse.web import queries
 from pulse.web.database import Connection, Database, begin
-from pulse.web.listening import listen
-from pulse.web.mailbox import Mailbox, event
+from pulse.web.live.listening import listen
+from pulse.web.live.mailbox import Mailbox, event
 from pulse.web.problems import Problem
 
 log = logging.getLogger("pulse.web")

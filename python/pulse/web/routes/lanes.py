@@ -6,9 +6,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path
 
-from pulse.web import models, orders, queries
-from pulse.web.caller import Asking
+from pulse.web import queries
+from pulse.web.access.caller import CurrentCaller
 from pulse.web.database import Session, first
+from pulse.web.schemas import requests, responses
 
 router = APIRouter(tags=["lanes"])
 
@@ -18,25 +19,25 @@ LaneName = Annotated[str, Path(min_length=1, max_length=200)]
 
 async def lane_called(db: Session, name: str) -> Any:
     """As it is shown; a lane without jobs and settings has the defaults."""
-    return await db.one(queries.LANES, lane=name) or models.Lane(name=name)
+    return await db.one(queries.LANES, lane=name) or responses.Lane(name=name)
 
 
-@router.get("/lanes", response_model=models.Lanes)
-async def lanes(asking: Asking) -> Any:
-    async with asking.reading() as db:
+@router.get("/lanes", response_model=responses.Lanes)
+async def lanes(caller: CurrentCaller) -> Any:
+    async with caller.reading() as db:
         return {"lanes": await db.rows(queries.LANES, lane=None)}
 
 
-@router.patch("/lanes/{name:path}", response_model=models.Lane)
+@router.patch("/lanes/{name:path}", response_model=responses.Lane)
 async def set_lane(
-    asking: Asking, name: LaneName, settings: orders.LaneSettings
+    caller: CurrentCaller, name: LaneName, settings: requests.LaneSettings
 ) -> Any:
     """Only what is given changes; it holds from the next claim on."""
     values = {
-        key: orders.interval(value) if key in DURATIONS else value
+        key: requests.interval(value) if key in DURATIONS else value
         for key, value in settings.model_dump().items()
     }
-    async with asking.writing() as db:
+    async with caller.writing() as db:
         await db.rows(queries.SET_LANE, lane=name, **values)
         return await lane_called(db, name)
 
@@ -47,39 +48,39 @@ DURATIONS = {
 }
 
 
-@router.post("/lanes/{name:path}/drain", response_model=models.Lane)
+@router.post("/lanes/{name:path}/drain", response_model=responses.Lane)
 async def drain_lane(
-    asking: Asking,
+    caller: CurrentCaller,
     name: LaneName,
-    why: Annotated[orders.WithReason, Body()] = orders.NO_REASON,
+    why: Annotated[requests.WithReason, Body()] = requests.NO_REASON,
 ) -> Any:
-    async with asking.writing() as db:
+    async with caller.writing() as db:
         await db.rows(queries.DRAIN, lane=name, reason=why.reason)
         return await lane_called(db, name)
 
 
-@router.post("/lanes/{name:path}/resume", response_model=models.Lane)
+@router.post("/lanes/{name:path}/resume", response_model=responses.Lane)
 async def resume_lane(
-    asking: Asking,
+    caller: CurrentCaller,
     name: LaneName,
-    why: Annotated[orders.WithReason, Body()] = orders.NO_REASON,
+    why: Annotated[requests.WithReason, Body()] = requests.NO_REASON,
 ) -> Any:
-    async with asking.writing() as db:
+    async with caller.writing() as db:
         await db.rows(queries.RESUME_LANE, lane=name, reason=why.reason)
         return await lane_called(db, name)
 
 
-@router.post("/pause", response_model=models.Held)
-async def pause(asking: Asking, hold: orders.Pause) -> Any:
+@router.post("/pause", response_model=responses.Held)
+async def pause(caller: CurrentCaller, hold: requests.Pause) -> Any:
     """Stop all claims, or those of one lane, in the name of a holder."""
-    async with asking.writing() as db:
+    async with caller.writing() as db:
         done = first(await db.one(queries.PAUSE, **hold.model_dump()))
         return {**done, "paused": await db.rows(queries.HOLDS)}
 
 
-@router.post("/resume", response_model=models.Held)
-async def resume(asking: Asking, hold: orders.Pause) -> Any:
+@router.post("/resume", response_model=responses.Held)
+async def resume(caller: CurrentCaller, hold: requests.Pause) -> Any:
     """Take back the pause of a holder."""
-    async with asking.writing() as db:
+    async with caller.writing() as db:
         done = first(await db.one(queries.RESUME, holder=hold.holder, lane=hold.lane))
         return {**done, "paused": await db.rows(queries.HOLDS)}
