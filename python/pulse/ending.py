@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import psycopg
 
-from pulse import sessions
+from pulse import connections
 from pulse.executors import Executors
 from pulse.intake import Intake
 from pulse.ledger import Ledger
@@ -52,7 +52,7 @@ class Ending:
         self._ledger.tell_all_to_stop()
         while self._ledger.unfinished and (left := until() - self._loop.time()) > 0:
             if not await self._flush(left):
-                await asyncio.sleep(sessions.backoff(self._line.failures, cap=1.0))
+                await asyncio.sleep(connections.backoff(self._line.failures, cap=1.0))
                 continue
             timer = self._loop.call_at(until(), self._signal.set)
             if not self._ledger.ended and self._ledger.unfinished:
@@ -65,7 +65,7 @@ class Ending:
         end = self._loop.time() + FLUSH_WITHIN
         while self._ledger.ended and (left := end - self._loop.time()) > 0:
             if not await self._flush(left):
-                await asyncio.sleep(sessions.backoff(self._line.failures, cap=1.0))
+                await asyncio.sleep(connections.backoff(self._line.failures, cap=1.0))
         if self._ledger.ended:
             unsent = len(self._ledger.ended)
             self._say(

@@ -17,7 +17,7 @@ from typing import Protocol
 
 import psycopg
 
-from pulse import errors, sessions, sql
+from pulse import connections, errors, sessions, sql
 from pulse.job import Verdict
 from pulse.logs import say
 
@@ -111,7 +111,7 @@ class Heart:
         """Wait for something to do; False when there will be nothing more."""
         with self._wake:
             if self._failures and not self._closing:
-                self._wake.wait(sessions.backoff(self._failures, cap=1.0))
+                self._wake.wait(connections.backoff(self._failures, cap=1.0))
             while not self._closing:
                 pause = self._pause()
                 if pause <= 0:
@@ -172,7 +172,7 @@ class Heart:
         try:
             connection.execute(sql.CHECKPOINT, {"lease": lease, "data": data})
         except psycopg.Error as error:
-            if sessions.is_broken(error):
+            if errors.is_transient(error):
                 raise
             done.set_exception(errors.translate(error) or error)
         else:
@@ -190,7 +190,7 @@ class Heart:
                 connection.execute(sql.PROGRESS, values)
                 self._sent[lease] = now
             except psycopg.Error as error:
-                if sessions.is_broken(error):
+                if errors.is_transient(error):
                     raise
         for lease in [x for x in self._sent if x not in self._runs]:
             del self._sent[lease]

@@ -8,7 +8,7 @@ import logging
 
 import psycopg
 
-from pulse import errors, sessions
+from pulse import connections, errors
 from pulse.logs import say
 from pulse.messages import Messenger
 from pulse.tracing import AllHooks
@@ -64,7 +64,7 @@ class Line:
     async def recover(self, error: BaseException) -> None:
         """Hang up and wait: longer each time, and only until a stop."""
         await self._messenger.close()
-        pause = sessions.backoff(self.failures)
+        pause = connections.backoff(self.failures)
         self.failures += 1
         self._hooks.call("disconnected", error)
         first = str(errors.translate(error) or error).strip().split("\n")[0]

@@ -139,7 +139,7 @@ class Messenger:
         try:
             cursor = await connection.execute(sql.EXCHANGE, values, binary=True)
         except psycopg.Error as error:
-            if sessions.is_broken(error) or not (done or failed):
+            if errors.is_transient(error) or not (done or failed):
                 raise
             # One report cannot be stored and holds up the others: one by one, then.
             await self._report_singly(connection, [*done, *failed])
@@ -211,7 +211,7 @@ class Messenger:
         try:
             await connection.execute(query, values)
         except psycopg.Error as error:
-            if sessions.is_broken(error):
+            if errors.is_transient(error):
                 raise
             known = errors.translate(error)
             if isinstance(known, errors.LeaseLost):

@@ -212,7 +212,7 @@ def serve(pipe: Connection) -> None:
 
 def portable(error: BaseException) -> BaseException:
     """Errors of pulse travel as they are; others as their traceback."""
-    if isinstance(error, (errors.Ending, errors.LeaseLost)):
+    if isinstance(error, (errors.HandlerExit, errors.LeaseLost)):
         with contextlib.suppress(Exception):
             pickle.loads(pickle.dumps(error))
             return error

@@ -5,31 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import tuple_row
 from psycopg.types.json import set_json_loads
 
-from pulse import errors, sql
+from pulse import connections, errors, sql
 
 AsyncConnection = psycopg.AsyncConnection[tuple[Any, ...]]
 Connection = psycopg.Connection[tuple[Any, ...]]
-
-# A cut network is noticed within half a minute, also while a query waits.
-DEFAULTS = {
-    "connect_timeout": 10,
-    "keepalives": 1,
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 20000,
-}
 
 
 @dataclass(frozen=True)
@@ -42,13 +30,8 @@ class Source:
     durable: bool = True
 
     def conninfo(self, purpose: str) -> str:
-        chosen = conninfo_to_dict(self.dsn)
-        added: dict[str, str | int | None] = {
-            name: value for name, value in DEFAULTS.items() if name not in chosen
-        }
-        added["client_encoding"] = "UTF8"
-        added["application_name"] = f"pulse {purpose} {self.worker}"[:63]
-        return make_conninfo(self.dsn, **added)
+        name = f"pulse {purpose} {self.worker}"
+        return connections.conninfo(self.dsn, name, client_encoding="UTF8")
 
     async def open_async(self, purpose: str) -> AsyncConnection:
         connection = await psycopg.AsyncConnection.connect(
@@ -138,17 +121,3 @@ def sever(connection: AsyncConnection | Connection) -> None:
         socket.socket(fileno=os.dup(connection.fileno())) as line,
     ):
         line.shutdown(socket.SHUT_RDWR)
-
-
-def is_broken(error: BaseException) -> bool:
-    """Whether trying again on a new connection may help."""
-    code = errors.sqlstate_of(error)
-    if code is None:
-        return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
-    return code[:2] in ("08", "57", "53", "40", "55", "25", "58")
-
-
-def backoff(failures: int, cap: float = 5.0) -> float:
-    """Exponential with jitter: 0.1 s, 0.2 s, … each between half and all of it."""
-    longest: float = min(cap, 0.1 * 2 ** min(failures, 20))
-    return longest * random.uniform(0.5, 1)

@@ -130,9 +130,6 @@ TICK: Final = "SELECT t.step, t.did, t.error FROM pulse.tick() AS t"
 ARM_BELL: Final = "SELECT pulse.arm_bell(lane => %(lane)s)"
 DISARM_BELL: Final = "SELECT pulse.disarm_bell(lane => %(lane)s)"
 
-LISTEN: Final = "LISTEN pulse"
-UNLISTEN: Final = "UNLISTEN pulse"
-PROBE: Final = "SELECT pg_notify('pulse', %(probe)s)"
 CHANNEL: Final = "pulse"
 
 BACKEND_PID: Final = "SELECT pg_backend_pid()"

@@ -15,17 +15,15 @@ import contextlib
 import logging
 import random
 import time
-import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import psycopg
 
-from pulse import sessions, sql
+from pulse import connections, sessions, sql
 from pulse.logs import say
 
-PROBE_WITHIN = 1.0
 LOOK_AGAIN_AFTER = 0.1
 HELLO_EVERY = 30.0
 TICK_EVERY = 1.0
@@ -59,8 +57,6 @@ class Side:
         self._wanted: set[str] = set()
         self._armed: set[str] = set()
         self._proved = False
-        self._probe = ""
-        self._arrived = asyncio.Event()
         self._changed = asyncio.Event()
         self._rings: deque[float] = deque(maxlen=LIVELY_RINGS)
         self._next_hello = 0.0
@@ -113,37 +109,31 @@ class Side:
                         f"the side connection broke: {error}",
                         worker=self._source.worker,
                     )
-                    await asyncio.sleep(sessions.backoff(failures))
+                    await asyncio.sleep(connections.backoff(failures))
         finally:
             await self._hang_up()
 
     async def _open(self) -> None:
         self._connection = await self._source.open_async("side")
-        self._connection.add_notify_handler(self._notified)
         if self._listens:
-            await self._prove(self._connection)
+            await self._listen(self._connection)
+            self._attend()
 
-    async def _prove(self, connection: sessions.AsyncConnection) -> None:
-        self._probe = f"probe {uuid.uuid4()}"
-        self._arrived.clear()
-        await connection.execute(sql.LISTEN)
-        self._attend()
+    async def _listen(self, connection: sessions.AsyncConnection) -> None:
         async with await self._source.open_async("probe") as other:
-            await other.execute(sql.PROBE, {"probe": self._probe})
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._arrived.wait(), PROBE_WITHIN)
-        self._proved = self._arrived.is_set()
-        if not self._proved:
-            await self._execute(sql.UNLISTEN)
-            if not self._said_deaf:
-                self._said_deaf = True
-                say(
-                    logging.WARNING,
-                    "LISTEN receives nothing here (a pooler in transaction mode?): "
-                    "polling instead. Jobs start a little later; a DSN that goes "
-                    "straight to PostgreSQL mends it.",
-                    worker=self._source.worker,
-                )
+            self._proved = await connections.listen(
+                connection, sql.CHANNEL, other.execute
+            )
+        connection.add_notify_handler(self._notified)
+        if not self._proved and not self._said_deaf:
+            self._said_deaf = True
+            say(
+                logging.WARNING,
+                "LISTEN receives nothing here (a pooler in transaction mode?): "
+                "polling instead. Jobs start a little later. Fix: a DSN that leads "
+                "straight to PostgreSQL.",
+                worker=self._source.worker,
+            )
 
     async def _do_due(self) -> None:
         now = time.monotonic()
@@ -245,9 +235,7 @@ class Side:
         self._heard(notify.payload)
 
     def _heard(self, payload: str) -> None:
-        if payload == self._probe:
-            self._arrived.set()
-        elif payload in self._armed:
+        if payload in self._armed:
             if self.lively:
                 # Polling has taken over; the bell is about to be disarmed.
                 return

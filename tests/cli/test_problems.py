@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.conftest import Pulse, command
 from tests.conftest import Connection, Database
-from tests.worker.test_wakeup import bouncer as bouncer
+from tests.worker.conftest import bouncer as bouncer
 from tools.servers import Server
 
 PRETEND = "UPDATE pg_extension SET extversion = %s WHERE extname = 'pulse'"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import pulse
-from pulse import errors, sql
+from pulse import sql
 from tests.conftest import Connect
 from tools import paths
 
@@ -68,22 +68,3 @@ def test_all_lists_what_the_package_exports_and_nothing_else() -> None:
         if not name.startswith("_") and not isinstance(value, type(pulse))
     }
     assert public == set(pulse.__all__)
-
-
-def test_every_code_in_the_list_of_errors_has_a_class() -> None:
-    listed = re.findall(
-        r"^\| `(PU\d+)`", (paths.ROOT / "docs/errors.md").read_text(), re.M
-    )
-    assert listed
-    assert set(listed) <= set(errors.BY_SQLSTATE)
-
-
-def test_the_tree_in_the_docstring_is_the_tree() -> None:
-    drawn = re.findall(r"[├└]── (\w+)", errors.__doc__ or "")
-    classes = {
-        name
-        for name, value in vars(errors).items()
-        if isinstance(value, type)
-        and issubclass(value, (errors.PulseError, errors.Ending))
-    }
-    assert {*drawn, "PulseError", "Ending"} == classes

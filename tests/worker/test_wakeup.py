@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import itertools
 import logging
-import shutil
-import subprocess
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
 
 import pulse
 from pulse import Job, Worker
-from tests.conftest import Database
 from tests.worker.conftest import ARMED, PATIENCE, Own, Queue, Start
-from tools import paths, servers
 
 
 def test_a_sleeping_worker_is_woken_at_once(queue: Queue, start: Start) -> None:
@@ -166,54 +160,6 @@ def test_hello_names_lanes_and_kinds(queue: Queue, start: Start) -> None:
 
 
 # -- PgBouncer ----------------------------------------------------------------------
-
-
-@pytest.fixture
-def bouncer(db: Database, tmp_path: Path) -> Iterator[str]:
-    """A DSN that leads through PgBouncer in transaction mode, with few servers."""
-    program = servers.pgbouncer()
-    if program is None:
-        pytest.skip("PgBouncer is not here: `make setup` gets it where apt works")
-    directory = Path(db.server.socket).parent / f"bouncer-{db.name}"
-    directory.mkdir()
-    (directory / "users.txt").write_text('"postgres" ""\n')
-    (directory / "pgbouncer.ini").write_text(
-        f"""
-        [databases]
-        * = host={db.server.socket} port={db.server.port} user=postgres
-        [pgbouncer]
-        listen_addr =
-        listen_port = 6432
-        unix_socket_dir = {directory}
-        auth_type = any
-        auth_file = {directory}/users.txt
-        pool_mode = transaction
-        default_pool_size = 3
-        logfile = {directory}/log
-        pidfile = {directory}/pid
-        """.replace("        ", "")
-    )
-    user = paths.server_user()
-    if user is not None:
-        shutil.chown(directory, user)
-        for file in directory.iterdir():
-            shutil.chown(file, user)
-    command = [str(program), str(directory / "pgbouncer.ini")]
-    if user is not None:
-        command += ["-u", user]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    dsn = f"host={directory} port=6432 user=postgres dbname={db.name}"
-    until = time.monotonic() + PATIENCE
-    while True:
-        try:
-            psycopg.connect(dsn).close()
-            break
-        except psycopg.OperationalError:
-            assert time.monotonic() < until, (directory / "log").read_text()
-            threading.Event().wait(0.02)
-    yield dsn
-    process.terminate()
-    process.wait()
 
 
 def test_behind_pgbouncer_everything_works_by_polling_and_one_line_says_so(

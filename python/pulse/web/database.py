@@ -19,7 +19,7 @@ from psycopg.rows import DictRow, dict_row
 from psycopg.types.json import set_json_loads
 from psycopg_pool import AsyncConnectionPool
 
-from pulse import sessions
+from pulse import connections
 from pulse.web import queries
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Database:
         chosen = conninfo_to_dict(self.dsn)
         added: dict[str, Any] = {
             name: value
-            for name, value in sessions.DEFAULTS.items()
+            for name, value in connections.KEEPALIVE.items()
             if name not in chosen
         }
         return make_conninfo(self.dsn, **added, application_name=f"pulse {purpose}")

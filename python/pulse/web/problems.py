@@ -14,7 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from pulse import errors, sessions
+from pulse import errors
 from pulse.web.database import NoSuchRole
 
 log = logging.getLogger("pulse.web")
@@ -79,7 +79,7 @@ def status_of(error: psycopg.Error) -> int:
         # Refused before it was sent: a text with a NUL, a number out of range.
         if isinstance(error, psycopg.DataError):
             return 422
-        return 503 if sessions.is_broken(error) else 500
+        return 503 if errors.is_transient(error) else 500
     known = BY_SQLSTATE.get(code) or BY_CLASS.get(code[:3])
     if known:
         return known
@@ -88,7 +88,7 @@ def status_of(error: psycopg.Error) -> int:
         return 503
     if code[:2] in ("22", "54"):
         return 422
-    return 503 if sessions.is_broken(error) else 500
+    return 503 if errors.is_transient(error) else 500
 
 
 def from_request(error: RequestValidationError) -> Problem:

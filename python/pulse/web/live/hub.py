@@ -18,7 +18,7 @@ from typing import Any
 
 import psycopg
 
-from pulse import sessions
+from pulse import connections
 from pulse.web import queries
 from pulse.web.database import Connection, Database, begin
 from pulse.web.live.listening import listen
@@ -152,7 +152,7 @@ class Hub:
                 self._tell_all("trouble", {"detail": str(error).strip()})
                 self._overview, self._essence = None, ""
                 self._told.clear()
-                await asyncio.sleep(sessions.backoff(failures))
+                await asyncio.sleep(connections.backoff(failures))
             except Exception:
                 log.exception("streams: a mistake")
                 await asyncio.sleep(LOOK_EVERY)
