@@ -118,7 +118,7 @@ def test_without_pulse_the_hint_is_to_install_it(
     for path in ("lanes", "health", "jobs"):
         answer = client.get(f"{API}/{path}")
         assert answer.status_code == 503, path
-        assert "Install or update pulse" in answer.json()["hint"]
+        assert "run `pulse install`" in answer.json()["hint"]
 
 
 def test_the_page_is_served(site: Site) -> None:

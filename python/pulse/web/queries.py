@@ -376,7 +376,5 @@ REJECT_WHERE = f"""
 
 # -- listening --------------------------------------------------------------------
 
-LISTEN = "LISTEN pulse_progress"
-UNLISTEN = "UNLISTEN pulse_progress"
-PROBE = "SELECT pg_catalog.pg_notify('pulse_progress', %(probe)s)"
+PROGRESS_CHANNEL = "pulse_progress"
 WATCH = "SELECT pulse.watch() AS watching"

@@ -1,55 +1,44 @@
-"""LISTEN, where that works."""
+"""LISTEN for progress, where that works."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import time
-import uuid
+from typing import TYPE_CHECKING
 
 import psycopg
 
+from pulse import connections
 from pulse.web import queries
 from pulse.web.database import Connection, Database
 
-log = logging.getLogger("pulse.web")
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
 
-PROBE_WITHIN = 1.0
+log = logging.getLogger("pulse.web")
 
 
 async def listen(connection: Connection, database: Database) -> bool:
-    """Whether progress is heard from now on; if not, whoever looks still sees it."""
+    """Whether notifications of progress arrive; if not, polling still shows it."""
+
+    async def send(query: LiteralString, values: dict[str, str]) -> None:
+        async with database.session(None, read_only=False) as other:
+            await other.rows(query, **values)
+
+    reason = "a pooler in transaction mode?"
     try:
-        heard = await is_heard(connection, database)
-        why = "a pooler in transaction mode?"
+        arrive = await connections.listen(connection, queries.PROGRESS_CHANNEL, send)
+        if arrive:
+            # Workers notify only while someone watches.
+            await connection.execute(queries.WATCH)
+            return True
     except psycopg.Error as error:
         if connection.closed:
             raise
         # A standby, or a pulse without watch().
-        heard, why = False, str(error).strip()
-    if not heard:
-        with contextlib.suppress(psycopg.Error):
-            await connection.execute(queries.UNLISTEN)
-        log.warning(
-            "LISTEN receives nothing here (%s): progress is looked up once a second. "
-            "A DSN straight to the primary mends it.",
-            why,
-        )
-    return heard
-
-
-async def is_heard(connection: Connection, database: Database) -> bool:
-    """LISTEN, and ask to be rung only when a probe has come."""
-    probe = f"probe {uuid.uuid4()}"
-    await connection.execute(queries.LISTEN)
-    async with database.session(None, read_only=False) as other:
-        await other.rows(queries.PROBE, probe=probe)
-    heard: set[str] = set()
-    limit = time.monotonic() + PROBE_WITHIN
-    # Each round ends by itself: a generator left halfway keeps the connection.
-    while probe not in heard and (left := limit - time.monotonic()) > 0:
-        async for notify in connection.notifies(timeout=left, stop_after=1):
-            heard.add(notify.payload)
-    if probe in heard:
-        await connection.execute(queries.WATCH)
-    return probe in heard
+        reason = str(error).strip()
+    log.warning(
+        "LISTEN receives nothing here (%s): progress is looked up once a second. "
+        "Fix: a DSN that leads straight to the primary.",
+        reason,
+    )
+    return False
