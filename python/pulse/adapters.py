@@ -15,7 +15,8 @@ from typing import Any, Protocol, TypeVar
 import psycopg
 from psycopg.rows import tuple_row
 
-from pulse import errors, sql
+from pulse import errors
+from pulse.sql import worker as sql
 
 T = TypeVar("T")
 Row = tuple[Any, ...]

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from pulse import adapters, errors, sql
+from pulse import adapters, errors
 from pulse.adapters import Row
-from pulse.enqueueing import enqueue, enqueue_many
 from pulse.options import Options
+from pulse.producer import enqueue, enqueue_many
+from pulse.sql import worker as sql
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack

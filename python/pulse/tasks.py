@@ -18,9 +18,9 @@ from typing import (
 )
 
 from pulse.adapters import AsyncExecutes
-from pulse.enqueueing import enqueue
 from pulse.job import Job
 from pulse.options import Options, given
+from pulse.producer import enqueue
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

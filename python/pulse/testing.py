@@ -24,11 +24,14 @@ from typing import Any
 import psycopg
 from psycopg.rows import tuple_row
 
-from pulse import errors, messages, reports, sql
+from pulse import errors
 from pulse.job import Control, Job
-from pulse.reports import Outcome
+from pulse.sql import worker as sql
 from pulse.tasks import Task
 from pulse.worker import Worker
+from pulse.worker import exchange as messages
+from pulse.worker import outcomes as reports
+from pulse.worker.outcomes import Outcome
 
 with contextlib.suppress(ImportError):
     import pytest

@@ -11,7 +11,7 @@ import pytest
 
 import pulse
 from pulse import Job, Worker
-from pulse.tracing import OpenTelemetry
+from pulse.hooks import OpenTelemetry
 from tests.worker.conftest import Queue, Start
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import pulse
-from pulse import sql
+from pulse.sql import worker as sql
 from tests.conftest import Connect
 from tools import paths
 
@@ -53,7 +53,11 @@ def tables() -> set[str]:
     return set(re.findall(r"CREATE TABLE pulse\.(\w+)", source))
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.glob("*.py")), ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "path",
+    sorted(PACKAGE.rglob("*.py")),
+    ids=lambda path: str(path.relative_to(PACKAGE)),
+)
 def test_no_table_is_named_in_python(path: Path) -> None:
     pattern = rf"pulse\.({'|'.join(sorted(tables()))})\b(?!\()"
     found = re.findall(rf"(?:FROM|JOIN|INTO|UPDATE)\s+{pattern}", path.read_text())

@@ -10,7 +10,7 @@ import pytest
 
 import pulse
 from pulse import Job, Worker, errors
-from pulse.ledger import LARGE
+from pulse.worker.slots import LARGE
 from tests.conftest import Database
 from tests.worker.conftest import PATIENCE, Queue, Start
 

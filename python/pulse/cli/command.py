@@ -113,7 +113,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def explain(error: Exception, session: Session | None) -> Problem | None:
     """What a person should read instead of a traceback; None for a bug of ours."""
-    from pulse.embedded_binaries import EmbeddedError
+    from pulse.embedded import EmbeddedError
     from pulse.install import InstallError
 
     if isinstance(error, Problem):

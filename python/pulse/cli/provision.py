@@ -195,6 +195,6 @@ def tick_until_stopped(session: Session) -> None:
 @with_session
 def demo(session: Session, seconds: float) -> None:
     """A mixed load on a server of its own, worked and shown."""
-    from pulse.demo import run
+    from pulse.cli.demo import run
 
     raise click.exceptions.Exit(run(session, seconds))

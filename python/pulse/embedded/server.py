@@ -4,7 +4,7 @@
         psycopg.connect(server.dsn)
 
 The data stays between runs. Processes that name the same directory share one server,
-which stops when the last of them is gone, kill -9 included (embedded_keeper.py).
+which stops when the last of them is gone, kill -9 included (keeper.py).
 
     DIRECTORY/data         the cluster
     DIRECTORY/run          its socket, for our user only
@@ -27,11 +27,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from pulse import embedded_binaries as binaries
-from pulse import embedded_contents as contents
-from pulse import embedded_keeper
-from pulse import embedded_status as status
-from pulse.embedded_binaries import EmbeddedError
+from pulse.embedded import binaries, contents, keeper, status
+from pulse.embedded.binaries import EmbeddedError
 
 __all__ = ["EmbeddedError", "EmbeddedServer", "default_directory", "start"]
 
@@ -246,7 +243,7 @@ class EmbeddedServer:
             begin = log.tell()
             subprocess.run(
                 [
-                    *(sys.executable, "-I", embedded_keeper.__file__),
+                    *(sys.executable, "-I", keeper.__file__),
                     *(str(self.directory),),
                     *(str(who.uid if who else -1), str(who.gid if who else -1)),
                     *(str(int(self.temporary)), *command),

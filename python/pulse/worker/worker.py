@@ -12,12 +12,12 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from pulse.coordinator import Coordinator, Settings
+from pulse.hooks import Hooks
 from pulse.job import Job
 from pulse.options import Duration, Options
-from pulse.sessions import Source
 from pulse.tasks import Executor, Task
-from pulse.tracing import Hooks
+from pulse.worker.connector import Source
+from pulse.worker.coordinator import Coordinator, Settings
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

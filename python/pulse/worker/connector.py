@@ -14,7 +14,8 @@ import psycopg
 from psycopg.rows import tuple_row
 from psycopg.types.json import set_json_loads
 
-from pulse import connections, errors, sql
+from pulse import connections, errors
+from pulse.sql import worker as sql
 
 AsyncConnection = psycopg.AsyncConnection[tuple[Any, ...]]
 Connection = psycopg.Connection[tuple[Any, ...]]

@@ -23,19 +23,19 @@ from typing import Any
 
 import psycopg
 
-from pulse import sessions
-from pulse.ending import FLUSH_WITHIN, Ending
-from pulse.executors import Executors, Run
-from pulse.heartbeat import Heart
-from pulse.intake import Intake
-from pulse.ledger import Ledger
-from pulse.line import UNWIND_WITHIN, Line
+from pulse.hooks import AllHooks, Hooks
 from pulse.logs import say
-from pulse.messages import Answer, Messenger
 from pulse.options import Duration
 from pulse.tasks import Task
-from pulse.tracing import AllHooks, Hooks
-from pulse.wakeup import Side
+from pulse.worker import connector as sessions
+from pulse.worker.claims import Intake
+from pulse.worker.connection import UNWIND_WITHIN, Line
+from pulse.worker.exchange import Answer, Messenger
+from pulse.worker.executors import Executors, Run
+from pulse.worker.heartbeat import Heart
+from pulse.worker.listener import Side
+from pulse.worker.shutdown import FLUSH_WITHIN, Ending
+from pulse.worker.slots import Ledger
 
 LOOK_SOON = 0.005
 LIVELY_POLL = 0.01

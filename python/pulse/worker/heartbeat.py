@@ -17,9 +17,11 @@ from typing import Protocol
 
 import psycopg
 
-from pulse import connections, errors, sessions, sql
+from pulse import connections, errors
 from pulse.job import Verdict
 from pulse.logs import say
+from pulse.sql import worker as sql
+from pulse.worker import connector as sessions
 
 SHORTEST_PAUSE = 0.1
 PROGRESS_EVERY = 1.0

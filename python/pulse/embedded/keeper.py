@@ -1,6 +1,6 @@
 """The program that keeps an embedded server running while anybody uses it.
 
-    python embedded_keeper.py DIRECTORY UID GID REMOVE COMMAND...
+    python keeper.py DIRECTORY UID GID REMOVE COMMAND...
 
 Every user of the server holds a shared lock on DIRECTORY/users.lock. The kernel drops
 it when the process ends, however it ends, so the exclusive lock is granted to this

@@ -8,10 +8,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from pulse.executors import Run
+from pulse.hooks import AllHooks
 from pulse.logs import say
-from pulse.reports import RELEASE, Outcome
-from pulse.tracing import AllHooks
+from pulse.worker.executors import Run
+from pulse.worker.outcomes import RELEASE, Outcome
 
 # Of a lane with so many slots one half runs while the server claims for the other; in
 # a smaller one the additional exchanges cost more than that brings

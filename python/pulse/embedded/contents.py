@@ -9,7 +9,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from pulse import install
-from pulse.embedded_binaries import EmbeddedError
+from pulse.embedded.binaries import EmbeddedError
 
 if TYPE_CHECKING:
     from typing_extensions import LiteralString

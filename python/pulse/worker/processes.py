@@ -12,7 +12,6 @@ import importlib
 import multiprocessing
 import pickle
 import threading
-import traceback
 from concurrent.futures import Future
 from dataclasses import replace
 from multiprocessing.connection import Connection
@@ -21,6 +20,7 @@ from typing import Any
 from pulse import errors
 from pulse.job import Control, Job
 from pulse.tasks import Task
+from pulse.worker.outcomes import RemoteError, described
 
 LOOK_EVERY = 0.05
 
@@ -137,13 +137,6 @@ def kept(control: Control, data: str) -> BaseException | None:
     return None
 
 
-class Remote(Exception):
-    """What the handler raised in its process; the text is its traceback."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
-
-
 class RemoteControl(Control):
     """The child's end: words go up the pipe, verdicts come down."""
 
@@ -211,9 +204,9 @@ def serve(pipe: Connection) -> None:
 
 
 def portable(error: BaseException) -> BaseException:
-    """Errors of pulse travel as they are; others as their traceback."""
+    """An error that the worker acts on travels as it is, others as their traceback."""
     if isinstance(error, (errors.HandlerExit, errors.LeaseLost)):
         with contextlib.suppress(Exception):
             pickle.loads(pickle.dumps(error))
             return error
-    return Remote("".join(traceback.format_exception(error)).strip())
+    return RemoteError(described(error))

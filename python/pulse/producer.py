@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
-from pulse import adapters, sql
+from pulse import adapters
 from pulse.adapters import AsyncExecutes, Row
 from pulse.errors import InvalidArgument
 from pulse.options import Options, as_json, given, to_json
+from pulse.sql import worker as sql
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

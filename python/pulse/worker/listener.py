@@ -21,8 +21,10 @@ from typing import Any
 
 import psycopg
 
-from pulse import connections, sessions, sql
+from pulse import connections
 from pulse.logs import say
+from pulse.sql import worker as sql
+from pulse.worker import connector as sessions
 
 LOOK_AGAIN_AFTER = 0.1
 HELLO_EVERY = 30.0

@@ -9,9 +9,9 @@ import logging
 import psycopg
 
 from pulse import connections, errors
+from pulse.hooks import AllHooks
 from pulse.logs import say
-from pulse.messages import Messenger
-from pulse.tracing import AllHooks
+from pulse.worker.exchange import Messenger
 
 UNWIND_WITHIN = 1.0
 

@@ -16,13 +16,13 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any
 
-from pulse import reports
-from pulse.heartbeat import Heart
+from pulse.hooks import AllHooks
 from pulse.job import Control, Job, Verdict
-from pulse.processes import Children
-from pulse.reports import Outcome
 from pulse.tasks import Task
-from pulse.tracing import AllHooks
+from pulse.worker import outcomes as reports
+from pulse.worker.heartbeat import Heart
+from pulse.worker.outcomes import Outcome
+from pulse.worker.processes import Children
 
 
 class Run(Control):

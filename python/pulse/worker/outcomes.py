@@ -15,13 +15,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import pulse
 from pulse import errors
 from pulse.job import Control, Job
 from pulse.options import Duration, to_interval, to_json
 
 Verb = Literal["complete", "fail", "snooze", "release", "ack_cancel", "drop"]
 LONGEST_ERROR = 100_000
-HERE = os.path.dirname(__file__) + os.sep
+# With the separator: pulse_app beside it is not ours.
+PACKAGE = os.path.join(os.path.dirname(pulse.__file__), "")
+
+
+class RemoteError(Exception):
+    """What a handler raised in another process; its text is described() there."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +91,11 @@ def raised(control: Control, error: BaseException) -> Outcome:
 
 
 def described(error: BaseException) -> str:
-    """The traceback from the handler on; what we called it with is of no interest."""
+    """The traceback from the handler on, without pulse's frames above it."""
+    if isinstance(error, RemoteError):
+        return str(error)
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(HERE):
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(PACKAGE):
         trace = trace.tb_next
     lines = traceback.format_exception(type(error), error, trace)
     text = "".join(lines).replace("\0", "\ufffd").strip()

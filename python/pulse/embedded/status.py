@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from pulse.embedded_binaries import EmbeddedError
+from pulse.embedded.binaries import EmbeddedError
 
 
 @dataclass(frozen=True)

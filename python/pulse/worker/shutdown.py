@@ -9,12 +9,12 @@ from collections.abc import Callable
 import psycopg
 
 from pulse import connections
-from pulse.executors import Executors
-from pulse.intake import Intake
-from pulse.ledger import Ledger
-from pulse.line import UNWIND_WITHIN, Line
 from pulse.logs import say
-from pulse.messages import Messenger
+from pulse.worker.claims import Intake
+from pulse.worker.connection import UNWIND_WITHIN, Line
+from pulse.worker.exchange import Messenger
+from pulse.worker.executors import Executors
+from pulse.worker.slots import Ledger
 
 FLUSH_WITHIN = 5.0
 

@@ -12,11 +12,14 @@ from typing import Any, NamedTuple, Protocol
 
 import psycopg
 
-from pulse import errors, reports, sessions, sql
+from pulse import errors
 from pulse.job import Control, Job
 from pulse.logs import say
 from pulse.options import Duration, to_interval
-from pulse.reports import Outcome
+from pulse.sql import worker as sql
+from pulse.worker import connector as sessions
+from pulse.worker import outcomes as reports
+from pulse.worker.outcomes import Outcome
 
 # Columns of sql.EXCHANGE that are read by themselves, and what is in them.
 LANE, LEASE, JOB, KIND, ATTEMPT, UNTIL = 2, 3, 4, 5, 7, 15

@@ -7,15 +7,15 @@ import math
 import threading
 
 import pulse
-from pulse.executors import Executors, Run
-from pulse.heartbeat import Heart
-from pulse.intake import Intake
-from pulse.ledger import LARGE, Ledger
-from pulse.messages import Messenger
-from pulse.reports import COMPLETE, RELEASE, Outcome
-from pulse.sessions import Source
+from pulse.hooks import AllHooks
 from pulse.tasks import Task
-from pulse.tracing import AllHooks
+from pulse.worker.claims import Intake
+from pulse.worker.connector import Source
+from pulse.worker.exchange import Messenger
+from pulse.worker.executors import Executors, Run
+from pulse.worker.heartbeat import Heart
+from pulse.worker.outcomes import COMPLETE, RELEASE, Outcome
+from pulse.worker.slots import LARGE, Ledger
 from tests.worker.conftest import Queue
 
 

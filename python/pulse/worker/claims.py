@@ -12,14 +12,14 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pulse.executors import Executors, Run
-from pulse.heartbeat import Heart
+from pulse.hooks import AllHooks
 from pulse.job import Job
-from pulse.ledger import Ledger
-from pulse.messages import LANE, LEASE, UNTIL, Answer, Unreadable, job_of
-from pulse.reports import Outcome
 from pulse.tasks import Task
-from pulse.tracing import AllHooks
+from pulse.worker.exchange import LANE, LEASE, UNTIL, Answer, Unreadable, job_of
+from pulse.worker.executors import Executors, Run
+from pulse.worker.heartbeat import Heart
+from pulse.worker.outcomes import Outcome
+from pulse.worker.slots import Ledger
 
 
 class Intake:

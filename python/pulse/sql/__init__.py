@@ -1,0 +1,1 @@
+"""Every statement this package sends, by who sends it."""
