@@ -121,6 +121,17 @@ def test_lanes_and_workers(pulse: Pulse, connect: Connect) -> None:
     assert "w1" in pulse("workers").out
 
 
+def test_a_worker_is_live_for_two_minutes(pulse: Pulse, connect: Connect) -> None:
+    connection = connect()
+    connection.execute("SELECT pulse.hello('w1')")
+    for seconds, live in ((100, True), (121, False)):
+        connection.execute(
+            "UPDATE pulse.worker SET seen_at = clock_timestamp() - %s * '1s'::interval",
+            [seconds],
+        )
+        assert [row["live"] for row in pulse("workers", "--json").json] == [live]
+
+
 def test_jobs_newest_first_and_filtered(pulse: Pulse, connect: Connect) -> None:
     assert "No jobs" in pulse("jobs").out
     connection = connect()

@@ -28,6 +28,20 @@ def test_status_says_how_full_it_is(
     assert [lane["name"] for lane in status["lanes"]] == ["boundless", "default"]
 
 
+def test_a_worker_is_live_for_two_minutes(
+    connection: Connection, operator: httpx.Client
+) -> None:
+    """As pulse.workers has it: the page, the metrics and why() count the same ones."""
+    connection.execute("SELECT pulse.hello('w1')")
+    for seconds, live in ((100, True), (121, False)):
+        connection.execute(
+            "UPDATE pulse.worker SET seen_at = clock_timestamp() - %s * '1s'::interval",
+            [seconds],
+        )
+        assert get(operator, "status")["workers"] == int(live)
+        assert [w["live"] for w in get(operator, "workers")["workers"]] == [live]
+
+
 def test_workers_schedules_health_and_audit_are_listed(
     connection: Connection, operator: httpx.Client
 ) -> None:

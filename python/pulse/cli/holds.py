@@ -8,6 +8,7 @@ from pulse.cli import queries, show
 from pulse.cli.problems import TOO_LONG, Problem, default_user
 from pulse.cli.session import Session, with_session
 from pulse.cli.steer import progress_bar
+from pulse.sql import operator
 
 
 def holder_name() -> str:
@@ -31,7 +32,7 @@ def drain(
     """Claim nothing more from a lane and let what runs end."""
     for lane in lanes:
         values = {"lane": lane, "reason": reason}
-        new = session.one(queries.DRAIN, values)["changed"]
+        new = session.one(operator.DRAIN, values)["changed"]
         if not session.as_json:
             session.say(f"{lane}  {'drained' if new else 'was drained already'}")
     left = (
@@ -80,7 +81,7 @@ def wait_until_empty(
 def pause(session: Session, lane: str | None, holder: str, reason: str | None) -> None:
     """Stop all claims, or those of one lane, until resume."""
     values = {"lane": lane, "holder": holder, "reason": reason}
-    new = session.one(queries.PAUSE, values)["changed"]
+    new = session.one(operator.PAUSE, values)["changed"]
     if session.as_json:
         return session.print_json({"lane": lane, "holder": holder, "changed": new})
     what = f"lane {lane}" if lane else "everything"
@@ -95,11 +96,11 @@ def pause(session: Session, lane: str | None, holder: str, reason: str | None) -
 @with_session
 def resume(session: Session, lane: str | None, holder: str) -> None:
     """Undo drain and pause of a lane, or the pause of everything."""
-    values = {"lane": lane, "holder": holder}
-    changed = bool(session.one(queries.RESUME, values)["changed"])
+    values = {"lane": lane, "holder": holder, "reason": None}
+    changed = bool(session.one(operator.RESUME, values)["changed"])
     if lane is not None:
-        changed |= bool(session.one(queries.RESUME_LANE, values)["changed"])
-    holds = [row for row in session.rows(queries.HOLDS) if row["lane"] in (None, lane)]
+        changed |= bool(session.one(operator.RESUME_LANE, values)["changed"])
+    holds = [row for row in session.rows(operator.HOLDS) if row["lane"] in (None, lane)]
     if session.as_json:
         return session.print_json({"lane": lane, "changed": changed, "holds": holds})
     what = f"lane {lane}" if lane else "everything"

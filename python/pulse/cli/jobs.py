@@ -9,6 +9,7 @@ from rich.table import Table
 
 from pulse.cli import queries, show
 from pulse.cli.session import Row, Session, with_session
+from pulse.sql import operator
 
 STATES = (
     *("awaiting_approval", "scheduled", "ready", "running", "retrying"),
@@ -69,7 +70,7 @@ def newest(session: Session, limit: int, wanted: Row) -> list[Row]:
     while len(job_ids) < limit:
         asked = min(limit - len(job_ids), LARGEST_PAGE)
         values = {"filter": Jsonb(wanted), "before": before, "limit": asked}
-        found = session.rows(queries.FIND, values)
+        found = session.rows(operator.FIND, values)
         if not found:
             break
         job_ids += [row["job_id"] for row in found if row["job_id"] is not None]

@@ -8,6 +8,7 @@ from rich.text import Text
 from pulse.cli import queries, show
 from pulse.cli.produce import payload_of
 from pulse.cli.session import Row, Session, with_session
+from pulse.sql import operator
 
 
 @click.group(invoke_without_command=True)
@@ -109,7 +110,7 @@ def add(
 @with_session
 def pause(session: Session, name: str, reason: str | None) -> None:
     """Keep a schedule from firing."""
-    row = session.one(queries.PAUSE_SCHEDULE, {"name": name, "reason": reason})
+    row = session.one(operator.PAUSE_SCHEDULE, {"name": name, "reason": reason})
     if session.as_json:
         return session.print_json({"name": name, **row})
     return session.say(
@@ -122,7 +123,7 @@ def pause(session: Session, name: str, reason: str | None) -> None:
 @with_session
 def resume(session: Session, name: str) -> None:
     """Let a paused schedule fire again."""
-    row = session.one(queries.RESUME_SCHEDULE, {"name": name})
+    row = session.one(operator.RESUME_SCHEDULE, {"name": name})
     if session.as_json:
         return session.print_json({"name": name, **row})
     return session.say(f"{name}  next at {show.moment(row['next_at'])}")
@@ -147,7 +148,7 @@ def remove(session: Session, names: tuple[str, ...]) -> None:
 @with_session
 def runs(session: Session, name: str | None, limit: int) -> None:
     """What became of each occurrence, the newest first."""
-    rows = session.rows(queries.SCHEDULE_RUNS, {"name": name, "limit": limit})
+    rows = session.rows(operator.SCHEDULE_RUNS, {"name": name, "limit": limit})
     if session.as_json:
         return session.print_json(rows)
     table = show.Grid("NAME", "DUE", "JOB", "SKIPPED", cut=("NAME", "SKIPPED"))

@@ -9,9 +9,10 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from pulse.cli import queries, show
+from pulse.cli import show
 from pulse.cli.jobs import STATES
 from pulse.cli.session import Row, Session, with_session
+from pulse.sql import operator
 
 if TYPE_CHECKING:
     from typing_extensions import LiteralString
@@ -56,7 +57,7 @@ def choosing(function: Callable[..., Any]) -> Callable[..., Any]:
 def cancel(session: Session, force: bool, **chosen: Any) -> None:
     """Cancel waiting jobs; ask running ones to stop."""
     values = {"force": force}
-    act(session, "cancel", queries.CANCEL, queries.CANCEL_WHERE, chosen, values)
+    act(session, "cancel", operator.CANCEL, operator.CANCEL_WHERE, chosen, values)
 
 
 @click.command()
@@ -66,7 +67,14 @@ def cancel(session: Session, force: bool, **chosen: Any) -> None:
 def nice(session: Session, priority: int, **chosen: Any) -> None:
     """Give jobs another priority: pulse nice -p 10 JOB_ID."""
     values = {"priority": priority}
-    act(session, "reprioritize", queries.NICE, queries.NICE_WHERE, chosen, values)
+    act(
+        session,
+        "reprioritize",
+        operator.REPRIORITIZE,
+        operator.REPRIORITIZE_WHERE,
+        chosen,
+        values,
+    )
 
 
 @click.command()
@@ -74,7 +82,7 @@ def nice(session: Session, priority: int, **chosen: Any) -> None:
 @with_session
 def retry(session: Session, **chosen: Any) -> None:
     """Put dead or cancelled jobs back in line."""
-    act(session, "retry", queries.RETRY, queries.RETRY_WHERE, chosen, {})
+    act(session, "retry", operator.RETRY, operator.RETRY_WHERE, chosen, {})
 
 
 @click.command()
@@ -82,7 +90,7 @@ def retry(session: Session, **chosen: Any) -> None:
 @with_session
 def approve(session: Session, **chosen: Any) -> None:
     """Let jobs run that await approval."""
-    act(session, "approve", queries.APPROVE, queries.APPROVE_WHERE, chosen, {})
+    act(session, "approve", operator.APPROVE, operator.APPROVE_WHERE, chosen, {})
 
 
 @click.command()
@@ -90,7 +98,7 @@ def approve(session: Session, **chosen: Any) -> None:
 @with_session
 def reject(session: Session, **chosen: Any) -> None:
     """Refuse jobs that await approval."""
-    act(session, "reject", queries.REJECT, queries.REJECT_WHERE, chosen, {})
+    act(session, "reject", operator.REJECT, operator.REJECT_WHERE, chosen, {})
 
 
 def act(

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Request
 
-from pulse.web import queries
+from pulse.sql import operator
 from pulse.web.access.auth import Identity
 from pulse.web.access.guard import IDENTITY
 from pulse.web.database import Database, Session, first
@@ -37,7 +37,7 @@ class Caller:
     async def may_stream(self) -> bool:
         """Whether the role of the DSN, which reads the streams, may."""
         async with self.database.session(None, read_only=True) as db:
-            return bool(first(await db.one(queries.MAY_STREAM))["allowed"])
+            return operator.sees_all(first(await db.one(operator.MY_ACCESS)))
 
 
 async def current_caller(request: Request) -> Caller:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Body, Query
 from psycopg.types.json import Jsonb
 
+from pulse.sql import operator
 from pulse.web import queries
 from pulse.web.access.caller import CurrentCaller, JobId
 from pulse.web.database import Session, first
@@ -46,7 +47,7 @@ async def page(
 ) -> Any:
     """At most limit jobs below before, newest first. Reads a bounded number of rows."""
     values = {"filter": Jsonb(wanted), "before": before, "limit": limit}
-    found = await db.rows(queries.FIND, **values)
+    found = await db.rows(operator.FIND, **values)
     ids = [row["job_id"] for row in found if row["job_id"] is not None]
     searched_to = next((r["searched_to"] for r in found if r["searched_to"]), None)
     rows = await db.rows(queries.JOBS, job_ids=ids) if ids else []
@@ -111,8 +112,8 @@ async def job(caller: CurrentCaller, job_id: JobId) -> Any:
     """One job with its failed attempts, why it does not run, and who did what to it."""
     async with caller.reading() as db:
         found = await db.one(queries.JOB, job_id=job_id)
-        why = await db.rows(queries.WHY, job_id=job_id)
-        allowed = first(await db.one(queries.READS_AUDIT))["allowed"]
+        why = await db.rows(operator.WHY, job_id=job_id)
+        allowed = operator.sees_all(first(await db.one(operator.MY_ACCESS)))
         audit = await db.rows(queries.AUDIT_OF_JOB, job_id=job_id) if allowed else []
         if found is None:
             raise no_such_job(job_id)
@@ -123,7 +124,7 @@ async def job(caller: CurrentCaller, job_id: JobId) -> Any:
 async def why(caller: CurrentCaller, job_id: JobId) -> Any:
     """In order, every reason why a job is not running now."""
     async with caller.reading() as db:
-        return {"why": await db.rows(queries.WHY, job_id=job_id)}
+        return {"why": await db.rows(operator.WHY, job_id=job_id)}
 
 
 def no_such_job(job_id: int) -> Problem:
@@ -150,40 +151,40 @@ async def cancel(
     how: Annotated[requests.Cancel, Body()] = requests.NO_FORCE,
 ) -> Any:
     """A running job is asked to stop; with force its lease is taken away at once."""
-    return await act(caller, queries.CANCEL, job_id, **how.model_dump())
+    return await act(caller, operator.CANCEL, job_id, **how.model_dump())
 
 
 @router.post("/jobs/{job_id}/approve", response_model=Done)
 async def approve(
     caller: CurrentCaller, job_id: JobId, why: WhyBody = requests.NO_REASON
 ) -> Any:
-    return await act(caller, queries.APPROVE, job_id, reason=why.reason)
+    return await act(caller, operator.APPROVE, job_id, reason=why.reason)
 
 
 @router.post("/jobs/{job_id}/reject", response_model=Done)
 async def reject(
     caller: CurrentCaller, job_id: JobId, why: WhyBody = requests.NO_REASON
 ) -> Any:
-    return await act(caller, queries.REJECT, job_id, reason=why.reason)
+    return await act(caller, operator.REJECT, job_id, reason=why.reason)
 
 
 @router.post("/jobs/{job_id}/retry", response_model=Done)
 async def retry(
     caller: CurrentCaller, job_id: JobId, why: WhyBody = requests.NO_REASON
 ) -> Any:
-    return await act(caller, queries.RETRY, job_id, reason=why.reason)
+    return await act(caller, operator.RETRY, job_id, reason=why.reason)
 
 
 @router.post("/jobs/{job_id}/move", response_model=Done)
 async def move(caller: CurrentCaller, job_id: JobId, where: requests.Move) -> Any:
-    return await act(caller, queries.MOVE, job_id, **where.model_dump())
+    return await act(caller, operator.MOVE, job_id, **where.model_dump())
 
 
 @router.patch("/jobs/{job_id}/priority", response_model=Done)
 async def reprioritize(
     caller: CurrentCaller, job_id: JobId, to: requests.NewPriority
 ) -> Any:
-    return await act(caller, queries.REPRIORITIZE, job_id, **to.model_dump())
+    return await act(caller, operator.REPRIORITIZE, job_id, **to.model_dump())
 
 
 @router.delete("/jobs/{job_id}", status_code=204, response_model=None)
@@ -194,18 +195,18 @@ async def delete(
 ) -> None:
     """Remove a finished job before its retention ends."""
     async with caller.writing() as db:
-        await db.rows(queries.DELETE, job_id=job_id, reason=reason)
+        await db.rows(operator.DELETE, job_id=job_id, reason=reason)
 
 
 # -- acting on many ---------------------------------------------------------------
 
 BULK = {
-    "cancel": queries.CANCEL_WHERE,
-    "retry": queries.RETRY_WHERE,
-    "reprioritize": queries.REPRIORITIZE_WHERE,
-    "move": queries.MOVE_WHERE,
-    "approve": queries.APPROVE_WHERE,
-    "reject": queries.REJECT_WHERE,
+    "cancel": operator.CANCEL_WHERE,
+    "retry": operator.RETRY_WHERE,
+    "reprioritize": operator.REPRIORITIZE_WHERE,
+    "move": operator.MOVE_WHERE,
+    "approve": operator.APPROVE_WHERE,
+    "reject": operator.REJECT_WHERE,
 }
 
 

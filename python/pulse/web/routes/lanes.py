@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path
 
+from pulse.sql import operator
 from pulse.web import queries
 from pulse.web.access.caller import CurrentCaller
 from pulse.web.database import Session, first
@@ -55,7 +56,7 @@ async def drain_lane(
     why: Annotated[requests.WithReason, Body()] = requests.NO_REASON,
 ) -> Any:
     async with caller.writing() as db:
-        await db.rows(queries.DRAIN, lane=name, reason=why.reason)
+        await db.rows(operator.DRAIN, lane=name, reason=why.reason)
         return await lane_called(db, name)
 
 
@@ -66,7 +67,7 @@ async def resume_lane(
     why: Annotated[requests.WithReason, Body()] = requests.NO_REASON,
 ) -> Any:
     async with caller.writing() as db:
-        await db.rows(queries.RESUME_LANE, lane=name, reason=why.reason)
+        await db.rows(operator.RESUME_LANE, lane=name, reason=why.reason)
         return await lane_called(db, name)
 
 
@@ -74,13 +75,13 @@ async def resume_lane(
 async def pause(caller: CurrentCaller, hold: requests.Pause) -> Any:
     """Stop all claims, or those of one lane, in the name of a holder."""
     async with caller.writing() as db:
-        done = first(await db.one(queries.PAUSE, **hold.model_dump()))
-        return {**done, "paused": await db.rows(queries.HOLDS)}
+        done = first(await db.one(operator.PAUSE, **hold.model_dump()))
+        return {**done, "paused": await db.rows(operator.HOLDS)}
 
 
 @router.post("/resume", response_model=responses.Held)
 async def resume(caller: CurrentCaller, hold: requests.Pause) -> Any:
     """Take back the pause of a holder."""
     async with caller.writing() as db:
-        done = first(await db.one(queries.RESUME, holder=hold.holder, lane=hold.lane))
-        return {**done, "paused": await db.rows(queries.HOLDS)}
+        done = first(await db.one(operator.RESUME, holder=hold.holder, lane=hold.lane))
+        return {**done, "paused": await db.rows(operator.HOLDS)}

@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.responses import PlainTextResponse
 
+from pulse.sql import operator
 from pulse.web import queries
 from pulse.web.access.caller import CurrentCaller
 from pulse.web.database import first
@@ -55,7 +56,7 @@ async def metrics(caller: CurrentCaller) -> Metrics:
     """Lanes, workers, pauses and health checks as Prometheus text."""
     async with caller.reading() as db:
         now = first(await db.one(queries.OVERVIEW, lane=None))
-        checks = await db.rows(queries.HEALTH)
+        checks = await db.rows(operator.HEALTH)
     return Metrics("\n".join(lines(now, checks)) + "\n")
 
 

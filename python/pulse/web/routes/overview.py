@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
+from pulse.sql import operator
 from pulse.web import queries
 from pulse.web.access.caller import CurrentCaller
 from pulse.web.database import first
@@ -52,7 +53,7 @@ async def workers(caller: CurrentCaller) -> Any:
 @router.get("/health", response_model=responses.Health)
 async def health(caller: CurrentCaller) -> Any:
     async with caller.reading() as db:
-        return {"checks": await db.rows(queries.HEALTH)}
+        return {"checks": await db.rows(operator.HEALTH)}
 
 
 @router.get("/audit", response_model=responses.Audit)

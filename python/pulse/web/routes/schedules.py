@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Query
 
+from pulse.sql import operator
 from pulse.web import queries
 from pulse.web.access.caller import CurrentCaller
 from pulse.web.schemas import requests, responses
@@ -29,7 +30,7 @@ async def runs(
 ) -> Any:
     """Its occurrences, newest first: fired with a job, or skipped and why."""
     async with caller.reading() as db:
-        runs = await db.rows(queries.SCHEDULE_RUNS, name=name, limit=limit)
+        runs = await db.rows(operator.SCHEDULE_RUNS, name=name, limit=limit)
         return {"runs": runs}
 
 
@@ -40,12 +41,12 @@ async def pause(
     why: Annotated[requests.WithReason, Body()] = requests.NO_REASON,
 ) -> Any:
     async with caller.writing() as db:
-        await db.rows(queries.PAUSE_SCHEDULE, name=name, reason=why.reason)
+        await db.rows(operator.PAUSE_SCHEDULE, name=name, reason=why.reason)
         return await db.one(queries.SCHEDULES, name=name)
 
 
 @router.post("/schedules/{name:path}/resume", response_model=responses.Schedule)
 async def resume(caller: CurrentCaller, name: ScheduleName) -> Any:
     async with caller.writing() as db:
-        await db.rows(queries.RESUME_SCHEDULE, name=name)
+        await db.rows(operator.RESUME_SCHEDULE, name=name)
         return await db.one(queries.SCHEDULES, name=name)

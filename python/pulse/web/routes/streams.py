@@ -6,8 +6,10 @@ from typing import Any
 
 from fastapi import APIRouter
 
+from pulse.sql import operator
 from pulse.web import queries
 from pulse.web.access.caller import Caller, CurrentCaller, JobId
+from pulse.web.database import first
 from pulse.web.live.streams import EventStream
 from pulse.web.problems import Problem
 from pulse.web.routes.jobs import no_such_job
@@ -55,8 +57,9 @@ async def job_stream(caller: CurrentCaller, job_id: JobId) -> EventStream:
         seen = await db.one(queries.WATCHED, job_ids=[job_id])
         if seen is None:
             raise no_such_job(job_id)
-        on = await db.one(queries.SEES_ON, job_id=job_id)
+        access = first(await db.one(operator.MY_ACCESS))
     await require_streams(caller)
-    # The hub reads with the rights of the DSN: it must not tell more than they see.
-    brief = on is None or not on["allowed"]
+    # The hub reads with the rights of the DSN, and must not send more than they see:
+    # approvers see the job of another role only until it is decided.
+    brief = not operator.sees_all(access) and seen["enqueued_by"] != access["role"]
     return EventStream(caller.hub.job(job_id, seen, brief=brief))

@@ -192,6 +192,7 @@ class Worker(BaseModel):
     seen_seconds: float | None
     running: int
     seen_by: str | None
+    live: bool
 
 
 class Workers(BaseModel):

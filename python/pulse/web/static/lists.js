@@ -46,15 +46,16 @@ function redrawn(draw) {
   };
 }
 
-const WORKERS = [["Worker", "name"], ["Running", "num"], ["Lanes", ""], ["Kinds", "wide"], ["Role", ""], ["Heard of", "num"]];
+const WORKERS = [["Worker", "name"], ["Running", "num"], ["Lanes", ""], ["Kinds", "wide"], ["Role", ""], ["Last seen", "num"], ["State", "state"]];
 
 export const workers = whole({
   title: "Workers", columns: WORKERS, address: "workers", key: "workers", id: (worker) => worker.worker,
-  nothing: "No worker has been heard of. Start one: pulse work app:worker",
+  nothing: "No worker was seen. Start one: pulse work app:worker",
   row: (worker) => cells(WORKERS,
     searchLink(worker.worker, { worker: worker.worker, state: "running" }), number(worker.running),
     (worker.lanes ?? []).join(", "), worker.kinds ? worker.kinds.join(", ") : "every kind",
-    worker.seen_by ?? "–", when(worker.seen_at)),
+    worker.seen_by ?? "–", when(worker.seen_at),
+    worker.live ? pill("completed", "live") : pill("dead", "lost")),
 });
 
 const HEALTH = [["Check", "name"], ["Status", "state"], ["Figure", "wide"], ["What to do", "wide"]];
@@ -68,7 +69,7 @@ export const health = whole({
     check.advice ?? ""),
 });
 
-const SCHEDULES = [["Schedule", "name"], ["Rhythm", ""], ["Kind", "kind"], ["Next", "num"], ["Last", "num"], ["State", "state"], ["Past runs", "wide"], ["", "acts"]];
+const SCHEDULES = [["Schedule", "name"], ["Interval", ""], ["Kind", "kind"], ["Next", "num"], ["Last", "num"], ["State", "state"], ["Past runs", "wide"], ["", "acts"]];
 
 export const schedules = whole({
   title: "Schedules", columns: SCHEDULES, address: "schedules", key: "schedules", id: (schedule) => schedule.name,
