@@ -247,7 +247,7 @@ def test_drain_waits_until_nothing_runs(pulse: Pulse, connect: Connect) -> None:
     ran = pulse("drain", "mail", "--wait", "--timeout", 0.3)
     assert ran.code == 6
     assert "1 jobs still run after 0.3 s" in ran.err
-    assert "Mend it: pulse ps --lane mail" in ran.err
+    assert "Fix: pulse ps --lane mail" in ran.err
     other = connect()
     finish = threading.Timer(
         0.5, lambda: other.execute("SELECT pulse.complete(%s)", [lease])

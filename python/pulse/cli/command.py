@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -23,8 +23,12 @@ from pulse.cli import (
     web,
     work,
 )
-from pulse.cli.problems import Problem, Target
+from pulse.cli.problems import Problem
 from pulse.cli.session import Session
+from pulse.sql import operator
+
+if TYPE_CHECKING:
+    from pulse.errors import PulseError
 
 SECTIONS: dict[str, list[click.Command]] = {
     "Work": [work.work, produce.enqueue, schedules.schedule],
@@ -123,42 +127,30 @@ def explain(error: Exception, session: Session | None) -> Problem | None:
         return Problem(what, remedy=remedy)
     if isinstance(error, ImportError) and "pq wrapper" in str(error):
         return problems.no_driver(error)
-    return explain_server(error, session) or explain_ours(error)
-
-
-def explain_ours(error: Exception) -> Problem | None:
-    """An error of the package itself, as a worker raises it."""
-    from pulse import errors
-
-    if not isinstance(error, errors.PulseError):
-        return None
-    code = problems.REFUSED
-    if isinstance(error, errors.NotInstalled):
-        code = problems.NO_PULSE
-    elif isinstance(error, errors.PermissionDenied):
-        code = problems.NOT_ALLOWED
-    return Problem(error.message, error.detail or "", error.hint or "", code)
+    return explain_server(error, session)
 
 
 def explain_server(error: Exception, session: Session | None) -> Problem | None:
+    """An error of the server, the driver or the worker, as errors.describe has it."""
     import psycopg
 
-    cause = error if isinstance(error, psycopg.Error) else error.__cause__
-    if not isinstance(cause, psycopg.Error):
+    from pulse import errors
+
+    ours = (psycopg.Error, errors.PulseError)
+    cause = error if isinstance(error, ours) else error.__cause__
+    if not isinstance(cause, ours):
         return None
-    target = session.target if session else Target.of("")
-    if isinstance(cause, psycopg.errors.InsufficientPrivilege) and session:
-        return problems.denied(cause, target, session.verb)
-    if isinstance(cause, psycopg.errors.InvalidSchemaName):
-        return problems.not_installed(target)
-    if session and isinstance(
-        cause, (psycopg.errors.UndefinedFunction, psycopg.errors.UndefinedTable)
-    ):
-        return explain_missing(session, cause)
-    return problems.refused(cause)
+    found = errors.describe(cause)
+    if session is None or cause is found:
+        return problems.refused(found)
+    if isinstance(found, errors.NotInstalled):
+        return explain_missing(session, found)
+    if isinstance(found, errors.PermissionDenied):
+        return explain_denied(session, found)
+    return problems.refused(found)
 
 
-def explain_missing(session: Session, error: Any) -> Problem:
+def explain_missing(session: Session, found: "PulseError") -> Problem:
     """A function we call is not there: no pulse at all, or an older one."""
     from pulse import install
 
@@ -169,7 +161,18 @@ def explain_missing(session: Session, error: Any) -> Problem:
     if state.is_older or state.missing:
         old = state.version or "of unknown version"
         return problems.too_old(old, install.version(), session.target)
-    return problems.refused(error)
+    return problems.refused(found)
+
+
+def explain_denied(session: Session, found: "PulseError") -> Problem:
+    from pulse import install
+
+    with session.open() as connection:
+        state = install.inspect(connection)
+        access = connection.execute(operator.MY_ACCESS).fetchone() or {}
+    if session.verb == "install":
+        return problems.may_not_install(found, session.target, state.owner)
+    return problems.denied(found, session.target, session.verb, access["rights"])
 
 
 def show(problem: Problem, session: Session | None) -> None:
@@ -187,4 +190,4 @@ def show(problem: Problem, session: Session | None) -> None:
     if problem.detail:
         console.print(f"  {escape(problem.detail)}", soft_wrap=True)
     if problem.remedy:
-        console.print(f"  Mend it: [bold]{escape(problem.remedy)}[/]", soft_wrap=True)
+        console.print(f"  Fix: [bold]{escape(problem.remedy)}[/]", soft_wrap=True)

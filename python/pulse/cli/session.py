@@ -87,7 +87,7 @@ class Session:
         wanted = install.version()
         if version is not None and install.release(version) < install.release(wanted):
             old = problems.too_old(version, wanted, self.target)
-            self.say(f"warning: {old.what}. Mend it: {old.remedy}", "yellow")
+            self.say(f"warning: {old.what}. Fix: {old.remedy}", "yellow")
         return connection
 
     def close(self) -> None:
