@@ -16,7 +16,7 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from pulse import errors
-from pulse.sql import worker as sql
+from pulse.sql import producer as sql
 
 T = TypeVar("T")
 Row = tuple[Any, ...]

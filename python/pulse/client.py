@@ -20,7 +20,7 @@ from pulse import adapters, errors
 from pulse.adapters import Row
 from pulse.options import Options
 from pulse.producer import enqueue, enqueue_many
-from pulse.sql import worker as sql
+from pulse.sql import producer as sql
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack

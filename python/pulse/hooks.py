@@ -1,4 +1,4 @@
-"""Hooks: what a worker tells about itself, for metrics and traces.
+"""Hooks: what a worker reports about itself, for metrics and traces.
 
 Subclass Hooks and override what you need. Hooks run on the worker's event loop, apart
 from around(), which wraps the handler where it runs; keep them short. What a
@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from typing import Any
 
 from pulse.job import Job
-from pulse.logs import say
+from pulse.logs import log_event
 
 
 class Hooks:
@@ -35,7 +35,7 @@ class Hooks:
 
 
 class AllHooks:
-    """Several hooks as one, none of which can hurt the worker."""
+    """Several hooks as one; what one of them raises does not reach the worker."""
 
     def __init__(self, hooks: Sequence[Hooks]) -> None:
         self._hooks = hooks
@@ -46,7 +46,7 @@ class AllHooks:
             try:
                 getattr(hook, name)(*facts)
             except Exception as error:
-                say(logging.ERROR, f"the hook {name} raised {error!r}", hook=name)
+                log_event(logging.ERROR, f"the hook {name} raised {error!r}", hook=name)
 
     @property
     def wraps(self) -> bool:

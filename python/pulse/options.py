@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, TypedDict
 
 from pulse.errors import InvalidArgument
-from pulse.sql import worker as sql
+from pulse.sql import producer as sql
 
 Duration = timedelta | float | str
 """A timedelta, seconds, or what PostgreSQL reads as an interval: '30s', '5 minutes'."""

@@ -9,7 +9,7 @@ from pulse import adapters
 from pulse.adapters import AsyncExecutes, Row
 from pulse.errors import InvalidArgument
 from pulse.options import Options, as_json, given, to_json
-from pulse.sql import worker as sql
+from pulse.sql import producer as sql
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

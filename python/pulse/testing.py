@@ -28,9 +28,7 @@ from pulse import errors
 from pulse.job import Control, Job
 from pulse.sql import worker as sql
 from pulse.tasks import Task
-from pulse.worker import Worker
-from pulse.worker import exchange as messages
-from pulse.worker import outcomes as reports
+from pulse.worker import Worker, exchange, outcomes
 from pulse.worker.outcomes import Outcome
 
 with contextlib.suppress(ImportError):
@@ -110,7 +108,7 @@ def _claim(
         "lease_for": None,
     }
     rows = _fetch(connection, sql.EXCHANGE, values)
-    return messages.job_of(rows[0], Control()) if rows else None
+    return exchange.job_of(rows[0], Control()) if rows else None
 
 
 def _run(connection: psycopg.Connection[Any], task: Task[Any, Any], job: Job) -> Done:
@@ -118,9 +116,9 @@ def _run(connection: psycopg.Connection[Any], task: Task[Any, Any], job: Job) ->
     result = None
     try:
         result = _wait_for(task.run(job)) if task.is_async else task.run(job)
-        outcome = reports.returned(control, result)
+        outcome = outcomes.returned(control, result)
     except Exception as error:
-        outcome = reports.raised(control, error)
+        outcome = outcomes.raised(control, error)
     _report(connection, job, outcome)
     return Done(job, outcome.verb, result, outcome.error)
 
@@ -149,7 +147,7 @@ def _report(connection: psycopg.Connection[Any], job: Job, outcome: Outcome) -> 
     if outcome.verb == "release":
         _fetch(connection, sql.RELEASE, {"leases": [job.lease]})
         return
-    _fetch(connection, *messages.call_of(job, outcome))
+    _fetch(connection, *exchange.call_of(job, outcome))
 
 
 def _fetch(

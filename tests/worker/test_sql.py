@@ -8,18 +8,19 @@ from pathlib import Path
 import pytest
 
 import pulse
-from pulse.sql import worker as sql
+from pulse.sql import producer, worker
 from tests.conftest import Connect
 from tools import paths
 
 PACKAGE = paths.ROOT / "python" / "pulse"
+STATEMENTS = {**producer.STATEMENTS, **worker.STATEMENTS}
 
 
-@pytest.mark.parametrize("name", sql.STATEMENTS)
+@pytest.mark.parametrize("name", STATEMENTS)
 def test_every_statement_is_understood_by_the_server(
     connect: Connect, name: str
 ) -> None:
-    statement = re.sub(r"%\(\w+\)s", "NULL", sql.STATEMENTS[name])
+    statement = re.sub(r"%\(\w+\)s", "NULL", STATEMENTS[name])
     connect().execute(f"EXPLAIN {statement}".encode())
 
 
@@ -31,7 +32,7 @@ def test_every_call_names_arguments_that_exist(connect: Connect) -> None:
     known: dict[str, set[str]] = {}
     for name, arguments in rows:
         known.setdefault(name, set()).update(arguments or ())
-    for statement in sql.STATEMENTS.values():
+    for statement in STATEMENTS.values():
         for function, rest in re.findall(r"pulse\.(\w+)\(([^;]*)", statement):
             assert function in known
             named = set(re.findall(r"(\w+) =>", rest))
@@ -41,11 +42,10 @@ def test_every_call_names_arguments_that_exist(connect: Connect) -> None:
 def test_a_worker_checks_for_all_it_calls() -> None:
     called = {
         function
-        for statement in sql.STATEMENTS.values()
+        for statement in worker.STATEMENTS.values()
         for function in re.findall(r"pulse\.(\w+)\(", statement)
     }
-    clients_only = {"cancel", "enqueue", "enqueue_one", "enqueue_many"}
-    assert set(sql.WORKER_FUNCTIONS) == called - clients_only
+    assert set(worker.WORKER_FUNCTIONS) == called
 
 
 def tables() -> set[str]:

@@ -1,69 +1,8 @@
-"""Every statement this package sends: calls of pulse.* by named argument.
-
-Decisions live in SQL. No table is named here; the two reads are of the view
-pulse.jobs and of the catalog. tests/worker/test_sql.py checks each against pg_proc.
-"""
+"""The statements of a worker: calls of pulse.* by named argument."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from functools import lru_cache
 from typing import Final
-
-ENQUEUE_ARGUMENTS: Final = {
-    "kind": "text",
-    "payload": "jsonb",
-    "payloads": "jsonb[]",
-    "lane": "text",
-    "priority": "integer",
-    "run_at": "timestamptz",
-    "delay": "interval",
-    "max_attempts": "integer",
-    "unique_key": "text",
-    "unique_for": "interval",
-    "on_conflict": "text",
-    "group_key": "text",
-    "requires_approval": "boolean",
-    "tags": "text[]",
-    "max_runtime": "interval",
-}
-OPTIONS: Final = frozenset(ENQUEUE_ARGUMENTS) - {"kind", "payload", "payloads"}
-
-
-def call(function: str, arguments: Collection[str]) -> str:
-    """One of the enqueue functions with these arguments, as a query with %(name)s."""
-    named = ", ".join(
-        f"{name} => CAST(%({name})s AS {ENQUEUE_ARGUMENTS[name]})" for name in arguments
-    )
-    return f"SELECT * FROM pulse.{function}({named})"
-
-
-@lru_cache(maxsize=1000)
-def enqueue(arguments: tuple[str, ...]) -> str:
-    return call("enqueue", arguments)
-
-
-@lru_cache(maxsize=1000)
-def enqueue_one(arguments: tuple[str, ...]) -> str:
-    return call("enqueue_one", arguments)
-
-
-@lru_cache(maxsize=1000)
-def enqueue_many(arguments: tuple[str, ...]) -> str:
-    return call("enqueue_many", arguments)
-
-
-# One argument of type text: what every driver can pass the same way.
-ENQUEUE_LIST: Final = (
-    "SELECT * FROM pulse.enqueue_many(jobs => CAST(CAST({} AS text) AS jsonb))"
-)
-
-CANCEL: Final = "SELECT pulse.cancel(job_id => %(job_id)s, reason => %(reason)s)"
-
-OUTCOME: Final = """
-SELECT j.state, j.result, j.last_error
-FROM pulse.jobs AS j
-WHERE j.job_id = %(job_id)s"""
 
 EXCHANGE: Final = """
 SELECT
@@ -134,7 +73,7 @@ CHANNEL: Final = "pulse"
 
 BACKEND_PID: Final = "SELECT pg_backend_pid()"
 
-# What a worker's own session changes for itself, each where the server has it.
+# Settings of a worker's session, each where the server has it.
 SESSION_SETTINGS: Final = {
     "client_connection_check_interval": "2s",
     "default_transaction_isolation": "read committed",
@@ -186,8 +125,6 @@ SELECT
 
 # For the test: every statement above that calls something.
 STATEMENTS: Final = {
-    "cancel": CANCEL,
-    "outcome": OUTCOME,
     "exchange": EXCHANGE,
     "complete": COMPLETE,
     "fail": FAIL,
@@ -202,8 +139,4 @@ STATEMENTS: Final = {
     "arm_bell": ARM_BELL,
     "disarm_bell": DISARM_BELL,
     "installed": INSTALLED,
-    "enqueue": enqueue(tuple(n for n in ENQUEUE_ARGUMENTS if n != "payloads")),
-    "enqueue_one": enqueue_one(tuple(n for n in ENQUEUE_ARGUMENTS if n != "payloads")),
-    "enqueue_many": enqueue_many(tuple(n for n in ENQUEUE_ARGUMENTS if n != "payload")),
-    "enqueue_list": ENQUEUE_LIST.format("%(jobs)s"),
 }

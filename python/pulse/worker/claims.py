@@ -16,28 +16,29 @@ from pulse.hooks import AllHooks
 from pulse.job import Job
 from pulse.tasks import Task
 from pulse.worker.exchange import LANE, LEASE, UNTIL, Answer, Unreadable, job_of
-from pulse.worker.executors import Executors, Run
-from pulse.worker.heartbeat import Heart
+from pulse.worker.executors import Executors
+from pulse.worker.heartbeat import Heartbeat
 from pulse.worker.outcomes import Outcome
-from pulse.worker.slots import Ledger
+from pulse.worker.run import Run
+from pulse.worker.slots import Slots
 
 
-class Intake:
-    """Its jobs hold their slots from the answer on."""
+class Claims:
+    """Claimed jobs hold their slots as soon as the answer is here."""
 
     def __init__(
         self,
         tasks: Mapping[str, Task[Any, Any]],
-        ledger: Ledger,
-        heart: Heart,
+        slots: Slots,
+        heartbeat: Heartbeat,
         executors: Executors,
         hooks: AllHooks,
         stopping: Callable[[], bool],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._tasks = tasks
-        self._ledger = ledger
-        self._heart = heart
+        self._slots = slots
+        self._heartbeat = heartbeat
         self._executors = executors
         self._hooks = hooks
         self._stopping = stopping
@@ -47,13 +48,13 @@ class Intake:
     def unread(self) -> int:
         return 0 if self._answer is None else self._answer.count
 
-    async def accept(self, answer: Answer, took: float) -> None:
+    async def accept(self, answer: Answer, seconds: float) -> None:
         """Take an answer; the one before has been read."""
         self._answer = answer
-        self._ledger.hold(answer.lanes)
+        self._slots.take(answer.lanes)
         if self._hooks:
             runs = await self._read()
-            self._hooks.call("claimed", [run.job for run in runs], took)
+            self._hooks.call("claimed", [run.job for run in runs], seconds)
             self._start(runs)
 
     async def start_all(self) -> None:
@@ -61,9 +62,9 @@ class Intake:
             self._start(await self._read())
 
     def forget(self) -> None:
-        """What was not read cannot be given back."""
+        """Free the slots of what was not read: without a lease nothing is released."""
         if self._answer is not None:
-            self._ledger.let_go(self._answer.lanes)
+            self._slots.free(self._answer.lanes)
             self._answer = None
 
     async def _read(self) -> list[Run]:
@@ -73,39 +74,40 @@ class Intake:
         rows = await answer.read()
         self._answer = None
         runs: list[Run] = []
-        all_runs, asked_at, first = self._ledger.runs, answer.asked_at, math.inf
+        all_runs, asked_at, first = self._slots.runs, answer.asked_at, math.inf
         for row in rows:
             if isinstance(row, Unreadable):
-                first = min(first, self._refuse(row, asked_at))
+                first = min(first, self._fail(row, asked_at))
                 continue
             until = asked_at + row[UNTIL]
             first = min(first, until)
-            run = Run(self._loop, self._heart, row[LANE], row[LEASE], until)
+            run = Run(self._loop, self._heartbeat, row[LANE], row[LEASE], until)
             run.job = job_of(row, run)
             run.task = self._tasks[run.job.kind]
             all_runs[run.lease] = run
             runs.append(run)
         if rows:
-            self._heart.leased(first)
+            self._heartbeat.expect(first)
         return runs
 
-    def _refuse(self, row: Unreadable, asked_at: float) -> float:
-        """Fail it; returns until when its lease lasts."""
-        run = Run(self._loop, self._heart, row.lane, row.lease, asked_at + row.until)
+    def _fail(self, row: Unreadable, asked_at: float) -> float:
+        """A run that fails without its handler; returns when its lease ends."""
+        until = asked_at + row.until
+        run = Run(self._loop, self._heartbeat, row.lane, row.lease, until)
         run.job = Job(
             row.lease, row.job, row.lane, row.kind, None, row.attempt, control=run
         )
         run.task = self._tasks[row.kind]
-        self._ledger.runs[run.lease] = run
-        said = f"the job cannot be read: {type(row.error).__name__}: {row.error}"
-        self._ledger.done(run, Outcome("fail", error=said))
-        return run.leased_until
+        self._slots.runs[run.lease] = run
+        error = f"the job cannot be read: {type(row.error).__name__}: {row.error}"
+        self._slots.finish(run, Outcome("fail", error=error))
+        return until
 
     def _start(self, runs: list[Run]) -> None:
         for run in runs:
             if self._stopping():
-                # Claimed, never started: given back at once.
-                self._ledger.give_back(run)
+                # Claimed, never started: released at once.
+                self._slots.release(run)
                 continue
             if self._hooks:
                 self._hooks.call("started", run.job)

@@ -1,4 +1,4 @@
-"""The worker's own connections: how they are opened, checked and cut."""
+"""How the connections of a worker are opened, checked and cut."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
-class Source:
-    """Where to connect to, and as whom."""
+class Connector:
+    """Where to connect to, and for which worker."""
 
     dsn: str
     worker: str
@@ -73,7 +73,7 @@ class Source:
         return not pooled if self.prepare is None else self.prepare
 
     def _settings(self, pooled: bool, purpose: str) -> Iterator[dict[str, str]]:
-        """Settings of a pooled session would become somebody else's."""
+        """None in a pooled session: they would stay there for other clients."""
         if pooled:
             return
         for name, value in sql.SESSION_SETTINGS.items():
@@ -86,12 +86,12 @@ decode = json.JSONDecoder().raw_decode
 
 
 def read_json(text: bytes | str) -> Any:
-    """What the server wrote is UTF-8 with no space before it; json.loads must look."""
+    """json.loads without its checks: the server writes UTF-8 and no leading space."""
     return decode(str(text, "utf-8") if isinstance(text, bytes) else text)[0]
 
 
 async def require_pulse(connection: AsyncConnection) -> None:
-    """Raise what is wrong with pulse in this database, and what mends it."""
+    """Raise what is wrong with pulse in this database, with the fix as hint."""
     values = {"functions": list(sql.WORKER_FUNCTIONS)}
     row = await (await connection.execute(sql.INSTALLED, values)).fetchone()
     assert row is not None
@@ -115,10 +115,10 @@ async def require_pulse(connection: AsyncConnection) -> None:
         )
 
 
-def sever(connection: AsyncConnection | Connection) -> None:
-    """Cut the line, so that whoever waits for an answer gets an error at once."""
+def cut(connection: AsyncConnection | Connection) -> None:
+    """Shut the socket down: a statement that waits for its answer fails at once."""
     with (
         contextlib.suppress(psycopg.Error, OSError),
-        socket.socket(fileno=os.dup(connection.fileno())) as line,
+        socket.socket(fileno=os.dup(connection.fileno())) as copy,
     ):
-        line.shutdown(socket.SHUT_RDWR)
+        copy.shutdown(socket.SHUT_RDWR)

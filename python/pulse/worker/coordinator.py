@@ -1,12 +1,13 @@
-"""The coordinator: one loop that reports what ended and claims exactly what is free.
+"""The coordinator: one loop that reports what ended and claims what is free.
 
-A cycle is one pulse.exchange: it tells what ended since the last one and asks each
-lane for as many jobs as it has free slots. Each job is started on its own, and the end
-of any one starts the next cycle; what ends while the connection is busy goes together.
-A large lane is asked for half of its slots at a time (ledger.py): the jobs of one
-answer are read and run while the server works on the next exchange (intake.py).
+A cycle is one pulse.exchange (exchange.py): it reports the runs that ended since the
+last one and claims, in each lane, as many jobs as there are free slots (slots.py).
+Each job is started on its own (claims.py, executors.py), and the end of any one starts
+the next cycle; what ends while the connection is busy is reported together. A large
+lane is asked for half of its slots at a time: the jobs of one answer are read and
+started while the server works on the next exchange.
 
-The loop waits in one place (_rest) and stops in one way (stop, then ending.py).
+The loop waits in one place (_wait) and stops in one way (stop, then shutdown.py).
 """
 
 from __future__ import annotations
@@ -24,29 +25,30 @@ from typing import Any
 import psycopg
 
 from pulse.hooks import AllHooks, Hooks
-from pulse.logs import say
+from pulse.logs import log_event
 from pulse.options import Duration
 from pulse.tasks import Task
-from pulse.worker import connector as sessions
-from pulse.worker.claims import Intake
-from pulse.worker.connection import UNWIND_WITHIN, Line
-from pulse.worker.exchange import Answer, Messenger
-from pulse.worker.executors import Executors, Run
-from pulse.worker.heartbeat import Heart
-from pulse.worker.listener import Side
-from pulse.worker.shutdown import FLUSH_WITHIN, Ending
-from pulse.worker.slots import Ledger
+from pulse.worker.claims import Claims
+from pulse.worker.connection import UNWIND_WITHIN, Connection
+from pulse.worker.connector import Connector
+from pulse.worker.exchange import Answer, Exchange
+from pulse.worker.executors import Executors
+from pulse.worker.heartbeat import Heartbeat
+from pulse.worker.listener import Listener
+from pulse.worker.run import Run
+from pulse.worker.shutdown import FLUSH_WITHIN, Shutdown
+from pulse.worker.slots import Slots
 
-LOOK_SOON = 0.005
-LIVELY_POLL = 0.01
-# Runs that take less than so many exchanges are told together where they can be.
+POLL_SOON = 0.005
+BUSY_POLL = 0.01
+# Runs that take less than so many exchanges are reported together where they can be.
 SHORT_RUN = 2.0
 LONGEST_LINGER = 0.002
 
 
 @dataclass(frozen=True)
 class Settings:
-    source: sessions.Source
+    connector: Connector
     lanes: Mapping[str, int]
     tasks: Mapping[str, Task[Any, Any]]
     poll_interval: float = 0.5
@@ -59,45 +61,47 @@ class Settings:
 
 class Coordinator:
     def __init__(self, settings: Settings, ready: threading.Event) -> None:
-        source, kinds = settings.source, sorted(settings.tasks)
+        connector, kinds = settings.connector, sorted(settings.tasks)
         self._settings = settings
         self._ready = ready
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._signal = asyncio.Event()
+        self._woken = asyncio.Event()
         self._stopped = asyncio.Event()
         self._hooks = AllHooks(settings.hooks)
-        self._ledger = Ledger(source.worker, settings.lanes, self._hooks, self._wake)
-        self._heart = Heart(source, self._ledger.runs)
-        self._executors = Executors(self._loop, self._hooks, self._ledger.done)
-        self._messenger = Messenger(source, kinds, settings.lease_for)
-        self._line = Line(self._messenger, self._stopped, self._hooks, source.worker)
-        self._ending = Ending(
-            self._ledger,
-            self._executors,
-            self._messenger,
-            self._line,
-            self._signal,
-            source.worker,
+        self._slots = Slots(connector.worker, settings.lanes, self._hooks, self._wake)
+        self._heartbeat = Heartbeat(connector, self._slots.runs)
+        self._executors = Executors(self._loop, self._hooks, self._slots.finish)
+        self._connection = Connection(connector, self._stopped, self._hooks)
+        self._exchange = Exchange(
+            self._connection, connector.worker, kinds, settings.lease_for
         )
-        self._intake = Intake(
+        self._claims = Claims(
             settings.tasks,
-            self._ledger,
-            self._heart,
+            self._slots,
+            self._heartbeat,
             self._executors,
             self._hooks,
             lambda: self.stopping,
         )
-        self._side = Side(
-            source,
+        self._listener = Listener(
+            connector,
             list(settings.lanes),
             kinds,
-            self._look_now,
-            self._ledger.limit,
+            self._poll_now,
+            self._slots.set_max_batch,
             ticks=settings.ticks,
             listens=settings.listens,
         )
-        self._look_at = 0.0
+        self._shutdown = Shutdown(
+            self._slots,
+            self._executors,
+            self._connection,
+            self._exchange,
+            self._woken,
+            connector.worker,
+        )
+        self._poll_at = 0.0
         self._exchange_time = 0.0
         self._stop_at: float | None = None
 
@@ -111,145 +115,145 @@ class Coordinator:
             self._stop_at = now + chosen
             # An answer that never comes must not keep it from ending.
             limit = self._stop_at + FLUSH_WITHIN
-            self._loop.call_at(limit, self._messenger.sever)
+            self._loop.call_at(limit, self._connection.cut)
         self._stopped.set()
-        self._ledger.tell_all_to_stop()
-        self._signal.set()
+        self._slots.stop_runs()
+        self._woken.set()
 
     @property
     def stopping(self) -> bool:
         return self._stop_at is not None
 
-    def _look_now(self) -> None:
-        self._look_at = 0.0
-        self._signal.set()
+    def _poll_now(self) -> None:
+        self._poll_at = 0.0
+        self._woken.set()
 
     def _wake(self) -> None:
-        """From any thread; on its own the loop need not be woken."""
+        """From any thread; on the loop's own the event alone is enough."""
         if threading.get_ident() == self._thread:
-            self._signal.set()
+            self._woken.set()
             return
         with contextlib.suppress(RuntimeError):  # A stop did not wait for this one.
-            self._loop.call_soon_threadsafe(self._signal.set)
+            self._loop.call_soon_threadsafe(self._woken.set)
 
     # -- the loop ---------------------------------------------------------------------
 
     async def run(self) -> None:
-        self._say(
+        self._log(
             logging.INFO,
-            f"worker {self._settings.source.worker} starts: "
+            f"worker {self._settings.connector.worker} starts: "
             + ", ".join(f"{n} in {lane}" for lane, n in self._settings.lanes.items()),
             kinds=sorted(self._settings.tasks),
         )
-        await self._line.open()
-        self._heart.start()
-        side = asyncio.create_task(self._side.run(), name="pulse side")
+        await self._connection.wait_for_server()
+        self._heartbeat.start()
+        listening = asyncio.create_task(self._listener.run(), name="pulse listener")
         try:
             while not self.stopping:
                 await self._cycle()
-                await self._rest()
+                await self._wait()
         finally:
             if self._stop_at is None:
                 self.stop(0)
-            await self._ending.give_back_unread(self._intake)
+            await self._shutdown.release_unread(self._claims)
             try:
-                await self._ending.drain(lambda: self._stop_at or 0.0)
+                await self._shutdown.drain(lambda: self._stop_at or 0.0)
             finally:
-                side.cancel()
-                await asyncio.wait({side}, timeout=UNWIND_WITHIN)
-                await asyncio.to_thread(self._heart.close, UNWIND_WITHIN)
+                listening.cancel()
+                await asyncio.wait({listening}, timeout=UNWIND_WITHIN)
+                await asyncio.to_thread(self._heartbeat.close, UNWIND_WITHIN)
                 self._executors.close()
-                await self._messenger.close()
-            self._say(
-                logging.INFO, f"worker {self._settings.source.worker} has stopped"
+                await self._connection.close()
+            self._log(
+                logging.INFO, f"worker {self._settings.connector.worker} has stopped"
             )
 
     async def _cycle(self) -> None:
-        reports = self._ledger.collect()
+        reports = self._slots.collect()
         now = self._loop.time()
-        looks = not self.stopping and (bool(reports) or now >= self._look_at)
-        wants = self._ledger.wants() if looks else {}
+        claims = not self.stopping and (bool(reports) or now >= self._poll_at)
+        wants = self._slots.wants() if claims else {}
         if not reports and not wants:
-            await self._intake.start_all()
+            await self._claims.start_all()
             return
         if wants:
-            # A ring from here on means a job that this look may not see.
-            self._look_at = math.inf
+            # A bell from here on means a job that this claim may not see.
+            self._poll_at = math.inf
         try:
-            if not self._messenger.connected:
-                await self._intake.start_all()
-                await self._line.connect()
-            answer = await self._exchange(reports, wants)
+            if not self._connection.is_open:
+                await self._claims.start_all()
+                await self._connection.open()
+            answer = await self._send(reports, wants)
         except (psycopg.Error, OSError) as error:
-            self._ledger.take_back(reports)
-            await self._line.recover(error)
-            self._look_at = 0.0
+            self._slots.requeue(reports)
+            await self._connection.recover(error)
+            self._poll_at = 0.0
             return
         except BaseException:
-            self._ledger.take_back(reports)
+            self._slots.requeue(reports)
             raise
-        self._line.failures = 0
+        self._connection.failures = 0
         self._ready.set()
         took = self._loop.time() - now
         self._exchange_time += (took - self._exchange_time) / 8
-        self._ledger.settle(reports)
-        await self._intake.accept(answer, took)
+        self._slots.confirm(reports)
+        await self._claims.accept(answer, took)
         if wants:
-            self._plan(wants, answer.lanes)
-        if not self._asks_at_once:
-            await self._intake.start_all()
+            self._schedule_poll(wants, answer.lanes)
+        if not self._sends_at_once:
+            await self._claims.start_all()
 
-    async def _exchange(self, reports: list[Run], wants: Mapping[str, int]) -> Answer:
-        """Ask, and read what the answer before brought while the server is at it."""
-        if not self._intake.unread:
-            return await self._messenger.exchange(reports, wants)
-        asking = asyncio.ensure_future(self._messenger.exchange(reports, wants))
+    async def _send(self, reports: list[Run], wants: Mapping[str, int]) -> Answer:
+        """Exchange; while the server works, read and start the jobs it gave before."""
+        if not self._claims.unread:
+            return await self._exchange.send(reports, wants)
+        sending = asyncio.ensure_future(self._exchange.send(reports, wants))
         try:
-            await asyncio.sleep(0)  # It is on its way when this comes back.
-            await self._intake.start_all()
-            return await asking
+            await asyncio.sleep(0)  # Until the statement is sent.
+            await self._claims.start_all()
+            return await sending
         finally:
-            asking.cancel()
+            sending.cancel()
 
     @property
-    def _asks_at_once(self) -> bool:
-        """Whether the next exchange goes out now; jobs are then read after it."""
-        if self._ledger.ended:
+    def _sends_at_once(self) -> bool:
+        """Whether the next exchange goes out now; jobs are then read during it."""
+        if self._slots.ended:
             return True
-        return self._look_at == 0.0 and bool(self._ledger.wants())
+        return self._poll_at == 0.0 and bool(self._slots.wants())
 
-    def _plan(self, wants: Mapping[str, int], got: Mapping[str, int]) -> None:
-        """When to look next, by what each lane answered."""
-        base = LIVELY_POLL if self._side.lively else self._settings.poll_interval
+    def _schedule_poll(self, wants: Mapping[str, int], got: Mapping[str, int]) -> None:
+        """When to claim next, by what each lane gave."""
+        base = BUSY_POLL if self._listener.is_busy else self._settings.poll_interval
         pause = base * random.uniform(0.9, 1.1)
-        still = self._ledger.wants()
+        free = self._slots.wants()
         for lane, wanted in wants.items():
             n = got.get(lane, 0)
             if n == 0:
-                self._side.sleep(lane)
+                self._listener.arm(lane)
             elif n >= wanted:
-                self._side.wake(lane)
-                if lane in still:
-                    self._look_at = 0.0
+                self._listener.disarm(lane)
+                if lane in free:
+                    self._poll_at = 0.0
             else:
-                # A cap of the lane, or all there was: the next look will tell.
-                pause = min(pause, LOOK_SOON)
-        self._look_at = min(self._look_at, self._loop.time() + pause)
+                # A limit of the lane, or all there was: the next claim shows which.
+                pause = min(pause, POLL_SOON)
+        self._poll_at = min(self._poll_at, self._loop.time() + pause)
 
-    async def _rest(self) -> None:
+    async def _wait(self) -> None:
         """The one place where the coordinator waits."""
-        if self.stopping or self._asks_at_once:
+        if self.stopping or self._sends_at_once:
             return
         timer: asyncio.TimerHandle | None = None
-        if self._ledger.wants():
-            timer = self._loop.call_at(self._look_at, self._signal.set)
-        await self._signal.wait()
+        if self._slots.wants():
+            timer = self._loop.call_at(self._poll_at, self._woken.set)
+        await self._woken.wait()
         if timer is not None:
             timer.cancel()
-        if self._ledger.others_end_within(SHORT_RUN * self._exchange_time):
-            # Told together they cost one exchange.
+        if self._slots.more_end_within(SHORT_RUN * self._exchange_time):
+            # Reported together they cost one exchange.
             await asyncio.sleep(min(self._exchange_time / 2, LONGEST_LINGER))
-        self._signal.clear()
+        self._woken.clear()
 
-    def _say(self, level: int, message: str, **fields: Any) -> None:
-        say(level, message, worker=self._settings.source.worker, **fields)
+    def _log(self, level: int, message: str, **fields: Any) -> None:
+        log_event(level, message, worker=self._settings.connector.worker, **fields)

@@ -1,4 +1,4 @@
-"""The coordinator's connection: reports and claims as calls of pulse.*."""
+"""One call of pulse.exchange: reports what ended, claims, and holds the answer."""
 
 from __future__ import annotations
 
@@ -8,31 +8,167 @@ import struct
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import psycopg
 
 from pulse import errors
 from pulse.job import Control, Job
-from pulse.logs import say
+from pulse.logs import log_event
 from pulse.options import Duration, to_interval
 from pulse.sql import worker as sql
-from pulse.worker import connector as sessions
-from pulse.worker import outcomes as reports
+from pulse.worker import outcomes
+from pulse.worker.connection import Connection
+from pulse.worker.connector import AsyncConnection
 from pulse.worker.outcomes import Outcome
+from pulse.worker.run import Run
 
-# Columns of sql.EXCHANGE that are read by themselves, and what is in them.
+# Columns of sql.EXCHANGE that are read one by one, and their binary formats.
 LANE, LEASE, JOB, KIND, ATTEMPT, UNTIL = 2, 3, 4, 5, 7, 15
 INT8, INT4, FLOAT8 = (struct.Struct(form).unpack for form in (">q", ">i", ">d"))
 
 
-class Reportable(Protocol):
-    job: Job
-    outcome: Outcome | None
+class Exchange:
+    """Reports and claims of one worker."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        worker: str,
+        kinds: Sequence[str],
+        lease_for: Duration | None,
+    ) -> None:
+        self._connection = connection
+        self._worker = worker
+        self._kinds = list(kinds)
+        self._lease_for = to_interval(lease_for)
+
+    async def send(self, ended: Sequence[Run], wants: Mapping[str, int]) -> Answer:
+        """Report these runs, then claim so many jobs of each lane."""
+        connection = await self._connection.get()
+        done, failed = await self._report_others(connection, ended)
+        if not done and not failed and not wants:
+            return Answer(None, 0.0)
+        asked_at = time.monotonic()
+        values = self._values(done, failed, wants)
+        try:
+            cursor = await connection.execute(sql.EXCHANGE, values, binary=True)
+        except psycopg.Error as error:
+            if errors.is_transient(error) or not (done or failed):
+                raise
+            # One report cannot be stored and holds up the others: report one by one.
+            await self._report_singly(connection, [*done, *failed])
+            asked_at = time.monotonic()
+            values = self._values([], [], wants)
+            cursor = await connection.execute(sql.EXCHANGE, values, binary=True)
+        # Refused reports come first.
+        result = cursor.pgresult
+        while (
+            result
+            and (row := cursor.rownumber or 0) < result.ntuples
+            and result.get_value(row, 0) != b"job"
+        ):
+            refused = await cursor.fetchone()
+            assert refused is not None
+            await self._report_refused(connection, refused[3], refused[1], ended)
+        return Answer(cursor, asked_at)
+
+    def _values(
+        self,
+        done: Sequence[tuple[Job, Outcome]],
+        failed: Sequence[tuple[Job, Outcome]],
+        wants: Mapping[str, int],
+    ) -> dict[str, Any]:
+        return {
+            "worker": self._worker,
+            "wants": json.dumps(wants),
+            "done": outcomes.completed(done),
+            "failed": outcomes.failed(failed) if failed else "[]",
+            "kinds": self._kinds,
+            "lease_for": self._lease_for,
+        }
+
+    async def _report_others(
+        self, connection: AsyncConnection, ended: Sequence[Run]
+    ) -> tuple[list[tuple[Job, Outcome]], list[tuple[Job, Outcome]]]:
+        """Report by its own verb what exchange does not take; returns the rest."""
+        done: list[tuple[Job, Outcome]] = []
+        failed: list[tuple[Job, Outcome]] = []
+        released: list[int] = []
+        for each in ended:
+            job, outcome = each.job, each.outcome
+            assert outcome is not None
+            if outcome.verb == "complete":
+                done.append((job, outcome))
+            elif outcome.verb == "fail":
+                failed.append((job, outcome))
+            elif outcome.verb == "release":
+                released.append(job.lease)
+            else:
+                await self._report_one(connection, job, outcome)
+        if released:
+            await connection.execute(sql.RELEASE, {"leases": released})
+        return done, failed
+
+    async def _report_singly(
+        self,
+        connection: AsyncConnection,
+        ended: Sequence[tuple[Job, Outcome]],
+    ) -> None:
+        for job, outcome in ended:
+            await self._report_one(connection, job, outcome)
+
+    async def _report_one(
+        self, connection: AsyncConnection, job: Job, outcome: Outcome
+    ) -> None:
+        """Report one run; what the server refuses for good becomes a failure."""
+        query, values = call_of(job, outcome)
+        try:
+            await connection.execute(query, values)
+        except psycopg.Error as error:
+            if errors.is_transient(error):
+                raise
+            known = errors.translate(error)
+            if isinstance(known, errors.LeaseLost):
+                self._log_lost(job)
+            elif outcome.verb == "fail":
+                plain = Outcome("fail", error=f"the error cannot be stored: {error}")
+                if outcome == plain:
+                    raise
+                await self._report_one(connection, job, plain)
+            else:
+                why = f"the {outcome.verb} of this run was refused: {known or error}"
+                await self._report_one(connection, job, Outcome("fail", error=why))
+
+    async def _report_refused(
+        self,
+        connection: AsyncConnection,
+        lease: int,
+        verdict: str,
+        ended: Sequence[Run],
+    ) -> None:
+        for each in ended:
+            if each.job.lease == lease and each.outcome is not None:
+                if verdict == "lost":
+                    self._log_lost(each.job)
+                else:
+                    await self._report_one(connection, each.job, each.outcome)
+
+    def _log_lost(self, job: Job) -> None:
+        log_event(
+            logging.WARNING,
+            f"job {job.id} ({job.kind}, attempt {job.attempt}) had lost its lease when "
+            "it was reported; its result is dropped",
+            worker=self._worker,
+            job_id=job.id,
+            kind=job.kind,
+            lane=job.lane,
+            attempt=job.attempt,
+        )
 
 
 class Answer:
-    """Claimed jobs as they came: counted by lane now, read later."""
+    """Claimed jobs as the server sent them: counted by lane now, read later."""
 
     def __init__(
         self, cursor: psycopg.AsyncCursor[tuple[Any, ...]] | None, asked_at: float
@@ -44,7 +180,7 @@ class Answer:
         self.lanes = self._count() if self.count else {}
 
     def _count(self) -> dict[str, int]:
-        """Rows come lane by lane, so mostly two looks will do."""
+        """Rows come lane by lane: mostly the first and the last are enough."""
         rows = range(self._first, self._first + self.count)
         lane = self._raw(rows[0], LANE)
         if self._raw(rows[-1], LANE) == lane:
@@ -96,163 +232,6 @@ class Unreadable(NamedTuple):
     attempt: int
     until: float
     error: Exception
-
-
-class Messenger:
-    """One connection, opened when needed; an error leaves it to be closed."""
-
-    def __init__(
-        self, source: sessions.Source, kinds: Sequence[str], lease_for: Duration | None
-    ) -> None:
-        self._source = source
-        self._kinds = list(kinds)
-        self._lease_for = to_interval(lease_for)
-        self._connection: sessions.AsyncConnection | None = None
-
-    @property
-    def connected(self) -> bool:
-        return self._connection is not None and not self._connection.closed
-
-    async def connect(self, check: bool = False) -> sessions.AsyncConnection:
-        if self._connection is None or self._connection.closed:
-            self._connection = await self._source.open_async("coordinator")
-            if check:
-                await sessions.require_pulse(self._connection)
-        return self._connection
-
-    async def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.close()
-
-    def sever(self) -> None:
-        if self._connection is not None:
-            sessions.sever(self._connection)
-
-    async def exchange(
-        self, ended: Sequence[Reportable], wants: Mapping[str, int]
-    ) -> Answer:
-        """Report, then claim."""
-        connection = await self.connect()
-        done, failed = await self._report_rare(connection, ended)
-        if not done and not failed and not wants:
-            return Answer(None, 0.0)
-        asked_at = time.monotonic()
-        values = self._values(done, failed, wants)
-        try:
-            cursor = await connection.execute(sql.EXCHANGE, values, binary=True)
-        except psycopg.Error as error:
-            if errors.is_transient(error) or not (done or failed):
-                raise
-            # One report cannot be stored and holds up the others: one by one, then.
-            await self._report_singly(connection, [*done, *failed])
-            asked_at = time.monotonic()
-            values = self._values([], [], wants)
-            cursor = await connection.execute(sql.EXCHANGE, values, binary=True)
-        # Refused reports come first.
-        result = cursor.pgresult
-        while (
-            result
-            and (row := cursor.rownumber or 0) < result.ntuples
-            and result.get_value(row, 0) != b"job"
-        ):
-            refused = await cursor.fetchone()
-            assert refused is not None
-            await self._report_refused(connection, refused[3], refused[1], ended)
-        return Answer(cursor, asked_at)
-
-    def _values(
-        self,
-        done: Sequence[tuple[Job, Outcome]],
-        failed: Sequence[tuple[Job, Outcome]],
-        wants: Mapping[str, int],
-    ) -> dict[str, Any]:
-        return {
-            "worker": self._source.worker,
-            "wants": json.dumps(wants),
-            "done": reports.completed(done),
-            "failed": reports.failed(failed) if failed else "[]",
-            "kinds": self._kinds,
-            "lease_for": self._lease_for,
-        }
-
-    async def _report_rare(
-        self, connection: sessions.AsyncConnection, ended: Sequence[Reportable]
-    ) -> tuple[list[tuple[Job, Outcome]], list[tuple[Job, Outcome]]]:
-        """Send what exchange does not carry; returns what it does."""
-        done: list[tuple[Job, Outcome]] = []
-        failed: list[tuple[Job, Outcome]] = []
-        released: list[int] = []
-        for each in ended:
-            job, outcome = each.job, each.outcome
-            assert outcome is not None
-            if outcome.verb == "complete":
-                done.append((job, outcome))
-            elif outcome.verb == "fail":
-                failed.append((job, outcome))
-            elif outcome.verb == "release":
-                released.append(job.lease)
-            else:
-                await self._report_one(connection, job, outcome)
-        if released:
-            await connection.execute(sql.RELEASE, {"leases": released})
-        return done, failed
-
-    async def _report_singly(
-        self,
-        connection: sessions.AsyncConnection,
-        ended: Sequence[tuple[Job, Outcome]],
-    ) -> None:
-        for job, outcome in ended:
-            await self._report_one(connection, job, outcome)
-
-    async def _report_one(
-        self, connection: sessions.AsyncConnection, job: Job, outcome: Outcome
-    ) -> None:
-        """One report; what the server refuses for good becomes a failure."""
-        query, values = call_of(job, outcome)
-        try:
-            await connection.execute(query, values)
-        except psycopg.Error as error:
-            if errors.is_transient(error):
-                raise
-            known = errors.translate(error)
-            if isinstance(known, errors.LeaseLost):
-                self._say_lost(job)
-            elif outcome.verb == "fail":
-                plain = Outcome("fail", error=f"an error that cannot be kept: {error}")
-                if outcome == plain:
-                    raise
-                await self._report_one(connection, job, plain)
-            else:
-                why = f"the {outcome.verb} of this run was refused: {known or error}"
-                await self._report_one(connection, job, Outcome("fail", error=why))
-
-    async def _report_refused(
-        self,
-        connection: sessions.AsyncConnection,
-        lease: int,
-        verdict: str,
-        ended: Sequence[Reportable],
-    ) -> None:
-        for each in ended:
-            if each.job.lease == lease and each.outcome is not None:
-                if verdict == "lost":
-                    self._say_lost(each.job)
-                else:
-                    await self._report_one(connection, each.job, each.outcome)
-
-    def _say_lost(self, job: Job) -> None:
-        say(
-            logging.WARNING,
-            f"job {job.id} ({job.kind}, attempt {job.attempt}) had lost its lease when "
-            "it was reported; its result is dropped",
-            worker=self._source.worker,
-            job_id=job.id,
-            kind=job.kind,
-            lane=job.lane,
-            attempt=job.attempt,
-        )
 
 
 def call_of(job: Job, outcome: Outcome) -> tuple[str, dict[str, Any]]:

@@ -1,109 +1,45 @@
 """Where handlers run: async ones on the event loop, the others in threads.
 
 A handler with executor="process" is run by a child process that its thread talks to
-(processes.py). Every run ends in exactly one call of done(run, outcome).
+(processes.py). Every run ends in exactly one call of finish(run, outcome).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import queue
 import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
 from typing import Any
 
 from pulse.hooks import AllHooks
-from pulse.job import Control, Job, Verdict
-from pulse.tasks import Task
-from pulse.worker import outcomes as reports
-from pulse.worker.heartbeat import Heart
+from pulse.worker import outcomes
 from pulse.worker.outcomes import Outcome
 from pulse.worker.processes import Children
-
-
-class Run(Control):
-    """One claimed job in this worker, from the claim to the accepted report."""
-
-    __slots__ = (
-        "_heart",
-        "_loop",
-        "begun",
-        "job",
-        "lane",
-        "lease",
-        "outcome",
-        "slot",
-        "started",
-        "task",
-        "work",
-    )
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        heart: Heart,
-        lane: str,
-        lease: int,
-        leased_until: float,
-    ) -> None:
-        super().__init__()
-        self.lane = lane
-        self.lease = lease
-        self.leased_until = leased_until
-        self.job: Job
-        self.task: Task[Any, Any]
-        self.work: asyncio.Task[None] | None = None
-        self.outcome: Outcome | None = None
-        self.started = 0.0
-        self.slot = True
-        self.begun = False
-        self._loop = loop
-        self._heart = heart
-
-    def hear(self, verdict: Verdict) -> None:
-        """From the heartbeat's thread: the server's answer, when it is not ok."""
-        if self.verdict == verdict or self.outcome is not None:
-            return
-        self.verdict = verdict
-        if self.work is not None:
-            with contextlib.suppress(RuntimeError):  # The worker has stopped.
-                self._loop.call_soon_threadsafe(self.interrupt)
-
-    def interrupt(self) -> None:
-        # A task cancelled before its first step would end without a word.
-        if self.work is not None and self.begun:
-            self.work.cancel()
-
-    def progress(self, fraction: float, note: str | None) -> None:
-        self._heart.progress(self.lease, fraction, note)
-
-    def checkpoint(self, data: str) -> Future[None]:
-        return self._heart.checkpoint(self.lease, data)
+from pulse.worker.run import Run
 
 
 class Executors:
-    """Starts runs; done is called on the loop's or on a handler's thread."""
+    """Starts runs; finish is called on the loop's thread or on a handler's."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         hooks: AllHooks,
-        done: Callable[[Run, Outcome], None],
+        finish: Callable[[Run, Outcome], None],
     ) -> None:
         self._loop = loop
         self._hooks = hooks
-        self._done = done
+        self._finish = finish
         self._threads = Threads(self._run_in_thread)
         self._children = Children()
 
     def start(self, run: Run) -> None:
         run.started = time.monotonic()
         if run.task.is_async:
-            # The ledger keeps the run, and with it the task, until it has ended.
+            # Slots.runs keeps the run, and with it the task, until it has ended.
             run.work = create_task(self._run_async(run), self._loop)
         else:
             self._threads.put(run)
@@ -111,7 +47,7 @@ class Executors:
     async def _run_async(self, run: Run) -> None:
         run.begun = True
         if not run.may_begin:
-            self._done(run, reports.stopped(run))
+            self._finish(run, outcomes.stopped(run))
             return
         try:
             if self._hooks.wraps:
@@ -119,17 +55,17 @@ class Executors:
                     result = await run.task.run(run.job)
             else:
                 result = await run.task.run(run.job)
-            outcome = reports.returned(run, result)
+            outcome = outcomes.returned(run, result)
         except BaseException as error:
-            outcome = reports.raised(run, error)
+            outcome = outcomes.raised(run, error)
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
-                self._done(run, outcome)
+                self._finish(run, outcome)
                 raise
-        self._done(run, outcome)
+        self._finish(run, outcome)
 
     def _run_in_thread(self, run: Run) -> None:
         if not run.may_begin:
-            self._done(run, reports.stopped(run))
+            self._finish(run, outcomes.stopped(run))
             return
         try:
             if self._hooks.wraps:
@@ -137,10 +73,10 @@ class Executors:
                     result = self._call(run)
             else:
                 result = self._call(run)
-            outcome = reports.returned(run, result)
+            outcome = outcomes.returned(run, result)
         except BaseException as error:
-            outcome = reports.raised(run, error)
-        self._done(run, outcome)
+            outcome = outcomes.raised(run, error)
+        self._finish(run, outcome)
 
     def _call(self, run: Run) -> Any:
         if run.task.executor == "process":
@@ -148,7 +84,7 @@ class Executors:
         return run.task.run(run.job)
 
     async def abandon(self, runs: list[Run], patience: float) -> None:
-        """Cancel what can be cancelled; threads are left to themselves."""
+        """Cancel tasks, kill processes; a thread runs on until its handler ends."""
         for run in runs:
             run.stopping = True
             run.interrupt()
@@ -167,7 +103,7 @@ if sys.version_info >= (3, 12):
     def create_task(
         work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop
     ) -> asyncio.Task[None]:
-        """Begun at once: what ends without waiting never sees the event loop."""
+        """Begun at once: what ends without waiting never enters the event loop."""
         return asyncio.Task(work, loop=loop, eager_start=True)
 
 else:

@@ -1,8 +1,8 @@
 """Heartbeats, progress and checkpoints: a thread and a connection of their own.
 
-A blocked event loop or a handler that never lets go of the interpreter for long can
-not keep this thread from beating. All running jobs are beaten in one statement, a
-third of the shortest lease after the last one.
+Neither a blocked event loop nor a handler that keeps the interpreter busy can hold up
+this thread. One statement extends all leases, a third of the shortest lease after the
+statement before.
 """
 
 from __future__ import annotations
@@ -13,35 +13,26 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future
-from typing import Protocol
 
 import psycopg
 
 from pulse import connections, errors
-from pulse.job import Verdict
-from pulse.logs import say
+from pulse.logs import log_event
 from pulse.sql import worker as sql
-from pulse.worker import connector as sessions
+from pulse.worker.connector import Connection, Connector, cut
+from pulse.worker.run import Run
 
 SHORTEST_PAUSE = 0.1
 PROGRESS_EVERY = 1.0
 
 
-class Beating(Protocol):
-    """A run as this thread sees it."""
+class Heartbeat:
+    """Extends the leases of runs until close."""
 
-    leased_until: float
-
-    def hear(self, verdict: Verdict) -> None: ...
-
-
-class Heart:
-    """Beats for the leases in runs until close."""
-
-    def __init__(self, source: sessions.Source, runs: Mapping[int, Beating]) -> None:
-        self._source = source
+    def __init__(self, connector: Connector, runs: Mapping[int, Run]) -> None:
+        self._connector = connector
         self._runs = runs
-        self._connection: sessions.Connection | None = None
+        self._connection: Connection | None = None
         self._failures = 0
         self._next_beat = float("inf")
         self._wake = threading.Condition()
@@ -63,13 +54,13 @@ class Heart:
         self._thread.join(timeout)
         connection = self._connection
         if self._thread.is_alive() and connection is not None:
-            sessions.sever(connection)
+            cut(connection)
             self._thread.join(1)
 
     # -- from other threads ---------------------------------------------------------
 
-    def leased(self, until: float) -> None:
-        """Leases have begun of which the shortest ends at this moment."""
+    def expect(self, until: float) -> None:
+        """New leases have begun; the first of them ends at this moment."""
         now = time.monotonic()
         due = now + max((until - now) / 3, SHORTEST_PAUSE)
         if due < self._next_beat:
@@ -97,20 +88,20 @@ class Heart:
                 self._work()
                 self._failures = 0
             except Exception as error:
-                self._hang_up()
+                self._disconnect()
                 self._failures += 1
                 if self._failures in (1, 10):
-                    say(
+                    log_event(
                         logging.WARNING,
                         f"heartbeats fail, trying again: {error}",
-                        worker=self._source.worker,
+                        worker=self._connector.worker,
                     )
         for _, _, done in self._checkpoints:
             done.set_exception(errors.LeaseLost("the worker has stopped"))
-        self._hang_up()
+        self._disconnect()
 
     def _wait(self) -> bool:
-        """Wait for something to do; False when there will be nothing more."""
+        """Wait until something is due; False when the worker closes."""
         with self._wake:
             if self._failures and not self._closing:
                 self._wake.wait(connections.backoff(self._failures, cap=1.0))
@@ -132,17 +123,17 @@ class Heart:
 
     def _work(self) -> None:
         if self._connection is None or self._connection.closed:
-            self._connection = self._source.open("heartbeat")
+            self._connection = self._connector.open("heartbeat")
         if time.monotonic() >= self._next_beat:
             self._beat(self._connection)
         while self._checkpoints:
             lease, data, done = self._checkpoints[0]
             self._store(self._connection, lease, data, done)
             self._checkpoints.popleft()
-        self._tell_progress(self._connection)
+        self._send_progress(self._connection)
 
-    def _beat(self, connection: sessions.Connection) -> None:
-        # Before the look: a lease that begins from here on sets the next beat itself.
+    def _beat(self, connection: Connection) -> None:
+        # First, so that a lease that begins from here on sets the next beat itself.
         self._next_beat = float("inf")
         leases = list(self._runs)
         if not leases:
@@ -159,14 +150,14 @@ class Heart:
             elif verdict == "deadline":
                 shortest = min(shortest, 1.0)
             if run is not None and verdict != "ok":
-                run.hear(verdict)
+                run.set_verdict(verdict)
         with self._wake:
             due = started + max(shortest / 3, SHORTEST_PAUSE)
             self._next_beat = min(self._next_beat, due)
 
     def _store(
         self,
-        connection: sessions.Connection,
+        connection: Connection,
         lease: int,
         data: str,
         done: Future[None],
@@ -180,7 +171,7 @@ class Heart:
         else:
             done.set_result(None)
 
-    def _tell_progress(self, connection: sessions.Connection) -> None:
+    def _send_progress(self, connection: Connection) -> None:
         now = time.monotonic()
         due = [x for x in list(self._progress) if self._sent.get(x, 0) <= now - 1]
         for lease in due:
@@ -197,7 +188,7 @@ class Heart:
         for lease in [x for x in self._sent if x not in self._runs]:
             del self._sent[lease]
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -1,8 +1,8 @@
-"""How a run ended, and how that is told to the server.
+"""How a run ended, and how that is reported to the server.
 
 Completions and failures travel with the next claim (pulse.exchange). A report may be
 repeated: the same lease with the same verb succeeds again, so whatever was not
-answered is simply sent once more.
+answered is sent once more.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def returned(control: Control, result: Any) -> Outcome:
 
 
 def stopped(control: Control) -> Outcome:
-    """The outcome of a handler that ended because it was told to."""
+    """The outcome of a handler that ended because it had to stop."""
     if control.verdict == "lost":
         return DROP
     if control.verdict == "cancel":

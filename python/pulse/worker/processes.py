@@ -1,8 +1,8 @@
 """Handlers in processes: for work that would hold the interpreter.
 
-Each child runs one job at a time and talks to the thread that waits for it over a
-pipe. Losing the lease, a stop and a kill end it with a signal, which no thread can
-offer. Children are spawned, not forked: the worker has threads.
+Each child runs one job at a time and talks over a pipe to the thread that waits for
+it. A lost lease and a stop end it with a signal; a thread cannot be ended. Children are
+spawned, not forked: the worker has threads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pulse.job import Control, Job
 from pulse.tasks import Task
 from pulse.worker.outcomes import RemoteError, described
 
-LOOK_EVERY = 0.05
+POLL_INTERVAL = 0.05
 
 
 class Crashed(Exception):
@@ -82,40 +82,40 @@ class Child:
         self.usable = True
 
     def run(self, task: Task[Any, Any], job: Job) -> Any:
-        """Send the job, pass on what the child says, return or raise its outcome."""
-        control, told = job.control, False
+        """Send the job, pass on its messages, return its result or raise its error."""
+        control, told_to_stop = job.control, False
         self.usable = False
         try:
             where = (task.function.__module__, task.function.__qualname__)
             self._pipe.send((where, replace(job, control=Control())))
             while True:
-                while not self._pipe.poll(LOOK_EVERY):
+                while not self._pipe.poll(POLL_INTERVAL):
                     if control.verdict == "lost":
                         self.kill()
                         raise errors.LeaseLost("the lease was lost while it ran")
-                    if control.must_stop and not told:
-                        told = True
+                    if control.must_stop and not told_to_stop:
+                        told_to_stop = True
                         self._pipe.send((control.verdict, control.stopping))
-                word, content = self._pipe.recv()
-                if word == "progress":
+                message, content = self._pipe.recv()
+                if message == "progress":
                     job.control.progress(*content)
-                elif word == "checkpoint":
-                    self._pipe.send(("kept", kept(control, content)))
-                elif word == "seen":
+                elif message == "checkpoint":
+                    self._pipe.send(("stored", store(control, content)))
+                elif message == "seen":
                     control.seen = True
-                elif word == "ready":
-                    # A process may take long to get there; the lease goes on here.
+                elif message == "ready":
+                    # It may have taken so long to start that the lease has ended.
                     begins = control.may_begin
                     self._pipe.send(("begin", begins))
                     if not begins:
-                        self.usable = not told
+                        self.usable = not told_to_stop
                         control.stopping = True
                         raise errors.Cancelled("it could not begin in time")
-                elif word == "returned":
-                    self.usable = not told
+                elif message == "returned":
+                    self.usable = not told_to_stop
                     return content
                 else:
-                    self.usable = not told
+                    self.usable = not told_to_stop
                     raise content
         except (EOFError, ConnectionError) as error:
             if control.must_stop:
@@ -129,7 +129,8 @@ class Child:
         self._process.kill()
 
 
-def kept(control: Control, data: str) -> BaseException | None:
+def store(control: Control, data: str) -> BaseException | None:
+    """Keep a checkpoint of the child; returns what it is to raise."""
     try:
         control.checkpoint(data).result()
     except Exception as error:
@@ -138,41 +139,41 @@ def kept(control: Control, data: str) -> BaseException | None:
 
 
 class RemoteControl(Control):
-    """The child's end: words go up the pipe, verdicts come down."""
+    """The child's end of the pipe: sends messages, receives verdicts."""
 
     def __init__(self, pipe: Connection) -> None:
         super().__init__()
         self._pipe = pipe
-        self._said = threading.Lock()
+        self._sending = threading.Lock()
 
-    def say(self, word: str, content: Any) -> None:
-        with self._said:
-            self._pipe.send((word, content))
+    def send(self, message: str, content: Any) -> None:
+        with self._sending:
+            self._pipe.send((message, content))
 
-    def asked_to_begin(self) -> bool:
-        self.say("ready", None)
-        return bool(self._hear("begin"))
+    def may_begin_now(self) -> bool:
+        self.send("ready", None)
+        return bool(self._receive("begin"))
 
     def progress(self, fraction: float, note: str | None) -> None:
-        self.say("progress", (fraction, note))
+        self.send("progress", (fraction, note))
 
     def checkpoint(self, data: str) -> Future[None]:
         done: Future[None] = Future()
-        self.say("checkpoint", data)
-        content = self._hear("kept")
+        self.send("checkpoint", data)
+        content = self._receive("stored")
         if content is None:
             done.set_result(None)
         else:
             done.set_exception(content)
         return done
 
-    def _hear(self, awaited: str) -> Any:
-        """What comes with this word; verdicts that come before it are kept."""
+    def _receive(self, awaited: str) -> Any:
+        """The content of this message; takes the verdicts that come before it."""
         while True:
-            word, content = self._pipe.recv()
-            if word == awaited:
+            message, content = self._pipe.recv()
+            if message == awaited:
                 return content
-            self.verdict, self.stopping = word, content
+            self.verdict, self.stopping = message, content
 
     @property
     def must_stop(self) -> bool:
@@ -182,7 +183,7 @@ class RemoteControl(Control):
 
 
 def serve(pipe: Connection) -> None:
-    """The life of a child: one job after the other until the pipe is closed."""
+    """Main function of a child: one job after another until the pipe is closed."""
     with contextlib.suppress(EOFError, KeyboardInterrupt):
         while True:
             (module, name), job = pipe.recv()
@@ -193,14 +194,14 @@ def serve(pipe: Connection) -> None:
                 for part in name.split("."):
                     found = getattr(found, part)
                 task = found if isinstance(found, Task) else Task(job.kind, found)
-                if not control.asked_to_begin():
+                if not control.may_begin_now():
                     continue
                 result = task.run(job)
                 if control.seen:
-                    control.say("seen", None)
-                control.say("returned", result)
+                    control.send("seen", None)
+                control.send("returned", result)
             except BaseException as error:
-                control.say("raised", portable(error))
+                control.send("raised", portable(error))
 
 
 def portable(error: BaseException) -> BaseException:

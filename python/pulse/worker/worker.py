@@ -16,7 +16,7 @@ from pulse.hooks import Hooks
 from pulse.job import Job
 from pulse.options import Duration, Options
 from pulse.tasks import Executor, Task
-from pulse.worker.connector import Source
+from pulse.worker.connector import Connector
 from pulse.worker.coordinator import Coordinator, Settings
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ class Worker:
         self.lanes: Mapping[str, int] = slots
         self.tasks: dict[str, Task[Any, Any]] = {}
         self.ready = threading.Event()
-        """Set while it works: after the first answer of the server until it ends."""
-        self._source = Source(dsn, self.name, prepare, durable)
+        """Set from the first answer of the server until the worker has stopped."""
+        self._connector = Connector(dsn, self.name, prepare, durable)
         self._poll_interval = poll_interval
         self._lease_for = lease_for
         self._grace = grace
@@ -100,7 +100,7 @@ class Worker:
 
         return register
 
-    # -- life -------------------------------------------------------------------------
+    # -- running -------------------------------------------------------------------
 
     def run(self) -> None:
         """Work until stop() or SIGTERM or SIGINT; a second signal ends the grace."""
@@ -143,8 +143,8 @@ class Worker:
         """Ask the worker to stop; from any thread or signal handler, and repeatedly.
 
         It claims no more, lets running jobs end within grace (default: the worker's),
-        gives back the rest without charge, and run() returns. Before run() it makes
-        that return at once.
+        releases the rest without charge, and run() returns. Called before run(), it
+        makes that return at once.
         """
         with self._lock:
             loop, coordinator = self._loop, self._coordinator
@@ -160,7 +160,7 @@ class Worker:
 
     def _settings(self) -> Settings:
         return Settings(
-            source=self._source,
+            connector=self._connector,
             lanes=self.lanes,
             tasks=dict(self.tasks),
             poll_interval=self._poll_interval,
@@ -173,7 +173,7 @@ class Worker:
 
 
 def new_name() -> str:
-    """Unique among restarts and hosts: a lease says who holds it."""
+    """Unique among restarts and hosts: a lease carries the name of its holder."""
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(2)}"
 
 
@@ -181,7 +181,7 @@ def new_name() -> str:
 def _signals(
     wanted: bool, loop: asyncio.AbstractEventLoop, act: Callable[[], None]
 ) -> Iterator[None]:
-    """Act on SIGTERM and SIGINT, where that is ours to decide: in the main thread."""
+    """Handle SIGTERM and SIGINT; only the main thread can."""
     if not wanted or threading.current_thread() is not threading.main_thread():
         yield
         return
