@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from pulse.cli import (
+    encoding,
     holds,
     jobs,
     problems,
@@ -37,7 +38,7 @@ SECTIONS: dict[str, list[click.Command]] = {
         web.web,
     ],
     "Steer": [
-        *(steer.cancel, steer.nice, steer.retry, steer.approve, steer.reject),
+        *(steer.cancel, steer.reprioritize, steer.retry, steer.approve, steer.reject),
         *(holds.drain, holds.pause, holds.resume),
     ],
     "Set up": [provision.install, provision.dev, provision.demo],
@@ -63,7 +64,9 @@ class Verbs(click.Group):
 @click.group(
     cls=Verbs,
     commands={
-        str(each.name): each for section in SECTIONS.values() for each in section
+        **{str(each.name): each for section in SECTIONS.values() for each in section},
+        # Not listed: the name that ps(1) and top(1) lead people to.
+        "nice": steer.reprioritize,
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 88},
     epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 pulse is missing "
@@ -87,10 +90,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     context: dict[str, Any] = {}
+    encoding.accept_any_locale()
     try:
-        with pulse.make_context(
-            "pulse", list(sys.argv[1:] if arguments is None else arguments)
-        ) as made:
+        given = sys.argv[1:] if arguments is None else arguments
+        with pulse.make_context("pulse", encoding.decoded(given)) as made:
             context["context"] = made
             pulse.invoke(made)
     except click.exceptions.Exit as done:

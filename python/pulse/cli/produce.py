@@ -16,7 +16,7 @@ CHUNK = 1000
 def payload_of(words: tuple[str, ...]) -> Any:
     """A JSON text, or key=value (a string) and key:=value (JSON) words."""
     if len(words) == 1 and words[0] == "-":
-        words = (sys.stdin.read(),)
+        words = (read(sys.stdin),)
     if len(words) == 1 and words[0].lstrip()[:1] in ("{", "["):
         return parsed(words[0], "the payload")
     payload: dict[str, Any] = {}
@@ -32,6 +32,13 @@ def payload_of(words: tuple[str, ...]) -> Any:
         else:
             payload[name] = value
     return payload
+
+
+def read(stream: IO[str]) -> str:
+    try:
+        return stream.read()
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"the input is not UTF-8 text: {error}") from error
 
 
 def parsed(text: str, what: str) -> Any:
@@ -64,7 +71,7 @@ def parsed(text: str, what: str) -> Any:
 @click.option(
     "--from",
     "lines",
-    type=click.File(),
+    type=click.File(encoding="utf-8"),
     help="One job for each line of a file, each a JSON payload; - is stdin.",
 )
 @with_session
@@ -99,7 +106,7 @@ def enqueue_lines(session: Session, lines: IO[str], options: dict[str, Any]) -> 
 
     payloads = [
         Jsonb(parsed(line, f"line {number}"))
-        for number, line in enumerate(lines, 1)
+        for number, line in enumerate(read(lines).splitlines(), 1)
         if line.strip()
     ]
     ids: list[str] = []

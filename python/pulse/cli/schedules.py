@@ -6,6 +6,7 @@ import click
 from rich.text import Text
 
 from pulse.cli import queries, show
+from pulse.cli.problems import Problem
 from pulse.cli.produce import payload_of
 from pulse.cli.session import Row, Session, with_session
 from pulse.sql import operator
@@ -31,16 +32,16 @@ def list_them(session: Session) -> None:
             "No schedules. Make one: pulse schedule add NAME KIND --every '1 hour'"
         )
     table = show.Grid(
-        *("NAME", "KIND", "RHYTHM", "NEXT", "STATUS"),
-        cut=("NAME", "KIND", "RHYTHM", "STATUS"),
+        *("NAME", "KIND", "INTERVAL", "NEXT", "STATUS"),
+        cut=("NAME", "KIND", "INTERVAL", "STATUS"),
     )
     for row in rows:
-        table.add(row["name"], row["kind"], rhythm(row), due(row), status(row))
+        table.add(row["name"], row["kind"], interval(row), due(row), status(row))
     session.out.print(table)
     return None
 
 
-def rhythm(row: Row) -> str:
+def interval(row: Row) -> str:
     if row["cron"]:
         zone = "" if row["timezone"] == "UTC" else f" {row['timezone']}"
         return f"{row['cron']}{zone}"
@@ -148,7 +149,14 @@ def remove(session: Session, names: tuple[str, ...]) -> None:
 @with_session
 def runs(session: Session, name: str | None, limit: int) -> None:
     """What became of each occurrence, the newest first."""
-    rows = session.rows(operator.SCHEDULE_RUNS, {"name": name, "limit": limit})
+    asked = {"name": name, "limit": limit}
+    rows = session.rows(operator.SCHEDULE_RUNS, asked)
+    if (
+        not rows
+        and name
+        and not session.one(operator.SCHEDULE_IS_KNOWN, asked)["known"]
+    ):
+        raise Problem(f"there is no schedule {name}", remedy="pulse schedule list")
     if session.as_json:
         return session.print_json(rows)
     table = show.Grid("NAME", "DUE", "JOB", "SKIPPED", cut=("NAME", "SKIPPED"))

@@ -1,4 +1,4 @@
-"""cancel, nice, retry, approve, reject: by id or by filter."""
+"""cancel, reprioritize, retry, approve, reject: by id or by filter."""
 
 import json
 import sys
@@ -11,6 +11,7 @@ from rich.text import Text
 
 from pulse.cli import show
 from pulse.cli.jobs import STATES
+from pulse.cli.problems import USAGE, Problem
 from pulse.cli.session import Row, Session, with_session
 from pulse.sql import operator
 
@@ -64,8 +65,8 @@ def cancel(session: Session, force: bool, **chosen: Any) -> None:
 @click.option("-p", "--priority", type=int, required=True, help="Higher runs first.")
 @choosing
 @with_session
-def nice(session: Session, priority: int, **chosen: Any) -> None:
-    """Give jobs another priority: pulse nice -p 10 JOB_ID."""
+def reprioritize(session: Session, priority: int, **chosen: Any) -> None:
+    """Give jobs another priority: pulse reprioritize -p 10 JOB_ID."""
     values = {"priority": priority}
     act(
         session,
@@ -121,11 +122,20 @@ def act(
     if chosen["job_ids"]:
         wanted = {"job_ids": [str(each) for each in chosen["job_ids"]]}
     values["filter"] = Jsonb(wanted)
+    asks = not chosen["yes"] and not chosen["dry_run"]
+    if asks and not sys.stdin.isatty():
+        raise Problem(
+            f"{verb} by a filter acts on every job that matches, and nobody is here "
+            "to confirm it",
+            "Standard input is not a terminal.",
+            f"pulse {session.verb} … --yes   (--dry-run counts them first)",
+            USAGE,
+        )
     found = session.one(many, {**values, "max_jobs": 100_000, "dry_run": True})
     total = found["done"] + found["remaining"]
     if chosen["dry_run"]:
         return report(session, verb, 0, total, dry_run=True)
-    if total and not chosen["yes"] and sys.stdin.isatty() and not session.as_json:
+    if total and asks:
         click.confirm(f"{verb} {show.count(total)} jobs?", abort=True, err=True)
     act_on_all(session, verb, many, values, total)
     return None
