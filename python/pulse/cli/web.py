@@ -1,6 +1,5 @@
 """web: the operator's page and its HTTP API."""
 
-import logging
 import sys
 from pathlib import Path
 
@@ -68,11 +67,7 @@ def web(
             USAGE,
         ) from error
 
-    logging.basicConfig(
-        level=log_level.upper(),
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    session.log(log_level)
     try:
         authenticate, tokens = options.configured(
             token_file=token_file,
