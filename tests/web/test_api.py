@@ -56,6 +56,9 @@ def test_workers_schedules_health_and_audit_are_listed(
     assert post(operator, "schedules/nightly/resume")["paused_at"] is None
     assert operator.post(f"{API}/schedules/x/pause").json()["sqlstate"] == "PU005"
     assert get(operator, "schedules/nightly/runs")["runs"] == []
+    unknown = operator.get(f"{API}/schedules/nope/runs")
+    assert unknown.status_code == 404
+    assert unknown.json()["title"] == "there is no schedule nope"
     assert {check["status"] for check in get(operator, "health")["checks"]} <= {
         *("ok", "warn", "fail")
     }

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.staticfiles import StaticFiles
 from starlette.responses import FileResponse
@@ -18,6 +18,7 @@ from pulse.web.access.login import STATIC, Login
 from pulse.web.database import Database
 from pulse.web.live.hub import Hub
 from pulse.web.routes import jobs, lanes, metrics, overview, schedules, streams
+from pulse.web.routes.parameters import refuse_unknown
 from pulse.web.schemas import responses
 
 API = "/admin/workers"
@@ -59,11 +60,12 @@ def create_app(
     )
     app.state.database, app.state.hub = database, hub
     problems.install(app)
-    api = APIRouter(prefix=API)
+    checked = [Depends(refuse_unknown)]
+    api = APIRouter(prefix=API, dependencies=checked)
     for part in (overview, lanes, streams, jobs, schedules):
         api.include_router(part.router)
     app.include_router(api)
-    app.include_router(metrics.router)
+    app.include_router(metrics.router, dependencies=checked)
     app.add_api_route("/", page, methods=["GET", "HEAD"], include_in_schema=False)
     app.mount("/static", StaticFiles(directory=STATIC, check_dir=False))
     ways = [way for way in (authenticate, tokens) if way is not None]

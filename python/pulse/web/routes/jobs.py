@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Body, Query
+from fastapi import APIRouter, Body, Depends, Query
 from psycopg.types.json import Jsonb
 
 from pulse.sql import operator
@@ -55,10 +55,7 @@ async def page(
     return {"jobs": rows, "next": searched_to or full, "searched_to": searched_to}
 
 
-@router.get("/jobs", response_model=responses.Jobs)
-async def jobs(
-    caller: CurrentCaller,
-    state: Annotated[list[State] | None, Query()] = None,
+async def job_filter(
     lane: Text | None = None,
     kind: Text | None = None,
     worker: Text | None = None,
@@ -70,41 +67,40 @@ async def jobs(
     priority_below: requests.Priority | None = None,
     older_than: Since | None = None,
     newer_than: Since | None = None,
+) -> dict[str, Any]:
+    """As pulse.find_jobs takes it, without the state."""
+    return {name: value for name, value in locals().items() if value is not None}
+
+
+Filter = Annotated[dict[str, Any], Depends(job_filter)]
+
+
+@router.get("/jobs", response_model=responses.Jobs)
+async def jobs(
+    caller: CurrentCaller,
+    wanted: Filter,
+    state: Annotated[list[State] | None, Query()] = None,
     limit: Limit = 50,
     before: Before | None = None,
 ) -> Any:
     """Jobs that match, newest first. `searched_to` says that the search read as much
     as one request may; go on with `next`."""
-    wanted = {
-        "state": state or None,
-        "lane": lane,
-        "kind": kind,
-        "worker": worker,
-        "tag": tag,
-        "group_key": group_key,
-        "enqueued_by": enqueued_by,
-        "error_like": error_like,
-        "priority_above": priority_above,
-        "priority_below": priority_below,
-        "older_than": older_than,
-        "newer_than": newer_than,
-    }
-    given = {name: value for name, value in wanted.items() if value is not None}
+    if state:
+        wanted["state"] = state
     async with caller.reading() as db:
-        return await page(db, given, before, limit)
+        return await page(db, wanted, before, limit)
 
 
 @router.get("/dead", response_model=responses.Jobs)
 async def dead(
     caller: CurrentCaller,
-    lane: Text | None = None,
+    wanted: Filter,
     limit: Limit = 50,
     before: Before | None = None,
 ) -> Any:
-    """Dead letters, newest job first."""
-    wanted = {"state": "dead", **({"lane": lane} if lane else {})}
+    """Dead letters that match, newest job first."""
     async with caller.reading() as db:
-        return await page(db, wanted, before, limit)
+        return await page(db, {**wanted, "state": "dead"}, before, limit)
 
 
 @router.get("/jobs/{job_id}", response_model=responses.JobPage)

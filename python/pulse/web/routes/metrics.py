@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fastapi import APIRouter
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 from starlette.responses import PlainTextResponse
 
 from pulse.sql import operator
@@ -57,42 +60,49 @@ async def metrics(caller: CurrentCaller) -> Metrics:
     async with caller.reading() as db:
         now = first(await db.one(queries.OVERVIEW, lane=None))
         checks = await db.rows(operator.HEALTH)
-    return Metrics("\n".join(lines(now, checks)) + "\n")
+    registry = CollectorRegistry()
+    registry.register(Queue(now, checks))
+    return Metrics(generate_latest(registry))
 
 
-def lines(now: Mapping[str, Any], checks: Iterable[Mapping[str, Any]]) -> Iterable[str]:
-    for name, column, said in LANE_GAUGES:
-        yield from head(name, said)
-        for lane in now["lanes"]:
-            if lane[column] is not None:
-                yield sample(name, lane[column], lane=lane["name"])
-    yield from head(
-        "pulse_lane_held", "How many holds keep the lane from being claimed."
-    )
-    for lane in now["lanes"]:
-        holds = len(lane["paused_by"] or ())
-        yield sample("pulse_lane_held", holds, lane=lane["name"])
-    yield from head("pulse_workers", "Workers seen in the last 90 seconds.")
-    yield sample("pulse_workers", now["workers"])
-    yield from head("pulse_holds", "Pauses and drained lanes.")
-    yield sample("pulse_holds", len(now["paused"]))
-    yield from head(
-        "pulse_health", "Each check of pulse.health(): 0 ok, 1 warn, 2 fail."
-    )
-    for check in checks:
-        level = LEVELS.get(check["status"], 2)
-        yield sample("pulse_health", level, check=check["check_name"])
+class Queue(Collector):
+    """What one request saw of the queue."""
 
+    def __init__(
+        self, now: Mapping[str, Any], checks: Sequence[Mapping[str, Any]]
+    ) -> None:
+        self._now = now
+        self._checks = checks
 
-def head(name: str, said: str) -> Iterable[str]:
-    yield f"# HELP {name} {said}"
-    yield f"# TYPE {name} gauge"
-
-
-def sample(name: str, value: float, **labels: str) -> str:
-    quoted = ",".join(f'{key}="{escape(text)}"' for key, text in labels.items())
-    return f"{name}{{{quoted}}} {float(value)!r}" if quoted else f"{name} {value}"
-
-
-def escape(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        lanes = self._now["lanes"]
+        for name, column, help_text in LANE_GAUGES:
+            gauge = GaugeMetricFamily(name, help_text, labels=["lane"])
+            for lane in lanes:
+                if lane[column] is not None:
+                    gauge.add_metric([lane["name"]], float(lane[column]))
+            yield gauge
+        held = GaugeMetricFamily(
+            "pulse_lane_held",
+            "How many pauses keep the lane from being claimed.",
+            labels=["lane"],
+        )
+        for lane in lanes:
+            held.add_metric([lane["name"]], len(lane["paused_by"] or ()))
+        yield held
+        yield GaugeMetricFamily(
+            "pulse_workers",
+            "Workers seen in the last two minutes.",
+            value=self._now["workers"],
+        )
+        yield GaugeMetricFamily(
+            "pulse_holds", "Pauses and drained lanes.", value=len(self._now["paused"])
+        )
+        health = GaugeMetricFamily(
+            "pulse_health",
+            "Each check of pulse.health(): 0 ok, 1 warn, 2 fail.",
+            labels=["check"],
+        )
+        for check in self._checks:
+            health.add_metric([check["check_name"]], LEVELS.get(check["status"], 2))
+        yield health

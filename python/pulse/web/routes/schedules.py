@@ -9,6 +9,8 @@ from fastapi import APIRouter, Body, Path, Query
 from pulse.sql import operator
 from pulse.web import queries
 from pulse.web.access.caller import CurrentCaller
+from pulse.web.database import Session, first
+from pulse.web.problems import Problem
 from pulse.web.schemas import requests, responses
 
 router = APIRouter(tags=["schedules"])
@@ -31,7 +33,14 @@ async def runs(
     """Its occurrences, newest first: fired with a job, or skipped and why."""
     async with caller.reading() as db:
         runs = await db.rows(operator.SCHEDULE_RUNS, name=name, limit=limit)
+        # One that was removed has left its runs behind.
+        if not runs and not await is_known(db, name):
+            raise Problem(404, f"there is no schedule {name}")
         return {"runs": runs}
+
+
+async def is_known(db: Session, name: str) -> bool:
+    return bool(first(await db.one(operator.SCHEDULE_IS_KNOWN, name=name))["known"])
 
 
 @router.post("/schedules/{name:path}/pause", response_model=responses.Schedule)

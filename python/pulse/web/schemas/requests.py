@@ -46,9 +46,21 @@ class LaneSettings(WithReason):
     enabled: bool | None = None
 
 
-class Pause(WithReason):
+class Drain(WithReason):
+    # Also a lane that nothing has named yet.
+    new: bool = False
+
+
+NO_DRAIN = Drain()
+
+
+class Resume(WithReason):
     holder: Name
     lane: Name | None = None
+
+
+class Pause(Drain, Resume):
+    pass
 
 
 class Cancel(WithReason):
