@@ -334,7 +334,7 @@ def test_drain_waits_until_nothing_runs(pulse: Pulse, connect: Connect) -> None:
     finish.join()
     assert ran.code == 0
     assert "mail  was drained already" in ran.out
-    assert "Nothing of it runs. Open again: pulse resume mail" in ran.out
+    assert "No job runs. Open again: pulse resume mail" in ran.out
     assert pulse("resume", "mail").out == "lane mail: resumed\n"
     assert pulse("drain", "mail", "--json").json == [{"lane": "mail", "running": 0}]
 

@@ -37,7 +37,7 @@ SECTIONS: dict[str, list[click.Command]] = {
         *(see.ps, see.lanes, top.top, jobs.jobs, see.why, see.workers, see.health),
         web.web,
     ],
-    "Steer": [
+    "Operate": [
         *(steer.cancel, steer.reprioritize, steer.retry, steer.approve, steer.reject),
         *(holds.drain, holds.pause, holds.resume),
     ],
@@ -74,7 +74,9 @@ class Verbs(click.Group):
 )
 @click.version_option(package_name="pgpulse", prog_name="pulse")
 @click.option(
-    "--dsn", metavar="DSN", help="The database; else PULSE_DSN, DATABASE_URL, PG*."
+    "--dsn",
+    metavar="DSN",
+    help="Database to use; default: PULSE_DSN, DATABASE_URL, PG*.",
 )
 def pulse(dsn: str | None) -> None:
     """A job queue inside PostgreSQL.
@@ -104,7 +106,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return 130
     except BrokenPipeError:
-        # `pulse jobs | head`: nobody reads any more, and that is fine.
+        # `pulse jobs | head`: the reader has gone, and that is fine.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:

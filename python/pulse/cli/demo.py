@@ -1,8 +1,8 @@
 """A mixed load on a server of its own, worked by a real worker, shown while it runs.
 
 Pictures in line, urgent ones that overtake them, a card that is charged in vain until
-the job is dead, a long training with progress, an export that somebody cancels, a mail
-sent by the clock. It ends by itself; what it shows is read from the public views.
+the job is dead, a long training with progress, an export that an operator cancels, a
+mail sent by a schedule. It ends by itself; what it shows is read from the public views.
 """
 
 import asyncio
@@ -97,26 +97,26 @@ def make_worker(dsn: str, seconds: float) -> "pulse.Worker":
 
 
 class Demo:
-    """What happened so far, told once and in order."""
+    """What happened so far, each event once and in order."""
 
     def __init__(self, session: Session, seconds: float) -> None:
         self.session = session
         self.seconds = seconds
         self.jobs: dict[str, Row] = {}
-        self.told: list[Text] = []
+        self.events: list[Text] = []
         self.quiet = False
         self.begin = time.monotonic()
 
-    def tell(self, text: str, style: str = "") -> None:
+    def add(self, text: str, style: str = "") -> None:
         line = Text(style="dim", no_wrap=True, overflow="ellipsis")
         line.append(f"{time.monotonic() - self.begin:5.1f} s  ")
         line.append(text, style=style or "default")
-        self.told.append(line)
+        self.events.append(line)
         if not self.quiet:
             self.session.out.print(line, soft_wrap=True)
 
     def look(self) -> None:
-        """Read all jobs and tell what changed about those worth a line."""
+        """Read all jobs and add what changed about those worth a line."""
         for row in self.session.rows(JOBS):
             before = self.jobs.get(row["job_id"])
             self.jobs[row["job_id"]] = row
@@ -124,9 +124,9 @@ class Demo:
                 *(row["state"], row["failures"]),
             )
             if changed and row["kind"] in TALKATIVE and row["state"] != "ready":
-                self.tell_job(row)
+                self.add_job(row)
 
-    def tell_job(self, row: Row) -> None:
+    def add_job(self, row: Row) -> None:
         words: str = {
             "running": f"runs, attempt {row['attempts']}",
             "retrying": f"failed {row['failures']} of {row['max_attempts']} times",
@@ -138,7 +138,7 @@ class Demo:
         if row["state"] in ("retrying", "dead", "cancelled") and error:
             words += f": {error}"
         name = f"{row['kind']} {row['job_id']}"
-        self.tell(f"{name} {words}", show.COLOURS.get(row["state"], ""))
+        self.add(f"{name} {words}", show.COLOURS.get(row["state"], ""))
 
     def of(self, kind: str, *states: str) -> list[Row]:
         return [
@@ -167,7 +167,7 @@ class Demo:
         pulse.enqueue(connection, "charge-card", {"amount": 4200}, priority=10)
         pulse.enqueue(connection, "train-model", {"epochs": 10})
         pulse.enqueue(connection, "export-data", {})
-        self.tell(
+        self.add(
             f"enqueued {PICTURES} pictures, {URGENT} urgent ones behind them, a card "
             "to charge, a model to train, an export; a digest every 3 seconds"
         )
@@ -183,11 +183,11 @@ class Demo:
             export = self.of("export-data", "running")
             if export and not cancelled and now > self.seconds / 4:
                 self.session.rows(CANCEL, {"job_id": int(export[0]["job_id"])})
-                self.tell("somebody cancels the export")
+                self.add("an operator cancels the export")
                 cancelled = True
             if not unscheduled and len(self.of("send-digest", "completed")) >= 2:
                 self.session.rows(UNSCHEDULE)
-                self.tell("somebody removes the schedule of the digest")
+                self.add("an operator removes the schedule of the digest")
                 unscheduled = True
             draw()
             time.sleep(0.2)
@@ -236,7 +236,7 @@ def run(session: Session, seconds: float) -> int:
 def play_on(server: EmbeddedServer, session: Session, seconds: float) -> int:
     session.dsn, session.given = server.dsn, server.dsn
     story = Demo(session, seconds)
-    story.tell("PostgreSQL 18 runs, pulse is installed in it")
+    story.add("PostgreSQL 18 runs, pulse is installed in it")
     story.prepare()
     worker = make_worker(server.dsn, seconds)
     thread = threading.Thread(target=lambda: asyncio.run(worker.run_async()))
@@ -249,7 +249,7 @@ def play_on(server: EmbeddedServer, session: Session, seconds: float) -> int:
     finally:
         worker.stop()
         thread.join()
-    for line in story.told if story.quiet else ():
+    for line in story.events if story.quiet else ():
         session.out.print(line, soft_wrap=True)
     session.out.print()
     session.out.print(story.summary())
@@ -274,7 +274,7 @@ def play_live(story: Demo) -> None:
         def draw() -> None:
             screen.look()
             size = session.out.size
-            events = story.told[-EVENTS:]
+            events = story.events[-EVENTS:]
             picture: list[RenderableType] = [
                 screen.draw(size.width, size.height - EVENTS - 1),
                 Text(""),

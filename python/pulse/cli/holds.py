@@ -1,4 +1,4 @@
-"""drain, pause, resume: who keeps lanes from being claimed."""
+"""drain, pause, resume: stop the claims of lanes, and allow them again."""
 
 import time
 
@@ -32,7 +32,7 @@ new_option = click.option(
 
 @click.command()
 @click.argument("lanes", nargs=-1, required=True, metavar="LANE...")
-@click.option("--wait", is_flag=True, help="Until nothing of it runs any more.")
+@click.option("--wait", is_flag=True, help="Wait until none of its jobs runs.")
 @click.option("--timeout", type=float, metavar="SECONDS", help="How long to wait.")
 @click.option("--reason", help="Shown to everyone who asks why.")
 @new_option
@@ -45,7 +45,7 @@ def drain(
     reason: str | None,
     new: bool,
 ) -> None:
-    """Claim nothing more from a lane and let what runs end."""
+    """Claim nothing more from a lane; running jobs finish."""
     if not new:
         for lane in lanes:
             require_known(session, lane, "   (or --new, to drain it before it is used)")
@@ -60,7 +60,7 @@ def drain(
     if session.as_json:
         session.print_json([{"lane": k, "running": v} for k, v in left.items()])
     elif wait and not any(left.values()):
-        session.say("Nothing of it runs. Open again: pulse resume " + " ".join(lanes))
+        session.say("No job runs. Open again: pulse resume " + " ".join(lanes))
     if wait and any(left.values()):
         raise Problem(
             f"{sum(left.values())} jobs still run after {timeout:g} s",
@@ -94,14 +94,16 @@ def wait_until_empty(
 
 @click.command()
 @click.argument("lane", required=False)
-@click.option("--holder", default=holder_name, help="Who pauses; default: you.")
+@click.option(
+    "--holder", default=holder_name, help="In whose name; default: your user name."
+)
 @click.option("--reason", help="Shown to everyone who asks why.")
 @new_option
 @with_session
 def pause(
     session: Session, lane: str | None, holder: str, reason: str | None, new: bool
 ) -> None:
-    """Stop all claims, or those of one lane, until resume."""
+    """Stop all claims, or those of one lane, until it is resumed."""
     if lane is not None and not new:
         require_known(session, lane, "   (or --new, to pause it before it is used)")
     values = {"lane": lane, "holder": holder, "reason": reason}
@@ -116,7 +118,9 @@ def pause(
 
 @click.command()
 @click.argument("lane", required=False)
-@click.option("--holder", default=holder_name, help="Whose pause; default: yours.")
+@click.option(
+    "--holder", default=holder_name, help="Whose pause to undo; default: your own."
+)
 @with_session
 def resume(session: Session, lane: str | None, holder: str) -> None:
     """Undo drain and pause of a lane, or the pause of everything."""

@@ -151,7 +151,7 @@ def denied(
 def may_not_install(
     found: errors.PulseError, target: Target, owner: str | None
 ) -> Problem:
-    """Before pulse is there nobody can grant its access levels."""
+    """grant_access comes with pulse: before that only CREATE can be granted."""
     if owner is not None:
         remedy = f"run pulse install as {owner}, who owns pulse in this database"
     else:

@@ -1,4 +1,4 @@
-"""schedule: list, add, pause, resume, remove, and what they did."""
+"""schedule: list, add, pause, resume, remove, past runs."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def schedule(context: click.Context) -> None:
 @schedule.command("list")
 @with_session
 def list_them(session: Session) -> None:
-    """Every schedule and when it is due next."""
+    """Every schedule and when it fires next."""
     rows = session.rows(queries.SCHEDULES)
     if session.as_json:
         return session.print_json(rows)
@@ -85,13 +85,13 @@ def status(row: Row) -> Text:
     type=click.Choice(["skip", "last", "all"]),
     default="skip",
     show_default=True,
-    help="What becomes of occurrences missed while nothing ticked.",
+    help="Occurrences that were missed: fire none, the last or all.",
 )
 @with_session
 def add(
     session: Session, payload: tuple[str, ...], tags: tuple[str, ...], **options: Any
 ) -> None:
-    """Enqueue a job by the clock; a name that exists is replaced."""
+    """Add a schedule, or replace the one with this name."""
     from psycopg.types.json import Jsonb
 
     if sum(bool(options[name]) for name in ("cron", "every", "at")) != 1:
@@ -134,7 +134,7 @@ def resume(session: Session, name: str) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @with_session
 def remove(session: Session, names: tuple[str, ...]) -> None:
-    """Remove schedules; their jobs go on."""
+    """Remove schedules; jobs they have enqueued stay."""
     for name in names:
         session.one(queries.UNSCHEDULE, {"name": name})
         if not session.as_json:
@@ -148,7 +148,7 @@ def remove(session: Session, names: tuple[str, ...]) -> None:
 @click.option("-n", "--limit", default=20, show_default=True)
 @with_session
 def runs(session: Session, name: str | None, limit: int) -> None:
-    """What became of each occurrence, the newest first."""
+    """Past occurrences, the newest first: the job, or why it was skipped."""
     asked = {"name": name, "limit": limit}
     rows = session.rows(operator.SCHEDULE_RUNS, asked)
     if (

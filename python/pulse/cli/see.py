@@ -16,10 +16,12 @@ from pulse.sql import operator
 @click.option("--lane", help="Only this lane.")
 @click.option("--kind", help="Only this kind.")
 @click.option("--worker", help="Only this worker.")
-@click.option("--limit", default=1000, show_default=True, help="At most so many.")
+@click.option(
+    "--limit", default=1000, show_default=True, help="Show at most this many."
+)
 @with_session
 def ps(session: Session, **wanted: Any) -> None:
-    """Running jobs: who runs what since when, and how far it is."""
+    """Running jobs: worker, time, attempt and progress of each."""
     rows = session.rows(queries.RUNNING, wanted)
     if session.as_json:
         return session.print_json(rows)
@@ -51,7 +53,7 @@ def running_table(rows: list[Row]) -> show.Grid:
 @click.command()
 @with_session
 def lanes(session: Session) -> None:
-    """Lanes: slots, depth, oldest job, speed, who holds them."""
+    """Lanes: slots, ready jobs, oldest job, throughput, pauses."""
     rows = session.rows(queries.LANES)
     if session.as_json:
         return session.print_json(rows)
@@ -74,7 +76,7 @@ def lanes_table(rows: list[Row]) -> show.Grid:
 @click.command()
 @with_session
 def workers(session: Session) -> None:
-    """Workers: when they were seen, what they take and run."""
+    """Workers: when each was last seen, its lanes, kinds and jobs."""
     rows = session.rows(queries.WORKERS)
     if session.as_json:
         return session.print_json(rows)
@@ -121,7 +123,7 @@ def why(session: Session, job_id: int) -> None:
 @click.option("--strict", is_flag=True, help="Exit 1 on a warning too.")
 @with_session
 def health(session: Session, strict: bool) -> None:
-    """Checks with figures and advice; exit code 1 if one fails."""
+    """Checks of the queue, each with advice; exit code 1 if one fails."""
     rows = [
         *session.rows(operator.HEALTH),
         check_version(session),

@@ -33,7 +33,7 @@ class Session:
     def __init__(self, verb: str, dsn: str | None, as_json: bool) -> None:
         self.verb = verb
         self.as_json = as_json
-        # By --dsn, which must not be overruled; else by the environment.
+        # By --dsn, which nothing may override; else by the environment.
         self.by_option = bool(dsn)
         self.given = (
             dsn or os.environ.get("PULSE_DSN") or os.environ.get("DATABASE_URL")
@@ -165,9 +165,13 @@ def with_session(function: Command) -> Command:
         context.call_on_close(session.close)
         return function(session, **options)
 
-    click.option("--json", "as_json", is_flag=True, help="Print JSON.")(run)
     click.option(
-        "--dsn", metavar="DSN", help="The database; else PULSE_DSN, DATABASE_URL, PG*."
+        "--json", "as_json", is_flag=True, help="Print JSON instead of tables."
+    )(run)
+    click.option(
+        "--dsn",
+        metavar="DSN",
+        help="Database to use; default: PULSE_DSN, DATABASE_URL, PG*.",
     )(run)
     run.__click_params__ = getattr(function, "__click_params__", []) + getattr(  # type: ignore[attr-defined]
         run, "__click_params__", []

@@ -39,11 +39,15 @@ def choosing(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--newer-than", metavar="INTERVAL"),
         click.option("--error-like", metavar="PATTERN", help="e.g. '%timeout%'"),
         click.option(
-            "--where", metavar="JSON", help="A filter as pulse.*_where has it."
+            "--where", metavar="JSON", help="A filter as pulse.cancel_where takes it."
         ),
         click.option("--all", "everything", is_flag=True, help="Every job."),
-        click.option("--dry-run", is_flag=True, help="Only say how many."),
-        click.option("-y", "--yes", is_flag=True, help="Do not ask."),
+        click.option(
+            "--dry-run",
+            is_flag=True,
+            help="Print how many would match; change nothing.",
+        ),
+        click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation."),
         click.option("--reason", help="Written into the audit."),
     )
     for option in reversed(options):
@@ -53,7 +57,9 @@ def choosing(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command()
 @choosing
-@click.option("--force", is_flag=True, help="Take the lease away at once.")
+@click.option(
+    "--force", is_flag=True, help="End a running job now: its worker loses the lease."
+)
 @with_session
 def cancel(session: Session, force: bool, **chosen: Any) -> None:
     """Cancel waiting jobs; ask running ones to stop."""
@@ -82,7 +88,7 @@ def reprioritize(session: Session, priority: int, **chosen: Any) -> None:
 @choosing
 @with_session
 def retry(session: Session, **chosen: Any) -> None:
-    """Put dead or cancelled jobs back in line."""
+    """Make dead or cancelled jobs ready again."""
     act(session, "retry", operator.RETRY, operator.RETRY_WHERE, chosen, {})
 
 
@@ -90,7 +96,7 @@ def retry(session: Session, **chosen: Any) -> None:
 @choosing
 @with_session
 def approve(session: Session, **chosen: Any) -> None:
-    """Let jobs run that await approval."""
+    """Approve jobs that await approval."""
     act(session, "approve", operator.APPROVE, operator.APPROVE_WHERE, chosen, {})
 
 
@@ -98,7 +104,7 @@ def approve(session: Session, **chosen: Any) -> None:
 @choosing
 @with_session
 def reject(session: Session, **chosen: Any) -> None:
-    """Refuse jobs that await approval."""
+    """Reject jobs that await approval; they are cancelled."""
     act(session, "reject", operator.REJECT, operator.REJECT_WHERE, chosen, {})
 
 
@@ -125,8 +131,8 @@ def act(
     asks = not chosen["yes"] and not chosen["dry_run"]
     if asks and not sys.stdin.isatty():
         raise Problem(
-            f"{verb} by a filter acts on every job that matches, and nobody is here "
-            "to confirm it",
+            f"{verb} by a filter acts on every job that matches, and there is no "
+            "terminal to confirm it on",
             "Standard input is not a terminal.",
             f"pulse {session.verb} … --yes   (--dry-run counts them first)",
             USAGE,
@@ -158,7 +164,7 @@ def filter_of(chosen: Row) -> Row:
 def act_on_ids(
     session: Session, verb: str, one: "LiteralString", job_ids: Any, values: Row
 ) -> None:
-    """Each for itself: what could not be done does not stop the rest."""
+    """One by one: an id that fails does not stop the others."""
     import psycopg
 
     failed: psycopg.Error | None = None
@@ -215,7 +221,7 @@ def report(
 
 
 def progress_bar(session: Session) -> Progress:
-    """On stderr, gone when done; silent where nobody looks."""
+    """On stderr, removed when done; nothing where that is no terminal."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

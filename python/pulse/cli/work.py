@@ -19,6 +19,7 @@ from pulse.cli.session import Session, with_session
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
+    help="debug logs completed jobs too.",
 )
 @with_session
 def work(session: Session, where: str, log_level: str) -> None:

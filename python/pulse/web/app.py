@@ -35,7 +35,7 @@ def create_app(
     """The app. Without authenticate or tokens it answers this machine only.
 
     tokens brings the login page; authenticate is any callable that says who asks, and
-    is asked first. An app that is mounted is not told when its site ends:
+    is asked first. A mounted app does not learn when its site ends:
     call `await close(app)` there.
     """
     database = Database(dsn, max_connections=max_connections)
@@ -54,7 +54,7 @@ def create_app(
         # Their pages load scripts from other hosts.
         docs_url=None,
         redoc_url=None,
-        # An address with a slash too many is a problem, not a way.
+        # A trailing slash too many is a 404, not a redirect.
         redirect_slashes=False,
         lifespan=lifespan,
     )
@@ -89,7 +89,7 @@ async def page() -> FileResponse:
     return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
 
-# How a program and how a browser that has logged in say who they are.
+# How a program authenticates, and how a browser that has logged in.
 SCHEMES = {
     "token": {"type": "http", "scheme": "bearer"},
     "login": {"type": "apiKey", "in": "cookie", "name": COOKIE},

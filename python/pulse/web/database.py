@@ -1,4 +1,4 @@
-"""The connections of the web app: a pool, and transactions that act as somebody."""
+"""The connections of the web app: a pool, and transactions that act as a role."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Session:
 
 
 class Database:
-    """Opened when first used: a mounted app is not told when its site starts."""
+    """Opened when first used: a mounted app does not learn when its site starts."""
 
     def __init__(self, dsn: str, *, max_connections: int = 8) -> None:
         self.dsn = dsn

@@ -22,7 +22,7 @@ class Server(uvicorn.Server):
                 app,
                 log_level=log_level,
                 access_log=False,
-                # Who connects is who is asked about: only our own code trusts a proxy.
+                # The client is who connects: only our own code trusts a proxy.
                 proxy_headers=False,
                 server_header=False,
                 timeout_graceful_shutdown=5,

@@ -1,1 +1,1 @@
-"""Who asks, and what stands before every request."""
+"""Authentication, and the checks before every request."""

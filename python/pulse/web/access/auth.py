@@ -1,4 +1,4 @@
-"""Who asks. The database decides what they may do; this only finds out who they are."""
+"""Authentication: who the user is. The database decides what they may do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HANDED_ON = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "v
 
 @dataclass(frozen=True)
 class Identity:
-    """Somebody, and the role their requests run as (None: the role of the DSN)."""
+    """A user, and the role their requests run as (None: the role of the DSN)."""
 
     user: str
     role: str | None = None
@@ -45,7 +45,7 @@ class Authenticator(Protocol):
 
 
 class Loopback:
-    """Nobody has to say who they are, but only this machine is answered.
+    """No authentication, but only this machine is answered.
 
     What a proxy hands on came from elsewhere, wherever the proxy runs.
     """
@@ -138,7 +138,7 @@ class ProxyUser:
 
 
 class FirstOf:
-    """Several ways to say who one is."""
+    """Several ways to authenticate; the first that knows the user counts."""
 
     def __init__(self, *ways: Authenticator) -> None:
         self._ways = ways
@@ -152,7 +152,7 @@ class FirstOf:
 
 
 def digest(text: str) -> bytes:
-    """Looked up instead of the secret itself, so that timing tells nothing about it."""
+    """Looked up instead of the secret itself, so that timing reveals nothing."""
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
 
 

@@ -1,4 +1,4 @@
-"""What a route works with: the database as whoever asks, and the shared streams."""
+"""What a route gets: the database in the caller's role, and the shared streams."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JobId = Annotated[
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks, and all their request may use."""
+    """The user of a request, and what the request may use."""
 
     identity: Identity
     database: Database
@@ -35,7 +35,7 @@ class Caller:
         return self.database.session(self.identity.role, read_only=False)
 
     async def may_stream(self) -> bool:
-        """Whether the role of the DSN, which reads the streams, may."""
+        """Whether the role of the DSN, which reads the streams, may see everything."""
         async with self.database.session(None, read_only=True) as db:
             return operator.sees_all(first(await db.one(operator.MY_ACCESS)))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class BadConfiguration(ValueError):
-    """The app refuses to start; the text says why, its second line what mends it."""
+    """The app refuses to start; the text says why, its second line how to fix it."""
 
 
 def words(path: Path, *, both: bool = False) -> Iterable[tuple[str, str | None]]:
@@ -39,7 +39,7 @@ def words(path: Path, *, both: bool = False) -> Iterable[tuple[str, str | None]]
 
 
 def check_role(role: str | None, where: str = "") -> None:
-    """To PostgreSQL the role "none" means: back to who logged in."""
+    """SET ROLE none would go back to the role of the DSN."""
     if role in ("", "none"):
         raise BadConfiguration(
             f'{where}"{role}" is no role\nleave it out for the role of the DSN'

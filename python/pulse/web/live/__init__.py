@@ -1,1 +1,1 @@
-"""Server-sent events: one look at the database for all who follow it."""
+"""Server-sent events: one query of the database for all clients."""

@@ -133,7 +133,7 @@ Done = responses.Job | responses.JobState
 
 
 async def act(caller: CurrentCaller, query: str, job_id: int, **values: object) -> Any:
-    """Do it, and answer the job as it is then, if the caller still sees it."""
+    """Do it, and answer with the job as it is then, if the caller still sees it."""
     async with caller.writing() as db:
         state = first(await db.one(query, job_id=job_id, **values))["state"]
         after = await db.one(queries.JOB, job_id=job_id)

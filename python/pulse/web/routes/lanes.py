@@ -1,4 +1,4 @@
-"""Lanes: see them, change their settings, hold them and let them go."""
+"""Lanes: list them, change settings, drain, pause and resume."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def pause(caller: CurrentCaller, hold: requests.Pause) -> Any:
 
 @router.post("/resume", response_model=responses.Held)
 async def resume(caller: CurrentCaller, hold: requests.Resume) -> Any:
-    """Take back the pause of a holder."""
+    """Undo the pause of a holder."""
     async with caller.writing() as db:
         await require_lane(db, hold.lane)
         done = first(await db.one(operator.RESUME, holder=hold.holder, lane=hold.lane))

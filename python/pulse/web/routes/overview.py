@@ -1,4 +1,4 @@
-"""The queue at a glance: who asks, what runs, who works, how well it is."""
+"""The queue at a glance: the user, running jobs, workers, health, audit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ router = APIRouter(tags=["overview"])
 
 @router.get("/me", response_model=responses.Me)
 async def me(caller: CurrentCaller) -> Any:
-    """Who is caller, and what the database lets them do."""
+    """The user, the role and what the database allows it."""
     async with caller.reading() as db:
         found = first(await db.one(queries.ME))
     streams = await caller.may_stream()
@@ -28,7 +28,7 @@ async def me(caller: CurrentCaller) -> Any:
 
 @router.get("/status", response_model=responses.Status)
 async def status(caller: CurrentCaller) -> Any:
-    """How full it is, who holds what, what waits."""
+    """Slots in use, running jobs, pauses, ready jobs."""
     async with caller.reading() as db:
         now = first(await db.one(queries.OVERVIEW, lane=None))
     limited = [lane for lane in now["lanes"] if lane["max_slots"] is not None]
@@ -36,7 +36,7 @@ async def status(caller: CurrentCaller) -> Any:
     filled = sum(lane["used"] for lane in limited)
     return {
         **now,
-        # Lanes without a limit have no share of their slots in use.
+        # Of the lanes with a limit: the others have no share to speak of.
         "utilisation": filled / slots if slots else None,
         "used": sum(lane["used"] for lane in now["lanes"]),
         "slots": slots or None,
