@@ -77,7 +77,7 @@ class Login:
 
 
 def is_secure(request: Request) -> bool:
-    """X-Forwarded-Proto counts from any client: it can only make the cookie stricter."""
+    """X-Forwarded-Proto counts from any client: it only makes the cookie stricter."""
     said = request.headers.get("x-forwarded-proto")
     return "https" in (request.url.scheme, said)
 
