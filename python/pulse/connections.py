@@ -33,7 +33,7 @@ NOTIFY = "SELECT pg_catalog.pg_notify(%(channel)s, %(payload)s)"
 
 
 def conninfo(dsn: str, name: str, **more: str) -> str:
-    """The DSN with an application_name, and with KEEPALIVE where it says nothing."""
+    """The DSN with an application_name, and with KEEPALIVE where it sets none."""
     chosen = conninfo_to_dict(dsn)
     added: dict[str, Any] = {k: v for k, v in KEEPALIVE.items() if k not in chosen}
     # Longer ones are cut by the server, with a NOTICE.
@@ -55,8 +55,8 @@ async def listen(
 
     A pooler in transaction mode accepts LISTEN and delivers nothing. So a probe has to
     arrive within a second. send executes a statement on another connection and commits
-    it. Notifications of others that arrive meanwhile are dropped: look for work after
-    this has returned.
+    it. Other notifications that arrive meanwhile are dropped: query after this has
+    returned.
     """
     name = sql.Identifier(channel)
     await connection.execute(sql.SQL("LISTEN {}").format(name))

@@ -22,8 +22,8 @@
     │   ├── UniqueKeyTaken      PU102
     │   ├── JobIsRunning        PU103
     │   ├── WrongState          PU105
-    │   ├── HeldUp              PU106, PU109
-    │   └── KeptMoving          PU107
+    │   ├── LockTimeout         PU106, PU109
+    │   └── Contention          PU107
     ├── InternalError           PU9xx: a bug in pulse
     └── NoResult                result() has no result to return
         ├── JobDead
@@ -164,10 +164,10 @@ class JobIsRunning(Conflict): ...
 class WrongState(Conflict): ...
 
 
-class HeldUp(Conflict): ...
+class LockTimeout(Conflict): ...
 
 
-class KeptMoving(Conflict): ...
+class Contention(Conflict): ...
 
 
 class InternalError(PulseError): ...
@@ -234,9 +234,9 @@ BY_SQLSTATE: dict[str, type[PulseError]] = {
     "PU102": UniqueKeyTaken,
     "PU103": JobIsRunning,
     "PU105": WrongState,
-    "PU106": HeldUp,
-    "PU107": KeptMoving,
-    "PU109": HeldUp,
+    "PU106": LockTimeout,
+    "PU107": Contention,
+    "PU109": LockTimeout,
 }
 
 BY_CLASS: dict[str, type[PulseError]] = {

@@ -32,7 +32,7 @@ class Options(TypedDict, total=False):
 
 
 def to_json(value: Any, what: str = "payload") -> str:
-    """Strict JSON: what cannot be stored is refused here, with the name of it."""
+    """Strict JSON: what cannot be stored is refused here, by its name."""
     try:
         return json.dumps(value, allow_nan=False)
     except (TypeError, ValueError) as error:

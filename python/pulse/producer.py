@@ -1,4 +1,7 @@
-"""pulse.enqueue and pulse.enqueue_many: the caller's connection and transaction."""
+"""pulse.enqueue and pulse.enqueue_many, on the caller's connection.
+
+Not called enqueue.py: pulse.enqueue is the function.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ def enqueue(
     """Enqueue a job on your connection, in your transaction, and return its id.
 
     Takes connections of psycopg and Django, and connections and sessions of SQLAlchemy.
-    On an async one the id has to be awaited. Rolled back, the job never was.
+    On an async one the id has to be awaited. A rollback takes the job back, too.
     """
     values = given(options)
     payload = {} if payload is None else payload

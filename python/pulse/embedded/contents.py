@@ -35,7 +35,7 @@ def require_version(cluster: Path, major: int) -> None:
     if found != str(major):
         raise EmbeddedError(
             f"{cluster} was made by PostgreSQL {found}, this is {major}.\n"
-            "Move the directory away to begin anew, or dump it with that version."
+            "Move the directory away to start afresh, or dump it with that version."
         )
 
 

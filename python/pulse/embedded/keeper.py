@@ -1,11 +1,11 @@
-"""The program that keeps an embedded server running while anybody uses it.
+"""The program that keeps an embedded server running while a process uses it.
 
     python keeper.py DIRECTORY UID GID REMOVE COMMAND...
 
 Every user of the server holds a shared lock on DIRECTORY/users.lock. The kernel drops
 it when the process ends, however it ends, so the exclusive lock is granted to this
-program when the last user is gone: it then stops the server and lets go. Whoever comes
-meanwhile waits for the shared lock and starts a new one.
+program when the last user is gone: it then stops the server and ends. A user that comes
+meanwhile waits for the shared lock and starts a new server.
 
 It runs by its path, with the standard library only: the venv may be gone by then.
 """
@@ -35,12 +35,12 @@ def main() -> int:
     ):
         if not lock(keeper.fileno()):
             return 0
-        # Nobody's child: who started us may end, or stay, without minding us. The
-        # lock is the open file's, so that it passes on to the new process.
+        # Detached: the process that started this one may end or stay. The lock
+        # belongs to the open file, so the new process has it.
         if os.fork() != 0:
             return 0
         server: subprocess.Popen[bytes] | None = None
-        # A server whose keeper was killed goes on; we take it over.
+        # A server whose keeper was killed runs on: take it over.
         pid = postmaster(directory)
         if pid is None:
             server = launch(command, uid, gid)
@@ -60,7 +60,7 @@ def main() -> int:
 
 
 def lock(keeper: int) -> bool:
-    """Others take it for a moment to see whether there is a keeper."""
+    """Retries: status.has_keeper takes it for a moment."""
     for _ in range(100):
         try:
             fcntl.flock(keeper, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -72,19 +72,19 @@ def lock(keeper: int) -> bool:
 
 
 def launch(command: list[str], uid: int, gid: int) -> "subprocess.Popen[bytes]":
-    mine = uid < 0
+    same_user = uid < 0
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         cwd="/",
-        preexec_fn=hear_signals,
-        user=None if mine else uid,
-        group=None if mine else gid,
-        extra_groups=None if mine else [],
+        preexec_fn=reset_signals,
+        user=None if same_user else uid,
+        group=None if same_user else gid,
+        extra_groups=None if same_user else [],
     )
 
 
-def hear_signals() -> None:
+def reset_signals() -> None:
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         signal.signal(getattr(signal, name), signal.SIG_DFL)
 

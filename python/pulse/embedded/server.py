@@ -1,16 +1,13 @@
-"""A PostgreSQL 18 of one's own, with pulse in it: no root, no packages, no service.
-
-    with pulse.embedded.EmbeddedServer() as server:
-        psycopg.connect(server.dsn)
+"""EmbeddedServer: one PostgreSQL server for each directory, shared by its users.
 
 The data stays between runs. Processes that name the same directory share one server,
 which stops when the last of them is gone, kill -9 included (keeper.py).
 
     DIRECTORY/data         the cluster
-    DIRECTORY/run          its socket, for our user only
+    DIRECTORY/run          its socket, for this user only
     DIRECTORY/share        control file and script of pulse (extension_control_path)
     DIRECTORY/password     of the role postgres, over TCP
-    DIRECTORY/log          what the server says
+    DIRECTORY/log          the log of the server
     DIRECTORY/*.lock       who starts, who uses, who keeps
 """
 
@@ -29,8 +26,6 @@ from typing import IO
 
 from pulse.embedded import binaries, contents, keeper, status
 from pulse.embedded.binaries import EmbeddedError
-
-__all__ = ["EmbeddedError", "EmbeddedServer", "default_directory", "start"]
 
 PATIENCE = 60.0
 # A socket's path has at most 107 bytes, its name included.
@@ -57,15 +52,15 @@ def start(
     database: str = "pulse",
     port: int | None = None,
 ) -> "EmbeddedServer":
-    """Start the server, or share the one that runs; close() or the end lets go."""
+    """Start the server, or share the running one, until close() or the process ends."""
     return EmbeddedServer(directory, database=database, port=port).start()
 
 
 class EmbeddedServer:
-    """One user's hold on the server of a directory.
+    """One user of the server of a directory.
 
     port opens 127.0.0.1 as well, with a password; 0 chooses a free one. temporary
-    makes a directory that is removed with the last user. report hears each step.
+    makes a directory that is removed with the last user. report is called at each step.
     """
 
     def __init__(
@@ -88,7 +83,7 @@ class EmbeddedServer:
         self._report = report
         self._users: IO[str] | None = None
 
-    # -- life ---------------------------------------------------------------------
+    # -- start, close -----------------------------------------------------------------
 
     def start(self) -> "EmbeddedServer":
         if self._users is not None:
@@ -111,12 +106,12 @@ class EmbeddedServer:
         return self
 
     def close(self) -> None:
-        """Let go. If nobody else uses the server, it has stopped when this returns."""
+        """Stop using it. Without other users the server has stopped after this."""
         if self._users is None:
             return
         self._users.close()
         self._users = None
-        # The keeper takes the lock at once unless somebody else holds it.
+        # The keeper takes the lock at once unless another user holds it.
         for _ in range(30):
             if status.is_stopping(self.directory):
                 status.wait_until_stopped(self.directory)
@@ -136,7 +131,7 @@ class EmbeddedServer:
     ) -> None:
         self.close()
 
-    # -- use ----------------------------------------------------------------------
+    # -- use --------------------------------------------------------------------------
 
     @property
     def dsn(self) -> str:
@@ -145,7 +140,7 @@ class EmbeddedServer:
 
     @property
     def tcp_dsn(self) -> str | None:
-        """The same over 127.0.0.1 with its password, if a port was asked for."""
+        """The same over 127.0.0.1 with its password, if it has a port."""
         running = status.read(self.directory)
         if running is None or not running.address:
             return None
@@ -163,13 +158,13 @@ class EmbeddedServer:
     def log(self) -> Path:
         return self.directory / "log"
 
-    # -- making -------------------------------------------------------------------
+    # -- making -----------------------------------------------------------------------
 
     def _make_directory(self) -> None:
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             if os.geteuid() == 0:
-                # The server's user passes through to what is its own.
+                # The server's account has to reach data and run below it.
                 self.directory.chmod(0o711)
         except OSError as error:
             raise EmbeddedError(
@@ -259,9 +254,9 @@ class EmbeddedServer:
         patience = time.monotonic() + PATIENCE
         while not status.is_ready(self.directory):
             if not status.has_keeper(self.directory) or time.monotonic() > patience:
-                with self.log.open("rb") as said:
-                    said.seek(begin)
-                    text = said.read().decode(errors="replace")[-2000:].strip()
+                with self.log.open("rb") as written:
+                    written.seek(begin)
+                    text = written.read().decode(errors="replace")[-2000:].strip()
                 raise EmbeddedError(f"PostgreSQL did not start ({self.log}):\n{text}")
             time.sleep(0.01)
 

@@ -1,4 +1,4 @@
-"""What can be seen of an embedded server from outside: its files and its locks."""
+"""The state of an embedded server, from its files and its locks."""
 
 import contextlib
 import fcntl
@@ -30,7 +30,7 @@ def read(directory: Path) -> Status | None:
 
 
 def is_ready(directory: Path) -> bool:
-    """Whether it says so, and answers: the file outlives a crash of the machine."""
+    """Whether the file says so and a connection works: a crash leaves the file."""
     found = read(directory)
     if found is None or found.state != "ready":
         return False
@@ -46,7 +46,7 @@ def open_lock(directory: Path, name: str) -> IO[str]:
     except OSError as error:
         raise EmbeddedError(
             f"cannot write to {directory}: {error.strerror}.\n"
-            "It belongs to another user; choose one of your own: --data-dir, or "
+            "It belongs to another user. Choose your own directory: --data-dir, or "
             "PULSE_HOME."
         ) from error
 
@@ -57,7 +57,7 @@ def has_keeper(directory: Path) -> bool:
 
 
 def is_stopping(directory: Path) -> bool:
-    """The keeper has what users share: no user is left. True when all is gone."""
+    """Whether no user is left: the keeper holds the lock, or the directory is gone."""
     try:
         with open_lock(directory, "users.lock") as file:
             return not try_lock(file, fcntl.LOCK_SH)

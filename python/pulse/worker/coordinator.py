@@ -4,7 +4,7 @@ A cycle is one pulse.exchange (exchange.py): it reports the runs that ended sinc
 last one and claims, in each lane, as many jobs as there are free slots (slots.py).
 Each job is started on its own (claims.py, executors.py), and the end of any one starts
 the next cycle; what ends while the connection is busy is reported together. A large
-lane is asked for half of its slots at a time: the jobs of one answer are read and
+lane claims for half of its slots at a time: the jobs of one answer are read and
 started while the server works on the next exchange.
 
 The loop waits in one place (_wait) and stops in one way (stop, then shutdown.py).
@@ -105,7 +105,7 @@ class Coordinator:
         self._exchange_time = 0.0
         self._stop_at: float | None = None
 
-    # -- from elsewhere ---------------------------------------------------------------
+    # -- called by others -------------------------------------------------------------
 
     def stop(self, grace: float | None = None) -> None:
         """Stop claiming; a second call may shorten the grace. On the loop only."""
@@ -113,7 +113,7 @@ class Coordinator:
         chosen = self._settings.grace if grace is None else grace
         if self._stop_at is None or now + chosen < self._stop_at:
             self._stop_at = now + chosen
-            # An answer that never comes must not keep it from ending.
+            # A server that never answers must not keep it from stopping.
             limit = self._stop_at + FLUSH_WITHIN
             self._loop.call_at(limit, self._connection.cut)
         self._stopped.set()

@@ -57,7 +57,7 @@ class Heartbeat:
             cut(connection)
             self._thread.join(1)
 
-    # -- from other threads ---------------------------------------------------------
+    # -- from other threads -----------------------------------------------------------
 
     def expect(self, until: float) -> None:
         """New leases have begun; the first of them ends at this moment."""

@@ -66,7 +66,7 @@ class Listener:
         self._warned_no_listen = False
         self._warned_no_watchdog = False
 
-    # -- for the coordinator ---------------------------------------------------------
+    # -- for the coordinator ----------------------------------------------------------
 
     def arm(self, lane: str) -> None:
         """The lane has no job: the next one is to ring."""

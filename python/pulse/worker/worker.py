@@ -102,7 +102,7 @@ class Worker:
 
         return register
 
-    # -- running -------------------------------------------------------------------
+    # -- running ----------------------------------------------------------------------
 
     def run(self) -> None:
         """Work until stop() or SIGTERM or SIGINT; a second signal ends the grace."""
