@@ -89,6 +89,7 @@ COMMENT ON COLUMN pulse.running.enqueued_by IS
 
 -- A worker that never says hello is known by what it runs. A heartbeat moves
 -- lease_until to lease_for from now, so the difference is when it was last seen.
+-- Hello comes every thirty seconds: who missed four of them is not counted on.
 CREATE VIEW pulse.workers
 WITH (security_barrier)
 AS
@@ -96,22 +97,23 @@ SELECT
     coalesce(w.worker, r.worker) AS worker,
     coalesce(w.lanes, r.lanes) AS lanes,
     w.kinds,
-    greatest(w.seen_at, r.heard_at) AS seen_at,
+    greatest(w.seen_at, r.seen_at) AS seen_at,
     coalesce(r.running, 0) AS running,
-    w.seen_by
+    w.seen_by,
+    greatest(w.seen_at, r.seen_at) > clock_timestamp() - interval '2 minutes' AS live
 FROM pulse.worker AS w
 FULL JOIN (
     SELECT
         l.worker,
         array_agg(DISTINCT l.lane ORDER BY l.lane)::text [] AS lanes,
-        max(greatest(l.claimed_at, l.lease_until - l.lease_for)) AS heard_at,
+        max(greatest(l.claimed_at, l.lease_until - l.lease_for)) AS seen_at,
         count(*) AS running
     FROM pulse.lease AS l
     GROUP BY l.worker
 ) AS r ON r.worker = w.worker;
 
 COMMENT ON VIEW pulse.workers IS
-'Workers that said hello or run jobs: their lanes, their kinds (NULL is every kind), when they were last seen, how many jobs they run, as which role.';
+'Workers that said hello or run jobs: their lanes, their kinds (NULL is every kind), when they were last seen, how many jobs they run, as which role, whether they are live.';
 
 COMMENT ON COLUMN pulse.workers.worker IS
 'The name it gave.';
@@ -130,3 +132,6 @@ COMMENT ON COLUMN pulse.workers.running IS
 
 COMMENT ON COLUMN pulse.workers.seen_by IS
 'The role it said hello as.';
+
+COMMENT ON COLUMN pulse.workers.live IS
+'Whether it was seen in the last two minutes.';

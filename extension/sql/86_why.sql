@@ -232,8 +232,6 @@ $$;
 COMMENT ON FUNCTION pulse._worker_obstacle(text, text) IS
 'In words: that no live worker takes a lane or a kind of it; nothing when one does.';
 
--- A worker that was not seen for this long is not counted on: hello comes every
--- thirty seconds.
 CREATE FUNCTION pulse._live_workers(lane text)
 RETURNS TABLE (worker text, kinds text [])
 LANGUAGE sql
@@ -244,12 +242,12 @@ AS $$
         w.worker,
         w.kinds
     FROM pulse.workers AS w
-    WHERE w.seen_at > clock_timestamp() - interval '2 minutes'
+    WHERE w.live
         AND _live_workers.lane = ANY (w.lanes)
 $$;
 
 COMMENT ON FUNCTION pulse._live_workers(text) IS
-'Workers of a lane that were seen in the last two minutes, and their kinds (NULL is every kind).';
+'The live workers of a lane, and their kinds (NULL is every kind).';
 
 CREATE FUNCTION pulse._duration(duration interval)
 RETURNS text

@@ -58,7 +58,10 @@ from typing import Any, ClassVar
 import psycopg
 
 INSTALL = "CREATE EXTENSION pulse; or, without extension files, run `pulse install`."
-UPDATE = "ALTER EXTENSION pulse UPDATE; or, for the plain script, run `pulse install`."
+UPDATE = (
+    "ALTER EXTENSION pulse UPDATE; or, where pulse is the plain script or is missing, "
+    "run `pulse install`."
+)
 GRANT = "SELECT pulse.grant_access('the_role', 'producer'); or 'worker', 'operator', …"
 
 

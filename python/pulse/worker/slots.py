@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from pulse.hooks import AllHooks
-from pulse.logs import log_event
+from pulse.logs import log, log_event
 from pulse.worker.outcomes import RELEASE, Outcome
 from pulse.worker.run import Run
 
@@ -76,6 +76,7 @@ class Slots:
         """Free the slots of what has ended; returns what is to be reported."""
         self._woken = False
         now = time.monotonic()
+        log_all = bool(self._hooks) or log.isEnabledFor(logging.DEBUG)
         # By lease: one that was released may have ended by itself as well.
         reports: dict[int, Run] = {}
         while self.ended:
@@ -85,7 +86,7 @@ class Slots:
                 self._used[run.lane] -= 1
                 seconds = now - run.started if run.started else 0.0
                 self._run_time += (seconds - self._run_time) / 32
-                if self._hooks or outcome.verb != "complete":
+                if log_all or outcome.verb != "complete":
                     self._log(run, outcome, seconds)
             if run.lease not in self.runs or run.outcome not in (None, outcome):
                 # Released before it ended.
