@@ -42,6 +42,8 @@ class Scale:
     seconds: int
     rounds: int
     backlog: int
+    # Long enough to meet autovacuum and its first ANALYZE several times.
+    pinned_seconds: int
 
     @staticmethod
     def from_environment() -> Scale:
@@ -52,6 +54,9 @@ class Scale:
             rounds=int(os.environ.get("BENCH_ROUNDS", "1" if quick else "3")),
             backlog=int(
                 os.environ.get("BENCH_BACKLOG", "4000" if quick else "10000000")
+            ),
+            pinned_seconds=int(
+                os.environ.get("BENCH_PINNED_SECONDS", "2" if quick else "300")
             ),
         )
 
@@ -116,6 +121,8 @@ class Bench:
             # One is made before each run, so none falls into it.
             "checkpoint_timeout": "1h",
             "autovacuum": "on",
+            # As shipped but for its interval, so that a short run meets it often.
+            "autovacuum_naptime": "10s",
         }
         if self.profiling:
             settings["shared_preload_libraries"] = "pg_stat_statements"
@@ -158,7 +165,7 @@ class Bench:
         problems += [
             f"{step}: {state}"
             for step, state in database.control.execute(
-                "SELECT step, state FROM pulse.turn WHERE step LIKE 'error:%'"
+                "SELECT step, state FROM pulse.upkeep_run WHERE step LIKE 'error:%'"
             )
         ]
         self.scenarios.append(

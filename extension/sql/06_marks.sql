@@ -6,7 +6,7 @@
 
 -- What is known about transactions that may still commit behind a mark. Everything
 -- up to ready_q, waiting_t and lease_q has ended; the next_ columns wait for the
--- transactions named beside them (52_marks.sql tells the whole story).
+-- transactions named beside them (52_marks.sql explains it).
 CREATE TABLE pulse.horizon (
     version bigint NOT NULL DEFAULT nextval('pulse.version'),
     seen_at timestamptz NOT NULL,
@@ -58,16 +58,16 @@ ALTER TABLE pulse.due_mark REPLICA IDENTITY USING INDEX due_mark_is_versioned;
 COMMENT ON TABLE pulse.due_mark IS
 'A cache: for each lane, the earliest due time that can still be live in waiting.';
 
--- One row for each turn that tick took (due, sweep, sample, backstop), newest first.
-CREATE TABLE pulse.turn (
+-- One row for each run of a part of the upkeep (due, sweep, sample, backstop), newest first.
+CREATE TABLE pulse.upkeep_run (
     step text COLLATE "C" NOT NULL,
     version bigint NOT NULL DEFAULT nextval('pulse.version'),
     taken_at timestamptz NOT NULL,
     state jsonb
 );
 
-CREATE UNIQUE INDEX turn_is_versioned ON pulse.turn (step, version DESC);
-ALTER TABLE pulse.turn REPLICA IDENTITY USING INDEX turn_is_versioned;
+CREATE UNIQUE INDEX upkeep_run_is_versioned ON pulse.upkeep_run (step, version DESC);
+ALTER TABLE pulse.upkeep_run REPLICA IDENTITY USING INDEX upkeep_run_is_versioned;
 
-COMMENT ON TABLE pulse.turn IS
+COMMENT ON TABLE pulse.upkeep_run IS
 'A cache: when tick last did which part of the upkeep, and where it stopped.';

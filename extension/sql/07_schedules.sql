@@ -21,7 +21,7 @@ CREATE TABLE pulse.schedule (
     last_error text,
     retry_at timestamptz,
     CONSTRAINT schedule_is_named_once PRIMARY KEY (name),
-    CONSTRAINT schedule_has_one_rhythm CHECK (num_nonnulls(cron, every, at) = 1),
+    CONSTRAINT schedule_has_one_recurrence CHECK (num_nonnulls(cron, every, at) = 1),
     CONSTRAINT schedule_catch_up_is_known CHECK (catch_up IN ('skip', 'last', 'all'))
 ) WITH (fillfactor = 60);
 
@@ -61,7 +61,7 @@ CREATE TYPE pulse.cron_fields AS (
 COMMENT ON TYPE pulse.cron_fields IS
 'A cron expression, read: the values of each field in order, whether one of the two day fields is enough, and whether it goes on by the hour.';
 
-CREATE TYPE pulse.rhythm AS (
+CREATE TYPE pulse.recurrence AS (
     cron pulse.cron_fields,
     every interval,
     at timestamptz,
@@ -69,5 +69,5 @@ CREATE TYPE pulse.rhythm AS (
     timezone text
 );
 
-COMMENT ON TYPE pulse.rhythm IS
+COMMENT ON TYPE pulse.recurrence IS
 'When a schedule is due: by cron, by an interval counted from the anchor, or once.';

@@ -2,121 +2,88 @@
 -- writes body and one place (ready, waiting or approval) and touches no shared row, so
 -- producers never wait for each other, except two that race for one unique key.
 
--- The bell: a worker that sleeps holds a shared advisory lock on its lane in the
--- session that LISTENs. If the exclusive lock is refused somebody sleeps, so notify.
--- Try and unlock stand in one expression: interrupted between two statements, the
--- session would keep the lock. SET pulse.notify = off silences it (PREPARE TRANSACTION
--- fails after a NOTIFY).
-CREATE FUNCTION pulse._ring(lane text)
-RETURNS boolean
+CREATE FUNCTION pulse.enqueue(
+    kind text,
+    payload jsonb DEFAULT '{}',
+    lane text DEFAULT NULL,
+    priority integer DEFAULT NULL,
+    run_at timestamptz DEFAULT NULL,
+    delay interval DEFAULT NULL,
+    max_attempts integer DEFAULT NULL,
+    unique_key text DEFAULT NULL,
+    unique_for interval DEFAULT NULL,
+    on_conflict text DEFAULT 'skip',
+    group_key text DEFAULT NULL,
+    requires_approval boolean DEFAULT NULL,
+    tags text [] DEFAULT NULL,
+    max_runtime interval DEFAULT NULL
+)
+RETURNS bigint
 LANGUAGE plpgsql
+SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_bell integer := 'pulse.ready'::regclass::oid::integer;
-    v_lane integer := hashtext(_ring.lane);
-    v_nobody_sleeps boolean;
+    v_job pulse._enqueued;
 BEGIN
-    v_nobody_sleeps := pg_try_advisory_lock(v_bell, v_lane)
-        AND pg_advisory_unlock(v_bell, v_lane);
-    IF v_nobody_sleeps OR current_setting('pulse.notify', true) = 'off' THEN
-        RETURN false;
-    END IF;
-
-    -- A full notification queue would make the caller's COMMIT fail.
-    IF pg_notification_queue_usage() >= 0.5 THEN
-        RETURN false;
-    END IF;
-
-    PERFORM pg_notify('pulse', _ring.lane);
-    RETURN true;
+    v_job := pulse._enqueue(
+        enqueue.kind, enqueue.payload, enqueue.lane, enqueue.priority, enqueue.run_at,
+        enqueue.delay, enqueue.max_attempts, enqueue.unique_key, enqueue.unique_for,
+        enqueue.on_conflict, enqueue.group_key, enqueue.requires_approval, enqueue.tags,
+        enqueue.max_runtime, NULL
+    );
+    RETURN v_job.job_id;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._ring(text) IS
-'Notify the channel pulse with the name of the lane, if a worker of that lane sleeps; returns whether it did.';
-
-CREATE FUNCTION pulse._require_payload(payload jsonb)
-RETURNS void
-LANGUAGE plpgsql
-STABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    PERFORM pulse._require_size(
-        'payload',
-        pg_column_size(_require_payload.payload),
-        pg_size_bytes(coalesce(nullif(current_setting('pulse.max_payload', true), ''), '8 MB')),
-        'Store the data elsewhere and enqueue a reference, or raise it: ALTER DATABASE … SET pulse.max_payload = ''16 MB''.'
-    );
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._require_payload(jsonb) IS
-'Raise PU003 when a payload is larger than pulse.max_payload (default 8 MB).';
-
--- What can be wrong with the arguments of an enqueue. Called only when something about
--- them is out of the ordinary.
-CREATE FUNCTION pulse._require_enqueue(
-    kind text,
-    payload jsonb,
-    lane text,
-    priority integer,
-    run_at timestamptz,
-    delay interval,
-    max_attempts integer,
-    unique_key text,
-    unique_for interval,
-    on_conflict text,
-    group_key text,
-    tags text [],
-    max_runtime interval
-)
-RETURNS void
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    PERFORM pulse._require_name('kind', _require_enqueue.kind);
-    IF _require_enqueue.lane IS NOT NULL THEN
-        PERFORM pulse._require_name('lane', _require_enqueue.lane);
-    END IF;
-    PERFORM pulse._require_payload(_require_enqueue.payload);
-    PERFORM pulse._require_between(
-        'priority', _require_enqueue.priority, -2000000000, 2000000000
-    );
-    PERFORM pulse._require_run_at(_require_enqueue.run_at, _require_enqueue.delay);
-    PERFORM pulse._require_between(
-        'max_attempts', _require_enqueue.max_attempts, 1, 100000
-    );
-    PERFORM pulse._require_one_of(
-        'on_conflict', _require_enqueue.on_conflict, '{skip,replace,error}'
-    );
-    PERFORM pulse._require_between(
-        'length of group_key', length(_require_enqueue.group_key), 0, 1000
-    );
-    PERFORM pulse._require_between(
-        'number of tags', cardinality(_require_enqueue.tags), 0, 100
-    );
-    PERFORM pulse._require_duration(
-        'max_runtime', _require_enqueue.max_runtime, '1 ms', '1 year'
-    );
-    IF _require_enqueue.unique_for IS NOT NULL AND _require_enqueue.unique_key IS NULL THEN
-        PERFORM pulse._raise(
-            'PU002',
-            'unique_for needs a unique_key',
-            'There is no key that could stay taken.',
-            'Pass unique_key => ''…'' as well.'
-        );
-    END IF;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._require_enqueue(
+COMMENT ON FUNCTION pulse.enqueue(
     text, jsonb, text, integer, timestamptz, interval, integer, text,
-    interval, text, text, text [], interval
+    interval, text, text, boolean, text [], interval
 ) IS
-'Raise PU002 or PU003 unless these can be the arguments of an enqueue.';
+'Enqueue a job in the caller''s transaction and return its id. What is not given comes from the kind''s settings, then from the defaults. run_at or delay schedules it. unique_key allows one waiting or running job per key and lane (with unique_for also that long after it finished); on_conflict is skip (return the existing id), replace (a job that does not run yet gets the new payload, priority and run_at) or error. PU002 bad argument, PU003 payload too large, PU102 key taken (or replace of another producer''s job), PU103 replace of a running job, PU105 replace of one that was approved. Writes body and ready, waiting or approval; with a unique_key also job_key.';
+
+CREATE FUNCTION pulse.enqueue_one(
+    kind text,
+    payload jsonb DEFAULT '{}',
+    lane text DEFAULT NULL,
+    priority integer DEFAULT NULL,
+    run_at timestamptz DEFAULT NULL,
+    delay interval DEFAULT NULL,
+    max_attempts integer DEFAULT NULL,
+    unique_key text DEFAULT NULL,
+    unique_for interval DEFAULT NULL,
+    on_conflict text DEFAULT 'skip',
+    group_key text DEFAULT NULL,
+    requires_approval boolean DEFAULT NULL,
+    tags text [] DEFAULT NULL,
+    max_runtime interval DEFAULT NULL,
+    OUT job_id bigint,
+    OUT created boolean
+)
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_job pulse._enqueued;
+BEGIN
+    v_job := pulse._enqueue(
+        enqueue_one.kind, enqueue_one.payload, enqueue_one.lane, enqueue_one.priority,
+        enqueue_one.run_at, enqueue_one.delay, enqueue_one.max_attempts,
+        enqueue_one.unique_key, enqueue_one.unique_for, enqueue_one.on_conflict,
+        enqueue_one.group_key, enqueue_one.requires_approval, enqueue_one.tags,
+        enqueue_one.max_runtime, NULL
+    );
+    enqueue_one.job_id := v_job.job_id;
+    enqueue_one.created := v_job.created;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.enqueue_one(
+    text, jsonb, text, integer, timestamptz, interval, integer, text,
+    interval, text, text, boolean, text [], interval
+) IS
+'Like enqueue, and says whether the job was created or its unique key found an existing one. Writes what enqueue writes.';
 
 -- Everything a single enqueue does. This is the hottest path of a producer, and
 -- PL/pgSQL sets up every expression anew in each transaction: so what is ordinary is asked
@@ -148,7 +115,8 @@ DECLARE
     v_kind pulse.kind;
     v_job pulse._enqueued;
 BEGIN
-    IF (
+    -- What has its key already was checked before it took it.
+    IF _enqueue.taken IS NULL AND (
         length(_enqueue.kind) BETWEEN 1 AND 200
         AND num_nonnulls(
             _enqueue.lane, _enqueue.priority, _enqueue.run_at, _enqueue.delay,
@@ -159,7 +127,7 @@ BEGIN
         AND pg_column_size(_enqueue.payload) <= 8000000
         AND _enqueue.on_conflict = 'skip'
     ) IS NOT TRUE THEN
-        PERFORM pulse._require_enqueue(
+        PERFORM pulse._require_job_options(
             _enqueue.kind, _enqueue.payload, _enqueue.lane, _enqueue.priority,
             _enqueue.run_at, _enqueue.delay, _enqueue.max_attempts, _enqueue.unique_key,
             _enqueue.unique_for, _enqueue.on_conflict, _enqueue.group_key,
@@ -173,7 +141,7 @@ BEGIN
         OR v_kind.requires_approval
         OR _enqueue.requires_approval
     THEN
-        RETURN pulse._enqueue_specially(
+        RETURN pulse._enqueue_slow_path(
             v_kind, _enqueue.payload, _enqueue.lane, _enqueue.priority,
             coalesce(_enqueue.run_at, clock_timestamp() + _enqueue.delay),
             _enqueue.max_attempts, _enqueue.unique_key, _enqueue.unique_for,
@@ -224,7 +192,7 @@ COMMENT ON FUNCTION pulse._enqueue(
 'Check, resolve the settings of the kind, write the job; taken is a job id that has its unique key already.';
 
 -- A job with a unique key, a time to run at or an approval.
-CREATE FUNCTION pulse._enqueue_specially(
+CREATE FUNCTION pulse._enqueue_slow_path(
     kind pulse.kind,
     payload jsonb,
     lane text,
@@ -246,22 +214,22 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_kind pulse.kind := _enqueue_specially.kind;
-    v_lane text := coalesce(_enqueue_specially.lane, v_kind.lane);
-    v_rank integer := -coalesce(_enqueue_specially.priority, v_kind.priority);
-    v_payload jsonb := coalesce(_enqueue_specially.payload, '{}');
-    v_keyed boolean := _enqueue_specially.unique_key IS NOT NULL;
+    v_kind pulse.kind := _enqueue_slow_path.kind;
+    v_lane text := coalesce(_enqueue_slow_path.lane, v_kind.lane);
+    v_rank integer := -coalesce(_enqueue_slow_path.priority, v_kind.priority);
+    v_payload jsonb := coalesce(_enqueue_slow_path.payload, '{}');
+    v_keyed boolean := _enqueue_slow_path.unique_key IS NOT NULL;
     -- A call may ask for approval; it cannot waive what the kind asks for.
     v_approval boolean := v_kind.requires_approval
-        OR coalesce(_enqueue_specially.requires_approval, false);
+        OR coalesce(_enqueue_slow_path.requires_approval, false);
     v_job pulse._enqueued;
 BEGIN
-    IF _enqueue_specially.taken IS NOT NULL THEN
-        v_job := ROW(_enqueue_specially.taken, true);
+    IF _enqueue_slow_path.taken IS NOT NULL THEN
+        v_job := ROW(_enqueue_slow_path.taken, true);
     ELSIF v_keyed THEN
         v_job := pulse._take_key(
-            v_lane, _enqueue_specially.unique_key, _enqueue_specially.unique_for,
-            _enqueue_specially.on_conflict, v_payload, v_rank, _enqueue_specially.run_at,
+            v_lane, _enqueue_slow_path.unique_key, _enqueue_slow_path.unique_for,
+            _enqueue_slow_path.on_conflict, v_payload, v_rank, _enqueue_slow_path.run_at,
             v_approval
         );
         IF NOT v_job.created THEN
@@ -277,22 +245,22 @@ BEGIN
     )
     VALUES (
         v_job.job_id, v_kind.kind, v_payload,
-        coalesce(_enqueue_specially.max_attempts, v_kind.max_attempts),
-        _enqueue_specially.max_runtime, _enqueue_specially.unique_key,
-        _enqueue_specially.unique_for, _enqueue_specially.group_key,
-        _enqueue_specially.tags,
-        coalesce(_enqueue_specially.enqueued_by, pulse._caller())
+        coalesce(_enqueue_slow_path.max_attempts, v_kind.max_attempts),
+        _enqueue_slow_path.max_runtime, _enqueue_slow_path.unique_key,
+        _enqueue_slow_path.unique_for, _enqueue_slow_path.group_key,
+        _enqueue_slow_path.tags,
+        coalesce(_enqueue_slow_path.enqueued_by, pulse._caller())
     );
 
     IF v_approval THEN
         INSERT INTO pulse.approval (job, lane, kind, rank, run_at, expires_at, keyed)
         VALUES (
-            v_job.job_id, v_lane, v_kind.kind, v_rank, _enqueue_specially.run_at,
+            v_job.job_id, v_lane, v_kind.kind, v_rank, _enqueue_slow_path.run_at,
             clock_timestamp() + v_kind.approval_expiry, v_keyed
         );
     ELSE
         PERFORM pulse._put_in_line(
-            v_job.job_id, v_lane, v_kind.kind, v_rank, _enqueue_specially.run_at,
+            v_job.job_id, v_lane, v_kind.kind, v_rank, _enqueue_slow_path.run_at,
             0, 0, v_keyed, false
         );
     END IF;
@@ -300,173 +268,8 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._enqueue_specially(
+COMMENT ON FUNCTION pulse._enqueue_slow_path(
     pulse.kind, jsonb, text, integer, timestamptz, integer, text,
     interval, text, text, boolean, text [], interval, name, bigint
 ) IS
 'Take the key, write the job where it belongs: in line, into waiting or before an approver.';
-
-CREATE FUNCTION pulse._require_run_at(run_at timestamptz, delay interval)
-RETURNS void
-LANGUAGE plpgsql
-STABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    IF _require_run_at.run_at IS NOT NULL AND _require_run_at.delay IS NOT NULL THEN
-        PERFORM pulse._raise(
-            'PU002',
-            'run_at and delay exclude each other',
-            'Both say when the job becomes due.',
-            'Pass one of them.'
-        );
-    END IF;
-    IF NOT isfinite(_require_run_at.run_at) THEN
-        PERFORM pulse._raise(
-            'PU002',
-            'run_at must be a moment in time',
-            format('It is %s.', _require_run_at.run_at),
-            'Pass a finite run_at, or none for now.'
-        );
-    END IF;
-    PERFORM pulse._require_duration('delay', _require_run_at.delay, '0', '100 years');
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._require_run_at(timestamptz, interval) IS
-'Raise PU002 unless at most one of them is given and it can come.';
-
--- The one place that puts a job into ready or waiting and rings. run_at NULL or past
--- means ready. The clock is read inside the INSERT, after the table lock: time
--- marks rest on that (52_marks.sql).
-CREATE FUNCTION pulse._put_in_line(
-    job bigint,
-    lane text,
-    kind text,
-    rank integer,
-    run_at timestamptz,
-    attempts integer,
-    failures integer,
-    keyed boolean,
-    retrying boolean,
-    last_lease bigint DEFAULT NULL,
-    last_verb text DEFAULT NULL
-)
-RETURNS boolean
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    IF _put_in_line.run_at > clock_timestamp() THEN
-        INSERT INTO pulse.waiting (
-            lane, run_at, job, kind, rank, attempts, failures, keyed, retrying,
-            last_lease, last_verb
-        )
-        VALUES (
-            _put_in_line.lane, greatest(_put_in_line.run_at, clock_timestamp()),
-            _put_in_line.job, _put_in_line.kind, _put_in_line.rank, _put_in_line.attempts,
-            _put_in_line.failures, _put_in_line.keyed, _put_in_line.retrying,
-            _put_in_line.last_lease, _put_in_line.last_verb
-        );
-        RETURN false;
-    END IF;
-
-    INSERT INTO pulse.ready (
-        lane, rank, kind, job, attempts, failures, keyed, last_lease, last_verb
-    )
-    VALUES (
-        _put_in_line.lane, _put_in_line.rank, _put_in_line.kind, _put_in_line.job,
-        _put_in_line.attempts, _put_in_line.failures, _put_in_line.keyed,
-        _put_in_line.last_lease, _put_in_line.last_verb
-    );
-    RETURN pulse._ring(_put_in_line.lane);
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._put_in_line(
-    bigint, text, text, integer, timestamptz, integer, integer, boolean, boolean, bigint, text
-) IS
-'Put a job into ready and ring, or into waiting when it is not due yet; returns whether it rang.';
-
-CREATE FUNCTION pulse.enqueue(
-    kind text,
-    payload jsonb DEFAULT '{}',
-    lane text DEFAULT NULL,
-    priority integer DEFAULT NULL,
-    run_at timestamptz DEFAULT NULL,
-    delay interval DEFAULT NULL,
-    max_attempts integer DEFAULT NULL,
-    unique_key text DEFAULT NULL,
-    unique_for interval DEFAULT NULL,
-    on_conflict text DEFAULT 'skip',
-    group_key text DEFAULT NULL,
-    requires_approval boolean DEFAULT NULL,
-    tags text [] DEFAULT NULL,
-    max_runtime interval DEFAULT NULL
-)
-RETURNS bigint
-LANGUAGE plpgsql
-SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_job pulse._enqueued;
-BEGIN
-    v_job := pulse._enqueue(
-        enqueue.kind, enqueue.payload, enqueue.lane, enqueue.priority, enqueue.run_at,
-        enqueue.delay, enqueue.max_attempts, enqueue.unique_key, enqueue.unique_for,
-        enqueue.on_conflict, enqueue.group_key, enqueue.requires_approval, enqueue.tags,
-        enqueue.max_runtime, NULL
-    );
-    RETURN v_job.job_id;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse.enqueue(
-    text, jsonb, text, integer, timestamptz, interval, integer, text,
-    interval, text, text, boolean, text [], interval
-) IS
-'Enqueue a job in the caller''s transaction and return its id. What is not given comes from the kind''s settings, then from the defaults. run_at or delay schedules it. unique_key allows one waiting or running job per key and lane (with unique_for also that long after it finished); on_conflict is skip (return the existing id), replace (a job that does not run yet gets the new payload, priority and run_at) or error. PU002 bad argument, PU003 payload too large, PU102 key taken (or replace of somebody else''s job), PU103 replace of a running job, PU105 replace of one that was approved.';
-
-CREATE FUNCTION pulse.enqueue_one(
-    kind text,
-    payload jsonb DEFAULT '{}',
-    lane text DEFAULT NULL,
-    priority integer DEFAULT NULL,
-    run_at timestamptz DEFAULT NULL,
-    delay interval DEFAULT NULL,
-    max_attempts integer DEFAULT NULL,
-    unique_key text DEFAULT NULL,
-    unique_for interval DEFAULT NULL,
-    on_conflict text DEFAULT 'skip',
-    group_key text DEFAULT NULL,
-    requires_approval boolean DEFAULT NULL,
-    tags text [] DEFAULT NULL,
-    max_runtime interval DEFAULT NULL,
-    OUT job_id bigint,
-    OUT created boolean
-)
-LANGUAGE plpgsql
-SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_job pulse._enqueued;
-BEGIN
-    v_job := pulse._enqueue(
-        enqueue_one.kind, enqueue_one.payload, enqueue_one.lane, enqueue_one.priority,
-        enqueue_one.run_at, enqueue_one.delay, enqueue_one.max_attempts,
-        enqueue_one.unique_key, enqueue_one.unique_for, enqueue_one.on_conflict,
-        enqueue_one.group_key, enqueue_one.requires_approval, enqueue_one.tags,
-        enqueue_one.max_runtime, NULL
-    );
-    enqueue_one.job_id := v_job.job_id;
-    enqueue_one.created := v_job.created;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse.enqueue_one(
-    text, jsonb, text, integer, timestamptz, interval, integer, text,
-    interval, text, text, boolean, text [], interval
-) IS
-'Like enqueue, and says whether the job was created or its unique key found an existing one.';

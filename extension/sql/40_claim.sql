@@ -47,6 +47,7 @@ SET enable_seqscan = off
 SET enable_bitmapscan = off
 SET jit = off
 SET plan_cache_mode = force_generic_plan
+SET enable_sort = off
 SET enable_nestloop = off
 SET enable_mergejoin = off
 AS $$
@@ -105,13 +106,15 @@ BEGIN
         ) AS is_open,
         (
             SELECT t.taken_at
-            FROM pulse.turn AS t
+            FROM pulse.upkeep_run AS t
             WHERE t.step = 'sweep'
             ORDER BY t.version DESC
             LIMIT 1
         ) AS swept_at,
-        EXISTS (
-            SELECT 1
+        -- Not EXISTS: the order that is asked for leaves one index to read
+        -- (docs/decisions/pinned-plans.md).
+        (
+            SELECT true
             FROM pulse.waiting AS w
             WHERE w.lane = claim_batch.lane
                 AND w.run_at >= coalesce(
@@ -125,16 +128,21 @@ BEGIN
                     '-infinity'
                 )
                 AND w.run_at <= v_now
+            ORDER BY w.run_at
+            LIMIT 1
         ) AS is_due,
         n.mark,
         -- Mostly nothing stands above the first known level.
         CASE
             WHEN (n.mark).ranks[1] IS NULL
-                OR EXISTS (
-                    SELECT 1
+                OR (
+                    SELECT true
                     FROM pulse.ready AS r
                     WHERE r.lane = claim_batch.lane
                         AND r.rank < (n.mark).ranks[1]
+                        AND r.failures >= 0
+                    ORDER BY r.rank, r.seq
+                    LIMIT 1
                 )
                 THEN 0
             ELSE 1
@@ -181,7 +189,7 @@ BEGIN
         LIMIT 1;
 
         IF v_roster.lane IS NULL THEN
-            v_leases := pulse._call_the_roll(claim_batch.lane);
+            v_leases := pulse._rebuild_roster(claim_batch.lane);
         ELSE
             v_leases := v_roster.leases;
         END IF;
@@ -190,9 +198,7 @@ BEGIN
         -- the slots seem to be full.
         IF cardinality(v_leases) + v_need > v_known.max_slots THEN
             v_leases := array(
-                SELECT u.lease
-                FROM unnest(v_leases) AS u (lease)
-                WHERE EXISTS (SELECT 1 FROM pulse.lease AS l WHERE l.lease = u.lease)
+                SELECT l.lease FROM pulse.lease AS l WHERE l.lease = ANY (v_leases)
             );
         END IF;
 

@@ -59,7 +59,37 @@ $$;
 COMMENT ON FUNCTION pulse._promote(text, integer) IS
 'Move at most max_jobs due jobs of a lane into line; returns how many.';
 
+-- A step of tick.
+CREATE FUNCTION pulse._tick_promote()
+RETURNS bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_lane text;
+    v_some integer;
+    v_all bigint := 0;
+BEGIN
+    FOR v_lane IN SELECT pulse._waiting_lanes() LOOP
+        -- Bounded: what is left is for the next tick, and for claims of that lane.
+        FOR v_round IN 1..10 LOOP
+            v_some := pulse._promote(v_lane, 1000);
+            v_all := v_all + v_some;
+            EXIT WHEN v_some < 1000;
+        END LOOP;
+        IF v_some > 0 THEN
+            PERFORM pulse._ring(v_lane);
+        END IF;
+    END LOOP;
+    RETURN v_all;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._tick_promote() IS
+'Move what is due into line, in every lane, at most 10,000 jobs of each.';
+
 -- Lanes that have, or lately had, jobs in waiting. Known ones are those with a due mark;
+
 -- others are looked for in the gaps between them, so that no lane's dead rows are met.
 CREATE FUNCTION pulse._waiting_lanes()
 RETURNS SETOF text
@@ -107,32 +137,3 @@ $$;
 
 COMMENT ON FUNCTION pulse._waiting_lanes() IS
 'The lanes that may have jobs in waiting.';
-
--- A step of tick.
-CREATE FUNCTION pulse._tick_promote()
-RETURNS bigint
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_lane text;
-    v_some integer;
-    v_all bigint := 0;
-BEGIN
-    FOR v_lane IN SELECT pulse._waiting_lanes() LOOP
-        -- Bounded: what is left is for the next tick, and for claims of that lane.
-        FOR v_round IN 1..10 LOOP
-            v_some := pulse._promote(v_lane, 1000);
-            v_all := v_all + v_some;
-            EXIT WHEN v_some < 1000;
-        END LOOP;
-        IF v_some > 0 THEN
-            PERFORM pulse._ring(v_lane);
-        END IF;
-    END LOOP;
-    RETURN v_all;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._tick_promote() IS
-'Move what is due into line, in every lane, at most 10,000 jobs of each.';

@@ -8,59 +8,31 @@
 -- The sweep's place only goes forward over numbers that are decided (52_marks.sql): an
 -- open claim may still commit a lease below it.
 
-CREATE FUNCTION pulse._watch_new_leases(lapsed_only boolean DEFAULT false)
-RETURNS integer
+CREATE FUNCTION pulse.reap(max_jobs integer DEFAULT 10000)
+RETURNS bigint
 LANGUAGE plpgsql
+SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off
-SET enable_bitmapscan = off
-SET jit = off
 AS $$
 DECLARE
-    v_old pulse.turn := pulse._newest_turn('watch');
-    v_from bigint := coalesce((v_old.state ->> 'from')::bigint, 0);
-    v_now timestamptz := clock_timestamp();
-    v_horizon pulse.horizon;
-    v_first bigint;
-    v_to bigint;
-    v_watched integer;
+    v_some integer;
+    v_all bigint := 0;
 BEGIN
-    -- Decided first; looked at in later statements.
-    v_horizon := pulse._see_horizon();
+    PERFORM pulse._require_read_committed('reap');
+    PERFORM pulse._require_between('max_jobs', coalesce(reap.max_jobs, 0), 1, 1000000);
+    PERFORM pulse._watch_new_leases();
 
-    UPDATE pulse.lease AS l
-    SET reap_at = l.lease_until
-    WHERE l.lease = ANY (array(
-            SELECT n.lease
-            FROM pulse.lease AS n
-            WHERE n.lease >= v_from
-                AND n.reap_at IS NULL
-                AND (NOT _watch_new_leases.lapsed_only OR n.lease_until <= v_now)
-            ORDER BY n.lease
-            LIMIT 10000
-            FOR NO KEY UPDATE SKIP LOCKED
-        ));
-    GET DIAGNOSTICS v_watched = ROW_COUNT;
-
-    SELECT l.lease INTO v_first
-    FROM pulse.lease AS l
-    WHERE l.lease >= v_from
-        AND l.reap_at IS NULL
-    ORDER BY l.lease
-    LIMIT 1;
-
-    v_to := least(v_first, (v_horizon.lease_q + 1) << 20);
-    IF v_to > v_from THEN
-        PERFORM pulse._write_turn(
-            v_old, 'watch', jsonb_build_object('from', v_to::text)
-        );
-    END IF;
-    RETURN v_watched;
+    WHILE v_all < reap.max_jobs LOOP
+        v_some := pulse._reap(least(1000, reap.max_jobs - v_all)::integer);
+        v_all := v_all + v_some;
+        EXIT WHEN v_some < 1000;
+    END LOOP;
+    RETURN v_all;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._watch_new_leases(boolean) IS
-'Make leases that were claimed since the last sweep known to reap: at most 10,000, or only those that have lapsed.';
+COMMENT ON FUNCTION pulse.reap(integer) IS
+'End the runs whose lease has lapsed (worker lost) or whose max_runtime or cancel grace is over: charged, then retrying, dead or cancelled. Returns how many. tick does this every 10 seconds.';
 
 CREATE FUNCTION pulse._reap(max_jobs integer, lapsed_only boolean DEFAULT false)
 RETURNS integer
@@ -97,7 +69,7 @@ BEGIN
     ) AS s;
 
     IF v_lapsed IS NOT NULL THEN
-        PERFORM pulse._end_badly(v_lapsed, v_errors, NULL, NULL, 'reap');
+        PERFORM pulse._fail_runs(v_lapsed, v_errors, NULL, NULL, 'reap');
     END IF;
 
     IF _reap.lapsed_only THEN
@@ -124,32 +96,6 @@ $$;
 COMMENT ON FUNCTION pulse._reap(integer, boolean) IS
 'End at most max_jobs runs whose lease has lapsed and, unless lapsed_only, look again later at those that were extended; returns how many ended.';
 
-CREATE FUNCTION pulse.reap(max_jobs integer DEFAULT 10000)
-RETURNS bigint
-LANGUAGE plpgsql
-SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_some integer;
-    v_all bigint := 0;
-BEGIN
-    PERFORM pulse._require_read_committed('reap');
-    PERFORM pulse._require_between('max_jobs', coalesce(reap.max_jobs, 0), 1, 1000000);
-    PERFORM pulse._watch_new_leases();
-
-    WHILE v_all < reap.max_jobs LOOP
-        v_some := pulse._reap(least(1000, reap.max_jobs - v_all)::integer);
-        v_all := v_all + v_some;
-        EXIT WHEN v_some < 1000;
-    END LOOP;
-    RETURN v_all;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse.reap(integer) IS
-'End the runs whose lease has lapsed (worker lost) or whose max_runtime or cancel grace is over: charged, then retrying, dead or cancelled. Returns how many. tick does this every 10 seconds.';
-
 -- So that a missing watchdog costs latency only: a claim reaps when nobody has for a
 -- while, within its own bound. A claim inside somebody's long transaction keeps what it
 -- locked, so it has a turn of its own, which does not keep tick from sweeping, and it
@@ -160,10 +106,10 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_sweep pulse.turn := pulse._newest_turn('sweep');
+    v_sweep pulse.upkeep_run := pulse._newest_upkeep_run('sweep');
 BEGIN
     IF v_sweep.taken_at BETWEEN clock_timestamp() - interval '15 seconds' AND clock_timestamp()
-        OR NOT pulse._take_turn('inline', '15 seconds')
+        OR NOT pulse._start_upkeep_run('inline', '15 seconds')
     THEN
         RETURN 0;
     END IF;
@@ -175,3 +121,57 @@ $$;
 
 COMMENT ON FUNCTION pulse._reap_if_overdue(integer) IS
 'Reap from inside a claim when nobody has swept for 15 seconds; returns how many.';
+
+CREATE FUNCTION pulse._watch_new_leases(lapsed_only boolean DEFAULT false)
+RETURNS integer
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_old pulse.upkeep_run := pulse._newest_upkeep_run('watch');
+    v_from bigint := coalesce((v_old.state ->> 'from')::bigint, 0);
+    v_now timestamptz := clock_timestamp();
+    v_horizon pulse.horizon;
+    v_first bigint;
+    v_to bigint;
+    v_watched integer;
+BEGIN
+    -- Decided first; looked at in later statements.
+    v_horizon := pulse._see_horizon();
+
+    UPDATE pulse.lease AS l
+    SET reap_at = l.lease_until
+    WHERE l.lease = ANY (array(
+            SELECT n.lease
+            FROM pulse.lease AS n
+            WHERE n.lease >= v_from
+                AND n.reap_at IS NULL
+                AND (NOT _watch_new_leases.lapsed_only OR n.lease_until <= v_now)
+            ORDER BY n.lease
+            LIMIT 10000
+            FOR NO KEY UPDATE SKIP LOCKED
+        ));
+    GET DIAGNOSTICS v_watched = ROW_COUNT;
+
+    SELECT l.lease INTO v_first
+    FROM pulse.lease AS l
+    WHERE l.lease >= v_from
+        AND l.reap_at IS NULL
+    ORDER BY l.lease
+    LIMIT 1;
+
+    v_to := least(v_first, (v_horizon.lease_q + 1) << 20);
+    IF v_to > v_from THEN
+        PERFORM pulse._write_upkeep_run(
+            v_old, 'watch', jsonb_build_object('from', v_to::text)
+        );
+    END IF;
+    RETURN v_watched;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._watch_new_leases(boolean) IS
+'Make leases that were claimed since the last sweep known to reap: at most 10,000, or only those that have lapsed.';

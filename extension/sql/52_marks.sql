@@ -30,6 +30,7 @@ CREATE FUNCTION pulse._newest_mark(lane text, kind text)
 RETURNS pulse.mark
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
 AS $$
 DECLARE
     v_mark pulse.mark;
@@ -70,6 +71,7 @@ CREATE FUNCTION pulse._see_horizon()
 RETURNS pulse.horizon
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
 AS $$
 DECLARE
     v_old pulse.horizon;
@@ -201,6 +203,7 @@ BEGIN
         SELECT r.rank, r.seq INTO _first_live.rank, _first_live.seq
         FROM pulse.ready AS r
         WHERE r.lane = _first_live.lane
+            AND r.failures >= 0
             AND (r.rank, r.seq) >= (_first_live.from_rank, _first_live.from_seq)
             AND r.rank < _first_live.to_rank
         ORDER BY r.rank, r.seq
@@ -210,6 +213,7 @@ BEGIN
         FROM pulse.ready AS r
         WHERE r.lane = _first_live.lane
             AND r.kind = _first_live.kind
+            AND r.attempts >= 0
             AND (r.rank, r.seq) >= (_first_live.from_rank, _first_live.from_seq)
             AND r.rank < _first_live.to_rank
         ORDER BY r.rank, r.seq
@@ -317,6 +321,7 @@ CREATE FUNCTION pulse._newest_due_mark(lane text)
 RETURNS pulse.due_mark
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
 AS $$
 DECLARE
     v_mark pulse.due_mark;

@@ -1,24 +1,60 @@
--- A key that still dedups keeps its job.
-CREATE FUNCTION pulse._dedups(job bigint)
-RETURNS boolean
+CREATE FUNCTION pulse.prune(dry_run boolean DEFAULT false, max_jobs integer DEFAULT 10000)
+RETURNS bigint
 LANGUAGE plpgsql
-STABLE
+SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off
-SET jit = off
 AS $$
+DECLARE
+    -- NULL is no order to act.
+    v_dry_run boolean := coalesce(prune.dry_run, true);
+    v_now timestamptz := clock_timestamp();
+    v_pair record;
+    v_some bigint;
+    v_all bigint := 0;
 BEGIN
-    RETURN EXISTS (
-        SELECT 1
-        FROM pulse.job_key AS k
-        WHERE k.job = _dedups.job
-            AND k.expires_at > clock_timestamp()
-    );
+    PERFORM pulse._require_read_committed('prune');
+    PERFORM pulse._require_between('max_jobs', coalesce(prune.max_jobs, 0), 1, 1000000);
+
+    FOR v_pair IN SELECT p.* FROM pulse._finished_lanes() AS p LOOP
+        EXIT WHEN v_all >= prune.max_jobs;
+        IF v_dry_run THEN
+            SELECT count(*) INTO v_some
+            FROM (
+                SELECT 1
+                FROM pulse.finished AS f
+                WHERE f.lane = v_pair.lane
+                    AND f.state = v_pair.state
+                    AND f.finished_at < v_pair.before
+                    AND NOT (f.keyed AND pulse._dedups(f.job))
+                LIMIT prune.max_jobs - v_all
+            ) AS c;
+        ELSE
+            v_some := pulse._prune_jobs(
+                v_pair.lane, v_pair.state, v_pair.before, (prune.max_jobs - v_all)::integer
+            );
+        END IF;
+        v_all := v_all + v_some;
+    END LOOP;
+
+    IF NOT v_dry_run THEN
+        DELETE FROM pulse.job_key AS k
+        WHERE k.job = ANY (array(
+                SELECT o.job
+                FROM pulse.job_key AS o
+                WHERE o.expires_at < v_now
+                ORDER BY o.expires_at
+                LIMIT prune.max_jobs
+                FOR UPDATE SKIP LOCKED
+            ));
+        DELETE FROM pulse.worker AS w
+        WHERE w.seen_at < v_now - interval '1 day';
+    END IF;
+    RETURN v_all;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._dedups(bigint) IS
-'Whether the unique key of a finished job still finds it.';
+COMMENT ON FUNCTION pulse.prune(boolean, integer) IS
+'Remove finished jobs that are older than their lane''s retention, at most max_jobs; with dry_run only count them. Returns how many. tick does this every 10 seconds.';
 
 -- Retention. Deleting from finished decides; exactly those bodies follow: by age of the
 -- body alone, a retried job would lose it.
@@ -110,60 +146,79 @@ $$;
 COMMENT ON FUNCTION pulse._finished_lanes() IS
 'Each lane and final state with the time before which its jobs may go.';
 
-CREATE FUNCTION pulse.prune(dry_run boolean DEFAULT false, max_jobs integer DEFAULT 10000)
-RETURNS bigint
+-- A key that still dedups keeps its job.
+CREATE FUNCTION pulse._dedups(job bigint)
+RETURNS boolean
 LANGUAGE plpgsql
-SECURITY DEFINER
+STABLE
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
 AS $$
-DECLARE
-    -- NULL is no order to act.
-    v_dry_run boolean := coalesce(prune.dry_run, true);
-    v_now timestamptz := clock_timestamp();
-    v_pair record;
-    v_some bigint;
-    v_all bigint := 0;
 BEGIN
-    PERFORM pulse._require_read_committed('prune');
-    PERFORM pulse._require_between('max_jobs', coalesce(prune.max_jobs, 0), 1, 1000000);
-
-    FOR v_pair IN SELECT p.* FROM pulse._finished_lanes() AS p LOOP
-        EXIT WHEN v_all >= prune.max_jobs;
-        IF v_dry_run THEN
-            SELECT count(*) INTO v_some
-            FROM (
-                SELECT 1
-                FROM pulse.finished AS f
-                WHERE f.lane = v_pair.lane
-                    AND f.state = v_pair.state
-                    AND f.finished_at < v_pair.before
-                    AND NOT (f.keyed AND pulse._dedups(f.job))
-                LIMIT prune.max_jobs - v_all
-            ) AS c;
-        ELSE
-            v_some := pulse._prune_jobs(
-                v_pair.lane, v_pair.state, v_pair.before, (prune.max_jobs - v_all)::integer
-            );
-        END IF;
-        v_all := v_all + v_some;
-    END LOOP;
-
-    IF NOT v_dry_run THEN
-        DELETE FROM pulse.job_key AS k
-        WHERE k.job = ANY (array(
-                SELECT o.job
-                FROM pulse.job_key AS o
-                WHERE o.expires_at < v_now
-                ORDER BY o.expires_at
-                LIMIT prune.max_jobs
-                FOR UPDATE SKIP LOCKED
-            ));
-        DELETE FROM pulse.worker AS w
-        WHERE w.seen_at < v_now - interval '1 day';
-    END IF;
-    RETURN v_all;
+    RETURN EXISTS (
+        SELECT 1
+        FROM pulse.job_key AS k
+        WHERE k.job = _dedups.job
+            AND k.expires_at > clock_timestamp()
+    );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.prune(boolean, integer) IS
-'Remove finished jobs that are older than their lane''s retention, at most max_jobs; with dry_run only count them. Returns how many. tick does this every 10 seconds.';
+COMMENT ON FUNCTION pulse._dedups(bigint) IS
+'Whether the unique key of a finished job still finds it.';
+
+CREATE FUNCTION pulse._prune_audit(max_rows integer)
+RETURNS integer
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_removed integer;
+BEGIN
+    DELETE FROM pulse.audit_entry AS e
+    WHERE e.entry = ANY (
+        ARRAY(
+            SELECT o.entry
+            FROM pulse.audit_entry AS o
+            WHERE o.at < (SELECT clock_timestamp() - interval '90 days')
+            ORDER BY o.at
+            LIMIT _prune_audit.max_rows
+            FOR UPDATE SKIP LOCKED
+        )
+    );
+
+    GET DIAGNOSTICS v_removed = ROW_COUNT;
+    RETURN v_removed;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._prune_audit(integer) IS
+'Remove audit entries older than 90 days, at most max_rows, oldest first; returns how many.';
+
+CREATE FUNCTION pulse._prune_schedule_runs(max_rows integer)
+RETURNS integer
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_deleted integer;
+BEGIN
+    DELETE FROM pulse.schedule_run AS r
+    WHERE r.ctid = ANY (
+        ARRAY(
+            SELECT o.ctid
+            FROM pulse.schedule_run AS o
+            WHERE o.handled_at < (SELECT clock_timestamp() - interval '90 days')
+            ORDER BY o.handled_at
+            LIMIT _prune_schedule_runs.max_rows
+            FOR UPDATE SKIP LOCKED
+        )
+    );
+    GET DIAGNOSTICS v_deleted = ROW_COUNT;
+    RETURN v_deleted;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._prune_schedule_runs(integer) IS
+'Delete at most so many rows of the ledger that are older than 90 days.';

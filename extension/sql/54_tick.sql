@@ -2,81 +2,66 @@
 -- once: each part takes its turn under an advisory lock and leaves at once when another
 -- session has it or had it lately.
 
-CREATE FUNCTION pulse._newest_turn(step text)
-RETURNS pulse.turn
+CREATE FUNCTION pulse.tick()
+RETURNS TABLE (step text, did bigint, error text)
 LANGUAGE plpgsql
+SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_turn pulse.turn;
+    v_step record;
+    v_turn text := '';
+    v_mine boolean;
 BEGIN
-    SELECT t.* INTO v_turn
-    FROM pulse.turn AS t
-    WHERE t.step = _newest_turn.step
-    ORDER BY t.version DESC
-    LIMIT 1;
+    PERFORM pulse._require_read_committed('tick');
 
-    RETURN v_turn;
+    -- Turns are a little shorter than the interval they are named for, so that a driver
+    -- that comes a moment early does not miss its turn.
+    FOR v_step IN
+        SELECT s.*
+        FROM (
+            VALUES
+            ('due', interval '900 milliseconds', 'promote', '_tick_promote()'),
+            ('due', '900 milliseconds', 'schedules', '_fire_schedules()'),
+            ('due', '900 milliseconds', 'marks', '_tick_marks()'),
+            ('backstop', '1 hour', 'backstop', '_tick_backstop()'),
+            ('sample', '59 seconds', 'sample', '_sample_stats()'),
+            ('sample', '59 seconds', 'ledger', '_prune_schedule_runs(10000)'),
+            ('sample', '59 seconds', 'audit', '_prune_audit(10000)'),
+            ('sample', '59 seconds', 'caches', '_tick_caches()'),
+            ('sweep', '9 seconds', 'approvals', '_expire_approvals(1000)'),
+            ('sweep', '9 seconds', 'prune', 'prune(false, 10000)'),
+            -- Last: reports wait for the leases it has locked.
+            ('sweep', '9 seconds', 'reap', 'reap(10000)')
+        ) AS s (turn, every, step, call)
+    LOOP
+        IF v_step.turn <> v_turn THEN
+            v_turn := v_step.turn;
+            v_mine := pulse._start_upkeep_run(v_turn, v_step.every);
+        END IF;
+        CONTINUE WHEN NOT v_mine;
+
+        tick.step := v_step.step;
+        tick.did := NULL;
+        tick.error := NULL;
+        -- A subtransaction each: one poison row must not stop the rest.
+        BEGIN
+            EXECUTE 'SELECT pulse.' || v_step.call INTO tick.did;
+        EXCEPTION
+            WHEN OTHERS THEN
+                tick.error := format('%s: %s', SQLSTATE, SQLERRM);
+                PERFORM pulse._write_upkeep_run(
+                    pulse._newest_upkeep_run('error:' || v_step.step), 'error:' || v_step.step,
+                    jsonb_build_object('error', tick.error)
+                );
+        END;
+        RETURN NEXT;
+    END LOOP;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._newest_turn(text) IS
-'When a part of the upkeep was last done.';
-
-CREATE FUNCTION pulse._write_turn(previous pulse.turn, step text, state jsonb)
-RETURNS void
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    INSERT INTO pulse.turn (step, taken_at, state)
-    VALUES (_write_turn.step, clock_timestamp(), _write_turn.state);
-
-    DELETE FROM pulse.turn AS t
-    WHERE t.step = (_write_turn.previous).step
-        AND t.version = (
-            SELECT o.version
-            FROM pulse.turn AS o
-            WHERE o.step = (_write_turn.previous).step
-                AND o.version = (_write_turn.previous).version
-            FOR UPDATE SKIP LOCKED
-        );
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._write_turn(pulse.turn, text, jsonb) IS
-'Note that a part of the upkeep is being done, in place of the previous note.';
-
-CREATE FUNCTION pulse._take_turn(step text, every interval)
-RETURNS boolean
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_last pulse.turn;
-BEGIN
-    IF NOT pg_try_advisory_xact_lock(
-        'pulse.turn'::regclass::oid::integer, hashtext(_take_turn.step)
-    ) THEN
-        RETURN false;
-    END IF;
-
-    -- A later statement than the lock, so that it sees the turn just committed. A turn
-    -- in the future means that the clock stepped back.
-    v_last := pulse._newest_turn(_take_turn.step);
-    IF v_last.taken_at > clock_timestamp() - _take_turn.every
-        AND v_last.taken_at <= clock_timestamp()
-    THEN
-        RETURN false;
-    END IF;
-
-    PERFORM pulse._write_turn(v_last, _take_turn.step, v_last.state);
-    RETURN true;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._take_turn(text, interval) IS
-'Whether it is this session''s turn to do a part of the upkeep.';
+COMMENT ON FUNCTION pulse.tick() IS
+'Do all upkeep that is due, in bounded steps: promotion, schedules and marks at most once a second, reaping, approvals and retention every 10 seconds. A row for each step done, with its error if it had one. Safe from anywhere, any number of times at once. PU001 above READ COMMITTED.';
 
 -- Advances the marks of every line that has some, and of lanes that have none yet.
 CREATE FUNCTION pulse._tick_marks()
@@ -108,12 +93,14 @@ BEGIN
             SELECT r.lane INTO v_new
             FROM pulse.ready AS r
             WHERE r.lane > v_lane
+                AND r.failures >= 0
             ORDER BY r.lane, r.rank, r.seq
             LIMIT 1;
         ELSE
             SELECT r.lane INTO v_new
             FROM pulse.ready AS r
             WHERE r.lane > v_lane
+                AND r.failures >= 0
                 AND r.lane < v_known.lane
             ORDER BY r.lane, r.rank, r.seq
             LIMIT 1;
@@ -159,11 +146,11 @@ BEGIN
     IF v_found > 0 THEN
         DELETE FROM pulse.mark;
         DELETE FROM pulse.due_mark;
-        DELETE FROM pulse.turn AS t WHERE t.step = 'watch';
+        DELETE FROM pulse.upkeep_run AS t WHERE t.step = 'watch';
     END IF;
 
-    PERFORM pulse._write_turn(
-        pulse._newest_turn('backstop'), 'backstop', jsonb_build_object('found', v_found)
+    PERFORM pulse._write_upkeep_run(
+        pulse._newest_upkeep_run('backstop'), 'backstop', jsonb_build_object('found', v_found)
     );
     RETURN v_found;
 END;
@@ -197,7 +184,7 @@ BEGIN
         FROM pulse.roster AS r
         UNION ALL
         SELECT t.version, lead(t.version) OVER (PARTITION BY t.step ORDER BY t.version)
-        FROM pulse.turn AS t
+        FROM pulse.upkeep_run AS t
     ) AS o
     WHERE o.newer IS NOT NULL;
 
@@ -227,9 +214,9 @@ BEGIN
             SELECT o.ctid FROM pulse.roster AS o
             WHERE o.version = ANY (v_versions) FOR UPDATE SKIP LOCKED
         ));
-    DELETE FROM pulse.turn AS t
+    DELETE FROM pulse.upkeep_run AS t
     WHERE t.ctid = ANY (array(
-            SELECT o.ctid FROM pulse.turn AS o
+            SELECT o.ctid FROM pulse.upkeep_run AS o
             WHERE o.version = ANY (v_versions) FOR UPDATE SKIP LOCKED
         ));
     RETURN cardinality(v_versions);
@@ -239,63 +226,80 @@ $$;
 COMMENT ON FUNCTION pulse._tick_caches() IS
 'Remove rows of the caches that a newer one has taken the place of.';
 
-CREATE FUNCTION pulse.tick()
-RETURNS TABLE (step text, did bigint, error text)
+CREATE FUNCTION pulse._start_upkeep_run(step text, every interval)
+RETURNS boolean
 LANGUAGE plpgsql
-SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_step record;
-    v_turn text := '';
-    v_mine boolean;
+    v_last pulse.upkeep_run;
 BEGIN
-    PERFORM pulse._require_read_committed('tick');
+    IF NOT pg_try_advisory_xact_lock(
+        'pulse.upkeep_run'::regclass::oid::integer, hashtext(_start_upkeep_run.step)
+    ) THEN
+        RETURN false;
+    END IF;
 
-    -- Turns are a little shorter than the rhythm they are named for, so that a driver
-    -- that comes a moment early does not miss its turn.
-    FOR v_step IN
-        SELECT s.*
-        FROM (
-            VALUES
-            ('due', interval '900 milliseconds', 'promote', '_tick_promote()'),
-            ('due', '900 milliseconds', 'schedules', '_fire_schedules()'),
-            ('due', '900 milliseconds', 'marks', '_tick_marks()'),
-            ('backstop', '1 hour', 'backstop', '_tick_backstop()'),
-            ('sample', '59 seconds', 'sample', '_sample_stats()'),
-            ('sample', '59 seconds', 'ledger', '_prune_schedule_runs(10000)'),
-            ('sample', '59 seconds', 'audit', '_prune_audit(10000)'),
-            ('sample', '59 seconds', 'caches', '_tick_caches()'),
-            ('sweep', '9 seconds', 'approvals', '_expire_approvals(1000)'),
-            ('sweep', '9 seconds', 'prune', 'prune(false, 10000)'),
-            -- Last: reports wait for the leases it has locked.
-            ('sweep', '9 seconds', 'reap', 'reap(10000)')
-        ) AS s (turn, every, step, call)
-    LOOP
-        IF v_step.turn <> v_turn THEN
-            v_turn := v_step.turn;
-            v_mine := pulse._take_turn(v_turn, v_step.every);
-        END IF;
-        CONTINUE WHEN NOT v_mine;
+    -- A later statement than the lock, so that it sees the turn just committed. A turn
+    -- in the future means that the clock stepped back.
+    v_last := pulse._newest_upkeep_run(_start_upkeep_run.step);
+    IF v_last.taken_at > clock_timestamp() - _start_upkeep_run.every
+        AND v_last.taken_at <= clock_timestamp()
+    THEN
+        RETURN false;
+    END IF;
 
-        tick.step := v_step.step;
-        tick.did := NULL;
-        tick.error := NULL;
-        -- A subtransaction each: one poison row must not stop the rest.
-        BEGIN
-            EXECUTE 'SELECT pulse.' || v_step.call INTO tick.did;
-        EXCEPTION
-            WHEN OTHERS THEN
-                tick.error := format('%s: %s', SQLSTATE, SQLERRM);
-                PERFORM pulse._write_turn(
-                    pulse._newest_turn('error:' || v_step.step), 'error:' || v_step.step,
-                    jsonb_build_object('error', tick.error)
-                );
-        END;
-        RETURN NEXT;
-    END LOOP;
+    PERFORM pulse._write_upkeep_run(v_last, _start_upkeep_run.step, v_last.state);
+    RETURN true;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.tick() IS
-'Do all upkeep that is due, in bounded steps: promotion, schedules and marks at most once a second, reaping, approvals and retention every 10 seconds. A row for each step done, with its error if it had one. Safe from anywhere, any number of times at once. PU001 above READ COMMITTED.';
+COMMENT ON FUNCTION pulse._start_upkeep_run(text, interval) IS
+'Whether it is this session''s turn to do a part of the upkeep.';
+
+CREATE FUNCTION pulse._newest_upkeep_run(step text)
+RETURNS pulse.upkeep_run
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+DECLARE
+    v_turn pulse.upkeep_run;
+BEGIN
+    SELECT t.* INTO v_turn
+    FROM pulse.upkeep_run AS t
+    WHERE t.step = _newest_upkeep_run.step
+    ORDER BY t.version DESC
+    LIMIT 1;
+
+    RETURN v_turn;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._newest_upkeep_run(text) IS
+'When a part of the upkeep was last done.';
+
+CREATE FUNCTION pulse._write_upkeep_run(previous pulse.upkeep_run, step text, state jsonb)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+BEGIN
+    INSERT INTO pulse.upkeep_run (step, taken_at, state)
+    VALUES (_write_upkeep_run.step, clock_timestamp(), _write_upkeep_run.state);
+
+    DELETE FROM pulse.upkeep_run AS t
+    WHERE t.step = (_write_upkeep_run.previous).step
+        AND t.version = (
+            SELECT o.version
+            FROM pulse.upkeep_run AS o
+            WHERE o.step = (_write_upkeep_run.previous).step
+                AND o.version = (_write_upkeep_run.previous).version
+            FOR UPDATE SKIP LOCKED
+        );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._write_upkeep_run(pulse.upkeep_run, text, jsonb) IS
+'Note that a part of the upkeep is being done, in place of the previous note.';

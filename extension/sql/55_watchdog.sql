@@ -1,7 +1,7 @@
 -- The watchdog: entries in pg_cron that call tick. pg_cron is a driver, never a
 -- dependency: it may be missing, be in another database, refuse. So everything in the
 -- schema cron is reached by EXECUTE, and only while that schema is a member of
--- the extension pg_cron (anybody could have made a schema of that name, and we
+-- the extension pg_cron (any role could have made a schema of that name, and we
 -- run as the owner of pulse).
 --
 -- Two entries. "pulse watchdog" ticks: every few seconds where pg_cron takes
@@ -9,169 +9,6 @@
 -- minute is nearly over. "pulse watchdog log" deletes what pg_cron writes down about
 -- both and never deletes itself. After DROP EXTENSION pulse the first does nothing,
 -- and the second goes on.
-
-CREATE FUNCTION pulse._has_cron()
-RETURNS boolean
-LANGUAGE sql
-STABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT EXISTS (
-        SELECT 1
-        FROM pg_extension AS e
-        INNER JOIN pg_depend AS d
-            ON d.refclassid = 'pg_extension'::regclass
-            AND d.refobjid = e.oid
-            AND d.classid = 'pg_namespace'::regclass
-            AND d.deptype = 'e'
-        INNER JOIN pg_namespace AS n ON n.oid = d.objid
-        WHERE e.extname = 'pg_cron'
-            AND n.nspname = 'cron'
-    )
-$$;
-
-COMMENT ON FUNCTION pulse._has_cron() IS
-'Whether pg_cron is installed in this database.';
-
-CREATE FUNCTION pulse._cron_database()
-RETURNS text
-LANGUAGE plpgsql
-STABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    RETURN current_setting('cron.database_name', true);
-EXCEPTION WHEN insufficient_privilege THEN
-    -- It is loaded, but only pg_read_all_settings may look.
-    RETURN 'postgres';
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._cron_database() IS
-'The database of the cluster in which pg_cron lives, as far as we may know; NULL when it is not loaded.';
-
--- The guard lets it outlive DROP EXTENSION; DO may COMMIT, as pg_cron sends it alone.
-CREATE FUNCTION pulse._watchdog_command(routine text, call text)
-RETURNS text
-LANGUAGE sql
-IMMUTABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT format(
-        'DO $pulse$ BEGIN IF pg_catalog.to_regprocedure(%L) IS NOT NULL THEN %s; END IF; END $pulse$',
-        _watchdog_command.routine,
-        _watchdog_command.call
-    )
-$$;
-
-COMMENT ON FUNCTION pulse._watchdog_command(text, text) IS
-'The command of a pg_cron entry: call a routine of pulse if it is still there.';
-
-CREATE FUNCTION pulse._watchdog_loop_command(every interval)
-RETURNS text
-LANGUAGE sql
-IMMUTABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pulse._watchdog_command(
-        'pulse._watchdog_loop(integer)',
-        format('CALL pulse._watchdog_loop(%s)', extract(epoch FROM every)::integer)
-    )
-$$;
-
-COMMENT ON FUNCTION pulse._watchdog_loop_command(interval) IS
-'The command that ticks for a minute.';
-
-CREATE FUNCTION pulse._raise_no_cron(detail text, statement text)
-RETURNS void
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    PERFORM pulse._raise(
-        'PU010',
-        'the watchdog needs pg_cron',
-        _raise_no_cron.detail,
-        format(
-            'Without it workers tick themselves. For a watchdog the administrator runs: %s',
-            _raise_no_cron.statement
-        )
-    );
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._raise_no_cron(text, text) IS
-'Raise PU010 with what the administrator must run.';
-
--- In another database than that of pg_cron only the administrator can make an entry.
-CREATE FUNCTION pulse._require_cron(every interval)
-RETURNS void
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_database text := pulse._cron_database();
-BEGIN
-    IF NOT pulse._has_cron() THEN
-        IF v_database IS NULL THEN
-            PERFORM pulse._raise_no_cron(
-                'The server has not loaded pg_cron.',
-                format(
-                    'ALTER SYSTEM SET shared_preload_libraries = ''pg_cron''; ALTER SYSTEM SET cron.database_name = %L; restarts the server, and then CREATE EXTENSION pg_cron;',
-                    current_database()
-                )
-            );
-        END IF;
-        IF v_database = current_database() THEN
-            PERFORM pulse._raise_no_cron(
-                'The extension pg_cron is not installed in this database.',
-                'CREATE EXTENSION pg_cron;'
-            );
-        END IF;
-        PERFORM pulse._raise_no_cron(
-            format('pg_cron lives in the database %I, this is %I.', v_database, current_database()),
-            format(
-                'in %I: SELECT cron.schedule_in_database(%L, ''* * * * *'', %L, %L, %L);',
-                v_database,
-                'pulse watchdog ' || current_database(),
-                pulse._watchdog_loop_command(_require_cron.every),
-                current_database(),
-                current_user
-            )
-        );
-    END IF;
-
-    IF NOT has_schema_privilege('cron', 'USAGE') THEN
-        PERFORM pulse._raise_no_cron(
-            format('%I, who owns pulse, may not use the schema cron.', current_user),
-            format('GRANT USAGE ON SCHEMA cron TO %I;', current_user)
-        );
-    END IF;
-    IF NOT (SELECT r.rolcanlogin FROM pg_roles AS r WHERE r.rolname = current_user) THEN
-        PERFORM pulse._raise_no_cron(
-            format('%I, who owns pulse, cannot log in, so pg_cron cannot either.', current_user),
-            format('ALTER ROLE %I LOGIN;', current_user)
-        );
-    END IF;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._require_cron(interval) IS
-'Raise PU010 unless the owner of pulse can make pg_cron entries here.';
-
-CREATE FUNCTION pulse._register(entry text, rhythm text, command text)
-RETURNS void
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    EXECUTE 'SELECT cron.schedule($1, $2, $3)'
-    USING _register.entry, _register.rhythm, _register.command;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._register(text, text, text) IS
-'Make or replace one pg_cron entry.';
 
 CREATE FUNCTION pulse.start_watchdog(every interval DEFAULT '10 seconds')
 RETURNS text
@@ -181,7 +18,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_seconds integer;
-    v_rhythm text;
+    v_schedule text;
     v_command text;
     v_before jsonb;
     v_after jsonb;
@@ -191,26 +28,26 @@ BEGIN
     );
     v_seconds := extract(epoch FROM start_watchdog.every)::integer;
     PERFORM pulse._require_cron(start_watchdog.every);
-    SELECT jsonb_build_object('schedule', e.rhythm, 'command', e.command) INTO v_before
+    SELECT jsonb_build_object('schedule', e.schedule, 'command', e.command) INTO v_before
     FROM pulse._cron_entries() AS e
     WHERE e.entry = 'pulse watchdog';
 
     -- Whether pg_cron takes seconds is found out by trying.
     BEGIN
-        v_rhythm := format('%s seconds', v_seconds);
+        v_schedule := format('%s seconds', v_seconds);
         v_command := pulse._watchdog_command('pulse.tick()', 'PERFORM pulse.tick()');
-        PERFORM pulse._register('pulse watchdog', v_rhythm, v_command);
+        PERFORM pulse._register('pulse watchdog', v_schedule, v_command);
     EXCEPTION WHEN OTHERS THEN
         BEGIN
-            v_rhythm := '* * * * *';
+            v_schedule := '* * * * *';
             v_command := pulse._watchdog_loop_command(start_watchdog.every);
-            PERFORM pulse._register('pulse watchdog', v_rhythm, v_command);
+            PERFORM pulse._register('pulse watchdog', v_schedule, v_command);
         EXCEPTION WHEN OTHERS THEN
             PERFORM pulse._raise_no_cron(
                 format('pg_cron refuses: %s', sqlerrm),
                 format(
                     'SELECT cron.schedule_in_database(%L, %L, %L, %L, %L);',
-                    'pulse watchdog', v_rhythm, v_command, current_database(), current_user
+                    'pulse watchdog', v_schedule, v_command, current_database(), current_user
                 )
             );
         END;
@@ -224,7 +61,7 @@ BEGIN
             AND d.end_time < pg_catalog.clock_timestamp() - interval '1 hour'
     $log$);
 
-    v_after := jsonb_build_object('schedule', v_rhythm, 'command', v_command);
+    v_after := jsonb_build_object('schedule', v_schedule, 'command', v_command);
     IF v_before IS DISTINCT FROM v_after THEN
         PERFORM pulse._audit('start_watchdog', NULL, NULL, v_before, v_after, NULL);
     END IF;
@@ -232,7 +69,7 @@ BEGIN
         'pg_cron ticks every %s seconds as %I (%s)',
         v_seconds,
         current_user,
-        CASE v_rhythm
+        CASE v_schedule
             WHEN '* * * * *' THEN 'a loop started each minute'
             ELSE 'scheduled by the second'
         END
@@ -241,7 +78,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.start_watchdog(interval) IS
-'Let pg_cron call tick every so often (1 to 59 seconds), and say how. Calling it again changes the interval. PU002 bad interval; PU010 when pg_cron is missing, lives in another database or refuses, with the statement that mends it.';
+'Let pg_cron call tick every so often (1 to 59 seconds), and say how. Calling it again changes the interval. PU002 bad interval; PU010 when pg_cron is missing, is in another database or refuses, with the statement that fixes it. Writes audit_entry, and the tables of pg_cron.';
 
 CREATE FUNCTION pulse.stop_watchdog()
 RETURNS text
@@ -270,31 +107,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.stop_watchdog() IS
-'Remove what start_watchdog registered, and say so; nothing to remove is fine too. Workers go on ticking.';
-
--- Nothing when pg_cron is not here or not for us.
-CREATE FUNCTION pulse._cron_entries()
-RETURNS TABLE (
-    entry text, jobid bigint, rhythm text, command text, active boolean
-)
-LANGUAGE plpgsql
-STABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    IF pulse._has_cron() AND has_schema_privilege('cron', 'USAGE') THEN
-        RETURN QUERY EXECUTE
-        'SELECT j.jobname::text, j.jobid, j.schedule, j.command, j.active
-        FROM cron.job AS j
-        WHERE j.jobname IN (''pulse watchdog'', ''pulse watchdog log'')
-            AND j.database = current_database()
-        ORDER BY j.jobname';
-    END IF;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._cron_entries() IS
-'The entries of pulse in pg_cron.';
+'Remove what start_watchdog registered, and say so; nothing to remove is fine too. Workers go on ticking. Writes audit_entry, and the tables of pg_cron.';
 
 CREATE FUNCTION pulse._watchdog()
 RETURNS TABLE (present boolean, active boolean, detail text)
@@ -306,7 +119,7 @@ DECLARE
     v_entry record;
     v_run record;
 BEGIN
-    SELECT e.jobid, e.rhythm, e.active INTO v_entry
+    SELECT e.jobid, e.schedule, e.active INTO v_entry
     FROM pulse._cron_entries() AS e
     WHERE e.entry = 'pulse watchdog'
     ORDER BY e.active DESC, e.jobid DESC
@@ -343,7 +156,7 @@ BEGIN
             WHEN NOT v_entry.active THEN 'the entry in pg_cron is switched off'
             WHEN v_run.status = 'failed'
                 THEN format('the last run failed: %s', left(v_run.return_message, 500))
-            ELSE format('pg_cron runs it: %s', v_entry.rhythm)
+            ELSE format('pg_cron runs it: %s', v_entry.schedule)
         END;
 END;
 $$;
@@ -439,3 +252,35 @@ $$;
 
 COMMENT ON PROCEDURE pulse._watchdog_loop (integer) IS
 'Tick every so many seconds until the minute is nearly over: what pg_cron before 1.5 is given.';
+
+-- The guard lets it outlive DROP EXTENSION; DO may COMMIT, as pg_cron sends it alone.
+CREATE FUNCTION pulse._watchdog_command(routine text, call text)
+RETURNS text
+LANGUAGE sql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT format(
+        'DO $pulse$ BEGIN IF pg_catalog.to_regprocedure(%L) IS NOT NULL THEN %s; END IF; END $pulse$',
+        _watchdog_command.routine,
+        _watchdog_command.call
+    )
+$$;
+
+COMMENT ON FUNCTION pulse._watchdog_command(text, text) IS
+'The command of a pg_cron entry: call a routine of pulse if it is still there.';
+
+CREATE FUNCTION pulse._watchdog_loop_command(every interval)
+RETURNS text
+LANGUAGE sql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse._watchdog_command(
+        'pulse._watchdog_loop(integer)',
+        format('CALL pulse._watchdog_loop(%s)', extract(epoch FROM every)::integer)
+    )
+$$;
+
+COMMENT ON FUNCTION pulse._watchdog_loop_command(interval) IS
+'The command that ticks for a minute.';

@@ -17,141 +17,6 @@
 -- through a change forward by the offset that was, and fires both times when the
 -- wall time comes twice.
 
-CREATE FUNCTION pulse._raise_cron(cron text, detail text)
-RETURNS void
-LANGUAGE plpgsql
-IMMUTABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    PERFORM pulse._raise(
-        'PU007',
-        format('cron expression %L cannot be used', left(_raise_cron.cron, 100)),
-        _raise_cron.detail,
-        'Five fields: minute (0-59) hour (0-23) day (1-31) month (1-12 or jan-dec) weekday (0-7 or sun-sat), each *, a value, a-b, */n, a-b/n or a list; or @hourly, @daily, @weekly, @monthly, @yearly.'
-    );
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._raise_cron(text, text) IS
-'Raise PU007.';
-
-CREATE FUNCTION pulse._cron_value(
-    cron text, field text, value text, low integer, high integer, names text []
-)
-RETURNS integer
-LANGUAGE plpgsql
-IMMUTABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_value integer := _cron_value.low + array_position(_cron_value.names, _cron_value.value) - 1;
-BEGIN
-    IF v_value IS NOT NULL THEN
-        RETURN v_value;
-    END IF;
-    IF _cron_value.value !~ '^[0-9]{1,3}$' THEN
-        PERFORM pulse._raise_cron(
-            _cron_value.cron,
-            format('%s is not a %s.', quote_literal(_cron_value.value), _cron_value.field)
-        );
-    END IF;
-    v_value := _cron_value.value::integer;
-    IF v_value NOT BETWEEN _cron_value.low AND _cron_value.high THEN
-        PERFORM pulse._raise_cron(
-            _cron_value.cron,
-            format(
-                'The %s %s is not between %s and %s.',
-                _cron_value.field, v_value, _cron_value.low, _cron_value.high
-            )
-        );
-    END IF;
-    RETURN v_value;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._cron_value(text, text, text, integer, integer, text []) IS
-'One number or name of a cron field; PU007 when it is neither.';
-
-CREATE FUNCTION pulse._cron_field(
-    cron text, field text, value text, low integer, high integer, names text []
-)
-RETURNS integer []
-LANGUAGE plpgsql
-IMMUTABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_weekday boolean := _cron_field.field = 'weekday';
-    v_item text;
-    v_part text [];
-    v_first integer;
-    v_last integer;
-    v_step integer;
-    v_values integer [] := ARRAY[]::integer [];
-BEGIN
-    FOREACH v_item IN ARRAY string_to_array(_cron_field.value, ',') LOOP
-        v_part := regexp_match(v_item, '^([^-/]+)(?:-([^-/]+))?(?:/([^-/]+))?$');
-        IF v_part IS NULL OR (v_part[1] = '*' AND v_part[2] IS NOT NULL) THEN
-            PERFORM pulse._raise_cron(
-                _cron_field.cron, format('%L is not a %s.', v_item, _cron_field.field)
-            );
-        END IF;
-
-        IF v_part[1] = '*' THEN
-            v_first := _cron_field.low;
-            -- 0 and 7 are both Sunday.
-            v_last := _cron_field.high - v_weekday::integer;
-        ELSE
-            v_first := pulse._cron_value(
-                _cron_field.cron, _cron_field.field, v_part[1],
-                _cron_field.low, _cron_field.high, _cron_field.names
-            );
-            v_last := CASE
-                WHEN v_part[2] IS NOT NULL THEN pulse._cron_value(
-                    _cron_field.cron, _cron_field.field, v_part[2],
-                    _cron_field.low, _cron_field.high, _cron_field.names
-                )
-                -- "5/15" is "from 5 on, every 15".
-                WHEN v_part[3] IS NOT NULL THEN _cron_field.high
-                ELSE v_first
-            END;
-        END IF;
-
-        -- A week may end on Sunday: fri-sun.
-        IF v_weekday AND v_part[2] = 'sun' THEN
-            v_last := 7;
-        END IF;
-        IF v_first > v_last THEN
-            PERFORM pulse._raise_cron(
-                _cron_field.cron,
-                format(
-                    'The range %L of the field %s runs backwards; write it as two.',
-                    v_item, _cron_field.field
-                )
-            );
-        END IF;
-
-        v_step := 1;
-        IF v_part[3] IS NOT NULL THEN
-            v_step := pulse._cron_value(
-                _cron_field.cron, format('step of the field %s', _cron_field.field), v_part[3],
-                1, _cron_field.high - _cron_field.low + 1, NULL
-            );
-        END IF;
-        v_values := v_values || ARRAY(SELECT generate_series(v_first, v_last, v_step));
-    END LOOP;
-
-    IF v_weekday THEN
-        RETURN ARRAY(SELECT DISTINCT v.value % 7 FROM unnest(v_values) AS v (value) ORDER BY 1);
-    END IF;
-    RETURN ARRAY(SELECT DISTINCT v.value FROM unnest(v_values) AS v (value) ORDER BY 1);
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._cron_field(text, text, text, integer, integer, text []) IS
-'The values of one cron field, in order; PU007 when it cannot be read.';
-
 CREATE FUNCTION pulse._cron_parse(cron text)
 RETURNS pulse.cron_fields
 LANGUAGE plpgsql
@@ -240,203 +105,137 @@ $$;
 COMMENT ON FUNCTION pulse._cron_parse(text) IS
 'Read a cron expression; PU007 when it cannot be read or never fires.';
 
--- The first matching wall time after the given one. Months are jumped over whole, days
--- one by one, hours and minutes looked up. 29 February on one weekday can be
--- forty years away, so the search ends after fifty.
-CREATE FUNCTION pulse._cron_wall(fields pulse.cron_fields, after timestamp)
-RETURNS timestamp
+CREATE FUNCTION pulse._cron_field(
+    cron text, field text, value text, low integer, high integer, names text []
+)
+RETURNS integer []
 LANGUAGE plpgsql
 IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_from timestamp := date_trunc('minute', _cron_wall.after) + interval '1 minute';
-    v_day date := v_from::date;
-    v_end date := v_day + 50 * 366;
-    v_days integer [] := (_cron_wall.fields).days;
-    v_months integer [] := (_cron_wall.fields).months;
-    v_weekdays integer [] := (_cron_wall.fields).weekdays;
-    v_either boolean := (_cron_wall.fields).either_day;
-    v_hour integer := extract(hour FROM v_from);
-    v_minute integer := extract(minute FROM v_from);
-    v_is_day boolean;
-    v_is_weekday boolean;
+    v_weekday boolean := _cron_field.field = 'weekday';
+    v_item text;
+    v_part text [];
+    v_first integer;
+    v_last integer;
+    v_step integer;
+    v_values integer [] := ARRAY[]::integer [];
 BEGIN
-    WHILE v_day < v_end LOOP
-        IF extract(month FROM v_day) <> ALL (v_months) THEN
-            v_day := date_trunc('month', v_day::timestamp) + interval '1 month';
-            CONTINUE;
+    FOREACH v_item IN ARRAY string_to_array(_cron_field.value, ',') LOOP
+        v_part := regexp_match(v_item, '^([^-/]+)(?:-([^-/]+))?(?:/([^-/]+))?$');
+        IF v_part IS NULL OR (v_part[1] = '*' AND v_part[2] IS NOT NULL) THEN
+            PERFORM pulse._raise_cron(
+                _cron_field.cron, format('%L is not a %s.', v_item, _cron_field.field)
+            );
         END IF;
 
-        v_is_day := extract(day FROM v_day) = ANY (v_days);
-        v_is_weekday := extract(dow FROM v_day) = ANY (v_weekdays);
-        IF (v_is_day AND v_is_weekday) OR (v_either AND (v_is_day OR v_is_weekday)) THEN
-            IF v_day > v_from::date THEN
-                v_hour := (_cron_wall.fields).hours[1];
-                v_minute := (_cron_wall.fields).minutes[1];
-                RETURN v_day + make_time(v_hour, v_minute, 0);
-            END IF;
-
-            -- The day itself: what is left of this hour, or else a later hour.
-            IF v_hour = ANY ((_cron_wall.fields).hours) THEN
-                SELECT min(m.minute) INTO v_minute
-                FROM unnest((_cron_wall.fields).minutes) AS m (minute)
-                WHERE m.minute >= extract(minute FROM v_from);
-                IF v_minute IS NOT NULL THEN
-                    RETURN v_day + make_time(v_hour, v_minute, 0);
-                END IF;
-            END IF;
-            SELECT min(h.hour) INTO v_hour
-            FROM unnest((_cron_wall.fields).hours) AS h (hour)
-            WHERE h.hour > extract(hour FROM v_from);
-            IF v_hour IS NOT NULL THEN
-                RETURN v_day + make_time(v_hour, (_cron_wall.fields).minutes[1], 0);
-            END IF;
-        END IF;
-        v_day := v_day + 1;
-    END LOOP;
-    RETURN NULL;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._cron_wall(pulse.cron_fields, timestamp) IS
-'The first wall time after the given one that matches.';
-
-CREATE FUNCTION pulse._utc_offset(moment timestamptz, timezone text)
-RETURNS interval
-LANGUAGE sql
-STABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT (moment AT TIME ZONE _utc_offset.timezone) - (moment AT TIME ZONE 'UTC')
-$$;
-
-COMMENT ON FUNCTION pulse._utc_offset(timestamptz, text) IS
-'How far the wall clock of a time zone is ahead of UTC at a moment.';
-
--- Assumes one change in between. Hours and seconds only: days would be days of the
--- session's time zone.
-CREATE FUNCTION pulse._clock_change(
-    lower timestamptz, upper timestamptz, timezone text
-)
-RETURNS timestamptz
-LANGUAGE plpgsql
-STABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_lower bigint := floor(extract(epoch FROM _clock_change.lower));
-    v_upper bigint := floor(extract(epoch FROM _clock_change.upper));
-    v_middle bigint;
-    v_offset interval := pulse._utc_offset(_clock_change.upper, _clock_change.timezone);
-BEGIN
-    WHILE v_upper - v_lower > 1 LOOP
-        v_middle := (v_lower + v_upper) / 2;
-        IF pulse._utc_offset(to_timestamp(v_middle), _clock_change.timezone) = v_offset THEN
-            v_upper := v_middle;
+        IF v_part[1] = '*' THEN
+            v_first := _cron_field.low;
+            -- 0 and 7 are both Sunday.
+            v_last := _cron_field.high - v_weekday::integer;
         ELSE
-            v_lower := v_middle;
+            v_first := pulse._cron_value(
+                _cron_field.cron, _cron_field.field, v_part[1],
+                _cron_field.low, _cron_field.high, _cron_field.names
+            );
+            v_last := CASE
+                WHEN v_part[2] IS NOT NULL THEN pulse._cron_value(
+                    _cron_field.cron, _cron_field.field, v_part[2],
+                    _cron_field.low, _cron_field.high, _cron_field.names
+                )
+                -- "5/15" is "from 5 on, every 15".
+                WHEN v_part[3] IS NOT NULL THEN _cron_field.high
+                ELSE v_first
+            END;
         END IF;
+
+        -- A week may end on Sunday: fri-sun.
+        IF v_weekday AND v_part[2] = 'sun' THEN
+            v_last := 7;
+        END IF;
+        IF v_first > v_last THEN
+            PERFORM pulse._raise_cron(
+                _cron_field.cron,
+                format(
+                    'The range %L of the field %s runs backwards; write it as two.',
+                    v_item, _cron_field.field
+                )
+            );
+        END IF;
+
+        v_step := 1;
+        IF v_part[3] IS NOT NULL THEN
+            v_step := pulse._cron_value(
+                _cron_field.cron, format('step of the field %s', _cron_field.field), v_part[3],
+                1, _cron_field.high - _cron_field.low + 1, NULL
+            );
+        END IF;
+        v_values := v_values || ARRAY(SELECT generate_series(v_first, v_last, v_step));
     END LOOP;
-    RETURN to_timestamp(v_upper);
+
+    IF v_weekday THEN
+        RETURN ARRAY(SELECT DISTINCT v.value % 7 FROM unnest(v_values) AS v (value) ORDER BY 1);
+    END IF;
+    RETURN ARRAY(SELECT DISTINCT v.value FROM unnest(v_values) AS v (value) ORDER BY 1);
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._clock_change(timestamptz, timestamptz, text) IS
-'The moment between the two at which the offset of a time zone changes.';
+COMMENT ON FUNCTION pulse._cron_field(text, text, text, integer, integer, text []) IS
+'The values of one cron field, in order; PU007 when it cannot be read.';
 
--- The next moment after the given one, right if it lies within the next four days (or
--- no clock changes before it). A change matters from a day before: that is how
--- long a gap can be (Samoa had no 30 December 2011).
-CREATE FUNCTION pulse._cron_near(
-    fields pulse.cron_fields, timezone text, after timestamptz
+CREATE FUNCTION pulse._cron_value(
+    cron text, field text, value text, low integer, high integer, names text []
 )
-RETURNS timestamptz
+RETURNS integer
 LANGUAGE plpgsql
-STABLE
+IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_lower timestamptz := _cron_near.after - interval '24 hours';
-    v_upper timestamptz := _cron_near.after + interval '96 hours';
-    v_old interval := pulse._utc_offset(v_lower, _cron_near.timezone);
-    v_new interval := pulse._utc_offset(v_upper, _cron_near.timezone);
-    v_after timestamp := _cron_near.after AT TIME ZONE 'UTC';
-    v_just interval := interval '1 microsecond';
-    v_change timestamptz;
-    v_gone timestamp;
-    v_come timestamp;
-    v_wall timestamp;
-    v_lost timestamp;
+    v_value integer := _cron_value.low + array_position(_cron_value.names, _cron_value.value) - 1;
 BEGIN
-    IF v_old = v_new THEN
-        v_wall := pulse._cron_wall(_cron_near.fields, v_after + v_old);
-        RETURN (v_wall - v_old) AT TIME ZONE 'UTC';
+    IF v_value IS NOT NULL THEN
+        RETURN v_value;
     END IF;
-
-    -- The wall clock shows v_gone when it is set, and v_come when it has been set.
-    v_change := pulse._clock_change(v_lower, v_upper, _cron_near.timezone);
-    v_gone := (v_change AT TIME ZONE 'UTC') + v_old;
-    v_come := (v_change AT TIME ZONE 'UTC') + v_new;
-
-    IF _cron_near.after < v_change THEN
-        v_wall := pulse._cron_wall(_cron_near.fields, v_after + v_old);
-        IF v_wall < v_gone THEN
-            RETURN (v_wall - v_old) AT TIME ZONE 'UTC';
-        END IF;
-    END IF;
-
-    IF v_new > v_old THEN
-        v_wall := pulse._cron_wall(
-            _cron_near.fields, greatest(v_after + v_new, v_come - v_just)
-        );
-        v_lost := pulse._cron_wall(
-            _cron_near.fields, greatest(v_after + v_old, v_gone - v_just)
-        );
-        IF v_lost < v_come AND (_cron_near.fields).every_hour THEN
-            RETURN least(v_wall - v_new, v_lost - v_old) AT TIME ZONE 'UTC';
-        END IF;
-        IF v_lost < v_come AND _cron_near.after < v_change THEN
-            RETURN v_change;
-        END IF;
-    ELSIF (_cron_near.fields).every_hour THEN
-        v_wall := pulse._cron_wall(
-            _cron_near.fields, greatest(v_after + v_new, v_come - v_just)
-        );
-    ELSE
-        v_wall := pulse._cron_wall(
-            _cron_near.fields, greatest(v_after + v_new, v_gone - v_just)
+    IF _cron_value.value !~ '^[0-9]{1,3}$' THEN
+        PERFORM pulse._raise_cron(
+            _cron_value.cron,
+            format('%s is not a %s.', quote_literal(_cron_value.value), _cron_value.field)
         );
     END IF;
-    RETURN (v_wall - v_new) AT TIME ZONE 'UTC';
+    v_value := _cron_value.value::integer;
+    IF v_value NOT BETWEEN _cron_value.low AND _cron_value.high THEN
+        PERFORM pulse._raise_cron(
+            _cron_value.cron,
+            format(
+                'The %s %s is not between %s and %s.',
+                _cron_value.field, v_value, _cron_value.low, _cron_value.high
+            )
+        );
+    END IF;
+    RETURN v_value;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._cron_near(pulse.cron_fields, text, timestamptz) IS
-'The next moment a cron expression fires, exact for the next four days.';
+COMMENT ON FUNCTION pulse._cron_value(text, text, text, integer, integer, text []) IS
+'One number or name of a cron field; PU007 when it is neither.';
 
--- What lies further away is approached: no match lies between here and three days
--- before what was found, whatever the clocks do in between.
-CREATE FUNCTION pulse._cron_next(
-    fields pulse.cron_fields, timezone text, after timestamptz
-)
-RETURNS timestamptz
+CREATE FUNCTION pulse._raise_cron(cron text, detail text)
+RETURNS void
 LANGUAGE plpgsql
-STABLE
+IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
-DECLARE
-    v_after timestamptz := _cron_next.after;
-    v_found timestamptz;
 BEGIN
-    FOR v_round IN 1..5 LOOP
-        v_found := pulse._cron_near(_cron_next.fields, _cron_next.timezone, v_after);
-        EXIT WHEN v_found IS NULL OR v_found <= v_after + interval '96 hours';
-        v_after := v_found - interval '72 hours';
-    END LOOP;
-    RETURN v_found;
+    PERFORM pulse._raise(
+        'PU007',
+        format('cron expression %L cannot be used', left(_raise_cron.cron, 100)),
+        _raise_cron.detail,
+        'Five fields: minute (0-59) hour (0-23) day (1-31) month (1-12 or jan-dec) weekday (0-7 or sun-sat), each *, a value, a-b, */n, a-b/n or a list; or @hourly, @daily, @weekly, @monthly, @yearly.'
+    );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._cron_next(pulse.cron_fields, text, timestamptz) IS
-'The next moment after the given one at which a cron expression fires in a time zone.';
+COMMENT ON FUNCTION pulse._raise_cron(text, text) IS
+'Raise PU007.';

@@ -23,7 +23,7 @@ AS $$
         (
             'viewer',
             'jobs find_jobs running dead lanes workers schedules schedule_runs stats audit'
-            ' access why health pause_status watch unwatch'
+            ' access why health pause_status watch_progress unwatch_progress'
         ),
         (
             'approver',
@@ -239,7 +239,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.grant_access(name, text) IS
-'Give a role what it needs as producer, worker, viewer, approver, operator (viewer included) or admin (everything); given again it changes nothing. PU009 unknown level, no such role, or the owner of pulse.';
+'Give a role what it needs as producer, worker, viewer, approver, operator (viewer included) or admin (everything); given again it changes nothing. PU009 unknown level, no such role, or the owner of pulse. Writes access_grant and audit_entry, and the rights themselves.';
 
 CREATE FUNCTION pulse.revoke_access(role name, access text)
 RETURNS void
@@ -294,12 +294,15 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.revoke_access(name, text) IS
-'Take back what grant_access gave, except what another level of the role still needs; also for a role that was dropped since. PU009 unknown level, or the role was not given it.';
+'Take back what grant_access gave, except what another level of the role still needs; also for a role that was dropped since. PU009 unknown level, or the role was not given it. Writes access_grant and audit_entry, and the rights themselves.';
 
 -- What PostgreSQL gives to everybody by default, taken back as the last thing.
 REVOKE ALL ON SCHEMA pulse FROM PUBLIC;
+
 REVOKE ALL ON ALL TABLES IN SCHEMA pulse FROM PUBLIC;
+
 REVOKE ALL ON ALL SEQUENCES IN SCHEMA pulse FROM PUBLIC;
+
 REVOKE ALL ON ALL ROUTINES IN SCHEMA pulse FROM PUBLIC;
 
 -- There is no ALL TYPES; row types of tables and arrays follow what they belong to.

@@ -68,15 +68,15 @@ BROKEN: dict[str, tuple[str, dict[str, str], str]] = {
         "Claims of a lane with slots take the first jobs in line",
     ),
     "the bound of failures": (
-        "_end_badly",
+        "_fail_runs",
         {r"g\.failures \+ 1 >= b\.max_attempts": "g.failures >= b.max_attempts"},
         "A job fails at most max_attempts times, unless retried by hand",
     ),
-    "the rhythm of schedules": (
+    "the interval of schedules": (
         "_fire_schedule",
         {
-            r"v_at := pulse\._occurrence_after\(v_rhythm, v_at\);": (
-                "v_at := pulse._occurrence_after(v_rhythm, v_at + '1 second');"
+            r"v_at := pulse\._occurrence_after\(v_recurrence, v_at\);": (
+                "v_at := pulse._occurrence_after(v_recurrence, v_at + '1 second');"
             )
         },
         "Every occurrence of a schedule fires once or is skipped with a reason",

@@ -20,7 +20,7 @@ import pytest
 from pulse import install
 from pulse.embedded import EmbeddedError, EmbeddedServer, binaries, start
 from tests.cli.conftest import command, environment
-from tools import paths, servers
+from tools import paths, release, servers
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="kept alive by /proc and flock; Linux only"
@@ -317,7 +317,7 @@ def test_dev_stays_until_it_is_told_to_stop(directory: Path) -> None:
     said = ""
     while "Ctrl-C" not in said:
         said += process.stdout.readline()
-    assert "PostgreSQL 18 with pulse 1.0" in said
+    assert f"PostgreSQL 18 with pulse {release.control()}" in said
     dsn = said.partition("export PULSE_DSN='")[2].partition("'")[0]
     enqueue(dsn)
     process.send_signal(signal.SIGINT)

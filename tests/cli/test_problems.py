@@ -12,6 +12,7 @@ import pytest
 from tests.cli.conftest import Pulse, command
 from tests.conftest import Connection, Database
 from tests.worker.conftest import bouncer as bouncer
+from tools import release
 from tools.servers import Server
 
 PRETEND = "UPDATE pg_extension SET extversion = %s WHERE extname = 'pulse'"
@@ -132,7 +133,7 @@ def test_no_watchdog(pulse: Pulse) -> None:
     assert "watchdog" in ran.out
     assert "SELECT pulse.start_watchdog()" in ran.out
     said = pulse("install").out
-    assert "pulse 1.0 (extension) is installed; nothing to do" in said
+    assert f"pulse {release.control()} (extension) is installed; nothing to do" in said
     assert "watchdog: none; " in said
     assert "the administrator runs:" in said
 

@@ -195,7 +195,7 @@ def test_health_fails_when_a_check_fails(pulse: Pulse, connect: Connect) -> None
     assert pulse("health", "--strict").code == 1
     names = [row["check_name"] for row in pulse("health", "--json").json]
     assert {"last_tick", "watchdog", "package", "listen"} <= set(names)
-    connect().execute("DELETE FROM pulse.turn")
+    connect().execute("DELETE FROM pulse.upkeep_run")
     ran = pulse("health")
     assert ran.code == 1
     assert "→ Delayed jobs, schedules and lost workers wait for tick" in ran.out

@@ -19,7 +19,7 @@ LANGUAGE sql
 AS $$
     UPDATE pulse.waiting SET run_at = run_at - interval '1 hour';
     DELETE FROM pulse.due_mark;
-    DELETE FROM pulse.turn;
+    DELETE FROM pulse.upkeep_run;
 $$;
 
 CREATE FUNCTION pg_temp.claims(lane text, max_jobs integer DEFAULT 100)

@@ -3,31 +3,6 @@ BEGIN;
 
 SELECT plan(47);
 
-CREATE FUNCTION pg_temp.claim(
-    lane text, unique_key text DEFAULT NULL, max_attempts integer DEFAULT 3,
-    max_runtime interval DEFAULT NULL
-)
-RETURNS bigint
-LANGUAGE plpgsql
-AS $$
-DECLARE
-    v_lease bigint;
-BEGIN
-    PERFORM pulse.enqueue(
-        'k', lane => claim.lane, unique_key => claim.unique_key,
-        max_attempts => claim.max_attempts, max_runtime => claim.max_runtime
-    );
-    SELECT c.lease INTO v_lease
-    FROM pulse.claim_batch('w', claim.lane) AS c;
-    RETURN v_lease;
-END;
-$$;
-
-CREATE FUNCTION pg_temp.state(job_id bigint)
-RETURNS text
-LANGUAGE sql
-AS $$ SELECT j.state FROM pulse.jobs AS j WHERE j.job_id = state.job_id $$;
-
 -- The lease lapses a second ago.
 CREATE FUNCTION pg_temp.lapse(lease bigint)
 RETURNS void
@@ -99,7 +74,7 @@ BEGIN
     FOR v_run IN 1..3 LOOP
         UPDATE pulse.lease SET lease_until = now() - interval '1 s', reap_at = NULL
         WHERE lane = 'killer';
-        DELETE FROM pulse.turn;
+        DELETE FROM pulse.upkeep_run;
         PERFORM pulse.reap();
         UPDATE pulse.waiting SET run_at = now() - interval '1 s'
         WHERE lane = 'killer';
@@ -184,10 +159,10 @@ SELECT is(pulse.reap(), 20::bigint, 'and then the rest');
 SELECT is(
     (SELECT count(*) FROM pulse.waiting AS w WHERE w.lane = 'bulk'), 30::bigint, 'none is lost'
 );
-DELETE FROM pulse.turn;
+DELETE FROM pulse.upkeep_run;
 SELECT pg_temp.claim('restored') AS lease \gset
 SELECT pg_temp.lapse(:lease);
-DELETE FROM pulse.turn;
+DELETE FROM pulse.upkeep_run;
 DELETE FROM pulse.horizon;
 SELECT is(pulse.reap(), 1::bigint, 'a restored database reaps without what tick remembered');
 
@@ -195,23 +170,23 @@ SELECT is(pulse.reap(), 1::bigint, 'a restored database reaps without what tick 
 
 SELECT pg_temp.claim('by-claim') AS lease \gset
 SELECT pg_temp.lapse(:lease);
-DELETE FROM pulse.turn WHERE step IN ('sweep', 'inline');
+DELETE FROM pulse.upkeep_run WHERE step IN ('sweep', 'inline');
 SELECT is(pulse._reap_if_overdue(1), 1, 'when nobody swept, a claim does');
 SELECT pg_temp.claim('by-claim-2') AS lease \gset
 SELECT pg_temp.lapse(:lease);
 SELECT is(pulse._reap_if_overdue(1), 0, 'not when somebody did so lately');
-UPDATE pulse.turn SET taken_at = taken_at - interval '16 s' WHERE step IN ('sweep', 'inline');
+UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '16 s' WHERE step IN ('sweep', 'inline');
 SELECT is(pulse._reap_if_overdue(1), 1, 'again after 15 seconds');
 SELECT pg_temp.claim('by-claim-3') AS lease \gset
 SELECT pg_temp.lapse(:lease);
-UPDATE pulse.turn SET taken_at = taken_at + interval '1 h' WHERE step IN ('sweep', 'inline');
+UPDATE pulse.upkeep_run SET taken_at = taken_at + interval '1 h' WHERE step IN ('sweep', 'inline');
 SELECT is(pulse._reap_if_overdue(1), 1, 'and when the clock stepped back');
 
-DELETE FROM pulse.turn;
+DELETE FROM pulse.upkeep_run;
 SELECT count(*) FROM pulse.tick() \g /dev/null
 SELECT pg_temp.claim('by-claim-4') AS lease \gset
 SELECT pg_temp.lapse(:lease);
-UPDATE pulse.turn SET taken_at = taken_at - interval '14 s';
+UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '14 s';
 SELECT is(pulse._reap_if_overdue(1), 0, 'while tick sweeps, claims leave it to tick');
 
 SELECT throws_ok(

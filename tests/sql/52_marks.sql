@@ -3,15 +3,6 @@
 -- Every statement commits by itself: a mark moves only over transactions that have ended.
 SELECT plan(51);
 
-CREATE FUNCTION pg_temp.fill(jobs integer, lane text, kind text DEFAULT 'k', priority integer DEFAULT 0)
-RETURNS void
-LANGUAGE sql
-AS $$
-    SELECT FROM pulse.enqueue_many(
-        fill.kind, array_fill('{}'::jsonb, ARRAY[fill.jobs]), fill.lane, fill.priority
-    )
-$$;
-
 CREATE FUNCTION pg_temp.work(lane text, max_jobs integer, kinds text [] DEFAULT NULL)
 RETURNS void
 LANGUAGE sql
@@ -174,7 +165,7 @@ SELECT pg_temp.fill(3, 'tick');
 SELECT pg_temp.fill(3, 'tock', priority => 4);
 SELECT pulse.enqueue('k', lane => 'later', delay => '1 hour') AS job \gset
 SELECT pg_temp.look() AS q FROM generate_series(1, 3) \g /dev/null
-DELETE FROM pulse.turn;
+DELETE FROM pulse.upkeep_run;
 SELECT cmp_ok(
     (SELECT t.did FROM pulse.tick() AS t WHERE t.step = 'marks'), '>=', 5::bigint,
     'tick advances the marks of every line'
@@ -299,7 +290,7 @@ SELECT is(
 DELETE FROM pulse.mark;
 DELETE FROM pulse.due_mark;
 DELETE FROM pulse.horizon;
-DELETE FROM pulse.turn;
+DELETE FROM pulse.upkeep_run;
 SELECT is(
     (SELECT c.priority FROM pulse.claim_batch('w', 'tock') AS c), 4,
     'rule 6: without marks a claim begins at the start'
@@ -313,7 +304,7 @@ INSERT INTO pulse.mark (lane, kind, ranks, seqs, marked_at)
 VALUES ('bug', '', '{0}', ARRAY[1000000000], clock_timestamp());
 SELECT is_empty($$SELECT * FROM pulse.claim_batch('w', 'bug')$$, 'a mark that is wrong hides a job');
 SELECT isnt_empty('SELECT * FROM pulse.check()', 'check() sees it');
-DELETE FROM pulse.turn;
+DELETE FROM pulse.upkeep_run;
 SELECT is(
     (SELECT t.did FROM pulse.tick() AS t WHERE t.step = 'backstop'), 1::bigint,
     'the backstop finds it'

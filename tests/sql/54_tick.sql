@@ -29,42 +29,42 @@ SELECT results_eq(
     $$,
     'the first tick does every step, a row for each'
 );
-UPDATE pulse.turn SET taken_at = clock_timestamp();
+UPDATE pulse.upkeep_run SET taken_at = clock_timestamp();
 SELECT is_empty('SELECT * FROM pulse.tick()', 'the next, at once, does nothing');
 
 -- Turns
 
-UPDATE pulse.turn SET taken_at = taken_at - interval '1 s';
+UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '1 s';
 SELECT results_eq(
     'SELECT t.step FROM pulse.tick() AS t', $$VALUES ('promote'), ('schedules'), ('marks')$$,
     'what is due has its turn each second'
 );
-UPDATE pulse.turn SET taken_at = taken_at - interval '10 s';
+UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '10 s';
 SELECT results_eq(
     'SELECT t.step FROM pulse.tick() AS t',
     $$VALUES ('promote'), ('schedules'), ('marks'), ('approvals'), ('prune'), ('reap')$$,
     'the sweeps every ten seconds'
 );
-UPDATE pulse.turn SET taken_at = taken_at - interval '60 s';
+UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '60 s';
 SELECT is((SELECT count(*) FROM pulse.tick()), 10::bigint, 'samples every minute');
-UPDATE pulse.turn SET taken_at = taken_at - interval '61 min';
+UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '61 min';
 SELECT is((SELECT count(*) FROM pulse.tick()), 11::bigint, 'the backstop every hour');
-UPDATE pulse.turn SET taken_at = taken_at + interval '1 day';
+UPDATE pulse.upkeep_run SET taken_at = taken_at + interval '1 day';
 SELECT is(
     (SELECT count(*) FROM pulse.tick()), 11::bigint,
     'turns in the future mean that the clock stepped back, and count for nothing'
 );
 SELECT results_eq(
-    'SELECT t.step COLLATE "default" FROM pulse.turn AS t WHERE t.step IN (''due'', ''sweep'', ''sample'', ''backstop'') ORDER BY 1',
+    'SELECT t.step COLLATE "default" FROM pulse.upkeep_run AS t WHERE t.step IN (''due'', ''sweep'', ''sample'', ''backstop'') ORDER BY 1',
     $$VALUES ('backstop'), ('due'), ('sample'), ('sweep')$$, 'one note is kept for each turn'
 );
 
 -- Caches
 
-INSERT INTO pulse.turn (step, taken_at) SELECT 'due', now() FROM generate_series(1, 3);
+INSERT INTO pulse.upkeep_run (step, taken_at) SELECT 'due', now() FROM generate_series(1, 3);
 SELECT pulse._tick_caches() AS swept \gset
 SELECT ok(
-    :swept >= 3 AND (SELECT count(*) FROM pulse.turn AS t WHERE t.step = 'due') = 1,
+    :swept >= 3 AND (SELECT count(*) FROM pulse.upkeep_run AS t WHERE t.step = 'due') = 1,
     'rows of a cache that a newer one has taken the place of are swept'
 );
 
@@ -78,7 +78,7 @@ SELECT pg_temp.lease_that_lapsed('lapsed') AS lapsed \gset
 UPDATE pulse.waiting SET run_at = now() - interval '1 s' WHERE job = :later;
 UPDATE pulse.approval SET expires_at = now() - interval '1 s' WHERE job = :asks;
 UPDATE pulse.finished SET finished_at = finished_at - interval '3 days' WHERE job = :old;
-DELETE FROM pulse.turn;
+DELETE FROM pulse.upkeep_run;
 DELETE FROM pulse.due_mark;
 CREATE TEMPORARY TABLE did AS
 SELECT t.* FROM pulse.tick() AS t;
@@ -101,7 +101,7 @@ SELECT isnt_empty('SELECT * FROM pulse.stat', 'and the lanes were sampled');
 
 ALTER FUNCTION pulse._fire_schedules() RENAME TO _fire_schedules_away;
 SELECT pg_temp.lease_that_lapsed('lapsed2') AS lapsed \gset
-DELETE FROM pulse.turn;
+DELETE FROM pulse.upkeep_run;
 DROP TABLE did;
 CREATE TEMPORARY TABLE did AS
 SELECT t.* FROM pulse.tick() AS t;
@@ -117,7 +117,7 @@ SELECT is_empty(
     $$SELECT * FROM did AS d WHERE d.step <> 'schedules' AND d.error IS NOT NULL$$, 'only that'
 );
 SELECT ok(
-    (SELECT (t.state ->> 'error') LIKE '42883: %' FROM pulse._newest_turn('error:schedules') AS t),
+    (SELECT (t.state ->> 'error') LIKE '42883: %' FROM pulse._newest_upkeep_run('error:schedules') AS t),
     'and it is remembered for health()'
 );
 ALTER FUNCTION pulse._fire_schedules_away() RENAME TO _fire_schedules;
@@ -133,7 +133,7 @@ SELECT pg_temp.lease_that_lapsed('poison') AS lapsed \gset
 CREATE TRIGGER poison BEFORE INSERT ON pulse.failure FOR EACH ROW EXECUTE FUNCTION pg_temp.refuse();
 SELECT pulse.enqueue('k', lane => 'later', delay => '30 min') AS later \gset
 UPDATE pulse.waiting SET run_at = now() - interval '1 s' WHERE job = :later;
-DELETE FROM pulse.turn;
+DELETE FROM pulse.upkeep_run;
 DELETE FROM pulse.due_mark;
 DROP TABLE did;
 CREATE TEMPORARY TABLE did AS
@@ -149,7 +149,7 @@ SELECT is(
 SELECT is((SELECT d.did FROM did AS d WHERE d.step = 'promote'), 1::bigint, 'the steps before it are done');
 SELECT isnt((SELECT d.did FROM did AS d WHERE d.step = 'prune'), NULL, 'and those after it');
 DROP TRIGGER poison ON pulse.failure;
-DELETE FROM pulse.turn;
+DELETE FROM pulse.upkeep_run;
 SELECT is(
     (SELECT t.did FROM pulse.tick() AS t WHERE t.step = 'reap'), 1::bigint,
     'when the poison is gone it is reaped'
@@ -157,28 +157,28 @@ SELECT is(
 
 -- Turns, by themselves
 
-SELECT ok(pulse._take_turn('test', '1 h'), 'a turn is taken');
-SELECT ok(NOT pulse._take_turn('test', '1 h'), 'once');
-UPDATE pulse.turn SET taken_at = taken_at - interval '61 min' WHERE step = 'test';
-SELECT ok(pulse._take_turn('test', '1 h'), 'and again when its time has come');
-UPDATE pulse.turn SET state = '{"kept": 1}' WHERE step = 'test';
-UPDATE pulse.turn SET taken_at = taken_at - interval '61 min' WHERE step = 'test';
-SELECT ok(pulse._take_turn('test', '1 h'), 'by the next');
-SELECT is((SELECT t.state FROM pulse._newest_turn('test') AS t), '{"kept": 1}'::jsonb, 'with what was noted');
-SELECT is((SELECT count(*) FROM pulse.turn AS t WHERE t.step = 'test'), 1::bigint, 'in one row');
+SELECT ok(pulse._start_upkeep_run('test', '1 h'), 'a turn is taken');
+SELECT ok(NOT pulse._start_upkeep_run('test', '1 h'), 'once');
+UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '61 min' WHERE step = 'test';
+SELECT ok(pulse._start_upkeep_run('test', '1 h'), 'and again when its time has come');
+UPDATE pulse.upkeep_run SET state = '{"kept": 1}' WHERE step = 'test';
+UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '61 min' WHERE step = 'test';
+SELECT ok(pulse._start_upkeep_run('test', '1 h'), 'by the next');
+SELECT is((SELECT t.state FROM pulse._newest_upkeep_run('test') AS t), '{"kept": 1}'::jsonb, 'with what was noted');
+SELECT is((SELECT count(*) FROM pulse.upkeep_run AS t WHERE t.step = 'test'), 1::bigint, 'in one row');
 
 -- Bounded
 
 SELECT FROM pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[12000]), 'flood', delay => '1 h');
 UPDATE pulse.waiting SET run_at = now() - interval '1 s' WHERE lane = 'flood';
 DELETE FROM pulse.due_mark;
-DELETE FROM pulse.turn WHERE step = 'due';
+DELETE FROM pulse.upkeep_run WHERE step = 'due';
 SELECT count(*) FROM pulse.tick() \g /dev/null
 SELECT is(
     (SELECT count(*) FROM pulse.ready AS r WHERE r.lane = 'flood'), 10000::bigint,
     'a tick promotes at most 10,000 jobs of a lane'
 );
-DELETE FROM pulse.turn WHERE step = 'due';
+DELETE FROM pulse.upkeep_run WHERE step = 'due';
 SELECT count(*) FROM pulse.tick() \g /dev/null
 SELECT is(
     (SELECT count(*) FROM pulse.ready AS r WHERE r.lane = 'flood'), 12000::bigint,

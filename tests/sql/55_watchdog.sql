@@ -1,5 +1,5 @@
 -- The watchdog where pg_cron is not: what it says, and what its parts do alone. With
--- pg_cron: tests/python/test_watchdog.py.
+-- pg_cron: tests/engine/test_watchdog.py.
 BEGIN;
 
 SELECT plan(24);
@@ -80,7 +80,7 @@ SELECT lives_ok(
     pulse._watchdog_command('pulse.tick()', 'PERFORM pulse.tick()'),
     'the command for pg_cron that takes seconds runs'
 );
-SELECT isnt_empty('SELECT FROM pulse.turn', 'and ticks');
+SELECT isnt_empty('SELECT FROM pulse.upkeep_run', 'and ticks');
 SELECT lives_ok(
     pulse._watchdog_command('pulse.gone()', 'PERFORM pulse.gone()'),
     'a command does nothing when its routine is gone'

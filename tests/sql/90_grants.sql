@@ -29,8 +29,8 @@ VALUES
 ('tick', 'worker operator admin'),
 ('why', 'producer viewer approver operator admin'),
 ('health', 'viewer operator admin'),
-('watch', 'viewer operator admin'),
-('unwatch', 'viewer operator admin'),
+('watch_progress', 'viewer operator admin'),
+('unwatch_progress', 'viewer operator admin'),
 ('find_jobs', 'producer viewer approver operator admin'),
 ('pause_status', 'viewer operator admin'),
 ('approve', 'approver operator admin'),
@@ -251,7 +251,7 @@ BEGIN
 END;
 $$;
 
--- unwatch warns a session that does not watch.
+-- unwatch_progress warns a session that does not watch.
 SET LOCAL client_min_messages = error;
 SELECT pg_temp.level_does_its_row(l)
 FROM unnest('{producer,worker,viewer,approver,operator,admin}'::text []) AS l;

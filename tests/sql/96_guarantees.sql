@@ -1,22 +1,8 @@
--- The guarantees of SPEC section 3, each as far as one session can prove it. Beside each
+-- The guarantees of docs/contract.md, each as far as one session can prove it. Beside each
 -- stands where the rest is proved: a race is an isolation spec, a crash is a Python test.
 BEGIN;
 
 SELECT plan(63);
-
-CREATE FUNCTION pg_temp.state(job_id bigint)
-RETURNS text
-LANGUAGE sql
-AS $$ SELECT j.state FROM pulse.jobs AS j WHERE j.job_id = state.job_id $$;
-
-CREATE FUNCTION pg_temp.fill(jobs integer, lane text, kind text DEFAULT 'k', priority integer DEFAULT 0)
-RETURNS void
-LANGUAGE sql
-AS $$
-    SELECT FROM pulse.enqueue_many(
-        fill.kind, array_fill('{}'::jsonb, ARRAY[fill.jobs]), fill.lane, fill.priority
-    )
-$$;
 
 CREATE FUNCTION pg_temp.lapse(lane text)
 RETURNS void
@@ -118,7 +104,7 @@ SELECT is(
 SELECT pg_temp.fill(1, 'g4');
 SELECT c.lease, c.job_id FROM pulse.claim_batch('never-starts', 'g4') AS c \gset
 SELECT pg_temp.lapse('g4');
-DELETE FROM pulse.turn;
+DELETE FROM pulse.upkeep_run;
 SELECT count(*) FROM pulse.tick() \g /dev/null
 SELECT is(
     (SELECT format('%s: %s', pg_temp.state(:job_id), j.last_error) FROM pulse.jobs AS j WHERE j.job_id = :job_id),
@@ -128,7 +114,7 @@ SELECT is(
 SELECT pg_temp.due('g4');
 SELECT count(*) FROM pulse.claim_batch('w', 'g4') \g /dev/null
 SELECT pg_temp.lapse('g4');
-DELETE FROM pulse.turn;
+DELETE FROM pulse.upkeep_run;
 SELECT count(*) FROM pulse.claim_batch('w', 'another-lane') \g /dev/null
 SELECT is(
     pg_temp.state(:job_id), 'retrying',
@@ -138,7 +124,7 @@ SELECT pg_temp.fill(300, 'g4-many');
 SELECT pulse.set_lane('g4-many', max_batch => 1000);
 SELECT count(*) FROM pulse.claim_batch('w', 'g4-many', 300) \g /dev/null
 SELECT pg_temp.lapse('g4-many');
-DELETE FROM pulse.turn;
+DELETE FROM pulse.upkeep_run;
 SELECT count(*) FROM pulse.claim_batch('w', 'another-lane') \g /dev/null
 SELECT is(
     (SELECT count(*) FROM pulse.waiting AS w WHERE w.lane = 'g4-many'), 100::bigint,
@@ -378,7 +364,7 @@ SELECT is(
     'guarantee 16: a repeated enqueue finds the first job, even finished, within unique_for'
 );
 
--- 17: 22_node.sql
+-- 17: 24_node.sql
 
 SELECT pulse.set_node(1023);
 SELECT is(pulse.enqueue('k', lane => 'g17') & 1023, 1023::bigint, 'guarantee 17: ids carry the node');
@@ -409,7 +395,7 @@ SELECT is_empty(
     FROM pg_proc AS p
     WHERE p.pronamespace = 'pulse'::regnamespace
         AND p.prosrc ~ 'advisory_xact_lock'
-        AND p.prosrc !~ 'advisory_xact_lock(_shared)?\(\s*(''pulse\.[a-z]+''::regclass::oid|_lock_out_claims\.class|v_class)'
+        AND p.prosrc !~ 'advisory_xact_lock(_shared)?\(\s*(''pulse\.[a-z_]+''::regclass::oid|_lock_out_claims\.class|v_class)'
     $$,
     'rule 17: every lock has two keys, the first of them the oid of one of our tables'
 );

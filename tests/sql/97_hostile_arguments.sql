@@ -120,7 +120,7 @@ CROSS JOIN LATERAL (
         concat_ws(
             ', ',
             format('%I => %s', a.argument, h.value),
-            -- A schedule has exactly one rhythm.
+            -- A schedule has exactly one recurrence.
             CASE
                 WHEN a.name = 'schedule' AND a.argument NOT IN ('cron', 'every', 'at')
                     THEN 'every => ''1 hour'''

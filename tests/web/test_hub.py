@@ -126,9 +126,10 @@ def test_without_the_right_to_watch_the_look_of_each_second_serves(
     serve: Serve,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """As on a standby, or with a pulse that has no watch(): no trouble is told."""
+    """As on a standby, or where watch_progress() is missing: no error is shown."""
     connection.execute(
-        f"REVOKE EXECUTE ON FUNCTION pulse.watch() FROM {ROLES['viewer']}".encode()
+        "REVOKE EXECUTE ON FUNCTION pulse.watch_progress()"
+        f" FROM {ROLES['viewer']}".encode()
     )
     deaf = serve(db.dsn.replace("user=postgres", f"user={ROLES['viewer']}"))
     job = enqueue(connection)

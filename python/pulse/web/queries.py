@@ -229,4 +229,4 @@ WATCHED = """
 # -- listening --------------------------------------------------------------------
 
 PROGRESS_CHANNEL = "pulse_progress"
-WATCH = "SELECT pulse.watch() AS watching"
+WATCH = "SELECT pulse.watch_progress() AS watching"

@@ -1,0 +1,150 @@
+-- A change of a lane waits for the claims that are open and keeps new ones out until it
+-- commits: a claim sees the old settings or the new ones.
+
+CREATE FUNCTION pulse.set_lane(
+    name text,
+    max_slots integer DEFAULT NULL,
+    max_batch integer DEFAULT NULL,
+    poll_interval interval DEFAULT NULL,
+    lease_for interval DEFAULT NULL,
+    max_runtime interval DEFAULT NULL,
+    retain_completed interval DEFAULT NULL,
+    retain_cancelled interval DEFAULT NULL,
+    retain_dead interval DEFAULT NULL,
+    cancel_grace interval DEFAULT NULL,
+    enabled boolean DEFAULT NULL,
+    reason text DEFAULT NULL
+)
+RETURNS void
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_before pulse.lane;
+    v_after pulse.lane;
+BEGIN
+    PERFORM pulse._require_read_committed('set_lane');
+    PERFORM pulse._require_name('name', set_lane.name);
+    PERFORM pulse._require_between('max_slots', set_lane.max_slots, 0, 10000);
+    PERFORM pulse._require_between('max_batch', set_lane.max_batch, 1, 10000);
+    PERFORM pulse._require_duration('poll_interval', set_lane.poll_interval, '10 ms', '1 hour');
+    PERFORM pulse._require_duration('lease_for', set_lane.lease_for, '1 second', '1 day');
+    PERFORM pulse._require_duration('max_runtime', set_lane.max_runtime, '0', '1 year');
+    PERFORM pulse._require_duration('retain_completed', set_lane.retain_completed, '0', '10 years');
+    PERFORM pulse._require_duration('retain_cancelled', set_lane.retain_cancelled, '0', '10 years');
+    PERFORM pulse._require_duration('retain_dead', set_lane.retain_dead, '0', '10 years');
+    PERFORM pulse._require_duration('cancel_grace', set_lane.cancel_grace, '0', '1 day');
+    PERFORM pulse._require_reason(set_lane.reason);
+
+    -- Waits for open claims of this lane: settings change between claims.
+    PERFORM pulse._lock_out_claims('pulse.lane', hashtext(set_lane.name), 'set_lane');
+
+    SELECT l.* INTO v_before
+    FROM pulse.lane AS l
+    WHERE l.lane = set_lane.name;
+
+    v_after := v_before;
+    v_after.lane := set_lane.name;
+    v_after.max_slots := nullif(coalesce(set_lane.max_slots, v_before.max_slots), 0);
+    v_after.max_batch := coalesce(set_lane.max_batch, v_before.max_batch);
+    v_after.poll_interval := coalesce(set_lane.poll_interval, v_before.poll_interval);
+    v_after.lease_for := coalesce(set_lane.lease_for, v_before.lease_for);
+    v_after.max_runtime := nullif(coalesce(set_lane.max_runtime, v_before.max_runtime), '0');
+    v_after.retain_completed := coalesce(set_lane.retain_completed, v_before.retain_completed);
+    v_after.retain_cancelled := coalesce(set_lane.retain_cancelled, v_before.retain_cancelled);
+    v_after.retain_dead := coalesce(set_lane.retain_dead, v_before.retain_dead);
+    v_after.cancel_grace := coalesce(set_lane.cancel_grace, v_before.cancel_grace);
+    v_after.enabled := coalesce(set_lane.enabled, v_before.enabled, true);
+
+    DELETE FROM pulse.lane AS l
+    WHERE l.lane = set_lane.name;
+
+    INSERT INTO pulse.lane
+    SELECT (v_after).*;
+
+    -- Claims of a lane without limit keep no roster, so it is made when one appears.
+    DELETE FROM pulse.roster AS r
+    WHERE r.lane = set_lane.name;
+
+    IF v_after.max_slots IS NOT NULL THEN
+        PERFORM pulse._rebuild_roster(set_lane.name);
+    END IF;
+
+    PERFORM pulse._audit(
+        'set_lane', NULL, set_lane.name,
+        jsonb_strip_nulls(to_jsonb(v_before)), jsonb_strip_nulls(to_jsonb(v_after)),
+        set_lane.reason
+    );
+    PERFORM pulse._ring(set_lane.name);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.set_lane(
+    text, integer, integer, interval, interval, interval,
+    interval, interval, interval, interval, boolean, text
+) IS
+'Change settings of a lane from the next claim on; what is not given stays as it is. max_slots 0 means no limit (the default), max_runtime 0 none. Lowering max_slots stops nothing that runs. PU002 outside the bounds, PU106 when open claims do not end within 10 s. Writes lane, roster and audit_entry.';
+
+-- Waits at most ten seconds, in the queue of the lock: while it waits, every claim's
+-- try of the same lock is refused, so a stream of claims cannot starve it.
+CREATE FUNCTION pulse._lock_out_claims(class regclass, key integer, verb text)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '10s'
+AS $$
+DECLARE
+    v_pids text;
+BEGIN
+    PERFORM pg_advisory_xact_lock(_lock_out_claims.class::oid::integer, key);
+EXCEPTION
+    WHEN lock_not_available THEN
+        SELECT string_agg(DISTINCT coalesce(l.pid::text, 'a prepared transaction'), ', ')
+        INTO v_pids
+        FROM pg_locks AS l
+        WHERE l.locktype = 'advisory'
+            AND l.database = (
+                SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()
+            )
+            AND l.classid = _lock_out_claims.class::oid
+            AND l.objid = (key::bigint & 4294967295)::oid
+            AND l.granted;
+        PERFORM pulse._raise(
+            'PU106',
+            format('%s could not shut out open claims within 10 seconds', verb),
+            format('Transactions of these backends hold them open: %s.', v_pids),
+            'End those transactions (a claim belongs in a short transaction of its own) and try again.'
+        );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._lock_out_claims(regclass, integer, text) IS
+'Take the hold lock or a lane lock exclusively, or raise PU106.';
+
+-- Only under the exclusive lane lock, or the roster lock of a limited lane, taken in an
+-- earlier statement.
+CREATE FUNCTION pulse._rebuild_roster(lane text)
+RETURNS bigint []
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_leases bigint [];
+BEGIN
+    v_leases := array(
+        SELECT l.lease
+        FROM pulse.lease AS l
+        WHERE l.lane = _rebuild_roster.lane
+        ORDER BY l.lease
+    );
+
+    INSERT INTO pulse.roster (lane, leases)
+    VALUES (_rebuild_roster.lane, v_leases);
+
+    RETURN v_leases;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._rebuild_roster(text) IS
+'Write the roster of a lane from its leases.';

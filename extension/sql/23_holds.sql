@@ -1,0 +1,193 @@
+-- A claim tries the hold lock shared and reads the holds in a later statement; pause
+-- takes it exclusively and keeps it to its commit. So once pause has committed no
+-- claim can commit that did not see the hold.
+
+CREATE FUNCTION pulse.pause(
+    holder text, reason text DEFAULT NULL, lane text DEFAULT NULL
+)
+RETURNS boolean
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._require_holder(pause.holder);
+    IF pause.lane IS NOT NULL THEN
+        PERFORM pulse._require_name('lane', pause.lane);
+    END IF;
+    RETURN pulse._hold('pause', coalesce(pause.lane, ''), pause.holder, pause.reason);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.pause(text, text, text) IS
+'Stop all claims, or those of one lane: strict from the commit on. Pauses nest by holder. Enqueue, heartbeats, reports, reaping and schedules go on. Returns whether the hold is new; PU106 when open claims do not end within 10 s. Writes hold and audit_entry.';
+
+CREATE FUNCTION pulse.resume(holder text, lane text DEFAULT NULL)
+RETURNS boolean
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._require_holder(resume.holder);
+    IF resume.lane IS NOT NULL THEN
+        PERFORM pulse._require_name('lane', resume.lane);
+    END IF;
+    RETURN pulse._unhold('resume', coalesce(resume.lane, ''), resume.holder, NULL);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.resume(text, text) IS
+'Take back a pause of this holder with the same scope. Returns whether there was one. Writes hold and audit_entry.';
+
+CREATE FUNCTION pulse.pause_status()
+RETURNS TABLE (
+    lane text, holder text, reason text, held_by name, held_at timestamptz
+)
+LANGUAGE sql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT
+        nullif(h.lane, '') AS lane,
+        h.holder,
+        h.reason,
+        h.held_by,
+        h.held_at
+    FROM pulse.hold AS h
+    ORDER BY h.held_at, h.lane, h.holder
+$$;
+
+COMMENT ON FUNCTION pulse.pause_status() IS
+'Every hold: which lane (NULL: all), who, why, since when. The holder drain is a drained lane. Writes nothing.';
+
+CREATE FUNCTION pulse.drain_lane(lane text, reason text DEFAULT NULL)
+RETURNS boolean
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._require_name('lane', drain_lane.lane);
+    RETURN pulse._hold('drain_lane', drain_lane.lane, 'drain', drain_lane.reason);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.drain_lane(text, text) IS
+'Let what runs in a lane end and claim nothing more from it, until resume_lane. Returns whether it was not drained already. Writes hold and audit_entry.';
+
+CREATE FUNCTION pulse.pause_lane(lane text, reason text DEFAULT NULL)
+RETURNS boolean
+LANGUAGE sql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse.drain_lane(pause_lane.lane, pause_lane.reason)
+$$;
+
+COMMENT ON FUNCTION pulse.pause_lane(text, text) IS
+'The same as drain_lane. Writes hold and audit_entry.';
+
+CREATE FUNCTION pulse.resume_lane(lane text, reason text DEFAULT NULL)
+RETURNS boolean
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._require_name('lane', resume_lane.lane);
+    RETURN pulse._unhold('resume_lane', resume_lane.lane, 'drain', resume_lane.reason);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.resume_lane(text, text) IS
+'Let a drained lane be claimed again; pauses by other holders stay. Returns whether it was drained. Writes hold and audit_entry.';
+
+CREATE FUNCTION pulse._hold(
+    verb text, lane text, holder text, reason text
+)
+RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._require_read_committed(_hold.verb);
+    PERFORM pulse._require_reason(_hold.reason);
+
+    -- Waits for open claims.
+    PERFORM pulse._lock_out_claims('pulse.hold', 0, _hold.verb);
+
+    INSERT INTO pulse.hold (lane, holder, reason, held_by)
+    VALUES (_hold.lane, _hold.holder, _hold.reason, pulse._caller())
+    ON CONFLICT ON CONSTRAINT hold_is_one_per_holder DO NOTHING;
+
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+
+    PERFORM pulse._audit(
+        _hold.verb, NULL, nullif(_hold.lane, ''),
+        NULL, jsonb_build_object('holder', _hold.holder), _hold.reason
+    );
+    RETURN true;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._hold(text, text, text, text) IS
+'Put a hold on a lane, or on all of them; false when this holder has it already.';
+
+CREATE FUNCTION pulse._unhold(verb text, lane text, holder text, reason text)
+RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._require_read_committed(_unhold.verb);
+    PERFORM pulse._require_reason(_unhold.reason);
+
+    DELETE FROM pulse.hold AS h
+    WHERE h.lane = _unhold.lane
+        AND h.holder = _unhold.holder;
+
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+
+    PERFORM pulse._audit(
+        _unhold.verb, NULL, nullif(_unhold.lane, ''),
+        jsonb_build_object('holder', _unhold.holder), NULL, _unhold.reason
+    );
+
+    IF _unhold.lane <> '' THEN
+        PERFORM pulse._ring(_unhold.lane);
+    END IF;
+
+    RETURN true;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._unhold(text, text, text, text) IS
+'Take a hold away; false when it was not there.';
+
+-- So that a drained lane is resumed by resume_lane and by nothing else.
+CREATE FUNCTION pulse._require_holder(holder text)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._require_name('holder', _require_holder.holder);
+    IF _require_holder.holder = 'drain' THEN
+        PERFORM pulse._raise(
+            'PU002',
+            'the holder ''drain'' belongs to drain_lane',
+            'A drained lane is a hold of its own.',
+            'Use drain_lane and resume_lane, or another holder.'
+        );
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._require_holder(text) IS
+'Raise PU002 unless the value can be a holder.';

@@ -1,0 +1,40 @@
+-- A worker's hello is information for people: no claim depends on it.
+
+CREATE FUNCTION pulse.hello(
+    worker text, lanes text [] DEFAULT '{default}', kinds text [] DEFAULT NULL
+)
+RETURNS TABLE (lane text, poll_interval interval, lease_for interval, max_batch integer)
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._require_name('worker', hello.worker);
+    PERFORM pulse._require_between('number of lanes', cardinality(hello.lanes), 0, 1000);
+    PERFORM pulse._require_name('lanes', u.lane)
+    FROM unnest(hello.lanes) AS u (lane);
+
+    INSERT INTO pulse.worker AS w (worker, lanes, kinds, seen_by, seen_at)
+    VALUES (
+        hello.worker, coalesce(hello.lanes, '{}'), hello.kinds, pulse._caller(),
+        clock_timestamp()
+    )
+    ON CONFLICT ON CONSTRAINT worker_says_hello_once DO UPDATE SET
+        lanes = excluded.lanes,
+        kinds = excluded.kinds,
+        seen_by = excluded.seen_by,
+        seen_at = excluded.seen_at
+    WHERE w.seen_at < clock_timestamp() - interval '30 seconds'
+        OR w.lanes <> excluded.lanes
+        OR w.kinds IS DISTINCT FROM excluded.kinds;
+
+    RETURN QUERY
+    SELECT s.lane, s.poll_interval, s.lease_for, s.max_batch
+    FROM unnest(hello.lanes) WITH ORDINALITY AS u (lane, place)
+    CROSS JOIN LATERAL pulse._lane_settings(u.lane) AS s
+    ORDER BY u.place;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.hello(text, text [], text []) IS
+'Say that a worker is there and which lanes and kinds (NULL: all) it takes, so that health can name kinds nobody handles; returns how these lanes want to be polled. Writes worker, at most once in 30 seconds.';

@@ -1,0 +1,268 @@
+-- Unique keys. The row of a key is inserted, read and deleted, never locked while it
+-- is only looked at: an upsert would make complete wait for producers and deadlock.
+
+-- Returns the id to use and true, or the id of the job that has the key and false.
+CREATE FUNCTION pulse._take_key(
+    lane text,
+    unique_key text,
+    unique_for interval,
+    on_conflict text,
+    payload jsonb,
+    rank integer,
+    run_at timestamptz,
+    needs_approval boolean
+)
+RETURNS pulse._enqueued
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_key pulse.job_key;
+    v_job pulse._enqueued;
+BEGIN
+    FOR v_round IN 1..10 LOOP
+        -- Waits for another transaction that is just inserting the same key.
+        INSERT INTO pulse.job_key (lane, unique_key, job, unique_for)
+        VALUES (
+            _take_key.lane, _take_key.unique_key, nextval('pulse.job_id'),
+            _take_key.unique_for
+        )
+        ON CONFLICT ON CONSTRAINT job_key_is_held_once DO NOTHING
+        RETURNING job INTO v_job.job_id;
+
+        IF FOUND THEN
+            v_job.created := true;
+            RETURN v_job;
+        END IF;
+
+        SELECT k.* INTO v_key
+        FROM pulse.job_key AS k
+        WHERE k.lane = _take_key.lane
+            AND k.unique_key = _take_key.unique_key;
+
+        -- Gone between the two statements: try again.
+        CONTINUE WHEN NOT FOUND;
+
+        IF v_key.expires_at <= clock_timestamp() THEN
+            DELETE FROM pulse.job_key AS k
+            WHERE k.lane = v_key.lane
+                AND k.unique_key = v_key.unique_key
+                AND k.expires_at <= clock_timestamp();
+            CONTINUE;
+        END IF;
+
+        IF _take_key.on_conflict = 'error' THEN
+            PERFORM pulse._raise_key_taken(v_key.lane, v_key.unique_key, v_key.job);
+        END IF;
+
+        v_job.job_id := v_key.job;
+        v_job.created := false;
+
+        IF coalesce(_take_key.on_conflict, 'skip') = 'skip' OR v_key.expires_at IS NOT NULL THEN
+            RETURN v_job;
+        END IF;
+
+        IF NOT pulse._may_replace(v_key.job) THEN
+            PERFORM pulse._raise_key_taken(v_key.lane, v_key.unique_key, v_key.job);
+        END IF;
+
+        IF pulse._replace(
+            v_key.job, _take_key.payload, _take_key.rank, _take_key.run_at,
+            _take_key.needs_approval
+        ) THEN
+            RETURN v_job;
+        END IF;
+    END LOOP;
+
+    PERFORM pulse._raise_kept_moving(v_key.job);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._take_key(
+    text, text, interval, text, jsonb, integer, timestamptz, boolean
+) IS
+'Take a unique key for a new job, or settle the conflict with the job that has it.';
+
+-- The one UPDATE of a body, made while holding the job's row: nobody claims it between.
+CREATE FUNCTION pulse._replace(
+    job bigint, payload jsonb, rank integer, run_at timestamptz, needs_approval boolean
+)
+RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_approval pulse.approval;
+    v_waiting pulse.waiting;
+    v_ready pulse.ready;
+BEGIN
+    -- Each DELETE waits for a transaction that is just moving the row.
+    DELETE FROM pulse.ready AS r
+    WHERE r.job = _replace.job
+    RETURNING r.* INTO v_ready;
+
+    IF FOUND THEN
+        IF _replace.needs_approval THEN
+            PERFORM pulse._raise_approved(_replace.job);
+        END IF;
+        PERFORM pulse._put_in_line(
+            v_ready.job, v_ready.lane, v_ready.kind, _replace.rank, _replace.run_at,
+            v_ready.attempts, v_ready.failures, v_ready.keyed, false,
+            v_ready.last_lease, v_ready.last_verb
+        );
+    ELSE
+        DELETE FROM pulse.waiting AS w
+        WHERE w.job = _replace.job
+        RETURNING w.* INTO v_waiting;
+
+        IF FOUND THEN
+            IF _replace.needs_approval THEN
+                PERFORM pulse._raise_approved(_replace.job);
+            END IF;
+            PERFORM pulse._put_in_line(
+                v_waiting.job, v_waiting.lane, v_waiting.kind, _replace.rank,
+                _replace.run_at, v_waiting.attempts, v_waiting.failures, v_waiting.keyed,
+                v_waiting.retrying, v_waiting.last_lease, v_waiting.last_verb
+            );
+        ELSE
+            DELETE FROM pulse.approval AS a
+            WHERE a.job = _replace.job
+            RETURNING a.* INTO v_approval;
+
+            IF NOT FOUND THEN
+                IF EXISTS (SELECT 1 FROM pulse.lease AS l WHERE l.job = _replace.job) THEN
+                    PERFORM pulse._raise(
+                        'PU103',
+                        format('job %s is running and cannot be replaced', _replace.job),
+                        'It has the unique key until it finishes.',
+                        'Enqueue again when it has finished, or use on_conflict => ''skip''.'
+                    );
+                END IF;
+                RETURN false;
+            END IF;
+
+            INSERT INTO pulse.approval (
+                job, lane, kind, rank, run_at, expires_at, asked_at, keyed
+            )
+            VALUES (
+                v_approval.job, v_approval.lane, v_approval.kind, _replace.rank,
+                _replace.run_at, v_approval.expires_at, v_approval.asked_at,
+                v_approval.keyed
+            );
+        END IF;
+    END IF;
+
+    UPDATE pulse.body AS b
+    SET payload = _replace.payload
+    WHERE b.job = _replace.job;
+
+    RETURN true;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._replace(bigint, jsonb, integer, timestamptz, boolean) IS
+'Give a job that does not run yet a new payload, priority and run_at; false when it is just moving.';
+
+-- A producer changes its own jobs and nobody else's.
+CREATE FUNCTION pulse._may_replace(job bigint)
+RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT 1
+        FROM pulse.body AS b
+        WHERE b.job = _may_replace.job
+            AND b.enqueued_by = pulse._caller()
+    ) OR pulse._operates();
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._may_replace(bigint) IS
+'Whether the caller enqueued this job, or may act on the jobs of others.';
+
+-- Rows are locked in the order of the key, so two batches cannot deadlock.
+CREATE FUNCTION pulse._release_keys(jobs bigint [])
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+BEGIN
+    PERFORM 1
+    FROM pulse.job_key AS k
+    WHERE k.job = ANY (jobs)
+    ORDER BY k.lane, k.unique_key
+    FOR UPDATE;
+
+    DELETE FROM pulse.job_key AS k
+    WHERE k.job = ANY (jobs)
+        AND k.unique_for IS NULL;
+
+    UPDATE pulse.job_key AS k
+    SET expires_at = clock_timestamp() + k.unique_for
+    WHERE k.job = ANY (jobs);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._release_keys(bigint []) IS
+'Give back the unique keys of jobs that have finished, or start their unique_for.';
+
+-- What was approved is run as it was approved.
+CREATE FUNCTION pulse._raise_approved(job bigint)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._raise_wrong_state(
+        job, 'approved already', 'replace',
+        'Cancel it and enqueue again, so that the new payload is approved as well.'
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._raise_approved(bigint) IS
+'Raise PU105 for a replace that would slip past an approval.';
+
+CREATE FUNCTION pulse._raise_key_taken(lane text, unique_key text, job bigint)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._raise(
+        'PU102',
+        format('unique key %L of lane %L is taken', unique_key, lane),
+        format('Job %s has it.', job),
+        'Wait until that job has finished (and its unique_for has passed), or use another key.'
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._raise_key_taken(text, text, bigint) IS
+'Raise PU102.';
+
+CREATE FUNCTION pulse._raise_kept_moving(job bigint)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._raise(
+        'PU107',
+        format('job %s kept moving', job),
+        'Ten times it was claimed, given back or finished between two looks.',
+        'Try again.'
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._raise_kept_moving(bigint) IS
+'Raise PU107.';

@@ -1,0 +1,89 @@
+-- What a run reports about itself while it goes on. Neither holds up a heartbeat.
+
+CREATE FUNCTION pulse.progress(
+    lease bigint, fraction double precision, note text DEFAULT NULL
+)
+RETURNS void
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_job bigint;
+BEGIN
+    PERFORM pulse._require_read_committed('progress');
+    PERFORM pulse._require_between('fraction', progress.fraction::numeric, 0, 1);
+    PERFORM pulse._require_between('length of note', length(progress.note), 0, 10000);
+
+    INSERT INTO pulse.job_progress AS p (job, lease, fraction, note, reported_at)
+    VALUES (
+        pulse._job_of(progress.lease), progress.lease, progress.fraction, progress.note,
+        clock_timestamp()
+    )
+    ON CONFLICT ON CONSTRAINT job_progress_is_one_per_job DO UPDATE SET
+        lease = excluded.lease,
+        fraction = excluded.fraction,
+        note = excluded.note,
+        reported_at = excluded.reported_at
+    RETURNING p.job INTO v_job;
+
+    PERFORM pulse._ring(v_job::text, 'pulse_progress');
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.progress(bigint, double precision, text) IS
+'Say how far a running job has come: a fraction from 0 to 1 and a note. PU101 when the lease was lost, PU002 outside the bounds. Writes job_progress.';
+
+CREATE FUNCTION pulse.checkpoint(lease bigint, data jsonb)
+RETURNS void
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._require_read_committed('checkpoint');
+    PERFORM pulse._require_size(
+        'checkpoint', pg_column_size(checkpoint.data), 1048576,
+        'Store the data elsewhere and keep a reference.'
+    );
+
+    INSERT INTO pulse.job_checkpoint AS c (job, data, saved_at)
+    VALUES (
+        pulse._job_of(checkpoint.lease), coalesce(checkpoint.data, 'null'),
+        clock_timestamp()
+    )
+    ON CONFLICT ON CONSTRAINT job_checkpoint_is_one_per_job DO UPDATE SET
+        data = excluded.data,
+        saved_at = excluded.saved_at;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.checkpoint(bigint, jsonb) IS
+'Keep data (at most 1 MB) for the next attempt of this job, which gets it with its claim. PU101 when the lease was lost, PU003 when it is too large. Writes job_checkpoint.';
+
+-- Both take FOR KEY SHARE on the lease: nobody can take the lease away in between, and
+-- a heartbeat is not held up.
+CREATE FUNCTION pulse._job_of(lease bigint)
+RETURNS bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_job bigint;
+BEGIN
+    SELECT l.job INTO v_job
+    FROM pulse.lease AS l
+    WHERE l.lease = _job_of.lease
+    FOR KEY SHARE;
+
+    IF NOT FOUND THEN
+        PERFORM pulse._raise_lease_lost(_job_of.lease);
+    END IF;
+    RETURN v_job;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._job_of(bigint) IS
+'The job of a lease, which nobody can take away until this transaction ends; else PU101.';

@@ -1,0 +1,109 @@
+-- Deleting the lease row is the fence: a stale lease finds nothing. finished remembers
+-- the lease, so the same report succeeds again when its answer was lost.
+
+CREATE FUNCTION pulse.complete(lease bigint, result jsonb DEFAULT NULL)
+RETURNS void
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_verdict text;
+BEGIN
+    PERFORM pulse._require_size(
+        'result', pg_column_size(complete.result), 1048576,
+        'Store the data elsewhere and return a reference.'
+    );
+
+    SELECT v.verdict INTO v_verdict
+    FROM pulse.complete_batch(ARRAY[complete.lease], ARRAY[complete.result]) AS v;
+
+    IF v_verdict <> 'ok' THEN
+        PERFORM pulse._raise_lease_lost(complete.lease);
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.complete(bigint, jsonb) IS
+'Complete the job of a lease and keep its result (at most 1 MB). Repeating it with the same lease is harmless. PU101 when the lease was lost, PU003 when the result is too large. Writes lease, finished and job_key.';
+
+CREATE FUNCTION pulse.complete_batch(
+    leases bigint [], results jsonb [] DEFAULT NULL, quiet boolean DEFAULT false
+)
+RETURNS SETOF pulse.verdict
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET jit = off
+SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    v_sound bigint [] := complete_batch.leases;
+    v_results jsonb [] := complete_batch.results;
+    v_done bigint [];
+    v_keyed bigint [];
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        PERFORM pulse._require_read_committed('complete');
+    END IF;
+
+    IF v_results IS NOT NULL THEN
+        SELECT array_agg(u.lease), array_agg(u.result) INTO v_sound, v_results
+        FROM unnest(complete_batch.leases, complete_batch.results) AS u (lease, result)
+        WHERE coalesce(pg_column_size(u.result), 0) <= 1048576;
+    END IF;
+
+    -- Here and not in 44_endings.sql: a report of one job would cost a fifth more CPU by one
+    -- more call. The index scan visits an array of keys in order, so leases are locked in order.
+    WITH gone AS (
+        DELETE FROM pulse.lease AS l
+        WHERE l.lease = ANY (v_sound)
+        RETURNING
+            l.lease, l.job, l.lane, l.kind, l.rank, l.attempt, l.failures, l.keyed,
+            l.claimed_at, l.worker
+    ),
+
+    kept AS (
+        INSERT INTO pulse.finished (
+            job, lane, kind, rank, state, ended_by, attempts, failures, keyed,
+            claimed_at, lease, worker, result
+        )
+        SELECT
+            g.job, g.lane, g.kind, g.rank, 'completed', 'complete', g.attempt, g.failures,
+            g.keyed, g.claimed_at, g.lease, g.worker,
+            CASE
+                WHEN v_results IS NOT NULL THEN v_results[array_position(v_sound, g.lease)]
+            END
+        FROM gone AS g
+        RETURNING lease, job, keyed
+    )
+
+    SELECT array_agg(k.lease), array_agg(k.job) FILTER (WHERE k.keyed)
+    INTO v_done, v_keyed
+    FROM kept AS k;
+
+    IF v_keyed IS NOT NULL THEN
+        PERFORM pulse._release_keys(v_keyed);
+    END IF;
+
+    IF cardinality(v_done) = cardinality(complete_batch.leases) THEN
+        IF complete_batch.quiet IS NOT TRUE THEN
+            RETURN QUERY
+            SELECT u.lease, 'ok'
+            FROM unnest(complete_batch.leases) AS u (lease);
+        END IF;
+        RETURN;
+    END IF;
+
+    RETURN QUERY
+    SELECT v.*
+    FROM pulse._verdicts(
+        complete_batch.leases, v_sound, v_done, 'complete', complete_batch.quiet
+    ) AS v;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.complete_batch(bigint [], jsonb [], boolean) IS
+'Complete the jobs of several leases, each with its result at the same place. One row for each lease: ok, lost, or too_large (a result above 1 MB; that job goes on running); with quiet, only for those that are not ok. A repeated report is ok again. Writes lease, finished and job_key.';

@@ -1,0 +1,77 @@
+-- Reports of runs that failed; what becomes of their jobs is in 44_endings.sql.
+
+CREATE FUNCTION pulse.fail(
+    lease bigint,
+    error text DEFAULT NULL,
+    retry_in interval DEFAULT NULL,
+    fatal boolean DEFAULT false
+)
+RETURNS void
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_verdict text;
+BEGIN
+    PERFORM pulse._require_size(
+        'error', octet_length(fail.error), 1048576,
+        'Keep the end of the trace and the message.'
+    );
+
+    SELECT v.verdict INTO v_verdict
+    FROM pulse.fail_batch(
+        ARRAY[fail.lease], ARRAY[fail.error], ARRAY[fail.retry_in], ARRAY[fail.fatal]
+    ) AS v;
+
+    IF v_verdict <> 'ok' THEN
+        PERFORM pulse._raise_lease_lost(fail.lease);
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.fail(bigint, text, interval, boolean) IS
+'Report that a run failed: the job is charged one failure, its error is kept, and it is retried after the backoff of its kind (or retry_in), or dead when failures reach max_attempts or fatal is true. Repeating it with the same lease is harmless. PU101 when the lease was lost, PU003 when the error is above 1 MB. Writes lease, failure and waiting, or finished and job_key.';
+
+CREATE FUNCTION pulse.fail_batch(
+    leases bigint [],
+    errors text [] DEFAULT NULL,
+    retry_in interval [] DEFAULT NULL,
+    fatal boolean [] DEFAULT NULL,
+    quiet boolean DEFAULT false
+)
+RETURNS SETOF pulse.verdict
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_sound bigint [];
+    v_ended bigint [];
+BEGIN
+    PERFORM pulse._require_read_committed('fail');
+    PERFORM pulse._require_duration('retry_in', u.pause, '0', '1 year')
+    FROM unnest(fail_batch.retry_in) AS u (pause);
+
+    v_sound := array(
+        SELECT CASE WHEN coalesce(octet_length(u.error), 0) <= 1048576 THEN u.lease END
+        FROM unnest(fail_batch.leases, fail_batch.errors)
+        WITH ORDINALITY AS u (lease, error, place)
+        WHERE u.place <= cardinality(fail_batch.leases)
+        ORDER BY u.place
+    );
+
+    v_ended := pulse._fail_runs(
+        v_sound, fail_batch.errors, fail_batch.retry_in, fail_batch.fatal, 'fail'
+    );
+
+    RETURN QUERY
+    SELECT v.*
+    FROM pulse._verdicts(
+        fail_batch.leases, v_sound, v_ended, 'fail', fail_batch.quiet
+    ) AS v;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.fail_batch(bigint [], text [], interval [], boolean [], boolean) IS
+'Fail the jobs of several leases; errors, retry_in and fatal are read at the same place. One row for each lease: ok, lost, or too_large (an error above 1 MB; that job goes on running); with quiet, only for those that are not ok. A repeated report is ok again. PU002 for a retry_in that is negative or above a year. Writes what fail writes.';

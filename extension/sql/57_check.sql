@@ -1,0 +1,261 @@
+-- One statement, so one snapshot: whatever moves meanwhile is either before its move
+-- or after it. Sequences do not obey snapshots; they are read later and so only
+-- higher, which hides no problem and makes none up.
+
+CREATE FUNCTION pulse.check()
+RETURNS TABLE (problem text, job_id bigint, detail text)
+LANGUAGE sql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+    WITH place AS MATERIALIZED (
+        SELECT p.place AS name, p.job, p.lane, p.kind, p.keyed, p.attempts, p.failures
+        FROM pulse._place AS p
+    ),
+
+    newest_roster AS (
+        SELECT DISTINCT ON (r.lane) r.lane, r.leases
+        FROM pulse.roster AS r
+        ORDER BY r.lane, r.version DESC
+    ),
+
+    -- Lowering max_slots stops nothing that runs, so only later claims must obey it.
+    limited AS (
+        SELECT
+            s.lane,
+            s.max_slots,
+            coalesce(
+                (
+                    SELECT max(e.at)
+                    FROM pulse.audit_entry AS e
+                    WHERE e.verb = 'set_lane'
+                        AND e.lane = s.lane
+                ),
+                '-infinity'
+            ) AS since
+        FROM pulse.lane AS s
+        WHERE s.max_slots IS NOT NULL
+    ),
+
+    found (problem, job_id, detail) AS (
+        SELECT
+            'job stands nowhere', b.job,
+            format('Enqueued %s as %s; no table has it.', b.enqueued_at, b.kind)
+        FROM pulse.body AS b
+        WHERE NOT EXISTS (SELECT FROM place AS p WHERE p.job = b.job)
+        UNION ALL
+        SELECT
+            'job stands in several places', p.job,
+            string_agg(p.name, ', ' ORDER BY p.name)
+        FROM place AS p
+        GROUP BY p.job
+        HAVING count(*) > 1
+        UNION ALL
+        SELECT 'job has no body', p.job, format('It stands in %s.', p.name)
+        FROM place AS p
+        WHERE NOT EXISTS (SELECT FROM pulse.body AS b WHERE b.job = p.job)
+        UNION ALL
+        SELECT
+            'job has two kinds', p.job,
+            format('%s in its body, %s in %s.', b.kind, p.kind, p.name)
+        FROM place AS p
+        INNER JOIN pulse.body AS b ON b.job = p.job
+        WHERE b.kind <> p.kind
+        UNION ALL
+        SELECT
+            'job should be dead', p.job,
+            format('%s failures of %s, yet in %s.', p.failures, b.max_attempts, p.name)
+        FROM place AS p
+        INNER JOIN pulse.body AS b ON b.job = p.job
+        WHERE p.name <> 'finished'
+            AND p.failures >= b.max_attempts
+        UNION ALL
+        SELECT
+            'job has more failures than attempts', p.job,
+            format('%s failures, %s attempts.', p.failures, p.attempts)
+        FROM place AS p
+        WHERE p.failures > p.attempts
+        UNION ALL
+        SELECT
+            'unique key is not held', p.job,
+            format('Key %L of lane %s, job in %s.', b.unique_key, p.lane, p.name)
+        FROM place AS p
+        INNER JOIN pulse.body AS b ON b.job = p.job
+        WHERE p.keyed
+            AND p.name <> 'finished'
+            AND NOT EXISTS (
+                SELECT FROM pulse.job_key AS k
+                WHERE k.job = p.job
+                    AND k.lane = p.lane
+                    AND k.unique_key = b.unique_key
+                    AND k.expires_at IS NULL
+            )
+        UNION ALL
+        SELECT
+            'unique key is held by a job without one', k.job,
+            format('Key %L of lane %s, job in %s.', k.unique_key, k.lane, p.name)
+        FROM pulse.job_key AS k
+        INNER JOIN place AS p ON p.job = k.job
+        WHERE NOT p.keyed
+        UNION ALL
+        SELECT
+            'unique key of a finished job never expires', k.job,
+            format('Key %L of lane %s.', k.unique_key, k.lane)
+        FROM pulse.job_key AS k
+        INNER JOIN pulse.finished AS f ON f.job = k.job
+        WHERE k.expires_at IS NULL
+        UNION ALL
+        SELECT
+            s.problem, s.job,
+            'A row of a side table whose job is gone.'
+        FROM (
+            SELECT 'unique key has no job' AS problem, k.job
+            FROM pulse.job_key AS k
+            UNION ALL
+            SELECT 'progress has no job', g.job
+            FROM pulse.job_progress AS g
+            UNION ALL
+            SELECT 'checkpoint has no job', c.job
+            FROM pulse.job_checkpoint AS c
+            UNION ALL
+            SELECT DISTINCT 'failure has no job', e.job
+            FROM pulse.failure AS e
+        ) AS s
+        WHERE NOT EXISTS (SELECT FROM pulse.body AS b WHERE b.job = s.job)
+        UNION ALL
+        SELECT
+            'lease outlives its bounds', l.job,
+            format(
+                'until %s, deadline %s, cancelled by %s, looked at %s',
+                l.lease_until, l.deadline, l.cancel_by, l.reap_at
+            )
+        FROM pulse.lease AS l
+        WHERE l.lease_until > least(l.deadline, l.cancel_by)
+            OR l.reap_at > l.lease_until
+        UNION ALL
+        SELECT
+            'lane runs more than its slots', NULL,
+            format('Lane %s: %s claimed since max_slots became %s.', s.lane, count(*), s.max_slots)
+        FROM limited AS s
+        INNER JOIN pulse.lease AS l ON l.lane = s.lane AND l.claimed_at > s.since
+        GROUP BY s.lane, s.max_slots
+        HAVING count(*) > s.max_slots
+        UNION ALL
+        SELECT
+            'lease is missing from the roster', l.job,
+            format('Lane %s has max_slots, but does not count it.', l.lane)
+        FROM limited AS s
+        INNER JOIN newest_roster AS r ON r.lane = s.lane
+        INNER JOIN pulse.lease AS l ON l.lane = s.lane
+        WHERE l.lease <> ALL (r.leases)
+        UNION ALL
+        SELECT m.problem, m.job_id, m.detail
+        FROM pulse._below_marks(1000) AS m
+        UNION ALL
+        SELECT
+            'sequence is behind', q.job,
+            format('%s stands at %s, but %s was given out.', q.name, q.last_value, q.used)
+        FROM (
+            SELECT
+                'job_id' AS name, s.last_value,
+                (SELECT max(b.job) FROM pulse.body AS b) AS used,
+                (SELECT max(b.job) FROM pulse.body AS b) AS job
+            FROM pulse.job_id AS s
+            UNION ALL
+            SELECT
+                'ready_seq', s.last_value,
+                (SELECT max(r.seq) FROM pulse.ready AS r),
+                NULL
+            FROM pulse.ready_seq AS s
+            UNION ALL
+            SELECT
+                'lease_seq', s.last_value,
+                (
+                    SELECT max(u.lease) >> 20
+                    FROM (
+                        SELECT max(l.lease) AS lease FROM pulse.lease AS l
+                        UNION ALL
+                        SELECT max(f.lease) FROM pulse.finished AS f
+                    ) AS u
+                ),
+                NULL
+            FROM pulse.lease_seq AS s
+        ) AS q
+        WHERE q.used > q.last_value
+    )
+
+    SELECT f.problem, f.job_id, f.detail
+    FROM found AS f
+    ORDER BY f.problem, f.job_id, f.detail
+$$;
+
+COMMENT ON FUNCTION pulse.check() IS
+'An fsck: a row for every invariant that does not hold, none when all is well. Reads every job, in one snapshot; nothing waits for it. A row here is a bug in pulse, or its tables were changed by hand. Writes nothing.';
+
+-- By the index of each line, below its mark only: nothing is there but dead rows.
+CREATE FUNCTION pulse._below_marks(max_rows integer)
+RETURNS TABLE (problem text, job_id bigint, detail text)
+LANGUAGE sql
+STABLE
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
+AS $$
+    WITH newest_mark AS (
+        SELECT DISTINCT ON (m.lane, m.kind) m.lane, m.kind, m.ranks, m.seqs
+        FROM pulse.mark AS m
+        ORDER BY m.lane, m.kind, m.version DESC
+    ),
+
+    newest_due_mark AS (
+        SELECT DISTINCT ON (m.lane) m.lane, m.run_at
+        FROM pulse.due_mark AS m
+        ORDER BY m.lane, m.version DESC
+    )
+
+    (
+        SELECT
+            'ready job is below its mark', r.job,
+            format('Place %s, mark %s, lane %s, priority %s.', r.seq, v.seq, r.lane, -r.rank)
+        FROM newest_mark AS m
+        CROSS JOIN LATERAL unnest(m.ranks, m.seqs) AS v (rank, seq)
+        INNER JOIN pulse.ready AS r
+            ON r.lane = m.lane
+            AND r.rank = v.rank
+            AND r.failures >= 0
+            AND r.seq < v.seq
+            AND m.kind IN ('', r.kind)
+        LIMIT _below_marks.max_rows
+    )
+    UNION ALL
+    (
+        SELECT
+            'waiting job is below its mark', w.job,
+            format('Due %s, mark %s, lane %s.', w.run_at, m.run_at, w.lane)
+        FROM newest_due_mark AS m
+        INNER JOIN pulse.waiting AS w ON w.lane = m.lane AND w.run_at < m.run_at
+        LIMIT _below_marks.max_rows
+    )
+    UNION ALL
+    (
+        SELECT
+            'lease is below its mark', l.job,
+            format('Lease of worker %s, claimed %s.', l.worker, l.claimed_at)
+        FROM pulse.lease AS l
+        WHERE l.reap_at IS NULL
+            AND l.lease < (
+                SELECT (t.state ->> 'from')::bigint
+                FROM pulse.upkeep_run AS t
+                WHERE t.step = 'watch'
+                ORDER BY t.version DESC
+                LIMIT 1
+            )
+        LIMIT _below_marks.max_rows
+    )
+$$;
+
+COMMENT ON FUNCTION pulse._below_marks(integer) IS
+'Jobs that no claim or promotion would find because a mark has passed them: none, if pulse is right.';

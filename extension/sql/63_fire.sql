@@ -1,0 +1,259 @@
+-- Schedules. tick calls _fire_schedules; it takes each due schedule by its row lock,
+-- turns its occurrences into jobs and ledger rows, and moves next_at on, all in one
+-- transaction. Who comes second finds the row locked, or next_at in the future, or (if
+-- both failed) the occurrence in the ledger.
+
+-- Each schedule in its own subtransaction: one that fails is tried again in 10 seconds
+-- and keeps nobody else from firing.
+CREATE FUNCTION pulse._fire_schedules()
+RETURNS integer
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    -- A value, not the function: an index cannot be asked for "before whatever time it is".
+    v_now timestamptz := clock_timestamp();
+    v_name text;
+    v_schedule pulse.schedule;
+    v_state text;
+    v_message text;
+    v_fired integer := 0;
+BEGIN
+    PERFORM pulse._require_read_committed('_fire_schedules');
+
+    FOR v_name IN
+        SELECT s.name
+        FROM pulse.schedule AS s
+        WHERE s.paused_at IS NULL
+            AND s.next_at <= v_now
+            AND (s.retry_at IS NULL OR s.retry_at <= v_now)
+        ORDER BY s.next_at
+        LIMIT 100
+    LOOP
+        -- Whoever ticks at the same time has it, or has had it: both mean "not mine".
+        SELECT s.* INTO v_schedule
+        FROM pulse.schedule AS s
+        WHERE s.name = v_name
+            AND s.paused_at IS NULL
+            AND s.next_at <= v_now
+            AND (s.retry_at IS NULL OR s.retry_at <= v_now)
+        FOR UPDATE SKIP LOCKED;
+        CONTINUE WHEN NOT FOUND;
+
+        BEGIN
+            v_fired := v_fired + pulse._fire_schedule(v_schedule);
+        EXCEPTION WHEN OTHERS THEN
+            GET STACKED DIAGNOSTICS
+                v_state = RETURNED_SQLSTATE,
+                v_message = MESSAGE_TEXT;
+            UPDATE pulse.schedule AS s
+            SET last_error = format('%s: %s', v_state, left(v_message, 1000)),
+                retry_at = clock_timestamp() + interval '10 seconds'
+            WHERE s.name = v_name;
+        END;
+    END LOOP;
+    RETURN v_fired;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._fire_schedules() IS
+'Fire what is due, at most 100 schedules and 1000 occurrences of each; returns how many became jobs.';
+
+-- A late occurrence is on time for a minute, so that a schedule of a few seconds loses
+-- nothing between two ticks.
+CREATE FUNCTION pulse._fire_schedule(schedule pulse.schedule)
+RETURNS integer
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_schedule pulse.schedule := _fire_schedule.schedule;
+    v_recurrence pulse.recurrence := pulse._recurrence(
+        v_schedule.cron, v_schedule.every, v_schedule.at,
+        v_schedule.anchor, v_schedule.timezone
+    );
+    v_now timestamptz := clock_timestamp();
+    v_on_time timestamptz := v_now - interval '60 seconds';
+    v_window timestamptz := v_now - v_schedule.catch_up_window;
+    v_at timestamptz := v_schedule.next_at;
+    v_skip_until timestamptz;
+    v_reason text;
+    v_fired integer := 0;
+BEGIN
+    -- Everything up to v_skip_until is too late; what follows fires.
+    CASE
+        WHEN v_schedule.at IS NOT NULL OR v_schedule.catch_up = 'all' THEN
+            v_skip_until := least(v_on_time, v_window);
+            v_reason := format(
+                'missed, and older than the catch_up_window of %s', v_schedule.catch_up_window
+            );
+        WHEN v_schedule.catch_up = 'last' THEN
+            v_skip_until := least(
+                v_on_time,
+                greatest(
+                    v_window,
+                    pulse._occurrence_until(v_recurrence, v_at, v_now) - interval '1 microsecond'
+                )
+            );
+            v_reason := format(
+                'missed, and catch_up is last within %s', v_schedule.catch_up_window
+            );
+        ELSE
+            v_skip_until := v_on_time;
+            v_reason := 'missed by more than 60 seconds, and catch_up is skip';
+    END CASE;
+
+    IF v_at <= v_skip_until THEN
+        PERFORM pulse._skip_occurrences(
+            v_schedule.name, v_recurrence, v_at, v_skip_until,
+            concat_ws('; last error: ', v_reason, v_schedule.last_error)
+        );
+        v_at := pulse._occurrence_after(v_recurrence, v_skip_until);
+    END IF;
+
+    FOR v_round IN 1..1000 LOOP
+        EXIT WHEN v_at IS NULL OR v_at > v_now;
+        v_fired := v_fired + pulse._fire_occurrence(v_schedule, v_at);
+        v_at := pulse._occurrence_after(v_recurrence, v_at);
+    END LOOP;
+
+    UPDATE pulse.schedule AS s
+    SET next_at = v_at,
+        last_error = NULL,
+        retry_at = NULL
+    WHERE s.name = v_schedule.name;
+
+    RETURN v_fired;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._fire_schedule(pulse.schedule) IS
+'Handle the due occurrences of one schedule, whose row the caller has locked; returns how many became jobs.';
+
+-- Waits for a unique key that an open transaction holds only for a moment: tick must go
+-- on, and the occurrence is tried again.
+CREATE FUNCTION pulse._fire_occurrence(schedule pulse.schedule, occurrence timestamptz)
+RETURNS integer
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '100ms'
+AS $$
+DECLARE
+    v_schedule pulse.schedule := _fire_occurrence.schedule;
+    v_options jsonb := v_schedule.options;
+    v_job bigint;
+    v_created boolean;
+BEGIN
+    IF EXISTS (
+        SELECT 1
+        FROM pulse.schedule_run AS r
+        WHERE r.name = v_schedule.name
+            AND r.occurrence = _fire_occurrence.occurrence
+    ) THEN
+        RETURN 0;
+    END IF;
+
+    SELECT e.job_id, e.created INTO v_job, v_created
+    FROM pulse._enqueue(
+        kind => v_schedule.kind,
+        payload => v_schedule.payload,
+        lane => v_options ->> 'lane',
+        priority => (v_options ->> 'priority')::integer,
+        run_at => NULL,
+        delay => NULL,
+        max_attempts => (v_options ->> 'max_attempts')::integer,
+        unique_key => v_options ->> 'unique_key',
+        unique_for => (v_options ->> 'unique_for')::interval,
+        on_conflict => 'skip',
+        group_key => v_options ->> 'group_key',
+        requires_approval => (v_options ->> 'requires_approval')::boolean,
+        tags => CASE
+            WHEN v_options ? 'tags'
+                THEN ARRAY(SELECT jsonb_array_elements_text(v_options -> 'tags'))
+        END,
+        max_runtime => (v_options ->> 'max_runtime')::interval,
+        enqueued_by => v_schedule.created_by
+    ) AS e;
+
+    INSERT INTO pulse.schedule_run (name, occurrence, job, skipped)
+    VALUES (
+        v_schedule.name,
+        _fire_occurrence.occurrence,
+        CASE WHEN v_created THEN v_job END,
+        CASE WHEN NOT v_created THEN format('job %s has the unique key', v_job) END
+    );
+    RETURN v_created::integer;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._fire_occurrence(pulse.schedule, timestamptz) IS
+'Make one occurrence a job and write it down, unless that was done before.';
+
+-- One row for each of the first hundred, and one for all the rest: a schedule of every
+-- second that was away for a year must not write 31 million rows.
+CREATE FUNCTION pulse._skip_occurrences(
+    name text,
+    recurrence pulse.recurrence,
+    since timestamptz,
+    until timestamptz,
+    reason text
+)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_at timestamptz := _skip_occurrences.since;
+    v_rest timestamptz;
+    v_last timestamptz;
+    v_more bigint := 0;
+    v_counted boolean := true;
+    v_reason text := _skip_occurrences.reason;
+BEGIN
+    FOR v_row IN 1..100 LOOP
+        EXIT WHEN v_at IS NULL OR v_at > _skip_occurrences.until;
+        INSERT INTO pulse.schedule_run (name, occurrence, skipped)
+        VALUES (_skip_occurrences.name, v_at, v_reason)
+        ON CONFLICT ON CONSTRAINT schedule_run_is_one_per_occurrence DO NOTHING;
+        v_at := pulse._occurrence_after(_skip_occurrences.recurrence, v_at);
+    END LOOP;
+
+    IF v_at IS NULL OR v_at > _skip_occurrences.until THEN
+        RETURN;
+    END IF;
+
+    v_rest := v_at;
+    v_last := pulse._occurrence_until(
+        _skip_occurrences.recurrence, v_rest, _skip_occurrences.until
+    );
+    IF (_skip_occurrences.recurrence).every IS NOT NULL THEN
+        v_more := pulse._interval_count(_skip_occurrences.recurrence, v_last)
+            - pulse._interval_count(_skip_occurrences.recurrence, v_rest) + 1;
+    ELSE
+        WHILE v_at <= v_last AND v_more < 1000 LOOP
+            v_more := v_more + 1;
+            v_at := pulse._occurrence_after(_skip_occurrences.recurrence, v_at);
+        END LOOP;
+        v_counted := v_at > v_last;
+    END IF;
+
+    INSERT INTO pulse.schedule_run (name, occurrence, skipped)
+    VALUES (
+        _skip_occurrences.name,
+        v_rest,
+        format(
+            '%s; this row stands for %s%s occurrences, the last at %s',
+            v_reason,
+            CASE WHEN v_counted THEN '' ELSE 'more than ' END,
+            v_more,
+            to_char(v_last AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')
+        )
+    )
+    ON CONFLICT ON CONSTRAINT schedule_run_is_one_per_occurrence DO NOTHING;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._skip_occurrences(
+    text, pulse.recurrence, timestamptz, timestamptz, text
+) IS
+'Write down that the occurrences from one moment to another were skipped, and why.';

@@ -1,0 +1,164 @@
+-- A schedule is what to enqueue and when; 63_fire.sql enqueues it.
+
+CREATE FUNCTION pulse.schedule(
+    name text,
+    kind text,
+    payload jsonb DEFAULT '{}',
+    cron text DEFAULT NULL,
+    every interval DEFAULT NULL,
+    at timestamptz DEFAULT NULL,
+    timezone text DEFAULT 'UTC',
+    lane text DEFAULT NULL,
+    priority integer DEFAULT NULL,
+    catch_up text DEFAULT 'skip',
+    catch_up_window interval DEFAULT '1 day',
+    max_attempts integer DEFAULT NULL,
+    unique_key text DEFAULT NULL,
+    unique_for interval DEFAULT NULL,
+    group_key text DEFAULT NULL,
+    requires_approval boolean DEFAULT NULL,
+    tags text [] DEFAULT NULL,
+    max_runtime interval DEFAULT NULL
+)
+RETURNS timestamptz
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_timezone text;
+    v_anchor timestamptz;
+    v_next_at timestamptz;
+    v_old pulse.schedule;
+    v_new pulse.schedule;
+BEGIN
+    PERFORM pulse._require_read_committed('schedule');
+    PERFORM pulse._require_name('name', schedule.name);
+    PERFORM pulse._require_recurrence(schedule.cron, schedule.every, schedule.at);
+    PERFORM pulse._require_one_of(
+        'catch_up', coalesce(schedule.catch_up, 'NULL'), '{skip,last,all}'
+    );
+    PERFORM pulse._require_duration(
+        'catch_up_window', coalesce(schedule.catch_up_window, '-1 s'), '0', '10 years'
+    );
+    PERFORM pulse._require_job_options(
+        schedule.kind, schedule.payload, schedule.lane, schedule.priority, NULL, NULL,
+        schedule.max_attempts, schedule.unique_key, schedule.unique_for, NULL,
+        schedule.group_key, schedule.tags, schedule.max_runtime
+    );
+    v_timezone := pulse._require_timezone(schedule.timezone);
+
+    -- Waits for the tick that just fires it.
+    SELECT s.* INTO v_old
+    FROM pulse.schedule AS s
+    WHERE s.name = schedule.name
+    FOR UPDATE;
+
+    IF (schedule.cron, schedule.every::text, schedule.at, v_timezone)
+        IS NOT DISTINCT FROM (v_old.cron, v_old.every::text, v_old.at, v_old.timezone)
+    THEN
+        -- The same recurrence goes on: a deployment that says it again moves nothing.
+        v_anchor := v_old.anchor;
+        v_next_at := v_old.next_at;
+    ELSE
+        PERFORM pulse._require_future(schedule.at);
+        IF v_old.next_at <= v_now THEN
+            PERFORM pulse._skip_occurrences(
+                v_old.name,
+                pulse._recurrence(
+                    v_old.cron, v_old.every, v_old.at, v_old.anchor, v_old.timezone
+                ),
+                v_old.next_at, v_now, 'the schedule was replaced'
+            );
+        END IF;
+        v_anchor := v_now;
+        v_next_at := coalesce(
+            schedule.at,
+            pulse._occurrence_after(
+                pulse._recurrence(schedule.cron, schedule.every, NULL, v_anchor, v_timezone),
+                v_now
+            )
+        );
+    END IF;
+
+    INSERT INTO pulse.schedule AS s (
+        name, kind, payload, cron, every, at, timezone, options, catch_up,
+        catch_up_window, anchor, next_at, created_by, created_at
+    )
+    VALUES (
+        schedule.name, schedule.kind, coalesce(schedule.payload, '{}'), schedule.cron,
+        schedule.every, schedule.at, v_timezone,
+        jsonb_strip_nulls(
+            jsonb_build_object(
+                'lane', schedule.lane,
+                'priority', schedule.priority,
+                'max_attempts', schedule.max_attempts,
+                'unique_key', schedule.unique_key,
+                'unique_for', schedule.unique_for,
+                'group_key', schedule.group_key,
+                'requires_approval', schedule.requires_approval,
+                'tags', to_jsonb(schedule.tags),
+                'max_runtime', schedule.max_runtime
+            )
+        ),
+        schedule.catch_up, schedule.catch_up_window, v_anchor, v_next_at,
+        pulse._caller(), v_now
+    )
+    ON CONFLICT ON CONSTRAINT schedule_is_named_once DO UPDATE
+    SET kind = excluded.kind,
+        payload = excluded.payload,
+        cron = excluded.cron,
+        every = excluded.every,
+        at = excluded.at,
+        timezone = excluded.timezone,
+        options = excluded.options,
+        catch_up = excluded.catch_up,
+        catch_up_window = excluded.catch_up_window,
+        anchor = excluded.anchor,
+        next_at = excluded.next_at,
+        created_by = excluded.created_by,
+        created_at = excluded.created_at,
+        last_error = NULL,
+        retry_at = NULL
+    RETURNING s.* INTO v_new;
+
+    PERFORM pulse._audit(
+        'schedule', NULL, schedule.lane,
+        CASE WHEN v_old.name IS NOT NULL THEN pulse._schedule_facts(v_old) END,
+        pulse._schedule_facts(v_new), NULL
+    );
+    RETURN v_new.next_at;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.schedule(
+    text, text, jsonb, text, interval, timestamptz, text, text, integer, text, interval,
+    integer, text, interval, text, boolean, text [], interval
+) IS
+'Enqueue a job by the clock: by a cron expression, every so often, or once at a moment (exactly one of cron, every and at), in a time zone. A name that exists is replaced; its ledger and its pause stay, and so does its next occurrence when the recurrence is the same. catch_up says what becomes of occurrences missed while nothing ticked: skip, last or all, none older than catch_up_window. The rest is handed to enqueue. Returns the next occurrence. PU002 bad argument, PU003 payload too large, PU007 bad cron expression, PU008 unknown time zone. Writes schedule, schedule_run and audit_entry.';
+
+CREATE FUNCTION pulse._schedule_facts(schedule pulse.schedule)
+RETURNS jsonb
+LANGUAGE sql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT jsonb_strip_nulls(
+        jsonb_build_object(
+            'name', (_schedule_facts.schedule).name,
+            'kind', (_schedule_facts.schedule).kind,
+            'cron', (_schedule_facts.schedule).cron,
+            'every', (_schedule_facts.schedule).every,
+            'at', (_schedule_facts.schedule).at,
+            'timezone', (_schedule_facts.schedule).timezone,
+            'options', (_schedule_facts.schedule).options,
+            'catch_up', (_schedule_facts.schedule).catch_up,
+            'catch_up_window', (_schedule_facts.schedule).catch_up_window,
+            'paused_by', (_schedule_facts.schedule).paused_by
+        )
+    )
+$$;
+
+COMMENT ON FUNCTION pulse._schedule_facts(pulse.schedule) IS
+'A schedule as the audit shows it.';

@@ -1,0 +1,187 @@
+-- Cancelling: a job that does not run ends at once; a run is requested to stop, or ended
+-- by force.
+
+CREATE FUNCTION pulse.cancel(
+    job_id bigint, reason text DEFAULT NULL, force boolean DEFAULT false
+)
+RETURNS text
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_force boolean := coalesce(cancel.force, false);
+    v_owner name;
+    v_done record;
+BEGIN
+    PERFORM pulse._require_read_committed('cancel');
+    PERFORM pulse._require_reason(cancel.reason);
+
+    SELECT b.enqueued_by INTO v_owner
+    FROM pulse.body AS b
+    WHERE b.job = cancel.job_id;
+
+    IF NOT pulse._operates() THEN
+        -- The job of another producer does not exist for this one.
+        IF v_owner IS DISTINCT FROM pulse._caller() THEN
+            PERFORM pulse._raise_no_such_job(cancel.job_id);
+        END IF;
+
+        IF v_force THEN
+            PERFORM pulse._raise(
+                'PU011',
+                'force => true needs operator access',
+                'Only an operator may take a lease away from a running job.',
+                'Call pulse.cancel without force: the worker is asked to stop and has the grace to do so.'
+            );
+        END IF;
+    END IF;
+
+    SELECT c.* INTO v_done
+    FROM pulse._cancel(cancel.job_id, cancel.reason, v_force) AS c;
+
+    IF v_done.state IN ('completed', 'dead') THEN
+        PERFORM pulse._raise_wrong_state(
+            cancel.job_id, v_done.state, 'cancel', 'It has ended; there is nothing to stop.'
+        );
+    END IF;
+
+    IF v_done.changed THEN
+        PERFORM pulse._audit(
+            'cancel', cancel.job_id, v_done.lane,
+            jsonb_build_object('state', v_done.was),
+            jsonb_build_object(
+                'state', v_done.state, 'requested', v_done.state = 'running', 'force', v_force
+            ),
+            cancel.reason
+        );
+    END IF;
+
+    RETURN v_done.state;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.cancel(bigint, text, boolean) IS
+'Cancel a job and return the state it is in then. A job that does not run is cancelled at once. A running one is asked to stop and stays running: its worker sees the request with the next heartbeat, and the job is cancelled when the worker acknowledges, when it is lost, or after the lane''s cancel_grace, which a second request does not extend. force => true (operators only) takes the lease away at once. A job already cancelled stays so. Producers may cancel their own jobs, operators all. PU004 no such job, or not yours; PU011 force without operator access; PU105 the job is completed or dead; PU107 it kept moving. Writes approval, waiting, ready or lease, and finished, job_key and audit_entry; for a request lease and audit_entry.';
+
+CREATE FUNCTION pulse.ack_cancel(lease bigint)
+RETURNS void
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_lease pulse.lease;
+BEGIN
+    PERFORM pulse._require_read_committed('ack_cancel');
+
+    -- Taking the row out is the fence: a stale lease finds nothing. Waits for a cancel
+    -- or reap that holds it.
+    DELETE FROM pulse.lease AS l
+    WHERE l.lease = ack_cancel.lease
+    RETURNING l.* INTO v_lease;
+
+    IF NOT FOUND THEN
+        IF pulse._reported_before(ack_cancel.lease, 'ack_cancel') THEN
+            RETURN;
+        END IF;
+
+        PERFORM pulse._raise_lease_lost(ack_cancel.lease);
+    END IF;
+
+    IF v_lease.cancel_by IS NULL THEN
+        PERFORM pulse._raise_wrong_state(
+            v_lease.job, 'running and no cancel was requested', 'acknowledge a cancel of',
+            'Call complete, fail, snooze or release; ack_cancel only answers the heartbeat verdict cancel.'
+        );
+    END IF;
+
+    PERFORM pulse._finish_cancelled(
+        v_lease.job, v_lease.lane, v_lease.kind, v_lease.rank, 'ack_cancel',
+        v_lease.attempt, v_lease.failures, v_lease.keyed, v_lease.cancel_reason,
+        v_lease.claimed_at, v_lease.lease, v_lease.worker
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.ack_cancel(bigint) IS
+'Report that the run was stopped as a cancel requested: the job is cancelled. Repeating it with the same lease is harmless. PU101 the lease was lost; PU105 no cancel of this run was requested. Writes lease, finished and job_key.';
+
+-- was: the state before; state: the state after (the same where nothing can be done).
+CREATE FUNCTION pulse._cancel(
+    job_id bigint,
+    reason text,
+    force boolean,
+    OUT was text,
+    OUT lane text,
+    OUT state text,
+    OUT changed boolean
+)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_was record;
+BEGIN
+    SELECT t.* INTO v_was
+    FROM pulse._take_out(_cancel.job_id) AS t;
+
+    was := v_was.state;
+    lane := v_was.lane;
+    state := v_was.state;
+    changed := false;
+
+    IF was IN ('completed', 'dead', 'cancelled') THEN
+        RETURN;
+    END IF;
+
+    IF was = 'running' AND NOT _cancel.force THEN
+        IF v_was.cancel_by IS NOT NULL THEN
+            RETURN;
+        END IF;
+
+        -- The worker sees the request with its next heartbeat and has the grace to stop.
+        -- reap_at makes the sweep look in time.
+        WITH grace AS MATERIALIZED (
+            SELECT clock_timestamp() + s.cancel_grace AS cancel_by
+            FROM pulse._lane_settings(v_was.lane) AS s
+        )
+
+        UPDATE pulse.lease AS l
+        SET
+            cancel_by = g.cancel_by,
+            cancel_reason = coalesce(_cancel.reason, 'cancelled'),
+            lease_until = least(l.lease_until, g.cancel_by),
+            reap_at = least(l.reap_at, l.lease_until, g.cancel_by)
+        FROM grace AS g
+        WHERE l.job = _cancel.job_id;
+
+        changed := true;
+        RETURN;
+    END IF;
+
+    IF was = 'running' THEN
+        -- Forced: the lease is gone, and the worker's reports find nothing.
+        DELETE FROM pulse.lease AS l
+        WHERE l.job = _cancel.job_id;
+    END IF;
+
+    PERFORM pulse._finish_cancelled(
+        _cancel.job_id, v_was.lane, v_was.kind, v_was.rank, 'cancel',
+        v_was.attempts, v_was.failures, v_was.keyed,
+        coalesce(_cancel.reason, 'cancelled'), v_was.claimed_at, NULL, v_was.worker
+    );
+
+    state := 'cancelled';
+    changed := true;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._cancel(bigint, text, boolean) IS
+'Cancel one job, or ask its worker to stop; finished jobs are left as they are.';

@@ -1,0 +1,137 @@
+-- What becomes of jobs that have ended: back in line, or removed before their retention.
+
+CREATE FUNCTION pulse.retry(job_id bigint, reason text DEFAULT NULL)
+RETURNS text
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_done record;
+BEGIN
+    PERFORM pulse._require_read_committed('retry');
+    PERFORM pulse._require_reason(retry.reason);
+
+    SELECT r.* INTO v_done
+    FROM pulse._retry(retry.job_id) AS r;
+
+    IF v_done.key_holder IS NOT NULL THEN
+        PERFORM pulse._raise_key_taken(
+            v_done.lane, pulse._key_of(retry.job_id), v_done.key_holder
+        );
+    END IF;
+
+    IF v_done.state IS NULL THEN
+        PERFORM pulse._raise_wrong_state(
+            retry.job_id, v_done.was, 'retry', 'Only a dead or cancelled job can be retried.'
+        );
+    END IF;
+
+    PERFORM pulse._audit(
+        'retry', retry.job_id, v_done.lane,
+        jsonb_build_object('state', v_done.was),
+        jsonb_build_object('state', v_done.state),
+        retry.reason
+    );
+    RETURN v_done.state;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.retry(bigint, text) IS
+'Put a dead or cancelled job back in line, with all its attempts before it; returns ready. Its failures start at 0 again, attempt numbers go on growing, a cancel is forgotten, and a job that was rejected needs no further approval. PU004 no such job; PU102 its unique key is taken by now; PU105 it is neither dead nor cancelled; PU107 it kept moving. Writes finished, ready, job_key and audit_entry.';
+
+CREATE FUNCTION pulse.delete_job(job_id bigint, reason text DEFAULT NULL)
+RETURNS void
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_was record;
+BEGIN
+    PERFORM pulse._require_read_committed('delete_job');
+    PERFORM pulse._require_reason(delete_job.reason);
+
+    SELECT t.* INTO v_was
+    FROM pulse._take_out(delete_job.job_id) AS t;
+
+    IF v_was.state NOT IN ('completed', 'dead', 'cancelled') THEN
+        PERFORM pulse._raise_wrong_state(
+            delete_job.job_id, v_was.state, 'delete', 'Cancel it first.'
+        );
+    END IF;
+
+    -- The row in finished is locked, so the job stays where it is while the rest goes.
+    DELETE FROM pulse.job_key AS k
+    WHERE k.job = delete_job.job_id;
+
+    DELETE FROM pulse.job_progress AS p
+    WHERE p.job = delete_job.job_id;
+
+    DELETE FROM pulse.job_checkpoint AS c
+    WHERE c.job = delete_job.job_id;
+
+    DELETE FROM pulse.failure AS f
+    WHERE f.job = delete_job.job_id;
+
+    DELETE FROM pulse.finished AS f
+    WHERE f.job = delete_job.job_id;
+
+    DELETE FROM pulse.body AS b
+    WHERE b.job = delete_job.job_id;
+
+    PERFORM pulse._audit(
+        'delete_job', delete_job.job_id, v_was.lane,
+        jsonb_build_object(
+            'state', v_was.state, 'kind', v_was.kind, 'attempts', v_was.attempts
+        ),
+        NULL, delete_job.reason
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.delete_job(bigint, text) IS
+'Remove a finished job with its errors, progress, checkpoint and unique key, before its retention ends. PU004 no such job; PU105 it has not ended: cancel it first; PU107 it kept moving. Writes finished, body, failure, job_progress, job_checkpoint, job_key and audit_entry.';
+
+CREATE FUNCTION pulse._retry(
+    job_id bigint, OUT was text, OUT lane text, OUT state text, OUT key_holder bigint
+)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_was record;
+BEGIN
+    SELECT t.* INTO v_was
+    FROM pulse._take_out(_retry.job_id) AS t;
+
+    was := v_was.state;
+    lane := v_was.lane;
+
+    IF was NOT IN ('dead', 'cancelled') THEN
+        RETURN;
+    END IF;
+
+    IF v_was.keyed THEN
+        key_holder := pulse._rekey(_retry.job_id, v_was.lane);
+
+        IF key_holder IS NOT NULL THEN
+            RETURN;
+        END IF;
+    END IF;
+
+    DELETE FROM pulse.finished AS f
+    WHERE f.job = _retry.job_id;
+
+    PERFORM pulse._put_in_line(
+        _retry.job_id, v_was.lane, v_was.kind, v_was.rank, NULL,
+        v_was.attempts, 0, v_was.keyed, false
+    );
+    state := 'ready';
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._retry(bigint) IS
+'Put a dead or cancelled job back in line; state stays NULL when it is neither or its key is taken.';

@@ -1,0 +1,259 @@
+-- Looking for jobs, newest first. However rare a match is, a call reads a bounded number
+-- of rows and then says how far it came, so a page never scans the whole history.
+
+CREATE FUNCTION pulse.find_jobs(
+    filter jsonb DEFAULT '{}', before bigint DEFAULT NULL, max_jobs integer DEFAULT 50
+)
+RETURNS TABLE (job_id bigint, searched_to bigint)
+LANGUAGE plpgsql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_custom_plan
+SET jit = off
+AS $$
+DECLARE
+    v_filter pulse._job_filter;
+    v_before bigint := coalesce(find_jobs.before, 9223372036854775807);
+    v_caller name := pulse._caller();
+    v_sees_all boolean := pulse._sees_all();
+    v_approves boolean := pulse._approves();
+    v_asks_body boolean;
+    v_in_approval boolean;
+    v_in_waiting boolean;
+    v_in_ready boolean;
+    v_in_lease boolean;
+    v_completed boolean;
+    v_in_finished boolean;
+    -- So many rows of each place; ids that were asked for are few and looked up.
+    v_budget integer;
+    v_found bigint [];
+    v_least bigint;
+    v_floor bigint;
+BEGIN
+    PERFORM pulse._require_between('max_jobs', coalesce(find_jobs.max_jobs, 0), 1, 1000);
+    v_filter := pulse._parse_filter('find', find_jobs.filter);
+    v_budget := CASE WHEN v_filter.jobs IS NULL THEN 5000 END;
+    v_asks_body := v_filter.asks_body OR NOT v_sees_all;
+
+    v_in_approval := 'awaiting_approval' = ANY (v_filter.states);
+    v_in_waiting := v_filter.states && '{scheduled,retrying}';
+    v_in_ready := 'ready' = ANY (v_filter.states);
+    v_in_lease := 'running' = ANY (v_filter.states);
+    v_completed := 'completed' = ANY (v_filter.states);
+    v_in_finished := NOT v_completed AND v_filter.states && '{dead,cancelled}';
+
+    -- Not through _place: each place is read down from the newest id, as far as the page
+    -- needs and no further than the budget; places that are not asked for fold away. Dead and
+    -- cancelled jobs alone have an index of their own (finished_badly).
+    v_found := ARRAY(
+        SELECT p.job
+        FROM (
+            (
+                SELECT
+                    a.job, 'awaiting_approval' AS state, a.lane, a.kind, a.rank,
+                    NULL AS worker, NULL AS error
+                FROM pulse.approval AS a
+                WHERE v_in_approval
+                    AND a.job < v_before
+                    AND (v_filter.jobs IS NULL OR a.job = ANY (v_filter.jobs))
+                ORDER BY a.job DESC
+                LIMIT v_budget
+            )
+            UNION ALL
+            (
+                SELECT
+                    w.job, CASE WHEN w.retrying THEN 'retrying' ELSE 'scheduled' END,
+                    w.lane, w.kind, w.rank, NULL, NULL
+                FROM pulse.waiting AS w
+                WHERE v_in_waiting
+                    AND w.job < v_before
+                    AND (v_filter.jobs IS NULL OR w.job = ANY (v_filter.jobs))
+                ORDER BY w.job DESC
+                LIMIT v_budget
+            )
+            UNION ALL
+            (
+                SELECT r.job, 'ready', r.lane, r.kind, r.rank, NULL, NULL
+                FROM pulse.ready AS r
+                WHERE v_in_ready
+                    AND r.job < v_before
+                    AND (v_filter.jobs IS NULL OR r.job = ANY (v_filter.jobs))
+                ORDER BY r.job DESC
+                LIMIT v_budget
+            )
+            UNION ALL
+            (
+                SELECT l.job, 'running', l.lane, l.kind, l.rank, l.worker, NULL
+                FROM pulse.lease AS l
+                WHERE v_in_lease
+                    AND l.job < v_before
+                    AND (v_filter.jobs IS NULL OR l.job = ANY (v_filter.jobs))
+                ORDER BY l.job DESC
+                LIMIT v_budget
+            )
+            UNION ALL
+            (
+                SELECT f.job, f.state::text, f.lane, f.kind, f.rank, f.worker, f.error
+                FROM pulse.finished AS f
+                WHERE v_completed
+                    AND f.job < v_before
+                    AND (v_filter.jobs IS NULL OR f.job = ANY (v_filter.jobs))
+                ORDER BY f.job DESC
+                LIMIT v_budget
+            )
+            UNION ALL
+            (
+                SELECT f.job, f.state::text, f.lane, f.kind, f.rank, f.worker, f.error
+                FROM pulse.finished AS f
+                WHERE v_in_finished
+                    AND f.state <> 'completed'
+                    AND f.job < v_before
+                    AND (v_filter.jobs IS NULL OR f.job = ANY (v_filter.jobs))
+                ORDER BY f.job DESC
+                LIMIT v_budget
+            )
+        ) AS p
+        WHERE p.state = ANY (v_filter.states)
+            AND (v_filter.lanes IS NULL OR p.lane = ANY (v_filter.lanes))
+            AND (v_filter.kinds IS NULL OR p.kind = ANY (v_filter.kinds))
+            AND (v_filter.workers IS NULL OR p.worker = ANY (v_filter.workers))
+            AND (v_filter.rank IS NULL OR p.rank = v_filter.rank)
+            AND (v_filter.rank_above IS NULL OR p.rank > v_filter.rank_above)
+            AND (v_filter.rank_below IS NULL OR p.rank < v_filter.rank_below)
+            AND (
+                v_filter.error_like IS NULL
+                OR coalesce(
+                    p.error,
+                    (
+                        SELECT x.error
+                        FROM pulse.failure AS x
+                        WHERE x.job = p.job
+                        ORDER BY x.attempt DESC
+                        LIMIT 1
+                    )
+                ) LIKE v_filter.error_like
+            )
+            AND (
+                NOT v_asks_body
+                OR (
+                    SELECT
+                        (v_filter.tags IS NULL OR b.tags && v_filter.tags)
+                        AND (
+                            v_filter.group_keys IS NULL
+                            OR b.group_key = ANY (v_filter.group_keys)
+                        )
+                        AND (
+                            v_filter.owners IS NULL
+                            OR b.enqueued_by = ANY (v_filter.owners)
+                        )
+                        AND (
+                            v_filter.enqueued_before IS NULL
+                            OR b.enqueued_at < v_filter.enqueued_before
+                        )
+                        AND (
+                            v_filter.enqueued_after IS NULL
+                            OR b.enqueued_at > v_filter.enqueued_after
+                        )
+                        AND (
+                            v_sees_all
+                            OR b.enqueued_by = v_caller
+                            OR v_approves AND p.state = 'awaiting_approval'
+                        )
+                    FROM pulse.body AS b
+                    WHERE b.job = p.job
+                )
+            )
+        ORDER BY p.job DESC
+        LIMIT find_jobs.max_jobs
+    );
+
+    -- Every place was read down to here. A full page can go below it where one place has
+    -- what was looked for and another spent its budget: such a page is cut.
+    v_least := CASE
+        WHEN cardinality(v_found) = find_jobs.max_jobs
+            THEN v_found[find_jobs.max_jobs]
+        ELSE -1
+    END;
+    IF v_budget IS NOT NULL THEN
+        v_floor := greatest(
+            (
+                SELECT a.job
+                FROM pulse.approval AS a
+                WHERE v_in_approval
+                    AND a.job < v_before
+                    AND a.job > v_least
+                ORDER BY a.job DESC
+                OFFSET v_budget - 1
+                LIMIT 1
+            ),
+            (
+                SELECT w.job
+                FROM pulse.waiting AS w
+                WHERE v_in_waiting
+                    AND w.job < v_before
+                    AND w.job > v_least
+                ORDER BY w.job DESC
+                OFFSET v_budget - 1
+                LIMIT 1
+            ),
+            (
+                SELECT r.job
+                FROM pulse.ready AS r
+                WHERE v_in_ready
+                    AND r.job < v_before
+                    AND r.job > v_least
+                ORDER BY r.job DESC
+                OFFSET v_budget - 1
+                LIMIT 1
+            ),
+            (
+                SELECT l.job
+                FROM pulse.lease AS l
+                WHERE v_in_lease
+                    AND l.job < v_before
+                    AND l.job > v_least
+                ORDER BY l.job DESC
+                OFFSET v_budget - 1
+                LIMIT 1
+            ),
+            (
+                SELECT f.job
+                FROM pulse.finished AS f
+                WHERE v_completed
+                    AND f.job < v_before
+                    AND f.job > v_least
+                ORDER BY f.job DESC
+                OFFSET v_budget - 1
+                LIMIT 1
+            ),
+            (
+                SELECT f.job
+                FROM pulse.finished AS f
+                WHERE v_in_finished
+                    AND f.job < v_before
+                    AND f.job > v_least
+                    AND f.state <> 'completed'
+                ORDER BY f.job DESC
+                OFFSET v_budget - 1
+                LIMIT 1
+            )
+        );
+    END IF;
+
+    RETURN QUERY
+    SELECT f.job, NULL::bigint
+    FROM unnest(v_found) WITH ORDINALITY AS f (job, place)
+    WHERE v_floor IS NULL OR f.job >= v_floor
+    ORDER BY f.place;
+
+    IF v_floor IS NOT NULL THEN
+        job_id := NULL;
+        searched_to := v_floor;
+        RETURN NEXT;
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.find_jobs(jsonb, bigint, integer) IS
+'The ids of jobs that match a filter, newest first, at most max_jobs (1000), for a page of pulse.jobs: the next page is before => the last id. The filter is that of cancel_where, with every state; {} is all. A call reads 5000 jobs of a table at most: if that ends it before the page is full, a last row has no job_id and says how far it looked; go on with before => searched_to. Shows what pulse.jobs shows. PU002 bad max_jobs; PU006 bad filter. Writes nothing.';

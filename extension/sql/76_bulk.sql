@@ -1,0 +1,144 @@
+-- The bulk verbs: one jsonb filter, at most max_jobs a call, oldest first. They pick
+-- without locks, lock what was picked without waiting, and then do to each what the verb
+-- by job id does. A job that moved or is locked meanwhile is left alone and counted in
+-- remaining.
+
+CREATE FUNCTION pulse.cancel_where(
+    filter jsonb,
+    force boolean DEFAULT false,
+    max_jobs integer DEFAULT 10000,
+    dry_run boolean DEFAULT false,
+    reason text DEFAULT NULL
+)
+RETURNS TABLE (done bigint, remaining bigint)
+LANGUAGE sql
+VOLATILE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT d.done, d.remaining
+    FROM pulse._do_where(
+        'cancel', filter, NULL, NULL, coalesce(force, false), max_jobs, dry_run, reason
+    ) AS d
+$$;
+
+COMMENT ON FUNCTION pulse.cancel_where(jsonb, boolean, integer, boolean, text) IS
+'Cancel every waiting or running job that the filter matches, oldest first, at most max_jobs; a running one is asked to stop, or ended at once with force => true. The filter is a JSON object of state, lane, kind, tag, group_key, enqueued_by, worker (a string, or an array: any of them), priority, priority_below, priority_above, older_than, newer_than (intervals since enqueue), error_like (the last error), job_ids, all of which must hold; {"all": true} is every job. Returns done, and remaining: how many more it could act on, counted up to 100,000; jobs that another transaction has locked are left and remain. dry_run => true changes nothing and returns what one call would do. PU006 a key or value is not understood; PU002 max_jobs not within 1 to 100,000. Writes what cancel writes, with one audit_entry.';
+
+CREATE FUNCTION pulse.retry_where(
+    filter jsonb,
+    max_jobs integer DEFAULT 10000,
+    dry_run boolean DEFAULT false,
+    reason text DEFAULT NULL
+)
+RETURNS TABLE (done bigint, remaining bigint)
+LANGUAGE sql
+VOLATILE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT d.done, d.remaining
+    FROM pulse._do_where(
+        'retry', filter, NULL, NULL, false, max_jobs, dry_run, reason
+    ) AS d
+$$;
+
+COMMENT ON FUNCTION pulse.retry_where(jsonb, integer, boolean, text) IS
+'Retry every dead or cancelled job that the filter matches (name the state to have only one of them), except those whose unique key is taken. Filter, limits and answer as in cancel_where. Writes what retry writes, with one audit_entry.';
+
+CREATE FUNCTION pulse.reprioritize_where(
+    filter jsonb,
+    priority integer,
+    max_jobs integer DEFAULT 10000,
+    dry_run boolean DEFAULT false,
+    reason text DEFAULT NULL
+)
+RETURNS TABLE (done bigint, remaining bigint)
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._require_priority(reprioritize_where.priority);
+
+    RETURN QUERY
+    SELECT d.done, d.remaining
+    FROM pulse._do_where(
+        'reprioritize', reprioritize_where.filter, NULL, - reprioritize_where.priority,
+        false, reprioritize_where.max_jobs, reprioritize_where.dry_run,
+        reprioritize_where.reason
+    ) AS d;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.reprioritize_where(jsonb, integer, integer, boolean, text) IS
+'Give every waiting or running job that the filter matches another priority, in the order of their ids; those that have it are left alone. Filter, limits and answer as in cancel_where. PU002 priority out of bounds. Writes what reprioritize writes, with one audit_entry.';
+
+CREATE FUNCTION pulse.move_where(
+    filter jsonb,
+    lane text,
+    max_jobs integer DEFAULT 10000,
+    dry_run boolean DEFAULT false,
+    reason text DEFAULT NULL
+)
+RETURNS TABLE (done bigint, remaining bigint)
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._require_name('lane', move_where.lane);
+
+    RETURN QUERY
+    SELECT d.done, d.remaining
+    FROM pulse._do_where(
+        'move', move_where.filter, move_where.lane, NULL,
+        false, move_where.max_jobs, move_where.dry_run, move_where.reason
+    ) AS d;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.move_where(jsonb, text, integer, boolean, text) IS
+'Move every waiting job that the filter matches into another lane, in the order of their ids, except those whose unique key is taken there. Filter, limits and answer as in cancel_where. PU002 not a lane name. Writes what move writes, with one audit_entry.';
+
+CREATE FUNCTION pulse.approve_where(
+    filter jsonb,
+    max_jobs integer DEFAULT 10000,
+    dry_run boolean DEFAULT false,
+    reason text DEFAULT NULL
+)
+RETURNS TABLE (done bigint, remaining bigint)
+LANGUAGE sql
+VOLATILE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT d.done, d.remaining
+    FROM pulse._do_where(
+        'approve', filter, NULL, NULL, false, max_jobs, dry_run, reason
+    ) AS d
+$$;
+
+COMMENT ON FUNCTION pulse.approve_where(jsonb, integer, boolean, text) IS
+'Approve every job that awaits approval and that the filter matches, e.g. {"job_ids": ["1024", "2048"]}. Filter, limits and answer as in cancel_where. Writes what approve writes, with one audit_entry.';
+
+CREATE FUNCTION pulse.reject_where(
+    filter jsonb,
+    max_jobs integer DEFAULT 10000,
+    dry_run boolean DEFAULT false,
+    reason text DEFAULT NULL
+)
+RETURNS TABLE (done bigint, remaining bigint)
+LANGUAGE sql
+VOLATILE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT d.done, d.remaining
+    FROM pulse._do_where(
+        'reject', filter, NULL, NULL, false, max_jobs, dry_run, reason
+    ) AS d
+$$;
+
+COMMENT ON FUNCTION pulse.reject_where(jsonb, integer, boolean, text) IS
+'Reject every job that awaits approval and that the filter matches: they are cancelled, with the reason as their error. Filter, limits and answer as in cancel_where. Writes what reject writes, with one audit_entry.';

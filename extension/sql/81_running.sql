@@ -1,0 +1,137 @@
+-- What runs, and who runs it.
+
+CREATE VIEW pulse.running
+WITH (security_barrier)
+AS
+SELECT
+    l.job AS job_id,
+    l.lane,
+    l.kind,
+    -l.rank AS priority,
+    l.worker,
+    l.attempt,
+    l.failures,
+    l.claimed_at AS started_at,
+    clock_timestamp() - l.claimed_at AS running_for,
+    l.lease_until,
+    l.deadline,
+    l.cancel_by,
+    l.cancel_reason,
+    (
+        SELECT g.fraction
+        FROM pulse.job_progress AS g
+        WHERE g.job = l.job
+    ) AS progress,
+    (
+        SELECT g.note
+        FROM pulse.job_progress AS g
+        WHERE g.job = l.job
+    ) AS progress_note,
+    b.payload,
+    b.enqueued_by
+FROM pulse.lease AS l
+INNER JOIN pulse.body AS b ON b.job = l.job
+WHERE (SELECT pulse._sees_all()) OR b.enqueued_by = (SELECT pulse._caller());
+
+COMMENT ON VIEW pulse.running IS
+'The ps: which worker runs which job since when, until when its lease holds, and who was asked to stop. Producers see their own jobs.';
+
+COMMENT ON COLUMN pulse.running.job_id IS
+'The job.';
+
+COMMENT ON COLUMN pulse.running.lane IS
+'Its lane.';
+
+COMMENT ON COLUMN pulse.running.kind IS
+'What code runs it.';
+
+COMMENT ON COLUMN pulse.running.priority IS
+'Higher runs first.';
+
+COMMENT ON COLUMN pulse.running.worker IS
+'Who runs it.';
+
+COMMENT ON COLUMN pulse.running.attempt IS
+'The number of this run.';
+
+COMMENT ON COLUMN pulse.running.failures IS
+'How many runs before it failed.';
+
+COMMENT ON COLUMN pulse.running.started_at IS
+'When it was claimed.';
+
+COMMENT ON COLUMN pulse.running.running_for IS
+'How long ago that was.';
+
+COMMENT ON COLUMN pulse.running.lease_until IS
+'Until when its worker may go without a heartbeat.';
+
+COMMENT ON COLUMN pulse.running.deadline IS
+'When max_runtime ends the run, heartbeats or not.';
+
+COMMENT ON COLUMN pulse.running.cancel_by IS
+'When the run is ended by force; NULL when nobody asked to cancel it.';
+
+COMMENT ON COLUMN pulse.running.cancel_reason IS
+'Why it was asked to stop.';
+
+COMMENT ON COLUMN pulse.running.progress IS
+'How far it said it has come, from 0 to 1.';
+
+COMMENT ON COLUMN pulse.running.progress_note IS
+'What it said with that.';
+
+COMMENT ON COLUMN pulse.running.payload IS
+'What was handed to enqueue.';
+
+COMMENT ON COLUMN pulse.running.enqueued_by IS
+'The role that enqueued it.';
+
+-- A worker that never says hello is known by what it runs. A heartbeat moves
+-- lease_until to lease_for from now, so the difference is when it was last seen.
+-- Hello comes every thirty seconds: who missed four of them is not counted on.
+CREATE VIEW pulse.workers
+WITH (security_barrier)
+AS
+SELECT
+    coalesce(w.worker, r.worker) AS worker,
+    coalesce(w.lanes, r.lanes) AS lanes,
+    w.kinds,
+    greatest(w.seen_at, r.seen_at) AS seen_at,
+    coalesce(r.running, 0) AS running,
+    w.seen_by,
+    greatest(w.seen_at, r.seen_at) > clock_timestamp() - interval '2 minutes' AS live
+FROM pulse.worker AS w
+FULL JOIN (
+    SELECT
+        l.worker,
+        array_agg(DISTINCT l.lane ORDER BY l.lane)::text [] AS lanes,
+        max(greatest(l.claimed_at, l.lease_until - l.lease_for)) AS seen_at,
+        count(*) AS running
+    FROM pulse.lease AS l
+    GROUP BY l.worker
+) AS r ON r.worker = w.worker;
+
+COMMENT ON VIEW pulse.workers IS
+'Workers that said hello or run jobs: their lanes, their kinds (NULL is every kind), when they were last seen, how many jobs they run, as which role, whether they are live.';
+
+COMMENT ON COLUMN pulse.workers.worker IS
+'The name it gave.';
+
+COMMENT ON COLUMN pulse.workers.lanes IS
+'The lanes it said it takes, or those of the jobs it runs.';
+
+COMMENT ON COLUMN pulse.workers.kinds IS
+'The kinds it said it takes; NULL is every kind.';
+
+COMMENT ON COLUMN pulse.workers.seen_at IS
+'When it last said hello, claimed or sent a heartbeat.';
+
+COMMENT ON COLUMN pulse.workers.running IS
+'How many jobs it runs.';
+
+COMMENT ON COLUMN pulse.workers.seen_by IS
+'The role it said hello as.';
+
+COMMENT ON COLUMN pulse.workers.live IS
+'Whether it was seen in the last two minutes.';

@@ -1,0 +1,120 @@
+-- The records as people see them: what operators did, the samples of each lane, who has
+-- which access.
+
+CREATE VIEW pulse.audit
+WITH (security_barrier)
+AS
+SELECT
+    e.entry,
+    e.at,
+    e.who,
+    e.verb,
+    e.job AS job_id,
+    e.lane,
+    e.before,
+    e.after,
+    e.reason
+FROM pulse.audit_entry AS e;
+
+COMMENT ON VIEW pulse.audit IS
+'What operators did in the last 90 days: who, when, what, before, after, why.';
+
+COMMENT ON COLUMN pulse.audit.entry IS
+'A growing number.';
+
+COMMENT ON COLUMN pulse.audit.at IS
+'When it was done.';
+
+COMMENT ON COLUMN pulse.audit.who IS
+'The role that did it.';
+
+COMMENT ON COLUMN pulse.audit.verb IS
+'The function that was called.';
+
+COMMENT ON COLUMN pulse.audit.job_id IS
+'The job it was done to.';
+
+COMMENT ON COLUMN pulse.audit.lane IS
+'The lane it was done to.';
+
+COMMENT ON COLUMN pulse.audit.before IS
+'What was before.';
+
+COMMENT ON COLUMN pulse.audit.after IS
+'What was after.';
+
+COMMENT ON COLUMN pulse.audit.reason IS
+'Why, as the caller said.';
+
+CREATE VIEW pulse.stats
+WITH (security_barrier)
+AS
+SELECT
+    t.lane,
+    t.at,
+    t.took,
+    t.completed,
+    t.dead,
+    t.cancelled,
+    t.ready,
+    t.running
+FROM pulse.stat AS t;
+
+COMMENT ON VIEW pulse.stats IS
+'A sample of each lane about once a minute, kept 48 hours: what finished in the time it took since the one before, what was ready (counted up to 100000) and running then.';
+
+COMMENT ON COLUMN pulse.stats.lane IS
+'The lane.';
+
+COMMENT ON COLUMN pulse.stats.at IS
+'When the sample was taken.';
+
+COMMENT ON COLUMN pulse.stats.took IS
+'The time since the sample before.';
+
+COMMENT ON COLUMN pulse.stats.completed IS
+'How many jobs completed in that time.';
+
+COMMENT ON COLUMN pulse.stats.dead IS
+'How many died.';
+
+COMMENT ON COLUMN pulse.stats.cancelled IS
+'How many were cancelled.';
+
+COMMENT ON COLUMN pulse.stats.ready IS
+'How many stood in line, counted up to 100000.';
+
+COMMENT ON COLUMN pulse.stats.running IS
+'How many ran.';
+
+CREATE VIEW pulse.access
+WITH (security_barrier)
+AS
+SELECT
+    g.role,
+    g.access,
+    g.granted_by,
+    g.granted_at,
+    EXISTS (
+        SELECT FROM pg_catalog.pg_roles AS r
+        WHERE r.rolname = g.role
+    ) AS role_exists
+FROM pulse.access_grant AS g;
+
+COMMENT ON VIEW pulse.access IS
+'Which role was given which access by grant_access. A role that no longer exists is taken out with revoke_access.';
+
+COMMENT ON COLUMN pulse.access.role IS
+'The role.';
+
+COMMENT ON COLUMN pulse.access.access IS
+'producer, worker, viewer, approver, operator or admin.';
+
+COMMENT ON COLUMN pulse.access.granted_by IS
+'The role that gave it.';
+
+COMMENT ON COLUMN pulse.access.granted_at IS
+'When.';
+
+COMMENT ON COLUMN pulse.access.role_exists IS
+'Whether the role is still there.';

@@ -1,0 +1,273 @@
+-- Stable, so that all of it is one picture of one moment.
+CREATE FUNCTION pulse.why(job_id bigint)
+RETURNS TABLE ("position" integer, reason text)
+LANGUAGE plpgsql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_job record;
+    v_place record;
+    v_ahead bigint;
+    v_reasons text [] := ARRAY[]::text [];
+    v_form CONSTANT text := 'YYYY-MM-DD HH24:MI:SS TZ';
+BEGIN
+    SELECT j.* INTO v_job
+    FROM pulse.jobs AS j
+    WHERE j.job_id = why.job_id;
+
+    IF NOT FOUND THEN
+        PERFORM pulse._raise_no_such_job(why.job_id);
+    END IF;
+
+    IF v_job.state IN ('completed', 'dead', 'cancelled') THEN
+        v_reasons := ARRAY[
+            format(
+                'finished: %s at %s, after %s of %s failures allowed, ended by %s%s',
+                v_job.state, to_char(v_job.finished_at, v_form),
+                v_job.failures, v_job.max_attempts, v_job.ended_by,
+                CASE
+                    WHEN v_job.state = 'completed' THEN ''
+                    ELSE coalesce(': ' || left(nullif(v_job.last_error, ''), 500), '')
+                END
+            )
+        ];
+    ELSIF v_job.state = 'running' THEN
+        v_reasons := ARRAY[
+            format(
+                'running since %s (%s) at worker %s, attempt %s',
+                to_char(v_job.started_at, v_form),
+                pulse._duration(clock_timestamp() - v_job.started_at),
+                v_job.worker, v_job.attempts
+            )
+        ];
+        IF v_job.cancel_by IS NOT NULL THEN
+            v_reasons := v_reasons || format(
+                'its worker was asked to cancel it and has until %s',
+                to_char(v_job.cancel_by, v_form)
+            );
+        END IF;
+        IF v_job.lease_until < clock_timestamp() THEN
+            v_reasons := v_reasons || format(
+                'its lease lapsed %s ago: the next claim or tick takes it from the worker',
+                pulse._duration(clock_timestamp() - v_job.lease_until)
+            );
+        END IF;
+    ELSE
+        IF v_job.state = 'awaiting_approval' THEN
+            v_reasons := v_reasons || format(
+                'awaiting approval until %s (%s left), then it is cancelled',
+                to_char(v_job.approval_until, v_form),
+                pulse._duration(v_job.approval_until - clock_timestamp())
+            );
+        END IF;
+        IF v_job.run_at > clock_timestamp() THEN
+            v_reasons := v_reasons || format(
+                'due in %s, at %s',
+                pulse._duration(v_job.run_at - clock_timestamp()),
+                to_char(v_job.run_at, v_form)
+            );
+        END IF;
+        IF v_job.state = 'retrying' THEN
+            v_reasons := v_reasons || format(
+                'retrying after failure %s of %s: %s',
+                v_job.failures, v_job.max_attempts,
+                coalesce(left(v_job.last_error, 500), 'no error was kept')
+            );
+        END IF;
+
+        v_reasons := v_reasons || array(SELECT pulse._lane_obstacles(v_job.lane));
+
+        IF v_job.state = 'ready' THEN
+            v_reasons := v_reasons || array(SELECT pulse._slot_obstacle(v_job.lane));
+
+            SELECT r.rank, r.seq INTO v_place
+            FROM pulse.ready AS r
+            WHERE r.job = why.job_id;
+
+            SELECT count(*) INTO v_ahead
+            FROM (
+                SELECT
+                FROM pulse.ready AS r
+                WHERE r.lane = v_job.lane
+                    AND r.failures >= 0
+                    AND (r.rank, r.seq) < (v_place.rank, v_place.seq)
+                ORDER BY r.rank, r.seq
+                LIMIT 1001
+            ) AS ahead;
+
+            IF v_ahead > 0 THEN
+                v_reasons := v_reasons || format(
+                    '%s ahead of it in lane %s',
+                    CASE
+                        WHEN v_ahead > 1000 THEN 'more than 1000 jobs are'
+                        WHEN v_ahead = 1 THEN '1 job is'
+                        ELSE format('%s jobs are', v_ahead)
+                    END,
+                    v_job.lane
+                );
+            END IF;
+        END IF;
+
+        v_reasons := v_reasons || array(
+            SELECT pulse._worker_obstacle(v_job.lane, v_job.kind)
+        );
+
+        IF v_reasons = '{}' THEN
+            v_reasons := ARRAY[
+                format(
+                    CASE v_job.state
+                        WHEN 'ready' THEN 'runnable: it is first in lane %s and the next claim takes it'
+                        ELSE 'due: the next claim of lane %s or tick puts it in line'
+                    END,
+                    v_job.lane
+                )
+            ];
+        END IF;
+    END IF;
+
+    RETURN QUERY
+    SELECT
+        r.position::integer,
+        r.reason
+    FROM unnest(v_reasons) WITH ORDINALITY AS r (reason, position)
+    ORDER BY r.position;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.why(bigint) IS
+'Every reason, in order and in words, why a job is not running now; for one that runs or has finished, where and since when. Producers may ask about their own jobs. PU004 no such job, or not yours. Writes nothing.';
+
+-- What keeps any job of a lane from being claimed, whatever the job.
+CREATE FUNCTION pulse._lane_obstacles(lane text)
+RETURNS SETOF text
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT
+        format(
+            '%s by %s%s since %s (%s), held by role %s',
+            CASE
+                WHEN h.lane = '' THEN 'everything is paused'
+                WHEN h.holder = 'drain' THEN format('lane %s is drained', h.lane)
+                ELSE format('lane %s is paused', h.lane)
+            END,
+            h.holder,
+            coalesce(': ' || nullif(h.reason, '') || ',', ''),
+            to_char(h.held_at, 'YYYY-MM-DD HH24:MI:SS TZ'),
+            pulse._duration(clock_timestamp() - h.held_at),
+            h.held_by
+        )
+    FROM pulse.hold AS h
+    WHERE h.lane IN ('', _lane_obstacles.lane)
+    ORDER BY h.lane, h.held_at, h.holder;
+
+    RETURN QUERY
+    SELECT format('lane %s is disabled: set_lane(%L, enabled => true)', l.lane, l.lane)
+    FROM pulse.lane AS l
+    WHERE l.lane = _lane_obstacles.lane
+        AND NOT l.enabled;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._lane_obstacles(text) IS
+'In words: every pause, drain or setting that keeps a lane from being claimed.';
+
+CREATE FUNCTION pulse._slot_obstacle(lane text)
+RETURNS SETOF text
+LANGUAGE sql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT
+        format(
+            'lane %s has %s of %s slots in use, by %s%s',
+            s.lane, u.used, s.max_slots,
+            array_to_string(u.workers [1:5], ', '),
+            CASE WHEN cardinality(u.workers) > 5 THEN ' and others' ELSE '' END
+        )
+    FROM pulse.lane AS s
+    CROSS JOIN LATERAL (
+        SELECT
+            count(*) AS used,
+            array_agg(DISTINCT l.worker) AS workers
+        FROM pulse.lease AS l
+        WHERE l.lane = s.lane
+    ) AS u
+    WHERE s.lane = _slot_obstacle.lane
+        AND u.used >= s.max_slots
+$$;
+
+COMMENT ON FUNCTION pulse._slot_obstacle(text) IS
+'In words: that all slots of a lane are in use, and by whom; nothing when one is free.';
+
+CREATE FUNCTION pulse._worker_obstacle(lane text, kind text)
+RETURNS SETOF text
+LANGUAGE sql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT
+        CASE
+            WHEN count(*) = 0
+                THEN format(
+                    'no live worker takes lane %s (none said hello or runs a job of it in 2 min)',
+                    _worker_obstacle.lane
+                )
+            ELSE format(
+                'no live worker takes kind %s: the %s of lane %s take other kinds',
+                _worker_obstacle.kind, count(*), _worker_obstacle.lane
+            )
+        END
+    FROM pulse._live_workers(_worker_obstacle.lane) AS w
+    HAVING count(*) FILTER (
+        WHERE w.kinds IS NULL OR _worker_obstacle.kind = ANY (w.kinds)
+    ) = 0
+$$;
+
+COMMENT ON FUNCTION pulse._worker_obstacle(text, text) IS
+'In words: that no live worker takes a lane or a kind of it; nothing when one does.';
+
+CREATE FUNCTION pulse._live_workers(lane text)
+RETURNS TABLE (worker text, kinds text [])
+LANGUAGE sql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT
+        w.worker,
+        w.kinds
+    FROM pulse.workers AS w
+    WHERE w.live
+        AND _live_workers.lane = ANY (w.lanes)
+$$;
+
+COMMENT ON FUNCTION pulse._live_workers(text) IS
+'The live workers of a lane, and their kinds (NULL is every kind).';
+
+CREATE FUNCTION pulse._duration(duration interval)
+RETURNS text
+LANGUAGE sql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT
+        CASE
+            WHEN e.seconds < 10 THEN format('%s s', round(e.seconds, 1))
+            WHEN e.seconds < 120 THEN format('%s s', floor(e.seconds))
+            WHEN e.seconds < 7200 THEN format('%s min', floor(e.seconds / 60))
+            WHEN e.seconds < 172800 THEN format('%s h', floor(e.seconds / 3600))
+            ELSE format('%s days', floor(e.seconds / 86400))
+        END
+    FROM (
+        SELECT greatest(extract(EPOCH FROM _duration.duration)::numeric, 0) AS seconds
+    ) AS e
+    WHERE _duration.duration IS NOT NULL
+$$;
+
+COMMENT ON FUNCTION pulse._duration(interval) IS
+'An interval in few words, as people say it.';

@@ -1,0 +1,179 @@
+-- One row for each thing that can be wrong, with a figure and what to do about it. Each
+-- group of checks is a function of its own; all of them answer, whatever they find.
+
+CREATE FUNCTION pulse.health()
+RETURNS TABLE (check_name text, status text, figure text, advice text)
+LANGUAGE sql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET jit = off
+AS $$
+    SELECT
+        h.check_name,
+        h.status,
+        h.figure,
+        CASE WHEN h.status <> 'ok' THEN h.advice END AS advice
+    FROM (
+        SELECT * FROM pulse._health_upkeep()
+        UNION ALL
+        SELECT * FROM pulse._health_lanes()
+        UNION ALL
+        SELECT * FROM pulse._health_server()
+    ) AS h
+$$;
+
+COMMENT ON FUNCTION pulse.health() IS
+'One row for each check: its name, ok, warn or fail, a figure, and what to do where it is not ok. Where the owner of pulse may not see other sessions it says so: grant it pg_read_all_stats. Writes nothing.';
+
+CREATE FUNCTION pulse._health_upkeep()
+RETURNS TABLE (check_name text, status text, figure text, advice text)
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT
+        'last_tick',
+        CASE
+            WHEN t.taken_at > clock_timestamp() - interval '30 seconds' THEN 'ok'
+            WHEN t.taken_at > clock_timestamp() - interval '5 minutes' THEN 'warn'
+            ELSE 'fail'
+        END,
+        coalesce(pulse._duration(clock_timestamp() - t.taken_at) || ' ago', 'never'),
+        'Delayed jobs, schedules and lost workers wait for tick: SELECT pulse.start_watchdog(), or run a worker, or call pulse.tick() every 10 seconds.'
+    FROM (
+        SELECT max(n.taken_at) AS taken_at
+        FROM (VALUES ('due'), ('sweep')) AS s (step)
+        CROSS JOIN LATERAL (
+            SELECT u.taken_at
+            FROM pulse.upkeep_run AS u
+            WHERE u.step = s.step
+            ORDER BY u.version DESC
+            LIMIT 1
+        ) AS n
+    ) AS t;
+
+    RETURN QUERY
+    SELECT
+        'tick_errors',
+        CASE
+            WHEN max(e.taken_at) > clock_timestamp() - interval '10 minutes' THEN 'fail'
+            WHEN count(*) > 0 THEN 'warn'
+            ELSE 'ok'
+        END,
+        coalesce(
+            string_agg(
+                format(
+                    '%s, %s ago: %s', substr(e.step, 7),
+                    pulse._duration(clock_timestamp() - e.taken_at), e.state ->> 'error'
+                ),
+                '; '
+                ORDER BY e.version DESC
+            ),
+            'none in 24 h'
+        ),
+        'A step of tick failed; the others went on. The message says why.'
+    FROM (
+        SELECT DISTINCT ON (u.step) u.*
+        FROM pulse.upkeep_run AS u
+        WHERE u.step LIKE 'error:%'
+        ORDER BY u.step, u.version DESC
+    ) AS e
+    WHERE e.taken_at > clock_timestamp() - interval '24 hours';
+
+    RETURN QUERY
+    SELECT
+        'upkeep_run',
+        CASE
+            WHEN max(clock_timestamp() - a.xact_start) > interval '1 minute' THEN 'warn'
+            ELSE 'ok'
+        END,
+        coalesce(
+            string_agg(
+                format(
+                    'held by backend %s%s', l.pid,
+                    coalesce(' for ' || pulse._duration(clock_timestamp() - a.xact_start), '')
+                ),
+                ', '
+            ),
+            'free'
+        ),
+        'A transaction that called tick and stays open keeps everybody else from it: end it (pg_terminate_backend).'
+    FROM pg_locks AS l
+    LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid
+    WHERE l.locktype = 'advisory'
+        AND l.granted
+        AND l.classid = 'pulse.upkeep_run'::regclass
+        AND l.database = (
+            SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()
+        );
+
+    RETURN QUERY
+    SELECT
+        'watchdog',
+        CASE WHEN w.present AND w.active THEN 'ok' ELSE 'warn' END,
+        coalesce(w.detail, 'none'),
+        'Without it only workers call tick, and nothing happens while none runs: SELECT pulse.start_watchdog().'
+    FROM pulse._watchdog() AS w;
+
+    RETURN QUERY
+    SELECT
+        'lapsed_leases',
+        CASE WHEN count(*) = 0 THEN 'ok' ELSE 'warn' END,
+        format('%s lapsed over a minute ago', count(*)),
+        'Their workers are lost and nobody has reaped them: see last_tick and tick_errors.'
+    FROM pulse.lease AS l
+    WHERE l.lease_until < clock_timestamp() - interval '1 minute';
+
+    RETURN QUERY
+    SELECT
+        'rows_below_marks',
+        CASE WHEN coalesce(n.found, 0) = 0 THEN 'ok' ELSE 'fail' END,
+        coalesce(
+            n.found || ' found by the sweep '
+            || pulse._duration(clock_timestamp() - n.taken_at) || ' ago',
+            'not swept yet'
+        ),
+        'A job stood where no claim looks; its mark was lowered and it runs. This is a bug in pulse: please report it with SELECT * FROM pulse.check().'
+    FROM (VALUES (true)) AS one (row)
+    LEFT JOIN LATERAL (
+        SELECT
+            u.taken_at,
+            coalesce((u.state ->> 'found')::bigint, 0) AS found
+        FROM pulse.upkeep_run AS u
+        WHERE u.step = 'backstop'
+        ORDER BY u.version DESC
+        LIMIT 1
+    ) AS n ON true;
+
+    RETURN QUERY
+    SELECT
+        'schedules',
+        CASE
+            WHEN count(*) FILTER (WHERE s.last_error IS NOT NULL) > 0 THEN 'fail'
+            WHEN count(*) FILTER (WHERE s.late) > 0 THEN 'warn'
+            ELSE 'ok'
+        END,
+        format(
+            '%s with an error%s, %s late',
+            count(*) FILTER (WHERE s.last_error IS NOT NULL),
+            coalesce(
+                ' (' || string_agg(s.name, ', ') FILTER (WHERE s.last_error IS NOT NULL) || ')', ''
+            ),
+            count(*) FILTER (WHERE s.late)
+        ),
+        'SELECT name, next_at, last_error FROM pulse.schedules says which and why.'
+    FROM (
+        SELECT
+            t.name,
+            t.last_error,
+            t.next_at < clock_timestamp() - interval '1 minute' AND t.paused_at IS NULL AS late
+        FROM pulse.schedule AS t
+    ) AS s;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._health_upkeep() IS
+'Checks of what tick has to do.';

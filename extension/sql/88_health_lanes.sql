@@ -1,0 +1,133 @@
+-- The checks of health that are about lanes and their jobs.
+
+CREATE FUNCTION pulse._health_lanes()
+RETURNS TABLE (check_name text, status text, figure text, advice text)
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT
+        'oldest_ready_job',
+        CASE
+            WHEN max(o.age) > interval '1 hour' THEN 'fail'
+            WHEN max(o.age) > interval '5 minutes' THEN 'warn'
+            ELSE 'ok'
+        END,
+        coalesce(
+            (
+                array_agg(
+                    format('%s in lane %s', pulse._duration(o.age), o.lane) ORDER BY o.age DESC
+                )
+            ) [1],
+            'nothing waits'
+        ),
+        'Jobs wait in lanes that nobody holds: start more workers, raise max_slots, or ask pulse.why(job_id).'
+    FROM (
+        SELECT
+            r.lane,
+            clock_timestamp() - pulse._oldest_ready_at(r.lane) AS age
+        FROM pulse._known_lanes AS r
+        WHERE pulse._oldest_ready_at(r.lane) IS NOT NULL
+            AND NOT EXISTS (SELECT FROM pulse._lane_obstacles(r.lane))
+    ) AS o;
+
+    RETURN QUERY
+    SELECT
+        'stuck_lanes',
+        CASE WHEN count(*) = 0 THEN 'ok' ELSE 'fail' END,
+        coalesce(string_agg(o.lane, ', ' ORDER BY o.lane), 'none'),
+        'Jobs are ready for over 5 minutes, nobody holds the lane, and nothing was claimed: start a worker that takes these lanes.'
+    FROM pulse._known_lanes AS o
+    WHERE pulse._oldest_ready_at(o.lane) < clock_timestamp() - interval '5 minutes'
+        AND NOT EXISTS (SELECT FROM pulse._lane_obstacles(o.lane))
+        AND NOT EXISTS (SELECT FROM pulse._slot_obstacle(o.lane))
+        AND NOT EXISTS (
+            SELECT FROM pulse.lease AS l
+            WHERE l.lane = o.lane
+                AND l.claimed_at > clock_timestamp() - interval '5 minutes'
+        )
+        AND NOT EXISTS (
+            SELECT
+            FROM unnest(enum_range(NULL::pulse.outcome)) AS s (state)
+            INNER JOIN pulse.finished AS f
+                ON f.lane = o.lane
+                AND f.state = s.state
+                AND f.finished_at > (SELECT clock_timestamp() - interval '5 minutes')
+            WHERE f.claimed_at IS NOT NULL
+        );
+
+    -- Lane by lane and kind by kind off the index, the oldest of each.
+    RETURN QUERY
+    WITH RECURSIVE line (lane, kind, ready_at, n) AS (
+        (
+            SELECT r.lane, r.kind, r.ready_at, 1
+            FROM pulse.ready AS r
+            WHERE r.attempts >= 0
+            ORDER BY r.lane, r.kind, r.rank, r.seq
+            LIMIT 1
+        )
+        UNION ALL
+        SELECT x.lane, x.kind, x.ready_at, p.n + 1
+        FROM line AS p
+        CROSS JOIN LATERAL (
+            SELECT r.lane, r.kind, r.ready_at
+            FROM pulse.ready AS r
+            WHERE (r.lane, r.kind) > (p.lane, p.kind)
+                AND r.attempts >= 0
+            ORDER BY r.lane, r.kind, r.rank, r.seq
+            LIMIT 1
+        ) AS x
+        WHERE p.n < 10000
+    )
+
+    SELECT
+        'unhandled_kinds',
+        CASE WHEN count(*) = 0 THEN 'ok' ELSE 'warn' END,
+        coalesce(
+            (
+                string_agg(format('%s in lane %s', p.kind, p.lane), ', ' ORDER BY p.n)
+                FILTER (WHERE p.place <= 10)
+            ) || CASE WHEN count(*) > 10 THEN format(' and %s more', count(*) - 10) ELSE '' END,
+            'none'
+        ),
+        'No worker that was seen in the last 2 minutes takes them: start one, correct its kinds, or move_where the jobs. Workers that never say hello are known only by what they run.'
+    FROM (
+        SELECT
+            i.lane,
+            i.kind,
+            i.n,
+            row_number() OVER (ORDER BY i.n) AS place
+        FROM line AS i
+        WHERE i.ready_at < clock_timestamp() - interval '2 minutes'
+            AND EXISTS (SELECT FROM pulse._worker_obstacle(i.lane, i.kind))
+    ) AS p;
+
+    RETURN QUERY
+    SELECT
+        'dead_jobs',
+        CASE WHEN d.lately > 0 OR d.total >= 1000 THEN 'warn' ELSE 'ok' END,
+        format(
+            '%s%s, %s of them in the last hour',
+            d.total, CASE WHEN d.total >= 100000 THEN ' or more' ELSE '' END, d.lately
+        ),
+        'SELECT * FROM pulse.dead says why; pulse.retry_where puts them back in line.'
+    FROM (
+        SELECT
+            count(*) AS total,
+            count(*) FILTER (
+                WHERE c.finished_at > clock_timestamp() - interval '1 hour'
+            ) AS lately
+        FROM (
+            SELECT f.finished_at
+            FROM pulse._known_lanes AS k
+            INNER JOIN pulse.finished AS f ON f.lane = k.lane AND f.state = 'dead'
+            LIMIT 100000
+        ) AS c
+    ) AS d;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._health_lanes() IS
+'Checks of whether jobs get through.';

@@ -1,0 +1,215 @@
+"""The watchdog with the real pg_cron: it ticks, it stops, it outlives pulse quietly."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.conftest import Connection, Database
+from tools.servers import Server
+
+ENTRIES = "SELECT jobname::text, schedule, username FROM cron.job ORDER BY jobname"
+NEWEST_TICK = "SELECT max(taken_at) FROM pulse.upkeep_run WHERE step = 'due'"
+NOTHING = "pg_cron has no entries of pulse"
+DONE = "SELECT bool_and(end_time IS NOT NULL) FROM cron.job_run_details"
+FAILED = """
+    SELECT string_agg(return_message, ' ')
+    FROM cron.job_run_details
+    WHERE status <> 'succeeded'
+"""
+LOOPS = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE query LIKE '%\\_watchdog\\_loop%' AND pid <> pg_backend_pid()
+"""
+
+
+@pytest.fixture
+def cron_db(server: Server) -> Iterator[Database]:
+    """The database of pg_cron, with both extensions for the time of a test.
+
+    It is never dropped: that would end pg_cron's launcher, for good.
+    """
+    if not server.has("pg_cron"):
+        pytest.skip("pg_cron is not here: `make setup` gets it where apt works")
+    database = Database(server, "cron")
+    database.psql("-c", "CREATE EXTENSION pg_cron", "-c", "CREATE EXTENSION pulse")
+    yield database
+    database.psql("-c", "DROP EXTENSION IF EXISTS pulse CASCADE")
+    database.psql("-c", "DROP EXTENSION pg_cron")
+    for connection in database._open:
+        connection.close()
+
+
+def one(connection: Connection, statement: str) -> Any:
+    row = connection.execute(statement.encode()).fetchone()
+    return row[0] if row else None
+
+
+def until(seconds: float, condition: Callable[[], Any]) -> Any:
+    """Wait for what another process does; fail when it does not."""
+    end = time.monotonic() + seconds
+    while not (answer := condition()):
+        assert time.monotonic() < end, f"not within {seconds} seconds"
+        time.sleep(0.1)
+    return answer
+
+
+def refusal(connection: Connection) -> str:
+    """What the administrator must run, from the hint of the error."""
+    with pytest.raises(psycopg.Error) as caught:
+        connection.execute("SELECT pulse.start_watchdog()")
+    assert caught.value.sqlstate == "PU010"
+    return str(caught.value.diag.message_hint).split("the administrator runs: ")[1]
+
+
+def test_starting_twice_is_starting_once(cron_db: Database) -> None:
+    operator = cron_db.connect()
+    for _ in range(2):
+        assert one(operator, "SELECT pulse.start_watchdog()").startswith(
+            "pg_cron ticks every 10 seconds as postgres"
+        )
+    names = [name for name, _, _ in operator.execute(ENTRIES).fetchall()]
+    assert names == ["pulse watchdog", "pulse watchdog log"]
+    audited = "SELECT count(*) FROM pulse.audit_entry WHERE verb = 'start_watchdog'"
+    assert one(operator, audited) == 1
+    present, active, _ = operator.execute("SELECT * FROM pulse._watchdog()").fetchone()  # type: ignore[misc]
+    assert (present, active) == (True, True)
+
+
+def test_stopping_removes_the_entries_and_what_was_logged_of_them(
+    cron_db: Database,
+) -> None:
+    operator = cron_db.connect()
+    operator.execute("SELECT pulse.start_watchdog()")
+    operator.execute(
+        """
+        INSERT INTO cron.job_run_details (jobid, status)
+        SELECT jobid, 'succeeded' FROM cron.job
+        """
+    )
+    operator.execute("SELECT cron.schedule('somebody else', '0 0 1 1 *', 'SELECT 1')")
+    operator.execute(
+        "INSERT INTO cron.job_run_details (jobid, status) VALUES (0, 'failed')"
+    )
+    assert one(operator, "SELECT pulse.stop_watchdog()") == "pg_cron entries removed: 2"
+    assert one(operator, "SELECT pulse.stop_watchdog()") == NOTHING
+    assert [name for name, _, _ in operator.execute(ENTRIES)] == ["somebody else"]
+    assert one(operator, "SELECT count(*) FROM cron.job_run_details") == 1
+    audited = "SELECT count(*) FROM pulse.audit_entry WHERE verb = 'stop_watchdog'"
+    assert one(operator, audited) == 1
+
+
+def test_pg_cron_ticks_and_dropping_pulse_breaks_nothing(cron_db: Database) -> None:
+    operator = cron_db.connect()
+    operator.execute("SELECT pulse.start_watchdog('1 second')")
+    # An entry made just before a full minute may have to wait for the next one.
+    first = until(135, lambda: one(operator, NEWEST_TICK))
+    until(10, lambda: one(operator, NEWEST_TICK) > first)
+    until(10, lambda: one(operator, LOOPS))
+
+    # The loop is under way when pulse goes.
+    commands = [row[0] for row in operator.execute("SELECT command FROM cron.job")]
+    operator.execute("DROP EXTENSION pulse CASCADE")
+    until(10, lambda: one(operator, LOOPS) == 0)
+    until(10, lambda: one(operator, DONE))
+    assert one(operator, FAILED) is None
+
+    # And what pg_cron goes on to run does nothing, without an error.
+    assert len(commands) == 2
+    for command in commands:
+        operator.execute(command)
+
+
+def test_the_loop_ends_when_the_watchdog_is_stopped(cron_db: Database) -> None:
+    operator = cron_db.connect()
+    operator.execute("SELECT pulse.start_watchdog('5 seconds')")
+    runner = cron_db.connect()
+    loop = threading.Thread(
+        target=runner.execute, args=["CALL pulse._watchdog_loop(5)"]
+    )
+    loop.start()
+    until(10, lambda: one(operator, NEWEST_TICK))
+    operator.execute("SELECT pulse.stop_watchdog()")
+    loop.join(5)
+    assert not loop.is_alive()
+
+
+def test_a_failing_entry_is_not_called_active(cron_db: Database) -> None:
+    operator = cron_db.connect()
+    operator.execute("SELECT pulse.start_watchdog()")
+    operator.execute(
+        """
+        INSERT INTO cron.job_run_details (jobid, username, status, return_message)
+        SELECT jobid, username, 'failed', 'connection failed' FROM cron.job
+        """
+    )
+    assert operator.execute("SELECT * FROM pulse._watchdog()").fetchone() == (
+        True,
+        False,
+        "the last run failed: connection failed",
+    )
+    operator.execute("UPDATE cron.job SET active = false")
+    assert operator.execute("SELECT * FROM pulse._watchdog()").fetchone() == (
+        True,
+        False,
+        "the entry in pg_cron is switched off",
+    )
+
+
+def test_another_database_is_told_what_its_administrator_runs(
+    cron_db: Database, db: Database
+) -> None:
+    place, statement = refusal(db.connect()).split(": ", 1)
+    assert place == f"in {cron_db.name}"
+    administrator = cron_db.connect()
+    administrator.execute(statement.encode())
+    command, database = administrator.execute(
+        "SELECT command, database FROM cron.job"
+    ).fetchone()  # type: ignore[misc]
+    assert database == db.name
+    assert "CALL pulse._watchdog_loop(10)" in command
+    administrator.execute("DELETE FROM cron.job")
+
+
+@pytest.fixture
+def owner(cron_db: Database) -> Iterator[str]:
+    """pulse of the cron database belongs to a role that is no superuser."""
+    administrator = cron_db.connect()
+    administrator.execute("DROP EXTENSION pulse CASCADE")
+    administrator.execute("CREATE ROLE watchdog_owner LOGIN")
+    administrator.execute(f"GRANT CREATE ON DATABASE {cron_db.name} TO watchdog_owner")
+    cron_db.connect(user="watchdog_owner").execute("CREATE EXTENSION pulse")
+    yield "watchdog_owner"
+    administrator.execute("DELETE FROM cron.job")
+    administrator.execute("DROP OWNED BY watchdog_owner CASCADE")
+    administrator.execute("DROP ROLE watchdog_owner")
+
+
+def test_an_owner_without_rights_is_told_which(cron_db: Database, owner: str) -> None:
+    administrator = cron_db.connect()
+    operator = cron_db.connect(user=owner)
+    assert one(operator, "SELECT pulse.stop_watchdog()") == NOTHING
+
+    statement = refusal(operator)
+    assert statement == f"GRANT USAGE ON SCHEMA cron TO {owner};"
+    administrator.execute(statement.encode())
+
+    administrator.execute(f"ALTER ROLE {owner} NOLOGIN")
+    statement = refusal(operator)
+    assert statement == f"ALTER ROLE {owner} LOGIN;"
+    administrator.execute(statement.encode())
+
+    schedule = "cron.schedule(text, text, text)"
+    administrator.execute(f"REVOKE ALL ON FUNCTION {schedule} FROM PUBLIC")
+    statement = refusal(operator)
+    assert statement.startswith("SELECT cron.schedule_in_database('pulse watchdog', ")
+    administrator.execute(f"GRANT EXECUTE ON FUNCTION {schedule} TO PUBLIC")
+
+    operator.execute("SELECT pulse.start_watchdog()")
+    assert [user for _, _, user in administrator.execute(ENTRIES)] == [owner, owner]
+    assert one(operator, "SELECT pulse.stop_watchdog()") == "pg_cron entries removed: 2"
