@@ -34,7 +34,7 @@ async def listen(connection: Connection, database: Database) -> bool:
     except psycopg.Error as error:
         if connection.closed:
             raise
-        # A standby, or a pulse without watch().
+        # A standby, or a pulse without watch_progress().
         reason = str(error).strip()
     log.warning(
         "LISTEN receives nothing here (%s): progress is looked up once a second. "
