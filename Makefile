@@ -5,8 +5,9 @@ RUN = .venv/bin/python
 # K="30_enqueue and pg18" chooses tests by name, as pytest -k does.
 CHOSEN = $(if $(K),-k "$(K)")
 
-.PHONY: help setup demo build install lint format test test-sql test-isolation test-python \
-	isolation-accept chaos soak bench-sql bench-python reference clean
+.PHONY: help setup demo build install lint format check test test-sql test-isolation \
+	test-engine test-python test-project isolation-accept chaos soak bench-sql bench-python \
+	reference release next-version clean
 
 help:  ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -30,6 +31,9 @@ format: setup  ## Lay out the Python files as `make lint` wants them
 	@.venv/bin/ruff format --quiet .
 	@.venv/bin/ruff check --quiet --fix .
 
+check: setup build  ## The quick loop: lint and tests of what changed against BASE=main
+	@$(RUN) -m tools.check $(BASE)
+
 test: setup build lint  ## Everything that has to hold
 	@$(RUN) -m pytest -n 2 --dist loadfile $(CHOSEN)
 
@@ -39,8 +43,14 @@ test-sql: setup build  ## The pgTAP files (K=30_enqueue, K="30_enqueue and pg18"
 test-isolation: setup build  ## The isolation specs (K=name)
 	@$(RUN) -m pytest tests/isolation $(CHOSEN)
 
-test-python: setup build  ## The Python tests (K=name)
-	@$(RUN) -m pytest tests/python tests/worker tests/cli tests/web tests/upgrade $(CHOSEN)
+test-engine: setup build  ## The engine as a whole: plans, stress, dump, upgrade (K=name)
+	@$(RUN) -m pytest tests/engine tests/upgrade $(CHOSEN)
+
+test-python: setup build  ## The Python package: worker, command line, web (K=name)
+	@$(RUN) -m pytest tests/python tests/worker tests/cli tests/web $(CHOSEN)
+
+test-project: setup build  ## Docs, examples, benches, versions and tools (K=name)
+	@$(RUN) -m pytest tests/project $(CHOSEN)
 
 isolation-accept: setup build  ## Write the expected output of one spec anew (SPEC=name)
 	@$(RUN) -c 'from tests import isolation; isolation.accept("$(SPEC)")'
@@ -61,6 +71,12 @@ bench-python: setup build  ## Measure the Python worker beside its peers (ONLY=p
 
 reference: setup build  ## Write docs/reference.md from the comments in the catalog
 	@$(RUN) tools/reference.py $(ARGS)
+
+release: setup build  ## Check and date the release (VERSION=1.0); says what to do next
+	@$(RUN) -m tools.release release $(VERSION)
+
+next-version: setup build  ## After the tag: freeze what was released, begin VERSION=1.1
+	@$(RUN) -m tools.release next $(VERSION)
 
 clean:  ## Remove what was built and what was set up
 	@$(MAKE) --no-print-directory -s -C extension clean

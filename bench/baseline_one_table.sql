@@ -1,4 +1,4 @@
--- The design pulse is measured against: one table, the state a column (ENGINE: A1, A2).
+-- The design pulse is measured against: one table, the state a column.
 -- A claim is an UPDATE of rows picked FOR UPDATE SKIP LOCKED; to complete is an UPDATE
 -- to done (A2, history kept) or a DELETE (A1, none). It is as quick as such a design
 -- honestly gets: prepared statements without functions, rows picked by a partial index

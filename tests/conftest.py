@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from tests import isolation, tap
-from tools import paths, servers
+from tools import paths, requirements, servers
 from tools.servers import Server
 
 Connection = psycopg.Connection[Any]
@@ -54,6 +54,15 @@ pool = Pool()
 
 def pytest_sessionstart() -> None:
     """Build once; the workers of a parallel run find it done."""
+    try:
+        missing = requirements.missing()
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
+    if missing:
+        raise pytest.UsageError(
+            f"{requirements.SWITCH} asks for {', '.join(missing)}: not here. "
+            "`make setup` says what it could not get."
+        )
     subprocess.run(["make", "-s", "-C", str(paths.EXTENSION)], check=True)
 
 

@@ -13,6 +13,7 @@ from tools import servers
 from tools.servers import Server
 
 LINE = re.compile(r"^(?P<bad>not )?ok (?P<number>\d+)(?P<name>.*)$")
+HELPERS = Path(__file__).parent / "sql/helpers/helpers.sql"
 PLAN = re.compile(r"^1\.\.(?P<planned>\d+)")
 
 
@@ -53,7 +54,9 @@ class Item(pytest.Item):
         database = server.create(product=self.product)
         try:
             output = server.psql(
-                database, "-P", "pager=off", "-f", str(self.path), check=False
+                database,
+                *("-P", "pager=off", "-f", str(HELPERS), "-f", str(self.path)),
+                check=False,
             )
         finally:
             server.drop(database)

@@ -6,6 +6,7 @@ python -m tools.lint
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,9 +27,9 @@ CHECKS: dict[str, list[str]] = {
 }
 
 
-def check(name: str) -> "str | None":
+def check(name: str, command: Sequence[str]) -> "str | None":
     """What the check found, None when all is well."""
-    program, *arguments = CHECKS[name]
+    program, *arguments = command
     if not (BIN / program).exists():
         print(f"lint: {name} is not installed for this platform, left out")
         return None
@@ -50,12 +51,12 @@ def check(name: str) -> "str | None":
     return f"lint: {name} found:\n{shown}\n"
 
 
-def main() -> int:
+def run(checks: Mapping[str, Sequence[str]]) -> int:
     with ThreadPoolExecutor(2) as pool:
-        found = [text for text in pool.map(check, CHECKS) if text]
+        found = [text for text in pool.map(check, checks, checks.values()) if text]
     print("".join(found), end="")
     return 1 if found else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(CHECKS))

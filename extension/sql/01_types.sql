@@ -91,3 +91,24 @@ CREATE TYPE pulse._item AS (
 
 COMMENT ON TYPE pulse._item IS
 'One element of the list that enqueue_many takes: the arguments of enqueue.';
+
+CREATE TYPE pulse._job_filter AS (
+    states text [],
+    jobs bigint [],
+    lanes text [],
+    kinds text [],
+    workers text [],
+    rank integer,
+    rank_above integer,
+    rank_below integer,
+    error_like text,
+    tags text [],
+    group_keys text [],
+    owners name [],
+    enqueued_before timestamptz,
+    enqueued_after timestamptz,
+    asks_body boolean
+);
+
+COMMENT ON TYPE pulse._job_filter IS
+'A filter of the bulk verbs and find_jobs, parsed: NULL where it says nothing.';

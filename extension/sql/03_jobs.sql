@@ -44,7 +44,7 @@ CREATE TABLE pulse.approval (
 CREATE INDEX approval_for_expiry ON pulse.approval (expires_at);
 
 COMMENT ON TABLE pulse.approval IS
-'Jobs that wait for somebody to approve them.';
+'Jobs that wait for an approver.';
 
 -- attempts counts the runs that have begun; last_lease and last_verb let the report
 -- that brought the job here succeed again when its answer was lost.
@@ -100,7 +100,7 @@ CREATE TABLE pulse.ready (
 -- Every row meets both conditions. A statement that states one of them can be served by
 -- that index alone, so that no statistics can make the planner take the other one
 -- (docs/decisions/pinned-plans.md).
-CREATE INDEX ready_for_claim ON pulse.ready (lane, rank, seq) WHERE seq > 0;
+CREATE INDEX ready_for_claim ON pulse.ready (lane, rank, seq) WHERE failures >= 0;
 CREATE INDEX ready_for_claim_by_kind ON pulse.ready (lane, kind, rank, seq)
 WHERE attempts >= 0;
 CREATE INDEX ready_for_repeated_report ON pulse.ready (last_lease)
@@ -109,7 +109,7 @@ WHERE last_lease IS NOT NULL;
 COMMENT ON TABLE pulse.ready IS
 'Jobs in line: whoever deletes the row has claimed the job.';
 
--- At most one waiting-or-running job per key and lane. While the job lives,
+-- At most one waiting-or-running job per key and lane. Until the job has ended,
 -- expires_at is NULL; afterwards the row stays for unique_for.
 CREATE TABLE pulse.job_key (
     lane text COLLATE "C" NOT NULL,

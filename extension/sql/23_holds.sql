@@ -20,7 +20,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.pause(text, text, text) IS
-'Stop all claims, or those of one lane: strict from the commit on. Pauses nest by holder. Enqueue, heartbeats, reports, reaping and schedules go on. Returns whether the hold is new; PU106 when open claims do not end within 10 s.';
+'Stop all claims, or those of one lane: strict from the commit on. Pauses nest by holder. Enqueue, heartbeats, reports, reaping and schedules go on. Returns whether the hold is new; PU106 when open claims do not end within 10 s. Writes hold and audit_entry.';
 
 CREATE FUNCTION pulse.resume(holder text, lane text DEFAULT NULL)
 RETURNS boolean
@@ -38,7 +38,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.resume(text, text) IS
-'Take back a pause of this holder with the same scope. Returns whether there was one.';
+'Take back a pause of this holder with the same scope. Returns whether there was one. Writes hold and audit_entry.';
 
 CREATE FUNCTION pulse.pause_status()
 RETURNS TABLE (
@@ -60,7 +60,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.pause_status() IS
-'Every hold: which lane (NULL: all), who, why, since when. The holder drain is a drained lane.';
+'Every hold: which lane (NULL: all), who, why, since when. The holder drain is a drained lane. Writes nothing.';
 
 CREATE FUNCTION pulse.drain_lane(lane text, reason text DEFAULT NULL)
 RETURNS boolean
@@ -75,7 +75,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.drain_lane(text, text) IS
-'Let what runs in a lane end and claim nothing more from it, until resume_lane. Returns whether it was not drained already.';
+'Let what runs in a lane end and claim nothing more from it, until resume_lane. Returns whether it was not drained already. Writes hold and audit_entry.';
 
 CREATE FUNCTION pulse.pause_lane(lane text, reason text DEFAULT NULL)
 RETURNS boolean
@@ -87,7 +87,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.pause_lane(text, text) IS
-'The same as drain_lane.';
+'The same as drain_lane. Writes hold and audit_entry.';
 
 CREATE FUNCTION pulse.resume_lane(lane text, reason text DEFAULT NULL)
 RETURNS boolean
@@ -102,7 +102,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.resume_lane(text, text) IS
-'Let a drained lane be claimed again; pauses by other holders stay. Returns whether it was drained.';
+'Let a drained lane be claimed again; pauses by other holders stay. Returns whether it was drained. Writes hold and audit_entry.';
 
 CREATE FUNCTION pulse._hold(
     verb text, lane text, holder text, reason text

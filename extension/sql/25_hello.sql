@@ -1,3 +1,5 @@
+-- A worker's hello is information for people: no claim depends on it.
+
 CREATE FUNCTION pulse.hello(
     worker text, lanes text [] DEFAULT '{default}', kinds text [] DEFAULT NULL
 )
@@ -35,4 +37,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.hello(text, text [], text []) IS
-'Say that a worker is there and which lanes and kinds (NULL: all) it takes, so that health can name kinds nobody handles; returns how these lanes want to be polled. Writes at most once in 30 seconds.';
+'Say that a worker is there and which lanes and kinds (NULL: all) it takes, so that health can name kinds nobody handles; returns how these lanes want to be polled. Writes worker, at most once in 30 seconds.';

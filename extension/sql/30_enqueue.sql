@@ -40,7 +40,7 @@ COMMENT ON FUNCTION pulse.enqueue(
     text, jsonb, text, integer, timestamptz, interval, integer, text,
     interval, text, text, boolean, text [], interval
 ) IS
-'Enqueue a job in the caller''s transaction and return its id. What is not given comes from the kind''s settings, then from the defaults. run_at or delay schedules it. unique_key allows one waiting or running job per key and lane (with unique_for also that long after it finished); on_conflict is skip (return the existing id), replace (a job that does not run yet gets the new payload, priority and run_at) or error. PU002 bad argument, PU003 payload too large, PU102 key taken (or replace of somebody else''s job), PU103 replace of a running job, PU105 replace of one that was approved.';
+'Enqueue a job in the caller''s transaction and return its id. What is not given comes from the kind''s settings, then from the defaults. run_at or delay schedules it. unique_key allows one waiting or running job per key and lane (with unique_for also that long after it finished); on_conflict is skip (return the existing id), replace (a job that does not run yet gets the new payload, priority and run_at) or error. PU002 bad argument, PU003 payload too large, PU102 key taken (or replace of another producer''s job), PU103 replace of a running job, PU105 replace of one that was approved. Writes body and ready, waiting or approval; with a unique_key also job_key.';
 
 CREATE FUNCTION pulse.enqueue_one(
     kind text,
@@ -83,7 +83,7 @@ COMMENT ON FUNCTION pulse.enqueue_one(
     text, jsonb, text, integer, timestamptz, interval, integer, text,
     interval, text, text, boolean, text [], interval
 ) IS
-'Like enqueue, and says whether the job was created or its unique key found an existing one.';
+'Like enqueue, and says whether the job was created or its unique key found an existing one. Writes what enqueue writes.';
 
 -- Everything a single enqueue does. This is the hottest path of a producer, and
 -- PL/pgSQL sets up every expression anew in each transaction: so what is ordinary is asked
@@ -115,7 +115,8 @@ DECLARE
     v_kind pulse.kind;
     v_job pulse._enqueued;
 BEGIN
-    IF (
+    -- What has its key already was checked before it took it.
+    IF _enqueue.taken IS NULL AND (
         length(_enqueue.kind) BETWEEN 1 AND 200
         AND num_nonnulls(
             _enqueue.lane, _enqueue.priority, _enqueue.run_at, _enqueue.delay,
@@ -272,56 +273,3 @@ COMMENT ON FUNCTION pulse._enqueue_slow_path(
     interval, text, text, boolean, text [], interval, name, bigint
 ) IS
 'Take the key, write the job where it belongs: in line, into waiting or before an approver.';
-
--- The one place that puts a job into ready or waiting and rings. run_at NULL or past
--- means ready. The clock is read inside the INSERT, after the table lock: time
--- marks rest on that (52_marks.sql).
-CREATE FUNCTION pulse._put_in_line(
-    job bigint,
-    lane text,
-    kind text,
-    rank integer,
-    run_at timestamptz,
-    attempts integer,
-    failures integer,
-    keyed boolean,
-    retrying boolean,
-    last_lease bigint DEFAULT NULL,
-    last_verb text DEFAULT NULL
-)
-RETURNS boolean
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    IF _put_in_line.run_at > clock_timestamp() THEN
-        INSERT INTO pulse.waiting (
-            lane, run_at, job, kind, rank, attempts, failures, keyed, retrying,
-            last_lease, last_verb
-        )
-        VALUES (
-            _put_in_line.lane,
-            greatest(_put_in_line.run_at, clock_timestamp(), pulse._due_floor()),
-            _put_in_line.job, _put_in_line.kind, _put_in_line.rank, _put_in_line.attempts,
-            _put_in_line.failures, _put_in_line.keyed, _put_in_line.retrying,
-            _put_in_line.last_lease, _put_in_line.last_verb
-        );
-        RETURN false;
-    END IF;
-
-    INSERT INTO pulse.ready (
-        lane, rank, kind, job, attempts, failures, keyed, last_lease, last_verb
-    )
-    VALUES (
-        _put_in_line.lane, _put_in_line.rank, _put_in_line.kind, _put_in_line.job,
-        _put_in_line.attempts, _put_in_line.failures, _put_in_line.keyed,
-        _put_in_line.last_lease, _put_in_line.last_verb
-    );
-    RETURN pulse._ring(_put_in_line.lane);
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._put_in_line(
-    bigint, text, text, integer, timestamptz, integer, integer, boolean, boolean, bigint, text
-) IS
-'Put a job into ready and ring, or into waiting when it is not due yet; returns whether it rang.';

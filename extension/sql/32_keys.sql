@@ -22,12 +22,6 @@ DECLARE
     v_key pulse.job_key;
     v_job pulse._enqueued;
 BEGIN
-    PERFORM pulse._require_between(
-        'size of unique_key in bytes', octet_length(_take_key.unique_key), 1, 1000
-    );
-    PERFORM pulse._require_duration('unique_for', _take_key.unique_for, '0', '10 years');
-    PERFORM pulse._require_one_of('on_conflict', _take_key.on_conflict, '{skip,replace,error}');
-
     FOR v_round IN 1..10 LOOP
         -- Waits for another transaction that is just inserting the same key.
         INSERT INTO pulse.job_key (lane, unique_key, job, unique_for)

@@ -34,7 +34,7 @@ BEGIN
             SELECT r.ctid AS tid, r.seq
             FROM pulse.ready AS r
             WHERE r.lane = _pick.lane
-                AND r.seq > 0
+                AND r.failures >= 0
                 AND (r.rank, r.seq) >= (v_from_rank, v_from_seq)
                 AND r.rank < v_to_rank
             ORDER BY r.rank, r.seq
@@ -113,7 +113,7 @@ BEGIN
             SELECT r.ctid AS tid, r.rank, r.seq, r.kind = ANY (_pick_kinds.kinds) AS wanted
             FROM pulse.ready AS r
             WHERE r.lane = _pick_kinds.lane
-                AND r.seq > 0
+                AND r.failures >= 0
                 AND (r.rank, r.seq) >= (v_from_rank, v_from_seq)
                 AND r.rank < v_to_rank
             ORDER BY r.rank, r.seq

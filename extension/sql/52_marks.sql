@@ -248,7 +248,7 @@ BEGIN
         SELECT r.rank, r.seq INTO _first_live.rank, _first_live.seq
         FROM pulse.ready AS r
         WHERE r.lane = _first_live.lane
-            AND r.seq > 0
+            AND r.failures >= 0
             AND (r.rank, r.seq) >= (_first_live.from_rank, _first_live.from_seq)
             AND r.rank < _first_live.to_rank
         ORDER BY r.rank, r.seq

@@ -298,14 +298,14 @@ BEGIN
             SELECT r.lane INTO v_new
             FROM pulse.ready AS r
             WHERE r.lane > v_lane
-                AND r.seq > 0
+                AND r.failures >= 0
             ORDER BY r.lane, r.rank, r.seq
             LIMIT 1;
         ELSE
             SELECT r.lane INTO v_new
             FROM pulse.ready AS r
             WHERE r.lane > v_lane
-                AND r.seq > 0
+                AND r.failures >= 0
                 AND r.lane < v_known.lane
             ORDER BY r.lane, r.rank, r.seq
             LIMIT 1;

@@ -210,7 +210,7 @@ BEGIN
             SELECT
             FROM pulse.ready AS r
             WHERE r.lane = _count_ready.lane
-                AND r.seq > 0
+                AND r.failures >= 0
                 AND (r.rank, r.seq) >= (
                     coalesce(v_mark.ranks[nullif(v_level, 0)], -2147483648),
                     coalesce(v_mark.seqs[nullif(v_level, 0)], 0)

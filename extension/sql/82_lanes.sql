@@ -9,7 +9,7 @@ WITH RECURSIVE ready_lane (lane) AS (
     (
         SELECT r.lane
         FROM pulse.ready AS r
-        WHERE r.seq > 0
+        WHERE r.failures >= 0
         ORDER BY r.lane
         LIMIT 1
     )
@@ -19,7 +19,7 @@ WITH RECURSIVE ready_lane (lane) AS (
             SELECT r.lane
             FROM pulse.ready AS r
             WHERE r.lane > n.lane
-                AND r.seq > 0
+                AND r.failures >= 0
             ORDER BY r.lane
             LIMIT 1
         )
@@ -116,7 +116,7 @@ BEGIN
                 SELECT r.rank, r.ready_at
                 FROM pulse.ready AS r
                 WHERE r.lane = _oldest_ready_at.lane
-                    AND r.seq > 0
+                    AND r.failures >= 0
                 ORDER BY r.rank, r.seq
                 LIMIT 1
             )
@@ -128,7 +128,7 @@ BEGIN
                 FROM pulse.ready AS r
                 WHERE r.lane = _oldest_ready_at.lane
                     AND r.rank > v.rank
-                    AND r.seq > 0
+                    AND r.failures >= 0
                 ORDER BY r.rank, r.seq
                 LIMIT 1
             ) AS n
@@ -163,7 +163,7 @@ BEGIN
                 SELECT
                 FROM pulse.ready AS r
                 WHERE r.lane = _counted.lane
-                    AND r.seq > 0
+                    AND r.failures >= 0
                 ORDER BY r.rank, r.seq
                 LIMIT 10001
             ) AS capped
@@ -374,4 +374,4 @@ COMMENT ON COLUMN pulse.lanes.paused_by IS
 'Every holder that keeps it, or everything, from being claimed, with its reason; NULL when none does.';
 
 COMMENT ON COLUMN pulse.lanes.settings IS
-'What set_lane was told; what is missing is the default.';
+'What set_lane was given; what is missing is the default.';

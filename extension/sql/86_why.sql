@@ -91,7 +91,7 @@ BEGIN
                 SELECT
                 FROM pulse.ready AS r
                 WHERE r.lane = v_job.lane
-                    AND r.seq > 0
+                    AND r.failures >= 0
                     AND (r.rank, r.seq) < (v_place.rank, v_place.seq)
                 ORDER BY r.rank, r.seq
                 LIMIT 1001
@@ -137,7 +137,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.why(bigint) IS
-'Every reason, in order and in words, why a job is not running now; for one that runs or has finished, where and since when. Producers may ask about their own jobs. PU004 no such job, or not yours.';
+'Every reason, in order and in words, why a job is not running now; for one that runs or has finished, where and since when. Producers may ask about their own jobs. PU004 no such job, or not yours. Writes nothing.';
 
 -- What keeps any job of a lane from being claimed, whatever the job.
 CREATE FUNCTION pulse._lane_obstacles(lane text)
@@ -232,8 +232,6 @@ $$;
 COMMENT ON FUNCTION pulse._worker_obstacle(text, text) IS
 'In words: that no live worker takes a lane or a kind of it; nothing when one does.';
 
--- A worker that was not heard of for this long is not counted on: hello comes every
--- thirty seconds.
 CREATE FUNCTION pulse._live_workers(lane text)
 RETURNS TABLE (worker text, kinds text [])
 LANGUAGE sql
@@ -244,12 +242,12 @@ AS $$
         w.worker,
         w.kinds
     FROM pulse.workers AS w
-    WHERE w.seen_at > clock_timestamp() - interval '2 minutes'
+    WHERE w.live
         AND _live_workers.lane = ANY (w.lanes)
 $$;
 
 COMMENT ON FUNCTION pulse._live_workers(text) IS
-'Workers of a lane that were heard of in the last two minutes, and their kinds (NULL is every kind).';
+'The live workers of a lane, and their kinds (NULL is every kind).';
 
 CREATE FUNCTION pulse._duration(duration interval)
 RETURNS text

@@ -239,7 +239,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.grant_access(name, text) IS
-'Give a role what it needs as producer, worker, viewer, approver, operator (viewer included) or admin (everything); given again it changes nothing. PU009 unknown level, no such role, or the owner of pulse.';
+'Give a role what it needs as producer, worker, viewer, approver, operator (viewer included) or admin (everything); given again it changes nothing. PU009 unknown level, no such role, or the owner of pulse. Writes access_grant and audit_entry, and the rights themselves.';
 
 CREATE FUNCTION pulse.revoke_access(role name, access text)
 RETURNS void
@@ -294,7 +294,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.revoke_access(name, text) IS
-'Take back what grant_access gave, except what another level of the role still needs; also for a role that was dropped since. PU009 unknown level, or the role was not given it.';
+'Take back what grant_access gave, except what another level of the role still needs; also for a role that was dropped since. PU009 unknown level, or the role was not given it. Writes access_grant and audit_entry, and the rights themselves.';
 
 -- What PostgreSQL gives to everybody by default, taken back as the last thing.
 REVOKE ALL ON SCHEMA pulse FROM PUBLIC;

@@ -12,11 +12,11 @@ worker.run()
 """
 
 from pulse.client import AsyncClient, Client
-from pulse.enqueueing import enqueue, enqueue_many
 from pulse.errors import Cancelled, Fatal, PulseError, RetryIn, Snooze
+from pulse.hooks import Hooks
 from pulse.job import Job
+from pulse.producer import enqueue, enqueue_many
 from pulse.tasks import Task, task
-from pulse.tracing import Hooks
 from pulse.worker import Worker
 
 __all__ = [

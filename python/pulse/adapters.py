@@ -1,4 +1,4 @@
-"""Enqueue on a connection of the caller's, whatever made it.
+"""Enqueue on the caller's connection, whichever library made it.
 
 psycopg connections get the functions with native arguments. SQLAlchemy, Django and
 other DBAPI connections get one text argument, since their drivers disagree about
@@ -15,7 +15,8 @@ from typing import Any, Protocol, TypeVar
 import psycopg
 from psycopg.rows import tuple_row
 
-from pulse import errors, sql
+from pulse import errors
+from pulse.sql import producer as sql
 
 T = TypeVar("T")
 Row = tuple[Any, ...]

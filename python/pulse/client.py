@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from pulse import adapters, errors, sql
+from pulse import adapters, errors
 from pulse.adapters import Row
-from pulse.enqueueing import enqueue, enqueue_many
 from pulse.options import Options
+from pulse.producer import enqueue, enqueue_many
+from pulse.sql import producer as sql
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
-FIRST_LOOK = 0.01
+FIRST_PAUSE = 0.01
 LONGEST_PAUSE = 1.0
 
 
@@ -33,8 +34,8 @@ def _outcome(job_id: int, rows: list[Row]) -> tuple[bool, Any]:
     if not rows:
         raise errors.NoSuchJob(
             f"job {job_id} does not exist",
-            detail="It was never enqueued here, was pruned, or is somebody else's.",
-            hint="A job enqueued in a transaction is there when that has committed.",
+            detail="It was never enqueued here, was pruned, or is another role's.",
+            hint="A job enqueued in a transaction can be seen when that has committed.",
         )
     state, result, last_error = rows[0]
     if state == "dead":
@@ -45,15 +46,15 @@ def _outcome(job_id: int, rows: list[Row]) -> tuple[bool, Any]:
 
 
 def _pauses(job_id: int, timeout: float | None) -> Iterator[float]:
-    """How long to wait before each next look; raises when the time is over."""
+    """How long to wait before each next query; raises when the time is over."""
     until = None if timeout is None else time.monotonic() + timeout
-    pause = FIRST_LOOK
+    pause = FIRST_PAUSE
     while True:
         left = LONGEST_PAUSE if until is None else until - time.monotonic()
         if left <= 0:
             raise errors.ResultTimeout(
                 f"job {job_id} has not ended within {timeout} s",
-                hint=f"SELECT * FROM pulse.why({job_id}) says what it waits for.",
+                hint=f"SELECT * FROM pulse.why({job_id}) shows what it waits for.",
             )
         yield min(pause, left)
         pause = min(pause * 1.5, LONGEST_PAUSE)
@@ -96,7 +97,7 @@ class Client:
             return list(enqueue_many(connection, kind, payloads, **options))
 
     def cancel(self, job_id: int, reason: str | None = None) -> str:
-        """Cancel a job, or ask its worker to stop; returns the state it is in then."""
+        """Cancel a job, or ask its worker to stop; returns its state after that."""
         with self._connection() as connection:
             values = {"job_id": job_id, "reason": reason}
             return str(_fetch(connection, sql.CANCEL, values)[0][0])
@@ -173,7 +174,7 @@ class AsyncClient:
             return ids
 
     async def cancel(self, job_id: int, reason: str | None = None) -> str:
-        """Cancel a job, or ask its worker to stop; returns the state it is in then."""
+        """Cancel a job, or ask its worker to stop; returns its state after that."""
         values = {"job_id": job_id, "reason": reason}
         async with self._connection() as connection:
             return str((await _fetch_async(connection, sql.CANCEL, values))[0][0])

@@ -1,6 +1,7 @@
-"""Everything pulse raises, in one tree, mapped from the SQLSTATE of the server.
+"""Everything pulse raises, in one tree, and what a SQLSTATE means to a person.
 
     PulseError
+    ├── Unavailable             the server does not answer, or cannot write
     ├── NotInstalled            there is no pulse in this database
     │   └── VersionTooOld       there is, but older than this package
     ├── PermissionDenied        the role was not given the access it needs
@@ -16,27 +17,34 @@
     │   ├── NoSuchJob           PU004
     │   ├── NoSuchName          PU005
     │   └── NoWatchdog          PU010
-    ├── Conflict                PU1xx: the world changed; look again, then decide
+    ├── Conflict                PU1xx: the state changed; look again, then decide
     │   ├── LeaseLost           PU101
     │   ├── UniqueKeyTaken      PU102
     │   ├── JobIsRunning        PU103
     │   ├── WrongState          PU105
-    │   ├── HeldUp              PU106, PU109
-    │   └── KeptMoving          PU107
+    │   ├── LockTimeout         PU106, PU109
+    │   └── Contention          PU107
     ├── InternalError           PU9xx: a bug in pulse
-    └── NoResult                what result() has to say instead of a result
+    └── NoResult                result() has no result to return
         ├── JobDead
         ├── JobCancelled
         └── ResultTimeout       also a TimeoutError
 
-Errors of other classes (connections, deadlocks, constraints) stay what the driver made
-of them. A handler says how its run ends by raising an Ending:
+Two functions read this tree from an error of the driver:
 
-    Ending
+    translate(error)    what enqueue and the clients raise: the error of pulse, or None.
+                        Connections, deadlocks and constraints stay the driver's.
+    describe(error)     what a front end shows, for every error: message is the title,
+                        detail the facts, hint the fix, http_status the answer of HTTP.
+                        The class decides the rest (an exit code, a log level).
+
+A handler chooses how its run ends by raising a HandlerExit:
+
+    HandlerExit
     ├── Snooze(delay)           later, not charged
     ├── RetryIn(delay)          failed; try again after this pause
     ├── Fatal(message)          failed for good
-    └── Cancelled               stopped because a cancel was asked for
+    └── Cancelled               stopped because a cancel was requested
 """
 
 from __future__ import annotations
@@ -45,15 +53,22 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
+
+import psycopg
 
 INSTALL = "CREATE EXTENSION pulse; or, without extension files, run `pulse install`."
-UPDATE = "ALTER EXTENSION pulse UPDATE; or, for the plain script, run `pulse install`."
+UPDATE = (
+    "ALTER EXTENSION pulse UPDATE; or, where pulse is the plain script or is missing, "
+    "run `pulse install`."
+)
 GRANT = "SELECT pulse.grant_access('the_role', 'producer'); or 'worker', 'operator', …"
 
 
 class PulseError(Exception):
-    """message, detail and hint as the server said them; sqlstate where there is one."""
+    """message, detail and hint of the server; sqlstate where there is one."""
+
+    http_status: ClassVar[int] = 500
 
     def __init__(
         self,
@@ -78,19 +93,26 @@ class PulseError(Exception):
         return "\n".join(lines)
 
 
-class NotInstalled(PulseError): ...
+class Unavailable(PulseError):
+    http_status = 503
+
+
+class NotInstalled(PulseError):
+    http_status = 503
 
 
 class VersionTooOld(NotInstalled): ...
 
 
-class PermissionDenied(PulseError): ...
+class PermissionDenied(PulseError):
+    http_status = 403
 
 
 class OperatorOnly(PermissionDenied): ...
 
 
-class InvalidRequest(PulseError): ...
+class InvalidRequest(PulseError):
+    http_status = 422
 
 
 class WrongIsolation(InvalidRequest): ...
@@ -111,19 +133,23 @@ class UnknownTimeZone(InvalidArgument): ...
 class UnknownAccess(InvalidArgument): ...
 
 
-class TooLarge(InvalidRequest): ...
+class TooLarge(InvalidRequest):
+    http_status = 413
 
 
-class NoSuchJob(InvalidRequest): ...
+class NoSuchJob(InvalidRequest):
+    http_status = 404
 
 
-class NoSuchName(InvalidRequest): ...
+class NoSuchName(InvalidRequest):
+    http_status = 404
 
 
 class NoWatchdog(InvalidRequest): ...
 
 
-class Conflict(PulseError): ...
+class Conflict(PulseError):
+    http_status = 409
 
 
 class LeaseLost(Conflict): ...
@@ -138,10 +164,10 @@ class JobIsRunning(Conflict): ...
 class WrongState(Conflict): ...
 
 
-class HeldUp(Conflict): ...
+class LockTimeout(Conflict): ...
 
 
-class KeptMoving(Conflict): ...
+class Contention(Conflict): ...
 
 
 class InternalError(PulseError): ...
@@ -159,11 +185,11 @@ class JobCancelled(NoResult): ...
 class ResultTimeout(NoResult, TimeoutError): ...
 
 
-class Ending(Exception):
-    """Raised by a handler to say how its run ends."""
+class HandlerExit(Exception):
+    """Raised by a handler to choose how its run ends."""
 
 
-class Snooze(Ending):
+class Snooze(HandlerExit):
     """Give the job back until delay has passed, without charging the attempt."""
 
     def __init__(self, delay: str | float | timedelta) -> None:
@@ -171,7 +197,7 @@ class Snooze(Ending):
         self.delay = delay
 
 
-class RetryIn(Ending):
+class RetryIn(HandlerExit):
     """The run failed; try again after delay instead of the backoff of the kind."""
 
     def __init__(self, delay: str | float | timedelta, message: str = "") -> None:
@@ -179,17 +205,18 @@ class RetryIn(Ending):
         self.delay = delay
 
 
-class Fatal(Ending):
+class Fatal(HandlerExit):
     """The run failed and no other one can do better: the job is dead."""
 
 
-class Cancelled(Ending):
-    """The run stopped because a cancel was asked for."""
+class Cancelled(HandlerExit):
+    """The run stopped because a cancel was requested."""
 
 
 BY_SQLSTATE: dict[str, type[PulseError]] = {
     "3F000": NotInstalled,
     "42883": VersionTooOld,
+    "42P01": VersionTooOld,
     "42501": PermissionDenied,
     "PU001": WrongIsolation,
     "PU002": InvalidArgument,
@@ -207,16 +234,22 @@ BY_SQLSTATE: dict[str, type[PulseError]] = {
     "PU102": UniqueKeyTaken,
     "PU103": JobIsRunning,
     "PU105": WrongState,
-    "PU106": HeldUp,
-    "PU107": KeptMoving,
-    "PU109": HeldUp,
+    "PU106": LockTimeout,
+    "PU107": Contention,
+    "PU109": LockTimeout,
 }
 
 BY_CLASS: dict[str, type[PulseError]] = {
     "PU0": InvalidRequest,
     "PU1": Conflict,
     "PU9": InternalError,
+    # PostgreSQL's own, for describe: data that no type can hold, limits of the server.
+    "22": InvalidArgument,
+    "54": InvalidRequest,
 }
+
+# Connection, shutdown, resources, rollback, locks, a standby, the system below.
+TRANSIENT = ("08", "57", "53", "40", "55", "25", "58")
 
 ABOUT_PULSE = re.compile(r"\bpulse\b|permission denied for (function|view)")
 
@@ -228,9 +261,17 @@ HINTS: dict[type[PulseError], str] = {
 
 
 def sqlstate_of(error: BaseException) -> str | None:
-    """psycopg says sqlstate, psycopg2 pgcode, SQLAlchemy hides both in orig."""
+    """psycopg calls it sqlstate, psycopg2 pgcode; SQLAlchemy hides both in orig."""
     code = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
     return code if isinstance(code, str) else None
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether the same statement on a new connection may succeed."""
+    code = sqlstate_of(error)
+    if code is None:
+        return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
+    return code[:2] in TRANSIENT
 
 
 def origin(error: BaseException) -> BaseException | None:
@@ -244,31 +285,59 @@ def origin(error: BaseException) -> BaseException | None:
 
 
 def translate(error: BaseException) -> PulseError | None:
-    """What the error is in this tree; None when it is none of ours."""
+    """The error of pulse that this error of a driver is; None when it is not ours."""
     source = origin(error)
     code = sqlstate_of(source) if source is not None else None
     if source is None or code is None:
         return None
-    diagnosis: Any = getattr(source, "diag", None)
-    message = getattr(diagnosis, "message_primary", None) or str(source)
     known = BY_SQLSTATE.get(code) or BY_CLASS.get(code[:3])
+    if known is None:
+        return None
+    ours = _made(known, source)
+    if code.startswith("PU"):
+        return ours
     # Other classes count only when they are about pulse: a session may have flushed
     # statements of the caller's own before ours.
-    if known is None or not (code.startswith("PU") or ABOUT_PULSE.search(message)):
+    if not ABOUT_PULSE.search(ours.message):
         return None
+    ours.hint = HINTS[known]
+    return ours
+
+
+def describe(error: BaseException) -> PulseError:
+    """Any error of the server or the driver in the terms of this tree."""
+    if isinstance(error, PulseError):
+        return error
+    ours = translate(error)
+    if ours is not None:
+        return ours
+    source = origin(error) or error
+    code = sqlstate_of(source)
+    if is_transient(source):
+        known: type[PulseError] | None = Unavailable
+    elif code is not None:
+        known = BY_SQLSTATE.get(code) or BY_CLASS.get(code[:2])
+    else:
+        # Refused before it was sent: a text with a NUL, a number out of range.
+        known = InvalidArgument if isinstance(source, psycopg.DataError) else None
+    return _made(known or PulseError, source)
+
+
+def _made(known: type[PulseError], source: BaseException) -> PulseError:
+    diagnosis: Any = getattr(source, "diag", None)
     return known(
-        message,
+        getattr(diagnosis, "message_primary", None)
+        or str(source).strip()
+        or type(source).__name__,
         detail=getattr(diagnosis, "message_detail", None),
-        hint=getattr(diagnosis, "message_hint", None)
-        if code.startswith("PU")
-        else HINTS.get(known),
-        sqlstate=code,
+        hint=getattr(diagnosis, "message_hint", None),
+        sqlstate=sqlstate_of(source),
     )
 
 
 @contextmanager
 def mapped() -> Iterator[None]:
-    """Raise the errors of pulse as what they are in this tree."""
+    """Raise an error of pulse as its class in this tree."""
     try:
         yield
     except Exception as error:

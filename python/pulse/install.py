@@ -43,12 +43,12 @@ INSPECT = """
 
 
 class InstallError(Exception):
-    """pulse could not be installed; the text says why and what to do."""
+    """pulse could not be installed; the first line is the reason, the rest the fix."""
 
 
 @dataclass(frozen=True)
 class Installed:
-    """What a database has of pulse. A plain script leaves no version behind."""
+    """What a database has of pulse. A plain script records no version."""
 
     how: Literal["extension", "plain"] | None
     version: str | None
@@ -58,7 +58,7 @@ class Installed:
 
     @property
     def missing(self) -> list[str]:
-        """Functions this package knows that the database has not."""
+        """Functions of this package's version that the database lacks."""
         return sorted(public_functions() - self.functions)
 
     @property
@@ -144,12 +144,12 @@ def inspect(connection: Connection) -> Installed:
     return Installed(how, installed, owner, available, frozenset(functions or ()))
 
 
-# -- doing it ---------------------------------------------------------------------
+# -- installing -------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What install would do, in words and in SQL; nothing where all is done."""
+    """What install would do, in words and in SQL; no statement where all is done."""
 
     summary: str
     statements: tuple[str, ...] = ()
@@ -181,7 +181,7 @@ def plan(state: Installed, method: Method = "auto") -> Plan:
     if state.owner is not None:
         raise InstallError(
             f"the schema pulse exists, belongs to {state.owner} and has no functions.\n"
-            "If nobody needs it: DROP SCHEMA pulse CASCADE, then pulse install."
+            "If it is not needed: DROP SCHEMA pulse CASCADE, then pulse install."
         )
     if method == "extension" or (method == "auto" and state.available == wanted):
         if state.available is None:

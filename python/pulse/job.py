@@ -1,4 +1,4 @@
-"""What a handler gets: the job, and how to talk about its run while it runs."""
+"""What a handler gets: the job, and through it progress, checkpoints and stops."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Verdict = Literal["ok", "lost", "cancel", "deadline"]
 
 
 class Control:
-    """The other end of a run: set by the worker, read through Job.
+    """The worker's side of a run: set by the worker, read through Job.
 
-    seen notes that the handler was told to stop; if it then returns nothing it has
-    stopped, it has not finished. leased_until is the earliest moment, by this machine's
-    monotonic clock, at which the lease can be gone.
+    seen records that the handler has read that it must stop; if it then returns None
+    it has stopped, it has not completed. leased_until is the earliest moment, by this
+    machine's monotonic clock, at which the lease can have ended.
     """
 
     __slots__ = ("leased_until", "seen", "stopping", "verdict")
@@ -33,7 +33,7 @@ class Control:
 
     @property
     def may_begin(self) -> bool:
-        """Not when the answer to the claim took so long that the lease may be gone."""
+        """False when the claim took so long that the lease may have ended."""
         return not self.must_stop and time.monotonic() < self.leased_until
 
     @property
@@ -41,7 +41,7 @@ class Control:
         return self.stopping or self.verdict != "ok"
 
     def progress(self, fraction: float, note: str | None) -> None:
-        """Remember how far the run has come."""
+        """Store how far the run is."""
 
     def checkpoint(self, data: str) -> Future[None]:
         """Keep data (JSON) for the next attempt."""
@@ -66,37 +66,37 @@ class Job:
     deadline: datetime | None = None
     enqueued_at: datetime | None = None
     last_checkpoint: Any = None
-    """What checkpoint() kept in an earlier attempt; None in the first."""
+    """What checkpoint() stored in an earlier attempt; None in the first."""
     group_key: str | None = None
     control: Control = field(default_factory=Control, repr=False)
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody asked to cancel this job, or its lease is gone."""
-        asked = self.control.verdict in ("cancel", "lost")
-        self.control.seen |= asked
-        return asked
+        """Whether a cancel was requested for this job, or its lease is lost."""
+        requested = self.control.verdict in ("cancel", "lost")
+        self.control.seen |= requested
+        return requested
 
     def should_continue(self) -> bool:
         """False once the run should end: cancelled, too long, lost, or a shutdown.
 
-        A handler that returns None after it saw this gives the job back (or
-        acknowledges the cancel); one that returns a result has completed it.
+        A handler that returns None after this was false releases the job (or
+        acknowledges the cancel); one that returns a result completes it.
         """
         stop = self.control.must_stop
         self.control.seen |= stop
         return not stop
 
     def progress(self, fraction: float, note: str | None = None) -> None:
-        """Say how far it is, from 0 to 1. Costs nothing: sent at most once a second."""
+        """Report how far it is, from 0 to 1. Cheap: sent at most once a second."""
         if not 0 <= fraction <= 1:
             raise ValueError(f"fraction must be between 0 and 1, not {fraction}")
         self.control.progress(float(fraction), note)
 
     def checkpoint(self, data: Any) -> None:
-        """Keep data for the next attempt; returns when it is stored.
+        """Store data for the next attempt; returns when it is stored.
 
-        Raises LeaseLost when the job is not this worker's any more.
+        Raises LeaseLost when this worker has lost the job.
         """
         self.control.checkpoint(to_json(data, "checkpoint")).result()
 

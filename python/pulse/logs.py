@@ -13,7 +13,7 @@ from typing import Any
 log = logging.getLogger("pulse.worker")
 
 
-def say(level: int, message: str, **fields: Any) -> None:
+def log_event(level: int, message: str, **fields: Any) -> None:
     if log.isEnabledFor(level):
         log.log(level, message, extra={**fields, "fields": fields}, stacklevel=2)
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypedDict
 
-from pulse import sql
 from pulse.errors import InvalidArgument
+from pulse.sql import producer as sql
 
 Duration = timedelta | float | str
 """A timedelta, seconds, or what PostgreSQL reads as an interval: '30s', '5 minutes'."""
@@ -32,7 +32,7 @@ class Options(TypedDict, total=False):
 
 
 def to_json(value: Any, what: str = "payload") -> str:
-    """Strict JSON: what cannot be stored is refused here, with the name of it."""
+    """Strict JSON: what cannot be stored is refused here, by its name."""
     try:
         return json.dumps(value, allow_nan=False)
     except (TypeError, ValueError) as error:

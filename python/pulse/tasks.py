@@ -18,9 +18,9 @@ from typing import (
 )
 
 from pulse.adapters import AsyncExecutes
-from pulse.enqueueing import enqueue
 from pulse.job import Job
 from pulse.options import Options, given
+from pulse.producer import enqueue
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -56,7 +56,7 @@ class Task(Generic[P, R]):
         self.function = function
         self.options: Options = options or {}
         self.executor = executor
-        self.spreads = len(parameters) > 1
+        self._spreads = len(parameters) > 1
         self.is_async = inspect.iscoroutinefunction(function)
         if self.is_async and executor != "auto":
             raise TypeError(f"the async handler of {kind!r} runs on the event loop")
@@ -72,7 +72,7 @@ class Task(Generic[P, R]):
 
     def run(self, job: Job) -> Any:
         """Call the function with the payload of the job."""
-        if not self.spreads:
+        if not self._spreads:
             return self.function(job)  # type: ignore[call-arg]
         if not isinstance(job.payload, dict):
             raise TypeError(

@@ -6,8 +6,8 @@
         assert done.outcome == "complete"
 
 With `pytest_plugins = ["pulse.testing"]` in conftest.py the fixture pulse_work_off is
-the same function. Delayed and retrying jobs stay where they are: enqueue them
-without a delay, or retry them.
+the same function. Delayed and retrying jobs do not run: enqueue them without
+a delay, or retry them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from typing import Any
 import psycopg
 from psycopg.rows import tuple_row
 
-from pulse import errors, messages, reports, sql
+from pulse import errors
 from pulse.job import Control, Job
-from pulse.reports import Outcome
+from pulse.sql import worker as sql
 from pulse.tasks import Task
-from pulse.worker import Worker
+from pulse.worker import Worker, exchange, outcomes
+from pulse.worker.outcomes import Outcome
 
 with contextlib.suppress(ImportError):
     import pytest
@@ -80,7 +81,7 @@ def work_off(
     lanes: Mapping[str, int] | None = None,
     max_jobs: int = 1000,
 ) -> list[Done]:
-    """Run what is ready, one job after the other, until nothing is left.
+    """Run what is ready, one job after another, until nothing is left.
 
     Jobs that handlers enqueue on this connection run too. Nothing is committed.
     Raises nothing that a handler raises: that is an outcome, as in production.
@@ -107,7 +108,7 @@ def _claim(
         "lease_for": None,
     }
     rows = _fetch(connection, sql.EXCHANGE, values)
-    return messages.job_of(rows[0], Control()) if rows else None
+    return exchange.job_of(rows[0], Control()) if rows else None
 
 
 def _run(connection: psycopg.Connection[Any], task: Task[Any, Any], job: Job) -> Done:
@@ -115,9 +116,9 @@ def _run(connection: psycopg.Connection[Any], task: Task[Any, Any], job: Job) ->
     result = None
     try:
         result = _wait_for(task.run(job)) if task.is_async else task.run(job)
-        outcome = reports.returned(control, result)
+        outcome = outcomes.returned(control, result)
     except Exception as error:
-        outcome = reports.raised(control, error)
+        outcome = outcomes.raised(control, error)
     _report(connection, job, outcome)
     return Done(job, outcome.verb, result, outcome.error)
 
@@ -146,7 +147,7 @@ def _report(connection: psycopg.Connection[Any], job: Job, outcome: Outcome) -> 
     if outcome.verb == "release":
         _fetch(connection, sql.RELEASE, {"leases": [job.lease]})
         return
-    _fetch(connection, *messages.call_of(job, outcome))
+    _fetch(connection, *exchange.call_of(job, outcome))
 
 
 def _fetch(

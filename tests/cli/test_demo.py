@@ -37,7 +37,7 @@ def test_it_ends_by_itself_and_everything_happened() -> None:
         assert f"✓ {fact}" in ran.out
     assert "charge-card" in ran.out
     assert "is dead after 3 failures: ConnectionError: the bank does not" in ran.out
-    assert "somebody cancels the export" in ran.out
+    assert "an operator cancels the export" in ran.out
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")

@@ -17,10 +17,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from pulse import embedded_binaries, install
-from pulse.embedded import EmbeddedError, EmbeddedServer, start
+from pulse import install
+from pulse.embedded import EmbeddedError, EmbeddedServer, binaries, start
 from tests.cli.conftest import command, environment
-from tools import paths, servers
+from tools import paths, release, servers
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="kept alive by /proc and flock; Linux only"
@@ -208,7 +208,7 @@ def test_pulse_in_it_is_owned_by_an_ordinary_role(directory: Path) -> None:
 
 
 def test_it_writes_nothing_outside_its_directory(directory: Path) -> None:
-    prefix = embedded_binaries.find().prefix
+    prefix = binaries.find().prefix
     before = sorted((prefix / "share/postgresql/extension").iterdir())
     with EmbeddedServer(directory):
         assert (directory / "share/extension/pulse.control").exists()
@@ -226,7 +226,7 @@ def test_a_cluster_of_another_version_is_left_alone(directory: Path) -> None:
 def test_missing_binaries_say_how_to_get_them(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embedded_binaries, "CARRIER", "no_such_wheel")
+    monkeypatch.setattr(binaries, "CARRIER", "no_such_wheel")
     with pytest.raises(EmbeddedError, match=r'pip install "pgpulse\[embedded\]"'):
         EmbeddedServer(directory).start()
 
@@ -258,16 +258,16 @@ def test_as_root_an_unreadable_venv_is_copied(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in /root: the package and its sibling .libs."""
-    found = embedded_binaries.find()
+    found = binaries.find()
     closed = directory.parent / "closed"
-    package = closed / "site-packages" / embedded_binaries.CARRIER
+    package = closed / "site-packages" / binaries.CARRIER
     shutil.copytree(found.prefix, package / found.prefix.name, symlinks=True)
     libraries = package.with_name(found.libraries.name)
     shutil.copytree(found.libraries, libraries, symlinks=True)
     closed.chmod(0o700)
-    unreadable = embedded_binaries.Binaries(package / found.prefix.name, libraries)
-    monkeypatch.setattr(embedded_binaries, "find", lambda: unreadable)
-    monkeypatch.setattr(embedded_binaries, "CACHE", directory.parent / "cache")
+    unreadable = binaries.Binaries(package / found.prefix.name, libraries)
+    monkeypatch.setattr(binaries, "find", lambda: unreadable)
+    monkeypatch.setattr(binaries, "CACHE", directory.parent / "cache")
     for _ in range(2):
         with EmbeddedServer(directory) as server:
             enqueue(server.dsn)
@@ -317,7 +317,7 @@ def test_dev_stays_until_it_is_told_to_stop(directory: Path) -> None:
     said = ""
     while "Ctrl-C" not in said:
         said += process.stdout.readline()
-    assert "PostgreSQL 18 with pulse 1.0" in said
+    assert f"PostgreSQL 18 with pulse {release.control()}" in said
     dsn = said.partition("export PULSE_DSN='")[2].partition("'")[0]
     enqueue(dsn)
     process.send_signal(signal.SIGINT)

@@ -12,7 +12,9 @@ import pytest
 from pulse import install
 from tests.cli.conftest import Pulse
 from tests.conftest import Connection, Database
+from tools import release
 
+VERSION = release.control()
 PRETEND = "UPDATE pg_extension SET extversion = %s WHERE extname = 'pulse'"
 
 
@@ -30,11 +32,11 @@ def test_the_extension_where_the_server_has_its_files(
 ) -> None:
     ran = run_pulse("install", "--dsn", empty.dsn)
     assert ran.code == 0
-    assert "done: install pulse 1.0 as an extension" in ran.out
+    assert f"done: install pulse {VERSION} as an extension" in ran.out
     assert "grant_access" in ran.out
     again = run_pulse("install", "--dsn", empty.dsn, "--json").json
     assert again["changed"] is False
-    assert again["did"] == "pulse 1.0 (extension) is installed; nothing to do"
+    assert again["did"] == f"pulse {VERSION} (extension) is installed; nothing to do"
 
 
 def test_the_plain_script_without_superuser(
@@ -43,10 +45,10 @@ def test_the_plain_script_without_superuser(
     dsn = empty.server.dsn(empty.name, user=server_role)
     ran = run_pulse("install", "--plain", "--dsn", dsn)
     assert ran.code == 0, ran.err
-    assert "done: install pulse 1.0 as a plain script" in ran.out
+    assert f"done: install pulse {VERSION} as a plain script" in ran.out
     empty.psql("-c", "SELECT pulse.enqueue('x')")
     ran = run_pulse("install", "--dsn", dsn)
-    assert "pulse 1.0 (plain script) is installed; nothing to do" in ran.out
+    assert f"pulse {VERSION} (plain script) is installed; nothing to do" in ran.out
     assert count_jobs(empty) == "1"
 
 
@@ -65,9 +67,27 @@ def test_without_create_nothing_happens(run_pulse: Pulse, empty: Database) -> No
     ran = run_pulse("install", "--plain", "--dsn", dsn)
     assert ran.code == 5
     assert "permission denied for database" in ran.err
+    # Not grant_access: that comes with pulse.
+    grant = f"GRANT CREATE ON DATABASE {empty.name} TO poor_installer"
+    assert f"Fix: {grant}   (as the database's owner)" in ran.err
     with empty.connect() as connection:
         assert install.inspect(connection).how is None
+    empty.psql("-c", grant)
+    assert run_pulse("install", "--plain", "--dsn", dsn).code == 0
+    empty.psql("-c", "DROP OWNED BY poor_installer CASCADE")
     empty.psql("-c", "DROP ROLE poor_installer")
+
+
+def test_an_upgrade_is_for_the_owner(
+    run_pulse: Pulse, db: Database, connect: Callable[..., Connection]
+) -> None:
+    connect().execute(PRETEND, ["0.9"])
+    connect().execute("CREATE ROLE poor_upgrader LOGIN")
+    ran = run_pulse("install", "--dsn", db.server.dsn(db.name, user="poor_upgrader"))
+    assert ran.code == 5
+    assert "must be owner of extension pulse" in ran.err
+    assert "Fix: run pulse install as postgres, who owns pulse" in ran.err
+    connect().execute("DROP ROLE poor_upgrader")
 
 
 def test_a_dry_run_prints_what_psql_would_run(
@@ -75,7 +95,7 @@ def test_a_dry_run_prints_what_psql_would_run(
 ) -> None:
     ran = run_pulse("install", "--plain", "--dry-run", "--dsn", empty.dsn)
     assert ran.code == 0
-    assert "install pulse 1.0 as a plain script" in ran.err
+    assert f"install pulse {VERSION} as a plain script" in ran.err
     with empty.connect() as connection:
         assert install.inspect(connection).how is None
     (tmp_path / "pulse.sql").write_text(ran.out)
@@ -105,7 +125,7 @@ def test_an_upgrade_without_a_path_says_so(
     connect().execute(PRETEND, ["0.8"])
     ran = run_pulse("install", "--dsn", db.dsn)
     assert ran.code == 1
-    assert 'no update path from version "0.8" to version "1.0"' in ran.err
+    assert f'no update path from version "0.8" to version "{VERSION}"' in ran.err
 
 
 def test_a_newer_one_is_left_alone(

@@ -2,7 +2,7 @@
 -- objects that break a rule and expects none.
 BEGIN;
 
-SELECT plan(15);
+SELECT plan(16);
 
 -- Rights and search paths
 
@@ -127,10 +127,24 @@ SELECT is_empty(
     WHERE
         c.relnamespace = 'pulse'::regnamespace
         AND c.relkind = 'v'
+        AND (c.relname !~ '^_' OR c.relname = '_lane_default')
         AND a.attnum > 0
         AND col_description(c.oid, a.attnum) IS NULL
     $$,
     'every column of a view has a comment'
+);
+
+SELECT is_empty(
+    $$
+    SELECT p.oid::regprocedure
+    FROM pg_proc AS p
+    WHERE
+        p.pronamespace = 'pulse'::regnamespace
+        AND p.proname !~ '^_'
+        AND p.proname NOT IN ('prune', 'reap', 'set_node', 'tick')
+        AND obj_description(p.oid, 'pg_proc') !~ ' Writes [^.]+\.$'
+    $$,
+    'the comment of a public function ends with what it writes'
 );
 
 -- Names

@@ -1,5 +1,5 @@
 -- Above READ COMMITTED a lock taken first and a look afterwards see nothing new, so the
--- whole file runs at REPEATABLE READ: rule 1 of the races (SPEC guarantees 9 and 10).
+-- whole file runs at REPEATABLE READ: rule 1, which guarantees 9 and 10 rest on.
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 
 SELECT plan(58);

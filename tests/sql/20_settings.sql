@@ -8,15 +8,6 @@ RETURNS bigint
 LANGUAGE sql
 AS $$ SELECT count(*) FROM pulse.claim_batch('w', claims.lane, claims.max_jobs) $$;
 
-CREATE FUNCTION pg_temp.fill(kind text, jobs integer, lane text)
-RETURNS void
-LANGUAGE sql
-AS $$
-    SELECT FROM pulse.enqueue_many(
-        fill.kind, array_fill('{}'::jsonb, ARRAY[fill.jobs]), fill.lane
-    )
-$$;
-
 -- Defaults
 
 SELECT is_empty('SELECT * FROM pulse.lane', 'no lane has a row before somebody sets one');
@@ -119,7 +110,7 @@ SELECT results_eq(
 
 -- Effective at the next claim
 
-SELECT pg_temp.fill('k', 260, 'big');
+SELECT pg_temp.fill(260, 'big');
 SELECT is(pg_temp.claims('big', 200), 100::bigint, 'a claim gives at most 100 jobs');
 SELECT pulse.set_lane('big', max_batch => 3);
 SELECT is(pg_temp.claims('big', 200), 3::bigint, 'a lane may lower that');
@@ -163,7 +154,7 @@ SELECT is(pg_temp.claims('big'), 1::bigint, 'until it is enabled again');
 
 -- Slots
 
-SELECT pg_temp.fill('s', 30, 'slots');
+SELECT pg_temp.fill(30, 'slots', 's');
 SELECT is(pg_temp.claims('slots', 2), 2::bigint, 'a lane has no limit at first');
 SELECT pulse.set_lane('slots', max_slots => 5);
 SELECT is(pg_temp.claims('slots', 10), 3::bigint, 'running jobs count when a limit is set');
@@ -226,7 +217,7 @@ SELECT is_empty(
     'SELECT * FROM pulse.roster WHERE lane = ''slots''', 'and keeps no roster'
 );
 SELECT pulse.set_lane('slots', max_slots => 1);
-SELECT pg_temp.fill('s', 3, 'next-door');
+SELECT pg_temp.fill(3, 'next-door', 's');
 SELECT is(pg_temp.claims('slots', 3), 0::bigint, 'a lane over its limit gives nothing');
 SELECT is(pg_temp.claims('next-door', 3), 3::bigint, 'and delays no other lane');
 SELECT is_empty(

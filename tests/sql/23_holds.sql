@@ -8,17 +8,8 @@ RETURNS bigint
 LANGUAGE sql
 AS $$ SELECT count(*) FROM pulse.claim_batch('w', claims.lane) $$;
 
-CREATE FUNCTION pg_temp.fill(kind text, jobs integer, lane text)
-RETURNS void
-LANGUAGE sql
-AS $$
-    SELECT FROM pulse.enqueue_many(
-        fill.kind, array_fill('{}'::jsonb, ARRAY[fill.jobs]), fill.lane
-    )
-$$;
-
-SELECT pg_temp.fill('k', 20, 'default');
-SELECT pg_temp.fill('k', 20, 'other');
+SELECT pg_temp.fill(20, 'default');
+SELECT pg_temp.fill(20, 'other');
 
 -- Everything
 

@@ -3,11 +3,6 @@ BEGIN;
 
 SELECT plan(89);
 
-CREATE FUNCTION pg_temp.state(job_id bigint)
-RETURNS text
-LANGUAGE sql
-AS $$ SELECT j.state FROM pulse.jobs AS j WHERE j.job_id = state.job_id $$;
-
 CREATE FUNCTION pg_temp.queue()
 RETURNS bigint
 LANGUAGE sql

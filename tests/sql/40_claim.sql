@@ -3,15 +3,6 @@ BEGIN;
 
 SELECT plan(76);
 
-CREATE FUNCTION pg_temp.fill(kind text, jobs integer, lane text, priority integer DEFAULT 0)
-RETURNS void
-LANGUAGE sql
-AS $$
-    SELECT FROM pulse.enqueue_many(
-        fill.kind, array_fill('{}'::jsonb, ARRAY[fill.jobs]), fill.lane, fill.priority
-    )
-$$;
-
 -- What comes back, as labels in claim order.
 CREATE FUNCTION pg_temp.claims(lane text, max_jobs integer DEFAULT 100, kinds text [] DEFAULT NULL)
 RETURNS text []
@@ -120,8 +111,8 @@ SELECT ok(
 );
 SELECT pulse.set_lane('dl', max_runtime => '3 h');
 SELECT pulse.set_kind('slow', max_runtime => '2 h');
-SELECT pg_temp.fill('fast', 1, 'dl');
-SELECT pg_temp.fill('slow', 1, 'dl');
+SELECT pg_temp.fill(1, 'dl', 'fast');
+SELECT pg_temp.fill(1, 'dl', 'slow');
 SELECT results_eq(
     $$
     SELECT c.kind, round(extract(epoch FROM c.deadline - clock_timestamp()) / 3600)
@@ -241,11 +232,11 @@ SELECT is_empty('SELECT * FROM pulse.ready WHERE lane = ''many''', 'with none le
 
 -- Jobs of other kinds ahead
 
-SELECT pg_temp.fill('crowd', 300, 'patchy');
-SELECT pg_temp.fill('x', 10, 'patchy', -1);
-SELECT pg_temp.fill('crowd', 300, 'patchy', -1);
-SELECT pg_temp.fill('y', 10, 'patchy', -1);
-SELECT pg_temp.fill('x', 10, 'patchy', -2);
+SELECT pg_temp.fill(300, 'patchy', 'crowd');
+SELECT pg_temp.fill(10, 'patchy', 'x', -1);
+SELECT pg_temp.fill(300, 'patchy', 'crowd', -1);
+SELECT pg_temp.fill(10, 'patchy', 'y', -1);
+SELECT pg_temp.fill(10, 'patchy', 'x', -2);
 SELECT is(
     pg_temp.agrees('patchy', 5, '{x,y}'), 'as the plain query',
     'a claim finds its kinds behind 300 jobs of another'
@@ -263,7 +254,7 @@ FROM unnest('{x,y}'::text []) AS k (kind);
 SELECT is(
     pg_temp.agrees('patchy', 8, '{y,x}'), 'as the plain query', 'with marks of the kinds too'
 );
-SELECT pg_temp.fill('y', 2, 'patchy', 7);
+SELECT pg_temp.fill(2, 'patchy', 'y', 7);
 SELECT is(
     pg_temp.agrees('patchy', 3, '{y,x}'), 'as the plain query',
     'a level that no mark of the kind knows is found at once'
@@ -279,14 +270,14 @@ SELECT is(
     (SELECT count(*) FROM pulse.ready AS r WHERE r.lane = 'patchy'), 600::bigint,
     'while the others keep their place'
 );
-SELECT pg_temp.fill(CASE WHEN n % 9 = 0 THEN 'x' ELSE 'crowd' END, 1, 'thin')
+SELECT pg_temp.fill(1, 'thin', CASE WHEN n % 9 = 0 THEN 'x' ELSE 'crowd' END)
 FROM generate_series(1, 2000) AS n \g /dev/null
 SELECT is(
     pg_temp.agrees('thin', 100, '{x}'), 'as the plain query',
     'one job in nine fills a batch of 100'
 );
 -- Ninety-nine of the first 700, and the rest far behind.
-SELECT pg_temp.fill(CASE WHEN n <= 693 AND n % 7 = 0 OR n > 1200 THEN 'x' ELSE 'crowd' END, 1, 'torn')
+SELECT pg_temp.fill(1, 'torn', CASE WHEN n <= 693 AND n % 7 = 0 OR n > 1200 THEN 'x' ELSE 'crowd' END)
 FROM generate_series(1, 1300) AS n \g /dev/null
 SELECT is(
     pg_temp.agrees('torn', 100, '{x}'), 'as the plain query',
@@ -356,7 +347,7 @@ SELECT is_empty('SELECT * FROM pulse.check()', 'and nothing is below a mark');
 
 -- How many
 
-SELECT pg_temp.fill('k', 250, 'cap');
+SELECT pg_temp.fill(250, 'cap');
 SELECT is(cardinality(pg_temp.naive('cap', 250)), 250, '250 jobs stand in line');
 SELECT is(cardinality(pg_temp.claims('cap', 3)), 3, 'a batch is never larger than asked');
 SELECT is(cardinality(pg_temp.claims('cap', 2147483647)), 100, 'nor than 100');
@@ -416,7 +407,7 @@ SELECT is(pg_temp.naive('cap', 1), :'first', 'a claim that is rolled back never 
 
 -- The overdue sweep
 
-SELECT pg_temp.fill('k', 1, 'lost');
+SELECT pg_temp.fill(1, 'lost');
 SELECT c.lease FROM pulse.claim_batch('gone', 'lost') AS c \gset
 UPDATE pulse.lease SET lease_until = clock_timestamp() - interval '1 s', reap_at = NULL
 WHERE lease = :lease;

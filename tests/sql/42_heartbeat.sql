@@ -3,20 +3,6 @@ BEGIN;
 
 SELECT plan(32);
 
-CREATE FUNCTION pg_temp.claim(lane text, max_runtime interval DEFAULT NULL)
-RETURNS bigint
-LANGUAGE plpgsql
-AS $$
-DECLARE
-    v_lease bigint;
-BEGIN
-    PERFORM pulse.enqueue('k', lane => claim.lane, max_runtime => claim.max_runtime);
-    SELECT c.lease INTO v_lease
-    FROM pulse.claim_batch('w', claim.lane) AS c;
-    RETURN v_lease;
-END;
-$$;
-
 CREATE FUNCTION pg_temp.beat(lease bigint)
 RETURNS text
 LANGUAGE sql
@@ -79,7 +65,7 @@ SELECT is(pulse.reap(), 0::bigint, 'and reap leaves it alone');
 
 -- Deadline
 
-SELECT pg_temp.claim('deadline', '10 s') AS wedged \gset
+SELECT pg_temp.claim('deadline', max_runtime => '10 s') AS wedged \gset
 SELECT is(pg_temp.beat(:wedged), 'ok', 'before its deadline a run is ok');
 SELECT is(pg_temp.left_of(:wedged), 10, 'but its lease goes no further than that');
 UPDATE pulse.lease

@@ -3,23 +3,6 @@ BEGIN;
 
 SELECT plan(36);
 
-CREATE FUNCTION pg_temp.claim(lane text, unique_key text DEFAULT NULL, max_attempts integer DEFAULT 3)
-RETURNS bigint
-LANGUAGE plpgsql
-AS $$
-DECLARE
-    v_lease bigint;
-BEGIN
-    PERFORM pulse.enqueue(
-        'k', lane => claim.lane, unique_key => claim.unique_key,
-        max_attempts => claim.max_attempts
-    );
-    SELECT c.lease INTO v_lease
-    FROM pulse.claim_batch('w', claim.lane) AS c;
-    RETURN v_lease;
-END;
-$$;
-
 SELECT pg_temp.claim('one') AS lease \gset
 SELECT l.job FROM pulse.lease AS l WHERE l.lease = :lease \gset
 SELECT lives_ok(

@@ -3,28 +3,6 @@ BEGIN;
 
 SELECT plan(41);
 
-CREATE FUNCTION pg_temp.claim(lane text, unique_key text DEFAULT NULL, max_attempts integer DEFAULT 3)
-RETURNS bigint
-LANGUAGE plpgsql
-AS $$
-DECLARE
-    v_lease bigint;
-BEGIN
-    PERFORM pulse.enqueue(
-        'k', lane => claim.lane, unique_key => claim.unique_key,
-        max_attempts => claim.max_attempts
-    );
-    SELECT c.lease INTO v_lease
-    FROM pulse.claim_batch('w', claim.lane) AS c;
-    RETURN v_lease;
-END;
-$$;
-
-CREATE FUNCTION pg_temp.state(job_id bigint)
-RETURNS text
-LANGUAGE sql
-AS $$ SELECT j.state FROM pulse.jobs AS j WHERE j.job_id = state.job_id $$;
-
 CREATE FUNCTION pg_temp.release(VARIADIC leases bigint [])
 RETURNS text []
 LANGUAGE sql

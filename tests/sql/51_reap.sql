@@ -3,31 +3,6 @@ BEGIN;
 
 SELECT plan(47);
 
-CREATE FUNCTION pg_temp.claim(
-    lane text, unique_key text DEFAULT NULL, max_attempts integer DEFAULT 3,
-    max_runtime interval DEFAULT NULL
-)
-RETURNS bigint
-LANGUAGE plpgsql
-AS $$
-DECLARE
-    v_lease bigint;
-BEGIN
-    PERFORM pulse.enqueue(
-        'k', lane => claim.lane, unique_key => claim.unique_key,
-        max_attempts => claim.max_attempts, max_runtime => claim.max_runtime
-    );
-    SELECT c.lease INTO v_lease
-    FROM pulse.claim_batch('w', claim.lane) AS c;
-    RETURN v_lease;
-END;
-$$;
-
-CREATE FUNCTION pg_temp.state(job_id bigint)
-RETURNS text
-LANGUAGE sql
-AS $$ SELECT j.state FROM pulse.jobs AS j WHERE j.job_id = state.job_id $$;
-
 -- The lease lapses a second ago.
 CREATE FUNCTION pg_temp.lapse(lease bigint)
 RETURNS void

@@ -3,15 +3,6 @@
 -- Every statement commits by itself: a mark moves only over transactions that have ended.
 SELECT plan(51);
 
-CREATE FUNCTION pg_temp.fill(jobs integer, lane text, kind text DEFAULT 'k', priority integer DEFAULT 0)
-RETURNS void
-LANGUAGE sql
-AS $$
-    SELECT FROM pulse.enqueue_many(
-        fill.kind, array_fill('{}'::jsonb, ARRAY[fill.jobs]), fill.lane, fill.priority
-    )
-$$;
-
 CREATE FUNCTION pg_temp.work(lane text, max_jobs integer, kinds text [] DEFAULT NULL)
 RETURNS void
 LANGUAGE sql

@@ -1,5 +1,5 @@
 -- The watchdog where pg_cron is not: what it says, and what its parts do alone. With
--- pg_cron: tests/python/test_watchdog.py.
+-- pg_cron: tests/engine/test_watchdog.py.
 BEGIN;
 
 SELECT plan(26);

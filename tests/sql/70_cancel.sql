@@ -12,11 +12,6 @@ SELECT pulse.grant_access('pulse_test_bob', 'producer');
 SELECT pulse.grant_access('pulse_test_chief', 'operator');
 \o
 
-CREATE FUNCTION pg_temp.state(job_id bigint)
-RETURNS text
-LANGUAGE sql
-AS $$ SELECT j.state FROM pulse.jobs AS j WHERE j.job_id = state.job_id $$;
-
 -- Waiting states
 
 SELECT pulse.enqueue('a', unique_key => 'k') AS job \gset

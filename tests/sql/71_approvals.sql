@@ -3,11 +3,6 @@ BEGIN;
 
 SELECT plan(29);
 
-CREATE FUNCTION pg_temp.state(job_id bigint)
-RETURNS text
-LANGUAGE sql
-AS $$ SELECT j.state FROM pulse.jobs AS j WHERE j.job_id = state.job_id $$;
-
 -- Approve
 
 SELECT pulse.enqueue('a', priority => 5, requires_approval => true, unique_key => 'k') AS job \gset

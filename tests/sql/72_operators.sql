@@ -3,11 +3,6 @@ BEGIN;
 
 SELECT plan(64);
 
-CREATE FUNCTION pg_temp.state(job_id bigint)
-RETURNS text
-LANGUAGE sql
-AS $$ SELECT j.state FROM pulse.jobs AS j WHERE j.job_id = state.job_id $$;
-
 -- The jobs of a lane in the order in which they would be claimed.
 CREATE FUNCTION pg_temp.line(lane text)
 RETURNS text

@@ -1,7 +1,7 @@
 -- What the views show, to whom, and what reading them costs.
 BEGIN;
 
-SELECT plan(46);
+SELECT plan(50);
 
 CREATE ROLE tap_alice;
 CREATE ROLE tap_bob;
@@ -121,6 +121,29 @@ SELECT is(
     (SELECT row(w.worker, w.lanes, w.kinds, w.running)::text FROM pulse.workers AS w WHERE w.worker = 'w3'),
     '(w3,"{default,other}",{k},0)',
     'workers shows one that said hello'
+);
+SELECT is(
+    (SELECT array_agg(w.worker ORDER BY w.worker) FROM pulse.workers AS w WHERE w.live),
+    '{w2,w3}',
+    'workers are live that said hello or run a job'
+);
+UPDATE pulse.worker SET seen_at = clock_timestamp() - interval '2 minutes 1 second';
+SELECT is(
+    (SELECT array_agg(w.worker ORDER BY w.worker) FROM pulse.workers AS w WHERE NOT w.live),
+    '{w3}',
+    'a worker that was not seen for two minutes is not live'
+);
+UPDATE pulse.worker SET seen_at = clock_timestamp() - interval '1 minute 50 seconds';
+SELECT ok(
+    (SELECT w.live FROM pulse.workers AS w WHERE w.worker = 'w3'),
+    'a worker that was seen less than two minutes ago is live'
+);
+UPDATE pulse.lease
+SET claimed_at = clock_timestamp() - interval '10 minutes', lease_for = '1 hour',
+    lease_until = clock_timestamp() + interval '50 minutes';
+SELECT ok(
+    (SELECT w.live FROM pulse.workers AS w WHERE w.worker = 'w2'),
+    'a worker whose lease has time left is live though it was not seen'
 );
 
 SELECT pulse.set_lane('set', max_slots => 4, enabled => false) \g /dev/null

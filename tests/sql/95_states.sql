@@ -1,12 +1,7 @@
--- The life of a job: every row of the table in SPEC section 2, and what must not happen.
+-- The life of a job: every transition of docs/contract.md, and what must not happen.
 BEGIN;
 
 SELECT plan(109);
-
-CREATE FUNCTION pg_temp.state(job_id bigint)
-RETURNS text
-LANGUAGE sql
-AS $$ SELECT j.state FROM pulse.jobs AS j WHERE j.job_id = state.job_id $$;
 
 CREATE FUNCTION pg_temp.lease_of(job_id bigint)
 RETURNS bigint

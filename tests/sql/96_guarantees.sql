@@ -1,22 +1,8 @@
--- The guarantees of SPEC section 3, each as far as one session can prove it. Beside each
+-- The guarantees of docs/contract.md, each as far as one session can prove it. Beside each
 -- stands where the rest is proved: a race is an isolation spec, a crash is a Python test.
 BEGIN;
 
 SELECT plan(63);
-
-CREATE FUNCTION pg_temp.state(job_id bigint)
-RETURNS text
-LANGUAGE sql
-AS $$ SELECT j.state FROM pulse.jobs AS j WHERE j.job_id = state.job_id $$;
-
-CREATE FUNCTION pg_temp.fill(jobs integer, lane text, kind text DEFAULT 'k', priority integer DEFAULT 0)
-RETURNS void
-LANGUAGE sql
-AS $$
-    SELECT FROM pulse.enqueue_many(
-        fill.kind, array_fill('{}'::jsonb, ARRAY[fill.jobs]), fill.lane, fill.priority
-    )
-$$;
 
 CREATE FUNCTION pg_temp.lapse(lane text)
 RETURNS void

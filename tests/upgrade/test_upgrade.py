@@ -16,7 +16,7 @@ import pytest
 
 from tests.conftest import Database
 from tests.upgrade.facts import difference, facts
-from tools import paths, servers
+from tools import paths, release, servers
 from tools.servers import Server
 
 LEVELS = ("producer", "worker", "viewer", "approver", "operator", "admin")
@@ -73,10 +73,10 @@ def old_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     source = tmp_path_factory.mktemp("upgrade") / "extension"
     shutil.copytree(paths.EXTENSION, source, ignore=shutil.ignore_patterns("build"))
     (source / "upgrades").mkdir(exist_ok=True)
-    (source / "upgrades/0.9--1.0.sql").write_text(BY_HAND)
+    (source / f"upgrades/0.9--{release.control()}.sql").write_text(BY_HAND)
     subprocess.run(["make", "-s", "-C", str(source)], check=True)
     build = source / "build"
-    script = (build / "pulse--1.0.sql").read_text()
+    script = (build / f"pulse--{release.control()}.sql").read_text()
     (build / "pulse--0.9.sql").write_text(script + AGED)
     with Server(servers.primary(), build=build) as server:
         for level in LEVELS:
@@ -156,6 +156,6 @@ def test_an_upgrade_gives_up_rather_than_queue_workers_behind_a_lock(
 def test_the_upgrade_script_refuses_to_be_run_by_psql(
     old: Database, old_server: Server
 ) -> None:
-    script = Path(old_server.extensions) / "pulse--0.9--1.0.sql"
+    script = Path(old_server.extensions) / f"pulse--0.9--{release.control()}.sql"
     said = old.psql("-f", str(script), check=False)
     assert 'Use "ALTER EXTENSION pulse UPDATE"' in said

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 import pulse
 from tests.conftest import Connection, Database
+from tools import paths, servers
 from tools.servers import Server
 
 PATIENCE = 20.0
@@ -148,3 +153,51 @@ def own(new_server: Callable[..., Server]) -> Iterator[Own]:
     own = Own(new_server())
     yield own
     own.db.close(drop=False)
+
+
+@pytest.fixture
+def bouncer(db: Database) -> Iterator[str]:
+    """A DSN that leads through PgBouncer in transaction mode, with few servers."""
+    program = servers.pgbouncer()
+    if program is None:
+        pytest.skip("PgBouncer is not here: `make setup` gets it where apt works")
+    directory = Path(db.server.socket).parent / f"bouncer-{db.name}"
+    directory.mkdir()
+    (directory / "users.txt").write_text('"postgres" ""\n')
+    (directory / "pgbouncer.ini").write_text(
+        f"""
+        [databases]
+        * = host={db.server.socket} port={db.server.port} user=postgres
+        [pgbouncer]
+        listen_addr =
+        listen_port = 6432
+        unix_socket_dir = {directory}
+        auth_type = any
+        auth_file = {directory}/users.txt
+        pool_mode = transaction
+        default_pool_size = 3
+        logfile = {directory}/log
+        pidfile = {directory}/pid
+        """.replace("        ", "")
+    )
+    user = paths.server_user()
+    if user is not None:
+        shutil.chown(directory, user)
+        for file in directory.iterdir():
+            shutil.chown(file, user)
+    command = [str(program), str(directory / "pgbouncer.ini")]
+    if user is not None:
+        command += ["-u", user]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    dsn = f"host={directory} port=6432 user=postgres dbname={db.name}"
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            psycopg.connect(dsn).close()
+            break
+        except psycopg.OperationalError:
+            assert time.monotonic() < until, (directory / "log").read_text()
+            threading.Event().wait(0.02)
+    yield dsn
+    process.terminate()
+    process.wait()

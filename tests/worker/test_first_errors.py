@@ -1,4 +1,4 @@
-"""The first thing that goes wrong says what it is and what mends it."""
+"""The first thing that goes wrong names itself and its fix."""
 
 from __future__ import annotations
 

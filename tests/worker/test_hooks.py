@@ -1,4 +1,4 @@
-"""Hooks for metrics and traces: told everything, unable to hurt."""
+"""Hooks for metrics and traces: called for everything, unable to harm the worker."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ import pytest
 
 import pulse
 from pulse import Job, Worker
-from pulse.tracing import OpenTelemetry
+from pulse.hooks import OpenTelemetry
 from tests.worker.conftest import Queue, Start
 
 
-def test_hooks_are_told_and_cannot_hurt(
+def test_hooks_are_called_and_cannot_harm_the_worker(
     queue: Queue, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told: list[tuple[str, str]] = []
+    calls: list[tuple[str, str]] = []
 
-    class Told(pulse.Hooks):
+    class Recording(pulse.Hooks):
         def started(self, job: Job) -> None:
-            told.append(("started", job.kind))
+            calls.append(("started", job.kind))
             raise ValueError("a broken hook")
 
         def finished(self, job: Job, outcome: str, seconds: float) -> None:
             assert 0 <= seconds < 20
-            told.append((outcome, job.kind))
+            calls.append((outcome, job.kind))
 
-    worker = Worker(queue.db.dsn, hooks=[Told()])
+    worker = Worker(queue.db.dsn, hooks=[Recording()])
 
     @worker.handle("x")
     def x(job: Job) -> None: ...
@@ -37,7 +37,7 @@ def test_hooks_are_told_and_cannot_hurt(
     running = start(worker)
     queue.until_state(queue.enqueue("x"), "completed")
     running.stop()
-    assert told == [("started", "x"), ("complete", "x")]
+    assert calls == [("started", "x"), ("complete", "x")]
     assert "a broken hook" in caplog.text
 
 

@@ -19,7 +19,7 @@ REAP = "SELECT pulse.reap()"
 
 
 def busy(seconds: float) -> None:
-    """Pure Python without a pause: it gives up the interpreter only when told to."""
+    """Pure Python without a pause: it gives up the interpreter only when it must."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         sum(range(1000))
@@ -72,7 +72,7 @@ def test_a_lost_lease_cancels_the_handler_and_drops_its_result(
     queue.connection.execute(SHORT)
     worker = Worker(queue.db.dsn)
     began, ended = threading.Event(), threading.Event()
-    heard: list[str] = []
+    verdicts: list[str] = []
 
     if flavour == "sync":
 
@@ -81,7 +81,7 @@ def test_a_lost_lease_cancels_the_handler_and_drops_its_result(
             began.set()
             while job.should_continue():
                 threading.Event().wait(0.01)
-            heard.append(job.control.verdict)
+            verdicts.append(job.control.verdict)
             ended.set()
             return "must not be stored"
 
@@ -93,7 +93,7 @@ def test_a_lost_lease_cancels_the_handler_and_drops_its_result(
             try:
                 await asyncio.sleep(PATIENCE)
             except asyncio.CancelledError:
-                heard.append(job.control.verdict)
+                verdicts.append(job.control.verdict)
                 ended.set()
             return "must not be stored"
 
@@ -103,7 +103,7 @@ def test_a_lost_lease_cancels_the_handler_and_drops_its_result(
     # The lease is taken away by force.
     queue.connection.execute("SELECT pulse.cancel(%s, 'enough', force => true)", (job,))
     assert ended.wait(PATIENCE)
-    assert heard == ["lost"]
+    assert verdicts == ["lost"]
     row = queue.job(job)
     assert (row["state"], row["result"], row["last_error"]) == (
         *("cancelled", None, "enough"),
@@ -230,7 +230,7 @@ def test_a_checkpoint_of_a_lost_lease_is_refused(queue: Queue, start: Start) -> 
     assert began.wait(PATIENCE)
     queue.connection.execute("SELECT pulse.cancel(%s, force => true)", (job,))
     taken.set()
-    queue.until(lambda: raised, "the handler is told")
+    queue.until(lambda: raised, "the handler gets an error")
     assert isinstance(raised[0], pulse.errors.LeaseLost)
     assert queue.state(job) == "cancelled"
 

@@ -64,7 +64,7 @@ def test_a_lost_lease_kills_the_process(queue: Queue, start: Start) -> None:
     queue.until_state(queue.enqueue("crunch", {"n": 3}), "completed")
 
 
-def test_a_process_hears_of_a_cancel(queue: Queue, start: Start) -> None:
+def test_a_process_sees_a_cancel(queue: Queue, start: Start) -> None:
     queue.connection.execute(SHORT)
     start(worker_of(queue, handlers.careful))
     job = queue.enqueue("careful")

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-import pulse
-from pulse import errors, sql
+from pulse.sql import producer, worker
 from tests.conftest import Connect
 from tools import paths
 
 PACKAGE = paths.ROOT / "python" / "pulse"
+STATEMENTS = {**producer.STATEMENTS, **worker.STATEMENTS}
 
 
-@pytest.mark.parametrize("name", sql.STATEMENTS)
+@pytest.mark.parametrize("name", STATEMENTS)
 def test_every_statement_is_understood_by_the_server(
     connect: Connect, name: str
 ) -> None:
-    statement = re.sub(r"%\(\w+\)s", "NULL", sql.STATEMENTS[name])
+    statement = re.sub(r"%\(\w+\)s", "NULL", STATEMENTS[name])
     connect().execute(f"EXPLAIN {statement}".encode())
 
 
@@ -31,7 +31,7 @@ def test_every_call_names_arguments_that_exist(connect: Connect) -> None:
     known: dict[str, set[str]] = {}
     for name, arguments in rows:
         known.setdefault(name, set()).update(arguments or ())
-    for statement in sql.STATEMENTS.values():
+    for statement in STATEMENTS.values():
         for function, rest in re.findall(r"pulse\.(\w+)\(([^;]*)", statement):
             assert function in known
             named = set(re.findall(r"(\w+) =>", rest))
@@ -41,11 +41,10 @@ def test_every_call_names_arguments_that_exist(connect: Connect) -> None:
 def test_a_worker_checks_for_all_it_calls() -> None:
     called = {
         function
-        for statement in sql.STATEMENTS.values()
+        for statement in worker.STATEMENTS.values()
         for function in re.findall(r"pulse\.(\w+)\(", statement)
     }
-    clients_only = {"cancel", "enqueue", "enqueue_one", "enqueue_many"}
-    assert set(sql.WORKER_FUNCTIONS) == called - clients_only
+    assert set(worker.WORKER_FUNCTIONS) == called
 
 
 def tables() -> set[str]:
@@ -53,37 +52,12 @@ def tables() -> set[str]:
     return set(re.findall(r"CREATE TABLE pulse\.(\w+)", source))
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.glob("*.py")), ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "path",
+    sorted(PACKAGE.rglob("*.py")),
+    ids=lambda path: str(path.relative_to(PACKAGE)),
+)
 def test_no_table_is_named_in_python(path: Path) -> None:
     pattern = rf"pulse\.({'|'.join(sorted(tables()))})\b(?!\()"
     found = re.findall(rf"(?:FROM|JOIN|INTO|UPDATE)\s+{pattern}", path.read_text())
     assert found == []
-
-
-def test_all_lists_what_the_package_exports_and_nothing_else() -> None:
-    assert sorted(pulse.__all__) == pulse.__all__
-    public = {
-        name
-        for name, value in vars(pulse).items()
-        if not name.startswith("_") and not isinstance(value, type(pulse))
-    }
-    assert public == set(pulse.__all__)
-
-
-def test_every_code_in_the_list_of_errors_has_a_class() -> None:
-    listed = re.findall(
-        r"^\| `(PU\d+)`", (paths.ROOT / "docs/errors.md").read_text(), re.M
-    )
-    assert listed
-    assert set(listed) <= set(errors.BY_SQLSTATE)
-
-
-def test_the_tree_in_the_docstring_is_the_tree() -> None:
-    drawn = re.findall(r"[├└]── (\w+)", errors.__doc__ or "")
-    classes = {
-        name
-        for name, value in vars(errors).items()
-        if isinstance(value, type)
-        and issubclass(value, (errors.PulseError, errors.Ending))
-    }
-    assert {*drawn, "PulseError", "Ending"} == classes

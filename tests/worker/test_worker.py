@@ -10,7 +10,7 @@ import pytest
 
 import pulse
 from pulse import Job, Worker, errors
-from pulse.ledger import LARGE
+from pulse.worker.slots import LARGE
 from tests.conftest import Database
 from tests.worker.conftest import PATIENCE, Queue, Start
 
@@ -258,14 +258,14 @@ def test_a_kind_without_a_handler_is_never_claimed(queue: Queue, start: Start) -
 
 def test_progress_and_checkpoints_reach_the_server(queue: Queue, start: Start) -> None:
     worker = Worker(queue.db.dsn)
-    told, go_on = threading.Event(), threading.Event()
+    stored, go_on = threading.Event(), threading.Event()
 
     @worker.handle("walk")
     def walk(job: Job) -> Any:
         if job.attempt == 1:
             job.progress(0.5, "half way")
             job.checkpoint({"step": 3})
-            told.set()
+            stored.set()
             assert go_on.wait(PATIENCE)
             raise pulse.RetryIn(0)
         return job.last_checkpoint
@@ -278,7 +278,7 @@ def test_progress_and_checkpoints_reach_the_server(queue: Queue, start: Start) -
 
     start(worker)
     job = queue.enqueue("walk")
-    assert told.wait(PATIENCE)
+    assert stored.wait(PATIENCE)
     queue.until(lambda: queue.job(job)["progress"] == 0.5)
     assert queue.job(job)["progress_note"] == "half way"
     go_on.set()

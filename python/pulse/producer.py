@@ -1,0 +1,112 @@
+"""pulse.enqueue and pulse.enqueue_many, on the caller's connection.
+
+Not called enqueue.py: pulse.enqueue is the function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, overload
+
+from pulse import adapters
+from pulse.adapters import AsyncExecutes, Row
+from pulse.errors import InvalidArgument
+from pulse.options import Options, as_json, given, to_json
+from pulse.sql import producer as sql
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+def _id(rows: list[Row]) -> int:
+    return int(rows[0][0])
+
+
+def _ids(rows: list[Row]) -> list[int]:
+    return [int(row[0]) for row in rows]
+
+
+@overload
+def enqueue(
+    connection: AsyncExecutes,
+    kind: str,
+    payload: Any = ...,
+    **options: Unpack[Options],
+) -> Awaitable[int]: ...
+@overload
+def enqueue(
+    connection: Any, kind: str, payload: Any = ..., **options: Unpack[Options]
+) -> int: ...
+def enqueue(
+    connection: Any, kind: str, payload: Any = None, **options: Unpack[Options]
+) -> int | Awaitable[int]:
+    """Enqueue a job on your connection, in your transaction, and return its id.
+
+    Takes connections of psycopg and Django, and connections and sessions of SQLAlchemy.
+    On an async one the id has to be awaited. A rollback takes the job back, too.
+    """
+    values = given(options)
+    payload = {} if payload is None else payload
+    if adapters.is_psycopg(connection):
+        values = {"kind": kind, "payload": to_json(payload), **values}
+        return adapters.fetch(connection, sql.enqueue(tuple(values)), values, _id)
+    to_json(payload)
+    job = {"kind": kind, "payload": payload, **as_json(values)}
+    return adapters.enqueue_list(connection, [job], _id)
+
+
+@overload
+def enqueue_many(
+    connection: AsyncExecutes,
+    kind: str | Iterable[Mapping[str, Any]],
+    payloads: Iterable[Any] | None = ...,
+    **options: Unpack[Options],
+) -> Awaitable[list[int]]: ...
+@overload
+def enqueue_many(
+    connection: Any,
+    kind: str | Iterable[Mapping[str, Any]],
+    payloads: Iterable[Any] | None = ...,
+    **options: Unpack[Options],
+) -> list[int]: ...
+def enqueue_many(
+    connection: Any,
+    kind: str | Iterable[Mapping[str, Any]],
+    payloads: Iterable[Any] | None = None,
+    **options: Unpack[Options],
+) -> list[int] | Awaitable[list[int]]:
+    """Enqueue one job for each payload; the ids come in the same order; all or none.
+
+    Instead of a kind and payloads it takes a list of dicts, each with a kind, a
+    payload and options of its own.
+    """
+    values = given(options)
+    if isinstance(kind, str):
+        if payloads is None:
+            raise InvalidArgument("enqueue_many of one kind needs payloads")
+        every = [{} if payload is None else payload for payload in payloads]
+        if adapters.is_psycopg(connection):
+            values = {"kind": kind, "payloads": [to_json(p) for p in every], **values}
+            query = sql.enqueue_many(tuple(values))
+            return adapters.fetch(connection, query, values, _ids)
+        common = {"kind": kind, **as_json(values)}
+        jobs = [{"payload": payload, **common} for payload in every]
+    else:
+        jobs = [_job(job, values) for job in kind]
+    to_json(jobs, "the list of jobs")
+    return adapters.enqueue_list(connection, jobs, _ids)
+
+
+def _job(job: Mapping[str, Any], common: Mapping[str, Any]) -> dict[str, Any]:
+    own = {k: v for k, v in job.items() if k not in ("kind", "payload")}
+    if "kind" not in job:
+        raise InvalidArgument(
+            "each job needs a kind",
+            detail=f"One has only {', '.join(job) or 'nothing'}.",
+        )
+    payload = job.get("payload")
+    return {
+        "kind": job["kind"],
+        "payload": {} if payload is None else payload,
+        **as_json({**common, **given(own)}),
+    }

@@ -1,0 +1,66 @@
+"""The statements of enqueue and the clients: calls of pulse.* by named argument."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import lru_cache
+from typing import Final
+
+ENQUEUE_ARGUMENTS: Final = {
+    "kind": "text",
+    "payload": "jsonb",
+    "payloads": "jsonb[]",
+    "lane": "text",
+    "priority": "integer",
+    "run_at": "timestamptz",
+    "delay": "interval",
+    "max_attempts": "integer",
+    "unique_key": "text",
+    "unique_for": "interval",
+    "on_conflict": "text",
+    "group_key": "text",
+    "requires_approval": "boolean",
+    "tags": "text[]",
+    "max_runtime": "interval",
+}
+OPTIONS: Final = frozenset(ENQUEUE_ARGUMENTS) - {"kind", "payload", "payloads"}
+
+
+def call(function: str, arguments: Collection[str]) -> str:
+    """One of the enqueue functions with these arguments, as a query with %(name)s."""
+    named = ", ".join(
+        f"{name} => CAST(%({name})s AS {ENQUEUE_ARGUMENTS[name]})" for name in arguments
+    )
+    return f"SELECT * FROM pulse.{function}({named})"
+
+
+@lru_cache(maxsize=1000)
+def enqueue(arguments: tuple[str, ...]) -> str:
+    return call("enqueue", arguments)
+
+
+@lru_cache(maxsize=1000)
+def enqueue_many(arguments: tuple[str, ...]) -> str:
+    return call("enqueue_many", arguments)
+
+
+# One argument of type text: what every driver can pass the same way.
+ENQUEUE_LIST: Final = (
+    "SELECT * FROM pulse.enqueue_many(jobs => CAST(CAST({} AS text) AS jsonb))"
+)
+
+CANCEL: Final = "SELECT pulse.cancel(job_id => %(job_id)s, reason => %(reason)s)"
+
+OUTCOME: Final = """
+SELECT j.state, j.result, j.last_error
+FROM pulse.jobs AS j
+WHERE j.job_id = %(job_id)s"""
+
+# For the test: every statement above.
+STATEMENTS: Final = {
+    "cancel": CANCEL,
+    "outcome": OUTCOME,
+    "enqueue": enqueue(tuple(n for n in ENQUEUE_ARGUMENTS if n != "payloads")),
+    "enqueue_many": enqueue_many(tuple(n for n in ENQUEUE_ARGUMENTS if n != "payload")),
+    "enqueue_list": ENQUEUE_LIST.format("%(jobs)s"),
+}

@@ -1,0 +1,142 @@
+"""The statements of a worker: calls of pulse.* by named argument."""
+
+from __future__ import annotations
+
+from typing import Final
+
+EXCHANGE: Final = """
+SELECT
+    x.item, x.verdict, x.lane, x.lease, x.job_id, x.kind, x.payload, x.attempt,
+    x.failures, x.max_attempts, x.priority, x.deadline, x.enqueued_at, x.checkpoint,
+    x.group_key,
+    date_part('epoch', x.lease_until - statement_timestamp())
+FROM pulse.exchange(
+    worker => %(worker)s,
+    wants => CAST(%(wants)s AS jsonb),
+    done => CAST(%(done)s AS jsonb),
+    failed => CAST(%(failed)s AS jsonb),
+    kinds => CAST(%(kinds)s AS text[]),
+    lease_for => CAST(%(lease_for)s AS interval)
+) AS x"""
+
+COMPLETE: Final = (
+    "SELECT pulse.complete(lease => %(lease)s, result => CAST(%(result)s AS jsonb))"
+)
+
+FAIL: Final = """
+SELECT pulse.fail(
+    lease => %(lease)s,
+    error => %(error)s,
+    retry_in => CAST(%(retry_in)s AS interval),
+    fatal => %(fatal)s
+)"""
+
+SNOOZE: Final = (
+    "SELECT pulse.snooze(lease => %(lease)s, delay => CAST(%(delay)s AS interval))"
+)
+
+ACK_CANCEL: Final = "SELECT pulse.ack_cancel(lease => %(lease)s)"
+
+RELEASE: Final = """
+SELECT r.lease, r.verdict
+FROM pulse.release(leases => CAST(%(leases)s AS bigint[])) AS r"""
+
+HEARTBEAT: Final = """
+SELECT
+    b.lease, b.verdict,
+    date_part('epoch', b.lease_until - clock_timestamp())
+FROM pulse.heartbeat(leases => CAST(%(leases)s AS bigint[])) AS b"""
+
+PROGRESS: Final = (
+    "SELECT pulse.progress("
+    "lease => %(lease)s, fraction => %(fraction)s, note => %(note)s)"
+)
+
+CHECKPOINT: Final = (
+    "SELECT pulse.checkpoint(lease => %(lease)s, data => CAST(%(data)s AS jsonb))"
+)
+
+HELLO: Final = """
+SELECT h.lane, h.max_batch
+FROM pulse.hello(
+    worker => %(worker)s,
+    lanes => CAST(%(lanes)s AS text[]),
+    kinds => CAST(%(kinds)s AS text[])
+) AS h"""
+
+TICK: Final = "SELECT t.step, t.did, t.error FROM pulse.tick() AS t"
+
+ARM_BELL: Final = "SELECT pulse.arm_bell(lane => %(lane)s)"
+DISARM_BELL: Final = "SELECT pulse.disarm_bell(lane => %(lane)s)"
+
+CHANNEL: Final = "pulse"
+
+BACKEND_PID: Final = "SELECT pg_backend_pid()"
+
+# Settings of a worker's session, each where the server has it.
+SESSION_SETTINGS: Final = {
+    "client_connection_check_interval": "2s",
+    "default_transaction_isolation": "read committed",
+    "TimeZone": "UTC",
+}
+SET: Final = "SELECT set_config(%(name)s, %(value)s, false)"
+
+# What a worker calls, for the check at its start.
+WORKER_FUNCTIONS: Final = (
+    "exchange",
+    "complete",
+    "fail",
+    "snooze",
+    "release",
+    "ack_cancel",
+    "heartbeat",
+    "progress",
+    "checkpoint",
+    "hello",
+    "tick",
+    "arm_bell",
+    "disarm_bell",
+)
+
+INSTALLED: Final = """
+SELECT
+    to_regnamespace('pulse') IS NOT NULL,
+    array(
+        SELECT f.name
+        FROM unnest(CAST(%(functions)s AS text[])) AS f (name)
+        WHERE NOT EXISTS (
+            SELECT FROM pg_proc AS p
+            WHERE p.pronamespace = to_regnamespace('pulse') AND p.proname = f.name
+        )
+    ),
+    array(
+        SELECT p.proname
+        FROM pg_proc AS p
+        WHERE p.pronamespace = to_regnamespace('pulse')
+            AND p.proname = ANY (CAST(%(functions)s AS text[]))
+            AND NOT (
+                has_schema_privilege(p.pronamespace, 'USAGE')
+                AND has_function_privilege(p.oid, 'EXECUTE')
+            )
+        ORDER BY p.proname
+    ),
+    current_user,
+    current_database()"""
+
+# For the test: every statement above that calls something.
+STATEMENTS: Final = {
+    "exchange": EXCHANGE,
+    "complete": COMPLETE,
+    "fail": FAIL,
+    "snooze": SNOOZE,
+    "ack_cancel": ACK_CANCEL,
+    "release": RELEASE,
+    "heartbeat": HEARTBEAT,
+    "progress": PROGRESS,
+    "checkpoint": CHECKPOINT,
+    "hello": HELLO,
+    "tick": TICK,
+    "arm_bell": ARM_BELL,
+    "disarm_bell": DISARM_BELL,
+    "installed": INSTALLED,
+}

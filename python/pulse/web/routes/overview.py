@@ -1,0 +1,69 @@
+"""The queue at a glance: the user, running jobs, workers, health, audit."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from pulse.sql import operator
+from pulse.web import queries
+from pulse.web.access.caller import CurrentCaller
+from pulse.web.database import first
+from pulse.web.schemas import responses
+
+router = APIRouter(tags=["overview"])
+
+
+@router.get("/me", response_model=responses.Me)
+async def me(caller: CurrentCaller) -> Any:
+    """The user, the role and what the database allows it."""
+    async with caller.reading() as db:
+        found = first(await db.one(queries.ME))
+    streams = await caller.may_stream()
+    who = caller.identity
+    said = {"user": who.user, "signed_in": who.signed_in, "streams": streams}
+    return {**found, **said}
+
+
+@router.get("/status", response_model=responses.Status)
+async def status(caller: CurrentCaller) -> Any:
+    """Slots in use, running jobs, pauses, ready jobs."""
+    async with caller.reading() as db:
+        now = first(await db.one(queries.OVERVIEW, lane=None))
+    limited = [lane for lane in now["lanes"] if lane["max_slots"] is not None]
+    slots = sum(lane["max_slots"] for lane in limited)
+    filled = sum(lane["used"] for lane in limited)
+    return {
+        **now,
+        # Of the lanes with a limit: the others have no share to speak of.
+        "utilisation": filled / slots if slots else None,
+        "used": sum(lane["used"] for lane in now["lanes"]),
+        "slots": slots or None,
+        "depth": sum(lane["depth"] for lane in now["lanes"]),
+    }
+
+
+@router.get("/workers", response_model=responses.Workers)
+async def workers(caller: CurrentCaller) -> Any:
+    async with caller.reading() as db:
+        return {"workers": await db.rows(queries.WORKERS)}
+
+
+@router.get("/health", response_model=responses.Health)
+async def health(caller: CurrentCaller) -> Any:
+    async with caller.reading() as db:
+        return {"checks": await db.rows(operator.HEALTH)}
+
+
+@router.get("/audit", response_model=responses.Audit)
+async def audit(
+    caller: CurrentCaller,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    before: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
+) -> Any:
+    """What operators did, newest first."""
+    async with caller.reading() as db:
+        rows = await db.rows(queries.AUDIT, limit=limit, before=before)
+    more = rows[-1]["entry"] if len(rows) == limit else None
+    return {"audit": rows, "next": more}

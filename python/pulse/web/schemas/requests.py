@@ -1,0 +1,96 @@
+"""What clients may send, as the OpenAPI document describes it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+Reason = Annotated[str, StringConstraints(max_length=10_000)]
+Priority = Annotated[int, Field(ge=-(2**31) + 1, le=2**31 - 1)]
+# Seconds, or words as PostgreSQL reads them: "90 seconds", "1 day".
+Duration = (
+    Annotated[float, Field(ge=0, le=1e10, allow_inf_nan=False)]
+    | Annotated[str, StringConstraints(min_length=1, max_length=100)]
+)
+
+
+def interval(value: float | str | None) -> str | None:
+    """As PostgreSQL reads it."""
+    return value if value is None or isinstance(value, str) else f"{value:f} seconds"
+
+
+class RequestBody(BaseModel):
+    # A member that is misspelt or of another type is refused, not guessed at.
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class WithReason(RequestBody):
+    reason: Reason | None = None
+
+
+NO_REASON = WithReason()
+
+
+class LaneSettings(WithReason):
+    max_slots: Annotated[int, Field(ge=0, le=10_000)] | None = None
+    max_batch: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    poll_interval: Duration | None = None
+    lease_for: Duration | None = None
+    max_runtime: Duration | None = None
+    retain_completed: Duration | None = None
+    retain_cancelled: Duration | None = None
+    retain_dead: Duration | None = None
+    cancel_grace: Duration | None = None
+    enabled: bool | None = None
+
+
+class Drain(WithReason):
+    # Also a lane that nothing has named yet.
+    new: bool = False
+
+
+NO_DRAIN = Drain()
+
+
+class Resume(WithReason):
+    holder: Name
+    lane: Name | None = None
+
+
+class Pause(Drain, Resume):
+    pass
+
+
+class Cancel(WithReason):
+    force: bool = False
+
+
+NO_FORCE = Cancel()
+
+
+class Move(WithReason):
+    lane: Name
+
+
+class NewPriority(WithReason):
+    priority: Priority
+
+
+class Bulk(WithReason):
+    verb: Literal["cancel", "retry", "reprioritize", "move", "approve", "reject"]
+    filter: dict[str, Any]
+    dry_run: bool = True
+    max_jobs: Annotated[int, Field(ge=1, le=100_000)] = 10_000
+    priority: Priority | None = None
+    lane: Name | None = None
+    force: bool = False
+
+    @model_validator(mode="after")
+    def has_what_its_verb_needs(self) -> Bulk:
+        if self.verb == "reprioritize" and self.priority is None:
+            raise ValueError("reprioritize needs priority")
+        if self.verb == "move" and self.lane is None:
+            raise ValueError("move needs lane")
+        return self

@@ -1,0 +1,252 @@
+"""Answers, as the OpenAPI document describes them.
+
+Ids are strings, moments ISO 8601 text, durations seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+Moment = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+
+
+class ProblemDetails(BaseModel):
+    type: str
+    title: str
+    status: int
+    detail: str | None
+    sqlstate: str | None
+    hint: str | None
+
+
+class Me(BaseModel):
+    user: str
+    role: str
+    database: str
+    rights: list[str]
+    version: str | None
+    streams: bool = True
+    signed_in: bool = False
+
+
+class LaneGlance(BaseModel):
+    name: str
+    max_slots: int | None = None
+    used: int = 0
+    depth: int = 0
+    depth_estimated: bool = False
+    delayed: int = 0
+    oldest_ready_seconds: float | None = None
+    throughput: float = 0
+    enabled: bool = True
+    drained: bool = False
+    paused_by: list[str] | None = None
+    recent: list[float] = []
+
+
+class Lane(LaneGlance):
+    settings: dict[str, Any] = {}
+
+
+class Lanes(BaseModel):
+    lanes: list[Lane]
+
+
+class Hold(BaseModel):
+    lane: str | None
+    holder: str
+    reason: str | None
+    held_by: str | None
+    held_at: Moment | None
+
+
+class Held(BaseModel):
+    changed: bool
+    paused: list[Hold]
+
+
+class Running(BaseModel):
+    job_id: str
+    lane: str
+    kind: str
+    priority: int
+    worker: str | None
+    attempt: int
+    failures: int
+    started_at: Moment | None
+    running_seconds: float | None
+    lease_until: Moment | None
+    deadline: Moment | None
+    cancel_by: Moment | None
+    cancel_reason: str | None
+    progress: float | None
+    progress_note: str | None
+
+
+class Slots(BaseModel):
+    name: str
+    used: int
+    max_slots: int | None
+    depth: int
+
+
+class Status(BaseModel):
+    utilisation: float | None
+    used: int
+    slots: int | None
+    depth: int
+    lanes: list[Slots]
+    running: list[Running]
+    workers: int
+    paused: list[Hold]
+    at: Moment
+
+
+class JobState(BaseModel):
+    """What is left to see of a job that its caller may no longer see."""
+
+    job_id: str
+    state: str
+
+
+class JobSummary(JobState):
+    lane: str
+    kind: str
+    priority: int
+    attempts: int
+    failures: int
+    max_attempts: int
+    run_at: Moment | None
+    enqueued_at: Moment | None
+    enqueued_by: str | None
+    ready_at: Moment | None
+    waiting_for: float | None
+    approval_until: Moment | None
+    worker: str | None
+    started_at: Moment | None
+    lease_until: Moment | None
+    deadline: Moment | None
+    cancel_by: Moment | None
+    progress: float | None
+    progress_note: str | None
+    finished_at: Moment | None
+    ended_by: str | None
+    max_runtime: float | None
+    unique_key: str | None
+    group_key: str | None
+    tags: list[str] | None
+    last_error: str | None
+    payload: Any
+
+
+class Job(JobSummary):
+    result: Any
+    attempts_log: list[dict[str, Any]]
+
+
+class WhyNot(BaseModel):
+    position: int
+    reason: str
+
+
+class AuditEntry(BaseModel):
+    entry: str
+    at: Moment | None
+    who: str
+    verb: str
+    job_id: str | None
+    lane: str | None
+    before: Any
+    after: Any
+    reason: str | None
+
+
+class JobPage(Job):
+    why: list[WhyNot]
+    audit: list[AuditEntry]
+
+
+class Why(BaseModel):
+    why: list[WhyNot]
+
+
+class Jobs(BaseModel):
+    jobs: list[JobSummary]
+    next: str | None
+    searched_to: str | None
+
+
+class BulkDone(BaseModel):
+    done: int
+    remaining: int
+    dry_run: bool
+
+
+class Worker(BaseModel):
+    worker: str
+    lanes: list[str] | None
+    kinds: list[str] | None
+    seen_at: Moment | None
+    seen_seconds: float | None
+    running: int
+    seen_by: str | None
+    live: bool
+
+
+class Workers(BaseModel):
+    workers: list[Worker]
+
+
+class Schedule(BaseModel):
+    name: str
+    kind: str
+    payload: Any
+    cron: str | None
+    every: float | None
+    at: Moment | None
+    timezone: str | None
+    options: Any
+    catch_up: str | None
+    catch_up_window: float | None
+    next_at: Moment | None
+    last_occurrence: Moment | None
+    paused_at: Moment | None
+    paused_by: str | None
+    pause_reason: str | None
+    last_error: str | None
+    created_by: str | None
+    created_at: Moment | None
+
+
+class Schedules(BaseModel):
+    schedules: list[Schedule]
+
+
+class ScheduleRun(BaseModel):
+    name: str
+    occurrence: Moment | None
+    job_id: str | None
+    skipped: str | None
+    handled_at: Moment | None
+
+
+class ScheduleRuns(BaseModel):
+    runs: list[ScheduleRun]
+
+
+class Check(BaseModel):
+    check_name: str
+    status: str
+    figure: str | None
+    advice: str | None
+
+
+class Health(BaseModel):
+    checks: list[Check]
+
+
+class Audit(BaseModel):
+    audit: list[AuditEntry]
+    next: str | None

@@ -1,0 +1,16 @@
+"""The worker. What a job passes through, in six modules:
+
+    coordinator   a cycle: reports what ended, claims for the free slots
+    exchange      one call of pulse.exchange, and its answer
+    claims        the rows of the answer become Runs (run.py), each in its slot
+    executors     call the handler: on the event loop, in a thread or a process
+    outcomes      what it returned or raised becomes an outcome
+    slots         the slot is free, the outcome waits for the next cycle
+
+Beside them: heartbeat keeps the leases, listener wakes the coordinator, connection and
+connector reach the server, shutdown ends it all.
+"""
+
+from pulse.worker.worker import Worker
+
+__all__ = ["Worker"]

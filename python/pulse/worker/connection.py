@@ -1,0 +1,96 @@
+"""The coordinator's connection: opened when needed, and again after trouble."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+import psycopg
+
+from pulse import connections, errors
+from pulse.hooks import AllHooks
+from pulse.logs import log_event
+from pulse.worker.connector import AsyncConnection, Connector, cut, require_pulse
+
+UNWIND_WITHIN = 1.0
+
+
+class Connection:
+    """An error leaves it to be closed; a stop ends every wait for the server."""
+
+    def __init__(
+        self, connector: Connector, stopped: asyncio.Event, hooks: AllHooks
+    ) -> None:
+        self._connector = connector
+        self._stopped = stopped
+        self._hooks = hooks
+        self._psycopg: AsyncConnection | None = None
+        self.failures = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self._psycopg is not None and not self._psycopg.closed
+
+    async def get(self, check: bool = False) -> AsyncConnection:
+        """The connection; opens one where there is none."""
+        if self._psycopg is None or self._psycopg.closed:
+            self._psycopg = await self._connector.open_async("coordinator")
+            if check:
+                await require_pulse(self._psycopg)
+        return self._psycopg
+
+    async def wait_for_server(self) -> None:
+        """The first connection; what is wrong with pulse itself is raised."""
+        while not self._stopped.is_set():
+            try:
+                await self.open(check=True)
+                return
+            except (psycopg.OperationalError, OSError) as error:
+                await self.recover(error)
+            except errors.PulseError:
+                await self.close()
+                raise
+
+    async def open(self, check: bool = False) -> None:
+        """Connect; a stop does not wait for a server that does not answer."""
+        if self.is_open:
+            return
+        opening = asyncio.create_task(self.get(check))
+        stopped = asyncio.create_task(self._stopped.wait())
+        try:
+            await asyncio.wait({opening, stopped}, return_when="FIRST_COMPLETED")
+            if not opening.done():
+                await asyncio.wait({opening}, timeout=UNWIND_WITHIN)
+            if not opening.done():
+                opening.cancel()
+                raise psycopg.OperationalError("stopped while connecting")
+            await opening
+        finally:
+            stopped.cancel()
+
+    async def recover(self, error: BaseException) -> None:
+        """Close it and pause: longer each time, and only until a stop."""
+        await self.close()
+        pause = connections.backoff(self.failures)
+        self.failures += 1
+        self._hooks.call("disconnected", error)
+        first = str(errors.translate(error) or error).strip().split("\n")[0]
+        log_event(
+            logging.WARNING,
+            f"cannot reach the queue, trying again in {pause:.1f} s: {first}",
+            worker=self._connector.worker,
+            failures=self.failures,
+        )
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._stopped.wait(), pause)
+
+    async def close(self) -> None:
+        connection, self._psycopg = self._psycopg, None
+        if connection is not None:
+            await connection.close()
+
+    def cut(self) -> None:
+        """Make a statement that waits for its answer fail at once."""
+        if self._psycopg is not None:
+            cut(self._psycopg)

@@ -1,0 +1,259 @@
+"""The coordinator: one loop that reports what ended and claims what is free.
+
+A cycle is one pulse.exchange (exchange.py): it reports the runs that ended since the
+last one and claims, in each lane, as many jobs as there are free slots (slots.py).
+Each job is started on its own (claims.py, executors.py), and the end of any one starts
+the next cycle; what ends while the connection is busy is reported together. A large
+lane claims for half of its slots at a time: the jobs of one answer are read and
+started while the server works on the next exchange.
+
+The loop waits in one place (_wait) and stops in one way (stop, then shutdown.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import random
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+
+from pulse.hooks import AllHooks, Hooks
+from pulse.logs import log_event
+from pulse.options import Duration
+from pulse.tasks import Task
+from pulse.worker.claims import Claims
+from pulse.worker.connection import UNWIND_WITHIN, Connection
+from pulse.worker.connector import Connector
+from pulse.worker.exchange import Answer, Exchange
+from pulse.worker.executors import Executors
+from pulse.worker.heartbeat import Heartbeat
+from pulse.worker.listener import Listener
+from pulse.worker.run import Run
+from pulse.worker.shutdown import FLUSH_WITHIN, Shutdown
+from pulse.worker.slots import Slots
+
+POLL_SOON = 0.005
+BUSY_POLL = 0.01
+# Runs that take less than so many exchanges are reported together where they can be.
+SHORT_RUN = 2.0
+LONGEST_LINGER = 0.002
+
+
+@dataclass(frozen=True)
+class Settings:
+    connector: Connector
+    lanes: Mapping[str, int]
+    tasks: Mapping[str, Task[Any, Any]]
+    poll_interval: float = 0.5
+    lease_for: Duration | None = None
+    grace: float = 30.0
+    ticks: bool = True
+    listens: bool = True
+    hooks: Sequence[Hooks] = field(default_factory=tuple)
+
+
+class Coordinator:
+    def __init__(self, settings: Settings, ready: threading.Event) -> None:
+        connector, kinds = settings.connector, sorted(settings.tasks)
+        self._settings = settings
+        self._ready = ready
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._woken = asyncio.Event()
+        self._stopped = asyncio.Event()
+        self._hooks = AllHooks(settings.hooks)
+        self._slots = Slots(connector.worker, settings.lanes, self._hooks, self._wake)
+        self._heartbeat = Heartbeat(connector, self._slots.runs)
+        self._executors = Executors(self._loop, self._hooks, self._slots.finish)
+        self._connection = Connection(connector, self._stopped, self._hooks)
+        self._exchange = Exchange(
+            self._connection, connector.worker, kinds, settings.lease_for
+        )
+        self._claims = Claims(
+            settings.tasks,
+            self._slots,
+            self._heartbeat,
+            self._executors,
+            self._hooks,
+            lambda: self.stopping,
+        )
+        self._listener = Listener(
+            connector,
+            list(settings.lanes),
+            kinds,
+            self._poll_now,
+            self._slots.set_max_batch,
+            ticks=settings.ticks,
+            listens=settings.listens,
+        )
+        self._shutdown = Shutdown(
+            self._slots,
+            self._executors,
+            self._connection,
+            self._exchange,
+            self._woken,
+            connector.worker,
+        )
+        self._poll_at = 0.0
+        self._exchange_time = 0.0
+        self._stop_at: float | None = None
+
+    # -- called by others -------------------------------------------------------------
+
+    def stop(self, grace: float | None = None) -> None:
+        """Stop claiming; a second call may shorten the grace. On the loop only."""
+        now = self._loop.time()
+        chosen = self._settings.grace if grace is None else grace
+        if self._stop_at is None or now + chosen < self._stop_at:
+            self._stop_at = now + chosen
+            # A server that never answers must not keep it from stopping.
+            limit = self._stop_at + FLUSH_WITHIN
+            self._loop.call_at(limit, self._connection.cut)
+        self._stopped.set()
+        self._slots.stop_runs()
+        self._woken.set()
+
+    @property
+    def stopping(self) -> bool:
+        return self._stop_at is not None
+
+    def _poll_now(self) -> None:
+        self._poll_at = 0.0
+        self._woken.set()
+
+    def _wake(self) -> None:
+        """From any thread; on the loop's own the event alone is enough."""
+        if threading.get_ident() == self._thread:
+            self._woken.set()
+            return
+        with contextlib.suppress(RuntimeError):  # A stop did not wait for this one.
+            self._loop.call_soon_threadsafe(self._woken.set)
+
+    # -- the loop ---------------------------------------------------------------------
+
+    async def run(self) -> None:
+        self._log(
+            logging.INFO,
+            f"worker {self._settings.connector.worker} starts: "
+            + ", ".join(f"{n} in {lane}" for lane, n in self._settings.lanes.items()),
+            kinds=sorted(self._settings.tasks),
+        )
+        await self._connection.wait_for_server()
+        self._heartbeat.start()
+        listening = asyncio.create_task(self._listener.run(), name="pulse listener")
+        try:
+            while not self.stopping:
+                await self._cycle()
+                await self._wait()
+        finally:
+            if self._stop_at is None:
+                self.stop(0)
+            await self._shutdown.release_unread(self._claims)
+            try:
+                await self._shutdown.drain(lambda: self._stop_at or 0.0)
+            finally:
+                listening.cancel()
+                await asyncio.wait({listening}, timeout=UNWIND_WITHIN)
+                await asyncio.to_thread(self._heartbeat.close, UNWIND_WITHIN)
+                self._executors.close()
+                await self._connection.close()
+            self._log(
+                logging.INFO, f"worker {self._settings.connector.worker} has stopped"
+            )
+
+    async def _cycle(self) -> None:
+        reports = self._slots.collect()
+        now = self._loop.time()
+        claims = not self.stopping and (bool(reports) or now >= self._poll_at)
+        wants = self._slots.wants() if claims else {}
+        if not reports and not wants:
+            await self._claims.start_all()
+            return
+        if wants:
+            # A bell from here on means a job that this claim may not see.
+            self._poll_at = math.inf
+        try:
+            if not self._connection.is_open:
+                await self._claims.start_all()
+                await self._connection.open()
+            answer = await self._send(reports, wants)
+        except (psycopg.Error, OSError) as error:
+            self._slots.requeue(reports)
+            await self._connection.recover(error)
+            self._poll_at = 0.0
+            return
+        except BaseException:
+            self._slots.requeue(reports)
+            raise
+        self._connection.failures = 0
+        self._ready.set()
+        took = self._loop.time() - now
+        self._exchange_time += (took - self._exchange_time) / 8
+        self._slots.confirm(reports)
+        await self._claims.accept(answer, took)
+        if wants:
+            self._schedule_poll(wants, answer.lanes)
+        if not self._sends_at_once:
+            await self._claims.start_all()
+
+    async def _send(self, reports: list[Run], wants: Mapping[str, int]) -> Answer:
+        """Exchange; while the server works, read and start the jobs it gave before."""
+        if not self._claims.unread:
+            return await self._exchange.send(reports, wants)
+        sending = asyncio.ensure_future(self._exchange.send(reports, wants))
+        try:
+            await asyncio.sleep(0)  # Until the statement is sent.
+            await self._claims.start_all()
+            return await sending
+        finally:
+            sending.cancel()
+
+    @property
+    def _sends_at_once(self) -> bool:
+        """Whether the next exchange goes out now; jobs are then read during it."""
+        if self._slots.ended:
+            return True
+        return self._poll_at == 0.0 and bool(self._slots.wants())
+
+    def _schedule_poll(self, wants: Mapping[str, int], got: Mapping[str, int]) -> None:
+        """When to claim next, by what each lane gave."""
+        base = BUSY_POLL if self._listener.is_busy else self._settings.poll_interval
+        pause = base * random.uniform(0.9, 1.1)
+        free = self._slots.wants()
+        for lane, wanted in wants.items():
+            n = got.get(lane, 0)
+            if n == 0:
+                self._listener.arm(lane)
+            elif n >= wanted:
+                self._listener.disarm(lane)
+                if lane in free:
+                    self._poll_at = 0.0
+            else:
+                # A limit of the lane, or all there was: the next claim shows which.
+                pause = min(pause, POLL_SOON)
+        self._poll_at = min(self._poll_at, self._loop.time() + pause)
+
+    async def _wait(self) -> None:
+        """The one place where the coordinator waits."""
+        if self.stopping or self._sends_at_once:
+            return
+        timer: asyncio.TimerHandle | None = None
+        if self._slots.wants():
+            timer = self._loop.call_at(self._poll_at, self._woken.set)
+        await self._woken.wait()
+        if timer is not None:
+            timer.cancel()
+        if self._slots.more_end_within(SHORT_RUN * self._exchange_time):
+            # Reported together they cost one exchange.
+            await asyncio.sleep(min(self._exchange_time / 2, LONGEST_LINGER))
+        self._woken.clear()
+
+    def _log(self, level: int, message: str, **fields: Any) -> None:
+        log_event(level, message, worker=self._settings.connector.worker, **fields)

@@ -1,0 +1,151 @@
+"""Where handlers run: async ones on the event loop, the others in threads.
+
+A handler with executor="process" is run by a child process that its thread talks to
+(processes.py). Every run ends in exactly one call of finish(run, outcome).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from pulse.hooks import AllHooks
+from pulse.worker import outcomes
+from pulse.worker.outcomes import Outcome
+from pulse.worker.processes import Children
+from pulse.worker.run import Run
+
+
+class Executors:
+    """Starts runs; finish is called on the loop's thread or on a handler's."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        hooks: AllHooks,
+        finish: Callable[[Run, Outcome], None],
+    ) -> None:
+        self._loop = loop
+        self._hooks = hooks
+        self._finish = finish
+        self._threads = Threads(self._run_in_thread)
+        self._children = Children()
+
+    def start(self, run: Run) -> None:
+        run.started = time.monotonic()
+        if run.task.is_async:
+            # Slots.runs keeps the run, and with it the task, until it has ended.
+            run.work = create_task(self._run_async(run), self._loop)
+        else:
+            self._threads.put(run)
+
+    async def _run_async(self, run: Run) -> None:
+        run.begun = True
+        if not run.may_begin:
+            self._finish(run, outcomes.stopped(run))
+            return
+        try:
+            if self._hooks.wraps:
+                with self._hooks.around(run.job):
+                    result = await run.task.run(run.job)
+            else:
+                result = await run.task.run(run.job)
+            outcome = outcomes.returned(run, result)
+        except BaseException as error:
+            outcome = outcomes.raised(run, error)
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                self._finish(run, outcome)
+                raise
+        self._finish(run, outcome)
+
+    def _run_in_thread(self, run: Run) -> None:
+        if not run.may_begin:
+            self._finish(run, outcomes.stopped(run))
+            return
+        try:
+            if self._hooks.wraps:
+                with self._hooks.around(run.job):
+                    result = self._call(run)
+            else:
+                result = self._call(run)
+            outcome = outcomes.returned(run, result)
+        except BaseException as error:
+            outcome = outcomes.raised(run, error)
+        self._finish(run, outcome)
+
+    def _call(self, run: Run) -> Any:
+        if run.task.executor == "process":
+            return self._children.run(run.task, run.job)
+        return run.task.run(run.job)
+
+    async def abandon(self, runs: list[Run], patience: float) -> None:
+        """Cancel tasks, kill processes; a thread runs on until its handler ends."""
+        for run in runs:
+            run.stopping = True
+            run.interrupt()
+        self._children.kill()
+        works = [run.work for run in runs if run.work is not None]
+        if works:
+            await asyncio.wait(works, timeout=patience)
+
+    def close(self) -> None:
+        self._threads.close()
+        self._children.kill()
+
+
+if sys.version_info >= (3, 12):
+
+    def create_task(
+        work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop
+    ) -> asyncio.Task[None]:
+        """Begun at once: what ends without waiting never enters the event loop."""
+        return asyncio.Task(work, loop=loop, eager_start=True)
+
+else:
+
+    def create_task(
+        work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop
+    ) -> asyncio.Task[None]:
+        return asyncio.Task(work, loop=loop)
+
+
+class Threads:
+    """Daemon threads, made when no idle one is left: the slots are the bound.
+
+    Not concurrent.futures: that joins its threads when the interpreter exits, so one
+    stuck handler would keep the process of a stopped worker alive for ever.
+    """
+
+    def __init__(self, work: Callable[[Run], None]) -> None:
+        self._work = work
+        self._queue: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._idle = 0
+        self._all = 0
+
+    def put(self, run: Run) -> None:
+        with self._lock:
+            if self._idle > 0:
+                self._idle -= 1
+            else:
+                self._all += 1
+                threading.Thread(
+                    target=self._loop, name=f"pulse handler {self._all}", daemon=True
+                ).start()
+        self._queue.put(run)
+
+    def _loop(self) -> None:
+        while (run := self._queue.get()) is not None:
+            self._work(run)
+            del run
+            with self._lock:
+                self._idle += 1
+
+    def close(self) -> None:
+        for _ in range(self._all):
+            self._queue.put(None)

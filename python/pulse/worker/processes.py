@@ -1,0 +1,213 @@
+"""Handlers in processes: for work that would hold the interpreter.
+
+Each child runs one job at a time and talks over a pipe to the thread that waits for
+it. A lost lease and a stop end it with a signal; a thread cannot be ended. Children are
+spawned, not forked: the worker has threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import multiprocessing
+import pickle
+import threading
+from concurrent.futures import Future
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from typing import Any
+
+from pulse import errors
+from pulse.job import Control, Job
+from pulse.tasks import Task
+from pulse.worker.outcomes import RemoteError, described
+
+POLL_INTERVAL = 0.05
+
+
+class Crashed(Exception):
+    """The process of a handler died."""
+
+
+class Children:
+    """Idle and busy processes of this worker."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: list[Child] = []
+        self._busy: set[Child] = set()
+        self._closed = False
+
+    def run(self, task: Task[Any, Any], job: Job) -> Any:
+        child = self._take()
+        try:
+            return child.run(task, job)
+        finally:
+            self._give_back(child)
+
+    def _take(self) -> Child:
+        with self._lock:
+            if self._closed:
+                raise errors.Cancelled("the worker is stopping")
+            child = self._idle.pop() if self._idle else Child()
+            self._busy.add(child)
+            return child
+
+    def _give_back(self, child: Child) -> None:
+        with self._lock:
+            self._busy.discard(child)
+            if child.usable and not self._closed:
+                self._idle.append(child)
+            else:
+                child.kill()
+
+    def kill(self) -> None:
+        """End all of them, for good."""
+        with self._lock:
+            self._closed = True
+            for child in [*self._idle, *self._busy]:
+                child.kill()
+            self._idle.clear()
+
+
+class Child:
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(
+            target=serve, args=(theirs,), name="pulse handler", daemon=True
+        )
+        self._process.start()
+        theirs.close()
+        self.usable = True
+
+    def run(self, task: Task[Any, Any], job: Job) -> Any:
+        """Send the job, pass on its messages, return its result or raise its error."""
+        control, told_to_stop = job.control, False
+        self.usable = False
+        try:
+            where = (task.function.__module__, task.function.__qualname__)
+            self._pipe.send((where, replace(job, control=Control())))
+            while True:
+                while not self._pipe.poll(POLL_INTERVAL):
+                    if control.verdict == "lost":
+                        self.kill()
+                        raise errors.LeaseLost("the lease was lost while it ran")
+                    if control.must_stop and not told_to_stop:
+                        told_to_stop = True
+                        self._pipe.send((control.verdict, control.stopping))
+                message, content = self._pipe.recv()
+                if message == "progress":
+                    job.control.progress(*content)
+                elif message == "checkpoint":
+                    self._pipe.send(("stored", store(control, content)))
+                elif message == "seen":
+                    control.seen = True
+                elif message == "ready":
+                    # It may have taken so long to start that the lease has ended.
+                    begins = control.may_begin
+                    self._pipe.send(("begin", begins))
+                    if not begins:
+                        self.usable = not told_to_stop
+                        control.stopping = True
+                        raise errors.Cancelled("it could not begin in time")
+                elif message == "returned":
+                    self.usable = not told_to_stop
+                    return content
+                else:
+                    self.usable = not told_to_stop
+                    raise content
+        except (EOFError, ConnectionError) as error:
+            if control.must_stop:
+                raise errors.Cancelled("the process was stopped") from error
+            self._process.join(1)
+            code = self._process.exitcode
+            raise Crashed(f"the process of the handler died ({code})") from None
+
+    def kill(self) -> None:
+        self.usable = False
+        self._process.kill()
+
+
+def store(control: Control, data: str) -> BaseException | None:
+    """Keep a checkpoint of the child; returns what it is to raise."""
+    try:
+        control.checkpoint(data).result()
+    except Exception as error:
+        return error
+    return None
+
+
+class RemoteControl(Control):
+    """The child's end of the pipe: sends messages, receives verdicts."""
+
+    def __init__(self, pipe: Connection) -> None:
+        super().__init__()
+        self._pipe = pipe
+        self._sending = threading.Lock()
+
+    def send(self, message: str, content: Any) -> None:
+        with self._sending:
+            self._pipe.send((message, content))
+
+    def may_begin_now(self) -> bool:
+        self.send("ready", None)
+        return bool(self._receive("begin"))
+
+    def progress(self, fraction: float, note: str | None) -> None:
+        self.send("progress", (fraction, note))
+
+    def checkpoint(self, data: str) -> Future[None]:
+        done: Future[None] = Future()
+        self.send("checkpoint", data)
+        content = self._receive("stored")
+        if content is None:
+            done.set_result(None)
+        else:
+            done.set_exception(content)
+        return done
+
+    def _receive(self, awaited: str) -> Any:
+        """The content of this message; takes the verdicts that come before it."""
+        while True:
+            message, content = self._pipe.recv()
+            if message == awaited:
+                return content
+            self.verdict, self.stopping = message, content
+
+    @property
+    def must_stop(self) -> bool:
+        while self._pipe.poll():
+            self.verdict, self.stopping = self._pipe.recv()
+        return self.stopping or self.verdict != "ok"
+
+
+def serve(pipe: Connection) -> None:
+    """Main function of a child: one job after another until the pipe is closed."""
+    with contextlib.suppress(EOFError, KeyboardInterrupt):
+        while True:
+            (module, name), job = pipe.recv()
+            control = RemoteControl(pipe)
+            job.control = control
+            try:
+                found: Any = importlib.import_module(module)
+                for part in name.split("."):
+                    found = getattr(found, part)
+                task = found if isinstance(found, Task) else Task(job.kind, found)
+                if not control.may_begin_now():
+                    continue
+                result = task.run(job)
+                if control.seen:
+                    control.send("seen", None)
+                control.send("returned", result)
+            except BaseException as error:
+                control.send("raised", portable(error))
+
+
+def portable(error: BaseException) -> BaseException:
+    """An error that the worker acts on travels as it is, others as their traceback."""
+    if isinstance(error, (errors.HandlerExit, errors.LeaseLost)):
+        with contextlib.suppress(Exception):
+            pickle.loads(pickle.dumps(error))
+            return error
+    return RemoteError(described(error))

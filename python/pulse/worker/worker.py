@@ -1,0 +1,197 @@
+"""pulse.Worker: what users configure, start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+from pulse.hooks import Hooks
+from pulse.job import Job
+from pulse.options import Duration, Options
+from pulse.tasks import Executor, Task
+from pulse.worker.connector import Connector
+from pulse.worker.coordinator import Coordinator, Settings
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Worker:
+    """Claims jobs of the kinds it has handlers for and runs them.
+
+    lanes gives each lane its own slots, {"interactive": 2, "maintenance": 1};
+    concurrency=10 is short for {"default": 10}. Only kinds with a handler are claimed.
+    """
+
+    def __init__(
+        self,
+        dsn: str = "",
+        *,
+        concurrency: int | None = None,
+        lanes: Mapping[str, int] | None = None,
+        tasks: Iterable[Task[Any, Any]] = (),
+        name: str | None = None,
+        poll_interval: float = 0.5,
+        lease_for: Duration | None = None,
+        grace: float = 30.0,
+        tick: bool = True,
+        listen: bool = True,
+        durable: bool = True,
+        prepare: bool | None = None,
+        hooks: Sequence[Hooks] = (),
+    ) -> None:
+        if lanes is not None and concurrency is not None:
+            raise TypeError("pass lanes or concurrency, not both")
+        if lanes is None:
+            lanes = {"default": 10 if concurrency is None else concurrency}
+        slots = dict(lanes)
+        if not slots or any(not isinstance(n, int) or n < 1 for n in slots.values()):
+            raise ValueError("every lane needs at least one slot")
+        if poll_interval <= 0 or grace < 0:
+            raise ValueError("poll_interval must be above 0 and grace not below it")
+        self.name = name or new_name()
+        self.lanes: Mapping[str, int] = slots
+        self.tasks: dict[str, Task[Any, Any]] = {}
+        self.ready = threading.Event()
+        """Set from the first answer of the server until the worker has stopped."""
+        self.dsn = dsn
+        """As given; where it is empty the environment chooses the database."""
+        self._connector = Connector(dsn, self.name, prepare, durable)
+        self._poll_interval = poll_interval
+        self._lease_for = lease_for
+        self._grace = grace
+        self._tick = tick
+        self._listen = listen
+        self._hooks = tuple(hooks)
+        self._lock = threading.RLock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._coordinator: Coordinator | None = None
+        self._stop_early = False
+        for task in tasks:
+            self.add(task)
+
+    # -- handlers ---------------------------------------------------------------------
+
+    def add(self, task: Task[Any, Any]) -> None:
+        """Take a task made with pulse.task."""
+        if task.kind in self.tasks:
+            raise ValueError(f"the kind {task.kind!r} has a handler already")
+        if self._loop is not None:
+            raise RuntimeError("handlers are added before the worker runs")
+        self.tasks[task.kind] = task
+
+    def handle(
+        self, kind: str, *, executor: Executor = "auto", **options: Unpack[Options]
+    ) -> Callable[[Callable[Concatenate[Job, P], R]], Task[P, R]]:
+        """Make a function the handler of a kind; its first parameter is the job."""
+
+        def register(function: Callable[Concatenate[Job, P], R]) -> Task[P, R]:
+            task = Task(kind, function, options, executor)
+            self.add(task)
+            return task
+
+        return register
+
+    # -- running ----------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Work until stop() or SIGTERM or SIGINT; a second signal ends the grace."""
+        asyncio.run(self.run_async(signals=True))
+
+    async def run_async(self, *, signals: bool = False) -> None:
+        """Work on the running event loop until stop().
+
+        Cancelling this stops the worker as stop() does, and takes as long.
+        """
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            if self._loop is not None:
+                raise RuntimeError(f"worker {self.name} runs already")
+            if not self.tasks:
+                raise RuntimeError(
+                    "this worker has no handlers: add some with @worker.handle(kind) "
+                    "or Worker(…, tasks=[…])"
+                )
+            self._loop = loop
+            self._coordinator = Coordinator(self._settings(), self.ready)
+            if self._stop_early:
+                self._coordinator.stop()
+        try:
+            with _signals(signals, loop, self._on_signal):
+                work = loop.create_task(self._coordinator.run(), name="pulse worker")
+                try:
+                    await asyncio.shield(work)
+                except asyncio.CancelledError:
+                    self._coordinator.stop()
+                    await work
+                    raise
+        finally:
+            with self._lock:
+                self._loop = self._coordinator = None
+                self._stop_early = False
+                self.ready.clear()
+
+    def stop(self, grace: float | None = None) -> None:
+        """Ask the worker to stop; from any thread or signal handler, and repeatedly.
+
+        It claims no more, lets running jobs end within grace (default: the worker's),
+        releases the rest without charge, and run() returns. Called before run(), it
+        makes that return at once.
+        """
+        with self._lock:
+            loop, coordinator = self._loop, self._coordinator
+            if loop is None or coordinator is None:
+                self._stop_early = True
+                return
+        with contextlib.suppress(RuntimeError):  # The loop has just been closed.
+            loop.call_soon_threadsafe(coordinator.stop, grace)
+
+    def _on_signal(self) -> None:
+        if self._coordinator is not None:
+            self._coordinator.stop(0 if self._coordinator.stopping else None)
+
+    def _settings(self) -> Settings:
+        return Settings(
+            connector=self._connector,
+            lanes=self.lanes,
+            tasks=dict(self.tasks),
+            poll_interval=self._poll_interval,
+            lease_for=self._lease_for,
+            grace=self._grace,
+            ticks=self._tick,
+            listens=self._listen,
+            hooks=self._hooks,
+        )
+
+
+def new_name() -> str:
+    """Unique among restarts and hosts: a lease carries the name of its holder."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(2)}"
+
+
+@contextlib.contextmanager
+def _signals(
+    wanted: bool, loop: asyncio.AbstractEventLoop, act: Callable[[], None]
+) -> Iterator[None]:
+    """Handle SIGTERM and SIGINT; only the main thread can."""
+    if not wanted or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    for number in numbers:
+        loop.add_signal_handler(number, act)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)

@@ -1,0 +1,120 @@
+"""What people look at stays cheap, however long the lines are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conftest import Connection, Database
+from tests.engine.buffers import touched, usual
+from tools.servers import Server
+
+LOAD = int(os.environ.get("PULSE_LOAD", "60000"))
+# A row read by its index costs a buffer or two, and a look into body three more.
+BUDGET = 60_000
+
+
+@pytest.fixture(scope="module")
+def loaded(server: Server) -> Iterator[Database]:
+    """Two long lines of ready jobs, one of delayed ones, and few dead among them."""
+    database = Database(server, server.create(product="extension"))
+    connection = database.connect()
+    connection.execute("SELECT pulse.enqueue_many('rare', ARRAY['{}', '{}']::jsonb[])")
+    connection.execute(
+        "SELECT pulse.fail(c.lease, 'no', fatal => true)"
+        " FROM pulse.claim_batch('w', max_jobs => 2) AS c"
+    )
+    enqueue = (
+        "SELECT pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[%s]),"
+        " lane => %s, delay => %s)"
+    )
+    for lane, share, delay in (("a", 6, None), ("b", 3, None), ("c", 1, "1 hour")):
+        for _ in range(10):
+            connection.execute(enqueue, (LOAD * share // 100, lane, delay))
+    yield database
+    database.close()
+
+
+def test_a_long_line_is_estimated_and_a_short_one_counted(loaded: Database) -> None:
+    connection = loaded.connect()
+    connection.execute("SELECT pulse.enqueue('k', lane => 'short')")
+    rows = connection.execute(
+        "SELECT name, depth, depth_estimated FROM pulse.lanes WHERE depth > 0"
+    ).fetchall()
+    depths = {name: (depth, estimated) for name, depth, estimated in rows}
+    assert depths["short"] == (1, False)
+    for lane, share in (("a", 0.6), ("b", 0.3)):
+        depth, estimated = depths[lane]
+        assert estimated is True
+        assert depth == pytest.approx(LOAD * share, rel=0.25)
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        "SELECT * FROM pulse.lanes",
+        "SELECT * FROM pulse.find_jobs()",
+        'SELECT * FROM pulse.find_jobs(\'{"lane": "b"}\')',
+        'SELECT * FROM pulse.find_jobs(\'{"kind": "rare", "state": "ready"}\')',
+        'SELECT * FROM pulse.find_jobs(\'{"tag": "nobody has it"}\')',
+        'SELECT * FROM pulse.find_jobs(\'{"error_like": "%%never%%"}\')',
+    ],
+)
+def test_a_look_reads_a_bounded_number_of_pages(loaded: Database, look: str) -> None:
+    assert touched(loaded.connect(), look) <= BUDGET
+
+
+def test_a_plain_page_reads_little_more_than_it_shows(loaded: Database) -> None:
+    connection = loaded.connect()
+    assert usual(connection, "SELECT * FROM pulse.find_jobs()") <= 1000
+    find = 'SELECT * FROM pulse.find_jobs(\'{"state": "dead"}\')'
+    assert usual(connection, find) <= 1000
+    assert connection.execute(find).rowcount == 2
+
+
+def listening(database: Database) -> Connection:
+    connection = database.connect()
+    connection.execute("LISTEN pulse_progress")
+    return connection
+
+
+def heard(connection: Connection) -> list[str]:
+    """What was sent before now: it has come when a later answer has."""
+    connection.execute("SELECT")
+    return [ring.payload for ring in connection.notifies(timeout=0)]
+
+
+def test_progress_rings_only_while_somebody_watches(db: Database) -> None:
+    worker, page = db.connect(), listening(db)
+    worker.execute("SELECT pulse.enqueue('k')")
+    claimed = worker.execute(
+        "SELECT lease, job_id FROM pulse.claim_batch('w')"
+    ).fetchone()
+    assert claimed is not None
+    lease, job = claimed
+
+    def report(fraction: float) -> None:
+        worker.execute("SELECT pulse.progress(%s, %s)", (lease, fraction))
+
+    report(0.1)
+    assert heard(page) == []
+    assert page.execute("SELECT pulse.watch_progress()").fetchone() == (True,)
+    report(0.2)
+    rings = page.notifies(timeout=20, stop_after=1)
+    assert [ring.payload for ring in rings] == [str(job)]
+    assert page.execute("SELECT pulse.unwatch_progress()").fetchone() == (True,)
+    report(0.3)
+    assert heard(page) == []
+
+
+def test_progress_goes_on_in_silence_where_notify_is_off(db: Database) -> None:
+    worker, page = db.connect(), listening(db)
+    page.execute("SELECT pulse.watch_progress()")
+    worker.execute("SET pulse.notify = off")
+    worker.execute("SELECT pulse.enqueue('k')")
+    worker.execute(
+        "SELECT pulse.progress(c.lease, 0.5) FROM pulse.claim_batch('w') AS c"
+    )
+    assert heard(page) == []

@@ -1,0 +1,173 @@
+"""The cost of a claim depends on the batch, not on what else the queue holds.
+
+PULSE_LOAD is how many ready, how many not-due and how many finished jobs there are:
+1000000 is the load of the contract, the default is a smaller one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.conftest import Database
+from tests.engine.buffers import touched, usual
+from tools.servers import Server
+
+Connection = psycopg.Connection[Any]
+
+LOAD = int(os.environ.get("PULSE_LOAD", "30000"))
+KINDS = ["k0", "k1", "k2", "k3", "k4"]
+
+# A claim reads, for each job: its place in two indexes and the heap, its body, the
+# kind's settings, and writes a lease: measured at about 13 a job and 20 a claim.
+PER_JOB = 20
+PER_CLAIM = 60
+
+
+def load(connection: Connection, jobs: int) -> None:
+    """Jobs in three piles: ready (five kinds, three priorities), not due, finished."""
+    connection.execute(
+        """
+        WITH job AS (
+            INSERT INTO pulse.body (kind, payload, max_attempts, enqueued_by)
+            SELECT 'k' || n % 5, '{"n": 1}', 3, 'loader'
+            FROM generate_series(1, 3 * %(jobs)s) AS n
+            RETURNING job, kind
+        ), numbered AS (
+            SELECT job, kind, row_number() OVER (ORDER BY job) AS n FROM job
+        ), ready AS (
+            INSERT INTO pulse.ready (lane, rank, kind, job, attempts, failures, keyed)
+            SELECT 'busy', n %% 3, kind, job, 0, 0, false
+            FROM numbered WHERE n <= %(jobs)s ORDER BY job
+        ), waiting AS (
+            INSERT INTO pulse.waiting
+                (lane, run_at, job, kind, rank, attempts, failures, keyed, retrying)
+            SELECT 'busy', clock_timestamp() + n * interval '1 minute', job, kind,
+                0, 0, 0, false, false
+            FROM numbered WHERE n > %(jobs)s AND n <= 2 * %(jobs)s
+        )
+        INSERT INTO pulse.finished
+            (job, lane, kind, rank, state, ended_by, attempts, failures, keyed)
+        SELECT job, 'busy', kind, 0, 'completed', 'complete', 1, 0, false
+        FROM numbered WHERE n > 2 * %(jobs)s
+        """.replace("n % 5", "n %% 5"),
+        {"jobs": jobs},
+    )
+
+
+@pytest.fixture(scope="module")
+def loaded(server: Server) -> Iterator[Database]:
+    database = Database(server, server.create(product="extension"))
+    load(database.connect(), LOAD)
+    yield database
+    database.close()
+
+
+CLAIM = "SELECT * FROM pulse.claim_batch('w', 'busy', %s, kinds => %s)"
+
+
+@pytest.mark.parametrize("batch", [1, 10, 100])
+@pytest.mark.parametrize("kinds", [None, ["k3"], ["k1", "k2"], KINDS])
+def test_a_claim_touches_buffers_in_proportion_to_its_batch(
+    loaded: Database, batch: int, kinds: list[str] | None
+) -> None:
+    connection = loaded.connect()
+    connection.execute("SELECT pulse.tick()")
+    buffers = usual(connection, CLAIM, batch, kinds)
+    assert buffers <= PER_CLAIM + PER_JOB * batch * len(kinds or "1")
+
+
+def test_a_pile_of_another_kind_ahead_does_not_matter(db: Database) -> None:
+    connection = db.connect()
+    connection.execute(
+        "SELECT pulse.enqueue_many('theirs', array_fill('{}'::jsonb, ARRAY[20000]))"
+    )
+    connection.execute(
+        "SELECT pulse.enqueue_many('ours', array_fill('{}'::jsonb, ARRAY[200]))"
+    )
+    claim = (
+        "SELECT * FROM pulse.claim_batch('w', max_jobs => 10, kinds => ARRAY['ours'])"
+    )
+    assert usual(connection, claim) <= PER_CLAIM + PER_JOB * 10
+    assert connection.execute(claim).rowcount == 10
+
+
+def test_an_idle_claim_writes_nothing(loaded: Database) -> None:
+    connection = loaded.connect()
+    connection.execute("SELECT pulse.tick()")
+    connection.execute("SELECT pulse.claim_batch('w', 'nobody')")
+    explain = """
+        EXPLAIN (ANALYZE, BUFFERS, WAL, FORMAT JSON)
+        SELECT * FROM pulse.claim_batch('w', 'nobody')
+    """
+    row = connection.execute(explain).fetchone()
+    assert row is not None
+    plan = row[0][0]["Plan"]
+    assert plan["WAL Records"] == 0
+    assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] <= 40
+
+
+def test_a_completion_touches_buffers_in_proportion_to_its_batch(
+    loaded: Database,
+) -> None:
+    connection = loaded.connect()
+    claimed = connection.execute(
+        "SELECT array_agg(lease) FROM pulse.claim_batch('w', 'busy', 100)"
+    ).fetchone()
+    assert claimed is not None
+    buffers = touched(connection, "SELECT * FROM pulse.complete_batch(%s)", claimed[0])
+    assert buffers <= PER_CLAIM + PER_JOB * 100
+
+
+@pytest.mark.parametrize("analyzed", [False, True])
+def test_plans_made_on_a_small_queue_are_right_for_a_large_one(
+    db: Database, analyzed: bool
+) -> None:
+    """A session that claimed while there was little to do keeps its plans."""
+    worker = db.connect()
+    if analyzed:
+        load(worker, 10)
+        worker.execute("VACUUM ANALYZE")
+    for _ in range(10):
+        worker.execute(
+            "SELECT pulse.claim_batch('w', 'busy', 10, kinds => ARRAY['k1'])"
+        )
+        worker.execute("SELECT pulse.complete_batch(ARRAY[1, 2]::bigint[])")
+        worker.execute("SELECT pulse.heartbeat(ARRAY[1, 2]::bigint[])")
+    load(db.connect(), 5000)
+    assert usual(worker, CLAIM, 10, ["k1"]) <= PER_CLAIM + PER_JOB * 10
+    assert usual(worker, CLAIM, 10, None) <= PER_CLAIM + PER_JOB * 10
+    leases = worker.execute("SELECT array_agg(lease) FROM pulse.lease").fetchone()
+    assert leases is not None
+    some = leases[0][:10]
+    beat = "SELECT * FROM pulse.heartbeat(%s)"
+    assert usual(worker, beat, some) <= PER_CLAIM + PER_JOB * 10
+    fail = "SELECT * FROM pulse.fail_batch(%s)"
+    assert touched(worker, fail, some) <= 600 + PER_JOB * 10
+    job = worker.execute("SELECT max(job) FROM pulse.ready").fetchone()
+    assert job is not None
+    assert usual(worker, "SELECT pulse.cancel(%s)", job[0]) <= PER_CLAIM
+
+
+def test_a_tick_does_not_read_the_lines_of_all_lanes(db: Database) -> None:
+    """Finding the lanes is a jump from one to the next."""
+    connection = db.connect()
+    for lane in range(20):
+        connection.execute(
+            "SELECT pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[500]),"
+            " lane => %s)",
+            (f"lane {lane}",),
+        )
+        connection.execute(
+            "SELECT pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[500]),"
+            " lane => %s, delay => '1 hour')",
+            (f"lane {lane}",),
+        )
+    marks = usual(connection, "SELECT pulse._tick_marks()")
+    lanes = usual(connection, "SELECT count(*) FROM pulse._waiting_lanes()")
+    assert marks <= 20 * 60
+    assert lanes <= 20 * 10

@@ -1,0 +1,156 @@
+"""make check chooses the right tests, CI names what exists, a switch fails a run."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tools import check, lint, paths, requirements, servers
+
+WORKFLOWS = sorted((paths.ROOT / ".github/workflows").glob("*.yml"))
+TARGETS = set(
+    re.findall(r"^([a-z-]+):", (paths.ROOT / "Makefile").read_text(), re.MULTILINE)
+)
+
+# Without plugins of others a run begins sooner.
+PLAIN = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+
+
+# make check ---------------------------------------------------------------------------
+
+
+def test_a_changed_test_is_chosen_and_comes_first() -> None:
+    chosen = check.suites(["python/pulse/errors.py", "tests/engine/test_node.py"])
+    assert chosen == ["tests/engine/test_node.py", "tests/worker", "tests/python"]
+
+
+def test_a_part_of_the_engine_has_its_pgtap_file_and_its_races() -> None:
+    (part,) = (paths.EXTENSION / "sql").glob("*_heartbeat.sql")
+    chosen = check.suites([str(part.relative_to(paths.ROOT))])
+    assert chosen[:2] == [f"tests/sql/{part.name}", "tests/sql/00_hygiene.sql"]
+    assert "tests/isolation/specs/heartbeat-never-waits.spec" in chosen
+    assert "tests/isolation/specs/unique-key-raced.spec" not in chosen
+
+
+def test_a_part_without_a_file_of_its_name_has_those_of_its_tens() -> None:
+    chosen = check.suites(["extension/sql/41_pick.sql"])
+    assert {"tests/sql/40_claim.sql", "tests/sql/42_heartbeat.sql"} < set(chosen)
+    assert not [name for name in chosen if name.startswith("tests/sql/3")]
+
+
+def test_what_has_no_tests_chooses_none() -> None:
+    assert check.suites(["LICENSE", ".editorconfig", "docker/entrypoint.sh"]) == []
+
+
+@pytest.mark.parametrize("folder", check.SUITES)
+def test_every_suite_it_names_exists(folder: str) -> None:
+    assert list(paths.ROOT.glob(f"{folder}*"))
+    assert check.suites([f"{folder}/x"]) == check.SUITES[folder]
+
+
+def test_only_what_changed_is_linted() -> None:
+    part, module = "extension/sql/40_claim.sql", "tools/check.py"
+    chosen = check.linters([part, module, "README.md"])
+    assert chosen["sqlfluff"][-1:] == [part]
+    assert "extension/sql/00_schema.sql" not in chosen["sqlfluff"]
+    assert chosen["ruff"][-1] == module
+    assert chosen["mypy"] == lint.CHECKS["mypy"]
+    assert "hadolint" not in chosen
+    assert check.linters(["docker/Dockerfile.pg"]).keys() == {"hadolint"}
+    assert check.linters(["README.md"]) == {}
+
+
+def test_it_stops_when_its_time_is_over(tmp_path: Path) -> None:
+    (tmp_path / "test_slow.py").write_text("def test_a(): pass\ndef test_b(): pass\n")
+    program = (
+        "import pytest; from tools import check;"
+        "status = pytest.main(['-c', '/dev/null', '-p', 'no:cacheprovider',"
+        f" {str(tmp_path)!r}], plugins=[check.Budget(-1)]);"
+        "raise SystemExit(status)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=paths.ROOT,
+        env={**os.environ, **PLAIN},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == pytest.ExitCode.INTERRUPTED, done.stdout
+    assert "seconds are over" in done.stdout
+
+
+# PULSE_REQUIRE ------------------------------------------------------------------------
+
+
+def collect(require: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "--co", "-q", "tests/engine/test_node.py"],
+        cwd=paths.ROOT,
+        env={**os.environ, **PLAIN, requirements.SWITCH: require},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_server_that_should_be_there_and_is_not_fails_the_run() -> None:
+    major = servers.primary().major
+    assert collect(str(major)).returncode == 0
+    done = collect(f"{major},9")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "PULSE_REQUIRE asks for 9: not here" in done.stderr
+
+
+def test_a_misspelt_requirement_fails_the_run() -> None:
+    done = collect("pgcron")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "pg_cron" in done.stderr
+
+
+def test_what_is_here_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert requirements.missing("") == []
+    monkeypatch.setattr(servers, "pgbouncer", lambda: None)
+    monkeypatch.setattr(servers, "system", lambda: None)
+    wanted = "pgbouncer, pg_cron,pgtap,plpgsql_check"
+    assert requirements.missing(wanted) == wanted.replace(" ", "").split(",")
+
+
+# Workflows ----------------------------------------------------------------------------
+
+
+def runs(workflow: Path) -> list[str]:
+    """Every command of a workflow."""
+    jobs: dict[str, Any] = yaml.safe_load(workflow.read_text())["jobs"]
+    return [s["run"] for job in jobs.values() for s in job["steps"] if "run" in s]
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+def test_workflows_call_targets_and_tests_that_exist(workflow: Path) -> None:
+    text = "\n".join(runs(workflow))
+    called = set(re.findall(r"^\s*make ([a-z-]+)", text, re.MULTILINE))
+    assert called
+    assert called <= TARGETS
+    for name in re.findall(r"\btests/[\w/]+\.py", text):
+        assert (paths.ROOT / name).exists(), name
+
+
+def test_workflows_require_what_can_be_required() -> None:
+    ci = yaml.safe_load((paths.ROOT / ".github/workflows/ci.yml").read_text())
+    for entry in ci["jobs"]["test"]["strategy"]["matrix"]["include"]:
+        requirements.missing(entry["require"])
+
+
+def test_hooks_call_tools_that_setup_installs() -> None:
+    config = yaml.safe_load((paths.ROOT / ".pre-commit-config.yaml").read_text())
+    declared = (paths.ROOT / "pyproject.toml").read_text()
+    for hook in config["repos"][0]["hooks"]:
+        program = Path(hook["entry"].split()[0]).name
+        assert program == "python" or f'"{program}>' in declared

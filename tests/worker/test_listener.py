@@ -1,0 +1,281 @@
+"""Waking up: the bell, its probe, polling where LISTEN is dead, upkeep."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+
+import psycopg
+import pytest
+
+import pulse
+from pulse import Job, Worker
+from tests.worker.conftest import ARMED, PATIENCE, Own, Queue, Start
+
+
+def test_a_sleeping_worker_is_woken_at_once(queue: Queue, start: Start) -> None:
+    worker = Worker(queue.db.dsn, poll_interval=600)
+    ran = threading.Event()
+
+    @worker.handle("wake")
+    async def wake(job: Job) -> None:
+        ran.set()
+
+    start(worker)
+    queue.until(lambda: queue.one(ARMED) == 1, "the bell is armed")
+    for i in range(150):
+        # Some of them are enqueued while it looks for the last time before it sleeps.
+        threading.Event().wait(i % 8 / 1000)
+        ran.clear()
+        queue.enqueue("wake")
+        assert ran.wait(PATIENCE), "at ten minutes between polls only the bell wakes it"
+
+
+def test_a_busy_worker_is_not_rung(queue: Queue, start: Start) -> None:
+    worker = Worker(queue.db.dsn, concurrency=1, poll_interval=600)
+    began, end = threading.Event(), threading.Event()
+
+    @worker.handle("long")
+    def long(job: Job) -> None:
+        began.set()
+        end.wait(PATIENCE)
+
+    start(worker)
+    queue.until(lambda: queue.one(ARMED) == 1, "the bell is armed")
+    queue.enqueue("long")
+    assert began.wait(PATIENCE)
+    queue.until(lambda: queue.one(ARMED) == 0, "the bell is disarmed")
+    end.set()
+    queue.until(lambda: queue.one(ARMED) == 1, "the bell is armed again")
+
+
+class Counting(pulse.Hooks):
+    def __init__(self) -> None:
+        self.cycles = 0
+        self.claimed_jobs: list[int] = []
+
+    def claimed(self, jobs: object, seconds: float) -> None:
+        self.cycles += 1
+        self.claimed_jobs += [job.id for job in jobs]  # type: ignore[attr-defined]
+
+
+def test_a_thousand_wake_ups_cause_no_duplicate_and_no_storm(
+    queue: Queue, start: Start
+) -> None:
+    """Every one arrives while no job is there: claims stay far below rings."""
+    hooks = Counting()
+    worker = Worker(queue.db.dsn, concurrency=10, poll_interval=600, hooks=[hooks])
+    runs: list[int] = []
+
+    @worker.handle("once")
+    async def once(job: Job) -> None:
+        runs.append(job.id)
+
+    start(worker)
+    queue.until(lambda: queue.one(ARMED) == 1, "the bell is armed")
+    queue.until(lambda: hooks.cycles >= 3, "it has looked after arming")
+    quiet = hooks.cycles
+    other = queue.db.connect()
+    for _ in range(1000):
+        # Each a transaction: equal ones of one transaction are folded into one.
+        other.execute("SELECT pg_notify('pulse', 'default')")
+    ids = [queue.enqueue("once") for _ in range(20)]
+    queue.until(lambda: queue.states() == {"completed": 20})
+    assert sorted(runs) == sorted(ids)
+    assert sorted(hooks.claimed_jobs) == sorted(ids)
+    assert hooks.cycles - quiet < 300
+
+
+def test_a_cycle_is_one_statement(queue: Queue, start: Start) -> None:
+    """Of reports, claims and refills: counted by the server, per connection."""
+    hooks = Counting()
+    worker = Worker(
+        queue.db.dsn, concurrency=10, hooks=[hooks], listen=False, tick=False
+    )
+
+    @worker.handle("quick")
+    async def quick(job: Job) -> None: ...
+
+    pulse.enqueue_many(queue.connection, "quick", [{}] * 500)
+    transactions = (
+        "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
+    )
+    with psycopg.connect(queue.db.server.dsn("postgres"), autocommit=True) as outside:
+        query = transactions.replace("current_database()", f"'{queue.db.name}'")
+
+        def count() -> int:
+            row = outside.execute(query.encode()).fetchone()
+            assert row is not None
+            return int(row[0])
+
+        before = count()
+        running = start(worker)
+        assert running.worker.ready.wait(PATIENCE)
+        queue.until(lambda: len(hooks.claimed_jobs) == 500)
+        running.stop()
+        queue.connection.close()
+        # Statistics arrive when a session ends.
+        until = time.monotonic() + PATIENCE
+        spent = 0
+        while time.monotonic() < until and spent < hooks.cycles:
+            spent = count() - before
+        assert hooks.cycles <= 500 / 10 + 25
+        assert spent >= hooks.cycles
+    queue.connection = queue.db.connect()
+    assert queue.states() == {"completed": 500}
+
+
+def test_without_a_watchdog_the_worker_ticks_and_says_so(
+    queue: Queue, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = Worker(queue.db.dsn)
+
+    @worker.handle("report")
+    def report(job: Job) -> None: ...
+
+    queue.connection.execute(
+        "SELECT pulse.schedule('often', 'report', every => '1 second')"
+    )
+    start(worker)
+    queue.until(
+        lambda: queue.states().get("completed", 0) >= 2, "the schedule fires by itself"
+    )
+    said = [r for r in caplog.records if "start_watchdog" in r.getMessage()]
+    assert len(said) == 1
+
+
+def test_hello_names_lanes_and_kinds(queue: Queue, start: Start) -> None:
+    worker = Worker(queue.db.dsn, lanes={"a": 1, "b": 2}, name="the-worker")
+
+    @worker.handle("x")
+    def x(job: Job) -> None: ...
+
+    start(worker)
+    query = "SELECT to_jsonb(w) FROM pulse.workers AS w WHERE worker = 'the-worker'"
+    queue.until(lambda: queue.connection.execute(query).fetchone() is not None)
+    row = queue.one(query)
+    assert (sorted(row["lanes"]), row["kinds"]) == (["a", "b"], ["x"])
+
+
+# -- PgBouncer ----------------------------------------------------------------------
+
+
+def test_behind_pgbouncer_everything_works_by_polling_and_one_line_says_so(
+    bouncer: str, queue: Queue, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue.connection.execute(
+        "SELECT pulse.set_lane('default', lease_for => '1 second')"
+    )
+    worker = Worker(bouncer, concurrency=5, poll_interval=0.1)
+    began, end = threading.Event(), threading.Event()
+
+    @worker.handle("job")
+    def job(job: Job, n: int) -> int:
+        if n == 1:
+            raise pulse.RetryIn(0)
+        job.progress(0.5)
+        job.checkpoint({"n": n})
+        return n
+
+    @worker.handle("long")
+    def long(job: Job) -> None:
+        began.set()
+        while not job.cancelled:
+            threading.Event().wait(0.01)
+
+    with caplog.at_level(logging.INFO, "pulse"):
+        running = start(worker)
+        with pulse.Client(bouncer) as client:
+            ids = client.enqueue_many(
+                "job", [{"n": n} for n in range(1, 50)], max_attempts=2
+            )
+            queue.until(
+                lambda: queue.states() == {"completed": 48, "dead": 1}, "all have ended"
+            )
+            assert client.result(ids[-1], 5) == 49
+            cancelled = client.enqueue("long")
+            assert began.wait(PATIENCE)
+            client.cancel(cancelled)
+            queue.until_state(cancelled, "cancelled")
+        end.set()
+        queue.until(lambda: "LISTEN receives nothing" in caplog.text, "it says so")
+        assert queue.one(ARMED) == 0
+        running.stop()
+    assert caplog.text.count("LISTEN receives nothing") == 1
+    assert "polling instead" in caplog.text
+    # No lock was left behind in one of the pooler's sessions.
+    assert queue.one(ARMED) == 0
+
+
+def test_nothing_is_lost_when_the_database_restarts_under_load(
+    own: Own, start: Start
+) -> None:
+    queue, db, server = own, own.db, own.server
+    queue.connection.execute(
+        "SELECT pulse.set_lane('default', lease_for => '2 seconds')"
+    )
+    queue.connection.execute(
+        "SELECT pulse.set_kind('job', backoff => 'none', max_attempts => 20)"
+    )
+    worker = Worker(db.dsn, concurrency=10)
+    runs: dict[int, int] = {}
+    lock = threading.Lock()
+
+    @worker.handle("job")
+    def job(job: Job, n: int) -> int:
+        with lock:
+            runs[n] = runs.get(n, 0) + 1
+        threading.Event().wait(0.002)
+        return n
+
+    jobs = 2000
+    pulse.enqueue_many(queue.connection, "job", [{"n": n} for n in range(jobs)])
+    start(worker)
+    for how in ("SIGINT", "SIGQUIT"):
+        had = len(runs)
+        queue.until(lambda had=had: len(runs) > had + 200, "it works")  # type: ignore[misc]
+        server.restart(how)
+        queue.connection = db.connect()
+    queue.until(
+        lambda: queue.states() == {"completed": jobs}, "every job is completed", 60
+    )
+    assert set(runs) == set(range(jobs))
+    queue.check()
+    # Only what was in flight at a restart ran again.
+    assert sum(runs.values()) <= jobs + 2 * 10 * 2
+
+
+def test_a_claim_error_restores_every_slot_and_backs_off(
+    queue: Queue, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    errors: list[tuple[float, BaseException]] = []
+    enough = threading.Event()
+
+    class Watch(pulse.Hooks):
+        def disconnected(self, error: BaseException) -> None:
+            errors.append((time.monotonic(), error))
+            if len(errors) == 4:
+                enough.set()
+
+    worker = Worker(queue.db.dsn, concurrency=4, hooks=[Watch()], poll_interval=0.05)
+    everyone = threading.Barrier(4)
+
+    @worker.handle("job")
+    def job(job: Job) -> None:
+        everyone.wait(PATIENCE)
+
+    start(worker)
+    rename = "ALTER FUNCTION pulse.{} RENAME TO {}"
+    signature = "claim_batch(text, text, integer, interval, text[])"
+    queue.connection.execute(rename.format(signature, "hidden").encode())
+    pulse.enqueue_many(queue.connection, "job", [{}] * 8)
+    assert enough.wait(PATIENCE)
+    gaps = [b[0] - a[0] for a, b in itertools.pairwise(errors)]
+    assert gaps[-1] > gaps[0] / 2
+    assert gaps[-1] >= 0.15, "it waits longer each time"
+    hidden = signature.replace("claim_batch", "hidden")
+    queue.connection.execute(rename.format(hidden, "claim_batch").encode())
+    # The barrier opens only for four at once: every slot is there again.
+    queue.until(lambda: queue.states() == {"completed": 8})

@@ -1,0 +1,50 @@
+"""What a run of the tests must find here; a switch for CI.
+
+Where PostgreSQL 16, pg_cron or a browser is missing, tests that need it are skipped,
+and a run can be green without having tried much. PULSE_REQUIRE=15,16,18,pgtap,pg_cron
+names what has to be there: the run then fails at once where it is not.
+"""
+
+import os
+import shutil
+from collections.abc import Callable
+
+from tools import servers
+
+SWITCH = "PULSE_REQUIRE"
+
+
+def of_the_distribution(extension: str) -> bool:
+    install = servers.system()
+    return install is not None and install.has(extension)
+
+
+KNOWN: dict[str, Callable[[], bool]] = {
+    "pgtap": lambda: of_the_distribution("pgtap"),
+    "pg_cron": lambda: of_the_distribution("pg_cron"),
+    "plpgsql_check": lambda: of_the_distribution("plpgsql_check"),
+    "isolationtester": lambda: any(
+        install.isolationtester for install in servers.installs().values()
+    ),
+    "pgbouncer": lambda: servers.pgbouncer() is not None,
+    "chromium": lambda: shutil.which("chromium") is not None,
+    "node": lambda: shutil.which("node") is not None,
+}
+
+
+def missing(wanted: "str | None" = None) -> list[str]:
+    """Which of the names, separated by commas, are not here; those of the switch."""
+    text = os.environ.get(SWITCH, "") if wanted is None else wanted
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if not name.isdigit() and name not in KNOWN]
+    if unknown:
+        raise ValueError(
+            f"{SWITCH} names {', '.join(unknown)}; it can name versions of PostgreSQL, "
+            + ", ".join(KNOWN)
+        )
+    installed = servers.installs()
+    return [
+        name
+        for name in names
+        if not (int(name) in installed if name.isdigit() else KNOWN[name]())
+    ]
