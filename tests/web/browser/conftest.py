@@ -12,7 +12,7 @@ import pulse
 from tests.conftest import Connection, Database
 from tests.web.browser import chrome
 from tests.web.browser.chrome import Site, Tab
-from tests.worker.conftest import Running
+from tests.python.worker.conftest import Running
 
 Work = Callable[..., pulse.Worker]
 

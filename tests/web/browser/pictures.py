@@ -20,7 +20,7 @@ import pulse
 from tests.conftest import Connection
 from tests.web.browser.chrome import Site, Tab, chromium, wait_for
 from tests.web.browser.seeds import one
-from tests.worker.conftest import Running
+from tests.python.worker.conftest import Running
 from tools import paths, servers
 
 IMAGES = paths.ROOT / "docs/images"

@@ -10,8 +10,8 @@ import pytest
 
 import pulse
 from pulse import Worker
-from tests.worker import handlers
-from tests.worker.conftest import Queue, Start
+from tests.python.worker import handlers
+from tests.python.worker.conftest import Queue, Start
 from tools import paths
 
 SHORT = "SELECT pulse.set_lane('default', lease_for => '1 second')"
@@ -20,7 +20,7 @@ SHORT = "SELECT pulse.set_lane('default', lease_for => '1 second')"
 @pytest.fixture(autouse=True)
 def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
     # Children import the handlers as this module did.
-    sys.modules.setdefault("tests.worker.handlers", handlers)
+    sys.modules.setdefault("tests.python.worker.handlers", handlers)
     monkeypatch.setenv("PYTHONPATH", f"{paths.ROOT}:{paths.ROOT / 'python'}")
 
 
