@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import threading
 import time
+from typing import Any
 
 import pulse
 from pulse import Job
@@ -44,5 +47,55 @@ def snooze(job: Job) -> None:
     raise pulse.Snooze(3600)
 
 
+INITIALIZED: list[int] = []
+
+
+def initialize() -> None:
+    INITIALIZED.append(os.getpid())
+
+
+def fail_to_initialize() -> None:
+    raise LookupError("no model here")
+
+
+@pulse.task("initialized", executor="process")
+def initialized(job: Job) -> list[int]:
+    return [os.getpid(), *INITIALIZED]
+
+
+@pulse.task("patient", executor="process")
+def patient(job: Job, released_by: str) -> dict[str, Any]:
+    """Says that it runs, and goes on until a file is there."""
+    job.checkpoint("running")
+    while not os.path.exists(released_by):
+        time.sleep(0.01)
+    # What a handler starts can be ended as always.
+    child = subprocess.Popen(["sleep", "60"])
+    child.terminate()
+    return {"code": child.wait(20)}
+
+
 def which_attempt(job: Job) -> int:
     return job.attempt
+
+
+class NoNotes(Exception):
+    @property
+    def __notes__(self) -> list[str]:
+        raise KeyError("notes")
+
+
+@pulse.task("odd", executor="process")
+def odd(job: Job, how: str) -> Any:
+    if how == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    errors = {
+        "exit": SystemExit("bye"),
+        "interrupt": KeyboardInterrupt(),
+        "retry": pulse.RetryIn(float("nan")),
+        "notes": NoNotes(),
+        "value": ValueError("in the child"),
+    }
+    if how in errors:
+        raise errors[how]
+    return {"nan": float("nan"), "nul": "\0", "large": "x" * 2_000_000}.get(how, how)
