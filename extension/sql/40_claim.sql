@@ -103,6 +103,7 @@ BEGIN
         AND NOT EXISTS (
             SELECT 1 FROM pulse.hold AS h WHERE h.lane IN ('', claim_batch.lane)
         ) AS is_open,
+        (SELECT v.is_known OR pulse._meet_server() FROM pulse._server AS v) AS is_met,
         (
             SELECT t.taken_at
             FROM pulse.upkeep_run AS t
@@ -236,7 +237,7 @@ BEGIN
     -- which holds the table lock by then, as the marks demand (52_marks.sql).
     described AS MATERIALIZED (
         SELECT
-            nextval('pulse.lease_seq') << 20 | floor(random() * 1048576)::bigint AS lease,
+            nextval('pulse.lease_seq') << 10 | floor(random() * 1024)::bigint AS lease,
             t.*,
             b.payload,
             b.max_attempts,

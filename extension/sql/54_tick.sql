@@ -14,6 +14,7 @@ DECLARE
     v_mine boolean;
 BEGIN
     PERFORM pulse._require_read_committed('tick');
+    PERFORM pulse._meet_server();
 
     -- Turns are a little shorter than the interval they are named for, so that a driver
     -- that comes a moment early does not miss its turn.

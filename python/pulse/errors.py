@@ -21,7 +21,7 @@
     │   ├── UniqueKeyTaken      PU102
     │   ├── JobIsRunning        PU103
     │   ├── WrongState          PU105
-    │   ├── HeldUp              PU106, PU109
+    │   ├── HeldUp              PU106, PU109, PU110
     │   └── KeptMoving          PU107
     ├── InternalError           PU9xx: a bug in pulse
     └── NoResult                what result() has to say instead of a result
@@ -210,6 +210,7 @@ BY_SQLSTATE: dict[str, type[PulseError]] = {
     "PU106": HeldUp,
     "PU107": KeptMoving,
     "PU109": HeldUp,
+    "PU110": HeldUp,
 }
 
 BY_CLASS: dict[str, type[PulseError]] = {
