@@ -25,7 +25,15 @@ BEGIN
                 WHERE f.lane = v_pair.lane
                     AND f.state = v_pair.state
                     AND f.finished_at < v_pair.before
-                    AND NOT (f.keyed AND pulse._dedups(f.job))
+                    AND NOT (
+                        f.keyed
+                        AND EXISTS (
+                            SELECT 1
+                            FROM pulse.job_key AS k
+                            WHERE k.job = f.job
+                                AND k.expires_at > v_now
+                        )
+                    )
                 LIMIT prune.max_jobs - v_all
             ) AS c;
         ELSE
@@ -68,8 +76,10 @@ SET enable_seqscan = off
 SET jit = off
 AS $$
 DECLARE
+    v_now timestamptz := clock_timestamp();
     v_jobs bigint [];
 BEGIN
+    -- A key that still dedups keeps its job.
     WITH old AS (
         DELETE FROM pulse.finished AS f
         WHERE f.ctid = ANY (array(
@@ -78,7 +88,15 @@ BEGIN
                 WHERE o.lane = _prune_jobs.lane
                     AND o.state = _prune_jobs.state
                     AND o.finished_at < _prune_jobs.before
-                    AND NOT (o.keyed AND pulse._dedups(o.job))
+                    AND NOT (
+                        o.keyed
+                        AND EXISTS (
+                            SELECT 1
+                            FROM pulse.job_key AS k
+                            WHERE k.job = o.job
+                                AND k.expires_at > v_now
+                        )
+                    )
                 ORDER BY o.finished_at
                 LIMIT _prune_jobs.max_jobs
                 FOR UPDATE SKIP LOCKED
@@ -145,28 +163,6 @@ $$;
 
 COMMENT ON FUNCTION pulse._finished_lanes() IS
 'Each lane and final state with the time before which its jobs may go.';
-
--- A key that still dedups keeps its job.
-CREATE FUNCTION pulse._dedups(job bigint)
-RETURNS boolean
-LANGUAGE plpgsql
-STABLE
-SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off
-SET jit = off
-AS $$
-BEGIN
-    RETURN EXISTS (
-        SELECT 1
-        FROM pulse.job_key AS k
-        WHERE k.job = _dedups.job
-            AND k.expires_at > clock_timestamp()
-    );
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._dedups(bigint) IS
-'Whether the unique key of a finished job still finds it.';
 
 CREATE FUNCTION pulse._prune_audit(max_rows integer)
 RETURNS integer
