@@ -123,7 +123,13 @@ BEGIN
             _enqueue.group_key, _enqueue.tags, _enqueue.max_runtime,
             current_setting('pulse.max_payload', true)
         ) = 0
-        AND pg_column_size(_enqueue.payload) <= 8000000
+        -- As _text_size says, without a call.
+        AND pg_column_compression(_enqueue.payload) IS NULL
+        AND (
+            pg_column_size(_enqueue.payload) <= 1000
+            OR pg_column_size(_enqueue.payload) <= 100000
+            AND octet_length(_enqueue.payload::text) <= 8388608
+        )
         AND _enqueue.on_conflict = 'skip'
     ) IS NOT TRUE THEN
         PERFORM pulse._require_job_options(

@@ -60,11 +60,12 @@ BEGIN
     PERFORM pulse._require_between('max_attempts', enqueue_many.max_attempts, 1, 100000);
     PERFORM pulse._require_duration('max_runtime', enqueue_many.max_runtime, '1 ms', '1 year');
     PERFORM pulse._require_between('length of group_key', length(enqueue_many.group_key), 0, 1000);
-    PERFORM pulse._require_between('number of tags', cardinality(enqueue_many.tags), 0, 100);
+    PERFORM pulse._require_tags(enqueue_many.tags);
     PERFORM pulse._require_payload(p.payload)
     FROM unnest(enqueue_many.payloads) AS p (payload)
-    WHERE pg_column_size(p.payload) > 8000000
-        OR current_setting('pulse.max_payload', true) <> '';
+    WHERE pg_column_size(p.payload) > 100000
+        OR (pg_column_size(p.payload) > 1000 AND octet_length(p.payload::text) > 8388608)
+        OR current_setting('pulse.max_payload', true) IS NOT NULL;
     v_rank := -coalesce(enqueue_many.priority, v_kind.priority);
 
     -- Ids and places in line are drawn in the order of the array.

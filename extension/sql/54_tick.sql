@@ -7,6 +7,8 @@ RETURNS TABLE (step text, did bigint, error text)
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+-- A caller that wants silence for its own jobs does not get it for those of others.
+SET pulse.notify = 'on'
 AS $$
 DECLARE
     v_step record;

@@ -1,7 +1,7 @@
 -- Tick: all upkeep, in turns, one step's error no other step's trouble.
 BEGIN;
 
-SELECT plan(36);
+SELECT plan(37);
 
 CREATE FUNCTION pg_temp.lease_that_lapsed(lane text)
 RETURNS bigint
@@ -185,6 +185,16 @@ SELECT is(
     'and the next the rest'
 );
 SELECT is_empty('SELECT * FROM pulse.check()', 'check() finds nothing wrong');
+
+SELECT is(
+    (
+        SELECT p.proconfig
+        FROM pg_proc AS p
+        WHERE p.oid = 'pulse.tick()'::regprocedure
+    ),
+    '{"search_path=pg_catalog, pg_temp",pulse.notify=on}'::text [],
+    'a session that wants no bell does not silence tick'
+);
 
 SELECT * FROM finish();
 
