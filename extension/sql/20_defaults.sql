@@ -80,13 +80,18 @@ BEGIN
     -- One statement: PL/pgSQL would set up each assignment anew in every transaction.
     -- Every enqueue comes by here before it draws an id, so a server that is new is met here.
     SELECT
-        CASE WHEN v.is_known OR pulse._meet_server() THEN _kind_settings.kind END,
+        CASE
+            WHEN pg_sequence_last_value('pulse.server_start')
+                = (date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint
+                OR pulse._meet_server()
+                THEN _kind_settings.kind
+        END,
         coalesce(k.lane, 'default'), coalesce(k.priority, 0),
         coalesce(k.max_attempts, 3), k.backoff, k.backoff_base, k.backoff_cap,
         k.backoff_jitter, k.lease_for, k.max_runtime,
         coalesce(k.requires_approval, false), coalesce(k.approval_expiry, '24 hours')
     INTO v_kind
-    FROM pulse._server AS v
+    FROM (VALUES (1)) AS always (one)
     LEFT JOIN pulse.kind AS k ON k.kind = _kind_settings.kind;
 
     RETURN v_kind;

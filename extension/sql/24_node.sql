@@ -7,23 +7,10 @@
 -- below 2^53. Not as MINVALUE and MAXVALUE: an extension's are not dumped.
 --
 -- A standby that is promoted may not have seen the last numbers of the old primary. So
--- pulse remembers in two sequences which server drew last: server_start is compared in every
--- statement that is about to draw (by _server, one row, one page), and a server that is not
--- the one remembered is met once, by _meet_server, before anything is drawn. ready_seq and
--- version are seen by nobody outside and need no jump.
-
-CREATE VIEW pulse._server
-WITH (security_barrier)
-AS
-SELECT
-    s.last_value = (date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint AS is_known
-FROM pulse.server_start AS s;
-
-COMMENT ON VIEW pulse._server IS
-'Whether this run of the server has been met by _meet_server.';
-
-COMMENT ON COLUMN pulse._server.is_known IS
-'False after a start, a promotion or a restore, until _meet_server was called.';
+-- pulse remembers in two sequences which server drew last: server_start is compared before
+-- every draw (_kind_settings and claim_batch do it in an expression that they evaluate
+-- anyway), and a server that is not the one remembered is met once, by _meet_server. ready_seq
+-- and version are seen by nobody outside and need no jump.
 
 -- What _meet_server writes is not transactional, and has to be so: whoever comes next must
 -- see it although the first one's transaction is open or rolled back. The lock stays
@@ -38,13 +25,15 @@ DECLARE
     -- Three quarters of an hour of a lonely old primary at 36,000 jobs a second (bench-sql
     -- a); 87,000 promotions fit into the range of a node.
     v_jump constant bigint := 100000000;
+    v_start constant bigint
+    := (date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint;
     v_until timestamptz := clock_timestamp() + interval '10 seconds';
     v_history bigint;
     v_remembered record;
     v_jumped jsonb;
 BEGIN
     LOOP
-        IF (SELECT v.is_known FROM pulse._server AS v) THEN
+        IF pg_sequence_last_value('pulse.server_start') = v_start THEN
             RETURN true;
         END IF;
         BEGIN
@@ -64,7 +53,7 @@ BEGIN
         PERFORM pg_sleep(0.002);
     END LOOP;
 
-    IF (SELECT v.is_known FROM pulse._server AS v) THEN
+    IF pg_sequence_last_value('pulse.server_start') = v_start THEN
         RETURN true;
     END IF;
 
@@ -92,10 +81,7 @@ BEGIN
 
     -- Last of all: nobody draws before.
     PERFORM setval('pulse.server_history', v_history);
-    PERFORM setval(
-        'pulse.server_start',
-        (date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint
-    );
+    PERFORM setval('pulse.server_start', v_start);
 
     IF v_jumped IS NOT NULL THEN
         RAISE LOG 'pulse: another server or timeline; numbers go on from %', v_jumped;
@@ -232,8 +218,12 @@ BEGIN
 
     IF v_was.node <> set_node.n THEN
         -- Where the old node stopped, in case it comes back.
-        INSERT INTO pulse.node AS d (node, system_identifier, database, set_at, last_job, last_lease)
-        SELECT v_was.node, h.system_identifier, h.database, clock_timestamp(), v_was.job, v_was.lease
+        INSERT INTO pulse.node AS d (
+            node, system_identifier, database, set_at, last_job, last_lease
+        )
+        SELECT
+            v_was.node, h.system_identifier, h.database, clock_timestamp(), v_was.job,
+            v_was.lease
         FROM pulse._here() AS h
         ON CONFLICT ON CONSTRAINT node_is_known_once DO UPDATE SET
             last_job = excluded.last_job,

@@ -103,7 +103,9 @@ BEGIN
         AND NOT EXISTS (
             SELECT 1 FROM pulse.hold AS h WHERE h.lane IN ('', claim_batch.lane)
         ) AS is_open,
-        (SELECT v.is_known OR pulse._meet_server() FROM pulse._server AS v) AS is_met,
+        pg_sequence_last_value('pulse.server_start')
+        = (date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint
+        OR pulse._meet_server() AS is_met,
         (
             SELECT t.taken_at
             FROM pulse.upkeep_run AS t

@@ -8,7 +8,7 @@ LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 -- A caller that wants silence for its own jobs does not get it for those of others.
-SET pulse.notify = 'on'
+SET "pulse.notify" = 'on'
 AS $$
 DECLARE
     v_step record;

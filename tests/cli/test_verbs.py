@@ -129,9 +129,7 @@ def test_jobs_newest_first_and_filtered(pulse: Pulse, connect: Connect) -> None:
         "SELECT pulse.enqueue_many('new', array_fill('{}'::jsonb, ARRAY[5000]))"
     )
     rows = pulse("jobs", "-n", 3, "--json").json
-    assert [row["job_id"] for row in rows] == [
-        str(n) for n in (5001, 5000, 4999)
-    ]
+    assert [row["job_id"] for row in rows] == [str(n) for n in (5001, 5000, 4999)]
     # The one that is far behind is found as well.
     assert pulse("jobs", "--tag", "rare", "--json").json[0]["job_id"] == "1"
     assert pulse("jobs", "--kind", "old", "--state", "dead", "--json").json == []

@@ -32,9 +32,7 @@ class Pair:
         self.old.create("app", product="extension")
 
     def follow(self) -> None:
-        self.nodes.append(
-            Node(servers.primary(), {}, source=self.old, waits_for="")
-        )
+        self.nodes.append(Node(servers.primary(), {}, source=self.old, waits_for=""))
         self.new = self.nodes[1]
 
     def cut(self) -> None:
@@ -117,9 +115,7 @@ def test_ids_go_on_after_a_restart(pair: Pair) -> None:
     assert 0 < int(second) - int(first) <= 33
 
 
-def first_of_many(
-    db: Database, query: str, threads: int = 8
-) -> list[int]:
+def first_of_many(db: Database, query: str, threads: int = 8) -> list[int]:
     """What several sessions get that all come right after a promotion."""
     connections = [db.connect() for _ in range(threads)]
     for connection in connections:
@@ -147,7 +143,9 @@ def test_sessions_that_come_at_once_jump_once(db: Database) -> None:
         )
         assert len(set(drawn)) == len(drawn) == 160
         assert max(drawn) - min(drawn) < 1000
-    assert db.psql("-c", "SELECT count(*) FROM pulse.audit WHERE verb = 'jump'") == "5\n"
+    assert (
+        db.psql("-c", "SELECT count(*) FROM pulse.audit WHERE verb = 'jump'") == "5\n"
+    )
 
 
 def test_nobody_waits_for_the_transaction_that_jumped(db: Database) -> None:

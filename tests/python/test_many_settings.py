@@ -34,7 +34,8 @@ def test_health_reads_lanes_and_workers_once_not_lanes_times_workers(
 ) -> None:
     connection = db.connect()
     connection.execute(
-        "SELECT pulse.enqueue('k', lane => 'lane' || n) FROM generate_series(1, 500) AS n"
+        "SELECT pulse.enqueue('k', lane => 'lane' || n)"
+        " FROM generate_series(1, 500) AS n"
     )
     connection.execute("UPDATE pulse.ready SET ready_at = now() - interval '3 minutes'")
     hello = (

@@ -37,9 +37,7 @@ def test_a_claim_that_enqueues_is_never_shot_by_set_node(db: Database) -> None:
     db.psql("-c", "SELECT pulse.enqueue('k')")
     handler = db.connect(autocommit=False)
     handler.execute("SELECT pulse.claim_batch('w')")
-    setting = threading.Thread(
-        target=db.psql, args=["-c", "SELECT pulse.set_node(7)"]
-    )
+    setting = threading.Thread(target=db.psql, args=["-c", "SELECT pulse.set_node(7)"])
     setting.start()
     watcher = db.connect()
     for _ in range(1000):

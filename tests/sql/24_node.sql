@@ -98,7 +98,7 @@ BEGIN
     EXECUTE query INTO v_drawn;
     RETURN v_drawn > v_job + 100000000
         AND (SELECT last_value FROM pulse.job_id) > v_job + 100000000 - 1
-        AND (SELECT is_known FROM pulse._server);
+        AND (SELECT last_value FROM pulse.server_start) > 1;
 END;
 $$;
 

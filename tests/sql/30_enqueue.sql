@@ -199,9 +199,9 @@ SELECT throws_ok(
     format('SELECT pulse.enqueue(''k'', to_jsonb(array_fill(1e131000, ARRAY[%s])))', n),
     'PU003', NULL, format('%s numbers of 131,000 digits are too large', n)
 )
-FROM unnest('{70,10000}'::integer []) AS n;
+FROM unnest('{600,10000}'::integer []) AS n;
 SELECT throws_ok(
-    'SELECT pulse.enqueue_many(''k'', ARRAY[to_jsonb(array_fill(1e131000, ARRAY[70]))])',
+    'SELECT pulse.enqueue_many(''k'', ARRAY[to_jsonb(array_fill(1e131000, ARRAY[600]))])',
     'PU003', NULL, 'in enqueue_many too'
 );
 SELECT throws_ok(
