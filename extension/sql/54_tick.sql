@@ -7,16 +7,17 @@ RETURNS TABLE (step text, did bigint, error text)
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
--- A caller that wants silence for its own jobs does not get it for those of others.
-SET "pulse.notify" = 'on'
 AS $$
 DECLARE
     v_step record;
     v_turn text := '';
     v_mine boolean;
+    v_notify constant text := coalesce(current_setting('pulse.notify', true), '');
 BEGIN
     PERFORM pulse._require_read_committed('tick');
     PERFORM pulse._meet_server();
+    -- A caller that wants silence for its own jobs does not get it for those of others.
+    PERFORM set_config('pulse.notify', 'on', true);
 
     -- Turns are a little shorter than the interval they are named for, so that a driver
     -- that comes a moment early does not miss its turn.
@@ -60,6 +61,7 @@ BEGIN
         END;
         RETURN NEXT;
     END LOOP;
+    PERFORM set_config('pulse.notify', v_notify, true);
 END;
 $$;
 

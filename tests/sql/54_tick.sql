@@ -1,7 +1,7 @@
 -- Tick: all upkeep, in turns, one step's error no other step's trouble.
 BEGIN;
 
-SELECT plan(37);
+SELECT plan(38);
 
 CREATE FUNCTION pg_temp.lease_that_lapsed(lane text)
 RETURNS bigint
@@ -186,15 +186,19 @@ SELECT is(
 );
 SELECT is_empty('SELECT * FROM pulse.check()', 'check() finds nothing wrong');
 
-SELECT is(
-    (
-        SELECT p.proconfig
-        FROM pg_proc AS p
-        WHERE p.oid = 'pulse.tick()'::regprocedure
-    ),
-    '{"search_path=pg_catalog, pg_temp",pulse.notify=on}'::text [],
-    'a session that wants no bell does not silence tick'
-);
+-- A session that wants no bell for its own jobs.
+SET LOCAL pulse.notify = off;
+CREATE FUNCTION pg_temp.heard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('test.heard', current_setting('pulse.notify'), true);
+    RETURN NULL;
+END;
+$$;
+CREATE TRIGGER heard AFTER INSERT ON pulse.upkeep_run EXECUTE FUNCTION pg_temp.heard();
+DELETE FROM pulse.upkeep_run;
+SELECT count(*) FROM pulse.tick() \g /dev/null
+SELECT is(current_setting('test.heard'), 'on', 'does not silence tick');
+SELECT is(current_setting('pulse.notify'), 'off', 'and keeps its silence afterwards');
 
 SELECT * FROM finish();
 
