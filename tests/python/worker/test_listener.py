@@ -12,7 +12,7 @@ import pytest
 
 import pulse
 from pulse import Job, Worker
-from tests.worker.conftest import ARMED, PATIENCE, Own, Queue, Start
+from tests.python.worker.conftest import ARMED, PATIENCE, Own, Queue, Start
 
 
 def test_a_sleeping_worker_is_woken_at_once(queue: Queue, start: Start) -> None:
