@@ -13,11 +13,45 @@ CREATE FUNCTION pulse.set_lane(
     reason text DEFAULT NULL
 )
 RETURNS void
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse.set_lane(
+        pulse._sign(), set_lane.name, set_lane.max_slots, set_lane.max_batch,
+        set_lane.poll_interval, set_lane.lease_for, set_lane.max_runtime,
+        set_lane.retain_completed, set_lane.retain_cancelled, set_lane.retain_dead,
+        set_lane.cancel_grace, set_lane.enabled, set_lane.reason
+    )
+$$;
+
+COMMENT ON FUNCTION pulse.set_lane(
+    text, integer, integer, interval, interval, interval,
+    interval, interval, interval, interval, boolean, text
+) IS
+'Change settings of a lane from the next claim on; what is not given stays as it is. max_slots 0 means no limit (the default), max_runtime 0 none. Lowering max_slots stops nothing that runs. PU002 outside the bounds, PU106 when open claims do not end within 10 s.';
+
+CREATE FUNCTION pulse.set_lane(
+    signature pulse._signature,
+    name text,
+    max_slots integer,
+    max_batch integer,
+    poll_interval interval,
+    lease_for interval,
+    max_runtime interval,
+    retain_completed interval,
+    retain_cancelled interval,
+    retain_dead interval,
+    cancel_grace interval,
+    enabled boolean,
+    reason text
+)
+RETURNS void
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    v_who integer := pulse._redeem(set_lane.signature);
     v_before pulse.lane;
     v_after pulse.lane;
 BEGIN
@@ -69,7 +103,7 @@ BEGIN
     END IF;
 
     PERFORM pulse._audit(
-        'set_lane', NULL, set_lane.name,
+        v_who, 'set_lane', NULL, set_lane.name,
         jsonb_strip_nulls(to_jsonb(v_before)), jsonb_strip_nulls(to_jsonb(v_after)),
         set_lane.reason
     );
@@ -78,10 +112,10 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.set_lane(
-    text, integer, integer, interval, interval, interval,
-    interval, interval, interval, interval, boolean, text
+    pulse._signature, text, integer, integer, interval, interval, interval, interval,
+    interval, interval, interval, boolean, text
 ) IS
-'Change settings of a lane from the next claim on; what is not given stays as it is. max_slots 0 means no limit (the default), max_runtime 0 none. Lowering max_slots stops nothing that runs. PU002 outside the bounds, PU106 when open claims do not end within 10 s.';
+'set_lane for the role that signed.';
 
 -- Waits at most ten seconds, in the queue of the lock: while it waits, every claim's
 -- try of the same lock is refused, so a stream of claims cannot starve it.

@@ -14,11 +14,47 @@ CREATE FUNCTION pulse.set_kind(
     reason text DEFAULT NULL
 )
 RETURNS void
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse.set_kind(
+        pulse._sign(), set_kind.kind, set_kind.lane, set_kind.priority,
+        set_kind.max_attempts, set_kind.backoff, set_kind.backoff_base,
+        set_kind.backoff_cap, set_kind.backoff_jitter, set_kind.lease_for,
+        set_kind.max_runtime, set_kind.requires_approval, set_kind.approval_expiry,
+        set_kind.reason
+    )
+$$;
+
+COMMENT ON FUNCTION pulse.set_kind(
+    text, text, integer, integer, text, interval, interval,
+    double precision, interval, interval, boolean, interval, text
+) IS
+'Change settings of a kind; what is not given stays as it is. lane, priority, max_attempts and approval apply to jobs enqueued afterwards, the rest from the next claim or failure on. backoff is quadratic (default), exponential, fixed or none. PU002 outside the bounds.';
+
+CREATE FUNCTION pulse.set_kind(
+    signature pulse._signature,
+    kind text,
+    lane text,
+    priority integer,
+    max_attempts integer,
+    backoff text,
+    backoff_base interval,
+    backoff_cap interval,
+    backoff_jitter double precision,
+    lease_for interval,
+    max_runtime interval,
+    requires_approval boolean,
+    approval_expiry interval,
+    reason text
+)
+RETURNS void
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    v_who integer := pulse._redeem(set_kind.signature);
     v_before pulse.kind;
     v_after pulse.kind;
 BEGIN
@@ -72,7 +108,7 @@ BEGIN
     SELECT (v_after).*;
 
     PERFORM pulse._audit(
-        'set_kind', NULL, v_after.lane,
+        v_who, 'set_kind', NULL, v_after.lane,
         jsonb_strip_nulls(to_jsonb(v_before)), jsonb_strip_nulls(to_jsonb(v_after)),
         set_kind.reason
     );
@@ -80,7 +116,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.set_kind(
-    text, text, integer, integer, text, interval, interval,
+    pulse._signature, text, text, integer, integer, text, interval, interval,
     double precision, interval, interval, boolean, interval, text
 ) IS
-'Change settings of a kind; what is not given stays as it is. lane, priority, max_attempts and approval apply to jobs enqueued afterwards, the rest from the next claim or failure on. backoff is quadratic (default), exponential, fixed or none. PU002 outside the bounds.';
+'set_kind for the role that signed.';

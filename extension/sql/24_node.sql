@@ -6,12 +6,24 @@
 -- putting the sequence forward, and a rollback takes all of it back.
 CREATE FUNCTION pulse.set_node(n integer)
 RETURNS void
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse.set_node(pulse._sign(), set_node.n)
+$$;
+
+COMMENT ON FUNCTION pulse.set_node(integer) IS
+'Give this database a number from 0 to 1023 that its job ids carry from now on, so that ids of two databases never collide; each database needs its own. Call it again in a restored copy with another number, and after pg_upgrade with the same one. Ids never go back. Enqueues wait while it does. PU002 outside the bounds, PU109 when open enqueues do not end within 10 s.';
+
+CREATE FUNCTION pulse.set_node(signature pulse._signature, n integer)
+RETURNS void
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '10s'
 AS $$
 DECLARE
+    v_who integer := pulse._redeem(set_node.signature);
     v_last bigint;
     v_next bigint;
     v_before jsonb;
@@ -64,7 +76,7 @@ BEGIN
 
     -- An identifier of 64 bits would be rounded in a JSON number.
     PERFORM pulse._audit(
-        'set_node', NULL, NULL,
+        v_who, 'set_node', NULL, NULL,
         v_before || jsonb_build_object('system_identifier', v_before ->> 'system_identifier'),
         v_after || jsonb_build_object('system_identifier', v_after ->> 'system_identifier'),
         NULL
@@ -72,8 +84,8 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.set_node(integer) IS
-'Give this database a number from 0 to 1023 that its job ids carry from now on, so that ids of two databases never collide; each database needs its own. Call it again in a restored copy with another number, and after pg_upgrade with the same one. Ids never go back. Enqueues wait while it does. PU002 outside the bounds, PU109 when open enqueues do not end within 10 s.';
+COMMENT ON FUNCTION pulse.set_node(pulse._signature, integer) IS
+'set_node for the role that signed.';
 
 CREATE FUNCTION pulse._system_identifier()
 RETURNS bigint

@@ -2,10 +2,26 @@ CREATE FUNCTION pulse.hello(
     worker text, lanes text [] DEFAULT '{default}', kinds text [] DEFAULT NULL
 )
 RETURNS TABLE (lane text, poll_interval interval, lease_for interval, max_batch integer)
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT s.lane, s.poll_interval, s.lease_for, s.max_batch
+    FROM pulse.hello(pulse._sign(), hello.worker, hello.lanes, hello.kinds) AS s
+$$;
+
+COMMENT ON FUNCTION pulse.hello(text, text [], text []) IS
+'Say that a worker is there and which lanes and kinds (NULL: all) it takes, so that health can name kinds nobody handles; returns how these lanes want to be polled. Writes at most once in 30 seconds.';
+
+CREATE FUNCTION pulse.hello(
+    signature pulse._signature, worker text, lanes text [], kinds text []
+)
+RETURNS TABLE (lane text, poll_interval interval, lease_for interval, max_batch integer)
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    v_who integer := pulse._redeem(hello.signature);
 BEGIN
     PERFORM pulse._require_name('worker', hello.worker);
     PERFORM pulse._require_between('number of lanes', cardinality(hello.lanes), 0, 1000);
@@ -14,7 +30,7 @@ BEGIN
 
     INSERT INTO pulse.worker AS w (worker, lanes, kinds, seen_by, seen_at)
     VALUES (
-        hello.worker, coalesce(hello.lanes, '{}'), hello.kinds, pulse._caller(),
+        hello.worker, coalesce(hello.lanes, '{}'), hello.kinds, pulse._role_name(v_who),
         clock_timestamp()
     )
     ON CONFLICT ON CONSTRAINT worker_says_hello_once DO UPDATE SET
@@ -34,5 +50,5 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.hello(text, text [], text []) IS
-'Say that a worker is there and which lanes and kinds (NULL: all) it takes, so that health can name kinds nobody handles; returns how these lanes want to be polled. Writes at most once in 30 seconds.';
+COMMENT ON FUNCTION pulse.hello(pulse._signature, text, text [], text []) IS
+'hello for the role that signed.';

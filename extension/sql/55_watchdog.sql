@@ -12,11 +12,23 @@
 
 CREATE FUNCTION pulse.start_watchdog(every interval DEFAULT '10 seconds')
 RETURNS text
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse.start_watchdog(pulse._sign(), start_watchdog.every)
+$$;
+
+COMMENT ON FUNCTION pulse.start_watchdog(interval) IS
+'Let pg_cron call tick every so often (1 to 59 seconds), and say how. Calling it again changes the interval. PU002 bad interval; PU010 when pg_cron is missing, lives in another database or refuses, with the statement that mends it.';
+
+CREATE FUNCTION pulse.start_watchdog(signature pulse._signature, every interval)
+RETURNS text
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    v_who integer := pulse._redeem(start_watchdog.signature);
     v_seconds integer;
     v_schedule text;
     v_command text;
@@ -63,7 +75,7 @@ BEGIN
 
     v_after := jsonb_build_object('schedule', v_schedule, 'command', v_command);
     IF v_before IS DISTINCT FROM v_after THEN
-        PERFORM pulse._audit('start_watchdog', NULL, NULL, v_before, v_after, NULL);
+        PERFORM pulse._audit(v_who, 'start_watchdog', NULL, NULL, v_before, v_after, NULL);
     END IF;
     RETURN format(
         'pg_cron ticks every %s seconds as %I (%s)',
@@ -77,16 +89,28 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.start_watchdog(interval) IS
-'Let pg_cron call tick every so often (1 to 59 seconds), and say how. Calling it again changes the interval. PU002 bad interval; PU010 when pg_cron is missing, lives in another database or refuses, with the statement that mends it.';
+COMMENT ON FUNCTION pulse.start_watchdog(pulse._signature, interval) IS
+'start_watchdog for the role that signed.';
 
 CREATE FUNCTION pulse.stop_watchdog()
+RETURNS text
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse.stop_watchdog(pulse._sign())
+$$;
+
+COMMENT ON FUNCTION pulse.stop_watchdog() IS
+'Remove what start_watchdog registered, and say so; nothing to remove is fine too. Workers go on ticking.';
+
+CREATE FUNCTION pulse.stop_watchdog(signature pulse._signature)
 RETURNS text
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    v_who integer := pulse._redeem(stop_watchdog.signature);
     v_jobs bigint [] := ARRAY(SELECT e.jobid FROM pulse._cron_entries() AS e);
     v_job bigint;
 BEGIN
@@ -100,14 +124,14 @@ BEGIN
     EXECUTE 'DELETE FROM cron.job_run_details WHERE jobid = ANY ($1)' USING v_jobs;
 
     PERFORM pulse._audit(
-        'stop_watchdog', NULL, NULL, jsonb_build_object('entries', cardinality(v_jobs)), NULL, NULL
+        v_who, 'stop_watchdog', NULL, NULL, jsonb_build_object('entries', cardinality(v_jobs)), NULL, NULL
     );
     RETURN format('pg_cron entries removed: %s', cardinality(v_jobs));
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.stop_watchdog() IS
-'Remove what start_watchdog registered, and say so; nothing to remove is fine too. Workers go on ticking.';
+COMMENT ON FUNCTION pulse.stop_watchdog(pulse._signature) IS
+'stop_watchdog for the role that signed.';
 
 CREATE FUNCTION pulse._watchdog()
 RETURNS TABLE (present boolean, active boolean, detail text)

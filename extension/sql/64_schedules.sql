@@ -19,11 +19,53 @@ CREATE FUNCTION pulse.schedule(
     max_runtime interval DEFAULT NULL
 )
 RETURNS timestamptz
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse.schedule(
+        pulse._sign(), schedule.name, schedule.kind, schedule.payload, schedule.cron,
+        schedule.every, schedule.at, schedule.timezone, schedule.lane,
+        schedule.priority, schedule.catch_up, schedule.catch_up_window,
+        schedule.max_attempts, schedule.unique_key, schedule.unique_for,
+        schedule.group_key, schedule.requires_approval, schedule.tags,
+        schedule.max_runtime
+    )
+$$;
+
+COMMENT ON FUNCTION pulse.schedule(
+    text, text, jsonb, text, interval, timestamptz, text, text, integer, text, interval,
+    integer, text, interval, text, boolean, text [], interval
+) IS
+'Enqueue a job by the clock: by a cron expression, every so often, or once at a moment (exactly one of cron, every and at), in a time zone. A name that exists is replaced; its ledger and its pause stay, and so does its next occurrence when the recurrence is the same. catch_up says what becomes of occurrences missed while nothing ticked: skip, last or all, none older than catch_up_window. The rest is handed to enqueue. Returns the next occurrence. PU002 bad argument, PU003 payload too large, PU007 bad cron expression, PU008 unknown time zone.';
+
+CREATE FUNCTION pulse.schedule(
+    signature pulse._signature,
+    name text,
+    kind text,
+    payload jsonb,
+    cron text,
+    every interval,
+    at timestamptz,
+    timezone text,
+    lane text,
+    priority integer,
+    catch_up text,
+    catch_up_window interval,
+    max_attempts integer,
+    unique_key text,
+    unique_for interval,
+    group_key text,
+    requires_approval boolean,
+    tags text [],
+    max_runtime interval
+)
+RETURNS timestamptz
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    v_who integer := pulse._redeem(schedule.signature);
     v_now timestamptz := clock_timestamp();
     v_timezone text;
     v_anchor timestamptz;
@@ -83,7 +125,7 @@ BEGIN
 
     INSERT INTO pulse.schedule AS s (
         name, kind, payload, cron, every, at, timezone, options, catch_up,
-        catch_up_window, anchor, next_at, created_by, created_at
+        catch_up_window, anchor, next_at, owner, created_at
     )
     VALUES (
         schedule.name, schedule.kind, coalesce(schedule.payload, '{}'), schedule.cron,
@@ -102,7 +144,7 @@ BEGIN
             )
         ),
         schedule.catch_up, schedule.catch_up_window, v_anchor, v_next_at,
-        pulse._caller(), v_now
+        v_who, v_now
     )
     ON CONFLICT ON CONSTRAINT schedule_is_named_once DO UPDATE
     SET kind = excluded.kind,
@@ -116,14 +158,14 @@ BEGIN
         catch_up_window = excluded.catch_up_window,
         anchor = excluded.anchor,
         next_at = excluded.next_at,
-        created_by = excluded.created_by,
+        owner = excluded.owner,
         created_at = excluded.created_at,
         last_error = NULL,
         retry_at = NULL
     RETURNING s.* INTO v_new;
 
     PERFORM pulse._audit(
-        'schedule', NULL, schedule.lane,
+        v_who, 'schedule', NULL, schedule.lane,
         CASE WHEN v_old.name IS NOT NULL THEN pulse._schedule_facts(v_old) END,
         pulse._schedule_facts(v_new), NULL
     );
@@ -132,18 +174,32 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.schedule(
-    text, text, jsonb, text, interval, timestamptz, text, text, integer, text, interval,
-    integer, text, interval, text, boolean, text [], interval
+    pulse._signature, text, text, jsonb, text, interval, timestamptz, text, text,
+    integer, text, interval, integer, text, interval, text, boolean, text [], interval
 ) IS
-'Enqueue a job by the clock: by a cron expression, every so often, or once at a moment (exactly one of cron, every and at), in a time zone. A name that exists is replaced; its ledger and its pause stay, and so does its next occurrence when the recurrence is the same. catch_up says what becomes of occurrences missed while nothing ticked: skip, last or all, none older than catch_up_window. The rest is handed to enqueue. Returns the next occurrence. PU002 bad argument, PU003 payload too large, PU007 bad cron expression, PU008 unknown time zone.';
+'schedule for the role that signed.';
 
 CREATE FUNCTION pulse.pause_schedule(name text, reason text DEFAULT NULL)
+RETURNS boolean
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse.pause_schedule(
+        pulse._sign(), pause_schedule.name, pause_schedule.reason
+    )
+$$;
+
+COMMENT ON FUNCTION pulse.pause_schedule(text, text) IS
+'Keep a schedule from firing until resume_schedule; false when it is paused already. PU005 no such schedule.';
+
+CREATE FUNCTION pulse.pause_schedule(signature pulse._signature, name text, reason text)
 RETURNS boolean
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    v_who integer := pulse._redeem(pause_schedule.signature);
     v_schedule pulse.schedule;
 BEGIN
     PERFORM pulse._require_read_committed('pause_schedule');
@@ -154,28 +210,40 @@ BEGIN
 
     UPDATE pulse.schedule AS s
     SET paused_at = clock_timestamp(),
-        paused_by = pulse._caller(),
+        paused_by = pulse._role_name(v_who),
         pause_reason = pause_schedule.reason
     WHERE s.name = v_schedule.name;
 
     PERFORM pulse._audit(
-        'pause_schedule', NULL, NULL,
+        v_who, 'pause_schedule', NULL, NULL,
         NULL, jsonb_build_object('name', v_schedule.name), pause_schedule.reason
     );
     RETURN true;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.pause_schedule(text, text) IS
-'Keep a schedule from firing until resume_schedule; false when it is paused already. PU005 no such schedule.';
+COMMENT ON FUNCTION pulse.pause_schedule(pulse._signature, text, text) IS
+'pause_schedule for the role that signed.';
 
 CREATE FUNCTION pulse.resume_schedule(name text)
+RETURNS timestamptz
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse.resume_schedule(pulse._sign(), resume_schedule.name)
+$$;
+
+COMMENT ON FUNCTION pulse.resume_schedule(text) IS
+'Let a paused schedule fire again and return its next occurrence; what was missed meanwhile is written down as skipped. PU005 no such schedule.';
+
+CREATE FUNCTION pulse.resume_schedule(signature pulse._signature, name text)
 RETURNS timestamptz
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    v_who integer := pulse._redeem(resume_schedule.signature);
     v_now timestamptz := clock_timestamp();
     v_schedule pulse.schedule;
     v_recurrence pulse.recurrence;
@@ -211,7 +279,7 @@ BEGIN
     WHERE s.name = v_schedule.name;
 
     PERFORM pulse._audit(
-        'resume_schedule', NULL, NULL,
+        v_who, 'resume_schedule', NULL, NULL,
         jsonb_build_object(
             'name', v_schedule.name,
             'paused_by', v_schedule.paused_by,
@@ -223,16 +291,28 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.resume_schedule(text) IS
-'Let a paused schedule fire again and return its next occurrence; what was missed meanwhile is written down as skipped. PU005 no such schedule.';
+COMMENT ON FUNCTION pulse.resume_schedule(pulse._signature, text) IS
+'resume_schedule for the role that signed.';
 
 CREATE FUNCTION pulse.unschedule(name text)
+RETURNS void
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse.unschedule(pulse._sign(), unschedule.name)
+$$;
+
+COMMENT ON FUNCTION pulse.unschedule(text) IS
+'Remove a schedule. Its ledger stays for 90 days and its jobs go on. PU005 no such schedule.';
+
+CREATE FUNCTION pulse.unschedule(signature pulse._signature, name text)
 RETURNS void
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    v_who integer := pulse._redeem(unschedule.signature);
     v_schedule pulse.schedule;
 BEGIN
     PERFORM pulse._require_read_committed('unschedule');
@@ -242,13 +322,13 @@ BEGIN
     WHERE s.name = v_schedule.name;
 
     PERFORM pulse._audit(
-        'unschedule', NULL, NULL, pulse._schedule_facts(v_schedule), NULL, NULL
+        v_who, 'unschedule', NULL, NULL, pulse._schedule_facts(v_schedule), NULL, NULL
     );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.unschedule(text) IS
-'Remove a schedule. Its ledger stays for 90 days and its jobs go on. PU005 no such schedule.';
+COMMENT ON FUNCTION pulse.unschedule(pulse._signature, text) IS
+'unschedule for the role that signed.';
 
 CREATE FUNCTION pulse._require_schedule(name text)
 RETURNS pulse.schedule

@@ -6,6 +6,19 @@ CREATE FUNCTION pulse.cancel(
     job_id bigint, reason text DEFAULT NULL, force boolean DEFAULT false
 )
 RETURNS text
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse.cancel(pulse._sign(), cancel.job_id, cancel.reason, cancel.force)
+$$;
+
+COMMENT ON FUNCTION pulse.cancel(bigint, text, boolean) IS
+'Cancel a job and return the state it is in then. A job that does not run is cancelled at once. A running one is asked to stop and stays running: its worker hears of it with the next heartbeat, and is cancelled when it acknowledges, when it is lost, or after the lane''s cancel_grace, which a second request does not extend. force => true (operators only) takes the lease away at once. A job already cancelled stays so. Producers may cancel their own jobs, operators all. PU004 no such job, or not yours; PU011 force without operator access; PU105 the job is completed or dead; PU107 it kept moving.';
+
+CREATE FUNCTION pulse.cancel(
+    signature pulse._signature, job_id bigint, reason text, force boolean
+)
+RETURNS text
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -13,20 +26,16 @@ SET enable_seqscan = off
 SET jit = off
 AS $$
 DECLARE
+    v_who integer := pulse._redeem(cancel.signature);
     v_force boolean := coalesce(cancel.force, false);
-    v_owner name;
     v_done record;
 BEGIN
     PERFORM pulse._require_read_committed('cancel');
     PERFORM pulse._require_reason(cancel.reason);
 
-    SELECT b.enqueued_by INTO v_owner
-    FROM pulse.body AS b
-    WHERE b.job = cancel.job_id;
-
-    IF NOT pulse._operates() THEN
+    IF NOT pulse._operates(v_who) THEN
         -- Somebody else's job does not exist for a producer.
-        IF v_owner IS DISTINCT FROM pulse._caller() THEN
+        IF NOT pulse._owns(v_who, cancel.job_id) THEN
             PERFORM pulse._raise_no_such_job(cancel.job_id);
         END IF;
 
@@ -51,7 +60,7 @@ BEGIN
 
     IF v_done.changed THEN
         PERFORM pulse._audit(
-            'cancel', cancel.job_id, v_done.lane,
+            v_who, 'cancel', cancel.job_id, v_done.lane,
             jsonb_build_object('state', v_done.was),
             jsonb_build_object(
                 'state', v_done.state, 'requested', v_done.state = 'running', 'force', v_force
@@ -64,8 +73,8 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.cancel(bigint, text, boolean) IS
-'Cancel a job and return the state it is in then. A job that does not run is cancelled at once. A running one is asked to stop and stays running: its worker hears of it with the next heartbeat, and is cancelled when it acknowledges, when it is lost, or after the lane''s cancel_grace, which a second request does not extend. force => true (operators only) takes the lease away at once. A job already cancelled stays so. Producers may cancel their own jobs, operators all. PU004 no such job, or not yours; PU011 force without operator access; PU105 the job is completed or dead; PU107 it kept moving.';
+COMMENT ON FUNCTION pulse.cancel(pulse._signature, bigint, text, boolean) IS
+'cancel for the role that signed.';
 
 CREATE FUNCTION pulse.ack_cancel(lease bigint)
 RETURNS void

@@ -4,11 +4,23 @@
 
 CREATE FUNCTION pulse.approve(job_id bigint, reason text DEFAULT NULL)
 RETURNS text
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse.approve(pulse._sign(), approve.job_id, approve.reason)
+$$;
+
+COMMENT ON FUNCTION pulse.approve(bigint, text) IS
+'Let a job run that awaits approval; returns ready, or scheduled when its run_at is still to come. An approval counts until the watchdog has expired the job. Many at once: approve_where. PU004 no such job; PU105 it does not await approval: approved before, rejected, expired or cancelled; PU107 it kept moving.';
+
+CREATE FUNCTION pulse.approve(signature pulse._signature, job_id bigint, reason text)
+RETURNS text
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    v_who integer := pulse._redeem(approve.signature);
     v_done record;
 BEGIN
     PERFORM pulse._require_read_committed('approve');
@@ -24,7 +36,7 @@ BEGIN
     END IF;
 
     PERFORM pulse._audit(
-        'approve', approve.job_id, v_done.lane,
+        v_who, 'approve', approve.job_id, v_done.lane,
         jsonb_build_object('state', v_done.was),
         jsonb_build_object('state', v_done.state),
         approve.reason
@@ -34,16 +46,28 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.approve(bigint, text) IS
-'Let a job run that awaits approval; returns ready, or scheduled when its run_at is still to come. An approval counts until the watchdog has expired the job. Many at once: approve_where. PU004 no such job; PU105 it does not await approval: approved before, rejected, expired or cancelled; PU107 it kept moving.';
+COMMENT ON FUNCTION pulse.approve(pulse._signature, bigint, text) IS
+'approve for the role that signed.';
 
 CREATE FUNCTION pulse.reject(job_id bigint, reason text DEFAULT NULL)
+RETURNS text
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse.reject(pulse._sign(), reject.job_id, reject.reason)
+$$;
+
+COMMENT ON FUNCTION pulse.reject(bigint, text) IS
+'Refuse a job that awaits approval: it is cancelled, with the reason as its error. Returns cancelled. Many at once: reject_where. PU004 no such job; PU105 it does not await approval; PU107 it kept moving.';
+
+CREATE FUNCTION pulse.reject(signature pulse._signature, job_id bigint, reason text)
 RETURNS text
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    v_who integer := pulse._redeem(reject.signature);
     v_done record;
 BEGIN
     PERFORM pulse._require_read_committed('reject');
@@ -60,7 +84,7 @@ BEGIN
     END IF;
 
     PERFORM pulse._audit(
-        'reject', reject.job_id, v_done.lane,
+        v_who, 'reject', reject.job_id, v_done.lane,
         jsonb_build_object('state', v_done.was),
         jsonb_build_object('state', v_done.state),
         reject.reason
@@ -70,8 +94,8 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.reject(bigint, text) IS
-'Refuse a job that awaits approval: it is cancelled, with the reason as its error. Returns cancelled. Many at once: reject_where. PU004 no such job; PU105 it does not await approval; PU107 it kept moving.';
+COMMENT ON FUNCTION pulse.reject(pulse._signature, bigint, text) IS
+'reject for the role that signed.';
 
 CREATE FUNCTION pulse._approve(
     job_id bigint, OUT was text, OUT lane text, OUT state text

@@ -1,10 +1,22 @@
 CREATE FUNCTION pulse.retry(job_id bigint, reason text DEFAULT NULL)
 RETURNS text
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse.retry(pulse._sign(), retry.job_id, retry.reason)
+$$;
+
+COMMENT ON FUNCTION pulse.retry(bigint, text) IS
+'Put a dead or cancelled job back in line, with all its attempts before it; returns ready. Its failures start at 0 again, attempt numbers go on growing, a cancel is forgotten, and a job that was rejected needs no further approval. PU004 no such job; PU102 its unique key is taken by now; PU105 it is neither dead nor cancelled; PU107 it kept moving.';
+
+CREATE FUNCTION pulse.retry(signature pulse._signature, job_id bigint, reason text)
+RETURNS text
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    v_who integer := pulse._redeem(retry.signature);
     v_done record;
 BEGIN
     PERFORM pulse._require_read_committed('retry');
@@ -26,7 +38,7 @@ BEGIN
     END IF;
 
     PERFORM pulse._audit(
-        'retry', retry.job_id, v_done.lane,
+        v_who, 'retry', retry.job_id, v_done.lane,
         jsonb_build_object('state', v_done.was),
         jsonb_build_object('state', v_done.state),
         retry.reason
@@ -35,16 +47,28 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.retry(bigint, text) IS
-'Put a dead or cancelled job back in line, with all its attempts before it; returns ready. Its failures start at 0 again, attempt numbers go on growing, a cancel is forgotten, and a job that was rejected needs no further approval. PU004 no such job; PU102 its unique key is taken by now; PU105 it is neither dead nor cancelled; PU107 it kept moving.';
+COMMENT ON FUNCTION pulse.retry(pulse._signature, bigint, text) IS
+'retry for the role that signed.';
 
 CREATE FUNCTION pulse.delete_job(job_id bigint, reason text DEFAULT NULL)
+RETURNS void
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse.delete_job(pulse._sign(), delete_job.job_id, delete_job.reason)
+$$;
+
+COMMENT ON FUNCTION pulse.delete_job(bigint, text) IS
+'Remove a finished job with its errors, progress, checkpoint and unique key, before its retention ends. PU004 no such job; PU105 it has not ended: cancel it first; PU107 it kept moving.';
+
+CREATE FUNCTION pulse.delete_job(signature pulse._signature, job_id bigint, reason text)
 RETURNS void
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    v_who integer := pulse._redeem(delete_job.signature);
     v_was record;
 BEGIN
     PERFORM pulse._require_read_committed('delete_job');
@@ -79,7 +103,7 @@ BEGIN
     WHERE b.job = delete_job.job_id;
 
     PERFORM pulse._audit(
-        'delete_job', delete_job.job_id, v_was.lane,
+        v_who, 'delete_job', delete_job.job_id, v_was.lane,
         jsonb_build_object(
             'state', v_was.state, 'kind', v_was.kind, 'attempts', v_was.attempts
         ),
@@ -88,8 +112,8 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.delete_job(bigint, text) IS
-'Remove a finished job with its errors, progress, checkpoint and unique key, before its retention ends. PU004 no such job; PU105 it has not ended: cancel it first; PU107 it kept moving.';
+COMMENT ON FUNCTION pulse.delete_job(pulse._signature, bigint, text) IS
+'delete_job for the role that signed.';
 
 CREATE FUNCTION pulse._retry(
     job_id bigint, OUT was text, OUT lane text, OUT state text, OUT key_holder bigint

@@ -6,6 +6,21 @@ CREATE FUNCTION pulse.reprioritize(
     job_id bigint, priority integer, reason text DEFAULT NULL
 )
 RETURNS text
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse.reprioritize(
+        pulse._sign(), reprioritize.job_id, reprioritize.priority, reprioritize.reason
+    )
+$$;
+
+COMMENT ON FUNCTION pulse.reprioritize(bigint, integer, text) IS
+'Give a job another priority (higher runs first); returns its state. A job in line goes to the end of its new priority; one that has that priority keeps its place. A running job goes on undisturbed, and the priority counts for its next run. PU002 priority out of bounds; PU004 no such job; PU105 it has ended; PU107 it kept moving.';
+
+CREATE FUNCTION pulse.reprioritize(
+    signature pulse._signature, job_id bigint, priority integer, reason text
+)
+RETURNS text
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -13,6 +28,7 @@ SET enable_seqscan = off
 SET jit = off
 AS $$
 DECLARE
+    v_who integer := pulse._redeem(reprioritize.signature);
     v_done record;
 BEGIN
     PERFORM pulse._require_read_committed('reprioritize');
@@ -40,7 +56,7 @@ BEGIN
     END IF;
 
     PERFORM pulse._audit(
-        'reprioritize', reprioritize.job_id, v_done.lane,
+        v_who, 'reprioritize', reprioritize.job_id, v_done.lane,
         jsonb_build_object('state', v_done.was, 'priority', - v_done.rank),
         jsonb_build_object('state', v_done.state, 'priority', reprioritize.priority),
         reprioritize.reason
@@ -50,10 +66,23 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.reprioritize(bigint, integer, text) IS
-'Give a job another priority (higher runs first); returns its state. A job in line goes to the end of its new priority; one that has that priority keeps its place. A running job goes on undisturbed, and the priority counts for its next run. PU002 priority out of bounds; PU004 no such job; PU105 it has ended; PU107 it kept moving.';
+COMMENT ON FUNCTION pulse.reprioritize(pulse._signature, bigint, integer, text) IS
+'reprioritize for the role that signed.';
 
 CREATE FUNCTION pulse.move(job_id bigint, lane text, reason text DEFAULT NULL)
+RETURNS text
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse.move(pulse._sign(), move.job_id, move.lane, move.reason)
+$$;
+
+COMMENT ON FUNCTION pulse.move(bigint, text, text) IS
+'Put a waiting job into another lane, at the end of its priority there, with its unique key; returns its state. PU002 not a lane name; PU004 no such job; PU102 the key is taken in that lane; PU105 it is running or has ended; PU107 it kept moving.';
+
+CREATE FUNCTION pulse.move(
+    signature pulse._signature, job_id bigint, lane text, reason text
+)
 RETURNS text
 LANGUAGE plpgsql
 SECURITY DEFINER
@@ -62,6 +91,7 @@ SET enable_seqscan = off
 SET jit = off
 AS $$
 DECLARE
+    v_who integer := pulse._redeem(move.signature);
     v_done record;
 BEGIN
     PERFORM pulse._require_read_committed('move');
@@ -94,7 +124,7 @@ BEGIN
     END IF;
 
     PERFORM pulse._audit(
-        'move', move.job_id, v_done.lane,
+        v_who, 'move', move.job_id, v_done.lane,
         jsonb_build_object('state', v_done.was, 'lane', v_done.lane),
         jsonb_build_object('state', v_done.state, 'lane', move.lane),
         move.reason
@@ -104,8 +134,8 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.move(bigint, text, text) IS
-'Put a waiting job into another lane, at the end of its priority there, with its unique key; returns its state. PU002 not a lane name; PU004 no such job; PU102 the key is taken in that lane; PU105 it is running or has ended; PU107 it kept moving.';
+COMMENT ON FUNCTION pulse.move(pulse._signature, bigint, text, text) IS
+'move for the role that signed.';
 
 -- NULL for to_lane or to_rank means: as it is. was and lane are the job's before, state
 -- its state after; key_holder is who has the key in that lane, and then the job may not

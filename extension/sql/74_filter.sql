@@ -182,7 +182,7 @@ DECLARE
     v_error_like text := v_filter ->> 'error_like';
     v_tags text [] := pulse._texts(v_filter -> 'tag');
     v_group_keys text [] := pulse._texts(v_filter -> 'group_key');
-    v_owners name [] := pulse._texts(v_filter -> 'enqueued_by')::name [];
+    v_owners integer [] := pulse._roles_named(pulse._texts(v_filter -> 'enqueued_by'));
     v_before timestamptz := v_now - (v_filter ->> 'older_than')::interval;
     v_after timestamptz := v_now - (v_filter ->> 'newer_than')::interval;
     v_asks_body boolean := v_filter ?| '{tag,group_key,enqueued_by,older_than,newer_than}';
@@ -209,7 +209,7 @@ BEGIN
                     SELECT
                         (v_tags IS NULL OR b.tags && v_tags)
                         AND (v_group_keys IS NULL OR b.group_key = ANY (v_group_keys))
-                        AND (v_owners IS NULL OR b.enqueued_by = ANY (v_owners))
+                        AND (v_owners IS NULL OR b.owner = ANY (v_owners))
                         AND (v_before IS NULL OR b.enqueued_at < v_before)
                         AND (v_after IS NULL OR b.enqueued_at > v_after)
                     FROM pulse.body AS b
@@ -273,7 +273,7 @@ BEGIN
                 SELECT
                     (v_tags IS NULL OR b.tags && v_tags)
                     AND (v_group_keys IS NULL OR b.group_key = ANY (v_group_keys))
-                    AND (v_owners IS NULL OR b.enqueued_by = ANY (v_owners))
+                    AND (v_owners IS NULL OR b.owner = ANY (v_owners))
                     AND (v_before IS NULL OR b.enqueued_at < v_before)
                     AND (v_after IS NULL OR b.enqueued_at > v_after)
                 FROM pulse.body AS b

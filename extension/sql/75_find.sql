@@ -7,6 +7,32 @@ CREATE FUNCTION pulse.find_jobs(
 RETURNS TABLE (job_id bigint, searched_to bigint)
 LANGUAGE plpgsql
 STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF has_function_privilege('pulse._find_all(jsonb,bigint,integer)', 'EXECUTE') THEN
+        RETURN QUERY
+        SELECT a.job_id, a.searched_to
+        FROM pulse._find_all(find_jobs.filter, find_jobs.before, find_jobs.max_jobs) AS a;
+        RETURN;
+    END IF;
+
+    RETURN QUERY
+    SELECT o.job_id, o.searched_to
+    FROM pulse._find_own(find_jobs.filter, find_jobs.before, find_jobs.max_jobs) AS o;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.find_jobs(jsonb, bigint, integer) IS
+'The ids of jobs that match a filter, newest first, at most max_jobs (1000), for a page of pulse.jobs: the next page is before => the last id. The filter is that of cancel_where, with every state; {} is all. A call reads 5000 jobs of a table at most: if that ends it before the page is full, a last row has no job_id and says how far it looked; go on with before => searched_to. Shows what pulse.jobs shows. PU002 bad max_jobs; PU006 bad filter.';
+
+-- Every job: who may read pulse.lanes may call it.
+CREATE FUNCTION pulse._find_all(
+    filter jsonb, before bigint, max_jobs integer
+)
+RETURNS TABLE (job_id bigint, searched_to bigint)
+LANGUAGE plpgsql
+STABLE
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_custom_plan
@@ -14,8 +40,8 @@ SET jit = off
 AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
-    v_filter jsonb := find_jobs.filter;
-    v_before bigint := coalesce(find_jobs.before, 9223372036854775807);
+    v_filter jsonb := _find_all.filter;
+    v_before bigint := coalesce(_find_all.before, 9223372036854775807);
     v_states text [];
     v_jobs bigint [];
     v_lanes text [];
@@ -27,12 +53,9 @@ DECLARE
     v_error_like text;
     v_tags text [];
     v_group_keys text [];
-    v_owners name [];
+    v_owners integer [];
     v_older timestamptz;
     v_newer timestamptz;
-    v_caller name := pulse._caller();
-    v_sees_all boolean := pulse._sees_all();
-    v_approves boolean := pulse._approves();
     v_asks_body boolean;
     v_in_approval boolean;
     v_in_waiting boolean;
@@ -46,7 +69,7 @@ DECLARE
     v_least bigint;
     v_floor bigint;
 BEGIN
-    PERFORM pulse._require_between('max_jobs', coalesce(find_jobs.max_jobs, 0), 1, 1000);
+    PERFORM pulse._require_between('max_jobs', coalesce(_find_all.max_jobs, 0), 1, 1000);
     PERFORM pulse._require_filter('find', v_filter);
 
     v_states := coalesce(pulse._texts(v_filter -> 'state'), pulse._acts_on('find'));
@@ -61,11 +84,10 @@ BEGIN
     v_error_like := v_filter ->> 'error_like';
     v_tags := pulse._texts(v_filter -> 'tag');
     v_group_keys := pulse._texts(v_filter -> 'group_key');
-    v_owners := pulse._texts(v_filter -> 'enqueued_by')::name [];
+    v_owners := pulse._roles_named(pulse._texts(v_filter -> 'enqueued_by'));
     v_older := v_now - (v_filter ->> 'older_than')::interval;
     v_newer := v_now - (v_filter ->> 'newer_than')::interval;
-    v_asks_body := NOT v_sees_all
-        OR v_filter ?| '{tag,group_key,enqueued_by,older_than,newer_than}';
+    v_asks_body := v_filter ?| '{tag,group_key,enqueued_by,older_than,newer_than}';
 
     v_in_approval := 'awaiting_approval' = ANY (v_states);
     v_in_waiting := v_states && '{scheduled,retrying}';
@@ -171,27 +193,22 @@ BEGIN
                     SELECT
                         (v_tags IS NULL OR b.tags && v_tags)
                         AND (v_group_keys IS NULL OR b.group_key = ANY (v_group_keys))
-                        AND (v_owners IS NULL OR b.enqueued_by = ANY (v_owners))
+                        AND (v_owners IS NULL OR b.owner = ANY (v_owners))
                         AND (v_older IS NULL OR b.enqueued_at < v_older)
                         AND (v_newer IS NULL OR b.enqueued_at > v_newer)
-                        AND (
-                            v_sees_all
-                            OR b.enqueued_by = v_caller
-                            OR v_approves AND p.state = 'awaiting_approval'
-                        )
                     FROM pulse.body AS b
                     WHERE b.job = p.job
                 )
             )
         ORDER BY p.job DESC
-        LIMIT find_jobs.max_jobs
+        LIMIT _find_all.max_jobs
     );
 
     -- Every place was read down to here. A full page can go below it where one place has
     -- what was looked for and another spent its budget: such a page is cut.
     v_least := CASE
-        WHEN cardinality(v_found) = find_jobs.max_jobs
-            THEN v_found[find_jobs.max_jobs]
+        WHEN cardinality(v_found) = _find_all.max_jobs
+            THEN v_found[_find_all.max_jobs]
         ELSE -1
     END;
     IF v_budget IS NOT NULL THEN
@@ -274,5 +291,154 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.find_jobs(jsonb, bigint, integer) IS
-'The ids of jobs that match a filter, newest first, at most max_jobs (1000), for a page of pulse.jobs: the next page is before => the last id. The filter is that of cancel_where, with every state; {} is all. A call reads 5000 jobs of a table at most: if that ends it before the page is full, a last row has no job_id and says how far it looked; go on with before => searched_to. Shows what pulse.jobs shows. PU002 bad max_jobs; PU006 bad filter.';
+COMMENT ON FUNCTION pulse._find_all(jsonb, bigint, integer) IS
+'find_jobs for those who see all jobs.';
+
+-- With the caller's rights, over what pulse.jobs shows it. Jobs of others are stepped over,
+-- so the budget is of ids: those down to where one table has spent it.
+CREATE FUNCTION pulse._find_own(filter jsonb, before bigint, max_jobs integer)
+RETURNS TABLE (job_id bigint, searched_to bigint)
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_custom_plan
+SET jit = off
+AS $$
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_filter jsonb := _find_own.filter;
+    v_before bigint := coalesce(_find_own.before, 9223372036854775807);
+    v_floor bigint;
+    v_states text [];
+    v_jobs bigint [];
+    v_lanes text [];
+    v_kinds text [];
+    v_workers text [];
+    v_tags text [];
+    v_group_keys text [];
+    v_owners text [];
+    v_found bigint [];
+BEGIN
+    v_floor := pulse._find_floor(v_filter, v_before, _find_own.max_jobs);
+    v_states := pulse._texts(v_filter -> 'state');
+    v_jobs := pulse._texts(v_filter -> 'job_ids')::bigint [];
+    v_lanes := pulse._texts(v_filter -> 'lane');
+    v_kinds := pulse._texts(v_filter -> 'kind');
+    v_workers := pulse._texts(v_filter -> 'worker');
+    v_tags := pulse._texts(v_filter -> 'tag');
+    v_group_keys := pulse._texts(v_filter -> 'group_key');
+    v_owners := pulse._texts(v_filter -> 'enqueued_by');
+
+    v_found := ARRAY(
+        SELECT j.job_id
+        FROM pulse.jobs AS j
+        WHERE j.job_id < v_before
+            AND (v_floor IS NULL OR j.job_id >= v_floor)
+            AND (v_jobs IS NULL OR j.job_id = ANY (v_jobs))
+            AND (v_states IS NULL OR j.state = ANY (v_states))
+            AND (v_lanes IS NULL OR j.lane = ANY (v_lanes))
+            AND (v_kinds IS NULL OR j.kind = ANY (v_kinds))
+            AND (v_workers IS NULL OR j.worker = ANY (v_workers))
+            AND (v_tags IS NULL OR j.tags && v_tags)
+            AND (v_group_keys IS NULL OR j.group_key = ANY (v_group_keys))
+            AND (v_owners IS NULL OR j.enqueued_by = ANY (v_owners))
+            AND (NOT v_filter ? 'priority' OR j.priority = (v_filter ->> 'priority')::integer)
+            AND (
+                NOT v_filter ? 'priority_below'
+                OR j.priority < (v_filter ->> 'priority_below')::integer
+            )
+            AND (
+                NOT v_filter ? 'priority_above'
+                OR j.priority > (v_filter ->> 'priority_above')::integer
+            )
+            AND (
+                NOT v_filter ? 'older_than'
+                OR j.enqueued_at < v_now - (v_filter ->> 'older_than')::interval
+            )
+            AND (
+                NOT v_filter ? 'newer_than'
+                OR j.enqueued_at > v_now - (v_filter ->> 'newer_than')::interval
+            )
+            AND (NOT v_filter ? 'error_like' OR j.last_error LIKE v_filter ->> 'error_like')
+        ORDER BY j.job_id DESC
+        LIMIT _find_own.max_jobs
+    );
+
+    RETURN QUERY
+    SELECT f.job, NULL::bigint
+    FROM unnest(v_found) WITH ORDINALITY AS f (job, place)
+    ORDER BY f.place;
+
+    IF v_floor IS NOT NULL AND cardinality(v_found) < _find_own.max_jobs THEN
+        job_id := NULL;
+        searched_to := v_floor;
+        RETURN NEXT;
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._find_own(jsonb, bigint, integer) IS
+'find_jobs for those who see their own jobs, or those that await approval.';
+
+CREATE FUNCTION pulse._find_floor(filter jsonb, before bigint, max_jobs integer)
+RETURNS bigint
+LANGUAGE plpgsql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._require_between('max_jobs', coalesce(_find_floor.max_jobs, 0), 1, 1000);
+    PERFORM pulse._require_filter('find', _find_floor.filter);
+
+    IF _find_floor.filter ? 'job_ids' THEN
+        RETURN NULL;
+    END IF;
+
+    RETURN greatest(
+        (
+            SELECT a.job
+            FROM pulse.approval AS a
+            WHERE a.job < _find_floor.before
+            ORDER BY a.job DESC
+            OFFSET 4999
+            LIMIT 1
+        ),
+        (
+            SELECT w.job
+            FROM pulse.waiting AS w
+            WHERE w.job < _find_floor.before
+            ORDER BY w.job DESC
+            OFFSET 4999
+            LIMIT 1
+        ),
+        (
+            SELECT r.job
+            FROM pulse.ready AS r
+            WHERE r.job < _find_floor.before
+            ORDER BY r.job DESC
+            OFFSET 4999
+            LIMIT 1
+        ),
+        (
+            SELECT l.job
+            FROM pulse.lease AS l
+            WHERE l.job < _find_floor.before
+            ORDER BY l.job DESC
+            OFFSET 4999
+            LIMIT 1
+        ),
+        (
+            SELECT f.job
+            FROM pulse.finished AS f
+            WHERE f.job < _find_floor.before
+            ORDER BY f.job DESC
+            OFFSET 4999
+            LIMIT 1
+        )
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._find_floor(jsonb, bigint, integer) IS
+'Down to which id one call of find_jobs looks; NULL is all. PU002 bad max_jobs; PU006 bad filter.';

@@ -86,8 +86,8 @@ SELECT is(pg_temp.status('dead_jobs'), 'warn', 'a job that just died is a warnin
 SELECT is(pg_temp.figure('dead_jobs'), '1, 1 of them in the last hour', 'with the figures');
 
 SELECT is(pg_temp.status('schedules'), 'ok', 'no schedule has an error');
-INSERT INTO pulse.schedule (name, kind, payload, every, timezone, options, catch_up, catch_up_window, anchor, created_by, last_error)
-VALUES ('s', 'k', '{}', '1 hour', 'UTC', '{}', 'skip', '1 hour', clock_timestamp(), 'x', 'cannot');
+INSERT INTO pulse.schedule (name, kind, payload, every, timezone, options, catch_up, catch_up_window, anchor, owner, last_error)
+VALUES ('s', 'k', '{}', '1 hour', 'UTC', '{}', 'skip', '1 hour', clock_timestamp(), 1, 'cannot');
 SELECT is(pg_temp.status('schedules'), 'fail', 'a schedule with an error is reported');
 
 SELECT is(
