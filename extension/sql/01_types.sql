@@ -110,3 +110,24 @@ CREATE TYPE pulse._kind_settings AS (
 
 COMMENT ON TYPE pulse._kind_settings IS
 'The settings of a kind with the defaults filled in, and the number of the role that enqueues it.';
+
+CREATE TYPE pulse._job_filter AS (
+    states text [],
+    jobs bigint [],
+    lanes text [],
+    kinds text [],
+    workers text [],
+    rank integer,
+    rank_above integer,
+    rank_below integer,
+    error_like text,
+    tags text [],
+    group_keys text [],
+    owners integer [],
+    enqueued_before timestamptz,
+    enqueued_after timestamptz,
+    asks_body boolean
+);
+
+COMMENT ON TYPE pulse._job_filter IS
+'A filter of the bulk verbs and find_jobs, parsed: NULL where it says nothing.';

@@ -1,4 +1,4 @@
--- A lane or kind has a row here only when somebody gave it settings; every column
+-- A lane or kind has a row here only when set_lane or set_kind gave it settings; every column
 -- that is NULL means "the default", and the defaults live in code (20_defaults.sql).
 
 CREATE TABLE pulse.lane (

@@ -45,7 +45,7 @@ CREATE TABLE pulse.approval (
 CREATE INDEX approval_for_expiry ON pulse.approval (expires_at);
 
 COMMENT ON TABLE pulse.approval IS
-'Jobs that wait for somebody to approve them.';
+'Jobs that wait for an approver.';
 
 -- attempts counts the runs that have begun; last_lease and last_verb let the report
 -- that brought the job here succeed again when its answer was lost.
@@ -102,7 +102,7 @@ WHERE last_lease IS NOT NULL;
 COMMENT ON TABLE pulse.ready IS
 'Jobs in line: whoever deletes the row has claimed the job.';
 
--- At most one waiting-or-running job per key and lane. While the job lives,
+-- At most one waiting-or-running job per key and lane. Until the job has ended,
 -- expires_at is NULL; afterwards the row stays for unique_for.
 CREATE TABLE pulse.job_key (
     lane text COLLATE "C" NOT NULL,

@@ -83,4 +83,4 @@ CREATE TABLE pulse.worker (
 ) WITH (fillfactor = 60);
 
 COMMENT ON TABLE pulse.worker IS
-'Workers that said hello, which lanes and kinds they take, and when they last spoke.';
+'Workers that said hello, which lanes and kinds they take, and when they were last seen.';

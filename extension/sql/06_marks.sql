@@ -6,7 +6,7 @@
 
 -- What is known about transactions that may still commit behind a mark. Everything
 -- up to ready_q, waiting_t and lease_q has ended; the next_ columns wait for the
--- transactions named beside them (52_marks.sql tells the whole story).
+-- transactions named beside them (52_marks.sql explains it).
 CREATE TABLE pulse.horizon (
     version bigint NOT NULL DEFAULT nextval('pulse.version'),
     seen_at timestamptz NOT NULL,

@@ -1,3 +1,6 @@
+-- The records: what operators did, samples of each lane, who was given which access, and
+-- the number of this database.
+
 CREATE TABLE pulse.audit_entry (
     entry bigint GENERATED ALWAYS AS IDENTITY,
     at timestamptz NOT NULL DEFAULT clock_timestamp(),

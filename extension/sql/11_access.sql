@@ -98,7 +98,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.my_access() IS
-'The access levels whose verbs the calling role may use: producer, worker, viewer, approver, operator, admin.';
+'The access levels whose verbs the calling role may use: producer, worker, viewer, approver, operator, admin. Writes nothing.';
 
 CREATE VIEW pulse._signing
 WITH (security_barrier)

@@ -1,3 +1,6 @@
+-- A change of a lane waits for the claims that are open and keeps new ones out until it
+-- commits: a claim sees the old settings or the new ones.
+
 CREATE FUNCTION pulse.set_lane(
     name text,
     max_slots integer DEFAULT NULL,
@@ -28,7 +31,7 @@ COMMENT ON FUNCTION pulse.set_lane(
     text, integer, integer, interval, interval, interval,
     interval, interval, interval, interval, boolean, text
 ) IS
-'Change settings of a lane from the next claim on; what is not given stays as it is. max_slots 0 means no limit (the default), max_runtime 0 none. Lowering max_slots stops nothing that runs. PU002 outside the bounds, PU106 when open claims do not end within 10 s.';
+'Change settings of a lane from the next claim on; what is not given stays as it is. max_slots 0 means no limit (the default), max_runtime 0 none. Lowering max_slots stops nothing that runs. PU002 outside the bounds, PU106 when open claims do not end within 10 s. Writes lane, roster and audit_entry.';
 
 CREATE FUNCTION pulse.set_lane(
     signature pulse._signature,
@@ -115,7 +118,7 @@ COMMENT ON FUNCTION pulse.set_lane(
     pulse._signature, text, integer, integer, interval, interval, interval, interval,
     interval, interval, interval, boolean, text
 ) IS
-'set_lane for the role that signed.';
+'set_lane for the role that signed. Writes the same.';
 
 -- Waits at most ten seconds, in the queue of the lock: while it waits, every claim's
 -- try of the same lock is refused, so a stream of claims cannot starve it.

@@ -30,7 +30,7 @@ COMMENT ON FUNCTION pulse.set_kind(
     text, text, integer, integer, text, interval, interval,
     double precision, interval, interval, boolean, interval, text
 ) IS
-'Change settings of a kind; what is not given stays as it is. lane, priority, max_attempts and approval apply to jobs enqueued afterwards, the rest from the next claim or failure on. backoff is quadratic (default), exponential, fixed or none. PU002 outside the bounds.';
+'Change settings of a kind; what is not given stays as it is. lane, priority, max_attempts and approval apply to jobs enqueued afterwards, the rest from the next claim or failure on. backoff is quadratic (default), exponential, fixed or none. PU002 outside the bounds. Writes kind and audit_entry.';
 
 CREATE FUNCTION pulse.set_kind(
     signature pulse._signature,
@@ -63,7 +63,9 @@ BEGIN
     IF set_kind.lane IS NOT NULL THEN
         PERFORM pulse._require_name('lane', set_kind.lane);
     END IF;
-    PERFORM pulse._require_between('priority', set_kind.priority, -2000000000, 2000000000);
+    IF set_kind.priority IS NOT NULL THEN
+        PERFORM pulse._require_priority(set_kind.priority);
+    END IF;
     PERFORM pulse._require_between('max_attempts', set_kind.max_attempts, 1, 100000);
     PERFORM pulse._require_one_of(
         'backoff', set_kind.backoff, '{quadratic,exponential,fixed,none}'
@@ -119,4 +121,4 @@ COMMENT ON FUNCTION pulse.set_kind(
     pulse._signature, text, text, integer, integer, text, interval, interval,
     double precision, interval, interval, boolean, interval, text
 ) IS
-'set_kind for the role that signed.';
+'set_kind for the role that signed. Writes the same.';

@@ -13,7 +13,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.pause(text, text, text) IS
-'Stop all claims, or those of one lane: strict from the commit on. Pauses nest by holder. Enqueue, heartbeats, reports, reaping and schedules go on. Returns whether the hold is new; PU106 when open claims do not end within 10 s.';
+'Stop all claims, or those of one lane: strict from the commit on. Pauses nest by holder. Enqueue, heartbeats, reports, reaping and schedules go on. Returns whether the hold is new; PU106 when open claims do not end within 10 s. Writes hold and audit_entry.';
 
 CREATE FUNCTION pulse.pause(
     signature pulse._signature, holder text, reason text, lane text
@@ -35,7 +35,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.pause(pulse._signature, text, text, text) IS
-'pause for the role that signed.';
+'pause for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse.resume(holder text, lane text DEFAULT NULL)
 RETURNS boolean
@@ -46,7 +46,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.resume(text, text) IS
-'Take back a pause of this holder with the same scope. Returns whether there was one.';
+'Take back a pause of this holder with the same scope. Returns whether there was one. Writes hold and audit_entry.';
 
 CREATE FUNCTION pulse.resume(signature pulse._signature, holder text, lane text)
 RETURNS boolean
@@ -66,7 +66,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.resume(pulse._signature, text, text) IS
-'resume for the role that signed.';
+'resume for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse.pause_status()
 RETURNS TABLE (
@@ -88,7 +88,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.pause_status() IS
-'Every hold: which lane (NULL: all), who, why, since when. The holder drain is a drained lane.';
+'Every hold: which lane (NULL: all), who, why, since when. The holder drain is a drained lane. Writes nothing.';
 
 CREATE FUNCTION pulse.drain_lane(lane text, reason text DEFAULT NULL)
 RETURNS boolean
@@ -99,7 +99,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.drain_lane(text, text) IS
-'Let what runs in a lane end and claim nothing more from it, until resume_lane. Returns whether it was not drained already.';
+'Let what runs in a lane end and claim nothing more from it, until resume_lane. Returns whether it was not drained already. Writes hold and audit_entry.';
 
 CREATE FUNCTION pulse.drain_lane(signature pulse._signature, lane text, reason text)
 RETURNS boolean
@@ -116,7 +116,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.drain_lane(pulse._signature, text, text) IS
-'drain_lane for the role that signed.';
+'drain_lane for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse.pause_lane(lane text, reason text DEFAULT NULL)
 RETURNS boolean
@@ -127,7 +127,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.pause_lane(text, text) IS
-'The same as drain_lane.';
+'The same as drain_lane. Writes hold and audit_entry.';
 
 CREATE FUNCTION pulse.resume_lane(lane text, reason text DEFAULT NULL)
 RETURNS boolean
@@ -138,7 +138,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.resume_lane(text, text) IS
-'Let a drained lane be claimed again; pauses by other holders stay. Returns whether it was drained.';
+'Let a drained lane be claimed again; pauses by other holders stay. Returns whether it was drained. Writes hold and audit_entry.';
 
 CREATE FUNCTION pulse.resume_lane(signature pulse._signature, lane text, reason text)
 RETURNS boolean
@@ -155,7 +155,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.resume_lane(pulse._signature, text, text) IS
-'resume_lane for the role that signed.';
+'resume_lane for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse._hold(
     who integer, verb text, lane text, holder text, reason text

@@ -85,7 +85,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.set_node(pulse._signature, integer) IS
-'set_node for the role that signed.';
+'set_node for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse._system_identifier()
 RETURNS bigint

@@ -1,3 +1,5 @@
+-- A worker's hello is information for people: no claim depends on it.
+
 CREATE FUNCTION pulse.hello(
     worker text, lanes text [] DEFAULT '{default}', kinds text [] DEFAULT NULL
 )
@@ -10,7 +12,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.hello(text, text [], text []) IS
-'Say that a worker is there and which lanes and kinds (NULL: all) it takes, so that health can name kinds nobody handles; returns how these lanes want to be polled. Writes at most once in 30 seconds.';
+'Say that a worker is there and which lanes and kinds (NULL: all) it takes, so that health can name kinds nobody handles; returns how these lanes want to be polled. Writes worker, at most once in 30 seconds.';
 
 CREATE FUNCTION pulse.hello(
     signature pulse._signature, worker text, lanes text [], kinds text []
@@ -51,4 +53,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.hello(pulse._signature, text, text [], text []) IS
-'hello for the role that signed.';
+'hello for the role that signed. Writes the same.';

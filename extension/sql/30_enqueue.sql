@@ -51,7 +51,7 @@ COMMENT ON FUNCTION pulse.enqueue(
     text, jsonb, text, integer, timestamptz, interval, integer, text,
     interval, text, text, boolean, text [], interval
 ) IS
-'Enqueue a job in the caller''s transaction and return its id. What is not given comes from the kind''s settings, then from the defaults. run_at or delay schedules it. unique_key allows one waiting or running job per key and lane (with unique_for also that long after it finished); on_conflict is skip (return the existing id), replace (a job that does not run yet gets the new payload, priority and run_at) or error. PU002 bad argument, PU003 payload too large, PU102 key taken (or replace of somebody else''s job), PU103 replace of a running job, PU105 replace of one that was approved.';
+'Enqueue a job in the caller''s transaction and return its id. What is not given comes from the kind''s settings, then from the defaults. run_at or delay schedules it. unique_key allows one waiting or running job per key and lane (with unique_for also that long after it finished); on_conflict is skip (return the existing id), replace (a job that does not run yet gets the new payload, priority and run_at) or error. PU002 bad argument, PU003 payload too large, PU102 key taken (or replace of another producer''s job), PU103 replace of a running job, PU105 replace of one that was approved. Writes body and ready, waiting or approval; with a unique_key also job_key.';
 
 CREATE FUNCTION pulse.enqueue_one(
     kind text,
@@ -102,7 +102,7 @@ COMMENT ON FUNCTION pulse.enqueue_one(
     text, jsonb, text, integer, timestamptz, interval, integer, text,
     interval, text, text, boolean, text [], interval
 ) IS
-'Like enqueue, and says whether the job was created or its unique key found an existing one.';
+'Like enqueue, and says whether the job was created or its unique key found an existing one. Writes what enqueue writes.';
 
 -- What producers ask for, one row a call. They fill in the form, which leads here and
 -- says nothing of who: that is current_user (11_access.sql). The trigger checks all the
@@ -210,6 +210,7 @@ DECLARE
     v_item pulse._item;
     v_rings boolean;
 BEGIN
+    -- What has its key already was checked before it took it.
     IF (
         length(new.kind) BETWEEN 1 AND 200
         AND num_nonnulls(
@@ -218,11 +219,13 @@ BEGIN
         AND pg_column_size(new.payload) <= 8000000
     ) IS NOT TRUE THEN
         v_item := new.options;
-        PERFORM pulse._require_job_options(
-            new.kind, new.payload, new.lane, new.priority, v_item.run_at, v_item.delay,
-            v_item.max_attempts, v_item.unique_key, v_item.unique_for, v_item.on_conflict,
-            v_item.group_key, v_item.tags, v_item.max_runtime
-        );
+        IF new.taken IS NULL THEN
+            PERFORM pulse._require_job_options(
+                new.kind, new.payload, new.lane, new.priority, v_item.run_at,
+                v_item.delay, v_item.max_attempts, v_item.unique_key, v_item.unique_for,
+                v_item.on_conflict, v_item.group_key, v_item.tags, v_item.max_runtime
+            );
+        END IF;
     END IF;
 
     v_kind := pulse._kind_settings(new.kind, new.who);
@@ -364,55 +367,3 @@ COMMENT ON FUNCTION pulse._enqueue_slow_path(
     interval, text, text, boolean, text [], interval, bigint
 ) IS
 'Take the key, write the job where it belongs: in line, into waiting or before an approver.';
-
--- The one place that puts a job into ready or waiting and rings. run_at NULL or past
--- means ready. The clock is read inside the INSERT, after the table lock: time
--- marks rest on that (52_marks.sql).
-CREATE FUNCTION pulse._put_in_line(
-    job bigint,
-    lane text,
-    kind text,
-    rank integer,
-    run_at timestamptz,
-    attempts integer,
-    failures integer,
-    keyed boolean,
-    retrying boolean,
-    last_lease bigint DEFAULT NULL,
-    last_verb text DEFAULT NULL
-)
-RETURNS boolean
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    IF _put_in_line.run_at > clock_timestamp() THEN
-        INSERT INTO pulse.waiting (
-            lane, run_at, job, kind, rank, attempts, failures, keyed, retrying,
-            last_lease, last_verb
-        )
-        VALUES (
-            _put_in_line.lane, greatest(_put_in_line.run_at, clock_timestamp()),
-            _put_in_line.job, _put_in_line.kind, _put_in_line.rank, _put_in_line.attempts,
-            _put_in_line.failures, _put_in_line.keyed, _put_in_line.retrying,
-            _put_in_line.last_lease, _put_in_line.last_verb
-        );
-        RETURN false;
-    END IF;
-
-    INSERT INTO pulse.ready (
-        lane, rank, kind, job, attempts, failures, keyed, last_lease, last_verb
-    )
-    VALUES (
-        _put_in_line.lane, _put_in_line.rank, _put_in_line.kind, _put_in_line.job,
-        _put_in_line.attempts, _put_in_line.failures, _put_in_line.keyed,
-        _put_in_line.last_lease, _put_in_line.last_verb
-    );
-    RETURN pulse._ring(_put_in_line.lane);
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._put_in_line(
-    bigint, text, text, integer, timestamptz, integer, integer, boolean, boolean, bigint, text
-) IS
-'Put a job into ready and ring, or into waiting when it is not due yet; returns whether it rang.';

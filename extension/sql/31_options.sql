@@ -1,5 +1,6 @@
--- What can be wrong with the arguments of an enqueue. Called only when something about
--- them is out of the ordinary.
+-- What the options of a job may be: the one room for enqueue, enqueue_one, enqueue_many
+-- and schedule. An enqueue comes here only when something about it is out of the ordinary.
+
 CREATE FUNCTION pulse._require_job_options(
     kind text,
     payload jsonb,
@@ -25,9 +26,9 @@ BEGIN
         PERFORM pulse._require_name('lane', _require_job_options.lane);
     END IF;
     PERFORM pulse._require_payload(_require_job_options.payload);
-    PERFORM pulse._require_between(
-        'priority', _require_job_options.priority, -2000000000, 2000000000
-    );
+    IF _require_job_options.priority IS NOT NULL THEN
+        PERFORM pulse._require_priority(_require_job_options.priority);
+    END IF;
     PERFORM pulse._require_run_at(_require_job_options.run_at, _require_job_options.delay);
     PERFORM pulse._require_between(
         'max_attempts', _require_job_options.max_attempts, 1, 100000
@@ -41,16 +42,34 @@ BEGIN
     PERFORM pulse._require_between(
         'number of tags', cardinality(_require_job_options.tags), 0, 100
     );
+    IF array_ndims(_require_job_options.tags) > 1 THEN
+        PERFORM pulse._raise(
+            'PU002',
+            'tags must be a flat list',
+            format('It has %s dimensions.', array_ndims(_require_job_options.tags)),
+            'Pass tags => ''{a,b}''.'
+        );
+    END IF;
     PERFORM pulse._require_duration(
         'max_runtime', _require_job_options.max_runtime, '1 ms', '1 year'
     );
-    IF _require_job_options.unique_for IS NOT NULL AND _require_job_options.unique_key IS NULL THEN
-        PERFORM pulse._raise(
-            'PU002',
-            'unique_for needs a unique_key',
-            'There is no key that could stay taken.',
-            'Pass unique_key => ''…'' as well.'
+    IF num_nonnulls(_require_job_options.unique_key, _require_job_options.unique_for) > 0 THEN
+        -- In bytes: the key stands in an index.
+        PERFORM pulse._require_between(
+            'size of unique_key in bytes',
+            octet_length(_require_job_options.unique_key), 1, 1000
         );
+        PERFORM pulse._require_duration(
+            'unique_for', _require_job_options.unique_for, '0', '10 years'
+        );
+        IF _require_job_options.unique_key IS NULL THEN
+            PERFORM pulse._raise(
+                'PU002',
+                'unique_for needs a unique_key',
+                'There is no key that could stay taken.',
+                'Pass unique_key => ''…'' as well.'
+            );
+        END IF;
     END IF;
 END;
 $$;
@@ -59,7 +78,7 @@ COMMENT ON FUNCTION pulse._require_job_options(
     text, jsonb, text, integer, timestamptz, interval, integer, text,
     interval, text, text, text [], interval
 ) IS
-'Raise PU002 or PU003 unless these can be the arguments of an enqueue.';
+'Raise PU002 or PU003 unless these can be the options of a job.';
 
 CREATE FUNCTION pulse._require_payload(payload jsonb)
 RETURNS void
@@ -109,56 +128,3 @@ $$;
 
 COMMENT ON FUNCTION pulse._require_run_at(timestamptz, interval) IS
 'Raise PU002 unless at most one of them is given and it can come.';
-
--- What enqueue will check when the time has come, checked while somebody looks.
-CREATE FUNCTION pulse._require_job(
-    kind text,
-    payload jsonb,
-    lane text,
-    priority integer,
-    max_attempts integer,
-    unique_key text,
-    unique_for interval,
-    group_key text,
-    tags text [],
-    max_runtime interval
-)
-RETURNS void
-LANGUAGE plpgsql
-STABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    PERFORM pulse._require_name('kind', _require_job.kind);
-    PERFORM pulse._require_name('lane', coalesce(_require_job.lane, 'default'));
-    PERFORM pulse._require_payload(_require_job.payload);
-    PERFORM pulse._require_between(
-        'priority', _require_job.priority, -2000000000, 2000000000
-    );
-    PERFORM pulse._require_between('max_attempts', _require_job.max_attempts, 1, 100000);
-    PERFORM pulse._require_between(
-        'length of unique_key', length(_require_job.unique_key), 1, 1000
-    );
-    PERFORM pulse._require_duration('unique_for', _require_job.unique_for, '0', '10 years');
-    IF _require_job.unique_for IS NOT NULL AND _require_job.unique_key IS NULL THEN
-        PERFORM pulse._raise(
-            'PU002',
-            'unique_for needs a unique_key',
-            'There is no key that could stay taken.',
-            'Pass unique_key => ''…'' as well.'
-        );
-    END IF;
-    PERFORM pulse._require_between(
-        'length of group_key', length(_require_job.group_key), 0, 1000
-    );
-    PERFORM pulse._require_between('number of tags', cardinality(_require_job.tags), 0, 100);
-    PERFORM pulse._require_duration(
-        'max_runtime', _require_job.max_runtime, '1 ms', '1 year'
-    );
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._require_job(
-    text, jsonb, text, integer, integer, text, interval, text, text [], interval
-) IS
-'Raise PU002 or PU003 for what enqueue would not take.';

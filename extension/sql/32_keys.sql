@@ -24,12 +24,6 @@ DECLARE
     v_key pulse.job_key;
     v_job pulse._enqueued;
 BEGIN
-    PERFORM pulse._require_between(
-        'size of unique_key in bytes', octet_length(_take_key.unique_key), 1, 1000
-    );
-    PERFORM pulse._require_duration('unique_for', _take_key.unique_for, '0', '10 years');
-    PERFORM pulse._require_one_of('on_conflict', _take_key.on_conflict, '{skip,replace,error}');
-
     FOR v_round IN 1..10 LOOP
         -- Waits for another transaction that is just inserting the same key.
         INSERT INTO pulse.job_key (lane, unique_key, job, unique_for)
@@ -216,13 +210,10 @@ BEGIN
     SET job = v_new.job
     WHERE k.job = (_replace_awaiting.approval).job;
 
-    INSERT INTO pulse.finished (
-        job, lane, kind, rank, state, ended_by, attempts, failures, keyed, error
-    )
-    SELECT
-        a.job, a.lane, a.kind, a.rank, 'cancelled', 'replace', 0, 0, a.keyed,
-        format('replaced by job %s', v_new.job)
-    FROM (SELECT (_replace_awaiting.approval).*) AS a;
+    PERFORM pulse._finish_cancelled(
+        (_replace_awaiting.approval).job, v_new.lane, v_new.kind, v_new.rank, 'replace',
+        0, 0, v_new.keyed, format('replaced by job %s', v_new.job), NULL, NULL, NULL
+    );
 
     PERFORM pulse._audit(
         _replace_awaiting.who, 'replace', (_replace_awaiting.approval).job, v_new.lane,

@@ -1,7 +1,7 @@
 -- The watchdog: entries in pg_cron that call tick. pg_cron is a driver, never a
 -- dependency: it may be missing, be in another database, refuse. So everything in the
 -- schema cron is reached by EXECUTE, and only while that schema is a member of
--- the extension pg_cron (anybody could have made a schema of that name, and we
+-- the extension pg_cron (any role could have made a schema of that name, and we
 -- run as the owner of pulse).
 --
 -- Two entries. "pulse watchdog" ticks: every few seconds where pg_cron takes
@@ -19,7 +19,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.start_watchdog(interval) IS
-'Let pg_cron call tick every so often (1 to 59 seconds), and say how. Calling it again changes the interval. PU002 bad interval; PU010 when pg_cron is missing, lives in another database or refuses, with the statement that mends it.';
+'Let pg_cron call tick every so often (1 to 59 seconds), and say how. Calling it again changes the interval. PU002 bad interval; PU010 when pg_cron is missing, is in another database or refuses, with the statement that fixes it. Writes audit_entry, and the tables of pg_cron.';
 
 CREATE FUNCTION pulse.start_watchdog(signature pulse._signature, every interval)
 RETURNS text
@@ -90,7 +90,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.start_watchdog(pulse._signature, interval) IS
-'start_watchdog for the role that signed.';
+'start_watchdog for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse.stop_watchdog()
 RETURNS text
@@ -101,7 +101,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.stop_watchdog() IS
-'Remove what start_watchdog registered, and say so; nothing to remove is fine too. Workers go on ticking.';
+'Remove what start_watchdog registered, and say so; nothing to remove is fine too. Workers go on ticking. Writes audit_entry, and the tables of pg_cron.';
 
 CREATE FUNCTION pulse.stop_watchdog(signature pulse._signature)
 RETURNS text
@@ -131,7 +131,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.stop_watchdog(pulse._signature) IS
-'stop_watchdog for the role that signed.';
+'stop_watchdog for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse._watchdog()
 RETURNS TABLE (present boolean, active boolean, detail text)

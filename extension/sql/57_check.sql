@@ -10,20 +10,8 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
     WITH place AS MATERIALIZED (
-        SELECT 'approval' AS name, a.job, a.lane, a.kind, a.keyed, 0 AS attempts, 0 AS failures
-        FROM pulse.approval AS a
-        UNION ALL
-        SELECT 'waiting', w.job, w.lane, w.kind, w.keyed, w.attempts, w.failures
-        FROM pulse.waiting AS w
-        UNION ALL
-        SELECT 'ready', r.job, r.lane, r.kind, r.keyed, r.attempts, r.failures
-        FROM pulse.ready AS r
-        UNION ALL
-        SELECT 'lease', l.job, l.lane, l.kind, l.keyed, l.attempt, l.failures
-        FROM pulse.lease AS l
-        UNION ALL
-        SELECT 'finished', f.job, f.lane, f.kind, f.keyed, f.attempts, f.failures
-        FROM pulse.finished AS f
+        SELECT p.place AS name, p.job, p.lane, p.kind, p.keyed, p.attempts, p.failures
+        FROM pulse._place AS p
     ),
 
     newest_roster AS (
@@ -203,7 +191,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.check() IS
-'An fsck: a row for every invariant that does not hold, none when all is well. Reads every job, in one snapshot; nothing waits for it. A row here is a bug in pulse or somebody''s hand in its tables.';
+'An fsck: a row for every invariant that does not hold, none when all is well. Reads every job, in one snapshot; nothing waits for it. A row here is a bug in pulse, or its tables were changed by hand. Writes nothing.';
 
 -- By the index of each line, below its mark only: nothing is there but dead rows.
 CREATE FUNCTION pulse._below_marks(max_rows integer)

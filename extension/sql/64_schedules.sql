@@ -1,3 +1,5 @@
+-- A schedule is what to enqueue and when; 63_fire.sql enqueues it.
+
 CREATE FUNCTION pulse.schedule(
     name text,
     kind text,
@@ -36,7 +38,7 @@ COMMENT ON FUNCTION pulse.schedule(
     text, text, jsonb, text, interval, timestamptz, text, text, integer, text, interval,
     integer, text, interval, text, boolean, text [], interval
 ) IS
-'Enqueue a job by the clock: by a cron expression, every so often, or once at a moment (exactly one of cron, every and at), in a time zone. A name that exists is replaced; its ledger and its pause stay, and so does its next occurrence when the recurrence is the same. catch_up says what becomes of occurrences missed while nothing ticked: skip, last or all, none older than catch_up_window. The rest is handed to enqueue. Returns the next occurrence. PU002 bad argument, PU003 payload too large, PU007 bad cron expression, PU008 unknown time zone.';
+'Enqueue a job by the clock: by a cron expression, every so often, or once at a moment (exactly one of cron, every and at), in a time zone. A name that exists is replaced; its ledger and its pause stay, and so does its next occurrence when the recurrence is the same. catch_up says what becomes of occurrences missed while nothing ticked: skip, last or all, none older than catch_up_window. The rest is handed to enqueue. Returns the next occurrence. PU002 bad argument, PU003 payload too large, PU007 bad cron expression, PU008 unknown time zone. Writes schedule, schedule_run and audit_entry.';
 
 CREATE FUNCTION pulse.schedule(
     signature pulse._signature,
@@ -82,12 +84,11 @@ BEGIN
     PERFORM pulse._require_duration(
         'catch_up_window', coalesce(schedule.catch_up_window, '-1 s'), '0', '10 years'
     );
-    PERFORM pulse._require_job(
-        schedule.kind, schedule.payload, schedule.lane, schedule.priority,
-        schedule.max_attempts, schedule.unique_key, schedule.unique_for,
+    PERFORM pulse._require_job_options(
+        schedule.kind, schedule.payload, schedule.lane, schedule.priority, NULL, NULL,
+        schedule.max_attempts, schedule.unique_key, schedule.unique_for, NULL,
         schedule.group_key, schedule.tags, schedule.max_runtime
     );
-
     v_timezone := pulse._require_timezone(schedule.timezone);
 
     -- Waits for the tick that just fires it.
@@ -177,187 +178,7 @@ COMMENT ON FUNCTION pulse.schedule(
     pulse._signature, text, text, jsonb, text, interval, timestamptz, text, text,
     integer, text, interval, integer, text, interval, text, boolean, text [], interval
 ) IS
-'schedule for the role that signed.';
-
-CREATE FUNCTION pulse.pause_schedule(name text, reason text DEFAULT NULL)
-RETURNS boolean
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pulse.pause_schedule(
-        pulse._sign(), pause_schedule.name, pause_schedule.reason
-    )
-$$;
-
-COMMENT ON FUNCTION pulse.pause_schedule(text, text) IS
-'Keep a schedule from firing until resume_schedule; false when it is paused already. PU005 no such schedule.';
-
-CREATE FUNCTION pulse.pause_schedule(signature pulse._signature, name text, reason text)
-RETURNS boolean
-LANGUAGE plpgsql
-SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_who integer := pulse._redeem(pause_schedule.signature);
-    v_schedule pulse.schedule;
-BEGIN
-    PERFORM pulse._require_read_committed('pause_schedule');
-    v_schedule := pulse._require_schedule(pause_schedule.name);
-    IF v_schedule.paused_at IS NOT NULL THEN
-        RETURN false;
-    END IF;
-
-    UPDATE pulse.schedule AS s
-    SET paused_at = clock_timestamp(),
-        paused_by = pulse._role_name(v_who),
-        pause_reason = pause_schedule.reason
-    WHERE s.name = v_schedule.name;
-
-    PERFORM pulse._audit(
-        v_who, 'pause_schedule', NULL, NULL,
-        NULL, jsonb_build_object('name', v_schedule.name), pause_schedule.reason
-    );
-    RETURN true;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse.pause_schedule(pulse._signature, text, text) IS
-'pause_schedule for the role that signed.';
-
-CREATE FUNCTION pulse.resume_schedule(name text)
-RETURNS timestamptz
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pulse.resume_schedule(pulse._sign(), resume_schedule.name)
-$$;
-
-COMMENT ON FUNCTION pulse.resume_schedule(text) IS
-'Let a paused schedule fire again and return its next occurrence; what was missed meanwhile is written down as skipped. PU005 no such schedule.';
-
-CREATE FUNCTION pulse.resume_schedule(signature pulse._signature, name text)
-RETURNS timestamptz
-LANGUAGE plpgsql
-SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_who integer := pulse._redeem(resume_schedule.signature);
-    v_now timestamptz := clock_timestamp();
-    v_schedule pulse.schedule;
-    v_recurrence pulse.recurrence;
-    v_next_at timestamptz;
-BEGIN
-    PERFORM pulse._require_read_committed('resume_schedule');
-    v_schedule := pulse._require_schedule(resume_schedule.name);
-    IF v_schedule.paused_at IS NULL THEN
-        RETURN v_schedule.next_at;
-    END IF;
-
-    v_next_at := v_schedule.next_at;
-    IF v_next_at <= v_now THEN
-        v_recurrence := pulse._recurrence(
-            v_schedule.cron, v_schedule.every, v_schedule.at,
-            v_schedule.anchor, v_schedule.timezone
-        );
-        PERFORM pulse._skip_occurrences(
-            v_schedule.name, v_recurrence, v_schedule.next_at, v_now,
-            concat_ws(
-                ': ', format('paused by %s', v_schedule.paused_by), v_schedule.pause_reason
-            )
-        );
-        v_next_at := pulse._occurrence_after(v_recurrence, v_now);
-    END IF;
-
-    UPDATE pulse.schedule AS s
-    SET paused_at = NULL,
-        paused_by = NULL,
-        pause_reason = NULL,
-        retry_at = NULL,
-        next_at = v_next_at
-    WHERE s.name = v_schedule.name;
-
-    PERFORM pulse._audit(
-        v_who, 'resume_schedule', NULL, NULL,
-        jsonb_build_object(
-            'name', v_schedule.name,
-            'paused_by', v_schedule.paused_by,
-            'pause_reason', v_schedule.pause_reason
-        ),
-        jsonb_build_object('name', v_schedule.name, 'next_at', v_next_at), NULL
-    );
-    RETURN v_next_at;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse.resume_schedule(pulse._signature, text) IS
-'resume_schedule for the role that signed.';
-
-CREATE FUNCTION pulse.unschedule(name text)
-RETURNS void
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pulse.unschedule(pulse._sign(), unschedule.name)
-$$;
-
-COMMENT ON FUNCTION pulse.unschedule(text) IS
-'Remove a schedule. Its ledger stays for 90 days and its jobs go on. PU005 no such schedule.';
-
-CREATE FUNCTION pulse.unschedule(signature pulse._signature, name text)
-RETURNS void
-LANGUAGE plpgsql
-SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_who integer := pulse._redeem(unschedule.signature);
-    v_schedule pulse.schedule;
-BEGIN
-    PERFORM pulse._require_read_committed('unschedule');
-    v_schedule := pulse._require_schedule(unschedule.name);
-
-    DELETE FROM pulse.schedule AS s
-    WHERE s.name = v_schedule.name;
-
-    PERFORM pulse._audit(
-        v_who, 'unschedule', NULL, NULL, pulse._schedule_facts(v_schedule), NULL, NULL
-    );
-END;
-$$;
-
-COMMENT ON FUNCTION pulse.unschedule(pulse._signature, text) IS
-'unschedule for the role that signed.';
-
-CREATE FUNCTION pulse._require_schedule(name text)
-RETURNS pulse.schedule
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_schedule pulse.schedule;
-BEGIN
-    -- Waits for the tick that just fires it.
-    SELECT s.* INTO v_schedule
-    FROM pulse.schedule AS s
-    WHERE s.name = _require_schedule.name
-    FOR UPDATE;
-
-    IF NOT FOUND THEN
-        PERFORM pulse._raise(
-            'PU005',
-            format('schedule %L does not exist', left(_require_schedule.name, 200)),
-            'It was never made, or was unscheduled.',
-            'SELECT name FROM pulse.schedules lists them.'
-        );
-    END IF;
-    RETURN v_schedule;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._require_schedule(text) IS
-'Lock a schedule and return it; PU005 when there is none of that name.';
+'schedule for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse._schedule_facts(schedule pulse.schedule)
 RETURNS jsonb

@@ -1,3 +1,5 @@
+-- What becomes of jobs that have ended: back in line, or removed before their retention.
+
 CREATE FUNCTION pulse.retry(job_id bigint, reason text DEFAULT NULL)
 RETURNS text
 LANGUAGE sql
@@ -7,7 +9,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.retry(bigint, text) IS
-'Put a dead or cancelled job back in line, with all its attempts before it; returns ready. Its failures start at 0 again, attempt numbers go on growing, a cancel is forgotten, and a job that was rejected needs no further approval. PU004 no such job; PU102 its unique key is taken by now; PU105 it is neither dead nor cancelled; PU107 it kept moving.';
+'Put a dead or cancelled job back in line, with all its attempts before it; returns ready. Its failures start at 0 again, attempt numbers go on growing, a cancel is forgotten, and a job that was rejected needs no further approval. PU004 no such job; PU102 its unique key is taken by now; PU105 it is neither dead nor cancelled; PU107 it kept moving. Writes finished, ready, job_key and audit_entry.';
 
 CREATE FUNCTION pulse.retry(signature pulse._signature, job_id bigint, reason text)
 RETURNS text
@@ -48,7 +50,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.retry(pulse._signature, bigint, text) IS
-'retry for the role that signed.';
+'retry for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse.delete_job(job_id bigint, reason text DEFAULT NULL)
 RETURNS void
@@ -59,7 +61,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.delete_job(bigint, text) IS
-'Remove a finished job with its errors, progress, checkpoint and unique key, before its retention ends. PU004 no such job; PU105 it has not ended: cancel it first; PU107 it kept moving.';
+'Remove a finished job with its errors, progress, checkpoint and unique key, before its retention ends. PU004 no such job; PU105 it has not ended: cancel it first; PU107 it kept moving. Writes finished, body, failure, job_progress, job_checkpoint, job_key and audit_entry.';
 
 CREATE FUNCTION pulse.delete_job(signature pulse._signature, job_id bigint, reason text)
 RETURNS void
@@ -113,7 +115,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.delete_job(pulse._signature, bigint, text) IS
-'delete_job for the role that signed.';
+'delete_job for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse._retry(
     job_id bigint, OUT was text, OUT lane text, OUT state text, OUT key_holder bigint

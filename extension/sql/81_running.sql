@@ -1,3 +1,5 @@
+-- What runs, and who runs it.
+
 CREATE VIEW pulse.running
 WITH (security_barrier)
 AS
@@ -59,7 +61,7 @@ COMMENT ON COLUMN pulse.running.attempt IS
 'The number of this run.';
 
 COMMENT ON COLUMN pulse.running.failures IS
-'How many runs before it ended badly.';
+'How many runs before it failed.';
 
 COMMENT ON COLUMN pulse.running.started_at IS
 'When it was claimed.';
@@ -68,7 +70,7 @@ COMMENT ON COLUMN pulse.running.running_for IS
 'How long ago that was.';
 
 COMMENT ON COLUMN pulse.running.lease_until IS
-'Until when its worker need not be heard of.';
+'Until when its worker may go without a heartbeat.';
 
 COMMENT ON COLUMN pulse.running.deadline IS
 'When max_runtime ends the run, heartbeats or not.';
@@ -92,7 +94,7 @@ COMMENT ON COLUMN pulse.running.enqueued_by IS
 'The role that enqueued it.';
 
 -- A worker that never says hello is known by what it runs. A heartbeat moves
--- lease_until to lease_for from now, so the difference is when it was last heard.
+-- lease_until to lease_for from now, so the difference is when it was last seen.
 CREATE VIEW pulse.workers
 WITH (security_barrier)
 AS
@@ -115,7 +117,7 @@ FULL JOIN (
 ) AS r ON r.worker = w.worker;
 
 COMMENT ON VIEW pulse.workers IS
-'Workers that said hello or run jobs: their lanes, their kinds (NULL is every kind), when they were last heard of, how many jobs they run, as which role.';
+'Workers that said hello or run jobs: their lanes, their kinds (NULL is every kind), when they were last seen, how many jobs they run, as which role.';
 
 COMMENT ON COLUMN pulse.workers.worker IS
 'The name it gave.';

@@ -366,4 +366,4 @@ COMMENT ON COLUMN pulse.lanes.paused_by IS
 'Every holder that keeps it, or everything, from being claimed, with its reason; NULL when none does.';
 
 COMMENT ON COLUMN pulse.lanes.settings IS
-'What set_lane was told; what is missing is the default.';
+'What set_lane was given; what is missing is the default.';

@@ -1,3 +1,5 @@
+-- The jobs that need a person: dead ones, with all their errors.
+
 CREATE VIEW pulse.dead
 WITH (security_barrier)
 AS
@@ -66,7 +68,7 @@ COMMENT ON COLUMN pulse.dead.attempts IS
 'How many runs have begun.';
 
 COMMENT ON COLUMN pulse.dead.failures IS
-'How many of them ended badly since it was enqueued or retried.';
+'How many of them failed since it was enqueued or retried.';
 
 COMMENT ON COLUMN pulse.dead.max_attempts IS
 'How many failures it was allowed.';
@@ -75,7 +77,7 @@ COMMENT ON COLUMN pulse.dead.last_error IS
 'Why the last run ended.';
 
 COMMENT ON COLUMN pulse.dead.errors IS
-'A JSON list, oldest first, of every run that ended badly: attempt, error, worker, started_at, failed_at.';
+'A JSON list, oldest first, of every run that failed: attempt, error, worker, started_at, failed_at.';
 
 COMMENT ON COLUMN pulse.dead.worker IS
 'Who ran it last.';

@@ -1,3 +1,5 @@
+-- Schedules and the ledger of their occurrences.
+
 CREATE VIEW pulse.schedules
 WITH (security_barrier)
 AS

@@ -1,3 +1,6 @@
+-- The records as people see them: what operators did, the samples of each lane, who has
+-- which access.
+
 CREATE VIEW pulse.audit
 WITH (security_barrier)
 AS

@@ -28,7 +28,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.why(bigint) IS
-'Every reason, in order and in words, why a job is not running now; for one that runs or has finished, where and since when. Producers may ask about their own jobs. PU004 no such job, or not yours.';
+'Every reason, in order and in words, why a job is not running now; for one that runs or has finished, where and since when. Producers may ask about their own jobs. PU004 no such job, or not yours. Writes nothing.';
 
 CREATE VIEW pulse._places
 WITH (security_barrier)

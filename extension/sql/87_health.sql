@@ -24,7 +24,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.health() IS
-'One row for each check: its name, ok, warn or fail, a figure, and what to do where it is not ok. Where the owner of pulse may not see other sessions it says so: grant it pg_read_all_stats.';
+'One row for each check: its name, ok, warn or fail, a figure, and what to do where it is not ok. Where the owner of pulse may not see other sessions it says so: grant it pg_read_all_stats. Writes nothing.';
 
 CREATE FUNCTION pulse._health_upkeep()
 RETURNS TABLE (check_name text, status text, figure text, advice text)

@@ -1,3 +1,5 @@
+-- The checks of health that are about lanes and their jobs.
+
 CREATE FUNCTION pulse._health_lanes()
 RETURNS TABLE (check_name text, status text, figure text, advice text)
 LANGUAGE plpgsql
@@ -88,7 +90,7 @@ BEGIN
             ) || CASE WHEN count(*) > 10 THEN format(' and %s more', count(*) - 10) ELSE '' END,
             'none'
         ),
-        'No worker that was heard of in the last 2 minutes takes them: start one, correct its kinds, or move_where the jobs. Workers that never say hello are known only by what they run.'
+        'No worker that was seen in the last 2 minutes takes them: start one, correct its kinds, or move_where the jobs. Workers that never say hello are known only by what they run.'
     FROM (
         SELECT
             i.lane,

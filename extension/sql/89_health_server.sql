@@ -1,3 +1,5 @@
+-- The checks of health that are about the server and this database.
+
 CREATE FUNCTION pulse._health_server()
 RETURNS TABLE (check_name text, status text, figure text, advice text)
 LANGUAGE plpgsql
@@ -110,7 +112,7 @@ BEGIN
             'node ' || n.node || ', set ' || to_char(n.set_at, 'YYYY-MM-DD HH24:MI TZ'),
             'node 0, never set'
         ),
-        'The node was set in another database, so this one is a copy: if the original lives on, call pulse.set_node with another number, else (pg_upgrade, restore) with the same one.'
+        'The node was set in another database, so this one is a copy: if the original is still in use, call pulse.set_node with another number, else (pg_upgrade, restore) with the same one.'
     FROM (
         SELECT
             pulse._system_identifier() AS system_identifier,

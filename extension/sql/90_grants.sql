@@ -74,7 +74,7 @@ AS $$
         ('cancel', '_sign _signing_form'),
         ('hello', '_sign _signing_form'),
         ('approve', '_sign _signing_form'),
-        ('find_jobs', '_find_own _find_floor _texts'),
+        ('find_jobs', '_find_own _find_filter _find_floor _texts'),
         ('why', '_reasons _places'),
         ('lanes', '_find_all _counted _oldest_ready_at')
     ) AS c (object, calls) ON c.object = a.object
@@ -213,7 +213,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.grant_access(name, text) IS
-'Give a role what it needs as producer, worker, viewer, approver, operator (viewer included) or admin (everything); given again it changes nothing. PU009 unknown level, no such role, or the owner of pulse.';
+'Give a role what it needs as producer, worker, viewer, approver, operator (viewer included) or admin (everything); given again it changes nothing. PU009 unknown level, no such role, or the owner of pulse. Writes access_grant and audit_entry, and the rights themselves.';
 
 CREATE FUNCTION pulse.grant_access(signature pulse._signature, role name, access text)
 RETURNS void
@@ -264,7 +264,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.grant_access(pulse._signature, name, text) IS
-'grant_access for the role that signed.';
+'grant_access for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse.revoke_access(role name, access text)
 RETURNS void
@@ -275,7 +275,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.revoke_access(name, text) IS
-'Take back what grant_access gave, except what another level of the role still needs; also for a role that was dropped since. PU009 unknown level, or the role was not given it.';
+'Take back what grant_access gave, except what another level of the role still needs; also for a role that was dropped since. PU009 unknown level, or the role was not given it. Writes access_grant and audit_entry, and the rights themselves.';
 
 CREATE FUNCTION pulse.revoke_access(signature pulse._signature, role name, access text)
 RETURNS void
@@ -332,7 +332,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.revoke_access(pulse._signature, name, text) IS
-'revoke_access for the role that signed.';
+'revoke_access for the role that signed. Writes the same.';
 
 -- What PostgreSQL gives to everybody by default, taken back as the last thing.
 REVOKE ALL ON SCHEMA pulse FROM PUBLIC;

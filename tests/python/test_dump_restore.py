@@ -15,7 +15,7 @@ import pytest
 from tests.conftest import Connection, Database
 from tools.servers import Server
 
-CACHES = ["roster", "mark", "due_mark", "horizon", "turn"]
+CACHES = ["roster", "mark", "due_mark", "horizon", "upkeep_run"]
 STATES = {
     *("awaiting_approval", "scheduled", "ready", "running", "retrying"),
     *("completed", "dead", "cancelled"),

@@ -2,7 +2,7 @@
 -- objects that break a rule and expects none.
 BEGIN;
 
-SELECT plan(16);
+SELECT plan(17);
 
 -- Rights and search paths
 
@@ -28,7 +28,7 @@ SELECT is_empty(
         AND p.prosecdef
         AND p.proname ~ '^_'
         AND p.prorettype <> 'trigger'::regtype
-        AND p.proname NOT IN ('_counted', '_oldest_ready_at', '_find_all', '_find_floor', '_reasons')
+        AND p.proname NOT IN ('_counted', '_oldest_ready_at', '_find_all', '_find_filter', '_find_floor', '_reasons')
     $$,
     'no private function is SECURITY DEFINER, but for triggers and those that have their own grant'
 );
@@ -147,10 +147,24 @@ SELECT is_empty(
     WHERE
         c.relnamespace = 'pulse'::regnamespace
         AND c.relkind = 'v'
+        AND (c.relname !~ '^_' OR c.relname = '_lane_default')
         AND a.attnum > 0
         AND col_description(c.oid, a.attnum) IS NULL
     $$,
     'every column of a view has a comment'
+);
+
+SELECT is_empty(
+    $$
+    SELECT p.oid::regprocedure
+    FROM pg_proc AS p
+    WHERE
+        p.pronamespace = 'pulse'::regnamespace
+        AND p.proname !~ '^_'
+        AND p.proname NOT IN ('claim_batch', 'prune', 'reap', 'set_node', 'tick')
+        AND obj_description(p.oid, 'pg_proc') !~ ' Writes [^.]+\.$'
+    $$,
+    'the comment of a public function ends with what it writes'
 );
 
 -- Names

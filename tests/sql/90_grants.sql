@@ -81,6 +81,7 @@ VALUES
 ('_sign', 'producer worker approver operator admin'),
 ('_signing_form', 'producer worker approver operator admin'),
 ('_find_own', 'producer viewer approver operator admin'),
+('_find_filter', 'producer viewer approver operator admin'),
 ('_find_floor', 'producer viewer approver operator admin'),
 ('_texts', 'producer viewer approver operator admin'),
 ('_find_all', 'viewer operator admin'),
