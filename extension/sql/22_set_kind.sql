@@ -79,9 +79,8 @@ BEGIN
     PERFORM pulse._require_reason(set_kind.reason);
 
     -- Waits for another change of this kind: what is not given must stay as it is.
-    PERFORM pg_advisory_xact_lock(
-        'pulse.kind'::regclass::oid::integer, hashtext(set_kind.kind)
-    );
+    -- A table lock, since nobody else may take one; enqueues and claims read on.
+    LOCK TABLE pulse.kind IN SHARE ROW EXCLUSIVE MODE;
 
     SELECT k.* INTO v_before
     FROM pulse.kind AS k

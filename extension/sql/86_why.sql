@@ -209,6 +209,17 @@ BEGIN
     ORDER BY h.lane, h.held_at, h.holder;
 
     RETURN QUERY
+    SELECT
+        format(
+            'claims are kept out by %s, which is no call of pulse: %s',
+            f.holder, pulse._foreign_lock_remedy(f.pid)
+        )
+    FROM pulse._foreign_locks() AS f
+    WHERE f.class = 'pulse.hold'::regclass AND f.key = 0
+        OR f.class IN ('pulse.lane'::regclass, 'pulse.roster'::regclass)
+        AND f.key = hashtext(_lane_obstacles.lane);
+
+    RETURN QUERY
     SELECT format('lane %s is disabled: set_lane(%L, enabled => true)', l.lane, l.lane)
     FROM pulse.lane AS l
     WHERE l.lane = _lane_obstacles.lane
