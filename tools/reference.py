@@ -110,7 +110,9 @@ class Function:
 
     @property
     def public(self) -> bool:
-        return not self.name.startswith("_")
+        # The form that takes a signature is called by the one that makes it.
+        signed = self.argument_types[:1] == ["pulse._signature"]
+        return not self.name.startswith("_") and not signed
 
     def arguments(self) -> Iterator[str]:
         modes = self.argument_modes or ["i"] * len(self.argument_types)

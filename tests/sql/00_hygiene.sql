@@ -40,7 +40,7 @@ SELECT is_empty(
     FROM pg_proc AS p
     WHERE
         p.pronamespace = 'pulse'::regnamespace
-        AND p.prosrc ~* '\m(session_user|system_user|usesysid)\M|current_setting\(\s*''(role|session_auth)'
+        AND p.prosrc ~* '\m(session_user|system_user)\M|current_setting\(\s*''(role|session_auth)'
     UNION ALL
     SELECT c.oid::regclass::text
     FROM pg_class AS c
