@@ -246,18 +246,23 @@ BEGIN
 
     -- This role under the name it had before, or restored before it was there: writing
     -- the row finds its oid.
-    UPDATE pulse.role AS r
-    SET name = _new_role.name
-    WHERE r.role = ANY (
-        ARRAY(
-            SELECT o.role
-            FROM pulse.role AS o
-            WHERE o.role_oid = v_oid
-                OR (o.role_oid IS NULL AND NOT o.gone AND o.name = _new_role.name)
-            FOR UPDATE SKIP LOCKED
+    WITH known AS (
+        UPDATE pulse.role AS r
+        SET name = _new_role.name
+        WHERE r.role = ANY (
+            ARRAY(
+                SELECT o.role
+                FROM pulse.role AS o
+                WHERE o.role_oid = v_oid
+                    OR (o.role_oid IS NULL AND NOT o.gone AND o.name = _new_role.name)
+                FOR UPDATE SKIP LOCKED
+            )
         )
+        RETURNING r.role
     )
-    RETURNING r.role INTO v_role;
+
+    SELECT min(k.role) INTO v_role
+    FROM known AS k;
 
     IF v_role IS NULL THEN
         INSERT INTO pulse.role (name)

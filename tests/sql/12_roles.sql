@@ -1,7 +1,7 @@
 -- Jobs, schedules and access belong to roles, not to their names.
 BEGIN;
 
-SELECT plan(17);
+SELECT plan(19);
 
 CREATE ROLE tap_shop;
 CREATE ROLE tap_ops;
@@ -63,28 +63,44 @@ SELECT is(
     'its jobs belong to it'
 );
 
+-- Two sessions that needed the first number at the same time
+
+INSERT INTO pulse.role (name) VALUES ('tap_store');
+SELECT pulse.enqueue('second') AS second \gset
+UPDATE pulse.body SET owner = (SELECT max(r.role) FROM pulse.role AS r) WHERE job = :second;
+ALTER ROLE tap_store RENAME TO tap_depot;
+SET LOCAL ROLE tap_depot;
+SELECT is(pulse.cancel(:second), 'cancelled', 'a role with two numbers is one role');
+SELECT bag_eq(
+    'SELECT j.job_id FROM pulse.jobs AS j', ARRAY[:job, :second]::bigint [],
+    'and has the jobs of both, renamed or not'
+);
+RESET ROLE;
+DELETE FROM pulse.body WHERE job = :second;
+DELETE FROM pulse.finished WHERE job = :second;
+
 -- Dropped
 
-REASSIGN OWNED BY tap_store TO CURRENT_USER;
-DROP OWNED BY tap_store;
-DROP ROLE tap_store;
+REASSIGN OWNED BY tap_depot TO CURRENT_USER;
+DROP OWNED BY tap_depot;
+DROP ROLE tap_depot;
 SELECT is(
-    (SELECT j.enqueued_by FROM pulse.jobs AS j WHERE j.job_id = :job), 'tap_store',
+    (SELECT j.enqueued_by FROM pulse.jobs AS j WHERE j.job_id = :job), 'tap_depot',
     'the jobs of a role that was dropped keep its name'
 );
-CREATE ROLE tap_store;
+CREATE ROLE tap_depot;
 SELECT pulse._apply_grants() \g /dev/null
 SELECT ok(
-    NOT has_schema_privilege('tap_store', 'pulse', 'USAGE'), 'an upgrade gives its namesake nothing'
+    NOT has_schema_privilege('tap_depot', 'pulse', 'USAGE'), 'an upgrade gives its namesake nothing'
 );
-SELECT pulse.grant_access('tap_store', 'producer') \g /dev/null
-SET LOCAL ROLE tap_store;
+SELECT pulse.grant_access('tap_depot', 'producer') \g /dev/null
+SET LOCAL ROLE tap_depot;
 SELECT is_empty('SELECT FROM pulse.jobs', 'nor does the namesake own its jobs');
 SELECT pulse.enqueue('new') AS new \gset
 SELECT results_eq('SELECT j.job_id FROM pulse.jobs AS j', ARRAY[:new::bigint], 'but its own');
 RESET ROLE;
 SELECT is(
-    (SELECT j.enqueued_by FROM pulse.jobs AS j WHERE j.job_id = :job), 'tap_store (dropped)',
+    (SELECT j.enqueued_by FROM pulse.jobs AS j WHERE j.job_id = :job), 'tap_depot (dropped)',
     'and the two can be told apart'
 );
 
