@@ -365,7 +365,8 @@ def delayed(database: Database, jobs: int) -> None:
         """
         WITH body AS (
             INSERT INTO pulse.body (kind, payload, max_attempts, owner)
-            SELECT 'bench', %s::jsonb, 3, (SELECT pulse._role('loader')) FROM generate_series(1, %s)
+            SELECT 'bench', %s::jsonb, 3, (SELECT pulse._role('loader'))
+            FROM generate_series(1, %s)
             RETURNING job
         )
         INSERT INTO pulse.waiting

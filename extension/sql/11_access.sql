@@ -50,16 +50,12 @@ WITH (security_barrier)
 AS
 SELECT
     r.role,
-    CASE
-        WHEN r.gone THEN (r.name || ' (dropped)')::name
-        -- By the cache of roles: a page of jobs asks for each row.
-        ELSE coalesce(
-            nullif(
-                pg_get_userbyid(r.role_oid), format('unknown (OID=%s)', r.role_oid)::name
-            ),
-            r.name
-        )
-    END AS name
+    -- By the cache of roles: a page of jobs asks for each row.
+    coalesce(
+        CASE WHEN r.gone THEN (r.name || ' (dropped)')::name END,
+        nullif(pg_get_userbyid(r.role_oid), format('unknown (OID=%s)', r.role_oid)::name),
+        r.name
+    ) AS name
 FROM pulse.role AS r;
 
 COMMENT ON VIEW pulse._role_names IS

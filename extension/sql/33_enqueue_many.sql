@@ -179,7 +179,8 @@ DECLARE
 BEGIN
     IF cardinality(_enqueue_payloads.payloads) IS DISTINCT FROM 0 THEN
         PERFORM pulse._require_between(
-            'number of payloads', coalesce(cardinality(_enqueue_payloads.payloads), 0), 1, 1000000
+            'number of payloads', coalesce(cardinality(_enqueue_payloads.payloads), 0),
+            1, 1000000
         );
     END IF;
     -- As in _enqueue: asked once whether anything is out of the ordinary.
@@ -196,7 +197,8 @@ BEGIN
         PERFORM pulse._require_job_options(
             _enqueue_payloads.kind, NULL, _enqueue_payloads.lane, _enqueue_payloads.priority,
             _enqueue_payloads.run_at, _enqueue_payloads.delay, _enqueue_payloads.max_attempts,
-            _enqueue_payloads.unique_key, _enqueue_payloads.unique_for, _enqueue_payloads.on_conflict,
+            _enqueue_payloads.unique_key, _enqueue_payloads.unique_for,
+            _enqueue_payloads.on_conflict,
             _enqueue_payloads.group_key, _enqueue_payloads.tags, _enqueue_payloads.max_runtime
         );
     END IF;
@@ -243,7 +245,8 @@ BEGIN
             SELECT
                 _enqueue_payloads.kind, coalesce(p.payload, '{}'),
                 coalesce(_enqueue_payloads.max_attempts, v_kind.max_attempts),
-                _enqueue_payloads.max_runtime, _enqueue_payloads.group_key, _enqueue_payloads.tags,
+                _enqueue_payloads.max_runtime, _enqueue_payloads.group_key,
+                _enqueue_payloads.tags,
                 _enqueue_payloads.owner
             FROM unnest(_enqueue_payloads.payloads) WITH ORDINALITY AS p (payload, place)
             ORDER BY p.place
@@ -274,7 +277,8 @@ BEGIN
         SELECT
             _enqueue_payloads.kind, coalesce(p.payload, '{}'),
             coalesce(_enqueue_payloads.max_attempts, v_kind.max_attempts),
-            _enqueue_payloads.max_runtime, _enqueue_payloads.group_key, _enqueue_payloads.tags,
+            _enqueue_payloads.max_runtime, _enqueue_payloads.group_key,
+            _enqueue_payloads.tags,
             _enqueue_payloads.owner
         FROM unnest(_enqueue_payloads.payloads) WITH ORDINALITY AS p (payload, place)
         ORDER BY p.place

@@ -392,8 +392,8 @@ def test_in_another_cluster_jobs_belong_to_the_roles_of_the_same_names(
     missing = 'role "dump_missing" does not exist'
     assert [line for line in errors if missing not in line] == []
 
-    # Who is there has its jobs; those of the missing role are nobody's. pg_restore gives
-    # up all grants on an object when one grantee is missing.
+    # Who is there has its jobs; those of the missing role are nobody's. pg_restore
+    # gives up all grants on an object when one grantee is missing.
     run = copy.connect().execute
     run("SELECT pulse._apply_grants()")
     for name in ("dump_one", "dump_two"):

@@ -55,7 +55,8 @@ def health(connection: Connection) -> tuple[str, str, str | None]:
         " WHERE check_name = 'foreign_locks'"
     ).fetchone()
     assert row is not None
-    return row
+    status, figure, advice = row
+    return status, figure, advice
 
 
 @pytest.mark.parametrize("table", ["hold", "lane", "upkeep_run"])
@@ -121,7 +122,9 @@ def test_calls_of_pulse_are_no_strangers(db: Database) -> None:
 def test_a_stranger_cannot_stop_set_kind(stranger: str, db: Database) -> None:
     operator = db.connect()
     hostile = db.connect(user=stranger)
-    hostile.execute("SELECT pg_advisory_lock(%s, hashtext('k'))", [key(hostile, "kind")])
+    hostile.execute(
+        "SELECT pg_advisory_lock(%s, hashtext('k'))", [key(hostile, "kind")]
+    )
     operator.execute("SET lock_timeout = '2s'")
     operator.execute("SELECT pulse.set_kind('k', priority => 1)")
 

@@ -53,7 +53,7 @@ def test_autovacuum_lets_a_producer_read_and_cancel_nothing_of_others(
     hostile.execute(TRAP.encode())
     hostile.execute("INSERT INTO trap.bait SELECT generate_series(1, 5)")
 
-    # Before the naptime is over autovacuum has not been there: nothing else to wait for.
+    # Nothing but its naptime says when autovacuum comes.
     deadline = time.monotonic() + 60
     while not (loot := run("SELECT what FROM trap.loot").fetchall()):
         assert time.monotonic() < deadline, "autovacuum did not come"

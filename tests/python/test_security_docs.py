@@ -1,4 +1,4 @@
-"""docs/security.md: every line that says what a role can or cannot do names its test."""
+"""docs/security.md: each line on what a role can or cannot do names its test."""
 
 from __future__ import annotations
 
@@ -25,10 +25,13 @@ def test_every_line_of_a_table_names_a_test() -> None:
         if line.startswith("| ") and not line.startswith(("| | test", "| | | test"))
     ]
     assert len(lines) > 20
-    assert [line for line in lines if not re.search(r"`tests/.+?`: \*.+?\*", line)] == []
+    assert [
+        line for line in lines if not re.search(r"`tests/.+?`: \*.+?\*", line)
+    ] == []
 
 
 def test_the_page_revokes_what_the_test_revokes() -> None:
     page = re.search(r"p\.proname ~ '(.+?)'", PAGE)
     tested = (paths.ROOT / "tests/python/test_foreign_locks.py").read_text()
-    assert page and page.group(1) in tested
+    assert page
+    assert page.group(1) in tested
