@@ -110,9 +110,7 @@ class Function:
 
     @property
     def public(self) -> bool:
-        # The form that takes a signature is called by the one that makes it.
-        signed = self.argument_types[:1] == ["pulse._signature"]
-        return not self.name.startswith("_") and not signed
+        return not self.name.startswith("_")
 
     def arguments(self) -> Iterator[str]:
         modes = self.argument_modes or ["i"] * len(self.argument_types)

@@ -8,8 +8,8 @@
 -- - Verbs that must know their caller have two forms. The public one has the caller's rights
 --   and signs: it inserts into pulse._signing_form, a view of the view pulse._signing,
 --   whose further column signer defaults to current_user; so nobody can name it. The
---   signed form is SECURITY DEFINER and takes the signature. Who may call which
---   is a matter of EXECUTE.
+--   other (_do_ and the verb) is SECURITY DEFINER and takes the signature. Who may call
+--   which is a matter of EXECUTE.
 -- - enqueue inserts into pulse._request_form, in the same way and in one step.
 
 CREATE VIEW pulse._me

@@ -9,13 +9,13 @@ RETURNS boolean
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse.pause(pulse._sign(), pause.holder, pause.reason, pause.lane)
+    SELECT pulse._do_pause(pulse._sign(), pause.holder, pause.reason, pause.lane)
 $$;
 
 COMMENT ON FUNCTION pulse.pause(text, text, text) IS
 'Stop all claims, or those of one lane: strict from the commit on. Pauses nest by holder. Enqueue, heartbeats, reports, reaping and schedules go on. Returns whether the hold is new; PU106 when open claims do not end within 10 s. Writes hold and audit_entry.';
 
-CREATE FUNCTION pulse.pause(
+CREATE FUNCTION pulse._do_pause(
     signature pulse._signature, holder text, reason text, lane text
 )
 RETURNS boolean
@@ -24,17 +24,19 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(pause.signature);
+    v_who integer := pulse._redeem(_do_pause.signature);
 BEGIN
-    PERFORM pulse._require_holder(pause.holder);
-    IF pause.lane IS NOT NULL THEN
-        PERFORM pulse._require_name('lane', pause.lane);
+    PERFORM pulse._require_holder(_do_pause.holder);
+    IF _do_pause.lane IS NOT NULL THEN
+        PERFORM pulse._require_name('lane', _do_pause.lane);
     END IF;
-    RETURN pulse._hold(v_who, 'pause', coalesce(pause.lane, ''), pause.holder, pause.reason);
+    RETURN pulse._hold(
+        v_who, 'pause', coalesce(_do_pause.lane, ''), _do_pause.holder, _do_pause.reason
+    );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.pause(pulse._signature, text, text, text) IS
+COMMENT ON FUNCTION pulse._do_pause(pulse._signature, text, text, text) IS
 'pause for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse.resume(holder text, lane text DEFAULT NULL)
@@ -42,30 +44,30 @@ RETURNS boolean
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse.resume(pulse._sign(), resume.holder, resume.lane)
+    SELECT pulse._do_resume(pulse._sign(), resume.holder, resume.lane)
 $$;
 
 COMMENT ON FUNCTION pulse.resume(text, text) IS
 'Take back a pause of this holder with the same scope. Returns whether there was one. Writes hold and audit_entry.';
 
-CREATE FUNCTION pulse.resume(signature pulse._signature, holder text, lane text)
+CREATE FUNCTION pulse._do_resume(signature pulse._signature, holder text, lane text)
 RETURNS boolean
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(resume.signature);
+    v_who integer := pulse._redeem(_do_resume.signature);
 BEGIN
-    PERFORM pulse._require_holder(resume.holder);
-    IF resume.lane IS NOT NULL THEN
-        PERFORM pulse._require_name('lane', resume.lane);
+    PERFORM pulse._require_holder(_do_resume.holder);
+    IF _do_resume.lane IS NOT NULL THEN
+        PERFORM pulse._require_name('lane', _do_resume.lane);
     END IF;
-    RETURN pulse._unhold(v_who, 'resume', coalesce(resume.lane, ''), resume.holder, NULL);
+    RETURN pulse._unhold(v_who, 'resume', coalesce(_do_resume.lane, ''), _do_resume.holder, NULL);
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.resume(pulse._signature, text, text) IS
+COMMENT ON FUNCTION pulse._do_resume(pulse._signature, text, text) IS
 'resume for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse.pause_status()
@@ -95,27 +97,27 @@ RETURNS boolean
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse.drain_lane(pulse._sign(), drain_lane.lane, drain_lane.reason)
+    SELECT pulse._do_drain_lane(pulse._sign(), drain_lane.lane, drain_lane.reason)
 $$;
 
 COMMENT ON FUNCTION pulse.drain_lane(text, text) IS
 'Let what runs in a lane end and claim nothing more from it, until resume_lane. Returns whether it was not drained already. Writes hold and audit_entry.';
 
-CREATE FUNCTION pulse.drain_lane(signature pulse._signature, lane text, reason text)
+CREATE FUNCTION pulse._do_drain_lane(signature pulse._signature, lane text, reason text)
 RETURNS boolean
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(drain_lane.signature);
+    v_who integer := pulse._redeem(_do_drain_lane.signature);
 BEGIN
-    PERFORM pulse._require_name('lane', drain_lane.lane);
-    RETURN pulse._hold(v_who, 'drain_lane', drain_lane.lane, 'drain', drain_lane.reason);
+    PERFORM pulse._require_name('lane', _do_drain_lane.lane);
+    RETURN pulse._hold(v_who, 'drain_lane', _do_drain_lane.lane, 'drain', _do_drain_lane.reason);
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.drain_lane(pulse._signature, text, text) IS
+COMMENT ON FUNCTION pulse._do_drain_lane(pulse._signature, text, text) IS
 'drain_lane for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse.pause_lane(lane text, reason text DEFAULT NULL)
@@ -134,27 +136,29 @@ RETURNS boolean
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse.resume_lane(pulse._sign(), resume_lane.lane, resume_lane.reason)
+    SELECT pulse._do_resume_lane(pulse._sign(), resume_lane.lane, resume_lane.reason)
 $$;
 
 COMMENT ON FUNCTION pulse.resume_lane(text, text) IS
 'Let a drained lane be claimed again; pauses by other holders stay. Returns whether it was drained. Writes hold and audit_entry.';
 
-CREATE FUNCTION pulse.resume_lane(signature pulse._signature, lane text, reason text)
+CREATE FUNCTION pulse._do_resume_lane(signature pulse._signature, lane text, reason text)
 RETURNS boolean
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(resume_lane.signature);
+    v_who integer := pulse._redeem(_do_resume_lane.signature);
 BEGIN
-    PERFORM pulse._require_name('lane', resume_lane.lane);
-    RETURN pulse._unhold(v_who, 'resume_lane', resume_lane.lane, 'drain', resume_lane.reason);
+    PERFORM pulse._require_name('lane', _do_resume_lane.lane);
+    RETURN pulse._unhold(
+        v_who, 'resume_lane', _do_resume_lane.lane, 'drain', _do_resume_lane.reason
+    );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.resume_lane(pulse._signature, text, text) IS
+COMMENT ON FUNCTION pulse._do_resume_lane(pulse._signature, text, text) IS
 'resume_lane for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse._hold(

@@ -9,13 +9,13 @@ RETURNS void
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse.set_node(pulse._sign(), set_node.n)
+    SELECT pulse._do_set_node(pulse._sign(), set_node.n)
 $$;
 
 COMMENT ON FUNCTION pulse.set_node(integer) IS
 'Give this database a number from 0 to 1023 that its job ids carry from now on, so that ids of two databases never collide; each database needs its own. Call it again in a restored copy with another number, and after pg_upgrade with the same one. Ids never go back. Enqueues wait while it does. PU002 outside the bounds, PU109 when open enqueues do not end within 10 s.';
 
-CREATE FUNCTION pulse.set_node(signature pulse._signature, n integer)
+CREATE FUNCTION pulse._do_set_node(signature pulse._signature, n integer)
 RETURNS void
 LANGUAGE plpgsql
 SECURITY DEFINER
@@ -23,14 +23,14 @@ SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '10s'
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(set_node.signature);
+    v_who integer := pulse._redeem(_do_set_node.signature);
     v_last bigint;
     v_next bigint;
     v_before jsonb;
     v_after jsonb;
 BEGIN
     PERFORM pulse._require_read_committed('set_node');
-    IF set_node.n IS NULL THEN
+    IF _do_set_node.n IS NULL THEN
         PERFORM pulse._raise(
             'PU002',
             'n must be between 0 and 1023',
@@ -38,7 +38,7 @@ BEGIN
             'Pass the number of this database: SELECT pulse.set_node(1).'
         );
     END IF;
-    PERFORM pulse._require_between('n', set_node.n, 0, 1023);
+    PERFORM pulse._require_between('n', _do_set_node.n, 0, 1023);
 
     BEGIN
         -- Waits for open enqueues.
@@ -56,8 +56,8 @@ BEGIN
     SELECT s.last_value INTO v_last
     FROM pulse.job_id AS s;
 
-    IF (v_last & 1023) <> set_node.n THEN
-        v_next := ((v_last >> 10) + 1) << 10 | set_node.n;
+    IF (v_last & 1023) <> _do_set_node.n THEN
+        v_next := ((v_last >> 10) + 1) << 10 | _do_set_node.n;
         EXECUTE format('ALTER SEQUENCE pulse.job_id RESTART WITH %s', v_next);
     END IF;
 
@@ -66,7 +66,7 @@ BEGIN
 
     INSERT INTO pulse.node AS d (node, system_identifier, database, set_at)
     SELECT
-        set_node.n,
+        _do_set_node.n,
         pulse._system_identifier(),
         b.oid,
         clock_timestamp()
@@ -84,7 +84,7 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.set_node(pulse._signature, integer) IS
+COMMENT ON FUNCTION pulse._do_set_node(pulse._signature, integer) IS
 'set_node for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse._system_identifier()

@@ -79,6 +79,20 @@ AS $$
         ('lanes', '_find_all _counted _oldest_ready_at')
     ) AS c (object, calls) ON c.object = a.object
     CROSS JOIN LATERAL regexp_split_to_table(c.calls, ' ') AS f (object)
+    UNION
+    -- The form of a verb that takes the signature.
+    SELECT a.access, '_do_' || a.object
+    FROM allowed AS a
+    WHERE a.object = ANY (
+        string_to_array(
+                'approve approve_where cancel cancel_where delete_job drain_lane'
+                ' grant_access hello move move_where pause pause_schedule reject'
+                ' reject_where reprioritize reprioritize_where resume resume_lane'
+                ' resume_schedule retry retry_where revoke_access schedule set_kind'
+                ' set_lane set_node start_watchdog stop_watchdog unschedule',
+            ' '
+        )
+    )
 $$;
 
 COMMENT ON FUNCTION pulse._access_matrix() IS
@@ -209,29 +223,29 @@ RETURNS void
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse.grant_access(pulse._sign(), grant_access.role, grant_access.access)
+    SELECT pulse._do_grant_access(pulse._sign(), grant_access.role, grant_access.access)
 $$;
 
 COMMENT ON FUNCTION pulse.grant_access(name, text) IS
 'Give a role what it needs as producer, worker, viewer, approver, operator (viewer included) or admin (everything); given again it changes nothing. PU009 unknown level, no such role, or the owner of pulse. Writes access_grant and audit_entry, and the rights themselves.';
 
-CREATE FUNCTION pulse.grant_access(signature pulse._signature, role name, access text)
+CREATE FUNCTION pulse._do_grant_access(signature pulse._signature, role name, access text)
 RETURNS void
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(grant_access.signature);
-    v_role oid := pulse._role_oid(grant_access.role);
+    v_who integer := pulse._redeem(_do_grant_access.signature);
+    v_role oid := pulse._role_oid(_do_grant_access.role);
 BEGIN
-    PERFORM pulse._require_grantable(grant_access.role, grant_access.access);
+    PERFORM pulse._require_grantable(_do_grant_access.role, _do_grant_access.access);
 
     -- No role can be called public: it would mean everybody.
-    IF v_role IS NULL OR grant_access.role = 'public' THEN
+    IF v_role IS NULL OR _do_grant_access.role = 'public' THEN
         PERFORM pulse._raise(
             'PU009',
-            format('role %s does not exist', quote_nullable(grant_access.role)),
+            format('role %s does not exist', quote_nullable(_do_grant_access.role)),
             'Access is given to roles of your own, one by one; pulse creates none.',
             'CREATE ROLE first; names are case-sensitive here.'
         );
@@ -242,28 +256,28 @@ BEGIN
     PERFORM pulse._forget_dropped_roles();
 
     INSERT INTO pulse.access_grant (role, access, granted_by)
-    SELECT pulse._role(grant_access.role), grant_access.access, pulse._role_name(v_who)
+    SELECT pulse._role(_do_grant_access.role), _do_grant_access.access, pulse._role_name(v_who)
     WHERE NOT EXISTS (
         SELECT
         FROM pulse.access_grant AS g
         INNER JOIN pulse.role AS r ON r.role = g.role
         WHERE r.role_oid = v_role
-            AND g.access = grant_access.access
+            AND g.access = _do_grant_access.access
     );
 
     IF FOUND THEN
         PERFORM pulse._audit(
             v_who, 'grant_access', NULL, NULL, NULL,
-            jsonb_build_object('role', grant_access.role, 'access', grant_access.access),
+            jsonb_build_object('role', _do_grant_access.role, 'access', _do_grant_access.access),
             NULL
         );
     END IF;
 
-    PERFORM pulse._apply_grants(grant_access.role);
+    PERFORM pulse._apply_grants(_do_grant_access.role);
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.grant_access(pulse._signature, name, text) IS
+COMMENT ON FUNCTION pulse._do_grant_access(pulse._signature, name, text) IS
 'grant_access for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse.revoke_access(role name, access text)
@@ -271,25 +285,25 @@ RETURNS void
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse.revoke_access(pulse._sign(), revoke_access.role, revoke_access.access)
+    SELECT pulse._do_revoke_access(pulse._sign(), revoke_access.role, revoke_access.access)
 $$;
 
 COMMENT ON FUNCTION pulse.revoke_access(name, text) IS
 'Take back what grant_access gave, except what another level of the role still needs; also for a role that was dropped since. PU009 unknown level, or the role was not given it. Writes access_grant and audit_entry, and the rights themselves.';
 
-CREATE FUNCTION pulse.revoke_access(signature pulse._signature, role name, access text)
+CREATE FUNCTION pulse._do_revoke_access(signature pulse._signature, role name, access text)
 RETURNS void
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(revoke_access.signature);
-    v_role oid := pulse._role_oid(revoke_access.role);
+    v_who integer := pulse._redeem(_do_revoke_access.signature);
+    v_role oid := pulse._role_oid(_do_revoke_access.role);
     v_before text [];
     v_right text;
 BEGIN
-    PERFORM pulse._require_grantable(revoke_access.role, revoke_access.access);
+    PERFORM pulse._require_grantable(_do_revoke_access.role, _do_revoke_access.access);
 
     -- Waits for another grant or revoke: what a role needs is read after it.
     LOCK TABLE pulse.access_grant IN SHARE ROW EXCLUSIVE MODE;
@@ -297,15 +311,15 @@ BEGIN
     v_before := array(SELECT pulse._rights(v_role));
 
     DELETE FROM pulse.access_grant AS g
-    WHERE g.role = ANY (pulse._roles_named(ARRAY[revoke_access.role::text]))
-        AND g.access = revoke_access.access;
+    WHERE g.role = ANY (pulse._roles_named(ARRAY[_do_revoke_access.role::text]))
+        AND g.access = _do_revoke_access.access;
 
     IF NOT FOUND THEN
         PERFORM pulse._raise(
             'PU009',
             format(
                 'role %s was not given %s',
-                quote_nullable(revoke_access.role), revoke_access.access
+                quote_nullable(_do_revoke_access.role), _do_revoke_access.access
             ),
             'Rights that were given by hand are taken back by hand.',
             'SELECT * FROM pulse.access lists who was given what.'
@@ -319,19 +333,19 @@ BEGIN
             EXCEPT
             SELECT pulse._rights(v_role)
         LOOP
-            EXECUTE format('REVOKE %s FROM %I', v_right, revoke_access.role);
+            EXECUTE format('REVOKE %s FROM %I', v_right, _do_revoke_access.role);
         END LOOP;
     END IF;
 
     PERFORM pulse._audit(
         v_who, 'revoke_access', NULL, NULL,
-        jsonb_build_object('role', revoke_access.role, 'access', revoke_access.access),
+        jsonb_build_object('role', _do_revoke_access.role, 'access', _do_revoke_access.access),
         NULL, NULL
     );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.revoke_access(pulse._signature, name, text) IS
+COMMENT ON FUNCTION pulse._do_revoke_access(pulse._signature, name, text) IS
 'revoke_access for the role that signed. Writes the same.';
 
 -- What PostgreSQL gives to everybody by default, taken back as the last thing.

@@ -28,9 +28,10 @@ SELECT is_empty(
         AND p.prosecdef
         AND p.proname ~ '^_'
         AND p.prorettype <> 'trigger'::regtype
+        AND p.proargtypes[0] IS DISTINCT FROM 'pulse._signature'::regtype
         AND p.proname NOT IN ('_counted', '_oldest_ready_at', '_find_all', '_find_filter', '_find_floor', '_reasons')
     $$,
-    'no private function is SECURITY DEFINER, but for triggers and those that have their own grant'
+    'no private function is SECURITY DEFINER, but for triggers, signed verbs and those that have their own grant'
 );
 
 -- Neither is the role that acts: in maintenance, another session runs a producer's code.

@@ -219,13 +219,13 @@ SELECT is(
 
 SET LOCAL ROLE tap_operator;
 SELECT throws_ok(
-    format('SELECT pulse.cancel(1::pulse._signature, %s, NULL, true)', :victims), 'PU012', NULL,
+    format('SELECT pulse._do_cancel(1::pulse._signature, %s, NULL, true)', :victims), 'PU012', NULL,
     'an invented signature is refused'
 );
 INSERT INTO pulse._signing_form DEFAULT VALUES RETURNING signature AS signature \gset
-SELECT pulse.pause(:signature::pulse._signature, 'once', NULL, 'x') \g /dev/null
+SELECT pulse._do_pause(:signature::pulse._signature, 'once', NULL, 'x') \g /dev/null
 SELECT throws_ok(
-    format('SELECT pulse.resume(%s::pulse._signature, ''once'', ''x'')', :signature), 'PU012', NULL,
+    format('SELECT pulse._do_resume(%s::pulse._signature, ''once'', ''x'')', :signature), 'PU012', NULL,
     'a signature is good for one call'
 );
 RESET ROLE;

@@ -90,6 +90,14 @@ VALUES
 ('_counted', 'viewer operator admin'),
 ('_oldest_ready_at', 'viewer operator admin');
 
+-- The form of a verb that takes a signature goes with the one that makes it.
+INSERT INTO expected
+SELECT p.proname, e.levels
+FROM expected AS e
+INNER JOIN pg_proc AS p ON p.proname = '_do_' || e.object
+WHERE p.pronamespace = 'pulse'::regnamespace
+    AND p.proargtypes[0] = 'pulse._signature'::regtype;
+
 CREATE TEMPORARY VIEW routine AS
 SELECT
     p.oid,

@@ -106,8 +106,6 @@ CROSS JOIN LATERAL unnest(
 ) WITH ORDINALITY AS a (name, type, place)
 WHERE p.pronamespace = 'pulse'::regnamespace
     AND p.proname !~ '^_'
-    -- What the public form calls with a signature (11_access.sql).
-    AND p.proargtypes[0] IS DISTINCT FROM 'pulse._signature'::regtype
     -- The watchdog needs pg_cron; the bell is a lock of the session.
     AND p.proname !~ '(watchdog|bell)$';
 

@@ -26,8 +26,7 @@ AGED = """
 ALTER TABLE pulse.node DROP COLUMN set_at;
 DROP INDEX pulse.finished_for_retention;
 DROP VIEW pulse.dead;
-DROP FUNCTION pulse.delete_job(bigint, text);
-DROP FUNCTION pulse.delete_job(pulse._signature, bigint, text);
+DROP FUNCTION pulse.delete_job;
 DROP FUNCTION pulse.snooze(bigint, interval);
 CREATE FUNCTION pulse.snooze(lease bigint) RETURNS void
 LANGUAGE sql AS 'SELECT NULL::void';
