@@ -144,7 +144,7 @@ def load(database: Database, jobs: int, chunk: int = 500_000) -> None:
             """
             WITH body AS (
                 INSERT INTO pulse.body (kind, payload, max_attempts, owner)
-                SELECT 'bench', %s::jsonb, 3, (SELECT pulse._role('loader'))
+                SELECT 'bench', %s::jsonb, 3, (SELECT pulse._role_number('loader'))
                 FROM generate_series(1, %s)
                 RETURNING job
             )
@@ -365,7 +365,7 @@ def delayed(database: Database, jobs: int) -> None:
         """
         WITH body AS (
             INSERT INTO pulse.body (kind, payload, max_attempts, owner)
-            SELECT 'bench', %s::jsonb, 3, (SELECT pulse._role('loader'))
+            SELECT 'bench', %s::jsonb, 3, (SELECT pulse._role_number('loader'))
             FROM generate_series(1, %s)
             RETURNING job
         )

@@ -189,14 +189,14 @@ BEGIN
             'Call the function without a signature: it signs for you.'
         );
     END IF;
-    RETURN pulse._role(v_signer);
+    RETURN pulse._role_number(v_signer);
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._redeem(pulse._signature) IS
 'The role that signed; PU012 when nobody did.';
 
-CREATE FUNCTION pulse._role(name name)
+CREATE FUNCTION pulse._role_number(name name)
 RETURNS integer
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
@@ -205,15 +205,15 @@ AS $$
         (
             SELECT r.role
             FROM pulse.role AS r
-            WHERE r.role_oid = to_regrole(quote_ident(_role.name))
-                AND r.name = _role.name
+            WHERE r.role_oid = to_regrole(quote_ident(_role_number.name))
+                AND r.name = _role_number.name
             LIMIT 1
         ),
-        pulse._new_role(_role.name)
+        pulse._new_role(_role_number.name)
     )
 $$;
 
-COMMENT ON FUNCTION pulse._role(name) IS
+COMMENT ON FUNCTION pulse._role_number(name) IS
 'The number of the role that has this name now.';
 
 -- Nobody waits here: rows that somebody else is changing are left to them.

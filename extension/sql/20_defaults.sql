@@ -78,7 +78,7 @@ DECLARE
     v_kind pulse._kind_settings;
 BEGIN
     -- One statement: PL/pgSQL would set up each assignment anew in every transaction. That
-    -- is why enqueue gets the number of the role here as well (as _role finds it).
+    -- is why enqueue gets the number of the role here as well (as _role_number finds it).
     SELECT
         _kind_settings.kind, coalesce(k.lane, 'default'), coalesce(k.priority, 0),
         coalesce(k.max_attempts, 3), k.backoff, k.backoff_base, k.backoff_cap,

@@ -116,7 +116,7 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_owner integer := pulse._role(new.who);
+    v_owner integer := pulse._role_number(new.who);
     v_item pulse._item := new.options;
 BEGIN
     IF v_item IS DISTINCT FROM NULL THEN

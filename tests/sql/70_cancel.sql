@@ -238,7 +238,7 @@ SELECT throws_ok(
     'a reason has a size'
 );
 INSERT INTO pulse.body (job, kind, payload, max_attempts, owner)
-VALUES (512, 'nowhere', '{}', 1, pulse._role(current_user));
+VALUES (512, 'nowhere', '{}', 1, pulse._role_number(current_user));
 SELECT throws_ok(
     'SELECT pulse.cancel(512)', 'PU107', NULL,
     'a job that is found nowhere ten times in a row is said to keep moving'

@@ -232,7 +232,7 @@ SELECT is(
 -- What reading costs: a page reads a page
 
 INSERT INTO pulse.body (kind, payload, max_attempts, owner)
-SELECT 'many', '{}', 3, (SELECT pulse._role(current_user)) FROM generate_series(1, 9000);
+SELECT 'many', '{}', 3, (SELECT pulse._role_number(current_user)) FROM generate_series(1, 9000);
 INSERT INTO pulse.ready (lane, rank, kind, job, attempts, failures, keyed)
 SELECT 'many', 0, b.kind, b.job, 0, 0, false FROM pulse.body AS b WHERE b.kind = 'many' AND (b.job >> 10) % 3 = 0;
 INSERT INTO pulse.waiting (lane, run_at, rank, kind, job, attempts, failures, keyed, retrying)
