@@ -256,7 +256,9 @@ BEGIN
     PERFORM pulse._forget_dropped_roles();
 
     INSERT INTO pulse.access_grant (role, access, granted_by)
-    SELECT pulse._role_number(_do_grant_access.role), _do_grant_access.access, pulse._role_name(v_who)
+    SELECT
+        pulse._role_number(_do_grant_access.role), _do_grant_access.access,
+        pulse._role_name(v_who)
     WHERE NOT EXISTS (
         SELECT
         FROM pulse.access_grant AS g
