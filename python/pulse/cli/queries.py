@@ -202,6 +202,4 @@ RESUME = "SELECT pulse.resume(holder => %(holder)s, lane => %(lane)s) AS changed
 # -- upkeep -----------------------------------------------------------------------
 
 TICK = "SELECT t.step, t.did, t.error FROM pulse.tick() AS t"
-BACKEND_PID = "SELECT pg_catalog.pg_backend_pid() AS pid"
-NOTIFY = "SELECT pg_catalog.pg_notify(%(channel)s, '')"
 START_WATCHDOG = "SELECT pulse.start_watchdog() AS how"

@@ -1,6 +1,5 @@
 """ps, lanes, workers, why, health: what is going on."""
 
-import secrets
 from typing import Any
 
 import click
@@ -169,7 +168,9 @@ def check_version(session: Session) -> Row:
 
 def check_listen(session: Session) -> Row:
     """Whether a notification reaches a connection like this one."""
-    heard = hears(session)
+    from pulse.connections import listen_works
+
+    heard = listen_works(session.dsn)
     return {
         "check_name": "listen",
         "status": "ok" if heard else "warn",
@@ -179,17 +180,3 @@ def check_listen(session: Session) -> Row:
         else "A transaction pooler is in between: workers poll, which is slower but "
         "right. To be woken, give them a DSN that leads straight to PostgreSQL.",
     }
-
-
-def hears(session: Session) -> bool:
-    from psycopg import sql
-
-    channel = f"pulse_probe_{secrets.token_hex(8)}"
-    with session.open() as connection:
-        pid = connection.execute(queries.BACKEND_PID).fetchone()
-        if pid is None or pid["pid"] != connection.info.backend_pid:
-            # A pooler: LISTEN there would stay behind in somebody else's session.
-            return False
-        connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
-        session.rows(queries.NOTIFY, {"channel": channel})
-        return any(True for _ in connection.notifies(timeout=2, stop_after=1))
