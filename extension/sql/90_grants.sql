@@ -65,6 +65,9 @@ AS $$
     SELECT a.access, a.object
     FROM allowed AS a
     UNION
+    SELECT i.access, 'version'
+    FROM includes AS i
+    UNION
     -- Functions inside a view run as its reader.
     SELECT a.access, f.object
     FROM allowed AS a

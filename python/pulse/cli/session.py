@@ -79,14 +79,15 @@ class Session:
         from pulse import install
 
         connection = self.open()
-        found = connection.execute(queries.PRESENT).fetchone() or {}
-        if not found.get("present"):
+        try:
+            state = install.inspect(connection)
+            if state.owner is None:
+                raise problems.not_installed(self.target)
+        except BaseException:
             connection.close()
-            raise problems.not_installed(self.target)
-        version = found.get("version")
-        wanted = install.version()
-        if version is not None and install.release(version) < install.release(wanted):
-            old = problems.too_old(version, wanted, self.target)
+            raise
+        if state.is_older:
+            old = problems.too_old(str(state.version), install.version(), self.target)
             self.say(f"warning: {old.what}. Mend it: {old.remedy}", "yellow")
         return connection
 
