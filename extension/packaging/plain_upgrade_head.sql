@@ -13,8 +13,6 @@ SET LOCAL search_path = pg_catalog, pg_temp;
 SET LOCAL check_function_bodies = off;
 
 DO $$
-DECLARE
-    v_found text;
 BEGIN
     IF EXISTS (
         SELECT FROM pg_extension AS e
@@ -25,23 +23,6 @@ BEGIN
             ERRCODE = 'wrong_object_type',
             DETAIL = 'This script upgrades a plain install. Nothing was changed.',
             HINT = 'ALTER EXTENSION pulse UPDATE.';
-    END IF;
-
-    -- What has no version() is older than 1.0.
-    IF to_regprocedure('pulse.version()') IS NOT NULL THEN
-        EXECUTE 'SELECT v.version FROM pulse.version() AS v' INTO v_found;
-    ELSIF to_regprocedure('pulse.tick()') IS NOT NULL THEN
-        v_found := '0.9';
-    END IF;
-
-    IF v_found IS DISTINCT FROM '@FROM@' THEN
-        RAISE EXCEPTION 'pulse @FROM@ is not what this database has'
-        USING
-            ERRCODE = 'object_not_in_prerequisite_state',
-            DETAIL = format(
-                'It has %s. Nothing was changed.', coalesce('pulse ' || v_found, 'no pulse')
-            ),
-            HINT = 'pulse install chooses the right script.';
     END IF;
 END;
 $$;

@@ -67,9 +67,12 @@ VERSION = "SELECT v.version, v.build FROM pulse.version() AS v"
 HOLDERS = """
     SELECT DISTINCT
         a.pid,
-        coalesce(a.usename::text, 'somebody'),
-        coalesce(a.state, 'unknown'),
-        pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - a.xact_start)
+        pg_catalog.concat_ws(
+            ', ',
+            a.usename,
+            a.state,
+            pg_catalog.date_trunc('second', pg_catalog.clock_timestamp() - a.xact_start)
+        )
     FROM pg_catalog.pg_locks AS l
     INNER JOIN pg_catalog.pg_class AS c
         ON c.oid = CASE l.locktype WHEN 'advisory' THEN l.classid ELSE l.relation END
@@ -79,7 +82,10 @@ HOLDERS = """
         AND l.granted
         AND a.datname = pg_catalog.current_database()
         AND a.pid <> pg_catalog.pg_backend_pid()
-        AND a.xact_start < pg_catalog.clock_timestamp() - interval '2 seconds'
+        AND (
+            -- NULL where we may not see it.
+            a.xact_start < pg_catalog.clock_timestamp() - interval '2 seconds'
+        ) IS NOT FALSE
     ORDER BY 1
     LIMIT 5
 """
@@ -353,11 +359,13 @@ def apply(
     """Run a plan on an autocommit connection; all of it or nothing.
 
     An upgrade gives up after a few seconds rather than queue workers behind the lock it
-    waits for; it is tried again, after longer and longer pauses.
+    waits for; it is tried again, after longer and longer pauses. Of two at once the later
+    one finds that all is done.
     """
     for attempt in range(TRIES):
         try:
-            return run(connection, todo, step)
+            run(connection, todo, step)
+            return
         except (
             psycopg.errors.LockNotAvailable,
             psycopg.errors.DeadlockDetected,
@@ -369,6 +377,15 @@ def apply(
                     f"{error.diag.message_primary}.\nNothing was changed. {said}"
                 ) from error
             wait(said, min(LONGEST_PAUSE, 2.0**attempt))
+        except psycopg.Error:
+            if connection.closed or not is_done(connection):
+                raise
+            return
+
+
+def is_done(connection: Connection) -> bool:
+    state = inspect(connection)
+    return state.how is not None and not plan(state).statements
 
 
 def run(connection: Connection, todo: Plan, step: Callable[[], object]) -> None:
@@ -387,6 +404,6 @@ def holders(connection: Connection) -> str:
     rows = connection.cursor(row_factory=tuple_row).execute(HOLDERS).fetchall()
     if not rows:
         return "The transaction that held it is over."
-    return "Open transactions that use pulse: " + ", ".join(
-        f"pid {pid} ({user}, {state}, {age:.0f} s)" for pid, user, state, age in rows
+    return "Transactions that use pulse: " + ", ".join(
+        f"pid {pid} ({who})" for pid, who in rows
     )

@@ -2,14 +2,11 @@
 -- for each change of what is stored, in the order of the parts. What is code needs nothing
 -- here, unless CREATE OR REPLACE cannot do it (extension/upgrades/README.md).
 
--- Reports and enqueues that run are waited for, and others wait before their first write:
--- the private functions that they call further down have other names in 1.0.
-LOCK TABLE pulse.body, pulse.lease IN ACCESS EXCLUSIVE MODE;
+-- body and lease because reports and enqueues call private functions that have other names
+-- in 1.0: those that run are waited for, and others wait before their first write.
+-- locks: body, lease, turn, schedule
 
 -- turn is upkeep_run.
-SELECT pg_advisory_xact_lock('pulse.turn'::regclass::oid::integer, hashtext(s.step))
-FROM unnest('{due, backstop, sample, sweep}'::text []) AS s (step);
-
 ALTER TABLE pulse.turn RENAME TO upkeep_run;
 ALTER INDEX pulse.turn_is_versioned RENAME TO upkeep_run_is_versioned;
 

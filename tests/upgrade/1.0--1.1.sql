@@ -1,4 +1,5 @@
 -- From the source to the artificial 1.1 of builds.py: a column, a table, a type that grows.
+-- locks: body, lease
 
 ALTER TABLE pulse.body ADD COLUMN note text NOT NULL DEFAULT '';
 

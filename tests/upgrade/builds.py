@@ -35,11 +35,9 @@ CHANGES = {
             "pulse.exchange(text, jsonb, jsonb, jsonb, text [], interval, text) IS",
         ),
     ],
-    # A private function with another name, in the middle of a report.
-    "45_complete": [("pulse._verdicts(", "pulse._verdicts_of(")],
-    "46_fail": [("pulse._verdicts(", "pulse._verdicts_of(")],
-    "44_endings": [("pulse._verdicts(", "pulse._verdicts_of(")],
 }
+# A private function with another name, in the middle of a report.
+RENAMED = ("_fail_runs", "_end_runs")
 
 
 @dataclass(frozen=True)
@@ -85,6 +83,8 @@ def change(tree: Path) -> None:
     control = tree / "pulse.control"
     control.write_text(control.read_text().replace("= '1.0'", "= '1.1'"))
     shutil.copy(HERE / "1.0--1.1.sql", tree / "sql/09_newer.sql")
+    for path in (tree / "sql").glob("*.sql"):
+        path.write_text(path.read_text().replace(*RENAMED))
     for part, edits in CHANGES.items():
         path = tree / f"sql/{part}.sql"
         text = path.read_text()

@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.cli.conftest import run_pulse
 from tests.conftest import Database
 from tests.upgrade import builds as making
 from tests.upgrade.builds import Builds
 from tools import servers
 from tools.servers import Server
+
+__all__ = ["run_pulse"]
 
 LEVELS = ("producer", "worker", "viewer", "approver", "operator", "admin")
 Install = Callable[..., Database]

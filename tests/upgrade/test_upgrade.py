@@ -97,7 +97,7 @@ def test_a_view_of_the_user_keeps_code_from_being_dropped(
     database = install_version("1.0", "plain")
     owner = database.connect()
     owner.execute(
-        "CREATE VIEW mine AS SELECT * FROM pulse._verdicts(NULL, NULL, NULL, NULL, NULL)"
+        "CREATE VIEW mine AS SELECT pulse._fail_runs(NULL, NULL, NULL, NULL, NULL)"
     )
     with pytest.raises(psycopg.errors.DependentObjectsStillExist) as error:
         upgrade(database, builds, "plain", "1.0", "1.1")
@@ -164,7 +164,7 @@ def test_a_plain_upgrade_refuses_what_it_is_not_made_for(
 ) -> None:
     with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState) as error:
         upgrade(install_version("0.9", "plain"), builds, "plain", "1.0", "1.1")
-    assert error.value.diag.message_detail == "It has pulse 0.9. Nothing was changed."
+    assert error.value.diag.message_primary == "this is not the upgrade of pulse 0.9"
     with pytest.raises(psycopg.errors.WrongObjectType) as other:
         upgrade(install_version("1.0"), builds, "plain", "1.0", "1.1")
     assert other.value.diag.message_hint == "ALTER EXTENSION pulse UPDATE."
