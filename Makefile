@@ -6,7 +6,7 @@ RUN = .venv/bin/python
 CHOSEN = $(if $(K),-k "$(K)")
 
 .PHONY: help setup demo build install lint format test test-sql test-isolation test-python \
-	isolation-accept chaos soak bench-sql bench-python reference clean
+	isolation-accept chaos soak upgrade-load bench-sql bench-python reference clean
 
 help:  ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -52,6 +52,9 @@ chaos: setup build  ## Break everything under load, then check the history (CHAO
 
 soak: setup build  ## Upkeep of a million jobs, a worker that runs a million (SOAK_JOBS)
 	@PYTHONPATH=.:python $(RUN) -m tests.chaos.soak --jobs $(or $(SOAK_JOBS),1000000)
+
+upgrade-load: setup build  ## Upgrade a queue while jobs run through it (PULSE_LOAD)
+	@PULSE_LOAD=$(or $(PULSE_LOAD),100000) $(RUN) -m pytest tests/upgrade/test_live.py -s $(CHOSEN)
 
 bench-sql: setup build  ## Measure the engine with pgbench (ONLY=e,c; see bench/README.md)
 	@$(RUN) -m bench.run_sql $(if $(ONLY),--only $(ONLY))

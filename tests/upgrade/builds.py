@@ -21,8 +21,14 @@ HERE = Path(__file__).resolve().parent
 CHANGES = {
     # A changed body that hands out what is new.
     "40_claim": [
-        ("            b.group_key,\n", "            b.group_key,\n            b.note,\n"),
-        ("        d.group_key\n    FROM", "        d.group_key,\n        d.note\n    FROM"),
+        (
+            "            b.group_key,\n",
+            "            b.group_key,\n            b.note,\n",
+        ),
+        (
+            "        d.group_key\n    FROM",
+            "        d.group_key,\n        d.note\n    FROM",
+        ),
     ],
     # A changed signature: an argument more, which old workers do not know.
     "49_exchange": [

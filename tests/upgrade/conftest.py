@@ -44,7 +44,9 @@ def install_version(upgrade_server: Server, builds: Builds) -> Iterator[Install]
         database = Database(upgrade_server, upgrade_server.create())
         made.append(database)
         admin = database.connect()
-        admin.execute(f"GRANT CREATE ON DATABASE {database.name} TO pulse_owner".encode())
+        admin.execute(
+            f"GRANT CREATE ON DATABASE {database.name} TO pulse_owner".encode()
+        )
         owner = database.connect("pulse_owner")
         if product == "extension":
             owner.execute(f"CREATE EXTENSION pulse VERSION '{version}'".encode())

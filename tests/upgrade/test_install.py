@@ -129,7 +129,9 @@ def test_other_code_of_the_same_version_is_put_in(
     rebuild: Callable[[str, str], Path],
 ) -> None:
     database = install_version("1.0", "plain")
-    carry(tree=rebuild("48_bell.sql", "COMMENT ON FUNCTION pulse.tick() IS 'Other.';\n"))
+    carry(
+        tree=rebuild("48_bell.sql", "COMMENT ON FUNCTION pulse.tick() IS 'Other.';\n")
+    )
     health = run_pulse("health", "--dsn", owner(database), "--json")
     found = {row["check_name"]: row for row in health.json}["package"]
     assert found["status"] == "warn"

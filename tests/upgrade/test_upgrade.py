@@ -101,7 +101,9 @@ def test_a_view_of_the_user_keeps_code_from_being_dropped(
     )
     with pytest.raises(psycopg.errors.DependentObjectsStillExist) as error:
         upgrade(database, builds, "plain", "1.0", "1.1")
-    assert "view public.mine depends on function" in (error.value.diag.message_detail or "")
+    assert "view public.mine depends on function" in (
+        error.value.diag.message_detail or ""
+    )
     version = database.connect().execute("SELECT version FROM pulse.version()")
     assert version.fetchone() == ("1.0",)
 
@@ -144,7 +146,9 @@ def test_jobs_survive_an_upgrade_and_workers_go_on(
     assert worker.execute("SELECT name FROM pulse.schedules").fetchall() == [
         ("hourly",)
     ]
-    assert worker.execute("SELECT * FROM pulse.tick() WHERE error > ''").fetchall() == []
+    assert (
+        worker.execute("SELECT * FROM pulse.tick() WHERE error > ''").fetchall() == []
+    )
     assert worker.execute("SELECT * FROM pulse.check()").fetchall() == []
 
 

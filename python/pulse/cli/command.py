@@ -65,7 +65,14 @@ class Verbs(click.Group):
     epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 pulse is missing "
     "or too old, 4 no server, 5 not allowed, 6 waited too long, 130 interrupted.",
 )
-@click.version_option(package_name="pgpulse", prog_name="pulse")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=lambda context, _, wanted: wanted and show_version(context),
+    help="Show the version of the package and of the SQL it carries.",
+)
 @click.option(
     "--dsn", metavar="DSN", help="The database; else PULSE_DSN, DATABASE_URL, PG*."
 )
@@ -167,9 +174,23 @@ def explain_missing(session: Session, error: Any) -> Problem:
     if state.how is None:
         return problems.not_installed(session.target)
     if state.is_older or state.missing:
-        old = state.version or "of unknown version"
-        return problems.too_old(old, install.version(), session.target)
+        old = problems.too_old(
+            state.version or "of unknown version", install.version(), session.target
+        )
+        if state.missing:
+            old.detail = f"It lacks {', '.join(state.missing)}. {old.detail}"
+        return old
     return problems.refused(error)
+
+
+def show_version(context: click.Context) -> None:
+    from importlib.metadata import version
+
+    from pulse import install
+
+    print(f"pulse, version {version('pgpulse')}")
+    print(f"SQL {install.version()}, build {install.build()}")
+    context.exit()
 
 
 def show(problem: Problem, session: Session | None) -> None:

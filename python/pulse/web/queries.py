@@ -23,15 +23,12 @@ BEGIN = """
 
 # -- who is there -----------------------------------------------------------------
 
+VERSION = "SELECT v.version FROM pulse.version() AS v"
+
 ME = """
     SELECT
         current_user::text AS role,
         pg_catalog.current_database()::text AS database,
-        (
-            SELECT e.extversion
-            FROM pg_catalog.pg_extension AS e
-            WHERE e.extname = 'pulse'
-        ) AS version,
         ARRAY(
             SELECT r.access
             FROM (
