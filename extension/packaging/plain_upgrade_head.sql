@@ -5,8 +5,9 @@
 --
 -- The role that runs it owns pulse or may become its owner.
 
-BEGIN;
+BEGIN ISOLATION LEVEL READ COMMITTED;
 
+SET LOCAL statement_timeout = 0;
 SET LOCAL client_min_messages = warning;
 SET LOCAL search_path = pg_catalog, pg_temp;
 -- As CREATE EXTENSION does: functions may call those that come later.

@@ -279,11 +279,16 @@ def fresh(state: Installed, method: Method) -> Plan:
 def upgrade(state: Installed) -> Plan:
     """By the same source for every product; each is one transaction."""
     wanted, summary = version(), f"upgrade {state} to {version()}"
-    alter = f"ALTER EXTENSION pulse UPDATE TO '{wanted}'"
+    alter = (
+        "BEGIN ISOLATION LEVEL READ COMMITTED",
+        "SET LOCAL statement_timeout = 0",
+        f"ALTER EXTENSION pulse UPDATE TO '{wanted}'",
+        "COMMIT",
+    )
     step = f"{state.version}--{wanted}.sql"
     if state.how == "extension":
         if wanted in state.targets:
-            return Plan(summary, (alter,))
+            return Plan(summary, alter)
         raise InstallError(
             f"the server has no upgrade of {state} to {wanted}.\n"
             f"Install the extension files of pulse {wanted} there (make install), then "
@@ -296,7 +301,7 @@ def upgrade(state: Installed) -> Plan:
             f"this package has no upgrade of {state} to {wanted}.{ways(state, prefix)}"
         )
     if state.how == "pg_tle":
-        return Plan(summary, ("BEGIN", script.read_text(), alter, "COMMIT"))
+        return Plan(summary, (*alter[:2], script.read_text(), *alter[2:]))
     return Plan(summary, tuple(parts(script.read_text())))
 
 

@@ -1,5 +1,7 @@
-"""A queue at work while it is upgraded: producers, readers, and workers that are written
-out here, as an older package sends its statements, on sessions that outlive the upgrade.
+"""A queue at work while it is upgraded: producers, readers and workers.
+
+The workers are written out here, as an older package sends its statements, on sessions
+that outlive the upgrade.
 """
 
 from __future__ import annotations

@@ -198,6 +198,20 @@ def test_of_two_upgrades_at_once_the_later_one_finds_it_done(
     assert version_of(database) == ("1.1", product)
 
 
+@pytest.mark.parametrize("product", ["extension", "plain"])
+def test_settings_of_the_session_do_not_stop_an_upgrade(
+    install_version: Install, carry: Carry, product: str
+) -> None:
+    database = install_version("1.0", product)
+    carry("1.1")
+    with database.connect("pulse_owner") as connection:
+        todo = install.plan(install.inspect(connection))
+        connection.execute("SET default_transaction_isolation = 'repeatable read'")
+        connection.execute("SET statement_timeout = '50ms'")
+        install.apply(connection, todo)
+    assert version_of(database) == ("1.1", product)
+
+
 def test_a_role_that_may_not_ask_is_told_whose_pulse_it_is(
     run_pulse: Pulse, install_version: Install, carry: Carry
 ) -> None:
