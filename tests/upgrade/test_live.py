@@ -9,12 +9,13 @@ import logging
 import os
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
 
 from pulse import install
-from tests.conftest import Database
+from tests.conftest import Connection, Database
 from tests.upgrade.builds import Builds
 from tests.upgrade.conftest import Install
 from tests.upgrade.load import EXCHANGE, FAILING, Load, Warnings
@@ -96,6 +97,101 @@ def test_nothing_is_lost_and_nobody_sees_an_error(
 
 def named(product: str) -> str:
     return "plain script" if product == "plain" else product
+
+
+WAITING = "SELECT count(*) FROM pg_locks WHERE pid = %s AND NOT granted"
+
+
+def wait_for_lock(session: Connection, watcher: Connection) -> None:
+    """Until the session waits for a lock."""
+    ends = time.monotonic() + 20
+    while watcher.execute(WAITING, [session.info.backend_pid]).fetchone() == (0,):
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(("before", "after"), [("0.9", "1.0"), ("1.0", "1.1")])
+def test_calls_that_meet_an_upgrade_end_well(
+    install_version: Install, builds: Builds, before: str, after: str
+) -> None:
+    """They run old bodies: claims and ticks leave at once, the rest waits and goes on."""
+    database = install_version(before, "plain")
+    watcher = database.connect()
+    watcher.execute("SELECT pulse.enqueue('work', '{}') FROM generate_series(1, 9)")
+    leases = [
+        row[0]
+        for row in watcher.execute(
+            "SELECT lease FROM pulse.claim_batch('me', max_jobs => 4)"
+        )
+    ]
+    watcher.execute("SELECT FROM pulse.tick()")
+    script = (builds.tree(after) / f"build/pulse.{before}--{after}.sql").read_text()
+    calls = [
+        f"SELECT pulse.complete({leases[0]})",
+        f"SELECT pulse.fail({leases[1]}, 'why', fatal => true)",
+        f"SELECT pulse.release(ARRAY[{leases[2]}])",
+        f"SELECT pulse.heartbeat(ARRAY[{leases[3]}])",
+        "SELECT pulse.enqueue('work', '{}')",
+        "SELECT pulse.enqueue('work', '{}', delay => '1 hour', unique_key => 'k')",
+        "SELECT * FROM pulse.jobs",
+    ]
+    sessions = [database.connect() for _ in calls]
+    for session in sessions:
+        # So that their functions are compiled and planned before the upgrade.
+        session.execute("SELECT pulse.complete(%s)", [leases[0]])
+        session.execute("SELECT FROM pulse.fail_batch('{1}', '{x}')")
+        session.execute("SELECT FROM pulse.heartbeat('{1}')")
+        session.execute("SELECT pulse.enqueue('work', '{}', delay => '1 hour')")
+    upgrader = database.connect("pulse_owner")
+    upgrader.execute(script.removesuffix("COMMIT;\n").encode())
+    assert upgrader.info.transaction_status == psycopg.pq.TransactionStatus.INTRANS
+    claimed = watcher.execute("SELECT * FROM pulse.claim_batch('me')").fetchall()
+    assert claimed == []
+    assert watcher.execute("SELECT * FROM pulse.tick()").fetchall() == []
+    with ThreadPoolExecutor(len(calls)) as pool:
+        results = [
+            pool.submit(session.execute, call.encode())
+            for session, call in zip(sessions, calls, strict=True)
+        ]
+        for session in sessions:
+            wait_for_lock(session, watcher)
+        upgrader.execute("COMMIT")
+        for result in results:
+            result.result(20)
+    states = watcher.execute(
+        "SELECT state, count(*) FROM pulse.jobs GROUP BY 1 ORDER BY 1"
+    ).fetchall()
+    waiting = len(calls) + 1
+    assert dict(states) == {
+        **{"completed": 1, "dead": 1, "ready": 7, "running": 1},
+        "scheduled": waiting,
+    }
+    assert watcher.execute("SELECT * FROM pulse.check()").fetchall() == []
+
+
+@pytest.mark.parametrize("product", ["extension", "plain"])
+def test_a_transaction_that_an_upgrade_waits_for_is_no_victim_of_a_deadlock(
+    install_version: Install,
+    builds: Builds,
+    monkeypatch: pytest.MonkeyPatch,
+    product: str,
+) -> None:
+    """It holds a table that the upgrade wants, and then asks for what that has got."""
+    database = install_version("1.0", product)
+    producer = database.connect("a_admin", autocommit=False)
+    producer.execute("SELECT pulse.enqueue('work')")
+    upgrader = database.connect("pulse_owner")
+    monkeypatch.setattr(install, "source", lambda: builds.tree("1.1"))
+    todo = install.plan(install.inspect(upgrader))
+    with ThreadPoolExecutor(1) as pool:
+        upgraded = pool.submit(install.apply, upgrader, todo)
+        wait_for_lock(upgrader, database.connect())
+        for _ in range(3):
+            producer.execute("SELECT count(*) FROM pulse.jobs")
+            producer.execute("SELECT count(*) FROM pulse.lanes")
+        producer.commit()
+        upgraded.result(30)
+    assert install.inspect(upgrader).version == "1.1"
 
 
 def test_an_upgrade_is_tried_again_when_a_lock_is_not_free(
