@@ -178,6 +178,7 @@ def test_a_transaction_that_an_upgrade_waits_for_is_no_victim_of_a_deadlock(
 ) -> None:
     """It holds a table that the upgrade wants, and then asks for what that has got."""
     database = install_version("1.0", product)
+    database.psql("-c", f"ALTER DATABASE {database.name} SET deadlock_timeout = '200ms'")
     producer = database.connect("a_admin", autocommit=False)
     producer.execute("SELECT pulse.enqueue('work')")
     upgrader = database.connect("pulse_owner")
@@ -186,6 +187,8 @@ def test_a_transaction_that_an_upgrade_waits_for_is_no_victim_of_a_deadlock(
     with ThreadPoolExecutor(1) as pool:
         upgraded = pool.submit(install.apply, upgrader, todo)
         wait_for_lock(upgrader, database.connect())
+        # Who waits looks for deadlocks once: the upgrade has done so by now.
+        time.sleep(0.4)
         for _ in range(3):
             producer.execute("SELECT count(*) FROM pulse.jobs")
             producer.execute("SELECT count(*) FROM pulse.lanes")

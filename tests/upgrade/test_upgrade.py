@@ -183,7 +183,7 @@ def test_the_upgrade_script_refuses_to_be_run_by_psql(
 
 
 def test_pg_tle_is_given_the_upgrade_of_the_extension(builds: Builds) -> None:
-    """pg_tle is not packaged for Debian; ALTER EXTENSION runs the text in other tests."""
+    """Debian does not package pg_tle; ALTER EXTENSION runs the text in other tests."""
     build = builds.tree("1.1") / "build"
     _, extension = (build / "pulse--1.0--1.1.sql").read_text().split("\\quit\n")
     tle = (build / "pulse.tle.1.0--1.1.sql").read_text()
