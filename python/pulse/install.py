@@ -1,8 +1,8 @@
 """Put pulse into a database: as an extension where its files are, else as one script.
 
 A managed PostgreSQL rarely takes extension files; the plain script needs nothing but
-CREATE on the database, and gives the same functions and views. What is there is upgraded
-by the same source, whichever product it is, and says its version by pulse.version().
+CREATE on the database, and gives the same functions and views. What is there says its
+version by pulse.version(), and is upgraded by the same source, whichever product it is.
 """
 
 import re
@@ -364,8 +364,8 @@ def apply(
     """Run a plan on an autocommit connection; all of it or nothing.
 
     An upgrade gives up after a few seconds rather than queue workers behind the lock it
-    waits for; it is tried again, after longer and longer pauses. Of two at once the later
-    one finds that all is done.
+    waits for; it is tried again, after longer and longer pauses. Of two at once the
+    later one finds that all is done.
     """
     for attempt in range(TRIES):
         try:

@@ -1,7 +1,7 @@
 """pulse in three versions: one from before, the source, and one that is made of it.
 
-0.9 is a build that is kept here (pulse--0.9.sql.gz), 1.0 the source with 0.9--1.0.sql as
-the upgrade by hand, 1.1 the source with the changes below and 1.0--1.1.sql.
+0.9 is a build that is kept here (pulse--0.9.sql.gz), 1.0 the source with 0.9--1.0.sql
+as the upgrade by hand, 1.1 the source with the changes below and 1.0--1.1.sql.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tools import paths
 
 HERE = Path(__file__).resolve().parent
 
-# part -> (what it says, what it says in 1.1). The parts of 0x get what 1.0--1.1.sql does.
+# part -> (what it says, what it says in 1.1); 1.0--1.1.sql is a part of 0x as well.
 CHANGES = {
     # A changed body that hands out what is new.
     "40_claim": [

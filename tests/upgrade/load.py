@@ -133,8 +133,11 @@ class Load:
         for cycle in range(10_000_000):
             over = self.over.is_set() and not done and not failed
             rows = self.ask(
-                *(session, query),
-                **{"worker": name, "kinds": None, "lease_for": None},
+                session,
+                query,
+                worker=name,
+                kinds=None,
+                lease_for=None,
                 wants="{}" if self.over.is_set() else '{"default": 10}',
                 done=json.dumps(done),
                 failed=json.dumps(failed),

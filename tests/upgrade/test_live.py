@@ -114,7 +114,7 @@ def wait_for_lock(session: Connection, watcher: Connection) -> None:
 def test_calls_that_meet_an_upgrade_end_well(
     install_version: Install, builds: Builds, before: str, after: str
 ) -> None:
-    """They run old bodies: claims and ticks leave at once, the rest waits and goes on."""
+    """They run old bodies: claims and ticks leave at once, the rest waits."""
     database = install_version(before, "plain")
     watcher = database.connect()
     watcher.execute("SELECT pulse.enqueue('work', '{}') FROM generate_series(1, 9)")
@@ -178,7 +178,9 @@ def test_a_transaction_that_an_upgrade_waits_for_is_no_victim_of_a_deadlock(
 ) -> None:
     """It holds a table that the upgrade wants, and then asks for what that has got."""
     database = install_version("1.0", product)
-    database.psql("-c", f"ALTER DATABASE {database.name} SET deadlock_timeout = '200ms'")
+    database.psql(
+        "-c", f"ALTER DATABASE {database.name} SET deadlock_timeout = '200ms'"
+    )
     producer = database.connect("a_admin", autocommit=False)
     producer.execute("SELECT pulse.enqueue('work')")
     upgrader = database.connect("pulse_owner")

@@ -70,7 +70,7 @@ class Verbs(click.Group):
     is_flag=True,
     is_eager=True,
     expose_value=False,
-    callback=lambda context, _, wanted: wanted and show_version(context),
+    callback=lambda context, _, wanted: show_version(context, wanted),
     help="Show the version of the package and of the SQL it carries.",
 )
 @click.option(
@@ -183,7 +183,10 @@ def explain_missing(session: Session, error: Any) -> Problem:
     return problems.refused(error)
 
 
-def show_version(context: click.Context) -> None:
+def show_version(context: click.Context, wanted: bool) -> None:
+    if not wanted:
+        return
+
     from importlib.metadata import version
 
     from pulse import install

@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from pulse.cli import problems, queries
+from pulse.cli import problems
 from pulse.cli.problems import Problem, Target
 
 if TYPE_CHECKING:
