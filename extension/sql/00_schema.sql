@@ -1,5 +1,5 @@
--- Plain CREATE: a schema that is already there may belong to somebody who planted
--- functions in it, so the installation refuses it.
+-- Plain CREATE: a schema that is already there may belong to another role and hold
+-- functions of its own, so the installation refuses it.
 CREATE SCHEMA pulse;
 
 COMMENT ON SCHEMA pulse IS

@@ -91,3 +91,43 @@ CREATE TYPE pulse._item AS (
 
 COMMENT ON TYPE pulse._item IS
 'One element of the list that enqueue_many takes: the arguments of enqueue.';
+
+CREATE TYPE pulse._kind_settings AS (
+    kind text,
+    lane text,
+    priority integer,
+    max_attempts integer,
+    backoff text,
+    backoff_base interval,
+    backoff_cap interval,
+    backoff_jitter double precision,
+    lease_for interval,
+    max_runtime interval,
+    requires_approval boolean,
+    approval_expiry interval,
+    owner integer
+);
+
+COMMENT ON TYPE pulse._kind_settings IS
+'The settings of a kind with the defaults filled in, and the number of the role that enqueues it.';
+
+CREATE TYPE pulse._job_filter AS (
+    states text [],
+    jobs bigint [],
+    lanes text [],
+    kinds text [],
+    workers text [],
+    rank integer,
+    rank_above integer,
+    rank_below integer,
+    error_like text,
+    tags text [],
+    group_keys text [],
+    owners integer [],
+    enqueued_before timestamptz,
+    enqueued_after timestamptz,
+    asks_body boolean
+);
+
+COMMENT ON TYPE pulse._job_filter IS
+'A filter of the bulk verbs and find_jobs, parsed: NULL where it says nothing.';

@@ -1,4 +1,4 @@
--- A lane or kind has a row here only when somebody gave it settings; every column
+-- A lane or kind has a row here only when set_lane or set_kind gave it settings; every column
 -- that is NULL means "the default", and the defaults live in code (20_defaults.sql).
 
 CREATE TABLE pulse.lane (
@@ -39,6 +39,10 @@ CREATE TABLE pulse.kind (
     CONSTRAINT kind_backoff_is_known
     CHECK (backoff IN ('quadratic', 'exponential', 'fixed', 'none'))
 );
+
+-- Whether any kind has these is asked by every claim.
+CREATE INDEX kind_for_claim ON pulse.kind (kind)
+WHERE lease_for IS NOT NULL OR max_runtime IS NOT NULL;
 
 COMMENT ON TABLE pulse.kind IS
 'Settings of kinds that differ from the defaults.';

@@ -4,12 +4,11 @@
 -- deleted, never updated; there is no foreign key between them (pulse.check()
 -- proves what one would).
 
--- The low ten bits are the node (pulse.set_node), so an id is sequence << 10 | node
--- and the sequence alone remembers both, through dump and restore too.
-CREATE SEQUENCE pulse.job_id INCREMENT 1024 MINVALUE 0 START 1024;
+-- node << 43 | n: the sequence stands in the range of the node (24_node.sql).
+CREATE SEQUENCE pulse.job_id MAXVALUE 9007199254740991;
 
 COMMENT ON SEQUENCE pulse.job_id IS
-'Job ids: they grow in steps of 1024 and carry the node in the low ten bits.';
+'Job ids: 1, 2, 3, above the node in the bits from the 43rd on.';
 
 CREATE TABLE pulse.body (
     job bigint NOT NULL DEFAULT nextval('pulse.job_id'),
@@ -21,7 +20,8 @@ CREATE TABLE pulse.body (
     unique_for interval,
     group_key text COLLATE "C",
     tags text [],
-    enqueued_by name NOT NULL,
+    needed_approval boolean NOT NULL DEFAULT false,
+    owner integer NOT NULL,
     enqueued_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT body_is_one_per_job PRIMARY KEY (job)
 );
@@ -44,7 +44,7 @@ CREATE TABLE pulse.approval (
 CREATE INDEX approval_for_expiry ON pulse.approval (expires_at);
 
 COMMENT ON TABLE pulse.approval IS
-'Jobs that wait for somebody to approve them.';
+'Jobs that wait for an approver.';
 
 -- attempts counts the runs that have begun; last_lease and last_verb let the report
 -- that brought the job here succeed again when its answer was lost.
@@ -63,7 +63,11 @@ CREATE TABLE pulse.waiting (
     CONSTRAINT waiting_is_one_per_job PRIMARY KEY (job)
 );
 
-CREATE INDEX waiting_for_promotion ON pulse.waiting (lane, run_at);
+-- By time, and by priority and time. As with ready, each has a condition that every row
+-- meets, and a statement states that of the one it is meant for.
+CREATE INDEX waiting_by_time ON pulse.waiting (lane, run_at) WHERE attempts >= 0;
+CREATE INDEX waiting_for_promotion ON pulse.waiting (lane, rank, run_at)
+WHERE failures >= 0;
 CREATE INDEX waiting_for_repeated_report ON pulse.waiting (last_lease)
 WHERE last_lease IS NOT NULL;
 
@@ -105,7 +109,7 @@ WHERE last_lease IS NOT NULL;
 COMMENT ON TABLE pulse.ready IS
 'Jobs in line: whoever deletes the row has claimed the job.';
 
--- At most one waiting-or-running job per key and lane. While the job lives,
+-- At most one waiting-or-running job per key and lane. Until the job has ended,
 -- expires_at is NULL; afterwards the row stays for unique_for.
 CREATE TABLE pulse.job_key (
     lane text COLLATE "C" NOT NULL,

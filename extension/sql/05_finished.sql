@@ -39,4 +39,4 @@ CREATE TABLE pulse.failure (
 );
 
 COMMENT ON TABLE pulse.failure IS
-'The error of every run that ended badly, the newest 100 for each job.';
+'The error of every run that failed, the newest 100 for each job.';

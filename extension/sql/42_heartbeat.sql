@@ -59,4 +59,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.heartbeat(bigint []) IS
-'Extend leases, each by what it was claimed for, never past its deadline or cancel grace. One row for each lease: ok, lost (taken away: stop and drop the result), cancel (stop and call ack_cancel), deadline (max_runtime is over). PU001 above READ COMMITTED.';
+'Extend leases, each by what it was claimed for, never past its deadline or cancel grace. One row for each lease: ok, lost (taken away: stop and drop the result), cancel (stop and call ack_cancel), deadline (max_runtime is over). PU001 above READ COMMITTED. Writes lease.';

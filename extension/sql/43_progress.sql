@@ -1,3 +1,5 @@
+-- What a run reports about itself while it goes on. Neither holds up a heartbeat.
+
 CREATE FUNCTION pulse.progress(
     lease bigint, fraction double precision, note text DEFAULT NULL
 )
@@ -7,7 +9,6 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_bell integer := 'pulse.job_progress'::regclass::oid::integer;
     v_job bigint;
 BEGIN
     PERFORM pulse._require_read_committed('progress');
@@ -26,17 +27,12 @@ BEGIN
         reported_at = excluded.reported_at
     RETURNING p.job INTO v_job;
 
-    -- As in _ring: if the exclusive lock is refused somebody watches.
-    IF NOT (pg_try_advisory_lock(v_bell, 0) AND pg_advisory_unlock(v_bell, 0))
-        AND current_setting('pulse.notify', true) IS DISTINCT FROM 'off'
-        AND pg_notification_queue_usage() < 0.5 THEN
-        PERFORM pg_notify('pulse_progress', v_job::text);
-    END IF;
+    PERFORM pulse._ring(v_job::text, 'pulse_progress');
 END;
 $$;
 
 COMMENT ON FUNCTION pulse.progress(bigint, double precision, text) IS
-'Say how far a running job has come: a fraction from 0 to 1 and a note. PU101 when the lease was lost, PU002 outside the bounds.';
+'Say how far a running job has come: a fraction from 0 to 1 and a note. PU101 when the lease was lost, PU002 outside the bounds. Writes job_progress.';
 
 CREATE FUNCTION pulse.checkpoint(lease bigint, data jsonb)
 RETURNS void
@@ -47,7 +43,7 @@ AS $$
 BEGIN
     PERFORM pulse._require_read_committed('checkpoint');
     PERFORM pulse._require_size(
-        'checkpoint', pg_column_size(checkpoint.data), 1048576,
+        'checkpoint', pulse._text_size(checkpoint.data), 1048576,
         'Store the data elsewhere and keep a reference.'
     );
 
@@ -63,7 +59,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.checkpoint(bigint, jsonb) IS
-'Keep data (at most 1 MB) for the next attempt of this job, which gets it with its claim. PU101 when the lease was lost, PU003 when it is too large.';
+'Keep data (at most 1 MB) for the next attempt of this job, which gets it with its claim. PU101 when the lease was lost, PU003 when it is too large. Writes job_checkpoint.';
 
 -- Both take FOR KEY SHARE on the lease: nobody can take the lease away in between, and
 -- a heartbeat is not held up.
@@ -90,4 +86,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._job_of(bigint) IS
-'The job of a live lease, which stays alive until this transaction ends; else PU101.';
+'The job of a lease, which nobody can take away until this transaction ends; else PU101.';

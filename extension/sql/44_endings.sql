@@ -1,5 +1,9 @@
--- How a run ends badly, for fail and reap alike: charged, its error kept, and then back
--- into waiting with a backoff, or dead, or, when a cancel was asked for, cancelled.
+-- How jobs end. finished is written in three places: complete_batch (45_complete.sql),
+-- whose one statement is the hottest of all, and the two functions below, which every
+-- other end goes through: a run that failed, and a job that is cancelled.
+
+-- For fail and reap alike: the run is charged, its error kept, and the job goes back into
+-- waiting with a backoff, or is dead, or, when a cancel was requested, cancelled.
 -- Returns the leases that were ended; one that is not there was lost.
 CREATE FUNCTION pulse._fail_runs(
     leases bigint [],
@@ -70,8 +74,12 @@ BEGIN
             last_lease, last_verb
         )
         SELECT
-            j.lane, clock_timestamp() + greatest(j.pause, '0'), j.job, j.kind, j.rank,
-            j.attempt, j.failures + 1, j.keyed, true, j.lease, _fail_runs.verb
+            j.lane,
+            greatest(
+                clock_timestamp() + greatest(j.pause, '0'), (SELECT pulse._due_floor())
+            ),
+            j.job, j.kind, j.rank, j.attempt, j.failures + 1, j.keyed, true, j.lease,
+            _fail_runs.verb
         FROM judged AS j
         WHERE j.fate = 'retrying'
     ),
@@ -119,6 +127,50 @@ $$;
 
 COMMENT ON FUNCTION pulse._fail_runs(bigint [], text [], interval [], boolean [], text) IS
 'End runs that failed or lapsed: retrying, dead or cancelled.';
+
+-- For ack_cancel, cancel, reject, release, snooze and expired approvals: the caller has
+-- taken the job out of its place. claimed_at, lease and worker are those of its run.
+CREATE FUNCTION pulse._finish_cancelled(
+    job bigint,
+    lane text,
+    kind text,
+    rank integer,
+    verb text,
+    attempts integer,
+    failures integer,
+    keyed boolean,
+    error text,
+    claimed_at timestamptz DEFAULT NULL,
+    lease bigint DEFAULT NULL,
+    worker text DEFAULT NULL
+)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    INSERT INTO pulse.finished (
+        job, lane, kind, rank, state, ended_by, attempts, failures, keyed,
+        claimed_at, lease, worker, error
+    )
+    VALUES (
+        _finish_cancelled.job, _finish_cancelled.lane, _finish_cancelled.kind,
+        _finish_cancelled.rank, 'cancelled', _finish_cancelled.verb,
+        _finish_cancelled.attempts, _finish_cancelled.failures, _finish_cancelled.keyed,
+        _finish_cancelled.claimed_at, _finish_cancelled.lease, _finish_cancelled.worker,
+        _finish_cancelled.error
+    );
+
+    IF _finish_cancelled.keyed THEN
+        PERFORM pulse._release_keys(ARRAY[_finish_cancelled.job]);
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._finish_cancelled(
+    bigint, text, text, integer, text, integer, integer, boolean, text, timestamptz, bigint, text
+) IS
+'Write that a job was cancelled, by which verb and why, and release its unique key.';
 
 CREATE FUNCTION pulse._verdicts(
     leases bigint [], sound bigint [], ended bigint [], verb text, quiet boolean

@@ -1,3 +1,5 @@
+-- Reports of runs that failed; what becomes of their jobs is in 44_endings.sql.
+
 CREATE FUNCTION pulse.fail(
     lease bigint,
     error text DEFAULT NULL,
@@ -29,7 +31,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.fail(bigint, text, interval, boolean) IS
-'End a run badly: the job is charged one failure, its error is kept, and it is retried after the backoff of its kind (or retry_in), or dead when failures reach max_attempts or fatal is true. Repeating it with the same lease is harmless. PU101 when the lease was lost, PU003 when the error is above 1 MB.';
+'Report that a run failed: the job is charged one failure, its error is kept, and it is retried after the backoff of its kind (or retry_in), or dead when failures reach max_attempts or fatal is true. Repeating it with the same lease is harmless. PU101 when the lease was lost, PU003 when the error is above 1 MB. Writes lease, failure and waiting, or finished and job_key.';
 
 CREATE FUNCTION pulse.fail_batch(
     leases bigint [],
@@ -72,4 +74,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.fail_batch(bigint [], text [], interval [], boolean [], boolean) IS
-'Fail the jobs of several leases; errors, retry_in and fatal are read at the same place. One row for each lease: ok, lost, or too_large (an error above 1 MB; that job goes on running); with quiet, only for those that are not ok. A repeated report is ok again. PU002 for a retry_in that is negative or above a year.';
+'Fail the jobs of several leases; errors, retry_in and fatal are read at the same place. One row for each lease: ok, lost, or too_large (an error above 1 MB; that job goes on running); with quiet, only for those that are not ok. A repeated report is ok again. PU002 for a retry_in that is negative or above a year. Writes what fail writes.';

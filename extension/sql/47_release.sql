@@ -1,3 +1,5 @@
+-- A run that is given back without a result: at once (release) or later (snooze).
+
 CREATE FUNCTION pulse.release(leases bigint [])
 RETURNS SETOF pulse.verdict
 LANGUAGE plpgsql
@@ -11,19 +13,13 @@ BEGIN
     v_given := pulse._give_back(release.leases, NULL, 'release');
 
     RETURN QUERY
-    SELECT
-        u.lease,
-        CASE
-            WHEN u.lease = ANY (v_given) OR pulse._reported_before(u.lease, 'release') THEN 'ok'
-            ELSE 'lost'
-        END
-    FROM unnest(release.leases) WITH ORDINALITY AS u (lease, place)
-    ORDER BY u.place;
+    SELECT v.*
+    FROM pulse._verdicts(release.leases, release.leases, v_given, 'release', false) AS v;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse.release(bigint []) IS
-'Give running jobs back at once without charging them: they join the end of their priority. One row for each lease: ok or lost.';
+'Give running jobs back at once without charging them: they join the end of their priority. One row for each lease: ok or lost. Writes lease and ready; after a cancel request lease, finished and job_key.';
 
 CREATE FUNCTION pulse.snooze(lease bigint, delay interval)
 RETURNS void
@@ -52,7 +48,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.snooze(bigint, interval) IS
-'Give a running job back until delay has passed, without charging it. Repeating it with the same lease is harmless. PU101 when the lease was lost, PU002 for a bad delay.';
+'Give a running job back until delay has passed, without charging it. Repeating it with the same lease is harmless. PU101 when the lease was lost, PU002 for a bad delay. Writes lease and waiting; after a cancel request lease, finished and job_key.';
 
 -- A run that is given back is not charged. If a cancel was asked for meanwhile, giving
 -- back is as good as acknowledging it: the job must not run again.
@@ -85,18 +81,11 @@ BEGIN
                 v_lease.keyed, false, v_lease.lease, _give_back.verb
             );
         ELSE
-            INSERT INTO pulse.finished (
-                job, lane, kind, rank, state, ended_by, attempts, failures, keyed,
-                claimed_at, lease, worker, error
-            )
-            VALUES (
-                v_lease.job, v_lease.lane, v_lease.kind, v_lease.rank, 'cancelled',
-                _give_back.verb, v_lease.attempt, v_lease.failures, v_lease.keyed,
-                v_lease.claimed_at, v_lease.lease, v_lease.worker, v_lease.cancel_reason
+            PERFORM pulse._finish_cancelled(
+                v_lease.job, v_lease.lane, v_lease.kind, v_lease.rank, _give_back.verb,
+                v_lease.attempt, v_lease.failures, v_lease.keyed, v_lease.cancel_reason,
+                v_lease.claimed_at, v_lease.lease, v_lease.worker
             );
-            IF v_lease.keyed THEN
-                PERFORM pulse._release_keys(ARRAY[v_lease.job]);
-            END IF;
         END IF;
         v_given := v_given || v_lease.lease;
     END LOOP;

@@ -18,7 +18,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.arm_bell(text) IS
-'Before sleeping, in a session that LISTENs on the channel pulse: from now on an enqueue into this lane notifies. Look for jobs once more after arming. Each call needs one disarm_bell; false means: not armed, poll. Not behind a transaction pooler.';
+'Before sleeping, in a session that LISTENs on the channel pulse: from now on an enqueue into this lane notifies. Look for jobs once more after arming. Each call needs one disarm_bell; false means: not armed, poll. Not behind a transaction pooler. Writes nothing.';
 
 CREATE FUNCTION pulse.disarm_bell(lane text)
 RETURNS boolean
@@ -35,41 +35,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.disarm_bell(text) IS
-'Take back one arm_bell of this session: the worker is awake. Returns whether it was armed.';
-
--- The bell: a worker that sleeps holds a shared advisory lock on its lane in the
--- session that LISTENs. If the exclusive lock is refused somebody sleeps, so notify.
--- Try and unlock stand in one expression: interrupted between two statements, the
--- session would keep the lock. SET pulse.notify = off silences it (PREPARE TRANSACTION
--- fails after a NOTIFY).
-CREATE FUNCTION pulse._ring(lane text)
-RETURNS boolean
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_bell integer := 'pulse.ready'::regclass::oid::integer;
-    v_lane integer := hashtext(_ring.lane);
-    v_nobody_sleeps boolean;
-BEGIN
-    v_nobody_sleeps := pg_try_advisory_lock(v_bell, v_lane)
-        AND pg_advisory_unlock(v_bell, v_lane);
-    IF v_nobody_sleeps OR current_setting('pulse.notify', true) = 'off' THEN
-        RETURN false;
-    END IF;
-
-    -- A full notification queue would make the caller's COMMIT fail.
-    IF pg_notification_queue_usage() >= 0.5 THEN
-        RETURN false;
-    END IF;
-
-    PERFORM pg_notify('pulse', _ring.lane);
-    RETURN true;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._ring(text) IS
-'Notify the channel pulse with the name of the lane, if a worker of that lane sleeps; returns whether it did.';
+'Take back one arm_bell of this session: the worker is awake. Returns whether it was armed. Writes nothing.';
 
 -- Who watches progress arms a bell as well, so that reports nobody looks at ring none.
 
@@ -85,7 +51,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.watch_progress() IS
-'In a session that LISTENs on the channel pulse_progress: from now on progress notifies with the id of the job. Each call needs one unwatch_progress; false means: not now, look again. Not behind a transaction pooler.';
+'In a session that LISTENs on the channel pulse_progress: from now on progress notifies with the id of the job. Each call needs one unwatch_progress; false means: not now, look again. Not behind a transaction pooler. Writes nothing.';
 
 CREATE FUNCTION pulse.unwatch_progress()
 RETURNS boolean
@@ -99,4 +65,37 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.unwatch_progress() IS
-'Take back one watch_progress of this session. Returns whether there was one.';
+'Take back one watch_progress of this session. Returns whether there was one. Writes nothing.';
+
+-- The channel pulse has a bell for each lane, whose name is the message; pulse_progress
+-- has one for all jobs. Who listens holds the lock of the bell shared, so where the
+-- exclusive lock can be had nobody listens. Try and unlock stand in one expression:
+-- interrupted between two statements, the session would keep the lock. SET pulse.notify
+-- = off silences it (PREPARE TRANSACTION fails after a NOTIFY).
+CREATE FUNCTION pulse._ring(message text, channel text DEFAULT 'pulse')
+RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_bell integer := CASE _ring.channel
+        WHEN 'pulse' THEN 'pulse.ready'::regclass::oid::integer
+        ELSE 'pulse.job_progress'::regclass::oid::integer
+    END;
+    v_key integer := CASE _ring.channel WHEN 'pulse' THEN hashtext(_ring.message) ELSE 0 END;
+BEGIN
+    -- A full notification queue would make the caller's COMMIT fail.
+    IF pg_try_advisory_lock(v_bell, v_key) AND pg_advisory_unlock(v_bell, v_key)
+        OR current_setting('pulse.notify', true) = 'off'
+        OR pg_notification_queue_usage() >= 0.5
+    THEN
+        RETURN false;
+    END IF;
+
+    PERFORM pg_notify(_ring.channel, _ring.message);
+    RETURN true;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._ring(text, text) IS
+'Notify a channel, if a session that listens there has armed its bell; returns whether it did.';

@@ -1,3 +1,6 @@
+-- One round trip for a worker: it reports, and it claims as many jobs as it has slots
+-- free. It only calls complete_batch, fail_batch and claim_batch.
+
 CREATE FUNCTION pulse.exchange(
     worker text,
     wants jsonb DEFAULT '{}',
@@ -100,7 +103,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.exchange(text, jsonb, jsonb, jsonb, text [], interval) IS
-'Report and claim in one round trip. done: [{"lease", "result"}], failed: [{"lease", "error", "retry_in", "fatal"}], wants: {lane: how many}; leases are strings. First a row for each report that was not accepted (item done or failed, with its verdict lost or too_large), then a row for each claimed job (item job). Errors as in claim_batch; a lost lease is a verdict, not an error.';
+'Report and claim in one round trip. done: [{"lease", "result"}], failed: [{"lease", "error", "retry_in", "fatal"}], wants: {lane: how many}; leases are strings. First a row for each report that was not accepted (item done or failed, with its verdict lost or too_large), then a row for each claimed job (item job). Errors as in claim_batch; a lost lease is a verdict, not an error. Writes what complete_batch, fail_batch and claim_batch write.';
 
 CREATE FUNCTION pulse._require_exchange(worker text, wants jsonb, done jsonb, failed jsonb)
 RETURNS void
@@ -173,24 +176,3 @@ $$;
 
 COMMENT ON FUNCTION pulse._require_exchange(text, jsonb, jsonb, jsonb) IS
 'Raise PU001 or PU002 unless these can be the arguments of an exchange.';
-
-CREATE FUNCTION pulse._require_json(argument text, value jsonb, type text, example text)
-RETURNS void
-LANGUAGE plpgsql
-IMMUTABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    IF jsonb_typeof(value) IS DISTINCT FROM type THEN
-        PERFORM pulse._raise(
-            'PU002',
-            format('%s must be a JSON %s', argument, type),
-            format('It is %s.', coalesce(jsonb_typeof(value), 'NULL')),
-            format('Pass %s => %L.', argument, example)
-        );
-    END IF;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._require_json(text, jsonb, text, text) IS
-'Raise PU002 unless the value is JSON of this type.';

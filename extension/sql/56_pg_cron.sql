@@ -1,3 +1,5 @@
+-- What 55_watchdog.sql must know about pg_cron and ask of it.
+
 CREATE FUNCTION pulse._has_cron()
 RETURNS boolean
 LANGUAGE sql
@@ -36,7 +38,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._cron_database() IS
-'The database of the cluster in which pg_cron lives, as far as we may know; NULL when it is not loaded.';
+'The database of the cluster that pg_cron is in, as far as we may know; NULL when it is not loaded.';
 
 -- Nothing when pg_cron is not here or not for us.
 CREATE FUNCTION pulse._cron_entries()
@@ -102,7 +104,7 @@ BEGIN
             );
         END IF;
         PERFORM pulse._raise_no_cron(
-            format('pg_cron lives in the database %I, this is %I.', v_database, current_database()),
+            format('pg_cron is in the database %I, this is %I.', v_database, current_database()),
             format(
                 'in %I: SELECT cron.schedule_in_database(%L, ''* * * * *'', %L, %L, %L);',
                 v_database,

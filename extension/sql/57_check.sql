@@ -10,20 +10,8 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
     WITH place AS MATERIALIZED (
-        SELECT 'approval' AS name, a.job, a.lane, a.kind, a.keyed, 0 AS attempts, 0 AS failures
-        FROM pulse.approval AS a
-        UNION ALL
-        SELECT 'waiting', w.job, w.lane, w.kind, w.keyed, w.attempts, w.failures
-        FROM pulse.waiting AS w
-        UNION ALL
-        SELECT 'ready', r.job, r.lane, r.kind, r.keyed, r.attempts, r.failures
-        FROM pulse.ready AS r
-        UNION ALL
-        SELECT 'lease', l.job, l.lane, l.kind, l.keyed, l.attempt, l.failures
-        FROM pulse.lease AS l
-        UNION ALL
-        SELECT 'finished', f.job, f.lane, f.kind, f.keyed, f.attempts, f.failures
-        FROM pulse.finished AS f
+        SELECT p.place AS name, p.job, p.lane, p.kind, p.keyed, p.attempts, p.failures
+        FROM pulse._place AS p
     ),
 
     newest_roster AS (
@@ -171,9 +159,15 @@ AS $$
         FROM (
             SELECT
                 'job_id' AS name, s.last_value,
-                (SELECT max(b.job) FROM pulse.body AS b) AS used,
-                (SELECT max(b.job) FROM pulse.body AS b) AS job
+                m.job AS used,
+                m.job
             FROM pulse.job_id AS s
+            -- The last number of this node: those of other nodes may be higher.
+            CROSS JOIN LATERAL (
+                SELECT max(b.job) AS job
+                FROM pulse.body AS b
+                WHERE b.job <= (s.last_value | 8796093022207)
+            ) AS m
             UNION ALL
             SELECT
                 'ready_seq', s.last_value,
@@ -184,12 +178,13 @@ AS $$
             SELECT
                 'lease_seq', s.last_value,
                 (
-                    SELECT max(u.lease) >> 20
+                    SELECT max(u.lease) >> 10
                     FROM (
-                        SELECT max(l.lease) AS lease FROM pulse.lease AS l
+                        SELECT l.lease FROM pulse.lease AS l
                         UNION ALL
-                        SELECT max(f.lease) FROM pulse.finished AS f
+                        SELECT f.lease FROM pulse.finished AS f
                     ) AS u
+                    WHERE u.lease >> 10 <= (s.last_value | 8796093022207)
                 ),
                 NULL
             FROM pulse.lease_seq AS s
@@ -203,7 +198,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.check() IS
-'An fsck: a row for every invariant that does not hold, none when all is well. Reads every job, in one snapshot; nothing waits for it. A row here is a bug in pulse or somebody''s hand in its tables.';
+'An fsck: a row for every invariant that does not hold, none when all is well. Reads every job, in one snapshot; nothing waits for it. A row here is a bug in pulse, or its tables were changed by hand. Writes nothing.';
 
 -- By the index of each line, below its mark only: nothing is there but dead rows.
 CREATE FUNCTION pulse._below_marks(max_rows integer)
@@ -223,7 +218,7 @@ AS $$
     ),
 
     newest_due_mark AS (
-        SELECT DISTINCT ON (m.lane) m.lane, m.run_at
+        SELECT DISTINCT ON (m.lane) m.lane, m.run_at, m.ranks, m.run_ats
         FROM pulse.due_mark AS m
         ORDER BY m.lane, m.version DESC
     )
@@ -248,7 +243,28 @@ AS $$
             'waiting job is below its mark', w.job,
             format('Due %s, mark %s, lane %s.', w.run_at, m.run_at, w.lane)
         FROM newest_due_mark AS m
-        INNER JOIN pulse.waiting AS w ON w.lane = m.lane AND w.run_at < m.run_at
+        INNER JOIN pulse.waiting AS w
+            ON w.lane = m.lane
+            AND w.run_at < m.run_at
+            AND w.attempts >= 0
+        LIMIT _below_marks.max_rows
+    )
+    UNION ALL
+    (
+        SELECT
+            'waiting job is below its mark', w.job,
+            format(
+                'Due %s, mark %s, lane %s, priority %s.', w.run_at, v.run_at, w.lane, -w.rank
+            )
+        FROM newest_due_mark AS m
+        CROSS JOIN LATERAL unnest(m.ranks, m.run_ats) AS v (rank, run_at)
+        INNER JOIN pulse.waiting AS w
+            ON w.lane = m.lane
+            AND w.rank = v.rank
+            AND w.run_at < v.run_at
+            AND w.failures >= 0
+        WHERE v.run_at > m.run_at
+            AND w.run_at >= m.run_at
         LIMIT _below_marks.max_rows
     )
     UNION ALL

@@ -1,3 +1,5 @@
+-- When a recurrence (cron, every or at) occurs.
+
 CREATE FUNCTION pulse._occurrence_after(recurrence pulse.recurrence, after timestamptz)
 RETURNS timestamptz
 LANGUAGE plpgsql

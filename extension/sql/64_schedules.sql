@@ -1,3 +1,5 @@
+-- A schedule is what to enqueue and when; 63_fire.sql enqueues it.
+
 CREATE FUNCTION pulse.schedule(
     name text,
     kind text,
@@ -19,11 +21,53 @@ CREATE FUNCTION pulse.schedule(
     max_runtime interval DEFAULT NULL
 )
 RETURNS timestamptz
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse._do_schedule(
+        pulse._sign(), schedule.name, schedule.kind, schedule.payload, schedule.cron,
+        schedule.every, schedule.at, schedule.timezone, schedule.lane,
+        schedule.priority, schedule.catch_up, schedule.catch_up_window,
+        schedule.max_attempts, schedule.unique_key, schedule.unique_for,
+        schedule.group_key, schedule.requires_approval, schedule.tags,
+        schedule.max_runtime
+    )
+$$;
+
+COMMENT ON FUNCTION pulse.schedule(
+    text, text, jsonb, text, interval, timestamptz, text, text, integer, text, interval,
+    integer, text, interval, text, boolean, text [], interval
+) IS
+'Enqueue a job by the clock: by a cron expression, every so often, or once at a moment (exactly one of cron, every and at), in a time zone. A name that exists is replaced; its ledger and its pause stay, and so does its next occurrence when the recurrence is the same. catch_up says what becomes of occurrences missed while nothing ticked: skip, last or all, none older than catch_up_window. The rest is handed to enqueue. Returns the next occurrence. PU002 bad argument, PU003 payload too large, PU007 bad cron expression, PU008 unknown time zone. Writes schedule, schedule_run and audit_entry.';
+
+CREATE FUNCTION pulse._do_schedule(
+    signature pulse._signature,
+    name text,
+    kind text,
+    payload jsonb,
+    cron text,
+    every interval,
+    at timestamptz,
+    timezone text,
+    lane text,
+    priority integer,
+    catch_up text,
+    catch_up_window interval,
+    max_attempts integer,
+    unique_key text,
+    unique_for interval,
+    group_key text,
+    requires_approval boolean,
+    tags text [],
+    max_runtime interval
+)
+RETURNS timestamptz
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    v_who integer := pulse._redeem(_do_schedule.signature);
     v_now timestamptz := clock_timestamp();
     v_timezone text;
     v_anchor timestamptz;
@@ -32,36 +76,36 @@ DECLARE
     v_new pulse.schedule;
 BEGIN
     PERFORM pulse._require_read_committed('schedule');
-    PERFORM pulse._require_name('name', schedule.name);
-    PERFORM pulse._require_recurrence(schedule.cron, schedule.every, schedule.at);
+    PERFORM pulse._require_name('name', _do_schedule.name);
+    PERFORM pulse._require_recurrence(_do_schedule.cron, _do_schedule.every, _do_schedule.at);
     PERFORM pulse._require_one_of(
-        'catch_up', coalesce(schedule.catch_up, 'NULL'), '{skip,last,all}'
+        'catch_up', coalesce(_do_schedule.catch_up, 'NULL'), '{skip,last,all}'
     );
     PERFORM pulse._require_duration(
-        'catch_up_window', coalesce(schedule.catch_up_window, '-1 s'), '0', '10 years'
+        'catch_up_window', coalesce(_do_schedule.catch_up_window, '-1 s'), '0', '10 years'
     );
-    PERFORM pulse._require_job(
-        schedule.kind, schedule.payload, schedule.lane, schedule.priority,
-        schedule.max_attempts, schedule.unique_key, schedule.unique_for,
-        schedule.group_key, schedule.tags, schedule.max_runtime
+    PERFORM pulse._require_job_options(
+        _do_schedule.kind, _do_schedule.payload, _do_schedule.lane,
+        _do_schedule.priority, NULL, NULL,
+        _do_schedule.max_attempts, _do_schedule.unique_key, _do_schedule.unique_for, NULL,
+        _do_schedule.group_key, _do_schedule.tags, _do_schedule.max_runtime
     );
-
-    v_timezone := pulse._require_timezone(schedule.timezone);
+    v_timezone := pulse._require_timezone(_do_schedule.timezone);
 
     -- Waits for the tick that just fires it.
     SELECT s.* INTO v_old
     FROM pulse.schedule AS s
-    WHERE s.name = schedule.name
+    WHERE s.name = _do_schedule.name
     FOR UPDATE;
 
-    IF (schedule.cron, schedule.every::text, schedule.at, v_timezone)
+    IF (_do_schedule.cron, _do_schedule.every::text, _do_schedule.at, v_timezone)
         IS NOT DISTINCT FROM (v_old.cron, v_old.every::text, v_old.at, v_old.timezone)
     THEN
         -- The same recurrence goes on: a deployment that says it again moves nothing.
         v_anchor := v_old.anchor;
         v_next_at := v_old.next_at;
     ELSE
-        PERFORM pulse._require_future(schedule.at);
+        PERFORM pulse._require_future(_do_schedule.at);
         IF v_old.next_at <= v_now THEN
             PERFORM pulse._skip_occurrences(
                 v_old.name,
@@ -73,9 +117,11 @@ BEGIN
         END IF;
         v_anchor := v_now;
         v_next_at := coalesce(
-            schedule.at,
+            _do_schedule.at,
             pulse._occurrence_after(
-                pulse._recurrence(schedule.cron, schedule.every, NULL, v_anchor, v_timezone),
+                pulse._recurrence(
+                    _do_schedule.cron, _do_schedule.every, NULL, v_anchor, v_timezone
+                ),
                 v_now
             )
         );
@@ -83,26 +129,27 @@ BEGIN
 
     INSERT INTO pulse.schedule AS s (
         name, kind, payload, cron, every, at, timezone, options, catch_up,
-        catch_up_window, anchor, next_at, created_by, created_at
+        catch_up_window, anchor, next_at, owner, created_at
     )
     VALUES (
-        schedule.name, schedule.kind, coalesce(schedule.payload, '{}'), schedule.cron,
-        schedule.every, schedule.at, v_timezone,
+        _do_schedule.name, _do_schedule.kind, coalesce(_do_schedule.payload, '{}'),
+        _do_schedule.cron,
+        _do_schedule.every, _do_schedule.at, v_timezone,
         jsonb_strip_nulls(
             jsonb_build_object(
-                'lane', schedule.lane,
-                'priority', schedule.priority,
-                'max_attempts', schedule.max_attempts,
-                'unique_key', schedule.unique_key,
-                'unique_for', schedule.unique_for,
-                'group_key', schedule.group_key,
-                'requires_approval', schedule.requires_approval,
-                'tags', to_jsonb(schedule.tags),
-                'max_runtime', schedule.max_runtime
+                'lane', _do_schedule.lane,
+                'priority', _do_schedule.priority,
+                'max_attempts', _do_schedule.max_attempts,
+                'unique_key', _do_schedule.unique_key,
+                'unique_for', _do_schedule.unique_for,
+                'group_key', _do_schedule.group_key,
+                'requires_approval', _do_schedule.requires_approval,
+                'tags', to_jsonb(_do_schedule.tags),
+                'max_runtime', _do_schedule.max_runtime
             )
         ),
-        schedule.catch_up, schedule.catch_up_window, v_anchor, v_next_at,
-        pulse._caller(), v_now
+        _do_schedule.catch_up, _do_schedule.catch_up_window, v_anchor, v_next_at,
+        v_who, v_now
     )
     ON CONFLICT ON CONSTRAINT schedule_is_named_once DO UPDATE
     SET kind = excluded.kind,
@@ -116,14 +163,14 @@ BEGIN
         catch_up_window = excluded.catch_up_window,
         anchor = excluded.anchor,
         next_at = excluded.next_at,
-        created_by = excluded.created_by,
+        owner = excluded.owner,
         created_at = excluded.created_at,
         last_error = NULL,
         retry_at = NULL
     RETURNING s.* INTO v_new;
 
     PERFORM pulse._audit(
-        'schedule', NULL, schedule.lane,
+        v_who, 'schedule', NULL, _do_schedule.lane,
         CASE WHEN v_old.name IS NOT NULL THEN pulse._schedule_facts(v_old) END,
         pulse._schedule_facts(v_new), NULL
     );
@@ -131,153 +178,11 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.schedule(
-    text, text, jsonb, text, interval, timestamptz, text, text, integer, text, interval,
-    integer, text, interval, text, boolean, text [], interval
+COMMENT ON FUNCTION pulse._do_schedule(
+    pulse._signature, text, text, jsonb, text, interval, timestamptz, text, text,
+    integer, text, interval, integer, text, interval, text, boolean, text [], interval
 ) IS
-'Enqueue a job by the clock: by a cron expression, every so often, or once at a moment (exactly one of cron, every and at), in a time zone. A name that exists is replaced; its ledger and its pause stay, and so does its next occurrence when the recurrence is the same. catch_up says what becomes of occurrences missed while nothing ticked: skip, last or all, none older than catch_up_window. The rest is handed to enqueue. Returns the next occurrence. PU002 bad argument, PU003 payload too large, PU007 bad cron expression, PU008 unknown time zone.';
-
-CREATE FUNCTION pulse.pause_schedule(name text, reason text DEFAULT NULL)
-RETURNS boolean
-LANGUAGE plpgsql
-SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_schedule pulse.schedule;
-BEGIN
-    PERFORM pulse._require_read_committed('pause_schedule');
-    v_schedule := pulse._require_schedule(pause_schedule.name);
-    IF v_schedule.paused_at IS NOT NULL THEN
-        RETURN false;
-    END IF;
-
-    UPDATE pulse.schedule AS s
-    SET paused_at = clock_timestamp(),
-        paused_by = pulse._caller(),
-        pause_reason = pause_schedule.reason
-    WHERE s.name = v_schedule.name;
-
-    PERFORM pulse._audit(
-        'pause_schedule', NULL, NULL,
-        NULL, jsonb_build_object('name', v_schedule.name), pause_schedule.reason
-    );
-    RETURN true;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse.pause_schedule(text, text) IS
-'Keep a schedule from firing until resume_schedule; false when it is paused already. PU005 no such schedule.';
-
-CREATE FUNCTION pulse.resume_schedule(name text)
-RETURNS timestamptz
-LANGUAGE plpgsql
-SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_now timestamptz := clock_timestamp();
-    v_schedule pulse.schedule;
-    v_recurrence pulse.recurrence;
-    v_next_at timestamptz;
-BEGIN
-    PERFORM pulse._require_read_committed('resume_schedule');
-    v_schedule := pulse._require_schedule(resume_schedule.name);
-    IF v_schedule.paused_at IS NULL THEN
-        RETURN v_schedule.next_at;
-    END IF;
-
-    v_next_at := v_schedule.next_at;
-    IF v_next_at <= v_now THEN
-        v_recurrence := pulse._recurrence(
-            v_schedule.cron, v_schedule.every, v_schedule.at,
-            v_schedule.anchor, v_schedule.timezone
-        );
-        PERFORM pulse._skip_occurrences(
-            v_schedule.name, v_recurrence, v_schedule.next_at, v_now,
-            concat_ws(
-                ': ', format('paused by %s', v_schedule.paused_by), v_schedule.pause_reason
-            )
-        );
-        v_next_at := pulse._occurrence_after(v_recurrence, v_now);
-    END IF;
-
-    UPDATE pulse.schedule AS s
-    SET paused_at = NULL,
-        paused_by = NULL,
-        pause_reason = NULL,
-        retry_at = NULL,
-        next_at = v_next_at
-    WHERE s.name = v_schedule.name;
-
-    PERFORM pulse._audit(
-        'resume_schedule', NULL, NULL,
-        jsonb_build_object(
-            'name', v_schedule.name,
-            'paused_by', v_schedule.paused_by,
-            'pause_reason', v_schedule.pause_reason
-        ),
-        jsonb_build_object('name', v_schedule.name, 'next_at', v_next_at), NULL
-    );
-    RETURN v_next_at;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse.resume_schedule(text) IS
-'Let a paused schedule fire again and return its next occurrence; what was missed meanwhile is written down as skipped. PU005 no such schedule.';
-
-CREATE FUNCTION pulse.unschedule(name text)
-RETURNS void
-LANGUAGE plpgsql
-SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_schedule pulse.schedule;
-BEGIN
-    PERFORM pulse._require_read_committed('unschedule');
-    v_schedule := pulse._require_schedule(unschedule.name);
-
-    DELETE FROM pulse.schedule AS s
-    WHERE s.name = v_schedule.name;
-
-    PERFORM pulse._audit(
-        'unschedule', NULL, NULL, pulse._schedule_facts(v_schedule), NULL, NULL
-    );
-END;
-$$;
-
-COMMENT ON FUNCTION pulse.unschedule(text) IS
-'Remove a schedule. Its ledger stays for 90 days and its jobs go on. PU005 no such schedule.';
-
-CREATE FUNCTION pulse._require_schedule(name text)
-RETURNS pulse.schedule
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_schedule pulse.schedule;
-BEGIN
-    -- Waits for the tick that just fires it.
-    SELECT s.* INTO v_schedule
-    FROM pulse.schedule AS s
-    WHERE s.name = _require_schedule.name
-    FOR UPDATE;
-
-    IF NOT FOUND THEN
-        PERFORM pulse._raise(
-            'PU005',
-            format('schedule %L does not exist', left(_require_schedule.name, 200)),
-            'It was never made, or was unscheduled.',
-            'SELECT name FROM pulse.schedules lists them.'
-        );
-    END IF;
-    RETURN v_schedule;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._require_schedule(text) IS
-'Lock a schedule and return it; PU005 when there is none of that name.';
+'schedule for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse._schedule_facts(schedule pulse.schedule)
 RETURNS jsonb

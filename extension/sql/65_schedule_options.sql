@@ -1,3 +1,5 @@
+-- When a schedule may fire; what its job may be is in 31_options.sql.
+
 CREATE FUNCTION pulse._require_recurrence(cron text, every interval, at timestamptz)
 RETURNS void
 LANGUAGE plpgsql

@@ -1,9 +1,24 @@
--- reprioritize, move, retry, delete_job: each takes the job out of its place and puts it
--- in another. A row in line is never changed: it gets a new place at the end of its line,
--- so that nothing appears behind a low-water mark.
+-- reprioritize and move take a job out of its place and put it in another. A row in line
+-- is never changed: the job gets a new place at the end of its line, so that nothing
+-- appears behind a low-water mark.
 
 CREATE FUNCTION pulse.reprioritize(
     job_id bigint, priority integer, reason text DEFAULT NULL
+)
+RETURNS text
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse._do_reprioritize(
+        pulse._sign(), reprioritize.job_id, reprioritize.priority, reprioritize.reason
+    )
+$$;
+
+COMMENT ON FUNCTION pulse.reprioritize(bigint, integer, text) IS
+'Give a job another priority (higher runs first); returns its state. A job in line goes to the end of its new priority; one that has that priority keeps its place. A running job goes on undisturbed, and the priority counts for its next run. PU002 priority out of bounds; PU004 no such job; PU105 it has ended; PU107 it kept moving. Writes approval, waiting, ready or lease, and audit_entry.';
+
+CREATE FUNCTION pulse._do_reprioritize(
+    signature pulse._signature, job_id bigint, priority integer, reason text
 )
 RETURNS text
 LANGUAGE plpgsql
@@ -13,47 +28,61 @@ SET enable_seqscan = off
 SET jit = off
 AS $$
 DECLARE
+    v_who integer := pulse._redeem(_do_reprioritize.signature);
     v_done record;
 BEGIN
     PERFORM pulse._require_read_committed('reprioritize');
-    PERFORM pulse._require_priority(reprioritize.priority);
-    PERFORM pulse._require_reason(reprioritize.reason);
+    PERFORM pulse._require_priority(_do_reprioritize.priority);
+    PERFORM pulse._require_reason(_do_reprioritize.reason);
 
     -- Nothing to do must not cost the job its place in line.
     IF EXISTS (
         SELECT
         FROM pulse.ready AS r
-        WHERE r.job = reprioritize.job_id
-            AND r.rank = - reprioritize.priority
+        WHERE r.job = _do_reprioritize.job_id
+            AND r.rank = - _do_reprioritize.priority
     ) THEN
         RETURN 'ready';
     END IF;
 
     SELECT s.* INTO v_done
-    FROM pulse._shift(reprioritize.job_id, NULL, - reprioritize.priority) AS s;
+    FROM pulse._shift(_do_reprioritize.job_id, NULL, - _do_reprioritize.priority) AS s;
 
     IF v_done.was IN ('completed', 'dead', 'cancelled') THEN
         PERFORM pulse._raise_wrong_state(
-            reprioritize.job_id, v_done.was, 'reprioritize',
+            _do_reprioritize.job_id, v_done.was, 'reprioritize',
             'A dead or cancelled job can be put back in line by pulse.retry.'
         );
     END IF;
 
     PERFORM pulse._audit(
-        'reprioritize', reprioritize.job_id, v_done.lane,
+        v_who, 'reprioritize', _do_reprioritize.job_id, v_done.lane,
         jsonb_build_object('state', v_done.was, 'priority', - v_done.rank),
-        jsonb_build_object('state', v_done.state, 'priority', reprioritize.priority),
-        reprioritize.reason
+        jsonb_build_object('state', v_done.state, 'priority', _do_reprioritize.priority),
+        _do_reprioritize.reason
     );
 
     RETURN v_done.state;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.reprioritize(bigint, integer, text) IS
-'Give a job another priority (higher runs first); returns its state. A job in line goes to the end of its new priority; one that has that priority keeps its place. A running job goes on undisturbed, and the priority counts for its next run. PU002 priority out of bounds; PU004 no such job; PU105 it has ended; PU107 it kept moving.';
+COMMENT ON FUNCTION pulse._do_reprioritize(pulse._signature, bigint, integer, text) IS
+'reprioritize for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse.move(job_id bigint, lane text, reason text DEFAULT NULL)
+RETURNS text
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse._do_move(pulse._sign(), move.job_id, move.lane, move.reason)
+$$;
+
+COMMENT ON FUNCTION pulse.move(bigint, text, text) IS
+'Put a waiting job into another lane, at the end of its priority there, with its unique key; returns its state. PU002 not a lane name; PU004 no such job; PU102 the key is taken in that lane; PU105 it is running or has ended; PU107 it kept moving. Writes approval, waiting or ready, and job_key and audit_entry.';
+
+CREATE FUNCTION pulse._do_move(
+    signature pulse._signature, job_id bigint, lane text, reason text
+)
 RETURNS text
 LANGUAGE plpgsql
 SECURITY DEFINER
@@ -62,50 +91,51 @@ SET enable_seqscan = off
 SET jit = off
 AS $$
 DECLARE
+    v_who integer := pulse._redeem(_do_move.signature);
     v_done record;
 BEGIN
     PERFORM pulse._require_read_committed('move');
-    PERFORM pulse._require_name('lane', move.lane);
-    PERFORM pulse._require_reason(move.reason);
+    PERFORM pulse._require_name('lane', _do_move.lane);
+    PERFORM pulse._require_reason(_do_move.reason);
 
     -- Nothing to do must not cost the job its place in line.
     IF EXISTS (
         SELECT
         FROM pulse.ready AS r
-        WHERE r.job = move.job_id
-            AND r.lane = move.lane
+        WHERE r.job = _do_move.job_id
+            AND r.lane = _do_move.lane
     ) THEN
         RETURN 'ready';
     END IF;
 
     SELECT s.* INTO v_done
-    FROM pulse._shift(move.job_id, move.lane, NULL) AS s;
+    FROM pulse._shift(_do_move.job_id, _do_move.lane, NULL) AS s;
 
     IF v_done.was IN ('running', 'completed', 'dead', 'cancelled') THEN
         PERFORM pulse._raise_wrong_state(
-            move.job_id, v_done.was, 'move', 'Only a job that waits can change its lane.'
+            _do_move.job_id, v_done.was, 'move', 'Only a job that waits can change its lane.'
         );
     END IF;
 
     IF v_done.key_holder IS NOT NULL THEN
         PERFORM pulse._raise_key_taken(
-            move.lane, pulse._key_of(move.job_id), v_done.key_holder
+            _do_move.lane, pulse._key_of(_do_move.job_id), v_done.key_holder
         );
     END IF;
 
     PERFORM pulse._audit(
-        'move', move.job_id, v_done.lane,
+        v_who, 'move', _do_move.job_id, v_done.lane,
         jsonb_build_object('state', v_done.was, 'lane', v_done.lane),
-        jsonb_build_object('state', v_done.state, 'lane', move.lane),
-        move.reason
+        jsonb_build_object('state', v_done.state, 'lane', _do_move.lane),
+        _do_move.reason
     );
 
     RETURN v_done.state;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.move(bigint, text, text) IS
-'Put a waiting job into another lane, at the end of its priority there, with its unique key; returns its state. PU002 not a lane name; PU004 no such job; PU102 the key is taken in that lane; PU105 it is running or has ended; PU107 it kept moving.';
+COMMENT ON FUNCTION pulse._do_move(pulse._signature, bigint, text, text) IS
+'move for the role that signed. Writes the same.';
 
 -- NULL for to_lane or to_rank means: as it is. was and lane are the job's before, state
 -- its state after; key_holder is who has the key in that lane, and then the job may not
@@ -182,98 +212,3 @@ $$;
 
 COMMENT ON FUNCTION pulse._shift(bigint, text, integer) IS
 'Put a job at the end of another line; says what it was, what it is, and who has its key there.';
-
--- The key row is locked after the job's own row, here as in every report. The INSERT
--- waits for an open transaction that takes or frees the same key.
-CREATE FUNCTION pulse._rekey(job_id bigint, lane text)
-RETURNS bigint
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off
-SET jit = off
-AS $$
-DECLARE
-    v_key text := pulse._key_of(_rekey.job_id);
-    v_own pulse.job_key;
-    v_holder bigint;
-BEGIN
-    FOR v_round IN 1 .. 10 LOOP
-        DELETE FROM pulse.job_key AS k
-        WHERE k.job = _rekey.job_id
-        RETURNING k.* INTO v_own;
-
-        -- What another job left behind for its unique_for, and that is over.
-        DELETE FROM pulse.job_key AS k
-        WHERE k.lane = _rekey.lane
-            AND k.unique_key = v_key
-            AND k.expires_at <= clock_timestamp();
-
-        INSERT INTO pulse.job_key (lane, unique_key, job, unique_for)
-        VALUES (
-            _rekey.lane, v_key, _rekey.job_id,
-            (SELECT b.unique_for FROM pulse.body AS b WHERE b.job = _rekey.job_id)
-        )
-        ON CONFLICT ON CONSTRAINT job_key_is_held_once DO NOTHING;
-
-        IF FOUND THEN
-            RETURN NULL;
-        END IF;
-
-        -- Taken: leave our own key as it was. Nobody can have it, we freed it just now.
-        INSERT INTO pulse.job_key (lane, unique_key, job, unique_for, expires_at)
-        SELECT (v_own).*
-        WHERE v_own.job IS NOT NULL;
-
-        SELECT k.job INTO v_holder
-        FROM pulse.job_key AS k
-        WHERE k.lane = _rekey.lane
-            AND k.unique_key = v_key;
-
-        IF FOUND THEN
-            RETURN v_holder;
-        END IF;
-    END LOOP;
-
-    PERFORM pulse._raise_kept_moving(_rekey.job_id);
-    RETURN NULL;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._rekey(bigint, text) IS
-'Give a job its unique key in a lane; returns the job that has it already, else NULL.';
-
-CREATE FUNCTION pulse._key_of(job_id bigint)
-RETURNS text
-LANGUAGE sql
-STABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT b.unique_key
-    FROM pulse.body AS b
-    WHERE b.job = _key_of.job_id
-$$;
-
-COMMENT ON FUNCTION pulse._key_of(bigint) IS
-'The unique key of a job, if it has one.';
-
-CREATE FUNCTION pulse._require_priority(priority integer)
-RETURNS void
-LANGUAGE plpgsql
-IMMUTABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    IF _require_priority.priority IS NULL THEN
-        PERFORM pulse._raise(
-            'PU002', 'priority must be a number', 'It is NULL.', 'Pass priority => 0.'
-        );
-    END IF;
-
-    PERFORM pulse._require_between(
-        'priority', _require_priority.priority, -2000000000, 2000000000
-    );
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._require_priority(integer) IS
-'Raise PU002 unless the value can be a priority.';

@@ -1,23 +1,27 @@
-CREATE FUNCTION pulse._require_filter(verb text, filter jsonb)
-RETURNS void
+-- The jsonb filter of the bulk verbs and of find_jobs: checked and parsed here, once.
+
+CREATE FUNCTION pulse._parse_filter(verb text, filter jsonb)
+RETURNS pulse._job_filter
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_acts_on text [] := pulse._acts_on(_require_filter.verb);
+    v_acts_on text [] := pulse._acts_on(_parse_filter.verb);
+    v_now timestamptz := clock_timestamp();
+    v_parsed pulse._job_filter;
     v_key text;
     v_value jsonb;
     v_state text;
     v_fits boolean;
 BEGIN
-    IF jsonb_typeof(_require_filter.filter) IS DISTINCT FROM 'object' THEN
+    IF jsonb_typeof(_parse_filter.filter) IS DISTINCT FROM 'object' THEN
         PERFORM pulse._raise_bad_filter(
             'filter must be a JSON object',
-            format('It is %s.', coalesce(left(_require_filter.filter::text, 100), 'NULL'))
+            format('It is %s.', coalesce(left(_parse_filter.filter::text, 100), 'NULL'))
         );
     END IF;
 
-    IF _require_filter.filter = '{}' AND _require_filter.verb <> 'find' THEN
+    IF _parse_filter.filter = '{}' AND _parse_filter.verb <> 'find' THEN
         PERFORM pulse._raise_bad_filter(
             'filter is empty', 'To act on every job, say so: {"all": true}.'
         );
@@ -25,7 +29,7 @@ BEGIN
 
     FOR v_key, v_value IN
         SELECT e.key, e.value
-        FROM jsonb_each(_require_filter.filter) AS e
+        FROM jsonb_each(_parse_filter.filter) AS e
         ORDER BY e.key
     LOOP
         v_fits := pulse._fits_filter(v_key, v_value);
@@ -45,25 +49,45 @@ BEGIN
         END IF;
     END LOOP;
 
-    FOREACH v_state IN ARRAY coalesce(pulse._texts(_require_filter.filter -> 'state'), '{}') LOOP
+    v_parsed.states := coalesce(pulse._texts(_parse_filter.filter -> 'state'), v_acts_on);
+    FOREACH v_state IN ARRAY v_parsed.states LOOP
         IF v_state <> ALL (v_acts_on) THEN
             PERFORM pulse._raise_bad_filter(
                 format(
-                    CASE _require_filter.verb
+                    CASE _parse_filter.verb
                         WHEN 'find' THEN 'there is no state %2$s'
                         ELSE '%1$s_where cannot act on the state %2$s'
                     END,
-                    _require_filter.verb, to_jsonb(left(v_state, 100))
+                    _parse_filter.verb, to_jsonb(left(v_state, 100))
                 ),
                 format('States: %s.', array_to_string(v_acts_on, ', '))
             );
         END IF;
     END LOOP;
+
+    v_parsed.jobs := pulse._texts(_parse_filter.filter -> 'job_ids')::bigint [];
+    v_parsed.lanes := pulse._texts(_parse_filter.filter -> 'lane');
+    v_parsed.kinds := pulse._texts(_parse_filter.filter -> 'kind');
+    v_parsed.workers := pulse._texts(_parse_filter.filter -> 'worker');
+    v_parsed.rank := - (_parse_filter.filter ->> 'priority')::integer;
+    v_parsed.rank_above := - (_parse_filter.filter ->> 'priority_below')::integer;
+    v_parsed.rank_below := - (_parse_filter.filter ->> 'priority_above')::integer;
+    v_parsed.error_like := _parse_filter.filter ->> 'error_like';
+    v_parsed.tags := pulse._texts(_parse_filter.filter -> 'tag');
+    v_parsed.group_keys := pulse._texts(_parse_filter.filter -> 'group_key');
+    v_parsed.owners := pulse._roles_named(
+        pulse._texts(_parse_filter.filter -> 'enqueued_by')
+    );
+    v_parsed.enqueued_before := v_now - (_parse_filter.filter ->> 'older_than')::interval;
+    v_parsed.enqueued_after := v_now - (_parse_filter.filter ->> 'newer_than')::interval;
+    v_parsed.asks_body
+        := _parse_filter.filter ?| '{tag,group_key,enqueued_by,older_than,newer_than}';
+    RETURN v_parsed;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._require_filter(text, jsonb) IS
-'Raise PU006 unless the filter is one that this bulk verb understands.';
+COMMENT ON FUNCTION pulse._parse_filter(text, jsonb) IS
+'The filter of a bulk verb, or of find, parsed; PU006 unless the verb understands it.';
 
 -- Whether a value fits its key; NULL for a key that is not known.
 CREATE FUNCTION pulse._fits_filter(key text, value jsonb)
@@ -149,149 +173,6 @@ $$;
 
 COMMENT ON FUNCTION pulse._acts_on(text) IS
 'The states that a bulk verb can change; for find, every state.';
-
--- What matches the filter and can still be changed by the verb, oldest first. Always
--- planned for the values at hand: a condition that is not asked for folds away, and the
--- rest finds its index. Living jobs are read in the order of their ids, from the tables
--- asked for; of the history only the states asked for (finished_for_retention). What
--- stands in body is looked up job by job: scalar subqueries, because EXISTS might be
--- hashed, which reads the whole table.
-CREATE FUNCTION pulse._matching(
-    verb text, filter jsonb, to_lane text, to_rank integer, force boolean, max_jobs integer
-)
-RETURNS TABLE (job bigint, place text)
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_custom_plan
-AS $$
-DECLARE
-    v_now timestamptz := clock_timestamp();
-    v_filter jsonb := _matching.filter;
-    v_states text [] := coalesce(
-        pulse._texts(v_filter -> 'state'), pulse._acts_on(_matching.verb)
-    );
-    v_outcomes pulse.outcome [];
-    v_waiting boolean := v_states && '{scheduled,retrying}';
-    v_jobs bigint [] := pulse._texts(v_filter -> 'job_ids')::bigint [];
-    v_lanes text [] := pulse._texts(v_filter -> 'lane');
-    v_kinds text [] := pulse._texts(v_filter -> 'kind');
-    v_workers text [] := pulse._texts(v_filter -> 'worker');
-    v_rank integer := - (v_filter ->> 'priority')::integer;
-    v_rank_above integer := - (v_filter ->> 'priority_below')::integer;
-    v_rank_below integer := - (v_filter ->> 'priority_above')::integer;
-    v_error_like text := v_filter ->> 'error_like';
-    v_tags text [] := pulse._texts(v_filter -> 'tag');
-    v_group_keys text [] := pulse._texts(v_filter -> 'group_key');
-    v_owners name [] := pulse._texts(v_filter -> 'enqueued_by')::name [];
-    v_before timestamptz := v_now - (v_filter ->> 'older_than')::interval;
-    v_after timestamptz := v_now - (v_filter ->> 'newer_than')::interval;
-    v_asks_body boolean := v_filter ?| '{tag,group_key,enqueued_by,older_than,newer_than}';
-BEGIN
-    IF _matching.verb = 'retry' THEN
-        v_outcomes := v_states;
-        v_lanes := coalesce(v_lanes, ARRAY(SELECT x.lane FROM pulse._finished_lanes() AS x));
-
-        RETURN QUERY
-        SELECT f.job, 'finished'
-        FROM pulse.finished AS f
-        WHERE f.state = ANY (v_outcomes)
-            AND f.lane = ANY (v_lanes)
-            AND (v_jobs IS NULL OR f.job = ANY (v_jobs))
-            AND (v_kinds IS NULL OR f.kind = ANY (v_kinds))
-            AND (v_workers IS NULL OR f.worker = ANY (v_workers))
-            AND (v_rank IS NULL OR f.rank = v_rank)
-            AND (v_rank_above IS NULL OR f.rank > v_rank_above)
-            AND (v_rank_below IS NULL OR f.rank < v_rank_below)
-            AND (v_error_like IS NULL OR f.error LIKE v_error_like)
-            AND (
-                NOT v_asks_body
-                OR (
-                    SELECT
-                        (v_tags IS NULL OR b.tags && v_tags)
-                        AND (v_group_keys IS NULL OR b.group_key = ANY (v_group_keys))
-                        AND (v_owners IS NULL OR b.enqueued_by = ANY (v_owners))
-                        AND (v_before IS NULL OR b.enqueued_at < v_before)
-                        AND (v_after IS NULL OR b.enqueued_at > v_after)
-                    FROM pulse.body AS b
-                    WHERE b.job = f.job
-                )
-            )
-            AND (NOT f.keyed OR pulse._key_is_free(f.job, f.lane))
-        ORDER BY f.job
-        LIMIT _matching.max_jobs;
-        RETURN;
-    END IF;
-
-    RETURN QUERY
-    SELECT p.job, p.place
-    FROM (
-        SELECT
-            a.job, 'approval' AS place, 'awaiting_approval' AS state, a.lane, a.kind,
-            a.rank, a.keyed, NULL AS worker, false AS asked
-        FROM pulse.approval AS a
-        UNION ALL
-        SELECT
-            w.job, 'waiting', CASE WHEN w.retrying THEN 'retrying' ELSE 'scheduled' END,
-            w.lane, w.kind, w.rank, w.keyed, NULL, false
-        FROM pulse.waiting AS w
-        UNION ALL
-        SELECT
-            r.job, 'ready', 'ready', r.lane, r.kind, r.rank, r.keyed, NULL, false
-        FROM pulse.ready AS r
-        UNION ALL
-        SELECT
-            l.job, 'lease', 'running', l.lane, l.kind, l.rank, l.keyed, l.worker,
-            l.cancel_by IS NOT NULL
-        FROM pulse.lease AS l
-    ) AS p
-    WHERE p.state = ANY (v_states)
-        AND (p.place <> 'waiting' OR v_waiting)
-        AND (v_jobs IS NULL OR p.job = ANY (v_jobs))
-        AND (v_lanes IS NULL OR p.lane = ANY (v_lanes))
-        AND (v_kinds IS NULL OR p.kind = ANY (v_kinds))
-        AND (v_workers IS NULL OR p.worker = ANY (v_workers))
-        AND (v_rank IS NULL OR p.rank = v_rank)
-        AND (v_rank_above IS NULL OR p.rank > v_rank_above)
-        AND (v_rank_below IS NULL OR p.rank < v_rank_below)
-        AND (_matching.to_lane IS NULL OR p.lane <> _matching.to_lane)
-        AND (_matching.to_rank IS NULL OR p.rank <> _matching.to_rank)
-        -- A run that was asked to stop already can only be forced.
-        AND (_matching.verb <> 'cancel' OR _matching.force OR NOT p.asked)
-        AND (
-            v_error_like IS NULL
-            OR (
-                SELECT x.error
-                FROM pulse.failure AS x
-                WHERE x.job = p.job
-                ORDER BY x.attempt DESC
-                LIMIT 1
-            ) LIKE v_error_like
-        )
-        AND (
-            NOT v_asks_body
-            OR (
-                SELECT
-                    (v_tags IS NULL OR b.tags && v_tags)
-                    AND (v_group_keys IS NULL OR b.group_key = ANY (v_group_keys))
-                    AND (v_owners IS NULL OR b.enqueued_by = ANY (v_owners))
-                    AND (v_before IS NULL OR b.enqueued_at < v_before)
-                    AND (v_after IS NULL OR b.enqueued_at > v_after)
-                FROM pulse.body AS b
-                WHERE b.job = p.job
-            )
-        )
-        AND (
-            _matching.verb <> 'move'
-            OR NOT p.keyed
-            OR pulse._key_is_free(p.job, _matching.to_lane)
-        )
-    ORDER BY p.job
-    LIMIT _matching.max_jobs;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._matching(text, jsonb, text, integer, boolean, integer) IS
-'Jobs that match a filter and that the verb can change, oldest first, at most max_jobs.';
 
 CREATE FUNCTION pulse._texts(value jsonb)
 RETURNS text []

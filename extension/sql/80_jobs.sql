@@ -1,6 +1,5 @@
 -- What people see. The views belong to the installer, so they read tables that nobody
--- else may read; the functions inside them run as the reader, who is therefore
--- given _caller, _sees_all and _approves together with them (90_grants.sql).
+-- else may read; current_user inside them is the reader (11_access.sql).
 -- A barrier keeps a reader's own functions from looking at rows before the filter.
 
 -- A page of jobs by id reads as many rows as it shows: every place has an index on
@@ -24,7 +23,11 @@ SELECT
     b.max_attempts,
     p.run_at,
     b.enqueued_at,
-    b.enqueued_by,
+    (
+        SELECT n.name
+        FROM pulse._role_names AS n
+        WHERE n.role = b.owner
+    ) AS enqueued_by,
     p.ready_at,
     CASE
         WHEN p.state IN ('awaiting_approval', 'ready') OR p.run_at <= clock_timestamp()
@@ -78,131 +81,7 @@ SELECT
     b.unique_key,
     b.group_key,
     b.tags
-FROM (
-    SELECT
-        'approval'::text AS place,
-        'awaiting_approval'::text AS state,
-        a.job,
-        a.lane,
-        a.kind,
-        a.rank,
-        0 AS attempts,
-        0 AS failures,
-        a.run_at,
-        a.asked_at,
-        NULL::timestamptz AS ready_at,
-        a.expires_at AS approval_until,
-        NULL::text AS worker,
-        NULL::timestamptz AS started_at,
-        NULL::timestamptz AS lease_until,
-        NULL::timestamptz AS deadline,
-        NULL::timestamptz AS cancel_by,
-        NULL::text AS error,
-        NULL::jsonb AS result,
-        NULL::timestamptz AS finished_at,
-        NULL::text AS ended_by
-    FROM pulse.approval AS a
-    UNION ALL
-    SELECT
-        'waiting'::text,
-        CASE WHEN w.retrying THEN 'retrying'::text ELSE 'scheduled'::text END,
-        w.job,
-        w.lane,
-        w.kind,
-        w.rank,
-        w.attempts,
-        w.failures,
-        w.run_at,
-        NULL::timestamptz,
-        NULL::timestamptz,
-        NULL::timestamptz,
-        NULL::text,
-        NULL::timestamptz,
-        NULL::timestamptz,
-        NULL::timestamptz,
-        NULL::timestamptz,
-        NULL::text,
-        NULL::jsonb,
-        NULL::timestamptz,
-        NULL::text
-    FROM pulse.waiting AS w
-    UNION ALL
-    SELECT
-        'ready'::text,
-        'ready'::text,
-        r.job,
-        r.lane,
-        r.kind,
-        r.rank,
-        r.attempts,
-        r.failures,
-        NULL::timestamptz,
-        NULL::timestamptz,
-        r.ready_at,
-        NULL::timestamptz,
-        NULL::text,
-        NULL::timestamptz,
-        NULL::timestamptz,
-        NULL::timestamptz,
-        NULL::timestamptz,
-        NULL::text,
-        NULL::jsonb,
-        NULL::timestamptz,
-        NULL::text
-    FROM pulse.ready AS r
-    UNION ALL
-    SELECT
-        'lease'::text,
-        'running'::text,
-        l.job,
-        l.lane,
-        l.kind,
-        l.rank,
-        l.attempt,
-        l.failures,
-        NULL::timestamptz,
-        NULL::timestamptz,
-        NULL::timestamptz,
-        NULL::timestamptz,
-        l.worker,
-        l.claimed_at,
-        l.lease_until,
-        l.deadline,
-        l.cancel_by,
-        NULL::text,
-        NULL::jsonb,
-        NULL::timestamptz,
-        NULL::text
-    FROM pulse.lease AS l
-    UNION ALL
-    SELECT
-        'finished'::text,
-        CASE f.state
-            WHEN 'completed' THEN 'completed'::text
-            WHEN 'dead' THEN 'dead'::text
-            ELSE 'cancelled'::text
-        END,
-        f.job,
-        f.lane,
-        f.kind,
-        f.rank,
-        f.attempts,
-        f.failures,
-        NULL::timestamptz,
-        NULL::timestamptz,
-        NULL::timestamptz,
-        NULL::timestamptz,
-        f.worker,
-        f.claimed_at,
-        NULL::timestamptz,
-        NULL::timestamptz,
-        NULL::timestamptz,
-        f.error,
-        f.result,
-        f.finished_at,
-        f.ended_by
-    FROM pulse.finished AS f
-) AS p
+FROM pulse._place AS p
 CROSS JOIN
     LATERAL (
         SELECT b.*
@@ -211,9 +90,9 @@ CROSS JOIN
         OFFSET 0
     ) AS b
 WHERE (
-    (SELECT pulse._sees_all())
-    OR b.enqueued_by = (SELECT pulse._caller())
-    OR p.state = 'awaiting_approval' AND (SELECT pulse._approves())
+    (SELECT m.sees_all FROM pulse._me AS m)
+    OR b.owner = ANY ((SELECT m.roles FROM pulse._me AS m)::integer [])
+    OR p.state = 'awaiting_approval' AND (SELECT m.approves FROM pulse._me AS m)
 )
 AND (p.place <> 'waiting' OR p.state IN ('scheduled', 'retrying'))
 AND (p.place <> 'finished' OR p.state IN ('completed', 'dead', 'cancelled'))
@@ -244,7 +123,7 @@ COMMENT ON COLUMN pulse.jobs.attempts IS
 'How many runs have begun, the one now running included.';
 
 COMMENT ON COLUMN pulse.jobs.failures IS
-'How many runs ended badly since it was enqueued or retried by an operator.';
+'How many runs failed since it was enqueued or retried by an operator.';
 
 COMMENT ON COLUMN pulse.jobs.max_attempts IS
 'It is dead when failures reach this.';
@@ -265,7 +144,7 @@ COMMENT ON COLUMN pulse.jobs.waiting_for IS
 'How long it has been waiting for a worker, or for approval; NULL when it waits for neither.';
 
 COMMENT ON COLUMN pulse.jobs.approval_until IS
-'When a job that nobody approved is cancelled.';
+'When a job is cancelled that was not approved by then.';
 
 COMMENT ON COLUMN pulse.jobs.worker IS
 'Who runs it, or ran it last.';
@@ -274,13 +153,13 @@ COMMENT ON COLUMN pulse.jobs.started_at IS
 'When the run now running, or the last one, was claimed.';
 
 COMMENT ON COLUMN pulse.jobs.lease_until IS
-'Until when the worker of a running job need not be heard of.';
+'Until when the worker of a running job may go without a heartbeat.';
 
 COMMENT ON COLUMN pulse.jobs.deadline IS
 'When max_runtime ends the run, heartbeats or not.';
 
 COMMENT ON COLUMN pulse.jobs.cancel_by IS
-'When the run is ended by force, after somebody asked to cancel it.';
+'When the run is ended by force, after a cancel was requested.';
 
 COMMENT ON COLUMN pulse.jobs.progress IS
 'How far the job said it has come, from 0 to 1.';
@@ -289,10 +168,10 @@ COMMENT ON COLUMN pulse.jobs.progress_note IS
 'What it said with that.';
 
 COMMENT ON COLUMN pulse.jobs.last_error IS
-'Why the last run that ended badly did, or why the job was cancelled.';
+'Why the last run that failed did, or why the job was cancelled.';
 
 COMMENT ON COLUMN pulse.jobs.errors IS
-'A JSON list, oldest first, of every run that ended badly: attempt, error, worker, started_at, failed_at. Read only when selected.';
+'A JSON list, oldest first, of every run that failed: attempt, error, worker, started_at, failed_at. Read only when selected.';
 
 COMMENT ON COLUMN pulse.jobs.result IS
 'What complete stored.';

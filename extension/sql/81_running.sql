@@ -1,3 +1,5 @@
+-- What runs, and who runs it.
+
 CREATE VIEW pulse.running
 WITH (security_barrier)
 AS
@@ -26,10 +28,16 @@ SELECT
         WHERE g.job = l.job
     ) AS progress_note,
     b.payload,
-    b.enqueued_by
+    (
+        SELECT n.name
+        FROM pulse._role_names AS n
+        WHERE n.role = b.owner
+    ) AS enqueued_by
 FROM pulse.lease AS l
 INNER JOIN pulse.body AS b ON b.job = l.job
-WHERE (SELECT pulse._sees_all()) OR b.enqueued_by = (SELECT pulse._caller());
+WHERE
+    (SELECT m.sees_all FROM pulse._me AS m)
+    OR b.owner = ANY ((SELECT m.roles FROM pulse._me AS m)::integer []);
 
 COMMENT ON VIEW pulse.running IS
 'The ps: which worker runs which job since when, until when its lease holds, and who was asked to stop. Producers see their own jobs.';
@@ -53,7 +61,7 @@ COMMENT ON COLUMN pulse.running.attempt IS
 'The number of this run.';
 
 COMMENT ON COLUMN pulse.running.failures IS
-'How many runs before it ended badly.';
+'How many runs before it failed.';
 
 COMMENT ON COLUMN pulse.running.started_at IS
 'When it was claimed.';
@@ -62,7 +70,7 @@ COMMENT ON COLUMN pulse.running.running_for IS
 'How long ago that was.';
 
 COMMENT ON COLUMN pulse.running.lease_until IS
-'Until when its worker need not be heard of.';
+'Until when its worker may go without a heartbeat.';
 
 COMMENT ON COLUMN pulse.running.deadline IS
 'When max_runtime ends the run, heartbeats or not.';
@@ -86,7 +94,9 @@ COMMENT ON COLUMN pulse.running.enqueued_by IS
 'The role that enqueued it.';
 
 -- A worker that never says hello is known by what it runs. A heartbeat moves
--- lease_until to lease_for from now, so the difference is when it was last heard.
+-- lease_until to lease_for from now, so the difference is when it was last seen.
+-- Hello comes every thirty seconds: a worker that missed four of them is not counted
+-- on, unless it runs a job whose lease still has time (and so needs no heartbeat yet).
 CREATE VIEW pulse.workers
 WITH (security_barrier)
 AS
@@ -94,22 +104,25 @@ SELECT
     coalesce(w.worker, r.worker) AS worker,
     coalesce(w.lanes, r.lanes) AS lanes,
     w.kinds,
-    greatest(w.seen_at, r.heard_at) AS seen_at,
+    greatest(w.seen_at, r.seen_at) AS seen_at,
     coalesce(r.running, 0) AS running,
-    w.seen_by
+    w.seen_by,
+    greatest(w.seen_at + interval '2 minutes', r.seen_at + interval '2 minutes', r.lease_until)
+    > clock_timestamp() AS live
 FROM pulse.worker AS w
 FULL JOIN (
     SELECT
         l.worker,
         array_agg(DISTINCT l.lane ORDER BY l.lane)::text [] AS lanes,
-        max(greatest(l.claimed_at, l.lease_until - l.lease_for)) AS heard_at,
+        max(greatest(l.claimed_at, l.lease_until - l.lease_for)) AS seen_at,
+        max(l.lease_until) AS lease_until,
         count(*) AS running
     FROM pulse.lease AS l
     GROUP BY l.worker
 ) AS r ON r.worker = w.worker;
 
 COMMENT ON VIEW pulse.workers IS
-'Workers that said hello or run jobs: their lanes, their kinds (NULL is every kind), when they were last heard of, how many jobs they run, as which role.';
+'Workers that said hello or run jobs: their lanes, their kinds (NULL is every kind), when they were last seen, how many jobs they run, as which role, whether they are live.';
 
 COMMENT ON COLUMN pulse.workers.worker IS
 'The name it gave.';
@@ -128,3 +141,6 @@ COMMENT ON COLUMN pulse.workers.running IS
 
 COMMENT ON COLUMN pulse.workers.seen_by IS
 'The role it said hello as.';
+
+COMMENT ON COLUMN pulse.workers.live IS
+'Whether it was seen in the last two minutes or has a lease that has not lapsed.';

@@ -31,6 +31,7 @@ waiting_lane (lane) AS (
     (
         SELECT w.lane
         FROM pulse.waiting AS w
+        WHERE w.attempts >= 0
         ORDER BY w.lane
         LIMIT 1
     )
@@ -40,6 +41,7 @@ waiting_lane (lane) AS (
             SELECT w.lane
             FROM pulse.waiting AS w
             WHERE w.lane > n.lane
+                AND w.attempts >= 0
             ORDER BY w.lane
             LIMIT 1
         )
@@ -172,6 +174,7 @@ BEGIN
                 SELECT
                 FROM pulse.waiting AS w
                 WHERE w.lane = _counted.lane
+                    AND w.attempts >= 0
                 ORDER BY w.run_at
                 LIMIT 10001
             ) AS capped
@@ -371,4 +374,4 @@ COMMENT ON COLUMN pulse.lanes.paused_by IS
 'Every holder that keeps it, or everything, from being claimed, with its reason; NULL when none does.';
 
 COMMENT ON COLUMN pulse.lanes.settings IS
-'What set_lane was told; what is missing is the default.';
+'What set_lane was given; what is missing is the default.';

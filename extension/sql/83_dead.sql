@@ -1,3 +1,5 @@
+-- The jobs that need a person: dead ones, with all their errors.
+
 CREATE VIEW pulse.dead
 WITH (security_barrier)
 AS
@@ -29,14 +31,20 @@ SELECT
     f.worker,
     f.finished_at,
     b.enqueued_at,
-    b.enqueued_by,
+    (
+        SELECT n.name
+        FROM pulse._role_names AS n
+        WHERE n.role = b.owner
+    ) AS enqueued_by,
     b.unique_key,
     b.group_key,
     b.tags
 FROM pulse._known_lanes AS k
 INNER JOIN pulse.finished AS f ON f.lane = k.lane AND f.state = 'dead'
 INNER JOIN pulse.body AS b ON b.job = f.job
-WHERE (SELECT pulse._sees_all()) OR b.enqueued_by = (SELECT pulse._caller());
+WHERE
+    (SELECT m.sees_all FROM pulse._me AS m)
+    OR b.owner = ANY ((SELECT m.roles FROM pulse._me AS m)::integer []);
 
 COMMENT ON VIEW pulse.dead IS
 'Jobs that failed for good, with the error of every run. pulse.retry(job_id) puts one back in line. Producers see their own jobs.';
@@ -60,7 +68,7 @@ COMMENT ON COLUMN pulse.dead.attempts IS
 'How many runs have begun.';
 
 COMMENT ON COLUMN pulse.dead.failures IS
-'How many of them ended badly since it was enqueued or retried.';
+'How many of them failed since it was enqueued or retried.';
 
 COMMENT ON COLUMN pulse.dead.max_attempts IS
 'How many failures it was allowed.';
@@ -69,7 +77,7 @@ COMMENT ON COLUMN pulse.dead.last_error IS
 'Why the last run ended.';
 
 COMMENT ON COLUMN pulse.dead.errors IS
-'A JSON list, oldest first, of every run that ended badly: attempt, error, worker, started_at, failed_at.';
+'A JSON list, oldest first, of every run that failed: attempt, error, worker, started_at, failed_at.';
 
 COMMENT ON COLUMN pulse.dead.worker IS
 'Who ran it last.';

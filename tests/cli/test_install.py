@@ -67,9 +67,27 @@ def test_without_create_nothing_happens(run_pulse: Pulse, empty: Database) -> No
     ran = run_pulse("install", "--plain", "--dsn", dsn)
     assert ran.code == 5
     assert "permission denied for database" in ran.err
+    # Not grant_access: that comes with pulse.
+    grant = f"GRANT CREATE ON DATABASE {empty.name} TO poor_installer"
+    assert f"Fix: {grant}   (as the database's owner)" in ran.err
     with empty.connect() as connection:
         assert install.inspect(connection).how is None
+    empty.psql("-c", grant)
+    assert run_pulse("install", "--plain", "--dsn", dsn).code == 0
+    empty.psql("-c", "DROP OWNED BY poor_installer CASCADE")
     empty.psql("-c", "DROP ROLE poor_installer")
+
+
+def test_an_upgrade_is_for_the_owner(
+    run_pulse: Pulse, db: Database, connect: Callable[..., Connection]
+) -> None:
+    connect().execute(PRETEND, ["0.9"])
+    connect().execute("CREATE ROLE poor_upgrader LOGIN")
+    ran = run_pulse("install", "--dsn", db.server.dsn(db.name, user="poor_upgrader"))
+    assert ran.code == 5
+    assert "must be owner of extension pulse" in ran.err
+    assert "Fix: run pulse install as postgres, who owns pulse" in ran.err
+    connect().execute("DROP ROLE poor_upgrader")
 
 
 def test_a_dry_run_prints_what_psql_would_run(

@@ -1,4 +1,4 @@
-"""What a person reads when something is wrong, and the command that mends it."""
+"""What a person reads when something is wrong, and the command that fixes it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_database_without_pulse(
     ran = run_pulse("ps", "--dsn", empty.dsn)
     assert ran.code == 3
     assert f"pulse is not installed in database {empty.name}" in ran.err
-    assert "Mend it: pulse install\n" in ran.err
+    assert "Fix: pulse install\n" in ran.err
 
     assert run_pulse("install", "--dsn", empty.dsn).code == 0
     assert run_pulse("ps", "--dsn", empty.dsn).code == 0
@@ -54,11 +54,11 @@ def test_a_database_with_an_older_pulse(
     assert ran.code == 0
     assert "pulse 0.9 in database" in ran.out
     assert "is older than this package, which needs 1.0" in ran.out
-    assert "Mend it: pulse install" in ran.out
+    assert "Fix: pulse install" in ran.out
     # With --json the words go elsewhere.
     ran = pulse("lanes", "--json")
     assert ran.json[0]["lane"] == "default"
-    assert "Mend it: pulse install" in ran.err
+    assert "Fix: pulse install" in ran.err
     health = {row["check_name"]: row for row in pulse("health", "--json").json}
     assert health["package"]["status"] == "warn"
     assert "pulse install" in health["package"]["advice"]
@@ -69,17 +69,17 @@ def test_an_older_pulse_that_lacks_what_we_call(
 ) -> None:
     plain = new_db(product="plain")
     plain.psql("-c", "DROP FUNCTION pulse.why(bigint)")
-    ran = run_pulse("why", 1024, "--dsn", plain.dsn)
+    ran = run_pulse("why", 1, "--dsn", plain.dsn)
     assert ran.code == 3
     assert "is older than this package" in ran.err
-    assert "Mend it: pulse install" in ran.err
+    assert "Fix: pulse install" in ran.err
 
 
 def test_no_server_at_the_address_given(run_pulse: Pulse, tmp_path: Path) -> None:
     ran = run_pulse("ps", "--dsn", f"postgresql://ada:secret@/shop?host={tmp_path}")
     assert ran.code == 4
     assert f"cannot reach the server: database shop at {tmp_path} as ada" in ran.err
-    assert "Mend it: is it running there? check --dsn" in ran.err
+    assert "Fix: is it running there? check --dsn" in ran.err
     assert "secret" not in ran.err
 
 
@@ -90,14 +90,14 @@ def test_no_server_and_no_address(
     # The same as a machine without PostgreSQL: nothing listens on this port.
     ran = run_pulse("ps", PGPORT="1", PGUSER="ada")
     assert ran.code == 4
-    assert "Mend it: pulse dev" in ran.err
+    assert "Fix: pulse dev" in ran.err
 
 
 def test_no_such_database(run_pulse: Pulse, server: Server) -> None:
     ran = run_pulse("ps", "--dsn", server.dsn("nowhere"))
     assert ran.code == 4
     assert "there is no database nowhere at this server" in ran.err
-    assert "Mend it: createdb nowhere" in ran.err
+    assert "Fix: createdb nowhere" in ran.err
 
 
 def test_no_such_role(run_pulse: Pulse, server: Server) -> None:
@@ -112,12 +112,16 @@ def test_a_role_without_access(
     connect().execute("DROP ROLE IF EXISTS cli_guest")
     connect().execute("CREATE ROLE cli_guest LOGIN")
     guest = db.server.dsn(db.name, user="cli_guest")
-    for verb, level in ((("ps",), "viewer"), (("drain", "mail"), "operator")):
+    for verb, level, has in (
+        (("ps",), "viewer", "none"),
+        (("drain", "default"), "operator", "viewer"),
+    ):
         ran = pulse(*verb, "--dsn", guest)
         assert ran.code == 5
         assert "cli_guest may not do this: permission denied" in ran.err
-        assert f"`pulse {verb[0]}` needs the access level {level}." in ran.err
-        assert f"Mend it: SELECT pulse.grant_access('cli_guest', '{level}')" in ran.err
+        assert f"`pulse {verb[0]}` needs the access level {level}; " in ran.err
+        assert f"cli_guest has {has}." in ran.err
+        assert f"Fix: SELECT pulse.grant_access('cli_guest', '{level}')" in ran.err
         connect().execute("SELECT pulse.grant_access('cli_guest', %s)", [level])
         assert pulse(*verb, "--dsn", guest).code == 0
     for level in ("viewer", "operator"):
@@ -141,7 +145,7 @@ def test_a_dead_listen(
 ) -> None:
     """Behind a transaction pooler everything works, and health says what does not."""
     assert run_pulse("enqueue", "x", "--dsn", bouncer).code == 0
-    assert "1024  ready" in run_pulse("jobs", "--dsn", bouncer).out
+    assert "1  ready" in run_pulse("jobs", "--dsn", bouncer).out
     ran = run_pulse("health", "--dsn", bouncer)
     assert "LISTEN receives nothing here" in ran.out
     assert "give them a DSN that leads straight to PostgreSQL" in ran.out
@@ -164,14 +168,14 @@ def test_no_libpq(run_pulse: Pulse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "psycopg")
     ran = run_pulse("ps", "--dsn", "postgresql:///x")
     assert ran.code == 4
-    assert 'Mend it: pip install "pgpulse[binary]"' in ran.err
+    assert 'Fix: pip install "pgpulse[binary]"' in ran.err
 
 
 def test_what_the_server_refuses_is_told_in_its_words(pulse: Pulse) -> None:
     ran = pulse("why", 4711)
     assert ran.code == 1
     assert "pulse: job 4711 does not exist [PU004]" in ran.err
-    assert "Mend it: SELECT * FROM pulse.jobs" in ran.err
+    assert "Fix: SELECT * FROM pulse.jobs" in ran.err
 
 
 def test_a_problem_as_json(pulse: Pulse) -> None:
@@ -193,7 +197,7 @@ def test_a_worker_that_is_not_there(pulse: Pulse, where: str, said: str) -> None
     ran = pulse("work", where)
     assert ran.code == 2
     assert said in ran.err
-    assert "Mend it: " in ran.err
+    assert "Fix: " in ran.err
 
 
 def test_wrong_usage_is_2(pulse: Pulse) -> None:

@@ -1,4 +1,4 @@
-"""Every statement of the command line fits the schema and reads no table."""
+"""Every statement of operators fits the schema and reads no table."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from collections.abc import Callable
 import pytest
 
 from pulse.cli import queries
+from pulse.sql import operator
 from tests.conftest import Connection
 
 STATEMENTS = {
     name: text
-    for name, text in vars(queries).items()
-    if name.isupper() and isinstance(text, str)
+    for module in (queries, operator)
+    for name, text in vars(module).items()
+    if name.isupper() and isinstance(text, str) and name != "LIMITS"
 }
 
 

@@ -31,7 +31,7 @@ def claim(connection: Connection, lane: str = "default", n: int = 1) -> list[int
 
 def test_enqueue_takes_json_or_words(pulse: Pulse, connect: Connect) -> None:
     assert pulse("enqueue", "mail", '{"to": "a", "n": 1}').code == 0
-    assert pulse("enqueue", "mail", "to=a", "n:=1").out == "2048  enqueued\n"
+    assert pulse("enqueue", "mail", "to=a", "n:=1").out == "2  enqueued\n"
     found = connect().execute("SELECT DISTINCT payload FROM pulse.jobs").fetchall()
     assert found == [({"to": "a", "n": 1},)]
     assert pulse("enqueue", "mail", "nonsense").code == 2
@@ -43,13 +43,13 @@ def test_enqueue_hands_its_options_on(pulse: Pulse, connect: Connect) -> None:
         *("enqueue", "mail", "--lane", "bulk", "-p", 7, "--delay", "1 hour"),
         *("--tag", "a", "--tag", "b", "--unique-key", "k", "--json"),
     )
-    assert ran.json == {"job_id": "1024", "created": True}
+    assert ran.json == {"job_id": "1", "created": True}
     row = connect().execute(
         "SELECT state, lane, priority, tags, unique_key FROM pulse.jobs"
     )
     assert row.fetchone() == ("scheduled", "bulk", 7, ["a", "b"], "k")
     again = pulse("enqueue", "mail", "--lane", "bulk", "--unique-key", "k")
-    assert again.out == "1024  has this unique key already\n"
+    assert again.out == "1  has this unique key already\n"
 
 
 def test_enqueue_reads_a_file_of_payloads(
@@ -58,7 +58,7 @@ def test_enqueue_reads_a_file_of_payloads(
     lines = "".join(f'{{"n": {n}}}\n' for n in range(2500))
     monkeypatch.setattr("sys.stdin", io.StringIO(lines))
     ran = pulse("enqueue", "mail", "--from", "-")
-    assert ran.out == "2,500 jobs enqueued  (1024 … 2560000)\n"
+    assert ran.out == "2,500 jobs enqueued  (1 … 2500)\n"
     # All or nothing.
     monkeypatch.setattr("sys.stdin", io.StringIO(lines + "oops"))
     assert pulse("enqueue", "mail", "--from", "-").code == 2
@@ -84,6 +84,23 @@ def test_schedules_come_and_go(pulse: Pulse) -> None:
     assert "schedule 'n' does not exist" in pulse("schedule", "rm", "n").err
 
 
+def test_runs_of_a_schedule_that_is_not_there(pulse: Pulse, connect: Connect) -> None:
+    for how in ((), ("--json",)):
+        ran = pulse("schedule", "runs", "nope", *how)
+        assert ran.code == 1
+        assert "there is no schedule nope" in ran.err
+    # One that has not fired yet, and one that was removed after it had.
+    pulse("schedule", "add", "n", "report", "--every", "1 hour")
+    assert pulse("schedule", "runs", "n", "--json").json == []
+    connection = connect()
+    connection.execute(
+        "UPDATE pulse.schedule SET next_at = next_at - interval '1 hour'"
+    )
+    connection.execute("SELECT pulse.tick()")
+    assert pulse("schedule", "rm", "n").code == 0
+    assert len(pulse("schedule", "runs", "n", "--json").json) == 1
+
+
 # -- seeing -----------------------------------------------------------------------
 
 
@@ -94,11 +111,11 @@ def test_ps_shows_who_runs_what(pulse: Pulse, connect: Connect) -> None:
     (lease,) = claim(connection)
     connection.execute("SELECT pulse.progress(%s, 0.25, 'frame 1')", [lease])
     said = pulse("ps").out
-    assert "1024  render  default" in said
+    assert "1  render  default" in said
     assert "w1" in said
     assert "25%  frame 1" in said
     (row,) = pulse("ps", "--json").json
-    assert row["job_id"] == "1024"
+    assert row["job_id"] == "1"
     assert row["progress"] == 0.25
     assert isinstance(row["running_for"], float)
     assert pulse("ps", "--lane", "other", "--json").json == []
@@ -121,6 +138,17 @@ def test_lanes_and_workers(pulse: Pulse, connect: Connect) -> None:
     assert "w1" in pulse("workers").out
 
 
+def test_a_worker_is_live_for_two_minutes(pulse: Pulse, connect: Connect) -> None:
+    connection = connect()
+    connection.execute("SELECT pulse.hello('w1')")
+    for seconds, live in ((100, True), (121, False)):
+        connection.execute(
+            "UPDATE pulse.worker SET seen_at = clock_timestamp() - %s * '1s'::interval",
+            [seconds],
+        )
+        assert [row["live"] for row in pulse("workers", "--json").json] == [live]
+
+
 def test_jobs_newest_first_and_filtered(pulse: Pulse, connect: Connect) -> None:
     assert "No jobs" in pulse("jobs").out
     connection = connect()
@@ -129,11 +157,9 @@ def test_jobs_newest_first_and_filtered(pulse: Pulse, connect: Connect) -> None:
         "SELECT pulse.enqueue_many('new', array_fill('{}'::jsonb, ARRAY[5000]))"
     )
     rows = pulse("jobs", "-n", 3, "--json").json
-    assert [row["job_id"] for row in rows] == [
-        str(n * 1024) for n in (5001, 5000, 4999)
-    ]
+    assert [row["job_id"] for row in rows] == [str(n) for n in (5001, 5000, 4999)]
     # The one that is far behind is found as well.
-    assert pulse("jobs", "--tag", "rare", "--json").json[0]["job_id"] == "1024"
+    assert pulse("jobs", "--tag", "rare", "--json").json[0]["job_id"] == "1"
     assert pulse("jobs", "--kind", "old", "--state", "dead", "--json").json == []
     said = pulse("jobs").out
     assert "The newest 20; more with -n." in said
@@ -144,11 +170,11 @@ def test_one_job_in_full(pulse: Pulse, connect: Connect) -> None:
     connection.execute("SELECT pulse.enqueue('x', '{\"a\": [1]}')")
     (lease,) = claim(connection)
     connection.execute("SELECT pulse.fail(%s, 'it [broke]')", [lease])
-    said = pulse("jobs", 1024).out
+    said = pulse("jobs", 1).out
     assert '{"a": [1]}' in said
     assert "it [broke]" in said
-    (row,) = pulse("jobs", 1024, "--json").json
-    assert row["job_id"] == "1024"
+    (row,) = pulse("jobs", 1, "--json").json
+    assert row["job_id"] == "1"
     assert row["errors"][0]["error"] == "it [broke]"
     assert pulse("jobs", 4711).code == 1
 
@@ -156,9 +182,9 @@ def test_one_job_in_full(pulse: Pulse, connect: Connect) -> None:
 def test_why_in_words(pulse: Pulse, connect: Connect) -> None:
     connect().execute("SELECT pulse.enqueue('x')")
     connect().execute("SELECT pulse.pause('deploy', 'rolling out')")
-    said = pulse("why", 1024).out
+    said = pulse("why", 1).out
     assert "everything is paused by deploy: rolling out" in said
-    assert pulse("why", 1024, "--json").json["reasons"][0]["position"] == 1
+    assert pulse("why", 1, "--json").json["reasons"][0]["position"] == 1
 
 
 def test_health_fails_when_a_check_fails(pulse: Pulse, connect: Connect) -> None:
@@ -193,38 +219,98 @@ def test_cancel_by_id_and_by_filter(pulse: Pulse, connect: Connect) -> None:
     connection.execute(
         "SELECT pulse.enqueue_many('x', array_fill('{}'::jsonb, ARRAY[2500]))"
     )
-    assert pulse("cancel", 1024).out == "1024  asked to stop\n"
-    assert pulse("cancel", 1024, "--force").out == "1024  cancelled\n"
-    ran = pulse("cancel", 2048, 99, 3072)
+    assert pulse("cancel", 1).out == "1  asked to stop\n"
+    assert pulse("cancel", 1, "--force").out == "1  cancelled\n"
+    ran = pulse("cancel", 2, 9999, 3)
     assert ran.code == 1
-    assert ran.out == "2048  cancelled\n3072  cancelled\n"
-    assert "99" in ran.err
+    assert ran.out == "2  cancelled\n3  cancelled\n"
+    assert "9999" in ran.err
     ran = pulse("cancel", "--lane", "default", "--dry-run")
     assert ran.out == "cancel: would act on 2,498 jobs\n"
-    ran = pulse("cancel", "--lane", "default", "--reason", "no longer wanted")
+    ran = pulse("cancel", "--lane", "default", "--reason", "no longer wanted", "-y")
     assert ran.out == "cancel: 2,498 jobs\n"
-    assert pulse("cancel", "--all", "--json").json["done"] == 0
+    assert pulse("cancel", "--all", "--json", "--yes").json["done"] == 0
     reasons = "SELECT count(*) FROM pulse.audit WHERE reason = 'no longer wanted'"
     assert value(connection, reasons) != 0
     assert pulse("cancel", "--where", "nonsense").code == 2
-    assert pulse("cancel", 1024, "--all").code == 2
+    assert pulse("cancel", 1, "--all").code == 2
 
 
-def test_retry_nice_approve_reject(pulse: Pulse, connect: Connect) -> None:
+def test_retry_reprioritize_approve_reject(pulse: Pulse, connect: Connect) -> None:
     connection = connect()
     for _ in range(3):
         connection.execute("SELECT pulse.enqueue('x', requires_approval => true)")
-    assert pulse("approve", 1024).out == "1024  ready\n"
-    assert pulse("reject", 2048, "--reason", "no").out == "2048  cancelled\n"
-    assert pulse("approve", "--state", "awaiting_approval").out == "approve: 1 jobs\n"
-    assert pulse("nice", 1024, "-p", 5).out == "1024  ready\n"
+    assert pulse("approve", 1).out == "1  ready\n"
+    assert pulse("reject", 2, "--reason", "no").out == "2  cancelled\n"
+    ran = pulse("approve", "--state", "awaiting_approval", "--yes")
+    assert ran.out == "approve: 1 jobs\n"
+    assert pulse("reprioritize", 1, "-p", 5).out == "1  ready\n"
     assert value(connection, "SELECT max(priority) FROM pulse.jobs") == 5
-    assert pulse("nice", "--kind", "x", "-p", -1).out == "reprioritize: 2 jobs\n"
-    assert pulse("retry", 2048).out == "2048  ready\n"
-    ran = pulse("retry", 2048)
+    # Its name elsewhere.
+    ran = pulse("nice", "--kind", "x", "-p", -1, "--yes")
+    assert ran.out == "reprioritize: 2 jobs\n"
+    assert pulse("retry", 2).out == "2  ready\n"
+    ran = pulse("retry", 2)
     assert ran.code == 1
-    assert "cannot retry job 2048: it is ready [PU105]" in ran.err
-    assert pulse("retry", "--state", "dead", "--json").json["done"] == 0
+    assert "cannot retry job 2: it is ready [PU105]" in ran.err
+    assert pulse("retry", "--state", "dead", "--json", "--yes").json["done"] == 0
+
+
+@pytest.mark.parametrize(
+    "verb", ["cancel", "retry", "approve", "reject", "reprioritize", "nice"]
+)
+def test_a_filter_needs_yes_where_nobody_can_be_asked(
+    pulse: Pulse, connect: Connect, verb: str
+) -> None:
+    """However many it matches: a script finds out on its first run."""
+    priority = ("-p", 1) if verb in ("reprioritize", "nice") else ()
+    for _ in range(2):
+        for how in ((), ("--json",)):
+            ran = pulse(verb, "--all", *priority, *how)
+            assert ran.code == 2
+            assert "Standard input is not a terminal." in ran.err
+            assert "--yes" in ran.err
+        assert pulse(verb, "--all", "--dry-run", *priority).code == 0
+        connect().execute("SELECT pulse.enqueue('x', requires_approval => true)")
+    states = "SELECT string_agg(DISTINCT state, ',') FROM pulse.jobs"
+    assert value(connect(), states) == "awaiting_approval"
+    assert value(connect(), "SELECT max(priority) FROM pulse.jobs") == 0
+
+
+def test_a_lane_that_nothing_names_is_refused(pulse: Pulse, connect: Connect) -> None:
+    for verb in ("drain", "pause", "resume"):
+        ran = pulse(verb, "nolane")
+        assert ran.code == 1
+        assert "there is no lane nolane: no job, setting, kind, worker" in ran.err
+        assert "Fix: pulse lanes" in ran.err
+    # All or nothing.
+    assert pulse("drain", "default", "nolane").code == 1
+    assert value(connect(), "SELECT count(*) FROM pulse.audit") == 0
+    assert pulse("drain", "nolane", "--new").out == "nolane  drained\n"
+    assert pulse("resume", "nolane").code == 0
+    assert pulse("pause", "nolane2", "--new").code == 0
+
+
+@pytest.mark.parametrize(
+    "named_by",
+    [
+        "SELECT pulse.set_lane('mail', max_slots => 3)",
+        "SELECT pulse.enqueue('x', lane => 'mail')",
+        "SELECT pulse.enqueue('x', lane => 'mail', delay => '1 day')",
+        "SELECT pulse.enqueue('x', lane => 'mail', requires_approval => true)",
+        "SELECT pulse.cancel(pulse.enqueue('x', lane => 'mail'))",
+        "SELECT pulse.set_kind('x', lane => 'mail')",
+        "SELECT pulse.hello('w1', '{mail}')",
+        "SELECT pulse.pause('ada', lane => 'mail')",
+    ],
+)
+def test_a_lane_is_known_by_whatever_names_it(
+    pulse: Pulse, connect: Connect, named_by: str
+) -> None:
+    connect().execute(named_by.encode())
+    ran = pulse("drain", "mail")
+    assert ran.code == 0, ran.err
+    assert ran.out == "mail  drained\n"
 
 
 def test_drain_waits_until_nothing_runs(pulse: Pulse, connect: Connect) -> None:
@@ -236,7 +322,7 @@ def test_drain_waits_until_nothing_runs(pulse: Pulse, connect: Connect) -> None:
     ran = pulse("drain", "mail", "--wait", "--timeout", 0.3)
     assert ran.code == 6
     assert "1 jobs still run after 0.3 s" in ran.err
-    assert "Mend it: pulse ps --lane mail" in ran.err
+    assert "Fix: pulse ps --lane mail" in ran.err
     other = connect()
     finish = threading.Timer(
         0.5, lambda: other.execute("SELECT pulse.complete(%s)", [lease])
@@ -246,7 +332,7 @@ def test_drain_waits_until_nothing_runs(pulse: Pulse, connect: Connect) -> None:
     finish.join()
     assert ran.code == 0
     assert "mail  was drained already" in ran.out
-    assert "Nothing of it runs. Open again: pulse resume mail" in ran.out
+    assert "No job runs. Open again: pulse resume mail" in ran.out
     assert pulse("resume", "mail").out == "lane mail: resumed\n"
     assert pulse("drain", "mail", "--json").json == [{"lane": "mail", "running": 0}]
 
@@ -258,9 +344,11 @@ def test_pause_and_resume_nest_by_holder(pulse: Pulse) -> None:
     assert "everything: resumed\n  still held by bob since" in said
     assert "(pulse resume --holder bob)" in said
     assert pulse("resume", "--holder", "bob", "--json").json["holds"] == []
-    assert pulse("pause", "mail", USER="eve").out == "lane mail paused by eve\n"
+    assert (
+        pulse("pause", "mail", "--new", USER="eve").out == "lane mail paused by eve\n"
+    )
     assert pulse("resume", "mail", USER="eve").out == "lane mail: resumed\n"
-    assert "no hold of eve" in pulse("resume", "mail", USER="eve").out
+    assert "no hold of eve" in pulse("resume", "default", USER="eve").out
 
 
 # -- the whole --------------------------------------------------------------------
@@ -270,13 +358,14 @@ def test_help_names_every_verb(run_pulse: Pulse) -> None:
     said = run_pulse("--help").out
     for verb in (
         *("work", "enqueue", "schedule", "ps", "lanes", "top", "jobs", "why", "health"),
-        *("cancel", "nice", "retry", "approve", "drain", "pause", "resume"),
+        *("cancel", "reprioritize", "retry", "approve", "drain", "pause", "resume"),
         *("install", "dev", "demo"),
     ):
         assert f"\n  {verb} " in said
         helped = run_pulse(verb, "--help")
         assert helped.code == 0
         assert f"Usage: pulse {verb}" in helped.out
+    assert "nice" not in said
     assert "Exit codes: 0 done" in " ".join(said.split())
     assert run_pulse("--version").out.startswith("pulse, version 1.0")
 

@@ -1,7 +1,7 @@
 -- What the views show, to whom, and what reading them costs.
 BEGIN;
 
-SELECT plan(46);
+SELECT plan(50);
 
 CREATE ROLE tap_alice;
 CREATE ROLE tap_bob;
@@ -122,6 +122,29 @@ SELECT is(
     '(w3,"{default,other}",{k},0)',
     'workers shows one that said hello'
 );
+SELECT is(
+    (SELECT array_agg(w.worker ORDER BY w.worker) FROM pulse.workers AS w WHERE w.live),
+    '{w2,w3}',
+    'workers are live that said hello or run a job'
+);
+UPDATE pulse.worker SET seen_at = clock_timestamp() - interval '2 minutes 1 second';
+SELECT is(
+    (SELECT array_agg(w.worker ORDER BY w.worker) FROM pulse.workers AS w WHERE NOT w.live),
+    '{w3}',
+    'a worker that was not seen for two minutes is not live'
+);
+UPDATE pulse.worker SET seen_at = clock_timestamp() - interval '1 minute 50 seconds';
+SELECT ok(
+    (SELECT w.live FROM pulse.workers AS w WHERE w.worker = 'w3'),
+    'a worker that was seen less than two minutes ago is live'
+);
+UPDATE pulse.lease
+SET claimed_at = clock_timestamp() - interval '10 minutes', lease_for = '1 hour',
+    lease_until = clock_timestamp() + interval '50 minutes';
+SELECT ok(
+    (SELECT w.live FROM pulse.workers AS w WHERE w.worker = 'w2'),
+    'a worker whose lease has time left is live though it was not seen'
+);
 
 SELECT pulse.set_lane('set', max_slots => 4, enabled => false) \g /dev/null
 SELECT pulse.drain_lane('held', 'for repairs') \g /dev/null
@@ -172,7 +195,7 @@ SELECT is(
     'samples are kept for 48 hours'
 );
 INSERT INTO pulse.audit_entry (at, who, verb)
-SELECT clock_timestamp() - interval '91 days', 'x', 'old' FROM generate_series(1, 3);
+SELECT clock_timestamp() - interval '91 days', 1, 'old' FROM generate_series(1, 3);
 SELECT is(
     ARRAY[pulse._prune_audit(2), pulse._prune_audit(2), pulse._prune_audit(2)],
     '{2,1,0}',
@@ -231,8 +254,8 @@ SELECT is(
 
 -- What reading costs: a page reads a page
 
-INSERT INTO pulse.body (kind, payload, max_attempts, enqueued_by)
-SELECT 'many', '{}', 3, current_user FROM generate_series(1, 9000);
+INSERT INTO pulse.body (kind, payload, max_attempts, owner)
+SELECT 'many', '{}', 3, (SELECT pulse._role_number(current_user)) FROM generate_series(1, 9000);
 INSERT INTO pulse.ready (lane, rank, kind, job, attempts, failures, keyed)
 SELECT 'many', 0, b.kind, b.job, 0, 0, false FROM pulse.body AS b WHERE b.kind = 'many' AND (b.job >> 10) % 3 = 0;
 INSERT INTO pulse.waiting (lane, run_at, rank, kind, job, attempts, failures, keyed, retrying)

@@ -59,7 +59,7 @@ def has_come(step: float, _: str, data: Any) -> bool:
 
 
 def looked(site: Site, times: int) -> bool:
-    return bool(site.app.state.hub.looks >= times)
+    return bool(site.app.state.hub.polls >= times)
 
 
 def listeners(connection: Connection) -> int:

@@ -28,6 +28,20 @@ def test_status_says_how_full_it_is(
     assert [lane["name"] for lane in status["lanes"]] == ["boundless", "default"]
 
 
+def test_a_worker_is_live_for_two_minutes(
+    connection: Connection, operator: httpx.Client
+) -> None:
+    """As pulse.workers has it: the page, the metrics and why() count the same ones."""
+    connection.execute("SELECT pulse.hello('w1')")
+    for seconds, live in ((100, True), (121, False)):
+        connection.execute(
+            "UPDATE pulse.worker SET seen_at = clock_timestamp() - %s * '1s'::interval",
+            [seconds],
+        )
+        assert get(operator, "status")["workers"] == int(live)
+        assert [w["live"] for w in get(operator, "workers")["workers"]] == [live]
+
+
 def test_workers_schedules_health_and_audit_are_listed(
     connection: Connection, operator: httpx.Client
 ) -> None:
@@ -42,6 +56,9 @@ def test_workers_schedules_health_and_audit_are_listed(
     assert post(operator, "schedules/nightly/resume")["paused_at"] is None
     assert operator.post(f"{API}/schedules/x/pause").json()["sqlstate"] == "PU005"
     assert get(operator, "schedules/nightly/runs")["runs"] == []
+    unknown = operator.get(f"{API}/schedules/nope/runs")
+    assert unknown.status_code == 404
+    assert unknown.json()["title"] == "there is no schedule nope"
     assert {check["status"] for check in get(operator, "health")["checks"]} <= {
         *("ok", "warn", "fail")
     }
@@ -118,7 +135,7 @@ def test_without_pulse_the_hint_is_to_install_it(
     for path in ("lanes", "health", "jobs"):
         answer = client.get(f"{API}/{path}")
         assert answer.status_code == 503, path
-        assert "Install or update pulse" in answer.json()["hint"]
+        assert "run `pulse install`" in answer.json()["hint"]
 
 
 def test_the_page_is_served(site: Site) -> None:

@@ -31,7 +31,7 @@ def test_it_says_where_it_listens_and_as_which_role(db: Database) -> None:
         process.communicate()
     assert said[0].startswith("pulse web on http://127.0.0.1:")
     assert f"postgres in database {db.name}" in said[1]
-    assert "nobody has to" in said[2]
+    assert "not needed: it answers this machine only" in said[2]
     assert "Ctrl-C" in said[3]
 
 

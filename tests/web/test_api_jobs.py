@@ -191,3 +191,48 @@ def test_a_bulk_order_that_is_not_understood_does_nothing(
     answer = operator.post(f"{API}/jobs/bulk", json={**body, "dry_run": False})
     assert answer.status_code == 422, answer.text
     assert answer.json()["sqlstate"] == code
+
+
+# -- what is asked for ------------------------------------------------------------
+
+
+def test_dead_letters_take_every_filter(
+    connection: Connection, operator: httpx.Client
+) -> None:
+    one = die(connection, "mail", "no answer")
+    two = die(connection, "pay", "no money")
+    assert [job["job_id"] for job in get(operator, "dead")["jobs"]] == [two, one]
+    for wanted in ({"kind": "mail"}, {"error_like": "%answer%"}):
+        found = get(operator, "dead", **wanted)["jobs"]
+        assert [job["job_id"] for job in found] == [one], wanted
+    assert get(operator, "dead", lane="other")["jobs"] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "wrong"),
+    [
+        (f"{API}/dead?kidn=mail", "query.kidn: no such parameter; there are: before,"),
+        (f"{API}/dead?state=ready", "query.state: no such parameter"),
+        (f"{API}/jobs?Lane=x", "query.Lane: no such parameter"),
+        (f"{API}/jobs?lane=a&lane=b", "query.lane: given more than once"),
+        (f"{API}/lanes?limit=5", "query.limit: no such parameter; there are: none"),
+        (f"{API}/jobs/1024?verbose=1", "query.verbose: no such parameter"),
+        ("/metrics?lane=x", "query.lane: no such parameter"),
+    ],
+)
+def test_a_parameter_that_is_not_known_is_named(
+    operator: httpx.Client, path: str, wrong: str
+) -> None:
+    answer = operator.get(path)
+    assert answer.status_code == 422
+    assert wrong in answer.json()["detail"]
+
+
+def test_a_change_with_an_unknown_parameter_changes_nothing(
+    connection: Connection, operator: httpx.Client
+) -> None:
+    job = enqueue(connection)
+    answer = operator.post(f"{API}/jobs/{job}/cancel?force=true", json={})
+    assert answer.status_code == 422
+    assert get(operator, f"jobs/{job}")["state"] == "ready"
+    assert len(get(operator, "jobs", state=["ready", "dead"])["jobs"]) == 1

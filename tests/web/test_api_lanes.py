@@ -67,7 +67,7 @@ def test_a_lane_of_any_name_is_drained_and_resumed(
     path = f"lanes/{httpx.URL('x', params={'x': name}).query.decode()[2:]}".replace(
         "+", "%20"
     )
-    lane = post(operator, f"{path}/drain", reason="tidying")
+    lane = post(operator, f"{path}/drain", reason="tidying", new=True)
     assert (lane["name"], lane["drained"]) == (name, True)
     assert lane["paused_by"] == ["drain (tidying)"]
     lane = post(operator, f"{path}/resume")
@@ -76,7 +76,7 @@ def test_a_lane_of_any_name_is_drained_and_resumed(
 
 def test_pauses_nest_by_holder(operator: httpx.Client) -> None:
     assert post(operator, "pause", holder="deploy", reason="r1")["changed"]
-    held = post(operator, "pause", holder="backup", lane="web")
+    held = post(operator, "pause", holder="backup", lane="web", new=True)
     assert [(h["holder"], h["lane"]) for h in held["paused"]] == [
         ("deploy", None),
         ("backup", "web"),
@@ -85,3 +85,23 @@ def test_pauses_nest_by_holder(operator: httpx.Client) -> None:
     assert not post(operator, "resume", holder="nobody")["changed"]
     assert post(operator, "resume", holder="deploy")["changed"]
     assert len(post(operator, "resume", holder="backup", lane="web")["paused"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("lanes/nolane/drain", {}),
+        ("lanes/nolane/resume", {}),
+        ("pause", {"holder": "deploy", "lane": "nolane"}),
+        ("resume", {"holder": "deploy", "lane": "nolane"}),
+    ],
+)
+def test_a_lane_that_nothing_names_is_refused(
+    operator: httpx.Client, path: str, body: Any
+) -> None:
+    answer = operator.post(f"{API}/{path}", json=body)
+    assert answer.status_code == 404
+    assert answer.json()["title"] == "there is no lane nolane"
+    assert [lane["name"] for lane in get(operator, "lanes")["lanes"]] == ["default"]
+    verbs = {entry["verb"] for entry in get(operator, "audit")["audit"]}
+    assert verbs == {"grant_access"}

@@ -41,6 +41,6 @@ def test_only_functions_and_views_are_named(connection: Connection) -> None:
         if isinstance(text, str)
         for name in re.findall(r"\bpulse\.(\w+)\b", text)
     }
-    assert {"lanes", "find_jobs", "watch"} <= named
+    assert {"lanes", "jobs", "watch_progress"} <= named
     assert not named & tables
     assert not any(name.startswith("_") for name in named)

@@ -8,7 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from pulse.web import Identity, ProxyUser, Tokens, auth, create_app
+from pulse.web import Identity, ProxyUser, Tokens, create_app
+from pulse.web.access import auth, options
 from tests.cli.conftest import command
 from tests.conftest import Database
 from tests.web.conftest import API, ROLES, TOKENS, Serve, Site, grant_roles
@@ -144,11 +145,11 @@ def test_a_token_file_that_protects_nothing_is_refused(
 
 def test_one_token_may_come_from_the_environment() -> None:
     secret = {"PULSE_WEB_TOKEN": "from-the-environment"}
-    authenticate, tokens = auth.configured(environment=secret)
+    authenticate, tokens = options.configured(environment=secret)
     assert authenticate is not None
     assert tokens is not None
     assert tokens.cookie("from-the-environment")
-    assert auth.configured(environment={}) == (None, None)
+    assert options.configured(environment={}) == (None, None)
 
 
 # -- a proxy that authenticates -----------------------------------------------------

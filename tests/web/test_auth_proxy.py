@@ -8,7 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from pulse.web import Identity, ProxyUser, Tokens, auth, create_app
+from pulse.web import Identity, ProxyUser, Tokens, create_app
+from pulse.web.access import files
 from tests.cli.conftest import command
 from tests.conftest import Database
 from tests.web.conftest import API, ROLES, TOKENS, Serve, Site, grant_roles
@@ -126,7 +127,7 @@ def test_what_is_no_role_is_refused(role: str) -> None:
         lambda: Tokens({TOKENS["viewer"]: role}),
         lambda: ProxyUser("X-User", roles={"ada": role}),
     ):
-        with pytest.raises(auth.BadConfiguration, match="is no role"):
+        with pytest.raises(files.BadConfiguration, match="is no role"):
             make()
 
 

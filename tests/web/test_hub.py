@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from pulse.web import database, queries
-from pulse.web.hub import Hub
-from pulse.web.mailbox import Mailbox
+from pulse.web.live.hub import Hub
+from pulse.web.live.mailbox import Mailbox
 from tests.conftest import Connection, Database
 from tests.web.calls import claim, enqueue
 from tests.web.conftest import API, ROLES, Serve, Site
@@ -72,8 +72,8 @@ def test_a_new_follower_gets_the_picture_of_now(db: Database) -> None:
         async with hub_on(db) as (hub, _):
             with hub.overview() as early:
                 first = await told(early, "overview")
-                looks = hub.looks
-                while hub.looks < looks + 2:
+                looks = hub.polls
+                while hub.polls < looks + 2:
                     assert await early.take(0.1) == b""
                 with hub.overview() as late:
                     return first["at"], (await told(late, "overview"))["at"]
@@ -100,7 +100,7 @@ def test_a_job_is_told_again_after_trouble(connection: Connection, site: Site) -
     job = enqueue(connection)
     with follow(site.client("viewer"), f"jobs/{job}/stream") as events:
         events.until(lambda name, _: name == "job")
-        wait_for(lambda: site.app.state.hub.hears, "LISTEN was not proved")
+        wait_for(lambda: site.app.state.hub.listening, "LISTEN was not proved")
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
             "WHERE application_name = 'pulse web listener'"
@@ -138,7 +138,7 @@ def test_without_the_right_to_watch_the_look_of_each_second_serves(
         wait_for(partial(looked, deaf, 3), "a look")
         connection.execute("SELECT pulse.progress(%s, 0.5)", (lease,))
         assert heard_until(partial(has_come, 0.5), events) == {"job"}
-    assert not deaf.app.state.hub.hears
+    assert not deaf.app.state.hub.listening
     assert caplog.text.count("LISTEN receives nothing here (permission denied") == 1
 
 

@@ -43,7 +43,7 @@ def test_what_did_not_change_is_not_told_again(
             depths.append(data["lanes"][0]["depth"])
             if len(depths) == 3:
                 break
-            looks = site.app.state.hub.looks
+            looks = site.app.state.hub.polls
             wait_for(partial(looked, site, looks + 3), "a look")
             enqueue(connection)
     assert depths == [1, 2, 3]
@@ -58,7 +58,7 @@ def test_progress_of_a_job_is_followed_to_its_end(
         assert next(stream)[1]["state"] == "ready"
         (lease,) = claim(connection)
         events.until(lambda _, data: data["state"] == "running")
-        wait_for(lambda: site.app.state.hub.hears, "LISTEN was not proved")
+        wait_for(lambda: site.app.state.hub.listening, "LISTEN was not proved")
         for step in (0.25, 0.5, 0.75):
             connection.execute("SELECT pulse.progress(%s, %s, 'on it')", (lease, step))
             told = events.until(partial(has_come, step))

@@ -63,11 +63,11 @@ def test_200_clients_cost_one_listener_and_the_statements_of_one(
 
     def measure(clients: int) -> None:
         assert hub.clients == clients
-        wait_for(lambda: hub.hears, "LISTEN was not proved")
+        wait_for(lambda: hub.listening, "LISTEN was not proved")
         assert listeners(watching) == 1
         before = sent(logging_server)
-        start = hub.looks
-        wait_for(lambda: hub.looks >= start + 4, "no look")
+        start = hub.polls
+        wait_for(lambda: hub.polls >= start + 4, "no look")
         after = sent(logging_server)
         # Nobody else sends anything for them.
         assert len(after["pulse web"]) == len(before["pulse web"])

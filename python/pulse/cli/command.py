@@ -4,13 +4,14 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 from rich.markup import escape
 
 from pulse.cli import (
+    encoding,
     holds,
     jobs,
     problems,
@@ -23,8 +24,12 @@ from pulse.cli import (
     web,
     work,
 )
-from pulse.cli.problems import Problem, Target
+from pulse.cli.problems import Problem
 from pulse.cli.session import Session
+from pulse.sql import operator
+
+if TYPE_CHECKING:
+    from pulse.errors import PulseError
 
 SECTIONS: dict[str, list[click.Command]] = {
     "Work": [work.work, produce.enqueue, schedules.schedule],
@@ -32,8 +37,8 @@ SECTIONS: dict[str, list[click.Command]] = {
         *(see.ps, see.lanes, top.top, jobs.jobs, see.why, see.workers, see.health),
         web.web,
     ],
-    "Steer": [
-        *(steer.cancel, steer.nice, steer.retry, steer.approve, steer.reject),
+    "Operate": [
+        *(steer.cancel, steer.reprioritize, steer.retry, steer.approve, steer.reject),
         *(holds.drain, holds.pause, holds.resume),
     ],
     "Set up": [provision.install, provision.dev, provision.demo],
@@ -59,7 +64,9 @@ class Verbs(click.Group):
 @click.group(
     cls=Verbs,
     commands={
-        str(each.name): each for section in SECTIONS.values() for each in section
+        **{str(each.name): each for section in SECTIONS.values() for each in section},
+        # Not listed: the name that ps(1) and top(1) lead people to.
+        "nice": steer.reprioritize,
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 88},
     epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 pulse is missing "
@@ -67,7 +74,9 @@ class Verbs(click.Group):
 )
 @click.version_option(package_name="pgpulse", prog_name="pulse")
 @click.option(
-    "--dsn", metavar="DSN", help="The database; else PULSE_DSN, DATABASE_URL, PG*."
+    "--dsn",
+    metavar="DSN",
+    help="Database to use; default: PULSE_DSN, DATABASE_URL, PG*.",
 )
 def pulse(dsn: str | None) -> None:
     """A job queue inside PostgreSQL.
@@ -83,10 +92,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     context: dict[str, Any] = {}
+    encoding.accept_any_locale()
     try:
-        with pulse.make_context(
-            "pulse", list(sys.argv[1:] if arguments is None else arguments)
-        ) as made:
+        given = sys.argv[1:] if arguments is None else arguments
+        with pulse.make_context("pulse", encoding.decoded(given)) as made:
             context["context"] = made
             pulse.invoke(made)
     except click.exceptions.Exit as done:
@@ -97,7 +106,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return 130
     except BrokenPipeError:
-        # `pulse jobs | head`: nobody reads any more, and that is fine.
+        # `pulse jobs | head`: the reader has gone, and that is fine.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
@@ -123,42 +132,30 @@ def explain(error: Exception, session: Session | None) -> Problem | None:
         return Problem(what, remedy=remedy)
     if isinstance(error, ImportError) and "pq wrapper" in str(error):
         return problems.no_driver(error)
-    return explain_server(error, session) or explain_ours(error)
-
-
-def explain_ours(error: Exception) -> Problem | None:
-    """An error of the package itself, as a worker raises it."""
-    from pulse import errors
-
-    if not isinstance(error, errors.PulseError):
-        return None
-    code = problems.REFUSED
-    if isinstance(error, errors.NotInstalled):
-        code = problems.NO_PULSE
-    elif isinstance(error, errors.PermissionDenied):
-        code = problems.NOT_ALLOWED
-    return Problem(error.message, error.detail or "", error.hint or "", code)
+    return explain_server(error, session)
 
 
 def explain_server(error: Exception, session: Session | None) -> Problem | None:
+    """An error of the server, the driver or the worker, as errors.describe has it."""
     import psycopg
 
-    cause = error if isinstance(error, psycopg.Error) else error.__cause__
-    if not isinstance(cause, psycopg.Error):
+    from pulse import errors
+
+    ours = (psycopg.Error, errors.PulseError)
+    cause = error if isinstance(error, ours) else error.__cause__
+    if not isinstance(cause, ours):
         return None
-    target = session.target if session else Target.of("")
-    if isinstance(cause, psycopg.errors.InsufficientPrivilege) and session:
-        return problems.denied(cause, target, session.verb)
-    if isinstance(cause, psycopg.errors.InvalidSchemaName):
-        return problems.not_installed(target)
-    if session and isinstance(
-        cause, (psycopg.errors.UndefinedFunction, psycopg.errors.UndefinedTable)
-    ):
-        return explain_missing(session, cause)
-    return problems.refused(cause)
+    found = errors.describe(cause)
+    if session is None or cause is found:
+        return problems.refused(found)
+    if isinstance(found, errors.NotInstalled):
+        return explain_missing(session, found)
+    if isinstance(found, errors.PermissionDenied):
+        return explain_denied(session, found)
+    return problems.refused(found)
 
 
-def explain_missing(session: Session, error: Any) -> Problem:
+def explain_missing(session: Session, found: "PulseError") -> Problem:
     """A function we call is not there: no pulse at all, or an older one."""
     from pulse import install
 
@@ -169,7 +166,18 @@ def explain_missing(session: Session, error: Any) -> Problem:
     if state.is_older or state.missing:
         old = state.version or "of unknown version"
         return problems.too_old(old, install.version(), session.target)
-    return problems.refused(error)
+    return problems.refused(found)
+
+
+def explain_denied(session: Session, found: "PulseError") -> Problem:
+    from pulse import install
+
+    with session.open() as connection:
+        state = install.inspect(connection)
+        access = connection.execute(operator.MY_ACCESS).fetchone() or {}
+    if session.verb == "install":
+        return problems.may_not_install(found, session.target, state.owner)
+    return problems.denied(found, session.target, session.verb, access["rights"])
 
 
 def show(problem: Problem, session: Session | None) -> None:
@@ -187,4 +195,4 @@ def show(problem: Problem, session: Session | None) -> None:
     if problem.detail:
         console.print(f"  {escape(problem.detail)}", soft_wrap=True)
     if problem.remedy:
-        console.print(f"  Mend it: [bold]{escape(problem.remedy)}[/]", soft_wrap=True)
+        console.print(f"  Fix: [bold]{escape(problem.remedy)}[/]", soft_wrap=True)

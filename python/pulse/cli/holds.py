@@ -1,4 +1,4 @@
-"""drain, pause, resume: who keeps lanes from being claimed."""
+"""drain, pause, resume: stop the claims of lanes, and allow them again."""
 
 import time
 
@@ -8,6 +8,7 @@ from pulse.cli import queries, show
 from pulse.cli.problems import TOO_LONG, Problem, default_user
 from pulse.cli.session import Session, with_session
 from pulse.cli.steer import progress_bar
+from pulse.sql import operator
 
 
 def holder_name() -> str:
@@ -15,11 +16,26 @@ def holder_name() -> str:
     return "cli" if " " in user else user
 
 
+def require_known(session: Session, lane: str, or_new: str = "") -> None:
+    """A lane works on first mention, so a name with a typo would be one more lane."""
+    if not session.one(operator.LANE_IS_KNOWN, {"lane": lane})["known"]:
+        raise Problem(
+            f"there is no lane {lane}: no job, setting, kind, worker or pause names it",
+            remedy=f"pulse lanes{or_new}",
+        )
+
+
+new_option = click.option(
+    "--new", is_flag=True, help="Also a lane that nothing has named yet."
+)
+
+
 @click.command()
 @click.argument("lanes", nargs=-1, required=True, metavar="LANE...")
-@click.option("--wait", is_flag=True, help="Until nothing of it runs any more.")
+@click.option("--wait", is_flag=True, help="Wait until none of its jobs runs.")
 @click.option("--timeout", type=float, metavar="SECONDS", help="How long to wait.")
-@click.option("--reason", help="Shown to everybody who asks why.")
+@click.option("--reason", help="Shown to everyone who asks why.")
+@new_option
 @with_session
 def drain(
     session: Session,
@@ -27,20 +43,24 @@ def drain(
     wait: bool,
     timeout: float | None,
     reason: str | None,
+    new: bool,
 ) -> None:
-    """Claim nothing more from a lane and let what runs end."""
+    """Claim nothing more from a lane; running jobs finish."""
+    if not new:
+        for lane in lanes:
+            require_known(session, lane, "   (or --new, to drain it before it is used)")
     for lane in lanes:
         values = {"lane": lane, "reason": reason}
-        new = session.one(queries.DRAIN, values)["changed"]
+        changed = session.one(operator.DRAIN, values)["changed"]
         if not session.as_json:
-            session.say(f"{lane}  {'drained' if new else 'was drained already'}")
+            session.say(f"{lane}  {'drained' if changed else 'was drained already'}")
     left = (
         wait_until_empty(session, lanes, timeout) if wait else running(session, lanes)
     )
     if session.as_json:
         session.print_json([{"lane": k, "running": v} for k, v in left.items()])
     elif wait and not any(left.values()):
-        session.say("Nothing of it runs. Open again: pulse resume " + " ".join(lanes))
+        session.say("No job runs. Open again: pulse resume " + " ".join(lanes))
     if wait and any(left.values()):
         raise Problem(
             f"{sum(left.values())} jobs still run after {timeout:g} s",
@@ -74,32 +94,43 @@ def wait_until_empty(
 
 @click.command()
 @click.argument("lane", required=False)
-@click.option("--holder", default=holder_name, help="Who pauses; default: you.")
-@click.option("--reason", help="Shown to everybody who asks why.")
+@click.option(
+    "--holder", default=holder_name, help="In whose name; default: your user name."
+)
+@click.option("--reason", help="Shown to everyone who asks why.")
+@new_option
 @with_session
-def pause(session: Session, lane: str | None, holder: str, reason: str | None) -> None:
-    """Stop all claims, or those of one lane, until resume."""
+def pause(
+    session: Session, lane: str | None, holder: str, reason: str | None, new: bool
+) -> None:
+    """Stop all claims, or those of one lane, until it is resumed."""
+    if lane is not None and not new:
+        require_known(session, lane, "   (or --new, to pause it before it is used)")
     values = {"lane": lane, "holder": holder, "reason": reason}
-    new = session.one(queries.PAUSE, values)["changed"]
+    changed = session.one(operator.PAUSE, values)["changed"]
     if session.as_json:
-        return session.print_json({"lane": lane, "holder": holder, "changed": new})
+        return session.print_json({"lane": lane, "holder": holder, "changed": changed})
     what = f"lane {lane}" if lane else "everything"
     return session.say(
-        f"{what} {'paused' if new else 'was paused already'} by {holder}"
+        f"{what} {'paused' if changed else 'was paused already'} by {holder}"
     )
 
 
 @click.command()
 @click.argument("lane", required=False)
-@click.option("--holder", default=holder_name, help="Whose pause; default: yours.")
+@click.option(
+    "--holder", default=holder_name, help="Whose pause to undo; default: your own."
+)
 @with_session
 def resume(session: Session, lane: str | None, holder: str) -> None:
     """Undo drain and pause of a lane, or the pause of everything."""
-    values = {"lane": lane, "holder": holder}
-    changed = bool(session.one(queries.RESUME, values)["changed"])
     if lane is not None:
-        changed |= bool(session.one(queries.RESUME_LANE, values)["changed"])
-    holds = [row for row in session.rows(queries.HOLDS) if row["lane"] in (None, lane)]
+        require_known(session, lane)
+    values = {"lane": lane, "holder": holder, "reason": None}
+    changed = bool(session.one(operator.RESUME, values)["changed"])
+    if lane is not None:
+        changed |= bool(session.one(operator.RESUME_LANE, values)["changed"])
+    holds = [row for row in session.rows(operator.HOLDS) if row["lane"] in (None, lane)]
     if session.as_json:
         return session.print_json({"lane": lane, "changed": changed, "holds": holds})
     what = f"lane {lane}" if lane else "everything"

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from pulse.cli import queries, show
 from pulse.cli.session import Row, Session, with_session
+from pulse.sql import operator
 
 STATES = (
     *("awaiting_approval", "scheduled", "ready", "running", "retrying"),
@@ -25,7 +26,9 @@ LARGEST_PAGE = 1000
 @click.option("--lane", help="Only this lane.")
 @click.option("--kind", help="Only this kind.")
 @click.option("--tag", help="Only with this tag.")
-@click.option("-n", "--limit", default=20, show_default=True, help="At most so many.")
+@click.option(
+    "-n", "--limit", default=20, show_default=True, help="Show at most this many."
+)
 @with_session
 def jobs(
     session: Session,
@@ -34,7 +37,7 @@ def jobs(
     limit: int,
     **wanted: Any,
 ) -> None:
-    """Jobs, the newest first; with an id, all about it."""
+    """Jobs, the newest first; with an id, everything about it."""
     if job_ids:
         return show_jobs(session, job_ids)
     options = {**wanted, "state": list(states)}
@@ -63,17 +66,17 @@ def jobs(
 
 
 def newest(session: Session, limit: int, wanted: Row) -> list[Row]:
-    """The newest jobs that match, in as many looks as that takes."""
+    """The newest jobs that match, in as many queries as that takes."""
     job_ids: list[int] = []
     before: int | None = None
     while len(job_ids) < limit:
         asked = min(limit - len(job_ids), LARGEST_PAGE)
         values = {"filter": Jsonb(wanted), "before": before, "limit": asked}
-        found = session.rows(queries.FIND, values)
+        found = session.rows(operator.FIND, values)
         if not found:
             break
         job_ids += [row["job_id"] for row in found if row["job_id"] is not None]
-        # The last row is the end of the page, or how far the look came.
+        # The last row is the end of the page, or how far the search came.
         before = found[-1]["searched_to"] or found[-1]["job_id"]
     return session.rows(queries.JOBS, {"job_ids": job_ids})
 

@@ -1,4 +1,4 @@
-"""What a person sees when something is wrong: what it is, and what mends it.
+"""What a person reads when something is wrong: what it is, and what fixes it.
 
 Exit codes: 1 refused or failed · 2 wrong usage · 3 pulse is missing or too old ·
 4 no server · 5 not allowed · 6 waited too long · 130 interrupted.
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from pulse import errors
+
 REFUSED, USAGE, NO_PULSE, NO_SERVER, NOT_ALLOWED, TOO_LONG = 1, 2, 3, 4, 5, 6
 
 # What a role needs for a verb, as pulse.grant_access names it.
@@ -19,14 +21,15 @@ LEVELS = {
     "work": "worker",
     "approve": "approver",
     "reject": "approver",
-    **dict.fromkeys(("ps", "lanes", "top", "jobs", "why", "health"), "viewer"),
-    **dict.fromkeys(("install", "dev"), "admin"),
+    **dict.fromkeys(
+        ("ps", "lanes", "top", "jobs", "why", "workers", "health"), "viewer"
+    ),
 }
 
 
 @dataclass
 class Problem(Exception):
-    """One sentence that says what is wrong, details, and a command that mends it."""
+    """One sentence that says what is wrong, details, and a command that fixes it."""
 
     what: str
     detail: str = ""
@@ -132,24 +135,55 @@ def unreachable(error: psycopg.Error, target: Target, given: bool) -> Problem:
     )
 
 
-def denied(error: psycopg.Error, target: Target, verb: str) -> Problem:
+def denied(
+    found: errors.PulseError, target: Target, verb: str, has: list[str]
+) -> Problem:
     level = LEVELS.get(verb, "operator")
     return Problem(
-        f"{target.user} may not do this: {error.diag.message_primary or error}",
-        f"`pulse {verb}` needs the access level {level}.",
-        f"SELECT pulse.grant_access('{target.user}', '{level}')   (as its admin)",
+        f"{target.user} may not do this: {found.message}",
+        f"`pulse {verb}` needs the access level {level}; {target.user} has "
+        f"{', '.join(has) or 'none'}.",
+        f"SELECT pulse.grant_access('{target.user}', '{level}')   (as an admin)",
         NOT_ALLOWED,
     )
 
 
-def refused(error: psycopg.Error) -> Problem:
-    """Whatever else the server said, in its own words."""
-    diag = error.diag
-    if diag.message_primary is None:
-        return Problem(f"the connection was lost: {str(error).strip()}", code=NO_SERVER)
-    code = f" [{error.sqlstate}]" if error.sqlstate else ""
+def may_not_install(
+    found: errors.PulseError, target: Target, owner: str | None
+) -> Problem:
+    """grant_access comes with pulse: before that only CREATE can be granted."""
+    if owner is not None:
+        remedy = f"run pulse install as {owner}, who owns pulse in this database"
+    else:
+        database, user = quoted(target.database), quoted(target.user)
+        remedy = (
+            f"GRANT CREATE ON DATABASE {database} TO {user}   (as the database's owner)"
+        )
     return Problem(
-        f"{diag.message_primary}{code}",
-        diag.message_detail or "",
-        diag.message_hint or "",
+        f"{target.user} may not do this: {found.message}",
+        f"`pulse install` creates a schema in the database {target.database}.",
+        remedy,
+        NOT_ALLOWED,
+    )
+
+
+def quoted(name: str) -> str:
+    """An identifier as SQL takes it."""
+    if re.fullmatch(r"[a-z_][a-z0-9_]*", name):
+        return name
+    return '"' + name.replace('"', '""') + '"'
+
+
+def refused(found: errors.PulseError) -> Problem:
+    """Whatever else went wrong, in the words of the server or the worker."""
+    if found.sqlstate is None and isinstance(found, errors.Unavailable):
+        return Problem(f"the connection was lost: {found.message}", code=NO_SERVER)
+    code = REFUSED
+    if isinstance(found, errors.NotInstalled):
+        code = NO_PULSE
+    elif isinstance(found, errors.PermissionDenied):
+        code = NOT_ALLOWED
+    sqlstate = f" [{found.sqlstate}]" if found.sqlstate else ""
+    return Problem(
+        f"{found.message}{sqlstate}", found.detail or "", found.hint or "", code
     )

@@ -16,7 +16,7 @@ CHUNK = 1000
 def payload_of(words: tuple[str, ...]) -> Any:
     """A JSON text, or key=value (a string) and key:=value (JSON) words."""
     if len(words) == 1 and words[0] == "-":
-        words = (sys.stdin.read(),)
+        words = (read(sys.stdin),)
     if len(words) == 1 and words[0].lstrip()[:1] in ("{", "["):
         return parsed(words[0], "the payload")
     payload: dict[str, Any] = {}
@@ -34,6 +34,13 @@ def payload_of(words: tuple[str, ...]) -> Any:
     return payload
 
 
+def read(stream: IO[str]) -> str:
+    try:
+        return stream.read()
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"the input is not UTF-8 text: {error}") from error
+
+
 def parsed(text: str, what: str) -> Any:
     try:
         return json.loads(text)
@@ -44,28 +51,37 @@ def parsed(text: str, what: str) -> Any:
 @click.command()
 @click.argument("kind")
 @click.argument("payload", nargs=-1, metavar="[PAYLOAD | KEY=VALUE...]")
-@click.option("--lane", help="Instead of the kind's lane.")
+@click.option("--lane", help="Default: the lane of the kind.")
 @click.option("-p", "--priority", type=int, help="Higher runs first.")
 @click.option("--delay", metavar="INTERVAL", help="e.g. '5 minutes'")
 @click.option("--run-at", metavar="TIME", help="e.g. '2030-01-01 12:00+00'")
-@click.option("--max-attempts", type=int)
-@click.option("--max-runtime", metavar="INTERVAL")
-@click.option("--unique-key", help="At most one waiting or running job has it.")
-@click.option("--unique-for", metavar="INTERVAL", help="Also so long after it ended.")
+@click.option("--max-attempts", type=int, help="How often it may be tried.")
+@click.option("--max-runtime", metavar="INTERVAL", help="For each attempt.")
+@click.option(
+    "--unique-key", help="At most one waiting or running job of a lane has it."
+)
+@click.option(
+    "--unique-for",
+    metavar="INTERVAL",
+    help="Keep the key taken this long after the job has finished.",
+)
 @click.option(
     "--on-conflict",
     type=click.Choice(["skip", "replace", "error"]),
     default="skip",
     show_default=True,
+    help="When the unique key is taken.",
 )
 @click.option("--group-key", help="A label for filters.")
 @click.option("--tag", "tags", multiple=True, help="Labels for filters.")
-@click.option("--requires-approval", is_flag=True, default=None)
+@click.option(
+    "--requires-approval", is_flag=True, default=None, help="Run it only once approved."
+)
 @click.option(
     "--from",
     "lines",
-    type=click.File(),
-    help="One job for each line of a file, each a JSON payload; - is stdin.",
+    type=click.File(encoding="utf-8"),
+    help="A file with a JSON payload on each line: one job each; - is stdin.",
 )
 @with_session
 def enqueue(
@@ -99,7 +115,7 @@ def enqueue_lines(session: Session, lines: IO[str], options: dict[str, Any]) -> 
 
     payloads = [
         Jsonb(parsed(line, f"line {number}"))
-        for number, line in enumerate(lines, 1)
+        for number, line in enumerate(read(lines).splitlines(), 1)
         if line.strip()
     ]
     ids: list[str] = []

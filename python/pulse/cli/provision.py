@@ -29,7 +29,7 @@ from pulse.cli.session import Session, with_session
     "--watchdog/--no-watchdog",
     default=True,
     show_default=True,
-    help="Let pg_cron call tick, where there is pg_cron.",
+    help="Let pg_cron do the upkeep, where it is installed.",
 )
 @with_session
 def install(
@@ -58,7 +58,7 @@ def install(
         ) as bar:
             task = bar.add_task("installing", total=len(todo.statements))
             installer.apply(connection, todo, lambda: bar.advance(task))
-        said = start_watchdog(session) if watchdog else "not asked for"
+        said = start_watchdog(session) if watchdog else "not requested"
     done = bool(todo.statements)
     if session.as_json:
         return session.print_json(
@@ -75,7 +75,7 @@ def install(
 
 
 def start_watchdog(session: Session) -> str:
-    """Never a reason to fail: without it workers tick themselves."""
+    """Never a reason to fail: without it the workers do the upkeep."""
     import psycopg
 
     try:
@@ -111,10 +111,14 @@ def spinner(session: Session) -> "Iterator[Callable[[str], None]]":
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path),
-    help="Where the data stays; else PULSE_HOME, ~/.local/share/pulse.",
+    help="Directory of the data; default: PULSE_HOME, ~/.local/share/pulse.",
 )
 @click.option("--database", default="pulse", show_default=True)
-@click.option("--port", type=int, help="Also on 127.0.0.1, with a password; 0 is any.")
+@click.option(
+    "--port",
+    type=int,
+    help="Also listen on 127.0.0.1, with a password; 0 takes any port.",
+)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @with_session
 def dev(
@@ -124,10 +128,10 @@ def dev(
     port: int | None,
     command: tuple[str, ...],
 ) -> None:
-    """A PostgreSQL with pulse in it, until Ctrl-C; the data stays.
+    """Run a PostgreSQL with pulse until Ctrl-C; the data stays.
 
-    With a COMMAND it runs that, with PULSE_DSN and DATABASE_URL set, and ends with it:
-    pulse dev pulse work app:worker.
+    With a COMMAND it runs that, with PULSE_DSN and DATABASE_URL set, and stops when
+    the command ends: pulse dev pulse work app:worker.
     """
     from pulse import install as installer
     from pulse.embedded import EmbeddedServer
@@ -194,7 +198,7 @@ def tick_until_stopped(session: Session) -> None:
 @click.option("--seconds", default=20.0, show_default=True, help="About how long.")
 @with_session
 def demo(session: Session, seconds: float) -> None:
-    """A mixed load on a server of its own, worked and shown."""
+    """Show pulse at work: a mixed load on a temporary server."""
     from pulse.cli.demo import run
 
     raise click.exceptions.Exit(run(session, seconds))

@@ -1,4 +1,7 @@
-"""Every statement the command line sends. Ids leave the database as text."""
+"""What only the command line sends: the rest is in pulse.sql.operator.
+
+Ids leave the database as text.
+"""
 
 PRESENT = """
     SELECT
@@ -38,16 +41,10 @@ LANES = """
 WORKERS = """
     SELECT
         w.worker, w.lanes, w.kinds, w.seen_at, w.running, w.seen_by::text AS seen_by,
+        w.live,
         pg_catalog.clock_timestamp() - w.seen_at AS seen_for
     FROM pulse.workers AS w
     ORDER BY w.seen_at DESC, w.worker
-"""
-
-FIND = """
-    SELECT f.job_id, f.searched_to
-    FROM pulse.find_jobs(
-        filter => %(filter)s, before => %(before)s, max_jobs => %(limit)s
-    ) AS f
 """
 
 JOBS = """
@@ -59,7 +56,7 @@ JOBS = """
         j.last_error, j.unique_key, j.group_key, j.tags, j.payload,
         pg_catalog.clock_timestamp() AS seen_at
     FROM pulse.jobs AS j
-    WHERE j.job_id = ANY (%(job_ids)s)
+    WHERE j.job_id = ANY (%(job_ids)s::bigint [])
     ORDER BY j.job_id DESC
 """
 
@@ -67,17 +64,6 @@ JOB = """
     SELECT j.*, j.job_id::text AS job_id, pg_catalog.clock_timestamp() AS seen_at
     FROM pulse.jobs AS j
     WHERE j.job_id = %(job_id)s
-"""
-
-STATES = "SELECT j.state FROM pulse.jobs AS j WHERE j.job_id = %(job_id)s"
-
-WHY = "SELECT w.position, w.reason FROM pulse.why(job_id => %(job_id)s) AS w"
-
-HEALTH = "SELECT h.check_name, h.status, h.figure, h.advice FROM pulse.health() AS h"
-
-HOLDS = """
-    SELECT p.lane, p.holder, p.reason, p.held_by::text AS held_by, p.held_at
-    FROM pulse.pause_status() AS p
 """
 
 SCHEDULES = """
@@ -88,14 +74,6 @@ SCHEDULES = """
         pg_catalog.clock_timestamp() AS seen_at
     FROM pulse.schedules AS s
     ORDER BY s.next_at NULLS LAST, s.name
-"""
-
-SCHEDULE_RUNS = """
-    SELECT r.name, r.occurrence, r.job_id::text AS job_id, r.skipped, r.handled_at
-    FROM pulse.schedule_runs AS r
-    WHERE (%(name)s::text IS NULL OR r.name = %(name)s)
-    ORDER BY r.occurrence DESC
-    LIMIT %(limit)s
 """
 
 # -- producing --------------------------------------------------------------------
@@ -132,72 +110,7 @@ SCHEDULE = """
     ) AS next_at
 """
 
-PAUSE_SCHEDULE = """
-    SELECT pulse.pause_schedule(name => %(name)s, reason => %(reason)s) AS changed
-"""
-RESUME_SCHEDULE = "SELECT pulse.resume_schedule(name => %(name)s) AS next_at"
 UNSCHEDULE = "SELECT pulse.unschedule(name => %(name)s)"
-
-# -- steering ---------------------------------------------------------------------
-
-CANCEL = """
-    SELECT pulse.cancel(
-        job_id => %(job_id)s, reason => %(reason)s, force => %(force)s
-    ) AS state
-"""
-RETRY = "SELECT pulse.retry(job_id => %(job_id)s, reason => %(reason)s) AS state"
-APPROVE = "SELECT pulse.approve(job_id => %(job_id)s, reason => %(reason)s) AS state"
-REJECT = "SELECT pulse.reject(job_id => %(job_id)s, reason => %(reason)s) AS state"
-NICE = """
-    SELECT pulse.reprioritize(
-        job_id => %(job_id)s, priority => %(priority)s, reason => %(reason)s
-    ) AS state
-"""
-
-CANCEL_WHERE = """
-    SELECT w.done, w.remaining
-    FROM pulse.cancel_where(
-        filter => %(filter)s, force => %(force)s, max_jobs => %(max_jobs)s,
-        dry_run => %(dry_run)s, reason => %(reason)s
-    ) AS w
-"""
-RETRY_WHERE = """
-    SELECT w.done, w.remaining
-    FROM pulse.retry_where(
-        filter => %(filter)s, max_jobs => %(max_jobs)s, dry_run => %(dry_run)s,
-        reason => %(reason)s
-    ) AS w
-"""
-APPROVE_WHERE = """
-    SELECT w.done, w.remaining
-    FROM pulse.approve_where(
-        filter => %(filter)s, max_jobs => %(max_jobs)s, dry_run => %(dry_run)s,
-        reason => %(reason)s
-    ) AS w
-"""
-REJECT_WHERE = """
-    SELECT w.done, w.remaining
-    FROM pulse.reject_where(
-        filter => %(filter)s, max_jobs => %(max_jobs)s, dry_run => %(dry_run)s,
-        reason => %(reason)s
-    ) AS w
-"""
-NICE_WHERE = """
-    SELECT w.done, w.remaining
-    FROM pulse.reprioritize_where(
-        filter => %(filter)s, priority => %(priority)s, max_jobs => %(max_jobs)s,
-        dry_run => %(dry_run)s, reason => %(reason)s
-    ) AS w
-"""
-
-DRAIN = "SELECT pulse.drain_lane(lane => %(lane)s, reason => %(reason)s) AS changed"
-RESUME_LANE = "SELECT pulse.resume_lane(lane => %(lane)s) AS changed"
-PAUSE = """
-    SELECT pulse.pause(
-        holder => %(holder)s, reason => %(reason)s, lane => %(lane)s
-    ) AS changed
-"""
-RESUME = "SELECT pulse.resume(holder => %(holder)s, lane => %(lane)s) AS changed"
 
 # -- upkeep -----------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""schedule: list, add, pause, resume, remove, and what they did."""
+"""schedule: list, add, pause, resume, remove, past runs."""
 
 from typing import Any
 
@@ -6,8 +6,10 @@ import click
 from rich.text import Text
 
 from pulse.cli import queries, show
+from pulse.cli.problems import Problem
 from pulse.cli.produce import payload_of
 from pulse.cli.session import Row, Session, with_session
+from pulse.sql import operator
 
 
 @click.group(invoke_without_command=True)
@@ -21,7 +23,7 @@ def schedule(context: click.Context) -> None:
 @schedule.command("list")
 @with_session
 def list_them(session: Session) -> None:
-    """Every schedule and when it is due next."""
+    """Every schedule and when it fires next."""
     rows = session.rows(queries.SCHEDULES)
     if session.as_json:
         return session.print_json(rows)
@@ -30,16 +32,16 @@ def list_them(session: Session) -> None:
             "No schedules. Make one: pulse schedule add NAME KIND --every '1 hour'"
         )
     table = show.Grid(
-        *("NAME", "KIND", "RHYTHM", "NEXT", "STATUS"),
-        cut=("NAME", "KIND", "RHYTHM", "STATUS"),
+        *("NAME", "KIND", "INTERVAL", "NEXT", "STATUS"),
+        cut=("NAME", "KIND", "INTERVAL", "STATUS"),
     )
     for row in rows:
-        table.add(row["name"], row["kind"], rhythm(row), due(row), status(row))
+        table.add(row["name"], row["kind"], interval(row), due(row), status(row))
     session.out.print(table)
     return None
 
 
-def rhythm(row: Row) -> str:
+def interval(row: Row) -> str:
     if row["cron"]:
         zone = "" if row["timezone"] == "UTC" else f" {row['timezone']}"
         return f"{row['cron']}{zone}"
@@ -83,13 +85,13 @@ def status(row: Row) -> Text:
     type=click.Choice(["skip", "last", "all"]),
     default="skip",
     show_default=True,
-    help="What becomes of occurrences missed while nothing ticked.",
+    help="Occurrences that were missed: fire none, the last or all.",
 )
 @with_session
 def add(
     session: Session, payload: tuple[str, ...], tags: tuple[str, ...], **options: Any
 ) -> None:
-    """Enqueue a job by the clock; a name that exists is replaced."""
+    """Add a schedule, or replace the one with this name."""
     from psycopg.types.json import Jsonb
 
     if sum(bool(options[name]) for name in ("cron", "every", "at")) != 1:
@@ -109,7 +111,7 @@ def add(
 @with_session
 def pause(session: Session, name: str, reason: str | None) -> None:
     """Keep a schedule from firing."""
-    row = session.one(queries.PAUSE_SCHEDULE, {"name": name, "reason": reason})
+    row = session.one(operator.PAUSE_SCHEDULE, {"name": name, "reason": reason})
     if session.as_json:
         return session.print_json({"name": name, **row})
     return session.say(
@@ -122,7 +124,7 @@ def pause(session: Session, name: str, reason: str | None) -> None:
 @with_session
 def resume(session: Session, name: str) -> None:
     """Let a paused schedule fire again."""
-    row = session.one(queries.RESUME_SCHEDULE, {"name": name})
+    row = session.one(operator.RESUME_SCHEDULE, {"name": name})
     if session.as_json:
         return session.print_json({"name": name, **row})
     return session.say(f"{name}  next at {show.moment(row['next_at'])}")
@@ -132,7 +134,7 @@ def resume(session: Session, name: str) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @with_session
 def remove(session: Session, names: tuple[str, ...]) -> None:
-    """Remove schedules; their jobs go on."""
+    """Remove schedules; jobs they have enqueued stay."""
     for name in names:
         session.one(queries.UNSCHEDULE, {"name": name})
         if not session.as_json:
@@ -146,8 +148,15 @@ def remove(session: Session, names: tuple[str, ...]) -> None:
 @click.option("-n", "--limit", default=20, show_default=True)
 @with_session
 def runs(session: Session, name: str | None, limit: int) -> None:
-    """What became of each occurrence, the newest first."""
-    rows = session.rows(queries.SCHEDULE_RUNS, {"name": name, "limit": limit})
+    """Past occurrences, the newest first: the job, or why it was skipped."""
+    asked = {"name": name, "limit": limit}
+    rows = session.rows(operator.SCHEDULE_RUNS, asked)
+    if (
+        not rows
+        and name
+        and not session.one(operator.SCHEDULE_IS_KNOWN, asked)["known"]
+    ):
+        raise Problem(f"there is no schedule {name}", remedy="pulse schedule list")
     if session.as_json:
         return session.print_json(rows)
     table = show.Grid("NAME", "DUE", "JOB", "SKIPPED", cut=("NAME", "SKIPPED"))

@@ -9,16 +9,19 @@ from rich.text import Text
 
 from pulse.cli import queries, show
 from pulse.cli.session import Row, Session, with_session
+from pulse.sql import operator
 
 
 @click.command()
 @click.option("--lane", help="Only this lane.")
 @click.option("--kind", help="Only this kind.")
 @click.option("--worker", help="Only this worker.")
-@click.option("--limit", default=1000, show_default=True, help="At most so many.")
+@click.option(
+    "--limit", default=1000, show_default=True, help="Show at most this many."
+)
 @with_session
 def ps(session: Session, **wanted: Any) -> None:
-    """Running jobs: who runs what since when, and how far it is."""
+    """Running jobs: worker, time, attempt and progress of each."""
     rows = session.rows(queries.RUNNING, wanted)
     if session.as_json:
         return session.print_json(rows)
@@ -50,7 +53,7 @@ def running_table(rows: list[Row]) -> show.Grid:
 @click.command()
 @with_session
 def lanes(session: Session) -> None:
-    """Lanes: slots, depth, oldest job, speed, who holds them."""
+    """Lanes: slots, ready jobs, oldest job, throughput, pauses."""
     rows = session.rows(queries.LANES)
     if session.as_json:
         return session.print_json(rows)
@@ -73,7 +76,7 @@ def lanes_table(rows: list[Row]) -> show.Grid:
 @click.command()
 @with_session
 def workers(session: Session) -> None:
-    """Workers: when they were seen, what they take and run."""
+    """Workers: when each was last seen, its lanes, kinds and jobs."""
     rows = session.rows(queries.WORKERS)
     if session.as_json:
         return session.print_json(rows)
@@ -90,9 +93,8 @@ def workers_table(rows: list[Row]) -> show.Grid:
         cut=("WORKER", "LANES", "KINDS"),
     )
     for row in rows:
-        silent = row["seen_for"].total_seconds() > 120
         seen = Text(f"{show.duration(row['seen_for'])} ago")
-        seen.stylize("red" if silent else "")
+        seen.stylize("" if row["live"] else "red")
         table.add(
             *(row["worker"], seen, row["running"]),
             *(", ".join(row["lanes"]), show.worker_kinds(row)),
@@ -105,7 +107,7 @@ def workers_table(rows: list[Row]) -> show.Grid:
 @with_session
 def why(session: Session, job_id: int) -> None:
     """Why a job is not running now, in words."""
-    rows = session.rows(queries.WHY, {"job_id": job_id})
+    rows = session.rows(operator.WHY, {"job_id": job_id})
     if session.as_json:
         return session.print_json({"job_id": job_id, "reasons": rows})
     table = Table(box=None, show_header=False, pad_edge=False)
@@ -121,9 +123,9 @@ def why(session: Session, job_id: int) -> None:
 @click.option("--strict", is_flag=True, help="Exit 1 on a warning too.")
 @with_session
 def health(session: Session, strict: bool) -> None:
-    """Checks with figures and advice; exit code 1 if one fails."""
+    """Checks of the queue, each with advice; exit code 1 if one fails."""
     rows = [
-        *session.rows(queries.HEALTH),
+        *session.rows(operator.HEALTH),
         check_version(session),
         check_listen(session),
     ]
@@ -168,15 +170,24 @@ def check_version(session: Session) -> Row:
 
 def check_listen(session: Session) -> Row:
     """Whether a notification reaches a connection like this one."""
-    from pulse.connections import listen_works
+    import psycopg
 
-    heard = listen_works(session.dsn)
+    from pulse import connections
+
+    figure = "LISTEN receives nothing here"
+    advice = (
+        "A transaction pooler is in between: workers poll, which is slower but "
+        "right. To be woken, give them a DSN that leads straight to PostgreSQL."
+    )
+    try:
+        if connections.listen_works(session.dsn):
+            figure, advice = "notifications arrive", ""
+    except psycopg.errors.ReadOnlySqlTransaction:
+        figure = "a standby, where LISTEN is not possible"
+        advice = "Workers and producers need the primary."
     return {
         "check_name": "listen",
-        "status": "ok" if heard else "warn",
-        "figure": "notifications arrive" if heard else "LISTEN receives nothing here",
-        "advice": None
-        if heard
-        else "A transaction pooler is in between: workers poll, which is slower but "
-        "right. To be woken, give them a DSN that leads straight to PostgreSQL.",
+        "status": "warn" if advice else "ok",
+        "figure": figure,
+        "advice": advice or None,
     }

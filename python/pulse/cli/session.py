@@ -1,6 +1,7 @@
 """One run of the command: where it connects, where it prints, what it prints."""
 
 import json
+import logging
 import os
 import re
 import sys
@@ -15,6 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from pulse.cli import problems, queries
+from pulse.cli.encoding import is_utf8
 from pulse.cli.problems import Problem, Target
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ class Session:
     def __init__(self, verb: str, dsn: str | None, as_json: bool) -> None:
         self.verb = verb
         self.as_json = as_json
+        # By --dsn, which nothing may override; else by the environment.
+        self.by_option = bool(dsn)
         self.given = (
             dsn or os.environ.get("PULSE_DSN") or os.environ.get("DATABASE_URL")
         )
@@ -87,7 +91,7 @@ class Session:
         wanted = install.version()
         if version is not None and install.release(version) < install.release(wanted):
             old = problems.too_old(version, wanted, self.target)
-            self.say(f"warning: {old.what}. Mend it: {old.remedy}", "yellow")
+            self.say(f"warning: {old.what}. Fix: {old.remedy}", "yellow")
         return connection
 
     def close(self) -> None:
@@ -112,8 +116,20 @@ class Session:
         console = self.err if self.as_json else self.out
         console.print(Text(text, style=style), soft_wrap=True)
 
+    def log(self, level: str) -> None:
+        """Logs go to stderr: sentences, or with --json an object a line."""
+        from pulse.logs import JsonFormatter
+
+        form = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(
+            JsonFormatter() if self.as_json else logging.Formatter(form)
+        )
+        logging.basicConfig(level=level.upper(), handlers=[handler])
+
     def print_json(self, value: object) -> None:
-        print(json.dumps(plain(value), ensure_ascii=False, indent=2))
+        text = json.dumps(plain(value), ensure_ascii=not is_utf8(sys.stdout), indent=2)
+        print(text)
 
 
 def plain(value: object) -> object:
@@ -149,9 +165,13 @@ def with_session(function: Command) -> Command:
         context.call_on_close(session.close)
         return function(session, **options)
 
-    click.option("--json", "as_json", is_flag=True, help="Print JSON.")(run)
     click.option(
-        "--dsn", metavar="DSN", help="The database; else PULSE_DSN, DATABASE_URL, PG*."
+        "--json", "as_json", is_flag=True, help="Print JSON instead of tables."
+    )(run)
+    click.option(
+        "--dsn",
+        metavar="DSN",
+        help="Database to use; default: PULSE_DSN, DATABASE_URL, PG*.",
     )(run)
     run.__click_params__ = getattr(function, "__click_params__", []) + getattr(  # type: ignore[attr-defined]
         run, "__click_params__", []

@@ -1,4 +1,4 @@
-"""cancel, nice, retry, approve, reject: by id or by filter."""
+"""cancel, reprioritize, retry, approve, reject: by id or by filter."""
 
 import json
 import sys
@@ -9,9 +9,11 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from pulse.cli import queries, show
+from pulse.cli import show
 from pulse.cli.jobs import STATES
+from pulse.cli.problems import USAGE, Problem
 from pulse.cli.session import Row, Session, with_session
+from pulse.sql import operator
 
 if TYPE_CHECKING:
     from typing_extensions import LiteralString
@@ -37,11 +39,15 @@ def choosing(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--newer-than", metavar="INTERVAL"),
         click.option("--error-like", metavar="PATTERN", help="e.g. '%timeout%'"),
         click.option(
-            "--where", metavar="JSON", help="A filter as pulse.*_where has it."
+            "--where", metavar="JSON", help="A filter as pulse.cancel_where takes it."
         ),
         click.option("--all", "everything", is_flag=True, help="Every job."),
-        click.option("--dry-run", is_flag=True, help="Only say how many."),
-        click.option("-y", "--yes", is_flag=True, help="Do not ask."),
+        click.option(
+            "--dry-run",
+            is_flag=True,
+            help="Print how many would match; change nothing.",
+        ),
+        click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation."),
         click.option("--reason", help="Written into the audit."),
     )
     for option in reversed(options):
@@ -51,46 +57,55 @@ def choosing(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command()
 @choosing
-@click.option("--force", is_flag=True, help="Take the lease away at once.")
+@click.option(
+    "--force", is_flag=True, help="End a running job now: its worker loses the lease."
+)
 @with_session
 def cancel(session: Session, force: bool, **chosen: Any) -> None:
     """Cancel waiting jobs; ask running ones to stop."""
     values = {"force": force}
-    act(session, "cancel", queries.CANCEL, queries.CANCEL_WHERE, chosen, values)
+    act(session, "cancel", operator.CANCEL, operator.CANCEL_WHERE, chosen, values)
 
 
 @click.command()
 @click.option("-p", "--priority", type=int, required=True, help="Higher runs first.")
 @choosing
 @with_session
-def nice(session: Session, priority: int, **chosen: Any) -> None:
-    """Give jobs another priority: pulse nice -p 10 JOB_ID."""
+def reprioritize(session: Session, priority: int, **chosen: Any) -> None:
+    """Give jobs another priority: pulse reprioritize -p 10 JOB_ID."""
     values = {"priority": priority}
-    act(session, "reprioritize", queries.NICE, queries.NICE_WHERE, chosen, values)
+    act(
+        session,
+        "reprioritize",
+        operator.REPRIORITIZE,
+        operator.REPRIORITIZE_WHERE,
+        chosen,
+        values,
+    )
 
 
 @click.command()
 @choosing
 @with_session
 def retry(session: Session, **chosen: Any) -> None:
-    """Put dead or cancelled jobs back in line."""
-    act(session, "retry", queries.RETRY, queries.RETRY_WHERE, chosen, {})
+    """Make dead or cancelled jobs ready again."""
+    act(session, "retry", operator.RETRY, operator.RETRY_WHERE, chosen, {})
 
 
 @click.command()
 @choosing
 @with_session
 def approve(session: Session, **chosen: Any) -> None:
-    """Let jobs run that await approval."""
-    act(session, "approve", queries.APPROVE, queries.APPROVE_WHERE, chosen, {})
+    """Approve jobs that await approval."""
+    act(session, "approve", operator.APPROVE, operator.APPROVE_WHERE, chosen, {})
 
 
 @click.command()
 @choosing
 @with_session
 def reject(session: Session, **chosen: Any) -> None:
-    """Refuse jobs that await approval."""
-    act(session, "reject", queries.REJECT, queries.REJECT_WHERE, chosen, {})
+    """Reject jobs that await approval; they are cancelled."""
+    act(session, "reject", operator.REJECT, operator.REJECT_WHERE, chosen, {})
 
 
 def act(
@@ -113,11 +128,20 @@ def act(
     if chosen["job_ids"]:
         wanted = {"job_ids": [str(each) for each in chosen["job_ids"]]}
     values["filter"] = Jsonb(wanted)
+    asks = not chosen["yes"] and not chosen["dry_run"]
+    if asks and not sys.stdin.isatty():
+        raise Problem(
+            f"{verb} by a filter acts on every job that matches, and there is no "
+            "terminal to confirm it on",
+            "Standard input is not a terminal.",
+            f"pulse {session.verb} … --yes   (--dry-run counts them first)",
+            USAGE,
+        )
     found = session.one(many, {**values, "max_jobs": 100_000, "dry_run": True})
     total = found["done"] + found["remaining"]
     if chosen["dry_run"]:
         return report(session, verb, 0, total, dry_run=True)
-    if total and not chosen["yes"] and sys.stdin.isatty() and not session.as_json:
+    if total and asks:
         click.confirm(f"{verb} {show.count(total)} jobs?", abort=True, err=True)
     act_on_all(session, verb, many, values, total)
     return None
@@ -140,7 +164,7 @@ def filter_of(chosen: Row) -> Row:
 def act_on_ids(
     session: Session, verb: str, one: "LiteralString", job_ids: Any, values: Row
 ) -> None:
-    """Each for itself: what could not be done does not stop the rest."""
+    """One by one: an id that fails does not stop the others."""
     import psycopg
 
     failed: psycopg.Error | None = None
@@ -197,7 +221,7 @@ def report(
 
 
 def progress_bar(session: Session) -> Progress:
-    """On stderr, gone when done; silent where nobody looks."""
+    """On stderr, removed when done; nothing where that is no terminal."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

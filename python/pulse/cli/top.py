@@ -32,7 +32,7 @@ EVERYTHING = {"lane": None, "kind": None, "worker": None, "limit": 200}
     show_default=True,
     type=click.FloatRange(min=0.1),
     metavar="SECONDS",
-    help="How often to look.",
+    help="Time between two refreshes.",
 )
 @click.option("--once", is_flag=True, help="Draw one screen and end.")
 @with_session
@@ -172,7 +172,7 @@ class Screen:
         return more(table, len(order) - len(shown))
 
     def spark(self, lane: str) -> Text:
-        """How deep the lane was in the last looks."""
+        """How many jobs the lane had ready in the last refreshes."""
         seen = self.depths.get(lane, ())
         highest = max(seen, default=0) or 1
         drawn = "".join(SPARKS[min(7, depth * 7 // highest)] for depth in seen)

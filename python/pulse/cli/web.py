@@ -1,6 +1,5 @@
 """web: the operator's page and its HTTP API."""
 
-import logging
 import sys
 from pathlib import Path
 
@@ -14,22 +13,24 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="Listen there.")
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Address to listen on."
+)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=8077,
     show_default=True,
-    help="0 takes any.",
+    help="0 takes any free port.",
 )
 @click.option(
     "--token-file",
     type=FILE,
-    help="Lines `token` or `token role`; else PULSE_WEB_TOKEN.",
+    help="Lines `token` or `token role`; default: PULSE_WEB_TOKEN.",
 )
 @click.option("--user-header", help="A proxy names the user in this header.")
 @click.option(
-    "--trusted-proxy", multiple=True, help="Its address or network; else loopback."
+    "--trusted-proxy", multiple=True, help="Its address or network; default: loopback."
 )
 @click.option("--user-roles", type=FILE, help="Lines `user role` for --user-header.")
 @click.option("--allow-host", multiple=True, help="Answer to this host name as well.")
@@ -51,14 +52,15 @@ def web(
     allow_host: tuple[str, ...],
     log_level: str,
 ) -> None:
-    """The operator's page and its HTTP API, until Ctrl-C.
+    """Serve the operator's page and its HTTP API until Ctrl-C.
 
-    On this machine only, unless told otherwise: then with tokens or behind a proxy
-    that authenticates. Requests have the rights of the role of the DSN, or of the
-    role that the token or the user was given.
+    It answers this machine only, unless --host names another address: then with
+    tokens or behind a proxy that authenticates. Requests have the rights of the role
+    of the DSN, or of the role that the token or the user was given.
     """
     try:
-        from pulse.web import auth, create_app, serving
+        from pulse.web import create_app, serving
+        from pulse.web.access import files, options
     except ImportError as error:
         raise Problem(
             "the web page needs more packages",
@@ -67,13 +69,9 @@ def web(
             USAGE,
         ) from error
 
-    logging.basicConfig(
-        level=log_level.upper(),
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    session.log(log_level)
     try:
-        authenticate, tokens = auth.configured(
+        authenticate, tokens = options.configured(
             token_file=token_file,
             user_header=user_header,
             trusted_proxies=trusted_proxy,
@@ -81,7 +79,7 @@ def web(
             allow_hosts=allow_host,
         )
         listening = serving.bind(host, port, authenticate)
-    except auth.BadConfiguration as error:
+    except files.BadConfiguration as error:
         what, _, remedy = str(error).partition("\n")
         raise Problem(what, remedy=remedy, code=USAGE) from error
     with listening:
@@ -114,4 +112,4 @@ def sign_in(by_token: bool, header: str | None) -> str:
     ways = (["a token"] if by_token else []) + (
         [f"the header {header}"] if header else []
     )
-    return " or ".join(ways) or "nobody has to: it answers this machine only"
+    return " or ".join(ways) or "not needed: it answers this machine only"

@@ -1,14 +1,14 @@
 """work: import a worker and run it."""
 
 import importlib
-import logging
 import os
 import sys
 from typing import Any
 
 import click
+from rich.text import Text
 
-from pulse.cli.problems import USAGE, Problem
+from pulse.cli.problems import USAGE, Problem, Target
 from pulse.cli.session import Session, with_session
 
 
@@ -19,17 +19,34 @@ from pulse.cli.session import Session, with_session
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
+    help="debug logs completed jobs too.",
 )
 @with_session
 def work(session: Session, where: str, log_level: str) -> None:
     """Run a worker: pulse work app:worker. SIGTERM and Ctrl-C stop it."""
-    logging.basicConfig(
-        level=log_level.upper(),
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    session.log(log_level)
     lead_there(session.dsn)
-    find(where).run()
+    worker = find(where)
+    if worker.dsn and session.given:
+        check_same(session, worker.dsn, where)
+    worker.run()
+
+
+def check_same(session: Session, dsn: str, where: str) -> None:
+    """A worker that names a database itself goes there, whatever else was named."""
+    own = Target.of(dsn)
+    if own == session.target:
+        return
+    if session.by_option:
+        raise Problem(
+            f"{where} has a DSN of its own, and --dsn names another database",
+            f"Its own leads to {own}, --dsn to {session.target}.",
+            "leave out --dsn, or the DSN in pulse.Worker(…)",
+            USAGE,
+        )
+    session.err.print(
+        Text(f"{where} has a DSN of its own, which is used: {own}"), soft_wrap=True
+    )
 
 
 def lead_there(dsn: str) -> None:

@@ -3,7 +3,7 @@
 pip install "pgpulse[web]"
 """
 
+from pulse.web.access.auth import Authenticator, Identity, ProxyUser, Tokens
 from pulse.web.app import close, create_app
-from pulse.web.auth import Authenticator, Identity, ProxyUser, Tokens
 
 __all__ = ["Authenticator", "Identity", "ProxyUser", "Tokens", "close", "create_app"]

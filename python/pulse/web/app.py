@@ -6,26 +6,20 @@ import contextlib
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.staticfiles import StaticFiles
 from starlette.responses import FileResponse
 
-from pulse.web import (
-    jobs,
-    lanes,
-    metrics,
-    models,
-    overview,
-    problems,
-    schedules,
-    streams,
-)
-from pulse.web.auth import COOKIE, Authenticator, FirstOf, Tokens
+from pulse.web import problems
+from pulse.web.access.auth import COOKIE, Authenticator, FirstOf, Tokens
+from pulse.web.access.guard import Guard
+from pulse.web.access.login import STATIC, Login
 from pulse.web.database import Database
-from pulse.web.guard import Guard
-from pulse.web.hub import Hub
-from pulse.web.login import STATIC, Login
+from pulse.web.live.hub import Hub
+from pulse.web.routes import jobs, lanes, metrics, overview, schedules, streams
+from pulse.web.routes.parameters import refuse_unknown
+from pulse.web.schemas import responses
 
 API = "/admin/workers"
 
@@ -41,8 +35,8 @@ def create_app(
     """The app. Without authenticate or tokens it answers this machine only.
 
     tokens brings the login page; authenticate is any callable that says who asks, and
-    is asked first. An app that is mounted does not hear its site end: call
-    `await close(app)` there.
+    is asked first. A mounted app does not learn when its site ends:
+    call `await close(app)` there.
     """
     database = Database(dsn, max_connections=max_connections)
     hub = Hub(database)
@@ -60,17 +54,18 @@ def create_app(
         # Their pages load scripts from other hosts.
         docs_url=None,
         redoc_url=None,
-        # An address with a slash too many is a problem, not a way.
+        # A trailing slash too many is a 404, not a redirect.
         redirect_slashes=False,
         lifespan=lifespan,
     )
     app.state.database, app.state.hub = database, hub
     problems.install(app)
-    api = APIRouter(prefix=API)
+    checked = [Depends(refuse_unknown)]
+    api = APIRouter(prefix=API, dependencies=checked)
     for part in (overview, lanes, streams, jobs, schedules):
         api.include_router(part.router)
     app.include_router(api)
-    app.include_router(metrics.router)
+    app.include_router(metrics.router, dependencies=checked)
     app.add_api_route("/", page, methods=["GET", "HEAD"], include_in_schema=False)
     app.mount("/static", StaticFiles(directory=STATIC, check_dir=False))
     ways = [way for way in (authenticate, tokens) if way is not None]
@@ -94,7 +89,7 @@ async def page() -> FileResponse:
     return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
 
-# How a program and how a browser that has logged in say who they are.
+# How a program authenticates, and how a browser that has logged in.
 SCHEMES = {
     "token": {"type": "http", "scheme": "bearer"},
     "login": {"type": "apiKey", "in": "cookie", "name": COOKIE},
@@ -112,7 +107,7 @@ def described(app: FastAPI, *, by_token: bool) -> dict[str, Any]:
             servers=app.servers,
         )
         schemas = document["components"]["schemas"]
-        schemas["Problem"] = models.ProblemDetails.model_json_schema()
+        schemas["Problem"] = responses.ProblemDetails.model_json_schema()
         for name in ("HTTPValidationError", "ValidationError"):
             schemas.pop(name, None)
         answer = {"schema": {"$ref": "#/components/schemas/Problem"}}

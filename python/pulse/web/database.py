@@ -1,4 +1,4 @@
-"""The connections of the web app: a pool, and transactions that act as somebody."""
+"""The connections of the web app: a pool, and transactions that act as a role."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg.adapt import Buffer, Loader
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import DictRow, dict_row
 from psycopg.types.json import set_json_loads
 from psycopg_pool import AsyncConnectionPool
@@ -55,7 +54,7 @@ class Session:
 
 
 class Database:
-    """Opened when first used: a mounted app is not told when its site starts."""
+    """Opened when first used: a mounted app does not learn when its site starts."""
 
     def __init__(self, dsn: str, *, max_connections: int = 8) -> None:
         self.dsn = dsn
@@ -63,20 +62,11 @@ class Database:
         self._pool: AsyncConnectionPool[Connection] | None = None
         self._opening = asyncio.Lock()
 
-    def conninfo(self, purpose: str) -> str:
-        chosen = conninfo_to_dict(self.dsn)
-        added: dict[str, Any] = {
-            name: value
-            for name, value in connections.KEEPALIVE.items()
-            if name not in chosen
-        }
-        return make_conninfo(self.dsn, **added, application_name=f"pulse {purpose}")
-
     async def _opened(self) -> AsyncConnectionPool[Connection]:
         async with self._opening:
             if self._pool is None:
                 pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
-                    self.conninfo("web"),
+                    connections.conninfo(self.dsn, "pulse web"),
                     min_size=1,
                     max_size=self._max,
                     timeout=WAIT_FOR_CONNECTION,
@@ -109,7 +99,7 @@ class Database:
     async def listener(self) -> AsyncIterator[Connection]:
         """The connection that LISTENs, beside the pool."""
         connection = await psycopg.AsyncConnection.connect(
-            self.conninfo("web listener"),
+            connections.conninfo(self.dsn, "pulse web listener"),
             autocommit=True,
             row_factory=dict_row,
             prepare_threshold=None,

@@ -22,7 +22,7 @@ log = logging.getLogger("pulse.web")
 
 @dataclass(eq=False)
 class Problem(Exception):
-    """What went wrong, as the client is told."""
+    """What went wrong, as the client reads it."""
 
     status: int
     title: str
@@ -49,46 +49,16 @@ class Problem(Exception):
         )
 
 
-# Of class PU: PU0xx the request is impossible, PU1xx the world changed meanwhile.
-BY_SQLSTATE = {"42501": 403, "PU003": 413, "PU004": 404, "PU005": 404, "PU011": 403}
-BY_CLASS = {"PU0": 422, "PU1": 409}
-# No schema, function or relation of that name: pulse is not here, or an older one.
-NO_PULSE = ("3F000", "42883", "42P01")
-
-
 def from_database(error: psycopg.Error) -> Problem:
-    """What an error of the database means to a client."""
-    code = error.sqlstate
-    diag = error.diag
-    title = diag.message_primary or str(error).strip() or type(error).__name__
-    ours = errors.translate(error)
-    hint = diag.message_hint or (ours.hint if ours else None)
-    if code in NO_PULSE:
-        hint = "Install or update pulse in the database of the DSN."
-    status = status_of(error)
-    if status == 503:
-        log.warning("the database does not answer: %s", title)
-    if status == 500:
+    """An error of the database, as errors.describe has it."""
+    found = errors.describe(error)
+    if found.http_status == 503:
+        log.warning("the database cannot answer: %s", found.message)
+    if found.http_status == 500:
         log.error("the database answered with an error", exc_info=error)
-    return Problem(status, title, diag.message_detail, code, hint)
-
-
-def status_of(error: psycopg.Error) -> int:
-    code = error.sqlstate
-    if code is None:
-        # Refused before it was sent: a text with a NUL, a number out of range.
-        if isinstance(error, psycopg.DataError):
-            return 422
-        return 503 if errors.is_transient(error) else 500
-    known = BY_SQLSTATE.get(code) or BY_CLASS.get(code[:3])
-    if known:
-        return known
-    if code in NO_PULSE or code == "25006":
-        # Or a standby: nothing a client can change.
-        return 503
-    if code[:2] in ("22", "54"):
-        return 422
-    return 503 if errors.is_transient(error) else 500
+    return Problem(
+        found.http_status, found.message, found.detail, found.sqlstate, found.hint
+    )
 
 
 def from_request(error: RequestValidationError) -> Problem:
@@ -101,7 +71,7 @@ def from_request(error: RequestValidationError) -> Problem:
 
 
 def from_exception(error: Exception) -> Problem | None:
-    """What a client is told of any error; None for a bug."""
+    """What a client reads about any error; None for a bug."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, RequestValidationError):

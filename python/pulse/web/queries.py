@@ -1,4 +1,9 @@
-"""Every statement the web app sends. Ids leave the database as text."""
+"""What only the web app sends: the rest is in pulse.sql.operator.
+
+Ids leave the database as text, durations as seconds.
+"""
+
+from pulse.sql import operator
 
 # -- each transaction -------------------------------------------------------------
 
@@ -23,68 +28,20 @@ BEGIN = """
 
 # -- who is there -----------------------------------------------------------------
 
-ME = """
+ME = f"""
     SELECT
-        current_user::text AS role,
+        a.role, a.rights,
         pg_catalog.current_database()::text AS database,
         (
             SELECT e.extversion
             FROM pg_catalog.pg_extension AS e
             WHERE e.extname = 'pulse'
-        ) AS version,
-        ARRAY(
-            SELECT r.access
-            FROM (
-                VALUES
-                (1, 'viewer', 'lanes'),
-                (2, 'producer', 'enqueue'),
-                (3, 'approver', 'approve'),
-                (4, 'operator', 'drain_lane'),
-                (5, 'admin', 'grant_access')
-            ) AS r (place, access, object)
-            CROSS JOIN pg_catalog.pg_namespace AS n
-            WHERE n.nspname = 'pulse'
-                AND pg_catalog.has_schema_privilege(n.oid, 'USAGE')
-                AND (
-                    EXISTS (
-                        SELECT
-                        FROM pg_catalog.pg_class AS c
-                        WHERE c.relnamespace = n.oid
-                            AND c.relname = r.object
-                            AND pg_catalog.has_table_privilege(c.oid, 'SELECT')
-                    )
-                    OR EXISTS (
-                        SELECT
-                        FROM pg_catalog.pg_proc AS p
-                        WHERE p.pronamespace = n.oid
-                            AND p.proname = r.object
-                            AND pg_catalog.has_function_privilege(p.oid, 'EXECUTE')
-                    )
-                )
-            ORDER BY r.place
-        ) AS rights
+        ) AS version
+    FROM ({operator.MY_ACCESS}) AS a
 """
 
 # The right that a stream of everything needs; reads nothing.
 MAY_SEE_ALL = "SELECT FROM pulse.lanes AS l LIMIT 0"
-
-# Streams are read for all at once, by the role of the DSN: asked as that role.
-MAY_STREAM = """
-    SELECT
-        EXISTS (
-            SELECT
-            FROM pg_catalog.pg_class AS c
-            INNER JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-            WHERE n.nspname = 'pulse'
-                AND c.relname = 'lanes'
-                AND pg_catalog.has_schema_privilege(n.oid, 'USAGE')
-                AND pg_catalog.has_table_privilege(c.oid, 'SELECT')
-        ) AS allowed
-"""
-
-READS_AUDIT = """
-    SELECT pg_catalog.has_table_privilege('pulse.audit', 'SELECT') AS allowed
-"""
 
 # -- lanes ------------------------------------------------------------------------
 
@@ -142,21 +99,6 @@ SET_LANE = """
         reason => %(reason)s
     )
 """
-DRAIN = "SELECT pulse.drain_lane(lane => %(lane)s, reason => %(reason)s) AS changed"
-RESUME_LANE = """
-    SELECT pulse.resume_lane(lane => %(lane)s, reason => %(reason)s) AS changed
-"""
-PAUSE = """
-    SELECT pulse.pause(
-        holder => %(holder)s, reason => %(reason)s, lane => %(lane)s
-    ) AS changed
-"""
-RESUME = "SELECT pulse.resume(holder => %(holder)s, lane => %(lane)s) AS changed"
-
-HOLDS = """
-    SELECT h.lane, h.holder, h.reason, h.held_by::text AS held_by, h.held_at
-    FROM pulse.pause_status() AS h
-"""
 
 # -- what is going on -------------------------------------------------------------
 
@@ -177,18 +119,10 @@ WORKERS = """
         w.worker, w.lanes, w.kinds, w.seen_at,
         extract(EPOCH FROM pg_catalog.clock_timestamp() - w.seen_at)::double precision
             AS seen_seconds,
-        w.running, w.seen_by::text AS seen_by
+        w.running, w.seen_by::text AS seen_by, w.live
     FROM pulse.workers AS w
     ORDER BY w.seen_at DESC, w.worker
     LIMIT 1000
-"""
-
-# A worker says hello every 30 seconds; who missed three is not counted.
-LIVE_WORKERS = """
-    SELECT pg_catalog.count(*) AS workers
-    FROM pulse.workers AS w
-    WHERE w.running > 0
-        OR w.seen_at > pg_catalog.clock_timestamp() - interval '90 seconds'
 """
 
 # All that the page shows at a glance, in one statement: the hub sends it each second.
@@ -200,14 +134,12 @@ OVERVIEW = f"""
         coalesce(
             (SELECT pg_catalog.json_agg(o) FROM ({RUNNING}) AS o), '[]'
         ) AS running,
-        ({LIVE_WORKERS}) AS workers,
+        (SELECT pg_catalog.count(*) FROM pulse.workers AS w WHERE w.live) AS workers,
         coalesce(
-            (SELECT pg_catalog.json_agg(o) FROM ({HOLDS}) AS o), '[]'
+            (SELECT pg_catalog.json_agg(o) FROM ({operator.HOLDS}) AS o), '[]'
         ) AS paused,
         pg_catalog.clock_timestamp() AS at
 """
-
-HEALTH = "SELECT h.check_name, h.status, h.figure, h.advice FROM pulse.health() AS h"
 
 AUDIT_COLUMNS = """
         a.entry::text AS entry, a.at, a.who::text AS who, a.verb,
@@ -242,26 +174,8 @@ SCHEDULES = """
     ORDER BY s.next_at NULLS LAST, s.name
     LIMIT 1000
 """
-SCHEDULE_RUNS = """
-    SELECT r.name, r.occurrence, r.job_id::text AS job_id, r.skipped, r.handled_at
-    FROM pulse.schedule_runs AS r
-    WHERE r.name = %(name)s
-    ORDER BY r.occurrence DESC
-    LIMIT %(limit)s
-"""
-PAUSE_SCHEDULE = """
-    SELECT pulse.pause_schedule(name => %(name)s, reason => %(reason)s) AS changed
-"""
-RESUME_SCHEDULE = "SELECT pulse.resume_schedule(name => %(name)s) AS next_at"
 
 # -- jobs -------------------------------------------------------------------------
-
-FIND = """
-    SELECT f.job_id::text AS job_id, f.searched_to::text AS searched_to
-    FROM pulse.find_jobs(
-        filter => %(filter)s, before => %(before)s, max_jobs => %(limit)s
-    ) AS f
-"""
 
 SUMMARY = """
         j.job_id::text AS job_id, j.state, j.lane, j.kind, j.priority, j.attempts,
@@ -300,83 +214,19 @@ JOB = f"""
     WHERE j.job_id = %(job_id)s
 """
 
-# What is told about a job as it goes on. No lease_until: each heartbeat moves it.
+# What the stream of a job sends. No lease_until: each heartbeat moves it.
 WATCHED = """
     SELECT
         j.job_id::text AS job_id, j.state, j.lane, j.kind, j.priority,
-        j.attempts AS attempt, j.failures, j.max_attempts, j.worker, j.started_at,
-        j.run_at, j.cancel_by, j.progress, j.progress_note,
-        pg_catalog.left(j.last_error, 2000) AS last_error, j.finished_at, j.ended_by
+        j.enqueued_by::text AS enqueued_by, j.attempts AS attempt, j.failures,
+        j.max_attempts, j.worker, j.started_at, j.run_at, j.cancel_by, j.progress,
+        j.progress_note, pg_catalog.left(j.last_error, 2000) AS last_error,
+        j.finished_at, j.ended_by
     FROM pulse.jobs AS j
     WHERE j.job_id = ANY (%(job_ids)s::bigint [])
 """
 
-# Whether the caller goes on seeing it: approvers see it only until it is decided.
-SEES_ON = """
-    SELECT
-        pg_catalog.has_table_privilege('pulse.lanes', 'SELECT')
-        OR j.enqueued_by = current_user AS allowed
-    FROM pulse.jobs AS j
-    WHERE j.job_id = %(job_id)s
-"""
-
-WHY = "SELECT w.position, w.reason FROM pulse.why(job_id => %(job_id)s) AS w"
-
-CANCEL = """
-    SELECT pulse.cancel(
-        job_id => %(job_id)s, reason => %(reason)s, force => %(force)s
-    ) AS state
-"""
-APPROVE = "SELECT pulse.approve(job_id => %(job_id)s, reason => %(reason)s) AS state"
-REJECT = "SELECT pulse.reject(job_id => %(job_id)s, reason => %(reason)s) AS state"
-RETRY = "SELECT pulse.retry(job_id => %(job_id)s, reason => %(reason)s) AS state"
-MOVE = """
-    SELECT pulse.move(
-        job_id => %(job_id)s, lane => %(lane)s, reason => %(reason)s
-    ) AS state
-"""
-REPRIORITIZE = """
-    SELECT pulse.reprioritize(
-        job_id => %(job_id)s, priority => %(priority)s, reason => %(reason)s
-    ) AS state
-"""
-DELETE = "SELECT pulse.delete_job(job_id => %(job_id)s, reason => %(reason)s)"
-
-# -- many jobs at once ------------------------------------------------------------
-
-LIMITS = "max_jobs => %(max_jobs)s, dry_run => %(dry_run)s, reason => %(reason)s"
-CANCEL_WHERE = f"""
-    SELECT w.done, w.remaining
-    FROM pulse.cancel_where(
-        filter => %(filter)s, force => %(force)s, {LIMITS}
-    ) AS w
-"""
-RETRY_WHERE = f"""
-    SELECT w.done, w.remaining
-    FROM pulse.retry_where(filter => %(filter)s, {LIMITS}) AS w
-"""
-REPRIORITIZE_WHERE = f"""
-    SELECT w.done, w.remaining
-    FROM pulse.reprioritize_where(
-        filter => %(filter)s, priority => %(priority)s, {LIMITS}
-    ) AS w
-"""
-MOVE_WHERE = f"""
-    SELECT w.done, w.remaining
-    FROM pulse.move_where(filter => %(filter)s, lane => %(lane)s, {LIMITS}) AS w
-"""
-APPROVE_WHERE = f"""
-    SELECT w.done, w.remaining
-    FROM pulse.approve_where(filter => %(filter)s, {LIMITS}) AS w
-"""
-REJECT_WHERE = f"""
-    SELECT w.done, w.remaining
-    FROM pulse.reject_where(filter => %(filter)s, {LIMITS}) AS w
-"""
-
 # -- listening --------------------------------------------------------------------
 
-LISTEN = "LISTEN pulse_progress"
-UNLISTEN = "UNLISTEN pulse_progress"
-PROBE = "SELECT pg_catalog.pg_notify('pulse_progress', %(probe)s)"
+PROGRESS_CHANNEL = "pulse_progress"
 WATCH = "SELECT pulse.watch_progress() AS watching"

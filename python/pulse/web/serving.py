@@ -8,7 +8,8 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
-from pulse.web.auth import Authenticator, BadConfiguration, is_loopback
+from pulse.web.access.auth import Authenticator, is_loopback
+from pulse.web.access.files import BadConfiguration
 
 
 class Server(uvicorn.Server):
@@ -21,7 +22,7 @@ class Server(uvicorn.Server):
                 app,
                 log_level=log_level,
                 access_log=False,
-                # Who connects is who is asked about: only our own code trusts a proxy.
+                # The client is who connects: only our own code trusts a proxy.
                 proxy_headers=False,
                 server_header=False,
                 timeout_graceful_shutdown=5,

@@ -68,6 +68,8 @@ class Worker:
         self.tasks: dict[str, Task[Any, Any]] = {}
         self.ready = threading.Event()
         """Set from the first answer of the server until the worker has stopped."""
+        self.dsn = dsn
+        """As given; where it is empty the environment chooses the database."""
         self._connector = Connector(dsn, self.name, prepare, durable)
         self._poll_interval = poll_interval
         self._lease_for = lease_for

@@ -110,7 +110,7 @@ def shoot(browser: Browser, site: Site, name: str, place: str, **options: Any) -
     tab = Tab(browser, site, device_scale_factor=2, **options)
     page = tab.open(place)
     expect(page.locator("#live")).to_have_text("Live")
-    expect(page.locator("main td, .life li").first).to_be_visible()
+    expect(page.locator("main td, .history li").first).to_be_visible()
     page.screenshot(path=IMAGES / f"{name}.png", animations="disabled")
     assert tab.complaints == [], tab.complaints
     tab.close()

@@ -41,7 +41,7 @@ def test_progress_moves_without_a_reload(
     steps[1].set()
     if place:
         expect(page.locator(".job-title .pill")).to_have_text("completed")
-        expect(page.locator(".life li").last).to_contain_text("Completed")
+        expect(page.locator(".history li").last).to_contain_text("Completed")
     else:
         expect(job(page, job_id)).to_have_count(0)
     assert page.evaluate("window.sameDocument") is True

@@ -31,7 +31,7 @@ def test_a_moment_that_no_browser_knows_is_shown_as_text(
     expect(job(page, other)).to_contain_text("in line")
     tab.open(f"jobs/{far}")
     expect(page.locator(".facts")).to_contain_text(moment.split()[0])
-    expect(page.locator(".life li").first).to_contain_text("Enqueued")
+    expect(page.locator(".history li").first).to_contain_text("Enqueued")
 
 
 def test_a_payload_that_is_nested_too_deep_hides_no_job(

@@ -54,7 +54,7 @@ def test_a_jobs_life_is_told_in_order_with_why_it_waits(
     sql.execute("SELECT pulse.drain_lane('bank', 'closed on Sundays')")
     page = tab.open(f"jobs/{job_id}")
     expect(page.locator(".why")).to_contain_text("closed on Sundays")
-    expect(page.locator(".life .what")).to_have_text(
+    expect(page.locator(".history .what")).to_have_text(
         [
             re.compile("^Enqueued by "),
             re.compile("^Attempt 1 began on worker-1"),
@@ -64,7 +64,7 @@ def test_a_jobs_life_is_told_in_order_with_why_it_waits(
             re.compile("^retry by "),
         ]
     )
-    expect(page.locator(".life")).to_contain_text("it was found again")
+    expect(page.locator(".history")).to_contain_text("it was found again")
 
 
 def test_a_schedule_shows_its_next_and_past_runs(tab: Tab, sql: Connection) -> None:

@@ -122,7 +122,7 @@ def test_a_waiting_job_is_moved_ranked_cancelled_and_deleted(
     page.get_by_role("button", name="Priority").click()
     dialog.get_by_label("Priority").fill("7")
     dialog.get_by_role("button", name="Change").click()
-    expect(page.locator(".life")).to_contain_text("reprioritize")
+    expect(page.locator(".history")).to_contain_text("reprioritize")
     page.get_by_role("button", name="Move").click()
     dialog.get_by_label("Lane").fill("express")
     dialog.get_by_role("button", name="Move").click()

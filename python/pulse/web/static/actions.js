@@ -2,7 +2,7 @@
 // what it says afterwards. The database has the last word on all of it.
 
 import { patch, path, post, remove } from "./api.js";
-import { ask, button, tell } from "./dialog.js";
+import { ask, button, notify } from "./dialog.js";
 import { h } from "./dom.js";
 import { number, plural } from "./format.js";
 import { may } from "./state.js";
@@ -88,7 +88,7 @@ async function act(verb, job, after) {
     if (!said) return;
   }
   const answer = await run(job, said);
-  tell(`Job ${job.job_id} ${outcome ? outcome(answer) : done}.`);
+  notify(`Job ${job.job_id} ${outcome ? outcome(answer) : done}.`);
   await after?.(answer, verb);
 }
 
@@ -116,7 +116,7 @@ export function bulkButtons(verbs, filter, after) {
     .map((verb) => button(BULK[verb].label, () => bulk(verb, filter, after)));
 }
 
-/** First what it would do, in numbers; only then, if told so, do it. */
+/** First what it would do, in numbers; only then, when confirmed, do it. */
 async function bulk(verb, filter, after) {
   const { word, done, field, danger } = BULK[verb];
   const order = { verb, filter };
@@ -127,7 +127,7 @@ async function bulk(verb, filter, after) {
   }
   const would = await post("jobs/bulk", { ...order, dry_run: true });
   if (would.done === 0) {
-    tell(`Nothing to do: no job matches that one could ${word}.`);
+    notify(`Nothing to do: no job matches that one could ${word}.`);
     return;
   }
   const said = await ask({
@@ -142,7 +142,7 @@ async function bulk(verb, filter, after) {
   });
   if (!said) return;
   const did = await post("jobs/bulk", { ...order, dry_run: false, max_jobs: would.done, ...reason(said) });
-  tell(`${done} ${plural(did.done, "job")}${did.remaining > 0 ? `, ${number(did.remaining)} left` : ""}.`);
+  notify(`${done} ${plural(did.done, "job")}${did.remaining > 0 ? `, ${number(did.remaining)} left` : ""}.`);
   await after?.();
 }
 

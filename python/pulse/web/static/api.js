@@ -3,7 +3,7 @@
 
 const BASE = new URL("../admin/workers/", import.meta.url);
 
-/** What went wrong, as the server told it (application/problem+json). */
+/** What went wrong, as the server reports it (application/problem+json). */
 export class Problem extends Error {
   constructor({ title, detail, status, sqlstate, hint }) {
     super(title || "Something went wrong");

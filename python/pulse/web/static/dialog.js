@@ -65,7 +65,7 @@ function input({ name, label, type = "text", value = "", required, hint, placeho
 }
 
 /** News that goes away by itself. */
-export function tell(text) {
+export function notify(text) {
   const toast = h("div", { class: "toast" }, h("p", {}, text), dismiss());
   place(toast);
   setTimeout(() => toast.remove(), 6000);

@@ -9,7 +9,7 @@ const MOMENT = new Intl.DateTimeFormat(undefined, {
 const CLOCK = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
 const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 
-// How far the server's clock is ahead of this one: ages are told by the server's.
+// How far the server's clock is ahead of this one: ages count by the server's.
 let ahead = 0;
 
 export function serverSays(iso) {
@@ -63,7 +63,7 @@ export function ticking(seconds) {
   return duration(s < 1 ? 0 : s).replace(/^0 ms$/, "0 s").replace(/^(\d)\.0 s$/, "$1 s");
 }
 
-/** Years that no calendar of a browser holds (BC, or five digits) are shown as told. */
+/** Years that no calendar of a browser holds (BC, or five digits) are shown as they came. */
 function unreadable(iso) {
   return Number.isNaN(Date.parse(iso));
 }

@@ -1,4 +1,4 @@
-// One job: what it is, why it is where it is, what can be done, and its life so far.
+// One job: what it is, why it is where it is, what can be done, and its history.
 
 import { jobButtons } from "./actions.js";
 import { follow, get, path } from "./api.js";
@@ -18,7 +18,7 @@ export async function job(root, stay, { id }) {
   const title = h("h1", { tabindex: -1 }, `Job ${id}`);
   const kind = h("span", { class: "of" });
   const why = h("ol", { class: "why" });
-  const life = h("ol", { class: "life" });
+  const history = h("ol", { class: "history" });
   const facts = h("dl", { class: "facts" });
   const data = h("div", { class: "data" });
   const shown = {};
@@ -33,7 +33,7 @@ export async function job(root, stay, { id }) {
       h("div", { class: "columns" },
         h("div", {},
           h("section", { class: "panel padded" }, h("h2", {}, "Where it stands"), why),
-          h("section", { class: "panel padded" }, h("h2", {}, "Its life"), life)),
+          h("section", { class: "panel padded" }, h("h2", {}, "History"), history)),
         h("div", {},
           h("section", { class: "panel padded" }, h("h2", {}, "Facts"), facts), data)));
   }
@@ -62,7 +62,7 @@ export async function job(root, stay, { id }) {
         location.hash = "#/jobs";
       }));
     part(why, reasons, () => reasons.map(({ reason }) => h("li", {}, reasonLine(reason))));
-    part(life, [audit, log, rest.state, rest.attempts, rest.finished_at, rest.run_at, rest.cancel_by], () => timeline(found));
+    part(history, [audit, log, rest.state, rest.attempts, rest.finished_at, rest.run_at, rest.cancel_by], () => timeline(found));
     part(facts, rest, () => factRows(found));
     part(data, [payload, result], () => [dataBlock("Payload", payload), dataBlock("Result", result)]);
     if (me.streams && !ENDED.includes(found.state)) unfollow ??= listen();
@@ -76,17 +76,17 @@ export async function job(root, stay, { id }) {
   /** Progress is shown as it comes; when the job took a step, all is read again. */
   function listen() {
     return follow(path`jobs/${id}/stream`, {
-      job(told) {
-        moved(told);
-        const step = JSON.stringify([told.state, told.attempt, told.cancel_by, told.priority, told.lane]);
+      job(now) {
+        moved(now);
+        const step = JSON.stringify([now.state, now.attempt, now.cancel_by, now.priority, now.lane]);
         if (seen && step !== seen) load().catch(() => {});
         seen = step;
       },
-      end(told, stop) {
+      end(now, stop) {
         stop();
         unfollow = null;
-        // An approver is told no more than this, and sees it no longer.
-        if (told.state) moved(told);
+        // An approver gets no more than this, and sees it no longer.
+        if (now.state) moved(now);
         load().catch(() => {});
       },
     });

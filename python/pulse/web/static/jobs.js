@@ -53,7 +53,7 @@ export function list(which) {
       location.hash = `#/${which}${text ? `?${text}` : ""}`;
     }
 
-    // A bulk verb wants to be told what to act on: a filter, or that it is all of them.
+    // A bulk verb needs a filter, or the word that it is all of them.
     const acts = which !== "jobs" || Object.keys(asked).length > 0
       ? bulkButtons(view.verbs, toServer(filter), found.again) : [];
     show(root,

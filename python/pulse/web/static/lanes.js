@@ -1,7 +1,7 @@
 // What an operator can do to lanes: drain, change, pause and resume.
 
 import { get, patch, path, post, Problem } from "./api.js";
-import { ask, tell } from "./dialog.js";
+import { ask, notify } from "./dialog.js";
 import { laneChanged, me } from "./state.js";
 
 const REASON = { name: "reason", label: "Reason", placeholder: "optional, shown to everybody who looks" };
@@ -15,13 +15,13 @@ export async function drain(name) {
   });
   if (!said) return;
   laneChanged(await post(path`lanes/${name}/drain`, said.reason ? { reason: said.reason } : {}));
-  tell(`Lane ${name} is drained.`);
+  notify(`Lane ${name} is drained.`);
 }
 
 const SETTINGS = [
   { name: "max_slots", label: "Slots", type: "number", min: 0, max: 10000, hint: "How many of its jobs may run at once; 0 is no limit." },
   { name: "max_batch", label: "Largest claim", type: "number", min: 1, max: 10000, hint: "Jobs one call may claim." },
-  { name: "lease_for", label: "Lease, in seconds", type: "number", min: 0, hint: "How long a worker need not be heard of." },
+  { name: "lease_for", label: "Lease, in seconds", type: "number", min: 0, hint: "How long a worker may stay silent before its jobs are taken away." },
   { name: "max_runtime", label: "Longest run, in seconds", type: "number", min: 0, hint: "0 is no limit." },
 ];
 
@@ -50,7 +50,7 @@ export async function editLane(name) {
   if (Object.keys(change).length === 0) return;
   if (said.reason) change.reason = said.reason;
   laneChanged(await patch(path`lanes/${name}`, change));
-  tell(`Lane ${name} has its new settings.`);
+  notify(`Lane ${name} has its new settings.`);
 }
 
 export async function pauseAll() {
@@ -66,10 +66,10 @@ export async function pauseAll() {
   });
   if (!said) return;
   await post("pause", { holder: said.holder, ...(said.reason ? { reason: said.reason } : {}) });
-  tell("Everything is paused.");
+  notify("Everything is paused.");
 }
 
 export async function resumeHold(hold) {
   await post("resume", { holder: hold.holder, ...(hold.lane ? { lane: hold.lane } : {}) });
-  tell(`What ${hold.holder} paused is resumed.`);
+  notify(`What ${hold.holder} paused is resumed.`);
 }

@@ -1,7 +1,7 @@
 // Schedules, workers, health and the audit.
 
 import { get, path, post } from "./api.js";
-import { button, tell } from "./dialog.js";
+import { button, notify } from "./dialog.js";
 import { h, keyed, redraw, show } from "./dom.js";
 import { duration, number, pretty } from "./format.js";
 import { pagedTable } from "./pages.js";
@@ -46,15 +46,16 @@ function redrawn(draw) {
   };
 }
 
-const WORKERS = [["Worker", "name"], ["Running", "num"], ["Lanes", ""], ["Kinds", "wide"], ["Role", ""], ["Heard of", "num"]];
+const WORKERS = [["Worker", "name"], ["Running", "num"], ["Lanes", ""], ["Kinds", "wide"], ["Role", ""], ["Last seen", "num"], ["State", "state"]];
 
 export const workers = whole({
   title: "Workers", columns: WORKERS, address: "workers", key: "workers", id: (worker) => worker.worker,
-  nothing: "No worker has been heard of. Start one: pulse work app:worker",
+  nothing: "No worker was seen. Start one: pulse work app:worker",
   row: (worker) => cells(WORKERS,
     searchLink(worker.worker, { worker: worker.worker, state: "running" }), number(worker.running),
     (worker.lanes ?? []).join(", "), worker.kinds ? worker.kinds.join(", ") : "every kind",
-    worker.seen_by ?? "–", when(worker.seen_at)),
+    worker.seen_by ?? "–", when(worker.seen_at),
+    worker.live ? pill("completed", "live") : pill("dead", "lost")),
 });
 
 const HEALTH = [["Check", "name"], ["Status", "state"], ["Figure", "wide"], ["What to do", "wide"]];
@@ -68,18 +69,18 @@ export const health = whole({
     check.advice ?? ""),
 });
 
-const SCHEDULES = [["Schedule", "name"], ["Rhythm", ""], ["Kind", "kind"], ["Next", "num"], ["Last", "num"], ["State", "state"], ["Past runs", "wide"], ["", "acts"]];
+const SCHEDULES = [["Schedule", "name"], ["Interval", ""], ["Kind", "kind"], ["Next", "num"], ["Last", "num"], ["State", "state"], ["Past runs", "wide"], ["", "acts"]];
 
 export const schedules = whole({
   title: "Schedules", columns: SCHEDULES, address: "schedules", key: "schedules", id: (schedule) => schedule.name,
   nothing: "Nothing is enqueued by the clock. SELECT pulse.schedule(…) makes a schedule.",
   row: (schedule, again, kept) => cells(SCHEDULES,
-    schedule.name, rhythm(schedule), searchLink(schedule.kind, { kind: schedule.kind }),
+    schedule.name, interval(schedule), searchLink(schedule.kind, { kind: schedule.kind }),
     when(schedule.next_at), when(schedule.last_occurrence), scheduleState(schedule), (kept.runs ??= pastRuns(schedule)),
     h("span", { class: "row-acts" }, scheduleButton(schedule, again))),
 });
 
-function rhythm({ cron, every, at, timezone }) {
+function interval({ cron, every, at, timezone }) {
   if (cron) return [h("code", {}, cron), h("small", { class: "quiet" }, ` ${timezone ?? ""}`)];
   if (every) return `every ${typeof every === "number" ? duration(every) : every}`;
   return at ? ["once, ", when(at)] : "–";
@@ -97,7 +98,7 @@ function scheduleButton({ name, paused_at }, again) {
   const verb = paused_at ? "resume" : "pause";
   return button(paused_at ? "Resume" : "Pause", async () => {
     await post(path`schedules/${name}/${verb}`);
-    tell(`Schedule ${name} is ${verb}d.`);
+    notify(`Schedule ${name} is ${verb}d.`);
     await again();
   }, { kind: "small", name: `${verb} schedule ${name}` });
 }

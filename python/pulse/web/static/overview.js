@@ -1,7 +1,7 @@
 // The first page: every lane at a glance, and what runs right now.
 
 import { path, post } from "./api.js";
-import { button, tell } from "./dialog.js";
+import { button, notify } from "./dialog.js";
 import { h, keyed, redraw, show, write } from "./dom.js";
 import { count, number, plural, rate } from "./format.js";
 import { drain, editLane, pauseAll, resumeHold } from "./lanes.js";
@@ -54,7 +54,7 @@ function figures() {
   return {
     element: h("dl", { class: "figures" }, fields.map(({ name, value, more }) =>
       h("div", {}, h("dt", {}, name), value, more))),
-    set({ lanes, workers: people }) {
+    set({ lanes, workers: live }) {
       const used = total(lanes, "used");
       const limited = lanes.filter((lane) => lane.max_slots !== null);
       const slots = total(limited, "max_slots");
@@ -65,8 +65,8 @@ function figures() {
       show(ready.more, oldest ? ["oldest ", when(oldest, "since")] : "nothing waits");
       write(flow.value, rate(total(lanes, "throughput")));
       write(flow.more, "over five minutes");
-      write(workers.value, number(people));
-      write(workers.more, people ? "seen lately" : "nobody is there to work");
+      write(workers.value, number(live));
+      write(workers.more, live ? "live" : "no worker is live");
     },
   };
 }
@@ -101,7 +101,7 @@ function laneRow(lane) {
 
   async function resume() {
     laneChanged(await post(path`lanes/${name}/resume`));
-    tell(`Lane ${name} is resumed.`);
+    notify(`Lane ${name} is resumed.`);
   }
 
   const element = h("tr", { "data-lane": name }, cells(COLUMNS,

@@ -28,7 +28,7 @@ export function pagedTable({ caption, columns, address, key, filter, id, row, no
     element.hidden = items.length === 0;
     show(foot,
       items.length === 0 && !next && empty(nothing),
-      cut && h("p", { class: "quiet" }, "The search has read its share and stopped; older jobs may match too."),
+      cut && h("p", { class: "quiet" }, "The search stopped at its limit; older jobs may match too."),
       next && button(cut ? "Search on" : "Older", older, { name: cut ? "Search on in older jobs" : "Show older ones" }));
   }
 

@@ -28,7 +28,7 @@ export function searchLink(text, filters, title) {
   return h("a", { href: `#/jobs?${query}`, class: "plain", title }, text);
 }
 
-/** A moment that tells its distance and goes on telling it; the title has it in full. */
+/** A moment as a distance from now, which goes on counting; the title has it in full. */
 export function when(iso, mode = "distance") {
   if (!iso) return h("span", { class: "quiet" }, "–");
   const element = h("time", {});
@@ -89,7 +89,7 @@ export function progress() {
       fill.style.setProperty("--part", known ? fraction : 0);
       track.setAttribute("aria-valuenow", whole);
       write(percent, known ? `${whole} %` : "");
-      write(note, words ?? (known ? "" : "no progress told"));
+      write(note, words ?? (known ? "" : "no progress reported"));
     },
   };
 }

@@ -24,7 +24,7 @@ export function watch(watcher) {
   return () => watchers.delete(watcher);
 }
 
-/** Show a lane as an answer told it, without waiting for the next picture. */
+/** Show a lane as an answer has it, without waiting for the next picture. */
 export function laneChanged(lane) {
   if (!picture || !lane?.name) return;
   const lanes = picture.lanes.map((l) => (l.name === lane.name ? { ...l, ...lane } : l));
@@ -74,7 +74,7 @@ export class Stay {
     else this.#ends.push(end);
   }
 
-  /** Do work again every so often, one at a time, while somebody looks. */
+  /** Do work again every so often, one at a time, while the page is visible. */
   every(seconds, work) {
     let busy = false;
     const timer = setInterval(async () => {

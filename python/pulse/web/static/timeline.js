@@ -1,4 +1,4 @@
-// A job's life, oldest first: what it did, what its workers reported, what operators did.
+// A job's history, oldest first: what it did, what its workers reported, what operators did.
 
 import { h } from "./dom.js";
 import { clock, duration, moment } from "./format.js";
@@ -34,8 +34,8 @@ function* runs(job) {
       body: errorText(run.error),
     };
   }
-  const told = failed.some((run) => run.attempt === job.attempts);
-  if (job.started_at && !told && job.attempts > 0) yield begun(job.started_at, job.attempts, job.worker);
+  const logged = failed.some((run) => run.attempt === job.attempts);
+  if (job.started_at && !logged && job.attempts > 0) yield begun(job.started_at, job.attempts, job.worker);
 }
 
 function begun(at, attempt, worker) {

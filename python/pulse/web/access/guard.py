@@ -1,4 +1,4 @@
-"""What stands before every request: host, identity, cross-site requests, size, headers.
+"""The checks before every request: host, identity, cross-site requests, size, headers.
 
 One plain ASGI layer, so that no route can be reached around it and a stream passes
 through it unbuffered.
@@ -15,8 +15,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pulse.web.auth import LOOPBACK_NAMES, Authenticator, Identity, Loopback
-from pulse.web.login import Login
+from pulse.web.access.auth import LOOPBACK_NAMES, Authenticator, Identity, Loopback
+from pulse.web.access.login import Login
 from pulse.web.problems import Problem, from_exception
 
 log = logging.getLogger("pulse.web")
@@ -37,7 +37,7 @@ HEADERS = {
 
 
 class Guard:
-    """Lets a request through to app when all of it is in order."""
+    """Passes a request to app when every check is met."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Guard:
         try:
             await self._pass(scope, receive, send_guarded)
         except ClientDisconnect:
-            pass  # Nobody is left to answer.
+            pass  # The client has gone.
         except Exception as error:
             problem = from_exception(error)
             if problem is None:
@@ -102,8 +102,8 @@ class Guard:
             if self._login is None or not await self._login.shows(scope, receive, send):
                 raise Problem(
                     401,
-                    "who are you?",
-                    "This needs authentication.",
+                    "not authenticated",
+                    "This address needs a token or a signed-in user.",
                     hint="Authorization: Bearer TOKEN, or open the page and sign in.",
                 )
             return
@@ -155,7 +155,7 @@ def check_intent(headers: Headers, identity: Identity) -> None:
 
 
 def refuse_other_sites(headers: Headers) -> None:
-    """As the browser says it; programs say nothing."""
+    """By the headers that browsers add; programs send none."""
     site = headers.get("sec-fetch-site")
     origin = headers.get("origin")
     if site is not None:

@@ -1,17 +1,18 @@
-"""Who asks. The database decides what they may do; this only finds out who they are."""
+"""Authentication: who the user is. The database decides what they may do."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import ipaddress
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from starlette.requests import HTTPConnection
+
+from pulse.web.access.files import BadConfiguration, check_role, words
 
 COOKIE = "pulse_web"
 SHORTEST_TOKEN = 16
@@ -19,13 +20,9 @@ LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 HANDED_ON = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 
 
-class BadConfiguration(ValueError):
-    """The app refuses to start; the text says why, its second line what mends it."""
-
-
 @dataclass(frozen=True)
 class Identity:
-    """Somebody, and the role their requests run as (None: the role of the DSN)."""
+    """A user, and the role their requests run as (None: the role of the DSN)."""
 
     user: str
     role: str | None = None
@@ -48,7 +45,7 @@ class Authenticator(Protocol):
 
 
 class Loopback:
-    """Nobody has to say who they are, but only this machine is answered.
+    """No authentication, but only this machine is answered.
 
     What a proxy hands on came from elsewhere, wherever the proxy runs.
     """
@@ -141,7 +138,7 @@ class ProxyUser:
 
 
 class FirstOf:
-    """Several ways to say who one is."""
+    """Several ways to authenticate; the first that knows the user counts."""
 
     def __init__(self, *ways: Authenticator) -> None:
         self._ways = ways
@@ -154,77 +151,8 @@ class FirstOf:
         return None
 
 
-def configured(
-    *,
-    token_file: Path | None = None,
-    user_header: str | None = None,
-    trusted_proxies: Sequence[str] = (),
-    user_roles: Path | None = None,
-    allow_hosts: Sequence[str] = (),
-    environment: Mapping[str, str] = os.environ,
-) -> tuple[Authenticator | None, Tokens | None]:
-    """From options and PULSE_WEB_TOKEN: how to authenticate, and whether by token."""
-    tokens: Tokens | None = None
-    if token_file is not None:
-        tokens = Tokens.from_file(token_file)
-    elif environment.get("PULSE_WEB_TOKEN"):
-        tokens = Tokens({environment["PULSE_WEB_TOKEN"]: None})
-    ways: list[Authenticator] = [tokens] if tokens else []
-    if user_header:
-        if not allow_hosts:
-            raise BadConfiguration(
-                "a header is believed only under a host name that is known\n"
-                "--allow-host NAME: the name under which people open the proxy"
-            )
-        roles = dict(words(user_roles, both=True)) if user_roles else None
-        trusted = tuple(trusted_proxies) or ("127.0.0.1", "::1")
-        ways.append(ProxyUser(user_header, trusted=trusted, roles=roles))
-    elif user_roles or trusted_proxies:
-        raise BadConfiguration(
-            "roles of users and trusted proxies mean nothing without a header\n"
-            "--user-header X-Forwarded-User, or the name your proxy uses"
-        )
-    return (FirstOf(*ways) if ways else None), tokens
-
-
-def words(path: Path, *, both: bool = False) -> Iterable[tuple[str, str | None]]:
-    """Lines of a word and a role, which may be left out; a # begins a comment."""
-    try:
-        lines = path.read_text("utf-8").splitlines()
-    except OSError as error:
-        raise BadConfiguration(f"cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise BadConfiguration(f"cannot read {path}: it is not UTF-8 text") from error
-    seen: set[str] = set()
-    for number, line in enumerate(lines, 1):
-        parts = line.split("#", 1)[0].split()
-        if not parts:
-            continue
-        # The first word may be a secret: it is not repeated.
-        where = f"{path}, line {number}"
-        word, *roles = parts
-        if len(roles) > 1:
-            raise BadConfiguration(f"{where}: there are more than two words")
-        if both and not roles:
-            raise BadConfiguration(f"{where}: the role is missing\nuser role")
-        if word in seen:
-            raise BadConfiguration(f"{where}: it names again what a line before named")
-        seen.add(word)
-        role = roles[0] if roles else None
-        check_role(role, f"{where}: ")
-        yield word, role
-
-
-def check_role(role: str | None, where: str = "") -> None:
-    """To PostgreSQL the role "none" means: back to who logged in."""
-    if role in ("", "none"):
-        raise BadConfiguration(
-            f'{where}"{role}" is no role\nleave it out for the role of the DSN'
-        )
-
-
 def digest(text: str) -> bytes:
-    """Looked up instead of the secret itself, so that timing tells nothing about it."""
+    """Looked up instead of the secret itself, so that timing reveals nothing."""
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
 
 

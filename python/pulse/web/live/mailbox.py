@@ -12,7 +12,7 @@ from typing import Any
 class Mailbox:
     """What a client has not been sent yet: of each event only the newest.
 
-    A brief one is of somebody who sees a job only while it awaits approval.
+    A brief one belongs to a user who sees a job only while it awaits approval.
     """
 
     def __init__(self, *, brief: bool = False) -> None:
@@ -22,7 +22,7 @@ class Mailbox:
         self.closed = False
 
     def put(self, event: str, message: bytes) -> None:
-        # In the order of the newest: what came last is what holds.
+        # The newest last: it is what holds.
         self._waiting.pop(event, None)
         self._waiting[event] = message
         self._changed.set()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Body, Query
+from fastapi import APIRouter, Body, Depends, Query
 from psycopg.types.json import Jsonb
 
-from pulse.web import models, orders, queries
-from pulse.web.caller import Asking, JobId
+from pulse.sql import operator
+from pulse.web import queries
+from pulse.web.access.caller import CurrentCaller, JobId
 from pulse.web.database import Session, first
 from pulse.web.problems import Problem
+from pulse.web.schemas import requests, responses
 
 router = APIRouter(tags=["jobs"])
 
@@ -34,7 +36,7 @@ Since = Annotated[
     str,
     Query(min_length=1, max_length=100, description="An interval, or seconds."),
 ]
-WhyBody = Annotated[orders.WithReason, Body()]
+WhyBody = Annotated[requests.WithReason, Body()]
 
 
 # -- finding ----------------------------------------------------------------------
@@ -45,7 +47,7 @@ async def page(
 ) -> Any:
     """At most limit jobs below before, newest first. Reads a bounded number of rows."""
     values = {"filter": Jsonb(wanted), "before": before, "limit": limit}
-    found = await db.rows(queries.FIND, **values)
+    found = await db.rows(operator.FIND, **values)
     ids = [row["job_id"] for row in found if row["job_id"] is not None]
     searched_to = next((r["searched_to"] for r in found if r["searched_to"]), None)
     rows = await db.rows(queries.JOBS, job_ids=ids) if ids else []
@@ -53,10 +55,7 @@ async def page(
     return {"jobs": rows, "next": searched_to or full, "searched_to": searched_to}
 
 
-@router.get("/jobs", response_model=models.Jobs)
-async def jobs(
-    asking: Asking,
-    state: Annotated[list[State] | None, Query()] = None,
+async def job_filter(
     lane: Text | None = None,
     kind: Text | None = None,
     worker: Text | None = None,
@@ -64,65 +63,64 @@ async def jobs(
     group_key: Text | None = None,
     enqueued_by: Text | None = None,
     error_like: Text | None = None,
-    priority_above: orders.Priority | None = None,
-    priority_below: orders.Priority | None = None,
+    priority_above: requests.Priority | None = None,
+    priority_below: requests.Priority | None = None,
     older_than: Since | None = None,
     newer_than: Since | None = None,
+) -> dict[str, Any]:
+    """As pulse.find_jobs takes it, without the state."""
+    return {name: value for name, value in locals().items() if value is not None}
+
+
+Filter = Annotated[dict[str, Any], Depends(job_filter)]
+
+
+@router.get("/jobs", response_model=responses.Jobs)
+async def jobs(
+    caller: CurrentCaller,
+    wanted: Filter,
+    state: Annotated[list[State] | None, Query()] = None,
     limit: Limit = 50,
     before: Before | None = None,
 ) -> Any:
     """Jobs that match, newest first. `searched_to` says that the search read as much
     as one request may; go on with `next`."""
-    wanted = {
-        "state": state or None,
-        "lane": lane,
-        "kind": kind,
-        "worker": worker,
-        "tag": tag,
-        "group_key": group_key,
-        "enqueued_by": enqueued_by,
-        "error_like": error_like,
-        "priority_above": priority_above,
-        "priority_below": priority_below,
-        "older_than": older_than,
-        "newer_than": newer_than,
-    }
-    given = {name: value for name, value in wanted.items() if value is not None}
-    async with asking.reading() as db:
-        return await page(db, given, before, limit)
-
-
-@router.get("/dead", response_model=models.Jobs)
-async def dead(
-    asking: Asking,
-    lane: Text | None = None,
-    limit: Limit = 50,
-    before: Before | None = None,
-) -> Any:
-    """Dead letters, newest job first."""
-    wanted = {"state": "dead", **({"lane": lane} if lane else {})}
-    async with asking.reading() as db:
+    if state:
+        wanted["state"] = state
+    async with caller.reading() as db:
         return await page(db, wanted, before, limit)
 
 
-@router.get("/jobs/{job_id}", response_model=models.JobPage)
-async def job(asking: Asking, job_id: JobId) -> Any:
+@router.get("/dead", response_model=responses.Jobs)
+async def dead(
+    caller: CurrentCaller,
+    wanted: Filter,
+    limit: Limit = 50,
+    before: Before | None = None,
+) -> Any:
+    """Dead letters that match, newest job first."""
+    async with caller.reading() as db:
+        return await page(db, {**wanted, "state": "dead"}, before, limit)
+
+
+@router.get("/jobs/{job_id}", response_model=responses.JobPage)
+async def job(caller: CurrentCaller, job_id: JobId) -> Any:
     """One job with its failed attempts, why it does not run, and who did what to it."""
-    async with asking.reading() as db:
+    async with caller.reading() as db:
         found = await db.one(queries.JOB, job_id=job_id)
-        why = await db.rows(queries.WHY, job_id=job_id)
-        allowed = first(await db.one(queries.READS_AUDIT))["allowed"]
+        why = await db.rows(operator.WHY, job_id=job_id)
+        allowed = operator.sees_all(first(await db.one(operator.MY_ACCESS)))
         audit = await db.rows(queries.AUDIT_OF_JOB, job_id=job_id) if allowed else []
         if found is None:
             raise no_such_job(job_id)
         return {**found, "why": why, "audit": audit}
 
 
-@router.get("/jobs/{job_id}/why", response_model=models.Why)
-async def why(asking: Asking, job_id: JobId) -> Any:
+@router.get("/jobs/{job_id}/why", response_model=responses.Why)
+async def why(caller: CurrentCaller, job_id: JobId) -> Any:
     """In order, every reason why a job is not running now."""
-    async with asking.reading() as db:
-        return {"why": await db.rows(queries.WHY, job_id=job_id)}
+    async with caller.reading() as db:
+        return {"why": await db.rows(operator.WHY, job_id=job_id)}
 
 
 def no_such_job(job_id: int) -> Problem:
@@ -131,12 +129,12 @@ def no_such_job(job_id: int) -> Problem:
 
 # -- acting on one ----------------------------------------------------------------
 
-Done = models.Job | models.JobState
+Done = responses.Job | responses.JobState
 
 
-async def act(asking: Asking, query: str, job_id: int, **values: object) -> Any:
-    """Do it, and answer the job as it is then, if the caller still sees it."""
-    async with asking.writing() as db:
+async def act(caller: CurrentCaller, query: str, job_id: int, **values: object) -> Any:
+    """Do it, and answer with the job as it is then, if the caller still sees it."""
+    async with caller.writing() as db:
         state = first(await db.one(query, job_id=job_id, **values))["state"]
         after = await db.one(queries.JOB, job_id=job_id)
         return after or {"job_id": str(job_id), "state": state}
@@ -144,69 +142,75 @@ async def act(asking: Asking, query: str, job_id: int, **values: object) -> Any:
 
 @router.post("/jobs/{job_id}/cancel", response_model=Done)
 async def cancel(
-    asking: Asking,
+    caller: CurrentCaller,
     job_id: JobId,
-    how: Annotated[orders.Cancel, Body()] = orders.NO_FORCE,
+    how: Annotated[requests.Cancel, Body()] = requests.NO_FORCE,
 ) -> Any:
     """A running job is asked to stop; with force its lease is taken away at once."""
-    return await act(asking, queries.CANCEL, job_id, **how.model_dump())
+    return await act(caller, operator.CANCEL, job_id, **how.model_dump())
 
 
 @router.post("/jobs/{job_id}/approve", response_model=Done)
 async def approve(
-    asking: Asking, job_id: JobId, why: WhyBody = orders.NO_REASON
+    caller: CurrentCaller, job_id: JobId, why: WhyBody = requests.NO_REASON
 ) -> Any:
-    return await act(asking, queries.APPROVE, job_id, reason=why.reason)
+    return await act(caller, operator.APPROVE, job_id, reason=why.reason)
 
 
 @router.post("/jobs/{job_id}/reject", response_model=Done)
-async def reject(asking: Asking, job_id: JobId, why: WhyBody = orders.NO_REASON) -> Any:
-    return await act(asking, queries.REJECT, job_id, reason=why.reason)
+async def reject(
+    caller: CurrentCaller, job_id: JobId, why: WhyBody = requests.NO_REASON
+) -> Any:
+    return await act(caller, operator.REJECT, job_id, reason=why.reason)
 
 
 @router.post("/jobs/{job_id}/retry", response_model=Done)
-async def retry(asking: Asking, job_id: JobId, why: WhyBody = orders.NO_REASON) -> Any:
-    return await act(asking, queries.RETRY, job_id, reason=why.reason)
+async def retry(
+    caller: CurrentCaller, job_id: JobId, why: WhyBody = requests.NO_REASON
+) -> Any:
+    return await act(caller, operator.RETRY, job_id, reason=why.reason)
 
 
 @router.post("/jobs/{job_id}/move", response_model=Done)
-async def move(asking: Asking, job_id: JobId, where: orders.Move) -> Any:
-    return await act(asking, queries.MOVE, job_id, **where.model_dump())
+async def move(caller: CurrentCaller, job_id: JobId, where: requests.Move) -> Any:
+    return await act(caller, operator.MOVE, job_id, **where.model_dump())
 
 
 @router.patch("/jobs/{job_id}/priority", response_model=Done)
-async def reprioritize(asking: Asking, job_id: JobId, to: orders.NewPriority) -> Any:
-    return await act(asking, queries.REPRIORITIZE, job_id, **to.model_dump())
+async def reprioritize(
+    caller: CurrentCaller, job_id: JobId, to: requests.NewPriority
+) -> Any:
+    return await act(caller, operator.REPRIORITIZE, job_id, **to.model_dump())
 
 
 @router.delete("/jobs/{job_id}", status_code=204, response_model=None)
 async def delete(
-    asking: Asking,
+    caller: CurrentCaller,
     job_id: JobId,
     reason: Annotated[str | None, Query(max_length=10_000)] = None,
 ) -> None:
     """Remove a finished job before its retention ends."""
-    async with asking.writing() as db:
-        await db.rows(queries.DELETE, job_id=job_id, reason=reason)
+    async with caller.writing() as db:
+        await db.rows(operator.DELETE, job_id=job_id, reason=reason)
 
 
 # -- acting on many ---------------------------------------------------------------
 
 BULK = {
-    "cancel": queries.CANCEL_WHERE,
-    "retry": queries.RETRY_WHERE,
-    "reprioritize": queries.REPRIORITIZE_WHERE,
-    "move": queries.MOVE_WHERE,
-    "approve": queries.APPROVE_WHERE,
-    "reject": queries.REJECT_WHERE,
+    "cancel": operator.CANCEL_WHERE,
+    "retry": operator.RETRY_WHERE,
+    "reprioritize": operator.REPRIORITIZE_WHERE,
+    "move": operator.MOVE_WHERE,
+    "approve": operator.APPROVE_WHERE,
+    "reject": operator.REJECT_WHERE,
 }
 
 
-@router.post("/jobs/bulk", response_model=models.BulkDone)
-async def bulk(asking: Asking, order: orders.Bulk) -> Any:
+@router.post("/jobs/bulk", response_model=responses.BulkDone)
+async def bulk(caller: CurrentCaller, wanted: requests.Bulk) -> Any:
     """Act on every job that the filter matches; unless dry_run is false, only count."""
-    values = order.model_dump(exclude={"verb", "filter"})
-    async with asking.writing() as db:
-        query = BULK[order.verb]
-        done = first(await db.one(query, filter=Jsonb(order.filter), **values))
-        return {**done, "dry_run": order.dry_run}
+    values = wanted.model_dump(exclude={"verb", "filter"})
+    async with caller.writing() as db:
+        query = BULK[wanted.verb]
+        done = first(await db.one(query, filter=Jsonb(wanted.filter), **values))
+        return {**done, "dry_run": wanted.dry_run}

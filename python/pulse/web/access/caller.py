@@ -1,4 +1,4 @@
-"""What a route works with: the database as whoever asks, and the shared streams."""
+"""What a route gets: the database in the caller's role, and the shared streams."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Request
 
-from pulse.web import queries
-from pulse.web.auth import Identity
+from pulse.sql import operator
+from pulse.web.access.auth import Identity
+from pulse.web.access.guard import IDENTITY
 from pulse.web.database import Database, Session, first
-from pulse.web.guard import IDENTITY
-from pulse.web.hub import Hub
+from pulse.web.live.hub import Hub
 
 JobId = Annotated[
     int,
@@ -22,7 +22,7 @@ JobId = Annotated[
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks, and all their request may use."""
+    """The user of a request, and what the request may use."""
 
     identity: Identity
     database: Database
@@ -35,14 +35,14 @@ class Caller:
         return self.database.session(self.identity.role, read_only=False)
 
     async def may_stream(self) -> bool:
-        """Whether the role of the DSN, which reads the streams, may."""
+        """Whether the role of the DSN, which reads the streams, may see everything."""
         async with self.database.session(None, read_only=True) as db:
-            return bool(first(await db.one(queries.MAY_STREAM))["allowed"])
+            return operator.sees_all(first(await db.one(operator.MY_ACCESS)))
 
 
-async def caller(request: Request) -> Caller:
+async def current_caller(request: Request) -> Caller:
     state = request.app.state
     return Caller(request.scope[IDENTITY], state.database, state.hub)
 
 
-Asking = Annotated[Caller, Depends(caller)]
+CurrentCaller = Annotated[Caller, Depends(current_caller)]

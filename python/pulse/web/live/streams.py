@@ -1,23 +1,15 @@
-"""Server-sent events: the overview, and one job."""
+"""The response that sends server-sent events."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from contextlib import AbstractContextManager
-from typing import Any
 
-from fastapi import APIRouter
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from pulse.web import queries
-from pulse.web.caller import Asking, Caller, JobId
-from pulse.web.jobs import no_such_job
-from pulse.web.mailbox import Mailbox
-from pulse.web.problems import Problem
-
-router = APIRouter(tags=["streams"])
+from pulse.web.live.mailbox import Mailbox
 
 KEEP_ALIVE_EVERY = 15.0
 
@@ -70,51 +62,3 @@ async def pump(mailbox: Mailbox, send: Send) -> None:
 async def left(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-EVENTS: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "Server-sent events, until the client leaves",
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
-    }
-}
-
-
-async def require_streams(asking: Caller) -> None:
-    if not await asking.may_stream():
-        raise Problem(
-            403,
-            "the role of the DSN may not see the queue",
-            "It reads the streams for all who follow them.",
-            "42501",
-            "SELECT pulse.grant_access('its role', 'viewer')",
-        )
-
-
-@router.get("/stream", response_class=EventStream, responses=EVENTS, status_code=200)
-async def stream(asking: Asking) -> EventStream:
-    """`overview` events: at once, and whenever it changed, at most once a second."""
-    async with asking.reading() as db:
-        await db.connection.execute(queries.MAY_SEE_ALL)
-    await require_streams(asking)
-    return EventStream(asking.hub.overview())
-
-
-@router.get(
-    "/jobs/{job_id}/stream",
-    response_class=EventStream,
-    responses=EVENTS,
-    status_code=200,
-)
-async def job_stream(asking: Asking, job_id: JobId) -> EventStream:
-    """`job` events: at once, and on every change; `end` when it has ended, or is no
-    longer for the caller to see."""
-    async with asking.reading() as db:
-        seen = await db.one(queries.WATCHED, job_ids=[job_id])
-        if seen is None:
-            raise no_such_job(job_id)
-        on = await db.one(queries.SEES_ON, job_id=job_id)
-    await require_streams(asking)
-    # The hub reads with the rights of the DSN: it must not tell more than they see.
-    brief = on is None or not on["allowed"]
-    return EventStream(asking.hub.job(job_id, seen, brief=brief))

@@ -105,7 +105,7 @@ class Status(BaseModel):
 
 
 class JobState(BaseModel):
-    """All that is told of a job its caller may no longer see."""
+    """What is left to see of a job that its caller may no longer see."""
 
     job_id: str
     state: str
@@ -192,6 +192,7 @@ class Worker(BaseModel):
     seen_seconds: float | None
     running: int
     seen_by: str | None
+    live: bool
 
 
 class Workers(BaseModel):

@@ -10,14 +10,14 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from pulse.web.auth import COOKIE, Tokens
+from pulse.web.access.auth import COOKIE, Tokens
 from pulse.web.problems import Problem
 
-STATIC = Path(__file__).parent / "static"
+STATIC = Path(__file__).parent.parent / "static"
 
 
 class Login:
-    """All that somebody sees who is not logged in."""
+    """All that a visitor gets who is not logged in."""
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
@@ -77,7 +77,7 @@ class Login:
 
 
 def is_secure(request: Request) -> bool:
-    """Who says that the way to the browser is https is believed: it only adds care."""
+    """X-Forwarded-Proto counts from any client: it only makes the cookie stricter."""
     said = request.headers.get("x-forwarded-proto")
     return "https" in (request.url.scheme, said)
 
@@ -92,7 +92,7 @@ def token_in(body: bytes) -> str:
 
 
 def route_path(scope: Scope) -> str:
-    """Below where the app is mounted."""
+    """The path below where the app is mounted."""
     return str(scope["path"]).removeprefix(scope.get("root_path", ""))
 
 

@@ -21,12 +21,12 @@ def interval(value: float | str | None) -> str | None:
     return value if value is None or isinstance(value, str) else f"{value:f} seconds"
 
 
-class Order(BaseModel):
+class RequestBody(BaseModel):
     # A member that is misspelt or of another type is refused, not guessed at.
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class WithReason(Order):
+class WithReason(RequestBody):
     reason: Reason | None = None
 
 
@@ -46,9 +46,21 @@ class LaneSettings(WithReason):
     enabled: bool | None = None
 
 
-class Pause(WithReason):
+class Drain(WithReason):
+    # Also a lane that nothing has named yet.
+    new: bool = False
+
+
+NO_DRAIN = Drain()
+
+
+class Resume(WithReason):
     holder: Name
     lane: Name | None = None
+
+
+class Pause(Drain, Resume):
+    pass
 
 
 class Cancel(WithReason):

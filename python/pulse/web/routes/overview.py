@@ -1,4 +1,4 @@
-"""The queue at a glance: who asks, what runs, who works, how well it is."""
+"""The queue at a glance: the user, running jobs, workers, health, audit."""
 
 from __future__ import annotations
 
@@ -6,35 +6,37 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from pulse.web import models, queries
-from pulse.web.caller import Asking
+from pulse.sql import operator
+from pulse.web import queries
+from pulse.web.access.caller import CurrentCaller
 from pulse.web.database import first
+from pulse.web.schemas import responses
 
 router = APIRouter(tags=["overview"])
 
 
-@router.get("/me", response_model=models.Me)
-async def me(asking: Asking) -> Any:
-    """Who is asking, and what the database lets them do."""
-    async with asking.reading() as db:
+@router.get("/me", response_model=responses.Me)
+async def me(caller: CurrentCaller) -> Any:
+    """The user, the role and what the database allows it."""
+    async with caller.reading() as db:
         found = first(await db.one(queries.ME))
-    streams = await asking.may_stream()
-    who = asking.identity
+    streams = await caller.may_stream()
+    who = caller.identity
     said = {"user": who.user, "signed_in": who.signed_in, "streams": streams}
     return {**found, **said}
 
 
-@router.get("/status", response_model=models.Status)
-async def status(asking: Asking) -> Any:
-    """How full it is, who holds what, what waits."""
-    async with asking.reading() as db:
+@router.get("/status", response_model=responses.Status)
+async def status(caller: CurrentCaller) -> Any:
+    """Slots in use, running jobs, pauses, ready jobs."""
+    async with caller.reading() as db:
         now = first(await db.one(queries.OVERVIEW, lane=None))
     limited = [lane for lane in now["lanes"] if lane["max_slots"] is not None]
     slots = sum(lane["max_slots"] for lane in limited)
     filled = sum(lane["used"] for lane in limited)
     return {
         **now,
-        # Lanes without a limit have no share of their slots in use.
+        # Of the lanes with a limit: the others have no share to speak of.
         "utilisation": filled / slots if slots else None,
         "used": sum(lane["used"] for lane in now["lanes"]),
         "slots": slots or None,
@@ -42,26 +44,26 @@ async def status(asking: Asking) -> Any:
     }
 
 
-@router.get("/workers", response_model=models.Workers)
-async def workers(asking: Asking) -> Any:
-    async with asking.reading() as db:
+@router.get("/workers", response_model=responses.Workers)
+async def workers(caller: CurrentCaller) -> Any:
+    async with caller.reading() as db:
         return {"workers": await db.rows(queries.WORKERS)}
 
 
-@router.get("/health", response_model=models.Health)
-async def health(asking: Asking) -> Any:
-    async with asking.reading() as db:
-        return {"checks": await db.rows(queries.HEALTH)}
+@router.get("/health", response_model=responses.Health)
+async def health(caller: CurrentCaller) -> Any:
+    async with caller.reading() as db:
+        return {"checks": await db.rows(operator.HEALTH)}
 
 
-@router.get("/audit", response_model=models.Audit)
+@router.get("/audit", response_model=responses.Audit)
 async def audit(
-    asking: Asking,
+    caller: CurrentCaller,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     before: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
 ) -> Any:
     """What operators did, newest first."""
-    async with asking.reading() as db:
+    async with caller.reading() as db:
         rows = await db.rows(queries.AUDIT, limit=limit, before=before)
     more = rows[-1]["entry"] if len(rows) == limit else None
     return {"audit": rows, "next": more}

@@ -1,9 +1,9 @@
-"""One look at the database for all who follow it.
+"""One query of the database for all clients.
 
-While anybody listens, one connection LISTENs for progress and looks once a second; each
-client only waits at its mailbox. So 200 clients send the database the same statements
-as one, and none when nobody is there. Where LISTEN hears nothing (a pooler in
-transaction mode) the look of each second still serves.
+While a client follows, one connection LISTENs for progress and polls once a second;
+each client only waits at its mailbox. So 200 clients send the database the same
+statements as one, and no client none. Where no notification arrives (a pooler in
+transaction mode) the poll of each second still shows progress.
 """
 
 from __future__ import annotations
@@ -21,83 +21,83 @@ import psycopg
 from pulse import connections
 from pulse.web import queries
 from pulse.web.database import Connection, Database, begin
-from pulse.web.listening import listen
-from pulse.web.mailbox import Mailbox, event
+from pulse.web.live.listening import listen
+from pulse.web.live.mailbox import Mailbox, event
 from pulse.web.problems import Problem
 
 log = logging.getLogger("pulse.web")
 
-LOOK_EVERY = 1.0
-# Progress that comes faster is told together.
+POLL_EVERY = 1.0
+# Progress that comes faster is sent together.
 PROGRESS_EVERY = 0.1
 MOST_CLIENTS = 1000
 ENDED = frozenset({"completed", "dead", "cancelled"})
-# They grow by themselves; a client counts on from what it was told last.
+# They grow by themselves; a client counts on from what it got last.
 CLOCKS = ("oldest_ready_seconds", "running_seconds")
 
 
 class Hub:
-    """Who follows what, and the task that looks for them."""
+    """Who follows what, and the task that polls for them."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._overviews: set[Mailbox] = set()
         self._jobs: dict[int, set[Mailbox]] = {}
-        self._told: dict[int, bytes] = {}
+        self._sent: dict[int, bytes] = {}
         self._overview: bytes | None = None
-        self._essence = ""
+        self._compared = ""
         self._task: asyncio.Task[None] | None = None
         self._closing = False
-        # How often it has looked, and whether LISTEN was proved on this connection.
-        self.looks = 0
-        self.hears = False
+        # How often it has polled, and whether LISTEN works on this connection.
+        self.polls = 0
+        self.listening = False
 
     # -- clients ----------------------------------------------------------------------
 
     @contextlib.contextmanager
     def overview(self) -> Iterator[Mailbox]:
-        """Follow everything; who asks has shown that they may see it."""
+        """Follow everything; the caller was checked to have the right."""
         with self._mailbox() as mailbox:
             self._overviews.add(mailbox)
             if self._overview is not None:
                 mailbox.put("overview", self._overview)
-            self._keep_looking()
+            self._start()
             try:
                 yield mailbox
             finally:
                 self._overviews.discard(mailbox)
                 if not self._overviews:
-                    # The next one must not be shown a picture of long ago.
-                    self._overview, self._essence = None, ""
-                self._rest()
+                    # The next client must not get an old picture.
+                    self._overview, self._compared = None, ""
+                self._stop_if_idle()
 
     @contextlib.contextmanager
     def job(
         self, job_id: int, seen: Mapping[str, Any], *, brief: bool = False
     ) -> Iterator[Mailbox]:
-        """Follow one job, which who asks has just seen.
+        """Follow one job, which the caller has just read.
 
-        brief: they see it only while it awaits approval, then hear the state it took.
+        brief: they see it only while it awaits approval, then get the state it took.
         """
         with self._mailbox(brief=brief) as mailbox:
             watching = self._jobs.setdefault(job_id, set())
             watching.add(mailbox)
             first = event("job", seen)
             mailbox.put("job", first)
-            if self._told.setdefault(job_id, first) != first:
-                # Others know more, perhaps its end: the next look tells all of them.
-                del self._told[job_id]
+            if self._sent.setdefault(job_id, first) != first:
+                # Others know more, perhaps its end: the next poll sends it to all.
+                del self._sent[job_id]
             if seen["state"] in ENDED:
                 mailbox.put("end", event("end", seen))
-            self._keep_looking()
+            self._start()
             try:
                 yield mailbox
             finally:
                 watching.discard(mailbox)
                 if not watching:
                     self._jobs.pop(job_id, None)
-                    self._told.pop(job_id, None)
-                self._rest()
+                    self._sent.pop(job_id, None)
+                self._stop_if_idle()
 
     @contextlib.contextmanager
     def _mailbox(self, *, brief: bool = False) -> Iterator[Mailbox]:
@@ -125,81 +125,81 @@ class Hub:
 
     # -- the task ---------------------------------------------------------------------
 
-    def _keep_looking(self) -> None:
+    def _start(self) -> None:
         if self._task is None:
-            self._task = asyncio.create_task(self._look_always(), name="pulse web hub")
+            self._task = asyncio.create_task(self._run(), name="pulse web hub")
 
-    def _rest(self) -> None:
+    def _stop_if_idle(self) -> None:
         if not self.clients and self._task is not None:
             self._task.cancel()
             self._task = None
 
-    async def _look_always(self) -> None:
+    async def _run(self) -> None:
         failures = 0
         while True:
-            self.hears = False
+            self.listening = False
             try:
                 async with self._database.listener() as connection:
-                    await self._look(connection)
-                    self.hears = await listen(connection, self._database)
+                    await self._poll(connection)
+                    self.listening = await listen(connection, self._database)
                     failures = 0
                     while True:
                         await self._wait(connection)
-                        await self._look(connection)
+                        await self._poll(connection)
             except (psycopg.Error, OSError) as error:
                 failures += 1
                 log.warning("streams: the database does not answer: %s", error)
-                self._tell_all("trouble", {"detail": str(error).strip()})
-                self._overview, self._essence = None, ""
-                self._told.clear()
+                self._send_all("trouble", {"detail": str(error).strip()})
+                self._overview, self._compared = None, ""
+                self._sent.clear()
                 await asyncio.sleep(connections.backoff(failures))
             except Exception:
-                log.exception("streams: a mistake")
-                await asyncio.sleep(LOOK_EVERY)
+                log.exception("streams: a bug")
+                await asyncio.sleep(POLL_EVERY)
 
     async def _wait(self, connection: Connection) -> None:
-        """Until the next look; progress of a job that is followed is told before."""
-        due = time.monotonic() + LOOK_EVERY
+        """Until the next poll; progress of a followed job is sent before."""
+        due = time.monotonic() + POLL_EVERY
         while (left := due - time.monotonic()) > 0:
-            heard: set[int] = set()
+            notified: set[int] = set()
             async for notify in connection.notifies(timeout=left, stop_after=1):
-                heard |= self._followed(notify.payload)
-            if heard:
+                notified |= self._followed(notify.payload)
+            if notified:
                 pause = min(PROGRESS_EVERY, max(0.0, due - time.monotonic()))
                 async for notify in connection.notifies(timeout=pause):
-                    heard |= self._followed(notify.payload)
-                await self._look_at_jobs(connection, heard)
+                    notified |= self._followed(notify.payload)
+                await self._poll_jobs(connection, notified)
 
     def _followed(self, payload: str) -> set[int]:
         job_id = int(payload) if payload.isdecimal() else -1
         return {job_id} if job_id in self._jobs else set()
 
-    # -- looking ----------------------------------------------------------------------
+    # -- polling ----------------------------------------------------------------------
 
-    async def _look(self, connection: Connection) -> None:
+    async def _poll(self, connection: Connection) -> None:
         if self._overviews:
             async with connection.transaction():
                 session = await begin(connection, None, read_only=True)
                 row = await session.one(queries.OVERVIEW, lane=None)
             assert row is not None
-            self._tell_overview(row)
+            self._send_overview(row)
         if self._jobs:
-            await self._look_at_jobs(connection, set(self._jobs))
-        self.looks += 1
+            await self._poll_jobs(connection, set(self._jobs))
+        self.polls += 1
 
-    def _tell_overview(self, row: dict[str, Any]) -> None:
+    def _send_overview(self, row: dict[str, Any]) -> None:
         for lane in row["lanes"]:
             del lane["settings"]
-        # Who comes next is shown this one, with its time of now.
+        # The next client gets this one, with the current time.
         self._overview = event("overview", row)
-        essence = essence_of(row)
-        if essence == self._essence:
+        compared = without_clocks(row)
+        if compared == self._compared:
             return
-        self._essence = essence
+        self._compared = compared
         for mailbox in self._overviews:
             mailbox.put("overview", self._overview)
 
-    async def _look_at_jobs(self, connection: Connection, job_ids: set[int]) -> None:
+    async def _poll_jobs(self, connection: Connection, job_ids: set[int]) -> None:
         async with connection.transaction():
             session = await begin(connection, None, read_only=True)
             rows = await session.rows(queries.WATCHED, job_ids=sorted(job_ids))
@@ -207,13 +207,13 @@ class Hub:
         for job_id in job_ids:
             # A job that was deleted has ended as well.
             gone = {"job_id": str(job_id), "state": None}
-            self._tell_job(job_id, found.get(job_id, gone))
+            self._send_job(job_id, found.get(job_id, gone))
 
-    def _tell_job(self, job_id: int, row: Mapping[str, Any]) -> None:
+    def _send_job(self, job_id: int, row: Mapping[str, Any]) -> None:
         message = event("job", row)
-        if self._told.get(job_id) == message or job_id not in self._jobs:
+        if self._sent.get(job_id) == message or job_id not in self._jobs:
             return
-        self._told[job_id] = message
+        self._sent[job_id] = message
         ended = row["state"] is None or row["state"] in ENDED
         decided = row["state"] != "awaiting_approval"
         for mailbox in self._jobs[job_id]:
@@ -225,13 +225,13 @@ class Hub:
             if ended:
                 mailbox.put("end", event("end", row))
 
-    def _tell_all(self, name: str, data: Mapping[str, Any]) -> None:
+    def _send_all(self, name: str, data: Mapping[str, Any]) -> None:
         message = event(name, data)
         for mailbox in self._mailboxes():
             mailbox.put(name, message)
 
 
-def essence_of(row: Mapping[str, Any]) -> str:
+def without_clocks(row: Mapping[str, Any]) -> str:
     """What makes two overviews differ: all but what time alone changes."""
     timeless = {
         name: [{k: v for k, v in each.items() if k not in CLOCKS} for each in row[name]]

@@ -1,0 +1,137 @@
+-- Where a job stands. The place is a literal in each branch, so that a condition on it
+-- takes the branches that cannot match out of the plan. Who needs an order or a limit
+-- for each place (find_jobs) reads the tables.
+CREATE VIEW pulse._place
+WITH (security_barrier)
+AS
+SELECT
+    'approval'::text AS place,
+    'awaiting_approval'::text AS state,
+    a.job,
+    a.lane,
+    a.kind,
+    a.rank,
+    0 AS attempts,
+    0 AS failures,
+    a.keyed,
+    a.run_at,
+    a.asked_at,
+    NULL::timestamptz AS ready_at,
+    a.expires_at AS approval_until,
+    NULL::text AS worker,
+    NULL::timestamptz AS started_at,
+    NULL::timestamptz AS lease_until,
+    NULL::timestamptz AS deadline,
+    NULL::timestamptz AS cancel_by,
+    NULL::text AS error,
+    NULL::jsonb AS result,
+    NULL::timestamptz AS finished_at,
+    NULL::text AS ended_by
+FROM pulse.approval AS a
+UNION ALL
+SELECT
+    'waiting'::text,
+    CASE WHEN w.retrying THEN 'retrying'::text ELSE 'scheduled'::text END,
+    w.job,
+    w.lane,
+    w.kind,
+    w.rank,
+    w.attempts,
+    w.failures,
+    w.keyed,
+    w.run_at,
+    NULL::timestamptz,
+    NULL::timestamptz,
+    NULL::timestamptz,
+    NULL::text,
+    NULL::timestamptz,
+    NULL::timestamptz,
+    NULL::timestamptz,
+    NULL::timestamptz,
+    NULL::text,
+    NULL::jsonb,
+    NULL::timestamptz,
+    NULL::text
+FROM pulse.waiting AS w
+UNION ALL
+SELECT
+    'ready'::text,
+    'ready'::text,
+    r.job,
+    r.lane,
+    r.kind,
+    r.rank,
+    r.attempts,
+    r.failures,
+    r.keyed,
+    NULL::timestamptz,
+    NULL::timestamptz,
+    r.ready_at,
+    NULL::timestamptz,
+    NULL::text,
+    NULL::timestamptz,
+    NULL::timestamptz,
+    NULL::timestamptz,
+    NULL::timestamptz,
+    NULL::text,
+    NULL::jsonb,
+    NULL::timestamptz,
+    NULL::text
+FROM pulse.ready AS r
+UNION ALL
+SELECT
+    'lease'::text,
+    'running'::text,
+    l.job,
+    l.lane,
+    l.kind,
+    l.rank,
+    l.attempt,
+    l.failures,
+    l.keyed,
+    NULL::timestamptz,
+    NULL::timestamptz,
+    NULL::timestamptz,
+    NULL::timestamptz,
+    l.worker,
+    l.claimed_at,
+    l.lease_until,
+    l.deadline,
+    l.cancel_by,
+    NULL::text,
+    NULL::jsonb,
+    NULL::timestamptz,
+    NULL::text
+FROM pulse.lease AS l
+UNION ALL
+SELECT
+    'finished'::text,
+    CASE f.state
+        WHEN 'completed' THEN 'completed'::text
+        WHEN 'dead' THEN 'dead'::text
+        ELSE 'cancelled'::text
+    END,
+    f.job,
+    f.lane,
+    f.kind,
+    f.rank,
+    f.attempts,
+    f.failures,
+    f.keyed,
+    NULL::timestamptz,
+    NULL::timestamptz,
+    NULL::timestamptz,
+    NULL::timestamptz,
+    f.worker,
+    f.claimed_at,
+    NULL::timestamptz,
+    NULL::timestamptz,
+    NULL::timestamptz,
+    f.error,
+    f.result,
+    f.finished_at,
+    f.ended_by
+FROM pulse.finished AS f;
+
+COMMENT ON VIEW pulse._place IS
+'The five tables a job can be in, one row for each job, with what each of them knows.';

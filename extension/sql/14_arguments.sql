@@ -1,0 +1,203 @@
+-- What is asked of arguments: each function raises, or returns nothing.
+
+-- "Lock, then look in a later statement" sees nothing new under one frozen snapshot.
+CREATE FUNCTION pulse._require_read_committed(verb text)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted')
+    THEN
+        PERFORM pulse._raise(
+            'PU001',
+            format('%s needs the isolation level READ COMMITTED', verb),
+            format(
+                'This transaction is %s.',
+                upper(current_setting('transaction_isolation'))
+            ),
+            'Call it in a transaction of its own, or SET TRANSACTION ISOLATION LEVEL READ COMMITTED.'
+        );
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._require_read_committed(text) IS
+'Raise PU001 above READ COMMITTED.';
+
+CREATE FUNCTION pulse._require_name(argument text, value text)
+RETURNS void
+LANGUAGE plpgsql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF value IS NULL OR value = '' OR length(value) > 200 THEN
+        PERFORM pulse._raise(
+            'PU002',
+            format('%s must be a name of 1 to 200 characters', argument),
+            CASE
+                WHEN value IS NULL THEN 'It is NULL.'
+                WHEN value = '' THEN 'It is empty.'
+                ELSE format('It has %s characters.', length(value))
+            END,
+            format('Pass %s => ''a-name''.', argument)
+        );
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._require_name(text, text) IS
+'Raise PU002 unless the value can be a name.';
+
+-- NULL passes: a setting that is not given means the default.
+CREATE FUNCTION pulse._require_between(
+    argument text, value numeric, lowest numeric, highest numeric
+)
+RETURNS void
+LANGUAGE plpgsql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF value < _require_between.lowest OR value > _require_between.highest THEN
+        PERFORM pulse._raise(
+            'PU002',
+            format(
+                '%s must be between %s and %s',
+                argument, _require_between.lowest, _require_between.highest
+            ),
+            format('It is %s.', value),
+            format('Pass a %s inside these bounds.', argument)
+        );
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._require_between(text, numeric, numeric, numeric) IS
+'Raise PU002 unless the number is NULL or inside the bounds.';
+
+CREATE FUNCTION pulse._require_duration(
+    argument text, value interval, lowest interval, highest interval
+)
+RETURNS void
+LANGUAGE plpgsql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF value < _require_duration.lowest OR value > _require_duration.highest THEN
+        PERFORM pulse._raise(
+            'PU002',
+            format(
+                '%s must be between %s and %s',
+                argument, _require_duration.lowest, _require_duration.highest
+            ),
+            format('It is %s.', value),
+            format('Pass a %s inside these bounds.', argument)
+        );
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._require_duration(text, interval, interval, interval) IS
+'Raise PU002 unless the interval is NULL or inside the bounds.';
+
+CREATE FUNCTION pulse._require_one_of(argument text, value text, choices text [])
+RETURNS void
+LANGUAGE plpgsql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF value <> ALL (choices) THEN
+        PERFORM pulse._raise(
+            'PU002',
+            format('%s must be one of %s', argument, array_to_string(choices, ', ')),
+            format('It is %L.', left(value, 100)),
+            format('Pass %s => %L.', argument, choices[1])
+        );
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._require_one_of(text, text, text []) IS
+'Raise PU002 unless the value is NULL or one of the choices.';
+
+CREATE FUNCTION pulse._require_size(argument text, bytes bigint, most bigint, hint text)
+RETURNS void
+LANGUAGE plpgsql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF bytes > most THEN
+        PERFORM pulse._raise(
+            'PU003',
+            format('%s is larger than %s', argument, pg_size_pretty(most)),
+            format('It has %s bytes.', bytes),
+            hint
+        );
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._require_size(text, bigint, bigint, text) IS
+'Raise PU003 when something is too large.';
+
+CREATE FUNCTION pulse._require_reason(reason text)
+RETURNS void
+LANGUAGE sql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse._require_size(
+        'reason', octet_length(reason), 1048576, 'Say it in fewer words.'
+    )
+$$;
+
+COMMENT ON FUNCTION pulse._require_reason(text) IS
+'Raise PU003 when a reason is larger than an error may be.';
+
+CREATE FUNCTION pulse._require_json(argument text, value jsonb, type text, example text)
+RETURNS void
+LANGUAGE plpgsql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF jsonb_typeof(value) IS DISTINCT FROM type THEN
+        PERFORM pulse._raise(
+            'PU002',
+            format('%s must be a JSON %s', argument, type),
+            format('It is %s.', coalesce(jsonb_typeof(value), 'NULL')),
+            format('Pass %s => %L.', argument, example)
+        );
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._require_json(text, jsonb, text, text) IS
+'Raise PU002 unless the value is JSON of this type.';
+
+CREATE FUNCTION pulse._require_priority(priority integer)
+RETURNS void
+LANGUAGE plpgsql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF _require_priority.priority IS NULL THEN
+        PERFORM pulse._raise(
+            'PU002', 'priority must be a number', 'It is NULL.', 'Pass priority => 0.'
+        );
+    END IF;
+
+    PERFORM pulse._require_between(
+        'priority', _require_priority.priority, -2000000000, 2000000000
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._require_priority(integer) IS
+'Raise PU002 unless the value can be a priority.';

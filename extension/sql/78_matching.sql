@@ -1,0 +1,214 @@
+-- Which jobs a bulk verb acts on: found without locks (_matching), then locked without
+-- waiting (_pick_matching).
+
+-- What matches the filter and can still be changed by the verb, oldest first. Always
+-- planned for the values at hand: a condition that is not asked for folds away, and the
+-- rest finds its index. Living jobs are read in the order of their ids, from the tables
+-- asked for; of the history only the states asked for (finished_for_retention). What
+-- stands in body is looked up job by job: scalar subqueries, because EXISTS might be
+-- hashed, which reads the whole table; and written out three times
+-- (find_jobs has one), because a function called for each job takes 20 times as long.
+CREATE FUNCTION pulse._matching(
+    verb text,
+    filter pulse._job_filter,
+    to_lane text,
+    to_rank integer,
+    force boolean,
+    max_jobs integer
+)
+RETURNS TABLE (job bigint, place text)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_custom_plan
+AS $$
+DECLARE
+    v_filter pulse._job_filter := _matching.filter;
+    v_outcomes pulse.outcome [];
+    v_waiting boolean := v_filter.states && '{scheduled,retrying}';
+BEGIN
+    IF _matching.verb = 'retry' THEN
+        v_outcomes := v_filter.states;
+        v_filter.lanes := coalesce(
+            v_filter.lanes, ARRAY(SELECT x.lane FROM pulse._finished_lanes() AS x)
+        );
+
+        RETURN QUERY
+        SELECT f.job, 'finished'
+        FROM pulse.finished AS f
+        WHERE f.state = ANY (v_outcomes)
+            AND f.lane = ANY (v_filter.lanes)
+            AND (v_filter.jobs IS NULL OR f.job = ANY (v_filter.jobs))
+            AND (v_filter.kinds IS NULL OR f.kind = ANY (v_filter.kinds))
+            AND (v_filter.workers IS NULL OR f.worker = ANY (v_filter.workers))
+            AND (v_filter.rank IS NULL OR f.rank = v_filter.rank)
+            AND (v_filter.rank_above IS NULL OR f.rank > v_filter.rank_above)
+            AND (v_filter.rank_below IS NULL OR f.rank < v_filter.rank_below)
+            AND (v_filter.error_like IS NULL OR f.error LIKE v_filter.error_like)
+            AND (
+                NOT v_filter.asks_body
+                OR (
+                    SELECT
+                        (v_filter.tags IS NULL OR b.tags && v_filter.tags)
+                        AND (
+                            v_filter.group_keys IS NULL
+                            OR b.group_key = ANY (v_filter.group_keys)
+                        )
+                        AND (
+                            v_filter.owners IS NULL
+                            OR b.owner = ANY (v_filter.owners)
+                        )
+                        AND (
+                            v_filter.enqueued_before IS NULL
+                            OR b.enqueued_at < v_filter.enqueued_before
+                        )
+                        AND (
+                            v_filter.enqueued_after IS NULL
+                            OR b.enqueued_at > v_filter.enqueued_after
+                        )
+                    FROM pulse.body AS b
+                    WHERE b.job = f.job
+                )
+            )
+            AND (NOT f.keyed OR pulse._key_is_free(f.job, f.lane))
+        ORDER BY f.job
+        LIMIT _matching.max_jobs;
+        RETURN;
+    END IF;
+
+    RETURN QUERY
+    SELECT p.job, p.place
+    FROM pulse._place AS p
+    WHERE p.place <> 'finished'
+        AND p.state = ANY (v_filter.states)
+        AND (p.place <> 'waiting' OR v_waiting)
+        AND (v_filter.jobs IS NULL OR p.job = ANY (v_filter.jobs))
+        AND (v_filter.lanes IS NULL OR p.lane = ANY (v_filter.lanes))
+        AND (v_filter.kinds IS NULL OR p.kind = ANY (v_filter.kinds))
+        AND (v_filter.workers IS NULL OR p.worker = ANY (v_filter.workers))
+        AND (v_filter.rank IS NULL OR p.rank = v_filter.rank)
+        AND (v_filter.rank_above IS NULL OR p.rank > v_filter.rank_above)
+        AND (v_filter.rank_below IS NULL OR p.rank < v_filter.rank_below)
+        AND (_matching.to_lane IS NULL OR p.lane <> _matching.to_lane)
+        AND (_matching.to_rank IS NULL OR p.rank <> _matching.to_rank)
+        -- A run that was asked to stop already can only be forced.
+        AND (_matching.verb <> 'cancel' OR _matching.force OR p.cancel_by IS NULL)
+        AND (
+            v_filter.error_like IS NULL
+            OR (
+                SELECT x.error
+                FROM pulse.failure AS x
+                WHERE x.job = p.job
+                ORDER BY x.attempt DESC
+                LIMIT 1
+            ) LIKE v_filter.error_like
+        )
+        AND (
+            NOT v_filter.asks_body
+            OR (
+                SELECT
+                    (v_filter.tags IS NULL OR b.tags && v_filter.tags)
+                    AND (
+                        v_filter.group_keys IS NULL
+                        OR b.group_key = ANY (v_filter.group_keys)
+                    )
+                    AND (
+                        v_filter.owners IS NULL
+                        OR b.owner = ANY (v_filter.owners)
+                    )
+                    AND (
+                        v_filter.enqueued_before IS NULL
+                        OR b.enqueued_at < v_filter.enqueued_before
+                    )
+                    AND (
+                        v_filter.enqueued_after IS NULL
+                        OR b.enqueued_at > v_filter.enqueued_after
+                    )
+                FROM pulse.body AS b
+                WHERE b.job = p.job
+            )
+        )
+        AND (
+            _matching.verb <> 'move'
+            OR NOT p.keyed
+            OR pulse._key_is_free(p.job, _matching.to_lane)
+        )
+    ORDER BY p.job
+    LIMIT _matching.max_jobs;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._matching(
+    text, pulse._job_filter, text, integer, boolean, integer
+) IS
+'Jobs that match a filter and that the verb can change, oldest first, at most max_jobs.';
+
+-- Nothing here waits, and locked, a job stays where it is until the verb has dealt with
+-- it: two bulk verbs, or one and a batch of reports, cannot deadlock.
+CREATE FUNCTION pulse._pick_matching(
+    verb text,
+    filter pulse._job_filter,
+    to_lane text,
+    to_rank integer,
+    force boolean,
+    max_jobs integer
+)
+RETURNS SETOF bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_approval bigint [];
+    v_waiting bigint [];
+    v_ready bigint [];
+    v_lease bigint [];
+    v_finished bigint [];
+BEGIN
+    SELECT
+        array_agg(m.job) FILTER (WHERE m.place = 'approval'),
+        array_agg(m.job) FILTER (WHERE m.place = 'waiting'),
+        array_agg(m.job) FILTER (WHERE m.place = 'ready'),
+        array_agg(m.job) FILTER (WHERE m.place = 'lease'),
+        array_agg(m.job) FILTER (WHERE m.place = 'finished')
+    INTO v_approval, v_waiting, v_ready, v_lease, v_finished
+    FROM pulse._matching(
+        _pick_matching.verb, _pick_matching.filter, _pick_matching.to_lane,
+        _pick_matching.to_rank, _pick_matching.force, _pick_matching.max_jobs
+    ) AS m;
+
+    RETURN QUERY
+    SELECT a.job
+    FROM pulse.approval AS a
+    WHERE a.job = ANY (v_approval)
+    FOR UPDATE SKIP LOCKED;
+
+    RETURN QUERY
+    SELECT w.job
+    FROM pulse.waiting AS w
+    WHERE w.job = ANY (v_waiting)
+    FOR UPDATE SKIP LOCKED;
+
+    RETURN QUERY
+    SELECT r.job
+    FROM pulse.ready AS r
+    WHERE r.job = ANY (v_ready)
+    FOR UPDATE SKIP LOCKED;
+
+    RETURN QUERY
+    SELECT l.job
+    FROM pulse.lease AS l
+    WHERE l.job = ANY (v_lease)
+    FOR UPDATE SKIP LOCKED;
+
+    RETURN QUERY
+    SELECT f.job
+    FROM pulse.finished AS f
+    WHERE f.job = ANY (v_finished)
+        AND f.state <> 'completed'
+    FOR UPDATE SKIP LOCKED;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._pick_matching(
+    text, pulse._job_filter, text, integer, boolean, integer
+) IS
+'Lock jobs that match a filter where they stand, and return those that could be locked.';

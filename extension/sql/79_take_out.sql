@@ -1,0 +1,109 @@
+-- Where every verb by job id begins. A job may move while it is looked for: so table by
+-- table, and again from the start when it was found nowhere. What RETURNING (or FOR
+-- UPDATE) gave is the only evidence of state.
+
+-- A job that stands in line (approval, waiting, ready) is taken out: the caller puts it
+-- in somewhere, or raises. A running or finished one is locked and stays where it is,
+-- since most verbs refuse it and a cancel request changes the lease in place.
+-- Each of the five statements waits for whoever holds the row: an open claim, report
+-- or verb. When that one commits, the row is gone and the next table has the job.
+CREATE FUNCTION pulse._take_out(
+    job_id bigint,
+    OUT state text,
+    OUT lane text,
+    OUT kind text,
+    OUT rank integer,
+    OUT attempts integer,
+    OUT failures integer,
+    OUT keyed boolean,
+    OUT run_at timestamptz,
+    OUT expires_at timestamptz,
+    OUT asked_at timestamptz,
+    OUT ready_at timestamptz,
+    OUT claimed_at timestamptz,
+    OUT last_lease bigint,
+    OUT last_verb text,
+    OUT worker text,
+    OUT cancel_by timestamptz
+)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+BEGIN
+    FOR v_round IN 1 .. 10 LOOP
+        DELETE FROM pulse.approval AS a
+        WHERE a.job = _take_out.job_id
+        RETURNING
+            'awaiting_approval', a.lane, a.kind, a.rank, 0, 0, a.keyed,
+            a.run_at, a.expires_at, a.asked_at
+        INTO state, lane, kind, rank, attempts, failures, keyed,
+            run_at, expires_at, asked_at;
+
+        IF FOUND THEN
+            RETURN;
+        END IF;
+
+        DELETE FROM pulse.waiting AS w
+        WHERE w.job = _take_out.job_id
+        RETURNING
+            CASE WHEN w.retrying THEN 'retrying' ELSE 'scheduled' END,
+            w.lane, w.kind, w.rank, w.attempts, w.failures, w.keyed,
+            w.run_at, w.last_lease, w.last_verb
+        INTO state, lane, kind, rank, attempts, failures, keyed,
+            run_at, last_lease, last_verb;
+
+        IF FOUND THEN
+            RETURN;
+        END IF;
+
+        DELETE FROM pulse.ready AS r
+        WHERE r.job = _take_out.job_id
+        RETURNING
+            'ready', r.lane, r.kind, r.rank, r.attempts, r.failures, r.keyed,
+            r.ready_at, r.last_lease, r.last_verb
+        INTO state, lane, kind, rank, attempts, failures, keyed,
+            ready_at, last_lease, last_verb;
+
+        IF FOUND THEN
+            RETURN;
+        END IF;
+
+        SELECT
+            'running', l.lane, l.kind, l.rank, l.attempt, l.failures, l.keyed,
+            l.claimed_at, l.worker, l.cancel_by
+        INTO state, lane, kind, rank, attempts, failures, keyed,
+            claimed_at, worker, cancel_by
+        FROM pulse.lease AS l
+        WHERE l.job = _take_out.job_id
+        FOR UPDATE;
+
+        IF FOUND THEN
+            RETURN;
+        END IF;
+
+        SELECT
+            f.state::text, f.lane, f.kind, f.rank, f.attempts, f.failures, f.keyed,
+            f.claimed_at, f.worker
+        INTO state, lane, kind, rank, attempts, failures, keyed,
+            claimed_at, worker
+        FROM pulse.finished AS f
+        WHERE f.job = _take_out.job_id
+        FOR UPDATE;
+
+        IF FOUND THEN
+            RETURN;
+        END IF;
+
+        IF NOT EXISTS (SELECT FROM pulse.body AS b WHERE b.job = _take_out.job_id) THEN
+            PERFORM pulse._raise_no_such_job(_take_out.job_id);
+        END IF;
+    END LOOP;
+
+    PERFORM pulse._raise_kept_moving(_take_out.job_id);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._take_out(bigint) IS
+'Take a job out of the line, or lock it where it runs or ended, and say what it was.';

@@ -1,0 +1,175 @@
+"""What operators send: the command line and the web app share these statements.
+
+Ids leave the database as text.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+# -- access -----------------------------------------------------------------------
+
+# What the role of the session may do, as levels of pulse.grant_access. The one place
+# that decides it on this side: every front end asks for MY_ACCESS.
+MY_ACCESS = """
+    SELECT
+        current_user::text AS role,
+        ARRAY(
+            SELECT r.access
+            FROM (
+                VALUES
+                (1, 'viewer', 'lanes'),
+                (2, 'producer', 'enqueue'),
+                (3, 'approver', 'approve'),
+                (4, 'operator', 'drain_lane'),
+                (5, 'admin', 'grant_access')
+            ) AS r (place, access, object)
+            CROSS JOIN pg_catalog.pg_namespace AS n
+            WHERE n.nspname = 'pulse'
+                AND pg_catalog.has_schema_privilege(n.oid, 'USAGE')
+                AND (
+                    EXISTS (
+                        SELECT
+                        FROM pg_catalog.pg_class AS c
+                        WHERE c.relnamespace = n.oid
+                            AND c.relname = r.object
+                            AND pg_catalog.has_table_privilege(c.oid, 'SELECT')
+                    )
+                    OR EXISTS (
+                        SELECT
+                        FROM pg_catalog.pg_proc AS p
+                        WHERE p.pronamespace = n.oid
+                            AND p.proname = r.object
+                            AND pg_catalog.has_function_privilege(p.oid, 'EXECUTE')
+                    )
+                )
+            ORDER BY r.place
+        ) AS rights
+"""
+
+
+def sees_all(access: Mapping[str, Any]) -> bool:
+    """Whether a row of MY_ACCESS allows every job, every lane and the audit."""
+    return "viewer" in access["rights"]
+
+
+# -- lanes and pauses -------------------------------------------------------------
+
+# A lane is known by its jobs, finished ones included, its settings, a kind that names
+# it, a pause, or a worker that takes it.
+LANE_IS_KNOWN = """
+    SELECT
+        EXISTS (SELECT FROM pulse.lanes AS l WHERE l.name = %(lane)s)
+        OR EXISTS (SELECT FROM pulse.workers AS w WHERE %(lane)s = ANY (w.lanes))
+        OR EXISTS (
+            SELECT
+            FROM pulse.find_jobs(
+                filter => pg_catalog.jsonb_build_object('lane', %(lane)s::text),
+                max_jobs => 1
+            ) AS f
+            WHERE f.job_id IS NOT NULL
+        ) AS known
+"""
+
+DRAIN = "SELECT pulse.drain_lane(lane => %(lane)s, reason => %(reason)s) AS changed"
+RESUME_LANE = """
+    SELECT pulse.resume_lane(lane => %(lane)s, reason => %(reason)s) AS changed
+"""
+PAUSE = """
+    SELECT pulse.pause(
+        holder => %(holder)s, reason => %(reason)s, lane => %(lane)s
+    ) AS changed
+"""
+RESUME = "SELECT pulse.resume(holder => %(holder)s, lane => %(lane)s) AS changed"
+
+HOLDS = """
+    SELECT h.lane, h.holder, h.reason, h.held_by::text AS held_by, h.held_at
+    FROM pulse.pause_status() AS h
+"""
+
+# -- seeing -----------------------------------------------------------------------
+
+HEALTH = "SELECT h.check_name, h.status, h.figure, h.advice FROM pulse.health() AS h"
+
+WHY = "SELECT w.position, w.reason FROM pulse.why(job_id => %(job_id)s) AS w"
+
+FIND = """
+    SELECT f.job_id::text AS job_id, f.searched_to::text AS searched_to
+    FROM pulse.find_jobs(
+        filter => %(filter)s, before => %(before)s, max_jobs => %(limit)s
+    ) AS f
+"""
+
+# -- schedules --------------------------------------------------------------------
+
+SCHEDULE_RUNS = """
+    SELECT r.name, r.occurrence, r.job_id::text AS job_id, r.skipped, r.handled_at
+    FROM pulse.schedule_runs AS r
+    WHERE (%(name)s::text IS NULL OR r.name = %(name)s)
+    ORDER BY r.occurrence DESC
+    LIMIT %(limit)s
+"""
+
+SCHEDULE_IS_KNOWN = """
+    SELECT
+        EXISTS (SELECT FROM pulse.schedules AS s WHERE s.name = %(name)s)
+        OR EXISTS (SELECT FROM pulse.schedule_runs AS r WHERE r.name = %(name)s)
+            AS known
+"""
+PAUSE_SCHEDULE = """
+    SELECT pulse.pause_schedule(name => %(name)s, reason => %(reason)s) AS changed
+"""
+RESUME_SCHEDULE = "SELECT pulse.resume_schedule(name => %(name)s) AS next_at"
+
+# -- one job ----------------------------------------------------------------------
+
+CANCEL = """
+    SELECT pulse.cancel(
+        job_id => %(job_id)s, reason => %(reason)s, force => %(force)s
+    ) AS state
+"""
+APPROVE = "SELECT pulse.approve(job_id => %(job_id)s, reason => %(reason)s) AS state"
+REJECT = "SELECT pulse.reject(job_id => %(job_id)s, reason => %(reason)s) AS state"
+RETRY = "SELECT pulse.retry(job_id => %(job_id)s, reason => %(reason)s) AS state"
+MOVE = """
+    SELECT pulse.move(
+        job_id => %(job_id)s, lane => %(lane)s, reason => %(reason)s
+    ) AS state
+"""
+REPRIORITIZE = """
+    SELECT pulse.reprioritize(
+        job_id => %(job_id)s, priority => %(priority)s, reason => %(reason)s
+    ) AS state
+"""
+DELETE = "SELECT pulse.delete_job(job_id => %(job_id)s, reason => %(reason)s)"
+
+# -- many jobs at once ------------------------------------------------------------
+
+LIMITS = "max_jobs => %(max_jobs)s, dry_run => %(dry_run)s, reason => %(reason)s"
+CANCEL_WHERE = f"""
+    SELECT w.done, w.remaining
+    FROM pulse.cancel_where(
+        filter => %(filter)s, force => %(force)s, {LIMITS}
+    ) AS w
+"""
+RETRY_WHERE = f"""
+    SELECT w.done, w.remaining
+    FROM pulse.retry_where(filter => %(filter)s, {LIMITS}) AS w
+"""
+REPRIORITIZE_WHERE = f"""
+    SELECT w.done, w.remaining
+    FROM pulse.reprioritize_where(
+        filter => %(filter)s, priority => %(priority)s, {LIMITS}
+    ) AS w
+"""
+MOVE_WHERE = f"""
+    SELECT w.done, w.remaining
+    FROM pulse.move_where(filter => %(filter)s, lane => %(lane)s, {LIMITS}) AS w
+"""
+APPROVE_WHERE = f"""
+    SELECT w.done, w.remaining
+    FROM pulse.approve_where(filter => %(filter)s, {LIMITS}) AS w
+"""
+REJECT_WHERE = f"""
+    SELECT w.done, w.remaining
+    FROM pulse.reject_where(filter => %(filter)s, {LIMITS}) AS w
+"""

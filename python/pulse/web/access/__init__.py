@@ -1,0 +1,1 @@
+"""Authentication, and the checks before every request."""

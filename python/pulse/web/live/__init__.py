@@ -1,0 +1,1 @@
+"""Server-sent events: one query of the database for all clients."""

@@ -1,0 +1,108 @@
+"""Lanes: list them, change settings, drain, pause and resume."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Path
+
+from pulse.sql import operator
+from pulse.web import queries
+from pulse.web.access.caller import CurrentCaller
+from pulse.web.database import Session, first
+from pulse.web.problems import Problem
+from pulse.web.schemas import requests, responses
+
+router = APIRouter(tags=["lanes"])
+
+# A name may have a slash in it.
+LaneName = Annotated[str, Path(min_length=1, max_length=200)]
+
+
+async def lane_called(db: Session, name: str) -> Any:
+    """As it is shown; a lane without jobs and settings has the defaults."""
+    return await db.one(queries.LANES, lane=name) or responses.Lane(name=name)
+
+
+async def require_lane(db: Session, name: str | None, *, new: bool = False) -> None:
+    """A lane works on first mention, so a name with a typo would be one more lane."""
+    if (
+        name is None
+        or new
+        or first(await db.one(operator.LANE_IS_KNOWN, lane=name))["known"]
+    ):
+        return
+    raise Problem(
+        404,
+        f"there is no lane {name}",
+        "No job, setting, kind, worker or pause names it.",
+        hint='To drain or pause it before it is used: "new": true.',
+    )
+
+
+@router.get("/lanes", response_model=responses.Lanes)
+async def lanes(caller: CurrentCaller) -> Any:
+    async with caller.reading() as db:
+        return {"lanes": await db.rows(queries.LANES, lane=None)}
+
+
+@router.patch("/lanes/{name:path}", response_model=responses.Lane)
+async def set_lane(
+    caller: CurrentCaller, name: LaneName, settings: requests.LaneSettings
+) -> Any:
+    """Only what is given changes; it holds from the next claim on."""
+    values = {
+        key: requests.interval(value) if key in DURATIONS else value
+        for key, value in settings.model_dump().items()
+    }
+    async with caller.writing() as db:
+        await db.rows(queries.SET_LANE, lane=name, **values)
+        return await lane_called(db, name)
+
+
+DURATIONS = {
+    *("poll_interval", "lease_for", "max_runtime", "cancel_grace"),
+    *("retain_completed", "retain_cancelled", "retain_dead"),
+}
+
+
+@router.post("/lanes/{name:path}/drain", response_model=responses.Lane)
+async def drain_lane(
+    caller: CurrentCaller,
+    name: LaneName,
+    why: Annotated[requests.Drain, Body()] = requests.NO_DRAIN,
+) -> Any:
+    async with caller.writing() as db:
+        await require_lane(db, name, new=why.new)
+        await db.rows(operator.DRAIN, lane=name, reason=why.reason)
+        return await lane_called(db, name)
+
+
+@router.post("/lanes/{name:path}/resume", response_model=responses.Lane)
+async def resume_lane(
+    caller: CurrentCaller,
+    name: LaneName,
+    why: Annotated[requests.WithReason, Body()] = requests.NO_REASON,
+) -> Any:
+    async with caller.writing() as db:
+        await require_lane(db, name)
+        await db.rows(operator.RESUME_LANE, lane=name, reason=why.reason)
+        return await lane_called(db, name)
+
+
+@router.post("/pause", response_model=responses.Held)
+async def pause(caller: CurrentCaller, hold: requests.Pause) -> Any:
+    """Stop all claims, or those of one lane, in the name of a holder."""
+    async with caller.writing() as db:
+        await require_lane(db, hold.lane, new=hold.new)
+        done = first(await db.one(operator.PAUSE, **hold.model_dump(exclude={"new"})))
+        return {**done, "paused": await db.rows(operator.HOLDS)}
+
+
+@router.post("/resume", response_model=responses.Held)
+async def resume(caller: CurrentCaller, hold: requests.Resume) -> Any:
+    """Undo the pause of a holder."""
+    async with caller.writing() as db:
+        await require_lane(db, hold.lane)
+        done = first(await db.one(operator.RESUME, holder=hold.holder, lane=hold.lane))
+        return {**done, "paused": await db.rows(operator.HOLDS)}

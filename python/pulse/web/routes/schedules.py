@@ -1,0 +1,61 @@
+"""Schedules: when they fire next, what became of each occurrence, pause and resume."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Path, Query
+
+from pulse.sql import operator
+from pulse.web import queries
+from pulse.web.access.caller import CurrentCaller
+from pulse.web.database import Session, first
+from pulse.web.problems import Problem
+from pulse.web.schemas import requests, responses
+
+router = APIRouter(tags=["schedules"])
+
+ScheduleName = Annotated[str, Path(min_length=1, max_length=200)]
+
+
+@router.get("/schedules", response_model=responses.Schedules)
+async def schedules(caller: CurrentCaller) -> Any:
+    async with caller.reading() as db:
+        return {"schedules": await db.rows(queries.SCHEDULES, name=None)}
+
+
+@router.get("/schedules/{name:path}/runs", response_model=responses.ScheduleRuns)
+async def runs(
+    caller: CurrentCaller,
+    name: ScheduleName,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> Any:
+    """Its occurrences, newest first: fired with a job, or skipped and why."""
+    async with caller.reading() as db:
+        runs = await db.rows(operator.SCHEDULE_RUNS, name=name, limit=limit)
+        # One that was removed has left its runs behind.
+        if not runs and not await is_known(db, name):
+            raise Problem(404, f"there is no schedule {name}")
+        return {"runs": runs}
+
+
+async def is_known(db: Session, name: str) -> bool:
+    return bool(first(await db.one(operator.SCHEDULE_IS_KNOWN, name=name))["known"])
+
+
+@router.post("/schedules/{name:path}/pause", response_model=responses.Schedule)
+async def pause(
+    caller: CurrentCaller,
+    name: ScheduleName,
+    why: Annotated[requests.WithReason, Body()] = requests.NO_REASON,
+) -> Any:
+    async with caller.writing() as db:
+        await db.rows(operator.PAUSE_SCHEDULE, name=name, reason=why.reason)
+        return await db.one(queries.SCHEDULES, name=name)
+
+
+@router.post("/schedules/{name:path}/resume", response_model=responses.Schedule)
+async def resume(caller: CurrentCaller, name: ScheduleName) -> Any:
+    async with caller.writing() as db:
+        await db.rows(operator.RESUME_SCHEDULE, name=name)
+        return await db.one(queries.SCHEDULES, name=name)
