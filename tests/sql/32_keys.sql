@@ -1,7 +1,7 @@
 -- Unique keys: at most one waiting or running job per key and lane.
 BEGIN;
 
-SELECT plan(78);
+SELECT plan(80);
 
 CREATE FUNCTION pg_temp.same(unique_key text, expected bigint, because text)
 RETURNS text

@@ -79,7 +79,7 @@ class Slots:
         """Free the slots of what has ended; returns what is to be reported."""
         self._woken = False
         now = time.monotonic()
-        tells_all = bool(self._hooks) or log.isEnabledFor(logging.DEBUG)
+        logs_all = bool(self._hooks) or log.isEnabledFor(logging.DEBUG)
         # By lease: one that was released may have ended by itself as well.
         reports: dict[int, Run] = {}
         while self.ended:
@@ -89,7 +89,7 @@ class Slots:
                 self._used[run.lane] -= 1
                 seconds = now - run.started if run.started else 0.0
                 self._run_time += (seconds - self._run_time) / 32
-                if tells_all or outcome.verb != "complete":
+                if logs_all or outcome.verb != "complete":
                     self._log(run, outcome, seconds)
             if run.lease not in self.runs or run.outcome not in (None, outcome):
                 # Released before it ended.
