@@ -159,9 +159,15 @@ AS $$
         FROM (
             SELECT
                 'job_id' AS name, s.last_value,
-                (SELECT max(b.job) FROM pulse.body AS b) AS used,
-                (SELECT max(b.job) FROM pulse.body AS b) AS job
+                m.job AS used,
+                m.job
             FROM pulse.job_id AS s
+            -- The last number of this node: those of other nodes may be higher.
+            CROSS JOIN LATERAL (
+                SELECT max(b.job) AS job
+                FROM pulse.body AS b
+                WHERE b.job <= (s.last_value | 8796093022207)
+            ) AS m
             UNION ALL
             SELECT
                 'ready_seq', s.last_value,
@@ -172,12 +178,13 @@ AS $$
             SELECT
                 'lease_seq', s.last_value,
                 (
-                    SELECT max(u.lease) >> 20
+                    SELECT max(u.lease) >> 10
                     FROM (
-                        SELECT max(l.lease) AS lease FROM pulse.lease AS l
+                        SELECT l.lease FROM pulse.lease AS l
                         UNION ALL
-                        SELECT max(f.lease) FROM pulse.finished AS f
+                        SELECT f.lease FROM pulse.finished AS f
                     ) AS u
+                    WHERE u.lease >> 10 <= (s.last_value | 8796093022207)
                 ),
                 NULL
             FROM pulse.lease_seq AS s
@@ -211,7 +218,7 @@ AS $$
     ),
 
     newest_due_mark AS (
-        SELECT DISTINCT ON (m.lane) m.lane, m.run_at
+        SELECT DISTINCT ON (m.lane) m.lane, m.run_at, m.ranks, m.run_ats
         FROM pulse.due_mark AS m
         ORDER BY m.lane, m.version DESC
     )
@@ -236,7 +243,28 @@ AS $$
             'waiting job is below its mark', w.job,
             format('Due %s, mark %s, lane %s.', w.run_at, m.run_at, w.lane)
         FROM newest_due_mark AS m
-        INNER JOIN pulse.waiting AS w ON w.lane = m.lane AND w.run_at < m.run_at
+        INNER JOIN pulse.waiting AS w
+            ON w.lane = m.lane
+            AND w.run_at < m.run_at
+            AND w.attempts >= 0
+        LIMIT _below_marks.max_rows
+    )
+    UNION ALL
+    (
+        SELECT
+            'waiting job is below its mark', w.job,
+            format(
+                'Due %s, mark %s, lane %s, priority %s.', w.run_at, v.run_at, w.lane, -w.rank
+            )
+        FROM newest_due_mark AS m
+        CROSS JOIN LATERAL unnest(m.ranks, m.run_ats) AS v (rank, run_at)
+        INNER JOIN pulse.waiting AS w
+            ON w.lane = m.lane
+            AND w.rank = v.rank
+            AND w.run_at < v.run_at
+            AND w.failures >= 0
+        WHERE v.run_at > m.run_at
+            AND w.run_at >= m.run_at
         LIMIT _below_marks.max_rows
     )
     UNION ALL
