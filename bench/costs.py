@@ -84,25 +84,21 @@ def ratio(shape: float, plain: float) -> float:
 
 
 def pass_time(database: Database, interval: str) -> None:
-    """Upkeep and its caches were last looked at that much earlier."""
-    for table, columns in database.control.execute(
-        """
-        SELECT c.attrelid::regclass::text, array_agg(c.attname::text)
-        FROM pg_attribute AS c
-        WHERE c.attrelid IN (
-                'pulse.mark'::regclass, 'pulse.due_mark'::regclass,
-                'pulse.upkeep_run'::regclass
-            )
-            AND c.attname LIKE '%_at'
-            AND c.attname <> 'run_at'
-        GROUP BY c.attrelid
-        """
-    ).fetchall():
-        moves = ", ".join(f"{c} = {c} - interval '{interval}'" for c in columns)
-        database.do(f"UPDATE {table} SET {moves}")
-    # When a step of tick first ran out of time stands inside its state.
+    """All upkeep was last done that much earlier."""
     database.do(
+        f"UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '{interval}'",
+        # When a step of tick first ran out of time stands inside its state.
         "UPDATE pulse.upkeep_run SET state = state || jsonb_build_object('since',"
         f" (state ->> 'since')::timestamptz - interval '{interval}')"
-        " WHERE step LIKE 'cut:%' AND state ? 'since'"
+        " WHERE step LIKE 'cut:%' AND state ? 'since'",
     )
+
+
+def age_marks(database: Database, interval: str) -> None:
+    """All marks were written, and found dry, that much earlier."""
+    for table in ("mark", "due_mark"):
+        database.do(
+            f"UPDATE pulse.{table} SET marked_at = marked_at - interval '{interval}',"
+            f" dry_at = dry_at - interval '{interval}'",
+            f"VACUUM pulse.{table}",
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from bench.costs import COLUMNS, Cost, Session, pass_time, ratio
+from bench.costs import COLUMNS, Cost, Session, age_marks, pass_time, ratio
 from bench.harness import Bench, Database
 from bench.sections.loads import backlogs, load
 from bench.sections.report import Section
@@ -31,15 +31,15 @@ def use_once(database: Database, first: int, last: int) -> None:
         "SELECT pulse.enqueue('bench', lane => 'lane ' || n)"
         f" FROM generate_series({first}, {last}) AS n"
     )
-    # A thousand lines a tick get their marks.
-    for _ in range(last // 1000 + 1):
-        tick(database)
+    ticks(database, last)
     database.do(USE.format(first=first, last=last))
 
 
-def tick(database: Database, interval: str = "10 seconds") -> None:
-    pass_time(database, interval)
-    database.do("SELECT count(*) FROM pulse.tick()")
+def ticks(database: Database, lanes: int) -> None:
+    """As many as it takes to look at each lane once: 500 lines a tick."""
+    for _ in range(lanes // 500 + 2):
+        pass_time(database, "10 seconds")
+        database.do("SELECT count(*) FROM pulse.tick()")
 
 
 def p_lanes(bench: Bench) -> Section:
@@ -58,9 +58,10 @@ def p_lanes(bench: Bench) -> Section:
             for number in (1, lanes):
                 use_once(database, used + 1, number)
                 used = number
-                # Long enough for whatever is forgotten after a while.
-                for _ in range(number // 1000 + 3):
-                    tick(database, "10 minutes")
+                # Found dry, then dry for long, then forgotten.
+                ticks(database, number)
+                age_marks(database, "10 minutes")
+                ticks(database, number)
                 for what, cost in weighed(database, number, times).items():
                     costs[backlog, number, what] = cost
                     section.rows.append(
@@ -106,8 +107,9 @@ def weighed(database: Database, lanes: int, times: int) -> dict[str, Cost]:
             "'bench', array_fill('{}'::jsonb, ARRAY[300]), lane => 'busy')",
             "SELECT count(*) FROM pulse.complete_batch(array("
             "SELECT lease FROM pulse.claim_batch('bench', 'busy', 100)))",
+            "UPDATE pulse.mark SET marked_at = marked_at - interval '1 second'"
+            f" WHERE lane IN ('busy', 'lane {lanes}')",
         )
-        pass_time(database, "1 second")
 
     return {
         f"a tick each {interval}": session.usual(
