@@ -8,8 +8,8 @@ PAYLOAD = '{"pad": "' + "x" * 89 + '"}'
 
 BODY = """
 WITH body AS (
-    INSERT INTO pulse.body (kind, payload, max_attempts, enqueued_by)
-    SELECT 'bench', %(payload)s::jsonb, 3, 'loader'
+    INSERT INTO pulse.body (kind, payload, max_attempts, owner)
+    SELECT 'bench', %(payload)s::jsonb, 3, (SELECT pulse._role_number('loader'))
     FROM generate_series(1, %(jobs)s)
     RETURNING job
 )
