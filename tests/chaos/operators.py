@@ -22,8 +22,8 @@ SETUP = """
 SELECT pulse.set_lane(name, lease_for => '3 seconds', cancel_grace => '3 seconds',
     retain_completed => '7 days', retain_cancelled => '7 days', retain_dead => '7 days',
     max_slots => slots)
-FROM (VALUES ('default', 0), ('bulk', 0), ('narrow', 4), ('serial', 1), ('long', 0))
-    AS l (name, slots);
+FROM (VALUES ('default', 0), ('bulk', 0), ('narrow', 4), ('serial', 1), ('long', 0),
+    ('hostile', 0)) AS l (name, slots);
 SELECT pulse.set_kind(kind, backoff => 'fixed', backoff_base => '300 ms')
 FROM unnest('{noop,news,flaky,nap,crunch,slow,ordered,long,stubborn}'::text[]) AS kind;
 """

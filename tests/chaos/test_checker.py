@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import checker, history
+from tests.chaos import checker, history, journal
 from tests.chaos.checker import Report
 from tests.chaos.small_load import SmallLoad
 from tests.conftest import Database
@@ -93,7 +93,7 @@ def keeping_times() -> Iterator[Server]:
 @pytest.fixture
 def watched(new_db: Callable[..., Database], keeping_times: Server) -> Database:
     db: Database = new_db(on=keeping_times)
-    db.connect().execute(history.JOURNAL_SQL.encode())
+    db.connect().execute(journal.JOURNAL_SQL.encode())
     return db
 
 
