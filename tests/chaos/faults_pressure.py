@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import time
 import uuid
@@ -36,7 +37,12 @@ WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
     AND a.backend_type = 'client backend'
 """
 HOLD = """
-SELECT pulse.enqueue('noop', %s, lane => 'bulk', unique_key => %s, unique_for => %s)
+SELECT pulse.enqueue('noop', %s, lane => 'hostile', unique_key => %s,
+    unique_for => '1 second')
+"""
+USED = """
+SELECT 1 FROM pulse.job_key AS k WHERE k.unique_key LIKE 'held-%%'
+HAVING count(*) = count(*) FILTER (WHERE k.expires_at < clock_timestamp())
 """
 # Keys that have expired are pruned by the next tick, as if their time had come.
 SWEEPS = ("retention", "sweep")
@@ -122,19 +128,23 @@ class Held:
 
 
 def hold_open(world: World, chance: random.Random) -> str:
-    """Producers enqueue with keys that were used before, and then do nothing."""
-    seconds = chance.uniform(1, 4)
+    """Producers use keys that have just expired once more, and then do nothing."""
+    seconds = chance.uniform(1, 3)
     with contextlib.ExitStack() as closing:
-        held = [
-            each
-            for n in range(SESSIONS)
-            for each in hold(world, closing, [f"held-{n}-{k}" for k in range(3)])
-        ]
+        for each in hold_all(world, closing):
+            end(world, each, keep=True)
+        until(lambda: world.ask(USED), 5)
+        held = hold_all(world, closing)
         world.tell(SWEEP)
         go_on(world, "hold_open", f"{len(held)} sessions", seconds, SWEEPS, limit=10)
         for each in held:
             end(world, each, keep=chance.random() < 0.5)
     return f"{len(held)} transactions, {seconds:.1f} s"
+
+
+def hold_all(world: World, closing: contextlib.ExitStack) -> list[Held]:
+    keys = [[f"held-{n}-{k}" for k in range(3)] for n in range(SESSIONS)]
+    return [each for some in keys for each in hold(world, closing, some)]
 
 
 def hold(
@@ -146,9 +156,9 @@ def hold(
         closing.callback(connection.close)
         for key in keys:
             op = str(uuid.uuid4())
-            world.note.enqueue_try(op, "noop", "bulk", unique_key=key)
+            world.note.enqueue_try(op, "noop", "hostile", unique_key=key)
             jobs[op] = 0
-            values = psycopg.types.json.Jsonb({"op": op}), key, "1 second"
+            values = json.dumps({"op": op}), key
             row = connection.execute(HOLD, values).fetchone()
             assert row is not None
             jobs[op] = row[0]
