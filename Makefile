@@ -47,7 +47,7 @@ test-engine: setup build  ## The engine as a whole: plans, stress, dump, upgrade
 	@$(RUN) -m pytest tests/engine tests/upgrade $(CHOSEN)
 
 test-python: setup build  ## The Python package: worker, command line, web (K=name)
-	@$(RUN) -m pytest tests/python tests/worker tests/cli tests/web $(CHOSEN)
+	@$(RUN) -m pytest tests/python tests/cli tests/web $(CHOSEN)
 
 test-project: setup build  ## Docs, examples, benches, versions and tools (K=name)
 	@$(RUN) -m pytest tests/project $(CHOSEN)

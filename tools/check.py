@@ -25,7 +25,7 @@ SUITES = {
     "python/pulse/cli": ["tests/cli"],
     "python/pulse/web": ["tests/web"],
     "python/pulse/embedded": ["tests/cli/test_embedded.py"],
-    "python/pulse": ["tests/worker", "tests/python"],
+    "python/pulse": ["tests/python"],
     "bench": ["tests/project/test_bench.py"],
     "examples": ["tests/project/test_examples.py"],
     "extension/upgrades": ["tests/upgrade"],

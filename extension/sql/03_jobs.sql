@@ -63,7 +63,11 @@ CREATE TABLE pulse.waiting (
     CONSTRAINT waiting_is_one_per_job PRIMARY KEY (job)
 );
 
-CREATE INDEX waiting_for_promotion ON pulse.waiting (lane, run_at);
+-- By time, and by priority and time. As with ready, each has a condition that every row
+-- meets, and a statement states that of the one it is meant for.
+CREATE INDEX waiting_by_time ON pulse.waiting (lane, run_at) WHERE attempts >= 0;
+CREATE INDEX waiting_for_promotion ON pulse.waiting (lane, rank, run_at)
+WHERE failures >= 0;
 CREATE INDEX waiting_for_repeated_report ON pulse.waiting (last_lease)
 WHERE last_lease IS NOT NULL;
 

@@ -28,7 +28,7 @@ COMMENT ON TABLE pulse.horizon IS
 -- One row is the marks of one line: kind '' is the whole lane, in the order of
 -- ready_for_claim; any other kind is that kind's part, in ready_for_claim_by_kind.
 -- patchy_at is when a claim last found the whole line full of holes behind jobs of
--- kinds it could not take.
+-- kinds it could not take, dry_at since when the line has had no job.
 CREATE TABLE pulse.mark (
     lane text COLLATE "C" NOT NULL,
     kind text COLLATE "C" NOT NULL,
@@ -36,7 +36,8 @@ CREATE TABLE pulse.mark (
     ranks integer [] NOT NULL,
     seqs bigint [] NOT NULL,
     marked_at timestamptz NOT NULL,
-    patchy_at timestamptz
+    patchy_at timestamptz,
+    dry_at timestamptz
 );
 
 CREATE UNIQUE INDEX mark_is_versioned ON pulse.mark (lane, kind, version DESC);
@@ -45,18 +46,24 @@ ALTER TABLE pulse.mark REPLICA IDENTITY USING INDEX mark_is_versioned;
 COMMENT ON TABLE pulse.mark IS
 'A cache: for each level of a line, the smallest place that can still be live.';
 
+-- run_at is for the whole lane, in the order of waiting_by_time; run_ats for each level,
+-- in waiting_for_promotion: the urgent ones are ahead of the rest. dry_at is since when
+-- nothing of the lane was due.
 CREATE TABLE pulse.due_mark (
     lane text COLLATE "C" NOT NULL,
     version bigint NOT NULL DEFAULT nextval('pulse.version'),
     run_at timestamptz NOT NULL,
-    marked_at timestamptz NOT NULL
+    marked_at timestamptz NOT NULL,
+    ranks integer [] NOT NULL DEFAULT '{}',
+    run_ats timestamptz [] NOT NULL DEFAULT '{}',
+    dry_at timestamptz
 );
 
 CREATE UNIQUE INDEX due_mark_is_versioned ON pulse.due_mark (lane, version DESC);
 ALTER TABLE pulse.due_mark REPLICA IDENTITY USING INDEX due_mark_is_versioned;
 
 COMMENT ON TABLE pulse.due_mark IS
-'A cache: for each lane, the earliest due time that can still be live in waiting.';
+'A cache: for each lane and its levels, the earliest due time that can still be live in waiting.';
 
 -- One row for each run of a part of the upkeep (due, sweep, sample, backstop), newest first.
 CREATE TABLE pulse.upkeep_run (

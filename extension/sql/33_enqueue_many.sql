@@ -98,8 +98,8 @@ BEGIN
                 lane, run_at, job, kind, rank, attempts, failures, keyed, retrying
             )
             SELECT
-                v_lane, greatest(v_run_at, clock_timestamp()), w.job,
-                enqueue_many.kind, v_rank, 0, 0, false, false
+                v_lane, greatest(v_run_at, clock_timestamp(), (SELECT pulse._due_floor())),
+                w.job, enqueue_many.kind, v_rank, 0, 0, false, false
             FROM written AS w
         )
 

@@ -25,7 +25,8 @@ BEGIN
             last_lease, last_verb
         )
         VALUES (
-            _put_in_line.lane, greatest(_put_in_line.run_at, clock_timestamp()),
+            _put_in_line.lane,
+            greatest(_put_in_line.run_at, clock_timestamp(), pulse._due_floor()),
             _put_in_line.job, _put_in_line.kind, _put_in_line.rank, _put_in_line.attempts,
             _put_in_line.failures, _put_in_line.keyed, _put_in_line.retrying,
             _put_in_line.last_lease, _put_in_line.last_verb

@@ -59,6 +59,7 @@ DECLARE
     v_roster pulse.roster;
     v_leases bigint [] := ARRAY[]::bigint [];
 BEGIN
+    -- 1. The arguments: what is ordinary is asked in one expression.
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM pulse._require_read_committed('claim_batch');
     END IF;
@@ -80,7 +81,7 @@ BEGIN
         );
     END IF;
 
-    -- Refused: a pause is waiting or just being committed.
+    -- 2. The locks. Refused: a pause is waiting or just being committed.
     IF NOT pg_try_advisory_xact_lock_shared('pulse.hold'::regclass::oid::integer, 0)
         OR NOT pg_try_advisory_xact_lock_shared(
             'pulse.lane'::regclass::oid::integer, hashtext(claim_batch.lane)
@@ -90,6 +91,7 @@ BEGIN
         RETURN;
     END IF;
 
+    -- 3. All there is to know, in one statement after the locks.
     SELECT
         l.max_slots,
         coalesce(l.max_batch, d.max_batch) AS max_batch,
@@ -117,6 +119,7 @@ BEGIN
             SELECT true
             FROM pulse.waiting AS w
             WHERE w.lane = claim_batch.lane
+                AND w.attempts >= 0
                 AND w.run_at >= coalesce(
                     (
                         SELECT m.run_at
@@ -146,11 +149,7 @@ BEGIN
                 )
                 THEN 0
             ELSE 1
-        END AS from_level,
-        (
-            SELECT s.last_value - CASE WHEN s.is_called THEN 0 ELSE 1 END
-            FROM pulse.ready_seq AS s
-        ) AS drawn
+        END AS from_level
     INTO v_known
     FROM pulse._lane_default AS d
     LEFT JOIN pulse.lane AS l ON l.lane = claim_batch.lane
@@ -169,6 +168,7 @@ BEGIN
 
     v_need := least(claim_batch.max_jobs, v_known.max_batch);
 
+    -- 4. What is rarely to be done: reap where no sweep did, promote what is due.
     IF (v_known.swept_at BETWEEN v_now - interval '15 seconds' AND v_now) IS NOT TRUE THEN
         PERFORM pulse._reap_if_overdue(v_need);
     END IF;
@@ -177,6 +177,7 @@ BEGIN
         PERFORM pulse._promote(claim_batch.lane, v_need);
     END IF;
 
+    -- 5. Slots: of a lane with max_slots, count who runs under its lock.
     IF v_known.max_slots IS NOT NULL THEN
         IF NOT pulse._keep_trying('pulse.roster', claim_batch.lane, false) THEN
             RETURN;
@@ -214,14 +215,14 @@ BEGIN
         v_known.from_level := 0;
     END IF;
 
+    -- 6. Pick: lock the first jobs in line; the SELECT is in 41_pick.sql.
     IF claim_batch.kinds IS NULL THEN
         v_tids := pulse._pick(
-            claim_batch.lane, v_need, v_known.mark, v_known.drawn, v_known.from_level
+            claim_batch.lane, v_need, v_known.mark, v_known.from_level
         );
     ELSE
         v_tids := pulse._pick_kinds(
-            claim_batch.lane, claim_batch.kinds, v_need, v_known.mark, v_known.drawn,
-            v_known.from_level
+            claim_batch.lane, claim_batch.kinds, v_need, v_known.mark, v_known.from_level
         );
     END IF;
 
@@ -229,6 +230,7 @@ BEGIN
         RETURN;
     END IF;
 
+    -- 7. Take: out of ready, into lease, and out to the worker.
     v_now := clock_timestamp();
 
     RETURN QUERY
@@ -314,7 +316,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.claim_batch(text, text, integer, interval, text []) IS
-'Claim at most max_jobs ready jobs of a lane, highest priority first, oldest first inside a priority, and lease them for lease_for (default: the kind''s, the lane''s, 30 s). With kinds, only jobs of these. No row means: nothing to do, the lane is full, held or just being changed; ask again after the poll interval. PU001 above READ COMMITTED, PU002 bad argument.';
+'Claim at most max_jobs ready jobs of a lane, highest priority first, oldest first inside a priority, and lease them for lease_for (default: the kind''s, the lane''s, 30 s). With kinds, only jobs of these. No row means: nothing to do, the lane is full, held or just being changed; ask again after the poll interval. PU001 above READ COMMITTED, PU002 bad argument. Writes ready, lease and roster, and what it reaps, promotes or marks on the way.';
 
 CREATE FUNCTION pulse._require_claim(
     worker text, lane text, max_jobs integer, lease_for interval, kinds text []

@@ -3,7 +3,7 @@
 
 -- Any kind: level by level from the top, each from its mark.
 CREATE FUNCTION pulse._pick(
-    lane text, need integer, mark pulse.mark, drawn bigint, from_level integer
+    lane text, need integer, mark pulse.mark, from_level integer
 )
 RETURNS tid []
 LANGUAGE plpgsql
@@ -18,9 +18,11 @@ DECLARE
     v_picked tid [] := ARRAY[]::tid [];
     v_some tid [];
     v_first_seq bigint;
+    v_read bigint;
     v_stepped bigint := 0;
 BEGIN
     FOR v_level IN _pick.from_level..v_levels LOOP
+        v_read := pulse._entries_read('pulse.ready_for_claim');
         IF v_level > 0 THEN
             v_from_rank := v_ranks[v_level];
             v_from_seq := (_pick.mark).seqs[v_level];
@@ -41,12 +43,13 @@ BEGIN
         ) AS s;
 
         v_picked := v_picked || v_some;
-        -- A line with no known level and no row has nothing to mark.
-        IF v_level > 0 OR (v_levels = 0 AND v_first_seq IS NOT NULL) THEN
+        IF v_first_seq IS NULL THEN
             v_stepped := greatest(
-                v_stepped, coalesce(v_first_seq, _pick.drawn) - v_from_seq
+                v_stepped, pulse._entries_read('pulse.ready_for_claim') - v_read - 500
             );
-        ELSIF v_first_seq IS NOT NULL THEN
+        ELSIF v_level > 0 OR v_levels = 0 THEN
+            v_stepped := greatest(v_stepped, v_first_seq - v_from_seq);
+        ELSE
             -- A level above all known ones has to be recorded.
             v_stepped := 500;
         END IF;
@@ -60,8 +63,8 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._pick(text, integer, pulse.mark, bigint, integer) IS
-'Lock the first jobs of a lane that nobody else has locked, at most need, and return their addresses; mark is the newest of the lane, drawn the last place in line, from_level 1 when nothing stands above the first known level and else 0.';
+COMMENT ON FUNCTION pulse._pick(text, integer, pulse.mark, integer) IS
+'Lock the first jobs of a lane that nobody else has locked, at most need, and return their addresses; mark is the newest of the lane, from_level 1 when nothing stands above the first known level and else 0.';
 
 -- Some kinds: windows of the same line, filtered; see the essay above.
 CREATE FUNCTION pulse._pick_kinds(
@@ -69,7 +72,6 @@ CREATE FUNCTION pulse._pick_kinds(
     kinds text [],
     need integer,
     mark pulse.mark,
-    drawn bigint,
     from_level integer
 )
 RETURNS tid []
@@ -93,6 +95,7 @@ DECLARE
     v_first_seq bigint;
     v_last_rank integer;
     v_last_seq bigint;
+    v_read bigint;
     v_stepped bigint := 0;
     v_patchy boolean := false;
 BEGIN
@@ -103,6 +106,7 @@ BEGIN
     END IF;
 
     LOOP
+        v_read := pulse._entries_read('pulse.ready_for_claim');
         -- One statement, so one snapshot: a row address seen here cannot be reused for
         -- another row before it is locked.
         WITH seen AS MATERIALIZED (
@@ -145,25 +149,21 @@ BEGIN
         v_picked := v_picked || v_some;
         v_all_seen := v_all_seen + v_seen;
         v_all_wanted := v_all_wanted + v_wanted;
-        -- A line with no known level and no row has nothing to mark.
-        IF v_level > 0 OR (v_levels = 0 AND v_first_seq IS NOT NULL) THEN
-            v_stepped := greatest(
-                v_stepped, coalesce(v_first_seq, _pick_kinds.drawn) - v_from_seq
-            );
-        ELSIF v_first_seq IS NOT NULL THEN
+        v_read := pulse._entries_read('pulse.ready_for_claim') - v_read - 500;
+        IF v_first_seq IS NULL THEN
+            v_stepped := greatest(v_stepped, v_read);
+        ELSIF v_level > 0 OR v_levels = 0 THEN
+            v_stepped := greatest(v_stepped, v_first_seq - v_from_seq);
+        ELSE
             -- A level above all known ones has to be recorded.
             v_stepped := 500;
         END IF;
         EXIT WHEN cardinality(v_picked) >= _pick_kinds.need;
 
         IF v_seen < v_window THEN
-            -- The end of the segment. Far more places were drawn than rows seen, behind a
-            -- row that is not ours: the mark stands there and cannot help.
-            v_patchy := v_patchy
-                OR (
-                    v_wanted < v_seen
-                    AND _pick_kinds.drawn - v_first_seq > 2000 + 8 * v_seen
-                );
+            -- The end of the segment. Far more was read than rows seen, behind a row that
+            -- is not ours: the mark stands there and cannot help.
+            v_patchy := v_patchy OR (v_wanted < v_seen AND v_read > 2000 + 8 * v_seen);
             v_level := v_level + 1;
             EXIT WHEN v_level > v_levels;
             v_from_rank := v_ranks[v_level];
@@ -194,7 +194,7 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._pick_kinds(text, text [], integer, pulse.mark, bigint, integer) IS
+COMMENT ON FUNCTION pulse._pick_kinds(text, text [], integer, pulse.mark, integer) IS
 'Like _pick, for some kinds only.';
 
 -- Kind by kind: a window of candidates of each level of each kind, not locked, merged in
@@ -218,7 +218,8 @@ DECLARE
     v_last_seq bigint;
     v_stepped bigint := 0;
     v_step bigint;
-    v_mark pulse.mark;
+    v_segments integer;
+    v_read bigint := pulse._entries_read('pulse.ready_for_claim_by_kind');
 BEGIN
     LOOP
         WITH line AS (
@@ -288,6 +289,7 @@ BEGIN
                 WHERE x.rank = (SELECT max(y.rank) FROM candidate AS y)
             ),
             max(c.stepped),
+            (SELECT count(*) FROM segment AS s),
             array(
                 SELECT r.ctid
                 FROM pulse.ready AS r
@@ -297,7 +299,7 @@ BEGIN
                 LIMIT _pick_by_kind.need - cardinality(v_picked)
                 FOR UPDATE SKIP LOCKED
             )
-        INTO v_seen, v_last_rank, v_last_seq, v_step, v_some
+        INTO v_seen, v_last_rank, v_last_seq, v_step, v_segments, v_some
         FROM candidate AS c;
 
         v_picked := v_picked || v_some;
@@ -309,15 +311,16 @@ BEGIN
         v_window := least(v_window * 2, 10000);
     END LOOP;
 
-    v_mark := pulse._newest_mark(_pick_by_kind.lane, _pick_by_kind.kinds[1]);
-    IF cardinality(v_picked) < _pick_by_kind.need THEN
+    IF cardinality(v_picked) = 0 THEN
         v_stepped := greatest(
-            v_stepped, pulse._last_drawn_ready() - v_mark.seqs[1] - 2000
+            v_stepped,
+            pulse._entries_read('pulse.ready_for_claim_by_kind') - v_read - 500 * v_segments
         );
     END IF;
     IF v_stepped >= 500 THEN
         PERFORM pulse._ask_for_marks(
-            _pick_by_kind.lane, _pick_by_kind.kinds, v_mark, false
+            _pick_by_kind.lane, _pick_by_kind.kinds,
+            pulse._newest_mark(_pick_by_kind.lane, _pick_by_kind.kinds[1]), false
         );
     END IF;
     RETURN v_picked;

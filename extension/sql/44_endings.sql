@@ -74,8 +74,12 @@ BEGIN
             last_lease, last_verb
         )
         SELECT
-            j.lane, clock_timestamp() + greatest(j.pause, '0'), j.job, j.kind, j.rank,
-            j.attempt, j.failures + 1, j.keyed, true, j.lease, _fail_runs.verb
+            j.lane,
+            greatest(
+                clock_timestamp() + greatest(j.pause, '0'), (SELECT pulse._due_floor())
+            ),
+            j.job, j.kind, j.rank, j.attempt, j.failures + 1, j.keyed, true, j.lease,
+            _fail_runs.verb
         FROM judged AS j
         WHERE j.fate = 'retrying'
     ),

@@ -1,5 +1,11 @@
--- Moves jobs that have become due from waiting into ready, oldest first, from the due
--- mark of their lane on.
+-- Moves jobs that have become due from waiting into ready: the highest priority first,
+-- the oldest first inside it, so that a wave of low-priority jobs holds up no urgent one.
+--
+-- The levels of a lane are read like those of a line (41_pick.sql): the known ones, each
+-- from its due mark, and between two known ones whatever nobody has recorded yet. As
+-- soon as the batch is full the rest is not looked at. A lane with more than 100 levels
+-- goes on by time alone, so that no producer can make a claim long by spreading its jobs
+-- over priorities (docs/decisions/due-waves.md).
 CREATE FUNCTION pulse._promote(lane text, max_jobs integer)
 RETURNS integer
 LANGUAGE plpgsql
@@ -13,18 +19,64 @@ DECLARE
     v_mark pulse.due_mark := pulse._newest_due_mark(_promote.lane);
     -- A variable: the index cannot stop at clock_timestamp(), which is volatile.
     v_now timestamptz := clock_timestamp();
-    v_due tid [];
+    v_levels integer := coalesce(cardinality(v_mark.ranks), 0);
+    v_level integer := 0;
+    v_rank integer := -2147483648;
+    v_new integer;
+    v_from timestamptz;
+    v_due tid [] := ARRAY[]::tid [];
+    v_rounds integer := 0;
 BEGIN
-    v_due := array(
-        SELECT w.ctid
+    WHILE cardinality(v_due) < _promote.max_jobs LOOP
+        v_rounds := v_rounds + 1;
+        IF v_rounds > 100 THEN
+            v_due := v_due || array(
+                SELECT w.ctid
+                FROM pulse.waiting AS w
+                WHERE w.lane = _promote.lane
+                    AND w.attempts >= 0
+                    AND w.run_at >= v_mark.run_at
+                    AND w.run_at <= v_now
+                    AND w.rank > v_rank
+                ORDER BY w.run_at
+                LIMIT _promote.max_jobs - cardinality(v_due)
+                FOR UPDATE SKIP LOCKED
+            );
+            EXIT;
+        END IF;
+
+        SELECT w.rank INTO v_new
         FROM pulse.waiting AS w
         WHERE w.lane = _promote.lane
-            AND w.run_at >= v_mark.run_at
-            AND w.run_at <= v_now
-        ORDER BY w.run_at
-        LIMIT _promote.max_jobs
-        FOR UPDATE SKIP LOCKED
-    );
+            AND w.failures >= 0
+            AND w.rank > v_rank
+            AND w.rank < coalesce(v_mark.ranks[v_level + 1], 2147483647)
+        ORDER BY w.rank, w.run_at
+        LIMIT 1;
+
+        IF v_new IS NOT NULL THEN
+            v_rank := v_new;
+            v_from := v_mark.run_at;
+        ELSE
+            v_level := v_level + 1;
+            EXIT WHEN v_level > v_levels;
+            v_rank := v_mark.ranks[v_level];
+            v_from := greatest(v_mark.run_at, v_mark.run_ats[v_level]);
+        END IF;
+
+        v_due := v_due || array(
+            SELECT w.ctid
+            FROM pulse.waiting AS w
+            WHERE w.lane = _promote.lane
+                AND w.failures >= 0
+                AND w.rank = v_rank
+                AND w.run_at >= v_from
+                AND w.run_at <= v_now
+            ORDER BY w.run_at
+            LIMIT _promote.max_jobs - cardinality(v_due)
+            FOR UPDATE SKIP LOCKED
+        );
+    END LOOP;
 
     IF v_due = '{}' THEN
         RETURN 0;
@@ -47,7 +99,9 @@ BEGIN
 
     -- Many in a short time leave a pile behind; a few do not matter until the next tick.
     IF cardinality(v_due) >= 20
-        AND coalesce(v_mark.marked_at < clock_timestamp() - interval '20 milliseconds', true)
+        AND (
+            v_mark.marked_at BETWEEN v_now - interval '20 milliseconds' AND v_now
+        ) IS NOT TRUE
     THEN
         PERFORM pulse._advance_due(_promote.lane, (pulse._see_horizon()).waiting_t);
     END IF;
@@ -57,41 +111,64 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._promote(text, integer) IS
-'Move at most max_jobs due jobs of a lane into line; returns how many.';
+'Move at most max_jobs due jobs of a lane into line, the most urgent first; returns how many.';
 
--- A step of tick.
-CREATE FUNCTION pulse._tick_promote()
+-- A step of tick. Lanes take turns of 10,000 jobs, the next tick goes on with the lane
+-- after the last one served.
+CREATE FUNCTION pulse._tick_promote(until timestamptz DEFAULT 'infinity')
 RETURNS bigint
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    v_old pulse.upkeep_run := pulse._newest_upkeep_run('promote');
+    v_after text := coalesce(v_old.state ->> 'after', '');
+    v_stopped_at text;
     v_lane text;
     v_some integer;
+    v_moved bigint;
+    v_full boolean;
     v_all bigint := 0;
 BEGIN
-    FOR v_lane IN SELECT pulse._waiting_lanes() LOOP
-        -- Bounded: what is left is for the next tick, and for claims of that lane.
-        FOR v_round IN 1..10 LOOP
-            v_some := pulse._promote(v_lane, 1000);
-            v_all := v_all + v_some;
-            EXIT WHEN v_some < 1000;
+    <<rounds>>
+    LOOP
+        v_full := v_after <> '';
+        FOR v_lane IN SELECT pulse._waiting_lanes(v_after) LOOP
+            v_moved := 0;
+            FOR v_round IN 1..10 LOOP
+                v_some := pulse._promote(v_lane, 1000);
+                v_moved := v_moved + v_some;
+                EXIT WHEN v_some < 1000 OR clock_timestamp() >= _tick_promote.until;
+            END LOOP;
+            v_all := v_all + v_moved;
+            v_full := v_full OR v_some = 1000;
+            IF v_moved > 0 THEN
+                PERFORM pulse._ring(v_lane);
+            END IF;
+            IF clock_timestamp() >= _tick_promote.until THEN
+                v_stopped_at := v_lane;
+                EXIT rounds;
+            END IF;
         END LOOP;
-        IF v_some > 0 THEN
-            PERFORM pulse._ring(v_lane);
-        END IF;
+        EXIT rounds WHEN NOT v_full;
+        v_after := '';
     END LOOP;
+
+    IF v_stopped_at IS DISTINCT FROM v_old.state ->> 'after' THEN
+        PERFORM pulse._write_upkeep_run(
+            v_old, 'promote', jsonb_strip_nulls(jsonb_build_object('after', v_stopped_at))
+        );
+    END IF;
     RETURN v_all;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._tick_promote() IS
-'Move what is due into line, in every lane, at most 10,000 jobs of each.';
+COMMENT ON FUNCTION pulse._tick_promote(timestamptz) IS
+'Move what is due into line, in every lane, until it is done or the time is over.';
 
 -- Lanes that have, or lately had, jobs in waiting. Known ones are those with a due mark;
-
 -- others are looked for in the gaps between them, so that no lane's dead rows are met.
-CREATE FUNCTION pulse._waiting_lanes()
+CREATE FUNCTION pulse._waiting_lanes(after text DEFAULT '', max_lanes integer DEFAULT 2147483647)
 RETURNS SETOF text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -101,11 +178,11 @@ SET enable_sort = off
 SET jit = off
 AS $$
 DECLARE
-    v_lane text COLLATE "C" := '';
+    v_lane text COLLATE "C" := _waiting_lanes.after;
     v_known text COLLATE "C";
     v_new text COLLATE "C";
 BEGIN
-    LOOP
+    FOR v_n IN 1.._waiting_lanes.max_lanes LOOP
         SELECT m.lane INTO v_known
         FROM pulse.due_mark AS m
         WHERE m.lane > v_lane
@@ -117,6 +194,7 @@ BEGIN
             SELECT w.lane INTO v_new
             FROM pulse.waiting AS w
             WHERE w.lane > v_lane
+                AND w.attempts >= 0
             ORDER BY w.lane, w.run_at
             LIMIT 1;
         ELSE
@@ -124,6 +202,7 @@ BEGIN
             FROM pulse.waiting AS w
             WHERE w.lane > v_lane
                 AND w.lane < v_known
+                AND w.attempts >= 0
             ORDER BY w.lane, w.run_at
             LIMIT 1;
         END IF;
@@ -135,5 +214,5 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._waiting_lanes() IS
-'The lanes that may have jobs in waiting.';
+COMMENT ON FUNCTION pulse._waiting_lanes(text, integer) IS
+'The lanes after this one that may have jobs in waiting, at most so many.';

@@ -20,7 +20,9 @@ DECLARE
 BEGIN
     PERFORM pulse._require_read_committed('reap');
     PERFORM pulse._require_between('max_jobs', coalesce(reap.max_jobs, 0), 1, 1000000);
-    PERFORM pulse._watch_new_leases();
+    PERFORM pulse._watch_new_leases(
+        until => clock_timestamp() + pulse._upkeep_budget()
+    );
 
     WHILE v_all < reap.max_jobs LOOP
         v_some := pulse._reap(least(1000, reap.max_jobs - v_all)::integer);
@@ -34,12 +36,43 @@ $$;
 COMMENT ON FUNCTION pulse.reap(integer) IS
 'End the runs whose lease has lapsed (worker lost) or whose max_runtime or cancel grace is over: charged, then retrying, dead or cancelled. Returns how many. tick does this every 10 seconds.';
 
+-- A step of tick. Half the time at most goes to leases that are only made known.
+CREATE FUNCTION pulse._tick_reap(until timestamptz)
+RETURNS bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_now timestamptz;
+    v_new integer;
+    v_some integer;
+    v_all bigint := 0;
+BEGIN
+    LOOP
+        v_now := clock_timestamp();
+        v_new := pulse._watch_new_leases(until => v_now + (_tick_reap.until - v_now) / 2);
+        LOOP
+            v_some := pulse._reap(1000);
+            v_all := v_all + v_some;
+            EXIT WHEN v_some < 1000 OR clock_timestamp() >= _tick_reap.until;
+        END LOOP;
+        -- A last page that was full: there may be more.
+        EXIT WHEN v_new = 0 OR v_new % 1000 > 0 OR clock_timestamp() >= _tick_reap.until;
+    END LOOP;
+    RETURN v_all;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._tick_reap(timestamptz) IS
+'End runs whose lease has lapsed until it is done or the time is over; returns how many.';
+
 CREATE FUNCTION pulse._reap(max_jobs integer, lapsed_only boolean DEFAULT false)
 RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET enable_bitmapscan = off
+SET enable_sort = off
 SET jit = off
 AS $$
 DECLARE
@@ -122,39 +155,52 @@ $$;
 COMMENT ON FUNCTION pulse._reap_if_overdue(integer) IS
 'Reap from inside a claim when nobody has swept for 15 seconds; returns how many.';
 
-CREATE FUNCTION pulse._watch_new_leases(lapsed_only boolean DEFAULT false)
+CREATE FUNCTION pulse._watch_new_leases(
+    lapsed_only boolean DEFAULT false, until timestamptz DEFAULT '-infinity'
+)
 RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET enable_bitmapscan = off
+SET enable_sort = off
 SET jit = off
 AS $$
 DECLARE
     v_old pulse.upkeep_run := pulse._newest_upkeep_run('watch');
     v_from bigint := coalesce((v_old.state ->> 'from')::bigint, 0);
+    v_next bigint := v_from;
     v_now timestamptz := clock_timestamp();
     v_horizon pulse.horizon;
+    v_page bigint [];
     v_first bigint;
     v_to bigint;
-    v_watched integer;
+    v_watched integer := 0;
 BEGIN
     -- Decided first; looked at in later statements.
     v_horizon := pulse._see_horizon();
 
-    UPDATE pulse.lease AS l
-    SET reap_at = l.lease_until
-    WHERE l.lease = ANY (array(
+    LOOP
+        v_page := array(
             SELECT n.lease
             FROM pulse.lease AS n
-            WHERE n.lease >= v_from
+            WHERE n.lease >= v_next
                 AND n.reap_at IS NULL
                 AND (NOT _watch_new_leases.lapsed_only OR n.lease_until <= v_now)
             ORDER BY n.lease
-            LIMIT 10000
+            LIMIT 1000
             FOR NO KEY UPDATE SKIP LOCKED
-        ));
-    GET DIAGNOSTICS v_watched = ROW_COUNT;
+        );
+
+        UPDATE pulse.lease AS l
+        SET reap_at = l.lease_until
+        WHERE l.lease = ANY (v_page);
+
+        v_watched := v_watched + cardinality(v_page);
+        EXIT WHEN cardinality(v_page) < 1000
+            OR clock_timestamp() >= _watch_new_leases.until;
+        v_next := v_page[1000] + 1;
+    END LOOP;
 
     SELECT l.lease INTO v_first
     FROM pulse.lease AS l
@@ -173,5 +219,5 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._watch_new_leases(boolean) IS
-'Make leases that were claimed since the last sweep known to reap: at most 10,000, or only those that have lapsed.';
+COMMENT ON FUNCTION pulse._watch_new_leases(boolean, timestamptz) IS
+'Make leases that were claimed since the last sweep known to reap, or only those that have lapsed: a thousand, and more until the time is over.';

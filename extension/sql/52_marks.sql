@@ -23,7 +23,8 @@
 -- read and one deletes is skipped by the other.
 --
 -- waiting has the same trap with time for seq: run_at is computed inside the INSERT as
--- greatest(wanted, clock_timestamp()), so its lock precedes its clock. And leases: the
+-- greatest(wanted, clock_timestamp()), so its lock precedes its clock. A clock may step
+-- back: _due_floor keeps what is inserted meanwhile from standing below a mark. And leases: the
 -- sweep that makes new leases known to reap goes forward only up to lease_q (51_reap.sql).
 
 CREATE FUNCTION pulse._newest_mark(lane text, kind text)
@@ -185,6 +186,50 @@ $$;
 COMMENT ON FUNCTION pulse._see_horizon() IS
 'Find out up to where everything is decided, and remember what to wait for next.';
 
+-- No time mark is ever above next_waiting_t less the second of room, and no clock that
+-- goes forward is below it. One that stepped back is, by up to a minute here: a job that
+-- would be due in between is due when the clock is there again. A larger step is noticed
+-- by _see_horizon, at the next tick, and lowers the marks.
+CREATE FUNCTION pulse._due_floor()
+RETURNS timestamptz
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+DECLARE
+    v_floor timestamptz := (
+        SELECT h.next_waiting_t - interval '1 second'
+        FROM pulse.horizon AS h
+        ORDER BY h.version DESC
+        LIMIT 1
+    );
+BEGIN
+    IF v_floor <= clock_timestamp() + interval '1 minute' THEN
+        RETURN v_floor;
+    END IF;
+    RETURN NULL;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._due_floor() IS
+'The earliest due time that no time mark can have passed, also when the clock has just stepped back.';
+
+-- What reading has cost, in entries of an index: those it returned, of dead rows as well,
+-- and a hundred for each page, as a page of entries that are marked dead returns none.
+-- Taken before and after, the difference says whether there was a pile to step over: not
+-- even distances in seq do, since they count the rows of all lanes. A look at an empty
+-- place costs a descent, 500 at most.
+CREATE FUNCTION pulse._entries_read(index regclass)
+RETURNS bigint
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pg_stat_get_xact_tuples_returned(index) + 100 * pg_stat_get_xact_blocks_fetched(index)
+$$;
+
+COMMENT ON FUNCTION pulse._entries_read(regclass) IS
+'How many entries of an index this session has read lately, a page counted as a hundred.';
+
 -- The first live row of a line in a range; a plain SELECT on purpose.
 CREATE FUNCTION pulse._first_live(
     lane text,
@@ -249,6 +294,13 @@ DECLARE
     v_from_rank integer := -2147483648;
     v_from_seq bigint := 0;
     v_found record;
+    v_dry boolean := true;
+    v_dry_at timestamptz;
+    v_index regclass := CASE
+        WHEN _advance_line.kind = '' THEN 'pulse.ready_for_claim'::regclass
+        ELSE 'pulse.ready_for_claim_by_kind'::regclass
+    END;
+    v_read bigint := pulse._entries_read(v_index);
 BEGIN
     LOOP
         EXIT WHEN cardinality(v_ranks) >= 100;
@@ -260,6 +312,7 @@ BEGIN
         ) AS f;
 
         IF v_found.rank IS NOT NULL THEN
+            v_dry := false;
             v_ranks := v_ranks || v_found.rank;
             v_seqs := v_seqs || least(v_found.seq, _advance_line.q + 1);
             v_from_rank := v_found.rank;
@@ -275,6 +328,7 @@ BEGIN
             v_old.ranks[v_level], v_old.seqs[v_level], v_old.ranks[v_level] + 1
         ) AS f;
 
+        v_dry := v_dry AND v_found.rank IS NULL;
         -- A level that ran dry is remembered while there are few: its dead rows may
         -- still stand in the index.
         IF v_found.rank IS NOT NULL OR cardinality(v_ranks) < 50 THEN
@@ -289,15 +343,42 @@ BEGIN
         v_level := v_level + 1;
     END LOOP;
 
-    IF v_ranks = v_old.ranks AND v_seqs = v_old.seqs AND _advance_line.patchy_at IS NULL
+    IF v_dry THEN
+        v_dry_at := coalesce(v_old.dry_at, clock_timestamp());
+    END IF;
+
+    -- A line that has been dry for a minute is left as it is, unless there was a pile to step
+    -- over, and forgotten when few dead rows stand in the whole table: no mark means from
+    -- the start.
+    IF v_dry_at < clock_timestamp() - interval '1 minute'
+        AND _advance_line.patchy_at IS NULL
+        AND pulse._entries_read(v_index) - v_read <= 500 * (2 * v_levels + 1)
+    THEN
+        IF pg_stat_get_dead_tuples('pulse.ready'::regclass) < 10000 THEN
+            DELETE FROM pulse.mark AS m
+            WHERE m.ctid = ANY (array(
+                    SELECT o.ctid
+                    FROM pulse.mark AS o
+                    WHERE o.lane = v_old.lane
+                        AND o.kind = v_old.kind
+                    FOR UPDATE SKIP LOCKED
+                ));
+        END IF;
+        RETURN;
+    END IF;
+
+    IF _advance_line.patchy_at IS NULL
+        AND v_ranks = coalesce(v_old.ranks, '{}')
+        AND v_seqs = coalesce(v_old.seqs, '{}')
+        AND (v_old.lane IS NULL OR (v_dry_at IS NULL) = (v_old.dry_at IS NULL))
     THEN
         RETURN;
     END IF;
 
-    INSERT INTO pulse.mark (lane, kind, ranks, seqs, marked_at, patchy_at)
+    INSERT INTO pulse.mark (lane, kind, ranks, seqs, marked_at, patchy_at, dry_at)
     VALUES (
         _advance_line.lane, _advance_line.kind, v_ranks, v_seqs, clock_timestamp(),
-        coalesce(_advance_line.patchy_at, v_old.patchy_at)
+        coalesce(_advance_line.patchy_at, v_old.patchy_at), v_dry_at
     );
 
     DELETE FROM pulse.mark AS m
@@ -346,31 +427,105 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET enable_bitmapscan = off
+SET enable_sort = off
 SET jit = off
 AS $$
 DECLARE
     v_old pulse.due_mark := pulse._newest_due_mark(_advance_due.lane);
+    -- A second of room for clocks; one that steps back further is noticed by
+    -- _see_horizon, which then lowers t, and these marks with it.
+    v_last timestamptz := _advance_due.t - interval '1 second';
     v_first timestamptz;
     v_new timestamptz;
+    v_levels integer := coalesce(cardinality(v_old.ranks), 0);
+    v_level integer := 0;
+    v_rank integer := -2147483648;
+    v_ranks integer [] := ARRAY[]::integer [];
+    v_run_ats timestamptz [] := ARRAY[]::timestamptz [];
+    v_found record;
+    v_lowered boolean;
+    v_dry_at timestamptz;
+    v_read bigint := pulse._entries_read('pulse.waiting_by_time')
+        + pulse._entries_read('pulse.waiting_for_promotion');
 BEGIN
     SELECT w.run_at INTO v_first
     FROM pulse.waiting AS w
     WHERE w.lane = _advance_due.lane
+        AND w.attempts >= 0
         AND w.run_at >= v_old.run_at
     ORDER BY w.run_at
     LIMIT 1;
 
-    -- A second of room for clocks; one that steps back further is noticed by
-    -- _see_horizon, which then lowers t, and this mark with it.
-    v_new := least(coalesce(v_first, 'infinity'), _advance_due.t - interval '1 second');
+    v_new := least(v_first, v_last);
+    v_lowered := v_new < v_old.run_at;
 
-    IF v_new = v_old.run_at OR (v_new > v_old.run_at AND v_first IS NULL AND v_old.lane IS NULL)
+    -- The levels, as in _advance_line.
+    WHILE cardinality(v_ranks) < 100 LOOP
+        SELECT w.rank, w.run_at INTO v_found
+        FROM pulse.waiting AS w
+        WHERE w.lane = _advance_due.lane
+            AND w.failures >= 0
+            AND w.rank > v_rank
+            AND w.rank < coalesce(v_old.ranks[v_level + 1], 2147483647)
+        ORDER BY w.rank, w.run_at
+        LIMIT 1;
+
+        IF v_found.rank IS NULL THEN
+            v_level := v_level + 1;
+            EXIT WHEN v_level > v_levels;
+            SELECT w.rank, w.run_at INTO v_found
+            FROM pulse.waiting AS w
+            WHERE w.lane = _advance_due.lane
+                AND w.failures >= 0
+                AND w.rank = v_old.ranks[v_level]
+                AND w.run_at >= greatest(v_old.run_at, v_old.run_ats[v_level])
+            ORDER BY w.run_at
+            LIMIT 1;
+
+            v_rank := v_old.ranks[v_level];
+            CONTINUE WHEN v_found.rank IS NULL AND cardinality(v_ranks) >= 50;
+        ELSE
+            v_rank := v_found.rank;
+        END IF;
+
+        v_ranks := v_ranks || v_rank;
+        v_run_ats := v_run_ats || least(v_found.run_at, v_last);
+        v_lowered := v_lowered
+            OR (v_rank = v_old.ranks[v_level] AND v_last < v_old.run_ats[v_level]);
+    END LOOP;
+
+    IF (v_first <= v_last) IS NOT TRUE THEN
+        v_dry_at := coalesce(v_old.dry_at, clock_timestamp());
+    END IF;
+
+    -- As in _advance_line; here the marks would go on with the clock.
+    IF v_dry_at < clock_timestamp() - interval '1 minute'
+        AND NOT v_lowered
+        AND pulse._entries_read('pulse.waiting_by_time')
+        + pulse._entries_read('pulse.waiting_for_promotion') - v_read
+        <= 500 * (2 * v_levels + 2)
+    THEN
+        IF v_first IS NULL AND pg_stat_get_dead_tuples('pulse.waiting'::regclass) < 10000 THEN
+            DELETE FROM pulse.due_mark AS m
+            WHERE m.ctid = ANY (array(
+                    SELECT o.ctid
+                    FROM pulse.due_mark AS o
+                    WHERE o.lane = v_old.lane
+                    FOR UPDATE SKIP LOCKED
+                ));
+        END IF;
+        RETURN;
+    END IF;
+
+    IF (v_old.lane IS NULL AND (v_first IS NULL OR v_new = '-infinity'))
+        OR (v_new, v_ranks, v_run_ats, v_dry_at IS NULL)
+        IS NOT DISTINCT FROM (v_old.run_at, v_old.ranks, v_old.run_ats, v_old.dry_at IS NULL)
     THEN
         RETURN;
     END IF;
 
-    INSERT INTO pulse.due_mark (lane, run_at, marked_at)
-    VALUES (_advance_due.lane, v_new, clock_timestamp());
+    INSERT INTO pulse.due_mark (lane, run_at, marked_at, ranks, run_ats, dry_at)
+    VALUES (_advance_due.lane, v_new, clock_timestamp(), v_ranks, v_run_ats, v_dry_at);
 
     DELETE FROM pulse.due_mark AS m
     WHERE m.lane = v_old.lane
@@ -385,11 +540,12 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._advance_due(text, timestamptz) IS
-'Move the due mark of a lane up to its first live row, never past t.';
+'Move the due marks of a lane up to the first live row of the lane and of each level, never past t.';
 
--- A claim that had to step over 500 places or more asks. Distances in seq count the rows of
--- all lanes, so this asks too often rather than too seldom; asking is cheap and not
--- repeated within 20 ms.
+-- A claim that had to step over 500 places or more asks. Where it found a job, that is
+-- the distance in seq, which counts the rows of all lanes: it asks too often rather than
+-- too seldom. Where it found none, it is what the look has cost (_entries_read), so that
+-- idle claims write nothing. Asking is cheap and not repeated within 20 ms.
 CREATE FUNCTION pulse._ask_for_marks(
     lane text, kinds text [], mark pulse.mark, patchy boolean
 )

@@ -7,8 +7,9 @@ AS $$
 DECLARE
     -- NULL is no order to act.
     v_dry_run boolean := coalesce(prune.dry_run, true);
-    v_now timestamptz := clock_timestamp();
     v_pair record;
+    v_page record;
+    v_since timestamptz;
     v_some bigint;
     v_all bigint := 0;
 BEGIN
@@ -28,82 +29,325 @@ BEGIN
                     AND NOT (f.keyed AND pulse._dedups(f.job))
                 LIMIT prune.max_jobs - v_all
             ) AS c;
+            v_all := v_all + v_some;
         ELSE
-            v_some := pulse._prune_jobs(
-                v_pair.lane, v_pair.state, v_pair.before, (prune.max_jobs - v_all)::integer
-            );
+            v_since := '-infinity';
+            LOOP
+                SELECT p.* INTO v_page
+                FROM pulse._prune_jobs(
+                    v_pair.lane, v_pair.state, v_pair.before, v_since,
+                    least(1000, prune.max_jobs - v_all)::integer
+                ) AS p;
+                v_all := v_all + v_page.removed;
+                v_since := v_page.next;
+                EXIT WHEN v_since IS NULL OR v_all >= prune.max_jobs;
+            END LOOP;
         END IF;
-        v_all := v_all + v_some;
     END LOOP;
 
     IF NOT v_dry_run THEN
-        DELETE FROM pulse.job_key AS k
-        WHERE k.job = ANY (array(
-                SELECT o.job
-                FROM pulse.job_key AS o
-                WHERE o.expires_at < v_now
-                ORDER BY o.expires_at
-                LIMIT prune.max_jobs
-                FOR UPDATE SKIP LOCKED
-            ));
-        DELETE FROM pulse.worker AS w
-        WHERE w.seen_at < v_now - interval '1 day';
+        PERFORM pulse._prune_keys(prune.max_jobs);
+        PERFORM pulse._prune_workers(prune.max_jobs);
     END IF;
     RETURN v_all;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse.prune(boolean, integer) IS
-'Remove finished jobs that are older than their lane''s retention, at most max_jobs; with dry_run only count them. Returns how many. tick does this every 10 seconds.';
+'Remove finished jobs that are older than their lane''s retention, at most max_jobs; with dry_run only count them. Returns how many. tick does this every 10 seconds, or without a pause while there is more to remove.';
+
+-- A step of tick. The lanes and states take turns of 10,000 jobs, the last first; the
+-- next tick goes on where this one stopped.
+CREATE FUNCTION pulse._tick_prune(until timestamptz)
+RETURNS bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_old pulse.upkeep_run := pulse._newest_upkeep_run('prune');
+    v_lane text COLLATE "C" := v_old.state ->> 'lane';
+    v_state pulse.outcome := (v_old.state ->> 'state')::pulse.outcome;
+    v_since timestamptz := (v_old.state ->> 'since')::timestamptz;
+    v_again boolean := coalesce((v_old.state ->> 'again')::boolean, false);
+    v_pair record;
+    v_page record;
+    v_removed integer;
+    v_all bigint := 0;
+    v_next jsonb := '{}'::jsonb;
+BEGIN
+    WHILE pulse._prune_keys(1000) = 1000 AND clock_timestamp() < _tick_prune.until LOOP
+        NULL;
+    END LOOP;
+    PERFORM pulse._prune_workers(1000);
+
+    <<rounds>>
+    LOOP
+        -- Where the last tick stopped inside a lane, it goes on there.
+        IF v_since IS NULL THEN
+            SELECT n.next_lane, n.next_state INTO v_pair
+            FROM pulse._next_finished(v_lane, v_state) AS n;
+
+            IF v_pair.next_lane IS NULL THEN
+                EXIT rounds WHEN NOT v_again;
+                -- From the top again, for those that had more than their turn.
+                v_again := false;
+                v_lane := NULL;
+                CONTINUE;
+            END IF;
+            v_lane := v_pair.next_lane;
+            v_state := v_pair.next_state;
+            v_since := '-infinity';
+        END IF;
+        v_removed := 0;
+
+        LOOP
+            SELECT p.* INTO v_page
+            FROM pulse._prune_jobs(
+                v_lane, v_state, pulse._retained_since(v_lane, v_state), v_since, 1000
+            ) AS p;
+            v_all := v_all + v_page.removed;
+            v_removed := v_removed + v_page.removed;
+            v_since := v_page.next;
+            v_again := v_again OR (v_removed >= 10000 AND v_since IS NOT NULL);
+            IF clock_timestamp() >= _tick_prune.until THEN
+                v_next := jsonb_strip_nulls(jsonb_build_object(
+                    'lane', v_lane, 'state', v_state, 'since', v_since,
+                    'again', CASE WHEN v_again THEN true END
+                ));
+                EXIT rounds;
+            END IF;
+            EXIT WHEN v_since IS NULL OR v_removed >= 10000;
+        END LOOP;
+        v_since := NULL;
+    END LOOP;
+
+    IF v_next <> coalesce(v_old.state, '{}') THEN
+        PERFORM pulse._write_upkeep_run(v_old, 'prune', v_next);
+    END IF;
+    RETURN v_all;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._tick_prune(timestamptz) IS
+'Remove what retention does not keep until it is done or the time is over; returns how many jobs.';
+
+-- The lane and state after the given one in the order of _finished_lanes; the first when
+-- none is given.
+CREATE FUNCTION pulse._next_finished(lane text, state pulse.outcome)
+RETURNS TABLE (next_lane text, next_state pulse.outcome)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+SET jit = off
+AS $$
+BEGIN
+    IF _next_finished.lane IS NULL THEN
+        RETURN QUERY
+        SELECT f.lane, f.state
+        FROM pulse.finished AS f
+        ORDER BY f.lane DESC, f.state DESC, f.finished_at DESC
+        LIMIT 1;
+    ELSE
+        RETURN QUERY
+        SELECT f.lane, f.state
+        FROM pulse.finished AS f
+        WHERE (f.lane, f.state) < (_next_finished.lane, _next_finished.state)
+        ORDER BY f.lane DESC, f.state DESC, f.finished_at DESC
+        LIMIT 1;
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._next_finished(text, pulse.outcome) IS
+'The next lane and final state that finished has, if there is one.';
+
+CREATE FUNCTION pulse._retained_since(lane text, state pulse.outcome)
+RETURNS timestamptz
+LANGUAGE sql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT
+        clock_timestamp() - CASE _retained_since.state
+            WHEN 'completed' THEN s.retain_completed
+            WHEN 'cancelled' THEN s.retain_cancelled
+            ELSE s.retain_dead
+        END
+    FROM pulse._lane_settings(_retained_since.lane) AS s
+$$;
+
+COMMENT ON FUNCTION pulse._retained_since(text, pulse.outcome) IS
+'The time before which jobs of this lane that ended so may go.';
 
 -- Retention. Deleting from finished decides; exactly those bodies follow: by age of the
--- body alone, a retried job would lose it.
+-- body alone, a retried job would lose it. A page is what is looked at, gone or not, so
+-- that jobs whose keys still dedup cannot make it long; next is where to go on, NULL
+-- at the end.
 CREATE FUNCTION pulse._prune_jobs(
-    lane text, state pulse.outcome, before timestamptz, max_jobs integer
+    lane text,
+    state pulse.outcome,
+    before timestamptz,
+    since timestamptz,
+    page integer,
+    OUT removed integer,
+    OUT next timestamptz
 )
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+SET jit = off
+AS $$
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_seen integer;
+    v_last timestamptz;
+    v_rows tid [];
+    v_keyed bigint [];
+    v_free bigint [];
+    v_jobs bigint [];
+BEGIN
+    -- One statement, so one snapshot: a row address seen here cannot be reused for
+    -- another row before it is locked.
+    WITH seen AS MATERIALIZED (
+        SELECT
+            o.ctid AS tid,
+            o.finished_at,
+            NOT o.keyed OR NOT EXISTS (
+                SELECT 1
+                FROM pulse.job_key AS k
+                WHERE k.job = o.job
+                    AND k.expires_at > v_now
+            ) AS goes
+        FROM pulse.finished AS o
+        WHERE o.lane = _prune_jobs.lane
+            AND o.state = _prune_jobs.state
+            AND o.finished_at >= _prune_jobs.since
+            AND o.finished_at < _prune_jobs.before
+        ORDER BY o.finished_at
+        LIMIT _prune_jobs.page
+    )
+
+    SELECT
+        count(*),
+        max(s.finished_at),
+        array(
+            SELECT f.ctid
+            FROM pulse.finished AS f
+            WHERE f.ctid = ANY (array(SELECT g.tid FROM seen AS g WHERE g.goes))
+            FOR UPDATE SKIP LOCKED
+        )
+    INTO v_seen, v_last, v_rows
+    FROM seen AS s;
+
+    IF v_seen = _prune_jobs.page THEN
+        next := CASE
+            WHEN v_last > _prune_jobs.since THEN v_last
+            ELSE v_last + interval '1 microsecond'
+        END;
+    END IF;
+
+    v_keyed := array(
+        SELECT f.job FROM pulse.finished AS f WHERE f.ctid = ANY (v_rows) AND f.keyed
+    );
+    IF v_keyed <> '{}' THEN
+        v_free := array(
+            SELECT k.job
+            FROM pulse.job_key AS k
+            WHERE k.job = ANY (v_keyed)
+            FOR UPDATE SKIP LOCKED
+        );
+        -- Somebody is just taking the expired key over: the job goes another time.
+        v_keyed := array(
+            SELECT k.job
+            FROM pulse.job_key AS k
+            WHERE k.job = ANY (v_keyed)
+                AND k.job <> ALL (v_free)
+        );
+    END IF;
+
+    WITH old AS (
+        DELETE FROM pulse.finished AS f
+        WHERE f.ctid = ANY (v_rows)
+            AND f.job <> ALL (v_keyed)
+        RETURNING f.job
+    )
+
+    SELECT array_agg(o.job), count(*) INTO v_jobs, removed
+    FROM old AS o;
+
+    IF removed > 0 THEN
+        DELETE FROM pulse.body AS b WHERE b.job = ANY (v_jobs);
+        DELETE FROM pulse.failure AS x WHERE x.job = ANY (v_jobs);
+        DELETE FROM pulse.job_progress AS p WHERE p.job = ANY (v_jobs);
+        DELETE FROM pulse.job_checkpoint AS c WHERE c.job = ANY (v_jobs);
+        DELETE FROM pulse.job_key AS k WHERE k.job = ANY (v_free) AND k.job = ANY (v_jobs);
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._prune_jobs(
+    text, pulse.outcome, timestamptz, timestamptz, integer
+) IS
+'Look at a page of jobs of a lane that ended in this state before that time, and remove those that may go.';
+
+CREATE FUNCTION pulse._prune_keys(max_keys integer)
 RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
 SET jit = off
 AS $$
 DECLARE
-    v_jobs bigint [];
+    v_now timestamptz := clock_timestamp();
+    v_removed integer;
 BEGIN
-    WITH old AS (
-        DELETE FROM pulse.finished AS f
-        WHERE f.ctid = ANY (array(
-                SELECT o.ctid
-                FROM pulse.finished AS o
-                WHERE o.lane = _prune_jobs.lane
-                    AND o.state = _prune_jobs.state
-                    AND o.finished_at < _prune_jobs.before
-                    AND NOT (o.keyed AND pulse._dedups(o.job))
-                ORDER BY o.finished_at
-                LIMIT _prune_jobs.max_jobs
-                FOR UPDATE SKIP LOCKED
-            ))
-        RETURNING f.job
-    )
-
-    SELECT array_agg(o.job) INTO v_jobs
-    FROM old AS o;
-
-    IF v_jobs IS NULL THEN
-        RETURN 0;
-    END IF;
-
-    DELETE FROM pulse.body AS b WHERE b.job = ANY (v_jobs);
-    DELETE FROM pulse.failure AS x WHERE x.job = ANY (v_jobs);
-    DELETE FROM pulse.job_progress AS p WHERE p.job = ANY (v_jobs);
-    DELETE FROM pulse.job_checkpoint AS c WHERE c.job = ANY (v_jobs);
-    DELETE FROM pulse.job_key AS k WHERE k.job = ANY (v_jobs);
-    RETURN cardinality(v_jobs);
+    DELETE FROM pulse.job_key AS k
+    WHERE k.ctid = ANY (array(
+            SELECT o.ctid
+            FROM pulse.job_key AS o
+            WHERE o.expires_at < v_now
+            ORDER BY o.expires_at
+            LIMIT _prune_keys.max_keys
+            FOR UPDATE SKIP LOCKED
+        ));
+    GET DIAGNOSTICS v_removed = ROW_COUNT;
+    RETURN v_removed;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._prune_jobs(text, pulse.outcome, timestamptz, integer) IS
-'Remove at most max_jobs jobs of a lane that ended in this state before that time.';
+COMMENT ON FUNCTION pulse._prune_keys(integer) IS
+'Remove unique keys whose unique_for is over, at most so many, oldest first; returns how many.';
+
+CREATE FUNCTION pulse._prune_workers(max_workers integer)
+RETURNS integer
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_removed integer;
+BEGIN
+    DELETE FROM pulse.worker AS w
+    WHERE w.ctid = ANY (array(
+            SELECT o.ctid
+            FROM pulse.worker AS o
+            WHERE o.seen_at < v_now - interval '1 day'
+            LIMIT _prune_workers.max_workers
+            FOR UPDATE SKIP LOCKED
+        ));
+    GET DIAGNOSTICS v_removed = ROW_COUNT;
+    RETURN v_removed;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._prune_workers(integer) IS
+'Forget workers that were not heard of for a day, at most so many; returns how many.';
 
 -- Each lane and state that finished has, by jumping to its newest row: the oldest ones
 -- are where pruned rows lie dead.
@@ -134,13 +378,8 @@ AS $$
     SELECT
         p.lane,
         p.state,
-        clock_timestamp() - CASE p.state
-            WHEN 'completed' THEN s.retain_completed
-            WHEN 'cancelled' THEN s.retain_cancelled
-            ELSE s.retain_dead
-        END
+        pulse._retained_since(p.lane, p.state)
     FROM pair AS p
-    CROSS JOIN LATERAL pulse._lane_settings(p.lane) AS s
 $$;
 
 COMMENT ON FUNCTION pulse._finished_lanes() IS

@@ -1,19 +1,48 @@
 -- All upkeep, in bounded steps. Safe to call from anywhere, any number of times at
 -- once: each part takes its turn under an advisory lock and leaves at once when another
 -- session has it or had it lately.
+--
+-- A call has a budget of time. Each step works in pieces of about a thousand rows and
+-- goes on while there is more and its share of the budget lasts; one piece is done in
+-- any case. A step that ran out of time is noted (cut:step), has its next turn a second
+-- later instead of at its usual interval, and is named by health(). Shares count from the
+-- start, so what is not needed goes to the steps behind, and nothing can take the last
+-- fifth from reap. Reap is last because reports wait for the leases that it has locked
+-- until tick commits; and what can wait does so when jobs were just promoted or fired,
+-- since nobody sees those before either.
 
 CREATE FUNCTION pulse.tick()
 RETURNS TABLE (step text, did bigint, error text)
-LANGUAGE plpgsql
+LANGUAGE sql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
+    SELECT t.step, t.did, t.error
+    FROM pulse._tick('{due,backstop,sample,retention,sweep}') AS t
+$$;
+
+COMMENT ON FUNCTION pulse.tick() IS
+'Do all upkeep that is due, within about two seconds, or a third of what statement_timeout leaves: schedules, promotion and marks at most once a second, reaping, approvals and retention every 10 seconds, sooner where something was left to do. A row for each step done, with its error if it had one. Safe from anywhere, any number of times at once. PU001 above READ COMMITTED.';
+
+CREATE FUNCTION pulse._tick(turns text [])
+RETURNS TABLE (step text, did bigint, error text)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
 DECLARE
+    v_started_at timestamptz := clock_timestamp();
+    v_budget interval := pulse._upkeep_budget();
+    v_cut text [];
     v_step record;
     v_turn text := '';
     v_mine boolean;
+    v_busy boolean := false;
+    v_until timestamptz;
+    v_some bigint;
 BEGIN
     PERFORM pulse._require_read_committed('tick');
+
+    v_cut := array(SELECT c.turn FROM pulse._cut_steps() AS c);
 
     -- Turns are a little shorter than the interval they are named for, so that a driver
     -- that comes a moment early does not miss its turn.
@@ -21,50 +50,174 @@ BEGIN
         SELECT s.*
         FROM (
             VALUES
-            ('due', interval '900 milliseconds', 'promote', '_tick_promote()'),
-            ('due', '900 milliseconds', 'schedules', '_fire_schedules()'),
-            ('due', '900 milliseconds', 'marks', '_tick_marks()'),
-            ('backstop', '1 hour', 'backstop', '_tick_backstop()'),
-            ('sample', '59 seconds', 'sample', '_sample_stats()'),
-            ('sample', '59 seconds', 'ledger', '_prune_schedule_runs(10000)'),
-            ('sample', '59 seconds', 'audit', '_prune_audit(10000)'),
-            ('sample', '59 seconds', 'caches', '_tick_caches()'),
-            ('sweep', '9 seconds', 'approvals', '_expire_approvals(1000)'),
-            ('sweep', '9 seconds', 'prune', 'prune(false, 10000)'),
-            -- Last: reports wait for the leases it has locked.
-            ('sweep', '9 seconds', 'reap', 'reap(10000)')
-        ) AS s (turn, every, step, call)
+            ('due', interval '900 milliseconds', 0.3, 'schedules', '_fire_schedules($1)', NULL),
+            ('due', '900 milliseconds', 0.5, 'promote', '_tick_promote($1)', NULL),
+            ('due', '900 milliseconds', 0.6, 'marks', '_tick_marks($1)', NULL),
+            ('backstop', '1 hour', 0.6, 'backstop', '_tick_backstop()', NULL),
+            ('sample', '59 seconds', 0.7, 'sample', '_sample_stats($1)', NULL),
+            ('sample', '59 seconds', 0.7, 'ledger', '_prune_schedule_runs(1000)', 1000),
+            ('sample', '59 seconds', 0.7, 'audit', '_prune_audit(1000)', 1000),
+            ('sample', '59 seconds', 0.7, 'caches', '_tick_caches()', NULL),
+            ('retention', '9 seconds', 0.8, 'approvals', '_expire_approvals(1000)', 1000),
+            ('retention', '9 seconds', 0.8, 'prune', '_tick_prune($1)', NULL),
+            ('sweep', '9 seconds', 1.0, 'reap', '_tick_reap($1)', NULL)
+        ) AS s (turn, every, share, step, call, piece)
+        WHERE s.turn = ANY (_tick.turns)
     LOOP
         IF v_step.turn <> v_turn THEN
             v_turn := v_step.turn;
-            v_mine := pulse._start_upkeep_run(v_turn, v_step.every);
+            v_mine := pulse._start_upkeep_run(
+                v_turn,
+                CASE
+                    WHEN v_turn = ANY (v_cut) THEN interval '900 milliseconds'
+                    ELSE v_step.every
+                END * CASE WHEN v_busy AND v_turn <> 'sweep' THEN 2 ELSE 1 END
+            );
         END IF;
         CONTINUE WHEN NOT v_mine;
 
-        tick.step := v_step.step;
-        tick.did := NULL;
-        tick.error := NULL;
-        -- A subtransaction each: one poison row must not stop the rest.
-        BEGIN
-            EXECUTE 'SELECT pulse.' || v_step.call INTO tick.did;
-        EXCEPTION
-            WHEN OTHERS THEN
-                tick.error := format('%s: %s', SQLSTATE, SQLERRM);
-                PERFORM pulse._write_upkeep_run(
-                    pulse._newest_upkeep_run('error:' || v_step.step), 'error:' || v_step.step,
-                    jsonb_build_object('error', tick.error)
-                );
-        END;
+        v_until := v_started_at + v_budget * v_step.share::double precision;
+        _tick.step := v_step.step;
+        _tick.did := NULL;
+        _tick.error := NULL;
+        LOOP
+            -- A subtransaction each: one poison row must not stop the rest.
+            BEGIN
+                EXECUTE 'SELECT pulse.' || v_step.call INTO v_some USING v_until;
+            EXCEPTION
+                WHEN OTHERS THEN
+                    v_some := NULL;
+                    _tick.error := format('%s: %s', SQLSTATE, SQLERRM);
+                    PERFORM pulse._write_upkeep_run(
+                        pulse._newest_upkeep_run('error:' || v_step.step),
+                        'error:' || v_step.step,
+                        jsonb_build_object('error', _tick.error)
+                    );
+            END;
+            _tick.did := coalesce(_tick.did + v_some, v_some, _tick.did);
+            EXIT WHEN v_some IS NULL
+                OR v_step.piece IS NULL
+                OR v_some < v_step.piece
+                OR clock_timestamp() >= v_until;
+        END LOOP;
+
+        -- What has no end to miss is not cut.
+        PERFORM pulse._note_cut(
+            v_step.step, v_turn, v_started_at,
+            clock_timestamp() >= v_until AND _tick.error IS NULL AND v_step.call NOT LIKE '%()'
+        );
+        v_busy := v_busy OR (v_turn = 'due' AND v_step.step <> 'marks' AND _tick.did > 0);
         RETURN NEXT;
     END LOOP;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.tick() IS
-'Do all upkeep that is due, in bounded steps: promotion, schedules and marks at most once a second, reaping, approvals and retention every 10 seconds. A row for each step done, with its error if it had one. Safe from anywhere, any number of times at once. PU001 above READ COMMITTED.';
+COMMENT ON FUNCTION pulse._tick(text []) IS
+'Do the parts of the upkeep that are due, in one transaction.';
 
--- Advances the marks of every line that has some, and of lanes that have none yet.
-CREATE FUNCTION pulse._tick_marks()
+-- Whoever calls tick may have a statement_timeout, and a tick that is cancelled has done
+-- nothing at all: so it ends long before.
+CREATE FUNCTION pulse._upkeep_budget()
+RETURNS interval
+LANGUAGE sql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT least(interval '2 seconds', greatest(interval '0', t.is_left) / 3)
+    FROM (
+        SELECT
+            coalesce(
+                least(
+                    statement_timestamp()
+                    + nullif(current_setting('statement_timeout')::interval, interval '0'),
+                    transaction_timestamp()
+                    + nullif(current_setting('transaction_timeout', true)::interval, interval '0')
+                ) - clock_timestamp(),
+                interval '1 hour'
+            ) AS is_left
+    ) AS t
+$$;
+
+COMMENT ON FUNCTION pulse._upkeep_budget() IS
+'How long a call of tick may go on.';
+
+-- since is when the step first ran out of time; a gap of a minute begins anew.
+CREATE FUNCTION pulse._note_cut(step text, turn text, at timestamptz, is_cut boolean)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_name text := 'cut:' || _note_cut.step;
+    v_old pulse.upkeep_run := pulse._newest_upkeep_run(v_name);
+BEGIN
+    IF _note_cut.is_cut THEN
+        PERFORM pulse._write_upkeep_run(
+            v_old, v_name,
+            jsonb_build_object(
+                'turn', _note_cut.turn,
+                'since', coalesce(pulse._behind_since(_note_cut.step), _note_cut.at)
+            )
+        );
+    ELSIF v_old.version IS NOT NULL THEN
+        DELETE FROM pulse.upkeep_run AS t
+        WHERE t.ctid = ANY (array(
+                SELECT o.ctid
+                FROM pulse.upkeep_run AS o
+                WHERE o.step = v_name
+                FOR UPDATE SKIP LOCKED
+            ));
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._note_cut(text, text, timestamptz, boolean) IS
+'Note that a step of tick ran out of time, or that it no longer does.';
+
+CREATE FUNCTION pulse._cut_steps()
+RETURNS TABLE (step text, turn text, since timestamptz, noted_at timestamptz)
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT
+        substr(t.step, 5), t.state ->> 'turn', (t.state ->> 'since')::timestamptz, t.taken_at
+    FROM pulse.upkeep_run AS t
+    WHERE t.step >= 'cut:'
+        AND t.step < 'cut;'
+    ORDER BY t.step, t.version DESC;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._cut_steps() IS
+'The steps of tick that ran out of time, their turn, since when and when last.';
+
+CREATE FUNCTION pulse._behind_since(step text)
+RETURNS timestamptz
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_cut pulse.upkeep_run := pulse._newest_upkeep_run('cut:' || _behind_since.step);
+BEGIN
+    IF v_cut.taken_at > clock_timestamp() - interval '1 minute' THEN
+        RETURN (v_cut.state ->> 'since')::timestamptz;
+    END IF;
+    RETURN NULL;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._behind_since(text) IS
+'Since when this step of tick has not come to its end, tick after tick; NULL when it does.';
+
+-- Advances the marks of lines that have some, and of lanes that have none yet: a thousand
+-- lines a tick, from where the last one stopped. Claims ask for those they need.
+CREATE FUNCTION pulse._tick_marks(until timestamptz DEFAULT 'infinity')
 RETURNS bigint
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -75,13 +228,65 @@ SET jit = off
 AS $$
 DECLARE
     v_horizon pulse.horizon := pulse._see_horizon();
-    v_lane text COLLATE "C" := '';
-    v_kind text COLLATE "C" := '';
+    v_old pulse.upkeep_run := pulse._newest_upkeep_run('marks');
+    v_from jsonb := coalesce(v_old.state, '{}');
+    v_to jsonb := '{}'::jsonb;
+    v_line record;
+    v_lane text;
+    v_lines bigint := 0;
+    v_lanes bigint := 0;
+BEGIN
+    FOR v_line IN
+        SELECT l.lane, l.kind
+        FROM pulse._ready_lines(
+            coalesce(v_from ->> 'lane', ''), coalesce(v_from ->> 'kind', ''), 1000
+        ) AS l
+    LOOP
+        PERFORM pulse._advance_line(v_line.lane, v_line.kind, v_horizon.ready_q);
+        v_lines := v_lines + 1;
+        IF v_lines = 1000 OR clock_timestamp() >= _tick_marks.until THEN
+            v_to := jsonb_build_object('lane', v_line.lane, 'kind', v_line.kind);
+            EXIT;
+        END IF;
+    END LOOP;
+
+    FOR v_lane IN SELECT pulse._waiting_lanes(coalesce(v_from ->> 'due', ''), 1000) LOOP
+        PERFORM pulse._advance_due(v_lane, v_horizon.waiting_t);
+        v_lanes := v_lanes + 1;
+        IF v_lanes = 1000 OR clock_timestamp() >= _tick_marks.until THEN
+            v_to := v_to || jsonb_build_object('due', v_lane);
+            EXIT;
+        END IF;
+    END LOOP;
+
+    IF v_to <> v_from THEN
+        PERFORM pulse._write_upkeep_run(v_old, 'marks', v_to);
+    END IF;
+    RETURN v_lines;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._tick_marks(timestamptz) IS
+'Advance low-water marks; returns how many lines of ready it looked at.';
+
+-- Known lines are those with marks; lanes that have none are looked for in the gaps
+-- between them, so that no lane's dead rows are met.
+CREATE FUNCTION pulse._ready_lines(after_lane text, after_kind text, max_lines integer)
+RETURNS TABLE (lane text, kind text)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+SET jit = off
+AS $$
+DECLARE
+    v_lane text COLLATE "C" := _ready_lines.after_lane;
+    v_kind text COLLATE "C" := _ready_lines.after_kind;
     v_known record;
     v_new text COLLATE "C";
-    v_lines bigint := 0;
 BEGIN
-    LOOP
+    FOR v_line IN 1.._ready_lines.max_lines LOOP
         SELECT m.lane, m.kind INTO v_known
         FROM pulse.mark AS m
         WHERE (m.lane, m.kind) > (v_lane, v_kind)
@@ -116,22 +321,20 @@ BEGIN
             EXIT;
         END IF;
 
-        PERFORM pulse._advance_line(v_lane, v_kind, v_horizon.ready_q);
-        v_lines := v_lines + 1;
+        _ready_lines.lane := v_lane;
+        _ready_lines.kind := v_kind;
+        RETURN NEXT;
     END LOOP;
-
-    FOR v_lane IN SELECT pulse._waiting_lanes() LOOP
-        PERFORM pulse._advance_due(v_lane, v_horizon.waiting_t);
-    END LOOP;
-    RETURN v_lines;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._tick_marks() IS
-'Advance every low-water mark.';
+COMMENT ON FUNCTION pulse._ready_lines(text, text, integer) IS
+'The lines after this one that have marks, or jobs in ready, at most so many.';
 
 -- The backstop: a live row below its mark would be a bug, so it is looked for, reported
--- by health(), and the marks are forgotten so that the job still runs.
+-- by health(), and the marks are forgotten so that the job still runs. It reads what lies
+-- dead below the marks, in one statement: where an old snapshot keeps very much of that,
+-- it waits for another hour.
 CREATE FUNCTION pulse._tick_backstop()
 RETURNS bigint
 LANGUAGE plpgsql
@@ -140,13 +343,28 @@ AS $$
 DECLARE
     v_found bigint;
 BEGIN
+    IF pg_stat_get_dead_tuples('pulse.ready'::regclass)
+        + pg_stat_get_dead_tuples('pulse.waiting'::regclass)
+        + pg_stat_get_dead_tuples('pulse.lease'::regclass) > 500000
+    THEN
+        RETURN 0;
+    END IF;
+
     SELECT count(*) INTO v_found
     FROM pulse._below_marks(1000) AS c;
 
+    -- Rows that somebody is just replacing are left to them: to wait would be no better,
+    -- as what they write is not seen here either.
     IF v_found > 0 THEN
-        DELETE FROM pulse.mark;
-        DELETE FROM pulse.due_mark;
-        DELETE FROM pulse.upkeep_run AS t WHERE t.step = 'watch';
+        DELETE FROM pulse.mark AS m
+        WHERE m.ctid = ANY (array(SELECT o.ctid FROM pulse.mark AS o FOR UPDATE SKIP LOCKED));
+        DELETE FROM pulse.due_mark AS m
+        WHERE m.ctid = ANY (array(SELECT o.ctid FROM pulse.due_mark AS o FOR UPDATE SKIP LOCKED));
+        DELETE FROM pulse.upkeep_run AS t
+        WHERE t.ctid = ANY (array(
+                SELECT o.ctid FROM pulse.upkeep_run AS o
+                WHERE o.step = 'watch' FOR UPDATE SKIP LOCKED
+            ));
     END IF;
 
     PERFORM pulse._write_upkeep_run(

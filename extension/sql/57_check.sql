@@ -211,7 +211,7 @@ AS $$
     ),
 
     newest_due_mark AS (
-        SELECT DISTINCT ON (m.lane) m.lane, m.run_at
+        SELECT DISTINCT ON (m.lane) m.lane, m.run_at, m.ranks, m.run_ats
         FROM pulse.due_mark AS m
         ORDER BY m.lane, m.version DESC
     )
@@ -236,7 +236,28 @@ AS $$
             'waiting job is below its mark', w.job,
             format('Due %s, mark %s, lane %s.', w.run_at, m.run_at, w.lane)
         FROM newest_due_mark AS m
-        INNER JOIN pulse.waiting AS w ON w.lane = m.lane AND w.run_at < m.run_at
+        INNER JOIN pulse.waiting AS w
+            ON w.lane = m.lane
+            AND w.run_at < m.run_at
+            AND w.attempts >= 0
+        LIMIT _below_marks.max_rows
+    )
+    UNION ALL
+    (
+        SELECT
+            'waiting job is below its mark', w.job,
+            format(
+                'Due %s, mark %s, lane %s, priority %s.', w.run_at, v.run_at, w.lane, -w.rank
+            )
+        FROM newest_due_mark AS m
+        CROSS JOIN LATERAL unnest(m.ranks, m.run_ats) AS v (rank, run_at)
+        INNER JOIN pulse.waiting AS w
+            ON w.lane = m.lane
+            AND w.rank = v.rank
+            AND w.run_at < v.run_at
+            AND w.failures >= 0
+        WHERE v.run_at > m.run_at
+            AND w.run_at >= m.run_at
         LIMIT _below_marks.max_rows
     )
     UNION ALL

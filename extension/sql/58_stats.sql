@@ -1,7 +1,10 @@
 -- Samples for pulse.stats and pulse.lanes. A job whose finish commits after the sample
 -- that covers its finished_at is not counted: these are figures for people.
 
-CREATE FUNCTION pulse._sample_stats()
+-- A step of tick: lane by lane, a hundred at a time, so that ten thousand lanes are no
+-- long statement; the next tick goes on with the lane after the last one. Lanes and lines
+-- are read from their marks on, so that an old snapshot makes it no longer either.
+CREATE FUNCTION pulse._sample_stats(until timestamptz DEFAULT 'infinity')
 RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -11,8 +14,105 @@ SET enable_sort = off
 SET jit = off
 AS $$
 DECLARE
+    v_old pulse.upkeep_run := pulse._newest_upkeep_run('samples');
+    v_after text COLLATE "C" := v_old.state ->> 'after';
+    v_lanes text [];
+    v_running jsonb;
+    v_from integer := 1;
+    v_all integer := 0;
+BEGIN
+    v_running := pulse._running_by_lane();
+    v_lanes := array(
+        SELECT l.lane COLLATE "C"
+        FROM (
+            SELECT r.lane FROM pulse._ready_lines('', '', 2147483647) AS r
+            UNION
+            SELECT w.lane FROM pulse._waiting_lanes() AS w (lane)
+            UNION
+            SELECT f.lane FROM pulse._finished_lanes() AS f
+            UNION
+            SELECT j.lane FROM jsonb_object_keys(v_running) AS j (lane)
+        ) AS l
+        WHERE l.lane COLLATE "C" > coalesce(v_after, '')
+        ORDER BY l.lane COLLATE "C"
+    );
+
+    WHILE v_from <= cardinality(v_lanes) LOOP
+        v_all := v_all + pulse._sample_lanes(v_lanes[v_from:v_from + 99], v_running);
+        v_after := v_lanes[least(v_from + 99, cardinality(v_lanes))];
+        v_from := v_from + 100;
+        EXIT WHEN clock_timestamp() >= _sample_stats.until;
+    END LOOP;
+
+    IF v_from > cardinality(v_lanes) THEN
+        v_after := NULL;
+        WHILE pulse._prune_stats(1000) = 1000 AND clock_timestamp() < _sample_stats.until LOOP
+            NULL;
+        END LOOP;
+    END IF;
+    IF v_after IS DISTINCT FROM v_old.state ->> 'after' THEN
+        PERFORM pulse._write_upkeep_run(
+            v_old, 'samples', jsonb_strip_nulls(jsonb_build_object('after', v_after))
+        );
+    END IF;
+    RETURN v_all;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._sample_stats(timestamptz) IS
+'Write a sample for each lane where something happens, remove those older than 48 hours, until it is done or the time is over; returns how many were written. tick calls it once a minute.';
+
+-- Every lease is either known to reap or at the numbers that the sweep has yet to see;
+-- between the two stand those of short jobs that have ended (51_reap.sql).
+CREATE FUNCTION pulse._running_by_lane()
+RETURNS jsonb
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+SET jit = off
+AS $$
+DECLARE
+    v_from bigint := coalesce(((pulse._newest_upkeep_run('watch')).state ->> 'from')::bigint, 0);
+BEGIN
+    RETURN (
+        SELECT coalesce(jsonb_object_agg(g.lane, g.running), '{}')
+        FROM (
+            SELECT u.lane, count(*) AS running
+            FROM (
+                (
+                    SELECT n.lane
+                    FROM pulse.lease AS n
+                    WHERE n.lease >= v_from
+                    ORDER BY n.lease
+                )
+                UNION ALL
+                (
+                    SELECT k.lane
+                    FROM pulse.lease AS k
+                    WHERE k.reap_at > '-infinity'
+                        AND k.lease < v_from
+                    ORDER BY k.reap_at
+                )
+            ) AS u
+            GROUP BY u.lane
+        ) AS g
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._running_by_lane() IS
+'How many jobs run in each lane, as an object of counts by lane.';
+
+CREATE FUNCTION pulse._sample_lanes(lanes text [], running jsonb)
+RETURNS integer
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
     v_now timestamptz := clock_timestamp();
-    v_lanes integer;
+    v_written integer;
 BEGIN
     -- A lane where nothing happens is written once and then left alone.
     INSERT INTO pulse.stat (lane, at, took, completed, dead, cancelled, ready, running)
@@ -24,8 +124,8 @@ BEGIN
         f.dead,
         f.cancelled,
         r.ready,
-        coalesce(u.running, 0)
-    FROM pulse._known_lanes AS k
+        r.running
+    FROM unnest(_sample_lanes.lanes) AS k (lane)
     LEFT JOIN LATERAL (
         SELECT
             t.at,
@@ -71,60 +171,110 @@ BEGIN
             ) AS cancelled
     ) AS f
     CROSS JOIN LATERAL (
-        SELECT count(*) AS ready
-        FROM (
-            SELECT
-            FROM pulse.ready AS r
-            WHERE r.lane = k.lane
-                AND r.failures >= 0
-            ORDER BY r.rank, r.seq
-            LIMIT 100000
-        ) AS capped
-    ) AS r
-    LEFT JOIN (
         SELECT
-            e.lane,
-            count(*) AS running
-        FROM pulse.lease AS e
-        GROUP BY e.lane
-    ) AS u ON u.lane = k.lane
+            pulse._count_ready(k.lane, 100000) AS ready,
+            coalesce((_sample_lanes.running ->> k.lane)::bigint, 0) AS running
+    ) AS r
     WHERE s.since < v_now
         AND (
-            f.completed + f.dead + f.cancelled + r.ready + coalesce(u.running, 0) > 0
+            f.completed + f.dead + f.cancelled + r.ready + r.running > 0
             OR l.idle IS FALSE
         );
 
-    GET DIAGNOSTICS v_lanes = ROW_COUNT;
-
-    -- Lane by lane, by the primary key: a lane may be gone and leave samples.
-    WITH RECURSIVE sampled (lane) AS (
-        (
-            SELECT t.lane
-            FROM pulse.stat AS t
-            ORDER BY t.lane
-            LIMIT 1
-        )
-        UNION ALL
-        SELECT
-            (
-                SELECT t.lane
-                FROM pulse.stat AS t
-                WHERE t.lane > n.lane
-                ORDER BY t.lane
-                LIMIT 1
-            )
-        FROM sampled AS n
-        WHERE n.lane IS NOT NULL
-    )
-
-    DELETE FROM pulse.stat AS t
-    USING sampled AS n
-    WHERE t.lane = n.lane
-        AND t.at < v_now - interval '48 hours';
-
-    RETURN v_lanes;
+    GET DIAGNOSTICS v_written = ROW_COUNT;
+    RETURN v_written;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._sample_stats() IS
-'Write a sample for each lane where something happens, remove those older than 48 hours; returns how many were written. tick calls it once a minute.';
+COMMENT ON FUNCTION pulse._sample_lanes(text [], jsonb) IS
+'Write a sample for each of these lanes where something happens; returns how many were written.';
+
+-- Level by level, each from its mark, as a claim reads them (41_pick.sql).
+CREATE FUNCTION pulse._count_ready(lane text, max_rows integer)
+RETURNS integer
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+SET jit = off
+AS $$
+DECLARE
+    v_mark pulse.mark := pulse._newest_mark(_count_ready.lane, '');
+    v_some integer;
+    v_all integer := 0;
+BEGIN
+    FOR v_level IN 0..coalesce(cardinality(v_mark.ranks), 0) LOOP
+        SELECT count(*) INTO v_some
+        FROM (
+            SELECT
+            FROM pulse.ready AS r
+            WHERE r.lane = _count_ready.lane
+                AND r.failures >= 0
+                AND (r.rank, r.seq) >= (
+                    coalesce(v_mark.ranks[nullif(v_level, 0)], -2147483648),
+                    coalesce(v_mark.seqs[nullif(v_level, 0)], 0)
+                )
+                AND r.rank < coalesce(v_mark.ranks[v_level + 1], 2147483647)
+            ORDER BY r.rank, r.seq
+            LIMIT _count_ready.max_rows - v_all
+        ) AS capped;
+        v_all := v_all + v_some;
+        EXIT WHEN v_all >= _count_ready.max_rows;
+    END LOOP;
+    RETURN v_all;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._count_ready(text, integer) IS
+'How many jobs of a lane are ready, counted up to max_rows.';
+
+-- Lane by lane, by the primary key: a lane may be gone and leave samples.
+CREATE FUNCTION pulse._prune_stats(max_rows integer)
+RETURNS integer
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_before timestamptz := clock_timestamp() - interval '48 hours';
+    v_removed integer;
+BEGIN
+    DELETE FROM pulse.stat AS t
+    WHERE t.ctid = ANY (array(
+            WITH RECURSIVE sampled (lane) AS (
+                (
+                    SELECT s.lane
+                    FROM pulse.stat AS s
+                    ORDER BY s.lane
+                    LIMIT 1
+                )
+                UNION ALL
+                SELECT
+                    (
+                        SELECT s.lane
+                        FROM pulse.stat AS s
+                        WHERE s.lane > n.lane
+                        ORDER BY s.lane
+                        LIMIT 1
+                    )
+                FROM sampled AS n
+                WHERE n.lane IS NOT NULL
+            )
+
+            SELECT s.ctid
+            FROM sampled AS n
+            INNER JOIN pulse.stat AS s ON s.lane = n.lane
+            WHERE s.at < v_before
+            LIMIT _prune_stats.max_rows
+            FOR UPDATE OF s SKIP LOCKED
+        ));
+    GET DIAGNOSTICS v_removed = ROW_COUNT;
+    RETURN v_removed;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._prune_stats(integer) IS
+'Remove samples older than 48 hours, at most max_rows; returns how many.';

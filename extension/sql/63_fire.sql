@@ -4,64 +4,70 @@
 -- both failed) the occurrence in the ledger.
 
 -- Each schedule in its own subtransaction: one that fails is tried again in 10 seconds
--- and keeps nobody else from firing.
-CREATE FUNCTION pulse._fire_schedules()
+-- and keeps nobody else from firing. One that somebody has locked is passed over, and so
+-- are a hundred of them.
+CREATE FUNCTION pulse._fire_schedules(until timestamptz DEFAULT NULL)
 RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+SET jit = off
 AS $$
 DECLARE
     -- A value, not the function: an index cannot be asked for "before whatever time it is".
     v_now timestamptz := clock_timestamp();
-    v_name text;
+    -- What the ticks before had no time for is not late: they were there.
+    v_ticking_since timestamptz := coalesce(pulse._behind_since('schedules'), v_now);
     v_schedule pulse.schedule;
     v_state text;
     v_message text;
+    v_seen integer;
     v_fired integer := 0;
 BEGIN
     PERFORM pulse._require_read_committed('_fire_schedules');
 
-    FOR v_name IN
-        SELECT s.name
-        FROM pulse.schedule AS s
-        WHERE s.paused_at IS NULL
-            AND s.next_at <= v_now
-            AND (s.retry_at IS NULL OR s.retry_at <= v_now)
-        ORDER BY s.next_at
-        LIMIT 100
+    <<pages>>
     LOOP
-        -- Whoever ticks at the same time has it, or has had it: both mean "not mine".
-        SELECT s.* INTO v_schedule
-        FROM pulse.schedule AS s
-        WHERE s.name = v_name
-            AND s.paused_at IS NULL
-            AND s.next_at <= v_now
-            AND (s.retry_at IS NULL OR s.retry_at <= v_now)
-        FOR UPDATE SKIP LOCKED;
-        CONTINUE WHEN NOT FOUND;
-
-        BEGIN
-            v_fired := v_fired + pulse._fire_schedule(v_schedule);
-        EXCEPTION WHEN OTHERS THEN
-            GET STACKED DIAGNOSTICS
-                v_state = RETURNED_SQLSTATE,
-                v_message = MESSAGE_TEXT;
-            UPDATE pulse.schedule AS s
-            SET last_error = format('%s: %s', v_state, left(v_message, 1000)),
-                retry_at = clock_timestamp() + interval '10 seconds'
-            WHERE s.name = v_name;
-        END;
+        v_seen := 0;
+        FOR v_schedule IN
+            SELECT s.*
+            FROM pulse.schedule AS s
+            WHERE s.paused_at IS NULL
+                AND s.next_at <= v_now
+                AND (s.retry_at IS NULL OR s.retry_at <= v_now)
+            ORDER BY s.next_at
+            LIMIT 100
+            FOR UPDATE SKIP LOCKED
+        LOOP
+            v_seen := v_seen + 1;
+            BEGIN
+                v_fired := v_fired + pulse._fire_schedule(v_schedule, v_ticking_since);
+            EXCEPTION WHEN OTHERS THEN
+                GET STACKED DIAGNOSTICS
+                    v_state = RETURNED_SQLSTATE,
+                    v_message = MESSAGE_TEXT;
+                UPDATE pulse.schedule AS s
+                SET last_error = format('%s: %s', v_state, left(v_message, 1000)),
+                    retry_at = clock_timestamp() + interval '10 seconds'
+                WHERE s.name = v_schedule.name;
+            END;
+            EXIT pages WHEN clock_timestamp() >= _fire_schedules.until;
+        END LOOP;
+        EXIT pages WHEN v_seen < 100 OR _fire_schedules.until IS NULL;
     END LOOP;
     RETURN v_fired;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._fire_schedules() IS
-'Fire what is due, at most 100 schedules and 1000 occurrences of each; returns how many became jobs.';
+COMMENT ON FUNCTION pulse._fire_schedules(timestamptz) IS
+'Fire what is due, at most 1000 occurrences of each schedule: a hundred schedules, and more until the time is over. Returns how many occurrences became jobs.';
 
 -- A late occurrence is on time for a minute, so that a schedule of a few seconds loses
--- nothing between two ticks.
-CREATE FUNCTION pulse._fire_schedule(schedule pulse.schedule)
+-- nothing between two ticks; counted from when somebody ticked, not from when tick got
+-- round to it.
+CREATE FUNCTION pulse._fire_schedule(schedule pulse.schedule, ticking_since timestamptz)
 RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -73,7 +79,7 @@ DECLARE
         v_schedule.anchor, v_schedule.timezone
     );
     v_now timestamptz := clock_timestamp();
-    v_on_time timestamptz := v_now - interval '60 seconds';
+    v_on_time timestamptz := least(v_now, _fire_schedule.ticking_since) - interval '60 seconds';
     v_window timestamptz := v_now - v_schedule.catch_up_window;
     v_at timestamptz := v_schedule.next_at;
     v_skip_until timestamptz;
@@ -127,16 +133,16 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._fire_schedule(pulse.schedule) IS
+COMMENT ON FUNCTION pulse._fire_schedule(pulse.schedule, timestamptz) IS
 'Handle the due occurrences of one schedule, whose row the caller has locked; returns how many became jobs.';
 
--- Waits for a unique key that an open transaction holds only for a moment: tick must go
--- on, and the occurrence is tried again.
+-- A unique key that an open transaction is just inserting cannot be seen, only waited
+-- for: no longer than a moment, then the occurrence is tried again in 10 seconds.
 CREATE FUNCTION pulse._fire_occurrence(schedule pulse.schedule, occurrence timestamptz)
 RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET lock_timeout = '100ms'
+SET lock_timeout = '10ms'
 AS $$
 DECLARE
     v_schedule pulse.schedule := _fire_occurrence.schedule;

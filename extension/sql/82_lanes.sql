@@ -31,6 +31,7 @@ waiting_lane (lane) AS (
     (
         SELECT w.lane
         FROM pulse.waiting AS w
+        WHERE w.attempts >= 0
         ORDER BY w.lane
         LIMIT 1
     )
@@ -40,6 +41,7 @@ waiting_lane (lane) AS (
             SELECT w.lane
             FROM pulse.waiting AS w
             WHERE w.lane > n.lane
+                AND w.attempts >= 0
             ORDER BY w.lane
             LIMIT 1
         )
@@ -172,6 +174,7 @@ BEGIN
                 SELECT
                 FROM pulse.waiting AS w
                 WHERE w.lane = _counted.lane
+                    AND w.attempts >= 0
                 ORDER BY w.run_at
                 LIMIT 10001
             ) AS capped

@@ -42,7 +42,7 @@ BEGIN
             ELSE 'fail'
         END,
         coalesce(pulse._duration(clock_timestamp() - t.taken_at) || ' ago', 'never'),
-        'Delayed jobs, schedules and lost workers wait for tick: SELECT pulse.start_watchdog(), or run a worker, or call pulse.tick() every 10 seconds.'
+        'Delayed jobs, schedules and lost workers wait for tick: SELECT pulse.start_watchdog(), or run a worker, or call pulse.tick() every 10 seconds. If somebody does, it does not come to its end: see the log of the caller and its statement_timeout.'
     FROM (
         SELECT max(n.taken_at) AS taken_at
         FROM (VALUES ('due'), ('sweep')) AS s (step)
@@ -82,6 +82,30 @@ BEGIN
         ORDER BY u.step, u.version DESC
     ) AS e
     WHERE e.taken_at > clock_timestamp() - interval '24 hours';
+
+    RETURN QUERY
+    SELECT
+        'tick_budget',
+        CASE
+            WHEN min(c.since) < clock_timestamp() - interval '10 minutes' THEN 'fail'
+            WHEN min(c.since) < clock_timestamp() - interval '1 minute' THEN 'warn'
+            ELSE 'ok'
+        END,
+        coalesce(
+            string_agg(
+                format('%s for %s', c.step, pulse._duration(clock_timestamp() - c.since)),
+                ', '
+                ORDER BY c.since
+            ),
+            'every step comes to its end'
+        ),
+        'These steps of tick run out of time at each call, so their work piles up: call tick more often (run more workers, or pulse.start_watchdog(''1 second'')), raise the statement_timeout of the role that calls it to 10 seconds or more, or give the server more to work with.'
+    FROM (
+        SELECT s.step, min(s.since) AS since
+        FROM pulse._cut_steps() AS s
+        WHERE s.noted_at > clock_timestamp() - interval '1 minute'
+        GROUP BY s.step
+    ) AS c;
 
     RETURN QUERY
     SELECT

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from pulse.options import to_json
+from pulse.options import to_stored_json, to_text
 
+LONGEST_NOTE = 10_000
 Verdict = Literal["ok", "lost", "cancel", "deadline"]
 
 
@@ -91,15 +92,18 @@ class Job:
         """Report how far it is, from 0 to 1. Cheap: sent at most once a second."""
         if not 0 <= fraction <= 1:
             raise ValueError(f"fraction must be between 0 and 1, not {fraction}")
+        if note is not None:
+            note = to_text(str(note), LONGEST_NOTE)
         self.control.progress(float(fraction), note)
 
     def checkpoint(self, data: Any) -> None:
         """Store data for the next attempt; returns when it is stored.
 
-        Raises LeaseLost when this worker has lost the job.
+        Raises LeaseLost when this worker has lost the job, TooLarge above 1 MB.
         """
-        self.control.checkpoint(to_json(data, "checkpoint")).result()
+        self.control.checkpoint(to_stored_json(data, "checkpoint")).result()
 
     async def checkpoint_async(self, data: Any) -> None:
         """The same for async handlers, without blocking the event loop."""
-        await asyncio.wrap_future(self.control.checkpoint(to_json(data, "checkpoint")))
+        stored = self.control.checkpoint(to_stored_json(data, "checkpoint"))
+        await asyncio.wrap_future(stored)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypedDict
 
-from pulse.errors import InvalidArgument
+from pulse.errors import InvalidArgument, TooLarge
 from pulse.sql import producer as sql
 
 Duration = timedelta | float | str
@@ -31,11 +32,23 @@ class Options(TypedDict, total=False):
     max_runtime: Duration | None
 
 
-def to_json(value: Any, what: str = "payload") -> str:
+LARGEST_JSON = 1 << 20
+"""Of a result and a checkpoint, in bytes of UTF-8; the server's limit as well."""
+
+in_ascii = json.JSONEncoder(allow_nan=False).encode
+compact = json.JSONEncoder(
+    allow_nan=False, ensure_ascii=False, separators=(",", ":")
+).encode
+NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+
+
+def to_json(
+    value: Any, what: str = "payload", encode: Callable[[Any], str] = in_ascii
+) -> str:
     """Strict JSON: what cannot be stored is refused here, by its name."""
     try:
-        return json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError) as error:
+        return encode(value)
+    except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgument(
             f"{what} cannot be written as JSON",
             detail=f"{error}.",
@@ -43,10 +56,60 @@ def to_json(value: Any, what: str = "payload") -> str:
         ) from error
 
 
-def to_interval(value: Duration | None) -> timedelta | str | None:
+def to_stored_json(value: Any, what: str) -> str:
+    """JSON that the server takes: a batch of reports is not refused for one of them."""
+    text = to_json(value, what, compact)
+    try:
+        size = len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(
+            f"{what} holds half of a surrogate pair, which is no character",
+            detail=f"{error}.",
+            hint="Decode bytes with errors='replace'.",
+        ) from error
+    if size > LARGEST_JSON:
+        raise TooLarge(
+            f"{what} is too large",
+            detail=f"It has {size} bytes as JSON; at most {LARGEST_JSON} are kept.",
+            hint="Store it elsewhere and keep a reference.",
+        )
+    if "\\u0000" in text and NUL.search(text):
+        raise InvalidArgument(
+            f"{what} holds a NUL character, which PostgreSQL cannot store",
+            hint="Take it out, or write the bytes as base64.",
+        )
+    return text
+
+
+def to_text(text: str, longest: int) -> str:
+    """Text that the server takes: no NUL, no half of a surrogate pair, not too long."""
+    if len(text) > longest:
+        head, room = min(2000, longest // 5), longest - 50
+        note = f"\n… {len(text) - room} characters left out …\n"
+        text = f"{text[:head]}{note}{text[head - room :]}"
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+def to_interval(
+    value: Duration | None, what: str = "a duration"
+) -> timedelta | str | None:
     if value is None or isinstance(value, (str, timedelta)):
         return value
-    return timedelta(seconds=value)
+    try:
+        return timedelta(seconds=float(value))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidArgument(
+            f"{what} cannot be {value!r}",
+            detail=f"{error}.",
+            hint="Pass seconds, a timedelta, or text that PostgreSQL reads: '5 min'.",
+        ) from error
+
+
+def to_interval_text(value: Duration | None, what: str) -> str | None:
+    interval = to_interval(value, what)
+    if isinstance(interval, timedelta):
+        return f"{interval.total_seconds():.6f} seconds"
+    return None if interval is None else to_text(interval, 1000)
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,7 +122,7 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
         if value is None:
             continue
         if sql.ENQUEUE_ARGUMENTS[name] == "interval":
-            value = to_interval(value)
+            value = to_interval(value, name)
         elif name == "run_at":
             value = to_instant(value)
         elif name == "tags":
@@ -82,7 +145,7 @@ def as_json(values: Mapping[str, Any]) -> dict[str, Any]:
     """The same values for a JSON document."""
     return {
         name: (
-            f"{value.total_seconds():.6f} seconds"
+            to_interval_text(value, name)
             if isinstance(value, timedelta)
             else value.isoformat()
             if isinstance(value, datetime)

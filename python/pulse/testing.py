@@ -28,7 +28,7 @@ from pulse import errors
 from pulse.job import Control, Job
 from pulse.sql import worker as sql
 from pulse.tasks import Task
-from pulse.worker import Worker, exchange, outcomes
+from pulse.worker import Worker, answer, exchange, outcomes
 from pulse.worker.outcomes import Outcome
 
 with contextlib.suppress(ImportError):
@@ -108,7 +108,7 @@ def _claim(
         "lease_for": None,
     }
     rows = _fetch(connection, sql.EXCHANGE, values)
-    return exchange.job_of(rows[0], Control()) if rows else None
+    return answer.job_of(rows[0], Control()) if rows else None
 
 
 def _run(connection: psycopg.Connection[Any], task: Task[Any, Any], job: Job) -> Done:

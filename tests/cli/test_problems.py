@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.conftest import Pulse, command
 from tests.conftest import Connection, Database
-from tests.worker.conftest import bouncer as bouncer
+from tests.python.worker.conftest import bouncer as bouncer
 from tools import release
 from tools.servers import Server
 

@@ -58,7 +58,7 @@ VERBS = [
 # read as it likes; the rest of it is on the path, since claims do it too.
 UPKEEP = re.compile(
     r"sample|stat\b|audit|schedule|approval|access|pg_class|prune|< v_now"
-    r"|newest_mark AS|retain_completed|newer IS NOT NULL"
+    r"|newest_mark AS|retain|newer IS NOT NULL|next_lane|f\.lane, f\.state FROM"
 )
 # Sequences have one row; of horizon the newest is read.
 READ_WHOLE = {"ready_seq", "lease_seq", "job_id", "version", "horizon", "kind"}

@@ -136,6 +136,7 @@ def test_pgspot_finds_nothing_in_the_extension_script(tmp_path: Path) -> None:
             str(Path(sys.executable).parent / "pgspot"),
             # A procedure that COMMITs cannot have a SET clause.
             "--proc-without-search-path=pulse._watchdog_loop(every integer)",
+            "--proc-without-search-path=pulse._watchdog_tick()",
             str(script),
         ],
         capture_output=True,

@@ -28,7 +28,7 @@ PLAIN = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 def test_a_changed_test_is_chosen_and_comes_first() -> None:
     chosen = check.suites(["python/pulse/errors.py", "tests/engine/test_node.py"])
-    assert chosen == ["tests/engine/test_node.py", "tests/worker", "tests/python"]
+    assert chosen == ["tests/engine/test_node.py", "tests/python"]
 
 
 def test_a_part_of_the_engine_has_its_pgtap_file_and_its_races() -> None:

@@ -1,7 +1,7 @@
 -- Promotion: what is due gets in line, by claims and by tick.
 BEGIN;
 
-SELECT plan(23);
+SELECT plan(29);
 
 CREATE FUNCTION pg_temp.later(label text, due interval, lane text DEFAULT 'l', priority integer DEFAULT 0)
 RETURNS void
@@ -123,6 +123,29 @@ SELECT is(
     'and all are promoted'
 );
 SELECT is_empty('SELECT * FROM pulse.waiting', 'without leaving one behind');
+-- A wave of jobs that are due holds up no urgent one.
+
+SELECT pg_temp.later('low ' || n, make_interval(secs => n), 'wave', 0) FROM generate_series(1, 30) AS n;
+SELECT pg_temp.later('soon', '58 min', 'wave', 5);
+SELECT pg_temp.later('urgent', '59 min', 'wave', 9);
+SELECT pg_temp.later('tomorrow', '1 day', 'wave', 99);
+SELECT pg_temp.an_hour_passes();
+SELECT is(pg_temp.claims('wave', 1), '{urgent}', 'a claim of one promotes the most urgent that is due');
+SELECT is(pg_temp.claims('wave', 2), '{soon,"low 1"}', 'then the next, then the oldest of the wave');
+SELECT pg_temp.later('urgent', '59 min', 'wave', 9);
+SELECT pg_temp.later('new level', '59 min', 'wave', 7);
+SELECT pulse._advance_due('wave', clock_timestamp());
+SELECT is(
+    (SELECT array_agg(-r) FROM pulse._newest_due_mark('wave') AS m, unnest(m.ranks) AS r),
+    '{99,9,7,0}', 'each level has a due mark'
+);
+UPDATE pulse.waiting SET run_at = clock_timestamp() WHERE lane = 'wave' AND rank IN (-9, -7);
+SELECT is(pg_temp.claims('wave', 3), '{urgent,"new level","low 2"}', 'from which it is found as well');
+SELECT pg_temp.later('level ' || n, '1 s', 'many levels', n) FROM generate_series(1, 150) AS n;
+SELECT pg_temp.an_hour_passes();
+SELECT is(pulse._promote('many levels', 1000), 150, 'more than a hundred levels are all found');
+SELECT is((SELECT count(*) FROM pulse.ready AS r WHERE r.lane = 'many levels'), 150::bigint, 'none is lost');
+
 SELECT is_empty('SELECT * FROM pulse.check()', 'check() finds nothing wrong');
 
 SELECT * FROM finish();

@@ -1,7 +1,7 @@
 -- Retention: by lane and final state, and never a job that still matters.
 BEGIN;
 
-SELECT plan(40);
+SELECT plan(48);
 
 -- Ends a job in a state, so long ago; returns it.
 CREATE FUNCTION pg_temp.ended(
@@ -158,6 +158,29 @@ SELECT throws_ok(
     format('max_jobs %s is refused', coalesce(n.n, 'NULL'))
 )
 FROM unnest('{NULL,0,-1,1000001}'::text []) AS n (n);
+
+-- In tick: lanes take turns, and what is kept is not read again and again
+
+SELECT pg_temp.ended('completed', '10 days', lane.name) AS job
+FROM unnest('{turn-a,turn-b,turn-c}'::text []) AS lane (name), generate_series(1, 3) \g /dev/null
+SELECT is(pulse._tick_prune('-infinity'), 3::bigint, 'without time a tick prunes a page of one lane');
+SELECT is(pulse._tick_prune('-infinity'), 3::bigint, 'the next tick the next lane');
+SELECT pg_temp.ended('completed', '10 days', 'turn-c') AS job \g /dev/null
+SELECT is(pulse._tick_prune('-infinity'), 3::bigint, 'though the first has something again');
+SELECT is(
+    (SELECT array_agg(f.lane COLLATE "default") FROM pulse.finished AS f WHERE f.lane LIKE 'turn-%'),
+    '{turn-c}', 'which waits until the others had their turn'
+);
+SELECT is(pulse._tick_prune('infinity'), 0::bigint, 'the round comes to its end');
+SELECT is(pulse._tick_prune('infinity'), 1::bigint, 'and the next one has all of them');
+SELECT pg_temp.ended('completed', '10 days', 'page', 'dedup ' || n, '30 days') AS job
+FROM generate_series(1, 5) AS n \g /dev/null
+SELECT pg_temp.ended('completed', '9 days', 'page') AS job \g /dev/null
+SELECT results_eq(
+    $$SELECT p.removed, p.next IS NULL FROM pulse._prune_jobs('page', 'completed', now(), '-infinity', 3) AS p$$,
+    'VALUES (0, false)', 'a page is what is looked at: keys that still dedup do not make it longer'
+);
+SELECT is(pulse._tick_prune('infinity'), 1::bigint, 'what stands behind them is found');
 
 -- Workers that were not seen for a day
 

@@ -1,7 +1,7 @@
 -- Tick: all upkeep, in turns, one step's error no other step's trouble.
 BEGIN;
 
-SELECT plan(36);
+SELECT plan(45);
 
 CREATE FUNCTION pg_temp.lease_that_lapsed(lane text)
 RETURNS bigint
@@ -23,7 +23,7 @@ $$;
 SELECT results_eq(
     'SELECT t.step, t.error FROM pulse.tick() AS t',
     $$
-    VALUES ('promote', NULL), ('schedules', NULL), ('marks', NULL), ('backstop', NULL),
+    VALUES ('schedules', NULL), ('promote', NULL), ('marks', NULL), ('backstop', NULL),
         ('sample', NULL), ('ledger', NULL), ('audit', NULL), ('caches', NULL),
         ('approvals', NULL), ('prune', NULL), ('reap', NULL)
     $$,
@@ -36,13 +36,13 @@ SELECT is_empty('SELECT * FROM pulse.tick()', 'the next, at once, does nothing')
 
 UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '1 s';
 SELECT results_eq(
-    'SELECT t.step FROM pulse.tick() AS t', $$VALUES ('promote'), ('schedules'), ('marks')$$,
+    'SELECT t.step FROM pulse.tick() AS t', $$VALUES ('schedules'), ('promote'), ('marks')$$,
     'what is due has its turn each second'
 );
 UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '10 s';
 SELECT results_eq(
     'SELECT t.step FROM pulse.tick() AS t',
-    $$VALUES ('promote'), ('schedules'), ('marks'), ('approvals'), ('prune'), ('reap')$$,
+    $$VALUES ('schedules'), ('promote'), ('marks'), ('approvals'), ('prune'), ('reap')$$,
     'the sweeps every ten seconds'
 );
 UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '60 s';
@@ -55,8 +55,8 @@ SELECT is(
     'turns in the future mean that the clock stepped back, and count for nothing'
 );
 SELECT results_eq(
-    'SELECT t.step COLLATE "default" FROM pulse.upkeep_run AS t WHERE t.step IN (''due'', ''sweep'', ''sample'', ''backstop'') ORDER BY 1',
-    $$VALUES ('backstop'), ('due'), ('sample'), ('sweep')$$, 'one note is kept for each turn'
+    'SELECT t.step COLLATE "default" FROM pulse.upkeep_run AS t WHERE t.step IN (''due'', ''sweep'', ''retention'', ''sample'', ''backstop'') ORDER BY 1',
+    $$VALUES ('backstop'), ('due'), ('retention'), ('sample'), ('sweep')$$, 'one note is kept for each turn'
 );
 
 -- Caches
@@ -99,7 +99,7 @@ SELECT isnt_empty('SELECT * FROM pulse.stat', 'and the lanes were sampled');
 
 -- One step fails: rule 23
 
-ALTER FUNCTION pulse._fire_schedules() RENAME TO _fire_schedules_away;
+ALTER FUNCTION pulse._fire_schedules(timestamptz) RENAME TO _fire_schedules_away;
 SELECT pg_temp.lease_that_lapsed('lapsed2') AS lapsed \gset
 DELETE FROM pulse.upkeep_run;
 DROP TABLE did;
@@ -120,7 +120,7 @@ SELECT ok(
     (SELECT (t.state ->> 'error') LIKE '42883: %' FROM pulse._newest_upkeep_run('error:schedules') AS t),
     'and it is remembered for health()'
 );
-ALTER FUNCTION pulse._fire_schedules_away() RENAME TO _fire_schedules;
+ALTER FUNCTION pulse._fire_schedules_away(timestamptz) RENAME TO _fire_schedules;
 CREATE FUNCTION pg_temp.refuse()
 RETURNS trigger
 LANGUAGE plpgsql
@@ -167,22 +167,56 @@ SELECT ok(pulse._start_upkeep_run('test', '1 h'), 'by the next');
 SELECT is((SELECT t.state FROM pulse._newest_upkeep_run('test') AS t), '{"kept": 1}'::jsonb, 'with what was noted');
 SELECT is((SELECT count(*) FROM pulse.upkeep_run AS t WHERE t.step = 'test'), 1::bigint, 'in one row');
 
--- Bounded
+-- Bounded by time, in pieces
 
-SELECT FROM pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[12000]), 'flood', delay => '1 h');
+-- What waits from above may become due meanwhile.
+DELETE FROM pulse.waiting;
+SELECT FROM pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[1500]), 'flood', delay => '1 h');
+SELECT FROM pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[1500]), 'glut', delay => '1 h');
+UPDATE pulse.waiting SET run_at = now() - interval '1 s' WHERE lane IN ('flood', 'glut');
+DELETE FROM pulse.due_mark;
+DELETE FROM pulse.upkeep_run;
+SELECT is(pulse._tick_promote('-infinity'), 1000::bigint, 'without time a step does one piece');
+SELECT is(pulse._tick_promote('-infinity'), 1000::bigint, 'and the next tick the next');
+SELECT results_eq(
+    $$SELECT r.lane COLLATE "default", count(*) FROM pulse.ready AS r WHERE r.lane IN ('flood', 'glut') GROUP BY 1 ORDER BY 1$$,
+    $$VALUES ('flood', 1000::bigint), ('glut', 1000)$$, 'of another lane: they take turns'
+);
+SELECT is(pulse._tick_promote(), 1000::bigint, 'with time it does all there is');
+
+-- The budget
+
+SELECT is(pulse._upkeep_budget(), '2 s'::interval, 'a tick takes two seconds at most');
+SET LOCAL statement_timeout = '30 s';
+SELECT is(pulse._upkeep_budget(), '2 s'::interval, 'under a long statement_timeout too');
+SET LOCAL statement_timeout = '1500 ms';
+SELECT cmp_ok(pulse._upkeep_budget(), '<=', '0.5 s'::interval, 'under a short one a third of it');
+SELECT cmp_ok(
+    (SELECT pulse._upkeep_budget() FROM pg_sleep(0.3)), '<=', '0.4 s'::interval,
+    'and of what is left of it'
+);
+SET LOCAL statement_timeout = 0;
+
+DELETE FROM pulse.upkeep_run;
+SELECT pulse._note_cut('prune', 'retention', clock_timestamp(), true);
+SELECT count(*) FROM pulse.tick() \g /dev/null
+SELECT is_empty(
+    $$SELECT t.step FROM pulse.upkeep_run AS t WHERE t.step LIKE 'cut:%'$$,
+    'a step that comes to its end is no longer noted as cut'
+);
+UPDATE pulse.upkeep_run SET taken_at = clock_timestamp() - interval '2 s';
+SELECT pulse._note_cut('prune', 'retention', clock_timestamp(), true);
+SELECT set_eq(
+    'SELECT t.step FROM pulse.tick() AS t', '{schedules,promote,marks,approvals,prune}'::text [],
+    'one that was cut has its turn again a second later'
+);
+SELECT FROM pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[2]), 'flood', delay => '1 h');
 UPDATE pulse.waiting SET run_at = now() - interval '1 s' WHERE lane = 'flood';
 DELETE FROM pulse.due_mark;
-DELETE FROM pulse.upkeep_run WHERE step = 'due';
-SELECT count(*) FROM pulse.tick() \g /dev/null
-SELECT is(
-    (SELECT count(*) FROM pulse.ready AS r WHERE r.lane = 'flood'), 10000::bigint,
-    'a tick promotes at most 10,000 jobs of a lane'
-);
-DELETE FROM pulse.upkeep_run WHERE step = 'due';
-SELECT count(*) FROM pulse.tick() \g /dev/null
-SELECT is(
-    (SELECT count(*) FROM pulse.ready AS r WHERE r.lane = 'flood'), 12000::bigint,
-    'and the next the rest'
+UPDATE pulse.upkeep_run SET taken_at = clock_timestamp() - interval '10 s';
+SELECT set_eq(
+    'SELECT t.step FROM pulse.tick() AS t', '{schedules,promote,marks,reap}'::text [],
+    'what can wait does so when jobs were promoted: they are seen when tick commits'
 );
 SELECT is_empty('SELECT * FROM pulse.check()', 'check() finds nothing wrong');
 

@@ -2,7 +2,7 @@
 -- pg_cron: tests/engine/test_watchdog.py.
 BEGIN;
 
-SELECT plan(24);
+SELECT plan(26);
 
 -- Without pg_cron
 
@@ -78,7 +78,7 @@ SELECT is(
 );
 SELECT lives_ok(
     pulse._watchdog_command('pulse.tick()', 'PERFORM pulse.tick()'),
-    'the command for pg_cron that takes seconds runs'
+    'a command runs what is there'
 );
 SELECT isnt_empty('SELECT FROM pulse.upkeep_run', 'and ticks');
 SELECT lives_ok(
@@ -89,15 +89,15 @@ SELECT lives_ok(
 -- One round of the loop
 
 SELECT results_eq(
-    $$SELECT r.ticks, r.pause BETWEEN 0.5 AND 1
+    $$SELECT r.ticks, r.is_due, r.pause BETWEEN 0.5 AND 1
     FROM pulse._watchdog_round(10, clock_timestamp(), 0) AS r$$,
-    'VALUES (1, true)',
+    'VALUES (1, true, true)',
     'the first round ticks and sleeps for a second at most'
 );
 SELECT results_eq(
-    $$SELECT r.ticks, r.pause BETWEEN 0.5 AND 1
+    $$SELECT r.ticks, r.is_due, r.pause BETWEEN 0.5 AND 1
     FROM pulse._watchdog_round(10, clock_timestamp() - interval '3 seconds', 1) AS r$$,
-    'VALUES (1, true)',
+    'VALUES (1, false, true)',
     'before its time a round does not tick'
 );
 SELECT results_eq(
@@ -118,10 +118,18 @@ SELECT results_eq(
     'VALUES (true)',
     'and when the minute is over'
 );
+SET LOCAL statement_timeout = '2 s';
+SELECT results_eq(
+    $$SELECT r.is_due, r.pause IS NULL FROM pulse._watchdog_round(10, clock_timestamp(), 0) AS r$$,
+    'VALUES (false, true)',
+    'and before a statement_timeout could cancel it'
+);
+SET LOCAL statement_timeout = 0;
 SELECT throws_ok(
     'CALL pulse._watchdog_loop(59)', '2D000', NULL,
     'the loop commits, so it cannot be called inside a transaction'
 );
+SELECT throws_ok('CALL pulse._watchdog_tick()', '2D000', NULL, 'nor can what it calls');
 
 SELECT * FROM finish();
 ROLLBACK;

@@ -1,7 +1,7 @@
 -- Schedules: made, replaced, fired, missed, paused. Time passes by moving rows.
 BEGIN;
 
-SELECT plan(112);
+SELECT plan(117);
 
 CREATE ROLE pulse_test_olga;
 CREATE ROLE pulse_test_otto;
@@ -498,6 +498,28 @@ SELECT throws_ok(
     format('%s of a schedule that is not there is refused', verb)
 )
 FROM unnest('{pause_schedule,resume_schedule,unschedule}'::text []) AS verb;
+
+-- What tick had no time for is not late: somebody ticked.
+
+SELECT pulse.schedule('behind', 'k', every => '1 minute') \g /dev/null
+SELECT pg_temp.due('behind', '5 minutes 5 seconds') \g /dev/null
+SELECT pulse._note_cut('schedules', 'due', clock_timestamp() - interval '10 minutes', true);
+SELECT is(pulse._fire_schedules(), 6, 'while ticks run out of time every occurrence fires, however late');
+SELECT pg_temp.due('behind', '5 minutes 5 seconds') \g /dev/null
+DELETE FROM pulse.schedule_run WHERE name = 'behind';
+UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '2 minutes' WHERE step = 'cut:schedules';
+SELECT is(pulse._fire_schedules(), 1, 'when nothing ticked since, they were missed as ever');
+DELETE FROM pulse.upkeep_run WHERE step = 'cut:schedules';
+DELETE FROM pulse.schedule WHERE name = 'behind';
+
+-- As many as are due, while there is time
+
+SELECT count(pulse.schedule('herd ' || n, 'k', every => '1 minute')) FROM generate_series(1, 250) AS n \g /dev/null
+UPDATE pulse.schedule SET next_at = anchor WHERE name LIKE 'herd%';
+SELECT is(pulse._fire_schedules(), 100, 'without a time a call fires a hundred schedules');
+SELECT is(pulse._fire_schedules('-infinity'), 1, 'one when the time is over');
+SELECT is(pulse._fire_schedules('infinity'), 149, 'and all of them while there is time');
+DELETE FROM pulse.schedule WHERE name LIKE 'herd%';
 
 -- The ledger is kept for 90 days
 

@@ -1,7 +1,7 @@
 -- What the views show, to whom, and what reading them costs.
 BEGIN;
 
-SELECT plan(49);
+SELECT plan(50);
 
 CREATE ROLE tap_alice;
 CREATE ROLE tap_bob;
@@ -137,6 +137,13 @@ UPDATE pulse.worker SET seen_at = clock_timestamp() - interval '1 minute 50 seco
 SELECT ok(
     (SELECT w.live FROM pulse.workers AS w WHERE w.worker = 'w3'),
     'a worker that was seen less than two minutes ago is live'
+);
+UPDATE pulse.lease
+SET claimed_at = clock_timestamp() - interval '10 minutes', lease_for = '1 hour',
+    lease_until = clock_timestamp() + interval '50 minutes';
+SELECT ok(
+    (SELECT w.live FROM pulse.workers AS w WHERE w.worker = 'w2'),
+    'a worker whose lease has time left is live though it was not seen'
 );
 
 SELECT pulse.set_lane('set', max_slots => 4, enabled => false) \g /dev/null

@@ -1,7 +1,7 @@
 -- One row for each check: ok when all is well, and what to do when not.
 BEGIN;
 
-SELECT plan(30);
+SELECT plan(35);
 
 CREATE FUNCTION pg_temp.status(check_name text)
 RETURNS text
@@ -20,7 +20,7 @@ $$;
 SELECT set_eq(
     'SELECT h.check_name FROM pulse.health() AS h',
     ARRAY[
-        'last_tick', 'tick_errors', 'upkeep_run', 'watchdog', 'lapsed_leases',
+        'last_tick', 'tick_errors', 'tick_budget', 'upkeep_run', 'watchdog', 'lapsed_leases',
         'rows_below_marks', 'schedules', 'oldest_ready_job', 'stuck_lanes',
         'unhandled_kinds', 'dead_jobs', 'dead_tuples', 'oldest_snapshot',
         'notification_queue', 'owner', 'node'
@@ -52,6 +52,15 @@ INSERT INTO pulse.upkeep_run (step, taken_at, state)
 VALUES ('error:reap', clock_timestamp(), '{"error": "XX000: broken"}');
 SELECT is(pg_temp.status('tick_errors'), 'fail', 'a step that failed is reported');
 SELECT matches(pg_temp.figure('tick_errors'), 'reap, .* ago: XX000: broken', 'with its message');
+
+SELECT is(pg_temp.status('tick_budget'), 'ok', 'a tick that comes to its end is ok');
+SELECT pulse._note_cut('prune', 'retention', clock_timestamp() - interval '2 minutes', true);
+SELECT is(pg_temp.status('tick_budget'), 'warn', 'a step that ran out of time for over a minute is a warning');
+SELECT matches(pg_temp.figure('tick_budget'), '^prune for 2 ?m', 'that names it and says for how long');
+SELECT pulse._note_cut('prune', 'retention', clock_timestamp(), false);
+SELECT is(pg_temp.status('tick_budget'), 'ok', 'when it comes to its end again all is well');
+SELECT pulse._note_cut('reap', 'sweep', clock_timestamp() - interval '11 minutes', true);
+SELECT is(pg_temp.status('tick_budget'), 'fail', 'after ten minutes it fails');
 
 SELECT is(pg_temp.status('watchdog'), 'warn', 'a missing watchdog is a warning');
 

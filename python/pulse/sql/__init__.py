@@ -1,6 +1,6 @@
 """The statements this package sends, by who sends them.
 
 Decisions live in SQL: these are calls of pulse.* by named argument and reads of its
-views. No table is named in Python; tests/worker/test_sql.py checks that, and each
-statement against the server.
+views. No table is named in Python; tests/python/worker/test_sql.py checks that, and
+each statement against the server.
 """

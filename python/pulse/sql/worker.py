@@ -64,6 +64,8 @@ FROM pulse.hello(
     kinds => CAST(%(kinds)s AS text[])
 ) AS h"""
 
+# For one transaction: behind a pooler a SET of the session would reach others.
+BEGIN_TICK: Final = "BEGIN; SET LOCAL statement_timeout = 0"
 TICK: Final = "SELECT t.step, t.did, t.error FROM pulse.tick() AS t"
 
 ARM_BELL: Final = "SELECT pulse.arm_bell(lane => %(lane)s)"

@@ -1,7 +1,7 @@
 """The worker. What a job passes through, in six modules:
 
     coordinator   a cycle: reports what ended, claims for the free slots
-    exchange      one call of pulse.exchange, and its answer
+    exchange      one call of pulse.exchange, and its answer (answer.py)
     claims        the rows of the answer become Runs (run.py), each in its slot
     executors     call the handler: on the event loop, in a thread or a process
     outcomes      what it returned or raised becomes an outcome

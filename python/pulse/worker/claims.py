@@ -15,10 +15,10 @@ from typing import Any
 from pulse.hooks import AllHooks
 from pulse.job import Job
 from pulse.tasks import Task
-from pulse.worker.exchange import LANE, LEASE, UNTIL, Answer, Unreadable, job_of
+from pulse.worker.answer import LANE, LEASE, UNTIL, Answer, Unreadable, job_of
 from pulse.worker.executors import Executors
 from pulse.worker.heartbeat import Heartbeat
-from pulse.worker.outcomes import Outcome
+from pulse.worker.outcomes import failure
 from pulse.worker.run import Run
 from pulse.worker.slots import Slots
 
@@ -100,7 +100,7 @@ class Claims:
         run.task = self._tasks[row.kind]
         self._slots.runs[run.lease] = run
         error = f"the job cannot be read: {type(row.error).__name__}: {row.error}"
-        self._slots.finish(run, Outcome("fail", error=error))
+        self._slots.finish(run, failure(error))
         return until
 
     def _start(self, runs: list[Run]) -> None:

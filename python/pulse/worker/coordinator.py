@@ -28,13 +28,15 @@ from pulse.hooks import AllHooks, Hooks
 from pulse.logs import log_event
 from pulse.options import Duration
 from pulse.tasks import Task
+from pulse.worker.answer import Answer
 from pulse.worker.claims import Claims
 from pulse.worker.connection import UNWIND_WITHIN, Connection
 from pulse.worker.connector import Connector
-from pulse.worker.exchange import Answer, Exchange
+from pulse.worker.exchange import Exchange
 from pulse.worker.executors import Executors
 from pulse.worker.heartbeat import Heartbeat
 from pulse.worker.listener import Listener
+from pulse.worker.processes import Initializer
 from pulse.worker.run import Run
 from pulse.worker.shutdown import FLUSH_WITHIN, Shutdown
 from pulse.worker.slots import Slots
@@ -57,6 +59,7 @@ class Settings:
     ticks: bool = True
     listens: bool = True
     hooks: Sequence[Hooks] = field(default_factory=tuple)
+    process_initializer: Initializer | None = None
 
 
 class Coordinator:
@@ -71,7 +74,9 @@ class Coordinator:
         self._hooks = AllHooks(settings.hooks)
         self._slots = Slots(connector.worker, settings.lanes, self._hooks, self._wake)
         self._heartbeat = Heartbeat(connector, self._slots.runs)
-        self._executors = Executors(self._loop, self._hooks, self._slots.finish)
+        self._executors = Executors(
+            self._loop, self._hooks, self._slots.finish, settings.process_initializer
+        )
         self._connection = Connection(connector, self._stopped, self._hooks)
         self._exchange = Exchange(
             self._connection, connector.worker, kinds, settings.lease_for
@@ -196,7 +201,7 @@ class Coordinator:
         self._ready.set()
         took = self._loop.time() - now
         self._exchange_time += (took - self._exchange_time) / 8
-        self._slots.confirm(reports)
+        self._slots.confirm(reports, answer.refused)
         await self._claims.accept(answer, took)
         if wants:
             self._schedule_poll(wants, answer.lanes)

@@ -1,31 +1,29 @@
-"""One call of pulse.exchange: reports what ended, claims, and holds the answer."""
+"""One call of pulse.exchange: reports what ended, and claims."""
 
 from __future__ import annotations
 
 import json
 import logging
-import struct
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import psycopg
 
 from pulse import errors
-from pulse.job import Control, Job
+from pulse.job import Job
 from pulse.logs import log_event
 from pulse.options import Duration, to_interval
 from pulse.sql import worker as sql
 from pulse.worker import outcomes
+from pulse.worker.answer import LEASE, Answer
 from pulse.worker.connection import Connection
 from pulse.worker.connector import AsyncConnection
 from pulse.worker.outcomes import Outcome
 from pulse.worker.run import Run
 
-# Columns of sql.EXCHANGE that are read one by one, and their binary formats.
-LANE, LEASE, JOB, KIND, ATTEMPT, UNTIL = 2, 3, 4, 5, 7, 15
-INT8, INT4, FLOAT8 = (struct.Struct(form).unpack for form in (">q", ">i", ">d"))
+# PostgreSQL takes no statement above 1 GB, and jsonb is built in memory.
+LARGEST_PART = 16 << 20
 
 
 class Exchange:
@@ -46,22 +44,34 @@ class Exchange:
     async def send(self, ended: Sequence[Run], wants: Mapping[str, int]) -> Answer:
         """Report these runs, then claim so many jobs of each lane."""
         connection = await self._connection.get()
-        done, failed = await self._report_others(connection, ended)
-        if not done and not failed and not wants:
-            return Answer(None, 0.0)
+        *parts, last = in_parts(await self._report_others(connection, ended))
+        again: list[Run] = []
+        for part in parts:
+            again += (await self._exchange(connection, part, {})).refused
+        if not last and not wants:
+            return Answer(None, 0.0, again)
+        answer = await self._exchange(connection, last, wants)
+        answer.refused += again
+        return answer
+
+    async def _exchange(
+        self, connection: AsyncConnection, runs: Sequence[Run], wants: Mapping[str, int]
+    ) -> Answer:
         asked_at = time.monotonic()
-        values = self._values(done, failed, wants)
+        values = self._values(runs, wants)
         try:
             cursor = await connection.execute(sql.EXCHANGE, values, binary=True)
         except psycopg.Error as error:
-            if errors.is_transient(error) or not (done or failed):
+            if not runs or not is_about_data(error):
                 raise
             # One report cannot be stored and holds up the others: report one by one.
-            await self._report_singly(connection, [*done, *failed])
+            for run in runs:
+                await self._report_one(connection, run)
             asked_at = time.monotonic()
-            values = self._values([], [], wants)
+            values = self._values([], wants)
             cursor = await connection.execute(sql.EXCHANGE, values, binary=True)
         # Refused reports come first.
+        again: list[Run] = []
         result = cursor.pgresult
         while (
             result
@@ -70,95 +80,84 @@ class Exchange:
         ):
             refused = await cursor.fetchone()
             assert refused is not None
-            await self._report_refused(connection, refused[3], refused[1], ended)
-        return Answer(cursor, asked_at)
+            run = next(run for run in runs if run.lease == refused[LEASE])
+            if refused[1] == "lost":
+                self._log_lost(run.job)
+            elif self._replace(run, f"it is {refused[1].replace('_', ' ')}"):
+                again.append(run)
+        return Answer(cursor, asked_at, again)
 
-    def _values(
-        self,
-        done: Sequence[tuple[Job, Outcome]],
-        failed: Sequence[tuple[Job, Outcome]],
-        wants: Mapping[str, int],
-    ) -> dict[str, Any]:
+    def _values(self, runs: Sequence[Run], wants: Mapping[str, int]) -> dict[str, Any]:
         return {
             "worker": self._worker,
             "wants": json.dumps(wants),
-            "done": outcomes.completed(done),
-            "failed": outcomes.failed(failed) if failed else "[]",
+            "done": outcomes.completed(runs),
+            "failed": outcomes.failed(runs),
             "kinds": self._kinds,
             "lease_for": self._lease_for,
         }
 
     async def _report_others(
         self, connection: AsyncConnection, ended: Sequence[Run]
-    ) -> tuple[list[tuple[Job, Outcome]], list[tuple[Job, Outcome]]]:
+    ) -> list[Run]:
         """Report by its own verb what exchange does not take; returns the rest."""
-        done: list[tuple[Job, Outcome]] = []
-        failed: list[tuple[Job, Outcome]] = []
+        rest: list[Run] = []
         released: list[int] = []
-        for each in ended:
-            job, outcome = each.job, each.outcome
-            assert outcome is not None
-            if outcome.verb == "complete":
-                done.append((job, outcome))
-            elif outcome.verb == "fail":
-                failed.append((job, outcome))
-            elif outcome.verb == "release":
-                released.append(job.lease)
+        for run in ended:
+            assert run.outcome is not None
+            if run.outcome.verb in ("complete", "fail"):
+                rest.append(run)
+            elif run.outcome.verb == "release":
+                released.append(run.lease)
             else:
-                await self._report_one(connection, job, outcome)
+                await self._report_one(connection, run)
         if released:
             await connection.execute(sql.RELEASE, {"leases": released})
-        return done, failed
+        return rest
 
-    async def _report_singly(
-        self,
-        connection: AsyncConnection,
-        ended: Sequence[tuple[Job, Outcome]],
-    ) -> None:
-        for job, outcome in ended:
-            await self._report_one(connection, job, outcome)
-
-    async def _report_one(
-        self, connection: AsyncConnection, job: Job, outcome: Outcome
-    ) -> None:
+    async def _report_one(self, connection: AsyncConnection, run: Run) -> None:
         """Report one run; what the server refuses for good becomes a failure."""
-        query, values = call_of(job, outcome)
-        try:
-            await connection.execute(query, values)
-        except psycopg.Error as error:
-            if errors.is_transient(error):
-                raise
-            known = errors.translate(error)
-            if isinstance(known, errors.LeaseLost):
-                self._log_lost(job)
-            elif outcome.verb == "fail":
-                plain = Outcome("fail", error=f"the error cannot be stored: {error}")
-                if outcome == plain:
+        while True:
+            assert run.outcome is not None
+            query, values = call_of(run.job, run.outcome)
+            try:
+                await connection.execute(query, values)
+                return
+            except psycopg.Error as error:
+                known = errors.describe(error)
+                if isinstance(known, errors.LeaseLost):
+                    self._log_lost(run.job)
+                    return
+                if not is_about_data(error):
                     raise
-                await self._report_one(connection, job, plain)
-            else:
-                why = f"the {outcome.verb} of this run was refused: {known or error}"
-                await self._report_one(connection, job, Outcome("fail", error=why))
+                if not self._replace(run, known.message):
+                    return
 
-    async def _report_refused(
-        self,
-        connection: AsyncConnection,
-        lease: int,
-        verdict: str,
-        ended: Sequence[Run],
-    ) -> None:
-        for each in ended:
-            if each.job.lease == lease and each.outcome is not None:
-                if verdict == "lost":
-                    self._log_lost(each.job)
-                else:
-                    await self._report_one(connection, each.job, each.outcome)
+    def _replace(self, run: Run, why: str) -> bool:
+        """Give the run an outcome that can be reported; False when there is none."""
+        assert run.outcome is not None
+        instead = outcomes.refused(run.outcome, why)
+        if instead is None:
+            self._log(
+                logging.ERROR, run.job, f"cannot be reported, its lease lapses: {why}"
+            )
+            return False
+        run.outcome = instead
+        self._log(
+            logging.WARNING,
+            run.job,
+            f"fails instead, since its report was refused: {why}",
+        )
+        return True
 
     def _log_lost(self, job: Job) -> None:
+        words = "had lost its lease when it was reported; its result is dropped"
+        self._log(logging.WARNING, job, words)
+
+    def _log(self, level: int, job: Job, words: str) -> None:
         log_event(
-            logging.WARNING,
-            f"job {job.id} ({job.kind}, attempt {job.attempt}) had lost its lease when "
-            "it was reported; its result is dropped",
+            level,
+            f"job {job.id} ({job.kind}, attempt {job.attempt}) {words}",
             worker=self._worker,
             job_id=job.id,
             kind=job.kind,
@@ -167,71 +166,25 @@ class Exchange:
         )
 
 
-class Answer:
-    """Claimed jobs as the server sent them: counted by lane now, read later."""
-
-    def __init__(
-        self, cursor: psycopg.AsyncCursor[tuple[Any, ...]] | None, asked_at: float
-    ) -> None:
-        self._cursor = cursor
-        self._first = (cursor.rownumber or 0) if cursor else 0
-        self.asked_at = asked_at
-        self.count = cursor.rowcount - self._first if cursor else 0
-        self.lanes = self._count() if self.count else {}
-
-    def _count(self) -> dict[str, int]:
-        """Rows come lane by lane: mostly the first and the last are enough."""
-        rows = range(self._first, self._first + self.count)
-        lane = self._raw(rows[0], LANE)
-        if self._raw(rows[-1], LANE) == lane:
-            return {str(lane, "utf-8"): self.count}
-        return Counter(str(self._raw(row, LANE), "utf-8") for row in rows)
-
-    def _raw(self, row: int, column: int) -> bytes:
-        result = self._cursor.pgresult if self._cursor else None
-        return (result.get_value(row, column) if result else None) or b""
-
-    async def read(self) -> list[tuple[Any, ...] | Unreadable]:
-        """The jobs as rows in the order of sql.EXCHANGE."""
-        cursor = self._cursor
-        if cursor is None or not self.count:
-            return []
-        try:
-            await cursor.scroll(self._first, mode="absolute")
-            return list(await cursor.fetchmany(self.count))
-        except Exception:
-            rows = range(self._first, self._first + self.count)
-            return [await self._read_one(cursor, row) for row in rows]
-
-    async def _read_one(
-        self, cursor: psycopg.AsyncCursor[tuple[Any, ...]], row: int
-    ) -> tuple[Any, ...] | Unreadable:
-        try:
-            await cursor.scroll(row, mode="absolute")
-            values = await cursor.fetchone()
-            assert values is not None
-            return values
-        except Exception as error:
-            lease, job, attempt, until = (
-                load(self._raw(row, column))[0]
-                for load, column in (
-                    (INT8, LEASE), (INT8, JOB), (INT4, ATTEMPT), (FLOAT8, UNTIL)
-                )
-            )  # fmt: skip
-            lane, kind = (str(self._raw(row, n), "utf-8") for n in (LANE, KIND))
-            return Unreadable(lease, job, lane, kind, attempt, until, error)
+def is_about_data(error: psycopg.Error) -> bool:
+    """Whether these values are refused, here or elsewhere, now or later."""
+    if (errors.sqlstate_of(error) or "").startswith("54"):
+        return True
+    return isinstance(errors.describe(error), (errors.InvalidArgument, errors.TooLarge))
 
 
-class Unreadable(NamedTuple):
-    """A job that Python cannot decode, and why."""
-
-    lease: int
-    job: int
-    lane: str
-    kind: str
-    attempt: int
-    until: float
-    error: Exception
+def in_parts(runs: Sequence[Run]) -> list[list[Run]]:
+    """At least one part, none much larger than a statement should be."""
+    parts: list[list[Run]] = [[]]
+    size = 0
+    for run in runs:
+        assert run.outcome is not None
+        if size > LARGEST_PART:
+            parts.append([])
+            size = 0
+        size += run.outcome.size
+        parts[-1].append(run)
+    return parts
 
 
 def call_of(job: Job, outcome: Outcome) -> tuple[str, dict[str, Any]]:
@@ -239,20 +192,12 @@ def call_of(job: Job, outcome: Outcome) -> tuple[str, dict[str, Any]]:
     if outcome.verb == "complete":
         return sql.COMPLETE, {**lease, "result": outcome.result}
     if outcome.verb == "snooze":
-        return sql.SNOOZE, {**lease, "delay": to_interval(outcome.delay)}
+        return sql.SNOOZE, {**lease, "delay": outcome.delay}
     if outcome.verb == "ack_cancel":
         return sql.ACK_CANCEL, lease
     return sql.FAIL, {
         **lease,
         "error": outcome.error,
-        "retry_in": to_interval(outcome.delay),
+        "retry_in": outcome.delay,
         "fatal": outcome.fatal,
     }
-
-
-def job_of(row: tuple[Any, ...], control: Control) -> Job:
-    """A row of exchange in the order of sql.EXCHANGE."""
-    return Job(
-        row[3], row[4], row[2], row[5], row[6], row[7], row[8], row[9], row[10],
-        row[11], row[12], row[13], row[14], control,
-    )  # fmt: skip

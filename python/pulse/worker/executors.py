@@ -17,7 +17,7 @@ from typing import Any
 from pulse.hooks import AllHooks
 from pulse.worker import outcomes
 from pulse.worker.outcomes import Outcome
-from pulse.worker.processes import Children
+from pulse.worker.processes import Children, Initializer
 from pulse.worker.run import Run
 
 
@@ -29,12 +29,13 @@ class Executors:
         loop: asyncio.AbstractEventLoop,
         hooks: AllHooks,
         finish: Callable[[Run, Outcome], None],
+        process_initializer: Initializer | None = None,
     ) -> None:
         self._loop = loop
         self._hooks = hooks
         self._finish = finish
         self._threads = Threads(self._run_in_thread)
-        self._children = Children()
+        self._children = Children(process_initializer)
 
     def start(self, run: Run) -> None:
         run.started = time.monotonic()
@@ -57,10 +58,8 @@ class Executors:
                 result = await run.task.run(run.job)
             outcome = outcomes.returned(run, result)
         except BaseException as error:
+            # SystemExit, too: it would end the worker, and other runs with it.
             outcome = outcomes.raised(run, error)
-            if isinstance(error, (KeyboardInterrupt, SystemExit)):
-                self._finish(run, outcome)
-                raise
         self._finish(run, outcome)
 
     def _run_in_thread(self, run: Run) -> None:

@@ -14,8 +14,6 @@ from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future
 
-import psycopg
-
 from pulse import connections, errors
 from pulse.logs import log_event
 from pulse.sql import worker as sql
@@ -164,7 +162,7 @@ class Heartbeat:
     ) -> None:
         try:
             connection.execute(sql.CHECKPOINT, {"lease": lease, "data": data})
-        except psycopg.Error as error:
+        except Exception as error:
             if errors.is_transient(error):
                 raise
             done.set_exception(errors.translate(error) or error)
@@ -182,7 +180,7 @@ class Heartbeat:
             try:
                 connection.execute(sql.PROGRESS, values)
                 self._sent[lease] = now
-            except psycopg.Error as error:
+            except Exception as error:
                 if errors.is_transient(error):
                     raise
         for lease in [x for x in self._sent if x not in self._runs]:

@@ -166,7 +166,17 @@ class Listener:
             self._armed.discard(lane)
 
     async def _tick(self) -> None:
-        rows = await self._execute(sql.TICK)
+        try:
+            await self._execute(sql.BEGIN_TICK)
+            rows = await self._execute(sql.TICK)
+            await self._execute("COMMIT")
+        except psycopg.Error as error:
+            log_event(
+                logging.WARNING,
+                f"upkeep failed, nothing of it was done: {error}",
+                worker=self._connector.worker,
+            )
+            raise
         steps = {row[0] for row in rows}
         # Nothing to do: others do the upkeep, so this one may tick less often.
         pause = TICK_EVERY if steps else TICK_SELDOM

@@ -3,6 +3,9 @@
 Completions and failures travel with the next claim (pulse.exchange). A report may be
 repeated: the same lease with the same verb succeeds again, so whatever was not
 answered is sent once more.
+
+Handlers may return and raise anything. returned and raised never raise, and what they
+make holds only text that the server takes: one bad report must not hold up the others.
 """
 
 from __future__ import annotations
@@ -13,12 +16,15 @@ import os
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pulse
 from pulse import errors
-from pulse.job import Control, Job
-from pulse.options import Duration, to_interval, to_json
+from pulse.job import Control
+from pulse.options import to_interval_text, to_stored_json, to_text
+
+if TYPE_CHECKING:
+    from pulse.worker.run import Run
 
 Verb = Literal["complete", "fail", "snooze", "release", "ack_cancel", "drop"]
 LONGEST_ERROR = 100_000
@@ -32,13 +38,18 @@ class RemoteError(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What to report: result is JSON text, delay the pause of a snooze or retry."""
+    """What to report: result is JSON, delay the interval of a snooze or retry."""
 
     verb: Verb
     result: str | None = None
     error: str | None = None
-    delay: Duration | None = None
+    delay: str | None = None
     fatal: bool = False
+
+    @property
+    def size(self) -> int:
+        """About how much of a report it fills."""
+        return len(self.result or "") + len(self.error or "")
 
 
 COMPLETE = Outcome("complete", result="null")
@@ -55,10 +66,23 @@ def returned(control: Control, result: Any) -> Outcome:
         if not control.seen:
             return COMPLETE
         return stopped(control)
+    # A child process has made it one already, where it would keep nobody waiting.
+    return result if type(result) is Outcome else encoded(result)
+
+
+def encoded(result: Any) -> Outcome:
+    """A result as it is stored, or a failure that says why it cannot be."""
     try:
-        return Outcome("complete", result=to_json(result, "the result"))
-    except errors.InvalidArgument as error:
-        return Outcome("fail", error=str(error))
+        return Outcome("complete", result=to_stored_json(result, "the result"))
+    except errors.PulseError as error:
+        return failure(str(error))
+    except BaseException as error:
+        # Of an object of the handler's that json asked for its members.
+        return failure(f"the result cannot be written as JSON\n{described(error)}")
+
+
+def failure(error: str, delay: str | None = None, fatal: bool = False) -> Outcome:
+    return Outcome("fail", None, to_text(error, LONGEST_ERROR), delay, fatal)
 
 
 def stopped(control: Control) -> Outcome:
@@ -74,20 +98,42 @@ def stopped(control: Control) -> Outcome:
 
 def raised(control: Control, error: BaseException) -> Outcome:
     """The outcome of a handler that raised."""
+    try:
+        return _raised(control, error)
+    except BaseException as second:
+        # A property or method of this exception raised: isinstance asks for __class__.
+        return failure(undescribed(error, second))
+
+
+def _raised(control: Control, error: BaseException) -> Outcome:
     if control.verdict == "lost" or isinstance(error, errors.LeaseLost):
         return DROP
-    if isinstance(error, errors.Snooze):
-        return Outcome("snooze", delay=error.delay)
+    if isinstance(error, (errors.Snooze, errors.RetryIn)):
+        what = f"the delay of {type(error).__name__}"
+        try:
+            delay = to_interval_text(error.delay, what)
+        except errors.InvalidArgument as bad:
+            return failure(f"{described(error)}\n{bad.message}")
+        if isinstance(error, errors.Snooze):
+            return Outcome("snooze", delay=delay)
+        return failure(described(error), delay)
     if isinstance(error, (errors.Cancelled, asyncio.CancelledError)):
         if control.must_stop:
             return stopped(control)
         fatal = isinstance(error, errors.Cancelled)
-        return Outcome("fail", error=described(error), fatal=fatal)
-    if isinstance(error, errors.RetryIn):
-        return Outcome("fail", error=described(error), delay=error.delay)
-    return Outcome(
-        "fail", error=described(error), fatal=isinstance(error, errors.Fatal)
-    )
+        return failure(described(error), fatal=fatal)
+    return failure(described(error), fatal=isinstance(error, errors.Fatal))
+
+
+def refused(outcome: Outcome, why: str) -> Outcome | None:
+    """What to report instead of what the server refuses; None when nothing is left."""
+    if outcome.verb != "fail":
+        return failure(f"the {outcome.verb} of this run was refused: {why}")
+    if outcome.delay is not None:
+        text = f"{outcome.error}\nthe delay {outcome.delay} was refused: {why}"
+        return failure(text, fatal=outcome.fatal)
+    plain = failure("the error of this run was refused", fatal=outcome.fatal)
+    return None if outcome == plain else plain
 
 
 def described(error: BaseException) -> str:
@@ -97,40 +143,41 @@ def described(error: BaseException) -> str:
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(PACKAGE):
         trace = trace.tb_next
-    lines = traceback.format_exception(type(error), error, trace)
-    text = "".join(lines).replace("\0", "\ufffd").strip()
-    text = text.encode("utf-8", "replace").decode("utf-8")
-    if len(text) <= LONGEST_ERROR:
-        return text
-    return f"{text[:2000]}\n…\n{text[2000 - LONGEST_ERROR :]}"
+    try:
+        text = "".join(traceback.format_exception(type(error), error, trace))
+    except BaseException as second:
+        head = "Traceback (most recent call last):\n"
+        frames = "".join(traceback.format_tb(trace))
+        text = f"{head}{frames}{undescribed(error, second)}"
+    return to_text(text.strip(), LONGEST_ERROR)
 
 
-def completed(reports: Sequence[tuple[Job, Outcome]]) -> str:
+def undescribed(error: BaseException, second: BaseException) -> str:
+    name, other = type(error).__qualname__, type(second).__qualname__
+    return f"{name}: it has no text, since reading it raised {other}"
+
+
+def completed(runs: Sequence[Run]) -> str:
     """The argument done of pulse.exchange; results are JSON already."""
     each = (
-        f'{{"lease":"{job.lease}","result":{outcome.result}}}'
-        for job, outcome in reports
+        f'{{"lease":"{run.lease}","result":{outcome.result}}}'
+        for run in runs
+        if (outcome := run.outcome) and outcome.verb == "complete"
     )
     return f"[{','.join(each)}]"
 
 
-def failed(reports: Sequence[tuple[Job, Outcome]]) -> str:
+def failed(runs: Sequence[Run]) -> str:
     """The argument failed of pulse.exchange."""
     return json.dumps(
         [
             {
-                "lease": str(job.lease),
+                "lease": str(run.lease),
                 "error": outcome.error,
-                "retry_in": as_text(outcome.delay),
+                "retry_in": outcome.delay,
                 "fatal": outcome.fatal,
             }
-            for job, outcome in reports
+            for run in runs
+            if (outcome := run.outcome) and outcome.verb == "fail"
         ]
     )
-
-
-def as_text(delay: Duration | None) -> str | None:
-    interval = to_interval(delay)
-    if interval is None or isinstance(interval, str):
-        return interval
-    return f"{interval.total_seconds():.6f} seconds"

@@ -1,38 +1,45 @@
 """Handlers in processes: for work that would hold the interpreter.
 
 Each child runs one job at a time and talks over a pipe to the thread that waits for
-it. A lost lease and a stop end it with a signal; a thread cannot be ended. Children are
+it. A lost lease and a stop end it with SIGKILL; a thread cannot be ended. Children are
 spawned, not forked: the worker has threads.
+
+Ctrl-C and a TERM to the process group reach children as well. They take no notice: the
+worker decides how long a run may go on, and tells them over the pipe.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib
 import multiprocessing
 import pickle
+import signal
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
 from pulse import errors
 from pulse.job import Control, Job
 from pulse.tasks import Task
-from pulse.worker.outcomes import RemoteError, described
+from pulse.worker.outcomes import RemoteError, described, encoded
 
 POLL_INTERVAL = 0.05
+STOPS = (signal.SIGINT, signal.SIGTERM)
 
-
-class Crashed(Exception):
-    """The process of a handler died."""
+Initializer = Callable[[], object]
 
 
 class Children:
     """Idle and busy processes of this worker."""
 
-    def __init__(self) -> None:
+    def __init__(self, initializer: Initializer | None = None) -> None:
+        self._initializer = initializer
         self._lock = threading.Lock()
         self._idle: list[Child] = []
         self._busy: set[Child] = set()
@@ -49,7 +56,10 @@ class Children:
         with self._lock:
             if self._closed:
                 raise errors.Cancelled("the worker is stopping")
-            child = self._idle.pop() if self._idle else Child()
+            if not self._idle and not self._busy:
+                # multiprocessing sends TERM at exit, and waits: they do not mind it.
+                atexit.register(self.kill)
+            child = self._idle.pop() if self._idle else Child(self._initializer)
             self._busy.add(child)
             return child
 
@@ -68,16 +78,23 @@ class Children:
             for child in [*self._idle, *self._busy]:
                 child.kill()
             self._idle.clear()
+        atexit.unregister(self.kill)
 
 
 class Child:
-    def __init__(self) -> None:
+    def __init__(self, initializer: Initializer | None) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(
-            target=serve, args=(theirs,), name="pulse handler", daemon=True
+            target=serve,
+            args=(theirs, initializer),
+            name="pulse handler",
+            daemon=True,
         )
-        self._process.start()
+        # It unblocks signals where it starts, which is before the first child.
+        resource_tracker.ensure_running()
+        with stops_blocked():
+            self._process.start()
         theirs.close()
         self.usable = True
 
@@ -121,12 +138,30 @@ class Child:
             if control.must_stop:
                 raise errors.Cancelled("the process was stopped") from error
             self._process.join(1)
-            code = self._process.exitcode
-            raise Crashed(f"the process of the handler died ({code})") from None
+            how = ending(self._process.exitcode)
+            raise RemoteError(f"the process of the handler died ({how})") from None
 
     def kill(self) -> None:
         self.usable = False
         self._process.kill()
+
+
+def ending(code: int | None) -> str:
+    """An exit code, or the name of the signal that killed it."""
+    with contextlib.suppress(ValueError):
+        if code is not None and code < 0:
+            return signal.Signals(-code).name
+    return str(code)
+
+
+@contextlib.contextmanager
+def stops_blocked() -> Iterator[None]:
+    """What this thread starts meanwhile is deaf until it says otherwise itself."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def store(control: Control, data: str) -> BaseException | None:
@@ -182,14 +217,21 @@ class RemoteControl(Control):
         return self.stopping or self.verdict != "ok"
 
 
-def serve(pipe: Connection) -> None:
+def serve(pipe: Connection, initializer: Initializer | None) -> None:
     """Main function of a child: one job after another until the pipe is closed."""
-    with contextlib.suppress(EOFError, KeyboardInterrupt):
+    for number in STOPS:
+        # Not SIG_IGN: programs that a handler starts would inherit that.
+        signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+    with contextlib.suppress(EOFError, BrokenPipeError):
         while True:
             (module, name), job = pipe.recv()
             control = RemoteControl(pipe)
             job.control = control
             try:
+                if initializer is not None:
+                    initializer()
+                    initializer = None
                 found: Any = importlib.import_module(module)
                 for part in name.split("."):
                     found = getattr(found, part)
@@ -199,7 +241,7 @@ def serve(pipe: Connection) -> None:
                 result = task.run(job)
                 if control.seen:
                     control.send("seen", None)
-                control.send("returned", result)
+                control.send("returned", None if result is None else encoded(result))
             except BaseException as error:
                 control.send("raised", portable(error))
 

@@ -78,14 +78,15 @@ class Shutdown:
         if not reports:
             return True
         try:
-            await asyncio.wait_for(self._exchange.send(reports, {}), within + 1)
+            sending = self._exchange.send(reports, {})
+            answer = await asyncio.wait_for(sending, within + 1)
         except (psycopg.Error, OSError, asyncio.TimeoutError) as error:
             self._slots.requeue(reports)
             self._connection.failures += 1
             self._log(logging.WARNING, f"cannot report, trying again: {error}")
             await self._connection.close()
             return False
-        self._slots.confirm(reports)
+        self._slots.confirm(reports, answer.refused)
         return True
 
     async def _pause(self) -> None:

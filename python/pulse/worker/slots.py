@@ -104,9 +104,12 @@ class Slots:
             if run.outcome is not None:
                 self.ended.appendleft((run, run.outcome))
 
-    def confirm(self, reports: Sequence[Run]) -> None:
-        """The server has answered: forget these runs."""
+    def confirm(self, reports: Sequence[Run], refused: Sequence[Run] = ()) -> None:
+        """The server has answered: forget these runs, but for what it refused."""
+        self.requeue(refused)
         for run in reports:
+            if refused and run in refused:
+                continue
             del self.runs[run.lease]
             # Job and run refer to each other: without this each waits for the
             # garbage collector.

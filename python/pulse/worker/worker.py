@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import pickle
 import secrets
 import signal
 import socket
@@ -49,6 +50,7 @@ class Worker:
         durable: bool = True,
         prepare: bool | None = None,
         hooks: Sequence[Hooks] = (),
+        process_initializer: Callable[[], object] | None = None,
     ) -> None:
         if lanes is not None and concurrency is not None:
             raise TypeError("pass lanes or concurrency, not both")
@@ -59,6 +61,8 @@ class Worker:
             raise ValueError("every lane needs at least one slot")
         if poll_interval <= 0 or grace < 0:
             raise ValueError("poll_interval must be above 0 and grace not below it")
+        if process_initializer is not None:
+            require_importable(process_initializer)
         self.name = name or new_name()
         self.lanes: Mapping[str, int] = slots
         self.tasks: dict[str, Task[Any, Any]] = {}
@@ -73,6 +77,7 @@ class Worker:
         self._tick = tick
         self._listen = listen
         self._hooks = tuple(hooks)
+        self._process_initializer = process_initializer
         self._lock = threading.RLock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._coordinator: Coordinator | None = None
@@ -171,12 +176,24 @@ class Worker:
             ticks=self._tick,
             listens=self._listen,
             hooks=self._hooks,
+            process_initializer=self._process_initializer,
         )
 
 
 def new_name() -> str:
     """Unique among restarts and hosts: a lease carries the name of its holder."""
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(2)}"
+
+
+def require_importable(function: Callable[[], object]) -> None:
+    """A child process finds it by its name."""
+    try:
+        pickle.dumps(function)
+    except Exception as error:
+        raise TypeError(
+            "process_initializer is called in other processes, so it must be defined "
+            f"at the top level of a module ({error})"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -10,9 +10,9 @@ from playwright.sync_api import Browser
 
 import pulse
 from tests.conftest import Connection, Database
+from tests.python.worker.conftest import Running
 from tests.web.browser import chrome
 from tests.web.browser.chrome import Site, Tab
-from tests.worker.conftest import Running
 
 Work = Callable[..., pulse.Worker]
 

@@ -18,9 +18,9 @@ from psycopg.types.json import Jsonb
 
 import pulse
 from tests.conftest import Connection
+from tests.python.worker.conftest import Running
 from tests.web.browser.chrome import Site, Tab, chromium, wait_for
 from tests.web.browser.seeds import one
-from tests.worker.conftest import Running
 from tools import paths, servers
 
 IMAGES = paths.ROOT / "docs/images"

@@ -17,7 +17,7 @@ import pytest
 import pulse
 from pulse import Job, Worker
 from tests.conftest import Database
-from tests.worker.conftest import ARMED, CONNECTED, PATIENCE, Own, Queue, Start
+from tests.python.worker.conftest import ARMED, CONNECTED, PATIENCE, Own, Queue, Start
 from tools import paths
 
 

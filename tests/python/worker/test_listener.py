@@ -12,7 +12,7 @@ import pytest
 
 import pulse
 from pulse import Job, Worker
-from tests.worker.conftest import ARMED, PATIENCE, Own, Queue, Start
+from tests.python.worker.conftest import ARMED, PATIENCE, Own, Queue, Start
 
 
 def test_a_sleeping_worker_is_woken_at_once(queue: Queue, start: Start) -> None:
@@ -144,6 +144,50 @@ def test_without_a_watchdog_the_worker_ticks_and_says_so(
     )
     said = [r for r in caplog.records if "start_watchdog" in r.getMessage()]
     assert len(said) == 1
+
+
+def test_the_workers_ticks_have_no_statement_timeout(
+    queue: Queue, start: Start
+) -> None:
+    queue.connection.execute(
+        """
+        CREATE TABLE seen AS SELECT 'nothing' AS timeout;
+        ALTER FUNCTION pulse.tick() RENAME TO real_tick;
+        CREATE FUNCTION pulse.tick()
+        RETURNS TABLE (step text, did bigint, error text) LANGUAGE sql AS
+        $$
+            UPDATE seen SET timeout = current_setting('statement_timeout');
+            SELECT * FROM pulse.real_tick()
+        $$
+        """
+    )
+    worker = Worker(f"{queue.db.dsn} options='-c statement_timeout=20s'")
+    worker.handle("x")(print)
+    start(worker)
+    queue.until(
+        lambda: queue.one("SELECT to_jsonb(s) FROM seen AS s") == {"timeout": "0"}
+    )
+
+
+def test_a_tick_that_fails_is_a_warning_in_the_log(
+    queue: Queue, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue.connection.execute(
+        """
+        CREATE OR REPLACE FUNCTION pulse.tick()
+        RETURNS TABLE (step text, did bigint, error text) LANGUAGE plpgsql AS
+        $$ BEGIN RAISE query_canceled; END $$
+        """
+    )
+    worker = Worker(queue.db.dsn)
+    worker.handle("x")(print)
+    start(worker)
+    queue.until(
+        lambda: any(
+            r.levelname == "WARNING" and "upkeep failed" in r.getMessage()
+            for r in caplog.records
+        )
+    )
 
 
 def test_hello_names_lanes_and_kinds(queue: Queue, start: Start) -> None:

@@ -18,7 +18,7 @@ from pulse.worker.heartbeat import Heartbeat
 from pulse.worker.outcomes import COMPLETE, RELEASE, Outcome
 from pulse.worker.run import Run
 from pulse.worker.slots import LARGE, Slots
-from tests.worker.conftest import Queue
+from tests.python.worker.conftest import Queue
 
 
 def test_claimed_jobs_hold_their_slots_before_they_are_read(queue: Queue) -> None:

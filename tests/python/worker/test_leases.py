@@ -11,8 +11,8 @@ import pytest
 
 import pulse
 from pulse import Job, Worker
-from tests.worker import handlers
-from tests.worker.conftest import PATIENCE, Queue, Start
+from tests.python.worker import handlers
+from tests.python.worker.conftest import PATIENCE, Queue, Start
 
 SHORT = "SELECT pulse.set_lane('default', lease_for => '1 second')"
 REAP = "SELECT pulse.reap()"

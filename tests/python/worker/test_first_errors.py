@@ -9,7 +9,7 @@ import pytest
 
 from pulse import Job, Worker, errors
 from tests.conftest import Database
-from tests.worker.conftest import Queue, Start
+from tests.python.worker.conftest import Queue, Start
 
 
 def build(dsn: str) -> Worker:

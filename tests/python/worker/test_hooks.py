@@ -12,7 +12,7 @@ import pytest
 import pulse
 from pulse import Job, Worker
 from pulse.hooks import OpenTelemetry
-from tests.worker.conftest import Queue, Start
+from tests.python.worker.conftest import Queue, Start
 
 
 def test_hooks_are_called_and_cannot_harm_the_worker(

@@ -11,8 +11,8 @@ import pytest
 import pulse
 from pulse import Job, Worker
 from pulse.worker.outcomes import PACKAGE, described
-from tests.worker import handlers
-from tests.worker.conftest import Queue, Start
+from tests.python.worker import handlers
+from tests.python.worker.conftest import Queue, Start
 from tools import paths
 
 
@@ -32,7 +32,7 @@ def files(error: str) -> list[str]:
 def test_a_traceback_begins_in_the_handler_wherever_it_runs(
     queue: Queue, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sys.modules.setdefault("tests.worker.handlers", handlers)
+    sys.modules.setdefault("tests.python.worker.handlers", handlers)
     monkeypatch.setenv("PYTHONPATH", f"{paths.ROOT}:{paths.ROOT / 'python'}")
     worker = Worker(queue.db.dsn, tasks=[handlers.boom], hooks=[Around()])
 

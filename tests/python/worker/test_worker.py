@@ -12,7 +12,7 @@ import pulse
 from pulse import Job, Worker, errors
 from pulse.worker.slots import LARGE
 from tests.conftest import Database
-from tests.worker.conftest import PATIENCE, Queue, Start
+from tests.python.worker.conftest import PATIENCE, Queue, Start
 
 
 def test_sync_and_async_handlers_return_results(queue: Queue, start: Start) -> None:

@@ -1,0 +1,240 @@
+"""Upkeep that cannot stop: tick under load, a timeout, beside open transactions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.conftest import Connection, Database
+from tests.engine.buffers import touched
+
+
+def one(connection: Connection, query: str) -> Any:
+    row = connection.execute(query.encode()).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def delay(connection: Connection, lanes: int, jobs: int) -> None:
+    """Put jobs into waiting that are due, so many in each of so many lanes."""
+    connection.execute(
+        b"""
+        WITH job AS (
+            INSERT INTO pulse.body (kind, payload, max_attempts, enqueued_by)
+            SELECT 'k', '{}', 3, current_user FROM generate_series(1, %d)
+            RETURNING job
+        )
+        INSERT INTO pulse.waiting (
+            lane, run_at, job, kind, rank, attempts, failures, keyed, retrying
+        )
+        SELECT
+            'lane ' || row_number() OVER () %% %d, now() - interval '1 minute', job,
+            'k', 0, 0, 0, false, false
+        FROM job
+        """
+        % (lanes * jobs, lanes)
+    )
+
+
+def a_second_passes(connection: Connection) -> None:
+    connection.execute(
+        "UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '1 second'"
+    )
+
+
+def test_a_statement_timeout_does_not_roll_back_every_tick(db: Database) -> None:
+    operator, ticker = db.connect(), db.connect()
+    delay(operator, lanes=30, jobs=5000)
+    operator.execute("SELECT pulse.enqueue('k', lane => 'lost')")
+    operator.execute("SELECT count(*) FROM pulse.claim_batch('w', 'lost')")
+    operator.execute("UPDATE pulse.lease SET lease_until = now() - interval '1 s'")
+    operator.execute("SELECT pulse.schedule('s', 'k', every => '1 hour')")
+    operator.execute("UPDATE pulse.schedule SET next_at = anchor")
+    operator.execute("TRUNCATE pulse.upkeep_run")
+    ticker.execute("SET statement_timeout = '1500 ms'")
+
+    done = dict(ticker.execute("SELECT step, did FROM pulse.tick()").fetchall())
+
+    assert done["schedules"] == 1
+    assert done["reap"] == 1
+    assert 0 < done["promote"] < 150_000
+    assert one(operator, "SELECT count(*) FROM pulse._newest_upkeep_run('cut:promote')")
+    for _ in range(200):
+        a_second_passes(operator)
+        ticker.execute("SELECT FROM pulse.tick()")
+        if one(operator, "SELECT count(*) FROM pulse.waiting WHERE NOT retrying") == 0:
+            break
+    ready = "SELECT count(*) FROM pulse.ready WHERE lane LIKE 'lane %'"
+    assert one(operator, ready) == 150_000
+
+
+def test_an_open_lock_on_a_hundred_schedules_does_not_starve_the_rest(
+    db: Database,
+) -> None:
+    operator, holder, ticker = db.connect(), db.connect(autocommit=False), db.connect()
+    operator.execute(
+        "SELECT pulse.schedule('s' || n, 'k', every => '1 minute')"
+        " FROM generate_series(1, 150) AS n"
+    )
+    operator.execute("UPDATE pulse.schedule SET next_at = anchor")
+    holder.execute(
+        "SELECT FROM pulse.schedule ORDER BY next_at, name LIMIT 100 FOR UPDATE"
+    )
+
+    done = dict(ticker.execute("SELECT step, did FROM pulse.tick()").fetchall())
+
+    assert done["schedules"] == 50
+    holder.rollback()
+
+
+def test_a_tick_ends_all_leases_that_lapsed_at_once(db: Database) -> None:
+    """As many as it has time for, and not a thousand or ten thousand a sweep."""
+    connection = db.connect()
+    connection.execute(
+        "SELECT FROM pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[12000]))"
+    )
+    connection.execute("SELECT pulse.set_lane('default', max_batch => 10000)")
+    connection.execute("SELECT count(*) FROM pulse.claim_batch('w', max_jobs => 10000)")
+    connection.execute("SELECT count(*) FROM pulse.claim_batch('w', max_jobs => 10000)")
+    connection.execute("UPDATE pulse.lease SET lease_until = now() - interval '1 s'")
+
+    reap = "SELECT pulse._tick_reap(clock_timestamp() + interval '1 hour')"
+    assert one(connection, reap) == 12_000
+    assert one(connection, "SELECT count(*) FROM pulse.lease") == 0
+    assert one(connection, "SELECT count(*) FROM pulse.check()") == 0
+
+
+def test_sampling_goes_lane_by_lane_within_its_time(db: Database) -> None:
+    connection = db.connect()
+    connection.execute(
+        "SELECT pulse.enqueue('k', lane => 'lane ' || n)"
+        " FROM generate_series(1, 250) AS n"
+    )
+    samples = [
+        one(connection, "SELECT pulse._sample_stats('-infinity')") for _ in range(3)
+    ]
+    assert samples == [100, 100, 50]
+    assert one(connection, "SELECT count(DISTINCT lane) FROM pulse.stat") == 250
+    assert one(connection, "SELECT sum(ready) FROM pulse.stat") == 250
+
+
+WAVE = """
+DO $do$
+BEGIN
+    FOR i IN 1..2000 LOOP
+        PERFORM pulse.enqueue(
+            'urgent', lane => 'lane 0', priority => 9, delay => '1 us'
+        );
+        COMMIT;
+        PERFORM pulse.complete_batch(array(
+            SELECT c.lease
+            FROM pulse.claim_batch('w', 'lane 0') AS c
+            WHERE c.priority = 9
+        ));
+        COMMIT;
+    END LOOP;
+END
+$do$
+"""
+
+
+def test_urgent_jobs_pass_a_due_wave_at_the_same_cost_under_an_old_snapshot(
+    db: Database,
+) -> None:
+    """Each claim takes the urgent job; what the urgent ones leave behind is not met."""
+    worker = db.connect()
+    delay(worker, lanes=1, jobs=20_000)
+
+    def cost() -> int:
+        found = []
+        for _ in range(5):
+            worker.execute(
+                "SELECT pulse.enqueue('urgent', lane => 'lane 0', priority => 9,"
+                " delay => '1 us')"
+            )
+            found.append(
+                touched(worker, "SELECT * FROM pulse.claim_batch('w', 'lane 0')")
+            )
+        return sorted(found)[2]
+
+    before = cost()
+    pin = db.connect(autocommit=False)
+    pin.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    pin.execute("SELECT count(*) FROM pulse.jobs")
+    worker.execute(WAVE)
+    worker.execute("SELECT pulse.tick()")
+    after = cost()
+    pin.rollback()
+
+    print(f"claim {before} -> {after} buffers")
+    finished = "SELECT count(*) FROM pulse.finished WHERE kind = 'urgent'"
+    assert one(worker, finished) == 2000
+    assert after <= 3 * before
+
+
+def test_idle_claims_write_nothing_while_another_lane_is_busy(db: Database) -> None:
+    busy, idle = db.connect(), db.connect(autocommit=False)
+    busy.execute("SELECT pulse.enqueue('k', lane => 'idle')")
+    busy.execute("SELECT pulse.complete(lease) FROM pulse.claim_batch('w', 'idle')")
+    busy.execute("SELECT FROM pulse.tick()")
+    wrote = 0
+    for _ in range(30):
+        busy.execute(
+            "SELECT pulse.enqueue_many("
+            "'k', array_fill('{}'::jsonb, ARRAY[600]), 'busy')"
+        )
+        busy.execute("SELECT FROM pulse.claim_batch('w', 'busy', 100)")
+        busy.execute("UPDATE pulse.mark SET marked_at = marked_at - interval '1 s'")
+        for kinds in ("NULL", "ARRAY['k']"):
+            claim = f"SELECT FROM pulse.claim_batch('w', 'idle', kinds => {kinds})"
+            assert idle.execute(claim.encode()).fetchall() == []
+            wrote += one(idle, "SELECT pg_current_xact_id_if_assigned() IS NOT NULL")
+            idle.rollback()
+    assert wrote == 0
+
+
+def test_lanes_that_are_no_longer_used_cost_a_tick_nothing(db: Database) -> None:
+    connection = db.connect()
+    connection.execute(
+        """
+        DO $do$
+        BEGIN
+            FOR i IN 1..300 LOOP
+                PERFORM pulse.enqueue('k', lane => 'lane ' || i);
+                PERFORM pulse.enqueue('k', lane => 'lane ' || i, delay => '1 us');
+                COMMIT;
+                PERFORM pulse.complete_batch(array(
+                    SELECT c.lease FROM pulse.claim_batch('w', 'lane ' || i, 9) AS c
+                ));
+                COMMIT;
+            END LOOP;
+        END
+        $do$
+        """
+    )
+    marks = (
+        "SELECT (SELECT count(*) FROM pulse.mark)"
+        " + (SELECT count(*) FROM pulse.due_mark)"
+    )
+    version = "SELECT last_value FROM pulse.version"
+    connection.execute(
+        "INSERT INTO pulse.mark (lane, kind, ranks, seqs, marked_at)"
+        " SELECT 'lane ' || n, '', '{0}', '{1}', now()"
+        " FROM generate_series(1, 300) AS n"
+    )
+    connection.execute(
+        "INSERT INTO pulse.due_mark (lane, run_at, marked_at)"
+        " SELECT 'lane ' || n, '2000-01-01', now() FROM generate_series(1, 300) AS n"
+    )
+    for _ in range(3):
+        connection.execute("SELECT FROM pulse._tick_marks()")
+    assert one(connection, marks) >= 600
+    connection.execute("UPDATE pulse.mark SET dry_at = dry_at - interval '2 minutes'")
+    connection.execute(
+        "UPDATE pulse.due_mark SET dry_at = dry_at - interval '2 minutes'"
+    )
+    connection.execute("SELECT pulse.enqueue('k', lane => 'other')")
+    before = one(connection, version)
+    connection.execute("SELECT FROM pulse._tick_marks()")
+    assert one(connection, version) - before < 5
+    assert one(connection, marks) <= 1
+    assert one(connection, "SELECT count(*) FROM pulse.check()") == 0
