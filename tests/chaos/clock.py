@@ -45,7 +45,7 @@ class Clock:
         return {"LD_PRELOAD": str(self.library), "CHAOS_CLOCK": str(self.path)}
 
     def set_ahead(self, seconds: float) -> tuple[float, float]:
-        """Step to so far ahead of the machine's clock; returns just before and after."""
+        """Step to so far ahead of the machine's clock; says just before and after."""
         before = time.time()
         self._shared[:] = round(seconds * 1_000_000).to_bytes(8, "big", signed=True)
         return before, time.time()

@@ -33,6 +33,7 @@ from tools.servers import Broken, Install, Server
 DATABASE = "chaos"
 PATIENCE = 120.0
 OLDEST_OPEN = "SELECT pg_snapshot_xmin(pg_current_snapshot())"
+WAITING = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep' LIMIT 1"
 SETTINGS = {
     "wal_level": "replica",
     "wal_keep_size": "256MB",
@@ -134,7 +135,8 @@ class Cluster:
         for disk in self.disks:
             self.closing.callback(disk.close)
         self.clock = Clock.make(self.directory / "clock")
-        settings = {**SETTINGS, "chaos.clock": str(self.clock.path if self.clock else "")}
+        path = self.clock.path if self.clock else ""
+        settings = {**SETTINGS, "chaos.clock": str(path)}
         first = Node(install, settings, store=self.disks[0].store, clock=self.clock)
         self.closing.callback(first.close)
         first.create(DATABASE, product="extension")
@@ -238,7 +240,7 @@ class Cluster:
             time.sleep(alone)
             # From here on no COMMIT is answered any more, so that what was is known.
             old.set("synchronous_standby_names", "*")
-            old.wait_until("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+            old.wait_until(WAITING)
             had = self._committed(old, since)
             old.stop("SIGQUIT")
             ended = time.time()
@@ -256,7 +258,7 @@ class Cluster:
         self.primary, self.standby = new, self.primary
 
     def _follow(self, old: Node) -> None:
-        """Lead everybody to the new primary, and let the old one begin anew as standby."""
+        """Lead everybody to the new primary; the old one begins anew as standby."""
         if self.bouncer is not None:
             self.bouncer.lead_to(self.primary)
         old.copy(self.primary)

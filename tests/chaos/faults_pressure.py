@@ -73,9 +73,7 @@ def go_on(
 
     def moved() -> bool:
         now = newest()
-        missed.difference_update(
-            {what for what in before if now[what] != before[what]}
-        )
+        missed.difference_update({what for what in before if now[what] != before[what]})
         return not missed
 
     until(moved, limit)

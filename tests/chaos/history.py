@@ -158,7 +158,6 @@ class Transaction:
     committed: float
     events: list[Event]
 
-
     @property
     def key(self) -> tuple[int, float]:
         """What tells it from those of another timeline."""

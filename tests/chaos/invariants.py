@@ -66,7 +66,8 @@ class Life:
     claimed: float
     ended: float = FOREVER
     verb: str = ""
-    # How long the worker could believe in it when it was taken away; the server's clock.
+    # How long the worker could believe in it when it was taken away, by the server's
+    # clock.
     until: float = 0.0
 
 

@@ -74,9 +74,7 @@ class AcknowledgedEnqueuesExist(Invariant):
 class AcceptedReportsHappened(Invariant):
     """A report that was accepted ended its run, and a stale lease is refused."""
 
-    def __init__(
-        self, records: Iterable[Record], lives: Lives, losses: Losses
-    ) -> None:
+    def __init__(self, records: Iterable[Record], lives: Lives, losses: Losses) -> None:
         super().__init__()
         self.lives = lives
         self.losses = losses

@@ -16,8 +16,8 @@ LEASE_FOR = 3.0
 class Losses:
     """What old primaries had committed and their asynchronous successors never saw.
 
-    It excuses, one by one, what clients were told of it; whatever else is missing is lost
-    for no reason.
+    It excuses, one by one, what clients were told of it. Whatever else is missing was
+    lost for no reason.
     """
 
     transactions: list[Transaction] = field(default_factory=list)

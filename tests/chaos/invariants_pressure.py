@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from tests.chaos.history import Record
 from tests.chaos.invariants import Invariant
 
-# A cast, a limit of PostgreSQL's parsers, a right: never reached pulse, or not as a bug.
+# What pulse says to a caller; a cast, a name, or a limit of PostgreSQL's parsers.
 CLEAN = ("PU0", "PU1", "22", "42", "54001")
 
 

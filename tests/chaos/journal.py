@@ -1,9 +1,9 @@
 """The server's side of a history: its journal, and how that is read.
 
 The server writes every move of every job into chaos.journal, in the transaction that
-moves it, so the journal holds what was committed and nothing else. Sorted by commit time
-it is the order that locks enforced: a transaction takes its commit time while it still
-holds its locks. The server needs track_commit_timestamp = on.
+moves it, so the journal holds what was committed and nothing else. Sorted by commit
+time it is the order that locks enforced: a transaction takes its commit time while it
+still holds its locks. The server needs track_commit_timestamp = on.
 
 A fault may step the server's clock. Times are told by the machine's, which the clients
 go by; only until, a time that the server compares with its own, is by the server's.
@@ -138,9 +138,7 @@ class Steps:
         """From when to when it was how far ahead."""
         begins = [(-FOREVER, 0.0), *((before, by) for before, _, by in self.taken)]
         ends = [*(after for _, after, _ in self.taken), FOREVER]
-        return [
-            (begin, end, by) for (begin, by), end in zip(begins, ends, strict=True)
-        ]
+        return [(begin, end, by) for (begin, by), end in zip(begins, ends, strict=True)]
 
     def between(self, begin: float, end: float) -> bool:
         """Whether the clock was stepped in this time."""
@@ -153,11 +151,15 @@ class Steps:
         )
 
 
+UNSTEPPED = Steps()
+
 # Of a time between two steps the clock shows only one; the last row of a transaction
 # comes before its commit, its first one after its start.
 _READ = """
 WITH span AS (
-    SELECT s.begins, s.ends, s.ahead * interval '1 second' AS ahead
+    SELECT
+        s.begins - interval '1 ms' AS begins, s.ends + interval '1 ms' AS ends,
+        s.ahead * interval '1 second' AS ahead
     FROM unnest(
         %(begins)s::timestamptz[], %(ends)s::timestamptz[], %(ahead)s::float8[]
     ) AS s (begins, ends, ahead)
@@ -174,13 +176,11 @@ WITH span AS (
         t.xid,
         coalesce((
             SELECT max(t.started - s.ahead) FROM span AS s
-            WHERE t.started - s.ahead
-                BETWEEN s.begins - interval '1 ms' AND least(s.ends, t.first) + interval '1 ms'
+            WHERE t.started - s.ahead BETWEEN s.begins AND least(s.ends, t.first)
         ), t.started - t.ahead) AS started,
         coalesce((
             SELECT min(t.committed - s.ahead) FROM span AS s
-            WHERE t.committed - s.ahead
-                BETWEEN greatest(s.begins, t.last) - interval '1 ms' AND s.ends + interval '1 ms'
+            WHERE t.committed - s.ahead BETWEEN greatest(s.begins, t.last) AND s.ends
         ), t.committed - t.ahead) AS committed
     FROM stamped AS t
 )
@@ -200,7 +200,7 @@ ORDER BY t.committed, j.xid, j.seq
 
 
 def read_journal(
-    connection: psycopg.Connection[Any], steps: Steps = Steps(), since: int = 0
+    connection: psycopg.Connection[Any], steps: Steps = UNSTEPPED, since: int = 0
 ) -> Iterator[Transaction]:
     """Every transaction in the order of commits; streamed, so any size will do."""
     spans = steps.spans()
