@@ -40,6 +40,10 @@ CREATE TABLE pulse.kind (
     CHECK (backoff IN ('quadratic', 'exponential', 'fixed', 'none'))
 );
 
+-- Whether any kind has these is asked by every claim.
+CREATE INDEX kind_for_claim ON pulse.kind (kind)
+WHERE lease_for IS NOT NULL OR max_runtime IS NOT NULL;
+
 COMMENT ON TABLE pulse.kind IS
 'Settings of kinds that differ from the defaults.';
 

@@ -4,12 +4,11 @@
 -- deleted, never updated; there is no foreign key between them (pulse.check()
 -- proves what one would).
 
--- The low ten bits are the node (pulse.set_node), so an id is sequence << 10 | node
--- and the sequence alone remembers both, through dump and restore too.
-CREATE SEQUENCE pulse.job_id INCREMENT 1024 MINVALUE 0 START 1024;
+-- node << 43 | n: the sequence stands in the range of the node (24_node.sql).
+CREATE SEQUENCE pulse.job_id MAXVALUE 9007199254740991;
 
 COMMENT ON SEQUENCE pulse.job_id IS
-'Job ids: they grow in steps of 1024 and carry the node in the low ten bits.';
+'Job ids: 1, 2, 3, above the node in the bits from the 43rd on.';
 
 CREATE TABLE pulse.body (
     job bigint NOT NULL DEFAULT nextval('pulse.job_id'),

@@ -1,10 +1,9 @@
--- A lease is a sequence value with twenty random bits below it (40_claim.sql): after an
--- asynchronous failover a sequence may hand out a value again, and a worker of the old
--- primary must not match it.
-CREATE SEQUENCE pulse.lease_seq;
+-- A lease is a value of this sequence, which carries the node as job_id does, with ten
+-- random bits below it (40_claim.sql): nobody hits a stranger's by counting on.
+CREATE SEQUENCE pulse.lease_seq MAXVALUE 9007199254740991;
 
 COMMENT ON SEQUENCE pulse.lease_seq IS
-'The growing part of lease numbers.';
+'The growing part of lease numbers, above the node in the bits from the 43rd on.';
 
 -- Only lease_until changes with a heartbeat and it is not indexed, so beats stay HOT.
 -- reap_at is when reap must look next: NULL until the sweep first sees the lease

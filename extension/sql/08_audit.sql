@@ -48,17 +48,30 @@ CREATE TABLE pulse.access_grant (
 COMMENT ON TABLE pulse.access_grant IS
 'Which role was given which access, so that an upgrade can grant new functions too.';
 
--- Remembered so that a restored copy can be told to choose a node of its own.
+-- Which node this database is says its sequence job_id. Where it was set is remembered so
+-- that a restored copy can be told to choose one of its own; where its sequences stood
+-- when another node was set, so that no number comes again.
 CREATE TABLE pulse.node (
-    only_one boolean NOT NULL DEFAULT true,
     node integer NOT NULL,
     system_identifier bigint NOT NULL,
     database oid NOT NULL,
     set_at timestamptz NOT NULL,
-    CONSTRAINT node_is_one PRIMARY KEY (only_one),
-    CONSTRAINT node_has_one_row CHECK (only_one),
+    last_job bigint,
+    last_lease bigint,
+    CONSTRAINT node_is_known_once PRIMARY KEY (node),
     CONSTRAINT node_fits_ten_bits CHECK (node BETWEEN 0 AND 1023)
 );
 
 COMMENT ON TABLE pulse.node IS
-'The node number of this database, and where it was set.';
+'The node numbers that this database has or had, and where they were set.';
+
+-- Not rows: everybody must see them at once, whatever becomes of the transaction that wrote them.
+CREATE SEQUENCE pulse.server_start;
+
+COMMENT ON SEQUENCE pulse.server_start IS
+'When the server that drew the last numbers was started, in microseconds.';
+
+CREATE SEQUENCE pulse.server_history;
+
+COMMENT ON SEQUENCE pulse.server_history IS
+'A hash of the cluster and the timeline that drew the last numbers.';

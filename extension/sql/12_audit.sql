@@ -5,6 +5,8 @@ RETURNS void
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
+    -- First, in a statement of its own: the next one draws the number of the entry.
+    SELECT pulse._meet_server();
     INSERT INTO pulse.audit_entry (who, verb, job, lane, before, after, reason)
     VALUES (pulse._caller(), verb, job, lane, before, after, reason)
 $$;

@@ -80,8 +80,15 @@ DECLARE
     v_kind pulse.kind;
 BEGIN
     -- One statement: PL/pgSQL would set up each assignment anew in every transaction.
+    -- Every enqueue comes by here before it draws an id, so a server that is new is met here.
     SELECT
-        _kind_settings.kind, coalesce(k.lane, 'default'), coalesce(k.priority, 0),
+        CASE
+            WHEN pg_sequence_last_value('pulse.server_start')
+                = (date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint
+                OR pulse._meet_server()
+                THEN _kind_settings.kind
+        END,
+        coalesce(k.lane, 'default'), coalesce(k.priority, 0),
         coalesce(k.max_attempts, 3), k.backoff, k.backoff_base, k.backoff_cap,
         k.backoff_jitter, k.lease_for, k.max_runtime,
         coalesce(k.requires_approval, false), coalesce(k.approval_expiry, '24 hours')

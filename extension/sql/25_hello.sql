@@ -13,6 +13,9 @@ BEGIN
     PERFORM pulse._require_between('number of lanes', cardinality(hello.lanes), 0, 1000);
     PERFORM pulse._require_name('lanes', u.lane)
     FROM unnest(hello.lanes) AS u (lane);
+    PERFORM pulse._require_between('number of kinds', cardinality(hello.kinds), 0, 10000);
+    PERFORM pulse._require_name('kinds', u.kind)
+    FROM unnest(hello.kinds) AS u (kind);
 
     INSERT INTO pulse.worker AS w (worker, lanes, kinds, seen_by, seen_at)
     VALUES (

@@ -40,7 +40,7 @@ COMMENT ON FUNCTION pulse.enqueue(
     text, jsonb, text, integer, timestamptz, interval, integer, text,
     interval, text, text, boolean, text [], interval
 ) IS
-'Enqueue a job in the caller''s transaction and return its id. What is not given comes from the kind''s settings, then from the defaults. run_at or delay schedules it. unique_key allows one waiting or running job per key and lane (with unique_for also that long after it finished); on_conflict is skip (return the existing id), replace (a job that does not run yet gets the new payload, priority and run_at) or error. PU002 bad argument, PU003 payload too large, PU102 key taken (or replace of another producer''s job), PU103 replace of a running job, PU105 replace of one that was approved. Writes body and ready, waiting or approval; with a unique_key also job_key.';
+'Enqueue a job in the caller''s transaction and return its id. What is not given comes from the kind''s settings, then from the defaults. run_at or delay schedules it. unique_key allows one waiting or running job per key and lane (with unique_for also that long after it finished); on_conflict is skip (return the existing id), replace (a job that does not run yet gets the new payload, priority and run_at; one that is ready keeps its place unless priority or run_at say otherwise) or error. PU002 bad argument, PU003 payload too large, PU102 key taken (or replace of another producer''s job), PU103 replace of a running job, PU105 replace of one that was approved. Writes body and ready, waiting or approval; with a unique_key also job_key.';
 
 CREATE FUNCTION pulse.enqueue_one(
     kind text,
@@ -124,7 +124,13 @@ BEGIN
             _enqueue.group_key, _enqueue.tags, _enqueue.max_runtime,
             current_setting('pulse.max_payload', true)
         ) = 0
-        AND pg_column_size(_enqueue.payload) <= 8000000
+        -- As _text_size says, without a call; 8000 bytes are never above 64 MB as text.
+        AND pg_column_compression(_enqueue.payload) IS NULL
+        AND (
+            pg_column_size(_enqueue.payload) <= 8000
+            OR pg_column_size(_enqueue.payload) <= 100000
+            AND octet_length(_enqueue.payload::text) <= 8388608
+        )
         AND _enqueue.on_conflict = 'skip'
     ) IS NOT TRUE THEN
         PERFORM pulse._require_job_options(

@@ -100,20 +100,27 @@ DECLARE
     v_waiting pulse.waiting;
     v_ready pulse.ready;
 BEGIN
-    -- Each DELETE waits for a transaction that is just moving the row.
-    DELETE FROM pulse.ready AS r
+    -- Each look waits for a transaction that is just moving the row.
+    SELECT r.* INTO v_ready
+    FROM pulse.ready AS r
     WHERE r.job = _replace.job
-    RETURNING r.* INTO v_ready;
+    FOR UPDATE;
 
     IF FOUND THEN
         IF _replace.needs_approval THEN
             PERFORM pulse._raise_approved(_replace.job);
         END IF;
-        PERFORM pulse._put_in_line(
-            v_ready.job, v_ready.lane, v_ready.kind, _replace.rank, _replace.run_at,
-            v_ready.attempts, v_ready.failures, v_ready.keyed, false,
-            v_ready.last_lease, v_ready.last_verb
-        );
+        -- Else it keeps its place: at the end of the line each time, a job that is
+        -- replaced again and again would never run.
+        IF v_ready.rank <> _replace.rank OR _replace.run_at > clock_timestamp() THEN
+            DELETE FROM pulse.ready AS r
+            WHERE r.job = _replace.job;
+            PERFORM pulse._put_in_line(
+                v_ready.job, v_ready.lane, v_ready.kind, _replace.rank, _replace.run_at,
+                v_ready.attempts, v_ready.failures, v_ready.keyed, false,
+                v_ready.last_lease, v_ready.last_verb
+            );
+        END IF;
     ELSE
         DELETE FROM pulse.waiting AS w
         WHERE w.job = _replace.job
@@ -165,7 +172,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._replace(bigint, jsonb, integer, timestamptz, boolean) IS
-'Give a job that does not run yet a new payload, priority and run_at; false when it is just moving.';
+'Give a job that does not run yet a new payload, priority and run_at, and leave it where it stands if these are the same; false when it is just moving.';
 
 -- A producer changes its own jobs and nobody else's.
 CREATE FUNCTION pulse._may_replace(job bigint)

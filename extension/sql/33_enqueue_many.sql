@@ -72,8 +72,9 @@ BEGIN
     v_run_at := coalesce(enqueue_many.run_at, clock_timestamp() + enqueue_many.delay);
     PERFORM pulse._require_payload(p.payload)
     FROM unnest(enqueue_many.payloads) AS p (payload)
-    WHERE pg_column_size(p.payload) > 8000000
-        OR current_setting('pulse.max_payload', true) <> '';
+    WHERE pg_column_size(p.payload) > 100000
+        OR (pg_column_size(p.payload) > 8000 AND octet_length(p.payload::text) > 8388608)
+        OR current_setting('pulse.max_payload', true) IS NOT NULL;
     v_rank := -coalesce(enqueue_many.priority, v_kind.priority);
 
     -- Ids and places in line are drawn in the order of the array.

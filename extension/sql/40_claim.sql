@@ -106,6 +106,9 @@ BEGIN
         AND NOT EXISTS (
             SELECT 1 FROM pulse.hold AS h WHERE h.lane IN ('', claim_batch.lane)
         ) AS is_open,
+        pg_sequence_last_value('pulse.server_start')
+        = (date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint
+        OR pulse._meet_server() AS is_met,
         (
             SELECT t.taken_at
             FROM pulse.upkeep_run AS t
@@ -244,7 +247,7 @@ BEGIN
     -- which holds the table lock by then, as the marks demand (52_marks.sql).
     described AS MATERIALIZED (
         SELECT
-            nextval('pulse.lease_seq') << 20 | floor(random() * 1048576)::bigint AS lease,
+            nextval('pulse.lease_seq') << 10 | floor(random() * 1024)::bigint AS lease,
             t.*,
             b.payload,
             b.max_attempts,

@@ -43,7 +43,7 @@ AS $$
 BEGIN
     PERFORM pulse._require_read_committed('checkpoint');
     PERFORM pulse._require_size(
-        'checkpoint', pg_column_size(checkpoint.data), 1048576,
+        'checkpoint', pulse._text_size(checkpoint.data), 1048576,
         'Store the data elsewhere and keep a reference.'
     );
 

@@ -11,7 +11,7 @@ DECLARE
     v_verdict text;
 BEGIN
     PERFORM pulse._require_size(
-        'result', pg_column_size(complete.result), 1048576,
+        'result', pulse._text_size(complete.result), 1048576,
         'Store the data elsewhere and return a reference.'
     );
 
@@ -52,7 +52,11 @@ BEGIN
     IF v_results IS NOT NULL THEN
         SELECT array_agg(u.lease), array_agg(u.result) INTO v_sound, v_results
         FROM unnest(complete_batch.leases, complete_batch.results) AS u (lease, result)
-        WHERE coalesce(pg_column_size(u.result), 0) <= 1048576;
+        WHERE
+            CASE
+                WHEN pg_column_size(u.result) > 100 THEN pulse._text_size(u.result) <= 1048576
+                ELSE true
+            END;
     END IF;
 
     -- Here and not in 44_endings.sql: a report of one job would cost a fifth more CPU by one

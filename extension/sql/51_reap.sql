@@ -180,6 +180,12 @@ BEGIN
     -- Decided first; looked at in later statements.
     v_horizon := pulse._see_horizon();
 
+    -- Beyond all that was drawn: a lower node was set meanwhile.
+    IF v_from >> 10 > (SELECT s.last_value + 1 FROM pulse.lease_seq AS s) THEN
+        v_from := 0;
+        v_next := 0;
+    END IF;
+
     LOOP
         v_page := array(
             SELECT n.lease
@@ -209,7 +215,7 @@ BEGIN
     ORDER BY l.lease
     LIMIT 1;
 
-    v_to := least(v_first, (v_horizon.lease_q + 1) << 20);
+    v_to := least(v_first, (v_horizon.lease_q + 1) << 10);
     IF v_to > v_from THEN
         PERFORM pulse._write_upkeep_run(
             v_old, 'watch', jsonb_build_object('from', v_to::text)

@@ -7,6 +7,7 @@ AS $$
 DECLARE
     -- NULL is no order to act.
     v_dry_run boolean := coalesce(prune.dry_run, true);
+    v_now timestamptz := clock_timestamp();
     v_pair record;
     v_page record;
     v_since timestamptz;
@@ -26,7 +27,15 @@ BEGIN
                 WHERE f.lane = v_pair.lane
                     AND f.state = v_pair.state
                     AND f.finished_at < v_pair.before
-                    AND NOT (f.keyed AND pulse._dedups(f.job))
+                    AND NOT (
+                        f.keyed
+                        AND EXISTS (
+                            SELECT 1
+                            FROM pulse.job_key AS k
+                            WHERE k.job = f.job
+                                AND k.expires_at > v_now
+                        )
+                    )
                 LIMIT prune.max_jobs - v_all
             ) AS c;
             v_all := v_all + v_some;
@@ -384,28 +393,6 @@ $$;
 
 COMMENT ON FUNCTION pulse._finished_lanes() IS
 'Each lane and final state with the time before which its jobs may go.';
-
--- A key that still dedups keeps its job.
-CREATE FUNCTION pulse._dedups(job bigint)
-RETURNS boolean
-LANGUAGE plpgsql
-STABLE
-SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off
-SET jit = off
-AS $$
-BEGIN
-    RETURN EXISTS (
-        SELECT 1
-        FROM pulse.job_key AS k
-        WHERE k.job = _dedups.job
-            AND k.expires_at > clock_timestamp()
-    );
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._dedups(bigint) IS
-'Whether the unique key of a finished job still finds it.';
 
 CREATE FUNCTION pulse._prune_audit(max_rows integer)
 RETURNS integer

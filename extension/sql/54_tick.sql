@@ -39,8 +39,12 @@ DECLARE
     v_busy boolean := false;
     v_until timestamptz;
     v_some bigint;
+    v_notify constant text := coalesce(current_setting('pulse.notify', true), '');
 BEGIN
     PERFORM pulse._require_read_committed('tick');
+    PERFORM pulse._meet_server();
+    -- A caller that wants silence for its own jobs does not get it for those of others.
+    PERFORM set_config('pulse.notify', 'on', true);
 
     v_cut := array(SELECT c.turn FROM pulse._cut_steps() AS c);
 
@@ -109,6 +113,7 @@ BEGIN
         v_busy := v_busy OR (v_turn = 'due' AND v_step.step <> 'marks' AND _tick.did > 0);
         RETURN NEXT;
     END LOOP;
+    PERFORM set_config('pulse.notify', v_notify, true);
 END;
 $$;
 

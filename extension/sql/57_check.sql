@@ -159,9 +159,15 @@ AS $$
         FROM (
             SELECT
                 'job_id' AS name, s.last_value,
-                (SELECT max(b.job) FROM pulse.body AS b) AS used,
-                (SELECT max(b.job) FROM pulse.body AS b) AS job
+                m.job AS used,
+                m.job
             FROM pulse.job_id AS s
+            -- The last number of this node: those of other nodes may be higher.
+            CROSS JOIN LATERAL (
+                SELECT max(b.job) AS job
+                FROM pulse.body AS b
+                WHERE b.job <= (s.last_value | 8796093022207)
+            ) AS m
             UNION ALL
             SELECT
                 'ready_seq', s.last_value,
@@ -172,12 +178,13 @@ AS $$
             SELECT
                 'lease_seq', s.last_value,
                 (
-                    SELECT max(u.lease) >> 20
+                    SELECT max(u.lease) >> 10
                     FROM (
-                        SELECT max(l.lease) AS lease FROM pulse.lease AS l
+                        SELECT l.lease FROM pulse.lease AS l
                         UNION ALL
-                        SELECT max(f.lease) FROM pulse.finished AS f
+                        SELECT f.lease FROM pulse.finished AS f
                     ) AS u
+                    WHERE u.lease >> 10 <= (s.last_value | 8796093022207)
                 ),
                 NULL
             FROM pulse.lease_seq AS s

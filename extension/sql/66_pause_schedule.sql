@@ -11,6 +11,7 @@ DECLARE
     v_schedule pulse.schedule;
 BEGIN
     PERFORM pulse._require_read_committed('pause_schedule');
+    PERFORM pulse._require_reason(pause_schedule.reason);
     v_schedule := pulse._require_schedule(pause_schedule.name);
     IF v_schedule.paused_at IS NOT NULL THEN
         RETURN false;

@@ -120,7 +120,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.approve_where(jsonb, integer, boolean, text) IS
-'Approve every job that awaits approval and that the filter matches, e.g. {"job_ids": ["1024", "2048"]}. Filter, limits and answer as in cancel_where. Writes what approve writes, with one audit_entry.';
+'Approve every job that awaits approval and that the filter matches, e.g. {"job_ids": ["1", "2"]}. Filter, limits and answer as in cancel_where. Writes what approve writes, with one audit_entry.';
 
 CREATE FUNCTION pulse.reject_where(
     filter jsonb,

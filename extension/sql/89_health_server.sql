@@ -113,14 +113,8 @@ BEGIN
             'node 0, never set'
         ),
         'The node was set in another database, so this one is a copy: if the original is still in use, call pulse.set_node with another number, else (pg_upgrade, restore) with the same one.'
-    FROM (
-        SELECT
-            pulse._system_identifier() AS system_identifier,
-            d.oid AS database
-        FROM pg_database AS d
-        WHERE d.datname = current_database()
-    ) AS c
-    LEFT JOIN pulse.node AS n ON true;
+    FROM pulse._here() AS c
+    LEFT JOIN pulse.node AS n ON n.node = pulse.node();
 END;
 $$;
 

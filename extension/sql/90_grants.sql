@@ -12,23 +12,24 @@ AS $$
         (
             'producer',
             'enqueue enqueue_one enqueue_many cancel'
-            ' jobs find_jobs running dead why'
+            ' jobs find_jobs running dead why node node_of lease_node'
         ),
         (
             'worker',
             'claim_batch exchange hello arm_bell disarm_bell heartbeat'
             ' complete complete_batch fail fail_batch snooze release ack_cancel'
-            ' progress checkpoint tick'
+            ' progress checkpoint tick node node_of lease_node'
         ),
         (
             'viewer',
             'jobs find_jobs running dead lanes workers schedules schedule_runs stats audit'
             ' access why health pause_status watch_progress unwatch_progress'
+            ' node node_of lease_node'
         ),
         (
             'approver',
             'approve approve_where reject reject_where'
-            ' jobs find_jobs why'
+            ' jobs find_jobs why node node_of lease_node'
         ),
         (
             'operator',

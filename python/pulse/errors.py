@@ -22,7 +22,7 @@
     │   ├── UniqueKeyTaken      PU102
     │   ├── JobIsRunning        PU103
     │   ├── WrongState          PU105
-    │   ├── LockTimeout         PU106, PU109
+    │   ├── LockTimeout         PU106, PU109, PU110
     │   └── Contention          PU107
     ├── InternalError           PU9xx: a bug in pulse
     └── NoResult                result() has no result to return
@@ -237,6 +237,7 @@ BY_SQLSTATE: dict[str, type[PulseError]] = {
     "PU106": LockTimeout,
     "PU107": Contention,
     "PU109": LockTimeout,
+    "PU110": LockTimeout,
 }
 
 BY_CLASS: dict[str, type[PulseError]] = {

@@ -53,6 +53,8 @@ class Node(Server):
     """A server that may begin as a copy of another one and follow it."""
 
     source: Server | None = None
+    # The standbys that its COMMIT waits for once it leads; '' is asynchronous.
+    waits_for: str = "*"
     clock: Clock | None = None
 
     def environ(self, database: str = "postgres") -> dict[str, str]:
@@ -92,7 +94,7 @@ class Node(Server):
         self.configure(
             {
                 "unix_socket_directories": str(self.socket),
-                "synchronous_standby_names": "*",
+                "synchronous_standby_names": self.waits_for,
             }
         )
 

@@ -34,7 +34,7 @@ def test_what_the_terminal_cannot_show_becomes_a_question_mark(
         ("--help",),
         ("lanes",),
         ("jobs",),
-        ("jobs", "1024"),
+        ("jobs", "1"),
         ("top", "--once"),
         ("health",),
         ("cancel", "--kind", KIND),

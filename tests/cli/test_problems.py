@@ -68,7 +68,7 @@ def test_an_older_pulse_that_lacks_what_we_call(
 ) -> None:
     plain = new_db(product="plain")
     plain.psql("-c", "DROP FUNCTION pulse.why(bigint)")
-    ran = run_pulse("why", 1024, "--dsn", plain.dsn)
+    ran = run_pulse("why", 1, "--dsn", plain.dsn)
     assert ran.code == 3
     assert "is older than this package" in ran.err
     assert "Fix: pulse install" in ran.err
@@ -144,7 +144,7 @@ def test_a_dead_listen(
 ) -> None:
     """Behind a transaction pooler everything works, and health says what does not."""
     assert run_pulse("enqueue", "x", "--dsn", bouncer).code == 0
-    assert "1024  ready" in run_pulse("jobs", "--dsn", bouncer).out
+    assert "1  ready" in run_pulse("jobs", "--dsn", bouncer).out
     ran = run_pulse("health", "--dsn", bouncer)
     assert "LISTEN receives nothing here" in ran.out
     assert "give them a DSN that leads straight to PostgreSQL" in ran.out

@@ -1,7 +1,7 @@
 -- Enqueue: what a job is when it enters, and what is refused.
 BEGIN;
 
-SELECT plan(89);
+SELECT plan(103);
 
 CREATE FUNCTION pg_temp.queue()
 RETURNS bigint
@@ -140,13 +140,87 @@ SELECT throws_ok(
 );
 SELECT lives_ok($$SELECT pulse.enqueue('k', to_jsonb(repeat('x', 900)))$$, 'but not to nothing');
 SET LOCAL pulse.max_payload = '9 MB';
+SELECT throws_ok(
+    $$SELECT pulse.enqueue('k', to_jsonb(repeat('x', 8 * 1024 * 1024 + 1)))$$,
+    'PU003', NULL, 'a session cannot raise it'
+);
+CREATE FUNCTION pg_temp.limit_of_database(size text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE format('ALTER DATABASE %I SET pulse.max_payload = %L', current_database(), size);
+END;
+$$;
+SELECT pg_temp.limit_of_database('9 MB');
 SELECT lives_ok(
     $$SELECT pulse.enqueue('k', to_jsonb(repeat('x', 8 * 1024 * 1024 + 1)))$$,
-    'and raises it'
+    'the owner of the database can'
 );
 SELECT throws_ok(
     $$SELECT pulse.enqueue('k', to_jsonb(repeat('x', 9 * 1024 * 1024 + 1)))$$,
-    'PU003', NULL, 'up to there'
+    'PU003', 'payload is larger than 9216 kB', 'up to there'
+);
+SELECT pg_temp.limit_of_database('100 MB');
+SET LOCAL pulse.max_payload = '1 GB';
+SELECT throws_ok(
+    $$SELECT pulse.enqueue('k', to_jsonb(repeat('x', 64 * 1024 * 1024)))$$,
+    'PU003', 'payload is larger than 64 MB', 'but nobody above 64 MB'
+);
+SELECT pg_temp.limit_of_database('1 kB');
+SELECT throws_ok(
+    $$SELECT pulse.enqueue('k', to_jsonb(repeat('x', 1100)))$$,
+    'PU003', NULL, 'nor a session above what the database says'
+);
+SELECT pg_temp.limit_of_database('');
+RESET pulse.max_payload;
+
+-- A value from a table is compressed, and a number is larger as text.
+CREATE TEMPORARY TABLE squeezed AS
+SELECT to_jsonb(repeat('x', 9000000)) AS long, to_jsonb(repeat('x', 2000000)) AS result;
+SELECT cmp_ok(
+    (SELECT pg_column_size(s.long) FROM squeezed AS s), '<', 200000, 'nine megabytes fit into few'
+);
+SELECT throws_ok(
+    'SELECT pulse.enqueue(''k'', s.long) FROM squeezed AS s',
+    'PU003', NULL, 'the size of a payload is the one that is handed out'
+);
+SELECT throws_ok(
+    'SELECT pulse.enqueue_many(''k'', ARRAY[s.long]) FROM squeezed AS s',
+    'PU003', NULL, 'in enqueue_many'
+);
+SELECT throws_ok(
+    'SELECT pulse.enqueue_many(jsonb_build_array(jsonb_build_object(''kind'', ''k'', ''payload'', s.long))) FROM squeezed AS s',
+    'PU003', NULL, 'and in a list'
+);
+SELECT throws_ok(
+    format('SELECT pulse.enqueue(''k'', to_jsonb(array_fill(1e131000, ARRAY[%s])))', n),
+    'PU003', NULL, format('%s numbers of 131,000 digits are too large', n)
+)
+FROM unnest('{600,10000}'::integer []) AS n;
+SELECT throws_ok(
+    'SELECT pulse.enqueue_many(''k'', ARRAY[to_jsonb(array_fill(1e131000, ARRAY[600]))])',
+    'PU003', NULL, 'in enqueue_many too'
+);
+SELECT throws_ok(
+    $$SELECT pulse.enqueue('k', tags => ARRAY[repeat('t', 20001)])$$,
+    'PU002', NULL, 'a tag is no place for data'
+);
+SELECT pulse.enqueue('k', lane => 'squeezed', priority => 9) FROM generate_series(1, 2) \g /dev/null
+SELECT c.lease AS squeezed FROM pulse.claim_batch('w', 'squeezed') AS c \gset
+SELECT c.lease AS sound FROM pulse.claim_batch('w', 'squeezed') AS c \gset
+SELECT throws_ok(
+    format('SELECT pulse.complete(%s, s.result) FROM squeezed AS s', :squeezed),
+    'PU003', NULL, 'so is that of a result'
+);
+SELECT throws_ok(
+    format('SELECT pulse.checkpoint(%s, s.result) FROM squeezed AS s', :squeezed),
+    'PU003', NULL, 'and of a checkpoint'
+);
+SELECT results_eq(
+    format(
+        'SELECT v.verdict FROM pulse.complete_batch(ARRAY[%s, %s], ARRAY[to_jsonb(array_fill(1e131000, ARRAY[100])), ''1'']) AS v',
+        :squeezed, :sound
+    ),
+    $$VALUES ('too_large'), ('ok')$$,
+    'one result that is too large leaves the others alone'
 );
 SET LOCAL pulse.max_payload = '';
 SELECT throws_ok(

@@ -1,7 +1,7 @@
 -- Unique keys: at most one waiting or running job per key and lane.
 BEGIN;
 
-SELECT plan(66);
+SELECT plan(68);
 
 CREATE FUNCTION pg_temp.same(unique_key text, expected bigint, because text)
 RETURNS text
@@ -275,6 +275,30 @@ SELECT lives_ok(
 SELECT is(
     (SELECT k.lane FROM pulse.job_key AS k WHERE k.job = :job) COLLATE "default", 'third',
     'and takes the key along'
+);
+
+-- A replaced job keeps its place
+
+SELECT pulse.enqueue('k', '1', lane => 'line', unique_key => 'first') AS job \gset
+SELECT pulse.enqueue('k', '0', lane => 'line') AS behind \gset
+SELECT pulse.enqueue(
+    'k', '2', lane => 'line', unique_key => 'first', on_conflict => 'replace', run_at => now()
+) AS same
+FROM generate_series(1, 3) \g /dev/null
+SELECT results_eq(
+    $$SELECT c.job_id, c.payload FROM pulse.claim_batch('w', 'line') AS c$$,
+    format('VALUES (%s::bigint, ''2''::jsonb)', :job),
+    'a job that is replaced again and again is still first'
+);
+SELECT pulse.enqueue('k', '1', lane => 'line', unique_key => 'last') AS job \gset
+SELECT pulse.enqueue(
+    'k', '2', lane => 'line', unique_key => 'last', on_conflict => 'replace', priority => -1
+) AS same \g /dev/null
+SELECT pulse.enqueue('k', '0', lane => 'line') AS later \gset
+SELECT is(
+    array(SELECT c.job_id FROM pulse.claim_batch('w', 'line', 9) AS c),
+    ARRAY[:behind, :later, :job]::bigint [],
+    'another priority gives it another place'
 );
 
 -- Whose job a replace may change

@@ -107,7 +107,7 @@ SELECT is_empty('SELECT * FROM pulse.heartbeat(NULL)', 'nor for NULL');
 SELECT is(
     (
         SELECT count(*)
-        FROM pulse.heartbeat(array(SELECT n::bigint FROM generate_series(1, 5000) AS n)) AS h
+        FROM pulse.heartbeat(array(SELECT -n::bigint FROM generate_series(1, 5000) AS n)) AS h
         WHERE h.verdict = 'lost'
     ),
     5000::bigint, 'thousands are fine'

@@ -1,7 +1,7 @@
 -- Tick: all upkeep, in turns, one step's error no other step's trouble.
 BEGIN;
 
-SELECT plan(45);
+SELECT plan(47);
 
 CREATE FUNCTION pg_temp.lease_that_lapsed(lane text)
 RETURNS bigint
@@ -170,7 +170,7 @@ SELECT is((SELECT count(*) FROM pulse.upkeep_run AS t WHERE t.step = 'test'), 1:
 -- Bounded by time, in pieces
 
 -- What waits from above may become due meanwhile.
-DELETE FROM pulse.waiting;
+UPDATE pulse.waiting SET run_at = now() + interval '1 day';
 SELECT FROM pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[1500]), 'flood', delay => '1 h');
 SELECT FROM pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[1500]), 'glut', delay => '1 h');
 UPDATE pulse.waiting SET run_at = now() - interval '1 s' WHERE lane IN ('flood', 'glut');
@@ -219,6 +219,20 @@ SELECT set_eq(
     'what can wait does so when jobs were promoted: they are seen when tick commits'
 );
 SELECT is_empty('SELECT * FROM pulse.check()', 'check() finds nothing wrong');
+
+-- A session that wants no bell for its own jobs.
+SET LOCAL pulse.notify = off;
+CREATE FUNCTION pg_temp.heard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('test.heard', current_setting('pulse.notify'), true);
+    RETURN NULL;
+END;
+$$;
+CREATE TRIGGER heard AFTER INSERT ON pulse.upkeep_run EXECUTE FUNCTION pg_temp.heard();
+DELETE FROM pulse.upkeep_run;
+SELECT count(*) FROM pulse.tick() \g /dev/null
+SELECT is(current_setting('test.heard'), 'on', 'does not silence tick');
+SELECT is(current_setting('pulse.notify'), 'off', 'and keeps its silence afterwards');
 
 SELECT * FROM finish();
 

@@ -84,24 +84,24 @@ SELECT pg_temp.finds(
     'a key that outlives its job for ever'
 );
 SELECT pg_temp.finds(
-    'INSERT INTO pulse.job_key (lane, unique_key, job) VALUES (''x'', ''x'', 5)',
-    'unique key has no job', 5,
+    'INSERT INTO pulse.job_key (lane, unique_key, job) VALUES (''x'', ''x'', 99)',
+    'unique key has no job', 99,
     'a key without a job'
 );
 SELECT pg_temp.finds(
-    'INSERT INTO pulse.job_progress VALUES (5, 5, 0, NULL, clock_timestamp())',
-    'progress has no job', 5,
+    'INSERT INTO pulse.job_progress VALUES (99, 5, 0, NULL, clock_timestamp())',
+    'progress has no job', 99,
     'progress without a job'
 );
 SELECT pg_temp.finds(
-    'INSERT INTO pulse.job_checkpoint VALUES (5, ''{}'', clock_timestamp())',
-    'checkpoint has no job', 5,
+    'INSERT INTO pulse.job_checkpoint VALUES (99, ''{}'', clock_timestamp())',
+    'checkpoint has no job', 99,
     'a checkpoint without a job'
 );
 SELECT pg_temp.finds(
     'INSERT INTO pulse.failure (job, attempt, lease, worker, claimed_at, error)
-    VALUES (5, 1, 1, ''w'', clock_timestamp(), ''e'')',
-    'failure has no job', 5,
+    VALUES (99, 1, 1, ''w'', clock_timestamp(), ''e'')',
+    'failure has no job', 99,
     'a failure without a job'
 );
 SELECT pg_temp.finds(

@@ -1,7 +1,7 @@
 -- Schedules: made, replaced, fired, missed, paused. Time passes by moving rows.
 BEGIN;
 
-SELECT plan(117);
+SELECT plan(118);
 
 CREATE ROLE pulse_test_olga;
 CREATE ROLE pulse_test_otto;
@@ -529,6 +529,12 @@ WHERE r.name = 'second';
 SELECT is(pulse._prune_schedule_runs(60), 60, 'old rows are deleted, so many at a time');
 SELECT cmp_ok(pulse._prune_schedule_runs(1000), '>', 100, 'until there are none');
 SELECT is(pulse._prune_schedule_runs(1000), 0, 'and only those');
+
+SELECT pulse.schedule('reasoned', 'k', cron => '0 0 * * *') \g /dev/null
+SELECT throws_ok(
+    $$SELECT pulse.pause_schedule('reasoned', repeat('x', 1048577))$$,
+    'PU003', NULL, 'the reason of a pause has a size'
+);
 
 SELECT * FROM finish();
 ROLLBACK;

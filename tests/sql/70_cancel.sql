@@ -194,8 +194,8 @@ SELECT throws_ok(
     'a job of somebody else does not exist for a producer'
 );
 SELECT throws_ok(
-    'SET LOCAL ROLE pulse_test_bob; SELECT pulse.cancel(1)',
-    'PU004', 'job 1 does not exist',
+    'SET LOCAL ROLE pulse_test_bob; SELECT pulse.cancel(0)',
+    'PU004', 'job 0 does not exist',
     'just as one that really does not'
 );
 SET LOCAL ROLE pulse_test_alice;
@@ -226,7 +226,7 @@ SELECT is(:'state3'::text, 'cancelled', 'and may force');
 
 -- The rest
 
-SELECT throws_ok('SELECT pulse.cancel(1)', 'PU004', NULL, 'a job must exist to be cancelled');
+SELECT throws_ok('SELECT pulse.cancel(0)', 'PU004', NULL, 'a job must exist to be cancelled');
 SELECT throws_ok('SELECT pulse.cancel(NULL)', 'PU004', NULL, 'no job is no job');
 SELECT throws_ok(
     format('SELECT pulse.cancel(%s, repeat(%L, 1048577))', :job, 'x'), 'PU003', NULL,

@@ -54,7 +54,7 @@ SELECT throws_ok(
     format('SELECT pulse.approve(%s)', :job), 'PU105', NULL, 'an approve never undoes a cancel'
 );
 SELECT is(pg_temp.state(:job), 'cancelled', 'the cancelled job stays cancelled');
-SELECT throws_ok('SELECT pulse.approve(1)', 'PU004', NULL, 'what is approved must exist');
+SELECT throws_ok('SELECT pulse.approve(0)', 'PU004', NULL, 'what is approved must exist');
 
 -- Reject
 
@@ -75,7 +75,7 @@ SELECT throws_ok(
 SELECT throws_ok(
     format('SELECT pulse.reject(%s)', :job), 'PU105', NULL, 'rejecting twice is refused'
 );
-SELECT throws_ok('SELECT pulse.reject(1)', 'PU004', NULL, 'what is rejected must exist');
+SELECT throws_ok('SELECT pulse.reject(0)', 'PU004', NULL, 'what is rejected must exist');
 
 SELECT pulse.enqueue('a', requires_approval => true) AS job \gset
 \o /dev/null

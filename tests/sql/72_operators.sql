@@ -96,7 +96,7 @@ SELECT throws_ok(
     format('SELECT pulse.reprioritize(%s, 1)', :job), 'PU105', NULL,
     'a finished job has no priority to change'
 );
-SELECT throws_ok('SELECT pulse.reprioritize(1, 1)', 'PU004', NULL, 'the job must exist');
+SELECT throws_ok('SELECT pulse.reprioritize(0, 1)', 'PU004', NULL, 'the job must exist');
 SELECT throws_ok(
     format('SELECT pulse.reprioritize(%s, NULL)', :one), 'PU002', NULL, 'a priority is a number'
 );
@@ -169,7 +169,7 @@ SELECT throws_ok(
 SELECT throws_ok(
     format('SELECT pulse.move(%s, %L)', :two, ''), 'PU002', NULL, 'a lane has a name'
 );
-SELECT throws_ok('SELECT pulse.move(1, ''other'')', 'PU004', NULL, 'what moves must exist');
+SELECT throws_ok('SELECT pulse.move(0, ''other'')', 'PU004', NULL, 'what moves must exist');
 
 -- retry
 
@@ -180,7 +180,7 @@ SELECT throws_ok(
     format('SELECT pulse.retry(%s)', :two), 'PU105', NULL, 'nor is one that is still in line'
 );
 SELECT is(pg_temp.line('line'), '3 2', 'and a refused retry leaves it there');
-SELECT throws_ok('SELECT pulse.retry(1)', 'PU004', NULL, 'what is retried must exist');
+SELECT throws_ok('SELECT pulse.retry(0)', 'PU004', NULL, 'what is retried must exist');
 
 SELECT pulse.enqueue('a', lane => 'r', max_attempts => 1, priority => 6) AS job \gset
 SELECT pg_temp.run('r') AS lease \gset
@@ -270,7 +270,7 @@ SELECT throws_ok(
     'a job that has not ended is not deleted'
 );
 SELECT is(pg_temp.state(:job), 'ready', 'and stays in line');
-SELECT throws_ok('SELECT pulse.delete_job(1)', 'PU004', NULL, 'what is deleted must exist');
+SELECT throws_ok('SELECT pulse.delete_job(0)', 'PU004', NULL, 'what is deleted must exist');
 
 SELECT pulse.enqueue('a', lane => 'd', max_attempts => 1, unique_key => 'd', unique_for => '1 day') AS job \gset
 SELECT pg_temp.run('d') AS lease \gset

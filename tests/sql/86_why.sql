@@ -81,7 +81,7 @@ SELECT matches(pg_temp.why(:lonely_id), '^1 runnable', 'a worker that takes the 
 UPDATE pulse.worker SET seen_at = clock_timestamp() - interval '3 minutes' WHERE worker = 'w2';
 SELECT matches(pg_temp.why(:lonely_id), '^1 no live worker takes lane nobody', 'one that was not seen is not');
 
-SELECT throws_ok('SELECT * FROM pulse.why(5)', 'PU004', NULL, 'an unknown job is PU004');
+SELECT throws_ok('SELECT * FROM pulse.why(0)', 'PU004', NULL, 'an unknown job is PU004');
 CREATE ROLE tap_alice;
 SELECT pulse.grant_access('tap_alice', 'producer') \g /dev/null
 SET LOCAL ROLE tap_alice;

@@ -368,14 +368,16 @@ SELECT is(
 -- 17: 24_node.sql
 
 SELECT pulse.set_node(1023);
-SELECT is(pulse.enqueue('k', lane => 'g17') & 1023, 1023::bigint, 'guarantee 17: ids carry the node');
-SELECT cmp_ok(
-    (8 * 10::numeric ^ 12) * 1024 + 1023, '<', 2::numeric ^ 53,
-    'guarantee 17: and stay below 2^53 for 8 × 10¹² jobs'
+SELECT is(
+    pulse.node_of(pulse.enqueue('k', lane => 'g17')), 1023, 'guarantee 17: ids carry the node'
 );
 SELECT cmp_ok(
-    (SELECT min(l.lease) FROM pulse.lease AS l), '>=', 1::bigint << 20,
-    'guarantee 17: a lease is a sequence value above twenty random bits'
+    (1023::numeric * 2::numeric ^ 43) + 8 * 10::numeric ^ 12, '<', 2::numeric ^ 53,
+    'guarantee 17: and stay below 2^53 for 8 × 10¹² jobs of each node'
+);
+SELECT cmp_ok(
+    (SELECT min(l.lease) FROM pulse.lease AS l), '>=', 1::bigint << 10,
+    'guarantee 17: a lease is a sequence value above ten random bits'
 );
 
 -- Rules that the catalog can answer for

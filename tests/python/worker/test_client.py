@@ -223,7 +223,7 @@ def test_a_client_tells_dead_cancelled_and_unknown_jobs_apart(db: Database) -> N
         with pytest.raises(errors.JobCancelled, match="changed my mind"):
             client.result(job, timeout=5)
         with pytest.raises(errors.NoSuchJob):
-            client.result(1, timeout=5)
+            client.result(0, timeout=5)
 
 
 def test_a_client_over_a_dsn_survives_a_lost_connection(db: Database) -> None:
