@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 
 from tests.chaos.faults import World
+from tests.chaos.history import Recorder
 
 MANY = 8
 # A value from a table arrives compressed, below every limit.
@@ -100,16 +101,16 @@ def hostile_values(world: World, chance: random.Random) -> str:
     for value in chance.sample(PRODUCERS + WORKERS, MANY):
         try:
             with world.cluster.connect() as connection:
-                sent += send(world, connection, value)
+                sent += send(world.note, connection, value)
         except psycopg.Error:
             # Another fault's doing; what was answered is noted.
             continue
     return f"{sent} values"
 
 
-def send(world: World, connection: psycopg.Connection[Any], value: Value) -> bool:
+def send(note: Recorder, connection: psycopg.Connection[Any], value: Value) -> bool:
     if value not in WORKERS:
-        return answered(world, connection, value, value.query)
+        return answered(note, connection, value, value.query)
     with connection.transaction():
         # Nobody else can claim it before.
         connection.execute(OWN_JOB)
@@ -117,14 +118,14 @@ def send(world: World, connection: psycopg.Connection[Any], value: Value) -> boo
     if row is None:
         return False
     lease, job = row
-    done = answered(world, connection, value, value.query.format(lease=lease))
+    done = answered(note, connection, value, value.query.format(lease=lease))
     connection.execute("SELECT pulse.complete(%s)", (lease,))
-    world.note.verb_ack("complete", lease, job)
+    note.verb_ack("complete", lease, job)
     return done
 
 
 def answered(
-    world: World, connection: psycopg.Connection[Any], value: Value, query: str
+    note: Recorder, connection: psycopg.Connection[Any], value: Value, query: str
 ) -> bool:
     """Send it and note the answer; False when there was none."""
     code, text = "", ""
@@ -138,7 +139,5 @@ def answered(
         # The lease was lost meanwhile.
         if code == "PU101":
             return False
-    world.note.note(
-        "hostile", sort=value.sort, code=code, error=text, refuse=value.refuse
-    )
+    note.note("hostile", sort=value.sort, code=code, error=text, refuse=value.refuse)
     return True

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import checker, history, journal
+from tests.chaos import checker, history, hostile, journal
 from tests.chaos.checker import Report
 from tests.chaos.small_load import SmallLoad
 from tests.conftest import Database
@@ -135,6 +135,30 @@ def test_the_checker_notices_without(
     break_function(watched, name, pieces)
     report = judged(watched, tmp_path)
     assert promise in {violation.invariant for violation in report.violations}
+
+
+def hostile_report(db: Database, directory: Path) -> Report:
+    note = history.Recorder(directory / "hostile.jsonl", "hostile")
+    db.connect().execute(hostile.HUGE)
+    for value in hostile.PRODUCERS + hostile.WORKERS:
+        with db.connect() as connection:
+            assert hostile.send(note, connection, value), value.sort
+    return checker.check(db.connect(), directory, may_remain=["noop"])
+
+
+def test_every_hostile_value_is_answered(watched: Database, tmp_path: Path) -> None:
+    report = hostile_report(watched, tmp_path)
+    assert report.violations == []
+    assert report.counted["hostile values refused"] > 0
+    assert report.counted["hostile values kept"] > 0
+
+
+def test_the_checker_notices_a_value_that_is_too_large(
+    watched: Database, tmp_path: Path
+) -> None:
+    break_function(watched, "_require_size", {r"IF bytes > most": "IF false"})
+    report = hostile_report(watched, tmp_path)
+    assert "a payload of 9 MB was taken" in {v.sentence for v in report.violations}
 
 
 def test_a_kept_run_is_judged_alike(watched: Database, tmp_path: Path) -> None:
