@@ -133,7 +133,9 @@ BEGIN
     <<rounds>>
     LOOP
         v_full := v_after <> '';
-        FOR v_lane IN SELECT pulse._waiting_lanes(v_after) LOOP
+        FOR v_lane IN
+            SELECT pulse._waiting_lanes(v_after, due_by => clock_timestamp())
+        LOOP
             v_moved := 0;
             FOR v_round IN 1..10 LOOP
                 v_some := pulse._promote(v_lane, 1000);
@@ -168,7 +170,11 @@ COMMENT ON FUNCTION pulse._tick_promote(timestamptz) IS
 
 -- Lanes that have, or lately had, jobs in waiting. Known ones are those with a due mark;
 -- others are looked for in the gaps between them, so that no lane's dead rows are met.
-CREATE FUNCTION pulse._waiting_lanes(after text DEFAULT '', max_lanes integer DEFAULT 2147483647)
+CREATE FUNCTION pulse._waiting_lanes(
+    after text DEFAULT '',
+    max_lanes integer DEFAULT 2147483647,
+    due_by timestamptz DEFAULT NULL
+)
 RETURNS SETOF text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -179,18 +185,19 @@ SET jit = off
 AS $$
 DECLARE
     v_lane text COLLATE "C" := _waiting_lanes.after;
-    v_known text COLLATE "C";
+    v_known record;
     v_new text COLLATE "C";
+    v_from timestamptz;
 BEGIN
     FOR v_n IN 1.._waiting_lanes.max_lanes LOOP
-        SELECT m.lane INTO v_known
+        SELECT m.lane, m.run_at INTO v_known
         FROM pulse.due_mark AS m
         WHERE m.lane > v_lane
         ORDER BY m.lane, m.version DESC
         LIMIT 1;
 
         -- Two statements: an OR would not be a bound of the index.
-        IF v_known IS NULL THEN
+        IF v_known.lane IS NULL THEN
             SELECT w.lane INTO v_new
             FROM pulse.waiting AS w
             WHERE w.lane > v_lane
@@ -201,18 +208,30 @@ BEGIN
             SELECT w.lane INTO v_new
             FROM pulse.waiting AS w
             WHERE w.lane > v_lane
-                AND w.lane < v_known
+                AND w.lane < v_known.lane
                 AND w.attempts >= 0
             ORDER BY w.lane, w.run_at
             LIMIT 1;
         END IF;
 
-        v_lane := coalesce(v_new, v_known);
+        v_lane := coalesce(v_new, v_known.lane);
         EXIT WHEN v_lane IS NULL;
+        IF _waiting_lanes.due_by IS NOT NULL THEN
+            v_from := CASE WHEN v_new IS NULL THEN v_known.run_at ELSE '-infinity' END;
+            PERFORM
+            FROM pulse.waiting AS w
+            WHERE w.lane = v_lane
+                AND w.attempts >= 0
+                AND w.run_at >= v_from
+                AND w.run_at <= _waiting_lanes.due_by
+            ORDER BY w.run_at
+            LIMIT 1;
+            CONTINUE WHEN NOT FOUND;
+        END IF;
         RETURN NEXT v_lane;
     END LOOP;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._waiting_lanes(text, integer) IS
-'The lanes after this one that may have jobs in waiting, at most so many.';
+COMMENT ON FUNCTION pulse._waiting_lanes(text, integer, timestamptz) IS
+'The lanes after this one that may have jobs in waiting, at most so many; with due_by, those that have one due.';

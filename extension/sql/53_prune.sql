@@ -94,7 +94,7 @@ BEGIN
         -- Where the last tick stopped inside a lane, it goes on there.
         IF v_since IS NULL THEN
             SELECT n.next_lane, n.next_state INTO v_pair
-            FROM pulse._next_finished(v_lane, v_state) AS n;
+            FROM pulse._next_finished(v_lane, v_state, _tick_prune.until) AS n;
 
             IF v_pair.next_lane IS NULL THEN
                 EXIT rounds WHEN NOT v_again;
@@ -140,9 +140,10 @@ $$;
 COMMENT ON FUNCTION pulse._tick_prune(timestamptz) IS
 'Remove what retention does not keep until it is done or the time is over; returns how many jobs.';
 
--- The lane and state after the given one in the order of _finished_lanes; the first when
--- none is given.
-CREATE FUNCTION pulse._next_finished(lane text, state pulse.outcome)
+-- In the order of _finished_lanes, from the given lane and state on, or from the first: one
+-- that has a job to remove, or where the time was over. A look or two for each lane that
+-- has none: there may be ten thousand of them.
+CREATE FUNCTION pulse._next_finished(lane text, state pulse.outcome, until timestamptz)
 RETURNS TABLE (next_lane text, next_state pulse.outcome)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -151,26 +152,46 @@ SET enable_bitmapscan = off
 SET enable_sort = off
 SET jit = off
 AS $$
+DECLARE
+    v_pair record;
+    v_before timestamptz;
 BEGIN
-    IF _next_finished.lane IS NULL THEN
-        RETURN QUERY
-        SELECT f.lane, f.state
+    SELECT _next_finished.lane AS lane, _next_finished.state AS state INTO v_pair;
+    LOOP
+        IF v_pair.lane IS NULL THEN
+            SELECT f.lane, f.state INTO v_pair
+            FROM pulse.finished AS f
+            ORDER BY f.lane DESC, f.state DESC, f.finished_at DESC
+            LIMIT 1;
+        ELSE
+            SELECT f.lane, f.state INTO v_pair
+            FROM pulse.finished AS f
+            WHERE (f.lane, f.state) < (v_pair.lane, v_pair.state)
+            ORDER BY f.lane DESC, f.state DESC, f.finished_at DESC
+            LIMIT 1;
+        END IF;
+        EXIT WHEN NOT FOUND;
+
+        v_before := pulse._retained_since(v_pair.lane, v_pair.state);
+        PERFORM
         FROM pulse.finished AS f
-        ORDER BY f.lane DESC, f.state DESC, f.finished_at DESC
+        WHERE f.lane = v_pair.lane
+            AND f.state = v_pair.state
+            AND f.finished_at < v_before
+        ORDER BY f.finished_at
         LIMIT 1;
-    ELSE
-        RETURN QUERY
-        SELECT f.lane, f.state
-        FROM pulse.finished AS f
-        WHERE (f.lane, f.state) < (_next_finished.lane, _next_finished.state)
-        ORDER BY f.lane DESC, f.state DESC, f.finished_at DESC
-        LIMIT 1;
-    END IF;
+        IF FOUND OR clock_timestamp() >= _next_finished.until THEN
+            next_lane := v_pair.lane;
+            next_state := v_pair.state;
+            RETURN NEXT;
+            EXIT;
+        END IF;
+    END LOOP;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._next_finished(text, pulse.outcome) IS
-'The next lane and final state that finished has, if there is one.';
+COMMENT ON FUNCTION pulse._next_finished(text, pulse.outcome, timestamptz) IS
+'The next lane and final state with a job that may go, if there is one.';
 
 CREATE FUNCTION pulse._retained_since(lane text, state pulse.outcome)
 RETURNS timestamptz

@@ -220,7 +220,7 @@ $$;
 COMMENT ON FUNCTION pulse._behind_since(text) IS
 'Since when this step of tick has not come to its end, tick after tick; NULL when it does.';
 
--- Advances the marks of lines that have some, and of lanes that have none yet: a thousand
+-- Advances the marks of lines that have some, and of lanes that have none yet: five hundred
 -- lines a tick, from where the last one stopped. Claims ask for those they need.
 CREATE FUNCTION pulse._tick_marks(until timestamptz DEFAULT 'infinity')
 RETURNS bigint
@@ -244,21 +244,21 @@ BEGIN
     FOR v_line IN
         SELECT l.lane, l.kind
         FROM pulse._ready_lines(
-            coalesce(v_from ->> 'lane', ''), coalesce(v_from ->> 'kind', ''), 1000
+            coalesce(v_from ->> 'lane', ''), coalesce(v_from ->> 'kind', ''), 500
         ) AS l
     LOOP
         PERFORM pulse._advance_line(v_line.lane, v_line.kind, v_horizon.ready_q);
         v_lines := v_lines + 1;
-        IF v_lines = 1000 OR clock_timestamp() >= _tick_marks.until THEN
+        IF v_lines = 500 OR clock_timestamp() >= _tick_marks.until THEN
             v_to := jsonb_build_object('lane', v_line.lane, 'kind', v_line.kind);
             EXIT;
         END IF;
     END LOOP;
 
-    FOR v_lane IN SELECT pulse._waiting_lanes(coalesce(v_from ->> 'due', ''), 1000) LOOP
+    FOR v_lane IN SELECT pulse._waiting_lanes(coalesce(v_from ->> 'due', ''), 500) LOOP
         PERFORM pulse._advance_due(v_lane, v_horizon.waiting_t);
         v_lanes := v_lanes + 1;
-        IF v_lanes = 1000 OR clock_timestamp() >= _tick_marks.until THEN
+        IF v_lanes = 500 OR clock_timestamp() >= _tick_marks.until THEN
             v_to := v_to || jsonb_build_object('due', v_lane);
             EXIT;
         END IF;

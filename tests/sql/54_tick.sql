@@ -169,8 +169,8 @@ SELECT is((SELECT count(*) FROM pulse.upkeep_run AS t WHERE t.step = 'test'), 1:
 
 -- Bounded by time, in pieces
 
--- What waits from above may become due meanwhile.
-UPDATE pulse.waiting SET run_at = now() + interval '1 day';
+-- What waits from above must not become due meanwhile.
+UPDATE pulse.waiting SET run_at = run_at + interval '1 day';
 SELECT FROM pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[1500]), 'flood', delay => '1 h');
 SELECT FROM pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[1500]), 'glut', delay => '1 h');
 UPDATE pulse.waiting SET run_at = now() - interval '1 s' WHERE lane IN ('flood', 'glut');

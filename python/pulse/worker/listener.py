@@ -170,10 +170,10 @@ class Listener:
             await self._execute(sql.BEGIN_TICK)
             rows = await self._execute(sql.TICK)
             await self._execute("COMMIT")
-        except psycopg.Error as error:
+        except psycopg.Error as failure:
             log_event(
                 logging.WARNING,
-                f"upkeep failed, nothing of it was done: {error}",
+                f"upkeep failed, nothing of it was done: {failure}",
                 worker=self._connector.worker,
             )
             raise
