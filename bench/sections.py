@@ -136,8 +136,8 @@ def load(database: Database, jobs: int, chunk: int = 500_000) -> None:
         database.control.execute(
             """
             WITH body AS (
-                INSERT INTO pulse.body (kind, payload, max_attempts, enqueued_by)
-                SELECT 'bench', %s::jsonb, 3, 'loader'
+                INSERT INTO pulse.body (kind, payload, max_attempts, owner)
+                SELECT 'bench', %s::jsonb, 3, (SELECT pulse._role_number('loader'))
                 FROM generate_series(1, %s)
                 RETURNING job
             )
@@ -357,8 +357,9 @@ def delayed(database: Database, jobs: int) -> None:
     database.control.execute(
         """
         WITH body AS (
-            INSERT INTO pulse.body (kind, payload, max_attempts, enqueued_by)
-            SELECT 'bench', %s::jsonb, 3, 'loader' FROM generate_series(1, %s)
+            INSERT INTO pulse.body (kind, payload, max_attempts, owner)
+            SELECT 'bench', %s::jsonb, 3, (SELECT pulse._role_number('loader'))
+            FROM generate_series(1, %s)
             RETURNING job
         )
         INSERT INTO pulse.waiting

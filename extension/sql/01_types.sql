@@ -92,6 +92,25 @@ CREATE TYPE pulse._item AS (
 COMMENT ON TYPE pulse._item IS
 'One element of the list that enqueue_many takes: the arguments of enqueue.';
 
+CREATE TYPE pulse._kind_settings AS (
+    kind text,
+    lane text,
+    priority integer,
+    max_attempts integer,
+    backoff text,
+    backoff_base interval,
+    backoff_cap interval,
+    backoff_jitter double precision,
+    lease_for interval,
+    max_runtime interval,
+    requires_approval boolean,
+    approval_expiry interval,
+    owner integer
+);
+
+COMMENT ON TYPE pulse._kind_settings IS
+'The settings of a kind with the defaults filled in, and the number of the role that enqueues it.';
+
 CREATE TYPE pulse._job_filter AS (
     states text [],
     jobs bigint [],
@@ -104,7 +123,7 @@ CREATE TYPE pulse._job_filter AS (
     error_like text,
     tags text [],
     group_keys text [],
-    owners name [],
+    owners integer [],
     enqueued_before timestamptz,
     enqueued_after timestamptz,
     asks_body boolean

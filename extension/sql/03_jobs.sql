@@ -20,7 +20,8 @@ CREATE TABLE pulse.body (
     unique_for interval,
     group_key text COLLATE "C",
     tags text [],
-    enqueued_by name NOT NULL,
+    needed_approval boolean NOT NULL DEFAULT false,
+    owner integer NOT NULL,
     enqueued_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT body_is_one_per_job PRIMARY KEY (job)
 );

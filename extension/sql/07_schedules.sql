@@ -16,7 +16,7 @@ CREATE TABLE pulse.schedule (
     paused_at timestamptz,
     paused_by name,
     pause_reason text,
-    created_by name NOT NULL,
+    owner integer NOT NULL,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     last_error text,
     retry_at timestamptz,

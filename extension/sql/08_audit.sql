@@ -4,7 +4,7 @@
 CREATE TABLE pulse.audit_entry (
     entry bigint GENERATED ALWAYS AS IDENTITY,
     at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    who name NOT NULL,
+    who integer NOT NULL,
     verb text NOT NULL,
     job bigint,
     lane text COLLATE "C",
@@ -36,7 +36,7 @@ COMMENT ON TABLE pulse.stat IS
 'A sample of each lane about once a minute: what finished since the one before, what stood in line.';
 
 CREATE TABLE pulse.access_grant (
-    role name NOT NULL,
+    role integer NOT NULL,
     access text COLLATE "C" NOT NULL,
     granted_by name NOT NULL,
     granted_at timestamptz NOT NULL DEFAULT clock_timestamp(),

@@ -1,5 +1,5 @@
 CREATE FUNCTION pulse._audit(
-    verb text, job bigint, lane text, before jsonb, after jsonb, reason text
+    who integer, verb text, job bigint, lane text, before jsonb, after jsonb, reason text
 )
 RETURNS void
 LANGUAGE sql
@@ -8,8 +8,8 @@ AS $$
     -- First, in a statement of its own: the next one draws the number of the entry.
     SELECT pulse._meet_server();
     INSERT INTO pulse.audit_entry (who, verb, job, lane, before, after, reason)
-    VALUES (pulse._caller(), verb, job, lane, before, after, reason)
+    VALUES (who, verb, job, lane, before, after, reason)
 $$;
 
-COMMENT ON FUNCTION pulse._audit(text, bigint, text, jsonb, jsonb, text) IS
+COMMENT ON FUNCTION pulse._audit(integer, text, bigint, text, jsonb, jsonb, text) IS
 'Write down what an operator did.';

@@ -69,18 +69,19 @@ $$;
 COMMENT ON FUNCTION pulse._lane_settings(text) IS
 'The settings of a lane with the defaults filled in; max_slots and max_runtime may be NULL: no limit.';
 
-CREATE FUNCTION pulse._kind_settings(kind text)
-RETURNS pulse.kind
+CREATE FUNCTION pulse._kind_settings(kind text, who name DEFAULT NULL)
+RETURNS pulse._kind_settings
 LANGUAGE plpgsql
 STABLE
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
 DECLARE
-    v_kind pulse.kind;
+    v_kind pulse._kind_settings;
 BEGIN
-    -- One statement: PL/pgSQL would set up each assignment anew in every transaction.
-    -- Every enqueue comes by here before it draws an id, so a server that is new is met here.
+    -- One statement: PL/pgSQL would set up each assignment anew in every transaction. That
+    -- is why enqueue gets the number of the role here as well (as _role_number finds it),
+    -- and, since every enqueue comes by before it draws an id, meets a new server here.
     SELECT
         CASE
             WHEN pg_sequence_last_value('pulse.server_start')
@@ -91,16 +92,21 @@ BEGIN
         coalesce(k.lane, 'default'), coalesce(k.priority, 0),
         coalesce(k.max_attempts, 3), k.backoff, k.backoff_base, k.backoff_cap,
         k.backoff_jitter, k.lease_for, k.max_runtime,
-        coalesce(k.requires_approval, false), coalesce(k.approval_expiry, '24 hours')
+        coalesce(k.requires_approval, false), coalesce(k.approval_expiry, '24 hours'),
+        o.role
     INTO v_kind
     FROM (VALUES (1)) AS always (one)
-    LEFT JOIN pulse.kind AS k ON k.kind = _kind_settings.kind;
+    LEFT JOIN pulse.kind AS k ON k.kind = _kind_settings.kind
+    LEFT JOIN pulse.role AS o
+        ON o.role_oid = to_regrole(quote_ident(_kind_settings.who))
+        AND o.name = _kind_settings.who
+    LIMIT 1;
 
     RETURN v_kind;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._kind_settings(text) IS
+COMMENT ON FUNCTION pulse._kind_settings(text, name) IS
 'The settings of a kind with the defaults filled in; the backoff columns, lease_for and max_runtime may be NULL.';
 
 -- How long a failed job waits before its next run. The arguments are what the kind

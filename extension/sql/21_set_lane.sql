@@ -16,68 +16,15 @@ CREATE FUNCTION pulse.set_lane(
     reason text DEFAULT NULL
 )
 RETURNS void
-LANGUAGE plpgsql
-SECURITY DEFINER
+LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-DECLARE
-    v_before pulse.lane;
-    v_after pulse.lane;
-BEGIN
-    PERFORM pulse._require_read_committed('set_lane');
-    PERFORM pulse._require_name('name', set_lane.name);
-    PERFORM pulse._require_between('max_slots', set_lane.max_slots, 0, 10000);
-    PERFORM pulse._require_between('max_batch', set_lane.max_batch, 1, 10000);
-    PERFORM pulse._require_duration('poll_interval', set_lane.poll_interval, '10 ms', '1 hour');
-    PERFORM pulse._require_duration('lease_for', set_lane.lease_for, '1 second', '1 day');
-    PERFORM pulse._require_duration('max_runtime', set_lane.max_runtime, '0', '1 year');
-    PERFORM pulse._require_duration('retain_completed', set_lane.retain_completed, '0', '10 years');
-    PERFORM pulse._require_duration('retain_cancelled', set_lane.retain_cancelled, '0', '10 years');
-    PERFORM pulse._require_duration('retain_dead', set_lane.retain_dead, '0', '10 years');
-    PERFORM pulse._require_duration('cancel_grace', set_lane.cancel_grace, '0', '1 day');
-    PERFORM pulse._require_reason(set_lane.reason);
-
-    -- Waits for open claims of this lane: settings change between claims.
-    PERFORM pulse._lock_out_claims('pulse.lane', hashtext(set_lane.name), 'set_lane');
-
-    SELECT l.* INTO v_before
-    FROM pulse.lane AS l
-    WHERE l.lane = set_lane.name;
-
-    v_after := v_before;
-    v_after.lane := set_lane.name;
-    v_after.max_slots := nullif(coalesce(set_lane.max_slots, v_before.max_slots), 0);
-    v_after.max_batch := coalesce(set_lane.max_batch, v_before.max_batch);
-    v_after.poll_interval := coalesce(set_lane.poll_interval, v_before.poll_interval);
-    v_after.lease_for := coalesce(set_lane.lease_for, v_before.lease_for);
-    v_after.max_runtime := nullif(coalesce(set_lane.max_runtime, v_before.max_runtime), '0');
-    v_after.retain_completed := coalesce(set_lane.retain_completed, v_before.retain_completed);
-    v_after.retain_cancelled := coalesce(set_lane.retain_cancelled, v_before.retain_cancelled);
-    v_after.retain_dead := coalesce(set_lane.retain_dead, v_before.retain_dead);
-    v_after.cancel_grace := coalesce(set_lane.cancel_grace, v_before.cancel_grace);
-    v_after.enabled := coalesce(set_lane.enabled, v_before.enabled, true);
-
-    DELETE FROM pulse.lane AS l
-    WHERE l.lane = set_lane.name;
-
-    INSERT INTO pulse.lane
-    SELECT (v_after).*;
-
-    -- Claims of a lane without limit keep no roster, so it is made when one appears.
-    DELETE FROM pulse.roster AS r
-    WHERE r.lane = set_lane.name;
-
-    IF v_after.max_slots IS NOT NULL THEN
-        PERFORM pulse._rebuild_roster(set_lane.name);
-    END IF;
-
-    PERFORM pulse._audit(
-        'set_lane', NULL, set_lane.name,
-        jsonb_strip_nulls(to_jsonb(v_before)), jsonb_strip_nulls(to_jsonb(v_after)),
-        set_lane.reason
-    );
-    PERFORM pulse._ring(set_lane.name);
-END;
+    SELECT pulse._do_set_lane(
+        pulse._sign(), set_lane.name, set_lane.max_slots, set_lane.max_batch,
+        set_lane.poll_interval, set_lane.lease_for, set_lane.max_runtime,
+        set_lane.retain_completed, set_lane.retain_cancelled, set_lane.retain_dead,
+        set_lane.cancel_grace, set_lane.enabled, set_lane.reason
+    )
 $$;
 
 COMMENT ON FUNCTION pulse.set_lane(
@@ -85,6 +32,97 @@ COMMENT ON FUNCTION pulse.set_lane(
     interval, interval, interval, interval, boolean, text
 ) IS
 'Change settings of a lane from the next claim on; what is not given stays as it is. max_slots 0 means no limit (the default), max_runtime 0 none. Lowering max_slots stops nothing that runs. PU002 outside the bounds, PU106 when open claims do not end within 10 s. Writes lane, roster and audit_entry.';
+
+CREATE FUNCTION pulse._do_set_lane(
+    signature pulse._signature,
+    name text,
+    max_slots integer,
+    max_batch integer,
+    poll_interval interval,
+    lease_for interval,
+    max_runtime interval,
+    retain_completed interval,
+    retain_cancelled interval,
+    retain_dead interval,
+    cancel_grace interval,
+    enabled boolean,
+    reason text
+)
+RETURNS void
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_who integer := pulse._redeem(_do_set_lane.signature);
+    v_before pulse.lane;
+    v_after pulse.lane;
+BEGIN
+    PERFORM pulse._require_read_committed('set_lane');
+    PERFORM pulse._require_name('name', _do_set_lane.name);
+    PERFORM pulse._require_between('max_slots', _do_set_lane.max_slots, 0, 10000);
+    PERFORM pulse._require_between('max_batch', _do_set_lane.max_batch, 1, 10000);
+    PERFORM pulse._require_duration('poll_interval', _do_set_lane.poll_interval, '10 ms', '1 hour');
+    PERFORM pulse._require_duration('lease_for', _do_set_lane.lease_for, '1 second', '1 day');
+    PERFORM pulse._require_duration('max_runtime', _do_set_lane.max_runtime, '0', '1 year');
+    PERFORM pulse._require_duration(
+        'retain_completed', _do_set_lane.retain_completed, '0', '10 years'
+    );
+    PERFORM pulse._require_duration(
+        'retain_cancelled', _do_set_lane.retain_cancelled, '0', '10 years'
+    );
+    PERFORM pulse._require_duration('retain_dead', _do_set_lane.retain_dead, '0', '10 years');
+    PERFORM pulse._require_duration('cancel_grace', _do_set_lane.cancel_grace, '0', '1 day');
+    PERFORM pulse._require_reason(_do_set_lane.reason);
+
+    -- Waits for open claims of this lane: settings change between claims.
+    PERFORM pulse._lock_out_claims('pulse.lane', hashtext(_do_set_lane.name), 'set_lane');
+
+    SELECT l.* INTO v_before
+    FROM pulse.lane AS l
+    WHERE l.lane = _do_set_lane.name;
+
+    v_after := v_before;
+    v_after.lane := _do_set_lane.name;
+    v_after.max_slots := nullif(coalesce(_do_set_lane.max_slots, v_before.max_slots), 0);
+    v_after.max_batch := coalesce(_do_set_lane.max_batch, v_before.max_batch);
+    v_after.poll_interval := coalesce(_do_set_lane.poll_interval, v_before.poll_interval);
+    v_after.lease_for := coalesce(_do_set_lane.lease_for, v_before.lease_for);
+    v_after.max_runtime := nullif(coalesce(_do_set_lane.max_runtime, v_before.max_runtime), '0');
+    v_after.retain_completed := coalesce(_do_set_lane.retain_completed, v_before.retain_completed);
+    v_after.retain_cancelled := coalesce(_do_set_lane.retain_cancelled, v_before.retain_cancelled);
+    v_after.retain_dead := coalesce(_do_set_lane.retain_dead, v_before.retain_dead);
+    v_after.cancel_grace := coalesce(_do_set_lane.cancel_grace, v_before.cancel_grace);
+    v_after.enabled := coalesce(_do_set_lane.enabled, v_before.enabled, true);
+
+    DELETE FROM pulse.lane AS l
+    WHERE l.lane = _do_set_lane.name;
+
+    INSERT INTO pulse.lane
+    SELECT (v_after).*;
+
+    -- Claims of a lane without limit keep no roster, so it is made when one appears.
+    DELETE FROM pulse.roster AS r
+    WHERE r.lane = _do_set_lane.name;
+
+    IF v_after.max_slots IS NOT NULL THEN
+        PERFORM pulse._rebuild_roster(_do_set_lane.name);
+    END IF;
+
+    PERFORM pulse._audit(
+        v_who, 'set_lane', NULL, _do_set_lane.name,
+        jsonb_strip_nulls(to_jsonb(v_before)), jsonb_strip_nulls(to_jsonb(v_after)),
+        _do_set_lane.reason
+    );
+    PERFORM pulse._ring(_do_set_lane.name);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._do_set_lane(
+    pulse._signature, text, integer, integer, interval, interval, interval, interval,
+    interval, interval, interval, boolean, text
+) IS
+'set_lane for the role that signed. Writes the same.';
 
 -- Waits at most ten seconds, in the queue of the lock: while it waits, every claim's
 -- try of the same lock is refused, so a stream of claims cannot starve it.

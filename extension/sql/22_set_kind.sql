@@ -14,71 +14,16 @@ CREATE FUNCTION pulse.set_kind(
     reason text DEFAULT NULL
 )
 RETURNS void
-LANGUAGE plpgsql
-SECURITY DEFINER
+LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-DECLARE
-    v_before pulse.kind;
-    v_after pulse.kind;
-BEGIN
-    PERFORM pulse._require_read_committed('set_kind');
-    PERFORM pulse._require_name('kind', set_kind.kind);
-    IF set_kind.lane IS NOT NULL THEN
-        PERFORM pulse._require_name('lane', set_kind.lane);
-    END IF;
-    IF set_kind.priority IS NOT NULL THEN
-        PERFORM pulse._require_priority(set_kind.priority);
-    END IF;
-    PERFORM pulse._require_between('max_attempts', set_kind.max_attempts, 1, 100000);
-    PERFORM pulse._require_one_of(
-        'backoff', set_kind.backoff, '{quadratic,exponential,fixed,none}'
-    );
-    PERFORM pulse._require_duration('backoff_base', set_kind.backoff_base, '0', '1 day');
-    PERFORM pulse._require_duration('backoff_cap', set_kind.backoff_cap, '0', '1 year');
-    PERFORM pulse._require_between('backoff_jitter', set_kind.backoff_jitter::numeric, 0, 1);
-    PERFORM pulse._require_duration('lease_for', set_kind.lease_for, '1 second', '1 day');
-    PERFORM pulse._require_duration('max_runtime', set_kind.max_runtime, '0', '1 year');
-    PERFORM pulse._require_duration('approval_expiry', set_kind.approval_expiry, '1 second', '10 years');
-    PERFORM pulse._require_reason(set_kind.reason);
-
-    -- Waits for another change of this kind: what is not given must stay as it is.
-    PERFORM pg_advisory_xact_lock(
-        'pulse.kind'::regclass::oid::integer, hashtext(set_kind.kind)
-    );
-
-    SELECT k.* INTO v_before
-    FROM pulse.kind AS k
-    WHERE k.kind = set_kind.kind;
-
-    v_after := v_before;
-    v_after.kind := set_kind.kind;
-    v_after.lane := coalesce(set_kind.lane, v_before.lane);
-    v_after.priority := coalesce(set_kind.priority, v_before.priority);
-    v_after.max_attempts := coalesce(set_kind.max_attempts, v_before.max_attempts);
-    v_after.backoff := coalesce(set_kind.backoff, v_before.backoff);
-    v_after.backoff_base := coalesce(set_kind.backoff_base, v_before.backoff_base);
-    v_after.backoff_cap := coalesce(set_kind.backoff_cap, v_before.backoff_cap);
-    v_after.backoff_jitter := coalesce(set_kind.backoff_jitter, v_before.backoff_jitter);
-    v_after.lease_for := coalesce(set_kind.lease_for, v_before.lease_for);
-    v_after.max_runtime := nullif(coalesce(set_kind.max_runtime, v_before.max_runtime), '0');
-    v_after.requires_approval := coalesce(
-        set_kind.requires_approval, v_before.requires_approval
-    );
-    v_after.approval_expiry := coalesce(set_kind.approval_expiry, v_before.approval_expiry);
-
-    DELETE FROM pulse.kind AS k
-    WHERE k.kind = set_kind.kind;
-
-    INSERT INTO pulse.kind
-    SELECT (v_after).*;
-
-    PERFORM pulse._audit(
-        'set_kind', NULL, v_after.lane,
-        jsonb_strip_nulls(to_jsonb(v_before)), jsonb_strip_nulls(to_jsonb(v_after)),
+    SELECT pulse._do_set_kind(
+        pulse._sign(), set_kind.kind, set_kind.lane, set_kind.priority,
+        set_kind.max_attempts, set_kind.backoff, set_kind.backoff_base,
+        set_kind.backoff_cap, set_kind.backoff_jitter, set_kind.lease_for,
+        set_kind.max_runtime, set_kind.requires_approval, set_kind.approval_expiry,
         set_kind.reason
-    );
-END;
+    )
 $$;
 
 COMMENT ON FUNCTION pulse.set_kind(
@@ -86,3 +31,95 @@ COMMENT ON FUNCTION pulse.set_kind(
     double precision, interval, interval, boolean, interval, text
 ) IS
 'Change settings of a kind; what is not given stays as it is. lane, priority, max_attempts and approval apply to jobs enqueued afterwards, the rest from the next claim or failure on. backoff is quadratic (default), exponential, fixed or none. PU002 outside the bounds. Writes kind and audit_entry.';
+
+CREATE FUNCTION pulse._do_set_kind(
+    signature pulse._signature,
+    kind text,
+    lane text,
+    priority integer,
+    max_attempts integer,
+    backoff text,
+    backoff_base interval,
+    backoff_cap interval,
+    backoff_jitter double precision,
+    lease_for interval,
+    max_runtime interval,
+    requires_approval boolean,
+    approval_expiry interval,
+    reason text
+)
+RETURNS void
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_who integer := pulse._redeem(_do_set_kind.signature);
+    v_before pulse.kind;
+    v_after pulse.kind;
+BEGIN
+    PERFORM pulse._require_read_committed('set_kind');
+    PERFORM pulse._require_name('kind', _do_set_kind.kind);
+    IF _do_set_kind.lane IS NOT NULL THEN
+        PERFORM pulse._require_name('lane', _do_set_kind.lane);
+    END IF;
+    IF _do_set_kind.priority IS NOT NULL THEN
+        PERFORM pulse._require_priority(_do_set_kind.priority);
+    END IF;
+    PERFORM pulse._require_between('max_attempts', _do_set_kind.max_attempts, 1, 100000);
+    PERFORM pulse._require_one_of(
+        'backoff', _do_set_kind.backoff, '{quadratic,exponential,fixed,none}'
+    );
+    PERFORM pulse._require_duration('backoff_base', _do_set_kind.backoff_base, '0', '1 day');
+    PERFORM pulse._require_duration('backoff_cap', _do_set_kind.backoff_cap, '0', '1 year');
+    PERFORM pulse._require_between('backoff_jitter', _do_set_kind.backoff_jitter::numeric, 0, 1);
+    PERFORM pulse._require_duration('lease_for', _do_set_kind.lease_for, '1 second', '1 day');
+    PERFORM pulse._require_duration('max_runtime', _do_set_kind.max_runtime, '0', '1 year');
+    PERFORM pulse._require_duration(
+        'approval_expiry', _do_set_kind.approval_expiry, '1 second', '10 years'
+    );
+    PERFORM pulse._require_reason(_do_set_kind.reason);
+
+    -- Waits for another change of this kind: what is not given must stay as it is.
+    -- A table lock, since nobody else may take one; enqueues and claims read on.
+    LOCK TABLE pulse.kind IN SHARE ROW EXCLUSIVE MODE;
+
+    SELECT k.* INTO v_before
+    FROM pulse.kind AS k
+    WHERE k.kind = _do_set_kind.kind;
+
+    v_after := v_before;
+    v_after.kind := _do_set_kind.kind;
+    v_after.lane := coalesce(_do_set_kind.lane, v_before.lane);
+    v_after.priority := coalesce(_do_set_kind.priority, v_before.priority);
+    v_after.max_attempts := coalesce(_do_set_kind.max_attempts, v_before.max_attempts);
+    v_after.backoff := coalesce(_do_set_kind.backoff, v_before.backoff);
+    v_after.backoff_base := coalesce(_do_set_kind.backoff_base, v_before.backoff_base);
+    v_after.backoff_cap := coalesce(_do_set_kind.backoff_cap, v_before.backoff_cap);
+    v_after.backoff_jitter := coalesce(_do_set_kind.backoff_jitter, v_before.backoff_jitter);
+    v_after.lease_for := coalesce(_do_set_kind.lease_for, v_before.lease_for);
+    v_after.max_runtime := nullif(coalesce(_do_set_kind.max_runtime, v_before.max_runtime), '0');
+    v_after.requires_approval := coalesce(
+        _do_set_kind.requires_approval, v_before.requires_approval
+    );
+    v_after.approval_expiry := coalesce(_do_set_kind.approval_expiry, v_before.approval_expiry);
+
+    DELETE FROM pulse.kind AS k
+    WHERE k.kind = _do_set_kind.kind;
+
+    INSERT INTO pulse.kind
+    SELECT (v_after).*;
+
+    PERFORM pulse._audit(
+        v_who, 'set_kind', NULL, v_after.lane,
+        jsonb_strip_nulls(to_jsonb(v_before)), jsonb_strip_nulls(to_jsonb(v_after)),
+        _do_set_kind.reason
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._do_set_kind(
+    pulse._signature, text, text, integer, integer, text, interval, interval,
+    double precision, interval, interval, boolean, interval, text
+) IS
+'set_kind for the role that signed. Writes the same.';

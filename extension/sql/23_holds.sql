@@ -6,39 +6,69 @@ CREATE FUNCTION pulse.pause(
     holder text, reason text DEFAULT NULL, lane text DEFAULT NULL
 )
 RETURNS boolean
-LANGUAGE plpgsql
-SECURITY DEFINER
+LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-BEGIN
-    PERFORM pulse._require_holder(pause.holder);
-    IF pause.lane IS NOT NULL THEN
-        PERFORM pulse._require_name('lane', pause.lane);
-    END IF;
-    RETURN pulse._hold('pause', coalesce(pause.lane, ''), pause.holder, pause.reason);
-END;
+    SELECT pulse._do_pause(pulse._sign(), pause.holder, pause.reason, pause.lane)
 $$;
 
 COMMENT ON FUNCTION pulse.pause(text, text, text) IS
 'Stop all claims, or those of one lane: strict from the commit on. Pauses nest by holder. Enqueue, heartbeats, reports, reaping and schedules go on. Returns whether the hold is new; PU106 when open claims do not end within 10 s. Writes hold and audit_entry.';
 
-CREATE FUNCTION pulse.resume(holder text, lane text DEFAULT NULL)
+CREATE FUNCTION pulse._do_pause(
+    signature pulse._signature, holder text, reason text, lane text
+)
 RETURNS boolean
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    v_who integer := pulse._redeem(_do_pause.signature);
 BEGIN
-    PERFORM pulse._require_holder(resume.holder);
-    IF resume.lane IS NOT NULL THEN
-        PERFORM pulse._require_name('lane', resume.lane);
+    PERFORM pulse._require_holder(_do_pause.holder);
+    IF _do_pause.lane IS NOT NULL THEN
+        PERFORM pulse._require_name('lane', _do_pause.lane);
     END IF;
-    RETURN pulse._unhold('resume', coalesce(resume.lane, ''), resume.holder, NULL);
+    RETURN pulse._hold(
+        v_who, 'pause', coalesce(_do_pause.lane, ''), _do_pause.holder, _do_pause.reason
+    );
 END;
+$$;
+
+COMMENT ON FUNCTION pulse._do_pause(pulse._signature, text, text, text) IS
+'pause for the role that signed. Writes the same.';
+
+CREATE FUNCTION pulse.resume(holder text, lane text DEFAULT NULL)
+RETURNS boolean
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse._do_resume(pulse._sign(), resume.holder, resume.lane)
 $$;
 
 COMMENT ON FUNCTION pulse.resume(text, text) IS
 'Take back a pause of this holder with the same scope. Returns whether there was one. Writes hold and audit_entry.';
+
+CREATE FUNCTION pulse._do_resume(signature pulse._signature, holder text, lane text)
+RETURNS boolean
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_who integer := pulse._redeem(_do_resume.signature);
+BEGIN
+    PERFORM pulse._require_holder(_do_resume.holder);
+    IF _do_resume.lane IS NOT NULL THEN
+        PERFORM pulse._require_name('lane', _do_resume.lane);
+    END IF;
+    RETURN pulse._unhold(v_who, 'resume', coalesce(_do_resume.lane, ''), _do_resume.holder, NULL);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._do_resume(pulse._signature, text, text) IS
+'resume for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse.pause_status()
 RETURNS TABLE (
@@ -64,23 +94,35 @@ COMMENT ON FUNCTION pulse.pause_status() IS
 
 CREATE FUNCTION pulse.drain_lane(lane text, reason text DEFAULT NULL)
 RETURNS boolean
-LANGUAGE plpgsql
-SECURITY DEFINER
+LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-BEGIN
-    PERFORM pulse._require_name('lane', drain_lane.lane);
-    RETURN pulse._hold('drain_lane', drain_lane.lane, 'drain', drain_lane.reason);
-END;
+    SELECT pulse._do_drain_lane(pulse._sign(), drain_lane.lane, drain_lane.reason)
 $$;
 
 COMMENT ON FUNCTION pulse.drain_lane(text, text) IS
 'Let what runs in a lane end and claim nothing more from it, until resume_lane. Returns whether it was not drained already. Writes hold and audit_entry.';
 
+CREATE FUNCTION pulse._do_drain_lane(signature pulse._signature, lane text, reason text)
+RETURNS boolean
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_who integer := pulse._redeem(_do_drain_lane.signature);
+BEGIN
+    PERFORM pulse._require_name('lane', _do_drain_lane.lane);
+    RETURN pulse._hold(v_who, 'drain_lane', _do_drain_lane.lane, 'drain', _do_drain_lane.reason);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._do_drain_lane(pulse._signature, text, text) IS
+'drain_lane for the role that signed. Writes the same.';
+
 CREATE FUNCTION pulse.pause_lane(lane text, reason text DEFAULT NULL)
 RETURNS boolean
 LANGUAGE sql
-SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT pulse.drain_lane(pause_lane.lane, pause_lane.reason)
@@ -91,21 +133,36 @@ COMMENT ON FUNCTION pulse.pause_lane(text, text) IS
 
 CREATE FUNCTION pulse.resume_lane(lane text, reason text DEFAULT NULL)
 RETURNS boolean
-LANGUAGE plpgsql
-SECURITY DEFINER
+LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-BEGIN
-    PERFORM pulse._require_name('lane', resume_lane.lane);
-    RETURN pulse._unhold('resume_lane', resume_lane.lane, 'drain', resume_lane.reason);
-END;
+    SELECT pulse._do_resume_lane(pulse._sign(), resume_lane.lane, resume_lane.reason)
 $$;
 
 COMMENT ON FUNCTION pulse.resume_lane(text, text) IS
 'Let a drained lane be claimed again; pauses by other holders stay. Returns whether it was drained. Writes hold and audit_entry.';
 
+CREATE FUNCTION pulse._do_resume_lane(signature pulse._signature, lane text, reason text)
+RETURNS boolean
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_who integer := pulse._redeem(_do_resume_lane.signature);
+BEGIN
+    PERFORM pulse._require_name('lane', _do_resume_lane.lane);
+    RETURN pulse._unhold(
+        v_who, 'resume_lane', _do_resume_lane.lane, 'drain', _do_resume_lane.reason
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._do_resume_lane(pulse._signature, text, text) IS
+'resume_lane for the role that signed. Writes the same.';
+
 CREATE FUNCTION pulse._hold(
-    verb text, lane text, holder text, reason text
+    who integer, verb text, lane text, holder text, reason text
 )
 RETURNS boolean
 LANGUAGE plpgsql
@@ -119,7 +176,7 @@ BEGIN
     PERFORM pulse._lock_out_claims('pulse.hold', 0, _hold.verb);
 
     INSERT INTO pulse.hold (lane, holder, reason, held_by)
-    VALUES (_hold.lane, _hold.holder, _hold.reason, pulse._caller())
+    VALUES (_hold.lane, _hold.holder, _hold.reason, pulse._role_name(_hold.who))
     ON CONFLICT ON CONSTRAINT hold_is_one_per_holder DO NOTHING;
 
     IF NOT FOUND THEN
@@ -127,17 +184,19 @@ BEGIN
     END IF;
 
     PERFORM pulse._audit(
-        _hold.verb, NULL, nullif(_hold.lane, ''),
+        _hold.who, _hold.verb, NULL, nullif(_hold.lane, ''),
         NULL, jsonb_build_object('holder', _hold.holder), _hold.reason
     );
     RETURN true;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._hold(text, text, text, text) IS
+COMMENT ON FUNCTION pulse._hold(integer, text, text, text, text) IS
 'Put a hold on a lane, or on all of them; false when this holder has it already.';
 
-CREATE FUNCTION pulse._unhold(verb text, lane text, holder text, reason text)
+CREATE FUNCTION pulse._unhold(
+    who integer, verb text, lane text, holder text, reason text
+)
 RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -155,7 +214,7 @@ BEGIN
     END IF;
 
     PERFORM pulse._audit(
-        _unhold.verb, NULL, nullif(_unhold.lane, ''),
+        _unhold.who, _unhold.verb, NULL, nullif(_unhold.lane, ''),
         jsonb_build_object('holder', _unhold.holder), NULL, _unhold.reason
     );
 
@@ -167,7 +226,7 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._unhold(text, text, text, text) IS
+COMMENT ON FUNCTION pulse._unhold(integer, text, text, text, text) IS
 'Take a hold away; false when it was not there.';
 
 -- So that a drained lane is resumed by resume_lane and by nothing else.

@@ -86,7 +86,8 @@ BEGIN
     IF v_jumped IS NOT NULL THEN
         RAISE LOG 'pulse: another server or timeline; numbers go on from %', v_jumped;
         PERFORM pulse._audit(
-            'jump', NULL, NULL, NULL, v_jumped, 'another server or timeline'
+            pulse._role_number(current_user), 'jump', NULL, NULL, NULL, v_jumped,
+            'another server or timeline'
         );
     END IF;
     RETURN true;
@@ -165,19 +166,31 @@ COMMENT ON FUNCTION pulse.lease_node(bigint) IS
 -- deadlock_timeout, so that it is never the one that is shot.
 CREATE FUNCTION pulse.set_node(n integer)
 RETURNS void
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse._do_set_node(pulse._sign(), set_node.n)
+$$;
+
+COMMENT ON FUNCTION pulse.set_node(integer) IS
+'Give this database a number from 0 to 1023 that its job ids and leases carry from now on, so that those of two databases never collide; each database needs its own. Call it again in a restored copy with another number, and after pg_upgrade with the same one. A node that was left and is set again goes on where it stopped. Enqueues and claims wait while it does. PU002 outside the bounds, PU109 when open ones do not end within 10 s. Writes node, its sequences and audit_entry.';
+
+CREATE FUNCTION pulse._do_set_node(signature pulse._signature, n integer)
+RETURNS void
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '500ms'
 AS $$
 DECLARE
+    v_who integer := pulse._redeem(_do_set_node.signature);
     v_was record;
     v_next record;
     v_before jsonb;
     v_after jsonb;
 BEGIN
     PERFORM pulse._require_read_committed('set_node');
-    IF set_node.n IS NULL THEN
+    IF _do_set_node.n IS NULL THEN
         PERFORM pulse._raise(
             'PU002',
             'n must be between 0 and 1023',
@@ -185,7 +198,7 @@ BEGIN
             'Pass the number of this database: SELECT pulse.set_node(1).'
         );
     END IF;
-    PERFORM pulse._require_between('n', set_node.n, 0, 1023);
+    PERFORM pulse._require_between('n', _do_set_node.n, 0, 1023);
     PERFORM pulse._meet_server();
 
     FOR v_try IN 1..20 LOOP
@@ -216,7 +229,7 @@ BEGIN
     FROM pulse.node AS d
     WHERE d.node = v_was.node;
 
-    IF v_was.node <> set_node.n THEN
+    IF v_was.node <> _do_set_node.n THEN
         -- Where the old node stopped, in case it comes back.
         INSERT INTO pulse.node AS d (
             node, system_identifier, database, set_at, last_job, last_lease
@@ -230,11 +243,11 @@ BEGIN
             last_lease = excluded.last_lease;
 
         SELECT
-            1 + greatest(max(d.last_job), set_node.n::bigint << 43) AS job,
-            1 + greatest(max(d.last_lease), set_node.n::bigint << 43) AS lease
+            1 + greatest(max(d.last_job), _do_set_node.n::bigint << 43) AS job,
+            1 + greatest(max(d.last_lease), _do_set_node.n::bigint << 43) AS lease
         INTO v_next
         FROM pulse.node AS d
-        WHERE d.node = set_node.n;
+        WHERE d.node = _do_set_node.n;
 
         EXECUTE format('ALTER SEQUENCE pulse.job_id RESTART WITH %s', v_next.job);
         EXECUTE format('ALTER SEQUENCE pulse.lease_seq RESTART WITH %s', v_next.lease);
@@ -244,7 +257,7 @@ BEGIN
     END IF;
 
     INSERT INTO pulse.node AS d (node, system_identifier, database, set_at)
-    SELECT set_node.n, h.system_identifier, h.database, clock_timestamp()
+    SELECT _do_set_node.n, h.system_identifier, h.database, clock_timestamp()
     FROM pulse._here() AS h
     ON CONFLICT ON CONSTRAINT node_is_known_once DO UPDATE SET
         system_identifier = excluded.system_identifier,
@@ -254,7 +267,7 @@ BEGIN
 
     -- An identifier of 64 bits would be rounded in a JSON number.
     PERFORM pulse._audit(
-        'set_node', NULL, NULL,
+        v_who, 'set_node', NULL, NULL,
         v_before || jsonb_build_object('system_identifier', v_before ->> 'system_identifier'),
         v_after || jsonb_build_object('system_identifier', v_after ->> 'system_identifier'),
         NULL
@@ -262,8 +275,8 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.set_node(integer) IS
-'Give this database a number from 0 to 1023 that its job ids and leases carry from now on, so that those of two databases never collide; each database needs its own. Call it again in a restored copy with another number, and after pg_upgrade with the same one. A node that was left and is set again goes on where it stopped. Enqueues and claims wait while it does. PU002 outside the bounds, PU109 when open ones do not end within 10 s.';
+COMMENT ON FUNCTION pulse._do_set_node(pulse._signature, integer) IS
+'set_node for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse._here(OUT system_identifier bigint, OUT database oid)
 LANGUAGE sql

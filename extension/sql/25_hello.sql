@@ -4,22 +4,38 @@ CREATE FUNCTION pulse.hello(
     worker text, lanes text [] DEFAULT '{default}', kinds text [] DEFAULT NULL
 )
 RETURNS TABLE (lane text, poll_interval interval, lease_for interval, max_batch integer)
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT s.lane, s.poll_interval, s.lease_for, s.max_batch
+    FROM pulse._do_hello(pulse._sign(), hello.worker, hello.lanes, hello.kinds) AS s
+$$;
+
+COMMENT ON FUNCTION pulse.hello(text, text [], text []) IS
+'Say that a worker is there and which lanes and kinds (NULL: all) it takes, so that health can name kinds nobody handles; returns how these lanes want to be polled. Writes worker, at most once in 30 seconds.';
+
+CREATE FUNCTION pulse._do_hello(
+    signature pulse._signature, worker text, lanes text [], kinds text []
+)
+RETURNS TABLE (lane text, poll_interval interval, lease_for interval, max_batch integer)
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    v_who integer := pulse._redeem(_do_hello.signature);
 BEGIN
-    PERFORM pulse._require_name('worker', hello.worker);
-    PERFORM pulse._require_between('number of lanes', cardinality(hello.lanes), 0, 1000);
+    PERFORM pulse._require_name('worker', _do_hello.worker);
+    PERFORM pulse._require_between('number of lanes', cardinality(_do_hello.lanes), 0, 1000);
     PERFORM pulse._require_name('lanes', u.lane)
-    FROM unnest(hello.lanes) AS u (lane);
-    PERFORM pulse._require_between('number of kinds', cardinality(hello.kinds), 0, 10000);
+    FROM unnest(_do_hello.lanes) AS u (lane);
+    PERFORM pulse._require_between('number of kinds', cardinality(_do_hello.kinds), 0, 10000);
     PERFORM pulse._require_name('kinds', u.kind)
-    FROM unnest(hello.kinds) AS u (kind);
+    FROM unnest(_do_hello.kinds) AS u (kind);
 
     INSERT INTO pulse.worker AS w (worker, lanes, kinds, seen_by, seen_at)
     VALUES (
-        hello.worker, coalesce(hello.lanes, '{}'), hello.kinds, pulse._caller(),
+        _do_hello.worker, coalesce(_do_hello.lanes, '{}'), _do_hello.kinds, pulse._role_name(v_who),
         clock_timestamp()
     )
     ON CONFLICT ON CONSTRAINT worker_says_hello_once DO UPDATE SET
@@ -33,11 +49,11 @@ BEGIN
 
     RETURN QUERY
     SELECT s.lane, s.poll_interval, s.lease_for, s.max_batch
-    FROM unnest(hello.lanes) WITH ORDINALITY AS u (lane, place)
+    FROM unnest(_do_hello.lanes) WITH ORDINALITY AS u (lane, place)
     CROSS JOIN LATERAL pulse._lane_settings(u.lane) AS s
     ORDER BY u.place;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.hello(text, text [], text []) IS
-'Say that a worker is there and which lanes and kinds (NULL: all) it takes, so that health can name kinds nobody handles; returns how these lanes want to be polled. Writes worker, at most once in 30 seconds.';
+COMMENT ON FUNCTION pulse._do_hello(pulse._signature, text, text [], text []) IS
+'hello for the role that signed. Writes the same.';

@@ -20,19 +20,30 @@ CREATE FUNCTION pulse.enqueue(
 )
 RETURNS bigint
 LANGUAGE plpgsql
-SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_job pulse._enqueued;
+    v_job bigint;
 BEGIN
-    v_job := pulse._enqueue(
-        enqueue.kind, enqueue.payload, enqueue.lane, enqueue.priority, enqueue.run_at,
-        enqueue.delay, enqueue.max_attempts, enqueue.unique_key, enqueue.unique_for,
-        enqueue.on_conflict, enqueue.group_key, enqueue.requires_approval, enqueue.tags,
-        enqueue.max_runtime, NULL
-    );
-    RETURN v_job.job_id;
+    INSERT INTO pulse._request_form AS r (kind, payload, lane, priority, options)
+    VALUES (
+        enqueue.kind, enqueue.payload, enqueue.lane, enqueue.priority,
+        CASE
+            WHEN enqueue.on_conflict = 'skip' AND num_nonnulls(
+                enqueue.run_at, enqueue.delay, enqueue.max_attempts,
+                enqueue.unique_key, enqueue.unique_for, enqueue.group_key,
+                enqueue.requires_approval, enqueue.tags, enqueue.max_runtime
+            ) = 0 THEN NULL
+            ELSE ROW(
+                NULL, NULL, NULL, NULL, enqueue.run_at, enqueue.delay,
+                enqueue.max_attempts, enqueue.unique_key, enqueue.unique_for,
+                enqueue.on_conflict, enqueue.group_key, enqueue.requires_approval,
+                enqueue.tags, enqueue.max_runtime
+            )::pulse._item
+        END
+    )
+    RETURNING r.job_id INTO v_job;
+    RETURN v_job;
 END;
 $$;
 
@@ -40,7 +51,7 @@ COMMENT ON FUNCTION pulse.enqueue(
     text, jsonb, text, integer, timestamptz, interval, integer, text,
     interval, text, text, boolean, text [], interval
 ) IS
-'Enqueue a job in the caller''s transaction and return its id. What is not given comes from the kind''s settings, then from the defaults. run_at or delay schedules it. unique_key allows one waiting or running job per key and lane (with unique_for also that long after it finished); on_conflict is skip (return the existing id), replace (a job that does not run yet gets the new payload, priority and run_at; one that is ready keeps its place unless priority or run_at say otherwise) or error. PU002 bad argument, PU003 payload too large, PU102 key taken (or replace of another producer''s job), PU103 replace of a running job, PU105 replace of one that was approved. Writes body and ready, waiting or approval; with a unique_key also job_key.';
+'Enqueue a job in the caller''s transaction and return its id. What is not given comes from the kind''s settings, then from the defaults. run_at or delay schedules it. unique_key allows one waiting or running job per key and lane (with unique_for also that long after it finished); on_conflict is skip (return the existing id), replace (a job that does not run yet gets the new payload, priority and run_at; one that is ready keeps its place unless priority or run_at say otherwise; one that awaits approval makes way for a new job) or error. PU002 bad argument, PU003 payload too large, PU102 key taken (or replace of another producer''s job, or of another kind), PU103 replace of a running job, PU105 replace of one that was approved. Writes body and ready, waiting or approval; with a unique_key also job_key.';
 
 CREATE FUNCTION pulse.enqueue_one(
     kind text,
@@ -61,21 +72,29 @@ CREATE FUNCTION pulse.enqueue_one(
     OUT created boolean
 )
 LANGUAGE plpgsql
-SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
-DECLARE
-    v_job pulse._enqueued;
 BEGIN
-    v_job := pulse._enqueue(
+    INSERT INTO pulse._request_form AS r (kind, payload, lane, priority, options)
+    VALUES (
         enqueue_one.kind, enqueue_one.payload, enqueue_one.lane, enqueue_one.priority,
-        enqueue_one.run_at, enqueue_one.delay, enqueue_one.max_attempts,
-        enqueue_one.unique_key, enqueue_one.unique_for, enqueue_one.on_conflict,
-        enqueue_one.group_key, enqueue_one.requires_approval, enqueue_one.tags,
-        enqueue_one.max_runtime, NULL
-    );
-    enqueue_one.job_id := v_job.job_id;
-    enqueue_one.created := v_job.created;
+        CASE
+            WHEN enqueue_one.on_conflict = 'skip' AND num_nonnulls(
+                enqueue_one.run_at, enqueue_one.delay, enqueue_one.max_attempts,
+                enqueue_one.unique_key, enqueue_one.unique_for, enqueue_one.group_key,
+                enqueue_one.requires_approval, enqueue_one.tags,
+                enqueue_one.max_runtime
+            ) = 0 THEN NULL
+            ELSE ROW(
+                NULL, NULL, NULL, NULL, enqueue_one.run_at, enqueue_one.delay,
+                enqueue_one.max_attempts, enqueue_one.unique_key,
+                enqueue_one.unique_for, enqueue_one.on_conflict, enqueue_one.group_key,
+                enqueue_one.requires_approval, enqueue_one.tags,
+                enqueue_one.max_runtime
+            )::pulse._item
+        END
+    )
+    RETURNING r.job_id, r.created INTO enqueue_one.job_id, enqueue_one.created;
 END;
 $$;
 
@@ -85,121 +104,198 @@ COMMENT ON FUNCTION pulse.enqueue_one(
 ) IS
 'Like enqueue, and says whether the job was created or its unique key found an existing one. Writes what enqueue writes.';
 
+-- What producers ask for, one row a call. They fill in the form, which leads here and
+-- says nothing of who: that is current_user (11_access.sql). The trigger checks all the
+-- rest, so an INSERT by hand is an enqueue too. Few columns, since each of them costs: what
+-- is seldom given is one.
+CREATE VIEW pulse._request
+WITH (security_barrier)
+AS
+SELECT
+    NULL::text AS kind,
+    NULL::jsonb AS payload,
+    NULL::text AS lane,
+    NULL::integer AS priority,
+    NULL::pulse._item AS options,
+    NULL::bigint AS job_id,
+    NULL::boolean AS created,
+    NULL::name AS who,
+    NULL::integer AS owner,
+    NULL::bigint AS taken
+WHERE false;
+
+ALTER VIEW pulse._request ALTER COLUMN who SET DEFAULT current_user;
+
+COMMENT ON VIEW pulse._request IS
+'Jobs that are asked for, and by whom; written by pulse itself.';
+
+COMMENT ON COLUMN pulse._request.kind IS
+'As in enqueue.';
+
+COMMENT ON COLUMN pulse._request.payload IS
+'As in enqueue.';
+
+COMMENT ON COLUMN pulse._request.lane IS
+'As in enqueue.';
+
+COMMENT ON COLUMN pulse._request.priority IS
+'As in enqueue.';
+
+COMMENT ON COLUMN pulse._request.options IS
+'The further arguments of enqueue; NULL when none is given.';
+
+COMMENT ON COLUMN pulse._request.job_id IS
+'The answer: the job.';
+
+COMMENT ON COLUMN pulse._request.created IS
+'The answer: whether it is new.';
+
+COMMENT ON COLUMN pulse._request.who IS
+'The role that asks.';
+
+COMMENT ON COLUMN pulse._request.owner IS
+'The role that the job shall belong to, where that is not the one that asks.';
+
+COMMENT ON COLUMN pulse._request.taken IS
+'The job id that has the unique key already.';
+
+CREATE VIEW pulse._request_form
+WITH (security_barrier)
+AS
+SELECT
+    r.kind,
+    r.payload,
+    r.lane,
+    r.priority,
+    r.options,
+    r.job_id,
+    r.created
+FROM pulse._request AS r;
+
+COMMENT ON VIEW pulse._request_form IS
+'Where enqueue asks for a job.';
+
+COMMENT ON COLUMN pulse._request_form.kind IS
+'As in enqueue.';
+
+COMMENT ON COLUMN pulse._request_form.payload IS
+'As in enqueue.';
+
+COMMENT ON COLUMN pulse._request_form.lane IS
+'As in enqueue.';
+
+COMMENT ON COLUMN pulse._request_form.priority IS
+'As in enqueue.';
+
+COMMENT ON COLUMN pulse._request_form.options IS
+'The further arguments of enqueue; NULL when none is given.';
+
+COMMENT ON COLUMN pulse._request_form.job_id IS
+'The answer: the job.';
+
+COMMENT ON COLUMN pulse._request_form.created IS
+'The answer: whether it is new.';
+
 -- Everything a single enqueue does. This is the hottest path of a producer, and
 -- PL/pgSQL sets up every expression anew in each transaction: so what is ordinary is asked
--- once, in one expression, and an ordinary job takes one statement. enqueued_by NULL means
--- the caller.
-CREATE FUNCTION pulse._enqueue(
-    kind text,
-    payload jsonb,
-    lane text,
-    priority integer,
-    run_at timestamptz,
-    delay interval,
-    max_attempts integer,
-    unique_key text,
-    unique_for interval,
-    on_conflict text,
-    group_key text,
-    requires_approval boolean,
-    tags text [],
-    max_runtime interval,
-    enqueued_by name,
-    taken bigint DEFAULT NULL
-)
-RETURNS pulse._enqueued
+-- once, in one expression, and an ordinary job takes one statement.
+CREATE FUNCTION pulse._take_request()
+RETURNS trigger
 LANGUAGE plpgsql
+SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_kind pulse.kind;
-    v_job pulse._enqueued;
+    v_kind pulse._kind_settings;
+    v_item pulse._item;
+    v_rings boolean;
 BEGIN
     -- What has its key already was checked before it took it.
-    IF _enqueue.taken IS NULL AND (
-        length(_enqueue.kind) BETWEEN 1 AND 200
+    IF (
+        length(new.kind) BETWEEN 1 AND 200
         AND num_nonnulls(
-            _enqueue.lane, _enqueue.priority, _enqueue.run_at, _enqueue.delay,
-            _enqueue.max_attempts, _enqueue.unique_key, _enqueue.unique_for,
-            _enqueue.group_key, _enqueue.tags, _enqueue.max_runtime,
-            current_setting('pulse.max_payload', true)
+            new.lane, new.priority, new.options, current_setting('pulse.max_payload', true)
         ) = 0
         -- As _text_size says, without a call; 8000 bytes are never above 64 MB as text.
-        AND pg_column_compression(_enqueue.payload) IS NULL
+        AND pg_column_compression(new.payload) IS NULL
         AND (
-            pg_column_size(_enqueue.payload) <= 8000
-            OR pg_column_size(_enqueue.payload) <= 100000
-            AND octet_length(_enqueue.payload::text) <= 8388608
+            pg_column_size(new.payload) <= 8000
+            OR pg_column_size(new.payload) <= 100000
+            AND octet_length(new.payload::text) <= 8388608
         )
-        AND _enqueue.on_conflict = 'skip'
     ) IS NOT TRUE THEN
-        PERFORM pulse._require_job_options(
-            _enqueue.kind, _enqueue.payload, _enqueue.lane, _enqueue.priority,
-            _enqueue.run_at, _enqueue.delay, _enqueue.max_attempts, _enqueue.unique_key,
-            _enqueue.unique_for, _enqueue.on_conflict, _enqueue.group_key,
-            _enqueue.tags, _enqueue.max_runtime
-        );
+        v_item := new.options;
+        IF new.taken IS NULL THEN
+            PERFORM pulse._require_job_options(
+                new.kind, new.payload, new.lane, new.priority, v_item.run_at,
+                v_item.delay, v_item.max_attempts, v_item.unique_key, v_item.unique_for,
+                v_item.on_conflict, v_item.group_key, v_item.tags, v_item.max_runtime
+            );
+        END IF;
     END IF;
 
-    v_kind := pulse._kind_settings(_enqueue.kind);
+    v_kind := pulse._kind_settings(new.kind, new.who);
+    IF new.owner IS NOT NULL OR v_kind.owner IS NULL THEN
+        v_kind.owner := coalesce(new.owner, pulse._new_role(new.who));
+    END IF;
 
-    IF num_nonnulls(_enqueue.unique_key, _enqueue.run_at, _enqueue.delay) > 0
+    IF num_nonnulls(v_item.unique_key, v_item.run_at, v_item.delay) > 0
         OR v_kind.requires_approval
-        OR _enqueue.requires_approval
+        OR v_item.requires_approval
     THEN
-        RETURN pulse._enqueue_slow_path(
-            v_kind, _enqueue.payload, _enqueue.lane, _enqueue.priority,
-            coalesce(_enqueue.run_at, clock_timestamp() + _enqueue.delay),
-            _enqueue.max_attempts, _enqueue.unique_key, _enqueue.unique_for,
-            _enqueue.on_conflict, _enqueue.group_key, _enqueue.requires_approval,
-            _enqueue.tags, _enqueue.max_runtime, _enqueue.enqueued_by, _enqueue.taken
-        );
+        SELECT e.job_id, e.created INTO new.job_id, new.created
+        FROM pulse._enqueue_slow_path(
+            v_kind, new.payload, new.lane, new.priority,
+            coalesce(v_item.run_at, clock_timestamp() + v_item.delay),
+            v_item.max_attempts, v_item.unique_key, v_item.unique_for,
+            v_item.on_conflict, v_item.group_key, v_item.requires_approval,
+            v_item.tags, v_item.max_runtime, new.taken
+        ) AS e;
+        RETURN new;
     END IF;
 
     WITH written AS (
         INSERT INTO pulse.body (
-            kind, payload, max_attempts, max_runtime, group_key, tags, enqueued_by
+            kind, payload, max_attempts, max_runtime, group_key, tags, owner
         )
         VALUES (
-            _enqueue.kind, coalesce(_enqueue.payload, '{}'),
-            coalesce(_enqueue.max_attempts, v_kind.max_attempts), _enqueue.max_runtime,
-            _enqueue.group_key, _enqueue.tags,
-            coalesce(_enqueue.enqueued_by, pulse._caller())
+            new.kind, coalesce(new.payload, '{}'),
+            coalesce(v_item.max_attempts, v_kind.max_attempts), v_item.max_runtime,
+            v_item.group_key, v_item.tags, v_kind.owner
         )
         RETURNING job
     )
 
     INSERT INTO pulse.ready AS r (lane, rank, kind, job, attempts, failures, keyed)
     SELECT
-        coalesce(_enqueue.lane, v_kind.lane), -coalesce(_enqueue.priority, v_kind.priority),
-        _enqueue.kind, w.job, 0, 0, false
+        coalesce(new.lane, v_kind.lane), -coalesce(new.priority, v_kind.priority),
+        new.kind, w.job, 0, 0, false
     FROM written AS w
     RETURNING
-        r.job, NOT (
+        r.job, true, NOT (
             -- The bell, as in _ring: nobody sleeps if the lock can be had.
             pg_try_advisory_lock('pulse.ready'::regclass::oid::integer, hashtext(r.lane))
             AND pg_advisory_unlock('pulse.ready'::regclass::oid::integer, hashtext(r.lane))
         )
-    INTO v_job.job_id, v_job.created;
+    INTO new.job_id, new.created, v_rings;
 
-    IF v_job.created THEN
-        PERFORM pulse._ring(coalesce(_enqueue.lane, v_kind.lane));
+    IF v_rings THEN
+        PERFORM pulse._ring(coalesce(new.lane, v_kind.lane));
     END IF;
-
-    v_job.created := true;
-    RETURN v_job;
+    RETURN new;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._enqueue(
-    text, jsonb, text, integer, timestamptz, interval, integer, text,
-    interval, text, text, boolean, text [], interval, name, bigint
-) IS
-'Check, resolve the settings of the kind, write the job; taken is a job id that has its unique key already.';
+COMMENT ON FUNCTION pulse._take_request() IS
+'Check, resolve the settings of the kind, write the job for the role that asked.';
+
+CREATE TRIGGER request_is_taken
+INSTEAD OF INSERT ON pulse._request
+FOR EACH ROW EXECUTE FUNCTION pulse._take_request();
 
 -- A job with a unique key, a time to run at or an approval.
 CREATE FUNCTION pulse._enqueue_slow_path(
-    kind pulse.kind,
+    kind pulse._kind_settings,
     payload jsonb,
     lane text,
     priority integer,
@@ -212,7 +308,6 @@ CREATE FUNCTION pulse._enqueue_slow_path(
     requires_approval boolean,
     tags text [],
     max_runtime interval,
-    enqueued_by name,
     taken bigint
 )
 RETURNS pulse._enqueued
@@ -220,7 +315,7 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_kind pulse.kind := _enqueue_slow_path.kind;
+    v_kind pulse._kind_settings := _enqueue_slow_path.kind;
     v_lane text := coalesce(_enqueue_slow_path.lane, v_kind.lane);
     v_rank integer := -coalesce(_enqueue_slow_path.priority, v_kind.priority);
     v_payload jsonb := coalesce(_enqueue_slow_path.payload, '{}');
@@ -235,8 +330,8 @@ BEGIN
     ELSIF v_keyed THEN
         v_job := pulse._take_key(
             v_lane, _enqueue_slow_path.unique_key, _enqueue_slow_path.unique_for,
-            _enqueue_slow_path.on_conflict, v_payload, v_rank, _enqueue_slow_path.run_at,
-            v_approval
+            _enqueue_slow_path.on_conflict, v_kind.kind, v_payload, v_rank,
+            _enqueue_slow_path.run_at, v_approval, v_kind.owner
         );
         IF NOT v_job.created THEN
             RETURN v_job;
@@ -247,15 +342,14 @@ BEGIN
 
     INSERT INTO pulse.body (
         job, kind, payload, max_attempts, max_runtime,
-        unique_key, unique_for, group_key, tags, enqueued_by
+        unique_key, unique_for, group_key, tags, needed_approval, owner
     )
     VALUES (
         v_job.job_id, v_kind.kind, v_payload,
         coalesce(_enqueue_slow_path.max_attempts, v_kind.max_attempts),
         _enqueue_slow_path.max_runtime, _enqueue_slow_path.unique_key,
         _enqueue_slow_path.unique_for, _enqueue_slow_path.group_key,
-        _enqueue_slow_path.tags,
-        coalesce(_enqueue_slow_path.enqueued_by, pulse._caller())
+        _enqueue_slow_path.tags, v_approval, v_kind.owner
     );
 
     IF v_approval THEN
@@ -275,7 +369,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._enqueue_slow_path(
-    pulse.kind, jsonb, text, integer, timestamptz, integer, text,
-    interval, text, text, boolean, text [], interval, name, bigint
+    pulse._kind_settings, jsonb, text, integer, timestamptz, integer, text,
+    interval, text, text, boolean, text [], interval, bigint
 ) IS
 'Take the key, write the job where it belongs: in line, into waiting or before an approver.';

@@ -7,10 +7,12 @@ CREATE FUNCTION pulse._take_key(
     unique_key text,
     unique_for interval,
     on_conflict text,
+    kind text,
     payload jsonb,
     rank integer,
     run_at timestamptz,
-    needs_approval boolean
+    needs_approval boolean,
+    owner integer
 )
 RETURNS pulse._enqueued
 LANGUAGE plpgsql
@@ -64,14 +66,15 @@ BEGIN
             RETURN v_job;
         END IF;
 
-        IF NOT pulse._may_replace(v_key.job) THEN
+        IF NOT pulse._may_replace(_take_key.owner, v_key.job, _take_key.kind) THEN
             PERFORM pulse._raise_key_taken(v_key.lane, v_key.unique_key, v_key.job);
         END IF;
 
-        IF pulse._replace(
-            v_key.job, _take_key.payload, _take_key.rank, _take_key.run_at,
-            _take_key.needs_approval
-        ) THEN
+        v_job.job_id := pulse._replace(
+            _take_key.owner, v_key.job, _take_key.payload, _take_key.rank,
+            _take_key.run_at, _take_key.needs_approval
+        );
+        IF v_job.job_id IS NOT NULL THEN
             RETURN v_job;
         END IF;
     END LOOP;
@@ -81,15 +84,22 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._take_key(
-    text, text, interval, text, jsonb, integer, timestamptz, boolean
+    text, text, interval, text, text, jsonb, integer, timestamptz, boolean, integer
 ) IS
 'Take a unique key for a new job, or settle the conflict with the job that has it.';
 
 -- The one UPDATE of a body, made while holding the job's row: nobody claims it between.
+-- What was approved stays as it was approved, and what somebody may be looking at right
+-- now, to approve it, makes way for a new job.
 CREATE FUNCTION pulse._replace(
-    job bigint, payload jsonb, rank integer, run_at timestamptz, needs_approval boolean
+    who integer,
+    job bigint,
+    payload jsonb,
+    rank integer,
+    run_at timestamptz,
+    needs_approval boolean
 )
-RETURNS boolean
+RETURNS bigint
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -99,6 +109,11 @@ DECLARE
     v_approval pulse.approval;
     v_waiting pulse.waiting;
     v_ready pulse.ready;
+    v_approved boolean := _replace.needs_approval OR (
+        SELECT b.needed_approval
+        FROM pulse.body AS b
+        WHERE b.job = _replace.job
+    );
 BEGIN
     -- Each look waits for a transaction that is just moving the row.
     SELECT r.* INTO v_ready
@@ -107,7 +122,7 @@ BEGIN
     FOR UPDATE;
 
     IF FOUND THEN
-        IF _replace.needs_approval THEN
+        IF v_approved THEN
             PERFORM pulse._raise_approved(_replace.job);
         END IF;
         -- Else it keeps its place: at the end of the line each time, a job that is
@@ -127,7 +142,7 @@ BEGIN
         RETURNING w.* INTO v_waiting;
 
         IF FOUND THEN
-            IF _replace.needs_approval THEN
+            IF v_approved THEN
                 PERFORM pulse._raise_approved(_replace.job);
             END IF;
             PERFORM pulse._put_in_line(
@@ -149,17 +164,12 @@ BEGIN
                         'Enqueue again when it has finished, or use on_conflict => ''skip''.'
                     );
                 END IF;
-                RETURN false;
+                RETURN NULL;
             END IF;
 
-            INSERT INTO pulse.approval (
-                job, lane, kind, rank, run_at, expires_at, asked_at, keyed
-            )
-            VALUES (
-                v_approval.job, v_approval.lane, v_approval.kind, _replace.rank,
-                _replace.run_at, v_approval.expires_at, v_approval.asked_at,
-                v_approval.keyed
-            );
+            v_approval.rank := _replace.rank;
+            v_approval.run_at := _replace.run_at;
+            RETURN pulse._replace_awaiting(_replace.who, v_approval, _replace.payload);
         END IF;
     END IF;
 
@@ -167,31 +177,85 @@ BEGIN
     SET payload = _replace.payload
     WHERE b.job = _replace.job;
 
-    RETURN true;
+    RETURN _replace.job;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._replace(bigint, jsonb, integer, timestamptz, boolean) IS
-'Give a job that does not run yet a new payload, priority and run_at, and leave it where it stands if these are the same; false when it is just moving.';
+COMMENT ON FUNCTION pulse._replace(
+    integer, bigint, jsonb, integer, timestamptz, boolean
+) IS
+'Give a job that does not run yet a new payload, priority and run_at, and leave it where it stands if these are the same; returns the job that has the key then, NULL when it is just moving.';
 
--- A producer changes its own jobs and nobody else's.
-CREATE FUNCTION pulse._may_replace(job bigint)
+-- approval is the row that was taken out, as it shall be.
+CREATE FUNCTION pulse._replace_awaiting(
+    who integer, approval pulse.approval, payload jsonb
+)
+RETURNS bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_new pulse.approval := _replace_awaiting.approval;
+BEGIN
+    INSERT INTO pulse.body (
+        kind, payload, max_attempts, max_runtime, unique_key, unique_for,
+        group_key, tags, needed_approval, owner
+    )
+    SELECT
+        b.kind, _replace_awaiting.payload, b.max_attempts, b.max_runtime, b.unique_key,
+        b.unique_for, b.group_key, b.tags, true, b.owner
+    FROM pulse.body AS b
+    WHERE b.job = (_replace_awaiting.approval).job
+    RETURNING job INTO v_new.job;
+
+    INSERT INTO pulse.approval
+    SELECT (v_new).*;
+
+    UPDATE pulse.job_key AS k
+    SET job = v_new.job
+    WHERE k.job = (_replace_awaiting.approval).job;
+
+    PERFORM pulse._finish_cancelled(
+        (_replace_awaiting.approval).job, v_new.lane, v_new.kind, v_new.rank, 'replace',
+        0, 0, v_new.keyed, format('replaced by job %s', v_new.job), NULL, NULL, NULL
+    );
+
+    PERFORM pulse._audit(
+        _replace_awaiting.who, 'replace', (_replace_awaiting.approval).job, v_new.lane,
+        jsonb_build_object('state', 'awaiting_approval'),
+        jsonb_build_object('state', 'cancelled', 'replaced_by', v_new.job::text), NULL
+    );
+    RETURN v_new.job;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._replace_awaiting(integer, pulse.approval, jsonb) IS
+'Put a new job before the approver in place of one that awaits approval; returns its id.';
+
+-- A producer changes its own jobs and nobody else's; and a payload that was checked as
+-- one kind is never run as another.
+CREATE FUNCTION pulse._may_replace(who integer, job bigint, kind text)
 RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RETURN EXISTS (
-        SELECT 1
+        SELECT
         FROM pulse.body AS b
         WHERE b.job = _may_replace.job
-            AND b.enqueued_by = pulse._caller()
-    ) OR pulse._operates();
+            AND b.kind = _may_replace.kind
+    ) AND (
+        pulse._owns(_may_replace.who, _may_replace.job)
+        OR pulse._operates(_may_replace.who)
+    );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._may_replace(bigint) IS
-'Whether the caller enqueued this job, or may act on the jobs of others.';
+COMMENT ON FUNCTION pulse._may_replace(integer, bigint, text) IS
+'Whether a job is of this kind, and the role enqueued it or may act on the jobs of others.';
 
 -- Rows are locked in the order of the key, so two batches cannot deadlock.
 CREATE FUNCTION pulse._release_keys(jobs bigint [])

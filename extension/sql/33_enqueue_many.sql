@@ -18,78 +18,238 @@ CREATE FUNCTION pulse.enqueue_many(
 )
 RETURNS SETOF bigint
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_jobs bigint [];
+BEGIN
+    INSERT INTO pulse._batch_form AS b (kind, payloads, options)
+    VALUES (
+        enqueue_many.kind, enqueue_many.payloads,
+        ROW(
+            NULL, NULL, enqueue_many.lane, enqueue_many.priority, enqueue_many.run_at,
+            enqueue_many.delay, enqueue_many.max_attempts, enqueue_many.unique_key,
+            enqueue_many.unique_for, enqueue_many.on_conflict, enqueue_many.group_key,
+            enqueue_many.requires_approval, enqueue_many.tags, enqueue_many.max_runtime
+        )::pulse._item
+    )
+    RETURNING b.job_ids INTO v_jobs;
+    RETURN QUERY SELECT unnest(v_jobs);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.enqueue_many(
+    text, jsonb [], text, integer, timestamptz, interval, integer, text,
+    interval, text, text, boolean, text [], interval
+) IS
+'Enqueue one job for each payload, with the same options, and return the ids in the order of the array. Errors as in enqueue; all or none. Writes what enqueue writes.';
+
+-- As pulse._request, one row for all the jobs of a call.
+CREATE VIEW pulse._batch
+WITH (security_barrier)
+AS
+SELECT
+    NULL::text AS kind,
+    NULL::jsonb [] AS payloads,
+    NULL::pulse._item AS options,
+    NULL::jsonb AS jobs,
+    NULL::bigint [] AS job_ids,
+    NULL::name AS who
+WHERE false;
+
+ALTER VIEW pulse._batch ALTER COLUMN who SET DEFAULT current_user;
+
+COMMENT ON VIEW pulse._batch IS
+'Many jobs that are asked for at once, and by whom; written by pulse itself.';
+
+COMMENT ON COLUMN pulse._batch.kind IS
+'As in enqueue_many.';
+
+COMMENT ON COLUMN pulse._batch.payloads IS
+'What enqueue_many(kind, payloads) was given.';
+
+COMMENT ON COLUMN pulse._batch.options IS
+'Its further arguments; NULL for a list.';
+
+COMMENT ON COLUMN pulse._batch.jobs IS
+'What enqueue_many(jobs) was given.';
+
+COMMENT ON COLUMN pulse._batch.job_ids IS
+'The answer: the jobs, in order.';
+
+COMMENT ON COLUMN pulse._batch.who IS
+'The role that asks.';
+
+CREATE VIEW pulse._batch_form
+WITH (security_barrier)
+AS
+SELECT
+    b.kind,
+    b.payloads,
+    b.options,
+    b.jobs,
+    b.job_ids
+FROM pulse._batch AS b;
+
+COMMENT ON VIEW pulse._batch_form IS
+'Where enqueue_many asks for jobs.';
+
+COMMENT ON COLUMN pulse._batch_form.kind IS
+'As in enqueue_many.';
+
+COMMENT ON COLUMN pulse._batch_form.payloads IS
+'What enqueue_many(kind, payloads) was given.';
+
+COMMENT ON COLUMN pulse._batch_form.options IS
+'Its further arguments; NULL for a list.';
+
+COMMENT ON COLUMN pulse._batch_form.jobs IS
+'What enqueue_many(jobs) was given.';
+
+COMMENT ON COLUMN pulse._batch_form.job_ids IS
+'The answer: the jobs, in order.';
+
+CREATE FUNCTION pulse._take_batch()
+RETURNS trigger
+LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_kind pulse.kind := pulse._kind_settings(enqueue_many.kind);
-    v_lane text := coalesce(enqueue_many.lane, v_kind.lane);
+    v_owner integer := pulse._role_number(new.who);
+    v_item pulse._item := new.options;
+BEGIN
+    IF v_item IS DISTINCT FROM NULL THEN
+        new.job_ids := ARRAY(
+            SELECT m.job_id
+            FROM pulse._enqueue_payloads(
+                new.kind, new.payloads, v_item.lane, v_item.priority, v_item.run_at,
+                v_item.delay, v_item.max_attempts, v_item.unique_key,
+                v_item.unique_for, v_item.on_conflict, v_item.group_key,
+                v_item.requires_approval, v_item.tags, v_item.max_runtime, v_owner
+            ) AS m (job_id)
+        );
+    ELSE
+        new.job_ids := ARRAY(
+            SELECT m.job_id
+            FROM pulse._enqueue_jobs(new.jobs, v_owner) AS m (job_id)
+        );
+    END IF;
+    RETURN new;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._take_batch() IS
+'Enqueue what was asked for, for the role that asked.';
+
+CREATE TRIGGER batch_is_taken
+INSTEAD OF INSERT ON pulse._batch
+FOR EACH ROW EXECUTE FUNCTION pulse._take_batch();
+
+CREATE FUNCTION pulse._enqueue_payloads(
+    kind text,
+    payloads jsonb [],
+    lane text,
+    priority integer,
+    run_at timestamptz,
+    delay interval,
+    max_attempts integer,
+    unique_key text,
+    unique_for interval,
+    on_conflict text,
+    group_key text,
+    requires_approval boolean,
+    tags text [],
+    max_runtime interval,
+    owner integer
+)
+RETURNS SETOF bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_kind pulse._kind_settings := pulse._kind_settings(_enqueue_payloads.kind);
+    v_lane text := coalesce(_enqueue_payloads.lane, v_kind.lane);
     v_rank integer;
     v_run_at timestamptz;
     v_approval boolean := v_kind.requires_approval
-        OR coalesce(enqueue_many.requires_approval, false);
+        OR coalesce(_enqueue_payloads.requires_approval, false);
     v_payload jsonb;
+    v_job bigint;
 BEGIN
-    IF cardinality(enqueue_many.payloads) IS DISTINCT FROM 0 THEN
+    IF cardinality(_enqueue_payloads.payloads) IS DISTINCT FROM 0 THEN
         PERFORM pulse._require_between(
-            'number of payloads', coalesce(cardinality(enqueue_many.payloads), 0), 1, 1000000
+            'number of payloads', coalesce(cardinality(_enqueue_payloads.payloads), 0),
+            1, 1000000
         );
     END IF;
     -- As in _enqueue: asked once whether anything is out of the ordinary.
     IF (
-        length(enqueue_many.kind) BETWEEN 1 AND 200
+        length(_enqueue_payloads.kind) BETWEEN 1 AND 200
         AND num_nonnulls(
-            enqueue_many.lane, enqueue_many.priority, enqueue_many.run_at,
-            enqueue_many.delay, enqueue_many.max_attempts, enqueue_many.unique_key,
-            enqueue_many.unique_for, enqueue_many.group_key, enqueue_many.tags,
-            enqueue_many.max_runtime
+            _enqueue_payloads.lane, _enqueue_payloads.priority, _enqueue_payloads.run_at,
+            _enqueue_payloads.delay, _enqueue_payloads.max_attempts, _enqueue_payloads.unique_key,
+            _enqueue_payloads.unique_for, _enqueue_payloads.group_key, _enqueue_payloads.tags,
+            _enqueue_payloads.max_runtime
         ) = 0
-        AND enqueue_many.on_conflict = 'skip'
+        AND _enqueue_payloads.on_conflict = 'skip'
     ) IS NOT TRUE THEN
         PERFORM pulse._require_job_options(
-            enqueue_many.kind, NULL, enqueue_many.lane, enqueue_many.priority,
-            enqueue_many.run_at, enqueue_many.delay, enqueue_many.max_attempts,
-            enqueue_many.unique_key, enqueue_many.unique_for, enqueue_many.on_conflict,
-            enqueue_many.group_key, enqueue_many.tags, enqueue_many.max_runtime
+            _enqueue_payloads.kind, NULL, _enqueue_payloads.lane, _enqueue_payloads.priority,
+            _enqueue_payloads.run_at, _enqueue_payloads.delay, _enqueue_payloads.max_attempts,
+            _enqueue_payloads.unique_key, _enqueue_payloads.unique_for,
+            _enqueue_payloads.on_conflict,
+            _enqueue_payloads.group_key, _enqueue_payloads.tags, _enqueue_payloads.max_runtime
         );
     END IF;
 
     -- With a key or an approval each job is enqueued by itself.
-    IF enqueue_many.unique_key IS NOT NULL OR v_approval THEN
-        FOREACH v_payload IN ARRAY enqueue_many.payloads LOOP
-            RETURN NEXT pulse.enqueue(
-                enqueue_many.kind, v_payload, enqueue_many.lane, enqueue_many.priority,
-                enqueue_many.run_at, enqueue_many.delay, enqueue_many.max_attempts,
-                enqueue_many.unique_key, enqueue_many.unique_for,
-                enqueue_many.on_conflict, enqueue_many.group_key,
-                enqueue_many.requires_approval, enqueue_many.tags,
-                enqueue_many.max_runtime
-            );
+    IF _enqueue_payloads.unique_key IS NOT NULL OR v_approval THEN
+        FOREACH v_payload IN ARRAY _enqueue_payloads.payloads LOOP
+            INSERT INTO pulse._request AS r (
+                kind, payload, lane, priority, options, owner
+            )
+            VALUES (
+                _enqueue_payloads.kind, v_payload, _enqueue_payloads.lane,
+                _enqueue_payloads.priority,
+                ROW(
+                    NULL, NULL, NULL, NULL, _enqueue_payloads.run_at,
+                    _enqueue_payloads.delay, _enqueue_payloads.max_attempts,
+                    _enqueue_payloads.unique_key, _enqueue_payloads.unique_for,
+                    _enqueue_payloads.on_conflict, _enqueue_payloads.group_key,
+                    _enqueue_payloads.requires_approval, _enqueue_payloads.tags,
+                    _enqueue_payloads.max_runtime
+                )::pulse._item,
+                _enqueue_payloads.owner
+            )
+            RETURNING r.job_id INTO v_job;
+            RETURN NEXT v_job;
         END LOOP;
         RETURN;
     END IF;
 
-    v_run_at := coalesce(enqueue_many.run_at, clock_timestamp() + enqueue_many.delay);
+    v_run_at := coalesce(_enqueue_payloads.run_at, clock_timestamp() + _enqueue_payloads.delay);
     PERFORM pulse._require_payload(p.payload)
-    FROM unnest(enqueue_many.payloads) AS p (payload)
+    FROM unnest(_enqueue_payloads.payloads) AS p (payload)
     WHERE pg_column_size(p.payload) > 100000
         OR (pg_column_size(p.payload) > 8000 AND octet_length(p.payload::text) > 8388608)
         OR current_setting('pulse.max_payload', true) IS NOT NULL;
-    v_rank := -coalesce(enqueue_many.priority, v_kind.priority);
+    v_rank := -coalesce(_enqueue_payloads.priority, v_kind.priority);
 
     -- Ids and places in line are drawn in the order of the array.
     IF v_run_at > clock_timestamp() THEN
         RETURN QUERY
         WITH written AS (
             INSERT INTO pulse.body (
-                kind, payload, max_attempts, max_runtime, group_key, tags, enqueued_by
+                kind, payload, max_attempts, max_runtime, group_key, tags, owner
             )
             SELECT
-                enqueue_many.kind, coalesce(p.payload, '{}'),
-                coalesce(enqueue_many.max_attempts, v_kind.max_attempts),
-                enqueue_many.max_runtime, enqueue_many.group_key, enqueue_many.tags,
-                pulse._caller()
-            FROM unnest(enqueue_many.payloads) WITH ORDINALITY AS p (payload, place)
+                _enqueue_payloads.kind, coalesce(p.payload, '{}'),
+                coalesce(_enqueue_payloads.max_attempts, v_kind.max_attempts),
+                _enqueue_payloads.max_runtime, _enqueue_payloads.group_key,
+                _enqueue_payloads.tags,
+                _enqueue_payloads.owner
+            FROM unnest(_enqueue_payloads.payloads) WITH ORDINALITY AS p (payload, place)
             ORDER BY p.place
             RETURNING job
         ),
@@ -100,7 +260,7 @@ BEGIN
             )
             SELECT
                 v_lane, greatest(v_run_at, clock_timestamp(), (SELECT pulse._due_floor())),
-                w.job, enqueue_many.kind, v_rank, 0, 0, false, false
+                w.job, _enqueue_payloads.kind, v_rank, 0, 0, false, false
             FROM written AS w
         )
 
@@ -113,21 +273,22 @@ BEGIN
     RETURN QUERY
     WITH written AS (
         INSERT INTO pulse.body (
-            kind, payload, max_attempts, max_runtime, group_key, tags, enqueued_by
+            kind, payload, max_attempts, max_runtime, group_key, tags, owner
         )
         SELECT
-            enqueue_many.kind, coalesce(p.payload, '{}'),
-            coalesce(enqueue_many.max_attempts, v_kind.max_attempts),
-            enqueue_many.max_runtime, enqueue_many.group_key, enqueue_many.tags,
-            pulse._caller()
-        FROM unnest(enqueue_many.payloads) WITH ORDINALITY AS p (payload, place)
+            _enqueue_payloads.kind, coalesce(p.payload, '{}'),
+            coalesce(_enqueue_payloads.max_attempts, v_kind.max_attempts),
+            _enqueue_payloads.max_runtime, _enqueue_payloads.group_key,
+            _enqueue_payloads.tags,
+            _enqueue_payloads.owner
+        FROM unnest(_enqueue_payloads.payloads) WITH ORDINALITY AS p (payload, place)
         ORDER BY p.place
         RETURNING job
     ),
 
     placed AS (
         INSERT INTO pulse.ready (lane, rank, kind, job, attempts, failures, keyed)
-        SELECT v_lane, v_rank, enqueue_many.kind, w.job, 0, 0, false
+        SELECT v_lane, v_rank, _enqueue_payloads.kind, w.job, 0, 0, false
         FROM written AS w
         ORDER BY w.job
     )
@@ -140,8 +301,8 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.enqueue_many(
+COMMENT ON FUNCTION pulse._enqueue_payloads(
     text, jsonb [], text, integer, timestamptz, interval, integer, text,
-    interval, text, text, boolean, text [], interval
+    interval, text, text, boolean, text [], interval, integer
 ) IS
-'Enqueue one job for each payload, with the same options, and return the ids in the order of the array. Errors as in enqueue; all or none. Writes what enqueue writes.';
+'Enqueue one job for each payload; returns the ids in their order.';

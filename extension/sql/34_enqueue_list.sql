@@ -4,27 +4,45 @@
 CREATE FUNCTION pulse.enqueue_many(jobs jsonb)
 RETURNS SETOF bigint
 LANGUAGE plpgsql
-SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_caller name := pulse._caller();
+    v_jobs bigint [];
+BEGIN
+    INSERT INTO pulse._batch_form AS b (jobs)
+    VALUES (enqueue_many.jobs)
+    RETURNING b.job_ids INTO v_jobs;
+    RETURN QUERY SELECT unnest(v_jobs);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.enqueue_many(jsonb) IS
+'Enqueue a mixed list, each element an object of enqueue''s arguments, and return the ids in the order of the list. Errors as in enqueue; all or none. Writes what enqueue writes.';
+
+CREATE FUNCTION pulse._enqueue_jobs(jobs jsonb, owner integer)
+RETURNS SETOF bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
     v_ids bigint [];
     v_created boolean [];
     v_lanes text [];
     v_replaced_by bigint [];
     v_lane text;
     v_key text;
+    v_kind text;
     v_first bigint;
     v_item record;
     v_job pulse._enqueued;
+    v_id bigint;
     v_unknown text;
 BEGIN
-    IF jsonb_typeof(enqueue_many.jobs) IS DISTINCT FROM 'array' THEN
+    IF jsonb_typeof(_enqueue_jobs.jobs) IS DISTINCT FROM 'array' THEN
         PERFORM pulse._raise(
             'PU002',
             'jobs must be a JSON array of objects',
-            format('It is %s.', coalesce(jsonb_typeof(enqueue_many.jobs), 'NULL')),
+            format('It is %s.', coalesce(jsonb_typeof(_enqueue_jobs.jobs), 'NULL')),
             'Pass [{"kind": "send-email", "payload": {}}, …].'
         );
     END IF;
@@ -44,7 +62,7 @@ BEGIN
         ),
         'a ' || jsonb_typeof(j.job)
     ) INTO v_unknown
-    FROM jsonb_array_elements(enqueue_many.jobs) AS j (job)
+    FROM jsonb_array_elements(_enqueue_jobs.jobs) AS j (job)
     WHERE jsonb_typeof(j.job) <> 'object'
         OR NOT (
             j.job - '{kind,payload,lane,priority,run_at,delay,max_attempts,unique_key}'::text []
@@ -81,7 +99,7 @@ BEGIN
             coalesce(r.lane, k.lane) AS lane,
             k.priority AS kind_priority,
             k.requires_approval OR coalesce(r.requires_approval, false) AS needs_approval
-        FROM jsonb_array_elements(enqueue_many.jobs) WITH ORDINALITY AS e (job, place)
+        FROM jsonb_array_elements(_enqueue_jobs.jobs) WITH ORDINALITY AS e (job, place)
         CROSS JOIN LATERAL jsonb_populate_record(NULL::pulse._item, e.job) AS r
         CROSS JOIN LATERAL pulse._kind_settings(r.kind) AS k
         WHERE r.unique_key IS NOT NULL
@@ -98,7 +116,9 @@ BEGIN
 
         IF (v_item.lane, v_item.unique_key) = (v_lane, v_key) THEN
             -- Taken by an earlier element of this list, which has no place yet.
-            IF v_item.on_conflict = 'error' THEN
+            IF v_item.on_conflict = 'error'
+                OR (v_item.on_conflict = 'replace' AND v_item.kind <> v_kind)
+            THEN
                 PERFORM pulse._raise_key_taken(v_lane, v_key, v_ids[v_first]);
             ELSIF v_item.on_conflict = 'replace' THEN
                 v_replaced_by[v_first] := v_item.place;
@@ -110,23 +130,24 @@ BEGIN
 
         v_job := pulse._take_key(
             v_item.lane, v_item.unique_key, v_item.unique_for, v_item.on_conflict,
-            coalesce(v_item.payload, '{}'),
+            v_item.kind, coalesce(v_item.payload, '{}'),
             -coalesce(v_item.priority, v_item.kind_priority),
             coalesce(v_item.run_at, clock_timestamp() + v_item.delay),
-            v_item.needs_approval
+            v_item.needs_approval, _enqueue_jobs.owner
         );
         v_ids[v_item.place] := v_job.job_id;
         v_created[v_item.place] := v_job.created;
         IF v_job.created THEN
             v_lane := v_item.lane;
             v_key := v_item.unique_key;
+            v_kind := v_item.kind;
             v_first := v_item.place;
         END IF;
     END LOOP;
 
     FOR v_item IN
         SELECT r.*, e.place
-        FROM jsonb_array_elements(enqueue_many.jobs) WITH ORDINALITY AS e (job, place)
+        FROM jsonb_array_elements(_enqueue_jobs.jobs) WITH ORDINALITY AS e (job, place)
         CROSS JOIN LATERAL jsonb_populate_record(
             NULL::pulse._item,
             CASE
@@ -134,28 +155,37 @@ BEGIN
                 ELSE e.job - '{payload,priority,run_at,delay}'::text [] || (
                     SELECT coalesce(jsonb_object_agg(o.key, o.value), '{}')
                     FROM jsonb_each(
-                        enqueue_many.jobs -> (v_replaced_by[e.place] - 1)::integer
+                        _enqueue_jobs.jobs -> (v_replaced_by[e.place] - 1)::integer
                     ) AS o
                     WHERE o.key IN ('payload', 'priority', 'run_at', 'delay')
+                        OR (o.key = 'requires_approval' AND o.value = 'true')
                 )
             END
         ) AS r
         ORDER BY e.place
     LOOP
         IF v_created[v_item.place] IS NOT false THEN
-            v_job := pulse._enqueue(
-                v_item.kind, v_item.payload, coalesce(v_lanes[v_item.place], v_item.lane),
-                v_item.priority, v_item.run_at, v_item.delay, v_item.max_attempts,
-                v_item.unique_key, v_item.unique_for, v_item.on_conflict,
-                v_item.group_key, v_item.requires_approval, v_item.tags,
-                v_item.max_runtime, v_caller, v_ids[v_item.place]
-            );
-            v_ids[v_item.place] := v_job.job_id;
+            INSERT INTO pulse._request AS r (
+                kind, payload, lane, priority, options, owner, taken
+            )
+            VALUES (
+                v_item.kind, v_item.payload,
+                coalesce(v_lanes[v_item.place], v_item.lane), v_item.priority,
+                ROW(
+                    NULL, NULL, NULL, NULL, v_item.run_at, v_item.delay,
+                    v_item.max_attempts, v_item.unique_key, v_item.unique_for,
+                    v_item.on_conflict, v_item.group_key, v_item.requires_approval,
+                    v_item.tags, v_item.max_runtime
+                )::pulse._item,
+                _enqueue_jobs.owner, v_ids[v_item.place]
+            )
+            RETURNING r.job_id INTO v_id;
+            v_ids[v_item.place] := v_id;
         END IF;
         RETURN NEXT v_ids[v_item.place];
     END LOOP;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.enqueue_many(jsonb) IS
-'Enqueue a mixed list, each element an object of enqueue''s arguments, and return the ids in the order of the list. Errors as in enqueue; all or none. Writes what enqueue writes.';
+COMMENT ON FUNCTION pulse._enqueue_jobs(jsonb, integer) IS
+'Enqueue a mixed list; returns the ids in its order.';

@@ -12,11 +12,23 @@
 
 CREATE FUNCTION pulse.start_watchdog(every interval DEFAULT '10 seconds')
 RETURNS text
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse._do_start_watchdog(pulse._sign(), start_watchdog.every)
+$$;
+
+COMMENT ON FUNCTION pulse.start_watchdog(interval) IS
+'Let pg_cron call tick every so often (1 to 59 seconds), and say how. Calling it again changes the interval. PU002 bad interval; PU010 when pg_cron is missing, is in another database or refuses, with the statement that fixes it. Writes audit_entry, and the tables of pg_cron.';
+
+CREATE FUNCTION pulse._do_start_watchdog(signature pulse._signature, every interval)
+RETURNS text
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    v_who integer := pulse._redeem(_do_start_watchdog.signature);
     v_seconds integer;
     v_schedule text;
     v_command text;
@@ -24,10 +36,10 @@ DECLARE
     v_after jsonb;
 BEGIN
     PERFORM pulse._require_duration(
-        'every', coalesce(start_watchdog.every, '0'), '1 second', '59 seconds'
+        'every', coalesce(_do_start_watchdog.every, '0'), '1 second', '59 seconds'
     );
-    v_seconds := extract(epoch FROM start_watchdog.every)::integer;
-    PERFORM pulse._require_cron(start_watchdog.every);
+    v_seconds := extract(epoch FROM _do_start_watchdog.every)::integer;
+    PERFORM pulse._require_cron(_do_start_watchdog.every);
     SELECT jsonb_build_object('schedule', e.schedule, 'command', e.command) INTO v_before
     FROM pulse._cron_entries() AS e
     WHERE e.entry = 'pulse watchdog';
@@ -40,7 +52,7 @@ BEGIN
     EXCEPTION WHEN OTHERS THEN
         BEGIN
             v_schedule := '* * * * *';
-            v_command := pulse._watchdog_loop_command(start_watchdog.every);
+            v_command := pulse._watchdog_loop_command(_do_start_watchdog.every);
             PERFORM pulse._register('pulse watchdog', v_schedule, v_command);
         EXCEPTION WHEN OTHERS THEN
             PERFORM pulse._raise_no_cron(
@@ -63,7 +75,7 @@ BEGIN
 
     v_after := jsonb_build_object('schedule', v_schedule, 'command', v_command);
     IF v_before IS DISTINCT FROM v_after THEN
-        PERFORM pulse._audit('start_watchdog', NULL, NULL, v_before, v_after, NULL);
+        PERFORM pulse._audit(v_who, 'start_watchdog', NULL, NULL, v_before, v_after, NULL);
     END IF;
     RETURN format(
         'pg_cron ticks every %s seconds as %I (%s)',
@@ -77,16 +89,28 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.start_watchdog(interval) IS
-'Let pg_cron call tick every so often (1 to 59 seconds), and say how. Calling it again changes the interval. PU002 bad interval; PU010 when pg_cron is missing, is in another database or refuses, with the statement that fixes it. Writes audit_entry, and the tables of pg_cron.';
+COMMENT ON FUNCTION pulse._do_start_watchdog(pulse._signature, interval) IS
+'start_watchdog for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse.stop_watchdog()
+RETURNS text
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse._do_stop_watchdog(pulse._sign())
+$$;
+
+COMMENT ON FUNCTION pulse.stop_watchdog() IS
+'Remove what start_watchdog registered, and say so; nothing to remove is fine too. Workers go on ticking. Writes audit_entry, and the tables of pg_cron.';
+
+CREATE FUNCTION pulse._do_stop_watchdog(signature pulse._signature)
 RETURNS text
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    v_who integer := pulse._redeem(_do_stop_watchdog.signature);
     v_jobs bigint [] := ARRAY(SELECT e.jobid FROM pulse._cron_entries() AS e);
     v_job bigint;
 BEGIN
@@ -100,14 +124,15 @@ BEGIN
     EXECUTE 'DELETE FROM cron.job_run_details WHERE jobid = ANY ($1)' USING v_jobs;
 
     PERFORM pulse._audit(
-        'stop_watchdog', NULL, NULL, jsonb_build_object('entries', cardinality(v_jobs)), NULL, NULL
+        v_who, 'stop_watchdog', NULL, NULL,
+        jsonb_build_object('entries', cardinality(v_jobs)), NULL, NULL
     );
     RETURN format('pg_cron entries removed: %s', cardinality(v_jobs));
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.stop_watchdog() IS
-'Remove what start_watchdog registered, and say so; nothing to remove is fine too. Workers go on ticking. Writes audit_entry, and the tables of pg_cron.';
+COMMENT ON FUNCTION pulse._do_stop_watchdog(pulse._signature) IS
+'stop_watchdog for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse._watchdog()
 RETURNS TABLE (present boolean, active boolean, detail text)

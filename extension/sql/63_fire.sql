@@ -159,27 +159,16 @@ BEGIN
         RETURN 0;
     END IF;
 
-    SELECT e.job_id, e.created INTO v_job, v_created
-    FROM pulse._enqueue(
-        kind => v_schedule.kind,
-        payload => v_schedule.payload,
-        lane => v_options ->> 'lane',
-        priority => (v_options ->> 'priority')::integer,
-        run_at => NULL,
-        delay => NULL,
-        max_attempts => (v_options ->> 'max_attempts')::integer,
-        unique_key => v_options ->> 'unique_key',
-        unique_for => (v_options ->> 'unique_for')::interval,
-        on_conflict => 'skip',
-        group_key => v_options ->> 'group_key',
-        requires_approval => (v_options ->> 'requires_approval')::boolean,
-        tags => CASE
-            WHEN v_options ? 'tags'
-                THEN ARRAY(SELECT jsonb_array_elements_text(v_options -> 'tags'))
-        END,
-        max_runtime => (v_options ->> 'max_runtime')::interval,
-        enqueued_by => v_schedule.created_by
-    ) AS e;
+    INSERT INTO pulse._request AS r (kind, payload, lane, priority, options, owner)
+    VALUES (
+        v_schedule.kind,
+        v_schedule.payload,
+        v_options ->> 'lane',
+        (v_options ->> 'priority')::integer,
+        jsonb_populate_record(NULL::pulse._item, v_options - '{lane,priority}'::text []),
+        v_schedule.owner
+    )
+    RETURNING r.job_id, r.created INTO v_job, v_created;
 
     INSERT INTO pulse.schedule_run (name, occurrence, job, skipped)
     VALUES (

@@ -21,11 +21,53 @@ CREATE FUNCTION pulse.schedule(
     max_runtime interval DEFAULT NULL
 )
 RETURNS timestamptz
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse._do_schedule(
+        pulse._sign(), schedule.name, schedule.kind, schedule.payload, schedule.cron,
+        schedule.every, schedule.at, schedule.timezone, schedule.lane,
+        schedule.priority, schedule.catch_up, schedule.catch_up_window,
+        schedule.max_attempts, schedule.unique_key, schedule.unique_for,
+        schedule.group_key, schedule.requires_approval, schedule.tags,
+        schedule.max_runtime
+    )
+$$;
+
+COMMENT ON FUNCTION pulse.schedule(
+    text, text, jsonb, text, interval, timestamptz, text, text, integer, text, interval,
+    integer, text, interval, text, boolean, text [], interval
+) IS
+'Enqueue a job by the clock: by a cron expression, every so often, or once at a moment (exactly one of cron, every and at), in a time zone. A name that exists is replaced; its ledger and its pause stay, and so does its next occurrence when the recurrence is the same. catch_up says what becomes of occurrences missed while nothing ticked: skip, last or all, none older than catch_up_window. The rest is handed to enqueue. Returns the next occurrence. PU002 bad argument, PU003 payload too large, PU007 bad cron expression, PU008 unknown time zone. Writes schedule, schedule_run and audit_entry.';
+
+CREATE FUNCTION pulse._do_schedule(
+    signature pulse._signature,
+    name text,
+    kind text,
+    payload jsonb,
+    cron text,
+    every interval,
+    at timestamptz,
+    timezone text,
+    lane text,
+    priority integer,
+    catch_up text,
+    catch_up_window interval,
+    max_attempts integer,
+    unique_key text,
+    unique_for interval,
+    group_key text,
+    requires_approval boolean,
+    tags text [],
+    max_runtime interval
+)
+RETURNS timestamptz
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    v_who integer := pulse._redeem(_do_schedule.signature);
     v_now timestamptz := clock_timestamp();
     v_timezone text;
     v_anchor timestamptz;
@@ -34,35 +76,36 @@ DECLARE
     v_new pulse.schedule;
 BEGIN
     PERFORM pulse._require_read_committed('schedule');
-    PERFORM pulse._require_name('name', schedule.name);
-    PERFORM pulse._require_recurrence(schedule.cron, schedule.every, schedule.at);
+    PERFORM pulse._require_name('name', _do_schedule.name);
+    PERFORM pulse._require_recurrence(_do_schedule.cron, _do_schedule.every, _do_schedule.at);
     PERFORM pulse._require_one_of(
-        'catch_up', coalesce(schedule.catch_up, 'NULL'), '{skip,last,all}'
+        'catch_up', coalesce(_do_schedule.catch_up, 'NULL'), '{skip,last,all}'
     );
     PERFORM pulse._require_duration(
-        'catch_up_window', coalesce(schedule.catch_up_window, '-1 s'), '0', '10 years'
+        'catch_up_window', coalesce(_do_schedule.catch_up_window, '-1 s'), '0', '10 years'
     );
     PERFORM pulse._require_job_options(
-        schedule.kind, schedule.payload, schedule.lane, schedule.priority, NULL, NULL,
-        schedule.max_attempts, schedule.unique_key, schedule.unique_for, NULL,
-        schedule.group_key, schedule.tags, schedule.max_runtime
+        _do_schedule.kind, _do_schedule.payload, _do_schedule.lane,
+        _do_schedule.priority, NULL, NULL,
+        _do_schedule.max_attempts, _do_schedule.unique_key, _do_schedule.unique_for, NULL,
+        _do_schedule.group_key, _do_schedule.tags, _do_schedule.max_runtime
     );
-    v_timezone := pulse._require_timezone(schedule.timezone);
+    v_timezone := pulse._require_timezone(_do_schedule.timezone);
 
     -- Waits for the tick that just fires it.
     SELECT s.* INTO v_old
     FROM pulse.schedule AS s
-    WHERE s.name = schedule.name
+    WHERE s.name = _do_schedule.name
     FOR UPDATE;
 
-    IF (schedule.cron, schedule.every::text, schedule.at, v_timezone)
+    IF (_do_schedule.cron, _do_schedule.every::text, _do_schedule.at, v_timezone)
         IS NOT DISTINCT FROM (v_old.cron, v_old.every::text, v_old.at, v_old.timezone)
     THEN
         -- The same recurrence goes on: a deployment that says it again moves nothing.
         v_anchor := v_old.anchor;
         v_next_at := v_old.next_at;
     ELSE
-        PERFORM pulse._require_future(schedule.at);
+        PERFORM pulse._require_future(_do_schedule.at);
         IF v_old.next_at <= v_now THEN
             PERFORM pulse._skip_occurrences(
                 v_old.name,
@@ -74,9 +117,11 @@ BEGIN
         END IF;
         v_anchor := v_now;
         v_next_at := coalesce(
-            schedule.at,
+            _do_schedule.at,
             pulse._occurrence_after(
-                pulse._recurrence(schedule.cron, schedule.every, NULL, v_anchor, v_timezone),
+                pulse._recurrence(
+                    _do_schedule.cron, _do_schedule.every, NULL, v_anchor, v_timezone
+                ),
                 v_now
             )
         );
@@ -84,26 +129,27 @@ BEGIN
 
     INSERT INTO pulse.schedule AS s (
         name, kind, payload, cron, every, at, timezone, options, catch_up,
-        catch_up_window, anchor, next_at, created_by, created_at
+        catch_up_window, anchor, next_at, owner, created_at
     )
     VALUES (
-        schedule.name, schedule.kind, coalesce(schedule.payload, '{}'), schedule.cron,
-        schedule.every, schedule.at, v_timezone,
+        _do_schedule.name, _do_schedule.kind, coalesce(_do_schedule.payload, '{}'),
+        _do_schedule.cron,
+        _do_schedule.every, _do_schedule.at, v_timezone,
         jsonb_strip_nulls(
             jsonb_build_object(
-                'lane', schedule.lane,
-                'priority', schedule.priority,
-                'max_attempts', schedule.max_attempts,
-                'unique_key', schedule.unique_key,
-                'unique_for', schedule.unique_for,
-                'group_key', schedule.group_key,
-                'requires_approval', schedule.requires_approval,
-                'tags', to_jsonb(schedule.tags),
-                'max_runtime', schedule.max_runtime
+                'lane', _do_schedule.lane,
+                'priority', _do_schedule.priority,
+                'max_attempts', _do_schedule.max_attempts,
+                'unique_key', _do_schedule.unique_key,
+                'unique_for', _do_schedule.unique_for,
+                'group_key', _do_schedule.group_key,
+                'requires_approval', _do_schedule.requires_approval,
+                'tags', to_jsonb(_do_schedule.tags),
+                'max_runtime', _do_schedule.max_runtime
             )
         ),
-        schedule.catch_up, schedule.catch_up_window, v_anchor, v_next_at,
-        pulse._caller(), v_now
+        _do_schedule.catch_up, _do_schedule.catch_up_window, v_anchor, v_next_at,
+        v_who, v_now
     )
     ON CONFLICT ON CONSTRAINT schedule_is_named_once DO UPDATE
     SET kind = excluded.kind,
@@ -117,14 +163,14 @@ BEGIN
         catch_up_window = excluded.catch_up_window,
         anchor = excluded.anchor,
         next_at = excluded.next_at,
-        created_by = excluded.created_by,
+        owner = excluded.owner,
         created_at = excluded.created_at,
         last_error = NULL,
         retry_at = NULL
     RETURNING s.* INTO v_new;
 
     PERFORM pulse._audit(
-        'schedule', NULL, schedule.lane,
+        v_who, 'schedule', NULL, _do_schedule.lane,
         CASE WHEN v_old.name IS NOT NULL THEN pulse._schedule_facts(v_old) END,
         pulse._schedule_facts(v_new), NULL
     );
@@ -132,11 +178,11 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.schedule(
-    text, text, jsonb, text, interval, timestamptz, text, text, integer, text, interval,
-    integer, text, interval, text, boolean, text [], interval
+COMMENT ON FUNCTION pulse._do_schedule(
+    pulse._signature, text, text, jsonb, text, interval, timestamptz, text, text,
+    integer, text, interval, integer, text, interval, text, boolean, text [], interval
 ) IS
-'Enqueue a job by the clock: by a cron expression, every so often, or once at a moment (exactly one of cron, every and at), in a time zone. A name that exists is replaced; its ledger and its pause stay, and so does its next occurrence when the recurrence is the same. catch_up says what becomes of occurrences missed while nothing ticked: skip, last or all, none older than catch_up_window. The rest is handed to enqueue. Returns the next occurrence. PU002 bad argument, PU003 payload too large, PU007 bad cron expression, PU008 unknown time zone. Writes schedule, schedule_run and audit_entry.';
+'schedule for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse._schedule_facts(schedule pulse.schedule)
 RETURNS jsonb

@@ -3,51 +3,77 @@
 
 CREATE FUNCTION pulse.pause_schedule(name text, reason text DEFAULT NULL)
 RETURNS boolean
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse._do_pause_schedule(
+        pulse._sign(), pause_schedule.name, pause_schedule.reason
+    )
+$$;
+
+COMMENT ON FUNCTION pulse.pause_schedule(text, text) IS
+'Keep a schedule from firing until resume_schedule; false when it is paused already. PU005 no such schedule. Writes schedule and audit_entry.';
+
+CREATE FUNCTION pulse._do_pause_schedule(signature pulse._signature, name text, reason text)
+RETURNS boolean
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    v_who integer := pulse._redeem(_do_pause_schedule.signature);
     v_schedule pulse.schedule;
 BEGIN
     PERFORM pulse._require_read_committed('pause_schedule');
-    PERFORM pulse._require_reason(pause_schedule.reason);
-    v_schedule := pulse._require_schedule(pause_schedule.name);
+    PERFORM pulse._require_reason(_do_pause_schedule.reason);
+    v_schedule := pulse._require_schedule(_do_pause_schedule.name);
     IF v_schedule.paused_at IS NOT NULL THEN
         RETURN false;
     END IF;
 
     UPDATE pulse.schedule AS s
     SET paused_at = clock_timestamp(),
-        paused_by = pulse._caller(),
-        pause_reason = pause_schedule.reason
+        paused_by = pulse._role_name(v_who),
+        pause_reason = _do_pause_schedule.reason
     WHERE s.name = v_schedule.name;
 
     PERFORM pulse._audit(
-        'pause_schedule', NULL, NULL,
-        NULL, jsonb_build_object('name', v_schedule.name), pause_schedule.reason
+        v_who, 'pause_schedule', NULL, NULL,
+        NULL, jsonb_build_object('name', v_schedule.name), _do_pause_schedule.reason
     );
     RETURN true;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.pause_schedule(text, text) IS
-'Keep a schedule from firing until resume_schedule; false when it is paused already. PU005 no such schedule. Writes schedule and audit_entry.';
+COMMENT ON FUNCTION pulse._do_pause_schedule(pulse._signature, text, text) IS
+'pause_schedule for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse.resume_schedule(name text)
+RETURNS timestamptz
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse._do_resume_schedule(pulse._sign(), resume_schedule.name)
+$$;
+
+COMMENT ON FUNCTION pulse.resume_schedule(text) IS
+'Let a paused schedule fire again and return its next occurrence; what was missed meanwhile is written down as skipped. PU005 no such schedule. Writes schedule, schedule_run and audit_entry.';
+
+CREATE FUNCTION pulse._do_resume_schedule(signature pulse._signature, name text)
 RETURNS timestamptz
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    v_who integer := pulse._redeem(_do_resume_schedule.signature);
     v_now timestamptz := clock_timestamp();
     v_schedule pulse.schedule;
     v_recurrence pulse.recurrence;
     v_next_at timestamptz;
 BEGIN
     PERFORM pulse._require_read_committed('resume_schedule');
-    v_schedule := pulse._require_schedule(resume_schedule.name);
+    v_schedule := pulse._require_schedule(_do_resume_schedule.name);
     IF v_schedule.paused_at IS NULL THEN
         RETURN v_schedule.next_at;
     END IF;
@@ -76,7 +102,7 @@ BEGIN
     WHERE s.name = v_schedule.name;
 
     PERFORM pulse._audit(
-        'resume_schedule', NULL, NULL,
+        v_who, 'resume_schedule', NULL, NULL,
         jsonb_build_object(
             'name', v_schedule.name,
             'paused_by', v_schedule.paused_by,
@@ -88,32 +114,44 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.resume_schedule(text) IS
-'Let a paused schedule fire again and return its next occurrence; what was missed meanwhile is written down as skipped. PU005 no such schedule. Writes schedule, schedule_run and audit_entry.';
+COMMENT ON FUNCTION pulse._do_resume_schedule(pulse._signature, text) IS
+'resume_schedule for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse.unschedule(name text)
+RETURNS void
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse._do_unschedule(pulse._sign(), unschedule.name)
+$$;
+
+COMMENT ON FUNCTION pulse.unschedule(text) IS
+'Remove a schedule. Its ledger stays for 90 days and its jobs go on. PU005 no such schedule. Writes schedule and audit_entry.';
+
+CREATE FUNCTION pulse._do_unschedule(signature pulse._signature, name text)
 RETURNS void
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    v_who integer := pulse._redeem(_do_unschedule.signature);
     v_schedule pulse.schedule;
 BEGIN
     PERFORM pulse._require_read_committed('unschedule');
-    v_schedule := pulse._require_schedule(unschedule.name);
+    v_schedule := pulse._require_schedule(_do_unschedule.name);
 
     DELETE FROM pulse.schedule AS s
     WHERE s.name = v_schedule.name;
 
     PERFORM pulse._audit(
-        'unschedule', NULL, NULL, pulse._schedule_facts(v_schedule), NULL, NULL
+        v_who, 'unschedule', NULL, NULL, pulse._schedule_facts(v_schedule), NULL, NULL
     );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.unschedule(text) IS
-'Remove a schedule. Its ledger stays for 90 days and its jobs go on. PU005 no such schedule. Writes schedule and audit_entry.';
+COMMENT ON FUNCTION pulse._do_unschedule(pulse._signature, text) IS
+'unschedule for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse._require_schedule(name text)
 RETURNS pulse.schedule

@@ -5,6 +5,19 @@ CREATE FUNCTION pulse.cancel(
     job_id bigint, reason text DEFAULT NULL, force boolean DEFAULT false
 )
 RETURNS text
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse._do_cancel(pulse._sign(), cancel.job_id, cancel.reason, cancel.force)
+$$;
+
+COMMENT ON FUNCTION pulse.cancel(bigint, text, boolean) IS
+'Cancel a job and return the state it is in then. A job that does not run is cancelled at once. A running one is asked to stop and stays running: its worker sees the request with the next heartbeat, and the job is cancelled when the worker acknowledges, when it is lost, or after the lane''s cancel_grace, which a second request does not extend. force => true (operators only) takes the lease away at once. A job already cancelled stays so. Producers may cancel their own jobs, operators all. PU004 no such job, or not yours; PU011 force without operator access; PU105 the job is completed or dead; PU107 it kept moving. Writes approval, waiting, ready or lease, and finished, job_key and audit_entry; for a request lease and audit_entry.';
+
+CREATE FUNCTION pulse._do_cancel(
+    signature pulse._signature, job_id bigint, reason text, force boolean
+)
+RETURNS text
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -12,21 +25,17 @@ SET enable_seqscan = off
 SET jit = off
 AS $$
 DECLARE
-    v_force boolean := coalesce(cancel.force, false);
-    v_owner name;
+    v_who integer := pulse._redeem(_do_cancel.signature);
+    v_force boolean := coalesce(_do_cancel.force, false);
     v_done record;
 BEGIN
     PERFORM pulse._require_read_committed('cancel');
-    PERFORM pulse._require_reason(cancel.reason);
+    PERFORM pulse._require_reason(_do_cancel.reason);
 
-    SELECT b.enqueued_by INTO v_owner
-    FROM pulse.body AS b
-    WHERE b.job = cancel.job_id;
-
-    IF NOT pulse._operates() THEN
+    IF NOT pulse._operates(v_who) THEN
         -- The job of another producer does not exist for this one.
-        IF v_owner IS DISTINCT FROM pulse._caller() THEN
-            PERFORM pulse._raise_no_such_job(cancel.job_id);
+        IF NOT pulse._owns(v_who, _do_cancel.job_id) THEN
+            PERFORM pulse._raise_no_such_job(_do_cancel.job_id);
         END IF;
 
         IF v_force THEN
@@ -40,22 +49,22 @@ BEGIN
     END IF;
 
     SELECT c.* INTO v_done
-    FROM pulse._cancel(cancel.job_id, cancel.reason, v_force) AS c;
+    FROM pulse._cancel(_do_cancel.job_id, _do_cancel.reason, v_force) AS c;
 
     IF v_done.state IN ('completed', 'dead') THEN
         PERFORM pulse._raise_wrong_state(
-            cancel.job_id, v_done.state, 'cancel', 'It has ended; there is nothing to stop.'
+            _do_cancel.job_id, v_done.state, 'cancel', 'It has ended; there is nothing to stop.'
         );
     END IF;
 
     IF v_done.changed THEN
         PERFORM pulse._audit(
-            'cancel', cancel.job_id, v_done.lane,
+            v_who, 'cancel', _do_cancel.job_id, v_done.lane,
             jsonb_build_object('state', v_done.was),
             jsonb_build_object(
                 'state', v_done.state, 'requested', v_done.state = 'running', 'force', v_force
             ),
-            cancel.reason
+            _do_cancel.reason
         );
     END IF;
 
@@ -63,8 +72,8 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.cancel(bigint, text, boolean) IS
-'Cancel a job and return the state it is in then. A job that does not run is cancelled at once. A running one is asked to stop and stays running: its worker sees the request with the next heartbeat, and the job is cancelled when the worker acknowledges, when it is lost, or after the lane''s cancel_grace, which a second request does not extend. force => true (operators only) takes the lease away at once. A job already cancelled stays so. Producers may cancel their own jobs, operators all. PU004 no such job, or not yours; PU011 force without operator access; PU105 the job is completed or dead; PU107 it kept moving. Writes approval, waiting, ready or lease, and finished, job_key and audit_entry; for a request lease and audit_entry.';
+COMMENT ON FUNCTION pulse._do_cancel(pulse._signature, bigint, text, boolean) IS
+'cancel for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse.ack_cancel(lease bigint)
 RETURNS void

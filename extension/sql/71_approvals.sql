@@ -4,74 +4,99 @@
 
 CREATE FUNCTION pulse.approve(job_id bigint, reason text DEFAULT NULL)
 RETURNS text
-LANGUAGE plpgsql
-SECURITY DEFINER
+LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-DECLARE
-    v_done record;
-BEGIN
-    PERFORM pulse._require_read_committed('approve');
-    PERFORM pulse._require_reason(approve.reason);
-
-    SELECT a.* INTO v_done
-    FROM pulse._approve(approve.job_id) AS a;
-
-    IF v_done.state IS NULL THEN
-        PERFORM pulse._raise_wrong_state(
-            approve.job_id, v_done.was, 'approve', 'Only a job that awaits approval can be approved.'
-        );
-    END IF;
-
-    PERFORM pulse._audit(
-        'approve', approve.job_id, v_done.lane,
-        jsonb_build_object('state', v_done.was),
-        jsonb_build_object('state', v_done.state),
-        approve.reason
-    );
-
-    RETURN v_done.state;
-END;
+    SELECT pulse._do_approve(pulse._sign(), approve.job_id, approve.reason)
 $$;
 
 COMMENT ON FUNCTION pulse.approve(bigint, text) IS
 'Let a job run that awaits approval; returns ready, or scheduled when its run_at is still to come. An approval counts until the watchdog has expired the job. Many at once: approve_where. PU004 no such job; PU105 it does not await approval: approved before, rejected, expired or cancelled; PU107 it kept moving. Writes approval, ready or waiting, and audit_entry.';
 
-CREATE FUNCTION pulse.reject(job_id bigint, reason text DEFAULT NULL)
+CREATE FUNCTION pulse._do_approve(signature pulse._signature, job_id bigint, reason text)
 RETURNS text
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    v_who integer := pulse._redeem(_do_approve.signature);
     v_done record;
 BEGIN
-    PERFORM pulse._require_read_committed('reject');
-    PERFORM pulse._require_reason(reject.reason);
+    PERFORM pulse._require_read_committed('approve');
+    PERFORM pulse._require_reason(_do_approve.reason);
 
-    SELECT r.* INTO v_done
-    FROM pulse._reject(reject.job_id, reject.reason) AS r;
+    SELECT a.* INTO v_done
+    FROM pulse._approve(_do_approve.job_id) AS a;
 
     IF v_done.state IS NULL THEN
         PERFORM pulse._raise_wrong_state(
-            reject.job_id, v_done.was, 'reject',
-            'Only a job that awaits approval can be rejected; pulse.cancel stops any other.'
+            _do_approve.job_id, v_done.was, 'approve',
+            'Only a job that awaits approval can be approved.'
         );
     END IF;
 
     PERFORM pulse._audit(
-        'reject', reject.job_id, v_done.lane,
+        v_who, 'approve', _do_approve.job_id, v_done.lane,
         jsonb_build_object('state', v_done.was),
         jsonb_build_object('state', v_done.state),
-        reject.reason
+        _do_approve.reason
     );
 
     RETURN v_done.state;
 END;
 $$;
 
+COMMENT ON FUNCTION pulse._do_approve(pulse._signature, bigint, text) IS
+'approve for the role that signed. Writes the same.';
+
+CREATE FUNCTION pulse.reject(job_id bigint, reason text DEFAULT NULL)
+RETURNS text
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse._do_reject(pulse._sign(), reject.job_id, reject.reason)
+$$;
+
 COMMENT ON FUNCTION pulse.reject(bigint, text) IS
 'Refuse a job that awaits approval: it is cancelled, with the reason as its error. Returns cancelled. Many at once: reject_where. PU004 no such job; PU105 it does not await approval; PU107 it kept moving. Writes approval, finished, job_key and audit_entry.';
+
+CREATE FUNCTION pulse._do_reject(signature pulse._signature, job_id bigint, reason text)
+RETURNS text
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_who integer := pulse._redeem(_do_reject.signature);
+    v_done record;
+BEGIN
+    PERFORM pulse._require_read_committed('reject');
+    PERFORM pulse._require_reason(_do_reject.reason);
+
+    SELECT r.* INTO v_done
+    FROM pulse._reject(_do_reject.job_id, _do_reject.reason) AS r;
+
+    IF v_done.state IS NULL THEN
+        PERFORM pulse._raise_wrong_state(
+            _do_reject.job_id, v_done.was, 'reject',
+            'Only a job that awaits approval can be rejected; pulse.cancel stops any other.'
+        );
+    END IF;
+
+    PERFORM pulse._audit(
+        v_who, 'reject', _do_reject.job_id, v_done.lane,
+        jsonb_build_object('state', v_done.was),
+        jsonb_build_object('state', v_done.state),
+        _do_reject.reason
+    );
+
+    RETURN v_done.state;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._do_reject(pulse._signature, bigint, text) IS
+'reject for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse._approve(
     job_id bigint, OUT was text, OUT lane text, OUT state text

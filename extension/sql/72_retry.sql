@@ -2,96 +2,120 @@
 
 CREATE FUNCTION pulse.retry(job_id bigint, reason text DEFAULT NULL)
 RETURNS text
-LANGUAGE plpgsql
-SECURITY DEFINER
+LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-DECLARE
-    v_done record;
-BEGIN
-    PERFORM pulse._require_read_committed('retry');
-    PERFORM pulse._require_reason(retry.reason);
-
-    SELECT r.* INTO v_done
-    FROM pulse._retry(retry.job_id) AS r;
-
-    IF v_done.key_holder IS NOT NULL THEN
-        PERFORM pulse._raise_key_taken(
-            v_done.lane, pulse._key_of(retry.job_id), v_done.key_holder
-        );
-    END IF;
-
-    IF v_done.state IS NULL THEN
-        PERFORM pulse._raise_wrong_state(
-            retry.job_id, v_done.was, 'retry', 'Only a dead or cancelled job can be retried.'
-        );
-    END IF;
-
-    PERFORM pulse._audit(
-        'retry', retry.job_id, v_done.lane,
-        jsonb_build_object('state', v_done.was),
-        jsonb_build_object('state', v_done.state),
-        retry.reason
-    );
-    RETURN v_done.state;
-END;
+    SELECT pulse._do_retry(pulse._sign(), retry.job_id, retry.reason)
 $$;
 
 COMMENT ON FUNCTION pulse.retry(bigint, text) IS
 'Put a dead or cancelled job back in line, with all its attempts before it; returns ready. Its failures start at 0 again, attempt numbers go on growing, a cancel is forgotten, and a job that was rejected needs no further approval. PU004 no such job; PU102 its unique key is taken by now; PU105 it is neither dead nor cancelled; PU107 it kept moving. Writes finished, ready, job_key and audit_entry.';
 
+CREATE FUNCTION pulse._do_retry(signature pulse._signature, job_id bigint, reason text)
+RETURNS text
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_who integer := pulse._redeem(_do_retry.signature);
+    v_done record;
+BEGIN
+    PERFORM pulse._require_read_committed('retry');
+    PERFORM pulse._require_reason(_do_retry.reason);
+
+    SELECT r.* INTO v_done
+    FROM pulse._retry(_do_retry.job_id) AS r;
+
+    IF v_done.key_holder IS NOT NULL THEN
+        PERFORM pulse._raise_key_taken(
+            v_done.lane, pulse._key_of(_do_retry.job_id), v_done.key_holder
+        );
+    END IF;
+
+    IF v_done.state IS NULL THEN
+        PERFORM pulse._raise_wrong_state(
+            _do_retry.job_id, v_done.was, 'retry', 'Only a dead or cancelled job can be retried.'
+        );
+    END IF;
+
+    PERFORM pulse._audit(
+        v_who, 'retry', _do_retry.job_id, v_done.lane,
+        jsonb_build_object('state', v_done.was),
+        jsonb_build_object('state', v_done.state),
+        _do_retry.reason
+    );
+    RETURN v_done.state;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._do_retry(pulse._signature, bigint, text) IS
+'retry for the role that signed. Writes the same.';
+
 CREATE FUNCTION pulse.delete_job(job_id bigint, reason text DEFAULT NULL)
+RETURNS void
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse._do_delete_job(pulse._sign(), delete_job.job_id, delete_job.reason)
+$$;
+
+COMMENT ON FUNCTION pulse.delete_job(bigint, text) IS
+'Remove a finished job with its errors, progress, checkpoint and unique key, before its retention ends. PU004 no such job; PU105 it has not ended: cancel it first; PU107 it kept moving. Writes finished, body, failure, job_progress, job_checkpoint, job_key and audit_entry.';
+
+CREATE FUNCTION pulse._do_delete_job(signature pulse._signature, job_id bigint, reason text)
 RETURNS void
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    v_who integer := pulse._redeem(_do_delete_job.signature);
     v_was record;
 BEGIN
     PERFORM pulse._require_read_committed('delete_job');
-    PERFORM pulse._require_reason(delete_job.reason);
+    PERFORM pulse._require_reason(_do_delete_job.reason);
 
     SELECT t.* INTO v_was
-    FROM pulse._take_out(delete_job.job_id) AS t;
+    FROM pulse._take_out(_do_delete_job.job_id) AS t;
 
     IF v_was.state NOT IN ('completed', 'dead', 'cancelled') THEN
         PERFORM pulse._raise_wrong_state(
-            delete_job.job_id, v_was.state, 'delete', 'Cancel it first.'
+            _do_delete_job.job_id, v_was.state, 'delete', 'Cancel it first.'
         );
     END IF;
 
     -- The row in finished is locked, so the job stays where it is while the rest goes.
     DELETE FROM pulse.job_key AS k
-    WHERE k.job = delete_job.job_id;
+    WHERE k.job = _do_delete_job.job_id;
 
     DELETE FROM pulse.job_progress AS p
-    WHERE p.job = delete_job.job_id;
+    WHERE p.job = _do_delete_job.job_id;
 
     DELETE FROM pulse.job_checkpoint AS c
-    WHERE c.job = delete_job.job_id;
+    WHERE c.job = _do_delete_job.job_id;
 
     DELETE FROM pulse.failure AS f
-    WHERE f.job = delete_job.job_id;
+    WHERE f.job = _do_delete_job.job_id;
 
     DELETE FROM pulse.finished AS f
-    WHERE f.job = delete_job.job_id;
+    WHERE f.job = _do_delete_job.job_id;
 
     DELETE FROM pulse.body AS b
-    WHERE b.job = delete_job.job_id;
+    WHERE b.job = _do_delete_job.job_id;
 
     PERFORM pulse._audit(
-        'delete_job', delete_job.job_id, v_was.lane,
+        v_who, 'delete_job', _do_delete_job.job_id, v_was.lane,
         jsonb_build_object(
             'state', v_was.state, 'kind', v_was.kind, 'attempts', v_was.attempts
         ),
-        NULL, delete_job.reason
+        NULL, _do_delete_job.reason
     );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.delete_job(bigint, text) IS
-'Remove a finished job with its errors, progress, checkpoint and unique key, before its retention ends. PU004 no such job; PU105 it has not ended: cancel it first; PU107 it kept moving. Writes finished, body, failure, job_progress, job_checkpoint, job_key and audit_entry.';
+COMMENT ON FUNCTION pulse._do_delete_job(pulse._signature, bigint, text) IS
+'delete_job for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse._retry(
     job_id bigint, OUT was text, OUT lane text, OUT state text, OUT key_holder bigint

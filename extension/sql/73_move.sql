@@ -6,54 +6,20 @@ CREATE FUNCTION pulse.reprioritize(
     job_id bigint, priority integer, reason text DEFAULT NULL
 )
 RETURNS text
-LANGUAGE plpgsql
-SECURITY DEFINER
+LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off
-SET jit = off
 AS $$
-DECLARE
-    v_done record;
-BEGIN
-    PERFORM pulse._require_read_committed('reprioritize');
-    PERFORM pulse._require_priority(reprioritize.priority);
-    PERFORM pulse._require_reason(reprioritize.reason);
-
-    -- Nothing to do must not cost the job its place in line.
-    IF EXISTS (
-        SELECT
-        FROM pulse.ready AS r
-        WHERE r.job = reprioritize.job_id
-            AND r.rank = - reprioritize.priority
-    ) THEN
-        RETURN 'ready';
-    END IF;
-
-    SELECT s.* INTO v_done
-    FROM pulse._shift(reprioritize.job_id, NULL, - reprioritize.priority) AS s;
-
-    IF v_done.was IN ('completed', 'dead', 'cancelled') THEN
-        PERFORM pulse._raise_wrong_state(
-            reprioritize.job_id, v_done.was, 'reprioritize',
-            'A dead or cancelled job can be put back in line by pulse.retry.'
-        );
-    END IF;
-
-    PERFORM pulse._audit(
-        'reprioritize', reprioritize.job_id, v_done.lane,
-        jsonb_build_object('state', v_done.was, 'priority', - v_done.rank),
-        jsonb_build_object('state', v_done.state, 'priority', reprioritize.priority),
-        reprioritize.reason
-    );
-
-    RETURN v_done.state;
-END;
+    SELECT pulse._do_reprioritize(
+        pulse._sign(), reprioritize.job_id, reprioritize.priority, reprioritize.reason
+    )
 $$;
 
 COMMENT ON FUNCTION pulse.reprioritize(bigint, integer, text) IS
 'Give a job another priority (higher runs first); returns its state. A job in line goes to the end of its new priority; one that has that priority keeps its place. A running job goes on undisturbed, and the priority counts for its next run. PU002 priority out of bounds; PU004 no such job; PU105 it has ended; PU107 it kept moving. Writes approval, waiting, ready or lease, and audit_entry.';
 
-CREATE FUNCTION pulse.move(job_id bigint, lane text, reason text DEFAULT NULL)
+CREATE FUNCTION pulse._do_reprioritize(
+    signature pulse._signature, job_id bigint, priority integer, reason text
+)
 RETURNS text
 LANGUAGE plpgsql
 SECURITY DEFINER
@@ -62,50 +28,114 @@ SET enable_seqscan = off
 SET jit = off
 AS $$
 DECLARE
+    v_who integer := pulse._redeem(_do_reprioritize.signature);
     v_done record;
 BEGIN
-    PERFORM pulse._require_read_committed('move');
-    PERFORM pulse._require_name('lane', move.lane);
-    PERFORM pulse._require_reason(move.reason);
+    PERFORM pulse._require_read_committed('reprioritize');
+    PERFORM pulse._require_priority(_do_reprioritize.priority);
+    PERFORM pulse._require_reason(_do_reprioritize.reason);
 
     -- Nothing to do must not cost the job its place in line.
     IF EXISTS (
         SELECT
         FROM pulse.ready AS r
-        WHERE r.job = move.job_id
-            AND r.lane = move.lane
+        WHERE r.job = _do_reprioritize.job_id
+            AND r.rank = - _do_reprioritize.priority
     ) THEN
         RETURN 'ready';
     END IF;
 
     SELECT s.* INTO v_done
-    FROM pulse._shift(move.job_id, move.lane, NULL) AS s;
+    FROM pulse._shift(_do_reprioritize.job_id, NULL, - _do_reprioritize.priority) AS s;
 
-    IF v_done.was IN ('running', 'completed', 'dead', 'cancelled') THEN
+    IF v_done.was IN ('completed', 'dead', 'cancelled') THEN
         PERFORM pulse._raise_wrong_state(
-            move.job_id, v_done.was, 'move', 'Only a job that waits can change its lane.'
-        );
-    END IF;
-
-    IF v_done.key_holder IS NOT NULL THEN
-        PERFORM pulse._raise_key_taken(
-            move.lane, pulse._key_of(move.job_id), v_done.key_holder
+            _do_reprioritize.job_id, v_done.was, 'reprioritize',
+            'A dead or cancelled job can be put back in line by pulse.retry.'
         );
     END IF;
 
     PERFORM pulse._audit(
-        'move', move.job_id, v_done.lane,
-        jsonb_build_object('state', v_done.was, 'lane', v_done.lane),
-        jsonb_build_object('state', v_done.state, 'lane', move.lane),
-        move.reason
+        v_who, 'reprioritize', _do_reprioritize.job_id, v_done.lane,
+        jsonb_build_object('state', v_done.was, 'priority', - v_done.rank),
+        jsonb_build_object('state', v_done.state, 'priority', _do_reprioritize.priority),
+        _do_reprioritize.reason
     );
 
     RETURN v_done.state;
 END;
 $$;
 
+COMMENT ON FUNCTION pulse._do_reprioritize(pulse._signature, bigint, integer, text) IS
+'reprioritize for the role that signed. Writes the same.';
+
+CREATE FUNCTION pulse.move(job_id bigint, lane text, reason text DEFAULT NULL)
+RETURNS text
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse._do_move(pulse._sign(), move.job_id, move.lane, move.reason)
+$$;
+
 COMMENT ON FUNCTION pulse.move(bigint, text, text) IS
 'Put a waiting job into another lane, at the end of its priority there, with its unique key; returns its state. PU002 not a lane name; PU004 no such job; PU102 the key is taken in that lane; PU105 it is running or has ended; PU107 it kept moving. Writes approval, waiting or ready, and job_key and audit_entry.';
+
+CREATE FUNCTION pulse._do_move(
+    signature pulse._signature, job_id bigint, lane text, reason text
+)
+RETURNS text
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_who integer := pulse._redeem(_do_move.signature);
+    v_done record;
+BEGIN
+    PERFORM pulse._require_read_committed('move');
+    PERFORM pulse._require_name('lane', _do_move.lane);
+    PERFORM pulse._require_reason(_do_move.reason);
+
+    -- Nothing to do must not cost the job its place in line.
+    IF EXISTS (
+        SELECT
+        FROM pulse.ready AS r
+        WHERE r.job = _do_move.job_id
+            AND r.lane = _do_move.lane
+    ) THEN
+        RETURN 'ready';
+    END IF;
+
+    SELECT s.* INTO v_done
+    FROM pulse._shift(_do_move.job_id, _do_move.lane, NULL) AS s;
+
+    IF v_done.was IN ('running', 'completed', 'dead', 'cancelled') THEN
+        PERFORM pulse._raise_wrong_state(
+            _do_move.job_id, v_done.was, 'move', 'Only a job that waits can change its lane.'
+        );
+    END IF;
+
+    IF v_done.key_holder IS NOT NULL THEN
+        PERFORM pulse._raise_key_taken(
+            _do_move.lane, pulse._key_of(_do_move.job_id), v_done.key_holder
+        );
+    END IF;
+
+    PERFORM pulse._audit(
+        v_who, 'move', _do_move.job_id, v_done.lane,
+        jsonb_build_object('state', v_done.was, 'lane', v_done.lane),
+        jsonb_build_object('state', v_done.state, 'lane', _do_move.lane),
+        _do_move.reason
+    );
+
+    RETURN v_done.state;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._do_move(pulse._signature, bigint, text, text) IS
+'move for the role that signed. Writes the same.';
 
 -- NULL for to_lane or to_rank means: as it is. was and lane are the job's before, state
 -- its state after; key_holder is who has the key in that lane, and then the job may not

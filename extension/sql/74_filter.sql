@@ -75,7 +75,9 @@ BEGIN
     v_parsed.error_like := _parse_filter.filter ->> 'error_like';
     v_parsed.tags := pulse._texts(_parse_filter.filter -> 'tag');
     v_parsed.group_keys := pulse._texts(_parse_filter.filter -> 'group_key');
-    v_parsed.owners := pulse._texts(_parse_filter.filter -> 'enqueued_by')::name [];
+    v_parsed.owners := pulse._roles_named(
+        pulse._texts(_parse_filter.filter -> 'enqueued_by')
+    );
     v_parsed.enqueued_before := v_now - (_parse_filter.filter ->> 'older_than')::interval;
     v_parsed.enqueued_after := v_now - (_parse_filter.filter ->> 'newer_than')::interval;
     v_parsed.asks_body

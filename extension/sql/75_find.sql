@@ -7,6 +7,32 @@ CREATE FUNCTION pulse.find_jobs(
 RETURNS TABLE (job_id bigint, searched_to bigint)
 LANGUAGE plpgsql
 STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF has_function_privilege('pulse._find_all(jsonb,bigint,integer)', 'EXECUTE') THEN
+        RETURN QUERY
+        SELECT a.job_id, a.searched_to
+        FROM pulse._find_all(find_jobs.filter, find_jobs.before, find_jobs.max_jobs) AS a;
+        RETURN;
+    END IF;
+
+    RETURN QUERY
+    SELECT o.job_id, o.searched_to
+    FROM pulse._find_own(find_jobs.filter, find_jobs.before, find_jobs.max_jobs) AS o;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.find_jobs(jsonb, bigint, integer) IS
+'The ids of jobs that match a filter, newest first, at most max_jobs (1000), for a page of pulse.jobs: the next page is before => the last id. The filter is that of cancel_where, with every state; {} is all. A call reads 5000 jobs of a table at most: if that ends it before the page is full, a last row has no job_id and says how far it looked; go on with before => searched_to. Shows what pulse.jobs shows. PU002 bad max_jobs; PU006 bad filter. Writes nothing.';
+
+-- Every job: who may read pulse.lanes may call it.
+CREATE FUNCTION pulse._find_all(
+    filter jsonb, before bigint, max_jobs integer
+)
+RETURNS TABLE (job_id bigint, searched_to bigint)
+LANGUAGE plpgsql
+STABLE
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_custom_plan
@@ -14,11 +40,7 @@ SET jit = off
 AS $$
 DECLARE
     v_filter pulse._job_filter;
-    v_before bigint := coalesce(find_jobs.before, 9223372036854775807);
-    v_caller name := pulse._caller();
-    v_sees_all boolean := pulse._sees_all();
-    v_approves boolean := pulse._approves();
-    v_asks_body boolean;
+    v_before bigint := coalesce(_find_all.before, 9223372036854775807);
     v_in_approval boolean;
     v_in_waiting boolean;
     v_in_ready boolean;
@@ -31,10 +53,9 @@ DECLARE
     v_least bigint;
     v_floor bigint;
 BEGIN
-    PERFORM pulse._require_between('max_jobs', coalesce(find_jobs.max_jobs, 0), 1, 1000);
-    v_filter := pulse._parse_filter('find', find_jobs.filter);
+    PERFORM pulse._require_between('max_jobs', coalesce(_find_all.max_jobs, 0), 1, 1000);
+    v_filter := pulse._parse_filter('find', _find_all.filter);
     v_budget := CASE WHEN v_filter.jobs IS NULL THEN 5000 END;
-    v_asks_body := v_filter.asks_body OR NOT v_sees_all;
 
     v_in_approval := 'awaiting_approval' = ANY (v_filter.states);
     v_in_waiting := v_filter.states && '{scheduled,retrying}';
@@ -135,7 +156,7 @@ BEGIN
                 ) LIKE v_filter.error_like
             )
             AND (
-                NOT v_asks_body
+                NOT v_filter.asks_body
                 OR (
                     SELECT
                         (v_filter.tags IS NULL OR b.tags && v_filter.tags)
@@ -145,7 +166,7 @@ BEGIN
                         )
                         AND (
                             v_filter.owners IS NULL
-                            OR b.enqueued_by = ANY (v_filter.owners)
+                            OR b.owner = ANY (v_filter.owners)
                         )
                         AND (
                             v_filter.enqueued_before IS NULL
@@ -155,24 +176,19 @@ BEGIN
                             v_filter.enqueued_after IS NULL
                             OR b.enqueued_at > v_filter.enqueued_after
                         )
-                        AND (
-                            v_sees_all
-                            OR b.enqueued_by = v_caller
-                            OR v_approves AND p.state = 'awaiting_approval'
-                        )
                     FROM pulse.body AS b
                     WHERE b.job = p.job
                 )
             )
         ORDER BY p.job DESC
-        LIMIT find_jobs.max_jobs
+        LIMIT _find_all.max_jobs
     );
 
     -- Every place was read down to here. A full page can go below it where one place has
     -- what was looked for and another spent its budget: such a page is cut.
     v_least := CASE
-        WHEN cardinality(v_found) = find_jobs.max_jobs
-            THEN v_found[find_jobs.max_jobs]
+        WHEN cardinality(v_found) = _find_all.max_jobs
+            THEN v_found[_find_all.max_jobs]
         ELSE -1
     END;
     IF v_budget IS NOT NULL THEN
@@ -255,5 +271,141 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.find_jobs(jsonb, bigint, integer) IS
-'The ids of jobs that match a filter, newest first, at most max_jobs (1000), for a page of pulse.jobs: the next page is before => the last id. The filter is that of cancel_where, with every state; {} is all. A call reads 5000 jobs of a table at most: if that ends it before the page is full, a last row has no job_id and says how far it looked; go on with before => searched_to. Shows what pulse.jobs shows. PU002 bad max_jobs; PU006 bad filter. Writes nothing.';
+COMMENT ON FUNCTION pulse._find_all(jsonb, bigint, integer) IS
+'find_jobs for those who see all jobs.';
+
+-- With the caller's rights, over what pulse.jobs shows it. Jobs of others are stepped over,
+-- so the budget is of ids: those down to where one table has spent it.
+CREATE FUNCTION pulse._find_own(filter jsonb, before bigint, max_jobs integer)
+RETURNS TABLE (job_id bigint, searched_to bigint)
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_custom_plan
+SET jit = off
+AS $$
+DECLARE
+    v_filter pulse._job_filter;
+    v_before bigint := coalesce(_find_own.before, 9223372036854775807);
+    v_floor bigint;
+    v_owners text [];
+    v_found bigint [];
+BEGIN
+    v_filter := pulse._find_filter(_find_own.filter, _find_own.max_jobs);
+    v_floor := CASE WHEN v_filter.jobs IS NULL THEN pulse._find_floor(v_before) END;
+    v_owners := pulse._texts(_find_own.filter -> 'enqueued_by');
+
+    v_found := ARRAY(
+        SELECT j.job_id
+        FROM pulse.jobs AS j
+        WHERE j.job_id < v_before
+            AND (v_floor IS NULL OR j.job_id >= v_floor)
+            AND (v_filter.jobs IS NULL OR j.job_id = ANY (v_filter.jobs))
+            AND j.state = ANY (v_filter.states)
+            AND (v_filter.lanes IS NULL OR j.lane = ANY (v_filter.lanes))
+            AND (v_filter.kinds IS NULL OR j.kind = ANY (v_filter.kinds))
+            AND (v_filter.workers IS NULL OR j.worker = ANY (v_filter.workers))
+            AND (v_filter.rank IS NULL OR -j.priority = v_filter.rank)
+            AND (v_filter.rank_above IS NULL OR -j.priority > v_filter.rank_above)
+            AND (v_filter.rank_below IS NULL OR -j.priority < v_filter.rank_below)
+            AND (v_filter.error_like IS NULL OR j.last_error LIKE v_filter.error_like)
+            AND (v_filter.tags IS NULL OR j.tags && v_filter.tags)
+            AND (v_filter.group_keys IS NULL OR j.group_key = ANY (v_filter.group_keys))
+            AND (v_owners IS NULL OR j.enqueued_by = ANY (v_owners))
+            AND (
+                v_filter.enqueued_before IS NULL
+                OR j.enqueued_at < v_filter.enqueued_before
+            )
+            AND (
+                v_filter.enqueued_after IS NULL
+                OR j.enqueued_at > v_filter.enqueued_after
+            )
+        ORDER BY j.job_id DESC
+        LIMIT _find_own.max_jobs
+    );
+
+    RETURN QUERY
+    SELECT f.job, NULL::bigint
+    FROM unnest(v_found) WITH ORDINALITY AS f (job, place)
+    ORDER BY f.place;
+
+    IF v_floor IS NOT NULL AND cardinality(v_found) < _find_own.max_jobs THEN
+        job_id := NULL;
+        searched_to := v_floor;
+        RETURN NEXT;
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._find_own(jsonb, bigint, integer) IS
+'find_jobs for those who see their own jobs, or those that await approval.';
+
+CREATE FUNCTION pulse._find_filter(filter jsonb, max_jobs integer)
+RETURNS pulse._job_filter
+LANGUAGE plpgsql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._require_between('max_jobs', coalesce(_find_filter.max_jobs, 0), 1, 1000);
+    RETURN pulse._parse_filter('find', _find_filter.filter);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._find_filter(jsonb, integer) IS
+'The filter of find_jobs, parsed; PU002 bad max_jobs, PU006 bad filter.';
+
+CREATE FUNCTION pulse._find_floor(before bigint)
+RETURNS bigint
+LANGUAGE sql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT greatest(
+        (
+            SELECT a.job
+            FROM pulse.approval AS a
+            WHERE a.job < _find_floor.before
+            ORDER BY a.job DESC
+            OFFSET 4999
+            LIMIT 1
+        ),
+        (
+            SELECT w.job
+            FROM pulse.waiting AS w
+            WHERE w.job < _find_floor.before
+            ORDER BY w.job DESC
+            OFFSET 4999
+            LIMIT 1
+        ),
+        (
+            SELECT r.job
+            FROM pulse.ready AS r
+            WHERE r.job < _find_floor.before
+            ORDER BY r.job DESC
+            OFFSET 4999
+            LIMIT 1
+        ),
+        (
+            SELECT l.job
+            FROM pulse.lease AS l
+            WHERE l.job < _find_floor.before
+            ORDER BY l.job DESC
+            OFFSET 4999
+            LIMIT 1
+        ),
+        (
+            SELECT f.job
+            FROM pulse.finished AS f
+            WHERE f.job < _find_floor.before
+            ORDER BY f.job DESC
+            OFFSET 4999
+            LIMIT 1
+        )
+    )
+$$;
+
+COMMENT ON FUNCTION pulse._find_floor(bigint) IS
+'Down to which id one call of find_jobs looks below another; NULL is all.';

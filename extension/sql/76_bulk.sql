@@ -12,18 +12,43 @@ CREATE FUNCTION pulse.cancel_where(
 )
 RETURNS TABLE (done bigint, remaining bigint)
 LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT s.done, s.remaining
+    FROM pulse._do_cancel_where(
+        pulse._sign(), cancel_where.filter, cancel_where.force, cancel_where.max_jobs,
+        cancel_where.dry_run, cancel_where.reason
+    ) AS s
+$$;
+
+COMMENT ON FUNCTION pulse.cancel_where(jsonb, boolean, integer, boolean, text) IS
+'Cancel every waiting or running job that the filter matches, oldest first, at most max_jobs; a running one is asked to stop, or ended at once with force => true. The filter is a JSON object of state, lane, kind, tag, group_key, enqueued_by, worker (a string, or an array: any of them), priority, priority_below, priority_above, older_than, newer_than (intervals since enqueue), error_like (the last error), job_ids, all of which must hold; {"all": true} is every job. Returns done, and remaining: how many more it could act on, counted up to 100,000; jobs that another transaction has locked are left and remain. dry_run => true changes nothing and returns what one call would do. PU006 a key or value is not understood; PU002 max_jobs not within 1 to 100,000. Writes what cancel writes, with one audit_entry.';
+
+CREATE FUNCTION pulse._do_cancel_where(
+    signature pulse._signature,
+    filter jsonb,
+    force boolean,
+    max_jobs integer,
+    dry_run boolean,
+    reason text
+)
+RETURNS TABLE (done bigint, remaining bigint)
+LANGUAGE sql
 VOLATILE
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT d.done, d.remaining
     FROM pulse._do_where(
+        pulse._redeem(signature),
         'cancel', filter, NULL, NULL, coalesce(force, false), max_jobs, dry_run, reason
     ) AS d
 $$;
 
-COMMENT ON FUNCTION pulse.cancel_where(jsonb, boolean, integer, boolean, text) IS
-'Cancel every waiting or running job that the filter matches, oldest first, at most max_jobs; a running one is asked to stop, or ended at once with force => true. The filter is a JSON object of state, lane, kind, tag, group_key, enqueued_by, worker (a string, or an array: any of them), priority, priority_below, priority_above, older_than, newer_than (intervals since enqueue), error_like (the last error), job_ids, all of which must hold; {"all": true} is every job. Returns done, and remaining: how many more it could act on, counted up to 100,000; jobs that another transaction has locked are left and remain. dry_run => true changes nothing and returns what one call would do. PU006 a key or value is not understood; PU002 max_jobs not within 1 to 100,000. Writes what cancel writes, with one audit_entry.';
+COMMENT ON FUNCTION pulse._do_cancel_where(
+    pulse._signature, jsonb, boolean, integer, boolean, text
+) IS
+'cancel_where for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse.retry_where(
     filter jsonb,
@@ -33,18 +58,42 @@ CREATE FUNCTION pulse.retry_where(
 )
 RETURNS TABLE (done bigint, remaining bigint)
 LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT s.done, s.remaining
+    FROM pulse._do_retry_where(
+        pulse._sign(), retry_where.filter, retry_where.max_jobs, retry_where.dry_run,
+        retry_where.reason
+    ) AS s
+$$;
+
+COMMENT ON FUNCTION pulse.retry_where(jsonb, integer, boolean, text) IS
+'Retry every dead or cancelled job that the filter matches (name the state to have only one of them), except those whose unique key is taken. Filter, limits and answer as in cancel_where. Writes what retry writes, with one audit_entry.';
+
+CREATE FUNCTION pulse._do_retry_where(
+    signature pulse._signature,
+    filter jsonb,
+    max_jobs integer,
+    dry_run boolean,
+    reason text
+)
+RETURNS TABLE (done bigint, remaining bigint)
+LANGUAGE sql
 VOLATILE
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT d.done, d.remaining
     FROM pulse._do_where(
+        pulse._redeem(signature),
         'retry', filter, NULL, NULL, false, max_jobs, dry_run, reason
     ) AS d
 $$;
 
-COMMENT ON FUNCTION pulse.retry_where(jsonb, integer, boolean, text) IS
-'Retry every dead or cancelled job that the filter matches (name the state to have only one of them), except those whose unique key is taken. Filter, limits and answer as in cancel_where. Writes what retry writes, with one audit_entry.';
+COMMENT ON FUNCTION pulse._do_retry_where(
+    pulse._signature, jsonb, integer, boolean, text
+) IS
+'retry_where for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse.reprioritize_where(
     filter jsonb,
@@ -54,25 +103,53 @@ CREATE FUNCTION pulse.reprioritize_where(
     reason text DEFAULT NULL
 )
 RETURNS TABLE (done bigint, remaining bigint)
-LANGUAGE plpgsql
-SECURITY DEFINER
+LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-BEGIN
-    PERFORM pulse._require_priority(reprioritize_where.priority);
-
-    RETURN QUERY
-    SELECT d.done, d.remaining
-    FROM pulse._do_where(
-        'reprioritize', reprioritize_where.filter, NULL, - reprioritize_where.priority,
-        false, reprioritize_where.max_jobs, reprioritize_where.dry_run,
+    SELECT s.done, s.remaining
+    FROM pulse._do_reprioritize_where(
+        pulse._sign(), reprioritize_where.filter, reprioritize_where.priority,
+        reprioritize_where.max_jobs, reprioritize_where.dry_run,
         reprioritize_where.reason
-    ) AS d;
-END;
+    ) AS s
 $$;
 
 COMMENT ON FUNCTION pulse.reprioritize_where(jsonb, integer, integer, boolean, text) IS
 'Give every waiting or running job that the filter matches another priority, in the order of their ids; those that have it are left alone. Filter, limits and answer as in cancel_where. PU002 priority out of bounds. Writes what reprioritize writes, with one audit_entry.';
+
+CREATE FUNCTION pulse._do_reprioritize_where(
+    signature pulse._signature,
+    filter jsonb,
+    priority integer,
+    max_jobs integer,
+    dry_run boolean,
+    reason text
+)
+RETURNS TABLE (done bigint, remaining bigint)
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_who integer := pulse._redeem(_do_reprioritize_where.signature);
+BEGIN
+    PERFORM pulse._require_priority(_do_reprioritize_where.priority);
+
+    RETURN QUERY
+    SELECT d.done, d.remaining
+    FROM pulse._do_where(
+        v_who, 'reprioritize', _do_reprioritize_where.filter, NULL,
+        - _do_reprioritize_where.priority,
+        false, _do_reprioritize_where.max_jobs, _do_reprioritize_where.dry_run,
+        _do_reprioritize_where.reason
+    ) AS d;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._do_reprioritize_where(
+    pulse._signature, jsonb, integer, integer, boolean, text
+) IS
+'reprioritize_where for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse.move_where(
     filter jsonb,
@@ -82,24 +159,50 @@ CREATE FUNCTION pulse.move_where(
     reason text DEFAULT NULL
 )
 RETURNS TABLE (done bigint, remaining bigint)
-LANGUAGE plpgsql
-SECURITY DEFINER
+LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-BEGIN
-    PERFORM pulse._require_name('lane', move_where.lane);
-
-    RETURN QUERY
-    SELECT d.done, d.remaining
-    FROM pulse._do_where(
-        'move', move_where.filter, move_where.lane, NULL,
-        false, move_where.max_jobs, move_where.dry_run, move_where.reason
-    ) AS d;
-END;
+    SELECT s.done, s.remaining
+    FROM pulse._do_move_where(
+        pulse._sign(), move_where.filter, move_where.lane, move_where.max_jobs,
+        move_where.dry_run, move_where.reason
+    ) AS s
 $$;
 
 COMMENT ON FUNCTION pulse.move_where(jsonb, text, integer, boolean, text) IS
 'Move every waiting job that the filter matches into another lane, in the order of their ids, except those whose unique key is taken there. Filter, limits and answer as in cancel_where. PU002 not a lane name. Writes what move writes, with one audit_entry.';
+
+CREATE FUNCTION pulse._do_move_where(
+    signature pulse._signature,
+    filter jsonb,
+    lane text,
+    max_jobs integer,
+    dry_run boolean,
+    reason text
+)
+RETURNS TABLE (done bigint, remaining bigint)
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_who integer := pulse._redeem(_do_move_where.signature);
+BEGIN
+    PERFORM pulse._require_name('lane', _do_move_where.lane);
+
+    RETURN QUERY
+    SELECT d.done, d.remaining
+    FROM pulse._do_where(
+        v_who, 'move', _do_move_where.filter, _do_move_where.lane, NULL,
+        false, _do_move_where.max_jobs, _do_move_where.dry_run, _do_move_where.reason
+    ) AS d;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._do_move_where(
+    pulse._signature, jsonb, text, integer, boolean, text
+) IS
+'move_where for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse.approve_where(
     filter jsonb,
@@ -109,24 +212,24 @@ CREATE FUNCTION pulse.approve_where(
 )
 RETURNS TABLE (done bigint, remaining bigint)
 LANGUAGE sql
-VOLATILE
-SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT d.done, d.remaining
-    FROM pulse._do_where(
-        'approve', filter, NULL, NULL, false, max_jobs, dry_run, reason
-    ) AS d
+    SELECT s.done, s.remaining
+    FROM pulse._do_approve_where(
+        pulse._sign(), approve_where.filter, approve_where.max_jobs,
+        approve_where.dry_run, approve_where.reason
+    ) AS s
 $$;
 
 COMMENT ON FUNCTION pulse.approve_where(jsonb, integer, boolean, text) IS
 'Approve every job that awaits approval and that the filter matches, e.g. {"job_ids": ["1", "2"]}. Filter, limits and answer as in cancel_where. Writes what approve writes, with one audit_entry.';
 
-CREATE FUNCTION pulse.reject_where(
+CREATE FUNCTION pulse._do_approve_where(
+    signature pulse._signature,
     filter jsonb,
-    max_jobs integer DEFAULT 10000,
-    dry_run boolean DEFAULT false,
-    reason text DEFAULT NULL
+    max_jobs integer,
+    dry_run boolean,
+    reason text
 )
 RETURNS TABLE (done bigint, remaining bigint)
 LANGUAGE sql
@@ -136,9 +239,57 @@ SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT d.done, d.remaining
     FROM pulse._do_where(
-        'reject', filter, NULL, NULL, false, max_jobs, dry_run, reason
+        pulse._redeem(signature),
+        'approve', filter, NULL, NULL, false, max_jobs, dry_run, reason
     ) AS d
+$$;
+
+COMMENT ON FUNCTION pulse._do_approve_where(
+    pulse._signature, jsonb, integer, boolean, text
+) IS
+'approve_where for the role that signed. Writes the same.';
+
+CREATE FUNCTION pulse.reject_where(
+    filter jsonb,
+    max_jobs integer DEFAULT 10000,
+    dry_run boolean DEFAULT false,
+    reason text DEFAULT NULL
+)
+RETURNS TABLE (done bigint, remaining bigint)
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT s.done, s.remaining
+    FROM pulse._do_reject_where(
+        pulse._sign(), reject_where.filter, reject_where.max_jobs,
+        reject_where.dry_run, reject_where.reason
+    ) AS s
 $$;
 
 COMMENT ON FUNCTION pulse.reject_where(jsonb, integer, boolean, text) IS
 'Reject every job that awaits approval and that the filter matches: they are cancelled, with the reason as their error. Filter, limits and answer as in cancel_where. Writes what reject writes, with one audit_entry.';
+
+CREATE FUNCTION pulse._do_reject_where(
+    signature pulse._signature,
+    filter jsonb,
+    max_jobs integer,
+    dry_run boolean,
+    reason text
+)
+RETURNS TABLE (done bigint, remaining bigint)
+LANGUAGE sql
+VOLATILE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT d.done, d.remaining
+    FROM pulse._do_where(
+        pulse._redeem(signature),
+        'reject', filter, NULL, NULL, false, max_jobs, dry_run, reason
+    ) AS d
+$$;
+
+COMMENT ON FUNCTION pulse._do_reject_where(
+    pulse._signature, jsonb, integer, boolean, text
+) IS
+'reject_where for the role that signed. Writes the same.';

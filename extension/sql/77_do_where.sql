@@ -1,6 +1,7 @@
 -- What all bulk verbs have in common: check, pick, do, count, audit.
 
 CREATE FUNCTION pulse._do_where(
+    who integer,
     verb text,
     filter jsonb,
     to_lane text,
@@ -103,7 +104,7 @@ BEGIN
     );
 
     PERFORM pulse._audit(
-        _do_where.verb || '_where', NULL,
+        _do_where.who, _do_where.verb || '_where', NULL,
         CASE WHEN jsonb_typeof(_do_where.filter -> 'lane') = 'string' THEN _do_where.filter ->> 'lane' END,
         jsonb_build_object(
             'filter',
@@ -129,6 +130,6 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._do_where(
-    text, jsonb, text, integer, boolean, integer, boolean, text
+    integer, text, jsonb, text, integer, boolean, integer, boolean, text
 ) IS
 'What all bulk verbs have in common: check, pick, do, count, audit.';

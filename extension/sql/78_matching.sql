@@ -55,7 +55,7 @@ BEGIN
                         )
                         AND (
                             v_filter.owners IS NULL
-                            OR b.enqueued_by = ANY (v_filter.owners)
+                            OR b.owner = ANY (v_filter.owners)
                         )
                         AND (
                             v_filter.enqueued_before IS NULL
@@ -113,7 +113,7 @@ BEGIN
                     )
                     AND (
                         v_filter.owners IS NULL
-                        OR b.enqueued_by = ANY (v_filter.owners)
+                        OR b.owner = ANY (v_filter.owners)
                     )
                     AND (
                         v_filter.enqueued_before IS NULL

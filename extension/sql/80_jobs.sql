@@ -1,6 +1,5 @@
 -- What people see. The views belong to the installer, so they read tables that nobody
--- else may read; the functions inside them run as the reader, who is therefore
--- given _caller, _sees_all and _approves together with them (90_grants.sql).
+-- else may read; current_user inside them is the reader (11_access.sql).
 -- A barrier keeps a reader's own functions from looking at rows before the filter.
 
 -- A page of jobs by id reads as many rows as it shows: every place has an index on
@@ -24,7 +23,11 @@ SELECT
     b.max_attempts,
     p.run_at,
     b.enqueued_at,
-    b.enqueued_by,
+    (
+        SELECT n.name
+        FROM pulse._role_names AS n
+        WHERE n.role = b.owner
+    ) AS enqueued_by,
     p.ready_at,
     CASE
         WHEN p.state IN ('awaiting_approval', 'ready') OR p.run_at <= clock_timestamp()
@@ -87,9 +90,9 @@ CROSS JOIN
         OFFSET 0
     ) AS b
 WHERE (
-    (SELECT pulse._sees_all())
-    OR b.enqueued_by = (SELECT pulse._caller())
-    OR p.state = 'awaiting_approval' AND (SELECT pulse._approves())
+    (SELECT m.sees_all FROM pulse._me AS m)
+    OR b.owner = ANY ((SELECT m.roles FROM pulse._me AS m)::integer [])
+    OR p.state = 'awaiting_approval' AND (SELECT m.approves FROM pulse._me AS m)
 )
 AND (p.place <> 'waiting' OR p.state IN ('scheduled', 'retrying'))
 AND (p.place <> 'finished' OR p.state IN ('completed', 'dead', 'cancelled'))

@@ -28,10 +28,16 @@ SELECT
         WHERE g.job = l.job
     ) AS progress_note,
     b.payload,
-    b.enqueued_by
+    (
+        SELECT n.name
+        FROM pulse._role_names AS n
+        WHERE n.role = b.owner
+    ) AS enqueued_by
 FROM pulse.lease AS l
 INNER JOIN pulse.body AS b ON b.job = l.job
-WHERE (SELECT pulse._sees_all()) OR b.enqueued_by = (SELECT pulse._caller());
+WHERE
+    (SELECT m.sees_all FROM pulse._me AS m)
+    OR b.owner = ANY ((SELECT m.roles FROM pulse._me AS m)::integer []);
 
 COMMENT ON VIEW pulse.running IS
 'The ps: which worker runs which job since when, until when its lease holds, and who was asked to stop. Producers see their own jobs.';

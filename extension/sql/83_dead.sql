@@ -31,14 +31,20 @@ SELECT
     f.worker,
     f.finished_at,
     b.enqueued_at,
-    b.enqueued_by,
+    (
+        SELECT n.name
+        FROM pulse._role_names AS n
+        WHERE n.role = b.owner
+    ) AS enqueued_by,
     b.unique_key,
     b.group_key,
     b.tags
 FROM pulse._known_lanes AS k
 INNER JOIN pulse.finished AS f ON f.lane = k.lane AND f.state = 'dead'
 INNER JOIN pulse.body AS b ON b.job = f.job
-WHERE (SELECT pulse._sees_all()) OR b.enqueued_by = (SELECT pulse._caller());
+WHERE
+    (SELECT m.sees_all FROM pulse._me AS m)
+    OR b.owner = ANY ((SELECT m.roles FROM pulse._me AS m)::integer []);
 
 COMMENT ON VIEW pulse.dead IS
 'Jobs that failed for good, with the error of every run. pulse.retry(job_id) puts one back in line. Producers see their own jobs.';

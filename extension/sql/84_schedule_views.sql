@@ -26,7 +26,11 @@ SELECT
     s.paused_by,
     s.pause_reason,
     s.last_error,
-    s.created_by,
+    (
+        SELECT n.name
+        FROM pulse._role_names AS n
+        WHERE n.role = s.owner
+    ) AS created_by,
     s.created_at
 FROM pulse.schedule AS s;
 

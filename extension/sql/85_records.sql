@@ -7,7 +7,11 @@ AS
 SELECT
     e.entry,
     e.at,
-    e.who,
+    (
+        SELECT n.name
+        FROM pulse._role_names AS n
+        WHERE n.role = e.who
+    ) AS who,
     e.verb,
     e.job AS job_id,
     e.lane,
@@ -91,15 +95,17 @@ CREATE VIEW pulse.access
 WITH (security_barrier)
 AS
 SELECT
-    g.role,
+    n.name AS role,
     g.access,
     g.granted_by,
     g.granted_at,
     EXISTS (
         SELECT FROM pg_catalog.pg_roles AS r
-        WHERE r.rolname = g.role
+        WHERE r.oid = o.role_oid
     ) AS role_exists
-FROM pulse.access_grant AS g;
+FROM pulse.access_grant AS g
+INNER JOIN pulse.role AS o ON o.role = g.role
+INNER JOIN pulse._role_names AS n ON n.role = g.role;
 
 COMMENT ON VIEW pulse.access IS
 'Which role was given which access by grant_access. A role that no longer exists is taken out with revoke_access.';

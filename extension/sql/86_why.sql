@@ -1,98 +1,146 @@
--- Stable, so that all of it is one picture of one moment.
+-- Stable, so that all of it is one picture of one moment. What it says of the job is what
+-- the caller can read of it; only what it says of the lane is read with more rights.
 CREATE FUNCTION pulse.why(job_id bigint)
 RETURNS TABLE ("position" integer, reason text)
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_job pulse.jobs;
+    v_rank integer;
+    v_seq bigint;
+BEGIN
+    SELECT j.* INTO v_job
+    FROM pulse.jobs AS j
+    WHERE j.job_id = why.job_id;
+
+    SELECT p.rank, p.seq INTO v_rank, v_seq
+    FROM pulse._places AS p
+    WHERE p.job_id = v_job.job_id;
+
+    RETURN QUERY
+    SELECT r.position::integer, r.reason
+    FROM pulse._reasons(why.job_id, v_job, v_rank, v_seq)
+        WITH ORDINALITY AS r (reason, position)
+    ORDER BY r.position;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.why(bigint) IS
+'Every reason, in order and in words, why a job is not running now; for one that runs or has finished, where and since when. Producers may ask about their own jobs. PU004 no such job, or not yours. Writes nothing.';
+
+CREATE VIEW pulse._places
+WITH (security_barrier)
+AS
+SELECT
+    r.job AS job_id,
+    r.rank,
+    r.seq
+FROM pulse.ready AS r
+INNER JOIN pulse.body AS b ON b.job = r.job
+WHERE
+    (SELECT m.sees_all FROM pulse._me AS m)
+    OR b.owner = ANY ((SELECT m.roles FROM pulse._me AS m)::integer []);
+
+COMMENT ON VIEW pulse._places IS
+'The places in line of the jobs that the reader may see.';
+
+COMMENT ON COLUMN pulse._places.job_id IS
+'The job.';
+
+COMMENT ON COLUMN pulse._places.rank IS
+'Minus its priority.';
+
+COMMENT ON COLUMN pulse._places.seq IS
+'Its place among those of the same rank.';
+
+-- Callers may hand in what they like: it tells them of lanes, never of a job they did
+-- not name the facts of.
+CREATE FUNCTION pulse._reasons(job_id bigint, job pulse.jobs, rank integer, seq bigint)
+RETURNS SETOF text
 LANGUAGE plpgsql
 STABLE
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_job record;
-    v_place record;
     v_ahead bigint;
     v_reasons text [] := ARRAY[]::text [];
     v_form CONSTANT text := 'YYYY-MM-DD HH24:MI:SS TZ';
 BEGIN
-    SELECT j.* INTO v_job
-    FROM pulse.jobs AS j
-    WHERE j.job_id = why.job_id;
-
-    IF NOT FOUND THEN
-        PERFORM pulse._raise_no_such_job(why.job_id);
+    IF (_reasons.job).job_id IS NULL THEN
+        PERFORM pulse._raise_no_such_job(_reasons.job_id);
     END IF;
 
-    IF v_job.state IN ('completed', 'dead', 'cancelled') THEN
+    IF (_reasons.job).state IN ('completed', 'dead', 'cancelled') THEN
         v_reasons := ARRAY[
             format(
                 'finished: %s at %s, after %s of %s failures allowed, ended by %s%s',
-                v_job.state, to_char(v_job.finished_at, v_form),
-                v_job.failures, v_job.max_attempts, v_job.ended_by,
+                (_reasons.job).state, to_char((_reasons.job).finished_at, v_form),
+                (_reasons.job).failures, (_reasons.job).max_attempts, (_reasons.job).ended_by,
                 CASE
-                    WHEN v_job.state = 'completed' THEN ''
-                    ELSE coalesce(': ' || left(nullif(v_job.last_error, ''), 500), '')
+                    WHEN (_reasons.job).state = 'completed' THEN ''
+                    ELSE coalesce(': ' || left(nullif((_reasons.job).last_error, ''), 500), '')
                 END
             )
         ];
-    ELSIF v_job.state = 'running' THEN
+    ELSIF (_reasons.job).state = 'running' THEN
         v_reasons := ARRAY[
             format(
                 'running since %s (%s) at worker %s, attempt %s',
-                to_char(v_job.started_at, v_form),
-                pulse._duration(clock_timestamp() - v_job.started_at),
-                v_job.worker, v_job.attempts
+                to_char((_reasons.job).started_at, v_form),
+                pulse._duration(clock_timestamp() - (_reasons.job).started_at),
+                (_reasons.job).worker, (_reasons.job).attempts
             )
         ];
-        IF v_job.cancel_by IS NOT NULL THEN
+        IF (_reasons.job).cancel_by IS NOT NULL THEN
             v_reasons := v_reasons || format(
                 'its worker was asked to cancel it and has until %s',
-                to_char(v_job.cancel_by, v_form)
+                to_char((_reasons.job).cancel_by, v_form)
             );
         END IF;
-        IF v_job.lease_until < clock_timestamp() THEN
+        IF (_reasons.job).lease_until < clock_timestamp() THEN
             v_reasons := v_reasons || format(
                 'its lease lapsed %s ago: the next claim or tick takes it from the worker',
-                pulse._duration(clock_timestamp() - v_job.lease_until)
+                pulse._duration(clock_timestamp() - (_reasons.job).lease_until)
             );
         END IF;
     ELSE
-        IF v_job.state = 'awaiting_approval' THEN
+        IF (_reasons.job).state = 'awaiting_approval' THEN
             v_reasons := v_reasons || format(
                 'awaiting approval until %s (%s left), then it is cancelled',
-                to_char(v_job.approval_until, v_form),
-                pulse._duration(v_job.approval_until - clock_timestamp())
+                to_char((_reasons.job).approval_until, v_form),
+                pulse._duration((_reasons.job).approval_until - clock_timestamp())
             );
         END IF;
-        IF v_job.run_at > clock_timestamp() THEN
+        IF (_reasons.job).run_at > clock_timestamp() THEN
             v_reasons := v_reasons || format(
                 'due in %s, at %s',
-                pulse._duration(v_job.run_at - clock_timestamp()),
-                to_char(v_job.run_at, v_form)
+                pulse._duration((_reasons.job).run_at - clock_timestamp()),
+                to_char((_reasons.job).run_at, v_form)
             );
         END IF;
-        IF v_job.state = 'retrying' THEN
+        IF (_reasons.job).state = 'retrying' THEN
             v_reasons := v_reasons || format(
                 'retrying after failure %s of %s: %s',
-                v_job.failures, v_job.max_attempts,
-                coalesce(left(v_job.last_error, 500), 'no error was kept')
+                (_reasons.job).failures, (_reasons.job).max_attempts,
+                coalesce(left((_reasons.job).last_error, 500), 'no error was kept')
             );
         END IF;
 
-        v_reasons := v_reasons || array(SELECT pulse._lane_obstacles(v_job.lane));
+        v_reasons := v_reasons || array(SELECT pulse._lane_obstacles((_reasons.job).lane));
 
-        IF v_job.state = 'ready' THEN
-            v_reasons := v_reasons || array(SELECT pulse._slot_obstacle(v_job.lane));
-
-            SELECT r.rank, r.seq INTO v_place
-            FROM pulse.ready AS r
-            WHERE r.job = why.job_id;
+        IF (_reasons.job).state = 'ready' THEN
+            v_reasons := v_reasons || array(SELECT pulse._slot_obstacle((_reasons.job).lane));
 
             SELECT count(*) INTO v_ahead
             FROM (
                 SELECT
                 FROM pulse.ready AS r
-                WHERE r.lane = v_job.lane
+                WHERE r.lane = (_reasons.job).lane
                     AND r.failures >= 0
-                    AND (r.rank, r.seq) < (v_place.rank, v_place.seq)
+                    AND (r.rank, r.seq) < (_reasons.rank, _reasons.seq)
                 ORDER BY r.rank, r.seq
                 LIMIT 1001
             ) AS ahead;
@@ -105,39 +153,35 @@ BEGIN
                         WHEN v_ahead = 1 THEN '1 job is'
                         ELSE format('%s jobs are', v_ahead)
                     END,
-                    v_job.lane
+                    (_reasons.job).lane
                 );
             END IF;
         END IF;
 
         v_reasons := v_reasons || array(
-            SELECT pulse._worker_obstacle(v_job.lane, v_job.kind)
+            SELECT pulse._worker_obstacle((_reasons.job).lane, (_reasons.job).kind)
         );
 
         IF v_reasons = '{}' THEN
             v_reasons := ARRAY[
                 format(
-                    CASE v_job.state
+                    CASE (_reasons.job).state
                         WHEN 'ready' THEN 'runnable: it is first in lane %s and the next claim takes it'
                         ELSE 'due: the next claim of lane %s or tick puts it in line'
                     END,
-                    v_job.lane
+                    (_reasons.job).lane
                 )
             ];
         END IF;
     END IF;
 
     RETURN QUERY
-    SELECT
-        r.position::integer,
-        r.reason
-    FROM unnest(v_reasons) WITH ORDINALITY AS r (reason, position)
-    ORDER BY r.position;
+    SELECT unnest(v_reasons);
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.why(bigint) IS
-'Every reason, in order and in words, why a job is not running now; for one that runs or has finished, where and since when. Producers may ask about their own jobs. PU004 no such job, or not yours. Writes nothing.';
+COMMENT ON FUNCTION pulse._reasons(bigint, pulse.jobs, integer, bigint) IS
+'In words: what why says of a job with these facts; PU004 when there are none.';
 
 -- What keeps any job of a lane from being claimed, whatever the job.
 CREATE FUNCTION pulse._lane_obstacles(lane text)
@@ -165,6 +209,17 @@ BEGIN
     FROM pulse.hold AS h
     WHERE h.lane IN ('', _lane_obstacles.lane)
     ORDER BY h.lane, h.held_at, h.holder;
+
+    RETURN QUERY
+    SELECT
+        format(
+            'claims are kept out by %s, which is no call of pulse: %s',
+            f.holder, pulse._foreign_lock_remedy(f.pid)
+        )
+    FROM pulse._foreign_locks() AS f
+    WHERE f.class = 'pulse.hold'::regclass AND f.key = 0
+        OR f.class IN ('pulse.lane'::regclass, 'pulse.roster'::regclass)
+        AND f.key = hashtext(_lane_obstacles.lane);
 
     RETURN QUERY
     SELECT format('lane %s is disabled: set_lane(%L, enabled => true)', l.lane, l.lane)

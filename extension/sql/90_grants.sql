@@ -11,24 +11,24 @@ AS $$
         VALUES
         (
             'producer',
-            'enqueue enqueue_one enqueue_many cancel'
+            'my_access enqueue enqueue_one enqueue_many cancel'
             ' jobs find_jobs running dead why node node_of lease_node'
         ),
         (
             'worker',
-            'claim_batch exchange hello arm_bell disarm_bell heartbeat'
+            'my_access claim_batch exchange hello arm_bell disarm_bell heartbeat'
             ' complete complete_batch fail fail_batch snooze release ack_cancel'
             ' progress checkpoint tick node node_of lease_node'
         ),
         (
             'viewer',
-            'jobs find_jobs running dead lanes workers schedules schedule_runs stats audit'
-            ' access why health pause_status watch_progress unwatch_progress'
+            'my_access jobs find_jobs running dead lanes workers schedules schedule_runs'
+            ' stats audit access why health pause_status watch_progress unwatch_progress'
             ' node node_of lease_node'
         ),
         (
             'approver',
-            'approve approve_where reject reject_where'
+            'my_access approve approve_where reject reject_where'
             ' jobs find_jobs why node node_of lease_node'
         ),
         (
@@ -66,22 +66,40 @@ AS $$
     SELECT a.access, a.object
     FROM allowed AS a
     UNION
-    -- Functions inside a view run as its reader.
+    -- What these call with the rights of their caller or reader.
     SELECT a.access, f.object
     FROM allowed AS a
-    CROSS JOIN (VALUES ('_caller'), ('_sees_all'), ('_approves')) AS f (object)
-    WHERE a.object = 'jobs'
+    INNER JOIN (
+        VALUES
+        ('enqueue', '_request_form _batch_form'),
+        ('cancel', '_sign _signing_form'),
+        ('hello', '_sign _signing_form'),
+        ('approve', '_sign _signing_form'),
+        ('find_jobs', '_find_own _find_filter _find_floor _texts'),
+        ('why', '_reasons _places'),
+        ('lanes', '_find_all _counted _oldest_ready_at')
+    ) AS c (object, calls) ON c.object = a.object
+    CROSS JOIN LATERAL regexp_split_to_table(c.calls, ' ') AS f (object)
     UNION
-    SELECT a.access, f.object
+    -- The form of a verb that takes the signature.
+    SELECT a.access, '_do_' || a.object
     FROM allowed AS a
-    CROSS JOIN (VALUES ('_counted'), ('_oldest_ready_at')) AS f (object)
-    WHERE a.object = 'lanes'
+    WHERE a.object = ANY (
+        string_to_array(
+                'approve approve_where cancel cancel_where delete_job drain_lane'
+                ' grant_access hello move move_where pause pause_schedule reject'
+                ' reject_where reprioritize reprioritize_where resume resume_lane'
+                ' resume_schedule retry retry_where revoke_access schedule set_kind'
+                ' set_lane set_node start_watchdog stop_watchdog unschedule',
+            ' '
+        )
+    )
 $$;
 
 COMMENT ON FUNCTION pulse._access_matrix() IS
 'The functions (all overloads) and views that each access level may use.';
 
-CREATE FUNCTION pulse._rights(role name)
+CREATE FUNCTION pulse._rights(role_oid oid)
 RETURNS SETOF text
 LANGUAGE sql
 STABLE
@@ -90,8 +108,9 @@ AS $$
     WITH needed AS (
         SELECT DISTINCT m.object
         FROM pulse.access_grant AS g
+        INNER JOIN pulse.role AS r ON r.role = g.role
         INNER JOIN pulse._access_matrix() AS m ON m.access = g.access
-        WHERE g.role = _rights.role
+        WHERE r.role_oid = _rights.role_oid
     )
 
     SELECT 'USAGE ON SCHEMA pulse'
@@ -102,18 +121,23 @@ AS $$
     INNER JOIN pg_proc AS p ON p.proname = n.object
     WHERE p.pronamespace = 'pulse'::regnamespace
     UNION ALL
-    SELECT format('SELECT ON TABLE %s', c.oid::regclass)
+    SELECT
+        format(
+            '%s ON TABLE %s',
+            CASE WHEN n.object LIKE '%\_form' THEN 'INSERT, SELECT' ELSE 'SELECT' END,
+            c.oid::regclass
+        )
     FROM needed AS n
     INNER JOIN pg_class AS c ON c.relname = n.object
     WHERE c.relnamespace = 'pulse'::regnamespace
         AND c.relkind = 'v'
 $$;
 
-COMMENT ON FUNCTION pulse._rights(name) IS
+COMMENT ON FUNCTION pulse._rights(oid) IS
 'What a role needs with all the levels it was given, in the words of GRANT.';
 
--- A role that was dropped and made again has no rights left; what its namesake was given
--- must not come back with the next grant or upgrade.
+-- A role that was dropped has no rights left; what it was given must not come back for
+-- its namesake in a restored copy.
 CREATE FUNCTION pulse._forget_dropped_roles()
 RETURNS void
 LANGUAGE sql
@@ -124,9 +148,9 @@ AS $$
         SELECT
         FROM pg_namespace AS n
         CROSS JOIN LATERAL aclexplode(n.nspacl) AS a
-        INNER JOIN pg_roles AS r ON r.oid = a.grantee
+        INNER JOIN pulse.role AS r ON r.role_oid = a.grantee
         WHERE n.nspname = 'pulse'
-            AND r.rolname = g.role
+            AND r.role = g.role
     )
 $$;
 
@@ -145,9 +169,8 @@ BEGIN
         SELECT
             r.rolname,
             n.needs
-        FROM (SELECT DISTINCT g.role FROM pulse.access_grant AS g) AS g
-        INNER JOIN pg_roles AS r ON r.rolname = g.role
-        CROSS JOIN LATERAL pulse._rights(r.rolname) AS n (needs)
+        FROM pg_roles AS r
+        CROSS JOIN LATERAL pulse._rights(r.oid) AS n (needs)
         WHERE r.rolname = coalesce(_apply_grants.only_to, r.rolname)
     LOOP
         EXECUTE format('GRANT %s TO %I', v_grant.needs, v_grant.rolname);
@@ -198,22 +221,32 @@ COMMENT ON FUNCTION pulse._require_grantable(name, text) IS
 
 CREATE FUNCTION pulse.grant_access(role name, access text)
 RETURNS void
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse._do_grant_access(pulse._sign(), grant_access.role, grant_access.access)
+$$;
+
+COMMENT ON FUNCTION pulse.grant_access(name, text) IS
+'Give a role what it needs as producer, worker, viewer, approver, operator (viewer included) or admin (everything); given again it changes nothing. PU009 unknown level, no such role, or the owner of pulse. Writes access_grant and audit_entry, and the rights themselves.';
+
+CREATE FUNCTION pulse._do_grant_access(signature pulse._signature, role name, access text)
+RETURNS void
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    v_who integer := pulse._redeem(_do_grant_access.signature);
+    v_role oid := pulse._role_oid(_do_grant_access.role);
 BEGIN
-    PERFORM pulse._require_grantable(grant_access.role, grant_access.access);
+    PERFORM pulse._require_grantable(_do_grant_access.role, _do_grant_access.access);
 
     -- No role can be called public: it would mean everybody.
-    IF NOT EXISTS (
-        SELECT FROM pg_roles AS r
-        WHERE r.rolname = grant_access.role
-            AND r.rolname <> 'public'
-    ) THEN
+    IF v_role IS NULL OR _do_grant_access.role = 'public' THEN
         PERFORM pulse._raise(
             'PU009',
-            format('role %s does not exist', quote_nullable(grant_access.role)),
+            format('role %s does not exist', quote_nullable(_do_grant_access.role)),
             'Access is given to roles of your own, one by one; pulse creates none.',
             'CREATE ROLE first; names are case-sensitive here.'
         );
@@ -224,51 +257,72 @@ BEGIN
     PERFORM pulse._forget_dropped_roles();
 
     INSERT INTO pulse.access_grant (role, access, granted_by)
-    VALUES (grant_access.role, grant_access.access, pulse._caller())
-    ON CONFLICT ON CONSTRAINT access_grant_is_given_once DO NOTHING;
+    SELECT
+        pulse._role_number(_do_grant_access.role), _do_grant_access.access,
+        pulse._role_name(v_who)
+    WHERE NOT EXISTS (
+        SELECT
+        FROM pulse.access_grant AS g
+        INNER JOIN pulse.role AS r ON r.role = g.role
+        WHERE r.role_oid = v_role
+            AND g.access = _do_grant_access.access
+    );
 
     IF FOUND THEN
         PERFORM pulse._audit(
-            'grant_access', NULL, NULL, NULL,
-            jsonb_build_object('role', grant_access.role, 'access', grant_access.access),
+            v_who, 'grant_access', NULL, NULL, NULL,
+            jsonb_build_object('role', _do_grant_access.role, 'access', _do_grant_access.access),
             NULL
         );
     END IF;
 
-    PERFORM pulse._apply_grants(grant_access.role);
+    PERFORM pulse._apply_grants(_do_grant_access.role);
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.grant_access(name, text) IS
-'Give a role what it needs as producer, worker, viewer, approver, operator (viewer included) or admin (everything); given again it changes nothing. PU009 unknown level, no such role, or the owner of pulse. Writes access_grant and audit_entry, and the rights themselves.';
+COMMENT ON FUNCTION pulse._do_grant_access(pulse._signature, name, text) IS
+'grant_access for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse.revoke_access(role name, access text)
+RETURNS void
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse._do_revoke_access(pulse._sign(), revoke_access.role, revoke_access.access)
+$$;
+
+COMMENT ON FUNCTION pulse.revoke_access(name, text) IS
+'Take back what grant_access gave, except what another level of the role still needs; also for a role that was dropped since. PU009 unknown level, or the role was not given it. Writes access_grant and audit_entry, and the rights themselves.';
+
+CREATE FUNCTION pulse._do_revoke_access(signature pulse._signature, role name, access text)
 RETURNS void
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    v_who integer := pulse._redeem(_do_revoke_access.signature);
+    v_role oid := pulse._role_oid(_do_revoke_access.role);
     v_before text [];
     v_right text;
 BEGIN
-    PERFORM pulse._require_grantable(revoke_access.role, revoke_access.access);
+    PERFORM pulse._require_grantable(_do_revoke_access.role, _do_revoke_access.access);
 
     -- Waits for another grant or revoke: what a role needs is read after it.
     LOCK TABLE pulse.access_grant IN SHARE ROW EXCLUSIVE MODE;
 
-    v_before := array(SELECT pulse._rights(revoke_access.role));
+    v_before := array(SELECT pulse._rights(v_role));
 
     DELETE FROM pulse.access_grant AS g
-    WHERE g.role = revoke_access.role
-        AND g.access = revoke_access.access;
+    WHERE g.role = ANY (pulse._roles_named(ARRAY[_do_revoke_access.role::text]))
+        AND g.access = _do_revoke_access.access;
 
     IF NOT FOUND THEN
         PERFORM pulse._raise(
             'PU009',
             format(
                 'role %s was not given %s',
-                quote_nullable(revoke_access.role), revoke_access.access
+                quote_nullable(_do_revoke_access.role), _do_revoke_access.access
             ),
             'Rights that were given by hand are taken back by hand.',
             'SELECT * FROM pulse.access lists who was given what.'
@@ -276,26 +330,26 @@ BEGIN
     END IF;
 
     -- A role that was dropped has no rights left to take back.
-    IF EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname = revoke_access.role) THEN
+    IF v_role IS NOT NULL THEN
         FOR v_right IN
             SELECT unnest(v_before)
             EXCEPT
-            SELECT pulse._rights(revoke_access.role)
+            SELECT pulse._rights(v_role)
         LOOP
-            EXECUTE format('REVOKE %s FROM %I', v_right, revoke_access.role);
+            EXECUTE format('REVOKE %s FROM %I', v_right, _do_revoke_access.role);
         END LOOP;
     END IF;
 
     PERFORM pulse._audit(
-        'revoke_access', NULL, NULL,
-        jsonb_build_object('role', revoke_access.role, 'access', revoke_access.access),
+        v_who, 'revoke_access', NULL, NULL,
+        jsonb_build_object('role', _do_revoke_access.role, 'access', _do_revoke_access.access),
         NULL, NULL
     );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.revoke_access(name, text) IS
-'Take back what grant_access gave, except what another level of the role still needs; also for a role that was dropped since. PU009 unknown level, or the role was not given it. Writes access_grant and audit_entry, and the rights themselves.';
+COMMENT ON FUNCTION pulse._do_revoke_access(pulse._signature, name, text) IS
+'revoke_access for the role that signed. Writes the same.';
 
 -- What PostgreSQL gives to everybody by default, taken back as the last thing.
 REVOKE ALL ON SCHEMA pulse FROM PUBLIC;

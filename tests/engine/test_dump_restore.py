@@ -342,6 +342,80 @@ def test_access_comes_along(copied: tuple[Database, Queue, Database, str]) -> No
         one(operator, "SELECT pulse.set_node(8)")
 
 
+NAMES = ("dump_one", "dump_two", "dump_missing")
+
+
+@pytest.fixture
+def two_clusters(server: Server, server18: Server) -> Iterator[tuple[Server, Server]]:
+    """The roles of one in another order in the other, one of them missing."""
+    there = ("dump_filler", "dump_two", "dump_one")
+    for name in NAMES:
+        server.psql("postgres", "-c", f"CREATE ROLE {name} LOGIN")
+    for name in there:
+        server18.psql("postgres", "-c", f"CREATE ROLE {name} LOGIN")
+    yield server, server18
+    for name in NAMES:
+        server.psql("postgres", "-c", f"DROP ROLE {name}")
+    for name in (*there, "dump_missing", "dump_found"):
+        server18.psql("postgres", "-c", f"DROP ROLE IF EXISTS {name}")
+
+
+@pytest.mark.parametrize("product", ["extension", "plain"])
+def test_in_another_cluster_jobs_belong_to_the_roles_of_the_same_names(
+    two_clusters: tuple[Server, Server], new_db: Callable[..., Database], product: str
+) -> None:
+    """Oids differ there, a role is missing, and another role may have its oid."""
+    here, there = two_clusters
+    original = new_db(product=product)
+    original.psql("-c", "DROP EXTENSION IF EXISTS pgtap")
+    copy = new_db(product=None, on=there)
+    for name in NAMES:
+        original.psql("-c", f"SELECT pulse.grant_access('{name}', 'producer')")
+    jobs = {name: job(original.connect(user=name), "mail") for name in NAMES}
+
+    dump = subprocess.run(
+        [str(here.install.program("pg_dump")), "-Fc", original.name],
+        env={**here.environ(), "PGUSER": "postgres"},
+        capture_output=True,
+        check=True,
+    )
+    restored = subprocess.run(
+        [str(there.install.program("pg_restore")), "-d", copy.name],
+        env={**there.environ(), "PGUSER": "postgres"},
+        input=dump.stdout,
+        capture_output=True,
+        check=False,
+    )
+    errors = [
+        line for line in restored.stderr.decode().splitlines() if "ERROR:" in line
+    ]
+    missing = 'role "dump_missing" does not exist'
+    assert [line for line in errors if missing not in line] == []
+
+    # Who is there has its jobs; those of the missing role are nobody's. pg_restore
+    # gives up all grants on an object when one grantee is missing.
+    run = copy.connect().execute
+    run("SELECT pulse._apply_grants()")
+    for name in ("dump_one", "dump_two"):
+        assert list(states(copy.connect(user=name))) == [jobs[name]]
+    orphans = "SELECT name FROM pulse.role WHERE role_oid IS NULL"
+    assert run(orphans).fetchall() == [("dump_missing",)]
+
+    # Once it is there it has them again, and keeps them through a rename.
+    there.psql("postgres", "-c", "CREATE ROLE dump_missing LOGIN")
+    run("SELECT pulse.grant_access('dump_missing', 'producer')")
+    found = copy.connect(user="dump_missing")
+    assert list(states(found)) == [jobs["dump_missing"]]
+    later = job(found, "mail")
+    there.psql("postgres", "-c", "ALTER ROLE dump_missing RENAME TO dump_found")
+    there.psql("postgres", "-c", "CREATE ROLE dump_missing LOGIN")
+    renamed = copy.connect(user="dump_found")
+    assert sorted(states(renamed)) == sorted([jobs["dump_missing"], later])
+    run("SELECT pulse.grant_access('dump_missing', 'producer')")
+    assert states(copy.connect(user="dump_missing")) == {}
+    assert not run("SELECT * FROM pulse.check()").fetchall()
+
+
 @pytest.mark.parametrize("product", ["extension", "plain"])
 def test_a_queue_can_be_dumped_while_it_works(
     server: Server, new_db: Callable[..., Database], product: str

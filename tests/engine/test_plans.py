@@ -33,8 +33,8 @@ def load(connection: Connection, jobs: int) -> None:
     connection.execute(
         """
         WITH job AS (
-            INSERT INTO pulse.body (kind, payload, max_attempts, enqueued_by)
-            SELECT 'k' || n % 5, '{"n": 1}', 3, 'loader'
+            INSERT INTO pulse.body (kind, payload, max_attempts, owner)
+            SELECT 'k' || n % 5, '{"n": 1}', 3, (SELECT pulse._role_number('loader'))
             FROM generate_series(1, 3 * %(jobs)s) AS n
             RETURNING job, kind
         ), numbered AS (

@@ -2,7 +2,7 @@
 -- objects that break a rule and expects none.
 BEGIN;
 
-SELECT plan(16);
+SELECT plan(17);
 
 -- Rights and search paths
 
@@ -27,9 +27,30 @@ SELECT is_empty(
         p.pronamespace = 'pulse'::regnamespace
         AND p.prosecdef
         AND p.proname ~ '^_'
-        AND p.proname NOT IN ('_counted', '_oldest_ready_at')
+        AND p.prorettype <> 'trigger'::regtype
+        AND p.proargtypes[0] IS DISTINCT FROM 'pulse._signature'::regtype
+        AND p.proname NOT IN ('_counted', '_oldest_ready_at', '_find_all', '_find_filter', '_find_floor', '_reasons')
     $$,
-    'no private function is SECURITY DEFINER, but for two that a view calls as its reader'
+    'no private function is SECURITY DEFINER, but for triggers, signed verbs and those that have their own grant'
+);
+
+-- Neither is the role that acts: in maintenance, another session runs a producer's code.
+SELECT is_empty(
+    $$
+    SELECT p.oid::regprocedure::text
+    FROM pg_proc AS p
+    WHERE
+        p.pronamespace = 'pulse'::regnamespace
+        AND p.prosrc ~* '\m(session_user|system_user)\M|current_setting\(\s*''(role|session_auth)'
+    UNION ALL
+    SELECT c.oid::regclass::text
+    FROM pg_class AS c
+    WHERE
+        c.relnamespace = 'pulse'::regnamespace
+        AND c.relkind = 'v'
+        AND pg_get_viewdef(c.oid) ~* '\msession_user\M|current_setting\(''(role|session_auth)'
+    $$,
+    'nothing asks who logged in or what SET ROLE said'
 );
 
 SELECT is_empty(
@@ -273,8 +294,9 @@ SELECT is_empty(
         c.detail
     FROM pg_proc AS p
     INNER JOIN pg_language AS l ON p.prolang = l.oid
+    LEFT JOIN pg_trigger AS t ON p.oid = t.tgfoid
     CROSS JOIN LATERAL plpgsql_check_function_tb(
-        p.oid, extra_warnings => false, performance_warnings => false
+        p.oid, coalesce(t.tgrelid, 0), extra_warnings => false, performance_warnings => false
     ) AS c
     WHERE p.pronamespace = 'pulse'::regnamespace AND l.lanname = 'plpgsql'
     $$,

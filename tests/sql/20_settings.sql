@@ -88,7 +88,7 @@ SELECT row_eq(
 SELECT results_eq(
     $$
     SELECT a.who = session_user, a.reason, a.before, a.after -> 'max_batch', a.lane COLLATE "default"
-    FROM pulse.audit_entry AS a
+    FROM pulse.audit AS a
     WHERE a.verb = 'set_lane'
     ORDER BY a.entry
     LIMIT 1

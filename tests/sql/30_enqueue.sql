@@ -19,7 +19,7 @@ SELECT pulse.enqueue('mail') AS job \gset
 SELECT is(pg_temp.state(:job), 'ready', 'a job without run_at is ready at once');
 SELECT row_eq(
     format(
-        'SELECT b.kind, b.payload, b.max_attempts, b.max_runtime, b.unique_key, b.group_key, b.tags, b.enqueued_by FROM pulse.body AS b WHERE b.job = %s',
+        'SELECT b.kind, b.payload, b.max_attempts, b.max_runtime, b.unique_key, b.group_key, b.tags, (SELECT n.name FROM pulse._role_names AS n WHERE n.role = b.owner) FROM pulse.body AS b WHERE b.job = %s',
         :job
     ),
     ROW (

@@ -1,7 +1,7 @@
 -- Unique keys: at most one waiting or running job per key and lane.
 BEGIN;
 
-SELECT plan(68);
+SELECT plan(80);
 
 CREATE FUNCTION pg_temp.same(unique_key text, expected bigint, because text)
 RETURNS text
@@ -139,11 +139,11 @@ SELECT a.expires_at, a.asked_at FROM pulse.approval AS a WHERE a.job = :job \gse
 SELECT pulse.enqueue(
     'k', '{"n": 9}', unique_key => 'ra', priority => 4, on_conflict => 'replace'
 ) AS same \gset
-SELECT is(pg_temp.state(:job), 'awaiting_approval', 'replace needs no less approval');
+SELECT is(pg_temp.state(:same), 'awaiting_approval', 'replace needs no less approval');
 SELECT row_eq(
     format(
         'SELECT b.payload, a.rank, a.expires_at, a.asked_at FROM pulse.body AS b JOIN pulse.approval AS a USING (job) WHERE b.job = %s',
-        :job
+        :same
     ),
     ROW ('{"n": 9}'::jsonb, -4, :'expires_at'::timestamptz, :'asked_at'::timestamptz),
     'and does not extend the time for it'
@@ -305,11 +305,66 @@ SELECT is(
 
 SELECT pulse.enqueue('k', '1', unique_key => 'mine', requires_approval => true) AS job \gset
 SELECT pulse.enqueue('k', '2', unique_key => 'mine', on_conflict => 'replace', requires_approval => true) AS again \gset
-SELECT is(:again, :job, 'a job that awaits approval can be replaced');
-SELECT pulse.approve(:job) \g /dev/null
+SELECT isnt(:again, :job, 'a job that awaits approval makes way for a new one');
+SELECT throws_ok(
+    format('SELECT pulse.approve(%s)', :job), 'PU105', NULL,
+    'so that what was looked at before is not approved with another payload'
+);
+SELECT row_eq(
+    format('SELECT j.state, j.ended_by COLLATE "default", j.last_error FROM pulse.jobs AS j WHERE j.job_id = %s', :job),
+    ROW ('cancelled'::text, 'replace'::text, format('replaced by job %s', :again)), 'it says why'
+);
+SELECT row_eq(
+    format('SELECT a.who, a.verb, a.after ->> %L FROM pulse.audit AS a WHERE a.job_id = %s', 'replaced_by', :job),
+    ROW (current_user, 'replace'::text, :'again'::text), 'and so does the audit'
+);
+SELECT throws_ok(
+    format('SELECT pulse.retry(%s)', :job), 'PU102', NULL, 'the new one has its key'
+);
+SELECT pulse.approve(:again) \g /dev/null
+
+-- What was approved runs as it was approved, whatever a replace says
+
 SELECT throws_ok(
     $$SELECT pulse.enqueue('k', '3', unique_key => 'mine', on_conflict => 'replace', requires_approval => true)$$,
     'PU105', NULL, 'one that was approved cannot: the new payload was not'
+);
+SELECT throws_ok(
+    $$SELECT pulse.enqueue('k', '3', unique_key => 'mine', on_conflict => 'replace')$$,
+    'PU105', NULL, 'nor by a call that needs no approval'
+);
+SELECT throws_ok(
+    $$SELECT pulse.enqueue('harmless', '3', unique_key => 'mine', on_conflict => 'replace')$$,
+    'PU102', NULL, 'nor by one of another kind'
+);
+SELECT throws_ok(
+    $$SELECT pulse.enqueue_many('k', '{3}', unique_key => 'mine', on_conflict => 'replace')$$,
+    'PU105', NULL, 'nor by enqueue_many with payloads'
+);
+SELECT throws_ok(
+    $$SELECT pulse.enqueue_many('[{"kind": "k", "payload": 3, "unique_key": "mine", "on_conflict": "replace"}]')$$,
+    'PU105', NULL, 'nor by enqueue_many with a list'
+);
+SELECT is((SELECT b.payload FROM pulse.body AS b WHERE b.job = :again), '2', 'it is as it was approved');
+SELECT c.lease FROM pulse.claim_batch('w', max_jobs => 100) AS c WHERE c.job_id = :again \gset
+SELECT pulse.fail(:lease, 'oops', retry_in => '1 h');
+SELECT throws_ok(
+    $$SELECT pulse.enqueue('k', '3', unique_key => 'mine', on_conflict => 'replace')$$,
+    'PU105', NULL, 'also while it waits for its retry'
+);
+SELECT throws_ok(
+    $$SELECT pulse.enqueue_many('[{"kind": "a", "unique_key": "l"}, {"kind": "b", "unique_key": "l", "on_conflict": "replace"}]')$$,
+    'PU102', NULL, 'inside one list a replace does not change the kind either'
+);
+SELECT is(
+    (
+        SELECT pg_temp.state(m.job_id)
+        FROM pulse.enqueue_many(
+            '[{"kind": "a", "unique_key": "l"}, {"kind": "a", "unique_key": "l", "on_conflict": "replace", "requires_approval": true}]'
+        ) AS m (job_id)
+        LIMIT 1
+    ),
+    'awaiting_approval', 'and brings its need for approval along'
 );
 CREATE ROLE pulse_test_other;
 SELECT pulse.grant_access('pulse_test_other', 'producer') \g /dev/null

@@ -33,7 +33,7 @@ SELECT results_eq(
 SELECT results_eq(
     $$
     SELECT DISTINCT r.lane COLLATE "default", r.rank, b.max_attempts, b.group_key COLLATE "default", b.tags,
-        b.max_runtime, b.enqueued_by
+        b.max_runtime, (SELECT n.name FROM pulse._role_names AS n WHERE n.role = b.owner)
     FROM pulse.ready AS r
     JOIN pulse.body AS b USING (job)
     $$,
@@ -176,7 +176,7 @@ SELECT row_eq(
     ROW (interval '5 min', 'g'::text COLLATE "C"), 'all of them'
 );
 SELECT row_eq(
-    'SELECT b.tags, b.enqueued_by FROM written AS w JOIN pulse.body AS b USING (job) WHERE w.place = 5',
+    'SELECT b.tags, (SELECT n.name FROM pulse._role_names AS n WHERE n.role = b.owner) FROM written AS w JOIN pulse.body AS b USING (job) WHERE w.place = 5',
     ROW ('{x,y}'::text [], session_user), 'tags too'
 );
 SELECT is_empty($$SELECT pulse.enqueue_many('[]')$$, 'an empty list is no job');

@@ -123,7 +123,7 @@ SELECT results_eq(
     $$
     SELECT
         b.kind, b.payload, b.max_attempts, b.max_runtime, b.unique_key, b.group_key,
-        b.tags, b.enqueued_by, r.lane, r.rank
+        b.tags, (SELECT n.name FROM pulse._role_names AS n WHERE n.role = b.owner), r.lane, r.rank
     FROM pulse.schedule_run AS s
     INNER JOIN pulse.body AS b ON b.job = s.job
     INNER JOIN pulse.ready AS r ON r.job = s.job
@@ -474,7 +474,7 @@ SELECT is(pulse._fire_schedules(), 1, 'afterwards it fires again');
 SELECT results_eq(
     $$
     SELECT verb, who, reason
-    FROM pulse.audit_entry
+    FROM pulse.audit
     WHERE verb IN ('pause_schedule', 'resume_schedule')
     ORDER BY entry
     $$,

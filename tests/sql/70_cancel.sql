@@ -203,7 +203,7 @@ SELECT pulse.cancel(:job) AS state \gset
 RESET ROLE;
 SELECT is(:'state'::text, 'cancelled', 'a producer cancels its own job');
 SELECT is(
-    (SELECT e.who FROM pulse.audit_entry AS e WHERE e.job = :job), 'pulse_test_alice',
+    (SELECT e.who FROM pulse.audit AS e WHERE e.job_id = :job), 'pulse_test_alice',
     'and stands in the audit'
 );
 \o /dev/null
@@ -232,8 +232,8 @@ SELECT throws_ok(
     format('SELECT pulse.cancel(%s, repeat(%L, 1048577))', :job, 'x'), 'PU003', NULL,
     'a reason has a size'
 );
-INSERT INTO pulse.body (job, kind, payload, max_attempts, enqueued_by)
-VALUES (512, 'nowhere', '{}', 1, current_user);
+INSERT INTO pulse.body (job, kind, payload, max_attempts, owner)
+VALUES (512, 'nowhere', '{}', 1, pulse._role_number(current_user));
 SELECT throws_ok(
     'SELECT pulse.cancel(512)', 'PU107', NULL,
     'a job that is found nowhere ten times in a row is said to keep moving'

@@ -195,7 +195,7 @@ SELECT is(
     'samples are kept for 48 hours'
 );
 INSERT INTO pulse.audit_entry (at, who, verb)
-SELECT clock_timestamp() - interval '91 days', 'x', 'old' FROM generate_series(1, 3);
+SELECT clock_timestamp() - interval '91 days', 1, 'old' FROM generate_series(1, 3);
 SELECT is(
     ARRAY[pulse._prune_audit(2), pulse._prune_audit(2), pulse._prune_audit(2)],
     '{2,1,0}',
@@ -254,8 +254,8 @@ SELECT is(
 
 -- What reading costs: a page reads a page
 
-INSERT INTO pulse.body (kind, payload, max_attempts, enqueued_by)
-SELECT 'many', '{}', 3, current_user FROM generate_series(1, 9000);
+INSERT INTO pulse.body (kind, payload, max_attempts, owner)
+SELECT 'many', '{}', 3, (SELECT pulse._role_number(current_user)) FROM generate_series(1, 9000);
 INSERT INTO pulse.ready (lane, rank, kind, job, attempts, failures, keyed)
 SELECT 'many', 0, b.kind, b.job, 0, 0, false FROM pulse.body AS b WHERE b.kind = 'many' AND (b.job >> 10) % 3 = 0;
 INSERT INTO pulse.waiting (lane, run_at, rank, kind, job, attempts, failures, keyed, retrying)

@@ -23,7 +23,7 @@ SELECT set_eq(
         'last_tick', 'tick_errors', 'tick_budget', 'upkeep_run', 'watchdog', 'lapsed_leases',
         'rows_below_marks', 'schedules', 'oldest_ready_job', 'stuck_lanes',
         'unhandled_kinds', 'dead_jobs', 'dead_tuples', 'oldest_snapshot',
-        'notification_queue', 'owner', 'node'
+        'notification_queue', 'owner', 'foreign_locks', 'node'
     ],
     'every check has a row, also on an empty queue'
 );
@@ -95,8 +95,8 @@ SELECT is(pg_temp.status('dead_jobs'), 'warn', 'a job that just died is a warnin
 SELECT is(pg_temp.figure('dead_jobs'), '1, 1 of them in the last hour', 'with the figures');
 
 SELECT is(pg_temp.status('schedules'), 'ok', 'no schedule has an error');
-INSERT INTO pulse.schedule (name, kind, payload, every, timezone, options, catch_up, catch_up_window, anchor, created_by, last_error)
-VALUES ('s', 'k', '{}', '1 hour', 'UTC', '{}', 'skip', '1 hour', clock_timestamp(), 'x', 'cannot');
+INSERT INTO pulse.schedule (name, kind, payload, every, timezone, options, catch_up, catch_up_window, anchor, owner, last_error)
+VALUES ('s', 'k', '{}', '1 hour', 'UTC', '{}', 'skip', '1 hour', clock_timestamp(), 1, 'cannot');
 SELECT is(pg_temp.status('schedules'), 'fail', 'a schedule with an error is reported');
 
 SELECT is(

@@ -7,6 +7,7 @@ SELECT plan(38);
 CREATE TEMPORARY TABLE expected (object text, levels text);
 INSERT INTO expected
 VALUES
+('my_access', 'producer worker viewer approver operator admin'),
 ('enqueue', 'producer admin'),
 ('enqueue_one', 'producer admin'),
 ('enqueue_many', 'producer admin'),
@@ -77,12 +78,28 @@ VALUES
 ('stats', 'viewer operator admin'),
 ('audit', 'viewer operator admin'),
 ('access', 'viewer operator admin'),
--- What the views call runs as their reader.
-('_caller', 'producer viewer approver operator admin'),
-('_sees_all', 'producer viewer approver operator admin'),
-('_approves', 'producer viewer approver operator admin'),
+-- What these call with the rights of their caller or reader.
+('_request_form', 'producer admin'),
+('_batch_form', 'producer admin'),
+('_sign', 'producer worker approver operator admin'),
+('_signing_form', 'producer worker approver operator admin'),
+('_find_own', 'producer viewer approver operator admin'),
+('_find_filter', 'producer viewer approver operator admin'),
+('_find_floor', 'producer viewer approver operator admin'),
+('_texts', 'producer viewer approver operator admin'),
+('_find_all', 'viewer operator admin'),
+('_reasons', 'producer viewer approver operator admin'),
+('_places', 'producer viewer approver operator admin'),
 ('_counted', 'viewer operator admin'),
 ('_oldest_ready_at', 'viewer operator admin');
+
+-- The form of a verb that takes a signature goes with the one that makes it.
+INSERT INTO expected
+SELECT p.proname, e.levels
+FROM expected AS e
+INNER JOIN pg_proc AS p ON p.proname = '_do_' || e.object
+WHERE p.pronamespace = 'pulse'::regnamespace
+    AND p.proargtypes[0] = 'pulse._signature'::regtype;
 
 CREATE TEMPORARY VIEW routine AS
 SELECT
@@ -243,6 +260,8 @@ BEGIN
             SELECT r.object
             FROM relation AS r
             WHERE r.relkind <> 'S'
+                -- Whose triggers are what the verbs do.
+                AND r.object NOT IN ('_request_form', '_batch_form', '_signing_form')
                 AND has_table_privilege(
                     %L, r.oid, 'INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER'
                 )

@@ -33,8 +33,10 @@ def loaded(connection: Connection) -> int:
     connection.execute(
         """
         WITH job AS (
-            INSERT INTO pulse.body (kind, payload, max_attempts, enqueued_by, tags)
-            SELECT 'k' || n % 5, '{"n": 1}', 3, 'loader', ARRAY['t' || n % 1000]
+            INSERT INTO pulse.body (kind, payload, max_attempts, owner, tags)
+            SELECT
+                'k' || n % 5, '{"n": 1}', 3, (SELECT pulse._role_number('loader')),
+                ARRAY['t' || n % 1000]
             FROM generate_series(1, %(load)s + %(load)s / 2) AS n
             RETURNING job, kind
         ), numbered AS (

@@ -1,0 +1,167 @@
+"""A stranger takes the advisory locks of pulse: who it is is said, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.conftest import Connection, Database
+from tools.servers import Server
+
+
+@pytest.fixture
+def stranger(server: Server) -> Iterator[str]:
+    server.psql("postgres", "-c", "CREATE ROLE lock_stranger LOGIN")
+    yield "lock_stranger"
+    server.psql("postgres", "-c", "DROP ROLE lock_stranger")
+
+
+@pytest.fixture
+def owned(server: Server, new_db: Callable[..., Database]) -> Iterator[Database]:
+    """A database whose pulse belongs to an ordinary role."""
+    server.psql("postgres", "-c", "CREATE ROLE lock_owner LOGIN")
+    database = new_db(product=None)
+    database.psql("-c", f"ALTER DATABASE {database.name} OWNER TO lock_owner")
+    database.psql("-c", "SET ROLE lock_owner; CREATE EXTENSION pulse")
+    yield database
+    database.close(drop=True)
+    server.psql("postgres", "-c", "DROP ROLE lock_owner")
+
+
+def one(connection: Connection, query: str, *values: Any) -> Any:
+    row = connection.execute(query.encode(), values).fetchone()
+    return row and row[0]
+
+
+def key(connection: Connection, table: str) -> int:
+    """What the first key of a lock is; the catalog tells it to everybody."""
+    found = one(
+        connection,
+        "SELECT c.oid::integer FROM pg_class AS c"
+        " JOIN pg_namespace AS n ON n.oid = c.relnamespace"
+        " WHERE n.nspname = 'pulse' AND c.relname = %s",
+        table,
+    )
+    assert isinstance(found, int)
+    return found
+
+
+def health(connection: Connection) -> tuple[str, str, str | None]:
+    row = connection.execute(
+        "SELECT status, figure, advice FROM pulse.health()"
+        " WHERE check_name = 'foreign_locks'"
+    ).fetchone()
+    assert row is not None
+    status, figure, advice = row
+    return status, figure, advice
+
+
+@pytest.mark.parametrize("table", ["hold", "lane", "upkeep_run"])
+def test_health_names_a_stranger_that_holds_a_lock_of_pulse(
+    stranger: str, db: Database, table: str
+) -> None:
+    operator = db.connect()
+    hostile = db.connect(user=stranger)
+    hostile.execute(
+        "SELECT pg_advisory_lock(%s, hashtext('default'))", [key(hostile, table)]
+    )
+
+    status, figure, advice = health(operator)
+    pid = hostile.info.backend_pid
+    assert (status, figure) == (
+        "fail",
+        f"backend {pid} of role {stranger} holds pulse.{table}",
+    )
+    assert f"pg_terminate_backend({pid})" in str(advice)
+    hostile.close()
+
+
+def test_why_names_a_stranger_that_keeps_claims_out(
+    stranger: str, db: Database
+) -> None:
+    operator = db.connect()
+    job = one(operator, "SELECT pulse.enqueue('k')")
+    hostile = db.connect(user=stranger)
+    hostile.execute("SELECT pg_advisory_lock(%s, 0)", [key(hostile, "hold")])
+    assert operator.execute("SELECT pulse.claim_batch('w')").fetchall() == []
+
+    reasons = operator.execute("SELECT reason FROM pulse.why(%s)", [job]).fetchall()
+    pid = hostile.info.backend_pid
+    assert [r for (r,) in reasons if f"backend {pid} of role {stranger}" in r]
+
+    operator.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+    assert len(operator.execute("SELECT pulse.claim_batch('w')").fetchall()) == 1
+
+
+def test_calls_of_pulse_are_no_strangers(db: Database) -> None:
+    operator = db.connect()
+    operator.execute("SELECT pulse.set_lane('narrow', max_slots => 1)")
+    operator.execute("SELECT pulse.enqueue('k', lane => 'narrow')")
+    calls = (
+        "SELECT pulse.claim_batch('w', 'narrow')",
+        "SELECT pulse.tick()",
+        "SELECT pulse.set_lane('wide', max_batch => 5)",
+        "SELECT pulse.pause('me')",
+    )
+    for call in calls:
+        other = db.connect(autocommit=False)
+        other.execute(call.encode())
+        held = one(
+            operator,
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = %s",
+            other.info.backend_pid,
+        )
+        assert held, call
+        assert health(operator) == ("ok", "none", None), call
+        other.rollback()
+
+
+def test_a_stranger_cannot_stop_set_kind(stranger: str, db: Database) -> None:
+    operator = db.connect()
+    hostile = db.connect(user=stranger)
+    hostile.execute(
+        "SELECT pg_advisory_lock(%s, hashtext('k'))", [key(hostile, "kind")]
+    )
+    operator.execute("SET lock_timeout = '2s'")
+    operator.execute("SELECT pulse.set_kind('k', priority => 1)")
+
+
+def test_with_the_locks_revoked_a_stranger_is_refused_and_pulse_works(
+    stranger: str, owned: Database
+) -> None:
+    admin = owned.connect()
+    # As in docs/security.md.
+    admin.execute(
+        """
+        DO $$
+        DECLARE
+            v_lock regprocedure;
+        BEGIN
+            FOR v_lock IN
+                SELECT p.oid
+                FROM pg_proc AS p
+                WHERE p.proname ~ '^pg_(try_)?advisory_(xact_)?lock(_shared)?$'
+                    AND p.pronargs = 2
+            LOOP
+                EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', v_lock);
+                EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO lock_owner', v_lock);
+            END LOOP;
+        END;
+        $$
+        """
+    )
+    hostile = owned.connect(user=stranger)
+    for call in ("pg_advisory_lock", "pg_try_advisory_xact_lock_shared"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            hostile.execute(f"SELECT {call}(%s, 0)".encode(), [key(hostile, "hold")])
+
+    admin.execute(f"SELECT pulse.grant_access('{stranger}', 'worker')".encode())
+    admin.execute("SELECT pulse.enqueue('k')")
+    lease = one(hostile, "SELECT (c).lease FROM pulse.claim_batch('w') AS c")
+    hostile.execute("SELECT pulse.complete(%s)", [lease])
+    hostile.execute("SELECT pulse.tick()")
+    admin.execute("SELECT pulse.pause('me')")
+    admin.execute(f"SELECT pulse.revoke_access('{stranger}', 'worker')".encode())
