@@ -181,9 +181,9 @@ class Listener:
         # Nothing to do: others do the upkeep, so this one may tick less often.
         pause = TICK_EVERY if steps else TICK_SELDOM
         self._next_tick = time.monotonic() + pause * random.uniform(0.9, 1.1)
-        for step, _, failure in rows:
-            if failure:
-                log_event(logging.ERROR, f"upkeep: {step} failed: {failure}", step=step)
+        for step, _, error in rows:
+            if error:
+                log_event(logging.ERROR, f"upkeep: {step} failed: {error}", step=step)
         if "reap" in steps and not self._warned_no_watchdog:
             self._warned_no_watchdog = True
             log_event(
