@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -137,17 +137,20 @@ def test_the_checker_notices_without(
     assert promise in {violation.invariant for violation in report.violations}
 
 
-def hostile_report(db: Database, directory: Path) -> Report:
+def hostile_report(
+    db: Database, directory: Path, values: Sequence[hostile.Value]
+) -> Report:
     note = history.Recorder(directory / "hostile.jsonl", "hostile")
     db.connect().execute(hostile.HUGE)
-    for value in hostile.PRODUCERS + hostile.WORKERS:
+    for value in values:
         with db.connect() as connection:
             assert hostile.send(note, connection, value), value.sort
     return checker.check(db.connect(), directory, may_remain=["noop"])
 
 
 def test_every_hostile_value_is_answered(watched: Database, tmp_path: Path) -> None:
-    report = hostile_report(watched, tmp_path)
+    values = hostile.PRODUCERS + hostile.WORKERS
+    report = hostile_report(watched, tmp_path, values)
     assert report.violations == []
     assert report.counted["hostile values refused"] > 0
     assert report.counted["hostile values kept"] > 0
@@ -157,7 +160,7 @@ def test_the_checker_notices_a_value_that_is_too_large(
     watched: Database, tmp_path: Path
 ) -> None:
     break_function(watched, "_require_size", {r"IF bytes > most": "IF false"})
-    report = hostile_report(watched, tmp_path)
+    report = hostile_report(watched, tmp_path, hostile.PRODUCERS)
     assert "a payload of 9 MB was taken" in {v.sentence for v in report.violations}
 
 
