@@ -95,6 +95,9 @@ GOOD: dict[str, Callable[[], Story]] = {
         .tell(leased("-", 7, until=2.5, ahead=-5.0), finished(7, verb="reap"))
     ),
     "ticks and claims under pressure": lambda: pressed([]),
+    "no tick while the clock had stepped and the server was down": lambda: (
+        pressed(["tick"], "clock_step").note("fault", name="crash", since=0.0)
+    ),
     "a hostile value is refused": lambda: sent("PU003", refuse=True),
     "an odd value is kept": lambda: sent("", refuse=False),
 }  # fmt: skip
@@ -191,6 +194,7 @@ BAD: list[tuple[str, str, Callable[[], Story]]] = [
     ("effect began once", "of another job than was lost", lambda: (
         lost(began(Story().enqueue(), 7), Story().claim(7, 2048)))),
     ("Ticks and claims", "no tick", lambda: pressed(["tick"])),
+    ("Ticks and claims", "no claim", lambda: pressed(["claim"], "clock_step")),
     ("hostile value", "a bug", lambda: sent("XX000", refuse=True)),
     ("hostile value", "pulse's own bug", lambda: sent("PU901", refuse=True)),
     ("hostile value", "too large and taken", lambda: sent("", refuse=True)),
@@ -218,10 +222,8 @@ def lapsed_by_a_step(until: float) -> Story:
     return story.tell(late, ready("+", lease=7, verb="reap", failures=1))
 
 
-def pressed(missed: list[str]) -> Story:
-    return Story().note(
-        "fault", name="hold_open", detail="", waited=10.0, missed=missed
-    )
+def pressed(missed: list[str], name: str = "hold_open") -> Story:
+    return Story().note("fault", name=name, detail="", waited=10.0, missed=missed)
 
 
 def sent(code: str, refuse: bool) -> Story:
