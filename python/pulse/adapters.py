@@ -1,13 +1,14 @@
-"""Enqueue on the caller's connection, whichever library made it.
+"""Statements on the caller's connection, whichever library made it.
 
-psycopg connections get the functions with native arguments. SQLAlchemy, Django and
-other DBAPI connections get one text argument, since their drivers disagree about
-everything else. Nothing here commits, closes or reconfigures a connection.
+On connections of SQLAlchemy, Django and other DBAPI drivers arguments are text and
+numbers, and so are results, since the drivers disagree about everything else. Nothing
+here commits, closes or reconfigures a connection.
 """
 
 from __future__ import annotations
 
-import json
+import inspect
+import re
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
@@ -16,10 +17,10 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from pulse import errors
-from pulse.sql import producer as sql
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
+NAMED = re.compile(r"%\((\w+)\)s")
 
 
 class AsyncExecutes(Protocol):
@@ -31,55 +32,59 @@ class AsyncExecutes(Protocol):
 def fetch(
     connection: Any, query: str, values: dict[str, Any], then: Callable[[list[Row]], T]
 ) -> T | Awaitable[T]:
-    """Run a query on a psycopg connection; async ones give an awaitable."""
+    """Run a query with %(name)s in it on any connection; async ones are awaited."""
     if isinstance(connection, psycopg.AsyncConnection):
-        return _fetch_async(connection, query, values, then)
-    with errors.mapped():
-        # Its own cursor class and row factory: the caller's defaults may differ.
-        cursor = psycopg.Cursor(connection, row_factory=tuple_row)
-        try:
-            return then(cursor.execute(query, values).fetchall())
-        finally:
-            cursor.close()
-
-
-async def _fetch_async(
-    connection: psycopg.AsyncConnection[Any],
-    query: str,
-    values: dict[str, Any],
-    then: Callable[[list[Row]], T],
-) -> T:
-    with errors.mapped():
-        async with psycopg.AsyncCursor(connection, row_factory=tuple_row) as cursor:
-            await cursor.execute(query, values)
-            return then(await cursor.fetchall())
+        return _psycopg_async(connection, query, values, then)
+    if isinstance(connection, psycopg.Connection):
+        return _psycopg(connection, query, values, then)
+    if _is_a(connection, "sqlalchemy.ext.asyncio", ASYNC_SQLALCHEMY):
+        return _sqlalchemy_async(connection, query, values, then)
+    if _is_a(connection, "sqlalchemy.orm", SQLALCHEMY_ORM) or _is_a(
+        connection, "sqlalchemy.engine", ("Connection",)
+    ):
+        with errors.mapped():
+            return then(connection.execute(_sqlalchemy(query), values).fetchall())
+    if is_dbapi(connection):
+        return _dbapi(connection, query, values, then)
+    raise unusable(connection)
 
 
 def is_psycopg(connection: Any) -> bool:
     return isinstance(connection, (psycopg.Connection, psycopg.AsyncConnection))
 
 
-def enqueue_list(
-    connection: Any, jobs: Sequence[dict[str, Any]], then: Callable[[list[Row]], T]
-) -> T | Awaitable[T]:
-    """enqueue_many(jobs jsonb) on anything that speaks SQL."""
-    document = json.dumps(jobs, allow_nan=False)
-    if is_psycopg(connection):
-        query = sql.ENQUEUE_LIST.format("%(jobs)s")
-        return fetch(connection, query, {"jobs": document}, then)
-    if _is_a(connection, "sqlalchemy.ext.asyncio", ASYNC_SQLALCHEMY):
-        return _sqlalchemy_async(connection, document, then)
-    if _is_a(connection, "sqlalchemy.orm", SQLALCHEMY_ORM) or _is_a(
-        connection, "sqlalchemy.engine", ("Connection",)
-    ):
-        with errors.mapped():
-            return then(connection.execute(*_sqlalchemy(document)).fetchall())
-    if callable(getattr(connection, "cursor", None)):
-        return _dbapi(connection, document, then)
-    raise TypeError(
-        f"cannot enqueue on a {type(connection).__name__}: pass a connection of "
-        "psycopg, SQLAlchemy (or a session) or Django"
+def is_async(source: Any) -> bool:
+    """Whether what it gives has to be awaited; a pool of psycopg, too."""
+    return (
+        isinstance(source, psycopg.AsyncConnection)
+        or _is_a(source, "sqlalchemy.ext.asyncio", ASYNC_SQLALCHEMY)
+        or inspect.iscoroutinefunction(getattr(source, "getconn", None))
     )
+
+
+def is_dbapi(connection: Any) -> bool:
+    """A connection of asyncpg has a cursor() too, which is another thing."""
+    return callable(getattr(connection, "cursor", None)) and not is_asyncpg(connection)
+
+
+def unusable(connection: Any) -> TypeError:
+    name = type(connection).__name__
+    if is_asyncpg(connection):
+        return TypeError(
+            f"this {name} is one of asyncpg, which pulse does not call itself: "
+            "await connection.fetchval('SELECT pulse.enqueue($1, $2)', kind, "
+            "json.dumps(payload)), or pass an AsyncSession of SQLAlchemy, or a "
+            "psycopg.AsyncConnection"
+        )
+    return TypeError(
+        f"cannot enqueue on a {name}: pass a connection of psycopg, SQLAlchemy (or a "
+        "session) or Django"
+    )
+
+
+def is_asyncpg(connection: Any) -> bool:
+    """Its connections, pools, and the proxies that pools give out."""
+    return type(connection).__module__.partition(".")[0] == "asyncpg"
 
 
 SQLALCHEMY_ORM = ("Session", "scoped_session")
@@ -94,24 +99,60 @@ def _is_a(connection: Any, module: str, names: Sequence[str]) -> bool:
     )
 
 
-def _sqlalchemy(document: str) -> tuple[Any, dict[str, Any]]:
+def _psycopg(
+    connection: psycopg.Connection[Any],
+    query: str,
+    values: dict[str, Any],
+    then: Callable[[list[Row]], T],
+) -> T:
+    with errors.mapped():
+        # Its own cursor class and row factory: the caller's defaults may differ.
+        cursor = psycopg.Cursor(connection, row_factory=tuple_row)
+        try:
+            return then(cursor.execute(query, values).fetchall())
+        finally:
+            cursor.close()
+
+
+async def _psycopg_async(
+    connection: psycopg.AsyncConnection[Any],
+    query: str,
+    values: dict[str, Any],
+    then: Callable[[list[Row]], T],
+) -> T:
+    with errors.mapped():
+        async with psycopg.AsyncCursor(connection, row_factory=tuple_row) as cursor:
+            await cursor.execute(query, values)
+            return then(await cursor.fetchall())
+
+
+def _sqlalchemy(query: str) -> Any:
     text: Any = sys.modules["sqlalchemy"].text
-    return text(sql.ENQUEUE_LIST.format(":jobs")), {"jobs": document}
+    return text(NAMED.sub(r":\1", query))
 
 
 async def _sqlalchemy_async(
-    connection: Any, document: str, then: Callable[[list[Row]], T]
+    connection: Any,
+    query: str,
+    values: dict[str, Any],
+    then: Callable[[list[Row]], T],
 ) -> T:
     with errors.mapped():
-        return then((await connection.execute(*_sqlalchemy(document))).fetchall())
+        return then((await connection.execute(_sqlalchemy(query), values)).fetchall())
 
 
-def _dbapi(connection: Any, document: str, then: Callable[[list[Row]], T]) -> T:
+def _dbapi(
+    connection: Any,
+    query: str,
+    values: dict[str, Any],
+    then: Callable[[list[Row]], T],
+) -> T:
     """Django's wrapper and every DBAPI driver with the format style."""
+    in_order = [values[name] for name in NAMED.findall(query)]
     with errors.mapped():
         cursor = connection.cursor()
         try:
-            cursor.execute(sql.ENQUEUE_LIST.format("%s"), [document])
+            cursor.execute(NAMED.sub("%s", query), in_order)
             return then(cursor.fetchall())
         finally:
             cursor.close()

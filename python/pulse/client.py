@@ -1,14 +1,15 @@
 """Client and AsyncClient: enqueue and wait for results over a DSN, connection or pool.
 
 Given a DSN they open one autocommit connection when it is first needed and replace it
-when it breaks. Given a connection they use it as it is, inside its transaction. Given
-a psycopg_pool they borrow a connection for each call.
+when it breaks. Given a connection, or a session of SQLAlchemy, they use it as it is,
+inside its transaction. Given a psycopg_pool they borrow a connection for each call.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import threading
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
@@ -42,7 +43,8 @@ def _outcome(job_id: int, rows: list[Row]) -> tuple[bool, Any]:
         raise errors.JobDead(f"job {job_id} is dead", detail=last_error)
     if state == "cancelled":
         raise errors.JobCancelled(f"job {job_id} was cancelled", detail=last_error)
-    return state == "completed", result
+    # As text: what drivers make of jsonb differs.
+    return state == "completed", None if result is None else json.loads(result)
 
 
 def _pauses(job_id: int, timeout: float | None) -> Iterator[float]:
@@ -64,6 +66,8 @@ class Client:
     """Enqueue, cancel and wait; safe to share between threads."""
 
     def __init__(self, source: Any = "") -> None:
+        if adapters.is_async(source):
+            raise TypeError(f"an {type(source).__name__} needs pulse.AsyncClient")
         self._source = source
         self._own: psycopg.Connection[Any] | None = None
         self._opening = threading.Lock()
@@ -137,6 +141,10 @@ class AsyncClient:
     """The same for asyncio."""
 
     def __init__(self, source: Any = "") -> None:
+        if not isinstance(source, str) and not adapters.is_async(source):
+            if adapters.is_asyncpg(source):
+                raise adapters.unusable(source)
+            raise TypeError(f"a {type(source).__name__} needs pulse.Client")
         self._source = source
         self._own: psycopg.AsyncConnection[Any] | None = None
         self._opening = asyncio.Lock()

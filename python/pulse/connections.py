@@ -29,6 +29,7 @@ KEEPALIVE = {
     "tcp_user_timeout": 20000,
 }
 PROBE_WITHIN = 1.0
+PID = "SELECT pg_catalog.pg_backend_pid()"
 NOTIFY = "SELECT pg_catalog.pg_notify(%(channel)s, %(payload)s)"
 
 
@@ -87,6 +88,16 @@ async def _unlisten(connection: AnyConnection, name: sql.Identifier) -> None:
         await connection.execute(sql.SQL("UNLISTEN {}").format(name))
 
 
+async def share_a_backend(one: AnyConnection, other: AnyConnection) -> bool:
+    """Whether a pooler runs the statements of both in the same session of the server.
+
+    Then LISTEN cannot work, and would stay behind in that session. The other way round
+    it proves nothing: a pooler may have more sessions than one.
+    """
+    pids = [await (await each.execute(PID)).fetchone() for each in (one, other)]
+    return pids[0] == pids[1]
+
+
 def listen_works(dsn: str) -> bool:
     """Whether LISTEN works over this DSN: listen() for a program without a loop.
 
@@ -95,6 +106,8 @@ def listen_works(dsn: str) -> bool:
 
     async def ask() -> bool:
         async with await _connect(dsn) as listener, await _connect(dsn) as sender:
+            if await share_a_backend(listener, sender):
+                return False
             channel = f"pulse_probe_{secrets.token_hex(8)}"
             return await listen(listener, channel, sender.execute)
 

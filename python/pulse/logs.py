@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pulse.job import Job
 
 log = logging.getLogger("pulse.worker")
 
@@ -16,6 +19,19 @@ log = logging.getLogger("pulse.worker")
 def log_event(level: int, message: str, **fields: Any) -> None:
     if log.isEnabledFor(level):
         log.log(level, message, extra={**fields, "fields": fields}, stacklevel=2)
+
+
+def log_job(level: int, job: Job, words: str, **fields: Any) -> None:
+    """What became of one run."""
+    if log.isEnabledFor(level):
+        facts = {
+            "job_id": job.id,
+            "kind": job.kind,
+            "lane": job.lane,
+            "attempt": job.attempt,
+        }
+        message = f"job {job.id} ({job.kind}, attempt {job.attempt}) {words}"
+        log_event(level, message, **facts, **fields)
 
 
 class JsonFormatter(logging.Formatter):

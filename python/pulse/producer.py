@@ -50,9 +50,8 @@ def enqueue(
     if adapters.is_psycopg(connection):
         values = {"kind": kind, "payload": to_json(payload), **values}
         return adapters.fetch(connection, sql.enqueue(tuple(values)), values, _id)
-    to_json(payload)
     job = {"kind": kind, "payload": payload, **as_json(values)}
-    return adapters.enqueue_list(connection, [job], _id)
+    return adapters.fetch(connection, sql.ENQUEUE_LIST, {"jobs": to_json([job])}, _id)
 
 
 @overload
@@ -93,8 +92,8 @@ def enqueue_many(
         jobs = [{"payload": payload, **common} for payload in every]
     else:
         jobs = [_job(job, values) for job in kind]
-    to_json(jobs, "the list of jobs")
-    return adapters.enqueue_list(connection, jobs, _ids)
+    document = to_json(jobs, "the list of jobs")
+    return adapters.fetch(connection, sql.ENQUEUE_LIST, {"jobs": document}, _ids)
 
 
 def _job(job: Mapping[str, Any], common: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import pytest
 from tests.cli.conftest import Pulse, command
 from tests.conftest import Connection, Database
 from tests.python.worker.conftest import bouncer as bouncer
+from tests.python.worker.conftest import session_bouncer as session_bouncer
 from tools import release
 from tools.servers import Server
 
@@ -148,6 +149,13 @@ def test_a_dead_listen(
     ran = run_pulse("health", "--dsn", bouncer)
     assert "LISTEN receives nothing here" in ran.out
     assert "give them a DSN that leads straight to PostgreSQL" in ran.out
+
+
+def test_a_session_pooler_is_no_reason_to_worry(
+    run_pulse: Pulse, session_bouncer: str
+) -> None:
+    ran = run_pulse("health", "--dsn", session_bouncer)
+    assert "LISTEN receives nothing here" not in ran.out
 
 
 def test_no_libpq(run_pulse: Pulse, monkeypatch: pytest.MonkeyPatch) -> None:

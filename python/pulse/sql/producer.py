@@ -46,13 +46,13 @@ def enqueue_many(arguments: tuple[str, ...]) -> str:
 
 # One argument of type text: what every driver can pass the same way.
 ENQUEUE_LIST: Final = (
-    "SELECT * FROM pulse.enqueue_many(jobs => CAST(CAST({} AS text) AS jsonb))"
+    "SELECT * FROM pulse.enqueue_many(jobs => CAST(CAST(%(jobs)s AS text) AS jsonb))"
 )
 
 CANCEL: Final = "SELECT pulse.cancel(job_id => %(job_id)s, reason => %(reason)s)"
 
 OUTCOME: Final = """
-SELECT j.state, j.result, j.last_error
+SELECT j.state, CAST(j.result AS text), j.last_error
 FROM pulse.jobs AS j
 WHERE j.job_id = %(job_id)s"""
 
@@ -62,5 +62,5 @@ STATEMENTS: Final = {
     "outcome": OUTCOME,
     "enqueue": enqueue(tuple(n for n in ENQUEUE_ARGUMENTS if n != "payloads")),
     "enqueue_many": enqueue_many(tuple(n for n in ENQUEUE_ARGUMENTS if n != "payload")),
-    "enqueue_list": ENQUEUE_LIST.format("%(jobs)s"),
+    "enqueue_list": ENQUEUE_LIST,
 }

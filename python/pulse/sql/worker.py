@@ -64,9 +64,21 @@ FROM pulse.hello(
     kinds => CAST(%(kinds)s AS text[])
 ) AS h"""
 
-# For one transaction: behind a pooler a SET of the session would reach others.
-BEGIN_TICK: Final = "BEGIN; SET LOCAL statement_timeout = 0"
 TICK: Final = "SELECT t.step, t.did, t.error FROM pulse.tick() AS t"
+
+# Before TICK, in its transaction, since a pooler would keep them for others. Upkeep has
+# a time budget of its own: a timeout meant for queries of people would undo all of it.
+# A lock that is not given ends one of its steps only.
+UPKEEP_SETTINGS: Final = """
+SELECT
+    set_config('statement_timeout', '0', true),
+    set_config('lock_timeout', '5s', true),
+    set_config('idle_in_transaction_session_timeout', '1min', true)"""
+
+CAN_HAVE_WATCHDOG: Final = """
+SELECT EXISTS (
+    SELECT FROM pg_catalog.pg_available_extensions AS e WHERE e.name = 'pg_cron'
+)"""
 
 ARM_BELL: Final = "SELECT pulse.arm_bell(lane => %(lane)s)"
 DISARM_BELL: Final = "SELECT pulse.disarm_bell(lane => %(lane)s)"
@@ -80,6 +92,8 @@ SESSION_SETTINGS: Final = {
     "client_connection_check_interval": "2s",
     "default_transaction_isolation": "read committed",
     "TimeZone": "UTC",
+    # Connections that rest and are needed again.
+    "idle_session_timeout": "0",
 }
 SET: Final = "SELECT set_config(%(name)s, %(value)s, false)"
 
@@ -138,6 +152,8 @@ STATEMENTS: Final = {
     "checkpoint": CHECKPOINT,
     "hello": HELLO,
     "tick": TICK,
+    "upkeep_settings": UPKEEP_SETTINGS,
+    "can_have_watchdog": CAN_HAVE_WATCHDOG,
     "arm_bell": ARM_BELL,
     "disarm_bell": DISARM_BELL,
     "installed": INSTALLED,

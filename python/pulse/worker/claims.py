@@ -8,12 +8,14 @@ side: their reports are sent first, and jobs are read while the server works on 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from pulse.hooks import AllHooks
 from pulse.job import Job
+from pulse.logs import log
 from pulse.tasks import Task
 from pulse.worker.answer import LANE, LEASE, UNTIL, Answer, Unreadable, job_of
 from pulse.worker.executors import Executors
@@ -104,6 +106,7 @@ class Claims:
         return until
 
     def _start(self, runs: list[Run]) -> None:
+        tells_all = log.isEnabledFor(logging.DEBUG)
         for run in runs:
             if self._stopping():
                 # Claimed, never started: released at once.
@@ -111,4 +114,6 @@ class Claims:
                 continue
             if self._hooks:
                 self._hooks.call("started", run.job)
+            if tells_all:
+                self._slots.log_start(run)
             self._executors.start(run)

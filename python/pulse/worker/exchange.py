@@ -12,7 +12,7 @@ import psycopg
 
 from pulse import errors
 from pulse.job import Job
-from pulse.logs import log_event
+from pulse.logs import log_job
 from pulse.options import Duration, to_interval
 from pulse.sql import worker as sql
 from pulse.worker import outcomes
@@ -138,32 +138,17 @@ class Exchange:
         assert run.outcome is not None
         instead = outcomes.refused(run.outcome, why)
         if instead is None:
-            self._log(
-                logging.ERROR, run.job, f"cannot be reported, its lease lapses: {why}"
-            )
+            words = f"cannot be reported, its lease lapses: {why}"
+            log_job(logging.ERROR, run.job, words, worker=self._worker)
             return False
         run.outcome = instead
-        self._log(
-            logging.WARNING,
-            run.job,
-            f"fails instead, since its report was refused: {why}",
-        )
+        words = f"fails instead, since its report was refused: {why}"
+        log_job(logging.WARNING, run.job, words, worker=self._worker)
         return True
 
     def _log_lost(self, job: Job) -> None:
         words = "had lost its lease when it was reported; its result is dropped"
-        self._log(logging.WARNING, job, words)
-
-    def _log(self, level: int, job: Job, words: str) -> None:
-        log_event(
-            level,
-            f"job {job.id} ({job.kind}, attempt {job.attempt}) {words}",
-            worker=self._worker,
-            job_id=job.id,
-            kind=job.kind,
-            lane=job.lane,
-            attempt=job.attempt,
-        )
+        log_job(logging.WARNING, job, words, worker=self._worker)
 
 
 def is_about_data(error: psycopg.Error) -> bool:

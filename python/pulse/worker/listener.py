@@ -16,12 +16,12 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import psycopg
 
-from pulse import connections
+from pulse import connections, errors
 from pulse.logs import log_event
 from pulse.sql import worker as sql
 from pulse.worker.connector import AsyncConnection, Connector
@@ -65,6 +65,7 @@ class Listener:
         self._next_tick = 0.0
         self._warned_no_listen = False
         self._warned_no_watchdog = False
+        self._failing: dict[str, str] = {}
 
     # -- for the coordinator ----------------------------------------------------------
 
@@ -104,13 +105,13 @@ class Listener:
                         failures = 0
                         await self._wait()
                 except (psycopg.Error, OSError) as error:
+                    if self._connection is None or self._connection.closed:
+                        # The coordinator warns of a server that cannot be reached.
+                        self._log(logging.DEBUG, f"the listener's connection: {error}")
+                    else:
+                        self._note("hello", error)
                     await self._disconnect()
                     failures += 1
-                    log_event(
-                        logging.DEBUG,
-                        f"the connection of the listener broke: {error}",
-                        worker=self._connector.worker,
-                    )
                     await asyncio.sleep(connections.backoff(failures))
         finally:
             await self._disconnect()
@@ -123,18 +124,17 @@ class Listener:
 
     async def _listen(self, connection: AsyncConnection) -> None:
         async with await self._connector.open_async("probe") as other:
-            self._listening = await connections.listen(
-                connection, sql.CHANNEL, other.execute
-            )
+            self._listening = not await connections.share_a_backend(
+                connection, other
+            ) and await connections.listen(connection, sql.CHANNEL, other.execute)
         connection.add_notify_handler(self._notified)
         if not self._listening and not self._warned_no_listen:
             self._warned_no_listen = True
-            log_event(
+            self._log(
                 logging.WARNING,
                 "LISTEN receives nothing here (a pooler in transaction mode?): "
                 "polling instead. Jobs start a little later. Fix: a DSN that leads "
                 "straight to PostgreSQL.",
-                worker=self._connector.worker,
             )
 
     async def _run_due(self) -> None:
@@ -148,6 +148,7 @@ class Listener:
             ):
                 self._set_max_batch(*row)
             self._next_hello = now + HELLO_EVERY * random.uniform(1.0, 1.1)
+            self._note("hello", None)
         if self._ticks and now >= self._next_tick:
             await self._tick()
 
@@ -167,30 +168,53 @@ class Listener:
 
     async def _tick(self) -> None:
         try:
-            await self._execute(sql.BEGIN_TICK)
-            rows = await self._execute(sql.TICK)
-            await self._execute("COMMIT")
-        except psycopg.Error as failure:
-            log_event(
-                logging.WARNING,
-                f"upkeep failed, nothing of it was done: {failure}",
-                worker=self._connector.worker,
-            )
-            raise
+            rows = await self._do_upkeep()
+        except psycopg.Error as error:
+            self._note("tick", error)
+            if self._connection is None or self._connection.closed:
+                raise
+            self._next_tick = time.monotonic() + TICK_SELDOM
+            return
+        self._note("tick", None)
         steps = {row[0] for row in rows}
         # Nothing to do: others do the upkeep, so this one may tick less often.
         pause = TICK_EVERY if steps else TICK_SELDOM
         self._next_tick = time.monotonic() + pause * random.uniform(0.9, 1.1)
-        for step, _, error in rows:
-            if error:
-                log_event(logging.ERROR, f"upkeep: {step} failed: {error}", step=step)
+        for step, _, failed in rows:
+            self._note(step, failed)
         if "reap" in steps and not self._warned_no_watchdog:
             self._warned_no_watchdog = True
-            log_event(
+            [(can_have_one,)] = await self._execute(sql.CAN_HAVE_WATCHDOG)
+            if can_have_one:
+                self._log(
+                    logging.WARNING,
+                    "no watchdog has ticked lately: the workers do the upkeep. For a "
+                    "watchdog that works without them: SELECT pulse.start_watchdog();",
+                )
+
+    async def _do_upkeep(self) -> list[tuple[Any, ...]]:
+        assert self._connection is not None
+        with self._unwatched():
+            async with self._connection.transaction():
+                await self._connection.execute(sql.UPKEEP_SETTINGS)
+                return await (await self._connection.execute(sql.TICK)).fetchall()
+
+    def _note(self, step: str, error: BaseException | str | None) -> None:
+        """Warn when a step begins to fail or fails otherwise, not each time."""
+        before = self._failing.get(step)
+        if error is None:
+            if self._failing.pop(step, None) is not None:
+                self._log(logging.INFO, f"upkeep: {step} works again", step=step)
+            return
+        # Messages may name a process or a moment: the code says what went wrong. tick
+        # writes it before the message.
+        code = error if isinstance(error, str) else errors.sqlstate_of(error)
+        self._failing[step] = (code or type(error).__name__)[:5]
+        if self._failing[step] != before:
+            self._log(
                 logging.WARNING,
-                "no watchdog has ticked lately: the workers do the upkeep. For a "
-                "watchdog that works without them: SELECT pulse.start_watchdog();",
-                worker=self._connector.worker,
+                f"upkeep: {step} failed: {str(error).strip()}",
+                step=step,
             )
 
     async def _wait(self) -> None:
@@ -210,10 +234,15 @@ class Listener:
 
     async def _execute(self, query: str, **values: object) -> list[tuple[Any, ...]]:
         assert self._connection is not None
-        self._unwatch_socket()
-        try:
+        with self._unwatched():
             cursor = await self._connection.execute(query, values or None)
             return await cursor.fetchall() if cursor.description else []
+
+    @contextlib.contextmanager
+    def _unwatched(self) -> Iterator[None]:
+        self._unwatch_socket()
+        try:
+            yield
         finally:
             self._watch_socket()
 
@@ -263,3 +292,6 @@ class Listener:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
+
+    def _log(self, level: int, message: str, **fields: Any) -> None:
+        log_event(level, message, worker=self._connector.worker, **fields)

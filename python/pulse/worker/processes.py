@@ -14,6 +14,7 @@ import atexit
 import contextlib
 import importlib
 import multiprocessing
+import os
 import pickle
 import signal
 import threading
@@ -223,7 +224,8 @@ def serve(pipe: Connection, initializer: Initializer | None) -> None:
         # Not SIG_IGN: programs that a handler starts would inherit that.
         signal.signal(number, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
-    with contextlib.suppress(EOFError, BrokenPipeError):
+    threading.Thread(target=end_with_the_worker, daemon=True).start()
+    with contextlib.suppress(EOFError, ConnectionError):
         while True:
             (module, name), job = pipe.recv()
             control = RemoteControl(pipe)
@@ -244,6 +246,14 @@ def serve(pipe: Connection, initializer: Initializer | None) -> None:
                 control.send("returned", None if result is None else encoded(result))
             except BaseException as error:
                 control.send("raised", portable(error))
+
+
+def end_with_the_worker() -> None:
+    """A handler must not go on when the worker was killed and its lease lapses."""
+    worker = multiprocessing.parent_process()
+    assert worker is not None
+    worker.join()
+    os._exit(1)
 
 
 def portable(error: BaseException) -> BaseException:

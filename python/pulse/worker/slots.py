@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from pulse.hooks import AllHooks
-from pulse.logs import log, log_event
+from pulse.logs import log, log_job
 from pulse.worker.outcomes import RELEASE, Outcome
 from pulse.worker.run import Run
 
@@ -49,6 +49,9 @@ class Slots:
             self._woken = True
             self._wake()
 
+    def log_start(self, run: Run) -> None:
+        log_job(logging.DEBUG, run.job, "starts", worker=self._worker)
+
     def wants(self) -> dict[str, int]:
         """How many jobs to claim: the free slots, of a large lane half at a time."""
         lanes, used, most = self._lanes, self._used, self._max_batch
@@ -76,7 +79,7 @@ class Slots:
         """Free the slots of what has ended; returns what is to be reported."""
         self._woken = False
         now = time.monotonic()
-        log_all = bool(self._hooks) or log.isEnabledFor(logging.DEBUG)
+        logs_all = bool(self._hooks) or log.isEnabledFor(logging.DEBUG)
         # By lease: one that was released may have ended by itself as well.
         reports: dict[int, Run] = {}
         while self.ended:
@@ -86,7 +89,7 @@ class Slots:
                 self._used[run.lane] -= 1
                 seconds = now - run.started if run.started else 0.0
                 self._run_time += (seconds - self._run_time) / 32
-                if log_all or outcome.verb != "complete":
+                if logs_all or outcome.verb != "complete":
                     self._log(run, outcome, seconds)
             if run.lease not in self.runs or run.outcome not in (None, outcome):
                 # Released before it ended.
@@ -140,8 +143,7 @@ class Slots:
                 self.ended.append((run, RELEASE))
 
     def _log(self, run: Run, outcome: Outcome, seconds: float) -> None:
-        job = run.job
-        self._hooks.call("finished", job, outcome.verb, seconds)
+        self._hooks.call("finished", run.job, outcome.verb, seconds)
         level, words = {
             "complete": (logging.DEBUG, "completed"),
             "fail": (logging.WARNING, f"failed: {last_line(outcome.error)}"),
@@ -150,17 +152,8 @@ class Slots:
             "ack_cancel": (logging.INFO, "is cancelled"),
             "drop": (logging.WARNING, "lost its lease; its result is dropped"),
         }[outcome.verb]
-        log_event(
-            level,
-            f"job {job.id} ({job.kind}, attempt {job.attempt}) {words}",
-            worker=self._worker,
-            job_id=job.id,
-            kind=job.kind,
-            lane=job.lane,
-            attempt=job.attempt,
-            outcome=outcome.verb,
-            seconds=round(seconds, 6),
-        )
+        facts = {"outcome": outcome.verb, "seconds": round(seconds, 6)}
+        log_job(level, run.job, words, worker=self._worker, **facts)
 
 
 def half_if_large(slots: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 import threading
@@ -158,10 +159,23 @@ def own(new_server: Callable[..., Server]) -> Iterator[Own]:
 @pytest.fixture
 def bouncer(db: Database) -> Iterator[str]:
     """A DSN that leads through PgBouncer in transaction mode, with few servers."""
+    with pgbouncer(db, "transaction") as dsn:
+        yield dsn
+
+
+@pytest.fixture
+def session_bouncer(db: Database) -> Iterator[str]:
+    """The same in session mode: a client keeps its server until it leaves."""
+    with pgbouncer(db, "session") as dsn:
+        yield dsn
+
+
+@contextlib.contextmanager
+def pgbouncer(db: Database, mode: str) -> Iterator[str]:
     program = servers.pgbouncer()
     if program is None:
         pytest.skip("PgBouncer is not here: `make setup` gets it where apt works")
-    directory = Path(db.server.socket).parent / f"bouncer-{db.name}"
+    directory = Path(db.server.socket).parent / f"bouncer-{mode}-{db.name}"
     directory.mkdir()
     (directory / "users.txt").write_text('"postgres" ""\n')
     (directory / "pgbouncer.ini").write_text(
@@ -174,8 +188,8 @@ def bouncer(db: Database) -> Iterator[str]:
         unix_socket_dir = {directory}
         auth_type = any
         auth_file = {directory}/users.txt
-        pool_mode = transaction
-        default_pool_size = 3
+        pool_mode = {mode}
+        default_pool_size = {3 if mode == "transaction" else 10}
         logfile = {directory}/log
         pidfile = {directory}/pid
         """.replace("        ", "")
@@ -198,6 +212,8 @@ def bouncer(db: Database) -> Iterator[str]:
         except psycopg.OperationalError:
             assert time.monotonic() < until, (directory / "log").read_text()
             threading.Event().wait(0.02)
-    yield dsn
-    process.terminate()
-    process.wait()
+    try:
+        yield dsn
+    finally:
+        process.terminate()
+        process.wait()

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+import asyncpg
+import psycopg_pool
 import pytest
 import sqlalchemy
 from sqlalchemy import orm
@@ -126,6 +130,124 @@ def test_a_django_connection_enqueues_inside_atomic(
     assert len(ids) == count(db) == 2
     with pytest.raises(errors.InvalidArgument):
         pulse.enqueue(connection, "")
+
+
+def complete(db: Database, result: str) -> None:
+    db.psql(
+        "-c",
+        f"SELECT pulse.complete(c.lease, '{result}') FROM pulse.claim_batch('me') AS c",
+    )
+
+
+RESULTS = ['{"a": [1, null]}', '"text"', '"[1]"', "null", "1.5"]
+
+
+@pytest.mark.parametrize("result", RESULTS)
+def test_a_client_on_a_sqlalchemy_session_cancels_and_waits(
+    db: Database, engine: sqlalchemy.Engine, result: str
+) -> None:
+    with orm.Session(engine) as session:
+        client = pulse.Client(session)
+        job, other = client.enqueue("greet"), client.enqueue("greet")
+        assert client.cancel(other, "not needed: 100%") == "cancelled"
+        session.commit()
+        complete(db, result)
+        assert client.result(job, 5) == json.loads(result)
+        with pytest.raises(errors.JobCancelled, match="not needed: 100%"):
+            client.result(other, 5)
+        with pytest.raises(errors.NoSuchJob):
+            client.result(4711, 5)
+        with pytest.raises(errors.NoSuchJob):
+            client.cancel(4711)
+
+
+def test_an_async_client_on_an_async_session_cancels_and_waits(db: Database) -> None:
+    async def main() -> None:
+        engine = sqlalchemy_asyncio.create_async_engine(
+            url(db), poolclass=sqlalchemy.NullPool
+        )
+        async with sqlalchemy_asyncio.AsyncSession(engine) as session:
+            client = pulse.AsyncClient(session)
+            job, other = await client.enqueue("greet"), await client.enqueue("greet")
+            assert await client.cancel(other) == "cancelled"
+            await session.commit()
+            complete(db, '{"a": 1}')
+            assert await client.result(job, 5) == {"a": 1}
+            with pytest.raises(TypeError, match=r"an AsyncSession needs .*AsyncClient"):
+                pulse.Client(session)
+        await engine.dispose()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("result", RESULTS)
+def test_a_client_on_a_django_connection_cancels_and_waits(
+    db: Database, django_connection: Any, result: str
+) -> None:
+    client = pulse.Client(django_connection)
+    job, other = client.enqueue("greet"), client.enqueue("greet")
+    assert client.cancel(other, None) == "cancelled"
+    complete(db, result)
+    assert client.result(job, 5) == json.loads(result)
+    with pytest.raises(errors.JobCancelled):
+        client.result(other, 5)
+
+
+def test_each_client_says_which_one_a_source_needs(
+    db: Database, engine: sqlalchemy.Engine
+) -> None:
+    with (
+        orm.Session(engine) as session,
+        pytest.raises(TypeError, match=r"pulse.Client$"),
+    ):
+        pulse.AsyncClient(session)
+    pool = psycopg_pool.AsyncConnectionPool(db.dsn, open=False)
+    with pytest.raises(TypeError, match=r"pulse.AsyncClient$"):
+        pulse.Client(pool)
+
+
+def test_a_raw_connection_of_asyncpg_is_told_what_to_do(db: Database) -> None:
+    async def main() -> None:
+        where = {"host": str(db.server.socket), "port": db.server.port}
+        pool = asyncpg.create_pool(**where, user="postgres", database=db.name)
+        async with pool, pool.acquire() as connection:
+            for act in (
+                lambda: pulse.enqueue(connection, "greet"),
+                lambda: pulse.enqueue_many(connection, "greet", [1]),
+                lambda: pulse.enqueue(pool, "greet"),
+                lambda: pulse.Client(connection).cancel(1),
+                lambda: pulse.AsyncClient(connection),
+            ):
+                with pytest.raises(TypeError, match="is one of asyncpg") as told:
+                    act()
+            # The first advice can be taken as it is.
+            advice = re.search(r"await (.*\)\)), or", str(told.value))
+            assert advice is not None
+            names = {"connection": connection, "kind": "greet", "payload": {"a": 1}}
+            await eval(advice[1], {"json": json, **names})
+
+    asyncio.run(main())
+    assert count(db) == 1
+
+
+def test_asyncpg_below_sqlalchemy_works(db: Database) -> None:
+    async def main() -> None:
+        engine = sqlalchemy_asyncio.create_async_engine(
+            url(db).set(drivername="postgresql+asyncpg"), poolclass=sqlalchemy.NullPool
+        )
+        async with sqlalchemy_asyncio.AsyncSession(engine) as session:
+            client = pulse.AsyncClient(session)
+            job = await client.enqueue("greet", {"a": 1}, delay=0)
+            other = await client.enqueue("greet")
+            assert await client.cancel(other, "enough") == "cancelled"
+            await session.commit()
+            complete(db, '"text"')
+            assert await client.result(job, 5) == "text"
+            with pytest.raises(errors.NoSuchJob):
+                await client.cancel(4711)
+        await engine.dispose()
+
+    asyncio.run(main())
 
 
 def test_something_else_is_refused_with_what_would_do() -> None:

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import psycopg
+import pytest
 
 from pulse import connections
 from tests.conftest import Database
@@ -34,6 +35,30 @@ def test_listen_behind_a_transaction_pooler_is_found_out(
     works, _ = asyncio.run(probe(bouncer))
     assert not works
     assert not connections.listen_works(bouncer)
+
+
+def test_a_pooler_whose_sessions_are_shared_keeps_no_listen(
+    bouncer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both clients were in one session, so nothing had to be tried there."""
+
+    def listen(*_: object) -> None:
+        raise AssertionError("LISTEN would stay behind in the pooler's session")
+
+    monkeypatch.setattr(connections, "listen", listen)
+    assert not connections.listen_works(bouncer)
+    with psycopg.connect(bouncer, autocommit=True, prepare_threshold=None) as client:
+        assert client.execute(CHANNELS).fetchall() == []
+
+
+def test_listen_works_behind_a_session_pooler(session_bouncer: str) -> None:
+    """Its sessions belong to one client at a time, whatever pid the pooler tells."""
+    with psycopg.connect(session_bouncer) as client:
+        told = client.execute("SELECT pg_backend_pid()").fetchone()
+        assert told != (client.info.backend_pid,)
+    works, channels = asyncio.run(probe(session_bouncer))
+    assert (works, channels) == (True, [("some channel",)])
+    assert connections.listen_works(session_bouncer)
 
 
 def test_a_probe_that_cannot_be_sent_leaves_no_listen(db: Database) -> None:

@@ -41,6 +41,38 @@ def test_hooks_are_called_and_cannot_harm_the_worker(
     assert "a broken hook" in caplog.text
 
 
+def test_every_start_and_end_is_logged_with_its_facts(
+    queue: Queue, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = Worker(queue.db.dsn, concurrency=1, name="w")
+
+    @worker.handle("end")
+    def end(job: Job, how: str) -> None:
+        if how == "fail":
+            raise pulse.Fatal("no")
+        if how == "snooze":
+            raise pulse.Snooze("1 hour")
+
+    jobs = [queue.enqueue("end", {"how": how}) for how in ("be", "fail", "snooze")]
+    with caplog.at_level("DEBUG", "pulse.worker"):
+        running = start(worker)
+        queue.until_state(jobs[2], "scheduled")
+        running.stop()
+    told = [r for r in caplog.records if getattr(r, "kind", None) == "end"]
+    assert [(r.levelname, r.getMessage().partition(") ")[2]) for r in told] == [
+        ("DEBUG", "starts"),
+        ("DEBUG", "completed"),
+        ("DEBUG", "starts"),
+        ("WARNING", "failed: pulse.errors.Fatal: no"),
+        ("DEBUG", "starts"),
+        ("INFO", "snoozes for 1 hour"),
+    ]
+    for record, job in zip(told, [job for job in jobs for _ in range(2)], strict=True):
+        facts = vars(record)["fields"]
+        assert (facts["job_id"], facts["worker"], facts["attempt"]) == (job, "w", 1)
+    assert vars(told[1])["fields"]["outcome"] == "complete"
+
+
 class Telemetry:
     """As much of a tracer and a meter as the hooks use."""
 

@@ -6,13 +6,16 @@ import itertools
 import logging
 import threading
 import time
+from collections.abc import Callable
 
 import psycopg
 import pytest
 
 import pulse
 from pulse import Job, Worker
+from tests.conftest import Database
 from tests.python.worker.conftest import ARMED, PATIENCE, Own, Queue, Start
+from tools.servers import Server
 
 
 def test_a_sleeping_worker_is_woken_at_once(queue: Queue, start: Start) -> None:
@@ -146,48 +149,119 @@ def test_without_a_watchdog_the_worker_ticks_and_says_so(
     assert len(said) == 1
 
 
-def test_the_workers_ticks_have_no_statement_timeout(
-    queue: Queue, start: Start
+def test_where_there_can_be_no_watchdog_none_is_asked_for(
+    new_db: Callable[..., Database],
+    server18: Server,
+    start: Start,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    queue.connection.execute(
-        """
-        CREATE TABLE seen AS SELECT 'nothing' AS timeout;
-        ALTER FUNCTION pulse.tick() RENAME TO real_tick;
-        CREATE FUNCTION pulse.tick()
-        RETURNS TABLE (step text, did bigint, error text) LANGUAGE sql AS
-        $$
-            UPDATE seen SET timeout = current_setting('statement_timeout');
-            SELECT * FROM pulse.real_tick()
-        $$
-        """
+    """The embedded server has no pg_cron: the advice could not be taken."""
+    queue = Queue(new_db(on=server18))
+    assert not queue.one(
+        "SELECT EXISTS (SELECT FROM pg_available_extensions WHERE name = 'pg_cron')"
     )
-    worker = Worker(f"{queue.db.dsn} options='-c statement_timeout=20s'")
-    worker.handle("x")(print)
+    worker = idle(queue.db.dsn)
     start(worker)
-    queue.until(
-        lambda: queue.one("SELECT to_jsonb(s) FROM seen AS s") == {"timeout": "0"}
-    )
+    reaped = "SELECT count(*) FROM pulse.upkeep_run WHERE step = 'sweep'"
+    queue.until(lambda: queue.one(reaped) > 0, "it has reaped")
+    worker.stop()
+    assert "watchdog" not in caplog.text
 
 
-def test_a_tick_that_fails_is_a_warning_in_the_log(
+def idle(dsn: str) -> Worker:
+    worker = Worker(dsn)
+
+    @worker.handle("x")
+    def x(job: Job) -> None: ...
+
+    return worker
+
+
+SLOW_STEP = """
+CREATE OR REPLACE FUNCTION pulse._tick_promote() RETURNS bigint LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS 'BEGIN
+    PERFORM pg_sleep(0.6);
+    INSERT INTO public.seen VALUES (
+        current_setting(''statement_timeout''), current_setting(''lock_timeout'')
+    );
+    RETURN 1;
+END'
+"""
+
+
+@pytest.mark.parametrize("way", ["directly", "through a pooler"])
+def test_upkeep_is_not_bound_by_timeouts_meant_for_people(
+    queue: Queue, start: Start, request: pytest.FixtureRequest, way: str
+) -> None:
+    connection = queue.connection
+    for setting in (
+        "statement_timeout = '300ms'",
+        "lock_timeout = '1ms'",
+        "idle_session_timeout = '2s'",
+    ):
+        connection.execute(f"ALTER DATABASE {queue.db.name} SET {setting}".encode())
+    connection.execute("CREATE TABLE public.seen (statement text, lock text)")
+    connection.execute(SLOW_STEP.encode())
+    dsn = queue.db.dsn if way == "directly" else str(request.getfixturevalue("bouncer"))
+    start(idle(dsn))
+    queue.until(lambda: queue.one("SELECT count(*) FROM public.seen") > 0)
+    seen = connection.execute("SELECT DISTINCT s.* FROM public.seen AS s")
+    assert seen.fetchall() == [("0", "5s")]
+
+
+def test_upkeep_that_fails_is_warned_of_once_for_each_error(
     queue: Queue, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
-    queue.connection.execute(
-        """
-        CREATE OR REPLACE FUNCTION pulse.tick()
-        RETURNS TABLE (step text, did bigint, error text) LANGUAGE plpgsql AS
-        $$ BEGIN RAISE query_canceled; END $$
-        """
-    )
-    worker = Worker(queue.db.dsn)
-    worker.handle("x")(print)
-    start(worker)
-    queue.until(
-        lambda: any(
-            r.levelname == "WARNING" and "upkeep failed" in r.getMessage()
-            for r in caplog.records
+    fails = """
+    CREATE OR REPLACE FUNCTION pulse.tick()
+    RETURNS TABLE (step text, did bigint, error text) LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    AS 'BEGIN
+        PERFORM nextval(''public.ticks'');
+        RAISE ''it is {0}'' USING ERRCODE = ''{0}'';
+    END'
+    """
+    steps = """
+    CREATE OR REPLACE FUNCTION pulse.tick()
+    RETURNS TABLE (step text, did bigint, error text) LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp
+    AS $$ SELECT 'prune', nextval('public.ticks'), {}::text $$
+    """
+
+    def ticks() -> int:
+        return int(queue.one("SELECT last_value FROM public.ticks"))
+
+    def after_ticks(definition: str) -> list[str]:
+        """What is said during two ticks of this kind."""
+        caplog.clear()
+        queue.connection.execute(definition.encode())
+        # The one that is under way may be of the kind before.
+        before = ticks()
+        queue.until(lambda: ticks() >= before + 3)
+        said = [r for r in caplog.records if "upkeep" in r.getMessage()]
+        return [f"{r.levelname} {r.getMessage().splitlines()[0]}" for r in said]
+
+    queue.connection.execute("CREATE SEQUENCE public.ticks")
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        caplog.at_level(logging.INFO, "pulse.worker"),
+    ):
+        patch.setattr("pulse.worker.listener.TICK_SELDOM", 0.05)
+        patch.setattr("pulse.worker.listener.TICK_EVERY", 0.05)
+        start(idle(queue.db.dsn))
+        assert after_ticks(fails.format("XX001")) == [
+            "WARNING upkeep: tick failed: it is XX001"
+        ]
+        assert after_ticks(fails.format("XX002")) == [
+            "WARNING upkeep: tick failed: it is XX002"
+        ]
+        assert after_ticks(steps.format("'57014: at ' || clock_timestamp()"))[0] == (
+            "INFO upkeep: tick works again"
         )
-    )
+        # Still the same, though the words differ each time.
+        assert after_ticks(steps.format("'57014: by ' || clock_timestamp()")) == []
+        assert after_ticks(steps.format("NULL")) == ["INFO upkeep: prune works again"]
 
 
 def test_hello_names_lanes_and_kinds(queue: Queue, start: Start) -> None:

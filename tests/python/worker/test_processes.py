@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -153,6 +154,33 @@ def test_a_signal_to_the_group_leaves_the_end_of_processes_to_the_worker(
         # Begun or not when it had to stop: nobody was charged.
         assert row["state"] in ("completed", "ready"), row["last_error"]
         assert row["failures"] == 0
+
+
+def test_a_worker_that_is_killed_takes_its_processes_with_it(
+    queue: Queue, tmp_path: Path
+) -> None:
+    job = queue.enqueue("patient", {"released_by": str(tmp_path / "never")})
+    program = subprocess.Popen(
+        [sys.executable, "-c", APP, queue.db.dsn], cwd=paths.ROOT
+    )
+    checkpoints = "SELECT count(*) FROM pulse.job_checkpoint WHERE job = %s"
+    try:
+        queue.until(lambda: queue.one(checkpoints, job) == 1)
+        found = Path(f"/proc/{program.pid}/task").glob("*/children")
+        children = {int(pid) for file in found for pid in file.read_text().split()}
+        assert len(children) >= 2, "the handler, and multiprocessing's own"
+    finally:
+        program.kill()
+        program.wait()
+    queue.until(
+        lambda: not any(is_alive(pid) for pid in children), "its processes are gone"
+    )
+
+
+def is_alive(pid: int) -> bool:
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    return False
 
 
 def test_an_initializer_runs_once_in_each_process(queue: Queue, start: Start) -> None:
