@@ -235,7 +235,7 @@ class Cluster:
         """
         with self.steady:
             old, new = self.primary, self.standby
-            since = old.psql(DATABASE, "-c", OLDEST_OPEN)
+            since = int(old.psql("postgres", "-c", OLDEST_OPEN))
             old.set("synchronous_standby_names", "")
             new.set("primary_conninfo", "")
             new.wait_until("SELECT 1 WHERE NOT EXISTS (TABLE pg_stat_wal_receiver)")
@@ -251,9 +251,16 @@ class Cluster:
             self._follow(old)
             return [each for each in had if each.key not in kept], ended
 
-    def _committed(self, node: Node, since: str) -> list[Transaction]:
-        with psycopg.connect(node.dsn(DATABASE), autocommit=True) as connection:
-            return list(journal.read_journal(connection, since=int(since)))
+    def _committed(self, node: Node, since: int) -> list[Transaction]:
+        """What is in the journal of this node; the session may die of another fault."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                with psycopg.connect(node.dsn(DATABASE), autocommit=True) as connection:
+                    return list(journal.read_journal(connection, since=since))
+            except psycopg.OperationalError:
+                if time.monotonic() > until:
+                    raise
 
     def _promote(self, new: Node) -> None:
         new.psql("postgres", "-c", "SELECT pg_promote(true, 60)")
