@@ -6,8 +6,8 @@ RUN = .venv/bin/python
 CHOSEN = $(if $(K),-k "$(K)")
 
 .PHONY: help setup demo build install lint format check test test-sql test-isolation \
-	test-engine test-python test-project isolation-accept chaos soak bench-sql bench-python \
-	reference release next-version clean
+	test-engine test-python test-project isolation-accept chaos soak upgrade-load bench-sql \
+	bench-python reference release next-version clean
 
 help:  ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -62,6 +62,9 @@ chaos: setup build  ## Break everything under load, then check the history (CHAO
 
 soak: setup build  ## Upkeep of a million jobs, a worker that runs a million (SOAK_JOBS)
 	@PYTHONPATH=.:python $(RUN) -m tests.chaos.soak --jobs $(or $(SOAK_JOBS),1000000)
+
+upgrade-load: setup build  ## Upgrade a queue while jobs run through it (PULSE_LOAD)
+	@PULSE_LOAD=$(or $(PULSE_LOAD),100000) $(RUN) -m pytest tests/upgrade/test_live.py -s $(CHOSEN)
 
 bench-sql: setup build  ## Measure the engine with pgbench (ONLY=e,c; see bench/README.md)
 	@$(RUN) -m bench.run_sql $(if $(ONLY),--only $(ONLY))

@@ -23,7 +23,8 @@ def bring_sql() -> None:
     subprocess.run(["make", "-s", "-C", str(EXTENSION)], check=True)
     shutil.rmtree(SHARE, ignore_errors=True)
     (SHARE / "extension").mkdir(parents=True)
-    shutil.copy(EXTENSION / "build" / "pulse.sql", SHARE)
+    for script in (EXTENSION / "build").glob("pulse.*sql"):
+        shutil.copy(script, SHARE)
     shutil.copy(EXTENSION / "pulse.control", SHARE / "extension")
     for directory in ("released", "build"):
         for script in (EXTENSION / directory).glob("pulse--*.sql"):

@@ -1,5 +1,5 @@
--- pulse @VERSION@, the plain script: for a PostgreSQL where extension files cannot be
--- installed. One transaction, no superuser:
+-- pulse @VERSION@ (build @BUILD@), the plain script: for a PostgreSQL where extension
+-- files cannot be installed. One transaction, no superuser:
 --
 --     psql -v ON_ERROR_STOP=1 -f pulse.sql
 --

@@ -1,7 +1,121 @@
--- pulse, the upgrade to @VERSION@
-\echo Use "ALTER EXTENSION pulse UPDATE" to load this file. \quit
-
 SET LOCAL search_path = pg_catalog, pg_temp;
--- Workers go on while this runs; rather give up than queue them behind a lock.
-SET LOCAL lock_timeout = '3s';
+
+-- Everything that the upgrade locks, before it changes anything. Workers, producers and
+-- readers hold one thing and ask for the next, so nobody may wait here with something in
+-- hand for longer than deadlocks take to be noticed: what was not free in time is waited
+-- for empty-handed, then the rest is tried again.
+DO $$
+DECLARE
+    v_tables CONSTANT text [] := string_to_array('@LOCKS@', ' ');
+    v_upkeep CONSTANT regclass := coalesce(
+        to_regclass('pulse.upkeep_run'), to_regclass('pulse.turn')
+    );
+    v_steps text [];
+    v_lock text;
+    v_missed text;
+    v_until timestamptz;
+    v_found text;
+    v_uncomment text;
+BEGIN
+    -- What is created here must belong to the owner of pulse, whoever runs this: the
+    -- functions run with the rights of their owner.
+    PERFORM set_config('pulse.upgraded_by', current_setting('role'), true);
+    PERFORM set_config('role', pg_get_userbyid(n.nspowner), true)
+    FROM pg_namespace AS n
+    WHERE n.nspname = 'pulse';
+
+    EXECUTE format('SELECT array_agg(DISTINCT u.step) FROM %s AS u', v_upkeep) INTO v_steps;
+
+    FOR v_try IN 1..4 LOOP
+        BEGIN
+            v_until := NULL;
+            FOR v_lock IN
+                SELECT n.lock
+                FROM (
+                    -- Claims find nothing and ticks no turn until this ends, so that
+                    -- none meets both old and new code.
+                    SELECT 1 AS place, 0 AS nth, format(
+                        'SELECT pg_advisory_xact_lock(%s, 0)', 'pulse.hold'::regclass::oid::integer
+                    ) AS lock
+                    UNION ALL
+                    SELECT 2, 0, format(
+                        'SELECT pg_advisory_xact_lock(%s, %s)', v_upkeep::oid::integer, hashtext(s.step)
+                    )
+                    FROM unnest(v_steps) AS s (step)
+                    UNION ALL
+                    -- LOCK TABLE would lock what the view reads as well. A view was made
+                    -- after those that it reads.
+                    SELECT 3, -row_number() OVER (ORDER BY c.oid), format(
+                        'ALTER VIEW %s SET (security_barrier = true)', c.oid::regclass
+                    )
+                    FROM pg_class AS c
+                    WHERE c.relnamespace = 'pulse'::regnamespace
+                        AND c.relkind = 'v'
+                    UNION ALL
+                    SELECT 4, t.nth, format(
+                        'LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', to_regclass('pulse.' || t.name)
+                    )
+                    FROM unnest(v_tables) WITH ORDINALITY AS t (name, nth)
+                    WHERE to_regclass('pulse.' || t.name) IS NOT NULL
+                    UNION ALL
+                    SELECT 5, 0, 'LOCK TABLE pulse.access_grant IN SHARE ROW EXCLUSIVE MODE'
+                ) AS n
+                ORDER BY n.lock = v_missed DESC NULLS LAST, n.place, n.nth
+            LOOP
+                PERFORM set_config(
+                    'lock_timeout',
+                    coalesce(
+                        greatest(1, extract(epoch FROM v_until - clock_timestamp()) * 1000)::integer,
+                        3000
+                    )::text,
+                    true
+                );
+                EXECUTE v_lock;
+                v_until := coalesce(
+                    v_until,
+                    clock_timestamp() + 0.8 * current_setting('deadlock_timeout')::interval
+                );
+            END LOOP;
+            EXIT;
+        EXCEPTION
+            WHEN lock_not_available THEN
+                IF v_try = 4 THEN
+                    RAISE;
+                END IF;
+                v_missed := v_lock;
+        END;
+    END LOOP;
+    PERFORM set_config('lock_timeout', '3s', true);
+
+    -- After the locks, so that of two upgrades at once the later one finds out. What has
+    -- no version() is older than 1.0.
+    IF to_regprocedure('pulse.version()') IS NULL THEN
+        v_found := '0.9';
+    ELSE
+        EXECUTE 'SELECT v.version FROM pulse.version() AS v' INTO v_found;
+    END IF;
+    IF v_found <> '@FROM@' THEN
+        RAISE EXCEPTION 'this is not the upgrade of pulse %', v_found
+        USING
+            ERRCODE = 'object_not_in_prerequisite_state',
+            DETAIL = 'It leads from @FROM@ to @VERSION@. Nothing was changed.',
+            HINT = 'pulse install chooses the right one.';
+    END IF;
+
+    -- Everything in the source has a comment: what has none at the end is code that the
+    -- new version does not have.
+    FOR v_uncomment IN
+        SELECT format('COMMENT ON ROUTINE %s IS NULL', p.oid::regprocedure)
+        FROM pg_proc AS p
+        WHERE p.pronamespace = 'pulse'::regnamespace
+        UNION ALL
+        SELECT format('COMMENT ON VIEW %s IS NULL', c.oid::regclass)
+        FROM pg_class AS c
+        WHERE c.relnamespace = 'pulse'::regnamespace
+            AND c.relkind = 'v'
+    LOOP
+        EXECUTE v_uncomment;
+    END LOOP;
+END;
+$$;
 

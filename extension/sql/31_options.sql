@@ -78,7 +78,8 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     -- Small and not compressed: never above 64 MB as text.
-    IF pg_column_size(_require_payload.payload) <= 8000
+    IF _require_payload.payload IS NULL
+        OR pg_column_size(_require_payload.payload) <= 8000
         AND pg_column_compression(_require_payload.payload) IS NULL
         AND current_setting('pulse.max_payload', true) IS NULL
     THEN

@@ -34,7 +34,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.reap(integer) IS
-'End the runs whose lease has lapsed (worker lost) or whose max_runtime or cancel grace is over: charged, then retrying, dead or cancelled. Returns how many. tick does this every 10 seconds.';
+'End the runs whose lease has lapsed (worker lost) or whose max_runtime or cancel grace is over: charged, then retrying, dead or cancelled. Returns how many. tick does this every 10 seconds. Writes lease, waiting, finished and failure.';
 
 -- A step of tick. Half the time at most goes to leases that are only made known.
 CREATE FUNCTION pulse._tick_reap(until timestamptz)

@@ -63,7 +63,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.prune(boolean, integer) IS
-'Remove finished jobs that are older than their lane''s retention, at most max_jobs; with dry_run only count them. Returns how many. tick does this every 10 seconds, or without a pause while there is more to remove.';
+'Remove finished jobs that are older than their lane''s retention, at most max_jobs; with dry_run only count them. Returns how many. tick does this every 10 seconds, or without a pause while there is more to remove. Writes finished, body and what belongs to them, job_key and worker.';
 
 -- A step of tick. The lanes and states take turns of 10,000 jobs, the last first; the
 -- next tick goes on where this one stopped.

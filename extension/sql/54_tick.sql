@@ -22,7 +22,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.tick() IS
-'Do all upkeep that is due, within about two seconds, or a third of what statement_timeout leaves: schedules, promotion and marks at most once a second, reaping, approvals and retention every 10 seconds, sooner where something was left to do. A row for each step done, with its error if it had one. Safe from anywhere, any number of times at once. PU001 above READ COMMITTED.';
+'Do all upkeep that is due, within about two seconds, or a third of what statement_timeout leaves: schedules, promotion and marks at most once a second, reaping, approvals and retention every 10 seconds, sooner where something was left to do. A row for each step done, with its error if it had one. Safe from anywhere, any number of times at once. PU001 above READ COMMITTED. Writes what its steps write, and upkeep_run.';
 
 CREATE FUNCTION pulse._tick(turns text [])
 RETURNS TABLE (step text, did bigint, error text)

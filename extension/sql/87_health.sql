@@ -20,6 +20,9 @@ AS $$
         SELECT * FROM pulse._health_lanes()
         UNION ALL
         SELECT * FROM pulse._health_server()
+        UNION ALL
+        SELECT 'version', 'ok', format('%s (%s), build %s', v.version, v.product, v.build), NULL
+        FROM pulse.version() AS v
     ) AS h
 $$;
 

@@ -66,6 +66,9 @@ AS $$
     SELECT a.access, a.object
     FROM allowed AS a
     UNION
+    SELECT i.access, 'version'
+    FROM includes AS i
+    UNION
     -- What these call with the rights of their caller or reader.
     SELECT a.access, f.object
     FROM allowed AS a

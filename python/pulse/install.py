@@ -1,10 +1,12 @@
 """Put pulse into a database: as an extension where its files are, else as one script.
 
 A managed PostgreSQL rarely takes extension files; the plain script needs nothing but
-CREATE on the database, and gives the same functions and views.
+CREATE on the database, and gives the same functions and views. What is there says its
+version by pulse.version(), and is upgraded by the same source, whichever product it is.
 """
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,30 +17,77 @@ from psycopg.rows import tuple_row
 
 Connection = psycopg.Connection[Any]
 Method = Literal["auto", "extension", "plain"]
+Product = Literal["extension", "plain", "pg_tle"]
+
+# What has functions and no version() was built before 1.0.
+UNVERSIONED = "0.9"
 
 INSPECT = """
     SELECT
-        (
-            SELECT e.extversion
-            FROM pg_catalog.pg_extension AS e
-            WHERE e.extname = 'pulse'
-        ),
+        e.extversion,
         (
             SELECT pg_catalog.pg_get_userbyid(n.nspowner)
             FROM pg_catalog.pg_namespace AS n
             WHERE n.nspname = 'pulse'
         ),
-        (
-            SELECT a.default_version
-            FROM pg_catalog.pg_available_extensions AS a
-            WHERE a.name = 'pulse'
-        ),
+        a.default_version,
         (
             SELECT pg_catalog.array_agg(DISTINCT p.proname::text)
             FROM pg_catalog.pg_proc AS p
             INNER JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
             WHERE n.nspname = 'pulse'
+        ),
+        (
+            SELECT
+                pg_catalog.has_schema_privilege(p.pronamespace, 'USAGE')
+                AND pg_catalog.has_function_privilege(p.oid, 'EXECUTE')
+            FROM pg_catalog.pg_proc AS p
+            INNER JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
+            WHERE n.nspname = 'pulse' AND p.proname = 'version' AND p.pronargs = 0
+        ),
+        EXISTS (
+            SELECT
+            FROM pg_catalog.pg_proc AS p
+            INNER JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
+            WHERE n.nspname = 'pgtle' AND p.proname = 'pulse.control'
+        ),
+        CASE WHEN a.default_version IS NOT NULL THEN ARRAY(
+            SELECT u.target
+            FROM pg_catalog.pg_extension_update_paths('pulse') AS u
+            WHERE u.source = e.extversion AND u.path IS NOT NULL
+        ) END
+    FROM (VALUES ('pulse')) AS o (name)
+    LEFT JOIN pg_catalog.pg_extension AS e ON e.extname = o.name
+    LEFT JOIN pg_catalog.pg_available_extensions AS a ON a.name = o.name
+"""
+
+VERSION = "SELECT v.version, v.build FROM pulse.version() AS v"
+
+# Whose transactions an upgrade waits for: locks on tables, views and gates of pulse.
+HOLDERS = """
+    SELECT DISTINCT
+        a.pid,
+        pg_catalog.concat_ws(
+            ', ',
+            a.usename,
+            a.state,
+            pg_catalog.date_trunc('second', pg_catalog.clock_timestamp() - a.xact_start)
         )
+    FROM pg_catalog.pg_locks AS l
+    INNER JOIN pg_catalog.pg_class AS c
+        ON c.oid = CASE l.locktype WHEN 'advisory' THEN l.classid ELSE l.relation END
+    INNER JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    INNER JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
+    WHERE n.nspname = 'pulse'
+        AND l.granted
+        AND a.datname = pg_catalog.current_database()
+        AND a.pid <> pg_catalog.pg_backend_pid()
+        AND (
+            -- NULL where we may not see it.
+            a.xact_start < pg_catalog.clock_timestamp() - interval '2 seconds'
+        ) IS NOT FALSE
+    ORDER BY 1
+    LIMIT 5
 """
 
 
@@ -48,13 +97,15 @@ class InstallError(Exception):
 
 @dataclass(frozen=True)
 class Installed:
-    """What a database has of pulse. A plain script records no version."""
+    """What a database has of pulse; version is None where we may not ask for it."""
 
-    how: Literal["extension", "plain"] | None
+    how: Product | None
     version: str | None
     owner: str | None
     available: str | None
     functions: frozenset[str]
+    build: str | None = None
+    targets: frozenset[str] = frozenset()
 
     @property
     def missing(self) -> list[str]:
@@ -64,18 +115,20 @@ class Installed:
     @property
     def is_older(self) -> bool:
         """Whether the database has an older pulse than this package expects."""
-        if self.how is None:
-            return False
         if self.version is None:
-            return bool(self.missing)
+            return False
         return release(self.version) < release(version())
+
+    @property
+    def is_other_code(self) -> bool:
+        """Whether it has the version of this package, built from another source."""
+        return self.version == version() and self.build not in (None, build())
 
     def __str__(self) -> str:
         if self.how is None:
             return "nothing"
-        if self.how == "extension":
-            return f"pulse {self.version} (extension)"
-        return f"pulse{'' if self.missing else ' ' + version()} (plain script)"
+        name = "plain script" if self.how == "plain" else self.how
+        return f"pulse {self.version or 'of unknown version'} ({name})"
 
 
 # -- what this package carries ----------------------------------------------------
@@ -105,18 +158,31 @@ def extension_files() -> list[Path]:
     return found
 
 
-def plain_script() -> str:
+def product(name: str) -> Path:
+    """The other products: pulse.sql, and what upgrades plain and pg_tle installs."""
     base = source()
-    path = base / "pulse.sql" if base.name == "share" else base / "build" / "pulse.sql"
-    return path.read_text()
+    return base / name if base.name == "share" else base / "build" / name
+
+
+def plain_script() -> str:
+    return product("pulse.sql").read_text()
 
 
 def version() -> str:
     """The version of pulse that belongs to this package."""
-    control = next(path for path in extension_files() if path.name == "pulse.control")
-    found = re.search(r"^default_version = '(.*)'", control.read_text(), re.MULTILINE)
+    return carried()[0]
+
+
+def build() -> str:
+    """The checksums of its tables and of its code."""
+    return carried()[1]
+
+
+def carried() -> tuple[str, str]:
+    with product("pulse.sql").open() as script:
+        found = re.match(r"-- pulse (\S+) \(build (\S+)\)", script.readline())
     assert found is not None
-    return found[1]
+    return found[1], found[2]
 
 
 def release(text: str) -> tuple[int, ...]:
@@ -133,18 +199,28 @@ def public_functions() -> frozenset[str]:
 
 
 def inspect(connection: Connection) -> Installed:
-    row = connection.cursor(row_factory=tuple_row).execute(INSPECT).fetchone()
+    cursor = connection.cursor(row_factory=tuple_row)
+    row = cursor.execute(INSPECT).fetchone()
     assert row is not None
-    installed, owner, available, functions = row
-    how: Literal["extension", "plain"] | None = None
-    if installed is not None:
-        how = "extension"
+    found, owner, available, functions, may_ask, is_tle, targets = row
+    how: Product | None = None
+    if found is not None:
+        how = "pg_tle" if is_tle else "extension"
     elif functions:
         how = "plain"
-    return Installed(how, installed, owner, available, frozenset(functions or ()))
+    built = None
+    if how is not None and may_ask:
+        own, built = cursor.execute(VERSION).fetchone() or (None, None)
+        found = found or own
+    elif how == "plain" and may_ask is None:
+        found = UNVERSIONED
+    return Installed(
+        *(how, found, owner, available, frozenset(functions or ())),
+        *(built, frozenset(targets or ())),
+    )
 
 
-# -- installing -------------------------------------------------------------------
+# -- deciding ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -157,27 +233,28 @@ class Plan:
 
 def plan(state: Installed, method: Method = "auto") -> Plan:
     """Decide without touching the database."""
+    if state.how is None:
+        return fresh(state, method)
     wanted = version()
-    if state.how == "extension" and state.version is not None:
-        if release(state.version) > release(wanted):
-            return Plan(
-                f"{state} is newer than this package ({wanted}); nothing to do.\n"
-                "Update the package: pip install --upgrade pgpulse"
-            )
-        if state.version == wanted:
-            return Plan(f"{state} is installed; nothing to do")
-        return Plan(
-            f"upgrade {state} to {wanted}",
-            (f"ALTER EXTENSION pulse UPDATE TO '{wanted}'",),
-        )
-    if state.how == "plain":
-        if not state.missing:
-            return Plan(f"{state} is installed; nothing to do")
+    if state.version is None:
         raise InstallError(
-            "an older plain script of pulse is installed; it lacks "
-            f"{', '.join(state.missing[:5])}{' …' if state.missing[5:] else ''}.\n"
-            "A plain script is not upgraded in place: see docs/installation.md."
+            f"{state} belongs to {state.owner}, and this role may not ask for its "
+            f"version.\nRun pulse install as {state.owner}."
         )
+    if release(state.version) > release(wanted):
+        return Plan(
+            f"{state} is newer than this package ({wanted}); nothing to do.\n"
+            "Update the package: pip install --upgrade pgpulse"
+        )
+    if state.is_other_code:
+        return other_code(state)
+    if state.version == wanted:
+        return Plan(f"{state} is installed; nothing to do")
+    return upgrade(state)
+
+
+def fresh(state: Installed, method: Method) -> Plan:
+    wanted = version()
     if state.owner is not None:
         raise InstallError(
             f"the schema pulse exists, belongs to {state.owner} and has no functions.\n"
@@ -199,6 +276,72 @@ def plan(state: Installed, method: Method = "auto") -> Plan:
     )
 
 
+def upgrade(state: Installed) -> Plan:
+    """By the same source for every product; each is one transaction."""
+    wanted, summary = version(), f"upgrade {state} to {version()}"
+    alter = (
+        "BEGIN ISOLATION LEVEL READ COMMITTED",
+        "SET LOCAL statement_timeout = 0",
+        f"ALTER EXTENSION pulse UPDATE TO '{wanted}'",
+        "COMMIT",
+    )
+    step = f"{state.version}--{wanted}.sql"
+    if state.how == "extension":
+        if wanted in state.targets:
+            return Plan(summary, alter)
+        raise InstallError(
+            f"the server has no upgrade of {state} to {wanted}.\n"
+            f"Install the extension files of pulse {wanted} there (make install), then "
+            f"pulse install.{ways(state, 'pulse--')}"
+        )
+    prefix = "pulse.tle." if state.how == "pg_tle" else "pulse."
+    script = product(prefix + step)
+    if not script.exists():
+        raise InstallError(
+            f"this package has no upgrade of {state} to {wanted}.{ways(state, prefix)}"
+        )
+    if state.how == "pg_tle":
+        return Plan(summary, (*alter[:2], script.read_text(), *alter[2:]))
+    return Plan(summary, tuple(parts(script.read_text())))
+
+
+def ways(state: Installed, prefix: str) -> str:
+    """The remedy where there is no path: another package, or a fresh database."""
+    known = sorted(
+        path.name.removeprefix(prefix).partition("--")[0]
+        for path in product("").glob(f"{prefix}[0-9]*--{version()}.sql")
+    )
+    said = f" It can upgrade {', '.join(known)}." if known else ""
+    return (
+        f"{said}\nGo through a version in between that can (pip install "
+        "pgpulse==VERSION; pulse install), or let the queue run empty and install "
+        "afresh: docs/upgrading.md."
+    )
+
+
+def other_code(state: Installed) -> Plan:
+    """The same version from another source: a development build."""
+    differs = f"{state} has the version of this package and other"
+    tables = str(state.build).partition("-")[0] != build().partition("-")[0]
+    if tables:
+        raise InstallError(
+            f"{differs} tables (build {state.build}, package {build()}).\n"
+            "A development build is not upgraded: give what you build another version, "
+            "with upgrades/A--B.sql; or install afresh."
+        )
+    if state.how == "plain":
+        return Plan(
+            f"replace the code of {state}: build {state.build} by {build()}",
+            tuple(parts(product("pulse.code.sql").read_text())),
+        )
+    raise InstallError(
+        f"{differs} code (build {state.build}, package {build()}).\n"
+        "ALTER EXTENSION pulse UPDATE needs another version: raise default_version and "
+        "add upgrades/A--B.sql; or, where its jobs may go, DROP EXTENSION pulse; "
+        "CREATE EXTENSION pulse."
+    )
+
+
 def parts(script: str) -> Iterator[str]:
     """The script in its parts, to be run one after the other: BEGIN … COMMIT."""
     for part in re.split(r"^(?=-- part: )", script, flags=re.MULTILINE):
@@ -206,10 +349,51 @@ def parts(script: str) -> Iterator[str]:
             yield part
 
 
+# -- doing it ---------------------------------------------------------------------
+
+TRIES = 8
+LONGEST_PAUSE = 15.0
+
+
 def apply(
-    connection: Connection, todo: Plan, step: Callable[[], object] = lambda: None
+    connection: Connection,
+    todo: Plan,
+    step: Callable[[], object] = lambda: None,
+    wait: Callable[[str, float], object] = lambda said, pause: time.sleep(pause),
 ) -> None:
-    """Run a plan on an autocommit connection; all of it or nothing."""
+    """Run a plan on an autocommit connection; all of it or nothing.
+
+    An upgrade gives up after a few seconds rather than queue workers behind the lock it
+    waits for; it is tried again, after longer and longer pauses. Of two at once the
+    later one finds that all is done.
+    """
+    for attempt in range(TRIES):
+        try:
+            run(connection, todo, step)
+            return
+        except (
+            psycopg.errors.LockNotAvailable,
+            psycopg.errors.DeadlockDetected,
+        ) as error:
+            said = holders(connection)
+            if attempt == TRIES - 1:
+                raise InstallError(
+                    f"{todo.summary}: a lock was not free in {TRIES} tries: "
+                    f"{error.diag.message_primary}.\nNothing was changed. {said}"
+                ) from error
+            wait(said, min(LONGEST_PAUSE, 2.0**attempt))
+        except psycopg.Error:
+            if connection.closed or not is_done(connection):
+                raise
+            return
+
+
+def is_done(connection: Connection) -> bool:
+    state = inspect(connection)
+    return state.how is not None and not plan(state).statements
+
+
+def run(connection: Connection, todo: Plan, step: Callable[[], object]) -> None:
     try:
         for statement in todo.statements:
             connection.execute(statement.encode())
@@ -218,3 +402,13 @@ def apply(
         if not connection.closed:
             connection.rollback()
         raise
+
+
+def holders(connection: Connection) -> str:
+    """Whose transactions are in the way, as far as this role may see."""
+    rows = connection.cursor(row_factory=tuple_row).execute(HOLDERS).fetchall()
+    if not rows:
+        return "The transaction that held it is over."
+    return "Transactions that use pulse: " + ", ".join(
+        f"pid {pid} ({who})" for pid, who in rows
+    )

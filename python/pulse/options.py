@@ -36,9 +36,7 @@ LARGEST_JSON = 1 << 20
 """Of a result and a checkpoint, in bytes of UTF-8; the server's limit as well."""
 
 in_ascii = json.JSONEncoder(allow_nan=False).encode
-compact = json.JSONEncoder(
-    allow_nan=False, ensure_ascii=False, separators=(",", ":")
-).encode
+in_utf8 = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
 NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
@@ -58,7 +56,7 @@ def to_json(
 
 def to_stored_json(value: Any, what: str) -> str:
     """JSON that the server takes: a batch of reports is not refused for one of them."""
-    text = to_json(value, what, compact)
+    text = to_json(value, what, in_utf8)
     try:
         size = len(text) if text.isascii() else len(text.encode())
     except UnicodeEncodeError as error:

@@ -125,7 +125,8 @@ def test_an_upgrade_without_a_path_says_so(
     connect().execute(PRETEND, ["0.8"])
     ran = run_pulse("install", "--dsn", db.dsn)
     assert ran.code == 1
-    assert f'no update path from version "0.8" to version "{VERSION}"' in ran.err
+    assert f"the server has no upgrade of pulse 0.8 (extension) to {VERSION}" in ran.err
+    assert "make install" in ran.err
 
 
 def test_a_newer_one_is_left_alone(

@@ -72,6 +72,7 @@ def test_an_older_pulse_that_lacks_what_we_call(
     ran = run_pulse("why", 1, "--dsn", plain.dsn)
     assert ran.code == 3
     assert "is older than this package" in ran.err
+    assert "It lacks why." in ran.err
     assert "Fix: pulse install" in ran.err
 
 

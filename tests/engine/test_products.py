@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -117,6 +118,17 @@ def test_the_pg_tle_script_registers_the_extension_script(
     script = SCRIPT.read_text().split("\\quit\n")[1]
     assert (row[0], row[1]) == ("pulse", release.control())
     assert row[2].strip() == script.strip()
+
+
+def test_steps_that_do_not_lead_to_the_version_are_refused(tmp_path: Path) -> None:
+    tree = tmp_path / "extension"
+    shutil.copytree(paths.EXTENSION, tree, ignore=shutil.ignore_patterns("build"))
+    (tree / "upgrades/0.7--0.8.sql").touch()
+    done = subprocess.run(
+        ["make", "-s", "-C", str(tree)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    assert "upgrades/ ends with 0.7--0.8, which does not lead to 1.0" in done.stderr
 
 
 def test_the_versions_agree() -> None:

@@ -281,7 +281,7 @@ def test_the_node_worker_handles_leases_that_a_number_would_round(
     db: Database, node: Start
 ) -> None:
     connection = db.connect()
-    one(connection, "SELECT setval('pulse.lease_seq', 1::bigint << 40)")
+    one(connection, "SELECT setval('pulse.lease_seq', 1::bigint << 44)")
     jobs = [enqueue(connection, "echo") for _ in range(20)]
     node()
     for job in jobs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -126,6 +127,7 @@ def test_the_wheel_has_the_sql_and_the_types_and_nothing_else(wheel: Path) -> No
     assert plain == (paths.BUILD / "pulse.sql").read_bytes()
     assert "pulse/py.typed" in names
     assert f"pulse/share/extension/pulse--{VERSION}.sql" in names
+    assert "pulse/share/pulse.code.sql" in names
     modules = {
         str(path.relative_to(paths.ROOT / "python"))
         for path in (paths.ROOT / "python" / "pulse").rglob("*.py")
@@ -138,9 +140,9 @@ def test_the_wheel_has_the_sql_and_the_types_and_nothing_else(wheel: Path) -> No
 def test_the_command_and_the_import_work(place: Path, python: Path) -> None:
     said = run(python.with_name("pulse"), "--help", cwd=place)
     assert "A job queue inside PostgreSQL" in said
-    assert run(python.with_name("pulse"), "--version", cwd=place) == (
-        f"pulse, version {VERSION}.0\n"
-    )
+    said = run(python.with_name("pulse"), "--version", cwd=place)
+    expected = rf"pulse, version {VERSION}.0\nSQL {VERSION}, build \d+-\d+\n"
+    assert re.fullmatch(expected, said)
     run(python, "-c", "import pulse", cwd=place)
 
 

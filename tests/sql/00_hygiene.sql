@@ -162,7 +162,6 @@ SELECT is_empty(
     WHERE
         p.pronamespace = 'pulse'::regnamespace
         AND p.proname !~ '^_'
-        AND p.proname NOT IN ('prune', 'reap', 'set_node', 'tick')
         AND obj_description(p.oid, 'pg_proc') !~ ' Writes [^.]+\.$'
     $$,
     'the comment of a public function ends with what it writes'

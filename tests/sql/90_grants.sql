@@ -28,6 +28,7 @@ VALUES
 ('progress', 'worker admin'),
 ('checkpoint', 'worker admin'),
 ('tick', 'worker operator admin'),
+('version', 'producer worker viewer approver operator admin'),
 ('why', 'producer viewer approver operator admin'),
 ('health', 'viewer operator admin'),
 ('watch_progress', 'viewer operator admin'),

@@ -90,4 +90,4 @@ def test_the_plain_script_serves_as_well(
     with pulse_web(tmp_path, "--dsn", new_db(product="plain").dsn) as running:
         me = httpx.get(f"{running.url}{API[1:]}/me").json()
     assert "operator" in me["rights"]
-    assert me["version"] is None
+    assert me["version"] == "1.0"

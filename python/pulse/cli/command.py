@@ -72,7 +72,14 @@ class Verbs(click.Group):
     epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 pulse is missing "
     "or too old, 4 no server, 5 not allowed, 6 waited too long, 130 interrupted.",
 )
-@click.version_option(package_name="pgpulse", prog_name="pulse")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=lambda context, _, wanted: show_version(context, wanted),
+    help="Show the version of the package and of the SQL it carries.",
+)
 @click.option(
     "--dsn",
     metavar="DSN",
@@ -164,8 +171,12 @@ def explain_missing(session: Session, found: "PulseError") -> Problem:
     if state.how is None:
         return problems.not_installed(session.target)
     if state.is_older or state.missing:
-        old = state.version or "of unknown version"
-        return problems.too_old(old, install.version(), session.target)
+        old = problems.too_old(
+            state.version or "of unknown version", install.version(), session.target
+        )
+        if state.missing:
+            old.detail = f"It lacks {', '.join(state.missing)}. {old.detail}"
+        return old
     return problems.refused(found)
 
 
@@ -178,6 +189,19 @@ def explain_denied(session: Session, found: "PulseError") -> Problem:
     if session.verb == "install":
         return problems.may_not_install(found, session.target, state.owner)
     return problems.denied(found, session.target, session.verb, access["rights"])
+
+
+def show_version(context: click.Context, wanted: bool) -> None:
+    if not wanted:
+        return
+
+    from importlib.metadata import version
+
+    from pulse import install
+
+    print(f"pulse, version {version('pgpulse')}")
+    print(f"SQL {install.version()}, build {install.build()}")
+    context.exit()
 
 
 def show(problem: Problem, session: Session | None) -> None:

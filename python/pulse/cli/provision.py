@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -38,7 +39,9 @@ def install(
     """Install pulse into a database, or upgrade it.
 
     CREATE EXTENSION where the server has the files, else one script that needs nothing
-    but CREATE on the database: for managed PostgreSQL. Run again, it changes nothing.
+    but CREATE on the database: for managed PostgreSQL. An older pulse is upgraded, by
+    whichever of them it came; jobs, workers and rights stay. Run again, it changes
+    nothing.
     """
     from pulse import install as installer
 
@@ -57,7 +60,14 @@ def install(
             disable=not session.err.is_terminal,
         ) as bar:
             task = bar.add_task("installing", total=len(todo.statements))
-            installer.apply(connection, todo, lambda: bar.advance(task))
+
+            def wait(said: str, pause: float) -> None:
+                bar.reset(task)
+                retry = f"a lock is not free, trying again in {pause:.0f} s. {said}"
+                session.err.print(Text(retry, style="yellow"), soft_wrap=True)
+                time.sleep(pause)
+
+            installer.apply(connection, todo, lambda: bar.advance(task), wait)
         said = start_watchdog(session) if watchdog else "not requested"
     done = bool(todo.statements)
     if session.as_json:

@@ -3,16 +3,6 @@
 Ids leave the database as text.
 """
 
-PRESENT = """
-    SELECT
-        pg_catalog.to_regnamespace('pulse') IS NOT NULL AS present,
-        (
-            SELECT e.extversion
-            FROM pg_catalog.pg_extension AS e
-            WHERE e.extname = 'pulse'
-        ) AS version
-"""
-
 WHO = "SELECT current_user::text AS role, current_database()::text AS database"
 
 # -- seeing -----------------------------------------------------------------------

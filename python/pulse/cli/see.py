@@ -155,16 +155,20 @@ def health_table(rows: list[Row]) -> Table:
 def check_version(session: Session) -> Row:
     from pulse import install
 
-    found = session.one(queries.PRESENT)["version"]
-    wanted = install.version()
-    older = found is not None and install.release(found) < install.release(wanted)
+    state = install.inspect(session.connection)
+    advice = None
+    if state.is_older:
+        advice = "The database is older than the package: pulse install."
+    elif state.is_other_code:
+        advice = (
+            f"The same version from other code: build {state.build} in the database, "
+            f"{install.build()} in the package. See what pulse install --dry-run says."
+        )
     return {
         "check_name": "package",
-        "status": "warn" if older else "ok",
-        "figure": f"database {found or 'has the plain script'}, package {wanted}",
-        "advice": "The database is older than the package: pulse install."
-        if older
-        else None,
+        "status": "warn" if advice else "ok",
+        "figure": f"database has {state}, package {install.version()}",
+        "advice": advice,
     }
 
 

@@ -15,7 +15,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from pulse.cli import problems, queries
+from pulse.cli import problems
 from pulse.cli.encoding import is_utf8
 from pulse.cli.problems import Problem, Target
 
@@ -83,14 +83,15 @@ class Session:
         from pulse import install
 
         connection = self.open()
-        found = connection.execute(queries.PRESENT).fetchone() or {}
-        if not found.get("present"):
+        try:
+            state = install.inspect(connection)
+            if state.owner is None:
+                raise problems.not_installed(self.target)
+        except BaseException:
             connection.close()
-            raise problems.not_installed(self.target)
-        version = found.get("version")
-        wanted = install.version()
-        if version is not None and install.release(version) < install.release(wanted):
-            old = problems.too_old(version, wanted, self.target)
+            raise
+        if state.is_older:
+            old = problems.too_old(str(state.version), install.version(), self.target)
             self.say(f"warning: {old.what}. Fix: {old.remedy}", "yellow")
         return connection
 

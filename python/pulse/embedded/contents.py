@@ -57,8 +57,8 @@ def prepare(admin: str, owner: str, password: str) -> None:
         state = install.inspect(connection)
         if state.how is None:
             connection.execute("CREATE EXTENSION pulse")
-        elif state.how == "extension" and state.version != install.version():
-            connection.execute("ALTER EXTENSION pulse UPDATE")
+        elif state.is_older:
+            install.apply(connection, install.plan(state))
 
 
 def exists(connection: Connection, query: "LiteralString", name: str) -> bool:

@@ -28,15 +28,12 @@ BEGIN = """
 
 # -- who is there -----------------------------------------------------------------
 
+VERSION = "SELECT v.version FROM pulse.version() AS v"
+
 ME = f"""
     SELECT
         a.role, a.rights,
-        pg_catalog.current_database()::text AS database,
-        (
-            SELECT e.extversion
-            FROM pg_catalog.pg_extension AS e
-            WHERE e.extname = 'pulse'
-        ) AS version
+        pg_catalog.current_database()::text AS database
     FROM ({operator.MY_ACCESS}) AS a
 """
 

@@ -177,15 +177,15 @@ def idle(dsn: str) -> Worker:
     return worker
 
 
-SLOW_STEP = """
-CREATE OR REPLACE FUNCTION pulse._tick_promote() RETURNS bigint LANGUAGE plpgsql
+SLOW_TICK = """
+CREATE OR REPLACE FUNCTION pulse.tick()
+RETURNS TABLE (step text, did bigint, error text) LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS 'BEGIN
     PERFORM pg_sleep(0.6);
     INSERT INTO public.seen VALUES (
         current_setting(''statement_timeout''), current_setting(''lock_timeout'')
     );
-    RETURN 1;
 END'
 """
 
@@ -202,7 +202,7 @@ def test_upkeep_is_not_bound_by_timeouts_meant_for_people(
     ):
         connection.execute(f"ALTER DATABASE {queue.db.name} SET {setting}".encode())
     connection.execute("CREATE TABLE public.seen (statement text, lock text)")
-    connection.execute(SLOW_STEP.encode())
+    connection.execute(SLOW_TICK.encode())
     dsn = queue.db.dsn if way == "directly" else str(request.getfixturevalue("bouncer"))
     start(idle(dsn))
     queue.until(lambda: queue.one("SELECT count(*) FROM public.seen") > 0)
