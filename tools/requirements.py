@@ -29,6 +29,7 @@ KNOWN: dict[str, Callable[[], bool]] = {
     "pgbouncer": lambda: servers.pgbouncer() is not None,
     "chromium": lambda: shutil.which("chromium") is not None,
     "node": lambda: shutil.which("node") is not None,
+    "cc": lambda: shutil.which("cc") is not None,
 }
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import psycopg
 
-from tests.chaos import history
+from tests.chaos import history, journal
 from tests.chaos.history import Event, Record, Transaction
 from tests.chaos.invariants import KEPT, Invariant, Lives, Violation
 from tests.chaos.invariants_clients import (
@@ -39,8 +39,11 @@ from tests.chaos.invariants_lanes import (
     SlotsAreExact,
     WorkersGetWhatTheyCanRun,
 )
+from tests.chaos.invariants_numbers import Losses, NumbersAreHandedOutOnce
 from tests.chaos.invariants_order import OrderIsKept
+from tests.chaos.invariants_pressure import HostileValuesAreAnswered, UpkeepGoesOn
 from tests.chaos.invariants_schedules import OccurrencesAreHandledOnce
+from tests.chaos.journal import Steps
 
 _PLACES = """
 SELECT 'approval', a.job, a.kind FROM pulse.approval AS a
@@ -105,20 +108,24 @@ def judge(
     """Every violation in a history; jobs of the kinds in may_remain need not end."""
     kinds = {r["name"]: r["kinds"] for r in records if r["what"] == "worker"}
     lives, places = Lives(), StandsInOnePlace()
+    losses, steps = Losses.of(records), Steps.of(records)
     judges: list[Invariant] = [
         places,
         CompletedStaysCompleted(),
         LeasesGrow(),
-        OnlyTheHolderEndsARun(),
+        OnlyTheHolderEndsARun(steps),
         FailuresAreBounded(),
         SlotsAreExact(),
         NothingIsClaimedWhilePaused(),
         WorkersGetWhatTheyCanRun(kinds),
         OrderIsKept(records, kinds),
         OccurrencesAreHandledOnce(),
-        AcknowledgedEnqueuesExist(records),
-        AcceptedReportsHappened(records, lives),
-        EffectsHaveALiveLease(records, lives),
+        NumbersAreHandedOutOnce(losses),
+        AcknowledgedEnqueuesExist(records, losses),
+        AcceptedReportsHappened(records, lives, losses),
+        EffectsHaveALiveLease(records, lives, losses, steps),
+        UpkeepGoesOn(records),
+        HostileValuesAreAnswered(records),
     ]
     counted: Counter[str] = Counter()
     for transaction in transactions:
@@ -153,7 +160,8 @@ def check(
     """Judge a run by its server and the records in its directory; all is at rest."""
     records = history.read_records(directory)
     final = read_final(connection)
-    return judge(records, history.read_journal(connection), final, may_remain)
+    transactions = journal.read_journal(connection, Steps.of(records))
+    return judge(records, transactions, final, may_remain)
 
 
 # -- a run that is kept ---------------------------------------------------------------
@@ -166,7 +174,8 @@ def keep(connection: psycopg.Connection[Any], directory: Path | str) -> None:
     facts["places"] = sorted(final.places.items())
     Path(directory, "final.json").write_text(json.dumps(facts))
     with gzip.open(Path(directory, "journal.gz"), "wt", compresslevel=1) as file:
-        for transaction in history.read_journal(connection):
+        steps = Steps.of(history.read_records(directory))
+        for transaction in journal.read_journal(connection, steps):
             file.write(json.dumps(asdict(transaction)) + "\n")
 
 

@@ -1,8 +1,9 @@
 """A primary and its synchronous standby, a PgBouncer and two TCP proxies before them.
 
 No COMMIT returns before the standby has it, so a failover may lose nothing that was
-acknowledged. The node that a failover leaves behind is copied anew from the new
-primary and follows it, so the next one can come.
+acknowledged, unless the standby was made asynchronous before. The node that a failover
+leaves behind is copied anew from the new primary and follows it, so the next one can
+come.
 """
 
 from __future__ import annotations
@@ -20,14 +21,19 @@ from typing import Any
 
 import psycopg
 
+from tests.chaos import journal
 from tests.chaos.bouncer import Bouncer
+from tests.chaos.clock import Clock
 from tests.chaos.disk import Disk
+from tests.chaos.history import Transaction
 from tests.chaos.proxy import Proxy
 from tools import servers
 from tools.servers import Broken, Install, Server
 
 DATABASE = "chaos"
 PATIENCE = 120.0
+OLDEST_OPEN = "SELECT pg_snapshot_xmin(pg_current_snapshot())"
+WAITING = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep' LIMIT 1"
 SETTINGS = {
     "wal_level": "replica",
     "wal_keep_size": "256MB",
@@ -49,6 +55,11 @@ class Node(Server):
     source: Server | None = None
     # The standbys that its COMMIT waits for once it leads; '' is asynchronous.
     waits_for: str = "*"
+    clock: Clock | None = None
+
+    def environ(self, database: str = "postgres") -> dict[str, str]:
+        stepped = self.clock.environment if self.clock else {}
+        return {**super().environ(database), **stepped}
 
     def _initdb(self) -> None:
         if self.source is None:
@@ -87,6 +98,19 @@ class Node(Server):
             }
         )
 
+    def set(self, name: str, value: str) -> None:
+        """Change a setting of the running server, standby or not."""
+        self.psql("postgres", "-c", f"ALTER SYSTEM SET {name} = '{value}'")
+        self.psql("postgres", "-c", "SELECT pg_reload_conf()")
+
+    def wait_until(self, query: str) -> None:
+        """Until this query has an answer."""
+        until = time.monotonic() + PATIENCE
+        while not self.psql("postgres", "-c", query):
+            if time.monotonic() > until:
+                raise Broken(f"in vain: {query}\n{self.tail()}")
+            time.sleep(0.05)
+
     @property
     def running(self) -> bool:
         return self._guard is not None and self._guard.poll() is None
@@ -112,15 +136,22 @@ class Cluster:
         self.disks = [Disk(self.directory / f"disk{n}") for n in (1, 2)]
         for disk in self.disks:
             self.closing.callback(disk.close)
-        first = Node(install, SETTINGS, store=self.disks[0].store)
+        self.clock = Clock.make(self.directory / "clock")
+        path = self.clock.path if self.clock else ""
+        settings = {**SETTINGS, "chaos.clock": str(path)}
+        first = Node(install, settings, store=self.disks[0].store, clock=self.clock)
         self.closing.callback(first.close)
         first.create(DATABASE, product="extension")
-        second = Node(install, SETTINGS, store=self.disks[1].store, source=first)
+        second = Node(
+            *(install, settings),
+            store=self.disks[1].store,
+            source=first,
+            clock=self.clock,
+        )
         self.closing.callback(second.close)
         self.nodes = [first, second]
         self.primary, self.standby = first, second
-        first.psql("postgres", "-c", "ALTER SYSTEM SET synchronous_standby_names = '*'")
-        first.psql("postgres", "-c", "SELECT pg_reload_conf()")
+        first.set("synchronous_standby_names", "*")
         self.wait_for_standby()
         self.proxies = []
         for node in self.nodes:
@@ -163,7 +194,11 @@ class Cluster:
         until = time.monotonic() + PATIENCE
         while True:
             try:
-                return psycopg.connect(self.routes()["direct"], autocommit=True)
+                return psycopg.connect(
+                    self.routes()["direct"],
+                    autocommit=True,
+                    options="-c statement_timeout=0",
+                )
             except psycopg.OperationalError:
                 if time.monotonic() > until:
                     raise
@@ -186,16 +221,58 @@ class Cluster:
             old, new = self.primary, self.standby
             if not split:
                 old.stop("SIGQUIT")
-            new.psql("postgres", "-c", "SELECT pg_promote(true, 60)")
-            self.primary, self.standby = new, old
+            self._promote(new)
             if split:
                 time.sleep(0.5)
                 old.stop("SIGQUIT")
-            if self.bouncer is not None:
-                self.bouncer.lead_to(new)
-            old.copy(new)
-            old.start()
-            self.wait_for_standby()
+            self._follow(old)
+
+    def failover_async(self, alone: float) -> tuple[list[Transaction], float]:
+        """Promote a standby that was cut off for so many seconds before.
+
+        Returns what the old primary had committed and the new one never saw, and when
+        the old one ended.
+        """
+        with self.steady:
+            old, new = self.primary, self.standby
+            since = int(old.psql("postgres", "-c", OLDEST_OPEN))
+            old.set("synchronous_standby_names", "")
+            new.set("primary_conninfo", "")
+            new.wait_until("SELECT 1 WHERE NOT EXISTS (TABLE pg_stat_wal_receiver)")
+            time.sleep(alone)
+            # From here on no COMMIT is answered any more, so that what was is known.
+            old.set("synchronous_standby_names", "*")
+            old.wait_until(WAITING)
+            had = self._committed(old, since)
+            old.stop("SIGQUIT")
+            ended = time.time()
+            self._promote(new)
+            kept = {transaction.key for transaction in self._committed(new, since)}
+            self._follow(old)
+            return [each for each in had if each.key not in kept], ended
+
+    def _committed(self, node: Node, since: int) -> list[Transaction]:
+        """What is in the journal of this node; the session may die of another fault."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                with psycopg.connect(node.dsn(DATABASE), autocommit=True) as connection:
+                    return list(journal.read_journal(connection, since=since))
+            except psycopg.OperationalError:
+                if time.monotonic() > until:
+                    raise
+
+    def _promote(self, new: Node) -> None:
+        new.psql("postgres", "-c", "SELECT pg_promote(true, 60)")
+        self.primary, self.standby = new, self.primary
+
+    def _follow(self, old: Node) -> None:
+        """Lead everybody to the new primary; the old one begins anew as standby."""
+        if self.bouncer is not None:
+            self.bouncer.lead_to(self.primary)
+        old.copy(self.primary)
+        old.start()
+        self.wait_for_standby()
 
     def disk_of_primary(self) -> Disk:
         return self.disks[self.nodes.index(self.primary)]

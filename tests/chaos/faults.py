@@ -43,6 +43,16 @@ class World:
             except psycopg.OperationalError:
                 time.sleep(0.1)
 
+    def tell(self, query: str) -> None:
+        """The same, of something that is to be done, until it is done."""
+        while True:
+            try:
+                with self.cluster.connect() as connection:
+                    connection.execute(query.encode())
+                    return
+            except psycopg.OperationalError:
+                time.sleep(0.1)
+
 
 Fault = Callable[[World, random.Random], str]
 

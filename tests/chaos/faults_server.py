@@ -6,10 +6,11 @@ import contextlib
 import random
 import threading
 import time
+from dataclasses import asdict
 
 import psycopg
 
-from tests.chaos import faults
+from tests.chaos import faults, faults_pressure, hostile
 from tests.chaos.faults import Fault, Impossible, World, until
 
 STORM = 2.5
@@ -37,6 +38,13 @@ def failover(world: World, chance: random.Random) -> str:
 def failover_split(world: World, chance: random.Random) -> str:
     world.cluster.failover(split=True)
     return "the standby was promoted, then the primary shot"
+
+
+def failover_async(world: World, chance: random.Random) -> str:
+    """A standby that is behind is promoted: what it never saw is lost."""
+    lost, ended = world.cluster.failover_async(chance.uniform(0.3, 1.5))
+    world.note.fault("loss", lost=[asdict(each) for each in lost], until=ended)
+    return f"{len(lost)} transactions were lost" if lost else ""
 
 
 def disk_full(world: World, chance: random.Random) -> str:
@@ -119,6 +127,7 @@ FAULTS: dict[str, Fault] = {
     "crash": crash,
     "failover": failover,
     "failover_split": failover_split,
+    "failover_async": failover_async,
     "disk_full": disk_full,
     "lock_storm": lock_storm,
     "bouncer_restart": faults.bouncer_restart,
@@ -133,4 +142,8 @@ FAULTS: dict[str, Fault] = {
     "proxy_stall": faults.proxy_stall,
     "proxy_cut": faults.proxy_cut,
     "proxy_delay": faults.proxy_delay,
+    "statement_timeout": faults_pressure.statement_timeout,
+    "clock_step": faults_pressure.clock_step,
+    "hold_open": faults_pressure.hold_open,
+    "hostile_values": hostile.hostile_values,
 }

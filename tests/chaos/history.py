@@ -1,10 +1,7 @@
-"""What happened: what the clients saw, and what the server committed, in order.
+"""What happened: what the clients saw, and what the server committed.
 
-Clients write what they tried and what they were told into files (Recorder). The server
-writes every move of every job into chaos.journal, in the transaction that moves it, so
-the journal holds what was committed and nothing else. Sorted by commit time it is the
-order that locks enforced: a transaction takes its commit time while it still holds
-its locks. The server needs track_commit_timestamp = on.
+Clients write what they tried and what they were told into files (Recorder). What the
+server committed is in its journal (journal.py).
 """
 
 from __future__ import annotations
@@ -12,14 +9,13 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psycopg
-
 Record = dict[str, Any]
+FOREVER = float("inf")
 
 
 class Recorder:
@@ -126,96 +122,17 @@ def read_records(directory: Path | str) -> list[Record]:
     return sorted(records, key=lambda record: float(record["t"]))
 
 
-# -- the journal ----------------------------------------------------------------------
-
-_JOB = {"job": "job", "lane": "lane", "kind": "kind", "rank": "rank"}
-_RUNS = {"attempt": "attempts", "failures": "failures"}
-_LAST = {"lease": "last_lease", "verb": "last_verb"}
-_SETTINGS = "jsonb_build_object('max_slots', max_slots, 'enabled', enabled)"
-_ASKED = "jsonb_build_object('op', payload ->> 'op', 'max_attempts', max_attempts)"
-_RHYTHM = (
-    "jsonb_build_object('every', extract(epoch FROM every), 'paused', paused_at,"
-    " 'anchor', extract(epoch FROM anchor))"
-)
-
-# Of each table: what its rows say in the journal, and which statements are told.
-_JOURNALED: dict[str, tuple[dict[str, str], str]] = {
-    "body": ({"job": "job", "kind": "kind", "extra": _ASKED}, "+-="),
-    "approval": ({**_JOB}, "+-"),
-    "waiting": ({**_JOB, **_RUNS, **_LAST, "until": "run_at"}, "+-"),
-    "ready": ({**_JOB, **_RUNS, **_LAST, "line": "seq"}, "+-"),
-    "lease": (
-        {
-            **_JOB,
-            **{"attempt": "attempt", "failures": "failures", "lease": "lease"},
-            **{"until": "lease_until", "name": "worker"},
-        },
-        "+-",
-    ),
-    "finished": (
-        {**_JOB, **_RUNS, "lease": "lease", "verb": "ended_by", "state": "state::text"},
-        "+-",
-    ),
-    "job_progress": ({"job": "job", "lease": "lease"}, "+="),
-    "hold": ({"lane": "lane", "name": "holder"}, "+-"),
-    "lane": ({"lane": "lane", "extra": _SETTINGS}, "+-"),
-    "schedule": ({"name": "name", "extra": _RHYTHM}, "+-="),
-    "schedule_run": (
-        {"name": "name", "until": "occurrence", "job": "job", "verb": "skipped"},
-        "+",
-    ),
-}
-
-_STATEMENTS = {
-    "+": ("INSERT", "NEW"),
-    "-": ("DELETE", "OLD"),
-    "=": ("UPDATE", "NEW"),
-}
-
-
-def _trigger(table: str, columns: dict[str, str], op: str) -> str:
-    statement, rows = _STATEMENTS[op]
-    name = f"chaos.note_{table}_{statement.lower()}"
-    return f"""
-CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    INSERT INTO chaos.journal (place, op, {", ".join(columns)})
-    SELECT '{table}', '{op}', {", ".join(columns.values())} FROM moved;
-    RETURN NULL;
-END;
-$$;
-CREATE TRIGGER chaos_{statement.lower()} AFTER {statement} ON pulse.{table}
-REFERENCING {rows} TABLE AS moved FOR EACH STATEMENT EXECUTE FUNCTION {name}();
-"""
-
-
-JOURNAL_SQL = """
-CREATE SCHEMA chaos;
-CREATE TABLE chaos.journal (
-    seq bigserial, xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
-    pid integer NOT NULL DEFAULT pg_backend_pid(),
-    started timestamptz NOT NULL DEFAULT transaction_timestamp(),
-    at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    place text NOT NULL, op text NOT NULL,
-    job bigint, lease bigint, lane text, kind text, rank integer, line bigint,
-    attempt integer, failures integer, until timestamptz, verb text, state text,
-    name text, extra jsonb
-);
-""" + "".join(
-    _trigger(table, columns, op)
-    for table, (columns, ops) in _JOURNALED.items()
-    for op in ops
-)
-
-
 @dataclass(slots=True)
 class Event:
-    """One row that entered (+), left (-) or changed (=) a table of pulse."""
+    """One row that entered (+), left (-) or changed (=) a table of pulse.
+
+    until is by the server's clock, which was so far ahead of the machine's.
+    """
 
     place: str
     op: str
     at: float = 0.0
+    ahead: float = 0.0
     job: int = 0
     lease: int | None = None
     lane: str = ""
@@ -241,33 +158,7 @@ class Transaction:
     committed: float
     events: list[Event]
 
-
-_READ = """
-SELECT
-    j.xid::text::bigint, j.pid, extract(epoch FROM j.started)::float8,
-    extract(epoch FROM pg_xact_commit_timestamp(j.xid::xid))::float8,
-    j.place, j.op, extract(epoch FROM j.at)::float8, coalesce(j.job, 0), j.lease,
-    coalesce(j.lane, ''), coalesce(j.kind, ''), coalesce(j.rank, 0),
-    coalesce(j.line, 0), coalesce(j.attempt, 0), coalesce(j.failures, 0),
-    coalesce(extract(epoch FROM nullif(j.until, 'infinity'))::float8, 0), j.verb,
-    coalesce(j.state, ''), coalesce(j.name, ''), coalesce(j.extra, '{}')
-FROM chaos.journal AS j
-ORDER BY pg_xact_commit_timestamp(j.xid::xid), j.xid, j.seq
-"""
-
-
-def read_journal(connection: psycopg.Connection[Any]) -> Iterator[Transaction]:
-    """Every transaction in the order of commits; streamed, so any size will do."""
-    with connection.transaction(), connection.cursor("chaos_journal") as cursor:
-        cursor.itersize = 5000
-        current: Transaction | None = None
-        for xid, pid, started, committed, *rest in cursor.execute(_READ):
-            if current is None or current.xid != xid:
-                if committed is None:
-                    raise ValueError("track_commit_timestamp was off during the run")
-                if current is not None:
-                    yield current
-                current = Transaction(xid, pid, started, committed, [])
-            current.events.append(Event(*rest))
-        if current is not None:
-            yield current
+    @property
+    def key(self) -> tuple[int, float]:
+        """What tells it from those of another timeline."""
+        return self.xid, self.events[0].at

@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tests.chaos.history import Event, Transaction
+from tests.chaos.history import FOREVER, Event, Transaction
 
 # The tables whose rows say where a job stands.
 PLACES = frozenset({"approval", "waiting", "ready", "lease", "finished"})
 ENDS = ("finished", "waiting", "ready")
-FOREVER = float("inf")
 KEPT = 20
 
 
@@ -67,7 +66,8 @@ class Life:
     claimed: float
     ended: float = FOREVER
     verb: str = ""
-    # How long the worker could believe in it when it was taken away.
+    # How long the worker could believe in it when it was taken away, by the server's
+    # clock.
     until: float = 0.0
 
 

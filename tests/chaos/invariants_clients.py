@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 from tests.chaos.history import Record, Transaction
 from tests.chaos.invariants import Invariant, Life, Lives
+from tests.chaos.invariants_numbers import Losses
+from tests.chaos.journal import Steps
 
 REPORTS = ("complete", "fail", "snooze", "release", "ack_cancel")
 
@@ -14,8 +16,9 @@ REPORTS = ("complete", "fail", "snooze", "release", "ack_cancel")
 class AcknowledgedEnqueuesExist(Invariant):
     """An acknowledged enqueue is one job; a rolled back one is none."""
 
-    def __init__(self, records: Iterable[Record]) -> None:
+    def __init__(self, records: Iterable[Record], losses: Losses) -> None:
         super().__init__()
+        self.losses = losses
         self.keys: dict[str, str | None] = {}
         self.acknowledged: list[tuple[str, int]] = []
         self.rolled_back: set[str] = set()
@@ -42,7 +45,9 @@ class AcknowledgedEnqueuesExist(Invariant):
 
     def end(self) -> None:
         for op, job in self.acknowledged:
-            if job not in self.ops:
+            if job not in self.ops and self._lost(op, job):
+                self.counted["acknowledged and lost by a promotion"] += 1
+            elif job not in self.ops:
                 self.violated(f"the enqueue of job {job} ({op}) was told and is lost")
             elif op not in self.ops[job] and not self._found_by_key(op, job):
                 self.violated(
@@ -55,18 +60,24 @@ class AcknowledgedEnqueuesExist(Invariant):
                 self.violated(f"job {jobs[0]} ({op}) exists, but was rolled back")
 
     def _found_by_key(self, op: str, job: int) -> bool:
+        return any(self._same_key(op, other) for other in self.ops[job])
+
+    def _lost(self, op: str, job: int) -> bool:
+        lost = self.losses.jobs.get(job)
+        return lost is not None and (lost == op or self._same_key(op, lost))
+
+    def _same_key(self, op: str, other: str) -> bool:
         key = self.keys.get(op)
-        return key is not None and any(
-            self.keys.get(other) == key for other in self.ops[job]
-        )
+        return key is not None and self.keys.get(other) == key
 
 
 class AcceptedReportsHappened(Invariant):
     """A report that was accepted ended its run, and a stale lease is refused."""
 
-    def __init__(self, records: Iterable[Record], lives: Lives) -> None:
+    def __init__(self, records: Iterable[Record], lives: Lives, losses: Losses) -> None:
         super().__init__()
         self.lives = lives
+        self.losses = losses
         self.accepted: list[Record] = []
         for record in records:
             if record["what"].startswith("verb"):
@@ -79,7 +90,9 @@ class AcceptedReportsHappened(Invariant):
             verb, lease, job = record["verb"], record["lease"], record["job_id"]
             told = f"{record['who']} was told that its {verb} of lease {lease} was done"
             life = self.lives.leases.get(lease)
-            if life is None or life.job != job:
+            if self.losses.reports.get(lease) == verb:
+                self.counted["reports lost by a promotion"] += 1
+            elif life is None or life.job != job:
                 self.violated(f"{told}, but job {job} never had that lease")
             elif life.verb != verb:
                 self.violated(f"{told}, but {life.verb or 'nothing'} ended it")
@@ -88,9 +101,13 @@ class AcceptedReportsHappened(Invariant):
 class EffectsHaveALiveLease(Invariant):
     """Every effect began once, under a lease that was live."""
 
-    def __init__(self, records: Iterable[Record], lives: Lives) -> None:
+    def __init__(
+        self, records: Iterable[Record], lives: Lives, losses: Losses, steps: Steps
+    ) -> None:
         super().__init__()
         self.lives = lives
+        self.losses = losses
+        self.steps = steps
         self.begun: list[Record] = []
         # Between its look at the clock and its first step a handler may be stopped for
         # any time; nothing can prevent that. It happens to one at a time.
@@ -111,6 +128,9 @@ class EffectsHaveALiveLease(Invariant):
                 self.violated(f"{what} twice under lease {lease}")
             seen.add(lease)
             life = self.lives.leases.get(lease)
+            if self.losses.runs.get(lease) == (job, record["attempt"]):
+                self.counted["effects of claims lost by a promotion"] += 1
+                continue
             if life is None or (life.job, life.attempt) != (job, record["attempt"]):
                 self.violated(f"{what} under lease {lease}, which was never granted")
                 continue
@@ -125,9 +145,17 @@ class EffectsHaveALiveLease(Invariant):
                 )
 
     def _excused(self, who: str, at: float, life: Life) -> bool:
-        if life.verb == "cancel" and at <= life.until:
+        believed = self.steps.machine_time(life.until, life.claimed, life.ended)
+        if life.verb == "cancel" and at <= believed:
             # Taken away by force before its time: the next heartbeat would have told.
             self.counted["begun after a forced cancel"] += 1
+            return True
+        if self.steps.between(life.claimed, life.ended) and at <= believed:
+            # Its time was over when the clock stepped; a worker's clock did not.
+            self.counted["begun after a step of the clock"] += 1
+            return True
+        if self.losses.heartbeat(life.claimed, at):
+            self.counted["begun after a lost heartbeat"] += 1
             return True
         return self._stopped(who, at)
 

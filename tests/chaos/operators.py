@@ -17,13 +17,16 @@ from tests.chaos import process
 LANES = ("bulk", "narrow", "serial", "long")
 SCHEDULES = {"all": "every-all", "last": "every-last", "skip": "every-skip"}
 
-# Settings of the run: short leases, so that a fault outlives them, and a long memory.
+# Settings of the run: short leases, so that a fault outlives them, and a long memory,
+# but for a lane in which keys are used again.
 SETUP = """
 SELECT pulse.set_lane(name, lease_for => '3 seconds', cancel_grace => '3 seconds',
     retain_completed => '7 days', retain_cancelled => '7 days', retain_dead => '7 days',
     max_slots => slots)
 FROM (VALUES ('default', 0), ('bulk', 0), ('narrow', 4), ('serial', 1), ('long', 0))
     AS l (name, slots);
+SELECT pulse.set_lane('hostile', lease_for => '3 seconds',
+    retain_completed => '1 second');
 SELECT pulse.set_kind(kind, backoff => 'fixed', backoff_base => '300 ms')
 FROM unnest('{noop,news,flaky,nap,crunch,slow,ordered,long,stubborn}'::text[]) AS kind;
 """

@@ -12,6 +12,7 @@ SECONDS: Mapping[str, Mapping[str, float]] = {
         "crash": 4,
         "failover": 7,
         "failover_split": 7,
+        "failover_async": 8,
         "disk_full": 7,
         "lock_storm": 4,
         "bouncer_restart": 2,
@@ -29,10 +30,16 @@ SECONDS: Mapping[str, Mapping[str, float]] = {
         "proxy_cut": 1,
         "proxy_delay": 3,
     },
+    "pressure": {
+        "statement_timeout": 4,
+        "clock_step": 5,
+        "hold_open": 4,
+        "hostile_values": 4,
+    },
 }
 # These last as long as the run.
 THROUGHOUT = ("old_snapshot", "operators")
-NAMES = (*SECONDS["server"], *SECONDS["client"], *THROUGHOUT)
+NAMES = (*(name for track in SECONDS.values() for name in track), *THROUGHOUT)
 # Jobs a second, unless somebody asks for another load.
 RATE = 300.0
 # The end of a run is left to faults that have begun.

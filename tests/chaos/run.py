@@ -23,7 +23,7 @@ from typing import Any
 
 import psycopg
 
-from tests.chaos import checker, history, operators, report
+from tests.chaos import checker, history, journal, operators, report
 from tests.chaos.cluster import Cluster
 from tests.chaos.faults import Impossible, World
 from tests.chaos.faults_server import FAULTS, hold_snapshot
@@ -150,7 +150,7 @@ def calm(connection: psycopg.Connection[Any]) -> None:
 
 def prepare(cluster: Cluster) -> None:
     with cluster.connect() as connection:
-        connection.execute(history.JOURNAL_SQL.encode())
+        connection.execute(journal.JOURNAL_SQL.encode())
         connection.execute(APP_ROWS)
         connection.execute(operators.SETUP.encode())
 

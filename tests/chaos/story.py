@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from tests.chaos.checker import Final, judge
@@ -128,6 +129,16 @@ def fired(story: Story, at: float, job: int) -> Story:
 def began(story: Story, lease: int, **more: Any) -> Story:
     fields = {"job_id": JOB, "attempt": 1, "lease": lease, "kind": "k", "lane": "l"}
     return story.note("effect_begin", **{**fields, **more})
+
+
+def lost(story: Story, gone: Story) -> Story:
+    """What happened on a primary whose standby was promoted without it."""
+    rows = [asdict(transaction) for transaction in gone.transactions]
+    return story.note("fault", name="loss", lost=rows, until=story.now)
+
+
+def stepped(story: Story, at: float, ahead: float) -> Story:
+    return story.note("fault", name="clock", since=at, until=at, ahead=ahead)
 
 
 def told(story: Story, **more: Any) -> Story:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.chaos import checker, history
+from tests.chaos import checker, history, hostile, journal
 from tests.chaos.checker import Report
 from tests.chaos.small_load import SmallLoad
 from tests.conftest import Database
@@ -93,7 +93,7 @@ def keeping_times() -> Iterator[Server]:
 @pytest.fixture
 def watched(new_db: Callable[..., Database], keeping_times: Server) -> Database:
     db: Database = new_db(on=keeping_times)
-    db.connect().execute(history.JOURNAL_SQL.encode())
+    db.connect().execute(journal.JOURNAL_SQL.encode())
     return db
 
 
@@ -135,6 +135,33 @@ def test_the_checker_notices_without(
     break_function(watched, name, pieces)
     report = judged(watched, tmp_path)
     assert promise in {violation.invariant for violation in report.violations}
+
+
+def hostile_report(
+    db: Database, directory: Path, values: Sequence[hostile.Value]
+) -> Report:
+    note = history.Recorder(directory / "hostile.jsonl", "hostile")
+    db.connect().execute(hostile.HUGE)
+    for value in values:
+        with db.connect() as connection:
+            assert hostile.send(note, connection, value), value.sort
+    return checker.check(db.connect(), directory, may_remain=["noop"])
+
+
+def test_every_hostile_value_is_answered(watched: Database, tmp_path: Path) -> None:
+    values = hostile.PRODUCERS + hostile.WORKERS
+    report = hostile_report(watched, tmp_path, values)
+    assert report.violations == []
+    assert report.counted["hostile values refused"] > 0
+    assert report.counted["hostile values kept"] > 0
+
+
+def test_the_checker_notices_a_value_that_is_too_large(
+    watched: Database, tmp_path: Path
+) -> None:
+    break_function(watched, "_require_size", {r"IF bytes > most": "IF false"})
+    report = hostile_report(watched, tmp_path, hostile.PRODUCERS)
+    assert "a payload of 9 MB was taken" in {v.sentence for v in report.violations}
 
 
 def test_a_kept_run_is_judged_alike(watched: Database, tmp_path: Path) -> None:

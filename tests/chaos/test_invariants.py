@@ -16,10 +16,12 @@ from tests.chaos.story import (
     fired,
     hold,
     leased,
+    lost,
     ready,
     run_at,
     scheduled,
     slots,
+    stepped,
     told,
     whole,
 )
@@ -74,6 +76,30 @@ GOOD: dict[str, Callable[[], Story]] = {
         .note("fault", name="stop", stopped="p", until=3.0)
     ),
     "a forced cancel is heard of later": lambda: began(forced(until=9.0), 7),
+    "a promotion may lose what was told": lambda: (
+        lost(told(Story()).note("enqueue_ack", op="op1024", job_id=JOB)
+             .note("verb_ack", verb="complete", lease=7, job_id=JOB), whole())
+    ),
+    "an effect of a claim that was lost": lambda: (
+        lost(began(Story().enqueue(), 7), Story().claim(7))
+        .claim(8).complete(8)
+    ),
+    "an effect of a lease whose heartbeat was lost": lambda: (
+        lost(began(Story().enqueue().claim(7).retry(7, "reap"), 7), Story())
+    ),
+    "an effect of a lease that lapsed by a step": lambda: (
+        began(lapsed_by_a_step(until=7.0), 7)
+    ),
+    "a lease that was reaped as the clock stepped back": lambda: (
+        stepped(Story(), 2.6, -5.0).enqueue().claim(7)
+        .tell(leased("-", 7, until=2.5, ahead=-5.0), finished(7, verb="reap"))
+    ),
+    "ticks and claims under pressure": lambda: pressed([]),
+    "no tick while the clock had stepped and the server was down": lambda: (
+        pressed(["tick"], "clock_step").note("fault", name="crash", since=0.0)
+    ),
+    "a hostile value is refused": lambda: sent("PU003", refuse=True),
+    "an odd value is kept": lambda: sent("", refuse=False),
 }  # fmt: skip
 
 BAD: list[tuple[str, str, Callable[[], Story]]] = [
@@ -149,6 +175,29 @@ BAD: list[tuple[str, str, Callable[[], Story]]] = [
     ("effect began once", "late twice after one stop", lambda: late_twice()),
     ("effect began once", "after a forced cancel and its own time", lambda: (
         began(forced(until=3.1), 7))),
+    ("effect began once", "long after a step", lambda: (
+        began(lapsed_by_a_step(until=3.1), 7))),
+    ("handed out twice", "a job id that was lost", lambda: (
+        lost(Story().enqueue(op="new"), Story().enqueue()))),
+    ("handed out twice", "a lease that was lost", lambda: (
+        lost(Story().enqueue(1).claim(7, 1), Story().claim(7, 2)))),
+    ("acknowledged enqueue", "lost, though a promotion lost another", lambda: (
+        lost(told(Story()).note("enqueue_ack", op="op1024", job_id=JOB),
+             Story().enqueue(2048)))),
+    ("acknowledged enqueue", "lost, and its number another's", lambda: (
+        lost(told(Story(), op="x").note("enqueue_ack", op="x", job_id=JOB).enqueue(),
+             Story().enqueue(op="x")))),
+    ("report that was accepted", "another verb than was lost", lambda: (
+        lost(Story().enqueue().claim(7).retry(7, "reap")
+             .note("verb_ack", verb="fail", lease=7, job_id=JOB),
+             Story().complete(7)))),
+    ("effect began once", "of another job than was lost", lambda: (
+        lost(began(Story().enqueue(), 7), Story().claim(7, 2048)))),
+    ("Ticks and claims", "no tick", lambda: pressed(["tick"])),
+    ("Ticks and claims", "no claim", lambda: pressed(["claim"], "clock_step")),
+    ("hostile value", "a bug", lambda: sent("XX000", refuse=True)),
+    ("hostile value", "pulse's own bug", lambda: sent("PU901", refuse=True)),
+    ("hostile value", "too large and taken", lambda: sent("", refuse=True)),
     ("Everything drains", "a job is left", lambda: left_over()),
     ("check() is empty", "a problem", lambda: problem()),
 ]  # fmt: skip
@@ -164,6 +213,21 @@ def forced(until: float) -> Story:
     """A lease that would have lasted until then is taken away at second 3."""
     gone = finished(None, verb="cancel", state="cancelled")
     return Story().enqueue().claim(7).tell(leased("-", 7, until=until), gone)
+
+
+def lapsed_by_a_step(until: float) -> Story:
+    """A lease until then is reaped, because the clock stepped five seconds forward."""
+    story = stepped(Story().enqueue().claim(7), 2.1, 5.0)
+    late = leased("-", 7, until=until, ahead=5.0)
+    return story.tell(late, ready("+", lease=7, verb="reap", failures=1))
+
+
+def pressed(missed: list[str], name: str = "hold_open") -> Story:
+    return Story().note("fault", name=name, detail="", waited=10.0, missed=missed)
+
+
+def sent(code: str, refuse: bool) -> Story:
+    return Story().note("hostile", sort="a value", code=code, error="", refuse=refuse)
 
 
 def late_twice() -> Story:

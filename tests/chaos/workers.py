@@ -19,7 +19,7 @@ from tests.chaos import handlers, process
 
 LANES = {"bulk": 12, "narrow": 4, "serial": 2, "long": 6}
 SORTS = {
-    "threads": (handlers.threads, LANES),
+    "threads": (handlers.threads, {**LANES, "hostile": 1}),
     "async": (handlers.coroutines, LANES),
     "process": (handlers.processes, dict.fromkeys(LANES, 1)),
 }
