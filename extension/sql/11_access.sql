@@ -200,6 +200,7 @@ CREATE FUNCTION pulse._role_number(name name)
 RETURNS integer
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
 AS $$
     SELECT coalesce(
         (

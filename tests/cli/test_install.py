@@ -78,18 +78,6 @@ def test_without_create_nothing_happens(run_pulse: Pulse, empty: Database) -> No
     empty.psql("-c", "DROP ROLE poor_installer")
 
 
-def test_an_upgrade_is_for_the_owner(
-    run_pulse: Pulse, db: Database, connect: Callable[..., Connection]
-) -> None:
-    connect().execute(PRETEND, ["0.9"])
-    connect().execute("CREATE ROLE poor_upgrader LOGIN")
-    ran = run_pulse("install", "--dsn", db.server.dsn(db.name, user="poor_upgrader"))
-    assert ran.code == 5
-    assert "must be owner of extension pulse" in ran.err
-    assert "Fix: run pulse install as postgres, who owns pulse" in ran.err
-    connect().execute("DROP ROLE poor_upgrader")
-
-
 def test_a_dry_run_prints_what_psql_would_run(
     run_pulse: Pulse, empty: Database, tmp_path: Path
 ) -> None:

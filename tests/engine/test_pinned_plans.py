@@ -60,7 +60,7 @@ UPKEEP = re.compile(
     r"sample|stat\b|audit|schedule|approval|access|pg_class|prune|< v_now"
     r"|newest_mark AS|retain|newer IS NOT NULL|next_lane|f\.lane, f\.state FROM"
 )
-# Sequences have one row; of horizon the newest is read.
+# Sequences have one row; of horizon the newest is read, of kind one that says something.
 READ_WHOLE = {"ready_seq", "lease_seq", "job_id", "version", "horizon", "kind"}
 
 
@@ -88,7 +88,8 @@ class Watch:
         explained = json.loads(message.split("plan:", 1)[1])
         query = " ".join(explained["Query Text"].split())
         # A plan that knows beforehand that there is nothing to read reads nothing.
-        found = frozenset(accesses(explained["Plan"]))
+        # Roles are few; how they are looked up is left to the planner.
+        found = frozenset(a for a in accesses(explained["Plan"]) if a[0] != "role")
         if found and query not in VERBS and "pulse." in query:
             self._seen[query].setdefault(found, set()).add(self.regime)
 
@@ -102,11 +103,12 @@ def accesses(plan: dict[str, Any]) -> list[tuple[str, str, str]]:
     """(table, index, condition) of each scan; a bitmap reads like its index."""
     kind = plan["Node Type"]
     children = plan.get("Plans", [])
-    if kind == "Bitmap Heap Scan":
-        index = children[0]
-        return [(plan["Relation Name"], index["Index Name"], columns(index))]
     found = [one for child in children for one in accesses(child)]
-    if kind in ("Index Scan", "Index Only Scan"):
+    if kind == "Bitmap Heap Scan":
+        return [(plan["Relation Name"], index, bounds) for _, index, bounds in found]
+    if kind == "Bitmap Index Scan":
+        found.append(("", plan["Index Name"], columns(plan)))
+    elif kind in ("Index Scan", "Index Only Scan"):
         found.append((plan["Relation Name"], plan["Index Name"], columns(plan)))
     elif kind == "Seq Scan":
         found.append((plan["Relation Name"], "", ""))

@@ -19,8 +19,9 @@ def delay(connection: Connection, lanes: int, jobs: int) -> None:
     connection.execute(
         b"""
         WITH job AS (
-            INSERT INTO pulse.body (kind, payload, max_attempts, enqueued_by)
-            SELECT 'k', '{}', 3, current_user FROM generate_series(1, %d)
+            INSERT INTO pulse.body (kind, payload, max_attempts, owner)
+            SELECT 'k', '{}', 3, (SELECT pulse._role_number(current_user))
+            FROM generate_series(1, %d)
             RETURNING job
         )
         INSERT INTO pulse.waiting (

@@ -32,6 +32,6 @@ def test_every_line_of_a_table_names_a_test() -> None:
 
 def test_the_page_revokes_what_the_test_revokes() -> None:
     page = re.search(r"p\.proname ~ '(.+?)'", PAGE)
-    tested = (paths.ROOT / "tests/python/test_foreign_locks.py").read_text()
+    tested = (paths.ROOT / "tests/engine/test_foreign_locks.py").read_text()
     assert page
     assert page.group(1) in tested
