@@ -55,6 +55,15 @@ def test_a_viewer_sees_everything_and_changes_nothing(
     assert everything(connection) == before
 
 
+@pytest.mark.parametrize("access", [each for each in ROLES if each != "nobody"])
+def test_rights_are_those_that_the_database_names(
+    db: Database, site: Site, access: str
+) -> None:
+    rights = site.client(access).get(f"{API}/me").json()["rights"]
+    named = db.connect(user=ROLES[access]).execute("SELECT pulse.my_access()")
+    assert set(rights) == {row[0] for row in named} - {"worker"}
+
+
 def test_an_operator_may_do_all_of_it(site: Site, known: dict[str, str]) -> None:
     """The other half: what a viewer is refused is refused for want of rights only."""
     client = site.client("operator")

@@ -8,8 +8,9 @@ from typing import Any
 
 # -- access -----------------------------------------------------------------------
 
-# What the role of the session may do, as levels of pulse.grant_access. The one place
-# that decides it on this side: every front end asks for MY_ACCESS.
+# What the caller's role may do: pulse.my_access() for roles that may not even call that,
+# and so have no access at all. A test compares the two for every level. Every front end
+# asks for MY_ACCESS.
 MY_ACCESS = """
     SELECT
         current_user::text AS role,
