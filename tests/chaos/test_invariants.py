@@ -98,9 +98,6 @@ GOOD: dict[str, Callable[[], Story]] = {
         .tell(leased("-", 7, until=2.5, ahead=-5.0), finished(7, verb="reap"))
     ),
     "ticks and claims under pressure": lambda: pressed([]),
-    "no tick while the clock had stepped and the server was down": lambda: (
-        pressed(["tick"], "clock_step").note("fault", name="crash", since=0.0)
-    ),
     "a hostile value is refused": lambda: sent("PU003", refuse=True),
     "an odd value is kept": lambda: sent("", refuse=False),
 }  # fmt: skip
