@@ -61,6 +61,14 @@ class Scale:
         )
 
 
+def processor(pid: int) -> float:
+    """Seconds that a process has run; 0 when it is gone or the system does not tell."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+    except OSError:
+        return 0.0
+
+
 @dataclass
 class Database:
     """One database of a run; connections end with it."""
@@ -90,6 +98,13 @@ class Database:
 
     def finished(self) -> int:
         return int(self.value("SELECT count(*) FROM pulse.finished"))
+
+    def sessions_cpu(self) -> float:
+        """Seconds of processor time that the sessions of pgbench have used so far."""
+        pids = self.control.execute(
+            "SELECT pid FROM pg_stat_activity WHERE application_name = 'pgbench'"
+        )
+        return sum(processor(pid) for (pid,) in pids)
 
     def claimed(self) -> int:
         """Leases granted so far; costs nothing to ask while a run is on."""
@@ -285,18 +300,28 @@ class Ticker:
         self.connection.close()
 
 
+class Sample(NamedTuple):
+    at: float
+    claimed: int
+    # Seconds of processor time that the sessions of pgbench have used.
+    cpu: float
+
+
 class Sampler:
-    """How many jobs were claimed at which moment, sampled while the block runs."""
+    """Jobs claimed and processor time used by which moment, while the block runs."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        self.samples: list[tuple[float, int]] = []
+        self.samples: list[Sample] = []
         self.stopped = threading.Event()
         self.thread = threading.Thread(target=self.sample, name="sampler", daemon=True)
 
     def sample(self) -> None:
         while not self.stopped.is_set():
-            self.samples.append((time.monotonic(), self.database.claimed()))
+            claimed = self.database.claimed()
+            self.samples.append(
+                Sample(time.monotonic(), claimed, self.database.sessions_cpu())
+            )
             self.stopped.wait(0.1)
 
     def __enter__(self) -> Sampler:
@@ -307,19 +332,34 @@ class Sampler:
         self.stopped.set()
         self.thread.join()
 
-    def rates(self, window: float) -> tuple[float, float, float]:
-        """Jobs a second in the first and in the last window, and over the whole run."""
-        begun, ended = self.samples[0][1], self.samples[-1][1]
-        busy = [s for s in self.samples if begun < s[1] < ended]
+    def windows(self, length: float) -> tuple[Window, Window, Window]:
+        """The first and the last window, and the whole run."""
+        begun, ended = self.samples[0].claimed, self.samples[-1].claimed
+        busy = [s for s in self.samples if begun < s.claimed < ended and s.cpu]
         busy = busy or self.samples
         start, end = busy[0], busy[-1]
-        first = [s for s in busy if s[0] <= start[0] + window][-1]
-        last = next(s for s in busy if s[0] >= end[0] - window)
-        return rate(start, first), rate(last, end), rate(start, end)
+        first = [s for s in busy if s.at <= start.at + length][-1]
+        last = next(s for s in busy if s.at >= end.at - length)
+        return Window(start, first), Window(last, end), Window(start, end)
 
 
-def rate(start: tuple[float, int], end: tuple[float, int]) -> float:
-    return (end[1] - start[1]) / max(end[0] - start[0], 0.001)
+class Window(NamedTuple):
+    start: Sample
+    end: Sample
+
+    @property
+    def jobs(self) -> int:
+        return self.end.claimed - self.start.claimed
+
+    @property
+    def rate(self) -> float:
+        """Jobs a second."""
+        return self.jobs / max(self.end.at - self.start.at, 0.001)
+
+    @property
+    def cost(self) -> float:
+        """Microseconds of processor time for a job."""
+        return 1e6 * (self.end.cpu - self.start.cpu) / max(self.jobs, 1)
 
 
 @contextlib.contextmanager

@@ -106,15 +106,10 @@ def print_section(section: Section, took: float) -> None:
 
 
 def print_summary(goals: list[Goal]) -> None:
-    print("\nGoals, as ratios of this run")
+    print("\nGoals, as ratios of this run where no unit is named")
     width = max((len(goal.name) for goal in goals), default=0)
     for goal in goals:
-        verdict = "ok" if goal.met else "short"
-        kind = "" if goal.must else "   (for information)"
-        print(
-            f"   {goal.section})  {goal.name.ljust(width)}"
-            f"   {goal.ratio:5.2f}   goal {goal.wanted:.2f}   {verdict}{kind}"
-        )
+        print(f"   {goal.section})  {goal.name.ljust(width)}   {goal}")
 
 
 def main() -> int:

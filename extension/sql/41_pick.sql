@@ -1,5 +1,5 @@
 -- Which jobs a claim takes: the essay is above the claim (40_claim.sql), the marks that
--- the picks start from are in 52_marks.sql.
+-- the picks start from are in 52_marks.sql; how a claim asks for newer ones is at the end.
 
 -- Any kind: level by level from the top, each from its mark.
 CREATE FUNCTION pulse._pick(
@@ -329,3 +329,60 @@ $$;
 
 COMMENT ON FUNCTION pulse._pick_by_kind(text, text [], integer, tid []) IS
 'Like _pick_kinds, when jobs of other kinds pile up at the head of the line.';
+
+-- What reading has cost, in entries of an index: those it returned, of dead rows as well,
+-- and a hundred for each page, as a page of entries that are marked dead returns none.
+-- Taken before and after, the difference says whether there was a pile to step over: not
+-- even distances in seq do, since they count the rows of all lanes. A look at an empty
+-- place costs a descent, 500 at most.
+CREATE FUNCTION pulse._entries_read(index regclass)
+RETURNS bigint
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pg_stat_get_xact_tuples_returned(index) + 100 * pg_stat_get_xact_blocks_fetched(index)
+$$;
+
+COMMENT ON FUNCTION pulse._entries_read(regclass) IS
+'How many entries of an index this session has read lately, a page counted as a hundred.';
+
+-- A claim that had to step over 500 places or more asks. Where it found a job, that is
+-- the distance in seq, which counts the rows of all lanes: it asks too often rather than
+-- too seldom. Where it found none, it is what the look has cost (_entries_read), so that
+-- idle claims write nothing. Asking is cheap and not repeated within 20 ms.
+CREATE FUNCTION pulse._ask_for_marks(
+    lane text, kinds text [], mark pulse.mark, patchy boolean
+)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_horizon pulse.horizon;
+    v_kind text;
+BEGIN
+    IF (
+        (_ask_for_marks.mark).marked_at BETWEEN
+        clock_timestamp() - interval '20 milliseconds' AND clock_timestamp()
+        AND NOT _ask_for_marks.patchy
+    )
+        OR NOT pg_try_advisory_xact_lock(
+            'pulse.mark'::regclass::oid::integer, hashtext(_ask_for_marks.lane)
+        )
+    THEN
+        RETURN;
+    END IF;
+
+    v_horizon := pulse._see_horizon();
+    PERFORM pulse._advance_line(
+        _ask_for_marks.lane, '', v_horizon.ready_q,
+        CASE WHEN _ask_for_marks.patchy THEN clock_timestamp() END
+    );
+    FOREACH v_kind IN ARRAY _ask_for_marks.kinds LOOP
+        PERFORM pulse._advance_line(_ask_for_marks.lane, v_kind, v_horizon.ready_q);
+    END LOOP;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._ask_for_marks(text, text [], pulse.mark, boolean) IS
+'Advance the marks of a lane from inside a claim, when that pays.';

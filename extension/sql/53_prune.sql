@@ -1,3 +1,6 @@
+-- Retention: every step that removes what has outlived its time is here, so that one page
+-- shows what pulse forgets and when. That is why the file is long.
+
 CREATE FUNCTION pulse.prune(dry_run boolean DEFAULT false, max_jobs integer DEFAULT 10000)
 RETURNS bigint
 LANGUAGE plpgsql

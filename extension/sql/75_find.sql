@@ -1,5 +1,6 @@
 -- Looking for jobs, newest first. However rare a match is, a call reads a bounded number
--- of rows and then says how far it came, so a page never scans the whole history.
+-- of rows and then says how far it came, so a page never scans the whole history. The
+-- branches by state stand out in full, one plan each; that is why the file is long.
 
 CREATE FUNCTION pulse.find_jobs(
     filter jsonb DEFAULT '{}', before bigint DEFAULT NULL, max_jobs integer DEFAULT 50

@@ -3,6 +3,7 @@
 A managed PostgreSQL rarely takes extension files; the plain script needs nothing but
 CREATE on the database, and gives the same functions and views. What is there says its
 version by pulse.version(), and is upgraded by the same source, whichever product it is.
+Looking, deciding and doing share one set of facts: hence one long module.
 """
 
 import re

@@ -1,0 +1,154 @@
+-- When tick last did which part of the upkeep, where it stopped, and which steps ran out of
+-- time: appended to upkeep_run and read newest first.
+
+CREATE FUNCTION pulse._start_upkeep_run(step text, every interval)
+RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_last pulse.upkeep_run;
+BEGIN
+    IF NOT pg_try_advisory_xact_lock(
+        'pulse.upkeep_run'::regclass::oid::integer, hashtext(_start_upkeep_run.step)
+    ) THEN
+        RETURN false;
+    END IF;
+
+    -- A later statement than the lock, so that it sees the turn just committed. A turn
+    -- in the future means that the clock stepped back.
+    v_last := pulse._newest_upkeep_run(_start_upkeep_run.step);
+    IF v_last.taken_at > clock_timestamp() - _start_upkeep_run.every
+        AND v_last.taken_at <= clock_timestamp()
+    THEN
+        RETURN false;
+    END IF;
+
+    PERFORM pulse._write_upkeep_run(v_last, _start_upkeep_run.step, v_last.state);
+    RETURN true;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._start_upkeep_run(text, interval) IS
+'Whether it is this session''s turn to do a part of the upkeep.';
+
+CREATE FUNCTION pulse._newest_upkeep_run(step text)
+RETURNS pulse.upkeep_run
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+DECLARE
+    v_turn pulse.upkeep_run;
+BEGIN
+    SELECT t.* INTO v_turn
+    FROM pulse.upkeep_run AS t
+    WHERE t.step = _newest_upkeep_run.step
+    ORDER BY t.version DESC
+    LIMIT 1;
+
+    RETURN v_turn;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._newest_upkeep_run(text) IS
+'When a part of the upkeep was last done.';
+
+CREATE FUNCTION pulse._write_upkeep_run(previous pulse.upkeep_run, step text, state jsonb)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+BEGIN
+    INSERT INTO pulse.upkeep_run (step, taken_at, state)
+    VALUES (_write_upkeep_run.step, clock_timestamp(), _write_upkeep_run.state);
+
+    DELETE FROM pulse.upkeep_run AS t
+    WHERE t.step = (_write_upkeep_run.previous).step
+        AND t.version = (
+            SELECT o.version
+            FROM pulse.upkeep_run AS o
+            WHERE o.step = (_write_upkeep_run.previous).step
+                AND o.version = (_write_upkeep_run.previous).version
+            FOR UPDATE SKIP LOCKED
+        );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._write_upkeep_run(pulse.upkeep_run, text, jsonb) IS
+'Note that a part of the upkeep is being done, in place of the previous note.';
+
+-- since is when the step first ran out of time; a gap of a minute begins anew.
+CREATE FUNCTION pulse._note_cut(step text, turn text, at timestamptz, is_cut boolean)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_name text := 'cut:' || _note_cut.step;
+    v_old pulse.upkeep_run := pulse._newest_upkeep_run(v_name);
+BEGIN
+    IF _note_cut.is_cut THEN
+        PERFORM pulse._write_upkeep_run(
+            v_old, v_name,
+            jsonb_build_object(
+                'turn', _note_cut.turn,
+                'since', coalesce(pulse._behind_since(_note_cut.step), _note_cut.at)
+            )
+        );
+    ELSIF v_old.version IS NOT NULL THEN
+        DELETE FROM pulse.upkeep_run AS t
+        WHERE t.ctid = ANY (array(
+                SELECT o.ctid
+                FROM pulse.upkeep_run AS o
+                WHERE o.step = v_name
+                FOR UPDATE SKIP LOCKED
+            ));
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._note_cut(text, text, timestamptz, boolean) IS
+'Note that a step of tick ran out of time, or that it no longer does.';
+
+CREATE FUNCTION pulse._cut_steps()
+RETURNS TABLE (step text, turn text, since timestamptz, noted_at timestamptz)
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT
+        substr(t.step, 5), t.state ->> 'turn', (t.state ->> 'since')::timestamptz, t.taken_at
+    FROM pulse.upkeep_run AS t
+    WHERE t.step >= 'cut:'
+        AND t.step < 'cut;'
+    ORDER BY t.step, t.version DESC;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._cut_steps() IS
+'The steps of tick that ran out of time, their turn, since when and when last.';
+
+CREATE FUNCTION pulse._behind_since(step text)
+RETURNS timestamptz
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_cut pulse.upkeep_run := pulse._newest_upkeep_run('cut:' || _behind_since.step);
+BEGIN
+    IF v_cut.taken_at > clock_timestamp() - interval '1 minute' THEN
+        RETURN (v_cut.state ->> 'since')::timestamptz;
+    END IF;
+    RETURN NULL;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._behind_since(text) IS
+'Since when this step of tick has not come to its end, tick after tick; NULL when it does.';
