@@ -63,6 +63,8 @@ class Life:
     job: int
     attempt: int
     worker: str
+    # When its claim began, and was committed.
+    asked: float
     claimed: float
     ended: float = FOREVER
     verb: str = ""
@@ -83,7 +85,8 @@ class Lives:
                 continue
             if event.op == "+":
                 self.leases[event.lease] = Life(
-                    event.job, event.attempt, event.name, transaction.committed
+                    *(event.job, event.attempt, event.name),
+                    *(transaction.started, transaction.committed),
                 )
             elif event.lease in self.leases:
                 life = self.leases[event.lease]

@@ -145,13 +145,14 @@ class EffectsHaveALiveLease(Invariant):
                 )
 
     def _excused(self, who: str, at: float, life: Life) -> bool:
-        believed = self.steps.machine_time(life.until, life.claimed, life.ended)
+        believed = self.steps.machine_time(life.until, life.asked, life.ended)
         if life.verb == "cancel" and at <= believed:
             # Taken away by force before its time: the next heartbeat would have told.
             self.counted["begun after a forced cancel"] += 1
             return True
-        if self.steps.between(life.claimed, life.ended) and at <= believed:
-            # Its time was over when the clock stepped; a worker's clock did not.
+        if self.steps.between(life.asked, life.ended) and at <= believed:
+            # Its time was over when the clock stepped; a worker's clock did not. That
+            # may happen within its claim, which reaps too.
             self.counted["begun after a step of the clock"] += 1
             return True
         if self.losses.heartbeat(life.claimed, at):

@@ -68,6 +68,7 @@ class Run:
             except Exception as error:
                 # The harness itself failed: no verdict can be had from this run.
                 self.broken.append(f"{step.fault} could not be done: {error!r}")
+                print(self.broken[-1])
                 self.over.set()
                 return
             if did:

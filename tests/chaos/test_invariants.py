@@ -90,14 +90,14 @@ GOOD: dict[str, Callable[[], Story]] = {
     "an effect of a lease that lapsed by a step": lambda: (
         began(lapsed_by_a_step(until=7.0), 7)
     ),
+    "an effect of a lease that lapsed by a step within its claim": lambda: (
+        began(reaped_by_its_claim(), 7)
+    ),
     "a lease that was reaped as the clock stepped back": lambda: (
         stepped(Story(), 2.6, -5.0).enqueue().claim(7)
         .tell(leased("-", 7, until=2.5, ahead=-5.0), finished(7, verb="reap"))
     ),
     "ticks and claims under pressure": lambda: pressed([]),
-    "no tick while the clock had stepped and the server was down": lambda: (
-        pressed(["tick"], "clock_step").note("fault", name="crash", since=0.0)
-    ),
     "a hostile value is refused": lambda: sent("PU003", refuse=True),
     "an odd value is kept": lambda: sent("", refuse=False),
 }  # fmt: skip
@@ -220,6 +220,17 @@ def lapsed_by_a_step(until: float) -> Story:
     story = stepped(Story().enqueue().claim(7), 2.1, 5.0)
     late = leased("-", 7, until=until, ahead=5.0)
     return story.tell(late, ready("+", lease=7, verb="reap", failures=1))
+
+
+def reaped_by_its_claim() -> Story:
+    """The clock was 40 seconds back, and returns in the middle of a claim."""
+    story = stepped(stepped(Story().enqueue(), 1.2, -40.0), 1.7, 0.0)
+    return story.tell(
+        ready("-"),
+        leased("+", 7, until=-35.0, ahead=-40.0),
+        leased("-", 7, until=-35.0),
+        ready("+", lease=7, verb="reap", failures=1),
+    )
 
 
 def pressed(missed: list[str], name: str = "hold_open") -> Story:
