@@ -8,9 +8,9 @@ from typing import Any
 
 # -- access -----------------------------------------------------------------------
 
-# What the role of the caller may do: pulse.my_access() also for a role that may not even
-# call that and so may do nothing. A test compares the two for every level. Every front
-# end asks for MY_ACCESS.
+# What the role of the caller may do: pulse.my_access() also for a role that may not
+# even call that and so may do nothing. A test compares the two for every level. Every
+# front end asks for MY_ACCESS.
 MY_ACCESS = """
     SELECT
         current_user::text AS role,
