@@ -16,6 +16,7 @@ import pytest
 
 from pulse import install
 from tests.conftest import Connection, Database
+from tests.python.worker.conftest import pgbouncer
 from tests.upgrade.builds import Builds
 from tests.upgrade.conftest import Install
 from tests.upgrade.load import ENQUEUE, EXCHANGE, FAILING, Load, Warnings
@@ -217,6 +218,29 @@ def test_a_claim_that_began_before_an_upgrade_gets_no_lock_after_it(
     )
     assert locks.fetchall() == []
     assert len(claimer.execute("SELECT FROM pulse.claim_batch('me')").fetchall()) == 1
+
+
+def test_an_upgrade_through_a_pooler_leaves_no_lock_behind(
+    install_version: Install, builds: Builds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lock of the session would stay with the pooler, and nobody could claim."""
+    database = install_version("1.0", "plain")
+    watcher = database.connect()
+    watcher.execute("SELECT pulse.enqueue('work')")
+    monkeypatch.setattr(install, "KEEP_OUT", "SELECT 1 / 0")
+    with (
+        pgbouncer(database, "transaction") as dsn,
+        psycopg.connect(dsn, autocommit=True, prepare_threshold=None) as client,
+    ):
+        said = install_from(builds, "1.1", database, monkeypatch, client)
+        assert said.endswith("pulse 1.1 (plain script)")
+        locks = watcher.execute(
+            "SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = %s",
+            watcher.execute("SELECT 'pulse.hold'::regclass::oid").fetchone(),
+        )
+        assert locks.fetchall() == []
+        claimed = watcher.execute("SELECT FROM pulse.claim_batch('me')").fetchall()
+        assert len(claimed) == 1
 
 
 @pytest.mark.parametrize("product", ["extension", "plain"])
