@@ -103,11 +103,19 @@ BEGIN
     END IF;
 
     -- Everything in the source has a comment: what has none at the end is code that the
-    -- new version does not have.
+    -- new version does not have. What a table uses is no code: it stands in the parts 0x.
     FOR v_uncomment IN
         SELECT format('COMMENT ON ROUTINE %s IS NULL', p.oid::regprocedure)
         FROM pg_proc AS p
         WHERE p.pronamespace = 'pulse'::regnamespace
+            AND NOT EXISTS (
+                SELECT FROM pg_depend AS d
+                WHERE d.refclassid = 'pg_proc'::regclass
+                    AND d.refobjid = p.oid
+                    AND d.classid IN (
+                        'pg_class'::regclass, 'pg_attrdef'::regclass, 'pg_constraint'::regclass
+                    )
+            )
         UNION ALL
         SELECT format('COMMENT ON VIEW %s IS NULL', c.oid::regclass)
         FROM pg_class AS c

@@ -20,9 +20,9 @@ CREATE TABLE pulse.body (
     unique_for interval,
     group_key text COLLATE "C",
     tags text [],
-    needed_approval boolean NOT NULL DEFAULT false,
-    owner integer NOT NULL,
     enqueued_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    owner integer NOT NULL,
+    needed_approval boolean NOT NULL DEFAULT false,
     CONSTRAINT body_is_one_per_job PRIMARY KEY (job)
 );
 

@@ -53,6 +53,44 @@ HOLDERS = """
     LIMIT 5
 """
 
+BACKEND = "SELECT pg_catalog.pg_backend_pid()"
+
+# Before COMMIT: what keeps claims and ticks out stays locked, for this session.
+KEEP_OUT = """DO $$
+BEGIN
+    PERFORM pg_catalog.pg_advisory_lock(l.classid::integer, l.objid::integer)
+    FROM pg_catalog.pg_locks AS l
+    INNER JOIN pg_catalog.pg_class AS c ON l.classid = c.oid
+    WHERE l.pid = pg_catalog.pg_backend_pid()
+        AND l.locktype = 'advisory'
+        AND l.mode = 'ExclusiveLock'
+        AND c.relnamespace = 'pulse'::regnamespace;
+END;
+$$"""
+
+# After it: until every transaction that may have begun before is over, for a second.
+LET_END = """DO $$
+DECLARE
+    v_until timestamptz := pg_catalog.clock_timestamp() + interval '1 second';
+    v_open text [] := ARRAY(
+        SELECT l.virtualtransaction
+        FROM pg_catalog.pg_locks AS l
+        INNER JOIN pg_catalog.pg_stat_activity AS a ON l.pid = a.pid
+        WHERE l.locktype = 'virtualxid'
+            AND l.pid <> pg_catalog.pg_backend_pid()
+            AND a.datname = pg_catalog.current_database()
+    );
+BEGIN
+    WHILE pg_catalog.clock_timestamp() < v_until AND EXISTS (
+        SELECT FROM pg_catalog.pg_locks AS l
+        WHERE l.locktype = 'virtualxid' AND l.virtualtransaction = ANY (v_open)
+    ) LOOP
+        PERFORM pg_catalog.pg_sleep(0.005);
+    END LOOP;
+END;
+$$"""
+LET_IN = KEEP_OUT.replace("pg_advisory_lock", "pg_advisory_unlock")
+
 
 class InstallError(Exception):
     """pulse could not be installed; the first line is the reason, the rest the fix."""
@@ -265,7 +303,7 @@ def upgrade(state: Installed) -> Plan:
         )
     if state.how == "pg_tle":
         return Plan(summary, (*alter[:2], script.read_text(), *alter[2:]))
-    return Plan(summary, tuple(parts(script.read_text())))
+    return Plan(summary, (*parts(uncommitted(script)), "COMMIT"))
 
 
 def ways(state: Installed, prefix: str) -> str:
@@ -295,7 +333,7 @@ def other_code(state: Installed) -> Plan:
     if state.how == "plain":
         return Plan(
             f"replace the code of {state}: build {state.build} by {build()}",
-            tuple(parts(product("pulse.code.sql").read_text())),
+            (*parts(uncommitted(product("pulse.code.sql"))), "COMMIT"),
         )
     raise InstallError(
         f"{differs} code (build {state.build}, package {build()}).\n"
@@ -303,6 +341,10 @@ def other_code(state: Installed) -> Plan:
         "add upgrades/A--B.sql; or, where its jobs may go, DROP EXTENSION pulse; "
         "CREATE EXTENSION pulse."
     )
+
+
+def uncommitted(script: Path) -> str:
+    return script.read_text().rstrip().removesuffix("COMMIT;")
 
 
 def parts(script: str) -> Iterator[str]:
@@ -359,12 +401,35 @@ def is_done(connection: Connection) -> bool:
 def run(connection: Connection, todo: Plan, step: Callable[[], object]) -> None:
     try:
         for statement in todo.statements:
-            connection.execute(statement.encode())
+            if statement == "COMMIT":
+                commit(connection)
+            else:
+                connection.execute(statement.encode())
             step()
     except BaseException:
         if not connection.closed:
             connection.rollback()
         raise
+
+
+def commit(connection: Connection) -> None:
+    """Commit, and keep claims and ticks out until all that began before are over.
+
+    One of them has old code and would get its lock after the commit. Behind a pooler
+    the lock could stay with a session that is not ours: there it may fail, once.
+    """
+    asked = connection.cursor(row_factory=tuple_row)
+    if asked.execute(BACKEND).fetchone() != (connection.info.backend_pid,):
+        connection.execute("COMMIT")
+        return
+    connection.execute(KEEP_OUT)
+    try:
+        connection.execute("COMMIT")
+        connection.execute(LET_END)
+    finally:
+        if not connection.closed:
+            connection.rollback()
+            connection.execute(LET_IN)
 
 
 def holders(connection: Connection) -> str:

@@ -16,9 +16,10 @@ import pytest
 
 from pulse import install
 from tests.conftest import Connection, Database
+from tests.python.worker.conftest import pgbouncer
 from tests.upgrade.builds import Builds
 from tests.upgrade.conftest import Install
-from tests.upgrade.load import EXCHANGE, FAILING, Load, Warnings
+from tests.upgrade.load import ENQUEUE, EXCHANGE, FAILING, Load, Warnings
 
 JOBS = int(os.environ.get("PULSE_LOAD", "5000"))
 PATIENCE = 60 + JOBS / 200
@@ -26,16 +27,23 @@ PATIENCE = 60 + JOBS / 200
 # What only a package of 1.1 sends: its argument, and its column of pulse.claimed.
 NEWER = EXCHANGE.replace("interval)\n)", "interval),\n    region => 'north'\n)")
 
+# 0.9 writes a column that 1.0 does not have: enqueues that meet the upgrade fail.
+DROPPED = 'column "enqueued_by" of relation "body" does not exist'
+
 
 def install_from(
-    builds: Builds, version: str, database: Database, patch: pytest.MonkeyPatch
+    builds: Builds,
+    version: str,
+    database: Database,
+    patch: pytest.MonkeyPatch,
+    connection: Connection | None = None,
 ) -> str:
     """`pulse install` of a package that carries this version."""
     patch.setattr(install, "source", lambda: builds.tree(version))
-    with database.connect("pulse_owner") as connection:
-        todo = install.plan(install.inspect(connection))
-        install.apply(connection, todo)
-        return f"{todo.summary}: {install.inspect(connection)}"
+    connection = connection or database.connect("pulse_owner")
+    todo = install.plan(install.inspect(connection))
+    install.apply(connection, todo)
+    return f"{todo.summary}: {install.inspect(connection)}"
 
 
 @pytest.mark.parametrize("product", ["extension", "plain"])
@@ -79,7 +87,10 @@ def test_nothing_is_lost_and_nobody_sees_an_error(
 
     print(f"{said} in {took:.2f} s, {during} of {JOBS} jobs before: {dict(load.by)}")
     assert said.endswith(f"to {after}: pulse {after} ({named(product)})")
-    assert load.errors == []
+    met = [error for error in load.errors if before == "0.9" and DROPPED in error]
+    assert [error for error in load.errors if error not in met] == []
+    assert len(met) <= 2, "a producer fails more than once"
+    assert all(error.endswith(ENQUEUE) for error in met)
     assert load.ran == Counter(dict.fromkeys(range(JOBS), 1))
     assert during < JOBS * 0.85, "the upgrade came too late"
     for name in ("old 1 after", "old 3 after", "package after"):
@@ -114,7 +125,10 @@ def wait_for_lock(session: Connection, watcher: Connection) -> None:
 def test_calls_that_meet_an_upgrade_end_well(
     install_version: Install, builds: Builds, before: str, after: str
 ) -> None:
-    """They run old bodies: claims and ticks leave at once, the rest waits."""
+    """They run old bodies: claims and ticks leave at once, the rest waits.
+
+    Enqueues of 0.9 fail then, with nothing done: their column is gone.
+    """
     database = install_version(before, "plain")
     watcher = database.connect()
     watcher.execute("SELECT pulse.enqueue('work', '{}') FROM generate_series(1, 9)")
@@ -156,17 +170,77 @@ def test_calls_that_meet_an_upgrade_end_well(
         for session in sessions:
             wait_for_lock(session, watcher)
         upgrader.execute("COMMIT")
-        for result in results:
-            result.result(20)
+        errors = [result.exception(20) for result in results]
+    met = [call for call, error in zip(calls, errors, strict=True) if error]
+    assert met == (calls[4:6] if before == "0.9" else [])
+    gone = (psycopg.errors.UndefinedColumn, psycopg.errors.UndefinedFunction)
+    assert all(isinstance(error, gone) for error in errors if error)
     states = watcher.execute(
         "SELECT state, count(*) FROM pulse.jobs GROUP BY 1 ORDER BY 1"
     ).fetchall()
-    waiting = len(calls) + 1
+    lost = len(met) // 2
     assert dict(states) == {
-        **{"completed": 1, "dead": 1, "ready": 7, "running": 1},
-        "scheduled": waiting,
+        **{"completed": 1, "dead": 1, "ready": 7 - lost, "running": 1},
+        "scheduled": len(calls) + 1 - lost,
     }
     assert watcher.execute("SELECT * FROM pulse.check()").fetchall() == []
+
+
+@pytest.mark.parametrize("product", ["extension", "plain"])
+def test_a_claim_that_began_before_an_upgrade_gets_no_lock_after_it(
+    install_version: Install,
+    builds: Builds,
+    monkeypatch: pytest.MonkeyPatch,
+    product: str,
+) -> None:
+    """It would go on with old code: pulse install keeps claims out until it is over."""
+    database = install_version("1.0", product)
+    watcher = database.connect()
+    watcher.execute("SELECT pulse.enqueue('work')")
+    claimer = database.connect("a_worker", autocommit=False)
+    claimer.execute("SELECT 1")
+    upgrader = database.connect("pulse_owner")
+    with ThreadPoolExecutor(1) as pool:
+        upgraded = pool.submit(
+            install_from, builds, "1.1", database, monkeypatch, upgrader
+        )
+        while watcher.execute("SELECT version FROM pulse.version()").fetchone() != (
+            "1.1",
+        ):
+            assert not upgraded.done()
+        assert claimer.execute("SELECT FROM pulse.claim_batch('me')").fetchall() == []
+        assert not upgraded.done()
+        claimer.commit()
+        upgraded.result(20)
+    locks = watcher.execute(
+        "SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = %s",
+        [upgrader.info.backend_pid],
+    )
+    assert locks.fetchall() == []
+    assert len(claimer.execute("SELECT FROM pulse.claim_batch('me')").fetchall()) == 1
+
+
+def test_an_upgrade_through_a_pooler_leaves_no_lock_behind(
+    install_version: Install, builds: Builds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lock of the session would stay with the pooler, and nobody could claim."""
+    database = install_version("1.0", "plain")
+    watcher = database.connect()
+    watcher.execute("SELECT pulse.enqueue('work')")
+    monkeypatch.setattr(install, "KEEP_OUT", "SELECT 1 / 0")
+    with (
+        pgbouncer(database, "transaction") as dsn,
+        psycopg.connect(dsn, autocommit=True, prepare_threshold=None) as client,
+    ):
+        said = install_from(builds, "1.1", database, monkeypatch, client)
+        assert said.endswith("pulse 1.1 (plain script)")
+        locks = watcher.execute(
+            "SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = %s",
+            watcher.execute("SELECT 'pulse.hold'::regclass::oid").fetchone(),
+        )
+        assert locks.fetchall() == []
+        claimed = watcher.execute("SELECT FROM pulse.claim_batch('me')").fetchall()
+        assert len(claimed) == 1
 
 
 @pytest.mark.parametrize("product", ["extension", "plain"])

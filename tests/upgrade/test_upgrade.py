@@ -153,6 +153,87 @@ def test_jobs_survive_an_upgrade_and_workers_go_on(
 
 
 @pytest.mark.parametrize("product", ["extension", "plain"])
+@pytest.mark.parametrize("node", [0, 7])
+def test_owners_and_numbers_of_the_build_before_are_carried(
+    install_version: Install, builds: Builds, product: str, node: int
+) -> None:
+    """0.9 had names for owners, and other bits for node, job ids and leases."""
+    database = install_version("0.9", product)
+    admin = database.connect()
+    owner = database.connect("pulse_owner")
+    worker = database.connect("a_admin")
+    producer = database.connect("a_producer")
+    worker.execute("SELECT pulse.enqueue('work')")
+    if node:
+        owner.execute("SELECT pulse.set_node(%s)", [node])
+    producer.execute("SELECT pulse.enqueue('work') FROM generate_series(1, 3)")
+    admin.execute("CREATE ROLE a_leaver LOGIN")
+    owner.execute("SELECT pulse.grant_access('a_leaver', 'admin')")
+    leaver = database.connect("a_leaver")
+    leaver.execute("SELECT pulse.enqueue('work')")
+    leaver.execute("SELECT pulse.schedule('daily', 'work', cron => '0 0 * * *')")
+    leaver.close()
+    admin.execute("DROP OWNED BY a_leaver; DROP ROLE a_leaver")
+    row = producer.execute(
+        "SELECT pulse.enqueue('work', requires_approval => true, priority => 9)"
+    ).fetchone()
+    assert row is not None
+    worker.execute("SELECT pulse.approve(%s)", row)
+    claim = "SELECT job_id, lease FROM pulse.claim_batch('me', max_jobs => %s)"
+    old = worker.execute(claim, [2]).fetchall()
+    listed = "SELECT job_id, enqueued_by, state FROM pulse.jobs ORDER BY 1"
+    before = worker.execute(listed).fetchall()
+    own = producer.execute(listed).fetchall()
+    audit = "SELECT who, verb, job_id FROM pulse.audit ORDER BY at"
+    did = worker.execute(audit).fetchall()
+
+    upgrade(database, builds, product, "0.9", "1.0")
+
+    called = {"a_leaver": "a_leaver (dropped)"}
+    assert worker.execute(listed).fetchall() == [
+        (job, called.get(who, who), state) for job, who, state in before
+    ]
+    assert producer.execute(listed).fetchall() == own
+    assert worker.execute(audit).fetchall() == [
+        (called.get(who, who), *what) for who, *what in did
+    ]
+    assert worker.execute("SELECT created_by FROM pulse.schedules").fetchall() == [
+        ("a_leaver (dropped)",)
+    ]
+    asked = owner.execute("SELECT job FROM pulse.body WHERE needed_approval")
+    assert asked.fetchall() == [row]
+    # Who takes the name of a role that is gone gets nothing of it.
+    admin.execute("CREATE ROLE a_leaver LOGIN")
+    owner.execute("SELECT pulse.grant_access('a_leaver', 'producer')")
+    leaver = database.connect("a_leaver")
+    assert leaver.execute("SELECT FROM pulse.jobs").fetchall() == []
+
+    # Numbers go on above all that there were, in the range of the node, and come back.
+    assert worker.execute("SELECT pulse.node()").fetchone() == (node,)
+    drawn = [row[0]]
+    leases = [lease for _, lease in old]
+    for at in (node, 3, 0, node):
+        owner.execute("SELECT pulse.set_node(%s)", [at])
+        made = producer.execute("SELECT pulse.enqueue('work')").fetchone()
+        assert made is not None
+        assert made[0] >> 43 == at
+        [(_, lease)] = worker.execute(claim, [1]).fetchall()
+        assert lease >> 53 == at
+        assert made[0] not in drawn
+        assert lease > max(leases[:2])
+        drawn.append(made[0])
+        leases.append(lease)
+        assert worker.execute("SELECT * FROM pulse.check()").fetchall() == []
+    assert drawn[1] > max(job for job, _, _ in before)
+    assert len(set(leases)) == 6
+    for lease in leases:
+        worker.execute("SELECT pulse.complete(%s)", [lease])
+    assert worker.execute("SELECT * FROM pulse.check()").fetchall() == []
+    leaver.close()
+    admin.execute("DROP OWNED BY a_leaver; DROP ROLE a_leaver")
+
+
+@pytest.mark.parametrize("product", ["extension", "plain"])
 def test_an_upgrade_gives_up_rather_than_queue_workers_behind_a_lock(
     install_version: Install, builds: Builds, product: str
 ) -> None:
