@@ -51,6 +51,7 @@ BEGIN
                     FROM pg_class AS c
                     WHERE c.relnamespace = 'pulse'::regnamespace
                         AND c.relkind = 'v'
+                        AND pg_get_userbyid(c.relowner) = current_user
                     UNION ALL
                     SELECT 4, t.nth, format(
                         'LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', to_regclass('pulse.' || t.name)
@@ -89,11 +90,13 @@ BEGIN
 
     -- After the locks, so that of two upgrades at once the later one finds out. What has
     -- no version() is older than 1.0.
-    IF to_regprocedure('pulse.version()') IS NULL THEN
-        v_found := '0.9';
-    ELSE
-        EXECUTE 'SELECT v.version FROM pulse.version() AS v' INTO v_found;
-    END IF;
+    -- Read, not called: the schema may be a stranger's.
+    SELECT coalesce(
+        (regexp_match(p.prosrc, '''([^'']*)'',\s*''([^'']*)'''))[1],
+        '0.9'
+    ) INTO v_found
+    FROM (VALUES (1)) AS always (one)
+    LEFT JOIN pg_proc AS p ON p.oid = to_regprocedure('pulse.version()');
     IF v_found <> '@FROM@' THEN
         RAISE EXCEPTION 'this is not the upgrade of pulse %', v_found
         USING
@@ -102,12 +105,34 @@ BEGIN
             HINT = 'pulse install chooses the right one.';
     END IF;
 
-    -- Everything in the source has a comment: what has none at the end is code that the
-    -- new version does not have. What a table uses is no code: it stands in the parts 0x.
+    -- Everything in the source has a comment, so what has none at the end was not in it. A
+    -- name that begins with _ is pulse's and goes then; so does another signature of a
+    -- public function. All else is the user's, and gets its comment back (upgrade_tail.sql).
+    -- What a table uses is no code: it stands in the parts 0x.
+    PERFORM set_config(
+        'pulse.comments',
+        coalesce(jsonb_object_agg(o.name, o.comment), '{}')::text,
+        true
+    )
+    FROM (
+        SELECT 'ROUTINE ' || p.oid::regprocedure AS name, obj_description(p.oid, 'pg_proc') AS comment
+        FROM pg_proc AS p
+        WHERE p.pronamespace = 'pulse'::regnamespace
+            AND pg_get_userbyid(p.proowner) = current_user
+        UNION ALL
+        SELECT 'VIEW ' || c.oid::regclass, obj_description(c.oid, 'pg_class')
+        FROM pg_class AS c
+        WHERE c.relnamespace = 'pulse'::regnamespace
+            AND c.relkind = 'v'
+            AND pg_get_userbyid(c.relowner) = current_user
+    ) AS o
+    WHERE o.comment IS NOT NULL;
+
     FOR v_uncomment IN
         SELECT format('COMMENT ON ROUTINE %s IS NULL', p.oid::regprocedure)
         FROM pg_proc AS p
         WHERE p.pronamespace = 'pulse'::regnamespace
+            AND pg_get_userbyid(p.proowner) = current_user
             AND NOT EXISTS (
                 SELECT FROM pg_depend AS d
                 WHERE d.refclassid = 'pg_proc'::regclass
@@ -121,6 +146,7 @@ BEGIN
         FROM pg_class AS c
         WHERE c.relnamespace = 'pulse'::regnamespace
             AND c.relkind = 'v'
+            AND pg_get_userbyid(c.relowner) = current_user
     LOOP
         EXECUTE v_uncomment;
     END LOOP;

@@ -2,23 +2,54 @@
 
 DO $$
 DECLARE
-    v_drop text;
+    v_leftover text;
 BEGIN
-    FOR v_drop IN
+    FOR v_leftover IN
         SELECT format('DROP VIEW %s', string_agg(c.oid::regclass::text, ', '))
         FROM pg_class AS c
         WHERE c.relnamespace = 'pulse'::regnamespace
             AND c.relkind = 'v'
+            AND c.relname ~ '^_'
+            AND pg_get_userbyid(c.relowner) = current_user
             AND obj_description(c.oid, 'pg_class') IS NULL
         HAVING count(*) > 0
         UNION ALL
         SELECT format('DROP ROUTINE %s', string_agg(p.oid::regprocedure::text, ', '))
         FROM pg_proc AS p
         WHERE p.pronamespace = 'pulse'::regnamespace
+            AND pg_get_userbyid(p.proowner) = current_user
             AND obj_description(p.oid, 'pg_proc') IS NULL
+            AND (
+                p.proname ~ '^_'
+                OR EXISTS (
+                    SELECT FROM pg_proc AS o
+                    WHERE o.pronamespace = p.pronamespace
+                        AND o.proname = p.proname
+                        AND obj_description(o.oid, 'pg_proc') IS NOT NULL
+                )
+            )
         HAVING count(*) > 0
     LOOP
-        EXECUTE v_drop;
+        EXECUTE v_leftover;
+    END LOOP;
+
+    FOR v_leftover IN
+        SELECT format('COMMENT ON %s IS %L', s.name, s.comment)
+        FROM jsonb_each_text(current_setting('pulse.comments')::jsonb) AS s (name, comment)
+        WHERE s.name IN (
+                SELECT 'ROUTINE ' || p.oid::regprocedure
+                FROM pg_proc AS p
+                WHERE p.pronamespace = 'pulse'::regnamespace
+                    AND obj_description(p.oid, 'pg_proc') IS NULL
+                UNION ALL
+                SELECT 'VIEW ' || c.oid::regclass
+                FROM pg_class AS c
+                WHERE c.relnamespace = 'pulse'::regnamespace
+                    AND c.relkind = 'v'
+                    AND obj_description(c.oid, 'pg_class') IS NULL
+            )
+    LOOP
+        EXECUTE v_leftover;
     END LOOP;
 END;
 $$;
@@ -32,4 +63,3 @@ BEGIN
     PERFORM set_config('role', current_setting('pulse.upgraded_by'), true);
 END;
 $$;
-

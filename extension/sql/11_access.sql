@@ -102,7 +102,8 @@ AS
 SELECT
     s.signature,
     s.signer
-FROM pulse.signature AS s;
+FROM pulse.signature AS s
+WHERE false;
 
 ALTER VIEW pulse._signing ALTER COLUMN signer SET DEFAULT current_user;
 
@@ -343,3 +344,44 @@ $$;
 
 COMMENT ON FUNCTION pulse._operates(integer) IS
 'Whether a role may act on the jobs of others.';
+
+-- A step of tick. What another cluster restores it finds by name, so a name that is stale
+-- when a dump is taken would give a role's jobs and access to whoever has that name.
+CREATE FUNCTION pulse._refresh_roles()
+RETURNS bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_changed bigint;
+BEGIN
+    UPDATE pulse.role AS r
+    SET name = coalesce(s.rolname, r.name),
+        gone = s.rolname IS NULL
+    FROM (
+        SELECT o.role, a.rolname
+        FROM pulse.role AS o
+        LEFT JOIN pg_roles AS a ON a.oid = o.role_oid
+        WHERE NOT o.gone
+            AND a.rolname IS DISTINCT FROM o.name
+            AND o.role_oid IS NOT NULL
+        FOR UPDATE OF o SKIP LOCKED
+    ) AS s
+    WHERE r.role = s.role;
+    GET DIAGNOSTICS v_changed = ROW_COUNT;
+
+    -- Signatures of calls that never came to use them.
+    DELETE FROM pulse.signature AS s
+    WHERE s.ctid = ANY (array(
+            SELECT o.ctid
+            FROM pulse.signature AS o
+            WHERE o.transaction < pg_snapshot_xmin(pg_current_snapshot())
+            LIMIT 10000
+            FOR UPDATE SKIP LOCKED
+        ));
+    RETURN v_changed;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._refresh_roles() IS
+'Write down which roles were renamed or dropped, and forget unused signatures; returns how many roles.';

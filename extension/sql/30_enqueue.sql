@@ -216,10 +216,10 @@ BEGIN
         AND num_nonnulls(
             new.lane, new.priority, new.options, current_setting('pulse.max_payload', true)
         ) = 0
-        -- As _text_size says, without a call; 8000 bytes are never above 64 MB as text.
+        -- As _text_size says, without a call; 1000 bytes are never above 8 MB as text.
         AND pg_column_compression(new.payload) IS NULL
         AND (
-            pg_column_size(new.payload) <= 8000
+            pg_column_size(new.payload) <= 1000
             OR pg_column_size(new.payload) <= 100000
             AND octet_length(new.payload::text) <= 8388608
         )

@@ -77,9 +77,9 @@ STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    -- Small and not compressed: never above 64 MB as text.
+    -- Small and not compressed: never above 8 MB as text, whatever its numbers.
     IF _require_payload.payload IS NULL
-        OR pg_column_size(_require_payload.payload) <= 8000
+        OR pg_column_size(_require_payload.payload) <= 1000
         AND pg_column_compression(_require_payload.payload) IS NULL
         AND current_setting('pulse.max_payload', true) IS NULL
     THEN
@@ -197,12 +197,13 @@ BEGIN
             'Pass one of them.'
         );
     END IF;
-    IF NOT isfinite(_require_run_at.run_at) THEN
+    -- What clients can read: drivers know years of four digits.
+    IF _require_run_at.run_at NOT BETWEEN '0001-01-01 00:00+00' AND '9999-12-31 00:00+00' THEN
         PERFORM pulse._raise(
             'PU002',
             'run_at must be a moment in time',
             format('It is %s.', _require_run_at.run_at),
-            'Pass a finite run_at, or none for now.'
+            'Pass a run_at before the year 10000, or none for now.'
         );
     END IF;
     PERFORM pulse._require_duration('delay', _require_run_at.delay, '0', '100 years');

@@ -232,7 +232,7 @@ BEGIN
     PERFORM pulse._require_payload(p.payload)
     FROM unnest(_enqueue_payloads.payloads) AS p (payload)
     WHERE pg_column_size(p.payload) > 100000
-        OR (pg_column_size(p.payload) > 8000 AND octet_length(p.payload::text) > 8388608)
+        OR (pg_column_size(p.payload) > 1000 AND octet_length(p.payload::text) > 8388608)
         OR current_setting('pulse.max_payload', true) IS NOT NULL;
     v_rank := -coalesce(_enqueue_payloads.priority, v_kind.priority);
 

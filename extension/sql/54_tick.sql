@@ -61,6 +61,7 @@ BEGIN
             ('sample', '59 seconds', 0.7, 'sample', '_sample_stats($1)', NULL),
             ('sample', '59 seconds', 0.7, 'ledger', '_prune_schedule_runs(1000)', 1000),
             ('sample', '59 seconds', 0.7, 'audit', '_prune_audit(1000)', 1000),
+            ('sample', '59 seconds', 0.7, 'roles', '_refresh_roles()', NULL),
             ('sample', '59 seconds', 0.7, 'caches', '_tick_caches()', NULL),
             ('retention', '9 seconds', 0.8, 'approvals', '_expire_approvals(1000)', 1000),
             ('retention', '9 seconds', 0.8, 'prune', '_tick_prune($1)', NULL),
@@ -68,6 +69,10 @@ BEGIN
         ) AS s (turn, every, share, step, call, piece)
         WHERE s.turn = ANY (_tick.turns)
     LOOP
+        -- A caller with next to no time does what is urgent, and leaves the rest to others.
+        CONTINUE WHEN v_budget < interval '300 milliseconds'
+            AND v_step.turn IN ('backstop', 'sample', 'retention');
+
         IF v_step.turn <> v_turn THEN
             v_turn := v_step.turn;
             v_mine := pulse._start_upkeep_run(

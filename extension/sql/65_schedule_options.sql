@@ -100,8 +100,9 @@ BEGIN
             'Pass a moment to come, or enqueue the job directly.'
         );
     END IF;
+    PERFORM pulse._require_run_at(_require_future.at, NULL);
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._require_future(timestamptz) IS
-'Raise PU002 when a moment is past by more than a minute.';
+'Raise PU002 when a moment is past by more than a minute, or too far for clients to read.';

@@ -184,7 +184,7 @@ COMMENT ON FUNCTION pulse._reasons(bigint, pulse.jobs, integer, bigint) IS
 'In words: what why says of a job with these facts; PU004 when there are none.';
 
 -- What keeps any job of a lane from being claimed, whatever the job.
-CREATE FUNCTION pulse._lane_obstacles(lane text)
+CREATE FUNCTION pulse._lane_holds(lane text)
 RETURNS SETOF text
 LANGUAGE plpgsql
 STABLE
@@ -207,8 +207,29 @@ BEGIN
             h.held_by
         )
     FROM pulse.hold AS h
-    WHERE h.lane IN ('', _lane_obstacles.lane)
+    WHERE h.lane IN ('', _lane_holds.lane)
     ORDER BY h.lane, h.held_at, h.holder;
+
+    RETURN QUERY
+    SELECT format('lane %s is disabled: set_lane(%L, enabled => true)', l.lane, l.lane)
+    FROM pulse.lane AS l
+    WHERE l.lane = _lane_holds.lane
+        AND NOT l.enabled;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._lane_holds(text) IS
+'In words: every pause, drain or setting that keeps a lane from being claimed.';
+
+CREATE FUNCTION pulse._lane_obstacles(lane text)
+RETURNS SETOF text
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT pulse._lane_holds(_lane_obstacles.lane);
 
     RETURN QUERY
     SELECT
@@ -220,17 +241,11 @@ BEGIN
     WHERE f.class = 'pulse.hold'::regclass AND f.key = 0
         OR f.class IN ('pulse.lane'::regclass, 'pulse.roster'::regclass)
         AND f.key = hashtext(_lane_obstacles.lane);
-
-    RETURN QUERY
-    SELECT format('lane %s is disabled: set_lane(%L, enabled => true)', l.lane, l.lane)
-    FROM pulse.lane AS l
-    WHERE l.lane = _lane_obstacles.lane
-        AND NOT l.enabled;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._lane_obstacles(text) IS
-'In words: every pause, drain or setting that keeps a lane from being claimed.';
+'In words: what keeps a lane from being claimed: pauses, drains, settings, and locks that are no call of pulse.';
 
 CREATE FUNCTION pulse._slot_obstacle(lane text)
 RETURNS SETOF text

@@ -30,7 +30,7 @@ BEGIN
             clock_timestamp() - pulse._oldest_ready_at(r.lane) AS age
         FROM pulse._known_lanes AS r
         WHERE pulse._oldest_ready_at(r.lane) IS NOT NULL
-            AND NOT EXISTS (SELECT FROM pulse._lane_obstacles(r.lane))
+            AND NOT EXISTS (SELECT FROM pulse._lane_holds(r.lane))
     ) AS o;
 
     RETURN QUERY
@@ -41,7 +41,7 @@ BEGIN
         'Jobs are ready for over 5 minutes, nobody holds the lane, and nothing was claimed: start a worker that takes these lanes.'
     FROM pulse._known_lanes AS o
     WHERE pulse._oldest_ready_at(o.lane) < clock_timestamp() - interval '5 minutes'
-        AND NOT EXISTS (SELECT FROM pulse._lane_obstacles(o.lane))
+        AND NOT EXISTS (SELECT FROM pulse._lane_holds(o.lane))
         AND NOT EXISTS (SELECT FROM pulse._slot_obstacle(o.lane))
         AND NOT EXISTS (
             SELECT FROM pulse.lease AS l

@@ -24,7 +24,16 @@ Product = Literal["extension", "plain", "pg_tle"]
 # What has functions and no version() was built before 1.0.
 UNVERSIONED = "0.9"
 
-VERSION = "SELECT v.version, v.build FROM pulse.version() AS v"
+# Read, not called: a schema pulse may be a stranger's, and we may be a superuser.
+VERSION = r"""
+    SELECT m.found[1], m.found[2]
+    FROM pg_catalog.pg_proc AS p
+    INNER JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
+    CROSS JOIN pg_catalog.regexp_match(
+        p.prosrc, '''([^'']*)'',\s*''([^'']*)'''
+    ) AS m (found)
+    WHERE n.nspname = 'pulse' AND p.proname = 'version' AND p.pronargs = 0
+"""
 
 # Whose transactions an upgrade waits for: locks on tables, views and gates of pulse.
 HOLDERS = """

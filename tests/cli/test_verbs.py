@@ -149,6 +149,19 @@ def test_a_worker_is_live_for_two_minutes(pulse: Pulse, connect: Connect) -> Non
         assert [row["live"] for row in pulse("workers", "--json").json] == [live]
 
 
+def test_what_producers_write_does_not_steer_the_terminal(
+    pulse: Pulse, connect: Connect
+) -> None:
+    connect().execute(
+        "SELECT pulse.enqueue(%s, lane => %s, tags => ARRAY[NULL, 'x'])",
+        ("\x1b]0;pwn\x07k", "l\x1b[31m"),
+    )
+    for ran in (pulse("jobs"), pulse("jobs", 1), pulse("lanes")):
+        assert ran.code == 0, ran.err
+        assert "\x1b" not in ran.out.replace("\x1b[0m", "")
+        assert "pwn" in ran.out or "l\ufffd" in ran.out
+
+
 def test_jobs_newest_first_and_filtered(pulse: Pulse, connect: Connect) -> None:
     assert "No jobs" in pulse("jobs").out
     connection = connect()

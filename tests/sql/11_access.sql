@@ -2,7 +2,7 @@
 -- code acts as the producer. Each test failed while rights were judged by session_user.
 BEGIN;
 
-SELECT plan(30);
+SELECT plan(33);
 
 CREATE ROLE tap_mallory;
 CREATE ROLE tap_victim;
@@ -245,6 +245,28 @@ SELECT results_eq(
 SET LOCAL ROLE tap_mallory;
 SELECT results_eq('SELECT pulse.my_access()', '{producer}'::text [], 'a producer its own');
 RESET ROLE;
+
+
+-- What a dump will carry is right at the next tick
+
+CREATE ROLE tap_first;
+SELECT pulse._role_number('tap_first') AS number \gset
+ALTER ROLE tap_first RENAME TO tap_renamed;
+CREATE ROLE tap_first;
+SELECT pulse._refresh_roles() \g /dev/null
+SELECT is(
+    (SELECT r.name FROM pulse.role AS r WHERE r.role = :number), 'tap_renamed',
+    'a renamed role is dumped by its new name, not by that of its namesake'
+);
+DROP ROLE tap_renamed;
+SELECT pulse._refresh_roles() \g /dev/null
+SELECT ok((SELECT r.gone FROM pulse.role AS r WHERE r.role = :number), 'a dropped one is gone');
+INSERT INTO pulse.signature (signer, transaction) VALUES ('tap_first', '3');
+SELECT pulse._refresh_roles() \g /dev/null
+SELECT is_empty(
+    $$SELECT FROM pulse.signature AS s WHERE s.transaction = '3'$$,
+    'signatures that were never used are forgotten'
+);
 
 SELECT * FROM finish();
 

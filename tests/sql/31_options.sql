@@ -2,7 +2,7 @@
 -- are asked with the same options, and must raise the same error or none.
 BEGIN;
 
-SELECT plan(34);
+SELECT plan(37);
 
 -- The SQLSTATE and the message of the error that a statement raises; NULL if none.
 CREATE FUNCTION pg_temp.answer(statement text)
@@ -131,6 +131,25 @@ SELECT results_eq(
     'no payload is an empty object; JSON null stays, but in a list it says: not given'
 );
 SELECT is_empty('SELECT * FROM pulse.check()', 'check() finds nothing wrong with any of it');
+
+
+-- Limits that hold whatever the value is made of
+
+SELECT throws_ok(
+    $$
+    SELECT pulse.enqueue('k', jsonb_build_object('n', jsonb_agg(1e131071::numeric)))
+    FROM generate_series(1, 100)
+    $$,
+    'PU003', NULL, 'numbers that are small as jsonb and huge as text are refused'
+);
+SELECT throws_ok(
+    $$SELECT pulse.enqueue('k', run_at => '294276-01-01')$$,
+    'PU002', NULL, 'run_at is a year that clients can read'
+);
+SELECT throws_ok(
+    $$SELECT pulse.schedule('far', 'k', at => '200000-01-01')$$,
+    'PU002', NULL, 'and so is the moment of a schedule'
+);
 
 SELECT * FROM finish();
 

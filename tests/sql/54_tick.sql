@@ -1,7 +1,7 @@
 -- Tick: all upkeep, in turns, one step's error no other step's trouble.
 BEGIN;
 
-SELECT plan(47);
+SELECT plan(48);
 
 CREATE FUNCTION pg_temp.lease_that_lapsed(lane text)
 RETURNS bigint
@@ -24,7 +24,7 @@ SELECT results_eq(
     'SELECT t.step, t.error FROM pulse.tick() AS t',
     $$
     VALUES ('schedules', NULL), ('promote', NULL), ('marks', NULL), ('backstop', NULL),
-        ('sample', NULL), ('ledger', NULL), ('audit', NULL), ('caches', NULL),
+        ('sample', NULL), ('ledger', NULL), ('audit', NULL), ('roles', NULL), ('caches', NULL),
         ('approvals', NULL), ('prune', NULL), ('reap', NULL)
     $$,
     'the first tick does every step, a row for each'
@@ -46,12 +46,12 @@ SELECT results_eq(
     'the sweeps every ten seconds'
 );
 UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '60 s';
-SELECT is((SELECT count(*) FROM pulse.tick()), 10::bigint, 'samples every minute');
+SELECT is((SELECT count(*) FROM pulse.tick()), 11::bigint, 'samples every minute');
 UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '61 min';
-SELECT is((SELECT count(*) FROM pulse.tick()), 11::bigint, 'the backstop every hour');
+SELECT is((SELECT count(*) FROM pulse.tick()), 12::bigint, 'the backstop every hour');
 UPDATE pulse.upkeep_run SET taken_at = taken_at + interval '1 day';
 SELECT is(
-    (SELECT count(*) FROM pulse.tick()), 11::bigint,
+    (SELECT count(*) FROM pulse.tick()), 12::bigint,
     'turns in the future mean that the clock stepped back, and count for nothing'
 );
 SELECT results_eq(
@@ -105,7 +105,7 @@ DELETE FROM pulse.upkeep_run;
 DROP TABLE did;
 CREATE TEMPORARY TABLE did AS
 SELECT t.* FROM pulse.tick() AS t;
-SELECT is((SELECT count(*) FROM did), 11::bigint, 'rule 23: a step that fails does not stop the others');
+SELECT is((SELECT count(*) FROM did), 12::bigint, 'rule 23: a step that fails does not stop the others');
 SELECT is(
     (SELECT d.did FROM did AS d WHERE d.step = 'reap'), 1::bigint, 'rule 23: reaping goes on'
 );
@@ -166,6 +166,17 @@ UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '61 min' WHERE step =
 SELECT ok(pulse._start_upkeep_run('test', '1 h'), 'by the next');
 SELECT is((SELECT t.state FROM pulse._newest_upkeep_run('test') AS t), '{"kept": 1}'::jsonb, 'with what was noted');
 SELECT is((SELECT count(*) FROM pulse.upkeep_run AS t WHERE t.step = 'test'), 1::bigint, 'in one row');
+
+-- Next to no time
+
+DELETE FROM pulse.upkeep_run;
+SET LOCAL statement_timeout = '500ms';
+SELECT set_eq(
+    'SELECT t.step FROM pulse.tick() AS t',
+    ARRAY['schedules', 'promote', 'marks', 'reap'],
+    'a caller with a short statement_timeout does what is urgent'
+);
+SET LOCAL statement_timeout = 0;
 
 -- Bounded by time, in pieces
 

@@ -327,3 +327,7 @@ DROP FUNCTION pulse._skip_occurrences(
     text, pulse.recurrence, timestamptz, timestamptz, text
 );
 DROP FUNCTION pulse._watchdog_round(integer, timestamptz, integer);
+
+-- Public functions that have other names now; what begins with _ goes by itself.
+DROP FUNCTION pulse.watch();
+DROP FUNCTION pulse.unwatch();

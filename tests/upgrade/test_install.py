@@ -143,6 +143,48 @@ def test_other_code_of_the_same_version_is_put_in(
     assert "pulse 1.0 (plain script) is installed; nothing to do" in ran.out
 
 
+def test_what_users_put_into_the_schema_stays(
+    run_pulse: Pulse, install_version: Install, carry: Carry
+) -> None:
+    database = install_version("1.0", "plain")
+    connection = database.connect()
+    connection.execute(
+        """
+        CREATE FUNCTION pulse.my_report() RETURNS integer LANGUAGE sql AS 'SELECT 1';
+        COMMENT ON FUNCTION pulse.my_report() IS 'Mine.';
+        CREATE VIEW pulse.my_view AS SELECT 1 AS one;
+        """
+    )
+    carry("1.1")
+    ran = run_pulse("install", "--dsn", owner(database))
+    assert ran.code == 0, ran.err
+    row = connection.execute(
+        "SELECT pulse.my_report(), one,"
+        " obj_description('pulse.my_report()'::regprocedure) FROM pulse.my_view"
+    )
+    assert row.fetchone() == (1, 1, "Mine.")
+
+
+def test_a_strangers_schema_is_read_and_never_run(
+    run_pulse: Pulse, new_db: Callable[..., Database]
+) -> None:
+    database = new_db(product=None)
+    connection = database.connect()
+    connection.execute(
+        """
+        CREATE TABLE run AS SELECT 0 AS times;
+        CREATE SCHEMA pulse;
+        CREATE FUNCTION pulse.version(OUT version text, OUT build text)
+        LANGUAGE plpgsql AS
+        $$ BEGIN UPDATE run SET times = times + 1; END $$
+        """
+    )
+    run_pulse("install", "--dry-run", "--dsn", database.dsn)
+    run_pulse("install", "--dsn", database.dsn)
+    row = connection.execute("SELECT times FROM run").fetchone()
+    assert row == (0,)
+
+
 @pytest.mark.parametrize("product", ["extension", "plain"])
 def test_other_tables_of_the_same_version_are_refused(
     run_pulse: Pulse,

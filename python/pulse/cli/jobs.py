@@ -112,9 +112,9 @@ def job_card(row: Row) -> Table:
         elif name == "progress":
             card.add_row(name, show.bar(value))
         else:
-            card.add_row(name, escape(cell(value)))
+            card.add_row(name, escape(show.safe(cell(value))))
     for error in row["errors"] or ():
-        card.add_row(f"run {error['attempt']}", escape(str(error["error"])))
+        card.add_row(f"run {error['attempt']}", escape(show.safe(error["error"])))
     return card
 
 

@@ -95,6 +95,14 @@ def first_line(text: str | None, length: int = 200) -> str:
     return line if len(line) <= length else line[: length - 1] + "…"
 
 
+# Producers choose names, notes and errors; a terminal would obey the controls in them.
+CONTROLS = {n: "\ufffd" for n in (*range(32), *range(127, 160)) if chr(n) not in "\n\t"}
+
+
+def safe(value: Any) -> str:
+    return str(value).translate(CONTROLS)
+
+
 class Grid:
     """A table without lines, one line a row. What does not fit is cut with … in the
     widest of the columns that may be cut; numbers and ids never are."""
@@ -110,7 +118,7 @@ class Grid:
         self.rows: list[list[Text]] = []
 
     def add(self, *cells: Any) -> None:
-        self.rows.append([c if isinstance(c, Text) else Text(str(c)) for c in cells])
+        self.rows.append([c if isinstance(c, Text) else Text(safe(c)) for c in cells])
 
     def widths(self, room: int) -> list[int]:
         widths = [

@@ -136,7 +136,7 @@ class JobSummary(JobState):
     max_runtime: float | None
     unique_key: str | None
     group_key: str | None
-    tags: list[str] | None
+    tags: list[str | None] | None
     last_error: str | None
     payload: Any
 
