@@ -147,7 +147,7 @@ def test_what_users_put_into_the_schema_stays(
     run_pulse: Pulse, install_version: Install, carry: Carry
 ) -> None:
     database = install_version("1.0", "plain")
-    connection = database.connect()
+    connection = database.connect("pulse_owner")
     connection.execute(
         """
         CREATE FUNCTION pulse.my_report() RETURNS integer LANGUAGE sql AS 'SELECT 1';
