@@ -59,6 +59,7 @@ VERBS = [
 UPKEEP = re.compile(
     r"sample|stat\b|audit|schedule|approval|access|pg_class|prune|< v_now"
     r"|newest_mark AS|retain|newer IS NOT NULL|next_lane|f\.lane, f\.state FROM"
+    r"|pulse\.signature|UPDATE pulse\.role"
 )
 # Sequences have one row; of horizon the newest is read, of kind any one row.
 READ_WHOLE = {"ready_seq", "lease_seq", "job_id", "version", "horizon", "kind"}

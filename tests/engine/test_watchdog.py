@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -106,9 +107,16 @@ def test_stopping_removes_the_entries_and_what_was_logged_of_them(
 
 def test_pg_cron_ticks_and_dropping_pulse_breaks_nothing(cron_db: Database) -> None:
     operator = cron_db.connect()
-    operator.execute("SELECT pulse.start_watchdog('1 second')")
-    # An entry made just before a full minute may have to wait for the next one.
-    first = until(135, lambda: one(operator, NEWEST_TICK))
+    # pg_cron 1.4 may overlook an entry that is made while it reads the others anew, for
+    # longer than two minutes: then it is made again.
+    for seconds in (70, 70, 135):
+        operator.execute("SELECT pulse.start_watchdog('1 second')")
+        with contextlib.suppress(AssertionError):
+            first = until(seconds, lambda: one(operator, NEWEST_TICK))
+            break
+        operator.execute("SELECT pulse.stop_watchdog()")
+    else:
+        pytest.fail("pg_cron ran nothing: its log says why")
     until(10, lambda: one(operator, NEWEST_TICK) > first)
     until(10, lambda: one(operator, LOOPS))
 

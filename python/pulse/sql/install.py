@@ -40,3 +40,76 @@ INSPECT: Final = """
     LEFT JOIN pg_catalog.pg_extension AS e ON e.extname = o.name
     LEFT JOIN pg_catalog.pg_available_extensions AS a ON a.name = o.name
 """
+
+# Read, not called: a schema pulse may be a stranger's, and we may be a superuser.
+VERSION: Final = r"""
+    SELECT m.found[1], m.found[2]
+    FROM pg_catalog.pg_proc AS p
+    INNER JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
+    CROSS JOIN pg_catalog.regexp_match(
+        p.prosrc, '''([^'']*)'',\s*''([^'']*)'''
+    ) AS m (found)
+    WHERE n.nspname = 'pulse' AND p.proname = 'version' AND p.pronargs = 0
+"""
+
+# Whose transactions an upgrade waits for: locks on tables, views and gates of pulse.
+HOLDERS: Final = """
+    SELECT DISTINCT
+        a.pid,
+        pg_catalog.concat_ws(
+            ', ',
+            a.usename,
+            a.state,
+            pg_catalog.date_trunc('second', pg_catalog.clock_timestamp() - a.xact_start)
+        )
+    FROM pg_catalog.pg_locks AS l
+    INNER JOIN pg_catalog.pg_class AS c
+        ON c.oid = CASE l.locktype WHEN 'advisory' THEN l.classid ELSE l.relation END
+    INNER JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    INNER JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
+    WHERE n.nspname = 'pulse'
+        AND l.granted
+        AND a.datname = pg_catalog.current_database()
+        AND a.pid <> pg_catalog.pg_backend_pid()
+        AND (
+            -- NULL where we may not see it.
+            a.xact_start < pg_catalog.clock_timestamp() - interval '2 seconds'
+        ) IS NOT FALSE
+    ORDER BY 1
+    LIMIT 5
+"""
+
+# Before COMMIT: what keeps claims and ticks out stays locked, for this session.
+KEEP_OUT: Final = """DO $$
+BEGIN
+    PERFORM pg_catalog.pg_advisory_lock(l.classid::integer, l.objid::integer)
+    FROM pg_catalog.pg_locks AS l
+    INNER JOIN pg_catalog.pg_class AS c ON l.classid = c.oid
+    WHERE l.pid = pg_catalog.pg_backend_pid()
+        AND l.locktype = 'advisory'
+        AND l.mode = 'ExclusiveLock'
+        AND c.relnamespace = 'pulse'::regnamespace;
+END;
+$$"""
+
+# After it: until every transaction that may have begun before is over, for a second.
+LET_END: Final = """DO $$
+DECLARE
+    v_until timestamptz := pg_catalog.clock_timestamp() + interval '1 second';
+    v_open text [] := ARRAY(
+        SELECT l.virtualtransaction
+        FROM pg_catalog.pg_locks AS l
+        INNER JOIN pg_catalog.pg_stat_activity AS a ON l.pid = a.pid
+        WHERE l.locktype = 'virtualxid'
+            AND l.pid <> pg_catalog.pg_backend_pid()
+            AND a.datname = pg_catalog.current_database()
+    );
+BEGIN
+    WHILE pg_catalog.clock_timestamp() < v_until AND EXISTS (
+        SELECT FROM pg_catalog.pg_locks AS l
+        WHERE l.locktype = 'virtualxid' AND l.virtualtransaction = ANY (v_open)
+    ) LOOP
+        PERFORM pg_catalog.pg_sleep(0.005);
+    END LOOP;
+END;
+$$"""

@@ -18,11 +18,9 @@ TOKEN = "t" * 32
 def test_a_moment_that_no_browser_knows_is_shown_as_text(
     tab: Tab, sql: Connection, moment: str
 ) -> None:
-    far = one(
-        sql,
-        "SELECT pulse.enqueue('far', requires_approval => true, run_at => %s)",
-        moment,
-    )
+    far = one(sql, "SELECT pulse.enqueue('far', requires_approval => true)")
+    # As it may have been stored before such moments were refused.
+    sql.execute("UPDATE pulse.approval SET run_at = %s", [moment])
     if not moment.endswith("BC"):
         sql.execute("SELECT pulse.approve(%s)", [far])
     other = one(sql, "SELECT pulse.enqueue('near')")
