@@ -242,6 +242,10 @@ BEGIN
     IF num_nonnulls(v_item.unique_key, v_item.run_at, v_item.delay) > 0
         OR v_kind.requires_approval
         OR v_item.requires_approval
+        OR (
+            v_item.group_key IS NOT NULL
+            AND pulse._joins_group(coalesce(new.lane, v_kind.lane), v_item.group_key)
+        )
     THEN
         SELECT e.job_id, e.created INTO new.job_id, new.created
         FROM pulse._enqueue_slow_path(
@@ -293,7 +297,7 @@ CREATE TRIGGER request_is_taken
 INSTEAD OF INSERT ON pulse._request
 FOR EACH ROW EXECUTE FUNCTION pulse._take_request();
 
--- A job with a unique key, a time to run at or an approval.
+-- A job with a unique key, a time to run at, an approval or a group.
 CREATE FUNCTION pulse._enqueue_slow_path(
     kind pulse._kind_settings,
     payload jsonb,
@@ -325,6 +329,10 @@ DECLARE
         OR coalesce(_enqueue_slow_path.requires_approval, false);
     v_job pulse._enqueued;
 BEGIN
+    IF _enqueue_slow_path.group_key IS NOT NULL THEN
+        PERFORM pulse._joins_group(v_lane, _enqueue_slow_path.group_key);
+    END IF;
+
     IF _enqueue_slow_path.taken IS NOT NULL THEN
         v_job := ROW(_enqueue_slow_path.taken, true);
     ELSIF v_keyed THEN
@@ -361,7 +369,7 @@ BEGIN
     ELSE
         PERFORM pulse._put_in_line(
             v_job.job_id, v_lane, v_kind.kind, v_rank, _enqueue_slow_path.run_at,
-            0, 0, v_keyed, false
+            0, 0, v_keyed, false, group_key => _enqueue_slow_path.group_key
         );
     END IF;
     RETURN v_job;
