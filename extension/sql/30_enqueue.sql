@@ -264,6 +264,11 @@ BEGIN
             v_item.group_key, v_item.tags, v_kind.owner
         )
         RETURNING job
+    ),
+
+    counted AS (
+        INSERT INTO pulse.tally (lane, kind, event)
+        VALUES (coalesce(new.lane, v_kind.lane), new.kind, 'enqueued')
     )
 
     INSERT INTO pulse.ready AS r (lane, rank, kind, job, attempts, failures, keyed)
@@ -351,6 +356,9 @@ BEGIN
         _enqueue_slow_path.unique_for, _enqueue_slow_path.group_key,
         _enqueue_slow_path.tags, v_approval, v_kind.owner
     );
+
+    INSERT INTO pulse.tally (lane, kind, event)
+    VALUES (v_lane, v_kind.kind, 'enqueued');
 
     IF v_approval THEN
         INSERT INTO pulse.approval (job, lane, kind, rank, run_at, expires_at, keyed)

@@ -240,7 +240,8 @@ BEGIN
     WITH taken AS (
         DELETE FROM pulse.ready AS r
         WHERE r.ctid = ANY (v_tids)
-        RETURNING r.job, r.kind, r.rank, r.seq, r.attempts, r.failures, r.keyed
+        RETURNING
+            r.job, r.kind, r.rank, r.seq, r.attempts, r.failures, r.keyed, r.ready_at
     ),
 
     -- In claim order, and so are the leases drawn: by the statement that inserts them,
@@ -281,6 +282,20 @@ BEGIN
             d.keyed, claim_batch.worker, v_now, d.lease_for,
             least(v_now + d.lease_for, d.deadline), d.deadline
         FROM described AS d
+    ),
+
+    counted AS (
+        INSERT INTO pulse.tally (lane, kind, event, jobs, bucket, seconds)
+        SELECT
+            claim_batch.lane, w.kind, 'started', count(*),
+            width_bucket(w.seconds, pulse.histogram_bounds()) AS bucket, sum(w.seconds)
+        FROM (
+            SELECT
+                t.kind,
+                greatest(date_part('epoch', v_now - t.ready_at), 0) AS seconds
+            FROM taken AS t
+        ) AS w
+        GROUP BY w.kind, bucket
     ),
 
     listed AS (

@@ -153,6 +153,9 @@ BEGIN
         _retry.job_id, v_was.lane, v_was.kind, v_was.rank, NULL,
         v_was.attempts, 0, v_was.keyed, false
     );
+
+    INSERT INTO pulse.tally (lane, kind, event)
+    VALUES (v_was.lane, v_was.kind, 'retried');
     state := 'ready';
 END;
 $$;

@@ -77,6 +77,11 @@ VALUES
 ('schedules', 'viewer operator admin'),
 ('schedule_runs', 'viewer operator admin'),
 ('stats', 'viewer operator admin'),
+('counters', 'viewer operator admin'),
+('history', 'viewer operator admin'),
+('histogram_bounds', 'viewer operator admin'),
+('histogram_quantile', 'viewer operator admin'),
+('samples', 'viewer operator admin'),
 ('audit', 'viewer operator admin'),
 ('access', 'viewer operator admin'),
 -- What these call with the rights of their caller or reader.

@@ -73,7 +73,7 @@ LANES = """
                         60 * (s.completed + s.dead + s.cancelled)
                         / extract(EPOCH FROM s.took)::numeric, 1
                     )::double precision AS per_minute
-                FROM pulse.stats AS s
+                FROM pulse.samples AS s
                 WHERE s.lane = l.name
                 ORDER BY s.at DESC
                 LIMIT 30
