@@ -23,8 +23,11 @@ CREATE TABLE pulse.body (
     enqueued_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     owner integer NOT NULL,
     needed_approval boolean NOT NULL DEFAULT false,
+    rerun_of bigint,
     CONSTRAINT body_is_one_per_job PRIMARY KEY (job)
 );
+
+CREATE INDEX body_for_rerun ON pulse.body (rerun_of) WHERE rerun_of IS NOT NULL;
 
 COMMENT ON TABLE pulse.body IS
 'What was asked: one row for each job, written once.';

@@ -80,7 +80,8 @@ SELECT
     b.max_runtime,
     b.unique_key,
     b.group_key,
-    b.tags
+    b.tags,
+    b.rerun_of
 FROM pulse._place AS p
 CROSS JOIN
     LATERAL (
@@ -193,3 +194,6 @@ COMMENT ON COLUMN pulse.jobs.group_key IS
 
 COMMENT ON COLUMN pulse.jobs.tags IS
 'Labels for filters.';
+
+COMMENT ON COLUMN pulse.jobs.rerun_of IS
+'The job that this one repeats: see rerun.';

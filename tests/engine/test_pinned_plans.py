@@ -62,7 +62,9 @@ UPKEEP = re.compile(
     r"|pulse\.signature|UPDATE pulse\.role"
 )
 # Sequences have one row; of horizon the newest is read, of kind any one row.
-READ_WHOLE = {"ready_seq", "lease_seq", "job_id", "version", "horizon", "kind"}
+READ_WHOLE = {
+    *("ready_seq", "lease_seq", "tally_seq", "job_id", "version", "horizon", "kind"),
+}
 
 
 class Watch:

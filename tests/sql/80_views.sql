@@ -147,7 +147,7 @@ SELECT ok(
 );
 
 SELECT pulse.set_lane('set', max_slots => 4, enabled => false) \g /dev/null
-SELECT pulse.drain_lane('held', 'for repairs') \g /dev/null
+SELECT pulse.drain_lane('held', 'for repairs', new => true) \g /dev/null
 SELECT pulse.set_kind('other', lane => 'of a kind') \g /dev/null
 SELECT is(
     (SELECT array_agg(l.name ORDER BY l.name) FROM pulse.lanes AS l)::text [],

@@ -201,6 +201,9 @@ WHERE b.job IN (
 COMMENT ON TABLE pulse.approval IS
 'Jobs that wait for an approver.';
 
+ALTER TABLE pulse.body ADD COLUMN rerun_of bigint;
+CREATE INDEX body_for_rerun ON pulse.body (rerun_of) WHERE rerun_of IS NOT NULL;
+
 DROP INDEX pulse.waiting_for_promotion;
 CREATE INDEX waiting_by_time ON pulse.waiting (lane, run_at) WHERE attempts >= 0;
 CREATE INDEX waiting_for_promotion ON pulse.waiting (lane, rank, run_at)
@@ -233,9 +236,7 @@ COMMENT ON TABLE pulse.due_mark IS
 ALTER TABLE pulse.turn RENAME TO upkeep_run;
 ALTER INDEX pulse.turn_is_versioned RENAME TO upkeep_run_is_versioned;
 
--- 06_marks
-
--- A cache: it begins anew.
+-- It begins anew.
 DELETE FROM pulse.horizon;
 ALTER TABLE pulse.horizon
 ADD COLUMN tally_q bigint NOT NULL,
