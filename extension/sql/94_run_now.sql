@@ -40,7 +40,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.reschedule(bigint, timestamptz, text) IS
-'Let a scheduled, retrying or ready job run at another time; returns its state: scheduled or retrying, or ready when that time is not in the future. PU002 no time, or an infinite one; PU004 no such job; PU105 it awaits approval, is running or has ended; PU107 it kept moving. Writes waiting, ready and audit_entry.';
+'Let a scheduled, retrying or ready job run at another time; returns its state: scheduled or retrying, or ready when that time is not in the future. A start_by stays as it is. PU002 no time, or an infinite one; PU004 no such job; PU105 it awaits approval, is running or has ended; PU107 it kept moving. Writes waiting, ready and audit_entry.';
 
 CREATE FUNCTION pulse._do_reschedule(
     signature pulse._signature, job_id bigint, run_at timestamptz, reason text

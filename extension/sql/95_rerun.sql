@@ -10,7 +10,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.rerun(bigint, text) IS
-'Enqueue a job that has ended once more and return the id of the new one, whose rerun_of names the old one: same kind, payload, lane, priority and options, same owner, without its unique key; where the old one needed approval so does the new one. The old one stays as it is (retry puts a dead or cancelled job itself back in line). PU004 no such job; PU105 it has not ended; PU107 it kept moving. Writes what enqueue writes, and audit_entry.';
+'Enqueue a job that has ended once more and return the id of the new one, whose rerun_of names the old one: same kind, payload, headers, lane, priority and options, same owner, without its unique key and start_by; where the old one needed approval so does the new one. The old one stays as it is (retry puts a dead or cancelled job itself back in line). PU004 no such job; PU105 it has not ended; PU107 it kept moving. Writes what enqueue writes, and audit_entry.';
 
 CREATE FUNCTION pulse._do_rerun(signature pulse._signature, job_id bigint, reason text)
 RETURNS bigint
@@ -79,7 +79,8 @@ BEGIN
         v_body.kind, v_body.payload, v_was.lane, - v_was.rank,
         ROW(
             NULL, NULL, NULL, NULL, NULL, NULL, v_body.max_attempts, NULL, NULL, 'skip',
-            v_body.group_key, v_body.needed_approval, v_body.tags, v_body.max_runtime
+            v_body.group_key, v_body.needed_approval, v_body.tags, v_body.max_runtime,
+            v_body.headers, NULL, NULL
         )::pulse._item,
         v_body.owner
     )
