@@ -24,8 +24,8 @@
 --
 -- Locks, in this order: the hold lock shared (pause takes it exclusively), the lane lock
 -- shared (set_lane takes it exclusively) and, where max_slots is set, the roster lock
--- exclusively. All are tries: no claim waits without bound. Settings and holds are read
--- in a statement after the first two, leases in one after the third.
+-- exclusively. None is waited for longer than 50 ms. Settings and holds are read in a
+-- statement after the first two, leases in one after the third.
 --
 -- Everything that a claim has to know is read in one statement, and what is rarely to be
 -- done (reap, promote) is called only when that statement says so: PL/pgSQL sets up every
@@ -362,36 +362,3 @@ $$;
 
 COMMENT ON FUNCTION pulse._require_claim(text, text, integer, interval, text []) IS
 'Raise PU002 unless these can be the arguments of a claim.';
-
--- Tries for at most 50 ms: a claim inside somebody's long transaction must not stall
--- the others of its lane for ever.
-CREATE FUNCTION pulse._keep_trying(class regclass, lane text, shared boolean)
-RETURNS boolean
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_class integer := _keep_trying.class::oid::integer;
-    v_key integer := hashtext(_keep_trying.lane);
-    v_until timestamptz;
-BEGIN
-    LOOP
-        IF _keep_trying.shared THEN
-            IF pg_try_advisory_xact_lock_shared(v_class, v_key) THEN
-                RETURN true;
-            END IF;
-        ELSIF pg_try_advisory_xact_lock(v_class, v_key) THEN
-            RETURN true;
-        END IF;
-
-        v_until := coalesce(v_until, clock_timestamp() + interval '50 milliseconds');
-        IF clock_timestamp() >= v_until THEN
-            RETURN false;
-        END IF;
-        PERFORM pg_sleep(0.001 + random() * 0.004);
-    END LOOP;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._keep_trying(regclass, text, boolean) IS
-'Take a lock of a lane, shared or exclusively, if it can be had within 50 ms.';
