@@ -78,7 +78,7 @@ BEGIN
         SELECT p.* INTO v_page
         FROM pulse._expire_page(v_page.next_start_by, v_page.next_job, 1000) AS p;
         v_all := v_all + v_page.expired;
-        EXIT WHEN v_page.next_job IS NULL OR clock_timestamp() >= _tick_expiry.until;
+        EXIT WHEN v_page.next_job IS NULL OR pulse._time_is_over(_tick_expiry.until);
     END LOOP;
     RETURN v_all;
 END;
