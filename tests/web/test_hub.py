@@ -43,7 +43,7 @@ async def told(mailbox: Mailbox, name: str) -> Any:
     return await asyncio.wait_for(wait(), LONG)
 
 
-def test_who_saw_a_job_before_it_ended_and_follows_it_after_is_told_the_end(
+def test_who_saw_a_job_before_it_ended_and_follows_it_after_gets_the_end(
     db: Database, connection: Connection
 ) -> None:
     job = int(enqueue(connection))
@@ -96,7 +96,7 @@ def test_what_came_last_is_sent_last() -> None:
     assert asyncio.run(order()) == b"T2"
 
 
-def test_a_job_is_told_again_after_trouble(connection: Connection, site: Site) -> None:
+def test_a_job_is_sent_again_after_trouble(connection: Connection, site: Site) -> None:
     job = enqueue(connection)
     with follow(site.client("viewer"), f"jobs/{job}/stream") as events:
         events.until(lambda name, _: name == "job")

@@ -30,11 +30,8 @@ BEGIN = """
 
 VERSION = "SELECT v.version FROM pulse.version() AS v"
 
-ME = f"""
-    SELECT
-        a.role, a.rights,
-        pg_catalog.current_database()::text AS database
-    FROM ({operator.MY_ACCESS}) AS a
+ME = """
+    SELECT current_user::text AS role, pg_catalog.current_database()::text AS database
 """
 
 # The right that a stream of everything needs; reads nothing.

@@ -80,7 +80,7 @@ def enqueue(sql: Connection, kind: str, payload: dict[str, Any], **more: Any) ->
 
 
 def fill(sql: Connection) -> int:
-    """What is there before the worker comes; the id of the job with a life."""
+    """What is there before the worker comes; the id of the job with a history."""
     for statement in SETTINGS:
         sql.execute(statement)
     enqueue(sql, "newsletter", {"issue": 41}, lane="mail")
@@ -119,7 +119,7 @@ def shoot(browser: Browser, site: Site, name: str, place: str, **options: Any) -
 
 @contextlib.contextmanager
 def shop() -> Iterator[tuple[Site, int]]:
-    """A served database in the middle of its day, and a job with a life."""
+    """A served database in the middle of its day, and a job with a history."""
     end, bank_is_back = threading.Event(), threading.Event()
     with servers.temporary() as server:
         dsn = server.dsn(server.create("shop", "extension"))

@@ -175,7 +175,7 @@ def test_what_the_database_refuses_is_shown_with_its_code(
     expect(approve).to_be_visible()
 
     def too_late(route: Route) -> None:
-        """Somebody else is faster than the page."""
+        """Another operator is faster than the page."""
         sql.execute("SELECT pulse.approve(%s)", [job_id])
         route.continue_()
 

@@ -109,7 +109,7 @@ async def job(caller: CurrentCaller, job_id: JobId) -> Any:
     async with caller.reading() as db:
         found = await db.one(queries.JOB, job_id=job_id)
         why = await db.rows(operator.WHY, job_id=job_id)
-        allowed = operator.sees_all(first(await db.one(operator.MY_ACCESS)))
+        allowed = operator.sees_all(await db.rights())
         audit = await db.rows(queries.AUDIT_OF_JOB, job_id=job_id) if allowed else []
         if found is None:
             raise no_such_job(job_id)

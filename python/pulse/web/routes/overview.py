@@ -20,12 +20,13 @@ async def me(caller: CurrentCaller) -> Any:
     """The user, the role and what the database allows it."""
     async with caller.reading() as db:
         found = first(await db.one(queries.ME))
+        rights = await db.rights()
         # Who was given nothing may not ask which pulse it is.
-        has = await db.one(queries.VERSION) if found["rights"] else {"version": None}
+        has = await db.one(queries.VERSION) if rights else {"version": None}
     streams = await caller.may_stream()
     who = caller.identity
     said = {"user": who.user, "signed_in": who.signed_in, "streams": streams}
-    return {**found, **first(has), **said}
+    return {**found, **first(has), **said, "rights": rights}
 
 
 @router.get("/status", response_model=responses.Status)
