@@ -194,13 +194,7 @@ BEGIN
             count(*) FILTER (WHERE s.late)
         ),
         'SELECT name, next_at, last_error FROM pulse.schedules says which and why.'
-    FROM (
-        SELECT
-            t.name,
-            t.last_error,
-            t.next_at < clock_timestamp() - interval '1 minute' AND t.paused_at IS NULL AS late
-        FROM pulse.schedule AS t
-    ) AS s;
+    FROM pulse.schedules AS s;
 END;
 $$;
 

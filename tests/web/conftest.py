@@ -167,6 +167,8 @@ def examples(schema: Any, document: Any) -> Iterator[Any]:
             yield whole
     elif schema.get("type") == "object":
         yield {"all": True}
+    elif schema.get("type") == "array":
+        yield []
     else:
         yield {"string": "default", "integer": 1, "number": 1.0, "boolean": True}[
             schema["type"]

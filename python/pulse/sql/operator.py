@@ -52,7 +52,9 @@ HOLDS = """
 
 # -- seeing -----------------------------------------------------------------------
 
-HEALTH = "SELECT h.check_name, h.status, h.figure, h.advice FROM pulse.health() AS h"
+HEALTH = """
+    SELECT h.check_name, h.status, h.figure, h.advice, h.jobs FROM pulse.health() AS h
+"""
 
 WHY = "SELECT w.position, w.reason FROM pulse.why(job_id => %(job_id)s) AS w"
 
@@ -82,6 +84,7 @@ SCHEDULE_IS_KNOWN = """
 PAUSE_SCHEDULE = """
     SELECT pulse.pause_schedule(name => %(name)s, reason => %(reason)s) AS changed
 """
+UNSCHEDULE = "SELECT pulse.unschedule(name => %(name)s)"
 RESUME_SCHEDULE = "SELECT pulse.resume_schedule(name => %(name)s) AS next_at"
 
 # -- one job ----------------------------------------------------------------------

@@ -39,14 +39,8 @@ MAY_SEE_ALL = "SELECT FROM pulse.lanes AS l LIMIT 0"
 
 # -- lanes ------------------------------------------------------------------------
 
-LANES = """
-    SELECT
-        l.name, l.max_slots, l.used, l.depth, l.depth_estimated, l.delayed,
-        extract(EPOCH FROM l.oldest_ready_age)::double precision
-            AS oldest_ready_seconds,
-        l.throughput::double precision AS throughput, l.enabled, l.drained, l.paused_by,
-        (
-            SELECT
+# Settings as pulse.lanes has them, with durations in seconds.
+IN_SECONDS = """
                 coalesce(
                     pg_catalog.jsonb_object_agg(
                         s.key,
@@ -59,6 +53,16 @@ LANES = """
                     ),
                     '{}'
                 )
+"""
+
+LANES = f"""
+    SELECT
+        l.name, l.max_slots, l.used, l.depth, l.depth_estimated, l.delayed,
+        extract(EPOCH FROM l.oldest_ready_age)::double precision
+            AS oldest_ready_seconds,
+        l.throughput::double precision AS throughput, l.enabled, l.drained, l.paused_by,
+        (
+            SELECT {IN_SECONDS}
             FROM pg_catalog.jsonb_each(l.settings) AS s
         ) AS settings,
         ARRAY(
@@ -91,6 +95,36 @@ SET_LANE = """
         retain_dead => %(retain_dead)s::interval,
         cancel_grace => %(cancel_grace)s::interval, enabled => %(enabled)s,
         reason => %(reason)s
+    )
+"""
+
+LANE_DEFAULTS = f"""
+    SELECT {IN_SECONDS} AS defaults
+    FROM pg_catalog.jsonb_each(pulse.lane_defaults()) AS s
+"""
+
+# -- kinds ------------------------------------------------------------------------
+
+KINDS = """
+    SELECT
+        k.name, k.running, k.oldest_ready_at, k.ready_in, k.workers, k.schedules,
+        k.settings
+    FROM pulse.kinds AS k
+    WHERE (%(kind)s::text IS NULL OR k.name = %(kind)s)
+    ORDER BY k.name
+    LIMIT 1000
+"""
+
+SET_KIND = """
+    SELECT pulse.set_kind(
+        kind => %(kind)s, lane => %(lane)s, priority => %(priority)s,
+        max_attempts => %(max_attempts)s, backoff => %(backoff)s,
+        backoff_base => %(backoff_base)s::interval,
+        backoff_cap => %(backoff_cap)s::interval,
+        backoff_jitter => %(backoff_jitter)s, lease_for => %(lease_for)s::interval,
+        max_runtime => %(max_runtime)s::interval,
+        requires_approval => %(requires_approval)s,
+        approval_expiry => %(approval_expiry)s::interval, reason => %(reason)s
     )
 """
 
@@ -135,6 +169,51 @@ OVERVIEW = f"""
         pg_catalog.clock_timestamp() AS at
 """
 
+DEAD_GROUPS = """
+    SELECT
+        g.kind, g.error, g.error_like, g.jobs, g.lanes, g.first_at, g.last_at,
+        g.last_job::text AS last_job
+    FROM pulse.dead_groups(filter => %(filter)s, max_groups => %(groups)s) AS g
+"""
+
+# What is wrong and how many there are of everything: the hub sends it every 5 seconds.
+SUMMARY = f"""
+    SELECT
+        (
+            SELECT
+                pg_catalog.json_object_agg(
+                    c.state,
+                    pg_catalog.json_build_object('jobs', c.jobs, 'more', c.more)
+                )
+            FROM pulse.counts() AS c
+        ) AS counts,
+        coalesce(
+            (
+                SELECT pg_catalog.json_agg(o)
+                FROM ({operator.HEALTH}) AS o
+                WHERE o.status <> 'ok'
+            ), '[]'
+        ) AS problems,
+        coalesce(
+            (SELECT pg_catalog.json_agg(o) FROM ({DEAD_GROUPS}) AS o), '[]'
+        ) AS dead,
+        coalesce(
+            (
+                SELECT pg_catalog.json_agg(o)
+                FROM (
+                    SELECT s.name, s.kind, s.next_at, s.last_error, s.late
+                    FROM pulse.schedules AS s
+                    WHERE s.late OR s.last_error IS NOT NULL
+                    ORDER BY s.next_at, s.name
+                    LIMIT 10
+                ) AS o
+            ), '[]'
+        ) AS schedules,
+        pg_catalog.clock_timestamp() AS at
+"""
+
+SUMMARY_VALUES = {"filter": "{}", "groups": 5}
+
 AUDIT_COLUMNS = """
         a.entry::text AS entry, a.at, a.who::text AS who, a.verb,
         a.job_id::text AS job_id, a.lane, a.before, a.after, a.reason
@@ -162,16 +241,39 @@ SCHEDULES = """
         s.options, s.catch_up,
         extract(EPOCH FROM s.catch_up_window)::double precision AS catch_up_window,
         s.next_at, s.last_occurrence, s.paused_at, s.paused_by::text AS paused_by,
-        s.pause_reason, s.last_error, s.created_by::text AS created_by, s.created_at
+        s.pause_reason, s.last_error, s.created_by::text AS created_by, s.created_at,
+        s.late
     FROM pulse.schedules AS s
     WHERE (%(name)s::text IS NULL OR s.name = %(name)s)
     ORDER BY s.next_at NULLS LAST, s.name
     LIMIT 1000
 """
 
+SCHEDULE = """
+    SELECT pulse.schedule(
+        name => %(name)s, kind => %(kind)s, payload => %(payload)s, cron => %(cron)s,
+        every => %(every)s::interval, at => %(at)s::text::timestamptz,
+        timezone => %(timezone)s, lane => %(lane)s, priority => %(priority)s,
+        catch_up => %(catch_up)s, catch_up_window => %(catch_up_window)s::interval,
+        max_attempts => %(max_attempts)s, unique_key => %(unique_key)s,
+        unique_for => %(unique_for)s::interval, group_key => %(group_key)s,
+        requires_approval => %(requires_approval)s, tags => %(tags)s::text [],
+        max_runtime => %(max_runtime)s::interval
+    ) AS next_at
+"""
+
 # -- jobs -------------------------------------------------------------------------
 
-SUMMARY = """
+FIND_DEAD = """
+    SELECT
+        d.job_id::text AS job_id, d.finished_at, d.searched_to::text AS searched_to
+    FROM pulse.find_dead(
+        filter => %(filter)s, before => %(before)s::timestamptz,
+        before_job => %(before_job)s, max_jobs => %(limit)s
+    ) AS d
+"""
+
+JOB_COLUMNS = """
         j.job_id::text AS job_id, j.state, j.lane, j.kind, j.priority, j.attempts,
         j.failures, j.max_attempts, j.run_at, j.enqueued_at,
         j.enqueued_by::text AS enqueued_by, j.ready_at,
@@ -186,7 +288,7 @@ SUMMARY = """
 # in little space may still be a long text; what is not is never read for it.
 JOBS = f"""
     SELECT
-        {SUMMARY},
+        {JOB_COLUMNS},
         pg_catalog.left(j.last_error, 2000) AS last_error,
         CASE
             WHEN pg_catalog.pg_column_size(j.payload) <= 2000
@@ -202,7 +304,7 @@ JOBS = f"""
 
 JOB = f"""
     SELECT
-        {SUMMARY},
+        {JOB_COLUMNS},
         j.last_error, j.payload, j.result, coalesce(j.errors, '[]') AS attempts_log
     FROM pulse.jobs AS j
     WHERE j.job_id = %(job_id)s

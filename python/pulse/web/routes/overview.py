@@ -59,6 +59,13 @@ async def health(caller: CurrentCaller) -> Any:
         return {"checks": await db.rows(operator.HEALTH)}
 
 
+@router.get("/summary", response_model=responses.Summary)
+async def summary(caller: CurrentCaller) -> Any:
+    """What is wrong, and how many jobs are in each state."""
+    async with caller.reading() as db:
+        return await db.one(queries.SUMMARY, **queries.SUMMARY_VALUES)
+
+
 @router.get("/audit", response_model=responses.Audit)
 async def audit(
     caller: CurrentCaller,

@@ -93,27 +93,41 @@ async function act(verb, job, after) {
 }
 
 const BULK = {
-  retry: { label: "Retry all matching…", word: "retry", done: "Retried", right: "operator", states: ["dead", "cancelled"] },
-  cancel: { label: "Cancel all matching…", word: "cancel", done: "Cancelled", right: "operator", states: UNFINISHED, danger: true },
-  approve: { label: "Approve all matching…", word: "approve", done: "Approved", right: "approver", states: ["awaiting_approval"] },
-  reject: { label: "Reject all matching…", word: "reject", done: "Rejected", right: "approver", states: ["awaiting_approval"], danger: true },
+  retry: { short: "Retry…", word: "retry", done: "Retried", right: "operator", states: ["dead", "cancelled"] },
+  cancel: { short: "Cancel…", word: "cancel", done: "Cancelled", right: "operator", states: UNFINISHED, danger: true },
+  approve: { short: "Approve…", word: "approve", done: "Approved", right: "approver", states: ["awaiting_approval"] },
+  reject: { short: "Reject…", word: "reject", done: "Rejected", right: "approver", states: ["awaiting_approval"], danger: true },
   reprioritize: {
-    label: "Priority of all matching…", word: "change the priority of", done: "Changed the priority of", right: "operator",
+    short: "Priority…", word: "change the priority of", done: "Changed the priority of", right: "operator",
     states: UNFINISHED,
     field: { name: "priority", label: "New priority", type: "number", required: true, value: 0 },
   },
   move: {
-    label: "Move all matching…", word: "move", done: "Moved", right: "operator", states: WAITING,
+    short: "Move…", word: "move", done: "Moved", right: "operator", states: WAITING,
     field: { name: "lane", label: "To lane", required: true },
   },
 };
 
-/** Buttons for what could be done to jobs in the states that a filter asks for. */
-export function bulkButtons(verbs, filter, after) {
-  const fits = ({ states }) => !filter.state || filter.state.some((state) => states.includes(state));
+/**
+ * Buttons for what could be done to jobs in the states that a filter asks for. of: what
+ * they are, where several such rows stand on one page.
+ */
+export function bulkButtons(verbs, filter, after, { of } = {}) {
+  const wanted = filter.state && [filter.state].flat();
+  const fits = ({ states }) => !wanted || wanted.some((state) => states.includes(state));
   return verbs
-    .filter((verb) => may(BULK[verb].right) && fits(BULK[verb]))
-    .map((verb) => button(BULK[verb].label, () => bulk(verb, filter, after)));
+    .filter((verb) => verb in BULK && may(BULK[verb].right) && fits(BULK[verb]))
+    .map((verb) => button(of ? BULK[verb].short : `${BULK[verb].short.replace("…", "")} all matching…`, () => bulk(verb, filter, after),
+      of ? { kind: "small", name: `${BULK[verb].short} ${of}` } : {}));
+}
+
+/** The same for jobs that were chosen one by one. */
+export function selectionButtons(jobs, after) {
+  const ids = jobs.map((job) => job.job_id);
+  const states = new Set(jobs.map((job) => job.state));
+  return Object.keys(BULK)
+    .filter((verb) => may(BULK[verb].right) && BULK[verb].states.some((state) => states.has(state)))
+    .map((verb) => button(BULK[verb].short, () => bulk(verb, { job_ids: ids }, after), { name: `${BULK[verb].short} the selected jobs` }));
 }
 
 /** First what it would do, in numbers; only then, when confirmed, do it. */
@@ -148,5 +162,10 @@ async function bulk(verb, filter, after) {
 
 function filterList(filter) {
   return h("dl", { class: "filter" }, Object.entries(filter).map(([key, value]) =>
-    h("div", {}, h("dt", {}, key.replaceAll("_", " ")), h("dd", {}, [value].flat().join(", ")))));
+    h("div", {}, h("dt", {}, key.replaceAll("_", " ")), h("dd", {}, said(value)))));
+}
+
+function said(value) {
+  if (!Array.isArray(value)) return typeof value === "object" ? JSON.stringify(value) : value;
+  return value.length > 10 ? `${value.slice(0, 10).join(", ")} and ${number(value.length - 10)} more` : value.join(", ");
 }
