@@ -281,6 +281,11 @@ BEGIN
             v_item.group_key, v_item.tags, v_kind.owner, v_item.headers
         )
         RETURNING job
+    ),
+
+    counted AS (
+        INSERT INTO pulse.tally (lane, kind, event)
+        VALUES (coalesce(new.lane, v_kind.lane), new.kind, 'enqueued')
     )
 
     INSERT INTO pulse.ready AS r (lane, rank, kind, job, attempts, failures, keyed)
@@ -376,6 +381,9 @@ BEGIN
     IF _enqueue_slow_path.start_by IS NOT NULL THEN
         PERFORM pulse._note_expiry(v_job.job_id, _enqueue_slow_path.start_by);
     END IF;
+
+    INSERT INTO pulse.tally (lane, kind, event)
+    VALUES (v_lane, v_kind.kind, 'enqueued');
 
     IF v_approval THEN
         INSERT INTO pulse.approval (job, lane, kind, rank, run_at, expires_at, keyed)

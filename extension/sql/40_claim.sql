@@ -241,7 +241,8 @@ BEGIN
     WITH taken AS (
         DELETE FROM pulse.ready AS r
         WHERE r.ctid = ANY (v_tids)
-        RETURNING r.job, r.kind, r.rank, r.seq, r.attempts, r.failures, r.keyed
+        RETURNING
+            r.job, r.kind, r.rank, r.seq, r.attempts, r.failures, r.keyed, r.ready_at
     ),
 
     -- In claim order, and so are the leases drawn: by the statement that inserts them,
@@ -286,6 +287,21 @@ BEGIN
             least(v_now + d.lease_for, d.deadline), d.deadline
         FROM described AS d
         WHERE NOT d.is_late
+    ),
+
+    counted AS (
+        INSERT INTO pulse.tally (lane, kind, event, jobs, bucket, seconds)
+        SELECT
+            claim_batch.lane, w.kind, 'started', count(*),
+            width_bucket(w.seconds, pulse.histogram_bounds()) AS bucket, sum(w.seconds)
+        FROM (
+            SELECT
+                d.kind,
+                greatest(date_part('epoch', v_now - d.ready_at), 0) AS seconds
+            FROM described AS d
+            WHERE NOT d.is_late
+        ) AS w
+        GROUP BY w.kind, bucket
     ),
 
     listed AS (

@@ -229,7 +229,9 @@ DECLARE
     v_goes_on boolean;
 BEGIN
     LOOP
-        FOREACH v_turn IN ARRAY ARRAY['due', 'sweep', 'retention', 'sample', 'backstop'] LOOP
+        FOREACH v_turn IN ARRAY ARRAY[
+            'due', 'sweep', 'retention', 'count', 'sample', 'backstop'
+        ] LOOP
             -- Dropping pulse between two upkeep runs must not make an error.
             IF pg_catalog.to_regprocedure('pulse._tick(text[])') IS NULL THEN
                 RETURN;

@@ -24,7 +24,7 @@ SELECT results_eq(
     'SELECT t.step, t.error FROM pulse.tick() AS t',
     $$
     VALUES ('schedules', NULL), ('promote', NULL), ('marks', NULL), ('backstop', NULL),
-        ('sample', NULL), ('ledger', NULL), ('audit', NULL), ('roles', NULL), ('caches', NULL),
+        ('count', NULL), ('sample', NULL), ('stats', NULL), ('ledger', NULL), ('audit', NULL), ('roles', NULL), ('caches', NULL),
         ('approvals', NULL), ('expiry', NULL), ('prune', NULL), ('reap', NULL)
     $$,
     'the first tick does every step, a row for each'
@@ -42,16 +42,16 @@ SELECT results_eq(
 UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '10 s';
 SELECT results_eq(
     'SELECT t.step FROM pulse.tick() AS t',
-    $$VALUES ('schedules'), ('promote'), ('marks'), ('approvals'), ('expiry'), ('prune'), ('reap')$$,
+    $$VALUES ('schedules'), ('promote'), ('marks'), ('count'), ('approvals'), ('expiry'), ('prune'), ('reap')$$,
     'the sweeps every ten seconds'
 );
 UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '60 s';
-SELECT is((SELECT count(*) FROM pulse.tick()), 12::bigint, 'samples every minute');
+SELECT is((SELECT count(*) FROM pulse.tick()), 14::bigint, 'samples every minute');
 UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '61 min';
-SELECT is((SELECT count(*) FROM pulse.tick()), 13::bigint, 'the backstop every hour');
+SELECT is((SELECT count(*) FROM pulse.tick()), 15::bigint, 'the backstop every hour');
 UPDATE pulse.upkeep_run SET taken_at = taken_at + interval '1 day';
 SELECT is(
-    (SELECT count(*) FROM pulse.tick()), 13::bigint,
+    (SELECT count(*) FROM pulse.tick()), 15::bigint,
     'upkeep runs in the future mean that the clock stepped back, and count for nothing'
 );
 SELECT results_eq(
@@ -95,7 +95,7 @@ SELECT is(
 SELECT is_empty('SELECT * FROM pulse.job_key', 'its key is free');
 SELECT is((SELECT count(*) FROM pulse.waiting AS w WHERE w.lane = 'lapsed'), 1::bigint, 'what lapsed is retried');
 SELECT is_empty(format('SELECT * FROM pulse.body WHERE job = %s', :old), 'what was old is gone');
-SELECT isnt_empty('SELECT * FROM pulse.stat', 'and the lanes were sampled');
+SELECT isnt_empty('SELECT * FROM pulse.sample', 'and the lanes were sampled');
 
 -- One step fails: rule 23
 
@@ -105,7 +105,7 @@ DELETE FROM pulse.upkeep_run;
 DROP TABLE did;
 CREATE TEMPORARY TABLE did AS
 SELECT t.* FROM pulse.tick() AS t;
-SELECT is((SELECT count(*) FROM did), 13::bigint, 'rule 23: a step that fails does not stop the others');
+SELECT is((SELECT count(*) FROM did), 15::bigint, 'rule 23: a step that fails does not stop the others');
 SELECT is(
     (SELECT d.did FROM did AS d WHERE d.step = 'reap'), 1::bigint, 'rule 23: reaping goes on'
 );

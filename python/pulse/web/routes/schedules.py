@@ -73,6 +73,17 @@ async def pause(
         return await db.one(queries.SCHEDULES, name=name)
 
 
+@router.post("/schedules/{name:path}/run", response_model=responses.NewJob)
+async def run(
+    caller: CurrentCaller,
+    name: ScheduleName,
+    why: Annotated[requests.WithReason, Body()] = requests.NO_REASON,
+) -> Any:
+    """Enqueue its job now; when it fires next stays as it is."""
+    async with caller.writing() as db:
+        return await db.one(operator.RUN_SCHEDULE_NOW, name=name, reason=why.reason)
+
+
 @router.post("/schedules/{name:path}/resume", response_model=responses.Schedule)
 async def resume(caller: CurrentCaller, name: ScheduleName) -> Any:
     async with caller.writing() as db:
