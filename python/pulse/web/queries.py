@@ -209,7 +209,38 @@ SUMMARY = f"""
                 ) AS o
             ), '[]'
         ) AS schedules,
+        coalesce(
+            (
+                SELECT pg_catalog.json_agg(o)
+                FROM (
+                    SELECT
+                        s.kind, pg_catalog.sum(s.failed)::bigint AS failed,
+                        pg_catalog.sum(s.started)::bigint AS started,
+                        pg_catalog.sum(s.dead)::bigint AS dead
+                    FROM pulse.stats AS s
+                    WHERE s.at > pg_catalog.now() - interval '15 minutes'
+                        AND s.kind <> ''
+                    GROUP BY s.kind
+                    HAVING pg_catalog.sum(s.failed) >= 3
+                        AND pg_catalog.sum(s.failed) * 20 >= pg_catalog.sum(s.started)
+                    ORDER BY pg_catalog.sum(s.failed) DESC, s.kind
+                    LIMIT 5
+                ) AS o
+            ), '[]'
+        ) AS failing,
         pg_catalog.clock_timestamp() AS at
+"""
+
+HISTORY = """
+    SELECT
+        y.at, y.enqueued, y.started, y.completed, y.failed, y.dead, y.retried,
+        y.cancelled, y.reaped, y.wait_p50, y.wait_p95, y.wait_p99, y.run_p50,
+        y.run_p95, y.run_p99, y.ready, y.running
+    FROM pulse.history(
+        since => %(since)s::interval, step => %(step)s::interval, lane => %(lane)s,
+        kind => %(kind)s
+    ) AS y
+    ORDER BY y.at
 """
 
 SUMMARY_VALUES = {"filter": "{}", "groups": 5}
@@ -258,7 +289,8 @@ SCHEDULE = """
         max_attempts => %(max_attempts)s, unique_key => %(unique_key)s,
         unique_for => %(unique_for)s::interval, group_key => %(group_key)s,
         requires_approval => %(requires_approval)s, tags => %(tags)s::text [],
-        max_runtime => %(max_runtime)s::interval
+        max_runtime => %(max_runtime)s::interval, headers => %(headers)s,
+        expires_in => %(expires_in)s::interval
     ) AS next_at
 """
 

@@ -46,6 +46,8 @@ async def schedule(
 ) -> Any:
     """Make a schedule, or put this one in the place of that of the same name."""
     values = {**requests.values(wanted), "payload": Jsonb(wanted.payload)}
+    if wanted.headers is not None:
+        values["headers"] = Jsonb(wanted.headers)
     async with caller.writing() as db:
         await db.rows(queries.SCHEDULE, name=name, **values)
         return await db.one(queries.SCHEDULES, name=name)

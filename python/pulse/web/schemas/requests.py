@@ -30,6 +30,7 @@ DURATIONS = {
     *("poll_interval", "lease_for", "max_runtime", "cancel_grace", "unique_for"),
     *("retain_completed", "retain_cancelled", "retain_dead", "every"),
     *("backoff_base", "backoff_cap", "approval_expiry", "catch_up_window"),
+    "expires_in",
 }
 
 
@@ -105,6 +106,8 @@ class NewSchedule(RequestBody):
     requires_approval: bool | None = None
     tags: Annotated[list[Name], Field(max_length=100)] | None = None
     max_runtime: Duration | None = None
+    headers: dict[str, Any] | None = None
+    expires_in: Duration | None = None
 
 
 class Drain(WithReason):

@@ -301,11 +301,44 @@ class ScheduleProblem(BaseModel):
     late: bool
 
 
+class FailingKind(BaseModel):
+    kind: str
+    failed: int
+    started: int
+    dead: int
+
+
+class Step(BaseModel):
+    at: Moment
+    enqueued: int
+    started: int
+    completed: int
+    failed: int
+    dead: int
+    retried: int
+    cancelled: int
+    reaped: int
+    wait_p50: float | None
+    wait_p95: float | None
+    wait_p99: float | None
+    run_p50: float | None
+    run_p95: float | None
+    run_p99: float | None
+    ready: int | None
+    running: int | None
+
+
+class History(BaseModel):
+    step_seconds: int
+    rows: list[Step]
+
+
 class Summary(BaseModel):
     counts: dict[str, Count]
     problems: list[Check]
     dead: list[DeadGroup]
     schedules: list[ScheduleProblem]
+    failing: list[FailingKind]
     at: Moment
 
 

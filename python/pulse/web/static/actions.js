@@ -4,7 +4,7 @@
 import { patch, path, post, remove } from "./api.js";
 import { ask, button, notify } from "./dialog.js";
 import { h } from "./dom.js";
-import { number, plural } from "./format.js";
+import { now, number, plural } from "./format.js";
 import { may } from "./state.js";
 
 const WAITING = ["awaiting_approval", "scheduled", "retrying", "ready"];
@@ -26,6 +26,23 @@ const VERBS = {
   retry: {
     label: "Retry", right: "operator", states: ["dead", "cancelled"], kind: "primary",
     done: "put back in line", run: (job) => post(path`jobs/${job.job_id}/retry`),
+  },
+  run_now: {
+    label: "Run now", right: "operator", states: ["scheduled", "retrying"], kind: "primary",
+    done: "put in line", run: (job) => post(path`jobs/${job.job_id}/run-now`),
+  },
+  reschedule: {
+    label: "Reschedule…", right: "operator", states: ["scheduled", "retrying", "ready"], done: "rescheduled",
+    ask: (job) => ({
+      title: "Run it at another time", confirm: "Reschedule",
+      fields: [{ name: "run_at", label: "At", type: "datetime-local", required: true, value: local(job.run_at) }, REASON],
+    }),
+    run: (job, said) => post(path`jobs/${job.job_id}/reschedule`, { run_at: new Date(said.run_at).toISOString(), ...reason(said) }),
+  },
+  rerun: {
+    label: "Run again", right: "operator", states: FINISHED, done: "enqueued once more",
+    run: (job) => post(path`jobs/${job.job_id}/rerun`),
+    outcome: (after) => `runs again as job ${after.job_id}`,
   },
   cancel: {
     label: "Cancel…", right: "operator", states: UNFINISHED, done: "cancelled",
@@ -66,6 +83,12 @@ const VERBS = {
   },
 };
 
+/** As a field for a local time takes it. */
+function local(iso) {
+  const at = new Date(iso ?? now());
+  return new Date(at.getTime() - at.getTimezoneOffset() * 60000).toISOString().slice(0, 16);
+}
+
 function reason(said) {
   return said?.reason ? { reason: said.reason } : {};
 }
@@ -95,6 +118,8 @@ async function act(verb, job, after) {
 const BULK = {
   retry: { short: "Retry…", word: "retry", done: "Retried", right: "operator", states: ["dead", "cancelled"] },
   cancel: { short: "Cancel…", word: "cancel", done: "Cancelled", right: "operator", states: UNFINISHED, danger: true },
+  run_now: { short: "Run now…", word: "run", done: "Put in line", right: "operator", states: ["scheduled", "retrying"] },
+  discard: { short: "Discard…", word: "discard", done: "Discarded", right: "operator", states: FINISHED, danger: true },
   approve: { short: "Approve…", word: "approve", done: "Approved", right: "approver", states: ["awaiting_approval"] },
   reject: { short: "Reject…", word: "reject", done: "Rejected", right: "approver", states: ["awaiting_approval"], danger: true },
   reprioritize: {

@@ -2,6 +2,7 @@
 
 import { bulkButtons } from "./actions.js";
 import { get, patch, path } from "./api.js";
+import { history } from "./charts.js";
 import { ask, button, notify } from "./dialog.js";
 import { h, show, write } from "./dom.js";
 import { number } from "./format.js";
@@ -26,7 +27,7 @@ function kindState({ workers, running, oldest_ready_at: ready }) {
   return ready ? pill("ready", "waiting") : pill("idle", "idle");
 }
 
-export async function kind(root, stay, { id: name }) {
+export async function kind(root, stay, { id: name, query }) {
   const state = h("span");
   const figures = ["Running", "Oldest ready", "Workers", "Schedules"].map((label) => ({ label, value: h("dd"), more: h("dd", { class: "quiet" }) }));
   const [running, oldest, workers, schedules] = figures;
@@ -56,6 +57,7 @@ export async function kind(root, stay, { id: name }) {
         bulkButtons(["retry", "cancel"], { kind: name }, after, { of: `all ${name}` }),
         may("operator") && button("Settings…", () => edit(name, after)))),
     h("dl", { class: "figures" }, figures.map(({ label, value, more }) => h("div", {}, h("dt", {}, label), value, more))),
+    may("viewer") && history(`kinds/${encodeURIComponent(name)}`, query, stay, { kind: name }),
     may("viewer") && deadGroups({ kind: name }, stay, after, "Dead letters by error"),
     h("div", { class: "heading second" }, h("h2", {}, "Newest jobs"), h("a", { href: `#/jobs?${new URLSearchParams({ kind: name })}` }, "Search them")), jobs.element,
     h("div", { class: "heading second" }, h("h2", {}, "Settings")), h("section", { class: "panel padded" }, facts));

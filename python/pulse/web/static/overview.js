@@ -1,6 +1,7 @@
 // The first page: what is wrong, every lane at a glance, and what runs right now.
 
 import { path, post } from "./api.js";
+import { history } from "./charts.js";
 import { button, notify } from "./dialog.js";
 import { h, keyed, redraw, show, write } from "./dom.js";
 import { count, number, plural, rate } from "./format.js";
@@ -15,7 +16,7 @@ const COLUMNS = [
   ["Delayed", "num"], ["Finished a minute", "flow"], ["State", "state"], ["", "acts"],
 ];
 
-export function overview(root, stay) {
+export function overview(root, stay, { query }) {
   if (!may("viewer")) {
     show(root, heading("Overview"), empty("Your role may not see the lanes. What it may see is under Jobs."));
     return;
@@ -27,7 +28,7 @@ export function overview(root, stay) {
   const runningNote = h("span", { class: "quiet" });
   show(root,
     heading("Overview", null, may("operator") && button("Pause everything…", pauseAll)),
-    troubles(stay), holds, facts.element,
+    troubles(stay), holds, facts.element, history("", query, stay),
     h("div", { class: "heading second" }, h("h2", {}, "Lanes")), lanes.element,
     h("div", { class: "heading second" }, h("h2", {}, "Running now"), runningNote),
     running.element);

@@ -48,6 +48,10 @@ function buttons(schedule, again) {
       await post(path`schedules/${name}/${verb}`);
       await done(`is ${verb}d`);
     }, { kind: "small", name: `${verb} schedule ${name}` }),
+    button("Run now", async () => {
+      const { job_id: job } = await post(path`schedules/${name}/run`);
+      await done(`enqueued job ${job}`);
+    }, { kind: "small", name: `Run schedule ${name} now` }),
     button("Edit…", () => edit(schedule, again), { kind: "small", name: `Edit schedule ${name}` }),
     button("Remove…", async () => {
       const said = await ask({
@@ -103,8 +107,8 @@ function body({ name: _, payload, tags, requires_approval: approval, ...rest }, 
   } catch (error) {
     throw Object.assign(new Error("The payload is not JSON"), { detail: error.message });
   }
-  const { unique_for, group_key } = old?.options ?? {};
-  const kept = { unique_for, group_key, catch_up_window: old?.catch_up_window };
+  const { unique_for, group_key, headers, expires_in } = old?.options ?? {};
+  const kept = { unique_for, group_key, headers, expires_in, catch_up_window: old?.catch_up_window };
   const given = Object.entries({ ...kept, ...rest }).filter(([, value]) => value !== "" && value !== null && value !== undefined);
   const list = tags.split(",").map((tag) => tag.trim()).filter(Boolean);
   return {

@@ -61,7 +61,7 @@ export function troubles(stay) {
   const all = h("div", {}, element, calm);
   let before = "";
   stay.until(watchSummary((summary) => {
-    const items = [...deadItems(summary), ...checkItems(summary), ...scheduleItems(summary)];
+    const items = [...failingItems(summary), ...deadItems(summary), ...checkItems(summary), ...scheduleItems(summary)];
     const text = JSON.stringify({ ...summary, at: null });
     if (text === before) return;
     before = text;
@@ -77,6 +77,12 @@ function item(tone, words, acts, more) {
   return h("li", { "data-tone": tone },
     h("div", { class: "what" }, words, more && h("div", { class: "more" }, more)),
     h("span", { class: "row-acts" }, acts));
+}
+
+function failingItems({ failing }) {
+  return failing.map(({ kind, failed, started, dead }) => item("fail",
+    [h("b", {}, kindLink(kind)), ` fails: ${plural(failed, "attempt")} of ${number(Math.max(started, failed))} in 15 minutes`, dead > 0 && `, ${plural(dead, "job")} died`],
+    [h("a", { href: `#/jobs?${toQuery({ kind, state: ["retrying", "dead"] })}`, class: "button small" }, "Its jobs")]));
 }
 
 function deadItems({ dead, counts }) {
