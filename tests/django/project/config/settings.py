@@ -48,3 +48,21 @@ DATABASES = {
         "PORT": os.environ.get("PGPORT", ""),
     }
 }
+
+TASKS = {
+    "default": {
+        "BACKEND": "pulse.django.PulseBackend",
+        "QUEUES": ["default", "mail"],
+    },
+    "once": {
+        "BACKEND": "pulse.django.PulseBackend",
+        "OPTIONS": {"max_attempts": 1, "tags": ["once"]},
+    },
+    "heavy": {
+        "BACKEND": "pulse.django.PulseBackend",
+        "QUEUES": ["heavy"],
+        "OPTIONS": {"executor": "process"},
+    },
+}
+if "CONN_MAX_AGE" in os.environ:
+    DATABASES["default"]["CONN_MAX_AGE"] = None
