@@ -19,7 +19,8 @@ CREATE TYPE pulse.claimed AS (
     deadline timestamptz,
     enqueued_at timestamptz,
     checkpoint jsonb,
-    group_key text
+    group_key text,
+    headers jsonb
 );
 
 COMMENT ON TYPE pulse.claimed IS
@@ -58,7 +59,8 @@ CREATE TYPE pulse.exchanged AS (
     deadline timestamptz,
     enqueued_at timestamptz,
     checkpoint jsonb,
-    group_key text
+    group_key text,
+    headers jsonb
 );
 
 COMMENT ON TYPE pulse.exchanged IS
@@ -86,7 +88,10 @@ CREATE TYPE pulse._item AS (
     group_key text,
     requires_approval boolean,
     tags text [],
-    max_runtime interval
+    max_runtime interval,
+    headers jsonb,
+    start_by timestamptz,
+    expires_in interval
 );
 
 COMMENT ON TYPE pulse._item IS

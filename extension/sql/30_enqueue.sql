@@ -16,7 +16,10 @@ CREATE FUNCTION pulse.enqueue(
     group_key text DEFAULT NULL,
     requires_approval boolean DEFAULT NULL,
     tags text [] DEFAULT NULL,
-    max_runtime interval DEFAULT NULL
+    max_runtime interval DEFAULT NULL,
+    headers jsonb DEFAULT NULL,
+    start_by timestamptz DEFAULT NULL,
+    expires_in interval DEFAULT NULL
 )
 RETURNS bigint
 LANGUAGE plpgsql
@@ -32,13 +35,15 @@ BEGIN
             WHEN enqueue.on_conflict = 'skip' AND num_nonnulls(
                 enqueue.run_at, enqueue.delay, enqueue.max_attempts,
                 enqueue.unique_key, enqueue.unique_for, enqueue.group_key,
-                enqueue.requires_approval, enqueue.tags, enqueue.max_runtime
+                enqueue.requires_approval, enqueue.tags, enqueue.max_runtime,
+                enqueue.headers, enqueue.start_by, enqueue.expires_in
             ) = 0 THEN NULL
             ELSE ROW(
                 NULL, NULL, NULL, NULL, enqueue.run_at, enqueue.delay,
                 enqueue.max_attempts, enqueue.unique_key, enqueue.unique_for,
                 enqueue.on_conflict, enqueue.group_key, enqueue.requires_approval,
-                enqueue.tags, enqueue.max_runtime
+                enqueue.tags, enqueue.max_runtime, enqueue.headers, enqueue.start_by,
+                enqueue.expires_in
             )::pulse._item
         END
     )
@@ -49,9 +54,9 @@ $$;
 
 COMMENT ON FUNCTION pulse.enqueue(
     text, jsonb, text, integer, timestamptz, interval, integer, text,
-    interval, text, text, boolean, text [], interval
+    interval, text, text, boolean, text [], interval, jsonb, timestamptz, interval
 ) IS
-'Enqueue a job in the caller''s transaction and return its id. What is not given comes from the kind''s settings, then from the defaults. run_at or delay schedules it. unique_key allows one waiting or running job per key and lane (with unique_for also that long after it finished); on_conflict is skip (return the existing id), replace (a job that does not run yet gets the new payload, priority and run_at; one that is ready keeps its place unless priority or run_at say otherwise; one that awaits approval makes way for a new job) or error. PU002 bad argument, PU003 payload too large, PU102 key taken (or replace of another producer''s job, or of another kind), PU103 replace of a running job, PU105 replace of one that was approved. Writes body and ready, waiting or approval; with a unique_key also job_key.';
+'Enqueue a job in the caller''s transaction and return its id. What is not given comes from the kind''s settings, then from the defaults. run_at or delay schedules it. start_by, or expires_in counted from when it is due, cancels it unless it has begun by then; a retry has begun. headers, a JSON object, is handed to the worker beside the payload. unique_key allows one waiting or running job per key and lane (with unique_for also that long after it finished); on_conflict is skip (return the existing id), replace (a job that does not run yet gets the new payload, headers, priority, run_at and start_by; one that is ready keeps its place unless priority or run_at say otherwise; one that awaits approval makes way for a new job) or error. PU002 bad argument, PU003 payload or headers too large, PU102 key taken (or replace of another producer''s job, or of another kind), PU103 replace of a running job, PU105 replace of one that was approved. Writes body and ready, waiting or approval; with a unique_key also job_key, with start_by or expires_in also expiry.';
 
 CREATE FUNCTION pulse.enqueue_one(
     kind text,
@@ -68,6 +73,9 @@ CREATE FUNCTION pulse.enqueue_one(
     requires_approval boolean DEFAULT NULL,
     tags text [] DEFAULT NULL,
     max_runtime interval DEFAULT NULL,
+    headers jsonb DEFAULT NULL,
+    start_by timestamptz DEFAULT NULL,
+    expires_in interval DEFAULT NULL,
     OUT job_id bigint,
     OUT created boolean
 )
@@ -83,14 +91,16 @@ BEGIN
                 enqueue_one.run_at, enqueue_one.delay, enqueue_one.max_attempts,
                 enqueue_one.unique_key, enqueue_one.unique_for, enqueue_one.group_key,
                 enqueue_one.requires_approval, enqueue_one.tags,
-                enqueue_one.max_runtime
+                enqueue_one.max_runtime, enqueue_one.headers, enqueue_one.start_by,
+                enqueue_one.expires_in
             ) = 0 THEN NULL
             ELSE ROW(
                 NULL, NULL, NULL, NULL, enqueue_one.run_at, enqueue_one.delay,
                 enqueue_one.max_attempts, enqueue_one.unique_key,
                 enqueue_one.unique_for, enqueue_one.on_conflict, enqueue_one.group_key,
                 enqueue_one.requires_approval, enqueue_one.tags,
-                enqueue_one.max_runtime
+                enqueue_one.max_runtime, enqueue_one.headers, enqueue_one.start_by,
+                enqueue_one.expires_in
             )::pulse._item
         END
     )
@@ -100,7 +110,7 @@ $$;
 
 COMMENT ON FUNCTION pulse.enqueue_one(
     text, jsonb, text, integer, timestamptz, interval, integer, text,
-    interval, text, text, boolean, text [], interval
+    interval, text, text, boolean, text [], interval, jsonb, timestamptz, interval
 ) IS
 'Like enqueue, and says whether the job was created or its unique key found an existing one. Writes what enqueue writes.';
 
@@ -229,7 +239,8 @@ BEGIN
             PERFORM pulse._require_job_options(
                 new.kind, new.payload, new.lane, new.priority, v_item.run_at,
                 v_item.delay, v_item.max_attempts, v_item.unique_key, v_item.unique_for,
-                v_item.on_conflict, v_item.group_key, v_item.tags, v_item.max_runtime
+                v_item.on_conflict, v_item.group_key, v_item.tags, v_item.max_runtime,
+                v_item.headers, v_item.start_by, v_item.expires_in
             );
         END IF;
     END IF;
@@ -239,7 +250,9 @@ BEGIN
         v_kind.owner := coalesce(new.owner, pulse._new_role(new.who));
     END IF;
 
-    IF num_nonnulls(v_item.unique_key, v_item.run_at, v_item.delay) > 0
+    IF num_nonnulls(
+        v_item.unique_key, v_item.run_at, v_item.delay, v_item.start_by, v_item.expires_in
+    ) > 0
         OR v_kind.requires_approval
         OR v_item.requires_approval
     THEN
@@ -249,19 +262,23 @@ BEGIN
             coalesce(v_item.run_at, clock_timestamp() + v_item.delay),
             v_item.max_attempts, v_item.unique_key, v_item.unique_for,
             v_item.on_conflict, v_item.group_key, v_item.requires_approval,
-            v_item.tags, v_item.max_runtime, new.taken
+            v_item.tags, v_item.max_runtime, v_item.headers,
+            pulse._start_by(
+                v_item.start_by, v_item.expires_in, v_item.run_at, v_item.delay
+            ),
+            new.taken
         ) AS e;
         RETURN new;
     END IF;
 
     WITH written AS (
         INSERT INTO pulse.body (
-            kind, payload, max_attempts, max_runtime, group_key, tags, owner
+            kind, payload, max_attempts, max_runtime, group_key, tags, owner, headers
         )
         VALUES (
             new.kind, coalesce(new.payload, '{}'),
             coalesce(v_item.max_attempts, v_kind.max_attempts), v_item.max_runtime,
-            v_item.group_key, v_item.tags, v_kind.owner
+            v_item.group_key, v_item.tags, v_kind.owner, v_item.headers
         )
         RETURNING job
     )
@@ -293,7 +310,7 @@ CREATE TRIGGER request_is_taken
 INSTEAD OF INSERT ON pulse._request
 FOR EACH ROW EXECUTE FUNCTION pulse._take_request();
 
--- A job with a unique key, a time to run at or an approval.
+-- A job with a unique key, a time to run at or to begin by, or an approval.
 CREATE FUNCTION pulse._enqueue_slow_path(
     kind pulse._kind_settings,
     payload jsonb,
@@ -308,6 +325,8 @@ CREATE FUNCTION pulse._enqueue_slow_path(
     requires_approval boolean,
     tags text [],
     max_runtime interval,
+    headers jsonb,
+    start_by timestamptz,
     taken bigint
 )
 RETURNS pulse._enqueued
@@ -331,7 +350,8 @@ BEGIN
         v_job := pulse._take_key(
             v_lane, _enqueue_slow_path.unique_key, _enqueue_slow_path.unique_for,
             _enqueue_slow_path.on_conflict, v_kind.kind, v_payload, v_rank,
-            _enqueue_slow_path.run_at, v_approval, v_kind.owner
+            _enqueue_slow_path.run_at, v_approval, v_kind.owner,
+            _enqueue_slow_path.headers, _enqueue_slow_path.start_by
         );
         IF NOT v_job.created THEN
             RETURN v_job;
@@ -342,15 +362,20 @@ BEGIN
 
     INSERT INTO pulse.body (
         job, kind, payload, max_attempts, max_runtime,
-        unique_key, unique_for, group_key, tags, needed_approval, owner
+        unique_key, unique_for, group_key, tags, needed_approval, owner,
+        headers, start_by
     )
     VALUES (
         v_job.job_id, v_kind.kind, v_payload,
         coalesce(_enqueue_slow_path.max_attempts, v_kind.max_attempts),
         _enqueue_slow_path.max_runtime, _enqueue_slow_path.unique_key,
         _enqueue_slow_path.unique_for, _enqueue_slow_path.group_key,
-        _enqueue_slow_path.tags, v_approval, v_kind.owner
+        _enqueue_slow_path.tags, v_approval, v_kind.owner, _enqueue_slow_path.headers,
+        _enqueue_slow_path.start_by
     );
+    IF _enqueue_slow_path.start_by IS NOT NULL THEN
+        PERFORM pulse._note_expiry(v_job.job_id, _enqueue_slow_path.start_by);
+    END IF;
 
     IF v_approval THEN
         INSERT INTO pulse.approval (job, lane, kind, rank, run_at, expires_at, keyed)
@@ -370,6 +395,6 @@ $$;
 
 COMMENT ON FUNCTION pulse._enqueue_slow_path(
     pulse._kind_settings, jsonb, text, integer, timestamptz, integer, text,
-    interval, text, text, boolean, text [], interval, bigint
+    interval, text, text, boolean, text [], interval, jsonb, timestamptz, bigint
 ) IS
 'Take the key, write the job where it belongs: in line, into waiting or before an approver.';
