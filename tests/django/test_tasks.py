@@ -7,6 +7,6 @@ import pytest
 from tests.django.conftest import Project
 
 
-@pytest.mark.parametrize("label", ["test_backend"])
+@pytest.mark.parametrize("label", ["test_backend", "test_web"])
 def test_the_project_is_green(project: Project, label: str) -> None:
     assert "OK" in project.manage("test", f"shop.tests.{label}")

@@ -7,3 +7,4 @@ class PulseConfig(AppConfig):
     name = "pulse.django"
     label = "pulse"
     verbose_name = "Pulse"
+    default_auto_field = "django.db.models.BigAutoField"

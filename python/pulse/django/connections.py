@@ -6,7 +6,7 @@ run. Otherwise a thread would keep a lost one, and fail every later job.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.db import close_old_connections, connections, reset_queries
@@ -29,7 +29,7 @@ class Fresh:
 
     async def __aenter__(self) -> None:
         # A thread of its own for what the handler does with the ORM.
-        self._thread: Any = ThreadSensitiveContext()
+        self._thread = cast(Any, ThreadSensitiveContext())
         await self._thread.__aenter__()
 
     async def __aexit__(self, *error: Any) -> None:

@@ -53,8 +53,9 @@ def work_off(
 def here(task: pulse.Task[Any, Any], database: str) -> pulse.Task[Any, Any]:
     def run(job: Job) -> Any:
         # Django's connections give JSON as text.
-        if isinstance(job.payload, str):
-            job.payload = json.loads(job.payload)
+        for name in ("payload", "headers", "last_checkpoint"):
+            if isinstance(text := getattr(job, name), str):
+                setattr(job, name, json.loads(text))
         try:
             with Savepoint(database):
                 return (
