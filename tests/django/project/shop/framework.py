@@ -19,6 +19,7 @@ __all__ = [
     "InvalidTask",
     "Mismatch",
     "Status",
+    "exceptions",
     "framework",
     "signals",
     "task",
