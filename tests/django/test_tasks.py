@@ -13,8 +13,14 @@ def test_the_project_is_green(project: Project, label: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "label", ["test_tasks", "test_dummy_backend", "test_immediate_backend"]
+    "label",
+    [
+        *("test_tasks", "test_dummy_backend", "test_immediate_backend"),
+        "test_database_backend",
+    ],
 )
-def test_django_s_own_tests_are_green(project: Project, label: str) -> None:
+def test_django_s_own_tests_and_its_database_backend_s_are_green(
+    project: Project, label: str
+) -> None:
     project.environ["DJANGO_SETTINGS_MODULE"] = "config.judge"
     assert "OK" in project.manage("test", f"judge.tests.{label}")

@@ -40,11 +40,14 @@ def work_off(
     """
     connection = connections[database]
     connection.ensure_connection()
+    found = discover(database)
+    if not found:
+        return []
     worker = pulse.Worker(
         "",
         name="test",
         lanes=dict.fromkeys(queues(database) if lanes is None else lanes, 1),
-        tasks=[here(task, database) for task in discover(database).values()],
+        tasks=[here(task, database) for task in found.values()],
     )
     be(worker.name)
     return work_off_on(connection.connection, worker, max_jobs=max_jobs)

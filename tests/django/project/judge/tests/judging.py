@@ -1,6 +1,7 @@
 """What the adapted tests share."""
 
 from django.db import connection
+
 from shop.framework import framework
 
 LOGGER = framework.__name__

@@ -9,14 +9,14 @@ from unittest import mock
 from asgiref.sync import sync_to_async
 from django.db import transaction
 from django.test import TestCase, TransactionTestCase, override_settings
-from shop.framework import DoesNotExist as TaskResultDoesNotExist
-from shop.framework import InvalidTask, framework, task_backends
-from shop.framework import Status as TaskResultStatus
 
 from judge import tasks as test_tasks
 from judge.tests.judging import LOGGER, jobs
 from pulse.django import PulseBackend
 from pulse.django.testing import work_off
+from shop.framework import DoesNotExist as TaskResultDoesNotExist
+from shop.framework import InvalidTask, framework, task_backends
+from shop.framework import Status as TaskResultStatus
 
 default_task_backend = framework.default_task_backend
 

@@ -14,16 +14,16 @@ from asgiref.sync import sync_to_async
 from django.test import TestCase, override_settings
 from django.utils import timezone
 from django.utils.module_loading import import_string
-from shop.framework import DoesNotExist as TaskResultDoesNotExist
-from shop.framework import InvalidTask, exceptions, framework, task, task_backends
-from shop.framework import Mismatch as TaskResultMismatch
-from shop.framework import Status as TaskResultStatus
 
 from judge import tasks as test_tasks
 from judge.tests.judging import LOGGER, jobs
 from pulse.django import PulseBackend
 from pulse.django.framework import Task
 from pulse.django.testing import work_off
+from shop.framework import DoesNotExist as TaskResultDoesNotExist
+from shop.framework import InvalidTask, exceptions, framework, task, task_backends
+from shop.framework import Mismatch as TaskResultMismatch
+from shop.framework import Status as TaskResultStatus
 
 DEFAULT_TASK_QUEUE_NAME = framework.DEFAULT_TASK_QUEUE_NAME
 TASK_MIN_PRIORITY, TASK_MAX_PRIORITY = -100, 100
