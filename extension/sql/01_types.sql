@@ -19,7 +19,8 @@ CREATE TYPE pulse.claimed AS (
     deadline timestamptz,
     enqueued_at timestamptz,
     checkpoint jsonb,
-    group_key text
+    group_key text,
+    headers jsonb
 );
 
 COMMENT ON TYPE pulse.claimed IS
@@ -58,7 +59,8 @@ CREATE TYPE pulse.exchanged AS (
     deadline timestamptz,
     enqueued_at timestamptz,
     checkpoint jsonb,
-    group_key text
+    group_key text,
+    headers jsonb
 );
 
 COMMENT ON TYPE pulse.exchanged IS
@@ -86,7 +88,10 @@ CREATE TYPE pulse._item AS (
     group_key text,
     requires_approval boolean,
     tags text [],
-    max_runtime interval
+    max_runtime interval,
+    headers jsonb,
+    start_by timestamptz,
+    expires_in interval
 );
 
 COMMENT ON TYPE pulse._item IS
@@ -121,11 +126,15 @@ CREATE TYPE pulse._job_filter AS (
     rank_above integer,
     rank_below integer,
     error_like text,
+    error_contains text,
+    asks_error boolean,
     tags text [],
     group_keys text [],
     owners integer [],
     enqueued_before timestamptz,
     enqueued_after timestamptz,
+    payload jsonb,
+    payload_contains text,
     asks_body boolean
 );
 

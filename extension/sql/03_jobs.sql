@@ -23,11 +23,27 @@ CREATE TABLE pulse.body (
     enqueued_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     owner integer NOT NULL,
     needed_approval boolean NOT NULL DEFAULT false,
+    headers jsonb,
+    start_by timestamptz,
+    rerun_of bigint,
     CONSTRAINT body_is_one_per_job PRIMARY KEY (job)
 );
 
+CREATE INDEX body_for_rerun ON pulse.body (rerun_of) WHERE rerun_of IS NOT NULL;
+
 COMMENT ON TABLE pulse.body IS
 'What was asked: one row for each job, written once.';
+
+-- When to look whether a job has begun (5a_expire.sql). What counts is start_by of its
+-- body; a row stays until its time has come, whatever became of the job.
+CREATE TABLE pulse.expiry (
+    start_by timestamptz NOT NULL,
+    job bigint NOT NULL,
+    CONSTRAINT expiry_is_noted_once PRIMARY KEY (start_by, job)
+);
+
+COMMENT ON TABLE pulse.expiry IS
+'Jobs that are cancelled unless they have begun by then.';
 
 CREATE TABLE pulse.approval (
     job bigint NOT NULL,

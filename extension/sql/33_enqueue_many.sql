@@ -14,7 +14,10 @@ CREATE FUNCTION pulse.enqueue_many(
     group_key text DEFAULT NULL,
     requires_approval boolean DEFAULT NULL,
     tags text [] DEFAULT NULL,
-    max_runtime interval DEFAULT NULL
+    max_runtime interval DEFAULT NULL,
+    headers jsonb DEFAULT NULL,
+    start_by timestamptz DEFAULT NULL,
+    expires_in interval DEFAULT NULL
 )
 RETURNS SETOF bigint
 LANGUAGE plpgsql
@@ -30,7 +33,8 @@ BEGIN
             NULL, NULL, enqueue_many.lane, enqueue_many.priority, enqueue_many.run_at,
             enqueue_many.delay, enqueue_many.max_attempts, enqueue_many.unique_key,
             enqueue_many.unique_for, enqueue_many.on_conflict, enqueue_many.group_key,
-            enqueue_many.requires_approval, enqueue_many.tags, enqueue_many.max_runtime
+            enqueue_many.requires_approval, enqueue_many.tags, enqueue_many.max_runtime,
+            enqueue_many.headers, enqueue_many.start_by, enqueue_many.expires_in
         )::pulse._item
     )
     RETURNING b.job_ids INTO v_jobs;
@@ -40,7 +44,7 @@ $$;
 
 COMMENT ON FUNCTION pulse.enqueue_many(
     text, jsonb [], text, integer, timestamptz, interval, integer, text,
-    interval, text, text, boolean, text [], interval
+    interval, text, text, boolean, text [], interval, jsonb, timestamptz, interval
 ) IS
 'Enqueue one job for each payload, with the same options, and return the ids in the order of the array. Errors as in enqueue; all or none. Writes what enqueue writes.';
 
@@ -126,7 +130,8 @@ BEGIN
                 new.kind, new.payloads, v_item.lane, v_item.priority, v_item.run_at,
                 v_item.delay, v_item.max_attempts, v_item.unique_key,
                 v_item.unique_for, v_item.on_conflict, v_item.group_key,
-                v_item.requires_approval, v_item.tags, v_item.max_runtime, v_owner
+                v_item.requires_approval, v_item.tags, v_item.max_runtime,
+                v_item.headers, v_item.start_by, v_item.expires_in, v_owner
             ) AS m (job_id)
         );
     ELSE
@@ -161,6 +166,9 @@ CREATE FUNCTION pulse._enqueue_payloads(
     requires_approval boolean,
     tags text [],
     max_runtime interval,
+    headers jsonb,
+    start_by timestamptz,
+    expires_in interval,
     owner integer
 )
 RETURNS SETOF bigint
@@ -191,7 +199,8 @@ BEGIN
             _enqueue_payloads.lane, _enqueue_payloads.priority, _enqueue_payloads.run_at,
             _enqueue_payloads.delay, _enqueue_payloads.max_attempts, _enqueue_payloads.unique_key,
             _enqueue_payloads.unique_for, _enqueue_payloads.group_key, _enqueue_payloads.tags,
-            _enqueue_payloads.max_runtime
+            _enqueue_payloads.max_runtime, _enqueue_payloads.headers,
+            _enqueue_payloads.start_by, _enqueue_payloads.expires_in
         ) = 0
         AND _enqueue_payloads.on_conflict = 'skip'
     ) IS NOT TRUE THEN
@@ -200,7 +209,8 @@ BEGIN
             _enqueue_payloads.run_at, _enqueue_payloads.delay, _enqueue_payloads.max_attempts,
             _enqueue_payloads.unique_key, _enqueue_payloads.unique_for,
             _enqueue_payloads.on_conflict,
-            _enqueue_payloads.group_key, _enqueue_payloads.tags, _enqueue_payloads.max_runtime
+            _enqueue_payloads.group_key, _enqueue_payloads.tags, _enqueue_payloads.max_runtime,
+            _enqueue_payloads.headers, _enqueue_payloads.start_by, _enqueue_payloads.expires_in
         );
     END IF;
 
@@ -208,8 +218,13 @@ BEGIN
         v_grouped := pulse._joins_group(v_lane, _enqueue_payloads.group_key);
     END IF;
 
-    -- With a key or an approval each job is enqueued by itself.
-    IF _enqueue_payloads.unique_key IS NOT NULL OR v_approval THEN
+    -- With a key, an approval or a time to begin by each job is enqueued by itself.
+    IF v_approval
+        OR num_nonnulls(
+            _enqueue_payloads.unique_key, _enqueue_payloads.start_by,
+            _enqueue_payloads.expires_in
+        ) > 0
+    THEN
         FOREACH v_payload IN ARRAY _enqueue_payloads.payloads LOOP
             INSERT INTO pulse._request AS r (
                 kind, payload, lane, priority, options, owner
@@ -223,7 +238,8 @@ BEGIN
                     _enqueue_payloads.unique_key, _enqueue_payloads.unique_for,
                     _enqueue_payloads.on_conflict, _enqueue_payloads.group_key,
                     _enqueue_payloads.requires_approval, _enqueue_payloads.tags,
-                    _enqueue_payloads.max_runtime
+                    _enqueue_payloads.max_runtime, _enqueue_payloads.headers,
+                    _enqueue_payloads.start_by, _enqueue_payloads.expires_in
                 )::pulse._item,
                 _enqueue_payloads.owner
             )
@@ -246,14 +262,14 @@ BEGIN
         RETURN QUERY
         WITH written AS (
             INSERT INTO pulse.body (
-                kind, payload, max_attempts, max_runtime, group_key, tags, owner
+                kind, payload, max_attempts, max_runtime, group_key, tags, owner, headers
             )
             SELECT
                 _enqueue_payloads.kind, coalesce(p.payload, '{}'),
                 coalesce(_enqueue_payloads.max_attempts, v_kind.max_attempts),
                 _enqueue_payloads.max_runtime, _enqueue_payloads.group_key,
                 _enqueue_payloads.tags,
-                _enqueue_payloads.owner
+                _enqueue_payloads.owner, _enqueue_payloads.headers
             FROM unnest(_enqueue_payloads.payloads) WITH ORDINALITY AS p (payload, place)
             ORDER BY p.place
             RETURNING job
@@ -267,6 +283,13 @@ BEGIN
                 v_lane, greatest(v_run_at, clock_timestamp(), (SELECT pulse._due_floor())),
                 w.job, _enqueue_payloads.kind, v_rank, 0, 0, false, false
             FROM written AS w
+        ),
+
+        counted AS (
+            INSERT INTO pulse.tally (lane, kind, event, jobs)
+            SELECT v_lane, _enqueue_payloads.kind, 'enqueued', count(*)
+            FROM written AS w
+            HAVING count(*) > 0
         )
 
         SELECT w.job
@@ -279,14 +302,14 @@ BEGIN
         RETURN QUERY
         WITH written AS (
             INSERT INTO pulse.body (
-                kind, payload, max_attempts, max_runtime, group_key, tags, owner
+                kind, payload, max_attempts, max_runtime, group_key, tags, owner, headers
             )
             SELECT
                 _enqueue_payloads.kind, coalesce(p.payload, '{}'),
                 coalesce(_enqueue_payloads.max_attempts, v_kind.max_attempts),
                 _enqueue_payloads.max_runtime, _enqueue_payloads.group_key,
                 _enqueue_payloads.tags,
-                _enqueue_payloads.owner
+                _enqueue_payloads.owner, _enqueue_payloads.headers
             FROM unnest(_enqueue_payloads.payloads) WITH ORDINALITY AS p (payload, place)
             ORDER BY p.place
             RETURNING job
@@ -311,6 +334,13 @@ BEGIN
                 _enqueue_payloads.kind
             FROM placed AS p
             HAVING count(*) > 0
+        ),
+
+        counted AS (
+            INSERT INTO pulse.tally (lane, kind, event, jobs)
+            SELECT v_lane, _enqueue_payloads.kind, 'enqueued', count(*)
+            FROM written AS w
+            HAVING count(*) > 0
         )
 
         SELECT w.job
@@ -324,14 +354,14 @@ BEGIN
     RETURN QUERY
     WITH written AS (
         INSERT INTO pulse.body (
-            kind, payload, max_attempts, max_runtime, group_key, tags, owner
+            kind, payload, max_attempts, max_runtime, group_key, tags, owner, headers
         )
         SELECT
             _enqueue_payloads.kind, coalesce(p.payload, '{}'),
             coalesce(_enqueue_payloads.max_attempts, v_kind.max_attempts),
             _enqueue_payloads.max_runtime, _enqueue_payloads.group_key,
             _enqueue_payloads.tags,
-            _enqueue_payloads.owner
+            _enqueue_payloads.owner, _enqueue_payloads.headers
         FROM unnest(_enqueue_payloads.payloads) WITH ORDINALITY AS p (payload, place)
         ORDER BY p.place
         RETURNING job
@@ -342,6 +372,13 @@ BEGIN
         SELECT v_lane, v_rank, _enqueue_payloads.kind, w.job, 0, 0, false
         FROM written AS w
         ORDER BY w.job
+    ),
+
+    counted AS (
+        INSERT INTO pulse.tally (lane, kind, event, jobs)
+        SELECT v_lane, _enqueue_payloads.kind, 'enqueued', count(*)
+        FROM written AS w
+        HAVING count(*) > 0
     )
 
     SELECT w.job
@@ -354,6 +391,6 @@ $$;
 
 COMMENT ON FUNCTION pulse._enqueue_payloads(
     text, jsonb [], text, integer, timestamptz, interval, integer, text,
-    interval, text, text, boolean, text [], interval, integer
+    interval, text, text, boolean, text [], interval, jsonb, timestamptz, interval, integer
 ) IS
 'Enqueue one job for each payload; returns the ids in their order.';

@@ -58,6 +58,8 @@ DECLARE
     v_taken integer := 0;
     v_looked integer := 0;
     v_behind integer := 0;
+    v_all integer := 0;
+    v_first_lease bigint;
     v_cost bigint;
 BEGIN
     -- 1. The lock, then all there is to know.
@@ -231,7 +233,10 @@ BEGIN
         -- that is left and gave nothing, somebody else holds their first jobs: those behind
         -- are tried, once.
         IF v_start IS NULL THEN
-            SELECT s.last_value INTO v_start FROM pulse.version AS s;
+            SELECT s.last_value, (l.last_value << 10) | 1023
+            INTO v_start, v_first_lease
+            FROM pulse.version AS s
+            CROSS JOIN pulse.lease_seq AS l;
         ELSIF v_taken = 0 AND v_first_turn > v_start THEN
             EXIT WHEN v_behind > 0;
             v_behind := 16;
@@ -297,7 +302,7 @@ BEGIN
                 FROM (
                     SELECT
                         r.ctid AS tid, r.rank, r.seq, r.kind, r.job, r.attempts,
-                        r.failures, r.keyed, r.group_key
+                        r.failures, r.keyed, r.group_key, r.ready_at
                     FROM pulse.group_ready AS r
                     WHERE r.lane = _claim_grouped.lane
                         AND r.group_key = s.group_key
@@ -326,7 +331,7 @@ BEGIN
             FOR UPDATE SKIP LOCKED
         ),
 
-        chosen AS MATERIALIZED (
+        chosen AS (
             SELECT k.*
             FROM (
                 SELECT
@@ -340,20 +345,16 @@ BEGIN
             LIMIT v_need
         ),
 
-        taken AS (
-            DELETE FROM pulse.group_ready AS r
-            WHERE r.ctid = ANY (array(SELECT c.tid FROM chosen AS c))
-        ),
-
-        -- Leases are drawn in claim order, by the statement that inserts them.
-        described AS MATERIALIZED (
+        told AS MATERIALIZED (
             SELECT
-                nextval('pulse.lease_seq') << 10 | floor(random() * 1024)::bigint AS lease,
                 t.*,
                 b.payload,
                 b.max_attempts,
                 b.enqueued_at,
                 b.group_key AS given_key,
+                b.headers,
+                (t.attempts = 0 AND b.start_by <= v_now) IS TRUE AS is_late,
+                b.start_by,
                 coalesce(_claim_grouped.lease_for, k.lease_for, v_known.lease_for) AS lease_for,
                 v_now
                 + coalesce(b.max_runtime, k.max_runtime, v_known.max_runtime) AS deadline
@@ -372,6 +373,35 @@ BEGIN
             ) AS k ON true
         ),
 
+        -- An answer has 64 MB of payload at most, but at least one job (17_large_jobs.sql);
+        -- what they are as text is asked only when they are large as stored. Leases
+        -- are drawn in claim order, by the statement that inserts them.
+        described AS MATERIALIZED (
+            SELECT
+                nextval('pulse.lease_seq') << 10 | floor(random() * 1024)::bigint AS lease,
+                f.*
+            FROM (
+                SELECT
+                    t.*,
+                    CASE
+                        WHEN (SELECT sum(pg_column_size(x.payload)) > 262144 FROM told AS x)
+                            THEN
+                                sum(pulse._text_size(t.payload)) OVER (
+                                    ORDER BY t.rank, t.round, t.ord ROWS UNBOUNDED PRECEDING
+                                ) - pulse._text_size(t.payload)
+                        ELSE 0
+                    END AS before
+                FROM told AS t
+                ORDER BY t.rank, t.round, t.ord
+            ) AS f
+            WHERE f.before = 0 OR f.before + pulse._text_size(f.payload) <= 67108864
+        ),
+
+        taken AS (
+            DELETE FROM pulse.group_ready AS r
+            WHERE r.ctid = ANY (array(SELECT d.tid FROM described AS d))
+        ),
+
         leased AS (
             INSERT INTO pulse.lease (
                 lease, job, lane, kind, rank, attempt, failures, keyed,
@@ -383,12 +413,29 @@ BEGIN
                 least(v_now + d.lease_for, d.deadline), d.deadline,
                 CASE WHEN v_slots IS NOT NULL THEN nullif(d.group_key, '') END
             FROM described AS d
+            WHERE NOT d.is_late
+        ),
+
+        counted AS (
+            INSERT INTO pulse.tally (lane, kind, event, jobs, bucket, seconds)
+            SELECT
+                _claim_grouped.lane, w.kind, 'started', count(*),
+                width_bucket(w.seconds, pulse.histogram_bounds()) AS bucket, sum(w.seconds)
+            FROM (
+                SELECT
+                    d.kind,
+                    greatest(date_part('epoch', v_now - d.ready_at), 0) AS seconds
+                FROM described AS d
+                WHERE NOT d.is_late
+            ) AS w
+            GROUP BY w.kind, bucket
         ),
 
         listed AS (
             INSERT INTO pulse.roster (lane, leases)
             SELECT _claim_grouped.lane, v_leases || array_agg(d.lease)
             FROM described AS d
+            WHERE NOT d.is_late
             HAVING v_known.max_slots IS NOT NULL AND count(*) > 0
         ),
 
@@ -397,7 +444,7 @@ BEGIN
                 s.ord,
                 min(s.seq) FILTER (WHERE d.job IS NULL) AS place,
                 (array_agg(s.kind ORDER BY s.seq) FILTER (WHERE d.job IS NULL))[1] AS kind,
-                array_agg(d.lease) FILTER (WHERE d.job IS NOT NULL) AS leases
+                array_agg(d.lease) FILTER (WHERE NOT d.is_late) AS leases
             FROM seen AS s
             LEFT JOIN described AS d ON d.job = s.job
             GROUP BY s.ord
@@ -470,11 +517,36 @@ BEGIN
                 WHEN d.attempts > 0
                     THEN (SELECT c.data FROM pulse.job_checkpoint AS c WHERE c.job = d.job)
             END,
-            d.given_key
-        FROM described AS d;
+            d.given_key,
+            d.headers
+        FROM described AS d
+        -- What had to begin before now ends here and is not handed out.
+        WHERE
+            CASE
+                WHEN d.is_late
+                    THEN pulse._expire_job(
+                        d.job, _claim_grouped.lane, d.kind, d.rank, d.keyed, d.start_by
+                    )
+                ELSE true
+            END;
 
         GET DIAGNOSTICS v_taken = ROW_COUNT;
         v_need := v_need - v_taken;
+        v_all := v_all + v_taken;
+
+        -- Short of what was asked for, and large already: that is the answer.
+        EXIT WHEN v_need > 0 AND v_taken > 0 AND (
+            SELECT sum(pg_column_size(b.payload)) > 262144
+            FROM (
+                SELECT l.job
+                FROM pulse.lease AS l
+                WHERE l.lease > v_first_lease
+                ORDER BY l.lease
+            ) AS l
+            CROSS JOIN LATERAL (
+                SELECT o.payload FROM pulse.body AS o WHERE o.job = l.job OFFSET 0
+            ) AS b
+        );
 
         IF v_known.max_slots IS NOT NULL AND v_taken > 0 THEN
             DELETE FROM pulse.roster AS r
@@ -489,6 +561,11 @@ BEGIN
             v_leases := v_roster.leases;
         END IF;
     END LOOP;
+
+    -- Perhaps nothing but late ones: those behind them get their turn in the next claim.
+    IF v_looked > 0 AND v_all = 0 THEN
+        PERFORM pulse._expire_all(clock_timestamp() + interval '50 milliseconds');
+    END IF;
 
     -- 6. Marks, when what was read lies 500 places behind them, or when nothing was found and
     -- looking for it was not cheap: as in _ask_for_marks.

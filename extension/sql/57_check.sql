@@ -107,6 +107,19 @@ AS $$
         WHERE k.expires_at IS NULL
         UNION ALL
         SELECT
+            'job would never expire', p.job,
+            format('It must begin by %s, and nothing looks whether it has.', b.start_by)
+        FROM place AS p
+        INNER JOIN pulse.body AS b ON b.job = p.job
+        WHERE p.attempts = 0
+            AND p.name NOT IN ('lease', 'finished')
+            AND b.start_by IS NOT NULL
+            AND NOT EXISTS (
+                SELECT FROM pulse.expiry AS e
+                WHERE e.start_by = b.start_by AND e.job = b.job
+            )
+        UNION ALL
+        SELECT
             s.problem, s.job,
             'A row of a side table whose job is gone.'
         FROM (
@@ -201,7 +214,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.check() IS
-'An fsck: a row for every invariant that does not hold, none when all is well. Reads every job, in one snapshot; nothing waits for it. A row here is a bug in pulse, or its tables were changed by hand. Writes nothing.';
+'A consistency check: a row for every invariant that does not hold, none when all is well. Reads every job, in one snapshot; nothing waits for it. A row here is a bug in pulse, or its tables were changed by hand. Writes nothing.';
 
 -- By the index of each line, below its mark only: nothing is there but dead rows.
 CREATE FUNCTION pulse._below_marks(max_rows integer)

@@ -80,7 +80,10 @@ SELECT
     b.max_runtime,
     b.unique_key,
     b.group_key,
-    b.tags
+    b.tags,
+    b.headers,
+    b.start_by,
+    b.rerun_of
 FROM pulse._place AS p
 CROSS JOIN
     LATERAL (
@@ -193,3 +196,12 @@ COMMENT ON COLUMN pulse.jobs.group_key IS
 
 COMMENT ON COLUMN pulse.jobs.tags IS
 'Labels for filters.';
+
+COMMENT ON COLUMN pulse.jobs.headers IS
+'What was handed to the worker beside the payload.';
+
+COMMENT ON COLUMN pulse.jobs.start_by IS
+'It is cancelled unless it has begun by then.';
+
+COMMENT ON COLUMN pulse.jobs.rerun_of IS
+'The job that this one repeats: see rerun.';

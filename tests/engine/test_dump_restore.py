@@ -117,7 +117,7 @@ class Queue:
         ]
         self.held = [job(connection, "mail", lane=name) for name in ("held", "drained")]
         run("SELECT pulse.pause('deploy', 'a new schema', 'held')")
-        run("SELECT pulse.drain_lane('drained')")
+        run("SELECT pulse.drain_lane('drained', new => true)")
         run("SELECT pulse.set_lane('tenants', group_slots => 1)")
         tenant = {"lane": "tenants", "group_key": "a"}
         self.tenants = [job(connection, "mail", **tenant) for _ in range(3)]
@@ -309,7 +309,7 @@ def test_a_copy_is_equal_and_all_jobs_go_on(
         run("SELECT pulse.complete(%s)", [lease])
     assert all(states(copy)[number] == "completed" for number in states(before))
 
-    # New ids come after the old ones and carry the node; the copy is told to choose.
+    # New ids come after the old ones and carry the node; the copy is set to choose.
     fresh = job(copy, "mail")
     assert fresh > newest_id
     assert fresh >> 43 == 7

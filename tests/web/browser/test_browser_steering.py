@@ -133,6 +133,7 @@ def test_a_waiting_job_is_moved_ranked_cancelled_and_deleted(
     page.get_by_role("button", name="Cancel").click()
     dialog.get_by_role("button", name="Cancel the job").click()
     expect(state).to_have_text("cancelled")
+    tab.gone = f"jobs/{job_id}"
     page.get_by_role("button", name="Delete").click()
     dialog.get_by_role("button", name="Delete").click()
     expect(page.locator("#toasts")).to_contain_text(f"Job {job_id} deleted")
@@ -158,7 +159,9 @@ def test_a_lane_gets_more_slots(tab: Tab, sql: Connection) -> None:
     page = tab.live()
     page.get_by_role("button", name="Settings of lane mail").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog.get_by_label("Lease, in seconds")).to_have_value("40")
+    expect(dialog.get_by_label("Lease")).to_have_value("40 s")
+    keep = dialog.get_by_label("Keep dead jobs")
+    expect(keep).to_have_attribute("placeholder", "default: 7 days")
     dialog.get_by_label("Slots").fill("5")
     dialog.get_by_role("button", name="Save").click()
     expect(lane(page, "mail")).to_contain_text("0 / 5")
@@ -175,7 +178,7 @@ def test_what_the_database_refuses_is_shown_with_its_code(
     expect(approve).to_be_visible()
 
     def too_late(route: Route) -> None:
-        """Somebody else is faster than the page."""
+        """Another operator is faster than the page."""
         sql.execute("SELECT pulse.approve(%s)", [job_id])
         route.continue_()
 
