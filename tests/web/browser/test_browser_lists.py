@@ -189,7 +189,8 @@ def test_charts_show_what_happened_by_time(tab: Tab, sql: Connection) -> None:
     plot = page.locator('[data-chart="Throughput"] .plot')
     expect(plot).to_have_attribute(
         "aria-label",
-        "Throughput: highest 10.0 a minute, completed, enqueued. Arrow keys read the values.",
+        "Throughput: highest 10.0 a minute, completed, enqueued. "
+        "Arrow keys read the values.",
     )
     plot.focus()
     for _ in range(6):
@@ -208,7 +209,8 @@ def test_charts_show_what_happened_by_time(tab: Tab, sql: Connection) -> None:
     page.get_by_label("Of one of the lanes").select_option("default")
     expect(plot).to_have_attribute(
         "aria-label",
-        "Throughput: highest 0 a minute, completed, enqueued. Arrow keys read the values.",
+        "Throughput: highest 0 a minute, completed, enqueued. "
+        "Arrow keys read the values.",
     )
 
 
