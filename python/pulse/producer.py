@@ -5,7 +5,7 @@ Not called enqueue.py: pulse.enqueue is the function.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
 from pulse import adapters
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+Enqueued = tuple[int, bool]
+
+
 def _id(rows: list[Row]) -> int:
     return int(rows[0][0])
 
@@ -26,20 +29,24 @@ def _ids(rows: list[Row]) -> list[int]:
     return [int(row[0]) for row in rows]
 
 
+def _enqueued(rows: list[Row]) -> Enqueued:
+    return int(rows[0][0]), bool(rows[0][1])
+
+
 @overload
 def enqueue(
     connection: AsyncExecutes,
     kind: str,
     payload: Any = ...,
     **options: Unpack[Options],
-) -> Awaitable[int]: ...
+) -> Coroutine[Any, Any, int]: ...
 @overload
 def enqueue(
     connection: Any, kind: str, payload: Any = ..., **options: Unpack[Options]
 ) -> int: ...
 def enqueue(
     connection: Any, kind: str, payload: Any = None, **options: Unpack[Options]
-) -> int | Awaitable[int]:
+) -> int | Coroutine[Any, Any, int]:
     """Enqueue a job on your connection, in your transaction, and return its id.
 
     Takes connections of psycopg and Django, and connections and sessions of SQLAlchemy.
@@ -55,13 +62,27 @@ def enqueue(
     return adapters.fetch(connection, sql.ENQUEUE_LIST, {"jobs": to_json([job])}, _id)
 
 
+def enqueue_one(
+    connection: Any, kind: str, payload: Any, options: Options
+) -> Enqueued | Coroutine[Any, Any, Enqueued]:
+    """The same, and whether the job is new: a unique key may have found another."""
+    values = given(options)
+    if adapters.is_psycopg(connection):
+        values = as_parameters(values)
+        values = {"kind": kind, "payload": to_json(payload), **values}
+        query = sql.enqueue_one(tuple(values))
+        return adapters.fetch(connection, query, values, _enqueued)
+    job = to_json({"kind": kind, "payload": payload, **as_json(values)})
+    return adapters.fetch(connection, sql.ENQUEUE_ONE, {"job": job}, _enqueued)
+
+
 @overload
 def enqueue_many(
     connection: AsyncExecutes,
     kind: str | Iterable[Mapping[str, Any]],
     payloads: Iterable[Any] | None = ...,
     **options: Unpack[Options],
-) -> Awaitable[list[int]]: ...
+) -> Coroutine[Any, Any, list[int]]: ...
 @overload
 def enqueue_many(
     connection: Any,
@@ -74,7 +95,7 @@ def enqueue_many(
     kind: str | Iterable[Mapping[str, Any]],
     payloads: Iterable[Any] | None = None,
     **options: Unpack[Options],
-) -> list[int] | Awaitable[list[int]]:
+) -> list[int] | Coroutine[Any, Any, list[int]]:
     """Enqueue one job for each payload; the ids come in the same order; all or none.
 
     Instead of a kind and payloads it takes a list of dicts, each with a kind, a

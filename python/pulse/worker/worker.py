@@ -11,20 +11,16 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pulse.hooks import Hooks
-from pulse.job import Job
 from pulse.options import Duration, Options
-from pulse.tasks import Executor, Task
+from pulse.tasks import Decorator, Executor, Task
 from pulse.worker.connector import Connector
 from pulse.worker.coordinator import Coordinator, Settings
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 class Worker:
@@ -97,15 +93,9 @@ class Worker:
 
     def handle(
         self, kind: str, *, executor: Executor = "auto", **options: Unpack[Options]
-    ) -> Callable[[Callable[Concatenate[Job, P], R]], Task[P, R]]:
-        """Make a function the handler of a kind; its first parameter is the job."""
-
-        def register(function: Callable[Concatenate[Job, P], R]) -> Task[P, R]:
-            task = Task(kind, function, options, executor)
-            self.add(task)
-            return task
-
-        return register
+    ) -> Decorator:
+        """Make a function the handler of a kind."""
+        return Decorator(kind, options, executor, self.add)
 
     # -- running ----------------------------------------------------------------------
 
