@@ -23,6 +23,7 @@ AS $$
         (
             'viewer',
             'my_access jobs find_jobs running dead lanes workers schedules schedule_runs'
+            ' declarations'
             ' stats audit access why health pause_status watch_progress unwatch_progress'
             ' node node_of lease_node'
         ),
@@ -36,7 +37,7 @@ AS $$
             'cancel cancel_where retry retry_where reprioritize reprioritize_where'
             ' move move_where delete_job approve approve_where reject reject_where'
             ' set_lane set_kind pause resume drain_lane pause_lane resume_lane'
-            ' schedule unschedule pause_schedule resume_schedule'
+            ' schedule unschedule pause_schedule resume_schedule reconcile'
             ' tick reap check'
         ),
         (
@@ -80,6 +81,8 @@ AS $$
         ('approve', '_sign _signing_form'),
         ('find_jobs', '_find_own _find_filter _find_floor _texts'),
         ('why', '_reasons _places'),
+        ('reconcile', '_plan_declaration _note_declaration _do_unset_kind'),
+        ('declarations', '_declared_facts'),
         ('lanes', '_find_all _counted _oldest_ready_at')
     ) AS c (object, calls) ON c.object = a.object
     CROSS JOIN LATERAL regexp_split_to_table(c.calls, ' ') AS f (object)

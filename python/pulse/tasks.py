@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -17,8 +17,10 @@ from typing import (
     overload,
 )
 
+from pulse import declarations
 from pulse.adapters import AsyncExecutes
 from pulse.client import AsyncClient, Client
+from pulse.declarations import KindSettings
 from pulse.handles import AsyncHandle, Handle
 from pulse.job import Job
 from pulse.options import Options, given
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T", bound="Task[Any, Any]")
 Executor = Literal["auto", "thread", "process"]
 
 
@@ -48,6 +51,7 @@ class Task(Generic[P, R]):
         function: Callable[..., R],
         options: Options | None = None,
         executor: Executor = "auto",
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
         given(options or {})
         if executor not in ("auto", "thread", "process"):
@@ -56,6 +60,8 @@ class Task(Generic[P, R]):
         self.function = function
         self.options: Options = options or {}
         self.executor = executor
+        self.settings: Mapping[str, Any] = settings or {}
+        """What its kind is declared to have (set_kind), where a worker does that."""
         self.is_async = inspect.iscoroutinefunction(function)
         if self.is_async and executor != "auto":
             raise TypeError(f"the async handler of {kind!r} runs on the event loop")
@@ -128,7 +134,7 @@ class Task(Generic[P, R]):
     def using(self, **options: Unpack[Options]) -> Self:
         """The same task with other options: task.using(delay="5m").enqueue(conn, …)."""
         both = cast(Options, {**self.options, **options})
-        return type(self)(self.kind, self.function, both, self.executor)
+        return type(self)(self.kind, self.function, both, self.executor, self.settings)
 
 
 if TYPE_CHECKING:
@@ -157,11 +163,13 @@ class Decorator:
         kind: str,
         options: Options,
         executor: Executor,
+        settings: Mapping[str, Any] | None = None,
         then: Callable[[Task[Any, Any]], None] | None = None,
     ) -> None:
         self._kind = kind
         self._options = options
         self._executor: Executor = executor
+        self._settings = settings
         self._then = then
 
     @overload
@@ -169,14 +177,66 @@ class Decorator:
     @overload
     def __call__(self, function: Callable[P, R]) -> Task[P, R]: ...
     def __call__(self, function: Callable[..., Any]) -> Any:
-        made: Task[Any, Any] = Task(self._kind, function, self._options, self._executor)
+        made: Task[Any, Any] = Task(
+            self._kind, function, self._options, self._executor, self._settings
+        )
         if self._then is not None:
             self._then(made)
         return made
 
 
-def task(
-    kind: str, *, executor: Executor = "auto", **options: Unpack[Options]
+class Scheduled:
+    """What worker.schedule gives: it takes a task, or makes a function one."""
+
+    def __init__(self, make: Decorator, then: Callable[[Task[Any, Any]], None]) -> None:
+        self._make = make
+        self._then = then
+
+    @overload
+    def __call__(self, function: T) -> T: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, function: Callable[Concatenate[Job, P], R]) -> JobTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R]) -> Task[P, R]: ...
+    def __call__(self, function: Any) -> Any:
+        made = function if isinstance(function, Task) else self._make(function)
+        self._then(made)
+        return made
+
+
+class TaskOptions(Options, KindSettings, total=False):
+    """What task and handle take besides the kind."""
+
+    executor: Executor
+    declare: bool
+
+
+def decorator(
+    kind: str,
+    options: TaskOptions,
+    then: Callable[[Task[Any, Any]], None] | None = None,
 ) -> Decorator:
-    """Make a function a task for any worker: Worker(…, tasks=[send_email])."""
-    return Decorator(kind, options, executor)
+    """With declare, what a kind can have is its settings and not sent with each job."""
+    rest: dict[str, Any] = dict(options)
+    executor: Executor = rest.pop("executor", "auto")
+    declared = rest.pop("declare", False)
+    alone = KindSettings.__annotations__
+    own = {name: rest.pop(name) for name in alone if name in rest}
+    if declared:
+        own |= {name: rest.pop(name) for name in declarations.SETTINGS if name in rest}
+    elif own:
+        raise TypeError(
+            f"{', '.join(own)} of {kind!r} belongs to the kind, not to a job: pass "
+            "declare=True, and Worker(application=…), or call pulse.set_kind"
+        )
+    return Decorator(kind, cast(Options, rest), executor, own, then)
+
+
+def task(kind: str, **options: Unpack[TaskOptions]) -> Decorator:
+    """Make a function a task for any worker: Worker(…, tasks=[send_email]).
+
+    With declare=True a worker of an application makes lane, priority, max_attempts,
+    max_runtime, requires_approval, lease_for and the backoff settings of the kind; the
+    jobs do not carry them, so that what operators change counts.
+    """
+    return decorator(kind, options)

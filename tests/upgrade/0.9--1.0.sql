@@ -332,6 +332,22 @@ COMMENT ON SEQUENCE pulse.job_id IS
 COMMENT ON SEQUENCE pulse.lease_seq IS
 'The growing part of lease numbers, above the node in the bits from the 43rd on.';
 
+-- 0d_declarations
+
+CREATE TABLE pulse.declaration (
+    item text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    application text COLLATE "C" NOT NULL,
+    declared jsonb NOT NULL,
+    applied jsonb,
+    declared_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT declaration_has_one_owner PRIMARY KEY (item, name),
+    CONSTRAINT declaration_is_of_a_known_item CHECK (item IN ('kind', 'schedule'))
+);
+
+COMMENT ON TABLE pulse.declaration IS
+'Settings of kinds and schedules that an application declares, and how they were written.';
+
 -- Functions whose result or arguments have other names: CREATE OR REPLACE refuses those.
 -- `python -m tests.upgrade.drops` prints what is missing here.
 DROP FUNCTION pulse._cron_entries();

@@ -11,6 +11,15 @@ from typing import Any
 # What the role of the caller may do: pulse.my_access() also for a role that may not
 # even call that and so may do nothing. A test compares the two for every level. Every
 # front end asks for MY_ACCESS.
+RECONCILE = """
+SELECT r.item, r.name, r.verdict, r.detail
+FROM pulse.reconcile(
+    application => %(application)s,
+    kinds => CAST(%(kinds)s AS jsonb),
+    schedules => CAST(%(schedules)s AS jsonb),
+    overwrite => %(overwrite)s
+) AS r"""
+
 MY_ACCESS = """
     SELECT
         current_user::text AS role,

@@ -24,9 +24,12 @@ from typing import Any
 
 import psycopg
 
+from pulse import errors
+from pulse.declarations import Declarations, log_verdicts
 from pulse.hooks import AllHooks, Hooks
 from pulse.logs import log_event
 from pulse.options import Duration
+from pulse.sql import operator as sql
 from pulse.tasks import Task
 from pulse.worker.answer import Answer
 from pulse.worker.claims import Claims
@@ -60,6 +63,7 @@ class Settings:
     listens: bool = True
     hooks: Sequence[Hooks] = field(default_factory=tuple)
     process_initializer: Initializer | None = None
+    declarations: Declarations | None = None
 
 
 class Coordinator:
@@ -151,6 +155,7 @@ class Coordinator:
             kinds=sorted(self._settings.tasks),
         )
         await self._connection.wait_for_server()
+        await self._declare()
         self._heartbeat.start()
         listening = asyncio.create_task(self._listener.run(), name="pulse listener")
         try:
@@ -172,6 +177,26 @@ class Coordinator:
             self._log(
                 logging.INFO, f"worker {self._settings.connector.worker} has stopped"
             )
+
+    async def _declare(self) -> None:
+        """Have the server make settings and schedules what the application declares."""
+        declared = self._settings.declarations
+        while declared is not None and not self.stopping:
+            try:
+                await self._connection.open()
+                connection = await self._connection.get()
+                cursor = await connection.execute(sql.RECONCILE, declared.arguments())
+                log_verdicts(await cursor.fetchall(), self._settings.connector.worker)
+                return
+            except (psycopg.OperationalError, OSError) as error:
+                await self._connection.recover(error)
+            except psycopg.Error as error:
+                # Jobs run without them. This role may not change settings, and
+                # somebody else does: pulse reconcile, when the application is deployed.
+                why = errors.describe(error)
+                words = f"nothing of what {declared.application} declares was written"
+                self._log(logging.ERROR, f"{words}: {why.message}", hint=why.hint)
+                return
 
     async def _cycle(self) -> None:
         reports = self._slots.collect()

@@ -13,9 +13,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pulse.declarations import Declarations, ScheduleOptions, kinds_of
 from pulse.hooks import Hooks
-from pulse.options import Duration, Options
-from pulse.tasks import Decorator, Executor, Task
+from pulse.options import Duration
+from pulse.tasks import Decorator, Scheduled, Task, TaskOptions, decorator
 from pulse.worker.connector import Connector
 from pulse.worker.coordinator import Coordinator, Settings
 
@@ -38,6 +39,7 @@ class Worker:
         lanes: Mapping[str, int] | None = None,
         tasks: Iterable[Task[Any, Any]] = (),
         name: str | None = None,
+        application: str | None = None,
         poll_interval: float = 0.5,
         lease_for: Duration | None = None,
         grace: float = 30.0,
@@ -62,6 +64,9 @@ class Worker:
         self.name = name or new_name()
         self.lanes: Mapping[str, int] = slots
         self.tasks: dict[str, Task[Any, Any]] = {}
+        self.application = application
+        """Who owns the settings and schedules that are declared here."""
+        self.schedules: dict[str, dict[str, Any]] = {}
         self.ready = threading.Event()
         """Set from the first answer of the server until the worker has stopped."""
         self.dsn = dsn
@@ -91,11 +96,35 @@ class Worker:
             raise RuntimeError("handlers are added before the worker runs")
         self.tasks[task.kind] = task
 
-    def handle(
-        self, kind: str, *, executor: Executor = "auto", **options: Unpack[Options]
-    ) -> Decorator:
-        """Make a function the handler of a kind."""
-        return Decorator(kind, options, executor, self.add)
+    def handle(self, kind: str, **options: Unpack[TaskOptions]) -> Decorator:
+        """Make a function the handler of a kind; the options are those of task."""
+        return decorator(kind, options, self.add)
+
+    def schedule(self, name: str, **options: Unpack[ScheduleOptions]) -> Scheduled:
+        """Have a task of this worker enqueued by the clock: cron=, every= or at=.
+
+        Declared under the worker's application and written when the worker starts. A
+        function that is no task yet becomes the handler of the kind of this name.
+        """
+        if self.application is None:
+            raise TypeError(
+                "a schedule belongs to an application: Worker(application='shop')"
+            )
+        if name in self.schedules:
+            raise ValueError(f"the schedule {name!r} is declared already")
+
+        def declare(task: Task[Any, Any]) -> None:
+            self.schedules[name] = {"kind": task.kind, **options}
+
+        return Scheduled(self.handle(name), declare)
+
+    @property
+    def declarations(self) -> Declarations | None:
+        """What is written when it starts; None without an application."""
+        if self.application is None:
+            return None
+        kinds = kinds_of(self.tasks.values())
+        return Declarations(self.application, kinds, self.schedules)
 
     # -- running ----------------------------------------------------------------------
 
@@ -167,6 +196,7 @@ class Worker:
             listens=self._listen,
             hooks=self._hooks,
             process_initializer=self._process_initializer,
+            declarations=self.declarations,
         )
 
 
