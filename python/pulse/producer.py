@@ -5,12 +5,14 @@ Not called enqueue.py: pulse.enqueue is the function.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Mapping
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
 from pulse import adapters
 from pulse.adapters import AsyncExecutes, Row
 from pulse.errors import InvalidArgument
+from pulse.logs import log_event
 from pulse.options import Options, as_json, as_parameters, given, to_json
 from pulse.sql import producer as sql
 
@@ -19,6 +21,22 @@ if TYPE_CHECKING:
 
 
 Enqueued = tuple[int, bool]
+
+stamps: dict[str, Callable[[str, dict[str, Any]], None]] = {}
+"""By name: each may add to the headers of a job of this kind (pulse.hooks)."""
+
+
+def stamped(kind: str, values: dict[str, Any]) -> dict[str, Any]:
+    """The options with the headers that stamps add; none of them can harm a job."""
+    if not stamps:
+        return values
+    headers: dict[str, Any] = dict(values.get("headers") or {})
+    for name, stamp in stamps.items():
+        try:
+            stamp(kind, headers)
+        except Exception as error:
+            log_event(logging.ERROR, f"the stamp {name} raised {error!r}", hook=name)
+    return {**values, "headers": headers} if headers else values
 
 
 def _id(rows: list[Row]) -> int:
@@ -52,7 +70,7 @@ def enqueue(
     Takes connections of psycopg and Django, and connections and sessions of SQLAlchemy.
     On an async one the id has to be awaited. A rollback takes the job back, too.
     """
-    values = given(options)
+    values = stamped(kind, given(options))
     payload = {} if payload is None else payload
     if adapters.is_psycopg(connection):
         values = as_parameters(values)
@@ -66,7 +84,7 @@ def enqueue_one(
     connection: Any, kind: str, payload: Any, options: Options
 ) -> Enqueued | Coroutine[Any, Any, Enqueued]:
     """The same, and whether the job is new: a unique key may have found another."""
-    values = given(options)
+    values = stamped(kind, given(options))
     if adapters.is_psycopg(connection):
         values = as_parameters(values)
         values = {"kind": kind, "payload": to_json(payload), **values}
@@ -106,6 +124,7 @@ def enqueue_many(
         if payloads is None:
             raise InvalidArgument("enqueue_many of one kind needs payloads")
         every = [{} if payload is None else payload for payload in payloads]
+        values = stamped(kind, values)
         if adapters.is_psycopg(connection):
             values = as_parameters(values)
             values = {"kind": kind, "payloads": [to_json(p) for p in every], **values}
@@ -130,5 +149,5 @@ def _job(job: Mapping[str, Any], common: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "kind": job["kind"],
         "payload": {} if payload is None else payload,
-        **as_json({**common, **given(own)}),
+        **as_json(stamped(job["kind"], {**common, **given(own)})),
     }
