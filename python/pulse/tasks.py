@@ -30,6 +30,8 @@ from pulse.signatures import Signature
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
+    from pulse.chunks import ChunkDecorator
+
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T", bound="Task[Any, Any]")
@@ -215,7 +217,9 @@ def decorator(
     kind: str,
     options: TaskOptions,
     then: Callable[[Task[Any, Any]], None] | None = None,
-) -> Decorator:
+    batch: int | None = None,
+    within: float | None = None,
+) -> Any:
     """With declare, what a kind can have is its settings and not sent with each job."""
     rest: dict[str, Any] = dict(options)
     executor: Executor = rest.pop("executor", "auto")
@@ -229,14 +233,43 @@ def decorator(
             f"{', '.join(own)} of {kind!r} belongs to the kind, not to a job: pass "
             "declare=True, and Worker(application=…), or call pulse.set_kind"
         )
-    return Decorator(kind, cast(Options, rest), executor, own, then)
+    only = cast(Options, rest)
+    if batch is None:
+        if within is not None:
+            raise TypeError("within is for handlers of many jobs: pass batch as well")
+        return Decorator(kind, only, executor, own, then)
+    if executor != "auto":
+        raise TypeError(
+            f"the handler of {kind!r} takes many jobs, so it has no process"
+        )
+    from pulse.chunks import ChunkDecorator, ChunkTask
+
+    most, pause = batch, 0.1 if within is None else within
+    return ChunkDecorator(lambda f: ChunkTask(kind, f, most, pause, only, own), then)
 
 
-def task(kind: str, **options: Unpack[TaskOptions]) -> Decorator:
+@overload
+def task(
+    kind: str,
+    *,
+    batch: int,
+    within: float = ...,
+    **options: Unpack[TaskOptions],
+) -> ChunkDecorator: ...
+@overload
+def task(kind: str, **options: Unpack[TaskOptions]) -> Decorator: ...
+def task(
+    kind: str,
+    *,
+    batch: int | None = None,
+    within: float | None = None,
+    **options: Unpack[TaskOptions],
+) -> Any:
     """Make a function a task for any worker: Worker(…, tasks=[send_email]).
 
     With declare=True a worker of an application makes lane, priority, max_attempts,
     max_runtime, requires_approval, lease_for and the backoff settings of the kind; the
-    jobs do not carry them, so that what operators change counts.
+    jobs do not carry them, so that what operators change counts. With batch the
+    function takes a list of jobs (pulse.chunks).
     """
-    return decorator(kind, options)
+    return decorator(kind, options, None, batch, within)

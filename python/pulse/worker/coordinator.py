@@ -127,6 +127,7 @@ class Coordinator:
             self._loop.call_at(limit, self._connection.cut)
         self._stopped.set()
         self._slots.stop_runs()
+        self._executors.stop_waiting()
         self._woken.set()
 
     @property

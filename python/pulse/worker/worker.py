@@ -11,7 +11,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from pulse.declarations import Declarations, ScheduleOptions, kinds_of
 from pulse.hooks import Hooks
@@ -22,6 +22,8 @@ from pulse.worker.coordinator import Coordinator, Settings
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from pulse.chunks import ChunkDecorator
 
 
 class Worker:
@@ -96,9 +98,27 @@ class Worker:
             raise RuntimeError("handlers are added before the worker runs")
         self.tasks[task.kind] = task
 
-    def handle(self, kind: str, **options: Unpack[TaskOptions]) -> Decorator:
+    @overload
+    def handle(
+        self,
+        kind: str,
+        *,
+        batch: int,
+        within: float = ...,
+        **options: Unpack[TaskOptions],
+    ) -> ChunkDecorator: ...
+    @overload
+    def handle(self, kind: str, **options: Unpack[TaskOptions]) -> Decorator: ...
+    def handle(
+        self,
+        kind: str,
+        *,
+        batch: int | None = None,
+        within: float | None = None,
+        **options: Unpack[TaskOptions],
+    ) -> Any:
         """Make a function the handler of a kind; the options are those of task."""
-        return decorator(kind, options, self.add)
+        return decorator(kind, options, self.add, batch, within)
 
     def schedule(self, name: str, **options: Unpack[ScheduleOptions]) -> Scheduled:
         """Have a task of this worker enqueued by the clock: cron=, every= or at=.
