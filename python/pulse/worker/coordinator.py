@@ -39,6 +39,7 @@ from pulse.worker.exchange import Exchange
 from pulse.worker.executors import Executors
 from pulse.worker.heartbeat import Heartbeat
 from pulse.worker.listener import Listener
+from pulse.worker.probes import Condition, Health, Probes
 from pulse.worker.processes import Initializer
 from pulse.worker.run import Run
 from pulse.worker.shutdown import FLUSH_WITHIN, Shutdown
@@ -64,6 +65,7 @@ class Settings:
     hooks: Sequence[Hooks] = field(default_factory=tuple)
     process_initializer: Initializer | None = None
     declarations: Declarations | None = None
+    health_port: int | None = None
 
 
 class Coordinator:
@@ -113,6 +115,8 @@ class Coordinator:
         self._poll_at = 0.0
         self._exchange_time = 0.0
         self._stop_at: float | None = None
+        self.health = Health(self._condition)
+        self.probes: Probes | None = None
 
     # -- called by others -------------------------------------------------------------
 
@@ -155,6 +159,21 @@ class Coordinator:
             + ", ".join(f"{n} in {lane}" for lane, n in self._settings.lanes.items()),
             kinds=sorted(self._settings.tasks),
         )
+        if self._settings.health_port is not None:
+            self.probes = Probes(self._settings.health_port, self.health)
+        beating = asyncio.create_task(self.health.beat(), name="pulse health")
+        try:
+            await self._work()
+        finally:
+            beating.cancel()
+            if self.probes is not None:
+                await asyncio.to_thread(self.probes.close)
+
+    def _condition(self) -> Condition:
+        connected = self._connection.is_open and self._connection.failures == 0
+        return Condition(connected, self.stopping, len(self._slots.runs))
+
+    async def _work(self) -> None:
         await self._connection.wait_for_server()
         await self._declare()
         self._heartbeat.start()

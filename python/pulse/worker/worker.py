@@ -19,6 +19,7 @@ from pulse.options import Duration
 from pulse.tasks import Decorator, Scheduled, Task, TaskOptions, decorator
 from pulse.worker.connector import Connector
 from pulse.worker.coordinator import Coordinator, Settings
+from pulse.worker.recycle import Recycle
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -51,6 +52,9 @@ class Worker:
         prepare: bool | None = None,
         hooks: Sequence[Hooks] = (),
         process_initializer: Callable[[], object] | None = None,
+        max_jobs: int | None = None,
+        max_memory: int | None = None,
+        health_port: int | None = None,
     ) -> None:
         if lanes is not None and concurrency is not None:
             raise TypeError("pass lanes or concurrency, not both")
@@ -65,6 +69,7 @@ class Worker:
             require_importable(process_initializer)
         self.name = name or new_name()
         self.lanes: Mapping[str, int] = slots
+        """Slots by lane; may be set until it runs."""
         self.tasks: dict[str, Task[Any, Any]] = {}
         self.application = application
         """Who owns the settings and schedules that are declared here."""
@@ -81,10 +86,16 @@ class Worker:
         self._listen = listen
         self._hooks = tuple(hooks)
         self._process_initializer = process_initializer
+        self.max_jobs = max_jobs
+        self.max_memory = max_memory
+        self.health_port = health_port
+        self.recycled: str | None = None
+        """Why max_jobs or max_memory has stopped it."""
         self._lock = threading.RLock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._coordinator: Coordinator | None = None
         self._stop_early = False
+        self._asked_to_stop = False
         for task in tasks:
             self.add(task)
 
@@ -167,7 +178,9 @@ class Worker:
                     "or Worker(…, tasks=[…])"
                 )
             self._loop = loop
-            self._coordinator = Coordinator(self._settings(), self.ready)
+            self.recycled = None
+            recycle = Recycle(self.max_jobs, self.max_memory, self._stop)
+            self._coordinator = Coordinator(self._settings(recycle), self.ready)
             if self._stop_early:
                 self._coordinator.stop()
         try:
@@ -182,6 +195,9 @@ class Worker:
         finally:
             with self._lock:
                 self._loop = self._coordinator = None
+                # Whoever asks it to stop does not want a fresh start.
+                self.recycled = None if self._asked_to_stop else recycle.reason
+                self._asked_to_stop = False
                 self._stop_early = False
                 self.ready.clear()
 
@@ -192,6 +208,10 @@ class Worker:
         releases the rest without charge, and run() returns. Called before run(), it
         makes that return at once.
         """
+        self._asked_to_stop = True
+        self._stop(grace)
+
+    def _stop(self, grace: float | None = None) -> None:
         with self._lock:
             loop, coordinator = self._loop, self._coordinator
             if loop is None or coordinator is None:
@@ -201,10 +221,12 @@ class Worker:
             loop.call_soon_threadsafe(coordinator.stop, grace)
 
     def _on_signal(self) -> None:
+        self._asked_to_stop = True
         if self._coordinator is not None:
             self._coordinator.stop(0 if self._coordinator.stopping else None)
 
-    def _settings(self) -> Settings:
+    def _settings(self, recycle: Recycle) -> Settings:
+        limited = self.max_jobs is not None or self.max_memory is not None
         return Settings(
             connector=self._connector,
             lanes=self.lanes,
@@ -214,9 +236,10 @@ class Worker:
             grace=self._grace,
             ticks=self._tick,
             listens=self._listen,
-            hooks=self._hooks,
+            hooks=(*self._hooks, recycle) if limited else self._hooks,
             process_initializer=self._process_initializer,
             declarations=self.declarations,
+            health_port=self.health_port,
         )
 
 

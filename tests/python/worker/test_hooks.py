@@ -60,17 +60,17 @@ def test_every_start_and_end_is_logged_with_its_facts(
             raise pulse.Snooze("1 hour")
 
     jobs = [queue.enqueue("end", {"how": how}) for how in ("be", "fail", "snooze")]
-    with caplog.at_level("DEBUG", "pulse.worker"):
+    with caplog.at_level("INFO", "pulse.worker"):
         running = start(worker)
         queue.until_state(jobs[2], "scheduled")
         running.stop()
     told = [r for r in caplog.records if getattr(r, "kind", None) == "end"]
     assert [(r.levelname, r.getMessage().partition(") ")[2]) for r in told] == [
-        ("DEBUG", "starts"),
-        ("DEBUG", "completed"),
-        ("DEBUG", "starts"),
-        ("WARNING", "failed: pulse.errors.Fatal: no"),
-        ("DEBUG", "starts"),
+        ("INFO", "starts"),
+        ("INFO", "completed"),
+        ("INFO", "starts"),
+        ("ERROR", "failed and is dead: pulse.errors.Fatal: no"),
+        ("INFO", "starts"),
         ("INFO", "snoozes for 1 hour"),
     ]
     for record, job in zip(told, [job for job in jobs for _ in range(2)], strict=True):
