@@ -310,6 +310,9 @@ BEGIN
     INSERT INTO pulse.ready (lane, rank, kind, job, attempts, failures, keyed)
     VALUES (v_lane, -v_priority, new.kind, new.job_id, 0, 0, false);
 
+    INSERT INTO pulse.tally (lane, kind, event)
+    VALUES (v_lane, new.kind, 'enqueued');
+
     -- The bell, as in _ring: nobody sleeps if the lock can be had.
     IF NOT (
         pg_try_advisory_lock('pulse.ready'::regclass::oid::integer, hashtext(v_lane))

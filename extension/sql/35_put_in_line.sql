@@ -118,6 +118,9 @@ BEGIN
         PERFORM pulse._note_expiry(v_job.job_id, _enqueue_slow_path.start_by);
     END IF;
 
+    INSERT INTO pulse.tally (lane, kind, event)
+    VALUES (v_lane, v_kind.kind, 'enqueued');
+
     IF v_approval THEN
         INSERT INTO pulse.approval (job, lane, kind, rank, run_at, expires_at, keyed)
         VALUES (
