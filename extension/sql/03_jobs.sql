@@ -25,8 +25,11 @@ CREATE TABLE pulse.body (
     needed_approval boolean NOT NULL DEFAULT false,
     headers jsonb,
     start_by timestamptz,
+    rerun_of bigint,
     CONSTRAINT body_is_one_per_job PRIMARY KEY (job)
 );
+
+CREATE INDEX body_for_rerun ON pulse.body (rerun_of) WHERE rerun_of IS NOT NULL;
 
 COMMENT ON TABLE pulse.body IS
 'What was asked: one row for each job, written once.';

@@ -256,7 +256,7 @@ BEGIN
             FROM (
                 SELECT
                     r.ctid AS place, r.job, r.kind, r.rank, r.seq, r.attempts, r.failures,
-                    r.keyed
+                    r.keyed, r.ready_at
                 FROM pulse.ready AS r
                 WHERE r.ctid = ANY (v_tids)
                 ORDER BY r.rank, r.seq
@@ -303,6 +303,21 @@ BEGIN
                 least(v_now + d.lease_for, d.deadline), d.deadline
             FROM described AS d
             WHERE NOT d.is_late
+        ),
+
+        counted AS (
+            INSERT INTO pulse.tally (lane, kind, event, jobs, bucket, seconds)
+            SELECT
+                claim_batch.lane, w.kind, 'started', count(*),
+                width_bucket(w.seconds, pulse.histogram_bounds()) AS bucket, sum(w.seconds)
+            FROM (
+                SELECT
+                    d.kind,
+                    greatest(date_part('epoch', v_now - d.ready_at), 0) AS seconds
+                FROM described AS d
+                WHERE NOT d.is_late
+            ) AS w
+            GROUP BY w.kind, bucket
         ),
 
         listed AS (

@@ -168,7 +168,7 @@ BEGIN
             WHERE k.job = ANY (v_keyed)
             FOR UPDATE SKIP LOCKED
         );
-        -- Somebody is just taking the expired key over: the job goes another time.
+        -- A session is just taking the expired key over: the job goes another time.
         v_keyed := array(
             SELECT k.job
             FROM pulse.job_key AS k
@@ -314,7 +314,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._prune_workers(integer) IS
-'Forget workers that were not heard of for a day, at most so many; returns how many.';
+'Forget workers that have not reported for a day, at most so many; returns how many.';
 
 -- Each lane and state that finished has, by jumping to its newest row: the oldest ones
 -- are where pruned rows lie dead.

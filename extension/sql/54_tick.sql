@@ -18,7 +18,7 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT t.step, t.did, t.error
-    FROM pulse._tick('{due,backstop,sample,retention,sweep}') AS t
+    FROM pulse._tick('{due,backstop,count,sample,retention,sweep}') AS t
 $$;
 
 COMMENT ON FUNCTION pulse.tick() IS
@@ -58,7 +58,9 @@ BEGIN
             ('due', '900 milliseconds', 0.5, 'promote', '_tick_promote($1)', NULL),
             ('due', '900 milliseconds', 0.6, 'marks', '_tick_marks($1)', NULL),
             ('backstop', '1 hour', 0.6, 'backstop', '_tick_backstop()', NULL),
-            ('sample', '59 seconds', 0.7, 'sample', '_sample_stats($1)', NULL),
+            ('count', '9 seconds', 0.7, 'count', '_tick_count($1)', NULL),
+            ('sample', '59 seconds', 0.7, 'sample', '_tick_sample($1)', NULL),
+            ('sample', '59 seconds', 0.7, 'stats', '_thin_stats($1)', NULL),
             ('sample', '59 seconds', 0.7, 'ledger', '_prune_schedule_runs(1000)', 1000),
             ('sample', '59 seconds', 0.7, 'audit', '_prune_audit(1000)', 1000),
             ('sample', '59 seconds', 0.7, 'roles', '_refresh_roles()', NULL),
@@ -72,7 +74,7 @@ BEGIN
     LOOP
         -- A caller with next to no time does what is urgent, and leaves the rest to others.
         CONTINUE WHEN v_budget < interval '300 milliseconds'
-            AND v_step.turn IN ('backstop', 'sample', 'retention');
+            AND v_step.turn IN ('backstop', 'count', 'sample', 'retention');
 
         IF v_step.turn <> v_turn THEN
             v_turn := v_step.turn;

@@ -95,7 +95,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     PERFORM pulse._tick_expiry(_expire_all.until);
-    RETURN clock_timestamp() < _expire_all.until;
+    RETURN NOT pulse._time_is_over(_expire_all.until);
 END;
 $$;
 

@@ -11,7 +11,7 @@
 -- upkeep_run): each goes when its key expires. Once an hour it begins at the oldest job, for
 -- those that committed late or whose key somebody took over.
 
--- Turns of 10,000 jobs.
+-- Rounds of 10,000 jobs.
 CREATE FUNCTION pulse._tick_prune(until timestamptz)
 RETURNS bigint
 LANGUAGE plpgsql
@@ -25,7 +25,7 @@ DECLARE
     v_walks boolean := true;
     v_busy jsonb := coalesce(v_old.state -> 'busy', '[]');
     v_had_some jsonb := '[]'::jsonb;
-    v_turn record;
+    v_round record;
     v_pair record;
     v_keys record;
     v_all bigint := 0;
@@ -60,13 +60,13 @@ BEGIN
             v_busy := v_busy - 0;
         END IF;
 
-        SELECT t.* INTO v_turn
-        FROM pulse._prune_turn(v_pair.lane, v_pair.state, v_since, _tick_prune.until) AS t;
-        v_all := v_all + v_turn.removed;
+        SELECT t.* INTO v_round
+        FROM pulse._prune_round(v_pair.lane, v_pair.state, v_since, _tick_prune.until) AS t;
+        v_all := v_all + v_round.removed;
         v_since := NULL;
-        IF v_turn.removed > 0 THEN
-            -- More than a turn: again in this tick. Otherwise in the next.
-            IF v_turn.next IS NOT NULL THEN
+        IF v_round.removed > 0 THEN
+            -- More than a round: again in this tick. Otherwise in the next.
+            IF v_round.next IS NOT NULL THEN
                 v_busy := v_busy || jsonb_build_array(jsonb_build_array(v_pair.lane, v_pair.state));
             ELSE
                 v_had_some := v_had_some
@@ -74,7 +74,7 @@ BEGIN
             END IF;
         END IF;
         IF pulse._time_is_over(_tick_prune.until) THEN
-            v_since := CASE WHEN v_walks THEN v_turn.next END;
+            v_since := CASE WHEN v_walks THEN v_round.next END;
             EXIT;
         END IF;
     END LOOP;
@@ -169,7 +169,7 @@ $$;
 COMMENT ON FUNCTION pulse._next_finished(text, pulse.outcome, integer, timestamptz) IS
 'The next lane and final state with a job that may go, after at most so many that have none.';
 
-CREATE FUNCTION pulse._prune_turn(
+CREATE FUNCTION pulse._prune_round(
     lane text,
     state pulse.outcome,
     since timestamptz,
@@ -181,37 +181,37 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_kept_until timestamptz := pulse._kept_until(_prune_turn.lane, _prune_turn.state);
-    v_before timestamptz := pulse._retained_since(_prune_turn.lane, _prune_turn.state);
+    v_kept_until timestamptz := pulse._kept_until(_prune_round.lane, _prune_round.state);
+    v_before timestamptz := pulse._retained_since(_prune_round.lane, _prune_round.state);
     v_page record;
     v_kept integer := 0;
     v_passed integer := 0;
 BEGIN
     removed := 0;
-    next := coalesce(_prune_turn.since, v_kept_until);
+    next := coalesce(_prune_round.since, v_kept_until);
     LOOP
         SELECT p.* INTO v_page
-        FROM pulse._prune_jobs(_prune_turn.lane, _prune_turn.state, v_before, next, 1000) AS p;
+        FROM pulse._prune_jobs(_prune_round.lane, _prune_round.state, v_before, next, 1000) AS p;
         removed := removed + v_page.removed;
         v_kept := v_kept + v_page.kept;
         v_passed := v_passed + v_page.passed;
         next := v_page.next;
         EXIT WHEN next IS NULL
             OR removed >= 10000
-            OR pulse._time_is_over(_prune_turn.until);
+            OR pulse._time_is_over(_prune_round.until);
     END LOOP;
 
     -- All of it was looked at, and what is left waits for its keys.
     IF next IS NULL
         AND v_passed = 0
-        AND (v_kept > 0 OR _prune_turn.since IS NOT NULL OR v_kept_until > '-infinity')
+        AND (v_kept > 0 OR _prune_round.since IS NOT NULL OR v_kept_until > '-infinity')
     THEN
-        PERFORM pulse._note_kept(_prune_turn.lane, _prune_turn.state, v_before);
+        PERFORM pulse._note_kept(_prune_round.lane, _prune_round.state, v_before);
     END IF;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._prune_turn(text, pulse.outcome, timestamptz, timestamptz) IS
+COMMENT ON FUNCTION pulse._prune_round(text, pulse.outcome, timestamptz, timestamptz) IS
 'Remove up to about 10,000 jobs of a lane that ended so; next says where to go on, NULL at the end.';
 
 CREATE FUNCTION pulse._kept_until(lane text, state pulse.outcome)

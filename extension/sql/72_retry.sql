@@ -71,43 +71,24 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_who integer := pulse._redeem(_do_delete_job.signature);
-    v_was record;
+    v_done record;
 BEGIN
     PERFORM pulse._require_read_committed('delete_job');
     PERFORM pulse._require_reason(_do_delete_job.reason);
 
-    SELECT t.* INTO v_was
-    FROM pulse._take_out(_do_delete_job.job_id) AS t;
+    SELECT d.* INTO v_done
+    FROM pulse._discard(_do_delete_job.job_id) AS d;
 
-    IF v_was.state NOT IN ('completed', 'dead', 'cancelled') THEN
+    IF v_done.state IS NULL THEN
         PERFORM pulse._raise_wrong_state(
-            _do_delete_job.job_id, v_was.state, 'delete', 'Cancel it first.'
+            _do_delete_job.job_id, v_done.was, 'delete', 'Cancel it first.'
         );
     END IF;
 
-    -- The row in finished is locked, so the job stays where it is while the rest goes.
-    DELETE FROM pulse.job_key AS k
-    WHERE k.job = _do_delete_job.job_id;
-
-    DELETE FROM pulse.job_progress AS p
-    WHERE p.job = _do_delete_job.job_id;
-
-    DELETE FROM pulse.job_checkpoint AS c
-    WHERE c.job = _do_delete_job.job_id;
-
-    DELETE FROM pulse.failure AS f
-    WHERE f.job = _do_delete_job.job_id;
-
-    DELETE FROM pulse.finished AS f
-    WHERE f.job = _do_delete_job.job_id;
-
-    DELETE FROM pulse.body AS b
-    WHERE b.job = _do_delete_job.job_id;
-
     PERFORM pulse._audit(
-        v_who, 'delete_job', _do_delete_job.job_id, v_was.lane,
+        v_who, 'delete_job', _do_delete_job.job_id, v_done.lane,
         jsonb_build_object(
-            'state', v_was.state, 'kind', v_was.kind, 'attempts', v_was.attempts
+            'state', v_done.was, 'kind', v_done.kind, 'attempts', v_done.attempts
         ),
         NULL, _do_delete_job.reason
     );
@@ -116,6 +97,53 @@ $$;
 
 COMMENT ON FUNCTION pulse._do_delete_job(pulse._signature, bigint, text) IS
 'delete_job for the role that signed. Writes the same.';
+
+-- state is deleted, or stays NULL for a job that has not ended.
+CREATE FUNCTION pulse._discard(
+    job_id bigint,
+    OUT was text,
+    OUT lane text,
+    OUT kind text,
+    OUT attempts integer,
+    OUT state text
+)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+BEGIN
+    SELECT t.state, t.lane, t.kind, t.attempts INTO was, lane, kind, attempts
+    FROM pulse._take_out(_discard.job_id) AS t;
+
+    IF was NOT IN ('completed', 'dead', 'cancelled') THEN
+        RETURN;
+    END IF;
+
+    -- The row in finished is locked, so the job stays where it is while the rest goes.
+    DELETE FROM pulse.job_key AS k
+    WHERE k.job = _discard.job_id;
+
+    DELETE FROM pulse.job_progress AS p
+    WHERE p.job = _discard.job_id;
+
+    DELETE FROM pulse.job_checkpoint AS c
+    WHERE c.job = _discard.job_id;
+
+    DELETE FROM pulse.failure AS f
+    WHERE f.job = _discard.job_id;
+
+    DELETE FROM pulse.finished AS f
+    WHERE f.job = _discard.job_id;
+
+    DELETE FROM pulse.body AS b
+    WHERE b.job = _discard.job_id;
+    state := 'deleted';
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._discard(bigint) IS
+'Remove a job that has ended with all that belongs to it; says what it was.';
 
 CREATE FUNCTION pulse._retry(
     job_id bigint, OUT was text, OUT lane text, OUT state text, OUT key_holder bigint
@@ -159,6 +187,9 @@ BEGIN
         _retry.job_id, v_was.lane, v_was.kind, v_was.rank, NULL,
         v_was.attempts, 0, v_was.keyed, false
     );
+
+    INSERT INTO pulse.tally (lane, kind, event)
+    VALUES (v_was.lane, v_was.kind, 'retried');
     state := 'ready';
 END;
 $$;

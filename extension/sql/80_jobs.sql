@@ -82,7 +82,8 @@ SELECT
     b.group_key,
     b.tags,
     b.headers,
-    b.start_by
+    b.start_by,
+    b.rerun_of
 FROM pulse._place AS p
 CROSS JOIN
     LATERAL (
@@ -201,3 +202,6 @@ COMMENT ON COLUMN pulse.jobs.headers IS
 
 COMMENT ON COLUMN pulse.jobs.start_by IS
 'It is cancelled unless it has begun by then.';
+
+COMMENT ON COLUMN pulse.jobs.rerun_of IS
+'The job that this one repeats: see rerun.';

@@ -114,7 +114,7 @@ class Queue:
         ]
         self.held = [job(connection, "mail", lane=name) for name in ("held", "drained")]
         run("SELECT pulse.pause('deploy', 'a new schema', 'held')")
-        run("SELECT pulse.drain_lane('drained')")
+        run("SELECT pulse.drain_lane('drained', new => true)")
 
         run("SELECT pulse.schedule('often', 'mail', every => '1 s', lane => 'cron')")
         run("SELECT pulse.schedule('nightly', 'mail', cron => '@daily')")
@@ -296,7 +296,7 @@ def test_a_copy_is_equal_and_all_jobs_go_on(
         run("SELECT pulse.complete(%s)", [lease])
     assert all(states(copy)[number] == "completed" for number in states(before))
 
-    # New ids come after the old ones and carry the node; the copy is told to choose.
+    # New ids come after the old ones and carry the node; the copy is set to choose.
     fresh = job(copy, "mail")
     assert fresh > newest_id
     assert fresh >> 43 == 7

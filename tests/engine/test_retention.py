@@ -1,4 +1,4 @@
-"""Retention costs what it removes: not lanes that have nothing due, not jobs that are kept."""
+"""Retention costs what it removes: not lanes with nothing due, not what is kept."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def finish(
             FROM job WHERE unique_key IS NOT NULL
         )
         INSERT INTO pulse.finished (
-            job, lane, kind, rank, state, ended_by, attempts, failures, keyed, finished_at
+            job, lane, kind, rank, state, ended_by, attempts, failures, keyed,
+            finished_at
         )
         SELECT
             job, replace(%(lane)s, '#', lpad(job::text, 6, '0')), 'k', 0, 'completed',

@@ -5,7 +5,7 @@
 -- Reports and enqueues call private functions that have other names in 1.0: those that
 -- run are waited for (lease, body), and others wait before their first write.
 -- locks: body, lease, ready, waiting, kind, mark, due_mark, turn, schedule, audit_entry
--- locks: access_grant, node
+-- locks: access_grant, node, horizon, stat, finished
 
 -- The views read columns that change. Each keeps its columns, and with them the views
 -- and grants of others; what it selects comes with the code.
@@ -74,11 +74,15 @@ CREATE TYPE pulse._job_filter AS (
     rank_above integer,
     rank_below integer,
     error_like text,
+    error_contains text,
+    asks_error boolean,
     tags text [],
     group_keys text [],
     owners integer [],
     enqueued_before timestamptz,
     enqueued_after timestamptz,
+    payload jsonb,
+    payload_contains text,
     asks_body boolean
 );
 
@@ -218,6 +222,9 @@ WHERE b.job IN (
 COMMENT ON TABLE pulse.approval IS
 'Jobs that wait for an approver.';
 
+ALTER TABLE pulse.body ADD COLUMN rerun_of bigint;
+CREATE INDEX body_for_rerun ON pulse.body (rerun_of) WHERE rerun_of IS NOT NULL;
+
 DROP INDEX pulse.waiting_for_promotion;
 CREATE INDEX waiting_by_time ON pulse.waiting (lane, run_at) WHERE attempts >= 0;
 CREATE INDEX waiting_for_promotion ON pulse.waiting (lane, rank, run_at)
@@ -230,6 +237,9 @@ CREATE INDEX ready_for_claim_by_kind ON pulse.ready (lane, kind, rank, seq)
 WHERE attempts >= 0;
 
 -- 04_leases, 05_finished
+
+CREATE INDEX finished_for_dead_letters ON pulse.finished (finished_at, job)
+WHERE state = 'dead' AND failures >= 0;
 
 COMMENT ON TABLE pulse.worker IS
 'Workers that said hello, which lanes and kinds they take, and when they were last seen.';
@@ -249,6 +259,15 @@ COMMENT ON TABLE pulse.due_mark IS
 
 ALTER TABLE pulse.turn RENAME TO upkeep_run;
 ALTER INDEX pulse.turn_is_versioned RENAME TO upkeep_run_is_versioned;
+
+-- It begins anew.
+DELETE FROM pulse.horizon;
+ALTER TABLE pulse.horizon
+ADD COLUMN tally_q bigint NOT NULL,
+ADD COLUMN next_tally_q bigint NOT NULL,
+ADD COLUMN tally_holders text [] NOT NULL;
+COMMENT ON TABLE pulse.horizon IS
+'A cache: up to where every place in line, due time, lease number and tally is decided.';
 
 -- 07_schedules
 
@@ -332,6 +351,56 @@ COMMENT ON SEQUENCE pulse.job_id IS
 COMMENT ON SEQUENCE pulse.lease_seq IS
 'The growing part of lease numbers, above the node in the bits from the 43rd on.';
 
+-- 0c_stats: the samples of lanes have another name, stat is what is counted.
+
+ALTER VIEW pulse.stats RENAME TO samples;
+ALTER TABLE pulse.stat RENAME TO sample;
+ALTER TABLE pulse.sample
+RENAME CONSTRAINT stat_is_one_per_lane_and_minute TO sample_is_one_per_lane_and_minute;
+
+CREATE SEQUENCE pulse.tally_seq;
+
+COMMENT ON SEQUENCE pulse.tally_seq IS
+'Numbers of what happened and was not yet counted.';
+
+CREATE TABLE pulse.tally (
+    seq bigint NOT NULL DEFAULT nextval('pulse.tally_seq'),
+    lane text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    event text COLLATE "C" NOT NULL,
+    jobs bigint NOT NULL DEFAULT 1,
+    bucket integer,
+    seconds double precision,
+    CONSTRAINT tally_is_numbered PRIMARY KEY (seq)
+);
+
+COMMENT ON TABLE pulse.tally IS
+'What happened to jobs and was not yet counted.';
+
+CREATE TABLE pulse.stat (
+    lane text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    at timestamptz NOT NULL,
+    enqueued bigint NOT NULL,
+    started bigint NOT NULL,
+    completed bigint NOT NULL,
+    failed bigint NOT NULL,
+    dead bigint NOT NULL,
+    retried bigint NOT NULL,
+    cancelled bigint NOT NULL,
+    reaped bigint NOT NULL,
+    wait_seconds double precision NOT NULL,
+    wait_counts bigint [] NOT NULL,
+    run_seconds double precision NOT NULL,
+    run_counts bigint [] NOT NULL,
+    CONSTRAINT stat_is_one_per_moment PRIMARY KEY (lane, kind, at)
+);
+
+CREATE INDEX stat_by_time ON pulse.stat (at);
+
+COMMENT ON TABLE pulse.stat IS
+'Counters of each lane and kind, as they were at a moment.';
+
 -- Functions whose result or arguments have other names: CREATE OR REPLACE refuses those.
 -- `python -m tests.upgrade.drops` prints what is missing here.
 DROP FUNCTION pulse._cron_entries();
@@ -344,6 +413,8 @@ DROP FUNCTION pulse._skip_occurrences(
     text, pulse.recurrence, timestamptz, timestamptz, text
 );
 DROP FUNCTION pulse._watchdog_round(integer, timestamptz, integer);
+DROP FUNCTION pulse.health();
+DROP FUNCTION pulse._health_lanes();
 
 -- Public functions that have other names now; what begins with _ goes by itself.
 DROP FUNCTION pulse.watch();

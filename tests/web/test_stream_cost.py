@@ -1,4 +1,4 @@
-"""A stream is as cheap for 200 clients as for one, and ends when it is told to."""
+"""A stream is as cheap for 200 clients as for one, and ends when it is asked to."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.web.streams import LONG, follow, listeners, wait_for
 from tools.servers import Server
 
 # Only the look of each second reads the samples of a lane.
-OVERVIEW = "pulse.stats AS s"
+OVERVIEW = "pulse.samples AS s"
 
 
 @pytest.fixture
