@@ -87,3 +87,23 @@ def test_jobs_that_are_kept_for_their_keys_cost_a_tick_nothing(db: Database) -> 
     )
     assert connection.execute(PRUNE.encode()).fetchone() == (2,)
     assert connection.execute("SELECT FROM pulse.check()").fetchall() == []
+
+
+def test_a_whole_tick_costs_the_same_however_many_lanes_are_idle(db: Database) -> None:
+    connection = db.connect()
+
+    def tick() -> int:
+        connection.execute(
+            "UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '10 seconds'"
+            " WHERE step NOT IN ('sample', 'backstop')"
+        )
+        return touched(connection, "SELECT * FROM pulse.tick()")
+
+    finish(connection, 1, 400, lane="lane #", ago="1 hour", keyed=False)
+    for _ in range(6):
+        tick()
+    few = max(tick() for _ in range(4))
+    finish(connection, 401, 4000, lane="lane #", ago="1 hour", keyed=False)
+    for _ in range(6):
+        tick()
+    assert max(tick() for _ in range(4)) < few * 1.3 + 100
