@@ -23,8 +23,8 @@ AS $$
         (
             'viewer',
             'my_access jobs find_jobs running dead lanes workers schedules schedule_runs'
-            ' stats counters history histogram_bounds histogram_quantile samples audit access'
-            ' why health pause_status watch_progress unwatch_progress'
+            ' stats counters gauges history histogram_bounds histogram_quantile samples audit'
+            ' access why health pause_status watch_progress unwatch_progress'
             ' node node_of lease_node'
         ),
         (

@@ -86,6 +86,7 @@ VALUES
 ('schedule_runs', 'viewer operator admin'),
 ('stats', 'viewer operator admin'),
 ('counters', 'viewer operator admin'),
+('gauges', 'viewer operator admin'),
 ('history', 'viewer operator admin'),
 ('histogram_bounds', 'viewer operator admin'),
 ('histogram_quantile', 'viewer operator admin'),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -78,7 +79,7 @@ class Telemetry:
 
     def __init__(self) -> None:
         self.spans: list[tuple[str, str, dict[str, Any]]] = []
-        self.counted: list[dict[str, Any]] = []
+        self.counted: list[tuple[str, float, dict[str, Any]]] = []
 
     @contextlib.contextmanager
     def start_as_current_span(
@@ -88,15 +89,24 @@ class Telemetry:
         yield
         self.spans.append((name, where, attributes))
 
-    def create_counter(self, name: str, **_: Any) -> Telemetry:
-        return self
+    def create_counter(self, name: str, **_: Any) -> Instrument:
+        return Instrument(name, self.counted)
 
-    create_histogram = create_counter
+    create_histogram = create_up_down_counter = create_counter
 
-    def add(self, n: int, facts: dict[str, Any]) -> None:
-        self.counted.append(facts)
+    def sum(self, name: str) -> float:
+        return sum(n for found, n, _ in self.counted if found == name)
 
-    def record(self, seconds: float, facts: dict[str, Any]) -> None: ...
+
+@dataclass
+class Instrument:
+    name: str
+    counted: list[tuple[str, float, dict[str, Any]]]
+
+    def add(self, n: float, facts: dict[str, Any]) -> None:
+        self.counted.append((self.name, n, facts))
+
+    record = add
 
 
 def test_a_span_surrounds_the_handler_where_it_runs(queue: Queue, start: Start) -> None:
@@ -118,4 +128,9 @@ def test_a_span_surrounds_the_handler_where_it_runs(queue: Queue, start: Start) 
     assert [name for name, _, _ in seen.spans] == ["sync run", "async run"]
     assert seen.spans[0][1].startswith("pulse handler")
     assert seen.spans[0][2]["messaging.message.id"] == str(first)
-    assert [facts["outcome"] for facts in seen.counted] == ["complete", "complete"]
+    ended = [facts for name, _, facts in seen.counted if name == "pulse.runs"]
+    assert [facts["outcome"] for facts in ended] == ["complete", "complete"]
+    assert seen.sum("pulse.claims") == 2
+    assert seen.sum("pulse.runs.active") == 0
+    assert 0 <= seen.sum("pulse.run.duration") < 20
+    assert "pulse.exchange.duration" in {name for name, _, _ in seen.counted}
