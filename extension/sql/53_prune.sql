@@ -68,7 +68,7 @@ $$;
 COMMENT ON FUNCTION pulse.prune(boolean, integer) IS
 'Remove finished jobs that are older than their lane''s retention, at most max_jobs; with dry_run only count them. Returns how many. tick does this every 10 seconds, or without a pause while there is more to remove. Writes finished, body and what belongs to them, job_key and worker.';
 
--- A step of tick. The lanes and states take turns of 10,000 jobs, the last first; the
+-- A step of tick. The lanes and states alternate, 10,000 jobs each, the last first; the
 -- next tick goes on where this one stopped.
 CREATE FUNCTION pulse._tick_prune(until timestamptz)
 RETURNS bigint
@@ -87,7 +87,7 @@ DECLARE
     v_all bigint := 0;
     v_next jsonb := '{}'::jsonb;
 BEGIN
-    WHILE pulse._prune_keys(1000) = 1000 AND clock_timestamp() < _tick_prune.until LOOP
+    WHILE pulse._prune_keys(1000) = 1000 AND NOT pulse._time_is_over(_tick_prune.until) LOOP
         NULL;
     END LOOP;
     PERFORM pulse._prune_workers(1000);
@@ -101,7 +101,7 @@ BEGIN
 
             IF v_pair.next_lane IS NULL THEN
                 EXIT rounds WHEN NOT v_again;
-                -- From the top again, for those that had more than their turn.
+                -- From the top again, for those that had more than their share.
                 v_again := false;
                 v_lane := NULL;
                 CONTINUE;
@@ -121,7 +121,7 @@ BEGIN
             v_removed := v_removed + v_page.removed;
             v_since := v_page.next;
             v_again := v_again OR (v_removed >= 10000 AND v_since IS NOT NULL);
-            IF clock_timestamp() >= _tick_prune.until THEN
+            IF pulse._time_is_over(_tick_prune.until) THEN
                 v_next := jsonb_strip_nulls(jsonb_build_object(
                     'lane', v_lane, 'state', v_state, 'since', v_since,
                     'again', CASE WHEN v_again THEN true END
@@ -183,7 +183,7 @@ BEGIN
             AND f.finished_at < v_before
         ORDER BY f.finished_at
         LIMIT 1;
-        IF FOUND OR clock_timestamp() >= _next_finished.until THEN
+        IF FOUND OR pulse._time_is_over(_next_finished.until) THEN
             next_lane := v_pair.lane;
             next_state := v_pair.state;
             RETURN NEXT;
@@ -293,7 +293,7 @@ BEGIN
             WHERE k.job = ANY (v_keyed)
             FOR UPDATE SKIP LOCKED
         );
-        -- Somebody is just taking the expired key over: the job goes another time.
+        -- A session is just taking the expired key over: the job goes another time.
         v_keyed := array(
             SELECT k.job
             FROM pulse.job_key AS k
@@ -380,7 +380,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._prune_workers(integer) IS
-'Forget workers that were not heard of for a day, at most so many; returns how many.';
+'Forget workers that have not reported for a day, at most so many; returns how many.';
 
 -- Each lane and state that finished has, by jumping to its newest row: the oldest ones
 -- are where pruned rows lie dead.
