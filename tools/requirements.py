@@ -9,7 +9,7 @@ import os
 import shutil
 from collections.abc import Callable
 
-from tools import servers
+from tools import paths, servers
 
 SWITCH = "PULSE_REQUIRE"
 
@@ -28,6 +28,7 @@ KNOWN: dict[str, Callable[[], bool]] = {
     ),
     "pgbouncer": lambda: servers.pgbouncer() is not None,
     "chromium": lambda: shutil.which("chromium") is not None,
+    "promtool": lambda: paths.prometheus("promtool") is not None,
     "node": lambda: shutil.which("node") is not None,
     "cc": lambda: shutil.which("cc") is not None,
 }

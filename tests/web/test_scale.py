@@ -94,6 +94,8 @@ def test_no_query_of_the_page_reads_the_whole_queue(
             ("running", queries.RUNNING, {}, ONE),
             ("workers", queries.WORKERS, {}, ONE),
             ("health", operator.HEALTH, {}, GLANCE + LOAD // 100),
+            ("counters", operator.COUNTERS, {}, GLANCE),
+            ("gauges", operator.GAUGES, {}, GLANCE),
             ("audit", queries.AUDIT, {"before": None, "limit": 50}, ONE),
             ("jobs", queries.JOBS, {"job_ids": ids}, 20 * len(ids)),
             ("job", queries.JOB, one, ONE),
