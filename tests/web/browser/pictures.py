@@ -59,8 +59,9 @@ TOTALS = """
         0, array_fill(0, ARRAY[16])::bigint []
     FROM (
         SELECT l.lane, l.kind, clock_timestamp() - n * interval '1 minute' AS at, n,
-            greatest(0, l.base + l.swing * (sin(n / l.slow) + random() / 2))::int AS jobs,
-            CASE WHEN l.kind = 'charge-card' AND n < 11 THEN 14 - n ELSE 0 END AS failed,
+            greatest(0, l.base + l.swing * (sin(n / l.slow) + random() / 2))::int
+                AS jobs,
+            CASE WHEN l.lane = 'billing' AND n < 11 THEN 14 - n ELSE 0 END AS failed,
             (1 + sin(n / 9.0))::int AS slow
         FROM (VALUES ('billing', 'charge-card', 14, 6, 3.0),
             ('images', 'resize', 210, 60, 5.0), ('mail', 'send-mail', 90, 80, 2.5)
