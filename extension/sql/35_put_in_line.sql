@@ -50,3 +50,95 @@ COMMENT ON FUNCTION pulse._put_in_line(
     bigint, text, text, integer, timestamptz, integer, integer, boolean, boolean, bigint, text
 ) IS
 'Put a job into ready and ring, or into waiting when it is not due yet; returns whether it rang.';
+
+-- Any job: with a unique key, a time to run at or to begin by, or an approval too.
+CREATE FUNCTION pulse._enqueue_slow_path(
+    kind pulse._kind_settings,
+    payload jsonb,
+    lane text,
+    priority integer,
+    run_at timestamptz,
+    max_attempts integer,
+    unique_key text,
+    unique_for interval,
+    on_conflict text,
+    group_key text,
+    requires_approval boolean,
+    tags text [],
+    max_runtime interval,
+    headers jsonb,
+    start_by timestamptz,
+    taken bigint
+)
+RETURNS pulse._enqueued
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_kind pulse._kind_settings := _enqueue_slow_path.kind;
+    v_lane text := coalesce(_enqueue_slow_path.lane, v_kind.lane);
+    v_rank integer := -coalesce(_enqueue_slow_path.priority, v_kind.priority);
+    v_payload jsonb := coalesce(_enqueue_slow_path.payload, '{}');
+    v_keyed boolean := _enqueue_slow_path.unique_key IS NOT NULL;
+    -- A call may ask for approval; it cannot waive what the kind asks for.
+    v_approval boolean := v_kind.requires_approval
+        OR coalesce(_enqueue_slow_path.requires_approval, false);
+    v_job pulse._enqueued;
+BEGIN
+    IF _enqueue_slow_path.taken IS NOT NULL THEN
+        v_job := ROW(_enqueue_slow_path.taken, true);
+    ELSIF v_keyed THEN
+        v_job := pulse._take_key(
+            v_lane, _enqueue_slow_path.unique_key, _enqueue_slow_path.unique_for,
+            _enqueue_slow_path.on_conflict, v_kind.kind, v_payload, v_rank,
+            _enqueue_slow_path.run_at, v_approval, v_kind.owner,
+            _enqueue_slow_path.headers, _enqueue_slow_path.start_by
+        );
+        IF NOT v_job.created THEN
+            RETURN v_job;
+        END IF;
+    ELSE
+        v_job := ROW(nextval('pulse.job_id'), true);
+    END IF;
+
+    INSERT INTO pulse.body (
+        job, kind, payload, max_attempts, max_runtime,
+        unique_key, unique_for, group_key, tags, needed_approval, owner,
+        headers, start_by
+    )
+    VALUES (
+        v_job.job_id, v_kind.kind, v_payload,
+        coalesce(_enqueue_slow_path.max_attempts, v_kind.max_attempts),
+        _enqueue_slow_path.max_runtime, _enqueue_slow_path.unique_key,
+        _enqueue_slow_path.unique_for, _enqueue_slow_path.group_key,
+        _enqueue_slow_path.tags, v_approval, v_kind.owner, _enqueue_slow_path.headers,
+        _enqueue_slow_path.start_by
+    );
+    IF _enqueue_slow_path.start_by IS NOT NULL THEN
+        PERFORM pulse._note_expiry(v_job.job_id, _enqueue_slow_path.start_by);
+    END IF;
+
+    INSERT INTO pulse.tally (lane, kind, event)
+    VALUES (v_lane, v_kind.kind, 'enqueued');
+
+    IF v_approval THEN
+        INSERT INTO pulse.approval (job, lane, kind, rank, run_at, expires_at, keyed)
+        VALUES (
+            v_job.job_id, v_lane, v_kind.kind, v_rank, _enqueue_slow_path.run_at,
+            clock_timestamp() + v_kind.approval_expiry, v_keyed
+        );
+    ELSE
+        PERFORM pulse._put_in_line(
+            v_job.job_id, v_lane, v_kind.kind, v_rank, _enqueue_slow_path.run_at,
+            0, 0, v_keyed, false
+        );
+    END IF;
+    RETURN v_job;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._enqueue_slow_path(
+    pulse._kind_settings, jsonb, text, integer, timestamptz, integer, text,
+    interval, text, text, boolean, text [], interval, jsonb, timestamptz, bigint
+) IS
+'Take the key, write the job where it belongs: in line, into waiting or before an approver.';

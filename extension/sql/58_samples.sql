@@ -41,12 +41,12 @@ BEGIN
         v_all := v_all + pulse._sample_lanes(v_lanes[v_from:v_from + 99], v_running);
         v_after := v_lanes[least(v_from + 99, cardinality(v_lanes))];
         v_from := v_from + 100;
-        EXIT WHEN clock_timestamp() >= _tick_sample.until;
+        EXIT WHEN pulse._time_is_over(_tick_sample.until);
     END LOOP;
 
     IF v_from > cardinality(v_lanes) THEN
         v_after := NULL;
-        WHILE pulse._prune_samples(1000) = 1000 AND clock_timestamp() < _tick_sample.until LOOP
+        WHILE pulse._prune_samples(1000) = 1000 AND NOT pulse._time_is_over(_tick_sample.until) LOOP
             NULL;
         END LOOP;
     END IF;

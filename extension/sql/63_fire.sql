@@ -53,7 +53,7 @@ BEGIN
                     retry_at = clock_timestamp() + interval '10 seconds'
                 WHERE s.name = v_schedule.name;
             END;
-            EXIT pages WHEN clock_timestamp() >= _fire_schedules.until;
+            EXIT pages WHEN pulse._time_is_over(_fire_schedules.until);
         END LOOP;
         EXIT pages WHEN v_seen < 100 OR _fire_schedules.until IS NULL;
     END LOOP;

@@ -36,11 +36,11 @@ BEGIN
         FROM pulse._count_page(v_high, 9223372036854775807, 5000) AS p;
         v_all := v_all + v_page.counted;
         v_high := coalesce(v_page.last, v_high);
-        EXIT WHEN v_page.counted < 5000 OR clock_timestamp() >= _tick_count.until;
+        EXIT WHEN v_page.counted < 5000 OR pulse._time_is_over(_tick_count.until);
     END LOOP;
 
     v_decided := least(v_decided, v_high);
-    WHILE v_low < v_decided AND clock_timestamp() < _tick_count.until LOOP
+    WHILE v_low < v_decided AND NOT pulse._time_is_over(_tick_count.until) LOOP
         SELECT p.* INTO v_page
         FROM pulse._count_page(v_low, v_decided, 5000) AS p;
         v_all := v_all + v_page.counted;

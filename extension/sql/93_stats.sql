@@ -338,7 +338,7 @@ BEGIN
     LOOP
         v_from := coalesce((v_state ->> v_grain.name)::timestamptz, '-infinity');
         v_to := date_bin(v_grain.slot, clock_timestamp() - v_grain.age, v_origin);
-        WHILE v_from < v_to AND clock_timestamp() < _thin_stats.until LOOP
+        WHILE v_from < v_to AND NOT pulse._time_is_over(_thin_stats.until) LOOP
             SELECT
                 count(*),
                 max(p.at),

@@ -1,7 +1,7 @@
 -- Tick: all upkeep, in upkeep runs, one step's error no other step's trouble.
 BEGIN;
 
-SELECT plan(48);
+SELECT plan(53);
 
 CREATE FUNCTION pg_temp.lease_that_lapsed(lane text)
 RETURNS bigint
@@ -193,7 +193,19 @@ SELECT results_eq(
     $$SELECT r.lane COLLATE "default", count(*) FROM pulse.ready AS r WHERE r.lane IN ('flood', 'glut') GROUP BY 1 ORDER BY 1$$,
     $$VALUES ('flood', 1000::bigint), ('glut', 1000)$$, 'of another lane: they alternate'
 );
-SELECT is(pulse._tick_promote(), 1000::bigint, 'with time it does all there is');
+SELECT is(
+    pulse._tick_promote(clock_timestamp() + interval '1 h'), 500::bigint,
+    'nor with a time from before the clock was set back'
+);
+SELECT is(pulse._tick_promote(), 500::bigint, 'with time it does all there is');
+
+SELECT ok(NOT pulse._time_is_over(clock_timestamp() + interval '1.9 s'), 'a step has its time');
+SELECT ok(pulse._time_is_over(clock_timestamp()), 'which comes to its end');
+SELECT ok(
+    pulse._time_is_over(clock_timestamp() + interval '2.1 s'),
+    'also when the clock was set back to before the start'
+);
+SELECT ok(NOT pulse._time_is_over('infinity'), 'if it has one');
 
 -- The budget
 
