@@ -1,4 +1,4 @@
-"""Searching, selecting, dead letters, kinds, schedules, charts: what each list can do."""
+"""Searching, selecting, dead letters, kinds, schedules, charts: what lists can do."""
 
 from __future__ import annotations
 
