@@ -148,7 +148,8 @@ REPRIORITIZE = """
     ) AS state
 """
 DELETE = """
-    SELECT pulse.delete_job(job_id => %(job_id)s, reason => %(reason)s), 'deleted' AS state
+    SELECT
+        pulse.delete_job(job_id => %(job_id)s, reason => %(reason)s), 'deleted' AS state
 """
 
 # -- many jobs at once ------------------------------------------------------------
