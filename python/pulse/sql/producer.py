@@ -54,6 +54,11 @@ ENQUEUE_LIST: Final = (
 
 CANCEL: Final = "SELECT pulse.cancel(job_id => %(job_id)s, reason => %(reason)s)"
 
+WHY: Final = """
+SELECT w.reason
+FROM pulse.why(job_id => %(job_id)s) AS w
+ORDER BY w.position"""
+
 OUTCOME: Final = """
 SELECT j.state, CAST(j.result AS text), j.last_error
 FROM pulse.jobs AS j
@@ -71,6 +76,7 @@ WHERE j.job_id = %(job_id)s"""
 # For the test: every statement above.
 STATEMENTS: Final = {
     "cancel": CANCEL,
+    "why": WHY,
     "outcome": OUTCOME,
     "job": JOB,
     "enqueue": enqueue(tuple(n for n in ENQUEUE_ARGUMENTS if n != "payloads")),
