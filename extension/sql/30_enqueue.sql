@@ -226,6 +226,7 @@ DECLARE
     v_max_attempts integer;
     v_item pulse._item;
     v_kind pulse._kind_settings;
+    v_grouped boolean;
 BEGIN
     -- The role as _role_number finds it, the settings as _kind_settings does.
     SELECT
@@ -270,12 +271,17 @@ BEGIN
             );
         END IF;
 
+        IF v_item.group_key IS NOT NULL THEN
+            v_grouped := pulse._joins_group(v_lane, v_item.group_key);
+        END IF;
+
         IF num_nonnulls(
             v_item.unique_key, v_item.run_at, v_item.delay, v_item.start_by,
             v_item.expires_in
         ) > 0
             OR v_item.requires_approval
             OR v_approval
+            OR v_grouped
             OR v_owner IS NULL
         THEN
             v_kind := pulse._kind_settings(new.kind);

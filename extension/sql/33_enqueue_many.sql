@@ -184,6 +184,7 @@ DECLARE
         OR coalesce(_enqueue_payloads.requires_approval, false);
     v_payload jsonb;
     v_job bigint;
+    v_grouped boolean := false;
 BEGIN
     IF cardinality(_enqueue_payloads.payloads) IS DISTINCT FROM 0 THEN
         PERFORM pulse._require_between(
@@ -211,6 +212,10 @@ BEGIN
             _enqueue_payloads.group_key, _enqueue_payloads.tags, _enqueue_payloads.max_runtime,
             _enqueue_payloads.headers, _enqueue_payloads.start_by, _enqueue_payloads.expires_in
         );
+    END IF;
+
+    IF _enqueue_payloads.group_key IS NOT NULL THEN
+        v_grouped := pulse._joins_group(v_lane, _enqueue_payloads.group_key);
     END IF;
 
     -- With a key, an approval or a time to begin by each job is enqueued by itself.
@@ -290,6 +295,59 @@ BEGIN
         SELECT w.job
         FROM written AS w
         ORDER BY w.job;
+        RETURN;
+    END IF;
+
+    IF v_grouped THEN
+        RETURN QUERY
+        WITH written AS (
+            INSERT INTO pulse.body (
+                kind, payload, max_attempts, max_runtime, group_key, tags, owner, headers
+            )
+            SELECT
+                _enqueue_payloads.kind, coalesce(p.payload, '{}'),
+                coalesce(_enqueue_payloads.max_attempts, v_kind.max_attempts),
+                _enqueue_payloads.max_runtime, _enqueue_payloads.group_key,
+                _enqueue_payloads.tags,
+                _enqueue_payloads.owner, _enqueue_payloads.headers
+            FROM unnest(_enqueue_payloads.payloads) WITH ORDINALITY AS p (payload, place)
+            ORDER BY p.place
+            RETURNING job
+        ),
+
+        placed AS (
+            INSERT INTO pulse.group_ready AS r (
+                lane, group_key, rank, kind, job, attempts, failures, keyed
+            )
+            SELECT
+                v_lane, _enqueue_payloads.group_key, v_rank, _enqueue_payloads.kind,
+                w.job, 0, 0, false
+            FROM written AS w
+            ORDER BY w.job
+            RETURNING r.seq
+        ),
+
+        noticed AS (
+            INSERT INTO pulse.group_notice (lane, group_key, rank, place, kind)
+            SELECT
+                v_lane, _enqueue_payloads.group_key, v_rank, min(p.seq),
+                _enqueue_payloads.kind
+            FROM placed AS p
+            HAVING count(*) > 0
+        ),
+
+        counted AS (
+            INSERT INTO pulse.tally (lane, kind, event, jobs)
+            SELECT v_lane, _enqueue_payloads.kind, 'enqueued', count(*)
+            FROM written AS w
+            HAVING count(*) > 0
+        )
+
+        SELECT w.job
+        FROM written AS w
+        ORDER BY w.job;
+
+        PERFORM pulse._ring(v_lane);
         RETURN;
     END IF;
 

@@ -31,6 +31,8 @@
 -- done (reap, promote) is called only when that statement says so: PL/pgSQL sets up every
 -- statement and function call anew in each transaction, which is most of the cost of
 -- a small claim.
+--
+-- A lane whose jobs stand in groups has a claim of its own (38_claim_grouped.sql).
 
 CREATE FUNCTION pulse.claim_batch(
     worker text,
@@ -99,6 +101,7 @@ BEGIN
     -- 3. All there is to know, in one statement after the locks.
     SELECT
         l.max_slots,
+        l.grouped,
         coalesce(l.max_batch, d.max_batch) AS max_batch,
         coalesce(l.lease_for, d.lease_for) AS lease_for,
         l.max_runtime,
@@ -183,6 +186,21 @@ BEGIN
 
     IF v_known.is_due THEN
         PERFORM pulse._promote(claim_batch.lane, v_need);
+    END IF;
+
+    -- Jobs stand in groups, or did until lately.
+    IF v_known.grouped IS NOT NULL THEN
+        IF v_known.grouped THEN
+            RETURN QUERY
+            SELECT c.*
+            FROM pulse._claim_grouped(
+                claim_batch.worker, claim_batch.lane, v_need, claim_batch.lease_for,
+                claim_batch.kinds, v_known.mark
+            ) AS c;
+            RETURN;
+        END IF;
+        PERFORM pulse._leave_groups(claim_batch.lane, 500 + 4 * v_need);
+        v_known.from_level := 0;
     END IF;
 
     -- 5. Slots: of a lane with max_slots, count who runs under its lock.
@@ -391,4 +409,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.claim_batch(text, text, integer, interval, text []) IS
-'Claim at most max_jobs ready jobs of a lane, highest priority first, oldest first inside a priority, and lease them for lease_for (default: the kind''s, the lane''s, 30 s). With kinds, only jobs of these. No row means: nothing to do, the lane is full, held or just being changed; ask again after the poll interval. A job that did not begin by its start_by is cancelled instead; what is handed out is 64 MB of payload at most, but at least one job. PU001 above READ COMMITTED, PU002 bad argument. Writes ready, lease and roster, and what it reaps, promotes or marks on the way.';
+'Claim at most max_jobs ready jobs of a lane, highest priority first, oldest first inside a priority, and lease them for lease_for (default: the kind''s, the lane''s, 30 s). With kinds, only jobs of these. No row means: nothing to do, the lane is full, held or just being changed; ask again after the poll interval. A job that did not begin by its start_by is cancelled instead; what is handed out is 64 MB of payload at most, but at least one job. PU001 above READ COMMITTED, PU002 bad argument. In a lane with fair or group_slots its groups take turns inside a priority, and a group at its limit is passed over. Writes ready, lease and roster, in grouped lanes group_ready, group_notice, group_state and group_mark, and what it reaps, promotes or marks on the way.';

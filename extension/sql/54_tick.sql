@@ -7,7 +7,7 @@
 -- any case. A step that ran out of time is noted (cut:step), has its next turn a second
 -- later instead of at its usual interval, and is named by health(). Shares count from the
 -- start, so what is not needed goes to the steps behind, and nothing can take the last
--- fifth from reap. Reap is last because reports wait for the leases that it has locked
+-- fifth from reap. Reap is that late because reports wait for the leases that it has locked
 -- until tick commits; and what can wait does so when jobs were just promoted or fired,
 -- since nobody sees those before either.
 
@@ -18,7 +18,7 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT t.step, t.did, t.error
-    FROM pulse._tick('{due,backstop,count,sample,retention,sweep}') AS t
+    FROM pulse._tick('{due,backstop,count,sample,retention,sweep,groups}') AS t
 $$;
 
 COMMENT ON FUNCTION pulse.tick() IS
@@ -70,7 +70,8 @@ BEGIN
             ('retention', '9 seconds', 0.8, 'approvals', '_expire_approvals(1000)', 1000),
             ('retention', '9 seconds', 0.8, 'expiry', '_tick_expiry($1)', NULL),
             ('retention', '9 seconds', 0.8, 'prune', '_tick_prune($1)', NULL),
-            ('sweep', '9 seconds', 1.0, 'reap', '_tick_reap($1)', NULL)
+            ('sweep', '9 seconds', 1.0, 'reap', '_tick_reap($1)', NULL),
+            ('groups', '900 milliseconds', 1.0, 'groups', '_tick_groups($1)', NULL)
         ) AS s (turn, every, share, step, call, piece)
         WHERE s.turn = ANY (_tick.turns)
     LOOP
@@ -86,7 +87,7 @@ BEGIN
                 CASE
                     WHEN v_turn = ANY (v_cut) THEN interval '900 milliseconds'
                     ELSE v_step.every
-                END * CASE WHEN v_busy AND v_turn <> 'sweep' THEN 2 ELSE 1 END
+                END * CASE WHEN v_busy AND v_turn NOT IN ('sweep', 'groups') THEN 2 ELSE 1 END
             );
         END IF;
         CONTINUE WHEN NOT v_mine;
@@ -267,7 +268,10 @@ DECLARE
 BEGIN
     IF pg_stat_get_dead_tuples('pulse.ready'::regclass)
         + pg_stat_get_dead_tuples('pulse.waiting'::regclass)
-        + pg_stat_get_dead_tuples('pulse.lease'::regclass) > 500000
+        + pg_stat_get_dead_tuples('pulse.lease'::regclass)
+        + pg_stat_get_dead_tuples('pulse.group_ready'::regclass)
+        + pg_stat_get_dead_tuples('pulse.group_notice'::regclass)
+        + pg_stat_get_dead_tuples('pulse.group_state'::regclass) > 500000
     THEN
         RETURN 0;
     END IF;
@@ -288,6 +292,8 @@ BEGIN
                 WHERE o.step = 'watch' FOR UPDATE SKIP LOCKED
             ));
     END IF;
+
+    v_found := v_found + pulse._tick_group_backstop();
 
     PERFORM pulse._write_upkeep_run(
         pulse._newest_upkeep_run('backstop'), 'backstop', jsonb_build_object('found', v_found)

@@ -185,7 +185,7 @@ BEGIN
 
     PERFORM pulse._put_in_line(
         _retry.job_id, v_was.lane, v_was.kind, v_was.rank, NULL,
-        v_was.attempts, 0, v_was.keyed, false
+        v_was.attempts, 0, v_was.keyed, false, group_key => pulse._group_key(_retry.job_id)
     );
 
     INSERT INTO pulse.tally (lane, kind, event)

@@ -124,6 +124,19 @@ PROOFS["guarantee"] = {
         ),
     ],
     17: [("sql/96_guarantees.sql", "guarantee 17:")],
+    18: [
+        ("sql/38_groups.sql", "guarantee 18:"),
+        ("isolation/specs/groups-one-slot.spec", "alice_claims bob_claims"),
+        (
+            "isolation/specs/groups-reap-against-claim.spec",
+            "reaper_runs worker_claims reaper_commits",
+        ),
+        (
+            "engine/test_groups_stress.py",
+            "test_limits_hold_and_nothing_is_lost",
+        ),
+    ],
+    19: [("sql/38_groups.sql", "guarantee 19:")],
 }
 
 PROOFS["rule"] = {
@@ -287,6 +300,27 @@ PROOFS["rule"] = {
         ),
     ],
     26: [("sql/40_claim.sql", "rule 26:")],
+    27: [
+        ("isolation/specs/groups-one-slot.spec", "alice_completes_a bob_claims"),
+        (
+            "isolation/specs/groups-lost-wake-up.spec",
+            "alice_claims producer_commits alice_commits",
+        ),
+        (
+            "engine/test_groups_stress.py",
+            "test_the_load_notices_a_broken_rule",
+        ),
+    ],
+    28: [
+        (
+            "isolation/specs/groups-cancel-of-the-first.spec",
+            "operator_cancels worker_claims operator_rolls_back",
+        ),
+        (
+            "isolation/specs/groups-notice-out-of-order.spec",
+            "worker_claims ticker_ticks slow_commits",
+        ),
+    ],
 }
 
 # The races that the engine has to show, whatever their rules.
