@@ -19,7 +19,9 @@ CREATE TYPE pulse.claimed AS (
     deadline timestamptz,
     enqueued_at timestamptz,
     checkpoint jsonb,
-    group_key text
+    group_key text,
+    flow text,
+    name text
 );
 
 COMMENT ON TYPE pulse.claimed IS
@@ -58,7 +60,9 @@ CREATE TYPE pulse.exchanged AS (
     deadline timestamptz,
     enqueued_at timestamptz,
     checkpoint jsonb,
-    group_key text
+    group_key text,
+    flow text,
+    name text
 );
 
 COMMENT ON TYPE pulse.exchanged IS
@@ -86,7 +90,11 @@ CREATE TYPE pulse._item AS (
     group_key text,
     requires_approval boolean,
     tags text [],
-    max_runtime interval
+    max_runtime interval,
+    after bigint [],
+    after_failed text,
+    flow text,
+    name text
 );
 
 COMMENT ON TYPE pulse._item IS
@@ -123,6 +131,7 @@ CREATE TYPE pulse._job_filter AS (
     error_like text,
     tags text [],
     group_keys text [],
+    flows text [],
     owners integer [],
     enqueued_before timestamptz,
     enqueued_after timestamptz,
