@@ -16,7 +16,11 @@ CREATE FUNCTION pulse.enqueue(
     group_key text DEFAULT NULL,
     requires_approval boolean DEFAULT NULL,
     tags text [] DEFAULT NULL,
-    max_runtime interval DEFAULT NULL
+    max_runtime interval DEFAULT NULL,
+    after bigint [] DEFAULT NULL,
+    after_failed text DEFAULT NULL,
+    flow text DEFAULT NULL,
+    name text DEFAULT NULL
 )
 RETURNS bigint
 LANGUAGE plpgsql
@@ -32,13 +36,15 @@ BEGIN
             WHEN enqueue.on_conflict = 'skip' AND num_nonnulls(
                 enqueue.run_at, enqueue.delay, enqueue.max_attempts,
                 enqueue.unique_key, enqueue.unique_for, enqueue.group_key,
-                enqueue.requires_approval, enqueue.tags, enqueue.max_runtime
+                enqueue.requires_approval, enqueue.tags, enqueue.max_runtime,
+                enqueue.after, enqueue.after_failed, enqueue.flow, enqueue.name
             ) = 0 THEN NULL
             ELSE ROW(
                 NULL, NULL, NULL, NULL, enqueue.run_at, enqueue.delay,
                 enqueue.max_attempts, enqueue.unique_key, enqueue.unique_for,
                 enqueue.on_conflict, enqueue.group_key, enqueue.requires_approval,
-                enqueue.tags, enqueue.max_runtime
+                enqueue.tags, enqueue.max_runtime, enqueue.after, enqueue.after_failed,
+                enqueue.flow, enqueue.name
             )::pulse._item
         END
     )
@@ -49,9 +55,9 @@ $$;
 
 COMMENT ON FUNCTION pulse.enqueue(
     text, jsonb, text, integer, timestamptz, interval, integer, text,
-    interval, text, text, boolean, text [], interval
+    interval, text, text, boolean, text [], interval, bigint [], text, text, text
 ) IS
-'Enqueue a job in the caller''s transaction and return its id. What is not given comes from the kind''s settings, then from the defaults. run_at or delay schedules it. unique_key allows one waiting or running job per key and lane (with unique_for also that long after it finished); on_conflict is skip (return the existing id), replace (a job that does not run yet gets the new payload, priority and run_at; one that is ready keeps its place unless priority or run_at say otherwise; one that awaits approval makes way for a new job) or error. PU002 bad argument, PU003 payload too large, PU102 key taken (or replace of another producer''s job, or of another kind), PU103 replace of a running job, PU105 replace of one that was approved. Writes body and ready, waiting or approval; with a unique_key also job_key.';
+'Enqueue a job in the caller''s transaction and return its id. What is not given comes from the kind''s settings, then from the defaults. run_at or delay schedules it. unique_key allows one waiting or running job per key and lane (with unique_for also that long after it finished); on_conflict is skip (return the existing id), replace (a job that does not run yet gets the new payload, priority and run_at; one that is ready keeps its place unless priority or run_at say otherwise; one that awaits approval makes way for a new job) or error. after are jobs that have to end first: until then it is blocked. after_failed says what happens when one of them is dead or cancelled: cancel (the default) cancels this one too, hold lets it wait for a retry, run takes any end for good. run_at then means not before, delay so long after the last of them. flow is a label for all jobs that belong together, name what this one is called among them. PU002 bad argument, PU003 payload too large or more than a million dependencies, PU004 no such job in after, PU102 key taken (or replace of another producer''s job, or of another kind), PU103 replace of a running job, PU105 replace of one that was approved. Writes body and ready, waiting or approval; with a unique_key also job_key, with after blocked, dependency and doubt.';
 
 CREATE FUNCTION pulse.enqueue_one(
     kind text,
@@ -68,6 +74,10 @@ CREATE FUNCTION pulse.enqueue_one(
     requires_approval boolean DEFAULT NULL,
     tags text [] DEFAULT NULL,
     max_runtime interval DEFAULT NULL,
+    after bigint [] DEFAULT NULL,
+    after_failed text DEFAULT NULL,
+    flow text DEFAULT NULL,
+    name text DEFAULT NULL,
     OUT job_id bigint,
     OUT created boolean
 )
@@ -83,14 +93,16 @@ BEGIN
                 enqueue_one.run_at, enqueue_one.delay, enqueue_one.max_attempts,
                 enqueue_one.unique_key, enqueue_one.unique_for, enqueue_one.group_key,
                 enqueue_one.requires_approval, enqueue_one.tags,
-                enqueue_one.max_runtime
+                enqueue_one.max_runtime, enqueue_one.after, enqueue_one.after_failed,
+                enqueue_one.flow, enqueue_one.name
             ) = 0 THEN NULL
             ELSE ROW(
                 NULL, NULL, NULL, NULL, enqueue_one.run_at, enqueue_one.delay,
                 enqueue_one.max_attempts, enqueue_one.unique_key,
                 enqueue_one.unique_for, enqueue_one.on_conflict, enqueue_one.group_key,
                 enqueue_one.requires_approval, enqueue_one.tags,
-                enqueue_one.max_runtime
+                enqueue_one.max_runtime, enqueue_one.after, enqueue_one.after_failed,
+                enqueue_one.flow, enqueue_one.name
             )::pulse._item
         END
     )
@@ -100,7 +112,7 @@ $$;
 
 COMMENT ON FUNCTION pulse.enqueue_one(
     text, jsonb, text, integer, timestamptz, interval, integer, text,
-    interval, text, text, boolean, text [], interval
+    interval, text, text, boolean, text [], interval, bigint [], text, text, text
 ) IS
 'Like enqueue, and says whether the job was created or its unique key found an existing one. Writes what enqueue writes.';
 
@@ -225,11 +237,17 @@ BEGIN
         )
     ) IS NOT TRUE THEN
         v_item := new.options;
-        IF new.taken IS NULL THEN
+        IF new.taken IS NULL OR v_item.unique_key IS NULL THEN
             PERFORM pulse._require_job_options(
                 new.kind, new.payload, new.lane, new.priority, v_item.run_at,
                 v_item.delay, v_item.max_attempts, v_item.unique_key, v_item.unique_for,
                 v_item.on_conflict, v_item.group_key, v_item.tags, v_item.max_runtime
+            );
+        END IF;
+        IF num_nonnulls(v_item.after, v_item.after_failed, v_item.flow, v_item.name) > 0 THEN
+            PERFORM pulse._require_flow_options(
+                v_item.after, v_item.after_failed, v_item.flow, v_item.name,
+                cardinality(v_item.after)
             );
         END IF;
     END IF;
@@ -239,29 +257,26 @@ BEGIN
         v_kind.owner := coalesce(new.owner, pulse._new_role(new.who));
     END IF;
 
-    IF num_nonnulls(v_item.unique_key, v_item.run_at, v_item.delay) > 0
+    IF num_nonnulls(v_item.unique_key, v_item.run_at, v_item.delay, new.taken) > 0
+        OR v_item.after <> '{}'
         OR v_kind.requires_approval
         OR v_item.requires_approval
     THEN
         SELECT e.job_id, e.created INTO new.job_id, new.created
         FROM pulse._enqueue_slow_path(
-            v_kind, new.payload, new.lane, new.priority,
-            coalesce(v_item.run_at, clock_timestamp() + v_item.delay),
-            v_item.max_attempts, v_item.unique_key, v_item.unique_for,
-            v_item.on_conflict, v_item.group_key, v_item.requires_approval,
-            v_item.tags, v_item.max_runtime, new.taken
+            v_kind, new.payload, new.lane, new.priority, v_item, new.taken
         ) AS e;
         RETURN new;
     END IF;
 
     WITH written AS (
         INSERT INTO pulse.body (
-            kind, payload, max_attempts, max_runtime, group_key, tags, owner
+            kind, payload, max_attempts, max_runtime, group_key, tags, owner, flow, name
         )
         VALUES (
             new.kind, coalesce(new.payload, '{}'),
             coalesce(v_item.max_attempts, v_kind.max_attempts), v_item.max_runtime,
-            v_item.group_key, v_item.tags, v_kind.owner
+            v_item.group_key, v_item.tags, v_kind.owner, v_item.flow, v_item.name
         )
         RETURNING job
     )
@@ -293,21 +308,13 @@ CREATE TRIGGER request_is_taken
 INSTEAD OF INSERT ON pulse._request
 FOR EACH ROW EXECUTE FUNCTION pulse._take_request();
 
--- A job with a unique key, a time to run at or an approval.
+-- A job with a unique key, a time to run at, an approval or jobs it depends on.
 CREATE FUNCTION pulse._enqueue_slow_path(
     kind pulse._kind_settings,
     payload jsonb,
     lane text,
     priority integer,
-    run_at timestamptz,
-    max_attempts integer,
-    unique_key text,
-    unique_for interval,
-    on_conflict text,
-    group_key text,
-    requires_approval boolean,
-    tags text [],
-    max_runtime interval,
+    options pulse._item,
     taken bigint
 )
 RETURNS pulse._enqueued
@@ -316,22 +323,25 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_kind pulse._kind_settings := _enqueue_slow_path.kind;
+    v_item pulse._item := _enqueue_slow_path.options;
     v_lane text := coalesce(_enqueue_slow_path.lane, v_kind.lane);
     v_rank integer := -coalesce(_enqueue_slow_path.priority, v_kind.priority);
+    v_run_at timestamptz := coalesce(v_item.run_at, clock_timestamp() + v_item.delay);
     v_payload jsonb := coalesce(_enqueue_slow_path.payload, '{}');
-    v_keyed boolean := _enqueue_slow_path.unique_key IS NOT NULL;
+    v_keyed boolean := v_item.unique_key IS NOT NULL;
+    v_after boolean := coalesce(v_item.after <> '{}', false);
+    v_after_failed text := CASE WHEN v_after THEN coalesce(v_item.after_failed, 'cancel') END;
     -- A call may ask for approval; it cannot waive what the kind asks for.
     v_approval boolean := v_kind.requires_approval
-        OR coalesce(_enqueue_slow_path.requires_approval, false);
+        OR coalesce(v_item.requires_approval, false);
     v_job pulse._enqueued;
 BEGIN
     IF _enqueue_slow_path.taken IS NOT NULL THEN
         v_job := ROW(_enqueue_slow_path.taken, true);
     ELSIF v_keyed THEN
         v_job := pulse._take_key(
-            v_lane, _enqueue_slow_path.unique_key, _enqueue_slow_path.unique_for,
-            _enqueue_slow_path.on_conflict, v_kind.kind, v_payload, v_rank,
-            _enqueue_slow_path.run_at, v_approval, v_kind.owner
+            v_lane, v_item.unique_key, v_item.unique_for, v_item.on_conflict, v_kind.kind,
+            v_payload, v_rank, v_run_at, v_approval, v_kind.owner
         );
         IF NOT v_job.created THEN
             RETURN v_job;
@@ -341,27 +351,34 @@ BEGIN
     END IF;
 
     INSERT INTO pulse.body (
-        job, kind, payload, max_attempts, max_runtime,
-        unique_key, unique_for, group_key, tags, needed_approval, owner
+        job, kind, payload, max_attempts, max_runtime, unique_key, unique_for,
+        group_key, tags, needed_approval, owner, flow, name, after_failed
     )
     VALUES (
         v_job.job_id, v_kind.kind, v_payload,
-        coalesce(_enqueue_slow_path.max_attempts, v_kind.max_attempts),
-        _enqueue_slow_path.max_runtime, _enqueue_slow_path.unique_key,
-        _enqueue_slow_path.unique_for, _enqueue_slow_path.group_key,
-        _enqueue_slow_path.tags, v_approval, v_kind.owner
+        coalesce(v_item.max_attempts, v_kind.max_attempts), v_item.max_runtime,
+        v_item.unique_key, v_item.unique_for, v_item.group_key, v_item.tags, v_approval,
+        v_kind.owner, v_item.flow, v_item.name, v_after_failed
     );
 
-    IF v_approval THEN
+    IF v_after THEN
+        PERFORM pulse._put_after(
+            ARRAY[v_job.job_id], v_item.after,
+            ROW(
+                NULL, NULL, NULL, v_lane, v_kind.kind, v_rank, v_item.run_at, v_item.delay,
+                0, 0, v_keyed, NULL, v_after_failed, v_approval
+            )::pulse.blocked,
+            v_kind.owner
+        );
+    ELSIF v_approval THEN
         INSERT INTO pulse.approval (job, lane, kind, rank, run_at, expires_at, keyed)
         VALUES (
-            v_job.job_id, v_lane, v_kind.kind, v_rank, _enqueue_slow_path.run_at,
+            v_job.job_id, v_lane, v_kind.kind, v_rank, v_run_at,
             clock_timestamp() + v_kind.approval_expiry, v_keyed
         );
     ELSE
         PERFORM pulse._put_in_line(
-            v_job.job_id, v_lane, v_kind.kind, v_rank, _enqueue_slow_path.run_at,
-            0, 0, v_keyed, false
+            v_job.job_id, v_lane, v_kind.kind, v_rank, v_run_at, 0, 0, v_keyed, false
         );
     END IF;
     RETURN v_job;
@@ -369,7 +386,6 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._enqueue_slow_path(
-    pulse._kind_settings, jsonb, text, integer, timestamptz, integer, text,
-    interval, text, text, boolean, text [], interval, bigint
+    pulse._kind_settings, jsonb, text, integer, pulse._item, bigint
 ) IS
-'Take the key, write the job where it belongs: in line, into waiting or before an approver.';
+'Take the key, write the job where it belongs: in line, into waiting, before an approver or after other jobs.';

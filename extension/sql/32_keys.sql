@@ -109,6 +109,7 @@ DECLARE
     v_approval pulse.approval;
     v_waiting pulse.waiting;
     v_ready pulse.ready;
+    v_blocked pulse.blocked;
     v_approved boolean := _replace.needs_approval OR (
         SELECT b.needed_approval
         FROM pulse.body AS b
@@ -116,6 +117,30 @@ DECLARE
     );
 BEGIN
     -- Each look waits for a transaction that is just moving the row.
+    SELECT b.* INTO v_blocked
+    FROM pulse.blocked AS b
+    WHERE b.job = _replace.job
+    FOR UPDATE;
+
+    IF FOUND THEN
+        IF v_approved AND NOT v_blocked.needs_approval AND v_blocked.attempts > 0 THEN
+            PERFORM pulse._raise_approved(_replace.job);
+        END IF;
+        -- What it depends on stays as it is. Approval is asked for when it is released.
+        UPDATE pulse.blocked AS b
+        SET rank = _replace.rank,
+            run_at = _replace.run_at,
+            delay = NULL,
+            needs_approval = coalesce(v_approved, false)
+        WHERE b.job = _replace.job;
+
+        UPDATE pulse.body AS b
+        SET payload = _replace.payload
+        WHERE b.job = _replace.job;
+
+        RETURN _replace.job;
+    END IF;
+
     SELECT r.* INTO v_ready
     FROM pulse.ready AS r
     WHERE r.job = _replace.job

@@ -56,6 +56,7 @@ DECLARE
     v_known record;
     v_need integer;
     v_tids tid [];
+    v_woken integer := 0;
     v_roster pulse.roster;
     v_leases bigint [] := ARRAY[]::bigint [];
 BEGIN
@@ -137,6 +138,7 @@ BEGIN
             ORDER BY w.run_at
             LIMIT 1
         ) AS is_due,
+        pg_sequence_last_value('pulse.note_seq') IS NOT NULL AS has_flows,
         n.mark,
         -- Mostly nothing stands above the first known level.
         CASE
@@ -171,13 +173,18 @@ BEGIN
 
     v_need := least(claim_batch.max_jobs, v_known.max_batch);
 
-    -- 4. What is rarely to be done: reap where no sweep did, promote what is due.
+    -- 4. What is rarely to be done: reap where no sweep did, promote what is due, release
+    -- what waited for jobs that have ended.
     IF (v_known.swept_at BETWEEN v_now - interval '15 seconds' AND v_now) IS NOT TRUE THEN
         PERFORM pulse._reap_if_overdue(v_need);
     END IF;
 
     IF v_known.is_due THEN
         PERFORM pulse._promote(claim_batch.lane, v_need);
+    END IF;
+
+    IF v_known.has_flows THEN
+        v_woken := pulse._take_wakes(v_need, 3);
     END IF;
 
     -- 5. Slots: of a lane with max_slots, count who runs under its lock.
@@ -214,24 +221,30 @@ BEGIN
 
     -- What was promoted, or committed while this claim waited for its turn, may stand
     -- above what was seen.
-    IF v_known.is_due OR v_known.max_slots IS NOT NULL THEN
+    IF v_known.is_due OR v_known.max_slots IS NOT NULL OR v_woken > 0 THEN
         v_known.from_level := 0;
     END IF;
 
-    -- 6. Pick: lock the first jobs in line; the SELECT is in 41_pick.sql.
-    IF claim_batch.kinds IS NULL THEN
-        v_tids := pulse._pick(
-            claim_batch.lane, v_need, v_known.mark, v_known.from_level
-        );
-    ELSE
-        v_tids := pulse._pick_kinds(
-            claim_batch.lane, claim_batch.kinds, v_need, v_known.mark, v_known.from_level
-        );
-    END IF;
-
-    IF cardinality(v_tids) = 0 THEN
-        RETURN;
-    END IF;
+    -- 6. Pick: lock the first jobs in line; the SELECT is in 41_pick.sql. Who finds nothing
+    -- has time to look whether an end went unnoticed, and picks again if one did.
+    LOOP
+        IF claim_batch.kinds IS NULL THEN
+            v_tids := pulse._pick(
+                claim_batch.lane, v_need, v_known.mark, v_known.from_level
+            );
+        ELSE
+            v_tids := pulse._pick_kinds(
+                claim_batch.lane, claim_batch.kinds, v_need, v_known.mark,
+                v_known.from_level
+            );
+        END IF;
+        EXIT WHEN cardinality(v_tids) > 0;
+        IF NOT v_known.has_flows OR pulse._settle_some() = 0 THEN
+            RETURN;
+        END IF;
+        v_known.has_flows := false;
+        v_known.from_level := 0;
+    END LOOP;
 
     -- 7. Take: out of ready, into lease, and out to the worker.
     v_now := clock_timestamp();
@@ -253,6 +266,8 @@ BEGIN
             b.max_attempts,
             b.enqueued_at,
             b.group_key,
+            b.flow,
+            b.name,
             coalesce(claim_batch.lease_for, k.lease_for, v_known.lease_for) AS lease_for,
             v_now + coalesce(b.max_runtime, k.max_runtime, v_known.max_runtime) AS deadline
         FROM (SELECT o.* FROM taken AS o ORDER BY o.rank, o.seq) AS t
@@ -307,7 +322,9 @@ BEGIN
             WHEN d.attempts > 0
                 THEN (SELECT c.data FROM pulse.job_checkpoint AS c WHERE c.job = d.job)
         END,
-        d.group_key
+        d.group_key,
+        d.flow,
+        d.name
     FROM described AS d;
 
     IF v_roster.lane IS NOT NULL THEN
@@ -319,7 +336,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.claim_batch(text, text, integer, interval, text []) IS
-'Claim at most max_jobs ready jobs of a lane, highest priority first, oldest first inside a priority, and lease them for lease_for (default: the kind''s, the lane''s, 30 s). With kinds, only jobs of these. No row means: nothing to do, the lane is full, held or just being changed; ask again after the poll interval. PU001 above READ COMMITTED, PU002 bad argument. Writes ready, lease and roster, and what it reaps, promotes or marks on the way.';
+'Claim at most max_jobs ready jobs of a lane, highest priority first, oldest first inside a priority, and lease them for lease_for (default: the kind''s, the lane''s, 30 s). With kinds, only jobs of these. No row means: nothing to do, the lane is full, held or just being changed; ask again after the poll interval. PU001 above READ COMMITTED, PU002 bad argument. Writes ready, lease and roster, and what it reaps, promotes, releases or marks on the way.';
 
 CREATE FUNCTION pulse._require_claim(
     worker text, lane text, max_jobs integer, lease_for interval, kinds text []

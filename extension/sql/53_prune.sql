@@ -39,6 +39,7 @@ BEGIN
                                 AND k.expires_at > v_now
                         )
                     )
+                    AND pulse._needed_by(f.job) IS NULL
                 LIMIT prune.max_jobs - v_all
             ) AS c;
             v_all := v_all + v_some;
@@ -216,7 +217,7 @@ COMMENT ON FUNCTION pulse._retained_since(text, pulse.outcome) IS
 
 -- Retention. Deleting from finished decides; exactly those bodies follow: by age of the
 -- body alone, a retried job would lose it. A page is what is looked at, gone or not, so
--- that jobs whose keys still dedup cannot make it long; next is where to go on, NULL
+-- that jobs whose keys still dedup, or that others depend on, cannot make it long; next is where to go on, NULL
 -- at the end.
 CREATE FUNCTION pulse._prune_jobs(
     lane text,
@@ -242,6 +243,9 @@ DECLARE
     v_keyed bigint [];
     v_free bigint [];
     v_jobs bigint [];
+    v_flows boolean := (
+        SELECT true FROM pulse.dependency AS d ORDER BY d.job, d.after LIMIT 1
+    );
 BEGIN
     -- One statement, so one snapshot: a row address seen here cannot be reused for
     -- another row before it is locked.
@@ -275,6 +279,17 @@ BEGIN
         )
     INTO v_seen, v_last, v_rows
     FROM seen AS s;
+
+    -- A later statement than the lock, which an enqueue with after shares: those who depend
+    -- on them are seen.
+    IF v_flows THEN
+        v_rows := array(
+            SELECT f.ctid
+            FROM pulse.finished AS f
+            WHERE f.ctid = ANY (v_rows)
+                AND pulse._needed_by(f.job) IS NULL
+        );
+    END IF;
 
     IF v_seen = _prune_jobs.page THEN
         next := CASE
@@ -317,6 +332,7 @@ BEGIN
         DELETE FROM pulse.failure AS x WHERE x.job = ANY (v_jobs);
         DELETE FROM pulse.job_progress AS p WHERE p.job = ANY (v_jobs);
         DELETE FROM pulse.job_checkpoint AS c WHERE c.job = ANY (v_jobs);
+        DELETE FROM pulse.dependency AS d WHERE d.job = ANY (v_jobs);
         DELETE FROM pulse.job_key AS k WHERE k.job = ANY (v_free) AND k.job = ANY (v_jobs);
     END IF;
 END;

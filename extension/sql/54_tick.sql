@@ -56,6 +56,7 @@ BEGIN
             VALUES
             ('due', interval '900 milliseconds', 0.3, 'schedules', '_fire_schedules($1)', NULL),
             ('due', '900 milliseconds', 0.5, 'promote', '_tick_promote($1)', NULL),
+            ('due', '900 milliseconds', 0.55, 'flows', '_tick_flows($1)', NULL),
             ('due', '900 milliseconds', 0.6, 'marks', '_tick_marks($1)', NULL),
             ('backstop', '1 hour', 0.6, 'backstop', '_tick_backstop()', NULL),
             ('sample', '59 seconds', 0.7, 'sample', '_sample_stats($1)', NULL),
@@ -278,6 +279,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_found bigint;
+    v_late bigint;
 BEGIN
     IF pg_stat_get_dead_tuples('pulse.ready'::regclass)
         + pg_stat_get_dead_tuples('pulse.waiting'::regclass)
@@ -303,10 +305,13 @@ BEGIN
             ));
     END IF;
 
+    v_late := pulse._backstop_flows();
+
     PERFORM pulse._write_upkeep_run(
-        pulse._newest_upkeep_run('backstop'), 'backstop', jsonb_build_object('found', v_found)
+        pulse._newest_upkeep_run('backstop'), 'backstop',
+        jsonb_build_object('found', v_found, 'unreleased', v_late)
     );
-    RETURN v_found;
+    RETURN v_found + v_late;
 END;
 $$;
 
@@ -337,6 +342,9 @@ BEGIN
         SELECT r.version, lead(r.version) OVER (PARTITION BY r.lane ORDER BY r.version)
         FROM pulse.roster AS r
         UNION ALL
+        SELECT n.version, lead(n.version) OVER (ORDER BY n.version)
+        FROM pulse.note_mark AS n
+        UNION ALL
         SELECT t.version, lead(t.version) OVER (PARTITION BY t.step ORDER BY t.version)
         FROM pulse.upkeep_run AS t
     ) AS o
@@ -366,6 +374,11 @@ BEGIN
     DELETE FROM pulse.roster AS r
     WHERE r.ctid = ANY (array(
             SELECT o.ctid FROM pulse.roster AS o
+            WHERE o.version = ANY (v_versions) FOR UPDATE SKIP LOCKED
+        ));
+    DELETE FROM pulse.note_mark AS n
+    WHERE n.ctid = ANY (array(
+            SELECT o.ctid FROM pulse.note_mark AS o
             WHERE o.version = ANY (v_versions) FOR UPDATE SKIP LOCKED
         ));
     DELETE FROM pulse.upkeep_run AS t

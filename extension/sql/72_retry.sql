@@ -9,7 +9,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.retry(bigint, text) IS
-'Put a dead or cancelled job back in line, with all its attempts before it; returns ready. Its failures start at 0 again, attempt numbers go on growing, a cancel is forgotten, and a job that was rejected needs no further approval. PU004 no such job; PU102 its unique key is taken by now; PU105 it is neither dead nor cancelled; PU107 it kept moving. Writes finished, ready, job_key and audit_entry.';
+'Put a dead or cancelled job back in line, with all its attempts before it; returns ready, or, when it never ran and depends on a job that has not ended well, blocked. What its end had cancelled comes back with it, as blocked. Its failures start at 0 again, attempt numbers go on growing, a cancel is forgotten, and a job that was rejected needs no further approval. PU004 no such job; PU102 its unique key is taken by now; PU105 it is neither dead nor cancelled; PU107 it kept moving. Writes finished, ready or blocked, dependency, doubt, job_key and audit_entry.';
 
 CREATE FUNCTION pulse._do_retry(signature pulse._signature, job_id bigint, reason text)
 RETURNS text
@@ -61,7 +61,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.delete_job(bigint, text) IS
-'Remove a finished job with its errors, progress, checkpoint and unique key, before its retention ends. PU004 no such job; PU105 it has not ended: cancel it first; PU107 it kept moving. Writes finished, body, failure, job_progress, job_checkpoint, job_key and audit_entry.';
+'Remove a finished job with its errors, progress, checkpoint and unique key, before its retention ends. PU004 no such job; PU105 it has not ended: cancel it first, or a job that depends on it may still run; PU107 it kept moving. Writes finished, body, failure, job_progress, job_checkpoint, dependency, job_key and audit_entry.';
 
 CREATE FUNCTION pulse._do_delete_job(signature pulse._signature, job_id bigint, reason text)
 RETURNS void
@@ -85,7 +85,19 @@ BEGIN
         );
     END IF;
 
+    -- A later statement than the lock, which an enqueue with after would have waited for us.
+    IF pulse._needed_by(_do_delete_job.job_id) IS NOT NULL THEN
+        PERFORM pulse._raise_wrong_state(
+            _do_delete_job.job_id,
+            format('needed by job %s, which depends on it', pulse._needed_by(_do_delete_job.job_id)),
+            'delete', 'Cancel or delete the jobs that depend on it first.'
+        );
+    END IF;
+
     -- The row in finished is locked, so the job stays where it is while the rest goes.
+    DELETE FROM pulse.dependency AS d
+    WHERE d.job = _do_delete_job.job_id;
+
     DELETE FROM pulse.job_key AS k
     WHERE k.job = _do_delete_job.job_id;
 
@@ -127,6 +139,7 @@ SET jit = off
 AS $$
 DECLARE
     v_was record;
+    v_ended pulse.finished;
 BEGIN
     SELECT t.* INTO v_was
     FROM pulse._take_out(_retry.job_id) AS t;
@@ -146,16 +159,21 @@ BEGIN
         END IF;
     END IF;
 
-    DELETE FROM pulse.finished AS f
-    WHERE f.job = _retry.job_id;
+    -- For those who take any end it has ended.
+    PERFORM pulse._note_met(ARRAY[_retry.job_id]);
 
-    PERFORM pulse._put_in_line(
-        _retry.job_id, v_was.lane, v_was.kind, v_was.rank, NULL,
-        v_was.attempts, 0, v_was.keyed, false
-    );
-    state := 'ready';
+    DELETE FROM pulse.finished AS f
+    WHERE f.job = _retry.job_id
+    RETURNING f.* INTO v_ended;
+
+    state := pulse._block_again(v_ended, true);
+
+    IF pg_sequence_last_value('pulse.blocked_seq') IS NOT NULL THEN
+        PERFORM pulse._wake(ARRAY[_retry.job_id], false);
+        PERFORM pulse._revive(_retry.job_id);
+    END IF;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._retry(bigint) IS
-'Put a dead or cancelled job back in line; state stays NULL when it is neither or its key is taken.';
+'Put a dead or cancelled job back in line, or block it again; state stays NULL when it is neither or its key is taken.';

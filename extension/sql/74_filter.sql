@@ -75,13 +75,14 @@ BEGIN
     v_parsed.error_like := _parse_filter.filter ->> 'error_like';
     v_parsed.tags := pulse._texts(_parse_filter.filter -> 'tag');
     v_parsed.group_keys := pulse._texts(_parse_filter.filter -> 'group_key');
+    v_parsed.flows := pulse._texts(_parse_filter.filter -> 'flow');
     v_parsed.owners := pulse._roles_named(
         pulse._texts(_parse_filter.filter -> 'enqueued_by')
     );
     v_parsed.enqueued_before := v_now - (_parse_filter.filter ->> 'older_than')::interval;
     v_parsed.enqueued_after := v_now - (_parse_filter.filter ->> 'newer_than')::interval;
     v_parsed.asks_body
-        := _parse_filter.filter ?| '{tag,group_key,enqueued_by,older_than,newer_than}';
+        := _parse_filter.filter ?| '{tag,group_key,flow,enqueued_by,older_than,newer_than}';
     RETURN v_parsed;
 END;
 $$;
@@ -102,7 +103,7 @@ DECLARE
 BEGIN
     CASE
         WHEN _fits_filter.key = ANY (
-            '{state,lane,kind,tag,group_key,enqueued_by,worker}'::text []
+            '{state,lane,kind,tag,group_key,flow,enqueued_by,worker}'::text []
         ) THEN
             RETURN v_type = 'string' OR v_type = 'array' AND NOT EXISTS (
                 SELECT
@@ -161,13 +162,13 @@ SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT
         CASE verb
-            WHEN 'cancel' THEN '{awaiting_approval,scheduled,retrying,ready,running}'
-            WHEN 'reprioritize' THEN '{awaiting_approval,scheduled,retrying,ready,running}'
-            WHEN 'move' THEN '{awaiting_approval,scheduled,retrying,ready}'
+            WHEN 'cancel' THEN '{blocked,awaiting_approval,scheduled,retrying,ready,running}'
+            WHEN 'reprioritize' THEN '{blocked,awaiting_approval,scheduled,retrying,ready,running}'
+            WHEN 'move' THEN '{blocked,awaiting_approval,scheduled,retrying,ready}'
             WHEN 'retry' THEN '{dead,cancelled}'
             WHEN 'approve' THEN '{awaiting_approval}'
             WHEN 'reject' THEN '{awaiting_approval}'
-            ELSE '{awaiting_approval,scheduled,ready,running,retrying,completed,dead,cancelled}'
+            ELSE '{blocked,awaiting_approval,scheduled,ready,running,retrying,completed,dead,cancelled}'
         END::text []
 $$;
 
@@ -200,7 +201,7 @@ BEGIN
         'PU006',
         _raise_bad_filter.message,
         _raise_bad_filter.detail,
-        'Keys: state, lane, kind, tag, group_key, enqueued_by, worker (a string or an array of them); '
+        'Keys: state, lane, kind, tag, group_key, flow, enqueued_by, worker (a string or an array of them); '
         'priority, priority_below, priority_above (an integer); older_than, newer_than (an interval); '
         'error_like (a LIKE pattern); job_ids (an array of ids); or {"all": true}.'
     );

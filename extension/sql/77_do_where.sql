@@ -22,6 +22,7 @@ DECLARE
     v_first bigint;
     v_last bigint;
     v_state text;
+    v_lane text;
     v_rekeyed boolean;
     v_keys_in_use boolean := false;
 BEGIN
@@ -65,15 +66,22 @@ BEGIN
                 FROM pulse._reject(v_job, _do_where.reason) AS r;
 
             WHEN 'retry' THEN
-                CONTINUE WHEN v_keys_in_use AND pulse._key_of(v_job) IS NOT NULL;
-                v_rekeyed := pulse._try_rekey(
-                    v_job, (SELECT f.lane FROM pulse.finished AS f WHERE f.job = v_job)
-                );
-                v_keys_in_use := v_keys_in_use OR v_rekeyed IS NULL;
-                CONTINUE WHEN v_rekeyed IS NOT TRUE;
+                SELECT f.lane INTO v_lane
+                FROM pulse.finished AS f
+                WHERE f.job = v_job;
 
-                SELECT r.state INTO v_state
-                FROM pulse._retry(v_job) AS r;
+                -- Else it came back with a job that it depends on.
+                IF FOUND THEN
+                    CONTINUE WHEN v_keys_in_use AND pulse._key_of(v_job) IS NOT NULL;
+                    v_rekeyed := pulse._try_rekey(v_job, v_lane);
+                    v_keys_in_use := v_keys_in_use OR v_rekeyed IS NULL;
+                    CONTINUE WHEN v_rekeyed IS NOT TRUE;
+
+                    SELECT r.state INTO v_state
+                    FROM pulse._retry(v_job) AS r;
+                ELSE
+                    v_state := 'blocked';
+                END IF;
 
             WHEN 'reprioritize' THEN
                 SELECT s.state INTO v_state

@@ -12,7 +12,7 @@ AS $$
         (
             'producer',
             'my_access enqueue enqueue_one enqueue_many cancel'
-            ' jobs find_jobs running dead why node node_of lease_node'
+            ' jobs dependencies find_jobs running dead why node node_of lease_node'
         ),
         (
             'worker',
@@ -22,14 +22,14 @@ AS $$
         ),
         (
             'viewer',
-            'my_access jobs find_jobs running dead lanes workers schedules schedule_runs'
+            'my_access jobs dependencies find_jobs running dead lanes workers schedules schedule_runs'
             ' stats audit access why health pause_status watch_progress unwatch_progress'
             ' node node_of lease_node'
         ),
         (
             'approver',
             'my_access approve approve_where reject reject_where'
-            ' jobs find_jobs why node node_of lease_node'
+            ' jobs dependencies find_jobs why node node_of lease_node'
         ),
         (
             'operator',
@@ -79,7 +79,7 @@ AS $$
         ('hello', '_sign _signing_form'),
         ('approve', '_sign _signing_form'),
         ('find_jobs', '_find_own _find_filter _find_floor _texts'),
-        ('why', '_reasons _places'),
+        ('why', '_reasons _places _upstream_reason'),
         ('lanes', '_find_all _counted _oldest_ready_at')
     ) AS c (object, calls) ON c.object = a.object
     CROSS JOIN LATERAL regexp_split_to_table(c.calls, ' ') AS f (object)
