@@ -92,3 +92,48 @@ CREATE TABLE pulse.note_mark (
 
 COMMENT ON TABLE pulse.note_mark IS
 'A cache: the smallest doubt and wake that can still be live.';
+
+-- A step is something a job does once, whatever its attempt: saved (result), spawned (jobs),
+-- or waited for (until). saved_at is NULL while it waits.
+CREATE TABLE pulse.job_step (
+    job bigint NOT NULL,
+    step text COLLATE "C" NOT NULL,
+    until timestamptz,
+    result jsonb,
+    jobs bigint [],
+    saved_at timestamptz,
+    CONSTRAINT job_step_is_one_per_name PRIMARY KEY (job, step)
+);
+
+COMMENT ON TABLE pulse.job_step IS
+'Steps that a job has done, or waits in, kept for its later attempts.';
+
+-- owner is the role whose jobs it counts for; 0 is everybody's.
+CREATE TABLE pulse.signal (
+    signal text COLLATE "C" NOT NULL,
+    owner integer NOT NULL,
+    payload jsonb,
+    sent_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    expires_at timestamptz NOT NULL,
+    CONSTRAINT signal_is_sent_once PRIMARY KEY (signal, owner)
+);
+
+CREATE INDEX signal_for_expiry ON pulse.signal (expires_at);
+
+COMMENT ON TABLE pulse.signal IS
+'Signals that were sent, the first of each name.';
+
+-- sent: a signal came while somebody held the job, and tick has to wake it.
+CREATE TABLE pulse.signal_wait (
+    job bigint NOT NULL,
+    signal text COLLATE "C" NOT NULL,
+    lease bigint NOT NULL,
+    sent boolean NOT NULL DEFAULT false,
+    CONSTRAINT signal_wait_is_one_per_job PRIMARY KEY (job)
+);
+
+CREATE INDEX signal_wait_by_signal ON pulse.signal_wait (signal);
+CREATE INDEX signal_wait_to_wake ON pulse.signal_wait (sent) WHERE sent;
+
+COMMENT ON TABLE pulse.signal_wait IS
+'Jobs that wait for a signal, each with the lease that it gave back to do so.';

@@ -135,7 +135,7 @@ BEGIN
     ELSE
         new.job_ids := ARRAY(
             SELECT m.job_id
-            FROM pulse._enqueue_jobs(new.jobs, v_owner) AS m (job_id)
+            FROM pulse._enqueue_jobs(new.jobs, v_owner) AS m
         );
     END IF;
     RETURN new;

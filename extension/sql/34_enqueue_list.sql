@@ -19,8 +19,9 @@ $$;
 COMMENT ON FUNCTION pulse.enqueue_many(jsonb) IS
 'Enqueue a mixed list, each element an object of enqueue''s arguments, and return the ids in the order of the list. after holds ids, and names: a name stands for every earlier element that has it. In a list with names or after, an element without a flow gets the id of the first job as its flow. Errors as in enqueue; all or none. Writes what enqueue writes.';
 
-CREATE FUNCTION pulse._enqueue_jobs(jobs jsonb, owner integer)
-RETURNS SETOF bigint
+-- flow is that of the elements that name none.
+CREATE FUNCTION pulse._enqueue_jobs(jobs jsonb, owner integer, flow text DEFAULT NULL)
+RETURNS TABLE (job_id bigint, created boolean)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -37,7 +38,8 @@ DECLARE
     v_job pulse._enqueued;
     v_id bigint;
     v_unknown text;
-    v_flow text;
+    v_flow text := _enqueue_jobs.flow;
+    v_edges jsonb;
 BEGIN
     IF jsonb_typeof(_enqueue_jobs.jobs) IS DISTINCT FROM 'array' THEN
         PERFORM pulse._raise(
@@ -150,7 +152,8 @@ BEGIN
 
     IF jsonb_path_exists(_enqueue_jobs.jobs, '$[*] ? (exists(@.after) || exists(@.name))') THEN
         v_ids[1] := coalesce(v_ids[1], nextval('pulse.job_id'));
-        v_flow := v_ids[1];
+        v_flow := coalesce(v_flow, v_ids[1]::text);
+        v_edges := _enqueue_jobs.jobs;
     END IF;
 
     FOR v_item IN
@@ -170,9 +173,7 @@ BEGIN
                 )
             END
         ) AS r
-        LEFT JOIN pulse._list_edges(
-            CASE WHEN v_flow IS NOT NULL THEN _enqueue_jobs.jobs END
-        ) AS a ON a.place = e.place
+        LEFT JOIN pulse._list_edges(v_edges) AS a ON a.place = e.place
         ORDER BY e.place
     LOOP
         IF v_created[v_item.place] IS NOT false THEN
@@ -200,12 +201,14 @@ BEGIN
             RETURNING r.job_id INTO v_id;
             v_ids[v_item.place] := v_id;
         END IF;
-        RETURN NEXT v_ids[v_item.place];
+        job_id := v_ids[v_item.place];
+        created := v_created[v_item.place] IS NOT false;
+        RETURN NEXT;
     END LOOP;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._enqueue_jobs(jsonb, integer) IS
+COMMENT ON FUNCTION pulse._enqueue_jobs(jsonb, integer, text) IS
 'Enqueue a mixed list; returns the ids in its order.';
 
 -- What the elements of a list wait for: ids, and places of earlier elements, which their
@@ -226,7 +229,7 @@ BEGIN
             e.job, 'lax $.after[*] ? (@.type() != "string" && @.type() != "number")'
         )
     LIMIT 1;
-    IF FOUND AND v_wrong.after IS NOT NULL THEN
+    IF FOUND THEN
         PERFORM pulse._raise(
             'PU002',
             'after must be a list of job ids and names',

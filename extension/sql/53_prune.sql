@@ -333,6 +333,8 @@ BEGIN
         DELETE FROM pulse.job_progress AS p WHERE p.job = ANY (v_jobs);
         DELETE FROM pulse.job_checkpoint AS c WHERE c.job = ANY (v_jobs);
         DELETE FROM pulse.dependency AS d WHERE d.job = ANY (v_jobs);
+        DELETE FROM pulse.job_step AS s WHERE s.job = ANY (v_jobs);
+        DELETE FROM pulse.signal_wait AS w WHERE w.job = ANY (v_jobs);
         DELETE FROM pulse.job_key AS k WHERE k.job = ANY (v_free) AND k.job = ANY (v_jobs);
     END IF;
 END;

@@ -122,6 +122,12 @@ AS $$
             SELECT DISTINCT 'dependency has no job', d.job
             FROM pulse.dependency AS d
             UNION ALL
+            SELECT DISTINCT 'step has no job', s.job
+            FROM pulse.job_step AS s
+            UNION ALL
+            SELECT 'wait for a signal has no job', w.job
+            FROM pulse.signal_wait AS w
+            UNION ALL
             SELECT DISTINCT 'failure has no job', e.job
             FROM pulse.failure AS e
         ) AS s

@@ -61,7 +61,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.delete_job(bigint, text) IS
-'Remove a finished job with its errors, progress, checkpoint and unique key, before its retention ends. PU004 no such job; PU105 it has not ended: cancel it first, or a job that depends on it may still run; PU107 it kept moving. Writes finished, body, failure, job_progress, job_checkpoint, dependency, job_key and audit_entry.';
+'Remove a finished job with its errors, progress, checkpoint and unique key, before its retention ends. PU004 no such job; PU105 it has not ended: cancel it first, or a job that depends on it may still run; PU107 it kept moving. Writes finished, body, failure, job_progress, job_checkpoint, job_step, dependency, job_key and audit_entry.';
 
 CREATE FUNCTION pulse._do_delete_job(signature pulse._signature, job_id bigint, reason text)
 RETURNS void
@@ -97,6 +97,12 @@ BEGIN
     -- The row in finished is locked, so the job stays where it is while the rest goes.
     DELETE FROM pulse.dependency AS d
     WHERE d.job = _do_delete_job.job_id;
+
+    DELETE FROM pulse.job_step AS s
+    WHERE s.job = _do_delete_job.job_id;
+
+    DELETE FROM pulse.signal_wait AS w
+    WHERE w.job = _do_delete_job.job_id;
 
     DELETE FROM pulse.job_key AS k
     WHERE k.job = _do_delete_job.job_id;

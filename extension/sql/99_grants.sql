@@ -18,7 +18,7 @@ AS $$
             'worker',
             'my_access claim_batch exchange hello arm_bell disarm_bell heartbeat'
             ' complete complete_batch fail fail_batch snooze release ack_cancel'
-            ' progress checkpoint tick node node_of lease_node'
+            ' progress checkpoint upstream spawn tick node node_of lease_node'
         ),
         (
             'viewer',
