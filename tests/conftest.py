@@ -172,19 +172,3 @@ def db(new_db: Callable[..., Database]) -> Database:
 def connect(db: Database) -> Connect:
     """Open autocommit connections to db; they are closed after the test."""
     return db.connect
-
-
-@pytest.fixture
-def cron_db(server: Server) -> Iterator[Database]:
-    """The one database of the cluster that pg_cron serves, with pulse and pg_cron.
-
-    It is never dropped: that would end pg_cron's launcher for good.
-    """
-    if not server.has("pg_cron"):
-        pytest.skip("pg_cron is not here: `make setup` gets it where apt works")
-    database = Database(server, "cron")
-    database.psql("-c", "CREATE EXTENSION pg_cron", "-c", "CREATE EXTENSION pulse")
-    yield database
-    database.psql("-c", "DROP EXTENSION IF EXISTS pulse CASCADE")
-    database.psql("-c", "DROP EXTENSION pg_cron")
-    database.close(drop=False)

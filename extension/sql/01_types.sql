@@ -20,6 +20,7 @@ CREATE TYPE pulse.claimed AS (
     enqueued_at timestamptz,
     checkpoint jsonb,
     group_key text,
+    headers jsonb,
     flow text,
     name text
 );
@@ -61,6 +62,7 @@ CREATE TYPE pulse.exchanged AS (
     enqueued_at timestamptz,
     checkpoint jsonb,
     group_key text,
+    headers jsonb,
     flow text,
     name text
 );
@@ -91,6 +93,9 @@ CREATE TYPE pulse._item AS (
     requires_approval boolean,
     tags text [],
     max_runtime interval,
+    headers jsonb,
+    start_by timestamptz,
+    expires_in interval,
     after bigint [],
     after_failed text,
     flow text,

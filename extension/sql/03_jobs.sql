@@ -23,6 +23,8 @@ CREATE TABLE pulse.body (
     enqueued_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     owner integer NOT NULL,
     needed_approval boolean NOT NULL DEFAULT false,
+    headers jsonb,
+    start_by timestamptz,
     flow text COLLATE "C",
     name text COLLATE "C",
     after_failed text COLLATE "C",
@@ -33,6 +35,17 @@ CREATE INDEX body_of_flow ON pulse.body (flow, job) WHERE flow IS NOT NULL;
 
 COMMENT ON TABLE pulse.body IS
 'What was asked: one row for each job, written once.';
+
+-- When to look whether a job has begun (5a_expire.sql). What counts is start_by of its
+-- body; a row stays until its time has come, whatever became of the job.
+CREATE TABLE pulse.expiry (
+    start_by timestamptz NOT NULL,
+    job bigint NOT NULL,
+    CONSTRAINT expiry_is_noted_once PRIMARY KEY (start_by, job)
+);
+
+COMMENT ON TABLE pulse.expiry IS
+'Jobs that are cancelled unless they have begun by then.';
 
 CREATE TABLE pulse.approval (
     job bigint NOT NULL,

@@ -17,6 +17,7 @@ CREATE TABLE pulse.blocked (
     rank integer NOT NULL,
     run_at timestamptz,
     delay interval,
+    expires_in interval,
     attempts integer NOT NULL,
     failures integer NOT NULL,
     keyed boolean NOT NULL,

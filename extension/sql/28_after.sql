@@ -96,12 +96,12 @@ BEGIN
     END IF;
 
     INSERT INTO pulse.blocked (
-        job, waits_for, lane, kind, rank, run_at, delay, attempts, failures, keyed,
-        alone, after_failed, needs_approval
+        job, waits_for, lane, kind, rank, run_at, delay, expires_in, attempts, failures,
+        keyed, alone, after_failed, needs_approval
     )
     SELECT
         j.job, v_place.waits_for, v_place.lane, v_place.kind, v_place.rank, v_place.run_at,
-        v_place.delay, 0, 0, v_place.keyed, cardinality(v_after) = 1,
+        v_place.delay, v_place.expires_in, 0, 0, v_place.keyed, cardinality(v_after) = 1,
         v_place.after_failed, v_place.needs_approval
     FROM unnest(_put_after.jobs) AS j (job)
     ORDER BY j.job;

@@ -172,6 +172,7 @@ BEGIN
             AND NOT b.needs_approval
             AND b.run_at IS NULL
             AND b.delay IS NULL
+            AND b.expires_in IS NULL
         RETURNING b.lane, b.rank, b.kind, b.job, b.attempts, b.failures, b.keyed
     ),
 
@@ -215,7 +216,17 @@ DECLARE
     v_run_at timestamptz := greatest(
         (_unblock.job).run_at, clock_timestamp() + (_unblock.job).delay
     );
+    v_start_by timestamptz := greatest(v_run_at, clock_timestamp())
+        + (_unblock.job).expires_in;
 BEGIN
+    IF v_start_by IS NOT NULL THEN
+        UPDATE pulse.body AS b
+        SET start_by = v_start_by
+        WHERE b.job = (_unblock.job).job;
+
+        PERFORM pulse._note_expiry((_unblock.job).job, v_start_by);
+    END IF;
+
     IF (_unblock.job).needs_approval THEN
         INSERT INTO pulse.approval (job, lane, kind, rank, run_at, expires_at, keyed)
         VALUES (

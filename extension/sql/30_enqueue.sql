@@ -17,6 +17,9 @@ CREATE FUNCTION pulse.enqueue(
     requires_approval boolean DEFAULT NULL,
     tags text [] DEFAULT NULL,
     max_runtime interval DEFAULT NULL,
+    headers jsonb DEFAULT NULL,
+    start_by timestamptz DEFAULT NULL,
+    expires_in interval DEFAULT NULL,
     after bigint [] DEFAULT NULL,
     after_failed text DEFAULT NULL,
     flow text DEFAULT NULL,
@@ -37,14 +40,16 @@ BEGIN
                 enqueue.run_at, enqueue.delay, enqueue.max_attempts,
                 enqueue.unique_key, enqueue.unique_for, enqueue.group_key,
                 enqueue.requires_approval, enqueue.tags, enqueue.max_runtime,
+                enqueue.headers, enqueue.start_by, enqueue.expires_in,
                 enqueue.after, enqueue.after_failed, enqueue.flow, enqueue.name
             ) = 0 THEN NULL
             ELSE ROW(
                 NULL, NULL, NULL, NULL, enqueue.run_at, enqueue.delay,
                 enqueue.max_attempts, enqueue.unique_key, enqueue.unique_for,
                 enqueue.on_conflict, enqueue.group_key, enqueue.requires_approval,
-                enqueue.tags, enqueue.max_runtime, enqueue.after, enqueue.after_failed,
-                enqueue.flow, enqueue.name
+                enqueue.tags, enqueue.max_runtime, enqueue.headers, enqueue.start_by,
+                enqueue.expires_in, enqueue.after, enqueue.after_failed, enqueue.flow,
+                enqueue.name
             )::pulse._item
         END
     )
@@ -55,9 +60,10 @@ $$;
 
 COMMENT ON FUNCTION pulse.enqueue(
     text, jsonb, text, integer, timestamptz, interval, integer, text,
-    interval, text, text, boolean, text [], interval, bigint [], text, text, text
+    interval, text, text, boolean, text [], interval, jsonb, timestamptz, interval,
+    bigint [], text, text, text
 ) IS
-'Enqueue a job in the caller''s transaction and return its id. What is not given comes from the kind''s settings, then from the defaults. run_at or delay schedules it. unique_key allows one waiting or running job per key and lane (with unique_for also that long after it finished); on_conflict is skip (return the existing id), replace (a job that does not run yet gets the new payload, priority and run_at; one that is ready keeps its place unless priority or run_at say otherwise; one that awaits approval makes way for a new job) or error. after are jobs that have to end first: until then it is blocked. after_failed says what happens when one of them is dead or cancelled: cancel (the default) cancels this one too, hold lets it wait for a retry, run takes any end for good. run_at then means not before, delay so long after the last of them. flow is a label for all jobs that belong together, name what this one is called among them. PU002 bad argument, PU003 payload too large or more than a million dependencies, PU004 no such job in after, PU102 key taken (or replace of another producer''s job, or of another kind), PU103 replace of a running job, PU105 replace of one that was approved. Writes body and ready, waiting or approval; with a unique_key also job_key, with after blocked, dependency and doubt.';
+'Enqueue a job in the caller''s transaction and return its id. What is not given comes from the kind''s settings, then from the defaults. run_at or delay schedules it. start_by, or expires_in counted from when it is due, cancels it unless it has begun by then; a retry has begun. headers, a JSON object, is handed to the worker beside the payload. unique_key allows one waiting or running job per key and lane (with unique_for also that long after it finished); on_conflict is skip (return the existing id), replace (a job that does not run yet gets the new payload, headers, priority, run_at and start_by; one that is ready keeps its place unless priority or run_at say otherwise; one that awaits approval makes way for a new job) or error. after are jobs that have to end first: until then it is blocked. after_failed says what happens when one of them is dead or cancelled: cancel (the default) cancels this one too, hold lets it wait for a retry, run takes any end for good. run_at then means not before, delay so long after the last of them. flow is a label for all jobs that belong together, name what this one is called among them. PU002 bad argument, PU003 payload or headers too large or more than a million dependencies, PU004 no such job in after, PU102 key taken (or replace of another producer''s job, or of another kind), PU103 replace of a running job, PU105 replace of one that was approved. Writes body and ready, waiting or approval; with a unique_key also job_key, with start_by or expires_in also expiry, with after blocked, dependency and doubt.';
 
 CREATE FUNCTION pulse.enqueue_one(
     kind text,
@@ -74,6 +80,9 @@ CREATE FUNCTION pulse.enqueue_one(
     requires_approval boolean DEFAULT NULL,
     tags text [] DEFAULT NULL,
     max_runtime interval DEFAULT NULL,
+    headers jsonb DEFAULT NULL,
+    start_by timestamptz DEFAULT NULL,
+    expires_in interval DEFAULT NULL,
     after bigint [] DEFAULT NULL,
     after_failed text DEFAULT NULL,
     flow text DEFAULT NULL,
@@ -93,7 +102,8 @@ BEGIN
                 enqueue_one.run_at, enqueue_one.delay, enqueue_one.max_attempts,
                 enqueue_one.unique_key, enqueue_one.unique_for, enqueue_one.group_key,
                 enqueue_one.requires_approval, enqueue_one.tags,
-                enqueue_one.max_runtime, enqueue_one.after, enqueue_one.after_failed,
+                enqueue_one.max_runtime, enqueue_one.headers, enqueue_one.start_by,
+                enqueue_one.expires_in, enqueue_one.after, enqueue_one.after_failed,
                 enqueue_one.flow, enqueue_one.name
             ) = 0 THEN NULL
             ELSE ROW(
@@ -101,7 +111,8 @@ BEGIN
                 enqueue_one.max_attempts, enqueue_one.unique_key,
                 enqueue_one.unique_for, enqueue_one.on_conflict, enqueue_one.group_key,
                 enqueue_one.requires_approval, enqueue_one.tags,
-                enqueue_one.max_runtime, enqueue_one.after, enqueue_one.after_failed,
+                enqueue_one.max_runtime, enqueue_one.headers, enqueue_one.start_by,
+                enqueue_one.expires_in, enqueue_one.after, enqueue_one.after_failed,
                 enqueue_one.flow, enqueue_one.name
             )::pulse._item
         END
@@ -112,7 +123,8 @@ $$;
 
 COMMENT ON FUNCTION pulse.enqueue_one(
     text, jsonb, text, integer, timestamptz, interval, integer, text,
-    interval, text, text, boolean, text [], interval, bigint [], text, text, text
+    interval, text, text, boolean, text [], interval, jsonb, timestamptz, interval,
+    bigint [], text, text, text
 ) IS
 'Like enqueue, and says whether the job was created or its unique key found an existing one. Writes what enqueue writes.';
 
@@ -241,7 +253,8 @@ BEGIN
             PERFORM pulse._require_job_options(
                 new.kind, new.payload, new.lane, new.priority, v_item.run_at,
                 v_item.delay, v_item.max_attempts, v_item.unique_key, v_item.unique_for,
-                v_item.on_conflict, v_item.group_key, v_item.tags, v_item.max_runtime
+                v_item.on_conflict, v_item.group_key, v_item.tags, v_item.max_runtime,
+                v_item.headers, v_item.start_by, v_item.expires_in
             );
         END IF;
         IF num_nonnulls(v_item.after, v_item.after_failed, v_item.flow, v_item.name) > 0 THEN
@@ -257,7 +270,10 @@ BEGIN
         v_kind.owner := coalesce(new.owner, pulse._new_role(new.who));
     END IF;
 
-    IF num_nonnulls(v_item.unique_key, v_item.run_at, v_item.delay, new.taken) > 0
+    IF num_nonnulls(
+        v_item.unique_key, v_item.run_at, v_item.delay, v_item.start_by, v_item.expires_in,
+        new.taken
+    ) > 0
         OR v_item.after <> '{}'
         OR v_kind.requires_approval
         OR v_item.requires_approval
@@ -271,12 +287,14 @@ BEGIN
 
     WITH written AS (
         INSERT INTO pulse.body (
-            kind, payload, max_attempts, max_runtime, group_key, tags, owner, flow, name
+            kind, payload, max_attempts, max_runtime, group_key, tags, owner, headers,
+            flow, name
         )
         VALUES (
             new.kind, coalesce(new.payload, '{}'),
             coalesce(v_item.max_attempts, v_kind.max_attempts), v_item.max_runtime,
-            v_item.group_key, v_item.tags, v_kind.owner, v_item.flow, v_item.name
+            v_item.group_key, v_item.tags, v_kind.owner, v_item.headers, v_item.flow,
+            v_item.name
         )
         RETURNING job
     )
@@ -308,7 +326,8 @@ CREATE TRIGGER request_is_taken
 INSTEAD OF INSERT ON pulse._request
 FOR EACH ROW EXECUTE FUNCTION pulse._take_request();
 
--- A job with a unique key, a time to run at, an approval or jobs it depends on.
+-- A job with a unique key, a time to run at or to begin by, an approval or jobs it depends
+-- on.
 CREATE FUNCTION pulse._enqueue_slow_path(
     kind pulse._kind_settings,
     payload jsonb,
@@ -330,6 +349,11 @@ DECLARE
     v_payload jsonb := coalesce(_enqueue_slow_path.payload, '{}');
     v_keyed boolean := v_item.unique_key IS NOT NULL;
     v_after boolean := coalesce(v_item.after <> '{}', false);
+    -- Counted from when it is due, and so, after other jobs, from its release.
+    v_start_by timestamptz := CASE
+        WHEN v_after THEN v_item.start_by
+        ELSE pulse._start_by(v_item.start_by, v_item.expires_in, v_item.run_at, v_item.delay)
+    END;
     v_after_failed text := CASE WHEN v_after THEN coalesce(v_item.after_failed, 'cancel') END;
     -- A call may ask for approval; it cannot waive what the kind asks for.
     v_approval boolean := v_kind.requires_approval
@@ -341,7 +365,7 @@ BEGIN
     ELSIF v_keyed THEN
         v_job := pulse._take_key(
             v_lane, v_item.unique_key, v_item.unique_for, v_item.on_conflict, v_kind.kind,
-            v_payload, v_rank, v_run_at, v_approval, v_kind.owner
+            v_payload, v_rank, v_run_at, v_approval, v_kind.owner, v_item.headers, v_start_by
         );
         IF NOT v_job.created THEN
             RETURN v_job;
@@ -351,22 +375,25 @@ BEGIN
     END IF;
 
     INSERT INTO pulse.body (
-        job, kind, payload, max_attempts, max_runtime, unique_key, unique_for,
-        group_key, tags, needed_approval, owner, flow, name, after_failed
+        job, kind, payload, max_attempts, max_runtime, unique_key, unique_for, group_key,
+        tags, needed_approval, owner, headers, start_by, flow, name, after_failed
     )
     VALUES (
         v_job.job_id, v_kind.kind, v_payload,
         coalesce(v_item.max_attempts, v_kind.max_attempts), v_item.max_runtime,
         v_item.unique_key, v_item.unique_for, v_item.group_key, v_item.tags, v_approval,
-        v_kind.owner, v_item.flow, v_item.name, v_after_failed
+        v_kind.owner, v_item.headers, v_start_by, v_item.flow, v_item.name, v_after_failed
     );
+    IF v_start_by IS NOT NULL THEN
+        PERFORM pulse._note_expiry(v_job.job_id, v_start_by);
+    END IF;
 
     IF v_after THEN
         PERFORM pulse._put_after(
             ARRAY[v_job.job_id], v_item.after,
             ROW(
                 NULL, NULL, NULL, v_lane, v_kind.kind, v_rank, v_item.run_at, v_item.delay,
-                0, 0, v_keyed, NULL, v_after_failed, v_approval
+                v_item.expires_in, 0, 0, v_keyed, NULL, v_after_failed, v_approval
             )::pulse.blocked,
             v_kind.owner
         );

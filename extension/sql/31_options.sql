@@ -14,7 +14,10 @@ CREATE FUNCTION pulse._require_job_options(
     on_conflict text,
     group_key text,
     tags text [],
-    max_runtime interval
+    max_runtime interval,
+    headers jsonb,
+    start_by timestamptz,
+    expires_in interval
 )
 RETURNS void
 LANGUAGE plpgsql
@@ -43,6 +46,18 @@ BEGIN
     PERFORM pulse._require_duration(
         'max_runtime', _require_job_options.max_runtime, '1 ms', '1 year'
     );
+    IF num_nonnulls(
+        _require_job_options.headers, _require_job_options.start_by,
+        _require_job_options.expires_in
+    ) > 0 THEN
+        IF _require_job_options.headers IS NOT NULL THEN
+            PERFORM pulse._require_headers(_require_job_options.headers);
+        END IF;
+        PERFORM pulse._require_start_by(
+            _require_job_options.start_by, _require_job_options.expires_in,
+            _require_job_options.run_at, _require_job_options.delay
+        );
+    END IF;
     IF num_nonnulls(_require_job_options.unique_key, _require_job_options.unique_for) > 0 THEN
         -- In bytes: the key stands in an index.
         PERFORM pulse._require_between(
@@ -66,7 +81,7 @@ $$;
 
 COMMENT ON FUNCTION pulse._require_job_options(
     text, jsonb, text, integer, timestamptz, interval, integer, text,
-    interval, text, text, text [], interval
+    interval, text, text, text [], interval, jsonb, timestamptz, interval
 ) IS
 'Raise PU002 or PU003 unless these can be the options of a job.';
 
@@ -156,6 +171,65 @@ $$;
 
 COMMENT ON FUNCTION pulse._text_size(jsonb) IS
 'How many bytes a JSON value has as text, compressed or not; 1 GB where that is more than PostgreSQL can hold.';
+
+-- Context of the job, not its data: a claim of a thousand jobs hands all of them out.
+CREATE FUNCTION pulse._require_headers(headers jsonb)
+RETURNS void
+LANGUAGE plpgsql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._require_json(
+        'headers', _require_headers.headers, 'object', '{"traceparent": "00-…"}'
+    );
+    PERFORM pulse._require_size(
+        'headers', pulse._text_size(_require_headers.headers), 16384,
+        'Headers are for context such as a trace id; put data into the payload.'
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._require_headers(jsonb) IS
+'Raise PU002 unless headers are a JSON object, PU003 when they are above 16 kB.';
+
+CREATE FUNCTION pulse._require_start_by(
+    start_by timestamptz, expires_in interval, run_at timestamptz, delay interval
+)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF num_nonnulls(_require_start_by.start_by, _require_start_by.expires_in) > 1 THEN
+        PERFORM pulse._raise(
+            'PU002',
+            'start_by and expires_in exclude each other',
+            'Both say when the job is cancelled unless it has begun.',
+            'Pass one of them.'
+        );
+    END IF;
+    PERFORM pulse._require_duration(
+        'expires_in', _require_start_by.expires_in, '1 ms', '1 year'
+    );
+    IF _require_start_by.start_by NOT BETWEEN '0001-01-01 00:00+00' AND '9999-12-31 00:00+00'
+        OR _require_start_by.start_by <= _require_start_by.run_at
+        OR _require_start_by.start_by <= clock_timestamp() + _require_start_by.delay
+    THEN
+        PERFORM pulse._raise(
+            'PU002',
+            'start_by must be a moment after the job is due',
+            format('It is %s.', _require_start_by.start_by),
+            'Pass a start_by that is later than run_at, or expires_in, which counts from there.'
+        );
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._require_start_by(
+    timestamptz, interval, timestamptz, interval
+) IS
+'Raise PU002 unless at most one of start_by and expires_in is given and the job can begin by then.';
 
 CREATE FUNCTION pulse._require_tags(tags text [])
 RETURNS void

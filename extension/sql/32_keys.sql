@@ -12,7 +12,9 @@ CREATE FUNCTION pulse._take_key(
     rank integer,
     run_at timestamptz,
     needs_approval boolean,
-    owner integer
+    owner integer,
+    headers jsonb,
+    start_by timestamptz
 )
 RETURNS pulse._enqueued
 LANGUAGE plpgsql
@@ -72,7 +74,7 @@ BEGIN
 
         v_job.job_id := pulse._replace(
             _take_key.owner, v_key.job, _take_key.payload, _take_key.rank,
-            _take_key.run_at, _take_key.needs_approval
+            _take_key.run_at, _take_key.needs_approval, _take_key.headers, _take_key.start_by
         );
         IF v_job.job_id IS NOT NULL THEN
             RETURN v_job;
@@ -84,7 +86,8 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._take_key(
-    text, text, interval, text, text, jsonb, integer, timestamptz, boolean, integer
+    text, text, interval, text, text, jsonb, integer, timestamptz, boolean, integer,
+    jsonb, timestamptz
 ) IS
 'Take a unique key for a new job, or settle the conflict with the job that has it.';
 
@@ -97,7 +100,9 @@ CREATE FUNCTION pulse._replace(
     payload jsonb,
     rank integer,
     run_at timestamptz,
-    needs_approval boolean
+    needs_approval boolean,
+    headers jsonb,
+    start_by timestamptz
 )
 RETURNS bigint
 LANGUAGE plpgsql
@@ -109,7 +114,6 @@ DECLARE
     v_approval pulse.approval;
     v_waiting pulse.waiting;
     v_ready pulse.ready;
-    v_blocked pulse.blocked;
     v_approved boolean := _replace.needs_approval OR (
         SELECT b.needed_approval
         FROM pulse.body AS b
@@ -117,30 +121,6 @@ DECLARE
     );
 BEGIN
     -- Each look waits for a transaction that is just moving the row.
-    SELECT b.* INTO v_blocked
-    FROM pulse.blocked AS b
-    WHERE b.job = _replace.job
-    FOR UPDATE;
-
-    IF FOUND THEN
-        IF v_approved AND NOT v_blocked.needs_approval AND v_blocked.attempts > 0 THEN
-            PERFORM pulse._raise_approved(_replace.job);
-        END IF;
-        -- What it depends on stays as it is. Approval is asked for when it is released.
-        UPDATE pulse.blocked AS b
-        SET rank = _replace.rank,
-            run_at = _replace.run_at,
-            delay = NULL,
-            needs_approval = coalesce(v_approved, false)
-        WHERE b.job = _replace.job;
-
-        UPDATE pulse.body AS b
-        SET payload = _replace.payload
-        WHERE b.job = _replace.job;
-
-        RETURN _replace.job;
-    END IF;
-
     SELECT r.* INTO v_ready
     FROM pulse.ready AS r
     WHERE r.job = _replace.job
@@ -175,7 +155,9 @@ BEGIN
                 _replace.run_at, v_waiting.attempts, v_waiting.failures, v_waiting.keyed,
                 v_waiting.retrying, v_waiting.last_lease, v_waiting.last_verb
             );
-        ELSE
+        ELSIF NOT pulse._replace_blocked(
+            _replace.job, _replace.rank, _replace.run_at, v_approved
+        ) THEN
             DELETE FROM pulse.approval AS a
             WHERE a.job = _replace.job
             RETURNING a.* INTO v_approval;
@@ -194,26 +176,64 @@ BEGIN
 
             v_approval.rank := _replace.rank;
             v_approval.run_at := _replace.run_at;
-            RETURN pulse._replace_awaiting(_replace.who, v_approval, _replace.payload);
+            RETURN pulse._replace_awaiting(
+                _replace.who, v_approval, _replace.payload, _replace.headers,
+                _replace.start_by
+            );
         END IF;
     END IF;
 
     UPDATE pulse.body AS b
-    SET payload = _replace.payload
+    SET payload = _replace.payload,
+        headers = _replace.headers,
+        start_by = _replace.start_by
     WHERE b.job = _replace.job;
+    IF _replace.start_by IS NOT NULL THEN
+        PERFORM pulse._note_expiry(_replace.job, _replace.start_by);
+    END IF;
 
     RETURN _replace.job;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._replace(
-    integer, bigint, jsonb, integer, timestamptz, boolean
+    integer, bigint, jsonb, integer, timestamptz, boolean, jsonb, timestamptz
 ) IS
-'Give a job that does not run yet a new payload, priority and run_at, and leave it where it stands if these are the same; returns the job that has the key then, NULL when it is just moving.';
+'Give a job that does not run yet a new payload, headers, priority, run_at and start_by, and leave it where it stands if these are the same; returns the job that has the key then, NULL when it is just moving.';
+
+-- What it depends on stays as it is, and approval is asked for when it is released.
+CREATE FUNCTION pulse._replace_blocked(
+    job bigint, rank integer, run_at timestamptz, needs_approval boolean
+)
+RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+BEGIN
+    UPDATE pulse.blocked AS b
+    SET rank = _replace_blocked.rank,
+        run_at = _replace_blocked.run_at,
+        delay = NULL,
+        expires_in = NULL,
+        needs_approval = coalesce(_replace_blocked.needs_approval, false)
+    WHERE b.job = _replace_blocked.job;
+
+    RETURN FOUND;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._replace_blocked(bigint, integer, timestamptz, boolean) IS
+'Give a blocked job another priority and run_at; false when it is not blocked.';
 
 -- approval is the row that was taken out, as it shall be.
 CREATE FUNCTION pulse._replace_awaiting(
-    who integer, approval pulse.approval, payload jsonb
+    who integer,
+    approval pulse.approval,
+    payload jsonb,
+    headers jsonb,
+    start_by timestamptz
 )
 RETURNS bigint
 LANGUAGE plpgsql
@@ -226,14 +246,24 @@ DECLARE
 BEGIN
     INSERT INTO pulse.body (
         kind, payload, max_attempts, max_runtime, unique_key, unique_for,
-        group_key, tags, needed_approval, owner
+        group_key, tags, needed_approval, owner, headers, start_by, flow, name,
+        after_failed
     )
     SELECT
         b.kind, _replace_awaiting.payload, b.max_attempts, b.max_runtime, b.unique_key,
-        b.unique_for, b.group_key, b.tags, true, b.owner
+        b.unique_for, b.group_key, b.tags, true, b.owner, _replace_awaiting.headers,
+        _replace_awaiting.start_by, b.flow, b.name, b.after_failed
     FROM pulse.body AS b
     WHERE b.job = (_replace_awaiting.approval).job
     RETURNING job INTO v_new.job;
+    IF _replace_awaiting.start_by IS NOT NULL THEN
+        PERFORM pulse._note_expiry(v_new.job, _replace_awaiting.start_by);
+    END IF;
+
+    INSERT INTO pulse.dependency (job, after, met)
+    SELECT v_new.job, d.after, d.met
+    FROM pulse.dependency AS d
+    WHERE d.job = (_replace_awaiting.approval).job;
 
     INSERT INTO pulse.approval
     SELECT (v_new).*;
@@ -256,7 +286,9 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._replace_awaiting(integer, pulse.approval, jsonb) IS
+COMMENT ON FUNCTION pulse._replace_awaiting(
+    integer, pulse.approval, jsonb, jsonb, timestamptz
+) IS
 'Put a new job before the approver in place of one that awaits approval; returns its id.';
 
 -- A producer changes its own jobs and nobody else's; and a payload that was checked as

@@ -15,6 +15,9 @@ CREATE FUNCTION pulse.enqueue_many(
     requires_approval boolean DEFAULT NULL,
     tags text [] DEFAULT NULL,
     max_runtime interval DEFAULT NULL,
+    headers jsonb DEFAULT NULL,
+    start_by timestamptz DEFAULT NULL,
+    expires_in interval DEFAULT NULL,
     after bigint [] DEFAULT NULL,
     after_failed text DEFAULT NULL,
     flow text DEFAULT NULL,
@@ -35,6 +38,7 @@ BEGIN
             enqueue_many.delay, enqueue_many.max_attempts, enqueue_many.unique_key,
             enqueue_many.unique_for, enqueue_many.on_conflict, enqueue_many.group_key,
             enqueue_many.requires_approval, enqueue_many.tags, enqueue_many.max_runtime,
+            enqueue_many.headers, enqueue_many.start_by, enqueue_many.expires_in,
             enqueue_many.after, enqueue_many.after_failed, enqueue_many.flow,
             enqueue_many.name
         )::pulse._item
@@ -46,7 +50,8 @@ $$;
 
 COMMENT ON FUNCTION pulse.enqueue_many(
     text, jsonb [], text, integer, timestamptz, interval, integer, text,
-    interval, text, text, boolean, text [], interval, bigint [], text, text, text
+    interval, text, text, boolean, text [], interval, jsonb, timestamptz, interval,
+    bigint [], text, text, text
 ) IS
 'Enqueue one job for each payload, with the same options, and return the ids in the order of the array. Errors as in enqueue; all or none. Writes what enqueue writes.';
 
@@ -182,14 +187,16 @@ BEGIN
         AND num_nonnulls(
             v_item.lane, v_item.priority, v_item.run_at, v_item.delay, v_item.max_attempts,
             v_item.unique_key, v_item.unique_for, v_item.group_key, v_item.tags,
-            v_item.max_runtime, v_item.after, v_item.after_failed, v_item.flow, v_item.name
+            v_item.max_runtime, v_item.headers, v_item.start_by, v_item.expires_in,
+            v_item.after, v_item.after_failed, v_item.flow, v_item.name
         ) = 0
         AND v_item.on_conflict = 'skip'
     ) IS NOT TRUE THEN
         PERFORM pulse._require_job_options(
             _enqueue_payloads.kind, NULL, v_item.lane, v_item.priority, v_item.run_at,
             v_item.delay, v_item.max_attempts, v_item.unique_key, v_item.unique_for,
-            v_item.on_conflict, v_item.group_key, v_item.tags, v_item.max_runtime
+            v_item.on_conflict, v_item.group_key, v_item.tags, v_item.max_runtime,
+            v_item.headers, v_item.start_by, v_item.expires_in
         );
         PERFORM pulse._require_flow_options(
             v_item.after, v_item.after_failed, v_item.flow, v_item.name,
@@ -197,8 +204,10 @@ BEGIN
         );
     END IF;
 
-    -- With a key or an approval each job is enqueued by itself.
-    IF v_item.unique_key IS NOT NULL OR v_approval THEN
+    -- With a key, an approval or a time to begin by each job is enqueued by itself.
+    IF v_approval
+        OR num_nonnulls(v_item.unique_key, v_item.start_by, v_item.expires_in) > 0
+    THEN
         FOREACH v_payload IN ARRAY _enqueue_payloads.payloads LOOP
             INSERT INTO pulse._request AS r (
                 kind, payload, lane, priority, options, owner
@@ -225,14 +234,14 @@ BEGIN
     IF v_after AND _enqueue_payloads.payloads <> '{}' THEN
         WITH written AS (
             INSERT INTO pulse.body (
-                kind, payload, max_attempts, max_runtime, group_key, tags, owner, flow,
-                name, after_failed
+                kind, payload, max_attempts, max_runtime, group_key, tags, owner, headers,
+                flow, name, after_failed
             )
             SELECT
                 _enqueue_payloads.kind, coalesce(p.payload, '{}'),
                 coalesce(v_item.max_attempts, v_kind.max_attempts), v_item.max_runtime,
-                v_item.group_key, v_item.tags, _enqueue_payloads.owner, v_item.flow,
-                v_item.name, v_after_failed
+                v_item.group_key, v_item.tags, _enqueue_payloads.owner, v_item.headers,
+                v_item.flow, v_item.name, v_after_failed
             FROM unnest(_enqueue_payloads.payloads) WITH ORDINALITY AS p (payload, place)
             ORDER BY p.place
             RETURNING job
@@ -245,7 +254,7 @@ BEGIN
             v_jobs, v_item.after,
             ROW(
                 NULL, NULL, NULL, v_lane, v_kind.kind, v_rank, v_item.run_at, v_item.delay,
-                0, 0, false, NULL, v_after_failed, false
+                NULL, 0, 0, false, NULL, v_after_failed, false
             )::pulse.blocked,
             _enqueue_payloads.owner
         );
@@ -257,13 +266,14 @@ BEGIN
         RETURN QUERY
         WITH written AS (
             INSERT INTO pulse.body (
-                kind, payload, max_attempts, max_runtime, group_key, tags, owner, flow, name
+                kind, payload, max_attempts, max_runtime, group_key, tags, owner, headers,
+                flow, name
             )
             SELECT
                 _enqueue_payloads.kind, coalesce(p.payload, '{}'),
                 coalesce(v_item.max_attempts, v_kind.max_attempts), v_item.max_runtime,
-                v_item.group_key, v_item.tags, _enqueue_payloads.owner, v_item.flow,
-                v_item.name
+                v_item.group_key, v_item.tags, _enqueue_payloads.owner, v_item.headers,
+                v_item.flow, v_item.name
             FROM unnest(_enqueue_payloads.payloads) WITH ORDINALITY AS p (payload, place)
             ORDER BY p.place
             RETURNING job
@@ -288,13 +298,14 @@ BEGIN
     RETURN QUERY
     WITH written AS (
         INSERT INTO pulse.body (
-            kind, payload, max_attempts, max_runtime, group_key, tags, owner, flow, name
+            kind, payload, max_attempts, max_runtime, group_key, tags, owner, headers,
+            flow, name
         )
         SELECT
             _enqueue_payloads.kind, coalesce(p.payload, '{}'),
             coalesce(v_item.max_attempts, v_kind.max_attempts), v_item.max_runtime,
-            v_item.group_key, v_item.tags, _enqueue_payloads.owner, v_item.flow,
-            v_item.name
+            v_item.group_key, v_item.tags, _enqueue_payloads.owner, v_item.headers,
+            v_item.flow, v_item.name
         FROM unnest(_enqueue_payloads.payloads) WITH ORDINALITY AS p (payload, place)
         ORDER BY p.place
         RETURNING job

@@ -59,8 +59,8 @@ BEGIN
             WHERE o.key NOT IN (
                 'kind', 'payload', 'lane', 'priority', 'run_at', 'delay', 'max_attempts',
                 'unique_key', 'unique_for', 'on_conflict', 'group_key',
-                'requires_approval', 'tags', 'max_runtime', 'after', 'after_failed', 'flow',
-                'name'
+                'requires_approval', 'tags', 'max_runtime', 'headers', 'start_by',
+                'expires_in', 'after', 'after_failed', 'flow', 'name'
             )
             LIMIT 1
         ),
@@ -71,7 +71,7 @@ BEGIN
         OR NOT (
             j.job - '{kind,payload,lane,priority,run_at,delay,max_attempts,unique_key}'::text []
             - '{unique_for,on_conflict,group_key,requires_approval,tags,max_runtime}'::text []
-            - '{after,after_failed,flow,name}'::text []
+            - '{headers,start_by,expires_in,after,after_failed,flow,name}'::text []
         ) = '{}'
     LIMIT 1;
 
@@ -101,6 +101,9 @@ BEGIN
             r.group_key,
             r.tags,
             r.max_runtime,
+            r.headers,
+            r.start_by,
+            r.expires_in,
             coalesce(r.lane, k.lane) AS lane,
             k.priority AS kind_priority,
             k.requires_approval OR coalesce(r.requires_approval, false) AS needs_approval
@@ -115,7 +118,8 @@ BEGIN
         PERFORM pulse._require_job_options(
             v_item.kind, v_item.payload, v_item.lane, v_item.priority, v_item.run_at,
             v_item.delay, v_item.max_attempts, v_item.unique_key, v_item.unique_for,
-            v_item.on_conflict, v_item.group_key, v_item.tags, v_item.max_runtime
+            v_item.on_conflict, v_item.group_key, v_item.tags, v_item.max_runtime,
+            v_item.headers, v_item.start_by, v_item.expires_in
         );
         v_lanes[v_item.place] := v_item.lane;
 
@@ -138,7 +142,10 @@ BEGIN
             v_item.kind, coalesce(v_item.payload, '{}'),
             -coalesce(v_item.priority, v_item.kind_priority),
             coalesce(v_item.run_at, clock_timestamp() + v_item.delay),
-            v_item.needs_approval, _enqueue_jobs.owner
+            v_item.needs_approval, _enqueue_jobs.owner, v_item.headers,
+            pulse._start_by(
+                v_item.start_by, v_item.expires_in, v_item.run_at, v_item.delay
+            )
         );
         v_ids[v_item.place] := v_job.job_id;
         v_created[v_item.place] := v_job.created;
@@ -163,12 +170,16 @@ BEGIN
             NULL::pulse._item,
             CASE
                 WHEN v_replaced_by[e.place] IS NULL THEN e.job - 'after'
-                ELSE e.job - '{after,payload,priority,run_at,delay}'::text [] || (
+                ELSE e.job - '{after,payload,priority,run_at,delay}'::text []
+                    - '{headers,start_by,expires_in}'::text [] || (
                     SELECT coalesce(jsonb_object_agg(o.key, o.value), '{}')
                     FROM jsonb_each(
                         _enqueue_jobs.jobs -> (v_replaced_by[e.place] - 1)::integer
                     ) AS o
-                    WHERE o.key IN ('payload', 'priority', 'run_at', 'delay')
+                    WHERE o.key IN (
+                            'payload', 'priority', 'run_at', 'delay', 'headers',
+                            'start_by', 'expires_in'
+                        )
                         OR (o.key = 'requires_approval' AND o.value = 'true')
                 )
             END
@@ -187,7 +198,8 @@ BEGIN
                     NULL, NULL, NULL, NULL, v_item.run_at, v_item.delay,
                     v_item.max_attempts, v_item.unique_key, v_item.unique_for,
                     v_item.on_conflict, v_item.group_key, v_item.requires_approval,
-                    v_item.tags, v_item.max_runtime,
+                    v_item.tags, v_item.max_runtime, v_item.headers, v_item.start_by,
+                    v_item.expires_in,
                     CASE
                         WHEN v_item.places IS NULL THEN v_item.ids
                         ELSE v_item.ids || array(

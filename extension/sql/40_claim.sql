@@ -59,6 +59,7 @@ DECLARE
     v_woken integer := 0;
     v_roster pulse.roster;
     v_leases bigint [] := ARRAY[]::bigint [];
+    v_claimed integer;
 BEGIN
     -- 1. The arguments: what is ordinary is asked in one expression.
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -266,8 +267,11 @@ BEGIN
             b.max_attempts,
             b.enqueued_at,
             b.group_key,
+            b.headers,
             b.flow,
             b.name,
+            (t.attempts = 0 AND b.start_by <= v_now) IS TRUE AS is_late,
+            b.start_by,
             coalesce(claim_batch.lease_for, k.lease_for, v_known.lease_for) AS lease_for,
             v_now + coalesce(b.max_runtime, k.max_runtime, v_known.max_runtime) AS deadline
         FROM (SELECT o.* FROM taken AS o ORDER BY o.rank, o.seq) AS t
@@ -296,12 +300,14 @@ BEGIN
             d.keyed, claim_batch.worker, v_now, d.lease_for,
             least(v_now + d.lease_for, d.deadline), d.deadline
         FROM described AS d
+        WHERE NOT d.is_late
     ),
 
     listed AS (
         INSERT INTO pulse.roster (lane, leases)
         SELECT claim_batch.lane, v_leases || array_agg(d.lease)
         FROM described AS d
+        WHERE NOT d.is_late
         HAVING v_known.max_slots IS NOT NULL
     )
 
@@ -323,20 +329,41 @@ BEGIN
                 THEN (SELECT c.data FROM pulse.job_checkpoint AS c WHERE c.job = d.job)
         END,
         d.group_key,
+        d.headers,
         d.flow,
         d.name
-    FROM described AS d;
+    FROM described AS d
+    -- What had to begin before now ends here and is not handed out.
+    WHERE
+        CASE
+            WHEN d.is_late
+                THEN pulse._expire_job(
+                    d.job, claim_batch.lane, d.kind, d.rank, d.keyed, d.start_by
+                )
+            ELSE true
+        END;
+    GET DIAGNOSTICS v_claimed = ROW_COUNT;
 
     IF v_roster.lane IS NOT NULL THEN
         DELETE FROM pulse.roster AS r
         WHERE r.lane = v_roster.lane
             AND r.version = v_roster.version;
     END IF;
+
+    -- Nothing but late ones: those behind them get their turn, once the late ones are gone.
+    IF v_claimed = 0 AND pulse._expire_all(clock_timestamp() + interval '50 milliseconds') THEN
+        RETURN QUERY
+        SELECT c.*
+        FROM pulse.claim_batch(
+            claim_batch.worker, claim_batch.lane, claim_batch.max_jobs,
+            claim_batch.lease_for, claim_batch.kinds
+        ) AS c;
+    END IF;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse.claim_batch(text, text, integer, interval, text []) IS
-'Claim at most max_jobs ready jobs of a lane, highest priority first, oldest first inside a priority, and lease them for lease_for (default: the kind''s, the lane''s, 30 s). With kinds, only jobs of these. No row means: nothing to do, the lane is full, held or just being changed; ask again after the poll interval. PU001 above READ COMMITTED, PU002 bad argument. Writes ready, lease and roster, and what it reaps, promotes, releases or marks on the way.';
+'Claim at most max_jobs ready jobs of a lane, highest priority first, oldest first inside a priority, and lease them for lease_for (default: the kind''s, the lane''s, 30 s). With kinds, only jobs of these. No row means: nothing to do, the lane is full, held or just being changed; ask again after the poll interval. A job that did not begin by its start_by is cancelled instead. PU001 above READ COMMITTED, PU002 bad argument. Writes ready, lease and roster, and what it reaps, promotes, releases or marks on the way.';
 
 CREATE FUNCTION pulse._require_claim(
     worker text, lane text, max_jobs integer, lease_for interval, kinds text []

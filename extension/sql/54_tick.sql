@@ -22,7 +22,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.tick() IS
-'Do all upkeep that is due, within about two seconds, or a third of what statement_timeout leaves: schedules, promotion and marks at most once a second, reaping, approvals and retention every 10 seconds, sooner where something was left to do. A row for each step done, with its error if it had one. Safe from anywhere, any number of times at once. PU001 above READ COMMITTED. Writes what its steps write, and upkeep_run.';
+'Do all upkeep that is due, within about two seconds, or a third of what statement_timeout leaves: schedules, promotion and marks at most once a second, reaping, approvals, start_by and retention every 10 seconds, sooner where something was left to do. A row for each step done, with its error if it had one. Safe from anywhere, any number of times at once. PU001 above READ COMMITTED. Writes what its steps write, and upkeep_run.';
 
 CREATE FUNCTION pulse._tick(turns text [])
 RETURNS TABLE (step text, did bigint, error text)
@@ -65,6 +65,7 @@ BEGIN
             ('sample', '59 seconds', 0.7, 'roles', '_refresh_roles()', NULL),
             ('sample', '59 seconds', 0.7, 'caches', '_tick_caches()', NULL),
             ('retention', '9 seconds', 0.8, 'approvals', '_expire_approvals(1000)', 1000),
+            ('retention', '9 seconds', 0.8, 'expiry', '_tick_expiry($1)', NULL),
             ('retention', '9 seconds', 0.8, 'prune', '_tick_prune($1)', NULL),
             ('sweep', '9 seconds', 1.0, 'reap', '_tick_reap($1)', NULL)
         ) AS s (turn, every, share, step, call, piece)

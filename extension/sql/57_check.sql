@@ -107,6 +107,19 @@ AS $$
         WHERE k.expires_at IS NULL
         UNION ALL
         SELECT
+            'job would never expire', p.job,
+            format('It must begin by %s, and nothing looks whether it has.', b.start_by)
+        FROM place AS p
+        INNER JOIN pulse.body AS b ON b.job = p.job
+        WHERE p.attempts = 0
+            AND p.name NOT IN ('lease', 'finished')
+            AND b.start_by IS NOT NULL
+            AND NOT EXISTS (
+                SELECT FROM pulse.expiry AS e
+                WHERE e.start_by = b.start_by AND e.job = b.job
+            )
+        UNION ALL
+        SELECT
             s.problem, s.job,
             'A row of a side table whose job is gone.'
         FROM (

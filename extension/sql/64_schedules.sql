@@ -18,7 +18,9 @@ CREATE FUNCTION pulse.schedule(
     group_key text DEFAULT NULL,
     requires_approval boolean DEFAULT NULL,
     tags text [] DEFAULT NULL,
-    max_runtime interval DEFAULT NULL
+    max_runtime interval DEFAULT NULL,
+    headers jsonb DEFAULT NULL,
+    expires_in interval DEFAULT NULL
 )
 RETURNS timestamptz
 LANGUAGE sql
@@ -30,13 +32,13 @@ AS $$
         schedule.priority, schedule.catch_up, schedule.catch_up_window,
         schedule.max_attempts, schedule.unique_key, schedule.unique_for,
         schedule.group_key, schedule.requires_approval, schedule.tags,
-        schedule.max_runtime
+        schedule.max_runtime, schedule.headers, schedule.expires_in
     )
 $$;
 
 COMMENT ON FUNCTION pulse.schedule(
     text, text, jsonb, text, interval, timestamptz, text, text, integer, text, interval,
-    integer, text, interval, text, boolean, text [], interval
+    integer, text, interval, text, boolean, text [], interval, jsonb, interval
 ) IS
 'Enqueue a job by the clock: by a cron expression, every so often, or once at a moment (exactly one of cron, every and at), in a time zone. A name that exists is replaced; its ledger and its pause stay, and so does its next occurrence when the recurrence is the same. catch_up says what becomes of occurrences missed while nothing ticked: skip, last or all, none older than catch_up_window. The rest is handed to enqueue. Returns the next occurrence. PU002 bad argument, PU003 payload too large, PU007 bad cron expression, PU008 unknown time zone. Writes schedule, schedule_run and audit_entry.';
 
@@ -59,7 +61,9 @@ CREATE FUNCTION pulse._do_schedule(
     group_key text,
     requires_approval boolean,
     tags text [],
-    max_runtime interval
+    max_runtime interval,
+    headers jsonb,
+    expires_in interval
 )
 RETURNS timestamptz
 LANGUAGE plpgsql
@@ -88,7 +92,8 @@ BEGIN
         _do_schedule.kind, _do_schedule.payload, _do_schedule.lane,
         _do_schedule.priority, NULL, NULL,
         _do_schedule.max_attempts, _do_schedule.unique_key, _do_schedule.unique_for, NULL,
-        _do_schedule.group_key, _do_schedule.tags, _do_schedule.max_runtime
+        _do_schedule.group_key, _do_schedule.tags, _do_schedule.max_runtime,
+        _do_schedule.headers, NULL, _do_schedule.expires_in
     );
     v_timezone := pulse._require_timezone(_do_schedule.timezone);
 
@@ -145,9 +150,13 @@ BEGIN
                 'group_key', _do_schedule.group_key,
                 'requires_approval', _do_schedule.requires_approval,
                 'tags', to_jsonb(_do_schedule.tags),
-                'max_runtime', _do_schedule.max_runtime
+                'max_runtime', _do_schedule.max_runtime,
+                'expires_in', _do_schedule.expires_in
             )
-        ),
+        ) || CASE
+            WHEN _do_schedule.headers IS NULL THEN '{}'
+            ELSE jsonb_build_object('headers', _do_schedule.headers)
+        END,
         _do_schedule.catch_up, _do_schedule.catch_up_window, v_anchor, v_next_at,
         v_who, v_now
     )
@@ -180,7 +189,8 @@ $$;
 
 COMMENT ON FUNCTION pulse._do_schedule(
     pulse._signature, text, text, jsonb, text, interval, timestamptz, text, text,
-    integer, text, interval, integer, text, interval, text, boolean, text [], interval
+    integer, text, interval, integer, text, interval, text, boolean, text [], interval,
+    jsonb, interval
 ) IS
 'schedule for the role that signed. Writes the same.';
 

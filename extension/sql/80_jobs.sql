@@ -81,6 +81,8 @@ SELECT
     b.unique_key,
     b.group_key,
     b.tags,
+    b.headers,
+    b.start_by,
     b.flow,
     b.name,
     b.after_failed,
@@ -197,6 +199,12 @@ COMMENT ON COLUMN pulse.jobs.group_key IS
 
 COMMENT ON COLUMN pulse.jobs.tags IS
 'Labels for filters.';
+
+COMMENT ON COLUMN pulse.jobs.headers IS
+'What was handed to the worker beside the payload.';
+
+COMMENT ON COLUMN pulse.jobs.start_by IS
+'It is cancelled unless it has begun by then.';
 
 COMMENT ON COLUMN pulse.jobs.flow IS
 'The label of all jobs that belong together.';

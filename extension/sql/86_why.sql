@@ -181,6 +181,14 @@ BEGIN
                 )
             ];
         END IF;
+
+        IF (_reasons.job).attempts = 0 AND (_reasons.job).start_by IS NOT NULL THEN
+            v_reasons := v_reasons || format(
+                'cancelled unless it begins by %s (%s left)',
+                to_char((_reasons.job).start_by, v_form),
+                pulse._duration((_reasons.job).start_by - clock_timestamp())
+            );
+        END IF;
     END IF;
 
     RETURN QUERY

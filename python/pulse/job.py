@@ -69,6 +69,8 @@ class Job:
     last_checkpoint: Any = None
     """What checkpoint() stored in an earlier attempt; None in the first."""
     group_key: str | None = None
+    headers: Any = None
+    """What enqueue was given as headers: context, such as that of a trace."""
     control: Control = field(default_factory=Control, repr=False)
 
     @property

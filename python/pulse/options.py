@@ -30,6 +30,9 @@ class Options(TypedDict, total=False):
     requires_approval: bool | None
     tags: list[str] | None
     max_runtime: Duration | None
+    headers: Mapping[str, Any] | None
+    start_by: datetime | None
+    expires_in: Duration | None
 
 
 LARGEST_JSON = 1 << 20
@@ -121,22 +124,32 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if sql.ENQUEUE_ARGUMENTS[name] == "interval":
             value = to_interval(value, name)
-        elif name == "run_at":
-            value = to_instant(value)
+        elif name in ("run_at", "start_by"):
+            value = to_instant(value, name)
         elif name == "tags":
             value = list(value)
+        elif name == "headers":
+            value = dict(value)
         values[name] = value
     return values
 
 
-def to_instant(value: datetime) -> datetime:
+def to_instant(value: datetime, name: str) -> datetime:
     if value.tzinfo is None:
         raise InvalidArgument(
-            "run_at must have a time zone",
+            f"{name} must have a time zone",
             detail=f"It is {value}, and the server may be in another zone.",
-            hint="Pass datetime.now(timezone.utc) + …, or use delay.",
+            hint="Pass datetime.now(timezone.utc) + …, or a duration from now.",
         )
     return value
+
+
+def as_parameters(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same values for a call by argument."""
+    return {
+        name: to_json(value, name) if name == "headers" else value
+        for name, value in values.items()
+    }
 
 
 def as_json(values: Mapping[str, Any]) -> dict[str, Any]:

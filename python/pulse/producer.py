@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 from pulse import adapters
 from pulse.adapters import AsyncExecutes, Row
 from pulse.errors import InvalidArgument
-from pulse.options import Options, as_json, given, to_json
+from pulse.options import Options, as_json, as_parameters, given, to_json
 from pulse.sql import producer as sql
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def enqueue(
     values = given(options)
     payload = {} if payload is None else payload
     if adapters.is_psycopg(connection):
+        values = as_parameters(values)
         values = {"kind": kind, "payload": to_json(payload), **values}
         return adapters.fetch(connection, sql.enqueue(tuple(values)), values, _id)
     job = {"kind": kind, "payload": payload, **as_json(values)}
@@ -85,6 +86,7 @@ def enqueue_many(
             raise InvalidArgument("enqueue_many of one kind needs payloads")
         every = [{} if payload is None else payload for payload in payloads]
         if adapters.is_psycopg(connection):
+            values = as_parameters(values)
             values = {"kind": kind, "payloads": [to_json(p) for p in every], **values}
             query = sql.enqueue_many(tuple(values))
             return adapters.fetch(connection, query, values, _ids)

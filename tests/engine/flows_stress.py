@@ -131,7 +131,10 @@ class Stress:
             thread.join()
         with self.db.connect() as db:
             self.books.lost = db.execute(LOST).fetchone()[0]  # type: ignore[index]
-            self.books.problems = db.execute("SELECT * FROM pulse.check()").fetchall()
+            self.books.problems = db.execute(
+                "SELECT problem, count(*), min(job_id), min(detail)"
+                " FROM pulse.check() GROUP BY problem"
+            ).fetchall()
             self.books.jobs, self.books.edges = db.execute(  # type: ignore[misc]
                 "SELECT (SELECT count(*) FROM pulse.body),"
                 " (SELECT count(*) FROM pulse.dependency)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from tests.conftest import Connection, Database
@@ -162,8 +163,13 @@ def test_urgent_jobs_pass_a_due_wave_at_the_same_cost_under_an_old_snapshot(
     pin.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     pin.execute("SELECT count(*) FROM pulse.jobs")
     worker.execute(WAVE)
-    worker.execute("SELECT pulse.tick()")
-    after = cost()
+    # Marks stay a second and two looks at the horizon behind the last promotion.
+    for _ in range(10):
+        worker.execute("SELECT pulse.tick()")
+        after = cost()
+        if after <= 3 * before:
+            break
+        time.sleep(1)
     pin.rollback()
 
     print(f"claim {before} -> {after} buffers")

@@ -83,3 +83,14 @@ def test_an_unknown_section_is_refused_before_a_server_starts() -> None:
     done = run("bench.run_sql", "--only", "a,z")
     assert done.returncode == 2
     assert "no section z" in done.stderr
+
+
+def test_two_builds_are_compared_verb_by_verb() -> None:
+    # A copy of the source has no commits.
+    with_git = (paths.ROOT / ".git").exists()
+    base = "HEAD" if with_git else str(paths.BUILD / "pulse.sql")
+    done = run("bench.compare", "--base", base)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for verb in ("enqueue", "enqueue_many 100", "claim_batch 1", "one at a time"):
+        (line,) = [x for x in done.stdout.splitlines() if x.startswith(f"{verb}   ")]
+        assert float(line.split(verb)[1].split()[2]) > 0

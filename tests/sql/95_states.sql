@@ -1,7 +1,7 @@
 -- The life of a job: every transition of docs/contract.md, and what must not happen.
 BEGIN;
 
-SELECT plan(109);
+SELECT plan(111);
 
 CREATE FUNCTION pg_temp.lease_of(job_id bigint)
 RETURNS bigint
@@ -382,6 +382,11 @@ SELECT is_empty(
     'SELECT b.job FROM before AS b WHERE pg_temp.state(b.job) IS DISTINCT FROM b.state',
     'and its job stays what it is'
 );
+SELECT pulse.enqueue('k', lane => 'late', start_by => now() - interval '1 s') AS job \gset
+SELECT is_empty(
+    $$SELECT FROM pulse.claim_batch('w', 'late')$$, 'transition 16: a late job is not claimed'
+);
+SELECT is(pg_temp.state(:job), 'cancelled', 'transition 16: it is cancelled');
 SELECT pg_temp.job('awaiting_approval') AS job \gset
 SELECT pulse.cancel(:job) AS c \gset
 SELECT throws_ok(

@@ -39,6 +39,12 @@ $$;
 
 -- 01_types
 
+ALTER TYPE pulse.claimed ADD ATTRIBUTE headers jsonb;
+ALTER TYPE pulse.exchanged ADD ATTRIBUTE headers jsonb;
+ALTER TYPE pulse._item ADD ATTRIBUTE headers jsonb;
+ALTER TYPE pulse._item ADD ATTRIBUTE start_by timestamptz;
+ALTER TYPE pulse._item ADD ATTRIBUTE expires_in interval;
+
 CREATE TYPE pulse._kind_settings AS (
     kind text,
     lane text,
@@ -188,6 +194,17 @@ $$;
 ALTER TABLE pulse.body ALTER COLUMN owner DROP DEFAULT;
 ALTER TABLE pulse.body DROP COLUMN enqueued_by;
 ALTER TABLE pulse.body ADD COLUMN needed_approval boolean NOT NULL DEFAULT false;
+ALTER TABLE pulse.body ADD COLUMN headers jsonb;
+ALTER TABLE pulse.body ADD COLUMN start_by timestamptz;
+
+CREATE TABLE pulse.expiry (
+    start_by timestamptz NOT NULL,
+    job bigint NOT NULL,
+    CONSTRAINT expiry_is_noted_once PRIMARY KEY (start_by, job)
+);
+
+COMMENT ON TABLE pulse.expiry IS
+'Jobs that are cancelled unless they have begun by then.';
 
 -- Of jobs that were approved by a filter nothing is known.
 UPDATE pulse.body AS b

@@ -26,8 +26,8 @@ CHANGES = {
             "            b.group_key,\n            b.note,\n",
         ),
         (
-            "        d.group_key\n    FROM",
-            "        d.group_key,\n        d.note\n    FROM",
+            "        d.headers\n    FROM",
+            "        d.headers,\n        d.note\n    FROM",
         ),
     ],
     # A changed signature: an argument more, which old workers do not know.

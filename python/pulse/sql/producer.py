@@ -22,6 +22,9 @@ ENQUEUE_ARGUMENTS: Final = {
     "requires_approval": "boolean",
     "tags": "text[]",
     "max_runtime": "interval",
+    "headers": "jsonb",
+    "start_by": "timestamptz",
+    "expires_in": "interval",
 }
 OPTIONS: Final = frozenset(ENQUEUE_ARGUMENTS) - {"kind", "payload", "payloads"}
 

@@ -8,7 +8,7 @@ EXCHANGE: Final = """
 SELECT
     x.item, x.verdict, x.lane, x.lease, x.job_id, x.kind, x.payload, x.attempt,
     x.failures, x.max_attempts, x.priority, x.deadline, x.enqueued_at, x.checkpoint,
-    x.group_key,
+    x.group_key, x.headers,
     date_part('epoch', x.lease_until - statement_timestamp())
 FROM pulse.exchange(
     worker => %(worker)s,

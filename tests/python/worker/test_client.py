@@ -62,15 +62,29 @@ def test_every_option_arrives(connect: Connect) -> None:
         group_key="acme",
         tags=["a", "b"],
         max_runtime=90,
+        headers={"tenant": 7},
+        expires_in="1 hour",
     )
     row = connection.execute(
         "SELECT lane, priority, payload, run_at, max_attempts, unique_key, group_key, "
-        "tags, max_runtime, state FROM pulse.jobs"
+        "tags, max_runtime, state, headers, start_by FROM pulse.jobs"
     ).fetchone()
     assert row == (
         *("slow", -3, [1, "two"], due, 7, "monthly", "acme", ["a", "b"]),
-        *(timedelta(seconds=90), "scheduled"),
+        *(timedelta(seconds=90), "scheduled", {"tenant": 7}, due + timedelta(hours=1)),
     )
+
+
+def test_headers_and_start_by_arrive_by_the_list_too(connect: Connect) -> None:
+    connection = connect()
+    late = datetime.now(timezone.utc) + timedelta(hours=1)
+    common: Any = {"headers": {"n": 1}, "start_by": late}
+    pulse.enqueue_many(connection, "one", [1], **common)
+    pulse.enqueue_many(connection, [{"kind": "two"}], **common)
+    rows = connection.execute("SELECT headers, start_by FROM pulse.jobs").fetchall()
+    assert rows == [({"n": 1}, late)] * 2
+    with pytest.raises(errors.InvalidArgument, match="start_by must have a time zone"):
+        pulse.enqueue(connection, "k", start_by=datetime.now())
 
 
 @pytest.mark.parametrize("delay", ["90 minutes", 5400, timedelta(hours=1.5)])

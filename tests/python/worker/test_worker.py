@@ -29,14 +29,14 @@ def test_sync_and_async_handlers_return_results(queue: Queue, start: Start) -> N
 
     @worker.handle("plain")
     def plain(job: Job) -> Any:
-        return [job.payload, job.attempt, job.lane, job.kind]
+        return [job.payload, job.attempt, job.lane, job.kind, job.headers]
 
     start(worker)
     with pulse.Client(queue.db.dsn) as client:
         assert client.result(client.enqueue("add", {"a": 1, "b": 2}), 20) == {"sum": 3}
         assert client.result(client.enqueue("mul", {"a": 3, "b": 4}), 20) == 12
-        plainly = client.enqueue("plain", [1, 2])
-        assert client.result(plainly, 20) == [[1, 2], 1, "default", "plain"]
+        plainly = client.enqueue("plain", [1, 2], headers={"a": 1})
+        assert client.result(plainly, 20) == [[1, 2], 1, "default", "plain", {"a": 1}]
 
 
 def test_an_exception_fails_the_run_with_its_traceback(

@@ -114,12 +114,16 @@ class Tab:
         self.context = browser.new_context(**options)
         self.page: Page = self.context.new_page()
         self.complaints: list[str] = []
+        self.gone: str | None = None
         self.page.on("console", self._heard)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
 
     def _heard(self, message: Any) -> None:
-        if message.type in ("error", "warning"):
-            self.complaints.append(f"{message.text} ({message.location.get('url')})")
+        url = str(message.location.get("url"))
+        # The page may just be reading again what a test deletes.
+        deleted = self.gone and url.endswith(self.gone) and "404" in message.text
+        if message.type in ("error", "warning") and not deleted:
+            self.complaints.append(f"{message.text} ({url})")
 
     def open(self, place: str = "") -> Page:
         self.page.goto(self.site.url + (f"#/{place}" if place else ""))

@@ -133,6 +133,7 @@ def test_a_waiting_job_is_moved_ranked_cancelled_and_deleted(
     page.get_by_role("button", name="Cancel").click()
     dialog.get_by_role("button", name="Cancel the job").click()
     expect(state).to_have_text("cancelled")
+    tab.gone = f"jobs/{job_id}"
     page.get_by_role("button", name="Delete").click()
     dialog.get_by_role("button", name="Delete").click()
     expect(page.locator("#toasts")).to_contain_text(f"Job {job_id} deleted")
