@@ -22,7 +22,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.tick() IS
-'Do all upkeep that is due, within about two seconds, or a third of what statement_timeout leaves: schedules, promotion and marks at most once a second, reaping, approvals, start_by and retention every 10 seconds, sooner where something was left to do. A row for each step done, with its error if it had one. Safe from anywhere, any number of times at once. PU001 above READ COMMITTED. Writes what its steps write, and upkeep_run.';
+'Do all upkeep that is due, within about two seconds, or a third of what statement_timeout leaves: schedules, promotion, flows and marks at most once a second, reaping, approvals, start_by and retention every 10 seconds, sooner where something was left to do. A row for each step done, with its error if it had one. Safe from anywhere, any number of times at once. PU001 above READ COMMITTED. Writes what its steps write, and upkeep_run.';
 
 CREATE FUNCTION pulse._tick(turns text [])
 RETURNS TABLE (step text, did bigint, error text)
@@ -57,6 +57,7 @@ BEGIN
             ('due', interval '900 milliseconds', 0.3, 'schedules', '_fire_schedules($1)', NULL),
             ('due', '900 milliseconds', 0.5, 'promote', '_tick_promote($1)', NULL),
             ('due', '900 milliseconds', 0.55, 'flows', '_tick_flows($1)', NULL),
+            ('due', '900 milliseconds', 0.6, 'signals', '_tick_signals(1000)', 1000),
             ('due', '900 milliseconds', 0.6, 'marks', '_tick_marks($1)', NULL),
             ('backstop', '1 hour', 0.6, 'backstop', '_tick_backstop()', NULL),
             ('sample', '59 seconds', 0.7, 'sample', '_sample_stats($1)', NULL),

@@ -39,12 +39,7 @@ BEGIN
         END IF;
 
         IF v_force THEN
-            PERFORM pulse._raise(
-                'PU011',
-                'force => true needs operator access',
-                'Only an operator may take a lease away from a running job.',
-                'Call pulse.cancel without force: the worker is asked to stop and has the grace to do so.'
-            );
+            PERFORM pulse._raise_force();
         END IF;
     END IF;
 
@@ -74,6 +69,24 @@ $$;
 
 COMMENT ON FUNCTION pulse._do_cancel(pulse._signature, bigint, text, boolean) IS
 'cancel for the role that signed. Writes the same.';
+
+CREATE FUNCTION pulse._raise_force()
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._raise(
+        'PU011',
+        'force => true needs operator access',
+        'Only an operator may take a lease away from a running job.',
+        'Call it without force: the worker is asked to stop and has the grace to do so.'
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._raise_force() IS
+'Raise PU011.';
 
 CREATE FUNCTION pulse.ack_cancel(lease bigint)
 RETURNS void

@@ -32,6 +32,21 @@ BEGIN
     PERFORM pulse._require_reason(_do_where.reason);
     done := 0;
 
+    -- A producer has its own jobs and no others.
+    IF _do_where.verb = 'cancel' AND NOT pulse._operates(_do_where.who) THEN
+        IF _do_where.force THEN
+            PERFORM pulse._raise_force();
+        END IF;
+        v_filter.owners := array(
+            SELECT o.role
+            FROM pulse.role AS r
+            INNER JOIN pulse.role AS o ON o.role = r.role OR o.role_oid = r.role_oid
+            WHERE r.role = _do_where.who
+                AND (v_filter.owners IS NULL OR o.role = ANY (v_filter.owners))
+        );
+        v_filter.asks_body := true;
+    END IF;
+
     -- NULL is no order to act.
     IF coalesce(_do_where.dry_run, true) THEN
         SELECT least(count(*), v_max_jobs), greatest(count(*) - v_max_jobs, 0)

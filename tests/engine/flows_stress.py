@@ -248,14 +248,17 @@ class Stress:
             elif what < 0.15:
                 db.execute("SELECT pulse.release(%s::bigint[])", (part,))
             else:
-                if what < 0.25:
+                if what < 0.35:
                     db.execute(
                         "SELECT pulse.spawn(%s::bigint, 's', %s::jsonb)",
                         (part[0], '[{"kind": "s"}, {"kind": "s"}, {"kind": "s"}]'),
                     )
                 db.execute("SELECT pulse.complete_batch(%s::bigint[])", (part,))
-            if chance.random() < 0.1:
-                time.sleep(chance.random() * 0.03)
+            if chance.random() < 0.2:
+                # As an exchange does: a report, then a claim that finds nothing.
+                db.execute("SELECT pulse.claim_batch('idle', 'idle')")
+            if chance.random() < 0.2:
+                time.sleep(chance.random() * 0.05)
             if chance.random() < 0.05:
                 # The claim, too, where it was not committed.
                 db.rollback()
