@@ -3,7 +3,6 @@
 CREATE FUNCTION pulse.upstream(lease bigint)
 RETURNS TABLE (job_id bigint, name text, kind text, state text, result jsonb)
 LANGUAGE plpgsql
-STABLE
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off

@@ -37,7 +37,6 @@ COMMENT ON FUNCTION pulse.save_step(bigint, text, jsonb) IS
 CREATE FUNCTION pulse.steps(lease bigint)
 RETURNS TABLE (step text, result jsonb, saved_at timestamptz)
 LANGUAGE plpgsql
-STABLE
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
