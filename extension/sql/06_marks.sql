@@ -13,20 +13,20 @@ CREATE TABLE pulse.horizon (
     ready_q bigint NOT NULL,
     waiting_t timestamptz NOT NULL,
     lease_q bigint NOT NULL,
-    note_q bigint NOT NULL,
     next_ready_q bigint NOT NULL,
     next_waiting_t timestamptz NOT NULL,
     next_lease_q bigint NOT NULL,
-    next_note_q bigint NOT NULL,
     ready_holders text [] NOT NULL,
     waiting_holders text [] NOT NULL,
     lease_holders text [] NOT NULL,
+    note_q bigint NOT NULL,
+    next_note_q bigint NOT NULL,
     note_holders text [] NOT NULL,
     CONSTRAINT horizon_is_versioned PRIMARY KEY (version)
 );
 
 COMMENT ON TABLE pulse.horizon IS
-'A cache: up to where every place in line, due time, lease number and note is decided.';
+'A cache: up to where every place in line, due time and lease number is decided.';
 
 -- One row is the marks of one line: kind '' is the whole lane, in the order of
 -- ready_for_claim; any other kind is that kind's part, in ready_for_claim_by_kind.

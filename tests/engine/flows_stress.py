@@ -1,9 +1,9 @@
-"""Flows under stress: producers, workers, operators and tickers at once, then the books.
+"""Flows under stress: producers, workers, operators, tickers; then the books.
 
-Producers hold transactions open, roll them back and name jobs of others; workers claim and
-report in one transaction or in several, die, release, spawn and roll back. No job may be
-released early, and when all have stopped none may wait for jobs that have ended.
-MUTATIONS are what must not be left out: each makes a run find violations.
+Producers hold transactions open, roll them back and name jobs of others; workers
+claim and report in one transaction or in several, die, release, spawn and roll back.
+No job may be released early, and when all have stopped none may wait for jobs that
+have ended. MUTATIONS are what must not be left out: with each, a run finds violations.
 """
 
 from __future__ import annotations
@@ -99,7 +99,9 @@ class Books:
 
     @property
     def sound(self) -> bool:
-        return not (self.early or self.lost or self.stuck or self.problems or self.errors)
+        return not (
+            self.early or self.lost or self.stuck or self.problems or self.errors
+        )
 
 
 class Stress:
@@ -116,8 +118,10 @@ class Stress:
         threads = [
             threading.Thread(target=self._guard, args=(play, n))
             for play, many in (
-                (self.produce, producers), (self.work, workers),
-                (self.tick, 2), (self.operate, 1),
+                (self.produce, producers),
+                (self.work, workers),
+                (self.tick, 2),
+                (self.operate, 1),
             )
             for n in range(many)
         ]
@@ -161,7 +165,9 @@ class Stress:
                 if time.monotonic() > deadline:
                     self.books.stuck = left
                     return
-                db.execute("UPDATE pulse.waiting SET run_at = now() WHERE run_at > now()")
+                db.execute(
+                    "UPDATE pulse.waiting SET run_at = now() WHERE run_at > now()"
+                )
                 db.execute("DELETE FROM pulse.due_mark")
                 time.sleep(0.05)
 
@@ -240,11 +246,17 @@ class Stress:
             part = leases[: chance.choice([1, 3, 20])]
             what = chance.random() if self.enqueueing else 1
             if what < 0.05:
-                db.execute("SELECT pulse.fail_batch(%s::bigint[], fatal => array_fill(true,"
-                           " ARRAY[%s]))", (part, len(part)))
+                db.execute(
+                    "SELECT pulse.fail_batch(%s::bigint[], fatal => array_fill(true,"
+                    " ARRAY[%s]))",
+                    (part, len(part)),
+                )
             elif what < 0.1:
-                db.execute("SELECT pulse.fail_batch(%s::bigint[], retry_in =>"
-                           " array_fill('0'::interval, ARRAY[%s]))", (part, len(part)))
+                db.execute(
+                    "SELECT pulse.fail_batch(%s::bigint[], retry_in =>"
+                    " array_fill('0'::interval, ARRAY[%s]))",
+                    (part, len(part)),
+                )
             elif what < 0.15:
                 db.execute("SELECT pulse.release(%s::bigint[])", (part,))
             else:
@@ -270,7 +282,7 @@ class Stress:
                 continue
             if chance.random() < 0.8:
                 db.commit()
-            leases = leases[len(part):]
+            leases = leases[len(part) :]
         db.commit()
 
     def tick(self, db: Connection, chance: random.Random) -> None:
@@ -300,9 +312,7 @@ class Stress:
             time.sleep(0.02)
 
 
-def run(
-    db: Database, seconds: float, seed: int, mutation: str | None = None
-) -> Books:
+def run(db: Database, seconds: float, seed: int, mutation: str | None = None) -> Books:
     if mutation is not None:
         db.connect().execute(MUTATIONS[mutation])
     return Stress(db, seed).run(seconds, 6, 8)
