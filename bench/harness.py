@@ -99,12 +99,12 @@ class Database:
     def finished(self) -> int:
         return int(self.value("SELECT count(*) FROM pulse.finished"))
 
-    def sessions_cpu(self) -> float:
-        """Seconds of processor time that the sessions of pgbench have used so far."""
+    def sessions_cpu(self) -> dict[int, float]:
+        """Seconds of processor time that each session of pgbench has used so far."""
         pids = self.control.execute(
             "SELECT pid FROM pg_stat_activity WHERE application_name = 'pgbench'"
         )
-        return sum(processor(pid) for (pid,) in pids)
+        return {pid: processor(pid) for (pid,) in pids}
 
     def claimed(self) -> int:
         """Leases granted so far; costs nothing to ask while a run is on."""
@@ -317,11 +317,13 @@ class Sampler:
         self.thread = threading.Thread(target=self.sample, name="sampler", daemon=True)
 
     def sample(self) -> None:
+        # A session that has ended keeps what it used.
+        used: dict[int, float] = {}
         while not self.stopped.is_set():
             claimed = self.database.claimed()
-            self.samples.append(
-                Sample(time.monotonic(), claimed, self.database.sessions_cpu())
-            )
+            for pid, cpu in self.database.sessions_cpu().items():
+                used[pid] = max(cpu, used.get(pid, 0.0))
+            self.samples.append(Sample(time.monotonic(), claimed, sum(used.values())))
             self.stopped.wait(0.1)
 
     def __enter__(self) -> Sampler:

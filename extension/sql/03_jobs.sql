@@ -25,12 +25,14 @@ CREATE TABLE pulse.body (
     needed_approval boolean NOT NULL DEFAULT false,
     headers jsonb,
     start_by timestamptz,
+    rerun_of bigint,
     flow text COLLATE "C",
     name text COLLATE "C",
     after_failed text COLLATE "C",
     CONSTRAINT body_is_one_per_job PRIMARY KEY (job)
 );
 
+CREATE INDEX body_for_rerun ON pulse.body (rerun_of) WHERE rerun_of IS NOT NULL;
 CREATE INDEX body_of_flow ON pulse.body (flow, job) WHERE flow IS NOT NULL;
 
 COMMENT ON TABLE pulse.body IS

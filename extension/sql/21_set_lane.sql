@@ -124,6 +124,41 @@ COMMENT ON FUNCTION pulse._do_set_lane(
 ) IS
 'set_lane for the role that signed. Writes the same.';
 
+-- For at most 50 ms: a claim inside somebody's long transaction must not stall the others
+-- of its lane for ever. Not by pg_sleep: a clock that is set back by an hour would make it
+-- sleep for one, with the hold lock. It would stretch lock_timeout too, but that wait ends
+-- with the transaction that has the lock.
+CREATE FUNCTION pulse._keep_trying(class regclass, lane text, shared boolean)
+RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '50ms'
+AS $$
+DECLARE
+    v_class integer := _keep_trying.class::oid::integer;
+    v_key integer := hashtext(_keep_trying.lane);
+BEGIN
+    -- Mostly it is free, and a try needs no subtransaction.
+    IF NOT _keep_trying.shared AND pg_try_advisory_xact_lock(v_class, v_key) THEN
+        RETURN true;
+    END IF;
+    BEGIN
+        IF _keep_trying.shared THEN
+            PERFORM pg_advisory_xact_lock_shared(v_class, v_key);
+        ELSE
+            PERFORM pg_advisory_xact_lock(v_class, v_key);
+        END IF;
+        RETURN true;
+    EXCEPTION
+        WHEN lock_not_available THEN
+            RETURN false;
+    END;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._keep_trying(regclass, text, boolean) IS
+'Take a lock of a lane, shared or exclusively, if it can be had within 50 ms.';
+
 -- Waits at most ten seconds, in the queue of the lock: while it waits, every claim's
 -- try of the same lock is refused, so a stream of claims cannot starve it.
 CREATE FUNCTION pulse._lock_out_claims(class regclass, key integer, verb text)

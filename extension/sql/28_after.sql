@@ -72,6 +72,9 @@ BEGIN
             v_place.keyed, pulse._upstream_error(v_failed)
         FROM unnest(_put_after.jobs) AS j (job);
 
+        INSERT INTO pulse.tally (lane, kind, event, jobs)
+        VALUES (v_place.lane, v_place.kind, 'cancelled', cardinality(_put_after.jobs));
+
         IF v_place.keyed THEN
             PERFORM pulse._release_keys(_put_after.jobs);
         END IF;

@@ -15,7 +15,8 @@
 -- (wake), and so is what a report has no time for. Claims take portions, tick takes the rest.
 
 -- completed: these jobs have, which stays so for ever, and a watcher's only upstream needs no
--- second look. Else they ended badly, and only who takes any end is looked at. left_over: there are more, or somebody else holds some.
+-- second look. Else they ended badly, and only who takes any end is looked at. left_over:
+-- there are more, or somebody else holds some.
 CREATE FUNCTION pulse._look(
     jobs bigint [],
     completed boolean,
@@ -368,6 +369,13 @@ BEGIN
                 pulse._upstream_error(v_causes[array_position(v_children, g.job)])
             FROM gone AS g
             RETURNING job, keyed
+        ),
+
+        counted AS (
+            INSERT INTO pulse.tally (lane, kind, event, jobs)
+            SELECT g.lane, g.kind, 'cancelled', count(*)
+            FROM gone AS g
+            GROUP BY g.lane, g.kind
         )
 
         SELECT array_agg(e.job), array_agg(e.job) FILTER (WHERE e.keyed)

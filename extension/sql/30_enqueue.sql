@@ -297,6 +297,11 @@ BEGIN
             v_item.name
         )
         RETURNING job
+    ),
+
+    counted AS (
+        INSERT INTO pulse.tally (lane, kind, event)
+        VALUES (coalesce(new.lane, v_kind.lane), new.kind, 'enqueued')
     )
 
     INSERT INTO pulse.ready AS r (lane, rank, kind, job, attempts, failures, keyed)
@@ -387,6 +392,9 @@ BEGIN
     IF v_start_by IS NOT NULL THEN
         PERFORM pulse._note_expiry(v_job.job_id, v_start_by);
     END IF;
+
+    INSERT INTO pulse.tally (lane, kind, event)
+    VALUES (v_lane, v_kind.kind, 'enqueued');
 
     IF v_after THEN
         PERFORM pulse._put_after(

@@ -268,6 +268,9 @@ BEGIN
     INSERT INTO pulse.approval
     SELECT (v_new).*;
 
+    INSERT INTO pulse.tally (lane, kind, event)
+    VALUES (v_new.lane, v_new.kind, 'enqueued');
+
     UPDATE pulse.job_key AS k
     SET job = v_new.job
     WHERE k.job = (_replace_awaiting.approval).job;

@@ -245,6 +245,12 @@ BEGIN
             FROM unnest(_enqueue_payloads.payloads) WITH ORDINALITY AS p (payload, place)
             ORDER BY p.place
             RETURNING job
+        ),
+
+        counted AS (
+            INSERT INTO pulse.tally (lane, kind, event, jobs)
+            SELECT v_lane, _enqueue_payloads.kind, 'enqueued', count(*)
+            FROM written AS w
         )
 
         SELECT array_agg(w.job ORDER BY w.job) INTO v_jobs
@@ -287,6 +293,13 @@ BEGIN
                 v_lane, greatest(v_run_at, clock_timestamp(), (SELECT pulse._due_floor())),
                 w.job, _enqueue_payloads.kind, v_rank, 0, 0, false, false
             FROM written AS w
+        ),
+
+        counted AS (
+            INSERT INTO pulse.tally (lane, kind, event, jobs)
+            SELECT v_lane, _enqueue_payloads.kind, 'enqueued', count(*)
+            FROM written AS w
+            HAVING count(*) > 0
         )
 
         SELECT w.job
@@ -316,6 +329,13 @@ BEGIN
         SELECT v_lane, v_rank, _enqueue_payloads.kind, w.job, 0, 0, false
         FROM written AS w
         ORDER BY w.job
+    ),
+
+    counted AS (
+        INSERT INTO pulse.tally (lane, kind, event, jobs)
+        SELECT v_lane, _enqueue_payloads.kind, 'enqueued', count(*)
+        FROM written AS w
+        HAVING count(*) > 0
     )
 
     SELECT w.job

@@ -24,8 +24,8 @@
 --
 -- Locks, in this order: the hold lock shared (pause takes it exclusively), the lane lock
 -- shared (set_lane takes it exclusively) and, where max_slots is set, the roster lock
--- exclusively. All are tries: no claim waits without bound. Settings and holds are read
--- in a statement after the first two, leases in one after the third.
+-- exclusively. None is waited for longer than 50 ms. Settings and holds are read in a
+-- statement after the first two, leases in one after the third.
 --
 -- Everything that a claim has to know is read in one statement, and what is rarely to be
 -- done (reap, promote) is called only when that statement says so: PL/pgSQL sets up every
@@ -57,6 +57,7 @@ DECLARE
     v_need integer;
     v_tids tid [];
     v_woken integer := 0;
+    v_fitted boolean := false;
     v_roster pulse.roster;
     v_leases bigint [] := ARRAY[]::bigint [];
     v_claimed integer;
@@ -247,102 +248,141 @@ BEGIN
         v_known.from_level := 0;
     END LOOP;
 
-    -- 7. Take: out of ready, into lease, and out to the worker.
+    -- 7. Take: out of ready, into lease, and out to the worker; or nothing, when the bodies
+    -- are large as stored. Then those that fit into an answer, in a second round.
     v_now := clock_timestamp();
 
-    RETURN QUERY
-    WITH taken AS (
-        DELETE FROM pulse.ready AS r
-        WHERE r.ctid = ANY (v_tids)
-        RETURNING r.job, r.kind, r.rank, r.seq, r.attempts, r.failures, r.keyed
-    ),
+    LOOP
+        RETURN QUERY
+        WITH seen AS MATERIALIZED (
+            SELECT
+                t.*,
+                b.payload,
+                b.max_attempts,
+                b.enqueued_at,
+                b.group_key,
+                b.headers,
+                b.flow,
+                b.name,
+                (t.attempts = 0 AND b.start_by <= v_now) IS TRUE AS is_late,
+                b.start_by,
+                coalesce(claim_batch.lease_for, k.lease_for, v_known.lease_for) AS lease_for,
+                v_now + coalesce(b.max_runtime, k.max_runtime, v_known.max_runtime) AS deadline
+            FROM (
+                SELECT
+                    r.ctid AS place, r.job, r.kind, r.rank, r.seq, r.attempts, r.failures,
+                    r.keyed, r.ready_at
+                FROM pulse.ready AS r
+                WHERE r.ctid = ANY (v_tids)
+                ORDER BY r.rank, r.seq
+            ) AS t
+            -- OFFSET 0 keeps these what they are: one look by key for each job.
+            CROSS JOIN LATERAL (
+                SELECT o.*
+                FROM pulse.body AS o
+                WHERE o.job = t.job
+                OFFSET 0
+            ) AS b
+            LEFT JOIN LATERAL (
+                SELECT o.lease_for, o.max_runtime
+                FROM pulse.kind AS o
+                WHERE v_known.kinds_differ AND o.kind = t.kind
+                OFFSET 0
+            ) AS k ON true
+        ),
 
-    -- In claim order, and so are the leases drawn: by the statement that inserts them,
-    -- which holds the table lock by then, as the marks demand (52_marks.sql).
-    described AS MATERIALIZED (
-        SELECT
-            nextval('pulse.lease_seq') << 10 | floor(random() * 1024)::bigint AS lease,
-            t.*,
-            b.payload,
-            b.max_attempts,
-            b.enqueued_at,
-            b.group_key,
-            b.headers,
-            b.flow,
-            b.name,
-            (t.attempts = 0 AND b.start_by <= v_now) IS TRUE AS is_late,
-            b.start_by,
-            coalesce(claim_batch.lease_for, k.lease_for, v_known.lease_for) AS lease_for,
-            v_now + coalesce(b.max_runtime, k.max_runtime, v_known.max_runtime) AS deadline
-        FROM (SELECT o.* FROM taken AS o ORDER BY o.rank, o.seq) AS t
-        -- OFFSET 0 keeps these what they are: one look by key for each job.
-        CROSS JOIN LATERAL (
-            SELECT o.*
-            FROM pulse.body AS o
-            WHERE o.job = t.job
-            OFFSET 0
-        ) AS b
-        LEFT JOIN LATERAL (
-            SELECT o.lease_for, o.max_runtime
-            FROM pulse.kind AS o
-            WHERE v_known.kinds_differ AND o.kind = t.kind
-            OFFSET 0
-        ) AS k ON true
-    ),
+        -- In claim order, and so are the leases drawn: by the statement that inserts them,
+        -- which holds the table lock by then, as the marks demand (52_marks.sql).
+        described AS MATERIALIZED (
+            SELECT
+                nextval('pulse.lease_seq') << 10 | floor(random() * 1024)::bigint AS lease,
+                s.*
+            FROM seen AS s
+            WHERE v_fitted
+                OR (SELECT sum(pg_column_size(x.payload)) <= 262144 FROM seen AS x)
+        ),
 
-    leased AS (
-        INSERT INTO pulse.lease (
-            lease, job, lane, kind, rank, attempt, failures, keyed,
-            worker, claimed_at, lease_for, lease_until, deadline
+        taken AS (
+            DELETE FROM pulse.ready AS r
+            WHERE r.ctid = ANY (array(SELECT d.place FROM described AS d))
+        ),
+
+        leased AS (
+            INSERT INTO pulse.lease (
+                lease, job, lane, kind, rank, attempt, failures, keyed,
+                worker, claimed_at, lease_for, lease_until, deadline
+            )
+            SELECT
+                d.lease, d.job, claim_batch.lane, d.kind, d.rank, d.attempts + 1, d.failures,
+                d.keyed, claim_batch.worker, v_now, d.lease_for,
+                least(v_now + d.lease_for, d.deadline), d.deadline
+            FROM described AS d
+            WHERE NOT d.is_late
+        ),
+
+        counted AS (
+            INSERT INTO pulse.tally (lane, kind, event, jobs, bucket, seconds)
+            SELECT
+                claim_batch.lane, w.kind, 'started', count(*),
+                width_bucket(w.seconds, pulse.histogram_bounds()) AS bucket, sum(w.seconds)
+            FROM (
+                SELECT
+                    d.kind,
+                    greatest(date_part('epoch', v_now - d.ready_at), 0) AS seconds
+                FROM described AS d
+                WHERE NOT d.is_late
+            ) AS w
+            GROUP BY w.kind, bucket
+        ),
+
+        listed AS (
+            INSERT INTO pulse.roster (lane, leases)
+            SELECT claim_batch.lane, v_leases || array_agg(d.lease)
+            FROM described AS d
+            WHERE NOT d.is_late
+            HAVING v_known.max_slots IS NOT NULL
         )
+
         SELECT
-            d.lease, d.job, claim_batch.lane, d.kind, d.rank, d.attempts + 1, d.failures,
-            d.keyed, claim_batch.worker, v_now, d.lease_for,
-            least(v_now + d.lease_for, d.deadline), d.deadline
+            d.lease,
+            d.job,
+            d.kind,
+            d.payload,
+            d.attempts + 1,
+            d.failures,
+            d.max_attempts,
+            -d.rank,
+            least(v_now + d.lease_for, d.deadline),
+            d.deadline,
+            d.enqueued_at,
+            -- A first run has nothing to take up.
+            CASE
+                WHEN d.attempts > 0
+                    THEN (SELECT c.data FROM pulse.job_checkpoint AS c WHERE c.job = d.job)
+            END,
+            d.group_key,
+            d.headers,
+            d.flow,
+            d.name
         FROM described AS d
-        WHERE NOT d.is_late
-    ),
-
-    listed AS (
-        INSERT INTO pulse.roster (lane, leases)
-        SELECT claim_batch.lane, v_leases || array_agg(d.lease)
-        FROM described AS d
-        WHERE NOT d.is_late
-        HAVING v_known.max_slots IS NOT NULL
-    )
-
-    SELECT
-        d.lease,
-        d.job,
-        d.kind,
-        d.payload,
-        d.attempts + 1,
-        d.failures,
-        d.max_attempts,
-        -d.rank,
-        least(v_now + d.lease_for, d.deadline),
-        d.deadline,
-        d.enqueued_at,
-        -- A first run has nothing to take up.
-        CASE
-            WHEN d.attempts > 0
-                THEN (SELECT c.data FROM pulse.job_checkpoint AS c WHERE c.job = d.job)
-        END,
-        d.group_key,
-        d.headers,
-        d.flow,
-        d.name
-    FROM described AS d
-    -- What had to begin before now ends here and is not handed out.
-    WHERE
-        CASE
-            WHEN d.is_late
-                THEN pulse._expire_job(
-                    d.job, claim_batch.lane, d.kind, d.rank, d.keyed, d.start_by
-                )
-            ELSE true
-        END;
-    GET DIAGNOSTICS v_claimed = ROW_COUNT;
+        -- What had to begin before now ends here and is not handed out.
+        WHERE
+            CASE
+                WHEN d.is_late
+                    THEN pulse._expire_job(
+                        d.job, claim_batch.lane, d.kind, d.rank, d.keyed, d.start_by
+                    )
+                ELSE true
+            END;
+        GET DIAGNOSTICS v_claimed = ROW_COUNT;
+        EXIT WHEN v_claimed > 0 OR v_fitted;
+        v_tids := pulse._fit_claim(claim_batch.worker, v_tids);
+        EXIT WHEN v_tids IS NULL;
+        IF v_tids = '{}' THEN
+            RETURN;
+        END IF;
+        v_fitted := true;
+    END LOOP;
 
     IF v_roster.lane IS NOT NULL THEN
         DELETE FROM pulse.roster AS r
@@ -363,79 +403,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.claim_batch(text, text, integer, interval, text []) IS
-'Claim at most max_jobs ready jobs of a lane, highest priority first, oldest first inside a priority, and lease them for lease_for (default: the kind''s, the lane''s, 30 s). With kinds, only jobs of these. No row means: nothing to do, the lane is full, held or just being changed; ask again after the poll interval. A job that did not begin by its start_by is cancelled instead. PU001 above READ COMMITTED, PU002 bad argument. Writes ready, lease and roster, and what it reaps, promotes, releases or marks on the way.';
-
-CREATE FUNCTION pulse._require_claim(
-    worker text, lane text, max_jobs integer, lease_for interval, kinds text []
-)
-RETURNS void
-LANGUAGE plpgsql
-IMMUTABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    IF worker IS NULL OR worker = '' OR length(worker) > 200 THEN
-        PERFORM pulse._require_name('worker', worker);
-    END IF;
-    IF lane IS NULL OR lane = '' OR length(lane) > 200 THEN
-        PERFORM pulse._require_name('lane', lane);
-    END IF;
-    IF max_jobs IS NULL OR max_jobs < 1 THEN
-        PERFORM pulse._require_between('max_jobs', coalesce(max_jobs, 0), 1, 2147483647);
-    END IF;
-    IF lease_for IS NOT NULL THEN
-        PERFORM pulse._require_duration('lease_for', lease_for, '1 second', '1 day');
-    END IF;
-    IF (
-        CASE
-            WHEN kinds IS NULL THEN false
-            WHEN array_ndims(kinds) = 1
-                THEN array_position(kinds, NULL) IS NOT NULL OR '' = ANY (kinds)
-            ELSE true
-        END
-    ) THEN
-        PERFORM pulse._raise(
-            'PU002',
-            'kinds must name at least one kind, and no empty one',
-            format('It is %s.', kinds),
-            'Pass kinds => ARRAY[''send-email''], or NULL for every kind.'
-        );
-    END IF;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._require_claim(text, text, integer, interval, text []) IS
-'Raise PU002 unless these can be the arguments of a claim.';
-
--- Tries for at most 50 ms: a claim inside somebody's long transaction must not stall
--- the others of its lane for ever.
-CREATE FUNCTION pulse._keep_trying(class regclass, lane text, shared boolean)
-RETURNS boolean
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_class integer := _keep_trying.class::oid::integer;
-    v_key integer := hashtext(_keep_trying.lane);
-    v_until timestamptz;
-BEGIN
-    LOOP
-        IF _keep_trying.shared THEN
-            IF pg_try_advisory_xact_lock_shared(v_class, v_key) THEN
-                RETURN true;
-            END IF;
-        ELSIF pg_try_advisory_xact_lock(v_class, v_key) THEN
-            RETURN true;
-        END IF;
-
-        v_until := coalesce(v_until, clock_timestamp() + interval '50 milliseconds');
-        IF clock_timestamp() >= v_until THEN
-            RETURN false;
-        END IF;
-        PERFORM pg_sleep(0.001 + random() * 0.004);
-    END LOOP;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._keep_trying(regclass, text, boolean) IS
-'Take a lock of a lane, shared or exclusively, if it can be had within 50 ms.';
+'Claim at most max_jobs ready jobs of a lane, highest priority first, oldest first inside a priority, and lease them for lease_for (default: the kind''s, the lane''s, 30 s). With kinds, only jobs of these. No row means: nothing to do, the lane is full, held or just being changed; ask again after the poll interval. A job that did not begin by its start_by is cancelled instead; what is handed out is 64 MB of payload at most, but at least one job. PU001 above READ COMMITTED, PU002 bad argument. Writes ready, lease and roster, and what it reaps, promotes, releases or marks on the way.';

@@ -99,7 +99,9 @@ DECLARE
     v_stepped bigint := 0;
     v_patchy boolean := false;
 BEGIN
-    IF (_pick_kinds.mark).patchy_at > clock_timestamp() - interval '10 seconds' THEN
+    IF (_pick_kinds.mark).patchy_at
+        BETWEEN clock_timestamp() - interval '10 seconds' AND clock_timestamp()
+    THEN
         RETURN pulse._pick_by_kind(
             _pick_kinds.lane, _pick_kinds.kinds, _pick_kinds.need, v_picked
         );

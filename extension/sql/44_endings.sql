@@ -98,6 +98,33 @@ BEGIN
             CASE WHEN j.fate = 'cancelled' THEN j.cancel_reason ELSE j.error END
         FROM judged AS j
         WHERE j.fate <> 'retrying'
+    ),
+
+    counted AS (
+        INSERT INTO pulse.tally (lane, kind, event, jobs, bucket, seconds)
+        SELECT
+            e.lane, e.kind, e.event, count(*), e.bucket, sum(e.seconds)
+        FROM (
+            SELECT
+                j.lane, j.kind, 'failed' AS event, r.seconds,
+                width_bucket(r.seconds, pulse.histogram_bounds()) AS bucket
+            FROM judged AS j
+            CROSS JOIN LATERAL (
+                SELECT
+                    greatest(date_part('epoch', clock_timestamp() - j.claimed_at), 0)
+                    AS seconds
+            ) AS r
+            UNION ALL
+            SELECT
+                j.lane, j.kind,
+                CASE j.fate WHEN 'retrying' THEN 'retried' ELSE j.fate END, NULL, NULL
+            FROM judged AS j
+            UNION ALL
+            SELECT j.lane, j.kind, 'reaped', NULL, NULL
+            FROM judged AS j
+            WHERE _fail_runs.verb = 'reap'
+        ) AS e
+        GROUP BY e.lane, e.kind, e.event, e.bucket
     )
 
     SELECT
@@ -168,6 +195,9 @@ BEGIN
         _finish_cancelled.claimed_at, _finish_cancelled.lease, _finish_cancelled.worker,
         _finish_cancelled.error
     );
+
+    INSERT INTO pulse.tally (lane, kind, event)
+    VALUES (_finish_cancelled.lane, _finish_cancelled.kind, 'cancelled');
 
     IF _finish_cancelled.keyed THEN
         PERFORM pulse._release_keys(ARRAY[_finish_cancelled.job]);

@@ -86,6 +86,21 @@ BEGIN
             END
         FROM gone AS g
         RETURNING lease, job, keyed
+    ),
+
+    counted AS (
+        INSERT INTO pulse.tally (lane, kind, event, jobs, bucket, seconds)
+        SELECT
+            r.lane, r.kind, 'completed', count(*),
+            width_bucket(r.seconds, pulse.histogram_bounds()) AS bucket, sum(r.seconds)
+        FROM (
+            SELECT
+                g.lane,
+                g.kind,
+                greatest(date_part('epoch', clock_timestamp() - g.claimed_at), 0) AS seconds
+            FROM gone AS g
+        ) AS r
+        GROUP BY r.lane, r.kind, bucket
     )
 
     SELECT

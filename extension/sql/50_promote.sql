@@ -140,14 +140,14 @@ BEGIN
             FOR v_round IN 1..10 LOOP
                 v_some := pulse._promote(v_lane, 1000);
                 v_moved := v_moved + v_some;
-                EXIT WHEN v_some < 1000 OR clock_timestamp() >= _tick_promote.until;
+                EXIT WHEN v_some < 1000 OR pulse._time_is_over(_tick_promote.until);
             END LOOP;
             v_all := v_all + v_moved;
             v_full := v_full OR v_some = 1000;
             IF v_moved > 0 THEN
                 PERFORM pulse._ring(v_lane);
             END IF;
-            IF clock_timestamp() >= _tick_promote.until THEN
+            IF pulse._time_is_over(_tick_promote.until) THEN
                 v_stopped_at := v_lane;
                 EXIT rounds;
             END IF;

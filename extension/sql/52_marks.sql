@@ -26,6 +26,7 @@
 -- greatest(wanted, clock_timestamp()), so its lock precedes its clock. A clock may step
 -- back: _due_floor keeps what is inserted meanwhile from standing below a mark. And leases: the
 -- sweep that makes new leases known to reap goes forward only up to lease_q (51_reap.sql).
+-- And tally, which is read once up to tally_q (92_count.sql).
 
 CREATE FUNCTION pulse._newest_mark(lane text, kind text)
 RETURNS pulse.mark
@@ -79,10 +80,12 @@ DECLARE
     v_new pulse.horizon;
     v_now_ready_q bigint;
     v_now_lease_q bigint;
+    v_now_tally_q bigint;
     v_now_note_q bigint;
     v_ready text [];
     v_waiting text [];
     v_lease text [];
+    v_tally text [];
     v_note text [];
     v_prepared boolean;
 BEGIN
@@ -100,6 +103,8 @@ BEGIN
     v_now_ready_q := pulse._last_drawn_ready();
     SELECT s.last_value - CASE WHEN s.is_called THEN 0 ELSE 1 END INTO v_now_lease_q
     FROM pulse.lease_seq AS s;
+    SELECT s.last_value - CASE WHEN s.is_called THEN 0 ELSE 1 END INTO v_now_tally_q
+    FROM pulse.tally_seq AS s;
     SELECT s.last_value - CASE WHEN s.is_called THEN 0 ELSE 1 END INTO v_now_note_q
     FROM pulse.note_seq AS s;
     v_new.seen_at := clock_timestamp();
@@ -119,13 +124,17 @@ BEGIN
             '{}'
         ),
         coalesce(
+            array_agg(l.virtualtransaction) FILTER (WHERE l.relation = 'pulse.tally'::regclass),
+            '{}'
+        ),
+        coalesce(
             array_agg(l.virtualtransaction) FILTER (
                 WHERE l.relation IN ('pulse.doubt'::regclass, 'pulse.wake'::regclass)
             ),
             '{}'
         ),
         coalesce(bool_or(l.pid IS NULL), false)
-    INTO v_ready, v_waiting, v_lease, v_note, v_prepared
+    INTO v_ready, v_waiting, v_lease, v_tally, v_note, v_prepared
     FROM pg_locks AS l
     WHERE l.locktype = 'relation'
         AND l.mode = 'RowExclusiveLock'
@@ -134,26 +143,30 @@ BEGIN
         )
         AND l.relation IN (
             'pulse.ready'::regclass, 'pulse.waiting'::regclass, 'pulse.lease'::regclass,
-            'pulse.doubt'::regclass, 'pulse.wake'::regclass
+            'pulse.tally'::regclass, 'pulse.doubt'::regclass, 'pulse.wake'::regclass
         );
 
     IF v_old.version IS NULL THEN
         v_old.ready_q := 0;
         v_old.waiting_t := '-infinity';
         v_old.lease_q := 0;
+        v_old.tally_q := 0;
         v_old.note_q := 0;
     END IF;
     v_new.ready_q := v_old.ready_q;
     v_new.waiting_t := v_old.waiting_t;
     v_new.lease_q := v_old.lease_q;
+    v_new.tally_q := v_old.tally_q;
     v_new.note_q := v_old.note_q;
     v_new.next_ready_q := v_old.next_ready_q;
     v_new.next_waiting_t := v_old.next_waiting_t;
     v_new.next_lease_q := v_old.next_lease_q;
+    v_new.next_tally_q := v_old.next_tally_q;
     v_new.next_note_q := v_old.next_note_q;
     v_new.ready_holders := v_old.ready_holders;
     v_new.waiting_holders := v_old.waiting_holders;
     v_new.lease_holders := v_old.lease_holders;
+    v_new.tally_holders := v_old.tally_holders;
     v_new.note_holders := v_old.note_holders;
 
     -- What was remembered stays until its last holder has ended: replaced by a newer set
@@ -172,6 +185,11 @@ BEGIN
         v_new.lease_q := coalesce(v_old.next_lease_q, 0);
         v_new.next_lease_q := v_now_lease_q;
         v_new.lease_holders := v_lease;
+    END IF;
+    IF v_old.version IS NULL OR NOT (v_prepared OR v_old.tally_holders && v_tally) THEN
+        v_new.tally_q := coalesce(v_old.next_tally_q, 0);
+        v_new.next_tally_q := v_now_tally_q;
+        v_new.tally_holders := v_tally;
     END IF;
     IF v_old.version IS NULL OR NOT (v_prepared OR v_old.note_holders && v_note) THEN
         v_new.note_q := coalesce(v_old.next_note_q, 0);

@@ -88,7 +88,7 @@ DECLARE
     v_all bigint := 0;
     v_next jsonb := '{}'::jsonb;
 BEGIN
-    WHILE pulse._prune_keys(1000) = 1000 AND clock_timestamp() < _tick_prune.until LOOP
+    WHILE pulse._prune_keys(1000) = 1000 AND NOT pulse._time_is_over(_tick_prune.until) LOOP
         NULL;
     END LOOP;
     PERFORM pulse._prune_workers(1000);
@@ -122,7 +122,7 @@ BEGIN
             v_removed := v_removed + v_page.removed;
             v_since := v_page.next;
             v_again := v_again OR (v_removed >= 10000 AND v_since IS NOT NULL);
-            IF clock_timestamp() >= _tick_prune.until THEN
+            IF pulse._time_is_over(_tick_prune.until) THEN
                 v_next := jsonb_strip_nulls(jsonb_build_object(
                     'lane', v_lane, 'state', v_state, 'since', v_since,
                     'again', CASE WHEN v_again THEN true END
@@ -184,7 +184,7 @@ BEGIN
             AND f.finished_at < v_before
         ORDER BY f.finished_at
         LIMIT 1;
-        IF FOUND OR clock_timestamp() >= _next_finished.until THEN
+        IF FOUND OR pulse._time_is_over(_next_finished.until) THEN
             next_lane := v_pair.lane;
             next_state := v_pair.state;
             RETURN NEXT;
@@ -217,8 +217,8 @@ COMMENT ON FUNCTION pulse._retained_since(text, pulse.outcome) IS
 
 -- Retention. Deleting from finished decides; exactly those bodies follow: by age of the
 -- body alone, a retried job would lose it. A page is what is looked at, gone or not, so
--- that jobs whose keys still dedup, or that others depend on, cannot make it long; next is where to go on, NULL
--- at the end.
+-- that jobs whose keys still dedup, or that others depend on, cannot make it long; next is
+-- where to go on, NULL at the end.
 CREATE FUNCTION pulse._prune_jobs(
     lane text,
     state pulse.outcome,

@@ -18,7 +18,7 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT t.step, t.did, t.error
-    FROM pulse._tick('{due,backstop,sample,retention,sweep}') AS t
+    FROM pulse._tick('{due,backstop,count,sample,retention,sweep}') AS t
 $$;
 
 COMMENT ON FUNCTION pulse.tick() IS
@@ -60,7 +60,9 @@ BEGIN
             ('due', '900 milliseconds', 0.6, 'signals', '_tick_signals(1000)', 1000),
             ('due', '900 milliseconds', 0.6, 'marks', '_tick_marks($1)', NULL),
             ('backstop', '1 hour', 0.6, 'backstop', '_tick_backstop()', NULL),
-            ('sample', '59 seconds', 0.7, 'sample', '_sample_stats($1)', NULL),
+            ('count', '9 seconds', 0.7, 'count', '_tick_count($1)', NULL),
+            ('sample', '59 seconds', 0.7, 'sample', '_tick_sample($1)', NULL),
+            ('sample', '59 seconds', 0.7, 'stats', '_thin_stats($1)', NULL),
             ('sample', '59 seconds', 0.7, 'ledger', '_prune_schedule_runs(1000)', 1000),
             ('sample', '59 seconds', 0.7, 'audit', '_prune_audit(1000)', 1000),
             ('sample', '59 seconds', 0.7, 'roles', '_refresh_roles()', NULL),
@@ -74,7 +76,7 @@ BEGIN
     LOOP
         -- A caller with next to no time does what is urgent, and leaves the rest to others.
         CONTINUE WHEN v_budget < interval '300 milliseconds'
-            AND v_step.turn IN ('backstop', 'sample', 'retention');
+            AND v_step.turn IN ('backstop', 'count', 'sample', 'retention');
 
         IF v_step.turn <> v_turn THEN
             v_turn := v_step.turn;
@@ -110,13 +112,13 @@ BEGIN
             EXIT WHEN v_some IS NULL
                 OR v_step.piece IS NULL
                 OR v_some < v_step.piece
-                OR clock_timestamp() >= v_until;
+                OR pulse._time_is_over(v_until);
         END LOOP;
 
         -- What has no end to miss is not cut.
         PERFORM pulse._note_cut(
             v_step.step, v_turn, v_started_at,
-            clock_timestamp() >= v_until AND _tick.error IS NULL AND v_step.call NOT LIKE '%()'
+            pulse._time_is_over(v_until) AND _tick.error IS NULL AND v_step.call NOT LIKE '%()'
         );
         v_busy := v_busy OR (v_turn = 'due' AND v_step.step <> 'marks' AND _tick.did > 0);
         RETURN NEXT;
@@ -127,32 +129,6 @@ $$;
 
 COMMENT ON FUNCTION pulse._tick(text []) IS
 'Do the parts of the upkeep that are due, in one transaction.';
-
--- Whoever calls tick may have a statement_timeout, and a tick that is cancelled has done
--- nothing at all: so it ends long before.
-CREATE FUNCTION pulse._upkeep_budget()
-RETURNS interval
-LANGUAGE sql
-STABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT least(interval '2 seconds', greatest(interval '0', t.is_left) / 3)
-    FROM (
-        SELECT
-            coalesce(
-                least(
-                    statement_timestamp()
-                    + nullif(current_setting('statement_timeout')::interval, interval '0'),
-                    transaction_timestamp()
-                    + nullif(current_setting('transaction_timeout', true)::interval, interval '0')
-                ) - clock_timestamp(),
-                interval '1 hour'
-            ) AS is_left
-    ) AS t
-$$;
-
-COMMENT ON FUNCTION pulse._upkeep_budget() IS
-'How long a call of tick may go on.';
 
 -- Advances the marks of lines that have some, and of lanes that have none yet: five hundred
 -- lines a tick, from where the last one stopped. Claims ask for those they need.
@@ -183,7 +159,7 @@ BEGIN
     LOOP
         PERFORM pulse._advance_line(v_line.lane, v_line.kind, v_horizon.ready_q);
         v_lines := v_lines + 1;
-        IF v_lines = 500 OR clock_timestamp() >= _tick_marks.until THEN
+        IF v_lines = 500 OR pulse._time_is_over(_tick_marks.until) THEN
             v_to := jsonb_build_object('lane', v_line.lane, 'kind', v_line.kind);
             EXIT;
         END IF;
@@ -192,7 +168,7 @@ BEGIN
     FOR v_lane IN SELECT pulse._waiting_lanes(coalesce(v_from ->> 'due', ''), 500) LOOP
         PERFORM pulse._advance_due(v_lane, v_horizon.waiting_t);
         v_lanes := v_lanes + 1;
-        IF v_lanes = 500 OR clock_timestamp() >= _tick_marks.until THEN
+        IF v_lanes = 500 OR pulse._time_is_over(_tick_marks.until) THEN
             v_to := v_to || jsonb_build_object('due', v_lane);
             EXIT;
         END IF;

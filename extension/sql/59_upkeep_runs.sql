@@ -1,5 +1,46 @@
--- When tick last did which part of the upkeep, where it stopped, and which steps ran out of
--- time: appended to upkeep_run and read newest first.
+-- How much time tick has; when it last did which part of the upkeep, where it stopped, and
+-- which steps ran out of time: appended to upkeep_run and read newest first.
+
+-- Whoever calls tick may have a statement_timeout, and a tick that is cancelled has done
+-- nothing at all: so it ends long before.
+CREATE FUNCTION pulse._upkeep_budget()
+RETURNS interval
+LANGUAGE sql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT least(interval '2 seconds', greatest(interval '0', t.is_left) / 3)
+    FROM (
+        SELECT
+            coalesce(
+                least(
+                    statement_timestamp()
+                    + nullif(current_setting('statement_timeout')::interval, interval '0'),
+                    transaction_timestamp()
+                    + nullif(current_setting('transaction_timeout', true)::interval, interval '0')
+                ) - clock_timestamp(),
+                interval '1 hour'
+            ) AS is_left
+    ) AS t
+$$;
+
+COMMENT ON FUNCTION pulse._upkeep_budget() IS
+'How long a call of tick may go on.';
+
+-- A time that is further off than any budget is one of before the clock was set back: what
+-- a step does until then nobody would see, and nobody else do.
+CREATE FUNCTION pulse._time_is_over(until timestamptz)
+RETURNS boolean
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT n.now >= _time_is_over.until
+        OR (_time_is_over.until < 'infinity' AND n.now < _time_is_over.until - interval '2 seconds')
+    FROM (SELECT clock_timestamp() AS now) AS n
+$$;
+
+COMMENT ON FUNCTION pulse._time_is_over(timestamptz) IS
+'Whether a step of tick that has until then has to stop, also because the clock stepped back.';
 
 CREATE FUNCTION pulse._start_upkeep_run(step text, every interval)
 RETURNS boolean

@@ -78,7 +78,7 @@ BEGIN
         SELECT p.* INTO v_page
         FROM pulse._expire_page(v_page.next_start_by, v_page.next_job, 1000) AS p;
         v_all := v_all + v_page.expired;
-        EXIT WHEN v_page.next_job IS NULL OR clock_timestamp() >= _tick_expiry.until;
+        EXIT WHEN v_page.next_job IS NULL OR pulse._time_is_over(_tick_expiry.until);
     END LOOP;
     RETURN v_all;
 END;
@@ -95,7 +95,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     PERFORM pulse._tick_expiry(_expire_all.until);
-    RETURN clock_timestamp() < _expire_all.until;
+    RETURN NOT pulse._time_is_over(_expire_all.until);
 END;
 $$;
 

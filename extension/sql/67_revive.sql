@@ -128,6 +128,8 @@ BEGIN
             WHERE f.job = v_child.job;
 
             PERFORM pulse._block_again(v_child, false);
+            INSERT INTO pulse.tally (lane, kind, event)
+            VALUES (v_child.lane, v_child.kind, 'retried');
             v_next := v_next || v_child.job;
             v_all := v_all + 1;
         END LOOP;

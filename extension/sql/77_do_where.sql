@@ -9,7 +9,8 @@ CREATE FUNCTION pulse._do_where(
     force boolean,
     max_jobs integer,
     dry_run boolean,
-    reason text
+    reason text,
+    to_time timestamptz DEFAULT NULL
 )
 RETURNS TABLE (done bigint, remaining bigint)
 LANGUAGE plpgsql
@@ -53,7 +54,7 @@ BEGIN
         INTO done, remaining
         FROM pulse._matching(
             _do_where.verb, v_filter, _do_where.to_lane, _do_where.to_rank,
-            _do_where.force, v_max_jobs + 100000
+            _do_where.force, v_max_jobs + 100000, _do_where.to_time
         );
         RETURN NEXT;
         RETURN;
@@ -63,7 +64,7 @@ BEGIN
         SELECT p.job
         FROM pulse._pick_matching(
             _do_where.verb, v_filter, _do_where.to_lane, _do_where.to_rank,
-            _do_where.force, v_max_jobs
+            _do_where.force, v_max_jobs, _do_where.to_time
         ) AS p (job)
         ORDER BY p.job
     LOOP
@@ -98,6 +99,22 @@ BEGIN
                     v_state := 'blocked';
                 END IF;
 
+            WHEN 'run_now' THEN
+                SELECT r.state INTO v_state
+                FROM pulse._reschedule(v_job, '-infinity') AS r;
+
+            WHEN 'reschedule' THEN
+                SELECT r.state INTO v_state
+                FROM pulse._reschedule(v_job, _do_where.to_time) AS r;
+
+            WHEN 'rerun' THEN
+                SELECT r.was INTO v_state
+                FROM pulse._rerun(v_job) AS r;
+
+            WHEN 'discard' THEN
+                SELECT d.state INTO v_state
+                FROM pulse._discard(v_job) AS d;
+
             WHEN 'reprioritize' THEN
                 SELECT s.state INTO v_state
                 FROM pulse._shift(v_job, NULL, _do_where.to_rank) AS s;
@@ -123,7 +140,7 @@ BEGIN
     SELECT count(*) INTO remaining
     FROM pulse._matching(
         _do_where.verb, v_filter, _do_where.to_lane, _do_where.to_rank,
-        _do_where.force, 100000
+        _do_where.force, 100000, _do_where.to_time
     );
 
     PERFORM pulse._audit(
@@ -143,6 +160,7 @@ BEGIN
                 'last_job', v_last::text,
                 'lane', _do_where.to_lane,
                 'priority', - _do_where.to_rank,
+                'run_at', _do_where.to_time,
                 'force', nullif(_do_where.force, false)
             )
         ),
@@ -153,6 +171,6 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._do_where(
-    integer, text, jsonb, text, integer, boolean, integer, boolean, text
+    integer, text, jsonb, text, integer, boolean, integer, boolean, text, timestamptz
 ) IS
 'What all bulk verbs have in common: check, pick, do, count, audit.';

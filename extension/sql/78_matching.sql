@@ -14,7 +14,8 @@ CREATE FUNCTION pulse._matching(
     to_lane text,
     to_rank integer,
     force boolean,
-    max_jobs integer
+    max_jobs integer,
+    to_time timestamptz DEFAULT NULL
 )
 RETURNS TABLE (job bigint, place text)
 LANGUAGE plpgsql
@@ -33,7 +34,7 @@ BEGIN
         );
     END IF;
 
-    IF _matching.verb = 'retry' THEN
+    IF _matching.verb IN ('retry', 'rerun', 'discard') THEN
         v_outcomes := v_filter.states;
         v_filter.lanes := coalesce(
             v_filter.lanes, ARRAY(SELECT x.lane FROM pulse._finished_lanes() AS x)
@@ -80,7 +81,21 @@ BEGIN
                     WHERE b.job = f.job
                 )
             )
-            AND (NOT f.keyed OR pulse._key_is_free(f.job, f.lane))
+            AND (
+                _matching.verb <> 'retry'
+                OR NOT f.keyed
+                OR pulse._key_is_free(f.job, f.lane)
+            )
+            -- A second call must not run them a second time.
+            AND (
+                _matching.verb <> 'rerun'
+                OR (
+                    SELECT r.job
+                    FROM pulse.body AS r
+                    WHERE r.rerun_of = f.job
+                    LIMIT 1
+                ) IS NULL
+            )
         ORDER BY f.job
         LIMIT _matching.max_jobs;
         RETURN;
@@ -101,6 +116,11 @@ BEGIN
         AND (v_filter.rank_below IS NULL OR p.rank < v_filter.rank_below)
         AND (_matching.to_lane IS NULL OR p.lane <> _matching.to_lane)
         AND (_matching.to_rank IS NULL OR p.rank <> _matching.to_rank)
+        AND (
+            _matching.to_time IS NULL
+            OR p.run_at IS DISTINCT FROM _matching.to_time
+            AND (p.place <> 'ready' OR _matching.to_time > clock_timestamp())
+        )
         -- A run that was asked to stop already can only be forced.
         AND (_matching.verb <> 'cancel' OR _matching.force OR p.cancel_by IS NULL)
         AND (
@@ -153,7 +173,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._matching(
-    text, pulse._job_filter, text, integer, boolean, integer
+    text, pulse._job_filter, text, integer, boolean, integer, timestamptz
 ) IS
 'Jobs that match a filter and that the verb can change, oldest first, at most max_jobs.';
 
@@ -165,7 +185,8 @@ CREATE FUNCTION pulse._pick_matching(
     to_lane text,
     to_rank integer,
     force boolean,
-    max_jobs integer
+    max_jobs integer,
+    to_time timestamptz DEFAULT NULL
 )
 RETURNS SETOF bigint
 LANGUAGE plpgsql
@@ -189,7 +210,8 @@ BEGIN
     INTO v_blocked, v_approval, v_waiting, v_ready, v_lease, v_finished
     FROM pulse._matching(
         _pick_matching.verb, _pick_matching.filter, _pick_matching.to_lane,
-        _pick_matching.to_rank, _pick_matching.force, _pick_matching.max_jobs
+        _pick_matching.to_rank, _pick_matching.force, _pick_matching.max_jobs,
+        _pick_matching.to_time
     ) AS m;
 
     RETURN QUERY
@@ -226,12 +248,12 @@ BEGIN
     SELECT f.job
     FROM pulse.finished AS f
     WHERE f.job = ANY (v_finished)
-        AND f.state <> 'completed'
+        AND f.state::text = ANY ((_pick_matching.filter).states)
     FOR UPDATE SKIP LOCKED;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._pick_matching(
-    text, pulse._job_filter, text, integer, boolean, integer
+    text, pulse._job_filter, text, integer, boolean, integer, timestamptz
 ) IS
 'Lock jobs that match a filter where they stand, and return those that could be locked.';

@@ -83,6 +83,7 @@ SELECT
     b.tags,
     b.headers,
     b.start_by,
+    b.rerun_of,
     b.flow,
     b.name,
     b.after_failed,
@@ -205,6 +206,9 @@ COMMENT ON COLUMN pulse.jobs.headers IS
 
 COMMENT ON COLUMN pulse.jobs.start_by IS
 'It is cancelled unless it has begun by then.';
+
+COMMENT ON COLUMN pulse.jobs.rerun_of IS
+'The job that this one repeats: see rerun.';
 
 COMMENT ON COLUMN pulse.jobs.flow IS
 'The label of all jobs that belong together.';

@@ -366,7 +366,7 @@ SELECT
                     60 * sum(t.completed + t.dead + t.cancelled)
                     / extract(EPOCH FROM sum(t.took))::numeric, 1
                 )
-            FROM pulse.stat AS t
+            FROM pulse.sample AS t
             WHERE t.lane = o.lane
                 AND t.at > clock_timestamp() - interval '5 minutes'
         ),

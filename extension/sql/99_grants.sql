@@ -23,7 +23,8 @@ AS $$
         (
             'viewer',
             'my_access jobs dependencies find_jobs running dead lanes workers schedules schedule_runs'
-            ' stats audit access why flow health pause_status watch_progress unwatch_progress'
+            ' stats counters history histogram_bounds histogram_quantile samples audit access'
+            ' why flow health pause_status watch_progress unwatch_progress'
             ' node node_of lease_node'
         ),
         (
@@ -34,9 +35,10 @@ AS $$
         (
             'operator',
             'cancel cancel_where signal retry retry_where reprioritize reprioritize_where'
-            ' move move_where delete_job approve approve_where reject reject_where'
+            ' move move_where delete_job discard_where approve approve_where reject reject_where'
+            ' run_now run_now_where reschedule reschedule_where rerun rerun_where'
             ' set_lane set_kind pause resume drain_lane pause_lane resume_lane'
-            ' schedule unschedule pause_schedule resume_schedule'
+            ' schedule unschedule pause_schedule resume_schedule run_schedule_now'
             ' tick reap check'
         ),
         (
@@ -90,10 +92,11 @@ AS $$
     FROM allowed AS a
     WHERE a.object = ANY (
         string_to_array(
-                'approve approve_where cancel cancel_where delete_job drain_lane'
+                'approve approve_where cancel cancel_where delete_job discard_where drain_lane'
                 ' grant_access hello move move_where pause pause_schedule reject'
-                ' reject_where reprioritize reprioritize_where resume resume_lane'
-                ' resume_schedule retry retry_where revoke_access schedule set_kind'
+                ' reject_where reprioritize reprioritize_where rerun rerun_where reschedule'
+                ' reschedule_where resume resume_lane resume_schedule retry retry_where'
+                ' revoke_access run_now run_now_where run_schedule_now schedule set_kind'
                 ' set_lane set_node signal start_watchdog stop_watchdog unschedule',
             ' '
         )

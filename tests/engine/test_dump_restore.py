@@ -114,7 +114,7 @@ class Queue:
         ]
         self.held = [job(connection, "mail", lane=name) for name in ("held", "drained")]
         run("SELECT pulse.pause('deploy', 'a new schema', 'held')")
-        run("SELECT pulse.drain_lane('drained')")
+        run("SELECT pulse.drain_lane('drained', new => true)")
 
         run("SELECT pulse.schedule('often', 'mail', every => '1 s', lane => 'cron')")
         run("SELECT pulse.schedule('nightly', 'mail', cron => '@daily')")

@@ -57,12 +57,14 @@ VERBS = [
 # What tick does beside jobs (samples, retention, the hourly look below the marks) may
 # read as it likes; the rest of it is on the path, since claims do it too.
 UPKEEP = re.compile(
-    r"sample|stat\b|audit|schedule|approval|access|pg_class|prune|< v_now"
+    r"sample|stat\b|_series|audit|schedule|approval|access|pg_class|prune|< v_now"
     r"|newest_mark AS|retain|newer IS NOT NULL|next_lane|f\.lane, f\.state FROM"
     r"|pulse\.signature|UPDATE pulse\.role"
 )
 # Sequences have one row; of horizon the newest is read, of kind any one row.
-READ_WHOLE = {"ready_seq", "lease_seq", "job_id", "version", "horizon", "kind"}
+READ_WHOLE = {
+    *("ready_seq", "lease_seq", "tally_seq", "job_id", "version", "horizon", "kind"),
+}
 
 
 class Watch:

@@ -112,7 +112,7 @@ def test_sampling_goes_lane_by_lane_within_its_time(db: Database) -> None:
         " FROM generate_series(1, 250) AS n"
     )
     samples = [
-        one(connection, "SELECT pulse._sample_stats('-infinity')") for _ in range(3)
+        one(connection, "SELECT pulse._tick_sample('-infinity')") for _ in range(3)
     ]
     assert samples == [100, 100, 50]
     assert one(connection, "SELECT count(DISTINCT lane) FROM pulse.stat") == 250

@@ -1,7 +1,7 @@
 -- Tick: all upkeep, in turns, one step's error no other step's trouble.
 BEGIN;
 
-SELECT plan(48);
+SELECT plan(53);
 
 CREATE FUNCTION pg_temp.lease_that_lapsed(lane text)
 RETURNS bigint
@@ -24,7 +24,7 @@ SELECT results_eq(
     'SELECT t.step, t.error FROM pulse.tick() AS t',
     $$
     VALUES ('schedules', NULL), ('promote', NULL), ('flows', NULL), ('signals', NULL), ('marks', NULL), ('backstop', NULL),
-        ('sample', NULL), ('ledger', NULL), ('audit', NULL), ('roles', NULL), ('caches', NULL),
+        ('count', NULL), ('sample', NULL), ('stats', NULL), ('ledger', NULL), ('audit', NULL), ('roles', NULL), ('caches', NULL),
         ('approvals', NULL), ('expiry', NULL), ('prune', NULL), ('reap', NULL)
     $$,
     'the first tick does every step, a row for each'
@@ -42,7 +42,7 @@ SELECT results_eq(
 UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '10 s';
 SELECT results_eq(
     'SELECT t.step FROM pulse.tick() AS t',
-    $$VALUES ('schedules'), ('promote'), ('flows'), ('signals'), ('marks'), ('approvals'), ('expiry'), ('prune'), ('reap')$$,
+    $$VALUES ('schedules'), ('promote'), ('flows'), ('signals'), ('marks'), ('count'), ('approvals'), ('expiry'), ('prune'), ('reap')$$,
     'the sweeps every ten seconds'
 );
 UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '60 s';
@@ -95,7 +95,7 @@ SELECT is(
 SELECT is_empty('SELECT * FROM pulse.job_key', 'its key is free');
 SELECT is((SELECT count(*) FROM pulse.waiting AS w WHERE w.lane = 'lapsed'), 1::bigint, 'what lapsed is retried');
 SELECT is_empty(format('SELECT * FROM pulse.body WHERE job = %s', :old), 'what was old is gone');
-SELECT isnt_empty('SELECT * FROM pulse.stat', 'and the lanes were sampled');
+SELECT isnt_empty('SELECT * FROM pulse.sample', 'and the lanes were sampled');
 
 -- One step fails: rule 23
 
@@ -193,7 +193,19 @@ SELECT results_eq(
     $$SELECT r.lane COLLATE "default", count(*) FROM pulse.ready AS r WHERE r.lane IN ('flood', 'glut') GROUP BY 1 ORDER BY 1$$,
     $$VALUES ('flood', 1000::bigint), ('glut', 1000)$$, 'of another lane: they take turns'
 );
-SELECT is(pulse._tick_promote(), 1000::bigint, 'with time it does all there is');
+SELECT is(
+    pulse._tick_promote(clock_timestamp() + interval '1 h'), 500::bigint,
+    'nor with a time from before the clock was set back'
+);
+SELECT is(pulse._tick_promote(), 500::bigint, 'with time it does all there is');
+
+SELECT ok(NOT pulse._time_is_over(clock_timestamp() + interval '1.9 s'), 'a step has its time');
+SELECT ok(pulse._time_is_over(clock_timestamp()), 'which comes to its end');
+SELECT ok(
+    pulse._time_is_over(clock_timestamp() + interval '2.1 s'),
+    'also when the clock was set back to before the start'
+);
+SELECT ok(NOT pulse._time_is_over('infinity'), 'if it has one');
 
 -- The budget
 

@@ -86,10 +86,20 @@ SELECT count(*) AS jobs
 FROM pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[1500]), lane => 'many', expires_in => '1 hour') \gset
 SELECT pulse.enqueue('k', lane => 'many') AS behind \gset
 SELECT count(pg_temp.make_late(b.job)) AS late FROM pulse.body AS b WHERE b.start_by IS NOT NULL \gset
-SELECT is(
-    (SELECT c.job_id FROM pulse.claim_batch('w', 'many', 3) AS c), :behind::bigint,
-    'a job behind 1500 late ones is claimed'
-);
+-- A claim ends late jobs for 50 ms, then the next one goes on.
+CREATE FUNCTION pg_temp.first_claim(lane text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    v_job bigint;
+BEGIN
+    FOR i IN 1..100 LOOP
+        v_job := (SELECT c.job_id FROM pulse.claim_batch('w', first_claim.lane, 3) AS c);
+        EXIT WHEN v_job IS NOT NULL;
+    END LOOP;
+    RETURN v_job;
+END;
+$$;
+
+SELECT is(pg_temp.first_claim('many'), :behind::bigint, 'a job behind 1500 late ones is claimed');
 SELECT is_empty(
     $$SELECT FROM pulse.jobs AS j WHERE j.lane = 'many' AND j.state = 'ready'$$, 'which have all ended'
 );

@@ -1,7 +1,7 @@
 -- The life of a job: every transition of docs/contract.md, and what must not happen.
 BEGIN;
 
-SELECT plan(111);
+SELECT plan(115);
 
 CREATE FUNCTION pg_temp.lease_of(job_id bigint)
 RETURNS bigint
@@ -402,6 +402,19 @@ SELECT is(
     'a cancel request does not survive a retry'
 );
 SELECT is_empty('SELECT * FROM pulse.check()', 'every job stands in exactly one place');
+
+-- 17
+
+SELECT is(
+    pulse.reschedule(pg_temp.job(s.state), clock_timestamp() + interval '2 h'), s.then_is,
+    format('transition 17: %s → %s, reschedule', s.state, s.then_is)
+)
+FROM (
+    VALUES ('ready', 'scheduled'), ('scheduled', 'scheduled'), ('retrying', 'retrying')
+) AS s (state, then_is);
+SELECT is(
+    pulse.run_now(pg_temp.job('retrying')), 'ready', 'transition 5: retrying → ready, run_now'
+);
 
 SELECT * FROM finish();
 

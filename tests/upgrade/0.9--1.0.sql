@@ -5,7 +5,7 @@
 -- Reports and enqueues call private functions that have other names in 1.0: those that
 -- run are waited for (lease, body), and others wait before their first write.
 -- locks: body, lease, ready, waiting, kind, mark, due_mark, turn, schedule, audit_entry
--- locks: access_grant, node, horizon
+-- locks: access_grant, node, horizon, stat
 
 -- The views read columns that change. Each keeps its columns, and with them the views
 -- and grants of others; what it selects comes with the code.
@@ -231,6 +231,9 @@ WHERE b.job IN (
 COMMENT ON TABLE pulse.approval IS
 'Jobs that wait for an approver.';
 
+ALTER TABLE pulse.body ADD COLUMN rerun_of bigint;
+CREATE INDEX body_for_rerun ON pulse.body (rerun_of) WHERE rerun_of IS NOT NULL;
+
 DROP INDEX pulse.waiting_for_promotion;
 CREATE INDEX waiting_by_time ON pulse.waiting (lane, run_at) WHERE attempts >= 0;
 CREATE INDEX waiting_for_promotion ON pulse.waiting (lane, rank, run_at)
@@ -263,12 +266,17 @@ COMMENT ON TABLE pulse.due_mark IS
 ALTER TABLE pulse.turn RENAME TO upkeep_run;
 ALTER INDEX pulse.turn_is_versioned RENAME TO upkeep_run_is_versioned;
 
-ALTER TABLE pulse.horizon ADD COLUMN note_q bigint NOT NULL DEFAULT 0;
-ALTER TABLE pulse.horizon ADD COLUMN next_note_q bigint NOT NULL DEFAULT 0;
-ALTER TABLE pulse.horizon ADD COLUMN note_holders text [] NOT NULL DEFAULT '{}';
-ALTER TABLE pulse.horizon ALTER COLUMN note_q DROP DEFAULT;
-ALTER TABLE pulse.horizon ALTER COLUMN next_note_q DROP DEFAULT;
-ALTER TABLE pulse.horizon ALTER COLUMN note_holders DROP DEFAULT;
+-- It begins anew.
+DELETE FROM pulse.horizon;
+ALTER TABLE pulse.horizon
+ADD COLUMN tally_q bigint NOT NULL,
+ADD COLUMN next_tally_q bigint NOT NULL,
+ADD COLUMN tally_holders text [] NOT NULL,
+ADD COLUMN note_q bigint NOT NULL,
+ADD COLUMN next_note_q bigint NOT NULL,
+ADD COLUMN note_holders text [] NOT NULL;
+COMMENT ON TABLE pulse.horizon IS
+'A cache: up to where every place in line, due time, lease number and tally is decided.';
 
 -- 07_schedules
 
@@ -351,6 +359,56 @@ COMMENT ON SEQUENCE pulse.job_id IS
 'Job ids: 1, 2, 3, above the node in the bits from the 43rd on.';
 COMMENT ON SEQUENCE pulse.lease_seq IS
 'The growing part of lease numbers, above the node in the bits from the 43rd on.';
+
+-- 0c_stats: the samples of lanes have another name, stat is what is counted.
+
+ALTER VIEW pulse.stats RENAME TO samples;
+ALTER TABLE pulse.stat RENAME TO sample;
+ALTER TABLE pulse.sample
+RENAME CONSTRAINT stat_is_one_per_lane_and_minute TO sample_is_one_per_lane_and_minute;
+
+CREATE SEQUENCE pulse.tally_seq;
+
+COMMENT ON SEQUENCE pulse.tally_seq IS
+'Numbers of what happened and was not yet counted.';
+
+CREATE TABLE pulse.tally (
+    seq bigint NOT NULL DEFAULT nextval('pulse.tally_seq'),
+    lane text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    event text COLLATE "C" NOT NULL,
+    jobs bigint NOT NULL DEFAULT 1,
+    bucket integer,
+    seconds double precision,
+    CONSTRAINT tally_is_numbered PRIMARY KEY (seq)
+);
+
+COMMENT ON TABLE pulse.tally IS
+'What happened to jobs and was not yet counted.';
+
+CREATE TABLE pulse.stat (
+    lane text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    at timestamptz NOT NULL,
+    enqueued bigint NOT NULL,
+    started bigint NOT NULL,
+    completed bigint NOT NULL,
+    failed bigint NOT NULL,
+    dead bigint NOT NULL,
+    retried bigint NOT NULL,
+    cancelled bigint NOT NULL,
+    reaped bigint NOT NULL,
+    wait_seconds double precision NOT NULL,
+    wait_counts bigint [] NOT NULL,
+    run_seconds double precision NOT NULL,
+    run_counts bigint [] NOT NULL,
+    CONSTRAINT stat_is_one_per_moment PRIMARY KEY (lane, kind, at)
+);
+
+CREATE INDEX stat_by_time ON pulse.stat (at);
+
+COMMENT ON TABLE pulse.stat IS
+'Counters of each lane and kind, as they were at a moment.';
 
 -- 0b_flows
 

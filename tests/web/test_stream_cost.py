@@ -18,7 +18,7 @@ from tests.web.streams import LONG, follow, listeners, wait_for
 from tools.servers import Server
 
 # Only the look of each second reads the samples of a lane.
-OVERVIEW = "pulse.stats AS s"
+OVERVIEW = "pulse.samples AS s"
 
 
 @pytest.fixture

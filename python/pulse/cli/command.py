@@ -39,6 +39,7 @@ SECTIONS: dict[str, list[click.Command]] = {
     ],
     "Operate": [
         *(steer.cancel, steer.reprioritize, steer.retry, steer.approve, steer.reject),
+        *(steer.run_now, steer.reschedule, steer.rerun, steer.discard),
         *(holds.drain, holds.pause, holds.resume),
     ],
     "Set up": [provision.install, provision.dev, provision.demo],

@@ -106,3 +106,11 @@ UNSCHEDULE = "SELECT pulse.unschedule(name => %(name)s)"
 
 TICK = "SELECT t.step, t.did, t.error FROM pulse.tick() AS t"
 START_WATCHDOG = "SELECT pulse.start_watchdog() AS how"
+
+# A time as people write it, or one from now on.
+MOMENT = """
+    SELECT
+        coalesce(
+            %(at)s::timestamptz, pg_catalog.clock_timestamp() + %(delay)s::interval
+        ) AS at
+"""

@@ -71,13 +71,17 @@ LANE_IS_KNOWN = """
         ) AS known
 """
 
-DRAIN = "SELECT pulse.drain_lane(lane => %(lane)s, reason => %(reason)s) AS changed"
+DRAIN = """
+    SELECT pulse.drain_lane(
+        lane => %(lane)s, reason => %(reason)s, new => %(new)s
+    ) AS changed
+"""
 RESUME_LANE = """
     SELECT pulse.resume_lane(lane => %(lane)s, reason => %(reason)s) AS changed
 """
 PAUSE = """
     SELECT pulse.pause(
-        holder => %(holder)s, reason => %(reason)s, lane => %(lane)s
+        holder => %(holder)s, reason => %(reason)s, lane => %(lane)s, new => %(new)s
     ) AS changed
 """
 RESUME = "SELECT pulse.resume(holder => %(holder)s, lane => %(lane)s) AS changed"
@@ -120,6 +124,10 @@ PAUSE_SCHEDULE = """
     SELECT pulse.pause_schedule(name => %(name)s, reason => %(reason)s) AS changed
 """
 RESUME_SCHEDULE = "SELECT pulse.resume_schedule(name => %(name)s) AS next_at"
+RUN_SCHEDULE_NOW = """
+    SELECT
+        pulse.run_schedule_now(name => %(name)s, reason => %(reason)s)::text AS job_id
+"""
 
 # -- one job ----------------------------------------------------------------------
 
@@ -131,6 +139,15 @@ CANCEL = """
 APPROVE = "SELECT pulse.approve(job_id => %(job_id)s, reason => %(reason)s) AS state"
 REJECT = "SELECT pulse.reject(job_id => %(job_id)s, reason => %(reason)s) AS state"
 RETRY = "SELECT pulse.retry(job_id => %(job_id)s, reason => %(reason)s) AS state"
+RUN_NOW = "SELECT pulse.run_now(job_id => %(job_id)s, reason => %(reason)s) AS state"
+RESCHEDULE = """
+    SELECT pulse.reschedule(
+        job_id => %(job_id)s, run_at => %(run_at)s::timestamptz, reason => %(reason)s
+    ) AS state
+"""
+RERUN = """
+    SELECT pulse.rerun(job_id => %(job_id)s, reason => %(reason)s)::text AS state
+"""
 MOVE = """
     SELECT pulse.move(
         job_id => %(job_id)s, lane => %(lane)s, reason => %(reason)s
@@ -141,7 +158,9 @@ REPRIORITIZE = """
         job_id => %(job_id)s, priority => %(priority)s, reason => %(reason)s
     ) AS state
 """
-DELETE = "SELECT pulse.delete_job(job_id => %(job_id)s, reason => %(reason)s)"
+DELETE = """
+    SELECT pulse.delete_job(job_id => %(job_id)s, reason => %(reason)s), 'deleted' AS state
+"""
 
 # -- many jobs at once ------------------------------------------------------------
 
@@ -155,6 +174,24 @@ CANCEL_WHERE = f"""
 RETRY_WHERE = f"""
     SELECT w.done, w.remaining
     FROM pulse.retry_where(filter => %(filter)s, {LIMITS}) AS w
+"""
+RUN_NOW_WHERE = f"""
+    SELECT w.done, w.remaining
+    FROM pulse.run_now_where(filter => %(filter)s, {LIMITS}) AS w
+"""
+RESCHEDULE_WHERE = f"""
+    SELECT w.done, w.remaining
+    FROM pulse.reschedule_where(
+        filter => %(filter)s, run_at => %(run_at)s::timestamptz, {LIMITS}
+    ) AS w
+"""
+RERUN_WHERE = f"""
+    SELECT w.done, w.remaining
+    FROM pulse.rerun_where(filter => %(filter)s, {LIMITS}) AS w
+"""
+DISCARD_WHERE = f"""
+    SELECT w.done, w.remaining
+    FROM pulse.discard_where(filter => %(filter)s, {LIMITS}) AS w
 """
 REPRIORITIZE_WHERE = f"""
     SELECT w.done, w.remaining

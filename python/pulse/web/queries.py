@@ -73,7 +73,7 @@ LANES = """
                         60 * (s.completed + s.dead + s.cancelled)
                         / extract(EPOCH FROM s.took)::numeric, 1
                     )::double precision AS per_minute
-                FROM pulse.stats AS s
+                FROM pulse.samples AS s
                 WHERE s.lane = l.name
                 ORDER BY s.at DESC
                 LIMIT 30
@@ -182,7 +182,7 @@ SUMMARY = """
         j.approval_until, j.worker, j.started_at, j.lease_until, j.deadline,
         j.cancel_by, j.progress, j.progress_note, j.finished_at, j.ended_by,
         extract(EPOCH FROM j.max_runtime)::double precision AS max_runtime,
-        j.unique_key, j.group_key, j.tags
+        j.unique_key, j.group_key, j.tags, j.rerun_of::text AS rerun_of
 """
 
 # A page of jobs leaves out what is large: 200 payloads may be 1.6 GB. What is stored

@@ -39,7 +39,7 @@ SETTINGS = (
     "SELECT pulse.schedule('clean-carts', 'clean-carts', every => '10 minutes')",
 )
 SAMPLES = """
-    INSERT INTO pulse.stat (lane, at, took, completed, dead, cancelled, ready, running)
+    INSERT INTO pulse.sample (lane, at, took, completed, dead, cancelled, ready, running)
     SELECT l.lane, clock_timestamp() - n * interval '1 minute', interval '1 minute',
         greatest(0, l.base + l.swing * (sin(n / l.slow) + random() / 2))::bigint,
         0, 0, 0, 1
@@ -139,7 +139,7 @@ def shop() -> Iterator[tuple[Site, int]]:
         done = "SELECT state = 'completed' FROM pulse.jobs WHERE job_id = %s"
         wait_for(lambda: one(sql, done, job_id), "the job that was retried")
         reason = "bank maintenance until 22:00"
-        sql.execute("SELECT pulse.drain_lane('billing', %s)", [reason])
+        sql.execute("SELECT pulse.drain_lane('billing', %s, true)", [reason])
         sql.execute("TRUNCATE pulse.stat")
         sql.execute(SAMPLES)
         site = Site(dsn)

@@ -38,7 +38,7 @@ def test_text_of_strangers_stays_text(tab: Tab, sql: Connection) -> None:
         HOSTILE, Jsonb({HOSTILE: HOSTILE}), HOSTILE, HOSTILE, HOSTILE,
     )  # fmt: skip
     fail_once(sql, f"{HOSTILE}\n{HOSTILE}", HOSTILE, fatal=True)
-    sql.execute("SELECT pulse.drain_lane(%s, %s)", [HOSTILE, HOSTILE])
+    sql.execute("SELECT pulse.drain_lane(%s, %s, true)", [HOSTILE, HOSTILE])
     sql.execute("SELECT pulse.pause(%s, %s)", [HOSTILE, HOSTILE])
     sql.execute("SELECT pulse.hello(%s, ARRAY[%s], ARRAY[%s])", [HOSTILE] * 3)
     sql.execute("SELECT pulse.schedule(%s, %s, every => '1 hour')", [HOSTILE] * 2)

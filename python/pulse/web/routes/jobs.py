@@ -171,6 +171,32 @@ async def retry(
     return await act(caller, operator.RETRY, job_id, reason=why.reason)
 
 
+@router.post("/jobs/{job_id}/run-now", response_model=Done)
+async def run_now(
+    caller: CurrentCaller, job_id: JobId, why: WhyBody = requests.NO_REASON
+) -> Any:
+    """A scheduled or retrying job is put in line now."""
+    return await act(caller, operator.RUN_NOW, job_id, reason=why.reason)
+
+
+@router.post("/jobs/{job_id}/reschedule", response_model=Done)
+async def reschedule(
+    caller: CurrentCaller, job_id: JobId, when: requests.Reschedule
+) -> Any:
+    """A job that waits runs at another time."""
+    return await act(caller, operator.RESCHEDULE, job_id, **when.model_dump())
+
+
+@router.post("/jobs/{job_id}/rerun", response_model=Done)
+async def rerun(
+    caller: CurrentCaller, job_id: JobId, why: WhyBody = requests.NO_REASON
+) -> Any:
+    """A job that has ended is enqueued once more: the answer is the new one."""
+    async with caller.writing() as db:
+        row = first(await db.one(operator.RERUN, job_id=job_id, reason=why.reason))
+        return first(await db.one(queries.JOB, job_id=row["state"]))
+
+
 @router.post("/jobs/{job_id}/move", response_model=Done)
 async def move(caller: CurrentCaller, job_id: JobId, where: requests.Move) -> Any:
     return await act(caller, operator.MOVE, job_id, **where.model_dump())
@@ -201,6 +227,10 @@ BULK = {
     "retry": operator.RETRY_WHERE,
     "reprioritize": operator.REPRIORITIZE_WHERE,
     "move": operator.MOVE_WHERE,
+    "run_now": operator.RUN_NOW_WHERE,
+    "reschedule": operator.RESCHEDULE_WHERE,
+    "rerun": operator.RERUN_WHERE,
+    "discard": operator.DISCARD_WHERE,
     "approve": operator.APPROVE_WHERE,
     "reject": operator.REJECT_WHERE,
 }

@@ -10,7 +10,6 @@ from pulse.sql import operator
 from pulse.web import queries
 from pulse.web.access.caller import CurrentCaller
 from pulse.web.database import Session, first
-from pulse.web.problems import Problem
 from pulse.web.schemas import requests, responses
 
 router = APIRouter(tags=["lanes"])
@@ -22,22 +21,6 @@ LaneName = Annotated[str, Path(min_length=1, max_length=200)]
 async def lane_called(db: Session, name: str) -> Any:
     """As it is shown; a lane without jobs and settings has the defaults."""
     return await db.one(queries.LANES, lane=name) or responses.Lane(name=name)
-
-
-async def require_lane(db: Session, name: str | None, *, new: bool = False) -> None:
-    """A lane works on first mention, so a name with a typo would be one more lane."""
-    if (
-        name is None
-        or new
-        or first(await db.one(operator.LANE_IS_KNOWN, lane=name))["known"]
-    ):
-        return
-    raise Problem(
-        404,
-        f"there is no lane {name}",
-        "No job, setting, kind, worker or pause names it.",
-        hint='To drain or pause it before it is used: "new": true.',
-    )
 
 
 @router.get("/lanes", response_model=responses.Lanes)
@@ -73,8 +56,7 @@ async def drain_lane(
     why: Annotated[requests.Drain, Body()] = requests.NO_DRAIN,
 ) -> Any:
     async with caller.writing() as db:
-        await require_lane(db, name, new=why.new)
-        await db.rows(operator.DRAIN, lane=name, reason=why.reason)
+        await db.rows(operator.DRAIN, lane=name, **why.model_dump())
         return await lane_called(db, name)
 
 
@@ -85,7 +67,6 @@ async def resume_lane(
     why: Annotated[requests.WithReason, Body()] = requests.NO_REASON,
 ) -> Any:
     async with caller.writing() as db:
-        await require_lane(db, name)
         await db.rows(operator.RESUME_LANE, lane=name, reason=why.reason)
         return await lane_called(db, name)
 
@@ -94,8 +75,7 @@ async def resume_lane(
 async def pause(caller: CurrentCaller, hold: requests.Pause) -> Any:
     """Stop all claims, or those of one lane, in the name of a holder."""
     async with caller.writing() as db:
-        await require_lane(db, hold.lane, new=hold.new)
-        done = first(await db.one(operator.PAUSE, **hold.model_dump(exclude={"new"})))
+        done = first(await db.one(operator.PAUSE, **hold.model_dump()))
         return {**done, "paused": await db.rows(operator.HOLDS)}
 
 
@@ -103,6 +83,5 @@ async def pause(caller: CurrentCaller, hold: requests.Pause) -> Any:
 async def resume(caller: CurrentCaller, hold: requests.Resume) -> Any:
     """Undo the pause of a holder."""
     async with caller.writing() as db:
-        await require_lane(db, hold.lane)
         done = first(await db.one(operator.RESUME, holder=hold.holder, lane=hold.lane))
         return {**done, "paused": await db.rows(operator.HOLDS)}

@@ -1,4 +1,4 @@
-"""Schedules: when they fire next, what became of each occurrence, pause and resume."""
+"""Schedules: when they fire next, what became of each occurrence, pause, resume, run."""
 
 from __future__ import annotations
 
@@ -52,6 +52,17 @@ async def pause(
     async with caller.writing() as db:
         await db.rows(operator.PAUSE_SCHEDULE, name=name, reason=why.reason)
         return await db.one(queries.SCHEDULES, name=name)
+
+
+@router.post("/schedules/{name:path}/run", response_model=responses.NewJob)
+async def run(
+    caller: CurrentCaller,
+    name: ScheduleName,
+    why: Annotated[requests.WithReason, Body()] = requests.NO_REASON,
+) -> Any:
+    """Enqueue its job now; when it fires next stays as it is."""
+    async with caller.writing() as db:
+        return await db.one(operator.RUN_SCHEDULE_NOW, name=name, reason=why.reason)
 
 
 @router.post("/schedules/{name:path}/resume", response_model=responses.Schedule)

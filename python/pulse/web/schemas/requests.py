@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    Strict,
+    StringConstraints,
+    model_validator,
+)
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Reason = Annotated[str, StringConstraints(max_length=10_000)]
@@ -14,6 +22,8 @@ Duration = (
     Annotated[float, Field(ge=0, le=1e10, allow_inf_nan=False)]
     | Annotated[str, StringConstraints(min_length=1, max_length=100)]
 )
+# ISO 8601, with its zone.
+Moment = Annotated[AwareDatetime, Strict(False)]
 
 
 def interval(value: float | str | None) -> str | None:
@@ -74,17 +84,33 @@ class Move(WithReason):
     lane: Name
 
 
+class Reschedule(WithReason):
+    run_at: Moment
+
+
 class NewPriority(WithReason):
     priority: Priority
 
 
 class Bulk(WithReason):
-    verb: Literal["cancel", "retry", "reprioritize", "move", "approve", "reject"]
+    verb: Literal[
+        "cancel",
+        "retry",
+        "reprioritize",
+        "move",
+        "run_now",
+        "reschedule",
+        "rerun",
+        "discard",
+        "approve",
+        "reject",
+    ]
     filter: dict[str, Any]
     dry_run: bool = True
     max_jobs: Annotated[int, Field(ge=1, le=100_000)] = 10_000
     priority: Priority | None = None
     lane: Name | None = None
+    run_at: Moment | None = None
     force: bool = False
 
     @model_validator(mode="after")
@@ -93,4 +119,6 @@ class Bulk(WithReason):
             raise ValueError("reprioritize needs priority")
         if self.verb == "move" and self.lane is None:
             raise ValueError("move needs lane")
+        if self.verb == "reschedule" and self.run_at is None:
+            raise ValueError("reschedule needs run_at")
         return self

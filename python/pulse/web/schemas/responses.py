@@ -111,6 +111,10 @@ class JobState(BaseModel):
     state: str
 
 
+class NewJob(BaseModel):
+    job_id: str
+
+
 class JobSummary(JobState):
     lane: str
     kind: str
@@ -137,6 +141,7 @@ class JobSummary(JobState):
     unique_key: str | None
     group_key: str | None
     tags: list[str | None] | None
+    rerun_of: str | None
     last_error: str | None
     payload: Any
 

@@ -1,10 +1,10 @@
--- Samples for pulse.stats and pulse.lanes. A job whose finish commits after the sample
+-- Samples for pulse.samples and pulse.lanes. A job whose finish commits after the sample
 -- that covers its finished_at is not counted: these are figures for people.
 
 -- A step of tick: lane by lane, a hundred at a time, so that ten thousand lanes are no
 -- long statement; the next tick goes on with the lane after the last one. Lanes and lines
 -- are read from their marks on, so that an old snapshot makes it no longer either.
-CREATE FUNCTION pulse._sample_stats(until timestamptz DEFAULT 'infinity')
+CREATE FUNCTION pulse._tick_sample(until timestamptz DEFAULT 'infinity')
 RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -41,12 +41,12 @@ BEGIN
         v_all := v_all + pulse._sample_lanes(v_lanes[v_from:v_from + 99], v_running);
         v_after := v_lanes[least(v_from + 99, cardinality(v_lanes))];
         v_from := v_from + 100;
-        EXIT WHEN clock_timestamp() >= _sample_stats.until;
+        EXIT WHEN pulse._time_is_over(_tick_sample.until);
     END LOOP;
 
     IF v_from > cardinality(v_lanes) THEN
         v_after := NULL;
-        WHILE pulse._prune_stats(1000) = 1000 AND clock_timestamp() < _sample_stats.until LOOP
+        WHILE pulse._prune_samples(1000) = 1000 AND NOT pulse._time_is_over(_tick_sample.until) LOOP
             NULL;
         END LOOP;
     END IF;
@@ -59,7 +59,7 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._sample_stats(timestamptz) IS
+COMMENT ON FUNCTION pulse._tick_sample(timestamptz) IS
 'Write a sample for each lane where something happens, remove those older than 48 hours, until it is done or the time is over; returns how many were written. tick calls it once a minute.';
 
 -- Every lease is either known to reap or at the numbers that the sweep has yet to see;
@@ -115,7 +115,7 @@ DECLARE
     v_written integer;
 BEGIN
     -- A lane where nothing happens is written once and then left alone.
-    INSERT INTO pulse.stat (lane, at, took, completed, dead, cancelled, ready, running)
+    INSERT INTO pulse.sample (lane, at, took, completed, dead, cancelled, ready, running)
     SELECT
         k.lane,
         v_now,
@@ -130,7 +130,7 @@ BEGIN
         SELECT
             t.at,
             t.completed + t.dead + t.cancelled + t.ready + t.running = 0 AS idle
-        FROM pulse.stat AS t
+        FROM pulse.sample AS t
         WHERE t.lane = k.lane
         ORDER BY t.at DESC
         LIMIT 1
@@ -230,7 +230,7 @@ COMMENT ON FUNCTION pulse._count_ready(text, integer) IS
 'How many jobs of a lane are ready, counted up to max_rows.';
 
 -- Lane by lane, by the primary key: a lane may be gone and leave samples.
-CREATE FUNCTION pulse._prune_stats(max_rows integer)
+CREATE FUNCTION pulse._prune_samples(max_rows integer)
 RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -242,12 +242,12 @@ DECLARE
     v_before timestamptz := clock_timestamp() - interval '48 hours';
     v_removed integer;
 BEGIN
-    DELETE FROM pulse.stat AS t
+    DELETE FROM pulse.sample AS t
     WHERE t.ctid = ANY (array(
             WITH RECURSIVE sampled (lane) AS (
                 (
                     SELECT s.lane
-                    FROM pulse.stat AS s
+                    FROM pulse.sample AS s
                     ORDER BY s.lane
                     LIMIT 1
                 )
@@ -255,7 +255,7 @@ BEGIN
                 SELECT
                     (
                         SELECT s.lane
-                        FROM pulse.stat AS s
+                        FROM pulse.sample AS s
                         WHERE s.lane > n.lane
                         ORDER BY s.lane
                         LIMIT 1
@@ -266,9 +266,9 @@ BEGIN
 
             SELECT s.ctid
             FROM sampled AS n
-            INNER JOIN pulse.stat AS s ON s.lane = n.lane
+            INNER JOIN pulse.sample AS s ON s.lane = n.lane
             WHERE s.at < v_before
-            LIMIT _prune_stats.max_rows
+            LIMIT _prune_samples.max_rows
             FOR UPDATE OF s SKIP LOCKED
         ));
     GET DIAGNOSTICS v_removed = ROW_COUNT;
@@ -276,5 +276,5 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._prune_stats(integer) IS
+COMMENT ON FUNCTION pulse._prune_samples(integer) IS
 'Remove samples older than 48 hours, at most max_rows; returns how many.';
