@@ -46,12 +46,12 @@ SELECT results_eq(
     'the sweeps every ten seconds'
 );
 UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '60 s';
-SELECT is((SELECT count(*) FROM pulse.tick()), 14::bigint, 'samples every minute');
+SELECT is((SELECT count(*) FROM pulse.tick()), 16::bigint, 'samples every minute');
 UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '61 min';
-SELECT is((SELECT count(*) FROM pulse.tick()), 15::bigint, 'the backstop every hour');
+SELECT is((SELECT count(*) FROM pulse.tick()), 17::bigint, 'the backstop every hour');
 UPDATE pulse.upkeep_run SET taken_at = taken_at + interval '1 day';
 SELECT is(
-    (SELECT count(*) FROM pulse.tick()), 15::bigint,
+    (SELECT count(*) FROM pulse.tick()), 17::bigint,
     'turns in the future mean that the clock stepped back, and count for nothing'
 );
 SELECT results_eq(
@@ -105,7 +105,7 @@ DELETE FROM pulse.upkeep_run;
 DROP TABLE did;
 CREATE TEMPORARY TABLE did AS
 SELECT t.* FROM pulse.tick() AS t;
-SELECT is((SELECT count(*) FROM did), 15::bigint, 'rule 23: a step that fails does not stop the others');
+SELECT is((SELECT count(*) FROM did), 17::bigint, 'rule 23: a step that fails does not stop the others');
 SELECT is(
     (SELECT d.did FROM did AS d WHERE d.step = 'reap'), 1::bigint, 'rule 23: reaping goes on'
 );
