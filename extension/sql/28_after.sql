@@ -29,7 +29,7 @@ BEGIN
     SELECT array_agg(u.job ORDER BY u.job) INTO v_after
     FROM (SELECT DISTINCT d.job FROM unnest(_put_after.after) AS d (job)) AS u;
 
-    -- Those of this transaction cannot end before it does. A number of 32 bits comes
+    -- Those of this transaction and role cannot end before it does, and may be named. A number of 32 bits comes
     -- again, but not within an hour.
     v_strange := array(
         SELECT u.job
@@ -38,6 +38,7 @@ BEGIN
             SELECT
                 b.xmin = pg_current_xact_id()::xid
                 AND b.enqueued_at > clock_timestamp() - interval '1 hour'
+                AND b.owner = _put_after.owner
             FROM pulse.body AS b
             WHERE b.job = u.job
         ) IS NOT TRUE
