@@ -46,8 +46,8 @@ test-isolation: setup build  ## The isolation specs (K=name)
 test-engine: setup build  ## The engine as a whole: plans, stress, dump, upgrade (K=name)
 	@$(RUN) -m pytest tests/engine tests/upgrade $(CHOSEN)
 
-test-python: setup build  ## The Python package: worker, command line, web (K=name)
-	@$(RUN) -m pytest tests/python tests/cli tests/web $(CHOSEN)
+test-python: setup build  ## The Python package: worker, command line, web, Django (K=name)
+	@$(RUN) -m pytest tests/python tests/cli tests/web tests/django $(CHOSEN)
 
 test-project: setup build  ## Docs, examples, benches, versions and tools (K=name)
 	@$(RUN) -m pytest tests/project $(CHOSEN)

@@ -24,6 +24,7 @@ SECONDS = float(os.environ.get("PULSE_CHECK_SECONDS", "45"))
 SUITES = {
     "python/pulse/cli": ["tests/cli"],
     "python/pulse/web": ["tests/web"],
+    "python/pulse/django": ["tests/django"],
     "python/pulse/embedded": ["tests/cli/test_embedded.py"],
     "python/pulse": ["tests/python"],
     "bench": ["tests/project/test_bench.py"],

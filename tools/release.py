@@ -18,6 +18,7 @@ from collections.abc import Callable
 from tools import paths
 
 UNRELEASED = "unreleased"
+MIGRATIONS = "python/pulse/django/migrations"
 
 
 def read(name: str) -> str:
@@ -141,11 +142,26 @@ def begin_next(version: str) -> None:
     (paths.EXTENSION / f"upgrades/{old}--{version}.sql").write_text(
         f"-- From {old} to {version}: what CREATE OR REPLACE cannot do (README.md).\n"
     )
+    add_migration(version)
     raise_to(old, version)
     text = read("CHANGELOG.md")
     at = text.index(f"## {old} (")
     write("CHANGELOG.md", f"{text[:at]}## {version} ({UNRELEASED})\n\n{text[at:]}")
     print(f"release: {old} is frozen, the source is {version}")
+
+
+def add_migration(version: str) -> None:
+    """Django's migrate upgrades pulse by a migration of each version."""
+    found = sorted((paths.ROOT / MIGRATIONS).glob("0*.py"))
+    name = f"{len(found) + 1:04}_pulse_{version.replace('.', '_')}"
+    write(
+        f"{MIGRATIONS}/{name}.py",
+        "from django.db import migrations\n\n"
+        "from pulse.django.operations import InstallPulse\n\n\n"
+        "class Migration(migrations.Migration):\n    atomic = False\n"
+        f'    dependencies = [("pulse", "{found[-1].stem}")]\n'
+        f'    operations = [InstallPulse("{version}")]\n',
+    )
 
 
 def main() -> None:

@@ -134,12 +134,16 @@ CREATE TYPE pulse._job_filter AS (
     rank_above integer,
     rank_below integer,
     error_like text,
+    error_contains text,
+    asks_error boolean,
     tags text [],
     group_keys text [],
     flows text [],
     owners integer [],
     enqueued_before timestamptz,
     enqueued_after timestamptz,
+    payload jsonb,
+    payload_contains text,
     asks_body boolean
 );
 

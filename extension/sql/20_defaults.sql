@@ -40,6 +40,19 @@ COMMENT ON COLUMN pulse._lane_default.cancel_grace IS
 COMMENT ON COLUMN pulse._lane_default.enabled IS
 'Whether it may be claimed.';
 
+CREATE FUNCTION pulse.lane_defaults()
+RETURNS jsonb
+LANGUAGE sql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT to_jsonb(d) FROM pulse._lane_default AS d
+$$;
+
+COMMENT ON FUNCTION pulse.lane_defaults() IS
+'The settings of a lane of which set_lane was never called, as pulse.lanes has those it was given; what is missing (max_slots, max_runtime) has no limit. Writes nothing.';
+
 CREATE FUNCTION pulse._lane_settings(lane text)
 RETURNS pulse.lane
 LANGUAGE plpgsql

@@ -8,9 +8,9 @@
 --
 -- A standby that is promoted may not have seen the last numbers of the old primary. So
 -- pulse remembers in two sequences which server drew last: server_start is compared before
--- every draw (_kind_settings and claim_batch do it in an expression that they evaluate
--- anyway), and a server that is not the one remembered is met once, by _meet_server. ready_seq
--- and version are seen by nobody outside and need no jump.
+-- every draw (_take_request, _kind_settings and claim_batch do it in an expression that
+-- they evaluate anyway), and a server that is not the one remembered is met once, by
+-- _meet_server. ready_seq and version are seen by nobody outside and need no jump.
 
 -- What _meet_server writes is not transactional, and has to be so: whoever comes next must
 -- see it although the first one's transaction is open or rolled back. The lock stays

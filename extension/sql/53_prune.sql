@@ -69,7 +69,7 @@ $$;
 COMMENT ON FUNCTION pulse.prune(boolean, integer) IS
 'Remove finished jobs that are older than their lane''s retention, at most max_jobs; with dry_run only count them. Returns how many. tick does this every 10 seconds, or without a pause while there is more to remove. Writes finished, body and what belongs to them, job_key and worker.';
 
--- A step of tick. The lanes and states take turns of 10,000 jobs, the last first; the
+-- A step of tick. The lanes and states alternate, 10,000 jobs each, the last first; the
 -- next tick goes on where this one stopped.
 CREATE FUNCTION pulse._tick_prune(until timestamptz)
 RETURNS bigint
@@ -102,7 +102,7 @@ BEGIN
 
             IF v_pair.next_lane IS NULL THEN
                 EXIT rounds WHEN NOT v_again;
-                -- From the top again, for those that had more than their turn.
+                -- From the top again, for those that had more than their share.
                 v_again := false;
                 v_lane := NULL;
                 CONTINUE;
@@ -308,7 +308,7 @@ BEGIN
             WHERE k.job = ANY (v_keyed)
             FOR UPDATE SKIP LOCKED
         );
-        -- Somebody is just taking the expired key over: the job goes another time.
+        -- A session is just taking the expired key over: the job goes another time.
         v_keyed := array(
             SELECT k.job
             FROM pulse.job_key AS k
@@ -398,7 +398,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._prune_workers(integer) IS
-'Forget workers that were not heard of for a day, at most so many; returns how many.';
+'Forget workers that have not reported for a day, at most so many; returns how many.';
 
 -- Each lane and state that finished has, by jumping to its newest row: the oldest ones
 -- are where pruned rows lie dead.

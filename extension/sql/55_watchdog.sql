@@ -216,7 +216,7 @@ $$;
 COMMENT ON FUNCTION pulse._watchdog_stopped() IS
 'Whether the loop runs on though its entry in pg_cron is gone.';
 
--- Each turn in a transaction of its own, the urgent ones first: nothing that takes long
+-- Each upkeep run in a transaction of its own, the urgent ones first: nothing that takes long
 -- keeps what was promoted, fired or reaped from being seen. Again, while there is more to
 -- do and a tick of ten seconds is not over. A procedure that COMMITs cannot have a SET
 -- clause, so it uses no operator and calls everything by its full name.
@@ -232,7 +232,7 @@ BEGIN
         FOREACH v_turn IN ARRAY ARRAY[
             'due', 'sweep', 'retention', 'count', 'sample', 'backstop'
         ] LOOP
-            -- Dropping pulse between two turns must not make an error.
+            -- Dropping pulse between two upkeep runs must not make an error.
             IF pg_catalog.to_regprocedure('pulse._tick(text[])') IS NULL THEN
                 RETURN;
             END IF;
@@ -301,7 +301,7 @@ BEGIN
 
     IF v_due <= v_now THEN
         is_due := true;
-        -- After a long tick the next one waits for its turn; none is made up for.
+        -- After a long tick the next one waits for its time; none is made up for.
         ticks := 1 + floor(
             extract(epoch FROM v_now - _watchdog_round.started_at) / _watchdog_round.every
         );

@@ -238,7 +238,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.check() IS
-'An fsck: a row for every invariant that does not hold, none when all is well. Reads every job, in one snapshot; nothing waits for it. A row here is a bug in pulse, or its tables were changed by hand. Writes nothing.';
+'A consistency check: a row for every invariant that does not hold, none when all is well. Reads every job, in one snapshot; nothing waits for it. A row here is a bug in pulse, or its tables were changed by hand. Writes nothing.';
 
 -- By the index of each line, below its mark only: nothing is there but dead rows.
 CREATE FUNCTION pulse._below_marks(max_rows integer)

@@ -56,7 +56,7 @@ BEGIN
         RETURN false;
     END IF;
 
-    -- A later statement than the lock, so that it sees the turn just committed. A turn
+    -- A later statement than the lock, so that it sees the run just committed. A run
     -- in the future means that the clock stepped back.
     v_last := pulse._newest_upkeep_run(_start_upkeep_run.step);
     IF v_last.taken_at > clock_timestamp() - _start_upkeep_run.every
@@ -71,7 +71,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._start_upkeep_run(text, interval) IS
-'Whether it is this session''s turn to do a part of the upkeep.';
+'Whether this session is the one to do a part of the upkeep now.';
 
 CREATE FUNCTION pulse._newest_upkeep_run(step text)
 RETURNS pulse.upkeep_run

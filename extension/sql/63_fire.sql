@@ -4,7 +4,7 @@
 -- both failed) the occurrence in the ledger.
 
 -- Each schedule in its own subtransaction: one that fails is tried again in 10 seconds
--- and keeps nobody else from firing. One that somebody has locked is passed over, and so
+-- and keeps nobody else from firing. One that another session has locked is passed over, and so
 -- are a hundred of them.
 CREATE FUNCTION pulse._fire_schedules(until timestamptz DEFAULT NULL)
 RETURNS integer
@@ -65,7 +65,7 @@ COMMENT ON FUNCTION pulse._fire_schedules(timestamptz) IS
 'Fire what is due, at most 1000 occurrences of each schedule: a hundred schedules, and more until the time is over. Returns how many occurrences became jobs.';
 
 -- A late occurrence is on time for a minute, so that a schedule of a few seconds loses
--- nothing between two ticks; counted from when somebody ticked, not from when tick got
+-- nothing between two ticks; counted from when a session ticked, not from when tick got
 -- round to it.
 CREATE FUNCTION pulse._fire_schedule(schedule pulse.schedule, ticking_since timestamptz)
 RETURNS integer

@@ -73,6 +73,8 @@ BEGIN
     v_parsed.rank_above := - (_parse_filter.filter ->> 'priority_below')::integer;
     v_parsed.rank_below := - (_parse_filter.filter ->> 'priority_above')::integer;
     v_parsed.error_like := _parse_filter.filter ->> 'error_like';
+    v_parsed.error_contains := lower(_parse_filter.filter ->> 'error_contains');
+    v_parsed.asks_error := _parse_filter.filter ?| '{error_like,error_contains}';
     v_parsed.tags := pulse._texts(_parse_filter.filter -> 'tag');
     v_parsed.group_keys := pulse._texts(_parse_filter.filter -> 'group_key');
     v_parsed.flows := pulse._texts(_parse_filter.filter -> 'flow');
@@ -81,8 +83,10 @@ BEGIN
     );
     v_parsed.enqueued_before := v_now - (_parse_filter.filter ->> 'older_than')::interval;
     v_parsed.enqueued_after := v_now - (_parse_filter.filter ->> 'newer_than')::interval;
-    v_parsed.asks_body
-        := _parse_filter.filter ?| '{tag,group_key,flow,enqueued_by,older_than,newer_than}';
+    v_parsed.payload := _parse_filter.filter -> 'payload';
+    v_parsed.payload_contains := lower(_parse_filter.filter ->> 'payload_contains');
+    v_parsed.asks_body := _parse_filter.filter
+        ?| '{tag,group_key,flow,enqueued_by,older_than,newer_than,payload,payload_contains}';
     RETURN v_parsed;
 END;
 $$;
@@ -132,6 +136,12 @@ BEGIN
         WHEN _fits_filter.key = 'error_like' THEN
             -- A pattern that ends within an escape is refused by LIKE, but only late.
             RETURN v_type = 'string' AND v_text !~ '(^|[^\\])(\\\\)*\\$';
+
+        WHEN _fits_filter.key = ANY ('{error_contains,payload_contains}'::text []) THEN
+            RETURN v_type = 'string' AND v_text <> '';
+
+        WHEN _fits_filter.key = 'payload' THEN
+            RETURN v_type IN ('object', 'array');
 
         WHEN _fits_filter.key = 'job_ids' THEN
             RETURN v_type = 'array' AND NOT EXISTS (
@@ -207,7 +217,8 @@ BEGIN
         _raise_bad_filter.detail,
         'Keys: state, lane, kind, tag, group_key, flow, enqueued_by, worker (a string or an array of them); '
         'priority, priority_below, priority_above (an integer); older_than, newer_than (an interval); '
-        'error_like (a LIKE pattern); job_ids (an array of ids); or {"all": true}.'
+        'error_like (a LIKE pattern); error_contains, payload_contains (a text, in any case); '
+        'payload (JSON that it contains); job_ids (an array of ids); or {"all": true}.'
     );
 END;
 $$;

@@ -164,17 +164,28 @@ BEGIN
             AND (v_filter.rank_above IS NULL OR p.rank > v_filter.rank_above)
             AND (v_filter.rank_below IS NULL OR p.rank < v_filter.rank_below)
             AND (
-                v_filter.error_like IS NULL
-                OR coalesce(
-                    p.error,
-                    (
-                        SELECT x.error
-                        FROM pulse.failure AS x
-                        WHERE x.job = p.job
-                        ORDER BY x.attempt DESC
-                        LIMIT 1
-                    )
-                ) LIKE v_filter.error_like
+                NOT v_filter.asks_error
+                OR (
+                    SELECT
+                        (v_filter.error_like IS NULL OR e.error LIKE v_filter.error_like)
+                        AND (
+                            v_filter.error_contains IS NULL
+                            OR strpos(lower(e.error), v_filter.error_contains) > 0
+                        )
+                    FROM (
+                        SELECT
+                            coalesce(
+                                p.error,
+                                (
+                                    SELECT x.error
+                                    FROM pulse.failure AS x
+                                    WHERE x.job = p.job
+                                    ORDER BY x.attempt DESC
+                                    LIMIT 1
+                                )
+                            ) AS error
+                    ) AS e
+                )
             )
             AND (
                 NOT v_filter.asks_body
@@ -200,6 +211,16 @@ BEGIN
                         AND (
                             v_filter.enqueued_after IS NULL
                             OR b.enqueued_at > v_filter.enqueued_after
+                        )
+                        AND (
+                            v_filter.payload IS NULL
+                            OR pg_column_size(b.payload) <= 65536
+                            AND b.payload @> v_filter.payload
+                        )
+                        AND (
+                            v_filter.payload_contains IS NULL
+                            OR pg_column_size(b.payload) <= 65536
+                            AND strpos(lower(b.payload::text), v_filter.payload_contains) > 0
                         )
                     FROM pulse.body AS b
                     WHERE b.job = p.job
@@ -344,6 +365,10 @@ BEGIN
             AND (v_filter.rank_above IS NULL OR -j.priority > v_filter.rank_above)
             AND (v_filter.rank_below IS NULL OR -j.priority < v_filter.rank_below)
             AND (v_filter.error_like IS NULL OR j.last_error LIKE v_filter.error_like)
+            AND (
+                v_filter.error_contains IS NULL
+                OR strpos(lower(j.last_error), v_filter.error_contains) > 0
+            )
             AND (v_filter.tags IS NULL OR j.tags && v_filter.tags)
             AND (v_filter.group_keys IS NULL OR j.group_key = ANY (v_filter.group_keys))
             AND (v_filter.flows IS NULL OR j.flow = ANY (v_filter.flows))
@@ -355,6 +380,16 @@ BEGIN
             AND (
                 v_filter.enqueued_after IS NULL
                 OR j.enqueued_at > v_filter.enqueued_after
+            )
+            AND (
+                v_filter.payload IS NULL
+                OR pg_column_size(j.payload) <= 65536
+                AND j.payload @> v_filter.payload
+            )
+            AND (
+                v_filter.payload_contains IS NULL
+                OR pg_column_size(j.payload) <= 65536
+                AND strpos(lower(j.payload::text), v_filter.payload_contains) > 0
             )
         ORDER BY j.job_id DESC
         LIMIT _find_own.max_jobs

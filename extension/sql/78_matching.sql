@@ -53,6 +53,10 @@ BEGIN
             AND (v_filter.rank_below IS NULL OR f.rank < v_filter.rank_below)
             AND (v_filter.error_like IS NULL OR f.error LIKE v_filter.error_like)
             AND (
+                v_filter.error_contains IS NULL
+                OR strpos(lower(f.error), v_filter.error_contains) > 0
+            )
+            AND (
                 NOT v_filter.asks_body
                 OR (
                     SELECT
@@ -76,6 +80,16 @@ BEGIN
                         AND (
                             v_filter.enqueued_after IS NULL
                             OR b.enqueued_at > v_filter.enqueued_after
+                        )
+                        AND (
+                            v_filter.payload IS NULL
+                            OR pg_column_size(b.payload) <= 65536
+                            AND b.payload @> v_filter.payload
+                        )
+                        AND (
+                            v_filter.payload_contains IS NULL
+                            OR pg_column_size(b.payload) <= 65536
+                            AND strpos(lower(b.payload::text), v_filter.payload_contains) > 0
                         )
                     FROM pulse.body AS b
                     WHERE b.job = f.job
@@ -124,14 +138,19 @@ BEGIN
         -- A run that was asked to stop already can only be forced.
         AND (_matching.verb <> 'cancel' OR _matching.force OR p.cancel_by IS NULL)
         AND (
-            v_filter.error_like IS NULL
+            NOT v_filter.asks_error
             OR (
-                SELECT x.error
+                SELECT
+                    (v_filter.error_like IS NULL OR x.error LIKE v_filter.error_like)
+                    AND (
+                        v_filter.error_contains IS NULL
+                        OR strpos(lower(x.error), v_filter.error_contains) > 0
+                    )
                 FROM pulse.failure AS x
                 WHERE x.job = p.job
                 ORDER BY x.attempt DESC
                 LIMIT 1
-            ) LIKE v_filter.error_like
+            )
         )
         AND (
             NOT v_filter.asks_body
@@ -157,6 +176,16 @@ BEGIN
                     AND (
                         v_filter.enqueued_after IS NULL
                         OR b.enqueued_at > v_filter.enqueued_after
+                    )
+                    AND (
+                        v_filter.payload IS NULL
+                        OR pg_column_size(b.payload) <= 65536
+                        AND b.payload @> v_filter.payload
+                    )
+                    AND (
+                        v_filter.payload_contains IS NULL
+                        OR pg_column_size(b.payload) <= 65536
+                        AND strpos(lower(b.payload::text), v_filter.payload_contains) > 0
                     )
                 FROM pulse.body AS b
                 WHERE b.job = p.job

@@ -1,7 +1,52 @@
 -- The checks of health that are about lanes and their jobs.
 
+-- Lane by lane and kind by kind off the index, the oldest of each.
+CREATE VIEW pulse._ready_kinds
+WITH (security_barrier)
+AS
+WITH RECURSIVE line (lane, kind, ready_at, n) AS (
+    (
+        SELECT r.lane, r.kind, r.ready_at, 1
+        FROM pulse.ready AS r
+        WHERE r.attempts >= 0
+        ORDER BY r.lane, r.kind, r.rank, r.seq
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT x.lane, x.kind, x.ready_at, p.n + 1
+    FROM line AS p
+    CROSS JOIN
+        LATERAL (
+            SELECT r.lane, r.kind, r.ready_at
+            FROM pulse.ready AS r
+            WHERE (r.lane, r.kind) > (p.lane, p.kind)
+                AND r.attempts >= 0
+            ORDER BY r.lane, r.kind, r.rank, r.seq
+            LIMIT 1
+        ) AS x
+    WHERE p.n < 10000
+)
+
+SELECT i.lane, i.kind, i.ready_at, i.n
+FROM line AS i;
+
+COMMENT ON VIEW pulse._ready_kinds IS
+'The kinds that are ready in each lane, at most 10,000, with the job that is claimed first.';
+
+COMMENT ON COLUMN pulse._ready_kinds.lane IS
+'The lane.';
+
+COMMENT ON COLUMN pulse._ready_kinds.kind IS
+'The kind.';
+
+COMMENT ON COLUMN pulse._ready_kinds.ready_at IS
+'When that job joined the line.';
+
+COMMENT ON COLUMN pulse._ready_kinds.n IS
+'Its number, in the order of lanes and kinds.';
+
 CREATE FUNCTION pulse._health_lanes()
-RETURNS TABLE (check_name text, status text, figure text, advice text)
+RETURNS TABLE (check_name text, status text, figure text, advice text, jobs jsonb)
 LANGUAGE plpgsql
 STABLE
 SET search_path = pg_catalog, pg_temp
@@ -23,7 +68,12 @@ BEGIN
             ) [1],
             'nothing waits'
         ),
-        'Jobs wait in lanes that nobody holds: start more workers, raise max_slots, or ask pulse.why(job_id).'
+        'Jobs wait in lanes that nobody holds: start more workers, raise max_slots, or ask pulse.why(job_id).',
+        jsonb_build_array(
+            jsonb_build_object(
+                'state', 'ready', 'lane', (array_agg(o.lane ORDER BY o.age DESC)) [1]
+            )
+        )
     FROM (
         SELECT
             r.lane,
@@ -38,7 +88,11 @@ BEGIN
         'stuck_lanes',
         CASE WHEN count(*) = 0 THEN 'ok' ELSE 'fail' END,
         coalesce(string_agg(o.lane, ', ' ORDER BY o.lane), 'none'),
-        'Jobs are ready for over 5 minutes, nobody holds the lane, and nothing was claimed: start a worker that takes these lanes.'
+        'Jobs are ready for over 5 minutes, nobody holds the lane, and nothing was claimed: start a worker that takes these lanes.',
+        jsonb_path_query_array(
+            jsonb_agg(jsonb_build_object('state', 'ready', 'lane', o.lane) ORDER BY o.lane),
+            '$[0 to 9]'
+        )
     FROM pulse._known_lanes AS o
     WHERE pulse._oldest_ready_at(o.lane) < clock_timestamp() - interval '5 minutes'
         AND NOT EXISTS (SELECT FROM pulse._lane_holds(o.lane))
@@ -58,30 +112,8 @@ BEGIN
             WHERE f.claimed_at IS NOT NULL
         );
 
-    -- Lane by lane and kind by kind off the index, the oldest of each.
     RETURN QUERY
-    WITH RECURSIVE line (lane, kind, ready_at, n) AS (
-        (
-            SELECT r.lane, r.kind, r.ready_at, 1
-            FROM pulse.ready AS r
-            WHERE r.attempts >= 0
-            ORDER BY r.lane, r.kind, r.rank, r.seq
-            LIMIT 1
-        )
-        UNION ALL
-        SELECT x.lane, x.kind, x.ready_at, p.n + 1
-        FROM line AS p
-        CROSS JOIN LATERAL (
-            SELECT r.lane, r.kind, r.ready_at
-            FROM pulse.ready AS r
-            WHERE (r.lane, r.kind) > (p.lane, p.kind)
-                AND r.attempts >= 0
-            ORDER BY r.lane, r.kind, r.rank, r.seq
-            LIMIT 1
-        ) AS x
-        WHERE p.n < 10000
-    ),
-
+    WITH
     -- What live workers take, once for all lines; kind '' is every kind. Workers of one
     -- deployment take the same.
     handled AS MATERIALIZED (
@@ -106,14 +138,17 @@ BEGIN
             ) || CASE WHEN count(*) > 10 THEN format(' and %s more', count(*) - 10) ELSE '' END,
             'none'
         ),
-        'No worker that was seen in the last 2 minutes takes them: start one, correct its kinds, or move_where the jobs. Workers that never say hello are known only by what they run.'
+        'No worker that was seen in the last 2 minutes takes them: start one, correct its kinds, or move_where the jobs. Workers that never say hello are known only by what they run.',
+        jsonb_agg(
+            jsonb_build_object('state', 'ready', 'lane', p.lane, 'kind', p.kind) ORDER BY p.n
+        ) FILTER (WHERE p.place <= 10)
     FROM (
         SELECT
             i.lane,
             i.kind,
             i.n,
             row_number() OVER (ORDER BY i.n) AS place
-        FROM line AS i
+        FROM pulse._ready_kinds AS i
         WHERE i.ready_at < clock_timestamp() - interval '2 minutes'
             -- NOT IN is hashed whatever the planner thinks of their number.
             AND (i.lane, i.kind) NOT IN (SELECT h.lane, h.kind FROM handled AS h)
@@ -128,7 +163,8 @@ BEGIN
             '%s%s, %s of them in the last hour',
             d.total, CASE WHEN d.total >= 100000 THEN ' or more' ELSE '' END, d.lately
         ),
-        'SELECT * FROM pulse.dead says why; pulse.retry_where puts them back in line.'
+        'SELECT * FROM pulse.dead says why; pulse.retry_where puts them back in line.',
+        '[{"state": "dead"}]'::jsonb
     FROM (
         SELECT
             count(*) AS total,
@@ -137,8 +173,10 @@ BEGIN
             ) AS lately
         FROM (
             SELECT f.finished_at
-            FROM pulse._known_lanes AS k
-            INNER JOIN pulse.finished AS f ON f.lane = k.lane AND f.state = 'dead'
+            FROM pulse.finished AS f
+            WHERE f.state = 'dead'
+                AND f.failures >= 0
+            ORDER BY f.finished_at DESC, f.job DESC
             LIMIT 100000
         ) AS c
     ) AS d;

@@ -23,6 +23,7 @@ AS $$
         (
             'viewer',
             'my_access jobs dependencies find_jobs running dead lanes workers schedules schedule_runs'
+            ' find_dead dead_groups counts kinds lane_defaults'
             ' stats counters history histogram_bounds histogram_quantile samples audit access'
             ' why flow health pause_status watch_progress unwatch_progress'
             ' node node_of lease_node'

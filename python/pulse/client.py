@@ -51,6 +51,8 @@ def _pauses(job_id: int, timeout: float | None) -> Iterator[float]:
     """How long to wait before each next query; raises when the time is over."""
     until = None if timeout is None else time.monotonic() + timeout
     pause = FIRST_PAUSE
+    # It is looked at once, however short the time.
+    yield pause if timeout is None else min(pause, max(timeout, 0.0))
     while True:
         left = LONGEST_PAUSE if until is None else until - time.monotonic()
         if left <= 0:

@@ -8,8 +8,15 @@ hook raises is logged and otherwise ignored.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import (
+    AbstractContextManager,
+    AsyncExitStack,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from typing import Any
 
 from pulse.job import Job
@@ -30,7 +37,10 @@ class Hooks:
         """The coordinator's connection broke; the worker connects again."""
 
     def around(self, job: Job) -> AbstractContextManager[Any]:
-        """A context in which the handler runs, in its thread or task."""
+        """A context in which the handler runs, in its thread or task.
+
+        One that is an async context as well is entered as that around async handlers.
+        """
         return nullcontext()
 
 
@@ -57,6 +67,17 @@ class AllHooks:
         with ExitStack() as stack:
             for hook in self._around:
                 stack.enter_context(hook.around(job))
+            yield
+
+    @asynccontextmanager
+    async def around_async(self, job: Job) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            for hook in self._around:
+                context: Any = hook.around(job)
+                if hasattr(context, "__aenter__"):
+                    await stack.enter_async_context(context)
+                else:
+                    stack.enter_context(context)
             yield
 
     def __bool__(self) -> bool:

@@ -280,6 +280,17 @@ def other_code(state: Installed) -> Plan:
     )
 
 
+def removal(state: Installed) -> Plan:
+    """Take pulse out again, with every job, setting and grant."""
+    if state.how is None:
+        return Plan("there is no pulse here; nothing to do")
+    drop = (
+        "DROP SCHEMA pulse CASCADE" if state.how == "plain" else "DROP EXTENSION pulse"
+    )
+    # One message, so one transaction.
+    return Plan(f"remove {state}", (f"SELECT pulse.stop_watchdog(); {drop}",))
+
+
 def uncommitted(script: Path) -> str:
     return script.read_text().rstrip().removesuffix("COMMIT;")
 

@@ -296,7 +296,7 @@ def test_a_copy_is_equal_and_all_jobs_go_on(
         run("SELECT pulse.complete(%s)", [lease])
     assert all(states(copy)[number] == "completed" for number in states(before))
 
-    # New ids come after the old ones and carry the node; the copy is told to choose.
+    # New ids come after the old ones and carry the node; the copy is set to choose.
     fresh = job(copy, "mail")
     assert fresh > newest_id
     assert fresh >> 43 == 7

@@ -14,7 +14,10 @@ from tests.project import scratch
 from tools import paths, release
 
 needs_git = pytest.mark.skipif(not shutil.which("git"), reason="git is not here")
-SOURCES = ("extension", "tools", "META.json", "CHANGELOG.md", "pyproject.toml")
+SOURCES = (
+    *("extension", "python", "tools"),
+    *("META.json", "CHANGELOG.md", "pyproject.toml"),
+)
 
 
 def test_every_place_states_the_same_version() -> None:
@@ -100,6 +103,9 @@ def test_a_release_and_the_version_after_it(clone: Path) -> None:
     subprocess.run(["make", "-s", "-C", str(clone / "extension")], check=True)
     assert (clone / f"extension/build/pulse--{old}--{new}.sql").exists()
     assert (clone / f"extension/build/pulse--{new}.sql").exists()
+    first, second = sorted((clone / release.MIGRATIONS).glob("0*.py"))
+    assert f'("pulse", "{first.stem}")' in second.read_text()
+    assert f'InstallPulse("{new}")' in second.read_text()
 
 
 @needs_git

@@ -10,7 +10,7 @@ AS $$ SELECT count(*) FROM pulse.claim_batch('w', claims.lane, claims.max_jobs) 
 
 -- Defaults
 
-SELECT is_empty('SELECT * FROM pulse.lane', 'no lane has a row before somebody sets one');
+SELECT is_empty('SELECT * FROM pulse.lane', 'no lane has a row before one is set');
 SELECT is_empty('SELECT * FROM pulse.kind', 'nor has a kind');
 SELECT row_eq(
     'SELECT s.* FROM pulse._lane_settings(''any'') AS s',

@@ -1,4 +1,4 @@
--- Tick: all upkeep, in turns, one step's error no other step's trouble.
+-- Tick: all upkeep, in upkeep runs, one step's error no other step's trouble.
 BEGIN;
 
 SELECT plan(53);
@@ -32,12 +32,12 @@ SELECT results_eq(
 UPDATE pulse.upkeep_run SET taken_at = clock_timestamp();
 SELECT is_empty('SELECT * FROM pulse.tick()', 'the next, at once, does nothing');
 
--- Turns
+-- Upkeep runs
 
 UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '1 s';
 SELECT results_eq(
     'SELECT t.step FROM pulse.tick() AS t', $$VALUES ('schedules'), ('promote'), ('flows'), ('signals'), ('marks')$$,
-    'what is due has its turn each second'
+    'what is due has an upkeep run each second'
 );
 UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '10 s';
 SELECT results_eq(
@@ -52,11 +52,11 @@ SELECT is((SELECT count(*) FROM pulse.tick()), 17::bigint, 'the backstop every h
 UPDATE pulse.upkeep_run SET taken_at = taken_at + interval '1 day';
 SELECT is(
     (SELECT count(*) FROM pulse.tick()), 17::bigint,
-    'turns in the future mean that the clock stepped back, and count for nothing'
+    'upkeep runs in the future mean that the clock stepped back, and count for nothing'
 );
 SELECT results_eq(
     'SELECT t.step COLLATE "default" FROM pulse.upkeep_run AS t WHERE t.step IN (''due'', ''sweep'', ''retention'', ''sample'', ''backstop'') ORDER BY 1',
-    $$VALUES ('backstop'), ('due'), ('retention'), ('sample'), ('sweep')$$, 'one note is kept for each turn'
+    $$VALUES ('backstop'), ('due'), ('retention'), ('sample'), ('sweep')$$, 'one note is kept for each upkeep run'
 );
 
 -- Caches
@@ -155,9 +155,9 @@ SELECT is(
     'when the poison is gone it is reaped'
 );
 
--- Turns, by themselves
+-- Upkeep runs, by themselves
 
-SELECT ok(pulse._start_upkeep_run('test', '1 h'), 'a turn is taken');
+SELECT ok(pulse._start_upkeep_run('test', '1 h'), 'an upkeep run begins');
 SELECT ok(NOT pulse._start_upkeep_run('test', '1 h'), 'once');
 UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '61 min' WHERE step = 'test';
 SELECT ok(pulse._start_upkeep_run('test', '1 h'), 'and again when its time has come');
@@ -191,7 +191,7 @@ SELECT is(pulse._tick_promote('-infinity'), 1000::bigint, 'without time a step d
 SELECT is(pulse._tick_promote('-infinity'), 1000::bigint, 'and the next tick the next');
 SELECT results_eq(
     $$SELECT r.lane COLLATE "default", count(*) FROM pulse.ready AS r WHERE r.lane IN ('flood', 'glut') GROUP BY 1 ORDER BY 1$$,
-    $$VALUES ('flood', 1000::bigint), ('glut', 1000)$$, 'of another lane: they take turns'
+    $$VALUES ('flood', 1000::bigint), ('glut', 1000)$$, 'of another lane: they alternate'
 );
 SELECT is(
     pulse._tick_promote(clock_timestamp() + interval '1 h'), 500::bigint,
@@ -231,7 +231,7 @@ UPDATE pulse.upkeep_run SET taken_at = clock_timestamp() - interval '2 s';
 SELECT pulse._note_cut('prune', 'retention', clock_timestamp(), true);
 SELECT set_eq(
     'SELECT t.step FROM pulse.tick() AS t', '{schedules,promote,flows,signals,marks,approvals,expiry,prune}'::text [],
-    'one that was cut has its turn again a second later'
+    'one that was cut runs again a second later'
 );
 SELECT FROM pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[2]), 'flood', delay => '1 h');
 UPDATE pulse.waiting SET run_at = now() - interval '1 s' WHERE lane = 'flood';

@@ -1,7 +1,7 @@
 -- find_jobs: ids newest first, by filter, a bounded look at a time.
 BEGIN;
 
-SELECT plan(29);
+SELECT plan(34);
 
 CREATE FUNCTION pg_temp.kinds(filter jsonb DEFAULT '{}', before bigint DEFAULT NULL, max_jobs integer DEFAULT 50)
 RETURNS text
@@ -24,7 +24,7 @@ SELECT pulse.fail(c.lease, 'try later') FROM pulse.claim_batch('w1', 'a') AS c \
 SELECT pulse.enqueue('running', lane => 'a') \g /dev/null
 SELECT c.lease FROM pulse.claim_batch('w2', 'a') AS c \g /dev/null
 SELECT pulse.enqueue('scheduled', lane => 'b', delay => '1 hour', tags => '{x,y}') \g /dev/null
-SELECT pulse.enqueue('ready', lane => 'b', priority => 5, group_key => 'g') \g /dev/null
+SELECT pulse.enqueue('ready', '{"order": {"id": 7, "Town": "Bonn"}}', lane => 'b', priority => 5, group_key => 'g') \g /dev/null
 SELECT pulse.enqueue('awaiting_approval', lane => 'b', requires_approval => true) \g /dev/null
 SELECT pulse.enqueue('blocked', lane => 'c', after => (SELECT array_agg(job) FROM pulse.ready), flow => 'f') \g /dev/null
 
@@ -51,6 +51,14 @@ SELECT is(
     pg_temp.kinds('{"error_like": "%page%"}') || ', ' || pg_temp.kinds('{"error_like": "try%"}'),
     'dead, retrying', 'by the last error'
 );
+SELECT is(
+    pg_temp.kinds('{"error_contains": "SUCH Page"}') || ', ' || pg_temp.kinds('{"error_contains": "LATER"}'),
+    'dead, retrying', 'by a text within it, in any case'
+);
+SELECT is(pg_temp.kinds('{"error_contains": "%"}'), NULL, 'which is no pattern');
+SELECT is(pg_temp.kinds('{"payload": {"order": {"id": 7}}}'), 'ready', 'by what the payload contains');
+SELECT is(pg_temp.kinds('{"payload": {"order": {"id": "7"}}}'), NULL, 'and nothing like it');
+SELECT is(pg_temp.kinds('{"payload_contains": "town\": \"BONN"}'), 'ready', 'by a text within the payload, in any case');
 SELECT is(
     pg_temp.kinds(max_jobs => 3) || ', '
     || pg_temp.kinds(

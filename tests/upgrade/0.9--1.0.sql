@@ -5,7 +5,7 @@
 -- Reports and enqueues call private functions that have other names in 1.0: those that
 -- run are waited for (lease, body), and others wait before their first write.
 -- locks: body, lease, ready, waiting, kind, mark, due_mark, turn, schedule, audit_entry
--- locks: access_grant, node, horizon, stat
+-- locks: access_grant, node, horizon, stat, finished
 
 -- The views read columns that change. Each keeps its columns, and with them the views
 -- and grants of others; what it selects comes with the code.
@@ -82,12 +82,16 @@ CREATE TYPE pulse._job_filter AS (
     rank_above integer,
     rank_below integer,
     error_like text,
+    error_contains text,
+    asks_error boolean,
     tags text [],
     group_keys text [],
     flows text [],
     owners integer [],
     enqueued_before timestamptz,
     enqueued_after timestamptz,
+    payload jsonb,
+    payload_contains text,
     asks_body boolean
 );
 
@@ -246,6 +250,9 @@ CREATE INDEX ready_for_claim_by_kind ON pulse.ready (lane, kind, rank, seq)
 WHERE attempts >= 0;
 
 -- 04_leases, 05_finished
+
+CREATE INDEX finished_for_dead_letters ON pulse.finished (finished_at, job)
+WHERE state = 'dead' AND failures >= 0;
 
 COMMENT ON TABLE pulse.worker IS
 'Workers that said hello, which lanes and kinds they take, and when they were last seen.';
@@ -546,6 +553,8 @@ DROP FUNCTION pulse._skip_occurrences(
     text, pulse.recurrence, timestamptz, timestamptz, text
 );
 DROP FUNCTION pulse._watchdog_round(integer, timestamptz, integer);
+DROP FUNCTION pulse.health();
+DROP FUNCTION pulse._health_lanes();
 
 -- Public functions that have other names now; what begins with _ goes by itself.
 DROP FUNCTION pulse.watch();

@@ -1,4 +1,4 @@
-"""A stream is as cheap for 200 clients as for one, and ends when it is told to."""
+"""A stream is as cheap for 200 clients as for one, and ends when it is asked to."""
 
 from __future__ import annotations
 

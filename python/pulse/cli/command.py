@@ -29,6 +29,9 @@ from pulse.cli.session import Session
 from pulse.sql import operator
 
 if TYPE_CHECKING:
+    import psycopg
+
+    from pulse.cli.session import Row
     from pulse.errors import PulseError
 
 SECTIONS: dict[str, list[click.Command]] = {
@@ -186,10 +189,20 @@ def explain_denied(session: Session, found: "PulseError") -> Problem:
 
     with session.open() as connection:
         state = install.inspect(connection)
-        access = connection.execute(operator.MY_ACCESS).fetchone() or {}
+        rights = rights_of(connection)
     if session.verb == "install":
         return problems.may_not_install(found, session.target, state.owner)
-    return problems.denied(found, session.target, session.verb, access["rights"])
+    return problems.denied(found, session.target, session.verb, rights)
+
+
+def rights_of(connection: "psycopg.Connection[Row]") -> list[str]:
+    """A role that was given nothing may not even ask."""
+    from psycopg.errors import InsufficientPrivilege
+
+    try:
+        return [row["access"] for row in connection.execute(operator.MY_ACCESS)]
+    except InsufficientPrivilege:
+        return []
 
 
 def show_version(context: click.Context, wanted: bool) -> None:

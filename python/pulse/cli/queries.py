@@ -100,8 +100,6 @@ SCHEDULE = """
     ) AS next_at
 """
 
-UNSCHEDULE = "SELECT pulse.unschedule(name => %(name)s)"
-
 # -- upkeep -----------------------------------------------------------------------
 
 TICK = "SELECT t.step, t.did, t.error FROM pulse.tick() AS t"

@@ -148,7 +148,7 @@ def run(session: Session, name: str, reason: str | None) -> None:
 def remove(session: Session, names: tuple[str, ...]) -> None:
     """Remove schedules; jobs they have enqueued stay."""
     for name in names:
-        session.one(queries.UNSCHEDULE, {"name": name})
+        session.one(operator.UNSCHEDULE, {"name": name})
         if not session.as_json:
             session.say(f"{name}  removed")
     if session.as_json:

@@ -229,7 +229,9 @@ def act_on_ids(
                 said = f"{job_id}  {error.diag.message_primary}"
                 session.err.print(Text(said, style="red"), soft_wrap=True)
             continue
-        done.append({"job_id": job_id, "rerun_as" if verb == "rerun" else "state": state})
+        done.append(
+            {"job_id": job_id, "rerun_as" if verb == "rerun" else "state": state}
+        )
         if not session.as_json:
             session.say(f"{job_id}  {became(verb, state)}")
     if session.as_json:

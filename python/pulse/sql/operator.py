@@ -3,54 +3,17 @@
 Ids leave the database as text.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection
 
 # -- access -----------------------------------------------------------------------
 
-# What the role of the caller may do: pulse.my_access() also for a role that may not
-# even call that and so may do nothing. A test compares the two for every level. Every
-# front end asks for MY_ACCESS.
-MY_ACCESS = """
-    SELECT
-        current_user::text AS role,
-        ARRAY(
-            SELECT r.access
-            FROM (
-                VALUES
-                (1, 'viewer', 'lanes'),
-                (2, 'producer', 'enqueue'),
-                (3, 'approver', 'approve'),
-                (4, 'operator', 'drain_lane'),
-                (5, 'admin', 'grant_access')
-            ) AS r (place, access, object)
-            CROSS JOIN pg_catalog.pg_namespace AS n
-            WHERE n.nspname = 'pulse'
-                AND pg_catalog.has_schema_privilege(n.oid, 'USAGE')
-                AND (
-                    EXISTS (
-                        SELECT
-                        FROM pg_catalog.pg_class AS c
-                        WHERE c.relnamespace = n.oid
-                            AND c.relname = r.object
-                            AND pg_catalog.has_table_privilege(c.oid, 'SELECT')
-                    )
-                    OR EXISTS (
-                        SELECT
-                        FROM pg_catalog.pg_proc AS p
-                        WHERE p.pronamespace = n.oid
-                            AND p.proname = r.object
-                            AND pg_catalog.has_function_privilege(p.oid, 'EXECUTE')
-                    )
-                )
-            ORDER BY r.place
-        ) AS rights
-"""
+# A role that was given nothing may not ask either: it gets 42501, which is an answer.
+MY_ACCESS = "SELECT a.access FROM pulse.my_access() AS a (access)"
 
 
-def sees_all(access: Mapping[str, Any]) -> bool:
-    """Whether a row of MY_ACCESS allows every job, every lane and the audit."""
-    return "viewer" in access["rights"]
+def sees_all(rights: Collection[str]) -> bool:
+    """Whether these rights show every job, every lane and the audit."""
+    return "viewer" in rights
 
 
 # -- lanes and pauses -------------------------------------------------------------
@@ -93,7 +56,9 @@ HOLDS = """
 
 # -- seeing -----------------------------------------------------------------------
 
-HEALTH = "SELECT h.check_name, h.status, h.figure, h.advice FROM pulse.health() AS h"
+HEALTH = """
+    SELECT h.check_name, h.status, h.figure, h.advice, h.jobs FROM pulse.health() AS h
+"""
 
 WHY = "SELECT w.position, w.reason FROM pulse.why(job_id => %(job_id)s) AS w"
 
@@ -123,6 +88,7 @@ SCHEDULE_IS_KNOWN = """
 PAUSE_SCHEDULE = """
     SELECT pulse.pause_schedule(name => %(name)s, reason => %(reason)s) AS changed
 """
+UNSCHEDULE = "SELECT pulse.unschedule(name => %(name)s)"
 RESUME_SCHEDULE = "SELECT pulse.resume_schedule(name => %(name)s) AS next_at"
 RUN_SCHEDULE_NOW = """
     SELECT

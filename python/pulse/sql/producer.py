@@ -59,10 +59,20 @@ SELECT j.state, CAST(j.result AS text), j.last_error
 FROM pulse.jobs AS j
 WHERE j.job_id = %(job_id)s"""
 
+# All that a front end of a task framework asks of one job; jsonb as text.
+JOB: Final = """
+SELECT
+    j.job_id, j.state, j.lane, j.kind, j.priority, CAST(j.payload AS text), j.attempts,
+    j.enqueued_at, j.worker, j.started_at, j.finished_at, CAST(j.errors AS text),
+    j.last_error, CAST(j.result AS text)
+FROM pulse.jobs AS j
+WHERE j.job_id = %(job_id)s"""
+
 # For the test: every statement above.
 STATEMENTS: Final = {
     "cancel": CANCEL,
     "outcome": OUTCOME,
+    "job": JOB,
     "enqueue": enqueue(tuple(n for n in ENQUEUE_ARGUMENTS if n != "payloads")),
     "enqueue_many": enqueue_many(tuple(n for n in ENQUEUE_ARGUMENTS if n != "payload")),
     "enqueue_list": ENQUEUE_LIST,

@@ -52,7 +52,7 @@ class Executors:
             return
         try:
             if self._hooks.wraps:
-                with self._hooks.around(run.job):
+                async with self._hooks.around_async(run.job):
                     result = await run.task.run(run.job)
             else:
                 result = await run.task.run(run.job)

@@ -45,6 +45,16 @@ def test_enqueue_commits_and_rolls_back_with_the_caller(db: Database) -> None:
     assert one(reader, "SELECT array_agg(job_id) FROM pulse.jobs") == [job]
 
 
+def test_no_time_is_enough_for_a_result_that_is_there(connect: Connect) -> None:
+    connection = connect()
+    client = pulse.Client(connection)
+    job = pulse.enqueue(connection, "greet")
+    with pytest.raises(errors.ResultTimeout):
+        client.result(job, 0)
+    complete(connection, "greet", "1")
+    assert client.result(job, 0) == 1
+
+
 def test_every_option_arrives(connect: Connect) -> None:
     connection = connect()
     due = datetime.now(timezone.utc) + timedelta(hours=2)

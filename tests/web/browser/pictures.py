@@ -39,13 +39,34 @@ SETTINGS = (
     "SELECT pulse.schedule('clean-carts', 'clean-carts', every => '10 minutes')",
 )
 SAMPLES = """
-    INSERT INTO pulse.sample (lane, at, took, completed, dead, cancelled, ready, running)
+    INSERT INTO pulse.sample
+        (lane, at, took, completed, dead, cancelled, ready, running)
     SELECT l.lane, clock_timestamp() - n * interval '1 minute', interval '1 minute',
         greatest(0, l.base + l.swing * (sin(n / l.slow) + random() / 2))::bigint,
-        0, 0, 0, 1
+        0, 0, (l.base * (60 - n) / 8.0)::bigint, (l.base % 7)::bigint
     FROM (VALUES ('billing', 14, 6, 3.0), ('images', 210, 60, 5.0),
         ('mail', 90, 80, 2.5), ('reports', 1, 1, 2.0)) AS l (lane, base, swing, slow),
-        generate_series(1, 30) AS n
+        generate_series(1, 60) AS n
+"""
+# Totals by the minute: the bank has not answered for the last ten of them.
+TOTALS = """
+    INSERT INTO pulse.stat
+    SELECT m.lane, m.kind, m.at, sum(m.jobs) OVER w, sum(m.jobs + m.failed) OVER w,
+        sum(m.jobs) OVER w, sum(m.failed) OVER w, sum(m.failed / 3) OVER w,
+        sum(m.failed) OVER w, 0, 0, 0,
+        ARRAY[0, 0, 0, 0, 6 * sum(m.jobs) OVER w, 0, 3 * sum(m.jobs * m.slow) OVER w, 0,
+            sum(m.jobs * m.slow * m.slow) OVER w, 0, 0, 0, 0, 0, 0, 0]::bigint [],
+        0, array_fill(0, ARRAY[16])::bigint []
+    FROM (
+        SELECT l.lane, l.kind, clock_timestamp() - n * interval '1 minute' AS at, n,
+            greatest(0, l.base + l.swing * (sin(n / l.slow) + random() / 2))::int AS jobs,
+            CASE WHEN l.kind = 'charge-card' AND n < 11 THEN 14 - n ELSE 0 END AS failed,
+            (1 + sin(n / 9.0))::int AS slow
+        FROM (VALUES ('billing', 'charge-card', 14, 6, 3.0),
+            ('images', 'resize', 210, 60, 5.0), ('mail', 'send-mail', 90, 80, 2.5)
+        ) AS l (lane, kind, base, swing, slow), generate_series(1, 60) AS n
+    ) AS m
+    WINDOW w AS (PARTITION BY m.lane, m.kind ORDER BY m.n DESC)
 """
 NOTES = {
     "thumbnail": (0.42, "84 of 200 pictures"),
@@ -80,7 +101,7 @@ def enqueue(sql: Connection, kind: str, payload: dict[str, Any], **more: Any) ->
 
 
 def fill(sql: Connection) -> int:
-    """What is there before the worker comes; the id of the job with a life."""
+    """What is there before the worker comes; the id of the job with a history."""
     for statement in SETTINGS:
         sql.execute(statement)
     enqueue(sql, "newsletter", {"issue": 41}, lane="mail")
@@ -119,7 +140,7 @@ def shoot(browser: Browser, site: Site, name: str, place: str, **options: Any) -
 
 @contextlib.contextmanager
 def shop() -> Iterator[tuple[Site, int]]:
-    """A served database in the middle of its day, and a job with a life."""
+    """A served database in the middle of its day, and a job with a history."""
     end, bank_is_back = threading.Event(), threading.Event()
     with servers.temporary() as server:
         dsn = server.dsn(server.create("shop", "extension"))
@@ -140,8 +161,9 @@ def shop() -> Iterator[tuple[Site, int]]:
         wait_for(lambda: one(sql, done, job_id), "the job that was retried")
         reason = "bank maintenance until 22:00"
         sql.execute("SELECT pulse.drain_lane('billing', %s, true)", [reason])
-        sql.execute("TRUNCATE pulse.stat")
+        sql.execute("TRUNCATE pulse.sample, pulse.stat, pulse.tally")
         sql.execute(SAMPLES)
+        sql.execute(TOTALS)
         site = Site(dsn)
         try:
             yield site, job_id

@@ -75,7 +75,7 @@ def test_a_stranger_sees_a_login_that_refuses_wrong_tokens(
         # Chromium writes each refusal into the console; nothing else may stand there.
         assert all("401" in line for line in tab.complaints), tab.complaints
         tab.signed_in(OPERATORS_TOKEN)
-        expect(page.locator("h1")).to_have_text("Lanes")
+        expect(page.locator("h1")).to_have_text("Overview")
         cookie = tab.context.cookies()[0]
         assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
         assert tab.complaints == []

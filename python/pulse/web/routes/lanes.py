@@ -26,7 +26,8 @@ async def lane_called(db: Session, name: str) -> Any:
 @router.get("/lanes", response_model=responses.Lanes)
 async def lanes(caller: CurrentCaller) -> Any:
     async with caller.reading() as db:
-        return {"lanes": await db.rows(queries.LANES, lane=None)}
+        found = await db.rows(queries.LANES, lane=None)
+        return {"lanes": found, **first(await db.one(queries.LANE_DEFAULTS))}
 
 
 @router.patch("/lanes/{name:path}", response_model=responses.Lane)
@@ -34,19 +35,9 @@ async def set_lane(
     caller: CurrentCaller, name: LaneName, settings: requests.LaneSettings
 ) -> Any:
     """Only what is given changes; it holds from the next claim on."""
-    values = {
-        key: requests.interval(value) if key in DURATIONS else value
-        for key, value in settings.model_dump().items()
-    }
     async with caller.writing() as db:
-        await db.rows(queries.SET_LANE, lane=name, **values)
+        await db.rows(queries.SET_LANE, lane=name, **requests.values(settings))
         return await lane_called(db, name)
-
-
-DURATIONS = {
-    *("poll_interval", "lease_for", "max_runtime", "cancel_grace"),
-    *("retain_completed", "retain_cancelled", "retain_dead"),
-}
 
 
 @router.post("/lanes/{name:path}/drain", response_model=responses.Lane)

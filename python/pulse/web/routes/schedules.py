@@ -1,10 +1,11 @@
-"""Schedules: when they fire next, what became of each occurrence, pause, resume, run."""
+"""Schedules: make, change, remove, pause and resume them; what each run became."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Query
+from psycopg.types.json import Jsonb
 
 from pulse.sql import operator
 from pulse.web import queries
@@ -37,6 +38,26 @@ async def runs(
         if not runs and not await is_known(db, name):
             raise Problem(404, f"there is no schedule {name}")
         return {"runs": runs}
+
+
+@router.put("/schedules/{name:path}", response_model=responses.Schedule)
+async def schedule(
+    caller: CurrentCaller, name: ScheduleName, wanted: requests.NewSchedule
+) -> Any:
+    """Make a schedule, or put this one in the place of that of the same name."""
+    values = {**requests.values(wanted), "payload": Jsonb(wanted.payload)}
+    if wanted.headers is not None:
+        values["headers"] = Jsonb(wanted.headers)
+    async with caller.writing() as db:
+        await db.rows(queries.SCHEDULE, name=name, **values)
+        return await db.one(queries.SCHEDULES, name=name)
+
+
+@router.delete("/schedules/{name:path}", status_code=204, response_model=None)
+async def unschedule(caller: CurrentCaller, name: ScheduleName) -> None:
+    """Its ledger stays for 90 days, and its jobs go on."""
+    async with caller.writing() as db:
+        await db.rows(operator.UNSCHEDULE, name=name)
 
 
 async def is_known(db: Session, name: str) -> bool:

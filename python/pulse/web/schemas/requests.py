@@ -26,9 +26,25 @@ Duration = (
 Moment = Annotated[AwareDatetime, Strict(False)]
 
 
+DURATIONS = {
+    *("poll_interval", "lease_for", "max_runtime", "cancel_grace", "unique_for"),
+    *("retain_completed", "retain_cancelled", "retain_dead", "every"),
+    *("backoff_base", "backoff_cap", "approval_expiry", "catch_up_window"),
+    "expires_in",
+}
+
+
 def interval(value: float | str | None) -> str | None:
     """As PostgreSQL reads it."""
     return value if value is None or isinstance(value, str) else f"{value:f} seconds"
+
+
+def values(body: BaseModel) -> dict[str, Any]:
+    """What a statement is given: durations as PostgreSQL reads them."""
+    return {
+        name: interval(value) if name in DURATIONS else value
+        for name, value in body.model_dump().items()
+    }
 
 
 class RequestBody(BaseModel):
@@ -54,6 +70,44 @@ class LaneSettings(WithReason):
     retain_dead: Duration | None = None
     cancel_grace: Duration | None = None
     enabled: bool | None = None
+
+
+class KindSettings(WithReason):
+    lane: Name | None = None
+    priority: Priority | None = None
+    max_attempts: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    backoff: Literal["quadratic", "exponential", "fixed", "none"] | None = None
+    backoff_base: Duration | None = None
+    backoff_cap: Duration | None = None
+    backoff_jitter: Annotated[float, Field(ge=0, le=1)] | None = None
+    lease_for: Duration | None = None
+    max_runtime: Duration | None = None
+    requires_approval: bool | None = None
+    approval_expiry: Duration | None = None
+
+
+class NewSchedule(RequestBody):
+    """As pulse.schedule takes it: exactly one of cron, every and at."""
+
+    kind: Name
+    payload: dict[str, Any] | list[Any] = {}
+    cron: Annotated[str, StringConstraints(min_length=1, max_length=200)] | None = None
+    every: Duration | None = None
+    at: Annotated[str, StringConstraints(min_length=1, max_length=100)] | None = None
+    timezone: Annotated[str, StringConstraints(min_length=1, max_length=100)] = "UTC"
+    lane: Name | None = None
+    priority: Priority | None = None
+    catch_up: Literal["skip", "last", "all"] = "skip"
+    catch_up_window: Duration = "1 day"
+    max_attempts: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    unique_key: Annotated[str, StringConstraints(max_length=1000)] | None = None
+    unique_for: Duration | None = None
+    group_key: Annotated[str, StringConstraints(max_length=1000)] | None = None
+    requires_approval: bool | None = None
+    tags: Annotated[list[Name], Field(max_length=100)] | None = None
+    max_runtime: Duration | None = None
+    headers: dict[str, Any] | None = None
+    expires_in: Duration | None = None
 
 
 class Drain(WithReason):

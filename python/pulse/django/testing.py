@@ -1,0 +1,102 @@
+"""Work off jobs inside a test of Django's: this connection, this transaction.
+
+class SignUp(TestCase):
+    def test_it_sends_a_mail(self):
+        self.client.post("/signup/", {"email": "a@b.c"})
+        [done] = work_off()
+        self.assertEqual(done.outcome, "complete")
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from asgiref.sync import async_to_sync
+from django.db import DEFAULT_DB_ALIAS, connections
+from psycopg.pq import TransactionStatus
+
+import pulse
+from pulse.django.worker import be, discover, queues
+from pulse.job import Job
+from pulse.testing import Done
+from pulse.testing import work_off as work_off_on
+from pulse.worker.outcomes import RemoteError, described
+
+__all__ = ["Done", "work_off"]
+
+
+def work_off(
+    lanes: Iterable[str] | None = None,
+    *,
+    database: str = DEFAULT_DB_ALIAS,
+    max_jobs: int = 1000,
+) -> list[Done]:
+    """Run what is ready, one task after another, until nothing is left.
+
+    Tasks run in this thread, also async ones and those of processes, and see what the
+    test has written. Delayed and retrying ones stay where they are.
+    """
+    connection = connections[database]
+    connection.ensure_connection()
+    found = discover(database)
+    if not found:
+        return []
+    worker = pulse.Worker(
+        "",
+        name="test",
+        lanes=dict.fromkeys(queues(database) if lanes is None else lanes, 1),
+        tasks=[here(task, database) for task in found.values()],
+    )
+    be(worker.name)
+    return work_off_on(connection.connection, worker, max_jobs=max_jobs)
+
+
+def here(task: pulse.Task[Any, Any], database: str) -> pulse.Task[Any, Any]:
+    def run(job: Job) -> Any:
+        # Django's connections give JSON as text.
+        for name in ("payload", "headers", "last_checkpoint"):
+            if isinstance(text := getattr(job, name), str):
+                setattr(job, name, json.loads(text))
+        try:
+            with Savepoint(database):
+                return (
+                    async_to_sync(wait_for)(task, job)
+                    if task.is_async
+                    else task.run(job)
+                )
+        except SystemExit as error:
+            # It ends the run, and not the test.
+            raise RemoteError(described(error)) from error
+
+    return pulse.Task(task.kind, run)
+
+
+async def wait_for(task: pulse.Task[Any, Any], job: Job) -> Any:
+    return await task.run(job)
+
+
+class Savepoint:
+    """A statement that failed must not end the transaction of the test.
+
+    Then all that the task wrote is rolled back. What a task wrote that failed
+    otherwise stays, as it does in production.
+    """
+
+    def __init__(self, database: str) -> None:
+        self._connection = connections[database]
+        self._inside = self._connection.in_atomic_block
+
+    def __enter__(self) -> None:
+        if self._inside:
+            self._connection.connection.execute("SAVEPOINT pulse_run")
+
+    def __exit__(self, *_: object) -> None:
+        if not self._inside:
+            return
+        raw = self._connection.connection
+        if raw.info.transaction_status == TransactionStatus.INERROR:
+            self._connection.needs_rollback = False
+            raw.execute("ROLLBACK TO SAVEPOINT pulse_run")
+        raw.execute("RELEASE SAVEPOINT pulse_run")

@@ -1,0 +1,137 @@
+import os
+import time
+
+from django.db import connection
+
+import pulse
+from shop.framework import task
+from shop.models import Order
+
+
+class Refused(Exception):
+    pass
+
+
+@task
+def add(a, b=1):
+    return a + b
+
+
+@task(queue_name="mail", priority=7)
+def confirm(email):
+    order = Order.objects.get(email=email)
+    return f"order {order.pk}"
+
+
+@task
+async def look_up(email):
+    return (await Order.objects.aget(email=email)).pk
+
+
+@task(takes_context=True)
+def context_of(context, retry=False):
+    if retry and context.attempt == 1:
+        raise Refused("once")
+    result = context.task_result
+    return {
+        "id": result.id,
+        "attempt": context.attempt,
+        "workers": len(result.worker_ids),
+        "errors": [error.exception_class_path for error in result.errors],
+        "status": result.status,
+    }
+
+
+@task(backend="once")
+def refuse(message="no"):
+    try:
+        raise KeyError("inner")
+    except KeyError as error:
+        raise Refused(message) from error
+
+
+@task(backend="once")
+def give_up():
+    raise pulse.Fatal("not today")
+
+
+@task(backend="once")
+def leave():
+    raise SystemExit("bye")
+
+
+@task(backend="once")
+def unstorable():
+    return lambda: True
+
+
+@task(backend="once")
+def break_the_transaction(email):
+    Order.objects.create(email=email)
+    Order.objects.create(email=email)
+
+
+@task
+def later():
+    raise pulse.Snooze(60)
+
+
+@task
+def backend_pid():
+    """Which connection of Django's the handler has."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        return cursor.fetchone()[0]
+
+
+@task
+def end_own_connection():
+    """As a failover does: the connection is gone in the middle of a task."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+
+@task
+async def end_own_connection_async():
+    from asgiref.sync import sync_to_async
+
+    await sync_to_async(end_own_connection.func)()
+
+
+@task
+async def backend_pid_async():
+    from asgiref.sync import sync_to_async
+
+    return await sync_to_async(backend_pid.func)()
+
+
+@task(backend="heavy", queue_name="heavy")
+def count_in_a_process():
+    return {"orders": Order.objects.count(), "pid": os.getpid()}
+
+
+@task(backend="heavy", queue_name="heavy")
+def end_connection_of_the_process():
+    end_own_connection.func()
+
+
+@pulse.task("plain")
+def plain(job: pulse.Job, email: str) -> int:
+    return Order.objects.get(email=email).pk
+
+
+@pulse.task("plain-process", lane="heavy", executor="process")
+def plain_process(job: pulse.Job) -> int:
+    return Order.objects.count()
+
+
+@pulse.task("plain-async")
+async def plain_async(job: pulse.Job) -> int:
+    return await Order.objects.acount()
+
+
+@pulse.task("hold")
+def hold(job: pulse.Job) -> None:
+    """Runs until it is told to stop."""
+    while job.should_continue():
+        time.sleep(0.01)

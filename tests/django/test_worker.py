@@ -1,0 +1,124 @@
+"""manage.py pulse_worker: finds the tasks, keeps connections fresh, reloads."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import pulse
+from tests.django.conftest import PATIENCE, PROJECT, Project, Worker
+
+Work = Callable[..., Worker]
+
+
+def test_it_runs_all_kinds_of_tasks_in_all_lanes(work: Work, migrated: Project) -> None:
+    migrated.db.psql("-c", "INSERT INTO shop_order (email, job_id) VALUES ('a', '')")
+    worker = work()
+    number = worker.enqueue("confirm", "a", lane="mail")
+    assert worker.result(number) == "order 1"
+    assert worker.result(worker.enqueue("look_up", "a")) == 1
+    assert worker.result(worker.enqueue("add", 1)) == 2
+    assert worker.job(number)["worker"] in worker.out
+    context = worker.result(worker.enqueue("context_of"))
+    assert (context["attempt"], context["workers"]) == (1, 1)
+    child = worker.result(
+        worker.enqueue("count_in_a_process", lane="heavy", backend="heavy")
+    )
+    assert child["orders"] == 1
+    assert child["pid"] != worker.process.pid
+    connection = migrated.db.connect()
+    plain = pulse.enqueue(connection, "plain", {"email": "a"})
+    process = pulse.enqueue(connection, "plain-process", lane="heavy")
+    on_the_loop = pulse.enqueue(connection, "plain-async")
+    assert [worker.result(job) for job in (plain, process, on_the_loop)] == [1, 1, 1]
+    assert worker.stop() == 0
+    assert "has stopped" in worker.out
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["closed", "kept"])
+def test_a_lost_connection_costs_one_run(
+    work: Work, migrated: Project, kept: bool
+) -> None:
+    if kept:
+        migrated.environ["CONN_MAX_AGE"] = "None"
+    worker = work("--concurrency", "1")
+    for breaks, looks, lane in (
+        ("end_own_connection", "backend_pid", "default"),
+        ("end_own_connection_async", "backend_pid_async", "default"),
+        ("end_connection_of_the_process", "count_in_a_process", "heavy"),
+    ):
+        for _ in range(2):
+            worker.result(worker.enqueue(looks, lane=lane, backend=lane))
+            error = worker.error(worker.enqueue(breaks, lane=lane, backend=lane))
+            assert "OperationalError" in error
+        worker.result(worker.enqueue(looks, lane=lane, backend=lane))
+
+
+def test_connections_of_handlers_are_closed_as_after_a_request(
+    work: Work, migrated: Project
+) -> None:
+    worker = work()
+    ours = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        " AND application_name NOT LIKE 'pulse%' AND pid <> pg_backend_pid()"
+    )
+    before = int(migrated.db.psql("-c", ours))
+    for name in ("backend_pid", "backend_pid_async"):
+        worker.result(worker.enqueue(name))
+    worker.until(lambda: int(migrated.db.psql("-c", ours)) == before)
+
+
+def test_a_lane_may_have_its_own_slots(work: Work) -> None:
+    worker = work("--lanes", "mail=2", "default", "--concurrency", "3", "--name", "me")
+    assert worker.result(worker.enqueue("add", 1)) == 2
+    assert "worker me starts: 2 in mail, 3 in default" in worker.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--lanes", "mail=0"), "'mail=0' is not LANE or LANE=SLOTS"),
+        (("--concurrency", "0"), "every lane needs at least one slot"),
+        ((), "Run manage.py migrate."),
+    ],
+)
+def test_what_it_cannot_do_it_says(
+    project: Project, arguments: tuple[str, ...], says: str
+) -> None:
+    ran = project.run("pulse_worker", *arguments)
+    assert ran.code != 0
+    assert says in ran.out
+    assert "Traceback" not in ran.out
+
+
+def test_it_starts_anew_when_code_changes(
+    migrated: Project, work: Work, tmp_path: Path
+) -> None:
+    migrated.directory = Path(shutil.copytree(PROJECT, tmp_path / "project"))
+    code = migrated.directory / "shop/tasks.py"
+    worker = work("--reload")
+    assert worker.result(worker.enqueue("add", 1)) == 2
+    running = pulse.enqueue(migrated.db.connect(), "hold")
+    worker.until(lambda: worker.job(running)["state"] == "running")
+    code.write_text(code.read_text().replace("return a + b", "return a - b"))
+    written = time.monotonic()
+
+    def restarted() -> bool:
+        nonlocal written
+        if time.monotonic() - written > 3:
+            # Django takes a change before it has seen the file for the old state.
+            code.touch()
+            written = time.monotonic()
+        return worker.out.count(" starts: ") >= 2
+
+    worker.until(restarted)
+    assert worker.result(worker.enqueue("add", 1)) == 0
+    # It was not charged for the reload.
+    worker.until(lambda: worker.job(running)["attempts"] >= 2)
+    assert worker.job(running)["failures"] == 0
+    worker.process.terminate()
+    assert worker.process.wait(PATIENCE) == 0
