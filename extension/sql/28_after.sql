@@ -29,8 +29,8 @@ BEGIN
     SELECT array_agg(u.job ORDER BY u.job) INTO v_after
     FROM (SELECT DISTINCT d.job FROM unnest(_put_after.after) AS d (job)) AS u;
 
-    -- Those of this transaction and role cannot end before it does, and may be named. A number of 32 bits comes
-    -- again, but not within an hour.
+    -- Those of this transaction and role may be named, and cannot end before it does. A
+    -- number of 32 bits comes again, but not within an hour.
     v_strange := array(
         SELECT u.job
         FROM unnest(v_after) AS u (job)

@@ -209,10 +209,6 @@ ALTER TABLE pulse.body DROP COLUMN enqueued_by;
 ALTER TABLE pulse.body ADD COLUMN needed_approval boolean NOT NULL DEFAULT false;
 ALTER TABLE pulse.body ADD COLUMN headers jsonb;
 ALTER TABLE pulse.body ADD COLUMN start_by timestamptz;
-ALTER TABLE pulse.body ADD COLUMN flow text COLLATE "C";
-ALTER TABLE pulse.body ADD COLUMN name text COLLATE "C";
-ALTER TABLE pulse.body ADD COLUMN after_failed text COLLATE "C";
-CREATE INDEX body_of_flow ON pulse.body (flow, job) WHERE flow IS NOT NULL;
 
 CREATE TABLE pulse.expiry (
     start_by timestamptz NOT NULL,
@@ -237,6 +233,10 @@ COMMENT ON TABLE pulse.approval IS
 
 ALTER TABLE pulse.body ADD COLUMN rerun_of bigint;
 CREATE INDEX body_for_rerun ON pulse.body (rerun_of) WHERE rerun_of IS NOT NULL;
+ALTER TABLE pulse.body ADD COLUMN flow text COLLATE "C";
+ALTER TABLE pulse.body ADD COLUMN name text COLLATE "C";
+ALTER TABLE pulse.body ADD COLUMN after_failed text COLLATE "C";
+CREATE INDEX body_of_flow ON pulse.body (flow, job) WHERE flow IS NOT NULL;
 
 DROP INDEX pulse.waiting_for_promotion;
 CREATE INDEX waiting_by_time ON pulse.waiting (lane, run_at) WHERE attempts >= 0;
