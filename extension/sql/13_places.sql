@@ -26,8 +26,35 @@ SELECT
     NULL::text AS error,
     NULL::jsonb AS result,
     NULL::timestamptz AS finished_at,
-    NULL::text AS ended_by
+    NULL::text AS ended_by,
+    NULL::bigint AS waits_for
 FROM pulse.approval AS a
+UNION ALL
+SELECT
+    'blocked'::text,
+    'blocked'::text,
+    b.job,
+    b.lane,
+    b.kind,
+    b.rank,
+    b.attempts,
+    b.failures,
+    b.keyed,
+    b.run_at,
+    NULL::timestamptz,
+    NULL::timestamptz,
+    NULL::timestamptz,
+    NULL::text,
+    NULL::timestamptz,
+    NULL::timestamptz,
+    NULL::timestamptz,
+    NULL::timestamptz,
+    NULL::text,
+    NULL::jsonb,
+    NULL::timestamptz,
+    NULL::text,
+    b.waits_for
+FROM pulse.blocked AS b
 UNION ALL
 SELECT
     'waiting'::text,
@@ -51,7 +78,8 @@ SELECT
     NULL::text,
     NULL::jsonb,
     NULL::timestamptz,
-    NULL::text
+    NULL::text,
+    NULL::bigint
 FROM pulse.waiting AS w
 UNION ALL
 SELECT
@@ -76,7 +104,8 @@ SELECT
     NULL::text,
     NULL::jsonb,
     NULL::timestamptz,
-    NULL::text
+    NULL::text,
+    NULL::bigint
 FROM pulse.ready AS r
 UNION ALL
 SELECT
@@ -101,7 +130,8 @@ SELECT
     NULL::text,
     NULL::jsonb,
     NULL::timestamptz,
-    NULL::text
+    NULL::text,
+    NULL::bigint
 FROM pulse.group_ready AS r
 UNION ALL
 SELECT
@@ -126,7 +156,8 @@ SELECT
     NULL::text,
     NULL::jsonb,
     NULL::timestamptz,
-    NULL::text
+    NULL::text,
+    NULL::bigint
 FROM pulse.lease AS l
 UNION ALL
 SELECT
@@ -155,11 +186,12 @@ SELECT
     f.error,
     f.result,
     f.finished_at,
-    f.ended_by
+    f.ended_by,
+    NULL::bigint
 FROM pulse.finished AS f;
 
 COMMENT ON VIEW pulse._place IS
-'The six tables a job can be in, one row for each job, with what each of them knows.';
+'The seven tables a job can be in, one row for each job, with what each of them knows.';
 
 -- The two tables of jobs that are ready: by lane, and by group in grouped lanes.
 CREATE VIEW pulse._in_line

@@ -1,6 +1,8 @@
--- How jobs end. finished is written in three places: complete_batch (45_complete.sql),
+-- How jobs end. finished is written by complete_batch (45_complete.sql),
 -- whose one statement is the hottest of all, and the two functions below, which every
--- other end goes through: a run that failed, and a job that is cancelled.
+-- other end goes through: a run that failed, and a job that is cancelled; and where a bad
+-- end cancels the jobs that depend on it (28_after.sql, 29_release.sql). After each, in a
+-- later statement, those who wait for the job are told, if any job was ever blocked.
 
 -- For fail and reap alike: the run is charged, its error kept, and the job goes back into
 -- waiting with a backoff, or is dead, or, when a cancel was requested, cancelled.
@@ -27,6 +29,7 @@ DECLARE
     v_keyed bigint [];
     v_many bigint [];
     v_groups pulse._group [];
+    v_over bigint [];
 BEGIN
     WITH gone AS (
         DELETE FROM pulse.lease AS l
@@ -129,8 +132,9 @@ BEGIN
         array_agg(j.lease),
         array_agg(j.job) FILTER (WHERE j.keyed AND j.fate <> 'retrying'),
         array_agg(j.job) FILTER (WHERE j.attempt > 100),
-        array_agg(ROW(j.lane, j.group_key)::pulse._group) FILTER (WHERE j.group_key IS NOT NULL)
-    INTO v_ended, v_keyed, v_many, v_groups
+        array_agg(ROW(j.lane, j.group_key)::pulse._group) FILTER (WHERE j.group_key IS NOT NULL),
+        array_agg(j.job) FILTER (WHERE j.fate <> 'retrying')
+    INTO v_ended, v_keyed, v_many, v_groups, v_over
     FROM judged AS j;
 
     IF v_groups IS NOT NULL THEN
@@ -139,6 +143,10 @@ BEGIN
 
     IF v_keyed IS NOT NULL THEN
         PERFORM pulse._release_keys(v_keyed);
+    END IF;
+
+    IF v_over IS NOT NULL AND pg_sequence_last_value('pulse.blocked_seq') IS NOT NULL THEN
+        PERFORM pulse._ended_badly(v_over);
     END IF;
 
     -- The list of errors is capped.
@@ -199,6 +207,10 @@ BEGIN
 
     IF _finish_cancelled.keyed THEN
         PERFORM pulse._release_keys(ARRAY[_finish_cancelled.job]);
+    END IF;
+
+    IF pg_sequence_last_value('pulse.blocked_seq') IS NOT NULL THEN
+        PERFORM pulse._ended_badly(ARRAY[_finish_cancelled.job]);
     END IF;
 END;
 $$;

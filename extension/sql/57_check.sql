@@ -132,10 +132,22 @@ AS $$
             SELECT 'checkpoint has no job', c.job
             FROM pulse.job_checkpoint AS c
             UNION ALL
+            SELECT DISTINCT 'dependency has no job', d.job
+            FROM pulse.dependency AS d
+            UNION ALL
+            SELECT DISTINCT 'step has no job', s.job
+            FROM pulse.job_step AS s
+            UNION ALL
+            SELECT 'wait for a signal has no job', w.job
+            FROM pulse.signal_wait AS w
+            UNION ALL
             SELECT DISTINCT 'failure has no job', e.job
             FROM pulse.failure AS e
         ) AS s
         WHERE NOT EXISTS (SELECT FROM pulse.body AS b WHERE b.job = s.job)
+        UNION ALL
+        SELECT f.problem, f.job_id, f.detail
+        FROM pulse._check_flows() AS f
         UNION ALL
         SELECT
             'lease outlives its bounds', l.job,
@@ -190,6 +202,21 @@ AS $$
                 (SELECT max(r.seq) FROM pulse._in_line AS r),
                 NULL
             FROM pulse.ready_seq AS s
+            UNION ALL
+            SELECT
+                'blocked_seq', s.last_value,
+                (SELECT max(b.seq) FROM pulse.blocked AS b),
+                NULL
+            FROM pulse.blocked_seq AS s
+            UNION ALL
+            SELECT
+                'note_seq', s.last_value,
+                greatest(
+                    (SELECT max(n.seq) FROM pulse.doubt AS n),
+                    (SELECT max(w.seq) FROM pulse.wake AS w)
+                ),
+                NULL
+            FROM pulse.note_seq AS s
             UNION ALL
             SELECT
                 'lease_seq', s.last_value,

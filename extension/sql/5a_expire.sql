@@ -124,6 +124,7 @@ DECLARE
     v_times timestamptz [];
     v_jobs bigint [];
     v_rows tid [];
+    v_blocked tid [];
     v_approval tid [];
     v_waiting tid [];
     v_ready tid [];
@@ -151,6 +152,10 @@ BEGIN
         next_job := v_jobs[_expire_page.page];
     END IF;
 
+    v_blocked := array(
+        SELECT b.ctid FROM pulse.blocked AS b
+        WHERE b.job = ANY (v_jobs) FOR UPDATE SKIP LOCKED
+    );
     v_approval := array(
         SELECT a.ctid FROM pulse.approval AS a
         WHERE a.job = ANY (v_jobs) FOR UPDATE SKIP LOCKED
@@ -171,7 +176,18 @@ BEGIN
     -- In a later statement than the locks: a replace may just have changed start_by. In
     -- the order of the keys, as everywhere.
     FOR v_job IN
-        WITH approval AS (
+        WITH blocked AS (
+            DELETE FROM pulse.blocked AS o
+            WHERE o.ctid = ANY (v_blocked)
+                AND o.attempts = 0
+                AND EXISTS (
+                    SELECT FROM pulse.body AS b
+                    WHERE b.job = o.job AND b.start_by <= v_now
+                )
+            RETURNING o.job, o.lane, o.kind, o.rank, o.keyed
+        ),
+
+        approval AS (
             DELETE FROM pulse.approval AS a
             WHERE a.ctid = ANY (v_approval)
                 AND EXISTS (
@@ -223,6 +239,8 @@ BEGIN
 
         SELECT t.*, b.start_by
         FROM (
+            SELECT o.* FROM blocked AS o
+            UNION ALL
             SELECT a.* FROM approval AS a
             UNION ALL
             SELECT w.* FROM waiting AS w
@@ -254,6 +272,7 @@ BEGIN
             )
             AND (
                 EXISTS (SELECT FROM pulse.approval AS a WHERE a.job = e.job)
+                OR EXISTS (SELECT FROM pulse.blocked AS o WHERE o.job = e.job)
                 OR EXISTS (
                     SELECT FROM pulse.waiting AS w WHERE w.job = e.job AND w.attempts = 0
                 )

@@ -12,7 +12,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.cancel(bigint, text, boolean) IS
-'Cancel a job and return the state it is in then. A job that does not run is cancelled at once. A running one is asked to stop and stays running: its worker sees the request with the next heartbeat, and the job is cancelled when the worker acknowledges, when it is lost, or after the lane''s cancel_grace, which a second request does not extend. force => true (operators only) takes the lease away at once. A job already cancelled stays so. Producers may cancel their own jobs, operators all. PU004 no such job, or not yours; PU011 force without operator access; PU105 the job is completed or dead; PU107 it kept moving. Writes approval, waiting, ready or lease, and finished, job_key and audit_entry; for a request lease and audit_entry.';
+'Cancel a job and return the state it is in then. A job that does not run is cancelled at once. A running one is asked to stop and stays running: its worker sees the request with the next heartbeat, and the job is cancelled when the worker acknowledges, when it is lost, or after the lane''s cancel_grace, which a second request does not extend. force => true (operators only) takes the lease away at once. A job already cancelled stays so. Producers may cancel their own jobs, operators all. PU004 no such job, or not yours; PU011 force without operator access; PU105 the job is completed or dead; PU107 it kept moving. Writes blocked, approval, waiting, ready or lease, and finished, job_key and audit_entry; for a request lease and audit_entry.';
 
 CREATE FUNCTION pulse._do_cancel(
     signature pulse._signature, job_id bigint, reason text, force boolean
@@ -39,12 +39,7 @@ BEGIN
         END IF;
 
         IF v_force THEN
-            PERFORM pulse._raise(
-                'PU011',
-                'force => true needs operator access',
-                'Only an operator may take a lease away from a running job.',
-                'Call pulse.cancel without force: the worker is asked to stop and has the grace to do so.'
-            );
+            PERFORM pulse._raise_force();
         END IF;
     END IF;
 
@@ -74,6 +69,24 @@ $$;
 
 COMMENT ON FUNCTION pulse._do_cancel(pulse._signature, bigint, text, boolean) IS
 'cancel for the role that signed. Writes the same.';
+
+CREATE FUNCTION pulse._raise_force()
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._raise(
+        'PU011',
+        'force => true needs operator access',
+        'Only an operator may take a lease away from a running job.',
+        'Call it without force: the worker is asked to stop and has the grace to do so.'
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._raise_force() IS
+'Raise PU011.';
 
 CREATE FUNCTION pulse.ack_cancel(lease bigint)
 RETURNS void
@@ -178,6 +191,11 @@ BEGIN
 
         changed := true;
         RETURN;
+    END IF;
+
+    IF was = 'blocked' THEN
+        DELETE FROM pulse.blocked AS b
+        WHERE b.job = _cancel.job_id;
     END IF;
 
     IF was = 'running' THEN

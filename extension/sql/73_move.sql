@@ -15,7 +15,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.reprioritize(bigint, integer, text) IS
-'Give a job another priority (higher runs first); returns its state. A job in line goes to the end of its new priority; one that has that priority keeps its place. A running job goes on undisturbed, and the priority counts for its next run. PU002 priority out of bounds; PU004 no such job; PU105 it has ended; PU107 it kept moving. Writes approval, waiting, ready or lease, and audit_entry.';
+'Give a job another priority (higher runs first); returns its state. A job in line goes to the end of its new priority; one that has that priority keeps its place. A running job goes on undisturbed, and the priority counts for its next run. PU002 priority out of bounds; PU004 no such job; PU105 it has ended; PU107 it kept moving. Writes blocked, approval, waiting, ready or lease, and audit_entry.';
 
 CREATE FUNCTION pulse._do_reprioritize(
     signature pulse._signature, job_id bigint, priority integer, reason text
@@ -78,7 +78,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.move(bigint, text, text) IS
-'Put a waiting job into another lane, at the end of its priority there, with its unique key; returns its state. PU002 not a lane name; PU004 no such job; PU102 the key is taken in that lane; PU105 it is running or has ended; PU107 it kept moving. Writes approval, waiting or ready, and job_key and audit_entry.';
+'Put a waiting job into another lane, at the end of its priority there, with its unique key; returns its state. PU002 not a lane name; PU004 no such job; PU102 the key is taken in that lane; PU105 it is running or has ended; PU107 it kept moving. Writes blocked, approval, waiting or ready, and job_key and audit_entry.';
 
 CREATE FUNCTION pulse._do_move(
     signature pulse._signature, job_id bigint, lane text, reason text
@@ -184,6 +184,15 @@ BEGIN
 
     IF v_was.keyed AND v_lane <> v_was.lane THEN
         key_holder := pulse._rekey(_shift.job_id, v_lane);
+    END IF;
+
+    -- In place: who looks at a watch finds it by its number.
+    IF was = 'blocked' THEN
+        UPDATE pulse.blocked AS b
+        SET lane = v_lane,
+            rank = v_rank
+        WHERE b.job = _shift.job_id;
+        RETURN;
     END IF;
 
     IF was = 'awaiting_approval' THEN

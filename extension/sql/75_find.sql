@@ -42,6 +42,7 @@ AS $$
 DECLARE
     v_filter pulse._job_filter;
     v_before bigint := coalesce(_find_all.before, 9223372036854775807);
+    v_in_blocked boolean;
     v_in_approval boolean;
     v_in_waiting boolean;
     v_in_ready boolean;
@@ -56,8 +57,17 @@ DECLARE
 BEGIN
     PERFORM pulse._require_between('max_jobs', coalesce(_find_all.max_jobs, 0), 1, 1000);
     v_filter := pulse._parse_filter('find', _find_all.filter);
+    IF v_filter.flows IS NOT NULL AND v_filter.jobs IS NULL THEN
+        v_filter.jobs := array(
+            SELECT b.job
+            FROM pulse.body AS b
+            WHERE b.flow = ANY (v_filter.flows)
+                AND b.job < v_before
+        );
+    END IF;
     v_budget := CASE WHEN v_filter.jobs IS NULL THEN 5000 END;
 
+    v_in_blocked := 'blocked' = ANY (v_filter.states);
     v_in_approval := 'awaiting_approval' = ANY (v_filter.states);
     v_in_waiting := v_filter.states && '{scheduled,retrying}';
     v_in_ready := 'ready' = ANY (v_filter.states);
@@ -80,6 +90,16 @@ BEGIN
                     AND a.job < v_before
                     AND (v_filter.jobs IS NULL OR a.job = ANY (v_filter.jobs))
                 ORDER BY a.job DESC
+                LIMIT v_budget
+            )
+            UNION ALL
+            (
+                SELECT b.job, 'blocked', b.lane, b.kind, b.rank, NULL, NULL
+                FROM pulse.blocked AS b
+                WHERE v_in_blocked
+                    AND b.job < v_before
+                    AND (v_filter.jobs IS NULL OR b.job = ANY (v_filter.jobs))
+                ORDER BY b.job DESC
                 LIMIT v_budget
             )
             UNION ALL
@@ -187,6 +207,10 @@ BEGIN
                             OR b.group_key = ANY (v_filter.group_keys)
                         )
                         AND (
+                            v_filter.flows IS NULL
+                            OR b.flow = ANY (v_filter.flows)
+                        )
+                        AND (
                             v_filter.owners IS NULL
                             OR b.owner = ANY (v_filter.owners)
                         )
@@ -232,6 +256,16 @@ BEGIN
                     AND a.job < v_before
                     AND a.job > v_least
                 ORDER BY a.job DESC
+                OFFSET v_budget - 1
+                LIMIT 1
+            ),
+            (
+                SELECT b.job
+                FROM pulse.blocked AS b
+                WHERE v_in_blocked
+                    AND b.job < v_before
+                    AND b.job > v_least
+                ORDER BY b.job DESC
                 OFFSET v_budget - 1
                 LIMIT 1
             ),
@@ -357,6 +391,7 @@ BEGIN
             )
             AND (v_filter.tags IS NULL OR j.tags && v_filter.tags)
             AND (v_filter.group_keys IS NULL OR j.group_key = ANY (v_filter.group_keys))
+            AND (v_filter.flows IS NULL OR j.flow = ANY (v_filter.flows))
             AND (v_owners IS NULL OR j.enqueued_by = ANY (v_owners))
             AND (
                 v_filter.enqueued_before IS NULL
@@ -425,6 +460,14 @@ AS $$
             FROM pulse.approval AS a
             WHERE a.job < _find_floor.before
             ORDER BY a.job DESC
+            OFFSET 4999
+            LIMIT 1
+        ),
+        (
+            SELECT b.job
+            FROM pulse.blocked AS b
+            WHERE b.job < _find_floor.before
+            ORDER BY b.job DESC
             OFFSET 4999
             LIMIT 1
         ),

@@ -3,10 +3,11 @@
 -- UPDATE) gave is the only evidence of state.
 
 -- A job that stands in line (approval, waiting, ready, group_ready) is taken out: the
--- caller puts it in somewhere, or raises. A running or finished one is locked and stays
--- where it is, since most verbs refuse it and a cancel request changes the lease in place.
--- Each of the six statements waits for whoever holds the row: an open claim, report
--- or verb. When that one commits, the row is gone and the next table has the job.
+-- caller puts it in somewhere, or raises. A blocked, running or finished one is locked and
+-- stays where it is: who watches keeps its number, most verbs refuse a run or an end, and a
+-- cancel request changes the lease in place. Each of the statements waits for whoever holds
+-- the row: an open claim, report or verb. When that one commits, the row is gone and the
+-- next table has the job.
 CREATE FUNCTION pulse._take_out(
     job_id bigint,
     OUT state text,
@@ -35,6 +36,17 @@ DECLARE
     v_line pulse.group_ready;
 BEGIN
     FOR v_round IN 1 .. 10 LOOP
+        SELECT
+            'blocked', b.lane, b.kind, b.rank, b.attempts, b.failures, b.keyed, b.run_at
+        INTO state, lane, kind, rank, attempts, failures, keyed, run_at
+        FROM pulse.blocked AS b
+        WHERE b.job = _take_out.job_id
+        FOR UPDATE;
+
+        IF FOUND THEN
+            RETURN;
+        END IF;
+
         DELETE FROM pulse.approval AS a
         WHERE a.job = _take_out.job_id
         RETURNING
@@ -127,4 +139,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._take_out(bigint) IS
-'Take a job out of the line, or lock it where it runs or ended, and say what it was.';
+'Take a job out of the line, or lock it where it is blocked, runs or ended, and say what it was.';

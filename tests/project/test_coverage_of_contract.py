@@ -137,6 +137,31 @@ PROOFS["guarantee"] = {
         ),
     ],
     19: [("sql/38_groups.sql", "guarantee 19:")],
+    20: [
+        ("sql/28_after.sql", "guarantee 20:"),
+        (
+            "isolation/specs/after-last-two-at-once.spec",
+            "alice_completes_b bob_completes_a bob_commits alice_commits tick_runs",
+        ),
+        (
+            "engine/test_flows_stress.py",
+            "test_nothing_is_released_early_and_nothing_is_lost",
+        ),
+    ],
+    21: [
+        ("sql/68_steps.sql", "guarantee 21:"),
+        (
+            "isolation/specs/spawn-repeated.spec",
+            "lease_is_lost zombie_spawns claims_again bob_spawns",
+        ),
+    ],
+    22: [
+        ("sql/68_steps.sql", "guarantee 22:"),
+        (
+            "isolation/specs/signal-against-wait.spec",
+            "bob_signals alice_waits bob_commits alice_commits works",
+        ),
+    ],
 }
 
 PROOFS["rule"] = {
@@ -319,6 +344,30 @@ PROOFS["rule"] = {
         (
             "isolation/specs/groups-notice-out-of-order.spec",
             "worker_claims ticker_ticks slow_commits",
+        ),
+    ],
+    29: [
+        (
+            "isolation/specs/watchers-in-later-statement.spec",
+            "alice_progresses bob_completes carol_enqueues alice_commits",
+        ),
+        (
+            "isolation/specs/cancel-against-release.spec",
+            "alice_cancels bob_completes bob_commits alice_rolls_back tick_runs",
+        ),
+    ],
+    30: [
+        (
+            "isolation/specs/after-enqueue-against-complete.spec",
+            "alice_enqueues bob_completes bob_commits alice_commits tick_runs",
+        ),
+        (
+            "isolation/specs/doubt-while-end-is-open.spec",
+            "alice_enqueues bob_completes alice_commits tick_runs bob_commits",
+        ),
+        (
+            "isolation/specs/doubt-of-own-exchange.spec",
+            "alice_completes_b alice_claims bob_completes_a alice_commits",
         ),
     ],
 }
