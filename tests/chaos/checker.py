@@ -35,6 +35,7 @@ from tests.chaos.invariants_jobs import (
     StandsInOnePlace,
 )
 from tests.chaos.invariants_lanes import (
+    GroupSlotsAreExact,
     NothingIsClaimedWhilePaused,
     SlotsAreExact,
     WorkersGetWhatTheyCanRun,
@@ -49,6 +50,7 @@ _PLACES = """
 SELECT 'approval', a.job, a.kind FROM pulse.approval AS a
 UNION ALL SELECT 'waiting', w.job, w.kind FROM pulse.waiting AS w
 UNION ALL SELECT 'ready', r.job, r.kind FROM pulse.ready AS r
+UNION ALL SELECT 'ready', r.job, r.kind FROM pulse.group_ready AS r
 UNION ALL SELECT 'lease', l.job, l.kind FROM pulse.lease AS l
 UNION ALL SELECT 'finished', f.job, f.kind FROM pulse.finished AS f
 """
@@ -116,6 +118,7 @@ def judge(
         OnlyTheHolderEndsARun(steps),
         FailuresAreBounded(),
         SlotsAreExact(),
+        GroupSlotsAreExact(),
         NothingIsClaimedWhilePaused(),
         WorkersGetWhatTheyCanRun(kinds),
         OrderIsKept(records, kinds),

@@ -40,6 +40,36 @@ class SlotsAreExact(Invariant):
                     )
 
 
+class GroupSlotsAreExact(Invariant):
+    """No claim commits that fills a group of a lane beyond group_slots."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used: Counter[tuple[str, str]] = Counter()
+        self.slots: dict[str, int] = {}
+
+    def commit(self, transaction: Transaction) -> None:
+        for event in transaction.events:
+            if event.place == "lease" and event.extra.get("group_key"):
+                group = event.lane, event.extra["group_key"]
+                self.used[group] += 1 if event.op == "+" else -1
+            elif event.place == "lane":
+                self.slots.pop(event.lane, None)
+                if event.op == "+" and event.extra.get("group_slots") is not None:
+                    self.slots[event.lane] = int(event.extra["group_slots"])
+        for event in claims(transaction):
+            key = event.extra.get("group_key")
+            if key and event.lane in self.slots:
+                self.counted["claims with slots of a group"] += 1
+                if self.used[event.lane, key] > self.slots[event.lane]:
+                    self.violated(
+                        f"group {key} of lane {event.lane} ran"
+                        f" {self.used[event.lane, key]} jobs in"
+                        f" {self.slots[event.lane]} slots since transaction"
+                        f" {transaction.xid}"
+                    )
+
+
 class NothingIsClaimedWhilePaused(Invariant):
     """No claim commits while its lane is held or disabled."""
 

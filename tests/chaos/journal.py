@@ -23,7 +23,10 @@ from tests.chaos.history import FOREVER, Event, Record, Transaction
 _JOB = {"job": "job", "lane": "lane", "kind": "kind", "rank": "rank"}
 _RUNS = {"attempt": "attempts", "failures": "failures"}
 _LAST = {"lease": "last_lease", "verb": "last_verb"}
-_SETTINGS = "jsonb_build_object('max_slots', max_slots, 'enabled', enabled)"
+_SETTINGS = (
+    "jsonb_build_object('max_slots', max_slots, 'enabled', enabled,"
+    " 'group_slots', group_slots)"
+)
 _ASKED = "jsonb_build_object('op', payload ->> 'op', 'max_attempts', max_attempts)"
 _RHYTHM = (
     "jsonb_build_object('every', extract(epoch FROM every), 'paused', paused_at,"
@@ -36,11 +39,13 @@ _JOURNALED: dict[str, tuple[dict[str, str], str]] = {
     "approval": ({**_JOB}, "+-"),
     "waiting": ({**_JOB, **_RUNS, **_LAST, "until": "run_at"}, "+-"),
     "ready": ({**_JOB, **_RUNS, **_LAST, "line": "seq"}, "+-"),
+    "group_ready": ({**_JOB, **_RUNS, **_LAST, "line": "seq"}, "+-"),
     "lease": (
         {
             **_JOB,
             **{"attempt": "attempt", "failures": "failures", "lease": "lease"},
             **{"until": "lease_until", "name": "worker"},
+            "extra": "jsonb_build_object('group_key', group_key)",
         },
         "+-",
     ),
@@ -68,12 +73,14 @@ _STATEMENTS = {
 def _trigger(table: str, columns: dict[str, str], op: str) -> str:
     statement, rows = _STATEMENTS[op]
     name = f"chaos.note_{table}_{statement.lower()}"
+    # In line is in line, of a lane or of a group.
+    place = table.removeprefix("group_")
     return f"""
 CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO chaos.journal (place, op, at, ahead, {", ".join(columns)})
-    SELECT '{table}', '{op}', c.at - c.ahead, c.ahead, {", ".join(columns.values())}
+    SELECT '{place}', '{op}', c.at - c.ahead, c.ahead, {", ".join(columns.values())}
     FROM chaos.clock() AS c CROSS JOIN moved;
     RETURN NULL;
 END;

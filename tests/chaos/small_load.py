@@ -24,7 +24,7 @@ PATIENCE = 3.0
 ENQUEUE = """
     SELECT pulse.enqueue(
         'k', jsonb_build_object('op', %s::text), lane => %s, priority => %s,
-        max_attempts => 2
+        max_attempts => 2, group_key => 'tenant'
     )
 """
 MANY = "SELECT pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[700]), lane => %s)"
@@ -69,6 +69,7 @@ class SmallLoad:
         for call in (
             "pulse.set_lane('narrow', max_slots => 2)",
             "pulse.set_lane('serial', max_slots => 1)",
+            "pulse.set_lane('tenants', group_slots => 2)",
             "pulse.set_kind('k', backoff => 'none')",
             "pulse.schedule('beat', 'k', every => '1 second', lane => 'beat')",
             # The backstop that looks for lost jobs does its hourly run.
@@ -78,6 +79,7 @@ class SmallLoad:
         self.enqueue("zombie")
         [zombie] = self.claim(self.one, "zombie", lease_for="1 second")
         self.fill_the_slots()
+        self.fill_the_group()
         self.run_in_order()
         self.fail_for_good()
         self.pause_in_mid_claim()
@@ -138,6 +140,14 @@ class SmallLoad:
         self.begin(meanwhile)
         afterwards = self.claim(self.three, "narrow", 2)
         self.report("complete", *first, *meanwhile, *afterwards)
+
+    def fill_the_group(self) -> None:
+        for _ in range(4):
+            self.enqueue("tenants")
+        first = self.claim(self.one, "tenants", 3)
+        meanwhile = self.claim(self.two, "tenants", 3)
+        self.report("complete", *first, *meanwhile)
+        self.report("complete", *self.claim(self.one, "tenants", 3))
 
     def claim_around(self, lane: str, n: int, work: Callable[[], object]) -> list[Run]:
         """A claim, open until work (on session two) has ended or waits for it."""

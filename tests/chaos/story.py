@@ -105,6 +105,10 @@ def slots(lane: str, n: int | None, enabled: bool = True) -> Event:
     return Event("lane", "+", lane=lane, extra={"max_slots": n, "enabled": enabled})
 
 
+def group_slots(lane: str, n: int) -> Event:
+    return Event("lane", "+", lane=lane, extra={"group_slots": n})
+
+
 def hold(op: str, lane: str = "") -> Event:
     return Event("hold", op, lane=lane, name="ann")
 

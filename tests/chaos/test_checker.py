@@ -42,6 +42,11 @@ BROKEN: dict[str, tuple[str, dict[str, str], str]] = {
         },
         "No claim commits that fills a lane beyond max_slots",
     ),
+    "the count of a group": (
+        "_claim_grouped",
+        {r"greatest\(v_slots - .*, 0\)": "v_need"},
+        "No claim commits that fills a group of a lane beyond group_slots",
+    ),
     "the look at holds": (
         "claim_batch",
         {r"h\.lane IN \('', claim_batch\.lane\)": "false"},

@@ -14,6 +14,7 @@ from tests.chaos.story import (
     began,
     finished,
     fired,
+    group_slots,
     hold,
     leased,
     lost,
@@ -134,6 +135,9 @@ BAD: list[tuple[str, str, Callable[[], Story]]] = [
         .claim(8, attempt=2, failures=1))),
     ("beyond max_slots", "two in one slot", lambda: (
         Story().tell(slots("l", 1)).enqueue(1).enqueue(2).claim(1, 1).claim(2, 2))),
+    ("beyond group_slots", "two of one group in one slot", lambda: (
+        Story().tell(group_slots("l", 1)).enqueue(1).enqueue(2)
+        .claim(1, 1, extra={"group_key": "a"}).claim(2, 2, extra={"group_key": "a"}))),
     ("held or disabled", "every lane is paused", lambda: (
         Story().enqueue().tell(hold("+")).claim(7))),
     ("held or disabled", "its lane is paused", lambda: (

@@ -29,7 +29,8 @@ DECLARE
 BEGIN
     FOR i IN 1..{cycles} LOOP
         PERFORM count(*) FROM pulse.enqueue_many(
-            'k1', array_fill('{{}}'::jsonb, ARRAY[100]), lane => 'pinned'
+            'k1', array_fill('{{}}'::jsonb, ARRAY[100]), lane => 'pinned',
+            group_key => {group_key}
         );
         COMMIT;
         v_leases := array(SELECT lease FROM {claim});
@@ -66,6 +67,7 @@ class Case(NamedTuple):
     # Times the buffers of a claim before. One that read the dead of its level once
     # would need 1.2 times.
     bound: float = 1.15
+    group_key: str = "NULL"
 
 
 CASES = {
@@ -77,6 +79,15 @@ CASES = {
             SELECT pulse.claim_batch('long', 'pinned', lease_for => '1 day');
         """,
         bound=1.3,
+    ),
+    "a group with slots, in a lane of groups": Case(
+        setup="""
+            SELECT pulse.set_lane('pinned', group_slots => 101);
+            SELECT pulse.enqueue('k1', lane => 'pinned', group_key => 'g');
+            SELECT pulse.claim_batch('long', 'pinned', lease_for => '1 day');
+        """,
+        bound=1.3,
+        group_key="'g'",
     ),
     "a priority above every known one": Case(
         setup="""
@@ -100,8 +111,8 @@ def measured(worker: Connection, case: Case) -> tuple[int, int]:
     claims, completions = [], []
     for _ in range(5):
         worker.execute(
-            "SELECT pulse.enqueue_many('k1', array_fill('{}'::jsonb, ARRAY[100]),"
-            " lane => 'pinned')"
+            b"SELECT pulse.enqueue_many('k1', array_fill('{}'::jsonb, ARRAY[100]),"
+            b" lane => 'pinned', group_key => " + case.group_key.encode() + b")"
         )
         claims.append(touched(worker, f"SELECT * FROM {case.claim}"))
         leases = worker.execute(
@@ -121,8 +132,8 @@ def test_buffers_stay_the_same_under_an_old_snapshot(db: Database, case: Case) -
     for statement in case.setup.split(";"):
         if statement.strip():
             worker.execute(statement.encode())
-    cycles = CYCLES.format(cycles=2, claim=case.claim, between=case.between)
-    worker.execute(cycles.encode())
+    told = {"claim": case.claim, "between": case.between, "group_key": case.group_key}
+    worker.execute(CYCLES.format(cycles=2, **told).encode())
     claim_before, completion_before = measured(worker, case)
 
     pin = db.connect(autocommit=False)
@@ -130,9 +141,7 @@ def test_buffers_stay_the_same_under_an_old_snapshot(db: Database, case: Case) -
     pin.execute("SELECT count(*) FROM pulse.jobs")
     # Between two cycles nothing is in line: the statistics of an empty table, as the
     # first autoanalyze finds it, must not change how a claim reads it.
-    half = CYCLES.format(
-        cycles=JOBS // BATCH // 2, claim=case.claim, between=case.between
-    )
+    half = CYCLES.format(cycles=JOBS // BATCH // 2, **told)
     worker.execute(half.encode())
     worker.execute("ANALYZE")
     worker.execute(half.encode())
