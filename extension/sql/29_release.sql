@@ -242,7 +242,7 @@ BEGIN
     PERFORM pulse._put_in_line(
         (_unblock.job).job, (_unblock.job).lane, (_unblock.job).kind, (_unblock.job).rank,
         v_run_at, (_unblock.job).attempts, (_unblock.job).failures, (_unblock.job).keyed,
-        false
+        false, group_key => pulse._group_key((_unblock.job).job)
     );
     RETURN CASE WHEN v_run_at > clock_timestamp() THEN 'scheduled' ELSE 'ready' END;
 END;
@@ -597,6 +597,7 @@ BEGIN
                 coalesce(
                     (SELECT l.xmax = 0 FROM pulse.lease AS l WHERE l.job = n.job),
                     (SELECT r.xmax = 0 FROM pulse.ready AS r WHERE r.job = n.job),
+                    (SELECT r.xmax = 0 FROM pulse.group_ready AS r WHERE r.job = n.job),
                     (SELECT b.xmax = 0 FROM pulse.blocked AS b WHERE b.job = n.job),
                     (SELECT w.xmax = 0 FROM pulse.waiting AS w WHERE w.job = n.job),
                     (SELECT a.xmax = 0 FROM pulse.approval AS a WHERE a.job = n.job)
