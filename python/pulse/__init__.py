@@ -12,10 +12,18 @@ worker.run()
 """
 
 from pulse.client import AsyncClient, Client
-from pulse.errors import Cancelled, Fatal, PulseError, RetryIn, Snooze
+from pulse.errors import (
+    Cancelled,
+    Fatal,
+    PulseError,
+    RetryIn,
+    Snooze,
+    Suspended,
+    TimedOut,
+)
 from pulse.hooks import Hooks
-from pulse.job import Job
-from pulse.producer import enqueue, enqueue_many
+from pulse.job import Job, Upstream
+from pulse.producer import enqueue, enqueue_many, signal
 from pulse.tasks import Task, task
 from pulse.worker import Worker
 
@@ -29,9 +37,13 @@ __all__ = [
     "PulseError",
     "RetryIn",
     "Snooze",
+    "Suspended",
     "Task",
+    "TimedOut",
+    "Upstream",
     "Worker",
     "enqueue",
     "enqueue_many",
+    "signal",
     "task",
 ]

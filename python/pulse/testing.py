@@ -25,7 +25,7 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from pulse import errors
-from pulse.job import Control, Job
+from pulse.job import Control, Job, Rows
 from pulse.sql import worker as sql
 from pulse.tasks import Task
 from pulse.worker import Worker, answer, exchange, outcomes
@@ -42,7 +42,7 @@ with contextlib.suppress(ImportError):
 
 @dataclass(frozen=True)
 class Done:
-    """One run: outcome is complete, fail, snooze or release."""
+    """One run: outcome is complete, fail, snooze, release or wait."""
 
     job: Job
     outcome: str
@@ -51,7 +51,7 @@ class Done:
 
 
 class Direct(Control):
-    """Progress and checkpoints go through the test's connection at once."""
+    """Progress, checkpoints and steps go through the test's connection at once."""
 
     def __init__(self, connection: psycopg.Connection[Any], lease: int) -> None:
         super().__init__()
@@ -62,13 +62,11 @@ class Direct(Control):
         values = {"lease": self._lease, "fraction": fraction, "note": note}
         _fetch(self._connection, sql.PROGRESS, values)
 
-    def checkpoint(self, data: str) -> Future[None]:
-        done: Future[None] = Future()
+    def call(self, name: str, **values: Any) -> Future[Rows]:
+        done: Future[Rows] = Future()
         try:
-            _fetch(
-                self._connection, sql.CHECKPOINT, {"lease": self._lease, "data": data}
-            )
-            done.set_result(None)
+            values["lease"] = self._lease
+            done.set_result(_fetch(self._connection, sql.CALLS[name], values))
         except errors.PulseError as error:
             done.set_exception(error)
         return done
@@ -117,7 +115,7 @@ def _run(connection: psycopg.Connection[Any], task: Task[Any, Any], job: Job) ->
     try:
         result = _wait_for(task.run(job)) if task.is_async else task.run(job)
         outcome = outcomes.returned(control, result)
-    except Exception as error:
+    except (Exception, errors.Suspended) as error:
         outcome = outcomes.raised(control, error)
     _report(connection, job, outcome)
     return Done(job, outcome.verb, result, outcome.error)
@@ -142,7 +140,7 @@ def _wait_for(coroutine: Any) -> Any:
 
 
 def _report(connection: psycopg.Connection[Any], job: Job, outcome: Outcome) -> None:
-    if outcome.verb == "drop":
+    if outcome.verb in ("drop", "wait"):
         return
     if outcome.verb == "release":
         _fetch(connection, sql.RELEASE, {"leases": [job.lease]})

@@ -25,6 +25,10 @@ ENQUEUE_ARGUMENTS: Final = {
     "headers": "jsonb",
     "start_by": "timestamptz",
     "expires_in": "interval",
+    "after": "bigint[]",
+    "after_failed": "text",
+    "flow": "text",
+    "name": "text",
 }
 OPTIONS: Final = frozenset(ENQUEUE_ARGUMENTS) - {"kind", "payload", "payloads"}
 
@@ -52,6 +56,13 @@ ENQUEUE_LIST: Final = (
     "SELECT * FROM pulse.enqueue_many(jobs => CAST(CAST(%(jobs)s AS text) AS jsonb))"
 )
 
+SIGNAL: Final = """
+SELECT pulse.signal(
+    signal => CAST(%(signal)s AS text),
+    payload => CAST(CAST(%(payload)s AS text) AS jsonb),
+    keep => CAST(%(keep)s AS interval)
+)"""
+
 CANCEL: Final = "SELECT pulse.cancel(job_id => %(job_id)s, reason => %(reason)s)"
 
 OUTCOME: Final = """
@@ -71,6 +82,7 @@ WHERE j.job_id = %(job_id)s"""
 # For the test: every statement above.
 STATEMENTS: Final = {
     "cancel": CANCEL,
+    "signal": SIGNAL,
     "outcome": OUTCOME,
     "job": JOB,
     "enqueue": enqueue(tuple(n for n in ENQUEUE_ARGUMENTS if n != "payloads")),
