@@ -240,6 +240,7 @@ DECLARE
     v_max_attempts integer;
     v_item pulse._item;
     v_kind pulse._kind_settings;
+    v_grouped boolean;
 BEGIN
     -- The role as _role_number finds it, the settings as _kind_settings does.
     SELECT
@@ -290,6 +291,10 @@ BEGIN
             );
         END IF;
 
+        IF v_item.group_key IS NOT NULL THEN
+            v_grouped := pulse._joins_group(v_lane, v_item.group_key);
+        END IF;
+
         IF num_nonnulls(
             v_item.unique_key, v_item.run_at, v_item.delay, v_item.start_by,
             v_item.expires_in, new.taken
@@ -297,6 +302,7 @@ BEGIN
             OR v_item.after <> '{}'
             OR v_item.requires_approval
             OR v_approval
+            OR v_grouped
             OR v_owner IS NULL
         THEN
             v_kind := pulse._kind_settings(new.kind);

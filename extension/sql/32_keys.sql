@@ -114,6 +114,7 @@ DECLARE
     v_approval pulse.approval;
     v_waiting pulse.waiting;
     v_ready pulse.ready;
+    v_line pulse.group_ready;
     v_approved boolean := _replace.needs_approval OR (
         SELECT b.needed_approval
         FROM pulse.body AS b
@@ -126,19 +127,42 @@ BEGIN
     WHERE r.job = _replace.job
     FOR UPDATE;
 
-    IF FOUND THEN
+    IF NOT FOUND THEN
+        SELECT r.* INTO v_line
+        FROM pulse.group_ready AS r
+        WHERE r.job = _replace.job
+        FOR UPDATE;
+
+        v_ready.job := v_line.job;
+        v_ready.lane := v_line.lane;
+        v_ready.kind := v_line.kind;
+        v_ready.rank := v_line.rank;
+        v_ready.attempts := v_line.attempts;
+        v_ready.failures := v_line.failures;
+        v_ready.keyed := v_line.keyed;
+        v_ready.last_lease := v_line.last_lease;
+        v_ready.last_verb := v_line.last_verb;
+    END IF;
+
+    IF v_ready.job IS NOT NULL THEN
         IF v_approved THEN
             PERFORM pulse._raise_approved(_replace.job);
         END IF;
         -- Else it keeps its place: at the end of the line each time, a job that is
         -- replaced again and again would never run.
         IF v_ready.rank <> _replace.rank OR _replace.run_at > clock_timestamp() THEN
-            DELETE FROM pulse.ready AS r
-            WHERE r.job = _replace.job;
+            IF v_line.job IS NOT NULL THEN
+                DELETE FROM pulse.group_ready AS r
+                WHERE r.job = _replace.job;
+                PERFORM pulse._notice_leaving(v_line);
+            ELSE
+                DELETE FROM pulse.ready AS r
+                WHERE r.job = _replace.job;
+            END IF;
             PERFORM pulse._put_in_line(
                 v_ready.job, v_ready.lane, v_ready.kind, _replace.rank, _replace.run_at,
                 v_ready.attempts, v_ready.failures, v_ready.keyed, false,
-                v_ready.last_lease, v_ready.last_verb
+                v_ready.last_lease, v_ready.last_verb, pulse._group_key(_replace.job)
             );
         END IF;
     ELSE
@@ -153,7 +177,8 @@ BEGIN
             PERFORM pulse._put_in_line(
                 v_waiting.job, v_waiting.lane, v_waiting.kind, _replace.rank,
                 _replace.run_at, v_waiting.attempts, v_waiting.failures, v_waiting.keyed,
-                v_waiting.retrying, v_waiting.last_lease, v_waiting.last_verb
+                v_waiting.retrying, v_waiting.last_lease, v_waiting.last_verb,
+                pulse._group_key(_replace.job)
             );
         ELSIF NOT pulse._replace_blocked(
             _replace.job, _replace.rank, _replace.run_at, v_approved

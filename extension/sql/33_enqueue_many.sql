@@ -174,6 +174,7 @@ DECLARE
     v_payload jsonb;
     v_job bigint;
     v_jobs bigint [];
+    v_grouped boolean := false;
 BEGIN
     IF cardinality(_enqueue_payloads.payloads) IS DISTINCT FROM 0 THEN
         PERFORM pulse._require_between(
@@ -202,6 +203,10 @@ BEGIN
             v_item.after, v_item.after_failed, v_item.flow, v_item.name,
             cardinality(v_item.after) * cardinality(_enqueue_payloads.payloads)::bigint
         );
+    END IF;
+
+    IF v_item.group_key IS NOT NULL THEN
+        v_grouped := pulse._joins_group(v_lane, v_item.group_key);
     END IF;
 
     -- With a key, an approval or a time to begin by each job is enqueued by itself.
@@ -305,6 +310,59 @@ BEGIN
         SELECT w.job
         FROM written AS w
         ORDER BY w.job;
+        RETURN;
+    END IF;
+
+    IF v_grouped THEN
+        RETURN QUERY
+        WITH written AS (
+            INSERT INTO pulse.body (
+                kind, payload, max_attempts, max_runtime, group_key, tags, owner, headers,
+                flow, name
+            )
+            SELECT
+                _enqueue_payloads.kind, coalesce(p.payload, '{}'),
+                coalesce(v_item.max_attempts, v_kind.max_attempts), v_item.max_runtime,
+                v_item.group_key, v_item.tags, _enqueue_payloads.owner, v_item.headers,
+                v_item.flow, v_item.name
+            FROM unnest(_enqueue_payloads.payloads) WITH ORDINALITY AS p (payload, place)
+            ORDER BY p.place
+            RETURNING job
+        ),
+
+        placed AS (
+            INSERT INTO pulse.group_ready AS r (
+                lane, group_key, rank, kind, job, attempts, failures, keyed
+            )
+            SELECT
+                v_lane, v_item.group_key, v_rank, _enqueue_payloads.kind,
+                w.job, 0, 0, false
+            FROM written AS w
+            ORDER BY w.job
+            RETURNING r.seq
+        ),
+
+        noticed AS (
+            INSERT INTO pulse.group_notice (lane, group_key, rank, place, kind)
+            SELECT
+                v_lane, v_item.group_key, v_rank, min(p.seq),
+                _enqueue_payloads.kind
+            FROM placed AS p
+            HAVING count(*) > 0
+        ),
+
+        counted AS (
+            INSERT INTO pulse.tally (lane, kind, event, jobs)
+            SELECT v_lane, _enqueue_payloads.kind, 'enqueued', count(*)
+            FROM written AS w
+            HAVING count(*) > 0
+        )
+
+        SELECT w.job
+        FROM written AS w
+        ORDER BY w.job;
+
+        PERFORM pulse._ring(v_lane);
         RETURN;
     END IF;
 

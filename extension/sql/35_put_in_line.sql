@@ -1,5 +1,6 @@
 -- The one place that puts a job into ready or waiting and rings. run_at NULL or past
--- means ready. The clock is read inside the INSERT, after the table lock: time
+-- means ready: in a grouped lane, into the line of its group, with a notice in the same
+-- transaction. The clock is read inside the INSERT, after the table lock: time
 -- marks rest on that (52_marks.sql).
 CREATE FUNCTION pulse._put_in_line(
     job bigint,
@@ -12,7 +13,8 @@ CREATE FUNCTION pulse._put_in_line(
     keyed boolean,
     retrying boolean,
     last_lease bigint DEFAULT NULL,
-    last_verb text DEFAULT NULL
+    last_verb text DEFAULT NULL,
+    group_key text DEFAULT NULL
 )
 RETURNS boolean
 LANGUAGE plpgsql
@@ -34,25 +36,46 @@ BEGIN
         RETURN false;
     END IF;
 
-    INSERT INTO pulse.ready (
-        lane, rank, kind, job, attempts, failures, keyed, last_lease, last_verb
-    )
-    VALUES (
-        _put_in_line.lane, _put_in_line.rank, _put_in_line.kind, _put_in_line.job,
-        _put_in_line.attempts, _put_in_line.failures, _put_in_line.keyed,
-        _put_in_line.last_lease, _put_in_line.last_verb
-    );
+    IF _put_in_line.group_key <> '' AND pulse._is_grouped(_put_in_line.lane) THEN
+        WITH placed AS (
+            INSERT INTO pulse.group_ready AS r (
+                lane, group_key, rank, kind, job, attempts, failures, keyed,
+                last_lease, last_verb
+            )
+            VALUES (
+                _put_in_line.lane, pulse._group_of(_put_in_line.group_key),
+                _put_in_line.rank, _put_in_line.kind, _put_in_line.job,
+                _put_in_line.attempts, _put_in_line.failures, _put_in_line.keyed,
+                _put_in_line.last_lease, _put_in_line.last_verb
+            )
+            RETURNING r.lane, r.group_key, r.rank, r.seq, r.kind
+        )
+
+        INSERT INTO pulse.group_notice (lane, group_key, rank, place, kind)
+        SELECT p.lane, p.group_key, p.rank, p.seq, p.kind
+        FROM placed AS p;
+    ELSE
+        INSERT INTO pulse.ready (
+            lane, rank, kind, job, attempts, failures, keyed, last_lease, last_verb
+        )
+        VALUES (
+            _put_in_line.lane, _put_in_line.rank, _put_in_line.kind, _put_in_line.job,
+            _put_in_line.attempts, _put_in_line.failures, _put_in_line.keyed,
+            _put_in_line.last_lease, _put_in_line.last_verb
+        );
+    END IF;
     RETURN pulse._ring(_put_in_line.lane);
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._put_in_line(
-    bigint, text, text, integer, timestamptz, integer, integer, boolean, boolean, bigint, text
+    bigint, text, text, integer, timestamptz, integer, integer, boolean, boolean, bigint, text,
+    text
 ) IS
-'Put a job into ready and ring, or into waiting when it is not due yet; returns whether it rang.';
+'Put a job into ready, or the line of its group, and ring, or into waiting when it is not due yet; returns whether it rang.';
 
--- Any job: with a unique key, a time to run at or to begin by, an approval or jobs it depends
--- on too.
+-- Any job: with a unique key, a time to run at or to begin by, an approval, a group or jobs it
+-- depends on too.
 CREATE FUNCTION pulse._enqueue_slow_path(
     kind pulse._kind_settings,
     payload jsonb,
@@ -85,6 +108,10 @@ DECLARE
         OR coalesce(v_item.requires_approval, false);
     v_job pulse._enqueued;
 BEGIN
+    IF v_item.group_key IS NOT NULL THEN
+        PERFORM pulse._joins_group(v_lane, v_item.group_key);
+    END IF;
+
     IF _enqueue_slow_path.taken IS NOT NULL THEN
         v_job := ROW(_enqueue_slow_path.taken, true);
     ELSIF v_keyed THEN
@@ -133,7 +160,8 @@ BEGIN
         );
     ELSE
         PERFORM pulse._put_in_line(
-            v_job.job_id, v_lane, v_kind.kind, v_rank, v_run_at, 0, 0, v_keyed, false
+            v_job.job_id, v_lane, v_kind.kind, v_rank, v_run_at, 0, 0, v_keyed, false,
+            group_key => v_item.group_key
         );
     END IF;
     RETURN v_job;

@@ -31,6 +31,8 @@
 -- done (reap, promote) is called only when that statement says so: PL/pgSQL sets up every
 -- statement and function call anew in each transaction, which is most of the cost of
 -- a small claim.
+--
+-- A lane whose jobs stand in groups has a claim of its own (38_claim_grouped.sql).
 
 CREATE FUNCTION pulse.claim_batch(
     worker text,
@@ -63,11 +65,9 @@ DECLARE
     v_claimed integer;
 BEGIN
     -- 1. The arguments: what is ordinary is asked in one expression.
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        PERFORM pulse._require_read_committed('claim_batch');
-    END IF;
     IF (
-        claim_batch.max_jobs > 0
+        current_setting('transaction_isolation') = 'read committed'
+        AND claim_batch.max_jobs > 0
         AND claim_batch.lease_for IS NULL
         AND claim_batch.worker <> '' AND length(claim_batch.worker) <= 200
         AND claim_batch.lane <> '' AND length(claim_batch.lane) <= 200
@@ -78,6 +78,7 @@ BEGIN
             AND '' <> ALL (claim_batch.kinds)
         )
     ) IS NOT TRUE THEN
+        PERFORM pulse._require_read_committed('claim_batch');
         PERFORM pulse._require_claim(
             claim_batch.worker, claim_batch.lane, claim_batch.max_jobs,
             claim_batch.lease_for, claim_batch.kinds
@@ -85,18 +86,23 @@ BEGIN
     END IF;
 
     -- 2. The locks. Refused: a pause is waiting or just being committed.
-    IF NOT pg_try_advisory_xact_lock_shared('pulse.hold'::regclass::oid::integer, 0)
-        OR NOT pg_try_advisory_xact_lock_shared(
+    IF NOT (
+        pg_try_advisory_xact_lock_shared('pulse.hold'::regclass::oid::integer, 0)
+        AND pg_try_advisory_xact_lock_shared(
             'pulse.lane'::regclass::oid::integer, hashtext(claim_batch.lane)
         )
-        AND NOT pulse._keep_trying('pulse.lane', claim_batch.lane, true)
-    THEN
-        RETURN;
+    ) THEN
+        IF NOT pg_try_advisory_xact_lock_shared('pulse.hold'::regclass::oid::integer, 0)
+            OR NOT pulse._keep_trying('pulse.lane', claim_batch.lane, true)
+        THEN
+            RETURN;
+        END IF;
     END IF;
 
     -- 3. All there is to know, in one statement after the locks.
     SELECT
         l.max_slots,
+        l.grouped,
         coalesce(l.max_batch, d.max_batch) AS max_batch,
         coalesce(l.lease_for, d.lease_for) AS lease_for,
         l.max_runtime,
@@ -187,6 +193,21 @@ BEGIN
 
     IF v_known.has_flows THEN
         v_woken := pulse._take_wakes(v_need, 3);
+    END IF;
+
+    -- Jobs stand in groups, or did until lately.
+    IF v_known.grouped IS NOT NULL THEN
+        IF v_known.grouped THEN
+            RETURN QUERY
+            SELECT c.*
+            FROM pulse._claim_grouped(
+                claim_batch.worker, claim_batch.lane, v_need, claim_batch.lease_for,
+                claim_batch.kinds, v_known.mark
+            ) AS c;
+            RETURN;
+        END IF;
+        PERFORM pulse._leave_groups(claim_batch.lane, 500 + 4 * v_need);
+        v_known.from_level := 0;
     END IF;
 
     -- 5. Slots: of a lane with max_slots, count who runs under its lock.
@@ -391,16 +412,18 @@ BEGIN
     END IF;
 
     -- Nothing but late ones: those behind them get their turn, once the late ones are gone.
-    IF v_claimed = 0 AND pulse._expire_all(clock_timestamp() + interval '50 milliseconds') THEN
-        RETURN QUERY
-        SELECT c.*
-        FROM pulse.claim_batch(
-            claim_batch.worker, claim_batch.lane, claim_batch.max_jobs,
-            claim_batch.lease_for, claim_batch.kinds
-        ) AS c;
+    IF v_claimed = 0 THEN
+        IF pulse._expire_all(clock_timestamp() + interval '50 milliseconds') THEN
+            RETURN QUERY
+            SELECT c.*
+            FROM pulse.claim_batch(
+                claim_batch.worker, claim_batch.lane, claim_batch.max_jobs,
+                claim_batch.lease_for, claim_batch.kinds
+            ) AS c;
+        END IF;
     END IF;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse.claim_batch(text, text, integer, interval, text []) IS
-'Claim at most max_jobs ready jobs of a lane, highest priority first, oldest first inside a priority, and lease them for lease_for (default: the kind''s, the lane''s, 30 s). With kinds, only jobs of these. No row means: nothing to do, the lane is full, held or just being changed; ask again after the poll interval. A job that did not begin by its start_by is cancelled instead; what is handed out is 64 MB of payload at most, but at least one job. PU001 above READ COMMITTED, PU002 bad argument. Writes ready, lease and roster, and what it reaps, promotes, releases or marks on the way.';
+'Claim at most max_jobs ready jobs of a lane, highest priority first, oldest first inside a priority, and lease them for lease_for (default: the kind''s, the lane''s, 30 s). With kinds, only jobs of these. No row means: nothing to do, the lane is full, held or just being changed; ask again after the poll interval. A job that did not begin by its start_by is cancelled instead; what is handed out is 64 MB of payload at most, but at least one job. PU001 above READ COMMITTED, PU002 bad argument. In a lane with fair or group_slots its groups take turns inside a priority, and a group at its limit is passed over. Writes ready, lease and roster, in grouped lanes group_ready, group_notice, group_state and group_mark, and what it reaps, promotes, releases or marks on the way.';

@@ -29,6 +29,7 @@ DECLARE
     v_keyed bigint [];
     v_many bigint [];
     v_over bigint [];
+    v_groups pulse._group [];
 BEGIN
     WITH gone AS (
         DELETE FROM pulse.lease AS l
@@ -131,9 +132,14 @@ BEGIN
         array_agg(j.lease),
         array_agg(j.job) FILTER (WHERE j.keyed AND j.fate <> 'retrying'),
         array_agg(j.job) FILTER (WHERE j.attempt > 100),
-        array_agg(j.job) FILTER (WHERE j.fate <> 'retrying')
-    INTO v_ended, v_keyed, v_many, v_over
+        array_agg(j.job) FILTER (WHERE j.fate <> 'retrying'),
+        array_agg(ROW(j.lane, j.group_key)::pulse._group) FILTER (WHERE j.group_key IS NOT NULL)
+    INTO v_ended, v_keyed, v_many, v_over, v_groups
     FROM judged AS j;
+
+    IF v_groups IS NOT NULL THEN
+        PERFORM pulse._notice_ends(v_groups);
+    END IF;
 
     IF v_keyed IS NOT NULL THEN
         PERFORM pulse._release_keys(v_keyed);
@@ -272,7 +278,7 @@ BEGIN
     )
     OR EXISTS (
         SELECT 1
-        FROM pulse.ready AS r
+        FROM pulse._in_line AS r
         WHERE r.last_lease = _reported_before.lease
             AND r.last_verb = _reported_before.verb
     );

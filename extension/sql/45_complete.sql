@@ -48,6 +48,7 @@ DECLARE
     v_jobs bigint [];
     v_first bigint;
     v_last bigint;
+    v_groups pulse._group [];
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM pulse._require_read_committed('complete');
@@ -70,7 +71,7 @@ BEGIN
         WHERE l.lease = ANY (v_sound)
         RETURNING
             l.lease, l.job, l.lane, l.kind, l.rank, l.attempt, l.failures, l.keyed,
-            l.claimed_at, l.worker
+            l.claimed_at, l.worker, l.group_key
     ),
 
     kept AS (
@@ -104,10 +105,22 @@ BEGIN
     )
 
     SELECT
-        array_agg(k.lease), array_agg(k.job) FILTER (WHERE k.keyed), array_agg(k.job),
-        min(k.job), max(k.job)
-    INTO v_done, v_keyed, v_jobs, v_first, v_last
+        array_agg(k.lease),
+        array_agg(k.job) FILTER (WHERE k.keyed),
+        array_agg(k.job),
+        min(k.job),
+        max(k.job),
+        (
+            SELECT array_agg(ROW(g.lane, g.group_key)::pulse._group)
+            FROM gone AS g
+            WHERE g.group_key IS NOT NULL
+        )
+    INTO v_done, v_keyed, v_jobs, v_first, v_last, v_groups
     FROM kept AS k;
+
+    IF v_groups IS NOT NULL THEN
+        PERFORM pulse._notice_ends(v_groups);
+    END IF;
 
     IF v_keyed IS NOT NULL THEN
         PERFORM pulse._release_keys(v_keyed);

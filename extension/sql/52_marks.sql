@@ -10,8 +10,9 @@
 -- job 5 for ever. So a mark moves in two steps, at two different times:
 --
 --   1. read q = the last seq drawn, THEN the transactions that hold RowExclusiveLock on
---      ready. INSERT takes that lock before it draws its seq, so whoever owns a seq <= q
---      and has not ended is among them. Remember both (horizon.next_ready_q, ready_holders).
+--      ready, or on group_ready and group_notice, which draw from the same sequence. INSERT
+--      takes that lock before it draws its seq, so whoever owns a seq <= q and has not ended
+--      is among them. Remember both (horizon.next_ready_q, ready_holders).
 --   2. later, when none of them is open any more, every seq <= q is committed or gone.
 --      Only now, in a later statement and so with a newer snapshot, look for the
 --      smallest live seq m; the mark is least(m, q + 1).
@@ -112,7 +113,12 @@ BEGIN
     -- After the sequences and the clock. Our own transaction counts like any other.
     SELECT
         coalesce(
-            array_agg(l.virtualtransaction) FILTER (WHERE l.relation = 'pulse.ready'::regclass),
+            array_agg(l.virtualtransaction) FILTER (
+                WHERE l.relation IN (
+                    'pulse.ready'::regclass, 'pulse.group_ready'::regclass,
+                    'pulse.group_notice'::regclass
+                )
+            ),
             '{}'
         ),
         coalesce(
@@ -143,6 +149,7 @@ BEGIN
         )
         AND l.relation IN (
             'pulse.ready'::regclass, 'pulse.waiting'::regclass, 'pulse.lease'::regclass,
+            'pulse.group_ready'::regclass, 'pulse.group_notice'::regclass,
             'pulse.tally'::regclass, 'pulse.doubt'::regclass, 'pulse.wake'::regclass
         );
 

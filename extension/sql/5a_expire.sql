@@ -128,6 +128,7 @@ DECLARE
     v_approval tid [];
     v_waiting tid [];
     v_ready tid [];
+    v_grouped tid [];
     v_job record;
 BEGIN
     SELECT array_agg(d.start_by), array_agg(d.job), array_agg(d.tid)
@@ -165,6 +166,10 @@ BEGIN
     );
     v_ready := array(
         SELECT r.ctid FROM pulse.ready AS r
+        WHERE r.job = ANY (v_jobs) FOR UPDATE SKIP LOCKED
+    );
+    v_grouped := array(
+        SELECT r.ctid FROM pulse.group_ready AS r
         WHERE r.job = ANY (v_jobs) FOR UPDATE SKIP LOCKED
     );
 
@@ -212,6 +217,24 @@ BEGIN
                     WHERE b.job = r.job AND b.start_by <= v_now
                 )
             RETURNING r.job, r.lane, r.kind, r.rank, r.keyed
+        ),
+
+        grouped AS (
+            DELETE FROM pulse.group_ready AS r
+            WHERE r.ctid = ANY (v_grouped)
+                AND r.attempts = 0
+                AND EXISTS (
+                    SELECT FROM pulse.body AS b
+                    WHERE b.job = r.job AND b.start_by <= v_now
+                )
+            RETURNING r.job, r.lane, r.kind, r.rank, r.keyed, r.group_key, r.seq
+        ),
+
+        noticed AS (
+            INSERT INTO pulse.group_notice (lane, group_key, rank, place)
+            SELECT g.lane, g.group_key, g.rank, min(g.seq)
+            FROM grouped AS g
+            GROUP BY g.lane, g.group_key, g.rank
         )
 
         SELECT t.*, b.start_by
@@ -223,6 +246,8 @@ BEGIN
             SELECT w.* FROM waiting AS w
             UNION ALL
             SELECT r.* FROM ready AS r
+            UNION ALL
+            SELECT g.job, g.lane, g.kind, g.rank, g.keyed FROM grouped AS g
         ) AS t
         CROSS JOIN LATERAL (
             SELECT o.start_by, o.unique_key
@@ -252,6 +277,10 @@ BEGIN
                     SELECT FROM pulse.waiting AS w WHERE w.job = e.job AND w.attempts = 0
                 )
                 OR EXISTS (SELECT FROM pulse.ready AS r WHERE r.job = e.job AND r.attempts = 0)
+                OR EXISTS (
+                    SELECT FROM pulse.group_ready AS r
+                    WHERE r.job = e.job AND r.attempts = 0
+                )
             )
         );
 END;

@@ -122,6 +122,10 @@ BEGIN
         );
     END IF;
 
+    IF v_lease.group_key IS NOT NULL THEN
+        PERFORM pulse._notice_ends(ARRAY[ROW(v_lease.lane, v_lease.group_key)::pulse._group]);
+    END IF;
+
     PERFORM pulse._finish_cancelled(
         v_lease.job, v_lease.lane, v_lease.kind, v_lease.rank, 'ack_cancel',
         v_lease.attempt, v_lease.failures, v_lease.keyed, v_lease.cancel_reason,
@@ -150,6 +154,7 @@ SET jit = off
 AS $$
 DECLARE
     v_was record;
+    v_group pulse._group;
 BEGIN
     SELECT t.* INTO v_was
     FROM pulse._take_out(_cancel.job_id) AS t;
@@ -196,7 +201,12 @@ BEGIN
     IF was = 'running' THEN
         -- Forced: the lease is gone, and the worker's reports find nothing.
         DELETE FROM pulse.lease AS l
-        WHERE l.job = _cancel.job_id;
+        WHERE l.job = _cancel.job_id
+        RETURNING l.lane, l.group_key INTO v_group;
+
+        IF v_group.group_key IS NOT NULL THEN
+            PERFORM pulse._notice_ends(ARRAY[v_group]);
+        END IF;
     END IF;
 
     PERFORM pulse._finish_cancelled(

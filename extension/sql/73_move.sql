@@ -38,7 +38,7 @@ BEGIN
     -- Nothing to do must not cost the job its place in line.
     IF EXISTS (
         SELECT
-        FROM pulse.ready AS r
+        FROM pulse._in_line AS r
         WHERE r.job = _do_reprioritize.job_id
             AND r.rank = - _do_reprioritize.priority
     ) THEN
@@ -101,7 +101,7 @@ BEGIN
     -- Nothing to do must not cost the job its place in line.
     IF EXISTS (
         SELECT
-        FROM pulse.ready AS r
+        FROM pulse._in_line AS r
         WHERE r.job = _do_move.job_id
             AND r.lane = _do_move.lane
     ) THEN
@@ -214,7 +214,7 @@ BEGIN
     PERFORM pulse._put_in_line(
         _shift.job_id, v_lane, v_was.kind, v_rank, v_was.run_at,
         v_was.attempts, v_was.failures, v_was.keyed, was = 'retrying',
-        v_was.last_lease, v_was.last_verb
+        v_was.last_lease, v_was.last_verb, pulse._group_key(_shift.job_id)
     );
 END;
 $$;

@@ -226,6 +226,7 @@ DECLARE
     v_approval bigint [];
     v_waiting bigint [];
     v_ready bigint [];
+    v_grouped bigint [];
     v_lease bigint [];
     v_finished bigint [];
 BEGIN
@@ -234,9 +235,10 @@ BEGIN
         array_agg(m.job) FILTER (WHERE m.place = 'approval'),
         array_agg(m.job) FILTER (WHERE m.place = 'waiting'),
         array_agg(m.job) FILTER (WHERE m.place = 'ready'),
+        array_agg(m.job) FILTER (WHERE m.place = 'group_ready'),
         array_agg(m.job) FILTER (WHERE m.place = 'lease'),
         array_agg(m.job) FILTER (WHERE m.place = 'finished')
-    INTO v_blocked, v_approval, v_waiting, v_ready, v_lease, v_finished
+    INTO v_blocked, v_approval, v_waiting, v_ready, v_grouped, v_lease, v_finished
     FROM pulse._matching(
         _pick_matching.verb, _pick_matching.filter, _pick_matching.to_lane,
         _pick_matching.to_rank, _pick_matching.force, _pick_matching.max_jobs,
@@ -265,6 +267,12 @@ BEGIN
     SELECT r.job
     FROM pulse.ready AS r
     WHERE r.job = ANY (v_ready)
+    FOR UPDATE SKIP LOCKED;
+
+    RETURN QUERY
+    SELECT r.job
+    FROM pulse.group_ready AS r
+    WHERE r.job = ANY (v_grouped)
     FOR UPDATE SKIP LOCKED;
 
     RETURN QUERY

@@ -156,13 +156,61 @@ BEGIN
             ) AS n
         )
 
-        SELECT min(v.ready_at) FROM level AS v
+        SELECT least(
+            (SELECT min(v.ready_at) FROM level AS v),
+            pulse._oldest_in_groups(_oldest_ready_at.lane)
+        )
     );
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._oldest_ready_at(text) IS
 'When the oldest ready job of a lane joined the line; NULL when none is ready.';
+
+-- As above, the first of each level of each group; groups may be very many.
+CREATE FUNCTION pulse._oldest_in_groups(lane text)
+RETURNS timestamptz
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+SET jit = off
+AS $$
+BEGIN
+    RETURN (
+        WITH RECURSIVE line (group_key, rank, ready_at, n) AS (
+            (
+                SELECT r.group_key, r.rank, r.ready_at, 1
+                FROM pulse.group_ready AS r
+                WHERE r.lane = _oldest_in_groups.lane
+                    AND r.failures >= 0
+                ORDER BY r.group_key, r.rank, r.seq
+                LIMIT 1
+            )
+            UNION ALL
+            SELECT f.group_key, f.rank, f.ready_at, v.n + 1
+            FROM line AS v
+            CROSS JOIN LATERAL (
+                SELECT r.group_key, r.rank, r.ready_at
+                FROM pulse.group_ready AS r
+                WHERE r.lane = _oldest_in_groups.lane
+                    AND (r.group_key, r.rank) > (v.group_key, v.rank)
+                    AND r.failures >= 0
+                ORDER BY r.group_key, r.rank, r.seq
+                LIMIT 1
+            ) AS f
+            WHERE v.n < 1000
+        )
+
+        SELECT min(v.ready_at) FROM line AS v
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._oldest_in_groups(text) IS
+'When the oldest job of the first thousand groups of a lane joined its line; NULL when none is ready.';
 
 CREATE FUNCTION pulse._counted(lane text)
 RETURNS TABLE (ready bigint, delayed bigint, blocked bigint)
@@ -187,6 +235,16 @@ BEGIN
                 WHERE r.lane = _counted.lane
                     AND r.failures >= 0
                 ORDER BY r.rank, r.seq
+                LIMIT 10001
+            ) AS capped
+        ) + (
+            SELECT count(*)
+            FROM (
+                SELECT
+                FROM pulse.group_ready AS r
+                WHERE r.lane = _counted.lane
+                    AND r.failures >= 0
+                ORDER BY r.group_key, r.rank, r.seq
                 LIMIT 10001
             ) AS capped
         ),
@@ -215,7 +273,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._counted(text) IS
-'How many jobs of a lane are ready, how many delayed and how many blocked, each counted up to 10001.';
+'How many jobs of a lane are ready, how many delayed and how many blocked, each counted up to 10001 in every table.';
 
 -- Long lines are not counted but estimated, from the rows on some 400 pages; the same
 -- pages each time, so that the figure does not flicker.
@@ -223,22 +281,46 @@ CREATE VIEW pulse._ready_estimate
 WITH (security_barrier)
 AS
 SELECT
-    s.lane,
-    (count(*) * 100 / p.percent)::bigint AS jobs
+    e.lane,
+    sum(e.jobs)::bigint AS jobs
 FROM (
     SELECT
-        least(
-            100,
-            40000.0 * current_setting('block_size')::integer
-            / greatest(pg_relation_size('pulse.ready'), 1)
-        ) AS percent
-) AS p
-CROSS JOIN
-    LATERAL (
-        SELECT r.lane
-        FROM pulse.ready AS r TABLESAMPLE SYSTEM (p.percent) REPEATABLE (0) -- noqa: PRS
-    ) AS s
-GROUP BY s.lane, p.percent;
+        s.lane,
+        (count(*) * 100 / p.percent)::bigint AS jobs
+    FROM (
+        SELECT
+            least(
+                100,
+                40000.0 * current_setting('block_size')::integer
+                / greatest(pg_relation_size('pulse.ready'), 1)
+            ) AS percent
+    ) AS p
+    CROSS JOIN
+        LATERAL (
+            SELECT r.lane
+            FROM pulse.ready AS r TABLESAMPLE SYSTEM (p.percent) REPEATABLE (0) -- noqa: PRS
+        ) AS s
+    GROUP BY s.lane, p.percent
+    UNION ALL
+    SELECT
+        s.lane,
+        (count(*) * 100 / p.percent)::bigint AS jobs
+    FROM (
+        SELECT
+            least(
+                100,
+                40000.0 * current_setting('block_size')::integer
+                / greatest(pg_relation_size('pulse.group_ready'), 1)
+            ) AS percent
+    ) AS p
+    CROSS JOIN
+        LATERAL (
+            SELECT r.lane
+            FROM pulse.group_ready AS r TABLESAMPLE SYSTEM (p.percent) REPEATABLE (0) -- noqa: PRS
+        ) AS s
+    GROUP BY s.lane, p.percent
+) AS e
+GROUP BY e.lane;
 
 COMMENT ON VIEW pulse._ready_estimate IS
 'About how many jobs of each lane are ready, from a sample of the table.';
@@ -387,7 +469,7 @@ SELECT
         FROM pulse.hold AS h
         WHERE h.lane IN (o.lane, '')
     ) AS paused_by,
-    coalesce(jsonb_strip_nulls(to_jsonb(s) - 'lane'), '{}') AS settings,
+    coalesce(jsonb_strip_nulls(to_jsonb(s) - '{lane,grouped}'::text []), '{}') AS settings,
     CASE
         WHEN n.blocked <= 10000 THEN n.blocked
         ELSE
@@ -432,7 +514,7 @@ COMMENT ON COLUMN pulse.lanes.depth_estimated IS
 'Whether depth is an estimate.';
 
 COMMENT ON COLUMN pulse.lanes.oldest_ready_age IS
-'How long the oldest ready job has stood in line.';
+'How long the oldest ready job has stood in line; in a lane with groups, of the first thousand groups.';
 
 COMMENT ON COLUMN pulse.lanes.delayed IS
 'How many of its jobs are scheduled or retrying: counted up to 10000, estimated beyond.';

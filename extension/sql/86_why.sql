@@ -40,7 +40,7 @@ SELECT
     r.job AS job_id,
     r.rank,
     r.seq
-FROM pulse.ready AS r
+FROM pulse._in_line AS r
 INNER JOIN pulse.body AS b ON b.job = r.job
 WHERE
     (SELECT m.sees_all FROM pulse._me AS m)
@@ -141,6 +141,12 @@ BEGIN
 
         IF (_reasons.job).state = 'ready' THEN
             v_reasons := v_reasons || array(SELECT pulse._slot_obstacle((_reasons.job).lane));
+
+            v_reasons := v_reasons || array(
+                SELECT pulse._group_obstacles(
+                    (_reasons.job).lane, (_reasons.job).group_key, _reasons.rank, _reasons.seq
+                )
+            );
 
             SELECT count(*) INTO v_ahead
             FROM (

@@ -11,6 +11,7 @@ pulse.enqueue(conn, "send-email", {"to": "a@b.c", "subject": "hi"}, priority=10)
 worker.run()
 """
 
+from pulse import errors as errors
 from pulse.client import AsyncClient, Client
 from pulse.errors import (
     Cancelled,
@@ -21,6 +22,7 @@ from pulse.errors import (
     Suspended,
     TimedOut,
 )
+from pulse.handles import AsyncHandle, Handle
 from pulse.hooks import Hooks
 from pulse.job import Job, Upstream
 from pulse.producer import enqueue, enqueue_many, signal
@@ -29,9 +31,11 @@ from pulse.worker import Worker
 
 __all__ = [
     "AsyncClient",
+    "AsyncHandle",
     "Cancelled",
     "Client",
     "Fatal",
+    "Handle",
     "Hooks",
     "Job",
     "PulseError",

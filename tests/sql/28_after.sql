@@ -48,7 +48,7 @@ SELECT results_eq(
 SELECT is(pg_temp.work(:a), 'completed');
 SELECT is(pg_temp.state(:c), 'blocked', 'upstream completes: counts, and the other is waited for');
 SELECT is(pg_temp.work(:b), 'completed');
-SELECT is(pg_temp.state(:c), 'ready', 'guarantee 18: upstream completes, with the last one it is ready');
+SELECT is(pg_temp.state(:c), 'ready', 'guarantee 20: upstream completes, with the last one it is ready');
 SELECT is(pg_temp.work(:c), 'completed');
 SELECT throws_ok(format('SELECT pulse.retry(%s)', :a), 'PU105', NULL, 'a completed job can never be retried, so what was counted stays');
 
@@ -145,7 +145,7 @@ SELECT is(pulse.approve(:p), 'ready', 'and it is a gate');
 
 -- what is left of it
 SELECT is_empty('SELECT * FROM pulse.check()', 'check() finds nothing');
-SELECT is(pg_temp.settle(), 0::bigint, 'guarantee 18: no doubt releases anything that was not released');
+SELECT is(pg_temp.settle(), 0::bigint, 'guarantee 20: no doubt releases anything that was not released');
 SELECT is((SELECT count(*) FROM pulse.doubt), 0::bigint, 'and all doubts are settled');
 
 SELECT * FROM finish();

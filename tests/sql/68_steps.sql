@@ -109,7 +109,7 @@ SELECT pulse.enqueue('k', lane => 's', flow => 'tree', name => 'end', after => A
 SELECT pg_temp.lease('s') AS l \gset
 SELECT array_agg(s) AS spawned FROM pulse.spawn(:l, 'parts', '[{"kind": "p", "lane": "s", "name": "x"}, {"kind": "p", "lane": "s", "name": "y", "after": ["x"]}]') AS s \gset
 SELECT is(pg_temp.states('tree'), 'root:running end:blocked x:ready y:blocked', 'spawn: jobs of its flow');
-SELECT is((SELECT array_agg(s) FROM pulse.spawn(:l, 'parts', '[{"kind": "other"}]') AS s), :'spawned'::bigint [], 'guarantee 19: spawned again, the same step gives the same ids');
+SELECT is((SELECT array_agg(s) FROM pulse.spawn(:l, 'parts', '[{"kind": "other"}]') AS s), :'spawned'::bigint [], 'guarantee 21: spawned again, the same step gives the same ids');
 SELECT throws_ok(format($$SELECT pulse.spawn(%s, 'more', '[{"kind": "k", "after": [%s]}]')$$, :l, :last), 'PU105', NULL, 'a spawned job cannot wait for who waits for us');
 SELECT throws_ok(format($$SELECT pulse.spawn(%s, 'more', '{"kind": "k"}')$$, :l), 'PU002', NULL, 'spawn takes a list');
 SELECT throws_ok($$SELECT pulse.spawn(1, 'more', '[{"kind": "k"}]')$$, 'PU101', NULL, 'spawn with a lost lease: PU101');
@@ -130,7 +130,7 @@ SELECT is((SELECT count(*) FROM pulse.dependencies AS d WHERE d.job_id = :last),
 SELECT pulse.enqueue('order', lane => 'o', max_attempts => 9) AS ord \gset
 SELECT pg_temp.lease('o') AS l \gset
 SELECT is(pulse.save_step(:l, 'charge', '{"id": 1}'), '{"id": 1}'::jsonb, 'a step is saved');
-SELECT is(pulse.save_step(:l, 'charge', '{"id": 2}'), '{"id": 1}'::jsonb, 'guarantee 19: the first write wins');
+SELECT is(pulse.save_step(:l, 'charge', '{"id": 2}'), '{"id": 1}'::jsonb, 'guarantee 21: the first write wins');
 SELECT is(pulse.save_step(:l, 'nothing'), 'null'::jsonb, 'a step may have no result');
 SELECT throws_ok(format($$SELECT pulse.save_step(%s, 'big', to_jsonb(repeat('x', 1048577)))$$, :l), 'PU003', NULL, 'a result above 1 MB: PU003');
 SELECT throws_ok($$SELECT pulse.save_step(1, 'x', '1')$$, 'PU101', NULL, 'a zombie saves nothing: PU101');
@@ -140,7 +140,7 @@ SELECT pg_temp.pass('o') \g /dev/null
 SELECT pg_temp.lease('o') AS l \gset
 SELECT results_eq(
     format('SELECT s.step, s.result FROM pulse.steps(%s) AS s', :l), $$VALUES ('charge', '{"id": 1}'::jsonb), ('nothing', 'null')$$,
-    'guarantee 19: failed step: done steps stay for the next attempt'
+    'guarantee 21: failed step: done steps stay for the next attempt'
 );
 
 -- A sleep
@@ -150,7 +150,7 @@ SELECT ok((SELECT j.state = 'scheduled' AND j.run_at > clock_timestamp() + inter
 SELECT pg_temp.pass('o') \g /dev/null
 SELECT pg_temp.lease('o') AS l \gset
 SELECT is((SELECT w.verdict FROM pulse.wait_for(:l, 'cool off', '1 day') AS w), 'timeout', 'when its time has come, it goes on');
-SELECT is((SELECT w.verdict FROM pulse.wait_for(:l, 'cool off', '1 day') AS w), 'timeout', 'guarantee 19: and stays so');
+SELECT is((SELECT w.verdict FROM pulse.wait_for(:l, 'cool off', '1 day') AS w), 'timeout', 'guarantee 21: and stays so');
 SELECT throws_ok(format($$SELECT pulse.wait_for(%s, 'x', NULL)$$, :l), 'PU002', NULL, 'a timeout must be given');
 SELECT throws_ok(format($$SELECT pulse.wait_for(%s, 'x', '-1 s')$$, :l), 'PU002', NULL, 'and not be negative');
 SELECT throws_ok(format($$SELECT pulse.wait_for(%s, 'charge', '1 s')$$, :l), 'PU002', NULL, 'nor a saved step be waited for');
@@ -161,7 +161,7 @@ SELECT is(pulse.signal('approved 8'), 0, 'another signal wakes nobody');
 SET LOCAL ROLE bob;
 SELECT is(pulse.signal('approved 7', '"bob"'), 0, 'one of another producer counts for its own jobs alone');
 RESET ROLE;
-SELECT is(pulse.signal('approved 7', '{"by": "ann"}'), 1, 'guarantee 20: the signal wakes who waits');
+SELECT is(pulse.signal('approved 7', '{"by": "ann"}'), 1, 'guarantee 22: the signal wakes who waits');
 SELECT is(pulse.signal('approved 7', '{"by": "eve"}'), 0, 'the first of a name counts, later ones change nothing');
 SELECT pg_temp.lease('o') AS l \gset
 SELECT results_eq(
@@ -170,7 +170,7 @@ SELECT results_eq(
 );
 SELECT results_eq(
     format($$SELECT w.verdict FROM pulse.wait_for(%s, 'early', '3 days', 'approved 8') AS w$$, :l),
-    $$VALUES ('received')$$, 'guarantee 20: signal sent before anybody waits: kept'
+    $$VALUES ('received')$$, 'guarantee 22: signal sent before anybody waits: kept'
 );
 SELECT is((SELECT w.verdict FROM pulse.wait_for(:l, 'late', '3 days', 'approved 9') AS w), 'waiting', 'another wait');
 SELECT pulse.signal('approved 10', keep => '0') AS woke \gset

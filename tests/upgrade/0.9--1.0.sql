@@ -4,7 +4,7 @@
 
 -- Reports and enqueues call private functions that have other names in 1.0: those that
 -- run are waited for (lease, body), and others wait before their first write.
--- locks: body, lease, ready, waiting, kind, mark, due_mark, turn, schedule, audit_entry
+-- locks: body, lease, ready, waiting, lane, kind, mark, due_mark, turn, schedule, audit_entry
 -- locks: access_grant, node, horizon, stat, finished
 
 -- The views read columns that change. Each keeps its columns, and with them the views
@@ -99,6 +99,16 @@ COMMENT ON TYPE pulse._job_filter IS
 'A filter of the bulk verbs and find_jobs, parsed: NULL where it says nothing.';
 
 -- 02_lanes
+
+ALTER TABLE pulse.lane ADD COLUMN fair boolean;
+ALTER TABLE pulse.lane ADD COLUMN group_slots integer;
+ALTER TABLE pulse.lane ADD COLUMN grouped boolean;
+ALTER TABLE pulse.lane
+ADD CONSTRAINT lane_group_slots_are_positive CHECK (group_slots BETWEEN 1 AND 10000);
+ALTER TABLE pulse.lane
+ADD CONSTRAINT lane_is_grouped_for_a_reason
+CHECK (grouped IS NOT TRUE OR fair OR group_slots IS NOT NULL);
+CREATE INDEX lane_for_groups ON pulse.lane (lane) WHERE grouped IS NOT NULL;
 
 CREATE INDEX kind_for_claim ON pulse.kind (kind)
 WHERE lease_for IS NOT NULL OR max_runtime IS NOT NULL;
@@ -251,6 +261,7 @@ WHERE attempts >= 0;
 
 -- 04_leases, 05_finished
 
+ALTER TABLE pulse.lease ADD COLUMN group_key text COLLATE "C";
 CREATE INDEX finished_for_dead_letters ON pulse.finished (finished_at, job)
 WHERE state = 'dead' AND failures >= 0;
 
@@ -367,6 +378,103 @@ COMMENT ON SEQUENCE pulse.job_id IS
 COMMENT ON SEQUENCE pulse.lease_seq IS
 'The growing part of lease numbers, above the node in the bits from the 43rd on.';
 
+-- 0a_groups
+
+CREATE TYPE pulse._level AS (
+    rank integer,
+    place bigint,
+    kind text
+);
+
+COMMENT ON TYPE pulse._level IS
+'Of one priority of a group: the smallest place that can be live, and the kind that stands there.';
+
+CREATE TYPE pulse._group AS (
+    lane text,
+    group_key text
+);
+
+COMMENT ON TYPE pulse._group IS
+'A group of a lane.';
+
+CREATE TABLE pulse.group_ready (
+    lane text COLLATE "C" NOT NULL,
+    group_key text COLLATE "C" NOT NULL,
+    rank integer NOT NULL,
+    seq bigint NOT NULL DEFAULT nextval('pulse.ready_seq'),
+    kind text COLLATE "C" NOT NULL,
+    job bigint NOT NULL,
+    attempts integer NOT NULL,
+    failures integer NOT NULL,
+    keyed boolean NOT NULL,
+    ready_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    last_lease bigint,
+    last_verb text COLLATE "C",
+    CONSTRAINT group_ready_is_one_per_job PRIMARY KEY (job)
+);
+
+CREATE INDEX group_ready_for_claim ON pulse.group_ready (lane, group_key, rank, seq)
+WHERE failures >= 0;
+CREATE INDEX group_ready_for_repeated_report ON pulse.group_ready (last_lease)
+WHERE last_lease IS NOT NULL;
+
+COMMENT ON TABLE pulse.group_ready IS
+'Jobs in line in grouped lanes, each in the line of its group.';
+
+CREATE TABLE pulse.group_notice (
+    lane text COLLATE "C" NOT NULL,
+    seq bigint NOT NULL DEFAULT nextval('pulse.ready_seq'),
+    group_key text COLLATE "C" NOT NULL,
+    rank integer,
+    place bigint,
+    kind text COLLATE "C",
+    CONSTRAINT group_notice_is_in_order PRIMARY KEY (lane, seq)
+);
+
+COMMENT ON TABLE pulse.group_notice IS
+'Groups that the next claim of their lane has to look at: a job arrived, or a run ended.';
+
+CREATE TABLE pulse.group_state (
+    lane text COLLATE "C" NOT NULL,
+    group_key text COLLATE "C" NOT NULL,
+    version bigint NOT NULL DEFAULT nextval('pulse.version'),
+    rank integer,
+    place bigint,
+    kind text COLLATE "C",
+    more pulse._level [],
+    leases bigint [],
+    turn bigint,
+    written_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+CREATE UNIQUE INDEX group_state_is_versioned
+ON pulse.group_state (lane, group_key, version DESC);
+ALTER TABLE pulse.group_state REPLICA IDENTITY USING INDEX group_state_is_versioned;
+
+CREATE INDEX group_state_in_turn ON pulse.group_state (lane, rank, turn)
+WHERE turn IS NOT NULL AND version > 0;
+CREATE INDEX group_state_in_turn_by_kind ON pulse.group_state (lane, kind, rank, turn)
+WHERE turn IS NOT NULL AND place >= 0;
+
+COMMENT ON TABLE pulse.group_state IS
+'A cache: what the last claim knew of a group, newest version first.';
+
+CREATE TABLE pulse.group_mark (
+    lane text COLLATE "C" NOT NULL,
+    version bigint NOT NULL DEFAULT nextval('pulse.version'),
+    notice_from bigint NOT NULL,
+    ranks integer [] NOT NULL,
+    turns bigint [] NOT NULL,
+    roll_from text COLLATE "C",
+    roll_rank integer NOT NULL DEFAULT -2147483648
+);
+
+CREATE UNIQUE INDEX group_mark_is_versioned ON pulse.group_mark (lane, version DESC);
+ALTER TABLE pulse.group_mark REPLICA IDENTITY USING INDEX group_mark_is_versioned;
+
+COMMENT ON TABLE pulse.group_mark IS
+'A cache: for each grouped lane, the smallest notice that can be unread, and for each level the smallest turn that can be live.';
+
 -- 0c_stats: the samples of lanes have another name, stat is what is counted.
 
 ALTER VIEW pulse.stats RENAME TO samples;
@@ -416,6 +524,22 @@ CREATE INDEX stat_by_time ON pulse.stat (at);
 
 COMMENT ON TABLE pulse.stat IS
 'Counters of each lane and kind, as they were at a moment.';
+
+-- 0d_declarations
+
+CREATE TABLE pulse.declaration (
+    item text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    application text COLLATE "C" NOT NULL,
+    declared jsonb NOT NULL,
+    applied jsonb,
+    declared_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT declaration_has_one_owner PRIMARY KEY (item, name),
+    CONSTRAINT declaration_is_of_a_known_item CHECK (item IN ('kind', 'schedule'))
+);
+
+COMMENT ON TABLE pulse.declaration IS
+'Settings of kinds and schedules that an application declares, and how they were written.';
 
 -- 0b_flows
 
@@ -556,6 +680,10 @@ DROP FUNCTION pulse._watchdog_round(integer, timestamptz, integer);
 DROP FUNCTION pulse.health();
 DROP FUNCTION pulse._health_lanes();
 
--- Public functions that have other names now; what begins with _ goes by itself.
+-- Public functions that have other arguments or names now; what begins with _ goes by itself.
+DROP FUNCTION pulse.set_lane(
+    text, integer, integer, interval, interval, interval,
+    interval, interval, interval, interval, boolean, text
+);
 DROP FUNCTION pulse.watch();
 DROP FUNCTION pulse.unwatch();
