@@ -353,6 +353,8 @@ BEGIN
                 b.enqueued_at,
                 b.group_key AS given_key,
                 b.headers,
+                b.flow,
+                b.name,
                 (t.attempts = 0 AND b.start_by <= v_now) IS TRUE AS is_late,
                 b.start_by,
                 coalesce(_claim_grouped.lease_for, k.lease_for, v_known.lease_for) AS lease_for,
@@ -518,7 +520,9 @@ BEGIN
                     THEN (SELECT c.data FROM pulse.job_checkpoint AS c WHERE c.job = d.job)
             END,
             d.given_key,
-            d.headers
+            d.headers,
+            d.flow,
+            d.name
         FROM described AS d
         -- What had to begin before now ends here and is not handed out.
         WHERE

@@ -149,14 +149,14 @@ def enqueue_many(
 @overload
 def signal(
     connection: AsyncExecutes, name: str, payload: Any = ..., *, keep: Duration = ...
-) -> Awaitable[int]: ...
+) -> Coroutine[Any, Any, int]: ...
 @overload
 def signal(
     connection: Any, name: str, payload: Any = ..., *, keep: Duration = ...
 ) -> int: ...
 def signal(
     connection: Any, name: str, payload: Any = None, *, keep: Duration = "7 days"
-) -> int | Awaitable[int]:
+) -> int | Coroutine[Any, Any, int]:
     """Wake the jobs that wait for a signal of this name; returns how many did.
 
     It is kept for jobs that begin to wait later; the first of a name counts.
