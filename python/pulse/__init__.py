@@ -13,11 +13,19 @@ worker.run()
 
 from pulse import errors as errors
 from pulse.client import AsyncClient, Client
-from pulse.errors import Cancelled, Fatal, PulseError, RetryIn, Snooze
+from pulse.errors import (
+    Cancelled,
+    Fatal,
+    PulseError,
+    RetryIn,
+    Snooze,
+    Suspended,
+    TimedOut,
+)
 from pulse.handles import AsyncHandle, Handle
 from pulse.hooks import Hooks
-from pulse.job import Job
-from pulse.producer import enqueue, enqueue_many
+from pulse.job import Job, Upstream
+from pulse.producer import enqueue, enqueue_many, signal
 from pulse.tasks import Task, task
 from pulse.worker import Worker
 
@@ -33,9 +41,13 @@ __all__ = [
     "PulseError",
     "RetryIn",
     "Snooze",
+    "Suspended",
     "Task",
+    "TimedOut",
+    "Upstream",
     "Worker",
     "enqueue",
     "enqueue_many",
+    "signal",
     "task",
 ]

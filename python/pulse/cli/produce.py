@@ -72,6 +72,16 @@ def parsed(text: str, what: str) -> Any:
     show_default=True,
     help="When the unique key is taken.",
 )
+@click.option(
+    "--after", multiple=True, type=int, help="A job that has to end first; repeatable."
+)
+@click.option(
+    "--after-failed",
+    type=click.Choice(["cancel", "hold", "run"]),
+    help="When one of these is dead or cancelled; default: cancel.",
+)
+@click.option("--flow", help="A label of jobs that belong together.")
+@click.option("--name", help="What it is called in its flow.")
 @click.option("--group-key", help="A label for filters.")
 @click.option("--tag", "tags", multiple=True, help="Labels for filters.")
 @click.option(
@@ -89,12 +99,14 @@ def enqueue(
     payload: tuple[str, ...],
     lines: IO[str] | None,
     tags: tuple[str, ...],
+    after: tuple[int, ...],
     **options: Any,
 ) -> None:
     """Enqueue a job: pulse enqueue send-email to=a@b.c retries:=3."""
     from psycopg.types.json import Jsonb
 
     options["tags"] = list(tags) or None
+    options["after"] = list(after) or None
     if lines is not None:
         if payload or options["unique_key"]:
             raise click.UsageError("--from takes its payloads from the file only.")
