@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -238,10 +239,11 @@ def measure(
     costs: dict[Step, list[list[float]]] = {
         step: [[] for _ in subjects] for step in steps
     }
+    order = list(enumerate(subjects))
     for number in range(-warm, rounds):
         for step in steps:
-            order = list(enumerate(subjects))
-            for place, subject in order if number % 2 else order[::-1]:
+            # Drawn anew each time: who runs twice in a row has warm caches.
+            for place, subject in random.sample(order, len(order)):
                 cost = slice_of(subject, step)
                 if number >= 0:
                     costs[step][place].append(cost)

@@ -82,7 +82,7 @@ async function heartbeat() {
 }
 
 // The bell: LISTEN, and hold a shared lock on the lane while asleep, so that enqueue knows
-// that somebody has to be woken. It proves itself first, by a probe from another connection
+// that a worker has to be woken. It proves itself first, by a probe from another connection
 // (one's own is heard even through PgBouncer in transaction mode, and no other is). If
 // nothing arrives, polling alone has to do.
 async function bell() {
@@ -158,7 +158,7 @@ while (!stopping) {
   }
 }
 
-// Running jobs are told to stop and have the grace to do so; the rest is given back.
+// Running jobs are asked to stop and have the grace to do so; the rest is given back.
 for (const { abort } of running.values()) abort.abort(new Error('the worker is stopping'))
 await Promise.race([Promise.all([...unfinished]), sleep(GRACE_MS)])
 clearInterval(beats)

@@ -1,4 +1,4 @@
-"""Run a PostgreSQL server for as long as somebody holds the other end of stdin.
+"""Run a PostgreSQL server for as long as a process holds the other end of stdin.
 
     guard.py DIRECTORY:DIRECTORY USER COMMAND...
 

@@ -36,7 +36,7 @@ def v_lapsed(bench: Bench) -> Section:
 
 
 def lapse(database: Database, leases: int) -> None:
-    """Workers took so many jobs, and were never heard of again."""
+    """Workers took so many jobs, and never reported again."""
     load(database, leases)
     database.do("SELECT pulse.set_lane('default', max_batch => 10000)")
     for _ in range(0, leases, 10_000):

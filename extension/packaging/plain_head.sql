@@ -21,7 +21,7 @@ BEGIN
         RAISE EXCEPTION 'schema pulse already exists in this database'
         USING
             ERRCODE = 'duplicate_schema',
-            DETAIL = 'Either pulse is installed already, or the schema is somebody else''s. Nothing was changed.',
+            DETAIL = 'Either pulse is installed already, or the schema belongs to something else. Nothing was changed.',
             HINT = 'Look at it with \dn+ pulse; to start afresh, DROP SCHEMA pulse CASCADE (this deletes every job).';
     END IF;
 END;

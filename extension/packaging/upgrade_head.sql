@@ -32,7 +32,7 @@ BEGIN
             FOR v_lock IN
                 SELECT n.lock
                 FROM (
-                    -- Claims find nothing and ticks no turn until this ends, so that
+                    -- Claims find nothing and ticks no upkeep run until this ends, so that
                     -- none meets both old and new code.
                     SELECT 1 AS place, 0 AS nth, format(
                         'SELECT pg_advisory_xact_lock(%s, 0)', 'pulse.hold'::regclass::oid::integer

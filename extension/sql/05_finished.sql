@@ -23,6 +23,10 @@ CREATE INDEX finished_for_retention ON pulse.finished (lane, state, finished_at)
 CREATE INDEX finished_for_repeated_report ON pulse.finished (lease)
 WHERE lease IS NOT NULL;
 CREATE INDEX finished_badly ON pulse.finished (job) WHERE state <> 'completed';
+-- Every row meets the second condition: a statement that states it means this index, and no
+-- other statement is served by it (docs/decisions/pinned-plans.md).
+CREATE INDEX finished_for_dead_letters ON pulse.finished (finished_at, job)
+WHERE state = 'dead' AND failures >= 0;
 
 COMMENT ON TABLE pulse.finished IS
 'How jobs ended: completed, dead or cancelled.';

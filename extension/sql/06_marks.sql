@@ -5,7 +5,7 @@
 -- cannot, so the index is named as the replica identity.
 
 -- What is known about transactions that may still commit behind a mark. Everything
--- up to ready_q, waiting_t and lease_q has ended; the next_ columns wait for the
+-- up to ready_q, waiting_t, lease_q, tally_q and note_q has ended; the next_ columns wait for the
 -- transactions named beside them (52_marks.sql explains it).
 CREATE TABLE pulse.horizon (
     version bigint NOT NULL DEFAULT nextval('pulse.version'),
@@ -19,11 +19,17 @@ CREATE TABLE pulse.horizon (
     ready_holders text [] NOT NULL,
     waiting_holders text [] NOT NULL,
     lease_holders text [] NOT NULL,
+    tally_q bigint NOT NULL,
+    next_tally_q bigint NOT NULL,
+    tally_holders text [] NOT NULL,
+    note_q bigint NOT NULL,
+    next_note_q bigint NOT NULL,
+    note_holders text [] NOT NULL,
     CONSTRAINT horizon_is_versioned PRIMARY KEY (version)
 );
 
 COMMENT ON TABLE pulse.horizon IS
-'A cache: up to where every place in line, due time and lease number is decided.';
+'A cache: up to where every place in line, due time, lease number and tally is decided.';
 
 -- One row is the marks of one line: kind '' is the whole lane, in the order of
 -- ready_for_claim; any other kind is that kind's part, in ready_for_claim_by_kind.

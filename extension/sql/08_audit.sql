@@ -20,7 +20,7 @@ CREATE INDEX audit_entry_for_retention ON pulse.audit_entry (at);
 COMMENT ON TABLE pulse.audit_entry IS
 'What operators did: who, when, what, before, after, why. Kept 90 days.';
 
-CREATE TABLE pulse.stat (
+CREATE TABLE pulse.sample (
     lane text COLLATE "C" NOT NULL,
     at timestamptz NOT NULL,
     took interval NOT NULL,
@@ -29,10 +29,10 @@ CREATE TABLE pulse.stat (
     cancelled bigint NOT NULL,
     ready bigint NOT NULL,
     running bigint NOT NULL,
-    CONSTRAINT stat_is_one_per_lane_and_minute PRIMARY KEY (lane, at)
+    CONSTRAINT sample_is_one_per_lane_and_minute PRIMARY KEY (lane, at)
 );
 
-COMMENT ON TABLE pulse.stat IS
+COMMENT ON TABLE pulse.sample IS
 'A sample of each lane about once a minute: what finished since the one before, what stood in line.';
 
 CREATE TABLE pulse.access_grant (

@@ -1,6 +1,6 @@
 -- Who calls. Inside SECURITY DEFINER current_user is the owner of pulse, and the role that
 -- logged in is not the one that acts: in an index that ANALYZE or autovacuum computes, in
--- a materialized view that somebody else refreshes, a producer's code runs in the session
+-- a materialized view that another role refreshes, a producer's code runs in the session
 -- of a superuser. What PostgreSQL vouches for is current_user as a view, a column's
 -- default or an invoker-rights function sees it. So:
 --
@@ -167,7 +167,7 @@ $$;
 COMMENT ON FUNCTION pulse._sign() IS
 'A signature of the role that calls.';
 
--- Of this transaction and once: what somebody signed is of no use to anybody else.
+-- Of this transaction and once: what one caller signed is of no use to another.
 CREATE FUNCTION pulse._redeem(signature pulse._signature)
 RETURNS integer
 LANGUAGE plpgsql
@@ -218,7 +218,7 @@ $$;
 COMMENT ON FUNCTION pulse._role_number(name) IS
 'The number of the role that has this name now.';
 
--- Nobody waits here: rows that somebody else is changing are left to them.
+-- Nobody waits here: rows that another session is changing are left to them.
 CREATE FUNCTION pulse._new_role(name name)
 RETURNS integer
 LANGUAGE plpgsql

@@ -201,3 +201,45 @@ $$;
 
 COMMENT ON FUNCTION pulse._require_priority(integer) IS
 'Raise PU002 unless the value can be a priority.';
+
+CREATE FUNCTION pulse._require_claim(
+    worker text, lane text, max_jobs integer, lease_for interval, kinds text []
+)
+RETURNS void
+LANGUAGE plpgsql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF worker IS NULL OR worker = '' OR length(worker) > 200 THEN
+        PERFORM pulse._require_name('worker', worker);
+    END IF;
+    IF lane IS NULL OR lane = '' OR length(lane) > 200 THEN
+        PERFORM pulse._require_name('lane', lane);
+    END IF;
+    IF max_jobs IS NULL OR max_jobs < 1 THEN
+        PERFORM pulse._require_between('max_jobs', coalesce(max_jobs, 0), 1, 2147483647);
+    END IF;
+    IF lease_for IS NOT NULL THEN
+        PERFORM pulse._require_duration('lease_for', lease_for, '1 second', '1 day');
+    END IF;
+    IF (
+        CASE
+            WHEN kinds IS NULL THEN false
+            WHEN array_ndims(kinds) = 1
+                THEN array_position(kinds, NULL) IS NOT NULL OR '' = ANY (kinds)
+            ELSE true
+        END
+    ) THEN
+        PERFORM pulse._raise(
+            'PU002',
+            'kinds must name at least one kind, and no empty one',
+            format('It is %s.', kinds),
+            'Pass kinds => ARRAY[''send-email''], or NULL for every kind.'
+        );
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._require_claim(text, text, integer, interval, text []) IS
+'Raise PU002 unless these can be the arguments of a claim.';

@@ -3,20 +3,25 @@
 -- claim can commit that did not see the hold.
 
 CREATE FUNCTION pulse.pause(
-    holder text, reason text DEFAULT NULL, lane text DEFAULT NULL
+    holder text,
+    reason text DEFAULT NULL,
+    lane text DEFAULT NULL,
+    new boolean DEFAULT false
 )
 RETURNS boolean
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse._do_pause(pulse._sign(), pause.holder, pause.reason, pause.lane)
+    SELECT pulse._do_pause(
+        pulse._sign(), pause.holder, pause.reason, pause.lane, pause.new
+    )
 $$;
 
-COMMENT ON FUNCTION pulse.pause(text, text, text) IS
-'Stop all claims, or those of one lane: strict from the commit on. Pauses nest by holder. Enqueue, heartbeats, reports, reaping and schedules go on. Returns whether the hold is new; PU106 when open claims do not end within 10 s. Writes hold and audit_entry.';
+COMMENT ON FUNCTION pulse.pause(text, text, text, boolean) IS
+'Stop all claims, or those of one lane: strict from the commit on. Pauses nest by holder. Enqueue, heartbeats, reports, reaping and schedules go on. Returns whether the hold is new. PU013 nothing has named this lane yet, unless new => true; PU106 when open claims do not end within 10 s. Writes hold and audit_entry.';
 
 CREATE FUNCTION pulse._do_pause(
-    signature pulse._signature, holder text, reason text, lane text
+    signature pulse._signature, holder text, reason text, lane text, new boolean
 )
 RETURNS boolean
 LANGUAGE plpgsql
@@ -28,7 +33,7 @@ DECLARE
 BEGIN
     PERFORM pulse._require_holder(_do_pause.holder);
     IF _do_pause.lane IS NOT NULL THEN
-        PERFORM pulse._require_name('lane', _do_pause.lane);
+        PERFORM pulse._require_lane(_do_pause.lane, _do_pause.new);
     END IF;
     RETURN pulse._hold(
         v_who, 'pause', coalesce(_do_pause.lane, ''), _do_pause.holder, _do_pause.reason
@@ -36,7 +41,7 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._do_pause(pulse._signature, text, text, text) IS
+COMMENT ON FUNCTION pulse._do_pause(pulse._signature, text, text, text, boolean) IS
 'pause for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse.resume(holder text, lane text DEFAULT NULL)
@@ -48,7 +53,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.resume(text, text) IS
-'Take back a pause of this holder with the same scope. Returns whether there was one. Writes hold and audit_entry.';
+'Take back a pause of this holder with the same scope. Returns whether there was one. PU013 nothing has named this lane yet. Writes hold and audit_entry.';
 
 CREATE FUNCTION pulse._do_resume(signature pulse._signature, holder text, lane text)
 RETURNS boolean
@@ -61,7 +66,7 @@ DECLARE
 BEGIN
     PERFORM pulse._require_holder(_do_resume.holder);
     IF _do_resume.lane IS NOT NULL THEN
-        PERFORM pulse._require_name('lane', _do_resume.lane);
+        PERFORM pulse._require_lane(_do_resume.lane);
     END IF;
     RETURN pulse._unhold(v_who, 'resume', coalesce(_do_resume.lane, ''), _do_resume.holder, NULL);
 END;
@@ -92,18 +97,24 @@ $$;
 COMMENT ON FUNCTION pulse.pause_status() IS
 'Every hold: which lane (NULL: all), who, why, since when. The holder drain is a drained lane. Writes nothing.';
 
-CREATE FUNCTION pulse.drain_lane(lane text, reason text DEFAULT NULL)
+CREATE FUNCTION pulse.drain_lane(
+    lane text, reason text DEFAULT NULL, new boolean DEFAULT false
+)
 RETURNS boolean
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse._do_drain_lane(pulse._sign(), drain_lane.lane, drain_lane.reason)
+    SELECT pulse._do_drain_lane(
+        pulse._sign(), drain_lane.lane, drain_lane.reason, drain_lane.new
+    )
 $$;
 
-COMMENT ON FUNCTION pulse.drain_lane(text, text) IS
-'Let what runs in a lane end and claim nothing more from it, until resume_lane. Returns whether it was not drained already. Writes hold and audit_entry.';
+COMMENT ON FUNCTION pulse.drain_lane(text, text, boolean) IS
+'Let what runs in a lane end and claim nothing more from it, until resume_lane. Returns whether it was not drained already. PU013 nothing has named this lane yet (a typo would drain a lane that nobody uses), unless new => true; PU106 when open claims do not end within 10 s. Writes hold and audit_entry.';
 
-CREATE FUNCTION pulse._do_drain_lane(signature pulse._signature, lane text, reason text)
+CREATE FUNCTION pulse._do_drain_lane(
+    signature pulse._signature, lane text, reason text, new boolean
+)
 RETURNS boolean
 LANGUAGE plpgsql
 SECURITY DEFINER
@@ -112,23 +123,25 @@ AS $$
 DECLARE
     v_who integer := pulse._redeem(_do_drain_lane.signature);
 BEGIN
-    PERFORM pulse._require_name('lane', _do_drain_lane.lane);
+    PERFORM pulse._require_lane(_do_drain_lane.lane, _do_drain_lane.new);
     RETURN pulse._hold(v_who, 'drain_lane', _do_drain_lane.lane, 'drain', _do_drain_lane.reason);
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._do_drain_lane(pulse._signature, text, text) IS
+COMMENT ON FUNCTION pulse._do_drain_lane(pulse._signature, text, text, boolean) IS
 'drain_lane for the role that signed. Writes the same.';
 
-CREATE FUNCTION pulse.pause_lane(lane text, reason text DEFAULT NULL)
+CREATE FUNCTION pulse.pause_lane(
+    lane text, reason text DEFAULT NULL, new boolean DEFAULT false
+)
 RETURNS boolean
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse.drain_lane(pause_lane.lane, pause_lane.reason)
+    SELECT pulse.drain_lane(pause_lane.lane, pause_lane.reason, pause_lane.new)
 $$;
 
-COMMENT ON FUNCTION pulse.pause_lane(text, text) IS
+COMMENT ON FUNCTION pulse.pause_lane(text, text, boolean) IS
 'The same as drain_lane. Writes hold and audit_entry.';
 
 CREATE FUNCTION pulse.resume_lane(lane text, reason text DEFAULT NULL)
@@ -140,7 +153,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.resume_lane(text, text) IS
-'Let a drained lane be claimed again; pauses by other holders stay. Returns whether it was drained. Writes hold and audit_entry.';
+'Let a drained lane be claimed again; pauses by other holders stay. Returns whether it was drained. PU013 nothing has named this lane yet. Writes hold and audit_entry.';
 
 CREATE FUNCTION pulse._do_resume_lane(signature pulse._signature, lane text, reason text)
 RETURNS boolean
@@ -151,7 +164,7 @@ AS $$
 DECLARE
     v_who integer := pulse._redeem(_do_resume_lane.signature);
 BEGIN
-    PERFORM pulse._require_name('lane', _do_resume_lane.lane);
+    PERFORM pulse._require_lane(_do_resume_lane.lane);
     RETURN pulse._unhold(
         v_who, 'resume_lane', _do_resume_lane.lane, 'drain', _do_resume_lane.reason
     );
@@ -250,3 +263,50 @@ $$;
 
 COMMENT ON FUNCTION pulse._require_holder(text) IS
 'Raise PU002 unless the value can be a holder.';
+
+-- A lane works on first mention, so a name with a typo would be one more lane. A look by key
+-- for each place that names lanes; those without an index are few rows.
+CREATE FUNCTION pulse._require_lane(lane text, new boolean DEFAULT false)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+BEGIN
+    PERFORM pulse._require_name('lane', _require_lane.lane);
+    IF _require_lane.new
+        OR _require_lane.lane = 'default'
+        OR EXISTS (SELECT FROM pulse.lane AS l WHERE l.lane = _require_lane.lane)
+        OR EXISTS (SELECT FROM pulse.hold AS h WHERE h.lane = _require_lane.lane)
+        OR EXISTS (SELECT FROM pulse.stat AS s WHERE s.lane = _require_lane.lane)
+        OR EXISTS (
+            SELECT FROM pulse.ready AS r WHERE r.lane = _require_lane.lane AND r.failures >= 0
+        )
+        OR EXISTS (
+            SELECT FROM pulse.waiting AS w
+            WHERE w.lane = _require_lane.lane AND w.attempts >= 0
+        )
+        OR EXISTS (SELECT FROM pulse.finished AS f WHERE f.lane = _require_lane.lane)
+        OR EXISTS (SELECT FROM pulse.lease AS l WHERE l.lane = _require_lane.lane)
+        OR EXISTS (SELECT FROM pulse.approval AS a WHERE a.lane = _require_lane.lane)
+        OR EXISTS (SELECT FROM pulse.kind AS k WHERE k.lane = _require_lane.lane)
+        OR EXISTS (SELECT FROM pulse.worker AS w WHERE _require_lane.lane = ANY (w.lanes))
+        OR EXISTS (
+            SELECT FROM pulse.schedule AS s WHERE s.options ->> 'lane' = _require_lane.lane
+        )
+    THEN
+        RETURN;
+    END IF;
+
+    PERFORM pulse._raise(
+        'PU013',
+        format('there is no lane %L', _require_lane.lane),
+        'No job, setting, kind, worker, schedule or pause names it.',
+        'SELECT name FROM pulse.lanes; to hold a lane before it is used: new => true.'
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._require_lane(text, boolean) IS
+'Raise PU002 unless the value can be a lane, and PU013 unless something names it or it may be new.';

@@ -8,14 +8,14 @@
 --
 -- A standby that is promoted may not have seen the last numbers of the old primary. So
 -- pulse remembers in two sequences which server drew last: server_start is compared before
--- every draw (_kind_settings and claim_batch do it in an expression that they evaluate
--- anyway), and a server that is not the one remembered is met once, by _meet_server. ready_seq
--- and version are seen by nobody outside and need no jump.
+-- every draw (_take_request, _kind_settings and claim_batch do it in an expression that
+-- they evaluate anyway), and a server that is not the one remembered is met once, by
+-- _meet_server. ready_seq and version are seen by nobody outside and need no jump.
 
 -- What _meet_server writes is not transactional, and has to be so: whoever comes next must
 -- see it although the first one's transaction is open or rolled back. The lock stays
--- until that transaction ends, so it is tried, never waited for. It is a table's and
--- not advisory: only the owner can take it.
+-- until that transaction ends, so it is waited for in pieces. It is a table's and not
+-- advisory: only the owner can take it.
 CREATE FUNCTION pulse._meet_server()
 RETURNS boolean
 LANGUAGE plpgsql
@@ -27,30 +27,23 @@ DECLARE
     v_jump constant bigint := 100000000;
     v_start constant bigint
     := (date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint;
-    v_until timestamptz := clock_timestamp() + interval '10 seconds';
     v_history bigint;
     v_remembered record;
     v_jumped jsonb;
 BEGIN
-    LOOP
+    FOR v_try IN 1..2000 LOOP
         IF pg_sequence_last_value('pulse.server_start') = v_start THEN
             RETURN true;
         END IF;
-        BEGIN
-            LOCK TABLE pulse.node IN SHARE ROW EXCLUSIVE MODE NOWAIT;
-            EXIT;
-        EXCEPTION
-            WHEN lock_not_available THEN
-                IF clock_timestamp() > v_until THEN
-                    PERFORM pulse._raise(
-                        'PU110',
-                        'the numbers of this server are not secured yet',
-                        'Another session has had pulse.node locked for 10 seconds, right after a start or a promotion.',
-                        'Try again; if it stays, pg_locks names who has pulse.node locked.'
-                    );
-                END IF;
-        END;
-        PERFORM pg_sleep(0.002);
+        EXIT WHEN pulse._lock_node();
+        IF v_try = 2000 THEN
+            PERFORM pulse._raise(
+                'PU110',
+                'the numbers of this server are not secured yet',
+                'Another session has had pulse.node locked for 10 seconds, right after a start or a promotion.',
+                'Try again; if it stays, pg_locks names who has pulse.node locked.'
+            );
+        END IF;
     END LOOP;
 
     IF pg_sequence_last_value('pulse.server_start') = v_start THEN
@@ -96,6 +89,25 @@ $$;
 
 COMMENT ON FUNCTION pulse._meet_server() IS
 'Put the numbers forward by 100 million if another server or timeline drew the last ones (leases by a million if it was this one before its restart), and remember this one. Returns true.';
+
+-- Not by NOWAIT and pg_sleep, which a clock that is set back stretches (_keep_trying).
+CREATE FUNCTION pulse._lock_node()
+RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '5ms'
+AS $$
+BEGIN
+    LOCK TABLE pulse.node IN SHARE ROW EXCLUSIVE MODE;
+    RETURN true;
+EXCEPTION
+    WHEN lock_not_available THEN
+        RETURN false;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._lock_node() IS
+'Lock the table of the node against others who meet the server, if it can be had within 5 ms.';
 
 -- Where the timeline cannot be read every start counts as a promotion.
 CREATE FUNCTION pulse._history()

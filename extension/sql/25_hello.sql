@@ -43,7 +43,7 @@ BEGIN
         kinds = excluded.kinds,
         seen_by = excluded.seen_by,
         seen_at = excluded.seen_at
-    WHERE w.seen_at < clock_timestamp() - interval '30 seconds'
+    WHERE w.seen_at NOT BETWEEN clock_timestamp() - interval '30 seconds' AND clock_timestamp()
         OR w.lanes <> excluded.lanes
         OR w.kinds IS DISTINCT FROM excluded.kinds;
 

@@ -19,7 +19,11 @@ CREATE FUNCTION pulse.enqueue(
     max_runtime interval DEFAULT NULL,
     headers jsonb DEFAULT NULL,
     start_by timestamptz DEFAULT NULL,
-    expires_in interval DEFAULT NULL
+    expires_in interval DEFAULT NULL,
+    after bigint [] DEFAULT NULL,
+    after_failed text DEFAULT NULL,
+    flow text DEFAULT NULL,
+    name text DEFAULT NULL
 )
 RETURNS bigint
 LANGUAGE plpgsql
@@ -36,14 +40,16 @@ BEGIN
                 enqueue.run_at, enqueue.delay, enqueue.max_attempts,
                 enqueue.unique_key, enqueue.unique_for, enqueue.group_key,
                 enqueue.requires_approval, enqueue.tags, enqueue.max_runtime,
-                enqueue.headers, enqueue.start_by, enqueue.expires_in
+                enqueue.headers, enqueue.start_by, enqueue.expires_in,
+                enqueue.after, enqueue.after_failed, enqueue.flow, enqueue.name
             ) = 0 THEN NULL
             ELSE ROW(
                 NULL, NULL, NULL, NULL, enqueue.run_at, enqueue.delay,
                 enqueue.max_attempts, enqueue.unique_key, enqueue.unique_for,
                 enqueue.on_conflict, enqueue.group_key, enqueue.requires_approval,
                 enqueue.tags, enqueue.max_runtime, enqueue.headers, enqueue.start_by,
-                enqueue.expires_in
+                enqueue.expires_in, enqueue.after, enqueue.after_failed, enqueue.flow,
+                enqueue.name
             )::pulse._item
         END
     )
@@ -54,9 +60,10 @@ $$;
 
 COMMENT ON FUNCTION pulse.enqueue(
     text, jsonb, text, integer, timestamptz, interval, integer, text,
-    interval, text, text, boolean, text [], interval, jsonb, timestamptz, interval
+    interval, text, text, boolean, text [], interval, jsonb, timestamptz, interval,
+    bigint [], text, text, text
 ) IS
-'Enqueue a job in the caller''s transaction and return its id. What is not given comes from the kind''s settings, then from the defaults. run_at or delay schedules it. start_by, or expires_in counted from when it is due, cancels it unless it has begun by then; a retry has begun. headers, a JSON object, is handed to the worker beside the payload. unique_key allows one waiting or running job per key and lane (with unique_for also that long after it finished); on_conflict is skip (return the existing id), replace (a job that does not run yet gets the new payload, headers, priority, run_at and start_by; one that is ready keeps its place unless priority or run_at say otherwise; one that awaits approval makes way for a new job) or error. PU002 bad argument, PU003 payload or headers too large, PU102 key taken (or replace of another producer''s job, or of another kind), PU103 replace of a running job, PU105 replace of one that was approved. Writes body and ready, waiting or approval; with a unique_key also job_key, with start_by or expires_in also expiry.';
+'Enqueue a job in the caller''s transaction and return its id. What is not given comes from the kind''s settings, then from the defaults. run_at or delay schedules it. start_by, or expires_in counted from when it is due, cancels it unless it has begun by then; a retry has begun. headers, a JSON object, is handed to the worker beside the payload. unique_key allows one waiting or running job per key and lane (with unique_for also that long after it finished); on_conflict is skip (return the existing id), replace (a job that does not run yet gets the new payload, headers, priority, run_at and start_by; one that is ready keeps its place unless priority or run_at say otherwise; one that awaits approval makes way for a new job) or error. after are jobs that have to end first: until then it is blocked. after_failed says what happens when one of them is dead or cancelled: cancel (the default) cancels this one too, hold lets it wait for a retry, run takes any end for good. run_at then means not before, delay so long after the last of them. flow is a label for all jobs that belong together, name what this one is called among them. PU002 bad argument, PU003 payload or headers too large or more than a million dependencies, PU004 no such job in after, PU102 key taken (or replace of another producer''s job, or of another kind), PU103 replace of a running job, PU105 replace of one that was approved. Writes body and ready, waiting or approval; with a unique_key also job_key, with start_by or expires_in also expiry, with after blocked, dependency and doubt.';
 
 CREATE FUNCTION pulse.enqueue_one(
     kind text,
@@ -76,6 +83,10 @@ CREATE FUNCTION pulse.enqueue_one(
     headers jsonb DEFAULT NULL,
     start_by timestamptz DEFAULT NULL,
     expires_in interval DEFAULT NULL,
+    after bigint [] DEFAULT NULL,
+    after_failed text DEFAULT NULL,
+    flow text DEFAULT NULL,
+    name text DEFAULT NULL,
     OUT job_id bigint,
     OUT created boolean
 )
@@ -92,7 +103,8 @@ BEGIN
                 enqueue_one.unique_key, enqueue_one.unique_for, enqueue_one.group_key,
                 enqueue_one.requires_approval, enqueue_one.tags,
                 enqueue_one.max_runtime, enqueue_one.headers, enqueue_one.start_by,
-                enqueue_one.expires_in
+                enqueue_one.expires_in, enqueue_one.after, enqueue_one.after_failed,
+                enqueue_one.flow, enqueue_one.name
             ) = 0 THEN NULL
             ELSE ROW(
                 NULL, NULL, NULL, NULL, enqueue_one.run_at, enqueue_one.delay,
@@ -100,7 +112,8 @@ BEGIN
                 enqueue_one.unique_for, enqueue_one.on_conflict, enqueue_one.group_key,
                 enqueue_one.requires_approval, enqueue_one.tags,
                 enqueue_one.max_runtime, enqueue_one.headers, enqueue_one.start_by,
-                enqueue_one.expires_in
+                enqueue_one.expires_in, enqueue_one.after, enqueue_one.after_failed,
+                enqueue_one.flow, enqueue_one.name
             )::pulse._item
         END
     )
@@ -110,7 +123,8 @@ $$;
 
 COMMENT ON FUNCTION pulse.enqueue_one(
     text, jsonb, text, integer, timestamptz, interval, integer, text,
-    interval, text, text, boolean, text [], interval, jsonb, timestamptz, interval
+    interval, text, text, boolean, text [], interval, jsonb, timestamptz, interval,
+    bigint [], text, text, text
 ) IS
 'Like enqueue, and says whether the job was created or its unique key found an existing one. Writes what enqueue writes.';
 
@@ -207,35 +221,62 @@ COMMENT ON COLUMN pulse._request_form.created IS
 'The answer: whether it is new.';
 
 -- Everything a single enqueue does. This is the hottest path of a producer, and
--- PL/pgSQL sets up every expression anew in each transaction: so what is ordinary is asked
--- once, in one expression, and an ordinary job takes one statement.
+-- PL/pgSQL sets up every expression anew in each transaction, with each function in it
+-- whether it is called or not: so what is ordinary is asked by one statement, and
+-- whatever is seldom needed stands in a branch of its own.
 CREATE FUNCTION pulse._take_request()
 RETURNS trigger
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
 AS $$
 DECLARE
-    v_kind pulse._kind_settings;
+    v_approval boolean;
+    v_owner integer;
+    v_lane text;
+    v_priority integer;
+    v_max_attempts integer;
     v_item pulse._item;
-    v_rings boolean;
+    v_kind pulse._kind_settings;
+    v_grouped boolean;
 BEGIN
-    -- What has its key already was checked before it took it.
-    IF (
-        length(new.kind) BETWEEN 1 AND 200
-        AND num_nonnulls(
-            new.lane, new.priority, new.options, current_setting('pulse.max_payload', true)
-        ) = 0
-        -- As _text_size says, without a call; 1000 bytes are never above 8 MB as text.
-        AND pg_column_compression(new.payload) IS NULL
-        AND (
-            pg_column_size(new.payload) <= 1000
-            OR pg_column_size(new.payload) <= 100000
-            AND octet_length(new.payload::text) <= 8388608
-        )
-    ) IS NOT TRUE THEN
+    -- The role as _role_number finds it, the settings as _kind_settings does.
+    SELECT
+        CASE
+            -- This server drew the last numbers: 24_node.sql.
+            WHEN pg_sequence_last_value('pulse.server_start')
+                = (date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint
+                AND length(new.kind) BETWEEN 1 AND 200
+                AND coalesce(length(new.lane), 1) BETWEEN 1 AND 200
+                AND num_nonnulls(
+                    new.priority, new.options, current_setting('pulse.max_payload', true)
+                ) = 0
+                AND k.requires_approval IS NOT TRUE
+                -- As _text_size says, without a call; 1000 bytes are never above 8 MB.
+                AND pg_column_compression(new.payload) IS NULL
+                AND (
+                    pg_column_size(new.payload) <= 1000
+                    OR pg_column_size(new.payload) <= 100000
+                    AND octet_length(new.payload::text) <= 8388608
+                )
+                THEN nextval('pulse.job_id')
+        END,
+        true, k.requires_approval, coalesce(new.owner, o.role),
+        coalesce(new.lane, k.lane, 'default'), coalesce(new.priority, k.priority, 0),
+        coalesce((new.options).max_attempts, k.max_attempts, 3)
+    INTO new.job_id, new.created, v_approval, v_owner, v_lane, v_priority, v_max_attempts
+    FROM pulse.role AS o
+    LEFT JOIN pulse.kind AS k ON k.kind = new.kind
+    WHERE o.role_oid = to_regrole(quote_ident(new.who))
+        AND o.name = new.who;
+
+    IF new.job_id IS NULL THEN
+        -- With options, the first job of a role, after a start of the server, or wrong.
         v_item := new.options;
-        IF new.taken IS NULL THEN
+        -- What has its key already was checked before it took it.
+        IF new.taken IS NULL OR v_item.unique_key IS NULL THEN
             PERFORM pulse._require_job_options(
                 new.kind, new.payload, new.lane, new.priority, v_item.run_at,
                 v_item.delay, v_item.max_attempts, v_item.unique_key, v_item.unique_for,
@@ -243,61 +284,61 @@ BEGIN
                 v_item.headers, v_item.start_by, v_item.expires_in
             );
         END IF;
+        IF num_nonnulls(v_item.after, v_item.after_failed, v_item.flow, v_item.name) > 0 THEN
+            PERFORM pulse._require_flow_options(
+                v_item.after, v_item.after_failed, v_item.flow, v_item.name,
+                cardinality(v_item.after)
+            );
+        END IF;
+
+        IF v_item.group_key IS NOT NULL THEN
+            v_grouped := pulse._joins_group(v_lane, v_item.group_key);
+        END IF;
+
+        IF num_nonnulls(
+            v_item.unique_key, v_item.run_at, v_item.delay, v_item.start_by,
+            v_item.expires_in, new.taken
+        ) > 0
+            OR v_item.after <> '{}'
+            OR v_item.requires_approval
+            OR v_approval
+            OR v_grouped
+            OR v_owner IS NULL
+        THEN
+            v_kind := pulse._kind_settings(new.kind);
+            v_kind.owner := coalesce(new.owner, pulse._role_number(new.who));
+            SELECT e.job_id, e.created INTO new.job_id, new.created
+            FROM pulse._enqueue_slow_path(
+                v_kind, new.payload, new.lane, new.priority, v_item, new.taken
+            ) AS e;
+            RETURN new;
+        END IF;
+        PERFORM pulse._meet_server();
+        new.job_id := nextval('pulse.job_id');
     END IF;
 
-    v_kind := pulse._kind_settings(new.kind, new.who);
-    IF new.owner IS NOT NULL OR v_kind.owner IS NULL THEN
-        v_kind.owner := coalesce(new.owner, pulse._new_role(new.who));
-    END IF;
-
-    IF num_nonnulls(
-        v_item.unique_key, v_item.run_at, v_item.delay, v_item.start_by, v_item.expires_in
-    ) > 0
-        OR v_kind.requires_approval
-        OR v_item.requires_approval
-    THEN
-        SELECT e.job_id, e.created INTO new.job_id, new.created
-        FROM pulse._enqueue_slow_path(
-            v_kind, new.payload, new.lane, new.priority,
-            coalesce(v_item.run_at, clock_timestamp() + v_item.delay),
-            v_item.max_attempts, v_item.unique_key, v_item.unique_for,
-            v_item.on_conflict, v_item.group_key, v_item.requires_approval,
-            v_item.tags, v_item.max_runtime, v_item.headers,
-            pulse._start_by(
-                v_item.start_by, v_item.expires_in, v_item.run_at, v_item.delay
-            ),
-            new.taken
-        ) AS e;
-        RETURN new;
-    END IF;
-
-    WITH written AS (
-        INSERT INTO pulse.body (
-            kind, payload, max_attempts, max_runtime, group_key, tags, owner, headers
-        )
-        VALUES (
-            new.kind, coalesce(new.payload, '{}'),
-            coalesce(v_item.max_attempts, v_kind.max_attempts), v_item.max_runtime,
-            v_item.group_key, v_item.tags, v_kind.owner, v_item.headers
-        )
-        RETURNING job
+    INSERT INTO pulse.body (
+        job, kind, payload, max_attempts, max_runtime, group_key, tags, owner, headers,
+        flow, name
     )
+    VALUES (
+        new.job_id, new.kind, coalesce(new.payload, '{}'), v_max_attempts,
+        (new.options).max_runtime, (new.options).group_key, (new.options).tags, v_owner,
+        (new.options).headers, (new.options).flow, (new.options).name
+    );
 
-    INSERT INTO pulse.ready AS r (lane, rank, kind, job, attempts, failures, keyed)
-    SELECT
-        coalesce(new.lane, v_kind.lane), -coalesce(new.priority, v_kind.priority),
-        new.kind, w.job, 0, 0, false
-    FROM written AS w
-    RETURNING
-        r.job, true, NOT (
-            -- The bell, as in _ring: nobody sleeps if the lock can be had.
-            pg_try_advisory_lock('pulse.ready'::regclass::oid::integer, hashtext(r.lane))
-            AND pg_advisory_unlock('pulse.ready'::regclass::oid::integer, hashtext(r.lane))
-        )
-    INTO new.job_id, new.created, v_rings;
+    INSERT INTO pulse.ready (lane, rank, kind, job, attempts, failures, keyed)
+    VALUES (v_lane, -v_priority, new.kind, new.job_id, 0, 0, false);
 
-    IF v_rings THEN
-        PERFORM pulse._ring(coalesce(new.lane, v_kind.lane));
+    INSERT INTO pulse.tally (lane, kind, event)
+    VALUES (v_lane, new.kind, 'enqueued');
+
+    -- The bell, as in _ring: nobody sleeps if the lock can be had.
+    IF NOT (
+        pg_try_advisory_lock('pulse.ready'::regclass::oid::integer, hashtext(v_lane))
+        AND pg_advisory_unlock('pulse.ready'::regclass::oid::integer, hashtext(v_lane))
+    ) THEN
+        PERFORM pulse._ring(v_lane);
     END IF;
     RETURN new;
 END;
@@ -309,92 +350,3 @@ COMMENT ON FUNCTION pulse._take_request() IS
 CREATE TRIGGER request_is_taken
 INSTEAD OF INSERT ON pulse._request
 FOR EACH ROW EXECUTE FUNCTION pulse._take_request();
-
--- A job with a unique key, a time to run at or to begin by, or an approval.
-CREATE FUNCTION pulse._enqueue_slow_path(
-    kind pulse._kind_settings,
-    payload jsonb,
-    lane text,
-    priority integer,
-    run_at timestamptz,
-    max_attempts integer,
-    unique_key text,
-    unique_for interval,
-    on_conflict text,
-    group_key text,
-    requires_approval boolean,
-    tags text [],
-    max_runtime interval,
-    headers jsonb,
-    start_by timestamptz,
-    taken bigint
-)
-RETURNS pulse._enqueued
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_kind pulse._kind_settings := _enqueue_slow_path.kind;
-    v_lane text := coalesce(_enqueue_slow_path.lane, v_kind.lane);
-    v_rank integer := -coalesce(_enqueue_slow_path.priority, v_kind.priority);
-    v_payload jsonb := coalesce(_enqueue_slow_path.payload, '{}');
-    v_keyed boolean := _enqueue_slow_path.unique_key IS NOT NULL;
-    -- A call may ask for approval; it cannot waive what the kind asks for.
-    v_approval boolean := v_kind.requires_approval
-        OR coalesce(_enqueue_slow_path.requires_approval, false);
-    v_job pulse._enqueued;
-BEGIN
-    IF _enqueue_slow_path.taken IS NOT NULL THEN
-        v_job := ROW(_enqueue_slow_path.taken, true);
-    ELSIF v_keyed THEN
-        v_job := pulse._take_key(
-            v_lane, _enqueue_slow_path.unique_key, _enqueue_slow_path.unique_for,
-            _enqueue_slow_path.on_conflict, v_kind.kind, v_payload, v_rank,
-            _enqueue_slow_path.run_at, v_approval, v_kind.owner,
-            _enqueue_slow_path.headers, _enqueue_slow_path.start_by
-        );
-        IF NOT v_job.created THEN
-            RETURN v_job;
-        END IF;
-    ELSE
-        v_job := ROW(nextval('pulse.job_id'), true);
-    END IF;
-
-    INSERT INTO pulse.body (
-        job, kind, payload, max_attempts, max_runtime,
-        unique_key, unique_for, group_key, tags, needed_approval, owner,
-        headers, start_by
-    )
-    VALUES (
-        v_job.job_id, v_kind.kind, v_payload,
-        coalesce(_enqueue_slow_path.max_attempts, v_kind.max_attempts),
-        _enqueue_slow_path.max_runtime, _enqueue_slow_path.unique_key,
-        _enqueue_slow_path.unique_for, _enqueue_slow_path.group_key,
-        _enqueue_slow_path.tags, v_approval, v_kind.owner, _enqueue_slow_path.headers,
-        _enqueue_slow_path.start_by
-    );
-    IF _enqueue_slow_path.start_by IS NOT NULL THEN
-        PERFORM pulse._note_expiry(v_job.job_id, _enqueue_slow_path.start_by);
-    END IF;
-
-    IF v_approval THEN
-        INSERT INTO pulse.approval (job, lane, kind, rank, run_at, expires_at, keyed)
-        VALUES (
-            v_job.job_id, v_lane, v_kind.kind, v_rank, _enqueue_slow_path.run_at,
-            clock_timestamp() + v_kind.approval_expiry, v_keyed
-        );
-    ELSE
-        PERFORM pulse._put_in_line(
-            v_job.job_id, v_lane, v_kind.kind, v_rank, _enqueue_slow_path.run_at,
-            0, 0, v_keyed, false
-        );
-    END IF;
-    RETURN v_job;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._enqueue_slow_path(
-    pulse._kind_settings, jsonb, text, integer, timestamptz, integer, text,
-    interval, text, text, boolean, text [], interval, jsonb, timestamptz, bigint
-) IS
-'Take the key, write the job where it belongs: in line, into waiting or before an approver.';

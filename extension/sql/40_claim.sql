@@ -24,13 +24,15 @@
 --
 -- Locks, in this order: the hold lock shared (pause takes it exclusively), the lane lock
 -- shared (set_lane takes it exclusively) and, where max_slots is set, the roster lock
--- exclusively. All are tries: no claim waits without bound. Settings and holds are read
--- in a statement after the first two, leases in one after the third.
+-- exclusively. None is waited for longer than 50 ms. Settings and holds are read in a
+-- statement after the first two, leases in one after the third.
 --
 -- Everything that a claim has to know is read in one statement, and what is rarely to be
 -- done (reap, promote) is called only when that statement says so: PL/pgSQL sets up every
 -- statement and function call anew in each transaction, which is most of the cost of
 -- a small claim.
+--
+-- A lane whose jobs stand in groups has a claim of its own (38_claim_grouped.sql).
 
 CREATE FUNCTION pulse.claim_batch(
     worker text,
@@ -56,16 +58,16 @@ DECLARE
     v_known record;
     v_need integer;
     v_tids tid [];
+    v_woken integer := 0;
+    v_fitted boolean := false;
     v_roster pulse.roster;
     v_leases bigint [] := ARRAY[]::bigint [];
     v_claimed integer;
 BEGIN
     -- 1. The arguments: what is ordinary is asked in one expression.
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        PERFORM pulse._require_read_committed('claim_batch');
-    END IF;
     IF (
-        claim_batch.max_jobs > 0
+        current_setting('transaction_isolation') = 'read committed'
+        AND claim_batch.max_jobs > 0
         AND claim_batch.lease_for IS NULL
         AND claim_batch.worker <> '' AND length(claim_batch.worker) <= 200
         AND claim_batch.lane <> '' AND length(claim_batch.lane) <= 200
@@ -76,6 +78,7 @@ BEGIN
             AND '' <> ALL (claim_batch.kinds)
         )
     ) IS NOT TRUE THEN
+        PERFORM pulse._require_read_committed('claim_batch');
         PERFORM pulse._require_claim(
             claim_batch.worker, claim_batch.lane, claim_batch.max_jobs,
             claim_batch.lease_for, claim_batch.kinds
@@ -83,18 +86,23 @@ BEGIN
     END IF;
 
     -- 2. The locks. Refused: a pause is waiting or just being committed.
-    IF NOT pg_try_advisory_xact_lock_shared('pulse.hold'::regclass::oid::integer, 0)
-        OR NOT pg_try_advisory_xact_lock_shared(
+    IF NOT (
+        pg_try_advisory_xact_lock_shared('pulse.hold'::regclass::oid::integer, 0)
+        AND pg_try_advisory_xact_lock_shared(
             'pulse.lane'::regclass::oid::integer, hashtext(claim_batch.lane)
         )
-        AND NOT pulse._keep_trying('pulse.lane', claim_batch.lane, true)
-    THEN
-        RETURN;
+    ) THEN
+        IF NOT pg_try_advisory_xact_lock_shared('pulse.hold'::regclass::oid::integer, 0)
+            OR NOT pulse._keep_trying('pulse.lane', claim_batch.lane, true)
+        THEN
+            RETURN;
+        END IF;
     END IF;
 
     -- 3. All there is to know, in one statement after the locks.
     SELECT
         l.max_slots,
+        l.grouped,
         coalesce(l.max_batch, d.max_batch) AS max_batch,
         coalesce(l.lease_for, d.lease_for) AS lease_for,
         l.max_runtime,
@@ -138,6 +146,7 @@ BEGIN
             ORDER BY w.run_at
             LIMIT 1
         ) AS is_due,
+        pg_sequence_last_value('pulse.note_seq') IS NOT NULL AS has_flows,
         n.mark,
         -- Mostly nothing stands above the first known level.
         CASE
@@ -172,13 +181,37 @@ BEGIN
 
     v_need := least(claim_batch.max_jobs, v_known.max_batch);
 
-    -- 4. What is rarely to be done: reap where no sweep did, promote what is due.
+    -- 4. What is rarely to be done: reap where no sweep did, promote what is due, release
+    -- what waited for jobs that have ended.
     IF (v_known.swept_at BETWEEN v_now - interval '15 seconds' AND v_now) IS NOT TRUE THEN
         PERFORM pulse._reap_if_overdue(v_need);
     END IF;
 
     IF v_known.is_due THEN
         PERFORM pulse._promote(claim_batch.lane, v_need);
+    END IF;
+
+    IF v_known.has_flows THEN
+        v_woken := pulse._take_wakes(v_need, 3);
+    END IF;
+
+    -- Jobs stand in groups, or did until lately.
+    IF v_known.grouped IS NOT NULL THEN
+        IF v_known.grouped THEN
+            RETURN QUERY
+            SELECT c.*
+            FROM pulse._claim_grouped(
+                claim_batch.worker, claim_batch.lane, v_need, claim_batch.lease_for,
+                claim_batch.kinds, v_known.mark
+            ) AS c;
+            -- As below; what is released now is for the next claim.
+            IF NOT FOUND AND v_known.has_flows THEN
+                PERFORM pulse._settle_some();
+            END IF;
+            RETURN;
+        END IF;
+        PERFORM pulse._leave_groups(claim_batch.lane, 500 + 4 * v_need);
+        v_known.from_level := 0;
     END IF;
 
     -- 5. Slots: of a lane with max_slots, count who runs under its lock.
@@ -215,117 +248,166 @@ BEGIN
 
     -- What was promoted, or committed while this claim waited for its turn, may stand
     -- above what was seen.
-    IF v_known.is_due OR v_known.max_slots IS NOT NULL THEN
+    IF v_known.is_due OR v_known.max_slots IS NOT NULL OR v_woken > 0 THEN
         v_known.from_level := 0;
     END IF;
 
-    -- 6. Pick: lock the first jobs in line; the SELECT is in 41_pick.sql.
-    IF claim_batch.kinds IS NULL THEN
-        v_tids := pulse._pick(
-            claim_batch.lane, v_need, v_known.mark, v_known.from_level
-        );
-    ELSE
-        v_tids := pulse._pick_kinds(
-            claim_batch.lane, claim_batch.kinds, v_need, v_known.mark, v_known.from_level
-        );
-    END IF;
+    -- 6. Pick: lock the first jobs in line; the SELECT is in 41_pick.sql. Who finds nothing
+    -- has time to look whether an end went unnoticed, and picks again if one did.
+    LOOP
+        IF claim_batch.kinds IS NULL THEN
+            v_tids := pulse._pick(
+                claim_batch.lane, v_need, v_known.mark, v_known.from_level
+            );
+        ELSE
+            v_tids := pulse._pick_kinds(
+                claim_batch.lane, claim_batch.kinds, v_need, v_known.mark,
+                v_known.from_level
+            );
+        END IF;
+        EXIT WHEN cardinality(v_tids) > 0;
+        IF NOT v_known.has_flows OR pulse._settle_some() = 0 THEN
+            RETURN;
+        END IF;
+        v_known.has_flows := false;
+        v_known.from_level := 0;
+    END LOOP;
 
-    IF cardinality(v_tids) = 0 THEN
-        RETURN;
-    END IF;
-
-    -- 7. Take: out of ready, into lease, and out to the worker.
+    -- 7. Take: out of ready, into lease, and out to the worker; or nothing, when the bodies
+    -- are large as stored. Then those that fit into an answer, in a second round.
     v_now := clock_timestamp();
 
-    RETURN QUERY
-    WITH taken AS (
-        DELETE FROM pulse.ready AS r
-        WHERE r.ctid = ANY (v_tids)
-        RETURNING r.job, r.kind, r.rank, r.seq, r.attempts, r.failures, r.keyed
-    ),
+    LOOP
+        RETURN QUERY
+        WITH seen AS MATERIALIZED (
+            SELECT
+                t.*,
+                b.payload,
+                b.max_attempts,
+                b.enqueued_at,
+                b.group_key,
+                b.headers,
+                b.flow,
+                b.name,
+                (t.attempts = 0 AND b.start_by <= v_now) IS TRUE AS is_late,
+                b.start_by,
+                coalesce(claim_batch.lease_for, k.lease_for, v_known.lease_for) AS lease_for,
+                v_now + coalesce(b.max_runtime, k.max_runtime, v_known.max_runtime) AS deadline
+            FROM (
+                SELECT
+                    r.ctid AS place, r.job, r.kind, r.rank, r.seq, r.attempts, r.failures,
+                    r.keyed, r.ready_at
+                FROM pulse.ready AS r
+                WHERE r.ctid = ANY (v_tids)
+                ORDER BY r.rank, r.seq
+            ) AS t
+            -- OFFSET 0 keeps these what they are: one look by key for each job.
+            CROSS JOIN LATERAL (
+                SELECT o.*
+                FROM pulse.body AS o
+                WHERE o.job = t.job
+                OFFSET 0
+            ) AS b
+            LEFT JOIN LATERAL (
+                SELECT o.lease_for, o.max_runtime
+                FROM pulse.kind AS o
+                WHERE v_known.kinds_differ AND o.kind = t.kind
+                OFFSET 0
+            ) AS k ON true
+        ),
 
-    -- In claim order, and so are the leases drawn: by the statement that inserts them,
-    -- which holds the table lock by then, as the marks demand (52_marks.sql).
-    described AS MATERIALIZED (
-        SELECT
-            nextval('pulse.lease_seq') << 10 | floor(random() * 1024)::bigint AS lease,
-            t.*,
-            b.payload,
-            b.max_attempts,
-            b.enqueued_at,
-            b.group_key,
-            b.headers,
-            (t.attempts = 0 AND b.start_by <= v_now) IS TRUE AS is_late,
-            b.start_by,
-            coalesce(claim_batch.lease_for, k.lease_for, v_known.lease_for) AS lease_for,
-            v_now + coalesce(b.max_runtime, k.max_runtime, v_known.max_runtime) AS deadline
-        FROM (SELECT o.* FROM taken AS o ORDER BY o.rank, o.seq) AS t
-        -- OFFSET 0 keeps these what they are: one look by key for each job.
-        CROSS JOIN LATERAL (
-            SELECT o.*
-            FROM pulse.body AS o
-            WHERE o.job = t.job
-            OFFSET 0
-        ) AS b
-        LEFT JOIN LATERAL (
-            SELECT o.lease_for, o.max_runtime
-            FROM pulse.kind AS o
-            WHERE v_known.kinds_differ AND o.kind = t.kind
-            OFFSET 0
-        ) AS k ON true
-    ),
+        -- In claim order, and so are the leases drawn: by the statement that inserts them,
+        -- which holds the table lock by then, as the marks demand (52_marks.sql).
+        described AS MATERIALIZED (
+            SELECT
+                nextval('pulse.lease_seq') << 10 | floor(random() * 1024)::bigint AS lease,
+                s.*
+            FROM seen AS s
+            WHERE v_fitted
+                OR (SELECT sum(pg_column_size(x.payload)) <= 262144 FROM seen AS x)
+        ),
 
-    leased AS (
-        INSERT INTO pulse.lease (
-            lease, job, lane, kind, rank, attempt, failures, keyed,
-            worker, claimed_at, lease_for, lease_until, deadline
+        taken AS (
+            DELETE FROM pulse.ready AS r
+            WHERE r.ctid = ANY (array(SELECT d.place FROM described AS d))
+        ),
+
+        leased AS (
+            INSERT INTO pulse.lease (
+                lease, job, lane, kind, rank, attempt, failures, keyed,
+                worker, claimed_at, lease_for, lease_until, deadline
+            )
+            SELECT
+                d.lease, d.job, claim_batch.lane, d.kind, d.rank, d.attempts + 1, d.failures,
+                d.keyed, claim_batch.worker, v_now, d.lease_for,
+                least(v_now + d.lease_for, d.deadline), d.deadline
+            FROM described AS d
+            WHERE NOT d.is_late
+        ),
+
+        counted AS (
+            INSERT INTO pulse.tally (lane, kind, event, jobs, bucket, seconds)
+            SELECT
+                claim_batch.lane, w.kind, 'started', count(*),
+                width_bucket(w.seconds, pulse.histogram_bounds()) AS bucket, sum(w.seconds)
+            FROM (
+                SELECT
+                    d.kind,
+                    greatest(date_part('epoch', v_now - d.ready_at), 0) AS seconds
+                FROM described AS d
+                WHERE NOT d.is_late
+            ) AS w
+            GROUP BY w.kind, bucket
+        ),
+
+        listed AS (
+            INSERT INTO pulse.roster (lane, leases)
+            SELECT claim_batch.lane, v_leases || array_agg(d.lease)
+            FROM described AS d
+            WHERE NOT d.is_late
+            HAVING v_known.max_slots IS NOT NULL
         )
+
         SELECT
-            d.lease, d.job, claim_batch.lane, d.kind, d.rank, d.attempts + 1, d.failures,
-            d.keyed, claim_batch.worker, v_now, d.lease_for,
-            least(v_now + d.lease_for, d.deadline), d.deadline
+            d.lease,
+            d.job,
+            d.kind,
+            d.payload,
+            d.attempts + 1,
+            d.failures,
+            d.max_attempts,
+            -d.rank,
+            least(v_now + d.lease_for, d.deadline),
+            d.deadline,
+            d.enqueued_at,
+            -- A first run has nothing to take up.
+            CASE
+                WHEN d.attempts > 0
+                    THEN (SELECT c.data FROM pulse.job_checkpoint AS c WHERE c.job = d.job)
+            END,
+            d.group_key,
+            d.headers,
+            d.flow,
+            d.name
         FROM described AS d
-        WHERE NOT d.is_late
-    ),
-
-    listed AS (
-        INSERT INTO pulse.roster (lane, leases)
-        SELECT claim_batch.lane, v_leases || array_agg(d.lease)
-        FROM described AS d
-        WHERE NOT d.is_late
-        HAVING v_known.max_slots IS NOT NULL
-    )
-
-    SELECT
-        d.lease,
-        d.job,
-        d.kind,
-        d.payload,
-        d.attempts + 1,
-        d.failures,
-        d.max_attempts,
-        -d.rank,
-        least(v_now + d.lease_for, d.deadline),
-        d.deadline,
-        d.enqueued_at,
-        -- A first run has nothing to take up.
-        CASE
-            WHEN d.attempts > 0
-                THEN (SELECT c.data FROM pulse.job_checkpoint AS c WHERE c.job = d.job)
-        END,
-        d.group_key,
-        d.headers
-    FROM described AS d
-    -- What had to begin before now ends here and is not handed out.
-    WHERE
-        CASE
-            WHEN d.is_late
-                THEN pulse._expire_job(
-                    d.job, claim_batch.lane, d.kind, d.rank, d.keyed, d.start_by
-                )
-            ELSE true
-        END;
-    GET DIAGNOSTICS v_claimed = ROW_COUNT;
+        -- What had to begin before now ends here and is not handed out.
+        WHERE
+            CASE
+                WHEN d.is_late
+                    THEN pulse._expire_job(
+                        d.job, claim_batch.lane, d.kind, d.rank, d.keyed, d.start_by
+                    )
+                ELSE true
+            END;
+        GET DIAGNOSTICS v_claimed = ROW_COUNT;
+        EXIT WHEN v_claimed > 0 OR v_fitted;
+        v_tids := pulse._fit_claim(claim_batch.worker, v_tids);
+        EXIT WHEN v_tids IS NULL;
+        IF v_tids = '{}' THEN
+            RETURN;
+        END IF;
+        v_fitted := true;
+    END LOOP;
 
     IF v_roster.lane IS NOT NULL THEN
         DELETE FROM pulse.roster AS r
@@ -334,91 +416,18 @@ BEGIN
     END IF;
 
     -- Nothing but late ones: those behind them get their turn, once the late ones are gone.
-    IF v_claimed = 0 AND pulse._expire_all(clock_timestamp() + interval '50 milliseconds') THEN
-        RETURN QUERY
-        SELECT c.*
-        FROM pulse.claim_batch(
-            claim_batch.worker, claim_batch.lane, claim_batch.max_jobs,
-            claim_batch.lease_for, claim_batch.kinds
-        ) AS c;
+    IF v_claimed = 0 THEN
+        IF pulse._expire_all(clock_timestamp() + interval '50 milliseconds') THEN
+            RETURN QUERY
+            SELECT c.*
+            FROM pulse.claim_batch(
+                claim_batch.worker, claim_batch.lane, claim_batch.max_jobs,
+                claim_batch.lease_for, claim_batch.kinds
+            ) AS c;
+        END IF;
     END IF;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse.claim_batch(text, text, integer, interval, text []) IS
-'Claim at most max_jobs ready jobs of a lane, highest priority first, oldest first inside a priority, and lease them for lease_for (default: the kind''s, the lane''s, 30 s). With kinds, only jobs of these. No row means: nothing to do, the lane is full, held or just being changed; ask again after the poll interval. A job that did not begin by its start_by is cancelled instead. PU001 above READ COMMITTED, PU002 bad argument. Writes ready, lease and roster, and what it reaps, promotes or marks on the way.';
-
-CREATE FUNCTION pulse._require_claim(
-    worker text, lane text, max_jobs integer, lease_for interval, kinds text []
-)
-RETURNS void
-LANGUAGE plpgsql
-IMMUTABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    IF worker IS NULL OR worker = '' OR length(worker) > 200 THEN
-        PERFORM pulse._require_name('worker', worker);
-    END IF;
-    IF lane IS NULL OR lane = '' OR length(lane) > 200 THEN
-        PERFORM pulse._require_name('lane', lane);
-    END IF;
-    IF max_jobs IS NULL OR max_jobs < 1 THEN
-        PERFORM pulse._require_between('max_jobs', coalesce(max_jobs, 0), 1, 2147483647);
-    END IF;
-    IF lease_for IS NOT NULL THEN
-        PERFORM pulse._require_duration('lease_for', lease_for, '1 second', '1 day');
-    END IF;
-    IF (
-        CASE
-            WHEN kinds IS NULL THEN false
-            WHEN array_ndims(kinds) = 1
-                THEN array_position(kinds, NULL) IS NOT NULL OR '' = ANY (kinds)
-            ELSE true
-        END
-    ) THEN
-        PERFORM pulse._raise(
-            'PU002',
-            'kinds must name at least one kind, and no empty one',
-            format('It is %s.', kinds),
-            'Pass kinds => ARRAY[''send-email''], or NULL for every kind.'
-        );
-    END IF;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._require_claim(text, text, integer, interval, text []) IS
-'Raise PU002 unless these can be the arguments of a claim.';
-
--- Tries for at most 50 ms: a claim inside somebody's long transaction must not stall
--- the others of its lane for ever.
-CREATE FUNCTION pulse._keep_trying(class regclass, lane text, shared boolean)
-RETURNS boolean
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_class integer := _keep_trying.class::oid::integer;
-    v_key integer := hashtext(_keep_trying.lane);
-    v_until timestamptz;
-BEGIN
-    LOOP
-        IF _keep_trying.shared THEN
-            IF pg_try_advisory_xact_lock_shared(v_class, v_key) THEN
-                RETURN true;
-            END IF;
-        ELSIF pg_try_advisory_xact_lock(v_class, v_key) THEN
-            RETURN true;
-        END IF;
-
-        v_until := coalesce(v_until, clock_timestamp() + interval '50 milliseconds');
-        IF clock_timestamp() >= v_until THEN
-            RETURN false;
-        END IF;
-        PERFORM pg_sleep(0.001 + random() * 0.004);
-    END LOOP;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._keep_trying(regclass, text, boolean) IS
-'Take a lock of a lane, shared or exclusively, if it can be had within 50 ms.';
+'Claim at most max_jobs ready jobs of a lane, highest priority first, oldest first inside a priority, and lease them for lease_for (default: the kind''s, the lane''s, 30 s). With kinds, only jobs of these. No row means: nothing to do, the lane is full, held or just being changed; ask again after the poll interval. A job that did not begin by its start_by is cancelled instead; what is handed out is 64 MB of payload at most, but at least one job. PU001 above READ COMMITTED, PU002 bad argument. In a lane with fair or group_slots its groups take turns inside a priority, and a group at its limit is passed over. Writes ready, lease and roster, in grouped lanes group_ready, group_notice, group_state and group_mark, and what it reaps, promotes, releases or marks on the way.';

@@ -82,20 +82,24 @@ BEGIN
         RETURN 0;
     END IF;
 
-    WITH due AS (
-        DELETE FROM pulse.waiting AS w
-        WHERE w.ctid = ANY (v_due)
-        RETURNING w.*
-    )
+    IF pulse._is_grouped(_promote.lane) THEN
+        PERFORM pulse._promote_to_groups(v_due);
+    ELSE
+        WITH due AS (
+            DELETE FROM pulse.waiting AS w
+            WHERE w.ctid = ANY (v_due)
+            RETURNING w.*
+        )
 
-    INSERT INTO pulse.ready (
-        lane, rank, kind, job, attempts, failures, keyed, last_lease, last_verb
-    )
-    SELECT
-        d.lane, d.rank, d.kind, d.job, d.attempts, d.failures, d.keyed, d.last_lease,
-        d.last_verb
-    FROM due AS d
-    ORDER BY d.run_at, d.job;
+        INSERT INTO pulse.ready (
+            lane, rank, kind, job, attempts, failures, keyed, last_lease, last_verb
+        )
+        SELECT
+            d.lane, d.rank, d.kind, d.job, d.attempts, d.failures, d.keyed, d.last_lease,
+            d.last_verb
+        FROM due AS d
+        ORDER BY d.run_at, d.job;
+    END IF;
 
     -- Many in a short time leave a pile behind; a few do not matter until the next tick.
     IF cardinality(v_due) >= 20
@@ -140,14 +144,14 @@ BEGIN
             FOR v_round IN 1..10 LOOP
                 v_some := pulse._promote(v_lane, 1000);
                 v_moved := v_moved + v_some;
-                EXIT WHEN v_some < 1000 OR clock_timestamp() >= _tick_promote.until;
+                EXIT WHEN v_some < 1000 OR pulse._time_is_over(_tick_promote.until);
             END LOOP;
             v_all := v_all + v_moved;
             v_full := v_full OR v_some = 1000;
             IF v_moved > 0 THEN
                 PERFORM pulse._ring(v_lane);
             END IF;
-            IF clock_timestamp() >= _tick_promote.until THEN
+            IF pulse._time_is_over(_tick_promote.until) THEN
                 v_stopped_at := v_lane;
                 EXIT rounds;
             END IF;
@@ -169,7 +173,6 @@ COMMENT ON FUNCTION pulse._tick_promote(timestamptz) IS
 'Move what is due into line, in every lane, until it is done or the time is over.';
 
 -- Lanes that have, or lately had, jobs in waiting. Known ones are those with a due mark;
-
 -- others are looked for in the gaps between them, so that no lane's dead rows are met.
 CREATE FUNCTION pulse._waiting_lanes(
     after text DEFAULT '',

@@ -50,14 +50,19 @@ DECLARE
 BEGIN
     LOOP
         v_now := clock_timestamp();
-        v_new := pulse._watch_new_leases(until => v_now + (_tick_reap.until - v_now) / 2);
+        v_new := pulse._watch_new_leases(
+            until => CASE
+                WHEN isfinite(_tick_reap.until) THEN v_now + (_tick_reap.until - v_now) / 2
+                ELSE _tick_reap.until
+            END
+        );
         LOOP
             v_some := pulse._reap(1000);
             v_all := v_all + v_some;
-            EXIT WHEN v_some < 1000 OR clock_timestamp() >= _tick_reap.until;
+            EXIT WHEN v_some < 1000 OR pulse._time_is_over(_tick_reap.until);
         END LOOP;
         -- A last page that was full: there may be more.
-        EXIT WHEN v_new = 0 OR v_new % 1000 > 0 OR clock_timestamp() >= _tick_reap.until;
+        EXIT WHEN v_new = 0 OR v_new % 1000 > 0 OR pulse._time_is_over(_tick_reap.until);
     END LOOP;
     RETURN v_all;
 END;
@@ -204,7 +209,7 @@ BEGIN
 
         v_watched := v_watched + cardinality(v_page);
         EXIT WHEN cardinality(v_page) < 1000
-            OR clock_timestamp() >= _watch_new_leases.until;
+            OR pulse._time_is_over(_watch_new_leases.until);
         v_next := v_page[1000] + 1;
     END LOOP;
 

@@ -10,8 +10,9 @@
 -- job 5 for ever. So a mark moves in two steps, at two different times:
 --
 --   1. read q = the last seq drawn, THEN the transactions that hold RowExclusiveLock on
---      ready. INSERT takes that lock before it draws its seq, so whoever owns a seq <= q
---      and has not ended is among them. Remember both (horizon.next_ready_q, ready_holders).
+--      ready, or on group_ready and group_notice, which draw from the same sequence. INSERT
+--      takes that lock before it draws its seq, so whoever owns a seq <= q and has not ended
+--      is among them. Remember both (horizon.next_ready_q, ready_holders).
 --   2. later, when none of them is open any more, every seq <= q is committed or gone.
 --      Only now, in a later statement and so with a newer snapshot, look for the
 --      smallest live seq m; the mark is least(m, q + 1).
@@ -26,6 +27,7 @@
 -- greatest(wanted, clock_timestamp()), so its lock precedes its clock. A clock may step
 -- back: _due_floor keeps what is inserted meanwhile from standing below a mark. And leases: the
 -- sweep that makes new leases known to reap goes forward only up to lease_q (51_reap.sql).
+-- And tally, which is read once up to tally_q (92_count.sql).
 
 CREATE FUNCTION pulse._newest_mark(lane text, kind text)
 RETURNS pulse.mark
@@ -66,7 +68,7 @@ $$;
 COMMENT ON FUNCTION pulse._last_drawn_ready() IS
 'The last place in line that was drawn.';
 
--- Both steps for all three tables, with one look at pg_locks. A look that is younger
+-- Both steps for all these tables, with one look at pg_locks. A look that is younger
 -- than 20 ms is good enough for everybody.
 CREATE FUNCTION pulse._see_horizon()
 RETURNS pulse.horizon
@@ -79,9 +81,13 @@ DECLARE
     v_new pulse.horizon;
     v_now_ready_q bigint;
     v_now_lease_q bigint;
+    v_now_tally_q bigint;
+    v_now_note_q bigint;
     v_ready text [];
     v_waiting text [];
     v_lease text [];
+    v_tally text [];
+    v_note text [];
     v_prepared boolean;
 BEGIN
     SELECT h.* INTO v_old
@@ -98,12 +104,21 @@ BEGIN
     v_now_ready_q := pulse._last_drawn_ready();
     SELECT s.last_value - CASE WHEN s.is_called THEN 0 ELSE 1 END INTO v_now_lease_q
     FROM pulse.lease_seq AS s;
+    SELECT s.last_value - CASE WHEN s.is_called THEN 0 ELSE 1 END INTO v_now_tally_q
+    FROM pulse.tally_seq AS s;
+    SELECT s.last_value - CASE WHEN s.is_called THEN 0 ELSE 1 END INTO v_now_note_q
+    FROM pulse.note_seq AS s;
     v_new.seen_at := clock_timestamp();
 
     -- After the sequences and the clock. Our own transaction counts like any other.
     SELECT
         coalesce(
-            array_agg(l.virtualtransaction) FILTER (WHERE l.relation = 'pulse.ready'::regclass),
+            array_agg(l.virtualtransaction) FILTER (
+                WHERE l.relation IN (
+                    'pulse.ready'::regclass, 'pulse.group_ready'::regclass,
+                    'pulse.group_notice'::regclass
+                )
+            ),
             '{}'
         ),
         coalesce(
@@ -114,8 +129,18 @@ BEGIN
             array_agg(l.virtualtransaction) FILTER (WHERE l.relation = 'pulse.lease'::regclass),
             '{}'
         ),
+        coalesce(
+            array_agg(l.virtualtransaction) FILTER (WHERE l.relation = 'pulse.tally'::regclass),
+            '{}'
+        ),
+        coalesce(
+            array_agg(l.virtualtransaction) FILTER (
+                WHERE l.relation IN ('pulse.doubt'::regclass, 'pulse.wake'::regclass)
+            ),
+            '{}'
+        ),
         coalesce(bool_or(l.pid IS NULL), false)
-    INTO v_ready, v_waiting, v_lease, v_prepared
+    INTO v_ready, v_waiting, v_lease, v_tally, v_note, v_prepared
     FROM pg_locks AS l
     WHERE l.locktype = 'relation'
         AND l.mode = 'RowExclusiveLock'
@@ -123,23 +148,33 @@ BEGIN
             SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()
         )
         AND l.relation IN (
-            'pulse.ready'::regclass, 'pulse.waiting'::regclass, 'pulse.lease'::regclass
+            'pulse.ready'::regclass, 'pulse.waiting'::regclass, 'pulse.lease'::regclass,
+            'pulse.group_ready'::regclass, 'pulse.group_notice'::regclass,
+            'pulse.tally'::regclass, 'pulse.doubt'::regclass, 'pulse.wake'::regclass
         );
 
     IF v_old.version IS NULL THEN
         v_old.ready_q := 0;
         v_old.waiting_t := '-infinity';
         v_old.lease_q := 0;
+        v_old.tally_q := 0;
+        v_old.note_q := 0;
     END IF;
     v_new.ready_q := v_old.ready_q;
     v_new.waiting_t := v_old.waiting_t;
     v_new.lease_q := v_old.lease_q;
+    v_new.tally_q := v_old.tally_q;
+    v_new.note_q := v_old.note_q;
     v_new.next_ready_q := v_old.next_ready_q;
     v_new.next_waiting_t := v_old.next_waiting_t;
     v_new.next_lease_q := v_old.next_lease_q;
+    v_new.next_tally_q := v_old.next_tally_q;
+    v_new.next_note_q := v_old.next_note_q;
     v_new.ready_holders := v_old.ready_holders;
     v_new.waiting_holders := v_old.waiting_holders;
     v_new.lease_holders := v_old.lease_holders;
+    v_new.tally_holders := v_old.tally_holders;
+    v_new.note_holders := v_old.note_holders;
 
     -- What was remembered stays until its last holder has ended: replaced by a newer set
     -- at each look, it would never be decided under steady load.
@@ -157,6 +192,16 @@ BEGIN
         v_new.lease_q := coalesce(v_old.next_lease_q, 0);
         v_new.next_lease_q := v_now_lease_q;
         v_new.lease_holders := v_lease;
+    END IF;
+    IF v_old.version IS NULL OR NOT (v_prepared OR v_old.tally_holders && v_tally) THEN
+        v_new.tally_q := coalesce(v_old.next_tally_q, 0);
+        v_new.next_tally_q := v_now_tally_q;
+        v_new.tally_holders := v_tally;
+    END IF;
+    IF v_old.version IS NULL OR NOT (v_prepared OR v_old.note_holders && v_note) THEN
+        v_new.note_q := coalesce(v_old.next_note_q, 0);
+        v_new.next_note_q := v_now_note_q;
+        v_new.note_holders := v_note;
     END IF;
 
     -- The clock stepped back: what was decided in its future is not.

@@ -7,7 +7,7 @@
 -- any case. A step that ran out of time is noted (cut:step), has its next turn a second
 -- later instead of at its usual interval, and is named by health(). Shares count from the
 -- start, so what is not needed goes to the steps behind, and nothing can take the last
--- fifth from reap. Reap is last because reports wait for the leases that it has locked
+-- fifth from reap. Reap is that late because reports wait for the leases that it has locked
 -- until tick commits; and what can wait does so when jobs were just promoted or fired,
 -- since nobody sees those before either.
 
@@ -18,11 +18,11 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT t.step, t.did, t.error
-    FROM pulse._tick('{due,backstop,sample,retention,sweep}') AS t
+    FROM pulse._tick('{due,backstop,count,sample,retention,sweep,groups}') AS t
 $$;
 
 COMMENT ON FUNCTION pulse.tick() IS
-'Do all upkeep that is due, within about two seconds, or a third of what statement_timeout leaves: schedules, promotion and marks at most once a second, reaping, approvals, start_by and retention every 10 seconds, sooner where something was left to do. A row for each step done, with its error if it had one. Safe from anywhere, any number of times at once. PU001 above READ COMMITTED. Writes what its steps write, and upkeep_run.';
+'Do all upkeep that is due, within about two seconds, or a third of what statement_timeout leaves: schedules, promotion, flows and marks at most once a second, reaping, approvals, start_by and retention every 10 seconds, sooner where something was left to do. A row for each step done, with its error if it had one. Safe from anywhere, any number of times at once. PU001 above READ COMMITTED. Writes what its steps write, and upkeep_run.';
 
 CREATE FUNCTION pulse._tick(turns text [])
 RETURNS TABLE (step text, did bigint, error text)
@@ -39,6 +39,8 @@ DECLARE
     v_busy boolean := false;
     v_until timestamptz;
     v_some bigint;
+    v_turn_at timestamptz;
+    v_took jsonb := '{}'::jsonb;
     v_notify constant text := coalesce(current_setting('pulse.notify', true), '');
 BEGIN
     PERFORM pulse._require_read_committed('tick');
@@ -56,9 +58,13 @@ BEGIN
             VALUES
             ('due', interval '900 milliseconds', 0.3, 'schedules', '_fire_schedules($1)', NULL),
             ('due', '900 milliseconds', 0.5, 'promote', '_tick_promote($1)', NULL),
+            ('due', '900 milliseconds', 0.55, 'flows', '_tick_flows($1)', NULL),
+            ('due', '900 milliseconds', 0.6, 'signals', '_tick_signals(1000)', 1000),
             ('due', '900 milliseconds', 0.6, 'marks', '_tick_marks($1)', NULL),
             ('backstop', '1 hour', 0.6, 'backstop', '_tick_backstop()', NULL),
-            ('sample', '59 seconds', 0.7, 'sample', '_sample_stats($1)', NULL),
+            ('count', '9 seconds', 0.7, 'count', '_tick_count($1)', NULL),
+            ('sample', '59 seconds', 0.7, 'sample', '_tick_sample($1)', NULL),
+            ('sample', '59 seconds', 0.7, 'stats', '_thin_stats($1)', NULL),
             ('sample', '59 seconds', 0.7, 'ledger', '_prune_schedule_runs(1000)', 1000),
             ('sample', '59 seconds', 0.7, 'audit', '_prune_audit(1000)', 1000),
             ('sample', '59 seconds', 0.7, 'roles', '_refresh_roles()', NULL),
@@ -66,22 +72,24 @@ BEGIN
             ('retention', '9 seconds', 0.8, 'approvals', '_expire_approvals(1000)', 1000),
             ('retention', '9 seconds', 0.8, 'expiry', '_tick_expiry($1)', NULL),
             ('retention', '9 seconds', 0.8, 'prune', '_tick_prune($1)', NULL),
-            ('sweep', '9 seconds', 1.0, 'reap', '_tick_reap($1)', NULL)
+            ('sweep', '9 seconds', 1.0, 'reap', '_tick_reap($1)', NULL),
+            ('groups', '900 milliseconds', 1.0, 'groups', '_tick_groups($1)', NULL)
         ) AS s (turn, every, share, step, call, piece)
         WHERE s.turn = ANY (_tick.turns)
     LOOP
         -- A caller with next to no time does what is urgent, and leaves the rest to others.
         CONTINUE WHEN v_budget < interval '300 milliseconds'
-            AND v_step.turn IN ('backstop', 'sample', 'retention');
+            AND v_step.turn IN ('backstop', 'count', 'sample', 'retention');
 
         IF v_step.turn <> v_turn THEN
             v_turn := v_step.turn;
+            v_turn_at := clock_timestamp();
             v_mine := pulse._start_upkeep_run(
                 v_turn,
                 CASE
                     WHEN v_turn = ANY (v_cut) THEN interval '900 milliseconds'
                     ELSE v_step.every
-                END * CASE WHEN v_busy AND v_turn <> 'sweep' THEN 2 ELSE 1 END
+                END * CASE WHEN v_busy AND v_turn NOT IN ('sweep', 'groups') THEN 2 ELSE 1 END
             );
         END IF;
         CONTINUE WHEN NOT v_mine;
@@ -108,49 +116,29 @@ BEGIN
             EXIT WHEN v_some IS NULL
                 OR v_step.piece IS NULL
                 OR v_some < v_step.piece
-                OR clock_timestamp() >= v_until;
+                OR pulse._time_is_over(v_until);
         END LOOP;
 
         -- What has no end to miss is not cut.
         PERFORM pulse._note_cut(
             v_step.step, v_turn, v_started_at,
-            clock_timestamp() >= v_until AND _tick.error IS NULL AND v_step.call NOT LIKE '%()'
+            pulse._time_is_over(v_until) AND _tick.error IS NULL AND v_step.call NOT LIKE '%()'
+        );
+        v_took := v_took || jsonb_build_object(
+            v_turn, date_part('epoch', clock_timestamp() - v_turn_at)
         );
         v_busy := v_busy OR (v_turn = 'due' AND v_step.step <> 'marks' AND _tick.did > 0);
         RETURN NEXT;
     END LOOP;
+    IF v_took <> '{}' THEN
+        PERFORM pulse._note_took(v_took);
+    END IF;
     PERFORM set_config('pulse.notify', v_notify, true);
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._tick(text []) IS
 'Do the parts of the upkeep that are due, in one transaction.';
-
--- Whoever calls tick may have a statement_timeout, and a tick that is cancelled has done
--- nothing at all: so it ends long before.
-CREATE FUNCTION pulse._upkeep_budget()
-RETURNS interval
-LANGUAGE sql
-STABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT least(interval '2 seconds', greatest(interval '0', t.is_left) / 3)
-    FROM (
-        SELECT
-            coalesce(
-                least(
-                    statement_timestamp()
-                    + nullif(current_setting('statement_timeout')::interval, interval '0'),
-                    transaction_timestamp()
-                    + nullif(current_setting('transaction_timeout', true)::interval, interval '0')
-                ) - clock_timestamp(),
-                interval '1 hour'
-            ) AS is_left
-    ) AS t
-$$;
-
-COMMENT ON FUNCTION pulse._upkeep_budget() IS
-'How long a call of tick may go on.';
 
 -- Advances the marks of lines that have some, and of lanes that have none yet: five hundred
 -- lines a tick, from where the last one stopped. Claims ask for those they need.
@@ -181,7 +169,7 @@ BEGIN
     LOOP
         PERFORM pulse._advance_line(v_line.lane, v_line.kind, v_horizon.ready_q);
         v_lines := v_lines + 1;
-        IF v_lines = 500 OR clock_timestamp() >= _tick_marks.until THEN
+        IF v_lines = 500 OR pulse._time_is_over(_tick_marks.until) THEN
             v_to := jsonb_build_object('lane', v_line.lane, 'kind', v_line.kind);
             EXIT;
         END IF;
@@ -190,7 +178,7 @@ BEGIN
     FOR v_lane IN SELECT pulse._waiting_lanes(coalesce(v_from ->> 'due', ''), 500) LOOP
         PERFORM pulse._advance_due(v_lane, v_horizon.waiting_t);
         v_lanes := v_lanes + 1;
-        IF v_lanes = 500 OR clock_timestamp() >= _tick_marks.until THEN
+        IF v_lanes = 500 OR pulse._time_is_over(_tick_marks.until) THEN
             v_to := v_to || jsonb_build_object('due', v_lane);
             EXIT;
         END IF;
@@ -279,10 +267,14 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_found bigint;
+    v_late bigint;
 BEGIN
     IF pg_stat_get_dead_tuples('pulse.ready'::regclass)
         + pg_stat_get_dead_tuples('pulse.waiting'::regclass)
-        + pg_stat_get_dead_tuples('pulse.lease'::regclass) > 500000
+        + pg_stat_get_dead_tuples('pulse.lease'::regclass)
+        + pg_stat_get_dead_tuples('pulse.group_ready'::regclass)
+        + pg_stat_get_dead_tuples('pulse.group_notice'::regclass)
+        + pg_stat_get_dead_tuples('pulse.group_state'::regclass) > 500000
     THEN
         RETURN 0;
     END IF;
@@ -304,10 +296,14 @@ BEGIN
             ));
     END IF;
 
+    v_found := v_found + pulse._tick_group_backstop();
+    v_late := pulse._backstop_flows();
+
     PERFORM pulse._write_upkeep_run(
-        pulse._newest_upkeep_run('backstop'), 'backstop', jsonb_build_object('found', v_found)
+        pulse._newest_upkeep_run('backstop'), 'backstop',
+        jsonb_build_object('found', v_found, 'unreleased', v_late)
     );
-    RETURN v_found;
+    RETURN v_found + v_late;
 END;
 $$;
 
@@ -338,8 +334,18 @@ BEGIN
         SELECT r.version, lead(r.version) OVER (PARTITION BY r.lane ORDER BY r.version)
         FROM pulse.roster AS r
         UNION ALL
+        SELECT n.version, lead(n.version) OVER (ORDER BY n.version)
+        FROM pulse.note_mark AS n
+        UNION ALL
         SELECT t.version, lead(t.version) OVER (PARTITION BY t.step ORDER BY t.version)
         FROM pulse.upkeep_run AS t
+        UNION ALL
+        -- Of a lane and final state that are gone (5b_tick_prune.sql).
+        SELECT k.version, k.version
+        FROM pulse.upkeep_run AS k
+        WHERE k.step >= 'kept:'
+            AND k.step < 'kept;'
+            AND k.taken_at < clock_timestamp() - interval '2 hours'
     ) AS o
     WHERE o.newer IS NOT NULL;
 
@@ -367,6 +373,11 @@ BEGIN
     DELETE FROM pulse.roster AS r
     WHERE r.ctid = ANY (array(
             SELECT o.ctid FROM pulse.roster AS o
+            WHERE o.version = ANY (v_versions) FOR UPDATE SKIP LOCKED
+        ));
+    DELETE FROM pulse.note_mark AS n
+    WHERE n.ctid = ANY (array(
+            SELECT o.ctid FROM pulse.note_mark AS o
             WHERE o.version = ANY (v_versions) FOR UPDATE SKIP LOCKED
         ));
     DELETE FROM pulse.upkeep_run AS t

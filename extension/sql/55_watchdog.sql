@@ -216,7 +216,7 @@ $$;
 COMMENT ON FUNCTION pulse._watchdog_stopped() IS
 'Whether the loop runs on though its entry in pg_cron is gone.';
 
--- Each turn in a transaction of its own, the urgent ones first: nothing that takes long
+-- Each upkeep run in a transaction of its own, the urgent ones first: nothing that takes long
 -- keeps what was promoted, fired or reaped from being seen. Again, while there is more to
 -- do and a tick of ten seconds is not over. A procedure that COMMITs cannot have a SET
 -- clause, so it uses no operator and calls everything by its full name.
@@ -229,8 +229,10 @@ DECLARE
     v_goes_on boolean;
 BEGIN
     LOOP
-        FOREACH v_turn IN ARRAY ARRAY['due', 'sweep', 'retention', 'sample', 'backstop'] LOOP
-            -- Dropping pulse between two turns must not make an error.
+        FOREACH v_turn IN ARRAY ARRAY[
+            'due', 'sweep', 'retention', 'count', 'sample', 'backstop'
+        ] LOOP
+            -- Dropping pulse between two upkeep runs must not make an error.
             IF pg_catalog.to_regprocedure('pulse._tick(text[])') IS NULL THEN
                 RETURN;
             END IF;
@@ -254,7 +256,8 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RETURN clock_timestamp() < _watchdog_goes_on.started_at + interval '8 seconds'
+    RETURN clock_timestamp() BETWEEN _watchdog_goes_on.started_at
+        AND _watchdog_goes_on.started_at + interval '8 seconds'
         AND pulse._upkeep_budget() >= interval '2 seconds'
         AND EXISTS (
             SELECT 1
@@ -268,9 +271,9 @@ COMMENT ON FUNCTION pulse._watchdog_goes_on(timestamptz) IS
 'Whether a tick of the watchdog that began then has more to do, and the time for it.';
 
 -- One round of the loop: whether to tick, and how long to sleep afterwards; NULL at the
--- end of the minute, or of what statement_timeout leaves: to be cancelled would look like
--- a fault. Slept in slices of a second, so that it ends soon when the watchdog is stopped
--- and holds no snapshot for long.
+-- end of the minute, when the clock was set back, or at the end of what statement_timeout
+-- leaves: to be cancelled would look like a fault. Slept in slices of a second, so that it
+-- ends soon when the watchdog is stopped and holds no snapshot for long.
 CREATE FUNCTION pulse._watchdog_round(
     every integer,
     started_at timestamptz,
@@ -289,6 +292,7 @@ BEGIN
     is_due := false;
     IF v_due > _watchdog_round.started_at + interval '58 seconds'
         OR v_now > _watchdog_round.started_at + interval '58 seconds'
+        OR v_now < _watchdog_round.started_at
         OR pulse._upkeep_budget() < interval '1 second'
         OR pulse._watchdog_stopped()
     THEN
@@ -297,7 +301,7 @@ BEGIN
 
     IF v_due <= v_now THEN
         is_due := true;
-        -- After a long tick the next one waits for its turn; none is made up for.
+        -- After a long tick the next one waits for its time; none is made up for.
         ticks := 1 + floor(
             extract(epoch FROM v_now - _watchdog_round.started_at) / _watchdog_round.every
         );

@@ -1,5 +1,46 @@
--- When tick last did which part of the upkeep, where it stopped, and which steps ran out of
--- time: appended to upkeep_run and read newest first.
+-- How much time tick has; when it last did which part of the upkeep, where it stopped, and
+-- which steps ran out of time: appended to upkeep_run and read newest first.
+
+-- Whoever calls tick may have a statement_timeout, and a tick that is cancelled has done
+-- nothing at all: so it ends long before.
+CREATE FUNCTION pulse._upkeep_budget()
+RETURNS interval
+LANGUAGE sql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT least(interval '2 seconds', greatest(interval '0', t.is_left) / 3)
+    FROM (
+        SELECT
+            coalesce(
+                least(
+                    statement_timestamp()
+                    + nullif(current_setting('statement_timeout')::interval, interval '0'),
+                    transaction_timestamp()
+                    + nullif(current_setting('transaction_timeout', true)::interval, interval '0')
+                ) - clock_timestamp(),
+                interval '1 hour'
+            ) AS is_left
+    ) AS t
+$$;
+
+COMMENT ON FUNCTION pulse._upkeep_budget() IS
+'How long a call of tick may go on.';
+
+-- A time that is further off than any budget is one of before the clock was set back: what
+-- a step does until then nobody would see, and nobody else do.
+CREATE FUNCTION pulse._time_is_over(until timestamptz)
+RETURNS boolean
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT n.now >= _time_is_over.until
+        OR (_time_is_over.until < 'infinity' AND n.now < _time_is_over.until - interval '2 seconds')
+    FROM (SELECT clock_timestamp() AS now) AS n
+$$;
+
+COMMENT ON FUNCTION pulse._time_is_over(timestamptz) IS
+'Whether a step of tick that has until then has to stop, also because the clock stepped back.';
 
 CREATE FUNCTION pulse._start_upkeep_run(step text, every interval)
 RETURNS boolean
@@ -15,7 +56,7 @@ BEGIN
         RETURN false;
     END IF;
 
-    -- A later statement than the lock, so that it sees the turn just committed. A turn
+    -- A later statement than the lock, so that it sees the run just committed. A run
     -- in the future means that the clock stepped back.
     v_last := pulse._newest_upkeep_run(_start_upkeep_run.step);
     IF v_last.taken_at > clock_timestamp() - _start_upkeep_run.every
@@ -30,7 +71,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._start_upkeep_run(text, interval) IS
-'Whether it is this session''s turn to do a part of the upkeep.';
+'Whether this session is the one to do a part of the upkeep now.';
 
 CREATE FUNCTION pulse._newest_upkeep_run(step text)
 RETURNS pulse.upkeep_run
@@ -78,6 +119,21 @@ $$;
 
 COMMENT ON FUNCTION pulse._write_upkeep_run(pulse.upkeep_run, text, jsonb) IS
 'Note that a part of the upkeep is being done, in place of the previous note.';
+
+CREATE FUNCTION pulse._note_took(took jsonb)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_old pulse.upkeep_run := pulse._newest_upkeep_run('took');
+BEGIN
+    PERFORM pulse._write_upkeep_run(v_old, 'took', coalesce(v_old.state, '{}') || _note_took.took);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._note_took(jsonb) IS
+'Note how many seconds turns of tick took.';
 
 -- since is when the step first ran out of time; a gap of a minute begins anew.
 CREATE FUNCTION pulse._note_cut(step text, turn text, at timestamptz, is_cut boolean)

@@ -4,7 +4,7 @@
 -- both failed) the occurrence in the ledger.
 
 -- Each schedule in its own subtransaction: one that fails is tried again in 10 seconds
--- and keeps nobody else from firing. One that somebody has locked is passed over, and so
+-- and keeps nobody else from firing. One that another session has locked is passed over, and so
 -- are a hundred of them.
 CREATE FUNCTION pulse._fire_schedules(until timestamptz DEFAULT NULL)
 RETURNS integer
@@ -53,7 +53,7 @@ BEGIN
                     retry_at = clock_timestamp() + interval '10 seconds'
                 WHERE s.name = v_schedule.name;
             END;
-            EXIT pages WHEN clock_timestamp() >= _fire_schedules.until;
+            EXIT pages WHEN pulse._time_is_over(_fire_schedules.until);
         END LOOP;
         EXIT pages WHEN v_seen < 100 OR _fire_schedules.until IS NULL;
     END LOOP;
@@ -65,7 +65,7 @@ COMMENT ON FUNCTION pulse._fire_schedules(timestamptz) IS
 'Fire what is due, at most 1000 occurrences of each schedule: a hundred schedules, and more until the time is over. Returns how many occurrences became jobs.';
 
 -- A late occurrence is on time for a minute, so that a schedule of a few seconds loses
--- nothing between two ticks; counted from when somebody ticked, not from when tick got
+-- nothing between two ticks; counted from when a session ticked, not from when tick got
 -- round to it.
 CREATE FUNCTION pulse._fire_schedule(schedule pulse.schedule, ticking_since timestamptz)
 RETURNS integer
@@ -146,9 +146,7 @@ SET lock_timeout = '10ms'
 AS $$
 DECLARE
     v_schedule pulse.schedule := _fire_occurrence.schedule;
-    v_options jsonb := v_schedule.options;
-    v_job bigint;
-    v_created boolean;
+    v_job pulse._enqueued;
 BEGIN
     IF EXISTS (
         SELECT 1
@@ -159,6 +157,34 @@ BEGIN
         RETURN 0;
     END IF;
 
+    v_job := pulse._enqueue_scheduled(v_schedule);
+
+    INSERT INTO pulse.schedule_run (name, occurrence, job, skipped)
+    VALUES (
+        v_schedule.name,
+        _fire_occurrence.occurrence,
+        CASE WHEN v_job.created THEN v_job.job_id END,
+        CASE
+            WHEN NOT v_job.created THEN format('job %s has the unique key', v_job.job_id)
+        END
+    );
+    RETURN v_job.created::integer;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._fire_occurrence(pulse.schedule, timestamptz) IS
+'Make one occurrence a job and write it down, unless that was done before.';
+
+CREATE FUNCTION pulse._enqueue_scheduled(schedule pulse.schedule)
+RETURNS pulse._enqueued
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_schedule pulse.schedule := _enqueue_scheduled.schedule;
+    v_options jsonb := v_schedule.options;
+    v_job pulse._enqueued;
+BEGIN
     INSERT INTO pulse._request AS r (kind, payload, lane, priority, options, owner)
     VALUES (
         v_schedule.kind,
@@ -168,21 +194,13 @@ BEGIN
         jsonb_populate_record(NULL::pulse._item, v_options - '{lane,priority}'::text []),
         v_schedule.owner
     )
-    RETURNING r.job_id, r.created INTO v_job, v_created;
-
-    INSERT INTO pulse.schedule_run (name, occurrence, job, skipped)
-    VALUES (
-        v_schedule.name,
-        _fire_occurrence.occurrence,
-        CASE WHEN v_created THEN v_job END,
-        CASE WHEN NOT v_created THEN format('job %s has the unique key', v_job) END
-    );
-    RETURN v_created::integer;
+    RETURNING r.job_id, r.created INTO v_job;
+    RETURN v_job;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._fire_occurrence(pulse.schedule, timestamptz) IS
-'Make one occurrence a job and write it down, unless that was done before.';
+COMMENT ON FUNCTION pulse._enqueue_scheduled(pulse.schedule) IS
+'Enqueue the job of a schedule, unless another one has its unique key.';
 
 -- One row for each of the first hundred, and one for all the rest: a schedule of every
 -- second that was away for a year must not write 31 million rows.

@@ -9,7 +9,8 @@ CREATE FUNCTION pulse._do_where(
     force boolean,
     max_jobs integer,
     dry_run boolean,
-    reason text
+    reason text,
+    to_time timestamptz DEFAULT NULL
 )
 RETURNS TABLE (done bigint, remaining bigint)
 LANGUAGE plpgsql
@@ -22,6 +23,7 @@ DECLARE
     v_first bigint;
     v_last bigint;
     v_state text;
+    v_lane text;
     v_rekeyed boolean;
     v_keys_in_use boolean := false;
 BEGIN
@@ -31,13 +33,28 @@ BEGIN
     PERFORM pulse._require_reason(_do_where.reason);
     done := 0;
 
+    -- A producer has its own jobs and no others.
+    IF _do_where.verb = 'cancel' AND NOT pulse._operates(_do_where.who) THEN
+        IF _do_where.force THEN
+            PERFORM pulse._raise_force();
+        END IF;
+        v_filter.owners := array(
+            SELECT o.role
+            FROM pulse.role AS r
+            INNER JOIN pulse.role AS o ON o.role = r.role OR o.role_oid = r.role_oid
+            WHERE r.role = _do_where.who
+                AND (v_filter.owners IS NULL OR o.role = ANY (v_filter.owners))
+        );
+        v_filter.asks_body := true;
+    END IF;
+
     -- NULL is no order to act.
     IF coalesce(_do_where.dry_run, true) THEN
         SELECT least(count(*), v_max_jobs), greatest(count(*) - v_max_jobs, 0)
         INTO done, remaining
         FROM pulse._matching(
             _do_where.verb, v_filter, _do_where.to_lane, _do_where.to_rank,
-            _do_where.force, v_max_jobs + 100000
+            _do_where.force, v_max_jobs + 100000, _do_where.to_time
         );
         RETURN NEXT;
         RETURN;
@@ -47,7 +64,7 @@ BEGIN
         SELECT p.job
         FROM pulse._pick_matching(
             _do_where.verb, v_filter, _do_where.to_lane, _do_where.to_rank,
-            _do_where.force, v_max_jobs
+            _do_where.force, v_max_jobs, _do_where.to_time
         ) AS p (job)
         ORDER BY p.job
     LOOP
@@ -65,15 +82,38 @@ BEGIN
                 FROM pulse._reject(v_job, _do_where.reason) AS r;
 
             WHEN 'retry' THEN
-                CONTINUE WHEN v_keys_in_use AND pulse._key_of(v_job) IS NOT NULL;
-                v_rekeyed := pulse._try_rekey(
-                    v_job, (SELECT f.lane FROM pulse.finished AS f WHERE f.job = v_job)
-                );
-                v_keys_in_use := v_keys_in_use OR v_rekeyed IS NULL;
-                CONTINUE WHEN v_rekeyed IS NOT TRUE;
+                SELECT f.lane INTO v_lane
+                FROM pulse.finished AS f
+                WHERE f.job = v_job;
 
+                -- Else it came back with a job that it depends on.
+                IF FOUND THEN
+                    CONTINUE WHEN v_keys_in_use AND pulse._key_of(v_job) IS NOT NULL;
+                    v_rekeyed := pulse._try_rekey(v_job, v_lane);
+                    v_keys_in_use := v_keys_in_use OR v_rekeyed IS NULL;
+                    CONTINUE WHEN v_rekeyed IS NOT TRUE;
+
+                    SELECT r.state INTO v_state
+                    FROM pulse._retry(v_job) AS r;
+                ELSE
+                    v_state := 'blocked';
+                END IF;
+
+            WHEN 'run_now' THEN
                 SELECT r.state INTO v_state
-                FROM pulse._retry(v_job) AS r;
+                FROM pulse._reschedule(v_job, '-infinity') AS r;
+
+            WHEN 'reschedule' THEN
+                SELECT r.state INTO v_state
+                FROM pulse._reschedule(v_job, _do_where.to_time) AS r;
+
+            WHEN 'rerun' THEN
+                SELECT r.was INTO v_state
+                FROM pulse._rerun(v_job) AS r;
+
+            WHEN 'discard' THEN
+                SELECT d.state INTO v_state
+                FROM pulse._discard(v_job) AS d;
 
             WHEN 'reprioritize' THEN
                 SELECT s.state INTO v_state
@@ -100,7 +140,7 @@ BEGIN
     SELECT count(*) INTO remaining
     FROM pulse._matching(
         _do_where.verb, v_filter, _do_where.to_lane, _do_where.to_rank,
-        _do_where.force, 100000
+        _do_where.force, 100000, _do_where.to_time
     );
 
     PERFORM pulse._audit(
@@ -120,6 +160,7 @@ BEGIN
                 'last_job', v_last::text,
                 'lane', _do_where.to_lane,
                 'priority', - _do_where.to_rank,
+                'run_at', _do_where.to_time,
                 'force', nullif(_do_where.force, false)
             )
         ),
@@ -130,6 +171,6 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._do_where(
-    integer, text, jsonb, text, integer, boolean, integer, boolean, text
+    integer, text, jsonb, text, integer, boolean, integer, boolean, text, timestamptz
 ) IS
 'What all bulk verbs have in common: check, pick, do, count, audit.';

@@ -14,7 +14,8 @@ CREATE FUNCTION pulse._matching(
     to_lane text,
     to_rank integer,
     force boolean,
-    max_jobs integer
+    max_jobs integer,
+    to_time timestamptz DEFAULT NULL
 )
 RETURNS TABLE (job bigint, place text)
 LANGUAGE plpgsql
@@ -26,7 +27,14 @@ DECLARE
     v_outcomes pulse.outcome [];
     v_waiting boolean := v_filter.states && '{scheduled,retrying}';
 BEGIN
-    IF _matching.verb = 'retry' THEN
+    -- Its jobs are looked up once and then by id.
+    IF v_filter.flows IS NOT NULL AND v_filter.jobs IS NULL THEN
+        v_filter.jobs := array(
+            SELECT b.job FROM pulse.body AS b WHERE b.flow = ANY (v_filter.flows)
+        );
+    END IF;
+
+    IF _matching.verb IN ('retry', 'rerun', 'discard') THEN
         v_outcomes := v_filter.states;
         v_filter.lanes := coalesce(
             v_filter.lanes, ARRAY(SELECT x.lane FROM pulse._finished_lanes() AS x)
@@ -45,6 +53,10 @@ BEGIN
             AND (v_filter.rank_below IS NULL OR f.rank < v_filter.rank_below)
             AND (v_filter.error_like IS NULL OR f.error LIKE v_filter.error_like)
             AND (
+                v_filter.error_contains IS NULL
+                OR strpos(lower(f.error), v_filter.error_contains) > 0
+            )
+            AND (
                 NOT v_filter.asks_body
                 OR (
                     SELECT
@@ -52,6 +64,10 @@ BEGIN
                         AND (
                             v_filter.group_keys IS NULL
                             OR b.group_key = ANY (v_filter.group_keys)
+                        )
+                        AND (
+                            v_filter.flows IS NULL
+                            OR b.flow = ANY (v_filter.flows)
                         )
                         AND (
                             v_filter.owners IS NULL
@@ -65,11 +81,35 @@ BEGIN
                             v_filter.enqueued_after IS NULL
                             OR b.enqueued_at > v_filter.enqueued_after
                         )
+                        AND (
+                            v_filter.payload IS NULL
+                            OR pg_column_size(b.payload) <= 65536
+                            AND b.payload @> v_filter.payload
+                        )
+                        AND (
+                            v_filter.payload_contains IS NULL
+                            OR pg_column_size(b.payload) <= 65536
+                            AND strpos(lower(b.payload::text), v_filter.payload_contains) > 0
+                        )
                     FROM pulse.body AS b
                     WHERE b.job = f.job
                 )
             )
-            AND (NOT f.keyed OR pulse._key_is_free(f.job, f.lane))
+            AND (
+                _matching.verb <> 'retry'
+                OR NOT f.keyed
+                OR pulse._key_is_free(f.job, f.lane)
+            )
+            -- A second call must not run them a second time.
+            AND (
+                _matching.verb <> 'rerun'
+                OR (
+                    SELECT r.job
+                    FROM pulse.body AS r
+                    WHERE r.rerun_of = f.job
+                    LIMIT 1
+                ) IS NULL
+            )
         ORDER BY f.job
         LIMIT _matching.max_jobs;
         RETURN;
@@ -90,17 +130,27 @@ BEGIN
         AND (v_filter.rank_below IS NULL OR p.rank < v_filter.rank_below)
         AND (_matching.to_lane IS NULL OR p.lane <> _matching.to_lane)
         AND (_matching.to_rank IS NULL OR p.rank <> _matching.to_rank)
+        AND (
+            _matching.to_time IS NULL
+            OR p.run_at IS DISTINCT FROM _matching.to_time
+            AND (p.place <> 'ready' OR _matching.to_time > clock_timestamp())
+        )
         -- A run that was asked to stop already can only be forced.
         AND (_matching.verb <> 'cancel' OR _matching.force OR p.cancel_by IS NULL)
         AND (
-            v_filter.error_like IS NULL
+            NOT v_filter.asks_error
             OR (
-                SELECT x.error
+                SELECT
+                    (v_filter.error_like IS NULL OR x.error LIKE v_filter.error_like)
+                    AND (
+                        v_filter.error_contains IS NULL
+                        OR strpos(lower(x.error), v_filter.error_contains) > 0
+                    )
                 FROM pulse.failure AS x
                 WHERE x.job = p.job
                 ORDER BY x.attempt DESC
                 LIMIT 1
-            ) LIKE v_filter.error_like
+            )
         )
         AND (
             NOT v_filter.asks_body
@@ -110,6 +160,10 @@ BEGIN
                     AND (
                         v_filter.group_keys IS NULL
                         OR b.group_key = ANY (v_filter.group_keys)
+                    )
+                    AND (
+                        v_filter.flows IS NULL
+                        OR b.flow = ANY (v_filter.flows)
                     )
                     AND (
                         v_filter.owners IS NULL
@@ -122,6 +176,16 @@ BEGIN
                     AND (
                         v_filter.enqueued_after IS NULL
                         OR b.enqueued_at > v_filter.enqueued_after
+                    )
+                    AND (
+                        v_filter.payload IS NULL
+                        OR pg_column_size(b.payload) <= 65536
+                        AND b.payload @> v_filter.payload
+                    )
+                    AND (
+                        v_filter.payload_contains IS NULL
+                        OR pg_column_size(b.payload) <= 65536
+                        AND strpos(lower(b.payload::text), v_filter.payload_contains) > 0
                     )
                 FROM pulse.body AS b
                 WHERE b.job = p.job
@@ -138,7 +202,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._matching(
-    text, pulse._job_filter, text, integer, boolean, integer
+    text, pulse._job_filter, text, integer, boolean, integer, timestamptz
 ) IS
 'Jobs that match a filter and that the verb can change, oldest first, at most max_jobs.';
 
@@ -150,30 +214,42 @@ CREATE FUNCTION pulse._pick_matching(
     to_lane text,
     to_rank integer,
     force boolean,
-    max_jobs integer
+    max_jobs integer,
+    to_time timestamptz DEFAULT NULL
 )
 RETURNS SETOF bigint
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    v_blocked bigint [];
     v_approval bigint [];
     v_waiting bigint [];
     v_ready bigint [];
+    v_grouped bigint [];
     v_lease bigint [];
     v_finished bigint [];
 BEGIN
     SELECT
+        array_agg(m.job) FILTER (WHERE m.place = 'blocked'),
         array_agg(m.job) FILTER (WHERE m.place = 'approval'),
         array_agg(m.job) FILTER (WHERE m.place = 'waiting'),
         array_agg(m.job) FILTER (WHERE m.place = 'ready'),
+        array_agg(m.job) FILTER (WHERE m.place = 'group_ready'),
         array_agg(m.job) FILTER (WHERE m.place = 'lease'),
         array_agg(m.job) FILTER (WHERE m.place = 'finished')
-    INTO v_approval, v_waiting, v_ready, v_lease, v_finished
+    INTO v_blocked, v_approval, v_waiting, v_ready, v_grouped, v_lease, v_finished
     FROM pulse._matching(
         _pick_matching.verb, _pick_matching.filter, _pick_matching.to_lane,
-        _pick_matching.to_rank, _pick_matching.force, _pick_matching.max_jobs
+        _pick_matching.to_rank, _pick_matching.force, _pick_matching.max_jobs,
+        _pick_matching.to_time
     ) AS m;
+
+    RETURN QUERY
+    SELECT b.job
+    FROM pulse.blocked AS b
+    WHERE b.job = ANY (v_blocked)
+    FOR UPDATE SKIP LOCKED;
 
     RETURN QUERY
     SELECT a.job
@@ -194,6 +270,12 @@ BEGIN
     FOR UPDATE SKIP LOCKED;
 
     RETURN QUERY
+    SELECT r.job
+    FROM pulse.group_ready AS r
+    WHERE r.job = ANY (v_grouped)
+    FOR UPDATE SKIP LOCKED;
+
+    RETURN QUERY
     SELECT l.job
     FROM pulse.lease AS l
     WHERE l.job = ANY (v_lease)
@@ -203,12 +285,12 @@ BEGIN
     SELECT f.job
     FROM pulse.finished AS f
     WHERE f.job = ANY (v_finished)
-        AND f.state <> 'completed'
+        AND f.state::text = ANY ((_pick_matching.filter).states)
     FOR UPDATE SKIP LOCKED;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._pick_matching(
-    text, pulse._job_filter, text, integer, boolean, integer
+    text, pulse._job_filter, text, integer, boolean, integer, timestamptz
 ) IS
 'Lock jobs that match a filter where they stand, and return those that could be locked.';

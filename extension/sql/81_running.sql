@@ -40,7 +40,7 @@ WHERE
     OR b.owner = ANY ((SELECT m.roles FROM pulse._me AS m)::integer []);
 
 COMMENT ON VIEW pulse.running IS
-'The ps: which worker runs which job since when, until when its lease holds, and who was asked to stop. Producers see their own jobs.';
+'Every running job: which worker runs it, since when, until when its lease holds, and whether it was asked to stop. Producers see their own jobs.';
 
 COMMENT ON COLUMN pulse.running.job_id IS
 'The job.';

@@ -31,7 +31,9 @@ SELECT
         FROM pulse._role_names AS n
         WHERE n.role = s.owner
     ) AS created_by,
-    s.created_at
+    s.created_at,
+    s.paused_at IS NULL
+    AND coalesce(s.next_at < clock_timestamp() - interval '1 minute', false) AS late
 FROM pulse.schedule AS s;
 
 COMMENT ON VIEW pulse.schedules IS
@@ -90,6 +92,9 @@ COMMENT ON COLUMN pulse.schedules.created_by IS
 
 COMMENT ON COLUMN pulse.schedules.created_at IS
 'When it was made.';
+
+COMMENT ON COLUMN pulse.schedules.late IS
+'Whether it should have fired over a minute ago and is not paused.';
 
 CREATE VIEW pulse.schedule_runs
 WITH (security_barrier)

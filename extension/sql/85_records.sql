@@ -50,7 +50,7 @@ COMMENT ON COLUMN pulse.audit.after IS
 COMMENT ON COLUMN pulse.audit.reason IS
 'Why, as the caller said.';
 
-CREATE VIEW pulse.stats
+CREATE VIEW pulse.samples
 WITH (security_barrier)
 AS
 SELECT
@@ -62,33 +62,33 @@ SELECT
     t.cancelled,
     t.ready,
     t.running
-FROM pulse.stat AS t;
+FROM pulse.sample AS t;
 
-COMMENT ON VIEW pulse.stats IS
+COMMENT ON VIEW pulse.samples IS
 'A sample of each lane about once a minute, kept 48 hours: what finished in the time it took since the one before, what was ready (counted up to 100000) and running then.';
 
-COMMENT ON COLUMN pulse.stats.lane IS
+COMMENT ON COLUMN pulse.samples.lane IS
 'The lane.';
 
-COMMENT ON COLUMN pulse.stats.at IS
+COMMENT ON COLUMN pulse.samples.at IS
 'When the sample was taken.';
 
-COMMENT ON COLUMN pulse.stats.took IS
+COMMENT ON COLUMN pulse.samples.took IS
 'The time since the sample before.';
 
-COMMENT ON COLUMN pulse.stats.completed IS
+COMMENT ON COLUMN pulse.samples.completed IS
 'How many jobs completed in that time.';
 
-COMMENT ON COLUMN pulse.stats.dead IS
+COMMENT ON COLUMN pulse.samples.dead IS
 'How many died.';
 
-COMMENT ON COLUMN pulse.stats.cancelled IS
+COMMENT ON COLUMN pulse.samples.cancelled IS
 'How many were cancelled.';
 
-COMMENT ON COLUMN pulse.stats.ready IS
+COMMENT ON COLUMN pulse.samples.ready IS
 'How many stood in line, counted up to 100000.';
 
-COMMENT ON COLUMN pulse.stats.running IS
+COMMENT ON COLUMN pulse.samples.running IS
 'How many ran.';
 
 CREATE VIEW pulse.access

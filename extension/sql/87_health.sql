@@ -2,7 +2,7 @@
 -- group of checks is a function of its own; all of them answer, whatever they find.
 
 CREATE FUNCTION pulse.health()
-RETURNS TABLE (check_name text, status text, figure text, advice text)
+RETURNS TABLE (check_name text, status text, figure text, advice text, jobs jsonb)
 LANGUAGE sql
 STABLE
 SECURITY DEFINER
@@ -13,21 +13,23 @@ AS $$
         h.check_name,
         h.status,
         h.figure,
-        CASE WHEN h.status <> 'ok' THEN h.advice END AS advice
+        CASE WHEN h.status <> 'ok' THEN h.advice END AS advice,
+        CASE WHEN h.status <> 'ok' THEN h.jobs END AS jobs
     FROM (
-        SELECT * FROM pulse._health_upkeep()
+        SELECT u.*, NULL::jsonb AS jobs FROM pulse._health_upkeep() AS u
         UNION ALL
-        SELECT * FROM pulse._health_lanes()
+        SELECT l.* FROM pulse._health_lanes() AS l
         UNION ALL
-        SELECT * FROM pulse._health_server()
+        SELECT s.*, NULL FROM pulse._health_server() AS s
         UNION ALL
-        SELECT 'version', 'ok', format('%s (%s), build %s', v.version, v.product, v.build), NULL
+        SELECT
+            'version', 'ok', format('%s (%s), build %s', v.version, v.product, v.build), NULL, NULL
         FROM pulse.version() AS v
     ) AS h
 $$;
 
 COMMENT ON FUNCTION pulse.health() IS
-'One row for each check: its name, ok, warn or fail, a figure, and what to do where it is not ok. Where the owner of pulse may not see other sessions it says so: grant it pg_read_all_stats. Writes nothing.';
+'One row for each check: its name, ok, warn or fail, a figure, and, where it is not ok, what to do and the jobs it is about: a JSON list of at most ten filters as find_jobs and the bulk verbs take them. Where the owner of pulse may not see other sessions it says so: grant it pg_read_all_stats. Writes nothing.';
 
 CREATE FUNCTION pulse._health_upkeep()
 RETURNS TABLE (check_name text, status text, figure text, advice text)
@@ -45,7 +47,7 @@ BEGIN
             ELSE 'fail'
         END,
         coalesce(pulse._duration(clock_timestamp() - t.taken_at) || ' ago', 'never'),
-        'Delayed jobs, schedules and lost workers wait for tick: SELECT pulse.start_watchdog(), or run a worker, or call pulse.tick() every 10 seconds. If somebody does, it does not come to its end: see the log of the caller and its statement_timeout.'
+        'Delayed jobs, schedules and lost workers wait for tick: SELECT pulse.start_watchdog(), or run a worker, or call pulse.tick() every 10 seconds. If something does, it does not come to its end: see the log of the caller and its statement_timeout.'
     FROM (
         SELECT max(n.taken_at) AS taken_at
         FROM (VALUES ('due'), ('sweep')) AS s (step)
@@ -192,13 +194,7 @@ BEGIN
             count(*) FILTER (WHERE s.late)
         ),
         'SELECT name, next_at, last_error FROM pulse.schedules says which and why.'
-    FROM (
-        SELECT
-            t.name,
-            t.last_error,
-            t.next_at < clock_timestamp() - interval '1 minute' AND t.paused_at IS NULL AS late
-        FROM pulse.schedule AS t
-    ) AS s;
+    FROM pulse.schedules AS s;
 END;
 $$;
 

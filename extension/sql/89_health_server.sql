@@ -236,4 +236,4 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse._foreign_lock_remedy(integer) IS
-'In words: what to do about a lock that somebody else holds.';
+'In words: what to do about a lock that another role holds.';

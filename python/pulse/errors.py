@@ -15,7 +15,7 @@
     │   │   └── UnknownAccess   PU009
     │   ├── TooLarge            PU003
     │   ├── NoSuchJob           PU004
-    │   ├── NoSuchName          PU005
+    │   ├── NoSuchName          PU005, PU013
     │   └── NoWatchdog          PU010
     ├── Conflict                PU1xx: the state changed; look again, then decide
     │   ├── LeaseLost           PU101
@@ -230,6 +230,7 @@ BY_SQLSTATE: dict[str, type[PulseError]] = {
     "PU010": NoWatchdog,
     "PU011": OperatorOnly,
     "PU012": InvalidArgument,
+    "PU013": NoSuchName,
     "PU101": LeaseLost,
     "PU102": UniqueKeyTaken,
     "PU103": JobIsRunning,

@@ -6,10 +6,13 @@ at every look, also in PostgreSQL's signal handlers.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import shutil
 import subprocess
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("clock.c")
@@ -39,6 +42,15 @@ class Clock:
             capture_output=True,
         )
         return clock if done.returncode == 0 else None
+
+    @classmethod
+    @contextlib.contextmanager
+    def temporary(cls) -> Iterator[Clock | None]:
+        """One for the time of a test."""
+        with tempfile.TemporaryDirectory() as directory:
+            # The server runs as another user than root.
+            Path(directory).chmod(0o711)
+            yield cls.make(Path(directory) / "clock")
 
     @property
     def environment(self) -> dict[str, str]:

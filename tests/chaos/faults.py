@@ -1,4 +1,4 @@
-"""The faults, one function each: break something, wait until it has hurt, mend it.
+"""The faults, one function each: break something, wait until it has hurt, repair it.
 
 Each takes the world and its own chance, and returns what it did in words. What cannot
 be done on this machine raises Impossible, and the report says so.
@@ -88,7 +88,7 @@ def kill(member: Member) -> str:
 
 @contextlib.contextmanager
 def stopped(world: World, member: Member) -> Iterator[None]:
-    """SIGSTOP for the length of the block; the checker is told from when to when."""
+    """SIGSTOP for the length of the block; the checker learns from when to when."""
     name, since = member.name, time.time()
     member.signal(signal.SIGSTOP)
     try:
@@ -131,7 +131,7 @@ def deploy(world: World, chance: random.Random) -> str:
     with world.fleet.one_of(choice, chance) as member:
         old, running = member.version, member.running
         member.version = 3 - old
-        # News has to be handled by somebody when all of this is over.
+        # News has to be handled by a worker when all of this is over.
         if all(m.version == 1 for m in choice):
             member.version = 2
         member.signal(signal.SIGTERM)

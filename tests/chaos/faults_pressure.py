@@ -60,7 +60,7 @@ def go_on(
     seconds: float,
     turns: Sequence[str] = ("due",),
 ) -> None:
-    """Wait so long, and for a tick and a claim; the checker is told what was missed."""
+    """Wait so long, and for a tick and a claim; the checker learns what was missed."""
     since = time.monotonic()
 
     def newest() -> dict[str, int]:

@@ -115,7 +115,7 @@ def crunch(job: Job) -> int:
 
 
 def threads(version: int) -> list[Task[[], object]]:
-    """The old version has never heard of the kind news."""
+    """The old version does not know the kind news."""
     tasks = [
         *(Task("noop", noop), Task("slow", slow), Task("flaky", flaky)),
         *(Task("fatal", fatal), Task("nap", nap), Task("long", long)),

@@ -41,7 +41,7 @@ class Invariant:
     def end(self) -> None: ...
 
     def violated(self, sentence: str) -> None:
-        """The first ones are told in full; a flood of the same says nothing more."""
+        """The first ones are named in full; a flood of the same says nothing more."""
         self.counted["violations"] += 1
         if len(self.found) < KEPT:
             self.found.append(Violation(self.name, sentence))

@@ -48,10 +48,12 @@ class AcknowledgedEnqueuesExist(Invariant):
             if job not in self.ops and self._lost(op, job):
                 self.counted["acknowledged and lost by a promotion"] += 1
             elif job not in self.ops:
-                self.violated(f"the enqueue of job {job} ({op}) was told and is lost")
+                self.violated(
+                    f"the enqueue of job {job} ({op}) was answered and is lost"
+                )
             elif op not in self.ops[job] and not self._found_by_key(op, job):
                 self.violated(
-                    f"the enqueue {op} was told job {job}, which is another one"
+                    f"the enqueue {op} was answered with job {job}, which is another"
                 )
         for op, jobs in self.jobs.items():
             if len(jobs) > 1:

@@ -1,4 +1,4 @@
-"""What must go on while somebody makes it hard: ticks, claims, clean answers."""
+"""What must go on while a fault makes it hard: ticks, claims, clean answers."""
 
 from __future__ import annotations
 

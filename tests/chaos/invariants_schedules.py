@@ -13,7 +13,7 @@ SAME = 0.001
 
 
 @dataclass(slots=True)
-class Rhythm:
+class Recurrence:
     every: float
     anchor: float
     expected: float
@@ -24,7 +24,7 @@ class OccurrencesAreHandledOnce(Invariant):
 
     def __init__(self) -> None:
         super().__init__()
-        self.rhythms: dict[str, Rhythm] = {}
+        self.recurrences: dict[str, Recurrence] = {}
         self.handled: set[tuple[str, float]] = set()
 
     def commit(self, transaction: Transaction) -> None:
@@ -39,12 +39,12 @@ class OccurrencesAreHandledOnce(Invariant):
 
     def _changed(self, event: Event) -> None:
         if event.op == "-" or event.extra.get("every") is None:
-            self.rhythms.pop(event.name, None)
+            self.recurrences.pop(event.name, None)
             return
         every, anchor = float(event.extra["every"]), float(event.extra["anchor"])
-        known = self.rhythms.get(event.name)
+        known = self.recurrences.get(event.name)
         if known is None or (known.every, known.anchor) != (every, anchor):
-            self.rhythms[event.name] = Rhythm(every, anchor, anchor + every)
+            self.recurrences[event.name] = Recurrence(every, anchor, anchor + every)
 
     def _handled(self, event: Event, made: set[int]) -> None:
         self.counted["occurrences"] += 1
@@ -57,15 +57,15 @@ class OccurrencesAreHandledOnce(Invariant):
                 f"schedule {event.name} fired {event.until:.3f} as job {event.job},"
                 " which that transaction did not enqueue"
             )
-        rhythm = self.rhythms.get(event.name)
-        if rhythm is None:
+        recurrence = self.recurrences.get(event.name)
+        if recurrence is None:
             return
-        if abs(event.until - rhythm.expected) > SAME:
+        if abs(event.until - recurrence.expected) > SAME:
             self.violated(
-                f"schedule {event.name} was due at {rhythm.expected:.3f} and handled"
-                f" {event.until:.3f} instead"
+                f"schedule {event.name} was due at {recurrence.expected:.3f} and"
+                f" handled {event.until:.3f} instead"
             )
         stands_for = re.search(r"stands for (\d+) occurrences", event.verb or "")
-        rhythm.expected = event.until + rhythm.every * (
+        recurrence.expected = event.until + recurrence.every * (
             int(stands_for[1]) if stands_for else 1
         )

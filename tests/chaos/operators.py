@@ -122,11 +122,11 @@ class Operator:
 
     def pause_all(self) -> None:
         self.act("pause", holder="everything")
-        self.act("pause", holder="somebody else")
+        self.act("pause", holder="another holder")
         time.sleep(self.random.uniform(0.1, 0.7))
         self.insist("resume", holder="everything")
         time.sleep(self.random.uniform(0.1, 0.4))
-        self.insist("resume", holder="somebody else")
+        self.insist("resume", holder="another holder")
 
     def drain(self) -> None:
         lane = self.random.choice(LANES)

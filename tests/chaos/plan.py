@@ -40,7 +40,7 @@ SECONDS: Mapping[str, Mapping[str, float]] = {
 # These last as long as the run.
 THROUGHOUT = ("old_snapshot", "operators")
 NAMES = (*(name for track in SECONDS.values() for name in track), *THROUGHOUT)
-# Jobs a second, unless somebody asks for another load.
+# Jobs a second, unless another load is asked for.
 RATE = 300.0
 # The end of a run is left to faults that have begun.
 SHARE = 0.9

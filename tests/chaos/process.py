@@ -1,4 +1,4 @@
-"""What every process of a run is told, and where it writes what it saw."""
+"""What every process of a run is given, and where it writes what it saw."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class Run:
                     self.over.set()
                 time.sleep(0.05)
         finally:
-            # Also on Ctrl-C. A fault that has begun is mended before the rest begins.
+            # Also on Ctrl-C. A fault that has begun is repaired before the rest begins.
             self.over.set()
         while any(thread.is_alive() for thread in threads):
             fleet.keep()

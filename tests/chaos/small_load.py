@@ -71,7 +71,7 @@ class SmallLoad:
             "pulse.set_lane('serial', max_slots => 1)",
             "pulse.set_kind('k', backoff => 'none')",
             "pulse.schedule('beat', 'k', every => '1 second', lane => 'beat')",
-            # The backstop that looks for lost jobs takes its hourly turn.
+            # The backstop that looks for lost jobs does its hourly run.
             "pulse.tick()",
         ):
             self.one.execute(f"SELECT {call}".encode())

@@ -153,7 +153,7 @@ def soak_tick(
 
 
 def work(dsn: str) -> None:
-    """A worker of jobs that do nothing, until it is told to stop."""
+    """A worker of jobs that do nothing, until it is asked to stop."""
     worker = pulse.Worker(dsn, concurrency=20, tick=False)
 
     @worker.handle("nothing")

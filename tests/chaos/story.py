@@ -114,8 +114,8 @@ def run_at(at: float, job: int = 0, skipped: str | None = None) -> Event:
 
 
 def scheduled() -> Story:
-    rhythm = {"every": 10, "anchor": 100.0, "paused": None}
-    return Story().tell(Event("schedule", "+", name="s", extra=rhythm))
+    recurrence = {"every": 10, "anchor": 100.0, "paused": None}
+    return Story().tell(Event("schedule", "+", name="s", extra=recurrence))
 
 
 def fired(story: Story, at: float, job: int) -> Story:

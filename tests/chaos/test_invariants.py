@@ -75,8 +75,8 @@ GOOD: dict[str, Callable[[], Story]] = {
         began(Story().enqueue().claim(7).retry(7, "reap"), 7)
         .note("fault", name="stop", stopped="p", until=3.0)
     ),
-    "a forced cancel is heard of later": lambda: began(forced(until=9.0), 7),
-    "a promotion may lose what was told": lambda: (
+    "a forced cancel is noticed later": lambda: began(forced(until=9.0), 7),
+    "a promotion may lose what was reported": lambda: (
         lost(told(Story()).note("enqueue_ack", op="op1024", job_id=JOB)
              .note("verb_ack", verb="complete", lease=7, job_id=JOB), whole())
     ),

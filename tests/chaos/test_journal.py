@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -22,10 +20,7 @@ BACK = -5.0
 
 @pytest.fixture
 def clock() -> Iterator[Clock]:
-    with tempfile.TemporaryDirectory() as directory:
-        # The server runs as another user than root.
-        Path(directory).chmod(0o711)
-        made = Clock.make(Path(directory) / "clock")
+    with Clock.temporary() as made:
         if made is None:
             pytest.skip("there is no C compiler")
         yield made

@@ -100,5 +100,6 @@ def test_make_demo_from_a_fresh_clone(clone: Path, uid: int | None) -> None:
     assert done.returncode == 0, done.stdout
     assert "setup: making .venv" in done.stdout
     assert done.stdout.count("✓") == len(FACTS)
+    assert shutil.which("pulse") or "Next: .venv/bin/pulse dev" in done.stdout
     # Only what the demo needs.
     assert not (clone / ".venv/bin/pytest").exists()

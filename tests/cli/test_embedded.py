@@ -231,7 +231,7 @@ def test_missing_binaries_say_how_to_get_them(
         EmbeddedServer(directory).start()
 
 
-def test_a_directory_of_somebody_else_says_so(
+def test_a_directory_of_another_user_says_so(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory.parent.joinpath("file").write_text("")
@@ -240,7 +240,7 @@ def test_a_directory_of_somebody_else_says_so(
 
 
 @as_root
-def test_as_root_it_runs_as_somebody_else(directory: Path) -> None:
+def test_as_root_it_runs_as_another_user(directory: Path) -> None:
     with EmbeddedServer(directory):
         assert Path(f"/proc/{postmaster(directory)}").stat().st_uid != 0
 
@@ -306,7 +306,7 @@ def test_dev_runs_a_command_on_it_and_ends(directory: Path) -> None:
     assert ran.code == 7
 
 
-def test_dev_stays_until_it_is_told_to_stop(directory: Path) -> None:
+def test_dev_stays_until_it_is_asked_to_stop(directory: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", "from pulse.cli import main; main()", "dev"],
         env=environment(PULSE_HOME=str(directory)),

@@ -127,7 +127,7 @@ def test_a_newer_one_is_left_alone(
     assert "pip install --upgrade pgpulse" in ran.out
 
 
-def test_a_schema_of_somebody_else_is_left_alone(
+def test_a_schema_of_another_owner_is_left_alone(
     run_pulse: Pulse, empty: Database
 ) -> None:
     empty.psql("-c", "CREATE SCHEMA pulse")

@@ -172,7 +172,7 @@ def test_no_libpq(run_pulse: Pulse, monkeypatch: pytest.MonkeyPatch) -> None:
     assert 'Fix: pip install "pgpulse[binary]"' in ran.err
 
 
-def test_what_the_server_refuses_is_told_in_its_words(pulse: Pulse) -> None:
+def test_what_the_server_refuses_is_shown_in_its_words(pulse: Pulse) -> None:
     ran = pulse("why", 4711)
     assert ran.code == 1
     assert "pulse: job 4711 does not exist [PU004]" in ran.err

@@ -314,7 +314,7 @@ def test_a_lane_that_nothing_names_is_refused(pulse: Pulse, connect: Connect) ->
         "SELECT pulse.cancel(pulse.enqueue('x', lane => 'mail'))",
         "SELECT pulse.set_kind('x', lane => 'mail')",
         "SELECT pulse.hello('w1', '{mail}')",
-        "SELECT pulse.pause('ada', lane => 'mail')",
+        "SELECT pulse.pause('ada', lane => 'mail', new => true)",
     ],
 )
 def test_a_lane_is_known_by_whatever_names_it(
@@ -395,3 +395,39 @@ def test_the_dsn_comes_from_where_people_put_it(run_pulse: Pulse, db: Database) 
         "PGDATABASE": db.name,
     }
     assert run_pulse("lanes", **ours).code == 0
+
+
+def test_jobs_that_wait_get_another_time(pulse: Pulse, connect: Connect) -> None:
+    pulse("enqueue", "mail", "--delay", "1 hour")
+    assert pulse("reschedule", 1, "--in", "3 hours").out == "1  scheduled\n"
+    assert pulse("reschedule", 1, "--at", "2099-01-01", "--json").json == [
+        {"job_id": "1", "state": "scheduled"}
+    ]
+    assert pulse("reschedule", 1).code == 2
+    assert pulse("reschedule", 1, "--at", "nonsense").code == 1
+    assert pulse("run-now", "--all", "--dry-run").out == (
+        "run-now: would act on 1 jobs\n"
+    )
+    assert pulse("run-now", 1).out == "1  ready\n"
+    pulse("reschedule", "--kind", "mail", "--in", "1 hour", "--yes")
+    assert value(connect(), "SELECT state FROM pulse.jobs") == "scheduled"
+
+
+def test_jobs_that_ended_run_again_or_go(pulse: Pulse, connect: Connect) -> None:
+    pulse("enqueue", "mail")
+    pulse("cancel", 1)
+    assert pulse("rerun", 1).out == "1  runs again as 2\n"
+    assert pulse("rerun", 1, "--json").json == [{"job_id": "1", "rerun_as": "3"}]
+    assert pulse("rerun", 2).code == 1
+    assert pulse("discard", 2).code == 1
+    assert pulse("discard", 1).out == "1  deleted\n"
+    pulse("cancel", "--all", "--yes")
+    assert pulse("discard", "--state", "cancelled", "--yes").out == "discard: 2 jobs\n"
+    assert value(connect(), "SELECT count(*) FROM pulse.jobs") == 0
+
+
+def test_a_schedule_is_run_now(pulse: Pulse, connect: Connect) -> None:
+    pulse("schedule", "add", "nightly", "mail", "--every", "1 day")
+    assert pulse("schedule", "run", "nightly").out == "nightly  job 1\n"
+    assert pulse("schedule", "run", "nothing").code == 1
+    assert value(connect(), "SELECT kind FROM pulse.jobs") == "mail"

@@ -59,7 +59,7 @@ def test_autovacuum_lets_a_producer_read_and_cancel_nothing_of_others(
         assert time.monotonic() < deadline, "autovacuum did not come"
         time.sleep(0.1)
 
-    # PU004: the job of somebody else does not exist for a producer.
+    # PU004: the job of another role does not exist for a producer.
     assert set(loot) == {("PU004",)}
     owners = "SELECT DISTINCT enqueued_by FROM pulse.jobs WHERE kind = 'vacuumed'"
     assert run(owners).fetchall() == [("trap_mallory",)]

@@ -60,6 +60,9 @@ def test_a_long_line_is_estimated_and_a_short_one_counted(loaded: Database) -> N
         'SELECT * FROM pulse.find_jobs(\'{"kind": "rare", "state": "ready"}\')',
         'SELECT * FROM pulse.find_jobs(\'{"tag": "nobody has it"}\')',
         'SELECT * FROM pulse.find_jobs(\'{"error_like": "%%never%%"}\')',
+        'SELECT * FROM pulse.find_jobs(\'{"error_contains": "never"}\')',
+        'SELECT * FROM pulse.find_jobs(\'{"payload": {"never": 1}}\')',
+        'SELECT * FROM pulse.find_jobs(\'{"payload_contains": "never"}\')',
     ],
 )
 def test_a_look_reads_a_bounded_number_of_pages(loaded: Database, look: str) -> None:
@@ -86,7 +89,7 @@ def heard(connection: Connection) -> list[str]:
     return [ring.payload for ring in connection.notifies(timeout=0)]
 
 
-def test_progress_rings_only_while_somebody_watches(db: Database) -> None:
+def test_progress_rings_only_while_a_session_watches(db: Database) -> None:
     worker, page = db.connect(), listening(db)
     worker.execute("SELECT pulse.enqueue('k')")
     claimed = worker.execute(

@@ -104,13 +104,13 @@ def test_stopping_removes_the_entries_and_what_was_logged_of_them(
         SELECT jobid, 'succeeded' FROM cron.job
         """
     )
-    operator.execute("SELECT cron.schedule('somebody else', '0 0 1 1 *', 'SELECT 1')")
+    operator.execute("SELECT cron.schedule('another entry', '0 0 1 1 *', 'SELECT 1')")
     operator.execute(
         "INSERT INTO cron.job_run_details (jobid, status) VALUES (0, 'failed')"
     )
     assert one(operator, "SELECT pulse.stop_watchdog()") == "pg_cron entries removed: 2"
     assert one(operator, "SELECT pulse.stop_watchdog()") == NOTHING
-    assert [name for name, _, _ in operator.execute(ENTRIES)] == ["somebody else"]
+    assert [name for name, _, _ in operator.execute(ENTRIES)] == ["another entry"]
     assert one(operator, "SELECT count(*) FROM cron.job_run_details") == 1
     audited = "SELECT count(*) FROM pulse.audit_entry WHERE verb = 'stop_watchdog'"
     assert one(operator, audited) == 1
@@ -180,7 +180,7 @@ def test_a_failing_entry_is_not_called_active(cron_db: Database) -> None:
     )
 
 
-def test_another_database_is_told_what_its_administrator_runs(
+def test_another_database_learns_what_its_administrator_runs(
     cron_db: Database, new_db: Callable[..., Database]
 ) -> None:
     db = new_db(on=cron_db.server)
@@ -210,7 +210,7 @@ def owner(cron_db: Database) -> Iterator[str]:
     administrator.execute("DROP ROLE watchdog_owner")
 
 
-def test_an_owner_without_rights_is_told_which(cron_db: Database, owner: str) -> None:
+def test_an_owner_without_rights_learns_which(cron_db: Database, owner: str) -> None:
     administrator = cron_db.connect()
     operator = cron_db.connect(user=owner)
     assert one(operator, "SELECT pulse.stop_watchdog()") == NOTHING

@@ -65,7 +65,8 @@ class Example:
     def run(self, *command: str, database: str = "shop") -> str:
         program, *arguments = command
         return packages.run(
-            *(self.bin / program, *arguments),
+            self.bin / program,
+            *arguments,
             cwd=self.directory,
             env=self.env(database),
         )

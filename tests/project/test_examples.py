@@ -22,7 +22,7 @@ from tools import paths, servers
 EXAMPLES = paths.ROOT / "examples"
 Start = Callable[..., "subprocess.Popen[str]"]
 
-# What somebody might hope a worker pastes into SQL or a shell.
+# What an attacker might hope a worker pastes into SQL or a shell.
 HOSTILE = [
     "'); DROP TABLE pulse.body; --",
     "$(touch pwned) `touch pwned` ; touch pwned",
@@ -65,7 +65,7 @@ def job_of(connection: Connection, job: int) -> dict[str, Any]:
 
 @pytest.fixture
 def start(db: Database, tmp_path: Path) -> Iterator[Start]:
-    """Start a program against db; it is told to stop after the test and does."""
+    """Start a program against db; it is asked to stop after the test and does."""
     begun: list[subprocess.Popen[str]] = []
 
     def begin(*command: str | Path, **environ: str) -> subprocess.Popen[str]:

@@ -1,7 +1,7 @@
 -- Holds: pauses by holder, drained lanes, and who may go on meanwhile.
 BEGIN;
 
-SELECT plan(55);
+SELECT plan(65);
 
 CREATE FUNCTION pg_temp.claims(lane text DEFAULT 'default')
 RETURNS bigint
@@ -30,7 +30,7 @@ SELECT ok(
     (SELECT clock_timestamp() - s.held_at < '1 minute' FROM pulse.pause_status() AS s),
     'and since when'
 );
-SELECT is(pulse.resume('somebody-else'), false, 'another holder cannot resume it');
+SELECT is(pulse.resume('another'), false, 'another holder cannot resume it');
 SELECT is(pulse.resume('deploy', 'default'), false, 'nor the same holder with another scope');
 SELECT is(pg_temp.claims(), 0::bigint, 'it is still held');
 SELECT is(pulse.resume('deploy'), true, 'its holder can');
@@ -55,7 +55,23 @@ SELECT is(pulse.resume('alice', 'other'), true, 'and take back one scope');
 SELECT is(pg_temp.claims('other'), 0::bigint, 'without the other');
 SELECT is(pulse.resume('alice'), true, 'until that is taken back too');
 SELECT is(pg_temp.claims('other'), 1::bigint, 'then it goes on');
-SELECT is(pulse.resume('alice', 'no-such-lane'), false, 'a hold that is not there is not');
+SELECT is(pulse.resume('alice', 'default'), false, 'a hold that is not there is not');
+
+-- Typos: a lane that nothing names
+
+SELECT throws_ok('SELECT pulse.' || b.call, 'PU013', NULL, b.call || ' is refused')
+FROM (
+    VALUES
+    ('drain_lane(''otehr'')'), ('pause_lane(''otehr'')'), ('resume_lane(''otehr'')'),
+    ('pause(''alice'', lane => ''otehr'')'), ('resume(''alice'', ''otehr'')')
+) AS b (call);
+SELECT is(pulse.drain_lane('otehr', new => true), true, 'unless it is to be drained before it is used');
+SELECT is(pulse.resume_lane('otehr'), true, 'a hold names it');
+SELECT pulse.hello('w', '{served}') \g /dev/null
+SELECT is(pulse.drain_lane('served'), true, 'a worker names it');
+SELECT is(pulse.resume_lane('served'), true, 'which is enough to resume it');
+SELECT pulse.set_kind('filed', lane => 'filed') \g /dev/null
+SELECT is(pulse.resume_lane('filed'), false, 'and so does a kind');
 
 -- Drained lanes
 

@@ -132,7 +132,7 @@ SELECT ok(
 );
 SELECT ok(pg_temp.draws('SELECT 1000000000000 FROM pulse.tick()'), 'so does tick');
 SELECT ok(
-    pg_temp.draws($$SELECT 1000000000000 FROM pulse.pause_lane('x', 'why')$$),
+    pg_temp.draws($$SELECT 1000000000000 FROM pulse.pause_lane('x', 'why', true)$$),
     'so does a verb that is audited'
 );
 SELECT is(

@@ -54,7 +54,7 @@ SELECT row_eq(
 SELECT row_eq(
     format('SELECT r.lane, r.rank, r.keyed FROM pulse.ready AS r WHERE r.job = %s', :job),
     ROW ('post'::text COLLATE "C", -7, true),
-    'and stands where it was told to'
+    'and stands where the call put it'
 );
 SELECT is(
     (SELECT b.payload FROM pulse.body AS b WHERE b.job = pulse.enqueue('k', NULL)),

@@ -373,7 +373,7 @@ SET ROLE pulse_test_other;
 SELECT pulse.enqueue('k', '2', unique_key => 'theirs') AS again \gset
 SELECT throws_ok(
     $$SELECT pulse.enqueue('k', '2', unique_key => 'theirs', on_conflict => 'replace')$$,
-    'PU102', NULL, 'a producer cannot replace somebody else''s job'
+    'PU102', NULL, 'a producer cannot replace the job of another role'
 );
 RESET ROLE;
 SELECT is(:again, :job, 'but its key finds it');

@@ -414,7 +414,7 @@ WHERE lease = :lease;
 SELECT pg_temp.claims('elsewhere') AS c \gset
 SELECT is(
     (SELECT count(*) FROM pulse.lease AS l WHERE l.lease = :lease), 1::bigint,
-    'a claim does not reap when somebody did so lately'
+    'a claim does not reap when another session did so lately'
 );
 DELETE FROM pulse.upkeep_run;
 SELECT pg_temp.claims('elsewhere') AS c \gset

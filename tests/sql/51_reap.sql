@@ -174,7 +174,7 @@ DELETE FROM pulse.upkeep_run WHERE step IN ('sweep', 'inline');
 SELECT is(pulse._reap_if_overdue(1), 1, 'when nobody swept, a claim does');
 SELECT pg_temp.claim('by-claim-2') AS lease \gset
 SELECT pg_temp.lapse(:lease);
-SELECT is(pulse._reap_if_overdue(1), 0, 'not when somebody did so lately');
+SELECT is(pulse._reap_if_overdue(1), 0, 'not when another session did so lately');
 UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '16 s' WHERE step IN ('sweep', 'inline');
 SELECT is(pulse._reap_if_overdue(1), 1, 'again after 15 seconds');
 SELECT pg_temp.claim('by-claim-3') AS lease \gset

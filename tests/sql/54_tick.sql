@@ -1,7 +1,7 @@
--- Tick: all upkeep, in turns, one step's error no other step's trouble.
+-- Tick: all upkeep, in upkeep runs, one step's error no other step's trouble.
 BEGIN;
 
-SELECT plan(48);
+SELECT plan(53);
 
 CREATE FUNCTION pg_temp.lease_that_lapsed(lane text)
 RETURNS bigint
@@ -23,40 +23,40 @@ $$;
 SELECT results_eq(
     'SELECT t.step, t.error FROM pulse.tick() AS t',
     $$
-    VALUES ('schedules', NULL), ('promote', NULL), ('marks', NULL), ('backstop', NULL),
-        ('sample', NULL), ('ledger', NULL), ('audit', NULL), ('roles', NULL), ('caches', NULL),
-        ('approvals', NULL), ('expiry', NULL), ('prune', NULL), ('reap', NULL)
+    VALUES ('schedules', NULL), ('promote', NULL), ('flows', NULL), ('signals', NULL), ('marks', NULL), ('backstop', NULL),
+        ('count', NULL), ('sample', NULL), ('stats', NULL), ('ledger', NULL), ('audit', NULL), ('roles', NULL), ('caches', NULL),
+        ('approvals', NULL), ('expiry', NULL), ('prune', NULL), ('reap', NULL), ('groups', NULL)
     $$,
     'the first tick does every step, a row for each'
 );
 UPDATE pulse.upkeep_run SET taken_at = clock_timestamp();
 SELECT is_empty('SELECT * FROM pulse.tick()', 'the next, at once, does nothing');
 
--- Turns
+-- Upkeep runs
 
 UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '1 s';
 SELECT results_eq(
-    'SELECT t.step FROM pulse.tick() AS t', $$VALUES ('schedules'), ('promote'), ('marks')$$,
-    'what is due has its turn each second'
+    'SELECT t.step FROM pulse.tick() AS t', $$VALUES ('schedules'), ('promote'), ('flows'), ('signals'), ('marks'), ('groups')$$,
+    'what is due has an upkeep run each second'
 );
 UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '10 s';
 SELECT results_eq(
     'SELECT t.step FROM pulse.tick() AS t',
-    $$VALUES ('schedules'), ('promote'), ('marks'), ('approvals'), ('expiry'), ('prune'), ('reap')$$,
+    $$VALUES ('schedules'), ('promote'), ('flows'), ('signals'), ('marks'), ('count'), ('approvals'), ('expiry'), ('prune'), ('reap'), ('groups')$$,
     'the sweeps every ten seconds'
 );
 UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '60 s';
-SELECT is((SELECT count(*) FROM pulse.tick()), 12::bigint, 'samples every minute');
+SELECT is((SELECT count(*) FROM pulse.tick()), 17::bigint, 'samples every minute');
 UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '61 min';
-SELECT is((SELECT count(*) FROM pulse.tick()), 13::bigint, 'the backstop every hour');
+SELECT is((SELECT count(*) FROM pulse.tick()), 18::bigint, 'the backstop every hour');
 UPDATE pulse.upkeep_run SET taken_at = taken_at + interval '1 day';
 SELECT is(
-    (SELECT count(*) FROM pulse.tick()), 13::bigint,
-    'turns in the future mean that the clock stepped back, and count for nothing'
+    (SELECT count(*) FROM pulse.tick()), 18::bigint,
+    'upkeep runs in the future mean that the clock stepped back, and count for nothing'
 );
 SELECT results_eq(
-    'SELECT t.step COLLATE "default" FROM pulse.upkeep_run AS t WHERE t.step IN (''due'', ''sweep'', ''retention'', ''sample'', ''backstop'') ORDER BY 1',
-    $$VALUES ('backstop'), ('due'), ('retention'), ('sample'), ('sweep')$$, 'one note is kept for each turn'
+    'SELECT t.step COLLATE "default" FROM pulse.upkeep_run AS t WHERE t.step IN (''due'', ''sweep'', ''retention'', ''sample'', ''backstop'', ''groups'') ORDER BY 1',
+    $$VALUES ('backstop'), ('due'), ('groups'), ('retention'), ('sample'), ('sweep')$$, 'one note is kept for each upkeep run'
 );
 
 -- Caches
@@ -95,7 +95,7 @@ SELECT is(
 SELECT is_empty('SELECT * FROM pulse.job_key', 'its key is free');
 SELECT is((SELECT count(*) FROM pulse.waiting AS w WHERE w.lane = 'lapsed'), 1::bigint, 'what lapsed is retried');
 SELECT is_empty(format('SELECT * FROM pulse.body WHERE job = %s', :old), 'what was old is gone');
-SELECT isnt_empty('SELECT * FROM pulse.stat', 'and the lanes were sampled');
+SELECT isnt_empty('SELECT * FROM pulse.sample', 'and the lanes were sampled');
 
 -- One step fails: rule 23
 
@@ -105,7 +105,7 @@ DELETE FROM pulse.upkeep_run;
 DROP TABLE did;
 CREATE TEMPORARY TABLE did AS
 SELECT t.* FROM pulse.tick() AS t;
-SELECT is((SELECT count(*) FROM did), 13::bigint, 'rule 23: a step that fails does not stop the others');
+SELECT is((SELECT count(*) FROM did), 18::bigint, 'rule 23: a step that fails does not stop the others');
 SELECT is(
     (SELECT d.did FROM did AS d WHERE d.step = 'reap'), 1::bigint, 'rule 23: reaping goes on'
 );
@@ -155,9 +155,9 @@ SELECT is(
     'when the poison is gone it is reaped'
 );
 
--- Turns, by themselves
+-- Upkeep runs, by themselves
 
-SELECT ok(pulse._start_upkeep_run('test', '1 h'), 'a turn is taken');
+SELECT ok(pulse._start_upkeep_run('test', '1 h'), 'an upkeep run begins');
 SELECT ok(NOT pulse._start_upkeep_run('test', '1 h'), 'once');
 UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '61 min' WHERE step = 'test';
 SELECT ok(pulse._start_upkeep_run('test', '1 h'), 'and again when its time has come');
@@ -173,7 +173,7 @@ DELETE FROM pulse.upkeep_run;
 SET LOCAL statement_timeout = '500ms';
 SELECT set_eq(
     'SELECT t.step FROM pulse.tick() AS t',
-    ARRAY['schedules', 'promote', 'marks', 'reap'],
+    ARRAY['schedules', 'promote', 'flows', 'signals', 'marks', 'reap', 'groups'],
     'a caller with a short statement_timeout does what is urgent'
 );
 SET LOCAL statement_timeout = 0;
@@ -191,9 +191,21 @@ SELECT is(pulse._tick_promote('-infinity'), 1000::bigint, 'without time a step d
 SELECT is(pulse._tick_promote('-infinity'), 1000::bigint, 'and the next tick the next');
 SELECT results_eq(
     $$SELECT r.lane COLLATE "default", count(*) FROM pulse.ready AS r WHERE r.lane IN ('flood', 'glut') GROUP BY 1 ORDER BY 1$$,
-    $$VALUES ('flood', 1000::bigint), ('glut', 1000)$$, 'of another lane: they take turns'
+    $$VALUES ('flood', 1000::bigint), ('glut', 1000)$$, 'of another lane: they alternate'
 );
-SELECT is(pulse._tick_promote(), 1000::bigint, 'with time it does all there is');
+SELECT is(
+    pulse._tick_promote(clock_timestamp() + interval '1 h'), 500::bigint,
+    'nor with a time from before the clock was set back'
+);
+SELECT is(pulse._tick_promote(), 500::bigint, 'with time it does all there is');
+
+SELECT ok(NOT pulse._time_is_over(clock_timestamp() + interval '1.9 s'), 'a step has its time');
+SELECT ok(pulse._time_is_over(clock_timestamp()), 'which comes to its end');
+SELECT ok(
+    pulse._time_is_over(clock_timestamp() + interval '2.1 s'),
+    'also when the clock was set back to before the start'
+);
+SELECT ok(NOT pulse._time_is_over('infinity'), 'if it has one');
 
 -- The budget
 
@@ -218,15 +230,15 @@ SELECT is_empty(
 UPDATE pulse.upkeep_run SET taken_at = clock_timestamp() - interval '2 s';
 SELECT pulse._note_cut('prune', 'retention', clock_timestamp(), true);
 SELECT set_eq(
-    'SELECT t.step FROM pulse.tick() AS t', '{schedules,promote,marks,approvals,expiry,prune}'::text [],
-    'one that was cut has its turn again a second later'
+    'SELECT t.step FROM pulse.tick() AS t', '{schedules,promote,flows,signals,marks,approvals,expiry,prune,groups}'::text [],
+    'one that was cut runs again a second later'
 );
 SELECT FROM pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[2]), 'flood', delay => '1 h');
 UPDATE pulse.waiting SET run_at = now() - interval '1 s' WHERE lane = 'flood';
 DELETE FROM pulse.due_mark;
 UPDATE pulse.upkeep_run SET taken_at = clock_timestamp() - interval '10 s';
 SELECT set_eq(
-    'SELECT t.step FROM pulse.tick() AS t', '{schedules,promote,marks,reap}'::text [],
+    'SELECT t.step FROM pulse.tick() AS t', '{schedules,promote,flows,signals,marks,reap,groups}'::text [],
     'what can wait does so when jobs were promoted: they are seen when tick commits'
 );
 SELECT is_empty('SELECT * FROM pulse.check()', 'check() finds nothing wrong');

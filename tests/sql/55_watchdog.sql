@@ -2,7 +2,7 @@
 -- pg_cron: tests/engine/test_watchdog.py.
 BEGIN;
 
-SELECT plan(26);
+SELECT plan(28);
 
 -- Without pg_cron
 
@@ -117,6 +117,17 @@ SELECT results_eq(
     FROM pulse._watchdog_round(1, clock_timestamp() - interval '59 seconds', 50) AS r$$,
     'VALUES (true)',
     'and when the minute is over'
+);
+SELECT results_eq(
+    $$SELECT r.pause IS NULL
+    FROM pulse._watchdog_round(10, clock_timestamp() + interval '1 h', 1) AS r$$,
+    'VALUES (true)',
+    'and when the clock was set back: nothing would be due before the old time'
+);
+SELECT pulse._note_cut('prune', 'retention', clock_timestamp(), true);
+SELECT ok(
+    NOT pulse._watchdog_goes_on(clock_timestamp() + interval '1 h'),
+    'a tick that has more to do does not go on until then either'
 );
 SET LOCAL statement_timeout = '2 s';
 SELECT results_eq(

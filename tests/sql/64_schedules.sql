@@ -381,7 +381,7 @@ SET retry_at = clock_timestamp(), options = '{}'
 WHERE s.name = 'bad';
 SELECT is(pulse._fire_schedules(), 1, 'and fires when it can');
 SELECT is(
-    (SELECT s.last_error FROM pulse.schedule AS s WHERE s.name = 'bad'), NULL, 'which mends the error'
+    (SELECT s.last_error FROM pulse.schedule AS s WHERE s.name = 'bad'), NULL, 'which clears the error'
 );
 UPDATE pulse.schedule AS s SET options = '{"max_attempts": -1}' WHERE s.name = 'bad';
 SELECT pg_temp.due('bad', '50 seconds') \g /dev/null
@@ -499,7 +499,7 @@ SELECT throws_ok(
 )
 FROM unnest('{pause_schedule,resume_schedule,unschedule}'::text []) AS verb;
 
--- What tick had no time for is not late: somebody ticked.
+-- What tick had no time for is not late: a session ticked.
 
 SELECT pulse.schedule('behind', 'k', every => '1 minute') \g /dev/null
 SELECT pg_temp.due('behind', '5 minutes 5 seconds') \g /dev/null

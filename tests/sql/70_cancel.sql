@@ -166,7 +166,7 @@ SELECT throws_ok(
 SELECT results_eq(
     format('SELECT ended_by COLLATE "default", error, attempts FROM pulse.finished WHERE job = %s', :job),
     $$VALUES ('cancel', 'kill it', 1)$$,
-    'and it is written down as cancelled by somebody'
+    'and it is written down as cancelled, with the role'
 );
 SELECT isnt(
     pulse.enqueue('a', unique_key => 'f'), :job::bigint, 'a forced cancel frees the unique key'
@@ -191,7 +191,7 @@ RESET ROLE;
 SELECT throws_ok(
     format('SET LOCAL ROLE pulse_test_bob; SELECT pulse.cancel(%s)', :job),
     'PU004', format('job %s does not exist', :job),
-    'a job of somebody else does not exist for a producer'
+    'a job of another role does not exist for a producer'
 );
 SELECT throws_ok(
     'SET LOCAL ROLE pulse_test_bob; SELECT pulse.cancel(0)',

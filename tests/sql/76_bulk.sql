@@ -30,7 +30,7 @@ RESET default_transaction_isolation;
 
 BEGIN;
 
-SELECT plan(76);
+SELECT plan(86);
 
 SELECT is(
     length(current_setting('pulse_test.refused')), 14,
@@ -59,7 +59,7 @@ SELECT pulse.grant_access('pulse_test_alice', 'producer');
 
 -- One job of every kind of difference.
 SELECT pulse.enqueue('a', lane => 'f', priority => 1, tags => '{red,blue}') AS one \gset
-SELECT pulse.enqueue('b', lane => 'f', priority => 2, group_key => 'g') AS two \gset
+SELECT pulse.enqueue('b', '{"to": "Ada"}', lane => 'f', priority => 2, group_key => 'g') AS two \gset
 SELECT pulse.enqueue('c', lane => 'f', priority => 3, delay => '1 hour') AS three \gset
 SET LOCAL ROLE pulse_test_alice;
 SELECT pulse.enqueue('c', lane => 'g', requires_approval => true) AS four \gset
@@ -98,6 +98,11 @@ SELECT is(pg_temp.hits('{"older_than": "1 day"}'), 1::bigint, 'older_than');
 SELECT is(pg_temp.hits('{"newer_than": "1 day"}'), 5::bigint, 'newer_than');
 SELECT is(pg_temp.hits('{"error_like": "disk%"}'), 1::bigint, 'error_like');
 SELECT is(pg_temp.hits('{"error_like": "net%"}'), 0::bigint, 'error_like that nothing is like');
+SELECT is(pg_temp.hits('{"error_contains": "IS FULL"}'), 1::bigint, 'error_contains');
+SELECT is(pg_temp.hits('{"error_contains": "disk", "error_like": "net%"}'), 0::bigint, 'and error_like: both must hold');
+SELECT is(pg_temp.hits('{"payload": {"to": "Ada"}}'), 1::bigint, 'payload');
+SELECT is(pg_temp.hits('{"payload": {"to": "ada"}}'), 0::bigint, 'payload that is another');
+SELECT is(pg_temp.hits('{"payload_contains": "ADA"}'), 1::bigint, 'payload_contains');
 SELECT is(
     pg_temp.hits(jsonb_build_object('job_ids', jsonb_build_array(:one, :'two'::text, '7'))),
     2::bigint,
@@ -126,7 +131,8 @@ FROM (
     ('{"priority": "1"}'), ('{"priority": 1.5}'), ('{"priority_below": 3000000000}'),
     ('{"older_than": "soon"}'), ('{"newer_than": 5}'), ('{"older_than": "300000 years"}'),
     ('{"error_like": "oops\\"}'), ('{"job_ids": "1024"}'), ('{"job_ids": ["x"]}'),
-    ('{"job_ids": ["99999999999999999999"]}')
+    ('{"job_ids": ["99999999999999999999"]}'), ('{"error_contains": ""}'), ('{"error_contains": 1}'),
+    ('{"payload": "Ada"}'), ('{"payload": null}'), ('{"payload_contains": ["a"]}')
 ) AS f (filter);
 
 SELECT throws_ok(

@@ -147,7 +147,7 @@ SELECT ok(
 );
 
 SELECT pulse.set_lane('set', max_slots => 4, enabled => false) \g /dev/null
-SELECT pulse.drain_lane('held', 'for repairs') \g /dev/null
+SELECT pulse.drain_lane('held', 'for repairs', new => true) \g /dev/null
 SELECT pulse.set_kind('other', lane => 'of a kind') \g /dev/null
 SELECT is(
     (SELECT array_agg(l.name ORDER BY l.name) FROM pulse.lanes AS l)::text [],
@@ -177,20 +177,20 @@ SELECT is(
     '(t,"{""drain (for repairs)""}")',
     'lanes shows who holds a lane and why'
 );
-SELECT is(pulse._sample_stats() > 0, true, 'lanes are sampled');
+SELECT is(pulse._tick_sample() > 0, true, 'lanes are sampled');
 SELECT ok(
     (SELECT l.throughput > 0 FROM pulse.lanes AS l WHERE l.name = 'end'),
     'lanes shows the throughput of the samples'
 );
 SELECT is(
-    (SELECT row(s.completed, s.dead, s.cancelled, s.ready, s.running)::text FROM pulse.stats AS s WHERE s.lane = 'end'),
+    (SELECT row(s.completed, s.dead, s.cancelled, s.ready, s.running)::text FROM pulse.samples AS s WHERE s.lane = 'end'),
     '(1,1,1,0,0)',
-    'stats shows the samples'
+    'samples shows them'
 );
-INSERT INTO pulse.stat VALUES ('end', clock_timestamp() - interval '49 hours', '1 minute', 1, 0, 0, 0, 0);
-SELECT pulse._sample_stats() \g /dev/null
+INSERT INTO pulse.sample VALUES ('end', clock_timestamp() - interval '49 hours', '1 minute', 1, 0, 0, 0, 0);
+SELECT pulse._tick_sample() \g /dev/null
 SELECT is(
-    (SELECT count(*) FROM pulse.stats AS s WHERE s.at < clock_timestamp() - interval '48 hours'),
+    (SELECT count(*) FROM pulse.samples AS s WHERE s.at < clock_timestamp() - interval '48 hours'),
     0::bigint,
     'samples are kept for 48 hours'
 );

@@ -99,7 +99,7 @@ END;
 $$;
 SELECT throws_ok(
     format('SELECT pg_temp.as_alice(%L)', format('SELECT * FROM pulse.why(%s)', :lonely_id)),
-    'PU004', NULL, 'somebody else''s job is PU004 for a producer'
+    'PU004', NULL, 'the job of another role is PU004 for a producer'
 );
 RESET ROLE;
 SELECT lives_ok(

@@ -22,7 +22,7 @@ SELECT set_eq(
     ARRAY[
         'last_tick', 'tick_errors', 'tick_budget', 'upkeep_run', 'watchdog', 'lapsed_leases',
         'rows_below_marks', 'schedules', 'oldest_ready_job', 'stuck_lanes',
-        'unhandled_kinds', 'dead_jobs', 'dead_tuples', 'oldest_snapshot',
+        'unhandled_kinds', 'group_notices', 'dead_jobs', 'dead_tuples', 'oldest_snapshot',
         'notification_queue', 'owner', 'foreign_locks', 'node', 'version'
     ],
     'every check has a row, also on an empty queue'
@@ -45,7 +45,7 @@ SELECT pulse.tick() \g /dev/null
 SELECT is(pg_temp.status('last_tick'), 'ok', 'after a tick it is content');
 UPDATE pulse.upkeep_run SET taken_at = clock_timestamp() - interval '1 minute';
 SELECT is(pg_temp.status('last_tick'), 'warn', 'after a minute it warns');
-SELECT matches(pg_temp.figure('upkeep_run'), 'held by backend [0-9]+', 'who holds the turn is named');
+SELECT matches(pg_temp.figure('upkeep_run'), 'held by backend [0-9]+', 'who holds the upkeep run is named');
 
 SELECT is(pg_temp.status('tick_errors'), 'ok', 'a tick without errors is ok');
 INSERT INTO pulse.upkeep_run (step, taken_at, state)

@@ -142,7 +142,7 @@ SET claimed_at = now() - interval '1 h', deadline = now() - interval '1 s',
 WHERE lease = :lease;
 SELECT is(
     (SELECT h.verdict FROM pulse.heartbeat(ARRAY[:lease]) AS h), 'deadline',
-    'guarantee 5: a wedged handler is told'
+    'guarantee 5: a wedged handler gets the deadline'
 );
 SELECT pulse.reap() AS n \gset
 SELECT is(

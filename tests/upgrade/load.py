@@ -164,7 +164,7 @@ class Load:
                 time.sleep(0.005)
 
     def claim(self, name: str) -> None:
-        """One verb after the other, as somebody without the package does."""
+        """One verb after the other, as a client without the package does."""
         session = self.database.connect("a_worker", prepare_threshold=1)
         while not self.over.wait(0.002):
             for lease, payload, _ in self.ask(session, CLAIM, worker=name):

@@ -254,7 +254,7 @@ def test_settings_of_the_session_do_not_stop_an_upgrade(
     assert version_of(database) == ("1.1", product)
 
 
-def test_a_role_that_may_not_ask_is_told_whose_pulse_it_is(
+def test_a_role_that_may_not_ask_learns_whose_pulse_it_is(
     run_pulse: Pulse, install_version: Install, carry: Carry
 ) -> None:
     database = install_version("1.0", "plain")

@@ -167,6 +167,10 @@ def examples(schema: Any, document: Any) -> Iterator[Any]:
             yield whole
     elif schema.get("type") == "object":
         yield {"all": True}
+    elif schema.get("type") == "array":
+        yield []
+    elif schema.get("format") == "date-time":
+        yield "2030-01-01T00:00:00Z"
     else:
         yield {"string": "default", "integer": 1, "number": 1.0, "boolean": True}[
             schema["type"]

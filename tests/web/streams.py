@@ -26,7 +26,7 @@ class Events:
         name, limit = "", time.monotonic() + LONG
         for line in self._lines:
             # Keep-alives come in as well, so a stream that says nothing ends here.
-            assert time.monotonic() < limit, "nothing was told"
+            assert time.monotonic() < limit, "nothing was sent"
             if line.startswith("event: "):
                 name = line.removeprefix("event: ")
             elif line.startswith("data: "):

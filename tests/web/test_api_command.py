@@ -76,7 +76,7 @@ def test_a_port_that_is_none_is_refused(db: Database) -> None:
     assert "Traceback" not in ran.err
 
 
-def test_a_database_without_pulse_is_told_as_such(
+def test_a_database_without_pulse_is_reported_as_such(
     new_db: Callable[..., Database],
 ) -> None:
     ran = command("web", "--port", 0, "--dsn", new_db(product=None).dsn)

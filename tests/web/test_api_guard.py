@@ -66,7 +66,7 @@ def test_a_token_in_a_header_needs_no_more(site: Site) -> None:
     assert answer.status_code == 403
 
 
-def test_no_other_site_is_told_that_it_may(site: Site) -> None:
+def test_no_other_site_learns_that_it_may(site: Site) -> None:
     answer = site.client("viewer").options(
         f"{API}/lanes",
         headers={
@@ -114,7 +114,7 @@ def test_every_answer_has_the_headers(site: Site) -> None:
             assert each.headers["content-type"] == "application/problem+json", where
 
 
-def test_a_mistake_of_ours_is_logged_and_not_told(
+def test_a_mistake_of_ours_is_logged_and_not_shown(
     db: Database, serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     site = serve(db.dsn)

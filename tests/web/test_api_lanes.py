@@ -31,7 +31,7 @@ def test_recent_is_finished_jobs_a_minute_oldest_first(
 ) -> None:
     enqueue(connection)
     connection.execute(
-        "INSERT INTO pulse.stat (lane, at, took, completed, dead, cancelled, ready, "
+        "INSERT INTO pulse.sample (lane, at, took, completed, dead, cancelled, ready, "
         "running) SELECT 'default', now() - n * interval '1 minute', '30 s', "
         "40 - n, 1, 1, 0, 0 FROM generate_series(0, 39) AS n"
     )
@@ -101,7 +101,8 @@ def test_a_lane_that_nothing_names_is_refused(
 ) -> None:
     answer = operator.post(f"{API}/{path}", json=body)
     assert answer.status_code == 404
-    assert answer.json()["title"] == "there is no lane nolane"
+    assert answer.json()["title"] == "there is no lane 'nolane'"
+    assert answer.json()["sqlstate"] == "PU013"
     assert [lane["name"] for lane in get(operator, "lanes")["lanes"]] == ["default"]
     verbs = {entry["verb"] for entry in get(operator, "audit")["audit"]}
     assert verbs == {"grant_access"}

@@ -1,4 +1,4 @@
-"""The app inside somebody else's site: Starlette, FastAPI, Django."""
+"""The app inside another site: Starlette, FastAPI, Django."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def busy(connection: Connection) -> None:
     die(connection, "bad", "no")
     connection.execute("SELECT pulse.progress(%s, 0.5, 'half')", claim(connection))
     connection.execute("SELECT pulse.schedule('nightly', 'k0', cron => '@daily')")
-    connection.execute("SELECT pulse.pause('deploy', 'soon over', 'web')")
+    connection.execute("SELECT pulse.pause('deploy', 'soon over', 'web', true)")
     connection.execute("SELECT pulse.hello('w2')")
 
 

@@ -61,7 +61,12 @@ def test_rights_are_those_that_the_database_names(
 ) -> None:
     rights = site.client(access).get(f"{API}/me").json()["rights"]
     named = db.connect(user=ROLES[access]).execute("SELECT pulse.my_access()")
-    assert set(rights) == {row[0] for row in named} - {"worker"}
+    assert rights == [row[0] for row in named]
+
+
+def test_who_was_given_nothing_learns_that(site: Site) -> None:
+    found = site.client("nobody").get(f"{API}/me").json()
+    assert (found["role"], found["rights"]) == (ROLES["nobody"], [])
 
 
 def test_an_operator_may_do_all_of_it(site: Site, known: dict[str, str]) -> None:
@@ -173,7 +178,7 @@ def test_the_audit_names_the_role_of_the_token(db: Database, site: Site) -> None
     assert row[-1] == (ROLES["operator"], "drain_lane", "why")
 
 
-def test_a_role_that_is_not_there_is_told_as_such(db: Database, serve: Any) -> None:
+def test_a_role_that_is_not_there_is_reported_as_such(db: Database, serve: Any) -> None:
     from pulse.web import Tokens
 
     token = "a-token-for-a-role-that-is-gone"

@@ -1,4 +1,4 @@
-"""Server-sent events: what is told, to whom, and when it ends."""
+"""Server-sent events: what is sent, to whom, and when it ends."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_overview_comes_at_once_and_with_every_change(
         assert running["running"][0]["job_id"] == job
 
 
-def test_what_did_not_change_is_not_told_again(
+def test_what_did_not_change_is_not_sent_again(
     connection: Connection, site: Site
 ) -> None:
     """Two changes, more than a second apart, are two events and no more."""

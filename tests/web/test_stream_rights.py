@@ -1,4 +1,4 @@
-"""Nobody is told in a stream what they could not have asked for."""
+"""A stream sends nobody what they could not have asked for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.web.streams import follow, looked, wait_for
 SECRET = "card 4111"
 
 
-def test_an_approver_is_told_how_it_was_decided_and_no_more(
+def test_an_approver_learns_how_it_was_decided_and_no_more(
     connection: Connection, site: Site
 ) -> None:
     job = enqueue(connection, "pay", "requires_approval => true")
@@ -35,7 +35,7 @@ def test_an_approver_is_told_how_it_was_decided_and_no_more(
     assert approver.get(f"{API}/jobs/{job}").status_code == 404
 
 
-def test_what_changes_before_it_is_decided_an_approver_is_told(
+def test_what_changes_before_it_is_decided_an_approver_gets(
     connection: Connection, site: Site
 ) -> None:
     job = enqueue(connection, "pay", "requires_approval => true")
@@ -72,7 +72,7 @@ def test_a_producer_follows_its_own_job_to_the_end(
 
 
 def with_role(db: Database, access: str) -> str:
-    """As a superuser who acts as somebody else from the start."""
+    """As a superuser who acts as another role from the start."""
     return f"{db.dsn} options='-c role={ROLES[access]}'"
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from pulse.cli import (
+    completion,
     encoding,
     holds,
     jobs,
@@ -29,19 +30,23 @@ from pulse.cli.session import Session
 from pulse.sql import operator
 
 if TYPE_CHECKING:
+    import psycopg
+
+    from pulse.cli.session import Row
     from pulse.errors import PulseError
 
 SECTIONS: dict[str, list[click.Command]] = {
-    "Work": [work.work, produce.enqueue, schedules.schedule],
+    "Work": [work.work, produce.enqueue, schedules.schedule, work.reconcile],
     "See": [
         *(see.ps, see.lanes, top.top, jobs.jobs, see.why, see.workers, see.health),
         web.web,
     ],
     "Operate": [
         *(steer.cancel, steer.reprioritize, steer.retry, steer.approve, steer.reject),
+        *(steer.run_now, steer.reschedule, steer.rerun, steer.discard),
         *(holds.drain, holds.pause, holds.resume),
     ],
-    "Set up": [provision.install, provision.dev, provision.demo],
+    "Set up": [provision.install, provision.dev, provision.demo, completion.completion],
 }
 
 
@@ -102,6 +107,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     encoding.accept_any_locale()
     try:
         given = sys.argv[1:] if arguments is None else arguments
+        if completion.answers(pulse):
+            return 0
         with pulse.make_context("pulse", encoding.decoded(given)) as made:
             context["context"] = made
             pulse.invoke(made)
@@ -185,10 +192,20 @@ def explain_denied(session: Session, found: "PulseError") -> Problem:
 
     with session.open() as connection:
         state = install.inspect(connection)
-        access = connection.execute(operator.MY_ACCESS).fetchone() or {}
+        rights = rights_of(connection)
     if session.verb == "install":
         return problems.may_not_install(found, session.target, state.owner)
-    return problems.denied(found, session.target, session.verb, access["rights"])
+    return problems.denied(found, session.target, session.verb, rights)
+
+
+def rights_of(connection: "psycopg.Connection[Row]") -> list[str]:
+    """A role that was given nothing may not even ask."""
+    from psycopg.errors import InsufficientPrivilege
+
+    try:
+        return [row["access"] for row in connection.execute(operator.MY_ACCESS)]
+    except InsufficientPrivilege:
+        return []
 
 
 def show_version(context: click.Context, wanted: bool) -> None:

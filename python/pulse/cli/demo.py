@@ -7,8 +7,12 @@ sent on schedule. It ends by itself; what it shows is read from the public views
 
 import asyncio
 import logging
+import os
+import shutil
+import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 from psycopg.types.json import Jsonb
@@ -256,12 +260,19 @@ def play_on(server: EmbeddedServer, session: Session, seconds: float) -> int:
     session.out.print()
     wrong = story.check()
     session.out.print(
-        "\nNext: [bold]pulse dev[/] starts a server that keeps its data; "
-        "[bold]pulse --help[/]",
+        f"\nNext: [bold]{program()} dev[/] starts a server that keeps its data; "
+        f"[bold]{program()} --help[/]",
         soft_wrap=True,
     )
     session.close()
     return 1 if wrong else 0
+
+
+def program() -> str:
+    """What to type for pulse: `make demo` leaves it in a venv that is not active."""
+    here = Path(sys.executable).with_name("pulse")
+    on_path = shutil.which("pulse") or not here.exists()
+    return "pulse" if on_path else os.path.relpath(here)
 
 
 def play_live(story: Demo) -> None:

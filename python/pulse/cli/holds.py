@@ -50,7 +50,7 @@ def drain(
         for lane in lanes:
             require_known(session, lane, "   (or --new, to drain it before it is used)")
     for lane in lanes:
-        values = {"lane": lane, "reason": reason}
+        values = {"lane": lane, "reason": reason, "new": new}
         changed = session.one(operator.DRAIN, values)["changed"]
         if not session.as_json:
             session.say(f"{lane}  {'drained' if changed else 'was drained already'}")
@@ -106,7 +106,7 @@ def pause(
     """Stop all claims, or those of one lane, until it is resumed."""
     if lane is not None and not new:
         require_known(session, lane, "   (or --new, to pause it before it is used)")
-    values = {"lane": lane, "holder": holder, "reason": reason}
+    values = {"lane": lane, "holder": holder, "reason": reason, "new": new}
     changed = session.one(operator.PAUSE, values)["changed"]
     if session.as_json:
         return session.print_json({"lane": lane, "holder": holder, "changed": changed})
@@ -127,9 +127,13 @@ def resume(session: Session, lane: str | None, holder: str) -> None:
     if lane is not None:
         require_known(session, lane)
     values = {"lane": lane, "holder": holder, "reason": None}
-    changed = bool(session.one(operator.RESUME, values)["changed"])
-    if lane is not None:
-        changed |= bool(session.one(operator.RESUME_LANE, values)["changed"])
+    held = {(row["lane"], row["holder"]) for row in session.rows(operator.HOLDS)}
+    changed = False
+    # What was held may be known by that alone, so it is not resumed twice.
+    if lane is not None and (lane, "drain") in held:
+        changed = bool(session.one(operator.RESUME_LANE, values)["changed"])
+    if (lane, holder) in held:
+        changed |= bool(session.one(operator.RESUME, values)["changed"])
     holds = [row for row in session.rows(operator.HOLDS) if row["lane"] in (None, lane)]
     if session.as_json:
         return session.print_json({"lane": lane, "changed": changed, "holds": holds})

@@ -100,9 +100,15 @@ SCHEDULE = """
     ) AS next_at
 """
 
-UNSCHEDULE = "SELECT pulse.unschedule(name => %(name)s)"
-
 # -- upkeep -----------------------------------------------------------------------
 
 TICK = "SELECT t.step, t.did, t.error FROM pulse.tick() AS t"
 START_WATCHDOG = "SELECT pulse.start_watchdog() AS how"
+
+# A time as people write it, or one from now on.
+MOMENT = """
+    SELECT
+        coalesce(
+            %(at)s::timestamptz, pg_catalog.clock_timestamp() + %(delay)s::interval
+        ) AS at
+"""

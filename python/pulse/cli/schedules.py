@@ -1,4 +1,4 @@
-"""schedule: list, add, pause, resume, remove, past runs."""
+"""schedule: list, add, pause, resume, run now, remove, past runs."""
 
 from typing import Any
 
@@ -130,13 +130,25 @@ def resume(session: Session, name: str) -> None:
     return session.say(f"{name}  next at {show.moment(row['next_at'])}")
 
 
+@schedule.command()
+@click.argument("name")
+@click.option("--reason", help="Written into the audit.")
+@with_session
+def run(session: Session, name: str, reason: str | None) -> None:
+    """Enqueue the job of a schedule now; when it fires next stays as it is."""
+    row = session.one(operator.RUN_SCHEDULE_NOW, {"name": name, "reason": reason})
+    if session.as_json:
+        return session.print_json({"name": name, **row})
+    return session.say(f"{name}  job {row['job_id']}")
+
+
 @schedule.command("rm")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @with_session
 def remove(session: Session, names: tuple[str, ...]) -> None:
     """Remove schedules; jobs they have enqueued stay."""
     for name in names:
-        session.one(queries.UNSCHEDULE, {"name": name})
+        session.one(operator.UNSCHEDULE, {"name": name})
         if not session.as_json:
             session.say(f"{name}  removed")
     if session.as_json:

@@ -1,4 +1,4 @@
-"""cancel, reprioritize, retry, approve, reject: by id or by filter."""
+"""Verbs for jobs, by id or by filter: cancel, retry, run-now, reschedule and others."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from pulse.cli import show
+from pulse.cli import queries, show
 from pulse.cli.jobs import STATES
 from pulse.cli.problems import USAGE, Problem
 from pulse.cli.session import Row, Session, with_session
@@ -90,6 +90,54 @@ def reprioritize(session: Session, priority: int, **chosen: Any) -> None:
 def retry(session: Session, **chosen: Any) -> None:
     """Make dead or cancelled jobs ready again."""
     act(session, "retry", operator.RETRY, operator.RETRY_WHERE, chosen, {})
+
+
+@click.command("run-now")
+@choosing
+@with_session
+def run_now(session: Session, **chosen: Any) -> None:
+    """Put scheduled or retrying jobs in line now."""
+    act(session, "run-now", operator.RUN_NOW, operator.RUN_NOW_WHERE, chosen, {})
+
+
+@click.command()
+@click.option("--at", metavar="TIME", help="e.g. '2030-01-01 06:00+00'")
+@click.option("--in", "delay", metavar="INTERVAL", help="e.g. '2 hours'")
+@choosing
+@with_session
+def reschedule(
+    session: Session, at: str | None, delay: str | None, **chosen: Any
+) -> None:
+    """Let waiting jobs run at another time: pulse reschedule --in '1 hour' JOB_ID."""
+    if (at is None) == (delay is None):
+        raise click.UsageError("Give --at or --in.")
+    # One moment for all of them, by the server's clock.
+    moment = session.one(queries.MOMENT, {"at": at, "delay": delay})["at"]
+    values = {"run_at": moment}
+    act(
+        session,
+        "reschedule",
+        operator.RESCHEDULE,
+        operator.RESCHEDULE_WHERE,
+        chosen,
+        values,
+    )
+
+
+@click.command()
+@choosing
+@with_session
+def rerun(session: Session, **chosen: Any) -> None:
+    """Enqueue jobs that have ended once more, as new jobs."""
+    act(session, "rerun", operator.RERUN, operator.RERUN_WHERE, chosen, {})
+
+
+@click.command()
+@choosing
+@with_session
+def discard(session: Session, **chosen: Any) -> None:
+    """Remove jobs that have ended, before their retention does."""
+    act(session, "discard", operator.DELETE, operator.DISCARD_WHERE, chosen, {})
 
 
 @click.command()
@@ -181,16 +229,23 @@ def act_on_ids(
                 said = f"{job_id}  {error.diag.message_primary}"
                 session.err.print(Text(said, style="red"), soft_wrap=True)
             continue
-        done.append({"job_id": job_id, "state": state})
+        done.append(
+            {"job_id": job_id, "rerun_as" if verb == "rerun" else "state": state}
+        )
         if not session.as_json:
-            asked = verb == "cancel" and state == "running"
-            session.say(f"{job_id}  {'asked to stop' if asked else state}")
+            session.say(f"{job_id}  {became(verb, state)}")
     if session.as_json:
         session.print_json(done)
     if failed is not None:
         if len(job_ids) == 1 and not session.as_json:
             raise failed
         raise click.exceptions.Exit(1)
+
+
+def became(verb: str, state: str) -> str:
+    if verb == "rerun":
+        return f"runs again as {state}"
+    return "asked to stop" if verb == "cancel" and state == "running" else state
 
 
 def act_on_all(

@@ -3,54 +3,28 @@
 Ids leave the database as text.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection
+
+# -- declarations -----------------------------------------------------------------
+
+RECONCILE = """
+SELECT r.item, r.name, r.verdict, r.detail
+FROM pulse.reconcile(
+    application => %(application)s,
+    kinds => CAST(%(kinds)s AS jsonb),
+    schedules => CAST(%(schedules)s AS jsonb),
+    overwrite => %(overwrite)s
+) AS r"""
 
 # -- access -----------------------------------------------------------------------
 
-# What the role of the caller may do: pulse.my_access() also for a role that may not
-# even call that and so may do nothing. A test compares the two for every level. Every
-# front end asks for MY_ACCESS.
-MY_ACCESS = """
-    SELECT
-        current_user::text AS role,
-        ARRAY(
-            SELECT r.access
-            FROM (
-                VALUES
-                (1, 'viewer', 'lanes'),
-                (2, 'producer', 'enqueue'),
-                (3, 'approver', 'approve'),
-                (4, 'operator', 'drain_lane'),
-                (5, 'admin', 'grant_access')
-            ) AS r (place, access, object)
-            CROSS JOIN pg_catalog.pg_namespace AS n
-            WHERE n.nspname = 'pulse'
-                AND pg_catalog.has_schema_privilege(n.oid, 'USAGE')
-                AND (
-                    EXISTS (
-                        SELECT
-                        FROM pg_catalog.pg_class AS c
-                        WHERE c.relnamespace = n.oid
-                            AND c.relname = r.object
-                            AND pg_catalog.has_table_privilege(c.oid, 'SELECT')
-                    )
-                    OR EXISTS (
-                        SELECT
-                        FROM pg_catalog.pg_proc AS p
-                        WHERE p.pronamespace = n.oid
-                            AND p.proname = r.object
-                            AND pg_catalog.has_function_privilege(p.oid, 'EXECUTE')
-                    )
-                )
-            ORDER BY r.place
-        ) AS rights
-"""
+# A role that was given nothing may not ask either: it gets 42501, which is an answer.
+MY_ACCESS = "SELECT a.access FROM pulse.my_access() AS a (access)"
 
 
-def sees_all(access: Mapping[str, Any]) -> bool:
-    """Whether a row of MY_ACCESS allows every job, every lane and the audit."""
-    return "viewer" in access["rights"]
+def sees_all(rights: Collection[str]) -> bool:
+    """Whether these rights show every job, every lane and the audit."""
+    return "viewer" in rights
 
 
 # -- lanes and pauses -------------------------------------------------------------
@@ -71,13 +45,17 @@ LANE_IS_KNOWN = """
         ) AS known
 """
 
-DRAIN = "SELECT pulse.drain_lane(lane => %(lane)s, reason => %(reason)s) AS changed"
+DRAIN = """
+    SELECT pulse.drain_lane(
+        lane => %(lane)s, reason => %(reason)s, new => %(new)s
+    ) AS changed
+"""
 RESUME_LANE = """
     SELECT pulse.resume_lane(lane => %(lane)s, reason => %(reason)s) AS changed
 """
 PAUSE = """
     SELECT pulse.pause(
-        holder => %(holder)s, reason => %(reason)s, lane => %(lane)s
+        holder => %(holder)s, reason => %(reason)s, lane => %(lane)s, new => %(new)s
     ) AS changed
 """
 RESUME = "SELECT pulse.resume(holder => %(holder)s, lane => %(lane)s) AS changed"
@@ -89,7 +67,9 @@ HOLDS = """
 
 # -- seeing -----------------------------------------------------------------------
 
-HEALTH = "SELECT h.check_name, h.status, h.figure, h.advice FROM pulse.health() AS h"
+HEALTH = """
+    SELECT h.check_name, h.status, h.figure, h.advice, h.jobs FROM pulse.health() AS h
+"""
 
 WHY = "SELECT w.position, w.reason FROM pulse.why(job_id => %(job_id)s) AS w"
 
@@ -99,6 +79,18 @@ FIND = """
         filter => %(filter)s, before => %(before)s, max_jobs => %(limit)s
     ) AS f
 """
+
+# -- figures ----------------------------------------------------------------------
+
+COUNTERS = """
+    SELECT
+        c.lane, c.kind, c.enqueued, c.started, c.completed, c.failed, c.dead, c.retried,
+        c.cancelled, c.reaped, c.wait_seconds, c.wait_counts, c.run_seconds,
+        c.run_counts
+    FROM pulse.counters AS c
+"""
+GAUGES = "SELECT g.gauge, g.label, g.value FROM pulse.gauges() AS g"
+HISTOGRAM_BOUNDS = "SELECT pulse.histogram_bounds() AS bounds"
 
 # -- schedules --------------------------------------------------------------------
 
@@ -119,7 +111,12 @@ SCHEDULE_IS_KNOWN = """
 PAUSE_SCHEDULE = """
     SELECT pulse.pause_schedule(name => %(name)s, reason => %(reason)s) AS changed
 """
+UNSCHEDULE = "SELECT pulse.unschedule(name => %(name)s)"
 RESUME_SCHEDULE = "SELECT pulse.resume_schedule(name => %(name)s) AS next_at"
+RUN_SCHEDULE_NOW = """
+    SELECT
+        pulse.run_schedule_now(name => %(name)s, reason => %(reason)s)::text AS job_id
+"""
 
 # -- one job ----------------------------------------------------------------------
 
@@ -131,6 +128,15 @@ CANCEL = """
 APPROVE = "SELECT pulse.approve(job_id => %(job_id)s, reason => %(reason)s) AS state"
 REJECT = "SELECT pulse.reject(job_id => %(job_id)s, reason => %(reason)s) AS state"
 RETRY = "SELECT pulse.retry(job_id => %(job_id)s, reason => %(reason)s) AS state"
+RUN_NOW = "SELECT pulse.run_now(job_id => %(job_id)s, reason => %(reason)s) AS state"
+RESCHEDULE = """
+    SELECT pulse.reschedule(
+        job_id => %(job_id)s, run_at => %(run_at)s::timestamptz, reason => %(reason)s
+    ) AS state
+"""
+RERUN = """
+    SELECT pulse.rerun(job_id => %(job_id)s, reason => %(reason)s)::text AS state
+"""
 MOVE = """
     SELECT pulse.move(
         job_id => %(job_id)s, lane => %(lane)s, reason => %(reason)s
@@ -141,7 +147,10 @@ REPRIORITIZE = """
         job_id => %(job_id)s, priority => %(priority)s, reason => %(reason)s
     ) AS state
 """
-DELETE = "SELECT pulse.delete_job(job_id => %(job_id)s, reason => %(reason)s)"
+DELETE = """
+    SELECT
+        pulse.delete_job(job_id => %(job_id)s, reason => %(reason)s), 'deleted' AS state
+"""
 
 # -- many jobs at once ------------------------------------------------------------
 
@@ -155,6 +164,24 @@ CANCEL_WHERE = f"""
 RETRY_WHERE = f"""
     SELECT w.done, w.remaining
     FROM pulse.retry_where(filter => %(filter)s, {LIMITS}) AS w
+"""
+RUN_NOW_WHERE = f"""
+    SELECT w.done, w.remaining
+    FROM pulse.run_now_where(filter => %(filter)s, {LIMITS}) AS w
+"""
+RESCHEDULE_WHERE = f"""
+    SELECT w.done, w.remaining
+    FROM pulse.reschedule_where(
+        filter => %(filter)s, run_at => %(run_at)s::timestamptz, {LIMITS}
+    ) AS w
+"""
+RERUN_WHERE = f"""
+    SELECT w.done, w.remaining
+    FROM pulse.rerun_where(filter => %(filter)s, {LIMITS}) AS w
+"""
+DISCARD_WHERE = f"""
+    SELECT w.done, w.remaining
+    FROM pulse.discard_where(filter => %(filter)s, {LIMITS}) AS w
 """
 REPRIORITIZE_WHERE = f"""
     SELECT w.done, w.remaining

@@ -19,6 +19,7 @@ from psycopg.types.json import set_json_loads
 from psycopg_pool import AsyncConnectionPool
 
 from pulse import connections
+from pulse.sql import operator
 from pulse.web import queries
 
 if TYPE_CHECKING:
@@ -51,6 +52,14 @@ class Session:
 
     async def one(self, query: LiteralString, **values: object) -> DictRow | None:
         return next(iter(await self.rows(query, **values)), None)
+
+    async def rights(self) -> list[str]:
+        """What the role may do; a role that was given nothing may not even ask."""
+        try:
+            async with self.connection.transaction():
+                return [row["access"] for row in await self.rows(operator.MY_ACCESS)]
+        except psycopg.errors.InsufficientPrivilege:
+            return []
 
 
 class Database:

@@ -30,11 +30,8 @@ BEGIN = """
 
 VERSION = "SELECT v.version FROM pulse.version() AS v"
 
-ME = f"""
-    SELECT
-        a.role, a.rights,
-        pg_catalog.current_database()::text AS database
-    FROM ({operator.MY_ACCESS}) AS a
+ME = """
+    SELECT current_user::text AS role, pg_catalog.current_database()::text AS database
 """
 
 # The right that a stream of everything needs; reads nothing.
@@ -42,14 +39,8 @@ MAY_SEE_ALL = "SELECT FROM pulse.lanes AS l LIMIT 0"
 
 # -- lanes ------------------------------------------------------------------------
 
-LANES = """
-    SELECT
-        l.name, l.max_slots, l.used, l.depth, l.depth_estimated, l.delayed,
-        extract(EPOCH FROM l.oldest_ready_age)::double precision
-            AS oldest_ready_seconds,
-        l.throughput::double precision AS throughput, l.enabled, l.drained, l.paused_by,
-        (
-            SELECT
+# Settings as pulse.lanes has them, with durations in seconds.
+IN_SECONDS = """
                 coalesce(
                     pg_catalog.jsonb_object_agg(
                         s.key,
@@ -62,6 +53,16 @@ LANES = """
                     ),
                     '{}'
                 )
+"""
+
+LANES = f"""
+    SELECT
+        l.name, l.max_slots, l.used, l.depth, l.depth_estimated, l.delayed,
+        extract(EPOCH FROM l.oldest_ready_age)::double precision
+            AS oldest_ready_seconds,
+        l.throughput::double precision AS throughput, l.enabled, l.drained, l.paused_by,
+        (
+            SELECT {IN_SECONDS}
             FROM pg_catalog.jsonb_each(l.settings) AS s
         ) AS settings,
         ARRAY(
@@ -73,7 +74,7 @@ LANES = """
                         60 * (s.completed + s.dead + s.cancelled)
                         / extract(EPOCH FROM s.took)::numeric, 1
                     )::double precision AS per_minute
-                FROM pulse.stats AS s
+                FROM pulse.samples AS s
                 WHERE s.lane = l.name
                 ORDER BY s.at DESC
                 LIMIT 30
@@ -94,6 +95,36 @@ SET_LANE = """
         retain_dead => %(retain_dead)s::interval,
         cancel_grace => %(cancel_grace)s::interval, enabled => %(enabled)s,
         reason => %(reason)s
+    )
+"""
+
+LANE_DEFAULTS = f"""
+    SELECT {IN_SECONDS} AS defaults
+    FROM pg_catalog.jsonb_each(pulse.lane_defaults()) AS s
+"""
+
+# -- kinds ------------------------------------------------------------------------
+
+KINDS = """
+    SELECT
+        k.name, k.running, k.oldest_ready_at, k.ready_in, k.workers, k.schedules,
+        k.settings
+    FROM pulse.kinds AS k
+    WHERE (%(kind)s::text IS NULL OR k.name = %(kind)s)
+    ORDER BY k.name
+    LIMIT 1000
+"""
+
+SET_KIND = """
+    SELECT pulse.set_kind(
+        kind => %(kind)s, lane => %(lane)s, priority => %(priority)s,
+        max_attempts => %(max_attempts)s, backoff => %(backoff)s,
+        backoff_base => %(backoff_base)s::interval,
+        backoff_cap => %(backoff_cap)s::interval,
+        backoff_jitter => %(backoff_jitter)s, lease_for => %(lease_for)s::interval,
+        max_runtime => %(max_runtime)s::interval,
+        requires_approval => %(requires_approval)s,
+        approval_expiry => %(approval_expiry)s::interval, reason => %(reason)s
     )
 """
 
@@ -138,6 +169,82 @@ OVERVIEW = f"""
         pg_catalog.clock_timestamp() AS at
 """
 
+DEAD_GROUPS = """
+    SELECT
+        g.kind, g.error, g.error_like, g.jobs, g.lanes, g.first_at, g.last_at,
+        g.last_job::text AS last_job
+    FROM pulse.dead_groups(filter => %(filter)s, max_groups => %(groups)s) AS g
+"""
+
+# What is wrong and how many there are of everything: the hub sends it every 5 seconds.
+SUMMARY = f"""
+    SELECT
+        (
+            SELECT
+                pg_catalog.json_object_agg(
+                    c.state,
+                    pg_catalog.json_build_object('jobs', c.jobs, 'more', c.more)
+                )
+            FROM pulse.counts() AS c
+        ) AS counts,
+        coalesce(
+            (
+                SELECT pg_catalog.json_agg(o)
+                FROM ({operator.HEALTH}) AS o
+                WHERE o.status <> 'ok'
+            ), '[]'
+        ) AS problems,
+        coalesce(
+            (SELECT pg_catalog.json_agg(o) FROM ({DEAD_GROUPS}) AS o), '[]'
+        ) AS dead,
+        coalesce(
+            (
+                SELECT pg_catalog.json_agg(o)
+                FROM (
+                    SELECT s.name, s.kind, s.next_at, s.last_error, s.late
+                    FROM pulse.schedules AS s
+                    WHERE s.late OR s.last_error IS NOT NULL
+                    ORDER BY s.next_at, s.name
+                    LIMIT 10
+                ) AS o
+            ), '[]'
+        ) AS schedules,
+        coalesce(
+            (
+                SELECT pg_catalog.json_agg(o)
+                FROM (
+                    SELECT
+                        s.kind, pg_catalog.sum(s.failed)::bigint AS failed,
+                        pg_catalog.sum(s.started)::bigint AS started,
+                        pg_catalog.sum(s.dead)::bigint AS dead
+                    FROM pulse.stats AS s
+                    WHERE s.at > pg_catalog.now() - interval '15 minutes'
+                        AND s.kind <> ''
+                    GROUP BY s.kind
+                    HAVING pg_catalog.sum(s.failed) >= 3
+                        AND pg_catalog.sum(s.failed) * 20 >= pg_catalog.sum(s.started)
+                    ORDER BY pg_catalog.sum(s.failed) DESC, s.kind
+                    LIMIT 5
+                ) AS o
+            ), '[]'
+        ) AS failing,
+        pg_catalog.clock_timestamp() AS at
+"""
+
+HISTORY = """
+    SELECT
+        y.at, y.enqueued, y.started, y.completed, y.failed, y.dead, y.retried,
+        y.cancelled, y.reaped, y.wait_p50, y.wait_p95, y.wait_p99, y.run_p50,
+        y.run_p95, y.run_p99, y.ready, y.running
+    FROM pulse.history(
+        since => %(since)s::interval, step => %(step)s::interval, lane => %(lane)s,
+        kind => %(kind)s
+    ) AS y
+    ORDER BY y.at
+"""
+
+SUMMARY_VALUES = {"filter": "{}", "groups": 5}
+
 AUDIT_COLUMNS = """
         a.entry::text AS entry, a.at, a.who::text AS who, a.verb,
         a.job_id::text AS job_id, a.lane, a.before, a.after, a.reason
@@ -165,16 +272,40 @@ SCHEDULES = """
         s.options, s.catch_up,
         extract(EPOCH FROM s.catch_up_window)::double precision AS catch_up_window,
         s.next_at, s.last_occurrence, s.paused_at, s.paused_by::text AS paused_by,
-        s.pause_reason, s.last_error, s.created_by::text AS created_by, s.created_at
+        s.pause_reason, s.last_error, s.created_by::text AS created_by, s.created_at,
+        s.late
     FROM pulse.schedules AS s
     WHERE (%(name)s::text IS NULL OR s.name = %(name)s)
     ORDER BY s.next_at NULLS LAST, s.name
     LIMIT 1000
 """
 
+SCHEDULE = """
+    SELECT pulse.schedule(
+        name => %(name)s, kind => %(kind)s, payload => %(payload)s, cron => %(cron)s,
+        every => %(every)s::interval, at => %(at)s::text::timestamptz,
+        timezone => %(timezone)s, lane => %(lane)s, priority => %(priority)s,
+        catch_up => %(catch_up)s, catch_up_window => %(catch_up_window)s::interval,
+        max_attempts => %(max_attempts)s, unique_key => %(unique_key)s,
+        unique_for => %(unique_for)s::interval, group_key => %(group_key)s,
+        requires_approval => %(requires_approval)s, tags => %(tags)s::text [],
+        max_runtime => %(max_runtime)s::interval, headers => %(headers)s,
+        expires_in => %(expires_in)s::interval
+    ) AS next_at
+"""
+
 # -- jobs -------------------------------------------------------------------------
 
-SUMMARY = """
+FIND_DEAD = """
+    SELECT
+        d.job_id::text AS job_id, d.finished_at, d.searched_to::text AS searched_to
+    FROM pulse.find_dead(
+        filter => %(filter)s, before => %(before)s::timestamptz,
+        before_job => %(before_job)s, max_jobs => %(limit)s
+    ) AS d
+"""
+
+JOB_COLUMNS = """
         j.job_id::text AS job_id, j.state, j.lane, j.kind, j.priority, j.attempts,
         j.failures, j.max_attempts, j.run_at, j.enqueued_at,
         j.enqueued_by::text AS enqueued_by, j.ready_at,
@@ -182,14 +313,14 @@ SUMMARY = """
         j.approval_until, j.worker, j.started_at, j.lease_until, j.deadline,
         j.cancel_by, j.progress, j.progress_note, j.finished_at, j.ended_by,
         extract(EPOCH FROM j.max_runtime)::double precision AS max_runtime,
-        j.unique_key, j.group_key, j.tags
+        j.unique_key, j.group_key, j.tags, j.rerun_of::text AS rerun_of
 """
 
 # A page of jobs leaves out what is large: 200 payloads may be 1.6 GB. What is stored
 # in little space may still be a long text; what is not is never read for it.
 JOBS = f"""
     SELECT
-        {SUMMARY},
+        {JOB_COLUMNS},
         pg_catalog.left(j.last_error, 2000) AS last_error,
         CASE
             WHEN pg_catalog.pg_column_size(j.payload) <= 2000
@@ -205,7 +336,7 @@ JOBS = f"""
 
 JOB = f"""
     SELECT
-        {SUMMARY},
+        {JOB_COLUMNS},
         j.last_error, j.payload, j.result, coalesce(j.errors, '[]') AS attempts_log
     FROM pulse.jobs AS j
     WHERE j.job_id = %(job_id)s

@@ -101,7 +101,7 @@ class Child:
 
     def run(self, task: Task[Any, Any], job: Job) -> Any:
         """Send the job, pass on its messages, return its result or raise its error."""
-        control, told_to_stop = job.control, False
+        control, asked_to_stop = job.control, False
         self.usable = False
         try:
             where = (task.function.__module__, task.function.__qualname__)
@@ -111,8 +111,8 @@ class Child:
                     if control.verdict == "lost":
                         self.kill()
                         raise errors.LeaseLost("the lease was lost while it ran")
-                    if control.must_stop and not told_to_stop:
-                        told_to_stop = True
+                    if control.must_stop and not asked_to_stop:
+                        asked_to_stop = True
                         self._pipe.send((control.verdict, control.stopping))
                 message, content = self._pipe.recv()
                 if message == "progress":
@@ -126,14 +126,14 @@ class Child:
                     begins = control.may_begin
                     self._pipe.send(("begin", begins))
                     if not begins:
-                        self.usable = not told_to_stop
+                        self.usable = not asked_to_stop
                         control.stopping = True
                         raise errors.Cancelled("it could not begin in time")
                 elif message == "returned":
-                    self.usable = not told_to_stop
+                    self.usable = not asked_to_stop
                     return content
                 else:
-                    self.usable = not told_to_stop
+                    self.usable = not asked_to_stop
                     raise content
         except (EOFError, ConnectionError) as error:
             if control.must_stop:

@@ -214,7 +214,7 @@ def test_each_client_says_which_one_a_source_needs(
         pulse.Client(pool)
 
 
-def test_a_raw_connection_of_asyncpg_is_told_what_to_do(db: Database) -> None:
+def test_a_raw_connection_of_asyncpg_learns_what_to_do(db: Database) -> None:
     async def main() -> None:
         where = {"host": str(db.server.socket), "port": db.server.port}
         pool = asyncpg.create_pool(**where, user="postgres", database=db.name)

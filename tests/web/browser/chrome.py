@@ -30,7 +30,10 @@ FLAGS = (
     "--no-first-run",
 )
 
-PAGES = ("", "jobs", "dead", "approvals", "schedules", "workers", "health", "audit")
+PAGES = (
+    *("", "jobs", "dead", "approvals", "kinds", "schedules", "workers", "health"),
+    "audit",
+)
 
 expect.set_options(timeout=PATIENCE * 1000)
 

@@ -39,13 +39,35 @@ SETTINGS = (
     "SELECT pulse.schedule('clean-carts', 'clean-carts', every => '10 minutes')",
 )
 SAMPLES = """
-    INSERT INTO pulse.stat (lane, at, took, completed, dead, cancelled, ready, running)
+    INSERT INTO pulse.sample
+        (lane, at, took, completed, dead, cancelled, ready, running)
     SELECT l.lane, clock_timestamp() - n * interval '1 minute', interval '1 minute',
         greatest(0, l.base + l.swing * (sin(n / l.slow) + random() / 2))::bigint,
-        0, 0, 0, 1
+        0, 0, (l.base * (60 - n) / 8.0)::bigint, (l.base % 7)::bigint
     FROM (VALUES ('billing', 14, 6, 3.0), ('images', 210, 60, 5.0),
         ('mail', 90, 80, 2.5), ('reports', 1, 1, 2.0)) AS l (lane, base, swing, slow),
-        generate_series(1, 30) AS n
+        generate_series(1, 60) AS n
+"""
+# Totals by the minute: the bank has not answered for the last ten of them.
+TOTALS = """
+    INSERT INTO pulse.stat
+    SELECT m.lane, m.kind, m.at, sum(m.jobs) OVER w, sum(m.jobs + m.failed) OVER w,
+        sum(m.jobs) OVER w, sum(m.failed) OVER w, sum(m.failed / 3) OVER w,
+        sum(m.failed) OVER w, 0, 0, 0,
+        ARRAY[0, 0, 0, 0, 6 * sum(m.jobs) OVER w, 0, 3 * sum(m.jobs * m.slow) OVER w, 0,
+            sum(m.jobs * m.slow * m.slow) OVER w, 0, 0, 0, 0, 0, 0, 0]::bigint [],
+        0, array_fill(0, ARRAY[16])::bigint []
+    FROM (
+        SELECT l.lane, l.kind, clock_timestamp() - n * interval '1 minute' AS at, n,
+            greatest(0, l.base + l.swing * (sin(n / l.slow) + random() / 2))::int
+                AS jobs,
+            CASE WHEN l.lane = 'billing' AND n < 11 THEN 14 - n ELSE 0 END AS failed,
+            (1 + sin(n / 9.0))::int AS slow
+        FROM (VALUES ('billing', 'charge-card', 14, 6, 3.0),
+            ('images', 'resize', 210, 60, 5.0), ('mail', 'send-mail', 90, 80, 2.5)
+        ) AS l (lane, kind, base, swing, slow), generate_series(0, 60) AS n
+    ) AS m
+    WINDOW w AS (PARTITION BY m.lane, m.kind ORDER BY m.n DESC)
 """
 NOTES = {
     "thumbnail": (0.42, "84 of 200 pictures"),
@@ -80,7 +102,7 @@ def enqueue(sql: Connection, kind: str, payload: dict[str, Any], **more: Any) ->
 
 
 def fill(sql: Connection) -> int:
-    """What is there before the worker comes; the id of the job with a life."""
+    """What is there before the worker comes; the id of the job with a history."""
     for statement in SETTINGS:
         sql.execute(statement)
     enqueue(sql, "newsletter", {"issue": 41}, lane="mail")
@@ -111,6 +133,10 @@ def shoot(browser: Browser, site: Site, name: str, place: str, **options: Any) -
     page = tab.open(place)
     expect(page.locator("#live")).to_have_text("Live")
     expect(page.locator("main td, .history li").first).to_be_visible()
+    if page.locator(".chart").count() > 0:
+        expect(page.locator(".chart .top-value").first).not_to_be_empty()
+    if page.locator(".wrong").count() > 0:
+        expect(page.locator(".wrong:visible, .calm:visible")).to_have_count(1)
     page.screenshot(path=IMAGES / f"{name}.png", animations="disabled")
     assert tab.complaints == [], tab.complaints
     tab.close()
@@ -119,7 +145,7 @@ def shoot(browser: Browser, site: Site, name: str, place: str, **options: Any) -
 
 @contextlib.contextmanager
 def shop() -> Iterator[tuple[Site, int]]:
-    """A served database in the middle of its day, and a job with a life."""
+    """A served database in the middle of its day, and a job with a history."""
     end, bank_is_back = threading.Event(), threading.Event()
     with servers.temporary() as server:
         dsn = server.dsn(server.create("shop", "extension"))
@@ -139,9 +165,10 @@ def shop() -> Iterator[tuple[Site, int]]:
         done = "SELECT state = 'completed' FROM pulse.jobs WHERE job_id = %s"
         wait_for(lambda: one(sql, done, job_id), "the job that was retried")
         reason = "bank maintenance until 22:00"
-        sql.execute("SELECT pulse.drain_lane('billing', %s)", [reason])
-        sql.execute("TRUNCATE pulse.stat")
+        sql.execute("SELECT pulse.drain_lane('billing', %s, true)", [reason])
+        sql.execute("TRUNCATE pulse.sample, pulse.stat, pulse.tally")
         sql.execute(SAMPLES)
+        sql.execute(TOTALS)
         site = Site(dsn)
         try:
             yield site, job_id
@@ -152,16 +179,40 @@ def shop() -> Iterator[tuple[Site, int]]:
             sql.close()
 
 
+@contextlib.contextmanager
+def calm() -> Iterator[Site]:
+    """The same shop on a quiet day."""
+    with servers.temporary() as server:
+        dsn = server.dsn(server.create("shop", "extension"))
+        with psycopg.connect(dsn, autocommit=True) as sql:
+            for statement in SETTINGS:
+                sql.execute(statement)
+            sql.execute("SELECT pulse.tick()")
+            sql.execute("TRUNCATE pulse.sample, pulse.stat, pulse.tally")
+            sql.execute(SAMPLES)
+            sql.execute(TOTALS.replace("n < 11", "n < 0"))
+            sql.execute("SELECT pulse.hello(%s, '{mail,images}')", ["shop-1"])
+        site = Site(dsn)
+        try:
+            yield site
+        finally:
+            site.kill()
+
+
 def main() -> None:
     IMAGES.mkdir(parents=True, exist_ok=True)
-    with chromium() as browser, shop() as (site, job_id):
-        life = f"jobs/{job_id}"
-        shoot(browser, site, "lanes-light", "", viewport=DESK, color_scheme="light")
-        shoot(browser, site, "lanes-dark", "", viewport=DESK, color_scheme="dark")
-        shoot(browser, site, "lanes-phone", "", viewport=PHONE, color_scheme="light")
-        shoot(browser, site, "job", life, viewport=DESK, color_scheme="light")
-        shoot(browser, site, "job-phone", life, viewport=PHONE, color_scheme="dark")
-        shoot(browser, site, "dead", "dead", viewport=DESK, color_scheme="light")
+    desk, phone = {"viewport": DESK}, {"viewport": PHONE}
+    with chromium() as browser:
+        with calm() as site:
+            shoot(browser, site, "overview-calm", "", **desk)
+        with shop() as (site, job_id):
+            shoot(browser, site, "overview-light", "", **desk, color_scheme="light")
+            shoot(browser, site, "overview-dark", "", **desk, color_scheme="dark")
+            shoot(browser, site, "overview-phone", "", **phone, color_scheme="light")
+            shoot(browser, site, "job", f"jobs/{job_id}", **desk)
+            shoot(browser, site, "jobs-phone", "jobs", **phone, color_scheme="dark")
+            shoot(browser, site, "dead", "dead", **desk)
+            shoot(browser, site, "kind", "kinds/charge-card", **desk)
 
 
 if __name__ == "__main__":

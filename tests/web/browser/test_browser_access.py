@@ -38,7 +38,7 @@ def test_text_of_strangers_stays_text(tab: Tab, sql: Connection) -> None:
         HOSTILE, Jsonb({HOSTILE: HOSTILE}), HOSTILE, HOSTILE, HOSTILE,
     )  # fmt: skip
     fail_once(sql, f"{HOSTILE}\n{HOSTILE}", HOSTILE, fatal=True)
-    sql.execute("SELECT pulse.drain_lane(%s, %s)", [HOSTILE, HOSTILE])
+    sql.execute("SELECT pulse.drain_lane(%s, %s, true)", [HOSTILE, HOSTILE])
     sql.execute("SELECT pulse.pause(%s, %s)", [HOSTILE, HOSTILE])
     sql.execute("SELECT pulse.hello(%s, ARRAY[%s], ARRAY[%s])", [HOSTILE] * 3)
     sql.execute("SELECT pulse.schedule(%s, %s, every => '1 hour')", [HOSTILE] * 2)
@@ -75,7 +75,7 @@ def test_a_stranger_sees_a_login_that_refuses_wrong_tokens(
         # Chromium writes each refusal into the console; nothing else may stand there.
         assert all("401" in line for line in tab.complaints), tab.complaints
         tab.signed_in(OPERATORS_TOKEN)
-        expect(page.locator("h1")).to_have_text("Lanes")
+        expect(page.locator("h1")).to_have_text("Overview")
         cookie = tab.context.cookies()[0]
         assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
         assert tab.complaints == []

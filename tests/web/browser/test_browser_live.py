@@ -47,7 +47,7 @@ def test_progress_moves_without_a_reload(
     assert page.evaluate("window.sameDocument") is True
 
 
-def test_a_lost_server_is_told_and_found_again(
+def test_a_lost_server_is_reported_and_found_again(
     tab: Tab, site: Site, sql: Connection
 ) -> None:
     page = tab.live()

@@ -1,4 +1,4 @@
-"""Searching, a job's life, schedules, keys and phones."""
+"""Searching, a job's history, schedules, keys and phones."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_job_is_found_by_its_id(tab: Tab, sql: Connection) -> None:
     expect(page.locator(".of")).to_have_text("letter in default")
 
 
-def test_a_jobs_life_is_told_in_order_with_why_it_waits(
+def test_a_jobs_history_is_in_order_with_why_it_waits(
     tab: Tab, sql: Connection
 ) -> None:
     job_id = one(sql, "SELECT pulse.enqueue('charge', lane => 'bank')")
@@ -51,7 +51,7 @@ def test_a_jobs_life_is_told_in_order_with_why_it_waits(
     sql.execute("SELECT pulse.tick()")
     fail_once(sql, "CardRefused: stolen", "bank", fatal=True)
     sql.execute("SELECT pulse.retry(%s, 'it was found again')", [job_id])
-    sql.execute("SELECT pulse.drain_lane('bank', 'closed on Sundays')")
+    sql.execute("SELECT pulse.drain_lane('bank', 'closed on Sundays', true)")
     page = tab.open(f"jobs/{job_id}")
     expect(page.locator(".why")).to_contain_text("closed on Sundays")
     expect(page.locator(".history .what")).to_have_text(

@@ -159,7 +159,9 @@ def test_a_lane_gets_more_slots(tab: Tab, sql: Connection) -> None:
     page = tab.live()
     page.get_by_role("button", name="Settings of lane mail").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog.get_by_label("Lease, in seconds")).to_have_value("40")
+    expect(dialog.get_by_label("Lease")).to_have_value("40 s")
+    keep = dialog.get_by_label("Keep dead jobs")
+    expect(keep).to_have_attribute("placeholder", "default: 7 days")
     dialog.get_by_label("Slots").fill("5")
     dialog.get_by_role("button", name="Save").click()
     expect(lane(page, "mail")).to_contain_text("0 / 5")
@@ -176,7 +178,7 @@ def test_what_the_database_refuses_is_shown_with_its_code(
     expect(approve).to_be_visible()
 
     def too_late(route: Route) -> None:
-        """Somebody else is faster than the page."""
+        """Another operator is faster than the page."""
         sql.execute("SELECT pulse.approve(%s)", [job_id])
         route.continue_()
 

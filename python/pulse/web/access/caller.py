@@ -11,7 +11,7 @@ from fastapi import Depends, Path, Request
 from pulse.sql import operator
 from pulse.web.access.auth import Identity
 from pulse.web.access.guard import IDENTITY
-from pulse.web.database import Database, Session, first
+from pulse.web.database import Database, Session
 from pulse.web.live.hub import Hub
 
 JobId = Annotated[
@@ -37,7 +37,7 @@ class Caller:
     async def may_stream(self) -> bool:
         """Whether the role of the DSN, which reads the streams, may see everything."""
         async with self.database.session(None, read_only=True) as db:
-            return operator.sees_all(first(await db.one(operator.MY_ACCESS)))
+            return operator.sees_all(await db.rights())
 
 
 async def current_caller(request: Request) -> Caller:

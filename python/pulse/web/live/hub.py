@@ -30,6 +30,7 @@ log = logging.getLogger("pulse.web")
 POLL_EVERY = 1.0
 # Progress that comes faster is sent together.
 PROGRESS_EVERY = 0.1
+SUMMARY_EVERY = 5.0
 MOST_CLIENTS = 1000
 ENDED = frozenset({"completed", "dead", "cancelled"})
 # They grow by themselves; a client counts on from what it got last.
@@ -46,6 +47,8 @@ class Hub:
         self._sent: dict[int, bytes] = {}
         self._overview: bytes | None = None
         self._compared = ""
+        self._summary: bytes | None = None
+        self._summary_due = 0.0
         self._task: asyncio.Task[None] | None = None
         self._closing = False
         # How often it has polled, and whether LISTEN works on this connection.
@@ -61,6 +64,8 @@ class Hub:
             self._overviews.add(mailbox)
             if self._overview is not None:
                 mailbox.put("overview", self._overview)
+            if self._summary is not None:
+                mailbox.put("summary", self._summary)
             self._start()
             try:
                 yield mailbox
@@ -68,7 +73,7 @@ class Hub:
                 self._overviews.discard(mailbox)
                 if not self._overviews:
                     # The next client must not get an old picture.
-                    self._overview, self._compared = None, ""
+                    self._forget_overview()
                 self._stop_if_idle()
 
     @contextlib.contextmanager
@@ -150,7 +155,7 @@ class Hub:
                 failures += 1
                 log.warning("streams: the database does not answer: %s", error)
                 self._send_all("trouble", {"detail": str(error).strip()})
-                self._overview, self._compared = None, ""
+                self._forget_overview()
                 self._sent.clear()
                 await asyncio.sleep(connections.backoff(failures))
             except Exception:
@@ -183,6 +188,8 @@ class Hub:
                 row = await session.one(queries.OVERVIEW, lane=None)
             assert row is not None
             self._send_overview(row)
+            if time.monotonic() >= self._summary_due:
+                await self._poll_summary(connection)
         if self._jobs:
             await self._poll_jobs(connection, set(self._jobs))
         self.polls += 1
@@ -198,6 +205,20 @@ class Hub:
         self._compared = compared
         for mailbox in self._overviews:
             mailbox.put("overview", self._overview)
+
+    async def _poll_summary(self, connection: Connection) -> None:
+        async with connection.transaction():
+            session = await begin(connection, None, read_only=True)
+            row = await session.one(queries.SUMMARY, **queries.SUMMARY_VALUES)
+        assert row is not None
+        self._summary_due = time.monotonic() + SUMMARY_EVERY
+        self._summary = event("summary", row)
+        for mailbox in self._overviews:
+            mailbox.put("summary", self._summary)
+
+    def _forget_overview(self) -> None:
+        self._overview, self._compared = None, ""
+        self._summary, self._summary_due = None, 0.0
 
     async def _poll_jobs(self, connection: Connection, job_ids: set[int]) -> None:
         async with connection.transaction():

@@ -28,7 +28,7 @@ async def listen(connection: Connection, database: Database) -> bool:
     try:
         arrive = await connections.listen(connection, queries.PROGRESS_CHANNEL, send)
         if arrive:
-            # Workers notify only while someone watches.
+            # Workers notify only while a session watches.
             await connection.execute(queries.WATCH)
             return True
     except psycopg.Error as error:

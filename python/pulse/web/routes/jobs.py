@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Depends, Query
@@ -63,13 +64,24 @@ async def job_filter(
     group_key: Text | None = None,
     enqueued_by: Text | None = None,
     error_like: Text | None = None,
+    error_contains: Text | None = None,
+    payload: Annotated[
+        str | None, Query(max_length=10_000, description="JSON that it contains.")
+    ] = None,
+    payload_contains: Text | None = None,
     priority_above: requests.Priority | None = None,
     priority_below: requests.Priority | None = None,
     older_than: Since | None = None,
     newer_than: Since | None = None,
 ) -> dict[str, Any]:
     """As pulse.find_jobs takes it, without the state."""
-    return {name: value for name, value in locals().items() if value is not None}
+    wanted = {name: value for name, value in locals().items() if value is not None}
+    if payload is not None:
+        try:
+            wanted["payload"] = json.loads(payload)
+        except ValueError as error:
+            raise Problem(422, "payload is not JSON", str(error)) from error
+    return wanted
 
 
 Filter = Annotated[dict[str, Any], Depends(job_filter)]
@@ -96,11 +108,39 @@ async def dead(
     caller: CurrentCaller,
     wanted: Filter,
     limit: Limit = 50,
-    before: Before | None = None,
+    before: Annotated[
+        str | None, Query(pattern=r"^[0-9T:.+-]{10,40}~\d{1,19}$")
+    ] = None,
 ) -> Any:
-    """Dead letters that match, newest job first."""
+    """Dead letters that match, the last to die first."""
+    moment, _, job_id = (before or "").rpartition("~")
+    below = {"before": moment or None, "before_job": job_id or None, "limit": limit}
     async with caller.reading() as db:
-        return await page(db, {**wanted, "state": "dead"}, before, limit)
+        found = await db.rows(queries.FIND_DEAD, filter=Jsonb(wanted), **below)
+        rows = [row for row in found if row["job_id"] is not None]
+        ids = [row["job_id"] for row in rows]
+        jobs = await db.rows(queries.JOBS, job_ids=ids) if ids else []
+    cut = next((row for row in found if row["searched_to"]), None)
+    last = cut or (rows[-1] if len(rows) == limit else None)
+    jobs.sort(key=lambda job: ids.index(job["job_id"]))
+    return {
+        "jobs": jobs,
+        "next": last
+        and f"{last['finished_at']}~{last['searched_to'] or last['job_id']}",
+        "searched_to": cut and cut["searched_to"],
+    }
+
+
+@router.get("/dead/groups", response_model=responses.DeadGroups)
+async def dead_groups(
+    caller: CurrentCaller,
+    wanted: Filter,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> Any:
+    """The last 5000 dead letters, those that match, by kind and error."""
+    values = {"filter": Jsonb(wanted), "groups": limit}
+    async with caller.reading() as db:
+        return {"groups": await db.rows(queries.DEAD_GROUPS, **values)}
 
 
 @router.get("/jobs/{job_id}", response_model=responses.JobPage)
@@ -109,7 +149,7 @@ async def job(caller: CurrentCaller, job_id: JobId) -> Any:
     async with caller.reading() as db:
         found = await db.one(queries.JOB, job_id=job_id)
         why = await db.rows(operator.WHY, job_id=job_id)
-        allowed = operator.sees_all(first(await db.one(operator.MY_ACCESS)))
+        allowed = operator.sees_all(await db.rights())
         audit = await db.rows(queries.AUDIT_OF_JOB, job_id=job_id) if allowed else []
         if found is None:
             raise no_such_job(job_id)
@@ -171,6 +211,32 @@ async def retry(
     return await act(caller, operator.RETRY, job_id, reason=why.reason)
 
 
+@router.post("/jobs/{job_id}/run-now", response_model=Done)
+async def run_now(
+    caller: CurrentCaller, job_id: JobId, why: WhyBody = requests.NO_REASON
+) -> Any:
+    """A scheduled or retrying job is put in line now."""
+    return await act(caller, operator.RUN_NOW, job_id, reason=why.reason)
+
+
+@router.post("/jobs/{job_id}/reschedule", response_model=Done)
+async def reschedule(
+    caller: CurrentCaller, job_id: JobId, when: requests.Reschedule
+) -> Any:
+    """A job that waits runs at another time."""
+    return await act(caller, operator.RESCHEDULE, job_id, **when.model_dump())
+
+
+@router.post("/jobs/{job_id}/rerun", response_model=Done)
+async def rerun(
+    caller: CurrentCaller, job_id: JobId, why: WhyBody = requests.NO_REASON
+) -> Any:
+    """A job that has ended is enqueued once more: the answer is the new one."""
+    async with caller.writing() as db:
+        row = first(await db.one(operator.RERUN, job_id=job_id, reason=why.reason))
+        return first(await db.one(queries.JOB, job_id=row["state"]))
+
+
 @router.post("/jobs/{job_id}/move", response_model=Done)
 async def move(caller: CurrentCaller, job_id: JobId, where: requests.Move) -> Any:
     return await act(caller, operator.MOVE, job_id, **where.model_dump())
@@ -201,6 +267,10 @@ BULK = {
     "retry": operator.RETRY_WHERE,
     "reprioritize": operator.REPRIORITIZE_WHERE,
     "move": operator.MOVE_WHERE,
+    "run_now": operator.RUN_NOW_WHERE,
+    "reschedule": operator.RESCHEDULE_WHERE,
+    "rerun": operator.RERUN_WHERE,
+    "discard": operator.DISCARD_WHERE,
     "approve": operator.APPROVE_WHERE,
     "reject": operator.REJECT_WHERE,
 }

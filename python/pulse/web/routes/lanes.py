@@ -10,7 +10,6 @@ from pulse.sql import operator
 from pulse.web import queries
 from pulse.web.access.caller import CurrentCaller
 from pulse.web.database import Session, first
-from pulse.web.problems import Problem
 from pulse.web.schemas import requests, responses
 
 router = APIRouter(tags=["lanes"])
@@ -24,26 +23,11 @@ async def lane_called(db: Session, name: str) -> Any:
     return await db.one(queries.LANES, lane=name) or responses.Lane(name=name)
 
 
-async def require_lane(db: Session, name: str | None, *, new: bool = False) -> None:
-    """A lane works on first mention, so a name with a typo would be one more lane."""
-    if (
-        name is None
-        or new
-        or first(await db.one(operator.LANE_IS_KNOWN, lane=name))["known"]
-    ):
-        return
-    raise Problem(
-        404,
-        f"there is no lane {name}",
-        "No job, setting, kind, worker or pause names it.",
-        hint='To drain or pause it before it is used: "new": true.',
-    )
-
-
 @router.get("/lanes", response_model=responses.Lanes)
 async def lanes(caller: CurrentCaller) -> Any:
     async with caller.reading() as db:
-        return {"lanes": await db.rows(queries.LANES, lane=None)}
+        found = await db.rows(queries.LANES, lane=None)
+        return {"lanes": found, **first(await db.one(queries.LANE_DEFAULTS))}
 
 
 @router.patch("/lanes/{name:path}", response_model=responses.Lane)
@@ -51,19 +35,9 @@ async def set_lane(
     caller: CurrentCaller, name: LaneName, settings: requests.LaneSettings
 ) -> Any:
     """Only what is given changes; it holds from the next claim on."""
-    values = {
-        key: requests.interval(value) if key in DURATIONS else value
-        for key, value in settings.model_dump().items()
-    }
     async with caller.writing() as db:
-        await db.rows(queries.SET_LANE, lane=name, **values)
+        await db.rows(queries.SET_LANE, lane=name, **requests.values(settings))
         return await lane_called(db, name)
-
-
-DURATIONS = {
-    *("poll_interval", "lease_for", "max_runtime", "cancel_grace"),
-    *("retain_completed", "retain_cancelled", "retain_dead"),
-}
 
 
 @router.post("/lanes/{name:path}/drain", response_model=responses.Lane)
@@ -73,8 +47,7 @@ async def drain_lane(
     why: Annotated[requests.Drain, Body()] = requests.NO_DRAIN,
 ) -> Any:
     async with caller.writing() as db:
-        await require_lane(db, name, new=why.new)
-        await db.rows(operator.DRAIN, lane=name, reason=why.reason)
+        await db.rows(operator.DRAIN, lane=name, **why.model_dump())
         return await lane_called(db, name)
 
 
@@ -85,7 +58,6 @@ async def resume_lane(
     why: Annotated[requests.WithReason, Body()] = requests.NO_REASON,
 ) -> Any:
     async with caller.writing() as db:
-        await require_lane(db, name)
         await db.rows(operator.RESUME_LANE, lane=name, reason=why.reason)
         return await lane_called(db, name)
 
@@ -94,8 +66,7 @@ async def resume_lane(
 async def pause(caller: CurrentCaller, hold: requests.Pause) -> Any:
     """Stop all claims, or those of one lane, in the name of a holder."""
     async with caller.writing() as db:
-        await require_lane(db, hold.lane, new=hold.new)
-        done = first(await db.one(operator.PAUSE, **hold.model_dump(exclude={"new"})))
+        done = first(await db.one(operator.PAUSE, **hold.model_dump()))
         return {**done, "paused": await db.rows(operator.HOLDS)}
 
 
@@ -103,6 +74,5 @@ async def pause(caller: CurrentCaller, hold: requests.Pause) -> Any:
 async def resume(caller: CurrentCaller, hold: requests.Resume) -> Any:
     """Undo the pause of a holder."""
     async with caller.writing() as db:
-        await require_lane(db, hold.lane)
         done = first(await db.one(operator.RESUME, holder=hold.holder, lane=hold.lane))
         return {**done, "paused": await db.rows(operator.HOLDS)}

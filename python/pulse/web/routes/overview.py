@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
 
@@ -20,12 +20,13 @@ async def me(caller: CurrentCaller) -> Any:
     """The user, the role and what the database allows it."""
     async with caller.reading() as db:
         found = first(await db.one(queries.ME))
+        rights = await db.rights()
         # Who was given nothing may not ask which pulse it is.
-        has = await db.one(queries.VERSION) if found["rights"] else {"version": None}
+        has = await db.one(queries.VERSION) if rights else {"version": None}
     streams = await caller.may_stream()
     who = caller.identity
     said = {"user": who.user, "signed_in": who.signed_in, "streams": streams}
-    return {**found, **first(has), **said}
+    return {**found, **first(has), **said, "rights": rights}
 
 
 @router.get("/status", response_model=responses.Status)
@@ -56,6 +57,32 @@ async def workers(caller: CurrentCaller) -> Any:
 async def health(caller: CurrentCaller) -> Any:
     async with caller.reading() as db:
         return {"checks": await db.rows(operator.HEALTH)}
+
+
+@router.get("/summary", response_model=responses.Summary)
+async def summary(caller: CurrentCaller) -> Any:
+    """What is wrong, and how many jobs are in each state."""
+    async with caller.reading() as db:
+        return await db.one(queries.SUMMARY, **queries.SUMMARY_VALUES)
+
+
+# How far back, and how much of it is one point: 60, 144 and 168 of them.
+RANGES = {"1h": ("1 hour", 60), "24h": ("24 hours", 600), "7d": ("7 days", 3600)}
+
+
+@router.get("/history", response_model=responses.History)
+async def history(
+    caller: CurrentCaller,
+    range: Literal["1h", "24h", "7d"] = "1h",
+    lane: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
+    kind: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
+) -> Any:
+    """What happened over time, of everything or of a lane, a kind or both."""
+    since, seconds = RANGES[range]
+    values = {"since": since, "step": f"{seconds} seconds", "lane": lane, "kind": kind}
+    async with caller.reading() as db:
+        rows = await db.rows(queries.HISTORY, **values)
+    return {"step_seconds": seconds, "rows": rows}
 
 
 @router.get("/audit", response_model=responses.Audit)

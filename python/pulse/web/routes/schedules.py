@@ -1,10 +1,11 @@
-"""Schedules: when they fire next, what became of each occurrence, pause and resume."""
+"""Schedules: make, change, remove, pause and resume them; what each run became."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Query
+from psycopg.types.json import Jsonb
 
 from pulse.sql import operator
 from pulse.web import queries
@@ -39,6 +40,26 @@ async def runs(
         return {"runs": runs}
 
 
+@router.put("/schedules/{name:path}", response_model=responses.Schedule)
+async def schedule(
+    caller: CurrentCaller, name: ScheduleName, wanted: requests.NewSchedule
+) -> Any:
+    """Make a schedule, or put this one in the place of that of the same name."""
+    values = {**requests.values(wanted), "payload": Jsonb(wanted.payload)}
+    if wanted.headers is not None:
+        values["headers"] = Jsonb(wanted.headers)
+    async with caller.writing() as db:
+        await db.rows(queries.SCHEDULE, name=name, **values)
+        return await db.one(queries.SCHEDULES, name=name)
+
+
+@router.delete("/schedules/{name:path}", status_code=204, response_model=None)
+async def unschedule(caller: CurrentCaller, name: ScheduleName) -> None:
+    """Its ledger stays for 90 days, and its jobs go on."""
+    async with caller.writing() as db:
+        await db.rows(operator.UNSCHEDULE, name=name)
+
+
 async def is_known(db: Session, name: str) -> bool:
     return bool(first(await db.one(operator.SCHEDULE_IS_KNOWN, name=name))["known"])
 
@@ -52,6 +73,17 @@ async def pause(
     async with caller.writing() as db:
         await db.rows(operator.PAUSE_SCHEDULE, name=name, reason=why.reason)
         return await db.one(queries.SCHEDULES, name=name)
+
+
+@router.post("/schedules/{name:path}/run", response_model=responses.NewJob)
+async def run(
+    caller: CurrentCaller,
+    name: ScheduleName,
+    why: Annotated[requests.WithReason, Body()] = requests.NO_REASON,
+) -> Any:
+    """Enqueue its job now; when it fires next stays as it is."""
+    async with caller.writing() as db:
+        return await db.one(operator.RUN_SCHEDULE_NOW, name=name, reason=why.reason)
 
 
 @router.post("/schedules/{name:path}/resume", response_model=responses.Schedule)

@@ -52,6 +52,22 @@ class Lane(LaneGlance):
 
 class Lanes(BaseModel):
     lanes: list[Lane]
+    # Of a lane that was never set.
+    defaults: dict[str, Any]
+
+
+class Kind(BaseModel):
+    name: str
+    running: int = 0
+    oldest_ready_at: Moment | None = None
+    ready_in: list[str] = []
+    workers: int = 0
+    schedules: int = 0
+    settings: dict[str, Any] = {}
+
+
+class Kinds(BaseModel):
+    kinds: list[Kind]
 
 
 class Hold(BaseModel):
@@ -111,6 +127,10 @@ class JobState(BaseModel):
     state: str
 
 
+class NewJob(BaseModel):
+    job_id: str
+
+
 class JobSummary(JobState):
     lane: str
     kind: str
@@ -137,6 +157,7 @@ class JobSummary(JobState):
     unique_key: str | None
     group_key: str | None
     tags: list[str | None] | None
+    rerun_of: str | None
     last_error: str | None
     payload: Any
 
@@ -218,6 +239,7 @@ class Schedule(BaseModel):
     last_error: str | None
     created_by: str | None
     created_at: Moment | None
+    late: bool
 
 
 class Schedules(BaseModel):
@@ -241,10 +263,83 @@ class Check(BaseModel):
     status: str
     figure: str | None
     advice: str | None
+    # Filters: the jobs that it is about.
+    jobs: list[dict[str, Any]] | None
 
 
 class Health(BaseModel):
     checks: list[Check]
+
+
+class DeadGroup(BaseModel):
+    kind: str
+    error: str | None
+    # What a filter takes to mean these jobs.
+    error_like: str | None
+    jobs: int
+    lanes: list[str]
+    first_at: Moment | None
+    last_at: Moment | None
+    last_job: str
+
+
+class DeadGroups(BaseModel):
+    groups: list[DeadGroup]
+
+
+class Count(BaseModel):
+    jobs: int
+    # There are more than were counted.
+    more: bool
+
+
+class ScheduleProblem(BaseModel):
+    name: str
+    kind: str
+    next_at: Moment | None
+    last_error: str | None
+    late: bool
+
+
+class FailingKind(BaseModel):
+    kind: str
+    failed: int
+    started: int
+    dead: int
+
+
+class Step(BaseModel):
+    at: Moment
+    enqueued: int
+    started: int
+    completed: int
+    failed: int
+    dead: int
+    retried: int
+    cancelled: int
+    reaped: int
+    wait_p50: float | None
+    wait_p95: float | None
+    wait_p99: float | None
+    run_p50: float | None
+    run_p95: float | None
+    run_p99: float | None
+    ready: int | None
+    running: int | None
+
+
+class History(BaseModel):
+    step_seconds: int
+    rows: list[Step]
+
+
+class Summary(BaseModel):
+    counts: dict[str, Count]
+    problems: list[Check]
+    dead: list[DeadGroup]
+    schedules: list[ScheduleProblem]
+    failing: list[FailingKind]
+    at: Moment
 
 
 class Audit(BaseModel):

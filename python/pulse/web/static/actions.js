@@ -4,7 +4,7 @@
 import { patch, path, post, remove } from "./api.js";
 import { ask, button, notify } from "./dialog.js";
 import { h } from "./dom.js";
-import { number, plural } from "./format.js";
+import { now, number, plural } from "./format.js";
 import { may } from "./state.js";
 
 const WAITING = ["awaiting_approval", "scheduled", "retrying", "ready"];
@@ -26,6 +26,23 @@ const VERBS = {
   retry: {
     label: "Retry", right: "operator", states: ["dead", "cancelled"], kind: "primary",
     done: "put back in line", run: (job) => post(path`jobs/${job.job_id}/retry`),
+  },
+  run_now: {
+    label: "Run now", right: "operator", states: ["scheduled", "retrying"], kind: "primary",
+    done: "put in line", run: (job) => post(path`jobs/${job.job_id}/run-now`),
+  },
+  reschedule: {
+    label: "Reschedule…", right: "operator", states: ["scheduled", "retrying", "ready"], done: "rescheduled",
+    ask: (job) => ({
+      title: "Run it at another time", confirm: "Reschedule",
+      fields: [{ name: "run_at", label: "At", type: "datetime-local", required: true, value: local(job.run_at) }, REASON],
+    }),
+    run: (job, said) => post(path`jobs/${job.job_id}/reschedule`, { run_at: new Date(said.run_at).toISOString(), ...reason(said) }),
+  },
+  rerun: {
+    label: "Run again", right: "operator", states: FINISHED, done: "enqueued once more",
+    run: (job) => post(path`jobs/${job.job_id}/rerun`),
+    outcome: (after) => `runs again as job ${after.job_id}`,
   },
   cancel: {
     label: "Cancel…", right: "operator", states: UNFINISHED, done: "cancelled",
@@ -66,6 +83,12 @@ const VERBS = {
   },
 };
 
+/** As a field for a local time takes it. */
+function local(iso) {
+  const at = new Date(iso ?? now());
+  return new Date(at.getTime() - at.getTimezoneOffset() * 60000).toISOString().slice(0, 16);
+}
+
 function reason(said) {
   return said?.reason ? { reason: said.reason } : {};
 }
@@ -93,27 +116,43 @@ async function act(verb, job, after) {
 }
 
 const BULK = {
-  retry: { label: "Retry all matching…", word: "retry", done: "Retried", right: "operator", states: ["dead", "cancelled"] },
-  cancel: { label: "Cancel all matching…", word: "cancel", done: "Cancelled", right: "operator", states: UNFINISHED, danger: true },
-  approve: { label: "Approve all matching…", word: "approve", done: "Approved", right: "approver", states: ["awaiting_approval"] },
-  reject: { label: "Reject all matching…", word: "reject", done: "Rejected", right: "approver", states: ["awaiting_approval"], danger: true },
+  retry: { short: "Retry…", word: "retry", done: "Retried", right: "operator", states: ["dead", "cancelled"] },
+  cancel: { short: "Cancel…", word: "cancel", done: "Cancelled", right: "operator", states: UNFINISHED, danger: true },
+  run_now: { short: "Run now…", word: "run", done: "Put in line", right: "operator", states: ["scheduled", "retrying"] },
+  discard: { short: "Discard…", word: "discard", done: "Discarded", right: "operator", states: FINISHED, danger: true },
+  approve: { short: "Approve…", word: "approve", done: "Approved", right: "approver", states: ["awaiting_approval"] },
+  reject: { short: "Reject…", word: "reject", done: "Rejected", right: "approver", states: ["awaiting_approval"], danger: true },
   reprioritize: {
-    label: "Priority of all matching…", word: "change the priority of", done: "Changed the priority of", right: "operator",
+    short: "Priority…", word: "change the priority of", done: "Changed the priority of", right: "operator",
     states: UNFINISHED,
     field: { name: "priority", label: "New priority", type: "number", required: true, value: 0 },
   },
   move: {
-    label: "Move all matching…", word: "move", done: "Moved", right: "operator", states: WAITING,
+    short: "Move…", word: "move", done: "Moved", right: "operator", states: WAITING,
     field: { name: "lane", label: "To lane", required: true },
   },
 };
 
-/** Buttons for what could be done to jobs in the states that a filter asks for. */
-export function bulkButtons(verbs, filter, after) {
-  const fits = ({ states }) => !filter.state || filter.state.some((state) => states.includes(state));
+/**
+ * Buttons for what could be done to jobs in the states that a filter asks for. of: what
+ * they are, where several such rows stand on one page.
+ */
+export function bulkButtons(verbs, filter, after, { of } = {}) {
+  const wanted = filter.state && [filter.state].flat();
+  const fits = ({ states }) => !wanted || wanted.some((state) => states.includes(state));
   return verbs
-    .filter((verb) => may(BULK[verb].right) && fits(BULK[verb]))
-    .map((verb) => button(BULK[verb].label, () => bulk(verb, filter, after)));
+    .filter((verb) => verb in BULK && may(BULK[verb].right) && fits(BULK[verb]))
+    .map((verb) => button(of ? BULK[verb].short : `${BULK[verb].short.replace("…", "")} all matching…`, () => bulk(verb, filter, after),
+      of ? { kind: "small", name: `${BULK[verb].short} ${of}` } : {}));
+}
+
+/** The same for jobs that were chosen one by one. */
+export function selectionButtons(jobs, after) {
+  const ids = jobs.map((job) => job.job_id);
+  const states = new Set(jobs.map((job) => job.state));
+  return Object.keys(BULK)
+    .filter((verb) => may(BULK[verb].right) && BULK[verb].states.some((state) => states.has(state)))
+    .map((verb) => button(BULK[verb].short, () => bulk(verb, { job_ids: ids }, after), { name: `${BULK[verb].short} the selected jobs` }));
 }
 
 /** First what it would do, in numbers; only then, when confirmed, do it. */
@@ -148,5 +187,10 @@ async function bulk(verb, filter, after) {
 
 function filterList(filter) {
   return h("dl", { class: "filter" }, Object.entries(filter).map(([key, value]) =>
-    h("div", {}, h("dt", {}, key.replaceAll("_", " ")), h("dd", {}, [value].flat().join(", ")))));
+    h("div", {}, h("dt", {}, key.replaceAll("_", " ")), h("dd", {}, said(value)))));
+}
+
+function said(value) {
+  if (!Array.isArray(value)) return typeof value === "object" ? JSON.stringify(value) : value;
+  return value.length > 10 ? `${value.slice(0, 10).join(", ")} and ${number(value.length - 10)} more` : value.join(", ");
 }

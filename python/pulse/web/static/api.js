@@ -27,6 +27,13 @@ export function query(filters) {
   return text ? `?${text}` : "";
 }
 
+let hear = () => {};
+
+/** Let listener know after each request whether it was answered: (problem or null). */
+export function onAnswer(listener) {
+  hear = listener;
+}
+
 export async function call(method, address, body) {
   const options = { method, headers: { Accept: "application/json" }, cache: "no-store" };
   if (method !== "GET") options.headers["X-Pulse"] = "1";
@@ -38,23 +45,29 @@ export async function call(method, address, body) {
   try {
     response = await fetch(new URL(address, BASE), options);
   } catch {
-    throw new Problem({
+    const problem = new Problem({
       title: "The server does not answer",
       hint: "The page goes on by itself when it is back.",
     });
+    hear(problem);
+    throw problem;
   }
   // The login page stands where this page was.
   if (response.status === 401) location.reload();
   if (response.status === 204) return null;
   const answer = await response.json().catch(() => ({}));
-  if (!response.ok) {
-    throw new Problem({ title: `${response.status} ${response.statusText}`, ...answer });
+  if (response.ok) {
+    hear(null);
+    return answer;
   }
-  return answer;
+  const problem = new Problem({ title: `${response.status} ${response.statusText}`, ...answer });
+  if (response.status >= 502) hear(problem);
+  throw problem;
 }
 
 export const get = (address) => call("GET", address);
 export const post = (address, body) => call("POST", address, body);
+export const put = (address, body) => call("PUT", address, body);
 export const patch = (address, body) => call("PATCH", address, body);
 export const remove = (address) => call("DELETE", address);
 

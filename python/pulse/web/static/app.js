@@ -1,20 +1,25 @@
 // The start: who is looking, which page, the live stream and the keys.
 
-import { get } from "./api.js";
+import { get, onAnswer } from "./api.js";
 import { complain } from "./dialog.js";
-import { show, write } from "./dom.js";
-import { parse } from "./filters.js";
+import { h, show, write } from "./dom.js";
+import { conditions, parse, SEARCH_HELP, toQuery } from "./filters.js";
+import { clock } from "./format.js";
 import { job } from "./job.js";
 import { list } from "./jobs.js";
-import { audit, health, schedules, workers } from "./lists.js";
+import { kind, kinds } from "./kinds.js";
+import { audit, health, workers } from "./lists.js";
 import { overview } from "./overview.js";
 import { empty, heading, tickMoments, trouble } from "./parts.js";
+import { schedules } from "./schedules.js";
 import { lacking, may, me, readOnce, startStream, Stay } from "./state.js";
+import { badges } from "./troubles.js";
 
 const PAGES = {
   "": overview, jobs: list("jobs"), dead: list("dead"), approvals: list("approvals"),
-  schedules, workers, health, audit,
+  kinds, schedules, workers, health, audit,
 };
+const ONE = { jobs: job, kinds: kind };
 const LIVE = {
   connecting: "Connecting…", live: "Live", lost: "Disconnected, trying again…", trouble: "The database does not answer",
   still: "Not live",
@@ -25,11 +30,11 @@ const search = document.getElementById("search");
 let stay = new Stay();
 let last = null;
 
-/** #/jobs/123 and #/jobs?state=dead: the page, its job and its filter. */
+/** #/jobs/123 and #/jobs?state=dead: the page, its job or kind, and its filter. */
 function route() {
   const [address, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const [page, id] = address.split("/");
-  return { page, id, query: new URLSearchParams(query) };
+  return { page, id: id && decodeURIComponent(id), query: new URLSearchParams(query) };
 }
 
 async function go() {
@@ -42,8 +47,8 @@ async function go() {
     if (mine) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  const draw = page === "jobs" && id ? job : PAGES[page];
-  document.title = `${id ? `Job ${id}` : page || "lanes"} · pulse`;
+  const draw = id ? ONE[page] : PAGES[page];
+  document.title = `${id ? `${page.slice(0, -1)} ${id}` : page || "overview"} · pulse`;
   if (!draw) {
     show(main, heading("There is no such page"), empty("The pages are listed above."));
     return;
@@ -64,6 +69,22 @@ function report(state) {
   live.dataset.state = state;
   write(live, LIVE[state]);
   if (state === "still") stand();
+  if (state === "trouble") down("The database does not answer.");
+  if (state === "lost") down("The server does not answer.");
+  if (state === "live") banner.hidden = true;
+}
+
+const banner = document.getElementById("banner");
+
+/** Every view says when what it shows may be old, and since when. */
+function down(what) {
+  if (banner.hidden) show(banner, h("b", {}, what), ` What you see is from before ${clock(new Date().toISOString())}. The page goes on by itself when it is back.`);
+  banner.hidden = false;
+}
+
+function answered(problem) {
+  if (problem) down(`${problem.message}.`);
+  else if (document.getElementById("live").dataset.state !== "trouble") banner.hidden = true;
 }
 
 /** Streams are refused here: say why, and show the picture of now when it is asked for. */
@@ -92,11 +113,27 @@ function keys(event) {
   }
 }
 
+const said = document.getElementById("search-said");
+
+/** While one types: what the search would look for. */
+function understand() {
+  const text = search.value.trim();
+  const { id, filter, unknown } = parse(text);
+  said.dataset.tone = unknown.length ? "bad" : "";
+  if (!text) write(said, SEARCH_HELP);
+  else if (id) write(said, `Opens job ${id}.`);
+  else if (unknown.length) write(said, `Not understood: ${unknown.join(" ")}. ${SEARCH_HELP}`);
+  else write(said, `Finds jobs whose ${conditions(filter).map(([, words]) => words).join(" and ")}.`);
+  return { id, filter, unknown };
+}
+
 function find(event) {
   event.preventDefault();
   if (!search.value.trim()) return;
-  const { id, query } = parse(search.value);
-  location.hash = id ? `#/jobs/${id}` : `#/jobs?${query}`;
+  const { id, filter, unknown } = understand();
+  if (unknown.length) return;
+  location.hash = id ? `#/jobs/${id}` : `#/jobs?${toQuery(filter)}`;
+  search.blur();
 }
 
 async function signOut() {
@@ -107,6 +144,9 @@ async function signOut() {
 async function start() {
   document.addEventListener("keydown", keys);
   document.getElementById("find").addEventListener("submit", find);
+  search.addEventListener("input", understand);
+  search.addEventListener("focus", understand);
+  onAnswer(answered);
   // "#main" would be taken for a page.
   document.querySelector(".skip").addEventListener("click", (event) => {
     event.preventDefault();
@@ -128,6 +168,7 @@ async function start() {
   badge.title = may("operator") ? `${me.role}: ${me.rights.join(", ")}` : lacking("operator");
   document.getElementById("sign-out").hidden = !me.signed_in;
   document.getElementById("refresh").addEventListener("click", refresh);
+  badges();
   if (!may("viewer")) document.getElementById("live").hidden = true;
   else if (me.streams) startStream(report);
   else report("still");

@@ -1,31 +1,42 @@
 // Questions to the operator, and short news in the corner.
 
-import { h } from "./dom.js";
+import { h, show } from "./dom.js";
+import { trouble } from "./parts.js";
 
 let number = 0;
 
 /**
  * Ask in a dialog and answer {field: value}, or null when it was closed (Esc, Cancel).
- * fields: [{name, label, type, value, required, hint, placeholder}].
+ * fields: [{name, label, type, value, required, hint, placeholder, options}]. With work,
+ * the dialog stays open until that has succeeded: what was typed survives a refusal.
  */
-export function ask({ title, text, fields = [], confirm, danger = false, details = [] }) {
+export function ask({ title, text, fields = [], confirm, danger = false, details = [], work, wide = false }) {
   const name = `dialog-${++number}`;
   const inputs = fields.map((field, i) => input(field, `${name}-${i}`));
+  const refusal = h("div");
   const form = h("form", {},
     h("h2", { id: name }, title),
     text && h("p", {}, text),
     details,
-    inputs.map((each) => each.element),
+    h("div", { class: "fields" }, inputs.map((each) => each.element)),
+    refusal,
     h("div", { class: "buttons" },
       h("button", { type: "button", class: "ghost", onclick: () => dialog.close() }, "Close"),
       h("button", { type: "submit", class: danger ? "danger" : "primary", autofocus: fields.length === 0 && !danger }, confirm)));
-  const dialog = h("dialog", { "aria-labelledby": name }, form);
+  const dialog = h("dialog", { "aria-labelledby": name, class: wide ? "wide" : null }, form);
   document.body.append(dialog);
   return new Promise((answer) => {
     let values = null;
-    form.addEventListener("submit", (event) => {
+    form.addEventListener("submit", async (event) => {
       event.preventDefault();
-      values = Object.fromEntries(inputs.map((each) => [each.name, each.value()]));
+      const said = Object.fromEntries(inputs.map((each) => [each.name, each.value()]));
+      try {
+        await work?.(said);
+      } catch (problem) {
+        show(refusal, trouble(problem));
+        return;
+      }
+      values = said;
       dialog.close();
     });
     dialog.addEventListener("click", (event) => {
@@ -39,7 +50,7 @@ export function ask({ title, text, fields = [], confirm, danger = false, details
   });
 }
 
-function input({ name, label, type = "text", value = "", required, hint, placeholder, min, max }, id) {
+function input({ name, label, type = "text", value = "", required, hint, placeholder, min, max, options }, id) {
   const described = hint ? `${id}-hint` : null;
   if (type === "checkbox") {
     const box = h("input", { id, type, "aria-describedby": described });
@@ -51,10 +62,10 @@ function input({ name, label, type = "text", value = "", required, hint, placeho
         hint && h("small", { id: described }, hint)),
     };
   }
-  const box = h("input", {
-    id, type, required, placeholder, min, max, step: type === "number" ? "any" : null,
-    "aria-describedby": described, autocomplete: "off",
-  });
+  const more = { id, required, placeholder, "aria-describedby": described, autocomplete: "off" };
+  const box = options ? h("select", more, options.map((each) => h("option", { value: each }, each || "–")))
+    : type === "lines" ? h("textarea", { ...more, rows: 4, spellcheck: "false" })
+      : h("input", { ...more, type, min, max, step: type === "number" ? "any" : null });
   box.value = value ?? "";
   return {
     name,

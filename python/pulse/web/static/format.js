@@ -29,6 +29,12 @@ export function count(n, estimated) {
   return estimated ? `≈ ${COMPACT.format(n)}` : number(n);
 }
 
+/** {jobs, more}: how many were counted, and whether there are more. */
+export function capped({ jobs, more }) {
+  const said = jobs >= 1000 ? COMPACT.format(jobs) : NUMBER.format(jobs);
+  return more ? `${said}+` : said;
+}
+
 export function rate(n) {
   if (n === null || n === undefined) return "–";
   return n >= 100 || n === 0 ? NUMBER.format(Math.round(n)) : Number(n).toFixed(1);
@@ -55,6 +61,16 @@ export function duration(seconds) {
 
 function pair(big, bigUnit, small, smallUnit) {
   return small ? `${big} ${bigUnit} ${String(small).padStart(2, "0")} ${smallUnit}` : `${big} ${bigUnit}`;
+}
+
+/** As PostgreSQL reads it back: 500 ms, 30 s, 15 min, 48 h, 7 days. */
+export function interval(seconds) {
+  if (seconds === null || seconds === undefined || seconds === "") return "";
+  const s = Number(seconds);
+  if (s === 0) return "0";
+  if (s % 86400 === 0 && s >= 3 * 86400) return `${s / 86400} days`;
+  for (const [unit, size] of [["h", 3600], ["min", 60], ["s", 1]]) if (s % size === 0) return `${s / size} ${unit}`;
+  return s < 1 ? `${s * 1000} ms` : `${s} s`;
 }
 
 /** Whole seconds, for what ticks while one looks. */

@@ -4,7 +4,7 @@ import { jobButtons } from "./actions.js";
 import { follow, get, path } from "./api.js";
 import { h, redraw, show, write } from "./dom.js";
 import { duration, number, pretty } from "./format.js";
-import { errorText, heading, progress, searchLink, setPill, trouble, when } from "./parts.js";
+import { errorText, heading, kindLink, progress, searchLink, setPill, trouble, when } from "./parts.js";
 import { lacking, may, me } from "./state.js";
 import { timeline } from "./timeline.js";
 
@@ -114,7 +114,7 @@ function reasonLine(reason) {
 
 function factRows(job) {
   const rows = [
-    ["Kind", searchLink(job.kind, { kind: job.kind })],
+    ["Kind", kindLink(job.kind)],
     ["Lane", searchLink(job.lane, { lane: job.lane })],
     ["Priority", number(job.priority)],
     ["Attempts", `${number(job.attempts)} begun, ${number(job.failures)} of ${number(job.max_attempts)} failures`],

@@ -2,6 +2,7 @@
 
 import { get, patch, path, post, Problem } from "./api.js";
 import { ask, notify } from "./dialog.js";
+import { interval } from "./format.js";
 import { laneChanged, me } from "./state.js";
 
 const REASON = { name: "reason", label: "Reason", placeholder: "optional, shown to everybody who looks" };
@@ -18,39 +19,53 @@ export async function drain(name) {
   notify(`Lane ${name} is drained.`);
 }
 
-const SETTINGS = [
+const COUNTS = [
   { name: "max_slots", label: "Slots", type: "number", min: 0, max: 10000, hint: "How many of its jobs may run at once; 0 is no limit." },
   { name: "max_batch", label: "Largest claim", type: "number", min: 1, max: 10000, hint: "Jobs one call may claim." },
-  { name: "lease_for", label: "Lease, in seconds", type: "number", min: 0, hint: "How long a worker may stay silent before its jobs are taken away." },
-  { name: "max_runtime", label: "Longest run, in seconds", type: "number", min: 0, hint: "0 is no limit." },
+];
+const DURATIONS = [
+  { name: "lease_for", label: "Lease", hint: "How long a worker may stay silent before its jobs are taken away." },
+  { name: "max_runtime", label: "Longest run", hint: "0 is no limit." },
+  { name: "poll_interval", label: "Poll interval", hint: "How often a worker that does not listen looks for jobs." },
+  { name: "cancel_grace", label: "Grace of a cancel", hint: "How long a run may take to stop before it is ended." },
+  { name: "retain_completed", label: "Keep completed jobs" },
+  { name: "retain_cancelled", label: "Keep cancelled jobs" },
+  { name: "retain_dead", label: "Keep dead jobs" },
 ];
 
+/** Every setting, with its default where it was not set. */
 export async function editLane(name) {
-  const lane = (await get("lanes")).lanes.find((each) => each.name === name);
+  const { lanes, defaults } = await get("lanes");
+  const lane = lanes.find((each) => each.name === name);
   if (!lane) throw new Problem({ title: `Lane ${name} is gone` });
-  const settings = lane.settings ?? {};
-  const before = { ...settings, max_slots: lane.max_slots ?? 0 };
-  const said = await ask({
+  const before = Object.fromEntries([
+    ...COUNTS.map(({ name: key }) => [key, lane.settings[key] ?? ""]),
+    ...DURATIONS.map(({ name: key }) => [key, interval(lane.settings[key])]),
+  ]);
+  const usual = (key) => (key in defaults ? interval(defaults[key]) : "no limit");
+  await ask({
     title: `Settings of lane ${name}`,
-    text: "They count from the next claim on. What is left empty stays as it is.",
+    text: "They count from the next claim on. What is left empty stays as it is; durations are words like 30 s, 15 min, 48 h or 7 days.",
+    wide: true,
     fields: [
-      ...SETTINGS.map((field) => ({ ...field, value: before[field.name] ?? "" })),
+      ...COUNTS.map((field) => ({ ...field, value: before[field.name], placeholder: `default: ${defaults[field.name] ?? "no limit"}` })),
+      ...DURATIONS.map((field) => ({ ...field, value: before[field.name], placeholder: `default: ${usual(field.name)}` })),
       { name: "enabled", type: "checkbox", label: "Enabled", value: lane.enabled, hint: "A disabled lane is not claimed." },
       REASON,
     ],
     confirm: "Save",
+    async work(said) {
+      const change = {};
+      for (const [key, was] of Object.entries(before)) {
+        if (said[key] !== null && said[key] !== "" && String(said[key]) !== String(was)) change[key] = said[key];
+      }
+      if (said.enabled !== lane.enabled) change.enabled = said.enabled;
+      if (Object.keys(change).length === 0) return;
+      if (said.reason) change.reason = said.reason;
+      laneChanged(await patch(path`lanes/${name}`, change));
+      notify(`Lane ${name} has its new settings.`);
+    },
   });
-  if (!said) return;
-  const change = {};
-  for (const { name: key } of SETTINGS) {
-    const value = said[key];
-    if (value !== null && String(value) !== String(before[key] ?? "")) change[key] = value;
-  }
-  if (said.enabled !== lane.enabled) change.enabled = said.enabled;
-  if (Object.keys(change).length === 0) return;
-  if (said.reason) change.reason = said.reason;
-  laneChanged(await patch(path`lanes/${name}`, change));
-  notify(`Lane ${name} has its new settings.`);
 }
 
 export async function pauseAll() {

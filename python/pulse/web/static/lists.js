@@ -1,22 +1,24 @@
-// Schedules, workers, health and the audit.
+// Workers, health and the audit.
 
-import { get, path, post } from "./api.js";
-import { button, notify } from "./dialog.js";
+import { get } from "./api.js";
 import { h, keyed, redraw, show } from "./dom.js";
-import { duration, number, pretty } from "./format.js";
+import { number, pretty } from "./format.js";
 import { pagedTable } from "./pages.js";
-import { cells, empty, errorText, heading, jobLink, pill, searchLink, table, trouble, when } from "./parts.js";
-import { may } from "./state.js";
+import { cells, empty, heading, jobLink, pill, searchLink, table, trouble, when } from "./parts.js";
+import { remedy, statusPill } from "./troubles.js";
 
-/** A page that is one list, read again every few seconds. */
-function whole({ title, note, columns, address, key, id, row, nothing }) {
-  return async (root, stay) => {
+/**
+ * A page that is one list, read again every few seconds. actions(again) makes the buttons
+ * above it; fits(item, query) says which of the items the address asks for.
+ */
+export function whole({ title, note, columns, address, key, id, row, nothing, actions = () => null, fits = () => true }) {
+  return async (root, stay, { query }) => {
     const { element, body } = table(title, columns);
     const none = empty(nothing);
     const rest = h("div");
-    show(root, heading(title, note), element, rest);
+    show(root, heading(title, note, ...[actions(load)].filter(Boolean)), element, rest);
     async function load() {
-      const items = (await get(address))[key];
+      const items = (await get(address))[key].filter((item) => fits(item, query));
       if (stay.left) return;
       keyed(body, items, id, () => redrawn((now, kept) => row(now, load, kept)));
       element.hidden = items.length === 0;
@@ -54,72 +56,23 @@ export const workers = whole({
   row: (worker) => cells(WORKERS,
     searchLink(worker.worker, { worker: worker.worker, state: "running" }), number(worker.running),
     (worker.lanes ?? []).join(", "), worker.kinds ? worker.kinds.join(", ") : "every kind",
-    worker.seen_by ?? "–", when(worker.seen_at),
-    worker.live ? pill("completed", "live") : pill("dead", "lost")),
+    worker.seen_by ?? "–", when(worker.seen_at), workerState(worker)),
 });
 
+/** One that left its jobs behind is lost; one that has none has stopped. */
+function workerState({ live, running }) {
+  if (live) return pill("completed", "live");
+  return running > 0 ? pill("dead", "lost") : pill("cancelled", "stopped");
+}
+
 const HEALTH = [["Check", "name"], ["Status", "state"], ["Figure", "wide"], ["What to do", "wide"]];
-const TONES = { ok: "completed", warn: "retrying", fail: "dead" };
 
 export const health = whole({
   title: "Health", columns: HEALTH, address: "health", key: "checks", id: (check) => check.check_name,
   nothing: "There are no checks.",
   row: (check) => cells(HEALTH,
-    check.check_name.replaceAll("_", " "), pill(TONES[check.status] ?? check.status, check.status), check.figure ?? "",
-    check.advice ?? ""),
+    check.check_name.replaceAll("_", " "), statusPill(check.status), check.figure ?? "", remedy(check)),
 });
-
-const SCHEDULES = [["Schedule", "name"], ["Interval", ""], ["Kind", "kind"], ["Next", "num"], ["Last", "num"], ["State", "state"], ["Past runs", "wide"], ["", "acts"]];
-
-export const schedules = whole({
-  title: "Schedules", columns: SCHEDULES, address: "schedules", key: "schedules", id: (schedule) => schedule.name,
-  nothing: "Nothing is enqueued by the clock. SELECT pulse.schedule(…) makes a schedule.",
-  row: (schedule, again, kept) => cells(SCHEDULES,
-    schedule.name, interval(schedule), searchLink(schedule.kind, { kind: schedule.kind }),
-    when(schedule.next_at), when(schedule.last_occurrence), scheduleState(schedule), (kept.runs ??= pastRuns(schedule)),
-    h("span", { class: "row-acts" }, scheduleButton(schedule, again))),
-});
-
-function interval({ cron, every, at, timezone }) {
-  if (cron) return [h("code", {}, cron), h("small", { class: "quiet" }, ` ${timezone ?? ""}`)];
-  if (every) return `every ${typeof every === "number" ? duration(every) : every}`;
-  return at ? ["once, ", when(at)] : "–";
-}
-
-function scheduleState({ paused_at, paused_by, pause_reason, last_error }) {
-  if (paused_at) {
-    return [pill("paused", "paused"), h("small", { class: "quiet why-held" }, `by ${paused_by}${pause_reason ? `: ${pause_reason}` : ""}`)];
-  }
-  return last_error ? [pill("dead", "failing"), errorText(last_error)] : pill("completed", "on");
-}
-
-function scheduleButton({ name, paused_at }, again) {
-  if (!may("operator")) return null;
-  const verb = paused_at ? "resume" : "pause";
-  return button(paused_at ? "Resume" : "Pause", async () => {
-    await post(path`schedules/${name}/${verb}`);
-    notify(`Schedule ${name} is ${verb}d.`);
-    await again();
-  }, { kind: "small", name: `${verb} schedule ${name}` });
-}
-
-/** Read when one opens it: most look at one of many. */
-function pastRuns({ name }) {
-  const list = h("ol", { class: "runs" }, h("li", { class: "quiet" }, "Loading…"));
-  const details = h("details", {}, h("summary", {}, "Show"), list);
-  details.addEventListener("toggle", async () => {
-    if (!details.open) return;
-    try {
-      const { runs } = await get(path`schedules/${name}/runs`);
-      show(list, runs.length === 0 && h("li", { class: "quiet" }, "None yet."), runs.map((run) =>
-        h("li", {}, when(run.occurrence), " → ",
-          run.job_id ? jobLink(run.job_id) : h("span", { class: "quiet" }, `skipped: ${run.skipped}`))));
-    } catch (problem) {
-      show(list, h("li", {}, trouble(problem)));
-    }
-  });
-  return details;
-}
 
 const AUDIT = [["When", ""], ["Who", ""], ["What", ""], ["To", ""], ["Why", "wide"], ["Change", "wide"]];
 

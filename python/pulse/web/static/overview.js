@@ -1,6 +1,7 @@
-// The first page: every lane at a glance, and what runs right now.
+// The first page: what is wrong, every lane at a glance, and what runs right now.
 
 import { path, post } from "./api.js";
+import { history } from "./charts.js";
 import { button, notify } from "./dialog.js";
 import { h, keyed, redraw, show, write } from "./dom.js";
 import { count, number, plural, rate } from "./format.js";
@@ -8,15 +9,16 @@ import { drain, editLane, pauseAll, resumeHold } from "./lanes.js";
 import { bar, cells, empty, heading, pill, searchLink, setPill, setWhen, sparkline, table, when } from "./parts.js";
 import { runningTable } from "./running.js";
 import { laneChanged, may, watch } from "./state.js";
+import { troubles } from "./troubles.js";
 
 const COLUMNS = [
   ["Lane", "name"], ["Slots", "slots"], ["Ready", "num"], ["Oldest", "num"],
   ["Delayed", "num"], ["Finished a minute", "flow"], ["State", "state"], ["", "acts"],
 ];
 
-export function overview(root, stay) {
+export function overview(root, stay, { query }) {
   if (!may("viewer")) {
-    show(root, heading("Lanes"), empty("Your role may not see the lanes. What it may see is under Jobs."));
+    show(root, heading("Overview"), empty("Your role may not see the lanes. What it may see is under Jobs."));
     return;
   }
   const facts = figures();
@@ -25,8 +27,9 @@ export function overview(root, stay) {
   const running = runningTable();
   const runningNote = h("span", { class: "quiet" });
   show(root,
-    heading("Lanes", null, may("operator") && button("Pause everything…", pauseAll)),
-    holds, facts.element, lanes.element,
+    heading("Overview", null, may("operator") && button("Pause everything…", pauseAll)),
+    troubles(stay), holds, facts.element, history("", query, stay),
+    h("div", { class: "heading second" }, h("h2", {}, "Lanes")), lanes.element,
     h("div", { class: "heading second" }, h("h2", {}, "Running now"), runningNote),
     running.element);
   stay.until(watch((picture) => {

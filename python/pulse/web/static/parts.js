@@ -28,6 +28,10 @@ export function searchLink(text, filters, title) {
   return h("a", { href: `#/jobs?${query}`, class: "plain", title }, text);
 }
 
+export function kindLink(kind) {
+  return h("a", { href: `#/kinds/${encodeURIComponent(kind)}`, class: "plain" }, kind);
+}
+
 /** A moment as a distance from now, which goes on counting; the title has it in full. */
 export function when(iso, mode = "distance") {
   if (!iso) return h("span", { class: "quiet" }, "–");

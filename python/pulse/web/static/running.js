@@ -2,7 +2,7 @@
 
 import { jobButtons } from "./actions.js";
 import { h, keyed, show, write } from "./dom.js";
-import { cells, empty, jobLink, pill, progress, searchLink, setWhen, table } from "./parts.js";
+import { cells, empty, jobLink, kindLink, pill, progress, searchLink, setWhen, table } from "./parts.js";
 
 const COLUMNS = [
   ["Job", "name"], ["Kind", "kind"], ["Lane", ""], ["Worker", "worker"],
@@ -32,7 +32,7 @@ function runningRow(job) {
   return {
     element: h("tr", { "data-job": job.job_id }, cells(COLUMNS,
       jobLink(job.job_id),
-      searchLink(job.kind, { kind: job.kind }),
+      kindLink(job.kind),
       searchLink(job.lane, { lane: job.lane }),
       worker, started, line.element, acts)),
     update(now) {

@@ -1,4 +1,5 @@
-// Who is looking, and the latest picture of the lanes that the server has sent.
+// Who is looking, the latest picture of the lanes that the server has sent, and the
+// latest summary of what is wrong.
 
 import { follow, get } from "./api.js";
 import { serverSays } from "./format.js";
@@ -36,6 +37,26 @@ function publish(next) {
   for (const watcher of watchers) watcher(picture);
 }
 
+let summary = null;
+const readers = new Set();
+
+/** The same for summaries: what is wrong, and how many jobs are in each state. */
+export function watchSummary(reader) {
+  readers.add(reader);
+  if (summary) reader(summary);
+  return () => readers.delete(reader);
+}
+
+function takeSummary(next) {
+  summary = next;
+  for (const reader of readers) reader(summary);
+}
+
+/** After a verb: what is wrong may have changed, and nobody waits five seconds to see it. */
+export async function refreshSummary() {
+  if (may("viewer")) takeSummary(await get("summary"));
+}
+
 function take(next) {
   serverSays(next.at);
   publish({ ...next, lanes: next.lanes.map((lane) => dated(lane, next.at)) });
@@ -43,7 +64,7 @@ function take(next) {
 
 /** The picture of now, where the server may not stream. */
 export async function readOnce() {
-  const [{ lanes }, status] = await Promise.all([get("lanes"), get("status")]);
+  const [{ lanes }, status] = await Promise.all([get("lanes"), get("status"), refreshSummary()]);
   take({ ...status, lanes });
 }
 
@@ -53,6 +74,7 @@ export function startStream(report) {
       report("live");
       take(next);
     },
+    summary: takeSummary,
     trouble: () => report("trouble"),
   }, report);
 }

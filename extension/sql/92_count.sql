@@ -1,0 +1,339 @@
+-- Counting: from tally to stat, once for each row, whatever happens.
+--
+-- What a job leaves behind cannot be counted later: a snooze leaves nothing, retry, prune and
+-- delete_job remove how it ended, and a time mark over finished_at would fail when the
+-- clock is set back. So who changes jobs writes down what it did, in the same transaction,
+-- and a row counts by being deleted: a tick that rolls back has counted nothing, and
+-- a failover or a restore takes back both or none.
+--
+-- Dead rows are not stepped over twice. New rows are those above high, the last one seen;
+-- one that commits behind it is looked for when everything up to its number is decided
+-- (52_marks.sql), from low on. An open transaction delays its own rows and no others.
+
+-- A step of tick. At most one session is here: the turn is held until it commits.
+CREATE FUNCTION pulse._tick_count(until timestamptz DEFAULT 'infinity')
+RETURNS bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+SET jit = off
+AS $$
+DECLARE
+    v_old pulse.upkeep_run := pulse._newest_upkeep_run('tally');
+    v_low bigint := coalesce((v_old.state ->> 'low')::bigint, 0);
+    v_high bigint := coalesce((v_old.state ->> 'high')::bigint, 0);
+    -- Decided first, looked at in later statements.
+    v_decided bigint := (pulse._see_horizon()).tally_q;
+    v_page record;
+    v_first bigint;
+    v_all bigint := 0;
+    v_new jsonb;
+BEGIN
+    LOOP
+        SELECT p.* INTO v_page
+        FROM pulse._count_page(v_high, 9223372036854775807, 5000) AS p;
+        v_all := v_all + v_page.counted;
+        v_high := coalesce(v_page.last, v_high);
+        EXIT WHEN v_page.counted < 5000 OR pulse._time_is_over(_tick_count.until);
+    END LOOP;
+
+    v_decided := least(v_decided, v_high);
+    WHILE v_low < v_decided AND NOT pulse._time_is_over(_tick_count.until) LOOP
+        SELECT p.* INTO v_page
+        FROM pulse._count_page(v_low, v_decided, 5000) AS p;
+        v_all := v_all + v_page.counted;
+        CONTINUE WHEN v_page.counted = 5000;
+
+        -- What could not be locked is still there.
+        SELECT t.seq INTO v_first
+        FROM pulse.tally AS t
+        WHERE t.seq > v_low
+        ORDER BY t.seq
+        LIMIT 1;
+        v_low := least(v_first - 1, v_decided);
+        EXIT;
+    END LOOP;
+
+    v_new := jsonb_build_object('low', v_low::text, 'high', v_high::text);
+    IF v_new IS DISTINCT FROM v_old.state THEN
+        PERFORM pulse._write_upkeep_run(v_old, 'tally', v_new);
+    END IF;
+    RETURN v_all;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._tick_count(timestamptz) IS
+'Add up in stat what tally has, until it is done or the time is over; returns how many rows of tally.';
+
+CREATE FUNCTION pulse._count_page(
+    after bigint, up_to bigint, max_rows integer, OUT counted integer, OUT last bigint
+)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_rows tid [];
+    v_sums pulse.tally [];
+BEGIN
+    SELECT array_agg(p.ctid), coalesce(max(p.seq), NULL), count(*)
+    INTO v_rows, last, counted
+    FROM (
+        SELECT t.ctid, t.seq
+        FROM pulse.tally AS t
+        WHERE t.seq > _count_page.after
+            AND t.seq <= _count_page.up_to
+        ORDER BY t.seq
+        LIMIT _count_page.max_rows
+        FOR UPDATE SKIP LOCKED
+    ) AS p;
+
+    IF counted = 0 THEN
+        RETURN;
+    END IF;
+
+    WITH gone AS (
+        DELETE FROM pulse.tally AS t
+        WHERE t.ctid = ANY (v_rows)
+        RETURNING t.*
+    )
+
+    SELECT array_agg(s.*::pulse.tally) INTO v_sums
+    FROM (
+        SELECT
+            max(g.seq) AS seq, g.lane, g.kind, g.event, sum(g.jobs)::bigint AS jobs,
+            g.bucket, sum(g.seconds) AS seconds
+        FROM gone AS g
+        GROUP BY g.lane, g.kind, g.event, g.bucket
+    ) AS s;
+
+    PERFORM pulse._add_stats(v_sums);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._count_page(bigint, bigint, integer) IS
+'Count at most max_rows of tally, from a number on; says how many and the last one.';
+
+-- A lane and kind that was never seen gets counters of its own while there are fewer than
+-- 2,000; after that it is counted with the rest of its lane (kind ''), and a lane that has
+-- none with the rest of all lanes: a producer that invents names costs a row each, not
+-- a row each for ever.
+CREATE FUNCTION pulse._add_stats(sums pulse.tally [])
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_free bigint;
+BEGIN
+    IF EXISTS (
+        SELECT
+        FROM unnest(_add_stats.sums) AS s
+        WHERE NOT EXISTS (
+            SELECT FROM pulse.stat AS k WHERE k.lane = s.lane AND k.kind = s.kind
+        )
+    ) THEN
+        SELECT 2000 - count(*) INTO v_free
+        FROM pulse._series AS n
+        WHERE n.kind <> '';
+    END IF;
+
+    WITH pair AS (
+        SELECT
+            p.lane,
+            p.kind,
+            p.is_known
+            OR row_number() OVER (PARTITION BY p.is_known ORDER BY p.lane, p.kind) <= v_free
+            AS is_named,
+            EXISTS (SELECT FROM pulse.stat AS k WHERE k.lane = p.lane) AS has_lane
+        FROM (
+            SELECT
+                d.lane,
+                d.kind,
+                EXISTS (
+                    SELECT FROM pulse.stat AS k WHERE k.lane = d.lane AND k.kind = d.kind
+                ) AS is_known
+            FROM (SELECT DISTINCT s.lane, s.kind FROM unnest(_add_stats.sums) AS s) AS d
+        ) AS p
+    ),
+
+    more AS (
+        SELECT
+            CASE WHEN p.is_named OR p.has_lane THEN p.lane ELSE '' END COLLATE "C" AS lane,
+            CASE WHEN p.is_named THEN p.kind ELSE '' END COLLATE "C" AS kind,
+            sum(s.jobs) FILTER (WHERE s.event = 'enqueued') AS enqueued,
+            sum(s.jobs) FILTER (WHERE s.event = 'started') AS started,
+            sum(s.jobs) FILTER (WHERE s.event = 'completed') AS completed,
+            sum(s.jobs) FILTER (WHERE s.event = 'failed') AS failed,
+            sum(s.jobs) FILTER (WHERE s.event = 'dead') AS dead,
+            sum(s.jobs) FILTER (WHERE s.event = 'retried') AS retried,
+            sum(s.jobs) FILTER (WHERE s.event = 'cancelled') AS cancelled,
+            sum(s.jobs) FILTER (WHERE s.event = 'reaped') AS reaped,
+            sum(s.seconds) FILTER (WHERE s.event = 'started') AS wait_seconds,
+            array_agg(s.bucket) FILTER (WHERE s.event = 'started') AS wait_buckets,
+            array_agg(s.jobs) FILTER (WHERE s.event = 'started') AS wait_jobs,
+            sum(s.seconds) FILTER (WHERE s.event <> 'started') AS run_seconds,
+            array_agg(s.bucket) FILTER (WHERE s.event <> 'started') AS run_buckets,
+            array_agg(s.jobs) FILTER (WHERE s.event <> 'started') AS run_jobs
+        FROM unnest(_add_stats.sums) AS s
+        INNER JOIN pair AS p ON p.lane = s.lane AND p.kind = s.kind
+        GROUP BY 1, 2
+    ),
+
+    added AS (
+        INSERT INTO pulse.stat AS t
+        SELECT
+            m.lane,
+            m.kind,
+            -- A clock that was set back.
+            greatest(v_now, o.at + interval '1 microsecond'),
+            coalesce(o.enqueued, 0) + coalesce(m.enqueued, 0),
+            coalesce(o.started, 0) + coalesce(m.started, 0),
+            coalesce(o.completed, 0) + coalesce(m.completed, 0),
+            coalesce(o.failed, 0) + coalesce(m.failed, 0),
+            coalesce(o.dead, 0) + coalesce(m.dead, 0),
+            coalesce(o.retried, 0) + coalesce(m.retried, 0),
+            coalesce(o.cancelled, 0) + coalesce(m.cancelled, 0),
+            coalesce(o.reaped, 0) + coalesce(m.reaped, 0),
+            coalesce(o.wait_seconds, 0) + coalesce(m.wait_seconds, 0),
+            pulse._add_to_histogram(o.wait_counts, m.wait_buckets, m.wait_jobs),
+            coalesce(o.run_seconds, 0) + coalesce(m.run_seconds, 0),
+            pulse._add_to_histogram(o.run_counts, m.run_buckets, m.run_jobs)
+        FROM more AS m
+        LEFT JOIN LATERAL (
+            SELECT n.*
+            FROM pulse.stat AS n
+            WHERE n.lane = m.lane
+                AND n.kind = m.kind
+            ORDER BY n.at DESC
+            LIMIT 1
+        ) AS o ON true
+        RETURNING t.lane, t.kind, t.at
+    )
+
+    -- One row for a minute: the newest.
+    DELETE FROM pulse.stat AS t
+    WHERE t.ctid = ANY (array(
+            SELECT o.ctid
+            FROM added AS a
+            INNER JOIN pulse.stat AS o ON o.lane = a.lane AND o.kind = a.kind
+            WHERE o.at >= date_trunc('minute', a.at)
+            FOR UPDATE OF o SKIP LOCKED
+        ));
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._add_stats(pulse.tally []) IS
+'Write the counters of each lane and kind anew, with these added.';
+
+-- Without the rows of today's tables: the index is jumped through.
+CREATE VIEW pulse._series
+WITH (security_barrier)
+AS
+WITH RECURSIVE series (lane, kind) AS (
+    (
+        SELECT s.lane, s.kind
+        FROM pulse.stat AS s
+        ORDER BY s.lane, s.kind
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT n.lane, n.kind
+    FROM series AS p
+    CROSS JOIN LATERAL (
+        SELECT s.lane, s.kind
+        FROM pulse.stat AS s
+        WHERE (s.lane, s.kind) > (p.lane, p.kind)
+        ORDER BY s.lane, s.kind
+        LIMIT 1
+    ) AS n
+)
+
+SELECT s.lane, s.kind
+FROM series AS s;
+
+COMMENT ON VIEW pulse._series IS
+'Each lane and kind that has counters.';
+
+COMMENT ON COLUMN pulse._series.lane IS
+'The lane, or empty: lanes beyond the first 2,000.';
+
+COMMENT ON COLUMN pulse._series.kind IS
+'The kind, or empty: kinds beyond the first 2,000.';
+
+-- Called by claims and reports: constant, so it is no call when they run.
+CREATE FUNCTION pulse.histogram_bounds()
+RETURNS double precision []
+LANGUAGE sql
+IMMUTABLE
+PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT '{0.005,0.01,0.05,0.1,0.5,1,2.5,5,10,30,60,300,900,3600,21600}'::double precision []
+$$;
+
+COMMENT ON FUNCTION pulse.histogram_bounds() IS
+'The upper bounds, in seconds, of the places of wait_counts and run_counts; the place after the last is for what is longer. Writes nothing.';
+
+CREATE FUNCTION pulse._add_to_histogram(counts bigint [], buckets integer [], jobs bigint [])
+RETURNS bigint []
+LANGUAGE sql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT
+        array_agg(
+            coalesce(_add_to_histogram.counts[p.place], 0) + coalesce(m.jobs, 0)
+            ORDER BY p.place
+        )
+    FROM generate_series(1, cardinality(pulse.histogram_bounds()) + 1) AS p (place)
+    LEFT JOIN (
+        SELECT u.bucket + 1 AS place, sum(u.jobs)::bigint AS jobs
+        FROM unnest(_add_to_histogram.buckets, _add_to_histogram.jobs) AS u (bucket, jobs)
+        WHERE u.bucket IS NOT NULL
+        GROUP BY u.bucket
+    ) AS m ON m.place = p.place
+$$;
+
+COMMENT ON FUNCTION pulse._add_to_histogram(bigint [], integer [], bigint []) IS
+'A histogram with so many jobs more in these places.';
+
+CREATE FUNCTION pulse.histogram_quantile(counts bigint [], quantile double precision)
+RETURNS double precision
+LANGUAGE sql
+IMMUTABLE
+PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    -- Evenly spread inside a place; what is beyond the last bound is at it.
+    SELECT
+        CASE
+            WHEN b.upper IS NULL THEN b.lower
+            ELSE b.lower + (b.upper - b.lower) * (b.wanted - b.below) / b.here
+        END
+    FROM (
+        SELECT
+            c.jobs AS here,
+            sum(c.jobs) OVER (ORDER BY c.place) - c.jobs AS below,
+            sum(c.jobs) OVER () * least(greatest(histogram_quantile.quantile, 0), 1) AS wanted,
+            coalesce((pulse.histogram_bounds())[c.place - 1], 0) AS lower,
+            (pulse.histogram_bounds())[c.place] AS upper,
+            c.place
+        FROM unnest(histogram_quantile.counts) WITH ORDINALITY AS c (jobs, place)
+    ) AS b
+    WHERE b.here > 0
+        AND b.below + b.here >= b.wanted
+    ORDER BY b.place
+    LIMIT 1
+$$;
+
+COMMENT ON FUNCTION pulse.histogram_quantile(bigint [], double precision) IS
+'The seconds below which this share (0 to 1) of the jobs of a histogram lies, evenly spread inside a place; NULL when it is empty. Writes nothing.';

@@ -1,0 +1,417 @@
+-- What was counted, as people and programs read it.
+
+CREATE VIEW pulse.counters
+WITH (security_barrier)
+AS
+SELECT
+    t.lane,
+    t.kind,
+    t.at,
+    t.enqueued,
+    t.started,
+    t.completed,
+    t.failed,
+    t.dead,
+    t.retried,
+    t.cancelled,
+    t.reaped,
+    t.wait_seconds,
+    t.wait_counts,
+    t.run_seconds,
+    t.run_counts
+FROM pulse._series AS s
+CROSS JOIN LATERAL (
+    SELECT n.*
+    FROM pulse.stat AS n
+    WHERE n.lane = s.lane
+        AND n.kind = s.kind
+    ORDER BY n.at DESC
+    LIMIT 1
+) AS t;
+
+COMMENT ON VIEW pulse.counters IS
+'What happened to jobs since the start, for each lane and kind: counters that only grow, a few seconds behind. Kinds beyond the first 2,000 pairs of lane and kind are counted as kind '''', their lanes, where these have no other, as lane ''''. One that was not used for 30 days is forgotten and would start at 0.';
+
+COMMENT ON COLUMN pulse.counters.lane IS
+'The lane; empty for lanes beyond the limit.';
+
+COMMENT ON COLUMN pulse.counters.kind IS
+'The kind; empty for kinds beyond the limit.';
+
+COMMENT ON COLUMN pulse.counters.at IS
+'When this was last counted.';
+
+COMMENT ON COLUMN pulse.counters.enqueued IS
+'Jobs that were enqueued into this lane.';
+
+COMMENT ON COLUMN pulse.counters.started IS
+'Runs that began: claims.';
+
+COMMENT ON COLUMN pulse.counters.completed IS
+'Jobs that completed.';
+
+COMMENT ON COLUMN pulse.counters.failed IS
+'Runs that failed, those of lost workers included.';
+
+COMMENT ON COLUMN pulse.counters.dead IS
+'Jobs that died of their last failure.';
+
+COMMENT ON COLUMN pulse.counters.retried IS
+'Jobs that were put back to run again: after a failure, or by retry.';
+
+COMMENT ON COLUMN pulse.counters.cancelled IS
+'Jobs that were cancelled.';
+
+COMMENT ON COLUMN pulse.counters.reaped IS
+'Runs that were ended because their lease lapsed or max_runtime was over.';
+
+COMMENT ON COLUMN pulse.counters.wait_seconds IS
+'The sum of waits: from being ready to the start of the run.';
+
+COMMENT ON COLUMN pulse.counters.wait_counts IS
+'How many waited how long, at the places of histogram_bounds().';
+
+COMMENT ON COLUMN pulse.counters.run_seconds IS
+'The sum of the time that completed and failed runs took.';
+
+COMMENT ON COLUMN pulse.counters.run_counts IS
+'How many took how long, at the places of histogram_bounds().';
+
+CREATE VIEW pulse.stats
+WITH (security_barrier)
+AS
+SELECT
+    t.lane,
+    t.kind,
+    t.at,
+    p.at AS since,
+    t.enqueued - coalesce(p.enqueued, 0) AS enqueued,
+    t.started - coalesce(p.started, 0) AS started,
+    t.completed - coalesce(p.completed, 0) AS completed,
+    t.failed - coalesce(p.failed, 0) AS failed,
+    t.dead - coalesce(p.dead, 0) AS dead,
+    t.retried - coalesce(p.retried, 0) AS retried,
+    t.cancelled - coalesce(p.cancelled, 0) AS cancelled,
+    t.reaped - coalesce(p.reaped, 0) AS reaped,
+    t.wait_seconds - coalesce(p.wait_seconds, 0) AS wait_seconds,
+    array(
+        SELECT u.jobs - coalesce(u.before, 0)
+        FROM unnest(t.wait_counts, p.wait_counts) WITH ORDINALITY AS u (jobs, before, place)
+        ORDER BY u.place
+    ) AS wait_counts,
+    t.run_seconds - coalesce(p.run_seconds, 0) AS run_seconds,
+    array(
+        SELECT u.jobs - coalesce(u.before, 0)
+        FROM unnest(t.run_counts, p.run_counts) WITH ORDINALITY AS u (jobs, before, place)
+        ORDER BY u.place
+    ) AS run_counts
+FROM pulse.stat AS t
+LEFT JOIN LATERAL (
+    SELECT o.*
+    FROM pulse.stat AS o
+    WHERE o.lane = t.lane
+        AND o.kind = t.kind
+        AND o.at < t.at
+    ORDER BY o.at DESC
+    LIMIT 1
+) AS p ON true;
+
+COMMENT ON VIEW pulse.stats IS
+'What happened to jobs, for each lane and kind and each minute in which something did; for each 10 minutes after 3 hours, each hour after 2 days, each day after 14 days, until 400 days are over. The columns are those of counters, as differences.';
+
+COMMENT ON COLUMN pulse.stats.lane IS
+'The lane; empty for lanes beyond the limit.';
+
+COMMENT ON COLUMN pulse.stats.kind IS
+'The kind; empty for kinds beyond the limit.';
+
+COMMENT ON COLUMN pulse.stats.at IS
+'When it was counted: the end of the time that this row is about.';
+
+COMMENT ON COLUMN pulse.stats.since IS
+'When something of this lane and kind was counted before; NULL for the first time.';
+
+COMMENT ON COLUMN pulse.stats.enqueued IS
+'Jobs that were enqueued.';
+
+COMMENT ON COLUMN pulse.stats.started IS
+'Runs that began.';
+
+COMMENT ON COLUMN pulse.stats.completed IS
+'Jobs that completed.';
+
+COMMENT ON COLUMN pulse.stats.failed IS
+'Runs that failed.';
+
+COMMENT ON COLUMN pulse.stats.dead IS
+'Jobs that died.';
+
+COMMENT ON COLUMN pulse.stats.retried IS
+'Jobs that were put back to run again.';
+
+COMMENT ON COLUMN pulse.stats.cancelled IS
+'Jobs that were cancelled.';
+
+COMMENT ON COLUMN pulse.stats.reaped IS
+'Runs whose worker was lost or whose time was over.';
+
+COMMENT ON COLUMN pulse.stats.wait_seconds IS
+'The sum of waits of the runs that began.';
+
+COMMENT ON COLUMN pulse.stats.wait_counts IS
+'How many of them waited how long, at the places of histogram_bounds().';
+
+COMMENT ON COLUMN pulse.stats.run_seconds IS
+'The sum of the time that completed and failed runs took.';
+
+COMMENT ON COLUMN pulse.stats.run_counts IS
+'How many of them took how long, at the places of histogram_bounds().';
+
+-- Every slot has a row, also those in which nothing happened: a chart over time.
+CREATE FUNCTION pulse.history(
+    since interval DEFAULT '1 hour',
+    step interval DEFAULT '1 minute',
+    lane text DEFAULT NULL,
+    kind text DEFAULT NULL
+)
+RETURNS TABLE (
+    at timestamptz,
+    enqueued bigint,
+    started bigint,
+    completed bigint,
+    failed bigint,
+    dead bigint,
+    retried bigint,
+    cancelled bigint,
+    reaped bigint,
+    wait_p50 double precision,
+    wait_p95 double precision,
+    wait_p99 double precision,
+    run_p50 double precision,
+    run_p95 double precision,
+    run_p99 double precision,
+    ready bigint,
+    running bigint
+)
+LANGUAGE plpgsql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+SET plan_cache_mode = force_custom_plan
+AS $$
+DECLARE
+    v_origin constant timestamptz := timestamptz '2000-01-01 00:00:00+00';
+    v_step interval := coalesce(history.step, '1 minute');
+    v_since interval := coalesce(history.since, '1 hour');
+    v_last timestamptz;
+    v_first timestamptz;
+BEGIN
+    PERFORM pulse._require_duration('step', v_step, '1 minute', '1 day');
+    PERFORM pulse._require_duration('since', v_since, v_step, v_step * 1000);
+    v_last := date_bin(v_step, clock_timestamp(), v_origin);
+    v_first := date_bin(v_step, clock_timestamp() - v_since, v_origin);
+
+    RETURN QUERY
+    WITH seen AS MATERIALIZED (
+        SELECT date_bin(v_step, s.at, v_origin) AS slot, s.*
+        FROM pulse.stats AS s
+        WHERE s.at >= v_first
+            AND (history.lane IS NULL OR s.lane = history.lane)
+            AND (history.kind IS NULL OR s.kind = history.kind)
+    ),
+
+    summed AS (
+        SELECT
+            s.slot,
+            sum(s.enqueued)::bigint AS enqueued,
+            sum(s.started)::bigint AS started,
+            sum(s.completed)::bigint AS completed,
+            sum(s.failed)::bigint AS failed,
+            sum(s.dead)::bigint AS dead,
+            sum(s.retried)::bigint AS retried,
+            sum(s.cancelled)::bigint AS cancelled,
+            sum(s.reaped)::bigint AS reaped
+        FROM seen AS s
+        GROUP BY s.slot
+    ),
+
+    spread AS (
+        SELECT
+            p.slot,
+            array_agg(p.waits ORDER BY p.place) AS wait_counts,
+            array_agg(p.runs ORDER BY p.place) AS run_counts
+        FROM (
+            SELECT
+                s.slot, u.place, sum(u.waits)::bigint AS waits, sum(u.runs)::bigint AS runs
+            FROM seen AS s
+            CROSS JOIN LATERAL unnest(s.wait_counts, s.run_counts)
+            WITH ORDINALITY AS u (waits, runs, place)
+            GROUP BY s.slot, u.place
+        ) AS p
+        GROUP BY p.slot
+    ),
+
+    -- The most that stood in line, and ran, at a sample in the slot.
+    sampled AS (
+        SELECT m.slot, max(m.ready) AS ready, max(m.running) AS running
+        FROM (
+            SELECT
+                date_bin(v_step, d.at, v_origin) AS slot,
+                date_bin('1 minute', d.at, v_origin) AS minute,
+                sum(d.ready)::bigint AS ready,
+                sum(d.running)::bigint AS running
+            FROM pulse.sample AS d
+            WHERE d.at >= v_first
+                AND history.kind IS NULL
+                AND (history.lane IS NULL OR d.lane = history.lane)
+            GROUP BY 1, 2
+        ) AS m
+        GROUP BY m.slot
+    )
+
+    SELECT
+        g.slot,
+        coalesce(s.enqueued, 0),
+        coalesce(s.started, 0),
+        coalesce(s.completed, 0),
+        coalesce(s.failed, 0),
+        coalesce(s.dead, 0),
+        coalesce(s.retried, 0),
+        coalesce(s.cancelled, 0),
+        coalesce(s.reaped, 0),
+        pulse.histogram_quantile(h.wait_counts, 0.5),
+        pulse.histogram_quantile(h.wait_counts, 0.95),
+        pulse.histogram_quantile(h.wait_counts, 0.99),
+        pulse.histogram_quantile(h.run_counts, 0.5),
+        pulse.histogram_quantile(h.run_counts, 0.95),
+        pulse.histogram_quantile(h.run_counts, 0.99),
+        d.ready,
+        d.running
+    FROM generate_series(v_first, v_last, v_step) AS g (slot)
+    LEFT JOIN summed AS s ON s.slot = g.slot
+    LEFT JOIN spread AS h ON h.slot = g.slot
+    LEFT JOIN sampled AS d ON d.slot = g.slot
+    ORDER BY g.slot;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.history(interval, interval, text, text) IS
+'What happened over time, of everything or of a lane, a kind or both: a row for each step (1 minute to 1 day, at most 1,000 steps), oldest first, also where nothing happened. at is the start of the step; wait_ and run_ are quantiles in seconds, NULL where there are none; ready and running the most at a sample of the lanes (48 hours back; NULL with a kind). PU002 for a step or since out of bounds. Writes nothing.';
+
+-- A step of tick. Each row is looked at when it comes of an age, once: it goes when there is a
+-- newer one of its lane and kind in the same slot. The newest of a lane and kind goes
+-- when nothing happened for 30 days, and with it those before it.
+CREATE FUNCTION pulse._thin_stats(until timestamptz DEFAULT 'infinity')
+RETURNS bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+SET jit = off
+AS $$
+DECLARE
+    v_origin constant timestamptz := timestamptz '2000-01-01 00:00:00+00';
+    v_old pulse.upkeep_run := pulse._newest_upkeep_run('stats');
+    v_state jsonb := coalesce(v_old.state, '{}');
+    v_grain record;
+    v_from timestamptz;
+    v_to timestamptz;
+    v_last timestamptz;
+    v_seen integer;
+    v_rows tid [];
+    v_some bigint;
+    v_all bigint := 0;
+BEGIN
+    FOR v_grain IN
+        SELECT g.*
+        FROM (
+            VALUES
+            ('minute', interval '3 hours', interval '10 minutes'),
+            ('tenth', '2 days', '1 hour'),
+            ('hour', '14 days', '1 day'),
+            ('idle', '30 days', '1 day'),
+            ('day', '400 days', '1 day')
+        ) AS g (name, age, slot)
+    LOOP
+        v_from := coalesce((v_state ->> v_grain.name)::timestamptz, '-infinity');
+        v_to := date_bin(v_grain.slot, clock_timestamp() - v_grain.age, v_origin);
+        WHILE v_from < v_to AND NOT pulse._time_is_over(_thin_stats.until) LOOP
+            SELECT
+                count(*),
+                max(p.at),
+                array_agg(p.tid) FILTER (
+                    WHERE
+                    CASE v_grain.name
+                        WHEN 'idle' THEN p.next_at IS NULL
+                        WHEN 'day' THEN true
+                        ELSE p.next_at < date_bin(v_grain.slot, p.at, v_origin) + v_grain.slot
+                    END
+                )
+            INTO v_seen, v_last, v_rows
+            FROM (
+                SELECT
+                    t.ctid AS tid,
+                    t.at,
+                    (
+                        SELECT n.at
+                        FROM pulse.stat AS n
+                        WHERE n.lane = t.lane
+                            AND n.kind = t.kind
+                            AND n.at > t.at
+                        ORDER BY n.at
+                        LIMIT 1
+                    ) AS next_at
+                FROM pulse.stat AS t
+                WHERE t.at >= v_from
+                    AND t.at < v_to
+                ORDER BY t.at
+                LIMIT 1000
+            ) AS p;
+
+            WITH gone AS (
+                DELETE FROM pulse.stat AS t
+                WHERE t.ctid = ANY (array(
+                        SELECT o.ctid
+                        FROM pulse.stat AS o
+                        WHERE o.ctid = ANY (v_rows)
+                        FOR UPDATE SKIP LOCKED
+                    ))
+                RETURNING t.lane, t.kind
+            ),
+
+            before AS (
+                DELETE FROM pulse.stat AS t
+                WHERE v_grain.name = 'idle'
+                    AND t.ctid = ANY (array(
+                            SELECT o.ctid
+                            FROM gone AS g
+                            INNER JOIN pulse.stat AS o ON o.lane = g.lane AND o.kind = g.kind
+                            WHERE o.ctid <> ALL (v_rows)
+                            FOR UPDATE OF o SKIP LOCKED
+                        ))
+                RETURNING 1
+            )
+
+            SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM before) INTO v_some;
+            v_all := v_all + v_some;
+            v_from := CASE
+                WHEN v_seen < 1000 THEN v_to
+                WHEN v_last > v_from THEN v_last
+                ELSE v_last + interval '1 microsecond'
+            END;
+        END LOOP;
+        v_state := v_state || jsonb_build_object(v_grain.name, least(v_from, v_to));
+    END LOOP;
+
+    IF v_state IS DISTINCT FROM v_old.state THEN
+        PERFORM pulse._write_upkeep_run(v_old, 'stats', v_state);
+    END IF;
+    RETURN v_all;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._thin_stats(timestamptz) IS
+'Keep of the older counters one for 10 minutes, an hour, a day, and none of what nothing happened to for 30 days, until it is done or the time is over; returns how many went.';

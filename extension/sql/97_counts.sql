@@ -1,0 +1,102 @@
+-- How many jobs are in each state, without reading all of them.
+
+CREATE FUNCTION pulse.counts()
+RETURNS TABLE (state text, jobs bigint, more boolean)
+LANGUAGE plpgsql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+SET jit = off
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT 'awaiting_approval', count(*), count(*) = 10000
+    FROM (
+        SELECT
+        FROM pulse.approval AS a
+        ORDER BY a.job DESC
+        LIMIT 10000
+    ) AS c;
+
+    RETURN QUERY
+    SELECT s.state, s.jobs, s.more
+    FROM (
+        SELECT
+            count(*) FILTER (WHERE NOT w.retrying) AS scheduled,
+            count(*) FILTER (WHERE w.retrying) AS retrying,
+            count(*) = 10000 AS more
+        FROM (
+            SELECT x.retrying
+            FROM pulse.waiting AS x
+            ORDER BY x.job DESC
+            LIMIT 10000
+        ) AS w
+    ) AS c
+    CROSS JOIN LATERAL (
+        VALUES ('scheduled', c.scheduled, c.more), ('retrying', c.retrying, c.more)
+    ) AS s (state, jobs, more);
+
+    RETURN QUERY
+    SELECT 'ready', least(count(*), 10000), count(*) >= 10000
+    FROM (
+        (
+            SELECT
+            FROM pulse.ready AS r
+            ORDER BY r.job DESC
+            LIMIT 10000
+        )
+        UNION ALL
+        (
+            SELECT
+            FROM pulse.group_ready AS r
+            ORDER BY r.job DESC
+            LIMIT 10000
+        )
+    ) AS c;
+
+    RETURN QUERY
+    SELECT 'running', count(*), count(*) = 10000
+    FROM (
+        SELECT
+        FROM pulse.lease AS l
+        ORDER BY l.job DESC
+        LIMIT 10000
+    ) AS c;
+
+    RETURN QUERY
+    SELECT 'completed', count(*) FILTER (WHERE c.state = 'completed'), count(*) = 10000
+    FROM (
+        SELECT f.state
+        FROM pulse.finished AS f
+        ORDER BY f.job DESC
+        LIMIT 10000
+    ) AS c;
+
+    RETURN QUERY
+    SELECT 'dead', count(*), count(*) = 10000
+    FROM (
+        SELECT
+        FROM pulse.finished AS f
+        WHERE f.state = 'dead'
+            AND f.failures >= 0
+        ORDER BY f.finished_at DESC, f.job DESC
+        LIMIT 10000
+    ) AS c;
+
+    RETURN QUERY
+    SELECT 'cancelled', count(*) FILTER (WHERE c.state = 'cancelled'), count(*) = 10000
+    FROM (
+        SELECT f.state
+        FROM pulse.finished AS f
+        WHERE f.state <> 'completed'
+        ORDER BY f.job DESC
+        LIMIT 10000
+    ) AS c;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.counts() IS
+'How many jobs are in each state, counted among the newest 10,000 of a table; more says that there are more than were looked at. Writes nothing.';

@@ -1,0 +1,39 @@
+"""Kinds: what is known of them, and their settings."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path
+
+from pulse.web import queries
+from pulse.web.access.caller import CurrentCaller
+from pulse.web.schemas import requests, responses
+
+router = APIRouter(tags=["kinds"])
+
+KindName = Annotated[str, Path(min_length=1, max_length=200)]
+
+
+@router.get("/kinds", response_model=responses.Kinds)
+async def kinds(caller: CurrentCaller) -> Any:
+    """Kinds that are set, in line, running, scheduled or taken by a live worker."""
+    async with caller.reading() as db:
+        return {"kinds": await db.rows(queries.KINDS, kind=None)}
+
+
+@router.get("/kinds/{name:path}", response_model=responses.Kind)
+async def kind(caller: CurrentCaller, name: KindName) -> Any:
+    """One of them; a kind of which nothing is known has the defaults."""
+    async with caller.reading() as db:
+        return await db.one(queries.KINDS, kind=name) or responses.Kind(name=name)
+
+
+@router.patch("/kinds/{name:path}", response_model=responses.Kind)
+async def set_kind(
+    caller: CurrentCaller, name: KindName, settings: requests.KindSettings
+) -> Any:
+    """Only what is given changes."""
+    async with caller.writing() as db:
+        await db.rows(queries.SET_KIND, kind=name, **requests.values(settings))
+        return await db.one(queries.KINDS, kind=name)

@@ -1,0 +1,101 @@
+// Kinds of jobs: all that are known, and a page for each.
+
+import { bulkButtons } from "./actions.js";
+import { get, patch, path } from "./api.js";
+import { history } from "./charts.js";
+import { ask, button, notify } from "./dialog.js";
+import { h, show, write } from "./dom.js";
+import { number } from "./format.js";
+import { deadGroups, jobTable } from "./jobs.js";
+import { whole } from "./lists.js";
+import { cells, heading, kindLink, pill, setWhen, trouble, when } from "./parts.js";
+import { may, refreshSummary } from "./state.js";
+
+const COLUMNS = [["Kind", "name"], ["Running", "num"], ["Oldest ready", "num"], ["Ready in", "wide"], ["Workers", "num"], ["Schedules", "num"], ["State", "state"]];
+
+export const kinds = whole({
+  title: "Kinds", columns: COLUMNS, address: "kinds", key: "kinds", id: (kind) => kind.name,
+  nothing: "No kind is known yet: none waits, runs, is scheduled, or is named by a worker.",
+  row: (kind) => cells(COLUMNS,
+    kindLink(kind.name), number(kind.running), when(kind.oldest_ready_at, "since"), kind.ready_in.join(", "),
+    number(kind.workers), number(kind.schedules), kindState(kind)),
+});
+
+function kindState({ workers, running, oldest_ready_at: ready }) {
+  if (workers === 0 && ready) return pill("dead", "no worker");
+  if (running > 0) return pill("running", "working");
+  return ready ? pill("ready", "waiting") : pill("idle", "idle");
+}
+
+export async function kind(root, stay, { id: name, query }) {
+  const state = h("span");
+  const figures = ["Running", "Oldest ready", "Workers", "Schedules"].map((label) => ({ label, value: h("dd"), more: h("dd", { class: "quiet" }) }));
+  const [running, oldest, workers, schedules] = figures;
+  const facts = h("dl", { class: "facts" });
+  const jobs = jobTable("jobs", { kind: name }, stay, "No job of this kind is kept.", 20);
+
+  async function load() {
+    const found = await get(path`kinds/${name}`);
+    if (stay.left) return;
+    show(state, kindState(found));
+    write(running.value, number(found.running));
+    show(oldest.value, setWhen(h("time"), found.oldest_ready_at, "since"));
+    write(oldest.more, found.ready_in.length ? `in ${found.ready_in.join(", ")}` : "none is ready");
+    write(workers.value, number(found.workers));
+    write(workers.more, found.workers ? "live, that take it" : "none takes it");
+    write(schedules.value, number(found.schedules));
+    write(schedules.more, found.schedules ? "that enqueue it" : "none enqueues it");
+    show(facts, SETTINGS.map(({ key, label, fallback }) => h("div", {}, h("dt", {}, label), h("dd", {},
+      key in found.settings ? String(found.settings[key]) : h("span", { class: "quiet" }, `${fallback} (default)`)))));
+  }
+
+  const after = () => Promise.all([load(), jobs.again(), refreshSummary()]);
+  show(root,
+    h("div", { class: "heading" },
+      h("div", { class: "job-title" }, h("h1", { tabindex: -1 }, name), state),
+      h("div", { class: "actions" },
+        bulkButtons(["retry", "cancel"], { kind: name }, after, { of: `all ${name}` }),
+        may("operator") && button("Settings…", () => edit(name, after)))),
+    h("dl", { class: "figures" }, figures.map(({ label, value, more }) => h("div", {}, h("dt", {}, label), value, more))),
+    may("viewer") && history(`kinds/${encodeURIComponent(name)}`, query, stay, { kind: name }),
+    may("viewer") && deadGroups({ kind: name }, stay, after, "Dead letters by error"),
+    h("div", { class: "heading second" }, h("h2", {}, "Newest jobs"), h("a", { href: `#/jobs?${new URLSearchParams({ kind: name })}` }, "Search them")), jobs.element,
+    h("div", { class: "heading second" }, h("h2", {}, "Settings")), h("section", { class: "panel padded" }, facts));
+  await load().catch((problem) => show(root, heading(name), trouble(problem)));
+  stay.every(5, load);
+}
+
+const SETTINGS = [
+  { key: "lane", label: "Lane", fallback: "default" },
+  { key: "priority", label: "Priority", fallback: "0", type: "number" },
+  { key: "max_attempts", label: "Attempts", fallback: "3", type: "number" },
+  { key: "backoff", label: "Backoff", fallback: "quadratic", options: ["", "quadratic", "exponential", "fixed", "none"] },
+  { key: "backoff_base", label: "Backoff base", fallback: "1 s" },
+  { key: "backoff_cap", label: "Backoff cap", fallback: "1 hour" },
+  { key: "lease_for", label: "Lease", fallback: "that of the lane" },
+  { key: "max_runtime", label: "Longest run", fallback: "that of the lane" },
+  { key: "requires_approval", label: "Needs approval", fallback: "no", type: "checkbox" },
+];
+
+async function edit(name, after) {
+  const { settings } = await get(path`kinds/${name}`);
+  await ask({
+    title: `Settings of ${name}`,
+    text: "What is left empty stays as it is. Lane, priority, attempts and approval count for jobs enqueued from now on.",
+    wide: true,
+    fields: [
+      ...SETTINGS.map(({ key, label, fallback, type, options }) =>
+        ({ name: key, label, type, options, value: settings[key] ?? "", placeholder: `default: ${fallback}` })),
+      { name: "reason", label: "Reason", placeholder: "optional, kept in the audit" },
+    ],
+    confirm: "Save",
+    async work(said) {
+      const change = Object.entries(said).filter(([key, value]) =>
+        value !== "" && value !== null && String(value) !== String(settings[key] ?? (key === "requires_approval" ? "false" : "")));
+      if (change.length === 0) return;
+      await patch(path`kinds/${name}`, Object.fromEntries(change));
+      notify(`Kind ${name} has its new settings.`);
+      await after();
+    },
+  });
+}

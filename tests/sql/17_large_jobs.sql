@@ -1,0 +1,57 @@
+-- Large payloads: a claim hands out a bounded number of bytes, and what cannot be sent ends.
+BEGIN;
+
+SELECT plan(11);
+
+-- As text: compressed they are small.
+SELECT count(pulse.enqueue('k', jsonb_build_object('n', n, 'x', repeat('x', 8000000)), lane => 'large'))
+FROM generate_series(1, 12) AS n \g /dev/null
+
+CREATE TEMP TABLE got AS
+SELECT c.lease, (c.payload ->> 'n')::integer AS n FROM pulse.claim_batch('w', 'large', 100) AS c;
+SELECT results_eq(
+    'SELECT n FROM got ORDER BY lease', 'SELECT generate_series(1, 8)',
+    'a claim hands out 64 MB of payload at most, the first ones in line'
+);
+SELECT is(
+    (SELECT count(*) FROM pulse.claim_batch('w', 'large', 100)), 4::bigint, 'and the next one the rest'
+);
+SELECT is_empty('SELECT * FROM pulse.check()', 'nothing is lost on the way');
+
+SELECT count(pulse.enqueue('k', jsonb_build_object('n', n), lane => 'small')) FROM generate_series(1, 100) AS n \g /dev/null
+SELECT is(
+    (SELECT count(*) FROM pulse.claim_batch('w', 'small', 100)), 100::bigint,
+    'ordinary jobs come in batches as large as asked'
+);
+
+-- Stored before there was a cap: 2,100 numbers of 131,072 digits.
+SELECT pulse.set_lane('slots', max_slots => 9) \g /dev/null
+SELECT
+    pulse.enqueue('k', lane => 'slots', unique_key => 'huge') AS huge,
+    pulse.enqueue('k', '"behind"', lane => 'slots') AS behind \gset
+UPDATE pulse.body SET payload = to_jsonb(array_fill(1e131071, ARRAY[2100])) WHERE job = :huge;
+UPDATE pulse.body SET payload = payload || to_jsonb(repeat('y', 30000000)) WHERE job = :behind;
+
+CREATE TEMP TABLE went_on AS SELECT c.job_id FROM pulse.claim_batch('w', 'slots', 2) AS c;
+SELECT results_eq(
+    'SELECT job_id FROM went_on', format('VALUES (%s::bigint)', :behind),
+    'a job that cannot be handed out does not keep the next one back'
+);
+SELECT results_eq(
+    format('SELECT f.state::text, f.ended_by COLLATE "default", f.attempts FROM pulse.finished AS f WHERE f.job = %s', :huge),
+    $$VALUES ('dead', 'claim_batch', 1)$$, 'it is dead'
+);
+SELECT matches(
+    (SELECT f.error FROM pulse.finished AS f WHERE f.job = :huge),
+    '^a payload of 26\d MB as text is too large to be handed out$', 'and says why'
+);
+SELECT is((SELECT f.error FROM pulse.failure AS f WHERE f.job = :huge), (SELECT f.error FROM pulse.finished AS f WHERE f.job = :huge), 'also among its attempts');
+SELECT is(
+    pulse.enqueue('k', lane => 'slots', unique_key => 'huge') > :behind, true, 'its key is free again'
+);
+SELECT is((SELECT count(*) FROM pulse.claim_batch('w', 'slots', 9)), 1::bigint, 'its slot too');
+
+SELECT is_empty('SELECT * FROM pulse.check()', 'and all is in order');
+
+SELECT * FROM finish();
+ROLLBACK;

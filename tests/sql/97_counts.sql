@@ -1,0 +1,85 @@
+-- counts, kinds and lane_defaults: what a page shows beside its lists.
+BEGIN;
+
+SELECT plan(9);
+
+CREATE FUNCTION pg_temp.counts()
+RETURNS text
+LANGUAGE sql
+AS $$
+    SELECT string_agg(c.state || ' ' || c.jobs || CASE WHEN c.more THEN '+' ELSE '' END, ', ' ORDER BY c.state)
+    FROM pulse.counts() AS c
+    WHERE c.jobs > 0
+$$;
+
+SELECT is(
+    (SELECT array_agg(c.state ORDER BY c.state) FROM pulse.counts() AS c),
+    (SELECT array_agg(s ORDER BY s) FROM unnest(pulse._acts_on('find')) AS s),
+    'every state has its row, also on an empty queue'
+);
+
+SELECT pulse.enqueue('done') \g /dev/null
+SELECT pulse.complete(c.lease) FROM pulse.claim_batch('w') AS c \g /dev/null
+SELECT pulse.enqueue('broken') FROM generate_series(1, 2) \g /dev/null
+SELECT pulse.fail(c.lease, 'no', fatal => true) FROM pulse.claim_batch('w', max_jobs => 2) AS c \g /dev/null
+SELECT pulse.enqueue('again') \g /dev/null
+SELECT pulse.fail(c.lease, 'not yet', retry_in => '1 hour') FROM pulse.claim_batch('w') AS c \g /dev/null
+SELECT pulse.cancel(pulse.enqueue('unwanted')) \g /dev/null
+SELECT pulse.enqueue('later', delay => '1 hour') \g /dev/null
+SELECT pulse.enqueue('asked', requires_approval => true) \g /dev/null
+SELECT pulse.enqueue('busy', lane => 'a') \g /dev/null
+SELECT c.lease FROM pulse.claim_batch('w', 'a') AS c \g /dev/null
+SELECT pulse.enqueue('waits', lane => l) FROM unnest('{a,b,b}'::text []) AS l \g /dev/null
+SELECT is(
+    pg_temp.counts(),
+    'awaiting_approval 1, cancelled 1, completed 1, dead 2, ready 3, retrying 1, running 1, scheduled 1',
+    'each job is counted in its state'
+);
+SELECT pulse.enqueue_many('pile', array_fill('{}'::jsonb, ARRAY[10001])) \g /dev/null
+SELECT matches(pg_temp.counts(), 'ready 10000\+, ', 'what is more than it looks at is said to be more');
+
+SELECT pulse.set_kind('set', max_attempts => 7) \g /dev/null
+SELECT pulse.schedule('nightly', 'swept', cron => '@daily') \g /dev/null
+SELECT pulse.hello('w1', '{a}', '{waits,taken}') \g /dev/null
+SELECT results_eq(
+    $$SELECT k.name COLLATE "default", k.running, k.oldest_ready_at IS NOT NULL, k.ready_in::text COLLATE "default", k.workers, k.schedules
+    FROM pulse.kinds AS k ORDER BY 1$$,
+    $$
+    VALUES
+    ('busy', 1::bigint, false, '{}', 1::bigint, 0::bigint),
+    ('pile', 0, true, '{default}', 1, 0),
+    ('set', 0, false, '{}', 1, 0),
+    ('swept', 0, false, '{}', 1, 1),
+    ('taken', 0, false, '{}', 2, 0),
+    ('waits', 0, true, '{a,b}', 2, 0)
+    $$,
+    'kinds that are set, run, wait, are scheduled or taken: w runs a job and said nothing of kinds, so it takes all'
+);
+SELECT is((SELECT k.settings FROM pulse.kinds AS k WHERE k.name = 'set'), '{"max_attempts": 7}', 'with their settings');
+UPDATE pulse.worker SET seen_at = clock_timestamp() - interval '1 hour';
+SELECT is_empty($$SELECT FROM pulse.kinds AS k WHERE k.name = 'taken'$$, 'a worker that is gone names no kind');
+
+SELECT is(pulse.lane_defaults() ->> 'retain_dead', '7 days', 'the defaults of a lane are public');
+SELECT is(
+    (
+        SELECT array_agg(d.key ORDER BY d.key)
+        FROM jsonb_object_keys(pulse.lane_defaults()) AS d (key)
+        WHERE d.key NOT IN (
+            SELECT a.attname FROM pg_attribute AS a WHERE a.attrelid = 'pulse.lane'::regclass
+        )
+    ),
+    NULL, 'and have the names of the settings'
+);
+SELECT is_empty(
+    $$
+    SELECT h.check_name, j.filter
+    FROM pulse.health() AS h
+    CROSS JOIN LATERAL jsonb_array_elements(h.jobs) AS j (filter)
+    WHERE NOT EXISTS (SELECT FROM pulse.find_jobs(j.filter))
+    $$,
+    'what health names by filter is found by it'
+);
+
+SELECT * FROM finish();
+
+ROLLBACK;
