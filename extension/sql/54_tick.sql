@@ -39,6 +39,8 @@ DECLARE
     v_busy boolean := false;
     v_until timestamptz;
     v_some bigint;
+    v_turn_at timestamptz;
+    v_took jsonb := '{}'::jsonb;
     v_notify constant text := coalesce(current_setting('pulse.notify', true), '');
 BEGIN
     PERFORM pulse._require_read_committed('tick');
@@ -78,6 +80,7 @@ BEGIN
 
         IF v_step.turn <> v_turn THEN
             v_turn := v_step.turn;
+            v_turn_at := clock_timestamp();
             v_mine := pulse._start_upkeep_run(
                 v_turn,
                 CASE
@@ -118,9 +121,15 @@ BEGIN
             v_step.step, v_turn, v_started_at,
             pulse._time_is_over(v_until) AND _tick.error IS NULL AND v_step.call NOT LIKE '%()'
         );
+        v_took := v_took || jsonb_build_object(
+            v_turn, date_part('epoch', clock_timestamp() - v_turn_at)
+        );
         v_busy := v_busy OR (v_turn = 'due' AND v_step.step <> 'marks' AND _tick.did > 0);
         RETURN NEXT;
     END LOOP;
+    IF v_took <> '{}' THEN
+        PERFORM pulse._note_took(v_took);
+    END IF;
     PERFORM set_config('pulse.notify', v_notify, true);
 END;
 $$;
@@ -316,6 +325,13 @@ BEGIN
         UNION ALL
         SELECT t.version, lead(t.version) OVER (PARTITION BY t.step ORDER BY t.version)
         FROM pulse.upkeep_run AS t
+        UNION ALL
+        -- Of a lane and final state that are gone (5b_tick_prune.sql).
+        SELECT k.version, k.version
+        FROM pulse.upkeep_run AS k
+        WHERE k.step >= 'kept:'
+            AND k.step < 'kept;'
+            AND k.taken_at < clock_timestamp() - interval '2 hours'
     ) AS o
     WHERE o.newer IS NOT NULL;
 

@@ -25,8 +25,8 @@ AS $$
             'my_access jobs find_jobs running dead lanes workers schedules schedule_runs'
             ' declarations'
             ' find_dead dead_groups counts kinds lane_defaults'
-            ' stats counters history histogram_bounds histogram_quantile samples audit access'
-            ' why health pause_status watch_progress unwatch_progress'
+            ' stats counters gauges history histogram_bounds histogram_quantile samples audit'
+            ' access why health pause_status watch_progress unwatch_progress'
             ' node node_of lease_node'
         ),
         (

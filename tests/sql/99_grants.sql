@@ -93,6 +93,7 @@ VALUES
 ('declarations', 'viewer operator admin'),
 ('stats', 'viewer operator admin'),
 ('counters', 'viewer operator admin'),
+('gauges', 'viewer operator admin'),
 ('history', 'viewer operator admin'),
 ('histogram_bounds', 'viewer operator admin'),
 ('histogram_quantile', 'viewer operator admin'),

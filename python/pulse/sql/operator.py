@@ -80,6 +80,18 @@ FIND = """
     ) AS f
 """
 
+# -- figures ----------------------------------------------------------------------
+
+COUNTERS = """
+    SELECT
+        c.lane, c.kind, c.enqueued, c.started, c.completed, c.failed, c.dead, c.retried,
+        c.cancelled, c.reaped, c.wait_seconds, c.wait_counts, c.run_seconds,
+        c.run_counts
+    FROM pulse.counters AS c
+"""
+GAUGES = "SELECT g.gauge, g.label, g.value FROM pulse.gauges() AS g"
+HISTOGRAM_BOUNDS = "SELECT pulse.histogram_bounds() AS bounds"
+
 # -- schedules --------------------------------------------------------------------
 
 SCHEDULE_RUNS = """
@@ -136,7 +148,8 @@ REPRIORITIZE = """
     ) AS state
 """
 DELETE = """
-    SELECT pulse.delete_job(job_id => %(job_id)s, reason => %(reason)s), 'deleted' AS state
+    SELECT
+        pulse.delete_job(job_id => %(job_id)s, reason => %(reason)s), 'deleted' AS state
 """
 
 # -- many jobs at once ------------------------------------------------------------
