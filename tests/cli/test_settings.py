@@ -128,3 +128,14 @@ def test_schedules_are_created_and_run_now(
     assert pulse("schedule", "run-now", "s").out.startswith("s  job ")
     due = "SELECT start_by IS NOT NULL FROM pulse.jobs"
     assert one(connection, due) is True
+
+
+def test_a_job_is_enqueued_with_headers_and_a_time_to_begin(
+    pulse: Pulse, connection: Connection
+) -> None:
+    ran = pulse("enqueue", "k", "--expires-in", "5 min", "--headers", '{"tenant": 7}')
+    assert ran.code == 0, ran.err
+    found = "SELECT headers || jsonb_build_object('late', start_by < now())"
+    expected = {"tenant": 7, "late": False}
+    assert one(connection, f"{found} FROM pulse.jobs") == expected
+    assert pulse("enqueue", "k", "--headers", "x").code == 2

@@ -72,6 +72,10 @@ def parsed(text: str, what: str) -> Any:
     show_default=True,
     help="When the unique key is taken.",
 )
+@click.option(
+    "--expires-in", metavar="INTERVAL", help="Cancel it unless it has begun by then."
+)
+@click.option("--headers", metavar="JSON", help="Handed to the worker: a JSON object.")
 @click.option("--group-key", help="A label for filters.")
 @click.option("--tag", "tags", multiple=True, help="Labels for filters.")
 @click.option(
@@ -95,6 +99,8 @@ def enqueue(
     from psycopg.types.json import Jsonb
 
     options["tags"] = list(tags) or None
+    if options["headers"] is not None:
+        options["headers"] = Jsonb(parsed(options["headers"], "--headers"))
     if lines is not None:
         if payload or options["unique_key"]:
             raise click.UsageError("--from takes its payloads from the file only.")

@@ -43,7 +43,7 @@ JOBS = """
         j.failures, j.max_attempts, j.run_at, j.enqueued_at,
         j.enqueued_by::text AS enqueued_by, j.waiting_for, j.approval_until, j.worker,
         j.started_at, j.finished_at, j.ended_by, j.progress, j.progress_note,
-        j.last_error, j.unique_key, j.group_key, j.tags, j.payload,
+        j.last_error, j.unique_key, j.group_key, j.tags, j.payload, j.start_by,
         pg_catalog.clock_timestamp() AS seen_at
     FROM pulse.jobs AS j
     WHERE j.job_id = ANY (%(job_ids)s::bigint [])
@@ -76,7 +76,8 @@ ENQUEUE = """
         max_attempts => %(max_attempts)s, unique_key => %(unique_key)s,
         unique_for => %(unique_for)s, on_conflict => %(on_conflict)s,
         group_key => %(group_key)s, requires_approval => %(requires_approval)s,
-        tags => %(tags)s, max_runtime => %(max_runtime)s
+        tags => %(tags)s, max_runtime => %(max_runtime)s,
+        headers => %(headers)s::jsonb, expires_in => %(expires_in)s::interval
     ) AS e
 """
 
@@ -87,7 +88,8 @@ ENQUEUE_MANY = """
         priority => %(priority)s, run_at => %(run_at)s, delay => %(delay)s,
         max_attempts => %(max_attempts)s, group_key => %(group_key)s,
         requires_approval => %(requires_approval)s, tags => %(tags)s,
-        max_runtime => %(max_runtime)s
+        max_runtime => %(max_runtime)s, headers => %(headers)s::jsonb,
+        expires_in => %(expires_in)s::interval
     ) AS e (job_id)
 """
 
