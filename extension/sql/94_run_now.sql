@@ -81,7 +81,7 @@ BEGIN
 
     -- Nothing to do must not cost the job its place in line.
     IF NOT _reschedule_one.run_at > clock_timestamp()
-        AND EXISTS (SELECT FROM pulse.ready AS r WHERE r.job = _reschedule_one.job_id)
+        AND EXISTS (SELECT FROM pulse._in_line AS r WHERE r.job = _reschedule_one.job_id)
     THEN
         RETURN 'ready';
     END IF;
@@ -149,7 +149,7 @@ BEGIN
     PERFORM pulse._put_in_line(
         _reschedule.job_id, v_was.lane, v_was.kind, v_was.rank, _reschedule.to_time,
         v_was.attempts, v_was.failures, v_was.keyed, v_retrying,
-        v_was.last_lease, v_was.last_verb
+        v_was.last_lease, v_was.last_verb, pulse._group_key(_reschedule.job_id)
     );
     state := CASE
         WHEN NOT _reschedule.to_time > clock_timestamp() THEN 'ready'

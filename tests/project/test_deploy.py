@@ -1,4 +1,4 @@
-"""deploy/: rules that fire when they should, a dashboard that asks for what there is."""
+"""deploy/: rules that fire when they should, a dashboard that asks for what exists."""
 
 from __future__ import annotations
 
