@@ -2,7 +2,7 @@
 -- 8 MB would fill a worker's memory, and one that PostgreSQL cannot send would make every
 -- claim of the lane fail.
 
--- At most 64 MB as text, but at least one job. One that is above 256 MB (stored before there
+-- At most 64 MB, but at least one job. One that is above 256 MB (stored before there
 -- was a cap) cannot be relied upon to be sent: it is claimed and failed at once, one such in
 -- a claim, since finding out takes its time. NULL when none of these rows is there.
 CREATE FUNCTION pulse._fit_claim(worker text, rows_of_ready tid [])
@@ -27,7 +27,14 @@ BEGIN
         ORDER BY r.rank, r.seq
     LOOP
         v_fit := coalesce(v_fit, '{}');
-        SELECT pulse._text_size(b.payload) INTO v_size
+        -- What is not compressed is about as large as text, and not read for this.
+        SELECT
+            CASE
+                WHEN pg_column_compression(b.payload) IS NULL
+                    AND pg_column_size(b.payload) <= 67108864
+                    THEN pg_column_size(b.payload)
+                ELSE pulse._text_size(b.payload)
+            END INTO v_size
         FROM pulse.body AS b
         WHERE b.job = v_row.job;
 

@@ -62,11 +62,9 @@ DECLARE
     v_claimed integer;
 BEGIN
     -- 1. The arguments: what is ordinary is asked in one expression.
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        PERFORM pulse._require_read_committed('claim_batch');
-    END IF;
     IF (
-        claim_batch.max_jobs > 0
+        current_setting('transaction_isolation') = 'read committed'
+        AND claim_batch.max_jobs > 0
         AND claim_batch.lease_for IS NULL
         AND claim_batch.worker <> '' AND length(claim_batch.worker) <= 200
         AND claim_batch.lane <> '' AND length(claim_batch.lane) <= 200
@@ -77,6 +75,7 @@ BEGIN
             AND '' <> ALL (claim_batch.kinds)
         )
     ) IS NOT TRUE THEN
+        PERFORM pulse._require_read_committed('claim_batch');
         PERFORM pulse._require_claim(
             claim_batch.worker, claim_batch.lane, claim_batch.max_jobs,
             claim_batch.lease_for, claim_batch.kinds
@@ -84,13 +83,17 @@ BEGIN
     END IF;
 
     -- 2. The locks. Refused: a pause is waiting or just being committed.
-    IF NOT pg_try_advisory_xact_lock_shared('pulse.hold'::regclass::oid::integer, 0)
-        OR NOT pg_try_advisory_xact_lock_shared(
+    IF NOT (
+        pg_try_advisory_xact_lock_shared('pulse.hold'::regclass::oid::integer, 0)
+        AND pg_try_advisory_xact_lock_shared(
             'pulse.lane'::regclass::oid::integer, hashtext(claim_batch.lane)
         )
-        AND NOT pulse._keep_trying('pulse.lane', claim_batch.lane, true)
-    THEN
-        RETURN;
+    ) THEN
+        IF NOT pg_try_advisory_xact_lock_shared('pulse.hold'::regclass::oid::integer, 0)
+            OR NOT pulse._keep_trying('pulse.lane', claim_batch.lane, true)
+        THEN
+            RETURN;
+        END IF;
     END IF;
 
     -- 3. All there is to know, in one statement after the locks.
@@ -374,13 +377,15 @@ BEGIN
     END IF;
 
     -- Nothing but late ones: those behind them get their turn, once the late ones are gone.
-    IF v_claimed = 0 AND pulse._expire_all(clock_timestamp() + interval '50 milliseconds') THEN
-        RETURN QUERY
-        SELECT c.*
-        FROM pulse.claim_batch(
-            claim_batch.worker, claim_batch.lane, claim_batch.max_jobs,
-            claim_batch.lease_for, claim_batch.kinds
-        ) AS c;
+    IF v_claimed = 0 THEN
+        IF pulse._expire_all(clock_timestamp() + interval '50 milliseconds') THEN
+            RETURN QUERY
+            SELECT c.*
+            FROM pulse.claim_batch(
+                claim_batch.worker, claim_batch.lane, claim_batch.max_jobs,
+                claim_batch.lease_for, claim_batch.kinds
+            ) AS c;
+        END IF;
     END IF;
 END;
 $$;

@@ -50,7 +50,12 @@ DECLARE
 BEGIN
     LOOP
         v_now := clock_timestamp();
-        v_new := pulse._watch_new_leases(until => v_now + (_tick_reap.until - v_now) / 2);
+        v_new := pulse._watch_new_leases(
+            until => CASE
+                WHEN isfinite(_tick_reap.until) THEN v_now + (_tick_reap.until - v_now) / 2
+                ELSE _tick_reap.until
+            END
+        );
         LOOP
             v_some := pulse._reap(1000);
             v_all := v_all + v_some;

@@ -1,5 +1,6 @@
 -- Retention: every step that removes what has outlived its time is here, so that one page
--- shows what pulse forgets and when. That is why the file is long.
+-- shows what pulse forgets and when. That is why the file is long. Which lanes tick looks
+-- at, and when, is in 5b_tick_prune.sql.
 
 CREATE FUNCTION pulse.prune(dry_run boolean DEFAULT false, max_jobs integer DEFAULT 10000)
 RETURNS bigint
@@ -58,7 +59,8 @@ BEGIN
     END LOOP;
 
     IF NOT v_dry_run THEN
-        PERFORM pulse._prune_keys(prune.max_jobs);
+        SELECT v_all + k.jobs INTO v_all
+        FROM pulse._prune_keys((prune.max_jobs - v_all)::integer) AS k;
         PERFORM pulse._prune_workers(prune.max_jobs);
     END IF;
     RETURN v_all;
@@ -67,134 +69,6 @@ $$;
 
 COMMENT ON FUNCTION pulse.prune(boolean, integer) IS
 'Remove finished jobs that are older than their lane''s retention, at most max_jobs; with dry_run only count them. Returns how many. tick does this every 10 seconds, or without a pause while there is more to remove. Writes finished, body and what belongs to them, job_key and worker.';
-
--- A step of tick. The lanes and states alternate, 10,000 jobs each, the last first; the
--- next tick goes on where this one stopped.
-CREATE FUNCTION pulse._tick_prune(until timestamptz)
-RETURNS bigint
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_old pulse.upkeep_run := pulse._newest_upkeep_run('prune');
-    v_lane text COLLATE "C" := v_old.state ->> 'lane';
-    v_state pulse.outcome := (v_old.state ->> 'state')::pulse.outcome;
-    v_since timestamptz := (v_old.state ->> 'since')::timestamptz;
-    v_again boolean := coalesce((v_old.state ->> 'again')::boolean, false);
-    v_pair record;
-    v_page record;
-    v_removed integer;
-    v_all bigint := 0;
-    v_next jsonb := '{}'::jsonb;
-BEGIN
-    WHILE pulse._prune_keys(1000) = 1000 AND NOT pulse._time_is_over(_tick_prune.until) LOOP
-        NULL;
-    END LOOP;
-    PERFORM pulse._prune_workers(1000);
-
-    <<rounds>>
-    LOOP
-        -- Where the last tick stopped inside a lane, it goes on there.
-        IF v_since IS NULL THEN
-            SELECT n.next_lane, n.next_state INTO v_pair
-            FROM pulse._next_finished(v_lane, v_state, _tick_prune.until) AS n;
-
-            IF v_pair.next_lane IS NULL THEN
-                EXIT rounds WHEN NOT v_again;
-                -- From the top again, for those that had more than their share.
-                v_again := false;
-                v_lane := NULL;
-                CONTINUE;
-            END IF;
-            v_lane := v_pair.next_lane;
-            v_state := v_pair.next_state;
-            v_since := '-infinity';
-        END IF;
-        v_removed := 0;
-
-        LOOP
-            SELECT p.* INTO v_page
-            FROM pulse._prune_jobs(
-                v_lane, v_state, pulse._retained_since(v_lane, v_state), v_since, 1000
-            ) AS p;
-            v_all := v_all + v_page.removed;
-            v_removed := v_removed + v_page.removed;
-            v_since := v_page.next;
-            v_again := v_again OR (v_removed >= 10000 AND v_since IS NOT NULL);
-            IF pulse._time_is_over(_tick_prune.until) THEN
-                v_next := jsonb_strip_nulls(jsonb_build_object(
-                    'lane', v_lane, 'state', v_state, 'since', v_since,
-                    'again', CASE WHEN v_again THEN true END
-                ));
-                EXIT rounds;
-            END IF;
-            EXIT WHEN v_since IS NULL OR v_removed >= 10000;
-        END LOOP;
-        v_since := NULL;
-    END LOOP;
-
-    IF v_next <> coalesce(v_old.state, '{}') THEN
-        PERFORM pulse._write_upkeep_run(v_old, 'prune', v_next);
-    END IF;
-    RETURN v_all;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._tick_prune(timestamptz) IS
-'Remove what retention does not keep until it is done or the time is over; returns how many jobs.';
-
--- In the order of _finished_lanes, from the given lane and state on, or from the first: one
--- that has a job to remove, or where the time was over. A look or two for each lane that
--- has none: there may be ten thousand of them.
-CREATE FUNCTION pulse._next_finished(lane text, state pulse.outcome, until timestamptz)
-RETURNS TABLE (next_lane text, next_state pulse.outcome)
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off
-SET enable_bitmapscan = off
-SET enable_sort = off
-SET jit = off
-AS $$
-DECLARE
-    v_pair record;
-    v_before timestamptz;
-BEGIN
-    SELECT _next_finished.lane AS lane, _next_finished.state AS state INTO v_pair;
-    LOOP
-        IF v_pair.lane IS NULL THEN
-            SELECT f.lane, f.state INTO v_pair
-            FROM pulse.finished AS f
-            ORDER BY f.lane DESC, f.state DESC, f.finished_at DESC
-            LIMIT 1;
-        ELSE
-            SELECT f.lane, f.state INTO v_pair
-            FROM pulse.finished AS f
-            WHERE (f.lane, f.state) < (v_pair.lane, v_pair.state)
-            ORDER BY f.lane DESC, f.state DESC, f.finished_at DESC
-            LIMIT 1;
-        END IF;
-        EXIT WHEN NOT FOUND;
-
-        v_before := pulse._retained_since(v_pair.lane, v_pair.state);
-        PERFORM
-        FROM pulse.finished AS f
-        WHERE f.lane = v_pair.lane
-            AND f.state = v_pair.state
-            AND f.finished_at < v_before
-        ORDER BY f.finished_at
-        LIMIT 1;
-        IF FOUND OR pulse._time_is_over(_next_finished.until) THEN
-            next_lane := v_pair.lane;
-            next_state := v_pair.state;
-            RETURN NEXT;
-            EXIT;
-        END IF;
-    END LOOP;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._next_finished(text, pulse.outcome, timestamptz) IS
-'The next lane and final state with a job that may go, if there is one.';
 
 CREATE FUNCTION pulse._retained_since(lane text, state pulse.outcome)
 RETURNS timestamptz
@@ -214,10 +88,9 @@ $$;
 COMMENT ON FUNCTION pulse._retained_since(text, pulse.outcome) IS
 'The time before which jobs of this lane that ended so may go.';
 
--- Retention. Deleting from finished decides; exactly those bodies follow: by age of the
--- body alone, a retried job would lose it. A page is what is looked at, gone or not, so
--- that jobs whose keys still dedup cannot make it long; next is where to go on, NULL
--- at the end.
+-- A page is what is looked at, gone or not, so that jobs whose keys still dedup cannot make
+-- it long: those are kept, and go when their keys expire (_prune_keys). next is where to go
+-- on, NULL at the end; passed is how many somebody had locked.
 CREATE FUNCTION pulse._prune_jobs(
     lane text,
     state pulse.outcome,
@@ -225,6 +98,8 @@ CREATE FUNCTION pulse._prune_jobs(
     since timestamptz,
     page integer,
     OUT removed integer,
+    OUT kept integer,
+    OUT passed integer,
     OUT next timestamptz
 )
 LANGUAGE plpgsql
@@ -241,7 +116,6 @@ DECLARE
     v_rows tid [];
     v_keyed bigint [];
     v_free bigint [];
-    v_jobs bigint [];
 BEGIN
     -- One statement, so one snapshot: a row address seen here cannot be reused for
     -- another row before it is locked.
@@ -266,6 +140,7 @@ BEGIN
 
     SELECT
         count(*),
+        count(*) FILTER (WHERE NOT s.goes),
         max(s.finished_at),
         array(
             SELECT f.ctid
@@ -273,7 +148,7 @@ BEGIN
             WHERE f.ctid = ANY (array(SELECT g.tid FROM seen AS g WHERE g.goes))
             FOR UPDATE SKIP LOCKED
         )
-    INTO v_seen, v_last, v_rows
+    INTO v_seen, kept, v_last, v_rows
     FROM seen AS s;
 
     IF v_seen = _prune_jobs.page THEN
@@ -302,23 +177,11 @@ BEGIN
         );
     END IF;
 
-    WITH old AS (
-        DELETE FROM pulse.finished AS f
-        WHERE f.ctid = ANY (v_rows)
-            AND f.job <> ALL (v_keyed)
-        RETURNING f.job
-    )
-
-    SELECT array_agg(o.job), count(*) INTO v_jobs, removed
-    FROM old AS o;
-
-    IF removed > 0 THEN
-        DELETE FROM pulse.body AS b WHERE b.job = ANY (v_jobs);
-        DELETE FROM pulse.failure AS x WHERE x.job = ANY (v_jobs);
-        DELETE FROM pulse.job_progress AS p WHERE p.job = ANY (v_jobs);
-        DELETE FROM pulse.job_checkpoint AS c WHERE c.job = ANY (v_jobs);
-        DELETE FROM pulse.job_key AS k WHERE k.job = ANY (v_free) AND k.job = ANY (v_jobs);
-    END IF;
+    removed := pulse._forget_jobs(v_rows, v_keyed);
+    passed := v_seen - kept - removed;
+    DELETE FROM pulse.job_key AS k
+    WHERE k.job = ANY (v_free)
+        AND k.job <> ALL (v_keyed);
 END;
 $$;
 
@@ -327,8 +190,45 @@ COMMENT ON FUNCTION pulse._prune_jobs(
 ) IS
 'Look at a page of jobs of a lane that ended in this state before that time, and remove those that may go.';
 
-CREATE FUNCTION pulse._prune_keys(max_keys integer)
+-- Deleting from finished decides; exactly those bodies follow: by age of the body alone, a
+-- retried job would lose it.
+CREATE FUNCTION pulse._forget_jobs(rows_of_finished tid [], not_these bigint [] DEFAULT '{}')
 RETURNS integer
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_jobs bigint [];
+BEGIN
+    WITH old AS (
+        DELETE FROM pulse.finished AS f
+        WHERE f.ctid = ANY (_forget_jobs.rows_of_finished)
+            AND f.job <> ALL (_forget_jobs.not_these)
+        RETURNING f.job
+    )
+
+    SELECT array_agg(o.job) INTO v_jobs
+    FROM old AS o;
+
+    IF v_jobs IS NULL THEN
+        RETURN 0;
+    END IF;
+    DELETE FROM pulse.body AS b WHERE b.job = ANY (v_jobs);
+    DELETE FROM pulse.failure AS x WHERE x.job = ANY (v_jobs);
+    DELETE FROM pulse.job_progress AS p WHERE p.job = ANY (v_jobs);
+    DELETE FROM pulse.job_checkpoint AS c WHERE c.job = ANY (v_jobs);
+    RETURN cardinality(v_jobs);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._forget_jobs(tid [], bigint []) IS
+'Delete these rows of finished, which the caller has locked, and all else of their jobs; returns how many.';
+
+-- A job that was kept for its key alone goes with it: retention does not look again.
+CREATE FUNCTION pulse._prune_keys(max_keys integer, OUT keys integer, OUT jobs integer)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -338,24 +238,58 @@ SET jit = off
 AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
-    v_removed integer;
+    v_jobs bigint [];
+    v_rows tid [];
 BEGIN
-    DELETE FROM pulse.job_key AS k
-    WHERE k.ctid = ANY (array(
-            SELECT o.ctid
-            FROM pulse.job_key AS o
-            WHERE o.expires_at < v_now
-            ORDER BY o.expires_at
-            LIMIT _prune_keys.max_keys
-            FOR UPDATE SKIP LOCKED
-        ));
-    GET DIAGNOSTICS v_removed = ROW_COUNT;
-    RETURN v_removed;
+    WITH expired AS (
+        DELETE FROM pulse.job_key AS k
+        WHERE k.ctid = ANY (array(
+                SELECT o.ctid
+                FROM pulse.job_key AS o
+                WHERE o.expires_at < v_now
+                ORDER BY o.expires_at
+                LIMIT _prune_keys.max_keys
+                FOR UPDATE SKIP LOCKED
+            ))
+        RETURNING k.job
+    )
+
+    SELECT array_agg(e.job), count(*) INTO v_jobs, keys
+    FROM expired AS e;
+
+    jobs := 0;
+    IF keys > 0 THEN
+        WITH ended AS MATERIALIZED (
+            SELECT f.ctid AS place, f.lane, f.state, f.finished_at
+            FROM pulse.finished AS f
+            WHERE f.job = ANY (v_jobs)
+        ),
+
+        pair AS MATERIALIZED (
+            SELECT p.lane, p.state, pulse._retained_since(p.lane, p.state) AS before
+            FROM (SELECT DISTINCT e.lane, e.state FROM ended AS e) AS p
+        )
+
+        SELECT
+            array(
+                SELECT f.ctid
+                FROM pulse.finished AS f
+                WHERE f.ctid = ANY (array(
+                        SELECT e.place
+                        FROM ended AS e
+                        INNER JOIN pair AS p ON p.lane = e.lane AND p.state = e.state
+                        WHERE e.finished_at < p.before
+                    ))
+                FOR UPDATE SKIP LOCKED
+            )
+        INTO v_rows;
+        jobs := pulse._forget_jobs(v_rows);
+    END IF;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._prune_keys(integer) IS
-'Remove unique keys whose unique_for is over, at most so many, oldest first; returns how many.';
+'Remove unique keys whose unique_for is over, at most so many, oldest first, and jobs that were kept for them; returns how many of both.';
 
 CREATE FUNCTION pulse._prune_workers(max_workers integer)
 RETURNS integer

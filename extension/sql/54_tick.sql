@@ -316,6 +316,13 @@ BEGIN
         UNION ALL
         SELECT t.version, lead(t.version) OVER (PARTITION BY t.step ORDER BY t.version)
         FROM pulse.upkeep_run AS t
+        UNION ALL
+        -- Of a lane and final state that are gone (5b_tick_prune.sql).
+        SELECT k.version, k.version
+        FROM pulse.upkeep_run AS k
+        WHERE k.step >= 'kept:'
+            AND k.step < 'kept;'
+            AND k.taken_at < clock_timestamp() - interval '2 hours'
     ) AS o
     WHERE o.newer IS NOT NULL;
 

@@ -23,6 +23,7 @@ AS $$
         (
             'viewer',
             'my_access jobs find_jobs running dead lanes workers schedules schedule_runs'
+            ' declarations'
             ' find_dead dead_groups counts kinds lane_defaults'
             ' stats counters history histogram_bounds histogram_quantile samples audit access'
             ' why health pause_status watch_progress unwatch_progress'
@@ -39,7 +40,7 @@ AS $$
             ' move move_where delete_job discard_where approve approve_where reject reject_where'
             ' run_now run_now_where reschedule reschedule_where rerun rerun_where'
             ' set_lane set_kind pause resume drain_lane pause_lane resume_lane'
-            ' schedule unschedule pause_schedule resume_schedule run_schedule_now'
+            ' schedule unschedule pause_schedule resume_schedule run_schedule_now reconcile'
             ' tick reap check'
         ),
         (
@@ -83,6 +84,8 @@ AS $$
         ('approve', '_sign _signing_form'),
         ('find_jobs', '_find_own _find_filter _find_floor _texts'),
         ('why', '_reasons _places'),
+        ('reconcile', '_plan_declaration _note_declaration _do_unset_kind'),
+        ('declarations', '_declared_facts'),
         ('lanes', '_find_all _counted _oldest_ready_at')
     ) AS c (object, calls) ON c.object = a.object
     CROSS JOIN LATERAL regexp_split_to_table(c.calls, ' ') AS f (object)

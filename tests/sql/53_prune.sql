@@ -1,7 +1,7 @@
 -- Retention: by lane and final state, and never a job that still matters.
 BEGIN;
 
-SELECT plan(48);
+SELECT plan(55);
 
 -- Ends a job in a state, so long ago; returns it.
 CREATE FUNCTION pg_temp.ended(
@@ -171,8 +171,8 @@ SELECT is(
     (SELECT array_agg(f.lane COLLATE "default") FROM pulse.finished AS f WHERE f.lane LIKE 'turn-%'),
     '{turn-c}', 'which waits until the others had their turn'
 );
-SELECT is(pulse._tick_prune('infinity'), 0::bigint, 'the round comes to its end');
-SELECT is(pulse._tick_prune('infinity'), 1::bigint, 'and the next one has all of them');
+SELECT is(pulse._tick_prune('infinity'), 1::bigint, 'and until the round has come to its end');
+SELECT is(pulse._tick_prune('infinity'), 0::bigint, 'then nothing is left');
 SELECT pg_temp.ended('completed', '10 days', 'page', 'dedup ' || n, '30 days') AS job
 FROM generate_series(1, 5) AS n \g /dev/null
 SELECT pg_temp.ended('completed', '9 days', 'page') AS job \g /dev/null
@@ -181,6 +181,24 @@ SELECT results_eq(
     'VALUES (0, false)', 'a page is what is looked at: keys that still dedup do not make it longer'
 );
 SELECT is(pulse._tick_prune('infinity'), 1::bigint, 'what stands behind them is found');
+SELECT cmp_ok(
+    pulse._kept_until('page', 'completed'), '>', (SELECT max(f.finished_at) FROM pulse.finished AS f WHERE f.lane = 'page'),
+    'they are not looked at again'
+);
+UPDATE pulse.job_key SET expires_at = now() - interval '1 s' WHERE lane = 'page' AND unique_key = 'dedup 3';
+SELECT is(pulse._tick_prune('infinity'), 1::bigint, 'one goes when its key expires');
+DELETE FROM pulse.job_key WHERE lane = 'page' AND unique_key = 'dedup 4';
+SELECT is(pulse._tick_prune('infinity'), 0::bigint, 'one whose key somebody took is not seen');
+UPDATE pulse.upkeep_run
+SET state = state || jsonb_build_object('from_start_at', now() - interval '61 min')
+WHERE step = 'kept:completed:page';
+SELECT is(pulse._tick_prune('infinity'), 1::bigint, 'until the next look from the start, after an hour');
+SELECT pg_temp.ended('completed', '10 days', 'page', 'waits', '5 days') AS job \gset
+UPDATE pulse.job_key SET expires_at = now() - interval '1 s' WHERE unique_key = 'waits';
+UPDATE pulse.finished SET finished_at = now() WHERE job = :job;
+SELECT is(pulse._tick_prune('infinity'), 0::bigint, 'a key that expires takes no job with it that retention keeps');
+SELECT is(pg_temp.state(:job), 'completed', 'which stays');
+SELECT is_empty($$SELECT FROM pulse.job_key AS k WHERE k.unique_key = 'waits'$$, 'without its key');
 
 -- Workers that were not seen for a day
 

@@ -401,6 +401,22 @@ CREATE INDEX stat_by_time ON pulse.stat (at);
 COMMENT ON TABLE pulse.stat IS
 'Counters of each lane and kind, as they were at a moment.';
 
+-- 0d_declarations
+
+CREATE TABLE pulse.declaration (
+    item text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    application text COLLATE "C" NOT NULL,
+    declared jsonb NOT NULL,
+    applied jsonb,
+    declared_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT declaration_has_one_owner PRIMARY KEY (item, name),
+    CONSTRAINT declaration_is_of_a_known_item CHECK (item IN ('kind', 'schedule'))
+);
+
+COMMENT ON TABLE pulse.declaration IS
+'Settings of kinds and schedules that an application declares, and how they were written.';
+
 -- Functions whose result or arguments have other names: CREATE OR REPLACE refuses those.
 -- `python -m tests.upgrade.drops` prints what is missing here.
 DROP FUNCTION pulse._cron_entries();

@@ -22,12 +22,12 @@ CHANGES = {
     # A changed body that hands out what is new.
     "40_claim": [
         (
-            "            b.group_key,\n",
-            "            b.group_key,\n            b.note,\n",
+            "                b.group_key,\n",
+            "                b.group_key,\n                b.note,\n",
         ),
         (
-            "        d.headers\n    FROM",
-            "        d.headers,\n        d.note\n    FROM",
+            "            d.headers\n        FROM",
+            "            d.headers,\n            d.note\n        FROM",
         ),
     ],
     # A changed signature: an argument more, which old workers do not know.

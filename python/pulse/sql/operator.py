@@ -5,6 +5,17 @@ Ids leave the database as text.
 
 from collections.abc import Collection
 
+# -- declarations -----------------------------------------------------------------
+
+RECONCILE = """
+SELECT r.item, r.name, r.verdict, r.detail
+FROM pulse.reconcile(
+    application => %(application)s,
+    kinds => CAST(%(kinds)s AS jsonb),
+    schedules => CAST(%(schedules)s AS jsonb),
+    overwrite => %(overwrite)s
+) AS r"""
+
 # -- access -----------------------------------------------------------------------
 
 # A role that was given nothing may not ask either: it gets 42501, which is an answer.
