@@ -34,8 +34,7 @@ def test_dead_letters_are_read_page_by_page_by_time_of_death(
     jobs = [die(connection, "charge", f"no {n}") for n in range(5)]
     # The first to be enqueued died last, and two of them at once.
     connection.execute(
-        "UPDATE pulse.finished "
-        "SET finished_at = now() - job / 2 * interval '1 minute'"
+        "UPDATE pulse.finished SET finished_at = now() - job / 2 * interval '1 minute'"
     )
     seen: list[str] = []
     before: dict[str, str] = {}
