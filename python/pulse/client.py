@@ -123,6 +123,12 @@ class Client:
             time.sleep(pause)
         raise AssertionError("unreachable")
 
+    def why(self, job_id: int) -> list[str]:
+        """What the job waits for, in sentences; the first matters most."""
+        with self.connection() as connection:
+            rows = _fetch(connection, sql.WHY, {"job_id": job_id})
+        return [str(reason) for (reason,) in rows]
+
     def close(self) -> None:
         """Close the connection this client has opened itself, if any."""
         if self._own is not None:
@@ -204,6 +210,12 @@ class AsyncClient:
                 return result
             await asyncio.sleep(pause)
         raise AssertionError("unreachable")
+
+    async def why(self, job_id: int) -> list[str]:
+        """What the job waits for, in sentences; the first matters most."""
+        async with self.connection() as connection:
+            rows = await _fetch_async(connection, sql.WHY, {"job_id": job_id})
+        return [str(reason) for (reason,) in rows]
 
     async def close(self) -> None:
         """Close the connection this client has opened itself, if any."""

@@ -8,6 +8,7 @@ hook raises is logged and otherwise ignored.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import (
     AbstractContextManager,
@@ -101,9 +102,22 @@ class OpenTelemetry(Hooks):
         self._trace, self._propagate, self._context = trace, propagate, context
         self._tracer = tracer or trace.get_tracer("pulse")
         meter = meter or metrics.get_meter("pulse")
+        self._running: set[int] = set()
         self._runs = meter.create_counter("pulse.runs", description="runs that ended")
         self._seconds = meter.create_histogram(
             "pulse.run.duration", unit="s", description="how long handlers ran"
+        )
+        self._active = meter.create_up_down_counter(
+            "pulse.runs.active", description="handlers that run"
+        )
+        self._claims = meter.create_counter(
+            "pulse.claims", description="jobs that exchanges brought"
+        )
+        self._exchanges = meter.create_histogram(
+            "pulse.exchange.duration", unit="s", description="how long exchanges took"
+        )
+        self._disconnects = meter.create_counter(
+            "pulse.disconnects", description="connections that broke"
         )
         if producers:
             producer.stamps["opentelemetry"] = self.stamp
@@ -144,8 +158,24 @@ class OpenTelemetry(Hooks):
         ):
             yield
 
+    def claimed(self, jobs: Sequence[Job], seconds: float) -> None:
+        self._exchanges.record(seconds, {})
+        for (kind, lane), n in Counter((job.kind, job.lane) for job in jobs).items():
+            self._claims.add(n, {"pulse.kind": kind, "pulse.lane": lane})
+
+    def started(self, job: Job) -> None:
+        self._running.add(job.lease)
+        self._active.add(1, {"pulse.kind": job.kind, "pulse.lane": job.lane})
+
+    def disconnected(self, error: BaseException) -> None:
+        self._disconnects.add(1, {"error.type": type(error).__qualname__})
+
     def finished(self, job: Job, outcome: str, seconds: float) -> None:
         facts = {"pulse.kind": job.kind, "pulse.lane": job.lane, "outcome": outcome}
+        # One that was given back at once never started.
+        if job.lease in self._running:
+            self._running.remove(job.lease)
+            self._active.add(-1, {"pulse.kind": job.kind, "pulse.lane": job.lane})
         self._runs.add(1, facts)
         self._seconds.record(seconds, facts)
 

@@ -97,6 +97,8 @@ def test_no_query_of_the_page_reads_the_whole_queue(
             ("running", queries.RUNNING, {}, ONE),
             ("workers", queries.WORKERS, {}, ONE),
             ("health", operator.HEALTH, {}, GLANCE + LOAD // 100),
+            ("counters", operator.COUNTERS, {}, GLANCE),
+            ("gauges", operator.GAUGES, {}, GLANCE),
             ("summary", queries.SUMMARY, queries.SUMMARY_VALUES, SEARCH),
             ("kinds", queries.KINDS, {"kind": None}, ONE),
             ("history", queries.HISTORY, HOUR, ONE),

@@ -80,6 +80,18 @@ FIND = """
     ) AS f
 """
 
+# -- figures ----------------------------------------------------------------------
+
+COUNTERS = """
+    SELECT
+        c.lane, c.kind, c.enqueued, c.started, c.completed, c.failed, c.dead, c.retried,
+        c.cancelled, c.reaped, c.wait_seconds, c.wait_counts, c.run_seconds,
+        c.run_counts
+    FROM pulse.counters AS c
+"""
+GAUGES = "SELECT g.gauge, g.label, g.value FROM pulse.gauges() AS g"
+HISTOGRAM_BOUNDS = "SELECT pulse.histogram_bounds() AS bounds"
+
 # -- schedules --------------------------------------------------------------------
 
 SCHEDULE_RUNS = """

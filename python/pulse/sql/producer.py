@@ -71,6 +71,11 @@ CROSS JOIN LATERAL pulse.enqueue_one({_GIVEN}) AS e"""
 
 CANCEL: Final = "SELECT pulse.cancel(job_id => %(job_id)s, reason => %(reason)s)"
 
+WHY: Final = """
+SELECT w.reason
+FROM pulse.why(job_id => %(job_id)s) AS w
+ORDER BY w.position"""
+
 OUTCOME: Final = """
 SELECT j.state, CAST(j.result AS text), j.last_error
 FROM pulse.jobs AS j
@@ -88,6 +93,7 @@ WHERE j.job_id = %(job_id)s"""
 # For the test: every statement above.
 STATEMENTS: Final = {
     "cancel": CANCEL,
+    "why": WHY,
     "outcome": OUTCOME,
     "job": JOB,
     "enqueue": enqueue(tuple(n for n in ENQUEUE_ARGUMENTS if n != "payloads")),

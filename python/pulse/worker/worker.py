@@ -10,7 +10,16 @@ import secrets
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, overload
 
 from pulse.declarations import Declarations, ScheduleOptions, kinds_of
@@ -22,9 +31,12 @@ from pulse.worker.coordinator import Coordinator, Settings
 from pulse.worker.recycle import Recycle
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Self, Unpack
 
     from pulse.chunks import ChunkDecorator
+
+# How long running() waits for the first answer of the server.
+START_WITHIN = 2.0
 
 
 class Worker:
@@ -201,6 +213,29 @@ class Worker:
                 self._stop_early = False
                 self.ready.clear()
 
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Self]:
+        """Work beside what the block does, and stop when it ends.
+
+        What keeps the worker from starting is raised here: no pulse in the database, no
+        access. A server that does not answer is waited for meanwhile.
+        """
+        work = asyncio.create_task(self.run_async(), name="pulse worker")
+        try:
+            until = time.monotonic() + START_WITHIN
+            while not (self.ready.is_set() or work.done() or time.monotonic() > until):
+                await asyncio.sleep(0.01)
+            if work.done():
+                await work
+            yield self
+        finally:
+            self.stop()
+            await work
+
+    def lifespan(self, app: object) -> AbstractAsyncContextManager[None]:
+        """FastAPI(lifespan=worker.lifespan), also Starlette and Litestar."""
+        return _without_value(self.running())
+
     def stop(self, grace: float | None = None) -> None:
         """Ask the worker to stop; from any thread or signal handler, and repeatedly.
 
@@ -241,6 +276,15 @@ class Worker:
             declarations=self.declarations,
             health_port=self.health_port,
         )
+
+
+@contextlib.asynccontextmanager
+async def _without_value(
+    context: AbstractAsyncContextManager[object],
+) -> AsyncIterator[None]:
+    # What a lifespan yields is the state of the application.
+    async with context:
+        yield
 
 
 def new_name() -> str:
