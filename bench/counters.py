@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tools import paths
 
-INSERT = re.compile(r"[ ]*INSERT INTO pulse\.tally \((?:lane|lane, )[^;]*;\n", re.DOTALL)
+INSERT = re.compile(r" *INSERT INTO pulse\.tally \((?:lane|lane, )[^;]*;\n", re.DOTALL)
 
 
 def without_counting(script: str) -> str:

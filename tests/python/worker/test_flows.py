@@ -174,7 +174,7 @@ def test_a_real_worker_waits_and_goes_on(
     queue: Queue, start: Start, executor: str
 ) -> None:
     worker = Worker(queue.db.dsn, concurrency=2)
-    worker.handle("order", executor=executor)(handlers.order)  # type: ignore[arg-type]
+    worker.handle("order", executor=executor)(handlers.order)  # type: ignore[call-overload]
     start(worker)
     job = queue.enqueue("order")
     queue.until_state(job, "scheduled")
