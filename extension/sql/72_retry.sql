@@ -9,7 +9,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.retry(bigint, text) IS
-'Put a dead or cancelled job back in line, with all its attempts before it; returns ready. Its failures start at 0 again, attempt numbers go on growing, a cancel and a start_by are forgotten, and a job that was rejected needs no further approval. PU004 no such job; PU102 its unique key is taken by now; PU105 it is neither dead nor cancelled; PU107 it kept moving. Writes finished, ready, job_key and audit_entry.';
+'Put a dead or cancelled job back in line, with all its attempts before it; returns ready. Its failures start at 0 again, attempt numbers go on growing, a cancel and a start_by are forgotten. A job that needs approval and has never run (it was rejected, or nobody approved it in time) awaits approval again: returns awaiting_approval. PU004 no such job; PU102 its unique key is taken by now; PU105 it is neither dead nor cancelled; PU107 it kept moving. Writes finished, ready or approval, job_key and audit_entry.';
 
 CREATE FUNCTION pulse._do_retry(signature pulse._signature, job_id bigint, reason text)
 RETURNS text
@@ -183,14 +183,28 @@ BEGIN
     WHERE b.job = _retry.job_id
         AND b.start_by IS NOT NULL;
 
-    PERFORM pulse._put_in_line(
-        _retry.job_id, v_was.lane, v_was.kind, v_was.rank, NULL,
-        v_was.attempts, 0, v_was.keyed, false
-    );
+    -- To retry is not to approve: of what has run somebody approved.
+    INSERT INTO pulse.approval (job, lane, kind, rank, expires_at, keyed)
+    SELECT
+        b.job, v_was.lane, v_was.kind, v_was.rank,
+        clock_timestamp() + (pulse._kind_settings(v_was.kind)).approval_expiry, v_was.keyed
+    FROM pulse.body AS b
+    WHERE b.job = _retry.job_id
+        AND b.needed_approval
+        AND v_was.attempts = 0;
+
+    IF FOUND THEN
+        state := 'awaiting_approval';
+    ELSE
+        PERFORM pulse._put_in_line(
+            _retry.job_id, v_was.lane, v_was.kind, v_was.rank, NULL,
+            v_was.attempts, 0, v_was.keyed, false
+        );
+        state := 'ready';
+    END IF;
 
     INSERT INTO pulse.tally (lane, kind, event)
     VALUES (v_was.lane, v_was.kind, 'retried');
-    state := 'ready';
 END;
 $$;
 
