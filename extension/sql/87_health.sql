@@ -144,7 +144,7 @@ BEGIN
         'watchdog',
         CASE WHEN w.present AND w.active THEN 'ok' ELSE 'warn' END,
         coalesce(w.detail, 'none'),
-        'Without it only workers call tick, and nothing happens while none runs: SELECT pulse.start_watchdog().'
+        'Without it only workers call tick, and nothing happens while none runs: SELECT pulse.start_watchdog(). Where pg_cron has an entry and does not run it, that makes pg_cron read its entries again; if it still does not, the log of the server says whether its launcher runs.'
     FROM pulse._watchdog() AS w;
 
     RETURN QUERY
