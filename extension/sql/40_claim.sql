@@ -204,6 +204,10 @@ BEGIN
                 claim_batch.worker, claim_batch.lane, v_need, claim_batch.lease_for,
                 claim_batch.kinds, v_known.mark
             ) AS c;
+            -- As below; what is released now is for the next claim.
+            IF NOT FOUND AND v_known.has_flows THEN
+                PERFORM pulse._settle_some();
+            END IF;
             RETURN;
         END IF;
         PERFORM pulse._leave_groups(claim_batch.lane, 500 + 4 * v_need);

@@ -299,7 +299,13 @@ BEGIN
                 FOR UPDATE SKIP LOCKED
             )
         INTO v_rows;
-        jobs := pulse._forget_jobs(v_rows);
+        -- As in _prune_jobs: a later statement than the lock.
+        jobs := pulse._forget_jobs(array(
+            SELECT f.ctid
+            FROM pulse.finished AS f
+            WHERE f.ctid = ANY (v_rows)
+                AND pulse._needed_by(f.job) IS NULL
+        ));
     END IF;
 END;
 $$;

@@ -82,6 +82,10 @@ def parsed(text: str, what: str) -> Any:
 )
 @click.option("--flow", help="A label of jobs that belong together.")
 @click.option("--name", help="What it is called in its flow.")
+@click.option(
+    "--expires-in", metavar="INTERVAL", help="Cancel it unless it has begun by then."
+)
+@click.option("--headers", metavar="JSON", help="Handed to the worker: a JSON object.")
 @click.option("--group-key", help="A label for filters.")
 @click.option("--tag", "tags", multiple=True, help="Labels for filters.")
 @click.option(
@@ -107,6 +111,8 @@ def enqueue(
 
     options["tags"] = list(tags) or None
     options["after"] = list(after) or None
+    if options["headers"] is not None:
+        options["headers"] = Jsonb(parsed(options["headers"], "--headers"))
     if lines is not None:
         if payload or options["unique_key"]:
             raise click.UsageError("--from takes its payloads from the file only.")
