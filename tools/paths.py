@@ -3,6 +3,7 @@
 import hashlib
 import os
 import pwd
+import shutil
 import stat
 from pathlib import Path
 
@@ -31,3 +32,9 @@ def cache() -> Path:
 
 def open_to_all(path: Path) -> bool:
     return all(step.stat().st_mode & stat.S_IXOTH for step in (path, *path.parents))
+
+
+def prometheus(program: str) -> "Path | None":
+    """prometheus or promtool, installed or unpacked by setup."""
+    found = shutil.which(program) or cache() / "prometheus/usr/bin" / program
+    return Path(found) if Path(found).exists() else None

@@ -7,9 +7,12 @@ names what has to be there: the run then fails at once where it is not.
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
-from tools import servers
+from tools import paths, servers
 
 SWITCH = "PULSE_REQUIRE"
 
@@ -17,6 +20,20 @@ SWITCH = "PULSE_REQUIRE"
 def of_the_distribution(extension: str) -> bool:
     install = servers.system()
     return install is not None and install.has(extension)
+
+
+def newer_python() -> "str | None":
+    """A Python for Django 6, which needs 3.12: ours, one on the PATH, or pyenv's."""
+    if sys.version_info >= (3, 12):
+        return sys.executable
+    named = [f"python3.{minor}" for minor in (14, 13, 12)]
+    found = sorted(Path.home().glob(".pyenv/versions/3.1[2-9]*/bin/python"))
+    for program in (*filter(None, map(shutil.which, named)), *map(str, found)):
+        # A shim may lead to nothing, and Debian splits venv off.
+        ask = "import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 12))"
+        if subprocess.run([program, "-c", ask], capture_output=True).returncode == 0:
+            return program
+    return None
 
 
 KNOWN: dict[str, Callable[[], bool]] = {
@@ -28,7 +45,9 @@ KNOWN: dict[str, Callable[[], bool]] = {
     ),
     "pgbouncer": lambda: servers.pgbouncer() is not None,
     "chromium": lambda: shutil.which("chromium") is not None,
+    "promtool": lambda: paths.prometheus("promtool") is not None,
     "node": lambda: shutil.which("node") is not None,
+    "python3.12": lambda: newer_python() is not None,
     "cc": lambda: shutil.which("cc") is not None,
 }
 

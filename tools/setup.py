@@ -55,6 +55,7 @@ def main() -> None:
         make_venv()
         get_postgres(private="--private" in sys.argv)
         get_chromium()
+        get_prometheus()
         copy_wheel()
     return None
 
@@ -276,6 +277,24 @@ def get_chromium() -> None:
     if not shutil.which("chromium"):
         tried.touch()
         say("going on without chromium: the browser tests are skipped")
+
+
+# -- Prometheus -------------------------------------------------------------------
+
+
+def get_prometheus() -> None:
+    """For the tests of metrics, rules and dashboard: unpacked, never installed."""
+    tried = paths.cache() / "prometheus.missing"
+    if paths.prometheus("promtool") or tried.exists() or not shutil.which("apt-get"):
+        return
+    say("unpacking Prometheus of the distribution below .cache")
+    try:
+        unpack(["prometheus"], paths.cache() / "prometheus")
+    except SystemExit as error:
+        say(f"that did not work: {error}")
+    if not paths.prometheus("promtool"):
+        tried.touch()
+        say("going on without Prometheus: the tests that need it are skipped")
 
 
 # -- embedded PostgreSQL ----------------------------------------------------------

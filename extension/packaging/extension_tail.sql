@@ -5,7 +5,8 @@
 -- meets: a mark of another cluster would hide jobs.
 DO $$
 DECLARE
-    v_caches CONSTANT name [] := '{roster, mark, due_mark, horizon, upkeep_run, signature}';
+    v_caches CONSTANT name [] := '{roster, mark, due_mark, horizon, upkeep_run, signature,
+        group_notice, group_state, group_mark, note_mark}';
     v_relation record;
 BEGIN
     FOR v_relation IN

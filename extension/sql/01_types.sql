@@ -20,7 +20,9 @@ CREATE TYPE pulse.claimed AS (
     enqueued_at timestamptz,
     checkpoint jsonb,
     group_key text,
-    headers jsonb
+    headers jsonb,
+    flow text,
+    name text
 );
 
 COMMENT ON TYPE pulse.claimed IS
@@ -60,7 +62,9 @@ CREATE TYPE pulse.exchanged AS (
     enqueued_at timestamptz,
     checkpoint jsonb,
     group_key text,
-    headers jsonb
+    headers jsonb,
+    flow text,
+    name text
 );
 
 COMMENT ON TYPE pulse.exchanged IS
@@ -91,7 +95,11 @@ CREATE TYPE pulse._item AS (
     max_runtime interval,
     headers jsonb,
     start_by timestamptz,
-    expires_in interval
+    expires_in interval,
+    after bigint [],
+    after_failed text,
+    flow text,
+    name text
 );
 
 COMMENT ON TYPE pulse._item IS
@@ -130,6 +138,7 @@ CREATE TYPE pulse._job_filter AS (
     asks_error boolean,
     tags text [],
     group_keys text [],
+    flows text [],
     owners integer [],
     enqueued_before timestamptz,
     enqueued_after timestamptz,

@@ -13,10 +13,20 @@ CREATE TABLE pulse.lane (
     retain_dead interval,
     cancel_grace interval,
     enabled boolean NOT NULL DEFAULT true,
+    fair boolean,
+    group_slots integer,
+    grouped boolean,
     CONSTRAINT lane_is_configured_once PRIMARY KEY (lane),
     CONSTRAINT lane_has_a_name CHECK (lane <> ''),
-    CONSTRAINT lane_slots_are_positive CHECK (max_slots BETWEEN 1 AND 10000)
+    CONSTRAINT lane_slots_are_positive CHECK (max_slots BETWEEN 1 AND 10000),
+    CONSTRAINT lane_group_slots_are_positive CHECK (group_slots BETWEEN 1 AND 10000),
+    CONSTRAINT lane_is_grouped_for_a_reason
+    CHECK (grouped IS NOT TRUE OR fair OR group_slots IS NOT NULL)
 );
+
+-- grouped: true while its jobs stand in groups; false since that was switched off, until
+-- none of them does.
+CREATE INDEX lane_for_groups ON pulse.lane (lane) WHERE grouped IS NOT NULL;
 
 COMMENT ON TABLE pulse.lane IS
 'Settings of lanes that differ from the defaults.';

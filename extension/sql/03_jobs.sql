@@ -1,6 +1,6 @@
 -- A job is one row in body, written once, and one narrow row that says where it
--- stands. The table that row is in is the state: approval, waiting, ready, lease
--- or finished. Rows of approval, waiting, ready and finished are inserted and
+-- stands. The table that row is in is the state: blocked (0b_flows.sql), approval,
+-- waiting, ready, lease or finished. Rows of approval, waiting, ready and finished are inserted and
 -- deleted, never updated; there is no foreign key between them (pulse.check()
 -- proves what one would).
 
@@ -26,10 +26,14 @@ CREATE TABLE pulse.body (
     headers jsonb,
     start_by timestamptz,
     rerun_of bigint,
+    flow text COLLATE "C",
+    name text COLLATE "C",
+    after_failed text COLLATE "C",
     CONSTRAINT body_is_one_per_job PRIMARY KEY (job)
 );
 
 CREATE INDEX body_for_rerun ON pulse.body (rerun_of) WHERE rerun_of IS NOT NULL;
+CREATE INDEX body_of_flow ON pulse.body (flow, job) WHERE flow IS NOT NULL;
 
 COMMENT ON TABLE pulse.body IS
 'What was asked: one row for each job, written once.';

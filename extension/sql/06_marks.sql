@@ -5,7 +5,7 @@
 -- cannot, so the index is named as the replica identity.
 
 -- What is known about transactions that may still commit behind a mark. Everything
--- up to ready_q, waiting_t, lease_q and tally_q has ended; the next_ columns wait for the
+-- up to ready_q, waiting_t, lease_q, tally_q and note_q has ended; the next_ columns wait for the
 -- transactions named beside them (52_marks.sql explains it).
 CREATE TABLE pulse.horizon (
     version bigint NOT NULL DEFAULT nextval('pulse.version'),
@@ -22,6 +22,9 @@ CREATE TABLE pulse.horizon (
     tally_q bigint NOT NULL,
     next_tally_q bigint NOT NULL,
     tally_holders text [] NOT NULL,
+    note_q bigint NOT NULL,
+    next_note_q bigint NOT NULL,
+    note_holders text [] NOT NULL,
     CONSTRAINT horizon_is_versioned PRIMARY KEY (version)
 );
 

@@ -26,8 +26,35 @@ SELECT
     NULL::text AS error,
     NULL::jsonb AS result,
     NULL::timestamptz AS finished_at,
-    NULL::text AS ended_by
+    NULL::text AS ended_by,
+    NULL::bigint AS waits_for
 FROM pulse.approval AS a
+UNION ALL
+SELECT
+    'blocked'::text,
+    'blocked'::text,
+    b.job,
+    b.lane,
+    b.kind,
+    b.rank,
+    b.attempts,
+    b.failures,
+    b.keyed,
+    b.run_at,
+    NULL::timestamptz,
+    NULL::timestamptz,
+    NULL::timestamptz,
+    NULL::text,
+    NULL::timestamptz,
+    NULL::timestamptz,
+    NULL::timestamptz,
+    NULL::timestamptz,
+    NULL::text,
+    NULL::jsonb,
+    NULL::timestamptz,
+    NULL::text,
+    b.waits_for
+FROM pulse.blocked AS b
 UNION ALL
 SELECT
     'waiting'::text,
@@ -51,7 +78,8 @@ SELECT
     NULL::text,
     NULL::jsonb,
     NULL::timestamptz,
-    NULL::text
+    NULL::text,
+    NULL::bigint
 FROM pulse.waiting AS w
 UNION ALL
 SELECT
@@ -76,8 +104,35 @@ SELECT
     NULL::text,
     NULL::jsonb,
     NULL::timestamptz,
-    NULL::text
+    NULL::text,
+    NULL::bigint
 FROM pulse.ready AS r
+UNION ALL
+SELECT
+    'group_ready'::text,
+    'ready'::text,
+    r.job,
+    r.lane,
+    r.kind,
+    r.rank,
+    r.attempts,
+    r.failures,
+    r.keyed,
+    NULL::timestamptz,
+    NULL::timestamptz,
+    r.ready_at,
+    NULL::timestamptz,
+    NULL::text,
+    NULL::timestamptz,
+    NULL::timestamptz,
+    NULL::timestamptz,
+    NULL::timestamptz,
+    NULL::text,
+    NULL::jsonb,
+    NULL::timestamptz,
+    NULL::text,
+    NULL::bigint
+FROM pulse.group_ready AS r
 UNION ALL
 SELECT
     'lease'::text,
@@ -101,7 +156,8 @@ SELECT
     NULL::text,
     NULL::jsonb,
     NULL::timestamptz,
-    NULL::text
+    NULL::text,
+    NULL::bigint
 FROM pulse.lease AS l
 UNION ALL
 SELECT
@@ -130,8 +186,42 @@ SELECT
     f.error,
     f.result,
     f.finished_at,
-    f.ended_by
+    f.ended_by,
+    NULL::bigint
 FROM pulse.finished AS f;
 
 COMMENT ON VIEW pulse._place IS
-'The five tables a job can be in, one row for each job, with what each of them knows.';
+'The seven tables a job can be in, one row for each job, with what each of them knows.';
+
+-- The two tables of jobs that are ready: by lane, and by group in grouped lanes.
+CREATE VIEW pulse._in_line
+WITH (security_barrier)
+AS
+SELECT
+    r.job,
+    r.lane,
+    NULL::text COLLATE "C" AS group_key,
+    r.rank,
+    r.seq,
+    r.kind,
+    r.failures,
+    r.ready_at,
+    r.last_lease,
+    r.last_verb
+FROM pulse.ready AS r
+UNION ALL
+SELECT
+    r.job,
+    r.lane,
+    r.group_key,
+    r.rank,
+    r.seq,
+    r.kind,
+    r.failures,
+    r.ready_at,
+    r.last_lease,
+    r.last_verb
+FROM pulse.group_ready AS r;
+
+COMMENT ON VIEW pulse._in_line IS
+'Jobs that are ready, whichever line they stand in; group_key is the line of a group.';

@@ -70,7 +70,8 @@ BEGIN
         l.max_runtime, coalesce(l.retain_completed, d.retain_completed),
         coalesce(l.retain_cancelled, d.retain_cancelled),
         coalesce(l.retain_dead, d.retain_dead),
-        coalesce(l.cancel_grace, d.cancel_grace), coalesce(l.enabled, d.enabled)
+        coalesce(l.cancel_grace, d.cancel_grace), coalesce(l.enabled, d.enabled),
+        l.fair, l.group_slots, l.grouped
     INTO v_lane
     FROM pulse._lane_default AS d
     LEFT JOIN pulse.lane AS l ON l.lane = _lane_settings.lane;
@@ -80,7 +81,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._lane_settings(text) IS
-'The settings of a lane with the defaults filled in; max_slots and max_runtime may be NULL: no limit.';
+'The settings of a lane with the defaults filled in; max_slots, max_runtime and group_slots may be NULL: no limit.';
 
 CREATE FUNCTION pulse._kind_settings(kind text, who name DEFAULT NULL)
 RETURNS pulse._kind_settings

@@ -13,7 +13,9 @@ CREATE FUNCTION pulse.set_lane(
     retain_dead interval DEFAULT NULL,
     cancel_grace interval DEFAULT NULL,
     enabled boolean DEFAULT NULL,
-    reason text DEFAULT NULL
+    reason text DEFAULT NULL,
+    fair boolean DEFAULT NULL,
+    group_slots integer DEFAULT NULL
 )
 RETURNS void
 LANGUAGE sql
@@ -23,15 +25,16 @@ AS $$
         pulse._sign(), set_lane.name, set_lane.max_slots, set_lane.max_batch,
         set_lane.poll_interval, set_lane.lease_for, set_lane.max_runtime,
         set_lane.retain_completed, set_lane.retain_cancelled, set_lane.retain_dead,
-        set_lane.cancel_grace, set_lane.enabled, set_lane.reason
+        set_lane.cancel_grace, set_lane.enabled, set_lane.reason, set_lane.fair,
+        set_lane.group_slots
     )
 $$;
 
 COMMENT ON FUNCTION pulse.set_lane(
     text, integer, integer, interval, interval, interval,
-    interval, interval, interval, interval, boolean, text
+    interval, interval, interval, interval, boolean, text, boolean, integer
 ) IS
-'Change settings of a lane from the next claim on; what is not given stays as it is. max_slots 0 means no limit (the default), max_runtime 0 none. Lowering max_slots stops nothing that runs. PU002 outside the bounds, PU106 when open claims do not end within 10 s. Writes lane, roster and audit_entry.';
+'Change settings of a lane from the next claim on; what is not given stays as it is. max_slots 0 means no limit (the default), max_runtime 0 none. fair lets the groups of the lane (jobs with the same group_key) take turns inside a priority; group_slots is how many jobs of one group may run at once (0: no limit) and lets them take turns as well. Lowering a limit stops nothing that runs. PU002 outside the bounds, PU106 when open claims do not end within 10 s. Writes lane, roster, audit_entry and, where jobs stand in groups, lease, group_state and group_mark.';
 
 CREATE FUNCTION pulse._do_set_lane(
     signature pulse._signature,
@@ -46,7 +49,9 @@ CREATE FUNCTION pulse._do_set_lane(
     retain_dead interval,
     cancel_grace interval,
     enabled boolean,
-    reason text
+    reason text,
+    fair boolean,
+    group_slots integer
 )
 RETURNS void
 LANGUAGE plpgsql
@@ -61,6 +66,7 @@ BEGIN
     PERFORM pulse._require_read_committed('set_lane');
     PERFORM pulse._require_name('name', _do_set_lane.name);
     PERFORM pulse._require_between('max_slots', _do_set_lane.max_slots, 0, 10000);
+    PERFORM pulse._require_between('group_slots', _do_set_lane.group_slots, 0, 10000);
     PERFORM pulse._require_between('max_batch', _do_set_lane.max_batch, 1, 10000);
     PERFORM pulse._require_duration('poll_interval', _do_set_lane.poll_interval, '10 ms', '1 hour');
     PERFORM pulse._require_duration('lease_for', _do_set_lane.lease_for, '1 second', '1 day');
@@ -94,6 +100,13 @@ BEGIN
     v_after.retain_dead := coalesce(_do_set_lane.retain_dead, v_before.retain_dead);
     v_after.cancel_grace := coalesce(_do_set_lane.cancel_grace, v_before.cancel_grace);
     v_after.enabled := coalesce(_do_set_lane.enabled, v_before.enabled, true);
+    v_after.fair := nullif(coalesce(_do_set_lane.fair, v_before.fair), false);
+    v_after.group_slots := nullif(coalesce(_do_set_lane.group_slots, v_before.group_slots), 0);
+    -- Switched off, it is false until no job stands in a group any more.
+    v_after.grouped := CASE
+        WHEN num_nonnulls(v_after.fair, v_after.group_slots) > 0 THEN true
+        WHEN v_before.grouped IS NOT NULL THEN false
+    END;
 
     DELETE FROM pulse.lane AS l
     WHERE l.lane = _do_set_lane.name;
@@ -109,9 +122,14 @@ BEGIN
         PERFORM pulse._rebuild_roster(_do_set_lane.name);
     END IF;
 
+    IF num_nonnulls(v_before.grouped, v_after.grouped) > 0 THEN
+        PERFORM pulse._regroup(v_before, v_after);
+    END IF;
+
     PERFORM pulse._audit(
         v_who, 'set_lane', NULL, _do_set_lane.name,
-        jsonb_strip_nulls(to_jsonb(v_before)), jsonb_strip_nulls(to_jsonb(v_after)),
+        jsonb_strip_nulls(to_jsonb(v_before) - 'grouped'),
+        jsonb_strip_nulls(to_jsonb(v_after) - 'grouped'),
         _do_set_lane.reason
     );
     PERFORM pulse._ring(_do_set_lane.name);
@@ -120,7 +138,7 @@ $$;
 
 COMMENT ON FUNCTION pulse._do_set_lane(
     pulse._signature, text, integer, integer, interval, interval, interval, interval,
-    interval, interval, interval, boolean, text
+    interval, interval, interval, boolean, text, boolean, integer
 ) IS
 'set_lane for the role that signed. Writes the same.';
 

@@ -19,7 +19,11 @@ CREATE FUNCTION pulse.enqueue(
     max_runtime interval DEFAULT NULL,
     headers jsonb DEFAULT NULL,
     start_by timestamptz DEFAULT NULL,
-    expires_in interval DEFAULT NULL
+    expires_in interval DEFAULT NULL,
+    after bigint [] DEFAULT NULL,
+    after_failed text DEFAULT NULL,
+    flow text DEFAULT NULL,
+    name text DEFAULT NULL
 )
 RETURNS bigint
 LANGUAGE plpgsql
@@ -36,14 +40,16 @@ BEGIN
                 enqueue.run_at, enqueue.delay, enqueue.max_attempts,
                 enqueue.unique_key, enqueue.unique_for, enqueue.group_key,
                 enqueue.requires_approval, enqueue.tags, enqueue.max_runtime,
-                enqueue.headers, enqueue.start_by, enqueue.expires_in
+                enqueue.headers, enqueue.start_by, enqueue.expires_in,
+                enqueue.after, enqueue.after_failed, enqueue.flow, enqueue.name
             ) = 0 THEN NULL
             ELSE ROW(
                 NULL, NULL, NULL, NULL, enqueue.run_at, enqueue.delay,
                 enqueue.max_attempts, enqueue.unique_key, enqueue.unique_for,
                 enqueue.on_conflict, enqueue.group_key, enqueue.requires_approval,
                 enqueue.tags, enqueue.max_runtime, enqueue.headers, enqueue.start_by,
-                enqueue.expires_in
+                enqueue.expires_in, enqueue.after, enqueue.after_failed, enqueue.flow,
+                enqueue.name
             )::pulse._item
         END
     )
@@ -54,9 +60,10 @@ $$;
 
 COMMENT ON FUNCTION pulse.enqueue(
     text, jsonb, text, integer, timestamptz, interval, integer, text,
-    interval, text, text, boolean, text [], interval, jsonb, timestamptz, interval
+    interval, text, text, boolean, text [], interval, jsonb, timestamptz, interval,
+    bigint [], text, text, text
 ) IS
-'Enqueue a job in the caller''s transaction and return its id. What is not given comes from the kind''s settings, then from the defaults. run_at or delay schedules it. start_by, or expires_in counted from when it is due, cancels it unless it has begun by then; a retry has begun. headers, a JSON object, is handed to the worker beside the payload. unique_key allows one waiting or running job per key and lane (with unique_for also that long after it finished); on_conflict is skip (return the existing id), replace (a job that does not run yet gets the new payload, headers, priority, run_at and start_by; one that is ready keeps its place unless priority or run_at say otherwise; one that awaits approval makes way for a new job) or error. PU002 bad argument, PU003 payload or headers too large, PU102 key taken (or replace of another producer''s job, or of another kind), PU103 replace of a running job, PU105 replace of one that was approved. Writes body and ready, waiting or approval; with a unique_key also job_key, with start_by or expires_in also expiry.';
+'Enqueue a job in the caller''s transaction and return its id. What is not given comes from the kind''s settings, then from the defaults. run_at or delay schedules it. start_by, or expires_in counted from when it is due, cancels it unless it has begun by then; a retry has begun. headers, a JSON object, is handed to the worker beside the payload. unique_key allows one waiting or running job per key and lane (with unique_for also that long after it finished); on_conflict is skip (return the existing id), replace (a job that does not run yet gets the new payload, headers, priority, run_at and start_by; one that is ready keeps its place unless priority or run_at say otherwise; one that awaits approval makes way for a new job) or error. after are jobs that have to end first: until then it is blocked. after_failed says what happens when one of them is dead or cancelled: cancel (the default) cancels this one too, hold lets it wait for a retry, run takes any end for good. run_at then means not before, delay so long after the last of them. flow is a label for all jobs that belong together, name what this one is called among them. PU002 bad argument, PU003 payload or headers too large or more than a million dependencies, PU004 no such job in after, PU102 key taken (or replace of another producer''s job, or of another kind), PU103 replace of a running job, PU105 replace of one that was approved. Writes body and ready, waiting or approval; with a unique_key also job_key, with start_by or expires_in also expiry, with after blocked, dependency and doubt.';
 
 CREATE FUNCTION pulse.enqueue_one(
     kind text,
@@ -76,6 +83,10 @@ CREATE FUNCTION pulse.enqueue_one(
     headers jsonb DEFAULT NULL,
     start_by timestamptz DEFAULT NULL,
     expires_in interval DEFAULT NULL,
+    after bigint [] DEFAULT NULL,
+    after_failed text DEFAULT NULL,
+    flow text DEFAULT NULL,
+    name text DEFAULT NULL,
     OUT job_id bigint,
     OUT created boolean
 )
@@ -92,7 +103,8 @@ BEGIN
                 enqueue_one.unique_key, enqueue_one.unique_for, enqueue_one.group_key,
                 enqueue_one.requires_approval, enqueue_one.tags,
                 enqueue_one.max_runtime, enqueue_one.headers, enqueue_one.start_by,
-                enqueue_one.expires_in
+                enqueue_one.expires_in, enqueue_one.after, enqueue_one.after_failed,
+                enqueue_one.flow, enqueue_one.name
             ) = 0 THEN NULL
             ELSE ROW(
                 NULL, NULL, NULL, NULL, enqueue_one.run_at, enqueue_one.delay,
@@ -100,7 +112,8 @@ BEGIN
                 enqueue_one.unique_for, enqueue_one.on_conflict, enqueue_one.group_key,
                 enqueue_one.requires_approval, enqueue_one.tags,
                 enqueue_one.max_runtime, enqueue_one.headers, enqueue_one.start_by,
-                enqueue_one.expires_in
+                enqueue_one.expires_in, enqueue_one.after, enqueue_one.after_failed,
+                enqueue_one.flow, enqueue_one.name
             )::pulse._item
         END
     )
@@ -110,7 +123,8 @@ $$;
 
 COMMENT ON FUNCTION pulse.enqueue_one(
     text, jsonb, text, integer, timestamptz, interval, integer, text,
-    interval, text, text, boolean, text [], interval, jsonb, timestamptz, interval
+    interval, text, text, boolean, text [], interval, jsonb, timestamptz, interval,
+    bigint [], text, text, text
 ) IS
 'Like enqueue, and says whether the job was created or its unique key found an existing one. Writes what enqueue writes.';
 
@@ -226,6 +240,7 @@ DECLARE
     v_max_attempts integer;
     v_item pulse._item;
     v_kind pulse._kind_settings;
+    v_grouped boolean;
 BEGIN
     -- The role as _role_number finds it, the settings as _kind_settings does.
     SELECT
@@ -261,7 +276,7 @@ BEGIN
         -- With options, the first job of a role, after a start of the server, or wrong.
         v_item := new.options;
         -- What has its key already was checked before it took it.
-        IF new.taken IS NULL THEN
+        IF new.taken IS NULL OR v_item.unique_key IS NULL THEN
             PERFORM pulse._require_job_options(
                 new.kind, new.payload, new.lane, new.priority, v_item.run_at,
                 v_item.delay, v_item.max_attempts, v_item.unique_key, v_item.unique_for,
@@ -269,28 +284,32 @@ BEGIN
                 v_item.headers, v_item.start_by, v_item.expires_in
             );
         END IF;
+        IF num_nonnulls(v_item.after, v_item.after_failed, v_item.flow, v_item.name) > 0 THEN
+            PERFORM pulse._require_flow_options(
+                v_item.after, v_item.after_failed, v_item.flow, v_item.name,
+                cardinality(v_item.after)
+            );
+        END IF;
+
+        IF v_item.group_key IS NOT NULL THEN
+            v_grouped := pulse._joins_group(v_lane, v_item.group_key);
+        END IF;
 
         IF num_nonnulls(
             v_item.unique_key, v_item.run_at, v_item.delay, v_item.start_by,
-            v_item.expires_in
+            v_item.expires_in, new.taken
         ) > 0
+            OR v_item.after <> '{}'
             OR v_item.requires_approval
             OR v_approval
+            OR v_grouped
             OR v_owner IS NULL
         THEN
             v_kind := pulse._kind_settings(new.kind);
             v_kind.owner := coalesce(new.owner, pulse._role_number(new.who));
             SELECT e.job_id, e.created INTO new.job_id, new.created
             FROM pulse._enqueue_slow_path(
-                v_kind, new.payload, new.lane, new.priority,
-                coalesce(v_item.run_at, clock_timestamp() + v_item.delay),
-                v_item.max_attempts, v_item.unique_key, v_item.unique_for,
-                v_item.on_conflict, v_item.group_key, v_item.requires_approval,
-                v_item.tags, v_item.max_runtime, v_item.headers,
-                pulse._start_by(
-                    v_item.start_by, v_item.expires_in, v_item.run_at, v_item.delay
-                ),
-                new.taken
+                v_kind, new.payload, new.lane, new.priority, v_item, new.taken
             ) AS e;
             RETURN new;
         END IF;
@@ -299,12 +318,13 @@ BEGIN
     END IF;
 
     INSERT INTO pulse.body (
-        job, kind, payload, max_attempts, max_runtime, group_key, tags, owner, headers
+        job, kind, payload, max_attempts, max_runtime, group_key, tags, owner, headers,
+        flow, name
     )
     VALUES (
         new.job_id, new.kind, coalesce(new.payload, '{}'), v_max_attempts,
         (new.options).max_runtime, (new.options).group_key, (new.options).tags, v_owner,
-        (new.options).headers
+        (new.options).headers, (new.options).flow, (new.options).name
     );
 
     INSERT INTO pulse.ready (lane, rank, kind, job, attempts, failures, keyed)

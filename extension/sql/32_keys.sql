@@ -114,6 +114,7 @@ DECLARE
     v_approval pulse.approval;
     v_waiting pulse.waiting;
     v_ready pulse.ready;
+    v_line pulse.group_ready;
     v_approved boolean := _replace.needs_approval OR (
         SELECT b.needed_approval
         FROM pulse.body AS b
@@ -126,19 +127,42 @@ BEGIN
     WHERE r.job = _replace.job
     FOR UPDATE;
 
-    IF FOUND THEN
+    IF NOT FOUND THEN
+        SELECT r.* INTO v_line
+        FROM pulse.group_ready AS r
+        WHERE r.job = _replace.job
+        FOR UPDATE;
+
+        v_ready.job := v_line.job;
+        v_ready.lane := v_line.lane;
+        v_ready.kind := v_line.kind;
+        v_ready.rank := v_line.rank;
+        v_ready.attempts := v_line.attempts;
+        v_ready.failures := v_line.failures;
+        v_ready.keyed := v_line.keyed;
+        v_ready.last_lease := v_line.last_lease;
+        v_ready.last_verb := v_line.last_verb;
+    END IF;
+
+    IF v_ready.job IS NOT NULL THEN
         IF v_approved THEN
             PERFORM pulse._raise_approved(_replace.job);
         END IF;
         -- Else it keeps its place: at the end of the line each time, a job that is
         -- replaced again and again would never run.
         IF v_ready.rank <> _replace.rank OR _replace.run_at > clock_timestamp() THEN
-            DELETE FROM pulse.ready AS r
-            WHERE r.job = _replace.job;
+            IF v_line.job IS NOT NULL THEN
+                DELETE FROM pulse.group_ready AS r
+                WHERE r.job = _replace.job;
+                PERFORM pulse._notice_leaving(v_line);
+            ELSE
+                DELETE FROM pulse.ready AS r
+                WHERE r.job = _replace.job;
+            END IF;
             PERFORM pulse._put_in_line(
                 v_ready.job, v_ready.lane, v_ready.kind, _replace.rank, _replace.run_at,
                 v_ready.attempts, v_ready.failures, v_ready.keyed, false,
-                v_ready.last_lease, v_ready.last_verb
+                v_ready.last_lease, v_ready.last_verb, pulse._group_key(_replace.job)
             );
         END IF;
     ELSE
@@ -153,9 +177,12 @@ BEGIN
             PERFORM pulse._put_in_line(
                 v_waiting.job, v_waiting.lane, v_waiting.kind, _replace.rank,
                 _replace.run_at, v_waiting.attempts, v_waiting.failures, v_waiting.keyed,
-                v_waiting.retrying, v_waiting.last_lease, v_waiting.last_verb
+                v_waiting.retrying, v_waiting.last_lease, v_waiting.last_verb,
+                pulse._group_key(_replace.job)
             );
-        ELSE
+        ELSIF NOT pulse._replace_blocked(
+            _replace.job, _replace.rank, _replace.run_at, v_approved
+        ) THEN
             DELETE FROM pulse.approval AS a
             WHERE a.job = _replace.job
             RETURNING a.* INTO v_approval;
@@ -199,6 +226,32 @@ COMMENT ON FUNCTION pulse._replace(
 ) IS
 'Give a job that does not run yet a new payload, headers, priority, run_at and start_by, and leave it where it stands if these are the same; returns the job that has the key then, NULL when it is just moving.';
 
+-- What it depends on stays as it is, and approval is asked for when it is released.
+CREATE FUNCTION pulse._replace_blocked(
+    job bigint, rank integer, run_at timestamptz, needs_approval boolean
+)
+RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+BEGIN
+    UPDATE pulse.blocked AS b
+    SET rank = _replace_blocked.rank,
+        run_at = _replace_blocked.run_at,
+        delay = NULL,
+        expires_in = NULL,
+        needs_approval = coalesce(_replace_blocked.needs_approval, false)
+    WHERE b.job = _replace_blocked.job;
+
+    RETURN FOUND;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._replace_blocked(bigint, integer, timestamptz, boolean) IS
+'Give a blocked job another priority and run_at; false when it is not blocked.';
+
 -- approval is the row that was taken out, as it shall be.
 CREATE FUNCTION pulse._replace_awaiting(
     who integer,
@@ -218,18 +271,24 @@ DECLARE
 BEGIN
     INSERT INTO pulse.body (
         kind, payload, max_attempts, max_runtime, unique_key, unique_for,
-        group_key, tags, needed_approval, owner, headers, start_by
+        group_key, tags, needed_approval, owner, headers, start_by, flow, name,
+        after_failed
     )
     SELECT
         b.kind, _replace_awaiting.payload, b.max_attempts, b.max_runtime, b.unique_key,
         b.unique_for, b.group_key, b.tags, true, b.owner, _replace_awaiting.headers,
-        _replace_awaiting.start_by
+        _replace_awaiting.start_by, b.flow, b.name, b.after_failed
     FROM pulse.body AS b
     WHERE b.job = (_replace_awaiting.approval).job
     RETURNING job INTO v_new.job;
     IF _replace_awaiting.start_by IS NOT NULL THEN
         PERFORM pulse._note_expiry(v_new.job, _replace_awaiting.start_by);
     END IF;
+
+    INSERT INTO pulse.dependency (job, after, met)
+    SELECT v_new.job, d.after, d.met
+    FROM pulse.dependency AS d
+    WHERE d.job = (_replace_awaiting.approval).job;
 
     INSERT INTO pulse.approval
     SELECT (v_new).*;

@@ -17,10 +17,11 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.enqueue_many(jsonb) IS
-'Enqueue a mixed list, each element an object of enqueue''s arguments, and return the ids in the order of the list. Errors as in enqueue; all or none. Writes what enqueue writes.';
+'Enqueue a mixed list, each element an object of enqueue''s arguments, and return the ids in the order of the list. after holds ids, and names: a name stands for every earlier element that has it. In a list with names or after, an element without a flow gets the id of the first job as its flow. Errors as in enqueue; all or none. Writes what enqueue writes.';
 
-CREATE FUNCTION pulse._enqueue_jobs(jobs jsonb, owner integer)
-RETURNS SETOF bigint
+-- flow is that of the elements that name none.
+CREATE FUNCTION pulse._enqueue_jobs(jobs jsonb, owner integer, flow text DEFAULT NULL)
+RETURNS TABLE (job_id bigint, created boolean)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -37,6 +38,8 @@ DECLARE
     v_job pulse._enqueued;
     v_id bigint;
     v_unknown text;
+    v_flow text := _enqueue_jobs.flow;
+    v_edges jsonb;
 BEGIN
     IF jsonb_typeof(_enqueue_jobs.jobs) IS DISTINCT FROM 'array' THEN
         PERFORM pulse._raise(
@@ -57,7 +60,7 @@ BEGIN
                 'kind', 'payload', 'lane', 'priority', 'run_at', 'delay', 'max_attempts',
                 'unique_key', 'unique_for', 'on_conflict', 'group_key',
                 'requires_approval', 'tags', 'max_runtime', 'headers', 'start_by',
-                'expires_in'
+                'expires_in', 'after', 'after_failed', 'flow', 'name'
             )
             LIMIT 1
         ),
@@ -68,7 +71,7 @@ BEGIN
         OR NOT (
             j.job - '{kind,payload,lane,priority,run_at,delay,max_attempts,unique_key}'::text []
             - '{unique_for,on_conflict,group_key,requires_approval,tags,max_runtime}'::text []
-            - '{headers,start_by,expires_in}'::text []
+            - '{headers,start_by,expires_in,after,after_failed,flow,name}'::text []
         ) = '{}'
     LIMIT 1;
 
@@ -105,7 +108,7 @@ BEGIN
             k.priority AS kind_priority,
             k.requires_approval OR coalesce(r.requires_approval, false) AS needs_approval
         FROM jsonb_array_elements(_enqueue_jobs.jobs) WITH ORDINALITY AS e (job, place)
-        CROSS JOIN LATERAL jsonb_populate_record(NULL::pulse._item, e.job) AS r
+        CROSS JOIN LATERAL jsonb_populate_record(NULL::pulse._item, e.job - 'after') AS r
         CROSS JOIN LATERAL pulse._kind_settings(r.kind) AS k
         WHERE r.unique_key IS NOT NULL
         ORDER BY
@@ -154,14 +157,20 @@ BEGIN
         END IF;
     END LOOP;
 
+    IF jsonb_path_exists(_enqueue_jobs.jobs, '$[*] ? (exists(@.after) || exists(@.name))') THEN
+        v_ids[1] := coalesce(v_ids[1], nextval('pulse.job_id'));
+        v_flow := coalesce(v_flow, v_ids[1]::text);
+        v_edges := _enqueue_jobs.jobs;
+    END IF;
+
     FOR v_item IN
-        SELECT r.*, e.place
+        SELECT r.*, e.place, a.ids, a.places
         FROM jsonb_array_elements(_enqueue_jobs.jobs) WITH ORDINALITY AS e (job, place)
         CROSS JOIN LATERAL jsonb_populate_record(
             NULL::pulse._item,
             CASE
-                WHEN v_replaced_by[e.place] IS NULL THEN e.job
-                ELSE e.job - '{payload,priority,run_at,delay}'::text []
+                WHEN v_replaced_by[e.place] IS NULL THEN e.job - 'after'
+                ELSE e.job - '{after,payload,priority,run_at,delay}'::text []
                     - '{headers,start_by,expires_in}'::text [] || (
                     SELECT coalesce(jsonb_object_agg(o.key, o.value), '{}')
                     FROM jsonb_each(
@@ -175,6 +184,7 @@ BEGIN
                 )
             END
         ) AS r
+        LEFT JOIN pulse._list_edges(v_edges) AS a ON a.place = e.place
         ORDER BY e.place
     LOOP
         IF v_created[v_item.place] IS NOT false THEN
@@ -189,17 +199,119 @@ BEGIN
                     v_item.max_attempts, v_item.unique_key, v_item.unique_for,
                     v_item.on_conflict, v_item.group_key, v_item.requires_approval,
                     v_item.tags, v_item.max_runtime, v_item.headers, v_item.start_by,
-                    v_item.expires_in
+                    v_item.expires_in,
+                    CASE
+                        WHEN v_item.places IS NULL THEN v_item.ids
+                        ELSE v_item.ids || array(
+                            SELECT v_ids[u.place] FROM unnest(v_item.places) AS u (place)
+                        )
+                    END,
+                    v_item.after_failed, coalesce(v_item.flow, v_flow), v_item.name
                 )::pulse._item,
                 _enqueue_jobs.owner, v_ids[v_item.place]
             )
             RETURNING r.job_id INTO v_id;
             v_ids[v_item.place] := v_id;
         END IF;
-        RETURN NEXT v_ids[v_item.place];
+        job_id := v_ids[v_item.place];
+        created := v_created[v_item.place] IS NOT false;
+        RETURN NEXT;
     END LOOP;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._enqueue_jobs(jsonb, integer) IS
+COMMENT ON FUNCTION pulse._enqueue_jobs(jsonb, integer, text) IS
 'Enqueue a mixed list; returns the ids in its order.';
+
+-- What the elements of a list wait for: ids, and places of earlier elements, which their
+-- names stand for. Only earlier ones, so that no list can write a cycle.
+CREATE FUNCTION pulse._list_edges(jobs jsonb)
+RETURNS TABLE (place bigint, ids bigint [], places bigint [])
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_wrong record;
+    v_pairs bigint;
+BEGIN
+    SELECT e.job ->> 'after' AS after INTO v_wrong
+    FROM jsonb_array_elements(_list_edges.jobs) AS e (job)
+    WHERE jsonb_typeof(e.job -> 'after') NOT IN ('array', 'null')
+        OR jsonb_path_exists(
+            e.job, 'lax $.after[*] ? (@.type() != "string" && @.type() != "number")'
+        )
+    LIMIT 1;
+    IF FOUND THEN
+        PERFORM pulse._raise(
+            'PU002',
+            'after must be a list of job ids and names',
+            format('It is %s.', left(v_wrong.after, 100)),
+            'Pass "after": ["fetch", "71"].'
+        );
+    END IF;
+
+    SELECT w.upstream, w.place INTO v_wrong
+    FROM pulse._list_wants(_list_edges.jobs) AS w
+    LEFT JOIN (
+        SELECT e.job ->> 'name' AS name, min(e.place) AS place
+        FROM jsonb_array_elements(_list_edges.jobs) WITH ORDINALITY AS e (job, place)
+        GROUP BY e.job ->> 'name'
+    ) AS n ON n.name = w.upstream
+    WHERE w.id IS NULL
+        AND (n.place < w.place) IS NOT TRUE
+    LIMIT 1;
+    IF FOUND THEN
+        PERFORM pulse._raise(
+            'PU002',
+            format(
+                'after has the name %L, which no earlier element has', left(v_wrong.upstream, 100)
+            ),
+            format('Element %s of the list waits for it.', v_wrong.place),
+            'Put the jobs that come first before those that wait for them, each with its name.'
+        );
+    END IF;
+
+    SELECT count(*) INTO v_pairs
+    FROM (
+        SELECT
+        FROM pulse._list_wants(_list_edges.jobs) AS w
+        LEFT JOIN jsonb_array_elements(_list_edges.jobs) WITH ORDINALITY AS e (job, place)
+            ON e.job ->> 'name' = w.upstream AND e.place < w.place AND w.id IS NULL
+        LIMIT 1000001
+    ) AS p;
+    PERFORM pulse._require_flow_options(NULL, NULL, NULL, NULL, v_pairs);
+
+    RETURN QUERY
+    SELECT
+        w.place,
+        coalesce(array_agg(w.id) FILTER (WHERE w.id IS NOT NULL), '{}'),
+        array_agg(e.place) FILTER (WHERE e.place IS NOT NULL)
+    FROM pulse._list_wants(_list_edges.jobs) AS w
+    LEFT JOIN jsonb_array_elements(_list_edges.jobs) WITH ORDINALITY AS e (job, place)
+        ON e.job ->> 'name' = w.upstream AND e.place < w.place AND w.id IS NULL
+    GROUP BY w.place;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._list_edges(jsonb) IS
+'What each element of a list that has after waits for; PU002 for what it cannot, PU003 for more than a million.';
+
+-- id is NULL for a name.
+CREATE FUNCTION pulse._list_wants(jobs jsonb)
+RETURNS TABLE (place bigint, upstream text, id bigint)
+LANGUAGE sql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT DISTINCT
+        e.place,
+        u.upstream,
+        CASE WHEN u.upstream ~ '^[0-9]{1,18}$' THEN u.upstream::bigint END
+    FROM jsonb_array_elements(_list_wants.jobs) WITH ORDINALITY AS e (job, place)
+    CROSS JOIN LATERAL jsonb_array_elements_text(
+        CASE jsonb_typeof(e.job -> 'after') WHEN 'array' THEN e.job -> 'after' ELSE '[]' END
+    ) AS u (upstream)
+$$;
+
+COMMENT ON FUNCTION pulse._list_wants(jsonb) IS
+'The ids and names in after, with the place of the element that has them.';

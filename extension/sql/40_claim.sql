@@ -31,6 +31,8 @@
 -- done (reap, promote) is called only when that statement says so: PL/pgSQL sets up every
 -- statement and function call anew in each transaction, which is most of the cost of
 -- a small claim.
+--
+-- A lane whose jobs stand in groups has a claim of its own (38_claim_grouped.sql).
 
 CREATE FUNCTION pulse.claim_batch(
     worker text,
@@ -56,17 +58,16 @@ DECLARE
     v_known record;
     v_need integer;
     v_tids tid [];
+    v_woken integer := 0;
     v_fitted boolean := false;
     v_roster pulse.roster;
     v_leases bigint [] := ARRAY[]::bigint [];
     v_claimed integer;
 BEGIN
     -- 1. The arguments: what is ordinary is asked in one expression.
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        PERFORM pulse._require_read_committed('claim_batch');
-    END IF;
     IF (
-        claim_batch.max_jobs > 0
+        current_setting('transaction_isolation') = 'read committed'
+        AND claim_batch.max_jobs > 0
         AND claim_batch.lease_for IS NULL
         AND claim_batch.worker <> '' AND length(claim_batch.worker) <= 200
         AND claim_batch.lane <> '' AND length(claim_batch.lane) <= 200
@@ -77,6 +78,7 @@ BEGIN
             AND '' <> ALL (claim_batch.kinds)
         )
     ) IS NOT TRUE THEN
+        PERFORM pulse._require_read_committed('claim_batch');
         PERFORM pulse._require_claim(
             claim_batch.worker, claim_batch.lane, claim_batch.max_jobs,
             claim_batch.lease_for, claim_batch.kinds
@@ -84,18 +86,23 @@ BEGIN
     END IF;
 
     -- 2. The locks. Refused: a pause is waiting or just being committed.
-    IF NOT pg_try_advisory_xact_lock_shared('pulse.hold'::regclass::oid::integer, 0)
-        OR NOT pg_try_advisory_xact_lock_shared(
+    IF NOT (
+        pg_try_advisory_xact_lock_shared('pulse.hold'::regclass::oid::integer, 0)
+        AND pg_try_advisory_xact_lock_shared(
             'pulse.lane'::regclass::oid::integer, hashtext(claim_batch.lane)
         )
-        AND NOT pulse._keep_trying('pulse.lane', claim_batch.lane, true)
-    THEN
-        RETURN;
+    ) THEN
+        IF NOT pg_try_advisory_xact_lock_shared('pulse.hold'::regclass::oid::integer, 0)
+            OR NOT pulse._keep_trying('pulse.lane', claim_batch.lane, true)
+        THEN
+            RETURN;
+        END IF;
     END IF;
 
     -- 3. All there is to know, in one statement after the locks.
     SELECT
         l.max_slots,
+        l.grouped,
         coalesce(l.max_batch, d.max_batch) AS max_batch,
         coalesce(l.lease_for, d.lease_for) AS lease_for,
         l.max_runtime,
@@ -139,6 +146,7 @@ BEGIN
             ORDER BY w.run_at
             LIMIT 1
         ) AS is_due,
+        pg_sequence_last_value('pulse.note_seq') IS NOT NULL AS has_flows,
         n.mark,
         -- Mostly nothing stands above the first known level.
         CASE
@@ -173,13 +181,37 @@ BEGIN
 
     v_need := least(claim_batch.max_jobs, v_known.max_batch);
 
-    -- 4. What is rarely to be done: reap where no sweep did, promote what is due.
+    -- 4. What is rarely to be done: reap where no sweep did, promote what is due, release
+    -- what waited for jobs that have ended.
     IF (v_known.swept_at BETWEEN v_now - interval '15 seconds' AND v_now) IS NOT TRUE THEN
         PERFORM pulse._reap_if_overdue(v_need);
     END IF;
 
     IF v_known.is_due THEN
         PERFORM pulse._promote(claim_batch.lane, v_need);
+    END IF;
+
+    IF v_known.has_flows THEN
+        v_woken := pulse._take_wakes(v_need, 3);
+    END IF;
+
+    -- Jobs stand in groups, or did until lately.
+    IF v_known.grouped IS NOT NULL THEN
+        IF v_known.grouped THEN
+            RETURN QUERY
+            SELECT c.*
+            FROM pulse._claim_grouped(
+                claim_batch.worker, claim_batch.lane, v_need, claim_batch.lease_for,
+                claim_batch.kinds, v_known.mark
+            ) AS c;
+            -- As below; what is released now is for the next claim.
+            IF NOT FOUND AND v_known.has_flows THEN
+                PERFORM pulse._settle_some();
+            END IF;
+            RETURN;
+        END IF;
+        PERFORM pulse._leave_groups(claim_batch.lane, 500 + 4 * v_need);
+        v_known.from_level := 0;
     END IF;
 
     -- 5. Slots: of a lane with max_slots, count who runs under its lock.
@@ -216,24 +248,30 @@ BEGIN
 
     -- What was promoted, or committed while this claim waited for its turn, may stand
     -- above what was seen.
-    IF v_known.is_due OR v_known.max_slots IS NOT NULL THEN
+    IF v_known.is_due OR v_known.max_slots IS NOT NULL OR v_woken > 0 THEN
         v_known.from_level := 0;
     END IF;
 
-    -- 6. Pick: lock the first jobs in line; the SELECT is in 41_pick.sql.
-    IF claim_batch.kinds IS NULL THEN
-        v_tids := pulse._pick(
-            claim_batch.lane, v_need, v_known.mark, v_known.from_level
-        );
-    ELSE
-        v_tids := pulse._pick_kinds(
-            claim_batch.lane, claim_batch.kinds, v_need, v_known.mark, v_known.from_level
-        );
-    END IF;
-
-    IF cardinality(v_tids) = 0 THEN
-        RETURN;
-    END IF;
+    -- 6. Pick: lock the first jobs in line; the SELECT is in 41_pick.sql. Who finds nothing
+    -- has time to look whether an end went unnoticed, and picks again if one did.
+    LOOP
+        IF claim_batch.kinds IS NULL THEN
+            v_tids := pulse._pick(
+                claim_batch.lane, v_need, v_known.mark, v_known.from_level
+            );
+        ELSE
+            v_tids := pulse._pick_kinds(
+                claim_batch.lane, claim_batch.kinds, v_need, v_known.mark,
+                v_known.from_level
+            );
+        END IF;
+        EXIT WHEN cardinality(v_tids) > 0;
+        IF NOT v_known.has_flows OR pulse._settle_some() = 0 THEN
+            RETURN;
+        END IF;
+        v_known.has_flows := false;
+        v_known.from_level := 0;
+    END LOOP;
 
     -- 7. Take: out of ready, into lease, and out to the worker; or nothing, when the bodies
     -- are large as stored. Then those that fit into an answer, in a second round.
@@ -249,6 +287,8 @@ BEGIN
                 b.enqueued_at,
                 b.group_key,
                 b.headers,
+                b.flow,
+                b.name,
                 (t.attempts = 0 AND b.start_by <= v_now) IS TRUE AS is_late,
                 b.start_by,
                 coalesce(claim_batch.lease_for, k.lease_for, v_known.lease_for) AS lease_for,
@@ -346,7 +386,9 @@ BEGIN
                     THEN (SELECT c.data FROM pulse.job_checkpoint AS c WHERE c.job = d.job)
             END,
             d.group_key,
-            d.headers
+            d.headers,
+            d.flow,
+            d.name
         FROM described AS d
         -- What had to begin before now ends here and is not handed out.
         WHERE
@@ -374,16 +416,18 @@ BEGIN
     END IF;
 
     -- Nothing but late ones: those behind them get their turn, once the late ones are gone.
-    IF v_claimed = 0 AND pulse._expire_all(clock_timestamp() + interval '50 milliseconds') THEN
-        RETURN QUERY
-        SELECT c.*
-        FROM pulse.claim_batch(
-            claim_batch.worker, claim_batch.lane, claim_batch.max_jobs,
-            claim_batch.lease_for, claim_batch.kinds
-        ) AS c;
+    IF v_claimed = 0 THEN
+        IF pulse._expire_all(clock_timestamp() + interval '50 milliseconds') THEN
+            RETURN QUERY
+            SELECT c.*
+            FROM pulse.claim_batch(
+                claim_batch.worker, claim_batch.lane, claim_batch.max_jobs,
+                claim_batch.lease_for, claim_batch.kinds
+            ) AS c;
+        END IF;
     END IF;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse.claim_batch(text, text, integer, interval, text []) IS
-'Claim at most max_jobs ready jobs of a lane, highest priority first, oldest first inside a priority, and lease them for lease_for (default: the kind''s, the lane''s, 30 s). With kinds, only jobs of these. No row means: nothing to do, the lane is full, held or just being changed; ask again after the poll interval. A job that did not begin by its start_by is cancelled instead; what is handed out is 64 MB of payload at most, but at least one job. PU001 above READ COMMITTED, PU002 bad argument. Writes ready, lease and roster, and what it reaps, promotes or marks on the way.';
+'Claim at most max_jobs ready jobs of a lane, highest priority first, oldest first inside a priority, and lease them for lease_for (default: the kind''s, the lane''s, 30 s). With kinds, only jobs of these. No row means: nothing to do, the lane is full, held or just being changed; ask again after the poll interval. A job that did not begin by its start_by is cancelled instead; what is handed out is 64 MB of payload at most, but at least one job. PU001 above READ COMMITTED, PU002 bad argument. In a lane with fair or group_slots its groups take turns inside a priority, and a group at its limit is passed over. Writes ready, lease and roster, in grouped lanes group_ready, group_notice, group_state and group_mark, and what it reaps, promotes, releases or marks on the way.';

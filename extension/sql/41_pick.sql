@@ -1,7 +1,9 @@
 -- Which jobs a claim takes: the essay is above the claim (40_claim.sql), the marks that
 -- the picks start from are in 52_marks.sql; how a claim asks for newer ones is at the end.
 
--- Any kind: level by level from the top, each from its mark.
+-- Any kind: level by level from the top, each from its mark. Few variables and expressions:
+-- PL/pgSQL sets up each of them anew in every transaction. There is no element 0 of
+-- an array, and none behind its end: coalesce gives the ends of the line.
 CREATE FUNCTION pulse._pick(
     lane text, need integer, mark pulse.mark, from_level integer
 )
@@ -11,55 +13,52 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_ranks integer [] := (_pick.mark).ranks;
+    v_seqs bigint [] := (_pick.mark).seqs;
     v_levels integer := coalesce(cardinality(v_ranks), 0);
-    v_from_rank integer := -2147483648;
-    v_from_seq bigint := 0;
-    v_to_rank integer;
-    v_picked tid [] := ARRAY[]::tid [];
+    v_picked tid [];
     v_some tid [];
-    v_first_seq bigint;
     v_read bigint;
-    v_stepped bigint := 0;
+    v_step bigint;
+    v_stepped bigint;
 BEGIN
     FOR v_level IN _pick.from_level..v_levels LOOP
-        v_read := pulse._entries_read('pulse.ready_for_claim');
-        IF v_level > 0 THEN
-            v_from_rank := v_ranks[v_level];
-            v_from_seq := (_pick.mark).seqs[v_level];
-        END IF;
-        v_to_rank := coalesce(v_ranks[v_level + 1], 2147483647);
+        -- As _entries_read, which as a call would be planned anew each time.
+        v_read := pg_stat_get_xact_tuples_returned('pulse.ready_for_claim'::regclass)
+            + 100 * pg_stat_get_xact_blocks_fetched('pulse.ready_for_claim'::regclass);
 
-        SELECT array_agg(s.tid), min(s.seq) INTO v_some, v_first_seq
+        SELECT
+            array_agg(s.tid),
+            -- A level above all known ones has to be recorded.
+            CASE
+                WHEN v_level > 0 OR v_levels = 0 THEN min(s.seq) - coalesce(v_seqs[v_level], 0)
+                WHEN min(s.seq) IS NOT NULL THEN 500
+            END
+        INTO v_some, v_step
         FROM (
             SELECT r.ctid AS tid, r.seq
             FROM pulse.ready AS r
             WHERE r.lane = _pick.lane
                 AND r.failures >= 0
-                AND (r.rank, r.seq) >= (v_from_rank, v_from_seq)
-                AND r.rank < v_to_rank
+                AND (r.rank, r.seq)
+                >= (coalesce(v_ranks[v_level], -2147483648), coalesce(v_seqs[v_level], 0))
+                AND r.rank < coalesce(v_ranks[v_level + 1], 2147483647)
             ORDER BY r.rank, r.seq
-            LIMIT _pick.need - cardinality(v_picked)
+            LIMIT _pick.need - coalesce(cardinality(v_picked), 0)
             FOR UPDATE SKIP LOCKED
         ) AS s;
 
-        v_picked := v_picked || v_some;
-        IF v_first_seq IS NULL THEN
-            v_stepped := greatest(
-                v_stepped, pulse._entries_read('pulse.ready_for_claim') - v_read - 500
-            );
-        ELSIF v_level > 0 OR v_levels = 0 THEN
-            v_stepped := greatest(v_stepped, v_first_seq - v_from_seq);
-        ELSE
-            -- A level above all known ones has to be recorded.
-            v_stepped := 500;
+        IF v_step IS NULL THEN
+            v_step := pulse._entries_read('pulse.ready_for_claim') - v_read - 500;
         END IF;
+        v_stepped := greatest(v_stepped, v_step);
+        v_picked := v_picked || v_some;
         EXIT WHEN cardinality(v_picked) >= _pick.need;
     END LOOP;
 
     IF v_stepped >= 500 THEN
         PERFORM pulse._ask_for_marks(_pick.lane, '{}', _pick.mark, false);
     END IF;
-    RETURN v_picked;
+    RETURN coalesce(v_picked, '{}');
 END;
 $$;
 

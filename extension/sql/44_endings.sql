@@ -1,6 +1,8 @@
--- How jobs end. finished is written in three places: complete_batch (45_complete.sql),
+-- How jobs end. finished is written by complete_batch (45_complete.sql),
 -- whose one statement is the hottest of all, and the two functions below, which every
--- other end goes through: a run that failed, and a job that is cancelled.
+-- other end goes through: a run that failed, and a job that is cancelled; and where a bad
+-- end cancels the jobs that depend on it (28_after.sql, 29_release.sql). After each, in a
+-- later statement, those who wait for the job are told, if any job was ever blocked.
 
 -- For fail and reap alike: the run is charged, its error kept, and the job goes back into
 -- waiting with a backoff, or is dead, or, when a cancel was requested, cancelled.
@@ -26,6 +28,8 @@ DECLARE
     v_ended bigint [];
     v_keyed bigint [];
     v_many bigint [];
+    v_groups pulse._group [];
+    v_over bigint [];
 BEGIN
     WITH gone AS (
         DELETE FROM pulse.lease AS l
@@ -127,12 +131,22 @@ BEGIN
     SELECT
         array_agg(j.lease),
         array_agg(j.job) FILTER (WHERE j.keyed AND j.fate <> 'retrying'),
-        array_agg(j.job) FILTER (WHERE j.attempt > 100)
-    INTO v_ended, v_keyed, v_many
+        array_agg(j.job) FILTER (WHERE j.attempt > 100),
+        array_agg(ROW(j.lane, j.group_key)::pulse._group) FILTER (WHERE j.group_key IS NOT NULL),
+        array_agg(j.job) FILTER (WHERE j.fate <> 'retrying')
+    INTO v_ended, v_keyed, v_many, v_groups, v_over
     FROM judged AS j;
+
+    IF v_groups IS NOT NULL THEN
+        PERFORM pulse._notice_ends(v_groups);
+    END IF;
 
     IF v_keyed IS NOT NULL THEN
         PERFORM pulse._release_keys(v_keyed);
+    END IF;
+
+    IF v_over IS NOT NULL AND pg_sequence_last_value('pulse.blocked_seq') IS NOT NULL THEN
+        PERFORM pulse._ended_badly(v_over);
     END IF;
 
     -- The list of errors is capped.
@@ -193,6 +207,10 @@ BEGIN
 
     IF _finish_cancelled.keyed THEN
         PERFORM pulse._release_keys(ARRAY[_finish_cancelled.job]);
+    END IF;
+
+    IF pg_sequence_last_value('pulse.blocked_seq') IS NOT NULL THEN
+        PERFORM pulse._ended_badly(ARRAY[_finish_cancelled.job]);
     END IF;
 END;
 $$;
@@ -260,7 +278,7 @@ BEGIN
     )
     OR EXISTS (
         SELECT 1
-        FROM pulse.ready AS r
+        FROM pulse._in_line AS r
         WHERE r.last_lease = _reported_before.lease
             AND r.last_verb = _reported_before.verb
     );

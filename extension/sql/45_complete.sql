@@ -25,7 +25,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.complete(bigint, jsonb) IS
-'Complete the job of a lease and keep its result (at most 1 MB). Repeating it with the same lease is harmless. PU101 when the lease was lost, PU003 when the result is too large. Writes lease, finished and job_key.';
+'Complete the job of a lease and keep its result (at most 1 MB). Repeating it with the same lease is harmless. PU101 when the lease was lost, PU003 when the result is too large. Writes lease, finished and job_key, and what it releases.';
 
 CREATE FUNCTION pulse.complete_batch(
     leases bigint [], results jsonb [] DEFAULT NULL, quiet boolean DEFAULT false
@@ -36,6 +36,7 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET enable_bitmapscan = off
+SET enable_sort = off
 SET jit = off
 SET plan_cache_mode = force_generic_plan
 AS $$
@@ -44,6 +45,10 @@ DECLARE
     v_results jsonb [] := complete_batch.results;
     v_done bigint [];
     v_keyed bigint [];
+    v_groups pulse._group [];
+    v_jobs bigint [];
+    v_first bigint;
+    v_last bigint;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM pulse._require_read_committed('complete');
@@ -66,7 +71,7 @@ BEGIN
         WHERE l.lease = ANY (v_sound)
         RETURNING
             l.lease, l.job, l.lane, l.kind, l.rank, l.attempt, l.failures, l.keyed,
-            l.claimed_at, l.worker
+            l.claimed_at, l.worker, l.group_key
     ),
 
     kept AS (
@@ -99,12 +104,42 @@ BEGIN
         GROUP BY r.lane, r.kind, bucket
     )
 
-    SELECT array_agg(k.lease), array_agg(k.job) FILTER (WHERE k.keyed)
-    INTO v_done, v_keyed
+    SELECT
+        array_agg(k.lease),
+        array_agg(k.job) FILTER (WHERE k.keyed),
+        (
+            SELECT array_agg(ROW(g.lane, g.group_key)::pulse._group)
+            FROM gone AS g
+            WHERE g.group_key IS NOT NULL
+        ),
+        array_agg(k.job),
+        min(k.job),
+        max(k.job)
+    INTO v_done, v_keyed, v_groups, v_jobs, v_first, v_last
     FROM kept AS k;
+
+    IF v_groups IS NOT NULL THEN
+        PERFORM pulse._notice_ends(v_groups);
+    END IF;
 
     IF v_keyed IS NOT NULL THEN
         PERFORM pulse._release_keys(v_keyed);
+    END IF;
+
+    -- Who waits for them, in a later statement than the one that ended them: who began
+    -- to wait until then is seen. Most batches are of neighbours: one look for all.
+    IF pg_sequence_last_value('pulse.blocked_seq') IS NOT NULL AND v_jobs IS NOT NULL THEN
+        IF v_last - v_first >= 10 * cardinality(v_jobs)
+            OR (
+                SELECT true
+                FROM pulse.blocked AS b
+                WHERE b.waits_for BETWEEN v_first AND v_last
+                ORDER BY b.waits_for, b.seq
+                LIMIT 1
+            )
+        THEN
+            PERFORM pulse._wake(v_jobs, true);
+        END IF;
     END IF;
 
     IF cardinality(v_done) = cardinality(complete_batch.leases) THEN
@@ -125,4 +160,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.complete_batch(bigint [], jsonb [], boolean) IS
-'Complete the jobs of several leases, each with its result at the same place. One row for each lease: ok, lost, or too_large (a result above 1 MB; that job goes on running); with quiet, only for those that are not ok. A repeated report is ok again. Writes lease, finished and job_key.';
+'Complete the jobs of several leases, each with its result at the same place. One row for each lease: ok, lost, or too_large (a result above 1 MB; that job goes on running); with quiet, only for those that are not ok. A repeated report is ok again. Writes lease, finished and job_key, and what it releases.';

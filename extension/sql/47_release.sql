@@ -62,6 +62,7 @@ AS $$
 DECLARE
     v_lease pulse.lease;
     v_given bigint [] := ARRAY[]::bigint [];
+    v_groups pulse._group [];
 BEGIN
     -- Locked in the order of the leases; waits for a report of the same lease.
     FOR v_lease IN
@@ -78,7 +79,8 @@ BEGIN
             PERFORM pulse._put_in_line(
                 v_lease.job, v_lease.lane, v_lease.kind, v_lease.rank,
                 clock_timestamp() + _give_back.delay, v_lease.attempt, v_lease.failures,
-                v_lease.keyed, false, v_lease.lease, _give_back.verb
+                v_lease.keyed, false, v_lease.lease, _give_back.verb,
+                pulse._group_key(v_lease.job)
             );
         ELSE
             PERFORM pulse._finish_cancelled(
@@ -88,7 +90,14 @@ BEGIN
             );
         END IF;
         v_given := v_given || v_lease.lease;
+        IF v_lease.group_key IS NOT NULL THEN
+            v_groups := v_groups || ROW(v_lease.lane, v_lease.group_key)::pulse._group;
+        END IF;
     END LOOP;
+
+    IF v_groups IS NOT NULL THEN
+        PERFORM pulse._notice_ends(v_groups);
+    END IF;
     RETURN v_given;
 END;
 $$;

@@ -58,7 +58,8 @@ BEGIN
         SELECT
             'done', v.verdict, NULL::text, v.lease, NULL::bigint, NULL::text, NULL::jsonb,
             NULL::integer, NULL::integer, NULL::integer, NULL::integer, NULL::timestamptz,
-            NULL::timestamptz, NULL::timestamptz, NULL::jsonb, NULL::text, NULL::jsonb
+            NULL::timestamptz, NULL::timestamptz, NULL::jsonb, NULL::text, NULL::jsonb,
+            NULL::text, NULL::text
         FROM pulse.complete_batch(v_leases::bigint [], v_results, quiet => true) AS v;
     END IF;
 
@@ -67,7 +68,8 @@ BEGIN
         SELECT
             'failed', v.verdict, NULL::text, v.lease, NULL::bigint, NULL::text, NULL::jsonb,
             NULL::integer, NULL::integer, NULL::integer, NULL::integer, NULL::timestamptz,
-            NULL::timestamptz, NULL::timestamptz, NULL::jsonb, NULL::text, NULL::jsonb
+            NULL::timestamptz, NULL::timestamptz, NULL::jsonb, NULL::text, NULL::jsonb,
+            NULL::text, NULL::text
         FROM (
             SELECT
                 array_agg(r.lease) AS leases,
@@ -88,7 +90,7 @@ BEGIN
     SELECT
         'job', NULL::text, w.lane, c.lease, c.job_id, c.kind, c.payload, c.attempt,
         c.failures, c.max_attempts, c.priority, c.lease_until, c.deadline,
-        c.enqueued_at, c.checkpoint, c.group_key, c.headers
+        c.enqueued_at, c.checkpoint, c.group_key, c.headers, c.flow, c.name
     FROM (
         SELECT e.lane, e.n::numeric::integer AS n
         FROM jsonb_each_text(exchange.wants) AS e (lane, n)

@@ -82,20 +82,24 @@ BEGIN
         RETURN 0;
     END IF;
 
-    WITH due AS (
-        DELETE FROM pulse.waiting AS w
-        WHERE w.ctid = ANY (v_due)
-        RETURNING w.*
-    )
+    IF pulse._is_grouped(_promote.lane) THEN
+        PERFORM pulse._promote_to_groups(v_due);
+    ELSE
+        WITH due AS (
+            DELETE FROM pulse.waiting AS w
+            WHERE w.ctid = ANY (v_due)
+            RETURNING w.*
+        )
 
-    INSERT INTO pulse.ready (
-        lane, rank, kind, job, attempts, failures, keyed, last_lease, last_verb
-    )
-    SELECT
-        d.lane, d.rank, d.kind, d.job, d.attempts, d.failures, d.keyed, d.last_lease,
-        d.last_verb
-    FROM due AS d
-    ORDER BY d.run_at, d.job;
+        INSERT INTO pulse.ready (
+            lane, rank, kind, job, attempts, failures, keyed, last_lease, last_verb
+        )
+        SELECT
+            d.lane, d.rank, d.kind, d.job, d.attempts, d.failures, d.keyed, d.last_lease,
+            d.last_verb
+        FROM due AS d
+        ORDER BY d.run_at, d.job;
+    END IF;
 
     -- Many in a short time leave a pile behind; a few do not matter until the next tick.
     IF cardinality(v_due) >= 20
@@ -170,7 +174,6 @@ COMMENT ON FUNCTION pulse._tick_promote(timestamptz) IS
 'Move what is due into line, in every lane, until it is done or the time is over.';
 
 -- Lanes that have, or lately had, jobs in waiting. Known ones are those with a due mark;
-
 -- others are looked for in the gaps between them, so that no lane's dead rows are met.
 CREATE FUNCTION pulse._waiting_lanes(
     after text DEFAULT '',

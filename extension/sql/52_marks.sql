@@ -10,8 +10,9 @@
 -- job 5 for ever. So a mark moves in two steps, at two different times:
 --
 --   1. read q = the last seq drawn, THEN the transactions that hold RowExclusiveLock on
---      ready. INSERT takes that lock before it draws its seq, so whoever owns a seq <= q
---      and has not ended is among them. Remember both (horizon.next_ready_q, ready_holders).
+--      ready, or on group_ready and group_notice, which draw from the same sequence. INSERT
+--      takes that lock before it draws its seq, so whoever owns a seq <= q and has not ended
+--      is among them. Remember both (horizon.next_ready_q, ready_holders).
 --   2. later, when none of them is open any more, every seq <= q is committed or gone.
 --      Only now, in a later statement and so with a newer snapshot, look for the
 --      smallest live seq m; the mark is least(m, q + 1).
@@ -67,7 +68,7 @@ $$;
 COMMENT ON FUNCTION pulse._last_drawn_ready() IS
 'The last place in line that was drawn.';
 
--- Both steps for all four tables, with one look at pg_locks. A look that is younger
+-- Both steps for all these tables, with one look at pg_locks. A look that is younger
 -- than 20 ms is good enough for everybody.
 CREATE FUNCTION pulse._see_horizon()
 RETURNS pulse.horizon
@@ -81,10 +82,12 @@ DECLARE
     v_now_ready_q bigint;
     v_now_lease_q bigint;
     v_now_tally_q bigint;
+    v_now_note_q bigint;
     v_ready text [];
     v_waiting text [];
     v_lease text [];
     v_tally text [];
+    v_note text [];
     v_prepared boolean;
 BEGIN
     SELECT h.* INTO v_old
@@ -103,12 +106,19 @@ BEGIN
     FROM pulse.lease_seq AS s;
     SELECT s.last_value - CASE WHEN s.is_called THEN 0 ELSE 1 END INTO v_now_tally_q
     FROM pulse.tally_seq AS s;
+    SELECT s.last_value - CASE WHEN s.is_called THEN 0 ELSE 1 END INTO v_now_note_q
+    FROM pulse.note_seq AS s;
     v_new.seen_at := clock_timestamp();
 
     -- After the sequences and the clock. Our own transaction counts like any other.
     SELECT
         coalesce(
-            array_agg(l.virtualtransaction) FILTER (WHERE l.relation = 'pulse.ready'::regclass),
+            array_agg(l.virtualtransaction) FILTER (
+                WHERE l.relation IN (
+                    'pulse.ready'::regclass, 'pulse.group_ready'::regclass,
+                    'pulse.group_notice'::regclass
+                )
+            ),
             '{}'
         ),
         coalesce(
@@ -123,8 +133,14 @@ BEGIN
             array_agg(l.virtualtransaction) FILTER (WHERE l.relation = 'pulse.tally'::regclass),
             '{}'
         ),
+        coalesce(
+            array_agg(l.virtualtransaction) FILTER (
+                WHERE l.relation IN ('pulse.doubt'::regclass, 'pulse.wake'::regclass)
+            ),
+            '{}'
+        ),
         coalesce(bool_or(l.pid IS NULL), false)
-    INTO v_ready, v_waiting, v_lease, v_tally, v_prepared
+    INTO v_ready, v_waiting, v_lease, v_tally, v_note, v_prepared
     FROM pg_locks AS l
     WHERE l.locktype = 'relation'
         AND l.mode = 'RowExclusiveLock'
@@ -133,7 +149,8 @@ BEGIN
         )
         AND l.relation IN (
             'pulse.ready'::regclass, 'pulse.waiting'::regclass, 'pulse.lease'::regclass,
-            'pulse.tally'::regclass
+            'pulse.group_ready'::regclass, 'pulse.group_notice'::regclass,
+            'pulse.tally'::regclass, 'pulse.doubt'::regclass, 'pulse.wake'::regclass
         );
 
     IF v_old.version IS NULL THEN
@@ -141,19 +158,23 @@ BEGIN
         v_old.waiting_t := '-infinity';
         v_old.lease_q := 0;
         v_old.tally_q := 0;
+        v_old.note_q := 0;
     END IF;
     v_new.ready_q := v_old.ready_q;
     v_new.waiting_t := v_old.waiting_t;
     v_new.lease_q := v_old.lease_q;
     v_new.tally_q := v_old.tally_q;
+    v_new.note_q := v_old.note_q;
     v_new.next_ready_q := v_old.next_ready_q;
     v_new.next_waiting_t := v_old.next_waiting_t;
     v_new.next_lease_q := v_old.next_lease_q;
     v_new.next_tally_q := v_old.next_tally_q;
+    v_new.next_note_q := v_old.next_note_q;
     v_new.ready_holders := v_old.ready_holders;
     v_new.waiting_holders := v_old.waiting_holders;
     v_new.lease_holders := v_old.lease_holders;
     v_new.tally_holders := v_old.tally_holders;
+    v_new.note_holders := v_old.note_holders;
 
     -- What was remembered stays until its last holder has ended: replaced by a newer set
     -- at each look, it would never be decided under steady load.
@@ -176,6 +197,11 @@ BEGIN
         v_new.tally_q := coalesce(v_old.next_tally_q, 0);
         v_new.next_tally_q := v_now_tally_q;
         v_new.tally_holders := v_tally;
+    END IF;
+    IF v_old.version IS NULL OR NOT (v_prepared OR v_old.note_holders && v_note) THEN
+        v_new.note_q := coalesce(v_old.next_note_q, 0);
+        v_new.next_note_q := v_now_note_q;
+        v_new.note_holders := v_note;
     END IF;
 
     -- The clock stepped back: what was decided in its future is not.

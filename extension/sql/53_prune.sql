@@ -40,6 +40,7 @@ BEGIN
                                 AND k.expires_at > v_now
                         )
                     )
+                    AND pulse._needed_by(f.job) IS NULL
                 LIMIT prune.max_jobs - v_all
             ) AS c;
             v_all := v_all + v_some;
@@ -88,9 +89,9 @@ $$;
 COMMENT ON FUNCTION pulse._retained_since(text, pulse.outcome) IS
 'The time before which jobs of this lane that ended so may go.';
 
--- A page is what is looked at, gone or not, so that jobs whose keys still dedup cannot make
--- it long: those are kept, and go when their keys expire (_prune_keys). next is where to go
--- on, NULL at the end; passed is how many somebody had locked.
+-- A page is what is looked at, gone or not, so that jobs whose keys still dedup, or that
+-- others depend on, cannot make it long: the former go when their keys expire (_prune_keys).
+-- next is where to go on, NULL at the end; passed is how many somebody had locked.
 CREATE FUNCTION pulse._prune_jobs(
     lane text,
     state pulse.outcome,
@@ -116,6 +117,9 @@ DECLARE
     v_rows tid [];
     v_keyed bigint [];
     v_free bigint [];
+    v_flows boolean := (
+        SELECT true FROM pulse.dependency AS d ORDER BY d.job, d.after LIMIT 1
+    );
 BEGIN
     -- One statement, so one snapshot: a row address seen here cannot be reused for
     -- another row before it is locked.
@@ -150,6 +154,17 @@ BEGIN
         )
     INTO v_seen, kept, v_last, v_rows
     FROM seen AS s;
+
+    -- A later statement than the lock, which an enqueue with after shares: those who depend
+    -- on them are seen.
+    IF v_flows THEN
+        v_rows := array(
+            SELECT f.ctid
+            FROM pulse.finished AS f
+            WHERE f.ctid = ANY (v_rows)
+                AND pulse._needed_by(f.job) IS NULL
+        );
+    END IF;
 
     IF v_seen = _prune_jobs.page THEN
         next := CASE
@@ -220,6 +235,9 @@ BEGIN
     DELETE FROM pulse.failure AS x WHERE x.job = ANY (v_jobs);
     DELETE FROM pulse.job_progress AS p WHERE p.job = ANY (v_jobs);
     DELETE FROM pulse.job_checkpoint AS c WHERE c.job = ANY (v_jobs);
+    DELETE FROM pulse.dependency AS d WHERE d.job = ANY (v_jobs);
+    DELETE FROM pulse.job_step AS s WHERE s.job = ANY (v_jobs);
+    DELETE FROM pulse.signal_wait AS w WHERE w.job = ANY (v_jobs);
     RETURN cardinality(v_jobs);
 END;
 $$;
@@ -283,7 +301,13 @@ BEGIN
                 FOR UPDATE SKIP LOCKED
             )
         INTO v_rows;
-        jobs := pulse._forget_jobs(v_rows);
+        -- As in _prune_jobs: a later statement than the lock.
+        jobs := pulse._forget_jobs(array(
+            SELECT f.ctid
+            FROM pulse.finished AS f
+            WHERE f.ctid = ANY (v_rows)
+                AND pulse._needed_by(f.job) IS NULL
+        ));
     END IF;
 END;
 $$;

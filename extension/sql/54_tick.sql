@@ -7,7 +7,7 @@
 -- any case. A step that ran out of time is noted (cut:step), has its next turn a second
 -- later instead of at its usual interval, and is named by health(). Shares count from the
 -- start, so what is not needed goes to the steps behind, and nothing can take the last
--- fifth from reap. Reap is last because reports wait for the leases that it has locked
+-- fifth from reap. Reap is that late because reports wait for the leases that it has locked
 -- until tick commits; and what can wait does so when jobs were just promoted or fired,
 -- since nobody sees those before either.
 
@@ -18,11 +18,11 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT t.step, t.did, t.error
-    FROM pulse._tick('{due,backstop,count,sample,retention,sweep}') AS t
+    FROM pulse._tick('{due,backstop,count,sample,retention,sweep,groups}') AS t
 $$;
 
 COMMENT ON FUNCTION pulse.tick() IS
-'Do all upkeep that is due, within about two seconds, or a third of what statement_timeout leaves: schedules, promotion and marks at most once a second, reaping, approvals, start_by and retention every 10 seconds, sooner where something was left to do. A row for each step done, with its error if it had one. Safe from anywhere, any number of times at once. PU001 above READ COMMITTED. Writes what its steps write, and upkeep_run.';
+'Do all upkeep that is due, within about two seconds, or a third of what statement_timeout leaves: schedules, promotion, flows and marks at most once a second, reaping, approvals, start_by and retention every 10 seconds, sooner where something was left to do. A row for each step done, with its error if it had one. Safe from anywhere, any number of times at once. PU001 above READ COMMITTED. Writes what its steps write, and upkeep_run.';
 
 CREATE FUNCTION pulse._tick(turns text [])
 RETURNS TABLE (step text, did bigint, error text)
@@ -39,6 +39,8 @@ DECLARE
     v_busy boolean := false;
     v_until timestamptz;
     v_some bigint;
+    v_turn_at timestamptz;
+    v_took jsonb := '{}'::jsonb;
     v_notify constant text := coalesce(current_setting('pulse.notify', true), '');
 BEGIN
     PERFORM pulse._require_read_committed('tick');
@@ -56,6 +58,8 @@ BEGIN
             VALUES
             ('due', interval '900 milliseconds', 0.3, 'schedules', '_fire_schedules($1)', NULL),
             ('due', '900 milliseconds', 0.5, 'promote', '_tick_promote($1)', NULL),
+            ('due', '900 milliseconds', 0.55, 'flows', '_tick_flows($1)', NULL),
+            ('due', '900 milliseconds', 0.6, 'signals', '_tick_signals(1000)', 1000),
             ('due', '900 milliseconds', 0.6, 'marks', '_tick_marks($1)', NULL),
             ('backstop', '1 hour', 0.6, 'backstop', '_tick_backstop()', NULL),
             ('count', '9 seconds', 0.7, 'count', '_tick_count($1)', NULL),
@@ -68,7 +72,8 @@ BEGIN
             ('retention', '9 seconds', 0.8, 'approvals', '_expire_approvals(1000)', 1000),
             ('retention', '9 seconds', 0.8, 'expiry', '_tick_expiry($1)', NULL),
             ('retention', '9 seconds', 0.8, 'prune', '_tick_prune($1)', NULL),
-            ('sweep', '9 seconds', 1.0, 'reap', '_tick_reap($1)', NULL)
+            ('sweep', '9 seconds', 1.0, 'reap', '_tick_reap($1)', NULL),
+            ('groups', '900 milliseconds', 1.0, 'groups', '_tick_groups($1)', NULL)
         ) AS s (turn, every, share, step, call, piece)
         WHERE s.turn = ANY (_tick.turns)
     LOOP
@@ -92,12 +97,13 @@ BEGIN
 
         IF v_step.turn <> v_turn THEN
             v_turn := v_step.turn;
+            v_turn_at := clock_timestamp();
             v_mine := pulse._start_upkeep_run(
                 v_turn,
                 CASE
                     WHEN v_turn = ANY (v_cut) THEN interval '900 milliseconds'
                     ELSE v_step.every
-                END * CASE WHEN v_busy AND v_turn <> 'sweep' THEN 2 ELSE 1 END
+                END * CASE WHEN v_busy AND v_turn NOT IN ('sweep', 'groups') THEN 2 ELSE 1 END
             );
         END IF;
         CONTINUE WHEN NOT v_mine;
@@ -133,9 +139,15 @@ BEGIN
             v_step.step, v_turn, v_started_at,
             pulse._time_is_over(v_until) AND _tick.error IS NULL AND v_step.call NOT LIKE '%()'
         );
+        v_took := v_took || jsonb_build_object(
+            v_turn, date_part('epoch', clock_timestamp() - v_turn_at)
+        );
         v_busy := v_busy OR (v_turn = 'due' AND v_step.step <> 'marks' AND _tick.did > 0);
         RETURN NEXT;
     END LOOP;
+    IF v_took <> '{}' THEN
+        PERFORM pulse._note_took(v_took);
+    END IF;
     PERFORM set_config('pulse.notify', v_notify, true);
 END;
 $$;
@@ -270,10 +282,14 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_found bigint;
+    v_late bigint;
 BEGIN
     IF pg_stat_get_dead_tuples('pulse.ready'::regclass)
         + pg_stat_get_dead_tuples('pulse.waiting'::regclass)
-        + pg_stat_get_dead_tuples('pulse.lease'::regclass) > 500000
+        + pg_stat_get_dead_tuples('pulse.lease'::regclass)
+        + pg_stat_get_dead_tuples('pulse.group_ready'::regclass)
+        + pg_stat_get_dead_tuples('pulse.group_notice'::regclass)
+        + pg_stat_get_dead_tuples('pulse.group_state'::regclass) > 500000
     THEN
         RETURN 0;
     END IF;
@@ -295,10 +311,14 @@ BEGIN
             ));
     END IF;
 
+    v_found := v_found + pulse._tick_group_backstop();
+    v_late := pulse._backstop_flows();
+
     PERFORM pulse._write_upkeep_run(
-        pulse._newest_upkeep_run('backstop'), 'backstop', jsonb_build_object('found', v_found)
+        pulse._newest_upkeep_run('backstop'), 'backstop',
+        jsonb_build_object('found', v_found, 'unreleased', v_late)
     );
-    RETURN v_found;
+    RETURN v_found + v_late;
 END;
 $$;
 
@@ -328,6 +348,9 @@ BEGIN
         UNION ALL
         SELECT r.version, lead(r.version) OVER (PARTITION BY r.lane ORDER BY r.version)
         FROM pulse.roster AS r
+        UNION ALL
+        SELECT n.version, lead(n.version) OVER (ORDER BY n.version)
+        FROM pulse.note_mark AS n
         UNION ALL
         SELECT t.version, lead(t.version) OVER (PARTITION BY t.step ORDER BY t.version)
         FROM pulse.upkeep_run AS t
@@ -365,6 +388,11 @@ BEGIN
     DELETE FROM pulse.roster AS r
     WHERE r.ctid = ANY (array(
             SELECT o.ctid FROM pulse.roster AS o
+            WHERE o.version = ANY (v_versions) FOR UPDATE SKIP LOCKED
+        ));
+    DELETE FROM pulse.note_mark AS n
+    WHERE n.ctid = ANY (array(
+            SELECT o.ctid FROM pulse.note_mark AS o
             WHERE o.version = ANY (v_versions) FOR UPDATE SKIP LOCKED
         ));
     DELETE FROM pulse.upkeep_run AS t

@@ -132,10 +132,22 @@ AS $$
             SELECT 'checkpoint has no job', c.job
             FROM pulse.job_checkpoint AS c
             UNION ALL
+            SELECT DISTINCT 'dependency has no job', d.job
+            FROM pulse.dependency AS d
+            UNION ALL
+            SELECT DISTINCT 'step has no job', s.job
+            FROM pulse.job_step AS s
+            UNION ALL
+            SELECT 'wait for a signal has no job', w.job
+            FROM pulse.signal_wait AS w
+            UNION ALL
             SELECT DISTINCT 'failure has no job', e.job
             FROM pulse.failure AS e
         ) AS s
         WHERE NOT EXISTS (SELECT FROM pulse.body AS b WHERE b.job = s.job)
+        UNION ALL
+        SELECT f.problem, f.job_id, f.detail
+        FROM pulse._check_flows() AS f
         UNION ALL
         SELECT
             'lease outlives its bounds', l.job,
@@ -166,6 +178,9 @@ AS $$
         SELECT m.problem, m.job_id, m.detail
         FROM pulse._below_marks(1000) AS m
         UNION ALL
+        SELECT g.problem, g.job_id, g.detail
+        FROM pulse._group_problems() AS g
+        UNION ALL
         SELECT
             'sequence is behind', q.job,
             format('%s stands at %s, but %s was given out.', q.name, q.last_value, q.used)
@@ -184,9 +199,24 @@ AS $$
             UNION ALL
             SELECT
                 'ready_seq', s.last_value,
-                (SELECT max(r.seq) FROM pulse.ready AS r),
+                (SELECT max(r.seq) FROM pulse._in_line AS r),
                 NULL
             FROM pulse.ready_seq AS s
+            UNION ALL
+            SELECT
+                'blocked_seq', s.last_value,
+                (SELECT max(b.seq) FROM pulse.blocked AS b),
+                NULL
+            FROM pulse.blocked_seq AS s
+            UNION ALL
+            SELECT
+                'note_seq', s.last_value,
+                greatest(
+                    (SELECT max(n.seq) FROM pulse.doubt AS n),
+                    (SELECT max(w.seq) FROM pulse.wake AS w)
+                ),
+                NULL
+            FROM pulse.note_seq AS s
             UNION ALL
             SELECT
                 'lease_seq', s.last_value,
@@ -300,3 +330,138 @@ $$;
 
 COMMENT ON FUNCTION pulse._below_marks(integer) IS
 'Jobs that no claim or promotion would find because a mark has passed them: none, if pulse is right.';
+
+-- What has to hold of groups. A job is reached by the first place of its level, or by a
+-- notice that is still to be read; a group counts all that it runs.
+CREATE FUNCTION pulse._group_problems()
+RETURNS TABLE (lane text, problem text, job_id bigint, detail text)
+LANGUAGE sql
+STABLE
+SET search_path = pg_catalog, pg_temp
+SET jit = off
+AS $$
+    WITH newest_mark AS MATERIALIZED (
+        SELECT DISTINCT ON (m.lane) m.lane, m.notice_from, m.ranks, m.turns, m.roll_from
+        FROM pulse.group_mark AS m
+        ORDER BY m.lane, m.version DESC
+    ),
+
+    rolled AS MATERIALIZED (
+        SELECT l.lane, l.group_slots, m.notice_from, m.ranks, m.turns
+        FROM pulse.lane AS l
+        INNER JOIN newest_mark AS m ON m.lane = l.lane
+        WHERE l.grouped
+            AND m.roll_from IS NULL
+    ),
+
+    newest_state AS MATERIALIZED (
+        SELECT DISTINCT ON (s.lane, s.group_key) s.*
+        FROM pulse.group_state AS s
+        ORDER BY s.lane, s.group_key, s.version DESC
+    ),
+
+    level AS MATERIALIZED (
+        SELECT s.lane, s.group_key, s.rank, s.place
+        FROM newest_state AS s
+        WHERE s.rank IS NOT NULL
+        UNION ALL
+        SELECT s.lane, s.group_key, u.rank, u.place
+        FROM newest_state AS s
+        CROSS JOIN LATERAL unnest(s.more) AS u
+        UNION ALL
+        SELECT n.lane, n.group_key, n.rank, n.place
+        FROM pulse.group_notice AS n
+        INNER JOIN rolled AS d ON d.lane = n.lane AND n.seq >= d.notice_from
+        WHERE n.rank IS NOT NULL
+    ),
+
+    reach AS MATERIALIZED (
+        SELECT v.lane, v.group_key, v.rank, min(v.place) AS place
+        FROM level AS v
+        GROUP BY v.lane, v.group_key, v.rank
+    ),
+
+    since AS MATERIALIZED (
+        SELECT d.lane, d.group_slots, coalesce(max(e.at), '-infinity') AS at
+        FROM rolled AS d
+        LEFT JOIN pulse.audit_entry AS e ON e.verb = 'set_lane' AND e.lane = d.lane
+        WHERE d.group_slots IS NOT NULL
+        GROUP BY d.lane, d.group_slots
+    )
+
+    SELECT
+        r.lane, 'job is reached by no group', r.job,
+        format('Place %s, group %L of lane %s, priority %s.', r.seq, r.group_key, r.lane, -r.rank)
+    FROM pulse.group_ready AS r
+    INNER JOIN rolled AS d ON d.lane = r.lane
+    WHERE NOT EXISTS (
+        SELECT
+        FROM reach AS e
+        WHERE e.lane = r.lane
+            AND e.group_key = r.group_key
+            AND e.rank = r.rank
+            AND e.place <= r.seq
+    )
+    UNION ALL
+    SELECT
+        l.lane, 'group runs more than its slots', NULL,
+        format(
+            'Group %L of lane %s: %s claimed since group_slots became %s.',
+            l.group_key, l.lane, count(*), s.group_slots
+        )
+    FROM since AS s
+    INNER JOIN pulse.lease AS l ON l.lane = s.lane AND l.claimed_at > s.at
+    WHERE l.group_key IS NOT NULL
+    GROUP BY l.lane, l.group_key, s.group_slots
+    HAVING count(*) > s.group_slots
+    UNION ALL
+    SELECT
+        l.lane, 'lease is missing from its group', l.job,
+        format('Group %L of lane %s does not count it.', l.group_key, l.lane)
+    FROM rolled AS d
+    INNER JOIN pulse.lease AS l ON l.lane = d.lane
+    WHERE d.group_slots IS NOT NULL
+        AND l.group_key IS NOT NULL
+        AND NOT EXISTS (
+            SELECT
+            FROM newest_state AS s
+            WHERE s.lane = l.lane
+                AND s.group_key = l.group_key
+                AND l.lease = ANY (s.leases)
+        )
+    UNION ALL
+    SELECT
+        s.lane, 'group waits for nothing', NULL,
+        format('Group %L of lane %s has jobs, a free slot and no turn.', s.group_key, s.lane)
+    FROM newest_state AS s
+    INNER JOIN rolled AS d ON d.lane = s.lane
+    WHERE s.rank IS NOT NULL
+        AND s.turn IS NULL
+        AND NOT EXISTS (
+            SELECT
+            FROM pulse.group_notice AS n
+            WHERE n.lane = s.lane
+                AND n.group_key = s.group_key
+        )
+        AND (
+            SELECT count(*)
+            FROM pulse.lease AS l
+            WHERE l.lease = ANY (s.leases)
+        ) < coalesce(d.group_slots, 2147483647)
+    UNION ALL
+    SELECT
+        n.lane, 'notice is below its mark', NULL,
+        format('Place %s, mark %s, group %L of lane %s.', n.seq, d.notice_from, n.group_key, n.lane)
+    FROM rolled AS d
+    INNER JOIN pulse.group_notice AS n ON n.lane = d.lane AND n.seq < d.notice_from
+    UNION ALL
+    SELECT
+        s.lane, 'turn is below its mark', NULL,
+        format('Turn %s, mark %s, group %L of lane %s.', s.turn, u.turn, s.group_key, s.lane)
+    FROM rolled AS d
+    CROSS JOIN LATERAL unnest(d.ranks, d.turns) AS u (rank, turn)
+    INNER JOIN newest_state AS s ON s.lane = d.lane AND s.rank = u.rank AND s.turn < u.turn
+$$;
+
+COMMENT ON FUNCTION pulse._group_problems() IS
+'Jobs that no claim of a grouped lane would find, and groups that count wrong: none, if pulse is right.';

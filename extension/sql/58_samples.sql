@@ -27,6 +27,8 @@ BEGIN
         FROM (
             SELECT r.lane FROM pulse._ready_lines('', '', 2147483647) AS r
             UNION
+            SELECT l.lane FROM pulse.lane AS l WHERE l.grouped IS NOT NULL
+            UNION
             SELECT w.lane FROM pulse._waiting_lanes() AS w (lane)
             UNION
             SELECT f.lane FROM pulse._finished_lanes() AS f
@@ -172,7 +174,7 @@ BEGIN
     ) AS f
     CROSS JOIN LATERAL (
         SELECT
-            pulse._count_ready(k.lane, 100000) AS ready,
+            pulse._count_ready(k.lane, 100000) + pulse._count_in_groups(k.lane, 100000) AS ready,
             coalesce((_sample_lanes.running ->> k.lane)::bigint, 0) AS running
     ) AS r
     WHERE s.since < v_now
@@ -227,7 +229,34 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._count_ready(text, integer) IS
-'How many jobs of a lane are ready, counted up to max_rows.';
+'How many jobs of a lane stand in ready, counted up to max_rows.';
+
+CREATE FUNCTION pulse._count_in_groups(lane text, max_rows integer)
+RETURNS integer
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+SET jit = off
+AS $$
+BEGIN
+    RETURN (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM pulse.group_ready AS r
+            WHERE r.lane = _count_in_groups.lane
+                AND r.failures >= 0
+            ORDER BY r.group_key, r.rank, r.seq
+            LIMIT _count_in_groups.max_rows
+        ) AS capped
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._count_in_groups(text, integer) IS
+'How many jobs of a lane stand in its groups, counted up to max_rows.';
 
 -- Lane by lane, by the primary key: a lane may be gone and leave samples.
 CREATE FUNCTION pulse._prune_samples(max_rows integer)

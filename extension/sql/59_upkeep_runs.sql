@@ -134,6 +134,21 @@ $$;
 COMMENT ON FUNCTION pulse._write_upkeep_run(pulse.upkeep_run, text, jsonb) IS
 'Note that a part of the upkeep is being done, in place of the previous note.';
 
+CREATE FUNCTION pulse._note_took(took jsonb)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_old pulse.upkeep_run := pulse._newest_upkeep_run('took');
+BEGIN
+    PERFORM pulse._write_upkeep_run(v_old, 'took', coalesce(v_old.state, '{}') || _note_took.took);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._note_took(jsonb) IS
+'Note how many seconds turns of tick took.';
+
 -- since is when the step first ran out of time; a gap of a minute begins anew.
 CREATE FUNCTION pulse._note_cut(step text, turn text, at timestamptz, is_cut boolean)
 RETURNS void

@@ -126,9 +126,11 @@ DECLARE
     v_times timestamptz [];
     v_jobs bigint [];
     v_rows tid [];
+    v_blocked tid [];
     v_approval tid [];
     v_waiting tid [];
     v_ready tid [];
+    v_grouped tid [];
     v_job record;
 BEGIN
     SELECT array_agg(d.start_by), array_agg(d.job), array_agg(d.tid)
@@ -152,6 +154,10 @@ BEGIN
         next_job := v_jobs[_expire_page.page];
     END IF;
 
+    v_blocked := array(
+        SELECT b.ctid FROM pulse.blocked AS b
+        WHERE b.job = ANY (v_jobs) FOR UPDATE SKIP LOCKED
+    );
     v_approval := array(
         SELECT a.ctid FROM pulse.approval AS a
         WHERE a.job = ANY (v_jobs) FOR UPDATE SKIP LOCKED
@@ -164,11 +170,26 @@ BEGIN
         SELECT r.ctid FROM pulse.ready AS r
         WHERE r.job = ANY (v_jobs) FOR UPDATE SKIP LOCKED
     );
+    v_grouped := array(
+        SELECT r.ctid FROM pulse.group_ready AS r
+        WHERE r.job = ANY (v_jobs) FOR UPDATE SKIP LOCKED
+    );
 
     -- In a later statement than the locks: a replace may just have changed start_by. In
     -- the order of the keys, as everywhere.
     FOR v_job IN
-        WITH approval AS (
+        WITH blocked AS (
+            DELETE FROM pulse.blocked AS o
+            WHERE o.ctid = ANY (v_blocked)
+                AND o.attempts = 0
+                AND EXISTS (
+                    SELECT FROM pulse.body AS b
+                    WHERE b.job = o.job AND b.start_by <= v_now
+                )
+            RETURNING o.job, o.lane, o.kind, o.rank, o.keyed
+        ),
+
+        approval AS (
             DELETE FROM pulse.approval AS a
             WHERE a.ctid = ANY (v_approval)
                 AND EXISTS (
@@ -198,15 +219,37 @@ BEGIN
                     WHERE b.job = r.job AND b.start_by <= v_now
                 )
             RETURNING r.job, r.lane, r.kind, r.rank, r.keyed
+        ),
+
+        grouped AS (
+            DELETE FROM pulse.group_ready AS r
+            WHERE r.ctid = ANY (v_grouped)
+                AND r.attempts = 0
+                AND EXISTS (
+                    SELECT FROM pulse.body AS b
+                    WHERE b.job = r.job AND b.start_by <= v_now
+                )
+            RETURNING r.job, r.lane, r.kind, r.rank, r.keyed, r.group_key, r.seq
+        ),
+
+        noticed AS (
+            INSERT INTO pulse.group_notice (lane, group_key, rank, place)
+            SELECT g.lane, g.group_key, g.rank, min(g.seq)
+            FROM grouped AS g
+            GROUP BY g.lane, g.group_key, g.rank
         )
 
         SELECT t.*, b.start_by
         FROM (
+            SELECT o.* FROM blocked AS o
+            UNION ALL
             SELECT a.* FROM approval AS a
             UNION ALL
             SELECT w.* FROM waiting AS w
             UNION ALL
             SELECT r.* FROM ready AS r
+            UNION ALL
+            SELECT g.job, g.lane, g.kind, g.rank, g.keyed FROM grouped AS g
         ) AS t
         CROSS JOIN LATERAL (
             SELECT o.start_by, o.unique_key
@@ -231,10 +274,15 @@ BEGIN
             )
             AND (
                 EXISTS (SELECT FROM pulse.approval AS a WHERE a.job = e.job)
+                OR EXISTS (SELECT FROM pulse.blocked AS o WHERE o.job = e.job)
                 OR EXISTS (
                     SELECT FROM pulse.waiting AS w WHERE w.job = e.job AND w.attempts = 0
                 )
                 OR EXISTS (SELECT FROM pulse.ready AS r WHERE r.job = e.job AND r.attempts = 0)
+                OR EXISTS (
+                    SELECT FROM pulse.group_ready AS r
+                    WHERE r.job = e.job AND r.attempts = 0
+                )
             )
         );
 END;

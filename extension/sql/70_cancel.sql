@@ -12,7 +12,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.cancel(bigint, text, boolean) IS
-'Cancel a job and return the state it is in then. A job that does not run is cancelled at once. A running one is asked to stop and stays running: its worker sees the request with the next heartbeat, and the job is cancelled when the worker acknowledges, when it is lost, or after the lane''s cancel_grace, which a second request does not extend. force => true (operators only) takes the lease away at once. A job already cancelled stays so. Producers may cancel their own jobs, operators all. PU004 no such job, or not yours; PU011 force without operator access; PU105 the job is completed or dead; PU107 it kept moving. Writes approval, waiting, ready or lease, and finished, job_key and audit_entry; for a request lease and audit_entry.';
+'Cancel a job and return the state it is in then. A job that does not run is cancelled at once. A running one is asked to stop and stays running: its worker sees the request with the next heartbeat, and the job is cancelled when the worker acknowledges, when it is lost, or after the lane''s cancel_grace, which a second request does not extend. force => true (operators only) takes the lease away at once. A job already cancelled stays so. Producers may cancel their own jobs, operators all. PU004 no such job, or not yours; PU011 force without operator access; PU105 the job is completed or dead; PU107 it kept moving. Writes blocked, approval, waiting, ready or lease, and finished, job_key and audit_entry; for a request lease and audit_entry.';
 
 CREATE FUNCTION pulse._do_cancel(
     signature pulse._signature, job_id bigint, reason text, force boolean
@@ -39,12 +39,7 @@ BEGIN
         END IF;
 
         IF v_force THEN
-            PERFORM pulse._raise(
-                'PU011',
-                'force => true needs operator access',
-                'Only an operator may take a lease away from a running job.',
-                'Call pulse.cancel without force: the worker is asked to stop and has the grace to do so.'
-            );
+            PERFORM pulse._raise_force();
         END IF;
     END IF;
 
@@ -74,6 +69,24 @@ $$;
 
 COMMENT ON FUNCTION pulse._do_cancel(pulse._signature, bigint, text, boolean) IS
 'cancel for the role that signed. Writes the same.';
+
+CREATE FUNCTION pulse._raise_force()
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._raise(
+        'PU011',
+        'force => true needs operator access',
+        'Only an operator may take a lease away from a running job.',
+        'Call it without force: the worker is asked to stop and has the grace to do so.'
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._raise_force() IS
+'Raise PU011.';
 
 CREATE FUNCTION pulse.ack_cancel(lease bigint)
 RETURNS void
@@ -109,6 +122,10 @@ BEGIN
         );
     END IF;
 
+    IF v_lease.group_key IS NOT NULL THEN
+        PERFORM pulse._notice_ends(ARRAY[ROW(v_lease.lane, v_lease.group_key)::pulse._group]);
+    END IF;
+
     PERFORM pulse._finish_cancelled(
         v_lease.job, v_lease.lane, v_lease.kind, v_lease.rank, 'ack_cancel',
         v_lease.attempt, v_lease.failures, v_lease.keyed, v_lease.cancel_reason,
@@ -137,6 +154,7 @@ SET jit = off
 AS $$
 DECLARE
     v_was record;
+    v_group pulse._group;
 BEGIN
     SELECT t.* INTO v_was
     FROM pulse._take_out(_cancel.job_id) AS t;
@@ -175,10 +193,20 @@ BEGIN
         RETURN;
     END IF;
 
+    IF was = 'blocked' THEN
+        DELETE FROM pulse.blocked AS b
+        WHERE b.job = _cancel.job_id;
+    END IF;
+
     IF was = 'running' THEN
         -- Forced: the lease is gone, and the worker's reports find nothing.
         DELETE FROM pulse.lease AS l
-        WHERE l.job = _cancel.job_id;
+        WHERE l.job = _cancel.job_id
+        RETURNING l.lane, l.group_key INTO v_group;
+
+        IF v_group.group_key IS NOT NULL THEN
+            PERFORM pulse._notice_ends(ARRAY[v_group]);
+        END IF;
     END IF;
 
     PERFORM pulse._finish_cancelled(

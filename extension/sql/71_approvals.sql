@@ -120,7 +120,7 @@ BEGIN
     state := CASE WHEN v_was.run_at > clock_timestamp() THEN 'scheduled' ELSE 'ready' END;
     PERFORM pulse._put_in_line(
         _approve.job_id, v_was.lane, v_was.kind, v_was.rank, v_was.run_at,
-        0, 0, v_was.keyed, false
+        0, 0, v_was.keyed, false, group_key => pulse._group_key(_approve.job_id)
     );
 END;
 $$;

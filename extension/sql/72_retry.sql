@@ -9,7 +9,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.retry(bigint, text) IS
-'Put a dead or cancelled job back in line, with all its attempts before it; returns ready. Its failures start at 0 again, attempt numbers go on growing, a cancel and a start_by are forgotten. A job that needs approval and has never run (it was rejected, or nobody approved it in time) awaits approval again: returns awaiting_approval. PU004 no such job; PU102 its unique key is taken by now; PU105 it is neither dead nor cancelled; PU107 it kept moving. Writes finished, ready or approval, job_key and audit_entry.';
+'Put a dead or cancelled job back in line, with all its attempts before it; returns ready, or, when it never ran and depends on a job that has not ended well, blocked. What its end had cancelled comes back with it, as blocked. Its failures start at 0 again, attempt numbers go on growing, a cancel and a start_by are forgotten. A job that needs approval and has never run (it was rejected, or nobody approved it in time) awaits approval again: awaiting_approval. PU004 no such job; PU102 its unique key is taken by now; PU105 it is neither dead nor cancelled; PU107 it kept moving. Writes finished, ready, approval or blocked, dependency, doubt, job_key and audit_entry.';
 
 CREATE FUNCTION pulse._do_retry(signature pulse._signature, job_id bigint, reason text)
 RETURNS text
@@ -61,7 +61,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.delete_job(bigint, text) IS
-'Remove a finished job with its errors, progress, checkpoint and unique key, before its retention ends. PU004 no such job; PU105 it has not ended: cancel it first; PU107 it kept moving. Writes finished, body, failure, job_progress, job_checkpoint, job_key and audit_entry.';
+'Remove a finished job with its errors, progress, checkpoint and unique key, before its retention ends. PU004 no such job; PU105 it has not ended: cancel it first, or a job that depends on it may still run; PU107 it kept moving. Writes finished, body, failure, job_progress, job_checkpoint, job_step, dependency, job_key and audit_entry.';
 
 CREATE FUNCTION pulse._do_delete_job(signature pulse._signature, job_id bigint, reason text)
 RETURNS void
@@ -78,6 +78,14 @@ BEGIN
 
     SELECT d.* INTO v_done
     FROM pulse._discard(_do_delete_job.job_id) AS d;
+
+    IF v_done.needed_by IS NOT NULL THEN
+        PERFORM pulse._raise_wrong_state(
+            _do_delete_job.job_id,
+            format('needed by job %s, which depends on it', v_done.needed_by), 'delete',
+            'Cancel or delete the jobs that depend on it first.'
+        );
+    END IF;
 
     IF v_done.state IS NULL THEN
         PERFORM pulse._raise_wrong_state(
@@ -98,13 +106,15 @@ $$;
 COMMENT ON FUNCTION pulse._do_delete_job(pulse._signature, bigint, text) IS
 'delete_job for the role that signed. Writes the same.';
 
--- state is deleted, or stays NULL for a job that has not ended.
+-- state is deleted, or stays NULL for a job that has not ended, or that another may still
+-- need.
 CREATE FUNCTION pulse._discard(
     job_id bigint,
     OUT was text,
     OUT lane text,
     OUT kind text,
     OUT attempts integer,
+    OUT needed_by bigint,
     OUT state text
 )
 LANGUAGE plpgsql
@@ -120,7 +130,22 @@ BEGIN
         RETURN;
     END IF;
 
+    -- A later statement than the lock, which an enqueue with after shares.
+    needed_by := pulse._needed_by(_discard.job_id);
+    IF needed_by IS NOT NULL THEN
+        RETURN;
+    END IF;
+
     -- The row in finished is locked, so the job stays where it is while the rest goes.
+    DELETE FROM pulse.dependency AS d
+    WHERE d.job = _discard.job_id;
+
+    DELETE FROM pulse.job_step AS s
+    WHERE s.job = _discard.job_id;
+
+    DELETE FROM pulse.signal_wait AS w
+    WHERE w.job = _discard.job_id;
+
     DELETE FROM pulse.job_key AS k
     WHERE k.job = _discard.job_id;
 
@@ -155,6 +180,7 @@ SET jit = off
 AS $$
 DECLARE
     v_was record;
+    v_ended pulse.finished;
 BEGIN
     SELECT t.* INTO v_was
     FROM pulse._take_out(_retry.job_id) AS t;
@@ -174,8 +200,12 @@ BEGIN
         END IF;
     END IF;
 
+    -- For those who take any end it has ended.
+    PERFORM pulse._note_met(ARRAY[_retry.job_id]);
+
     DELETE FROM pulse.finished AS f
-    WHERE f.job = _retry.job_id;
+    WHERE f.job = _retry.job_id
+    RETURNING f.* INTO v_ended;
 
     -- Whoever wants it to run wants it however late.
     UPDATE pulse.body AS b
@@ -183,30 +213,17 @@ BEGIN
     WHERE b.job = _retry.job_id
         AND b.start_by IS NOT NULL;
 
-    -- To retry is not to approve: of what has run somebody approved.
-    INSERT INTO pulse.approval (job, lane, kind, rank, expires_at, keyed)
-    SELECT
-        b.job, v_was.lane, v_was.kind, v_was.rank,
-        clock_timestamp() + (pulse._kind_settings(v_was.kind)).approval_expiry, v_was.keyed
-    FROM pulse.body AS b
-    WHERE b.job = _retry.job_id
-        AND b.needed_approval
-        AND v_was.attempts = 0;
-
-    IF FOUND THEN
-        state := 'awaiting_approval';
-    ELSE
-        PERFORM pulse._put_in_line(
-            _retry.job_id, v_was.lane, v_was.kind, v_was.rank, NULL,
-            v_was.attempts, 0, v_was.keyed, false
-        );
-        state := 'ready';
-    END IF;
+    state := pulse._block_again(v_ended, true);
 
     INSERT INTO pulse.tally (lane, kind, event)
     VALUES (v_was.lane, v_was.kind, 'retried');
+
+    IF pg_sequence_last_value('pulse.blocked_seq') IS NOT NULL THEN
+        PERFORM pulse._wake(ARRAY[_retry.job_id], false);
+        PERFORM pulse._revive(_retry.job_id);
+    END IF;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._retry(bigint) IS
-'Put a dead or cancelled job back in line; state stays NULL when it is neither or its key is taken.';
+'Put a dead or cancelled job back in line, or block it again; state stays NULL when it is neither or its key is taken.';

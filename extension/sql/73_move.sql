@@ -15,7 +15,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.reprioritize(bigint, integer, text) IS
-'Give a job another priority (higher runs first); returns its state. A job in line goes to the end of its new priority; one that has that priority keeps its place. A running job goes on undisturbed, and the priority counts for its next run. PU002 priority out of bounds; PU004 no such job; PU105 it has ended; PU107 it kept moving. Writes approval, waiting, ready or lease, and audit_entry.';
+'Give a job another priority (higher runs first); returns its state. A job in line goes to the end of its new priority; one that has that priority keeps its place. A running job goes on undisturbed, and the priority counts for its next run. PU002 priority out of bounds; PU004 no such job; PU105 it has ended; PU107 it kept moving. Writes blocked, approval, waiting, ready or lease, and audit_entry.';
 
 CREATE FUNCTION pulse._do_reprioritize(
     signature pulse._signature, job_id bigint, priority integer, reason text
@@ -38,7 +38,7 @@ BEGIN
     -- Nothing to do must not cost the job its place in line.
     IF EXISTS (
         SELECT
-        FROM pulse.ready AS r
+        FROM pulse._in_line AS r
         WHERE r.job = _do_reprioritize.job_id
             AND r.rank = - _do_reprioritize.priority
     ) THEN
@@ -78,7 +78,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.move(bigint, text, text) IS
-'Put a waiting job into another lane, at the end of its priority there, with its unique key; returns its state. PU002 not a lane name; PU004 no such job; PU102 the key is taken in that lane; PU105 it is running or has ended; PU107 it kept moving. Writes approval, waiting or ready, and job_key and audit_entry.';
+'Put a waiting job into another lane, at the end of its priority there, with its unique key; returns its state. PU002 not a lane name; PU004 no such job; PU102 the key is taken in that lane; PU105 it is running or has ended; PU107 it kept moving. Writes blocked, approval, waiting or ready, and job_key and audit_entry.';
 
 CREATE FUNCTION pulse._do_move(
     signature pulse._signature, job_id bigint, lane text, reason text
@@ -101,7 +101,7 @@ BEGIN
     -- Nothing to do must not cost the job its place in line.
     IF EXISTS (
         SELECT
-        FROM pulse.ready AS r
+        FROM pulse._in_line AS r
         WHERE r.job = _do_move.job_id
             AND r.lane = _do_move.lane
     ) THEN
@@ -186,6 +186,15 @@ BEGIN
         key_holder := pulse._rekey(_shift.job_id, v_lane);
     END IF;
 
+    -- In place: who looks at a watch finds it by its number.
+    IF was = 'blocked' THEN
+        UPDATE pulse.blocked AS b
+        SET lane = v_lane,
+            rank = v_rank
+        WHERE b.job = _shift.job_id;
+        RETURN;
+    END IF;
+
     IF was = 'awaiting_approval' THEN
         INSERT INTO pulse.approval (
             job, lane, kind, rank, run_at, expires_at, asked_at, keyed
@@ -205,7 +214,7 @@ BEGIN
     PERFORM pulse._put_in_line(
         _shift.job_id, v_lane, v_was.kind, v_rank, v_was.run_at,
         v_was.attempts, v_was.failures, v_was.keyed, was = 'retrying',
-        v_was.last_lease, v_was.last_verb
+        v_was.last_lease, v_was.last_verb, pulse._group_key(_shift.job_id)
     );
 END;
 $$;

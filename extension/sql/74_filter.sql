@@ -77,6 +77,7 @@ BEGIN
     v_parsed.asks_error := _parse_filter.filter ?| '{error_like,error_contains}';
     v_parsed.tags := pulse._texts(_parse_filter.filter -> 'tag');
     v_parsed.group_keys := pulse._texts(_parse_filter.filter -> 'group_key');
+    v_parsed.flows := pulse._texts(_parse_filter.filter -> 'flow');
     v_parsed.owners := pulse._roles_named(
         pulse._texts(_parse_filter.filter -> 'enqueued_by')
     );
@@ -85,7 +86,7 @@ BEGIN
     v_parsed.payload := _parse_filter.filter -> 'payload';
     v_parsed.payload_contains := lower(_parse_filter.filter ->> 'payload_contains');
     v_parsed.asks_body := _parse_filter.filter
-        ?| '{tag,group_key,enqueued_by,older_than,newer_than,payload,payload_contains}';
+        ?| '{tag,group_key,flow,enqueued_by,older_than,newer_than,payload,payload_contains}';
     RETURN v_parsed;
 END;
 $$;
@@ -106,7 +107,7 @@ DECLARE
 BEGIN
     CASE
         WHEN _fits_filter.key = ANY (
-            '{state,lane,kind,tag,group_key,enqueued_by,worker}'::text []
+            '{state,lane,kind,tag,group_key,flow,enqueued_by,worker}'::text []
         ) THEN
             RETURN v_type = 'string' OR v_type = 'array' AND NOT EXISTS (
                 SELECT
@@ -171,9 +172,9 @@ SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT
         CASE verb
-            WHEN 'cancel' THEN '{awaiting_approval,scheduled,retrying,ready,running}'
-            WHEN 'reprioritize' THEN '{awaiting_approval,scheduled,retrying,ready,running}'
-            WHEN 'move' THEN '{awaiting_approval,scheduled,retrying,ready}'
+            WHEN 'cancel' THEN '{blocked,awaiting_approval,scheduled,retrying,ready,running}'
+            WHEN 'reprioritize' THEN '{blocked,awaiting_approval,scheduled,retrying,ready,running}'
+            WHEN 'move' THEN '{blocked,awaiting_approval,scheduled,retrying,ready}'
             WHEN 'run_now' THEN '{scheduled,retrying}'
             WHEN 'reschedule' THEN '{scheduled,retrying,ready}'
             WHEN 'retry' THEN '{dead,cancelled}'
@@ -181,7 +182,7 @@ AS $$
             WHEN 'discard' THEN '{completed,dead,cancelled}'
             WHEN 'approve' THEN '{awaiting_approval}'
             WHEN 'reject' THEN '{awaiting_approval}'
-            ELSE '{awaiting_approval,scheduled,ready,running,retrying,completed,dead,cancelled}'
+            ELSE '{blocked,awaiting_approval,scheduled,ready,running,retrying,completed,dead,cancelled}'
         END::text []
 $$;
 
@@ -214,7 +215,7 @@ BEGIN
         'PU006',
         _raise_bad_filter.message,
         _raise_bad_filter.detail,
-        'Keys: state, lane, kind, tag, group_key, enqueued_by, worker (a string or an array of them); '
+        'Keys: state, lane, kind, tag, group_key, flow, enqueued_by, worker (a string or an array of them); '
         'priority, priority_below, priority_above (an integer); older_than, newer_than (an interval); '
         'error_like (a LIKE pattern); error_contains, payload_contains (a text, in any case); '
         'payload (JSON that it contains); job_ids (an array of ids); or {"all": true}.'

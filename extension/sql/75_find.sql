@@ -42,6 +42,7 @@ AS $$
 DECLARE
     v_filter pulse._job_filter;
     v_before bigint := coalesce(_find_all.before, 9223372036854775807);
+    v_in_blocked boolean;
     v_in_approval boolean;
     v_in_waiting boolean;
     v_in_ready boolean;
@@ -56,8 +57,17 @@ DECLARE
 BEGIN
     PERFORM pulse._require_between('max_jobs', coalesce(_find_all.max_jobs, 0), 1, 1000);
     v_filter := pulse._parse_filter('find', _find_all.filter);
+    IF v_filter.flows IS NOT NULL AND v_filter.jobs IS NULL THEN
+        v_filter.jobs := array(
+            SELECT b.job
+            FROM pulse.body AS b
+            WHERE b.flow = ANY (v_filter.flows)
+                AND b.job < v_before
+        );
+    END IF;
     v_budget := CASE WHEN v_filter.jobs IS NULL THEN 5000 END;
 
+    v_in_blocked := 'blocked' = ANY (v_filter.states);
     v_in_approval := 'awaiting_approval' = ANY (v_filter.states);
     v_in_waiting := v_filter.states && '{scheduled,retrying}';
     v_in_ready := 'ready' = ANY (v_filter.states);
@@ -84,6 +94,16 @@ BEGIN
             )
             UNION ALL
             (
+                SELECT b.job, 'blocked', b.lane, b.kind, b.rank, NULL, NULL
+                FROM pulse.blocked AS b
+                WHERE v_in_blocked
+                    AND b.job < v_before
+                    AND (v_filter.jobs IS NULL OR b.job = ANY (v_filter.jobs))
+                ORDER BY b.job DESC
+                LIMIT v_budget
+            )
+            UNION ALL
+            (
                 SELECT
                     w.job, CASE WHEN w.retrying THEN 'retrying' ELSE 'scheduled' END,
                     w.lane, w.kind, w.rank, NULL, NULL
@@ -98,6 +118,16 @@ BEGIN
             (
                 SELECT r.job, 'ready', r.lane, r.kind, r.rank, NULL, NULL
                 FROM pulse.ready AS r
+                WHERE v_in_ready
+                    AND r.job < v_before
+                    AND (v_filter.jobs IS NULL OR r.job = ANY (v_filter.jobs))
+                ORDER BY r.job DESC
+                LIMIT v_budget
+            )
+            UNION ALL
+            (
+                SELECT r.job, 'ready', r.lane, r.kind, r.rank, NULL, NULL
+                FROM pulse.group_ready AS r
                 WHERE v_in_ready
                     AND r.job < v_before
                     AND (v_filter.jobs IS NULL OR r.job = ANY (v_filter.jobs))
@@ -177,6 +207,10 @@ BEGIN
                             OR b.group_key = ANY (v_filter.group_keys)
                         )
                         AND (
+                            v_filter.flows IS NULL
+                            OR b.flow = ANY (v_filter.flows)
+                        )
+                        AND (
                             v_filter.owners IS NULL
                             OR b.owner = ANY (v_filter.owners)
                         )
@@ -226,6 +260,16 @@ BEGIN
                 LIMIT 1
             ),
             (
+                SELECT b.job
+                FROM pulse.blocked AS b
+                WHERE v_in_blocked
+                    AND b.job < v_before
+                    AND b.job > v_least
+                ORDER BY b.job DESC
+                OFFSET v_budget - 1
+                LIMIT 1
+            ),
+            (
                 SELECT w.job
                 FROM pulse.waiting AS w
                 WHERE v_in_waiting
@@ -238,6 +282,16 @@ BEGIN
             (
                 SELECT r.job
                 FROM pulse.ready AS r
+                WHERE v_in_ready
+                    AND r.job < v_before
+                    AND r.job > v_least
+                ORDER BY r.job DESC
+                OFFSET v_budget - 1
+                LIMIT 1
+            ),
+            (
+                SELECT r.job
+                FROM pulse.group_ready AS r
                 WHERE v_in_ready
                     AND r.job < v_before
                     AND r.job > v_least
@@ -337,6 +391,7 @@ BEGIN
             )
             AND (v_filter.tags IS NULL OR j.tags && v_filter.tags)
             AND (v_filter.group_keys IS NULL OR j.group_key = ANY (v_filter.group_keys))
+            AND (v_filter.flows IS NULL OR j.flow = ANY (v_filter.flows))
             AND (v_owners IS NULL OR j.enqueued_by = ANY (v_owners))
             AND (
                 v_filter.enqueued_before IS NULL
@@ -409,6 +464,14 @@ AS $$
             LIMIT 1
         ),
         (
+            SELECT b.job
+            FROM pulse.blocked AS b
+            WHERE b.job < _find_floor.before
+            ORDER BY b.job DESC
+            OFFSET 4999
+            LIMIT 1
+        ),
+        (
             SELECT w.job
             FROM pulse.waiting AS w
             WHERE w.job < _find_floor.before
@@ -419,6 +482,14 @@ AS $$
         (
             SELECT r.job
             FROM pulse.ready AS r
+            WHERE r.job < _find_floor.before
+            ORDER BY r.job DESC
+            OFFSET 4999
+            LIMIT 1
+        ),
+        (
+            SELECT r.job
+            FROM pulse.group_ready AS r
             WHERE r.job < _find_floor.before
             ORDER BY r.job DESC
             OFFSET 4999

@@ -23,6 +23,7 @@ DECLARE
     v_first bigint;
     v_last bigint;
     v_state text;
+    v_lane text;
     v_rekeyed boolean;
     v_keys_in_use boolean := false;
 BEGIN
@@ -31,6 +32,21 @@ BEGIN
     PERFORM pulse._require_between('max_jobs', v_max_jobs, 1, 100000);
     PERFORM pulse._require_reason(_do_where.reason);
     done := 0;
+
+    -- A producer has its own jobs and no others.
+    IF _do_where.verb = 'cancel' AND NOT pulse._operates(_do_where.who) THEN
+        IF _do_where.force THEN
+            PERFORM pulse._raise_force();
+        END IF;
+        v_filter.owners := array(
+            SELECT o.role
+            FROM pulse.role AS r
+            INNER JOIN pulse.role AS o ON o.role = r.role OR o.role_oid = r.role_oid
+            WHERE r.role = _do_where.who
+                AND (v_filter.owners IS NULL OR o.role = ANY (v_filter.owners))
+        );
+        v_filter.asks_body := true;
+    END IF;
 
     -- NULL is no order to act.
     IF coalesce(_do_where.dry_run, true) THEN
@@ -66,15 +82,22 @@ BEGIN
                 FROM pulse._reject(v_job, _do_where.reason) AS r;
 
             WHEN 'retry' THEN
-                CONTINUE WHEN v_keys_in_use AND pulse._key_of(v_job) IS NOT NULL;
-                v_rekeyed := pulse._try_rekey(
-                    v_job, (SELECT f.lane FROM pulse.finished AS f WHERE f.job = v_job)
-                );
-                v_keys_in_use := v_keys_in_use OR v_rekeyed IS NULL;
-                CONTINUE WHEN v_rekeyed IS NOT TRUE;
+                SELECT f.lane INTO v_lane
+                FROM pulse.finished AS f
+                WHERE f.job = v_job;
 
-                SELECT r.state INTO v_state
-                FROM pulse._retry(v_job) AS r;
+                -- Else it came back with a job that it depends on.
+                IF FOUND THEN
+                    CONTINUE WHEN v_keys_in_use AND pulse._key_of(v_job) IS NOT NULL;
+                    v_rekeyed := pulse._try_rekey(v_job, v_lane);
+                    v_keys_in_use := v_keys_in_use OR v_rekeyed IS NULL;
+                    CONTINUE WHEN v_rekeyed IS NOT TRUE;
+
+                    SELECT r.state INTO v_state
+                    FROM pulse._retry(v_job) AS r;
+                ELSE
+                    v_state := 'blocked';
+                END IF;
 
             WHEN 'run_now' THEN
                 SELECT r.state INTO v_state

@@ -27,6 +27,13 @@ DECLARE
     v_outcomes pulse.outcome [];
     v_waiting boolean := v_filter.states && '{scheduled,retrying}';
 BEGIN
+    -- Its jobs are looked up once and then by id.
+    IF v_filter.flows IS NOT NULL AND v_filter.jobs IS NULL THEN
+        v_filter.jobs := array(
+            SELECT b.job FROM pulse.body AS b WHERE b.flow = ANY (v_filter.flows)
+        );
+    END IF;
+
     IF _matching.verb IN ('retry', 'rerun', 'discard') THEN
         v_outcomes := v_filter.states;
         v_filter.lanes := coalesce(
@@ -57,6 +64,10 @@ BEGIN
                         AND (
                             v_filter.group_keys IS NULL
                             OR b.group_key = ANY (v_filter.group_keys)
+                        )
+                        AND (
+                            v_filter.flows IS NULL
+                            OR b.flow = ANY (v_filter.flows)
                         )
                         AND (
                             v_filter.owners IS NULL
@@ -151,6 +162,10 @@ BEGIN
                         OR b.group_key = ANY (v_filter.group_keys)
                     )
                     AND (
+                        v_filter.flows IS NULL
+                        OR b.flow = ANY (v_filter.flows)
+                    )
+                    AND (
                         v_filter.owners IS NULL
                         OR b.owner = ANY (v_filter.owners)
                     )
@@ -207,24 +222,34 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    v_blocked bigint [];
     v_approval bigint [];
     v_waiting bigint [];
     v_ready bigint [];
+    v_grouped bigint [];
     v_lease bigint [];
     v_finished bigint [];
 BEGIN
     SELECT
+        array_agg(m.job) FILTER (WHERE m.place = 'blocked'),
         array_agg(m.job) FILTER (WHERE m.place = 'approval'),
         array_agg(m.job) FILTER (WHERE m.place = 'waiting'),
         array_agg(m.job) FILTER (WHERE m.place = 'ready'),
+        array_agg(m.job) FILTER (WHERE m.place = 'group_ready'),
         array_agg(m.job) FILTER (WHERE m.place = 'lease'),
         array_agg(m.job) FILTER (WHERE m.place = 'finished')
-    INTO v_approval, v_waiting, v_ready, v_lease, v_finished
+    INTO v_blocked, v_approval, v_waiting, v_ready, v_grouped, v_lease, v_finished
     FROM pulse._matching(
         _pick_matching.verb, _pick_matching.filter, _pick_matching.to_lane,
         _pick_matching.to_rank, _pick_matching.force, _pick_matching.max_jobs,
         _pick_matching.to_time
     ) AS m;
+
+    RETURN QUERY
+    SELECT b.job
+    FROM pulse.blocked AS b
+    WHERE b.job = ANY (v_blocked)
+    FOR UPDATE SKIP LOCKED;
 
     RETURN QUERY
     SELECT a.job
@@ -242,6 +267,12 @@ BEGIN
     SELECT r.job
     FROM pulse.ready AS r
     WHERE r.job = ANY (v_ready)
+    FOR UPDATE SKIP LOCKED;
+
+    RETURN QUERY
+    SELECT r.job
+    FROM pulse.group_ready AS r
+    WHERE r.job = ANY (v_grouped)
     FOR UPDATE SKIP LOCKED;
 
     RETURN QUERY

@@ -2,11 +2,12 @@
 -- table, and again from the start when it was found nowhere. What RETURNING (or FOR
 -- UPDATE) gave is the only evidence of state.
 
--- A job that stands in line (approval, waiting, ready) is taken out: the caller puts it
--- in somewhere, or raises. A running or finished one is locked and stays where it is,
--- since most verbs refuse it and a cancel request changes the lease in place.
--- Each of the five statements waits for whoever holds the row: an open claim, report
--- or verb. When that one commits, the row is gone and the next table has the job.
+-- A job that stands in line (approval, waiting, ready, group_ready) is taken out: the
+-- caller puts it in somewhere, or raises. A blocked, running or finished one is locked and
+-- stays where it is: who watches keeps its number, most verbs refuse a run or an end, and a
+-- cancel request changes the lease in place. Each of the statements waits for whoever holds
+-- the row: an open claim, report or verb. When that one commits, the row is gone and the
+-- next table has the job.
 CREATE FUNCTION pulse._take_out(
     job_id bigint,
     OUT state text,
@@ -31,8 +32,21 @@ SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET jit = off
 AS $$
+DECLARE
+    v_line pulse.group_ready;
 BEGIN
     FOR v_round IN 1 .. 10 LOOP
+        SELECT
+            'blocked', b.lane, b.kind, b.rank, b.attempts, b.failures, b.keyed, b.run_at
+        INTO state, lane, kind, rank, attempts, failures, keyed, run_at
+        FROM pulse.blocked AS b
+        WHERE b.job = _take_out.job_id
+        FOR UPDATE;
+
+        IF FOUND THEN
+            RETURN;
+        END IF;
+
         DELETE FROM pulse.approval AS a
         WHERE a.job = _take_out.job_id
         RETURNING
@@ -67,6 +81,25 @@ BEGIN
             ready_at, last_lease, last_verb;
 
         IF FOUND THEN
+            RETURN;
+        END IF;
+
+        DELETE FROM pulse.group_ready AS r
+        WHERE r.job = _take_out.job_id
+        RETURNING r.* INTO v_line;
+
+        IF FOUND THEN
+            PERFORM pulse._notice_leaving(v_line);
+            state := 'ready';
+            lane := v_line.lane;
+            kind := v_line.kind;
+            rank := v_line.rank;
+            attempts := v_line.attempts;
+            failures := v_line.failures;
+            keyed := v_line.keyed;
+            ready_at := v_line.ready_at;
+            last_lease := v_line.last_lease;
+            last_verb := v_line.last_verb;
             RETURN;
         END IF;
 
@@ -106,4 +139,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._take_out(bigint) IS
-'Take a job out of the line, or lock it where it runs or ended, and say what it was.';
+'Take a job out of the line, or lock it where it is blocked, runs or ended, and say what it was.';

@@ -3,7 +3,7 @@
 -- A barrier keeps a reader's own functions from looking at rows before the filter.
 
 -- A page of jobs by id reads as many rows as it shows: every place has an index on
--- job, the five are merged in its order, and OFFSET 0 keeps the look into body a look
+-- job, the six are merged in its order, and OFFSET 0 keeps the look into body a look
 -- by key for each row (a join by merging would start at the first body). The order
 -- is part of the view since nothing outside a barrier reaches into it. The second
 -- condition tells the planner which states each place can hold, so that
@@ -83,7 +83,11 @@ SELECT
     b.tags,
     b.headers,
     b.start_by,
-    b.rerun_of
+    b.rerun_of,
+    b.flow,
+    b.name,
+    b.after_failed,
+    p.waits_for
 FROM pulse._place AS p
 CROSS JOIN
     LATERAL (
@@ -108,7 +112,7 @@ COMMENT ON COLUMN pulse.jobs.job_id IS
 'The id that enqueue returned. As a string in every JSON.';
 
 COMMENT ON COLUMN pulse.jobs.state IS
-'awaiting_approval, scheduled, ready, running, retrying, completed, dead or cancelled.';
+'blocked, awaiting_approval, scheduled, ready, running, retrying, completed, dead or cancelled.';
 
 COMMENT ON COLUMN pulse.jobs.lane IS
 'The lane it is in.';
@@ -205,3 +209,15 @@ COMMENT ON COLUMN pulse.jobs.start_by IS
 
 COMMENT ON COLUMN pulse.jobs.rerun_of IS
 'The job that this one repeats: see rerun.';
+
+COMMENT ON COLUMN pulse.jobs.flow IS
+'The label of all jobs that belong together.';
+
+COMMENT ON COLUMN pulse.jobs.name IS
+'What it is called among them.';
+
+COMMENT ON COLUMN pulse.jobs.after_failed IS
+'What happens when a job that it depends on is dead or cancelled: cancel, hold or run; NULL when it depends on none.';
+
+COMMENT ON COLUMN pulse.jobs.waits_for IS
+'One of the jobs that a blocked one waits for; pulse.dependencies has all.';

@@ -49,6 +49,26 @@ waiting_lane (lane) AS (
     WHERE n.lane > ''
 ),
 
+blocked_lane (lane) AS (
+    (
+        SELECT b.lane
+        FROM pulse.blocked AS b
+        ORDER BY b.lane
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT
+        (
+            SELECT b.lane
+            FROM pulse.blocked AS b
+            WHERE b.lane > n.lane
+            ORDER BY b.lane
+            LIMIT 1
+        )
+    FROM blocked_lane AS n
+    WHERE n.lane > ''
+),
+
 finished_lane (lane) AS (
     (
         SELECT f.lane
@@ -78,6 +98,8 @@ UNION
 SELECT l.lane FROM pulse.lease AS l
 UNION
 SELECT a.lane FROM pulse.approval AS a
+UNION
+SELECT n.lane FROM blocked_lane AS n WHERE n.lane > ''
 UNION
 SELECT s.lane FROM pulse.lane AS s
 UNION
@@ -134,7 +156,10 @@ BEGIN
             ) AS n
         )
 
-        SELECT min(v.ready_at) FROM level AS v
+        SELECT least(
+            (SELECT min(v.ready_at) FROM level AS v),
+            pulse._oldest_in_groups(_oldest_ready_at.lane)
+        )
     );
 END;
 $$;
@@ -142,8 +167,53 @@ $$;
 COMMENT ON FUNCTION pulse._oldest_ready_at(text) IS
 'When the oldest ready job of a lane joined the line; NULL when none is ready.';
 
+-- As above, the first of each level of each group; groups may be very many.
+CREATE FUNCTION pulse._oldest_in_groups(lane text)
+RETURNS timestamptz
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+SET jit = off
+AS $$
+BEGIN
+    RETURN (
+        WITH RECURSIVE line (group_key, rank, ready_at, n) AS (
+            (
+                SELECT r.group_key, r.rank, r.ready_at, 1
+                FROM pulse.group_ready AS r
+                WHERE r.lane = _oldest_in_groups.lane
+                    AND r.failures >= 0
+                ORDER BY r.group_key, r.rank, r.seq
+                LIMIT 1
+            )
+            UNION ALL
+            SELECT f.group_key, f.rank, f.ready_at, v.n + 1
+            FROM line AS v
+            CROSS JOIN LATERAL (
+                SELECT r.group_key, r.rank, r.ready_at
+                FROM pulse.group_ready AS r
+                WHERE r.lane = _oldest_in_groups.lane
+                    AND (r.group_key, r.rank) > (v.group_key, v.rank)
+                    AND r.failures >= 0
+                ORDER BY r.group_key, r.rank, r.seq
+                LIMIT 1
+            ) AS f
+            WHERE v.n < 1000
+        )
+
+        SELECT min(v.ready_at) FROM line AS v
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._oldest_in_groups(text) IS
+'When the oldest job of the first thousand groups of a lane joined its line; NULL when none is ready.';
+
 CREATE FUNCTION pulse._counted(lane text)
-RETURNS TABLE (ready bigint, delayed bigint)
+RETURNS TABLE (ready bigint, delayed bigint, blocked bigint)
 LANGUAGE plpgsql
 STABLE
 SECURITY DEFINER
@@ -167,6 +237,16 @@ BEGIN
                 ORDER BY r.rank, r.seq
                 LIMIT 10001
             ) AS capped
+        ) + (
+            SELECT count(*)
+            FROM (
+                SELECT
+                FROM pulse.group_ready AS r
+                WHERE r.lane = _counted.lane
+                    AND r.failures >= 0
+                ORDER BY r.group_key, r.rank, r.seq
+                LIMIT 10001
+            ) AS capped
         ),
         (
             SELECT count(*)
@@ -178,12 +258,22 @@ BEGIN
                 ORDER BY w.run_at
                 LIMIT 10001
             ) AS capped
+        ),
+        (
+            SELECT count(*)
+            FROM (
+                SELECT
+                FROM pulse.blocked AS b
+                WHERE b.lane = _counted.lane
+                ORDER BY b.lane
+                LIMIT 10001
+            ) AS capped
         );
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._counted(text) IS
-'How many jobs of a lane are ready and how many delayed, each counted up to 10001.';
+'How many jobs of a lane are ready, how many delayed and how many blocked, each counted up to 10001 in every table.';
 
 -- Long lines are not counted but estimated, from the rows on some 400 pages; the same
 -- pages each time, so that the figure does not flicker.
@@ -191,22 +281,46 @@ CREATE VIEW pulse._ready_estimate
 WITH (security_barrier)
 AS
 SELECT
-    s.lane,
-    (count(*) * 100 / p.percent)::bigint AS jobs
+    e.lane,
+    sum(e.jobs)::bigint AS jobs
 FROM (
     SELECT
-        least(
-            100,
-            40000.0 * current_setting('block_size')::integer
-            / greatest(pg_relation_size('pulse.ready'), 1)
-        ) AS percent
-) AS p
-CROSS JOIN
-    LATERAL (
-        SELECT r.lane
-        FROM pulse.ready AS r TABLESAMPLE SYSTEM (p.percent) REPEATABLE (0) -- noqa: PRS
-    ) AS s
-GROUP BY s.lane, p.percent;
+        s.lane,
+        (count(*) * 100 / p.percent)::bigint AS jobs
+    FROM (
+        SELECT
+            least(
+                100,
+                40000.0 * current_setting('block_size')::integer
+                / greatest(pg_relation_size('pulse.ready'), 1)
+            ) AS percent
+    ) AS p
+    CROSS JOIN
+        LATERAL (
+            SELECT r.lane
+            FROM pulse.ready AS r TABLESAMPLE SYSTEM (p.percent) REPEATABLE (0) -- noqa: PRS
+        ) AS s
+    GROUP BY s.lane, p.percent
+    UNION ALL
+    SELECT
+        s.lane,
+        (count(*) * 100 / p.percent)::bigint AS jobs
+    FROM (
+        SELECT
+            least(
+                100,
+                40000.0 * current_setting('block_size')::integer
+                / greatest(pg_relation_size('pulse.group_ready'), 1)
+            ) AS percent
+    ) AS p
+    CROSS JOIN
+        LATERAL (
+            SELECT r.lane
+            FROM pulse.group_ready AS r TABLESAMPLE SYSTEM (p.percent) REPEATABLE (0) -- noqa: PRS
+        ) AS s
+    GROUP BY s.lane, p.percent
+) AS e
+GROUP BY e.lane;
 
 COMMENT ON VIEW pulse._ready_estimate IS
 'About how many jobs of each lane are ready, from a sample of the table.';
@@ -247,6 +361,36 @@ COMMENT ON COLUMN pulse._waiting_estimate.lane IS
 COMMENT ON COLUMN pulse._waiting_estimate.jobs IS
 'About how many.';
 
+CREATE VIEW pulse._blocked_estimate
+WITH (security_barrier)
+AS
+SELECT
+    s.lane,
+    (count(*) * 100 / p.percent)::bigint AS jobs
+FROM (
+    SELECT
+        least(
+            100,
+            40000.0 * current_setting('block_size')::integer
+            / greatest(pg_relation_size('pulse.blocked'), 1)
+        ) AS percent
+) AS p
+CROSS JOIN
+    LATERAL (
+        SELECT r.lane
+        FROM pulse.blocked AS r TABLESAMPLE SYSTEM (p.percent) REPEATABLE (0) -- noqa: PRS
+    ) AS s
+GROUP BY s.lane, p.percent;
+
+COMMENT ON VIEW pulse._blocked_estimate IS
+'About how many jobs of each lane are blocked, from a sample of the table.';
+
+COMMENT ON COLUMN pulse._blocked_estimate.lane IS
+'The lane.';
+
+COMMENT ON COLUMN pulse._blocked_estimate.jobs IS
+'About how many.';
+
 -- A sample is taken when a lane needs it, and once.
 CREATE VIEW pulse.lanes
 WITH (security_barrier)
@@ -259,6 +403,11 @@ WITH ready_estimate AS MATERIALIZED (
 waiting_estimate AS MATERIALIZED (
     SELECT e.lane, e.jobs
     FROM pulse._waiting_estimate AS e
+),
+
+blocked_estimate AS MATERIALIZED (
+    SELECT e.lane, e.jobs
+    FROM pulse._blocked_estimate AS e
 )
 
 SELECT
@@ -320,7 +469,19 @@ SELECT
         FROM pulse.hold AS h
         WHERE h.lane IN (o.lane, '')
     ) AS paused_by,
-    coalesce(jsonb_strip_nulls(to_jsonb(s) - 'lane'), '{}') AS settings
+    coalesce(jsonb_strip_nulls(to_jsonb(s) - '{lane,grouped}'::text []), '{}') AS settings,
+    CASE
+        WHEN n.blocked <= 10000 THEN n.blocked
+        ELSE
+            greatest(
+                n.blocked,
+                (
+                    SELECT e.jobs
+                    FROM blocked_estimate AS e
+                    WHERE e.lane = o.lane
+                )
+            )
+    END AS blocked
 FROM pulse._known_lanes AS o
 CROSS JOIN LATERAL pulse._counted(o.lane) AS n
 LEFT JOIN pulse.lane AS s ON s.lane = o.lane
@@ -353,7 +514,7 @@ COMMENT ON COLUMN pulse.lanes.depth_estimated IS
 'Whether depth is an estimate.';
 
 COMMENT ON COLUMN pulse.lanes.oldest_ready_age IS
-'How long the oldest ready job has stood in line.';
+'How long the oldest ready job has stood in line; in a lane with groups, of the first thousand groups.';
 
 COMMENT ON COLUMN pulse.lanes.delayed IS
 'How many of its jobs are scheduled or retrying: counted up to 10000, estimated beyond.';
@@ -375,3 +536,6 @@ COMMENT ON COLUMN pulse.lanes.paused_by IS
 
 COMMENT ON COLUMN pulse.lanes.settings IS
 'What set_lane was given; what is missing is the default.';
+
+COMMENT ON COLUMN pulse.lanes.blocked IS
+'How many of its jobs wait for other jobs: counted up to 10000, estimated beyond.';

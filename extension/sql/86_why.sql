@@ -21,7 +21,10 @@ BEGIN
 
     RETURN QUERY
     SELECT r.position::integer, r.reason
-    FROM pulse._reasons(why.job_id, v_job, v_rank, v_seq)
+    FROM pulse._reasons(
+        why.job_id, v_job, v_rank, v_seq,
+        CASE WHEN v_job.state = 'blocked' THEN pulse._upstream_reason(v_job) END
+    )
         WITH ORDINALITY AS r (reason, position)
     ORDER BY r.position;
 END;
@@ -37,7 +40,7 @@ SELECT
     r.job AS job_id,
     r.rank,
     r.seq
-FROM pulse.ready AS r
+FROM pulse._in_line AS r
 INNER JOIN pulse.body AS b ON b.job = r.job
 WHERE
     (SELECT m.sees_all FROM pulse._me AS m)
@@ -57,7 +60,9 @@ COMMENT ON COLUMN pulse._places.seq IS
 
 -- Callers may hand in what they like: it tells them of lanes, never of a job they did
 -- not name the facts of.
-CREATE FUNCTION pulse._reasons(job_id bigint, job pulse.jobs, rank integer, seq bigint)
+CREATE FUNCTION pulse._reasons(
+    job_id bigint, job pulse.jobs, rank integer, seq bigint, upstreams text
+)
 RETURNS SETOF text
 LANGUAGE plpgsql
 STABLE
@@ -107,6 +112,9 @@ BEGIN
             );
         END IF;
     ELSE
+        IF (_reasons.job).state = 'blocked' THEN
+            v_reasons := v_reasons || _reasons.upstreams;
+        END IF;
         IF (_reasons.job).state = 'awaiting_approval' THEN
             v_reasons := v_reasons || format(
                 'awaiting approval until %s (%s left), then it is cancelled',
@@ -133,6 +141,12 @@ BEGIN
 
         IF (_reasons.job).state = 'ready' THEN
             v_reasons := v_reasons || array(SELECT pulse._slot_obstacle((_reasons.job).lane));
+
+            v_reasons := v_reasons || array(
+                SELECT pulse._group_obstacles(
+                    (_reasons.job).lane, (_reasons.job).group_key, _reasons.rank, _reasons.seq
+                )
+            );
 
             SELECT count(*) INTO v_ahead
             FROM (
@@ -188,8 +202,78 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._reasons(bigint, pulse.jobs, integer, bigint) IS
+COMMENT ON FUNCTION pulse._reasons(bigint, pulse.jobs, integer, bigint, text) IS
 'In words: what why says of a job with these facts; PU004 when there are none.';
+
+-- With the caller's rights. Above the one that it watches all have ended, but for spawned ones.
+CREATE FUNCTION pulse._upstream_reason(job pulse.jobs)
+RETURNS text
+LANGUAGE sql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT
+        format(
+            'waits for %s of %s: %s%s',
+            CASE WHEN u.open > 1000 THEN 'more than 1000' ELSE u.open::text END,
+            CASE
+                WHEN n.jobs > 1000 THEN 'more than 1000 jobs'
+                WHEN n.jobs = 1 THEN '1 job'
+                ELSE n.jobs || ' jobs'
+            END,
+            coalesce(array_to_string(u.words [1:5], ', '), (_upstream_reason.job).waits_for || ' (just ended)'),
+            CASE WHEN u.open > 5 THEN ', …' ELSE '' END
+        )
+    FROM (
+        SELECT
+            count(*) AS open,
+            array_agg(
+                format(
+                    '%s (%s)', o.after_job_id,
+                    CASE
+                        WHEN o.state IS NULL THEN 'gone: cancel this one'
+                        WHEN o.state IN ('dead', 'cancelled')
+                            THEN o.state || ': retry it, or cancel this one'
+                        ELSE concat_ws(' at ', o.state, CASE WHEN o.state = 'running' THEN o.worker END)
+                    END
+                )
+                ORDER BY o.after_job_id
+            ) AS words
+        FROM (
+            SELECT d.after_job_id, j.state, j.worker
+            FROM (
+                SELECT e.after_job_id
+                FROM pulse.dependencies AS e
+                WHERE e.job_id = (_upstream_reason.job).job_id
+                ORDER BY e.after_job_id DESC
+                LIMIT 100000
+            ) AS d
+            LEFT JOIN LATERAL (
+                SELECT j.state, j.worker
+                FROM pulse.jobs AS j
+                WHERE j.job_id = d.after_job_id
+            ) AS j ON true
+            WHERE j.state IS DISTINCT FROM 'completed'
+                AND (
+                    (_upstream_reason.job).after_failed <> 'run'
+                    OR (j.state IN ('dead', 'cancelled')) IS NOT TRUE
+                )
+            LIMIT 1001
+        ) AS o
+    ) AS u
+    CROSS JOIN (
+        SELECT count(*) AS jobs
+        FROM (
+            SELECT
+            FROM pulse.dependencies AS e
+            WHERE e.job_id = (_upstream_reason.job).job_id
+            LIMIT 1001
+        ) AS capped
+    ) AS n
+$$;
+
+COMMENT ON FUNCTION pulse._upstream_reason(pulse.jobs) IS
+'In words: which of the jobs that it depends on a blocked one still waits for.';
 
 -- What keeps any job of a lane from being claimed, whatever the job.
 CREATE FUNCTION pulse._lane_holds(lane text)

@@ -25,10 +25,39 @@ WITH RECURSIVE line (lane, kind, ready_at, n) AS (
             LIMIT 1
         ) AS x
     WHERE p.n < 10000
+),
+
+-- The same of groups, by the kind of their first job, since they had their turn.
+head (lane, kind, ready_at, n) AS (
+    (
+        SELECT s.lane, s.kind, s.written_at, 1
+        FROM pulse.group_state AS s
+        WHERE s.turn IS NOT NULL
+            AND s.place >= 0
+        ORDER BY s.lane, s.kind, s.rank, s.turn
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT x.lane, x.kind, x.written_at, p.n + 1
+    FROM head AS p
+    CROSS JOIN
+        LATERAL (
+            SELECT s.lane, s.kind, s.written_at
+            FROM pulse.group_state AS s
+            WHERE (s.lane, s.kind) > (p.lane, p.kind)
+                AND s.turn IS NOT NULL
+                AND s.place >= 0
+            ORDER BY s.lane, s.kind, s.rank, s.turn
+            LIMIT 1
+        ) AS x
+    WHERE p.n < 10000
 )
 
 SELECT i.lane, i.kind, i.ready_at, i.n
-FROM line AS i;
+FROM line AS i
+UNION ALL
+SELECT h.lane, h.kind, h.ready_at, h.n
+FROM head AS h;
 
 COMMENT ON VIEW pulse._ready_kinds IS
 'The kinds that are ready in each lane, at most 10,000, with the job that is claimed first.';
@@ -97,6 +126,21 @@ BEGIN
     WHERE pulse._oldest_ready_at(o.lane) < clock_timestamp() - interval '5 minutes'
         AND NOT EXISTS (SELECT FROM pulse._lane_holds(o.lane))
         AND NOT EXISTS (SELECT FROM pulse._slot_obstacle(o.lane))
+        -- Every group waits for one of its own runs.
+        AND NOT EXISTS (
+            SELECT
+            FROM pulse.lane AS s
+            WHERE s.lane = o.lane
+                AND s.grouped
+                AND EXISTS (
+                    SELECT FROM pulse.lease AS l
+                    WHERE l.lane = s.lane AND l.group_key IS NOT NULL
+                )
+                AND NOT EXISTS (
+                    SELECT FROM pulse.group_state AS g
+                    WHERE g.lane = s.lane AND g.turn IS NOT NULL AND g.version > 0
+                )
+        )
         AND NOT EXISTS (
             SELECT FROM pulse.lease AS l
             WHERE l.lane = o.lane
@@ -154,6 +198,34 @@ BEGIN
             AND (i.lane, i.kind) NOT IN (SELECT h.lane, h.kind FROM handled AS h)
             AND i.lane NOT IN (SELECT h.lane FROM handled AS h WHERE h.kind = '')
     ) AS p;
+
+    RETURN QUERY
+    SELECT
+        'group_notices',
+        CASE WHEN count(*) = 0 THEN 'ok' ELSE 'warn' END,
+        coalesce(string_agg(u.lane, ', ' ORDER BY u.lane), 'none waits'),
+        'Jobs were put into groups over a minute ago, workers take these lanes, and no claim has looked at them: a claim in an open transaction holds the lane (see pg_stat_activity), or the lane is full.',
+        NULL::jsonb
+    FROM (
+        SELECT l.lane
+        FROM pulse.lane AS l
+        WHERE l.grouped
+            AND NOT EXISTS (SELECT FROM pulse._lane_holds(l.lane))
+            AND NOT EXISTS (SELECT FROM pulse._slot_obstacle(l.lane))
+            AND EXISTS (SELECT FROM pulse._live_workers(l.lane))
+            AND EXISTS (
+                SELECT
+                FROM pulse.group_notice AS n
+                INNER JOIN pulse.group_ready AS r
+                    ON r.lane = n.lane
+                    AND r.group_key = n.group_key
+                    AND r.rank = n.rank
+                    AND r.seq = n.place
+                    AND r.failures >= 0
+                WHERE n.lane = l.lane
+                    AND r.ready_at < clock_timestamp() - interval '1 minute'
+            )
+    ) AS u;
 
     RETURN QUERY
     SELECT

@@ -81,7 +81,7 @@ BEGIN
 
     -- Nothing to do must not cost the job its place in line.
     IF NOT _reschedule_one.run_at > clock_timestamp()
-        AND EXISTS (SELECT FROM pulse.ready AS r WHERE r.job = _reschedule_one.job_id)
+        AND EXISTS (SELECT FROM pulse._in_line AS r WHERE r.job = _reschedule_one.job_id)
     THEN
         RETURN 'ready';
     END IF;
@@ -131,6 +131,7 @@ SET jit = off
 AS $$
 DECLARE
     v_was record;
+    v_retrying boolean;
 BEGIN
     SELECT t.* INTO v_was
     FROM pulse._take_out(_reschedule.job_id) AS t;
@@ -143,14 +144,16 @@ BEGIN
         RETURN;
     END IF;
 
+    -- Of a job in line nobody knows any more whether it was a retry.
+    v_retrying := was = 'retrying' OR (was = 'ready' AND v_was.failures > 0);
     PERFORM pulse._put_in_line(
         _reschedule.job_id, v_was.lane, v_was.kind, v_was.rank, _reschedule.to_time,
-        v_was.attempts, v_was.failures, v_was.keyed, v_was.failures > 0,
-        v_was.last_lease, v_was.last_verb
+        v_was.attempts, v_was.failures, v_was.keyed, v_retrying,
+        v_was.last_lease, v_was.last_verb, pulse._group_key(_reschedule.job_id)
     );
     state := CASE
         WHEN NOT _reschedule.to_time > clock_timestamp() THEN 'ready'
-        WHEN v_was.failures > 0 THEN 'retrying'
+        WHEN v_retrying THEN 'retrying'
         ELSE 'scheduled'
     END;
 END;

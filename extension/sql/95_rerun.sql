@@ -80,7 +80,7 @@ BEGIN
         ROW(
             NULL, NULL, NULL, NULL, NULL, NULL, v_body.max_attempts, NULL, NULL, 'skip',
             v_body.group_key, v_body.needed_approval, v_body.tags, v_body.max_runtime,
-            v_body.headers, NULL, NULL
+            v_body.headers, NULL, NULL, NULL, NULL, v_body.flow, v_body.name
         )::pulse._item,
         v_body.owner
     )

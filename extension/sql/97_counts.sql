@@ -40,12 +40,21 @@ BEGIN
     ) AS s (state, jobs, more);
 
     RETURN QUERY
-    SELECT 'ready', count(*), count(*) = 10000
+    SELECT 'ready', least(count(*), 10000), count(*) >= 10000
     FROM (
-        SELECT
-        FROM pulse.ready AS r
-        ORDER BY r.job DESC
-        LIMIT 10000
+        (
+            SELECT
+            FROM pulse.ready AS r
+            ORDER BY r.job DESC
+            LIMIT 10000
+        )
+        UNION ALL
+        (
+            SELECT
+            FROM pulse.group_ready AS r
+            ORDER BY r.job DESC
+            LIMIT 10000
+        )
     ) AS c;
 
     RETURN QUERY

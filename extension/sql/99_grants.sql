@@ -11,35 +11,36 @@ AS $$
         VALUES
         (
             'producer',
-            'my_access enqueue enqueue_one enqueue_many cancel'
-            ' jobs find_jobs running dead why node node_of lease_node'
+            'my_access enqueue enqueue_one enqueue_many cancel cancel_where signal flow'
+            ' jobs dependencies find_jobs running dead why node node_of lease_node'
         ),
         (
             'worker',
             'my_access claim_batch exchange hello arm_bell disarm_bell heartbeat'
             ' complete complete_batch fail fail_batch snooze release ack_cancel'
-            ' progress checkpoint tick node node_of lease_node'
+            ' progress checkpoint upstream spawn save_step steps wait_for tick node node_of lease_node'
         ),
         (
             'viewer',
-            'my_access jobs find_jobs running dead lanes workers schedules schedule_runs'
+            'my_access jobs dependencies find_jobs running dead lanes workers schedules'
+            ' schedule_runs declarations'
             ' find_dead dead_groups counts kinds lane_defaults'
-            ' stats counters history histogram_bounds histogram_quantile samples audit access'
-            ' why health pause_status watch_progress unwatch_progress'
+            ' stats counters gauges history histogram_bounds histogram_quantile samples audit'
+            ' access why flow health pause_status watch_progress unwatch_progress'
             ' node node_of lease_node'
         ),
         (
             'approver',
-            'my_access approve approve_where reject reject_where'
-            ' jobs find_jobs why node node_of lease_node'
+            'my_access approve approve_where reject reject_where signal'
+            ' jobs dependencies find_jobs why node node_of lease_node'
         ),
         (
             'operator',
-            'cancel cancel_where retry retry_where reprioritize reprioritize_where'
+            'cancel cancel_where signal retry retry_where reprioritize reprioritize_where'
             ' move move_where delete_job discard_where approve approve_where reject reject_where'
             ' run_now run_now_where reschedule reschedule_where rerun rerun_where'
             ' set_lane set_kind pause resume drain_lane pause_lane resume_lane'
-            ' schedule unschedule pause_schedule resume_schedule run_schedule_now'
+            ' schedule unschedule pause_schedule resume_schedule run_schedule_now reconcile'
             ' tick reap check'
         ),
         (
@@ -80,9 +81,12 @@ AS $$
         ('enqueue', '_request_form _batch_form'),
         ('cancel', '_sign _signing_form'),
         ('hello', '_sign _signing_form'),
+        ('flow', '_flow_jobs _flow_edges'),
         ('approve', '_sign _signing_form'),
         ('find_jobs', '_find_own _find_filter _find_floor _texts'),
-        ('why', '_reasons _places'),
+        ('why', '_reasons _places _upstream_reason'),
+        ('reconcile', '_plan_declaration _note_declaration _do_unset_kind'),
+        ('declarations', '_declared_facts'),
         ('lanes', '_find_all _counted _oldest_ready_at')
     ) AS c (object, calls) ON c.object = a.object
     CROSS JOIN LATERAL regexp_split_to_table(c.calls, ' ') AS f (object)
@@ -97,7 +101,7 @@ AS $$
                 ' reject_where reprioritize reprioritize_where rerun rerun_where reschedule'
                 ' reschedule_where resume resume_lane resume_schedule retry retry_where'
                 ' revoke_access run_now run_now_where run_schedule_now schedule set_kind'
-                ' set_lane set_node start_watchdog stop_watchdog unschedule',
+                ' set_lane set_node signal start_watchdog stop_watchdog unschedule',
             ' '
         )
     )

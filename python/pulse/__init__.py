@@ -11,8 +11,10 @@ pulse.enqueue(conn, "send-email", {"to": "a@b.c", "subject": "hi"}, priority=10)
 worker.run()
 """
 
+from pulse import errors as errors
 from pulse.client import AsyncClient, Client
 from pulse.errors import Cancelled, Fatal, PulseError, RetryIn, Snooze
+from pulse.handles import AsyncHandle, Handle
 from pulse.hooks import Hooks
 from pulse.job import Job
 from pulse.producer import enqueue, enqueue_many
@@ -21,9 +23,11 @@ from pulse.worker import Worker
 
 __all__ = [
     "AsyncClient",
+    "AsyncHandle",
     "Cancelled",
     "Client",
     "Fatal",
+    "Handle",
     "Hooks",
     "Job",
     "PulseError",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
 import psycopg
@@ -31,7 +31,7 @@ class AsyncExecutes(Protocol):
 
 def fetch(
     connection: Any, query: str, values: dict[str, Any], then: Callable[[list[Row]], T]
-) -> T | Awaitable[T]:
+) -> T | Coroutine[Any, Any, T]:
     """Run a query with %(name)s in it on any connection; async ones are awaited."""
     if isinstance(connection, psycopg.AsyncConnection):
         return _psycopg_async(connection, query, values, then)

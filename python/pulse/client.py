@@ -75,7 +75,8 @@ class Client:
         self._opening = threading.Lock()
 
     @contextlib.contextmanager
-    def _connection(self) -> Iterator[Any]:
+    def connection(self) -> Iterator[Any]:
+        """The connection that a call uses: opened, borrowed or yours."""
         if isinstance(self._source, str):
             with self._opening:
                 if self._own is None or self._own.closed:
@@ -90,7 +91,7 @@ class Client:
     def enqueue(
         self, kind: str, payload: Any = None, **options: Unpack[Options]
     ) -> int:
-        with self._connection() as connection:
+        with self.connection() as connection:
             return int(enqueue(connection, kind, payload, **options))
 
     def enqueue_many(
@@ -99,12 +100,12 @@ class Client:
         payloads: Iterable[Any] | None = None,
         **options: Unpack[Options],
     ) -> list[int]:
-        with self._connection() as connection:
+        with self.connection() as connection:
             return list(enqueue_many(connection, kind, payloads, **options))
 
     def cancel(self, job_id: int, reason: str | None = None) -> str:
         """Cancel a job, or ask its worker to stop; returns its state after that."""
-        with self._connection() as connection:
+        with self.connection() as connection:
             values = {"job_id": job_id, "reason": reason}
             return str(_fetch(connection, sql.CANCEL, values)[0][0])
 
@@ -114,13 +115,19 @@ class Client:
         Raises JobDead, JobCancelled, NoSuchJob or ResultTimeout.
         """
         for pause in _pauses(job_id, timeout):
-            with self._connection() as connection:
+            with self.connection() as connection:
                 rows = _fetch(connection, sql.OUTCOME, {"job_id": job_id})
             ended, result = _outcome(job_id, rows)
             if ended:
                 return result
             time.sleep(pause)
         raise AssertionError("unreachable")
+
+    def why(self, job_id: int) -> list[str]:
+        """What the job waits for, in sentences; the first matters most."""
+        with self.connection() as connection:
+            rows = _fetch(connection, sql.WHY, {"job_id": job_id})
+        return [str(reason) for (reason,) in rows]
 
     def close(self) -> None:
         """Close the connection this client has opened itself, if any."""
@@ -152,7 +159,8 @@ class AsyncClient:
         self._opening = asyncio.Lock()
 
     @contextlib.asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Any]:
+    async def connection(self) -> AsyncIterator[Any]:
+        """The connection that a call uses: opened, borrowed or yours."""
         if isinstance(self._source, str):
             async with self._opening:
                 if self._own is None or self._own.closed:
@@ -169,7 +177,7 @@ class AsyncClient:
     async def enqueue(
         self, kind: str, payload: Any = None, **options: Unpack[Options]
     ) -> int:
-        async with self._connection() as connection:
+        async with self.connection() as connection:
             job_id: int = await enqueue(connection, kind, payload, **options)
             return job_id
 
@@ -179,14 +187,14 @@ class AsyncClient:
         payloads: Iterable[Any] | None = None,
         **options: Unpack[Options],
     ) -> list[int]:
-        async with self._connection() as connection:
+        async with self.connection() as connection:
             ids: list[int] = await enqueue_many(connection, kind, payloads, **options)
             return ids
 
     async def cancel(self, job_id: int, reason: str | None = None) -> str:
         """Cancel a job, or ask its worker to stop; returns its state after that."""
         values = {"job_id": job_id, "reason": reason}
-        async with self._connection() as connection:
+        async with self.connection() as connection:
             return str((await _fetch_async(connection, sql.CANCEL, values))[0][0])
 
     async def result(self, job_id: int, timeout: float | None = None) -> Any:
@@ -195,13 +203,19 @@ class AsyncClient:
         Raises JobDead, JobCancelled, NoSuchJob or ResultTimeout.
         """
         for pause in _pauses(job_id, timeout):
-            async with self._connection() as connection:
+            async with self.connection() as connection:
                 rows = await _fetch_async(connection, sql.OUTCOME, {"job_id": job_id})
             ended, result = _outcome(job_id, rows)
             if ended:
                 return result
             await asyncio.sleep(pause)
         raise AssertionError("unreachable")
+
+    async def why(self, job_id: int) -> list[str]:
+        """What the job waits for, in sentences; the first matters most."""
+        async with self.connection() as connection:
+            rows = await _fetch_async(connection, sql.WHY, {"job_id": job_id})
+        return [str(reason) for (reason,) in rows]
 
     async def close(self) -> None:
         """Close the connection this client has opened itself, if any."""

@@ -8,6 +8,7 @@ hook raises is logged and otherwise ignored.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import (
     AbstractContextManager,
@@ -19,6 +20,7 @@ from contextlib import (
 )
 from typing import Any
 
+from pulse import errors, producer
 from pulse.job import Job
 from pulse.logs import log_event
 
@@ -85,19 +87,50 @@ class AllHooks:
 
 
 class OpenTelemetry(Hooks):
-    """A span for each run and a few instruments; needs pgpulse[otel]."""
+    """Spans that follow a job, and a few instruments; needs pgpulse[otel].
 
-    def __init__(self, tracer: Any = None, meter: Any = None) -> None:
-        if tracer is None or meter is None:
-            from opentelemetry import metrics, trace
+    Made anywhere in a process, it also gives what is enqueued there a producer span,
+    whose context goes along in the headers: the first attempt is its child, each
+    further one begins a trace of its own that links to it.
+    """
 
-            tracer = tracer or trace.get_tracer("pulse")
-            meter = meter or metrics.get_meter("pulse")
-        self._tracer = tracer
+    def __init__(
+        self, tracer: Any = None, meter: Any = None, *, producers: bool = True
+    ) -> None:
+        from opentelemetry import context, metrics, propagate, trace
+
+        self._trace, self._propagate, self._context = trace, propagate, context
+        self._tracer = tracer or trace.get_tracer("pulse")
+        meter = meter or metrics.get_meter("pulse")
+        self._running: set[int] = set()
         self._runs = meter.create_counter("pulse.runs", description="runs that ended")
         self._seconds = meter.create_histogram(
             "pulse.run.duration", unit="s", description="how long handlers ran"
         )
+        self._active = meter.create_up_down_counter(
+            "pulse.runs.active", description="handlers that run"
+        )
+        self._claims = meter.create_counter(
+            "pulse.claims", description="jobs that exchanges brought"
+        )
+        self._exchanges = meter.create_histogram(
+            "pulse.exchange.duration", unit="s", description="how long exchanges took"
+        )
+        self._disconnects = meter.create_counter(
+            "pulse.disconnects", description="connections that broke"
+        )
+        if producers:
+            producer.stamps["opentelemetry"] = self.stamp
+
+    def stamp(self, kind: str, headers: dict[str, Any]) -> None:
+        """A span for the enqueue, and its context into the headers."""
+        facts = {"messaging.system": "pulse", "messaging.operation.type": "create"}
+        with self._tracer.start_as_current_span(
+            f"{kind} enqueue",
+            kind=self._trace.SpanKind.PRODUCER,
+            attributes={**facts, "pulse.kind": kind},
+        ):
+            self._propagate.inject(headers)
 
     @contextmanager
     def around(self, job: Job) -> Iterator[None]:
@@ -109,10 +142,79 @@ class OpenTelemetry(Hooks):
             "pulse.kind": job.kind,
             "pulse.attempt": job.attempt,
         }
-        with self._tracer.start_as_current_span(f"{job.kind} run", attributes=facts):
+        nowhere = self._context.Context()
+        came = self._propagate.extract(job.headers or {}, context=nowhere)
+        links = []
+        if job.attempt > 1:
+            enqueued = self._trace.get_current_span(came).get_span_context()
+            links = [self._trace.Link(enqueued)] if enqueued.is_valid else []
+            came = nowhere
+        with self._tracer.start_as_current_span(
+            f"{job.kind} run",
+            context=came,
+            kind=self._trace.SpanKind.CONSUMER,
+            attributes=facts,
+            links=links,
+        ):
             yield
+
+    def claimed(self, jobs: Sequence[Job], seconds: float) -> None:
+        self._exchanges.record(seconds, {})
+        for (kind, lane), n in Counter((job.kind, job.lane) for job in jobs).items():
+            self._claims.add(n, {"pulse.kind": kind, "pulse.lane": lane})
+
+    def started(self, job: Job) -> None:
+        self._running.add(job.lease)
+        self._active.add(1, {"pulse.kind": job.kind, "pulse.lane": job.lane})
+
+    def disconnected(self, error: BaseException) -> None:
+        self._disconnects.add(1, {"error.type": type(error).__qualname__})
 
     def finished(self, job: Job, outcome: str, seconds: float) -> None:
         facts = {"pulse.kind": job.kind, "pulse.lane": job.lane, "outcome": outcome}
+        # One that was given back at once never started.
+        if job.lease in self._running:
+            self._running.remove(job.lease)
+            self._active.add(-1, {"pulse.kind": job.kind, "pulse.lane": job.lane})
         self._runs.add(1, facts)
         self._seconds.record(seconds, facts)
+
+
+class Sentry(Hooks):
+    """What handlers raise goes to Sentry, with the job; needs pgpulse[sentry].
+
+    A run continues the trace of whoever enqueued its job. Snooze, RetryIn and the other
+    ways to end a run are no errors, but for Fatal.
+    """
+
+    def __init__(self, *, producers: bool = True) -> None:
+        import sentry_sdk
+
+        self._sdk = sentry_sdk
+        if producers:
+            producer.stamps["sentry"] = self.stamp
+
+    def stamp(self, kind: str, headers: dict[str, Any]) -> None:
+        """The trace of the caller into the headers."""
+        headers.update(self._sdk.get_current_scope().iter_trace_propagation_headers())
+
+    @contextmanager
+    def around(self, job: Job) -> Iterator[None]:
+        sdk = self._sdk
+        with sdk.isolation_scope() as scope:
+            scope.set_tag("pulse.kind", job.kind)
+            scope.set_tag("pulse.lane", job.lane)
+            scope.set_context("pulse", {"job_id": str(job.id), "attempt": job.attempt})
+            run = sdk.continue_trace(
+                job.headers or {}, op="queue.process", name=job.kind, source="task"
+            )
+            with sdk.start_transaction(run):
+                try:
+                    yield
+                except (errors.HandlerExit, errors.LeaseLost) as error:
+                    if isinstance(error, errors.Fatal):
+                        sdk.capture_exception(error)
+                    raise
+                except Exception as error:
+                    sdk.capture_exception(error)
+                    raise

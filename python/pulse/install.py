@@ -15,7 +15,7 @@ from typing import Any, Literal
 import psycopg
 from psycopg.rows import tuple_row
 
-from pulse.sql.install import HOLDERS, INSPECT, KEEP_OUT, LET_END, VERSION
+from pulse.sql.install import HOLDERS, INSPECT, KEEP_OUT, LET_END, VERSION, kept
 
 Connection = psycopg.Connection[Any]
 Method = Literal["auto", "extension", "plain"]
@@ -104,6 +104,12 @@ def product(name: str) -> Path:
 
 def plain_script() -> str:
     return product("pulse.sql").read_text()
+
+
+def sql() -> str:
+    """The plain script for a transaction of yours: op.execute(pulse.install.sql())."""
+    script = re.sub(r"^(BEGIN|COMMIT);$", "", plain_script(), flags=re.MULTILINE)
+    return kept(script)
 
 
 def version() -> str:

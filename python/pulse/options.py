@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypedDict
 
+from pulse import codecs
 from pulse.errors import InvalidArgument, TooLarge
 from pulse.sql import producer as sql
 
@@ -38,8 +39,10 @@ class Options(TypedDict, total=False):
 LARGEST_JSON = 1 << 20
 """Of a result and a checkpoint, in bytes of UTF-8; the server's limit as well."""
 
-in_ascii = json.JSONEncoder(allow_nan=False).encode
-in_utf8 = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
+in_ascii = json.JSONEncoder(allow_nan=False, default=codecs.plain).encode
+in_utf8 = json.JSONEncoder(
+    allow_nan=False, ensure_ascii=False, default=codecs.plain
+).encode
 NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
@@ -50,10 +53,12 @@ def to_json(
     try:
         return encode(value)
     except (TypeError, ValueError, RecursionError) as error:
+        where = codecs.culprit(value)
         raise InvalidArgument(
             f"{what} cannot be written as JSON",
-            detail=f"{error}.",
-            hint="Use dicts with text keys, lists, text, numbers, booleans and None.",
+            detail=f"{where}: {error}." if where else f"{error}.",
+            hint="Use dicts with text keys, lists, text, numbers, booleans, None and "
+            "what pulse.codecs knows; pulse.codecs.register teaches it another type.",
         ) from error
 
 

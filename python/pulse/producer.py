@@ -5,17 +5,38 @@ Not called enqueue.py: pulse.enqueue is the function.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
 from pulse import adapters
 from pulse.adapters import AsyncExecutes, Row
 from pulse.errors import InvalidArgument
+from pulse.logs import log_event
 from pulse.options import Options, as_json, as_parameters, given, to_json
 from pulse.sql import producer as sql
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+
+Enqueued = tuple[int, bool]
+
+stamps: dict[str, Callable[[str, dict[str, Any]], None]] = {}
+"""By name: each may add to the headers of a job of this kind (pulse.hooks)."""
+
+
+def stamped(kind: str, values: dict[str, Any]) -> dict[str, Any]:
+    """The options with the headers that stamps add; none of them can harm a job."""
+    if not stamps:
+        return values
+    headers: dict[str, Any] = dict(values.get("headers") or {})
+    for name, stamp in stamps.items():
+        try:
+            stamp(kind, headers)
+        except Exception as error:
+            log_event(logging.ERROR, f"the stamp {name} raised {error!r}", hook=name)
+    return {**values, "headers": headers} if headers else values
 
 
 def _id(rows: list[Row]) -> int:
@@ -26,26 +47,30 @@ def _ids(rows: list[Row]) -> list[int]:
     return [int(row[0]) for row in rows]
 
 
+def _enqueued(rows: list[Row]) -> Enqueued:
+    return int(rows[0][0]), bool(rows[0][1])
+
+
 @overload
 def enqueue(
     connection: AsyncExecutes,
     kind: str,
     payload: Any = ...,
     **options: Unpack[Options],
-) -> Awaitable[int]: ...
+) -> Coroutine[Any, Any, int]: ...
 @overload
 def enqueue(
     connection: Any, kind: str, payload: Any = ..., **options: Unpack[Options]
 ) -> int: ...
 def enqueue(
     connection: Any, kind: str, payload: Any = None, **options: Unpack[Options]
-) -> int | Awaitable[int]:
+) -> int | Coroutine[Any, Any, int]:
     """Enqueue a job on your connection, in your transaction, and return its id.
 
     Takes connections of psycopg and Django, and connections and sessions of SQLAlchemy.
     On an async one the id has to be awaited. A rollback takes the job back, too.
     """
-    values = given(options)
+    values = stamped(kind, given(options))
     payload = {} if payload is None else payload
     if adapters.is_psycopg(connection):
         values = as_parameters(values)
@@ -55,13 +80,27 @@ def enqueue(
     return adapters.fetch(connection, sql.ENQUEUE_LIST, {"jobs": to_json([job])}, _id)
 
 
+def enqueue_one(
+    connection: Any, kind: str, payload: Any, options: Options
+) -> Enqueued | Coroutine[Any, Any, Enqueued]:
+    """The same, and whether the job is new: a unique key may have found another."""
+    values = stamped(kind, given(options))
+    if adapters.is_psycopg(connection):
+        values = as_parameters(values)
+        values = {"kind": kind, "payload": to_json(payload), **values}
+        query = sql.enqueue_one(tuple(values))
+        return adapters.fetch(connection, query, values, _enqueued)
+    job = to_json({"kind": kind, "payload": payload, **as_json(values)})
+    return adapters.fetch(connection, sql.ENQUEUE_ONE, {"job": job}, _enqueued)
+
+
 @overload
 def enqueue_many(
     connection: AsyncExecutes,
     kind: str | Iterable[Mapping[str, Any]],
     payloads: Iterable[Any] | None = ...,
     **options: Unpack[Options],
-) -> Awaitable[list[int]]: ...
+) -> Coroutine[Any, Any, list[int]]: ...
 @overload
 def enqueue_many(
     connection: Any,
@@ -74,7 +113,7 @@ def enqueue_many(
     kind: str | Iterable[Mapping[str, Any]],
     payloads: Iterable[Any] | None = None,
     **options: Unpack[Options],
-) -> list[int] | Awaitable[list[int]]:
+) -> list[int] | Coroutine[Any, Any, list[int]]:
     """Enqueue one job for each payload; the ids come in the same order; all or none.
 
     Instead of a kind and payloads it takes a list of dicts, each with a kind, a
@@ -85,6 +124,7 @@ def enqueue_many(
         if payloads is None:
             raise InvalidArgument("enqueue_many of one kind needs payloads")
         every = [{} if payload is None else payload for payload in payloads]
+        values = stamped(kind, values)
         if adapters.is_psycopg(connection):
             values = as_parameters(values)
             values = {"kind": kind, "payloads": [to_json(p) for p in every], **values}
@@ -109,5 +149,5 @@ def _job(job: Mapping[str, Any], common: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "kind": job["kind"],
         "payload": {} if payload is None else payload,
-        **as_json({**common, **given(own)}),
+        **as_json(stamped(job["kind"], {**common, **given(own)})),
     }

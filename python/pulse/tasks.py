@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine, Mapping
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -17,46 +17,53 @@ from typing import (
     overload,
 )
 
+from pulse import declarations
 from pulse.adapters import AsyncExecutes
+from pulse.client import AsyncClient, Client
+from pulse.declarations import KindSettings
+from pulse.handles import AsyncHandle, Handle
 from pulse.job import Job
 from pulse.options import Options, given
-from pulse.producer import enqueue
+from pulse.producer import enqueue_one
+from pulse.signatures import Signature
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Self, Unpack
+
+    from pulse.chunks import ChunkDecorator
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T", bound="Task[Any, Any]")
 Executor = Literal["auto", "thread", "process"]
 
 
 class Task(Generic[P, R]):
-    """A function whose first parameter is the job, and the kind it handles.
+    """A function and the kind it handles. Called, it is the function.
 
-    Called, it is the function. The payload is an object; its members are the other
-    arguments. A function that takes only the job reads job.payload itself.
+    The payload is an object; its members are the arguments, decoded as their
+    annotations say (pulse.codecs). A first parameter that is annotated as pulse.Job, or
+    has no annotation and the name job, is the job; a function that takes nothing
+    else reads job.payload itself.
     """
 
     def __init__(
         self,
         kind: str,
-        function: Callable[Concatenate[Job, P], R],
+        function: Callable[..., R],
         options: Options | None = None,
         executor: Executor = "auto",
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
         given(options or {})
         if executor not in ("auto", "thread", "process"):
             raise ValueError(f"executor is auto, thread or process, not {executor!r}")
-        parameters = list(inspect.signature(function).parameters.values())
-        if not parameters:
-            raise TypeError(
-                f"the handler of {kind!r} must take the job as its first parameter"
-            )
         self.kind = kind
         self.function = function
         self.options: Options = options or {}
         self.executor = executor
-        self._spreads = len(parameters) > 1
+        self.settings: Mapping[str, Any] = settings or {}
+        """What its kind is declared to have (set_kind), where a worker does that."""
         self.is_async = inspect.iscoroutinefunction(function)
         if self.is_async and executor != "auto":
             raise TypeError(f"the async handler of {kind!r} runs on the event loop")
@@ -67,65 +74,202 @@ class Task(Generic[P, R]):
             )
         functools.update_wrapper(cast(Any, self), function)
 
-    def __call__(self, job: Job, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.function(job, *args, **kwargs)
+    @functools.cached_property
+    def _signature(self) -> Signature:
+        """Read when first needed: annotations may name what is defined later."""
+        return Signature(self.function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
 
     def run(self, job: Job) -> Any:
         """Call the function with the payload of the job."""
-        if not self._spreads:
-            return self.function(job)  # type: ignore[call-arg]
-        if not isinstance(job.payload, dict):
-            raise TypeError(
-                f"the payload of {self.kind!r} is a {type(job.payload).__name__}; its "
-                "handler has parameters, so it has to be an object"
-            )
-        return self.function(job, **job.payload)  # type: ignore[call-arg]
+        signature = self._signature
+        args, kwargs = signature.arguments(self.kind, job.payload)
+        if signature.takes_job:
+            return self.function(job, *args, **kwargs)
+        return self.function(*args, **kwargs)
 
     def payload(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
         """The payload that gives the function these arguments."""
-        bound = inspect.signature(self.function).bind(None, *args, **kwargs)
-        names = list(bound.signature.parameters.values())
-        payload: dict[str, Any] = {}
-        for parameter in names[1:]:
-            if parameter.name not in bound.arguments:
-                continue
-            value = bound.arguments[parameter.name]
-            if parameter.kind is parameter.VAR_KEYWORD:
-                payload.update(value)
-            elif parameter.kind is parameter.VAR_POSITIONAL:
-                raise TypeError("a payload has names, so *args cannot be enqueued")
-            else:
-                payload[parameter.name] = value
-        return payload
+        return self._signature.payload(args, kwargs)
 
     @overload
     def enqueue(
-        self, connection: AsyncExecutes, /, *args: P.args, **kwargs: P.kwargs
-    ) -> Awaitable[int]: ...
+        self,
+        connection: AsyncExecutes | AsyncClient,
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Coroutine[Any, Any, AsyncHandle[R]]: ...
     @overload
-    def enqueue(self, connection: Any, /, *args: P.args, **kwargs: P.kwargs) -> int: ...
     def enqueue(
         self, connection: Any, /, *args: P.args, **kwargs: P.kwargs
-    ) -> int | Awaitable[int]:
-        """Enqueue a job of this kind; the arguments are those of the function."""
-        payload = self.payload(*args, **kwargs)
-        job: int | Awaitable[int] = enqueue(
-            connection, self.kind, payload, **self.options
-        )
-        return job
+    ) -> Handle[R]: ...
+    def enqueue(
+        self, connection: Any, /, *args: P.args, **kwargs: P.kwargs
+    ) -> Handle[R] | Coroutine[Any, Any, AsyncHandle[R]]:
+        """Enqueue a job of this kind; the arguments are those of the function.
 
-    def using(self, **options: Unpack[Options]) -> Task[P, R]:
+        connection is what pulse.enqueue takes, or a Client.
+        """
+        payload = self.payload(*args, **kwargs)
+        decode = self._signature.decode_result
+        if isinstance(connection, Client):
+            with connection.connection() as borrowed:
+                found = enqueue_one(borrowed, self.kind, payload, self.options)
+        elif isinstance(connection, AsyncClient):
+            return self._enqueue_by_client(connection, payload)
+        else:
+            found = enqueue_one(connection, self.kind, payload, self.options)
+        if isinstance(found, tuple):
+            return Handle(*found, connection, decode)
+        return _handle_of(found, connection, decode)
+
+    async def _enqueue_by_client(
+        self, client: AsyncClient, payload: Any
+    ) -> AsyncHandle[R]:
+        async with client.connection() as borrowed:
+            found: Any = enqueue_one(borrowed, self.kind, payload, self.options)
+            return await _handle_of(found, client, self._signature.decode_result)
+
+    def using(self, **options: Unpack[Options]) -> Self:
         """The same task with other options: task.using(delay="5m").enqueue(conn, …)."""
         both = cast(Options, {**self.options, **options})
-        return Task(self.kind, self.function, both, self.executor)
+        return type(self)(self.kind, self.function, both, self.executor, self.settings)
 
 
+if TYPE_CHECKING:
+
+    class JobTask(Task[P, R]):
+        """A task whose function takes the job first; only type checkers see it."""
+
+        def __call__(  # type: ignore[override]
+            self, job: Job, *args: P.args, **kwargs: P.kwargs
+        ) -> R: ...
+
+else:
+    JobTask = Task
+
+
+async def _handle_of(found: Any, source: Any, decode: Any) -> AsyncHandle[Any]:
+    job_id, new = await found
+    return AsyncHandle(job_id, new, source, decode)
+
+
+class Decorator:
+    """What pulse.task and worker.handle give: it makes a function a task."""
+
+    def __init__(
+        self,
+        kind: str,
+        options: Options,
+        executor: Executor,
+        settings: Mapping[str, Any] | None = None,
+        then: Callable[[Task[Any, Any]], None] | None = None,
+    ) -> None:
+        self._kind = kind
+        self._options = options
+        self._executor: Executor = executor
+        self._settings = settings
+        self._then = then
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Job, P], R]) -> JobTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R]) -> Task[P, R]: ...
+    def __call__(self, function: Callable[..., Any]) -> Any:
+        made: Task[Any, Any] = Task(
+            self._kind, function, self._options, self._executor, self._settings
+        )
+        if self._then is not None:
+            self._then(made)
+        return made
+
+
+class Scheduled:
+    """What worker.schedule gives: it takes a task, or makes a function one."""
+
+    def __init__(self, make: Decorator, then: Callable[[Task[Any, Any]], None]) -> None:
+        self._make = make
+        self._then = then
+
+    @overload
+    def __call__(self, function: T) -> T: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, function: Callable[Concatenate[Job, P], R]) -> JobTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R]) -> Task[P, R]: ...
+    def __call__(self, function: Any) -> Any:
+        made = function if isinstance(function, Task) else self._make(function)
+        self._then(made)
+        return made
+
+
+class TaskOptions(Options, KindSettings, total=False):
+    """What task and handle take besides the kind."""
+
+    executor: Executor
+    declare: bool
+
+
+def decorator(
+    kind: str,
+    options: TaskOptions,
+    then: Callable[[Task[Any, Any]], None] | None = None,
+    batch: int | None = None,
+    within: float | None = None,
+) -> Any:
+    """With declare, what a kind can have is its settings and not sent with each job."""
+    rest: dict[str, Any] = dict(options)
+    executor: Executor = rest.pop("executor", "auto")
+    declared = rest.pop("declare", False)
+    alone = KindSettings.__annotations__
+    own = {name: rest.pop(name) for name in alone if name in rest}
+    if declared:
+        own |= {name: rest.pop(name) for name in declarations.SETTINGS if name in rest}
+    elif own:
+        raise TypeError(
+            f"{', '.join(own)} of {kind!r} belongs to the kind, not to a job: pass "
+            "declare=True, and Worker(application=…), or call pulse.set_kind"
+        )
+    only = cast(Options, rest)
+    if batch is None:
+        if within is not None:
+            raise TypeError("within is for handlers of many jobs: pass batch as well")
+        return Decorator(kind, only, executor, own, then)
+    if executor != "auto":
+        raise TypeError(
+            f"the handler of {kind!r} takes many jobs, so it has no process"
+        )
+    from pulse.chunks import ChunkDecorator, ChunkTask
+
+    most, pause = batch, 0.1 if within is None else within
+    return ChunkDecorator(lambda f: ChunkTask(kind, f, most, pause, only, own), then)
+
+
+@overload
 def task(
-    kind: str, *, executor: Executor = "auto", **options: Unpack[Options]
-) -> Callable[[Callable[Concatenate[Job, P], R]], Task[P, R]]:
-    """Make a function a task for any worker: Worker(…, tasks=[send_email])."""
+    kind: str,
+    *,
+    batch: int,
+    within: float = ...,
+    **options: Unpack[TaskOptions],
+) -> ChunkDecorator: ...
+@overload
+def task(kind: str, **options: Unpack[TaskOptions]) -> Decorator: ...
+def task(
+    kind: str,
+    *,
+    batch: int | None = None,
+    within: float | None = None,
+    **options: Unpack[TaskOptions],
+) -> Any:
+    """Make a function a task for any worker: Worker(…, tasks=[send_email]).
 
-    def make(function: Callable[Concatenate[Job, P], R]) -> Task[P, R]:
-        return Task(kind, function, options, executor)
-
-    return make
+    With declare=True a worker of an application makes lane, priority, max_attempts,
+    max_runtime, requires_approval, lease_for and the backoff settings of the kind; the
+    jobs do not carry them, so that what operators change counts. With batch the
+    function takes a list of jobs (pulse.chunks).
+    """
+    return decorator(kind, options, None, batch, within)

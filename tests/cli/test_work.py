@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import command
+from tests.cli.conftest import PULSE, command, environment
 from tests.conftest import Connection, Database
 
 APP = """
@@ -58,7 +59,7 @@ def test_with_json_each_line_of_the_log_is_an_object(
 ) -> None:
     enqueue(db.connect(), "good", "bad", "last")
     ran = command(
-        *("work", "an_app", "--json", "--log-level", "debug", "--dsn", db.dsn),
+        *("work", "an_app", "--json", "--dsn", db.dsn),
         cwd=app(),
     )
     assert ran.code == 0, ran.err
@@ -70,16 +71,16 @@ def test_with_json_each_line_of_the_log_is_an_object(
         if "outcome" in line
     }
     assert outcomes == {
-        "good": ("debug", "complete"),
-        "bad": ("warning", "fail"),
-        "last": ("debug", "complete"),
+        "good": ("info", "complete"),
+        "bad": ("error", "fail"),
+        "last": ("info", "complete"),
     }
 
 
-def test_completions_are_logged_at_debug_only(
+def test_every_start_and_end_is_logged_at_info(
     app: Callable[..., Path], db: Database
 ) -> None:
-    for level, logged in (("debug", True), ("info", False)):
+    for level, logged in (("info", True), ("warning", False)):
         enqueue(db.connect(), "last")
         ran = command(
             *("work", "an_app", "--log-level", level, "--dsn", db.dsn), cwd=app()
@@ -113,3 +114,88 @@ def test_a_dsn_of_the_environment_gives_way_and_that_is_logged(
     said = f"an_app has a DSN of its own, which is used: database {db.name} "
     assert said in ran.err
     assert state(db.connect()) == "completed"
+
+
+def test_lanes_and_limits_are_overridden(
+    app: Callable[..., Path], db: Database
+) -> None:
+    connection = db.connect()
+    connection.execute("SELECT pulse.enqueue('good', lane => 'mail')")
+    limits = ("--max-jobs", "1", "--max-memory", "4GB")
+    process = worker_of(app(), "--lanes", "mail=1,other=2", *limits, "--dsn", db.dsn)
+    assert process.stderr is not None
+    lines = iter(process.stderr.readline, "")
+    assert any("1 in mail, 2 in other" in line for line in lines)
+    assert any("starting afresh: it has run 1 jobs" in line for line in lines)
+    # Told to stop, it does not start afresh, limit or not.
+    connection.execute("SELECT pulse.enqueue('last', lane => 'other')")
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+def worker_of(where: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*PULSE, "work", "an_app", *arguments],
+        cwd=where,
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--lanes", "mail"], "'mail' is not LANE=SLOTS"),
+        (["--lanes", "a=1", "--concurrency", "2"], "exclude each other"),
+        (["--max-memory", "much"], "'much' is not a size"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    app: Callable[..., Path], db: Database, arguments: list[str], words: str
+) -> None:
+    ran = command("work", "an_app", *arguments, "--dsn", db.dsn, cwd=app())
+    assert ran.code == 2
+    assert words in ran.err
+
+
+def test_reload_starts_again_when_a_file_changes(
+    app: Callable[..., Path], db: Database
+) -> None:
+    where = app()
+    process = worker_of(where, "--reload", "--dsn", db.dsn)
+    assert process.stderr is not None
+    try:
+        lines = iter(process.stderr.readline, "")
+        assert any("starts: 1 in default" in line for line in lines)
+        path = where / "an_app.py"
+        path.write_text(path.read_text().replace("concurrency=1", "concurrency=3"))
+        assert any("starts: 3 in default" in line for line in lines)
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def test_what_is_declared_is_written_by_hand(
+    app: Callable[..., Path], db: Database
+) -> None:
+    where = app()
+    refused = command("reconcile", "an_app", "--dsn", db.dsn, cwd=where)
+    assert refused.code == 2
+    assert "declares nothing" in refused.err
+    path = where / "an_app.py"
+    path.write_text(
+        path.read_text().replace("concurrency=1", "application='shop'")
+        + "worker.schedule('nightly', every='1 day')(good)\n"
+    )
+    ran = command("reconcile", "an_app", "--dsn", db.dsn, cwd=where)
+    assert ran.out == "schedule nightly: created\n", ran.err
+
+
+def test_a_shell_completes_verbs() -> None:
+    script = command("completion", "bash")
+    assert "_PULSE_COMPLETE=bash_complete" in script.out
+    found = command(
+        _PULSE_COMPLETE="bash_complete", COMP_WORDS="pulse rec", COMP_CWORD="1"
+    )
+    assert found.out == "plain,reconcile\n"

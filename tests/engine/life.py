@@ -56,6 +56,7 @@ class Reports(RuleBasedStateMachine):
         super().__init__()
         self.db = type(self).connect()
         self.db.execute("BEGIN")
+        self.db.execute("SELECT pulse.set_lane(%s, enabled => true)", [LANE])
         self.jobs: dict[int, Job] = {}
         self.stale: list[int] = []
         self.places = 0

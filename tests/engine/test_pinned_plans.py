@@ -40,6 +40,14 @@ VERBS = [
     "SELECT pulse.claim_batch('w', 'busy', 10, kinds => ARRAY['k2'])",
     "SELECT pulse.claim_batch('w', 'busy', 10, kinds => ARRAY['absent', 'k1'])",
     "SELECT pulse.claim_batch('w', 'limited', 5)",
+    "SELECT pulse.enqueue('k1', lane => 'grouped', group_key => 'g1')",
+    "SELECT pulse.enqueue('k2', lane => 'grouped', group_key => 'g2', priority => 3)",
+    "SELECT pulse.enqueue('k2', lane => 'grouped')",
+    "SELECT pulse.enqueue_many('k1', array_fill('{}'::jsonb, ARRAY[20]),"
+    " lane => 'grouped', group_key => 'g3')",
+    "SELECT pulse.claim_batch('w', 'grouped', 5)",
+    "SELECT pulse.claim_batch('w', 'grouped', 5, kinds => ARRAY['k2'])",
+    "SELECT pulse.cancel((SELECT max(job) FROM pulse.group_ready))",
     "SELECT pulse.tick()",
     f"SELECT pulse.heartbeat({SOME})",
     f"SELECT pulse.complete(({SOME})[1])",
@@ -59,7 +67,7 @@ VERBS = [
 UPKEEP = re.compile(
     r"sample|stat\b|_series|audit|schedule|approval|access|pg_class|prune|< v_now"
     r"|newest_mark AS|retain|newer IS NOT NULL|next_lane|f\.lane, f\.state FROM"
-    r"|pulse\.signature|UPDATE pulse\.role"
+    r"|pulse\.signature|UPDATE pulse\.role|l\.grouped IS NOT NULL"
 )
 # Sequences have one row; of horizon the newest is read, of kind any one row.
 READ_WHOLE = {
@@ -140,6 +148,12 @@ def fill(connection: Connection, jobs: int, kinds: int) -> None:
             " lane => 'busy', delay => %s)",
             (f"k{n % kinds}", "1 hour" if n % 10 == 9 else None),
         )
+    for n in range(jobs // 3000):
+        connection.execute(
+            "SELECT count(pulse.enqueue(%s, lane => 'grouped',"
+            " group_key => 'g' || n %% %s)) FROM generate_series(1, 1000) AS n",
+            (f"k{n % kinds}", 10**n),
+        )
 
 
 def drain(connection: Connection, jobs: int) -> None:
@@ -150,6 +164,10 @@ def drain(connection: Connection, jobs: int) -> None:
             FOR i IN 1..{jobs // 100} LOOP
                 PERFORM pulse.complete_batch(array(
                     SELECT lease FROM pulse.claim_batch('w', 'busy', 100)
+                ));
+                COMMIT;
+                PERFORM pulse.complete_batch(array(
+                    SELECT lease FROM pulse.claim_batch('w', 'grouped', 100)
                 ));
                 COMMIT;
             END LOOP;
@@ -165,6 +183,9 @@ def test_no_statistics_change_how_a_statement_on_a_jobs_path_reads(
     seen: dict[str, dict[Access, set[str]]] = defaultdict(dict)
     admin = db.connect()
     admin.execute("SELECT pulse.set_lane('limited', max_slots => 3)")
+    admin.execute(
+        "SELECT pulse.set_lane('grouped', group_slots => 4, max_slots => 999)"
+    )
     admin.execute("SELECT pulse.set_kind('k1', max_attempts => 9)")
     admin.execute(
         "SELECT pulse.enqueue_many('k1', array_fill('{}'::jsonb, ARRAY[9]),"
@@ -182,7 +203,8 @@ def test_no_statistics_change_how_a_statement_on_a_jobs_path_reads(
         old.run("as installed")
     emptied = (
         "TRUNCATE pulse.ready, pulse.lease, pulse.waiting, pulse.body, pulse.finished,"
-        " pulse.job_key, pulse.failure, pulse.mark, pulse.due_mark, pulse.horizon"
+        " pulse.job_key, pulse.failure, pulse.mark, pulse.due_mark, pulse.horizon,"
+        " pulse.group_ready, pulse.group_notice, pulse.group_state"
     )
     admin.execute(emptied)
     admin.execute("VACUUM ANALYZE")

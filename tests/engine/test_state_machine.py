@@ -163,6 +163,28 @@ class Life(Reports):
             job.failures, job.last = 0, None
             self.line_up(job)
 
+    @precondition(has(*WAITING, "running", *FINISHED))
+    @rule(data=st.data())
+    def run_now(self, data: st.DataObject) -> None:
+        job_id = self.some(data, *WAITING, "running", *FINISHED)
+        job = self.jobs[job_id]
+        if job.state not in ("scheduled", "retrying", "ready"):
+            self.refused("PU105", "SELECT pulse.run_now(%s)", job_id)
+            return
+        assert self.one("SELECT pulse.run_now(%s)", job_id) == "ready"
+        if job.state != "ready":
+            self.line_up(job)
+
+    @precondition(has("ready", "scheduled", "retrying"))
+    @rule(data=st.data())
+    def reschedule(self, data: st.DataObject) -> None:
+        job_id = self.some(data, "ready", "scheduled", "retrying")
+        job = self.jobs[job_id]
+        if job.state == "ready":
+            job.state = "retrying" if job.failures else "scheduled"
+        call = "SELECT pulse.reschedule(%s, now() + interval '1 hour')"
+        assert self.one(call, job_id) == job.state
+
     @rule(state=st.sampled_from(["dead", "cancelled"]))
     def retry_where(self, state: str) -> None:
         """In the order of the ids; a job whose key is taken by then stays."""

@@ -115,8 +115,8 @@ def test_sampling_goes_lane_by_lane_within_its_time(db: Database) -> None:
         one(connection, "SELECT pulse._tick_sample('-infinity')") for _ in range(3)
     ]
     assert samples == [100, 100, 50]
-    assert one(connection, "SELECT count(DISTINCT lane) FROM pulse.stat") == 250
-    assert one(connection, "SELECT sum(ready) FROM pulse.stat") == 250
+    assert one(connection, "SELECT count(DISTINCT lane) FROM pulse.sample") == 250
+    assert one(connection, "SELECT sum(ready) FROM pulse.sample") == 250
 
 
 WAVE = """

@@ -124,6 +124,44 @@ PROOFS["guarantee"] = {
         ),
     ],
     17: [("sql/96_guarantees.sql", "guarantee 17:")],
+    18: [
+        ("sql/38_groups.sql", "guarantee 18:"),
+        ("isolation/specs/groups-one-slot.spec", "alice_claims bob_claims"),
+        (
+            "isolation/specs/groups-reap-against-claim.spec",
+            "reaper_runs worker_claims reaper_commits",
+        ),
+        (
+            "engine/test_groups_stress.py",
+            "test_limits_hold_and_nothing_is_lost",
+        ),
+    ],
+    19: [("sql/38_groups.sql", "guarantee 19:")],
+    20: [
+        ("sql/28_after.sql", "guarantee 20:"),
+        (
+            "isolation/specs/after-last-two-at-once.spec",
+            "alice_completes_b bob_completes_a bob_commits alice_commits tick_runs",
+        ),
+        (
+            "engine/test_flows_stress.py",
+            "test_nothing_is_released_early_and_nothing_is_lost",
+        ),
+    ],
+    21: [
+        ("sql/68_steps.sql", "guarantee 21:"),
+        (
+            "isolation/specs/spawn-repeated.spec",
+            "lease_is_lost zombie_spawns claims_again bob_spawns",
+        ),
+    ],
+    22: [
+        ("sql/68_steps.sql", "guarantee 22:"),
+        (
+            "isolation/specs/signal-against-wait.spec",
+            "bob_signals alice_waits bob_commits alice_commits works",
+        ),
+    ],
 }
 
 PROOFS["rule"] = {
@@ -287,6 +325,51 @@ PROOFS["rule"] = {
         ),
     ],
     26: [("sql/40_claim.sql", "rule 26:")],
+    27: [
+        ("isolation/specs/groups-one-slot.spec", "alice_completes_a bob_claims"),
+        (
+            "isolation/specs/groups-lost-wake-up.spec",
+            "alice_claims producer_commits alice_commits",
+        ),
+        (
+            "engine/test_groups_stress.py",
+            "test_the_load_notices_a_broken_rule",
+        ),
+    ],
+    28: [
+        (
+            "isolation/specs/groups-cancel-of-the-first.spec",
+            "operator_cancels worker_claims operator_rolls_back",
+        ),
+        (
+            "isolation/specs/groups-notice-out-of-order.spec",
+            "worker_claims ticker_ticks slow_commits",
+        ),
+    ],
+    29: [
+        (
+            "isolation/specs/watchers-in-later-statement.spec",
+            "alice_progresses bob_completes carol_enqueues alice_commits",
+        ),
+        (
+            "isolation/specs/cancel-against-release.spec",
+            "alice_cancels bob_completes bob_commits alice_rolls_back tick_runs",
+        ),
+    ],
+    30: [
+        (
+            "isolation/specs/after-enqueue-against-complete.spec",
+            "alice_enqueues bob_completes bob_commits alice_commits tick_runs",
+        ),
+        (
+            "isolation/specs/doubt-while-end-is-open.spec",
+            "alice_enqueues bob_completes alice_commits tick_runs bob_commits",
+        ),
+        (
+            "isolation/specs/doubt-of-own-exchange.spec",
+            "alice_completes_b alice_claims bob_completes_a alice_commits",
+        ),
+    ],
 }
 
 # The races that the engine has to show, whatever their rules.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -16,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import packages
+from tests.packages import run
 from tools import paths, release
 
 VERSION = release.control()
@@ -42,33 +43,12 @@ with EmbeddedServer(temporary=True) as server:
 """
 
 
-def run(*command: str | Path, cwd: Path) -> str:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "MAKE"))}
-    done = subprocess.run(
-        [str(word) for word in command],
-        cwd=cwd,
-        env=kept,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, f"{' '.join(map(str, command))}:\n{done.stdout}"
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def place() -> Iterator[Path]:
     """A copy of what the package is built from, so that the checkout stays as it is."""
     made = Path(tempfile.mkdtemp(prefix="pulse-wheel."))
     made.chmod(0o755)
-    source = made / "source"
-    source.mkdir()
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
-        shutil.copy(paths.ROOT / name, source)
-    leave = shutil.ignore_patterns("share", "build", "__pycache__", "*.egg-info")
-    for name in ("python", "extension"):
-        shutil.copytree(paths.ROOT / name, source / name, ignore=leave)
+    packages.copy_source(made)
     yield made
     shutil.rmtree(made, ignore_errors=True)
 
@@ -85,21 +65,7 @@ def sdist(place: Path) -> Path:
 @pytest.fixture(scope="module")
 def wheel(place: Path, sdist: Path) -> Path:
     """From the sdist, as pip would where there is no wheel."""
-    run(
-        *(
-            sys.executable,
-            "-m",
-            "pip",
-            "wheel",
-            "-q",
-            "--no-deps",
-            "-w",
-            place / "dist",
-        ),
-        sdist,
-        cwd=place,
-    )
-    return next((place / "dist").glob("pgpulse-*.whl"))
+    return packages.build_wheel(place, sdist)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ SELECT row_eq(
     'SELECT s.* FROM pulse._lane_settings(''any'') AS s',
     ROW (
         'any', NULL, 100, '500 milliseconds', '30 seconds', NULL,
-        '48 hours', '48 hours', '7 days', '30 seconds', true
+        '48 hours', '48 hours', '7 days', '30 seconds', true, NULL, NULL, NULL
     )::pulse.lane,
     'defaults: 100 jobs a claim, poll 500 ms, lease 30 s, retention 48 h, 48 h and 7 d, grace 30 s'
 );
@@ -57,7 +57,8 @@ SELECT lives_ok(
     SELECT pulse.set_lane(
         'full', max_slots => 5, max_batch => 7, poll_interval => '2 s', lease_for => '10 s',
         max_runtime => '1 h', retain_completed => '1 d', retain_cancelled => '2 d',
-        retain_dead => '3 d', cancel_grace => '4 s', enabled => false, reason => 'trial'
+        retain_dead => '3 d', cancel_grace => '4 s', enabled => false, fair => true,
+        group_slots => 6, reason => 'trial'
     )
     $$,
     'every setting of a lane can be given'
@@ -65,7 +66,7 @@ SELECT lives_ok(
 SELECT row_eq(
     'SELECT l.* FROM pulse.lane AS l WHERE l.lane = ''full''',
     ROW (
-        'full', 5, 7, '2 s', '10 s', '1 h', '1 d', '2 d', '3 d', '4 s', false
+        'full', 5, 7, '2 s', '10 s', '1 h', '1 d', '2 d', '3 d', '4 s', false, true, 6, true
     )::pulse.lane,
     'and is kept'
 );
@@ -73,17 +74,20 @@ SELECT lives_ok($$SELECT pulse.set_lane('full', max_batch => 8)$$, 'one can be c
 SELECT row_eq(
     'SELECT l.* FROM pulse.lane AS l WHERE l.lane = ''full''',
     ROW (
-        'full', 5, 8, '2 s', '10 s', '1 h', '1 d', '2 d', '3 d', '4 s', false
+        'full', 5, 8, '2 s', '10 s', '1 h', '1 d', '2 d', '3 d', '4 s', false, true, 6, true
     )::pulse.lane,
     'and the others stay as they are'
 );
-SELECT pulse.set_lane('full', max_slots => 0, max_runtime => '0', enabled => true);
+SELECT pulse.set_lane(
+    'full', max_slots => 0, max_runtime => '0', enabled => true, fair => false, group_slots => 0
+);
 SELECT row_eq(
     'SELECT l.* FROM pulse.lane AS l WHERE l.lane = ''full''',
     ROW (
-        'full', NULL, 8, '2 s', '10 s', NULL, '1 d', '2 d', '3 d', '4 s', true
+        'full', NULL, 8, '2 s', '10 s', NULL, '1 d', '2 d', '3 d', '4 s', true, NULL, NULL,
+        false
     )::pulse.lane,
-    'max_slots 0 and max_runtime 0 take the limit away'
+    '0 takes a limit away'
 );
 SELECT results_eq(
     $$

@@ -23,9 +23,9 @@ $$;
 SELECT results_eq(
     'SELECT t.step, t.error FROM pulse.tick() AS t',
     $$
-    VALUES ('schedules', NULL), ('promote', NULL), ('marks', NULL), ('backstop', NULL),
+    VALUES ('schedules', NULL), ('promote', NULL), ('flows', NULL), ('signals', NULL), ('marks', NULL), ('backstop', NULL),
         ('count', NULL), ('sample', NULL), ('stats', NULL), ('ledger', NULL), ('audit', NULL), ('roles', NULL), ('caches', NULL),
-        ('approvals', NULL), ('expiry', NULL), ('prune', NULL), ('reap', NULL)
+        ('approvals', NULL), ('expiry', NULL), ('prune', NULL), ('reap', NULL), ('groups', NULL)
     $$,
     'the first tick does every step, a row for each'
 );
@@ -36,27 +36,27 @@ SELECT is_empty('SELECT * FROM pulse.tick()', 'the next, at once, does nothing')
 
 UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '1 s';
 SELECT results_eq(
-    'SELECT t.step FROM pulse.tick() AS t', $$VALUES ('schedules'), ('promote'), ('marks')$$,
+    'SELECT t.step FROM pulse.tick() AS t', $$VALUES ('schedules'), ('promote'), ('flows'), ('signals'), ('marks'), ('groups')$$,
     'what is due has an upkeep run each second'
 );
 UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '10 s';
 SELECT results_eq(
     'SELECT t.step FROM pulse.tick() AS t',
-    $$VALUES ('schedules'), ('promote'), ('marks'), ('count'), ('approvals'), ('expiry'), ('prune'), ('reap')$$,
+    $$VALUES ('schedules'), ('promote'), ('flows'), ('signals'), ('marks'), ('count'), ('approvals'), ('expiry'), ('prune'), ('reap'), ('groups')$$,
     'the sweeps every ten seconds'
 );
 UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '60 s';
-SELECT is((SELECT count(*) FROM pulse.tick()), 14::bigint, 'samples every minute');
+SELECT is((SELECT count(*) FROM pulse.tick()), 17::bigint, 'samples every minute');
 UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '61 min';
-SELECT is((SELECT count(*) FROM pulse.tick()), 15::bigint, 'the backstop every hour');
+SELECT is((SELECT count(*) FROM pulse.tick()), 18::bigint, 'the backstop every hour');
 UPDATE pulse.upkeep_run SET taken_at = taken_at + interval '1 day';
 SELECT is(
-    (SELECT count(*) FROM pulse.tick()), 15::bigint,
+    (SELECT count(*) FROM pulse.tick()), 18::bigint,
     'upkeep runs in the future mean that the clock stepped back, and count for nothing'
 );
 SELECT results_eq(
-    'SELECT t.step COLLATE "default" FROM pulse.upkeep_run AS t WHERE t.step IN (''due'', ''sweep'', ''retention'', ''sample'', ''backstop'') ORDER BY 1',
-    $$VALUES ('backstop'), ('due'), ('retention'), ('sample'), ('sweep')$$, 'one note is kept for each upkeep run'
+    'SELECT t.step COLLATE "default" FROM pulse.upkeep_run AS t WHERE t.step IN (''due'', ''sweep'', ''retention'', ''sample'', ''backstop'', ''groups'') ORDER BY 1',
+    $$VALUES ('backstop'), ('due'), ('groups'), ('retention'), ('sample'), ('sweep')$$, 'one note is kept for each upkeep run'
 );
 
 -- Caches
@@ -105,7 +105,7 @@ DELETE FROM pulse.upkeep_run;
 DROP TABLE did;
 CREATE TEMPORARY TABLE did AS
 SELECT t.* FROM pulse.tick() AS t;
-SELECT is((SELECT count(*) FROM did), 15::bigint, 'rule 23: a step that fails does not stop the others');
+SELECT is((SELECT count(*) FROM did), 18::bigint, 'rule 23: a step that fails does not stop the others');
 SELECT is(
     (SELECT d.did FROM did AS d WHERE d.step = 'reap'), 1::bigint, 'rule 23: reaping goes on'
 );
@@ -173,7 +173,7 @@ DELETE FROM pulse.upkeep_run;
 SET LOCAL statement_timeout = '500ms';
 SELECT set_eq(
     'SELECT t.step FROM pulse.tick() AS t',
-    ARRAY['schedules', 'promote', 'marks', 'reap'],
+    ARRAY['schedules', 'promote', 'flows', 'signals', 'marks', 'reap', 'groups'],
     'a caller with a short statement_timeout does what is urgent'
 );
 SELECT set_eq(
@@ -265,7 +265,7 @@ SELECT is_empty(
 UPDATE pulse.upkeep_run SET taken_at = clock_timestamp() - interval '2 s';
 SELECT pulse._note_cut('prune', 'retention', clock_timestamp(), true);
 SELECT set_eq(
-    'SELECT t.step FROM pulse.tick() AS t', '{schedules,promote,marks,approvals,expiry,prune}'::text [],
+    'SELECT t.step FROM pulse.tick() AS t', '{schedules,promote,flows,signals,marks,approvals,expiry,prune,groups}'::text [],
     'one that was cut runs again a second later'
 );
 SELECT FROM pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[2]), 'flood', delay => '1 h');
@@ -273,7 +273,7 @@ UPDATE pulse.waiting SET run_at = now() - interval '1 s' WHERE lane = 'flood';
 DELETE FROM pulse.due_mark;
 UPDATE pulse.upkeep_run SET taken_at = clock_timestamp() - interval '10 s';
 SELECT set_eq(
-    'SELECT t.step FROM pulse.tick() AS t', '{schedules,promote,marks,reap}'::text [],
+    'SELECT t.step FROM pulse.tick() AS t', '{schedules,promote,flows,signals,marks,reap,groups}'::text [],
     'what can wait does so when jobs were promoted: they are seen when tick commits'
 );
 SELECT is_empty('SELECT * FROM pulse.check()', 'check() finds nothing wrong');

@@ -1,7 +1,7 @@
 -- find_jobs: ids newest first, by filter, a bounded look at a time.
 BEGIN;
 
-SELECT plan(32);
+SELECT plan(34);
 
 CREATE FUNCTION pg_temp.kinds(filter jsonb DEFAULT '{}', before bigint DEFAULT NULL, max_jobs integer DEFAULT 50)
 RETURNS text
@@ -26,9 +26,10 @@ SELECT c.lease FROM pulse.claim_batch('w2', 'a') AS c \g /dev/null
 SELECT pulse.enqueue('scheduled', lane => 'b', delay => '1 hour', tags => '{x,y}') \g /dev/null
 SELECT pulse.enqueue('ready', '{"order": {"id": 7, "Town": "Bonn"}}', lane => 'b', priority => 5, group_key => 'g') \g /dev/null
 SELECT pulse.enqueue('awaiting_approval', lane => 'b', requires_approval => true) \g /dev/null
+SELECT pulse.enqueue('blocked', lane => 'c', after => (SELECT array_agg(job) FROM pulse.ready), flow => 'f') \g /dev/null
 
 SELECT is(
-    pg_temp.kinds(), 'awaiting_approval ready scheduled running retrying cancelled dead completed',
+    pg_temp.kinds(), 'blocked awaiting_approval ready scheduled running retrying cancelled dead completed',
     'without a filter it finds every job, newest first'
 );
 SELECT is(pg_temp.kinds(jsonb_build_object('state', s.state)), s.state, format('it finds what is %s', s.state))
@@ -45,6 +46,7 @@ SELECT is(pg_temp.kinds('{"kind": ["ready", "dead"]}'), 'ready dead', 'by kind')
 SELECT is(pg_temp.kinds('{"worker": "w2"}'), 'running', 'by worker');
 SELECT is(pg_temp.kinds('{"tag": "y"}'), 'scheduled', 'by tag');
 SELECT is(pg_temp.kinds('{"group_key": "g", "priority_above": 4}'), 'ready', 'by group and priority');
+SELECT is(pg_temp.kinds('{"flow": ["f", "g"]}'), 'blocked', 'by flow');
 SELECT is(
     pg_temp.kinds('{"error_like": "%page%"}') || ', ' || pg_temp.kinds('{"error_like": "try%"}'),
     'dead, retrying', 'by the last error'
@@ -62,7 +64,7 @@ SELECT is(
     || pg_temp.kinds(
         before => (SELECT min(f.job_id) FROM pulse.find_jobs(max_jobs => 3) AS f), max_jobs => 2
     ),
-    'awaiting_approval ready scheduled, running retrying', 'a page goes on after the last id of the one before'
+    'blocked awaiting_approval ready, scheduled running', 'a page goes on after the last id of the one before'
 );
 SELECT is(
     pg_temp.kinds(jsonb_build_object('job_ids', (SELECT jsonb_agg(j.job_id::text) FROM pulse.jobs AS j WHERE j.lane = 'b'))),

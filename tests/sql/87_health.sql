@@ -22,7 +22,7 @@ SELECT set_eq(
     ARRAY[
         'last_tick', 'tick_errors', 'tick_budget', 'upkeep_run', 'watchdog', 'lapsed_leases',
         'rows_below_marks', 'schedules', 'oldest_ready_job', 'stuck_lanes',
-        'unhandled_kinds', 'dead_jobs', 'dead_tuples', 'oldest_snapshot',
+        'unhandled_kinds', 'group_notices', 'dead_jobs', 'dead_tuples', 'oldest_snapshot',
         'notification_queue', 'owner', 'foreign_locks', 'node', 'version'
     ],
     'every check has a row, also on an empty queue'

@@ -1,7 +1,7 @@
 -- Counters grow old: a row a minute, then one for 10 minutes, an hour, a day, and none.
 BEGIN;
 
-SELECT plan(9);
+SELECT plan(18);
 
 -- Rows from the start of a slot on, each with a job more.
 CREATE FUNCTION pg_temp.sampled(
@@ -57,6 +57,32 @@ SELECT is(
     (SELECT sum(h.completed)::bigint FROM pulse.history('4 days', '1 h', 'a', 'hours') AS h), 12::bigint,
     'and so is what happened in the time'
 );
+
+-- gauges: figures of this moment
+
+CREATE FUNCTION pg_temp.gauge(gauge text, label text DEFAULT NULL)
+RETURNS double precision
+LANGUAGE sql
+AS $$
+    SELECT g.value FROM pulse.gauges() AS g
+    WHERE g.gauge = gauge.gauge AND g.label IS NOT DISTINCT FROM gauge.label
+$$;
+
+SELECT is(pg_temp.gauge('tick_age_seconds'), 'infinity', 'a tick that never came is infinitely old');
+SELECT count(*) FROM pulse.tick() \g /dev/null
+SELECT ok(pg_temp.gauge('tick_age_seconds') < 60, 'then it is young');
+SELECT ok(pg_temp.gauge('tick_seconds', 'due') BETWEEN 0 AND 60, 'and says how long it took');
+SELECT is(pg_temp.gauge('retention_lag_seconds'), 0::double precision, 'nothing is too old');
+SELECT pulse.fail(pg_temp.claim('dies', max_attempts => 1), 'oops');
+SELECT is(pg_temp.gauge('dead', 'dies'), 1::double precision, 'dead letters of a lane');
+UPDATE pulse.finished SET finished_at = finished_at - interval '1 year';
+SELECT ok(pg_temp.gauge('retention_lag_seconds') > 86400, 'what retention should have removed shows');
+SELECT pulse.hello('w', '{dies,other}') \g /dev/null
+SELECT is(pg_temp.gauge('workers', 'other'), 1::double precision, 'workers of a lane');
+SELECT pulse.schedule('late', 'k', every => '1 h') \g /dev/null
+UPDATE pulse.schedule SET next_at = clock_timestamp() - interval '5 min';
+SELECT ok(pg_temp.gauge('schedule_lag_seconds') BETWEEN 299 AND 400, 'a schedule that is late');
+SELECT ok(pg_temp.gauge('oldest_snapshot_seconds') >= 0, 'snapshots of others');
 
 SELECT * FROM finish();
 

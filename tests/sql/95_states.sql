@@ -1,7 +1,7 @@
 -- The life of a job: every transition of docs/contract.md, and what must not happen.
 BEGIN;
 
-SELECT plan(115);
+SELECT plan(125);
 
 CREATE FUNCTION pg_temp.lease_of(job_id bigint)
 RETURNS bigint
@@ -415,6 +415,34 @@ FROM (
 SELECT is(
     pulse.run_now(pg_temp.job('retrying')), 'ready', 'transition 5: retrying → ready, run_now'
 );
+
+-- 18 to 20: jobs that wait for jobs; 28_after.sql has every case
+
+SELECT pulse.enqueue('k', lane => 'up') AS up \gset
+SELECT is(
+    pg_temp.state(pulse.enqueue('k', lane => 'down', after => ARRAY[:up], delay => d.delay, requires_approval => d.approval)),
+    'blocked', 'transition 18: nothing → blocked'
+)
+FROM (VALUES (NULL::interval, false), ('1 h', false), (NULL, true)) AS d (delay, approval);
+SELECT pulse.complete(c.lease) FROM pulse.claim_batch('w', 'up') AS c \g /dev/null
+SELECT bag_eq(
+    $$SELECT j.state FROM pulse.jobs AS j WHERE j.lane = 'down'$$,
+    $$VALUES ('ready'), ('scheduled'), ('awaiting_approval')$$,
+    'transition 19: blocked → ready, scheduled, awaiting_approval'
+);
+SELECT pulse.enqueue('k', lane => 'up') AS up \gset
+SELECT pulse.enqueue('k', lane => 'down', after => ARRAY[:up]) AS down \gset
+SELECT is(pulse.cancel(:up), 'cancelled', 'the upstream is cancelled');
+SELECT is(pg_temp.state(:down), 'cancelled', 'transition 20: blocked → cancelled, with its upstream');
+SELECT is(pulse.retry(:down), 'blocked', 'transition 18: cancelled → blocked, retry');
+SELECT is(pulse.cancel(:down), 'cancelled', 'transition 13: blocked → cancelled, cancel');
+SELECT pulse.enqueue('k', lane => 'up') AS up \gset
+SELECT pulse.enqueue('k', lane => 'down', after => ARRAY[:up], start_by => clock_timestamp() + interval '1 h') AS down \gset
+UPDATE pulse.body SET start_by = clock_timestamp() WHERE job = :down;
+UPDATE pulse.expiry SET start_by = (SELECT b.start_by FROM pulse.body AS b WHERE b.job = :down) WHERE job = :down;
+SELECT pulse._tick_expiry('infinity') AS expired \gset
+SELECT is(pg_temp.state(:down), 'cancelled', 'transition 16: blocked → cancelled, start_by');
+SELECT is_empty('SELECT * FROM pulse.check()', 'and still every job stands in exactly one place');
 
 SELECT * FROM finish();
 

@@ -80,6 +80,7 @@ AS $$
 BEGIN
     EXECUTE try.statement;
     IF (SELECT count(*) FROM pulse.body) <> (SELECT count(*) FROM pulse.approval)
+        + (SELECT count(*) FROM pulse.blocked)
         + (SELECT count(*) FROM pulse.waiting) + (SELECT count(*) FROM pulse.ready)
         + (SELECT count(*) FROM pulse.lease) + (SELECT count(*) FROM pulse.finished)
     THEN

@@ -4,7 +4,7 @@
 
 -- Reports and enqueues call private functions that have other names in 1.0: those that
 -- run are waited for (lease, body), and others wait before their first write.
--- locks: body, lease, ready, waiting, kind, mark, due_mark, turn, schedule, audit_entry
+-- locks: body, lease, ready, waiting, lane, kind, mark, due_mark, turn, schedule, audit_entry
 -- locks: access_grant, node, horizon, stat, finished
 
 -- The views read columns that change. Each keeps its columns, and with them the views
@@ -44,6 +44,14 @@ ALTER TYPE pulse.exchanged ADD ATTRIBUTE headers jsonb;
 ALTER TYPE pulse._item ADD ATTRIBUTE headers jsonb;
 ALTER TYPE pulse._item ADD ATTRIBUTE start_by timestamptz;
 ALTER TYPE pulse._item ADD ATTRIBUTE expires_in interval;
+ALTER TYPE pulse.claimed ADD ATTRIBUTE flow text;
+ALTER TYPE pulse.claimed ADD ATTRIBUTE name text;
+ALTER TYPE pulse.exchanged ADD ATTRIBUTE flow text;
+ALTER TYPE pulse.exchanged ADD ATTRIBUTE name text;
+ALTER TYPE pulse._item ADD ATTRIBUTE after bigint [];
+ALTER TYPE pulse._item ADD ATTRIBUTE after_failed text;
+ALTER TYPE pulse._item ADD ATTRIBUTE flow text;
+ALTER TYPE pulse._item ADD ATTRIBUTE name text;
 
 CREATE TYPE pulse._kind_settings AS (
     kind text,
@@ -78,6 +86,7 @@ CREATE TYPE pulse._job_filter AS (
     asks_error boolean,
     tags text [],
     group_keys text [],
+    flows text [],
     owners integer [],
     enqueued_before timestamptz,
     enqueued_after timestamptz,
@@ -90,6 +99,16 @@ COMMENT ON TYPE pulse._job_filter IS
 'A filter of the bulk verbs and find_jobs, parsed: NULL where it says nothing.';
 
 -- 02_lanes
+
+ALTER TABLE pulse.lane ADD COLUMN fair boolean;
+ALTER TABLE pulse.lane ADD COLUMN group_slots integer;
+ALTER TABLE pulse.lane ADD COLUMN grouped boolean;
+ALTER TABLE pulse.lane
+ADD CONSTRAINT lane_group_slots_are_positive CHECK (group_slots BETWEEN 1 AND 10000);
+ALTER TABLE pulse.lane
+ADD CONSTRAINT lane_is_grouped_for_a_reason
+CHECK (grouped IS NOT TRUE OR fair OR group_slots IS NOT NULL);
+CREATE INDEX lane_for_groups ON pulse.lane (lane) WHERE grouped IS NOT NULL;
 
 CREATE INDEX kind_for_claim ON pulse.kind (kind)
 WHERE lease_for IS NOT NULL OR max_runtime IS NOT NULL;
@@ -224,6 +243,10 @@ COMMENT ON TABLE pulse.approval IS
 
 ALTER TABLE pulse.body ADD COLUMN rerun_of bigint;
 CREATE INDEX body_for_rerun ON pulse.body (rerun_of) WHERE rerun_of IS NOT NULL;
+ALTER TABLE pulse.body ADD COLUMN flow text COLLATE "C";
+ALTER TABLE pulse.body ADD COLUMN name text COLLATE "C";
+ALTER TABLE pulse.body ADD COLUMN after_failed text COLLATE "C";
+CREATE INDEX body_of_flow ON pulse.body (flow, job) WHERE flow IS NOT NULL;
 
 DROP INDEX pulse.waiting_for_promotion;
 CREATE INDEX waiting_by_time ON pulse.waiting (lane, run_at) WHERE attempts >= 0;
@@ -238,6 +261,7 @@ WHERE attempts >= 0;
 
 -- 04_leases, 05_finished
 
+ALTER TABLE pulse.lease ADD COLUMN group_key text COLLATE "C";
 CREATE INDEX finished_for_dead_letters ON pulse.finished (finished_at, job)
 WHERE state = 'dead' AND failures >= 0;
 
@@ -265,7 +289,10 @@ DELETE FROM pulse.horizon;
 ALTER TABLE pulse.horizon
 ADD COLUMN tally_q bigint NOT NULL,
 ADD COLUMN next_tally_q bigint NOT NULL,
-ADD COLUMN tally_holders text [] NOT NULL;
+ADD COLUMN tally_holders text [] NOT NULL,
+ADD COLUMN note_q bigint NOT NULL,
+ADD COLUMN next_note_q bigint NOT NULL,
+ADD COLUMN note_holders text [] NOT NULL;
 COMMENT ON TABLE pulse.horizon IS
 'A cache: up to where every place in line, due time, lease number and tally is decided.';
 
@@ -351,6 +378,103 @@ COMMENT ON SEQUENCE pulse.job_id IS
 COMMENT ON SEQUENCE pulse.lease_seq IS
 'The growing part of lease numbers, above the node in the bits from the 43rd on.';
 
+-- 0a_groups
+
+CREATE TYPE pulse._level AS (
+    rank integer,
+    place bigint,
+    kind text
+);
+
+COMMENT ON TYPE pulse._level IS
+'Of one priority of a group: the smallest place that can be live, and the kind that stands there.';
+
+CREATE TYPE pulse._group AS (
+    lane text,
+    group_key text
+);
+
+COMMENT ON TYPE pulse._group IS
+'A group of a lane.';
+
+CREATE TABLE pulse.group_ready (
+    lane text COLLATE "C" NOT NULL,
+    group_key text COLLATE "C" NOT NULL,
+    rank integer NOT NULL,
+    seq bigint NOT NULL DEFAULT nextval('pulse.ready_seq'),
+    kind text COLLATE "C" NOT NULL,
+    job bigint NOT NULL,
+    attempts integer NOT NULL,
+    failures integer NOT NULL,
+    keyed boolean NOT NULL,
+    ready_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    last_lease bigint,
+    last_verb text COLLATE "C",
+    CONSTRAINT group_ready_is_one_per_job PRIMARY KEY (job)
+);
+
+CREATE INDEX group_ready_for_claim ON pulse.group_ready (lane, group_key, rank, seq)
+WHERE failures >= 0;
+CREATE INDEX group_ready_for_repeated_report ON pulse.group_ready (last_lease)
+WHERE last_lease IS NOT NULL;
+
+COMMENT ON TABLE pulse.group_ready IS
+'Jobs in line in grouped lanes, each in the line of its group.';
+
+CREATE TABLE pulse.group_notice (
+    lane text COLLATE "C" NOT NULL,
+    seq bigint NOT NULL DEFAULT nextval('pulse.ready_seq'),
+    group_key text COLLATE "C" NOT NULL,
+    rank integer,
+    place bigint,
+    kind text COLLATE "C",
+    CONSTRAINT group_notice_is_in_order PRIMARY KEY (lane, seq)
+);
+
+COMMENT ON TABLE pulse.group_notice IS
+'Groups that the next claim of their lane has to look at: a job arrived, or a run ended.';
+
+CREATE TABLE pulse.group_state (
+    lane text COLLATE "C" NOT NULL,
+    group_key text COLLATE "C" NOT NULL,
+    version bigint NOT NULL DEFAULT nextval('pulse.version'),
+    rank integer,
+    place bigint,
+    kind text COLLATE "C",
+    more pulse._level [],
+    leases bigint [],
+    turn bigint,
+    written_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+CREATE UNIQUE INDEX group_state_is_versioned
+ON pulse.group_state (lane, group_key, version DESC);
+ALTER TABLE pulse.group_state REPLICA IDENTITY USING INDEX group_state_is_versioned;
+
+CREATE INDEX group_state_in_turn ON pulse.group_state (lane, rank, turn)
+WHERE turn IS NOT NULL AND version > 0;
+CREATE INDEX group_state_in_turn_by_kind ON pulse.group_state (lane, kind, rank, turn)
+WHERE turn IS NOT NULL AND place >= 0;
+
+COMMENT ON TABLE pulse.group_state IS
+'A cache: what the last claim knew of a group, newest version first.';
+
+CREATE TABLE pulse.group_mark (
+    lane text COLLATE "C" NOT NULL,
+    version bigint NOT NULL DEFAULT nextval('pulse.version'),
+    notice_from bigint NOT NULL,
+    ranks integer [] NOT NULL,
+    turns bigint [] NOT NULL,
+    roll_from text COLLATE "C",
+    roll_rank integer NOT NULL DEFAULT -2147483648
+);
+
+CREATE UNIQUE INDEX group_mark_is_versioned ON pulse.group_mark (lane, version DESC);
+ALTER TABLE pulse.group_mark REPLICA IDENTITY USING INDEX group_mark_is_versioned;
+
+COMMENT ON TABLE pulse.group_mark IS
+'A cache: for each grouped lane, the smallest notice that can be unread, and for each level the smallest turn that can be live.';
+
 -- 0c_stats: the samples of lanes have another name, stat is what is counted.
 
 ALTER VIEW pulse.stats RENAME TO samples;
@@ -401,8 +525,148 @@ CREATE INDEX stat_by_time ON pulse.stat (at);
 COMMENT ON TABLE pulse.stat IS
 'Counters of each lane and kind, as they were at a moment.';
 
+-- 0b_flows
+
+CREATE SEQUENCE pulse.blocked_seq;
+
+COMMENT ON SEQUENCE pulse.blocked_seq IS
+'Numbers of blocked jobs; never drawn means that no job was ever blocked.';
+
+CREATE TABLE pulse.blocked (
+    job bigint NOT NULL,
+    waits_for bigint NOT NULL,
+    seq bigint NOT NULL DEFAULT nextval('pulse.blocked_seq'),
+    lane text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    rank integer NOT NULL,
+    run_at timestamptz,
+    delay interval,
+    expires_in interval,
+    attempts integer NOT NULL,
+    failures integer NOT NULL,
+    keyed boolean NOT NULL,
+    alone boolean NOT NULL,
+    after_failed text COLLATE "C" NOT NULL,
+    needs_approval boolean NOT NULL,
+    CONSTRAINT blocked_is_one_per_job PRIMARY KEY (job)
+);
+
+CREATE INDEX blocked_for_wake ON pulse.blocked (waits_for, seq);
+CREATE INDEX blocked_by_lane ON pulse.blocked (lane);
+
+COMMENT ON TABLE pulse.blocked IS
+'Jobs that wait until other jobs have ended.';
+
+CREATE TABLE pulse.dependency (
+    job bigint NOT NULL,
+    after bigint NOT NULL,
+    met boolean NOT NULL DEFAULT false,
+    CONSTRAINT dependency_is_one_per_pair PRIMARY KEY (job, after)
+);
+
+CREATE INDEX dependency_by_upstream ON pulse.dependency (after, job);
+
+COMMENT ON TABLE pulse.dependency IS
+'Which job waits, or waited, for which.';
+
+CREATE SEQUENCE pulse.note_seq;
+
+COMMENT ON SEQUENCE pulse.note_seq IS
+'Numbers of doubts and wakes; never drawn means that there was none.';
+
+CREATE TABLE pulse.doubt (
+    seq bigint NOT NULL DEFAULT nextval('pulse.note_seq'),
+    job bigint NOT NULL,
+    by xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    CONSTRAINT doubt_is_numbered PRIMARY KEY (seq)
+);
+
+COMMENT ON TABLE pulse.doubt IS
+'Jobs whose end may not have seen who waits for them.';
+
+CREATE TABLE pulse.wake (
+    seq bigint NOT NULL DEFAULT nextval('pulse.note_seq'),
+    job bigint NOT NULL,
+    from_seq bigint NOT NULL,
+    to_seq bigint NOT NULL,
+    CONSTRAINT wake_is_numbered PRIMARY KEY (seq)
+);
+
+COMMENT ON TABLE pulse.wake IS
+'Portions of blocked jobs whose upstream has ended, for whoever claims next.';
+
+CREATE TABLE pulse.note_mark (
+    version bigint NOT NULL DEFAULT nextval('pulse.version'),
+    wake_from bigint NOT NULL,
+    doubt_from bigint NOT NULL,
+    unsure bigint [] NOT NULL,
+    unsure_until xid8,
+    CONSTRAINT note_mark_is_versioned PRIMARY KEY (version)
+);
+
+COMMENT ON TABLE pulse.note_mark IS
+'A cache: the smallest doubt and wake that can still be live.';
+
+CREATE TABLE pulse.job_step (
+    job bigint NOT NULL,
+    step text COLLATE "C" NOT NULL,
+    until timestamptz,
+    result jsonb,
+    jobs bigint [],
+    saved_at timestamptz,
+    CONSTRAINT job_step_is_one_per_name PRIMARY KEY (job, step)
+);
+
+COMMENT ON TABLE pulse.job_step IS
+'Steps that a job has done, or waits in, kept for its later attempts.';
+
+CREATE TABLE pulse.signal (
+    signal text COLLATE "C" NOT NULL,
+    owner integer NOT NULL,
+    payload jsonb,
+    sent_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    expires_at timestamptz NOT NULL,
+    CONSTRAINT signal_is_sent_once PRIMARY KEY (signal, owner)
+);
+
+CREATE INDEX signal_for_expiry ON pulse.signal (expires_at);
+
+COMMENT ON TABLE pulse.signal IS
+'Signals that were sent, the first of each name.';
+
+CREATE TABLE pulse.signal_wait (
+    job bigint NOT NULL,
+    signal text COLLATE "C" NOT NULL,
+    lease bigint NOT NULL,
+    sent boolean NOT NULL DEFAULT false,
+    CONSTRAINT signal_wait_is_one_per_job PRIMARY KEY (job)
+);
+
+CREATE INDEX signal_wait_by_signal ON pulse.signal_wait (signal);
+CREATE INDEX signal_wait_to_wake ON pulse.signal_wait (sent) WHERE sent;
+
+COMMENT ON TABLE pulse.signal_wait IS
+'Jobs that wait for a signal, each with the lease that it gave back to do so.';
+
+-- 0d_declarations
+
+CREATE TABLE pulse.declaration (
+    item text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    application text COLLATE "C" NOT NULL,
+    declared jsonb NOT NULL,
+    applied jsonb,
+    declared_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT declaration_has_one_owner PRIMARY KEY (item, name),
+    CONSTRAINT declaration_is_of_a_known_item CHECK (item IN ('kind', 'schedule'))
+);
+
+COMMENT ON TABLE pulse.declaration IS
+'Settings of kinds and schedules that an application declares, and how they were written.';
+
 -- Functions whose result or arguments have other names: CREATE OR REPLACE refuses those.
 -- `python -m tests.upgrade.drops` prints what is missing here.
+DROP FUNCTION pulse._counted(text);
 DROP FUNCTION pulse._cron_entries();
 DROP FUNCTION pulse._register(text, text, text);
 DROP FUNCTION pulse._occurrence_after(pulse.recurrence, timestamptz);
@@ -416,6 +680,10 @@ DROP FUNCTION pulse._watchdog_round(integer, timestamptz, integer);
 DROP FUNCTION pulse.health();
 DROP FUNCTION pulse._health_lanes();
 
--- Public functions that have other names now; what begins with _ goes by itself.
+-- Public functions that have other arguments or names now; what begins with _ goes by itself.
+DROP FUNCTION pulse.set_lane(
+    text, integer, integer, interval, interval, interval,
+    interval, interval, interval, interval, boolean, text
+);
 DROP FUNCTION pulse.watch();
 DROP FUNCTION pulse.unwatch();

@@ -26,8 +26,8 @@ CHANGES = {
             "                b.group_key,\n                b.note,\n",
         ),
         (
-            "            d.headers\n        FROM",
-            "            d.headers,\n            d.note\n        FROM",
+            "            d.name\n        FROM",
+            "            d.name,\n            d.note\n        FROM",
         ),
     ],
     # A changed signature: an argument more, which old workers do not know.

@@ -26,6 +26,9 @@ GLANCE = 3_000
 SEARCH = 100_000
 ONE = 500
 
+DEATH = {"before": None, "before_job": None}
+HOUR = {"since": "1 hour", "step": "1 minute", "lane": None, "kind": None}
+
 
 @pytest.fixture
 def loaded(connection: Connection) -> int:
@@ -94,6 +97,14 @@ def test_no_query_of_the_page_reads_the_whole_queue(
             ("running", queries.RUNNING, {}, ONE),
             ("workers", queries.WORKERS, {}, ONE),
             ("health", operator.HEALTH, {}, GLANCE + LOAD // 100),
+            ("counters", operator.COUNTERS, {}, GLANCE),
+            ("gauges", operator.GAUGES, {}, GLANCE),
+            ("summary", queries.SUMMARY, queries.SUMMARY_VALUES, SEARCH),
+            ("kinds", queries.KINDS, {"kind": None}, ONE),
+            ("history", queries.HISTORY, HOUR, ONE),
+            ("find dead", queries.FIND_DEAD, find() | DEATH, ONE),
+            ("find dead", queries.FIND_DEAD, find(kind="nothing") | DEATH, SEARCH),
+            ("groups", queries.DEAD_GROUPS, queries.SUMMARY_VALUES, SEARCH),
             ("audit", queries.AUDIT, {"before": None, "limit": 50}, ONE),
             ("jobs", queries.JOBS, {"job_ids": ids}, 20 * len(ids)),
             ("job", queries.JOB, one, ONE),
@@ -108,6 +119,9 @@ def test_no_query_of_the_page_reads_the_whole_queue(
             ("find", operator.FIND, find(kind="nothing"), SEARCH),
             ("find", operator.FIND, find(tag="t7"), SEARCH),
             ("find", operator.FIND, find(error_like="%no such%"), SEARCH),
+            ("find", operator.FIND, find(error_contains="no such"), SEARCH),
+            ("find", operator.FIND, find(payload={"n": 2}), SEARCH),
+            ("find", operator.FIND, find(payload_contains="zwei"), SEARCH),
             ("find", operator.FIND, find(worker="nobody"), SEARCH),
             ("find", operator.FIND, find(older_than="1 day"), SEARCH),
         )
@@ -123,6 +137,7 @@ def test_every_page_answers_on_a_long_queue(
     viewer = site.client("viewer")
     paths = [
         *("me", "lanes", "status", "jobs", "dead", "workers", "health", "audit"),
+        *("summary", "history", "history?range=7d&kind=k1", "kinds", "dead/groups"),
         *(f"jobs/{loaded}", f"jobs/{loaded}/why", "jobs?state=ready&lane=small"),
         *("jobs?kind=nothing", "jobs?tag=t7", "jobs?error_like=%25x%25"),
         *("jobs?state=dead&older_than=1 second", "jobs?state=dead"),

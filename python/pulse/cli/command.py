@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from pulse.cli import (
+    completion,
     encoding,
     holds,
     jobs,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from pulse.errors import PulseError
 
 SECTIONS: dict[str, list[click.Command]] = {
-    "Work": [work.work, produce.enqueue, schedules.schedule],
+    "Work": [work.work, produce.enqueue, schedules.schedule, work.reconcile],
     "See": [
         *(see.ps, see.lanes, top.top, jobs.jobs, see.why, see.workers, see.health),
         web.web,
@@ -45,7 +46,7 @@ SECTIONS: dict[str, list[click.Command]] = {
         *(steer.run_now, steer.reschedule, steer.rerun, steer.discard),
         *(holds.drain, holds.pause, holds.resume),
     ],
-    "Set up": [provision.install, provision.dev, provision.demo],
+    "Set up": [provision.install, provision.dev, provision.demo, completion.completion],
 }
 
 
@@ -106,6 +107,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     encoding.accept_any_locale()
     try:
         given = sys.argv[1:] if arguments is None else arguments
+        if completion.answers(pulse):
+            return 0
         with pulse.make_context("pulse", encoding.decoded(given)) as made:
             context["context"] = made
             pulse.invoke(made)

@@ -2,7 +2,9 @@
 
 import importlib
 import os
+import re
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -10,6 +12,7 @@ from rich.text import Text
 
 from pulse.cli.problems import USAGE, Problem, Target
 from pulse.cli.session import Session, with_session
+from pulse.sql import operator
 
 
 @click.command()
@@ -19,17 +22,111 @@ from pulse.cli.session import Session, with_session
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
-    help="debug logs completed jobs too.",
+    help="info logs each start and end.",
+)
+@click.option(
+    "--lanes",
+    metavar="LANE=SLOTS,…",
+    help="Instead of the worker's: mail=4,default=10.",
+)
+@click.option("--concurrency", type=click.IntRange(1), help="Slots in lane default.")
+@click.option("--reload", is_flag=True, help="Start again when a Python file changes.")
+@click.option(
+    "--max-jobs", type=click.IntRange(1), help="Start afresh after so many jobs."
+)
+@click.option(
+    "--max-memory",
+    metavar="SIZE",
+    help="Start afresh when the process uses more: 512MB.",
+)
+@click.option(
+    "--health-port",
+    type=click.IntRange(0, 65535),
+    help="Answer GET /livez and /readyz there.",
 )
 @with_session
-def work(session: Session, where: str, log_level: str) -> None:
+def work(
+    session: Session,
+    where: str,
+    log_level: str,
+    lanes: str | None,
+    concurrency: int | None,
+    reload: bool,
+    max_jobs: int | None,
+    max_memory: str | None,
+    health_port: int | None,
+) -> None:
     """Run a worker: pulse work app:worker. SIGTERM and Ctrl-C stop it."""
+    if reload:
+        from pulse.cli.reload import supervise
+
+        sys.exit(supervise(Path.cwd()))
     session.log(log_level)
     lead_there(session.dsn)
     worker = find(where)
     if worker.dsn and session.given:
         check_same(session, worker.dsn, where)
+    if lanes is not None and concurrency is not None:
+        raise click.UsageError("--lanes and --concurrency exclude each other")
+    if lanes is not None:
+        worker.lanes = slots_of(lanes)
+    elif concurrency is not None:
+        worker.lanes = {"default": concurrency}
+    worker.max_jobs = max_jobs or worker.max_jobs
+    worker.max_memory = bytes_of(max_memory) if max_memory else worker.max_memory
+    worker.health_port = worker.health_port if health_port is None else health_port
     worker.run()
+    if worker.recycled is not None:
+        # The same process with a fresh interpreter: no supervisor has to do it.
+        session.err.print(Text(f"starting afresh: {worker.recycled}"))
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def slots_of(text: str) -> dict[str, int]:
+    slots: dict[str, int] = {}
+    for part in text.split(","):
+        lane, _, n = part.strip().rpartition("=")
+        if not lane or not n.isdigit() or int(n) < 1 or lane in slots:
+            raise click.BadParameter(
+                f"{part!r} is not LANE=SLOTS", param_hint="--lanes"
+            )
+        slots[lane] = int(n)
+    return slots
+
+
+def bytes_of(text: str) -> int:
+    found = re.fullmatch(r"(\d+)\s*([kMG]?)i?B?", text.strip(), re.IGNORECASE)
+    if found is None:
+        raise click.BadParameter(
+            f"{text!r} is not a size: 512MB", param_hint="--max-memory"
+        )
+    return int(found[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[found[2].lower()]
+
+
+@click.command()
+@click.argument("where", metavar="MODULE:WORKER")
+@click.option(
+    "--overwrite", is_flag=True, help="Also what operators have changed meanwhile."
+)
+@with_session
+def reconcile(session: Session, where: str, overwrite: bool) -> None:
+    """Write the settings and schedules a worker declares, as its start does."""
+    declared = find(where).declarations
+    if declared is None:
+        raise Problem(
+            f"{where} declares nothing",
+            remedy="give it an application: pulse.Worker(application='shop')",
+            code=USAGE,
+        )
+    rows = session.rows(operator.RECONCILE, declared.arguments(overwrite))
+    if session.as_json:
+        session.print_json(rows)
+        return
+    for row in rows:
+        words = f"{row['item']} {row['name']}: {row['verdict']}"
+        session.say(f"{words}, {row['detail']}" if row["detail"] else words)
 
 
 def check_same(session: Session, dsn: str, where: str) -> None:

@@ -113,3 +113,25 @@ BEGIN
     END LOOP;
 END;
 $$"""
+
+# Around a script that runs inside somebody's transaction: its SET LOCAL would stay.
+KEEP_SETTINGS: Final = """
+SELECT pg_catalog.set_config(
+    'pulse.kept_' || s.name, pg_catalog.current_setting(s.name), true
+)
+FROM (
+    VALUES ('search_path'), ('client_min_messages'), ('check_function_bodies')
+) AS s (name);
+"""
+RESTORE_SETTINGS: Final = """
+SELECT pg_catalog.set_config(
+    s.name, pg_catalog.current_setting('pulse.kept_' || s.name), true
+)
+FROM (
+    VALUES ('search_path'), ('client_min_messages'), ('check_function_bodies')
+) AS s (name);
+"""
+
+
+def kept(script: str) -> str:
+    return f"{KEEP_SETTINGS}{script}{RESTORE_SETTINGS}"

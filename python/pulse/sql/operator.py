@@ -5,6 +5,17 @@ Ids leave the database as text.
 
 from collections.abc import Collection
 
+# -- declarations -----------------------------------------------------------------
+
+RECONCILE = """
+SELECT r.item, r.name, r.verdict, r.detail
+FROM pulse.reconcile(
+    application => %(application)s,
+    kinds => CAST(%(kinds)s AS jsonb),
+    schedules => CAST(%(schedules)s AS jsonb),
+    overwrite => %(overwrite)s
+) AS r"""
+
 # -- access -----------------------------------------------------------------------
 
 # A role that was given nothing may not ask either: it gets 42501, which is an answer.
@@ -69,6 +80,18 @@ FIND = """
     ) AS f
 """
 
+# -- figures ----------------------------------------------------------------------
+
+COUNTERS = """
+    SELECT
+        c.lane, c.kind, c.enqueued, c.started, c.completed, c.failed, c.dead, c.retried,
+        c.cancelled, c.reaped, c.wait_seconds, c.wait_counts, c.run_seconds,
+        c.run_counts
+    FROM pulse.counters AS c
+"""
+GAUGES = "SELECT g.gauge, g.label, g.value FROM pulse.gauges() AS g"
+HISTOGRAM_BOUNDS = "SELECT pulse.histogram_bounds() AS bounds"
+
 # -- schedules --------------------------------------------------------------------
 
 SCHEDULE_RUNS = """
@@ -125,7 +148,8 @@ REPRIORITIZE = """
     ) AS state
 """
 DELETE = """
-    SELECT pulse.delete_job(job_id => %(job_id)s, reason => %(reason)s), 'deleted' AS state
+    SELECT
+        pulse.delete_job(job_id => %(job_id)s, reason => %(reason)s), 'deleted' AS state
 """
 
 # -- many jobs at once ------------------------------------------------------------

@@ -47,12 +47,34 @@ def enqueue_many(arguments: tuple[str, ...]) -> str:
     return call("enqueue_many", arguments)
 
 
+@lru_cache(maxsize=1000)
+def enqueue_one(arguments: tuple[str, ...]) -> str:
+    return call("enqueue_one", arguments)
+
+
 # One argument of type text: what every driver can pass the same way.
 ENQUEUE_LIST: Final = (
     "SELECT * FROM pulse.enqueue_many(jobs => CAST(CAST(%(jobs)s AS text) AS jsonb))"
 )
 
+_ONE: Final = {n: t for n, t in ENQUEUE_ARGUMENTS.items() if n != "payloads"}
+_COLUMNS: Final = ", ".join(f"{name} {kind}" for name, kind in _ONE.items())
+_GIVEN: Final = ", ".join(
+    f"{name} => "
+    + ("coalesce(r.on_conflict, 'skip')" if name == "on_conflict" else f"r.{name}")
+    for name in _ONE
+)
+ENQUEUE_ONE: Final = f"""
+SELECT e.job_id, e.created
+FROM jsonb_to_record(CAST(CAST(%(job)s AS text) AS jsonb)) AS r ({_COLUMNS})
+CROSS JOIN LATERAL pulse.enqueue_one({_GIVEN}) AS e"""
+
 CANCEL: Final = "SELECT pulse.cancel(job_id => %(job_id)s, reason => %(reason)s)"
+
+WHY: Final = """
+SELECT w.reason
+FROM pulse.why(job_id => %(job_id)s) AS w
+ORDER BY w.position"""
 
 OUTCOME: Final = """
 SELECT j.state, CAST(j.result AS text), j.last_error
@@ -71,9 +93,11 @@ WHERE j.job_id = %(job_id)s"""
 # For the test: every statement above.
 STATEMENTS: Final = {
     "cancel": CANCEL,
+    "why": WHY,
     "outcome": OUTCOME,
     "job": JOB,
     "enqueue": enqueue(tuple(n for n in ENQUEUE_ARGUMENTS if n != "payloads")),
     "enqueue_many": enqueue_many(tuple(n for n in ENQUEUE_ARGUMENTS if n != "payload")),
     "enqueue_list": ENQUEUE_LIST,
+    "enqueue_one": ENQUEUE_ONE,
 }

@@ -106,7 +106,7 @@ class Claims:
         return until
 
     def _start(self, runs: list[Run]) -> None:
-        tells_all = log.isEnabledFor(logging.DEBUG)
+        tells_all = log.isEnabledFor(logging.INFO)
         for run in runs:
             if self._stopping():
                 # Claimed, never started: released at once.

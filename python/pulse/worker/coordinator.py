@@ -24,9 +24,12 @@ from typing import Any
 
 import psycopg
 
+from pulse import errors
+from pulse.declarations import Declarations, log_verdicts
 from pulse.hooks import AllHooks, Hooks
 from pulse.logs import log_event
 from pulse.options import Duration
+from pulse.sql import operator as sql
 from pulse.tasks import Task
 from pulse.worker.answer import Answer
 from pulse.worker.claims import Claims
@@ -36,6 +39,7 @@ from pulse.worker.exchange import Exchange
 from pulse.worker.executors import Executors
 from pulse.worker.heartbeat import Heartbeat
 from pulse.worker.listener import Listener
+from pulse.worker.probes import Condition, Health, Probes
 from pulse.worker.processes import Initializer
 from pulse.worker.run import Run
 from pulse.worker.shutdown import FLUSH_WITHIN, Shutdown
@@ -60,6 +64,8 @@ class Settings:
     listens: bool = True
     hooks: Sequence[Hooks] = field(default_factory=tuple)
     process_initializer: Initializer | None = None
+    declarations: Declarations | None = None
+    health_port: int | None = None
 
 
 class Coordinator:
@@ -109,6 +115,8 @@ class Coordinator:
         self._poll_at = 0.0
         self._exchange_time = 0.0
         self._stop_at: float | None = None
+        self.health = Health(self._condition)
+        self.probes: Probes | None = None
 
     # -- called by others -------------------------------------------------------------
 
@@ -123,6 +131,7 @@ class Coordinator:
             self._loop.call_at(limit, self._connection.cut)
         self._stopped.set()
         self._slots.stop_runs()
+        self._executors.stop_waiting()
         self._woken.set()
 
     @property
@@ -150,7 +159,23 @@ class Coordinator:
             + ", ".join(f"{n} in {lane}" for lane, n in self._settings.lanes.items()),
             kinds=sorted(self._settings.tasks),
         )
+        if self._settings.health_port is not None:
+            self.probes = Probes(self._settings.health_port, self.health)
+        beating = asyncio.create_task(self.health.beat(), name="pulse health")
+        try:
+            await self._work()
+        finally:
+            beating.cancel()
+            if self.probes is not None:
+                await asyncio.to_thread(self.probes.close)
+
+    def _condition(self) -> Condition:
+        connected = self._connection.is_open and self._connection.failures == 0
+        return Condition(connected, self.stopping, len(self._slots.runs))
+
+    async def _work(self) -> None:
         await self._connection.wait_for_server()
+        await self._declare()
         self._heartbeat.start()
         listening = asyncio.create_task(self._listener.run(), name="pulse listener")
         try:
@@ -172,6 +197,26 @@ class Coordinator:
             self._log(
                 logging.INFO, f"worker {self._settings.connector.worker} has stopped"
             )
+
+    async def _declare(self) -> None:
+        """Have the server make settings and schedules what the application declares."""
+        declared = self._settings.declarations
+        while declared is not None and not self.stopping:
+            try:
+                await self._connection.open()
+                connection = await self._connection.get()
+                cursor = await connection.execute(sql.RECONCILE, declared.arguments())
+                log_verdicts(await cursor.fetchall(), self._settings.connector.worker)
+                return
+            except (psycopg.OperationalError, OSError) as error:
+                await self._connection.recover(error)
+            except psycopg.Error as error:
+                # Jobs run without them. This role may not change settings, and
+                # somebody else does: pulse reconcile, when the application is deployed.
+                why = errors.describe(error)
+                words = f"nothing of what {declared.application} declares was written"
+                self._log(logging.ERROR, f"{words}: {why.message}", hint=why.hint)
+                return
 
     async def _cycle(self) -> None:
         reports = self._slots.collect()

@@ -14,8 +14,10 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from pulse.chunks import ChunkTask
 from pulse.hooks import AllHooks
 from pulse.worker import outcomes
+from pulse.worker.chunks import Chunk, Gathering
 from pulse.worker.outcomes import Outcome
 from pulse.worker.processes import Children, Initializer
 from pulse.worker.run import Run
@@ -36,14 +38,47 @@ class Executors:
         self._finish = finish
         self._threads = Threads(self._run_in_thread)
         self._children = Children(process_initializer)
+        self._gathering = Gathering(loop, self._start_chunk)
 
     def start(self, run: Run) -> None:
         run.started = time.monotonic()
-        if run.task.is_async:
+        if isinstance(run.task, ChunkTask):
+            self._gathering.add(run.task, run)
+        elif run.task.is_async:
             # Slots.runs keeps the run, and with it the task, until it has ended.
             run.work = create_task(self._run_async(run), self._loop)
         else:
             self._threads.put(run)
+
+    def _start_chunk(self, chunk: Chunk) -> None:
+        if not chunk.task.is_async:
+            self._threads.put(chunk)
+            return
+        work = create_task(self._run_chunk_async(chunk), self._loop)
+        for run in chunk.runs:
+            run.chunk = work
+
+    async def _run_chunk_async(self, chunk: Chunk) -> None:
+        if not chunk.begin(self._finish):
+            return
+        try:
+            with chunk.around(self._hooks):
+                value = await chunk.task.function([run.job for run in chunk.runs])
+        except BaseException as error:
+            chunk.raised(error, self._finish)
+        else:
+            chunk.returned(value, self._finish)
+
+    def _run_chunk(self, chunk: Chunk) -> None:
+        if not chunk.begin(self._finish):
+            return
+        try:
+            with chunk.around(self._hooks):
+                value = chunk.task.function([run.job for run in chunk.runs])
+        except BaseException as error:
+            chunk.raised(error, self._finish)
+        else:
+            chunk.returned(value, self._finish)
 
     async def _run_async(self, run: Run) -> None:
         run.begun = True
@@ -62,7 +97,10 @@ class Executors:
             outcome = outcomes.raised(run, error)
         self._finish(run, outcome)
 
-    def _run_in_thread(self, run: Run) -> None:
+    def _run_in_thread(self, run: Run | Chunk) -> None:
+        if isinstance(run, Chunk):
+            self._run_chunk(run)
+            return
         if not run.may_begin:
             self._finish(run, outcomes.stopped(run))
             return
@@ -82,13 +120,20 @@ class Executors:
             return self._children.run(run.task, run.job)
         return run.task.run(run.job)
 
+    def stop_waiting(self) -> None:
+        """Nothing waits for more of its kind any longer."""
+        self._gathering.flush()
+
     async def abandon(self, runs: list[Run], patience: float) -> None:
         """Cancel tasks, kill processes; a thread runs on until its handler ends."""
         for run in runs:
             run.stopping = True
             run.interrupt()
         self._children.kill()
-        works = [run.work for run in runs if run.work is not None]
+        chunks = {run.chunk for run in runs if run.chunk is not None}
+        for chunk in chunks:
+            chunk.cancel()
+        works = [*chunks, *(run.work for run in runs if run.work is not None)]
         if works:
             await asyncio.wait(works, timeout=patience)
 
@@ -120,14 +165,14 @@ class Threads:
     stuck handler would keep the process of a stopped worker alive for ever.
     """
 
-    def __init__(self, work: Callable[[Run], None]) -> None:
+    def __init__(self, work: Callable[[Run | Chunk], None]) -> None:
         self._work = work
-        self._queue: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Run | Chunk | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._idle = 0
         self._all = 0
 
-    def put(self, run: Run) -> None:
+    def put(self, run: Run | Chunk) -> None:
         with self._lock:
             if self._idle > 0:
                 self._idle -= 1

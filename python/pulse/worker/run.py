@@ -26,6 +26,7 @@ class Run(Control):
         "_heartbeat",
         "_loop",
         "begun",
+        "chunk",
         "holds_slot",
         "job",
         "lane",
@@ -51,6 +52,8 @@ class Run(Control):
         self.job: Job
         self.task: Task[Any, Any]
         self.work: asyncio.Task[None] | None = None
+        self.chunk: asyncio.Task[None] | None = None
+        """As work, but shared: what ends this run alone must not cancel it."""
         self.outcome: Outcome | None = None
         self.started = 0.0
         self.holds_slot = True

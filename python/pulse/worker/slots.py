@@ -50,7 +50,7 @@ class Slots:
             self._wake()
 
     def log_start(self, run: Run) -> None:
-        log_job(logging.DEBUG, run.job, "starts", worker=self._worker)
+        log_job(logging.INFO, run.job, "starts", worker=self._worker)
 
     def wants(self) -> dict[str, int]:
         """How many jobs to claim: the free slots, of a large lane half at a time."""
@@ -79,7 +79,7 @@ class Slots:
         """Free the slots of what has ended; returns what is to be reported."""
         self._woken = False
         now = time.monotonic()
-        logs_all = bool(self._hooks) or log.isEnabledFor(logging.DEBUG)
+        logs_all = bool(self._hooks) or log.isEnabledFor(logging.INFO)
         # By lease: one that was released may have ended by itself as well.
         reports: dict[int, Run] = {}
         while self.ended:
@@ -145,8 +145,8 @@ class Slots:
     def _log(self, run: Run, outcome: Outcome, seconds: float) -> None:
         self._hooks.call("finished", run.job, outcome.verb, seconds)
         level, words = {
-            "complete": (logging.DEBUG, "completed"),
-            "fail": (logging.WARNING, f"failed: {last_line(outcome.error)}"),
+            "complete": (logging.INFO, "completed"),
+            "fail": failed(run, outcome),
             "snooze": (logging.INFO, f"snoozes for {outcome.delay}"),
             "release": (logging.INFO, "is released"),
             "ack_cancel": (logging.INFO, "is cancelled"),
@@ -158,6 +158,14 @@ class Slots:
 
 def half_if_large(slots: int) -> int:
     return slots if slots < LARGE else math.ceil(slots / 2)
+
+
+def failed(run: Run, outcome: Outcome) -> tuple[int, str]:
+    """The last failure of a job is its death, unless a cancel was asked for."""
+    job, why = run.job, last_line(outcome.error)
+    if outcome.fatal or job.failures + 1 >= job.max_attempts:
+        return logging.ERROR, f"failed and is dead: {why}"
+    return logging.WARNING, f"failed: {why}"
 
 
 def last_line(error: str | None) -> str:

@@ -10,21 +10,33 @@ import secrets
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+import time
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, overload
 
+from pulse.declarations import Declarations, ScheduleOptions, kinds_of
 from pulse.hooks import Hooks
-from pulse.job import Job
-from pulse.options import Duration, Options
-from pulse.tasks import Executor, Task
+from pulse.options import Duration
+from pulse.tasks import Decorator, Scheduled, Task, TaskOptions, decorator
 from pulse.worker.connector import Connector
 from pulse.worker.coordinator import Coordinator, Settings
+from pulse.worker.recycle import Recycle
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Self, Unpack
 
-P = ParamSpec("P")
-R = TypeVar("R")
+    from pulse.chunks import ChunkDecorator
+
+# How long running() waits for the first answer of the server.
+START_WITHIN = 2.0
 
 
 class Worker:
@@ -42,6 +54,7 @@ class Worker:
         lanes: Mapping[str, int] | None = None,
         tasks: Iterable[Task[Any, Any]] = (),
         name: str | None = None,
+        application: str | None = None,
         poll_interval: float = 0.5,
         lease_for: Duration | None = None,
         grace: float = 30.0,
@@ -51,6 +64,9 @@ class Worker:
         prepare: bool | None = None,
         hooks: Sequence[Hooks] = (),
         process_initializer: Callable[[], object] | None = None,
+        max_jobs: int | None = None,
+        max_memory: int | None = None,
+        health_port: int | None = None,
     ) -> None:
         if lanes is not None and concurrency is not None:
             raise TypeError("pass lanes or concurrency, not both")
@@ -65,7 +81,11 @@ class Worker:
             require_importable(process_initializer)
         self.name = name or new_name()
         self.lanes: Mapping[str, int] = slots
+        """Slots by lane; may be set until it runs."""
         self.tasks: dict[str, Task[Any, Any]] = {}
+        self.application = application
+        """Who owns the settings and schedules that are declared here."""
+        self.schedules: dict[str, dict[str, Any]] = {}
         self.ready = threading.Event()
         """Set from the first answer of the server until the worker has stopped."""
         self.dsn = dsn
@@ -78,10 +98,16 @@ class Worker:
         self._listen = listen
         self._hooks = tuple(hooks)
         self._process_initializer = process_initializer
+        self.max_jobs = max_jobs
+        self.max_memory = max_memory
+        self.health_port = health_port
+        self.recycled: str | None = None
+        """Why max_jobs or max_memory has stopped it."""
         self._lock = threading.RLock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._coordinator: Coordinator | None = None
         self._stop_early = False
+        self._asked_to_stop = False
         for task in tasks:
             self.add(task)
 
@@ -95,17 +121,53 @@ class Worker:
             raise RuntimeError("handlers are added before the worker runs")
         self.tasks[task.kind] = task
 
+    @overload
     def handle(
-        self, kind: str, *, executor: Executor = "auto", **options: Unpack[Options]
-    ) -> Callable[[Callable[Concatenate[Job, P], R]], Task[P, R]]:
-        """Make a function the handler of a kind; its first parameter is the job."""
+        self,
+        kind: str,
+        *,
+        batch: int,
+        within: float = ...,
+        **options: Unpack[TaskOptions],
+    ) -> ChunkDecorator: ...
+    @overload
+    def handle(self, kind: str, **options: Unpack[TaskOptions]) -> Decorator: ...
+    def handle(
+        self,
+        kind: str,
+        *,
+        batch: int | None = None,
+        within: float | None = None,
+        **options: Unpack[TaskOptions],
+    ) -> Any:
+        """Make a function the handler of a kind; the options are those of task."""
+        return decorator(kind, options, self.add, batch, within)
 
-        def register(function: Callable[Concatenate[Job, P], R]) -> Task[P, R]:
-            task = Task(kind, function, options, executor)
-            self.add(task)
-            return task
+    def schedule(self, name: str, **options: Unpack[ScheduleOptions]) -> Scheduled:
+        """Have a task of this worker enqueued by the clock: cron=, every= or at=.
 
-        return register
+        Declared under the worker's application and written when the worker starts. A
+        function that is no task yet becomes the handler of the kind of this name.
+        """
+        if self.application is None:
+            raise TypeError(
+                "a schedule belongs to an application: Worker(application='shop')"
+            )
+        if name in self.schedules:
+            raise ValueError(f"the schedule {name!r} is declared already")
+
+        def declare(task: Task[Any, Any]) -> None:
+            self.schedules[name] = {"kind": task.kind, **options}
+
+        return Scheduled(self.handle(name), declare)
+
+    @property
+    def declarations(self) -> Declarations | None:
+        """What is written when it starts; None without an application."""
+        if self.application is None:
+            return None
+        kinds = kinds_of(self.tasks.values())
+        return Declarations(self.application, kinds, self.schedules)
 
     # -- running ----------------------------------------------------------------------
 
@@ -128,7 +190,9 @@ class Worker:
                     "or Worker(…, tasks=[…])"
                 )
             self._loop = loop
-            self._coordinator = Coordinator(self._settings(), self.ready)
+            self.recycled = None
+            recycle = Recycle(self.max_jobs, self.max_memory, self._stop)
+            self._coordinator = Coordinator(self._settings(recycle), self.ready)
             if self._stop_early:
                 self._coordinator.stop()
         try:
@@ -143,8 +207,34 @@ class Worker:
         finally:
             with self._lock:
                 self._loop = self._coordinator = None
+                # Whoever asks it to stop does not want a fresh start.
+                self.recycled = None if self._asked_to_stop else recycle.reason
+                self._asked_to_stop = False
                 self._stop_early = False
                 self.ready.clear()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Self]:
+        """Work beside what the block does, and stop when it ends.
+
+        What keeps the worker from starting is raised here: no pulse in the database, no
+        access. A server that does not answer is waited for meanwhile.
+        """
+        work = asyncio.create_task(self.run_async(), name="pulse worker")
+        try:
+            until = time.monotonic() + START_WITHIN
+            while not (self.ready.is_set() or work.done() or time.monotonic() > until):
+                await asyncio.sleep(0.01)
+            if work.done():
+                await work
+            yield self
+        finally:
+            self.stop()
+            await work
+
+    def lifespan(self, app: object) -> AbstractAsyncContextManager[None]:
+        """FastAPI(lifespan=worker.lifespan), also Starlette and Litestar."""
+        return _without_value(self.running())
 
     def stop(self, grace: float | None = None) -> None:
         """Ask the worker to stop; from any thread or signal handler, and repeatedly.
@@ -153,6 +243,10 @@ class Worker:
         releases the rest without charge, and run() returns. Called before run(), it
         makes that return at once.
         """
+        self._asked_to_stop = True
+        self._stop(grace)
+
+    def _stop(self, grace: float | None = None) -> None:
         with self._lock:
             loop, coordinator = self._loop, self._coordinator
             if loop is None or coordinator is None:
@@ -162,10 +256,12 @@ class Worker:
             loop.call_soon_threadsafe(coordinator.stop, grace)
 
     def _on_signal(self) -> None:
+        self._asked_to_stop = True
         if self._coordinator is not None:
             self._coordinator.stop(0 if self._coordinator.stopping else None)
 
-    def _settings(self) -> Settings:
+    def _settings(self, recycle: Recycle) -> Settings:
+        limited = self.max_jobs is not None or self.max_memory is not None
         return Settings(
             connector=self._connector,
             lanes=self.lanes,
@@ -175,9 +271,20 @@ class Worker:
             grace=self._grace,
             ticks=self._tick,
             listens=self._listen,
-            hooks=self._hooks,
+            hooks=(*self._hooks, recycle) if limited else self._hooks,
             process_initializer=self._process_initializer,
+            declarations=self.declarations,
+            health_port=self.health_port,
         )
+
+
+@contextlib.asynccontextmanager
+async def _without_value(
+    context: AbstractAsyncContextManager[object],
+) -> AsyncIterator[None]:
+    # What a lifespan yields is the state of the application.
+    async with context:
+        yield
 
 
 def new_name() -> str:

@@ -150,6 +150,12 @@ def test_a_client_on_a_sqlalchemy_session_cancels_and_waits(
         client = pulse.Client(session)
         job, other = client.enqueue("greet"), client.enqueue("greet")
         assert client.cancel(other, "not needed: 100%") == "cancelled"
+        assert "no live worker" in client.why(job)[0]
+        with pytest.raises(errors.NoSuchJob):
+            client.why(4711)
+        session.rollback()
+        job, other = client.enqueue("greet"), client.enqueue("greet")
+        assert client.cancel(other, "not needed: 100%") == "cancelled"
         session.commit()
         complete(db, result)
         assert client.result(job, 5) == json.loads(result)
@@ -170,6 +176,7 @@ def test_an_async_client_on_an_async_session_cancels_and_waits(db: Database) -> 
             client = pulse.AsyncClient(session)
             job, other = await client.enqueue("greet"), await client.enqueue("greet")
             assert await client.cancel(other) == "cancelled"
+            assert "cancelled" in (await client.why(other))[0]
             await session.commit()
             complete(db, '{"a": 1}')
             assert await client.result(job, 5) == {"a": 1}
@@ -187,6 +194,7 @@ def test_a_client_on_a_django_connection_cancels_and_waits(
     client = pulse.Client(django_connection)
     job, other = client.enqueue("greet"), client.enqueue("greet")
     assert client.cancel(other, None) == "cancelled"
+    assert client.why(other)
     complete(db, result)
     assert client.result(job, 5) == json.loads(result)
     with pytest.raises(errors.JobCancelled):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
+from typing import Any
 
 import pulse
 from pulse.hooks import AllHooks
@@ -38,7 +39,7 @@ def test_claimed_jobs_hold_their_slots_before_they_are_read(queue: Queue) -> Non
         heartbeat = Heartbeat(connector, slots.runs)
         loop = asyncio.get_running_loop()
         executors = Executors(loop, hooks, slots.finish)
-        tasks = {"note": Task("note", note)}
+        tasks: dict[str, Task[Any, Any]] = {"note": Task("note", note)}
         claims = Claims(tasks, slots, heartbeat, executors, hooks, lambda: False)
         connection = Connection(connector, asyncio.Event(), hooks)
         exchange = Exchange(connection, "w", ["note"], None)

@@ -49,6 +49,7 @@ def members(kind: type) -> set[str]:
     [
         *((getattr(pulse, name), PYTHON) for name in pulse.__all__),
         (hooks.OpenTelemetry, PYTHON),
+        (hooks.Sentry, PYTHON),
         (testing.Done, PYTHON),
         (embedded.EmbeddedServer, EMBEDDED),
     ],

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pulse.sql import producer, worker
+from pulse.sql import producer, testing, worker
 from tests.conftest import Connect
 from tools import paths
 
 PACKAGE = paths.ROOT / "python" / "pulse"
-STATEMENTS = {**producer.STATEMENTS, **worker.STATEMENTS}
+STATEMENTS = {**producer.STATEMENTS, **testing.STATEMENTS, **worker.STATEMENTS}
 
 
 @pytest.mark.parametrize("name", STATEMENTS)

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
+import textwrap
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+import sqlalchemy
+from sqlalchemy.orm import Session
 
 import pulse
 import pulse.testing
 from pulse import Job, Worker
+from pulse.testing import assert_enqueued, refute_enqueued
 from tests.conftest import Connection, Database
-
-# What pytest_plugins = ["pulse.testing"] does in a conftest.
-pulse_work_off = pulse.testing.pulse_work_off
 
 
 def build(connection: Connection) -> Worker:
@@ -74,9 +82,108 @@ def test_work_off_works_inside_an_event_loop(db: Database) -> None:
     connection.rollback()
 
 
-def test_the_fixture_is_the_function(
-    db: Database, pulse_work_off: Callable[..., list[pulse.testing.Done]]
-) -> None:
+def test_perform_runs_one_job_whatever_is_before_it(db: Database) -> None:
     connection = db.connect(autocommit=False)
-    assert pulse_work_off(connection, build(connection)) == []
+    worker = build(connection)
+    pulse.enqueue(connection, "child", {"n": 0}, priority=9)
+    job = pulse.enqueue(connection, "child", {"n": 7}, delay="1 hour", priority=3)
+    done = pulse.testing.perform(connection, worker, job)
+    assert (done.job.id, done.job.priority, done.result) == (job, 3, 7)
+    with pytest.raises(pulse.errors.WrongState):
+        pulse.testing.perform(connection, worker, job)
     connection.rollback()
+
+
+def test_time_passes_without_waiting(db: Database) -> None:
+    connection = db.connect(autocommit=False)
+    worker = build(connection)
+    soon = pulse.enqueue(connection, "child", {"n": 5}, delay="1 hour")
+    pulse.enqueue(connection, "child", {"n": 6}, delay="3 hours")
+    assert pulse.testing.work_off(connection, worker) == []
+    assert pulse.testing.pass_time(connection, timedelta(hours=2)) == 1
+    assert [d.job.id for d in pulse.testing.work_off(connection, worker)] == [soon]
+    assert pulse.testing.pass_time(connection, "1 hour") == 1
+    [done] = pulse.testing.work_off(connection, worker)
+    assert done.result == 6
+    # A retry waits for its backoff, until time passes.
+    pulse.enqueue(connection, "child", {"n": 1})
+    pulse.testing.work_off(connection, worker)
+    assert pulse.testing.pass_time(connection, 60) == 1
+    connection.rollback()
+
+
+def test_what_is_enqueued_is_asserted(db: Database) -> None:
+    connection = db.connect(autocommit=False)
+    at = datetime(2030, 1, 1, tzinfo=timezone.utc)
+    for n in range(2):
+        pulse.enqueue(connection, "mail", {"to": "a", "n": n, "at": at}, lane="mail")
+    found = assert_enqueued(connection, "mail", {"to": "a", "at": at}, lane="mail")
+    assert [job["payload"]["n"] for job in found] == [0, 1]
+    assert_enqueued(connection, "mail", {"n": 1}, count=1, state="ready")
+    refute_enqueued(connection, "mail", {"n": 2})
+    with pytest.raises(AssertionError) as wrong:
+        assert_enqueued(connection, "mail", {"n": 3}, priority=2)
+    assert str(wrong.value).startswith(
+        "expected at least one job with kind='mail', payload={'n': 3}, priority=2, "
+        "found 0. Of mail there are:"
+    )
+    with pytest.raises(AssertionError, match=r"found 0\. None is"):
+        assert_enqueued(connection, "other")
+    connection.rollback()
+
+
+def test_a_session_of_sqlalchemy_is_worked_off(db: Database) -> None:
+    engine = sqlalchemy.create_engine(
+        "postgresql+psycopg://", creator=lambda: db.connect(autocommit=False)
+    )
+    with Session(engine) as session:
+        worker = build(db.connect())
+        pulse.enqueue(session, "child", {"n": 0})
+        assert_enqueued(session, "child", {"n": 0})
+        [done] = pulse.testing.work_off(session, worker)
+        assert done.result == 0
+        session.rollback()
+    with engine.connect() as connection:
+        pulse.enqueue(connection, "child", {"n": 4})
+        assert [d.result for d in pulse.testing.work_off(connection, worker)] == [4]
+        connection.rollback()
+    engine.dispose()
+    with pytest.raises(TypeError, match="on a connection of psycopg"):
+        pulse.testing.work_off(object(), worker)
+
+
+def test_the_plugin_installs_pulse_into_the_test_database(
+    tmp_path: Path, new_db: Callable[..., Database]
+) -> None:
+    empty = new_db(product=None)
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["pulse.testing.plugin"]')
+    (tmp_path / "test_app.py").write_text(
+        textwrap.dedent("""
+        import pulse
+        from pulse.testing import assert_enqueued
+
+        worker = pulse.Worker("")
+
+        @worker.handle("greet")
+        def greet(name: str) -> str:
+            return f"hello {name}"
+
+        def test_one(pulse_connection, pulse_work_off):
+            greet.enqueue(pulse_connection, "Ada")
+            assert_enqueued(pulse_connection, greet, {"name": "Ada"})
+            [done] = pulse_work_off(pulse_connection, worker)
+            assert done.result == "hello Ada"
+
+        def test_nothing_is_left(pulse_connection, pulse_work_off):
+            assert pulse_work_off(pulse_connection, worker) == []
+        """)
+    )
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path],
+        cwd=tmp_path,
+        env={**os.environ, "PULSE_TEST_DSN": empty.dsn},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "2 passed" in ran.stdout, ran.stdout + ran.stderr

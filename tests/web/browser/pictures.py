@@ -59,12 +59,13 @@ TOTALS = """
         0, array_fill(0, ARRAY[16])::bigint []
     FROM (
         SELECT l.lane, l.kind, clock_timestamp() - n * interval '1 minute' AS at, n,
-            greatest(0, l.base + l.swing * (sin(n / l.slow) + random() / 2))::int AS jobs,
-            CASE WHEN l.kind = 'charge-card' AND n < 11 THEN 14 - n ELSE 0 END AS failed,
+            greatest(0, l.base + l.swing * (sin(n / l.slow) + random() / 2))::int
+                AS jobs,
+            CASE WHEN l.lane = 'billing' AND n < 11 THEN 14 - n ELSE 0 END AS failed,
             (1 + sin(n / 9.0))::int AS slow
         FROM (VALUES ('billing', 'charge-card', 14, 6, 3.0),
             ('images', 'resize', 210, 60, 5.0), ('mail', 'send-mail', 90, 80, 2.5)
-        ) AS l (lane, kind, base, swing, slow), generate_series(1, 60) AS n
+        ) AS l (lane, kind, base, swing, slow), generate_series(0, 60) AS n
     ) AS m
     WINDOW w AS (PARTITION BY m.lane, m.kind ORDER BY m.n DESC)
 """
@@ -132,6 +133,10 @@ def shoot(browser: Browser, site: Site, name: str, place: str, **options: Any) -
     page = tab.open(place)
     expect(page.locator("#live")).to_have_text("Live")
     expect(page.locator("main td, .history li").first).to_be_visible()
+    if page.locator(".chart").count() > 0:
+        expect(page.locator(".chart .top-value").first).not_to_be_empty()
+    if page.locator(".wrong").count() > 0:
+        expect(page.locator(".wrong:visible, .calm:visible")).to_have_count(1)
     page.screenshot(path=IMAGES / f"{name}.png", animations="disabled")
     assert tab.complaints == [], tab.complaints
     tab.close()
@@ -174,16 +179,40 @@ def shop() -> Iterator[tuple[Site, int]]:
             sql.close()
 
 
+@contextlib.contextmanager
+def calm() -> Iterator[Site]:
+    """The same shop on a quiet day."""
+    with servers.temporary() as server:
+        dsn = server.dsn(server.create("shop", "extension"))
+        with psycopg.connect(dsn, autocommit=True) as sql:
+            for statement in SETTINGS:
+                sql.execute(statement)
+            sql.execute("SELECT pulse.tick()")
+            sql.execute("TRUNCATE pulse.sample, pulse.stat, pulse.tally")
+            sql.execute(SAMPLES)
+            sql.execute(TOTALS.replace("n < 11", "n < 0"))
+            sql.execute("SELECT pulse.hello(%s, '{mail,images}')", ["shop-1"])
+        site = Site(dsn)
+        try:
+            yield site
+        finally:
+            site.kill()
+
+
 def main() -> None:
     IMAGES.mkdir(parents=True, exist_ok=True)
-    with chromium() as browser, shop() as (site, job_id):
-        life = f"jobs/{job_id}"
-        shoot(browser, site, "lanes-light", "", viewport=DESK, color_scheme="light")
-        shoot(browser, site, "lanes-dark", "", viewport=DESK, color_scheme="dark")
-        shoot(browser, site, "lanes-phone", "", viewport=PHONE, color_scheme="light")
-        shoot(browser, site, "job", life, viewport=DESK, color_scheme="light")
-        shoot(browser, site, "job-phone", life, viewport=PHONE, color_scheme="dark")
-        shoot(browser, site, "dead", "dead", viewport=DESK, color_scheme="light")
+    desk, phone = {"viewport": DESK}, {"viewport": PHONE}
+    with chromium() as browser:
+        with calm() as site:
+            shoot(browser, site, "overview-calm", "", **desk)
+        with shop() as (site, job_id):
+            shoot(browser, site, "overview-light", "", **desk, color_scheme="light")
+            shoot(browser, site, "overview-dark", "", **desk, color_scheme="dark")
+            shoot(browser, site, "overview-phone", "", **phone, color_scheme="light")
+            shoot(browser, site, "job", f"jobs/{job_id}", **desk)
+            shoot(browser, site, "jobs-phone", "jobs", **phone, color_scheme="dark")
+            shoot(browser, site, "dead", "dead", **desk)
+            shoot(browser, site, "kind", "kinds/charge-card", **desk)
 
 
 if __name__ == "__main__":

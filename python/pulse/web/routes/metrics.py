@@ -1,13 +1,24 @@
-"""GET /metrics: the queue as Prometheus reads it."""
+"""GET /metrics: the queue as Prometheus reads it.
+
+Counters and histograms are pulse.counters, gauges what stands there now. What is not
+there is zero, not absent: a series that only comes with the first failure has no rate.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from fastapi import APIRouter
+from fastapi.concurrency import run_in_threadpool
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 from starlette.responses import PlainTextResponse
 
@@ -19,6 +30,7 @@ from pulse.web.database import first
 router = APIRouter(tags=["metrics"])
 
 LEVELS = {"ok": 0, "warn": 1, "fail": 2}
+Row = Mapping[str, Any]
 
 # Name, column of a lane, what it says.
 LANE_GAUGES = (
@@ -29,7 +41,7 @@ LANE_GAUGES = (
     (
         "pulse_lane_oldest_ready_seconds",
         "oldest_ready_seconds",
-        "How long the oldest job has stood in line; absent: none does.",
+        "How long the oldest job has stood in line.",
     ),
     (
         "pulse_lane_finished_per_minute",
@@ -38,6 +50,73 @@ LANE_GAUGES = (
     ),
     ("pulse_lane_enabled", "enabled", "Whether the lane is enabled."),
     ("pulse_lane_drained", "drained", "Whether the lane is drained."),
+)
+# Of these, what is unknown is not zero.
+MAY_BE_ABSENT = {"max_slots"}
+
+# Name, column of pulse.counters, what it says.
+COUNTERS = (
+    ("pulse_jobs_enqueued", "enqueued", "Jobs that were enqueued."),
+    ("pulse_runs_started", "started", "Runs that began: claims."),
+    ("pulse_jobs_completed", "completed", "Jobs that completed."),
+    ("pulse_runs_failed", "failed", "Runs that failed, lost workers included."),
+    ("pulse_jobs_dead", "dead", "Jobs that died of their last failure."),
+    (
+        "pulse_jobs_retried",
+        "retried",
+        "Jobs put back to run again, after a failure or by retry.",
+    ),
+    ("pulse_jobs_cancelled", "cancelled", "Jobs that were cancelled."),
+    (
+        "pulse_runs_reaped",
+        "reaped",
+        "Runs that ended because the lease lapsed or max_runtime was over.",
+    ),
+)
+HISTOGRAMS = (
+    ("pulse_job_wait_seconds", "wait", "From being ready to the start of the run."),
+    ("pulse_run_seconds", "run", "How long completed and failed runs took."),
+)
+
+# Name, gauge of pulse.gauges(), its label, what it says.
+GAUGES = (
+    (
+        "pulse_lane_dead",
+        "dead",
+        "lane",
+        "Dead letters, counted up to 1000 a lane.",
+    ),
+    (
+        "pulse_lane_workers",
+        "workers",
+        "lane",
+        "Workers seen in the last two minutes that take this lane.",
+    ),
+    (
+        "pulse_retention_lag_seconds",
+        "retention_lag_seconds",
+        None,
+        "How much older than its retention the oldest finished job is.",
+    ),
+    (
+        "pulse_schedule_lag_seconds",
+        "schedule_lag_seconds",
+        None,
+        "How late the latest schedule is.",
+    ),
+    ("pulse_tick_age_seconds", "tick_age_seconds", None, "Since the last tick."),
+    (
+        "pulse_tick_seconds",
+        "tick_seconds",
+        "turn",
+        "How long each turn of tick took when it was last done.",
+    ),
+    (
+        "pulse_oldest_snapshot_seconds",
+        "oldest_snapshot_seconds",
+        None,
+        "For how long an open transaction has kept vacuum from removing dead rows.",
+    ),
 )
 
 
@@ -56,40 +135,46 @@ class Metrics(PlainTextResponse):
     },
 )
 async def metrics(caller: CurrentCaller) -> Metrics:
-    """Lanes, workers, pauses and health checks as Prometheus text."""
+    """Counters, histograms, lanes, workers, upkeep and health as Prometheus text."""
     async with caller.reading() as db:
-        now = first(await db.one(queries.OVERVIEW, lane=None))
-        checks = await db.rows(operator.HEALTH)
-    registry = CollectorRegistry()
-    registry.register(Queue(now, checks))
-    return Metrics(generate_latest(registry))
+        queue = Queue(
+            first(await db.one(queries.OVERVIEW, lane=None)),
+            await db.rows(operator.HEALTH),
+            await db.rows(operator.COUNTERS),
+            await db.rows(operator.GAUGES),
+            first(await db.one(operator.HISTOGRAM_BOUNDS))["bounds"],
+        )
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(queue)
+    # Thousands of series take a while to write down.
+    return Metrics(await run_in_threadpool(generate_latest, registry))
 
 
 class Queue(Collector):
     """What one request saw of the queue."""
 
     def __init__(
-        self, now: Mapping[str, Any], checks: Sequence[Mapping[str, Any]]
+        self,
+        now: Row,
+        checks: Sequence[Row],
+        counters: Sequence[Row],
+        gauges: Sequence[Row],
+        bounds: Sequence[float],
     ) -> None:
         self._now = now
         self._checks = checks
+        self._counters = counters
+        self._gauges = gauges
+        self._bounds = [*(f"{bound:g}" for bound in bounds), "+Inf"]
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        lanes = self._now["lanes"]
-        for name, column, help_text in LANE_GAUGES:
-            gauge = GaugeMetricFamily(name, help_text, labels=["lane"])
-            for lane in lanes:
-                if lane[column] is not None:
-                    gauge.add_metric([lane["name"]], float(lane[column]))
-            yield gauge
-        held = GaugeMetricFamily(
-            "pulse_lane_held",
-            "How many pauses keep the lane from being claimed.",
-            labels=["lane"],
-        )
-        for lane in lanes:
-            held.add_metric([lane["name"]], len(lane["paused_by"] or ()))
-        yield held
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: the registry would read everything once more."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        yield from self._counted()
+        yield from self._lanes()
+        yield from self._figures()
         yield GaugeMetricFamily(
             "pulse_workers",
             "Workers seen in the last two minutes.",
@@ -106,3 +191,55 @@ class Queue(Collector):
         for check in self._checks:
             health.add_metric([check["check_name"]], LEVELS.get(check["status"], 2))
         yield health
+
+    def _counted(self) -> Iterable[Metric]:
+        for name, column, help_text in COUNTERS:
+            counter = CounterMetricFamily(name, help_text, labels=["lane", "kind"])
+            for row in self._counters:
+                counter.add_metric([row["lane"], row["kind"]], row[column])
+            yield counter
+        for name, column, help_text in HISTOGRAMS:
+            histogram = HistogramMetricFamily(name, help_text, labels=["lane", "kind"])
+            for row in self._counters:
+                upto = map(float, accumulate(row[f"{column}_counts"]))
+                histogram.add_metric(
+                    [row["lane"], row["kind"]],
+                    list(zip(self._bounds, upto, strict=True)),
+                    row[f"{column}_seconds"],
+                )
+            yield histogram
+
+    def _lanes(self) -> Iterable[Metric]:
+        lanes = self._now["lanes"]
+        for name, column, help_text in LANE_GAUGES:
+            gauge = GaugeMetricFamily(name, help_text, labels=["lane"])
+            for lane in lanes:
+                if lane[column] is not None or column not in MAY_BE_ABSENT:
+                    gauge.add_metric([lane["name"]], float(lane[column] or 0))
+            yield gauge
+        held = GaugeMetricFamily(
+            "pulse_lane_held",
+            "How many pauses keep the lane from being claimed.",
+            labels=["lane"],
+        )
+        for lane in lanes:
+            held.add_metric([lane["name"]], len(lane["paused_by"] or ()))
+        yield held
+
+    def _figures(self) -> Iterable[Metric]:
+        for name, wanted, label, help_text in GAUGES:
+            found = {
+                row["label"]: row["value"]
+                for row in self._gauges
+                if row["gauge"] == wanted
+            }
+            if label is None:
+                yield GaugeMetricFamily(name, help_text, value=found.get(None, 0))
+                continue
+            if label == "lane":
+                zeros = {lane["name"]: 0.0 for lane in self._now["lanes"]}
+                found = {**zeros, **found}
+            gauge = GaugeMetricFamily(name, help_text, labels=[label])
+            for key, value in found.items():
+                gauge.add_metric([key], value)
+            yield gauge

@@ -95,8 +95,8 @@ function figure({ title, unit, say, series }) {
     const shown = place ?? rows.length - 1;
     cross.hidden = place === null;
     if (place !== null) cross.style.setProperty("--at", left(rows[place]));
-    redraw(legend, h("b", {}, place === null ? "now" : clock(rows[shown].at)), series.map(([name, , tone], i) => [" ",
-      h("span", { "data-tone": tone }, name), ` ${values[i][shown] === null ? "–" : say(values[i][shown])}`]), unit && h("span", { class: "quiet" }, ` ${unit}`));
+    redraw(legend, place !== null && h("b", {}, clock(rows[shown].at)), series.map(([name, , tone], i) => [" ",
+      h("span", { "data-tone": tone }, name), ` ${values[i][shown] === null ? "–" : say(values[i][shown])}`]));
   }
 
   plot.addEventListener("pointermove", (event) => {
@@ -115,13 +115,13 @@ function figure({ title, unit, say, series }) {
   });
 
   return {
-    element: h("figure", { class: "panel chart", "data-chart": title }, h("figcaption", {}, h("b", {}, title), legend), plot, ticks),
+    element: h("figure", { class: "panel chart", "data-chart": title }, h("figcaption", {}, h("span", {}, h("b", {}, title), h("span", { class: "quiet" }, ` ${unit}`)), legend), plot, ticks),
     set({ rows: found, step_seconds: step }) {
-      // What has just begun is not counted yet; a long step is measured by what is over of it.
-      const over = (now() - Date.parse(found[found.length - 1].at)) / 1000;
-      rows = over < 90 ? found.slice(0, -1) : found;
-      const minutes = (place) => (place === found.length - 1 ? Math.min(over, step) : step) / 60;
-      values = series.map(([, value]) => rows.map((row, place) => value(row, minutes(place)) ?? null));
+      // Upkeep counts within a minute: what is younger is left out, and a long step that
+      // goes on is measured by what is over of it.
+      const age = (row) => (now() - Date.parse(row.at)) / 1000;
+      rows = found.filter((row) => age(row) >= 105);
+      values = series.map(([, value]) => rows.map((row) => value(row, Math.min(age(row), step) / 60) ?? null));
       span = [Date.parse(rows[0].at), Date.parse(rows[rows.length - 1].at)];
       const highest = Math.max(...values.flat().map((value) => value ?? 0));
       const scale = highest || 1;

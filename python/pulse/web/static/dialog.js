@@ -13,7 +13,7 @@ let number = 0;
 export function ask({ title, text, fields = [], confirm, danger = false, details = [], work, wide = false }) {
   const name = `dialog-${++number}`;
   const inputs = fields.map((field, i) => input(field, `${name}-${i}`));
-  const refusal = h("div", { role: "alert" });
+  const refusal = h("div");
   const form = h("form", {},
     h("h2", { id: name }, title),
     text && h("p", {}, text),

@@ -57,9 +57,11 @@ export function pagedTable({ caption, columns, address, key, filter, id, row, no
     }
   }
 
+  /** A rare match may lie behind many newer jobs: a few more looks before one has to ask. */
   async function start() {
     try {
       await refresh();
+      for (let looks = 0; looks < 4 && items.length === 0 && next && !stay.left; looks += 1) await older();
     } catch (problem) {
       show(foot, trouble(problem));
       element.hidden = true;

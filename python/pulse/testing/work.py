@@ -1,43 +1,30 @@
-"""Run jobs inside a test: this connection, this transaction, no thread, no clock.
-
-    def test_signup(conn):
-        sign_up(conn, "a@b.c")                    # enqueues in the test's transaction
-        [done] = pulse.testing.work_off(conn, worker)
-        assert done.outcome == "complete"
-
-With `pytest_plugins = ["pulse.testing"]` in conftest.py the fixture pulse_work_off is
-the same function. Delayed and retrying jobs do not run: enqueue them without
-a delay, or retry them.
-"""
+"""work_off, perform and pass_time: what is due runs here and now."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 from psycopg.rows import tuple_row
+from psycopg.types.json import set_json_loads
 
 from pulse import errors
+from pulse.handles import Handle
 from pulse.job import Control, Job
+from pulse.options import Duration, to_interval
+from pulse.sql import operator, testing
 from pulse.sql import worker as sql
 from pulse.tasks import Task
 from pulse.worker import Worker, answer, exchange, outcomes
 from pulse.worker.outcomes import Outcome
 
-with contextlib.suppress(ImportError):
-    import pytest
-
-    @pytest.fixture
-    def pulse_work_off() -> Callable[..., list[Done]]:
-        """pulse.testing.work_off as a fixture."""
-        return work_off
+FIRST = 2_000_000_000
 
 
 @dataclass(frozen=True)
@@ -75,10 +62,10 @@ class Direct(Control):
 
 
 def work_off(
-    connection: psycopg.Connection[Any],
+    connection: Any,
     worker: Worker,
     *,
-    lanes: Mapping[str, int] | None = None,
+    lanes: Iterable[str] | None = None,
     max_jobs: int = 1000,
 ) -> list[Done]:
     """Run what is ready, one job after another, until nothing is left.
@@ -86,6 +73,7 @@ def work_off(
     Jobs that handlers enqueue on this connection run too. Nothing is committed.
     Raises nothing that a handler raises: that is an outcome, as in production.
     """
+    connection = psycopg_of(connection)
     done: list[Done] = []
     for lane in lanes or worker.lanes:
         while len(done) < max_jobs:
@@ -96,15 +84,72 @@ def work_off(
     return done
 
 
+def perform(connection: Any, worker: Worker, job: int | Handle[Any]) -> Done:
+    """Run this one job now, whatever is in line before it and whenever it is due.
+
+    Raises WrongState where it cannot run: it has ended, or awaits approval.
+    """
+    connection = psycopg_of(connection)
+    job_id = job if isinstance(job, int) else job.id
+    _fetch(connection, operator.RUN_NOW, {"job_id": job_id, "reason": None})
+    [(lane, kind, priority)] = _fetch(connection, testing.PLACE, {"job_id": job_id})
+    first = {"job_id": job_id, "priority": FIRST, "reason": None}
+    _fetch(connection, operator.REPRIORITIZE, first)
+    claimed = _claim(connection, worker, lane, kind)
+    if claimed is None or claimed.id != job_id:
+        raise LookupError(
+            f"job {job_id} ({kind}) cannot be claimed from lane {lane}: does the "
+            "worker have a handler for its kind, and is the lane open?"
+        )
+    claimed.priority = priority
+    return _run(connection, worker.tasks[kind], claimed)
+
+
+def pass_time(connection: Any, by: Duration) -> int:
+    """Let time pass for jobs that wait for theirs; returns how many are due now.
+
+    Scheduled and retrying jobs come so much earlier. Leases, unique_for, start_by and
+    the clock itself stay as they are.
+    """
+    connection = psycopg_of(connection)
+    due = 0
+    for job_id, run_at in _fetch(connection, testing.LATER, {"by": to_interval(by)}):
+        values = {"job_id": job_id, "run_at": run_at, "reason": None}
+        [(state,)] = _fetch(connection, operator.RESCHEDULE, values)
+        due += state == "ready"
+    return due
+
+
+def psycopg_of(connection: Any) -> psycopg.Connection[Any]:
+    """The connection of psycopg that Django or SQLAlchemy has below."""
+    found = connection
+    if hasattr(found, "ensure_connection"):
+        found.ensure_connection()
+        found = found.connection
+    elif not isinstance(found, psycopg.Connection):
+        if callable(getattr(found, "connection", None)):
+            found = found.connection()
+        found = getattr(getattr(found, "connection", found), "driver_connection", found)
+    if not isinstance(found, psycopg.Connection):
+        raise TypeError(
+            "jobs are worked off on a connection of psycopg, or of Django or "
+            f"SQLAlchemy on psycopg, not on a {type(connection).__name__}"
+        )
+    return found
+
+
 def _claim(
-    connection: psycopg.Connection[Any], worker: Worker, lane: str
+    connection: psycopg.Connection[Any],
+    worker: Worker,
+    lane: str,
+    kind: str | None = None,
 ) -> Job | None:
     values = {
         "worker": worker.name,
         "wants": json.dumps({lane: 1}),
         "done": "[]",
         "failed": "[]",
-        "kinds": sorted(worker.tasks),
+        "kinds": sorted(worker.tasks) if kind is None else [kind],
         "lease_for": None,
     }
     rows = _fetch(connection, sql.EXCHANGE, values)
@@ -154,4 +199,6 @@ def _fetch(
     connection: psycopg.Connection[Any], query: str, values: dict[str, Any]
 ) -> list[tuple[Any, ...]]:
     with errors.mapped(), psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+        # Django's connections give JSON as text.
+        set_json_loads(json.loads, cursor)
         return cursor.execute(query, values).fetchall()

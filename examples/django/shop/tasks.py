@@ -1,0 +1,22 @@
+"""What the worker does."""
+
+import time
+
+from django.utils import timezone
+
+from shop.models import Order
+
+try:
+    from django.tasks import task
+except ImportError:  # Django 5.2
+    from django_tasks import task
+
+
+@task(queue_name="mail", priority=10)
+def confirm(number: int, seconds: float = 0) -> str:
+    """Confirm an order; it may run twice for one order, and writes the same."""
+    order = Order.objects.get(pk=number)
+    time.sleep(seconds)  # A mail server would take its time.
+    order.confirmed_at = timezone.now()
+    order.save(update_fields=["confirmed_at"])
+    return f"order {number} is confirmed to {order.email}"

@@ -1,0 +1,107 @@
+-- Lanes whose jobs stand in groups, by their group_key (docs/decisions/limits.md). The group
+-- '' is of the jobs that have none. A key above 1,000 bytes is filed under its md5.
+
+CREATE TYPE pulse._level AS (
+    rank integer,
+    place bigint,
+    kind text
+);
+
+COMMENT ON TYPE pulse._level IS
+'Of one priority of a group: the smallest place that can be live, and the kind that stands there.';
+
+CREATE TYPE pulse._group AS (
+    lane text,
+    group_key text
+);
+
+COMMENT ON TYPE pulse._group IS
+'A group of a lane.';
+
+-- As ready: inserted and deleted, never updated; seq is drawn by the DEFAULT, or kept by a
+-- job that had a place.
+CREATE TABLE pulse.group_ready (
+    lane text COLLATE "C" NOT NULL,
+    group_key text COLLATE "C" NOT NULL,
+    rank integer NOT NULL,
+    seq bigint NOT NULL DEFAULT nextval('pulse.ready_seq'),
+    kind text COLLATE "C" NOT NULL,
+    job bigint NOT NULL,
+    attempts integer NOT NULL,
+    failures integer NOT NULL,
+    keyed boolean NOT NULL,
+    ready_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    last_lease bigint,
+    last_verb text COLLATE "C",
+    CONSTRAINT group_ready_is_one_per_job PRIMARY KEY (job)
+);
+
+CREATE INDEX group_ready_for_claim ON pulse.group_ready (lane, group_key, rank, seq)
+WHERE failures >= 0;
+CREATE INDEX group_ready_for_repeated_report ON pulse.group_ready (last_lease)
+WHERE last_lease IS NOT NULL;
+
+COMMENT ON TABLE pulse.group_ready IS
+'Jobs in line in grouped lanes, each in the line of its group.';
+
+-- rank, place and kind are those of a job that arrived. Without kind: the job at this place
+-- was taken out, look who is first now. Without all three: a run has ended.
+CREATE TABLE pulse.group_notice (
+    lane text COLLATE "C" NOT NULL,
+    seq bigint NOT NULL DEFAULT nextval('pulse.ready_seq'),
+    group_key text COLLATE "C" NOT NULL,
+    rank integer,
+    place bigint,
+    kind text COLLATE "C",
+    CONSTRAINT group_notice_is_in_order PRIMARY KEY (lane, seq)
+);
+
+COMMENT ON TABLE pulse.group_notice IS
+'Groups that the next claim of their lane has to look at: a job arrived, or a run ended.';
+
+-- The caches, as in 06_marks.sql. Of a group: rank, place and kind are its first level, more
+-- the others; leases is what counts against its slots (NULL: no limit); turn is its place
+-- in the round, NULL while it cannot run.
+CREATE TABLE pulse.group_state (
+    lane text COLLATE "C" NOT NULL,
+    group_key text COLLATE "C" NOT NULL,
+    version bigint NOT NULL DEFAULT nextval('pulse.version'),
+    rank integer,
+    place bigint,
+    kind text COLLATE "C",
+    more pulse._level [],
+    leases bigint [],
+    turn bigint,
+    written_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+CREATE UNIQUE INDEX group_state_is_versioned
+ON pulse.group_state (lane, group_key, version DESC);
+ALTER TABLE pulse.group_state REPLICA IDENTITY USING INDEX group_state_is_versioned;
+
+-- As with ready, every row that has a turn meets both conditions, and a statement states
+-- that of the index it is meant for.
+CREATE INDEX group_state_in_turn ON pulse.group_state (lane, rank, turn)
+WHERE turn IS NOT NULL AND version > 0;
+CREATE INDEX group_state_in_turn_by_kind ON pulse.group_state (lane, kind, rank, turn)
+WHERE turn IS NOT NULL AND place >= 0;
+
+COMMENT ON TABLE pulse.group_state IS
+'A cache: what the last claim knew of a group, newest version first.';
+
+-- The roll has yet to be taken from (roll_from, roll_rank) on; NULL when it was.
+CREATE TABLE pulse.group_mark (
+    lane text COLLATE "C" NOT NULL,
+    version bigint NOT NULL DEFAULT nextval('pulse.version'),
+    notice_from bigint NOT NULL,
+    ranks integer [] NOT NULL,
+    turns bigint [] NOT NULL,
+    roll_from text COLLATE "C",
+    roll_rank integer NOT NULL DEFAULT -2147483648
+);
+
+CREATE UNIQUE INDEX group_mark_is_versioned ON pulse.group_mark (lane, version DESC);
+ALTER TABLE pulse.group_mark REPLICA IDENTITY USING INDEX group_mark_is_versioned;
+
+COMMENT ON TABLE pulse.group_mark IS
+'A cache: for each grouped lane, the smallest notice that can be unread, and for each level the smallest turn that can be live.';

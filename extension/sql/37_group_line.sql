@@ -1,0 +1,118 @@
+-- How a job joins the line of its group, how the end of a run and a job that is taken out
+-- are announced. Nothing here waits for anybody (docs/decisions/limits.md).
+
+CREATE FUNCTION pulse._is_grouped(lane text)
+RETURNS boolean
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT
+        FROM pulse.lane AS l
+        WHERE l.lane = _is_grouped.lane
+            AND l.grouped
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._is_grouped(text) IS
+'Whether jobs of a lane stand in groups.';
+
+-- Asked by an enqueue that has a key, before anything is written.
+CREATE FUNCTION pulse._joins_group(lane text, group_key text)
+RETURNS boolean
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF _joins_group.group_key = '' OR NOT pulse._is_grouped(_joins_group.lane) THEN
+        RETURN false;
+    END IF;
+    IF octet_length(_joins_group.group_key) > 1000 THEN
+        PERFORM pulse._raise(
+            'PU002',
+            format('group_key is too long for lane %L', _joins_group.lane),
+            format(
+                'It has %s bytes; in a lane whose jobs stand in groups at most 1000 are allowed.',
+                octet_length(_joins_group.group_key)
+            ),
+            'Use a shorter key, or a hash of it.'
+        );
+    END IF;
+    RETURN true;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._joins_group(text, text) IS
+'Whether a job with this key stands in a group of the lane; PU002 for a key that is too long there.';
+
+CREATE FUNCTION pulse._group_of(group_key text)
+RETURNS text
+LANGUAGE sql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT
+        CASE
+            WHEN octet_length(group_key) > 1000 THEN md5(group_key)
+            ELSE coalesce(group_key, '')
+        END
+$$;
+
+COMMENT ON FUNCTION pulse._group_of(text) IS
+'The group of a key: the key itself, its md5 when it is too long for an index, '''' when there is none.';
+
+CREATE FUNCTION pulse._group_key(job bigint)
+RETURNS text
+LANGUAGE sql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT b.group_key
+    FROM pulse.body AS b
+    WHERE b.job = _group_key.job
+$$;
+
+COMMENT ON FUNCTION pulse._group_key(bigint) IS
+'The group_key of a job, if it has one.';
+
+-- A statement of its own, called where a lease had a group: as part of the report it would
+-- cost every report.
+CREATE FUNCTION pulse._notice_ends(groups pulse._group [])
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    INSERT INTO pulse.group_notice (lane, group_key)
+    SELECT DISTINCT g.lane, g.group_key
+    FROM unnest(_notice_ends.groups) AS g;
+
+    PERFORM pulse._ring(l.lane)
+    FROM (SELECT DISTINCT g.lane FROM unnest(_notice_ends.groups) AS g) AS l;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._notice_ends(pulse._group []) IS
+'Announce that runs of these groups have ended, and ring.';
+
+CREATE FUNCTION pulse._notice_leaving(line pulse.group_ready)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    INSERT INTO pulse.group_notice (lane, group_key, rank, place)
+    VALUES (
+        (_notice_leaving.line).lane, (_notice_leaving.line).group_key,
+        (_notice_leaving.line).rank, (_notice_leaving.line).seq
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._notice_leaving(pulse.group_ready) IS
+'Announce that a job was taken out of the line of its group without being claimed.';

@@ -1,0 +1,591 @@
+-- The claim of a lane whose jobs stand in groups.
+--
+-- Each group has a line of its own (group_ready), and what is known of it is one row
+-- (group_state): the first place of each of its levels, the leases that count against its
+-- slots and, while it can run, its turn. A claim reads groups by their turns, takes a job or
+-- more of each from its first place on, and writes the group anew with a turn at the end of
+-- the round. A group at its limit has no turn, so nothing that cannot run is ever read.
+--
+-- How a group gets to have a turn: who puts a job in line, or ends a run, leaves a notice in
+-- the same transaction. A claim reads the notices first and looks at the groups they name.
+-- A notice is a hint, never a fact: what runs is looked up in lease by key, what waits in
+-- group_ready.
+--
+-- All this is under the roster lock and read in later statements, so that one claim at a
+-- time decides. Producers and reports never wait for it: they only append.
+--
+-- The order is strict by priority, then by turns, and first in first out inside a level of a
+-- group. The next place of a group is the first one that was seen and not taken, read
+-- without a lock: a row that was skipped because a cancel holds it must not be passed.
+
+CREATE FUNCTION pulse._claim_grouped(
+    worker text,
+    lane text,
+    max_jobs integer,
+    lease_for interval,
+    kinds text [],
+    mark pulse.mark
+)
+RETURNS SETOF pulse.claimed
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET jit = off
+SET plan_cache_mode = force_generic_plan
+SET enable_mergejoin = off
+SET enable_nestloop = off
+AS $$
+DECLARE
+    v_now timestamptz;
+    v_known record;
+    v_mark pulse.group_mark;
+    v_slots integer;
+    v_need integer := _claim_grouped.max_jobs;
+    v_roster pulse.roster;
+    v_leases bigint [];
+    v_read record;
+    v_heard pulse.group_state [];
+    v_serve pulse.group_state [];
+    v_wait pulse.group_state [];
+    v_old tid [];
+    v_ranks integer [] := ARRAY[]::integer [];
+    v_some integer [];
+    v_top bigint := 0;
+    v_turn bigint;
+    v_first_turn bigint;
+    v_start bigint;
+    v_taken integer := 0;
+    v_looked integer := 0;
+    v_behind integer := 0;
+    v_all integer := 0;
+    v_first_lease bigint;
+    v_cost bigint;
+BEGIN
+    -- 1. The lock, then all there is to know.
+    IF NOT pulse._keep_trying('pulse.roster', _claim_grouped.lane, false) THEN
+        RETURN;
+    END IF;
+
+    SELECT
+        l.max_slots,
+        l.group_slots,
+        coalesce(l.lease_for, d.lease_for) AS lease_for,
+        l.max_runtime,
+        EXISTS (
+            SELECT 1
+            FROM pulse.kind AS k
+            WHERE k.lease_for IS NOT NULL OR k.max_runtime IS NOT NULL
+        ) AS kinds_differ,
+        m.mark,
+        r.roster
+    INTO v_known
+    FROM pulse._lane_default AS d
+    INNER JOIN pulse.lane AS l ON l.lane = _claim_grouped.lane
+    LEFT JOIN LATERAL (
+        SELECT o AS mark
+        FROM pulse.group_mark AS o
+        WHERE o.lane = _claim_grouped.lane
+        ORDER BY o.version DESC
+        LIMIT 1
+    ) AS m ON true
+    LEFT JOIN LATERAL (
+        SELECT o AS roster
+        FROM pulse.roster AS o
+        WHERE l.max_slots IS NOT NULL
+            AND o.lane = _claim_grouped.lane
+        ORDER BY o.version DESC
+        LIMIT 1
+    ) AS r ON true;
+
+    v_slots := v_known.group_slots;
+    v_mark := v_known.mark;
+
+    -- 2. Slots of the lane, as in claim_batch.
+    IF v_known.max_slots IS NOT NULL THEN
+        v_roster := v_known.roster;
+        v_leases := v_roster.leases;
+        IF v_leases IS NULL THEN
+            v_leases := pulse._rebuild_roster(_claim_grouped.lane);
+        END IF;
+        IF cardinality(v_leases) + v_need > v_known.max_slots THEN
+            v_leases := array(
+                SELECT l.lease FROM pulse.lease AS l WHERE l.lease = ANY (v_leases)
+            );
+        END IF;
+        v_need := least(v_need, v_known.max_slots - cardinality(v_leases));
+        IF v_need <= 0 THEN
+            RETURN;
+        END IF;
+    END IF;
+
+    v_cost := pulse._entries_read('pulse.group_notice_is_in_order')
+        + pulse._entries_read('pulse.group_state_in_turn');
+
+    -- 3. Who is there: the roll after a restore, jobs that stand in ready, notices.
+    IF v_mark.lane IS NULL OR v_mark.roll_from IS NOT NULL THEN
+        v_mark := pulse._take_roll(_claim_grouped.lane, v_mark, 1000, v_slots);
+    END IF;
+    PERFORM pulse._sort_into_groups(
+        _claim_grouped.lane, 500 + 4 * v_need, _claim_grouped.mark
+    );
+    SELECT n.* INTO v_read
+    FROM pulse._read_notices(
+        _claim_grouped.lane, v_mark.notice_from, 1000 + 4 * v_need, v_mark.roll_from
+    ) AS n;
+    v_heard := v_read.groups;
+
+    WHILE v_need > 0 AND v_looked < 1000 + 4 * _claim_grouped.max_jobs LOOP
+        -- 4. Whose turn it is: the first groups in turn, each level from its mark, then those
+        -- just heard of. With kinds, groups whose first job is of one of these.
+        SELECT
+            array_agg(c.state ORDER BY c.nth) FILTER (WHERE c.served),
+            array_agg(c.state) FILTER (WHERE NOT c.served AND c.tid IS NULL),
+            array_agg(c.tid) FILTER (WHERE c.served AND c.tid IS NOT NULL),
+            array_agg(DISTINCT c.rank) FILTER (WHERE c.rank IS NOT NULL),
+            min(c.turn) FILTER (WHERE c.served AND c.tid IS NOT NULL),
+            max(c.turn) FILTER (WHERE c.served AND c.tid IS NOT NULL)
+        INTO v_serve, v_wait, v_old, v_some, v_first_turn, v_turn
+        FROM (
+            SELECT
+                x.state,
+                (x.state).rank AS rank,
+                (x.state).turn AS turn,
+                x.tid,
+                x.nth,
+                x.runs AND x.nth <= v_need AS served
+            FROM (
+                SELECT
+                    y.*,
+                    row_number() OVER (
+                        ORDER BY NOT y.runs, (y.state).rank, (y.state).turn, (y.state).place
+                    ) AS nth
+                FROM (
+                    (
+                        SELECT h.state, h.tid, true AS runs
+                        FROM generate_series(0, cardinality(v_mark.ranks)) AS n (level)
+                        CROSS JOIN LATERAL (
+                            SELECT s AS state, s.ctid AS tid
+                            FROM pulse.group_state AS s
+                            WHERE s.lane = _claim_grouped.lane
+                                AND s.turn IS NOT NULL
+                                AND s.version > 0
+                                AND (s.rank, s.turn) >= (
+                                    coalesce(v_mark.ranks[nullif(n.level, 0)], -2147483648),
+                                    coalesce(v_mark.turns[nullif(n.level, 0)], 0)
+                                )
+                                AND s.rank < coalesce(v_mark.ranks[n.level + 1], 2147483647)
+                            ORDER BY s.rank, s.turn
+                            LIMIT v_need
+                        ) AS h
+                        WHERE _claim_grouped.kinds IS NULL
+                        LIMIT v_need
+                    )
+                    UNION ALL
+                    SELECT h.state, h.tid, true
+                    FROM (
+                        SELECT DISTINCT u.kind FROM unnest(_claim_grouped.kinds) AS u (kind)
+                    ) AS k
+                    CROSS JOIN generate_series(0, cardinality(v_mark.ranks)) AS n (level)
+                    CROSS JOIN LATERAL (
+                        SELECT s AS state, s.ctid AS tid
+                        FROM pulse.group_state AS s
+                        WHERE s.lane = _claim_grouped.lane
+                            AND s.turn IS NOT NULL
+                            AND s.place >= 0
+                            AND s.kind = k.kind
+                            AND (s.rank, s.turn) >= (
+                                coalesce(v_mark.ranks[nullif(n.level, 0)], -2147483648),
+                                coalesce(v_mark.turns[nullif(n.level, 0)], 0)
+                            )
+                            AND s.rank < coalesce(v_mark.ranks[n.level + 1], 2147483647)
+                        ORDER BY s.rank, s.turn
+                        LIMIT v_need
+                    ) AS h
+                    UNION ALL
+                    SELECT
+                        g,
+                        NULL,
+                        g.rank IS NOT NULL
+                        AND (
+                            v_slots IS NULL
+                            OR g.group_key = ''
+                            OR coalesce(cardinality(g.leases), 0) < v_slots
+                        )
+                        AND (
+                            _claim_grouped.kinds IS NULL
+                            OR g.kind = ANY (_claim_grouped.kinds)
+                        )
+                    FROM unnest(v_heard) AS g
+                ) AS y
+            ) AS x
+        ) AS c;
+
+        v_heard := NULL;
+        v_ranks := v_ranks || v_some;
+        v_top := greatest(v_top, v_turn);
+        IF v_wait IS NOT NULL THEN
+            PERFORM pulse._write_groups(v_wait, v_slots);
+        END IF;
+        EXIT WHEN v_serve IS NULL;
+
+        -- Turns drawn from here on are of groups that were looked at. Where these are all
+        -- that is left and gave nothing, somebody else holds their first jobs: those behind
+        -- are tried, once.
+        IF v_start IS NULL THEN
+            SELECT s.last_value, (l.last_value << 10) | 1023
+            INTO v_start, v_first_lease
+            FROM pulse.version AS s
+            CROSS JOIN pulse.lease_seq AS l;
+        ELSIF v_taken = 0 AND v_first_turn > v_start THEN
+            EXIT WHEN v_behind > 0;
+            v_behind := 16;
+        END IF;
+        v_looked := v_looked + cardinality(v_serve);
+        v_now := clock_timestamp();
+
+        -- 5. Serve: in rounds, of each group as much as it may and no further than the
+        -- first job that is not wanted; lock, take out, lease, write the group anew.
+        RETURN QUERY
+        WITH served AS MATERIALIZED (
+            SELECT
+                f.*,
+                CASE
+                    WHEN f.n >= v_need THEN least(f.free, 1)
+                    ELSE least(f.free, v_need, 4 * v_need / f.n)
+                END AS share
+            FROM (
+                SELECT
+                    g.group_key, g.version, g.rank, g.place, g.kind, g.more, g.ord, l.leases,
+                    count(*) OVER (PARTITION BY g.rank) AS n,
+                    CASE
+                        WHEN v_slots IS NULL OR g.group_key = '' THEN v_need
+                        ELSE greatest(v_slots - coalesce(cardinality(l.leases), 0), 0)
+                    END AS free
+                FROM unnest(v_serve) WITH ORDINALITY AS g (
+                    lane, group_key, version, rank, place, kind, more, leases, turn,
+                    written_at, ord
+                )
+                -- Ends of leases write nothing here: who is gone is found out when the
+                -- slots seem to be full, or may be with this claim.
+                CROSS JOIN LATERAL (
+                    SELECT
+                        CASE
+                            WHEN cardinality(g.leases) >= v_slots - v_need
+                                THEN
+                                    array(
+                                        SELECT u.lease
+                                        FROM unnest(g.leases) AS u (lease)
+                                        WHERE (
+                                            SELECT true
+                                            FROM pulse.lease AS e
+                                            WHERE e.lease = u.lease
+                                        )
+                                    )
+                            ELSE g.leases
+                        END AS leases
+                    OFFSET 0
+                ) AS l
+            ) AS f
+        ),
+
+        seen AS MATERIALIZED (
+            SELECT s.ord, s.share, l.*
+            FROM served AS s
+            CROSS JOIN LATERAL (
+                SELECT
+                    n.*,
+                    row_number() OVER () AS nth,
+                    _claim_grouped.kinds IS NULL
+                    OR bool_and(n.kind = ANY (_claim_grouped.kinds))
+                    OVER (ROWS UNBOUNDED PRECEDING) AS wanted
+                FROM (
+                    SELECT
+                        r.ctid AS tid, r.rank, r.seq, r.kind, r.job, r.attempts,
+                        r.failures, r.keyed, r.group_key, r.ready_at
+                    FROM pulse.group_ready AS r
+                    WHERE r.lane = _claim_grouped.lane
+                        AND r.group_key = s.group_key
+                        AND r.rank = s.rank
+                        AND r.seq >= s.place
+                        AND r.failures >= 0
+                    ORDER BY r.seq
+                    LIMIT CASE WHEN s.share > 0 THEN s.share + 1 + v_behind ELSE 0 END
+                ) AS n
+            ) AS l
+        ),
+
+        candidate AS MATERIALIZED (
+            SELECT s.*
+            FROM seen AS s
+            WHERE s.wanted
+                AND s.nth <= s.share + v_behind
+            ORDER BY s.rank, s.nth, s.ord
+            LIMIT CASE WHEN v_behind = 0 THEN v_need END
+        ),
+
+        locked AS MATERIALIZED (
+            SELECT r.ctid AS tid
+            FROM pulse.group_ready AS r
+            WHERE r.ctid = ANY (array(SELECT c.tid FROM candidate AS c))
+            FOR UPDATE SKIP LOCKED
+        ),
+
+        chosen AS (
+            SELECT k.*
+            FROM (
+                SELECT
+                    c.*,
+                    row_number() OVER (PARTITION BY c.ord ORDER BY c.nth) AS round
+                FROM candidate AS c
+                INNER JOIN locked AS l ON l.tid = c.tid
+            ) AS k
+            WHERE k.round <= k.share
+            ORDER BY k.rank, k.round, k.ord
+            LIMIT v_need
+        ),
+
+        told AS MATERIALIZED (
+            SELECT
+                t.*,
+                b.payload,
+                b.max_attempts,
+                b.enqueued_at,
+                b.group_key AS given_key,
+                b.headers,
+                b.flow,
+                b.name,
+                (t.attempts = 0 AND b.start_by <= v_now) IS TRUE AS is_late,
+                b.start_by,
+                coalesce(_claim_grouped.lease_for, k.lease_for, v_known.lease_for) AS lease_for,
+                v_now
+                + coalesce(b.max_runtime, k.max_runtime, v_known.max_runtime) AS deadline
+            FROM chosen AS t
+            CROSS JOIN LATERAL (
+                SELECT o.*
+                FROM pulse.body AS o
+                WHERE o.job = t.job
+                OFFSET 0
+            ) AS b
+            LEFT JOIN LATERAL (
+                SELECT o.lease_for, o.max_runtime
+                FROM pulse.kind AS o
+                WHERE v_known.kinds_differ AND o.kind = t.kind
+                OFFSET 0
+            ) AS k ON true
+        ),
+
+        -- An answer has 64 MB of payload at most, but at least one job (17_large_jobs.sql);
+        -- what they are as text is asked only when they are large as stored. Leases
+        -- are drawn in claim order, by the statement that inserts them.
+        described AS MATERIALIZED (
+            SELECT
+                nextval('pulse.lease_seq') << 10 | floor(random() * 1024)::bigint AS lease,
+                f.*
+            FROM (
+                SELECT
+                    t.*,
+                    CASE
+                        WHEN (SELECT sum(pg_column_size(x.payload)) > 262144 FROM told AS x)
+                            THEN
+                                sum(pulse._text_size(t.payload)) OVER (
+                                    ORDER BY t.rank, t.round, t.ord ROWS UNBOUNDED PRECEDING
+                                ) - pulse._text_size(t.payload)
+                        ELSE 0
+                    END AS before
+                FROM told AS t
+                ORDER BY t.rank, t.round, t.ord
+            ) AS f
+            WHERE f.before = 0 OR f.before + pulse._text_size(f.payload) <= 67108864
+        ),
+
+        taken AS (
+            DELETE FROM pulse.group_ready AS r
+            WHERE r.ctid = ANY (array(SELECT d.tid FROM described AS d))
+        ),
+
+        leased AS (
+            INSERT INTO pulse.lease (
+                lease, job, lane, kind, rank, attempt, failures, keyed,
+                worker, claimed_at, lease_for, lease_until, deadline, group_key
+            )
+            SELECT
+                d.lease, d.job, _claim_grouped.lane, d.kind, d.rank, d.attempts + 1,
+                d.failures, d.keyed, _claim_grouped.worker, v_now, d.lease_for,
+                least(v_now + d.lease_for, d.deadline), d.deadline,
+                CASE WHEN v_slots IS NOT NULL THEN nullif(d.group_key, '') END
+            FROM described AS d
+            WHERE NOT d.is_late
+        ),
+
+        counted AS (
+            INSERT INTO pulse.tally (lane, kind, event, jobs, bucket, seconds)
+            SELECT
+                _claim_grouped.lane, w.kind, 'started', count(*),
+                width_bucket(w.seconds, pulse.histogram_bounds()) AS bucket, sum(w.seconds)
+            FROM (
+                SELECT
+                    d.kind,
+                    greatest(date_part('epoch', v_now - d.ready_at), 0) AS seconds
+                FROM described AS d
+                WHERE NOT d.is_late
+            ) AS w
+            GROUP BY w.kind, bucket
+        ),
+
+        listed AS (
+            INSERT INTO pulse.roster (lane, leases)
+            SELECT _claim_grouped.lane, v_leases || array_agg(d.lease)
+            FROM described AS d
+            WHERE NOT d.is_late
+            HAVING v_known.max_slots IS NOT NULL AND count(*) > 0
+        ),
+
+        left_over AS (
+            SELECT
+                s.ord,
+                min(s.seq) FILTER (WHERE d.job IS NULL) AS place,
+                (array_agg(s.kind ORDER BY s.seq) FILTER (WHERE d.job IS NULL))[1] AS kind,
+                array_agg(d.lease) FILTER (WHERE NOT d.is_late) AS leases
+            FROM seen AS s
+            LEFT JOIN described AS d ON d.job = s.job
+            GROUP BY s.ord
+        ),
+
+        fresh AS (
+            SELECT
+                s.group_key,
+                s.version,
+                CASE WHEN h.here THEN s.rank ELSE (s.more[1]).rank END AS rank,
+                CASE
+                    WHEN s.share = 0 THEN s.place
+                    WHEN h.here THEN o.place
+                    ELSE (s.more[1]).place
+                END AS place,
+                CASE
+                    WHEN s.share = 0 THEN s.kind
+                    WHEN h.here THEN o.kind
+                    ELSE (s.more[1]).kind
+                END AS kind,
+                CASE
+                    WHEN h.here THEN s.more
+                    WHEN cardinality(s.more) > 1 THEN s.more[2:]
+                END AS more,
+                CASE
+                    WHEN v_slots IS NOT NULL AND s.group_key <> ''
+                        THEN coalesce(s.leases, '{}') || o.leases
+                END AS leases
+            FROM served AS s
+            LEFT JOIN left_over AS o ON o.ord = s.ord
+            CROSS JOIN LATERAL (SELECT s.share = 0 OR o.place IS NOT NULL AS here) AS h
+        ),
+
+        gone AS (
+            DELETE FROM pulse.group_state AS s
+            WHERE s.ctid = ANY (v_old)
+        ),
+
+        -- As _write_groups does.
+        written AS (
+            INSERT INTO pulse.group_state (
+                lane, group_key, rank, place, kind, more, leases, turn
+            )
+            SELECT
+                _claim_grouped.lane, f.group_key, f.rank, f.place, f.kind, f.more, f.leases,
+                CASE
+                    WHEN f.rank IS NOT NULL
+                        AND (f.leases IS NULL OR cardinality(f.leases) < v_slots)
+                        THEN nextval('pulse.version')
+                END
+            FROM fresh AS f
+            WHERE f.rank IS NOT NULL
+                OR f.version IS NOT NULL
+                OR f.leases IS NOT NULL
+        )
+
+        SELECT
+            d.lease,
+            d.job,
+            d.kind,
+            d.payload,
+            d.attempts + 1,
+            d.failures,
+            d.max_attempts,
+            -d.rank,
+            least(v_now + d.lease_for, d.deadline),
+            d.deadline,
+            d.enqueued_at,
+            CASE
+                WHEN d.attempts > 0
+                    THEN (SELECT c.data FROM pulse.job_checkpoint AS c WHERE c.job = d.job)
+            END,
+            d.given_key,
+            d.headers,
+            d.flow,
+            d.name
+        FROM described AS d
+        -- What had to begin before now ends here and is not handed out.
+        WHERE
+            CASE
+                WHEN d.is_late
+                    THEN pulse._expire_job(
+                        d.job, _claim_grouped.lane, d.kind, d.rank, d.keyed, d.start_by
+                    )
+                ELSE true
+            END;
+
+        GET DIAGNOSTICS v_taken = ROW_COUNT;
+        v_need := v_need - v_taken;
+        v_all := v_all + v_taken;
+
+        -- Short of what was asked for, and large already: that is the answer.
+        EXIT WHEN v_need > 0 AND v_taken > 0 AND (
+            SELECT sum(pg_column_size(b.payload)) > 262144
+            FROM (
+                SELECT l.job
+                FROM pulse.lease AS l
+                WHERE l.lease > v_first_lease
+                ORDER BY l.lease
+            ) AS l
+            CROSS JOIN LATERAL (
+                SELECT o.payload FROM pulse.body AS o WHERE o.job = l.job OFFSET 0
+            ) AS b
+        );
+
+        IF v_known.max_slots IS NOT NULL AND v_taken > 0 THEN
+            DELETE FROM pulse.roster AS r
+            WHERE r.lane = v_roster.lane
+                AND r.version = v_roster.version;
+
+            SELECT r.* INTO v_roster
+            FROM pulse.roster AS r
+            WHERE r.lane = _claim_grouped.lane
+            ORDER BY r.version DESC
+            LIMIT 1;
+            v_leases := v_roster.leases;
+        END IF;
+    END LOOP;
+
+    -- Perhaps nothing but late ones: those behind them get their turn in the next claim.
+    IF v_looked > 0 AND v_all = 0 THEN
+        PERFORM pulse._expire_all(clock_timestamp() + interval '50 milliseconds');
+    END IF;
+
+    -- 6. Marks, when what was read lies 500 places behind them, or when nothing was found and
+    -- looking for it was not cheap: as in _ask_for_marks.
+    IF v_read.last_seq - v_mark.notice_from >= 500
+        OR v_top - coalesce((SELECT min(u.turn) FROM unnest(v_mark.turns) AS u (turn)), 0) >= 500
+        OR v_looked = 0
+        AND pulse._entries_read('pulse.group_notice_is_in_order')
+        + pulse._entries_read('pulse.group_state_in_turn') - v_cost
+        > 1000 + 500 * cardinality(v_mark.ranks)
+    THEN
+        PERFORM pulse._advance_groups(v_mark, v_ranks);
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._claim_grouped(
+    text, text, integer, interval, text [], pulse.mark
+) IS
+'claim_batch for a lane whose jobs stand in groups; mark is the newest of its line in ready.';

@@ -1,0 +1,434 @@
+-- What a claim of a grouped lane, or tick, does before it serves: jobs are sorted into their
+-- groups, notices are read into states of groups. All of it under the roster lock, taken in
+-- an earlier statement (38_claim_grouped.sql has the essay).
+
+CREATE FUNCTION pulse._promote_to_groups(due tid [])
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET jit = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+AS $$
+BEGIN
+    WITH due AS (
+        DELETE FROM pulse.waiting AS w
+        WHERE w.ctid = ANY (_promote_to_groups.due)
+        RETURNING w.*
+    ),
+
+    placed AS (
+        INSERT INTO pulse.group_ready AS r (
+            lane, group_key, rank, kind, job, attempts, failures, keyed, last_lease,
+            last_verb
+        )
+        SELECT
+            d.lane, pulse._group_of(b.group_key), d.rank, d.kind, d.job, d.attempts,
+            d.failures, d.keyed, d.last_lease, d.last_verb
+        FROM due AS d
+        CROSS JOIN LATERAL (
+            SELECT o.group_key FROM pulse.body AS o WHERE o.job = d.job OFFSET 0
+        ) AS b
+        ORDER BY d.run_at, d.job
+        RETURNING r.lane, r.group_key, r.rank, r.seq, r.kind
+    )
+
+    INSERT INTO pulse.group_notice (lane, group_key, rank, place, kind)
+    SELECT p.lane, p.group_key, p.rank, min(p.seq), (array_agg(p.kind ORDER BY p.seq))[1]
+    FROM placed AS p
+    GROUP BY p.lane, p.group_key, p.rank
+    ORDER BY min(p.seq);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._promote_to_groups(tid []) IS
+'Move these rows of waiting into the lines of their groups.';
+
+-- Jobs without a key, and those enqueued before the lane was grouped. They keep their
+-- places, which may be below all that their groups have: the notices say so.
+CREATE FUNCTION pulse._sort_into_groups(lane text, max_jobs integer, mark pulse.mark)
+RETURNS integer
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET jit = off
+SET plan_cache_mode = force_generic_plan
+SET enable_sort = off
+SET enable_nestloop = off
+SET enable_mergejoin = off
+AS $$
+DECLARE
+    v_tids tid [];
+BEGIN
+    v_tids := pulse._pick(_sort_into_groups.lane, _sort_into_groups.max_jobs, mark, 0);
+    IF v_tids = '{}' THEN
+        RETURN 0;
+    END IF;
+
+    WITH taken AS (
+        DELETE FROM pulse.ready AS r
+        WHERE r.ctid = ANY (v_tids)
+        RETURNING r.*
+    ),
+
+    placed AS (
+        INSERT INTO pulse.group_ready AS r (
+            lane, group_key, rank, seq, kind, job, attempts, failures, keyed, ready_at,
+            last_lease, last_verb
+        )
+        SELECT
+            t.lane, pulse._group_of(b.group_key), t.rank, t.seq, t.kind, t.job,
+            t.attempts, t.failures, t.keyed, t.ready_at, t.last_lease, t.last_verb
+        FROM taken AS t
+        CROSS JOIN LATERAL (
+            SELECT o.group_key FROM pulse.body AS o WHERE o.job = t.job OFFSET 0
+        ) AS b
+        RETURNING r.group_key, r.rank, r.seq, r.kind
+    )
+
+    INSERT INTO pulse.group_notice (lane, group_key, rank, place, kind)
+    SELECT
+        _sort_into_groups.lane, p.group_key, p.rank, min(p.seq),
+        (array_agg(p.kind ORDER BY p.seq))[1]
+    FROM placed AS p
+    GROUP BY p.group_key, p.rank
+    ORDER BY min(p.seq);
+
+    RETURN cardinality(v_tids);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._sort_into_groups(text, integer, pulse.mark) IS
+'Move jobs of a grouped lane from ready into the lines of their groups, at most so many; returns how many.';
+
+-- The notices are gone, and so are the states that they change: those are returned as they
+-- shall be, and the caller writes them. version is that of the state before, NULL when
+-- there was none; turn is kept while the group stays on its level. What changes nothing is
+-- left alone: an arrival behind others of its level, an end where nobody waits.
+CREATE FUNCTION pulse._read_notices(
+    lane text,
+    from_seq bigint,
+    max_notices integer,
+    roll_from text,
+    OUT groups pulse.group_state [],
+    OUT heard integer,
+    OUT last_seq bigint
+)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET jit = off
+SET plan_cache_mode = force_generic_plan
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+AS $$
+DECLARE
+    v_groups pulse.group_state [];
+BEGIN
+    WITH notice AS (
+        DELETE FROM pulse.group_notice AS n
+        WHERE n.ctid = ANY (array(
+                SELECT o.ctid
+                FROM pulse.group_notice AS o
+                WHERE o.lane = _read_notices.lane
+                    AND o.seq >= _read_notices.from_seq
+                ORDER BY o.seq
+                LIMIT _read_notices.max_notices
+            ))
+        RETURNING n.seq, n.group_key, n.rank, n.place, n.kind
+    ),
+
+    -- Where the roll was not taken yet, the first place of a level is to be looked up.
+    spot AS (
+        SELECT
+            n.group_key,
+            n.rank,
+            CASE WHEN n.group_key >= _read_notices.roll_from THEN 0 ELSE n.place END AS place,
+            CASE WHEN n.group_key >= _read_notices.roll_from THEN NULL ELSE n.kind END AS kind
+        FROM notice AS n
+        ORDER BY 1, 2, 3, n.kind NULLS FIRST
+    ),
+
+    news AS (
+        SELECT
+            s.group_key,
+            (array_agg(s.rank))[1] AS rank,
+            (array_agg(s.place))[1] AS place,
+            (array_agg(s.kind))[1] AS kind,
+            bool_or(s.rank IS NULL) AS ended,
+            bool_or(s.rank IS NOT NULL AND s.kind IS NULL) AS unknown,
+            max(s.rank) > min(s.rank) AS several,
+            CASE
+                WHEN max(s.rank) > min(s.rank)
+                    THEN
+                        array_agg(ROW(s.rank, s.place, s.kind)::pulse._level)
+                        FILTER (WHERE s.rank IS NOT NULL)
+                ELSE ARRAY[
+                    ROW((array_agg(s.rank))[1], (array_agg(s.place))[1], (array_agg(s.kind))[1])
+                    ::pulse._level
+                ]
+            END AS levels
+        FROM spot AS s
+        GROUP BY s.group_key
+    ),
+
+    seen AS MATERIALIZED (
+        SELECT
+            n.*,
+            o.tid, o.version, o.leases, o.turn, o.more,
+            o.rank AS o_rank, o.place AS o_place, o.kind AS o_kind,
+            n.unknown OR n.several OR o.more IS NOT NULL OR n.rank <> o.rank AS mixed
+        FROM news AS n
+        LEFT JOIN LATERAL (
+            SELECT s.*, s.ctid AS tid
+            FROM pulse.group_state AS s
+            WHERE s.lane = _read_notices.lane
+                AND s.group_key = n.group_key
+            ORDER BY s.version DESC
+            LIMIT 1
+        ) AS o ON true
+        WHERE
+            CASE
+                WHEN n.unknown THEN true
+                WHEN o.rank IS NULL THEN n.rank IS NOT NULL
+                WHEN n.ended AND o.turn IS NULL THEN true
+                WHEN n.rank IS NULL THEN false
+                WHEN n.several THEN true
+                WHEN n.rank = o.rank THEN n.place < o.place
+                ELSE NOT EXISTS (
+                    SELECT
+                    FROM unnest(o.more) AS u
+                    WHERE u.rank = n.rank
+                        AND u.place <= n.place
+                )
+            END
+    ),
+
+    merged AS MATERIALIZED (
+        SELECT
+            s.*,
+            -- The ordinary case is one level, the same as before.
+            CASE
+                WHEN s.mixed
+                    THEN
+                        array(
+                            SELECT
+                                ROW(
+                                    x.rank,
+                                    CASE WHEN x.kind IS NULL THEN f.seq ELSE x.place END,
+                                    coalesce(x.kind, f.kind)
+                                )::pulse._level
+                            FROM (
+                                SELECT DISTINCT ON (u.rank) u.rank, u.place, u.kind
+                                FROM (
+                                    SELECT v.* FROM unnest(s.levels) AS v
+                                    UNION ALL
+                                    SELECT v.* FROM unnest(s.more) AS v
+                                    UNION ALL
+                                    SELECT s.o_rank, s.o_place, s.o_kind
+                                ) AS u
+                                WHERE u.rank IS NOT NULL
+                                ORDER BY u.rank, u.place, u.kind NULLS FIRST
+                            ) AS x
+                            LEFT JOIN LATERAL (
+                                SELECT r.seq, r.kind
+                                FROM pulse.group_ready AS r
+                                WHERE x.kind IS NULL
+                                    AND r.lane = _read_notices.lane
+                                    AND r.group_key = s.group_key
+                                    AND r.rank = x.rank
+                                    AND r.seq >= x.place
+                                    AND r.failures >= 0
+                                ORDER BY r.seq
+                                LIMIT 1
+                            ) AS f ON true
+                            WHERE x.kind IS NOT NULL OR f.seq IS NOT NULL
+                            ORDER BY x.rank
+                        )
+                WHEN s.o_rank IS NULL OR s.place < s.o_place THEN s.levels
+                ELSE ARRAY[ROW(s.o_rank, s.o_place, s.o_kind)::pulse._level]
+            END AS now
+        FROM seen AS s
+    ),
+
+    gone AS (
+        DELETE FROM pulse.group_state AS s
+        WHERE s.ctid = ANY (array(SELECT m.tid FROM merged AS m WHERE m.tid IS NOT NULL))
+    )
+
+    SELECT
+        array_agg(
+            ROW(
+                _read_notices.lane, m.group_key, m.version,
+                (m.now[1]).rank, (m.now[1]).place, (m.now[1]).kind,
+                CASE WHEN cardinality(m.now) > 1 THEN m.now[2:] END,
+                CASE
+                    WHEN m.leases IS NOT NULL
+                        THEN
+                            array(
+                                SELECT u.lease
+                                FROM unnest(m.leases) AS u (lease)
+                                WHERE (
+                                    SELECT true FROM pulse.lease AS e WHERE e.lease = u.lease
+                                )
+                            )
+                END,
+                CASE WHEN (m.now[1]).rank = m.o_rank THEN m.turn END,
+                NULL
+            )::pulse.group_state
+        ),
+        (SELECT count(*) FROM notice),
+        (SELECT max(n.seq) FROM notice AS n)
+    INTO v_groups, heard, last_seq
+    FROM merged AS m;
+    groups := v_groups;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._read_notices(text, bigint, integer, text) IS
+'Take at most so many notices of a lane, from a place on, and say what they make of the groups they name.';
+
+-- A group that never had a row and has nothing to tell gets none. One that had keeps its last
+-- one when it goes idle: else the next look would meet all its dead versions.
+CREATE FUNCTION pulse._write_groups(groups pulse.group_state [], slots integer)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    INSERT INTO pulse.group_state (
+        lane, group_key, rank, place, kind, more, leases, turn
+    )
+    SELECT
+        g.lane, g.group_key, g.rank, g.place, g.kind, g.more,
+        CASE WHEN _write_groups.slots IS NOT NULL THEN g.leases END,
+        CASE
+            WHEN g.rank IS NULL THEN NULL
+            WHEN g.group_key = ''
+                OR _write_groups.slots IS NULL
+                OR coalesce(cardinality(g.leases), 0) < _write_groups.slots
+                THEN coalesce(g.turn, nextval('pulse.version'))
+        END
+    FROM unnest(_write_groups.groups) AS g
+    WHERE g.rank IS NOT NULL OR g.version IS NOT NULL;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._write_groups(pulse.group_state [], integer) IS
+'Write states of groups; those that can run get a turn at the end of the round, unless they have one.';
+
+CREATE FUNCTION pulse._newest_group_mark(lane text)
+RETURNS pulse.group_mark
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+DECLARE
+    v_mark pulse.group_mark;
+BEGIN
+    SELECT m.* INTO v_mark
+    FROM pulse.group_mark AS m
+    WHERE m.lane = _newest_group_mark.lane
+    ORDER BY m.version DESC
+    LIMIT 1;
+
+    RETURN v_mark;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._newest_group_mark(text) IS
+'The marks of a grouped lane.';
+
+-- Whoever writes turns holds the roster lock, so the first one left is the mark, or the last
+-- one drawn. Notices come from everybody: their mark moves in two steps (52_marks.sql).
+CREATE FUNCTION pulse._advance_groups(mark pulse.group_mark, ranks integer [])
+RETURNS pulse.group_mark
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_horizon pulse.horizon := pulse._see_horizon();
+    v_first bigint;
+    v_new pulse.group_mark := _advance_groups.mark;
+BEGIN
+    SELECT n.seq INTO v_first
+    FROM pulse.group_notice AS n
+    WHERE n.lane = v_new.lane
+        AND n.seq >= v_new.notice_from
+    ORDER BY n.seq
+    LIMIT 1;
+    v_new.notice_from := greatest(
+        v_new.notice_from,
+        least(coalesce(v_first, 9223372036854775807), v_horizon.ready_q + 1)
+    );
+
+    -- At most 100 levels are recorded; one that is not is found between those that are.
+    SELECT
+        coalesce(array_agg(l.rank ORDER BY l.rank), '{}'),
+        coalesce(array_agg(coalesce(h.turn, v.last_value) ORDER BY l.rank), '{}')
+    INTO v_new.ranks, v_new.turns
+    FROM (
+        SELECT u.rank, max(u.turn) AS turn
+        FROM (
+            SELECT o.rank, o.turn
+            FROM unnest(v_new.ranks, v_new.turns) AS o (rank, turn)
+            UNION ALL
+            SELECT o.rank, 0
+            FROM unnest(_advance_groups.ranks) AS o (rank)
+        ) AS u
+        GROUP BY u.rank
+        ORDER BY u.rank
+        LIMIT 100
+    ) AS l
+    CROSS JOIN pulse.version AS v
+    LEFT JOIN LATERAL (
+        SELECT s.turn
+        FROM pulse.group_state AS s
+        WHERE s.lane = v_new.lane
+            AND s.turn IS NOT NULL
+            AND s.version > 0
+            AND s.rank = l.rank
+            AND s.turn >= l.turn
+        ORDER BY s.turn
+        LIMIT 1
+    ) AS h ON true;
+
+    IF v_new IS DISTINCT FROM _advance_groups.mark THEN
+        v_new := pulse._write_group_mark(_advance_groups.mark, v_new);
+    END IF;
+    RETURN v_new;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._advance_groups(pulse.group_mark, integer []) IS
+'Move the marks of a grouped lane up to the first unread notice and the first live turn of each level; returns what was written.';
+
+CREATE FUNCTION pulse._write_group_mark(old pulse.group_mark, new pulse.group_mark)
+RETURNS pulse.group_mark
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+DECLARE
+    v_new pulse.group_mark := _write_group_mark.new;
+BEGIN
+    v_new.version := nextval('pulse.version');
+    INSERT INTO pulse.group_mark
+    SELECT (v_new).*;
+
+    DELETE FROM pulse.group_mark AS m
+    WHERE m.lane = (_write_group_mark.old).lane
+        AND m.version = (_write_group_mark.old).version;
+    RETURN v_new;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._write_group_mark(pulse.group_mark, pulse.group_mark) IS
+'Write the marks of a grouped lane in place of older ones; returns them.';

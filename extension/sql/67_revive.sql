@@ -1,0 +1,167 @@
+-- Retry in flows: a job that never ran goes back through the gate, and what a death had
+-- cancelled further down comes back with it.
+
+-- The caller has taken the job out of finished. To retry is not to approve: a job that never
+-- ran awaits approval again. waive: it is the operator's own retry, so a job whose upstream
+-- has failed is held for it instead of being cancelled again.
+CREATE FUNCTION pulse._block_again(job pulse.finished, waive boolean)
+RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
+AS $$
+DECLARE
+    v_place pulse.blocked;
+    v_open bigint [];
+    v_failed boolean;
+BEGIN
+    v_place.job := (_block_again.job).job;
+    v_place.lane := (_block_again.job).lane;
+    v_place.kind := (_block_again.job).kind;
+    v_place.rank := (_block_again.job).rank;
+    v_place.attempts := (_block_again.job).attempts;
+    v_place.failures := 0;
+    v_place.keyed := (_block_again.job).keyed;
+    SELECT b.after_failed, b.needed_approval AND v_place.attempts = 0
+    INTO v_place.after_failed, v_place.needs_approval
+    FROM pulse.body AS b
+    WHERE b.job = (_block_again.job).job;
+
+    -- What has run once needs no gate: all it waited for had ended.
+    IF v_place.attempts = 0 THEN
+        SELECT
+            array_agg(e.after ORDER BY e.after DESC) FILTER (
+                WHERE (e.state = 'completed' OR v_place.after_failed = 'run') IS NOT TRUE
+            ),
+            bool_or(e.state <> 'completed'),
+            count(*) = 1
+        INTO v_open, v_failed, v_place.alone
+        FROM (
+            SELECT
+                d.after,
+                (SELECT f.state FROM pulse.finished AS f WHERE f.job = d.after) AS state
+            FROM pulse.dependency AS d
+            WHERE d.job = v_place.job
+                AND NOT d.met
+            OFFSET 0
+        ) AS e;
+    END IF;
+
+    IF v_open IS NULL THEN
+        RETURN pulse._unblock(v_place);
+    END IF;
+
+    IF v_failed AND v_place.after_failed = 'cancel' AND _block_again.waive THEN
+        v_place.after_failed := 'hold';
+    END IF;
+
+    INSERT INTO pulse.blocked (
+        job, waits_for, lane, kind, rank, attempts, failures, keyed, alone,
+        after_failed, needs_approval
+    )
+    VALUES (
+        v_place.job, v_open[1], v_place.lane, v_place.kind, v_place.rank, 0, 0,
+        v_place.keyed, v_place.alone, v_place.after_failed, v_place.needs_approval
+    );
+
+    INSERT INTO pulse.doubt (job)
+    SELECT unnest(v_open [1:CASE WHEN v_place.after_failed = 'cancel' THEN 1000 ELSE 1 END]);
+    RETURN 'blocked';
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._block_again(pulse.finished, boolean) IS
+'Put a job that had ended where it belongs: blocked as long as an upstream has not ended well enough; returns its state.';
+
+-- job is dead or cancelled no more. Nothing waits: who somebody holds stays cancelled, and so
+-- does who has lost its unique key, or waits for another that has failed.
+CREATE FUNCTION pulse._revive(job bigint)
+RETURNS integer
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
+AS $$
+DECLARE
+    v_jobs bigint [] := ARRAY[_revive.job];
+    v_next bigint [];
+    v_child pulse.finished;
+    v_all integer := 0;
+BEGIN
+    WHILE v_jobs <> '{}' AND v_all < 10000 LOOP
+        v_next := '{}';
+        FOR v_child IN
+            SELECT f.*
+            FROM pulse.finished AS f
+            WHERE f.job = ANY (array(
+                    SELECT d.job
+                    FROM pulse.dependency AS d
+                    WHERE d.after = ANY (v_jobs)
+                ))
+                AND f.state = 'cancelled'
+                AND f.ended_by = 'upstream'
+            ORDER BY f.job
+            LIMIT 10000 - v_all
+            FOR UPDATE SKIP LOCKED
+        LOOP
+            CONTINUE WHEN EXISTS (
+                SELECT
+                FROM pulse.dependency AS d
+                WHERE d.job = v_child.job
+                    AND (
+                        SELECT u.state <> 'completed'
+                        FROM pulse.finished AS u
+                        WHERE u.job = d.after
+                    )
+            );
+            CONTINUE WHEN v_child.keyed
+                AND pulse._try_rekey(v_child.job, v_child.lane) IS NOT TRUE;
+
+            DELETE FROM pulse.finished AS f
+            WHERE f.job = v_child.job;
+
+            PERFORM pulse._block_again(v_child, false);
+            INSERT INTO pulse.tally (lane, kind, event)
+            VALUES (v_child.lane, v_child.kind, 'retried');
+            v_next := v_next || v_child.job;
+            v_all := v_all + 1;
+        END LOOP;
+        v_jobs := v_next;
+    END LOOP;
+    RETURN v_all;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._revive(bigint) IS
+'Bring back what the end of a job, which is retried now, had cancelled, at most 10,000; returns how many.';
+
+-- Unfinished, or to be retried without having run.
+CREATE FUNCTION pulse._needed_by(job bigint)
+RETURNS bigint
+LANGUAGE sql
+STABLE
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+    SELECT d.job
+    FROM pulse.dependency AS d
+    WHERE d.after = _needed_by.job
+        AND (
+            SELECT f.state = 'completed' OR f.attempts > 0
+            FROM pulse.finished AS f
+            WHERE f.job = d.job
+        ) IS NOT TRUE
+    ORDER BY d.after DESC, d.job DESC
+    LIMIT 1
+$$;
+
+COMMENT ON FUNCTION pulse._needed_by(bigint) IS
+'A job that depends on this one and may still run; NULL when none does.';

@@ -1,0 +1,177 @@
+-- What a running job does with its flow: read what ended before it, add to it.
+
+CREATE FUNCTION pulse.upstream(lease bigint)
+RETURNS TABLE (job_id bigint, name text, kind text, state text, result jsonb)
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_job bigint := (SELECT l.job FROM pulse.lease AS l WHERE l.lease = upstream.lease);
+BEGIN
+    IF v_job IS NULL THEN
+        PERFORM pulse._raise_lease_lost(upstream.lease);
+    END IF;
+
+    RETURN QUERY
+    SELECT d.after, b.name, b.kind, p.state, p.result
+    FROM (
+        SELECT o.after
+        FROM pulse.dependency AS o
+        WHERE o.job = v_job
+        ORDER BY o.after
+        OFFSET 0
+    ) AS d
+    CROSS JOIN LATERAL (
+        SELECT o.name, o.kind FROM pulse.body AS o WHERE o.job = d.after OFFSET 0
+    ) AS b
+    CROSS JOIN LATERAL (
+        SELECT o.state, o.result FROM pulse._place AS o WHERE o.job = d.after OFFSET 0
+    ) AS p;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.upstream(bigint) IS
+'The jobs that the one of this lease depends on, in the order of their ids, with how they ended and what they returned. PU101 when the lease was lost. Writes nothing.';
+
+CREATE FUNCTION pulse.spawn(lease bigint, step text, jobs jsonb)
+RETURNS SETOF bigint
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_job bigint;
+    v_step pulse.job_step;
+    v_body pulse.body;
+    v_waiting bigint [];
+    v_ids bigint [];
+    v_new bigint [];
+BEGIN
+    PERFORM pulse._require_read_committed('spawn');
+    PERFORM pulse._require_name('step', spawn.step);
+    PERFORM pulse._require_json('jobs', spawn.jobs, 'array', '[{"kind": "parse"}]');
+    v_job := pulse._job_of(spawn.lease);
+
+    -- Waits for another call with the same step of the same run.
+    INSERT INTO pulse.job_step (job, step, saved_at)
+    VALUES (v_job, spawn.step, clock_timestamp())
+    ON CONFLICT ON CONSTRAINT job_step_is_one_per_name DO NOTHING;
+
+    IF NOT FOUND THEN
+        v_step := pulse._step_of(v_job, spawn.step, 'spawn');
+        RETURN QUERY SELECT unnest(v_step.jobs);
+        RETURN;
+    END IF;
+
+    PERFORM pulse._require_spawnable(spawn.jobs);
+
+    -- Shared, so that several may add to one job at once, and waits for whoever holds it:
+    -- until we commit, nobody releases it. Who begins to wait for us later does not wait
+    -- for these.
+    v_waiting := array(
+        SELECT b.job
+        FROM pulse.dependency AS d
+        INNER JOIN pulse.blocked AS b ON b.job = d.job
+        WHERE d.after = v_job
+        ORDER BY d.job
+        FOR KEY SHARE OF b
+    );
+
+    SELECT b.* INTO v_body
+    FROM pulse.body AS b
+    WHERE b.job = v_job;
+
+    SELECT array_agg(e.job_id), array_agg(DISTINCT e.job_id) FILTER (WHERE e.created)
+    INTO v_ids, v_new
+    FROM pulse._enqueue_jobs(spawn.jobs, v_body.owner, v_body.flow) AS e;
+
+    PERFORM pulse._require_flow_options(
+        NULL, NULL, NULL, NULL, cardinality(v_waiting)::bigint * cardinality(v_new)
+    );
+    INSERT INTO pulse.dependency (job, after)
+    SELECT w.job, n.job
+    FROM unnest(v_waiting) AS w (job)
+    CROSS JOIN unnest(v_new) AS n (job);
+
+    UPDATE pulse.job_step AS s
+    SET jobs = coalesce(v_ids, '{}')
+    WHERE s.job = v_job
+        AND s.step = spawn.step;
+
+    RETURN QUERY SELECT unnest(v_ids);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.spawn(bigint, text, jsonb) IS
+'Enqueue a list of jobs (as enqueue_many takes it) from inside a running one, for the role that enqueued it and into its flow: whoever waits for the running job at that moment waits for these too. Once for each step: a later attempt that spawns it again gets the same ids. Errors as in enqueue_many; PU101 the lease was lost, PU002 the step is of another sort, PU105 one of after is blocked or has failed. Writes what enqueue_many writes, and dependency and job_step.';
+
+-- A job that waits for the running one is blocked. If a spawned job waited for it, both would
+-- wait for ever; and what has failed may be blocked when it is retried.
+CREATE FUNCTION pulse._require_spawnable(jobs jsonb)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_wrong record;
+BEGIN
+    SELECT p.job, p.state INTO v_wrong
+    FROM pulse._list_wants(_require_spawnable.jobs) AS w
+    CROSS JOIN LATERAL (
+        SELECT o.job, o.state FROM pulse._place AS o WHERE o.job = w.id OFFSET 0
+    ) AS p
+    WHERE p.state IN ('blocked', 'dead', 'cancelled')
+    LIMIT 1;
+
+    IF FOUND THEN
+        PERFORM pulse._raise_wrong_state(
+            v_wrong.job, v_wrong.state, 'spawn a job after',
+            'It may wait for the running job. Let spawned jobs wait for each other, by name, or for jobs that run or have completed.'
+        );
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._require_spawnable(jsonb) IS
+'Raise PU105 when a job to be spawned would wait for one that may wait for the running job.';
+
+CREATE FUNCTION pulse._step_of(job bigint, step text, sort text)
+RETURNS pulse.job_step
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+DECLARE
+    v_step pulse.job_step;
+    v_sort text;
+BEGIN
+    SELECT s.* INTO v_step
+    FROM pulse.job_step AS s
+    WHERE s.job = _step_of.job
+        AND s.step = _step_of.step;
+
+    v_sort := CASE
+        WHEN v_step.until IS NOT NULL THEN 'wait_for'
+        WHEN v_step.jobs IS NOT NULL THEN 'spawn'
+        ELSE 'save_step'
+    END;
+    IF v_step.job IS NOT NULL AND v_sort <> _step_of.sort THEN
+        PERFORM pulse._raise(
+            'PU002',
+            format('step %L of job %s is one of %s', _step_of.step, _step_of.job, v_sort),
+            'A name stands for one step, in every attempt.',
+            'Give each step a name of its own.'
+        );
+    END IF;
+    RETURN v_step;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._step_of(bigint, text, text) IS
+'A step of a job, NULL when it was not begun; PU002 when its name is one of another sort.';

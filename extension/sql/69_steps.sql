@@ -1,0 +1,345 @@
+-- What a job remembers from one attempt to the next, and what it waits for while it holds
+-- no slot: a time, or a signal from the world.
+--
+-- Signals and waits meet under the name lock (advisory, pulse.signal): a job that begins to
+-- wait tries it exclusively, senders take it shared. So a signal is either committed before
+-- the job looks, or its sender finds the wait. A try that is refused means that a sender is
+-- open: the job comes back in a second.
+
+CREATE FUNCTION pulse.save_step(lease bigint, step text, result jsonb DEFAULT NULL)
+RETURNS jsonb
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_job bigint;
+BEGIN
+    PERFORM pulse._require_read_committed('save_step');
+    PERFORM pulse._require_name('step', save_step.step);
+    PERFORM pulse._require_size(
+        'result', pulse._text_size(save_step.result), 1048576,
+        'Store the data elsewhere and keep a reference.'
+    );
+    v_job := pulse._job_of(save_step.lease);
+
+    INSERT INTO pulse.job_step (job, step, result, saved_at)
+    VALUES (v_job, save_step.step, coalesce(save_step.result, 'null'), clock_timestamp())
+    ON CONFLICT ON CONSTRAINT job_step_is_one_per_name DO NOTHING;
+
+    RETURN (pulse._step_of(v_job, save_step.step, 'save_step')).result;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.save_step(bigint, text, jsonb) IS
+'Remember that a step of a running job is done, with its result (at most 1 MB), for all later attempts. The first write wins; returns what is remembered. In the transaction of the step''s own writes it commits with them. PU101 the lease was lost, PU002 the name is a step of another sort, PU003 the result is too large. Writes job_step.';
+
+CREATE FUNCTION pulse.steps(lease bigint)
+RETURNS TABLE (step text, result jsonb, saved_at timestamptz)
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+DECLARE
+    v_job bigint := (SELECT l.job FROM pulse.lease AS l WHERE l.lease = steps.lease);
+BEGIN
+    IF v_job IS NULL THEN
+        PERFORM pulse._raise_lease_lost(steps.lease);
+    END IF;
+
+    RETURN QUERY
+    SELECT s.step, coalesce(s.result, to_jsonb(s.jobs::text [])), s.saved_at
+    FROM pulse.job_step AS s
+    WHERE s.job = v_job
+        AND s.saved_at IS NOT NULL
+    ORDER BY s.saved_at, s.step;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.steps(bigint) IS
+'The steps that the job of a lease has done, in this attempt or earlier ones, oldest first: what save_step kept, the ids that spawn returned, what wait_for received. PU101 when the lease was lost. Writes nothing.';
+
+CREATE FUNCTION pulse.wait_for(
+    lease bigint,
+    step text,
+    timeout interval,
+    signal text DEFAULT NULL,
+    OUT verdict text,
+    OUT payload jsonb
+)
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+DECLARE
+    v_job bigint;
+    v_step pulse.job_step;
+    v_locked boolean := true;
+BEGIN
+    PERFORM pulse._require_read_committed('wait_for');
+    PERFORM pulse._require_name('step', wait_for.step);
+    IF wait_for.timeout IS NULL THEN
+        PERFORM pulse._raise(
+            'PU002', 'timeout must be given', 'It is NULL.', 'Pass timeout => ''3 days''.'
+        );
+    END IF;
+    PERFORM pulse._require_duration('timeout', wait_for.timeout, '0', '10 years');
+    IF wait_for.signal IS NOT NULL THEN
+        PERFORM pulse._require_name('signal', wait_for.signal);
+    END IF;
+
+    -- Asked again because the answer was lost: it has been given back.
+    IF pulse._reported_before(wait_for.lease, 'wait_for') THEN
+        verdict := 'waiting';
+        RETURN;
+    END IF;
+    v_job := pulse._job_of(wait_for.lease);
+
+    INSERT INTO pulse.job_step (job, step, until)
+    VALUES (v_job, wait_for.step, clock_timestamp() + wait_for.timeout)
+    ON CONFLICT ON CONSTRAINT job_step_is_one_per_name DO NOTHING;
+    v_step := pulse._step_of(v_job, wait_for.step, 'wait_for');
+
+    IF v_step.saved_at IS NOT NULL THEN
+        verdict := v_step.result ->> 'verdict';
+        payload := v_step.result -> 'payload';
+        RETURN;
+    END IF;
+
+    IF wait_for.signal IS NOT NULL THEN
+        v_locked := pg_try_advisory_xact_lock(
+            'pulse.signal'::regclass::oid::integer, hashtext(wait_for.signal)
+        );
+
+        -- A later statement than the lock.
+        SELECT 'received', s.payload INTO verdict, payload
+        FROM pulse.signal AS s
+        WHERE s.signal = wait_for.signal
+            AND s.expires_at > clock_timestamp()
+            AND (s.owner = 0 OR pulse._owns(s.owner, v_job))
+        ORDER BY s.sent_at
+        LIMIT 1;
+    END IF;
+
+    IF verdict IS NULL AND v_locked AND v_step.until <= clock_timestamp() THEN
+        verdict := 'timeout';
+    END IF;
+
+    IF verdict IS NULL THEN
+        verdict := 'waiting';
+        IF wait_for.signal IS NOT NULL AND v_locked THEN
+            INSERT INTO pulse.signal_wait (job, signal, lease)
+            VALUES (v_job, wait_for.signal, wait_for.lease)
+            ON CONFLICT ON CONSTRAINT signal_wait_is_one_per_job DO UPDATE SET
+                signal = excluded.signal,
+                lease = excluded.lease,
+                sent = false;
+        END IF;
+        PERFORM pulse._give_back(
+            ARRAY[wait_for.lease],
+            CASE
+                WHEN v_locked THEN greatest(v_step.until - clock_timestamp(), '0')
+                ELSE '1 second'
+            END,
+            'wait_for'
+        );
+        RETURN;
+    END IF;
+
+    UPDATE pulse.job_step AS s
+    SET result = jsonb_build_object('verdict', wait_for.verdict, 'payload', wait_for.payload),
+        saved_at = clock_timestamp()
+    WHERE s.job = v_job
+        AND s.step = wait_for.step;
+
+    DELETE FROM pulse.signal_wait AS w
+    WHERE w.job = v_job;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.wait_for(bigint, text, interval, text) IS
+'Wait until timeout has passed, counted from the first call with this step, or until a signal of this name was sent by the role that enqueued the job, an approver or an operator. The verdict is received (with the payload) or timeout, and stays so for this step; or waiting: the job has been given back and is not charged, stop now, it comes back in time. Without a signal it is a sleep. PU101 the lease was lost, PU002 bad argument, or the name is a step of another sort. Writes job_step; when it waits also lease, waiting and signal_wait.';
+
+CREATE FUNCTION pulse.signal(
+    signal text, payload jsonb DEFAULT NULL, keep interval DEFAULT '7 days'
+)
+RETURNS integer
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse._do_signal(pulse._sign(), signal.signal, signal.payload, signal.keep)
+$$;
+
+COMMENT ON FUNCTION pulse.signal(text, jsonb, interval) IS
+'Send a signal to jobs that wait for it, or will within keep: the first of a name counts, later ones change nothing. It reaches the jobs that the caller enqueued; one of an approver or an operator reaches all. Part of the caller''s transaction. Returns how many jobs woke. PU001 above READ COMMITTED, PU002 bad argument, PU003 a payload above 1 MB. Writes signal, signal_wait, waiting and ready.';
+
+CREATE FUNCTION pulse._do_signal(
+    signature pulse._signature, signal text, payload jsonb, keep interval
+)
+RETURNS integer
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+DECLARE
+    v_who integer := pulse._redeem(_do_signal.signature);
+    v_owner integer := CASE WHEN pulse._approves(v_who) THEN 0 ELSE v_who END;
+    v_keep interval := coalesce(_do_signal.keep, '7 days');
+    v_jobs bigint [];
+BEGIN
+    PERFORM pulse._require_read_committed('signal');
+    PERFORM pulse._require_name('signal', _do_signal.signal);
+    PERFORM pulse._require_size(
+        'payload', pulse._text_size(_do_signal.payload), 1048576,
+        'Store the data elsewhere and send a reference.'
+    );
+    PERFORM pulse._require_duration('keep', v_keep, '0', '1 year');
+
+    -- Waits for a job that is just beginning to wait, and for nobody else.
+    PERFORM pg_advisory_xact_lock_shared(
+        'pulse.signal'::regclass::oid::integer, hashtext(_do_signal.signal)
+    );
+
+    DELETE FROM pulse.signal AS s
+    WHERE s.signal = _do_signal.signal
+        AND s.owner = v_owner
+        AND s.expires_at <= clock_timestamp();
+
+    -- Waits for another who is just sending the same.
+    INSERT INTO pulse.signal (signal, owner, payload, expires_at)
+    VALUES (_do_signal.signal, v_owner, _do_signal.payload, clock_timestamp() + v_keep)
+    ON CONFLICT ON CONSTRAINT signal_is_sent_once DO NOTHING;
+
+    v_jobs := array(
+        SELECT w.job
+        FROM pulse.signal_wait AS w
+        WHERE w.signal = _do_signal.signal
+            AND (v_owner = 0 OR pulse._owns(v_who, w.job))
+        ORDER BY w.job
+    );
+    RETURN pulse._wake_waiting(v_jobs);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._do_signal(pulse._signature, text, jsonb, interval) IS
+'signal for the role that signed. Writes the same.';
+
+-- Never waits for a job that somebody holds: tick comes back to it.
+CREATE FUNCTION pulse._wake_waiting(jobs bigint [])
+RETURNS integer
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_wait pulse.signal_wait;
+    v_job pulse.waiting;
+    v_woken integer := 0;
+BEGIN
+    FOR v_wait IN
+        SELECT w.*
+        FROM pulse.signal_wait AS w
+        WHERE w.job = ANY (_wake_waiting.jobs)
+        ORDER BY w.job
+        FOR UPDATE SKIP LOCKED
+    LOOP
+        -- Only the wait that it began with this lease: a backoff is not cut short.
+        DELETE FROM pulse.waiting AS w
+        WHERE w.ctid = ANY (array(
+                SELECT o.ctid
+                FROM pulse.waiting AS o
+                WHERE o.job = v_wait.job
+                    AND o.last_lease = v_wait.lease
+                    AND o.last_verb = 'wait_for'
+                FOR UPDATE SKIP LOCKED
+            ))
+        RETURNING w.* INTO v_job;
+
+        IF FOUND THEN
+            PERFORM pulse._put_in_line(
+                v_job.job, v_job.lane, v_job.kind, v_job.rank, NULL, v_job.attempts,
+                v_job.failures, v_job.keyed, false, v_job.last_lease, v_job.last_verb
+            );
+            v_woken := v_woken + 1;
+        END IF;
+
+        IF FOUND OR NOT EXISTS (
+            SELECT
+            FROM pulse.waiting AS o
+            WHERE o.job = v_wait.job
+                AND o.last_lease = v_wait.lease
+                AND o.last_verb = 'wait_for'
+        ) THEN
+            DELETE FROM pulse.signal_wait AS w
+            WHERE w.job = v_wait.job;
+        ELSIF NOT v_wait.sent THEN
+            UPDATE pulse.signal_wait AS w
+            SET sent = true
+            WHERE w.job = v_wait.job;
+        END IF;
+    END LOOP;
+    RETURN v_woken;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._wake_waiting(bigint []) IS
+'Put jobs in line whose signal was sent; returns how many.';
+
+-- A step of tick: what a sender could not wake, and signals that nobody came for.
+CREATE FUNCTION pulse._tick_signals(max_rows integer)
+RETURNS integer
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_sort = off
+AS $$
+DECLARE
+    v_gone integer;
+BEGIN
+    PERFORM pulse._wake_waiting(
+        array(
+            SELECT w.job
+            FROM pulse.signal_wait AS w
+            WHERE w.sent
+            LIMIT _tick_signals.max_rows
+        )
+    );
+
+    DELETE FROM pulse.signal AS s
+    WHERE s.ctid = ANY (array(
+            SELECT o.ctid
+            FROM pulse.signal AS o
+            WHERE o.expires_at <= clock_timestamp()
+            ORDER BY o.expires_at
+            LIMIT _tick_signals.max_rows
+            FOR UPDATE SKIP LOCKED
+        ));
+    GET DIAGNOSTICS v_gone = ROW_COUNT;
+    RETURN v_gone;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._tick_signals(integer) IS
+'Wake jobs that a signal met while they were held, and remove expired signals; returns how many of these.';
+
+-- The grant itself is the truth: who may approve, or operate.
+CREATE FUNCTION pulse._approves(who integer)
+RETURNS boolean
+LANGUAGE sql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT EXISTS (
+        SELECT
+        FROM pulse.role AS r
+        WHERE r.role = _approves.who
+            AND has_function_privilege(r.role_oid, 'pulse.approve(bigint,text)', 'EXECUTE')
+    )
+$$;
+
+COMMENT ON FUNCTION pulse._approves(integer) IS
+'Whether a role may approve the jobs of others.';

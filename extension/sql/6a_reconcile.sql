@@ -1,0 +1,366 @@
+-- Settings and schedules beside the code: an application says at its start all that it
+-- wants, and one transaction makes it so. It owns what it has declared: only that is
+-- changed or removed. What an operator changed since stays as the operator left it, and
+-- shows as drift. reconcile itself has the rights of its caller: it calls set_kind,
+-- schedule and unschedule, which PostgreSQL allows or not, and which write the audit.
+
+CREATE FUNCTION pulse.reconcile(
+    application text,
+    kinds jsonb DEFAULT '{}',
+    schedules jsonb DEFAULT '{}',
+    overwrite boolean DEFAULT false
+)
+RETURNS TABLE (item text, name text, verdict text, detail text)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_reason text := format('declared by %s', reconcile.application);
+    v_step record;
+BEGIN
+    FOR v_step IN
+        SELECT p.*
+        FROM pulse._plan_declaration(
+            reconcile.application, reconcile.kinds, reconcile.schedules,
+            coalesce(reconcile.overwrite, false)
+        ) AS p
+        ORDER BY p.item, p.name
+    LOOP
+        IF v_step.item = 'kind' AND v_step.gone <> '{}' THEN
+            PERFORM pulse._do_unset_kind(pulse._sign(), v_step.name, v_step.gone, v_reason);
+        END IF;
+
+        IF v_step.verdict IN ('created', 'changed') AND v_step.item = 'kind' THEN
+            PERFORM pulse.set_kind(
+                v_step.name, r.lane, r.priority, r.max_attempts, r.backoff, r.backoff_base,
+                r.backoff_cap, r.backoff_jitter, r.lease_for, r.max_runtime,
+                r.requires_approval, r.approval_expiry, v_reason
+            )
+            FROM jsonb_to_record(v_step.declared) AS r (
+                lane text, priority integer, max_attempts integer, backoff text,
+                backoff_base interval, backoff_cap interval,
+                backoff_jitter double precision, lease_for interval,
+                max_runtime interval, requires_approval boolean, approval_expiry interval
+            );
+        ELSIF v_step.verdict IN ('created', 'changed') THEN
+            PERFORM pulse.schedule(
+                v_step.name, r.kind, r.payload, r.cron, r.every, r.at,
+                coalesce(r.timezone, 'UTC'), r.lane, r.priority,
+                coalesce(r.catch_up, 'skip'), coalesce(r.catch_up_window, '1 day'),
+                r.max_attempts, r.unique_key, r.unique_for, r.group_key,
+                r.requires_approval, r.tags, r.max_runtime, r.headers, r.expires_in
+            )
+            FROM jsonb_to_record(v_step.declared) AS r (
+                kind text, payload jsonb, cron text, every interval, at timestamptz,
+                timezone text, lane text, priority integer, catch_up text,
+                catch_up_window interval, max_attempts integer, unique_key text,
+                unique_for interval, group_key text, requires_approval boolean,
+                tags text [], max_runtime interval, headers jsonb, expires_in interval
+            );
+        ELSIF v_step.verdict = 'removed' AND v_step.item = 'schedule' THEN
+            PERFORM pulse.unschedule(v_step.name);
+        END IF;
+
+        PERFORM pulse._note_declaration(
+            reconcile.application, v_step.item, v_step.name, v_step.declared, v_step.verdict
+        );
+        item := v_step.item;
+        name := v_step.name;
+        verdict := v_step.verdict;
+        detail := v_step.detail;
+        RETURN NEXT;
+    END LOOP;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.reconcile(text, jsonb, jsonb, boolean) IS
+'Make the settings of kinds ({kind: {argument of set_kind: value}}) and the schedules ({name: {argument of schedule: value}}) of an application what it declares, in this transaction. What the application declared before and does not now is removed. What somebody else changed since, or made first, stays as it is, unless overwrite says otherwise. A row for each: created, changed, unchanged, removed, drift (an operator''s change stays) or taken (another application declares it), and why. PU001 above READ COMMITTED, PU002 bad argument or an unknown setting; errors of set_kind and schedule. Writes declaration and what set_kind, schedule and unschedule write.';
+
+-- One declaration of an application at a time: what it reads must still hold when it is
+-- written. gone lists settings that the kind had from the last one.
+CREATE FUNCTION pulse._plan_declaration(
+    application text, kinds jsonb, schedules jsonb, overwrite boolean
+)
+RETURNS TABLE (
+    item text, name text, declared jsonb, verdict text, detail text, gone text []
+)
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._require_read_committed('reconcile');
+    PERFORM pulse._require_name('application', _plan_declaration.application);
+    PERFORM pulse._require_declared(
+        'kinds', _plan_declaration.kinds,
+        '{lane,priority,max_attempts,backoff,backoff_base,backoff_cap,backoff_jitter,lease_for,max_runtime,requires_approval,approval_expiry}'
+    );
+    PERFORM pulse._require_declared(
+        'schedules', _plan_declaration.schedules,
+        '{kind,payload,cron,every,at,timezone,lane,priority,catch_up,catch_up_window,max_attempts,unique_key,unique_for,group_key,requires_approval,tags,max_runtime,headers,expires_in}'
+    );
+    -- Waits for another declaration, which takes as long as its few statements.
+    LOCK TABLE pulse.declaration IN SHARE ROW EXCLUSIVE MODE;
+
+    RETURN QUERY
+    WITH wanted AS (
+        SELECT 'kind' AS item, k.key AS name, k.value AS declared
+        FROM jsonb_each(_plan_declaration.kinds) AS k
+        UNION ALL
+        SELECT 'schedule', s.key, s.value
+        FROM jsonb_each(_plan_declaration.schedules) AS s
+    ),
+
+    compared AS (
+        SELECT
+            coalesce(w.item, o.item) AS item,
+            coalesce(w.name, o.name) AS name,
+            w.declared,
+            o.application,
+            o.declared AS was_declared,
+            o.applied,
+            pulse._declared_facts(coalesce(w.item, o.item), coalesce(w.name, o.name)) AS facts
+        FROM wanted AS w
+        FULL JOIN pulse.declaration AS o ON o.item = w.item AND o.name = w.name
+        WHERE w.name IS NOT NULL OR o.application = _plan_declaration.application
+    ),
+
+    judged AS (
+        SELECT
+            c.*,
+            -- Settings of the kind that were not declared are nobody's concern here.
+            CASE
+                WHEN c.applied IS NULL THEN c.facts IS NOT NULL AND (
+                    c.item = 'schedule'
+                    OR EXISTS (
+                        SELECT FROM jsonb_object_keys(c.declared) AS k (key)
+                        WHERE c.facts ? k.key
+                    )
+                )
+                ELSE c.facts IS NULL OR EXISTS (
+                    SELECT FROM jsonb_each(c.applied) AS a
+                    WHERE a.value IS DISTINCT FROM c.facts -> a.key
+                )
+            END AS drifts
+        FROM compared AS c
+    )
+
+    SELECT
+        j.item,
+        j.name,
+        j.declared,
+        CASE
+            WHEN j.application <> _plan_declaration.application THEN 'taken'
+            WHEN j.declared IS NULL AND (j.drifts OR j.applied IS NULL) THEN 'drift'
+            WHEN j.declared IS NULL THEN 'removed'
+            WHEN j.drifts AND NOT _plan_declaration.overwrite THEN 'drift'
+            WHEN j.facts IS NULL OR j.applied IS NULL THEN 'created'
+            WHEN j.drifts OR j.declared <> j.was_declared THEN 'changed'
+            ELSE 'unchanged'
+        END,
+        CASE
+            WHEN j.application <> _plan_declaration.application
+                THEN format('application %s declares it', j.application)
+            WHEN j.drifts AND j.facts IS NULL THEN 'somebody has removed it'
+            WHEN j.drifts AND j.applied IS NULL THEN format('somebody else has made it: %s', j.facts)
+            WHEN j.drifts THEN format('somebody has changed it to %s', j.facts)
+        END,
+        CASE
+            WHEN j.item = 'schedule' OR j.application <> _plan_declaration.application
+                OR j.applied IS NULL OR (j.drifts AND NOT _plan_declaration.overwrite)
+                THEN ARRAY[]::text []
+            ELSE array(
+                SELECT k.key
+                FROM jsonb_object_keys(j.applied) AS k (key)
+                WHERE NOT coalesce(j.declared ? k.key, false)
+            )
+        END
+    FROM judged AS j;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._plan_declaration(text, jsonb, jsonb, boolean) IS
+'What reconcile has to do to each kind and schedule, and why it leaves some alone. Writes nothing.';
+
+CREATE FUNCTION pulse._note_declaration(
+    application text, item text, name text, declared jsonb, verdict text
+)
+RETURNS void
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF _note_declaration.verdict IN ('created', 'changed', 'removed')
+        OR _note_declaration.declared IS NULL
+    THEN
+        DELETE FROM pulse.declaration AS d
+        WHERE d.item = _note_declaration.item
+            AND d.name = _note_declaration.name
+            AND d.application = _note_declaration.application;
+    END IF;
+
+    IF _note_declaration.verdict IN ('created', 'changed') THEN
+        INSERT INTO pulse.declaration (item, name, application, declared, applied)
+        SELECT
+            _note_declaration.item, _note_declaration.name, _note_declaration.application,
+            _note_declaration.declared,
+            -- Of a kind only what was declared.
+            jsonb_object_agg(f.key, f.value)
+            FILTER (WHERE _note_declaration.item = 'schedule' OR _note_declaration.declared ? f.key)
+        FROM jsonb_each(
+            pulse._declared_facts(_note_declaration.item, _note_declaration.name)
+        ) AS f;
+    ELSIF _note_declaration.verdict = 'drift' AND _note_declaration.declared IS NOT NULL THEN
+        INSERT INTO pulse.declaration (item, name, application, declared)
+        VALUES (
+            _note_declaration.item, _note_declaration.name, _note_declaration.application,
+            _note_declaration.declared
+        )
+        ON CONFLICT ON CONSTRAINT declaration_has_one_owner DO NOTHING;
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._note_declaration(text, text, text, jsonb, text) IS
+'Remember what an application declared and how it reads now. Writes declaration.';
+
+CREATE FUNCTION pulse._declared_facts(item text, name text)
+RETURNS jsonb
+LANGUAGE sql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT jsonb_strip_nulls(to_jsonb(k) - 'kind')
+    FROM pulse.kind AS k
+    WHERE _declared_facts.item = 'kind'
+        AND k.kind = _declared_facts.name
+    UNION ALL
+    SELECT (pulse._schedule_facts(s) - '{name,paused_by}'::text [])
+        || jsonb_build_object('payload', s.payload)
+    FROM pulse.schedule AS s
+    WHERE _declared_facts.item = 'schedule'
+        AND s.name = _declared_facts.name
+$$;
+
+COMMENT ON FUNCTION pulse._declared_facts(text, text) IS
+'How a kind or schedule reads now, in the words of its verbs; no row when there is none.';
+
+CREATE FUNCTION pulse._require_declared(argument text, value jsonb, known text [])
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_wrong record;
+BEGIN
+    PERFORM pulse._require_json(
+        _require_declared.argument, _require_declared.value, 'object', '{"name": {}}'
+    );
+    SELECT d.key AS name, o.key INTO v_wrong
+    FROM jsonb_each(_require_declared.value) AS d
+    LEFT JOIN LATERAL jsonb_object_keys(
+        CASE WHEN jsonb_typeof(d.value) = 'object' THEN d.value ELSE '{}' END
+    ) AS o (key) ON true
+    WHERE jsonb_typeof(d.value) <> 'object'
+        OR NOT coalesce(o.key = ANY (_require_declared.known), true)
+    LIMIT 1;
+
+    IF FOUND THEN
+        PERFORM pulse._raise(
+            'PU002',
+            format(
+                '%s declares %L with %s', _require_declared.argument, v_wrong.name,
+                coalesce(quote_literal(v_wrong.key), 'no object')
+            ),
+            format('It can have %s.', array_to_string(_require_declared.known, ', ')),
+            'Pass {name: {setting: value}}.'
+        );
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._require_declared(text, jsonb, text []) IS
+'Raise PU002 unless these are declarations with settings of these names.';
+
+CREATE FUNCTION pulse._do_unset_kind(
+    signature pulse._signature, kind text, settings text [], reason text
+)
+RETURNS void
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_who integer := pulse._redeem(_do_unset_kind.signature);
+    v_before pulse.kind;
+    v_after jsonb;
+BEGIN
+    -- As in set_kind.
+    LOCK TABLE pulse.kind IN SHARE ROW EXCLUSIVE MODE;
+
+    DELETE FROM pulse.kind AS k
+    WHERE k.kind = _do_unset_kind.kind
+    RETURNING k.* INTO v_before;
+
+    v_after := jsonb_strip_nulls(to_jsonb(v_before)) - _do_unset_kind.settings;
+    IF v_after - 'kind' <> '{}' THEN
+        INSERT INTO pulse.kind
+        SELECT (jsonb_populate_record(NULL::pulse.kind, v_after)).*;
+    END IF;
+
+    PERFORM pulse._audit(
+        v_who, 'set_kind', NULL, v_before.lane, jsonb_strip_nulls(to_jsonb(v_before)),
+        v_after, _do_unset_kind.reason
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._do_unset_kind(pulse._signature, text, text [], text) IS
+'Give settings of a kind back to the defaults, for the role that signed. Writes kind and audit_entry.';
+
+CREATE VIEW pulse.declarations
+WITH (security_barrier)
+AS
+SELECT
+    d.application,
+    d.item,
+    d.name,
+    d.declared,
+    f.facts,
+    d.applied IS NULL
+    OR f.facts IS NULL
+    OR EXISTS (
+        SELECT FROM jsonb_each(d.applied) AS a
+        WHERE a.value IS DISTINCT FROM f.facts -> a.key
+    ) AS drift,
+    d.declared_at
+FROM pulse.declaration AS d
+LEFT JOIN LATERAL (
+    SELECT pulse._declared_facts(d.item, d.name) AS facts
+) AS f ON true;
+
+COMMENT ON VIEW pulse.declarations IS
+'Settings of kinds and schedules that applications declare, and whether they are as declared.';
+
+COMMENT ON COLUMN pulse.declarations.application IS
+'Who declares it.';
+
+COMMENT ON COLUMN pulse.declarations.item IS
+'kind (its settings) or schedule.';
+
+COMMENT ON COLUMN pulse.declarations.name IS
+'The name of the kind or schedule.';
+
+COMMENT ON COLUMN pulse.declarations.declared IS
+'What is declared.';
+
+COMMENT ON COLUMN pulse.declarations.facts IS
+'How it is now; NULL when it was removed.';
+
+COMMENT ON COLUMN pulse.declarations.drift IS
+'Whether somebody has changed, made or removed it otherwise; reconcile leaves it alone.';
+
+COMMENT ON COLUMN pulse.declarations.declared_at IS
+'When it was last written.';

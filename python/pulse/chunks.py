@@ -1,0 +1,93 @@
+"""Tasks that take many jobs at once: @worker.handle("index", batch=100, within=0.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pulse.job import Job
+from pulse.tasks import Task
+
+if TYPE_CHECKING:
+    from pulse.options import Options
+
+
+class ChunkTask(Task[..., Any]):
+    """A function of a list of jobs, each of which ends on its own.
+
+    It gets up to batch jobs, fewer where no more came within so many seconds. It
+    returns None when all are completed, or a list with a result or an exception for
+    each job, in their order; what it raises fails all of them.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        function: Callable[[list[Job]], Any],
+        batch: int,
+        within: float,
+        options: Options | None = None,
+        settings: Any = None,
+    ) -> None:
+        super().__init__(kind, function, options, "auto", settings)
+        if batch < 1 or within < 0:
+            raise ValueError("batch is at least 1 and within not below 0")
+        self.batch = batch
+        self.within = within
+
+    def payload(self, **members: Any) -> dict[str, Any]:
+        """What it is called with goes through job.payload."""
+        return members
+
+    def run(self, job: Job) -> Any:
+        """A chunk of one."""
+        if self.is_async:
+            return self._run_async(job)
+        return self._only([job], self.function([job]))
+
+    async def _run_async(self, job: Job) -> Any:
+        return self._only([job], await self.function([job]))
+
+    def _only(self, jobs: list[Job], returned: Any) -> Any:
+        [result] = results_of(jobs, returned)
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    def using(self, **options: Any) -> ChunkTask:
+        both: Any = {**self.options, **options}
+        return ChunkTask(
+            self.kind, self.function, self.batch, self.within, both, self.settings
+        )
+
+
+class ChunkDecorator:
+    """What task and handle give with batch."""
+
+    def __init__(
+        self,
+        make: Callable[[Callable[[list[Job]], Any]], ChunkTask],
+        then: Callable[[Task[Any, Any]], None] | None,
+    ) -> None:
+        self._make = make
+        self._then = then
+
+    def __call__(self, function: Callable[[list[Job]], Any]) -> ChunkTask:
+        made = self._make(function)
+        if self._then is not None:
+            self._then(made)
+        return made
+
+
+def results_of(jobs: Sequence[Job], returned: Any) -> list[Any]:
+    """One for each job: a result or an exception."""
+    if returned is None:
+        return [None] * len(jobs)
+    if not isinstance(returned, (list, tuple)):
+        raise TypeError(
+            f"a chunk handler returns None or a list with a result for each job, and "
+            f"not a {type(returned).__name__}"
+        )
+    if len(returned) != len(jobs):
+        raise TypeError(f"{len(returned)} results came back for {len(jobs)} jobs")
+    return list(returned)

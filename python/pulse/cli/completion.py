@@ -1,0 +1,30 @@
+"""completion: what a shell needs to complete the verbs and options of pulse."""
+
+import os
+
+import click
+
+VARIABLE = "_PULSE_COMPLETE"
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print what completes pulse in your shell: eval "$(pulse completion bash)"."""
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    assert found is not None
+    root = click.get_current_context().find_root().command
+    print(found(root, {}, "pulse", VARIABLE).source())
+
+
+def answers(root: click.Command) -> bool:
+    """Whether a shell has asked, and was answered."""
+    asked = os.environ.get(VARIABLE)
+    if not asked:
+        return False
+    from click.shell_completion import shell_complete
+
+    shell_complete(root, {}, "pulse", VARIABLE, asked)
+    return True

@@ -1,0 +1,220 @@
+"""The example projects, from an empty venv with the built wheel: their own tests, then
+request, job and result, and a server that crashes in the middle."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import packages
+from tools import paths, requirements
+from tools.servers import Server
+
+EXAMPLES = paths.ROOT / "examples"
+PATIENCE = 60.0
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Path]:
+    made = Path(tempfile.mkdtemp(prefix="pulse-examples."))
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def wheel(place: Path) -> Path:
+    return packages.build_wheel(place, packages.copy_source(place))
+
+
+class Example:
+    """An example in a venv of its own, on a server that may be stopped."""
+
+    def __init__(self, name: str, place: Path, wheel: Path, python: str) -> None:
+        self.directory = Path(shutil.copytree(EXAMPLES / name, place / name))
+        self.bin = place / f"{name}-venv" / "bin"
+        # Empty: the pip is that of the tests.
+        packages.run(python, "-m", "venv", "--without-pip", self.bin.parent, cwd=place)
+        packages.run(
+            *(sys.executable, "-m", "pip", "--python", self.bin / "python"),
+            *("install", "-q", "--no-compile", "--find-links", wheel.parent),
+            *("-r", "requirements.txt"),
+            cwd=self.directory,
+        )
+        self.server: Server
+        self._started: list[subprocess.Popen[str]] = []
+
+    def env(self, database: str) -> dict[str, str]:
+        environ = self.server.environ(database)
+        return {k: v for k, v in environ.items() if not k.startswith("PYTHON")}
+
+    def run(self, *command: str, database: str = "shop") -> str:
+        program, *arguments = command
+        return packages.run(
+            self.bin / program,
+            *arguments,
+            cwd=self.directory,
+            env=self.env(database),
+        )
+
+    def start(self, *command: str) -> subprocess.Popen[str]:
+        program, *arguments = command
+        log = (self.directory / f"log-{len(self._started)}").open("w")
+        with log:
+            process = subprocess.Popen(
+                [str(self.bin / program), *arguments],
+                cwd=self.directory,
+                env=self.env("shop"),
+                stdout=log,
+                stderr=log,
+                text=True,
+            )
+        self._started.append(process)
+        return process
+
+    @property
+    def out(self) -> str:
+        logs = sorted(self.directory.glob("log-*"))
+        return "\n".join(f"{log.name}:\n{log.read_text()[-4000:]}" for log in logs)
+
+    def stop(self) -> list[int]:
+        for process in self._started:
+            process.terminate()
+        codes = [process.wait(PATIENCE) for process in self._started]
+        self._started.clear()
+        return codes
+
+
+Make = Callable[..., Example]
+
+
+@pytest.fixture
+def make(
+    place: Path, wheel: Path, new_server: Callable[..., Server]
+) -> Iterator[Callable[..., Example]]:
+    made: list[Example] = []
+
+    def example(name: str, python: str = sys.executable) -> Example:
+        made.append(Example(name, place, wheel, python))
+        made[-1].server = new_server()
+        made[-1].server.create("shop")
+        return made[-1]
+
+    yield example
+    for each in made:
+        each.stop()
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+def ask(url: str, **fields: Any) -> Any:
+    """JSON of an address; None while it does not answer as it should."""
+    data = json.dumps(fields).encode() if fields else None
+    headers = {"Content-Type": "application/json"}
+    if "order" in fields:
+        data = urllib.parse.urlencode(fields["order"]).encode()
+        headers = {}
+    request = urllib.request.Request(url, data, headers)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.loads(answer.read())
+    except (urllib.error.URLError, OSError):
+        return None
+
+
+def until(example: Example, answer: Callable[[], Any]) -> Any:
+    end = time.monotonic() + PATIENCE
+    while True:
+        got = answer()
+        if got:
+            return got
+        assert time.monotonic() < end, example.out
+        threading.Event().wait(0.05)
+
+
+def a_crash_in_the_middle(
+    example: Example,
+    take: Callable[[float], Any],
+    show: Callable[[int], Any],
+    ended: str,
+) -> None:
+    """An order before, one while the server crashes, one after."""
+
+    def confirmed(number: int) -> Any:
+        shown = show(number)
+        return shown and shown["status"] == ended and shown
+
+    first = until(example, lambda: take(0))["order"]
+    assert "a@example.org" in until(example, lambda: confirmed(first))["result"]
+    slow = take(2)["order"]
+    running = (
+        "SELECT count(*) FROM pulse.jobs WHERE state = 'running' AND payload::text"
+        " LIKE '%2.0%'"
+    )
+    until(example, lambda: example.server.psql("shop", "-c", running).strip() == "1")
+    example.server.restart("SIGQUIT")
+    assert until(example, lambda: confirmed(slow))
+    last = until(example, lambda: take(0))["order"]
+    assert until(example, lambda: confirmed(last))
+    problems = example.server.psql("shop", "-c", "SELECT * FROM pulse.check()")
+    assert problems.strip() == ""
+
+
+def test_the_django_project(make: Make) -> None:
+    # Django 6 where there is a Python for it, else 5.2 with the backport.
+    example = make("django", requirements.newer_python() or sys.executable)
+    manage = ("python", "manage.py")
+    example.run(*manage, "migrate", "-v0")
+    assert "OK" in example.run(*manage, "test")
+    assert "No changes" in example.run(*manage, "makemigrations", "--check")
+    site = f"127.0.0.1:{free_port()}"
+    worker = example.start(*manage, "pulse_worker")
+    example.start(*manage, "runserver", "--noreload", site)
+
+    def take(seconds: float) -> Any:
+        order = {"email": "a@example.org", "seconds": float(seconds)}
+        return ask(f"http://{site}/orders/", order=order)
+
+    a_crash_in_the_middle(
+        example, take, lambda n: ask(f"http://{site}/orders/{n}/"), "SUCCESSFUL"
+    )
+    worker.terminate()
+    assert worker.wait(PATIENCE) == 0
+
+
+def test_the_fastapi_application(make: Make) -> None:
+    example = make("fastapi")
+    example.server.create("test")
+    example.run("pytest", "-q", database="test")
+    example.run("alembic", "upgrade", "head")
+    port = str(free_port())
+    site = example.start("uvicorn", "app:app", "--port", port)
+    here = f"http://127.0.0.1:{port}/orders"
+
+    def take(seconds: float) -> Any:
+        return ask(here, email="a@example.org", seconds=float(seconds))
+
+    a_crash_in_the_middle(example, take, lambda n: ask(f"{here}/{n}"), "confirmed")
+    with contextlib.suppress(ProcessLookupError):
+        site.terminate()
+    site.wait(PATIENCE)
+    assert "has stopped" in example.out or "Application shutdown" in example.out
+    example.run("alembic", "downgrade", "base")

@@ -1,0 +1,152 @@
+-- Jobs that wait for jobs: what docs/flows.md says of each case, by its name.
+BEGIN;
+
+SELECT plan(63);
+
+\o /dev/null
+-- A job of lane f runs and ends as asked.
+CREATE FUNCTION pg_temp.work(job bigint, how text DEFAULT 'complete', result jsonb DEFAULT NULL)
+RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    v_lease bigint;
+BEGIN
+    UPDATE pulse.ready AS r SET rank = -1000 WHERE r.job = work.job;
+    SELECT c.lease INTO v_lease FROM pulse.claim_batch('w', 'f') AS c;
+    IF NOT EXISTS (SELECT FROM pulse.lease AS l WHERE l.lease = v_lease AND l.job = work.job) THEN
+        RETURN 'did not run';
+    END IF;
+    CASE how
+        WHEN 'complete' THEN PERFORM pulse.complete(v_lease, work.result);
+        WHEN 'die' THEN PERFORM pulse.fail(v_lease, 'no', fatal => true);
+        WHEN 'fail' THEN PERFORM pulse.fail(v_lease, 'no', retry_in => '1 hour');
+        WHEN 'snooze' THEN PERFORM pulse.snooze(v_lease, '1 hour');
+        WHEN 'release' THEN PERFORM pulse.release(ARRAY[v_lease]);
+        WHEN 'run' THEN NULL;
+    END CASE;
+    RETURN pg_temp.state(work.job);
+END $$;
+CREATE FUNCTION pg_temp.add(after bigint[] DEFAULT NULL, after_failed text DEFAULT NULL)
+RETURNS bigint LANGUAGE sql AS $$
+    SELECT pulse.enqueue('k', lane => 'f', after => add.after, after_failed => add.after_failed)
+$$;
+-- As two transactions would: nothing of it is our own.
+CREATE FUNCTION pg_temp.settle() RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE pulse.doubt SET by = '1';
+    RETURN pulse._tick_flows();
+END $$;
+\o
+
+-- upstream completes: counts
+SELECT pg_temp.add() AS a, pg_temp.add() AS b \gset
+SELECT pg_temp.add(ARRAY[:a, :b]) AS c \gset
+SELECT is(pg_temp.state(:c), 'blocked', 'a job that is enqueued after others is blocked');
+SELECT results_eq(
+    format('SELECT after_job_id FROM pulse.dependencies WHERE job_id = %s ORDER BY 1', :c),
+    format('VALUES (%s::bigint), (%s)', :a, :b), 'dependencies lists what it waits for'
+);
+SELECT is(pg_temp.work(:a), 'completed');
+SELECT is(pg_temp.state(:c), 'blocked', 'upstream completes: counts, and the other is waited for');
+SELECT is(pg_temp.work(:b), 'completed');
+SELECT is(pg_temp.state(:c), 'ready', 'guarantee 20: upstream completes, with the last one it is ready');
+SELECT is(pg_temp.work(:c), 'completed');
+SELECT throws_ok(format('SELECT pulse.retry(%s)', :a), 'PU105', NULL, 'a completed job can never be retried, so what was counted stays');
+
+-- upstream retrying, snoozed, released, waiting: not ended
+SELECT pg_temp.add() AS a \gset
+SELECT pg_temp.add(ARRAY[:a]) AS c, pg_temp.add(ARRAY[:a], 'run') AS r \gset
+SELECT is(pg_temp.work(:a, 'release'), 'ready');
+SELECT is(pg_temp.state(:c), 'blocked', 'upstream released: nothing happens');
+SELECT is(pg_temp.work(:a, 'fail'), 'retrying');
+SELECT is(pg_temp.state(:c) || pg_temp.state(:r), 'blockedblocked', 'upstream retrying: nothing happens');
+UPDATE pulse.waiting SET run_at = now() - interval '1 minute' WHERE job = :a;
+DELETE FROM pulse.due_mark;
+\o /dev/null
+SELECT pulse._tick_promote();
+\o
+SELECT is(pg_temp.work(:a, 'snooze'), 'scheduled');
+SELECT is(pg_temp.state(:c) || pg_temp.state(:r), 'blockedblocked', 'upstream snoozed: nothing happens');
+
+-- upstream dead or cancelled, by policy
+SELECT pg_temp.add(ARRAY[:c]) AS d, pg_temp.add(ARRAY[:c], 'run') AS e, pg_temp.add(ARRAY[:a], 'hold') AS h \gset
+SELECT is(pulse.cancel(:a), 'cancelled');
+SELECT is(pg_temp.state(:c), 'cancelled', 'upstream cancelled, cancel: cancelled at once');
+SELECT is(
+    (SELECT ended_by || ': ' || last_error FROM pulse.jobs WHERE job_id = :c),
+    format('upstream: job %s, which it depends on, is cancelled', :a), 'and says why'
+);
+SELECT is(pg_temp.state(:d), 'cancelled', 'and so on down the graph, by each job''s own policy: cancel');
+SELECT is(pg_temp.state(:e), 'ready', 'and so on down the graph, by each job''s own policy: run');
+SELECT is(pg_temp.state(:r), 'ready', 'upstream cancelled, run: any end counts');
+SELECT is(pg_temp.state(:h), 'blocked', 'upstream cancelled, hold: stays');
+
+-- upstream retried
+SELECT is(pulse.retry(:a), 'ready', 'upstream retried');
+SELECT is(pg_temp.state(:c) || ' ' || pg_temp.state(:d), 'blocked blocked', 'upstream retried: what its end cancelled comes back as blocked, at every depth');
+SELECT is(pg_temp.state(:r), 'ready', 'ended once is enough: a retry does not block it again');
+SELECT is(pg_temp.work(:a), 'completed');
+SELECT is(pg_temp.state(:c) || ' ' || pg_temp.state(:h), 'ready ready', 'and when it completes, they run, hold included');
+
+-- a running upstream cascades when it has really ended
+SELECT pg_temp.add() AS a \gset
+SELECT pg_temp.add(ARRAY[:a]) AS c \gset
+SELECT is(pg_temp.work(:a, 'run'), 'running');
+SELECT is(pulse.cancel(:a), 'running');
+SELECT is(pg_temp.state(:c), 'blocked', 'a running upstream that was asked to stop has not ended');
+SELECT is(pulse.cancel(:a, force => true), 'cancelled');
+SELECT is(pg_temp.state(:c), 'cancelled', 'it cascades when it has really ended');
+
+-- upstream dies: fail and reap
+SELECT pg_temp.add() AS a \gset
+SELECT pg_temp.add(ARRAY[:a]) AS c \gset
+SELECT is(pg_temp.work(:a, 'die'), 'dead');
+SELECT is(pg_temp.state(:c), 'cancelled', 'upstream dead, cancel: cancelled at once');
+
+-- ended before the enqueue
+SELECT pg_temp.add() AS done \gset
+SELECT is(pg_temp.work(:done), 'completed');
+SELECT pg_temp.add(ARRAY[:done]) AS c, pg_temp.add(ARRAY[:done, :a]) AS x, pg_temp.add(ARRAY[:done, :a], 'run') AS y, pg_temp.add(ARRAY[:a], 'hold') AS z \gset
+SELECT is(pg_temp.state(:c), 'ready', 'upstream ended before the enqueue: counts at once');
+SELECT is(pg_temp.state(:x), 'cancelled', 'upstream dead at the enqueue, cancel: written and cancelled in the same call');
+SELECT is(pg_temp.state(:y), 'ready', 'upstream dead at the enqueue, run: counts');
+SELECT is(pg_temp.state(:z), 'blocked', 'upstream dead at the enqueue, hold: waits for a retry');
+SELECT is(pulse.retry(:x), 'blocked', 'retry of a job with upstreams: blocked unless all have ended well enough');
+SELECT is((pg_temp.settle(), pg_temp.state(:x))::text, '(0,blocked)', 'and it stays, to wait for the retry of its upstream');
+SELECT is(pulse.retry(:a), 'ready');
+SELECT is(pg_temp.work(:a), 'completed');
+SELECT is(pg_temp.state(:x) || ' ' || pg_temp.state(:z), 'ready ready', 'which releases it');
+
+-- what cannot be
+SELECT throws_ok('SELECT pulse.enqueue(''k'', after => ARRAY[987654321])', 'PU004', NULL, 'upstream unknown: PU004');
+SELECT is(pg_temp.state(pulse.enqueue('k', lane => 'f', after => '{}')), 'ready', 'after => {}: no dependency');
+SELECT throws_ok('SELECT pulse.enqueue(''k'', after => ARRAY[1, NULL])', 'PU002', NULL, 'NULL inside after: PU002');
+SELECT throws_ok('SELECT pulse.enqueue(''k'', after => ARRAY[1], after_failed => ''explode'')', 'PU002', NULL, 'an unknown after_failed: PU002');
+SELECT throws_ok('SELECT pulse.enqueue(''k'', name => ''12'')', 'PU002', NULL, 'a name that is a number: PU002');
+SELECT throws_ok('SELECT pulse.enqueue_many(''k'', array_fill(''{}''::jsonb, ARRAY[1001]), after => (SELECT array_agg(n) FROM generate_series(1, 1000) AS n))', 'PU003', NULL, 'more than a million pairs: PU003');
+SELECT pg_temp.add() AS a \gset
+SELECT pg_temp.add(ARRAY[:a, :a, :a]) AS c \gset
+SELECT is((SELECT count(*) FROM pulse.dependencies WHERE job_id = :c), 1::bigint, 'duplicates in after collapse');
+
+-- a key that is taken
+SELECT pulse.enqueue('k', lane => 'f', unique_key => 'one', after => ARRAY[:a]) AS k \gset
+SELECT is(pulse.enqueue('k', lane => 'f', unique_key => 'one', after => ARRAY[:c]), :k::bigint, 'unique_key found an existing job');
+SELECT is((SELECT array_agg(after_job_id) FROM pulse.dependencies WHERE job_id = :k), ARRAY[:a]::bigint[], 'and its dependencies stay as they are');
+
+-- times and approvals
+SELECT pulse.enqueue('k', lane => 'f', after => ARRAY[:a], delay => '1 hour') AS d, pulse.enqueue('k', lane => 'f', after => ARRAY[:a], run_at => now() + interval '2 hours') AS t, pulse.enqueue('k', lane => 'f', after => ARRAY[:a], requires_approval => true) AS p, pulse.enqueue('k', lane => 'f', after => ARRAY[:a], run_at => now() - interval '2 hours') AS past \gset
+SELECT is(pg_temp.state(:p), 'blocked', 'requires_approval with after: nobody is asked yet');
+SELECT throws_ok(format('SELECT pulse.approve(%s)', :p), 'PU105', NULL, 'and nobody can approve it');
+SELECT is(pg_temp.work(:a), 'completed');
+SELECT ok((SELECT state = 'scheduled' AND run_at > clock_timestamp() + interval '59 minutes' FROM pulse.jobs WHERE job_id = :d), 'delay with after: so long after the release');
+SELECT ok((SELECT state = 'scheduled' AND run_at > clock_timestamp() + interval '119 minutes' FROM pulse.jobs WHERE job_id = :t), 'run_at with after: not before run_at');
+SELECT is(pg_temp.state(:past), 'ready', 'run_at that has passed: ready');
+SELECT ok((SELECT state = 'awaiting_approval' AND approval_until > clock_timestamp() + interval '23 hours' FROM pulse.jobs WHERE job_id = :p), 'approval is asked at the release, and its expiry starts then');
+SELECT is(pulse.approve(:p), 'ready', 'and it is a gate');
+
+-- what is left of it
+SELECT is_empty('SELECT * FROM pulse.check()', 'check() finds nothing');
+SELECT is(pg_temp.settle(), 0::bigint, 'guarantee 20: no doubt releases anything that was not released');
+SELECT is((SELECT count(*) FROM pulse.doubt), 0::bigint, 'and all doubts are settled');
+
+SELECT * FROM finish();
+ROLLBACK;
