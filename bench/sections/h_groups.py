@@ -133,7 +133,7 @@ def flatness(section: Section, bench: Bench, database: Database) -> None:
         [f"idle, {many:,} groups held", "none", "", "", f"{idle.buffers:,.0f}"]
     )
     database.do(
-        "SELECT count(*) FROM pulse.complete_batch("
-        "array(SELECT lease FROM pulse.lease))"
+        "SELECT count(*)"
+        " FROM pulse.complete_batch(array(SELECT lease FROM pulse.lease))"
     )
     database.worked = database.finished()
