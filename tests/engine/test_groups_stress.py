@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import psycopg
 import pytest
 
 from tests.conftest import Connection, Database
@@ -326,3 +327,22 @@ def test_the_load_notices_a_broken_rule(
         if wrong:
             break
     assert wrong
+
+
+def test_set_lane_gives_up_on_a_report_that_stays_open(db: Database) -> None:
+    """It has to write into the leases of the jobs that run."""
+    with db.connect() as operator:
+        operator.execute("SELECT pulse.enqueue('k', lane => 'late', group_key => 'a')")
+        operator.execute("SELECT pulse.claim_batch('w', 'late')")
+        operator.execute(
+            "ALTER FUNCTION pulse._name_groups_of_leases(text)"
+            " SET lock_timeout = '50ms'"
+        )
+        handler = db.connect(autocommit=False)
+        handler.execute("SELECT pulse.complete(l.lease) FROM pulse.lease AS l")
+        with pytest.raises(psycopg.Error) as refused:
+            operator.execute("SELECT pulse.set_lane('late', group_slots => 1)")
+        assert refused.value.sqlstate == "PU106"
+        handler.rollback()
+        operator.execute("SELECT pulse.set_lane('late', group_slots => 1)")
+        assert count(operator, "SELECT count(group_key) FROM pulse.lease") == 1

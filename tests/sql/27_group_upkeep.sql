@@ -182,8 +182,7 @@ SELECT pg_temp.finds(
     'group runs more than its slots', 'a group that runs more than its slots'
 );
 
--- What PU106 says of a lane whose running jobs cannot be counted is in the isolation specs; here
--- that they are.
+-- Running jobs are counted from when there is a limit.
 SELECT pg_temp.put('counted', 'a') FROM generate_series(1, 3) \g /dev/null
 SELECT pg_temp.take('counted', 2) \g /dev/null
 SELECT pulse.set_lane('counted', fair => true);

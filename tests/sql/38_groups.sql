@@ -1,7 +1,7 @@
 -- Lanes whose jobs stand in groups: the promises of docs/limits.md, and its edges.
 BEGIN;
 
-SELECT plan(60);
+SELECT plan(63);
 
 -- A job whose payload says what it is, in a group.
 CREATE FUNCTION pg_temp.put(
@@ -71,6 +71,33 @@ SELECT pg_temp.put('fair', g, g || '.' || n) FROM unnest('{a,b,c}'::text []) AS 
 SELECT is(
     (SELECT string_agg(pg_temp.take('fair', 1), ' ') FROM generate_series(1, 9)),
     'a.1 b.1 c.1 a.2 b.2 c.2 a.3 b.3 c.3', 'fairness: the round goes on from claim to claim'
+);
+
+-- A hundred tenants behind the backlog of one.
+SELECT pulse.set_lane('round', fair => true);
+SELECT FROM pulse.enqueue_many(
+    'k', array_fill('{"name": "b"}'::jsonb, ARRAY[900]), lane => 'round', group_key => 'big'
+);
+SELECT pg_temp.put('round', 's' || n, 's') FROM generate_series(1, 100) AS n \g /dev/null
+SELECT is(
+    (
+        SELECT count(*)
+        FROM generate_series(1, 11) AS n, pulse.claim_batch('w', 'round', 10 + 0 * n) AS c
+        WHERE c.group_key <> 'big'
+    ),
+    100::bigint, 'guarantee 19: within 1.1 rounds every tenant has had its turn'
+);
+
+-- Jobs that depend on others, or must begin in time, in groups
+SELECT pulse.set_lane('flow', group_slots => 1);
+SELECT pg_temp.put('flow', 'a', 'upstream') AS upstream \gset
+SELECT pulse.enqueue('k', '{"name": "downstream"}', 'flow', group_key => 'a', after => ARRAY[:upstream]::bigint []) \g /dev/null
+SELECT pulse.enqueue('k', '{"name": "too late"}', 'flow', group_key => 'b', start_by => now() - interval '1 s') \g /dev/null
+SELECT is(pg_temp.take('flow', 9), 'upstream', 'a late job of a group is not handed out');
+SELECT pg_temp.done('upstream') \g /dev/null
+SELECT pg_temp.take('flow', 9) AS first \gset
+SELECT is(
+    :'first' || pg_temp.take('flow', 9), 'downstream', 'a job whose upstream has ended joins its group'
 );
 
 -- Priority
