@@ -75,9 +75,13 @@ UPKEEP = re.compile(
     r"|pulse\.signature|UPDATE pulse\.role|l\.grouped IS NOT NULL"
     r"|SELECT DISTINCT b\.waits_for|unnest\(v_missed\)"
 )
-# Sequences have one row; of horizon the newest is read, of kind any one row.
+# Sequences have one row; of horizon and note_mark the newest is read, of signal_wait an
+# index of those to wake, of kind any one row.
 READ_WHOLE = {
     *("ready_seq", "lease_seq", "tally_seq", "job_id", "version", "horizon", "kind"),
+    "note_seq",
+    "note_mark",
+    "signal_wait",
 }
 
 
