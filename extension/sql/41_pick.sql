@@ -22,7 +22,7 @@ DECLARE
     v_stepped bigint;
 BEGIN
     FOR v_level IN _pick.from_level..v_levels LOOP
-        -- As _entries_read, which as a call would be planned anew each time.
+        -- As _entries_read, without a call.
         v_read := pg_stat_get_xact_tuples_returned('pulse.ready_for_claim'::regclass)
             + 100 * pg_stat_get_xact_blocks_fetched('pulse.ready_for_claim'::regclass);
 
@@ -338,10 +338,14 @@ COMMENT ON FUNCTION pulse._pick_by_kind(text, text [], integer, tid []) IS
 -- place costs a descent, 500 at most.
 CREATE FUNCTION pulse._entries_read(index regclass)
 RETURNS bigint
-LANGUAGE sql
+-- Not sql, which would be parsed and planned at each call.
+LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pg_stat_get_xact_tuples_returned(index) + 100 * pg_stat_get_xact_blocks_fetched(index)
+BEGIN
+    RETURN pg_stat_get_xact_tuples_returned(index)
+        + 100 * pg_stat_get_xact_blocks_fetched(index);
+END;
 $$;
 
 COMMENT ON FUNCTION pulse._entries_read(regclass) IS
