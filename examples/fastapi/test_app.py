@@ -21,6 +21,7 @@ def migrated() -> Iterator[None]:
 
 
 async def take_and_wait(order: dict[str, Any]) -> dict[str, Any]:
+    shown: dict[str, Any] = {"status": "waiting"}
     transport = httpx.ASGITransport(app)
     async with (
         app.router.lifespan_context(app),

@@ -21,7 +21,7 @@ from tools.servers import Server
 # Its tests are Django's: `manage.py test` runs them.
 collect_ignore = ["project"]
 PROJECT = Path(__file__).parent / "project"
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 @dataclass

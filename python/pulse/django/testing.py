@@ -9,7 +9,6 @@ class SignUp(TestCase):
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -38,8 +37,6 @@ def work_off(
     Tasks run in this thread, also async ones and those of processes, and see what the
     test has written. Delayed and retrying ones stay where they are.
     """
-    connection = connections[database]
-    connection.ensure_connection()
     found = discover(database)
     if not found:
         return []
@@ -50,15 +47,11 @@ def work_off(
         tasks=[here(task, database) for task in found.values()],
     )
     be(worker.name)
-    return work_off_on(connection.connection, worker, max_jobs=max_jobs)
+    return work_off_on(connections[database], worker, max_jobs=max_jobs)
 
 
 def here(task: pulse.Task[Any, Any], database: str) -> pulse.Task[Any, Any]:
     def run(job: Job) -> Any:
-        # Django's connections give JSON as text.
-        for name in ("payload", "headers", "last_checkpoint"):
-            if isinstance(text := getattr(job, name), str):
-                setattr(job, name, json.loads(text))
         try:
             with Savepoint(database):
                 return (

@@ -135,3 +135,8 @@ def hold(job: pulse.Job) -> None:
     """Runs until it is told to stop."""
     while job.should_continue():
         time.sleep(0.01)
+
+
+@pulse.task("echo")
+def echo(job: pulse.Job) -> object:
+    return job.payload

@@ -157,12 +157,12 @@ class Run(TestCase):
 
     def test_plain_tasks_of_pulse_run_too(self) -> None:
         order = Order.objects.create(email="a@b.c")
-        number = tasks.plain.enqueue(connection, "a@b.c")
+        first = tasks.plain.enqueue(connection, "a@b.c")
         other = tasks.plain_process.enqueue(connection)
-        self.assertEqual([done.outcome for done in work_off()], ["complete"] * 2)
-        client = pulse.Client(connection)
-        self.assertEqual(client.result(number, 0), order.pk)
-        self.assertEqual(client.result(other, 0), 1)
+        text = pulse.enqueue(connection, "echo", "a text")
+        self.assertEqual([done.outcome for done in work_off()], ["complete"] * 3)
+        self.assertEqual((first.result(0), other.result(0)), (order.pk, 1))
+        self.assertEqual(pulse.Client(connection).result(text, 0), "a text")
 
     def test_only_the_lanes_asked_for(self) -> None:
         Order.objects.create(email="a@b.c")
