@@ -15,11 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 from pulse import errors as errors
 from pulse.client import AsyncClient, Client
-from pulse.errors import Cancelled, Fatal, PulseError, RetryIn, Snooze
+from pulse.errors import (
+    Cancelled,
+    Fatal,
+    PulseError,
+    RetryIn,
+    Snooze,
+    Suspended,
+    TimedOut,
+)
 from pulse.handles import AsyncHandle, Handle
 from pulse.hooks import Hooks
-from pulse.job import Job
-from pulse.producer import enqueue, enqueue_many
+from pulse.job import Job, Upstream
+from pulse.producer import enqueue, enqueue_many, signal
 from pulse.tasks import Task, task
 
 if TYPE_CHECKING:
@@ -37,10 +45,14 @@ __all__ = [
     "PulseError",
     "RetryIn",
     "Snooze",
+    "Suspended",
     "Task",
+    "TimedOut",
+    "Upstream",
     "Worker",
     "enqueue",
     "enqueue_many",
+    "signal",
     "task",
 ]
 

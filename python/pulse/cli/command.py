@@ -13,6 +13,7 @@ from rich.markup import escape
 from pulse.cli import (
     completion,
     encoding,
+    flows,
     holds,
     jobs,
     problems,
@@ -40,12 +41,12 @@ SECTIONS: dict[str, list[click.Command]] = {
     "Work": [work.work, produce.enqueue, schedules.schedule, work.reconcile],
     "See": [
         *(see.ps, see.lanes, top.top, jobs.jobs, see.why, see.workers, see.health),
-        *(settings.audit, web.web),
+        *(flows.flow, settings.audit, web.web),
     ],
     "Operate": [
         *(steer.cancel, steer.reprioritize, steer.retry, steer.approve, steer.reject),
         *(steer.run_now, steer.reschedule, steer.rerun, steer.discard, steer.move),
-        *(holds.drain, holds.pause, holds.resume),
+        *(flows.signal, holds.drain, holds.pause, holds.resume),
         *(settings.set_lane, settings.set_kind, settings.prune),
     ],
     "Set up": [

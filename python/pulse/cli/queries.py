@@ -28,6 +28,21 @@ LANES = """
     FROM pulse.lanes AS l
 """
 
+FLOW = """
+    SELECT
+        f.name, f.kind, f.jobs, f.blocked, f.awaiting_approval, f.scheduled, f.ready,
+        f.running, f.retrying, f.completed, f.dead, f.cancelled, f.after, f.first_at,
+        f.last_at
+    FROM pulse.flow(flow => %(flow)s) AS f
+"""
+
+SIGNAL = """
+    SELECT
+        pulse.signal(
+            signal => %(signal)s, payload => %(payload)s, keep => %(keep)s::interval
+        ) AS woke
+"""
+
 WORKERS = """
     SELECT
         w.worker, w.lanes, w.kinds, w.seen_at, w.running, w.seen_by::text AS seen_by,
@@ -77,6 +92,8 @@ ENQUEUE = """
         unique_for => %(unique_for)s, on_conflict => %(on_conflict)s,
         group_key => %(group_key)s, requires_approval => %(requires_approval)s,
         tags => %(tags)s, max_runtime => %(max_runtime)s,
+        after => %(after)s::bigint [], after_failed => %(after_failed)s,
+        flow => %(flow)s, name => %(name)s,
         headers => %(headers)s::jsonb, expires_in => %(expires_in)s::interval
     ) AS e
 """
@@ -88,7 +105,9 @@ ENQUEUE_MANY = """
         priority => %(priority)s, run_at => %(run_at)s, delay => %(delay)s,
         max_attempts => %(max_attempts)s, group_key => %(group_key)s,
         requires_approval => %(requires_approval)s, tags => %(tags)s,
-        max_runtime => %(max_runtime)s, headers => %(headers)s::jsonb,
+        max_runtime => %(max_runtime)s, after => %(after)s::bigint [],
+        after_failed => %(after_failed)s, flow => %(flow)s, name => %(name)s,
+        headers => %(headers)s::jsonb,
         expires_in => %(expires_in)s::interval
     ) AS e (job_id)
 """
