@@ -41,6 +41,7 @@ def register(
     _encoders[kind] = encode
     _decoders[kind] = decode
     decoder.cache_clear()
+    _steps_of.cache_clear()
 
 
 class FieldError(ValueError):
