@@ -9,6 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 COLOURS = {
+    "blocked": "bright_black",
     "ready": "cyan",
     "running": "bold green",
     "scheduled": "blue",
