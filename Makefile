@@ -7,7 +7,7 @@ CHOSEN = $(if $(K),-k "$(K)")
 
 .PHONY: help setup demo build install lint format check test test-sql test-isolation \
 	test-engine test-python test-project isolation-accept chaos flows-stress soak upgrade-load bench-sql \
-	bench-compare bench-python reference release next-version clean
+	bench-compare bench-counters bench-python reference release next-version clean
 
 help:  ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -74,6 +74,9 @@ bench-sql: setup build  ## Measure the engine with pgbench (ONLY=e,c; see bench/
 
 bench-compare: setup build  ## CPU of each verb before and after, in one run (BASE=main)
 	@$(RUN) -m bench.compare --base $(or $(BASE),main) $(if $(ONLY),--only $(ONLY))
+
+bench-counters: setup build  ## CPU of each verb with and without its counting, in one run
+	@$(RUN) -m bench.counters $(if $(ONLY),--only $(ONLY))
 
 bench-python: setup build  ## Measure the Python worker beside its peers (ONLY=pulse,pgqueuer)
 	@$(RUN) -m bench.run_python $(if $(ONLY),--only "$(ONLY)")
