@@ -16,13 +16,44 @@ DECLARE
     v_until timestamptz;
     v_found text;
     v_uncomment text;
+    v_owner CONSTANT name := (
+        SELECT pg_get_userbyid(n.nspowner)
+        FROM pg_namespace AS n
+        WHERE n.nspname = 'pulse'
+    );
 BEGIN
+    -- Pulse has no trigger on a table, and no rule. Those of its owner would run in this
+    -- session, which could become whoever runs the upgrade again.
+    SELECT string_agg(f.name, ', ' ORDER BY f.name) INTO v_found
+    FROM (
+        SELECT format('%I on %s', t.tgname, c.oid::regclass) AS name
+        FROM pg_trigger AS t
+        INNER JOIN pg_class AS c ON c.oid = t.tgrelid
+        WHERE c.relnamespace = 'pulse'::regnamespace
+            AND c.relkind <> 'v'
+            AND NOT t.tgisinternal
+        UNION ALL
+        SELECT format('%I on %s', r.rulename, c.oid::regclass)
+        FROM pg_rewrite AS r
+        INNER JOIN pg_class AS c ON c.oid = r.ev_class
+        WHERE c.relnamespace = 'pulse'::regnamespace
+            AND r.rulename <> '_RETURN'
+    ) AS f;
+    IF v_found IS NOT NULL AND session_user <> v_owner THEN
+        RAISE EXCEPTION 'tables of pulse have triggers or rules of their owner'
+        USING
+            ERRCODE = 'insufficient_privilege',
+            DETAIL = format(
+                'The upgrade would run them in a session of %s: %s. Nothing was changed.',
+                session_user, v_found
+            ),
+            HINT = format('Connect as %s and upgrade, or drop them first.', v_owner);
+    END IF;
+
     -- What is created here must belong to the owner of pulse, whoever runs this: the
     -- functions run with the rights of their owner.
     PERFORM set_config('pulse.upgraded_by', current_setting('role'), true);
-    PERFORM set_config('role', pg_get_userbyid(n.nspowner), true)
-    FROM pg_namespace AS n
-    WHERE n.nspname = 'pulse';
+    PERFORM set_config('role', v_owner, true);
 
     EXECUTE format('SELECT array_agg(DISTINCT u.step) FROM %s AS u', v_upkeep) INTO v_steps;
 

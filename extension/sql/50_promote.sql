@@ -127,6 +127,7 @@ AS $$
 DECLARE
     v_old pulse.upkeep_run := pulse._newest_upkeep_run('promote');
     v_after text := coalesce(v_old.state ->> 'after', '');
+    v_piece integer := pulse._upkeep_piece();
     v_stopped_at text;
     v_lane text;
     v_some integer;
@@ -142,12 +143,12 @@ BEGIN
         LOOP
             v_moved := 0;
             FOR v_round IN 1..10 LOOP
-                v_some := pulse._promote(v_lane, 1000);
+                v_some := pulse._promote(v_lane, v_piece);
                 v_moved := v_moved + v_some;
-                EXIT WHEN v_some < 1000 OR pulse._time_is_over(_tick_promote.until);
+                EXIT WHEN v_some < v_piece OR pulse._time_is_over(_tick_promote.until);
             END LOOP;
             v_all := v_all + v_moved;
-            v_full := v_full OR v_some = 1000;
+            v_full := v_full OR v_some = v_piece;
             IF v_moved > 0 THEN
                 PERFORM pulse._ring(v_lane);
             END IF;

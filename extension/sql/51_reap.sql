@@ -43,6 +43,7 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    v_piece integer := pulse._upkeep_piece();
     v_now timestamptz;
     v_new integer;
     v_some integer;
@@ -54,15 +55,16 @@ BEGIN
             until => CASE
                 WHEN isfinite(_tick_reap.until) THEN v_now + (_tick_reap.until - v_now) / 2
                 ELSE _tick_reap.until
-            END
+            END,
+            page => v_piece
         );
         LOOP
-            v_some := pulse._reap(1000);
+            v_some := pulse._reap(v_piece);
             v_all := v_all + v_some;
-            EXIT WHEN v_some < 1000 OR pulse._time_is_over(_tick_reap.until);
+            EXIT WHEN v_some < v_piece OR pulse._time_is_over(_tick_reap.until);
         END LOOP;
         -- A last page that was full: there may be more.
-        EXIT WHEN v_new = 0 OR v_new % 1000 > 0 OR pulse._time_is_over(_tick_reap.until);
+        EXIT WHEN v_new = 0 OR v_new % v_piece > 0 OR pulse._time_is_over(_tick_reap.until);
     END LOOP;
     RETURN v_all;
 END;
@@ -161,7 +163,9 @@ COMMENT ON FUNCTION pulse._reap_if_overdue(integer) IS
 'Reap from inside a claim when nobody has swept for 15 seconds; returns how many.';
 
 CREATE FUNCTION pulse._watch_new_leases(
-    lapsed_only boolean DEFAULT false, until timestamptz DEFAULT '-infinity'
+    lapsed_only boolean DEFAULT false,
+    until timestamptz DEFAULT '-infinity',
+    page integer DEFAULT 1000
 )
 RETURNS integer
 LANGUAGE plpgsql
@@ -199,7 +203,7 @@ BEGIN
                 AND n.reap_at IS NULL
                 AND (NOT _watch_new_leases.lapsed_only OR n.lease_until <= v_now)
             ORDER BY n.lease
-            LIMIT 1000
+            LIMIT _watch_new_leases.page
             FOR NO KEY UPDATE SKIP LOCKED
         );
 
@@ -208,9 +212,9 @@ BEGIN
         WHERE l.lease = ANY (v_page);
 
         v_watched := v_watched + cardinality(v_page);
-        EXIT WHEN cardinality(v_page) < 1000
+        EXIT WHEN cardinality(v_page) < _watch_new_leases.page
             OR pulse._time_is_over(_watch_new_leases.until);
-        v_next := v_page[1000] + 1;
+        v_next := v_page[_watch_new_leases.page] + 1;
     END LOOP;
 
     SELECT l.lease INTO v_first
@@ -230,5 +234,5 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._watch_new_leases(boolean, timestamptz) IS
-'Make leases that were claimed since the last sweep known to reap, or only those that have lapsed: a thousand, and more until the time is over.';
+COMMENT ON FUNCTION pulse._watch_new_leases(boolean, timestamptz, integer) IS
+'Make leases that were claimed since the last sweep known to reap, or only those that have lapsed: a page, and more until the time is over.';

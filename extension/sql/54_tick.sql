@@ -77,9 +77,23 @@ BEGIN
         ) AS s (turn, every, share, step, call, piece)
         WHERE s.turn = ANY (_tick.turns)
     LOOP
-        -- A caller with next to no time does what is urgent, and leaves the rest to others.
-        CONTINUE WHEN v_budget < interval '300 milliseconds'
-            AND v_step.turn IN ('backstop', 'count', 'sample', 'retention');
+        -- A caller with next to no time does what is urgent, and leaves the rest to others:
+        -- when those do not come, health() says so.
+        IF v_budget < interval '300 milliseconds'
+            AND v_step.turn IN ('backstop', 'count', 'sample', 'retention')
+        THEN
+            IF v_step.turn <> v_turn THEN
+                v_turn := v_step.turn;
+                PERFORM pulse._note_cut(
+                    v_turn || ' (skipped)', v_turn, v_started_at,
+                    (
+                        (pulse._newest_upkeep_run(v_turn)).taken_at
+                        BETWEEN clock_timestamp() - 3 * v_step.every AND clock_timestamp()
+                    ) IS NOT TRUE
+                );
+            END IF;
+            CONTINUE;
+        END IF;
 
         IF v_step.turn <> v_turn THEN
             v_turn := v_step.turn;
@@ -93,6 +107,7 @@ BEGIN
             );
         END IF;
         CONTINUE WHEN NOT v_mine;
+        PERFORM pulse._note_cut(v_turn || ' (skipped)', v_turn, v_started_at, false);
 
         v_until := v_started_at + v_budget * v_step.share::double precision;
         _tick.step := v_step.step;

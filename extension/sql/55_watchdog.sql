@@ -73,6 +73,7 @@ BEGIN
             AND d.end_time < pg_catalog.clock_timestamp() - interval '1 hour'
     $log$);
 
+    PERFORM pulse._note_watchdog();
     v_after := jsonb_build_object('schedule', v_schedule, 'command', v_command);
     IF v_before IS DISTINCT FROM v_after THEN
         PERFORM pulse._audit(v_who, 'start_watchdog', NULL, NULL, v_before, v_after, NULL);
@@ -143,6 +144,7 @@ AS $$
 DECLARE
     v_entry record;
     v_run record;
+    v_silent interval := clock_timestamp() - (pulse._newest_upkeep_run('watchdog')).taken_at;
 BEGIN
     SELECT e.jobid, e.schedule, e.active INTO v_entry
     FROM pulse._cron_entries() AS e
@@ -176,11 +178,15 @@ BEGIN
     RETURN QUERY
     SELECT
         true,
-        v_entry.active AND v_run.status IS DISTINCT FROM 'failed',
+        v_entry.active
+        AND v_run.status IS DISTINCT FROM 'failed'
+        AND (v_silent > interval '5 minutes') IS NOT TRUE,
         CASE
             WHEN NOT v_entry.active THEN 'the entry in pg_cron is switched off'
             WHEN v_run.status = 'failed'
                 THEN format('the last run failed: %s', left(v_run.return_message, 500))
+            WHEN v_silent > interval '5 minutes'
+                THEN format('pg_cron has not run it for %s', pulse._duration(v_silent))
             ELSE format('pg_cron runs it: %s', v_entry.schedule)
         END;
 END;
@@ -236,6 +242,7 @@ BEGIN
             IF pg_catalog.to_regprocedure('pulse._tick(text[])') IS NULL THEN
                 RETURN;
             END IF;
+            PERFORM pulse._note_watchdog();
             PERFORM pulse._tick(ARRAY[v_turn]);
             v_goes_on := pulse._watchdog_goes_on(v_started_at);
             COMMIT;

@@ -154,3 +154,24 @@ $$;
 
 COMMENT ON FUNCTION pulse._raise_no_cron(text, text) IS
 'Raise PU010 with what the administrator must run.';
+
+-- An entry is no proof: pg_cron overlooks one that is made while it reads the others, and
+-- its launcher may be gone. So what it runs says so, and whoever makes an entry.
+CREATE FUNCTION pulse._note_watchdog()
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_last pulse.upkeep_run := pulse._newest_upkeep_run('watchdog');
+BEGIN
+    IF (
+        v_last.taken_at BETWEEN clock_timestamp() - interval '30 seconds' AND clock_timestamp()
+    ) IS NOT TRUE THEN
+        PERFORM pulse._write_upkeep_run(v_last, 'watchdog', NULL);
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._note_watchdog() IS
+'Note that pg_cron runs the watchdog, or was just asked to.';

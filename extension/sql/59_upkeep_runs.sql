@@ -27,6 +27,20 @@ $$;
 COMMENT ON FUNCTION pulse._upkeep_budget() IS
 'How long a call of tick may go on.';
 
+-- One piece is done in any case, so it is smaller where there is little time: a tick that is
+-- cancelled in it would be so every time.
+CREATE FUNCTION pulse._upkeep_piece(budget interval DEFAULT pulse._upkeep_budget())
+RETURNS integer
+LANGUAGE sql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT greatest(20, least(1000, 1000 * extract(epoch FROM _upkeep_piece.budget) / 0.3))::integer
+$$;
+
+COMMENT ON FUNCTION pulse._upkeep_piece(interval) IS
+'How many rows a step of tick takes at a time.';
+
 -- A time that is further off than any budget is one of before the clock was set back: what
 -- a step does until then nobody would see, and nobody else do.
 CREATE FUNCTION pulse._time_is_over(until timestamptz)

@@ -76,7 +76,9 @@ BEGIN
     SELECT '-infinity'::timestamptz AS next_start_by, 0::bigint AS next_job INTO v_page;
     LOOP
         SELECT p.* INTO v_page
-        FROM pulse._expire_page(v_page.next_start_by, v_page.next_job, 1000) AS p;
+        FROM pulse._expire_page(
+            v_page.next_start_by, v_page.next_job, pulse._upkeep_piece()
+        ) AS p;
         v_all := v_all + v_page.expired;
         EXIT WHEN v_page.next_job IS NULL OR pulse._time_is_over(_tick_expiry.until);
     END LOOP;

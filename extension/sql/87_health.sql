@@ -104,7 +104,7 @@ BEGIN
             ),
             'every step comes to its end'
         ),
-        'These steps of tick run out of time at each call, so their work piles up: call tick more often (run more workers, or pulse.start_watchdog(''1 second'')), raise the statement_timeout of the role that calls it to 10 seconds or more, or give the server more to work with.'
+        'These steps of tick run out of time at each call, or are skipped because every caller has a statement_timeout below 0.9 seconds, so their work piles up: call tick more often (run more workers, or pulse.start_watchdog(''1 second'')), raise the statement_timeout of the role that calls it to 10 seconds or more, or give the server more to work with.'
     FROM (
         SELECT s.step, min(s.since) AS since
         FROM pulse._cut_steps() AS s
@@ -144,7 +144,7 @@ BEGIN
         'watchdog',
         CASE WHEN w.present AND w.active THEN 'ok' ELSE 'warn' END,
         coalesce(w.detail, 'none'),
-        'Without it only workers call tick, and nothing happens while none runs: SELECT pulse.start_watchdog().'
+        'Without it only workers call tick, and nothing happens while none runs: SELECT pulse.start_watchdog(). Where pg_cron has an entry and does not run it, that makes pg_cron read its entries again; if it still does not, the log of the server says whether its launcher runs.'
     FROM pulse._watchdog() AS w;
 
     RETURN QUERY
@@ -176,6 +176,9 @@ BEGIN
         ORDER BY u.version DESC
         LIMIT 1
     ) AS n ON true;
+
+    RETURN QUERY
+    SELECT f.* FROM pulse._health_flows() AS f;
 
     RETURN QUERY
     SELECT

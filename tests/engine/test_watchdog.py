@@ -144,6 +144,24 @@ def test_pg_cron_ticks_and_dropping_pulse_breaks_nothing(cron_db: Database) -> N
         operator.execute(command)
 
 
+def test_health_says_when_pg_cron_does_not_run_its_entry(cron_db: Database) -> None:
+    """It overlooks one that is made while it reads the others, or is not there."""
+    operator = cron_db.connect()
+    health = "SELECT status || ': ' || figure FROM pulse.health() AS h"
+    health += " WHERE check_name = 'watchdog'"
+    # What start_watchdog makes, but never due.
+    operator.execute("SELECT cron.schedule('pulse watchdog', '0 0 1 1 *', 'SELECT 1')")
+    operator.execute("SELECT pulse._note_watchdog()")
+    assert one(operator, health) == "ok: pg_cron runs it: 0 0 1 1 *"
+    operator.execute(
+        "UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '6 minutes'"
+        " WHERE step = 'watchdog'"
+    )
+    assert one(operator, health) == "warn: pg_cron has not run it for 6 min"
+    operator.execute("SELECT pulse.start_watchdog()")
+    assert one(operator, health).startswith("ok: ")
+
+
 def test_the_loop_ends_when_the_watchdog_is_stopped(cron_db: Database) -> None:
     operator = cron_db.connect()
     operator.execute("SELECT pulse.start_watchdog('5 seconds')")

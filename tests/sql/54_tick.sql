@@ -1,7 +1,7 @@
 -- Tick: all upkeep, in upkeep runs, one step's error no other step's trouble.
 BEGIN;
 
-SELECT plan(53);
+SELECT plan(59);
 
 CREATE FUNCTION pg_temp.lease_that_lapsed(lane text)
 RETURNS bigint
@@ -176,12 +176,47 @@ SELECT set_eq(
     ARRAY['schedules', 'promote', 'flows', 'signals', 'marks', 'reap', 'groups'],
     'a caller with a short statement_timeout does what is urgent'
 );
+SELECT set_eq(
+    $$SELECT c.step FROM pulse._cut_steps() AS c$$,
+    $$VALUES ('backstop (skipped)'), ('count (skipped)'), ('retention (skipped)'), ('sample (skipped)')$$,
+    'what it leaves to others, if nobody does it, is noted'
+);
+UPDATE pulse.upkeep_run SET state = state || jsonb_build_object('since', now() - interval '11 min')
+WHERE step = 'cut:retention (skipped)';
+SELECT results_eq(
+    $$SELECT h.status, h.figure LIKE '%retention (skipped) for 11 min%', h.advice LIKE '%statement_timeout below 0.9 seconds%'
+    FROM pulse.health() AS h WHERE h.check_name = 'tick_budget'$$,
+    $$VALUES ('fail', true, true)$$, 'and health() says so, and what to do'
+);
+UPDATE pulse.upkeep_run SET taken_at = clock_timestamp() - interval '11 s' WHERE step = 'due';
+INSERT INTO pulse.upkeep_run (step, taken_at) VALUES ('retention', clock_timestamp() - interval '11 s');
+SELECT count(*) FROM pulse.tick() \g /dev/null
+SELECT is_empty(
+    $$SELECT c.step FROM pulse._cut_steps() AS c WHERE c.step LIKE 'retention%'$$,
+    'not when somebody does it'
+);
 SET LOCAL statement_timeout = 0;
+DELETE FROM pulse.upkeep_run WHERE step = 'retention';
+SELECT count(*) FROM pulse.tick() \g /dev/null
+SELECT is_empty('SELECT c.step FROM pulse._cut_steps() AS c', 'nor when a caller with time has come');
+
+SELECT results_eq(
+    $$SELECT pulse._upkeep_piece(b::interval) FROM unnest('{2 s,300 ms,150 ms,0}'::text []) AS b$$,
+    ARRAY[1000, 1000, 500, 20], 'with little time a step works in smaller pieces'
+);
 
 -- Bounded by time, in pieces
 
 -- What waits from above must not become due meanwhile.
 UPDATE pulse.waiting SET run_at = run_at + interval '1 day';
+SELECT FROM pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[1500]), 'drip', delay => '1 h');
+UPDATE pulse.waiting SET run_at = now() - interval '1 s' WHERE lane = 'drip';
+DELETE FROM pulse.due_mark;
+DELETE FROM pulse.upkeep_run;
+SET LOCAL statement_timeout = '800 ms';
+SELECT cmp_ok(pulse._tick_promote('-infinity'), '<', 900::bigint, 'a small one under a short statement_timeout');
+SET LOCAL statement_timeout = 0;
+SELECT pulse._tick_promote() \g /dev/null
 SELECT FROM pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[1500]), 'flood', delay => '1 h');
 SELECT FROM pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[1500]), 'glut', delay => '1 h');
 UPDATE pulse.waiting SET run_at = now() - interval '1 s' WHERE lane IN ('flood', 'glut');

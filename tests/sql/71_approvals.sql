@@ -1,7 +1,7 @@
 -- Jobs that need a yes: approve, reject, expiry.
 BEGIN;
 
-SELECT plan(29);
+SELECT plan(35);
 
 -- Approve
 
@@ -76,6 +76,23 @@ SELECT throws_ok(
     format('SELECT pulse.reject(%s)', :job), 'PU105', NULL, 'rejecting twice is refused'
 );
 SELECT throws_ok('SELECT pulse.reject(0)', 'PU004', NULL, 'what is rejected must exist');
+
+-- To retry is not to approve
+
+SELECT pulse.enqueue('a', lane => 'again', requires_approval => true, unique_key => 'a') AS job \gset
+SELECT pulse.reject(:job) \g /dev/null
+SELECT is(pulse.retry(:job), 'awaiting_approval', 'transition 14: a job that was rejected and is retried awaits approval again');
+SELECT is((SELECT count(*) FROM pulse.claim_batch('w', 'again')), 0::bigint, 'no worker gets it');
+SELECT pulse.reject(:job) \g /dev/null
+SELECT results_eq(
+    $$SELECT done FROM pulse.retry_where('{"lane": "again"}')$$, 'VALUES (1::bigint)', 'retry_where retries it too'
+);
+SELECT is(pg_temp.state(:job), 'awaiting_approval', 'with the same end');
+SELECT pulse.approve(:job) \g /dev/null
+SELECT lease FROM pulse.claim_batch('w', 'again') \gset
+SELECT pulse.fail(:lease, 'no', fatal => true) \g /dev/null
+SELECT is(pulse.retry(:job), 'ready', 'what ran was approved');
+SELECT is_empty('SELECT * FROM pulse.check()', 'all is in order');
 
 SELECT pulse.enqueue('a', requires_approval => true) AS job \gset
 \o /dev/null

@@ -255,6 +255,35 @@ def test_a_plain_upgrade_refuses_what_it_is_not_made_for(
     assert other.value.diag.message_hint == "ALTER EXTENSION pulse UPDATE."
 
 
+@pytest.mark.parametrize("product", ["extension", "plain"])
+def test_a_superuser_runs_no_trigger_of_the_owner(
+    install_version: Install, builds: Builds, product: str
+) -> None:
+    """Its code could RESET ROLE, and be the superuser."""
+    database = install_version("0.9", product)
+    owner = database.connect("pulse_owner")
+    owner.execute(
+        """
+        CREATE SCHEMA mine;
+        CREATE FUNCTION mine.grab() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            RESET ROLE;
+            ALTER ROLE pulse_owner SUPERUSER;
+            RETURN new;
+        END $$;
+        CREATE TRIGGER grab BEFORE INSERT OR UPDATE ON pulse.node
+        FOR EACH ROW EXECUTE FUNCTION mine.grab()
+        """
+    )
+    with pytest.raises(psycopg.errors.InsufficientPrivilege) as error:
+        upgrade(database, builds, product, "0.9", "1.0", "postgres")
+    assert "grab on pulse.node" in (error.value.diag.message_detail or "")
+    is_super = "SELECT rolsuper FROM pg_roles WHERE rolname = 'pulse_owner'"
+    assert owner.execute(is_super).fetchone() == (False,)
+    owner.execute("DROP SCHEMA mine CASCADE")
+    upgrade(database, builds, product, "0.9", "1.0", "postgres")
+
+
 def test_the_upgrade_script_refuses_to_be_run_by_psql(
     install_version: Install, upgrade_server: Server
 ) -> None:
