@@ -94,7 +94,7 @@ SET_LANE = """
         retain_cancelled => %(retain_cancelled)s::interval,
         retain_dead => %(retain_dead)s::interval,
         cancel_grace => %(cancel_grace)s::interval, enabled => %(enabled)s,
-        reason => %(reason)s
+        reason => %(reason)s, fair => %(fair)s, group_slots => %(group_slots)s
     )
 """
 

@@ -162,11 +162,13 @@ def test_a_lane_gets_more_slots(tab: Tab, sql: Connection) -> None:
     expect(dialog.get_by_label("Lease")).to_have_value("40 s")
     keep = dialog.get_by_label("Keep dead jobs")
     expect(keep).to_have_attribute("placeholder", "default: 7 days")
-    dialog.get_by_label("Slots").fill("5")
+    dialog.get_by_label("Slots", exact=True).fill("5")
+    dialog.get_by_label("Slots of a group").fill("2")
     dialog.get_by_role("button", name="Save").click()
     expect(lane(page, "mail")).to_contain_text("0 / 5")
     settings = one(sql, "SELECT settings FROM pulse.lanes WHERE name = 'mail'")
-    assert settings == {"max_slots": 5, "lease_for": "00:00:40", "enabled": True}
+    wanted = {"max_slots": 5, "lease_for": "00:00:40", "enabled": True}
+    assert settings == {**wanted, "group_slots": 2}
 
 
 def test_what_the_database_refuses_is_shown_with_its_code(

@@ -70,6 +70,8 @@ class LaneSettings(WithReason):
     retain_dead: Duration | None = None
     cancel_grace: Duration | None = None
     enabled: bool | None = None
+    fair: bool | None = None
+    group_slots: Annotated[int, Field(ge=0, le=10_000)] | None = None
 
 
 class KindSettings(WithReason):

@@ -21,6 +21,7 @@ export async function drain(name) {
 
 const COUNTS = [
   { name: "max_slots", label: "Slots", type: "number", min: 0, max: 10000, hint: "How many of its jobs may run at once; 0 is no limit." },
+  { name: "group_slots", label: "Slots of a group", type: "number", min: 0, max: 10000, hint: "How many jobs with one group key may run at once; 0 is no limit." },
   { name: "max_batch", label: "Largest claim", type: "number", min: 1, max: 10000, hint: "Jobs one call may claim." },
 ];
 const DURATIONS = [
@@ -50,6 +51,7 @@ export async function editLane(name) {
     fields: [
       ...COUNTS.map((field) => ({ ...field, value: before[field.name], placeholder: `default: ${defaults[field.name] ?? "no limit"}` })),
       ...DURATIONS.map((field) => ({ ...field, value: before[field.name], placeholder: `default: ${usual(field.name)}` })),
+      { name: "fair", type: "checkbox", label: "Fair", value: lane.settings.fair ?? false, hint: "Groups take turns, however many jobs one of them has." },
       { name: "enabled", type: "checkbox", label: "Enabled", value: lane.enabled, hint: "A disabled lane is not claimed." },
       REASON,
     ],
@@ -60,6 +62,7 @@ export async function editLane(name) {
         if (said[key] !== null && said[key] !== "" && String(said[key]) !== String(was)) change[key] = said[key];
       }
       if (said.enabled !== lane.enabled) change.enabled = said.enabled;
+      if (said.fair !== (lane.settings.fair ?? false)) change.fair = said.fair;
       if (Object.keys(change).length === 0) return;
       if (said.reason) change.reason = said.reason;
       laneChanged(await patch(path`lanes/${name}`, change));
