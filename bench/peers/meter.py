@@ -8,6 +8,15 @@ import sys
 import threading
 import time
 
+# Every job of every subject: five keys, 100 bytes; t is when it is enqueued, or 0.
+PAYLOAD = {
+    "t": 0,
+    "to": "ada.lovelace@example.org",
+    "subject": "hello",
+    "template": "welcome",
+    "account": 1234567890,
+}
+
 
 class Meter:
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ import sys
 import time
 
 import asyncpg
-from meter import Meter
+from meter import PAYLOAD, Meter
 from pgqueuer import AsyncpgDriver, AsyncpgPoolDriver, PgQueuer, Queries
 
 verb, dsn, *rest = sys.argv[1:]
@@ -50,12 +50,12 @@ async def main():
         await queries.install()
     elif verb == "fill":
         for _ in range(0, int(rest[0]), 1000):
-            payloads = [b'{"t": 0}'] * 1000
+            payloads = [json.dumps(PAYLOAD).encode()] * 1000
             await queries.enqueue(["noop"] * 1000, payloads, [0] * 1000)
     elif verb == "feed":
         for _ in range(int(rest[0])):
             await asyncio.sleep(0.02)
-            payload = json.dumps({"t": time.monotonic()}).encode()
+            payload = json.dumps({**PAYLOAD, "t": time.monotonic()}).encode()
             await queries.enqueue(["noop"], [payload], [0])
     await connection.close()
 

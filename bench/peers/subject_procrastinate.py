@@ -5,7 +5,7 @@ import logging
 import sys
 
 import procrastinate
-from meter import Meter, feed
+from meter import PAYLOAD, Meter, feed
 
 logging.disable(logging.WARNING)
 verb, dsn, *rest = sys.argv[1:]
@@ -21,13 +21,13 @@ app = procrastinate.App(connector=connector)
 if flavour == "async":
 
     @app.task(name="noop")
-    async def noop(t):
+    async def noop(t, **rest):
         meter.job(t)
 
 else:
 
     @app.task(name="noop")
-    def noop(t):
+    def noop(t, **rest):
         meter.job(t)
 
 
@@ -37,10 +37,10 @@ if verb == "install":
 elif verb == "fill":
     with app.open():
         for _ in range(0, int(rest[0]), 1000):
-            noop.batch_defer(*[{"t": 0}] * 1000)
+            noop.batch_defer(*[PAYLOAD] * 1000)
 elif verb == "feed":
     with app.open():
-        feed(lambda t: noop.defer(t=t), int(rest[0]), 0.02)
+        feed(lambda t: noop.defer(**{**PAYLOAD, "t": t}), int(rest[0]), 0.02)
 elif verb == "work":
 
     async def main():

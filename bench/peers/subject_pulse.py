@@ -3,7 +3,7 @@
 import sys
 
 import psycopg
-from meter import Meter, feed
+from meter import PAYLOAD, Meter, feed
 
 import pulse
 
@@ -12,28 +12,35 @@ verb, dsn, *rest = sys.argv[1:]
 if verb == "install":
     with psycopg.connect(dsn) as connection:
         connection.execute("CREATE EXTENSION pulse")
-        # As docs/python.md says for very short jobs.
-        connection.execute("SELECT pulse.set_lane('default', max_batch => 500)")
 elif verb == "fill":
     with psycopg.connect(dsn) as connection:
         for _ in range(0, int(rest[0]), 1000):
-            pulse.enqueue_many(connection, "noop", [{"t": 0}] * 1000)
+            pulse.enqueue_many(connection, "noop", [PAYLOAD] * 1000)
 elif verb == "feed":
     with psycopg.connect(dsn, autocommit=True) as connection:
-        feed(lambda t: pulse.enqueue(connection, "noop", {"t": t}), int(rest[0]), 0.02)
+        feed(
+            lambda t: pulse.enqueue(connection, "noop", {**PAYLOAD, "t": t}),
+            int(rest[0]),
+            0.02,
+        )
 elif verb == "work":
     meter = Meter()
-    worker = pulse.Worker(dsn, concurrency=int(rest[1]))
+    slots = int(rest[1])
+    if slots > 100:
+        # As docs/python.md says for very short jobs.
+        with psycopg.connect(dsn) as connection:
+            connection.execute("SELECT pulse.set_lane('default', max_batch => 500)")
+    worker = pulse.Worker(dsn, concurrency=slots)
     if rest[0] == "async":
 
         @worker.handle("noop")
-        async def noop_async(job: pulse.Job, t: float) -> None:
+        async def noop_async(job: pulse.Job, t: float, **rest: object) -> None:
             meter.job(t)
 
     else:
 
         @worker.handle("noop")
-        def noop(job: pulse.Job, t: float) -> None:
+        def noop(job: pulse.Job, t: float, **rest: object) -> None:
             meter.job(t)
 
     worker.run()

@@ -12,6 +12,7 @@ from bench.sections.d_backlog import d_backlog
 from bench.sections.e_enqueue import e_enqueue
 from bench.sections.f_cost import f_cost
 from bench.sections.g_growth import g_growth
+from bench.sections.h_groups import h_groups
 from bench.sections.p_lanes import p_lanes
 from bench.sections.q_schedules import q_schedules
 from bench.sections.r_due_wave import r_due_wave
@@ -24,7 +25,7 @@ from bench.sections.w_payloads import w_payloads
 
 __all__ = ["SECTIONS", "Goal", "Section"]
 
-# a to g are loads, p to w are shapes that a queue can get into.
+# a to h are loads, p to w are shapes that a queue can get into.
 SECTIONS: dict[str, Callable[[Bench], Section]] = {
     "a": a_sustained,
     "b": b_pinned,
@@ -33,6 +34,7 @@ SECTIONS: dict[str, Callable[[Bench], Section]] = {
     "e": e_enqueue,
     "f": f_cost,
     "g": g_growth,
+    "h": h_groups,
     "p": p_lanes,
     "q": q_schedules,
     "r": r_due_wave,

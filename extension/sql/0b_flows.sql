@@ -63,6 +63,7 @@ CREATE TABLE pulse.doubt (
     seq bigint NOT NULL DEFAULT nextval('pulse.note_seq'),
     job bigint NOT NULL,
     by xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    noted_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT doubt_is_numbered PRIMARY KEY (seq)
 );
 
@@ -74,6 +75,7 @@ CREATE TABLE pulse.wake (
     job bigint NOT NULL,
     from_seq bigint NOT NULL,
     to_seq bigint NOT NULL,
+    noted_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT wake_is_numbered PRIMARY KEY (seq)
 );
 

@@ -68,6 +68,17 @@ BEGIN
         DELETE FROM pulse.ready AS r
         WHERE r.ctid = _fail_unsent.place
         RETURNING r.*
+    ),
+
+    counted AS (
+        INSERT INTO pulse.tally (lane, kind, event, bucket, seconds)
+        SELECT
+            t.lane, t.kind, 'started', width_bucket(w.seconds, pulse.histogram_bounds()),
+            w.seconds
+        FROM taken AS t
+        CROSS JOIN LATERAL (
+            SELECT greatest(date_part('epoch', v_now - t.ready_at), 0) AS seconds
+        ) AS w
     )
 
     INSERT INTO pulse.lease (

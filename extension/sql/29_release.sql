@@ -163,6 +163,9 @@ SET jit = off
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
+    v_grouped text [] := array(
+        SELECT l.lane FROM pulse.lane AS l WHERE l.grouped IS NOT NULL AND l.grouped
+    );
     v_lanes text [];
     v_gone integer;
     v_job pulse.blocked;
@@ -174,6 +177,7 @@ BEGIN
             AND b.run_at IS NULL
             AND b.delay IS NULL
             AND b.expires_in IS NULL
+            AND b.lane <> ALL (v_grouped)
         RETURNING b.lane, b.rank, b.kind, b.job, b.attempts, b.failures, b.keyed
     ),
 
@@ -191,7 +195,7 @@ BEGIN
     FROM unnest(v_lanes) AS u (lane);
 
     IF v_gone < cardinality(_release.tids) THEN
-        -- Those that are to be approved or wait for a time, one by one.
+        -- Those that are to be approved, wait for a time or join a group, one by one.
         FOR v_job IN
             DELETE FROM pulse.blocked AS b
             WHERE b.ctid = ANY (_release.tids)
@@ -242,7 +246,7 @@ BEGIN
     PERFORM pulse._put_in_line(
         (_unblock.job).job, (_unblock.job).lane, (_unblock.job).kind, (_unblock.job).rank,
         v_run_at, (_unblock.job).attempts, (_unblock.job).failures, (_unblock.job).keyed,
-        false
+        false, group_key => pulse._group_key((_unblock.job).job)
     );
     RETURN CASE WHEN v_run_at > clock_timestamp() THEN 'scheduled' ELSE 'ready' END;
 END;
@@ -597,6 +601,7 @@ BEGIN
                 coalesce(
                     (SELECT l.xmax = 0 FROM pulse.lease AS l WHERE l.job = n.job),
                     (SELECT r.xmax = 0 FROM pulse.ready AS r WHERE r.job = n.job),
+                    (SELECT g.xmax = 0 FROM pulse.group_ready AS g WHERE g.job = n.job),
                     (SELECT b.xmax = 0 FROM pulse.blocked AS b WHERE b.job = n.job),
                     (SELECT w.xmax = 0 FROM pulse.waiting AS w WHERE w.job = n.job),
                     (SELECT a.xmax = 0 FROM pulse.approval AS a WHERE a.job = n.job)

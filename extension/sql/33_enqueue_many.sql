@@ -173,8 +173,8 @@ DECLARE
         OR coalesce(v_item.requires_approval, false);
     v_payload jsonb;
     v_job bigint;
-    v_grouped boolean := false;
     v_jobs bigint [];
+    v_grouped boolean := false;
 BEGIN
     IF cardinality(_enqueue_payloads.payloads) IS DISTINCT FROM 0 THEN
         PERFORM pulse._require_between(

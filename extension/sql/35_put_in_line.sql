@@ -74,8 +74,8 @@ COMMENT ON FUNCTION pulse._put_in_line(
 ) IS
 'Put a job into ready, or the line of its group, and ring, or into waiting when it is not due yet; returns whether it rang.';
 
--- Any job: with a unique key, a time to run at or to begin by, an approval, a group or jobs
--- it depends on too.
+-- Any job: with a unique key, a time to run at or to begin by, an approval, a group or jobs it
+-- depends on too.
 CREATE FUNCTION pulse._enqueue_slow_path(
     kind pulse._kind_settings,
     payload jsonb,

@@ -28,8 +28,8 @@ DECLARE
     v_ended bigint [];
     v_keyed bigint [];
     v_many bigint [];
-    v_groups pulse._group [];
     v_over bigint [];
+    v_groups pulse._group [];
 BEGIN
     WITH gone AS (
         DELETE FROM pulse.lease AS l
@@ -132,9 +132,9 @@ BEGIN
         array_agg(j.lease),
         array_agg(j.job) FILTER (WHERE j.keyed AND j.fate <> 'retrying'),
         array_agg(j.job) FILTER (WHERE j.attempt > 100),
-        array_agg(ROW(j.lane, j.group_key)::pulse._group) FILTER (WHERE j.group_key IS NOT NULL),
-        array_agg(j.job) FILTER (WHERE j.fate <> 'retrying')
-    INTO v_ended, v_keyed, v_many, v_groups, v_over
+        array_agg(j.job) FILTER (WHERE j.fate <> 'retrying'),
+        array_agg(ROW(j.lane, j.group_key)::pulse._group) FILTER (WHERE j.group_key IS NOT NULL)
+    INTO v_ended, v_keyed, v_many, v_over, v_groups
     FROM judged AS j;
 
     IF v_groups IS NOT NULL THEN

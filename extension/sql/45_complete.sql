@@ -45,10 +45,10 @@ DECLARE
     v_results jsonb [] := complete_batch.results;
     v_done bigint [];
     v_keyed bigint [];
-    v_groups pulse._group [];
     v_jobs bigint [];
     v_first bigint;
     v_last bigint;
+    v_groups pulse._group [];
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM pulse._require_read_committed('complete');
@@ -107,15 +107,15 @@ BEGIN
     SELECT
         array_agg(k.lease),
         array_agg(k.job) FILTER (WHERE k.keyed),
+        array_agg(k.job),
+        min(k.job),
+        max(k.job),
         (
             SELECT array_agg(ROW(g.lane, g.group_key)::pulse._group)
             FROM gone AS g
             WHERE g.group_key IS NOT NULL
-        ),
-        array_agg(k.job),
-        min(k.job),
-        max(k.job)
-    INTO v_done, v_keyed, v_groups, v_jobs, v_first, v_last
+        )
+    INTO v_done, v_keyed, v_jobs, v_first, v_last, v_groups
     FROM kept AS k;
 
     IF v_groups IS NOT NULL THEN

@@ -89,9 +89,9 @@ $$;
 COMMENT ON FUNCTION pulse._retained_since(text, pulse.outcome) IS
 'The time before which jobs of this lane that ended so may go.';
 
--- A page is what is looked at, gone or not, so that jobs whose keys still dedup, or that
--- others depend on, cannot make it long: the former go when their keys expire (_prune_keys).
--- next is where to go on, NULL at the end; passed is how many somebody had locked.
+-- A page is what is looked at, gone or not, so that jobs whose keys still dedup cannot make
+-- it long: those are kept, and go when their keys expire (_prune_keys). next is where to go
+-- on, NULL at the end; passed is how many somebody had locked, or still needs.
 CREATE FUNCTION pulse._prune_jobs(
     lane text,
     state pulse.outcome,
@@ -117,9 +117,6 @@ DECLARE
     v_rows tid [];
     v_keyed bigint [];
     v_free bigint [];
-    v_flows boolean := (
-        SELECT true FROM pulse.dependency AS d ORDER BY d.job, d.after LIMIT 1
-    );
 BEGIN
     -- One statement, so one snapshot: a row address seen here cannot be reused for
     -- another row before it is locked.
@@ -154,17 +151,6 @@ BEGIN
         )
     INTO v_seen, kept, v_last, v_rows
     FROM seen AS s;
-
-    -- A later statement than the lock, which an enqueue with after shares: those who depend
-    -- on them are seen.
-    IF v_flows THEN
-        v_rows := array(
-            SELECT f.ctid
-            FROM pulse.finished AS f
-            WHERE f.ctid = ANY (v_rows)
-                AND pulse._needed_by(f.job) IS NULL
-        );
-    END IF;
 
     IF v_seen = _prune_jobs.page THEN
         next := CASE
@@ -206,7 +192,7 @@ COMMENT ON FUNCTION pulse._prune_jobs(
 'Look at a page of jobs of a lane that ended in this state before that time, and remove those that may go.';
 
 -- Deleting from finished decides; exactly those bodies follow: by age of the body alone, a
--- retried job would lose it.
+-- retried job would lose it. What a job that may still run depends on stays.
 CREATE FUNCTION pulse._forget_jobs(rows_of_finished tid [], not_these bigint [] DEFAULT '{}')
 RETURNS integer
 LANGUAGE plpgsql
@@ -216,11 +202,23 @@ SET enable_bitmapscan = off
 SET jit = off
 AS $$
 DECLARE
+    v_rows tid [] := _forget_jobs.rows_of_finished;
     v_jobs bigint [];
 BEGIN
+    -- A later statement than the lock, which an enqueue with after shares: those who depend
+    -- on them are seen.
+    IF (SELECT true FROM pulse.dependency AS d ORDER BY d.job, d.after LIMIT 1) THEN
+        v_rows := array(
+            SELECT f.ctid
+            FROM pulse.finished AS f
+            WHERE f.ctid = ANY (v_rows)
+                AND pulse._needed_by(f.job) IS NULL
+        );
+    END IF;
+
     WITH old AS (
         DELETE FROM pulse.finished AS f
-        WHERE f.ctid = ANY (_forget_jobs.rows_of_finished)
+        WHERE f.ctid = ANY (v_rows)
             AND f.job <> ALL (_forget_jobs.not_these)
         RETURNING f.job
     )

@@ -5,9 +5,9 @@
 -- A job that stands in line (approval, waiting, ready, group_ready) is taken out: the
 -- caller puts it in somewhere, or raises. A blocked, running or finished one is locked and
 -- stays where it is: who watches keeps its number, most verbs refuse a run or an end, and a
--- cancel request changes the lease in place. Each of the statements waits for whoever holds
--- the row: an open claim, report or verb. When that one commits, the row is gone and the
--- next table has the job.
+-- cancel request changes the lease in place. Each of the seven statements waits for whoever
+-- holds the row: an open claim, report or verb. When that one commits, the row is gone and
+-- the next table has the job.
 CREATE FUNCTION pulse._take_out(
     job_id bigint,
     OUT state text,

@@ -178,6 +178,9 @@ BEGIN
     ) AS n ON true;
 
     RETURN QUERY
+    SELECT f.* FROM pulse._health_flows() AS f;
+
+    RETURN QUERY
     SELECT
         'schedules',
         CASE

@@ -22,8 +22,8 @@ AS $$
         ),
         (
             'viewer',
-            'my_access jobs dependencies find_jobs running dead lanes workers schedules'
-            ' schedule_runs declarations'
+            'my_access jobs dependencies find_jobs running dead lanes workers schedules schedule_runs'
+            ' declarations'
             ' find_dead dead_groups counts kinds lane_defaults'
             ' stats counters gauges history histogram_bounds histogram_quantile samples audit'
             ' access why flow health pause_status watch_progress unwatch_progress'

@@ -11,15 +11,27 @@ pulse.enqueue(conn, "send-email", {"to": "a@b.c", "subject": "hi"}, priority=10)
 worker.run()
 """
 
+from typing import TYPE_CHECKING, Any
+
 from pulse import errors as errors
 from pulse.client import AsyncClient, Client
-from pulse.errors import Cancelled, Fatal, PulseError, RetryIn, Snooze
+from pulse.errors import (
+    Cancelled,
+    Fatal,
+    PulseError,
+    RetryIn,
+    Snooze,
+    Suspended,
+    TimedOut,
+)
 from pulse.handles import AsyncHandle, Handle
 from pulse.hooks import Hooks
-from pulse.job import Job
-from pulse.producer import enqueue, enqueue_many
+from pulse.job import Job, Upstream
+from pulse.producer import enqueue, enqueue_many, signal
 from pulse.tasks import Task, task
-from pulse.worker import Worker
+
+if TYPE_CHECKING:
+    from pulse.worker import Worker
 
 __all__ = [
     "AsyncClient",
@@ -33,9 +45,23 @@ __all__ = [
     "PulseError",
     "RetryIn",
     "Snooze",
+    "Suspended",
     "Task",
+    "TimedOut",
+    "Upstream",
     "Worker",
     "enqueue",
     "enqueue_many",
+    "signal",
     "task",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The worker is half of the package, and who only enqueues does not need it."""
+    if name == "Worker":
+        from pulse.worker import Worker
+
+        globals()[name] = Worker
+        return Worker
+    raise AttributeError(f"module 'pulse' has no attribute {name!r}")

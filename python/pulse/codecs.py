@@ -28,6 +28,8 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 Decode = Callable[[Any], Any]
 
+DEEPEST = 20
+
 _encoders: dict[type, Callable[[Any], Any]] = {}
 _decoders: dict[Any, Decode] = {}
 
@@ -88,19 +90,22 @@ def _is_text(kind: Any) -> bool:
     return name in (("uuid", "UUID"), ("decimal", "Decimal"))
 
 
-def culprit(value: Any, path: str = "") -> str | None:
-    """Where in a value JSON gives up; None when it does not, or does for its depth."""
+def culprit(value: Any, path: str = "", depth: int = 0) -> str | None:
+    """Where in a value JSON gives up; None when that is too deep to tell."""
+    if depth > DEEPEST:
+        return None
+    for step, member in _members(value):
+        if not is_sound(member):
+            return culprit(member, f"{path}{step}", depth + 1)
+    return path.lstrip(".")
+
+
+def is_sound(value: Any) -> bool:
     try:
         json.dumps(value, allow_nan=False, default=plain)
-        return None
-    except RecursionError:
-        return None
-    except (TypeError, ValueError):
-        pass
-    for step, member in _members(value):
-        if (found := culprit(member, f"{path}{step}")) is not None:
-            return found
-    return path.lstrip(".")
+        return True
+    except (TypeError, ValueError, RecursionError):
+        return False
 
 
 def _members(value: Any) -> Iterator[tuple[str, Any]]:

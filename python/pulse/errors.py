@@ -45,6 +45,11 @@ A handler chooses how its run ends by raising a HandlerExit:
     ├── RetryIn(delay)          failed; try again after this pause
     ├── Fatal(message)          failed for good
     └── Cancelled               stopped because a cancel was requested
+
+and job.wait_for ends it in two ways of its own:
+
+    TimedOut                    a TimeoutError: no signal came in time
+    Suspended                   a BaseException: the job was given back and comes again
 """
 
 from __future__ import annotations
@@ -211,6 +216,17 @@ class Fatal(HandlerExit):
 
 class Cancelled(HandlerExit):
     """The run stopped because a cancel was requested."""
+
+
+class TimedOut(PulseError, TimeoutError):
+    """No signal came in time."""
+
+
+class Suspended(BaseException):
+    """The job waits, and the server has it back: this run ends here.
+
+    A BaseException, so that a handler's `except Exception` does not go on without it.
+    """
 
 
 BY_SQLSTATE: dict[str, type[PulseError]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypedDict
 
@@ -34,6 +34,10 @@ class Options(TypedDict, total=False):
     headers: Mapping[str, Any] | None
     start_by: datetime | None
     expires_in: Duration | None
+    after: Sequence[int | str] | None
+    after_failed: Literal["cancel", "hold", "run"] | None
+    flow: str | None
+    name: str | None
 
 
 LARGEST_JSON = 1 << 20
@@ -131,7 +135,7 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
             value = to_interval(value, name)
         elif name in ("run_at", "start_by"):
             value = to_instant(value, name)
-        elif name == "tags":
+        elif name in ("tags", "after"):
             value = list(value)
         elif name == "headers":
             value = dict(value)

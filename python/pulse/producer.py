@@ -13,7 +13,15 @@ from pulse import adapters
 from pulse.adapters import AsyncExecutes, Row
 from pulse.errors import InvalidArgument
 from pulse.logs import log_event
-from pulse.options import Options, as_json, as_parameters, given, to_json
+from pulse.options import (
+    Duration,
+    Options,
+    as_json,
+    as_parameters,
+    given,
+    to_interval_text,
+    to_json,
+)
 from pulse.sql import producer as sql
 
 if TYPE_CHECKING:
@@ -133,12 +141,36 @@ def enqueue_many(
         common = {"kind": kind, **as_json(values)}
         jobs = [{"payload": payload, **common} for payload in every]
     else:
-        jobs = [_job(job, values) for job in kind]
+        jobs = [job_of(job, values) for job in kind]
     document = to_json(jobs, "the list of jobs")
     return adapters.fetch(connection, sql.ENQUEUE_LIST, {"jobs": document}, _ids)
 
 
-def _job(job: Mapping[str, Any], common: Mapping[str, Any]) -> dict[str, Any]:
+@overload
+def signal(
+    connection: AsyncExecutes, name: str, payload: Any = ..., *, keep: Duration = ...
+) -> Coroutine[Any, Any, int]: ...
+@overload
+def signal(
+    connection: Any, name: str, payload: Any = ..., *, keep: Duration = ...
+) -> int: ...
+def signal(
+    connection: Any, name: str, payload: Any = None, *, keep: Duration = "7 days"
+) -> int | Coroutine[Any, Any, int]:
+    """Wake the jobs that wait for a signal of this name; returns how many did.
+
+    It is kept for jobs that begin to wait later; the first of a name counts.
+    """
+    values = {
+        "signal": name,
+        "payload": to_json(payload),
+        "keep": to_interval_text(keep, "keep"),
+    }
+    return adapters.fetch(connection, sql.SIGNAL, values, _id)
+
+
+def job_of(job: Mapping[str, Any], common: Mapping[str, Any]) -> dict[str, Any]:
+    """An element of the list that enqueue_many and spawn take."""
     own = {k: v for k, v in job.items() if k not in ("kind", "payload")}
     if "kind" not in job:
         raise InvalidArgument(

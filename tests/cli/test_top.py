@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import struct
 import sys
+import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -75,44 +79,148 @@ def test_without_a_terminal_it_says_so(pulse: Pulse) -> None:
     assert set(pulse("top", "--json").json) == {"lanes", "running", "workers"}
 
 
-def test_it_draws_until_q(db: Database, busy: Connection) -> None:
-    """On a terminal of 80 by 24, with the keys a person presses."""
-    pid, terminal = pty.fork()
-    if pid == 0:  # pragma: no cover
-        os.execve(
-            sys.executable,
-            [sys.executable, "-c", "from pulse.cli import main; main()", "top"],
-            environment(PULSE_DSN=db.dsn, TERM="xterm"),
-        )
-    import fcntl
-    import termios
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    said = b""
-    begin = time.monotonic()
+
+class Terminal:
+    """pulse top on a terminal of 80 by 24, with the keys a person presses."""
+
+    def __init__(self, dsn: str) -> None:
+        self.pid, self.terminal = pty.fork()
+        if self.pid == 0:  # pragma: no cover
+            os.execve(
+                sys.executable,
+                [
+                    *(sys.executable, "-c", "from pulse.cli import main; main()"),
+                    *("top", "--every", "0.2"),
+                ],
+                environment(PULSE_DSN=dsn, TERM="xterm"),
+            )
+        size = struct.pack("HHHH", 24, 80, 0, 0)
+        fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, size)
+        self.said = b""
+
+    def read(self) -> bool:
+        """False when it has ended."""
+        if not select.select([self.terminal], [], [], 1)[0]:
+            return True
+        try:
+            more = os.read(self.terminal, 65536)
+        except OSError:
+            return False
+        self.said += more
+        return bool(more)
+
+    def until(self, text: str, times: int = 1) -> None:
+        """Wait until it has said this since the last key."""
+        begin = time.monotonic()
+        while (plain := ESCAPES.sub("", self.said.decode(errors="ignore"))).count(
+            text
+        ) < times:
+            assert time.monotonic() - begin < 60, plain[-2000:]
+            assert self.read(), plain[-2000:]
+
+    def press(self, keys: str) -> None:
+        self.said = b""
+        os.write(self.terminal, keys.encode())
+
+    def end(self) -> int:
+        while self.read():
+            pass
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+@pytest.fixture
+def terminal(db: Database, busy: Connection) -> Iterator[Terminal]:
+    opened = Terminal(db.dsn)
     try:
-        while said.count(b"q ends") < 2:
-            assert time.monotonic() - begin < 30, said[-2000:]
-            if select.select([terminal], [], [], 1)[0]:
-                said += os.read(terminal, 65536)
-        os.write(terminal, b"q")
-        while True:
-            try:
-                more = os.read(terminal, 65536)
-            except OSError:
-                break
-            if not more:
-                break
-            said += more
-        _, status = os.waitpid(pid, 0)
-    except BaseException:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        raise
+        yield opened
     finally:
-        os.close(terminal)
-    assert os.waitstatus_to_exitcode(status) == 0
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(opened.pid, signal.SIGKILL)
+            os.waitpid(opened.pid, 0)
+        os.close(opened.terminal)
+
+
+def test_it_draws_until_q(terminal: Terminal) -> None:
+    terminal.until("q ends", times=2)
+    said = terminal.said
+    terminal.press("q")
+    assert terminal.end() == 0
+    said += terminal.said
     # The screen is put back: alternate screen left, cursor shown.
     assert b"\x1b[?1049h" in said
     assert said.rindex(b"\x1b[?1049l") > said.rindex(b"\x1b[?1049h")
     assert b"\x1b[?25h" in said
+
+
+def test_lists_are_sorted_and_filtered(terminal: Terminal) -> None:
+    terminal.until("by running ↓")
+    terminal.press("s")
+    terminal.until("by ready ↓")
+    terminal.press("S")
+    terminal.until("by ready ↑")
+    terminal.press("/lane-11\r")
+    terminal.until("Lanes 1, by ready ↑, only 'lane-11'")
+    terminal.press("\x1b")
+    terminal.until("Lanes 13, by ready ↑")
+    terminal.press("?")
+    terminal.until("Whatever changes something asks first")
+    terminal.press("x2v")
+    terminal.until("▶Jobs: retrying 0")
+    terminal.until("nothing is retrying")
+
+
+def test_keys_act_after_a_question(terminal: Terminal, busy: Connection) -> None:
+    terminal.until("Jobs: running 36")
+    terminal.press("d")
+    terminal.until("drain lane lane-3?  y / n")
+    terminal.press("n")
+    terminal.until("nothing was done")
+    assert busy.execute("SELECT count(*) FROM pulse.hold").fetchone() == (0,)
+    terminal.press("d")
+    terminal.until("drain lane lane-3?  y / n")
+    terminal.press("y")
+    terminal.until("drain lane lane-3: done")
+    assert busy.execute("SELECT lane FROM pulse.hold").fetchone() == ("lane-3",)
+    terminal.press("2r")
+    terminal.until("it runs: v shows those that are retrying or dead")
+    terminal.press("C")
+    terminal.until("by force?  y / n")
+    terminal.press("y")
+    terminal.until("done, state: cancelled")
+    cancelled = "SELECT count(*) FROM pulse.finished WHERE state = 'cancelled'"
+    assert busy.execute(cancelled.encode()).fetchone() == (1,)
+    reasons = "SELECT DISTINCT reason FROM pulse.audit_entry WHERE verb <> 'set_lane'"
+    assert busy.execute(reasons.encode()).fetchall() == [("pulse top",)]
+
+
+def test_a_dead_job_is_retried(terminal: Terminal, busy: Connection) -> None:
+    (job,) = busy.execute(
+        "SELECT pulse.fail(lease, 'oops', fatal => true), job FROM pulse.lease LIMIT 1"
+    ).fetchall()[0][1:]
+    terminal.until("by running ↓")
+    terminal.press("vv")
+    terminal.until("▶Jobs: dead 1")
+    terminal.press("r")
+    terminal.until(f"retry job {job}")
+    terminal.press("y")
+    terminal.until("done, state: ready")
+
+
+def test_a_viewer_is_told_what_it_may_not(db: Database, busy: Connection) -> None:
+    busy.execute("CREATE ROLE top_viewer LOGIN")
+    busy.execute("SELECT pulse.grant_access('top_viewer', 'viewer')")
+    terminal = Terminal(f"{db.dsn} user=top_viewer")
+    try:
+        terminal.until("by running ↓")
+        terminal.press("d")
+        terminal.until("y / n")
+        terminal.press("y")
+        terminal.until("permission denied")
+        terminal.press("q")
+        assert terminal.end() == 0
+    finally:
+        os.close(terminal.terminal)
+        busy.execute("SELECT pulse.revoke_access('top_viewer', 'viewer')")
+        busy.execute("DROP ROLE top_viewer")

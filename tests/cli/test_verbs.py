@@ -175,7 +175,7 @@ def test_jobs_newest_first_and_filtered(pulse: Pulse, connect: Connect) -> None:
     assert pulse("jobs", "--tag", "rare", "--json").json[0]["job_id"] == "1"
     assert pulse("jobs", "--kind", "old", "--state", "dead", "--json").json == []
     said = pulse("jobs").out
-    assert "The newest 20; more with -n." in said
+    assert "The newest 20; older ones with --before 4982." in said
 
 
 def test_one_job_in_full(pulse: Pulse, connect: Connect) -> None:

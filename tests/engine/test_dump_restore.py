@@ -258,7 +258,7 @@ def test_a_copy_is_equal_and_all_jobs_go_on(
     beats = run("SELECT verdict FROM pulse.heartbeat(%s)", [queue.leases]).fetchall()
     assert beats == [("ok",), ("ok",)]
 
-    # Those of groups too: one of a runs. Its other jobs come in order when it has ended.
+    # Groups too: one of a runs, its other jobs come in order when it has ended.
     assert complete_all(copy, "tenants") == [queue.tenants[3]]
     run("SELECT pulse.complete(%s)", [queue.tenant_lease])
     assert complete_all(copy, "tenants") == queue.tenants[1:3]

@@ -22,6 +22,7 @@ Connection = psycopg.Connection[Any]
 Access = frozenset[tuple[str, str, str]]
 
 SOME = "(SELECT array_agg(x.lease) FROM (SELECT lease FROM pulse.lease LIMIT 3) AS x)"
+UPSTREAMS = SOME.replace("lease", "job", 2)
 VERBS = [
     "SELECT pulse.enqueue('k1', '{\"n\": 1}', lane => 'busy')",
     "SELECT pulse.enqueue('k1', lane => 'keyed', unique_key => 'same')",
@@ -36,6 +37,10 @@ VERBS = [
     " lane => 'busy')",
     "SELECT pulse.enqueue_many('k2', array_fill('{}'::jsonb, ARRAY[5]),"
     " lane => 'busy', priority => 5)",
+    "SELECT pulse.enqueue('k1', lane => 'busy', flow => 'f', name => 'n',"
+    f" after => {UPSTREAMS})",
+    "SELECT pulse.enqueue_many('k1', array_fill('{}'::jsonb, ARRAY[20]), lane => 'busy',"
+    f" after => ({UPSTREAMS})[1:1])",
     "SELECT pulse.claim_batch('w', 'busy', 50)",
     "SELECT pulse.claim_batch('w', 'busy', 10, kinds => ARRAY['k2'])",
     "SELECT pulse.claim_batch('w', 'busy', 10, kinds => ARRAY['absent', 'k1'])",
@@ -68,6 +73,7 @@ UPKEEP = re.compile(
     r"sample|stat\b|_series|audit|schedule|approval|access|pg_class|prune|< v_now"
     r"|newest_mark AS|retain|newer IS NOT NULL|next_lane|f\.lane, f\.state FROM"
     r"|pulse\.signature|UPDATE pulse\.role|l\.grouped IS NOT NULL"
+    r"|SELECT DISTINCT b\.waits_for|unnest\(v_missed\)"
 )
 # Sequences have one row; of horizon the newest is read, of kind any one row.
 READ_WHOLE = {

@@ -16,7 +16,7 @@ import pytest
 
 from tools import paths
 
-SECTIONS = "abcdefgpqrstuvw"
+SECTIONS = "abcdefghpqrstuvw"
 
 
 class Printed(dict[str, Any]):

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from tests import packages
-from tools import paths, requirements
+from tools import paths, requirements, servers
 from tools.servers import Server
 
 EXAMPLES = paths.ROOT / "examples"
@@ -31,7 +31,7 @@ PATIENCE = 60.0
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Path]:
-    made = Path(tempfile.mkdtemp(prefix="pulse-examples."))
+    made = Path(tempfile.mkdtemp(prefix="pulse-examples.", dir=servers.memory()))
     yield made
     shutil.rmtree(made, ignore_errors=True)
 
@@ -198,6 +198,13 @@ def test_the_django_project(make: Make) -> None:
     )
     worker.terminate()
     assert worker.wait(PATIENCE) == 0
+    # The tests of pulse.django have run on 5.2; here is the other Django.
+    example.directory = Path(
+        shutil.copytree(paths.ROOT / "tests/django/project", example.directory / "all")
+    )
+    for settings, app in (("settings", "shop"), ("judge", "judge")):
+        where = ("--settings", f"config.{settings}")
+        assert "OK" in example.run(*manage, "test", app, *where)
 
 
 def test_the_fastapi_application(make: Make) -> None:

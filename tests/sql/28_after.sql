@@ -1,7 +1,7 @@
 -- Jobs that wait for jobs: what docs/flows.md says of each case, by its name.
 BEGIN;
 
-SELECT plan(63);
+SELECT plan(66);
 
 \o /dev/null
 -- A job of lane f runs and ends as asked.
@@ -142,6 +142,16 @@ SELECT ok((SELECT state = 'scheduled' AND run_at > clock_timestamp() + interval 
 SELECT is(pg_temp.state(:past), 'ready', 'run_at that has passed: ready');
 SELECT ok((SELECT state = 'awaiting_approval' AND approval_until > clock_timestamp() + interval '23 hours' FROM pulse.jobs WHERE job_id = :p), 'approval is asked at the release, and its expiry starts then');
 SELECT is(pulse.approve(:p), 'ready', 'and it is a gate');
+
+-- a grouped lane
+\o /dev/null
+SELECT pulse.set_lane('g', fair => true);
+\o
+SELECT pg_temp.add() AS a \gset
+SELECT pulse.enqueue('k', lane => 'g', group_key => 'tenant', after => ARRAY[:a], name => 'grouped') AS g, pulse.enqueue('k', lane => 'g', after => ARRAY[:a]) AS p \gset
+SELECT is(pg_temp.work(:a), 'completed');
+SELECT results_eq('SELECT job, group_key COLLATE "default" FROM pulse.group_ready ORDER BY 1', format('VALUES (%s::bigint, %L)', :g, 'tenant'), 'released into a grouped lane, it joins the line of its group');
+SELECT bag_eq('SELECT c.job_id, c.name FROM pulse.claim_batch(''w'', ''g'', 5) AS c', format('VALUES (%s::bigint, %L), (%s, NULL)', :g, 'grouped', :p), 'and is claimed from there');
 
 -- what is left of it
 SELECT is_empty('SELECT * FROM pulse.check()', 'check() finds nothing');

@@ -1,7 +1,7 @@
 -- One row for each check: ok when all is well, and what to do when not.
 BEGIN;
 
-SELECT plan(35);
+SELECT plan(41);
 
 CREATE FUNCTION pg_temp.status(check_name text)
 RETURNS text
@@ -21,7 +21,7 @@ SELECT set_eq(
     'SELECT h.check_name FROM pulse.health() AS h',
     ARRAY[
         'last_tick', 'tick_errors', 'tick_budget', 'upkeep_run', 'watchdog', 'lapsed_leases',
-        'rows_below_marks', 'schedules', 'oldest_ready_job', 'stuck_lanes',
+        'rows_below_marks', 'held_jobs', 'flow_notes', 'unreleased_jobs', 'schedules', 'oldest_ready_job', 'stuck_lanes',
         'unhandled_kinds', 'group_notices', 'dead_jobs', 'dead_tuples', 'oldest_snapshot',
         'notification_queue', 'owner', 'foreign_locks', 'node', 'version'
     ],
@@ -110,6 +110,20 @@ SELECT is(
     'an owner that is a superuser is a warning'
 );
 SELECT is(pg_temp.status('notification_queue'), 'ok', 'the notification queue is empty');
+
+-- Flows
+
+SELECT is(pg_temp.figure('held_jobs') || '; ' || pg_temp.figure('flow_notes'), 'none waits for a job that has failed; all are settled', 'nothing hangs');
+SELECT pulse.enqueue('k', lane => 'flow') AS up \gset
+SELECT pulse.enqueue('k', lane => 'flow', after => ARRAY[:up], after_failed => 'hold') AS down \gset
+SELECT pulse.cancel(:up) AS state \gset
+SELECT is(pg_temp.status('held_jobs'), 'warn', 'a job that is held by a failed one');
+SELECT matches(pg_temp.figure('held_jobs'), '^1 wait', 'is counted');
+INSERT INTO pulse.doubt (job, noted_at) VALUES (:up, clock_timestamp() - interval '2 min');
+SELECT is(pg_temp.status('flow_notes'), 'warn', 'notes that nobody looks at');
+SELECT pulse._write_upkeep_run(pulse._newest_upkeep_run('backstop'), 'backstop', '{"found": 0, "unreleased": 3}') \g /dev/null
+SELECT is(pg_temp.status('unreleased_jobs'), 'fail', 'what should have been released');
+SELECT matches(pg_temp.figure('unreleased_jobs'), '^3 found', 'is counted');
 
 SELECT * FROM finish();
 

@@ -69,8 +69,8 @@ SELECT results_eq(
     $$SELECT f.job_id FROM pulse.find_jobs('{"group_key": "acme", "state": "ready"}') AS f$$,
     format('VALUES (%s::bigint), (%s)', :last, :next), 'find_jobs: by group'
 );
-SELECT pulse._sample_stats() \g /dev/null
-SELECT is((SELECT s.ready FROM pulse.stat AS s WHERE s.lane = 'tenants'), 5::bigint, 'stats: what stands in groups counts');
+SELECT pulse._tick_sample() \g /dev/null
+SELECT is((SELECT s.ready FROM pulse.sample AS s WHERE s.lane = 'tenants'), 5::bigint, 'stats: what stands in groups counts');
 
 SELECT results_eq(
     $$SELECT done FROM pulse.reprioritize_where('{"group_key": "acme", "state": "ready"}', 4)$$,

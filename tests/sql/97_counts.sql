@@ -1,7 +1,7 @@
 -- counts, kinds and lane_defaults: what a page shows beside its lists.
 BEGIN;
 
-SELECT plan(9);
+SELECT plan(12);
 
 CREATE FUNCTION pg_temp.counts()
 RETURNS text
@@ -70,6 +70,12 @@ SELECT is(
     ),
     NULL, 'and have the names of the settings'
 );
+UPDATE pulse.ready SET ready_at = clock_timestamp() - interval '10 minutes';
+SELECT set_eq(
+    'SELECT h.check_name FROM pulse.health() AS h WHERE h.jobs IS NOT NULL',
+    '{oldest_ready_job,stuck_lanes,unhandled_kinds,dead_jobs}'::text [],
+    'health names the jobs that its checks are about'
+);
 SELECT is_empty(
     $$
     SELECT h.check_name, j.filter
@@ -79,6 +85,11 @@ SELECT is_empty(
     $$,
     'what health names by filter is found by it'
 );
+
+UPDATE pulse.schedule SET next_at = clock_timestamp() - interval '2 minutes';
+SELECT ok((SELECT s.late FROM pulse.schedules AS s), 'a schedule that did not fire for a minute is late');
+UPDATE pulse.schedule SET paused_at = clock_timestamp(), paused_by = current_user;
+SELECT ok((SELECT NOT s.late FROM pulse.schedules AS s), 'one that is paused is not');
 
 SELECT * FROM finish();
 

@@ -525,6 +525,22 @@ CREATE INDEX stat_by_time ON pulse.stat (at);
 COMMENT ON TABLE pulse.stat IS
 'Counters of each lane and kind, as they were at a moment.';
 
+-- 0d_declarations
+
+CREATE TABLE pulse.declaration (
+    item text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    application text COLLATE "C" NOT NULL,
+    declared jsonb NOT NULL,
+    applied jsonb,
+    declared_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT declaration_has_one_owner PRIMARY KEY (item, name),
+    CONSTRAINT declaration_is_of_a_known_item CHECK (item IN ('kind', 'schedule'))
+);
+
+COMMENT ON TABLE pulse.declaration IS
+'Settings of kinds and schedules that an application declares, and how they were written.';
+
 -- 0b_flows
 
 CREATE SEQUENCE pulse.blocked_seq;
@@ -578,6 +594,7 @@ CREATE TABLE pulse.doubt (
     seq bigint NOT NULL DEFAULT nextval('pulse.note_seq'),
     job bigint NOT NULL,
     by xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    noted_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT doubt_is_numbered PRIMARY KEY (seq)
 );
 
@@ -589,6 +606,7 @@ CREATE TABLE pulse.wake (
     job bigint NOT NULL,
     from_seq bigint NOT NULL,
     to_seq bigint NOT NULL,
+    noted_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT wake_is_numbered PRIMARY KEY (seq)
 );
 
@@ -647,22 +665,6 @@ CREATE INDEX signal_wait_to_wake ON pulse.signal_wait (sent) WHERE sent;
 
 COMMENT ON TABLE pulse.signal_wait IS
 'Jobs that wait for a signal, each with the lease that it gave back to do so.';
-
--- 0d_declarations
-
-CREATE TABLE pulse.declaration (
-    item text COLLATE "C" NOT NULL,
-    name text COLLATE "C" NOT NULL,
-    application text COLLATE "C" NOT NULL,
-    declared jsonb NOT NULL,
-    applied jsonb,
-    declared_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    CONSTRAINT declaration_has_one_owner PRIMARY KEY (item, name),
-    CONSTRAINT declaration_is_of_a_known_item CHECK (item IN ('kind', 'schedule'))
-);
-
-COMMENT ON TABLE pulse.declaration IS
-'Settings of kinds and schedules that an application declares, and how they were written.';
 
 -- Functions whose result or arguments have other names: CREATE OR REPLACE refuses those.
 -- `python -m tests.upgrade.drops` prints what is missing here.

@@ -1,14 +1,16 @@
 """What the worker does."""
 
 import time
+from typing import TYPE_CHECKING
 
+import django
 from django.utils import timezone
 
 from shop.models import Order
 
-try:
+if TYPE_CHECKING or django.VERSION >= (6, 0):
     from django.tasks import task
-except ImportError:  # Django 5.2
+else:
     from django_tasks import task
 
 

@@ -13,6 +13,7 @@ from rich.markup import escape
 from pulse.cli import (
     completion,
     encoding,
+    flows,
     holds,
     jobs,
     problems,
@@ -20,6 +21,7 @@ from pulse.cli import (
     provision,
     schedules,
     see,
+    settings,
     steer,
     top,
     web,
@@ -39,14 +41,18 @@ SECTIONS: dict[str, list[click.Command]] = {
     "Work": [work.work, produce.enqueue, schedules.schedule, work.reconcile],
     "See": [
         *(see.ps, see.lanes, top.top, jobs.jobs, see.why, see.workers, see.health),
-        web.web,
+        *(flows.flow, settings.audit, web.web),
     ],
     "Operate": [
         *(steer.cancel, steer.reprioritize, steer.retry, steer.approve, steer.reject),
-        *(steer.run_now, steer.reschedule, steer.rerun, steer.discard),
-        *(holds.drain, holds.pause, holds.resume),
+        *(steer.run_now, steer.reschedule, steer.rerun, steer.discard, steer.move),
+        *(flows.signal, holds.drain, holds.pause, holds.resume),
+        *(settings.set_lane, settings.set_kind, settings.prune),
     ],
-    "Set up": [provision.install, provision.dev, provision.demo, completion.completion],
+    "Set up": [
+        *(provision.install, settings.grant, settings.revoke),
+        *(provision.dev, provision.demo, completion.completion),
+    ],
 }
 
 
@@ -72,6 +78,7 @@ class Verbs(click.Group):
         **{str(each.name): each for section in SECTIONS.values() for each in section},
         # Not listed: the name that ps(1) and top(1) lead people to.
         "nice": steer.reprioritize,
+        "delete": steer.discard,
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 88},
     epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 pulse is missing "

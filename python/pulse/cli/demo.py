@@ -22,8 +22,8 @@ from rich.text import Text
 
 import pulse
 from pulse.cli import show
+from pulse.cli.screen import Screen
 from pulse.cli.session import Row, Session
-from pulse.cli.top import Screen
 from pulse.embedded import EmbeddedServer
 
 LONGEST = 50.0

@@ -1,5 +1,7 @@
 """jobs: the newest first, and one job in full."""
 
+import json
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -18,31 +20,71 @@ STATES = (
 LARGEST_PAGE = 1000
 
 
-@click.command()
-@click.argument("job_ids", nargs=-1, type=int, metavar="[JOB_ID]...")
-@click.option(
-    "--state", "states", multiple=True, type=click.Choice(STATES), help="Only these."
+FILTERS = (
+    *("state", "lane", "kind", "tag", "group_key", "worker"),
+    *("older_than", "newer_than", "error_like"),
 )
-@click.option("--lane", help="Only this lane.")
-@click.option("--kind", help="Only this kind.")
-@click.option("--tag", help="Only with this tag.")
+
+
+def filters(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Which jobs: the same for those that are shown and those that are acted on."""
+    options = (
+        click.argument("job_ids", nargs=-1, type=int, metavar="[JOB_ID]..."),
+        click.option("--state", multiple=True, type=click.Choice(STATES)),
+        click.option("--lane", multiple=True),
+        click.option("--kind", multiple=True),
+        click.option("--tag", multiple=True),
+        click.option("--group-key", multiple=True),
+        click.option("--worker", multiple=True),
+        click.option("--older-than", metavar="INTERVAL", help="e.g. '1 hour'"),
+        click.option("--newer-than", metavar="INTERVAL"),
+        click.option("--error-like", metavar="PATTERN", help="e.g. '%timeout%'"),
+        click.option(
+            "--where", metavar="JSON", help="A filter as pulse.cancel_where takes it."
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def filter_of(chosen: Row) -> Row:
+    wanted: Row = {}
+    if chosen["where"]:
+        try:
+            wanted |= json.loads(chosen["where"])
+        except (ValueError, TypeError) as error:
+            raise click.UsageError(f"--where is not a JSON object: {error}") from error
+    for name in FILTERS:
+        value = chosen[name]
+        if value:
+            wanted[name] = list(value) if isinstance(value, tuple) else value
+    return wanted
+
+
+@click.command()
+@filters
 @click.option(
     "-n", "--limit", default=20, show_default=True, help="Show at most this many."
+)
+@click.option(
+    "--before", type=int, metavar="JOB_ID", help="The next page: older than this job."
 )
 @with_session
 def jobs(
     session: Session,
     job_ids: tuple[int, ...],
-    states: tuple[str, ...],
     limit: int,
-    **wanted: Any,
+    before: int | None,
+    **chosen: Any,
 ) -> None:
-    """Jobs, the newest first; with an id, everything about it."""
+    """Jobs, the newest first; with an id, everything about it.
+
+    The filters are those of cancel, retry and the others: what they would act on.
+    """
     if job_ids:
         return show_jobs(session, job_ids)
-    options = {**wanted, "state": list(states)}
-    asked = {name: value for name, value in options.items() if value}
-    rows = newest(session, limit, asked)
+    rows = newest(session, limit, filter_of(chosen), before)
     if session.as_json:
         return session.print_json(rows)
     if not rows:
@@ -61,14 +103,16 @@ def jobs(
         )
     session.out.print(table)
     if len(rows) == limit:
-        session.say(f"The newest {limit}; more with -n.", "dim")
+        last = rows[-1]["job_id"]
+        session.say(f"The newest {limit}; older ones with --before {last}.", "dim")
     return None
 
 
-def newest(session: Session, limit: int, wanted: Row) -> list[Row]:
+def newest(
+    session: Session, limit: int, wanted: Row, before: int | None = None
+) -> list[Row]:
     """The newest jobs that match, in as many queries as that takes."""
     job_ids: list[int] = []
-    before: int | None = None
     while len(job_ids) < limit:
         asked = min(limit - len(job_ids), LARGEST_PAGE)
         values = {"filter": Jsonb(wanted), "before": before, "limit": asked}
@@ -119,7 +163,6 @@ def job_card(row: Row) -> Table:
 
 
 def cell(value: Any) -> str:
-    import json
     from datetime import datetime, timedelta
 
     if isinstance(value, datetime):

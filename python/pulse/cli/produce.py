@@ -72,6 +72,20 @@ def parsed(text: str, what: str) -> Any:
     show_default=True,
     help="When the unique key is taken.",
 )
+@click.option(
+    "--after", multiple=True, type=int, help="A job that has to end first; repeatable."
+)
+@click.option(
+    "--after-failed",
+    type=click.Choice(["cancel", "hold", "run"]),
+    help="When one of these is dead or cancelled; default: cancel.",
+)
+@click.option("--flow", help="A label of jobs that belong together.")
+@click.option("--name", help="What it is called in its flow.")
+@click.option(
+    "--expires-in", metavar="INTERVAL", help="Cancel it unless it has begun by then."
+)
+@click.option("--headers", metavar="JSON", help="Handed to the worker: a JSON object.")
 @click.option("--group-key", help="A label for filters.")
 @click.option("--tag", "tags", multiple=True, help="Labels for filters.")
 @click.option(
@@ -89,12 +103,16 @@ def enqueue(
     payload: tuple[str, ...],
     lines: IO[str] | None,
     tags: tuple[str, ...],
+    after: tuple[int, ...],
     **options: Any,
 ) -> None:
     """Enqueue a job: pulse enqueue send-email to=a@b.c retries:=3."""
     from psycopg.types.json import Jsonb
 
     options["tags"] = list(tags) or None
+    options["after"] = list(after) or None
+    if options["headers"] is not None:
+        options["headers"] = Jsonb(parsed(options["headers"], "--headers"))
     if lines is not None:
         if payload or options["unique_key"]:
             raise click.UsageError("--from takes its payloads from the file only.")

@@ -28,6 +28,21 @@ LANES = """
     FROM pulse.lanes AS l
 """
 
+FLOW = """
+    SELECT
+        f.name, f.kind, f.jobs, f.blocked, f.awaiting_approval, f.scheduled, f.ready,
+        f.running, f.retrying, f.completed, f.dead, f.cancelled, f.after, f.first_at,
+        f.last_at
+    FROM pulse.flow(flow => %(flow)s) AS f
+"""
+
+SIGNAL = """
+    SELECT
+        pulse.signal(
+            signal => %(signal)s, payload => %(payload)s, keep => %(keep)s::interval
+        ) AS woke
+"""
+
 WORKERS = """
     SELECT
         w.worker, w.lanes, w.kinds, w.seen_at, w.running, w.seen_by::text AS seen_by,
@@ -43,7 +58,7 @@ JOBS = """
         j.failures, j.max_attempts, j.run_at, j.enqueued_at,
         j.enqueued_by::text AS enqueued_by, j.waiting_for, j.approval_until, j.worker,
         j.started_at, j.finished_at, j.ended_by, j.progress, j.progress_note,
-        j.last_error, j.unique_key, j.group_key, j.tags, j.payload,
+        j.last_error, j.unique_key, j.group_key, j.tags, j.payload, j.start_by,
         pg_catalog.clock_timestamp() AS seen_at
     FROM pulse.jobs AS j
     WHERE j.job_id = ANY (%(job_ids)s::bigint [])
@@ -76,7 +91,10 @@ ENQUEUE = """
         max_attempts => %(max_attempts)s, unique_key => %(unique_key)s,
         unique_for => %(unique_for)s, on_conflict => %(on_conflict)s,
         group_key => %(group_key)s, requires_approval => %(requires_approval)s,
-        tags => %(tags)s, max_runtime => %(max_runtime)s
+        tags => %(tags)s, max_runtime => %(max_runtime)s,
+        after => %(after)s::bigint [], after_failed => %(after_failed)s,
+        flow => %(flow)s, name => %(name)s,
+        headers => %(headers)s::jsonb, expires_in => %(expires_in)s::interval
     ) AS e
 """
 
@@ -87,7 +105,10 @@ ENQUEUE_MANY = """
         priority => %(priority)s, run_at => %(run_at)s, delay => %(delay)s,
         max_attempts => %(max_attempts)s, group_key => %(group_key)s,
         requires_approval => %(requires_approval)s, tags => %(tags)s,
-        max_runtime => %(max_runtime)s
+        max_runtime => %(max_runtime)s, after => %(after)s::bigint [],
+        after_failed => %(after_failed)s, flow => %(flow)s, name => %(name)s,
+        headers => %(headers)s::jsonb,
+        expires_in => %(expires_in)s::interval
     ) AS e (job_id)
 """
 
@@ -96,8 +117,56 @@ SCHEDULE = """
         name => %(name)s, kind => %(kind)s, payload => %(payload)s, cron => %(cron)s,
         every => %(every)s, at => %(at)s, timezone => %(timezone)s, lane => %(lane)s,
         priority => %(priority)s, catch_up => %(catch_up)s,
-        unique_key => %(unique_key)s, tags => %(tags)s
+        unique_key => %(unique_key)s, tags => %(tags)s,
+        max_attempts => %(max_attempts)s, max_runtime => %(max_runtime)s::interval,
+        expires_in => %(expires_in)s::interval
     ) AS next_at
+"""
+
+# -- settings ---------------------------------------------------------------------
+
+SET_LANE = """
+    SELECT pulse.set_lane(
+        name => %(name)s, max_slots => %(max_slots)s::integer,
+        max_batch => %(max_batch)s::integer,
+        poll_interval => %(poll_interval)s::interval,
+        lease_for => %(lease_for)s::interval, max_runtime => %(max_runtime)s::interval,
+        retain_completed => %(retain_completed)s::interval,
+        retain_cancelled => %(retain_cancelled)s::interval,
+        retain_dead => %(retain_dead)s::interval,
+        cancel_grace => %(cancel_grace)s::interval, enabled => %(enabled)s::boolean,
+        reason => %(reason)s
+    )
+"""
+SET_KIND = """
+    SELECT pulse.set_kind(
+        kind => %(name)s, lane => %(lane)s, priority => %(priority)s::integer,
+        max_attempts => %(max_attempts)s::integer, backoff => %(backoff)s,
+        backoff_base => %(backoff_base)s::interval,
+        backoff_cap => %(backoff_cap)s::interval,
+        backoff_jitter => %(backoff_jitter)s::double precision,
+        lease_for => %(lease_for)s::interval, max_runtime => %(max_runtime)s::interval,
+        requires_approval => %(requires_approval)s::boolean,
+        approval_expiry => %(approval_expiry)s::interval, reason => %(reason)s
+    )
+"""
+PRUNE = """
+    SELECT pulse.prune(dry_run => %(dry_run)s, max_jobs => %(max_jobs)s) AS removed
+"""
+GRANT = "SELECT pulse.grant_access(role => %(role)s, access => %(access)s)"
+REVOKE = "SELECT pulse.revoke_access(role => %(role)s, access => %(access)s)"
+AUDIT = """
+    SELECT
+        a.entry, a.at, a.who::text AS who, a.verb, a.job_id::text AS job_id, a.lane,
+        a.before, a.after, a.reason
+    FROM pulse.audit AS a
+    WHERE (%(job)s::bigint IS NULL OR a.job_id = %(job)s)
+        AND (%(lane)s::text IS NULL OR a.lane = %(lane)s)
+        AND (%(verb)s::text IS NULL OR a.verb = %(verb)s)
+        AND (%(who)s::text IS NULL OR a.who = %(who)s)
+        AND (%(before)s::bigint IS NULL OR a.entry < %(before)s)
+    ORDER BY a.entry DESC
+    LIMIT %(limit)s
 """
 
 # -- upkeep -----------------------------------------------------------------------

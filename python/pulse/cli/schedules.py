@@ -80,6 +80,9 @@ def status(row: Row) -> Text:
 @click.option("-p", "--priority", type=int)
 @click.option("--unique-key", help="Keeps runs from overlapping.")
 @click.option("--tag", "tags", multiple=True)
+@click.option("--max-attempts", type=int)
+@click.option("--max-runtime", metavar="INTERVAL")
+@click.option("--expires-in", metavar="INTERVAL", help="Cancelled unless it began.")
 @click.option(
     "--catch-up",
     type=click.Choice(["skip", "last", "all"]),
@@ -140,6 +143,11 @@ def run(session: Session, name: str, reason: str | None) -> None:
     if session.as_json:
         return session.print_json({"name": name, **row})
     return session.say(f"{name}  job {row['job_id']}")
+
+
+# The names that other tools lead people to.
+schedule.add_command(add, "create")
+schedule.add_command(run, "run-now")
 
 
 @schedule.command("rm")

@@ -9,6 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 COLOURS = {
+    "blocked": "bright_black",
     "ready": "cyan",
     "running": "bold green",
     "scheduled": "blue",
@@ -116,6 +117,8 @@ class Grid:
         self.right = set(right)
         self.cut = set(cut)
         self.rows: list[list[Text]] = []
+        # The row that a cursor stands on.
+        self.chosen: int | None = None
 
     def add(self, *cells: Any) -> None:
         self.rows.append([c if isinstance(c, Text) else Text(safe(c)) for c in cells])
@@ -139,7 +142,7 @@ class Grid:
     ) -> RenderResult:
         widths = self.widths(options.max_width)
         head = [Text(name, style="bold") for name in self.columns]
-        for row in [head, *self.rows]:
+        for number, row in enumerate([head, *self.rows], -1):
             line = Text(no_wrap=True, overflow="crop")
             for at, (cell, width) in enumerate(zip(row, widths, strict=True)):
                 shown = cell.copy()
@@ -153,6 +156,9 @@ class Grid:
                     line.append(space)
                 line.append(" " * self.gap)
             line.rstrip()
+            if number == self.chosen:
+                line.pad_right(max(options.max_width - line.cell_len, 0))
+                line.stylize("reverse")
             yield line
 
 

@@ -1,6 +1,5 @@
 """Verbs for jobs, by id or by filter: cancel, retry, run-now, reschedule and others."""
 
-import json
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from pulse.cli import queries, show
-from pulse.cli.jobs import STATES
+from pulse.cli.jobs import filter_of, filters
 from pulse.cli.problems import USAGE, Problem
 from pulse.cli.session import Row, Session, with_session
 from pulse.sql import operator
@@ -19,28 +18,11 @@ if TYPE_CHECKING:
     from typing_extensions import LiteralString
 
 CHUNK = 5000
-FILTERS = (
-    *("state", "lane", "kind", "tag", "group_key", "worker"),
-    *("older_than", "newer_than", "error_like"),
-)
 
 
 def choosing(function: Callable[..., Any]) -> Callable[..., Any]:
     """Jobs by their ids, or by a filter: the arguments that all bulk verbs share."""
     options = (
-        click.argument("job_ids", nargs=-1, type=int, metavar="[JOB_ID]..."),
-        click.option("--state", multiple=True, type=click.Choice(STATES)),
-        click.option("--lane", multiple=True),
-        click.option("--kind", multiple=True),
-        click.option("--tag", multiple=True),
-        click.option("--group-key", multiple=True),
-        click.option("--worker", multiple=True),
-        click.option("--older-than", metavar="INTERVAL", help="e.g. '1 hour'"),
-        click.option("--newer-than", metavar="INTERVAL"),
-        click.option("--error-like", metavar="PATTERN", help="e.g. '%timeout%'"),
-        click.option(
-            "--where", metavar="JSON", help="A filter as pulse.cancel_where takes it."
-        ),
         click.option("--all", "everything", is_flag=True, help="Every job."),
         click.option(
             "--dry-run",
@@ -52,7 +34,7 @@ def choosing(function: Callable[..., Any]) -> Callable[..., Any]:
     )
     for option in reversed(options):
         function = option(function)
-    return function
+    return filters(function)
 
 
 @click.command()
@@ -90,6 +72,16 @@ def reprioritize(session: Session, priority: int, **chosen: Any) -> None:
 def retry(session: Session, **chosen: Any) -> None:
     """Make dead or cancelled jobs ready again."""
     act(session, "retry", operator.RETRY, operator.RETRY_WHERE, chosen, {})
+
+
+@click.command()
+@click.argument("to", metavar="LANE")
+@choosing
+@with_session
+def move(session: Session, to: str, **chosen: Any) -> None:
+    """Put waiting jobs into another lane: pulse move LANE JOB_ID."""
+    values = {"lane": to}
+    act(session, "move", operator.MOVE, operator.MOVE_WHERE, chosen, values)
 
 
 @click.command("run-now")
@@ -168,7 +160,7 @@ def act(
     from psycopg.types.json import Jsonb
 
     values = {**values, "reason": chosen["reason"]}
-    wanted = filter_of(chosen)
+    wanted = filter_of(chosen) | ({"all": True} if chosen["everything"] else {})
     if bool(chosen["job_ids"]) == bool(wanted):
         raise click.UsageError("Name jobs by their ids, or by a filter (or --all).")
     if chosen["job_ids"] and not chosen["dry_run"]:
@@ -193,20 +185,6 @@ def act(
         click.confirm(f"{verb} {show.count(total)} jobs?", abort=True, err=True)
     act_on_all(session, verb, many, values, total)
     return None
-
-
-def filter_of(chosen: Row) -> Row:
-    wanted: Row = {"all": True} if chosen["everything"] else {}
-    if chosen["where"]:
-        try:
-            wanted |= json.loads(chosen["where"])
-        except (ValueError, TypeError) as error:
-            raise click.UsageError(f"--where is not a JSON object: {error}") from error
-    for name in FILTERS:
-        value = chosen[name]
-        if value:
-            wanted[name] = list(value) if isinstance(value, tuple) else value
-    return wanted
 
 
 def act_on_ids(

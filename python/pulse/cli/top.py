@@ -1,4 +1,4 @@
-"""top: one screen, drawn again and again. It fits 80 by 24, and grows."""
+"""top: one screen, drawn again and again, and the keys that act on what it shows."""
 
 import contextlib
 import os
@@ -6,23 +6,27 @@ import select
 import shutil
 import sys
 import time
-from collections import deque
 from collections.abc import Iterator
-from datetime import datetime
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from pulse.cli import queries, see, show
+from pulse.cli import show
 from pulse.cli.problems import USAGE, Problem
+from pulse.cli.screen import Screen
 from pulse.cli.session import Row, Session, with_session
+from pulse.sql import operator
 
-SPARKS = "▁▂▃▄▅▆▇█"
-LOOKS = 8
-EVERYTHING = {"lane": None, "kind": None, "worker": None, "limit": 200}
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
+
+ENDS = ("q", "Q", "\x03")
+ESCAPE, ENTER, ERASE = "\x1b", ("\r", "\n"), ("\x7f", "\x08")
+ARROWS = {"\x1b[A": "k", "\x1b[B": "j", "\x1bOA": "k", "\x1bOB": "j", "\x1b[Z": "\t"}
+STATES = ("running", "retrying", "dead")
 
 
 @click.command()
@@ -37,7 +41,7 @@ EVERYTHING = {"lane": None, "kind": None, "worker": None, "limit": 200}
 @click.option("--once", is_flag=True, help="Draw one screen and end.")
 @with_session
 def top(session: Session, every: float, once: bool) -> None:
-    """A live screen of lanes, running jobs and workers; q ends it."""
+    """A live screen of lanes, jobs and workers; ? lists its keys, q ends it."""
     screen = Screen(session)
     if session.as_json:
         screen.look()
@@ -51,6 +55,7 @@ def top(session: Session, every: float, once: bool) -> None:
             "pulse top needs a terminal", remedy="pulse top --once", code=USAGE
         )
     screen.look()
+    hands = Hands(screen)
     with (
         keys() as pressed,
         Live(console=session.out, screen=True, auto_refresh=False) as live,
@@ -58,16 +63,22 @@ def top(session: Session, every: float, once: bool) -> None:
         while True:
             width, height = os.get_terminal_size()
             live.update(screen.draw(width, height), refresh=True)
-            if pressed(every) in ("q", "Q", "\x1b", "\x03"):
-                return None
+            for key in pressed(every):
+                if not hands.press(key):
+                    return None
             screen.look()
 
 
 @contextlib.contextmanager
 def keys() -> "Iterator[Any]":
-    """Single keys without Enter; the terminal is put back however we end."""
+    """Keys without Enter; the terminal is put back however we end."""
     if not sys.stdin.isatty():
-        yield lambda seconds: time.sleep(seconds)
+
+        def none(seconds: float) -> list[str]:
+            time.sleep(seconds)
+            return []
+
+        yield none
         return
     import termios
     import tty
@@ -75,10 +86,10 @@ def keys() -> "Iterator[Any]":
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
 
-    def pressed(seconds: float) -> str | None:
-        if select.select([descriptor], [], [], seconds)[0]:
-            return os.read(descriptor, 1).decode(errors="replace")
-        return None
+    def pressed(seconds: float) -> list[str]:
+        if not select.select([descriptor], [], [], seconds)[0]:
+            return []
+        return split(os.read(descriptor, 64).decode(errors="replace"))
 
     try:
         tty.setcbreak(descriptor)
@@ -87,115 +98,151 @@ def keys() -> "Iterator[Any]":
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
-class Screen:
-    """What was seen last, and how deep each lane was before."""
+def split(read: str) -> list[str]:
+    """Several keys may come at once; an arrow is one of three characters."""
+    found = []
+    while read:
+        arrow = read[:3] if read[:3] in ARROWS else ""
+        found.append(ARROWS.get(arrow, read[0]))
+        read = read[len(arrow) or 1 :]
+    return found
 
-    def __init__(self, session: Session, hint: str = "  q ends") -> None:
-        self.session = session
-        self.hint = hint
-        self.lanes: list[Row] = []
-        self.running: list[Row] = []
-        self.workers: list[Row] = []
-        self.lost = ""
-        self.depths: dict[str, deque[int]] = {}
 
-    def look(self) -> None:
-        """Read all three; when the server is away, keep the last picture and say so."""
+@dataclass
+class Action:
+    """What a key would do, once it is confirmed."""
+
+    question: str
+    query: "LiteralString"
+    values: Row
+
+
+class Hands:
+    """What keys do: choose, sort, filter, and act after a question."""
+
+    def __init__(self, screen: Screen) -> None:
+        self.screen = screen
+        self.asked: Action | None = None
+        self.typing = False
+
+    def press(self, key: str) -> bool:
+        """False when the key ends it."""
+        screen = self.screen
+        if self.asked is not None:
+            self.answer(key)
+        elif screen.helps:
+            screen.helps = False
+        elif self.typing:
+            self.type(key)
+        elif key in ENDS:
+            return False
+        else:
+            screen.line = Text("")
+            self.steer(key)
+        return True
+
+    # -- looking ------------------------------------------------------------------
+
+    def steer(self, key: str) -> None:
+        screen = self.screen
+        panel = screen.panels[screen.focus]
+        if key == "?":
+            screen.helps = True
+        elif key == "\t":
+            screen.focus = (screen.focus + 1) % 3
+        elif key in ("1", "2", "3"):
+            screen.focus = int(key) - 1
+        elif key in ("j", "k"):
+            screen.choose(1 if key == "j" else -1)
+        elif key == "s":
+            panel.sort, panel.turned = (panel.sort + 1) % len(panel.sorts), False
+        elif key == "S":
+            panel.turned = not panel.turned
+        elif key == "v":
+            screen.focus = 1
+            screen.state = STATES[(STATES.index(screen.state) + 1) % len(STATES)]
+        elif key == "/":
+            self.typing = True
+            self.show_typed()
+        elif key == ESCAPE:
+            screen.wanted = ""
+        elif key in ("c", "C", "r", "d"):
+            self.ask(key)
+
+    def type(self, key: str) -> None:
+        screen = self.screen
+        if key in ENTER or key == ESCAPE:
+            self.typing = False
+            screen.wanted = "" if key == ESCAPE else screen.wanted
+            screen.line = Text("")
+            return
+        if key in ERASE:
+            screen.wanted = screen.wanted[:-1]
+        elif key.isprintable():
+            screen.wanted += key
+        self.show_typed()
+
+    def show_typed(self) -> None:
+        self.screen.line = Text.assemble(
+            ("only rows with: ", "bold"),
+            self.screen.wanted,
+            ("▏  Enter keeps it, Esc shows all", "dim"),
+        )
+
+    # -- acting -------------------------------------------------------------------
+
+    def ask(self, key: str) -> None:
+        """Say what would be done to the chosen row, and wait for y."""
+        found = self.action(key, self.screen.chosen)
+        if isinstance(found, str):
+            self.screen.line = Text(found, style="yellow")
+            return
+        self.asked = found
+        self.screen.line = Text(f"{show.safe(found.question)}  y / n", style="bold red")
+
+    def action(self, key: str, row: Row | None) -> Action | str:
+        focus, state = self.screen.focus, self.screen.state
+        if row is None:
+            return "no row is chosen"
+        if key == "d":
+            if focus != 0:
+                return "choose a lane first: 1"
+            lane = row["lane"]
+            values = {"lane": lane, "reason": "pulse top", "new": True}
+            if row["drained"]:
+                return Action(f"resume lane {lane}?", operator.RESUME_LANE, values)
+            return Action(f"drain lane {lane}?", operator.DRAIN, values)
+        if focus != 1:
+            return "choose a job first: 2"
+        job = f"job {row['job_id']} ({row['kind']})"
+        values = {"job_id": int(row["job_id"]), "reason": "pulse top"}
+        if key == "r":
+            if state == "running":
+                return "it runs: v shows those that are retrying or dead"
+            if state == "retrying":
+                return Action(f"run {job} now?", operator.RUN_NOW, values)
+            return Action(f"retry {job}?", operator.RETRY, values)
+        if state == "dead":
+            return "it has ended: r retries it"
+        force = key == "C"
+        question = f"cancel {job}{' by force' if force else ''}?"
+        return Action(question, operator.CANCEL, {**values, "force": force})
+
+    def answer(self, key: str) -> None:
         import psycopg
 
+        asked, self.asked = self.asked, None
+        assert asked is not None
+        self.screen.line = Text("")
+        if key not in ("y", "Y"):
+            self.screen.line = Text("nothing was done", style="dim")
+            return
         try:
-            self.lanes = self.session.rows(queries.LANES)
-            self.running = self.session.rows(queries.RUNNING, EVERYTHING)
-            self.workers = self.session.rows(queries.WORKERS)
-            self.lost = ""
-        except psycopg.OperationalError as error:
-            if not self.lanes:
-                raise
-            self.lost = show.first_line(str(error)) or "connection lost"
-            with contextlib.suppress(Problem, psycopg.Error):
-                self.session.__dict__["connection"] = self.session.open()
-        for row in self.lanes:
-            seen = self.depths.setdefault(row["lane"], deque(maxlen=LOOKS))
-            seen.append(row["depth"])
-
-    def as_json(self) -> Row:
-        return {"lanes": self.lanes, "running": self.running, "workers": self.workers}
-
-    # -- drawing ------------------------------------------------------------------
-
-    def draw(self, width: int, height: int) -> RenderableType:
-        """Lanes and workers get what they need, up to a share; running the rest."""
-        rest = height - 1 - 3 * 2
-        lanes = min(len(self.lanes), max(rest // 2, 1))
-        workers = min(len(self.workers) or 1, max(rest // 4, 1))
-        running = max(rest - lanes - workers, 1)
-        return Group(
-            self.head(width),
-            Text(""),
-            self.draw_lanes(lanes),
-            Text(""),
-            self.draw_running(running),
-            Text(""),
-            self.draw_workers(workers),
-        )
-
-    def head(self, width: int) -> Text:
-        many = any(row["depth_estimated"] for row in self.lanes)
-        later = any(row["delayed_estimated"] for row in self.lanes)
-        ready = sum(row["depth"] for row in self.lanes)
-        delayed = sum(row["delayed"] for row in self.lanes)
-        text = Text.assemble(
-            ("pulse ", "bold"),
-            (self.session.target.database, "bold cyan"),
-            f"  {show.about(ready, many)} ready  {len(self.running)} running",
-            f"  {show.about(delayed, later)} delayed",
-            f"  {sum(row['throughput'] for row in self.lanes):,.0f}/min",
-        )
-        if self.lost:
-            text = Text(f"connection lost: {self.lost}", style="bold red")
-        clock = datetime.now().strftime("%H:%M:%S") + self.hint
-        text.truncate(max(width - len(clock) - 2, 10), overflow="ellipsis", pad=True)
-        return text.append(f"  {clock}", style="dim")
-
-    def draw_lanes(self, rows: int) -> RenderableType:
-        columns = ("LANE", "SLOTS", "READY", "OLDEST", "DELAYED", "/MIN", "", "STATUS")
-        table = show.Grid(*columns, right=columns[1:6], cut=("LANE", "STATUS"))
-        order = sorted(self.lanes, key=lambda r: (-r["used"], -r["depth"], r["lane"]))
-        shown = fitting(order, rows)
-        for row in shown:
-            table.add(
-                *(row["lane"], show.slots(row), show.depth(row)),
-                show.duration(row["oldest_ready_age"]),
-                *(show.delayed(row), f"{row['throughput']:,.0f}"),
-                *(self.spark(row["lane"]), show.lane_status(row)),
-            )
-        return more(table, len(order) - len(shown))
-
-    def spark(self, lane: str) -> Text:
-        """How many jobs the lane had ready in the last refreshes."""
-        seen = self.depths.get(lane, ())
-        highest = max(seen, default=0) or 1
-        drawn = "".join(SPARKS[min(7, depth * 7 // highest)] for depth in seen)
-        return Text(drawn.rjust(LOOKS), style="cyan")
-
-    def draw_running(self, rows: int) -> RenderableType:
-        shown = fitting(self.running, rows)
-        if not shown:
-            return more(see.running_table([]), 0, "nothing runs")
-        return more(see.running_table(shown), len(self.running) - len(shown))
-
-    def draw_workers(self, rows: int) -> RenderableType:
-        shown = fitting(self.workers, rows)
-        if not shown:
-            return more(see.workers_table([]), 0, "none: pulse work app:worker")
-        return more(see.workers_table(shown), len(self.workers) - len(shown))
-
-
-def fitting(rows: list[Row], room: int) -> list[Row]:
-    """All of them, or one less than fit: the last line says how many more."""
-    return rows if len(rows) <= room else rows[: max(room - 1, 0)]
-
-
-def more(table: show.Grid, hidden: int, instead: str = "") -> RenderableType:
-    line = instead or (f"+{hidden} more" if hidden > 0 else "")
-    return Group(table, Text(line, style="dim")) if line else table
+            answer = self.screen.session.one(asked.query, asked.values)
+        except psycopg.Error as error:
+            said = error.diag.message_primary or show.first_line(str(error))
+            self.screen.line = Text(show.safe(said), style="bold red")
+            return
+        told = ", ".join(f"{name}: {value}" for name, value in answer.items())
+        done = asked.question.rstrip("?")
+        self.screen.line = Text(f"{show.safe(done)}: done, {told}", style="green")

@@ -25,6 +25,10 @@ ENQUEUE_ARGUMENTS: Final = {
     "headers": "jsonb",
     "start_by": "timestamptz",
     "expires_in": "interval",
+    "after": "bigint[]",
+    "after_failed": "text",
+    "flow": "text",
+    "name": "text",
 }
 OPTIONS: Final = frozenset(ENQUEUE_ARGUMENTS) - {"kind", "payload", "payloads"}
 
@@ -56,6 +60,13 @@ def enqueue_one(arguments: tuple[str, ...]) -> str:
 ENQUEUE_LIST: Final = (
     "SELECT * FROM pulse.enqueue_many(jobs => CAST(CAST(%(jobs)s AS text) AS jsonb))"
 )
+
+SIGNAL: Final = """
+SELECT pulse.signal(
+    signal => CAST(%(signal)s AS text),
+    payload => CAST(CAST(%(payload)s AS text) AS jsonb),
+    keep => CAST(%(keep)s AS interval)
+)"""
 
 _ONE: Final = {n: t for n, t in ENQUEUE_ARGUMENTS.items() if n != "payloads"}
 _COLUMNS: Final = ", ".join(f"{name} {kind}" for name, kind in _ONE.items())
@@ -93,6 +104,7 @@ WHERE j.job_id = %(job_id)s"""
 # For the test: every statement above.
 STATEMENTS: Final = {
     "cancel": CANCEL,
+    "signal": SIGNAL,
     "why": WHY,
     "outcome": OUTCOME,
     "job": JOB,

@@ -8,7 +8,7 @@ EXCHANGE: Final = """
 SELECT
     x.item, x.verdict, x.lane, x.lease, x.job_id, x.kind, x.payload, x.attempt,
     x.failures, x.max_attempts, x.priority, x.deadline, x.enqueued_at, x.checkpoint,
-    x.group_key, x.headers,
+    x.group_key, x.headers, x.flow, x.name,
     date_part('epoch', x.lease_until - statement_timestamp())
 FROM pulse.exchange(
     worker => %(worker)s,
@@ -55,6 +55,42 @@ PROGRESS: Final = (
 CHECKPOINT: Final = (
     "SELECT pulse.checkpoint(lease => %(lease)s, data => CAST(%(data)s AS jsonb))"
 )
+
+UPSTREAM: Final = """
+SELECT u.job_id, u.name, u.kind, u.state, u.result
+FROM pulse.upstream(lease => %(lease)s) AS u"""
+
+SPAWN: Final = """
+SELECT s.job_id
+FROM pulse.spawn(
+    lease => %(lease)s, step => %(step)s, jobs => CAST(%(jobs)s AS jsonb)
+) AS s (job_id)"""
+
+SAVE_STEP: Final = """
+SELECT pulse.save_step(
+    lease => %(lease)s, step => %(step)s, result => CAST(%(result)s AS jsonb)
+)"""
+
+STEPS: Final = "SELECT s.step, s.result FROM pulse.steps(lease => %(lease)s) AS s"
+
+WAIT_FOR: Final = """
+SELECT w.verdict, w.payload
+FROM pulse.wait_for(
+    lease => %(lease)s,
+    step => %(step)s,
+    timeout => CAST(%(timeout)s AS interval),
+    signal => %(signal)s
+) AS w"""
+
+# What a handler asks for through the worker, by name.
+CALLS: Final = {
+    "checkpoint": CHECKPOINT,
+    "upstream": UPSTREAM,
+    "spawn": SPAWN,
+    "save_step": SAVE_STEP,
+    "steps": STEPS,
+    "wait_for": WAIT_FOR,
+}
 
 HELLO: Final = """
 SELECT h.lane, h.max_batch
@@ -107,7 +143,7 @@ WORKER_FUNCTIONS: Final = (
     "ack_cancel",
     "heartbeat",
     "progress",
-    "checkpoint",
+    *CALLS,
     "hello",
     "tick",
     "arm_bell",
@@ -149,7 +185,7 @@ STATEMENTS: Final = {
     "release": RELEASE,
     "heartbeat": HEARTBEAT,
     "progress": PROGRESS,
-    "checkpoint": CHECKPOINT,
+    **CALLS,
     "hello": HELLO,
     "tick": TICK,
     "upkeep_settings": UPKEEP_SETTINGS,

@@ -16,7 +16,7 @@ from psycopg.types.json import set_json_loads
 
 from pulse import errors
 from pulse.handles import Handle
-from pulse.job import Control, Job
+from pulse.job import Control, Job, Rows
 from pulse.options import Duration, to_interval
 from pulse.sql import operator, testing
 from pulse.sql import worker as sql
@@ -29,7 +29,7 @@ FIRST = 2_000_000_000
 
 @dataclass(frozen=True)
 class Done:
-    """One run: outcome is complete, fail, snooze or release."""
+    """One run: outcome is complete, fail, snooze, release or wait."""
 
     job: Job
     outcome: str
@@ -38,7 +38,7 @@ class Done:
 
 
 class Direct(Control):
-    """Progress and checkpoints go through the test's connection at once."""
+    """Progress, checkpoints and steps go through the test's connection at once."""
 
     def __init__(self, connection: psycopg.Connection[Any], lease: int) -> None:
         super().__init__()
@@ -49,13 +49,11 @@ class Direct(Control):
         values = {"lease": self._lease, "fraction": fraction, "note": note}
         _fetch(self._connection, sql.PROGRESS, values)
 
-    def checkpoint(self, data: str) -> Future[None]:
-        done: Future[None] = Future()
+    def call(self, name: str, **values: Any) -> Future[Rows]:
+        done: Future[Rows] = Future()
         try:
-            _fetch(
-                self._connection, sql.CHECKPOINT, {"lease": self._lease, "data": data}
-            )
-            done.set_result(None)
+            values["lease"] = self._lease
+            done.set_result(_fetch(self._connection, sql.CALLS[name], values))
         except errors.PulseError as error:
             done.set_exception(error)
         return done
@@ -162,7 +160,7 @@ def _run(connection: psycopg.Connection[Any], task: Task[Any, Any], job: Job) ->
     try:
         result = _wait_for(task.run(job)) if task.is_async else task.run(job)
         outcome = outcomes.returned(control, result)
-    except Exception as error:
+    except (Exception, errors.Suspended) as error:
         outcome = outcomes.raised(control, error)
     _report(connection, job, outcome)
     return Done(job, outcome.verb, result, outcome.error)
@@ -187,7 +185,7 @@ def _wait_for(coroutine: Any) -> Any:
 
 
 def _report(connection: psycopg.Connection[Any], job: Job, outcome: Outcome) -> None:
-    if outcome.verb == "drop":
+    if outcome.verb in ("drop", "wait"):
         return
     if outcome.verb == "release":
         _fetch(connection, sql.RELEASE, {"leases": [job.lease]})

@@ -13,7 +13,7 @@ from pulse.job import Control, Job
 from pulse.worker.run import Run
 
 # Columns of sql.EXCHANGE that are read one by one, and their binary formats.
-LANE, LEASE, JOB, KIND, ATTEMPT, UNTIL = 2, 3, 4, 5, 7, 16
+LANE, LEASE, JOB, KIND, ATTEMPT, UNTIL = 2, 3, 4, 5, 7, 18
 INT8, INT4, FLOAT8 = (struct.Struct(form).unpack for form in (">q", ">i", ">d"))
 
 
@@ -95,5 +95,5 @@ def job_of(row: tuple[Any, ...], control: Control) -> Job:
     """A row of exchange in the order of sql.EXCHANGE."""
     return Job(
         row[3], row[4], row[2], row[5], row[6], row[7], row[8], row[9], row[10],
-        row[11], row[12], row[13], row[14], row[15], control,
+        row[11], row[12], row[13], row[14], row[15], row[16], row[17], control,
     )  # fmt: skip

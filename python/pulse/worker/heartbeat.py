@@ -1,4 +1,4 @@
-"""Heartbeats, progress and checkpoints: a thread and a connection of their own.
+"""Heartbeats, progress, checkpoints and steps: a thread and a connection of their own.
 
 Neither a blocked event loop nor a handler that keeps the interpreter busy can hold up
 this thread. One statement extends all leases, a third of the shortest lease after the
@@ -13,8 +13,10 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future
+from typing import Any
 
 from pulse import connections, errors
+from pulse.job import Rows
 from pulse.logs import log_event
 from pulse.sql import worker as sql
 from pulse.worker.connector import Connection, Connector, cut
@@ -37,7 +39,7 @@ class Heartbeat:
         self._closing = False
         self._progress: dict[int, tuple[float, str | None]] = {}
         self._sent: dict[int, float] = {}
-        self._checkpoints: deque[tuple[int, str, Future[None]]] = deque()
+        self._calls: deque[tuple[str, dict[str, Any], Future[Rows]]] = deque()
         self._thread = threading.Thread(
             target=self._run, name="pulse heartbeat", daemon=True
         )
@@ -71,10 +73,11 @@ class Heartbeat:
             self._progress[lease] = (fraction, note)
             self._wake.notify()
 
-    def checkpoint(self, lease: int, data: str) -> Future[None]:
-        done: Future[None] = Future()
+    def call(self, name: str, values: dict[str, Any]) -> Future[Rows]:
+        """One of sql.CALLS, each of which may be repeated."""
+        done: Future[Rows] = Future()
         with self._wake:
-            self._checkpoints.append((lease, data, done))
+            self._calls.append((name, values, done))
             self._wake.notify()
         return done
 
@@ -94,7 +97,7 @@ class Heartbeat:
                         f"heartbeats fail, trying again: {error}",
                         worker=self._connector.worker,
                     )
-        for _, _, done in self._checkpoints:
+        for _, _, done in self._calls:
             done.set_exception(errors.LeaseLost("the worker has stopped"))
         self._disconnect()
 
@@ -112,7 +115,7 @@ class Heartbeat:
 
     def _pause(self) -> float:
         now = time.monotonic()
-        if self._checkpoints:
+        if self._calls:
             return 0
         due = self._next_beat
         for lease in self._progress:
@@ -124,10 +127,9 @@ class Heartbeat:
             self._connection = self._connector.open("heartbeat")
         if time.monotonic() >= self._next_beat:
             self._beat(self._connection)
-        while self._checkpoints:
-            lease, data, done = self._checkpoints[0]
-            self._store(self._connection, lease, data, done)
-            self._checkpoints.popleft()
+        while self._calls:
+            self._answer(self._connection, *self._calls[0])
+            self._calls.popleft()
         self._send_progress(self._connection)
 
     def _beat(self, connection: Connection) -> None:
@@ -153,21 +155,21 @@ class Heartbeat:
             due = started + max(shortest / 3, SHORTEST_PAUSE)
             self._next_beat = min(self._next_beat, due)
 
-    def _store(
+    def _answer(
         self,
         connection: Connection,
-        lease: int,
-        data: str,
-        done: Future[None],
+        name: str,
+        values: dict[str, Any],
+        done: Future[Rows],
     ) -> None:
         try:
-            connection.execute(sql.CHECKPOINT, {"lease": lease, "data": data})
+            rows = connection.execute(sql.CALLS[name], values).fetchall()
         except Exception as error:
             if errors.is_transient(error):
                 raise
             done.set_exception(errors.translate(error) or error)
         else:
-            done.set_result(None)
+            done.set_result(rows)
 
     def _send_progress(self, connection: Connection) -> None:
         now = time.monotonic()

@@ -26,7 +26,7 @@ from pulse.options import to_interval_text, to_stored_json, to_text
 if TYPE_CHECKING:
     from pulse.worker.run import Run
 
-Verb = Literal["complete", "fail", "snooze", "release", "ack_cancel", "drop"]
+Verb = Literal["complete", "fail", "snooze", "release", "ack_cancel", "wait", "drop"]
 LONGEST_ERROR = 100_000
 # With the separator: pulse_app beside it is not ours.
 PACKAGE = os.path.join(os.path.dirname(pulse.__file__), "")
@@ -55,6 +55,7 @@ class Outcome:
 COMPLETE = Outcome("complete", result="null")
 RELEASE = Outcome("release")
 ACK_CANCEL = Outcome("ack_cancel")
+WAIT = Outcome("wait")
 DROP = Outcome("drop")
 
 
@@ -106,6 +107,8 @@ def raised(control: Control, error: BaseException) -> Outcome:
 
 
 def _raised(control: Control, error: BaseException) -> Outcome:
+    if isinstance(error, errors.Suspended):
+        return WAIT
     if control.verdict == "lost" or isinstance(error, errors.LeaseLost):
         return DROP
     if isinstance(error, (errors.Snooze, errors.RetryIn)):

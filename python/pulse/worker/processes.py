@@ -26,7 +26,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from pulse import errors
-from pulse.job import Control, Job
+from pulse.job import Control, Job, Rows
 from pulse.tasks import Task
 from pulse.worker.outcomes import RemoteError, described, encoded
 
@@ -117,8 +117,8 @@ class Child:
                 message, content = self._pipe.recv()
                 if message == "progress":
                     job.control.progress(*content)
-                elif message == "checkpoint":
-                    self._pipe.send(("stored", store(control, content)))
+                elif message == "call":
+                    self._pipe.send(("answer", answer(control, *content)))
                 elif message == "seen":
                     control.seen = True
                 elif message == "ready":
@@ -165,13 +165,12 @@ def stops_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def store(control: Control, data: str) -> BaseException | None:
-    """Keep a checkpoint of the child; returns what it is to raise."""
+def answer(control: Control, name: str, values: dict[str, Any]) -> Rows | BaseException:
+    """What the child asked the server for, or what it is to raise."""
     try:
-        control.checkpoint(data).result()
+        return control.call(name, **values).result()
     except Exception as error:
         return error
-    return None
 
 
 class RemoteControl(Control):
@@ -193,14 +192,14 @@ class RemoteControl(Control):
     def progress(self, fraction: float, note: str | None) -> None:
         self.send("progress", (fraction, note))
 
-    def checkpoint(self, data: str) -> Future[None]:
-        done: Future[None] = Future()
-        self.send("checkpoint", data)
-        content = self._receive("stored")
-        if content is None:
-            done.set_result(None)
-        else:
+    def call(self, name: str, **values: Any) -> Future[Rows]:
+        done: Future[Rows] = Future()
+        self.send("call", (name, values))
+        content = self._receive("answer")
+        if isinstance(content, BaseException):
             done.set_exception(content)
+        else:
+            done.set_result(content)
         return done
 
     def _receive(self, awaited: str) -> Any:
@@ -258,7 +257,7 @@ def end_with_the_worker() -> None:
 
 def portable(error: BaseException) -> BaseException:
     """An error that the worker acts on travels as it is, others as their traceback."""
-    if isinstance(error, (errors.HandlerExit, errors.LeaseLost)):
+    if isinstance(error, (errors.HandlerExit, errors.LeaseLost, errors.Suspended)):
         with contextlib.suppress(Exception):
             pickle.loads(pickle.dumps(error))
             return error

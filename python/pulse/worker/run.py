@@ -11,7 +11,7 @@ import contextlib
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from pulse.job import Control, Job, Verdict
+from pulse.job import Control, Job, Rows, Verdict
 from pulse.tasks import Task
 from pulse.worker.outcomes import Outcome
 
@@ -78,5 +78,5 @@ class Run(Control):
     def progress(self, fraction: float, note: str | None) -> None:
         self._heartbeat.progress(self.lease, fraction, note)
 
-    def checkpoint(self, data: str) -> Future[None]:
-        return self._heartbeat.checkpoint(self.lease, data)
+    def call(self, name: str, **values: Any) -> Future[Rows]:
+        return self._heartbeat.call(name, {"lease": self.lease, **values})

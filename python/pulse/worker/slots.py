@@ -95,7 +95,7 @@ class Slots:
                 # Released before it ended.
                 continue
             run.outcome = outcome
-            if outcome.verb == "drop":
+            if outcome.verb in ("drop", "wait"):
                 self.runs.pop(run.lease, None)
             else:
                 reports[run.lease] = run
@@ -150,6 +150,7 @@ class Slots:
             "snooze": (logging.INFO, f"snoozes for {outcome.delay}"),
             "release": (logging.INFO, "is released"),
             "ack_cancel": (logging.INFO, "is cancelled"),
+            "wait": (logging.INFO, "waits"),
             "drop": (logging.WARNING, "lost its lease; its result is dropped"),
         }[outcome.verb]
         facts = {"outcome": outcome.verb, "seconds": round(seconds, 6)}

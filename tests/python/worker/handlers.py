@@ -99,3 +99,10 @@ def odd(job: Job, how: str) -> Any:
     if how in errors:
         raise errors[how]
     return {"nan": float("nan"), "nul": "\0", "large": "x" * 2_000_000}.get(how, how)
+
+
+def order(job: Job) -> list[Any]:
+    return [
+        job.step("charge", lambda: [1, 2]),
+        job.wait_for("approved", timeout="1 day"),
+    ]

@@ -119,6 +119,8 @@ def test_a_dead_job_is_found_and_retried_by_keyboard_alone(
     expect(focused).to_contain_text("Delete")
 
     page.keyboard.press("Shift+Tab")
+    expect(focused).to_have_text("Run again")
+    page.keyboard.press("Shift+Tab")
     expect(focused).to_have_text("Retry")
     page.keyboard.press("Space")
     expect(page.locator(".job-title .pill")).to_have_text("ready")

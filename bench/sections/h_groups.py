@@ -1,0 +1,139 @@
+"""Groups: what turns and slots cost, beside an ungrouped lane of the same jobs."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+from bench.costs import Session, ratio
+from bench.harness import Bench, Database, middle, old_snapshot
+from bench.sections.report import Section, alternated
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A lane and whose jobs it has: big is 90 % of one group, own a group a job."""
+
+    name: str
+    settings: str
+    group_key: str
+
+
+# Claims of each lane in a round.
+WORKS = 5
+BIG = "CASE WHEN n % 10 > 0 THEN 'big' ELSE 'g' || n END"
+LANES = [
+    Lane("ungrouped", "", "NULL"),
+    Lane("fair, one busy group", "fair => true", BIG),
+    Lane("fair, 10,000 groups", "fair => true", "'g' || n % 10000"),
+    Lane("fair, a group a job", "fair => true", "'g' || n"),
+    Lane("group_slots, one busy group", "group_slots => 200", BIG),
+    Lane("group_slots, 10,000 groups", "group_slots => 5", "'g' || n % 10000"),
+]
+
+
+def h_groups(bench: Bench) -> Section:
+    section = Section(
+        "h",
+        "groups: a claim and a complete of 100 jobs",
+        ["lane", "snapshot", "CPU µs a job", "of ungrouped", "buffers of a claim"],
+    )
+    rounds = 1 if bench.scale.quick else 7
+    shares: dict[tuple[str, bool], float] = {}
+    for pinned in (False, True):
+        with bench.database(f"h: {'an old' if pinned else 'no old'}") as database:
+            measure(section, database, rounds, pinned, shares)
+    for lane in LANES[1:]:
+        wanted = 0.6 if "fair" in lane.name else 0.5
+        section.goal(
+            f"CPU of a job, ungrouped / {lane.name}",
+            shares[lane.name, False],
+            wanted,
+            must=False,
+        )
+    with bench.database("h: groups") as database:
+        flatness(section, bench, database)
+    return section
+
+
+def measure(
+    section: Section,
+    database: Database,
+    rounds: int,
+    pinned: bool,
+    shares: dict[tuple[str, bool], float],
+) -> None:
+    session = Session(database)
+    for lane in LANES:
+        if lane.settings:
+            database.do(f"SELECT pulse.set_lane('{lane.name}', {lane.settings})")
+        fill(database, lane.name, lane.group_key, 100 * WORKS * (rounds + 1) + 100)
+    cpu: dict[str, list[float]] = {lane.name: [] for lane in LANES}
+    buffers: dict[str, list[float]] = {lane.name: [] for lane in LANES}
+    with old_snapshot(database) if pinned else nullcontext():
+        for lane in LANES:
+            work(session, lane.name)
+        for name in alternated([lane.name for lane in LANES], rounds):
+            for _ in range(WORKS):
+                spent, touched = work(session, name)
+                cpu[name].append(spent)
+                buffers[name].append(touched)
+    plain = middle(cpu["ungrouped"])
+    for name, values in cpu.items():
+        shares[name, pinned] = ratio(plain, middle(values))
+        section.rows.append(
+            [
+                *(name, "old" if pinned else "none", f"{middle(values) / 100:.1f}"),
+                *(f"{shares[name, pinned]:.2f}", f"{middle(buffers[name]):,.0f}"),
+            ]
+        )
+    database.worked = database.finished()
+
+
+def work(session: Session, lane: str) -> tuple[float, float]:
+    """CPU of a claim and its report, buffers of the claim."""
+    claim = session.weigh(f"SELECT * FROM pulse.claim_batch('bench', '{lane}', 100)")
+    report = session.weigh(
+        "SELECT * FROM pulse.complete_batch(array(SELECT lease FROM pulse.lease))"
+    )
+    return claim.cpu + report.cpu, claim.buffers
+
+
+def fill(database: Database, lane: str, group_key: str, jobs: int) -> None:
+    database.do(
+        f"SELECT count(pulse.enqueue('k', lane => '{lane}', group_key => {group_key}))"
+        f" FROM generate_series(1, {jobs}) AS n",
+        "SELECT pulse._tick_groups()",
+    )
+
+
+def flatness(section: Section, bench: Bench, database: Database) -> None:
+    """Buffers of a claim of 100 with few groups, many, and many at their limit."""
+    many = 1000 if bench.scale.quick else 100_000
+    session = Session(database)
+    touched = {}
+    for lane, groups in {"few": 100, "many": many}.items():
+        database.do(f"SELECT pulse.set_lane('{lane}', group_slots => 1)")
+        fill(database, lane, f"'g' || n % {groups}", max(2 * groups, 2000))
+        for _ in range(groups // 1000):
+            database.do("SELECT pulse._tick_groups()")
+        touched[lane] = middle([work(session, lane)[1] for _ in range(5)])
+    section.limit(
+        f"buffers of a claim, {many:,} groups / 100",
+        ratio(touched["many"], touched["few"]),
+        1.3,
+        must=False,
+    )
+    database.do("SELECT pulse.set_lane('held', group_slots => 1, max_batch => 10000)")
+    fill(database, "held", f"'g' || n % {many}", 2 * many)
+    while database.value("SELECT count(*) FROM pulse.claim_batch('x', 'held', 10000)"):
+        pass
+    idle = session.weigh("SELECT * FROM pulse.claim_batch('bench', 'held', 100)")
+    section.rows.append(
+        [f"idle, {many:,} groups held", "none", "", "", f"{idle.buffers:,.0f}"]
+    )
+    database.do(
+        "SELECT count(*)"
+        " FROM pulse.complete_batch(array(SELECT lease FROM pulse.lease))"
+    )
+    database.worked = database.finished()

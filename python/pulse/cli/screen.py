@@ -1,0 +1,293 @@
+"""What pulse top shows: what it saw last, and how that is laid out. Fits 80 by 24, and
+grows."""
+
+import contextlib
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from pulse.cli import jobs, queries, see, show
+from pulse.cli.problems import Problem
+from pulse.cli.session import Row, Session
+
+SPARKS = "▁▂▃▄▅▆▇█"
+LOOKS = 8
+MOST = 200
+EVERYTHING = {"lane": None, "kind": None, "worker": None, "limit": MOST}
+NEVER = timedelta(0)
+
+KEYS = "Tab list  ↑↓ row  / filter  s sort  v state  c cancel  r retry  d drain"
+HELP = """\
+Tab, 1 2 3   the next list; lanes, jobs, workers
+↑ ↓, k j     choose a row
+v            jobs: running, retrying, dead
+s, S         sort by the next column; the other way round
+/            only rows with these letters in them; Esc: all again
+c, C         cancel the job; by force: its worker loses the lease
+r            retry the dead job; run the retrying one now
+d            drain the lane, or resume it
+?            this; any key leaves it
+q            ends
+
+Whatever changes something asks first, and is written into the audit."""
+
+
+@dataclass
+class Sort:
+    """A column to sort by: its name, what to compare, whether the largest is first."""
+
+    name: str
+    key: Callable[[Row], Any]
+    falls: bool = True
+
+
+@dataclass
+class Panel:
+    """A list of rows: what names one, how it is sorted, which is chosen."""
+
+    title: str
+    named: str
+    sorts: list[Sort]
+    sort: int = 0
+    turned: bool = False
+    chosen: str | None = None
+
+    def ordered(self, rows: list[Row], wanted: str) -> list[Row]:
+        by = self.sorts[self.sort]
+        found = [row for row in rows if matches(row, wanted)]
+        found.sort(key=lambda row: str(row[self.named]))
+        found.sort(key=by.key, reverse=by.falls != self.turned)
+        return found
+
+    def place(self, rows: list[Row]) -> int:
+        """Where the chosen row is; the first, once it is gone."""
+        names = [row[self.named] for row in rows]
+        return names.index(self.chosen) if self.chosen in names else 0
+
+
+def matches(row: Row, wanted: str) -> bool:
+    columns = ("lane", "kind", "worker", "job_id", "last_error")
+    words = [str(row.get(name) or "") for name in columns]
+    return wanted.lower() in " ".join([*words, *(row.get("lanes") or ())]).lower()
+
+
+def age(row: Row) -> timedelta:
+    """How long a job has run, or was there."""
+    if "running_for" in row:
+        return row["running_for"] or NEVER
+    lived: timedelta = row["seen_at"] - row["enqueued_at"]
+    return lived
+
+
+def panels() -> list[Panel]:
+    return [
+        Panel(
+            "Lanes",
+            "lane",
+            [
+                Sort("running", lambda r: (r["used"], r["depth"])),
+                Sort("ready", lambda r: r["depth"]),
+                Sort("oldest", lambda r: r["oldest_ready_age"] or NEVER),
+                Sort("per minute", lambda r: r["throughput"]),
+                Sort("name", lambda r: r["lane"], falls=False),
+            ],
+        ),
+        Panel(
+            "Jobs",
+            "job_id",
+            [
+                Sort("id", lambda r: int(r["job_id"]), falls=False),
+                Sort("age", age),
+                Sort("kind", lambda r: r["kind"], falls=False),
+                Sort("lane", lambda r: r["lane"], falls=False),
+                Sort("worker", lambda r: r["worker"] or "", falls=False),
+            ],
+            sort=1,
+        ),
+        Panel(
+            "Workers",
+            "worker",
+            [
+                Sort("seen", lambda r: r["seen_for"], falls=False),
+                Sort("running", lambda r: r["running"]),
+                Sort("name", lambda r: r["worker"], falls=False),
+            ],
+        ),
+    ]
+
+
+class Screen:
+    """What was seen last, and how deep each lane was before."""
+
+    def __init__(self, session: Session, hint: str = "  ? help  q ends") -> None:
+        self.session = session
+        self.hint = hint
+        self.lanes: list[Row] = []
+        self.running: list[Row] = []
+        self.others: list[Row] = []
+        self.workers: list[Row] = []
+        self.lost = ""
+        self.depths: dict[str, deque[int]] = {}
+        self.panels = panels()
+        self.focus = 0
+        self.state = "running"
+        self.wanted = ""
+        self.line = Text("")
+        self.helps = False
+
+    def look(self) -> None:
+        """Read all of it; when the server is away, keep the last picture and say so."""
+        import psycopg
+
+        try:
+            self.lanes = self.session.rows(queries.LANES)
+            self.running = self.session.rows(queries.RUNNING, EVERYTHING)
+            self.workers = self.session.rows(queries.WORKERS)
+            if self.state != "running":
+                wanted = {"state": self.state}
+                self.others = jobs.newest(self.session, MOST, wanted)
+            self.lost = ""
+        except psycopg.OperationalError as error:
+            if not self.lanes:
+                raise
+            self.lost = show.first_line(str(error)) or "connection lost"
+            with contextlib.suppress(Problem, psycopg.Error):
+                self.session.__dict__["connection"] = self.session.open()
+        for row in self.lanes:
+            seen = self.depths.setdefault(row["lane"], deque(maxlen=LOOKS))
+            seen.append(row["depth"])
+
+    def as_json(self) -> Row:
+        return {"lanes": self.lanes, "running": self.running, "workers": self.workers}
+
+    def rows(self, at: int) -> list[Row]:
+        """Of a panel, in the order they are shown."""
+        listed = self.running if self.state == "running" else self.others
+        return self.panels[at].ordered(
+            (self.lanes, listed, self.workers)[at], self.wanted
+        )
+
+    @property
+    def chosen(self) -> Row | None:
+        rows = self.rows(self.focus)
+        return rows[self.panels[self.focus].place(rows)] if rows else None
+
+    def choose(self, by: int) -> None:
+        panel, rows = self.panels[self.focus], self.rows(self.focus)
+        if rows:
+            place = max(0, min(len(rows) - 1, panel.place(rows) + by))
+            panel.chosen = rows[place][panel.named]
+
+    # -- drawing ------------------------------------------------------------------
+
+    def draw(self, width: int, height: int) -> RenderableType:
+        """Lanes and workers get what they need, up to a share; jobs the rest. The one
+        in focus gets more."""
+        if self.helps:
+            return Group(self.head(width), Text(""), Text(HELP))
+        room = height - 2 - 3 * 2
+        asked = [len(self.rows(at)) or 1 for at in range(3)]
+        lanes = min(asked[0], max(room // 2, 1))
+        workers = min(asked[2], max(room // (2 if self.focus == 2 else 4), 1))
+        lanes = min(lanes, max(room - workers - 1, 1))
+        rooms = (lanes, max(room - lanes - workers, 1), workers)
+        tables = (self.lane_table, self.job_table, see.workers_table)
+        drawn: list[RenderableType] = [self.head(width)]
+        for at, panel in enumerate(self.panels):
+            drawn += [self.title(at, panel), self.panel(at, rooms[at], tables[at])]
+        line = self.line.copy() if self.line else Text(KEYS, style="dim")
+        line.truncate(width, overflow="ellipsis")
+        return Group(*drawn, line) if self.hint else Group(*drawn)
+
+    def head(self, width: int) -> Text:
+        many = any(row["depth_estimated"] for row in self.lanes)
+        later = any(row["delayed_estimated"] for row in self.lanes)
+        ready = sum(row["depth"] for row in self.lanes)
+        delayed = sum(row["delayed"] for row in self.lanes)
+        text = Text.assemble(
+            ("pulse ", "bold"),
+            (self.session.target.database, "bold cyan"),
+            f"  {show.about(ready, many)} ready  {len(self.running)} running",
+            f"  {show.about(delayed, later)} delayed",
+            f"  {sum(row['throughput'] for row in self.lanes):,.0f}/min",
+        )
+        if self.lost:
+            text = Text(f"connection lost: {self.lost}", style="bold red")
+        clock = datetime.now().strftime("%H:%M:%S") + self.hint
+        text.truncate(max(width - len(clock) - 2, 10), overflow="ellipsis", pad=True)
+        return text.append(f"  {clock}", style="dim")
+
+    def title(self, at: int, panel: Panel) -> Text:
+        if not self.hint:
+            return Text("")
+        name = panel.title if at != 1 else f"Jobs: {self.state}"
+        by = panel.sorts[panel.sort]
+        arrow = "↓" if by.falls != panel.turned else "↑"
+        told = f" {len(self.rows(at))}, by {by.name} {arrow}"
+        if self.wanted:
+            told += f", only {show.safe(self.wanted)!r}"
+        focused = at == self.focus
+        return Text.assemble(
+            (f"{'▶' if focused else ' '}{name}", "bold" if focused else "dim"),
+            (told, "dim"),
+        )
+
+    def panel(
+        self, at: int, room: int, table: Callable[[list[Row]], show.Grid]
+    ) -> RenderableType:
+        rows = self.rows(at)
+        place = self.panels[at].place(rows)
+        first = max(0, place - max(room - 2, 0)) if len(rows) > room else 0
+        shown = rows if len(rows) <= room else rows[first : first + max(room - 1, 0)]
+        drawn = table(shown)
+        if at == self.focus and shown and self.hint:
+            drawn.chosen = place - first
+        empty = ("no lane", f"nothing is {self.state}", "none: pulse work app:worker")
+        nothing = "nothing runs" if (at, self.state) == (1, "running") else empty[at]
+        hidden = len(rows) - len(shown)
+        line = "" if shown else nothing
+        line = f"+{hidden} more" if hidden else line
+        return Group(drawn, Text(line, style="dim")) if line else drawn
+
+    def lane_table(self, rows: list[Row]) -> show.Grid:
+        columns = ("LANE", "SLOTS", "READY", "OLDEST", "DELAYED", "/MIN")
+        table = show.Grid(
+            *(*columns, "TREND", "STATUS"), right=columns[1:], cut=("LANE", "STATUS")
+        )
+        for row in rows:
+            table.add(
+                *(row["lane"], show.slots(row), show.depth(row)),
+                show.duration(row["oldest_ready_age"]),
+                *(show.delayed(row), f"{row['throughput']:,.0f}"),
+                *(self.spark(row["lane"]), show.lane_status(row)),
+            )
+        return table
+
+    def spark(self, lane: str) -> Text:
+        """How many jobs the lane had ready in the last refreshes."""
+        seen = self.depths.get(lane, ())
+        highest = max(seen, default=0) or 1
+        drawn = "".join(SPARKS[min(7, depth * 7 // highest)] for depth in seen)
+        return Text(drawn.rjust(LOOKS), style="cyan")
+
+    def job_table(self, rows: list[Row]) -> show.Grid:
+        if self.state == "running":
+            return see.running_table(rows)
+        table = show.Grid(
+            *("JOB", "KIND", "LANE", "TRY", "AGE", "NOTE"),
+            right=("JOB", "TRY", "AGE"),
+            cut=("KIND", "LANE", "NOTE"),
+        )
+        for row in rows:
+            table.add(
+                *(row["job_id"], row["kind"], row["lane"]),
+                f"{row['attempts']}/{row['max_attempts']}",
+                show.duration(row["seen_at"] - row["enqueued_at"]),
+                show.job_note(row),
+            )
+        return table

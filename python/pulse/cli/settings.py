@@ -1,0 +1,170 @@
+"""Settings of lanes and kinds, access, retention by hand, and the audit."""
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+from rich.text import Text
+
+from pulse.cli import queries, show
+from pulse.cli.session import Session, with_session
+
+LEVELS = ("producer", "worker", "viewer", "approver", "operator", "admin")
+INTERVAL = "INTERVAL"
+
+# Option -> metavar, or the type of click's, and help.
+LANE: dict[str, tuple[Any, str]] = {
+    "max_slots": (int, "Running jobs at most; 0 is no limit."),
+    "max_batch": (int, "Jobs in one claim at most."),
+    "poll_interval": (INTERVAL, "How often workers look."),
+    "lease_for": (INTERVAL, "How long a lease lasts without a heartbeat."),
+    "max_runtime": (INTERVAL, "How long a run may take; 0 is no limit."),
+    "retain_completed": (INTERVAL, "How long completed jobs are kept."),
+    "retain_cancelled": (INTERVAL, "How long cancelled jobs are kept."),
+    "retain_dead": (INTERVAL, "How long dead jobs are kept."),
+    "cancel_grace": (INTERVAL, "How long a run has to stop after a cancel."),
+    "enabled": (bool, "Whether it may be claimed from."),
+}
+KIND: dict[str, tuple[Any, str]] = {
+    "lane": (str, "Where its jobs go."),
+    "priority": (int, "Higher runs first."),
+    "max_attempts": (int, "How often a job may be tried."),
+    "backoff": (
+        click.Choice(["quadratic", "exponential", "fixed", "none"]),
+        "How long a failed job waits.",
+    ),
+    "backoff_base": (INTERVAL, "After the first failure."),
+    "backoff_cap": (INTERVAL, "At most."),
+    "backoff_jitter": (float, "0 to 1."),
+    "lease_for": (INTERVAL, "How long a lease lasts without a heartbeat."),
+    "max_runtime": (INTERVAL, "How long a run may take; 0 is no limit."),
+    "requires_approval": (bool, "Whether its jobs wait for an approver."),
+    "approval_expiry": (INTERVAL, "How long they wait."),
+}
+
+
+def settings(known: dict[str, tuple[Any, str]]) -> Callable[..., Any]:
+    """An option for each; what is not given stays as it is."""
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        for name, (kind, said) in reversed(known.items()):
+            named: Any = {"metavar": kind} if kind is INTERVAL else {"type": kind}
+            function = click.option(
+                f"--{name.replace('_', '-')}", name, help=said, **named
+            )(function)
+        return function
+
+    return add
+
+
+def change(session: Session, query: Any, name: str, given: dict[str, Any]) -> None:
+    changed = {k: v for k, v in given.items() if v is not None and k != "reason"}
+    if not changed:
+        raise click.UsageError("Give at least one setting; --help lists them.")
+    session.one(query, {"name": name, **given})
+    if session.as_json:
+        return session.print_json({"name": name, "changed": changed})
+    words = ", ".join(f"{k} {v}" for k, v in changed.items())
+    return session.say(f"{name}  {words}")
+
+
+@click.command("set-lane")
+@click.argument("name", metavar="LANE")
+@settings(LANE)
+@click.option("--reason", help="Written into the audit.")
+@with_session
+def set_lane(session: Session, name: str, **given: Any) -> None:
+    """Change settings of a lane, from the next claim on."""
+    change(session, queries.SET_LANE, name, given)
+
+
+@click.command("set-kind")
+@click.argument("name", metavar="KIND")
+@settings(KIND)
+@click.option("--reason", help="Written into the audit.")
+@with_session
+def set_kind(session: Session, name: str, **given: Any) -> None:
+    """Change settings of a kind, for jobs enqueued afterwards."""
+    change(session, queries.SET_KIND, name, given)
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Only count.")
+@click.option("-n", "--max-jobs", default=10_000, show_default=True)
+@with_session
+def prune(session: Session, dry_run: bool, max_jobs: int) -> None:
+    """Remove finished jobs that are older than their retention, now."""
+    row = session.one(queries.PRUNE, {"dry_run": dry_run, "max_jobs": max_jobs})
+    if session.as_json:
+        return session.print_json({**row, "dry_run": dry_run})
+    return session.say(
+        f"{show.count(row['removed'])} jobs {'would go' if dry_run else 'removed'}"
+    )
+
+
+@click.command()
+@click.argument("role")
+@click.argument("access", type=click.Choice(LEVELS))
+@with_session
+def grant(session: Session, role: str, access: str) -> None:
+    """Give a role what it needs as producer, worker, viewer, operator, …"""
+    session.one(queries.GRANT, {"role": role, "access": access})
+    if session.as_json:
+        return session.print_json({"role": role, "access": access})
+    return session.say(f"{role}  {access}")
+
+
+@click.command()
+@click.argument("role")
+@click.argument("access", type=click.Choice(LEVELS))
+@with_session
+def revoke(session: Session, role: str, access: str) -> None:
+    """Take it back."""
+    session.one(queries.REVOKE, {"role": role, "access": access})
+    if session.as_json:
+        return session.print_json({"role": role, "access": access, "revoked": True})
+    return session.say(f"{role}  no longer {access}")
+
+
+@click.command()
+@click.option("--job", type=int, help="What was done to this job.")
+@click.option("--lane", help="What was done to this lane.")
+@click.option("--verb", help="Only calls of this function: cancel, set_lane, …")
+@click.option("--who", help="Only by this role.")
+@click.option("-n", "--limit", default=20, show_default=True)
+@click.option("--before", type=int, metavar="ENTRY", help="The next page.")
+@with_session
+def audit(session: Session, limit: int, **wanted: Any) -> None:
+    """What operators did, the newest first: who, when, what and why."""
+    rows = session.rows(queries.AUDIT, {**wanted, "limit": limit})
+    if session.as_json:
+        return session.print_json(rows)
+    if not rows:
+        return session.say("Nothing.")
+    table = show.Grid(
+        *("ENTRY", "AT", "WHO", "VERB", "JOB", "LANE", "WHAT", "REASON"),
+        right=("ENTRY", "JOB"),
+        cut=("WHO", "LANE", "WHAT", "REASON"),
+    )
+    for row in rows:
+        table.add(
+            *(row["entry"], show.moment(row["at"]), row["who"], row["verb"]),
+            *(row["job_id"] or "-", row["lane"] or "-"),
+            Text(what(row["before"], row["after"])),
+            row["reason"] or "",
+        )
+    session.out.print(table)
+    if len(rows) == limit:
+        last = rows[-1]["entry"]
+        session.say(f"The newest {limit}; older ones with --before {last}.", "dim")
+    return None
+
+
+def what(before: Any, after: Any) -> str:
+    """What differs between two objects of the audit."""
+    old, new = before or {}, after or {}
+    return ", ".join(
+        f"{name} {show.safe(str(old.get(name, '-')))} > {show.safe(str(value))}"
+        for name, value in (new or dict.fromkeys(old, "-")).items()
+        if old.get(name) != value
+    )
