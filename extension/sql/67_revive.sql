@@ -1,16 +1,9 @@
 -- Retry in flows: a job that never ran goes back through the gate, and what a death had
 -- cancelled further down comes back with it.
 
-<<<<<<< HEAD
 -- The caller has taken the job out of finished. retried: by an operator's own retry, which
 -- waits for what failed to be retried as well instead of being cancelled at once.
 CREATE FUNCTION pulse._block_again(job pulse.finished, retried boolean)
-=======
--- The caller has taken the job out of finished. To retry is not to approve: a job that never
--- ran awaits approval again. waive: it is the operator's own retry, so a job whose upstream
--- has failed is held for it instead of being cancelled again.
-CREATE FUNCTION pulse._block_again(job pulse.finished, waive boolean)
->>>>>>> s3-sound
 RETURNS text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -32,10 +25,7 @@ BEGIN
     v_place.attempts := (_block_again.job).attempts;
     v_place.failures := 0;
     v_place.keyed := (_block_again.job).keyed;
-<<<<<<< HEAD
     -- To retry is not to approve; of what has run somebody approved.
-=======
->>>>>>> s3-sound
     SELECT b.after_failed, b.needed_approval AND v_place.attempts = 0
     INTO v_place.after_failed, v_place.needs_approval
     FROM pulse.body AS b

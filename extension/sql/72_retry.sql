@@ -9,11 +9,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.retry(bigint, text) IS
-<<<<<<< HEAD
 'Put a dead or cancelled job back in line, with all its attempts before it; returns ready. One that never ran is blocked again while it depends on a job that has not ended well, and awaits approval again if it needs one (it was rejected, or nobody approved it in time): returns blocked or awaiting_approval. What its end had cancelled comes back with it, as blocked. Its failures start at 0 again, attempt numbers go on growing, a cancel and a start_by are forgotten. PU004 no such job; PU102 its unique key is taken by now; PU105 it is neither dead nor cancelled; PU107 it kept moving. Writes finished, ready, blocked or approval, dependency, doubt, job_key and audit_entry.';
-=======
-'Put a dead or cancelled job back in line, with all its attempts before it; returns ready, or, when it never ran and depends on a job that has not ended well, blocked. What its end had cancelled comes back with it, as blocked. Its failures start at 0 again, attempt numbers go on growing, a cancel and a start_by are forgotten. A job that needs approval and has never run (it was rejected, or nobody approved it in time) awaits approval again: awaiting_approval. PU004 no such job; PU102 its unique key is taken by now; PU105 it is neither dead nor cancelled; PU107 it kept moving. Writes finished, ready, approval or blocked, dependency, doubt, job_key and audit_entry.';
->>>>>>> s3-sound
 
 CREATE FUNCTION pulse._do_retry(signature pulse._signature, job_id bigint, reason text)
 RETURNS text
