@@ -39,8 +39,8 @@ VERBS = [
     " lane => 'busy', priority => 5)",
     "SELECT pulse.enqueue('k1', lane => 'busy', flow => 'f', name => 'n',"
     f" after => {UPSTREAMS})",
-    "SELECT pulse.enqueue_many('k1', array_fill('{}'::jsonb, ARRAY[20]), lane => 'busy',"
-    f" after => ({UPSTREAMS})[1:1])",
+    "SELECT pulse.enqueue_many('k1', array_fill('{}'::jsonb, ARRAY[20]),"
+    f" lane => 'busy', after => ({UPSTREAMS})[1:1])",
     "SELECT pulse.claim_batch('w', 'busy', 50)",
     "SELECT pulse.claim_batch('w', 'busy', 10, kinds => ARRAY['k2'])",
     "SELECT pulse.claim_batch('w', 'busy', 10, kinds => ARRAY['absent', 'k1'])",
