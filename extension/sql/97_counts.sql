@@ -13,6 +13,15 @@ SET jit = off
 AS $$
 BEGIN
     RETURN QUERY
+    SELECT 'blocked', count(*), count(*) = 10000
+    FROM (
+        SELECT
+        FROM pulse.blocked AS b
+        ORDER BY b.job DESC
+        LIMIT 10000
+    ) AS c;
+
+    RETURN QUERY
     SELECT 'awaiting_approval', count(*), count(*) = 10000
     FROM (
         SELECT

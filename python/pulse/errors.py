@@ -25,6 +25,7 @@
     │   ├── LockTimeout         PU106, PU109, PU110
     │   └── Contention          PU107
     ├── InternalError           PU9xx: a bug in pulse
+    ├── TimedOut                also a TimeoutError: no signal came in time
     └── NoResult                result() has no result to return
         ├── JobDead
         ├── JobCancelled
@@ -46,9 +47,8 @@ A handler chooses how its run ends by raising a HandlerExit:
     ├── Fatal(message)          failed for good
     └── Cancelled               stopped because a cancel was requested
 
-and job.wait_for ends it in two ways of its own:
+and job.wait_for with TimedOut, or with
 
-    TimedOut                    a TimeoutError: no signal came in time
     Suspended                   a BaseException: the job was given back and comes again
 """
 

@@ -111,7 +111,7 @@ def break_function(db: Database, name: str, pieces: dict[str, str]) -> None:
     body: str = row[0]
     for pattern, instead in pieces.items():
         body, found = re.subn(pattern, instead, body)
-        assert found == 1, f"{name} has changed: {pattern}"
+        assert found >= 1, f"{name} has changed: {pattern}"
     connection.execute(body.encode())
 
 

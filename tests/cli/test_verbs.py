@@ -262,10 +262,11 @@ def test_retry_reprioritize_approve_reject(pulse: Pulse, connect: Connect) -> No
     # Its name elsewhere.
     ran = pulse("nice", "--kind", "x", "-p", -1, "--yes")
     assert ran.out == "reprioritize: 2 jobs\n"
-    assert pulse("retry", 2).out == "2  ready\n"
+    # To retry is not to approve.
+    assert pulse("retry", 2).out == "2  awaiting_approval\n"
     ran = pulse("retry", 2)
     assert ran.code == 1
-    assert "cannot retry job 2: it is ready [PU105]" in ran.err
+    assert "cannot retry job 2: it is awaiting_approval [PU105]" in ran.err
     assert pulse("retry", "--state", "dead", "--json", "--yes").json["done"] == 0
 
 

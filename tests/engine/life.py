@@ -33,6 +33,7 @@ class Job:
     max_attempts: int
     key: str | None
     delayed: bool
+    needed_approval: bool = False
     place: int = 0
     attempts: int = 0
     failures: int = 0
@@ -85,6 +86,13 @@ class Reports(RuleBasedStateMachine):
     def line_up(self, job: Job) -> None:
         self.places += 1
         job.state, job.place = "ready", self.places
+
+    def retried(self, job: Job) -> None:
+        job.failures, job.last = 0, None
+        if job.needed_approval and job.attempts == 0:
+            job.state, job.delayed = "awaiting_approval", False
+        else:
+            self.line_up(job)
 
     def end_run(self, job: Job, verb: str | None) -> None:
         assert job.lease is not None
@@ -140,7 +148,7 @@ class Reports(RuleBasedStateMachine):
         job = Job("new", kind, priority, attempts, key, delayed)
         self.jobs[job_id] = job
         if approval:
-            job.state = "awaiting_approval"
+            job.state, job.needed_approval = "awaiting_approval", True
         elif delayed:
             job.state = "scheduled"
         else:

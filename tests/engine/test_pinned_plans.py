@@ -73,7 +73,7 @@ UPKEEP = re.compile(
     r"sample|stat\b|_series|audit|schedule|approval|access|pg_class|prune|< v_now"
     r"|newest_mark AS|retain|newer IS NOT NULL|next_lane|f\.lane, f\.state FROM"
     r"|pulse\.signature|UPDATE pulse\.role|l\.grouped IS NOT NULL"
-    r"|SELECT DISTINCT b\.waits_for|unnest\(v_missed\)"
+    r"|_tick_signals|SELECT DISTINCT b\.waits_for|unnest\(v_missed\)"
 )
 # Sequences have one row; of horizon and note_mark the newest is read, of signal_wait an
 # index of those to wake, of kind any one row.

@@ -160,8 +160,7 @@ class Life(Reports):
             self.refused("PU102", "SELECT pulse.retry(%s)", job_id)
         else:
             self.db.execute("SELECT pulse.retry(%s)", (job_id,))
-            job.failures, job.last = 0, None
-            self.line_up(job)
+            self.retried(job)
 
     @precondition(has(*WAITING, "running", *FINISHED))
     @rule(data=st.data())
@@ -192,8 +191,7 @@ class Life(Reports):
         done = self.one("SELECT done FROM pulse.retry_where(%s)", chosen)
         for _, job in sorted(self.jobs.items()):
             if job.state == state and self.holder(job.key) is None:
-                job.failures, job.last = 0, None
-                self.line_up(job)
+                self.retried(job)
                 done -= 1
         assert done == 0
 

@@ -10,7 +10,7 @@ from tests.conftest import Connection, Database
 
 CLASS_AND_KEY = "'pulse.roster'::regclass::oid::integer, hashtext('narrow')"
 CLAIM = "SELECT c.priority FROM pulse.claim_batch('w', 'narrow') AS c"
-WAITS = "SELECT wait_event = 'PgSleep' FROM pg_stat_activity WHERE pid = %s"
+WAITS = "SELECT wait_event = 'advisory' FROM pg_stat_activity WHERE pid = %s"
 
 
 def claim_while_waiting(

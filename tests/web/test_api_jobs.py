@@ -124,7 +124,8 @@ def test_a_job_is_approved_rejected_retried_moved_and_deleted(
     again = operator.post(f"{API}/jobs/{two}/approve", json={})
     assert (again.status_code, again.json()["sqlstate"]) == (409, "PU105")
     assert again.json()["hint"]
-    assert post(operator, f"jobs/{two}/retry")["state"] == "ready"
+    assert post(operator, f"jobs/{two}/retry")["state"] == "awaiting_approval"
+    assert post(operator, f"jobs/{two}/approve")["state"] == "ready"
     assert post(operator, f"jobs/{two}/move", lane="web")["lane"] == "web"
     assert patch(operator, f"jobs/{two}/priority", priority=-3)["priority"] == -3
     assert operator.delete(f"{API}/jobs/{two}").status_code == 409

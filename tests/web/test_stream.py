@@ -22,12 +22,16 @@ def test_the_overview_comes_at_once_and_with_every_change(
         assert "settings" not in first["lanes"][0]
         assert (first["running"], first["paused"]) == ([], [])
         connection.execute("SELECT pulse.drain_lane('default', 'tidy')")
-        changed = events.until(lambda _, data: data["lanes"][0]["drained"])
+        changed = events.until(
+            lambda name, data: name == "overview" and data["lanes"][0]["drained"]
+        )
         assert changed["paused"][0]["reason"] == "tidy"
         connection.execute("SELECT pulse.resume_lane('default')")
         job = enqueue(connection)
         claim(connection)
-        running = events.until(lambda _, data: data["running"])
+        running = events.until(
+            lambda name, data: name == "overview" and data["running"]
+        )
         assert running["running"][0]["job_id"] == job
 
 
@@ -39,7 +43,8 @@ def test_what_did_not_change_is_not_sent_again(
     with follow(site.client("viewer"), "stream") as events:
         depths = []
         for name, data in events:
-            assert name == "overview"
+            if name != "overview":
+                continue
             depths.append(data["lanes"][0]["depth"])
             if len(depths) == 3:
                 break

@@ -206,12 +206,16 @@ def explain_denied(session: Session, found: "PulseError") -> Problem:
 
 
 def rights_of(connection: "psycopg.Connection[Row]") -> list[str]:
-    """A role that was given nothing may not even ask."""
-    from psycopg.errors import InsufficientPrivilege
+    """A role that was given nothing may not even ask; an older pulse has no answer."""
+    from psycopg import errors
 
     try:
         return [row["access"] for row in connection.execute(operator.MY_ACCESS)]
-    except InsufficientPrivilege:
+    except (
+        errors.InsufficientPrivilege,
+        errors.InvalidSchemaName,
+        errors.UndefinedFunction,
+    ):
         return []
 
 
