@@ -299,6 +299,8 @@ SET enable_seqscan = off
 SET enable_sort = off
 AS $$
 DECLARE
+    -- A variable: the index cannot stop at clock_timestamp(), which is volatile.
+    v_now timestamptz := clock_timestamp();
     v_gone integer;
 BEGIN
     PERFORM pulse._wake_waiting(
@@ -314,7 +316,7 @@ BEGIN
     WHERE s.ctid = ANY (array(
             SELECT o.ctid
             FROM pulse.signal AS o
-            WHERE o.expires_at <= clock_timestamp()
+            WHERE o.expires_at <= v_now
             ORDER BY o.expires_at
             LIMIT _tick_signals.max_rows
             FOR UPDATE SKIP LOCKED

@@ -67,8 +67,10 @@ HOLDS = """
 
 # -- seeing -----------------------------------------------------------------------
 
+# An older pulse has no column jobs.
 HEALTH = """
-    SELECT h.check_name, h.status, h.figure, h.advice, h.jobs FROM pulse.health() AS h
+    SELECT h.check_name, h.status, h.figure, h.advice, to_jsonb(h) -> 'jobs' AS jobs
+    FROM pulse.health() AS h
 """
 
 WHY = "SELECT w.position, w.reason FROM pulse.why(job_id => %(job_id)s) AS w"
