@@ -50,9 +50,11 @@ WHERE NOT EXISTS (
 )
 """
 LEFT = """
-SELECT (SELECT count(*) FROM pulse.ready) + (SELECT count(*) FROM pulse.lease)
-    + (SELECT count(*) FROM pulse.waiting) + (SELECT count(*) FROM pulse.wake)
-    + (SELECT count(*) FROM pulse.doubt)
+SELECT 'ready', job FROM pulse.ready
+UNION ALL SELECT 'lease', job FROM pulse.lease
+UNION ALL SELECT 'waiting', job FROM pulse.waiting
+UNION ALL SELECT 'wake', job FROM pulse.wake
+UNION ALL SELECT 'doubt', job FROM pulse.doubt
 """
 
 
@@ -93,7 +95,7 @@ class Books:
     edges: int = 0
     early: int = 0
     lost: int = 0
-    stuck: int = 0
+    stuck: list[Any] = field(default_factory=list)
     problems: list[Any] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
@@ -159,8 +161,8 @@ class Stress:
         with self.db.connect() as db:
             deadline = time.monotonic() + 60
             while self.working:
-                left = db.execute(LEFT).fetchone()[0]  # type: ignore[index]
-                if left == 0:
+                left = db.execute(LEFT).fetchall()
+                if not left:
                     return
                 if time.monotonic() > deadline:
                     self.books.stuck = left
