@@ -11,12 +11,12 @@
 -- a job that is not of its own transaction writes a doubt about it, and _settle looks again
 -- later, in another transaction. docs/decisions/flows.md has the proof.
 --
--- Nothing here waits for a row. What somebody else holds is written down, in portions of 200
+-- Nothing here waits for a row. What another session holds is written down, in portions of 200
 -- (wake), and so is what a report has no time for. Claims take portions, tick takes the rest.
 
 -- completed: these jobs have, which stays so for ever, and a watcher's only upstream needs no
 -- second look. Else they ended badly, and only who takes any end is looked at. left_over:
--- there are more, or somebody else holds some.
+-- there are more, or another session holds some.
 CREATE FUNCTION pulse._look(
     jobs bigint [],
     completed boolean,
@@ -255,7 +255,7 @@ $$;
 COMMENT ON FUNCTION pulse._unblock(pulse.blocked) IS
 'Put a job whose upstreams have ended where it belongs; returns its state.';
 
--- The rest, and what somebody else holds, in portions for whoever comes next.
+-- The rest, and what another session holds, in portions for whoever comes next.
 CREATE FUNCTION pulse._wake(jobs bigint [], completed boolean)
 RETURNS integer
 LANGUAGE plpgsql
@@ -390,7 +390,7 @@ BEGIN
             PERFORM pulse._release_keys(v_keyed);
         END IF;
 
-        -- More than a thousand, or somebody holds one: another look.
+        -- More than a thousand, or another session holds one: another look.
         INSERT INTO pulse.doubt (job)
         SELECT DISTINCT c.after
         FROM unnest(v_children, v_causes) AS c (job, after)
