@@ -1,8 +1,8 @@
 """The page reads a bounded number of rows, however many jobs wait.
 
-PULSE_LOAD is how many are ready, PULSE_LANES and PULSE_KINDS in how many lanes and of how
-many kinds; half as many have finished. 1000000 is the load of the contract, the defaults are
-smaller. With PULSE_TIMES=1 the times of every answer are printed.
+PULSE_LOAD is how many are ready, PULSE_LANES and PULSE_KINDS in how many lanes and of
+how many kinds; half as many have finished. 1000000 is the load of the contract, the
+defaults are smaller. With PULSE_TIMES=1 the times of every answer are printed.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ HOUR = {"since": "1 hour", "step": "1 minute", "lane": None, "kind": None}
 
 @pytest.fixture
 def loaded(connection: Connection) -> int:
-    """LOAD ready jobs, most in one lane, half as many finished, some dead; the oldest id."""
+    """LOAD ready jobs, half as many finished, some of them dead; the oldest id."""
     connection.execute(
         """
         WITH job AS (
             INSERT INTO pulse.body (kind, payload, max_attempts, owner, tags)
             SELECT
-                'k' || n % %(kinds)s, '{"n": 1}', 3, (SELECT pulse._role_number('loader')),
-                ARRAY['t' || n % 1000]
+                'k' || n % %(kinds)s, '{"n": 1}', 3,
+                (SELECT pulse._role_number('loader')), ARRAY['t' || n % 1000]
             FROM generate_series(1, %(load)s + %(load)s / 2) AS n
             RETURNING job, kind
         ), numbered AS (
@@ -50,7 +50,9 @@ def loaded(connection: Connection) -> int:
         ), ready AS (
             INSERT INTO pulse.ready (lane, rank, kind, job, attempts, failures, keyed)
             SELECT
-                CASE n % 10 WHEN 0 THEN 'small' WHEN 1 THEN 'l' || n % %(lanes)s ELSE 'busy' END,
+                CASE n % 10
+                    WHEN 0 THEN 'small' WHEN 1 THEN 'l' || n % %(lanes)s ELSE 'busy'
+                END,
                 n % 3, kind, job, 0, 0, false
             FROM numbered WHERE n <= %(load)s ORDER BY job
         )
