@@ -142,7 +142,7 @@ COMMENT ON FUNCTION pulse._do_set_lane(
 ) IS
 'set_lane for the role that signed. Writes the same.';
 
--- For at most 50 ms: a claim inside somebody's long transaction must not stall the others
+-- For at most 50 ms: a claim inside a long transaction must not stall the others
 -- of its lane for ever. Not by pg_sleep: a clock that is set back by an hour would make it
 -- sleep for one, with the hold lock. It would stretch lock_timeout too, but that wait ends
 -- with the transaction that has the lock.

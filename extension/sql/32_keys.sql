@@ -92,7 +92,7 @@ COMMENT ON FUNCTION pulse._take_key(
 'Take a unique key for a new job, or settle the conflict with the job that has it.';
 
 -- The one UPDATE of a body, made while holding the job's row: nobody claims it between.
--- What was approved stays as it was approved, and what somebody may be looking at right
+-- What was approved stays as it was approved, and what an approver may be looking at right
 -- now, to approve it, makes way for a new job.
 CREATE FUNCTION pulse._replace(
     who integer,

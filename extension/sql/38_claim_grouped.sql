@@ -230,7 +230,7 @@ BEGIN
         EXIT WHEN v_serve IS NULL;
 
         -- Turns drawn from here on are of groups that were looked at. Where these are all
-        -- that is left and gave nothing, somebody else holds their first jobs: those behind
+        -- that is left and gave nothing, another session holds their first jobs: those behind
         -- are tried, once.
         IF v_start IS NULL THEN
             SELECT s.last_value, (l.last_value << 10) | 1023

@@ -227,7 +227,7 @@ $$;
 COMMENT ON FUNCTION pulse._do_signal(pulse._signature, text, jsonb, interval) IS
 'signal for the role that signed. Writes the same.';
 
--- Never waits for a job that somebody holds: tick comes back to it.
+-- Never waits for a job that another session holds: tick comes back to it.
 CREATE FUNCTION pulse._wake_waiting(jobs bigint [])
 RETURNS integer
 LANGUAGE plpgsql
