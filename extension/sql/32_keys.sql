@@ -178,8 +178,12 @@ BEGIN
                 v_waiting.job, v_waiting.lane, v_waiting.kind, _replace.rank,
                 _replace.run_at, v_waiting.attempts, v_waiting.failures, v_waiting.keyed,
                 v_waiting.retrying, v_waiting.last_lease, v_waiting.last_verb,
-                pulse._group_key(_replace.job)
+                pulse._group_key(_replace.job),
+                CASE WHEN v_waiting.rank = _replace.rank THEN v_waiting.place END
             );
+            IF v_waiting.place IS NOT NULL THEN
+                PERFORM pulse._notice_wait_over(v_waiting.lane, v_waiting.job);
+            END IF;
         ELSIF NOT pulse._replace_blocked(
             _replace.job, _replace.rank, _replace.run_at, v_approved
         ) THEN
