@@ -47,6 +47,7 @@ CREATE TABLE pulse.kind (
     max_runtime interval,
     requires_approval boolean,
     approval_expiry interval,
+    max_delay interval,
     CONSTRAINT kind_is_configured_once PRIMARY KEY (kind),
     CONSTRAINT kind_has_a_name CHECK (kind <> ''),
     CONSTRAINT kind_backoff_is_known

@@ -132,15 +132,19 @@ WHERE last_lease IS NOT NULL;
 COMMENT ON TABLE pulse.ready IS
 'Jobs in line: whoever deletes the row has claimed the job.';
 
--- At most one waiting-or-running job per key and lane. Until the job has ended,
--- expires_at is NULL; afterwards the row stays for unique_for.
+-- At most one waiting-or-running job per key and lane, and one that follows it, which gets
+-- the key when that one has ended (3a_follow.sql). Until the job has ended, expires_at is
+-- NULL; afterwards the row stays for unique_for.
 CREATE TABLE pulse.job_key (
     lane text COLLATE "C" NOT NULL,
     unique_key text COLLATE "C" NOT NULL,
     job bigint NOT NULL,
     unique_for interval,
     expires_at timestamptz,
-    CONSTRAINT job_key_is_held_once PRIMARY KEY (lane, unique_key)
+    follows boolean NOT NULL DEFAULT false,
+    CONSTRAINT job_key_is_held_once PRIMARY KEY (lane, unique_key, follows),
+    CONSTRAINT job_key_of_a_follower_does_not_expire
+    CHECK (NOT follows OR expires_at IS NULL)
 );
 
 CREATE UNIQUE INDEX job_key_is_one_per_job ON pulse.job_key (job);

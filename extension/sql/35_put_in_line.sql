@@ -118,10 +118,15 @@ DECLARE
     -- A call may ask for approval; it cannot waive what the kind asks for.
     v_approval boolean := v_kind.requires_approval
         OR coalesce(v_item.requires_approval, false);
+    v_follows boolean := false;
     v_job pulse._enqueued;
 BEGIN
     IF v_item.group_key IS NOT NULL THEN
         PERFORM pulse._joins_group(v_lane, v_item.group_key);
+    END IF;
+
+    IF v_after AND v_item.on_conflict IN ('follow', 'merge', 'cancel') THEN
+        PERFORM pulse._raise_follows_after(v_item.on_conflict);
     END IF;
 
     IF _enqueue_slow_path.taken IS NOT NULL THEN
@@ -136,6 +141,13 @@ BEGIN
         END IF;
     ELSE
         v_job := ROW(nextval('pulse.job_id'), true);
+    END IF;
+
+    IF v_keyed AND v_item.on_conflict IN ('follow', 'merge', 'cancel') THEN
+        v_follows := pulse._is_behind(v_job.job_id, v_rank, v_run_at, v_approval);
+        IF v_follows THEN
+            v_after_failed := 'run';
+        END IF;
     END IF;
 
     INSERT INTO pulse.body (
@@ -155,7 +167,9 @@ BEGIN
     INSERT INTO pulse.tally (lane, kind, event)
     VALUES (v_lane, v_kind.kind, 'enqueued');
 
-    IF v_after THEN
+    IF v_follows THEN
+        NULL;
+    ELSIF v_after THEN
         PERFORM pulse._put_after(
             ARRAY[v_job.job_id], v_item.after,
             ROW(

@@ -5,7 +5,7 @@
 -- Reports and enqueues call private functions that have other names in 1.0: those that
 -- run are waited for (lease, body), and others wait before their first write.
 -- locks: body, lease, ready, waiting, lane, kind, mark, due_mark, turn, schedule, audit_entry
--- locks: access_grant, node, horizon, stat, finished
+-- locks: access_grant, node, horizon, stat, finished, job_key
 
 -- The views read columns that change. Each keeps its columns, and with them the views
 -- and grants of others; what it selects comes with the code.
@@ -114,6 +114,7 @@ ADD CONSTRAINT lane_is_grouped_for_a_reason
 CHECK (grouped IS NOT TRUE OR fair OR group_slots IS NOT NULL);
 CREATE INDEX lane_for_groups ON pulse.lane (lane) WHERE grouped IS NOT NULL;
 
+ALTER TABLE pulse.kind ADD COLUMN max_delay interval;
 CREATE INDEX kind_for_claim ON pulse.kind (kind)
 WHERE lease_for IS NOT NULL OR max_runtime IS NOT NULL;
 
@@ -264,6 +265,14 @@ DROP INDEX pulse.ready_for_claim_by_kind;
 CREATE INDEX ready_for_claim ON pulse.ready (lane, rank, seq) WHERE failures >= 0;
 CREATE INDEX ready_for_claim_by_kind ON pulse.ready (lane, kind, rank, seq)
 WHERE attempts >= 0;
+
+ALTER TABLE pulse.job_key ADD COLUMN follows boolean NOT NULL DEFAULT false;
+ALTER TABLE pulse.job_key DROP CONSTRAINT job_key_is_held_once;
+ALTER TABLE pulse.job_key
+ADD CONSTRAINT job_key_is_held_once PRIMARY KEY (lane, unique_key, follows);
+ALTER TABLE pulse.job_key
+ADD CONSTRAINT job_key_of_a_follower_does_not_expire
+CHECK (NOT follows OR expires_at IS NULL);
 
 -- 04_leases, 05_finished
 
@@ -716,6 +725,10 @@ DROP FUNCTION pulse._health_lanes();
 DROP FUNCTION pulse.set_lane(
     text, integer, integer, interval, interval, interval,
     interval, interval, interval, interval, boolean, text
+);
+DROP FUNCTION pulse.set_kind(
+    text, text, integer, integer, text, interval, interval,
+    double precision, interval, interval, boolean, interval, text
 );
 DROP FUNCTION pulse.watch();
 DROP FUNCTION pulse.unwatch();
