@@ -68,27 +68,16 @@ BEGIN
         DELETE FROM pulse.ready AS r
         WHERE r.ctid = _fail_unsent.place
         RETURNING r.*
-    ),
-
-    counted AS (
-        INSERT INTO pulse.tally (lane, kind, event, bucket, seconds)
-        SELECT
-            t.lane, t.kind, 'started', width_bucket(w.seconds, pulse.histogram_bounds()),
-            w.seconds
-        FROM taken AS t
-        CROSS JOIN LATERAL (
-            SELECT greatest(date_part('epoch', v_now - t.ready_at), 0) AS seconds
-        ) AS w
     )
 
     INSERT INTO pulse.lease (
         lease, job, lane, kind, rank, attempt, failures, keyed,
-        worker, claimed_at, lease_for, lease_until
+        worker, claimed_at, lease_for, lease_until, ready_at
     )
     SELECT
         nextval('pulse.lease_seq') << 10 | floor(random() * 1024)::bigint,
         t.job, t.lane, t.kind, t.rank, t.attempts + 1, t.failures, t.keyed,
-        _fail_unsent.worker, v_now, '1 second', v_now + interval '1 second'
+        _fail_unsent.worker, v_now, '1 second', v_now + interval '1 second', t.ready_at
     FROM taken AS t
     RETURNING lease INTO v_lease;
 

@@ -407,30 +407,15 @@ BEGIN
         leased AS (
             INSERT INTO pulse.lease (
                 lease, job, lane, kind, rank, attempt, failures, keyed,
-                worker, claimed_at, lease_for, lease_until, deadline, group_key
+                worker, claimed_at, lease_for, lease_until, deadline, group_key, ready_at
             )
             SELECT
                 d.lease, d.job, _claim_grouped.lane, d.kind, d.rank, d.attempts + 1,
                 d.failures, d.keyed, _claim_grouped.worker, v_now, d.lease_for,
                 least(v_now + d.lease_for, d.deadline), d.deadline,
-                CASE WHEN v_slots IS NOT NULL THEN nullif(d.group_key, '') END
+                CASE WHEN v_slots IS NOT NULL THEN nullif(d.group_key, '') END, d.ready_at
             FROM described AS d
             WHERE NOT d.is_late
-        ),
-
-        counted AS (
-            INSERT INTO pulse.tally (lane, kind, event, jobs, bucket, seconds)
-            SELECT
-                _claim_grouped.lane, w.kind, 'started', count(*),
-                width_bucket(w.seconds, pulse.histogram_bounds()) AS bucket, sum(w.seconds)
-            FROM (
-                SELECT
-                    d.kind,
-                    greatest(date_part('epoch', v_now - d.ready_at), 0) AS seconds
-                FROM described AS d
-                WHERE NOT d.is_late
-            ) AS w
-            GROUP BY w.kind, bucket
         ),
 
         listed AS (

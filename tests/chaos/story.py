@@ -98,7 +98,7 @@ def leased(
 
 def finished(lease: int | None, job: int = JOB, **more: Any) -> Event:
     said = {"verb": "complete", "state": "completed", **more}
-    return Event("finished", "+", job=job, lease=lease, **said)
+    return Event("finished", "+", job=job, lease=lease, lane="l", kind="k", **said)
 
 
 def slots(lane: str, n: int | None, enabled: bool = True) -> Event:

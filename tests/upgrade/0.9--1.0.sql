@@ -262,6 +262,7 @@ WHERE attempts >= 0;
 -- 04_leases, 05_finished
 
 ALTER TABLE pulse.lease ADD COLUMN group_key text COLLATE "C";
+ALTER TABLE pulse.lease ADD COLUMN ready_at timestamptz;
 CREATE INDEX finished_for_dead_letters ON pulse.finished (finished_at, job)
 WHERE state = 'dead' AND failures >= 0;
 
@@ -493,8 +494,10 @@ CREATE TABLE pulse.tally (
     kind text COLLATE "C" NOT NULL,
     event text COLLATE "C" NOT NULL,
     jobs bigint NOT NULL DEFAULT 1,
-    bucket integer,
-    seconds double precision,
+    wait_bucket integer,
+    waited interval,
+    run_bucket integer,
+    ran interval,
     CONSTRAINT tally_is_numbered PRIMARY KEY (seq)
 );
 
