@@ -720,6 +720,7 @@ DROP FUNCTION pulse._skip_occurrences(
     text, pulse.recurrence, timestamptz, timestamptz, text
 );
 DROP FUNCTION pulse._watchdog_round(integer, timestamptz, integer);
+DROP FUNCTION pulse._take_out(bigint);
 DROP FUNCTION pulse.health();
 DROP FUNCTION pulse._health_lanes();
 
