@@ -211,7 +211,8 @@ BEGIN
     UPDATE pulse.body AS b
     SET payload = _replace.payload,
         headers = _replace.headers,
-        start_by = _replace.start_by
+        start_by = _replace.start_by,
+        needed_approval = v_approved
     WHERE b.job = _replace.job;
     IF _replace.start_by IS NOT NULL THEN
         PERFORM pulse._note_expiry(_replace.job, _replace.start_by);
