@@ -131,8 +131,7 @@ BEGIN
     ) AS e;
 
     IF v_free IS NOT NULL THEN
-        PERFORM pulse._release(v_free);
-        released := cardinality(v_free);
+        released := pulse._release(v_free);
     END IF;
 
     IF v_stuck IS NOT NULL THEN
@@ -155,7 +154,7 @@ COMMENT ON FUNCTION pulse._look(bigint [], boolean, bigint, bigint, integer) IS
 
 -- The rows are locked by us, so their addresses hold.
 CREATE FUNCTION pulse._release(tids tid [])
-RETURNS void
+RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -168,6 +167,7 @@ DECLARE
     );
     v_lanes text [];
     v_gone integer;
+    v_free tid [];
     v_job pulse.blocked;
 BEGIN
     WITH gone AS (
@@ -178,6 +178,10 @@ BEGIN
             AND b.delay IS NULL
             AND b.expires_in IS NULL
             AND b.lane <> ALL (v_grouped)
+            AND NOT (
+                b.keyed
+                AND EXISTS (SELECT FROM pulse.job_key AS k WHERE k.job = b.job AND k.follows)
+            )
         RETURNING b.lane, b.rank, b.kind, b.job, b.attempts, b.failures, b.keyed
     ),
 
@@ -195,20 +199,24 @@ BEGIN
     FROM unnest(v_lanes) AS u (lane);
 
     IF v_gone < cardinality(_release.tids) THEN
-        -- Those that are to be approved, wait for a time or join a group, one by one.
+        -- Those that are to be approved, wait for a time, join a group or are still to get
+        -- their unique key, one by one.
+        v_free := pulse._inherit_keys(_release.tids);
         FOR v_job IN
             DELETE FROM pulse.blocked AS b
-            WHERE b.ctid = ANY (_release.tids)
+            WHERE b.ctid = ANY (v_free)
             RETURNING b.*
         LOOP
             PERFORM pulse._unblock(v_job);
+            v_gone := v_gone + 1;
         END LOOP;
     END IF;
+    RETURN v_gone;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._release(tid []) IS
-'Take blocked jobs out and put them where they belong: in line, into waiting or before an approver.';
+'Take blocked jobs out and put them where they belong: in line, into waiting or before an approver; returns how many could go.';
 
 -- job is the row that was taken out, or would have been written. Approval is asked for now,
 -- so that the approver sees the results of the upstreams, and its expiry starts now.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
@@ -41,6 +41,18 @@ class Job:
     cancel_asked: bool = False
     last: tuple[int, str] | None = None
     """The report that brought it where it stands: that one may be repeated."""
+    after: set[int] = field(default_factory=set)
+    met: set[int] = field(default_factory=set)
+    """Upstreams that have ended once, which is enough for it."""
+    after_failed: str = "cancel"
+    policy: str = "cancel"
+    """after_failed, unless it was retried to wait for what has failed."""
+    by_upstream: bool = False
+    steps: dict[str, Any] = field(default_factory=dict)
+    begun: dict[str, bool] = field(default_factory=dict)
+    """Waits that have begun, and whether their time is over."""
+    waits: str | None = None
+    """The signal that it was given back for."""
 
 
 def has(*states: str) -> Callable[[Reports], bool]:
@@ -86,6 +98,9 @@ class Reports(RuleBasedStateMachine):
     def line_up(self, job: Job) -> None:
         self.places += 1
         job.state, job.place = "ready", self.places
+
+    def ends(self, job: Job, state: str) -> None:
+        job.state = state
 
     def retried(self, job: Job) -> None:
         job.failures, job.last = 0, None
@@ -176,6 +191,7 @@ class Reports(RuleBasedStateMachine):
         for job_id, lease, attempt, failures, priority in rows:
             job = self.jobs[job_id]
             job.state, job.lease, job.last = "running", lease, None
+            job.waits = None
             job.attempts += 1
             assert (attempt, failures, priority) == (
                 job.attempts,
@@ -191,7 +207,7 @@ class Reports(RuleBasedStateMachine):
         for _ in range(2):  # the second time, its answer was lost
             self.db.execute("SELECT pulse.complete(%s, '1')", (job.lease,))
         self.end_run(job, "complete")
-        job.state = "completed"
+        self.ends(job, "completed")
 
     @precondition(has("running"))
     @rule(data=st.data(), fatal=st.booleans())
@@ -205,13 +221,14 @@ class Reports(RuleBasedStateMachine):
 
     def end_badly(self, job: Job, verb: str, fatal: bool = False) -> None:
         job.failures += 1
-        if job.cancel_asked:
-            job.state = "cancelled"
+        asked = job.cancel_asked
+        self.end_run(job, verb)
+        if asked:
+            self.ends(job, "cancelled")
         elif fatal or job.failures >= job.max_attempts:
-            job.state = "dead"
+            self.ends(job, "dead")
         else:
             job.state, job.delayed = "retrying", True
-        self.end_run(job, verb)
 
     @precondition(has("running"))
     @rule(data=st.data(), verb=st.sampled_from(["release", "snooze"]))
@@ -222,13 +239,14 @@ class Reports(RuleBasedStateMachine):
             self.db.execute("SELECT pulse.release(ARRAY[%s::bigint])", (job.lease,))
         else:
             self.db.execute("SELECT pulse.snooze(%s, '1 hour')", (job.lease,))
-        if job.cancel_asked:
-            job.state = "cancelled"
+        asked = job.cancel_asked
+        self.end_run(job, verb)
+        if asked:
+            self.ends(job, "cancelled")
         elif verb == "release":
             self.line_up(job)
         else:
             job.state, job.delayed = "scheduled", True
-        self.end_run(job, verb)
 
     @precondition(has("running"))
     @rule(data=st.data())
@@ -250,7 +268,7 @@ class Reports(RuleBasedStateMachine):
             return
         self.db.execute("SELECT pulse.ack_cancel(%s)", (job.lease,))
         self.end_run(job, "ack_cancel")
-        job.state = "cancelled"
+        self.ends(job, "cancelled")
 
     @precondition(lambda self: self.stale)
     @rule(data=st.data(), verb=st.sampled_from(list(VERBS)))

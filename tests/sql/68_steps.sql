@@ -107,7 +107,8 @@ SELECT pulse.enqueue('k', lane => 'hers') AS hers \gset
 RESET ROLE;
 SELECT pulse.enqueue('k', lane => 'ours') AS ours \gset
 SELECT pg_temp.lease('hers') AS l \gset
-SELECT is((SELECT j.enqueued_by FROM pulse.spawn(:l, 's', '[{"kind": "k", "lane": "hers"}]') AS s JOIN pulse.jobs AS j ON j.job_id = s), 'ann'::name, 'spawn enqueues for the role whose job runs');
+SELECT s AS spawned_job FROM pulse.spawn(:l, 's', '[{"kind": "k", "lane": "hers"}]') AS s \gset
+SELECT is((SELECT j.enqueued_by FROM pulse.jobs AS j WHERE j.job_id = :spawned_job), 'ann'::name, 'spawn enqueues for the role whose job runs');
 SELECT throws_ok(format($$SELECT pulse.spawn(%s, 't', '[{"kind": "k", "after": [%s]}]')$$, :l, :ours), 'PU004', NULL, 'and with the rights of that role');
 
 -- Spawn
