@@ -285,7 +285,8 @@ BEGIN
     UPDATE pulse.body AS b
     SET payload = v_wish.payload,
         headers = v_wish.headers,
-        start_by = v_wish.start_by
+        start_by = v_wish.start_by,
+        needed_approval = v_approved
     WHERE b.job = _replace.job;
     IF v_wish.start_by IS NOT NULL THEN
         PERFORM pulse._note_expiry(_replace.job, v_wish.start_by);

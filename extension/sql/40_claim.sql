@@ -192,7 +192,7 @@ BEGIN
     END IF;
 
     IF v_known.has_flows THEN
-        v_woken := pulse._take_wakes(v_need, 3);
+        v_woken := (pulse._take_wakes(v_need, 3)).released;
     END IF;
 
     -- Jobs stand in groups, or did until lately.
