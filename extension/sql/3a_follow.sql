@@ -3,10 +3,10 @@
 -- new job waits for its end: it is blocked, for any end, as with after (28_after.sql). There
 -- is one such follower for a key, since the primary key of job_key says so.
 --
--- The end of the run hands the key on in its own transaction. A follower that is not
--- committed yet, or that somebody else holds, is not waited for: its watch, with the doubt
--- about it, releases it later, and then it takes the key itself. If another job has it by then,
--- the follower waits for that one.
+-- Whoever releases the follower gives it the key: mostly the end of the run, in its own
+-- transaction. A follower that is not committed yet, or that somebody else holds, is not waited
+-- for: its watch, with the doubt about it, releases it later. If another job has the key by
+-- then, the follower waits for that one.
 
 -- job_id is NULL when the job that has the key runs, or is just moving.
 CREATE FUNCTION pulse._change(
@@ -428,6 +428,9 @@ RETURNS tid []
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
 SET jit = off
 AS $$
 DECLARE
@@ -470,7 +473,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._inherit_keys(tid []) IS
-'Give followers whose key nobody handed on their key; returns those of the jobs that may go. Where another job has it, the follower waits for that one.';
+'Give followers their key; returns those of the jobs that may go. Where another job has it, the follower waits for that one.';
 
 CREATE FUNCTION pulse._inherit_key(job bigint)
 RETURNS bigint

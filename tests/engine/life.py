@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 LANE = "model"
-WAITING = {"awaiting_approval", "scheduled", "retrying", "ready"}
+WAITING = {"awaiting_approval", "scheduled", "retrying", "ready", "blocked"}
 FINISHED = {"completed", "dead", "cancelled"}
 VERBS = {
     "complete": "pulse.complete(%s)",
@@ -34,6 +34,7 @@ class Job:
     key: str | None
     delayed: bool
     needed_approval: bool = False
+    follows: int | None = None
     place: int = 0
     attempts: int = 0
     failures: int = 0
@@ -107,9 +108,39 @@ class Reports(RuleBasedStateMachine):
 
     def holder(self, key: str | None) -> int | None:
         for job_id, job in self.jobs.items():
-            if key and job.key == key and job.state not in FINISHED:
+            unfinished = job.state not in (*FINISHED, "blocked")
+            if key and job.key == key and unfinished:
                 return job_id
         return None
+
+    def follower(self, key: str | None) -> int | None:
+        for job_id, job in self.jobs.items():
+            if key and job.key == key and job.state == "blocked":
+                return job_id
+        return None
+
+    def release_followers(self) -> None:
+        """The end of a job, whatever it was, lets the one behind it go."""
+        for job in self.jobs.values():
+            before = self.jobs.get(job.follows or 0)
+            if job.state != "blocked" or (before and before.state not in FINISHED):
+                continue
+            self.place(job)
+
+    def needed(self, job_id: int) -> bool:
+        """A job that followed it has not run, and may yet."""
+        return any(
+            job.follows == job_id and job.state != "completed" and not job.attempts
+            for job in self.jobs.values()
+        )
+
+    def place(self, job: Job) -> None:
+        if job.needed_approval:
+            job.state = "awaiting_approval"
+        elif job.delayed:
+            job.state = "scheduled"
+        else:
+            self.line_up(job)
 
     # Producers ---------------------------------------------------------------
 
@@ -120,6 +151,9 @@ class Reports(RuleBasedStateMachine):
         approval=st.sampled_from([False, False, True]),
         attempts=st.integers(1, 3),
         key=st.sampled_from([None, None, "x", "y"]),
+        on_conflict=st.sampled_from(
+            ["skip", "skip", "error", "replace", "follow", "follow", "merge", "cancel"]
+        ),
     )
     def enqueue(
         self,
@@ -129,30 +163,94 @@ class Reports(RuleBasedStateMachine):
         approval: bool,
         attempts: int,
         key: str | None,
+        on_conflict: str,
     ) -> None:
-        job_id = self.one(
+        call = (
             "SELECT pulse.enqueue(%s, lane => %s, priority => %s, delay => %s,"
-            " max_attempts => %s, unique_key => %s, requires_approval => %s)",
-            kind,
-            LANE,
-            priority,
-            "1 hour" if delayed else None,
-            attempts,
-            key,
-            approval,
+            " max_attempts => %s, unique_key => %s, requires_approval => %s,"
+            " on_conflict => %s)"
         )
-        if (existing := self.holder(key)) is not None:
-            assert job_id == existing
-            return
-        assert job_id not in self.jobs
-        job = Job("new", kind, priority, attempts, key, delayed)
-        self.jobs[job_id] = job
-        if approval:
-            job.state, job.needed_approval = "awaiting_approval", True
-        elif delayed:
-            job.state = "scheduled"
+        given = (
+            *(kind, LANE, priority, "1 hour" if delayed else None, attempts, key),
+            *(approval, on_conflict),
+        )
+        job = Job("new", kind, priority, attempts, key, delayed, approval)
+        existing = self.holder(key)
+        if existing is None:
+            self.created(self.one(call, *given), job)
+            self.place(job)
+        elif on_conflict == "skip":
+            assert self.one(call, *given) == existing
+        elif code := self.conflict(existing, job, on_conflict):
+            self.refused(code, call, *given)
+        elif on_conflict == "cancel":
+            self.cancel_for(existing, self.one(call, *given), job)
+        elif (changed := self.changed(existing, on_conflict)) is None:
+            job.state, job.follows = "blocked", existing
+            self.created(self.one(call, *given), job)
         else:
-            self.line_up(job)
+            self.change(changed, self.one(call, *given), job, on_conflict == "merge")
+
+    def created(self, job_id: int, job: Job) -> None:
+        assert job_id not in self.jobs
+        self.jobs[job_id] = job
+
+    def changed(self, existing: int, on_conflict: str) -> int | None:
+        """Which job replace, follow and merge change; None: a new one follows."""
+        behind = self.follower(self.jobs[existing].key)
+        if on_conflict != "replace" and behind is not None:
+            return behind
+        return None if self.jobs[existing].state == "running" else existing
+
+    def conflict(self, existing: int, job: Job, on_conflict: str) -> str | None:
+        """With what an enqueue that finds its key taken is refused."""
+        if on_conflict == "error" or job.kind != self.jobs[existing].kind:
+            return "PU102"
+        if on_conflict == "cancel":
+            return None
+        changed = self.changed(existing, on_conflict)
+        if changed is None:
+            return "PU103" if on_conflict == "replace" else None
+        old = self.jobs[changed]
+        in_line = old.state in ("ready", "scheduled", "retrying")
+        approved = old.needed_approval or job.needed_approval
+        return "PU105" if in_line and approved else None
+
+    def change(self, old_id: int, job_id: int, new: Job, merge: bool) -> None:
+        old = self.jobs[old_id]
+        if merge:
+            new.priority = max(new.priority, old.priority)
+            new.delayed = new.delayed and old.delayed and old.state != "ready"
+        if old.state == "awaiting_approval":
+            new.max_attempts, new.needed_approval = old.max_attempts, True
+            self.created(job_id, new)
+            self.place(new)
+            old.state = "cancelled"
+            return
+        assert job_id == old_id
+        if old.state == "ready":
+            if new.delayed:
+                old.state = "scheduled"
+            elif new.priority != old.priority:
+                self.line_up(old)
+        elif old.state != "blocked" and not new.delayed:
+            self.line_up(old)
+        old.priority, old.delayed = new.priority, new.delayed
+        old.needed_approval = old.needed_approval or new.needed_approval
+
+    def cancel_for(self, existing: int, job_id: int, job: Job) -> None:
+        """Newest wins: who waits is cancelled, who runs is asked to stop."""
+        behind = self.follower(job.key)
+        if behind is not None:
+            self.jobs[behind].state = "cancelled"
+        self.created(job_id, job)
+        old = self.jobs[existing]
+        if old.state == "running":
+            old.cancel_asked = True
+            job.state, job.follows = "blocked", existing
+        else:
+            old.state, old.last = "cancelled", None
+            self.place(job)
 
     # Workers -----------------------------------------------------------------
 

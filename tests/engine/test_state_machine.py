@@ -32,6 +32,7 @@ class Life(Reports):
         self.db.execute(
             "UPDATE pulse.approval SET run_at = run_at - interval '2 hours'"
         )
+        self.db.execute("UPDATE pulse.blocked SET run_at = run_at - interval '2 hours'")
         self.db.execute("DELETE FROM pulse.due_mark")
         order = self.db.execute(
             "SELECT job FROM pulse.waiting ORDER BY run_at, job"
@@ -97,6 +98,13 @@ class Life(Reports):
                 " WHERE job = %s",
                 (job_id,),
             )
+        if self.needed(job_id):
+            assert self.one("SELECT pulse.prune(dry_run => true)") == 0
+            assert self.one("SELECT pulse.prune()") == 0
+            self.refused("PU105", "SELECT pulse.delete_job(%s)", job_id)
+            self.db.execute("UPDATE pulse.finished SET finished_at = now()")
+            return
+        if by == "prune":
             assert self.one("SELECT pulse.prune(dry_run => true)") == 1
             assert self.one("SELECT pulse.prune()") == 1
         else:
@@ -241,6 +249,7 @@ class Life(Reports):
 
     @invariant()
     def the_database_agrees(self) -> None:
+        self.release_followers()
         rows = self.db.execute(
             "SELECT job_id, state, attempts, failures, priority FROM pulse.jobs"
         ).fetchall()
