@@ -129,7 +129,7 @@ COMMENT ON FUNCTION pulse._take_key(
 'Take a unique key for a new job, or settle the conflict with the job that has it.';
 
 -- The one UPDATE of a body, made while holding the job's row: nobody claims it between.
--- What was approved stays as it was approved, and what somebody may be looking at right
+-- What was approved stays as it was approved, and what an approver may be looking at right
 -- now, to approve it, makes way for a new job.
 CREATE FUNCTION pulse._replace(
     who integer,
@@ -227,8 +227,12 @@ BEGIN
                 v_waiting.job, v_waiting.lane, v_waiting.kind, v_wish.rank, v_wish.run_at,
                 v_waiting.attempts, v_waiting.failures, v_waiting.keyed,
                 v_waiting.retrying, v_waiting.last_lease, v_waiting.last_verb,
-                pulse._group_key(_replace.job)
+                pulse._group_key(_replace.job),
+                CASE WHEN v_waiting.rank = v_wish.rank THEN v_waiting.place END
             );
+            IF v_waiting.place IS NOT NULL THEN
+                PERFORM pulse._notice_wait_over(v_waiting.lane, v_waiting.job);
+            END IF;
         ELSE
             SELECT b.* INTO v_blocked
             FROM pulse.blocked AS b
@@ -414,7 +418,8 @@ $$;
 COMMENT ON FUNCTION pulse._may_replace(integer, bigint, text) IS
 'Whether a job is of this kind, and the role enqueued it or may act on the jobs of others.';
 
--- Rows are locked in the order of the key, so two batches cannot deadlock. Who follows takes
+-- Rows are locked in the order of the key, so two batches cannot deadlock: as a row, since
+-- the index of keys would be read from its beginning to have them in order. Who follows takes
 -- the key when it is released, in a later statement (3a_follow.sql).
 CREATE FUNCTION pulse._release_keys(jobs bigint [])
 RETURNS void
@@ -427,7 +432,7 @@ BEGIN
     PERFORM 1
     FROM pulse.job_key AS k
     WHERE k.job = ANY (jobs)
-    ORDER BY k.lane, k.unique_key
+    ORDER BY ROW(k.lane, k.unique_key)
     FOR UPDATE;
 
     DELETE FROM pulse.job_key AS k

@@ -428,9 +428,6 @@ RETURNS tid []
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
-SET enable_bitmapscan = off
-SET enable_hashjoin = off
-SET enable_mergejoin = off
 SET jit = off
 AS $$
 DECLARE
@@ -441,10 +438,9 @@ BEGIN
     FOR v_job IN
         SELECT b.ctid AS tid, b.job, b.waits_for
         FROM pulse.blocked AS b
-        INNER JOIN pulse.job_key AS k ON k.job = b.job
         WHERE b.ctid = ANY (_inherit_keys.tids)
-            AND k.follows
-        ORDER BY b.job
+            AND b.keyed
+            AND (SELECT k.follows FROM pulse.job_key AS k WHERE k.job = b.job)
     LOOP
         -- After one wait in vain no other, as in _try_rekey.
         IF v_holder IS DISTINCT FROM 0 THEN
@@ -496,7 +492,7 @@ BEGIN
         DELETE FROM pulse.job_key AS k
         WHERE k.lane = v_key.lane
             AND k.unique_key = v_key.unique_key
-            AND k.expires_at IS NOT NULL;
+            AND num_nonnulls(k.expires_at) = 1;
 
         INSERT INTO pulse.job_key (lane, unique_key, job, unique_for)
         VALUES (v_key.lane, v_key.unique_key, v_key.job, v_key.unique_for)

@@ -36,6 +36,7 @@ from tests.chaos.invariants_jobs import (
 )
 from tests.chaos.invariants_lanes import (
     GroupSlotsAreExact,
+    GroupsWaitForTheirJobs,
     NothingIsClaimedWhilePaused,
     SlotsAreExact,
     WorkersGetWhatTheyCanRun,
@@ -119,6 +120,7 @@ def judge(
         FailuresAreBounded(),
         SlotsAreExact(),
         GroupSlotsAreExact(),
+        GroupsWaitForTheirJobs(),
         NothingIsClaimedWhilePaused(),
         WorkersGetWhatTheyCanRun(kinds),
         OrderIsKept(records, kinds),

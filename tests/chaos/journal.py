@@ -25,8 +25,9 @@ _RUNS = {"attempt": "attempts", "failures": "failures"}
 _LAST = {"lease": "last_lease", "verb": "last_verb"}
 _SETTINGS = (
     "jsonb_build_object('max_slots', max_slots, 'enabled', enabled,"
-    " 'group_slots', group_slots)"
+    " 'group_slots', group_slots, 'in_order', in_order)"
 )
+_GROUP = "jsonb_build_object('group_key', group_key)"
 _ASKED = "jsonb_build_object('op', payload ->> 'op', 'max_attempts', max_attempts)"
 _RHYTHM = (
     "jsonb_build_object('every', extract(epoch FROM every), 'paused', paused_at,"
@@ -37,15 +38,24 @@ _RHYTHM = (
 _JOURNALED: dict[str, tuple[dict[str, str], str]] = {
     "body": ({"job": "job", "kind": "kind", "extra": _ASKED}, "+-="),
     "approval": ({**_JOB}, "+-"),
-    "waiting": ({**_JOB, **_RUNS, **_LAST, "until": "run_at"}, "+-"),
+    "waiting": (
+        {
+            **{**_JOB, **_RUNS, **_LAST, "until": "run_at"},
+            "extra": "jsonb_build_object('place', place)",
+        },
+        "+-",
+    ),
     "ready": ({**_JOB, **_RUNS, **_LAST, "line": "seq"}, "+-"),
-    "group_ready": ({**_JOB, **_RUNS, **_LAST, "line": "seq"}, "+-"),
+    "group_ready": (
+        {**_JOB, **_RUNS, **_LAST, "line": "seq", "extra": _GROUP},
+        "+-",
+    ),
     "lease": (
         {
             **_JOB,
             **{"attempt": "attempt", "failures": "failures", "lease": "lease"},
             **{"until": "lease_until", "name": "worker"},
-            "extra": "jsonb_build_object('group_key', group_key)",
+            "extra": _GROUP,
         },
         "+-",
     ),

@@ -1,9 +1,9 @@
-"""The life of a job in plain Python, and what producers and workers may do to it."""
+"""The life of a job in plain Python, and what workers may do to it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 LANE = "model"
-WAITING = {"awaiting_approval", "scheduled", "retrying", "ready", "blocked"}
+WAITING = {"awaiting_approval", "scheduled", "retrying", "ready"}
 FINISHED = {"completed", "dead", "cancelled"}
 VERBS = {
     "complete": "pulse.complete(%s)",
@@ -34,7 +34,6 @@ class Job:
     key: str | None
     delayed: bool
     needed_approval: bool = False
-    follows: int | None = None
     place: int = 0
     attempts: int = 0
     failures: int = 0
@@ -42,6 +41,18 @@ class Job:
     cancel_asked: bool = False
     last: tuple[int, str] | None = None
     """The report that brought it where it stands: that one may be repeated."""
+    after: set[int] = field(default_factory=set)
+    met: set[int] = field(default_factory=set)
+    """Upstreams that have ended once, which is enough for it."""
+    after_failed: str = "cancel"
+    policy: str = "cancel"
+    """after_failed, unless it was retried to wait for what has failed."""
+    by_upstream: bool = False
+    steps: dict[str, Any] = field(default_factory=dict)
+    begun: dict[str, bool] = field(default_factory=dict)
+    """Waits that have begun, and whether their time is over."""
+    waits: str | None = None
+    """The signal that it was given back for."""
 
 
 def has(*states: str) -> Callable[[Reports], bool]:
@@ -50,7 +61,7 @@ def has(*states: str) -> Callable[[Reports], bool]:
 
 
 class Reports(RuleBasedStateMachine):
-    """Producers and workers."""
+    """What workers report."""
 
     connect: Callable[[], psycopg.Connection[Any]]
 
@@ -88,6 +99,9 @@ class Reports(RuleBasedStateMachine):
         self.places += 1
         job.state, job.place = "ready", self.places
 
+    def ends(self, job: Job, state: str) -> None:
+        job.state = state
+
     def retried(self, job: Job) -> None:
         job.failures, job.last = 0, None
         if job.needed_approval and job.attempts == 0:
@@ -106,151 +120,16 @@ class Reports(RuleBasedStateMachine):
         found = sorted(i for i, j in self.jobs.items() if j.state in states)
         return data.draw(st.sampled_from(found))
 
-    def holder(self, key: str | None) -> int | None:
-        for job_id, job in self.jobs.items():
-            unfinished = job.state not in (*FINISHED, "blocked")
-            if key and job.key == key and unfinished:
-                return job_id
-        return None
-
-    def follower(self, key: str | None) -> int | None:
-        for job_id, job in self.jobs.items():
-            if key and job.key == key and job.state == "blocked":
-                return job_id
-        return None
-
-    def release_followers(self) -> None:
-        """The end of a job, whatever it was, lets the one behind it go."""
-        for job in self.jobs.values():
-            before = self.jobs.get(job.follows or 0)
-            if job.state != "blocked" or (before and before.state not in FINISHED):
-                continue
-            self.place(job)
-
-    def needed(self, job_id: int) -> bool:
-        """A job that followed it has not run, and may yet."""
-        return any(
-            job.follows == job_id and job.state != "completed" and not job.attempts
-            for job in self.jobs.values()
+    def holders(self, key: str | None) -> list[int]:
+        """Who has a key, and who follows that one."""
+        return sorted(
+            (
+                job_id
+                for job_id, job in self.jobs.items()
+                if key and job.key == key and job.state not in FINISHED
+            ),
+            key=lambda job_id: self.jobs[job_id].state == "blocked",
         )
-
-    def place(self, job: Job) -> None:
-        if job.needed_approval:
-            job.state = "awaiting_approval"
-        elif job.delayed:
-            job.state = "scheduled"
-        else:
-            self.line_up(job)
-
-    # Producers ---------------------------------------------------------------
-
-    @rule(
-        kind=st.sampled_from("ab"),
-        priority=st.integers(-1, 1),
-        delayed=st.booleans(),
-        approval=st.sampled_from([False, False, True]),
-        attempts=st.integers(1, 3),
-        key=st.sampled_from([None, None, "x", "y"]),
-        on_conflict=st.sampled_from(
-            ["skip", "skip", "error", "replace", "follow", "follow", "merge", "cancel"]
-        ),
-    )
-    def enqueue(
-        self,
-        kind: str,
-        priority: int,
-        delayed: bool,
-        approval: bool,
-        attempts: int,
-        key: str | None,
-        on_conflict: str,
-    ) -> None:
-        call = (
-            "SELECT pulse.enqueue(%s, lane => %s, priority => %s, delay => %s,"
-            " max_attempts => %s, unique_key => %s, requires_approval => %s,"
-            " on_conflict => %s)"
-        )
-        given = (
-            *(kind, LANE, priority, "1 hour" if delayed else None, attempts, key),
-            *(approval, on_conflict),
-        )
-        job = Job("new", kind, priority, attempts, key, delayed, approval)
-        existing = self.holder(key)
-        if existing is None:
-            self.created(self.one(call, *given), job)
-            self.place(job)
-        elif on_conflict == "skip":
-            assert self.one(call, *given) == existing
-        elif code := self.conflict(existing, job, on_conflict):
-            self.refused(code, call, *given)
-        elif on_conflict == "cancel":
-            self.cancel_for(existing, self.one(call, *given), job)
-        elif (changed := self.changed(existing, on_conflict)) is None:
-            job.state, job.follows = "blocked", existing
-            self.created(self.one(call, *given), job)
-        else:
-            self.change(changed, self.one(call, *given), job, on_conflict == "merge")
-
-    def created(self, job_id: int, job: Job) -> None:
-        assert job_id not in self.jobs
-        self.jobs[job_id] = job
-
-    def changed(self, existing: int, on_conflict: str) -> int | None:
-        """Which job replace, follow and merge change; None: a new one follows."""
-        behind = self.follower(self.jobs[existing].key)
-        if on_conflict != "replace" and behind is not None:
-            return behind
-        return None if self.jobs[existing].state == "running" else existing
-
-    def conflict(self, existing: int, job: Job, on_conflict: str) -> str | None:
-        """With what an enqueue that finds its key taken is refused."""
-        if on_conflict == "error" or job.kind != self.jobs[existing].kind:
-            return "PU102"
-        if on_conflict == "cancel":
-            return None
-        changed = self.changed(existing, on_conflict)
-        if changed is None:
-            return "PU103" if on_conflict == "replace" else None
-        old = self.jobs[changed]
-        in_line = old.state in ("ready", "scheduled", "retrying")
-        approved = old.needed_approval or job.needed_approval
-        return "PU105" if in_line and approved else None
-
-    def change(self, old_id: int, job_id: int, new: Job, merge: bool) -> None:
-        old = self.jobs[old_id]
-        if merge:
-            new.priority = max(new.priority, old.priority)
-            new.delayed = new.delayed and old.delayed and old.state != "ready"
-        if old.state == "awaiting_approval":
-            new.max_attempts, new.needed_approval = old.max_attempts, True
-            self.created(job_id, new)
-            self.place(new)
-            old.state = "cancelled"
-            return
-        assert job_id == old_id
-        if old.state == "ready":
-            if new.delayed:
-                old.state = "scheduled"
-            elif new.priority != old.priority:
-                self.line_up(old)
-        elif old.state != "blocked" and not new.delayed:
-            self.line_up(old)
-        old.priority, old.delayed = new.priority, new.delayed
-        old.needed_approval = old.needed_approval or new.needed_approval
-
-    def cancel_for(self, existing: int, job_id: int, job: Job) -> None:
-        """Newest wins: who waits is cancelled, who runs is asked to stop."""
-        behind = self.follower(job.key)
-        if behind is not None:
-            self.jobs[behind].state = "cancelled"
-        self.created(job_id, job)
-        old = self.jobs[existing]
-        if old.state == "running":
-            old.cancel_asked = True
-            job.state, job.follows = "blocked", existing
-        else:
-            old.state, old.last = "cancelled", None
-            self.place(job)
 
     # Workers -----------------------------------------------------------------
 
@@ -274,6 +153,7 @@ class Reports(RuleBasedStateMachine):
         for job_id, lease, attempt, failures, priority in rows:
             job = self.jobs[job_id]
             job.state, job.lease, job.last = "running", lease, None
+            job.waits = None
             job.attempts += 1
             assert (attempt, failures, priority) == (
                 job.attempts,
@@ -289,7 +169,7 @@ class Reports(RuleBasedStateMachine):
         for _ in range(2):  # the second time, its answer was lost
             self.db.execute("SELECT pulse.complete(%s, '1')", (job.lease,))
         self.end_run(job, "complete")
-        job.state = "completed"
+        self.ends(job, "completed")
 
     @precondition(has("running"))
     @rule(data=st.data(), fatal=st.booleans())
@@ -303,13 +183,14 @@ class Reports(RuleBasedStateMachine):
 
     def end_badly(self, job: Job, verb: str, fatal: bool = False) -> None:
         job.failures += 1
-        if job.cancel_asked:
-            job.state = "cancelled"
+        asked = job.cancel_asked
+        self.end_run(job, verb)
+        if asked:
+            self.ends(job, "cancelled")
         elif fatal or job.failures >= job.max_attempts:
-            job.state = "dead"
+            self.ends(job, "dead")
         else:
             job.state, job.delayed = "retrying", True
-        self.end_run(job, verb)
 
     @precondition(has("running"))
     @rule(data=st.data(), verb=st.sampled_from(["release", "snooze"]))
@@ -320,13 +201,14 @@ class Reports(RuleBasedStateMachine):
             self.db.execute("SELECT pulse.release(ARRAY[%s::bigint])", (job.lease,))
         else:
             self.db.execute("SELECT pulse.snooze(%s, '1 hour')", (job.lease,))
-        if job.cancel_asked:
-            job.state = "cancelled"
+        asked = job.cancel_asked
+        self.end_run(job, verb)
+        if asked:
+            self.ends(job, "cancelled")
         elif verb == "release":
             self.line_up(job)
         else:
             job.state, job.delayed = "scheduled", True
-        self.end_run(job, verb)
 
     @precondition(has("running"))
     @rule(data=st.data())
@@ -348,7 +230,7 @@ class Reports(RuleBasedStateMachine):
             return
         self.db.execute("SELECT pulse.ack_cancel(%s)", (job.lease,))
         self.end_run(job, "ack_cancel")
-        job.state = "cancelled"
+        self.ends(job, "cancelled")
 
     @precondition(lambda self: self.stale)
     @rule(data=st.data(), verb=st.sampled_from(list(VERBS)))

@@ -1,7 +1,7 @@
 -- Jobs that wait for jobs: what docs/flows.md says of each case, by its name.
 BEGIN;
 
-SELECT plan(66);
+SELECT plan(68);
 
 \o /dev/null
 -- A job of lane f runs and ends as asked.
@@ -115,6 +115,11 @@ SELECT is((pg_temp.settle(), pg_temp.state(:x))::text, '(0,blocked)', 'and it st
 SELECT is(pulse.retry(:a), 'ready');
 SELECT is(pg_temp.work(:a), 'completed');
 SELECT is(pg_temp.state(:x) || ' ' || pg_temp.state(:z), 'ready ready', 'which releases it');
+
+SELECT pg_temp.add() AS a \gset
+SELECT pg_temp.add(ARRAY[:a], 'run') AS r \gset
+SELECT is(pulse.cancel(:r), 'cancelled');
+SELECT is(pulse.retry(:r), 'blocked', 'retry of a job with upstreams, run: any end counts, and there is none yet');
 
 -- what cannot be
 SELECT throws_ok('SELECT pulse.enqueue(''k'', after => ARRAY[987654321])', 'PU004', NULL, 'upstream unknown: PU004');

@@ -102,9 +102,13 @@ COMMENT ON TYPE pulse._job_filter IS
 
 ALTER TABLE pulse.lane ADD COLUMN fair boolean;
 ALTER TABLE pulse.lane ADD COLUMN group_slots integer;
+ALTER TABLE pulse.lane ADD COLUMN in_order boolean;
 ALTER TABLE pulse.lane ADD COLUMN grouped boolean;
 ALTER TABLE pulse.lane
 ADD CONSTRAINT lane_group_slots_are_positive CHECK (group_slots BETWEEN 1 AND 10000);
+ALTER TABLE pulse.lane
+ADD CONSTRAINT lane_in_order_runs_one_of_a_group
+CHECK (in_order IS NOT TRUE OR group_slots IS NOT DISTINCT FROM 1);
 ALTER TABLE pulse.lane
 ADD CONSTRAINT lane_is_grouped_for_a_reason
 CHECK (grouped IS NOT TRUE OR fair OR group_slots IS NOT NULL);
@@ -253,6 +257,8 @@ DROP INDEX pulse.waiting_for_promotion;
 CREATE INDEX waiting_by_time ON pulse.waiting (lane, run_at) WHERE attempts >= 0;
 CREATE INDEX waiting_for_promotion ON pulse.waiting (lane, rank, run_at)
 WHERE failures >= 0;
+ALTER TABLE pulse.waiting ADD COLUMN place bigint;
+CREATE INDEX waiting_in_order ON pulse.waiting (lane, job) WHERE place > 0;
 
 DROP INDEX pulse.ready_for_claim;
 DROP INDEX pulse.ready_for_claim_by_kind;
@@ -271,6 +277,7 @@ CHECK (NOT follows OR expires_at IS NULL);
 -- 04_leases, 05_finished
 
 ALTER TABLE pulse.lease ADD COLUMN group_key text COLLATE "C";
+ALTER TABLE pulse.lease ADD COLUMN place bigint;
 CREATE INDEX finished_for_dead_letters ON pulse.finished (finished_at, job)
 WHERE state = 'dead' AND failures >= 0;
 
@@ -443,6 +450,26 @@ CREATE TABLE pulse.group_notice (
 COMMENT ON TABLE pulse.group_notice IS
 'Groups that the next claim of their lane has to look at: a job arrived, or a run ended.';
 
+CREATE TABLE pulse.group_rule (
+    lane text COLLATE "C" NOT NULL,
+    group_key text COLLATE "C" NOT NULL,
+    max_slots integer,
+    weight integer,
+    enabled boolean NOT NULL DEFAULT true,
+    held_by name,
+    held_at timestamptz,
+    reason text,
+    CONSTRAINT group_rule_is_one_per_group PRIMARY KEY (lane, group_key),
+    CONSTRAINT group_rule_is_for_a_named_group CHECK (group_key <> ''),
+    CONSTRAINT group_rule_slots_are_positive CHECK (max_slots BETWEEN 1 AND 10000),
+    CONSTRAINT group_rule_weight_is_bounded CHECK (weight BETWEEN 2 AND 100),
+    CONSTRAINT group_rule_says_something
+    CHECK (num_nonnulls(max_slots, weight) > 0 OR NOT enabled)
+);
+
+COMMENT ON TABLE pulse.group_rule IS
+'Exceptions that set_group made for groups of a lane.';
+
 CREATE TABLE pulse.group_state (
     lane text COLLATE "C" NOT NULL,
     group_key text COLLATE "C" NOT NULL,
@@ -451,8 +478,10 @@ CREATE TABLE pulse.group_state (
     place bigint,
     kind text COLLATE "C",
     more pulse._level [],
+    rest integer,
     leases bigint [],
     turn bigint,
+    credit integer,
     written_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 

@@ -211,17 +211,19 @@ class Coordinator:
             except (psycopg.OperationalError, OSError) as error:
                 await self._connection.recover(error)
             except psycopg.Error as error:
-                # Jobs run without them. This role may not change settings, and
-                # somebody else does: pulse reconcile, when the application is deployed.
+                # Jobs run without them. This role may not change settings; pulse
+                # reconcile does, when the application is deployed.
                 why = errors.describe(error)
                 words = f"nothing of what {declared.application} declares was written"
                 self._log(logging.ERROR, f"{words}: {why.message}", hint=why.hint)
                 return
 
     async def _cycle(self) -> None:
+        # Also where nothing is to be reported: a job that waits has given up its slot.
+        ended = bool(self._slots.ended)
         reports = self._slots.collect()
         now = self._loop.time()
-        claims = not self.stopping and (bool(reports) or now >= self._poll_at)
+        claims = not self.stopping and (ended or now >= self._poll_at)
         wants = self._slots.wants() if claims else {}
         if not reports and not wants:
             await self._claims.start_all()
