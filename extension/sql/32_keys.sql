@@ -304,7 +304,7 @@ COMMENT ON FUNCTION pulse._replace(
 CREATE FUNCTION pulse._replace_blocked(
     job bigint, rank integer, run_at timestamptz, needs_approval boolean
 )
-RETURNS void
+RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -318,11 +318,13 @@ BEGIN
         expires_in = NULL,
         needs_approval = coalesce(_replace_blocked.needs_approval, false)
     WHERE b.job = _replace_blocked.job;
+
+    RETURN FOUND;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._replace_blocked(bigint, integer, timestamptz, boolean) IS
-'Give a blocked job another priority and run_at.';
+'Give a blocked job another priority and run_at; false when it is not blocked.';
 
 -- approval is the row that was taken out; the rest is what the new one shall have.
 CREATE FUNCTION pulse._replace_awaiting(

@@ -371,30 +371,6 @@ $$;
 COMMENT ON FUNCTION pulse._change_element(jsonb, jsonb, text, integer) IS
 'What an element of a list becomes by a later one that has its unique key.';
 
--- A list takes all keys first, and what it says of a key may change until it is written.
-CREATE FUNCTION pulse._is_behind(
-    job bigint, rank integer, run_at timestamptz, needs_approval boolean
-)
-RETURNS boolean
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off
-SET jit = off
-AS $$
-BEGIN
-    UPDATE pulse.blocked AS b
-    SET rank = _is_behind.rank,
-        run_at = _is_behind.run_at,
-        needs_approval = _is_behind.needs_approval
-    WHERE b.job = _is_behind.job;
-
-    RETURN FOUND;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._is_behind(bigint, integer, timestamptz, boolean) IS
-'Whether a job that is just being enqueued stands behind one that runs; gives it the priority and time it was asked for at last.';
-
 -- The key was free, we took it, and one waits for it: it came first.
 CREATE FUNCTION pulse._hand_key_on(job bigint)
 RETURNS void
