@@ -27,6 +27,12 @@ from tests.chaos.invariants_clients import (
     AcknowledgedEnqueuesExist,
     EffectsHaveALiveLease,
 )
+from tests.chaos.invariants_flows import (
+    DependentsWait,
+    SignalsAreKept,
+    SpawnsHappenOnce,
+    StepsAreDoneOnce,
+)
 from tests.chaos.invariants_jobs import (
     CompletedStaysCompleted,
     FailuresAreBounded,
@@ -47,7 +53,8 @@ from tests.chaos.invariants_schedules import OccurrencesAreHandledOnce
 from tests.chaos.journal import Steps
 
 _PLACES = """
-SELECT 'approval', a.job, a.kind FROM pulse.approval AS a
+SELECT 'blocked', b.job, b.kind FROM pulse.blocked AS b
+UNION ALL SELECT 'approval', a.job, a.kind FROM pulse.approval AS a
 UNION ALL SELECT 'waiting', w.job, w.kind FROM pulse.waiting AS w
 UNION ALL SELECT 'ready', r.job, r.kind FROM pulse.ready AS r
 UNION ALL SELECT 'ready', r.job, r.kind FROM pulse.group_ready AS r
@@ -123,6 +130,10 @@ def judge(
         WorkersGetWhatTheyCanRun(kinds),
         OrderIsKept(records, kinds),
         OccurrencesAreHandledOnce(),
+        DependentsWait(),
+        SpawnsHappenOnce(steps),
+        StepsAreDoneOnce(records, lives),
+        SignalsAreKept(records, losses),
         NumbersAreHandedOutOnce(losses),
         AcknowledgedEnqueuesExist(records, losses),
         AcceptedReportsHappened(records, lives, losses),

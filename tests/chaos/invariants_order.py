@@ -35,6 +35,8 @@ class Place:
     event: Event
     pid: int
     entered: float
+    enqueued: bool = False
+    """By the transaction that enqueued it."""
     taken_by: float = FOREVER
     gone: bool = False
 
@@ -113,13 +115,15 @@ class OrderIsKept(Invariant):
     def commit(self, transaction: Transaction) -> None:
         self.begun[transaction.pid].append(transaction.started)
         taken: dict[int, Place] = {}
+        new = {e.job for e in transaction.events if e.place == "body" and e.op == "+"}
         for event in transaction.events:
             if event.place == "lane":
                 self.limited.discard(event.lane)
                 if event.op == "+" and event.extra.get("max_slots") is not None:
                     self.limited.add(event.lane)
             elif event.place == "ready" and event.op == "+":
-                place = Place(event, transaction.pid, transaction.committed)
+                entered = transaction.committed
+                place = Place(event, transaction.pid, entered, event.job in new)
                 self.lines[event.lane].join(place)
             elif event.place == "ready":
                 left = self.lines[event.lane].by_job.pop(event.job, None)
@@ -174,7 +178,7 @@ class OrderIsKept(Invariant):
         starts = self.begun[place.pid]
         following = bisect_left(starts, place.entered)
         seen = starts[following] if following < len(starts) else FOREVER
-        if place.event.attempt == 0:
+        if place.enqueued:
             # An acknowledged enqueue is visible; later places are the server's doing.
             acknowledged = self.acknowledged.get(place.event.job, FOREVER)
             if acknowledged >= place.entered:
