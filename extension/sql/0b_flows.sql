@@ -126,7 +126,7 @@ CREATE INDEX signal_for_expiry ON pulse.signal (expires_at);
 COMMENT ON TABLE pulse.signal IS
 'Signals that were sent, the first of each name.';
 
--- sent: a signal came while somebody held the job, and tick has to wake it.
+-- sent: a signal came while another session held the job, and tick has to wake it.
 CREATE TABLE pulse.signal_wait (
     job bigint NOT NULL,
     signal text COLLATE "C" NOT NULL,

@@ -1,6 +1,6 @@
 -- What applications declare beside their code. declared is what was asked for; applied is
 -- how that reads in the settings of the kind or in the schedule, NULL where it was never
--- written because somebody else had made one: what differs from it now is drift.
+-- written because another role had made one: what differs from it now is drift.
 CREATE TABLE pulse.declaration (
     item text COLLATE "C" NOT NULL,
     name text COLLATE "C" NOT NULL,

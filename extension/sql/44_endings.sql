@@ -75,7 +75,7 @@ BEGIN
     retried AS (
         INSERT INTO pulse.waiting (
             lane, run_at, job, kind, rank, attempts, failures, keyed, retrying,
-            last_lease, last_verb
+            last_lease, last_verb, place
         )
         SELECT
             j.lane,
@@ -83,7 +83,7 @@ BEGIN
                 clock_timestamp() + greatest(j.pause, '0'), (SELECT pulse._due_floor())
             ),
             j.job, j.kind, j.rank, j.attempt, j.failures + 1, j.keyed, true, j.lease,
-            _fail_runs.verb
+            _fail_runs.verb, j.place
         FROM judged AS j
         WHERE j.fate = 'retrying'
     ),

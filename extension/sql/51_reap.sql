@@ -137,7 +137,7 @@ COMMENT ON FUNCTION pulse._reap(integer, boolean) IS
 'End at most max_jobs runs whose lease has lapsed and, unless lapsed_only, look again later at those that were extended; returns how many ended.';
 
 -- So that a missing watchdog costs latency only: a claim reaps when nobody has for a
--- while, within its own bound. A claim inside somebody's long transaction keeps what it
+-- while, within its own bound. A claim inside a long transaction keeps what it
 -- locked, so it has a turn of its own, which does not keep tick from sweeping, and it
 -- touches no lease that is alive.
 CREATE FUNCTION pulse._reap_if_overdue(max_jobs integer)

@@ -91,7 +91,7 @@ COMMENT ON FUNCTION pulse._retained_since(text, pulse.outcome) IS
 
 -- A page is what is looked at, gone or not, so that jobs whose keys still dedup cannot make
 -- it long: those are kept, and go when their keys expire (_prune_keys). next is where to go
--- on, NULL at the end; passed is how many somebody had locked, or still needs.
+-- on, NULL at the end; passed is how many were locked, or are still needed.
 CREATE FUNCTION pulse._prune_jobs(
     lane text,
     state pulse.outcome,

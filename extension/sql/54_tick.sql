@@ -297,7 +297,7 @@ BEGIN
     SELECT count(*) INTO v_found
     FROM pulse._below_marks(1000) AS c;
 
-    -- Rows that somebody is just replacing are left to them: to wait would be no better,
+    -- Rows that another session is just replacing are left to it: to wait would be no better,
     -- as what they write is not seen here either.
     IF v_found > 0 THEN
         DELETE FROM pulse.mark AS m
@@ -369,7 +369,7 @@ BEGIN
     END IF;
 
     -- Versions are drawn from one sequence, so they name a row whatever its table. Rows
-    -- that somebody is just deleting are left to them.
+    -- that another session is just deleting are left to it.
     DELETE FROM pulse.horizon AS h
     WHERE h.ctid = ANY (array(
             SELECT o.ctid FROM pulse.horizon AS o

@@ -104,7 +104,7 @@ $$;
 COMMENT ON FUNCTION pulse._expire_all(timestamptz) IS
 'Cancel jobs that did not begin by their start_by; false when there was not time for all.';
 
--- Never waits: what somebody has locked keeps its row for another look.
+-- Never waits: what another session has locked keeps its row for another look.
 CREATE FUNCTION pulse._expire_page(
     after_start_by timestamptz,
     after_job bigint,

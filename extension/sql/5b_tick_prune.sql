@@ -9,7 +9,7 @@
 --
 -- In a lane whose jobs are kept for their keys, the look begins behind them (kept: in
 -- upkeep_run): each goes when its key expires. Once an hour it begins at the oldest job, for
--- those that committed late or whose key somebody took over.
+-- those that committed late or whose key was taken over.
 
 -- Rounds of 10,000 jobs.
 CREATE FUNCTION pulse._tick_prune(until timestamptz)

@@ -25,7 +25,7 @@ BEGIN
     v_place.attempts := (_block_again.job).attempts;
     v_place.failures := 0;
     v_place.keyed := (_block_again.job).keyed;
-    -- To retry is not to approve; of what has run somebody approved.
+    -- To retry is not to approve; what has run was approved.
     SELECT b.after_failed, b.needed_approval AND v_place.attempts = 0
     INTO v_place.after_failed, v_place.needs_approval
     FROM pulse.body AS b
@@ -78,8 +78,8 @@ $$;
 COMMENT ON FUNCTION pulse._block_again(pulse.finished, boolean) IS
 'Put a job that had ended where it belongs: blocked as long as an upstream has not ended well enough; returns its state.';
 
--- job is dead or cancelled no more. Nothing waits: who somebody holds stays cancelled, and so
--- does who has lost its unique key, or waits for another that has failed.
+-- job is dead or cancelled no more. Nothing waits: what another session holds stays
+-- cancelled, and so does who has lost its unique key, or waits for another that has failed.
 CREATE FUNCTION pulse._revive(job bigint)
 RETURNS integer
 LANGUAGE plpgsql

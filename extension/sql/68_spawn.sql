@@ -121,6 +121,20 @@ AS $$
 DECLARE
     v_wrong record;
 BEGIN
+    SELECT e.job ->> 'on_conflict' AS on_conflict INTO v_wrong
+    FROM jsonb_array_elements(_require_spawnable.jobs) AS e (job)
+    WHERE e.job ->> 'on_conflict' IN ('follow', 'merge', 'cancel')
+    LIMIT 1;
+
+    IF FOUND THEN
+        PERFORM pulse._raise(
+            'PU002',
+            format('a spawned job cannot have on_conflict %L', v_wrong.on_conflict),
+            'It could wait for a job that waits for the running one.',
+            'Use skip, replace or error, or enqueue it without spawn.'
+        );
+    END IF;
+
     SELECT p.job, p.state INTO v_wrong
     FROM pulse._list_wants(_require_spawnable.jobs) AS w
     CROSS JOIN LATERAL (
@@ -139,7 +153,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._require_spawnable(jsonb) IS
-'Raise PU105 when a job to be spawned would wait for one that may wait for the running job.';
+'Raise PU105 when a job to be spawned would wait for one that may wait for the running job, PU002 when it could come to.';
 
 CREATE FUNCTION pulse._step_of(job bigint, step text, sort text)
 RETURNS pulse.job_step

@@ -227,7 +227,7 @@ $$;
 COMMENT ON FUNCTION pulse._do_signal(pulse._signature, text, jsonb, interval) IS
 'signal for the role that signed. Writes the same.';
 
--- Never waits for a job that somebody holds: tick comes back to it.
+-- Never waits for a job that another session holds: tick comes back to it.
 CREATE FUNCTION pulse._wake_waiting(jobs bigint [])
 RETURNS integer
 LANGUAGE plpgsql
@@ -263,7 +263,7 @@ BEGIN
             PERFORM pulse._put_in_line(
                 v_job.job, v_job.lane, v_job.kind, v_job.rank, NULL, v_job.attempts,
                 v_job.failures, v_job.keyed, false, v_job.last_lease, v_job.last_verb,
-                pulse._group_key(v_job.job)
+                pulse._group_key(v_job.job), v_job.place
             );
             v_woken := v_woken + 1;
         END IF;

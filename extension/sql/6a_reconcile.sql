@@ -74,7 +74,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.reconcile(text, jsonb, jsonb, boolean) IS
-'Make the settings of kinds ({kind: {argument of set_kind: value}}) and the schedules ({name: {argument of schedule: value}}) of an application what it declares, in this transaction. What the application declared before and does not now is removed. What somebody else changed since, or made first, stays as it is, unless overwrite says otherwise. A row for each: created, changed, unchanged, removed, drift (an operator''s change stays) or taken (another application declares it), and why. PU001 above READ COMMITTED, PU002 bad argument or an unknown setting; errors of set_kind and schedule. Writes declaration and what set_kind, schedule and unschedule write.';
+'Make the settings of kinds ({kind: {argument of set_kind: value}}) and the schedules ({name: {argument of schedule: value}}) of an application what it declares, in this transaction. What the application declared before and does not now is removed. What another role changed since, or made first, stays as it is, unless overwrite says otherwise. A row for each: created, changed, unchanged, removed, drift (an operator''s change stays) or taken (another application declares it), and why. PU001 above READ COMMITTED, PU002 bad argument or an unknown setting; errors of set_kind and schedule. Writes declaration and what set_kind, schedule and unschedule write.';
 
 -- One declaration of an application at a time: what it reads must still hold when it is
 -- written. gone lists settings that the kind had from the last one.
@@ -161,9 +161,9 @@ BEGIN
         CASE
             WHEN j.application <> _plan_declaration.application
                 THEN format('application %s declares it', j.application)
-            WHEN j.drifts AND j.facts IS NULL THEN 'somebody has removed it'
-            WHEN j.drifts AND j.applied IS NULL THEN format('somebody else has made it: %s', j.facts)
-            WHEN j.drifts THEN format('somebody has changed it to %s', j.facts)
+            WHEN j.drifts AND j.facts IS NULL THEN 'it was removed by hand'
+            WHEN j.drifts AND j.applied IS NULL THEN format('it was made by hand: %s', j.facts)
+            WHEN j.drifts THEN format('it was changed by hand to %s', j.facts)
         END,
         CASE
             WHEN j.item = 'schedule' OR j.application <> _plan_declaration.application
@@ -360,7 +360,7 @@ COMMENT ON COLUMN pulse.declarations.facts IS
 'How it is now; NULL when it was removed.';
 
 COMMENT ON COLUMN pulse.declarations.drift IS
-'Whether somebody has changed, made or removed it otherwise; reconcile leaves it alone.';
+'Whether it was changed, made or removed in another way; reconcile leaves it alone.';
 
 COMMENT ON COLUMN pulse.declarations.declared_at IS
 'When it was last written.';

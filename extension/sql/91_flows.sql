@@ -28,7 +28,7 @@ COMMENT ON COLUMN pulse.dependencies.after_job_id IS
 'The job that has to end first.';
 
 -- In one snapshot with the rest of check(). What is being told right now is no problem: a
--- note, or a doubt about the upstream, says that somebody will look.
+-- note, or a doubt about the upstream, says that it will be looked at.
 CREATE FUNCTION pulse._check_flows()
 RETURNS TABLE (problem text, job_id bigint, detail text)
 LANGUAGE sql
@@ -241,7 +241,7 @@ BEGIN
             WHEN v_held > 1000 THEN format('more than 1000 wait for jobs that have failed, such as %s', v_by)
             ELSE format('%s wait for jobs that have failed, such as %s', v_held, v_by)
         END,
-        format('Mend the cause and retry it (SELECT pulse.retry(%s)), or cancel the jobs that wait: SELECT * FROM pulse.why(…) names them.', coalesce(v_by::text, '…'));
+        format('Fix the cause and retry it (SELECT pulse.retry(%s)), or cancel the jobs that wait: SELECT * FROM pulse.why(…) names them.', coalesce(v_by::text, '…'));
 
     RETURN QUERY
     SELECT

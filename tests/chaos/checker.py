@@ -42,6 +42,7 @@ from tests.chaos.invariants_jobs import (
 )
 from tests.chaos.invariants_lanes import (
     GroupSlotsAreExact,
+    GroupsWaitForTheirJobs,
     NothingIsClaimedWhilePaused,
     SlotsAreExact,
     WorkersGetWhatTheyCanRun,
@@ -126,6 +127,7 @@ def judge(
         FailuresAreBounded(),
         SlotsAreExact(),
         GroupSlotsAreExact(),
+        GroupsWaitForTheirJobs(),
         NothingIsClaimedWhilePaused(),
         WorkersGetWhatTheyCanRun(kinds),
         OrderIsKept(records, kinds),

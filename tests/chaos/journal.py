@@ -25,8 +25,9 @@ _RUNS = {"attempt": "attempts", "failures": "failures"}
 _LAST = {"lease": "last_lease", "verb": "last_verb"}
 _SETTINGS = (
     "jsonb_build_object('max_slots', max_slots, 'enabled', enabled,"
-    " 'group_slots', group_slots)"
+    " 'group_slots', group_slots, 'in_order', in_order)"
 )
+_GROUP = "jsonb_build_object('group_key', group_key)"
 _ASKED = (
     "jsonb_strip_nulls(jsonb_build_object('op', payload ->> 'op',"
     " 'max_attempts', max_attempts, 'flow', flow, 'after_failed', after_failed,"
@@ -49,15 +50,24 @@ _JOURNALED: dict[str, tuple[dict[str, str], str]] = {
     "job_step": ({"job": "job", "name": "step", "extra": _STEP}, "+="),
     "signal": ({"name": "signal"}, "+"),
     "approval": ({**_JOB}, "+-"),
-    "waiting": ({**_JOB, **_RUNS, **_LAST, "until": "run_at"}, "+-"),
+    "waiting": (
+        {
+            **{**_JOB, **_RUNS, **_LAST, "until": "run_at"},
+            "extra": "jsonb_build_object('place', place)",
+        },
+        "+-",
+    ),
     "ready": ({**_JOB, **_RUNS, **_LAST, "line": "seq"}, "+-"),
-    "group_ready": ({**_JOB, **_RUNS, **_LAST, "line": "seq"}, "+-"),
+    "group_ready": (
+        {**_JOB, **_RUNS, **_LAST, "line": "seq", "extra": _GROUP},
+        "+-",
+    ),
     "lease": (
         {
             **_JOB,
             **{"attempt": "attempt", "failures": "failures", "lease": "lease"},
             **{"until": "lease_until", "name": "worker"},
-            "extra": "jsonb_build_object('group_key', group_key)",
+            "extra": _GROUP,
         },
         "+-",
     ),

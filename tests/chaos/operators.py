@@ -14,7 +14,7 @@ import psycopg
 
 from tests.chaos import process
 
-LANES = ("bulk", "narrow", "serial", "long", "tenants")
+LANES = ("bulk", "narrow", "serial", "long", "tenants", "orders")
 SCHEDULES = {"all": "every-all", "last": "every-last", "skip": "every-skip"}
 
 # Settings of the run: short leases, so that a fault outlives them, and a long memory,
@@ -28,6 +28,9 @@ FROM (VALUES ('default', 0), ('bulk', 0), ('narrow', 4), ('serial', 1), ('long',
 SELECT pulse.set_lane('tenants', lease_for => '3 seconds', cancel_grace => '3 seconds',
     retain_completed => '7 days', retain_cancelled => '7 days', retain_dead => '7 days',
     group_slots => 2);
+SELECT pulse.set_lane('orders', lease_for => '3 seconds', cancel_grace => '3 seconds',
+    retain_completed => '7 days', retain_cancelled => '7 days', retain_dead => '7 days',
+    in_order => true);
 SELECT pulse.set_lane('hostile', lease_for => '3 seconds',
     retain_completed => '1 second');
 SELECT pulse.set_kind(kind, backoff => 'fixed', backoff_base => '300 ms')

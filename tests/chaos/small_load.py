@@ -35,6 +35,7 @@ CLAIM = """
 VERBS = {
     "complete": "SELECT pulse.complete(%s)",
     "fail": "SELECT pulse.fail(%s, 'on purpose', retry_in => '0')",
+    "snooze": "SELECT pulse.snooze(%s, '1 second')",
 }
 WAITING = "SELECT count(*) FROM pg_locks WHERE pid = %s AND NOT granted"
 AFTER = """
@@ -75,6 +76,7 @@ class SmallLoad:
             "pulse.set_lane('narrow', max_slots => 2)",
             "pulse.set_lane('serial', max_slots => 1)",
             "pulse.set_lane('tenants', group_slots => 2)",
+            "pulse.set_lane('orders', in_order => true)",
             "pulse.set_kind('k', backoff => 'none')",
             "pulse.schedule('beat', 'k', every => '1 second', lane => 'beat')",
             # The backstop that looks for lost jobs does its hourly run.
@@ -85,6 +87,7 @@ class SmallLoad:
         [zombie] = self.claim(self.one, "zombie", lease_for="1 second")
         self.fill_the_slots()
         self.fill_the_group()
+        self.wait_in_the_group()
         self.run_in_order()
         self.fail_for_good()
         self.pause_in_mid_claim()
@@ -163,6 +166,12 @@ class SmallLoad:
         meanwhile = self.claim(self.two, "tenants", 3)
         self.report("complete", *first, *meanwhile)
         self.report("complete", *self.claim(self.one, "tenants", 3))
+
+    def wait_in_the_group(self) -> None:
+        for _ in range(3):
+            self.enqueue("orders")
+        self.report("snooze", *self.claim(self.one, "orders"))
+        self.report("complete", *self.claim(self.two, "orders"))
 
     def claim_around(self, lane: str, n: int, work: Callable[[], object]) -> list[Run]:
         """A claim, open until work (on session two) has ended or waits for it."""

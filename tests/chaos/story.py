@@ -129,6 +129,10 @@ def group_slots(lane: str, n: int) -> Event:
     return Event("lane", "+", lane=lane, extra={"group_slots": n})
 
 
+def in_order(lane: str) -> Event:
+    return Event("lane", "+", lane=lane, extra={"group_slots": 1, "in_order": True})
+
+
 def hold(op: str, lane: str = "") -> Event:
     return Event("hold", op, lane=lane, name="ann")
 

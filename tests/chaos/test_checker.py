@@ -45,8 +45,13 @@ BROKEN: dict[str, tuple[str, dict[str, str], str]] = {
     ),
     "the count of a group": (
         "_claim_grouped",
-        {r"greatest\(v_slots - .*, 0\)": "v_need"},
+        {r"greatest\(g\.slots - .*, 0\)": "v_need"},
         "No claim commits that fills a group of a lane beyond group_slots",
+    ),
+    "the wait of a group": (
+        "_read_notices",
+        {r"OR \(_read_notices\.lane\)\.in_order\s+AND": "OR false AND"},
+        "With in_order a group starts nothing while a job of it may come back",
     ),
     "the look at holds": (
         "claim_batch",
@@ -71,7 +76,7 @@ BROKEN: dict[str, tuple[str, dict[str, str], str]] = {
     "the order of the line": (
         "_pick",
         {r"ORDER BY r\.rank, r\.seq\n": "ORDER BY r.rank, r.seq DESC\n"},
-        "Claims of a lane with slots take the first jobs in line",
+        "Claims of a lane with slots, or a group in order, take the first jobs in line",
     ),
     "the bound of failures": (
         "_fail_runs",

@@ -18,6 +18,7 @@ from tests.chaos.story import (
     fired,
     group_slots,
     hold,
+    in_order,
     leased,
     lost,
     ready,
@@ -170,6 +171,17 @@ BAD: list[tuple[str, str, Callable[[], Story]]] = [
     ("beyond group_slots", "two of one group in one slot", lambda: (
         Story().tell(group_slots("l", 1)).enqueue(1).enqueue(2)
         .claim(1, 1, extra={"group_key": "a"}).claim(2, 2, extra={"group_key": "a"}))),
+    ("may come back", "another while one was snoozed", lambda: (
+        Story().tell(in_order("l")).enqueue(1).enqueue(2)
+        .claim(1, 1, extra={"group_key": "a"})
+        .tell(leased("-", 1, 1), Event("waiting", "+", job=1, extra={"place": 1}))
+        .claim(2, 2, extra={"group_key": "a"}))),
+    ("first jobs in line", "the second of a group before the first", lambda: (
+        Story().tell(in_order("l"))
+        .tell(ready("+", 1, extra={"group_key": "a"}))
+        .tell(ready("+", 2, extra={"group_key": "a"}))
+        .tell(ready("-", 2, extra={"group_key": "a"}),
+              leased("+", 1, 2, extra={"group_key": "a"})))),
     ("held or disabled", "every lane is paused", lambda: (
         Story().enqueue().tell(hold("+")).claim(7))),
     ("held or disabled", "its lane is paused", lambda: (

@@ -244,6 +244,7 @@ class Stress:
     def _report(self, db: Connection, chance: random.Random, leases: list[int]) -> None:
         """Each of them until it is reported: a rolled back report is repeated."""
         chance.shuffle(leases)
+        claimed = leases
         while leases:
             part = leases[: chance.choice([1, 3, 20])]
             what = chance.random() if self.enqueueing else 1
@@ -274,10 +275,10 @@ class Stress:
             if chance.random() < 0.2:
                 time.sleep(chance.random() * 0.05)
             if chance.random() < 0.05:
-                # The claim, too, where it was not committed.
+                # Earlier reports, too, and the claim, where they were not committed.
                 db.rollback()
                 rows = db.execute(
-                    "SELECT lease FROM pulse.lease WHERE lease = ANY (%s)", (leases,)
+                    "SELECT lease FROM pulse.lease WHERE lease = ANY (%s)", (claimed,)
                 ).fetchall()
                 leases = [row[0] for row in rows]
                 db.commit()

@@ -47,12 +47,9 @@ class Example:
     def __init__(self, name: str, place: Path, wheel: Path, python: str) -> None:
         self.directory = Path(shutil.copytree(EXAMPLES / name, place / name))
         self.bin = place / f"{name}-venv" / "bin"
-        # Empty: the pip is that of the tests.
-        packages.run(python, "-m", "venv", "--without-pip", self.bin.parent, cwd=place)
-        packages.run(
-            *(sys.executable, "-m", "pip", "--python", self.bin / "python"),
-            *("install", "-q", "--no-compile", "--find-links", wheel.parent),
-            *("-r", "requirements.txt"),
+        packages.install(
+            packages.empty_venv(self.bin.parent, python),
+            *("--find-links", wheel.parent, "-r", "requirements.txt"),
             cwd=self.directory,
         )
         self.server: Server

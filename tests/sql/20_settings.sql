@@ -261,7 +261,7 @@ SELECT lives_ok(
         'mail', lane => 'post', priority => 9, max_attempts => 5, backoff => 'fixed',
         backoff_base => '7 s', backoff_cap => '8 s', backoff_jitter => 0,
         lease_for => '9 s', max_runtime => '10 s', requires_approval => true,
-        approval_expiry => '11 s', reason => 'trial'
+        approval_expiry => '11 s', reason => 'trial', max_delay => '12 s'
     )
     $$,
     'every setting of a kind can be given'
@@ -269,17 +269,19 @@ SELECT lives_ok(
 SELECT row_eq(
     'SELECT k.* FROM pulse.kind AS k WHERE k.kind = ''mail''',
     ROW (
-        'mail', 'post', 9, 5, 'fixed', '7 s', '8 s', 0, '9 s', '10 s', true, '11 s'
+        'mail', 'post', 9, 5, 'fixed', '7 s', '8 s', 0, '9 s', '10 s', true, '11 s',
+        '12 s'
     )::pulse.kind,
     'and is kept'
 );
-SELECT pulse.set_kind('mail', requires_approval => false, max_runtime => '0');
+SELECT pulse.set_kind('mail', requires_approval => false, max_runtime => '0', max_delay => '0');
 SELECT row_eq(
     'SELECT k.* FROM pulse.kind AS k WHERE k.kind = ''mail''',
     ROW (
-        'mail', 'post', 9, 5, 'fixed', '7 s', '8 s', 0, '9 s', NULL, false, '11 s'
+        'mail', 'post', 9, 5, 'fixed', '7 s', '8 s', 0, '9 s', NULL, false, '11 s',
+        NULL
     )::pulse.kind,
-    'what is not given stays, and max_runtime 0 is none'
+    'what is not given stays, and 0 of max_runtime and max_delay is none'
 );
 SELECT is(
     (SELECT a.reason FROM pulse.audit_entry AS a WHERE a.verb = 'set_kind' AND a.lane = 'post'

@@ -1,7 +1,8 @@
 """The page reads a bounded number of rows, however many jobs wait.
 
-PULSE_LOAD is how many are ready: 1000000 is the load of the contract, the default is a
-smaller one. With PULSE_TIMES=1 the times of every answer are printed.
+PULSE_LOAD is how many are ready, PULSE_LANES and PULSE_KINDS in how many lanes and of
+how many kinds; half as many have finished. 1000000 is the load of the contract, the
+defaults are smaller. With PULSE_TIMES=1 the times of every answer are printed.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from tests.conftest import Connection
 from tests.web.conftest import API, Site
 
 LOAD = int(os.environ.get("PULSE_LOAD", "50000"))
+LANES = int(os.environ.get("PULSE_LANES", "100"))
+KINDS = int(os.environ.get("PULSE_KINDS", "50"))
 
 # A lane's depth is counted up to 10000. A search reads 10000 jobs of a table at most,
 # here of two, each with a look at its body where the filter asks: 3 or 4 buffers.
-GLANCE = 3_000
+GLANCE = 3_000 + 30 * LANES
 SEARCH = 100_000
 ONE = 500
 
@@ -32,22 +35,25 @@ HOUR = {"since": "1 hour", "step": "1 minute", "lane": None, "kind": None}
 
 @pytest.fixture
 def loaded(connection: Connection) -> int:
-    """LOAD ready jobs in two lanes, half as many finished, some dead; the oldest id."""
+    """LOAD ready jobs, half as many finished, some of them dead; the oldest id."""
     connection.execute(
         """
         WITH job AS (
             INSERT INTO pulse.body (kind, payload, max_attempts, owner, tags)
             SELECT
-                'k' || n % 5, '{"n": 1}', 3, (SELECT pulse._role_number('loader')),
-                ARRAY['t' || n % 1000]
+                'k' || n % %(kinds)s, '{"n": 1}', 3,
+                (SELECT pulse._role_number('loader')), ARRAY['t' || n % 1000]
             FROM generate_series(1, %(load)s + %(load)s / 2) AS n
             RETURNING job, kind
         ), numbered AS (
             SELECT job, kind, row_number() OVER (ORDER BY job) AS n FROM job
         ), ready AS (
             INSERT INTO pulse.ready (lane, rank, kind, job, attempts, failures, keyed)
-            SELECT CASE WHEN n % 10 = 0 THEN 'small' ELSE 'busy' END, n % 3, kind, job,
-                0, 0, false
+            SELECT
+                CASE n % 10
+                    WHEN 0 THEN 'small' WHEN 1 THEN 'l' || n % %(lanes)s ELSE 'busy'
+                END,
+                n % 3, kind, job, 0, 0, false
             FROM numbered WHERE n <= %(load)s ORDER BY job
         )
         INSERT INTO pulse.finished
@@ -57,7 +63,7 @@ def loaded(connection: Connection) -> int:
             'complete', 1, 0, false, CASE WHEN n % 100 = 0 THEN 'no' END
         FROM numbered WHERE n > %(load)s
         """.replace("% ", "%% "),
-        {"load": LOAD},
+        {"load": LOAD, "lanes": LANES, "kinds": KINDS},
     )
     connection.execute("SELECT pulse.claim_batch('w1', 'busy', 50)")
     connection.execute("VACUUM ANALYZE")
@@ -155,7 +161,7 @@ def test_every_page_answers_on_a_long_queue(
     lanes = {x["name"]: x for x in viewer.get(f"{API}/lanes").json()["lanes"]}
     busy = lanes["busy"]["depth"]
     assert lanes["busy"]["depth_estimated"]
-    assert LOAD * 0.9 * 0.5 < busy < LOAD * 0.9 * 2
+    assert LOAD * 0.8 * 0.5 < busy < LOAD * 0.8 * 2
     # A search for nothing says how far it came, and that it can go on.
     page = viewer.get(f"{API}/jobs?kind=nothing").json()
     assert page["jobs"] == []

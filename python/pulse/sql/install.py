@@ -114,7 +114,7 @@ BEGIN
 END;
 $$"""
 
-# Around a script that runs inside somebody's transaction: its SET LOCAL would stay.
+# Around a script that runs inside the caller's transaction: its SET LOCAL would stay.
 KEEP_SETTINGS: Final = """
 SELECT pg_catalog.set_config(
     'pulse.kept_' || s.name, pg_catalog.current_setting(s.name), true

@@ -211,8 +211,8 @@ class Coordinator:
             except (psycopg.OperationalError, OSError) as error:
                 await self._connection.recover(error)
             except psycopg.Error as error:
-                # Jobs run without them. This role may not change settings, and
-                # somebody else does: pulse reconcile, when the application is deployed.
+                # Jobs run without them. This role may not change settings; pulse
+                # reconcile does, when the application is deployed.
                 why = errors.describe(error)
                 words = f"nothing of what {declared.application} declares was written"
                 self._log(logging.ERROR, f"{words}: {why.message}", hint=why.hint)

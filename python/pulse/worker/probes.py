@@ -4,7 +4,7 @@
     GET /readyz    200 while it is connected to the server and claims
 
 The probes are answered by a thread of their own, so a blocked event loop is an answer
-and not a timeout. systemd is told READY, STOPPING and, where it asks for it,
+and not a timeout. systemd gets READY, STOPPING and, where it asks for it,
 WATCHDOG, over the socket that NOTIFY_SOCKET names.
 """
 

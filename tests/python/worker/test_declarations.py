@@ -78,7 +78,7 @@ def test_an_operators_change_is_left_alone_and_told(
     start(shop(queue)).stop()
     queue.db.connect().execute("SELECT pulse.unschedule('digest')")
     start(shop(queue)).stop()
-    assert "the schedule digest is not as declared: somebody has removed it" in (
+    assert "the schedule digest is not as declared: it was removed by hand" in (
         caplog.text
     )
 
