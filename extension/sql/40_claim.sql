@@ -192,7 +192,7 @@ BEGIN
     END IF;
 
     IF v_known.has_flows THEN
-        v_woken := pulse._take_wakes(v_need, 3);
+        v_woken := (pulse._take_wakes(v_need, 3)).released;
     END IF;
 
     -- Jobs stand in groups, or did until lately.
@@ -335,29 +335,14 @@ BEGIN
         leased AS (
             INSERT INTO pulse.lease (
                 lease, job, lane, kind, rank, attempt, failures, keyed,
-                worker, claimed_at, lease_for, lease_until, deadline
+                worker, claimed_at, lease_for, lease_until, deadline, ready_at
             )
             SELECT
                 d.lease, d.job, claim_batch.lane, d.kind, d.rank, d.attempts + 1, d.failures,
                 d.keyed, claim_batch.worker, v_now, d.lease_for,
-                least(v_now + d.lease_for, d.deadline), d.deadline
+                least(v_now + d.lease_for, d.deadline), d.deadline, d.ready_at
             FROM described AS d
             WHERE NOT d.is_late
-        ),
-
-        counted AS (
-            INSERT INTO pulse.tally (lane, kind, event, jobs, bucket, seconds)
-            SELECT
-                claim_batch.lane, w.kind, 'started', count(*),
-                width_bucket(w.seconds, pulse.histogram_bounds()) AS bucket, sum(w.seconds)
-            FROM (
-                SELECT
-                    d.kind,
-                    greatest(date_part('epoch', v_now - d.ready_at), 0) AS seconds
-                FROM described AS d
-                WHERE NOT d.is_late
-            ) AS w
-            GROUP BY w.kind, bucket
         ),
 
         listed AS (
