@@ -123,6 +123,7 @@ COMMENT ON FUNCTION pulse._rate_given(text, integer, interval, integer, interval
 CREATE FUNCTION pulse._newest_quota(lane text)
 RETURNS pulse.quota
 LANGUAGE plpgsql
+STABLE
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
@@ -170,3 +171,30 @@ $$;
 
 COMMENT ON FUNCTION pulse._spend_quota(pulse.quota, text, integer, interval, timestamptz) IS
 'Count starts against the rate of a lane; returns what was written.';
+
+CREATE FUNCTION pulse._rate_obstacle(lane text)
+RETURNS SETOF text
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT
+        format(
+            'the rate of lane %s is used up until %s: %s starts in %s',
+            l.lane, to_char(f.free_at, 'YYYY-MM-DD HH24:MI:SS.MS TZ'), l.rate,
+            pulse._duration(l.rate_per)
+        )
+    FROM pulse.lane AS l
+    CROSS JOIN LATERAL pulse._free_starts(
+        (pulse._newest_quota(l.lane)).starts, l.rate, l.rate_per, clock_timestamp()
+    ) AS f
+    WHERE l.lane = _rate_obstacle.lane
+        AND f.free_at IS NOT NULL;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._rate_obstacle(text) IS
+'In words: that the rate of a lane is used up, and until when.';

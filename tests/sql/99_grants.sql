@@ -45,6 +45,8 @@ VALUES
 ('dead_groups', 'viewer operator admin'),
 ('counts', 'viewer operator admin'),
 ('kinds', 'viewer operator admin'),
+('limits', 'viewer operator admin'),
+('next_at', 'worker admin'),
 ('lane_defaults', 'viewer operator admin'),
 ('pause_status', 'viewer operator admin'),
 ('node', 'producer worker viewer approver operator admin'),
