@@ -229,7 +229,7 @@ AS $$
             count(*) AS open,
             array_agg(
                 format(
-                    '%s (%s)', o.after_job_id,
+                    '%s (%s%s)', o.after_job_id, o.follows,
                     CASE
                         WHEN o.state IS NULL THEN 'gone: cancel this one'
                         WHEN o.state IN ('dead', 'cancelled')
@@ -240,7 +240,15 @@ AS $$
                 ORDER BY o.after_job_id
             ) AS words
         FROM (
-            SELECT d.after_job_id, j.state, j.worker
+            SELECT
+                d.after_job_id,
+                j.state,
+                j.worker,
+                CASE
+                    WHEN (j.lane, j.unique_key)
+                        = ((_upstream_reason.job).lane, (_upstream_reason.job).unique_key)
+                        THEN 'which it follows: '
+                END AS follows
             FROM (
                 SELECT e.after_job_id
                 FROM pulse.dependencies AS e
@@ -249,7 +257,7 @@ AS $$
                 LIMIT 100000
             ) AS d
             LEFT JOIN LATERAL (
-                SELECT j.state, j.worker
+                SELECT j.state, j.worker, j.lane, j.unique_key
                 FROM pulse.jobs AS j
                 WHERE j.job_id = d.after_job_id
             ) AS j ON true

@@ -149,7 +149,8 @@ BEGIN
     PERFORM pulse._put_in_line(
         _reschedule.job_id, v_was.lane, v_was.kind, v_was.rank, _reschedule.to_time,
         v_was.attempts, v_was.failures, v_was.keyed, v_retrying,
-        v_was.last_lease, v_was.last_verb, pulse._group_key(_reschedule.job_id)
+        v_was.last_lease, v_was.last_verb, pulse._group_key(_reschedule.job_id),
+        v_was.place
     );
     state := CASE
         WHEN NOT _reschedule.to_time > clock_timestamp() THEN 'ready'

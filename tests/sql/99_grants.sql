@@ -71,6 +71,7 @@ VALUES
 ('rerun_where', 'operator admin'),
 ('run_schedule_now', 'operator admin'),
 ('set_lane', 'operator admin'),
+('set_group', 'operator admin'),
 ('set_kind', 'operator admin'),
 ('pause', 'operator admin'),
 ('resume', 'operator admin'),

@@ -219,9 +219,11 @@ class Coordinator:
                 return
 
     async def _cycle(self) -> None:
+        # Also where nothing is to be reported: a job that waits has given up its slot.
+        ended = bool(self._slots.ended)
         reports = self._slots.collect()
         now = self._loop.time()
-        claims = not self.stopping and (bool(reports) or now >= self._poll_at)
+        claims = not self.stopping and (ended or now >= self._poll_at)
         wants = self._slots.wants() if claims else {}
         if not reports and not wants:
             await self._claims.start_all()
