@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
 
 EXCHANGE: Final = """
 SELECT
@@ -83,7 +86,7 @@ FROM pulse.wait_for(
 ) AS w"""
 
 # What a handler asks for through the worker, by name.
-CALLS: Final = {
+CALLS: Final[dict[str, LiteralString]] = {
     "checkpoint": CHECKPOINT,
     "upstream": UPSTREAM,
     "spawn": SPAWN,

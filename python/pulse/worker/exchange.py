@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
@@ -21,6 +21,9 @@ from pulse.worker.connection import Connection
 from pulse.worker.connector import AsyncConnection
 from pulse.worker.outcomes import Outcome
 from pulse.worker.run import Run
+
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
 
 # PostgreSQL takes no statement above 1 GB, and jsonb is built in memory.
 LARGEST_PART = 16 << 20
@@ -172,7 +175,7 @@ def in_parts(runs: Sequence[Run]) -> list[list[Run]]:
     return parts
 
 
-def call_of(job: Job, outcome: Outcome) -> tuple[str, dict[str, Any]]:
+def call_of(job: Job, outcome: Outcome) -> tuple[LiteralString, dict[str, Any]]:
     lease = {"lease": job.lease}
     if outcome.verb == "complete":
         return sql.COMPLETE, {**lease, "result": outcome.result}
