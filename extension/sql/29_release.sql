@@ -178,9 +178,9 @@ BEGIN
             AND b.delay IS NULL
             AND b.expires_in IS NULL
             AND b.lane <> ALL (v_grouped)
-            AND NOT (
-                b.keyed
-                AND EXISTS (SELECT FROM pulse.job_key AS k WHERE k.job = b.job AND k.follows)
+            AND (
+                NOT b.keyed
+                OR (SELECT k.follows FROM pulse.job_key AS k WHERE k.job = b.job) IS NOT TRUE
             )
         RETURNING b.lane, b.rank, b.kind, b.job, b.attempts, b.failures, b.keyed
     ),

@@ -34,13 +34,14 @@ BEGIN
             PERFORM pulse.set_kind(
                 v_step.name, r.lane, r.priority, r.max_attempts, r.backoff, r.backoff_base,
                 r.backoff_cap, r.backoff_jitter, r.lease_for, r.max_runtime,
-                r.requires_approval, r.approval_expiry, v_reason
+                r.requires_approval, r.approval_expiry, v_reason, r.max_delay
             )
             FROM jsonb_to_record(v_step.declared) AS r (
                 lane text, priority integer, max_attempts integer, backoff text,
                 backoff_base interval, backoff_cap interval,
                 backoff_jitter double precision, lease_for interval,
-                max_runtime interval, requires_approval boolean, approval_expiry interval
+                max_runtime interval, requires_approval boolean, approval_expiry interval,
+                max_delay interval
             );
         ELSIF v_step.verdict IN ('created', 'changed') THEN
             PERFORM pulse.schedule(
@@ -95,7 +96,7 @@ BEGIN
     PERFORM pulse._require_name('application', _plan_declaration.application);
     PERFORM pulse._require_declared(
         'kinds', _plan_declaration.kinds,
-        '{lane,priority,max_attempts,backoff,backoff_base,backoff_cap,backoff_jitter,lease_for,max_runtime,requires_approval,approval_expiry}'
+        '{lane,priority,max_attempts,backoff,backoff_base,backoff_cap,backoff_jitter,lease_for,max_runtime,requires_approval,approval_expiry,max_delay}'
     );
     PERFORM pulse._require_declared(
         'schedules', _plan_declaration.schedules,

@@ -278,6 +278,7 @@ CHECK (NOT follows OR expires_at IS NULL);
 
 ALTER TABLE pulse.lease ADD COLUMN group_key text COLLATE "C";
 ALTER TABLE pulse.lease ADD COLUMN place bigint;
+ALTER TABLE pulse.lease ADD COLUMN ready_at timestamptz;
 CREATE INDEX finished_for_dead_letters ON pulse.finished (finished_at, job)
 WHERE state = 'dead' AND failures >= 0;
 
@@ -531,8 +532,10 @@ CREATE TABLE pulse.tally (
     kind text COLLATE "C" NOT NULL,
     event text COLLATE "C" NOT NULL,
     jobs bigint NOT NULL DEFAULT 1,
-    bucket integer,
-    seconds double precision,
+    wait_bucket integer,
+    waited interval,
+    run_bucket integer,
+    ran interval,
     CONSTRAINT tally_is_numbered PRIMARY KEY (seq)
 );
 
@@ -708,6 +711,7 @@ COMMENT ON TABLE pulse.signal_wait IS
 
 -- Functions whose result or arguments have other names: CREATE OR REPLACE refuses those.
 -- `python -m tests.upgrade.drops` prints what is missing here.
+DROP FUNCTION pulse._take_out(bigint);
 DROP FUNCTION pulse._counted(text);
 DROP FUNCTION pulse._take_out(bigint);
 DROP FUNCTION pulse._cron_entries();
@@ -720,6 +724,7 @@ DROP FUNCTION pulse._skip_occurrences(
     text, pulse.recurrence, timestamptz, timestamptz, text
 );
 DROP FUNCTION pulse._watchdog_round(integer, timestamptz, integer);
+DROP FUNCTION pulse._take_out(bigint);
 DROP FUNCTION pulse.health();
 DROP FUNCTION pulse._health_lanes();
 
