@@ -714,7 +714,6 @@ COMMENT ON TABLE pulse.signal_wait IS
 -- `python -m tests.upgrade.drops` prints what is missing here.
 DROP FUNCTION pulse._take_out(bigint);
 DROP FUNCTION pulse._counted(text);
-DROP FUNCTION pulse._take_out(bigint);
 DROP FUNCTION pulse._cron_entries();
 DROP FUNCTION pulse._register(text, text, text);
 DROP FUNCTION pulse._occurrence_after(pulse.recurrence, timestamptz);
@@ -725,7 +724,6 @@ DROP FUNCTION pulse._skip_occurrences(
     text, pulse.recurrence, timestamptz, timestamptz, text
 );
 DROP FUNCTION pulse._watchdog_round(integer, timestamptz, integer);
-DROP FUNCTION pulse._take_out(bigint);
 DROP FUNCTION pulse.health();
 DROP FUNCTION pulse._health_lanes();
 
