@@ -127,32 +127,35 @@ CREATE TABLE pulse.job_step (
 COMMENT ON TABLE pulse.job_step IS
 'Steps that a job has done, or waits in, kept for its later attempts.';
 
--- owner is the role whose jobs it counts for; 0 is everybody's.
+-- owner is the role whose jobs it counts for; 0 is everybody's. unheard_at: a job that waits
+-- for it was held by another session, or there were too many; tick has looked again by then.
 CREATE TABLE pulse.signal (
     signal text COLLATE "C" NOT NULL,
     owner integer NOT NULL,
     payload jsonb,
     sent_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     expires_at timestamptz NOT NULL,
+    unheard_at timestamptz,
     CONSTRAINT signal_is_sent_once PRIMARY KEY (signal, owner)
 );
 
 CREATE INDEX signal_for_expiry ON pulse.signal (expires_at);
+CREATE INDEX signal_to_tell ON pulse.signal (unheard_at) WHERE unheard_at IS NOT NULL;
 
 COMMENT ON TABLE pulse.signal IS
 'Signals that were sent, the first of each name.';
 
--- sent: a signal came while another session held the job, and tick has to wake it.
+-- Written by whoever has the job: its run, who takes it out of waiting, retention.
 CREATE TABLE pulse.signal_wait (
     job bigint NOT NULL,
-    signal text COLLATE "C" NOT NULL,
     lease bigint NOT NULL,
-    sent boolean NOT NULL DEFAULT false,
+    signal text COLLATE "C" NOT NULL,
+    owner integer NOT NULL,
+    step text COLLATE "C" NOT NULL,
     CONSTRAINT signal_wait_is_one_per_job PRIMARY KEY (job)
 );
 
-CREATE INDEX signal_wait_by_signal ON pulse.signal_wait (signal);
-CREATE INDEX signal_wait_to_wake ON pulse.signal_wait (sent) WHERE sent;
+CREATE INDEX signal_wait_by_signal ON pulse.signal_wait (signal, owner);
 
 COMMENT ON TABLE pulse.signal_wait IS
 'Jobs that wait for a signal, each with the lease that it gave back to do so.';

@@ -1,6 +1,6 @@
--- Numbers. Every statement that enqueues, starts or ends jobs appends what it did to tally,
--- in its own transaction: a row for each lane, kind and event, however many jobs. tick
--- takes these rows out and adds them up in stat (92_count.sql says why so).
+-- Numbers. Every statement that enqueues or ends jobs, or a run of them, appends what it did
+-- to tally, in its own transaction: a row for each lane, kind and event, however many jobs.
+-- tick takes these rows out and adds them up in stat (92_count.sql says why so).
 
 -- Drawn by the DEFAULT alone, as ready_seq is (52_marks.sql).
 CREATE SEQUENCE pulse.tally_seq;
@@ -8,16 +8,19 @@ CREATE SEQUENCE pulse.tally_seq;
 COMMENT ON SEQUENCE pulse.tally_seq IS
 'Numbers of what happened and was not yet counted.';
 
--- bucket and seconds are the place in a histogram and the sum: of waits for started, of
--- runs for completed and failed.
+-- waited and ran are sums; where waited is given, the row counts starts as well, whatever
+-- its event is. The buckets are places in the two histograms: of a single job they
+-- are left to the tick.
 CREATE TABLE pulse.tally (
     seq bigint NOT NULL DEFAULT nextval('pulse.tally_seq'),
     lane text COLLATE "C" NOT NULL,
     kind text COLLATE "C" NOT NULL,
     event text COLLATE "C" NOT NULL,
     jobs bigint NOT NULL DEFAULT 1,
-    bucket integer,
-    seconds double precision,
+    wait_bucket integer,
+    waited interval,
+    run_bucket integer,
+    ran interval,
     CONSTRAINT tally_is_numbered PRIMARY KEY (seq)
 );
 

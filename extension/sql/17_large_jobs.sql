@@ -119,26 +119,18 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
-    v_seconds double precision := greatest(
-        date_part('epoch', v_now - _fail_unsent.ready_at), 0
-    );
     v_lease bigint;
 BEGIN
-    INSERT INTO pulse.tally (lane, kind, event, bucket, seconds)
-    VALUES (
-        _fail_unsent.lane, _fail_unsent.kind, 'started',
-        width_bucket(v_seconds, pulse.histogram_bounds()), v_seconds
-    );
-
     INSERT INTO pulse.lease (
         lease, job, lane, kind, rank, attempt, failures, keyed,
-        worker, claimed_at, lease_for, lease_until
+        worker, claimed_at, lease_for, lease_until, ready_at
     )
     VALUES (
         nextval('pulse.lease_seq') << 10 | floor(random() * 1024)::bigint,
         _fail_unsent.job, _fail_unsent.lane, _fail_unsent.kind, _fail_unsent.rank,
         _fail_unsent.attempts + 1, _fail_unsent.failures, _fail_unsent.keyed,
-        _fail_unsent.worker, v_now, '1 second', v_now + interval '1 second'
+        _fail_unsent.worker, v_now, '1 second', v_now + interval '1 second',
+        _fail_unsent.ready_at
     )
     RETURNING lease INTO v_lease;
 

@@ -486,31 +486,18 @@ BEGIN
         leased AS (
             INSERT INTO pulse.lease (
                 lease, job, lane, kind, rank, attempt, failures, keyed,
-                worker, claimed_at, lease_for, lease_until, deadline, group_key, place
+                worker, claimed_at, lease_for, lease_until, deadline, group_key, place,
+                ready_at
             )
             SELECT
                 d.lease, d.job, _claim_grouped.lane, d.kind, d.rank, d.attempts + 1,
                 d.failures, d.keyed, _claim_grouped.worker, v_now, d.lease_for,
                 least(v_now + d.lease_for, d.deadline), d.deadline,
                 CASE WHEN d.slots IS NOT NULL THEN d.group_key END,
-                CASE WHEN v_lane.in_order AND d.group_key <> '' THEN d.seq END
+                CASE WHEN v_lane.in_order AND d.group_key <> '' THEN d.seq END,
+                d.ready_at
             FROM described AS d
             WHERE NOT d.is_over
-        ),
-
-        counted AS (
-            INSERT INTO pulse.tally (lane, kind, event, jobs, bucket, seconds)
-            SELECT
-                _claim_grouped.lane, w.kind, 'started', count(*),
-                width_bucket(w.seconds, pulse.histogram_bounds()) AS bucket, sum(w.seconds)
-            FROM (
-                SELECT
-                    d.kind,
-                    greatest(date_part('epoch', v_now - d.ready_at), 0) AS seconds
-                FROM described AS d
-                WHERE NOT d.is_over
-            ) AS w
-            GROUP BY w.kind, bucket
         ),
 
         listed AS (

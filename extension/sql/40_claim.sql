@@ -193,7 +193,7 @@ BEGIN
     END IF;
 
     IF v_known.has_flows THEN
-        v_woken := pulse._take_wakes(v_need, 3);
+        v_woken := (pulse._take_wakes(v_need, 3)).released;
         v_held := EXISTS (SELECT 1 FROM pulse.flow_hold);
     END IF;
 
@@ -354,29 +354,14 @@ BEGIN
         leased AS (
             INSERT INTO pulse.lease (
                 lease, job, lane, kind, rank, attempt, failures, keyed,
-                worker, claimed_at, lease_for, lease_until, deadline
+                worker, claimed_at, lease_for, lease_until, deadline, ready_at
             )
             SELECT
                 d.lease, d.job, claim_batch.lane, d.kind, d.rank, d.attempts + 1, d.failures,
                 d.keyed, claim_batch.worker, v_now, d.lease_for,
-                least(v_now + d.lease_for, d.deadline), d.deadline
+                least(v_now + d.lease_for, d.deadline), d.deadline, d.ready_at
             FROM described AS d
             WHERE NOT d.is_late
-        ),
-
-        counted AS (
-            INSERT INTO pulse.tally (lane, kind, event, jobs, bucket, seconds)
-            SELECT
-                claim_batch.lane, w.kind, 'started', count(*),
-                width_bucket(w.seconds, pulse.histogram_bounds()) AS bucket, sum(w.seconds)
-            FROM (
-                SELECT
-                    d.kind,
-                    greatest(date_part('epoch', v_now - d.ready_at), 0) AS seconds
-                FROM described AS d
-                WHERE NOT d.is_late
-            ) AS w
-            GROUP BY w.kind, bucket
         ),
 
         listed AS (
@@ -449,4 +434,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.claim_batch(text, text, integer, interval, text []) IS
-'Claim at most max_jobs ready jobs of a lane, highest priority first, oldest first inside a priority, and lease them for lease_for (default: the kind''s, the lane''s, 30 s). With kinds, only jobs of these. No row means: nothing to do, the lane is full, held or just being changed; ask again after the poll interval. A job that did not begin by its start_by is cancelled instead; what is handed out is 64 MB of payload at most, but at least one job. PU001 above READ COMMITTED, PU002 bad argument. In a lane with fair or group_slots its groups take turns inside a priority, and a group at its limit is passed over. Writes ready, lease and roster, in grouped lanes group_ready, group_notice, group_state and group_mark, and what it reaps, promotes, releases or marks on the way.';
+'Claim at most max_jobs ready jobs of a lane, highest priority first, oldest first inside a priority, and lease them for lease_for (default: the kind''s, the lane''s, 30 s). With kinds, only jobs of these. No row means: nothing to do, the lane is full, held or just being changed; ask again after the poll interval. A job that did not begin by its start_by is cancelled instead; what is handed out is 64 MB of payload at most, but at least one job. PU001 above READ COMMITTED, PU002 bad argument. In a lane with fair or group_slots its groups take turns inside a priority, and a group that is at its limit, stopped or waits for a job of its own is passed over. Writes ready, lease and roster, in grouped lanes group_ready, group_notice, group_state and group_mark, and what it reaps, promotes, releases or marks on the way.';

@@ -25,6 +25,7 @@ SET enable_hashjoin = off
 SET enable_mergejoin = off
 AS $$
 DECLARE
+    v_now timestamptz := clock_timestamp();
     v_ended bigint [];
     v_keyed bigint [];
     v_many bigint [];
@@ -102,19 +103,21 @@ BEGIN
     ),
 
     counted AS (
-        INSERT INTO pulse.tally (lane, kind, event, jobs, bucket, seconds)
+        INSERT INTO pulse.tally (
+            lane, kind, event, jobs, wait_bucket, waited, run_bucket, ran
+        )
         SELECT
-            e.lane, e.kind, e.event, count(*), e.bucket, sum(e.seconds)
+            e.lane, e.kind, e.event, count(*),
+            width_bucket(e.waited, pulse._histogram_intervals()) AS wait_bucket,
+            sum(e.waited),
+            width_bucket(e.ran, pulse._histogram_intervals()) AS run_bucket,
+            sum(e.ran)
         FROM (
             SELECT
-                j.lane, j.kind, 'failed' AS event, r.seconds,
-                width_bucket(r.seconds, pulse.histogram_bounds()) AS bucket
+                j.lane, j.kind, 'failed' AS event,
+                j.claimed_at - j.ready_at AS waited,
+                v_now - j.claimed_at AS ran
             FROM judged AS j
-            CROSS JOIN LATERAL (
-                SELECT
-                    greatest(date_part('epoch', clock_timestamp() - j.claimed_at), 0)
-                    AS seconds
-            ) AS r
             UNION ALL
             SELECT
                 j.lane, j.kind,
@@ -125,7 +128,7 @@ BEGIN
             FROM judged AS j
             WHERE _fail_runs.verb = 'reap'
         ) AS e
-        GROUP BY e.lane, e.kind, e.event, e.bucket
+        GROUP BY e.lane, e.kind, e.event, wait_bucket, run_bucket
     )
 
     SELECT

@@ -74,6 +74,7 @@ BEGIN
     LOOP
         DELETE FROM pulse.lease AS l
         WHERE l.lease = v_lease.lease;
+        PERFORM pulse._count_start(v_lease);
 
         IF v_lease.cancel_by IS NULL THEN
             PERFORM pulse._put_in_line(

@@ -45,7 +45,7 @@ COMMENT ON COLUMN pulse.counters.enqueued IS
 'Jobs that were enqueued into this lane.';
 
 COMMENT ON COLUMN pulse.counters.started IS
-'Runs that began: claims.';
+'Runs that began; one that still runs is counted when a sweep has seen it.';
 
 COMMENT ON COLUMN pulse.counters.completed IS
 'Jobs that completed.';

@@ -27,6 +27,7 @@ from tests.chaos.invariants_clients import (
     AcknowledgedEnqueuesExist,
     EffectsHaveALiveLease,
 )
+from tests.chaos.invariants_counters import COUNTED, Counters, CountersAreExact
 from tests.chaos.invariants_flows import (
     DependentsWait,
     SignalsAreKept,
@@ -72,6 +73,8 @@ SELECT format('schedule %s was due at %s', s.name, s.next_at)
 FROM pulse.schedule AS s
 WHERE s.paused_at IS NULL AND s.next_at < clock_timestamp() - interval '1 minute'
 """
+_UNCOUNTED = "SELECT count(*) FROM pulse.tally"
+_COUNTERS = f"SELECT lane, kind, enqueued, {', '.join(COUNTED)} FROM pulse.counters"
 
 
 @dataclass
@@ -83,6 +86,8 @@ class Final:
     problems: list[str] = field(default_factory=list)
     unfinished: list[tuple[int, str, str]] = field(default_factory=list)
     outcomes: dict[str, int] = field(default_factory=dict)
+    # None: nobody has asked.
+    counters: Counters | None = None
 
 
 def read_final(connection: psycopg.Connection[Any]) -> Final:
@@ -99,7 +104,22 @@ def read_final(connection: psycopg.Connection[Any]) -> Final:
             "SELECT f.state::text, count(*) FROM pulse.finished AS f GROUP BY f.state"
         ).fetchall()
     )
+    final.counters = read_counters(connection)
     return final
+
+
+def read_counters(connection: psycopg.Connection[Any]) -> Counters:
+    """All is at rest: what late transactions left is decided within a few looks."""
+    for _ in range(5):
+        connection.execute("SELECT pulse._tick_count()")
+        row = connection.execute(_UNCOUNTED).fetchone()
+        if row == (0,):
+            break
+    names = ("enqueued", *COUNTED)
+    return [
+        (lane, kind, dict(zip(names, counts, strict=True)))
+        for lane, kind, *counts in connection.execute(_COUNTERS.encode())
+    ]
 
 
 @dataclass
@@ -142,6 +162,7 @@ def judge(
         EffectsHaveALiveLease(records, lives, losses, steps),
         UpkeepGoesOn(records),
         HostileValuesAreAnswered(records),
+        CountersAreExact(final.counters),
     ]
     counted: Counter[str] = Counter()
     for transaction in transactions:
@@ -199,7 +220,8 @@ def read_kept(directory: Path | str) -> tuple[Iterator[Transaction], Final]:
     facts = json.loads(Path(directory, "final.json").read_text())
     facts["bodies"] = set(facts["bodies"])
     facts["places"] = dict(facts["places"])
-    facts["unfinished"] = [tuple(each) for each in facts["unfinished"]]
+    for name in ("unfinished", "counters"):
+        facts[name] = [tuple(each) for each in facts[name]]
 
     def transactions() -> Iterator[Transaction]:
         with gzip.open(Path(directory, "journal.gz"), "rt") as lines:

@@ -106,7 +106,7 @@ def leased(
 
 def finished(lease: int | None, job: int = JOB, **more: Any) -> Event:
     said = {"verb": "complete", "state": "completed", **more}
-    return Event("finished", "+", job=job, lease=lease, **said)
+    return Event("finished", "+", job=job, lease=lease, lane="l", kind="k", **said)
 
 
 def blocked(op: str, job: int = JOB) -> Event:

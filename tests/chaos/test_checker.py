@@ -27,7 +27,7 @@ BY_JOB = """WHERE l.lease = ANY (v_sound) OR l.job IN (
 BROKEN: dict[str, tuple[str, dict[str, str], str]] = {
     "the fence of complete": (
         "complete_batch",
-        {r"WHERE l.lease = ANY \(v_sound\)\n": BY_JOB},
+        {r"WHERE l.lease = v_sound\[1\]\n": BY_JOB},
         "A report that was accepted ended its run, and a stale lease is refused",
     ),
     "the count of slots": (
@@ -82,6 +82,11 @@ BROKEN: dict[str, tuple[str, dict[str, str], str]] = {
         "_fail_runs",
         {r"g\.failures \+ 1 >= b\.max_attempts": "g.failures >= b.max_attempts"},
         "A job fails at most max_attempts times, unless retried by hand",
+    ),
+    "the mark of a start that was counted": (
+        "_watch_new_leases",
+        {r",\s+ready_at = NULL": ""},
+        "The counters of each lane and kind equal what was committed",
     ),
     "the interval of schedules": (
         "_fire_schedule",

@@ -8,6 +8,7 @@ import pytest
 
 from tests.chaos.history import Event
 from tests.chaos.invariants import Invariant
+from tests.chaos.invariants_counters import COUNTED
 from tests.chaos.story import (
     JOB,
     Story,
@@ -133,6 +134,7 @@ GOOD: dict[str, Callable[[], Story]] = {
     ),
     "ticks and claims under pressure": lambda: pressed([]),
     "a hostile value is refused": lambda: sent("PU003", refuse=True),
+    "everything is counted once": lambda: counted(),
     "an odd value is kept": lambda: sent("", refuse=False),
 }  # fmt: skip
 
@@ -265,6 +267,10 @@ BAD: list[tuple[str, str, Callable[[], Story]]] = [
     ("hostile value", "a bug", lambda: sent("XX000", refuse=True)),
     ("hostile value", "pulse's own bug", lambda: sent("PU901", refuse=True)),
     ("hostile value", "too large and taken", lambda: sent("", refuse=True)),
+    ("counters of each lane", "a start too many", lambda: counted(started=2)),
+    ("counters of each lane", "an end too few", lambda: counted(completed=0)),
+    ("counters of each lane", "an enqueue too few", lambda: counted(enqueued=0)),
+    ("counters of each lane", "one that did not happen", lambda: counted(reaped=1)),
     ("Everything drains", "a job is left", lambda: left_over()),
     ("check() is empty", "a problem", lambda: problem()),
 ]  # fmt: skip
@@ -312,6 +318,14 @@ def reaped_by_its_claim() -> Story:
         leased("-", 7, until=-35.0),
         ready("+", lease=7, verb="reap", failures=1),
     )
+
+
+def counted(**wrong: int) -> Story:
+    """A job that completed, and what the counters say."""
+    story, right = whole(), {"enqueued": 1, "started": 1, "completed": 1}
+    zeros = dict.fromkeys(COUNTED, 0)
+    story.final.counters = [("l", "k", {**zeros, **right, **wrong})]
+    return story
 
 
 def pressed(missed: list[str], name: str = "hold_open") -> Story:

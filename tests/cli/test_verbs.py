@@ -50,6 +50,9 @@ def test_enqueue_hands_its_options_on(pulse: Pulse, connect: Connect) -> None:
     assert row.fetchone() == ("scheduled", "bulk", 7, ["a", "b"], "k")
     again = pulse("enqueue", "mail", "--lane", "bulk", "--unique-key", "k")
     assert again.out == "1  has this unique key already\n"
+    newer = ("--unique-key", "k", "--on-conflict", "cancel", "--json")
+    ran = pulse("enqueue", "mail", "--lane", "bulk", *newer)
+    assert ran.json == {"job_id": "4", "created": True}
 
 
 def test_enqueue_reads_a_file_of_payloads(

@@ -162,6 +162,14 @@ PROOFS["guarantee"] = {
             "bob_signals alice_waits bob_commits alice_commits works",
         ),
     ],
+    23: [
+        ("sql/39_in_order.sql", "guarantee 23:"),
+        (
+            "isolation/specs/groups-in-order.spec",
+            "alice_fails bob_claims alice_commits bob_claims",
+        ),
+        ("chaos/test_checker.py", "the wait of a group"),
+    ],
 }
 
 PROOFS["rule"] = {
@@ -368,6 +376,16 @@ PROOFS["rule"] = {
         (
             "isolation/specs/doubt-of-own-exchange.spec",
             "alice_completes_b alice_claims bob_completes_a alice_commits",
+        ),
+    ],
+    31: [
+        (
+            "isolation/specs/groups-in-order.spec",
+            "operator_cancels bob_claims operator_commits bob_claims",
+        ),
+        (
+            "isolation/specs/groups-in-order.spec",
+            "operator_cancels bob_claims operator_rolls_back bob_claims",
         ),
     ],
 }

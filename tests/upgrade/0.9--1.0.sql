@@ -278,6 +278,7 @@ CHECK (NOT follows OR expires_at IS NULL);
 
 ALTER TABLE pulse.lease ADD COLUMN group_key text COLLATE "C";
 ALTER TABLE pulse.lease ADD COLUMN place bigint;
+ALTER TABLE pulse.lease ADD COLUMN ready_at timestamptz;
 CREATE INDEX finished_for_dead_letters ON pulse.finished (finished_at, job)
 WHERE state = 'dead' AND failures >= 0;
 
@@ -531,8 +532,10 @@ CREATE TABLE pulse.tally (
     kind text COLLATE "C" NOT NULL,
     event text COLLATE "C" NOT NULL,
     jobs bigint NOT NULL DEFAULT 1,
-    bucket integer,
-    seconds double precision,
+    wait_bucket integer,
+    waited interval,
+    run_bucket integer,
+    ran interval,
     CONSTRAINT tally_is_numbered PRIMARY KEY (seq)
 );
 
@@ -695,30 +698,33 @@ CREATE TABLE pulse.signal (
     payload jsonb,
     sent_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     expires_at timestamptz NOT NULL,
+    unheard_at timestamptz,
     CONSTRAINT signal_is_sent_once PRIMARY KEY (signal, owner)
 );
 
 CREATE INDEX signal_for_expiry ON pulse.signal (expires_at);
+CREATE INDEX signal_to_tell ON pulse.signal (unheard_at) WHERE unheard_at IS NOT NULL;
 
 COMMENT ON TABLE pulse.signal IS
 'Signals that were sent, the first of each name.';
 
 CREATE TABLE pulse.signal_wait (
     job bigint NOT NULL,
-    signal text COLLATE "C" NOT NULL,
     lease bigint NOT NULL,
-    sent boolean NOT NULL DEFAULT false,
+    signal text COLLATE "C" NOT NULL,
+    owner integer NOT NULL,
+    step text COLLATE "C" NOT NULL,
     CONSTRAINT signal_wait_is_one_per_job PRIMARY KEY (job)
 );
 
-CREATE INDEX signal_wait_by_signal ON pulse.signal_wait (signal);
-CREATE INDEX signal_wait_to_wake ON pulse.signal_wait (sent) WHERE sent;
+CREATE INDEX signal_wait_by_signal ON pulse.signal_wait (signal, owner);
 
 COMMENT ON TABLE pulse.signal_wait IS
 'Jobs that wait for a signal, each with the lease that it gave back to do so.';
 
 -- Functions whose result or arguments have other names: CREATE OR REPLACE refuses those.
 -- `python -m tests.upgrade.drops` prints what is missing here.
+DROP FUNCTION pulse._take_out(bigint);
 DROP FUNCTION pulse._counted(text);
 DROP FUNCTION pulse._cron_entries();
 DROP FUNCTION pulse._register(text, text, text);

@@ -24,6 +24,8 @@ LANE: dict[str, tuple[Any, str]] = {
     "retain_dead": (INTERVAL, "How long dead jobs are kept."),
     "cancel_grace": (INTERVAL, "How long a run has to stop after a cancel."),
     "enabled": (bool, "Whether it may be claimed from."),
+    "fair": (bool, "Whether its groups take turns."),
+    "group_slots": (int, "Running jobs of one group at most; 0 is no limit."),
 }
 KIND: dict[str, tuple[Any, str]] = {
     "lane": (str, "Where its jobs go."),
@@ -40,6 +42,7 @@ KIND: dict[str, tuple[Any, str]] = {
     "max_runtime": (INTERVAL, "How long a run may take; 0 is no limit."),
     "requires_approval": (bool, "Whether its jobs wait for an approver."),
     "approval_expiry": (INTERVAL, "How long they wait."),
+    "max_delay": (INTERVAL, "How far replace and follow put one off; 0 is no limit."),
 }
 
 

@@ -124,7 +124,8 @@ SET_KIND = """
         backoff_jitter => %(backoff_jitter)s, lease_for => %(lease_for)s::interval,
         max_runtime => %(max_runtime)s::interval,
         requires_approval => %(requires_approval)s,
-        approval_expiry => %(approval_expiry)s::interval, reason => %(reason)s
+        approval_expiry => %(approval_expiry)s::interval, reason => %(reason)s,
+        max_delay => %(max_delay)s::interval
     )
 """
 

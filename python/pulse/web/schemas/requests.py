@@ -30,7 +30,7 @@ DURATIONS = {
     *("poll_interval", "lease_for", "max_runtime", "cancel_grace", "unique_for"),
     *("retain_completed", "retain_cancelled", "retain_dead", "every"),
     *("backoff_base", "backoff_cap", "approval_expiry", "catch_up_window"),
-    "expires_in",
+    *("expires_in", "max_delay"),
 }
 
 
@@ -86,6 +86,7 @@ class KindSettings(WithReason):
     max_runtime: Duration | None = None
     requires_approval: bool | None = None
     approval_expiry: Duration | None = None
+    max_delay: Duration | None = None
 
 
 class NewSchedule(RequestBody):
