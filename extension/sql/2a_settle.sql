@@ -89,19 +89,23 @@ BEGIN
 
         v_from := v_note.seq + 1;
         taken := taken + 1;
-        -- It may have been retried since: then what ended once is in dependency.met.
-        v_looked := pulse._look(
-            ARRAY[v_note.job],
-            coalesce(
-                (
-                    SELECT f.state = 'completed'
-                    FROM pulse.finished AS f
-                    WHERE f.job = v_note.job
+        IF v_note.job < 0 THEN
+            v_looked := pulse._unpark(v_note.job, v_note.from_seq, v_note.to_seq);
+        ELSE
+            -- It may have been retried since: then what ended once is in dependency.met.
+            v_looked := pulse._look(
+                ARRAY[v_note.job],
+                coalesce(
+                    (
+                        SELECT f.state = 'completed'
+                        FROM pulse.finished AS f
+                        WHERE f.job = v_note.job
+                    ),
+                    false
                 ),
-                false
-            ),
-            v_note.from_seq, v_note.to_seq, 1000
-        );
+                v_note.from_seq, v_note.to_seq, 1000
+            );
+        END IF;
         released := released + v_looked.released;
 
         IF v_looked.left_over THEN
@@ -463,7 +467,25 @@ DECLARE
             AND NOT EXISTS (SELECT FROM pulse.wake AS w WHERE w.job = b.waits_for)
         LIMIT 10000
     );
+    v_parked bigint;
 BEGIN
+    -- Of a pause that was taken back.
+    WITH missed AS (
+        INSERT INTO pulse.wake (job, from_seq, to_seq)
+        SELECT b.waits_for, min(b.seq), max(b.seq)
+        FROM pulse.blocked AS b
+        WHERE b.waits_for < 0
+            AND NOT EXISTS (
+                SELECT FROM pulse.flow_hold AS h WHERE h.number = -b.waits_for
+            )
+            AND NOT EXISTS (SELECT FROM pulse.wake AS w WHERE w.job = b.waits_for)
+        GROUP BY b.waits_for
+        RETURNING job
+    )
+
+    SELECT count(*) INTO v_parked
+    FROM missed AS m;
+
     INSERT INTO pulse.doubt (job)
     SELECT unnest(v_missed)
     UNION
@@ -476,7 +498,7 @@ BEGIN
             AND b.after_failed = 'cancel'
         LIMIT 10000
     );
-    RETURN cardinality(v_missed);
+    RETURN cardinality(v_missed) + v_parked;
 END;
 $$;
 
