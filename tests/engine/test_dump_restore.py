@@ -17,7 +17,7 @@ from tools.servers import Server
 
 CACHES = [
     *("roster", "mark", "due_mark", "horizon", "upkeep_run"),
-    *("group_notice", "group_state", "group_mark"),
+    *("group_notice", "group_state", "group_mark", "quota"),
 ]
 STATES = {
     *("awaiting_approval", "scheduled", "ready", "running", "retrying"),

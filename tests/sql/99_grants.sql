@@ -132,6 +132,7 @@ VALUES
 ('_flow_jobs', 'producer viewer operator admin'),
 ('_flow_edges', 'producer viewer operator admin'),
 ('_counted', 'viewer operator admin'),
+('_limits', 'viewer operator admin'),
 ('_oldest_ready_at', 'viewer operator admin');
 
 -- The form of a verb that takes a signature goes with the one that makes it.

@@ -778,6 +778,7 @@ DROP FUNCTION pulse.pause_status();
 DROP FUNCTION pulse._health_lanes();
 
 -- Public functions that have other arguments or names now; what begins with _ goes by itself.
+DROP FUNCTION pulse.hello(text, text [], text []);
 DROP FUNCTION pulse.set_lane(
     text, integer, integer, interval, interval, interval,
     interval, interval, interval, interval, boolean, text
