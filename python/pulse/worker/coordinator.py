@@ -50,6 +50,8 @@ BUSY_POLL = 0.01
 # Runs that take less than so many exchanges are reported together where they can be.
 SHORT_RUN = 2.0
 LONGEST_LINGER = 0.002
+# A lane whose rate is used up is asked again after this time, whatever it said.
+LONGEST_SLEEP = 60.0
 # Until a job that another session holds is reported again.
 HELD_FOR = 1.0
 
@@ -102,7 +104,7 @@ class Coordinator:
             list(settings.lanes),
             kinds,
             self._poll_now,
-            self._slots.set_max_batch,
+            self._learn,
             ticks=settings.ticks,
             listens=settings.listens,
         )
@@ -114,6 +116,7 @@ class Coordinator:
             self._woken,
             connector.worker,
         )
+        self._rated: set[str] = set()
         self._poll_at = 0.0
         self._exchange_time = 0.0
         self._stop_at: float | None = None
@@ -139,6 +142,11 @@ class Coordinator:
     @property
     def stopping(self) -> bool:
         return self._stop_at is not None
+
+    def _learn(self, lane: str, max_batch: int, rated: bool) -> None:
+        """What hello says of a lane."""
+        self._slots.set_max_batch(lane, max_batch)
+        (self._rated.add if rated else self._rated.discard)(lane)
 
     def _poll_now(self) -> None:
         self._poll_at = 0.0
@@ -255,7 +263,8 @@ class Coordinator:
             self._loop.call_later(HELD_FOR, self._slots.retry_held)
         await self._claims.accept(answer, took)
         if wants:
-            self._schedule_poll(wants, answer.lanes)
+            waits = await self._ask_rates(wants, answer.lanes)
+            self._schedule_poll(wants, answer.lanes, waits)
         if not self._sends_at_once:
             await self._claims.start_all()
 
@@ -278,16 +287,43 @@ class Coordinator:
             return True
         return self._poll_at == 0.0 and bool(self._slots.wants())
 
-    def _schedule_poll(self, wants: Mapping[str, int], got: Mapping[str, int]) -> None:
+    async def _ask_rates(
+        self, wants: Mapping[str, int], got: Mapping[str, int]
+    ) -> dict[str, float]:
+        """Of lanes with a rate that gave nothing: in how many seconds one may."""
+        waits: dict[str, float] = {}
+        for lane in wants:
+            if lane in self._rated and not got.get(lane):
+                try:
+                    seconds = await self._exchange.next_in(lane)
+                except (psycopg.Error, OSError):
+                    break  # The next exchange meets it again, and says so.
+                if seconds is not None:
+                    waits[lane] = min(max(seconds, POLL_SOON), LONGEST_SLEEP)
+        return waits
+
+    def _schedule_poll(
+        self,
+        wants: Mapping[str, int],
+        got: Mapping[str, int],
+        waits: Mapping[str, float],
+    ) -> None:
         """When to claim next, by what each lane gave."""
         base = BUSY_POLL if self._listener.is_busy else self._settings.poll_interval
-        pause = base * random.uniform(0.9, 1.1)
+        base *= random.uniform(0.9, 1.1)
+        pause = LONGEST_SLEEP if waits else base
         free = self._slots.wants()
         for lane, wanted in wants.items():
             n = got.get(lane, 0)
             if n == 0:
+                # Time alone, or a bell; where none is armed, new jobs are looked for.
+                heard = lane in waits and lane in self._listener.armed
+                pause = min(
+                    pause, waits.get(lane, base), LONGEST_SLEEP if heard else base
+                )
                 self._listener.arm(lane)
             elif n >= wanted:
+                pause = min(pause, base)
                 self._listener.disarm(lane)
                 if lane in free:
                     self._poll_at = 0.0
