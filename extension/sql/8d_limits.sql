@@ -51,25 +51,27 @@ BEGIN
         ) AS f;
     END IF;
 
-    -- Nothing starts before the lane has a start again; what stands in line does then.
-    IF v_free IS NOT NULL THEN
+    -- Nothing starts before the lane has a start again; what stands in line does then, or
+    -- now, if one has come since somebody claimed in vain.
+    IF v_lane.rate IS NOT NULL THEN
         IF EXISTS (SELECT FROM pulse.ready AS r WHERE r.lane = next_at.lane AND r.failures >= 0)
             OR EXISTS (
-                SELECT FROM pulse.group_ready AS r
-                WHERE r.lane = next_at.lane AND r.failures >= 0
+                SELECT FROM pulse.group_state AS s
+                WHERE s.lane = next_at.lane AND s.turn IS NOT NULL AND s.version > 0
             )
+            OR EXISTS (SELECT FROM pulse.group_notice AS n WHERE n.lane = next_at.lane)
         THEN
-            v_due := least(v_due, v_free);
+            v_due := least(v_due, v_now);
         END IF;
-        v_due := greatest(v_due, v_free);
-        v_wake := greatest(v_wake, v_free);
+        v_due := greatest(v_due, CASE WHEN v_due IS NOT NULL THEN v_free END);
+        v_wake := greatest(v_wake, CASE WHEN v_wake IS NOT NULL THEN v_free END);
     END IF;
     RETURN least(v_due, v_wake);
 END;
 $$;
 
 COMMENT ON FUNCTION pulse.next_at(text, text []) IS
-'When the passing of time alone will make a job of a lane claimable: the next job that is due, or the next start that a rate of the lane or of a group allows. With kinds, of groups whose first job is of one of these. NULL: nothing is known that waits for time. A claim may find nothing then all the same, and something before: slots, pauses and new jobs are not foreseen. PU002 not a lane name. Writes nothing.';
+'When the passing of time alone will make a job of a lane claimable: the next job that is due, or the next start that a rate of the lane or of a group allows (now, or before, if there is one by now). With kinds, of groups whose first job is of one of these. NULL: nothing is known that waits for time. A claim may find nothing then all the same, and something before: slots, pauses and new jobs are not foreseen. PU002 not a lane name. Writes nothing.';
 
 -- Every limit that set_lane and set_group made, and of groups those that hold one now. A group
 -- that is held runs something, waits for a start or was stopped.

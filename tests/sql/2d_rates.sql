@@ -1,7 +1,7 @@
 -- Rates of lanes and groups: never more starts in any window than they say.
 BEGIN;
 
-SELECT plan(52);
+SELECT plan(53);
 
 -- Time passes: everything that is dated was earlier.
 CREATE FUNCTION pg_temp.earlier(w pulse._window, by interval)
@@ -71,6 +71,16 @@ SELECT is(
 SELECT is(
     (SELECT f.free FROM pulse._free_starts(pulse._add_starts(NULL, 10, '1 second', '2030-01-01'), 10, '1 second', '2030-01-01 00:00:01') AS f),
     10, 'and all of it then'
+);
+SELECT is(
+    (
+        SELECT f.free
+        FROM pulse._free_starts(
+            pulse._add_starts(pulse._add_starts(NULL, 5, '1 second', '2030-01-01'), 5, '1 second', '2030-01-01 00:00:00.009'),
+            10, '1 second', '2030-01-01 00:00:01.005'
+        ) AS f
+    ),
+    0, 'a hundredth of a period is dated by its latest start'
 );
 SELECT is(
     (SELECT f.free_at FROM pulse._free_starts(pulse._add_starts(pulse._add_starts(NULL, 6, '1 minute', '2030-01-01 00:00'), 6, '1 minute', '2030-01-01 00:00:20'), 5, '1 minute', '2030-01-01 00:00:30') AS f),

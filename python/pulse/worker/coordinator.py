@@ -117,6 +117,7 @@ class Coordinator:
             connector.worker,
         )
         self._rated: set[str] = set()
+        self._hasty: set[str] = set()
         self._poll_at = 0.0
         self._exchange_time = 0.0
         self._stop_at: float | None = None
@@ -298,8 +299,12 @@ class Coordinator:
                     seconds = await self._exchange.next_in(lane)
                 except (psycopg.Error, OSError):
                     break  # The next exchange meets it again, and says so.
-                if seconds is not None:
-                    waits[lane] = min(max(seconds, POLL_SOON), LONGEST_SLEEP)
+                if seconds is None or (seconds <= 0 and lane in self._hasty):
+                    # Something else holds it: slots, a pause.
+                    self._hasty.discard(lane)
+                    continue
+                (self._hasty.add if seconds <= 0 else self._hasty.discard)(lane)
+                waits[lane] = min(max(seconds, POLL_SOON), LONGEST_SLEEP)
         return waits
 
     def _schedule_poll(
@@ -317,10 +322,8 @@ class Coordinator:
             n = got.get(lane, 0)
             if n == 0:
                 # Time alone, or a bell; where none is armed, new jobs are looked for.
-                heard = lane in waits and lane in self._listener.armed
-                pause = min(
-                    pause, waits.get(lane, base), LONGEST_SLEEP if heard else base
-                )
+                heard = lane in self._listener.armed
+                pause = min(pause, waits.get(lane, base), pause if heard else base)
                 self._listener.arm(lane)
             elif n >= wanted:
                 pause = min(pause, base)
