@@ -202,4 +202,8 @@ def _fetch(
     with errors.mapped(), psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
         # Django's connections give JSON as text.
         set_json_loads(json.loads, cursor)
-        return cursor.execute(query, values).fetchall()
+        before = cursor.execute(sql.PATIENCE).fetchall()
+        rows = cursor.execute(query, values).fetchall()
+        # The statements of a worker set it; this transaction is the test's.
+        cursor.execute(sql.SET_PATIENCE, before[0])
+        return rows
