@@ -89,19 +89,23 @@ BEGIN
 
         v_from := v_note.seq + 1;
         taken := taken + 1;
-        -- It may have been retried since: then what ended once is in dependency.met.
-        v_looked := pulse._look(
-            ARRAY[v_note.job],
-            coalesce(
-                (
-                    SELECT f.state = 'completed'
-                    FROM pulse.finished AS f
-                    WHERE f.job = v_note.job
+        IF v_note.job < 0 THEN
+            v_looked := pulse._unpark(v_note.job, v_note.from_seq, v_note.to_seq);
+        ELSE
+            -- It may have been retried since: then what ended once is in dependency.met.
+            v_looked := pulse._look(
+                ARRAY[v_note.job],
+                coalesce(
+                    (
+                        SELECT f.state = 'completed'
+                        FROM pulse.finished AS f
+                        WHERE f.job = v_note.job
+                    ),
+                    false
                 ),
-                false
-            ),
-            v_note.from_seq, v_note.to_seq, 1000
-        );
+                v_note.from_seq, v_note.to_seq, 1000
+            );
+        END IF;
         released := released + v_looked.released;
 
         IF v_looked.left_over THEN
@@ -268,6 +272,8 @@ COMMENT ON FUNCTION pulse._settle(
 'Look at doubts: those whose job has ended, and drop those that cannot end unnoticed; decided were unsure until all who might have ended them were gone.';
 
 -- What has ended once is enough for who takes any end, also when it is retried or pruned.
+-- One that has run needs no gate any more. Of others that have ended their row is shared, so
+-- that retention, which waits for nobody, leaves them until we are through.
 CREATE FUNCTION pulse._note_met(jobs bigint [])
 RETURNS void
 LANGUAGE plpgsql
@@ -275,12 +281,30 @@ SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET jit = off
 AS $$
+DECLARE
+    v_children bigint [] := array(
+        SELECT d.job
+        FROM pulse.dependency AS d
+        WHERE d.after = ANY (_note_met.jobs)
+            AND NOT d.met
+            AND (SELECT b.after_failed FROM pulse.body AS b WHERE b.job = d.job) = 'run'
+    );
+    v_kept bigint [] := array(
+        SELECT f.job
+        FROM pulse.finished AS f
+        WHERE f.job = ANY (v_children)
+            AND f.attempts = 0
+        FOR KEY SHARE SKIP LOCKED
+    );
 BEGIN
     UPDATE pulse.dependency AS d
     SET met = true
     WHERE d.after = ANY (_note_met.jobs)
-        AND NOT d.met
-        AND (SELECT b.after_failed FROM pulse.body AS b WHERE b.job = d.job) = 'run';
+        AND d.job = ANY (v_children)
+        AND (
+            d.job = ANY (v_kept)
+            OR (SELECT true FROM pulse.finished AS f WHERE f.job = d.job) IS NOT TRUE
+        );
 END;
 $$;
 
@@ -443,7 +467,25 @@ DECLARE
             AND NOT EXISTS (SELECT FROM pulse.wake AS w WHERE w.job = b.waits_for)
         LIMIT 10000
     );
+    v_parked bigint;
 BEGIN
+    -- Of a pause that was taken back.
+    WITH missed AS (
+        INSERT INTO pulse.wake (job, from_seq, to_seq)
+        SELECT b.waits_for, min(b.seq), max(b.seq)
+        FROM pulse.blocked AS b
+        WHERE b.waits_for < 0
+            AND NOT EXISTS (
+                SELECT FROM pulse.flow_hold AS h WHERE h.number = -b.waits_for
+            )
+            AND NOT EXISTS (SELECT FROM pulse.wake AS w WHERE w.job = b.waits_for)
+        GROUP BY b.waits_for
+        RETURNING job
+    )
+
+    SELECT count(*) INTO v_parked
+    FROM missed AS m;
+
     INSERT INTO pulse.doubt (job)
     SELECT unnest(v_missed)
     UNION
@@ -456,7 +498,7 @@ BEGIN
             AND b.after_failed = 'cancel'
         LIMIT 10000
     );
-    RETURN cardinality(v_missed);
+    RETURN cardinality(v_missed) + v_parked;
 END;
 $$;
 

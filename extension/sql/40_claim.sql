@@ -59,6 +59,7 @@ DECLARE
     v_need integer;
     v_tids tid [];
     v_woken integer := 0;
+    v_held boolean := false;
     v_fitted boolean := false;
     v_roster pulse.roster;
     v_leases bigint [] := ARRAY[]::bigint [];
@@ -193,17 +194,27 @@ BEGIN
 
     IF v_known.has_flows THEN
         v_woken := (pulse._take_wakes(v_need, 3)).released;
+        v_held := EXISTS (SELECT 1 FROM pulse.flow_hold);
     END IF;
 
     -- Jobs stand in groups, or did until lately.
     IF v_known.grouped IS NOT NULL THEN
         IF v_known.grouped THEN
-            RETURN QUERY
-            SELECT c.*
-            FROM pulse._claim_grouped(
-                claim_batch.worker, claim_batch.lane, v_need, claim_batch.lease_for,
-                claim_batch.kinds, v_known.mark
-            ) AS c;
+            IF v_held THEN
+                RETURN QUERY
+                SELECT c.*
+                FROM pulse._claim_unpaused(
+                    claim_batch.worker, claim_batch.lane, v_need, claim_batch.lease_for,
+                    claim_batch.kinds, v_known.mark
+                ) AS c;
+            ELSE
+                RETURN QUERY
+                SELECT c.*
+                FROM pulse._claim_grouped(
+                    claim_batch.worker, claim_batch.lane, v_need, claim_batch.lease_for,
+                    claim_batch.kinds, v_known.mark
+                ) AS c;
+            END IF;
             -- As below; what is released now is for the next claim.
             IF NOT FOUND AND v_known.has_flows THEN
                 PERFORM pulse._settle_some();
@@ -264,6 +275,14 @@ BEGIN
                 claim_batch.lane, claim_batch.kinds, v_need, v_known.mark,
                 v_known.from_level
             );
+        END IF;
+        -- Jobs of a flow that is paused are parked, and those behind them picked.
+        IF v_held AND cardinality(v_tids) > 0 THEN
+            v_tids := pulse._park(v_tids);
+            EXIT WHEN cardinality(v_tids) > 0;
+            CONTINUE WHEN clock_timestamp() < v_now + interval '50 milliseconds';
+            PERFORM pulse._ring(claim_batch.lane);
+            RETURN;
         END IF;
         EXIT WHEN cardinality(v_tids) > 0;
         IF NOT v_known.has_flows OR pulse._settle_some() = 0 THEN

@@ -77,6 +77,8 @@ BEGIN
         FROM pulse.dependency AS d
         INNER JOIN pulse.blocked AS b ON b.job = d.job
         WHERE d.after = v_job
+            -- One that is parked waits for nobody any more.
+            AND b.waits_for > 0
         ORDER BY d.job
         FOR KEY SHARE OF b
     );

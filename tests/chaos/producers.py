@@ -49,7 +49,7 @@ class Producer:
             try:
                 if self.connection is None or self.connection.closed:
                     self.connection = psycopg.connect(process.dsn())
-                made += self.random.choices(ways, weights=[2, 6, 1, 2, 4])[0]()
+                made += self.random.choices(ways, weights=[2, 6, 1, 3, 6])[0]()
             except psycopg.Error:
                 self.hang_up()
 

@@ -168,7 +168,7 @@ PROOFS["guarantee"] = {
             "isolation/specs/groups-in-order.spec",
             "alice_fails bob_claims alice_commits bob_claims",
         ),
-        ("chaos/test_checker.py", "the wait of a group"),
+        ("engine/test_groups_stress.py", "test_limits_hold_and_nothing_is_lost"),
     ],
 }
 

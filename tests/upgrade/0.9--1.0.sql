@@ -558,7 +558,8 @@ CREATE TABLE pulse.stat (
     wait_counts bigint [] NOT NULL,
     run_seconds double precision NOT NULL,
     run_counts bigint [] NOT NULL,
-    CONSTRAINT stat_is_one_per_moment PRIMARY KEY (lane, kind, at)
+    total boolean NOT NULL DEFAULT false,
+    CONSTRAINT stat_is_one_per_moment PRIMARY KEY (total, lane, kind, at)
 );
 
 CREATE INDEX stat_by_time ON pulse.stat (at);
@@ -629,7 +630,7 @@ COMMENT ON TABLE pulse.dependency IS
 CREATE SEQUENCE pulse.note_seq;
 
 COMMENT ON SEQUENCE pulse.note_seq IS
-'Numbers of doubts and wakes; never drawn means that there was none.';
+'Numbers of doubts, wakes and pauses of flows; never drawn means that there was none.';
 
 CREATE TABLE pulse.doubt (
     seq bigint NOT NULL DEFAULT nextval('pulse.note_seq'),
@@ -665,6 +666,19 @@ CREATE TABLE pulse.note_mark (
 
 COMMENT ON TABLE pulse.note_mark IS
 'A cache: the smallest doubt and wake that can still be live.';
+
+CREATE TABLE pulse.flow_hold (
+    number bigint NOT NULL DEFAULT nextval('pulse.note_seq'),
+    flow text COLLATE "C" NOT NULL,
+    holder text COLLATE "C" NOT NULL,
+    reason text,
+    held_by name NOT NULL,
+    held_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT flow_hold_is_one_per_holder PRIMARY KEY (flow, holder)
+);
+
+COMMENT ON TABLE pulse.flow_hold IS
+'Who keeps the jobs of which flow from being claimed, and why.';
 
 CREATE TABLE pulse.job_step (
     job bigint NOT NULL,
@@ -724,6 +738,7 @@ DROP FUNCTION pulse._skip_occurrences(
 );
 DROP FUNCTION pulse._watchdog_round(integer, timestamptz, integer);
 DROP FUNCTION pulse.health();
+DROP FUNCTION pulse.pause_status();
 DROP FUNCTION pulse._health_lanes();
 
 -- Public functions that have other arguments or names now; what begins with _ goes by itself.

@@ -55,13 +55,18 @@ RESUME_LANE = """
 """
 PAUSE = """
     SELECT pulse.pause(
-        holder => %(holder)s, reason => %(reason)s, lane => %(lane)s, new => %(new)s
+        holder => %(holder)s, reason => %(reason)s, lane => %(lane)s, new => %(new)s,
+        flow => %(flow)s
     ) AS changed
 """
-RESUME = "SELECT pulse.resume(holder => %(holder)s, lane => %(lane)s) AS changed"
+RESUME = """
+    SELECT pulse.resume(
+        holder => %(holder)s, lane => %(lane)s, flow => %(flow)s
+    ) AS changed
+"""
 
 HOLDS = """
-    SELECT h.lane, h.holder, h.reason, h.held_by::text AS held_by, h.held_at
+    SELECT h.lane, h.holder, h.reason, h.held_by::text AS held_by, h.held_at, h.flow
     FROM pulse.pause_status() AS h
 """
 

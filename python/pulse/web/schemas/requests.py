@@ -133,6 +133,7 @@ NO_DRAIN = Drain()
 class Resume(WithReason):
     holder: Name
     lane: Name | None = None
+    flow: Name | None = None
 
 
 class Pause(Drain, Resume):

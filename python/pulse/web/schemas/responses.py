@@ -96,6 +96,7 @@ class Hold(BaseModel):
     reason: str | None
     held_by: str | None
     held_at: Moment | None
+    flow: str | None = None
 
 
 class Held(BaseModel):

@@ -91,6 +91,6 @@ export async function pauseAll() {
 }
 
 export async function resumeHold(hold) {
-  await post("resume", { holder: hold.holder, ...(hold.lane ? { lane: hold.lane } : {}) });
+  await post("resume", { holder: hold.holder, ...(hold.lane ? { lane: hold.lane } : {}), ...(hold.flow ? { flow: hold.flow } : {}) });
   notify(`What ${hold.holder} paused is resumed.`);
 }

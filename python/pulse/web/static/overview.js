@@ -75,12 +75,12 @@ function figures() {
 }
 
 function holdKey(hold) {
-  return JSON.stringify([hold.holder, hold.lane]);
+  return JSON.stringify([hold.holder, hold.lane, hold.flow]);
 }
 
-/** A pause by a holder, over everything or one lane. */
+/** A pause by a holder, over everything, one lane or one flow. */
 function holdLine(hold) {
-  const scope = hold.lane === null || hold.lane === undefined ? "All lanes are" : `Lane ${hold.lane} is`;
+  const scope = hold.flow ? `Flow ${hold.flow} is` : hold.lane ? `Lane ${hold.lane} is` : "All lanes are";
   return {
     element: h("div", { class: "hold" }, pill("paused", "paused"),
       h("p", {}, h("b", {}, `${scope} paused by ${hold.holder}`),
