@@ -16,6 +16,7 @@ from pulse.cli import (
     flows,
     holds,
     jobs,
+    limits,
     problems,
     produce,
     provision,
@@ -42,13 +43,13 @@ SECTIONS: dict[str, list[click.Command]] = {
     "Work": [work.work, produce.enqueue, schedules.schedule, work.reconcile],
     "See": [
         *(see.ps, see.lanes, top.top, jobs.jobs, see.why, see.workers, see.health),
-        *(flows.flow, settings.audit, web.web),
+        *(limits.limits, flows.flow, settings.audit, web.web),
     ],
     "Operate": [
         *(steer.cancel, steer.reprioritize, steer.retry, steer.approve, steer.reject),
         *(steer.run_now, steer.reschedule, steer.rerun, steer.discard, steer.move),
         *(flows.signal, holds.drain, holds.pause, holds.resume),
-        *(settings.set_lane, settings.set_kind, settings.prune),
+        *(settings.set_lane, settings.set_kind, settings.set_group, settings.prune),
     ],
     "Set up": [
         *(provision.install, settings.grant, settings.revoke),
