@@ -430,7 +430,9 @@ BEGIN
             d.name
         FROM described AS d;
         GET DIAGNOSTICS v_claimed = ROW_COUNT;
-        IF v_claimed = cardinality(v_tids) AND v_known.max_slots IS NULL THEN
+        IF v_claimed = cardinality(v_tids)
+            AND num_nonnulls(v_known.max_slots, v_known.rate) = 0
+        THEN
             RETURN;
         END IF;
         EXIT WHEN v_claimed = cardinality(v_tids);
