@@ -2,8 +2,9 @@
 -- lock of a grouped lane, taken in an earlier statement.
 
 -- For each group that runs jobs, or waits for one that keeps its place or for a start of its
--- rate: what counts against its slots, and whether it can run. A group that waits for a slot runs something, so this
--- finds all that a change of the lane can wake. With only_group: that one, whatever it does.
+-- rate: what counts against its slots, and whether it can run. A group that waits for a slot
+-- runs something, so this finds all that a change of the lane can wake. With only_group: that
+-- one, whatever it does.
 CREATE FUNCTION pulse._recount_groups(lane pulse.lane, only_group text DEFAULT NULL)
 RETURNS void
 LANGUAGE plpgsql

@@ -62,7 +62,9 @@ BEGIN
     v_last := (_add_starts.starts).times[cardinality((_add_starts.starts).times)];
     v_at := greatest(_add_starts.now, v_last);
 
-    SELECT coalesce(array_agg(u.at ORDER BY u.place), '{}'), coalesce(array_agg(u.n ORDER BY u.place), '{}')
+    SELECT
+        coalesce(array_agg(u.at ORDER BY u.place), '{}'),
+        coalesce(array_agg(u.n ORDER BY u.place), '{}')
     INTO v_times, v_counts
     FROM unnest((_add_starts.starts).times, (_add_starts.starts).counts)
     WITH ORDINALITY AS u (at, n, place)
@@ -110,8 +112,14 @@ BEGIN
         PERFORM pulse._raise(
             'PU002',
             format('%1$s and %1$s_per belong together', _rate_given.name),
-            format('%s is given without the other one.', CASE WHEN rate IS NULL THEN _rate_given.name || '_per' ELSE _rate_given.name END),
-            format('Pass both, e.g. %1$s => 100, %1$s_per => ''1 minute''; %1$s => 0 takes the limit away.', _rate_given.name)
+            format(
+                '%s%s is given without the other one.', _rate_given.name,
+                CASE WHEN rate IS NULL THEN '_per' ELSE '' END
+            ),
+            format(
+                'Pass %1$s => 100, %1$s_per => ''1 minute''; %1$s => 0 takes the limit away.',
+                _rate_given.name
+            )
         );
     END IF;
 END;
@@ -158,7 +166,9 @@ BEGIN
     INSERT INTO pulse.quota AS q (lane, starts)
     VALUES (
         _spend_quota.lane,
-        pulse._add_starts((_spend_quota.old).starts, _spend_quota.n, _spend_quota.per, _spend_quota.now)
+        pulse._add_starts(
+            (_spend_quota.old).starts, _spend_quota.n, _spend_quota.per, _spend_quota.now
+        )
     )
     RETURNING q.* INTO v_new;
 

@@ -503,7 +503,9 @@ AS $$
     UNION ALL
     SELECT
         s.lane, 'group is to wake below its mark', NULL,
-        format('At %s, mark %s, group %L of lane %s.', s.wake_at, d.woken_until, s.group_key, s.lane)
+        format(
+            'At %s, mark %s, group %L of lane %s.', s.wake_at, d.woken_until, s.group_key, s.lane
+        )
     FROM newest_state AS s
     INNER JOIN rolled AS d ON d.lane = s.lane
     WHERE s.wake_at < d.woken_until

@@ -38,7 +38,9 @@ BEGIN
         WHERE s.lane = next_at.lane
             AND s.wake_at IS NOT NULL
             AND s.rank IS NOT NULL
-            AND s.wake_at >= coalesce((pulse._newest_group_mark(next_at.lane)).woken_until, '-infinity')
+            AND s.wake_at >= coalesce(
+                (pulse._newest_group_mark(next_at.lane)).woken_until, '-infinity'
+            )
             AND (next_at.kinds IS NULL OR s.kind = ANY (next_at.kinds))
         ORDER BY s.wake_at
         LIMIT 1;
@@ -86,11 +88,15 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET jit = off
 AS $$
+    WITH running AS MATERIALIZED (
+        SELECT e.lane, count(*) AS jobs FROM pulse.lease AS e GROUP BY e.lane
+    )
+
     SELECT
-        'lane', l.lane, NULL, 'slots', l.max_slots, NULL::interval,
-        (SELECT count(*) FROM pulse.lease AS e WHERE e.lane = l.lane),
+        'lane', l.lane, NULL, 'slots', l.max_slots, NULL::interval, coalesce(r.jobs, 0),
         NULL::timestamptz, NULL::bigint
     FROM pulse.lane AS l
+    LEFT JOIN running AS r ON r.lane = l.lane
     WHERE l.max_slots IS NOT NULL
     UNION ALL
     SELECT
@@ -114,14 +120,14 @@ AS $$
     SELECT
         'group', g.lane, g.group_key, w.what, w.allowed, w.per, w.used, w.free_at, n.waiting
     FROM (
-        SELECT q.lane, q.group_key FROM pulse.group_rule AS q
+        SELECT a.lane, a.group_key FROM pulse.group_rule AS a
         UNION
-        SELECT e.lane, e.group_key FROM pulse.lease AS e WHERE e.group_key IS NOT NULL
+        SELECT b.lane, b.group_key FROM pulse.lease AS b WHERE b.group_key IS NOT NULL
         UNION
-        SELECT s.lane, s.group_key
-        FROM pulse.group_state AS s
-        WHERE s.wake_at IS NOT NULL
-            AND s.rank IS NOT NULL
+        SELECT c.lane, c.group_key
+        FROM pulse.group_state AS c
+        WHERE c.wake_at IS NOT NULL
+            AND c.rank IS NOT NULL
     ) AS g
     INNER JOIN pulse.lane AS l ON l.lane = g.lane AND l.grouped
     LEFT JOIN pulse.group_rule AS q ON q.lane = g.lane AND q.group_key = g.group_key
