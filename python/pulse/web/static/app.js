@@ -3,6 +3,7 @@
 import { get, onAnswer } from "./api.js";
 import { complain } from "./dialog.js";
 import { h, show, write } from "./dom.js";
+import { flow } from "./flow.js";
 import { conditions, parse, SEARCH_HELP, toQuery } from "./filters.js";
 import { clock } from "./format.js";
 import { job } from "./job.js";
@@ -19,7 +20,7 @@ const PAGES = {
   "": overview, jobs: list("jobs"), dead: list("dead"), approvals: list("approvals"),
   kinds, schedules, workers, health, audit,
 };
-const ONE = { jobs: job, kinds: kind };
+const ONE = { jobs: job, kinds: kind, flows: flow };
 const LIVE = {
   connecting: "Connecting…", live: "Live", lost: "Disconnected, trying again…", trouble: "The database does not answer",
   still: "Not live",
