@@ -305,7 +305,7 @@ BEGIN
         OR _require_lane.lane = 'default'
         OR EXISTS (SELECT FROM pulse.lane AS l WHERE l.lane = _require_lane.lane)
         OR EXISTS (SELECT FROM pulse.hold AS h WHERE h.lane = _require_lane.lane)
-        OR EXISTS (SELECT FROM pulse.stat AS s WHERE s.lane = _require_lane.lane)
+        OR EXISTS (SELECT FROM pulse.stat AS s WHERE NOT s.total AND s.lane = _require_lane.lane)
         OR EXISTS (
             SELECT FROM pulse.ready AS r WHERE r.lane = _require_lane.lane AND r.failures >= 0
         )

@@ -272,6 +272,8 @@ COMMENT ON FUNCTION pulse._settle(
 'Look at doubts: those whose job has ended, and drop those that cannot end unnoticed; decided were unsure until all who might have ended them were gone.';
 
 -- What has ended once is enough for who takes any end, also when it is retried or pruned.
+-- One that has run needs no gate any more. Of others that have ended their row is shared, so
+-- that retention, which waits for nobody, leaves them until we are through.
 CREATE FUNCTION pulse._note_met(jobs bigint [])
 RETURNS void
 LANGUAGE plpgsql
@@ -279,12 +281,30 @@ SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET jit = off
 AS $$
+DECLARE
+    v_children bigint [] := array(
+        SELECT d.job
+        FROM pulse.dependency AS d
+        WHERE d.after = ANY (_note_met.jobs)
+            AND NOT d.met
+            AND (SELECT b.after_failed FROM pulse.body AS b WHERE b.job = d.job) = 'run'
+    );
+    v_kept bigint [] := array(
+        SELECT f.job
+        FROM pulse.finished AS f
+        WHERE f.job = ANY (v_children)
+            AND f.attempts = 0
+        FOR KEY SHARE SKIP LOCKED
+    );
 BEGIN
     UPDATE pulse.dependency AS d
     SET met = true
     WHERE d.after = ANY (_note_met.jobs)
-        AND NOT d.met
-        AND (SELECT b.after_failed FROM pulse.body AS b WHERE b.job = d.job) = 'run';
+        AND d.job = ANY (v_children)
+        AND (
+            d.job = ANY (v_kept)
+            OR (SELECT true FROM pulse.finished AS f WHERE f.job = d.job) IS NOT TRUE
+        );
 END;
 $$;
 

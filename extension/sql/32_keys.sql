@@ -26,32 +26,21 @@ DECLARE
     v_key pulse.job_key;
     v_job pulse._enqueued;
     v_follower pulse.job_key;
-    v_is_awaited boolean;
 BEGIN
     FOR v_round IN 1..10 LOOP
         -- Waits for another transaction that is just inserting the same key.
-        INSERT INTO pulse.job_key AS k (lane, unique_key, job, unique_for)
+        INSERT INTO pulse.job_key (lane, unique_key, job, unique_for)
         VALUES (
             _take_key.lane, _take_key.unique_key, nextval('pulse.job_id'),
             _take_key.unique_for
         )
         ON CONFLICT ON CONSTRAINT job_key_is_held_once DO NOTHING
-        RETURNING
-            k.job,
-            (
-                SELECT f.follows
-                FROM pulse.job_key AS f
-                WHERE f.lane = k.lane
-                    AND f.unique_key = k.unique_key
-                    AND f.follows
-            )
-        INTO v_job.job_id, v_is_awaited;
+        RETURNING job INTO v_job.job_id;
 
-        IF v_is_awaited THEN
-            -- By one that followed the job before: it gets the key, we meet it there.
-            PERFORM pulse._hand_key_on(v_job.job_id);
-            CONTINUE;
-        ELSIF FOUND THEN
+        IF FOUND THEN
+            -- One that followed the job before was first: we meet it as who has the key.
+            CONTINUE WHEN pg_sequence_last_value('pulse.blocked_seq') IS NOT NULL
+                AND pulse._hand_key_on(v_job.job_id);
             v_job.created := true;
             RETURN v_job;
         END IF;

@@ -371,9 +371,9 @@ $$;
 COMMENT ON FUNCTION pulse._change_element(jsonb, jsonb, text, integer) IS
 'What an element of a list becomes by a later one that has its unique key.';
 
--- The key was free, we took it, and one waits for it: it came first.
+-- The key was free, and we took it.
 CREATE FUNCTION pulse._hand_key_on(job bigint)
-RETURNS void
+RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -382,9 +382,22 @@ AS $$
 DECLARE
     v_key pulse.job_key;
 BEGIN
+    SELECT k.* INTO v_key
+    FROM pulse.job_key AS k
+    WHERE k.job = _hand_key_on.job;
+
+    IF NOT EXISTS (
+        SELECT
+        FROM pulse.job_key AS f
+        WHERE f.lane = v_key.lane
+            AND f.unique_key = v_key.unique_key
+            AND f.follows
+    ) THEN
+        RETURN false;
+    END IF;
+
     DELETE FROM pulse.job_key AS k
-    WHERE k.job = _hand_key_on.job
-    RETURNING k.* INTO v_key;
+    WHERE k.job = _hand_key_on.job;
 
     -- Waits for a transaction that is just cancelling it.
     UPDATE pulse.job_key AS k
@@ -392,11 +405,12 @@ BEGIN
     WHERE k.lane = v_key.lane
         AND k.unique_key = v_key.unique_key
         AND k.follows;
+    RETURN true;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._hand_key_on(bigint) IS
-'Give the unique key of a job to the one that waits for it.';
+'Give the unique key of a job to the one that waits for it; false when none does.';
 
 -- tids are blocked jobs that could go, locked by us.
 CREATE FUNCTION pulse._inherit_keys(tids tid [])

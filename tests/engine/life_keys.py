@@ -98,11 +98,10 @@ class Keys(Flows):
             self.ends(old, "cancelled")
             return
         assert job_id == old_id
+        in_place = old.state == "ready" and new.priority == old.priority
         if old.state == "ready" and new.delayed:
             old.state = "scheduled"
-        elif old.state == "ready" and new.priority != old.priority:
-            self.line_up(old)
-        elif old.state in ("scheduled", "retrying") and not new.delayed:
+        elif not (in_place or new.delayed or old.state == "blocked"):
             self.line_up(old)
         old.priority, old.delayed = new.priority, new.delayed
         old.needed_approval = old.needed_approval or new.needed_approval

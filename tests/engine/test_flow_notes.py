@@ -1,4 +1,4 @@
-"""Notes about ends of jobs whose rows an open transaction keeps: they hold up no others."""
+"""Notes about ends of jobs that an open transaction keeps hold up no others."""
 
 from __future__ import annotations
 

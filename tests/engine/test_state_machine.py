@@ -49,7 +49,7 @@ class Life(Keys):
             self.line_up(self.jobs[job_id])
         for job in self.jobs.values():
             job.begun = dict.fromkeys(job.begun, True)
-            # The delay of one that is blocked begins with its release, unless it follows.
+            # The delay of one that is blocked begins with its release, but for a key's.
             job.delayed = job.delayed and job.state == "blocked" and not job.key
 
     @precondition(has("running"))

@@ -168,7 +168,7 @@ PROOFS["guarantee"] = {
             "isolation/specs/groups-in-order.spec",
             "alice_fails bob_claims alice_commits bob_claims",
         ),
-        ("chaos/test_checker.py", "the wait of a group"),
+        ("engine/test_groups_stress.py", "test_limits_hold_and_nothing_is_lost"),
     ],
 }
 
@@ -462,7 +462,10 @@ def test_the_contract_names_every_public_function_and_view_and_no_other() -> Non
     contract = (paths.ROOT / "docs/contract.md").read_text()
     surface = contract.partition("## The SQL surface")[2].partition("\n## ")[0]
     # Arguments and their values are explained in the same sentences.
-    words = "unique_key unique_for on_conflict skip replace error max_jobs dry_run"
+    words = (
+        "unique_key unique_for on_conflict skip replace error follow merge max_jobs"
+        " dry_run"
+    )
     assert set(re.findall(r"`(\w+)`", surface)) - set(words.split()) == public
 
 

@@ -43,7 +43,7 @@ SELECT ok(:'created' AND :next <> :job, 'follow of a running job makes a new one
 SELECT results_eq(
     $$SELECT * FROM pg_temp.jobs('f')$$,
     format($$VALUES (%s::bigint, 'running', '2'::jsonb, false), (%s, 'blocked', '3', true)$$, :job, :next),
-    'which is blocked, while the running one has the key'
+    'rule 21: which is blocked, while the running one has the key'
 );
 SELECT is(pg_temp.again('f', 'follow', '4'), :next::bigint, 'a second call replaces the follower');
 SELECT is((SELECT b.payload FROM pulse.body AS b WHERE b.job = :next), '4', 'with its payload');

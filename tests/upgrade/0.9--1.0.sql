@@ -558,7 +558,8 @@ CREATE TABLE pulse.stat (
     wait_counts bigint [] NOT NULL,
     run_seconds double precision NOT NULL,
     run_counts bigint [] NOT NULL,
-    CONSTRAINT stat_is_one_per_moment PRIMARY KEY (lane, kind, at)
+    total boolean NOT NULL DEFAULT false,
+    CONSTRAINT stat_is_one_per_moment PRIMARY KEY (total, lane, kind, at)
 );
 
 CREATE INDEX stat_by_time ON pulse.stat (at);

@@ -65,7 +65,7 @@ class Session:
 
         target = self.target
         try:
-            return psycopg.connect(
+            return psycopg.Connection[Row].connect(
                 self.dsn,
                 autocommit=True,
                 row_factory=dict_row,
