@@ -300,7 +300,8 @@ BEGIN
     UPDATE pulse.dependency AS d
     SET met = true
     WHERE d.after = ANY (_note_met.jobs)
-        AND d.job = ANY (v_children)
+        -- + 0 leaves one index to read (docs/decisions/pinned-plans.md).
+        AND d.job + 0 = ANY (v_children)
         AND (
             d.job = ANY (v_kept)
             OR (SELECT true FROM pulse.finished AS f WHERE f.job = d.job) IS NOT TRUE

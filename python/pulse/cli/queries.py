@@ -136,7 +136,7 @@ SET_LANE = """
         retain_dead => %(retain_dead)s::interval,
         cancel_grace => %(cancel_grace)s::interval, enabled => %(enabled)s::boolean,
         reason => %(reason)s, fair => %(fair)s::boolean,
-        group_slots => %(group_slots)s::integer
+        group_slots => %(group_slots)s::integer, in_order => %(in_order)s::boolean
     )
 """
 SET_KIND = """

@@ -208,3 +208,20 @@ REJECT_WHERE = f"""
     SELECT w.done, w.remaining
     FROM pulse.reject_where(filter => %(filter)s, {LIMITS}) AS w
 """
+
+# -- groups -----------------------------------------------------------------------
+
+GROUPS = """
+    SELECT
+        g.group_key, g.state, g.waiting, g.running, g.max_slots, g.weight,
+        g.held_by::text AS held_by, g.held_at, g.reason
+    FROM pulse.groups(
+        lane => %(lane)s, keys => %(keys)s, max_groups => %(max_groups)s
+    ) AS g
+"""
+SET_GROUP = """
+    SELECT pulse.set_group(
+        lane => %(lane)s, group_key => %(group_key)s, max_slots => %(max_slots)s,
+        weight => %(weight)s, enabled => %(enabled)s, reason => %(reason)s
+    )
+"""

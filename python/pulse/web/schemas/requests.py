@@ -72,6 +72,15 @@ class LaneSettings(WithReason):
     enabled: bool | None = None
     fair: bool | None = None
     group_slots: Annotated[int, Field(ge=0, le=10_000)] | None = None
+    in_order: bool | None = None
+
+
+class GroupSettings(WithReason):
+    lane: Name
+    group_key: Annotated[str, StringConstraints(min_length=1, max_length=1000)]
+    max_slots: Annotated[int, Field(ge=0, le=10_000)] | None = None
+    weight: Annotated[int, Field(ge=1, le=100)] | None = None
+    enabled: bool | None = None
 
 
 class KindSettings(WithReason):

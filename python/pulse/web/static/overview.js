@@ -99,6 +99,7 @@ function laneRow(lane) {
   const spark = sparkline();
   const state = h("span", { class: "pill" });
   const why = h("small", { class: "quiet why-held" });
+  const groups = h("a", { href: `#/groups/${encodeURIComponent(name)}`, class: "quiet", "aria-label": `Groups of lane ${name}` }, "groups");
   const acts = h("span", { class: "row-acts" });
   let drained = null;
 
@@ -108,11 +109,12 @@ function laneRow(lane) {
   }
 
   const element = h("tr", { "data-lane": name }, cells(COLUMNS,
-    searchLink(name, { lane: name }, `Jobs of lane ${name}`),
+    [searchLink(name, { lane: name }, `Jobs of lane ${name}`), " ", groups],
     [meter.element, slots], ready, oldest, delayed, [spark.element, flow], [state, why], acts));
   return {
     element,
     update(now) {
+      groups.hidden = !now.grouped;
       const limit = now.max_slots;
       const share = limit === null ? null : limit === 0 ? 1 : now.used / limit;
       const words = limit === null ? `${number(now.used)} running` : `${number(now.used)} of ${number(limit)}`;
