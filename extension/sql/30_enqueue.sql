@@ -317,18 +317,23 @@ BEGIN
         new.job_id := nextval('pulse.job_id');
     END IF;
 
-    INSERT INTO pulse.body (
-        job, kind, payload, max_attempts, max_runtime, group_key, tags, owner, headers,
-        flow, name
-    )
-    VALUES (
-        new.job_id, new.kind, coalesce(new.payload, '{}'), v_max_attempts,
-        (new.options).max_runtime, (new.options).group_key, (new.options).tags, v_owner,
-        (new.options).headers, (new.options).flow, (new.options).name
-    );
+    -- One statement of three is cheaper than three.
+    WITH asked AS (
+        INSERT INTO pulse.body (
+            job, kind, payload, max_attempts, max_runtime, group_key, tags, owner, headers,
+            flow, name
+        )
+        VALUES (
+            new.job_id, new.kind, coalesce(new.payload, '{}'), v_max_attempts,
+            (new.options).max_runtime, (new.options).group_key, (new.options).tags, v_owner,
+            (new.options).headers, (new.options).flow, (new.options).name
+        )
+    ),
 
-    INSERT INTO pulse.ready (lane, rank, kind, job, attempts, failures, keyed)
-    VALUES (v_lane, -v_priority, new.kind, new.job_id, 0, 0, false);
+    placed AS (
+        INSERT INTO pulse.ready (lane, rank, kind, job, attempts, failures, keyed)
+        VALUES (v_lane, -v_priority, new.kind, new.job_id, 0, 0, false)
+    )
 
     INSERT INTO pulse.tally (lane, kind, event)
     VALUES (v_lane, new.kind, 'enqueued');

@@ -117,8 +117,7 @@ BEGIN
             SELECT 1 FROM pulse.hold AS h WHERE h.lane IN ('', claim_batch.lane)
         ) AS is_open,
         pg_sequence_last_value('pulse.server_start')
-        = (date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint
-        OR pulse._meet_server() AS is_met,
+        = (date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint AS is_met,
         (
             SELECT t.taken_at
             FROM pulse.upkeep_run AS t
@@ -176,91 +175,106 @@ BEGIN
         LIMIT 1
     ) AS n ON true;
 
-    IF NOT v_known.is_open THEN
-        RETURN;
-    END IF;
-
     v_need := least(claim_batch.max_jobs, v_known.max_batch);
 
-    -- 4. What is rarely to be done: reap where no sweep did, promote what is due, release
-    -- what waited for jobs that have ended.
-    IF (v_known.swept_at BETWEEN v_now - interval '15 seconds' AND v_now) IS NOT TRUE THEN
-        PERFORM pulse._reap_if_overdue(v_need);
-    END IF;
+    -- Mostly there is nothing to do but to pick: asked in one expression.
+    IF (
+        v_known.is_open
+        AND v_known.is_met
+        AND v_known.swept_at BETWEEN v_now - interval '15 seconds' AND v_now
+        AND v_known.is_due IS NULL
+        AND NOT v_known.has_flows
+        AND v_known.grouped IS NULL
+        AND v_known.max_slots IS NULL
+    ) IS NOT TRUE THEN
+        IF NOT v_known.is_open THEN
+            RETURN;
+        END IF;
 
-    IF v_known.is_due THEN
-        PERFORM pulse._promote(claim_batch.lane, v_need);
-    END IF;
+        IF NOT v_known.is_met THEN
+            PERFORM pulse._meet_server();
+        END IF;
 
-    IF v_known.has_flows THEN
-        v_woken := (pulse._take_wakes(v_need, 3)).released;
-        v_held := EXISTS (SELECT 1 FROM pulse.flow_hold);
-    END IF;
+        -- 4. What is rarely to be done: reap where no sweep did, promote what is due, release
+        -- what waited for jobs that have ended.
+        IF (v_known.swept_at BETWEEN v_now - interval '15 seconds' AND v_now) IS NOT TRUE THEN
+            PERFORM pulse._reap_if_overdue(v_need);
+        END IF;
 
-    -- Jobs stand in groups, or did until lately.
-    IF v_known.grouped IS NOT NULL THEN
-        IF v_known.grouped THEN
-            IF v_held THEN
-                RETURN QUERY
-                SELECT c.*
-                FROM pulse._claim_unpaused(
-                    claim_batch.worker, claim_batch.lane, v_need, claim_batch.lease_for,
-                    claim_batch.kinds, v_known.mark
-                ) AS c;
+        IF v_known.is_due THEN
+            PERFORM pulse._promote(claim_batch.lane, v_need);
+        END IF;
+
+        IF v_known.has_flows THEN
+            v_woken := (pulse._take_wakes(v_need, 3)).released;
+            v_held := EXISTS (SELECT 1 FROM pulse.flow_hold);
+        END IF;
+
+        -- Jobs stand in groups, or did until lately.
+        IF v_known.grouped IS NOT NULL THEN
+            IF v_known.grouped THEN
+                IF v_held THEN
+                    RETURN QUERY
+                    SELECT c.*
+                    FROM pulse._claim_unpaused(
+                        claim_batch.worker, claim_batch.lane, v_need, claim_batch.lease_for,
+                        claim_batch.kinds, v_known.mark
+                    ) AS c;
+                ELSE
+                    RETURN QUERY
+                    SELECT c.*
+                    FROM pulse._claim_grouped(
+                        claim_batch.worker, claim_batch.lane, v_need, claim_batch.lease_for,
+                        claim_batch.kinds, v_known.mark
+                    ) AS c;
+                END IF;
+                -- As below; what is released now is for the next claim.
+                IF NOT FOUND AND v_known.has_flows THEN
+                    PERFORM pulse._settle_some();
+                END IF;
+                RETURN;
+            END IF;
+            PERFORM pulse._leave_groups(claim_batch.lane, 500 + 4 * v_need);
+            v_known.from_level := 0;
+        END IF;
+
+        -- 5. Slots: of a lane with max_slots, count who runs under its lock.
+        IF v_known.max_slots IS NOT NULL THEN
+            IF NOT pulse._keep_trying('pulse.roster', claim_batch.lane, false) THEN
+                RETURN;
+            END IF;
+
+            SELECT r.* INTO v_roster
+            FROM pulse.roster AS r
+            WHERE r.lane = claim_batch.lane
+            ORDER BY r.version DESC
+            LIMIT 1;
+
+            IF v_roster.lane IS NULL THEN
+                v_leases := pulse._rebuild_roster(claim_batch.lane);
             ELSE
-                RETURN QUERY
-                SELECT c.*
-                FROM pulse._claim_grouped(
-                    claim_batch.worker, claim_batch.lane, v_need, claim_batch.lease_for,
-                    claim_batch.kinds, v_known.mark
-                ) AS c;
+                v_leases := v_roster.leases;
             END IF;
-            -- As below; what is released now is for the next claim.
-            IF NOT FOUND AND v_known.has_flows THEN
-                PERFORM pulse._settle_some();
+
+            -- Ends of leases do not touch the roster: who is gone is found out only when
+            -- the slots seem to be full.
+            IF cardinality(v_leases) + v_need > v_known.max_slots THEN
+                v_leases := array(
+                    SELECT l.lease FROM pulse.lease AS l WHERE l.lease = ANY (v_leases)
+                );
             END IF;
-            RETURN;
-        END IF;
-        PERFORM pulse._leave_groups(claim_batch.lane, 500 + 4 * v_need);
-        v_known.from_level := 0;
-    END IF;
 
-    -- 5. Slots: of a lane with max_slots, count who runs under its lock.
-    IF v_known.max_slots IS NOT NULL THEN
-        IF NOT pulse._keep_trying('pulse.roster', claim_batch.lane, false) THEN
-            RETURN;
+            v_need := least(v_need, v_known.max_slots - cardinality(v_leases));
+            IF v_need <= 0 THEN
+                RETURN;
+            END IF;
         END IF;
 
-        SELECT r.* INTO v_roster
-        FROM pulse.roster AS r
-        WHERE r.lane = claim_batch.lane
-        ORDER BY r.version DESC
-        LIMIT 1;
-
-        IF v_roster.lane IS NULL THEN
-            v_leases := pulse._rebuild_roster(claim_batch.lane);
-        ELSE
-            v_leases := v_roster.leases;
+        -- What was promoted, or committed while this claim waited for its turn, may stand
+        -- above what was seen.
+        IF v_known.is_due OR v_known.max_slots IS NOT NULL OR v_woken > 0 THEN
+            v_known.from_level := 0;
         END IF;
-
-        -- Ends of leases do not touch the roster: who is gone is found out only when
-        -- the slots seem to be full.
-        IF cardinality(v_leases) + v_need > v_known.max_slots THEN
-            v_leases := array(
-                SELECT l.lease FROM pulse.lease AS l WHERE l.lease = ANY (v_leases)
-            );
-        END IF;
-
-        v_need := least(v_need, v_known.max_slots - cardinality(v_leases));
-        IF v_need <= 0 THEN
-            RETURN;
-        END IF;
-    END IF;
-
-    -- What was promoted, or committed while this claim waited for its turn, may stand
-    -- above what was seen.
-    IF v_known.is_due OR v_known.max_slots IS NOT NULL OR v_woken > 0 THEN
-        v_known.from_level := 0;
     END IF;
 
     -- 6. Pick: lock the first jobs in line; the SELECT is in 41_pick.sql. Who finds nothing
@@ -298,52 +312,52 @@ BEGIN
 
     LOOP
         RETURN QUERY
-        WITH seen AS MATERIALIZED (
-            SELECT
-                t.*,
-                b.payload,
-                b.max_attempts,
-                b.enqueued_at,
-                b.group_key,
-                b.headers,
-                b.flow,
-                b.name,
-                (t.attempts = 0 AND b.start_by <= v_now) IS TRUE AS is_late,
-                b.start_by,
-                coalesce(claim_batch.lease_for, k.lease_for, v_known.lease_for) AS lease_for,
-                v_now + coalesce(b.max_runtime, k.max_runtime, v_known.max_runtime) AS deadline
-            FROM (
-                SELECT
-                    r.ctid AS place, r.job, r.kind, r.rank, r.seq, r.attempts, r.failures,
-                    r.keyed, r.ready_at
-                FROM pulse.ready AS r
-                WHERE r.ctid = ANY (v_tids)
-                ORDER BY r.rank, r.seq
-            ) AS t
-            -- OFFSET 0 keeps these what they are: one look by key for each job.
-            CROSS JOIN LATERAL (
-                SELECT o.*
-                FROM pulse.body AS o
-                WHERE o.job = t.job
-                OFFSET 0
-            ) AS b
-            LEFT JOIN LATERAL (
-                SELECT o.lease_for, o.max_runtime
-                FROM pulse.kind AS o
-                WHERE v_known.kinds_differ AND o.kind = t.kind
-                OFFSET 0
-            ) AS k ON true
-        ),
-
         -- In claim order, and so are the leases drawn: by the statement that inserts them,
         -- which holds the table lock by then, as the marks demand (52_marks.sql).
-        described AS MATERIALIZED (
+        WITH described AS MATERIALIZED (
             SELECT
                 nextval('pulse.lease_seq') << 10 | floor(random() * 1024)::bigint AS lease,
                 s.*
-            FROM seen AS s
-            WHERE v_fitted
-                OR (SELECT sum(pg_column_size(x.payload)) <= 262144 FROM seen AS x)
+            FROM (
+                SELECT
+                    t.*,
+                    b.payload,
+                    b.max_attempts,
+                    b.enqueued_at,
+                    b.group_key,
+                    b.headers,
+                    b.flow,
+                    b.name,
+                    b.start_by,
+                    sum(pg_column_size(b.payload)) OVER () AS stored,
+                    coalesce(claim_batch.lease_for, k.lease_for, v_known.lease_for)
+                    AS lease_for,
+                    v_now + coalesce(b.max_runtime, k.max_runtime, v_known.max_runtime)
+                    AS deadline
+                FROM (
+                    SELECT
+                        r.ctid AS place, r.job, r.kind, r.rank, r.seq, r.attempts,
+                        r.failures, r.keyed, r.ready_at
+                    FROM pulse.ready AS r
+                    WHERE r.ctid = ANY (v_tids)
+                    ORDER BY r.rank, r.seq
+                ) AS t
+                -- OFFSET 0 keeps these what they are: one look by key for each job.
+                CROSS JOIN LATERAL (
+                    SELECT o.*
+                    FROM pulse.body AS o
+                    WHERE o.job = t.job
+                    OFFSET 0
+                ) AS b
+                LEFT JOIN LATERAL (
+                    SELECT o.lease_for, o.max_runtime
+                    FROM pulse.kind AS o
+                    WHERE v_known.kinds_differ AND o.kind = t.kind
+                    OFFSET 0
+                ) AS k ON true
+            ) AS s
+            WHERE (s.stored <= 262144 OR v_fitted)
+                AND (s.start_by <= v_now AND s.attempts = 0) IS NOT TRUE
         ),
 
         taken AS (
@@ -361,14 +375,12 @@ BEGIN
                 d.keyed, claim_batch.worker, v_now, d.lease_for,
                 least(v_now + d.lease_for, d.deadline), d.deadline, d.ready_at
             FROM described AS d
-            WHERE NOT d.is_late
         ),
 
         listed AS (
             INSERT INTO pulse.roster (lane, leases)
             SELECT claim_batch.lane, v_leases || array_agg(d.lease)
             FROM described AS d
-            WHERE NOT d.is_late
             HAVING v_known.max_slots IS NOT NULL
         )
 
@@ -393,17 +405,15 @@ BEGIN
             d.headers,
             d.flow,
             d.name
-        FROM described AS d
-        -- What had to begin before now ends here and is not handed out.
-        WHERE
-            CASE
-                WHEN d.is_late
-                    THEN pulse._expire_job(
-                        d.job, claim_batch.lane, d.kind, d.rank, d.keyed, d.start_by
-                    )
-                ELSE true
-            END;
+        FROM described AS d;
         GET DIAGNOSTICS v_claimed = ROW_COUNT;
+        IF v_claimed = cardinality(v_tids) AND v_known.max_slots IS NULL THEN
+            RETURN;
+        END IF;
+        EXIT WHEN v_claimed = cardinality(v_tids);
+
+        -- What had to begin before now ends here and is not handed out.
+        PERFORM pulse._expire_picked(v_tids, v_now);
         EXIT WHEN v_claimed > 0 OR v_fitted;
         v_tids := pulse._fit_claim(claim_batch.worker, v_tids);
         EXIT WHEN v_tids IS NULL;

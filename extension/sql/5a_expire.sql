@@ -64,6 +64,36 @@ COMMENT ON FUNCTION pulse._expire_job(
 ) IS
 'Write that a job was cancelled because it had not begun in time.';
 
+-- For a claim, which has locked these rows and taken those that can begin.
+CREATE FUNCTION pulse._expire_picked(rows_of_ready tid [], at timestamptz)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_late pulse.ready;
+BEGIN
+    FOR v_late IN
+        DELETE FROM pulse.ready AS r
+        WHERE r.ctid = ANY (_expire_picked.rows_of_ready)
+            AND r.attempts = 0
+            AND (SELECT b.start_by FROM pulse.body AS b WHERE b.job = r.job) <= _expire_picked.at
+        RETURNING r.*
+    LOOP
+        PERFORM pulse._expire_job(
+            v_late.job, v_late.lane, v_late.kind, v_late.rank, v_late.keyed,
+            (SELECT b.start_by FROM pulse.body AS b WHERE b.job = v_late.job)
+        );
+    END LOOP;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._expire_picked(tid [], timestamptz) IS
+'End those of the picked jobs that had to begin before this moment.';
+
 CREATE FUNCTION pulse._tick_expiry(until timestamptz)
 RETURNS bigint
 LANGUAGE plpgsql

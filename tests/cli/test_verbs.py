@@ -157,12 +157,17 @@ def test_what_producers_write_does_not_steer_the_terminal(
 ) -> None:
     connect().execute(
         "SELECT pulse.enqueue(%s, lane => %s, tags => ARRAY[NULL, 'x'])",
-        ("\x1b]0;pwn\x07k", "l\x1b[31m"),
+        ("\x1b]0;pwn\x07k\u202e", "l\x1b[31m"),
     )
-    for ran in (pulse("jobs"), pulse("jobs", 1), pulse("lanes")):
-        assert ran.code == 0, ran.err
-        assert "\x1b" not in ran.out.replace("\x1b[0m", "")
-        assert "pwn" in ran.out or "l\ufffd" in ran.out
+    for words in (["jobs"], ["jobs", 1], ["lanes"], ["why", 1], ["health"]):
+        ran = pulse(*words)
+        assert ran.code == 0 or words == ["health"], ran.err
+        said = (ran.out + ran.err).replace("\x1b[0m", "")
+        assert not set("\x1b\x07\u202e") & set(said)
+        assert "pwn" in said or "l\ufffd" in said or words == ["health"]
+    refused = pulse("drain", "\x1b[2Jlane")
+    assert refused.code == 1
+    assert "\x1b" not in refused.err
 
 
 def test_jobs_newest_first_and_filtered(pulse: Pulse, connect: Connect) -> None:

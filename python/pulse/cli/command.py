@@ -30,6 +30,7 @@ from pulse.cli import (
 )
 from pulse.cli.problems import Problem
 from pulse.cli.session import Session
+from pulse.cli.show import safe
 from pulse.sql import operator
 
 if TYPE_CHECKING:
@@ -244,8 +245,8 @@ def show(problem: Problem, session: Session | None) -> None:
         print(json.dumps(found), file=sys.stderr)
         return
     console = Console(stderr=True, highlight=False, emoji=False)
-    console.print(f"[bold red]pulse:[/] {escape(problem.what)}", soft_wrap=True)
+    console.print(f"[bold red]pulse:[/] {escape(safe(problem.what))}", soft_wrap=True)
     if problem.detail:
-        console.print(f"  {escape(problem.detail)}", soft_wrap=True)
+        console.print(f"  {escape(safe(problem.detail))}", soft_wrap=True)
     if problem.remedy:
-        console.print(f"  Fix: [bold]{escape(problem.remedy)}[/]", soft_wrap=True)
+        console.print(f"  Fix: [bold]{escape(safe(problem.remedy))}[/]", soft_wrap=True)

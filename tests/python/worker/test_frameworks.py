@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator
 from typing import Any
 
 import flask
 import sqlalchemy
 from flask_sqlalchemy import SQLAlchemy
-from litestar import Litestar, post
-from litestar.di import NamedDependency, Provide
-from litestar.params import FromPath
-from litestar.testing import TestClient
-from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 
 import pulse
 from pulse import Job, Worker
@@ -43,29 +37,13 @@ def url(queue: Queue) -> sqlalchemy.URL:
 
 
 def test_litestar(queue: Queue) -> None:
-    engine = create_async_engine(url(queue))
-    sessions = async_sessionmaker(engine)
+    # Here: it takes a second to import, in each process of a parallel run.
+    from litestar.testing import TestClient
+
+    from tests.python.worker.litestar_shop import make_app
+
     worker = build(queue.db.dsn)
-
-    async def open_session() -> AsyncIterator[AsyncSession]:
-        async with sessions() as session, session.begin():
-            yield session
-
-    @post("/orders/{order:int}")
-    async def take(
-        order: FromPath[int], session: NamedDependency[AsyncSession]
-    ) -> dict[str, str]:
-        job = await pulse.enqueue(session, "confirm", {"order": order})
-        if order < 0:
-            raise ValueError("no such order")
-        return {"job": str(job)}
-
-    app = Litestar(
-        [take],
-        dependencies={"session": Provide(open_session)},
-        lifespan=[worker.lifespan],
-        on_shutdown=[engine.dispose],
-    )
+    app = make_app(url(queue), worker)
     with TestClient(app, raise_server_exceptions=False) as client:
         assert worker.ready.is_set()
         job = client.post("/orders/7").json()["job"]
