@@ -30,7 +30,8 @@ COMMENT ON TABLE pulse.tally IS
 -- Each row is what there was from the start to that moment: the newest of a lane and kind are
 -- its counters, and what happened between two moments is the difference of two rows. So
 -- rows may be removed between others, and nothing is lost. A lane or kind '' stands for those
--- that came when there were too many.
+-- that came when there were too many; in a total, for all of them: one of each lane, one of
+-- each kind and one of everything are kept, so that a chart reads a series and not thousands.
 CREATE TABLE pulse.stat (
     lane text COLLATE "C" NOT NULL,
     kind text COLLATE "C" NOT NULL,
@@ -47,7 +48,8 @@ CREATE TABLE pulse.stat (
     wait_counts bigint [] NOT NULL,
     run_seconds double precision NOT NULL,
     run_counts bigint [] NOT NULL,
-    CONSTRAINT stat_is_one_per_moment PRIMARY KEY (lane, kind, at)
+    total boolean NOT NULL DEFAULT false,
+    CONSTRAINT stat_is_one_per_moment PRIMARY KEY (total, lane, kind, at)
 );
 
 CREATE INDEX stat_by_time ON pulse.stat (at);

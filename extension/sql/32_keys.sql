@@ -26,32 +26,21 @@ DECLARE
     v_key pulse.job_key;
     v_job pulse._enqueued;
     v_follower pulse.job_key;
-    v_is_awaited boolean;
 BEGIN
     FOR v_round IN 1..10 LOOP
         -- Waits for another transaction that is just inserting the same key.
-        INSERT INTO pulse.job_key AS k (lane, unique_key, job, unique_for)
+        INSERT INTO pulse.job_key (lane, unique_key, job, unique_for)
         VALUES (
             _take_key.lane, _take_key.unique_key, nextval('pulse.job_id'),
             _take_key.unique_for
         )
         ON CONFLICT ON CONSTRAINT job_key_is_held_once DO NOTHING
-        RETURNING
-            k.job,
-            EXISTS (
-                SELECT
-                FROM pulse.job_key AS f
-                WHERE f.lane = k.lane
-                    AND f.unique_key = k.unique_key
-                    AND f.follows
-            )
-        INTO v_job.job_id, v_is_awaited;
+        RETURNING job INTO v_job.job_id;
 
-        IF v_is_awaited THEN
-            -- By one that followed the job before: it gets the key, we meet it there.
-            PERFORM pulse._hand_key_on(v_job.job_id);
-            CONTINUE;
-        ELSIF FOUND THEN
+        IF FOUND THEN
+            -- One that followed the job before was first: we meet it as who has the key.
+            CONTINUE WHEN pg_sequence_last_value('pulse.blocked_seq') IS NOT NULL
+                AND pulse._hand_key_on(v_job.job_id);
             v_job.created := true;
             RETURN v_job;
         END IF;
@@ -274,10 +263,9 @@ BEGIN
                 _replace.start_by, _replace.rank, _replace.run_at, v_approval.rank,
                 v_approval.run_at
             );
-            v_approval.rank := v_wish.rank;
-            v_approval.run_at := v_wish.run_at;
             RETURN pulse._replace_awaiting(
-                _replace.who, v_approval, v_wish.payload, v_wish.headers, v_wish.start_by
+                _replace.who, v_approval, v_wish.rank, v_wish.run_at, v_wish.payload,
+                v_wish.headers, v_wish.start_by
             );
         END IF;
     END IF;
@@ -285,7 +273,8 @@ BEGIN
     UPDATE pulse.body AS b
     SET payload = v_wish.payload,
         headers = v_wish.headers,
-        start_by = v_wish.start_by
+        start_by = v_wish.start_by,
+        needed_approval = v_approved
     WHERE b.job = _replace.job;
     IF v_wish.start_by IS NOT NULL THEN
         PERFORM pulse._note_expiry(_replace.job, v_wish.start_by);
@@ -304,7 +293,7 @@ COMMENT ON FUNCTION pulse._replace(
 CREATE FUNCTION pulse._replace_blocked(
     job bigint, rank integer, run_at timestamptz, needs_approval boolean
 )
-RETURNS void
+RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -318,16 +307,20 @@ BEGIN
         expires_in = NULL,
         needs_approval = coalesce(_replace_blocked.needs_approval, false)
     WHERE b.job = _replace_blocked.job;
+
+    RETURN FOUND;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._replace_blocked(bigint, integer, timestamptz, boolean) IS
-'Give a blocked job another priority and run_at.';
+'Give a blocked job another priority and run_at; false when it is not blocked.';
 
--- approval is the row that was taken out, as it shall be.
+-- approval is the row that was taken out; the rest is what the new one shall have.
 CREATE FUNCTION pulse._replace_awaiting(
     who integer,
     approval pulse.approval,
+    rank integer,
+    run_at timestamptz,
     payload jsonb,
     headers jsonb,
     start_by timestamptz
@@ -362,6 +355,8 @@ BEGIN
     FROM pulse.dependency AS d
     WHERE d.job = (_replace_awaiting.approval).job;
 
+    v_new.rank := _replace_awaiting.rank;
+    v_new.run_at := _replace_awaiting.run_at;
     INSERT INTO pulse.approval
     SELECT (v_new).*;
 
@@ -373,8 +368,8 @@ BEGIN
     WHERE k.job = (_replace_awaiting.approval).job;
 
     PERFORM pulse._finish_cancelled(
-        (_replace_awaiting.approval).job, v_new.lane, v_new.kind, v_new.rank, 'replace',
-        0, 0, v_new.keyed, format('replaced by job %s', v_new.job), NULL, NULL, NULL
+        (_replace_awaiting.approval).job, v_new.lane, v_new.kind,
+        (_replace_awaiting.approval).rank, 'replace', 0, 0, v_new.keyed, format('replaced by job %s', v_new.job), NULL, NULL, NULL
     );
 
     PERFORM pulse._audit(
@@ -387,7 +382,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._replace_awaiting(
-    integer, pulse.approval, jsonb, jsonb, timestamptz
+    integer, pulse.approval, integer, timestamptz, jsonb, jsonb, timestamptz
 ) IS
 'Put a new job before the approver in place of one that awaits approval; returns its id.';
 
@@ -414,9 +409,9 @@ $$;
 COMMENT ON FUNCTION pulse._may_replace(integer, bigint, text) IS
 'Whether a job is of this kind, and the role enqueued it or may act on the jobs of others.';
 
--- Rows are locked in the order of the key, so two batches cannot deadlock. Who follows
--- gets the key; a follower that somebody holds, or that is not committed yet, is not waited
--- for: it takes the key when it is released (3a_follow.sql).
+-- Rows are locked in the order of the key, so two batches cannot deadlock: as a row, since
+-- the index of keys would be read from its beginning to have them in order. Who follows takes
+-- the key when it is released, in a later statement (3a_follow.sql).
 CREATE FUNCTION pulse._release_keys(jobs bigint [])
 RETURNS void
 LANGUAGE plpgsql
@@ -424,39 +419,12 @@ SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET jit = off
 AS $$
-DECLARE
-    v_heirs bigint [];
 BEGIN
-    SELECT array_agg(f.job) INTO v_heirs
-    FROM (
-        SELECT o.lane, o.unique_key, o.follows
-        FROM pulse.job_key AS o
-        WHERE o.job = ANY (jobs)
-        ORDER BY o.lane, o.unique_key
-        FOR UPDATE
-    ) AS k
-    CROSS JOIN LATERAL (
-        SELECT o.job
-        FROM pulse.job_key AS o
-        WHERE o.lane = k.lane
-            AND o.unique_key = k.unique_key
-            AND o.follows
-            AND NOT k.follows
-        FOR UPDATE SKIP LOCKED
-    ) AS f;
-
-    IF v_heirs IS NOT NULL THEN
-        DELETE FROM pulse.job_key AS k
-        USING pulse.job_key AS f
-        WHERE f.job = ANY (v_heirs)
-            AND k.lane = f.lane
-            AND k.unique_key = f.unique_key
-            AND NOT k.follows;
-
-        UPDATE pulse.job_key AS k
-        SET follows = false
-        WHERE k.job = ANY (v_heirs);
-    END IF;
+    PERFORM 1
+    FROM pulse.job_key AS k
+    WHERE k.job = ANY (jobs)
+    ORDER BY ROW(k.lane, k.unique_key)
+    FOR UPDATE;
 
     DELETE FROM pulse.job_key AS k
     WHERE k.job = ANY (jobs)
@@ -469,7 +437,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._release_keys(bigint []) IS
-'Give back the unique keys of jobs that have finished, to who follows them, or start their unique_for.';
+'Give back the unique keys of jobs that have finished, or start their unique_for.';
 
 -- What was approved is run as it was approved.
 CREATE FUNCTION pulse._raise_approved(job bigint)

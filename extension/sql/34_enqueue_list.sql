@@ -165,6 +165,7 @@ BEGIN
     END LOOP;
 
     IF jsonb_path_exists(_enqueue_jobs.jobs, '$[*] ? (exists(@.after) || exists(@.name))') THEN
+        PERFORM pulse._meet_server();
         v_ids[1] := coalesce(v_ids[1], nextval('pulse.job_id'));
         v_flow := coalesce(v_flow, v_ids[1]::text);
         v_edges := _enqueue_jobs.jobs;

@@ -144,7 +144,8 @@ BEGIN
     END IF;
 
     IF v_keyed AND v_item.on_conflict IN ('follow', 'merge', 'cancel') THEN
-        v_follows := pulse._is_behind(v_job.job_id, v_rank, v_run_at, v_approval);
+        -- Of a list this was asked for at last, by another element than the first.
+        v_follows := pulse._replace_blocked(v_job.job_id, v_rank, v_run_at, v_approval);
         IF v_follows THEN
             v_after_failed := 'run';
         END IF;

@@ -3,10 +3,10 @@
 -- new job waits for its end: it is blocked, for any end, as with after (28_after.sql). There
 -- is one such follower for a key, since the primary key of job_key says so.
 --
--- The end of the run hands the key on in its own transaction. A follower that is not
--- committed yet, or that somebody else holds, is not waited for: its watch, with the doubt
--- about it, releases it later, and then it takes the key itself. If another job has it by then,
--- the follower waits for that one.
+-- Whoever releases the follower gives it the key: mostly the end of the run, in its own
+-- transaction. A follower that is not committed yet, or that somebody else holds, is not waited
+-- for: its watch, with the doubt about it, releases it later. If another job has the key by
+-- then, the follower waits for that one.
 
 -- job_id is NULL when the job that has the key runs, or is just moving.
 CREATE FUNCTION pulse._change(
@@ -371,33 +371,9 @@ $$;
 COMMENT ON FUNCTION pulse._change_element(jsonb, jsonb, text, integer) IS
 'What an element of a list becomes by a later one that has its unique key.';
 
--- A list takes all keys first, and what it says of a key may change until it is written.
-CREATE FUNCTION pulse._is_behind(
-    job bigint, rank integer, run_at timestamptz, needs_approval boolean
-)
-RETURNS boolean
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off
-SET jit = off
-AS $$
-BEGIN
-    UPDATE pulse.blocked AS b
-    SET rank = _is_behind.rank,
-        run_at = _is_behind.run_at,
-        needs_approval = _is_behind.needs_approval
-    WHERE b.job = _is_behind.job;
-
-    RETURN FOUND;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._is_behind(bigint, integer, timestamptz, boolean) IS
-'Whether a job that is just being enqueued stands behind one that runs; gives it the priority and time it was asked for at last.';
-
--- The key was free, we took it, and one waits for it: it came first.
+-- The key was free, and we took it.
 CREATE FUNCTION pulse._hand_key_on(job bigint)
-RETURNS void
+RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -406,9 +382,22 @@ AS $$
 DECLARE
     v_key pulse.job_key;
 BEGIN
+    SELECT k.* INTO v_key
+    FROM pulse.job_key AS k
+    WHERE k.job = _hand_key_on.job;
+
+    IF NOT EXISTS (
+        SELECT
+        FROM pulse.job_key AS f
+        WHERE f.lane = v_key.lane
+            AND f.unique_key = v_key.unique_key
+            AND f.follows
+    ) THEN
+        RETURN false;
+    END IF;
+
     DELETE FROM pulse.job_key AS k
-    WHERE k.job = _hand_key_on.job
-    RETURNING k.* INTO v_key;
+    WHERE k.job = _hand_key_on.job;
 
     -- Waits for a transaction that is just cancelling it.
     UPDATE pulse.job_key AS k
@@ -416,11 +405,12 @@ BEGIN
     WHERE k.lane = v_key.lane
         AND k.unique_key = v_key.unique_key
         AND k.follows;
+    RETURN true;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._hand_key_on(bigint) IS
-'Give the unique key of a job to the one that waits for it.';
+'Give the unique key of a job to the one that waits for it; false when none does.';
 
 -- tids are blocked jobs that could go, locked by us.
 CREATE FUNCTION pulse._inherit_keys(tids tid [])
@@ -438,10 +428,9 @@ BEGIN
     FOR v_job IN
         SELECT b.ctid AS tid, b.job, b.waits_for
         FROM pulse.blocked AS b
-        INNER JOIN pulse.job_key AS k ON k.job = b.job
         WHERE b.ctid = ANY (_inherit_keys.tids)
-            AND k.follows
-        ORDER BY b.job
+            AND b.keyed
+            AND (SELECT k.follows FROM pulse.job_key AS k WHERE k.job = b.job)
     LOOP
         -- After one wait in vain no other, as in _try_rekey.
         IF v_holder IS DISTINCT FROM 0 THEN
@@ -470,7 +459,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._inherit_keys(tid []) IS
-'Give followers whose key nobody handed on their key; returns those of the jobs that may go. Where another job has it, the follower waits for that one.';
+'Give followers their key; returns those of the jobs that may go. Where another job has it, the follower waits for that one.';
 
 CREATE FUNCTION pulse._inherit_key(job bigint)
 RETURNS bigint
@@ -493,7 +482,7 @@ BEGIN
         DELETE FROM pulse.job_key AS k
         WHERE k.lane = v_key.lane
             AND k.unique_key = v_key.unique_key
-            AND k.expires_at IS NOT NULL;
+            AND num_nonnulls(k.expires_at) = 1;
 
         INSERT INTO pulse.job_key (lane, unique_key, job, unique_for)
         VALUES (v_key.lane, v_key.unique_key, v_key.job, v_key.unique_for)

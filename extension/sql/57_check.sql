@@ -90,6 +90,7 @@ AS $$
                     AND k.lane = p.lane
                     AND k.unique_key = b.unique_key
                     AND k.expires_at IS NULL
+                    AND (NOT k.follows OR p.name = 'blocked')
             )
         UNION ALL
         SELECT

@@ -23,7 +23,7 @@ BEGIN
     SELECT r.position::integer, r.reason
     FROM pulse._reasons(
         why.job_id, v_job, v_rank, v_seq,
-        CASE WHEN v_job.state = 'blocked' THEN pulse._upstream_reason(v_job) END
+        CASE WHEN v_job.waits_for IS NOT NULL THEN pulse._upstream_reason(v_job) END
     )
         WITH ORDINALITY AS r (reason, position)
     ORDER BY r.position;
@@ -112,9 +112,12 @@ BEGIN
             );
         END IF;
     ELSE
-        IF (_reasons.job).state = 'blocked' THEN
+        IF _reasons.upstreams IS NOT NULL THEN
             v_reasons := v_reasons || _reasons.upstreams;
         END IF;
+        v_reasons := v_reasons || array(
+            SELECT f.words FROM pulse._flow_holds((_reasons.job).flow) AS f (words)
+        );
         IF (_reasons.job).state = 'awaiting_approval' THEN
             v_reasons := v_reasons || format(
                 'awaiting approval until %s (%s left), then it is cancelled',

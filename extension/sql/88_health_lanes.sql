@@ -149,10 +149,16 @@ BEGIN
         AND NOT EXISTS (
             SELECT
             FROM unnest(enum_range(NULL::pulse.outcome)) AS s (state)
-            INNER JOIN pulse.finished AS f
-                ON f.lane = o.lane
-                AND f.state = s.state
-                AND f.finished_at > (SELECT clock_timestamp() - interval '5 minutes')
+            -- A million may have been cancelled before they ran.
+            CROSS JOIN LATERAL (
+                SELECT n.claimed_at
+                FROM pulse.finished AS n
+                WHERE n.lane = o.lane
+                    AND n.state = s.state
+                    AND n.finished_at > (SELECT clock_timestamp() - interval '5 minutes')
+                ORDER BY n.finished_at DESC
+                LIMIT 1000
+            ) AS f
             WHERE f.claimed_at IS NOT NULL
         );
 

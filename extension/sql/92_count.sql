@@ -143,7 +143,9 @@ BEGIN
         SELECT
         FROM unnest(_add_stats.sums) AS s
         WHERE NOT EXISTS (
-            SELECT FROM pulse.stat AS k WHERE k.lane = s.lane AND k.kind = s.kind
+            SELECT
+            FROM pulse.stat AS k
+            WHERE NOT k.total AND k.lane = s.lane AND k.kind = s.kind
         )
     ) THEN
         SELECT 2000 - count(*) INTO v_free
@@ -158,22 +160,36 @@ BEGIN
             p.is_known
             OR row_number() OVER (PARTITION BY p.is_known ORDER BY p.lane, p.kind) <= v_free
             AS is_named,
-            EXISTS (SELECT FROM pulse.stat AS k WHERE k.lane = p.lane) AS has_lane
+            EXISTS (
+                SELECT FROM pulse.stat AS k WHERE NOT k.total AND k.lane = p.lane
+            ) AS has_lane
         FROM (
             SELECT
                 d.lane,
                 d.kind,
                 EXISTS (
-                    SELECT FROM pulse.stat AS k WHERE k.lane = d.lane AND k.kind = d.kind
+                    SELECT
+                    FROM pulse.stat AS k
+                    WHERE NOT k.total AND k.lane = d.lane AND k.kind = d.kind
                 ) AS is_known
             FROM (SELECT DISTINCT s.lane, s.kind FROM unnest(_add_stats.sums) AS s) AS d
         ) AS p
     ),
 
+    named AS (
+        SELECT
+            s.*,
+            CASE WHEN p.is_named OR p.has_lane THEN p.lane ELSE '' END COLLATE "C" AS in_lane,
+            CASE WHEN p.is_named THEN p.kind ELSE '' END COLLATE "C" AS of_kind
+        FROM unnest(_add_stats.sums) AS s
+        INNER JOIN pair AS p ON p.lane = s.lane AND p.kind = s.kind
+    ),
+
     more AS (
         SELECT
-            CASE WHEN p.is_named OR p.has_lane THEN p.lane ELSE '' END COLLATE "C" AS lane,
-            CASE WHEN p.is_named THEN p.kind ELSE '' END COLLATE "C" AS kind,
+            grouping(s.in_lane, s.of_kind) > 0 AS total,
+            coalesce(s.in_lane, '') AS lane,
+            coalesce(s.of_kind, '') AS kind,
             sum(s.jobs) FILTER (WHERE s.event = 'enqueued') AS enqueued,
             sum(s.jobs) FILTER (WHERE s.waited IS NOT NULL) AS started,
             sum(s.jobs) FILTER (WHERE s.event = 'completed') AS completed,
@@ -188,9 +204,11 @@ BEGIN
             sum(greatest(date_part('epoch', s.ran), 0)) AS run_seconds,
             array_agg(s.run_bucket) AS run_buckets,
             array_agg(s.jobs) AS jobs
-        FROM unnest(_add_stats.sums) AS s
-        INNER JOIN pair AS p ON p.lane = s.lane AND p.kind = s.kind
-        GROUP BY 1, 2
+        FROM named AS s
+        GROUP BY GROUPING SETS ((s.in_lane, s.of_kind), (s.in_lane), (s.of_kind), ())
+        -- What has no name of its own is in the total of everything.
+        HAVING grouping(s.in_lane, s.of_kind) IN (0, 3)
+            OR coalesce(s.in_lane, s.of_kind) <> ''
     ),
 
     added AS (
@@ -211,17 +229,19 @@ BEGIN
             coalesce(o.wait_seconds, 0) + coalesce(m.wait_seconds, 0),
             pulse._add_to_histogram(o.wait_counts, m.wait_buckets, m.jobs),
             coalesce(o.run_seconds, 0) + coalesce(m.run_seconds, 0),
-            pulse._add_to_histogram(o.run_counts, m.run_buckets, m.jobs)
+            pulse._add_to_histogram(o.run_counts, m.run_buckets, m.jobs),
+            m.total
         FROM more AS m
         LEFT JOIN LATERAL (
             SELECT n.*
             FROM pulse.stat AS n
-            WHERE n.lane = m.lane
+            WHERE n.total = m.total
+                AND n.lane = m.lane
                 AND n.kind = m.kind
             ORDER BY n.at DESC
             LIMIT 1
         ) AS o ON true
-        RETURNING t.lane, t.kind, t.at
+        RETURNING t.total, t.lane, t.kind, t.at
     )
 
     -- One row for a minute: the newest.
@@ -229,7 +249,8 @@ BEGIN
     WHERE t.ctid = ANY (array(
             SELECT o.ctid
             FROM added AS a
-            INNER JOIN pulse.stat AS o ON o.lane = a.lane AND o.kind = a.kind
+            INNER JOIN pulse.stat AS o
+                ON o.total = a.total AND o.lane = a.lane AND o.kind = a.kind
             WHERE o.at >= date_trunc('minute', a.at)
             FOR UPDATE OF o SKIP LOCKED
         ));
@@ -247,6 +268,7 @@ WITH RECURSIVE series (lane, kind) AS (
     (
         SELECT s.lane, s.kind
         FROM pulse.stat AS s
+        WHERE NOT s.total
         ORDER BY s.lane, s.kind
         LIMIT 1
     )
@@ -256,7 +278,8 @@ WITH RECURSIVE series (lane, kind) AS (
     CROSS JOIN LATERAL (
         SELECT s.lane, s.kind
         FROM pulse.stat AS s
-        WHERE (s.lane, s.kind) > (p.lane, p.kind)
+        WHERE NOT s.total
+            AND (s.lane, s.kind) > (p.lane, p.kind)
         ORDER BY s.lane, s.kind
         LIMIT 1
     ) AS n

@@ -1,4 +1,4 @@
--- Another time for a job that waits for its time, or that is in line: now, or the one that is given.
+-- Another time for a job that waits for its time, or that is in line: now, or one that is given.
 
 CREATE FUNCTION pulse.run_now(job_id bigint, reason text DEFAULT NULL)
 RETURNS text

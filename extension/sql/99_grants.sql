@@ -24,7 +24,7 @@ AS $$
             'viewer',
             'my_access jobs dependencies find_jobs running dead lanes workers schedules schedule_runs'
             ' declarations'
-            ' find_dead dead_groups counts kinds lane_defaults'
+            ' find_dead dead_groups counts kinds lane_defaults groups'
             ' stats counters gauges history histogram_bounds histogram_quantile samples audit'
             ' access why flow health pause_status watch_progress unwatch_progress'
             ' node node_of lease_node'

@@ -28,6 +28,12 @@ from tests.chaos.invariants_clients import (
     EffectsHaveALiveLease,
 )
 from tests.chaos.invariants_counters import COUNTED, Counters, CountersAreExact
+from tests.chaos.invariants_flows import (
+    DependentsWait,
+    SignalsAreKept,
+    SpawnsHappenOnce,
+    StepsAreDoneOnce,
+)
 from tests.chaos.invariants_jobs import (
     CompletedStaysCompleted,
     FailuresAreBounded,
@@ -49,7 +55,8 @@ from tests.chaos.invariants_schedules import OccurrencesAreHandledOnce
 from tests.chaos.journal import Steps
 
 _PLACES = """
-SELECT 'approval', a.job, a.kind FROM pulse.approval AS a
+SELECT 'blocked', b.job, b.kind FROM pulse.blocked AS b
+UNION ALL SELECT 'approval', a.job, a.kind FROM pulse.approval AS a
 UNION ALL SELECT 'waiting', w.job, w.kind FROM pulse.waiting AS w
 UNION ALL SELECT 'ready', r.job, r.kind FROM pulse.ready AS r
 UNION ALL SELECT 'ready', r.job, r.kind FROM pulse.group_ready AS r
@@ -145,6 +152,10 @@ def judge(
         WorkersGetWhatTheyCanRun(kinds),
         OrderIsKept(records, kinds),
         OccurrencesAreHandledOnce(),
+        DependentsWait(),
+        SpawnsHappenOnce(steps),
+        StepsAreDoneOnce(records, lives),
+        SignalsAreKept(records, losses),
         NumbersAreHandedOutOnce(losses),
         AcknowledgedEnqueuesExist(records, losses),
         AcceptedReportsHappened(records, lives, losses),

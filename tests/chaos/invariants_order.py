@@ -36,6 +36,8 @@ class Place:
     event: Event
     pid: int
     entered: float
+    enqueued: bool = False
+    """By the transaction that enqueued it."""
     taken_by: float = FOREVER
     gone: bool = False
 
@@ -116,6 +118,7 @@ class OrderIsKept(Invariant):
     def commit(self, transaction: Transaction) -> None:
         self.begun[transaction.pid].append(transaction.started)
         taken: dict[int, Place] = {}
+        new = {e.job for e in transaction.events if e.place == "body" and e.op == "+"}
         for event in transaction.events:
             if event.place == "lane":
                 self.limited.discard(event.lane)
@@ -125,7 +128,8 @@ class OrderIsKept(Invariant):
                 if event.op == "+" and event.extra.get("in_order"):
                     self.ordered.add(event.lane)
             elif event.place == "ready" and event.op == "+":
-                place = Place(event, transaction.pid, transaction.committed)
+                entered = transaction.committed
+                place = Place(event, transaction.pid, entered, event.job in new)
                 self.lines[_line(event)].join(place)
             elif event.place == "ready":
                 left = self.lines[_line(event)].by_job.pop(event.job, None)
@@ -184,7 +188,7 @@ class OrderIsKept(Invariant):
         starts = self.begun[place.pid]
         following = bisect_left(starts, place.entered)
         seen = starts[following] if following < len(starts) else FOREVER
-        if place.event.attempt == 0:
+        if place.enqueued:
             # An acknowledged enqueue is visible; later places are the server's doing.
             acknowledged = self.acknowledged.get(place.event.job, FOREVER)
             if acknowledged >= place.entered:

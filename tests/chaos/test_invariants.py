@@ -13,6 +13,8 @@ from tests.chaos.story import (
     JOB,
     Story,
     began,
+    blocked,
+    depends,
     finished,
     fired,
     group_slots,
@@ -22,6 +24,7 @@ from tests.chaos.story import (
     lost,
     ready,
     run_at,
+    saved,
     scheduled,
     slots,
     stepped,
@@ -99,6 +102,35 @@ GOOD: dict[str, Callable[[], Story]] = {
     "a lease that was reaped as the clock stepped back": lambda: (
         stepped(Story(), 2.6, -5.0).enqueue().claim(7)
         .tell(leased("-", 7, until=2.5, ahead=-5.0), finished(7, verb="reap"))
+    ),
+    "a job runs after another": lambda: (
+        Story().enqueue(1).enqueue_after(2, 1).claim(1, 1)
+        .tell(leased("-", 1, 1), finished(1, 1), blocked("-", 2), ready("+", 2))
+        .claim(2, 2).complete(2, 2)
+    ),
+    "any end counts for who takes any": lambda: (
+        Story().enqueue(1).enqueue_after(2, 1, after_failed="run").claim(1, 1)
+        .tell(leased("-", 1, 1), finished(1, 1, verb="fail", state="dead"),
+              blocked("-", 2), ready("+", 2))
+        .claim(2, 2).complete(2, 2)
+    ),
+    "a spawned job is waited for": lambda: (
+        spawn(Story().enqueue(1).enqueue_after(2, 1).claim(1, 1), depends(2, 3))
+    ),
+    "who waits later does not wait for the spawned": lambda: (
+        spawn(Story().enqueue(1).claim(1, 1)).enqueue_after(2, 1)
+    ),
+    "a step is run again when it was not saved": lambda: (
+        stepped_in(stepped_in(Story().enqueue().claim(7), 7).retry(7, "reap")
+                   .claim(8, attempt=2, failures=1), 8).tell(saved("a"))
+    ),
+    "a signal is kept": lambda: (
+        Story().note("signal_ack", signal="go 1")
+        .tell(Event("signal", "+", name="go 1"), saved("go 1", verdict="received"))
+    ),
+    "a promotion may lose a signal": lambda: (
+        lost(Story().note("signal_ack", signal="go 1"),
+             Story().tell(Event("signal", "+", name="go 1")))
     ),
     "ticks and claims under pressure": lambda: pressed([]),
     "a hostile value is refused": lambda: sent("PU003", refuse=True),
@@ -211,6 +243,25 @@ BAD: list[tuple[str, str, Callable[[], Story]]] = [
              Story().complete(7)))),
     ("effect began once", "of another job than was lost", lambda: (
         lost(began(Story().enqueue(), 7), Story().claim(7, 2048)))),
+    ("before all that it depends on", "at once", lambda: (
+        Story().enqueue(1).enqueue_after(2, 1)
+        .tell(blocked("-", 2), ready("+", 2)).claim(2, 2))),
+    ("before all that it depends on", "after a failure", lambda: (
+        Story().enqueue(1).enqueue_after(2, 1).claim(1, 1)
+        .tell(leased("-", 1, 1), finished(1, 1, verb="fail", state="dead"),
+              blocked("-", 2), ready("+", 2))
+        .claim(2, 2))),
+    ("spawns its jobs once", "twice", lambda: (
+        Story().enqueue(by=1, n=0).enqueue(2048, by=1, n=0))),
+    ("spawns its jobs once", "and nobody waits for it", lambda: (
+        spawn(Story().enqueue(1).enqueue_after(2, 1).claim(1, 1)))),
+    ("step that has succeeded", "run again", lambda: (
+        stepped_in(Story().enqueue().claim(7).tell(saved("a")).retry(7, "reap")
+                   .claim(8, attempt=2, failures=1), 8))),
+    ("signal that was acknowledged", "lost", lambda: (
+        Story().note("signal_ack", signal="go 1"))),
+    ("signal that was acknowledged", "in vain", lambda: (
+        Story().tell(saved("go 1", verdict="timeout")))),
     ("Ticks and claims", "no tick", lambda: pressed(["tick"])),
     ("Ticks and claims", "no claim", lambda: pressed(["claim"], "clock_step")),
     ("hostile value", "a bug", lambda: sent("XX000", refuse=True)),
@@ -223,6 +274,20 @@ BAD: list[tuple[str, str, Callable[[], Story]]] = [
     ("Everything drains", "a job is left", lambda: left_over()),
     ("check() is empty", "a problem", lambda: problem()),
 ]  # fmt: skip
+
+
+def spawn(story: Story, *edges: Event) -> Story:
+    """Job 1 spawns job 3."""
+    return story.tell(
+        Event("body", "+", job=3, kind="k", extra={"max_attempts": 2}),
+        ready("+", 3),
+        *edges,
+        saved("s", 1, jobs=[3]),
+    )
+
+
+def stepped_in(story: Story, lease: int) -> Story:
+    return story.note("step", job_id=JOB, step="a", lease=lease)
 
 
 def gone(story: Story) -> Story:

@@ -1,4 +1,4 @@
-"""The life of a job in plain Python, and what producers and workers may do to it."""
+"""The life of a job in plain Python, and what workers may do to it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def has(*states: str) -> Callable[[Reports], bool]:
 
 
 class Reports(RuleBasedStateMachine):
-    """Producers and workers."""
+    """What workers report."""
 
     connect: Callable[[], psycopg.Connection[Any]]
 
@@ -120,54 +120,16 @@ class Reports(RuleBasedStateMachine):
         found = sorted(i for i, j in self.jobs.items() if j.state in states)
         return data.draw(st.sampled_from(found))
 
-    def holder(self, key: str | None) -> int | None:
-        for job_id, job in self.jobs.items():
-            if key and job.key == key and job.state not in FINISHED:
-                return job_id
-        return None
-
-    # Producers ---------------------------------------------------------------
-
-    @rule(
-        kind=st.sampled_from("ab"),
-        priority=st.integers(-1, 1),
-        delayed=st.booleans(),
-        approval=st.sampled_from([False, False, True]),
-        attempts=st.integers(1, 3),
-        key=st.sampled_from([None, None, "x", "y"]),
-    )
-    def enqueue(
-        self,
-        kind: str,
-        priority: int,
-        delayed: bool,
-        approval: bool,
-        attempts: int,
-        key: str | None,
-    ) -> None:
-        job_id = self.one(
-            "SELECT pulse.enqueue(%s, lane => %s, priority => %s, delay => %s,"
-            " max_attempts => %s, unique_key => %s, requires_approval => %s)",
-            kind,
-            LANE,
-            priority,
-            "1 hour" if delayed else None,
-            attempts,
-            key,
-            approval,
+    def holders(self, key: str | None) -> list[int]:
+        """Who has a key, and who follows that one."""
+        return sorted(
+            (
+                job_id
+                for job_id, job in self.jobs.items()
+                if key and job.key == key and job.state not in FINISHED
+            ),
+            key=lambda job_id: self.jobs[job_id].state == "blocked",
         )
-        if (existing := self.holder(key)) is not None:
-            assert job_id == existing
-            return
-        assert job_id not in self.jobs
-        job = Job("new", kind, priority, attempts, key, delayed)
-        self.jobs[job_id] = job
-        if approval:
-            job.state, job.needed_approval = "awaiting_approval", True
-        elif delayed:
-            job.state = "scheduled"
-        else:
-            self.line_up(job)
 
     # Workers -----------------------------------------------------------------
 

@@ -97,6 +97,12 @@ KNOWN_JSON = (
     *('{"ready": 1, "busy": -1}', '[{"lease": "1"}]', '{"kind": {}}', '"\\u0000"'),
     *("null", "[]", "{}", "-1e400", '{"x": NaN}', '{"flow": "f"}'),
     '[{"kind": "k", "name": "x"}, {"kind": "k", "after": ["x", "x"]}]',
+    *(
+        f"""[{{"kind": "k", "lane": "busy", "unique_key": "x", "payload": [1],
+        "on_conflict": "{on_conflict}"}}, {{"kind": "k", "lane": "busy",
+        "unique_key": "x", "payload": {{}}, "on_conflict": "{on_conflict}"}}]"""
+        for on_conflict in ("follow", "merge", "cancel")
+    ),
 )
 
 
@@ -146,6 +152,11 @@ VALUES: dict[str, st.SearchStrategy[str | None]] = {
     "interval[]": some("{1 s}", "{-1 s}", "{178000000 years}", "{}", "{NULL}"),
     "boolean[]": some("{t}", "{f,t}", "{}", "{NULL}"),
 }
+# So that keys meet those of the seed.
+NAMED = {
+    "unique_key": some("x", "y", "z", "", NOISE),
+    "on_conflict": some("skip", "replace", "error", "follow", "merge", "cancel", "no"),
+}
 ANYTHING = st.one_of(*VALUES.values())
 
 
@@ -173,7 +184,8 @@ def call(connection: Connection, function: Function, data: st.DataObject) -> str
         if place >= function.required and not data.draw(st.booleans()):
             continue
         wrong = data.draw(st.integers(0, 9)) == 0
-        value = data.draw(ANYTHING if wrong else VALUES[kind], label=name)
+        right = NAMED.get(name, VALUES[kind])
+        value = data.draw(ANYTHING if wrong else right, label=name)
         if value in REAL:
             row = connection.execute(REAL[value].encode()).fetchone()
             value = row[0] if row else None

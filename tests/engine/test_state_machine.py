@@ -19,10 +19,10 @@ from hypothesis.stateful import (
 
 from tests.conftest import Database
 from tests.engine.life import FINISHED, LANE, WAITING, has
-from tests.engine.life_flows import Flows
+from tests.engine.life_keys import Keys
 
 
-class Life(Flows):
+class Life(Keys):
     """And time, operators, and the comparison."""
 
     # Time --------------------------------------------------------------------
@@ -33,6 +33,7 @@ class Life(Flows):
         self.db.execute(
             "UPDATE pulse.approval SET run_at = run_at - interval '2 hours'"
         )
+        self.db.execute("UPDATE pulse.blocked SET run_at = run_at - interval '2 hours'")
         self.db.execute("UPDATE pulse.job_step SET until = until - interval '2 hours'")
         self.db.execute("DELETE FROM pulse.due_mark")
         order = self.db.execute(
@@ -48,8 +49,8 @@ class Life(Flows):
             self.line_up(self.jobs[job_id])
         for job in self.jobs.values():
             job.begun = dict.fromkeys(job.begun, True)
-            # The delay of one that is blocked begins with its release.
-            job.delayed = job.delayed and job.state == "blocked"
+            # The delay of one that is blocked begins with its release, but for a key's.
+            job.delayed = job.delayed and job.state == "blocked" and not job.key
 
     @precondition(has("running"))
     @rule(data=st.data(), why=st.sampled_from(["lost", "deadline", "cancel"]))
@@ -168,7 +169,7 @@ class Life(Flows):
         job = self.jobs[job_id]
         if job.state not in ("dead", "cancelled"):
             self.refused("PU105", "SELECT pulse.retry(%s)", job_id)
-        elif self.holder(job.key) is not None:
+        elif self.holders(job.key):
             self.refused("PU102", "SELECT pulse.retry(%s)", job_id)
         else:
             self.db.execute("SELECT pulse.retry(%s)", (job_id,))
@@ -205,7 +206,7 @@ class Life(Flows):
         for job in chosen_ones:
             if job.state != state:
                 done -= 1  # It came back with one that it depends on.
-            elif self.holder(job.key) is None:
+            elif not self.holders(job.key):
                 self.retried(job)
                 done -= 1
         assert done == 0

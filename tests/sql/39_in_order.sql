@@ -43,7 +43,7 @@ SELECT pg_temp.three('order', 'r');
 SELECT pg_temp.put_job('order', 'b', 'other') \g /dev/null
 SELECT is(pg_temp.take_jobs('order', 9), 'r1 other', 'in_order: one job of each group');
 SELECT pulse.fail(pg_temp.lease_of('r1'), 'oops', retry_in => '1 h');
-SELECT is(pg_temp.take_jobs('order', 9), '', 'in_order: the group waits for a retry');
+SELECT is(pg_temp.take_jobs('order', 9), '', 'guarantee 23: the group waits for a retry');
 SELECT matches(
     (SELECT string_agg(w.reason, '; ') FROM pulse.why(pg_temp.job_of('r2')) AS w),
     format('group a of lane order runs in order and waits for job %s, due at', pg_temp.job_of('r1')),
@@ -54,7 +54,7 @@ SELECT is(pg_temp.take_jobs('order', 9), '', 'in_order: so does a job of higher 
 SELECT pulse.cancel(pg_temp.job_of('urgent')) \g /dev/null
 SELECT is_empty('SELECT * FROM pulse.check()', 'all is well');
 SELECT pg_temp.due();
-SELECT is(pg_temp.take_jobs('order', 9), 'r1', 'in_order: a retry keeps its place');
+SELECT is(pg_temp.take_jobs('order', 9), 'r1', 'guarantee 23: a retry keeps its place');
 SELECT pulse.snooze(pg_temp.lease_of('r1'), '1 h');
 SELECT is(pg_temp.take_jobs('order', 9), '', 'in_order: the group waits for one that was snoozed');
 SELECT pg_temp.due();

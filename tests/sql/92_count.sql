@@ -1,7 +1,7 @@
 -- Counters: what happened to jobs, for each lane and kind.
 BEGIN;
 
-SELECT plan(41);
+SELECT plan(44);
 
 CREATE FUNCTION pg_temp.counted(lane text, kind text DEFAULT 'k')
 RETURNS text
@@ -127,7 +127,7 @@ SELECT is(pulse.histogram_quantile('{0,0}', 0.5), NULL, 'of nothing there is non
 
 -- One row a minute, and what happened between
 
-SELECT is((SELECT count(*) FROM pulse.stat AS s WHERE s.lane = 'done'), 1::bigint, 'one row for a minute');
+SELECT is((SELECT count(*) FROM pulse.stat AS s WHERE s.lane = 'done' AND NOT s.total), 1::bigint, 'one row for a minute');
 UPDATE pulse.stat SET at = at - interval '2 minutes' WHERE lane = 'done';
 SELECT pulse.complete(pg_temp.claim('done'));
 SELECT pulse._tick_count() \g /dev/null
@@ -141,6 +141,24 @@ SELECT is(pg_temp.counted('done'), '3 3 3 0 0 0 0 0', 'counters the sum');
 SELECT results_eq(
     $$SELECT count(*), sum(h.completed)::bigint FROM pulse.history('10 min', '1 min', 'done') AS h$$,
     'VALUES (11::bigint, 3::bigint)', 'history has every minute, and what happened in it'
+);
+SELECT is(
+    (SELECT sum(h.completed)::bigint FROM pulse.history() AS h),
+    (SELECT sum(c.completed)::bigint FROM pulse.counters AS c), 'of everything'
+);
+SELECT is(
+    (SELECT sum(h.enqueued)::bigint FROM pulse.history(kind => 'slow') AS h), 1::bigint, 'of a kind'
+);
+SELECT is_empty(
+    $$
+    SELECT t.lane, t.kind, t.enqueued
+    FROM (SELECT DISTINCT ON (s.lane, s.kind) s.* FROM pulse.stat AS s WHERE s.total ORDER BY s.lane, s.kind, s.at DESC) AS t
+    WHERE (t.enqueued, t.started, t.completed, t.failed) <> (
+        SELECT sum(c.enqueued), sum(c.started), sum(c.completed), sum(c.failed)
+        FROM pulse.counters AS c
+        WHERE t.lane IN ('', c.lane) AND t.kind IN ('', c.kind)
+    )
+    $$, 'each total is the sum of its counters'
 );
 SELECT throws_ok($$SELECT pulse.history('1 year', '1 min')$$, 'PU002', NULL, 'at most a thousand steps');
 

@@ -44,6 +44,7 @@ VALUES
 ('find_dead', 'viewer operator admin'),
 ('dead_groups', 'viewer operator admin'),
 ('counts', 'viewer operator admin'),
+('groups', 'viewer operator admin'),
 ('kinds', 'viewer operator admin'),
 ('lane_defaults', 'viewer operator admin'),
 ('pause_status', 'viewer operator admin'),

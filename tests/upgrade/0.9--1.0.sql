@@ -558,7 +558,8 @@ CREATE TABLE pulse.stat (
     wait_counts bigint [] NOT NULL,
     run_seconds double precision NOT NULL,
     run_counts bigint [] NOT NULL,
-    CONSTRAINT stat_is_one_per_moment PRIMARY KEY (lane, kind, at)
+    total boolean NOT NULL DEFAULT false,
+    CONSTRAINT stat_is_one_per_moment PRIMARY KEY (total, lane, kind, at)
 );
 
 CREATE INDEX stat_by_time ON pulse.stat (at);
@@ -629,7 +630,7 @@ COMMENT ON TABLE pulse.dependency IS
 CREATE SEQUENCE pulse.note_seq;
 
 COMMENT ON SEQUENCE pulse.note_seq IS
-'Numbers of doubts and wakes; never drawn means that there was none.';
+'Numbers of doubts, wakes and pauses of flows; never drawn means that there was none.';
 
 CREATE TABLE pulse.doubt (
     seq bigint NOT NULL DEFAULT nextval('pulse.note_seq'),
@@ -666,6 +667,19 @@ CREATE TABLE pulse.note_mark (
 COMMENT ON TABLE pulse.note_mark IS
 'A cache: the smallest doubt and wake that can still be live.';
 
+CREATE TABLE pulse.flow_hold (
+    number bigint NOT NULL DEFAULT nextval('pulse.note_seq'),
+    flow text COLLATE "C" NOT NULL,
+    holder text COLLATE "C" NOT NULL,
+    reason text,
+    held_by name NOT NULL,
+    held_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT flow_hold_is_one_per_holder PRIMARY KEY (flow, holder)
+);
+
+COMMENT ON TABLE pulse.flow_hold IS
+'Who keeps the jobs of which flow from being claimed, and why.';
+
 CREATE TABLE pulse.job_step (
     job bigint NOT NULL,
     step text COLLATE "C" NOT NULL,
@@ -685,30 +699,33 @@ CREATE TABLE pulse.signal (
     payload jsonb,
     sent_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     expires_at timestamptz NOT NULL,
+    unheard_at timestamptz,
     CONSTRAINT signal_is_sent_once PRIMARY KEY (signal, owner)
 );
 
 CREATE INDEX signal_for_expiry ON pulse.signal (expires_at);
+CREATE INDEX signal_to_tell ON pulse.signal (unheard_at) WHERE unheard_at IS NOT NULL;
 
 COMMENT ON TABLE pulse.signal IS
 'Signals that were sent, the first of each name.';
 
 CREATE TABLE pulse.signal_wait (
     job bigint NOT NULL,
-    signal text COLLATE "C" NOT NULL,
     lease bigint NOT NULL,
-    sent boolean NOT NULL DEFAULT false,
+    signal text COLLATE "C" NOT NULL,
+    owner integer NOT NULL,
+    step text COLLATE "C" NOT NULL,
     CONSTRAINT signal_wait_is_one_per_job PRIMARY KEY (job)
 );
 
-CREATE INDEX signal_wait_by_signal ON pulse.signal_wait (signal);
-CREATE INDEX signal_wait_to_wake ON pulse.signal_wait (sent) WHERE sent;
+CREATE INDEX signal_wait_by_signal ON pulse.signal_wait (signal, owner);
 
 COMMENT ON TABLE pulse.signal_wait IS
 'Jobs that wait for a signal, each with the lease that it gave back to do so.';
 
 -- Functions whose result or arguments have other names: CREATE OR REPLACE refuses those.
 -- `python -m tests.upgrade.drops` prints what is missing here.
+DROP FUNCTION pulse._take_out(bigint);
 DROP FUNCTION pulse._counted(text);
 DROP FUNCTION pulse._cron_entries();
 DROP FUNCTION pulse._register(text, text, text);
@@ -720,8 +737,8 @@ DROP FUNCTION pulse._skip_occurrences(
     text, pulse.recurrence, timestamptz, timestamptz, text
 );
 DROP FUNCTION pulse._watchdog_round(integer, timestamptz, integer);
-DROP FUNCTION pulse._take_out(bigint);
 DROP FUNCTION pulse.health();
+DROP FUNCTION pulse.pause_status();
 DROP FUNCTION pulse._health_lanes();
 
 -- Public functions that have other arguments or names now; what begins with _ goes by itself.

@@ -50,6 +50,8 @@ BUSY_POLL = 0.01
 # Runs that take less than so many exchanges are reported together where they can be.
 SHORT_RUN = 2.0
 LONGEST_LINGER = 0.002
+# Until a job that another session holds is reported again.
+HELD_FOR = 1.0
 
 
 @dataclass(frozen=True)
@@ -248,7 +250,9 @@ class Coordinator:
         self._ready.set()
         took = self._loop.time() - now
         self._exchange_time += (took - self._exchange_time) / 8
-        self._slots.confirm(reports, answer.refused)
+        self._slots.confirm(reports, answer.refused, answer.held)
+        if answer.held:
+            self._loop.call_later(HELD_FOR, self._slots.retry_held)
         await self._claims.accept(answer, took)
         if wants:
             self._schedule_poll(wants, answer.lanes)

@@ -11,7 +11,7 @@ from psycopg.types.json import Jsonb
 
 from tests.conftest import Connection
 from tests.web.browser.chrome import Site, Tab, job
-from tests.web.browser.seeds import fail_once, kill_jobs, one, state_of
+from tests.web.browser.seeds import ADD_TOTALS, fail_once, kill_jobs, one, state_of
 
 
 def test_selected_jobs_are_acted_on_together(tab: Tab, sql: Connection) -> None:
@@ -184,6 +184,7 @@ TOTALS = """
 def test_charts_show_what_happened_by_time(tab: Tab, sql: Connection) -> None:
     sql.execute("SELECT pulse.set_lane('mail', max_slots => 2)")
     sql.execute(TOTALS)
+    sql.execute(ADD_TOTALS)
     page = tab.live()
     charts = page.locator(".chart")
     expect(charts).to_have_count(4)
