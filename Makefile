@@ -6,7 +6,7 @@ RUN = .venv/bin/python
 CHOSEN = $(if $(K),-k "$(K)")
 
 .PHONY: help setup demo build install lint format check test test-sql test-isolation \
-	test-engine test-python test-project isolation-accept chaos flows-stress soak upgrade-load bench-sql \
+	test-engine test-python test-project isolation-accept chaos chaos-nodes flows-stress soak upgrade-load bench-sql \
 	bench-compare bench-counters bench-python reference release next-version clean
 
 help:  ## List the targets
@@ -59,6 +59,10 @@ chaos: setup build  ## Break everything under load, then check the history (CHAO
 	@PYTHONPATH=.:python $(RUN) -m tests.chaos.run --seconds $(or $(CHAOS_SECONDS),120) \
 		$(if $(CHAOS_SEED),--seed $(CHAOS_SEED)) $(if $(CHAOS_RATE),--rate $(CHAOS_RATE)) \
 		$(if $(CHAOS_FAULTS),--faults $(CHAOS_FAULTS))
+
+chaos-nodes: setup build  ## Three databases and their workers under faults (CHAOS_JOBS, CHAOS_SEED)
+	@PYTHONPATH=.:python $(RUN) -m tests.chaos.nodes --jobs $(or $(CHAOS_JOBS),51000) \
+		$(if $(CHAOS_SEED),--seed $(CHAOS_SEED))
 
 flows-stress: setup build  ## Flows under load for a minute, then with each of five mutations (SECONDS)
 	@PYTHONPATH=.:python $(RUN) -m tests.engine.flows_stress --seconds $(or $(SECONDS),60) --mutation all
