@@ -35,7 +35,7 @@ check: setup build  ## The quick loop: lint and tests of what changed against BA
 	@$(RUN) -m tools.check $(BASE)
 
 test: setup build lint  ## Everything that has to hold
-	@$(RUN) -m pytest -n 2 --dist loadfile $(CHOSEN)
+	@$(RUN) -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(CHOSEN)
 
 test-sql: setup build  ## The pgTAP files (K=30_enqueue, K="30_enqueue and pg18")
 	@$(RUN) -m pytest tests/sql $(CHOSEN)

@@ -7,6 +7,7 @@ killed (tools/guard.py). A database is made afresh for each test from a template
 from __future__ import annotations
 
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,48 @@ def pytest_sessionstart() -> None:
 
 def pytest_sessionfinish() -> None:
     pool.close()
+
+
+# Seconds of the files that take long. A parallel run begins with them: whoever got one
+# last would be waited for.
+LONG = {
+    "tests/chaos/test_chaos.py": 75,
+    "tests/cli/test_demo.py": 90,
+    "tests/chaos/test_checker.py": 80,
+    "tests/project/test_example_projects.py": 80,
+    "tests/engine/test_watchdog.py": 60,
+    "tests/project/test_bench.py": 60,
+    "tests/engine/test_groups_stress.py": 40,
+    "tests/web/test_openapi.py": 40,
+    "tests/python/test_wheel.py": 45,
+    "tests/engine/test_state_machine.py": 35,
+    "tests/engine/test_old_snapshot.py": 30,
+    "tests/isolation/specs/pause-times-out.spec": 30,
+    "tests/sql/30_enqueue.sql": 30,
+    "tests/engine/test_flows_stress.py": 25,
+    "tests/engine/test_fuzz.py": 25,
+    "tests/engine/test_marks_stress.py": 25,
+    "tests/engine/test_node.py": 25,
+    "tests/django/test_worker.py": 25,
+    "tests/engine/test_pinned_plans.py": 20,
+    "tests/django/test_tasks.py": 20,
+    "tests/engine/test_failover.py": 20,
+    "tests/chaos/test_soak.py": 20,
+    "tests/engine/test_identity.py": 15,
+    "tests/project/test_add_a_verb.py": 15,
+}
+SHORT = 0.3
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    if not hasattr(config, "workerinput"):
+        return
+    files = [item.nodeid.partition("::")[0] for item in items]
+    tests = Counter(files)
+    takes = {file: LONG.get(file, SHORT * tests[file]) for file in tests}
+    items.sort(key=lambda item: -takes[item.nodeid.partition("::")[0]])
 
 
 def pytest_report_header() -> list[str]:

@@ -46,3 +46,17 @@ def build_wheel(place: Path, source: Path) -> Path:
         cwd=place,
     )
     return next((place / "dist").glob("pgpulse-*.whl"))
+
+
+def empty_venv(place: Path, python: str = sys.executable) -> Path:
+    """The Python of a venv with nothing in it, no pip either: ours installs into it."""
+    run(python, "-m", "venv", "--without-pip", place, cwd=place.parent)
+    return place / "bin" / "python"
+
+
+def install(python: Path, *wanted: str | Path, cwd: Path) -> None:
+    run(
+        *(sys.executable, "-m", "pip", "--python", python),
+        *("install", "-q", "--no-compile", *wanted),
+        cwd=cwd,
+    )

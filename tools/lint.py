@@ -17,10 +17,12 @@ SQL = sorted(
     str(p.relative_to(paths.ROOT)) for p in (paths.EXTENSION / "sql").glob("*.sql")
 )
 
+# The longest first.
 CHECKS: dict[str, list[str]] = {
+    "mypy": ["mypy", "--no-error-summary"],
+    "pyright": ["basedpyright"],
     "sqlfluff": ["sqlfluff", "lint", "--nocolor", "--disable-progress-bar", *SQL],
     "SQL in bodies": ["python", "-m", "tools.lint_sql", *SQL],
-    "mypy": ["mypy", "--no-error-summary"],
     "ruff": ["ruff", "check", "--quiet", "."],
     "ruff format": ["ruff", "format", "--quiet", "--diff", "."],
     "hadolint": ["hadolint", "docker/Dockerfile.pg"],

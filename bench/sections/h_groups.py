@@ -19,8 +19,6 @@ class Lane:
     group_key: str
 
 
-# Claims of each lane in a round.
-WORKS = 5
 BIG = "CASE WHEN n % 10 > 0 THEN 'big' ELSE 'g' || n END"
 LANES = [
     Lane("ungrouped", "", "NULL"),
@@ -38,11 +36,12 @@ def h_groups(bench: Bench) -> Section:
         "groups: a claim and a complete of 100 jobs",
         ["lane", "snapshot", "CPU µs a job", "of ungrouped", "buffers of a claim"],
     )
-    rounds = 1 if bench.scale.quick else 7
+    # Rounds, and claims of each lane in a round.
+    rounds, works = (1, 1) if bench.scale.quick else (7, 5)
     shares: dict[tuple[str, bool], float] = {}
     for pinned in (False, True):
         with bench.database(f"h: {'an old' if pinned else 'no old'}") as database:
-            measure(section, database, rounds, pinned, shares)
+            measure(section, database, rounds, works, pinned, shares)
     for lane in LANES[1:]:
         wanted = 0.6 if "fair" in lane.name else 0.5
         section.goal(
@@ -60,6 +59,7 @@ def measure(
     section: Section,
     database: Database,
     rounds: int,
+    works: int,
     pinned: bool,
     shares: dict[tuple[str, bool], float],
 ) -> None:
@@ -67,14 +67,14 @@ def measure(
     for lane in LANES:
         if lane.settings:
             database.do(f"SELECT pulse.set_lane('{lane.name}', {lane.settings})")
-        fill(database, lane.name, lane.group_key, 100 * WORKS * (rounds + 1) + 100)
+        fill(database, lane.name, lane.group_key, 100 * works * (rounds + 1) + 100)
     cpu: dict[str, list[float]] = {lane.name: [] for lane in LANES}
     buffers: dict[str, list[float]] = {lane.name: [] for lane in LANES}
     with old_snapshot(database) if pinned else nullcontext():
         for lane in LANES:
             work(session, lane.name)
         for name in alternated([lane.name for lane in LANES], rounds):
-            for _ in range(WORKS):
+            for _ in range(works):
                 spent, touched = work(session, name)
                 cpu[name].append(spent)
                 buffers[name].append(touched)

@@ -29,9 +29,7 @@ async def take_and_wait(order: dict[str, Any]) -> dict[str, Any]:
     ):
         made = (await client.post("/orders", json=order)).json()
         for _ in range(2000):
-            shown: dict[str, Any] = (
-                await client.get(f"/orders/{made['order']}")
-            ).json()
+            shown = (await client.get(f"/orders/{made['order']}")).json()
             if shown["status"] != "waiting":
                 break
             await asyncio.sleep(0.01)

@@ -15,11 +15,14 @@ CREATE TABLE pulse.lane (
     enabled boolean NOT NULL DEFAULT true,
     fair boolean,
     group_slots integer,
+    in_order boolean,
     grouped boolean,
     CONSTRAINT lane_is_configured_once PRIMARY KEY (lane),
     CONSTRAINT lane_has_a_name CHECK (lane <> ''),
     CONSTRAINT lane_slots_are_positive CHECK (max_slots BETWEEN 1 AND 10000),
     CONSTRAINT lane_group_slots_are_positive CHECK (group_slots BETWEEN 1 AND 10000),
+    CONSTRAINT lane_in_order_runs_one_of_a_group
+    CHECK (in_order IS NOT TRUE OR group_slots IS NOT DISTINCT FROM 1),
     CONSTRAINT lane_is_grouped_for_a_reason
     CHECK (grouped IS NOT TRUE OR fair OR group_slots IS NOT NULL)
 );
@@ -44,6 +47,7 @@ CREATE TABLE pulse.kind (
     max_runtime interval,
     requires_approval boolean,
     approval_expiry interval,
+    max_delay interval,
     CONSTRAINT kind_is_configured_once PRIMARY KEY (kind),
     CONSTRAINT kind_has_a_name CHECK (kind <> ''),
     CONSTRAINT kind_backoff_is_known

@@ -67,7 +67,8 @@ COMMENT ON TABLE pulse.approval IS
 'Jobs that wait for an approver.';
 
 -- attempts counts the runs that have begun; last_lease and last_verb let the report
--- that brought the job here succeed again when its answer was lost.
+-- that brought the job here succeed again when its answer was lost. place is what a job
+-- keeps in a lane with in_order: its group waits for it.
 CREATE TABLE pulse.waiting (
     lane text COLLATE "C" NOT NULL,
     run_at timestamptz NOT NULL,
@@ -80,6 +81,7 @@ CREATE TABLE pulse.waiting (
     retrying boolean NOT NULL,
     last_lease bigint,
     last_verb text COLLATE "C",
+    place bigint,
     CONSTRAINT waiting_is_one_per_job PRIMARY KEY (job)
 );
 
@@ -90,6 +92,7 @@ CREATE INDEX waiting_for_promotion ON pulse.waiting (lane, rank, run_at)
 WHERE failures >= 0;
 CREATE INDEX waiting_for_repeated_report ON pulse.waiting (last_lease)
 WHERE last_lease IS NOT NULL;
+CREATE INDEX waiting_in_order ON pulse.waiting (lane, job) WHERE place > 0;
 
 COMMENT ON TABLE pulse.waiting IS
 'Jobs that are not due yet: scheduled ones, and retrying ones in their backoff.';
@@ -129,15 +132,19 @@ WHERE last_lease IS NOT NULL;
 COMMENT ON TABLE pulse.ready IS
 'Jobs in line: whoever deletes the row has claimed the job.';
 
--- At most one waiting-or-running job per key and lane. Until the job has ended,
--- expires_at is NULL; afterwards the row stays for unique_for.
+-- At most one waiting-or-running job per key and lane, and one that follows it, which gets
+-- the key when that one has ended (3a_follow.sql). Until the job has ended, expires_at is
+-- NULL; afterwards the row stays for unique_for.
 CREATE TABLE pulse.job_key (
     lane text COLLATE "C" NOT NULL,
     unique_key text COLLATE "C" NOT NULL,
     job bigint NOT NULL,
     unique_for interval,
     expires_at timestamptz,
-    CONSTRAINT job_key_is_held_once PRIMARY KEY (lane, unique_key)
+    follows boolean NOT NULL DEFAULT false,
+    CONSTRAINT job_key_is_held_once PRIMARY KEY (lane, unique_key, follows),
+    CONSTRAINT job_key_of_a_follower_does_not_expire
+    CHECK (NOT follows OR expires_at IS NULL)
 );
 
 CREATE UNIQUE INDEX job_key_is_one_per_job ON pulse.job_key (job);

@@ -8,7 +8,9 @@ COMMENT ON SEQUENCE pulse.lease_seq IS
 -- Only lease_until changes with a heartbeat and it is not indexed, so beats stay HOT.
 -- reap_at is when reap must look next: NULL until the sweep first sees the lease
 -- (a short job never enters that index), never later than lease_until afterwards.
--- group_key is given where the slots of groups are limited: its end leaves a notice.
+-- group_key is given where the slots of its group are limited: its end leaves a notice.
+-- place is the one that its job had in the line of its group, where that is to be kept.
+-- ready_at is there until the start of the run is counted, by the sweep or by its end.
 CREATE TABLE pulse.lease (
     lease bigint NOT NULL,
     job bigint NOT NULL,
@@ -27,6 +29,8 @@ CREATE TABLE pulse.lease (
     cancel_reason text,
     reap_at timestamptz,
     group_key text COLLATE "C",
+    place bigint,
+    ready_at timestamptz,
     CONSTRAINT lease_is_never_reused PRIMARY KEY (lease),
     CONSTRAINT lease_ends_by_its_deadline CHECK (lease_until <= deadline),
     CONSTRAINT lease_ends_by_the_cancel_grace CHECK (lease_until <= cancel_by),

@@ -59,9 +59,33 @@ CREATE TABLE pulse.group_notice (
 COMMENT ON TABLE pulse.group_notice IS
 'Groups that the next claim of their lane has to look at: a job arrived, or a run ended.';
 
+-- What set_group said of a group; NULL is what the lane says. A group that is not enabled
+-- says who stopped it, when and why.
+CREATE TABLE pulse.group_rule (
+    lane text COLLATE "C" NOT NULL,
+    group_key text COLLATE "C" NOT NULL,
+    max_slots integer,
+    weight integer,
+    enabled boolean NOT NULL DEFAULT true,
+    held_by name,
+    held_at timestamptz,
+    reason text,
+    CONSTRAINT group_rule_is_one_per_group PRIMARY KEY (lane, group_key),
+    CONSTRAINT group_rule_is_for_a_named_group CHECK (group_key <> ''),
+    CONSTRAINT group_rule_slots_are_positive CHECK (max_slots BETWEEN 1 AND 10000),
+    CONSTRAINT group_rule_weight_is_bounded CHECK (weight BETWEEN 2 AND 100),
+    CONSTRAINT group_rule_says_something
+    CHECK (num_nonnulls(max_slots, weight) > 0 OR NOT enabled)
+);
+
+COMMENT ON TABLE pulse.group_rule IS
+'Exceptions that set_group made for groups of a lane.';
+
 -- The caches, as in 06_marks.sql. Of a group: rank, place and kind are its first level, more
--- the others; leases is what counts against its slots (NULL: no limit); turn is its place
--- in the round, NULL while it cannot run.
+-- the next ones, twenty at most; others, from the rank rest on, are looked up when it is
+-- their turn. leases is what counts against its slots (NULL: no limit); turn is its place
+-- in the round, NULL while it cannot run; credit is how many jobs it has left in this turn,
+-- NULL: its weight.
 CREATE TABLE pulse.group_state (
     lane text COLLATE "C" NOT NULL,
     group_key text COLLATE "C" NOT NULL,
@@ -70,8 +94,10 @@ CREATE TABLE pulse.group_state (
     place bigint,
     kind text COLLATE "C",
     more pulse._level [],
+    rest integer,
     leases bigint [],
     turn bigint,
+    credit integer,
     written_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 

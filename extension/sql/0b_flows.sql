@@ -55,7 +55,7 @@ COMMENT ON TABLE pulse.dependency IS
 CREATE SEQUENCE pulse.note_seq;
 
 COMMENT ON SEQUENCE pulse.note_seq IS
-'Numbers of doubts and wakes; never drawn means that there was none.';
+'Numbers of doubts, wakes and pauses of flows; never drawn means that there was none.';
 
 -- by is the top transaction that wrote it: as long as that is open, its watch is seen by
 -- nobody and nothing about it is sure.
@@ -96,6 +96,22 @@ CREATE TABLE pulse.note_mark (
 COMMENT ON TABLE pulse.note_mark IS
 'A cache: the smallest doubt and wake that can still be live.';
 
+-- Who keeps the jobs of which flow from being claimed. A job that is met by a claim is parked
+-- in blocked, and waits for minus the number of the pause (2c_pause_flow.sql). The number is
+-- drawn from the sequence of the notes: never drawn means that there was no pause, too.
+CREATE TABLE pulse.flow_hold (
+    number bigint NOT NULL DEFAULT nextval('pulse.note_seq'),
+    flow text COLLATE "C" NOT NULL,
+    holder text COLLATE "C" NOT NULL,
+    reason text,
+    held_by name NOT NULL,
+    held_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT flow_hold_is_one_per_holder PRIMARY KEY (flow, holder)
+);
+
+COMMENT ON TABLE pulse.flow_hold IS
+'Who keeps the jobs of which flow from being claimed, and why.';
+
 -- A step is something a job does once, whatever its attempt: saved (result), spawned (jobs),
 -- or waited for (until). saved_at is NULL while it waits.
 CREATE TABLE pulse.job_step (
@@ -111,32 +127,35 @@ CREATE TABLE pulse.job_step (
 COMMENT ON TABLE pulse.job_step IS
 'Steps that a job has done, or waits in, kept for its later attempts.';
 
--- owner is the role whose jobs it counts for; 0 is everybody's.
+-- owner is the role whose jobs it counts for; 0 is everybody's. unheard_at: a job that waits
+-- for it was held by another session, or there were too many; tick has looked again by then.
 CREATE TABLE pulse.signal (
     signal text COLLATE "C" NOT NULL,
     owner integer NOT NULL,
     payload jsonb,
     sent_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     expires_at timestamptz NOT NULL,
+    unheard_at timestamptz,
     CONSTRAINT signal_is_sent_once PRIMARY KEY (signal, owner)
 );
 
 CREATE INDEX signal_for_expiry ON pulse.signal (expires_at);
+CREATE INDEX signal_to_tell ON pulse.signal (unheard_at) WHERE unheard_at IS NOT NULL;
 
 COMMENT ON TABLE pulse.signal IS
 'Signals that were sent, the first of each name.';
 
--- sent: a signal came while another session held the job, and tick has to wake it.
+-- Written by whoever has the job: its run, who takes it out of waiting, retention.
 CREATE TABLE pulse.signal_wait (
     job bigint NOT NULL,
-    signal text COLLATE "C" NOT NULL,
     lease bigint NOT NULL,
-    sent boolean NOT NULL DEFAULT false,
+    signal text COLLATE "C" NOT NULL,
+    owner integer NOT NULL,
+    step text COLLATE "C" NOT NULL,
     CONSTRAINT signal_wait_is_one_per_job PRIMARY KEY (job)
 );
 
-CREATE INDEX signal_wait_by_signal ON pulse.signal_wait (signal);
-CREATE INDEX signal_wait_to_wake ON pulse.signal_wait (sent) WHERE sent;
+CREATE INDEX signal_wait_by_signal ON pulse.signal_wait (signal, owner);
 
 COMMENT ON TABLE pulse.signal_wait IS
 'Jobs that wait for a signal, each with the lease that it gave back to do so.';

@@ -53,7 +53,7 @@ SELECT
     NULL::jsonb,
     NULL::timestamptz,
     NULL::text,
-    b.waits_for
+    CASE WHEN b.waits_for > 0 THEN b.waits_for END
 FROM pulse.blocked AS b
 UNION ALL
 SELECT

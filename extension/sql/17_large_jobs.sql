@@ -2,11 +2,15 @@
 -- 8 MB would fill a worker's memory, and one that PostgreSQL cannot send would make every
 -- claim of the lane fail.
 
--- At most 64 MB, but at least one job. One that is above 256 MB (stored before there
--- was a cap) cannot be relied upon to be sent: it is claimed and failed at once, one such in
--- a claim, since finding out takes its time. NULL when none of these rows is there.
-CREATE FUNCTION pulse._fit_claim(worker text, rows_of_ready tid [])
-RETURNS tid []
+-- Of these jobs, in this order, those that fit: at most 64 MB, but at least one job. One that
+-- is above 256 MB (stored before there was a cap) cannot be relied upon to be sent: it is
+-- named, with its size, one such in a claim, since finding out takes its time.
+CREATE FUNCTION pulse._fit_jobs(
+    jobs bigint [],
+    OUT fit bigint [],
+    OUT unsent bigint,
+    OUT size bigint
+)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -14,19 +18,12 @@ SET enable_bitmapscan = off
 SET jit = off
 AS $$
 DECLARE
-    v_row record;
+    v_job bigint;
     v_size bigint;
     v_all bigint := 0;
-    v_failed boolean := false;
-    v_fit tid [];
 BEGIN
-    FOR v_row IN
-        SELECT r.ctid AS place, r.job
-        FROM pulse.ready AS r
-        WHERE r.ctid = ANY (_fit_claim.rows_of_ready)
-        ORDER BY r.rank, r.seq
-    LOOP
-        v_fit := coalesce(v_fit, '{}');
+    fit := '{}';
+    FOREACH v_job IN ARRAY _fit_jobs.jobs LOOP
         -- What is not compressed is about as large as text, and not read for this.
         SELECT
             CASE
@@ -36,27 +33,87 @@ BEGIN
                 ELSE pulse._text_size(b.payload)
             END INTO v_size
         FROM pulse.body AS b
-        WHERE b.job = v_row.job;
+        WHERE b.job = v_job;
 
         IF v_size > 268435456 THEN
-            EXIT WHEN v_failed;
-            PERFORM pulse._fail_unsent(_fit_claim.worker, v_row.place, v_size);
-            v_failed := true;
+            EXIT WHEN unsent IS NOT NULL;
+            unsent := v_job;
+            size := v_size;
         ELSE
             v_all := v_all + v_size;
-            EXIT WHEN v_all > 67108864 AND v_fit <> '{}';
-            v_fit := v_fit || v_row.place;
+            EXIT WHEN v_all > 67108864 AND fit <> '{}';
+            fit := fit || v_job;
         END IF;
     END LOOP;
-    RETURN v_fit;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._fit_jobs(bigint []) IS
+'Of jobs that a claim has locked, the first whose payloads fit into one answer, and one that fits into none.';
+
+-- For claims of ready: NULL when none of these rows is there.
+CREATE FUNCTION pulse._fit_claim(worker text, rows_of_ready tid [])
+RETURNS tid []
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_jobs bigint [] := array(
+        SELECT r.job
+        FROM pulse.ready AS r
+        WHERE r.ctid = ANY (_fit_claim.rows_of_ready)
+        ORDER BY r.rank, r.seq
+    );
+    v_fit record;
+    v_row pulse.ready;
+BEGIN
+    IF v_jobs = '{}' THEN
+        RETURN NULL;
+    END IF;
+
+    SELECT f.* INTO v_fit
+    FROM pulse._fit_jobs(v_jobs) AS f;
+
+    IF v_fit.unsent IS NOT NULL THEN
+        DELETE FROM pulse.ready AS r
+        WHERE r.job = v_fit.unsent
+        RETURNING r.* INTO v_row;
+
+        PERFORM pulse._fail_unsent(
+            _fit_claim.worker, v_row.job, v_row.lane, v_row.kind, v_row.rank,
+            v_row.attempts, v_row.failures, v_row.keyed, v_row.ready_at, v_fit.size
+        );
+    END IF;
+
+    RETURN array(
+        SELECT r.ctid
+        FROM pulse.ready AS r
+        WHERE r.ctid = ANY (_fit_claim.rows_of_ready)
+            AND r.job = ANY (v_fit.fit)
+    );
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._fit_claim(text, tid []) IS
 'Of the rows that a claim has locked, the first whose payloads fit into one answer; a job that fits into none is ended.';
 
-CREATE FUNCTION pulse._fail_unsent(worker text, place tid, size bigint)
-RETURNS void
+-- The caller has taken it out of its line. False: there is nothing to hand out.
+CREATE FUNCTION pulse._fail_unsent(
+    worker text,
+    job bigint,
+    lane text,
+    kind text,
+    rank integer,
+    attempts integer,
+    failures integer,
+    keyed boolean,
+    ready_at timestamptz,
+    size bigint
+)
+RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -64,32 +121,17 @@ DECLARE
     v_now timestamptz := clock_timestamp();
     v_lease bigint;
 BEGIN
-    WITH taken AS (
-        DELETE FROM pulse.ready AS r
-        WHERE r.ctid = _fail_unsent.place
-        RETURNING r.*
-    ),
-
-    counted AS (
-        INSERT INTO pulse.tally (lane, kind, event, bucket, seconds)
-        SELECT
-            t.lane, t.kind, 'started', width_bucket(w.seconds, pulse.histogram_bounds()),
-            w.seconds
-        FROM taken AS t
-        CROSS JOIN LATERAL (
-            SELECT greatest(date_part('epoch', v_now - t.ready_at), 0) AS seconds
-        ) AS w
-    )
-
     INSERT INTO pulse.lease (
         lease, job, lane, kind, rank, attempt, failures, keyed,
-        worker, claimed_at, lease_for, lease_until
+        worker, claimed_at, lease_for, lease_until, ready_at
     )
-    SELECT
+    VALUES (
         nextval('pulse.lease_seq') << 10 | floor(random() * 1024)::bigint,
-        t.job, t.lane, t.kind, t.rank, t.attempts + 1, t.failures, t.keyed,
-        _fail_unsent.worker, v_now, '1 second', v_now + interval '1 second'
-    FROM taken AS t
+        _fail_unsent.job, _fail_unsent.lane, _fail_unsent.kind, _fail_unsent.rank,
+        _fail_unsent.attempts + 1, _fail_unsent.failures, _fail_unsent.keyed,
+        _fail_unsent.worker, v_now, '1 second', v_now + interval '1 second',
+        _fail_unsent.ready_at
+    )
     RETURNING lease INTO v_lease;
 
     PERFORM pulse._fail_runs(
@@ -103,8 +145,11 @@ BEGIN
         )],
         NULL, ARRAY[true], 'claim_batch'
     );
+    RETURN false;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._fail_unsent(text, tid, bigint) IS
+COMMENT ON FUNCTION pulse._fail_unsent(
+    text, bigint, text, text, integer, integer, integer, boolean, timestamptz, bigint
+) IS
 'Claim a job and end it as dead, because its payload cannot be handed out.';

@@ -15,7 +15,8 @@ CREATE FUNCTION pulse.set_lane(
     enabled boolean DEFAULT NULL,
     reason text DEFAULT NULL,
     fair boolean DEFAULT NULL,
-    group_slots integer DEFAULT NULL
+    group_slots integer DEFAULT NULL,
+    in_order boolean DEFAULT NULL
 )
 RETURNS void
 LANGUAGE sql
@@ -26,15 +27,15 @@ AS $$
         set_lane.poll_interval, set_lane.lease_for, set_lane.max_runtime,
         set_lane.retain_completed, set_lane.retain_cancelled, set_lane.retain_dead,
         set_lane.cancel_grace, set_lane.enabled, set_lane.reason, set_lane.fair,
-        set_lane.group_slots
+        set_lane.group_slots, set_lane.in_order
     )
 $$;
 
 COMMENT ON FUNCTION pulse.set_lane(
     text, integer, integer, interval, interval, interval,
-    interval, interval, interval, interval, boolean, text, boolean, integer
+    interval, interval, interval, interval, boolean, text, boolean, integer, boolean
 ) IS
-'Change settings of a lane from the next claim on; what is not given stays as it is. max_slots 0 means no limit (the default), max_runtime 0 none. fair lets the groups of the lane (jobs with the same group_key) take turns inside a priority; group_slots is how many jobs of one group may run at once (0: no limit) and lets them take turns as well. Lowering a limit stops nothing that runs. PU002 outside the bounds, PU106 when open claims do not end within 10 s. Writes lane, roster, audit_entry and, where jobs stand in groups, lease, group_state and group_mark.';
+'Change settings of a lane from the next claim on; what is not given stays as it is. max_slots 0 means no limit (the default), max_runtime 0 none. fair lets the groups of the lane (jobs with the same group_key) take turns inside a priority; group_slots is how many jobs of one group may run at once (0: no limit) and lets them take turns as well; in_order, with group_slots 1, lets a group wait for a job that is retried, snoozed or released, which keeps its place. Lowering a limit stops nothing that runs. PU002 outside the bounds, PU106 when open claims do not end within 10 s. Writes lane, roster, audit_entry and, where jobs stand in groups, lease, group_state and group_mark.';
 
 CREATE FUNCTION pulse._do_set_lane(
     signature pulse._signature,
@@ -51,7 +52,8 @@ CREATE FUNCTION pulse._do_set_lane(
     enabled boolean,
     reason text,
     fair boolean,
-    group_slots integer
+    group_slots integer,
+    in_order boolean
 )
 RETURNS void
 LANGUAGE plpgsql
@@ -101,7 +103,22 @@ BEGIN
     v_after.cancel_grace := coalesce(_do_set_lane.cancel_grace, v_before.cancel_grace);
     v_after.enabled := coalesce(_do_set_lane.enabled, v_before.enabled, true);
     v_after.fair := nullif(coalesce(_do_set_lane.fair, v_before.fair), false);
-    v_after.group_slots := nullif(coalesce(_do_set_lane.group_slots, v_before.group_slots), 0);
+    v_after.in_order := nullif(coalesce(_do_set_lane.in_order, v_before.in_order), false);
+    v_after.group_slots := nullif(
+        coalesce(
+            _do_set_lane.group_slots, CASE WHEN v_after.in_order THEN 1 END,
+            v_before.group_slots
+        ),
+        0
+    );
+    IF v_after.in_order AND v_after.group_slots IS DISTINCT FROM 1 THEN
+        PERFORM pulse._raise(
+            'PU002',
+            format('group_slots is %s in a lane with in_order', _do_set_lane.group_slots),
+            'What runs in order runs one at a time: group_slots 1.',
+            'Leave group_slots out, or pass in_order => false with it.'
+        );
+    END IF;
     -- Switched off, it is false until no job stands in a group any more.
     v_after.grouped := CASE
         WHEN num_nonnulls(v_after.fair, v_after.group_slots) > 0 THEN true
@@ -138,7 +155,7 @@ $$;
 
 COMMENT ON FUNCTION pulse._do_set_lane(
     pulse._signature, text, integer, integer, interval, interval, interval, interval,
-    interval, interval, interval, boolean, text, boolean, integer
+    interval, interval, interval, boolean, text, boolean, integer, boolean
 ) IS
 'set_lane for the role that signed. Writes the same.';
 

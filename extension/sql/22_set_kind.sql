@@ -11,7 +11,8 @@ CREATE FUNCTION pulse.set_kind(
     max_runtime interval DEFAULT NULL,
     requires_approval boolean DEFAULT NULL,
     approval_expiry interval DEFAULT NULL,
-    reason text DEFAULT NULL
+    reason text DEFAULT NULL,
+    max_delay interval DEFAULT NULL
 )
 RETURNS void
 LANGUAGE sql
@@ -22,15 +23,15 @@ AS $$
         set_kind.max_attempts, set_kind.backoff, set_kind.backoff_base,
         set_kind.backoff_cap, set_kind.backoff_jitter, set_kind.lease_for,
         set_kind.max_runtime, set_kind.requires_approval, set_kind.approval_expiry,
-        set_kind.reason
+        set_kind.reason, set_kind.max_delay
     )
 $$;
 
 COMMENT ON FUNCTION pulse.set_kind(
     text, text, integer, integer, text, interval, interval,
-    double precision, interval, interval, boolean, interval, text
+    double precision, interval, interval, boolean, interval, text, interval
 ) IS
-'Change settings of a kind; what is not given stays as it is. lane, priority, max_attempts and approval apply to jobs enqueued afterwards, the rest from the next claim or failure on. backoff is quadratic (default), exponential, fixed or none. PU002 outside the bounds. Writes kind and audit_entry.';
+'Change settings of a kind; what is not given stays as it is. lane, priority, max_attempts and approval apply to jobs enqueued afterwards, the rest from the next claim, failure or enqueue on. max_delay: enqueues with on_conflict replace or follow put a waiting job off to that long after it was first enqueued and no further; 0 for no bound. backoff is quadratic (default), exponential, fixed or none. PU002 outside the bounds. Writes kind and audit_entry.';
 
 CREATE FUNCTION pulse._do_set_kind(
     signature pulse._signature,
@@ -46,7 +47,8 @@ CREATE FUNCTION pulse._do_set_kind(
     max_runtime interval,
     requires_approval boolean,
     approval_expiry interval,
-    reason text
+    reason text,
+    max_delay interval
 )
 RETURNS void
 LANGUAGE plpgsql
@@ -78,6 +80,7 @@ BEGIN
     PERFORM pulse._require_duration(
         'approval_expiry', _do_set_kind.approval_expiry, '1 second', '10 years'
     );
+    PERFORM pulse._require_duration('max_delay', _do_set_kind.max_delay, '0', '1 year');
     PERFORM pulse._require_reason(_do_set_kind.reason);
 
     -- Waits for another change of this kind: what is not given must stay as it is.
@@ -103,6 +106,7 @@ BEGIN
         _do_set_kind.requires_approval, v_before.requires_approval
     );
     v_after.approval_expiry := coalesce(_do_set_kind.approval_expiry, v_before.approval_expiry);
+    v_after.max_delay := nullif(coalesce(_do_set_kind.max_delay, v_before.max_delay), '0');
 
     DELETE FROM pulse.kind AS k
     WHERE k.kind = _do_set_kind.kind;
@@ -120,6 +124,6 @@ $$;
 
 COMMENT ON FUNCTION pulse._do_set_kind(
     pulse._signature, text, text, integer, integer, text, interval, interval,
-    double precision, interval, interval, boolean, interval, text
+    double precision, interval, interval, boolean, interval, text, interval
 ) IS
 'set_kind for the role that signed. Writes the same.';

@@ -1,9 +1,10 @@
 -- What a change of a lane means for its groups. Under the exclusive lane lock, or the roster
 -- lock of a grouped lane, taken in an earlier statement.
 
--- For each group that runs jobs: its leases, and whether it can run. A group that waits for a
--- slot runs something, so this finds all that a change can wake.
-CREATE FUNCTION pulse._recount_groups(lane text, slots integer)
+-- For each group that runs jobs, or waits for one that keeps its place: what counts against
+-- its slots, and whether it can run. A group that waits for a slot runs something, so this
+-- finds all that a change of the lane can wake. With only_group: that one, whatever it does.
+CREATE FUNCTION pulse._recount_groups(lane pulse.lane, only_group text DEFAULT NULL)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -11,21 +12,49 @@ SET jit = off
 AS $$
 BEGIN
     WITH running AS MATERIALIZED (
-        SELECT l.group_key, array_agg(l.lease ORDER BY l.lease) AS leases
-        FROM pulse.lease AS l
-        WHERE l.lane = _recount_groups.lane
-            AND l.group_key IS NOT NULL
-        GROUP BY l.group_key
+        SELECT o.group_key, array_remove(array_agg(o.lease ORDER BY o.lease), NULL) AS leases
+        FROM (
+            SELECT l.group_key, l.lease
+            FROM pulse.lease AS l
+            WHERE l.lane = (_recount_groups.lane).lane
+                AND l.group_key IS NOT NULL
+            UNION ALL
+            SELECT
+                pulse._group_of(b.group_key),
+                CASE WHEN (_recount_groups.lane).in_order THEN w.last_lease END
+            FROM pulse.waiting AS w
+            INNER JOIN pulse.body AS b ON b.job = w.job
+            WHERE w.lane = (_recount_groups.lane).lane
+                AND w.place > 0
+            UNION ALL
+            SELECT _recount_groups.only_group, NULL
+            WHERE _recount_groups.only_group IS NOT NULL
+        ) AS o
+        WHERE _recount_groups.only_group IS NULL
+            OR o.group_key = _recount_groups.only_group
+        GROUP BY o.group_key
     ),
 
     counted AS MATERIALIZED (
         SELECT
-            r.group_key, r.leases AS running, s.*
+            r.group_key, r.leases AS running, l.slots, s.*,
+            coalesce(q.enabled, true)
+            AND (l.slots IS NULL OR cardinality(r.leases) < l.slots) AS runs
         FROM running AS r
+        LEFT JOIN pulse.group_rule AS q
+            ON q.lane = (_recount_groups.lane).lane
+            AND q.group_key = r.group_key
+        CROSS JOIN LATERAL (
+            SELECT
+                CASE
+                    WHEN (_recount_groups.lane).in_order THEN 1
+                    ELSE coalesce(q.max_slots, (_recount_groups.lane).group_slots)
+                END AS slots
+        ) AS l
         LEFT JOIN LATERAL (
-            SELECT o.ctid AS tid, o.rank, o.place, o.kind, o.more, o.turn
+            SELECT o.ctid AS tid, o.rank, o.place, o.kind, o.more, o.rest, o.turn
             FROM pulse.group_state AS o
-            WHERE o.lane = _recount_groups.lane
+            WHERE o.lane = (_recount_groups.lane).lane
                 AND o.group_key = r.group_key
             ORDER BY o.version DESC
             LIMIT 1
@@ -37,30 +66,28 @@ BEGIN
         WHERE s.ctid = ANY (array(SELECT c.tid FROM counted AS c WHERE c.tid IS NOT NULL))
     )
 
-    INSERT INTO pulse.group_state (lane, group_key, rank, place, kind, more, leases, turn)
+    INSERT INTO pulse.group_state (
+        lane, group_key, rank, place, kind, more, rest, leases, turn
+    )
     SELECT
-        _recount_groups.lane, c.group_key, c.rank, c.place, c.kind, c.more,
-        CASE WHEN _recount_groups.slots IS NOT NULL THEN c.running END,
+        (_recount_groups.lane).lane, c.group_key, c.rank, c.place, c.kind, c.more, c.rest,
+        CASE WHEN c.slots IS NOT NULL THEN c.running END,
         CASE
-            WHEN c.rank IS NOT NULL
-                AND (
-                    _recount_groups.slots IS NULL
-                    OR cardinality(c.running) < _recount_groups.slots
-                )
-                THEN coalesce(c.turn, nextval('pulse.version'))
+            WHEN c.rank IS NOT NULL AND c.runs THEN coalesce(c.turn, nextval('pulse.version'))
         END
     FROM counted AS c
-    WHERE c.rank IS NOT NULL
-        OR c.tid IS NOT NULL
-        OR _recount_groups.slots IS NOT NULL;
+    WHERE c.tid IS NOT NULL
+        OR c.slots IS NOT NULL AND c.running <> '{}';
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._recount_groups(text, integer) IS
-'Write what the groups of a lane run, and a turn for those that can run more.';
+COMMENT ON FUNCTION pulse._recount_groups(pulse.lane, text) IS
+'Write what the groups of a lane run, or one of them, and a turn for those that can run more.';
 
 -- From when on ends of these runs leave notices. Waits for whoever reports one of them.
-CREATE FUNCTION pulse._name_groups_of_leases(lane text)
+CREATE FUNCTION pulse._name_groups_of_leases(
+    lane text, only_group text DEFAULT NULL, verb text DEFAULT 'set_lane'
+)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -71,6 +98,10 @@ BEGIN
     FROM pulse.lease AS l
     WHERE l.lane = _name_groups_of_leases.lane
         AND l.group_key IS NULL
+        AND (
+            _name_groups_of_leases.only_group IS NULL
+            OR pulse._group_of(pulse._group_key(l.job)) = _name_groups_of_leases.only_group
+        )
     ORDER BY l.lease
     FOR NO KEY UPDATE;
 
@@ -80,14 +111,18 @@ BEGIN
     WHERE l.lane = _name_groups_of_leases.lane
         AND l.group_key IS NULL
         AND b.job = l.job
-        AND b.group_key <> '';
+        AND b.group_key <> ''
+        AND (
+            _name_groups_of_leases.only_group IS NULL
+            OR pulse._group_of(b.group_key) = _name_groups_of_leases.only_group
+        );
 EXCEPTION
     WHEN lock_not_available THEN
         PERFORM pulse._raise(
             'PU106',
             format(
-                'set_lane could not count the running jobs of lane %L within 10 seconds',
-                _name_groups_of_leases.lane
+                '%s could not count the running jobs of lane %L within 10 seconds',
+                _name_groups_of_leases.verb, _name_groups_of_leases.lane
             ),
             'A transaction that reports one of them stays open.',
             'End that transaction (a report belongs in a short transaction of its own) and try again.'
@@ -95,8 +130,8 @@ EXCEPTION
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._name_groups_of_leases(text) IS
-'Write into the leases of a lane which groups they belong to, or raise PU106.';
+COMMENT ON FUNCTION pulse._name_groups_of_leases(text, text, text) IS
+'Write into the leases of a lane which groups they belong to, all or those of one group, or raise PU106.';
 
 -- grouped is what the lane was before and is now (02_lanes.sql).
 CREATE FUNCTION pulse._regroup(before pulse.lane, after pulse.lane)
@@ -119,7 +154,7 @@ BEGIN
     END IF;
 
     IF (_regroup.after).grouped THEN
-        PERFORM pulse._recount_groups((_regroup.after).lane, (_regroup.after).group_slots);
+        PERFORM pulse._recount_groups(_regroup.after);
     END IF;
 END;
 $$;

@@ -4,7 +4,7 @@
 -- Announces every level of every group anew, in the order of the keys, at most so many; the
 -- place is left to be looked up. Under the roster lock.
 CREATE FUNCTION pulse._take_roll(
-    lane text, mark pulse.group_mark, max_levels integer, slots integer
+    lane pulse.lane, mark pulse.group_mark, max_levels integer
 )
 RETURNS pulse.group_mark
 LANGUAGE plpgsql
@@ -21,15 +21,15 @@ DECLARE
 BEGIN
     IF v_mark.lane IS NULL THEN
         v_mark := ROW(
-            _take_roll.lane, NULL, 0, '{}', '{}', '', -2147483648
+            (_take_roll.lane).lane, NULL, 0, '{}', '{}', '', -2147483648
         )::pulse.group_mark;
-        PERFORM pulse._recount_groups(_take_roll.lane, _take_roll.slots);
+        PERFORM pulse._recount_groups(_take_roll.lane);
     END IF;
 
     LOOP
         SELECT r.group_key, r.rank INTO v_line
         FROM pulse.group_ready AS r
-        WHERE r.lane = _take_roll.lane
+        WHERE r.lane = (_take_roll.lane).lane
             AND r.failures >= 0
             AND (r.group_key, r.rank) >= (v_mark.roll_from, v_mark.roll_rank)
         ORDER BY r.group_key, r.rank, r.seq
@@ -46,7 +46,7 @@ BEGIN
         EXIT WHEN v_n >= _take_roll.max_levels;
 
         INSERT INTO pulse.group_notice (lane, group_key, rank, place)
-        VALUES (_take_roll.lane, v_line.group_key, v_line.rank, 0);
+        VALUES ((_take_roll.lane).lane, v_line.group_key, v_line.rank, 0);
         v_mark.roll_rank := v_line.rank + 1;
         v_n := v_n + 1;
     END LOOP;
@@ -55,7 +55,7 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._take_roll(text, pulse.group_mark, integer, integer) IS
+COMMENT ON FUNCTION pulse._take_roll(pulse.lane, pulse.group_mark, integer) IS
 'Announce groups of a lane from where the roll stopped, at most so many levels; returns the marks of the lane.';
 
 -- After grouping was switched off: to the end of the line of the lane, group by group, from
@@ -326,9 +326,7 @@ BEGIN
 
     v_mark := pulse._newest_group_mark(_tick_group_lane.lane);
     IF v_mark.lane IS NULL OR v_mark.roll_from IS NOT NULL THEN
-        v_mark := pulse._take_roll(
-            _tick_group_lane.lane, v_mark, 10000, v_lane.group_slots
-        );
+        v_mark := pulse._take_roll(v_lane, v_mark, 10000);
     END IF;
 
     PERFORM pulse._sort_into_groups(
@@ -336,10 +334,10 @@ BEGIN
     );
     SELECT n.* INTO v_read
     FROM pulse._read_notices(
-        _tick_group_lane.lane, v_mark.notice_from, 10000, v_mark.roll_from
+        v_lane, v_mark.notice_from, 10000, v_mark.roll_from
     ) AS n;
     IF v_read.groups IS NOT NULL THEN
-        PERFORM pulse._write_groups(v_read.groups, v_lane.group_slots);
+        PERFORM pulse._write_groups(v_lane, v_read.groups);
     END IF;
 
     PERFORM pulse._advance_groups(
@@ -409,6 +407,14 @@ BEGIN
                 SELECT
                 FROM unnest(s.leases) AS u (lease)
                 WHERE (SELECT true FROM pulse.lease AS e WHERE e.lease = u.lease)
+                    -- Waits for a job that keeps its place.
+                    OR (
+                        SELECT true
+                        FROM pulse.waiting AS w
+                        WHERE w.last_lease = u.lease
+                            AND w.place IS NOT NULL
+                        LIMIT 1
+                    )
             );
     END LOOP;
 

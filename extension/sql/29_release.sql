@@ -131,8 +131,7 @@ BEGIN
     ) AS e;
 
     IF v_free IS NOT NULL THEN
-        PERFORM pulse._release(v_free);
-        released := cardinality(v_free);
+        released := pulse._release(v_free);
     END IF;
 
     IF v_stuck IS NOT NULL THEN
@@ -155,7 +154,7 @@ COMMENT ON FUNCTION pulse._look(bigint [], boolean, bigint, bigint, integer) IS
 
 -- The rows are locked by us, so their addresses hold.
 CREATE FUNCTION pulse._release(tids tid [])
-RETURNS void
+RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -168,6 +167,7 @@ DECLARE
     );
     v_lanes text [];
     v_gone integer;
+    v_free tid [];
     v_job pulse.blocked;
 BEGIN
     WITH gone AS (
@@ -178,6 +178,10 @@ BEGIN
             AND b.delay IS NULL
             AND b.expires_in IS NULL
             AND b.lane <> ALL (v_grouped)
+            AND (
+                NOT b.keyed
+                OR (SELECT k.follows FROM pulse.job_key AS k WHERE k.job = b.job) IS NOT TRUE
+            )
         RETURNING b.lane, b.rank, b.kind, b.job, b.attempts, b.failures, b.keyed
     ),
 
@@ -195,20 +199,24 @@ BEGIN
     FROM unnest(v_lanes) AS u (lane);
 
     IF v_gone < cardinality(_release.tids) THEN
-        -- Those that are to be approved, wait for a time or join a group, one by one.
+        -- Those that are to be approved, wait for a time, join a group or are still to get
+        -- their unique key, one by one.
+        v_free := pulse._inherit_keys(_release.tids);
         FOR v_job IN
             DELETE FROM pulse.blocked AS b
-            WHERE b.ctid = ANY (_release.tids)
+            WHERE b.ctid = ANY (v_free)
             RETURNING b.*
         LOOP
             PERFORM pulse._unblock(v_job);
+            v_gone := v_gone + 1;
         END LOOP;
     END IF;
+    RETURN v_gone;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._release(tid []) IS
-'Take blocked jobs out and put them where they belong: in line, into waiting or before an approver.';
+'Take blocked jobs out and put them where they belong: in line, into waiting or before an approver; returns how many could go.';
 
 -- job is the row that was taken out, or would have been written. Approval is asked for now,
 -- so that the approver sees the results of the upstreams, and its expiry starts now.
@@ -301,7 +309,11 @@ $$;
 COMMENT ON FUNCTION pulse._wake(bigint [], boolean) IS
 'Look at those who watch jobs that have ended: a thousand now, portions of the rest are noted; returns how many were released.';
 
-CREATE FUNCTION pulse._ended_badly(jobs bigint [], max_jobs integer DEFAULT 1000)
+-- A report looks at about a page of dependents, tick goes on while it has time; a doubt is
+-- left of the rest.
+CREATE FUNCTION pulse._ended_badly(
+    jobs bigint [], page integer DEFAULT 1000, until timestamptz DEFAULT NULL
+)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -314,31 +326,32 @@ SET jit = off
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    v_jobs bigint [] := _ended_badly.jobs;
+    v_new bigint [] := _ended_badly.jobs;
+    -- Jobs whose dependents are to be looked at, and after which dependent.
+    v_jobs bigint [] := v_new;
+    v_from bigint [] := array_fill(0::bigint, ARRAY[cardinality(v_jobs)]);
     v_children bigint [];
     v_causes bigint [];
     v_cancelled bigint [];
     v_keyed bigint [];
+    v_last integer;
     v_all integer := 0;
 BEGIN
-    -- Level by level down the graph, by each job's own policy.
-    WHILE v_jobs IS NOT NULL LOOP
-        IF v_all >= _ended_badly.max_jobs THEN
-            INSERT INTO pulse.doubt (job)
-            SELECT unnest(v_jobs);
-            RETURN;
+    -- Down the graph, by each dependent's own policy.
+    LOOP
+        IF v_new IS NOT NULL THEN
+            PERFORM pulse._wake(v_new, false);
         END IF;
-
-        PERFORM pulse._wake(v_jobs, false);
 
         SELECT array_agg(c.job), array_agg(c.after) INTO v_children, v_causes
         FROM (
             SELECT d.job, d.after
-            FROM unnest(v_jobs) AS u (job)
+            FROM unnest(v_jobs, v_from) AS u (job, from_job)
             CROSS JOIN LATERAL (
                 SELECT o.job, o.after
                 FROM pulse.dependency AS o
                 WHERE o.after = u.job
+                    AND o.job > u.from_job
                 ORDER BY o.after, o.job
                 OFFSET 0
             ) AS d
@@ -347,7 +360,7 @@ BEGIN
                 FROM pulse.blocked AS b
                 WHERE b.job = d.job
             ) = 'cancel'
-            LIMIT 1000
+            LIMIT _ended_badly.page
         ) AS c;
         EXIT WHEN v_children IS NULL;
 
@@ -390,21 +403,47 @@ BEGIN
             PERFORM pulse._release_keys(v_keyed);
         END IF;
 
-        -- More than a thousand, or another session holds one: another look.
+        -- Another session holds one: another look.
         INSERT INTO pulse.doubt (job)
         SELECT DISTINCT c.after
         FROM unnest(v_children, v_causes) AS c (job, after)
-        WHERE cardinality(v_children) = 1000
-            OR (c.job = ANY (v_cancelled)) IS NOT TRUE;
+        WHERE (c.job = ANY (v_cancelled)) IS NOT TRUE;
 
-        v_jobs := v_cancelled;
-        v_all := v_all + coalesce(cardinality(v_cancelled), 0);
+        -- A full page: the rest of its last upstream, and all upstreams behind that one.
+        IF cardinality(v_children) = _ended_badly.page THEN
+            v_last := array_position(v_jobs, v_causes[_ended_badly.page]);
+            v_jobs := v_jobs [v_last:];
+            v_from := v_children[_ended_badly.page] || v_from [v_last + 1:];
+        ELSE
+            v_jobs := '{}';
+            v_from := '{}';
+        END IF;
+        v_new := v_cancelled;
+        v_jobs := v_jobs || v_new;
+        v_from := v_from || array_fill(0::bigint, ARRAY[coalesce(cardinality(v_new), 0)]);
+        v_all := v_all + cardinality(v_children);
+
+        IF v_all >= _ended_badly.page
+            AND pulse._time_is_over(_ended_badly.until) IS NOT false
+        THEN
+            INSERT INTO pulse.doubt (job)
+            SELECT u.job
+            FROM unnest(v_jobs) AS u (job)
+            WHERE (
+                SELECT true
+                FROM pulse.dependency AS d
+                WHERE d.after = u.job
+                ORDER BY d.after, d.job
+                LIMIT 1
+            );
+            RETURN;
+        END IF;
     END LOOP;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._ended_badly(bigint [], integer) IS
-'After jobs died or were cancelled: cancel those who depend on them, release those for whom any end counts, and so on down the graph, about max_jobs; a doubt is left of the rest.';
+COMMENT ON FUNCTION pulse._ended_badly(bigint [], integer, timestamptz) IS
+'After jobs died or were cancelled: cancel those who depend on them, release those for whom any end counts, and so on down the graph.';
 
 CREATE FUNCTION pulse._upstream_error(job bigint)
 RETURNS text

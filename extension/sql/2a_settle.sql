@@ -29,9 +29,15 @@ $$;
 COMMENT ON FUNCTION pulse._newest_note_mark() IS
 'From which numbers on there can be live doubts and wakes.';
 
--- For claims, three notes at most, and for tick.
-CREATE FUNCTION pulse._take_wakes(need integer, max_notes integer)
-RETURNS integer
+-- For claims, three notes at most, and for tick. Notes above upto were written meanwhile,
+-- some by this: what another session holds is noted anew, behind all others.
+CREATE FUNCTION pulse._take_wakes(
+    need integer,
+    max_notes integer,
+    upto bigint DEFAULT pg_sequence_last_value('pulse.note_seq'),
+    OUT released integer,
+    OUT taken integer
+)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -44,8 +50,10 @@ DECLARE
     v_from bigint;
     v_note pulse.wake;
     v_looked record;
-    v_released integer := 0;
 BEGIN
+    released := 0;
+    taken := 0;
+
     -- A look first: a claim that writes nothing here holds no lock on the table.
     SELECT w.seq INTO v_from
     FROM pulse.wake AS w
@@ -62,7 +70,7 @@ BEGIN
     LIMIT 1;
 
     IF NOT FOUND THEN
-        RETURN 0;
+        RETURN;
     END IF;
 
     FOR v_round IN 1.._take_wakes.max_notes LOOP
@@ -71,6 +79,7 @@ BEGIN
                 SELECT o.ctid
                 FROM pulse.wake AS o
                 WHERE o.seq >= v_from
+                    AND o.seq <= _take_wakes.upto
                 ORDER BY o.seq
                 LIMIT 1
                 FOR UPDATE SKIP LOCKED
@@ -78,44 +87,48 @@ BEGIN
         RETURNING w.* INTO v_note;
         EXIT WHEN NOT FOUND;
 
-        -- It may have been retried since: then what ended once is in dependency.met.
-        v_looked := pulse._look(
-            ARRAY[v_note.job],
-            coalesce(
-                (
-                    SELECT f.state = 'completed'
-                    FROM pulse.finished AS f
-                    WHERE f.job = v_note.job
+        v_from := v_note.seq + 1;
+        taken := taken + 1;
+        IF v_note.job < 0 THEN
+            v_looked := pulse._unpark(v_note.job, v_note.from_seq, v_note.to_seq);
+        ELSE
+            -- It may have been retried since: then what ended once is in dependency.met.
+            v_looked := pulse._look(
+                ARRAY[v_note.job],
+                coalesce(
+                    (
+                        SELECT f.state = 'completed'
+                        FROM pulse.finished AS f
+                        WHERE f.job = v_note.job
+                    ),
+                    false
                 ),
-                false
-            ),
-            v_note.from_seq, v_note.to_seq, 1000
-        );
-        v_released := v_released + v_looked.released;
+                v_note.from_seq, v_note.to_seq, 1000
+            );
+        END IF;
+        released := released + v_looked.released;
 
         IF v_looked.left_over THEN
             INSERT INTO pulse.wake (job, from_seq, to_seq)
             VALUES (v_note.job, v_note.from_seq, v_note.to_seq);
-            EXIT;
         END IF;
-        EXIT WHEN v_released >= _take_wakes.need;
+        EXIT WHEN released >= _take_wakes.need;
     END LOOP;
-    RETURN v_released;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._take_wakes(integer, integer) IS
-'Look at some of the portions that were left for later; returns how many jobs were released.';
+COMMENT ON FUNCTION pulse._take_wakes(integer, integer, bigint) IS
+'Look at some of the portions that were left for later; says how many, and how many jobs were released.';
 
 -- Reads first, then locks what can be settled. Sure: the row that says where the job stands
--- has no deleter, so its end, when it comes, sees who watches. An idle claim
--- leaves bad ends to tick, and what tick was not sure of.
+-- has no deleter, so its end, when it comes, sees who watches. An idle claim, which has no
+-- until, leaves bad ends to tick, and what tick was not sure of.
 CREATE FUNCTION pulse._settle(
     max_notes integer,
     from_seq bigint,
     decided bigint [],
     skipped bigint [],
-    is_tick boolean,
+    until timestamptz,
     OUT released integer,
     OUT seen integer,
     OUT last bigint,
@@ -188,7 +201,7 @@ BEGIN
         OFFSET 0
     ) AS x;
 
-    IF NOT _settle.is_tick THEN
+    IF _settle.until IS NULL THEN
         v_bad := '{}';
     END IF;
 
@@ -248,17 +261,19 @@ BEGIN
         PERFORM pulse._note_met(v_gone);
     END IF;
     IF v_failed || v_gone <> '{}' THEN
-        PERFORM pulse._ended_badly(v_failed || v_gone, 10000);
+        PERFORM pulse._ended_badly(v_failed || v_gone, _settle.max_notes, _settle.until);
     END IF;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._settle(
-    integer, bigint, bigint [], bigint [], boolean
+    integer, bigint, bigint [], bigint [], timestamptz
 ) IS
 'Look at doubts: those whose job has ended, and drop those that cannot end unnoticed; decided were unsure until all who might have ended them were gone.';
 
 -- What has ended once is enough for who takes any end, also when it is retried or pruned.
+-- One that has run needs no gate any more. Of others that have ended their row is shared, so
+-- that retention, which waits for nobody, leaves them until we are through.
 CREATE FUNCTION pulse._note_met(jobs bigint [])
 RETURNS void
 LANGUAGE plpgsql
@@ -266,12 +281,30 @@ SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET jit = off
 AS $$
+DECLARE
+    v_children bigint [] := array(
+        SELECT d.job
+        FROM pulse.dependency AS d
+        WHERE d.after = ANY (_note_met.jobs)
+            AND NOT d.met
+            AND (SELECT b.after_failed FROM pulse.body AS b WHERE b.job = d.job) = 'run'
+    );
+    v_kept bigint [] := array(
+        SELECT f.job
+        FROM pulse.finished AS f
+        WHERE f.job = ANY (v_children)
+            AND f.attempts = 0
+        FOR KEY SHARE SKIP LOCKED
+    );
 BEGIN
     UPDATE pulse.dependency AS d
     SET met = true
     WHERE d.after = ANY (_note_met.jobs)
-        AND NOT d.met
-        AND (SELECT b.after_failed FROM pulse.body AS b WHERE b.job = d.job) = 'run';
+        AND d.job = ANY (v_children)
+        AND (
+            d.job = ANY (v_kept)
+            OR (SELECT true FROM pulse.finished AS f WHERE f.job = d.job) IS NOT TRUE
+        );
 END;
 $$;
 
@@ -289,7 +322,7 @@ DECLARE
 BEGIN
     RETURN (
         SELECT s.released
-        FROM pulse._settle(100, v_mark.doubt_from, '{}', v_mark.unsure, false) AS s
+        FROM pulse._settle(100, v_mark.doubt_from, '{}', v_mark.unsure, NULL) AS s
         -- Each of them is stepped over.
         WHERE cardinality(v_mark.unsure) < 100
     );
@@ -313,14 +346,16 @@ DECLARE
     v_horizon pulse.horizon;
     v_old pulse.note_mark;
     v_new pulse.note_mark;
+    v_last constant bigint := pg_sequence_last_value('pulse.note_seq');
+    v_piece constant integer := pulse._upkeep_piece();
+    v_run pulse.upkeep_run;
     v_decided bigint [] := ARRAY[]::bigint [];
     v_unsure bigint [] := ARRAY[]::bigint [];
     v_from bigint;
     v_some record;
-    v_released integer;
     v_all bigint := 0;
 BEGIN
-    IF pg_sequence_last_value('pulse.note_seq') IS NULL THEN
+    IF v_last IS NULL THEN
         RETURN 0;
     END IF;
 
@@ -334,19 +369,28 @@ BEGIN
         v_decided := v_old.unsure;
     END IF;
 
-    v_from := v_old.doubt_from;
+    -- From where the last one stopped: what an open transaction keeps unsure is met again
+    -- each time, and must not use up the time of all others. But what is decided now nobody
+    -- remembers later.
+    v_run := pulse._newest_upkeep_run('flows');
+    v_from := greatest(
+        v_old.doubt_from, coalesce(v_decided[1], (v_run.state ->> 'from')::bigint)
+    );
     LOOP
-        v_some := pulse._settle(1000, v_from, v_decided, '{}', true);
-        v_from := v_some.last + 1;
+        v_some := pulse._settle(v_piece, v_from, v_decided, '{}', _tick_flows.until);
+        v_from := CASE WHEN v_some.seen = v_piece THEN v_some.last + 1 END;
         v_unsure := v_unsure || v_some.unsure;
         v_all := v_all + v_some.released;
-        EXIT WHEN v_some.seen < 1000 OR clock_timestamp() >= _tick_flows.until;
+        EXIT WHEN v_from IS NULL OR pulse._time_is_over(_tick_flows.until);
     END LOOP;
+    IF v_from IS DISTINCT FROM (v_run.state ->> 'from')::bigint THEN
+        PERFORM pulse._write_upkeep_run(v_run, 'flows', jsonb_build_object('from', v_from));
+    END IF;
 
     LOOP
-        v_released := pulse._take_wakes(1000, 100);
-        v_all := v_all + v_released;
-        EXIT WHEN v_released < 1000 OR clock_timestamp() >= _tick_flows.until;
+        v_some := pulse._take_wakes(1000, 100, v_last);
+        v_all := v_all + v_some.released;
+        EXIT WHEN v_some.taken = 0 OR pulse._time_is_over(_tick_flows.until);
     END LOOP;
 
     -- What is still unsure of the doubts that were remembered waits for the same transactions.
@@ -423,7 +467,25 @@ DECLARE
             AND NOT EXISTS (SELECT FROM pulse.wake AS w WHERE w.job = b.waits_for)
         LIMIT 10000
     );
+    v_parked bigint;
 BEGIN
+    -- Of a pause that was taken back.
+    WITH missed AS (
+        INSERT INTO pulse.wake (job, from_seq, to_seq)
+        SELECT b.waits_for, min(b.seq), max(b.seq)
+        FROM pulse.blocked AS b
+        WHERE b.waits_for < 0
+            AND NOT EXISTS (
+                SELECT FROM pulse.flow_hold AS h WHERE h.number = -b.waits_for
+            )
+            AND NOT EXISTS (SELECT FROM pulse.wake AS w WHERE w.job = b.waits_for)
+        GROUP BY b.waits_for
+        RETURNING job
+    )
+
+    SELECT count(*) INTO v_parked
+    FROM missed AS m;
+
     INSERT INTO pulse.doubt (job)
     SELECT unnest(v_missed)
     UNION
@@ -436,7 +498,7 @@ BEGIN
             AND b.after_failed = 'cancel'
         LIMIT 10000
     );
-    RETURN cardinality(v_missed);
+    RETURN cardinality(v_missed) + v_parked;
 END;
 $$;
 

@@ -37,7 +37,7 @@ BEGIN
         'max_attempts', _require_job_options.max_attempts, 1, 100000
     );
     PERFORM pulse._require_one_of(
-        'on_conflict', _require_job_options.on_conflict, '{skip,replace,error}'
+        'on_conflict', _require_job_options.on_conflict, '{skip,replace,error,follow,merge,cancel}'
     );
     PERFORM pulse._require_between(
         'length of group_key', length(_require_job_options.group_key), 0, 1000

@@ -25,6 +25,7 @@ AS $$
 DECLARE
     v_key pulse.job_key;
     v_job pulse._enqueued;
+    v_follower pulse.job_key;
 BEGIN
     FOR v_round IN 1..10 LOOP
         -- Waits for another transaction that is just inserting the same key.
@@ -37,6 +38,9 @@ BEGIN
         RETURNING job INTO v_job.job_id;
 
         IF FOUND THEN
+            -- One that followed the job before was first: we meet it as who has the key.
+            CONTINUE WHEN pg_sequence_last_value('pulse.blocked_seq') IS NOT NULL
+                AND pulse._hand_key_on(v_job.job_id);
             v_job.created := true;
             RETURN v_job;
         END IF;
@@ -44,7 +48,8 @@ BEGIN
         SELECT k.* INTO v_key
         FROM pulse.job_key AS k
         WHERE k.lane = _take_key.lane
-            AND k.unique_key = _take_key.unique_key;
+            AND k.unique_key = _take_key.unique_key
+            AND NOT k.follows;
 
         -- Gone between the two statements: try again.
         CONTINUE WHEN NOT FOUND;
@@ -68,14 +73,35 @@ BEGIN
             RETURN v_job;
         END IF;
 
-        IF NOT pulse._may_replace(_take_key.owner, v_key.job, _take_key.kind) THEN
-            PERFORM pulse._raise_key_taken(v_key.lane, v_key.unique_key, v_key.job);
+        IF _take_key.on_conflict IN ('follow', 'merge') THEN
+            -- One that follows is newer, also where the one before it is to be retried.
+            SELECT k.* INTO v_follower
+            FROM pulse.job_key AS k
+            WHERE k.lane = v_key.lane
+                AND k.unique_key = v_key.unique_key
+                AND k.follows;
+
+            IF FOUND THEN
+                v_key := v_follower;
+            END IF;
         END IF;
 
-        v_job.job_id := pulse._replace(
-            _take_key.owner, v_key.job, _take_key.payload, _take_key.rank,
-            _take_key.run_at, _take_key.needs_approval, _take_key.headers, _take_key.start_by
+        v_job := pulse._change(
+            v_key, _take_key.on_conflict, _take_key.kind, _take_key.payload,
+            _take_key.rank, _take_key.run_at, _take_key.needs_approval, _take_key.owner,
+            _take_key.headers, _take_key.start_by, _take_key.unique_for
         );
+        IF v_job.job_id IS NULL
+            AND _take_key.on_conflict <> 'replace'
+            AND EXISTS (SELECT FROM pulse.lease AS l WHERE l.job = v_key.job)
+        THEN
+            v_job := pulse._follow(
+                v_key, _take_key.on_conflict, _take_key.kind, _take_key.payload,
+                _take_key.rank, _take_key.run_at, _take_key.needs_approval,
+                _take_key.owner, _take_key.headers, _take_key.start_by,
+                _take_key.unique_for
+            );
+        END IF;
         IF v_job.job_id IS NOT NULL THEN
             RETURN v_job;
         END IF;
@@ -102,7 +128,8 @@ CREATE FUNCTION pulse._replace(
     run_at timestamptz,
     needs_approval boolean,
     headers jsonb,
-    start_by timestamptz
+    start_by timestamptz,
+    on_conflict text
 )
 RETURNS bigint
 LANGUAGE plpgsql
@@ -112,7 +139,9 @@ SET jit = off
 AS $$
 DECLARE
     v_approval pulse.approval;
+    v_blocked pulse.blocked;
     v_waiting pulse.waiting;
+    v_wish record;
     v_ready pulse.ready;
     v_line pulse.group_ready;
     v_approved boolean := _replace.needs_approval OR (
@@ -148,9 +177,13 @@ BEGIN
         IF v_approved THEN
             PERFORM pulse._raise_approved(_replace.job);
         END IF;
+        v_wish := pulse._wish(
+            _replace.job, _replace.on_conflict, _replace.payload, _replace.headers,
+            _replace.start_by, _replace.rank, _replace.run_at, v_ready.rank, NULL
+        );
         -- Else it keeps its place: at the end of the line each time, a job that is
         -- replaced again and again would never run.
-        IF v_ready.rank <> _replace.rank OR _replace.run_at > clock_timestamp() THEN
+        IF v_ready.rank <> v_wish.rank OR v_wish.run_at > clock_timestamp() THEN
             IF v_line.job IS NOT NULL THEN
                 DELETE FROM pulse.group_ready AS r
                 WHERE r.job = _replace.job;
@@ -160,7 +193,7 @@ BEGIN
                 WHERE r.job = _replace.job;
             END IF;
             PERFORM pulse._put_in_line(
-                v_ready.job, v_ready.lane, v_ready.kind, _replace.rank, _replace.run_at,
+                v_ready.job, v_ready.lane, v_ready.kind, v_wish.rank, v_wish.run_at,
                 v_ready.attempts, v_ready.failures, v_ready.keyed, false,
                 v_ready.last_lease, v_ready.last_verb, pulse._group_key(_replace.job)
             );
@@ -174,47 +207,77 @@ BEGIN
             IF v_approved THEN
                 PERFORM pulse._raise_approved(_replace.job);
             END IF;
-            PERFORM pulse._put_in_line(
-                v_waiting.job, v_waiting.lane, v_waiting.kind, _replace.rank,
-                _replace.run_at, v_waiting.attempts, v_waiting.failures, v_waiting.keyed,
-                v_waiting.retrying, v_waiting.last_lease, v_waiting.last_verb,
-                pulse._group_key(_replace.job)
+            v_wish := pulse._wish(
+                _replace.job, _replace.on_conflict, _replace.payload, _replace.headers,
+                _replace.start_by, _replace.rank, _replace.run_at, v_waiting.rank,
+                v_waiting.run_at
             );
-        ELSIF NOT pulse._replace_blocked(
-            _replace.job, _replace.rank, _replace.run_at, v_approved
-        ) THEN
+            PERFORM pulse._put_in_line(
+                v_waiting.job, v_waiting.lane, v_waiting.kind, v_wish.rank, v_wish.run_at,
+                v_waiting.attempts, v_waiting.failures, v_waiting.keyed,
+                v_waiting.retrying, v_waiting.last_lease, v_waiting.last_verb,
+                pulse._group_key(_replace.job),
+                CASE WHEN v_waiting.rank = v_wish.rank THEN v_waiting.place END
+            );
+            IF v_waiting.place IS NOT NULL THEN
+                PERFORM pulse._notice_wait_over(v_waiting.lane, v_waiting.job);
+            END IF;
+        ELSE
+            SELECT b.* INTO v_blocked
+            FROM pulse.blocked AS b
+            WHERE b.job = _replace.job
+            FOR UPDATE;
+        END IF;
+
+        IF v_blocked.job IS NOT NULL THEN
+            -- A delay counts from its release: nothing is sooner than that but none.
+            v_wish := pulse._wish(
+                _replace.job, _replace.on_conflict, _replace.payload, _replace.headers,
+                _replace.start_by, _replace.rank, _replace.run_at, v_blocked.rank,
+                CASE WHEN v_blocked.delay IS NULL THEN v_blocked.run_at END
+            );
+            PERFORM pulse._replace_blocked(
+                _replace.job, v_wish.rank, v_wish.run_at, v_approved
+            );
+        ELSIF v_waiting.job IS NULL THEN
             DELETE FROM pulse.approval AS a
             WHERE a.job = _replace.job
             RETURNING a.* INTO v_approval;
 
             IF NOT FOUND THEN
-                IF EXISTS (SELECT 1 FROM pulse.lease AS l WHERE l.job = _replace.job) THEN
+                IF _replace.on_conflict = 'replace'
+                    AND EXISTS (SELECT 1 FROM pulse.lease AS l WHERE l.job = _replace.job)
+                THEN
                     PERFORM pulse._raise(
                         'PU103',
                         format('job %s is running and cannot be replaced', _replace.job),
                         'It has the unique key until it finishes.',
-                        'Enqueue again when it has finished, or use on_conflict => ''skip''.'
+                        'Use on_conflict => ''follow'' for a job that runs after it, or ''skip''.'
                     );
                 END IF;
                 RETURN NULL;
             END IF;
 
-            v_approval.rank := _replace.rank;
-            v_approval.run_at := _replace.run_at;
+            v_wish := pulse._wish(
+                _replace.job, _replace.on_conflict, _replace.payload, _replace.headers,
+                _replace.start_by, _replace.rank, _replace.run_at, v_approval.rank,
+                v_approval.run_at
+            );
             RETURN pulse._replace_awaiting(
-                _replace.who, v_approval, _replace.payload, _replace.headers,
-                _replace.start_by
+                _replace.who, v_approval, v_wish.rank, v_wish.run_at, v_wish.payload,
+                v_wish.headers, v_wish.start_by
             );
         END IF;
     END IF;
 
     UPDATE pulse.body AS b
-    SET payload = _replace.payload,
-        headers = _replace.headers,
-        start_by = _replace.start_by
+    SET payload = v_wish.payload,
+        headers = v_wish.headers,
+        start_by = v_wish.start_by,
+        needed_approval = v_approved
     WHERE b.job = _replace.job;
-    IF _replace.start_by IS NOT NULL THEN
-        PERFORM pulse._note_expiry(_replace.job, _replace.start_by);
+    IF v_wish.start_by IS NOT NULL THEN
+        PERFORM pulse._note_expiry(_replace.job, v_wish.start_by);
     END IF;
 
     RETURN _replace.job;
@@ -222,9 +285,9 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._replace(
-    integer, bigint, jsonb, integer, timestamptz, boolean, jsonb, timestamptz
+    integer, bigint, jsonb, integer, timestamptz, boolean, jsonb, timestamptz, text
 ) IS
-'Give a job that does not run yet a new payload, headers, priority, run_at and start_by, and leave it where it stands if these are the same; returns the job that has the key then, NULL when it is just moving.';
+'Give a job that does not run yet a new payload, headers, priority, run_at and start_by, or with merge what both ask for, and leave it where it stands if these are the same; returns the job that has the key then, NULL when it is just moving, or runs and this is no replace.';
 
 -- What it depends on stays as it is, and approval is asked for when it is released.
 CREATE FUNCTION pulse._replace_blocked(
@@ -252,10 +315,12 @@ $$;
 COMMENT ON FUNCTION pulse._replace_blocked(bigint, integer, timestamptz, boolean) IS
 'Give a blocked job another priority and run_at; false when it is not blocked.';
 
--- approval is the row that was taken out, as it shall be.
+-- approval is the row that was taken out; the rest is what the new one shall have.
 CREATE FUNCTION pulse._replace_awaiting(
     who integer,
     approval pulse.approval,
+    rank integer,
+    run_at timestamptz,
     payload jsonb,
     headers jsonb,
     start_by timestamptz
@@ -290,6 +355,8 @@ BEGIN
     FROM pulse.dependency AS d
     WHERE d.job = (_replace_awaiting.approval).job;
 
+    v_new.rank := _replace_awaiting.rank;
+    v_new.run_at := _replace_awaiting.run_at;
     INSERT INTO pulse.approval
     SELECT (v_new).*;
 
@@ -301,8 +368,8 @@ BEGIN
     WHERE k.job = (_replace_awaiting.approval).job;
 
     PERFORM pulse._finish_cancelled(
-        (_replace_awaiting.approval).job, v_new.lane, v_new.kind, v_new.rank, 'replace',
-        0, 0, v_new.keyed, format('replaced by job %s', v_new.job), NULL, NULL, NULL
+        (_replace_awaiting.approval).job, v_new.lane, v_new.kind,
+        (_replace_awaiting.approval).rank, 'replace', 0, 0, v_new.keyed, format('replaced by job %s', v_new.job), NULL, NULL, NULL
     );
 
     PERFORM pulse._audit(
@@ -315,7 +382,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._replace_awaiting(
-    integer, pulse.approval, jsonb, jsonb, timestamptz
+    integer, pulse.approval, integer, timestamptz, jsonb, jsonb, timestamptz
 ) IS
 'Put a new job before the approver in place of one that awaits approval; returns its id.';
 
@@ -342,7 +409,9 @@ $$;
 COMMENT ON FUNCTION pulse._may_replace(integer, bigint, text) IS
 'Whether a job is of this kind, and the role enqueued it or may act on the jobs of others.';
 
--- Rows are locked in the order of the key, so two batches cannot deadlock.
+-- Rows are locked in the order of the key, so two batches cannot deadlock: as a row, since
+-- the index of keys would be read from its beginning to have them in order. Who follows takes
+-- the key when it is released, in a later statement (3a_follow.sql).
 CREATE FUNCTION pulse._release_keys(jobs bigint [])
 RETURNS void
 LANGUAGE plpgsql
@@ -354,12 +423,12 @@ BEGIN
     PERFORM 1
     FROM pulse.job_key AS k
     WHERE k.job = ANY (jobs)
-    ORDER BY k.lane, k.unique_key
+    ORDER BY ROW(k.lane, k.unique_key)
     FOR UPDATE;
 
     DELETE FROM pulse.job_key AS k
     WHERE k.job = ANY (jobs)
-        AND k.unique_for IS NULL;
+        AND (k.unique_for IS NULL OR k.follows);
 
     UPDATE pulse.job_key AS k
     SET expires_at = clock_timestamp() + k.unique_for

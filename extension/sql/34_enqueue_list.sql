@@ -29,7 +29,7 @@ DECLARE
     v_ids bigint [];
     v_created boolean [];
     v_lanes text [];
-    v_replaced_by bigint [];
+    v_changed jsonb [];
     v_lane text;
     v_key text;
     v_kind text;
@@ -89,6 +89,7 @@ BEGIN
     FOR v_item IN
         SELECT
             e.place,
+            e.job,
             r.kind,
             r.payload,
             r.priority,
@@ -126,11 +127,17 @@ BEGIN
         IF (v_item.lane, v_item.unique_key) = (v_lane, v_key) THEN
             -- Taken by an earlier element of this list, which has no place yet.
             IF v_item.on_conflict = 'error'
-                OR (v_item.on_conflict = 'replace' AND v_item.kind <> v_kind)
+                OR (v_item.on_conflict <> 'skip' AND v_item.kind <> v_kind)
             THEN
                 PERFORM pulse._raise_key_taken(v_lane, v_key, v_ids[v_first]);
-            ELSIF v_item.on_conflict = 'replace' THEN
-                v_replaced_by[v_first] := v_item.place;
+            ELSIF v_item.on_conflict <> 'skip' THEN
+                v_changed[v_first] := pulse._change_element(
+                    coalesce(
+                        v_changed[v_first],
+                        _enqueue_jobs.jobs -> (v_first - 1)::integer
+                    ),
+                    v_item.job, v_item.on_conflict, v_item.kind_priority
+                );
             END IF;
             v_ids[v_item.place] := v_ids[v_first];
             v_created[v_item.place] := false;
@@ -158,6 +165,7 @@ BEGIN
     END LOOP;
 
     IF jsonb_path_exists(_enqueue_jobs.jobs, '$[*] ? (exists(@.after) || exists(@.name))') THEN
+        PERFORM pulse._meet_server();
         v_ids[1] := coalesce(v_ids[1], nextval('pulse.job_id'));
         v_flow := coalesce(v_flow, v_ids[1]::text);
         v_edges := _enqueue_jobs.jobs;
@@ -168,21 +176,7 @@ BEGIN
         FROM jsonb_array_elements(_enqueue_jobs.jobs) WITH ORDINALITY AS e (job, place)
         CROSS JOIN LATERAL jsonb_populate_record(
             NULL::pulse._item,
-            CASE
-                WHEN v_replaced_by[e.place] IS NULL THEN e.job - 'after'
-                ELSE e.job - '{after,payload,priority,run_at,delay}'::text []
-                    - '{headers,start_by,expires_in}'::text [] || (
-                    SELECT coalesce(jsonb_object_agg(o.key, o.value), '{}')
-                    FROM jsonb_each(
-                        _enqueue_jobs.jobs -> (v_replaced_by[e.place] - 1)::integer
-                    ) AS o
-                    WHERE o.key IN (
-                            'payload', 'priority', 'run_at', 'delay', 'headers',
-                            'start_by', 'expires_in'
-                        )
-                        OR (o.key = 'requires_approval' AND o.value = 'true')
-                )
-            END
+            coalesce(v_changed[e.place], e.job) - 'after'
         ) AS r
         LEFT JOIN pulse._list_edges(v_edges) AS a ON a.place = e.place
         ORDER BY e.place

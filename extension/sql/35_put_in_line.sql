@@ -1,7 +1,8 @@
 -- The one place that puts a job into ready or waiting and rings. run_at NULL or past
 -- means ready: in a grouped lane, into the line of its group, with a notice in the same
--- transaction. The clock is read inside the INSERT, after the table lock: time
--- marks rest on that (52_marks.sql).
+-- transaction; place is the one it keeps there, and then its group waited for it. The
+-- clock is read inside the INSERT, after the table lock: time marks rest on that
+-- (52_marks.sql).
 CREATE FUNCTION pulse._put_in_line(
     job bigint,
     lane text,
@@ -14,7 +15,8 @@ CREATE FUNCTION pulse._put_in_line(
     retrying boolean,
     last_lease bigint DEFAULT NULL,
     last_verb text DEFAULT NULL,
-    group_key text DEFAULT NULL
+    group_key text DEFAULT NULL,
+    place bigint DEFAULT NULL
 )
 RETURNS boolean
 LANGUAGE plpgsql
@@ -24,19 +26,29 @@ BEGIN
     IF _put_in_line.run_at > clock_timestamp() THEN
         INSERT INTO pulse.waiting (
             lane, run_at, job, kind, rank, attempts, failures, keyed, retrying,
-            last_lease, last_verb
+            last_lease, last_verb, place
         )
         VALUES (
             _put_in_line.lane,
             greatest(_put_in_line.run_at, clock_timestamp(), pulse._due_floor()),
             _put_in_line.job, _put_in_line.kind, _put_in_line.rank, _put_in_line.attempts,
             _put_in_line.failures, _put_in_line.keyed, _put_in_line.retrying,
-            _put_in_line.last_lease, _put_in_line.last_verb
+            _put_in_line.last_lease, _put_in_line.last_verb, _put_in_line.place
         );
         RETURN false;
     END IF;
 
     IF _put_in_line.group_key <> '' AND pulse._is_grouped(_put_in_line.lane) THEN
+        IF _put_in_line.place IS NOT NULL THEN
+            PERFORM pulse._put_back_in_group(ROW(
+                _put_in_line.lane, pulse._group_of(_put_in_line.group_key),
+                _put_in_line.rank, _put_in_line.place, _put_in_line.kind, _put_in_line.job,
+                _put_in_line.attempts, _put_in_line.failures, _put_in_line.keyed,
+                clock_timestamp(), _put_in_line.last_lease, _put_in_line.last_verb
+            )::pulse.group_ready);
+            RETURN pulse._ring(_put_in_line.lane);
+        END IF;
+
         WITH placed AS (
             INSERT INTO pulse.group_ready AS r (
                 lane, group_key, rank, kind, job, attempts, failures, keyed,
@@ -70,7 +82,7 @@ $$;
 
 COMMENT ON FUNCTION pulse._put_in_line(
     bigint, text, text, integer, timestamptz, integer, integer, boolean, boolean, bigint, text,
-    text
+    text, bigint
 ) IS
 'Put a job into ready, or the line of its group, and ring, or into waiting when it is not due yet; returns whether it rang.';
 
@@ -106,10 +118,15 @@ DECLARE
     -- A call may ask for approval; it cannot waive what the kind asks for.
     v_approval boolean := v_kind.requires_approval
         OR coalesce(v_item.requires_approval, false);
+    v_follows boolean := false;
     v_job pulse._enqueued;
 BEGIN
     IF v_item.group_key IS NOT NULL THEN
         PERFORM pulse._joins_group(v_lane, v_item.group_key);
+    END IF;
+
+    IF v_after AND v_item.on_conflict IN ('follow', 'merge', 'cancel') THEN
+        PERFORM pulse._raise_follows_after(v_item.on_conflict);
     END IF;
 
     IF _enqueue_slow_path.taken IS NOT NULL THEN
@@ -124,6 +141,14 @@ BEGIN
         END IF;
     ELSE
         v_job := ROW(nextval('pulse.job_id'), true);
+    END IF;
+
+    IF v_keyed AND v_item.on_conflict IN ('follow', 'merge', 'cancel') THEN
+        -- Of a list this was asked for at last, by another element than the first.
+        v_follows := pulse._replace_blocked(v_job.job_id, v_rank, v_run_at, v_approval);
+        IF v_follows THEN
+            v_after_failed := 'run';
+        END IF;
     END IF;
 
     INSERT INTO pulse.body (
@@ -143,7 +168,9 @@ BEGIN
     INSERT INTO pulse.tally (lane, kind, event)
     VALUES (v_lane, v_kind.kind, 'enqueued');
 
-    IF v_after THEN
+    IF v_follows THEN
+        NULL;
+    ELSIF v_after THEN
         PERFORM pulse._put_after(
             ARRAY[v_job.job_id], v_item.after,
             ROW(

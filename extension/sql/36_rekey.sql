@@ -25,11 +25,18 @@ BEGIN
             AND k.unique_key = v_key
             AND k.expires_at <= clock_timestamp();
 
+        -- Not before one that waits for it.
         INSERT INTO pulse.job_key (lane, unique_key, job, unique_for)
-        VALUES (
-            _rekey.lane, v_key, _rekey.job_id,
-            (SELECT b.unique_for FROM pulse.body AS b WHERE b.job = _rekey.job_id)
-        )
+        SELECT _rekey.lane, v_key, b.job, b.unique_for
+        FROM pulse.body AS b
+        WHERE b.job = _rekey.job_id
+            AND NOT EXISTS (
+                SELECT
+                FROM pulse.job_key AS f
+                WHERE f.lane = _rekey.lane
+                    AND f.unique_key = v_key
+                    AND f.follows
+            )
         ON CONFLICT ON CONSTRAINT job_key_is_held_once DO NOTHING;
 
         IF FOUND THEN
@@ -37,14 +44,17 @@ BEGIN
         END IF;
 
         -- Taken: leave our own key as it was. Nobody can have it, we freed it just now.
-        INSERT INTO pulse.job_key (lane, unique_key, job, unique_for, expires_at)
+        INSERT INTO pulse.job_key (lane, unique_key, job, unique_for, expires_at, follows)
         SELECT (v_own).*
         WHERE v_own.job IS NOT NULL;
 
         SELECT k.job INTO v_holder
         FROM pulse.job_key AS k
         WHERE k.lane = _rekey.lane
-            AND k.unique_key = v_key;
+            AND k.unique_key = v_key
+            AND k.job <> _rekey.job_id
+        ORDER BY k.follows
+        LIMIT 1;
 
         IF FOUND THEN
             RETURN v_holder;

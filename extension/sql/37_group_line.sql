@@ -116,3 +116,46 @@ $$;
 
 COMMENT ON FUNCTION pulse._notice_leaving(pulse.group_ready) IS
 'Announce that a job was taken out of the line of its group without being claimed.';
+
+-- A job that kept its place while its group waited for it.
+CREATE FUNCTION pulse._put_back_in_group(line pulse.group_ready)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    INSERT INTO pulse.group_ready
+    SELECT (_put_back_in_group.line).*;
+
+    INSERT INTO pulse.group_notice (lane, group_key, rank, place, kind)
+    VALUES
+    (
+        (_put_back_in_group.line).lane, (_put_back_in_group.line).group_key,
+        (_put_back_in_group.line).rank, (_put_back_in_group.line).seq,
+        (_put_back_in_group.line).kind
+    ),
+    (
+        (_put_back_in_group.line).lane, (_put_back_in_group.line).group_key, NULL, NULL, NULL
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._put_back_in_group(pulse.group_ready) IS
+'Put a job into the line of its group at the place it had, and announce both that and the end of the wait.';
+
+CREATE FUNCTION pulse._notice_wait_over(lane text, job bigint)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._notice_ends(ARRAY[
+        ROW(
+            _notice_wait_over.lane, pulse._group_of(pulse._group_key(_notice_wait_over.job))
+        )::pulse._group
+    ]);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._notice_wait_over(text, bigint) IS
+'Announce that a job for which its group waited was taken out of waiting, and ring.';

@@ -17,6 +17,14 @@
 -- The order is strict by priority, then by turns, and first in first out inside a level of a
 -- group. The next place of a group is the first one that was seen and not taken, read
 -- without a lock: a row that was skipped because a cancel holds it must not be passed.
+--
+-- A group has a turn for each job, or for as many as its weight says; what is left of a turn
+-- when the batch is full is for the next claim. Turns are drawn anew in the order in which
+-- the groups would have gone on.
+--
+-- With in_order nothing behind a row that somebody holds is taken, nor anything while a job
+-- that was taken before waits to be run again: its lease counts until it is back in line, or
+-- gone.
 
 CREATE FUNCTION pulse._claim_grouped(
     worker text,
@@ -38,15 +46,18 @@ SET enable_nestloop = off
 AS $$
 DECLARE
     v_now timestamptz;
+    v_lane pulse.lane;
     v_known record;
     v_mark pulse.group_mark;
-    v_slots integer;
+    v_sorted record;
     v_need integer := _claim_grouped.max_jobs;
     v_roster pulse.roster;
     v_leases bigint [];
     v_read record;
     v_heard pulse.group_state [];
     v_serve pulse.group_state [];
+    v_slots integer [];
+    v_weights integer [];
     v_wait pulse.group_state [];
     v_old tid [];
     v_ranks integer [] := ARRAY[]::integer [];
@@ -68,8 +79,8 @@ BEGIN
     END IF;
 
     SELECT
+        l AS lane,
         l.max_slots,
-        l.group_slots,
         coalesce(l.lease_for, d.lease_for) AS lease_for,
         l.max_runtime,
         EXISTS (
@@ -98,7 +109,7 @@ BEGIN
         LIMIT 1
     ) AS r ON true;
 
-    v_slots := v_known.group_slots;
+    v_lane := v_known.lane;
     v_mark := v_known.mark;
 
     -- 2. Slots of the lane, as in claim_batch.
@@ -124,52 +135,113 @@ BEGIN
 
     -- 3. Who is there: the roll after a restore, jobs that stand in ready, notices.
     IF v_mark.lane IS NULL OR v_mark.roll_from IS NOT NULL THEN
-        v_mark := pulse._take_roll(_claim_grouped.lane, v_mark, 1000, v_slots);
+        v_mark := pulse._take_roll(v_lane, v_mark, 1000);
     END IF;
-    PERFORM pulse._sort_into_groups(
+    SELECT o.* INTO v_sorted
+    FROM pulse._sort_into_groups(
         _claim_grouped.lane, 500 + 4 * v_need, _claim_grouped.mark
-    );
+    ) AS o;
+    IF v_lane.in_order AND v_sorted.moved >= 500 + 4 * v_need THEN
+        RETURN;
+    END IF;
     SELECT n.* INTO v_read
     FROM pulse._read_notices(
-        _claim_grouped.lane, v_mark.notice_from, 1000 + 4 * v_need, v_mark.roll_from
+        v_lane, v_mark.notice_from, 1000 + 4 * v_need, v_mark.roll_from
     ) AS n;
     v_heard := v_read.groups;
+
+    -- Whoever saw the lane ungrouped may have committed since, before one that was just
+    -- heard of began: in order means that it is sorted in first.
+    IF v_lane.in_order THEN
+        SELECT o.* INTO v_sorted
+        FROM pulse._sort_into_groups(
+            _claim_grouped.lane, 500 + 4 * v_need, _claim_grouped.mark
+        ) AS o;
+        IF v_sorted.named > 0 THEN
+            PERFORM pulse._write_groups(v_lane, v_heard);
+            RETURN;
+        END IF;
+    END IF;
 
     WHILE v_need > 0 AND v_looked < 1000 + 4 * _claim_grouped.max_jobs LOOP
         -- 4. Whose turn it is: the first groups in turn, each level from its mark, then those
         -- just heard of. With kinds, groups whose first job is of one of these.
         SELECT
             array_agg(c.state ORDER BY c.nth) FILTER (WHERE c.served),
+            array_agg(c.slots ORDER BY c.nth) FILTER (WHERE c.served),
+            array_agg(c.weight ORDER BY c.nth) FILTER (WHERE c.served),
             array_agg(c.state) FILTER (WHERE NOT c.served AND c.tid IS NULL),
             array_agg(c.tid) FILTER (WHERE c.served AND c.tid IS NOT NULL),
             array_agg(DISTINCT c.rank) FILTER (WHERE c.rank IS NOT NULL),
             min(c.turn) FILTER (WHERE c.served AND c.tid IS NOT NULL),
             max(c.turn) FILTER (WHERE c.served AND c.tid IS NOT NULL)
-        INTO v_serve, v_wait, v_old, v_some, v_first_turn, v_turn
+        INTO v_serve, v_slots, v_weights, v_wait, v_old, v_some, v_first_turn, v_turn
         FROM (
             SELECT
                 x.state,
                 (x.state).rank AS rank,
                 (x.state).turn AS turn,
                 x.tid,
+                x.slots,
+                x.weight,
                 x.nth,
-                x.runs AND x.nth <= v_need AS served
+                x.runs AND x.nth - x.credit < v_need AS served
             FROM (
+                -- nth is the last job that the group may start in this round.
                 SELECT
-                    y.*,
-                    row_number() OVER (
-                        ORDER BY NOT y.runs, (y.state).rank, (y.state).turn, (y.state).place
+                    z.*,
+                    sum(z.credit) OVER (
+                        ORDER BY NOT z.runs, (z.state).rank, (z.state).turn, (z.state).place,
+                            (z.state).group_key
                     ) AS nth
                 FROM (
-                    (
-                        SELECT h.state, h.tid, true AS runs
-                        FROM generate_series(0, cardinality(v_mark.ranks)) AS n (level)
+                    SELECT
+                        y.state,
+                        y.tid,
+                        l.slots,
+                        l.weight,
+                        least(coalesce((y.state).credit, l.weight), l.weight) AS credit,
+                        y.tid IS NOT NULL
+                        OR y.wanted
+                        AND q.enabled IS NOT FALSE
+                        AND (
+                            l.slots IS NULL
+                            OR coalesce(cardinality((y.state).leases), 0) < l.slots
+                        ) AS runs
+                    FROM (
+                        (
+                            SELECT h.state, h.tid, true AS wanted
+                            FROM generate_series(0, cardinality(v_mark.ranks)) AS n (level)
+                            CROSS JOIN LATERAL (
+                                SELECT s AS state, s.ctid AS tid
+                                FROM pulse.group_state AS s
+                                WHERE s.lane = _claim_grouped.lane
+                                    AND s.turn IS NOT NULL
+                                    AND s.version > 0
+                                    AND (s.rank, s.turn) >= (
+                                        coalesce(v_mark.ranks[nullif(n.level, 0)], -2147483648),
+                                        coalesce(v_mark.turns[nullif(n.level, 0)], 0)
+                                    )
+                                    AND s.rank < coalesce(v_mark.ranks[n.level + 1], 2147483647)
+                                ORDER BY s.rank, s.turn
+                                LIMIT v_need
+                            ) AS h
+                            WHERE _claim_grouped.kinds IS NULL
+                            LIMIT v_need
+                        )
+                        UNION ALL
+                        SELECT h.state, h.tid, true
+                        FROM (
+                            SELECT DISTINCT u.kind FROM unnest(_claim_grouped.kinds) AS u (kind)
+                        ) AS k
+                        CROSS JOIN generate_series(0, cardinality(v_mark.ranks)) AS n (level)
                         CROSS JOIN LATERAL (
                             SELECT s AS state, s.ctid AS tid
                             FROM pulse.group_state AS s
                             WHERE s.lane = _claim_grouped.lane
                                 AND s.turn IS NOT NULL
-                                AND s.version > 0
+                                AND s.place >= 0
+                                AND s.kind = k.kind
                                 AND (s.rank, s.turn) >= (
                                     coalesce(v_mark.ranks[nullif(n.level, 0)], -2147483648),
                                     coalesce(v_mark.turns[nullif(n.level, 0)], 0)
@@ -178,46 +250,34 @@ BEGIN
                             ORDER BY s.rank, s.turn
                             LIMIT v_need
                         ) AS h
-                        WHERE _claim_grouped.kinds IS NULL
-                        LIMIT v_need
-                    )
-                    UNION ALL
-                    SELECT h.state, h.tid, true
-                    FROM (
-                        SELECT DISTINCT u.kind FROM unnest(_claim_grouped.kinds) AS u (kind)
-                    ) AS k
-                    CROSS JOIN generate_series(0, cardinality(v_mark.ranks)) AS n (level)
-                    CROSS JOIN LATERAL (
-                        SELECT s AS state, s.ctid AS tid
-                        FROM pulse.group_state AS s
-                        WHERE s.lane = _claim_grouped.lane
-                            AND s.turn IS NOT NULL
-                            AND s.place >= 0
-                            AND s.kind = k.kind
-                            AND (s.rank, s.turn) >= (
-                                coalesce(v_mark.ranks[nullif(n.level, 0)], -2147483648),
-                                coalesce(v_mark.turns[nullif(n.level, 0)], 0)
+                        UNION ALL
+                        SELECT
+                            g,
+                            NULL,
+                            g.rank IS NOT NULL
+                            AND (
+                                _claim_grouped.kinds IS NULL
+                                OR g.kind = ANY (_claim_grouped.kinds)
                             )
-                            AND s.rank < coalesce(v_mark.ranks[n.level + 1], 2147483647)
-                        ORDER BY s.rank, s.turn
-                        LIMIT v_need
-                    ) AS h
-                    UNION ALL
-                    SELECT
-                        g,
-                        NULL,
-                        g.rank IS NOT NULL
-                        AND (
-                            v_slots IS NULL
-                            OR g.group_key = ''
-                            OR coalesce(cardinality(g.leases), 0) < v_slots
-                        )
-                        AND (
-                            _claim_grouped.kinds IS NULL
-                            OR g.kind = ANY (_claim_grouped.kinds)
-                        )
-                    FROM unnest(v_heard) AS g
-                ) AS y
+                        FROM unnest(v_heard) AS g
+                    ) AS y
+                    LEFT JOIN LATERAL (
+                        SELECT r.*
+                        FROM pulse.group_rule AS r
+                        WHERE r.lane = _claim_grouped.lane
+                            AND r.group_key = (y.state).group_key
+                        OFFSET 0
+                    ) AS q ON true
+                    CROSS JOIN LATERAL (
+                        SELECT
+                            coalesce(q.weight, 1) AS weight,
+                            CASE
+                                WHEN (y.state).group_key = '' THEN NULL
+                                WHEN v_lane.in_order THEN 1
+                                ELSE coalesce(q.max_slots, v_lane.group_slots)
+                            END AS slots
+                    ) AS l
+                ) AS z
             ) AS x
         ) AS c;
 
@@ -225,20 +285,20 @@ BEGIN
         v_ranks := v_ranks || v_some;
         v_top := greatest(v_top, v_turn);
         IF v_wait IS NOT NULL THEN
-            PERFORM pulse._write_groups(v_wait, v_slots);
+            PERFORM pulse._write_groups(v_lane, v_wait);
         END IF;
         EXIT WHEN v_serve IS NULL;
 
         -- Turns drawn from here on are of groups that were looked at. Where these are all
         -- that is left and gave nothing, another session holds their first jobs: those behind
-        -- are tried, once.
+        -- are tried, once, where their order allows it.
         IF v_start IS NULL THEN
             SELECT s.last_value, (l.last_value << 10) | 1023
             INTO v_start, v_first_lease
             FROM pulse.version AS s
             CROSS JOIN pulse.lease_seq AS l;
         ELSIF v_taken = 0 AND v_first_turn > v_start THEN
-            EXIT WHEN v_behind > 0;
+            EXIT WHEN v_behind > 0 OR v_lane.in_order;
             v_behind := 16;
         END IF;
         v_looked := v_looked + cardinality(v_serve);
@@ -251,27 +311,29 @@ BEGIN
             SELECT
                 f.*,
                 CASE
-                    WHEN f.n >= v_need THEN least(f.free, 1)
-                    ELSE least(f.free, v_need, 4 * v_need / f.n)
+                    WHEN f.all_weights >= v_need THEN least(f.free, f.credit)
+                    ELSE least(f.free, v_need, 4 * v_need * f.weight / f.all_weights)
                 END AS share
             FROM (
                 SELECT
-                    g.group_key, g.version, g.rank, g.place, g.kind, g.more, g.ord, l.leases,
-                    count(*) OVER (PARTITION BY g.rank) AS n,
+                    g.group_key, g.version, g.rank, g.place, g.kind, g.more, g.rest, g.turn,
+                    g.slots, g.weight, g.ord, l.leases,
+                    least(coalesce(g.credit, g.weight), g.weight) AS credit,
+                    sum(g.weight) OVER (PARTITION BY g.rank) AS all_weights,
                     CASE
-                        WHEN v_slots IS NULL OR g.group_key = '' THEN v_need
-                        ELSE greatest(v_slots - coalesce(cardinality(l.leases), 0), 0)
+                        WHEN g.slots IS NULL THEN v_need
+                        ELSE greatest(g.slots - coalesce(cardinality(l.leases), 0), 0)
                     END AS free
-                FROM unnest(v_serve) WITH ORDINALITY AS g (
-                    lane, group_key, version, rank, place, kind, more, leases, turn,
-                    written_at, ord
+                FROM unnest(v_serve, v_slots, v_weights) WITH ORDINALITY AS g (
+                    lane, group_key, version, rank, place, kind, more, rest, leases, turn,
+                    credit, written_at, slots, weight, ord
                 )
                 -- Ends of leases write nothing here: who is gone is found out when the
                 -- slots seem to be full, or may be with this claim.
                 CROSS JOIN LATERAL (
                     SELECT
                         CASE
-                            WHEN cardinality(g.leases) >= v_slots - v_need
+                            WHEN cardinality(g.leases) >= g.slots - v_need
                                 THEN
                                     array(
                                         SELECT u.lease
@@ -281,6 +343,14 @@ BEGIN
                                             FROM pulse.lease AS e
                                             WHERE e.lease = u.lease
                                         )
+                                            OR v_lane.in_order
+                                            AND (
+                                                SELECT true
+                                                FROM pulse.waiting AS w
+                                                WHERE w.last_lease = u.lease
+                                                    AND w.place IS NOT NULL
+                                                LIMIT 1
+                                            )
                                     )
                             ELSE g.leases
                         END AS leases
@@ -290,7 +360,7 @@ BEGIN
         ),
 
         seen AS MATERIALIZED (
-            SELECT s.ord, s.share, l.*
+            SELECT s.ord, s.share, s.slots, s.weight, s.weight - s.credit AS had, l.*
             FROM served AS s
             CROSS JOIN LATERAL (
                 SELECT
@@ -320,7 +390,7 @@ BEGIN
             FROM seen AS s
             WHERE s.wanted
                 AND s.nth <= s.share + v_behind
-            ORDER BY s.rank, s.nth, s.ord
+            ORDER BY s.rank, (s.had + s.nth - 1) / s.weight, s.ord, s.nth
             LIMIT CASE WHEN v_behind = 0 THEN v_need END
         ),
 
@@ -332,16 +402,17 @@ BEGIN
         ),
 
         chosen AS (
-            SELECT k.*
+            SELECT k.*, (k.had + k.kth - 1) / k.weight AS round
             FROM (
                 SELECT
                     c.*,
-                    row_number() OVER (PARTITION BY c.ord ORDER BY c.nth) AS round
+                    row_number() OVER (PARTITION BY c.ord ORDER BY c.nth) AS kth
                 FROM candidate AS c
                 INNER JOIN locked AS l ON l.tid = c.tid
             ) AS k
-            WHERE k.round <= k.share
-            ORDER BY k.rank, k.round, k.ord
+            WHERE k.kth <= k.share
+                AND (k.kth = k.nth OR v_lane.in_order IS NOT TRUE)
+            ORDER BY k.rank, round, k.ord, k.kth
             LIMIT v_need
         ),
 
@@ -375,9 +446,17 @@ BEGIN
             ) AS k ON true
         ),
 
-        -- An answer has 64 MB of payload at most, but at least one job (17_large_jobs.sql);
-        -- what they are as text is asked only when they are large as stored. Leases
-        -- are drawn in claim order, by the statement that inserts them.
+        -- An answer has 64 MB of payload at most, but at least one job; how much fits is
+        -- asked only when they are large as stored (17_large_jobs.sql).
+        fitting AS MATERIALIZED (
+            SELECT f.*
+            FROM pulse._fit_jobs(
+                array(SELECT t.job FROM told AS t ORDER BY t.rank, t.round, t.ord, t.kth)
+            ) AS f
+            WHERE (SELECT sum(pg_column_size(x.payload)) > 262144 FROM told AS x)
+        ),
+
+        -- Leases are drawn in claim order, by the statement that inserts them.
         described AS MATERIALIZED (
             SELECT
                 nextval('pulse.lease_seq') << 10 | floor(random() * 1024)::bigint AS lease,
@@ -385,18 +464,18 @@ BEGIN
             FROM (
                 SELECT
                     t.*,
-                    CASE
-                        WHEN (SELECT sum(pg_column_size(x.payload)) > 262144 FROM told AS x)
-                            THEN
-                                sum(pulse._text_size(t.payload)) OVER (
-                                    ORDER BY t.rank, t.round, t.ord ROWS UNBOUNDED PRECEDING
-                                ) - pulse._text_size(t.payload)
-                        ELSE 0
-                    END AS before
+                    z.size AS unsent,
+                    t.is_late OR z.size IS NOT NULL AS is_over
                 FROM told AS t
-                ORDER BY t.rank, t.round, t.ord
+                LEFT JOIN fitting AS x ON true
+                LEFT JOIN LATERAL (
+                    SELECT x.size WHERE x.unsent = t.job
+                ) AS z ON true
+                WHERE x.fit IS NULL
+                    OR t.job = ANY (x.fit)
+                    OR t.job = x.unsent
+                ORDER BY t.rank, t.round, t.ord, t.kth
             ) AS f
-            WHERE f.before = 0 OR f.before + pulse._text_size(f.payload) <= 67108864
         ),
 
         taken AS (
@@ -407,37 +486,25 @@ BEGIN
         leased AS (
             INSERT INTO pulse.lease (
                 lease, job, lane, kind, rank, attempt, failures, keyed,
-                worker, claimed_at, lease_for, lease_until, deadline, group_key
+                worker, claimed_at, lease_for, lease_until, deadline, group_key, place,
+                ready_at
             )
             SELECT
                 d.lease, d.job, _claim_grouped.lane, d.kind, d.rank, d.attempts + 1,
                 d.failures, d.keyed, _claim_grouped.worker, v_now, d.lease_for,
                 least(v_now + d.lease_for, d.deadline), d.deadline,
-                CASE WHEN v_slots IS NOT NULL THEN nullif(d.group_key, '') END
+                CASE WHEN d.slots IS NOT NULL THEN d.group_key END,
+                CASE WHEN v_lane.in_order AND d.group_key <> '' THEN d.seq END,
+                d.ready_at
             FROM described AS d
-            WHERE NOT d.is_late
-        ),
-
-        counted AS (
-            INSERT INTO pulse.tally (lane, kind, event, jobs, bucket, seconds)
-            SELECT
-                _claim_grouped.lane, w.kind, 'started', count(*),
-                width_bucket(w.seconds, pulse.histogram_bounds()) AS bucket, sum(w.seconds)
-            FROM (
-                SELECT
-                    d.kind,
-                    greatest(date_part('epoch', v_now - d.ready_at), 0) AS seconds
-                FROM described AS d
-                WHERE NOT d.is_late
-            ) AS w
-            GROUP BY w.kind, bucket
+            WHERE NOT d.is_over
         ),
 
         listed AS (
             INSERT INTO pulse.roster (lane, leases)
             SELECT _claim_grouped.lane, v_leases || array_agg(d.lease)
             FROM described AS d
-            WHERE NOT d.is_late
+            WHERE NOT d.is_over
             HAVING v_known.max_slots IS NOT NULL AND count(*) > 0
         ),
 
@@ -446,38 +513,67 @@ BEGIN
                 s.ord,
                 min(s.seq) FILTER (WHERE d.job IS NULL) AS place,
                 (array_agg(s.kind ORDER BY s.seq) FILTER (WHERE d.job IS NULL))[1] AS kind,
-                array_agg(d.lease) FILTER (WHERE NOT d.is_late) AS leases
+                array_agg(d.lease) FILTER (WHERE NOT d.is_over) AS leases,
+                count(d.job) AS n
             FROM seen AS s
             LEFT JOIN described AS d ON d.job = s.job
             GROUP BY s.ord
         ),
 
+        -- used is what the group has had of its turns; where the batch was full in the middle
+        -- of one, it keeps the rest and its place.
         fresh AS (
             SELECT
                 s.group_key,
                 s.version,
-                CASE WHEN h.here THEN s.rank ELSE (s.more[1]).rank END AS rank,
+                s.ord,
+                s.slots,
+                u.used / s.weight AS rounds,
+                CASE
+                    WHEN h.here
+                        AND u.used % s.weight > 0
+                        AND (SELECT count(*) FROM described) >= v_need
+                        THEN s.weight - u.used % s.weight
+                END AS credit,
+                s.turn,
+                CASE WHEN h.here THEN s.rank ELSE coalesce((s.more[1]).rank, r.rank) END AS rank,
                 CASE
                     WHEN s.share = 0 THEN s.place
                     WHEN h.here THEN o.place
-                    ELSE (s.more[1]).place
+                    ELSE coalesce((s.more[1]).place, r.seq)
                 END AS place,
                 CASE
                     WHEN s.share = 0 THEN s.kind
                     WHEN h.here THEN o.kind
-                    ELSE (s.more[1]).kind
+                    ELSE coalesce((s.more[1]).kind, r.kind)
                 END AS kind,
                 CASE
                     WHEN h.here THEN s.more
                     WHEN cardinality(s.more) > 1 THEN s.more[2:]
                 END AS more,
+                CASE WHEN h.here OR s.more IS NOT NULL THEN s.rest ELSE r.rank + 1 END AS rest,
                 CASE
-                    WHEN v_slots IS NOT NULL AND s.group_key <> ''
-                        THEN coalesce(s.leases, '{}') || o.leases
+                    WHEN s.slots IS NOT NULL THEN coalesce(s.leases, '{}') || o.leases
                 END AS leases
             FROM served AS s
             LEFT JOIN left_over AS o ON o.ord = s.ord
             CROSS JOIN LATERAL (SELECT s.share = 0 OR o.place IS NOT NULL AS here) AS h
+            CROSS JOIN LATERAL (
+                SELECT s.weight - s.credit + coalesce(o.n, 0) AS used
+            ) AS u
+            LEFT JOIN LATERAL (
+                SELECT g.rank, g.seq, g.kind
+                FROM pulse.group_ready AS g
+                WHERE NOT h.here
+                    AND s.more IS NULL
+                    AND g.lane = _claim_grouped.lane
+                    AND g.group_key = s.group_key
+                    AND g.rank >= s.rest
+                    AND g.failures >= 0
+                ORDER BY g.rank, g.seq
+                LIMIT 1
+            ) AS r ON true
+            ORDER BY rounds, s.ord
         ),
 
         gone AS (
@@ -488,15 +584,17 @@ BEGIN
         -- As _write_groups does.
         written AS (
             INSERT INTO pulse.group_state (
-                lane, group_key, rank, place, kind, more, leases, turn
+                lane, group_key, rank, place, kind, more, rest, leases, turn, credit
             )
             SELECT
-                _claim_grouped.lane, f.group_key, f.rank, f.place, f.kind, f.more, f.leases,
+                _claim_grouped.lane, f.group_key, f.rank, f.place, f.kind, f.more, f.rest,
+                f.leases,
                 CASE
-                    WHEN f.rank IS NOT NULL
-                        AND (f.leases IS NULL OR cardinality(f.leases) < v_slots)
-                        THEN nextval('pulse.version')
-                END
+                    WHEN f.rank IS NULL OR cardinality(f.leases) >= f.slots THEN NULL
+                    WHEN f.credit IS NOT NULL THEN coalesce(f.turn, nextval('pulse.version'))
+                    ELSE nextval('pulse.version')
+                END,
+                f.credit
             FROM fresh AS f
             WHERE f.rank IS NOT NULL
                 OR f.version IS NOT NULL
@@ -524,12 +622,17 @@ BEGIN
             d.flow,
             d.name
         FROM described AS d
-        -- What had to begin before now ends here and is not handed out.
+        -- What had to begin before now ends here and is not handed out, nor what is too large.
         WHERE
             CASE
                 WHEN d.is_late
                     THEN pulse._expire_job(
                         d.job, _claim_grouped.lane, d.kind, d.rank, d.keyed, d.start_by
+                    )
+                WHEN d.is_over
+                    THEN pulse._fail_unsent(
+                        _claim_grouped.worker, d.job, _claim_grouped.lane, d.kind, d.rank,
+                        d.attempts, d.failures, d.keyed, d.ready_at, d.unsent
                     )
                 ELSE true
             END;

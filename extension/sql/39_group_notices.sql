@@ -19,27 +19,61 @@ BEGIN
         RETURNING w.*
     ),
 
-    placed AS (
-        INSERT INTO pulse.group_ready AS r (
-            lane, group_key, rank, kind, job, attempts, failures, keyed, last_lease,
-            last_verb
-        )
-        SELECT
-            d.lane, pulse._group_of(b.group_key), d.rank, d.kind, d.job, d.attempts,
-            d.failures, d.keyed, d.last_lease, d.last_verb
+    named AS MATERIALIZED (
+        SELECT d.*, pulse._group_of(b.group_key) AS group_key
         FROM due AS d
         CROSS JOIN LATERAL (
             SELECT o.group_key FROM pulse.body AS o WHERE o.job = d.job OFFSET 0
         ) AS b
         ORDER BY d.run_at, d.job
+    ),
+
+    fresh AS (
+        INSERT INTO pulse.group_ready AS r (
+            lane, group_key, rank, kind, job, attempts, failures, keyed, last_lease,
+            last_verb
+        )
+        SELECT
+            n.lane, n.group_key, n.rank, n.kind, n.job, n.attempts, n.failures, n.keyed,
+            n.last_lease, n.last_verb
+        FROM named AS n
+        WHERE n.place IS NULL
         RETURNING r.lane, r.group_key, r.rank, r.seq, r.kind
+    ),
+
+    -- Those for which their groups waited.
+    again AS (
+        INSERT INTO pulse.group_ready AS r (
+            lane, group_key, rank, seq, kind, job, attempts, failures, keyed, last_lease,
+            last_verb
+        )
+        SELECT
+            n.lane, n.group_key, n.rank, n.place, n.kind, n.job, n.attempts, n.failures,
+            n.keyed, n.last_lease, n.last_verb
+        FROM named AS n
+        WHERE n.place IS NOT NULL
+        RETURNING r.lane, r.group_key, r.rank, r.seq, r.kind
+    ),
+
+    placed AS (
+        SELECT f.* FROM fresh AS f
+        UNION ALL
+        SELECT a.* FROM again AS a
     )
 
     INSERT INTO pulse.group_notice (lane, group_key, rank, place, kind)
-    SELECT p.lane, p.group_key, p.rank, min(p.seq), (array_agg(p.kind ORDER BY p.seq))[1]
-    FROM placed AS p
-    GROUP BY p.lane, p.group_key, p.rank
-    ORDER BY min(p.seq);
+    SELECT n.lane, n.group_key, n.rank, n.place, n.kind
+    FROM (
+        SELECT
+            p.lane, p.group_key, p.rank, min(p.seq) AS place,
+            (array_agg(p.kind ORDER BY p.seq))[1] AS kind
+        FROM placed AS p
+        GROUP BY p.lane, p.group_key, p.rank
+        UNION ALL
+        SELECT DISTINCT a.lane, a.group_key, NULL::integer, NULL::bigint, NULL
+        FROM again AS a
+    ) AS n
+    ORDER BY n.place;
 END;
 $$;
 
@@ -48,8 +82,13 @@ COMMENT ON FUNCTION pulse._promote_to_groups(tid []) IS
 
 -- Jobs without a key, and those enqueued before the lane was grouped. They keep their
 -- places, which may be below all that their groups have: the notices say so.
-CREATE FUNCTION pulse._sort_into_groups(lane text, max_jobs integer, mark pulse.mark)
-RETURNS integer
+CREATE FUNCTION pulse._sort_into_groups(
+    lane text,
+    max_jobs integer,
+    mark pulse.mark,
+    OUT moved integer,
+    OUT named integer
+)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -64,8 +103,10 @@ DECLARE
     v_tids tid [];
 BEGIN
     v_tids := pulse._pick(_sort_into_groups.lane, _sort_into_groups.max_jobs, mark, 0);
-    IF v_tids = '{}' THEN
-        RETURN 0;
+    moved := cardinality(v_tids);
+    named := 0;
+    IF moved = 0 THEN
+        RETURN;
     END IF;
 
     WITH taken AS (
@@ -87,29 +128,35 @@ BEGIN
             SELECT o.group_key FROM pulse.body AS o WHERE o.job = t.job OFFSET 0
         ) AS b
         RETURNING r.group_key, r.rank, r.seq, r.kind
+    ),
+
+    announced AS (
+        INSERT INTO pulse.group_notice (lane, group_key, rank, place, kind)
+        SELECT
+            _sort_into_groups.lane, p.group_key, p.rank, min(p.seq),
+            (array_agg(p.kind ORDER BY p.seq))[1]
+        FROM placed AS p
+        GROUP BY p.group_key, p.rank
+        ORDER BY min(p.seq)
     )
 
-    INSERT INTO pulse.group_notice (lane, group_key, rank, place, kind)
-    SELECT
-        _sort_into_groups.lane, p.group_key, p.rank, min(p.seq),
-        (array_agg(p.kind ORDER BY p.seq))[1]
+    SELECT count(*) INTO _sort_into_groups.named
     FROM placed AS p
-    GROUP BY p.group_key, p.rank
-    ORDER BY min(p.seq);
-
-    RETURN cardinality(v_tids);
+    WHERE p.group_key <> '';
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._sort_into_groups(text, integer, pulse.mark) IS
-'Move jobs of a grouped lane from ready into the lines of their groups, at most so many; returns how many.';
+'Move jobs of a grouped lane from ready into the lines of their groups, at most so many; returns how many, and how many of these have a group_key.';
 
 -- The notices are gone, and so are the states that they change: those are returned as they
 -- shall be, and the caller writes them. version is that of the state before, NULL when
 -- there was none; turn is kept while the group stays on its level. What changes nothing is
--- left alone: an arrival behind others of its level, an end where nobody waits.
+-- left alone: an arrival behind others of its level, or on one that is looked up later, an
+-- end where nobody waits. What counts against the slots of a group is looked up by key:
+-- leases, and with in_order jobs that keep their place in waiting.
 CREATE FUNCTION pulse._read_notices(
-    lane text,
+    lane pulse.lane,
     from_seq bigint,
     max_notices integer,
     roll_from text,
@@ -134,7 +181,7 @@ BEGIN
         WHERE n.ctid = ANY (array(
                 SELECT o.ctid
                 FROM pulse.group_notice AS o
-                WHERE o.lane = _read_notices.lane
+                WHERE o.lane = (_read_notices.lane).lane
                     AND o.seq >= _read_notices.from_seq
                 ORDER BY o.seq
                 LIMIT _read_notices.max_notices
@@ -179,14 +226,15 @@ BEGIN
     seen AS MATERIALIZED (
         SELECT
             n.*,
-            o.tid, o.version, o.leases, o.turn, o.more,
+            o.tid, o.version, o.leases, o.turn, o.credit, o.more, o.rest,
             o.rank AS o_rank, o.place AS o_place, o.kind AS o_kind,
-            n.unknown OR n.several OR o.more IS NOT NULL OR n.rank <> o.rank AS mixed
+            n.unknown OR n.several OR num_nonnulls(o.more, o.rest) > 0 OR n.rank <> o.rank
+            AS mixed
         FROM news AS n
         LEFT JOIN LATERAL (
             SELECT s.*, s.ctid AS tid
             FROM pulse.group_state AS s
-            WHERE s.lane = _read_notices.lane
+            WHERE s.lane = (_read_notices.lane).lane
                 AND s.group_key = n.group_key
             ORDER BY s.version DESC
             LIMIT 1
@@ -199,6 +247,7 @@ BEGIN
                 WHEN n.rank IS NULL THEN false
                 WHEN n.several THEN true
                 WHEN n.rank = o.rank THEN n.place < o.place
+                WHEN n.rank >= o.rest THEN false
                 ELSE NOT EXISTS (
                     SELECT
                     FROM unnest(o.more) AS u
@@ -231,14 +280,14 @@ BEGIN
                                     UNION ALL
                                     SELECT s.o_rank, s.o_place, s.o_kind
                                 ) AS u
-                                WHERE u.rank IS NOT NULL
+                                WHERE u.rank < coalesce(s.rest, 2147483647)
                                 ORDER BY u.rank, u.place, u.kind NULLS FIRST
                             ) AS x
                             LEFT JOIN LATERAL (
                                 SELECT r.seq, r.kind
                                 FROM pulse.group_ready AS r
                                 WHERE x.kind IS NULL
-                                    AND r.lane = _read_notices.lane
+                                    AND r.lane = (_read_notices.lane).lane
                                     AND r.group_key = s.group_key
                                     AND r.rank = x.rank
                                     AND r.seq >= x.place
@@ -255,6 +304,29 @@ BEGIN
         FROM seen AS s
     ),
 
+    -- All levels that were known have gone: those that are not are looked up.
+    found AS MATERIALIZED (
+        SELECT
+            m.*,
+            CASE
+                WHEN f.rank IS NOT NULL THEN ARRAY[ROW(f.rank, f.seq, f.kind)::pulse._level]
+                ELSE m.now
+            END AS levels_now,
+            CASE WHEN m.now = '{}' THEN f.rank + 1 ELSE m.rest END AS rest_now
+        FROM merged AS m
+        LEFT JOIN LATERAL (
+            SELECT r.rank, r.seq, r.kind
+            FROM pulse.group_ready AS r
+            WHERE m.now = '{}'
+                AND r.lane = (_read_notices.lane).lane
+                AND r.group_key = m.group_key
+                AND r.rank >= m.rest
+                AND r.failures >= 0
+            ORDER BY r.rank, r.seq
+            LIMIT 1
+        ) AS f ON true
+    ),
+
     gone AS (
         DELETE FROM pulse.group_state AS s
         WHERE s.ctid = ANY (array(SELECT m.tid FROM merged AS m WHERE m.tid IS NOT NULL))
@@ -263,9 +335,10 @@ BEGIN
     SELECT
         array_agg(
             ROW(
-                _read_notices.lane, m.group_key, m.version,
-                (m.now[1]).rank, (m.now[1]).place, (m.now[1]).kind,
-                CASE WHEN cardinality(m.now) > 1 THEN m.now[2:] END,
+                (_read_notices.lane).lane, m.group_key, m.version,
+                (m.levels_now[1]).rank, (m.levels_now[1]).place, (m.levels_now[1]).kind,
+                CASE WHEN cardinality(m.levels_now) > 1 THEN m.levels_now[2:21] END,
+                coalesce((m.levels_now[22]).rank, m.rest_now),
                 CASE
                     WHEN m.leases IS NOT NULL
                         THEN
@@ -275,50 +348,76 @@ BEGIN
                                 WHERE (
                                     SELECT true FROM pulse.lease AS e WHERE e.lease = u.lease
                                 )
+                                    OR (_read_notices.lane).in_order
+                                    AND (
+                                        SELECT true
+                                        FROM pulse.waiting AS w
+                                        WHERE w.last_lease = u.lease
+                                            AND w.place IS NOT NULL
+                                        LIMIT 1
+                                    )
                             )
                 END,
-                CASE WHEN (m.now[1]).rank = m.o_rank THEN m.turn END,
+                CASE WHEN (m.levels_now[1]).rank = m.o_rank THEN m.turn END,
+                CASE WHEN (m.levels_now[1]).rank = m.o_rank THEN m.credit END,
                 NULL
             )::pulse.group_state
         ),
         (SELECT count(*) FROM notice),
         (SELECT max(n.seq) FROM notice AS n)
     INTO v_groups, heard, last_seq
-    FROM merged AS m;
+    FROM found AS m;
     groups := v_groups;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._read_notices(text, bigint, integer, text) IS
+COMMENT ON FUNCTION pulse._read_notices(pulse.lane, bigint, integer, text) IS
 'Take at most so many notices of a lane, from a place on, and say what they make of the groups they name.';
 
 -- A group that never had a row and has nothing to tell gets none. One that had keeps its last
 -- one when it goes idle: else the next look would meet all its dead versions.
-CREATE FUNCTION pulse._write_groups(groups pulse.group_state [], slots integer)
+CREATE FUNCTION pulse._write_groups(lane pulse.lane, groups pulse.group_state [])
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
 AS $$
 BEGIN
     INSERT INTO pulse.group_state (
-        lane, group_key, rank, place, kind, more, leases, turn
+        lane, group_key, rank, place, kind, more, rest, leases, turn, credit
     )
     SELECT
-        g.lane, g.group_key, g.rank, g.place, g.kind, g.more,
-        CASE WHEN _write_groups.slots IS NOT NULL THEN g.leases END,
+        g.lane, g.group_key, g.rank, g.place, g.kind, g.more, g.rest,
+        CASE WHEN l.slots IS NOT NULL THEN g.leases END,
         CASE
-            WHEN g.rank IS NULL THEN NULL
-            WHEN g.group_key = ''
-                OR _write_groups.slots IS NULL
-                OR coalesce(cardinality(g.leases), 0) < _write_groups.slots
+            WHEN g.rank IS NOT NULL
+                AND q.enabled IS NOT FALSE
+                AND (l.slots IS NULL OR coalesce(cardinality(g.leases), 0) < l.slots)
                 THEN coalesce(g.turn, nextval('pulse.version'))
-        END
+        END,
+        g.credit
     FROM unnest(_write_groups.groups) AS g
+    LEFT JOIN LATERAL (
+        SELECT r.*
+        FROM pulse.group_rule AS r
+        WHERE r.lane = g.lane
+            AND r.group_key = g.group_key
+        OFFSET 0
+    ) AS q ON true
+    CROSS JOIN LATERAL (
+        SELECT
+            CASE
+                WHEN g.group_key = '' THEN NULL
+                WHEN (_write_groups.lane).in_order THEN 1
+                ELSE coalesce(q.max_slots, (_write_groups.lane).group_slots)
+            END AS slots
+    ) AS l
     WHERE g.rank IS NOT NULL OR g.version IS NOT NULL;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._write_groups(pulse.group_state [], integer) IS
+COMMENT ON FUNCTION pulse._write_groups(pulse.lane, pulse.group_state []) IS
 'Write states of groups; those that can run get a turn at the end of the round, unless they have one.';
 
 CREATE FUNCTION pulse._newest_group_mark(lane text)

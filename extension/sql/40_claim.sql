@@ -59,6 +59,7 @@ DECLARE
     v_need integer;
     v_tids tid [];
     v_woken integer := 0;
+    v_held boolean := false;
     v_fitted boolean := false;
     v_roster pulse.roster;
     v_leases bigint [] := ARRAY[]::bigint [];
@@ -192,18 +193,28 @@ BEGIN
     END IF;
 
     IF v_known.has_flows THEN
-        v_woken := pulse._take_wakes(v_need, 3);
+        v_woken := (pulse._take_wakes(v_need, 3)).released;
+        v_held := EXISTS (SELECT 1 FROM pulse.flow_hold);
     END IF;
 
     -- Jobs stand in groups, or did until lately.
     IF v_known.grouped IS NOT NULL THEN
         IF v_known.grouped THEN
-            RETURN QUERY
-            SELECT c.*
-            FROM pulse._claim_grouped(
-                claim_batch.worker, claim_batch.lane, v_need, claim_batch.lease_for,
-                claim_batch.kinds, v_known.mark
-            ) AS c;
+            IF v_held THEN
+                RETURN QUERY
+                SELECT c.*
+                FROM pulse._claim_unpaused(
+                    claim_batch.worker, claim_batch.lane, v_need, claim_batch.lease_for,
+                    claim_batch.kinds, v_known.mark
+                ) AS c;
+            ELSE
+                RETURN QUERY
+                SELECT c.*
+                FROM pulse._claim_grouped(
+                    claim_batch.worker, claim_batch.lane, v_need, claim_batch.lease_for,
+                    claim_batch.kinds, v_known.mark
+                ) AS c;
+            END IF;
             -- As below; what is released now is for the next claim.
             IF NOT FOUND AND v_known.has_flows THEN
                 PERFORM pulse._settle_some();
@@ -264,6 +275,14 @@ BEGIN
                 claim_batch.lane, claim_batch.kinds, v_need, v_known.mark,
                 v_known.from_level
             );
+        END IF;
+        -- Jobs of a flow that is paused are parked, and those behind them picked.
+        IF v_held AND cardinality(v_tids) > 0 THEN
+            v_tids := pulse._park(v_tids);
+            EXIT WHEN cardinality(v_tids) > 0;
+            CONTINUE WHEN clock_timestamp() < v_now + interval '50 milliseconds';
+            PERFORM pulse._ring(claim_batch.lane);
+            RETURN;
         END IF;
         EXIT WHEN cardinality(v_tids) > 0;
         IF NOT v_known.has_flows OR pulse._settle_some() = 0 THEN
@@ -335,29 +354,14 @@ BEGIN
         leased AS (
             INSERT INTO pulse.lease (
                 lease, job, lane, kind, rank, attempt, failures, keyed,
-                worker, claimed_at, lease_for, lease_until, deadline
+                worker, claimed_at, lease_for, lease_until, deadline, ready_at
             )
             SELECT
                 d.lease, d.job, claim_batch.lane, d.kind, d.rank, d.attempts + 1, d.failures,
                 d.keyed, claim_batch.worker, v_now, d.lease_for,
-                least(v_now + d.lease_for, d.deadline), d.deadline
+                least(v_now + d.lease_for, d.deadline), d.deadline, d.ready_at
             FROM described AS d
             WHERE NOT d.is_late
-        ),
-
-        counted AS (
-            INSERT INTO pulse.tally (lane, kind, event, jobs, bucket, seconds)
-            SELECT
-                claim_batch.lane, w.kind, 'started', count(*),
-                width_bucket(w.seconds, pulse.histogram_bounds()) AS bucket, sum(w.seconds)
-            FROM (
-                SELECT
-                    d.kind,
-                    greatest(date_part('epoch', v_now - d.ready_at), 0) AS seconds
-                FROM described AS d
-                WHERE NOT d.is_late
-            ) AS w
-            GROUP BY w.kind, bucket
         ),
 
         listed AS (
@@ -430,4 +434,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.claim_batch(text, text, integer, interval, text []) IS
-'Claim at most max_jobs ready jobs of a lane, highest priority first, oldest first inside a priority, and lease them for lease_for (default: the kind''s, the lane''s, 30 s). With kinds, only jobs of these. No row means: nothing to do, the lane is full, held or just being changed; ask again after the poll interval. A job that did not begin by its start_by is cancelled instead; what is handed out is 64 MB of payload at most, but at least one job. PU001 above READ COMMITTED, PU002 bad argument. In a lane with fair or group_slots its groups take turns inside a priority, and a group at its limit is passed over. Writes ready, lease and roster, in grouped lanes group_ready, group_notice, group_state and group_mark, and what it reaps, promotes, releases or marks on the way.';
+'Claim at most max_jobs ready jobs of a lane, highest priority first, oldest first inside a priority, and lease them for lease_for (default: the kind''s, the lane''s, 30 s). With kinds, only jobs of these. No row means: nothing to do, the lane is full, held or just being changed; ask again after the poll interval. A job that did not begin by its start_by is cancelled instead; what is handed out is 64 MB of payload at most, but at least one job. PU001 above READ COMMITTED, PU002 bad argument. In a lane with fair or group_slots its groups take turns inside a priority, and a group that is at its limit, stopped or waits for a job of its own is passed over. Writes ready, lease and roster, in grouped lanes group_ready, group_notice, group_state and group_mark, and what it reaps, promotes, releases or marks on the way.';

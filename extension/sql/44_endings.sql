@@ -25,6 +25,7 @@ SET enable_hashjoin = off
 SET enable_mergejoin = off
 AS $$
 DECLARE
+    v_now timestamptz := clock_timestamp();
     v_ended bigint [];
     v_keyed bigint [];
     v_many bigint [];
@@ -75,7 +76,7 @@ BEGIN
     retried AS (
         INSERT INTO pulse.waiting (
             lane, run_at, job, kind, rank, attempts, failures, keyed, retrying,
-            last_lease, last_verb
+            last_lease, last_verb, place
         )
         SELECT
             j.lane,
@@ -83,7 +84,7 @@ BEGIN
                 clock_timestamp() + greatest(j.pause, '0'), (SELECT pulse._due_floor())
             ),
             j.job, j.kind, j.rank, j.attempt, j.failures + 1, j.keyed, true, j.lease,
-            _fail_runs.verb
+            _fail_runs.verb, j.place
         FROM judged AS j
         WHERE j.fate = 'retrying'
     ),
@@ -102,19 +103,21 @@ BEGIN
     ),
 
     counted AS (
-        INSERT INTO pulse.tally (lane, kind, event, jobs, bucket, seconds)
+        INSERT INTO pulse.tally (
+            lane, kind, event, jobs, wait_bucket, waited, run_bucket, ran
+        )
         SELECT
-            e.lane, e.kind, e.event, count(*), e.bucket, sum(e.seconds)
+            e.lane, e.kind, e.event, count(*),
+            width_bucket(e.waited, pulse._histogram_intervals()) AS wait_bucket,
+            sum(e.waited),
+            width_bucket(e.ran, pulse._histogram_intervals()) AS run_bucket,
+            sum(e.ran)
         FROM (
             SELECT
-                j.lane, j.kind, 'failed' AS event, r.seconds,
-                width_bucket(r.seconds, pulse.histogram_bounds()) AS bucket
+                j.lane, j.kind, 'failed' AS event,
+                j.claimed_at - j.ready_at AS waited,
+                v_now - j.claimed_at AS ran
             FROM judged AS j
-            CROSS JOIN LATERAL (
-                SELECT
-                    greatest(date_part('epoch', clock_timestamp() - j.claimed_at), 0)
-                    AS seconds
-            ) AS r
             UNION ALL
             SELECT
                 j.lane, j.kind,
@@ -125,7 +128,7 @@ BEGIN
             FROM judged AS j
             WHERE _fail_runs.verb = 'reap'
         ) AS e
-        GROUP BY e.lane, e.kind, e.event, e.bucket
+        GROUP BY e.lane, e.kind, e.event, wait_bucket, run_bucket
     )
 
     SELECT

@@ -19,7 +19,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.release(bigint []) IS
-'Give running jobs back at once without charging them: they join the end of their priority. One row for each lease: ok or lost. Writes lease and ready; after a cancel request lease, finished and job_key.';
+'Give running jobs back at once without charging them: they join the end of their priority, or keep their place in a lane with in_order. One row for each lease: ok or lost. Writes lease and ready; after a cancel request lease, finished and job_key.';
 
 CREATE FUNCTION pulse.snooze(lease bigint, delay interval)
 RETURNS void
@@ -74,13 +74,14 @@ BEGIN
     LOOP
         DELETE FROM pulse.lease AS l
         WHERE l.lease = v_lease.lease;
+        PERFORM pulse._count_start(v_lease);
 
         IF v_lease.cancel_by IS NULL THEN
             PERFORM pulse._put_in_line(
                 v_lease.job, v_lease.lane, v_lease.kind, v_lease.rank,
                 clock_timestamp() + _give_back.delay, v_lease.attempt, v_lease.failures,
                 v_lease.keyed, false, v_lease.lease, _give_back.verb,
-                pulse._group_key(v_lease.job)
+                pulse._group_key(v_lease.job), v_lease.place
             );
         ELSE
             PERFORM pulse._finish_cancelled(

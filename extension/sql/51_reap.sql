@@ -207,8 +207,21 @@ BEGIN
             FOR NO KEY UPDATE SKIP LOCKED
         );
 
+        -- Who still runs is counted as started here, the others by their end.
+        INSERT INTO pulse.tally (lane, kind, event, jobs, wait_bucket, waited)
+        SELECT
+            l.lane, l.kind, 'started', count(*),
+            width_bucket(l.claimed_at - l.ready_at, pulse._histogram_intervals()) AS bucket,
+            sum(l.claimed_at - l.ready_at)
+        FROM pulse.lease AS l
+        WHERE l.lease = ANY (v_page)
+            AND l.ready_at IS NOT NULL
+        GROUP BY l.lane, l.kind, bucket;
+
         UPDATE pulse.lease AS l
-        SET reap_at = l.lease_until
+        SET
+            reap_at = l.lease_until,
+            ready_at = NULL
         WHERE l.lease = ANY (v_page);
 
         v_watched := v_watched + cardinality(v_page);

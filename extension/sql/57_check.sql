@@ -90,6 +90,7 @@ AS $$
                     AND k.lane = p.lane
                     AND k.unique_key = b.unique_key
                     AND k.expires_at IS NULL
+                    AND (NOT k.follows OR p.name = 'blocked')
             )
         UNION ALL
         SELECT
@@ -347,7 +348,7 @@ AS $$
     ),
 
     rolled AS MATERIALIZED (
-        SELECT l.lane, l.group_slots, m.notice_from, m.ranks, m.turns
+        SELECT l.lane, l.group_slots, l.in_order, m.notice_from, m.ranks, m.turns
         FROM pulse.lane AS l
         INNER JOIN newest_mark AS m ON m.lane = l.lane
         WHERE l.grouped
@@ -381,12 +382,24 @@ AS $$
         GROUP BY v.lane, v.group_key, v.rank
     ),
 
-    since AS MATERIALIZED (
-        SELECT d.lane, d.group_slots, coalesce(max(e.at), '-infinity') AS at
+    -- What a group may run at once, since the last change of its lane or of a group of it.
+    limited AS MATERIALIZED (
+        SELECT
+            l.*,
+            CASE
+                WHEN d.in_order THEN 1
+                ELSE coalesce(q.max_slots, d.group_slots)
+            END AS slots,
+            coalesce(c.at, '-infinity') AS since
         FROM rolled AS d
-        LEFT JOIN pulse.audit_entry AS e ON e.verb = 'set_lane' AND e.lane = d.lane
-        WHERE d.group_slots IS NOT NULL
-        GROUP BY d.lane, d.group_slots
+        INNER JOIN pulse.lease AS l ON l.lane = d.lane AND l.group_key IS NOT NULL
+        LEFT JOIN pulse.group_rule AS q ON q.lane = l.lane AND q.group_key = l.group_key
+        LEFT JOIN (
+            SELECT e.lane, max(e.at) AS at
+            FROM pulse.audit_entry AS e
+            WHERE e.verb IN ('set_lane', 'set_group')
+            GROUP BY e.lane
+        ) AS c ON c.lane = d.lane
     )
 
     SELECT
@@ -402,26 +415,30 @@ AS $$
             AND e.rank = r.rank
             AND e.place <= r.seq
     )
+    AND NOT EXISTS (
+        SELECT
+        FROM newest_state AS s
+        WHERE s.lane = r.lane
+            AND s.group_key = r.group_key
+            AND s.rest <= r.rank
+    )
     UNION ALL
     SELECT
         l.lane, 'group runs more than its slots', NULL,
         format(
-            'Group %L of lane %s: %s claimed since group_slots became %s.',
-            l.group_key, l.lane, count(*), s.group_slots
+            'Group %L of lane %s: %s claimed since its slots became %s.',
+            l.group_key, l.lane, count(*), l.slots
         )
-    FROM since AS s
-    INNER JOIN pulse.lease AS l ON l.lane = s.lane AND l.claimed_at > s.at
-    WHERE l.group_key IS NOT NULL
-    GROUP BY l.lane, l.group_key, s.group_slots
-    HAVING count(*) > s.group_slots
+    FROM limited AS l
+    WHERE l.claimed_at > l.since
+    GROUP BY l.lane, l.group_key, l.slots
+    HAVING count(*) > l.slots
     UNION ALL
     SELECT
         l.lane, 'lease is missing from its group', l.job,
         format('Group %L of lane %s does not count it.', l.group_key, l.lane)
-    FROM rolled AS d
-    INNER JOIN pulse.lease AS l ON l.lane = d.lane
-    WHERE d.group_slots IS NOT NULL
-        AND l.group_key IS NOT NULL
+    FROM limited AS l
+    WHERE l.slots IS NOT NULL
         AND NOT EXISTS (
             SELECT
             FROM newest_state AS s
@@ -431,12 +448,30 @@ AS $$
         )
     UNION ALL
     SELECT
+        w.lane, 'group does not wait for its job', w.job,
+        format('Place %s in a group of lane %s, which keeps its order.', w.place, w.lane)
+    FROM rolled AS d
+    INNER JOIN pulse.waiting AS w ON w.lane = d.lane AND w.place > 0
+    INNER JOIN pulse.body AS b ON b.job = w.job
+    WHERE d.in_order
+        AND NOT EXISTS (
+            SELECT
+            FROM newest_state AS s
+            WHERE s.lane = w.lane
+                AND s.group_key = pulse._group_of(b.group_key)
+                AND w.last_lease = ANY (s.leases)
+                AND s.turn IS NULL
+        )
+    UNION ALL
+    SELECT
         s.lane, 'group waits for nothing', NULL,
         format('Group %L of lane %s has jobs, a free slot and no turn.', s.group_key, s.lane)
     FROM newest_state AS s
     INNER JOIN rolled AS d ON d.lane = s.lane
+    LEFT JOIN pulse.group_rule AS q ON q.lane = s.lane AND q.group_key = s.group_key
     WHERE s.rank IS NOT NULL
         AND s.turn IS NULL
+        AND q.enabled IS NOT FALSE
         AND NOT EXISTS (
             SELECT
             FROM pulse.group_notice AS n
@@ -447,7 +482,21 @@ AS $$
             SELECT count(*)
             FROM pulse.lease AS l
             WHERE l.lease = ANY (s.leases)
-        ) < coalesce(d.group_slots, 2147483647)
+        ) + (
+            SELECT count(*)
+            FROM pulse.waiting AS w
+            WHERE d.in_order
+                AND w.last_lease = ANY (s.leases)
+                AND w.place IS NOT NULL
+        ) < coalesce(CASE WHEN d.in_order THEN 1 END, q.max_slots, d.group_slots, 2147483647)
+    UNION ALL
+    SELECT
+        s.lane, 'group runs though it was stopped', NULL,
+        format('Group %L of lane %s has a turn and is not enabled.', s.group_key, s.lane)
+    FROM newest_state AS s
+    INNER JOIN pulse.group_rule AS q ON q.lane = s.lane AND q.group_key = s.group_key
+    WHERE s.turn IS NOT NULL
+        AND NOT q.enabled
     UNION ALL
     SELECT
         n.lane, 'notice is below its mark', NULL,

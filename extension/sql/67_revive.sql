@@ -35,7 +35,8 @@ BEGIN
     IF v_place.attempts = 0 THEN
         SELECT
             array_agg(e.after ORDER BY e.after DESC) FILTER (
-                WHERE (e.state = 'completed' OR v_place.after_failed = 'run') IS NOT TRUE
+                WHERE e.state IS NULL
+                    OR e.state <> 'completed' AND v_place.after_failed <> 'run'
             ),
             bool_or(e.state <> 'completed'),
             count(*) = 1

@@ -69,8 +69,6 @@ BEGIN
         RETURN;
     END IF;
 
-    PERFORM pulse._require_spawnable(spawn.jobs);
-
     -- Shared, so that several may add to one job at once, and waits for whoever holds it:
     -- until we commit, nobody releases it. Who begins to wait for us later does not wait
     -- for these.
@@ -79,6 +77,8 @@ BEGIN
         FROM pulse.dependency AS d
         INNER JOIN pulse.blocked AS b ON b.job = d.job
         WHERE d.after = v_job
+            -- One that is parked waits for nobody any more.
+            AND b.waits_for > 0
         ORDER BY d.job
         FOR KEY SHARE OF b
     );
@@ -90,6 +90,7 @@ BEGIN
     SELECT array_agg(e.job_id), array_agg(DISTINCT e.job_id) FILTER (WHERE e.created)
     INTO v_ids, v_new
     FROM pulse._enqueue_jobs(spawn.jobs, v_body.owner, v_body.flow) AS e;
+    PERFORM pulse._require_spawnable(spawn.jobs, v_new);
 
     PERFORM pulse._require_flow_options(
         NULL, NULL, NULL, NULL, cardinality(v_waiting)::bigint * cardinality(v_new)
@@ -112,19 +113,43 @@ COMMENT ON FUNCTION pulse.spawn(bigint, text, jsonb) IS
 'Enqueue a list of jobs (as enqueue_many takes it) from inside a running one, for the role that enqueued it and into its flow: whoever waits for the running job at that moment waits for these too. Once for each step: a later attempt that spawns it again gets the same ids. Errors as in enqueue_many; PU101 the lease was lost, PU002 the step is of another sort, PU105 one of after is blocked or has failed. Writes what enqueue_many writes, and dependency and job_step.';
 
 -- A job that waits for the running one is blocked. If a spawned job waited for it, both would
--- wait for ever; and what has failed may be blocked when it is retried.
-CREATE FUNCTION pulse._require_spawnable(jobs jsonb)
+-- wait for ever; and what has failed may be blocked when it is retried. Asked of what was
+-- written: a name in the list can stand for a job that has its unique key.
+CREATE FUNCTION pulse._require_spawnable(jobs jsonb, ids bigint [])
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET jit = off
 AS $$
 DECLARE
     v_wrong record;
 BEGIN
+    SELECT e.job ->> 'on_conflict' AS on_conflict INTO v_wrong
+    FROM jsonb_array_elements(_require_spawnable.jobs) AS e (job)
+    WHERE e.job ->> 'on_conflict' IN ('follow', 'merge', 'cancel')
+    LIMIT 1;
+
+    IF FOUND THEN
+        PERFORM pulse._raise(
+            'PU002',
+            format('a spawned job cannot have on_conflict %L', v_wrong.on_conflict),
+            'It could wait for a job that waits for the running one.',
+            'Use skip, replace or error, or enqueue it without spawn.'
+        );
+    END IF;
+
     SELECT p.job, p.state INTO v_wrong
-    FROM pulse._list_wants(_require_spawnable.jobs) AS w
+    FROM (
+        SELECT d.after AS job
+        FROM pulse.dependency AS d
+        WHERE d.job = ANY (_require_spawnable.ids)
+        EXCEPT
+        SELECT unnest(_require_spawnable.ids)
+    ) AS u
     CROSS JOIN LATERAL (
-        SELECT o.job, o.state FROM pulse._place AS o WHERE o.job = w.id OFFSET 0
+        SELECT o.job, o.state FROM pulse._place AS o WHERE o.job = u.job OFFSET 0
     ) AS p
     WHERE p.state IN ('blocked', 'dead', 'cancelled')
     LIMIT 1;
@@ -138,8 +163,8 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._require_spawnable(jsonb) IS
-'Raise PU105 when a job to be spawned would wait for one that may wait for the running job.';
+COMMENT ON FUNCTION pulse._require_spawnable(jsonb, bigint []) IS
+'Raise PU105 when a spawned job waits for one that may wait for the running job, PU002 when it could come to.';
 
 CREATE FUNCTION pulse._step_of(job bigint, step text, sort text)
 RETURNS pulse.job_step

@@ -34,13 +34,14 @@ BEGIN
             PERFORM pulse.set_kind(
                 v_step.name, r.lane, r.priority, r.max_attempts, r.backoff, r.backoff_base,
                 r.backoff_cap, r.backoff_jitter, r.lease_for, r.max_runtime,
-                r.requires_approval, r.approval_expiry, v_reason
+                r.requires_approval, r.approval_expiry, v_reason, r.max_delay
             )
             FROM jsonb_to_record(v_step.declared) AS r (
                 lane text, priority integer, max_attempts integer, backoff text,
                 backoff_base interval, backoff_cap interval,
                 backoff_jitter double precision, lease_for interval,
-                max_runtime interval, requires_approval boolean, approval_expiry interval
+                max_runtime interval, requires_approval boolean, approval_expiry interval,
+                max_delay interval
             );
         ELSIF v_step.verdict IN ('created', 'changed') THEN
             PERFORM pulse.schedule(
@@ -88,12 +89,14 @@ LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    v_names text [];
 BEGIN
     PERFORM pulse._require_read_committed('reconcile');
     PERFORM pulse._require_name('application', _plan_declaration.application);
     PERFORM pulse._require_declared(
         'kinds', _plan_declaration.kinds,
-        '{lane,priority,max_attempts,backoff,backoff_base,backoff_cap,backoff_jitter,lease_for,max_runtime,requires_approval,approval_expiry}'
+        '{lane,priority,max_attempts,backoff,backoff_base,backoff_cap,backoff_jitter,lease_for,max_runtime,requires_approval,approval_expiry,max_delay}'
     );
     PERFORM pulse._require_declared(
         'schedules', _plan_declaration.schedules,
@@ -102,13 +105,52 @@ BEGIN
     -- Waits for another declaration, which takes as long as its few statements.
     LOCK TABLE pulse.declaration IN SHARE ROW EXCLUSIVE MODE;
 
+    v_names := array(
+        SELECT j.name
+        FROM pulse._judge_declaration(
+            _plan_declaration.application, _plan_declaration.kinds,
+            _plan_declaration.schedules, _plan_declaration.overwrite
+        ) AS j
+        WHERE j.verdict IN ('created', 'changed', 'removed')
+    );
+    -- Waits for whoever is just changing them by hand; a later statement sees how.
+    IF v_names <> '{}' THEN
+        LOCK TABLE pulse.kind IN SHARE ROW EXCLUSIVE MODE;
+        PERFORM
+        FROM pulse.schedule AS s
+        WHERE s.name = ANY (v_names)
+        ORDER BY s.name
+        FOR UPDATE;
+    END IF;
+
     RETURN QUERY
+    SELECT j.*
+    FROM pulse._judge_declaration(
+        _plan_declaration.application, _plan_declaration.kinds,
+        _plan_declaration.schedules, _plan_declaration.overwrite
+    ) AS j;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._plan_declaration(text, jsonb, jsonb, boolean) IS
+'What reconcile has to do to each kind and schedule, and why it leaves some alone; these stay as they are until it has done so. Writes nothing.';
+
+CREATE FUNCTION pulse._judge_declaration(
+    application text, kinds jsonb, schedules jsonb, overwrite boolean
+)
+RETURNS TABLE (
+    item text, name text, declared jsonb, verdict text, detail text, gone text []
+)
+LANGUAGE sql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
     WITH wanted AS (
         SELECT 'kind' AS item, k.key AS name, k.value AS declared
-        FROM jsonb_each(_plan_declaration.kinds) AS k
+        FROM jsonb_each(_judge_declaration.kinds) AS k
         UNION ALL
         SELECT 'schedule', s.key, s.value
-        FROM jsonb_each(_plan_declaration.schedules) AS s
+        FROM jsonb_each(_judge_declaration.schedules) AS s
     ),
 
     compared AS (
@@ -122,7 +164,7 @@ BEGIN
             pulse._declared_facts(coalesce(w.item, o.item), coalesce(w.name, o.name)) AS facts
         FROM wanted AS w
         FULL JOIN pulse.declaration AS o ON o.item = w.item AND o.name = w.name
-        WHERE w.name IS NOT NULL OR o.application = _plan_declaration.application
+        WHERE w.name IS NOT NULL OR o.application = _judge_declaration.application
     ),
 
     judged AS (
@@ -150,24 +192,24 @@ BEGIN
         j.name,
         j.declared,
         CASE
-            WHEN j.application <> _plan_declaration.application THEN 'taken'
+            WHEN j.application <> _judge_declaration.application THEN 'taken'
             WHEN j.declared IS NULL AND (j.drifts OR j.applied IS NULL) THEN 'drift'
             WHEN j.declared IS NULL THEN 'removed'
-            WHEN j.drifts AND NOT _plan_declaration.overwrite THEN 'drift'
+            WHEN j.drifts AND NOT _judge_declaration.overwrite THEN 'drift'
             WHEN j.facts IS NULL OR j.applied IS NULL THEN 'created'
             WHEN j.drifts OR j.declared <> j.was_declared THEN 'changed'
             ELSE 'unchanged'
         END,
         CASE
-            WHEN j.application <> _plan_declaration.application
+            WHEN j.application <> _judge_declaration.application
                 THEN format('application %s declares it', j.application)
             WHEN j.drifts AND j.facts IS NULL THEN 'it was removed by hand'
             WHEN j.drifts AND j.applied IS NULL THEN format('it was made by hand: %s', j.facts)
             WHEN j.drifts THEN format('it was changed by hand to %s', j.facts)
         END,
         CASE
-            WHEN j.item = 'schedule' OR j.application <> _plan_declaration.application
-                OR j.applied IS NULL OR (j.drifts AND NOT _plan_declaration.overwrite)
+            WHEN j.item = 'schedule' OR j.application <> _judge_declaration.application
+                OR j.applied IS NULL OR (j.drifts AND NOT _judge_declaration.overwrite)
                 THEN ARRAY[]::text []
             ELSE array(
                 SELECT k.key
@@ -175,12 +217,11 @@ BEGIN
                 WHERE NOT coalesce(j.declared ? k.key, false)
             )
         END
-    FROM judged AS j;
-END;
+    FROM judged AS j
 $$;
 
-COMMENT ON FUNCTION pulse._plan_declaration(text, jsonb, jsonb, boolean) IS
-'What reconcile has to do to each kind and schedule, and why it leaves some alone. Writes nothing.';
+COMMENT ON FUNCTION pulse._judge_declaration(text, jsonb, jsonb, boolean) IS
+'What reconcile has to do to each kind and schedule by how they read now.';
 
 CREATE FUNCTION pulse._note_declaration(
     application text, item text, name text, declared jsonb, verdict text

@@ -122,6 +122,7 @@ BEGIN
         );
     END IF;
 
+    PERFORM pulse._count_start(v_lease);
     IF v_lease.group_key IS NOT NULL THEN
         PERFORM pulse._notice_ends(ARRAY[ROW(v_lease.lane, v_lease.group_key)::pulse._group]);
     END IF;
@@ -154,7 +155,7 @@ SET jit = off
 AS $$
 DECLARE
     v_was record;
-    v_group pulse._group;
+    v_lease pulse.lease;
 BEGIN
     SELECT t.* INTO v_was
     FROM pulse._take_out(_cancel.job_id) AS t;
@@ -202,10 +203,13 @@ BEGIN
         -- Forced: the lease is gone, and the worker's reports find nothing.
         DELETE FROM pulse.lease AS l
         WHERE l.job = _cancel.job_id
-        RETURNING l.lane, l.group_key INTO v_group;
+        RETURNING l.* INTO v_lease;
 
-        IF v_group.group_key IS NOT NULL THEN
-            PERFORM pulse._notice_ends(ARRAY[v_group]);
+        PERFORM pulse._count_start(v_lease);
+        IF v_lease.group_key IS NOT NULL THEN
+            PERFORM pulse._notice_ends(
+                ARRAY[ROW(v_lease.lane, v_lease.group_key)::pulse._group]
+            );
         END IF;
     END IF;
 

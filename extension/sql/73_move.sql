@@ -214,7 +214,8 @@ BEGIN
     PERFORM pulse._put_in_line(
         _shift.job_id, v_lane, v_was.kind, v_rank, v_was.run_at,
         v_was.attempts, v_was.failures, v_was.keyed, was = 'retrying',
-        v_was.last_lease, v_was.last_verb, pulse._group_key(_shift.job_id)
+        v_was.last_lease, v_was.last_verb, pulse._group_key(_shift.job_id),
+        CASE WHEN v_lane = v_was.lane AND v_rank = v_was.rank THEN v_was.place END
     );
 END;
 $$;

@@ -7,7 +7,7 @@
 -- stays where it is: who watches keeps its number, most verbs refuse a run or an end, and a
 -- cancel request changes the lease in place. Each of the seven statements waits for whoever
 -- holds the row: an open claim, report or verb. When that one commits, the row is gone and
--- the next table has the job.
+-- the next table has the job. place is of a job for which its group waits.
 CREATE FUNCTION pulse._take_out(
     job_id bigint,
     OUT state text,
@@ -25,7 +25,8 @@ CREATE FUNCTION pulse._take_out(
     OUT last_lease bigint,
     OUT last_verb text,
     OUT worker text,
-    OUT cancel_by timestamptz
+    OUT cancel_by timestamptz,
+    OUT place bigint
 )
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -64,11 +65,14 @@ BEGIN
         RETURNING
             CASE WHEN w.retrying THEN 'retrying' ELSE 'scheduled' END,
             w.lane, w.kind, w.rank, w.attempts, w.failures, w.keyed,
-            w.run_at, w.last_lease, w.last_verb
+            w.run_at, w.last_lease, w.last_verb, w.place
         INTO state, lane, kind, rank, attempts, failures, keyed,
-            run_at, last_lease, last_verb;
+            run_at, last_lease, last_verb, place;
 
         IF FOUND THEN
+            IF place IS NOT NULL THEN
+                PERFORM pulse._notice_wait_over(lane, _take_out.job_id);
+            END IF;
             RETURN;
         END IF;
 

@@ -204,13 +204,21 @@ BEGIN
             WHERE v.n < 1000
         )
 
-        SELECT min(v.ready_at) FROM line AS v
+        SELECT min(v.ready_at)
+        FROM line AS v
+        WHERE NOT EXISTS (
+            SELECT
+            FROM pulse.group_rule AS q
+            WHERE q.lane = _oldest_in_groups.lane
+                AND q.group_key = v.group_key
+                AND NOT q.enabled
+        )
     );
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._oldest_in_groups(text) IS
-'When the oldest job of the first thousand groups of a lane joined its line; NULL when none is ready.';
+'When the oldest job of the first thousand groups of a lane joined its line, but for groups that set_group stopped; NULL when none is ready.';
 
 CREATE FUNCTION pulse._counted(lane text)
 RETURNS TABLE (ready bigint, delayed bigint, blocked bigint)

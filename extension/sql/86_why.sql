@@ -23,7 +23,7 @@ BEGIN
     SELECT r.position::integer, r.reason
     FROM pulse._reasons(
         why.job_id, v_job, v_rank, v_seq,
-        CASE WHEN v_job.state = 'blocked' THEN pulse._upstream_reason(v_job) END
+        CASE WHEN v_job.waits_for IS NOT NULL THEN pulse._upstream_reason(v_job) END
     )
         WITH ORDINALITY AS r (reason, position)
     ORDER BY r.position;
@@ -112,9 +112,12 @@ BEGIN
             );
         END IF;
     ELSE
-        IF (_reasons.job).state = 'blocked' THEN
+        IF _reasons.upstreams IS NOT NULL THEN
             v_reasons := v_reasons || _reasons.upstreams;
         END IF;
+        v_reasons := v_reasons || array(
+            SELECT f.words FROM pulse._flow_holds((_reasons.job).flow) AS f (words)
+        );
         IF (_reasons.job).state = 'awaiting_approval' THEN
             v_reasons := v_reasons || format(
                 'awaiting approval until %s (%s left), then it is cancelled',
@@ -229,7 +232,7 @@ AS $$
             count(*) AS open,
             array_agg(
                 format(
-                    '%s (%s)', o.after_job_id,
+                    '%s (%s%s)', o.after_job_id, o.follows,
                     CASE
                         WHEN o.state IS NULL THEN 'gone: cancel this one'
                         WHEN o.state IN ('dead', 'cancelled')
@@ -240,7 +243,15 @@ AS $$
                 ORDER BY o.after_job_id
             ) AS words
         FROM (
-            SELECT d.after_job_id, j.state, j.worker
+            SELECT
+                d.after_job_id,
+                j.state,
+                j.worker,
+                CASE
+                    WHEN (j.lane, j.unique_key)
+                        = ((_upstream_reason.job).lane, (_upstream_reason.job).unique_key)
+                        THEN 'which it follows: '
+                END AS follows
             FROM (
                 SELECT e.after_job_id
                 FROM pulse.dependencies AS e
@@ -249,7 +260,7 @@ AS $$
                 LIMIT 100000
             ) AS d
             LEFT JOIN LATERAL (
-                SELECT j.state, j.worker
+                SELECT j.state, j.worker, j.lane, j.unique_key
                 FROM pulse.jobs AS j
                 WHERE j.job_id = d.after_job_id
             ) AS j ON true

@@ -126,15 +126,15 @@ BEGIN
     WHERE pulse._oldest_ready_at(o.lane) < clock_timestamp() - interval '5 minutes'
         AND NOT EXISTS (SELECT FROM pulse._lane_holds(o.lane))
         AND NOT EXISTS (SELECT FROM pulse._slot_obstacle(o.lane))
-        -- Every group waits for one of its own runs.
+        -- Every group is held: by its runs, by a job it waits for, by set_group.
         AND NOT EXISTS (
             SELECT
             FROM pulse.lane AS s
             WHERE s.lane = o.lane
                 AND s.grouped
                 AND EXISTS (
-                    SELECT FROM pulse.lease AS l
-                    WHERE l.lane = s.lane AND l.group_key IS NOT NULL
+                    SELECT FROM pulse.group_state AS g
+                    WHERE g.lane = s.lane AND g.rank IS NOT NULL
                 )
                 AND NOT EXISTS (
                     SELECT FROM pulse.group_state AS g
@@ -149,10 +149,16 @@ BEGIN
         AND NOT EXISTS (
             SELECT
             FROM unnest(enum_range(NULL::pulse.outcome)) AS s (state)
-            INNER JOIN pulse.finished AS f
-                ON f.lane = o.lane
-                AND f.state = s.state
-                AND f.finished_at > (SELECT clock_timestamp() - interval '5 minutes')
+            -- A million may have been cancelled before they ran.
+            CROSS JOIN LATERAL (
+                SELECT n.claimed_at
+                FROM pulse.finished AS n
+                WHERE n.lane = o.lane
+                    AND n.state = s.state
+                    AND n.finished_at > (SELECT clock_timestamp() - interval '5 minutes')
+                ORDER BY n.finished_at DESC
+                LIMIT 1000
+            ) AS f
             WHERE f.claimed_at IS NOT NULL
         );
 

@@ -16,7 +16,10 @@ DECLARE
         WHEN '' THEN 'the jobs without a group_key' ELSE format('group %s', v_group)
     END;
     v_state pulse.group_state;
+    v_rule pulse.group_rule;
+    v_slots integer;
     v_running bigint [];
+    v_waits_for record;
     v_ahead bigint;
 BEGIN
     SELECT l.* INTO v_lane
@@ -34,19 +37,52 @@ BEGIN
     ORDER BY s.version DESC
     LIMIT 1;
 
+    SELECT r.* INTO v_rule
+    FROM pulse.group_rule AS r
+    WHERE r.lane = _group_obstacles.lane
+        AND r.group_key = v_group;
+
+    IF NOT v_rule.enabled THEN
+        RETURN NEXT format(
+            'group %s of lane %s is disabled by %s since %s%s',
+            v_group, _group_obstacles.lane, v_rule.held_by,
+            to_char(v_rule.held_at, 'YYYY-MM-DD HH24:MI:SS TZ'), ': ' || v_rule.reason
+        );
+    END IF;
+
+    v_slots := CASE
+        WHEN v_lane.in_order THEN 1
+        ELSE coalesce(v_rule.max_slots, v_lane.group_slots)
+    END;
     v_running := array(
         SELECT l.job
         FROM pulse.lease AS l
         WHERE l.lease = ANY (v_state.leases)
         ORDER BY l.lease
     );
-    IF cardinality(v_running) >= v_lane.group_slots THEN
+    IF cardinality(v_running) >= v_slots THEN
         RETURN NEXT format(
             'group %s of lane %s runs %s of %s jobs at once: %s%s',
-            v_group, _group_obstacles.lane, cardinality(v_running), v_lane.group_slots,
+            v_group, _group_obstacles.lane, cardinality(v_running), v_slots,
             array_to_string(v_running[1:5], ', '),
             CASE WHEN cardinality(v_running) > 5 THEN ' and others' ELSE '' END
         );
+    END IF;
+
+    IF v_lane.in_order THEN
+        SELECT w.job, w.run_at INTO v_waits_for
+        FROM pulse.waiting AS w
+        WHERE w.last_lease = ANY (v_state.leases)
+            AND w.place IS NOT NULL
+        LIMIT 1;
+
+        IF FOUND THEN
+            RETURN NEXT format(
+                'group %s of lane %s runs in order and waits for job %s, due at %s',
+                v_group, _group_obstacles.lane, v_waits_for.job,
+                to_char(v_waits_for.run_at, 'YYYY-MM-DD HH24:MI:SS TZ')
+            );
+        END IF;
     END IF;
 
     SELECT count(*) INTO v_ahead

@@ -39,11 +39,24 @@ AS $$
         'blocked job does not depend on what it waits for', b.job,
         format('It waits for %s.', b.waits_for)
     FROM pulse.blocked AS b
-    WHERE NOT EXISTS (
-        SELECT
-        FROM pulse.dependency AS d
-        WHERE d.job = b.job AND d.after = b.waits_for
-    )
+    WHERE b.waits_for > 0
+        AND NOT EXISTS (
+            SELECT
+            FROM pulse.dependency AS d
+            WHERE d.job = b.job AND d.after = b.waits_for
+        )
+    UNION ALL
+    SELECT
+        'job is parked and its flow is not paused', b.job,
+        format('By pause %s, and there is no note of it.', -b.waits_for)
+    FROM pulse.blocked AS b
+    WHERE b.waits_for < 0
+        AND NOT EXISTS (SELECT FROM pulse.flow_hold AS h WHERE h.number = -b.waits_for)
+        AND NOT EXISTS (
+            SELECT
+            FROM pulse.wake AS w
+            WHERE w.job = b.waits_for AND b.seq BETWEEN w.from_seq AND w.to_seq
+        )
     UNION ALL
     SELECT
         'blocked job waits for one that has ended', b.job,
@@ -159,7 +172,8 @@ RETURNS TABLE (
     cancelled bigint,
     after text [],
     first_at timestamptz,
-    last_at timestamptz
+    last_at timestamptz,
+    first_job bigint
 )
 LANGUAGE plpgsql
 STABLE
@@ -200,7 +214,7 @@ BEGIN
     SELECT
         c.name::text, c.kind::text, c.jobs, c.blocked, c.awaiting_approval, c.scheduled,
         c.ready, c.running, c.retrying, c.completed, c.dead, c.cancelled,
-        coalesce(e.after, '{}')::text [], c.first_at, c.last_at
+        coalesce(e.after, '{}')::text [], c.first_at, c.last_at, c.first_job
     FROM counted AS c
     LEFT JOIN edge AS e ON e.name = c.name
     ORDER BY c.first_job;
@@ -208,7 +222,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.flow(text) IS
-'A flow, a row for each name (or kind, where jobs have no name): how many of its jobs are in which state, the names it waits for, when the first was enqueued and the last one ended. Shows what pulse.jobs shows; no row when there is none. Writes nothing.';
+'A flow, a row for each name (or kind, where jobs have no name): how many of its jobs are in which state, the names it waits for, when the first was enqueued and the last one ended, and the id of the first. Shows what pulse.jobs shows; no row when there is none. Writes nothing.';
 
 CREATE FUNCTION pulse._health_flows()
 RETURNS TABLE (check_name text, status text, figure text, advice text)
@@ -242,6 +256,26 @@ BEGIN
             ELSE format('%s wait for jobs that have failed, such as %s', v_held, v_by)
         END,
         format('Fix the cause and retry it (SELECT pulse.retry(%s)), or cancel the jobs that wait: SELECT * FROM pulse.why(…) names them.', coalesce(v_by::text, '…'));
+
+    RETURN QUERY
+    SELECT
+        'paused_flows',
+        CASE WHEN h.since < clock_timestamp() - interval '1 day' THEN 'warn' ELSE 'ok' END,
+        CASE
+            WHEN h.flows = 0 THEN 'none'
+            ELSE format(
+                '%s, the longest since %s: %s', h.flows,
+                pulse._duration(clock_timestamp() - h.since), h.flow
+            )
+        END,
+        'Jobs of these flows are not claimed; see SELECT * FROM pulse.pause_status() and take back what is over: SELECT pulse.resume(holder, flow => …).'
+    FROM (
+        SELECT
+            count(DISTINCT o.flow) AS flows,
+            min(o.held_at) AS since,
+            (array_agg(o.flow ORDER BY o.held_at))[1] AS flow
+        FROM pulse.flow_hold AS o
+    ) AS h;
 
     RETURN QUERY
     SELECT

@@ -106,9 +106,14 @@ BEGIN
     FROM (
         SELECT
             max(g.seq) AS seq, g.lane, g.kind, g.event, sum(g.jobs)::bigint AS jobs,
-            g.bucket, sum(g.seconds) AS seconds
+            coalesce(g.wait_bucket, width_bucket(g.waited, pulse._histogram_intervals()))
+            AS wait_bucket,
+            sum(g.waited) AS waited,
+            coalesce(g.run_bucket, width_bucket(g.ran, pulse._histogram_intervals()))
+            AS run_bucket,
+            sum(g.ran) AS ran
         FROM gone AS g
-        GROUP BY g.lane, g.kind, g.event, g.bucket
+        GROUP BY g.lane, g.kind, g.event, 6, 8
     ) AS s;
 
     PERFORM pulse._add_stats(v_sums);
@@ -138,7 +143,9 @@ BEGIN
         SELECT
         FROM unnest(_add_stats.sums) AS s
         WHERE NOT EXISTS (
-            SELECT FROM pulse.stat AS k WHERE k.lane = s.lane AND k.kind = s.kind
+            SELECT
+            FROM pulse.stat AS k
+            WHERE NOT k.total AND k.lane = s.lane AND k.kind = s.kind
         )
     ) THEN
         SELECT 2000 - count(*) INTO v_free
@@ -153,39 +160,55 @@ BEGIN
             p.is_known
             OR row_number() OVER (PARTITION BY p.is_known ORDER BY p.lane, p.kind) <= v_free
             AS is_named,
-            EXISTS (SELECT FROM pulse.stat AS k WHERE k.lane = p.lane) AS has_lane
+            EXISTS (
+                SELECT FROM pulse.stat AS k WHERE NOT k.total AND k.lane = p.lane
+            ) AS has_lane
         FROM (
             SELECT
                 d.lane,
                 d.kind,
                 EXISTS (
-                    SELECT FROM pulse.stat AS k WHERE k.lane = d.lane AND k.kind = d.kind
+                    SELECT
+                    FROM pulse.stat AS k
+                    WHERE NOT k.total AND k.lane = d.lane AND k.kind = d.kind
                 ) AS is_known
             FROM (SELECT DISTINCT s.lane, s.kind FROM unnest(_add_stats.sums) AS s) AS d
         ) AS p
     ),
 
+    named AS (
+        SELECT
+            s.*,
+            CASE WHEN p.is_named OR p.has_lane THEN p.lane ELSE '' END COLLATE "C" AS in_lane,
+            CASE WHEN p.is_named THEN p.kind ELSE '' END COLLATE "C" AS of_kind
+        FROM unnest(_add_stats.sums) AS s
+        INNER JOIN pair AS p ON p.lane = s.lane AND p.kind = s.kind
+    ),
+
     more AS (
         SELECT
-            CASE WHEN p.is_named OR p.has_lane THEN p.lane ELSE '' END COLLATE "C" AS lane,
-            CASE WHEN p.is_named THEN p.kind ELSE '' END COLLATE "C" AS kind,
+            grouping(s.in_lane, s.of_kind) > 0 AS total,
+            coalesce(s.in_lane, '') AS lane,
+            coalesce(s.of_kind, '') AS kind,
             sum(s.jobs) FILTER (WHERE s.event = 'enqueued') AS enqueued,
-            sum(s.jobs) FILTER (WHERE s.event = 'started') AS started,
+            sum(s.jobs) FILTER (WHERE s.waited IS NOT NULL) AS started,
             sum(s.jobs) FILTER (WHERE s.event = 'completed') AS completed,
             sum(s.jobs) FILTER (WHERE s.event = 'failed') AS failed,
             sum(s.jobs) FILTER (WHERE s.event = 'dead') AS dead,
             sum(s.jobs) FILTER (WHERE s.event = 'retried') AS retried,
             sum(s.jobs) FILTER (WHERE s.event = 'cancelled') AS cancelled,
             sum(s.jobs) FILTER (WHERE s.event = 'reaped') AS reaped,
-            sum(s.seconds) FILTER (WHERE s.event = 'started') AS wait_seconds,
-            array_agg(s.bucket) FILTER (WHERE s.event = 'started') AS wait_buckets,
-            array_agg(s.jobs) FILTER (WHERE s.event = 'started') AS wait_jobs,
-            sum(s.seconds) FILTER (WHERE s.event <> 'started') AS run_seconds,
-            array_agg(s.bucket) FILTER (WHERE s.event <> 'started') AS run_buckets,
-            array_agg(s.jobs) FILTER (WHERE s.event <> 'started') AS run_jobs
-        FROM unnest(_add_stats.sums) AS s
-        INNER JOIN pair AS p ON p.lane = s.lane AND p.kind = s.kind
-        GROUP BY 1, 2
+            -- Never less than before, whatever the clock did.
+            sum(greatest(date_part('epoch', s.waited), 0)) AS wait_seconds,
+            array_agg(s.wait_bucket) AS wait_buckets,
+            sum(greatest(date_part('epoch', s.ran), 0)) AS run_seconds,
+            array_agg(s.run_bucket) AS run_buckets,
+            array_agg(s.jobs) AS jobs
+        FROM named AS s
+        GROUP BY GROUPING SETS ((s.in_lane, s.of_kind), (s.in_lane), (s.of_kind), ())
+        -- What has no name of its own is in the total of everything.
+        HAVING grouping(s.in_lane, s.of_kind) IN (0, 3)
+            OR coalesce(s.in_lane, s.of_kind) <> ''
     ),
 
     added AS (
@@ -204,19 +227,21 @@ BEGIN
             coalesce(o.cancelled, 0) + coalesce(m.cancelled, 0),
             coalesce(o.reaped, 0) + coalesce(m.reaped, 0),
             coalesce(o.wait_seconds, 0) + coalesce(m.wait_seconds, 0),
-            pulse._add_to_histogram(o.wait_counts, m.wait_buckets, m.wait_jobs),
+            pulse._add_to_histogram(o.wait_counts, m.wait_buckets, m.jobs),
             coalesce(o.run_seconds, 0) + coalesce(m.run_seconds, 0),
-            pulse._add_to_histogram(o.run_counts, m.run_buckets, m.run_jobs)
+            pulse._add_to_histogram(o.run_counts, m.run_buckets, m.jobs),
+            m.total
         FROM more AS m
         LEFT JOIN LATERAL (
             SELECT n.*
             FROM pulse.stat AS n
-            WHERE n.lane = m.lane
+            WHERE n.total = m.total
+                AND n.lane = m.lane
                 AND n.kind = m.kind
             ORDER BY n.at DESC
             LIMIT 1
         ) AS o ON true
-        RETURNING t.lane, t.kind, t.at
+        RETURNING t.total, t.lane, t.kind, t.at
     )
 
     -- One row for a minute: the newest.
@@ -224,7 +249,8 @@ BEGIN
     WHERE t.ctid = ANY (array(
             SELECT o.ctid
             FROM added AS a
-            INNER JOIN pulse.stat AS o ON o.lane = a.lane AND o.kind = a.kind
+            INNER JOIN pulse.stat AS o
+                ON o.total = a.total AND o.lane = a.lane AND o.kind = a.kind
             WHERE o.at >= date_trunc('minute', a.at)
             FOR UPDATE OF o SKIP LOCKED
         ));
@@ -242,6 +268,7 @@ WITH RECURSIVE series (lane, kind) AS (
     (
         SELECT s.lane, s.kind
         FROM pulse.stat AS s
+        WHERE NOT s.total
         ORDER BY s.lane, s.kind
         LIMIT 1
     )
@@ -251,7 +278,8 @@ WITH RECURSIVE series (lane, kind) AS (
     CROSS JOIN LATERAL (
         SELECT s.lane, s.kind
         FROM pulse.stat AS s
-        WHERE (s.lane, s.kind) > (p.lane, p.kind)
+        WHERE NOT s.total
+            AND (s.lane, s.kind) > (p.lane, p.kind)
         ORDER BY s.lane, s.kind
         LIMIT 1
     ) AS n
@@ -269,7 +297,6 @@ COMMENT ON COLUMN pulse._series.lane IS
 COMMENT ON COLUMN pulse._series.kind IS
 'The kind, or empty: kinds beyond the first 2,000.';
 
--- Called by claims and reports: constant, so it is no call when they run.
 CREATE FUNCTION pulse.histogram_bounds()
 RETURNS double precision []
 LANGUAGE sql
@@ -282,6 +309,41 @@ $$;
 
 COMMENT ON FUNCTION pulse.histogram_bounds() IS
 'The upper bounds, in seconds, of the places of wait_counts and run_counts; the place after the last is for what is longer. Writes nothing.';
+
+-- Called by reports: constant, so it is no call when they run. As intervals, since
+-- taking seconds out of one costs more than finding its place.
+CREATE FUNCTION pulse._histogram_intervals()
+RETURNS interval []
+LANGUAGE sql
+IMMUTABLE
+PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT array_agg(make_interval(secs => b.upper) ORDER BY b.upper)
+    FROM unnest(pulse.histogram_bounds()) AS b (upper)
+$$;
+
+COMMENT ON FUNCTION pulse._histogram_intervals() IS
+'The bounds of the histograms as intervals.';
+
+-- A start counts once: by the sweep that first sees the run, which then sets
+-- ready_at to NULL, or by the end of the run. Both have the row of the lease locked. Reports
+-- of completed and failed runs do the same in their one statement.
+CREATE FUNCTION pulse._count_start(lease pulse.lease)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF lease.ready_at IS NOT NULL THEN
+        INSERT INTO pulse.tally (lane, kind, event, waited)
+        VALUES (lease.lane, lease.kind, 'started', lease.claimed_at - lease.ready_at);
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._count_start(pulse.lease) IS
+'Count the start of a run, unless it was counted.';
 
 CREATE FUNCTION pulse._add_to_histogram(counts bigint [], buckets integer [], jobs bigint [])
 RETURNS bigint []

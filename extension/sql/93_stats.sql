@@ -23,7 +23,8 @@ FROM pulse._series AS s
 CROSS JOIN LATERAL (
     SELECT n.*
     FROM pulse.stat AS n
-    WHERE n.lane = s.lane
+    WHERE NOT n.total
+        AND n.lane = s.lane
         AND n.kind = s.kind
     ORDER BY n.at DESC
     LIMIT 1
@@ -45,7 +46,7 @@ COMMENT ON COLUMN pulse.counters.enqueued IS
 'Jobs that were enqueued into this lane.';
 
 COMMENT ON COLUMN pulse.counters.started IS
-'Runs that began: claims.';
+'Runs that began; one that still runs is counted when a sweep has seen it.';
 
 COMMENT ON COLUMN pulse.counters.completed IS
 'Jobs that completed.';
@@ -77,10 +78,12 @@ COMMENT ON COLUMN pulse.counters.run_seconds IS
 COMMENT ON COLUMN pulse.counters.run_counts IS
 'How many took how long, at the places of histogram_bounds().';
 
-CREATE VIEW pulse.stats
+-- What happened between two rows of a series; totals as well.
+CREATE VIEW pulse._stats
 WITH (security_barrier)
 AS
 SELECT
+    t.total,
     t.lane,
     t.kind,
     t.at,
@@ -109,12 +112,90 @@ FROM pulse.stat AS t
 LEFT JOIN LATERAL (
     SELECT o.*
     FROM pulse.stat AS o
-    WHERE o.lane = t.lane
+    WHERE o.total = t.total
+        AND o.lane = t.lane
         AND o.kind = t.kind
         AND o.at < t.at
     ORDER BY o.at DESC
     LIMIT 1
 ) AS p ON true;
+
+COMMENT ON VIEW pulse._stats IS
+'What happened between two moments that were kept, of each lane and kind and in total.';
+
+COMMENT ON COLUMN pulse._stats.total IS
+'Whether it is the sum of a lane, a kind or everything.';
+
+COMMENT ON COLUMN pulse._stats.lane IS
+'The lane; empty for lanes beyond the limit.';
+
+COMMENT ON COLUMN pulse._stats.kind IS
+'The kind; empty for kinds beyond the limit.';
+
+COMMENT ON COLUMN pulse._stats.at IS
+'When it was counted: the end of the time that this row is about.';
+
+COMMENT ON COLUMN pulse._stats.since IS
+'When something of this lane and kind was counted before; NULL for the first time.';
+
+COMMENT ON COLUMN pulse._stats.enqueued IS
+'Jobs that were enqueued.';
+
+COMMENT ON COLUMN pulse._stats.started IS
+'Runs that began.';
+
+COMMENT ON COLUMN pulse._stats.completed IS
+'Jobs that completed.';
+
+COMMENT ON COLUMN pulse._stats.failed IS
+'Runs that failed.';
+
+COMMENT ON COLUMN pulse._stats.dead IS
+'Jobs that died.';
+
+COMMENT ON COLUMN pulse._stats.retried IS
+'Jobs that were put back to run again.';
+
+COMMENT ON COLUMN pulse._stats.cancelled IS
+'Jobs that were cancelled.';
+
+COMMENT ON COLUMN pulse._stats.reaped IS
+'Runs whose worker was lost or whose time was over.';
+
+COMMENT ON COLUMN pulse._stats.wait_seconds IS
+'The sum of waits of the runs that began.';
+
+COMMENT ON COLUMN pulse._stats.wait_counts IS
+'How many of them waited how long, at the places of histogram_bounds().';
+
+COMMENT ON COLUMN pulse._stats.run_seconds IS
+'The sum of the time that completed and failed runs took.';
+
+COMMENT ON COLUMN pulse._stats.run_counts IS
+'How many of them took how long, at the places of histogram_bounds().';
+
+CREATE VIEW pulse.stats
+WITH (security_barrier)
+AS
+SELECT
+    s.lane,
+    s.kind,
+    s.at,
+    s.since,
+    s.enqueued,
+    s.started,
+    s.completed,
+    s.failed,
+    s.dead,
+    s.retried,
+    s.cancelled,
+    s.reaped,
+    s.wait_seconds,
+    s.wait_counts,
+    s.run_seconds,
+    s.run_counts
+FROM pulse._stats AS s
+WHERE NOT s.total;
 
 COMMENT ON VIEW pulse.stats IS
 'What happened to jobs, for each lane and kind and each minute in which something did; for each 10 minutes after 3 hours, each hour after 2 days, each day after 14 days, until 400 days are over. The columns are those of counters, as differences.';
@@ -166,139 +247,6 @@ COMMENT ON COLUMN pulse.stats.run_seconds IS
 
 COMMENT ON COLUMN pulse.stats.run_counts IS
 'How many of them took how long, at the places of histogram_bounds().';
-
--- Every slot has a row, also those in which nothing happened: a chart over time.
-CREATE FUNCTION pulse.history(
-    since interval DEFAULT '1 hour',
-    step interval DEFAULT '1 minute',
-    lane text DEFAULT NULL,
-    kind text DEFAULT NULL
-)
-RETURNS TABLE (
-    at timestamptz,
-    enqueued bigint,
-    started bigint,
-    completed bigint,
-    failed bigint,
-    dead bigint,
-    retried bigint,
-    cancelled bigint,
-    reaped bigint,
-    wait_p50 double precision,
-    wait_p95 double precision,
-    wait_p99 double precision,
-    run_p50 double precision,
-    run_p95 double precision,
-    run_p99 double precision,
-    ready bigint,
-    running bigint
-)
-LANGUAGE plpgsql
-STABLE
-SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off
-SET jit = off
-SET plan_cache_mode = force_custom_plan
-AS $$
-DECLARE
-    v_origin constant timestamptz := timestamptz '2000-01-01 00:00:00+00';
-    v_step interval := coalesce(history.step, '1 minute');
-    v_since interval := coalesce(history.since, '1 hour');
-    v_last timestamptz;
-    v_first timestamptz;
-BEGIN
-    PERFORM pulse._require_duration('step', v_step, '1 minute', '1 day');
-    PERFORM pulse._require_duration('since', v_since, v_step, v_step * 1000);
-    v_last := date_bin(v_step, clock_timestamp(), v_origin);
-    v_first := date_bin(v_step, clock_timestamp() - v_since, v_origin);
-
-    RETURN QUERY
-    WITH seen AS MATERIALIZED (
-        SELECT date_bin(v_step, s.at, v_origin) AS slot, s.*
-        FROM pulse.stats AS s
-        WHERE s.at >= v_first
-            AND (history.lane IS NULL OR s.lane = history.lane)
-            AND (history.kind IS NULL OR s.kind = history.kind)
-    ),
-
-    summed AS (
-        SELECT
-            s.slot,
-            sum(s.enqueued)::bigint AS enqueued,
-            sum(s.started)::bigint AS started,
-            sum(s.completed)::bigint AS completed,
-            sum(s.failed)::bigint AS failed,
-            sum(s.dead)::bigint AS dead,
-            sum(s.retried)::bigint AS retried,
-            sum(s.cancelled)::bigint AS cancelled,
-            sum(s.reaped)::bigint AS reaped
-        FROM seen AS s
-        GROUP BY s.slot
-    ),
-
-    spread AS (
-        SELECT
-            p.slot,
-            array_agg(p.waits ORDER BY p.place) AS wait_counts,
-            array_agg(p.runs ORDER BY p.place) AS run_counts
-        FROM (
-            SELECT
-                s.slot, u.place, sum(u.waits)::bigint AS waits, sum(u.runs)::bigint AS runs
-            FROM seen AS s
-            CROSS JOIN LATERAL unnest(s.wait_counts, s.run_counts)
-            WITH ORDINALITY AS u (waits, runs, place)
-            GROUP BY s.slot, u.place
-        ) AS p
-        GROUP BY p.slot
-    ),
-
-    -- The most that stood in line, and ran, at a sample in the slot.
-    sampled AS (
-        SELECT m.slot, max(m.ready) AS ready, max(m.running) AS running
-        FROM (
-            SELECT
-                date_bin(v_step, d.at, v_origin) AS slot,
-                date_bin('1 minute', d.at, v_origin) AS minute,
-                sum(d.ready)::bigint AS ready,
-                sum(d.running)::bigint AS running
-            FROM pulse.sample AS d
-            WHERE d.at >= v_first
-                AND history.kind IS NULL
-                AND (history.lane IS NULL OR d.lane = history.lane)
-            GROUP BY 1, 2
-        ) AS m
-        GROUP BY m.slot
-    )
-
-    SELECT
-        g.slot,
-        coalesce(s.enqueued, 0),
-        coalesce(s.started, 0),
-        coalesce(s.completed, 0),
-        coalesce(s.failed, 0),
-        coalesce(s.dead, 0),
-        coalesce(s.retried, 0),
-        coalesce(s.cancelled, 0),
-        coalesce(s.reaped, 0),
-        pulse.histogram_quantile(h.wait_counts, 0.5),
-        pulse.histogram_quantile(h.wait_counts, 0.95),
-        pulse.histogram_quantile(h.wait_counts, 0.99),
-        pulse.histogram_quantile(h.run_counts, 0.5),
-        pulse.histogram_quantile(h.run_counts, 0.95),
-        pulse.histogram_quantile(h.run_counts, 0.99),
-        d.ready,
-        d.running
-    FROM generate_series(v_first, v_last, v_step) AS g (slot)
-    LEFT JOIN summed AS s ON s.slot = g.slot
-    LEFT JOIN spread AS h ON h.slot = g.slot
-    LEFT JOIN sampled AS d ON d.slot = g.slot
-    ORDER BY g.slot;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse.history(interval, interval, text, text) IS
-'What happened over time, of everything or of a lane, a kind or both: a row for each step (1 minute to 1 day, at most 1,000 steps), oldest first, also where nothing happened. at is the start of the step; wait_ and run_ are quantiles in seconds, NULL where there are none; ready and running the most at a sample of the lanes (48 hours back; NULL with a kind). PU002 for a step or since out of bounds. Writes nothing.';
 
 -- A step of tick. Each row is looked at when it comes of an age, once: it goes when there is a
 -- newer one of its lane and kind in the same slot. The newest of a lane and kind goes
@@ -358,7 +306,8 @@ BEGIN
                     (
                         SELECT n.at
                         FROM pulse.stat AS n
-                        WHERE n.lane = t.lane
+                        WHERE n.total = t.total
+                            AND n.lane = t.lane
                             AND n.kind = t.kind
                             AND n.at > t.at
                         ORDER BY n.at
@@ -379,7 +328,7 @@ BEGIN
                         WHERE o.ctid = ANY (v_rows)
                         FOR UPDATE SKIP LOCKED
                     ))
-                RETURNING t.lane, t.kind
+                RETURNING t.total, t.lane, t.kind
             ),
 
             before AS (
@@ -388,7 +337,8 @@ BEGIN
                     AND t.ctid = ANY (array(
                             SELECT o.ctid
                             FROM gone AS g
-                            INNER JOIN pulse.stat AS o ON o.lane = g.lane AND o.kind = g.kind
+                            INNER JOIN pulse.stat AS o
+                                ON o.total = g.total AND o.lane = g.lane AND o.kind = g.kind
                             WHERE o.ctid <> ALL (v_rows)
                             FOR UPDATE OF o SKIP LOCKED
                         ))

@@ -1,4 +1,4 @@
--- Another time for a job that waits for its time, or that is in line: now, or the one that is given.
+-- Another time for a job that waits for its time, or that is in line: now, or one that is given.
 
 CREATE FUNCTION pulse.run_now(job_id bigint, reason text DEFAULT NULL)
 RETURNS text
@@ -149,7 +149,8 @@ BEGIN
     PERFORM pulse._put_in_line(
         _reschedule.job_id, v_was.lane, v_was.kind, v_was.rank, _reschedule.to_time,
         v_was.attempts, v_was.failures, v_was.keyed, v_retrying,
-        v_was.last_lease, v_was.last_verb, pulse._group_key(_reschedule.job_id)
+        v_was.last_lease, v_was.last_verb, pulse._group_key(_reschedule.job_id),
+        v_was.place
     );
     state := CASE
         WHEN NOT _reschedule.to_time > clock_timestamp() THEN 'ready'

@@ -25,7 +25,7 @@ AS $$
             'viewer',
             'my_access jobs dependencies find_jobs running dead lanes workers schedules schedule_runs'
             ' declarations'
-            ' find_dead dead_groups counts kinds lane_defaults'
+            ' find_dead dead_groups counts kinds lane_defaults groups'
             ' stats counters gauges history histogram_bounds histogram_quantile samples audit'
             ' access why flow health pause_status watch_progress unwatch_progress'
             ' node node_state node_of lease_node'
@@ -40,7 +40,7 @@ AS $$
             'cancel cancel_where signal retry retry_where reprioritize reprioritize_where'
             ' move move_where delete_job discard_where approve approve_where reject reject_where'
             ' run_now run_now_where reschedule reschedule_where rerun rerun_where'
-            ' set_lane set_kind pause resume drain_lane pause_lane resume_lane'
+            ' set_lane set_kind set_group pause resume drain_lane pause_lane resume_lane'
             ' schedule unschedule pause_schedule resume_schedule run_schedule_now reconcile'
             ' tick reap check'
         ),
@@ -102,7 +102,7 @@ AS $$
                 ' reject_where reprioritize reprioritize_where rerun rerun_where reschedule'
                 ' reschedule_where resume resume_lane resume_schedule retry retry_where'
                 ' revoke_access run_now run_now_where run_schedule_now schedule set_kind'
-                ' set_lane set_node signal start_watchdog stop_watchdog unschedule',
+                ' set_group set_lane set_node signal start_watchdog stop_watchdog unschedule',
             ' '
         )
     )

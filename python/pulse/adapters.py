@@ -11,12 +11,15 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import psycopg
 from psycopg.rows import tuple_row
 
 from pulse import errors
+
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -30,7 +33,10 @@ class AsyncExecutes(Protocol):
 
 
 def fetch(
-    connection: Any, query: str, values: dict[str, Any], then: Callable[[list[Row]], T]
+    connection: Any,
+    query: LiteralString,
+    values: dict[str, Any],
+    then: Callable[[list[Row]], T],
 ) -> T | Coroutine[Any, Any, T]:
     """Run a query with %(name)s in it on any connection; async ones are awaited."""
     if isinstance(connection, psycopg.AsyncConnection):
@@ -101,7 +107,7 @@ def _is_a(connection: Any, module: str, names: Sequence[str]) -> bool:
 
 def _psycopg(
     connection: psycopg.Connection[Any],
-    query: str,
+    query: LiteralString,
     values: dict[str, Any],
     then: Callable[[list[Row]], T],
 ) -> T:
@@ -116,7 +122,7 @@ def _psycopg(
 
 async def _psycopg_async(
     connection: psycopg.AsyncConnection[Any],
-    query: str,
+    query: LiteralString,
     values: dict[str, Any],
     then: Callable[[list[Row]], T],
 ) -> T:

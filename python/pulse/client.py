@@ -27,7 +27,7 @@ from pulse.routing import AsyncNodes, Nodes
 from pulse.sql import producer as sql
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack
+    from typing_extensions import LiteralString, Self, Unpack
 
 FIRST_PAUSE = 0.01
 LONGEST_PAUSE = 1.0
@@ -179,7 +179,7 @@ class Client:
         self.close()
 
 
-def _fetch(connection: Any, query: str, values: dict[str, Any]) -> list[Row]:
+def _fetch(connection: Any, query: LiteralString, values: dict[str, Any]) -> list[Row]:
     rows: Any = adapters.fetch(connection, query, values, list)
     return list(rows)
 
@@ -294,7 +294,7 @@ class AsyncClient:
 
 
 async def _fetch_async(
-    connection: Any, query: str, values: dict[str, Any]
+    connection: Any, query: LiteralString, values: dict[str, Any]
 ) -> list[Row]:
     rows: Any = adapters.fetch(connection, query, values, list)
     return list(await rows)

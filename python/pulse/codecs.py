@@ -74,9 +74,10 @@ def plain(value: Any) -> Any:
         return list(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
-    if hasattr(value, "__struct_fields__"):
+    model: Any = value
+    if hasattr(model, "model_dump"):
+        return model.model_dump(mode="json")
+    if hasattr(model, "__struct_fields__"):
         import msgspec
 
         return msgspec.to_builtins(value)

@@ -30,6 +30,7 @@ class KindSettings(TypedDict, total=False):
     backoff_cap: Duration | None
     backoff_jitter: float | None
     lease_for: Duration | None
+    max_delay: Duration | None
 
 
 class ScheduleOptions(TypedDict, total=False):
@@ -57,7 +58,7 @@ class ScheduleOptions(TypedDict, total=False):
 
 DURATIONS = (
     *("every", "catch_up_window", "unique_for", "max_runtime", "expires_in"),
-    *("backoff_base", "backoff_cap", "lease_for"),
+    *("backoff_base", "backoff_cap", "lease_for", "max_delay"),
 )
 
 

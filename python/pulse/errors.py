@@ -296,6 +296,11 @@ def is_transient(error: BaseException) -> bool:
     return code[:2] in TRANSIENT
 
 
+def is_held(error: BaseException) -> bool:
+    """Whether another session kept a lock for longer than lock_timeout."""
+    return sqlstate_of(error) == "55P03"
+
+
 def origin(error: BaseException) -> BaseException | None:
     """The driver's own error below SQLAlchemy's and Django's."""
     below: BaseException | None = error

@@ -15,6 +15,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pulse.worker")
 
+# Producers choose names, notes and errors. A terminal obeys the controls in them, some
+# turn the order of what follows, and a line break would begin a line of its own.
+CONTROLS = dict.fromkeys(
+    (*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)),
+    "\ufffd",
+)
+
 
 def log_event(level: int, message: str, **fields: Any) -> None:
     if log.isEnabledFor(level):
@@ -30,7 +37,8 @@ def log_job(level: int, job: Job, words: str, **fields: Any) -> None:
             "lane": job.lane,
             "attempt": job.attempt,
         }
-        message = f"job {job.id} ({job.kind}, attempt {job.attempt}) {words}"
+        kind = job.kind.translate(CONTROLS)
+        message = f"job {job.id} ({kind}, attempt {job.attempt}) {words}"
         log_event(level, message, **facts, **fields)
 
 

@@ -15,6 +15,8 @@ from pulse.sql import producer as sql
 Duration = timedelta | float | str
 """A timedelta, seconds, or what PostgreSQL reads as an interval: '30s', '5 minutes'."""
 
+OnConflict = Literal["skip", "replace", "error", "follow", "merge", "cancel"]
+
 
 class Options(TypedDict, total=False):
     """What enqueue takes besides kind and payload; None means the kind's setting."""
@@ -26,7 +28,7 @@ class Options(TypedDict, total=False):
     max_attempts: int | None
     unique_key: str | None
     unique_for: Duration | None
-    on_conflict: Literal["skip", "replace", "error"] | None
+    on_conflict: OnConflict | None
     group_key: str | None
     requires_approval: bool | None
     tags: list[str] | None

@@ -61,7 +61,7 @@ class Task(Generic[P, R]):
         self.kind = kind
         self.function = function
         self.options: Options = options or {}
-        self.executor = executor
+        self.executor: Executor = executor
         self.settings: Mapping[str, Any] = settings or {}
         """What its kind is declared to have (set_kind), where a worker does that."""
         self.is_async = inspect.iscoroutinefunction(function)

@@ -27,6 +27,13 @@ from tests.chaos.invariants_clients import (
     AcknowledgedEnqueuesExist,
     EffectsHaveALiveLease,
 )
+from tests.chaos.invariants_counters import COUNTED, Counters, CountersAreExact
+from tests.chaos.invariants_flows import (
+    DependentsWait,
+    SignalsAreKept,
+    SpawnsHappenOnce,
+    StepsAreDoneOnce,
+)
 from tests.chaos.invariants_jobs import (
     CompletedStaysCompleted,
     FailuresAreBounded,
@@ -36,6 +43,7 @@ from tests.chaos.invariants_jobs import (
 )
 from tests.chaos.invariants_lanes import (
     GroupSlotsAreExact,
+    GroupsWaitForTheirJobs,
     NothingIsClaimedWhilePaused,
     SlotsAreExact,
     WorkersGetWhatTheyCanRun,
@@ -47,7 +55,8 @@ from tests.chaos.invariants_schedules import OccurrencesAreHandledOnce
 from tests.chaos.journal import Steps
 
 _PLACES = """
-SELECT 'approval', a.job, a.kind FROM pulse.approval AS a
+SELECT 'blocked', b.job, b.kind FROM pulse.blocked AS b
+UNION ALL SELECT 'approval', a.job, a.kind FROM pulse.approval AS a
 UNION ALL SELECT 'waiting', w.job, w.kind FROM pulse.waiting AS w
 UNION ALL SELECT 'ready', r.job, r.kind FROM pulse.ready AS r
 UNION ALL SELECT 'ready', r.job, r.kind FROM pulse.group_ready AS r
@@ -64,6 +73,8 @@ SELECT format('schedule %s was due at %s', s.name, s.next_at)
 FROM pulse.schedule AS s
 WHERE s.paused_at IS NULL AND s.next_at < clock_timestamp() - interval '1 minute'
 """
+_UNCOUNTED = "SELECT count(*) FROM pulse.tally"
+_COUNTERS = f"SELECT lane, kind, enqueued, {', '.join(COUNTED)} FROM pulse.counters"
 
 
 @dataclass
@@ -75,6 +86,8 @@ class Final:
     problems: list[str] = field(default_factory=list)
     unfinished: list[tuple[int, str, str]] = field(default_factory=list)
     outcomes: dict[str, int] = field(default_factory=dict)
+    # None: nobody has asked.
+    counters: Counters | None = None
 
 
 def read_final(connection: psycopg.Connection[Any]) -> Final:
@@ -91,7 +104,22 @@ def read_final(connection: psycopg.Connection[Any]) -> Final:
             "SELECT f.state::text, count(*) FROM pulse.finished AS f GROUP BY f.state"
         ).fetchall()
     )
+    final.counters = read_counters(connection)
     return final
+
+
+def read_counters(connection: psycopg.Connection[Any]) -> Counters:
+    """All is at rest: what late transactions left is decided within a few looks."""
+    for _ in range(5):
+        connection.execute("SELECT pulse._tick_count()")
+        row = connection.execute(_UNCOUNTED).fetchone()
+        if row == (0,):
+            break
+    names = ("enqueued", *COUNTED)
+    return [
+        (lane, kind, dict(zip(names, counts, strict=True)))
+        for lane, kind, *counts in connection.execute(_COUNTERS.encode())
+    ]
 
 
 @dataclass
@@ -119,16 +147,22 @@ def judge(
         FailuresAreBounded(),
         SlotsAreExact(),
         GroupSlotsAreExact(),
+        GroupsWaitForTheirJobs(),
         NothingIsClaimedWhilePaused(),
         WorkersGetWhatTheyCanRun(kinds),
         OrderIsKept(records, kinds),
         OccurrencesAreHandledOnce(),
+        DependentsWait(),
+        SpawnsHappenOnce(steps),
+        StepsAreDoneOnce(records, lives),
+        SignalsAreKept(records, losses),
         NumbersAreHandedOutOnce(losses),
         AcknowledgedEnqueuesExist(records, losses),
         AcceptedReportsHappened(records, lives, losses),
         EffectsHaveALiveLease(records, lives, losses, steps),
         UpkeepGoesOn(records),
         HostileValuesAreAnswered(records),
+        CountersAreExact(final.counters),
     ]
     counted: Counter[str] = Counter()
     for transaction in transactions:
@@ -186,7 +220,8 @@ def read_kept(directory: Path | str) -> tuple[Iterator[Transaction], Final]:
     facts = json.loads(Path(directory, "final.json").read_text())
     facts["bodies"] = set(facts["bodies"])
     facts["places"] = dict(facts["places"])
-    facts["unfinished"] = [tuple(each) for each in facts["unfinished"]]
+    for name in ("unfinished", "counters"):
+        facts[name] = [tuple(each) for each in facts[name]]
 
     def transactions() -> Iterator[Transaction]:
         with gzip.open(Path(directory, "journal.gz"), "rt") as lines:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tests.chaos.history import FOREVER, Event, Transaction
 
 # The tables whose rows say where a job stands.
-PLACES = frozenset({"approval", "waiting", "ready", "lease", "finished"})
+PLACES = frozenset({"blocked", "approval", "waiting", "ready", "lease", "finished"})
 ENDS = ("finished", "waiting", "ready")
 KEPT = 20
 

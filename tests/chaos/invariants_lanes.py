@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 from tests.chaos.history import Event, Transaction
@@ -68,6 +68,49 @@ class GroupSlotsAreExact(Invariant):
                         f" {self.slots[event.lane]} slots since transaction"
                         f" {transaction.xid}"
                     )
+
+
+class GroupsWaitForTheirJobs(Invariant):
+    """With in_order a group starts nothing while a job of it may come back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ordered: set[str] = set()
+        self.group: dict[int, tuple[str, str]] = {}
+        self.begun: dict[tuple[str, str], set[int]] = defaultdict(set)
+
+    def commit(self, transaction: Transaction) -> None:
+        for event in transaction.events:
+            if event.place == "lane":
+                self.ordered.discard(event.lane)
+                if event.op == "+" and event.extra.get("in_order"):
+                    self.ordered.add(event.lane)
+            elif event.place == "lease" and event.op == "-":
+                self._end(event.job)
+        for event in transaction.events:
+            if event.place == "waiting" and event.job in self.group:
+                # It keeps its place, or was taken out: promoted, cancelled, moved.
+                if event.op == "+" and event.extra.get("place") is not None:
+                    self.begun[self.group[event.job]].add(event.job)
+                else:
+                    self._end(event.job)
+        for event in claims(transaction):
+            key = event.extra.get("group_key")
+            if key and event.lane in self.ordered:
+                group = event.lane, key
+                self.counted["claims in order of a group"] += 1
+                for job in self.begun[group] - {event.job}:
+                    self.violated(
+                        f"job {event.job} of group {key} of lane {event.lane} was"
+                        f" claimed by transaction {transaction.xid}, though job {job}"
+                        f" had begun before it and was to come back"
+                    )
+                self.group[event.job] = group
+                self.begun[group].add(event.job)
+
+    def _end(self, job: int) -> None:
+        if job in self.group:
+            self.begun[self.group[job]].discard(job)
 
 
 class NothingIsClaimedWhilePaused(Invariant):

@@ -1,10 +1,11 @@
 """Claims of a lane with slots keep its order: priority, then place in line.
 
-Such claims follow one another (the lane lock), so each must take the first jobs that it
-could see and lock. When exactly it looked is not in the history; a job that stood
-before the claimed one is therefore evidence only if it was certainly visible and
-certainly unlocked. Visible: its transaction had returned before the claim's began,
-known from an acknowledgement or from the next transaction of the same backend.
+So do those of a group, where its lane has in_order. Such claims follow one another (the
+lane lock), so each must take the first jobs that it could see and lock. When exactly it
+looked is not in the history; a job that stood before the claimed one is therefore
+evidence only if it was certainly visible and certainly unlocked. Visible: its
+transaction had returned before the claim's began, known from an acknowledgement or from
+the next transaction of the same backend.
 Unlocked: whoever took it out later began after the claim, and no operator's call on it
 was refused or left without an answer just then.
 """
@@ -35,6 +36,8 @@ class Place:
     event: Event
     pid: int
     entered: float
+    enqueued: bool = False
+    """By the transaction that enqueued it."""
     taken_by: float = FOREVER
     gone: bool = False
 
@@ -62,7 +65,7 @@ class Line:
 
 
 class OrderIsKept(Invariant):
-    """Claims of a lane with slots take the first jobs in line."""
+    """Claims of a lane with slots, or a group in order, take the first jobs in line."""
 
     def __init__(
         self,
@@ -71,7 +74,9 @@ class OrderIsKept(Invariant):
     ) -> None:
         super().__init__()
         self.limited: set[str] = set()
-        self.lines: dict[str, Line] = defaultdict(Line)
+        self.ordered: set[str] = set()
+        # By lane, and by group where jobs stand in groups.
+        self.lines: dict[tuple[str, str | None], Line] = defaultdict(Line)
         self.begun: dict[int, list[float]] = defaultdict(list)
         self.kinds: dict[str, set[str]] = defaultdict(set)
         for worker, named in (kinds or {}).items():
@@ -113,29 +118,38 @@ class OrderIsKept(Invariant):
     def commit(self, transaction: Transaction) -> None:
         self.begun[transaction.pid].append(transaction.started)
         taken: dict[int, Place] = {}
+        new = {e.job for e in transaction.events if e.place == "body" and e.op == "+"}
         for event in transaction.events:
             if event.place == "lane":
                 self.limited.discard(event.lane)
+                self.ordered.discard(event.lane)
                 if event.op == "+" and event.extra.get("max_slots") is not None:
                     self.limited.add(event.lane)
+                if event.op == "+" and event.extra.get("in_order"):
+                    self.ordered.add(event.lane)
             elif event.place == "ready" and event.op == "+":
-                place = Place(event, transaction.pid, transaction.committed)
-                self.lines[event.lane].join(place)
+                entered = transaction.committed
+                place = Place(event, transaction.pid, entered, event.job in new)
+                self.lines[_line(event)].join(place)
             elif event.place == "ready":
-                left = self.lines[event.lane].by_job.pop(event.job, None)
+                left = self.lines[_line(event)].by_job.pop(event.job, None)
                 if left is not None:
                     left.gone = True
                     left.taken_by = transaction.started
                     taken[event.job] = left
         for claim in claims(transaction):
             self.kinds[claim.name].add(claim.kind)
-            if claim.job in taken and claim.lane in self.limited:
+            if claim.job in taken and self._keeps_order(taken[claim.job].event):
                 self.counted["claims in order"] += 1
                 self._compare(transaction, claim, taken[claim.job])
 
+    def _keeps_order(self, taken: Event) -> bool:
+        lane, group = _line(taken)
+        return lane in self.ordered if group else lane in self.limited
+
     def _compare(self, transaction: Transaction, claim: Event, taken: Place) -> None:
         """Suspect whatever still stands before the job that was taken."""
-        waiting = self.lines[claim.lane].waiting
+        waiting = self.lines[_line(taken.event)].waiting
         before: list[Place] = []
         while waiting and (waiting[0].gone or waiting[0] < taken):
             place = heapq.heappop(waiting)
@@ -174,12 +188,16 @@ class OrderIsKept(Invariant):
         starts = self.begun[place.pid]
         following = bisect_left(starts, place.entered)
         seen = starts[following] if following < len(starts) else FOREVER
-        if place.event.attempt == 0:
+        if place.enqueued:
             # An acknowledged enqueue is visible; later places are the server's doing.
             acknowledged = self.acknowledged.get(place.event.job, FOREVER)
             if acknowledged >= place.entered:
                 seen = min(seen, acknowledged)
         return seen
+
+
+def _line(event: Event) -> tuple[str, str | None]:
+    return event.lane, event.extra.get("group_key")
 
 
 def _call(record: Record) -> str:

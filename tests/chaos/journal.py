@@ -25,9 +25,18 @@ _RUNS = {"attempt": "attempts", "failures": "failures"}
 _LAST = {"lease": "last_lease", "verb": "last_verb"}
 _SETTINGS = (
     "jsonb_build_object('max_slots', max_slots, 'enabled', enabled,"
-    " 'group_slots', group_slots)"
+    " 'group_slots', group_slots, 'in_order', in_order)"
 )
-_ASKED = "jsonb_build_object('op', payload ->> 'op', 'max_attempts', max_attempts)"
+_GROUP = "jsonb_build_object('group_key', group_key)"
+_ASKED = (
+    "jsonb_strip_nulls(jsonb_build_object('op', payload ->> 'op',"
+    " 'max_attempts', max_attempts, 'flow', flow, 'after_failed', after_failed,"
+    " 'by', payload -> 'by', 'n', payload -> 'n'))"
+)
+_STEP = (
+    "jsonb_build_object('saved', saved_at IS NOT NULL, 'jobs', jobs,"
+    " 'verdict', result -> 'verdict')"
+)
 _RHYTHM = (
     "jsonb_build_object('every', extract(epoch FROM every), 'paused', paused_at,"
     " 'anchor', extract(epoch FROM anchor))"
@@ -36,16 +45,29 @@ _RHYTHM = (
 # Of each table: what its rows say in the journal, and which statements are told.
 _JOURNALED: dict[str, tuple[dict[str, str], str]] = {
     "body": ({"job": "job", "kind": "kind", "extra": _ASKED}, "+-="),
+    "blocked": ({**_JOB, "line": "waits_for"}, "+-"),
+    "dependency": ({"job": "job", "line": "after"}, "+"),
+    "job_step": ({"job": "job", "name": "step", "extra": _STEP}, "+="),
+    "signal": ({"name": "signal"}, "+"),
     "approval": ({**_JOB}, "+-"),
-    "waiting": ({**_JOB, **_RUNS, **_LAST, "until": "run_at"}, "+-"),
+    "waiting": (
+        {
+            **{**_JOB, **_RUNS, **_LAST, "until": "run_at"},
+            "extra": "jsonb_build_object('place', place)",
+        },
+        "+-",
+    ),
     "ready": ({**_JOB, **_RUNS, **_LAST, "line": "seq"}, "+-"),
-    "group_ready": ({**_JOB, **_RUNS, **_LAST, "line": "seq"}, "+-"),
+    "group_ready": (
+        {**_JOB, **_RUNS, **_LAST, "line": "seq", "extra": _GROUP},
+        "+-",
+    ),
     "lease": (
         {
             **_JOB,
             **{"attempt": "attempt", "failures": "failures", "lease": "lease"},
             **{"until": "lease_until", "name": "worker"},
-            "extra": "jsonb_build_object('group_key', group_key)",
+            "extra": _GROUP,
         },
         "+-",
     ),

@@ -14,7 +14,7 @@ import psycopg
 
 from tests.chaos import process
 
-LANES = ("bulk", "narrow", "serial", "long", "tenants")
+LANES = ("bulk", "narrow", "serial", "long", "tenants", "orders")
 SCHEDULES = {"all": "every-all", "last": "every-last", "skip": "every-skip"}
 
 # Settings of the run: short leases, so that a fault outlives them, and a long memory,
@@ -28,10 +28,14 @@ FROM (VALUES ('default', 0), ('bulk', 0), ('narrow', 4), ('serial', 1), ('long',
 SELECT pulse.set_lane('tenants', lease_for => '3 seconds', cancel_grace => '3 seconds',
     retain_completed => '7 days', retain_cancelled => '7 days', retain_dead => '7 days',
     group_slots => 2);
+SELECT pulse.set_lane('orders', lease_for => '3 seconds', cancel_grace => '3 seconds',
+    retain_completed => '7 days', retain_cancelled => '7 days', retain_dead => '7 days',
+    in_order => true);
 SELECT pulse.set_lane('hostile', lease_for => '3 seconds',
     retain_completed => '1 second');
 SELECT pulse.set_kind(kind, backoff => 'fixed', backoff_base => '300 ms')
-FROM unnest('{noop,news,flaky,nap,crunch,slow,ordered,long,stubborn}'::text[]) AS kind;
+FROM unnest('{noop,news,flaky,nap,crunch,slow,ordered,long,stubborn}'::text[]
+    || '{fork,join,saga}'::text[]) AS kind;
 """
 SCHEDULE = """
 SELECT pulse.schedule(%(name)s, 'noop',
@@ -146,20 +150,22 @@ class Operator:
             self.act(verb, job_id=job, **args)
 
     def cancel(self) -> None:
-        self.with_job(["ready", "waiting", "lease"], "cancel")
+        self.with_job(["ready", "waiting", "lease", "blocked"], "cancel")
 
     def force(self) -> None:
         self.with_job(["lease"], "cancel", force=True)
 
     def reprioritize(self) -> None:
         priority = self.random.choice([-1, 0, 5, 9])
-        self.with_job(["ready", "waiting", "lease"], "reprioritize", priority=priority)
+        places = ["ready", "waiting", "lease", "blocked"]
+        self.with_job(places, "reprioritize", priority=priority)
 
     def retry(self) -> None:
         self.with_job(["finished WHERE state <> 'completed'"], "retry")
 
     def move(self) -> None:
-        self.with_job(["ready", "waiting"], "move", lane=self.random.choice(LANES))
+        places = ["ready", "waiting", "blocked"]
+        self.with_job(places, "move", lane=self.random.choice(LANES))
 
     def approve(self) -> None:
         self.act("approve_where", filter='{"state": "awaiting_approval"}', max_jobs=20)

@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,9 @@ class Producer:
         self.note = process.recorder()
         self.connection: psycopg.Connection[Any] | None = None
         self.stopping = False
+        # Some of its jobs, for later ones to wait for; signals that are to be sent.
+        self.known: deque[int] = deque(maxlen=40)
+        self.unsent: deque[str] = deque()
         signal.signal(signal.SIGTERM, self.stop)
 
     def stop(self, *_: object) -> None:
@@ -35,7 +39,9 @@ class Producer:
 
     def run(self) -> None:
         began, made = time.monotonic(), 0
-        ways: list[Callable[[], int]] = [self.many, self.transaction, self.keyed]
+        ways: list[Callable[[], int]] = [
+            *(self.many, self.transaction, self.keyed, self.flow, self.send)
+        ]
         while not self.stopping:
             if made > self.rate * (time.monotonic() - began):
                 time.sleep(0.01)
@@ -43,7 +49,7 @@ class Producer:
             try:
                 if self.connection is None or self.connection.closed:
                     self.connection = psycopg.connect(process.dsn())
-                made += self.random.choices(ways, weights=[2, 6, 1])[0]()
+                made += self.random.choices(ways, weights=[2, 6, 1, 3, 6])[0]()
             except psycopg.Error:
                 self.hang_up()
 
@@ -98,6 +104,45 @@ class Producer:
 
         return self.commit([job], work)
 
+    def flow(self) -> int:
+        """A graph in one list; sometimes a signal comes first, or jobs of before."""
+        jobs = self.graph()
+        waiting = [j["payload"]["op"] for j in jobs if j["kind"] == "saga"]
+        if self.known and self.random.random() < 0.3:
+            many = min(len(self.known), self.random.choice([1, 3, 20]))
+            jobs[0]["after"] = self.random.sample(list(self.known), many)
+            jobs[0]["after_failed"] = "run"
+
+        def work(connection: psycopg.Connection[Any]) -> list[int] | None:
+            ids = pulse.enqueue_many(connection, jobs)
+            return None if self.random.random() < 0.05 else ids
+
+        made = self.commit(jobs, work)
+        if made:
+            self.unsent.extend(waiting)
+        return made
+
+    def send(self) -> int:
+        """A signal, perhaps a second time: the first of a name counts."""
+        assert self.connection is not None
+        if not self.unsent:
+            return 0
+        op = self.unsent.popleft()
+        name = f"go {op}"
+        try:
+            pulse.signal(self.connection, name, {"op": op})
+            if self.random.random() < 0.1:
+                self.connection.rollback()
+                self.unsent.append(op)
+                return 0
+            self.connection.commit()
+        except psycopg.Error:
+            # Whether it was sent is not known: it is sent again.
+            self.unsent.append(op)
+            raise
+        self.note.note("signal_ack", signal=name)
+        return 0
+
     def commit(
         self,
         jobs: list[Job],
@@ -133,6 +178,7 @@ class Producer:
             {"what": "enqueue_ack", "op": op, "job_id": job}
             for op, job in zip(ops, ids, strict=True)
         )
+        self.known.extend(ids[-3:])
         return len(ids)
 
     def say(self, what: str, ops: list[str]) -> None:
@@ -158,20 +204,71 @@ class Producer:
             ("gated", "bulk", {}),
             ("slow", "tenants", {"for": chance.uniform(0, 0.02)}),
             ("flaky", "tenants", {"bad": 1}),
+            ("slow", "orders", {"for": chance.uniform(0, 0.02)}),
+            ("flaky", "orders", {"bad": 1}),
         ]
-        weights = [700, 100, 60, 5, 20, 15, 25, 5, 25, 5, 3, 1, 4, 100, 10]
+        weights = [700, 100, 60, 5, 20, 15, 25, 5, 25, 5, 3, 1, 4, 100, 10, 25, 3]
         kind, lane, payload = chance.choices(sorts, weights)[0]
         job: Job = {
             **{"kind": kind, "lane": lane, "priority": chance.choice([-1, 0, 0, 0, 5])},
-            "payload": {"op": str(uuid.UUID(int=chance.getrandbits(128))), **payload},
+            "payload": {"op": self.op(), **payload},
         }
         if chance.random() < 0.05:
             job["delay"] = chance.uniform(0.1, 3)
-        if lane == "tenants":
+        if lane in ("tenants", "orders"):
             job["group_key"] = f"tenant {min(chance.randrange(20), 9)}"
         if kind == "gated":
             job |= {"kind": "noop", "requires_approval": True}
         return job
+
+    def graph(self) -> list[Job]:
+        """A first job, some that wait for it, a join of those, and what is always done.
+
+        The first may spawn, so that the others wait for jobs that nobody knew of.
+        """
+        chance = self.random
+        first, policy = (
+            chance.choice(["noop", "fork", "fork", "flaky", "fatal"]),
+            chance.choice(["cancel", "cancel", "hold", "run"]),
+        )
+        sorts: list[tuple[str, str, dict[str, Any]]] = [
+            ("noop", "bulk", {}),
+            ("slow", "tenants", {"for": 0.01}),
+            ("slow", "narrow", {"for": 0.01}),
+            ("flaky", "bulk", {"bad": 1}),
+            ("fatal", "bulk", {}),
+            ("saga", "bulk", {"for": chance.uniform(0.05, 1)}),
+            ("fork", "bulk", {"width": 3, "depth": 0}),
+        ]
+        width = chance.choice([1, 3, 10, 60, 100])
+        parts = chance.choices(sorts, [60, 10, 2, 10, 0.5, 8, 4], k=width)
+        wide = {"width": chance.choice([1, 5, 20]), "depth": chance.choice([0, 1, 2])}
+        nodes = [
+            ("first", first, "bulk", {"bad": 1, **wide}, {}),
+            *(
+                ("part", kind, lane, payload, {"after": ["first"]})
+                for kind, lane, payload in parts
+            ),
+            *(
+                ("join", "join", "bulk", {"policy": each}, {"after": ["part"]})
+                for each in (policy, "cancel")
+            ),
+            ("last", "join", "bulk", {"policy": "run"}, {"after": ["first", "join"]}),
+        ]
+        flow = f"flow {chance.getrandbits(64):x}"
+        return [
+            {
+                **{"kind": kind, "lane": lane, "priority": chance.choice([0, 0, 5])},
+                **{"name": name, "flow": flow, **more},
+                "payload": {"op": self.op(), **payload},
+                **({"group_key": "flows"} if lane == "tenants" else {}),
+                **({"after_failed": p} if (p := payload.get("policy")) else {}),
+            }
+            for name, kind, lane, payload, more in nodes
+        ]
+
+    def op(self) -> str:
+        return str(uuid.UUID(int=self.random.getrandbits(128)))
 
 
 def main() -> None:

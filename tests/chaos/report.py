@@ -31,6 +31,20 @@ WHERE b.payload ? 'app'
 """
 
 
+# What a job was told of its steps is what was saved first.
+STEPS = """
+SELECT format('job %s returned %s for step %s, and %s was saved', f.job,
+    f.result -> s.step, s.step, s.result)
+FROM pulse.finished AS f INNER JOIN pulse.job_step AS s ON s.job = f.job
+WHERE f.state = 'completed' AND f.kind = 'saga' AND f.result ? s.step
+    AND f.result -> s.step IS DISTINCT FROM s.result
+"""
+
+
+def steps(connection: psycopg.Connection[Any]) -> list[str]:
+    return [row[0] for row in connection.execute(STEPS)]
+
+
 def app_rows(connection: psycopg.Connection[Any]) -> list[str]:
     return [row[0] for row in connection.execute(APP_ROWS)]
 
@@ -46,7 +60,11 @@ def bugs(directory: Path) -> list[str]:
 
 def idle(counted: Mapping[str, int]) -> list[str]:
     """A run in which nothing happened keeps every promise and proves none."""
-    needed = ("enqueue_ack", "completed", "effects", "claims with slots")
+    needed = (
+        *("enqueue_ack", "completed", "effects", "claims with slots"),
+        *("dependencies waited for", "jobs spawned", "steps saved"),
+        "signals acknowledged",
+    )
     return [
         f"nothing was proved: no {what}" for what in needed if not counted.get(what)
     ]

@@ -32,8 +32,20 @@ from tests.chaos.supervise import Fleet
 
 APP_ROWS = "CREATE TABLE chaos.app_row (op text PRIMARY KEY, job bigint)"
 LEFT = """
-SELECT (SELECT count(*) FROM pulse.approval) + (SELECT count(*) FROM pulse.waiting)
-    + (SELECT count(*) FROM pulse.ready) + (SELECT count(*) FROM pulse.lease)
+SELECT (SELECT count(*) FROM pulse.blocked) + (SELECT count(*) FROM pulse.approval)
+    + (SELECT count(*) FROM pulse.waiting) + (SELECT count(*) FROM pulse.ready)
+    + (SELECT count(*) FROM pulse.lease)
+"""
+# Whom a failure holds is given up; a signal that nobody has sent is sent.
+GIVE_UP = """
+SELECT pulse.cancel(b.job)
+FROM pulse.blocked AS b INNER JOIN pulse.finished AS f ON f.job = b.waits_for
+WHERE f.state <> 'completed' AND b.after_failed = 'hold'
+"""
+SEND = """
+SELECT pulse.signal(w.signal)
+FROM pulse.signal_wait AS w
+WHERE NOT EXISTS (SELECT FROM pulse.signal AS s WHERE s.signal = w.signal)
 """
 AT_REST_WITHIN = 240.0
 MANY = 20
@@ -147,6 +159,8 @@ def calm(connection: psycopg.Connection[Any]) -> None:
             connection.execute("SELECT pulse.resume(%s, %s)", (holder, lane))
     connection.execute("SELECT pulse.unschedule(name) FROM pulse.schedules")
     connection.execute("""SELECT pulse.approve_where('{"all": true}')""")
+    connection.execute(GIVE_UP)
+    connection.execute(SEND)
 
 
 def prepare(cluster: Cluster) -> None:
@@ -189,6 +203,7 @@ def main() -> int:
             violations = [*run.broken, *fleet.deserters, *map(str, found.violations)]
             violations += report.idle(found.counted)
             violations += report.app_rows(connection) + report.bugs(directory)
+            violations += report.steps(connection)
             if violations or asked.keep:
                 checker.keep(connection, directory)
                 for node in cluster.nodes:

@@ -35,8 +35,14 @@ CLAIM = """
 VERBS = {
     "complete": "SELECT pulse.complete(%s)",
     "fail": "SELECT pulse.fail(%s, 'on purpose', retry_in => '0')",
+    "snooze": "SELECT pulse.snooze(%s, '1 second')",
 }
 WAITING = "SELECT count(*) FROM pg_locks WHERE pid = %s AND NOT granted"
+AFTER = """
+    SELECT pulse.enqueue(
+        'k', jsonb_build_object('op', %s::text), lane => 'flow', after => %s::bigint[]
+    )
+"""
 LEFT = """
     SELECT DISTINCT lane FROM pulse.jobs
     WHERE state NOT IN ('completed', 'dead', 'cancelled')
@@ -70,6 +76,7 @@ class SmallLoad:
             "pulse.set_lane('narrow', max_slots => 2)",
             "pulse.set_lane('serial', max_slots => 1)",
             "pulse.set_lane('tenants', group_slots => 2)",
+            "pulse.set_lane('orders', in_order => true)",
             "pulse.set_kind('k', backoff => 'none')",
             "pulse.schedule('beat', 'k', every => '1 second', lane => 'beat')",
             # The backstop that looks for lost jobs does its hourly run.
@@ -80,12 +87,23 @@ class SmallLoad:
         [zombie] = self.claim(self.one, "zombie", lease_for="1 second")
         self.fill_the_slots()
         self.fill_the_group()
+        self.wait_in_the_group()
         self.run_in_order()
         self.fail_for_good()
         self.pause_in_mid_claim()
         self.commit_late()
         self.wake_the_zombie(zombie)
         self.wait_for_the_schedule()
+        self.run_flows()
+
+    def run_flows(self) -> None:
+        """What flows promise; also by themselves."""
+        self.one.execute("SELECT pulse.set_kind('k', backoff => 'none')")
+        self.wait_for_all()
+        self.depend_on_what_ends_meanwhile()
+        self.spawn_twice()
+        self.remember()
+        self.wait_for_a_signal()
         self.drain()
         self.note.close()
 
@@ -148,6 +166,12 @@ class SmallLoad:
         meanwhile = self.claim(self.two, "tenants", 3)
         self.report("complete", *first, *meanwhile)
         self.report("complete", *self.claim(self.one, "tenants", 3))
+
+    def wait_in_the_group(self) -> None:
+        for _ in range(3):
+            self.enqueue("orders")
+        self.report("snooze", *self.claim(self.one, "orders"))
+        self.report("complete", *self.claim(self.two, "orders"))
 
     def claim_around(self, lane: str, n: int, work: Callable[[], object]) -> list[Run]:
         """A claim, open until work (on session two) has ended or waits for it."""
@@ -213,6 +237,67 @@ class SmallLoad:
 
         until(often_enough)
         self.three.execute("SELECT pulse.unschedule('beat')")
+
+    def enqueue_after(self, connection: Connection, *after: int) -> int:
+        op = str(uuid.uuid4())
+        self.note.enqueue_try(op, "k", "flow", 0)
+        [job] = self.ask(connection, AFTER, op, list(after))
+        self.note.enqueue_ack(op, job)
+        return int(job)
+
+    def wait_for_all(self) -> None:
+        first, second = (self.enqueue_after(self.two) for _ in range(2))
+        self.enqueue_after(self.two, first, second)
+        runs = self.claim(self.three, "flow", 2)
+        for run in runs:
+            self.report("complete", run)
+            self.report("complete", *self.claim(self.three, "flow", 5))
+
+    def depend_on_what_ends_meanwhile(self) -> None:
+        """The end looks while the enqueue is not committed."""
+        job = self.enqueue_after(self.two)
+        self.one.execute("BEGIN")
+        self.enqueue_after(self.one, job)
+        self.report("complete", *self.claim(self.three, "flow"))
+        self.one.execute("COMMIT")
+
+    def spawn_twice(self) -> None:
+        """Two attempts of one job; who waits for it waits for the spawned."""
+        job = self.enqueue_after(self.two)
+        self.enqueue_after(self.two, job)
+        for verb in ("fail", "complete"):
+            [run] = self.claim(self.three, "flow")
+            spawn = (
+                "SELECT pulse.spawn(%s, 's', jsonb_build_array(jsonb_build_object("
+                "'kind', 'k', 'lane', 'flow', 'priority', -1,"
+                " 'payload', jsonb_build_object('by', %s::bigint, 'n', 0))))"
+            )
+            self.ask(self.two, spawn, run.lease, job)
+            self.report(verb, run)
+        self.report("complete", *self.claim(self.three, "flow", 5))
+
+    def remember(self) -> None:
+        """A step of the first attempt is known to the second."""
+        self.report("complete", *self.claim(self.three, "flow", 5))
+        self.enqueue_after(self.two)
+        for verb in ("fail", "complete"):
+            [run] = self.claim(self.three, "flow")
+            if not self.ask(self.two, "SELECT step FROM pulse.steps(%s)", run.lease):
+                fields = {"job_id": run.job, "step": "a", "lease": run.lease}
+                self.note.note("step", **fields)
+                self.ask(self.two, "SELECT pulse.save_step(%s, 'a')", run.lease)
+            self.report(verb, run)
+
+    def wait_for_a_signal(self) -> None:
+        self.enqueue_after(self.two)
+        [run] = self.claim(self.three, "flow")
+        wait = "SELECT verdict FROM pulse.wait_for(%s, 'go s', '1 hour', 's')"
+        assert self.ask(self.two, wait, run.lease) == ["waiting"]
+        self.ask(self.one, "SELECT pulse.signal('s')")
+        self.note.note("signal_ack", signal="s")
+        for run in self.claim(self.three, "flow"):
+            assert self.ask(self.two, wait, run.lease) == ["received"]
+            self.report("complete", run)
 
     def drain(self) -> None:
         """Until nothing is left, or nothing of it can be had for a while."""

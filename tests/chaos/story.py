@@ -46,6 +46,14 @@ class Story:
             pid=pid,
         )
 
+    def enqueue_after(self, job: int, after: int, **body: Any) -> Story:
+        extra = {"op": f"op{job}", "max_attempts": 2, **body}
+        return self.tell(
+            Event("body", "+", job=job, kind="k", extra=extra),
+            depends(job, after),
+            blocked("+", job),
+        )
+
     def claim(self, lease: int, job: int = JOB, lane: str = "l", **more: Any) -> Story:
         return self.tell(ready("-", job, lane), leased("+", lease, job, lane, **more))
 
@@ -69,7 +77,7 @@ class Story:
                         if e.op == "+"
                         else self.final.bodies.discard
                     )(e.job)
-                elif e.place in ("ready", "lease", "finished"):
+                elif e.place in ("blocked", "ready", "lease", "finished"):
                     if e.op == "+":
                         self.final.places[e.job] = e.place
                     elif self.final.places.get(e.job) == e.place:
@@ -98,7 +106,19 @@ def leased(
 
 def finished(lease: int | None, job: int = JOB, **more: Any) -> Event:
     said = {"verb": "complete", "state": "completed", **more}
-    return Event("finished", "+", job=job, lease=lease, **said)
+    return Event("finished", "+", job=job, lease=lease, lane="l", kind="k", **said)
+
+
+def blocked(op: str, job: int = JOB) -> Event:
+    return Event("blocked", op, job=job, lane="l", kind="k")
+
+
+def depends(job: int, after: int) -> Event:
+    return Event("dependency", "+", job=job, line=after)
+
+
+def saved(step: str, job: int = JOB, **more: Any) -> Event:
+    return Event("job_step", "=", job=job, name=step, extra={"saved": True, **more})
 
 
 def slots(lane: str, n: int | None, enabled: bool = True) -> Event:
@@ -107,6 +127,10 @@ def slots(lane: str, n: int | None, enabled: bool = True) -> Event:
 
 def group_slots(lane: str, n: int) -> Event:
     return Event("lane", "+", lane=lane, extra={"group_slots": n})
+
+
+def in_order(lane: str) -> Event:
+    return Event("lane", "+", lane=lane, extra={"group_slots": 1, "in_order": True})
 
 
 def hold(op: str, lane: str = "") -> Event:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -26,7 +27,7 @@ BY_JOB = """WHERE l.lease = ANY (v_sound) OR l.job IN (
 BROKEN: dict[str, tuple[str, dict[str, str], str]] = {
     "the fence of complete": (
         "complete_batch",
-        {r"WHERE l.lease = ANY \(v_sound\)\n": BY_JOB},
+        {r"WHERE l.lease = v_sound\[1\]\n": BY_JOB},
         "A report that was accepted ended its run, and a stale lease is refused",
     ),
     "the count of slots": (
@@ -44,8 +45,13 @@ BROKEN: dict[str, tuple[str, dict[str, str], str]] = {
     ),
     "the count of a group": (
         "_claim_grouped",
-        {r"greatest\(v_slots - .*, 0\)": "v_need"},
+        {r"greatest\(g\.slots - .*, 0\)": "v_need"},
         "No claim commits that fills a group of a lane beyond group_slots",
+    ),
+    "the wait of a group": (
+        "_read_notices",
+        {r"OR \(_read_notices\.lane\)\.in_order\s+AND": "OR false AND"},
+        "With in_order a group starts nothing while a job of it may come back",
     ),
     "the look at holds": (
         "claim_batch",
@@ -70,12 +76,17 @@ BROKEN: dict[str, tuple[str, dict[str, str], str]] = {
     "the order of the line": (
         "_pick",
         {r"ORDER BY r\.rank, r\.seq\n": "ORDER BY r.rank, r.seq DESC\n"},
-        "Claims of a lane with slots take the first jobs in line",
+        "Claims of a lane with slots, or a group in order, take the first jobs in line",
     ),
     "the bound of failures": (
         "_fail_runs",
         {r"g\.failures \+ 1 >= b\.max_attempts": "g.failures >= b.max_attempts"},
         "A job fails at most max_attempts times, unless retried by hand",
+    ),
+    "the mark of a start that was counted": (
+        "_watch_new_leases",
+        {r",\s+ready_at = NULL": ""},
+        "The counters of each lane and kind equal what was committed",
     ),
     "the interval of schedules": (
         "_fire_schedule",
@@ -85,6 +96,52 @@ BROKEN: dict[str, tuple[str, dict[str, str], str]] = {
             )
         },
         "Every occurrence of a schedule fires once or is skipped with a reason",
+    ),
+}
+
+EARLY = "No job runs before all that it depends on has ended well enough"
+SPAWNED = "A step spawns its jobs once, and who waits for the spawner waits for them"
+BROKEN_FLOWS: dict[str, tuple[str, dict[str, str], str]] = {
+    "the look for another upstream": (
+        "_look",
+        {r"AND NOT d\.met\n": "AND false\n"},
+        EARLY,
+    ),
+    "the doubt of an enqueue": (
+        "_put_after",
+        {r"IF v_strange <> '\{\}' THEN\n +INSERT": "IF false THEN INSERT"},
+        "Everything drains",
+    ),
+    "the step of a spawn": (
+        "spawn",
+        {
+            r"IF NOT FOUND THEN": "IF false THEN",
+            r"ON CONFLICT ON CONSTRAINT job_step_is_one_per_name DO NOTHING": (
+                "ON CONFLICT ON CONSTRAINT job_step_is_one_per_name"
+                " DO UPDATE SET saved_at = excluded.saved_at"
+            ),
+        },
+        SPAWNED,
+    ),
+    "the dependencies on the spawned": (
+        "spawn",
+        {r"FROM unnest\(v_waiting\)": "FROM unnest('{}'::bigint[])"},
+        SPAWNED,
+    ),
+    "the memory of steps": (
+        "steps",
+        {r"AND s\.saved_at IS NOT NULL": "AND false"},
+        "A step that has succeeded is not run by an attempt that began later",
+    ),
+    "the wake of a signal": (
+        "_do_signal",
+        {r"RETURN pulse\._tell\([^;]*;": "RETURN 0;"},
+        "Everything drains",
+    ),
+    "the row of a signal": (
+        "_do_signal",
+        {r"INSERT INTO pulse\.signal [^;]*;": ""},
+        "A signal that was acknowledged is there, and nobody waits for it in vain",
     ),
 }
 
@@ -127,7 +184,11 @@ def test_pulse_keeps_every_promise(watched: Database, tmp_path: Path) -> None:
     assert report.counted["verb_refused"] == 1
     assert report.counted["dead"] == 1
     assert report.counted["occurrences"] >= 3
-    for what in ("claims with slots", "claims in order", "commits under a hold"):
+    for what in (
+        *("claims with slots", "claims in order", "commits under a hold"),
+        *("dependencies waited for", "spawned jobs waited for", "steps saved"),
+        *("steps run", "signals acknowledged", "signals received"),
+    ):
         assert report.counted[what] > 0
     assert report.counted["effects"] == report.counted["runs"] > 700
 
@@ -139,6 +200,18 @@ def test_the_checker_notices_without(
     name, pieces, promise = BROKEN[what]
     break_function(watched, name, pieces)
     report = judged(watched, tmp_path)
+    assert promise in {violation.invariant for violation in report.violations}
+
+
+@pytest.mark.parametrize("what", BROKEN_FLOWS)
+def test_the_checker_notices_of_flows_without(
+    what: str, watched: Database, tmp_path: Path
+) -> None:
+    name, pieces, promise = BROKEN_FLOWS[what]
+    break_function(watched, name, pieces)
+    with contextlib.suppress(AssertionError):
+        SmallLoad(watched.connect, tmp_path).run_flows()
+    report = checker.check(watched.connect(), tmp_path)
     assert promise in {violation.invariant for violation in report.violations}
 
 

@@ -8,18 +8,23 @@ import pytest
 
 from tests.chaos.history import Event
 from tests.chaos.invariants import Invariant
+from tests.chaos.invariants_counters import COUNTED
 from tests.chaos.story import (
     JOB,
     Story,
     began,
+    blocked,
+    depends,
     finished,
     fired,
     group_slots,
     hold,
+    in_order,
     leased,
     lost,
     ready,
     run_at,
+    saved,
     scheduled,
     slots,
     stepped,
@@ -98,8 +103,38 @@ GOOD: dict[str, Callable[[], Story]] = {
         stepped(Story(), 2.6, -5.0).enqueue().claim(7)
         .tell(leased("-", 7, until=2.5, ahead=-5.0), finished(7, verb="reap"))
     ),
+    "a job runs after another": lambda: (
+        Story().enqueue(1).enqueue_after(2, 1).claim(1, 1)
+        .tell(leased("-", 1, 1), finished(1, 1), blocked("-", 2), ready("+", 2))
+        .claim(2, 2).complete(2, 2)
+    ),
+    "any end counts for who takes any": lambda: (
+        Story().enqueue(1).enqueue_after(2, 1, after_failed="run").claim(1, 1)
+        .tell(leased("-", 1, 1), finished(1, 1, verb="fail", state="dead"),
+              blocked("-", 2), ready("+", 2))
+        .claim(2, 2).complete(2, 2)
+    ),
+    "a spawned job is waited for": lambda: (
+        spawn(Story().enqueue(1).enqueue_after(2, 1).claim(1, 1), depends(2, 3))
+    ),
+    "who waits later does not wait for the spawned": lambda: (
+        spawn(Story().enqueue(1).claim(1, 1)).enqueue_after(2, 1)
+    ),
+    "a step is run again when it was not saved": lambda: (
+        stepped_in(stepped_in(Story().enqueue().claim(7), 7).retry(7, "reap")
+                   .claim(8, attempt=2, failures=1), 8).tell(saved("a"))
+    ),
+    "a signal is kept": lambda: (
+        Story().note("signal_ack", signal="go 1")
+        .tell(Event("signal", "+", name="go 1"), saved("go 1", verdict="received"))
+    ),
+    "a promotion may lose a signal": lambda: (
+        lost(Story().note("signal_ack", signal="go 1"),
+             Story().tell(Event("signal", "+", name="go 1")))
+    ),
     "ticks and claims under pressure": lambda: pressed([]),
     "a hostile value is refused": lambda: sent("PU003", refuse=True),
+    "everything is counted once": lambda: counted(),
     "an odd value is kept": lambda: sent("", refuse=False),
 }  # fmt: skip
 
@@ -138,6 +173,17 @@ BAD: list[tuple[str, str, Callable[[], Story]]] = [
     ("beyond group_slots", "two of one group in one slot", lambda: (
         Story().tell(group_slots("l", 1)).enqueue(1).enqueue(2)
         .claim(1, 1, extra={"group_key": "a"}).claim(2, 2, extra={"group_key": "a"}))),
+    ("may come back", "another while one was snoozed", lambda: (
+        Story().tell(in_order("l")).enqueue(1).enqueue(2)
+        .claim(1, 1, extra={"group_key": "a"})
+        .tell(leased("-", 1, 1), Event("waiting", "+", job=1, extra={"place": 1}))
+        .claim(2, 2, extra={"group_key": "a"}))),
+    ("first jobs in line", "the second of a group before the first", lambda: (
+        Story().tell(in_order("l"))
+        .tell(ready("+", 1, extra={"group_key": "a"}))
+        .tell(ready("+", 2, extra={"group_key": "a"}))
+        .tell(ready("-", 2, extra={"group_key": "a"}),
+              leased("+", 1, 2, extra={"group_key": "a"})))),
     ("held or disabled", "every lane is paused", lambda: (
         Story().enqueue().tell(hold("+")).claim(7))),
     ("held or disabled", "its lane is paused", lambda: (
@@ -197,14 +243,51 @@ BAD: list[tuple[str, str, Callable[[], Story]]] = [
              Story().complete(7)))),
     ("effect began once", "of another job than was lost", lambda: (
         lost(began(Story().enqueue(), 7), Story().claim(7, 2048)))),
+    ("before all that it depends on", "at once", lambda: (
+        Story().enqueue(1).enqueue_after(2, 1)
+        .tell(blocked("-", 2), ready("+", 2)).claim(2, 2))),
+    ("before all that it depends on", "after a failure", lambda: (
+        Story().enqueue(1).enqueue_after(2, 1).claim(1, 1)
+        .tell(leased("-", 1, 1), finished(1, 1, verb="fail", state="dead"),
+              blocked("-", 2), ready("+", 2))
+        .claim(2, 2))),
+    ("spawns its jobs once", "twice", lambda: (
+        Story().enqueue(by=1, n=0).enqueue(2048, by=1, n=0))),
+    ("spawns its jobs once", "and nobody waits for it", lambda: (
+        spawn(Story().enqueue(1).enqueue_after(2, 1).claim(1, 1)))),
+    ("step that has succeeded", "run again", lambda: (
+        stepped_in(Story().enqueue().claim(7).tell(saved("a")).retry(7, "reap")
+                   .claim(8, attempt=2, failures=1), 8))),
+    ("signal that was acknowledged", "lost", lambda: (
+        Story().note("signal_ack", signal="go 1"))),
+    ("signal that was acknowledged", "in vain", lambda: (
+        Story().tell(saved("go 1", verdict="timeout")))),
     ("Ticks and claims", "no tick", lambda: pressed(["tick"])),
     ("Ticks and claims", "no claim", lambda: pressed(["claim"], "clock_step")),
     ("hostile value", "a bug", lambda: sent("XX000", refuse=True)),
     ("hostile value", "pulse's own bug", lambda: sent("PU901", refuse=True)),
     ("hostile value", "too large and taken", lambda: sent("", refuse=True)),
+    ("counters of each lane", "a start too many", lambda: counted(started=2)),
+    ("counters of each lane", "an end too few", lambda: counted(completed=0)),
+    ("counters of each lane", "an enqueue too few", lambda: counted(enqueued=0)),
+    ("counters of each lane", "one that did not happen", lambda: counted(reaped=1)),
     ("Everything drains", "a job is left", lambda: left_over()),
     ("check() is empty", "a problem", lambda: problem()),
 ]  # fmt: skip
+
+
+def spawn(story: Story, *edges: Event) -> Story:
+    """Job 1 spawns job 3."""
+    return story.tell(
+        Event("body", "+", job=3, kind="k", extra={"max_attempts": 2}),
+        ready("+", 3),
+        *edges,
+        saved("s", 1, jobs=[3]),
+    )
+
+
+def stepped_in(story: Story, lease: int) -> Story:
+    return story.note("step", job_id=JOB, step="a", lease=lease)
 
 
 def gone(story: Story) -> Story:
@@ -235,6 +318,14 @@ def reaped_by_its_claim() -> Story:
         leased("-", 7, until=-35.0),
         ready("+", lease=7, verb="reap", failures=1),
     )
+
+
+def counted(**wrong: int) -> Story:
+    """A job that completed, and what the counters say."""
+    story, right = whole(), {"enqueued": 1, "started": 1, "completed": 1}
+    zeros = dict.fromkeys(COUNTED, 0)
+    story.final.counters = [("l", "k", {**zeros, **right, **wrong})]
+    return story
 
 
 def pressed(missed: list[str], name: str = "hold_open") -> Story:

@@ -17,7 +17,7 @@ import psycopg
 import pulse
 from tests.chaos import handlers, process
 
-LANES = {"bulk": 12, "narrow": 4, "serial": 2, "long": 6, "tenants": 8}
+LANES = {"bulk": 12, "narrow": 4, "serial": 2, "long": 6, "tenants": 8, "orders": 8}
 SORTS = {
     "threads": (handlers.threads, {**LANES, "hostile": 1}),
     "async": (handlers.coroutines, LANES),
@@ -75,7 +75,7 @@ class PlainSQL:
     def run(self) -> None:
         while not self.stopping:
             try:
-                lane = self.random.choice(["serial", "narrow", "tenants"])
+                lane = self.random.choice(["serial", "narrow", "tenants", "orders"])
                 rows = self.ask(
                     CLAIM, (process.name(), lane, self.random.choice([1, 3]))
                 )

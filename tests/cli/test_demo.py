@@ -16,7 +16,7 @@ import pytest
 
 from tests.cli.conftest import command, environment
 from tests.cli.test_embedded import for_everybody
-from tools import paths
+from tools import paths, servers
 
 FACTS = (
     "every picture is done",
@@ -62,7 +62,7 @@ def test_an_ordinary_user_can_run_it() -> None:
 @pytest.fixture
 def clone() -> Iterator[Path]:
     """What a fresh clone has: no venv, nothing built."""
-    made = Path(tempfile.mkdtemp(prefix="pulse-clone."))
+    made = Path(tempfile.mkdtemp(prefix="pulse-clone.", dir=servers.memory()))
     made.chmod(0o755)
     for name in ("Makefile", "pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(paths.ROOT / name, made)

@@ -34,13 +34,19 @@ def test_settings_of_lanes_and_kinds(pulse: Pulse, connection: Connection) -> No
     facts = "SELECT settings || jsonb_build_object('n', max_slots, 'on', enabled)"
     found = one(connection, f"{facts} FROM pulse.lanes WHERE name = 'mail'")
     assert (found["n"], found["on"], found["lease_for"]) == (3, False, "00:01:00")
-    ran = pulse("set-kind", "send", "--max-attempts", 7, "--backoff", "fixed", "--json")
+    ran = pulse(
+        *("set-kind", "send", "--max-attempts", 7, "--backoff", "fixed"),
+        *("--max-delay", "1 min", "--json"),
+    )
     assert ran.json == {
         "name": "send",
-        "changed": {"max_attempts": 7, "backoff": "fixed"},
+        "changed": {"max_attempts": 7, "backoff": "fixed", "max_delay": "1 min"},
     }
     enqueue(connection, "'send'")
     assert one(connection, "SELECT max_attempts FROM pulse.jobs") == 7
+    assert pulse("set-lane", "mail", "--fair", "true", "--group-slots", 2).code == 0
+    groups = """settings @> '{"fair": true, "group_slots": 2}'"""
+    assert one(connection, f"SELECT {groups} FROM pulse.lanes WHERE name = 'mail'")
     assert pulse("set-lane", "mail").code == 2
     refused = pulse("set-lane", "mail", "--max-slots", -1)
     assert refused.code == 1

@@ -50,6 +50,9 @@ def test_enqueue_hands_its_options_on(pulse: Pulse, connect: Connect) -> None:
     assert row.fetchone() == ("scheduled", "bulk", 7, ["a", "b"], "k")
     again = pulse("enqueue", "mail", "--lane", "bulk", "--unique-key", "k")
     assert again.out == "1  has this unique key already\n"
+    newer = ("--unique-key", "k", "--on-conflict", "cancel", "--json")
+    ran = pulse("enqueue", "mail", "--lane", "bulk", *newer)
+    assert ran.json == {"job_id": "4", "created": True}
 
 
 def test_enqueue_reads_a_file_of_payloads(
@@ -154,12 +157,17 @@ def test_what_producers_write_does_not_steer_the_terminal(
 ) -> None:
     connect().execute(
         "SELECT pulse.enqueue(%s, lane => %s, tags => ARRAY[NULL, 'x'])",
-        ("\x1b]0;pwn\x07k", "l\x1b[31m"),
+        ("\x1b]0;pwn\x07k\u202e", "l\x1b[31m"),
     )
-    for ran in (pulse("jobs"), pulse("jobs", 1), pulse("lanes")):
-        assert ran.code == 0, ran.err
-        assert "\x1b" not in ran.out.replace("\x1b[0m", "")
-        assert "pwn" in ran.out or "l\ufffd" in ran.out
+    for words in (["jobs"], ["jobs", 1], ["lanes"], ["why", 1], ["health"]):
+        ran = pulse(*words)
+        assert ran.code == 0 or words == ["health"], ran.err
+        said = (ran.out + ran.err).replace("\x1b[0m", "")
+        assert not set("\x1b\x07\u202e") & set(said)
+        assert "pwn" in said or "l\ufffd" in said or words == ["health"]
+    refused = pulse("drain", "\x1b[2Jlane")
+    assert refused.code == 1
+    assert "\x1b" not in refused.err
 
 
 def test_jobs_newest_first_and_filtered(pulse: Pulse, connect: Connect) -> None:
@@ -363,6 +371,21 @@ def test_pause_and_resume_nest_by_holder(pulse: Pulse) -> None:
     )
     assert pulse("resume", "mail", USER="eve").out == "lane mail: resumed\n"
     assert "no hold of eve" in pulse("resume", "default", USER="eve").out
+
+
+def test_a_flow_is_paused_and_resumed(pulse: Pulse, connect: Connect) -> None:
+    connect().execute("SELECT pulse.enqueue('k', flow => 'import 7')")
+    ada = ("--flow", "import 7", "--holder", "ada")
+    assert pulse("pause", *ada).out == "flow import 7 paused by ada\n"
+    assert pulse("pause", *ada).out == "flow import 7 was paused already by ada\n"
+    assert "flow import 7 is paused by ada" in pulse("why", 1).out
+    # The pause of everything is another one, and so is that of another holder.
+    assert "no hold of ada" in pulse("resume", "--holder", "ada").out
+    said = pulse("resume", "--flow", "import 7", "--holder", "bob").out
+    assert "(pulse resume --flow 'import 7' --holder ada)" in said
+    assert pulse("resume", *ada).out == "flow import 7: resumed\n"
+    assert "[PU013]" in pulse("pause", "--flow", "nothing").err
+    assert pulse("pause", "default", *ada).code == 2
 
 
 # -- the whole --------------------------------------------------------------------

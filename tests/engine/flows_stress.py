@@ -71,7 +71,7 @@ END $do$"""
 
 
 _LOOK = "pulse._look(bigint[],boolean,bigint,bigint,integer)"
-_SETTLE = "pulse._settle(integer,bigint,bigint[],bigint[],boolean)"
+_SETTLE = "pulse._settle(integer,bigint,bigint[],bigint[],timestamptz)"
 MUTATIONS = {
     "no doubts": """
 CREATE FUNCTION public.drop_it() RETURNS trigger LANGUAGE plpgsql

@@ -1,9 +1,9 @@
-"""The life of a job in plain Python, and what producers and workers may do to it."""
+"""The life of a job in plain Python, and what workers may do to it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
@@ -41,6 +41,18 @@ class Job:
     cancel_asked: bool = False
     last: tuple[int, str] | None = None
     """The report that brought it where it stands: that one may be repeated."""
+    after: set[int] = field(default_factory=set)
+    met: set[int] = field(default_factory=set)
+    """Upstreams that have ended once, which is enough for it."""
+    after_failed: str = "cancel"
+    policy: str = "cancel"
+    """after_failed, unless it was retried to wait for what has failed."""
+    by_upstream: bool = False
+    steps: dict[str, Any] = field(default_factory=dict)
+    begun: dict[str, bool] = field(default_factory=dict)
+    """Waits that have begun, and whether their time is over."""
+    waits: str | None = None
+    """The signal that it was given back for."""
 
 
 def has(*states: str) -> Callable[[Reports], bool]:
@@ -49,7 +61,7 @@ def has(*states: str) -> Callable[[Reports], bool]:
 
 
 class Reports(RuleBasedStateMachine):
-    """Producers and workers."""
+    """What workers report."""
 
     connect: Callable[[], psycopg.Connection[Any]]
 
@@ -87,6 +99,9 @@ class Reports(RuleBasedStateMachine):
         self.places += 1
         job.state, job.place = "ready", self.places
 
+    def ends(self, job: Job, state: str) -> None:
+        job.state = state
+
     def retried(self, job: Job) -> None:
         job.failures, job.last = 0, None
         if job.needed_approval and job.attempts == 0:
@@ -105,54 +120,16 @@ class Reports(RuleBasedStateMachine):
         found = sorted(i for i, j in self.jobs.items() if j.state in states)
         return data.draw(st.sampled_from(found))
 
-    def holder(self, key: str | None) -> int | None:
-        for job_id, job in self.jobs.items():
-            if key and job.key == key and job.state not in FINISHED:
-                return job_id
-        return None
-
-    # Producers ---------------------------------------------------------------
-
-    @rule(
-        kind=st.sampled_from("ab"),
-        priority=st.integers(-1, 1),
-        delayed=st.booleans(),
-        approval=st.sampled_from([False, False, True]),
-        attempts=st.integers(1, 3),
-        key=st.sampled_from([None, None, "x", "y"]),
-    )
-    def enqueue(
-        self,
-        kind: str,
-        priority: int,
-        delayed: bool,
-        approval: bool,
-        attempts: int,
-        key: str | None,
-    ) -> None:
-        job_id = self.one(
-            "SELECT pulse.enqueue(%s, lane => %s, priority => %s, delay => %s,"
-            " max_attempts => %s, unique_key => %s, requires_approval => %s)",
-            kind,
-            LANE,
-            priority,
-            "1 hour" if delayed else None,
-            attempts,
-            key,
-            approval,
+    def holders(self, key: str | None) -> list[int]:
+        """Who has a key, and who follows that one."""
+        return sorted(
+            (
+                job_id
+                for job_id, job in self.jobs.items()
+                if key and job.key == key and job.state not in FINISHED
+            ),
+            key=lambda job_id: self.jobs[job_id].state == "blocked",
         )
-        if (existing := self.holder(key)) is not None:
-            assert job_id == existing
-            return
-        assert job_id not in self.jobs
-        job = Job("new", kind, priority, attempts, key, delayed)
-        self.jobs[job_id] = job
-        if approval:
-            job.state, job.needed_approval = "awaiting_approval", True
-        elif delayed:
-            job.state = "scheduled"
-        else:
-            self.line_up(job)
 
     # Workers -----------------------------------------------------------------
 
@@ -176,6 +153,7 @@ class Reports(RuleBasedStateMachine):
         for job_id, lease, attempt, failures, priority in rows:
             job = self.jobs[job_id]
             job.state, job.lease, job.last = "running", lease, None
+            job.waits = None
             job.attempts += 1
             assert (attempt, failures, priority) == (
                 job.attempts,
@@ -191,7 +169,7 @@ class Reports(RuleBasedStateMachine):
         for _ in range(2):  # the second time, its answer was lost
             self.db.execute("SELECT pulse.complete(%s, '1')", (job.lease,))
         self.end_run(job, "complete")
-        job.state = "completed"
+        self.ends(job, "completed")
 
     @precondition(has("running"))
     @rule(data=st.data(), fatal=st.booleans())
@@ -205,13 +183,14 @@ class Reports(RuleBasedStateMachine):
 
     def end_badly(self, job: Job, verb: str, fatal: bool = False) -> None:
         job.failures += 1
-        if job.cancel_asked:
-            job.state = "cancelled"
+        asked = job.cancel_asked
+        self.end_run(job, verb)
+        if asked:
+            self.ends(job, "cancelled")
         elif fatal or job.failures >= job.max_attempts:
-            job.state = "dead"
+            self.ends(job, "dead")
         else:
             job.state, job.delayed = "retrying", True
-        self.end_run(job, verb)
 
     @precondition(has("running"))
     @rule(data=st.data(), verb=st.sampled_from(["release", "snooze"]))
@@ -222,13 +201,14 @@ class Reports(RuleBasedStateMachine):
             self.db.execute("SELECT pulse.release(ARRAY[%s::bigint])", (job.lease,))
         else:
             self.db.execute("SELECT pulse.snooze(%s, '1 hour')", (job.lease,))
-        if job.cancel_asked:
-            job.state = "cancelled"
+        asked = job.cancel_asked
+        self.end_run(job, verb)
+        if asked:
+            self.ends(job, "cancelled")
         elif verb == "release":
             self.line_up(job)
         else:
             job.state, job.delayed = "scheduled", True
-        self.end_run(job, verb)
 
     @precondition(has("running"))
     @rule(data=st.data())
@@ -250,7 +230,7 @@ class Reports(RuleBasedStateMachine):
             return
         self.db.execute("SELECT pulse.ack_cancel(%s)", (job.lease,))
         self.end_run(job, "ack_cancel")
-        job.state = "cancelled"
+        self.ends(job, "cancelled")
 
     @precondition(lambda self: self.stale)
     @rule(data=st.data(), verb=st.sampled_from(list(VERBS)))

@@ -38,6 +38,13 @@ FROM (VALUES ('asked', NULL, NULL), ('later', interval '1 h', 'x'), ('busy', NUL
 SELECT pulse.fail(c.lease, fatal => true) FROM pulse.claim_batch('w', 'dead') AS c;
 SELECT pulse.complete(c.lease) FROM pulse.claim_batch('w', 'done') AS c;
 SELECT count(*) FROM pulse.claim_batch('w', 'busy', 2);
+SELECT pulse.enqueue_many('[{"kind": "k", "name": "a", "lane": "flow", "flow": "f"},
+    {"kind": "k", "name": "b", "lane": "flow", "flow": "f", "after": ["a"]},
+    {"kind": "k", "lane": "flow", "after": ["a", "b"], "after_failed": "run"},
+    {"kind": "k", "name": "d", "lane": "nap"}]');
+SELECT count(*) FROM pulse.claim_batch('w', 'flow');
+SELECT pulse.wait_for(c.lease, 's', '1 day', 's')
+FROM pulse.claim_batch('w', 'nap') AS c;
 SELECT pulse.schedule('s', 'k', every => '1 hour');
 SELECT pulse.pause('ann', lane => 'later');
 """
@@ -57,7 +64,8 @@ SCATTERED = """
 SELECT count(*) FROM pulse.body AS b FULL JOIN (
     SELECT job FROM pulse.approval UNION ALL SELECT job FROM pulse.waiting
     UNION ALL SELECT job FROM pulse.ready UNION ALL SELECT job FROM pulse.lease
-    UNION ALL SELECT job FROM pulse.finished
+    UNION ALL SELECT job FROM pulse.finished UNION ALL SELECT job FROM pulse.blocked
+    UNION ALL SELECT job FROM pulse.group_ready
 ) AS p ON p.job = b.job
 GROUP BY coalesce(b.job, p.job)
 HAVING count(b.job) <> 1 OR count(p.job) <> 1
@@ -73,6 +81,8 @@ REAL = {
     "<ready>": "SELECT min(job)::text FROM pulse.ready",
     "<dead>": "SELECT max(job)::text FROM pulse.finished WHERE state = 'dead'",
     "<asked>": "SELECT max(job)::text FROM pulse.approval",
+    "<blocked>": "SELECT min(job)::text FROM pulse.blocked",
+    "<upstreams>": "SELECT array_agg(DISTINCT after)::text FROM pulse.dependency",
 }
 DEEP = ("[" * 3000 + "]" * 3000, '{"a":' * 200_000 + "1" + "}" * 200_000)
 NESTED = st.recursive(
@@ -85,7 +95,14 @@ NESTED = st.recursive(
 KNOWN_JSON = (
     *('{"kind": "k"}', '[{"kind": "k"}]', '{"lane": "ready", "state": "ready"}'),
     *('{"ready": 1, "busy": -1}', '[{"lease": "1"}]', '{"kind": {}}', '"\\u0000"'),
-    *("null", "[]", "{}", "-1e400", '{"x": NaN}'),
+    *("null", "[]", "{}", "-1e400", '{"x": NaN}', '{"flow": "f"}'),
+    '[{"kind": "k", "name": "x"}, {"kind": "k", "after": ["x", "x"]}]',
+    *(
+        f"""[{{"kind": "k", "lane": "busy", "unique_key": "x", "payload": [1],
+        "on_conflict": "{on_conflict}"}}, {{"kind": "k", "lane": "busy",
+        "unique_key": "x", "payload": {{}}, "on_conflict": "{on_conflict}"}}]"""
+        for on_conflict in ("follow", "merge", "cancel")
+    ),
 )
 
 
@@ -93,8 +110,21 @@ def some(*values: str) -> st.SearchStrategy[str | None]:
     return st.sampled_from((None, *values))
 
 
-WORDS = ("k", "s", "w", "ready", "busy", "later", "ann", "drain", "viewer", "postgres")
-NUMBERS = ("0", "1", "-1", "<ready>", "<dead>", "<asked>", "<lease>")
+WORDS = (
+    "k",
+    "s",
+    "w",
+    "f",
+    "run",
+    "ready",
+    "busy",
+    "later",
+    "ann",
+    "drain",
+    "viewer",
+    "postgres",
+)
+NUMBERS = ("0", "1", "-1", "<ready>", "<dead>", "<asked>", "<lease>", "<blocked>")
 ARRAYS = ("{}", "{NULL}", "{{1,2},{3,4}}", "[-5:-4]={1,2}")
 VALUES: dict[str, st.SearchStrategy[str | None]] = {
     "text": some(
@@ -115,10 +145,17 @@ VALUES: dict[str, st.SearchStrategy[str | None]] = {
     ),
     "jsonb": some(*KNOWN_JSON, *DEEP, json.dumps(NOISE)) | NESTED,
     "text[]": some("{k}", "{a,b}", '{""}', *ARRAYS),
-    "bigint[]": some("<leases>", "{0,-1}", "{9223372036854775807}", *ARRAYS),
+    "bigint[]": some(
+        "<leases>", "<upstreams>", "{0,-1}", "{9223372036854775807}", *ARRAYS
+    ),
     "jsonb[]": some("{1,2}", '{"{}"}', *ARRAYS),
     "interval[]": some("{1 s}", "{-1 s}", "{178000000 years}", "{}", "{NULL}"),
     "boolean[]": some("{t}", "{f,t}", "{}", "{NULL}"),
+}
+# So that keys meet those of the seed.
+NAMED = {
+    "unique_key": some("x", "y", "z", "", NOISE),
+    "on_conflict": some("skip", "replace", "error", "follow", "merge", "cancel", "no"),
 }
 ANYTHING = st.one_of(*VALUES.values())
 
@@ -147,7 +184,8 @@ def call(connection: Connection, function: Function, data: st.DataObject) -> str
         if place >= function.required and not data.draw(st.booleans()):
             continue
         wrong = data.draw(st.integers(0, 9)) == 0
-        value = data.draw(ANYTHING if wrong else VALUES[kind], label=name)
+        right = NAMED.get(name, VALUES[kind])
+        value = data.draw(ANYTHING if wrong else right, label=name)
         if value in REAL:
             row = connection.execute(REAL[value].encode()).fetchone()
             value = row[0] if row else None

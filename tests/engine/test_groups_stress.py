@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import psycopg
 import pytest
@@ -44,6 +45,10 @@ FULLEST = """
         GROUP BY b.group_key
     ) AS r
 """
+SET_GROUP = """
+    SELECT pulse.set_group('grouped', 'tenant-0', {})
+    WHERE pulse._is_grouped('grouped')
+"""
 LIVE = """
     SELECT
         (SELECT count(*) FROM pulse._in_line) + (SELECT count(*) FROM pulse.waiting)
@@ -61,6 +66,7 @@ class Load:
     slots: int
     rough: bool = True
     settings: bool = False
+    in_order: bool = False
     patience: float = 10.0
     fullest: int = 0
     completed: int = 0
@@ -81,6 +87,9 @@ class Load:
         self.producing.clear()
         for thread in producers:
             thread.join()
+        if self.settings:
+            with self.db.connect() as connection:
+                connection.execute(SET_GROUP.format("enabled => true").encode())
         self.drain()
         self.running.clear()
         for thread in others:
@@ -180,7 +189,7 @@ class Load:
         self, connection: Connection, chance: random.Random, leases: list[int]
     ) -> None:
         for lease in leases:
-            fate = chance.random() if self.rough else 1.0
+            fate = chance.random() if self.rough or self.in_order else 1.0
             if fate < 0.05:
                 connection.execute("SELECT pulse.release(%s)", ([lease],))
             elif fate < 0.1:
@@ -208,6 +217,10 @@ class Load:
                 f"SELECT pulse.set_lane('grouped', group_slots => {self.slots})",
                 "SELECT pulse.set_lane('grouped', group_slots => 1)",
                 "SELECT pulse.set_lane('grouped', group_slots => 0, fair => true)",
+                SET_GROUP.format("enabled => false"),
+                SET_GROUP.format("enabled => true"),
+                SET_GROUP.format("max_slots => 1, weight => 3"),
+                SET_GROUP.format("max_slots => 0, weight => 1"),
             ]
         while self.producing.is_set():
             connection.execute("BEGIN")
@@ -254,35 +267,45 @@ def judge(load: Load) -> list[str]:
     return wrong
 
 
-def setup(db: Database, slots: int) -> None:
+def setup(db: Database, slots: int, in_order: bool = False) -> None:
     with db.connect() as connection:
         connection.execute(
-            "SELECT pulse.set_lane('grouped', group_slots => %s)", (slots,)
+            "SELECT pulse.set_lane('grouped', group_slots => %s, in_order => %s)",
+            (slots, in_order),
         )
 
 
+ROUGH = {"slots": 3, "rough": True}
+
+
 @pytest.mark.parametrize(
-    ("slots", "rough", "pinned", "settings"),
+    ("load", "pinned"),
     [
-        pytest.param(1, False, False, False, id="one slot, in order"),
-        pytest.param(3, True, False, False, id="three slots, everything at once"),
-        pytest.param(3, True, True, False, id="the same under an old snapshot"),
-        pytest.param(3, True, False, True, id="grouped, ungrouped, limits changed"),
+        pytest.param(
+            {"slots": 1, "rough": False, "in_order": True},
+            False,
+            id="in order, with failures and releases",
+        ),
+        pytest.param(ROUGH, False, id="three slots, everything at once"),
+        pytest.param(ROUGH, True, id="the same under an old snapshot"),
+        pytest.param(
+            {**ROUGH, "settings": True}, False, id="grouped, ungrouped, limits changed"
+        ),
     ],
 )
 def test_limits_hold_and_nothing_is_lost(
-    db: Database, slots: int, rough: bool, pinned: bool, settings: bool
+    db: Database, load: dict[str, Any], pinned: bool
 ) -> None:
-    setup(db, slots)
+    setup(db, load["slots"], load.get("in_order", False))
     old = db.connect(autocommit=False)
     if pinned:
         old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         old.execute("SELECT pg_current_xact_id()")
-    load = Load(db, seed=11, slots=slots, rough=rough, settings=settings)
-    load.run(SECONDS)
+    clients = Load(db, seed=11, **load)
+    clients.run(SECONDS)
     old.close()
-    assert load.completed > 50
-    assert judge(load) == []
+    assert clients.completed > 50
+    assert judge(clients) == []
 
 
 MUTATIONS = [
@@ -335,7 +358,7 @@ def test_set_lane_gives_up_on_a_report_that_stays_open(db: Database) -> None:
         operator.execute("SELECT pulse.enqueue('k', lane => 'late', group_key => 'a')")
         operator.execute("SELECT pulse.claim_batch('w', 'late')")
         operator.execute(
-            "ALTER FUNCTION pulse._name_groups_of_leases(text)"
+            "ALTER FUNCTION pulse._name_groups_of_leases(text, text, text)"
             " SET lock_timeout = '50ms'"
         )
         handler = db.connect(autocommit=False)

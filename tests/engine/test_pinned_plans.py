@@ -28,6 +28,17 @@ VERBS = [
     "SELECT pulse.enqueue('k1', lane => 'keyed', unique_key => 'same')",
     "SELECT pulse.enqueue('k1', lane => 'keyed', unique_key => 'same',"
     " on_conflict => 'replace')",
+    "SELECT pulse.enqueue('k1', '[1]', lane => 'keyed', unique_key => 'same',"
+    " on_conflict => 'cancel')",
+    "SELECT pulse.enqueue('k1', '[2]', lane => 'keyed', unique_key => 'same',"
+    " on_conflict => 'merge')",
+    "SELECT pulse.claim_batch('w', 'keyed', 1)",
+    "SELECT pulse.enqueue('k1', '[3]', lane => 'keyed', unique_key => 'same',"
+    " on_conflict => 'follow')",
+    "SELECT pulse.enqueue('k1', '[4]', lane => 'keyed', unique_key => 'same',"
+    " on_conflict => 'follow')",
+    "SELECT pulse.complete_batch(array(SELECT lease FROM pulse.lease"
+    " WHERE lane = 'keyed' LIMIT 3))",
     "SELECT pulse.enqueue('k1', lane => 'busy', priority => 9,"
     " unique_key => gen_random_uuid()::text)",
     "SELECT pulse.enqueue('k1', lane => 'busy', delay => '1 hour')",

@@ -18,10 +18,11 @@ from hypothesis.stateful import (
 )
 
 from tests.conftest import Database
-from tests.engine.life import FINISHED, LANE, WAITING, Reports, has
+from tests.engine.life import FINISHED, LANE, WAITING, has
+from tests.engine.life_keys import Keys
 
 
-class Life(Reports):
+class Life(Keys):
     """And time, operators, and the comparison."""
 
     # Time --------------------------------------------------------------------
@@ -32,6 +33,8 @@ class Life(Reports):
         self.db.execute(
             "UPDATE pulse.approval SET run_at = run_at - interval '2 hours'"
         )
+        self.db.execute("UPDATE pulse.blocked SET run_at = run_at - interval '2 hours'")
+        self.db.execute("UPDATE pulse.job_step SET until = until - interval '2 hours'")
         self.db.execute("DELETE FROM pulse.due_mark")
         order = self.db.execute(
             "SELECT job FROM pulse.waiting ORDER BY run_at, job"
@@ -45,7 +48,9 @@ class Life(Reports):
         for (job_id,) in order:
             self.line_up(self.jobs[job_id])
         for job in self.jobs.values():
-            job.delayed = False
+            job.begun = dict.fromkeys(job.begun, True)
+            # The delay of one that is blocked begins with its release, but for a key's.
+            job.delayed = job.delayed and job.state == "blocked" and not job.key
 
     @precondition(has("running"))
     @rule(data=st.data(), why=st.sampled_from(["lost", "deadline", "cancel"]))
@@ -84,23 +89,30 @@ class Life(Reports):
             "UPDATE pulse.approval SET expires_at = asked_at WHERE job = %s", (job_id,)
         )
         assert self.one("SELECT pulse._expire_approvals(1000)") == 1
-        self.jobs[job_id].state = "cancelled"
+        self.ends(self.jobs[job_id], "cancelled")
 
     @precondition(has(*FINISHED))
     @rule(data=st.data(), by=st.sampled_from(["prune", "delete_job"]))
     def a_finished_job_goes(self, data: st.DataObject, by: str) -> None:
         job_id = self.some(data, *FINISHED)
         assert self.one("SELECT pulse.prune()") == 0
+        needed = self.needed(job_id)
         if by == "prune":
             self.db.execute(
                 "UPDATE pulse.finished SET finished_at = now() - interval '8 days'"
                 " WHERE job = %s",
                 (job_id,),
             )
-            assert self.one("SELECT pulse.prune(dry_run => true)") == 1
-            assert self.one("SELECT pulse.prune()") == 1
+            assert self.one("SELECT pulse.prune()") == (not needed)
+            self.db.execute("UPDATE pulse.finished SET finished_at = clock_timestamp()")
+        elif needed:
+            self.refused("PU105", "SELECT pulse.delete_job(%s)", job_id)
         else:
             self.db.execute("SELECT pulse.delete_job(%s)", (job_id,))
+        if needed:
+            return
+        for child in self.children(job_id):
+            child.after.discard(job_id)
         del self.jobs[job_id]
         self.refused("PU004", "SELECT pulse.cancel(%s)", job_id)
 
@@ -113,10 +125,10 @@ class Life(Reports):
 
     # Operators ---------------------------------------------------------------
 
-    @precondition(has(*WAITING, "running", *FINISHED))
+    @precondition(has(*WAITING, "blocked", "running", *FINISHED))
     @rule(data=st.data(), force=st.booleans())
     def cancel(self, data: st.DataObject, force: bool) -> None:
-        job_id = self.some(data, *WAITING, "running", *FINISHED)
+        job_id = self.some(data, *WAITING, "blocked", "running", *FINISHED)
         job = self.jobs[job_id]
         call = "SELECT pulse.cancel(%s, force => %s)"
         if job.state in ("completed", "dead"):
@@ -127,15 +139,16 @@ class Life(Reports):
             job.cancel_asked = True
         elif job.state == "running":
             self.end_run(job, None)
-            job.state = "cancelled"
+            self.ends(job, "cancelled")
         elif job.state != "cancelled":
-            job.state, job.last = "cancelled", None
+            job.last = None
+            self.ends(job, "cancelled")
         assert state == job.state
 
-    @precondition(has(*WAITING, *FINISHED))
+    @precondition(has(*WAITING, "blocked", *FINISHED))
     @rule(data=st.data(), approve=st.booleans())
     def decide(self, data: st.DataObject, approve: bool) -> None:
-        job_id = self.some(data, *WAITING, *FINISHED)
+        job_id = self.some(data, *WAITING, "blocked", *FINISHED)
         job = self.jobs[job_id]
         call = f"SELECT pulse.{'approve' if approve else 'reject'}(%s)"
         if job.state != "awaiting_approval":
@@ -143,29 +156,29 @@ class Life(Reports):
             return
         self.db.execute(call.encode(), (job_id,))
         if not approve:
-            job.state = "cancelled"
+            self.ends(job, "cancelled")
         elif job.delayed:
             job.state = "scheduled"
         else:
             self.line_up(job)
 
-    @precondition(has(*WAITING, *FINISHED))
+    @precondition(has(*WAITING, "blocked", *FINISHED))
     @rule(data=st.data())
     def retry(self, data: st.DataObject) -> None:
-        job_id = self.some(data, *WAITING, *FINISHED)
+        job_id = self.some(data, *WAITING, "blocked", *FINISHED)
         job = self.jobs[job_id]
         if job.state not in ("dead", "cancelled"):
             self.refused("PU105", "SELECT pulse.retry(%s)", job_id)
-        elif self.holder(job.key) is not None:
+        elif self.holders(job.key):
             self.refused("PU102", "SELECT pulse.retry(%s)", job_id)
         else:
             self.db.execute("SELECT pulse.retry(%s)", (job_id,))
             self.retried(job)
 
-    @precondition(has(*WAITING, "running", *FINISHED))
+    @precondition(has(*WAITING, "blocked", "running", *FINISHED))
     @rule(data=st.data())
     def run_now(self, data: st.DataObject) -> None:
-        job_id = self.some(data, *WAITING, "running", *FINISHED)
+        job_id = self.some(data, *WAITING, "blocked", "running", *FINISHED)
         job = self.jobs[job_id]
         if job.state not in ("scheduled", "retrying", "ready"):
             self.refused("PU105", "SELECT pulse.run_now(%s)", job_id)
@@ -189,16 +202,19 @@ class Life(Reports):
         """In the order of the ids; a job whose key is taken by then stays."""
         chosen = f'{{"lane": "{LANE}", "state": "{state}"}}'
         done = self.one("SELECT done FROM pulse.retry_where(%s)", chosen)
-        for _, job in sorted(self.jobs.items()):
-            if job.state == state and self.holder(job.key) is None:
+        chosen_ones = [j for _, j in sorted(self.jobs.items()) if j.state == state]
+        for job in chosen_ones:
+            if job.state != state:
+                done -= 1  # It came back with one that it depends on.
+            elif not self.holders(job.key):
                 self.retried(job)
                 done -= 1
         assert done == 0
 
-    @precondition(has("ready", "scheduled", "retrying"))
+    @precondition(has("ready", "scheduled", "retrying", "blocked"))
     @rule(data=st.data(), priority=st.integers(-1, 1))
     def reprioritize(self, data: st.DataObject, priority: int) -> None:
-        job_id = self.some(data, "ready", "scheduled", "retrying")
+        job_id = self.some(data, "ready", "scheduled", "retrying", "blocked")
         job = self.jobs[job_id]
         self.db.execute("SELECT pulse.reprioritize(%s, %s)", (job_id, priority))
         if job.state == "ready" and job.priority != priority:
@@ -248,6 +264,9 @@ class Life(Reports):
             job_id: (j.state, j.attempts, j.failures, j.priority)
             for job_id, j in self.jobs.items()
         }
+        assert self.edges() == set(
+            self.db.execute("SELECT job_id, after_job_id FROM pulse.dependencies")
+        )
         assert self.db.execute("SELECT * FROM pulse.check()").fetchall() == []
 
 

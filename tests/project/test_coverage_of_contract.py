@@ -162,6 +162,14 @@ PROOFS["guarantee"] = {
             "bob_signals alice_waits bob_commits alice_commits works",
         ),
     ],
+    23: [
+        ("sql/39_in_order.sql", "guarantee 23:"),
+        (
+            "isolation/specs/groups-in-order.spec",
+            "alice_fails bob_claims alice_commits bob_claims",
+        ),
+        ("engine/test_groups_stress.py", "test_limits_hold_and_nothing_is_lost"),
+    ],
 }
 
 PROOFS["rule"] = {
@@ -370,6 +378,16 @@ PROOFS["rule"] = {
             "alice_completes_b alice_claims bob_completes_a alice_commits",
         ),
     ],
+    31: [
+        (
+            "isolation/specs/groups-in-order.spec",
+            "operator_cancels bob_claims operator_commits bob_claims",
+        ),
+        (
+            "isolation/specs/groups-in-order.spec",
+            "operator_cancels bob_claims operator_rolls_back bob_claims",
+        ),
+    ],
 }
 
 # The races that the engine has to show, whatever their rules.
@@ -444,7 +462,10 @@ def test_the_contract_names_every_public_function_and_view_and_no_other() -> Non
     contract = (paths.ROOT / "docs/contract.md").read_text()
     surface = contract.partition("## The SQL surface")[2].partition("\n## ")[0]
     # Arguments and their values are explained in the same sentences.
-    words = "unique_key unique_for on_conflict skip replace error max_jobs dry_run"
+    words = (
+        "unique_key unique_for on_conflict skip replace error follow merge max_jobs"
+        " dry_run"
+    )
     assert set(re.findall(r"`(\w+)`", surface)) - set(words.split()) == public
 
 

@@ -196,6 +196,11 @@ def test_the_python_hello_world_works_a_job_until_it_is_interrupted(
 ) -> None:
     readme = blocks(paths.ROOT / "README.md")
     hello = str(next(b for b in readme if b.tag == "python"))
+    # Besides the imports and the connection.
+    lines = [
+        x for x in hello.splitlines() if x and not x.startswith(("import", "with"))
+    ]
+    assert len(lines) == 6
     (tmp_path / "hello.py").write_text(hello)
     app.create("app", product="extension")
     environ = {

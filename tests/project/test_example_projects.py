@@ -1,5 +1,6 @@
 """The example projects, from an empty venv with the built wheel: their own tests, then
-request, job and result, and a server that crashes in the middle."""
+request, job and result, and a failover in the middle: the server is killed and its
+standby promoted. libpq finds out which of the two hosts it is."""
 
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ from typing import Any
 import pytest
 
 from tests import packages
+from tests.chaos.cluster import Node
 from tools import paths, requirements, servers
 from tools.servers import Server
 
@@ -42,24 +44,32 @@ def wheel(place: Path) -> Path:
 
 
 class Example:
-    """An example in a venv of its own, on a server that may be stopped."""
+    """An example in a venv of its own, on a server with a synchronous standby."""
 
     def __init__(self, name: str, place: Path, wheel: Path, python: str) -> None:
         self.directory = Path(shutil.copytree(EXAMPLES / name, place / name))
         self.bin = place / f"{name}-venv" / "bin"
-        # Empty: the pip is that of the tests.
-        packages.run(python, "-m", "venv", "--without-pip", self.bin.parent, cwd=place)
-        packages.run(
-            *(sys.executable, "-m", "pip", "--python", self.bin / "python"),
-            *("install", "-q", "--no-compile", "--find-links", wheel.parent),
-            *("-r", "requirements.txt"),
+        packages.install(
+            packages.empty_venv(self.bin.parent, python),
+            *("--find-links", wheel.parent, "-r", "requirements.txt"),
             cwd=self.directory,
         )
-        self.server: Server
+        self.server: Server = Node(servers.primary(), waits_for="")
+        self.server.create("shop")
+        self.standby = Node(servers.primary(), source=self.server, waits_for="")
+        self.server.psql(
+            *("postgres", "-c", "ALTER SYSTEM SET synchronous_standby_names = '*'"),
+            *("-c", "SELECT pg_reload_conf()"),
+        )
+        hosts = (self.server.socket, self.standby.socket)
+        self._hosts = {
+            "PGHOST": ",".join(map(str, hosts)),
+            "PGTARGETSESSIONATTRS": "read-write",
+        }
         self._started: list[subprocess.Popen[str]] = []
 
     def env(self, database: str) -> dict[str, str]:
-        environ = self.server.environ(database)
+        environ = {**self.server.environ(database), **self._hosts}
         return {k: v for k, v in environ.items() if not k.startswith("PYTHON")}
 
     def run(self, *command: str, database: str = "shop") -> str:
@@ -98,25 +108,31 @@ class Example:
         self._started.clear()
         return codes
 
+    def fail_over(self) -> None:
+        self.server.stop("SIGKILL")
+        self.standby.psql("postgres", "-c", "SELECT pg_promote(true, 60)")
+        self.server, self.standby = self.standby, self.server
+
+    def close(self) -> None:
+        self.stop()
+        self.server.close()
+        self.standby.close()
+
 
 Make = Callable[..., Example]
 
 
 @pytest.fixture
-def make(
-    place: Path, wheel: Path, new_server: Callable[..., Server]
-) -> Iterator[Callable[..., Example]]:
+def make(place: Path, wheel: Path) -> Iterator[Callable[..., Example]]:
     made: list[Example] = []
 
     def example(name: str, python: str = sys.executable) -> Example:
         made.append(Example(name, place, wheel, python))
-        made[-1].server = new_server()
-        made[-1].server.create("shop")
         return made[-1]
 
     yield example
     for each in made:
-        each.stop()
+        each.close()
 
 
 def free_port() -> int:
@@ -150,13 +166,13 @@ def until(example: Example, answer: Callable[[], Any]) -> Any:
         threading.Event().wait(0.05)
 
 
-def a_crash_in_the_middle(
+def a_failover_in_the_middle(
     example: Example,
     take: Callable[[float], Any],
     show: Callable[[int], Any],
     ended: str,
 ) -> None:
-    """An order before, one while the server crashes, one after."""
+    """An order before, one while the server is lost, one after."""
 
     def confirmed(number: int) -> Any:
         shown = show(number)
@@ -170,10 +186,12 @@ def a_crash_in_the_middle(
         " LIKE '%2.0%'"
     )
     until(example, lambda: example.server.psql("shop", "-c", running).strip() == "1")
-    example.server.restart("SIGQUIT")
+    example.fail_over()
     assert until(example, lambda: confirmed(slow))
     last = until(example, lambda: take(0))["order"]
     assert until(example, lambda: confirmed(last))
+    # What was committed on the server that was lost is all there.
+    assert show(first)["status"] == ended
     problems = example.server.psql("shop", "-c", "SELECT * FROM pulse.check()")
     assert problems.strip() == ""
 
@@ -181,7 +199,13 @@ def a_crash_in_the_middle(
 def test_the_django_project(make: Make) -> None:
     # Django 6 where there is a Python for it, else 5.2 with the backport.
     example = make("django", requirements.newer_python() or sys.executable)
+    python = example.bin / "python"
     manage = ("python", "manage.py")
+    # `make lint` has read the other one; here Django's types are needed.
+    packages.install(python, "django-stubs", "mypy", cwd=example.directory)
+    example.run("mypy", ".")
+    pyright = (sys.executable, "-m", "basedpyright", "--pythonpath", python, ".")
+    packages.run(*pyright, cwd=example.directory)
     example.run(*manage, "migrate", "-v0")
     assert "OK" in example.run(*manage, "test")
     assert "No changes" in example.run(*manage, "makemigrations", "--check")
@@ -193,7 +217,7 @@ def test_the_django_project(make: Make) -> None:
         order = {"email": "a@example.org", "seconds": float(seconds)}
         return ask(f"http://{site}/orders/", order=order)
 
-    a_crash_in_the_middle(
+    a_failover_in_the_middle(
         example, take, lambda n: ask(f"http://{site}/orders/{n}/"), "SUCCESSFUL"
     )
     worker.terminate()
@@ -219,7 +243,7 @@ def test_the_fastapi_application(make: Make) -> None:
     def take(seconds: float) -> Any:
         return ask(here, email="a@example.org", seconds=float(seconds))
 
-    a_crash_in_the_middle(example, take, lambda n: ask(f"{here}/{n}"), "confirmed")
+    a_failover_in_the_middle(example, take, lambda n: ask(f"{here}/{n}"), "confirmed")
     with contextlib.suppress(ProcessLookupError):
         site.terminate()
     site.wait(PATIENCE)

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import venv
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ import pytest
 
 from tests import packages
 from tests.packages import run
-from tools import paths, release
+from tools import paths, release, servers
 
 VERSION = release.control()
 
@@ -46,7 +45,7 @@ with EmbeddedServer(temporary=True) as server:
 @pytest.fixture(scope="module")
 def place() -> Iterator[Path]:
     """A copy of what the package is built from, so that the checkout stays as it is."""
-    made = Path(tempfile.mkdtemp(prefix="pulse-wheel."))
+    made = Path(tempfile.mkdtemp(prefix="pulse-wheel.", dir=servers.memory()))
     made.chmod(0o755)
     packages.copy_source(made)
     yield made
@@ -71,9 +70,8 @@ def wheel(place: Path, sdist: Path) -> Path:
 @pytest.fixture(scope="module")
 def python(place: Path, wheel: Path) -> Path:
     """An empty venv with nothing but the wheel and what it asks for."""
-    venv.create(place / "venv", with_pip=True)
-    found = place / "venv" / "bin" / "python"
-    run(found, "-m", "pip", "install", "-q", f"{wheel}[embedded]", cwd=place)
+    found = packages.empty_venv(place / "venv")
+    packages.install(found, f"{wheel}[embedded]", cwd=place)
     return found
 
 

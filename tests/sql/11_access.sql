@@ -223,9 +223,9 @@ SELECT throws_ok(
     'an invented signature is refused'
 );
 INSERT INTO pulse._signing_form DEFAULT VALUES RETURNING signature AS signature \gset
-SELECT pulse._do_pause(:signature::pulse._signature, 'once', NULL, 'x', true) \g /dev/null
+SELECT pulse._do_pause(:signature::pulse._signature, 'once', NULL, 'x', true, NULL) \g /dev/null
 SELECT throws_ok(
-    format('SELECT pulse._do_resume(%s::pulse._signature, ''once'', ''x'')', :signature), 'PU012', NULL,
+    format('SELECT pulse._do_resume(%s::pulse._signature, ''once'', ''x'', NULL)', :signature), 'PU012', NULL,
     'a signature is good for one call'
 );
 RESET ROLE;

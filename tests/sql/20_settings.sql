@@ -16,7 +16,7 @@ SELECT row_eq(
     'SELECT s.* FROM pulse._lane_settings(''any'') AS s',
     ROW (
         'any', NULL, 100, '500 milliseconds', '30 seconds', NULL,
-        '48 hours', '48 hours', '7 days', '30 seconds', true, NULL, NULL, NULL
+        '48 hours', '48 hours', '7 days', '30 seconds', true, NULL, NULL, NULL, NULL
     )::pulse.lane,
     'defaults: 100 jobs a claim, poll 500 ms, lease 30 s, retention 48 h, 48 h and 7 d, grace 30 s'
 );
@@ -66,7 +66,8 @@ SELECT lives_ok(
 SELECT row_eq(
     'SELECT l.* FROM pulse.lane AS l WHERE l.lane = ''full''',
     ROW (
-        'full', 5, 7, '2 s', '10 s', '1 h', '1 d', '2 d', '3 d', '4 s', false, true, 6, true
+        'full', 5, 7, '2 s', '10 s', '1 h', '1 d', '2 d', '3 d', '4 s', false, true, 6, NULL,
+        true
     )::pulse.lane,
     'and is kept'
 );
@@ -74,7 +75,8 @@ SELECT lives_ok($$SELECT pulse.set_lane('full', max_batch => 8)$$, 'one can be c
 SELECT row_eq(
     'SELECT l.* FROM pulse.lane AS l WHERE l.lane = ''full''',
     ROW (
-        'full', 5, 8, '2 s', '10 s', '1 h', '1 d', '2 d', '3 d', '4 s', false, true, 6, true
+        'full', 5, 8, '2 s', '10 s', '1 h', '1 d', '2 d', '3 d', '4 s', false, true, 6, NULL,
+        true
     )::pulse.lane,
     'and the others stay as they are'
 );
@@ -85,7 +87,7 @@ SELECT row_eq(
     'SELECT l.* FROM pulse.lane AS l WHERE l.lane = ''full''',
     ROW (
         'full', NULL, 8, '2 s', '10 s', NULL, '1 d', '2 d', '3 d', '4 s', true, NULL, NULL,
-        false
+        NULL, false
     )::pulse.lane,
     '0 takes a limit away'
 );
@@ -261,7 +263,7 @@ SELECT lives_ok(
         'mail', lane => 'post', priority => 9, max_attempts => 5, backoff => 'fixed',
         backoff_base => '7 s', backoff_cap => '8 s', backoff_jitter => 0,
         lease_for => '9 s', max_runtime => '10 s', requires_approval => true,
-        approval_expiry => '11 s', reason => 'trial'
+        approval_expiry => '11 s', reason => 'trial', max_delay => '12 s'
     )
     $$,
     'every setting of a kind can be given'
@@ -269,17 +271,19 @@ SELECT lives_ok(
 SELECT row_eq(
     'SELECT k.* FROM pulse.kind AS k WHERE k.kind = ''mail''',
     ROW (
-        'mail', 'post', 9, 5, 'fixed', '7 s', '8 s', 0, '9 s', '10 s', true, '11 s'
+        'mail', 'post', 9, 5, 'fixed', '7 s', '8 s', 0, '9 s', '10 s', true, '11 s',
+        '12 s'
     )::pulse.kind,
     'and is kept'
 );
-SELECT pulse.set_kind('mail', requires_approval => false, max_runtime => '0');
+SELECT pulse.set_kind('mail', requires_approval => false, max_runtime => '0', max_delay => '0');
 SELECT row_eq(
     'SELECT k.* FROM pulse.kind AS k WHERE k.kind = ''mail''',
     ROW (
-        'mail', 'post', 9, 5, 'fixed', '7 s', '8 s', 0, '9 s', NULL, false, '11 s'
+        'mail', 'post', 9, 5, 'fixed', '7 s', '8 s', 0, '9 s', NULL, false, '11 s',
+        NULL
     )::pulse.kind,
-    'what is not given stays, and max_runtime 0 is none'
+    'what is not given stays, and 0 of max_runtime and max_delay is none'
 );
 SELECT is(
     (SELECT a.reason FROM pulse.audit_entry AS a WHERE a.verb = 'set_kind' AND a.lane = 'post'

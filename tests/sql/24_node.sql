@@ -1,7 +1,7 @@
 -- Job ids and leases carry the number of their database, and no number comes twice.
 BEGIN;
 
-SELECT plan(45);
+SELECT plan(46);
 
 SELECT is(pulse.enqueue('k'), 1::bigint, 'the first job of a fresh database is 1');
 SELECT is(pulse.enqueue('k'), 2::bigint, 'and the next one is 2');
@@ -116,6 +116,10 @@ SELECT ok(
     'so does a mixed list'
 );
 SELECT ok(
+    pg_temp.draws($$SELECT min(m.job_id) FROM pulse.enqueue_many('[{"kind": "k", "name": "n"}, {"kind": "k", "after": ["n"]}]') AS m (job_id)$$),
+    'so does a list with names, before it draws the first'
+);
+SELECT ok(
     pg_temp.draws(
         $$
         SELECT (c.lease >> 10) + 200000000000
@@ -139,7 +143,7 @@ SELECT ok(
     'so does a verb that is audited'
 );
 SELECT is(
-    (SELECT count(*) FROM pulse.audit AS a WHERE a.verb = 'jump'), 8::bigint,
+    (SELECT count(*) FROM pulse.audit AS a WHERE a.verb = 'jump'), 9::bigint,
     'each jump is audited'
 );
 

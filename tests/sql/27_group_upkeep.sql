@@ -38,13 +38,14 @@ SELECT results_eq(
 SELECT pulse.set_lane('slow', group_slots => 1);
 SELECT pg_temp.put('slow', g, g || n) FROM generate_series(1, 2) AS n, unnest('{a,b,c}'::text []) AS g \g /dev/null
 DELETE FROM pulse.group_notice;
-SELECT FROM pulse._take_roll('slow', NULL, 1, 1);
+SELECT FROM pulse.lane AS l, pulse._take_roll(l, NULL, 1) WHERE l.lane = 'slow';
 SELECT is((pulse._newest_group_mark('slow')).roll_from, 'b', 'the roll stops after so many levels');
 SELECT pg_temp.put('slow', 'c', 'c3') \g /dev/null
 SELECT results_eq(
     $$
     SELECT g.group_key COLLATE "default", g.kind COLLATE "default"
-    FROM pulse._read_notices('slow', 0, 100, 'b') AS n, unnest(n.groups) AS g
+    FROM pulse.lane AS l, pulse._read_notices(l, 0, 100, 'b') AS n, unnest(n.groups) AS g
+    WHERE l.lane = 'slow'
     ORDER BY 1
     $$,
     $$VALUES ('a', 'a1'), ('c', 'c1')$$, 'a notice from beyond it leads to the first job of its group'

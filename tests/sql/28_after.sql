@@ -1,7 +1,7 @@
 -- Jobs that wait for jobs: what docs/flows.md says of each case, by its name.
 BEGIN;
 
-SELECT plan(66);
+SELECT plan(75);
 
 \o /dev/null
 -- A job of lane f runs and ends as asked.
@@ -116,6 +116,11 @@ SELECT is(pulse.retry(:a), 'ready');
 SELECT is(pg_temp.work(:a), 'completed');
 SELECT is(pg_temp.state(:x) || ' ' || pg_temp.state(:z), 'ready ready', 'which releases it');
 
+SELECT pg_temp.add() AS a \gset
+SELECT pg_temp.add(ARRAY[:a], 'run') AS r \gset
+SELECT is(pulse.cancel(:r), 'cancelled');
+SELECT is(pulse.retry(:r), 'blocked', 'retry of a job with upstreams, run: any end counts, and there is none yet');
+
 -- what cannot be
 SELECT throws_ok('SELECT pulse.enqueue(''k'', after => ARRAY[987654321])', 'PU004', NULL, 'upstream unknown: PU004');
 SELECT is(pg_temp.state(pulse.enqueue('k', lane => 'f', after => '{}')), 'ready', 'after => {}: no dependency');
@@ -152,6 +157,26 @@ SELECT pulse.enqueue('k', lane => 'g', group_key => 'tenant', after => ARRAY[:a]
 SELECT is(pg_temp.work(:a), 'completed');
 SELECT results_eq('SELECT job, group_key COLLATE "default" FROM pulse.group_ready ORDER BY 1', format('VALUES (%s::bigint, %L)', :g, 'tenant'), 'released into a grouped lane, it joins the line of its group');
 SELECT bag_eq('SELECT c.job_id, c.name FROM pulse.claim_batch(''w'', ''g'', 5) AS c', format('VALUES (%s::bigint, %L), (%s, NULL)', :g, 'grouped', :p), 'and is claimed from there');
+
+-- more dependents than a page
+SELECT count(pg_temp.add()) AS upstreams FROM generate_series(1, 3) \gset
+SELECT array_agg(lease) AS leases, array_agg(job_id) AS ups FROM (SELECT * FROM pulse.claim_batch('w', 'f', 3)) AS c \gset
+SELECT count(*) AS dependents FROM unnest(:'ups'::bigint[]) AS u (job), pulse.enqueue_many('many', array_fill('1'::jsonb, ARRAY[600]), lane => 'f', after => ARRAY[u.job]) \gset
+SELECT count(*) AS failed FROM pulse.fail_batch(:'leases', fatal => '{true,true,true}') \gset
+SELECT ok((SELECT count(*) FROM pulse.blocked WHERE kind = 'many') BETWEEN 1 AND 800, 'several upstreams die in one report: it cancels a thousand of their dependents');
+SELECT is(pg_temp.settle(), 0::bigint);
+SELECT is((SELECT count(*) FROM pulse.blocked WHERE kind = 'many'), 0::bigint, 'and leaves a doubt about each upstream that has more');
+SELECT is((SELECT count(*) FROM pulse.finished WHERE kind = 'many' AND error LIKE 'job % is dead'), 1800::bigint, 'so that all are told');
+
+-- approval that a replace asks for
+SELECT pg_temp.add() AS a \gset
+SELECT pulse.enqueue('q', '1', lane => 'f', unique_key => 'q', after => ARRAY[:a]) AS q \gset
+SELECT pulse.enqueue('q', '2', lane => 'f', unique_key => 'q', on_conflict => 'replace', requires_approval => true) AS same \gset
+SELECT is(pg_temp.work(:a), 'completed');
+SELECT pulse.reject(:q) \g /dev/null
+SELECT is(pulse.retry(:q), 'awaiting_approval', 'a blocked job that a replace wants approved is so when it is retried');
+SELECT pulse.approve(:q) \g /dev/null
+SELECT throws_ok($$SELECT pulse.enqueue('q', '3', lane => 'f', unique_key => 'q', on_conflict => 'replace')$$, 'PU105', NULL, 'and what was approved of it cannot be replaced');
 
 -- what is left of it
 SELECT is_empty('SELECT * FROM pulse.check()', 'check() finds nothing');

@@ -1,7 +1,7 @@
 -- Names, flows, spawned jobs, steps, sleeps and signals.
 BEGIN;
 
-SELECT plan(80);
+SELECT plan(86);
 
 \o /dev/null
 CREATE FUNCTION pg_temp.lease(lane text) RETURNS bigint LANGUAGE sql AS $$
@@ -102,6 +102,14 @@ SELECT matches((SELECT string_agg(w.reason, '; ') FROM pulse.why((SELECT max(job
 SELECT results_eq($$SELECT done, remaining FROM pulse.cancel_where('{"flow": "shared"}')$$, 'VALUES (2::bigint, 0::bigint)', 'cancel_where of a producer acts on its own jobs');
 RESET ROLE;
 SELECT is((SELECT j.enqueued_by FROM pulse.jobs AS j WHERE j.name = 'first'), 'ann'::name, 'they were hers');
+SET LOCAL ROLE ann;
+SELECT pulse.enqueue('k', lane => 'hers') AS hers \gset
+RESET ROLE;
+SELECT pulse.enqueue('k', lane => 'ours') AS ours \gset
+SELECT pg_temp.lease('hers') AS l \gset
+SELECT s AS spawned_job FROM pulse.spawn(:l, 's', '[{"kind": "k", "lane": "hers"}]') AS s \gset
+SELECT is((SELECT j.enqueued_by FROM pulse.jobs AS j WHERE j.job_id = :spawned_job), 'ann'::name, 'spawn enqueues for the role whose job runs');
+SELECT throws_ok(format($$SELECT pulse.spawn(%s, 't', '[{"kind": "k", "after": [%s]}]')$$, :l, :ours), 'PU004', NULL, 'and with the rights of that role');
 
 -- Spawn
 SELECT pulse.enqueue('k', lane => 's', flow => 'tree', name => 'root') AS root \gset
@@ -111,6 +119,10 @@ SELECT array_agg(s) AS spawned FROM pulse.spawn(:l, 'parts', '[{"kind": "p", "la
 SELECT is(pg_temp.states('tree'), 'root:running end:blocked x:ready y:blocked', 'spawn: jobs of its flow');
 SELECT is((SELECT array_agg(s) FROM pulse.spawn(:l, 'parts', '[{"kind": "other"}]') AS s), :'spawned'::bigint [], 'guarantee 21: spawned again, the same step gives the same ids');
 SELECT throws_ok(format($$SELECT pulse.spawn(%s, 'more', '[{"kind": "k", "after": [%s]}]')$$, :l, :last), 'PU105', NULL, 'a spawned job cannot wait for who waits for us');
+UPDATE pulse.body SET unique_key = 'last' WHERE job = :last;
+INSERT INTO pulse.job_key (lane, unique_key, job) SELECT b.lane, 'last', b.job FROM pulse.blocked AS b WHERE b.job = :last;
+UPDATE pulse.blocked SET keyed = true WHERE job = :last;
+SELECT throws_ok(format($$SELECT pulse.spawn(%s, 'more', '[{"kind": "k", "lane": %s, "name": "n", "unique_key": "last"}, {"kind": "k", "after": ["n"]}]')$$, :l, (SELECT to_json(lane) FROM pulse.blocked WHERE job = :last)), 'PU105', NULL, 'not even where a unique key makes its name mean that job');
 SELECT throws_ok(format($$SELECT pulse.spawn(%s, 'more', '{"kind": "k"}')$$, :l), 'PU002', NULL, 'spawn takes a list');
 SELECT throws_ok($$SELECT pulse.spawn(1, 'more', '[{"kind": "k"}]')$$, 'PU101', NULL, 'spawn with a lost lease: PU101');
 SELECT throws_ok(format($$SELECT pulse.save_step(%s, 'parts', '1')$$, :l), 'PU002', NULL, 'a name is one step');
@@ -180,6 +192,14 @@ SELECT is(pulse.signal('approved 9'), 0, 'a signal for a job that runs again wak
 SELECT is((SELECT w.verdict FROM pulse.wait_for(:l, 'late', '3 days', 'approved 9') AS w), 'received', 'signal and timeout together: a sent signal wins');
 SELECT is((SELECT w.verdict FROM pulse.wait_for(:l, 'past', '0', 'approved 10') AS w), 'timeout', 'an expired signal is none');
 SELECT is((SELECT pulse._tick_signals(100)), 1, 'and tick removes it');
+SELECT pulse.enqueue('k', lane => 'short') AS short \gset
+SELECT (pulse.wait_for(pg_temp.lease('short'), 's', '1 day', 'brief')).verdict AS v \gset
+SELECT is(pulse.signal('brief', '7', keep => '0'), 1, 'a signal that is not kept wakes who waits for it');
+SELECT is(pulse._tick_signals(100), 1, 'and is gone');
+SELECT results_eq(
+    $$SELECT w.verdict, w.payload FROM pulse.wait_for(pg_temp.lease('short'), 's', '1 day', 'brief') AS w$$,
+    $$VALUES ('received', '7'::jsonb)$$, 'but the job was given it when it was woken'
+);
 SELECT throws_ok($$SELECT pulse.signal('')$$, 'PU002', NULL, 'a signal has a name');
 SELECT throws_ok($$SELECT pulse.signal('x', keep => '-1 s')$$, 'PU002', NULL, 'and a time to be kept');
 SELECT throws_ok($$SELECT pulse.signal('x', to_jsonb(repeat('x', 1048577)))$$, 'PU003', NULL, 'a payload above 1 MB: PU003');

@@ -1,7 +1,7 @@
 -- Counters: what happened to jobs, for each lane and kind.
 BEGIN;
 
-SELECT plan(35);
+SELECT plan(44);
 
 CREATE FUNCTION pg_temp.counted(lane text, kind text DEFAULT 'k')
 RETURNS text
@@ -48,6 +48,8 @@ SELECT pulse.ack_cancel(:stops);
 SELECT pg_temp.claim('fails-asked') AS stops \gset
 SELECT pulse.cancel(l.job) FROM pulse.lease AS l WHERE l.lease = :stops \g /dev/null
 SELECT pulse.fail(:stops, 'oops');
+SELECT pg_temp.claim('forced') AS stops \gset
+SELECT pulse.cancel(l.job, force => true) FROM pulse.lease AS l WHERE l.lease = :stops \g /dev/null
 
 SELECT is_empty('SELECT FROM pulse.counters', 'nothing is counted before a tick');
 SELECT ok(pulse._tick_count() > 0, 'a tick counts');
@@ -72,20 +74,39 @@ FROM (
     ('list', '1 0 0 0 0 0 0 0'),
     ('none', NULL),
     ('stops', '1 1 0 0 0 0 1 0'),
-    ('fails-asked', '1 1 0 1 0 0 1 0')
+    ('fails-asked', '1 1 0 1 0 0 1 0'),
+    ('forced', '1 1 0 0 0 0 1 0')
 ) AS w (lane, counts);
+
+-- A start counts once: by the sweep that sees the run, or by its end
+
+SELECT is(
+    (SELECT count(l.ready_at) FROM pulse.lease AS l WHERE l.lane = 'many'), 0::bigint,
+    'the sweep has counted the starts of those that still ran'
+);
+SELECT pg_temp.claim('seen') AS seen \gset
+SELECT pulse._tick_count() \g /dev/null
+SELECT is(pg_temp.counted('seen'), '1 0 0 0 0 0 0 0', 'a run that no sweep has seen is not counted yet');
+SELECT pulse.reap() \g /dev/null
+SELECT pulse._tick_count() \g /dev/null
+SELECT is(pg_temp.counted('seen'), '1 1 0 0 0 0 0 0', 'the sweep counts its start');
+SELECT pulse.complete(:seen);
+SELECT count(*) FROM pulse.complete_batch(array(SELECT l.lease FROM pulse.lease AS l WHERE l.lane = 'many')) \g /dev/null
+SELECT pulse._tick_count() \g /dev/null
+SELECT is(pg_temp.counted('seen'), '1 1 1 0 0 0 0 0', 'and its end does not count it again');
+SELECT is(pg_temp.counted('many'), '100 60 60 0 0 0 0 0', 'nor do the ends of many');
 
 -- Histograms
 
 SELECT is(
     (SELECT row((SELECT sum(n) FROM unnest(c.wait_counts) AS n), (SELECT sum(n) FROM unnest(c.run_counts) AS n))::text
     FROM pulse.counters AS c WHERE c.lane = 'many'),
-    '(60,50)', 'every start is in the histogram of waits, every end in that of runs'
+    '(60,60)', 'every start is in the histogram of waits, every end in that of runs'
 );
 SELECT pulse.enqueue('slow', lane => 'slow') \g /dev/null
 UPDATE pulse.ready SET ready_at = ready_at - interval '20 s' WHERE lane = 'slow';
 SELECT c.lease FROM pulse.claim_batch('w', 'slow') AS c \gset
-UPDATE pulse.lease SET claimed_at = claimed_at - interval '2 min' WHERE lane = 'slow';
+UPDATE pulse.lease SET ready_at = ready_at - interval '2 min', claimed_at = claimed_at - interval '2 min' WHERE lane = 'slow';
 SELECT pulse.complete(:lease);
 SELECT pulse._tick_count() \g /dev/null
 SELECT ok(
@@ -106,7 +127,7 @@ SELECT is(pulse.histogram_quantile('{0,0}', 0.5), NULL, 'of nothing there is non
 
 -- One row a minute, and what happened between
 
-SELECT is((SELECT count(*) FROM pulse.stat AS s WHERE s.lane = 'done'), 1::bigint, 'one row for a minute');
+SELECT is((SELECT count(*) FROM pulse.stat AS s WHERE s.lane = 'done' AND NOT s.total), 1::bigint, 'one row for a minute');
 UPDATE pulse.stat SET at = at - interval '2 minutes' WHERE lane = 'done';
 SELECT pulse.complete(pg_temp.claim('done'));
 SELECT pulse._tick_count() \g /dev/null
@@ -120,6 +141,24 @@ SELECT is(pg_temp.counted('done'), '3 3 3 0 0 0 0 0', 'counters the sum');
 SELECT results_eq(
     $$SELECT count(*), sum(h.completed)::bigint FROM pulse.history('10 min', '1 min', 'done') AS h$$,
     'VALUES (11::bigint, 3::bigint)', 'history has every minute, and what happened in it'
+);
+SELECT is(
+    (SELECT sum(h.completed)::bigint FROM pulse.history() AS h),
+    (SELECT sum(c.completed)::bigint FROM pulse.counters AS c), 'of everything'
+);
+SELECT is(
+    (SELECT sum(h.enqueued)::bigint FROM pulse.history(kind => 'slow') AS h), 1::bigint, 'of a kind'
+);
+SELECT is_empty(
+    $$
+    SELECT t.lane, t.kind, t.enqueued
+    FROM (SELECT DISTINCT ON (s.lane, s.kind) s.* FROM pulse.stat AS s WHERE s.total ORDER BY s.lane, s.kind, s.at DESC) AS t
+    WHERE (t.enqueued, t.started, t.completed, t.failed) <> (
+        SELECT sum(c.enqueued), sum(c.started), sum(c.completed), sum(c.failed)
+        FROM pulse.counters AS c
+        WHERE t.lane IN ('', c.lane) AND t.kind IN ('', c.kind)
+    )
+    $$, 'each total is the sum of its counters'
 );
 SELECT throws_ok($$SELECT pulse.history('1 year', '1 min')$$, 'PU002', NULL, 'at most a thousand steps');
 

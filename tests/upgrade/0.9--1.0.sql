@@ -5,7 +5,7 @@
 -- Reports and enqueues call private functions that have other names in 1.0: those that
 -- run are waited for (lease, body), and others wait before their first write.
 -- locks: body, lease, ready, waiting, lane, kind, mark, due_mark, turn, schedule, audit_entry
--- locks: access_grant, node, horizon, stat, finished
+-- locks: access_grant, node, horizon, stat, finished, job_key
 
 -- The views read columns that change. Each keeps its columns, and with them the views
 -- and grants of others; what it selects comes with the code.
@@ -102,14 +102,19 @@ COMMENT ON TYPE pulse._job_filter IS
 
 ALTER TABLE pulse.lane ADD COLUMN fair boolean;
 ALTER TABLE pulse.lane ADD COLUMN group_slots integer;
+ALTER TABLE pulse.lane ADD COLUMN in_order boolean;
 ALTER TABLE pulse.lane ADD COLUMN grouped boolean;
 ALTER TABLE pulse.lane
 ADD CONSTRAINT lane_group_slots_are_positive CHECK (group_slots BETWEEN 1 AND 10000);
+ALTER TABLE pulse.lane
+ADD CONSTRAINT lane_in_order_runs_one_of_a_group
+CHECK (in_order IS NOT TRUE OR group_slots IS NOT DISTINCT FROM 1);
 ALTER TABLE pulse.lane
 ADD CONSTRAINT lane_is_grouped_for_a_reason
 CHECK (grouped IS NOT TRUE OR fair OR group_slots IS NOT NULL);
 CREATE INDEX lane_for_groups ON pulse.lane (lane) WHERE grouped IS NOT NULL;
 
+ALTER TABLE pulse.kind ADD COLUMN max_delay interval;
 CREATE INDEX kind_for_claim ON pulse.kind (kind)
 WHERE lease_for IS NOT NULL OR max_runtime IS NOT NULL;
 
@@ -252,6 +257,8 @@ DROP INDEX pulse.waiting_for_promotion;
 CREATE INDEX waiting_by_time ON pulse.waiting (lane, run_at) WHERE attempts >= 0;
 CREATE INDEX waiting_for_promotion ON pulse.waiting (lane, rank, run_at)
 WHERE failures >= 0;
+ALTER TABLE pulse.waiting ADD COLUMN place bigint;
+CREATE INDEX waiting_in_order ON pulse.waiting (lane, job) WHERE place > 0;
 
 DROP INDEX pulse.ready_for_claim;
 DROP INDEX pulse.ready_for_claim_by_kind;
@@ -259,9 +266,19 @@ CREATE INDEX ready_for_claim ON pulse.ready (lane, rank, seq) WHERE failures >= 
 CREATE INDEX ready_for_claim_by_kind ON pulse.ready (lane, kind, rank, seq)
 WHERE attempts >= 0;
 
+ALTER TABLE pulse.job_key ADD COLUMN follows boolean NOT NULL DEFAULT false;
+ALTER TABLE pulse.job_key DROP CONSTRAINT job_key_is_held_once;
+ALTER TABLE pulse.job_key
+ADD CONSTRAINT job_key_is_held_once PRIMARY KEY (lane, unique_key, follows);
+ALTER TABLE pulse.job_key
+ADD CONSTRAINT job_key_of_a_follower_does_not_expire
+CHECK (NOT follows OR expires_at IS NULL);
+
 -- 04_leases, 05_finished
 
 ALTER TABLE pulse.lease ADD COLUMN group_key text COLLATE "C";
+ALTER TABLE pulse.lease ADD COLUMN place bigint;
+ALTER TABLE pulse.lease ADD COLUMN ready_at timestamptz;
 CREATE INDEX finished_for_dead_letters ON pulse.finished (finished_at, job)
 WHERE state = 'dead' AND failures >= 0;
 
@@ -434,6 +451,26 @@ CREATE TABLE pulse.group_notice (
 COMMENT ON TABLE pulse.group_notice IS
 'Groups that the next claim of their lane has to look at: a job arrived, or a run ended.';
 
+CREATE TABLE pulse.group_rule (
+    lane text COLLATE "C" NOT NULL,
+    group_key text COLLATE "C" NOT NULL,
+    max_slots integer,
+    weight integer,
+    enabled boolean NOT NULL DEFAULT true,
+    held_by name,
+    held_at timestamptz,
+    reason text,
+    CONSTRAINT group_rule_is_one_per_group PRIMARY KEY (lane, group_key),
+    CONSTRAINT group_rule_is_for_a_named_group CHECK (group_key <> ''),
+    CONSTRAINT group_rule_slots_are_positive CHECK (max_slots BETWEEN 1 AND 10000),
+    CONSTRAINT group_rule_weight_is_bounded CHECK (weight BETWEEN 2 AND 100),
+    CONSTRAINT group_rule_says_something
+    CHECK (num_nonnulls(max_slots, weight) > 0 OR NOT enabled)
+);
+
+COMMENT ON TABLE pulse.group_rule IS
+'Exceptions that set_group made for groups of a lane.';
+
 CREATE TABLE pulse.group_state (
     lane text COLLATE "C" NOT NULL,
     group_key text COLLATE "C" NOT NULL,
@@ -442,8 +479,10 @@ CREATE TABLE pulse.group_state (
     place bigint,
     kind text COLLATE "C",
     more pulse._level [],
+    rest integer,
     leases bigint [],
     turn bigint,
+    credit integer,
     written_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
@@ -493,8 +532,10 @@ CREATE TABLE pulse.tally (
     kind text COLLATE "C" NOT NULL,
     event text COLLATE "C" NOT NULL,
     jobs bigint NOT NULL DEFAULT 1,
-    bucket integer,
-    seconds double precision,
+    wait_bucket integer,
+    waited interval,
+    run_bucket integer,
+    ran interval,
     CONSTRAINT tally_is_numbered PRIMARY KEY (seq)
 );
 
@@ -517,7 +558,8 @@ CREATE TABLE pulse.stat (
     wait_counts bigint [] NOT NULL,
     run_seconds double precision NOT NULL,
     run_counts bigint [] NOT NULL,
-    CONSTRAINT stat_is_one_per_moment PRIMARY KEY (lane, kind, at)
+    total boolean NOT NULL DEFAULT false,
+    CONSTRAINT stat_is_one_per_moment PRIMARY KEY (total, lane, kind, at)
 );
 
 CREATE INDEX stat_by_time ON pulse.stat (at);
@@ -588,7 +630,7 @@ COMMENT ON TABLE pulse.dependency IS
 CREATE SEQUENCE pulse.note_seq;
 
 COMMENT ON SEQUENCE pulse.note_seq IS
-'Numbers of doubts and wakes; never drawn means that there was none.';
+'Numbers of doubts, wakes and pauses of flows; never drawn means that there was none.';
 
 CREATE TABLE pulse.doubt (
     seq bigint NOT NULL DEFAULT nextval('pulse.note_seq'),
@@ -625,6 +667,19 @@ CREATE TABLE pulse.note_mark (
 COMMENT ON TABLE pulse.note_mark IS
 'A cache: the smallest doubt and wake that can still be live.';
 
+CREATE TABLE pulse.flow_hold (
+    number bigint NOT NULL DEFAULT nextval('pulse.note_seq'),
+    flow text COLLATE "C" NOT NULL,
+    holder text COLLATE "C" NOT NULL,
+    reason text,
+    held_by name NOT NULL,
+    held_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT flow_hold_is_one_per_holder PRIMARY KEY (flow, holder)
+);
+
+COMMENT ON TABLE pulse.flow_hold IS
+'Who keeps the jobs of which flow from being claimed, and why.';
+
 CREATE TABLE pulse.job_step (
     job bigint NOT NULL,
     step text COLLATE "C" NOT NULL,
@@ -644,30 +699,33 @@ CREATE TABLE pulse.signal (
     payload jsonb,
     sent_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     expires_at timestamptz NOT NULL,
+    unheard_at timestamptz,
     CONSTRAINT signal_is_sent_once PRIMARY KEY (signal, owner)
 );
 
 CREATE INDEX signal_for_expiry ON pulse.signal (expires_at);
+CREATE INDEX signal_to_tell ON pulse.signal (unheard_at) WHERE unheard_at IS NOT NULL;
 
 COMMENT ON TABLE pulse.signal IS
 'Signals that were sent, the first of each name.';
 
 CREATE TABLE pulse.signal_wait (
     job bigint NOT NULL,
-    signal text COLLATE "C" NOT NULL,
     lease bigint NOT NULL,
-    sent boolean NOT NULL DEFAULT false,
+    signal text COLLATE "C" NOT NULL,
+    owner integer NOT NULL,
+    step text COLLATE "C" NOT NULL,
     CONSTRAINT signal_wait_is_one_per_job PRIMARY KEY (job)
 );
 
-CREATE INDEX signal_wait_by_signal ON pulse.signal_wait (signal);
-CREATE INDEX signal_wait_to_wake ON pulse.signal_wait (sent) WHERE sent;
+CREATE INDEX signal_wait_by_signal ON pulse.signal_wait (signal, owner);
 
 COMMENT ON TABLE pulse.signal_wait IS
 'Jobs that wait for a signal, each with the lease that it gave back to do so.';
 
 -- Functions whose result or arguments have other names: CREATE OR REPLACE refuses those.
 -- `python -m tests.upgrade.drops` prints what is missing here.
+DROP FUNCTION pulse._take_out(bigint);
 DROP FUNCTION pulse._counted(text);
 DROP FUNCTION pulse._cron_entries();
 DROP FUNCTION pulse._register(text, text, text);
@@ -680,12 +738,17 @@ DROP FUNCTION pulse._skip_occurrences(
 );
 DROP FUNCTION pulse._watchdog_round(integer, timestamptz, integer);
 DROP FUNCTION pulse.health();
+DROP FUNCTION pulse.pause_status();
 DROP FUNCTION pulse._health_lanes();
 
 -- Public functions that have other arguments or names now; what begins with _ goes by itself.
 DROP FUNCTION pulse.set_lane(
     text, integer, integer, interval, interval, interval,
     interval, interval, interval, interval, boolean, text
+);
+DROP FUNCTION pulse.set_kind(
+    text, text, integer, integer, text, interval, interval,
+    double precision, interval, interval, boolean, interval, text
 );
 DROP FUNCTION pulse.watch();
 DROP FUNCTION pulse.unwatch();

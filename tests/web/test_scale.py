@@ -17,6 +17,7 @@ from psycopg.types.json import Jsonb
 from pulse.sql import operator
 from pulse.web import queries
 from tests.conftest import Connection
+from tests.web.browser.seeds import ADD_TOTALS
 from tests.web.conftest import API, Site
 
 LOAD = int(os.environ.get("PULSE_LOAD", "50000"))
@@ -25,7 +26,7 @@ KINDS = int(os.environ.get("PULSE_KINDS", "50"))
 
 # A lane's depth is counted up to 10000. A search reads 10000 jobs of a table at most,
 # here of two, each with a look at its body where the filter asks: 3 or 4 buffers.
-GLANCE = 3_000 + 30 * LANES
+GLANCE = 500 + 20 * LANES
 SEARCH = 100_000
 ONE = 500
 
@@ -48,12 +49,13 @@ def loaded(connection: Connection) -> int:
         ), numbered AS (
             SELECT job, kind, row_number() OVER (ORDER BY job) AS n FROM job
         ), ready AS (
-            INSERT INTO pulse.ready (lane, rank, kind, job, attempts, failures, keyed)
+            INSERT INTO pulse.ready
+                (lane, rank, kind, job, attempts, failures, keyed, ready_at)
             SELECT
                 CASE n % 10
                     WHEN 0 THEN 'small' WHEN 1 THEN 'l' || n % %(lanes)s ELSE 'busy'
                 END,
-                n % 3, kind, job, 0, 0, false
+                n % 3, kind, job, 0, 0, false, now() - interval '10 minutes'
             FROM numbered WHERE n <= %(load)s ORDER BY job
         )
         INSERT INTO pulse.finished
@@ -66,6 +68,22 @@ def loaded(connection: Connection) -> int:
         {"load": LOAD, "lanes": LANES, "kinds": KINDS},
     )
     connection.execute("SELECT pulse.claim_batch('w1', 'busy', 50)")
+    connection.execute("UPDATE pulse.lease SET claimed_at = now() - interval '9 min'")
+    connection.execute(
+        """
+        INSERT INTO pulse.stat
+        SELECT
+            'l' || n % %(lanes)s, 'k' || n % %(kinds)s,
+            date_trunc('minute', now()) - m * interval '1 minute',
+            60 - m, 60 - m, 60 - m, 0, 0, 0, 0, 0, 0,
+            array_fill(1, ARRAY[16])::bigint [], 0, array_fill(1, ARRAY[16])::bigint []
+        FROM generate_series(1, least(2 * %(lanes)s, 2000)) AS n,
+            generate_series(0, 59) AS m
+        ON CONFLICT DO NOTHING
+        """.replace("% ", "%% "),
+        {"lanes": LANES, "kinds": KINDS},
+    )
+    connection.execute(ADD_TOTALS)
     connection.execute("VACUUM ANALYZE")
     row = connection.execute("SELECT min(job_id) FROM pulse.jobs").fetchone()
     assert row is not None
@@ -105,9 +123,11 @@ def test_no_query_of_the_page_reads_the_whole_queue(
             ("health", operator.HEALTH, {}, GLANCE + LOAD // 100),
             ("counters", operator.COUNTERS, {}, GLANCE),
             ("gauges", operator.GAUGES, {}, GLANCE),
-            ("summary", queries.SUMMARY, queries.SUMMARY_VALUES, SEARCH),
-            ("kinds", queries.KINDS, {"kind": None}, ONE),
+            ("summary", queries.SUMMARY, queries.SUMMARY_VALUES, SEARCH + 100 * LANES),
+            ("kinds", queries.KINDS, {"kind": None}, ONE + 10 * KINDS),
             ("history", queries.HISTORY, HOUR, ONE),
+            ("history of a lane", queries.HISTORY, HOUR | {"lane": "l1"}, ONE),
+            ("history of a kind", queries.HISTORY, HOUR | {"kind": "k1"}, ONE),
             ("find dead", queries.FIND_DEAD, find() | DEATH, ONE),
             ("find dead", queries.FIND_DEAD, find(kind="nothing") | DEATH, SEARCH),
             ("groups", queries.DEAD_GROUPS, queries.SUMMARY_VALUES, SEARCH),

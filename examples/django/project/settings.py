@@ -38,7 +38,6 @@ TASKS: dict[str, Any] = {
     "default": {
         "BACKEND": "pulse.django.PulseBackend",
         "QUEUES": ["default", "mail"],
-        "OPTIONS": {"max_attempts": 5},
     }
 }
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import django
 from django.utils import timezone
 
+from pulse.django import job_options
 from shop.models import Order
 
 if TYPE_CHECKING or django.VERSION >= (6, 0):
@@ -14,6 +15,7 @@ else:
     from django_tasks import task
 
 
+@job_options(max_attempts=5, max_runtime="1 minute")
 @task(queue_name="mail", priority=10)
 def confirm(number: int, seconds: float = 0) -> str:
     """Confirm an order; it may run twice for one order, and writes the same."""

@@ -16,6 +16,7 @@ from pulse.cli import (
     flows,
     holds,
     jobs,
+    limits,
     problems,
     produce,
     provision,
@@ -29,6 +30,7 @@ from pulse.cli import (
 )
 from pulse.cli.problems import Problem
 from pulse.cli.session import Session
+from pulse.cli.show import safe
 from pulse.sql import operator
 
 if TYPE_CHECKING:
@@ -41,13 +43,13 @@ SECTIONS: dict[str, list[click.Command]] = {
     "Work": [work.work, produce.enqueue, schedules.schedule, work.reconcile],
     "See": [
         *(see.ps, see.lanes, top.top, jobs.jobs, see.why, see.workers, see.health),
-        *(flows.flow, settings.audit, web.web),
+        *(limits.limits, flows.flow, settings.audit, web.web),
     ],
     "Operate": [
         *(steer.cancel, steer.reprioritize, steer.retry, steer.approve, steer.reject),
         *(steer.run_now, steer.reschedule, steer.rerun, steer.discard, steer.move),
         *(flows.signal, holds.drain, holds.pause, holds.resume),
-        *(settings.set_lane, settings.set_kind, settings.prune),
+        *(settings.set_lane, settings.set_kind, settings.set_group, settings.prune),
     ],
     "Set up": [
         *(provision.install, settings.grant, settings.revoke),
@@ -243,8 +245,8 @@ def show(problem: Problem, session: Session | None) -> None:
         print(json.dumps(found), file=sys.stderr)
         return
     console = Console(stderr=True, highlight=False, emoji=False)
-    console.print(f"[bold red]pulse:[/] {escape(problem.what)}", soft_wrap=True)
+    console.print(f"[bold red]pulse:[/] {escape(safe(problem.what))}", soft_wrap=True)
     if problem.detail:
-        console.print(f"  {escape(problem.detail)}", soft_wrap=True)
+        console.print(f"  {escape(safe(problem.detail))}", soft_wrap=True)
     if problem.remedy:
-        console.print(f"  Fix: [bold]{escape(problem.remedy)}[/]", soft_wrap=True)
+        console.print(f"  Fix: [bold]{escape(safe(problem.remedy))}[/]", soft_wrap=True)

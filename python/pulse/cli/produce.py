@@ -2,13 +2,14 @@
 
 import json
 import sys
-from typing import IO, Any
+from typing import IO, Any, get_args
 
 import click
 from rich.progress import Progress
 
 from pulse.cli import queries
 from pulse.cli.session import Session, with_session
+from pulse.options import OnConflict
 
 CHUNK = 1000
 
@@ -67,7 +68,7 @@ def parsed(text: str, what: str) -> Any:
 )
 @click.option(
     "--on-conflict",
-    type=click.Choice(["skip", "replace", "error"]),
+    type=click.Choice(get_args(OnConflict)),
     default="skip",
     show_default=True,
     help="When the unique key is taken.",

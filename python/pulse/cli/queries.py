@@ -135,7 +135,8 @@ SET_LANE = """
         retain_cancelled => %(retain_cancelled)s::interval,
         retain_dead => %(retain_dead)s::interval,
         cancel_grace => %(cancel_grace)s::interval, enabled => %(enabled)s::boolean,
-        reason => %(reason)s
+        reason => %(reason)s, fair => %(fair)s::boolean,
+        group_slots => %(group_slots)s::integer, in_order => %(in_order)s::boolean
     )
 """
 SET_KIND = """
@@ -147,7 +148,8 @@ SET_KIND = """
         backoff_jitter => %(backoff_jitter)s::double precision,
         lease_for => %(lease_for)s::interval, max_runtime => %(max_runtime)s::interval,
         requires_approval => %(requires_approval)s::boolean,
-        approval_expiry => %(approval_expiry)s::interval, reason => %(reason)s
+        approval_expiry => %(approval_expiry)s::interval, reason => %(reason)s,
+        max_delay => %(max_delay)s::interval
     )
 """
 PRUNE = """

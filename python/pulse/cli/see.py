@@ -114,7 +114,7 @@ def why(session: Session, job_id: int) -> None:
     table.add_column(justify="right", style="dim")
     table.add_column(overflow="fold")
     for row in rows:
-        table.add_row(str(row["position"]), escape(row["reason"]))
+        table.add_row(str(row["position"]), escape(show.safe(row["reason"])))
     session.out.print(table)
     return None
 
@@ -145,9 +145,9 @@ def health_table(rows: list[Row]) -> Table:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for row in rows:
-        figure = Text(str(row["figure"] or ""))
+        figure = Text(show.safe(row["figure"] or ""))
         if row["advice"]:
-            figure.append(f"\n→ {row['advice']}", style="yellow")
+            figure.append(f"\n→ {show.safe(row['advice'])}", style="yellow")
         table.add_row(Text(row["check_name"]), show.coloured(row["status"]), figure)
     return table
 

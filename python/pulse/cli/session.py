@@ -15,7 +15,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from pulse.cli import problems
+from pulse.cli import problems, show
 from pulse.cli.encoding import is_utf8
 from pulse.cli.problems import Problem, Target
 
@@ -65,7 +65,7 @@ class Session:
 
         target = self.target
         try:
-            return psycopg.connect(
+            return psycopg.Connection[Row].connect(
                 self.dsn,
                 autocommit=True,
                 row_factory=dict_row,
@@ -115,7 +115,7 @@ class Session:
     def say(self, text: str, style: str = "") -> None:
         """Words for a person; they never mix with what --json prints."""
         console = self.err if self.as_json else self.out
-        console.print(Text(text, style=style), soft_wrap=True)
+        console.print(Text(show.safe(text), style=style), soft_wrap=True)
 
     def log(self, level: str) -> None:
         """Logs go to stderr: sentences, or with --json an object a line."""
@@ -123,14 +123,17 @@ class Session:
 
         form = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
         handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(
-            JsonFormatter() if self.as_json else logging.Formatter(form)
-        )
+        handler.setFormatter(JsonFormatter() if self.as_json else SafeFormatter(form))
         logging.basicConfig(level=level.upper(), handlers=[handler])
 
     def print_json(self, value: object) -> None:
         text = json.dumps(plain(value), ensure_ascii=not is_utf8(sys.stdout), indent=2)
         print(text)
+
+
+class SafeFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return show.safe(super().format(record))
 
 
 def plain(value: object) -> object:

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from pulse.cli import queries, show
 from pulse.cli.session import Session, with_session
+from pulse.sql import operator
 
 LEVELS = ("producer", "worker", "viewer", "approver", "operator", "admin")
 INTERVAL = "INTERVAL"
@@ -24,6 +25,9 @@ LANE: dict[str, tuple[Any, str]] = {
     "retain_dead": (INTERVAL, "How long dead jobs are kept."),
     "cancel_grace": (INTERVAL, "How long a run has to stop after a cancel."),
     "enabled": (bool, "Whether it may be claimed from."),
+    "fair": (bool, "Whether its groups take turns."),
+    "group_slots": (int, "Running jobs of one group at most; 0 is no limit."),
+    "in_order": (bool, "Whether a group waits for a job that is retried."),
 }
 KIND: dict[str, tuple[Any, str]] = {
     "lane": (str, "Where its jobs go."),
@@ -40,6 +44,13 @@ KIND: dict[str, tuple[Any, str]] = {
     "max_runtime": (INTERVAL, "How long a run may take; 0 is no limit."),
     "requires_approval": (bool, "Whether its jobs wait for an approver."),
     "approval_expiry": (INTERVAL, "How long they wait."),
+    "max_delay": (INTERVAL, "How far replace and follow put one off; 0 is no limit."),
+}
+
+GROUP: dict[str, tuple[Any, str]] = {
+    "max_slots": (int, "Running jobs of this group; 0 is that of the lane."),
+    "weight": (int, "Jobs it may start in one turn: 1 to 100."),
+    "enabled": (bool, "Whether it may be claimed from."),
 }
 
 
@@ -57,11 +68,17 @@ def settings(known: dict[str, tuple[Any, str]]) -> Callable[..., Any]:
     return add
 
 
-def change(session: Session, query: Any, name: str, given: dict[str, Any]) -> None:
+def change(
+    session: Session,
+    query: Any,
+    name: str,
+    given: dict[str, Any],
+    named: dict[str, str] | None = None,
+) -> None:
     changed = {k: v for k, v in given.items() if v is not None and k != "reason"}
     if not changed:
         raise click.UsageError("Give at least one setting; --help lists them.")
-    session.one(query, {"name": name, **given})
+    session.one(query, {**(named or {"name": name}), **given})
     if session.as_json:
         return session.print_json({"name": name, "changed": changed})
     words = ", ".join(f"{k} {v}" for k, v in changed.items())
@@ -86,6 +103,18 @@ def set_lane(session: Session, name: str, **given: Any) -> None:
 def set_kind(session: Session, name: str, **given: Any) -> None:
     """Change settings of a kind, for jobs enqueued afterwards."""
     change(session, queries.SET_KIND, name, given)
+
+
+@click.command("set-group")
+@click.argument("lane")
+@click.argument("group_key", metavar="GROUP")
+@settings(GROUP)
+@click.option("--reason", help="Written into the audit.")
+@with_session
+def set_group(session: Session, lane: str, group_key: str, **given: Any) -> None:
+    """Make an exception for one group of a lane, or stop it."""
+    named = {"lane": lane, "group_key": group_key}
+    change(session, operator.SET_GROUP, f"{lane} {group_key}", given, named)
 
 
 @click.command()

@@ -8,6 +8,8 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from pulse import logs
+
 COLOURS = {
     "blocked": "bright_black",
     "ready": "cyan",
@@ -96,12 +98,12 @@ def first_line(text: str | None, length: int = 200) -> str:
     return line if len(line) <= length else line[: length - 1] + "…"
 
 
-# Producers choose names, notes and errors; a terminal would obey the controls in them.
-CONTROLS = {n: "\ufffd" for n in (*range(32), *range(127, 160)) if chr(n) not in "\n\t"}
+SHOWN = {n: sign for n, sign in logs.CONTROLS.items() if chr(n) not in "\n\t"}
 
 
 def safe(value: Any) -> str:
-    return str(value).translate(CONTROLS)
+    """What others have written, as a terminal may show it."""
+    return str(value).translate(SHOWN)
 
 
 class Grid:

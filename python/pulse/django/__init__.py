@@ -9,16 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pulse.django.backend import PulseBackend
+    from pulse.django.backend import PulseBackend, job_options
 
-__all__ = ["PulseBackend"]
+__all__ = ["PulseBackend", "job_options"]
 
 
 def __getattr__(name: str) -> Any:
     # Not above: Django imports this module before it knows its apps, and 5.2 may be
     # without the task framework.
-    if name == "PulseBackend":
-        from pulse.django.backend import PulseBackend
+    if name in __all__:
+        from pulse.django import backend
 
-        return PulseBackend
+        return getattr(backend, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

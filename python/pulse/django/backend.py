@@ -9,8 +9,9 @@ transaction around it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.apps import apps
 from django.core import checks
@@ -31,12 +32,49 @@ from pulse.django.framework import (
 from pulse.producer import enqueue
 from pulse.sql import producer as sql
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from pulse.options import Options
+
 LONGEST_NAME = 200
+# For the others Django has a word of its own: queue_name, priority, run_after.
+JOB_OPTIONS = sql.OPTIONS - {"lane", "priority", "run_at", "delay"}
+AnyTask = TypeVar("AnyTask")
+
+
+def job_options(**options: Unpack[Options]) -> Callable[[AnyTask], AnyTask]:
+    """The same task with options of pulse.enqueue; above @task, or for one enqueue.
+
+    A task of another backend (in tests, say) stays as it is.
+    """
+    unknown = sorted(options.keys() - JOB_OPTIONS)
+    if unknown:
+        raise InvalidTask(
+            f"{', '.join(unknown)}: no option of a task; these are: "
+            + ", ".join(sorted(JOB_OPTIONS))
+        )
+
+    def with_options(task: AnyTask) -> AnyTask:
+        if not isinstance(task, PulseTask):
+            return task
+        return replace(task, job_options={**task.job_options, **options})
+
+    return with_options
+
+
+@dataclass(frozen=True, kw_only=True)
+class PulseTask(Task):
+    """A task that knows how its jobs shall be enqueued."""
+
+    # Two tasks are the same task, however they are enqueued.
+    job_options: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
 class PulseBackend(BaseTaskBackend):
     """OPTIONS: database, executor, and whatever pulse.enqueue takes for every task."""
 
+    task_class = PulseTask
     supports_defer = True
     supports_async_task = True
     supports_get_result = True
@@ -73,16 +111,16 @@ class PulseBackend(BaseTaskBackend):
                 run_at if timezone.is_aware(run_at) else timezone.make_aware(run_at)
             )
             payload["run_after"] = run_at.isoformat()
+        options: dict[str, Any] = {
+            **self.job_options,
+            # A plain task came with using(backend=…) from another backend.
+            **getattr(task, "job_options", {}),
+            "lane": task.queue_name,
+            "priority": task.priority,
+            "run_at": run_at,
+        }
         job_id = enqueue(
-            connections[self.database],
-            task.module_path,
-            payload,
-            **{
-                **self.job_options,
-                "lane": task.queue_name,
-                "priority": task.priority,
-                "run_at": run_at,
-            },
+            connections[self.database], task.module_path, payload, **options
         )
         result = self.get_result(str(job_id))
         task_enqueued.send(type(self), task_result=result)
@@ -127,15 +165,14 @@ class PulseBackend(BaseTaskBackend):
                 hint='Name another one in "OPTIONS": {"database": …}.',
                 id="pulse.E003",
             )
-        own = {"lane", "priority", "run_at", "delay"}
-        unknown = sorted(self.job_options.keys() - (sql.OPTIONS - own))
+        unknown = sorted(self.job_options.keys() - JOB_OPTIONS)
         if unknown or self.executor not in ("thread", "process"):
             what = unknown or [f"executor={self.executor!r}"]
             yield checks.Error(
                 f"The task backend {self.alias!r} has OPTIONS that mean nothing: "
                 f"{', '.join(what)}.",
                 hint="It takes database, executor (thread or process), "
-                + ", ".join(sorted(sql.OPTIONS - own)),
+                + ", ".join(sorted(JOB_OPTIONS)),
                 id="pulse.E004",
             )
         for queue in sorted(self.queues):

@@ -55,13 +55,18 @@ RESUME_LANE = """
 """
 PAUSE = """
     SELECT pulse.pause(
-        holder => %(holder)s, reason => %(reason)s, lane => %(lane)s, new => %(new)s
+        holder => %(holder)s, reason => %(reason)s, lane => %(lane)s, new => %(new)s,
+        flow => %(flow)s
     ) AS changed
 """
-RESUME = "SELECT pulse.resume(holder => %(holder)s, lane => %(lane)s) AS changed"
+RESUME = """
+    SELECT pulse.resume(
+        holder => %(holder)s, lane => %(lane)s, flow => %(flow)s
+    ) AS changed
+"""
 
 HOLDS = """
-    SELECT h.lane, h.holder, h.reason, h.held_by::text AS held_by, h.held_at
+    SELECT h.lane, h.holder, h.reason, h.held_by::text AS held_by, h.held_at, h.flow
     FROM pulse.pause_status() AS h
 """
 
@@ -202,4 +207,21 @@ APPROVE_WHERE = f"""
 REJECT_WHERE = f"""
     SELECT w.done, w.remaining
     FROM pulse.reject_where(filter => %(filter)s, {LIMITS}) AS w
+"""
+
+# -- groups -----------------------------------------------------------------------
+
+GROUPS = """
+    SELECT
+        g.group_key, g.state, g.waiting, g.running, g.max_slots, g.weight,
+        g.held_by::text AS held_by, g.held_at, g.reason
+    FROM pulse.groups(
+        lane => %(lane)s, keys => %(keys)s, max_groups => %(max_groups)s
+    ) AS g
+"""
+SET_GROUP = """
+    SELECT pulse.set_group(
+        lane => %(lane)s, group_key => %(group_key)s, max_slots => %(max_slots)s,
+        weight => %(weight)s, enabled => %(enabled)s, reason => %(reason)s
+    )
 """

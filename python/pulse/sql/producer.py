@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-ENQUEUE_ARGUMENTS: Final = {
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
+
+ENQUEUE_ARGUMENTS: Final[dict[str, LiteralString]] = {
     "kind": "text",
     "payload": "jsonb",
     "payloads": "jsonb[]",
@@ -33,26 +36,27 @@ ENQUEUE_ARGUMENTS: Final = {
 OPTIONS: Final = frozenset(ENQUEUE_ARGUMENTS) - {"kind", "payload", "payloads"}
 
 
-def call(function: str, arguments: Collection[str]) -> str:
+def call(function: str, arguments: Collection[str]) -> LiteralString:
     """One of the enqueue functions with these arguments, as a query with %(name)s."""
     named = ", ".join(
         f"{name} => CAST(%({name})s AS {ENQUEUE_ARGUMENTS[name]})" for name in arguments
     )
-    return f"SELECT * FROM pulse.{function}({named})"
+    # Of names from above: as good as the literal that pyright wants.
+    return f"SELECT * FROM pulse.{function}({named})"  # pyright: ignore[reportReturnType]
 
 
 @lru_cache(maxsize=1000)
-def enqueue(arguments: tuple[str, ...]) -> str:
+def enqueue(arguments: tuple[str, ...]) -> LiteralString:
     return call("enqueue", arguments)
 
 
 @lru_cache(maxsize=1000)
-def enqueue_many(arguments: tuple[str, ...]) -> str:
+def enqueue_many(arguments: tuple[str, ...]) -> LiteralString:
     return call("enqueue_many", arguments)
 
 
 @lru_cache(maxsize=1000)
-def enqueue_one(arguments: tuple[str, ...]) -> str:
+def enqueue_one(arguments: tuple[str, ...]) -> LiteralString:
     return call("enqueue_one", arguments)
 
 
@@ -75,7 +79,7 @@ _GIVEN: Final = ", ".join(
     + ("coalesce(r.on_conflict, 'skip')" if name == "on_conflict" else f"r.{name}")
     for name in _ONE
 )
-ENQUEUE_ONE: Final = f"""
+ENQUEUE_ONE: Final[Any] = f"""
 SELECT e.job_id, e.created
 FROM jsonb_to_record(CAST(CAST(%(job)s AS text) AS jsonb)) AS r ({_COLUMNS})
 CROSS JOIN LATERAL pulse.enqueue_one({_GIVEN}) AS e"""

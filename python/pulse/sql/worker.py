@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-EXCHANGE: Final = """
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
+
+# A lock that another session keeps on one job must not hold up what concerns others:
+# the worker comes back to it. An argument is taken from here, so the call comes after.
+WITHIN: Final = """
+FROM (
+    SELECT
+        set_config('lock_timeout', '{patience}', true),
+        CAST(%({argument})s AS {type}) AS {argument}
+    OFFSET 0
+) AS p"""
+ONE_LEASE: Final = WITHIN.format(patience="100ms", argument="lease", type="bigint")
+
+PATIENCE: Final = "SELECT current_setting('lock_timeout')"
+SET_PATIENCE: Final = "SELECT set_config('lock_timeout', %s, true)"
+
+EXCHANGE: Final = f"""
 SELECT
     x.item, x.verdict, x.lane, x.lease, x.job_id, x.kind, x.payload, x.attempt,
     x.failures, x.max_attempts, x.priority, x.deadline, x.enqueued_at, x.checkpoint,
     x.group_key, x.headers, x.flow, x.name,
     date_part('epoch', x.lease_until - statement_timestamp())
-FROM pulse.exchange(
-    worker => %(worker)s,
+{WITHIN.format(patience="500ms", argument="worker", type="text")}
+CROSS JOIN LATERAL pulse.exchange(
+    worker => p.worker,
     wants => CAST(%(wants)s AS jsonb),
     done => CAST(%(done)s AS jsonb),
     failed => CAST(%(failed)s AS jsonb),
@@ -19,27 +37,29 @@ FROM pulse.exchange(
     lease_for => CAST(%(lease_for)s AS interval)
 ) AS x"""
 
-COMPLETE: Final = (
-    "SELECT pulse.complete(lease => %(lease)s, result => CAST(%(result)s AS jsonb))"
-)
+COMPLETE: Final = f"""
+SELECT pulse.complete(lease => p.lease, result => CAST(%(result)s AS jsonb))
+{ONE_LEASE}"""
 
-FAIL: Final = """
+FAIL: Final = f"""
 SELECT pulse.fail(
-    lease => %(lease)s,
+    lease => p.lease,
     error => %(error)s,
     retry_in => CAST(%(retry_in)s AS interval),
     fatal => %(fatal)s
-)"""
-
-SNOOZE: Final = (
-    "SELECT pulse.snooze(lease => %(lease)s, delay => CAST(%(delay)s AS interval))"
 )
+{ONE_LEASE}"""
 
-ACK_CANCEL: Final = "SELECT pulse.ack_cancel(lease => %(lease)s)"
+SNOOZE: Final = f"""
+SELECT pulse.snooze(lease => p.lease, delay => CAST(%(delay)s AS interval))
+{ONE_LEASE}"""
 
-RELEASE: Final = """
+ACK_CANCEL: Final = f"SELECT pulse.ack_cancel(lease => p.lease) {ONE_LEASE}"
+
+RELEASE: Final = f"""
 SELECT r.lease, r.verdict
-FROM pulse.release(leases => CAST(%(leases)s AS bigint[])) AS r"""
+{WITHIN.format(patience="100ms", argument="leases", type="bigint[]")}
+CROSS JOIN LATERAL pulse.release(leases => p.leases) AS r"""
 
 HEARTBEAT: Final = """
 SELECT
@@ -47,43 +67,45 @@ SELECT
     date_part('epoch', b.lease_until - clock_timestamp())
 FROM pulse.heartbeat(leases => CAST(%(leases)s AS bigint[])) AS b"""
 
-PROGRESS: Final = (
-    "SELECT pulse.progress("
-    "lease => %(lease)s, fraction => %(fraction)s, note => %(note)s)"
-)
+PROGRESS: Final = f"""
+SELECT pulse.progress(lease => p.lease, fraction => %(fraction)s, note => %(note)s)
+{ONE_LEASE}"""
 
-CHECKPOINT: Final = (
-    "SELECT pulse.checkpoint(lease => %(lease)s, data => CAST(%(data)s AS jsonb))"
-)
+CHECKPOINT: Final = f"""
+SELECT pulse.checkpoint(lease => p.lease, data => CAST(%(data)s AS jsonb))
+{ONE_LEASE}"""
 
 UPSTREAM: Final = """
 SELECT u.job_id, u.name, u.kind, u.state, u.result
 FROM pulse.upstream(lease => %(lease)s) AS u"""
 
-SPAWN: Final = """
+SPAWN: Final = f"""
 SELECT s.job_id
-FROM pulse.spawn(
-    lease => %(lease)s, step => %(step)s, jobs => CAST(%(jobs)s AS jsonb)
+{ONE_LEASE}
+CROSS JOIN LATERAL pulse.spawn(
+    lease => p.lease, step => %(step)s, jobs => CAST(%(jobs)s AS jsonb)
 ) AS s (job_id)"""
 
-SAVE_STEP: Final = """
+SAVE_STEP: Final = f"""
 SELECT pulse.save_step(
-    lease => %(lease)s, step => %(step)s, result => CAST(%(result)s AS jsonb)
-)"""
+    lease => p.lease, step => %(step)s, result => CAST(%(result)s AS jsonb)
+)
+{ONE_LEASE}"""
 
 STEPS: Final = "SELECT s.step, s.result FROM pulse.steps(lease => %(lease)s) AS s"
 
-WAIT_FOR: Final = """
+WAIT_FOR: Final = f"""
 SELECT w.verdict, w.payload
-FROM pulse.wait_for(
-    lease => %(lease)s,
+{ONE_LEASE}
+CROSS JOIN LATERAL pulse.wait_for(
+    lease => p.lease,
     step => %(step)s,
     timeout => CAST(%(timeout)s AS interval),
     signal => %(signal)s
 ) AS w"""
 
 # What a handler asks for through the worker, by name.
-CALLS: Final = {
+CALLS: Final[dict[str, LiteralString]] = {
     "checkpoint": CHECKPOINT,
     "upstream": UPSTREAM,
     "spawn": SPAWN,

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg.rows import tuple_row
@@ -23,6 +23,9 @@ from pulse.sql import worker as sql
 from pulse.tasks import Task
 from pulse.worker import Worker, answer, exchange, outcomes
 from pulse.worker.outcomes import Outcome
+
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
 
 FIRST = 2_000_000_000
 
@@ -194,9 +197,13 @@ def _report(connection: psycopg.Connection[Any], job: Job, outcome: Outcome) -> 
 
 
 def _fetch(
-    connection: psycopg.Connection[Any], query: str, values: dict[str, Any]
+    connection: psycopg.Connection[Any], query: LiteralString, values: dict[str, Any]
 ) -> list[tuple[Any, ...]]:
     with errors.mapped(), psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
         # Django's connections give JSON as text.
         set_json_loads(json.loads, cursor)
-        return cursor.execute(query, values).fetchall()
+        before = cursor.execute(sql.PATIENCE).fetchall()
+        rows = cursor.execute(query, values).fetchall()
+        # The statements of a worker set it; this transaction is the test's.
+        cursor.execute(sql.SET_PATIENCE, before[0])
+        return rows

@@ -17,7 +17,16 @@ from pulse.web.access.guard import Guard
 from pulse.web.access.login import STATIC, Login
 from pulse.web.database import Database
 from pulse.web.live.hub import Hub
-from pulse.web.routes import jobs, kinds, lanes, metrics, overview, schedules, streams
+from pulse.web.routes import (
+    groups,
+    jobs,
+    kinds,
+    lanes,
+    metrics,
+    overview,
+    schedules,
+    streams,
+)
 from pulse.web.routes.parameters import refuse_unknown
 from pulse.web.schemas import responses
 
@@ -62,7 +71,7 @@ def create_app(
     problems.install(app)
     checked = [Depends(refuse_unknown)]
     api = APIRouter(prefix=API, dependencies=checked)
-    for part in (overview, lanes, kinds, streams, jobs, schedules):
+    for part in (overview, lanes, groups, kinds, streams, jobs, schedules):
         api.include_router(part.router)
     app.include_router(api)
     app.include_router(metrics.router, dependencies=checked)

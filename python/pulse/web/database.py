@@ -74,8 +74,9 @@ class Database:
     async def _opened(self) -> AsyncConnectionPool[Connection]:
         async with self._opening:
             if self._pool is None:
-                pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
+                pool = AsyncConnectionPool(
                     connections.conninfo(self.dsn, "pulse web"),
+                    connection_class=Connection,
                     min_size=1,
                     max_size=self._max,
                     timeout=WAIT_FOR_CONNECTION,
@@ -83,7 +84,7 @@ class Database:
                     open=False,
                     name="pulse web",
                     configure=prepare,
-                    check=AsyncConnectionPool.check_connection,
+                    check=AsyncConnectionPool[Connection].check_connection,
                     kwargs={
                         "autocommit": True,
                         "row_factory": dict_row,
@@ -107,7 +108,7 @@ class Database:
     @contextlib.asynccontextmanager
     async def listener(self) -> AsyncIterator[Connection]:
         """The connection that LISTENs, beside the pool."""
-        connection = await psycopg.AsyncConnection.connect(
+        connection = await Connection.connect(
             connections.conninfo(self.dsn, "pulse web listener"),
             autocommit=True,
             row_factory=dict_row,

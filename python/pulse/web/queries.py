@@ -61,6 +61,7 @@ LANES = f"""
         extract(EPOCH FROM l.oldest_ready_age)::double precision
             AS oldest_ready_seconds,
         l.throughput::double precision AS throughput, l.enabled, l.drained, l.paused_by,
+        l.settings OPERATOR(pg_catalog.?|) ARRAY['fair', 'group_slots'] AS grouped,
         (
             SELECT {IN_SECONDS}
             FROM pg_catalog.jsonb_each(l.settings) AS s
@@ -94,7 +95,8 @@ SET_LANE = """
         retain_cancelled => %(retain_cancelled)s::interval,
         retain_dead => %(retain_dead)s::interval,
         cancel_grace => %(cancel_grace)s::interval, enabled => %(enabled)s,
-        reason => %(reason)s, fair => %(fair)s, group_slots => %(group_slots)s
+        reason => %(reason)s, fair => %(fair)s, group_slots => %(group_slots)s,
+        in_order => %(in_order)s
     )
 """
 
@@ -124,7 +126,8 @@ SET_KIND = """
         backoff_jitter => %(backoff_jitter)s, lease_for => %(lease_for)s::interval,
         max_runtime => %(max_runtime)s::interval,
         requires_approval => %(requires_approval)s,
-        approval_expiry => %(approval_expiry)s::interval, reason => %(reason)s
+        approval_expiry => %(approval_expiry)s::interval, reason => %(reason)s,
+        max_delay => %(max_delay)s::interval
     )
 """
 

@@ -20,7 +20,8 @@ INT8, INT4, FLOAT8 = (struct.Struct(form).unpack for form in (">q", ">i", ">d"))
 class Answer:
     """Claimed jobs as the server sent them: counted by lane now, read later.
 
-    refused are runs with an outcome that takes the place of the one just reported.
+    refused are runs with an outcome that takes the place of the one just reported, held
+    those that another session keeps from being reported.
     """
 
     def __init__(
@@ -30,6 +31,7 @@ class Answer:
         refused: Sequence[Run] = (),
     ) -> None:
         self.refused = list(refused)
+        self.held: list[Run] = []
         self._cursor = cursor
         self._first = (cursor.rownumber or 0) if cursor else 0
         self.asked_at = asked_at

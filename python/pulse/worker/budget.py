@@ -51,20 +51,20 @@ class Budget:
             self._members.remove(member)
             self._members.append(member)
 
-    def held(self, lane: str) -> int:
-        return sum(member.held(lane) for member in self._members)
+    def taken(self, lane: str) -> int:
+        return sum(member.taken(lane) for member in self._members)
 
     def allowance(self, member: SharedSlots, lane: str) -> int:
         """How many slots of a lane this node may claim for now."""
         total = self.lanes[lane]
-        free = total - self.held(lane)
+        free = total - self.taken(lane)
         if free <= 0:
             return 0
         hungry = [m for m in self._members if m is member or lane in m.hungry]
         if len(hungry) > 1:
             part, rest = divmod(total, len(hungry))
             owed = {
-                m: max(0, part + (place < rest) - m.held(lane))
+                m: max(0, part + (place < rest) - m.taken(lane))
                 for place, m in enumerate(hungry)
             }
             mine = owed.pop(member)
@@ -113,7 +113,7 @@ class SharedSlots(Slots):
         self._reserved_at = 0.0
         budget.join(self)
 
-    def held(self, lane: str) -> int:
+    def taken(self, lane: str) -> int:
         return self._used[lane] + self._reserved.get(lane, 0)
 
     def wants(self) -> dict[str, int]:
@@ -153,7 +153,7 @@ class SharedSlots(Slots):
         super().take(lanes)
         for lane, n in lanes.items():
             # Others have used what was void.
-            surplus = self._budget.held(lane) - self._lanes[lane]
+            surplus = self._budget.taken(lane) - self._lanes[lane]
             if surplus > 0:
                 self.surplus[lane] = min(surplus, n)
         if self.asking:

@@ -51,6 +51,8 @@ BUSY_POLL = 0.01
 # Runs that take less than so many exchanges are reported together where they can be.
 SHORT_RUN = 2.0
 LONGEST_LINGER = 0.002
+# Until a job that another session holds is reported again.
+HELD_FOR = 1.0
 
 
 @dataclass(frozen=True)
@@ -255,9 +257,11 @@ class Coordinator:
                 return
 
     async def _cycle(self) -> None:
+        # Also where nothing is to be reported: a job that waits has given up its slot.
+        ended = bool(self._slots.ended)
         reports = self._slots.collect()
         now = self._loop.time()
-        claims = not self.stopping and (bool(reports) or now >= self._poll_at)
+        claims = not self.stopping and (ended or now >= self._poll_at)
         wants: Mapping[str, int] = self._slots.wants() if claims else {}
         if not reports and not wants:
             await self._claims.start_all()
@@ -288,7 +292,9 @@ class Coordinator:
         self._ready.set()
         took = self._loop.time() - now
         self._exchange_time += (took - self._exchange_time) / 8
-        self._slots.confirm(reports, answer.refused)
+        self._slots.confirm(reports, answer.refused, answer.held)
+        if answer.held:
+            self._loop.call_later(HELD_FOR, self._slots.retry_held)
         await self._claims.accept(answer, took)
         if wants:
             self._schedule_poll(wants, answer.lanes)

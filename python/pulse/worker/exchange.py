@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
@@ -21,6 +21,9 @@ from pulse.worker.connection import Connection
 from pulse.worker.connector import AsyncConnection
 from pulse.worker.outcomes import Outcome
 from pulse.worker.run import Run
+
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
 
 # PostgreSQL takes no statement above 1 GB, and jsonb is built in memory.
 LARGEST_PART = 16 << 20
@@ -44,14 +47,18 @@ class Exchange:
     async def send(self, ended: Sequence[Run], wants: Mapping[str, int]) -> Answer:
         """Report these runs, then claim so many jobs of each lane."""
         connection = await self._connection.get()
-        *parts, last = in_parts(await self._report_others(connection, ended))
+        rest, held = await self._report_others(connection, ended)
+        *parts, last = in_parts(rest)
         again: list[Run] = []
         for part in parts:
-            again += (await self._exchange(connection, part, {})).refused
-        if not last and not wants:
-            return Answer(None, 0.0, again)
-        answer = await self._exchange(connection, last, wants)
+            answer = await self._exchange(connection, part, {})
+            again += answer.refused
+            held += answer.held
+        answer = Answer(None, 0.0)
+        if last or wants:
+            answer = await self._exchange(connection, last, wants)
         answer.refused += again
+        answer.held += held
         return answer
 
     async def _exchange(
@@ -62,14 +69,18 @@ class Exchange:
         try:
             cursor = await connection.execute(sql.EXCHANGE, values, binary=True)
         except psycopg.Error as error:
-            if not runs or not is_about_data(error):
+            if not is_about_data(error) and not errors.is_held(error):
                 raise
-            # One report cannot be stored and holds up the others: report one by one.
-            for run in runs:
-                await self._report_one(connection, run)
-            asked_at = time.monotonic()
-            values = self._values([], wants)
-            cursor = await connection.execute(sql.EXCHANGE, values, binary=True)
+            if not runs:
+                if errors.is_held(error):
+                    return Answer(None, asked_at)
+                raise
+            # One report cannot be stored, or has to wait, and holds up the others:
+            # report one by one.
+            held = await self._report_each(connection, runs)
+            answer = await self._exchange(connection, [], wants)
+            answer.held += held
+            return answer
         # Refused reports come first.
         again: list[Run] = []
         result = cursor.pgresult
@@ -99,39 +110,62 @@ class Exchange:
 
     async def _report_others(
         self, connection: AsyncConnection, ended: Sequence[Run]
-    ) -> list[Run]:
-        """Report by its own verb what exchange does not take; returns the rest."""
+    ) -> tuple[list[Run], list[Run]]:
+        """Report by its own verb what exchange does not take.
+
+        Returns the rest, and what another session holds.
+        """
         rest: list[Run] = []
-        released: list[int] = []
+        released: list[Run] = []
+        others: list[Run] = []
         for run in ended:
             assert run.outcome is not None
             if run.outcome.verb in ("complete", "fail"):
                 rest.append(run)
             elif run.outcome.verb == "release":
-                released.append(run.lease)
+                released.append(run)
             else:
-                await self._report_one(connection, run)
+                others.append(run)
         if released:
-            await connection.execute(sql.RELEASE, {"leases": released})
-        return rest
+            try:
+                leases = {"leases": [run.lease for run in released]}
+                await connection.execute(sql.RELEASE, leases)
+            except psycopg.Error as error:
+                if not errors.is_held(error):
+                    raise
+                others += released
+        return rest, await self._report_each(connection, others)
 
-    async def _report_one(self, connection: AsyncConnection, run: Run) -> None:
-        """Report one run; what the server refuses for good becomes a failure."""
+    async def _report_each(
+        self, connection: AsyncConnection, runs: Sequence[Run]
+    ) -> list[Run]:
+        """Report one by one; returns those that another session holds."""
+        return [run for run in runs if not await self._report_one(connection, run)]
+
+    async def _report_one(self, connection: AsyncConnection, run: Run) -> bool:
+        """Report one run; what the server refuses for good becomes a failure.
+
+        False when another session holds it.
+        """
         while True:
             assert run.outcome is not None
             query, values = call_of(run.job, run.outcome)
             try:
                 await connection.execute(query, values)
-                return
+                return True
             except psycopg.Error as error:
+                if errors.is_held(error):
+                    words = "cannot be reported yet: another session holds it"
+                    log_job(logging.WARNING, run.job, words, worker=self._worker)
+                    return False
                 known = errors.describe(error)
                 if isinstance(known, errors.LeaseLost):
                     self._log_lost(run.job)
-                    return
+                    return True
                 if not is_about_data(error):
                     raise
                 if not self._replace(run, known.message):
-                    return
+                    return True
 
     def _replace(self, run: Run, why: str) -> bool:
         """Give the run an outcome that can be reported; False when there is none."""
@@ -172,7 +206,7 @@ def in_parts(runs: Sequence[Run]) -> list[list[Run]]:
     return parts
 
 
-def call_of(job: Job, outcome: Outcome) -> tuple[str, dict[str, Any]]:
+def call_of(job: Job, outcome: Outcome) -> tuple[LiteralString, dict[str, Any]]:
     lease = {"lease": job.lease}
     if outcome.verb == "complete":
         return sql.COMPLETE, {**lease, "result": outcome.result}
@@ -180,6 +214,8 @@ def call_of(job: Job, outcome: Outcome) -> tuple[str, dict[str, Any]]:
         return sql.SNOOZE, {**lease, "delay": outcome.delay}
     if outcome.verb == "ack_cancel":
         return sql.ACK_CANCEL, lease
+    if outcome.verb == "release":
+        return sql.RELEASE, {"leases": [job.lease]}
     return sql.FAIL, {
         **lease,
         "error": outcome.error,

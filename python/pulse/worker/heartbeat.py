@@ -127,9 +127,14 @@ class Heartbeat:
             self._connection = self._connector.open("heartbeat")
         if time.monotonic() >= self._next_beat:
             self._beat(self._connection)
-        while self._calls:
-            self._answer(self._connection, *self._calls[0])
-            self._calls.popleft()
+        # Those that have to wait come again, behind the others.
+        for _ in range(len(self._calls)):
+            answered = self._answer(self._connection, *self._calls[0])
+            call = self._calls.popleft()
+            if not answered:
+                self._calls.append(call)
+            if time.monotonic() >= self._next_beat:
+                self._beat(self._connection)
         self._send_progress(self._connection)
 
     def _beat(self, connection: Connection) -> None:
@@ -161,15 +166,19 @@ class Heartbeat:
         name: str,
         values: dict[str, Any],
         done: Future[Rows],
-    ) -> None:
+    ) -> bool:
+        """False when another session holds what it needs."""
         try:
             rows = connection.execute(sql.CALLS[name], values).fetchall()
         except Exception as error:
+            if errors.is_held(error):
+                return False
             if errors.is_transient(error):
                 raise
             done.set_exception(errors.translate(error) or error)
         else:
             done.set_result(rows)
+        return True
 
     def _send_progress(self, connection: Connection) -> None:
         now = time.monotonic()
@@ -181,10 +190,13 @@ class Heartbeat:
             values = {"lease": lease, "fraction": fraction, "note": note}
             try:
                 connection.execute(sql.PROGRESS, values)
-                self._sent[lease] = now
             except Exception as error:
-                if errors.is_transient(error):
+                # One that has to wait is not worth it: the next one says more.
+                if errors.is_transient(error) and not errors.is_held(error):
                     raise
+            self._sent[lease] = now
+            if time.monotonic() >= self._next_beat:
+                self._beat(connection)
         for lease in [x for x in self._sent if x not in self._runs]:
             del self._sent[lease]
 

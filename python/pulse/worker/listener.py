@@ -17,7 +17,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
@@ -25,6 +25,9 @@ from pulse import connections, errors
 from pulse.logs import log_event
 from pulse.sql import worker as sql
 from pulse.worker.connector import AsyncConnection, Connector
+
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
 
 CLAIM_AGAIN_AFTER = 0.1
 HELLO_EVERY = 30.0
@@ -232,7 +235,9 @@ class Listener:
 
     # -- the connection ---------------------------------------------------------------
 
-    async def _execute(self, query: str, **values: object) -> list[tuple[Any, ...]]:
+    async def _execute(
+        self, query: LiteralString, **values: object
+    ) -> list[tuple[Any, ...]]:
         assert self._connection is not None
         with self._unwatched():
             cursor = await self._connection.execute(query, values or None)

@@ -125,7 +125,7 @@ def serve(port: int, health: Health) -> ThreadingHTTPServer:
 
         do_HEAD = do_GET
 
-        def log_message(self, *_: Any) -> None:
+        def log_message(self, format: str, *args: Any) -> None:
             """A probe every few seconds is no news."""
 
     class Server(ThreadingHTTPServer):

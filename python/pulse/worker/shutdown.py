@@ -50,6 +50,7 @@ class Shutdown:
     async def drain(self, until: Callable[[], float]) -> None:
         """Let runs end until then (a second stop may shorten it), then release."""
         self._slots.stop_runs()
+        self._slots.retry_held()
         while self._slots.unfinished and (left := until() - self._loop.time()) > 0:
             if not await self._flush(left):
                 await self._pause()
@@ -86,7 +87,8 @@ class Shutdown:
             self._log(logging.WARNING, f"cannot report, trying again: {error}")
             await self._connection.close()
             return False
-        self._slots.confirm(reports, answer.refused)
+        self._slots.confirm(reports, answer.refused, answer.held)
+        self._slots.retry_held()
         return True
 
     async def _pause(self) -> None:

@@ -32,6 +32,8 @@ class Slots:
         self.runs: dict[int, Run] = {}
         """Claimed and not yet reported, by lease: the leases the heartbeat keeps."""
         self.ended: deque[tuple[Run, Outcome]] = deque()
+        self.held: list[Run] = []
+        """Ended, but another session holds the job: to be reported later."""
         self._worker = worker
         self._lanes = lanes
         self._hooks = hooks
@@ -132,11 +134,24 @@ class Slots:
             if run.outcome is not None:
                 self.ended.appendleft((run, run.outcome))
 
-    def confirm(self, reports: Sequence[Run], refused: Sequence[Run] = ()) -> None:
-        """The server has answered: forget these runs, but for what it refused."""
+    def retry_held(self) -> None:
+        """Report again what another session held."""
+        held, self.held = self.held, []
+        for run in held:
+            if run.outcome is not None:
+                self.finish(run, run.outcome)
+
+    def confirm(
+        self,
+        reports: Sequence[Run],
+        refused: Sequence[Run] = (),
+        held: Sequence[Run] = (),
+    ) -> None:
+        """The server has answered: forget these runs, but for what it did not take."""
         self.requeue(refused)
+        self.held += held
         for run in reports:
-            if refused and run in refused:
+            if (refused and run in refused) or (held and run in held):
                 continue
             del self.runs[run.lease]
             # Job and run refer to each other: without this each waits for the

@@ -164,7 +164,7 @@ def test_whatever_happens_the_budget_holds_and_all_jobs_run(seed: int) -> None:
                 member.end()
             elif wanted := member.ask():
                 asked[member] = wanted
-            assert sum(m.running for m in members) <= budget.held("a") <= total
+            assert sum(m.running for m in members) <= budget.taken("a") <= total
         assert not any(m.jobs or m.running for m in members)
 
     on_a_loop(work())

@@ -152,6 +152,24 @@ def test_errors_come_by_their_code_with_detail_and_hint(connect: Connect) -> Non
         pulse.enqueue(connection, "big", "x" * 9_000_000)
 
 
+def test_a_job_that_runs_is_followed_by_one(connect: Connect) -> None:
+    connection = connect()
+    first = pulse.enqueue(connection, "sync", [1], unique_key="k")
+    connection.execute("SELECT pulse.claim_batch('me')")
+    second = pulse.enqueue(
+        connection, "sync", [2], unique_key="k", on_conflict="follow"
+    )
+    assert second != first
+    rest = [
+        {"kind": "sync", "payload": [3], "unique_key": "k", "on_conflict": "merge"},
+        {"kind": "sync", "payload": [4], "unique_key": "k", "on_conflict": "merge"},
+    ]
+    assert pulse.enqueue_many(connection, rest) == [second, second]
+    assert one(
+        connection, "SELECT payload FROM pulse.jobs WHERE state = 'blocked'"
+    ) == [2, 3, 4]
+
+
 def test_what_is_no_json_is_refused_before_it_is_sent(connect: Connect) -> None:
     for payload in (object(), float("nan"), {"at": b"bytes"}):
         with pytest.raises(errors.InvalidArgument, match="JSON"):

@@ -184,3 +184,15 @@ def test_a_real_worker_waits_and_goes_on(
         "SELECT result, attempts, failures FROM pulse.jobs WHERE job_id = %s", [job]
     ).fetchone()
     assert row == ([[1, 2], 7], 2, 0)
+
+
+def test_the_slot_of_a_job_that_waits_is_used_at_once(
+    queue: Queue, start: Start
+) -> None:
+    """Nothing is reported of such a run; the next claim does not wait for the poll."""
+    worker = Worker(queue.db.dsn, concurrency=1, poll_interval=3600, listen=False)
+    worker.handle("order")(handlers.order)
+    jobs = [queue.enqueue("order") for _ in range(3)]
+    start(worker)
+    for job in jobs:
+        queue.until_state(job, "scheduled")

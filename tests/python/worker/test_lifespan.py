@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -104,15 +103,3 @@ def test_a_server_that_does_not_answer_is_no_reason_to_wait(
 ) -> None:
     monkeypatch.setattr("pulse.worker.worker.START_WITHIN", 0.05)
     serve(FastAPI(lifespan=build("host=/nowhere").lifespan))
-
-
-def test_a_flask_site_has_it_in_a_thread(queue: Queue) -> None:
-    """As docs/fastapi.md has it for sites without an event loop."""
-    worker = build(queue.db.dsn)
-    thread = threading.Thread(target=worker.run, daemon=True)
-    thread.start()
-    job = queue.enqueue("add", {"a": 1, "b": 2})
-    queue.until_state(job, "completed")
-    worker.stop()
-    thread.join(20)
-    assert not thread.is_alive()

@@ -177,3 +177,5 @@ def test_a_handle_says_whether_the_job_is_new(db: Database, connect: Connect) ->
         [new.id],
     ).fetchone()
     assert row == ({"n": 2}, "scheduled", "1.10")
+    newest = once.using(on_conflict="cancel").enqueue(connection, ORDER, NOW)
+    assert newest.new is True

@@ -39,3 +39,46 @@ BEGIN
     RETURN v_lease;
 END;
 $$;
+
+-- A job whose payload says what it is, in a group.
+CREATE FUNCTION pg_temp.put_job(
+    lane text, group_key text, name text, priority integer DEFAULT 0, kind text DEFAULT 'k',
+    delay interval DEFAULT NULL
+)
+RETURNS bigint
+LANGUAGE sql
+AS $$
+    SELECT pulse.enqueue(
+        put_job.kind, jsonb_build_object('name', put_job.name), put_job.lane, put_job.priority,
+        delay => put_job.delay, group_key => put_job.group_key
+    )
+$$;
+
+-- What a claim takes, in order.
+CREATE FUNCTION pg_temp.take_jobs(lane text, max_jobs integer, kinds text [] DEFAULT NULL)
+RETURNS text
+LANGUAGE sql
+AS $$
+    SELECT coalesce(string_agg(c.payload ->> 'name', ' '), '')
+    FROM pulse.claim_batch('w', take_jobs.lane, take_jobs.max_jobs, kinds => take_jobs.kinds) AS c
+$$;
+
+CREATE FUNCTION pg_temp.lease_of(name text)
+RETURNS bigint
+LANGUAGE sql
+AS $$
+    SELECT l.lease
+    FROM pulse.lease AS l
+    INNER JOIN pulse.body AS b ON b.job = l.job
+    WHERE b.payload ->> 'name' = lease_of.name
+$$;
+
+CREATE FUNCTION pg_temp.done_with(name text)
+RETURNS void
+LANGUAGE sql
+AS $$ SELECT pulse.complete(pg_temp.lease_of(done_with.name)) $$;
+
+CREATE FUNCTION pg_temp.job_of(name text)
+RETURNS bigint
+LANGUAGE sql
+AS $$ SELECT b.job FROM pulse.body AS b WHERE b.payload ->> 'name' = job_of.name $$;

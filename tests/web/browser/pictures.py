@@ -20,7 +20,7 @@ import pulse
 from tests.conftest import Connection
 from tests.python.worker.conftest import Running
 from tests.web.browser.chrome import Site, Tab, chromium, wait_for
-from tests.web.browser.seeds import one
+from tests.web.browser.seeds import ADD_TOTALS, one
 from tools import paths, servers
 
 IMAGES = paths.ROOT / "docs/images"
@@ -169,6 +169,7 @@ def shop() -> Iterator[tuple[Site, int]]:
         sql.execute("TRUNCATE pulse.sample, pulse.stat, pulse.tally")
         sql.execute(SAMPLES)
         sql.execute(TOTALS)
+        sql.execute(ADD_TOTALS)
         site = Site(dsn)
         try:
             yield site, job_id
@@ -191,6 +192,7 @@ def calm() -> Iterator[Site]:
             sql.execute("TRUNCATE pulse.sample, pulse.stat, pulse.tally")
             sql.execute(SAMPLES)
             sql.execute(TOTALS.replace("n < 11", "n < 0"))
+            sql.execute(ADD_TOTALS)
             sql.execute("SELECT pulse.hello(%s, '{mail,images}')", ["shop-1"])
         site = Site(dsn)
         try:

@@ -27,3 +27,23 @@ def fail_once(sql: Connection, error: str, lane_name: str, fatal: bool) -> None:
     lease = one(sql, claim, lane_name)
     fail = "SELECT pulse.fail(%s, %s, retry_in => '0', fatal => %s)"
     sql.execute(fail, [lease, error, fatal])
+
+
+def _sums(column: str) -> str:
+    places = ", ".join(f"sum(s.{column}[{n}])" for n in range(1, 17))
+    return f"ARRAY[{places}]::bigint []"
+
+
+# As tick keeps them beside the counters of each lane and kind.
+ADD_TOTALS = f"""
+    INSERT INTO pulse.stat
+    SELECT coalesce(s.lane, ''), coalesce(s.kind, ''), date_trunc('minute', s.at),
+        sum(s.enqueued), sum(s.started), sum(s.completed), sum(s.failed), sum(s.dead),
+        sum(s.retried), sum(s.cancelled), sum(s.reaped), sum(s.wait_seconds),
+        {_sums("wait_counts")}, sum(s.run_seconds), {_sums("run_counts")}, true
+    FROM pulse.stat AS s
+    GROUP BY GROUPING SETS (
+        (date_trunc('minute', s.at), s.lane), (date_trunc('minute', s.at), s.kind),
+        (date_trunc('minute', s.at))
+    )
+"""

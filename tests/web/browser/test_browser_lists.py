@@ -11,7 +11,7 @@ from psycopg.types.json import Jsonb
 
 from tests.conftest import Connection
 from tests.web.browser.chrome import Site, Tab, job
-from tests.web.browser.seeds import fail_once, kill_jobs, one, state_of
+from tests.web.browser.seeds import ADD_TOTALS, fail_once, kill_jobs, one, state_of
 
 
 def test_selected_jobs_are_acted_on_together(tab: Tab, sql: Connection) -> None:
@@ -184,6 +184,7 @@ TOTALS = """
 def test_charts_show_what_happened_by_time(tab: Tab, sql: Connection) -> None:
     sql.execute("SELECT pulse.set_lane('mail', max_slots => 2)")
     sql.execute(TOTALS)
+    sql.execute(ADD_TOTALS)
     page = tab.live()
     charts = page.locator(".chart")
     expect(charts).to_have_count(4)
@@ -250,3 +251,29 @@ def test_a_job_that_ended_runs_again_as_another(tab: Tab, sql: Connection) -> No
     page.get_by_role("button", name="Run again").click()
     expect(page.locator("#toasts")).to_contain_text(f"Job {old} runs again as job")
     assert one(sql, "SELECT rerun_of FROM pulse.jobs WHERE state = 'ready'") == old
+
+
+def test_jobs_that_a_filter_finds_are_given_another_time(
+    tab: Tab, sql: Connection
+) -> None:
+    sql.execute(
+        "SELECT pulse.enqueue('letter', delay => '1 hour') FROM generate_series(1, 3)"
+    )
+    page = tab.open("jobs?state=scheduled")
+    page.get_by_role("button", name="Reschedule all matching").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Run at").fill("2035-01-01T12:00")
+    dialog.get_by_role("button", name="Count the jobs").click()
+    dialog.get_by_role("button", name="Reschedule 3 jobs").click()
+    expect(page.locator("#toasts")).to_contain_text("Rescheduled 3 jobs")
+    late = "SELECT count(*) FROM pulse.jobs WHERE extract(year FROM run_at) = 2035"
+    assert one(sql, late) == 3
+
+
+def test_jobs_that_ended_run_again_by_filter(tab: Tab, sql: Connection) -> None:
+    kill_jobs(sql, "charge", "no", 2)
+    page = tab.open("jobs?state=dead")
+    page.get_by_role("button", name="Run again all matching").click()
+    page.get_by_role("dialog").get_by_role("button", name="Run again 2 jobs").click()
+    expect(page.locator("#toasts")).to_contain_text("Enqueued again 2 jobs")
+    assert one(sql, "SELECT count(*) FROM pulse.jobs WHERE rerun_of IS NOT NULL") == 2

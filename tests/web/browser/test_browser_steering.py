@@ -171,6 +171,27 @@ def test_a_lane_gets_more_slots(tab: Tab, sql: Connection) -> None:
     assert settings == {**wanted, "group_slots": 2}
 
 
+def test_a_group_is_held_and_let_go(tab: Tab, sql: Connection) -> None:
+    sql.execute("SELECT pulse.set_lane('mail', fair => true)")
+    sql.execute("SELECT pulse.enqueue('k', lane => 'mail', group_key => 'a/b')")
+    page = tab.live()
+    page.get_by_role("link", name="Groups of lane mail").click()
+    row = page.locator("tr", has_text="a/b")
+    expect(row).to_contain_text("waiting")
+    row.get_by_role("button", name="Hold group").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Reason").fill("abuse")
+    dialog.get_by_role("button", name="Hold").click()
+    expect(row).to_contain_text(": abuse")
+    assert one(sql, "SELECT state FROM pulse.groups('mail')") == "held"
+    row.get_by_role("button", name="Let group").click()
+    expect(row).to_contain_text("waiting")
+    row.get_by_role("button", name="Rule for group").click()
+    dialog.get_by_label("Weight").fill("4")
+    dialog.get_by_role("button", name="Save").click()
+    expect(row.locator("td").nth(4)).to_have_text("4")
+
+
 def test_what_the_database_refuses_is_shown_with_its_code(
     tab: Tab, sql: Connection
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Depends, Query
 from psycopg.types.json import Jsonb
@@ -14,6 +14,9 @@ from pulse.web.access.caller import CurrentCaller, JobId
 from pulse.web.database import Session, first
 from pulse.web.problems import Problem
 from pulse.web.schemas import requests, responses
+
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
 
 router = APIRouter(tags=["jobs"])
 
@@ -172,7 +175,9 @@ def no_such_job(job_id: int) -> Problem:
 Done = responses.Job | responses.JobState
 
 
-async def act(caller: CurrentCaller, query: str, job_id: int, **values: object) -> Any:
+async def act(
+    caller: CurrentCaller, query: LiteralString, job_id: int, **values: object
+) -> Any:
     """Do it, and answer with the job as it is then, if the caller still sees it."""
     async with caller.writing() as db:
         state = first(await db.one(query, job_id=job_id, **values))["state"]
@@ -262,7 +267,7 @@ async def delete(
 
 # -- acting on many ---------------------------------------------------------------
 
-BULK = {
+BULK: dict[str, LiteralString] = {
     "cancel": operator.CANCEL_WHERE,
     "retry": operator.RETRY_WHERE,
     "reprioritize": operator.REPRIORITIZE_WHERE,

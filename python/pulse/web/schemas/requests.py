@@ -30,7 +30,7 @@ DURATIONS = {
     *("poll_interval", "lease_for", "max_runtime", "cancel_grace", "unique_for"),
     *("retain_completed", "retain_cancelled", "retain_dead", "every"),
     *("backoff_base", "backoff_cap", "approval_expiry", "catch_up_window"),
-    "expires_in",
+    *("expires_in", "max_delay"),
 }
 
 
@@ -72,6 +72,15 @@ class LaneSettings(WithReason):
     enabled: bool | None = None
     fair: bool | None = None
     group_slots: Annotated[int, Field(ge=0, le=10_000)] | None = None
+    in_order: bool | None = None
+
+
+class GroupSettings(WithReason):
+    lane: Name
+    group_key: Annotated[str, StringConstraints(min_length=1, max_length=1000)]
+    max_slots: Annotated[int, Field(ge=0, le=10_000)] | None = None
+    weight: Annotated[int, Field(ge=1, le=100)] | None = None
+    enabled: bool | None = None
 
 
 class KindSettings(WithReason):
@@ -86,6 +95,7 @@ class KindSettings(WithReason):
     max_runtime: Duration | None = None
     requires_approval: bool | None = None
     approval_expiry: Duration | None = None
+    max_delay: Duration | None = None
 
 
 class NewSchedule(RequestBody):
@@ -123,6 +133,7 @@ NO_DRAIN = Drain()
 class Resume(WithReason):
     holder: Name
     lane: Name | None = None
+    flow: Name | None = None
 
 
 class Pause(Drain, Resume):

@@ -43,6 +43,8 @@ class LaneGlance(BaseModel):
     enabled: bool = True
     drained: bool = False
     paused_by: list[str] | None = None
+    # Whether its jobs stand in groups.
+    grouped: bool = False
     recent: list[float] = []
 
 
@@ -54,6 +56,24 @@ class Lanes(BaseModel):
     lanes: list[Lane]
     # Of a lane that was never set.
     defaults: dict[str, Any]
+
+
+class Group(BaseModel):
+    """Of the jobs without a key, group_key is empty; 1001 waiting are more."""
+
+    group_key: str
+    state: str
+    waiting: int
+    running: int
+    max_slots: int | None
+    weight: int
+    held_by: str | None
+    held_at: Moment | None
+    reason: str | None
+
+
+class Groups(BaseModel):
+    groups: list[Group]
 
 
 class Kind(BaseModel):
@@ -76,6 +96,7 @@ class Hold(BaseModel):
     reason: str | None
     held_by: str | None
     held_at: Moment | None
+    flow: str | None = None
 
 
 class Held(BaseModel):

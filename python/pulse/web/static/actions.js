@@ -119,6 +119,13 @@ const BULK = {
   retry: { short: "Retry…", word: "retry", done: "Retried", right: "operator", states: ["dead", "cancelled"] },
   cancel: { short: "Cancel…", word: "cancel", done: "Cancelled", right: "operator", states: UNFINISHED, danger: true },
   run_now: { short: "Run now…", word: "run", done: "Put in line", right: "operator", states: ["scheduled", "retrying"] },
+  reschedule: {
+    short: "Reschedule…", word: "reschedule", done: "Rescheduled", right: "operator",
+    states: ["scheduled", "retrying", "ready"],
+    field: { name: "run_at", label: "Run at", type: "datetime-local", required: true, value: "" },
+    order: ({ run_at }) => ({ run_at: new Date(run_at).toISOString() }),
+  },
+  rerun: { short: "Run again…", word: "run again", done: "Enqueued again", right: "operator", states: FINISHED },
   discard: { short: "Discard…", word: "discard", done: "Discarded", right: "operator", states: FINISHED, danger: true },
   approve: { short: "Approve…", word: "approve", done: "Approved", right: "approver", states: ["awaiting_approval"] },
   reject: { short: "Reject…", word: "reject", done: "Rejected", right: "approver", states: ["awaiting_approval"], danger: true },
@@ -157,12 +164,12 @@ export function selectionButtons(jobs, after) {
 
 /** First what it would do, in numbers; only then, when confirmed, do it. */
 async function bulk(verb, filter, after) {
-  const { word, done, field, danger } = BULK[verb];
+  const { word, done, field, order: toOrder, danger } = BULK[verb];
   const order = { verb, filter };
   if (field) {
     const said = await ask({ title: `First: ${field.label.toLowerCase()}?`, fields: [field], confirm: "Count the jobs" });
     if (!said) return;
-    Object.assign(order, said);
+    Object.assign(order, toOrder ? toOrder(said) : said);
   }
   const would = await post("jobs/bulk", { ...order, dry_run: true });
   if (would.done === 0) {

@@ -5,6 +5,7 @@ import { complain } from "./dialog.js";
 import { h, show, write } from "./dom.js";
 import { conditions, parse, SEARCH_HELP, toQuery } from "./filters.js";
 import { clock } from "./format.js";
+import { groups } from "./groups.js";
 import { job } from "./job.js";
 import { list } from "./jobs.js";
 import { kind, kinds } from "./kinds.js";
@@ -19,7 +20,7 @@ const PAGES = {
   "": overview, jobs: list("jobs"), dead: list("dead"), approvals: list("approvals"),
   kinds, schedules, workers, health, audit,
 };
-const ONE = { jobs: job, kinds: kind };
+const ONE = { jobs: job, kinds: kind, groups };
 const LIVE = {
   connecting: "Connecting…", live: "Live", lost: "Disconnected, trying again…", trouble: "The database does not answer",
   still: "Not live",

@@ -13,7 +13,7 @@ import { groupFilter } from "./troubles.js";
 
 const VIEWS = {
   jobs: {
-    title: "Jobs", fixed: {}, verbs: ["cancel", "retry", "run_now", "discard", "reprioritize", "move"],
+    title: "Jobs", fixed: {}, verbs: ["cancel", "retry", "run_now", "reschedule", "rerun", "discard", "reprioritize", "move"],
     nothing: "No job matches.", states: true,
   },
   dead: {

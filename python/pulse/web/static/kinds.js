@@ -74,6 +74,7 @@ const SETTINGS = [
   { key: "backoff_cap", label: "Backoff cap", fallback: "1 hour" },
   { key: "lease_for", label: "Lease", fallback: "that of the lane" },
   { key: "max_runtime", label: "Longest run", fallback: "that of the lane" },
+  { key: "max_delay", label: "Longest delay", fallback: "no limit" },
   { key: "requires_approval", label: "Needs approval", fallback: "no", type: "checkbox" },
 ];
 

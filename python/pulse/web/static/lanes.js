@@ -52,6 +52,7 @@ export async function editLane(name) {
       ...COUNTS.map((field) => ({ ...field, value: before[field.name], placeholder: `default: ${defaults[field.name] ?? "no limit"}` })),
       ...DURATIONS.map((field) => ({ ...field, value: before[field.name], placeholder: `default: ${usual(field.name)}` })),
       { name: "fair", type: "checkbox", label: "Fair", value: lane.settings.fair ?? false, hint: "Groups take turns, however many jobs one of them has." },
+      { name: "in_order", type: "checkbox", label: "In order", value: lane.settings.in_order ?? false, hint: "A group runs one job at a time and waits for one that is retried." },
       { name: "enabled", type: "checkbox", label: "Enabled", value: lane.enabled, hint: "A disabled lane is not claimed." },
       REASON,
     ],
@@ -62,7 +63,9 @@ export async function editLane(name) {
         if (said[key] !== null && said[key] !== "" && String(said[key]) !== String(was)) change[key] = said[key];
       }
       if (said.enabled !== lane.enabled) change.enabled = said.enabled;
-      if (said.fair !== (lane.settings.fair ?? false)) change.fair = said.fair;
+      for (const key of ["fair", "in_order"]) {
+        if (said[key] !== (lane.settings[key] ?? false)) change[key] = said[key];
+      }
       if (Object.keys(change).length === 0) return;
       if (said.reason) change.reason = said.reason;
       laneChanged(await patch(path`lanes/${name}`, change));
@@ -88,6 +91,6 @@ export async function pauseAll() {
 }
 
 export async function resumeHold(hold) {
-  await post("resume", { holder: hold.holder, ...(hold.lane ? { lane: hold.lane } : {}) });
+  await post("resume", { holder: hold.holder, ...(hold.lane ? { lane: hold.lane } : {}), ...(hold.flow ? { flow: hold.flow } : {}) });
   notify(`What ${hold.holder} paused is resumed.`);
 }

@@ -75,12 +75,12 @@ function figures() {
 }
 
 function holdKey(hold) {
-  return JSON.stringify([hold.holder, hold.lane]);
+  return JSON.stringify([hold.holder, hold.lane, hold.flow]);
 }
 
-/** A pause by a holder, over everything or one lane. */
+/** A pause by a holder, over everything, one lane or one flow. */
 function holdLine(hold) {
-  const scope = hold.lane === null || hold.lane === undefined ? "All lanes are" : `Lane ${hold.lane} is`;
+  const scope = hold.flow ? `Flow ${hold.flow} is` : hold.lane ? `Lane ${hold.lane} is` : "All lanes are";
   return {
     element: h("div", { class: "hold" }, pill("paused", "paused"),
       h("p", {}, h("b", {}, `${scope} paused by ${hold.holder}`),
@@ -99,6 +99,7 @@ function laneRow(lane) {
   const spark = sparkline();
   const state = h("span", { class: "pill" });
   const why = h("small", { class: "quiet why-held" });
+  const groups = h("a", { href: `#/groups/${encodeURIComponent(name)}`, class: "quiet", "aria-label": `Groups of lane ${name}` }, "groups");
   const acts = h("span", { class: "row-acts" });
   let drained = null;
 
@@ -108,11 +109,12 @@ function laneRow(lane) {
   }
 
   const element = h("tr", { "data-lane": name }, cells(COLUMNS,
-    searchLink(name, { lane: name }, `Jobs of lane ${name}`),
+    [searchLink(name, { lane: name }, `Jobs of lane ${name}`), " ", groups],
     [meter.element, slots], ready, oldest, delayed, [spark.element, flow], [state, why], acts));
   return {
     element,
     update(now) {
+      groups.hidden = !now.grouped;
       const limit = now.max_slots;
       const share = limit === null ? null : limit === 0 ? 1 : now.used / limit;
       const words = limit === null ? `${number(now.used)} running` : `${number(now.used)} of ${number(limit)}`;

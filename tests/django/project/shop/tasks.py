@@ -4,6 +4,7 @@ import time
 from django.db import connection
 
 import pulse
+from pulse.django import job_options
 from shop.framework import task
 from shop.models import Order
 
@@ -21,6 +22,12 @@ def add(a, b=1):
 def confirm(email):
     order = Order.objects.get(email=email)
     return f"order {order.pk}"
+
+
+@job_options(max_attempts=7, max_runtime="5 minutes", tags=["slow"])
+@task(queue_name="mail")
+def report(month):
+    return f"report of {month}"
 
 
 @task

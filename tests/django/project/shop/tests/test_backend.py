@@ -12,7 +12,8 @@ from django.test import SimpleTestCase, TestCase, override_settings
 from django.utils import timezone
 
 import pulse
-from pulse.django import PulseBackend, results
+from pulse.django import PulseBackend, job_options, results
+from pulse.django.framework import Task
 from pulse.django.testing import work_off
 from shop import tasks
 from shop.framework import (
@@ -69,6 +70,45 @@ class Enqueue(TestCase):
     def test_options_of_the_backend_are_those_of_enqueue(self) -> None:
         made = job(tasks.refuse.enqueue())
         self.assertEqual((made["max_attempts"], made["tags"]), (1, ["once"]))
+
+    def test_a_task_has_options_of_its_own(self) -> None:
+        result = tasks.report.enqueue("May")
+        self.assertEqual(job(result)["max_attempts"], 7)
+        self.assertEqual(job(result)["tags"], ["slow"])
+        self.assertEqual(job(result)["lane"], "mail")
+        # They stay when Django's own are changed, and those of the backend come after.
+        again = tasks.report.using(priority=3, backend="once", queue_name="default")
+        self.assertEqual(
+            (
+                job(again.enqueue("June"))["max_attempts"],
+                job(again.enqueue("June"))["tags"],
+            ),
+            (7, ["slow"]),
+        )
+        self.assertEqual(
+            again, tasks.report.using(priority=3, backend="once", queue_name="default")
+        )
+
+    def test_options_for_one_enqueue(self) -> None:
+        once = job_options(unique_key="report of May", max_attempts=1)(tasks.report)
+        first, second = once.enqueue("May"), once.enqueue("May")
+        self.assertEqual(first.id, second.id)
+        self.assertEqual(job(first)["max_attempts"], 1)
+        self.assertEqual(job(first)["tags"], ["slow"])
+        self.assertNotEqual(tasks.report.enqueue("May").id, first.id)
+        [done, _] = work_off()
+        self.assertEqual(done.outcome, "complete", done.error)
+        self.assertEqual(once.get_result(first.id).return_value, "report of May")
+
+    def test_options_that_mean_nothing_are_refused(self) -> None:
+        wrong: Any = {"lane": "mail", "colour": "red"}
+        with self.assertRaisesMessage(InvalidTask, "colour, lane: no option of a task"):
+            job_options(**wrong)
+
+    def test_a_task_of_another_backend_stays_as_it_is(self) -> None:
+        plain = Task(func=tasks.add.func, queue_name="default")
+        self.assertIs(job_options(max_attempts=9)(plain), plain)
+        self.assertEqual(job(plain.enqueue(1))["max_attempts"], 3)
 
     def test_a_rollback_takes_it_back(self) -> None:
         with transaction.atomic():

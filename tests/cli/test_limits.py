@@ -1,0 +1,56 @@
+"""pulse limits, set-group: what keeps jobs from running all at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import Pulse
+from tests.conftest import Connect, Connection
+
+
+@pytest.fixture
+def connection(connect: Connect) -> Connection:
+    connection = connect()
+    connection.execute("SELECT pulse.set_lane('api', group_slots => 1)")
+    connection.execute(
+        "SELECT pulse.enqueue('k', lane => 'api', group_key => g.key)"
+        " FROM (VALUES ('a'), ('a'), ('b')) AS g (key)"
+    )
+    return connection
+
+
+def test_lanes_with_limits_are_listed(pulse: Pulse, connection: Connection) -> None:
+    connection.execute("SELECT pulse.enqueue('k')")
+    connection.execute("SELECT pulse.set_lane('mail', max_slots => 3, fair => true)")
+    head, *lines = pulse("limits").out.splitlines()
+    assert " ".join(head.split()) == "LANE SLOTS FAIR GROUP SLOTS IN ORDER READY"
+    assert [line.split() for line in lines] == [
+        ["api", "0/∞", "-", "1", "-", "3"],
+        ["mail", "0/3", "yes", "-", "-", "0"],
+    ]
+    assert [row["lane"] for row in pulse("limits", "--json").json] == ["api", "mail"]
+
+
+def test_groups_of_a_lane_with_who_holds_them(
+    pulse: Pulse, connection: Connection
+) -> None:
+    connection.execute("SELECT pulse.claim_batch('w', 'api', 1)")
+    ran = pulse("set-group", "api", "b", "--enabled", "false", "--reason", "abuse")
+    assert ran.out == "api b  enabled False\n"
+    assert pulse("set-group", "api", "a", "--max-slots", 7, "--weight", 4).code == 0
+    held, other = pulse("limits", "api").out.splitlines()[1:]
+    assert " ".join(held.split()) == "b 1 0 1 1 held by postgres: abuse"
+    assert " ".join(other.split()) == "a 1 1 7 4 waiting"
+    (only,) = pulse("limits", "api", "-g", "a", "--json").json
+    assert (only["group_key"], only["running"], only["max_slots"]) == ("a", 1, 7)
+    assert pulse("limits", "none").out == "Lane none has no jobs in groups.\n"
+    assert pulse("limits", "-g", "a").code == 2
+
+
+def test_a_rule_that_says_nothing_or_cannot_be_is_refused(
+    pulse: Pulse, connection: Connection
+) -> None:
+    assert pulse("set-group", "api", "a").code == 2
+    for wrong in (("api", "a", "--weight", 101), ("default", "a", "--weight", 2)):
+        ran = pulse("set-group", *wrong)
+        assert (ran.code, "[PU002]" in ran.err) == (1, True)

@@ -1,0 +1,89 @@
+"""Tenants with one job each behind the backlog of one: within 1.1 rounds all have run.
+
+PULSE_LOAD=100000 is 90,000 jobs of one tenant and 10,000 others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conftest import Connection, Database
+
+JOBS = int(os.environ.get("PULSE_LOAD", "10000"))
+SMALL = JOBS // 10
+
+BIG = """
+    SELECT count(*)
+    FROM generate_series(1, %(jobs)s, 1000),
+        pulse.enqueue_many('scan', array_fill('{}'::jsonb, ARRAY[1000]), lane => 'fair',
+            group_key => 'big')
+"""
+OTHERS = """
+    SELECT count(pulse.enqueue(
+        CASE n %% 2 WHEN 0 THEN 'scan' ELSE 'mail' END, lane => 'fair',
+        priority => (n %% %(levels)s)::integer, group_key => 'small ' || n
+    ))
+    FROM generate_series(1, %(jobs)s) AS n
+"""
+CLAIM = """
+    SELECT c.group_key, c.lease
+    FROM pulse.claim_batch('w', 'fair', 50, kinds => %s) AS c
+"""
+
+
+def starts(connection: Connection, kinds: list[str] | None = None) -> Iterator[str]:
+    """The groups of the jobs that one client is given, one after the other."""
+    while rows := connection.execute(CLAIM, (kinds,)).fetchall():
+        yield from (group for group, _ in rows)
+        leases = [lease for _, lease in rows]
+        connection.execute("SELECT pulse.complete_batch(%s, quiet => true)", (leases,))
+
+
+@pytest.mark.parametrize(
+    ("settings", "levels", "kinds"),
+    [
+        pytest.param("fair => true", 1, None, id="fair"),
+        pytest.param("fair => true", 3, None, id="with priorities"),
+        pytest.param("fair => true", 1, ["scan", "mail"], id="with kinds"),
+        pytest.param("group_slots => 10, max_slots => 40", 1, None, id="with slots"),
+    ],
+)
+def test_a_tenant_waits_for_one_round(
+    db: Database, settings: str, levels: int, kinds: list[str] | None
+) -> None:
+    with db.connect() as connection:
+        connection.execute(f"SELECT pulse.set_lane('fair', {settings})".encode())
+        connection.execute(BIG, {"jobs": JOBS - SMALL})
+        connection.execute(OTHERS, {"jobs": SMALL, "levels": levels})
+        left, number = SMALL, 0
+        for group in starts(connection, kinds):
+            number += 1
+            left -= group != "big"
+            if left == 0:
+                break
+    assert left == 0
+    assert number <= 1.1 * (SMALL + 1) + 1
+
+
+def test_shares_are_as_the_weights(db: Database) -> None:
+    with db.connect() as connection:
+        connection.execute("SELECT pulse.set_lane('fair', fair => true)")
+        connection.execute("SELECT pulse.set_group('fair', 'small 2', weight => 4)")
+        for n in (1, 2, 3):
+            connection.execute(
+                "SELECT pulse.enqueue_many('scan', array_fill('{}'::jsonb,"
+                " ARRAY[2000]), lane => 'fair', group_key => %s)",
+                (f"small {n}",),
+            )
+        share: Counter[str] = Counter()
+        for group in starts(connection):
+            share[group] += 1
+            if share.total() == 1200:
+                break
+    assert abs(share["small 2"] - 800) < 80
+    assert abs(share["small 1"] - 200) < 20
+    assert abs(share["small 3"] - 200) < 20

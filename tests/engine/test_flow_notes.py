@@ -1,0 +1,68 @@
+"""Notes about ends of jobs that an open transaction keeps hold up no others."""
+
+from __future__ import annotations
+
+from tests.conftest import Connect
+
+HELD = """
+SELECT pulse.enqueue('held', lane => 'held', after => array_agg(u.job))
+FROM pulse.enqueue_many('upstream', array_fill('1'::jsonb, ARRAY[1000]), lane => 'held')
+    AS u (job)
+"""
+
+
+def test_doubts_that_stay_unsure_do_not_use_up_the_time_of_others(
+    connect: Connect,
+) -> None:
+    alice, bob, holder = connect(), connect(), connect(autocommit=False)
+    for _ in range(3):
+        alice.execute(HELD)
+    # Written in one transaction with their upstreams they have none.
+    alice.execute("INSERT INTO pulse.doubt (job) SELECT r.job FROM pulse.ready AS r")
+    holder.execute("SELECT FROM pulse.ready FOR UPDATE")
+
+    # The end is open while a job begins to wait for it: only the doubt knows.
+    alice.execute("SELECT pulse.enqueue('first')")
+    lease = alice.execute("SELECT lease FROM pulse.claim_batch('w')").fetchone()
+    bob.autocommit = False
+    bob.execute("SELECT pulse.complete(%s)", lease)
+    alice.execute(
+        "SELECT pulse.enqueue('second', after => ARRAY[b.job]) FROM pulse.body AS b "
+        "WHERE b.kind = 'first'"
+    )
+    bob.commit()
+
+    # Ticks that have time for one piece each.
+    for _ in range(4):
+        alice.execute("SELECT pulse._tick_flows('-infinity')")
+    state = "SELECT state FROM pulse.jobs WHERE kind = 'second'"
+    assert alice.execute(state).fetchone() == ("ready",)
+
+    holder.rollback()
+    for _ in range(3):
+        alice.execute("SELECT pulse._tick_flows()")
+    assert alice.execute("SELECT count(*) FROM pulse.doubt").fetchone() == (0,)
+    assert alice.execute("SELECT * FROM pulse.check()").fetchall() == []
+
+
+def test_portions_that_stay_held_do_not_stop_the_next(connect: Connect) -> None:
+    alice, holder, other = connect(), connect(autocommit=False), connect()
+    other.autocommit = False
+    for name in ("a", "b"):
+        alice.execute(
+            "SELECT pulse.enqueue(%s, after => ARRAY[pulse.enqueue('up')])", [name]
+        )
+    holder.execute("SELECT FROM pulse.blocked WHERE kind = 'a' FOR UPDATE")
+    other.execute("SELECT FROM pulse.blocked WHERE kind = 'b' FOR UPDATE")
+    alice.execute(
+        "SELECT pulse.complete(c.lease) FROM pulse.claim_batch('w', max_jobs => 2) AS c"
+    )
+    assert alice.execute("SELECT count(*) FROM pulse.wake").fetchone() == (2,)
+    other.rollback()
+
+    taken = alice.execute("SELECT released, taken FROM pulse._take_wakes(1000, 100)")
+    assert taken.fetchone() == (1, 2)
+    holder.rollback()
+    taken = alice.execute("SELECT released, taken FROM pulse._take_wakes(1000, 100)")
+    assert taken.fetchone() == (1, 1)
+    assert alice.execute("SELECT * FROM pulse.check()").fetchall() == []
