@@ -258,8 +258,15 @@ class Worker:
 
     @property
     def dsns(self) -> list[str]:
-        """The databases it works on."""
+        """The databases it works on; may be set until it runs."""
         return [each.dsn for each in self._connectors] or [self.dsn]
+
+    @dsns.setter
+    def dsns(self, dsns: Sequence[str]) -> None:
+        if self._loop is not None:
+            raise RuntimeError("it runs: add_node and remove_node")
+        self._connectors = [self._connector(dsn) for dsn in several(dsns)]
+        self.dsn = self._connectors[0].dsn
 
     def add_node(self, dsn: str) -> None:
         """Work on one more database; of a worker that was given several, any time."""
