@@ -31,16 +31,19 @@ from pulse.logs import log_event
 from pulse.options import Duration
 from pulse.sql import operator as sql
 from pulse.tasks import Task
+from pulse.worker import rates
 from pulse.worker.answer import Answer
+from pulse.worker.budget import Budget, SharedSlots
 from pulse.worker.claims import Claims
-from pulse.worker.connection import UNWIND_WITHIN, Connection
+from pulse.worker.connection import UNWIND_WITHIN, Admit, Connection
 from pulse.worker.connector import Connector
 from pulse.worker.exchange import Exchange
-from pulse.worker.executors import Executors
+from pulse.worker.executors import Executors, Pools
 from pulse.worker.heartbeat import Heartbeat
 from pulse.worker.listener import Listener
 from pulse.worker.probes import Condition, Health, Probes
 from pulse.worker.processes import Initializer
+from pulse.worker.rates import Rates
 from pulse.worker.run import Run
 from pulse.worker.shutdown import FLUSH_WITHIN, Shutdown
 from pulse.worker.slots import Slots
@@ -50,8 +53,6 @@ BUSY_POLL = 0.01
 # Runs that take less than so many exchanges are reported together where they can be.
 SHORT_RUN = 2.0
 LONGEST_LINGER = 0.002
-# A lane whose rate is used up is asked again after this time, whatever it said.
-LONGEST_SLEEP = 60.0
 # Until a job that another session holds is reported again.
 HELD_FOR = 1.0
 
@@ -72,8 +73,19 @@ class Settings:
     health_port: int | None = None
 
 
+@dataclass(frozen=True)
+class Shared:
+    """What the coordinators of several databases have in common (fleet.py)."""
+
+    budget: Budget
+    pools: Pools
+    admit: Admit
+
+
 class Coordinator:
-    def __init__(self, settings: Settings, ready: threading.Event) -> None:
+    def __init__(
+        self, settings: Settings, ready: threading.Event, shared: Shared | None = None
+    ) -> None:
         connector, kinds = settings.connector, sorted(settings.tasks)
         self._settings = settings
         self._ready = ready
@@ -82,15 +94,18 @@ class Coordinator:
         self._woken = asyncio.Event()
         self._stopped = asyncio.Event()
         self._hooks = AllHooks(settings.hooks)
-        self._slots = Slots(connector.worker, settings.lanes, self._hooks, self._wake)
+        self._shared = shared
+        pools = shared.pools if shared else Pools(settings.process_initializer)
+        self._slots = self._make_slots(connector.worker)
         self._heartbeat = Heartbeat(connector, self._slots.runs)
-        self._executors = Executors(
-            self._loop, self._hooks, self._slots.finish, settings.process_initializer
+        self._executors = Executors(self._loop, self._hooks, self._slots.finish, pools)
+        self._connection = Connection(
+            *(connector, self._stopped, self._hooks, shared.admit if shared else None)
         )
-        self._connection = Connection(connector, self._stopped, self._hooks)
         self._exchange = Exchange(
             self._connection, connector.worker, kinds, settings.lease_for
         )
+        self._rates = Rates(self._exchange)
         self._claims = Claims(
             settings.tasks,
             self._slots,
@@ -116,13 +131,18 @@ class Coordinator:
             self._woken,
             connector.worker,
         )
-        self._rated: set[str] = set()
-        self._hasty: set[str] = set()
         self._poll_at = 0.0
         self._exchange_time = 0.0
         self._stop_at: float | None = None
         self.health = Health(self._condition)
         self.probes: Probes | None = None
+
+    def _make_slots(self, worker: str) -> Slots:
+        hooks, wake = self._hooks, self._wake
+        if self._shared is None:
+            return Slots(worker, self._settings.lanes, hooks, wake)
+        budget = self._shared.budget
+        return SharedSlots(worker, budget, hooks, wake, self._poll_now)
 
     # -- called by others -------------------------------------------------------------
 
@@ -147,7 +167,7 @@ class Coordinator:
     def _learn(self, lane: str, max_batch: int, rated: bool) -> None:
         """What hello says of a lane."""
         self._slots.set_max_batch(lane, max_batch)
-        (self._rated.add if rated else self._rated.discard)(lane)
+        self._rates.learn(lane, rated)
 
     def _poll_now(self) -> None:
         self._poll_at = 0.0
@@ -174,15 +194,29 @@ class Coordinator:
             self.probes = Probes(self._settings.health_port, self.health)
         beating = asyncio.create_task(self.health.beat(), name="pulse health")
         try:
-            await self._work()
+            await self.work()
         finally:
             beating.cancel()
             if self.probes is not None:
                 await asyncio.to_thread(self.probes.close)
 
     def _condition(self) -> Condition:
-        connected = self._connection.is_open and self._connection.failures == 0
-        return Condition(connected, self.stopping, len(self._slots.runs))
+        return Condition(self.connected, self.stopping, self.running)
+
+    @property
+    def connected(self) -> bool:
+        return self._connection.is_open and self._connection.failures == 0
+
+    @property
+    def running(self) -> int:
+        return len(self._slots.runs)
+
+    async def work(self) -> None:
+        """From the first connection to the last report."""
+        try:
+            await self._work()
+        finally:
+            self._slots.leave()
 
     async def _work(self) -> None:
         await self._connection.wait_for_server()
@@ -203,11 +237,12 @@ class Coordinator:
                 listening.cancel()
                 await asyncio.wait({listening}, timeout=UNWIND_WITHIN)
                 await asyncio.to_thread(self._heartbeat.close, UNWIND_WITHIN)
-                self._executors.close()
+                if self._shared is None:
+                    self._executors.close()
                 await self._connection.close()
-            self._log(
-                logging.INFO, f"worker {self._settings.connector.worker} has stopped"
-            )
+            connector = self._settings.connector
+            words = f"worker {connector.worker} has stopped{connector.at}"
+            self._log(logging.INFO, words)
 
     async def _declare(self) -> None:
         """Have the server make settings and schedules what the application declares."""
@@ -235,27 +270,33 @@ class Coordinator:
         reports = self._slots.collect()
         now = self._loop.time()
         claims = not self.stopping and (ended or now >= self._poll_at)
-        wants = self._slots.wants() if claims else {}
+        wants: Mapping[str, int] = self._slots.wants() if claims else {}
         if not reports and not wants:
             await self._claims.start_all()
+            self._poll_later(claims)
             return
-        if wants:
-            # A bell from here on means a job that this claim may not see.
-            self._poll_at = math.inf
         try:
             if not self._connection.is_open:
                 await self._claims.start_all()
                 await self._connection.open()
+            if wants:
+                wants = self._slots.reserve(wants)
+            if wants:
+                # A bell from here on means a job that this claim may not see.
+                self._poll_at = math.inf
             answer = await self._send(reports, wants)
         except (psycopg.Error, OSError) as error:
             self._slots.requeue(reports)
+            self._slots.withdraw()
             await self._connection.recover(error)
             self._poll_at = 0.0
             return
         except BaseException:
             self._slots.requeue(reports)
+            self._slots.withdraw()
             raise
-        self._connection.failures = 0
+        if self._connection.failures:
+            self._connection.note_answer()
         self._ready.set()
         took = self._loop.time() - now
         self._exchange_time += (took - self._exchange_time) / 8
@@ -264,10 +305,21 @@ class Coordinator:
             self._loop.call_later(HELD_FOR, self._slots.retry_held)
         await self._claims.accept(answer, took)
         if wants:
-            waits = await self._ask_rates(wants, answer.lanes)
+            waits = await self._rates.ask(wants, answer.lanes)
             self._schedule_poll(wants, answer.lanes, waits)
+        else:
+            self._poll_later(claims)
         if not self._sends_at_once:
             await self._claims.start_all()
+
+    def _poll_later(self, claims: bool) -> None:
+        """Beside other databases: none of their slots was free for this one."""
+        now = self._loop.time()
+        if claims and self._shared is not None and self._poll_at <= now:
+            self._poll_at = now + self._settings.poll_interval * random.uniform(
+                0.9, 1.1
+            )
+            self._slots.miss()
 
     async def _send(self, reports: list[Run], wants: Mapping[str, int]) -> Answer:
         """Exchange; while the server works, read and start the jobs it gave before."""
@@ -288,25 +340,6 @@ class Coordinator:
             return True
         return self._poll_at == 0.0 and bool(self._slots.wants())
 
-    async def _ask_rates(
-        self, wants: Mapping[str, int], got: Mapping[str, int]
-    ) -> dict[str, float]:
-        """Of lanes with a rate that gave nothing: in how many seconds one may."""
-        waits: dict[str, float] = {}
-        for lane in wants:
-            if lane in self._rated and not got.get(lane):
-                try:
-                    seconds = await self._exchange.next_in(lane)
-                except (psycopg.Error, OSError):
-                    break  # The next exchange meets it again, and says so.
-                if seconds is None or (seconds <= 0 and lane in self._hasty):
-                    # Something else holds it: slots, a pause.
-                    self._hasty.discard(lane)
-                    continue
-                (self._hasty.add if seconds <= 0 else self._hasty.discard)(lane)
-                waits[lane] = min(max(seconds, POLL_SOON), LONGEST_SLEEP)
-        return waits
-
     def _schedule_poll(
         self,
         wants: Mapping[str, int],
@@ -316,7 +349,7 @@ class Coordinator:
         """When to claim next, by what each lane gave."""
         base = BUSY_POLL if self._listener.is_busy else self._settings.poll_interval
         base *= random.uniform(0.9, 1.1)
-        pause = LONGEST_SLEEP if waits else base
+        pause = rates.LONGEST if waits else base
         free = self._slots.wants()
         for lane, wanted in wants.items():
             n = got.get(lane, 0)
@@ -340,7 +373,7 @@ class Coordinator:
         if self.stopping or self._sends_at_once:
             return
         timer: asyncio.TimerHandle | None = None
-        if self._slots.wants():
+        if self._shared is not None or self._slots.wants():
             timer = self._loop.call_at(self._poll_at, self._woken.set)
         await self._woken.wait()
         if timer is not None:
