@@ -300,7 +300,7 @@ BEGIN
     UPDATE pulse.dependency AS d
     SET met = true
     WHERE d.after = ANY (_note_met.jobs)
-        -- No condition for the index by job.
+        -- + 0 leaves one index to read (docs/decisions/pinned-plans.md).
         AND d.job + 0 = ANY (v_children)
         AND (
             d.job + 0 = ANY (v_kept)
