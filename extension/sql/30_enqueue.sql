@@ -330,13 +330,13 @@ BEGIN
         )
     ),
 
-    placed AS (
-        INSERT INTO pulse.ready (lane, rank, kind, job, attempts, failures, keyed)
-        VALUES (v_lane, -v_priority, new.kind, new.job_id, 0, 0, false)
+    counted AS (
+        INSERT INTO pulse.tally (lane, kind, event)
+        VALUES (v_lane, new.kind, 'enqueued')
     )
 
-    INSERT INTO pulse.tally (lane, kind, event)
-    VALUES (v_lane, new.kind, 'enqueued');
+    INSERT INTO pulse.ready (lane, rank, kind, job, attempts, failures, keyed)
+    VALUES (v_lane, -v_priority, new.kind, new.job_id, 0, 0, false);
 
     -- The bell, as in _ring: nobody sleeps if the lock can be had.
     IF NOT (

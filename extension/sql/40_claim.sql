@@ -256,9 +256,12 @@ BEGIN
                 v_leases := v_roster.leases;
             END IF;
 
-            -- Ends of leases do not touch the roster: who is gone is found out only when
-            -- the slots seem to be full.
-            IF cardinality(v_leases) + v_need > v_known.max_slots THEN
+            -- Ends of leases do not touch the roster: who is gone is found out when the slots
+            -- seem to be full. A long one costs each claim that reads and writes it, so it is
+            -- looked through now and then: about as many leases a claim as it may take.
+            IF cardinality(v_leases) + v_need > v_known.max_slots
+                OR cardinality(v_leases) > 100 AND random() * cardinality(v_leases) < v_need
+            THEN
                 v_leases := array(
                     SELECT l.lease FROM pulse.lease AS l WHERE l.lease = ANY (v_leases)
                 );

@@ -1,7 +1,7 @@
 -- The claim: which jobs, in which order, and what the worker gets.
 BEGIN;
 
-SELECT plan(76);
+SELECT plan(77);
 
 -- What comes back, as labels in claim order.
 CREATE FUNCTION pg_temp.claims(lane text, max_jobs integer DEFAULT 100, kinds text [] DEFAULT NULL)
@@ -404,6 +404,19 @@ SAVEPOINT before_it;
 SELECT pg_temp.claims('cap', 10) AS c \gset
 ROLLBACK TO before_it;
 SELECT is(pg_temp.naive('cap', 1), :'first', 'a claim that is rolled back never happened');
+
+-- A long roster is looked through before the slots are full: surely by a claim for
+-- as many jobs as it has leases.
+
+SELECT pulse.set_lane('roomy', max_slots => 1000, max_batch => 500) \g /dev/null
+SELECT pg_temp.fill(3, 'roomy');
+DELETE FROM pulse.roster AS r WHERE r.lane = 'roomy';
+INSERT INTO pulse.roster (lane, leases) SELECT 'roomy', array_agg(n) FROM generate_series(1, 150) AS n;
+SELECT count(*) FROM pulse.claim_batch('w', 'roomy', 200) \g /dev/null
+SELECT is(
+    (SELECT array_agg(cardinality(r.leases)) FROM pulse.roster AS r WHERE r.lane = 'roomy'),
+    '{3}', 'who is gone leaves a long roster'
+);
 
 -- The overdue sweep
 
