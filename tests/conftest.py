@@ -77,7 +77,7 @@ LONG = {
     "tests/chaos/test_chaos.py": 75,
     "tests/cli/test_demo.py": 90,
     "tests/chaos/test_checker.py": 80,
-    "tests/project/test_example_projects.py": 80,
+    "tests/project/test_example_projects.py": 100,
     "tests/engine/test_watchdog.py": 60,
     "tests/project/test_bench.py": 60,
     "tests/engine/test_groups_stress.py": 40,

@@ -20,7 +20,7 @@ SQL = sorted(
 # The longest first.
 CHECKS: dict[str, list[str]] = {
     "mypy": ["mypy", "--no-error-summary"],
-    "pyright": ["basedpyright"],
+    "pyright": ["basedpyright", "--pythonpath", sys.executable],
     "sqlfluff": ["sqlfluff", "lint", "--nocolor", "--disable-progress-bar", *SQL],
     "SQL in bodies": ["python", "-m", "tools.lint_sql", *SQL],
     "ruff": ["ruff", "check", "--quiet", "."],

@@ -133,6 +133,36 @@ $$;
 COMMENT ON FUNCTION pulse._history() IS
 'A hash of the cluster and its timeline: it changes with a promotion and in a restored copy.';
 
+CREATE FUNCTION pulse._system_identifier()
+RETURNS bigint
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE') THEN
+        RETURN s.system_identifier FROM pg_control_system() AS s;
+    END IF;
+    RETURN 0;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._system_identifier() IS
+'What tells this cluster from its copies, or 0 where the owner of pulse may not know.';
+
+CREATE FUNCTION pulse._here(OUT system_identifier bigint, OUT database oid)
+LANGUAGE sql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse._system_identifier(), d.oid
+    FROM pg_database AS d
+    WHERE d.datname = current_database()
+$$;
+
+COMMENT ON FUNCTION pulse._here() IS
+'The cluster and the database that this is.';
+
 CREATE FUNCTION pulse.node()
 RETURNS integer
 LANGUAGE sql
@@ -146,6 +176,28 @@ $$;
 
 COMMENT ON FUNCTION pulse.node() IS
 'The number of this database that its job ids and leases carry: 0 until set_node was called. Writes nothing.';
+
+-- A worker or a client of several databases asks each of them.
+CREATE FUNCTION pulse.node_state()
+RETURNS text
+LANGUAGE sql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT
+        CASE
+            WHEN n.node IS NULL THEN 'unset'
+            WHEN n.system_identifier IN (0, c.system_identifier) AND n.database = c.database
+                THEN 'set'
+            ELSE 'copy'
+        END
+    FROM pulse._here() AS c
+    LEFT JOIN pulse.node AS n ON n.node = pulse.node()
+$$;
+
+COMMENT ON FUNCTION pulse.node_state() IS
+'Whether the number of this database is its own: set, unset (set_node was never called, so it is 0) or copy (it was set in another database, of which this one is a copy or which it replaces). Writes nothing.';
 
 CREATE FUNCTION pulse.node_of(job_id bigint)
 RETURNS integer
@@ -289,36 +341,6 @@ $$;
 
 COMMENT ON FUNCTION pulse._do_set_node(pulse._signature, integer) IS
 'set_node for the role that signed. Writes the same.';
-
-CREATE FUNCTION pulse._here(OUT system_identifier bigint, OUT database oid)
-LANGUAGE sql
-STABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pulse._system_identifier(), d.oid
-    FROM pg_database AS d
-    WHERE d.datname = current_database()
-$$;
-
-COMMENT ON FUNCTION pulse._here() IS
-'The cluster and the database that this is.';
-
-CREATE FUNCTION pulse._system_identifier()
-RETURNS bigint
-LANGUAGE plpgsql
-STABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    IF has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE') THEN
-        RETURN s.system_identifier FROM pg_control_system() AS s;
-    END IF;
-    RETURN 0;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._system_identifier() IS
-'What tells this cluster from its copies, or 0 where the owner of pulse may not know.';
 
 -- The server that pulse is installed on drew no number before.
 DO $$

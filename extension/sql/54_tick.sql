@@ -281,9 +281,20 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    v_last jsonb := coalesce((pulse._newest_upkeep_run('backstop')).state, '{}');
     v_found bigint;
-    v_late bigint;
+    v_flows record;
 BEGIN
+    -- The flows were more than one turn could look at.
+    IF v_last ? 'from' THEN
+        v_flows := pulse._backstop_flows((v_last ->> 'from')::bigint);
+        PERFORM pulse._note_backstop(
+            (v_last ->> 'found')::bigint,
+            (v_last ->> 'unreleased')::bigint + v_flows.missed, v_flows.next
+        );
+        RETURN v_flows.missed;
+    END IF;
+
     IF pg_stat_get_dead_tuples('pulse.ready'::regclass)
         + pg_stat_get_dead_tuples('pulse.waiting'::regclass)
         + pg_stat_get_dead_tuples('pulse.lease'::regclass)
@@ -312,18 +323,38 @@ BEGIN
     END IF;
 
     v_found := v_found + pulse._tick_group_backstop();
-    v_late := pulse._backstop_flows();
-
-    PERFORM pulse._write_upkeep_run(
-        pulse._newest_upkeep_run('backstop'), 'backstop',
-        jsonb_build_object('found', v_found, 'unreleased', v_late)
-    );
-    RETURN v_found + v_late;
+    v_flows := pulse._backstop_flows();
+    PERFORM pulse._note_backstop(v_found, v_flows.missed, v_flows.next);
+    RETURN v_found + v_flows.missed;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._tick_backstop() IS
 'Look for jobs that a mark has passed, and bring them back.';
+
+CREATE FUNCTION pulse._note_backstop(passed bigint, unreleased bigint, next bigint)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._write_upkeep_run(
+        pulse._newest_upkeep_run('backstop'), 'backstop',
+        jsonb_strip_nulls(
+            jsonb_build_object(
+                'found', _note_backstop.passed, 'unreleased', _note_backstop.unreleased,
+                'from', _note_backstop.next
+            )
+        )
+    );
+    PERFORM pulse._note_cut(
+        'backstop of flows', 'backstop', clock_timestamp(), _note_backstop.next IS NOT NULL
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._note_backstop(bigint, bigint, bigint) IS
+'Note what the backstop found, and where it has to go on.';
 
 -- Whoever writes a newer row of a cache deletes the one it read. Two at once read the
 -- same one, and one of theirs is left over.

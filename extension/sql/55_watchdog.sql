@@ -236,7 +236,7 @@ DECLARE
 BEGIN
     LOOP
         FOREACH v_turn IN ARRAY ARRAY[
-            'due', 'sweep', 'retention', 'count', 'sample', 'backstop'
+            'due', 'sweep', 'groups', 'retention', 'count', 'sample', 'backstop'
         ] LOOP
             -- Dropping pulse between two upkeep runs must not make an error.
             IF pg_catalog.to_regprocedure('pulse._tick(text[])') IS NULL THEN

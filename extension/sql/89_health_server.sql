@@ -113,18 +113,13 @@ BEGIN
     RETURN QUERY
     SELECT
         'node',
-        CASE
-            WHEN n.node IS NULL
-                OR (n.system_identifier IN (0, c.system_identifier) AND n.database = c.database)
-                THEN 'ok'
-            ELSE 'warn'
-        END,
+        CASE WHEN s.state = 'copy' THEN 'warn' ELSE 'ok' END,
         coalesce(
             'node ' || n.node || ', set ' || to_char(n.set_at, 'YYYY-MM-DD HH24:MI TZ'),
             'node 0, never set'
         ),
         'The node was set in another database, so this one is a copy: if the original is still in use, call pulse.set_node with another number, else (pg_upgrade, restore) with the same one.'
-    FROM pulse._here() AS c
+    FROM pulse.node_state() AS s (state)
     LEFT JOIN pulse.node AS n ON n.node = pulse.node();
 END;
 $$;

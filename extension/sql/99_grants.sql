@@ -12,13 +12,14 @@ AS $$
         (
             'producer',
             'my_access enqueue enqueue_one enqueue_many cancel cancel_where signal flow'
-            ' jobs dependencies find_jobs running dead why node node_of lease_node'
+            ' jobs dependencies find_jobs running dead why node node_state node_of lease_node'
         ),
         (
             'worker',
             'my_access claim_batch exchange hello arm_bell disarm_bell heartbeat'
             ' complete complete_batch fail fail_batch snooze release ack_cancel'
-            ' progress checkpoint upstream spawn save_step steps wait_for tick node node_of lease_node'
+            ' progress checkpoint upstream spawn save_step steps wait_for tick'
+            ' node node_state node_of lease_node'
         ),
         (
             'viewer',
@@ -27,12 +28,12 @@ AS $$
             ' find_dead dead_groups counts kinds lane_defaults groups'
             ' stats counters gauges history histogram_bounds histogram_quantile samples audit'
             ' access why flow health pause_status watch_progress unwatch_progress'
-            ' node node_of lease_node'
+            ' node node_state node_of lease_node'
         ),
         (
             'approver',
             'my_access approve approve_where reject reject_where signal'
-            ' jobs dependencies find_jobs why node node_of lease_node'
+            ' jobs dependencies find_jobs why node node_state node_of lease_node'
         ),
         (
             'operator',

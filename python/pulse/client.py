@@ -3,6 +3,7 @@
 Given a DSN they open one autocommit connection when it is first needed and replace it
 when it breaks. Given a connection, or a session of SQLAlchemy, they use it as it is,
 inside its transaction. Given a psycopg_pool they borrow a connection for each call.
+Given several DSNs they choose the database of each call (routing.py).
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 
 from pulse import adapters, errors
 from pulse.adapters import Row
+from pulse.nodes import node_of
 from pulse.options import Options
 from pulse.producer import enqueue, enqueue_many
+from pulse.routing import AsyncNodes, Nodes
 from pulse.sql import producer as sql
 
 if TYPE_CHECKING:
@@ -64,20 +67,40 @@ def _pauses(job_id: int, timeout: float | None) -> Iterator[float]:
         pause = min(pause * 1.5, LONGEST_PAUSE)
 
 
+def several(source: Any, homes: Mapping[str, int] | None) -> bool:
+    """Whether these are DSNs of several databases."""
+    if isinstance(source, (list, tuple)):
+        return True
+    if homes is not None:
+        raise TypeError("homes are for several databases: Client([dsn, …], homes=…)")
+    return False
+
+
 class Client:
     """Enqueue, cancel and wait; safe to share between threads."""
 
-    def __init__(self, source: Any = "") -> None:
+    def __init__(
+        self, source: Any = "", *, homes: Mapping[str, int] | None = None
+    ) -> None:
         if adapters.is_async(source):
             raise TypeError(f"an {type(source).__name__} needs pulse.AsyncClient")
         self._source = source
+        self._nodes = Nodes(source, homes) if several(source, homes) else None
         self._own: psycopg.Connection[Any] | None = None
         self._opening = threading.Lock()
 
     @contextlib.contextmanager
-    def connection(self) -> Iterator[Any]:
-        """The connection that a call uses: opened, borrowed or yours."""
-        if isinstance(self._source, str):
+    def connection(self, job_id: int | None = None) -> Iterator[Any]:
+        """The connection that a call uses: opened, borrowed or yours.
+
+        Of several databases the one that has this job, else any that answers.
+        """
+        if self._nodes is not None:
+            if job_id is None:
+                yield self._nodes.any()
+            else:
+                yield self._nodes.of(node_of(job_id))
+        elif isinstance(self._source, str):
             with self._opening:
                 if self._own is None or self._own.closed:
                     self._own = psycopg.connect(self._source, autocommit=True)
@@ -88,10 +111,19 @@ class Client:
         else:
             yield self._source
 
+    @contextlib.contextmanager
+    def connection_for(self, *jobs: Mapping[str, Any]) -> Iterator[Any]:
+        """The connection on which jobs with these options are enqueued."""
+        if self._nodes is not None:
+            yield self._nodes.for_jobs(jobs)
+        else:
+            with self.connection() as connection:
+                yield connection
+
     def enqueue(
         self, kind: str, payload: Any = None, **options: Unpack[Options]
     ) -> int:
-        with self.connection() as connection:
+        with self.connection_for(options) as connection:
             return int(enqueue(connection, kind, payload, **options))
 
     def enqueue_many(
@@ -100,12 +132,16 @@ class Client:
         payloads: Iterable[Any] | None = None,
         **options: Unpack[Options],
     ) -> list[int]:
-        with self.connection() as connection:
+        jobs: Sequence[Mapping[str, Any]] = [options]
+        if not isinstance(kind, str):
+            kind = list(kind)
+            jobs = [{**options, **job} for job in kind]
+        with self.connection_for(*jobs) as connection:
             return list(enqueue_many(connection, kind, payloads, **options))
 
     def cancel(self, job_id: int, reason: str | None = None) -> str:
         """Cancel a job, or ask its worker to stop; returns its state after that."""
-        with self.connection() as connection:
+        with self.connection(job_id) as connection:
             values = {"job_id": job_id, "reason": reason}
             return str(_fetch(connection, sql.CANCEL, values)[0][0])
 
@@ -115,7 +151,7 @@ class Client:
         Raises JobDead, JobCancelled, NoSuchJob or ResultTimeout.
         """
         for pause in _pauses(job_id, timeout):
-            with self.connection() as connection:
+            with self.connection(job_id) as connection:
                 rows = _fetch(connection, sql.OUTCOME, {"job_id": job_id})
             ended, result = _outcome(job_id, rows)
             if ended:
@@ -125,12 +161,14 @@ class Client:
 
     def why(self, job_id: int) -> list[str]:
         """What the job waits for, in sentences; the first matters most."""
-        with self.connection() as connection:
+        with self.connection(job_id) as connection:
             rows = _fetch(connection, sql.WHY, {"job_id": job_id})
         return [str(reason) for (reason,) in rows]
 
     def close(self) -> None:
-        """Close the connection this client has opened itself, if any."""
+        """Close what this client has opened itself, if any."""
+        if self._nodes is not None:
+            self._nodes.close()
         if self._own is not None:
             self._own.close()
 
@@ -149,19 +187,30 @@ def _fetch(connection: Any, query: LiteralString, values: dict[str, Any]) -> lis
 class AsyncClient:
     """The same for asyncio."""
 
-    def __init__(self, source: Any = "") -> None:
-        if not isinstance(source, str) and not adapters.is_async(source):
+    def __init__(
+        self, source: Any = "", *, homes: Mapping[str, int] | None = None
+    ) -> None:
+        if not isinstance(source, (str, list, tuple)) and not adapters.is_async(source):
             if adapters.is_asyncpg(source):
                 raise adapters.unusable(source)
             raise TypeError(f"a {type(source).__name__} needs pulse.Client")
         self._source = source
+        self._nodes = AsyncNodes(source, homes) if several(source, homes) else None
         self._own: psycopg.AsyncConnection[Any] | None = None
         self._opening = asyncio.Lock()
 
     @contextlib.asynccontextmanager
-    async def connection(self) -> AsyncIterator[Any]:
-        """The connection that a call uses: opened, borrowed or yours."""
-        if isinstance(self._source, str):
+    async def connection(self, job_id: int | None = None) -> AsyncIterator[Any]:
+        """The connection that a call uses: opened, borrowed or yours.
+
+        Of several databases the one that has this job, else any that answers.
+        """
+        if self._nodes is not None:
+            if job_id is None:
+                yield await self._nodes.any()
+            else:
+                yield await self._nodes.of(node_of(job_id))
+        elif isinstance(self._source, str):
             async with self._opening:
                 if self._own is None or self._own.closed:
                     self._own = await psycopg.AsyncConnection.connect(
@@ -174,10 +223,19 @@ class AsyncClient:
         else:
             yield self._source
 
+    @contextlib.asynccontextmanager
+    async def connection_for(self, *jobs: Mapping[str, Any]) -> AsyncIterator[Any]:
+        """The connection on which jobs with these options are enqueued."""
+        if self._nodes is not None:
+            yield await self._nodes.for_jobs(jobs)
+        else:
+            async with self.connection() as connection:
+                yield connection
+
     async def enqueue(
         self, kind: str, payload: Any = None, **options: Unpack[Options]
     ) -> int:
-        async with self.connection() as connection:
+        async with self.connection_for(options) as connection:
             job_id: int = await enqueue(connection, kind, payload, **options)
             return job_id
 
@@ -187,14 +245,18 @@ class AsyncClient:
         payloads: Iterable[Any] | None = None,
         **options: Unpack[Options],
     ) -> list[int]:
-        async with self.connection() as connection:
+        jobs: Sequence[Mapping[str, Any]] = [options]
+        if not isinstance(kind, str):
+            kind = list(kind)
+            jobs = [{**options, **job} for job in kind]
+        async with self.connection_for(*jobs) as connection:
             ids: list[int] = await enqueue_many(connection, kind, payloads, **options)
             return ids
 
     async def cancel(self, job_id: int, reason: str | None = None) -> str:
         """Cancel a job, or ask its worker to stop; returns its state after that."""
         values = {"job_id": job_id, "reason": reason}
-        async with self.connection() as connection:
+        async with self.connection(job_id) as connection:
             return str((await _fetch_async(connection, sql.CANCEL, values))[0][0])
 
     async def result(self, job_id: int, timeout: float | None = None) -> Any:
@@ -203,7 +265,7 @@ class AsyncClient:
         Raises JobDead, JobCancelled, NoSuchJob or ResultTimeout.
         """
         for pause in _pauses(job_id, timeout):
-            async with self.connection() as connection:
+            async with self.connection(job_id) as connection:
                 rows = await _fetch_async(connection, sql.OUTCOME, {"job_id": job_id})
             ended, result = _outcome(job_id, rows)
             if ended:
@@ -213,12 +275,14 @@ class AsyncClient:
 
     async def why(self, job_id: int) -> list[str]:
         """What the job waits for, in sentences; the first matters most."""
-        async with self.connection() as connection:
+        async with self.connection(job_id) as connection:
             rows = await _fetch_async(connection, sql.WHY, {"job_id": job_id})
         return [str(reason) for (reason,) in rows]
 
     async def close(self) -> None:
-        """Close the connection this client has opened itself, if any."""
+        """Close what this client has opened itself, if any."""
+        if self._nodes is not None:
+            await self._nodes.close()
         if self._own is not None:
             await self._own.close()
 

@@ -33,12 +33,14 @@ PID = "SELECT pg_catalog.pg_backend_pid()"
 NOTIFY = "SELECT pg_catalog.pg_notify(%(channel)s, %(payload)s)"
 
 
-def conninfo(dsn: str, name: str, **more: str) -> str:
+def conninfo(dsn: str, name: str | None = None, **more: str) -> str:
     """The DSN with an application_name, and with KEEPALIVE where it sets none."""
     chosen = conninfo_to_dict(dsn)
     added: dict[str, Any] = {k: v for k, v in KEEPALIVE.items() if k not in chosen}
-    # Longer ones are cut by the server, with a NOTICE.
-    return make_conninfo(dsn, **added, **more, application_name=name[:63])
+    if name is not None:
+        # Longer ones are cut by the server, with a NOTICE.
+        added["application_name"] = name[:63]
+    return make_conninfo(dsn, **added, **more)
 
 
 def backoff(failures: int, cap: float = 5.0) -> float:

@@ -16,7 +16,8 @@
     │   ├── TooLarge            PU003
     │   ├── NoSuchJob           PU004
     │   ├── NoSuchName          PU005, PU013
-    │   └── NoWatchdog          PU010
+    │   ├── NoWatchdog          PU010
+    │   └── NodeRefused         one of several databases without a number of its own
     ├── Conflict                PU1xx: the state changed; look again, then decide
     │   ├── LeaseLost           PU101
     │   ├── UniqueKeyTaken      PU102
@@ -151,6 +152,9 @@ class NoSuchName(InvalidRequest):
 
 
 class NoWatchdog(InvalidRequest): ...
+
+
+class NodeRefused(InvalidRequest): ...
 
 
 class Conflict(PulseError):

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from pulse import errors
+from pulse.nodes import lease_node
 from pulse.options import (
     Duration,
     to_interval_text,
@@ -97,6 +98,11 @@ class Job:
     control: Control = field(default_factory=Control, repr=False)
     _steps: dict[str, Any] | None = field(default=None, repr=False)
     _begun: set[str] = field(default_factory=set, repr=False)
+
+    @property
+    def node(self) -> int:
+        """The number of the database that it was claimed from."""
+        return lease_node(self.lease)
 
     @property
     def cancelled(self) -> bool:

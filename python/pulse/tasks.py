@@ -116,7 +116,7 @@ class Task(Generic[P, R]):
         payload = self.payload(*args, **kwargs)
         decode = self._signature.decode_result
         if isinstance(connection, Client):
-            with connection.connection() as borrowed:
+            with connection.connection_for(self.options) as borrowed:
                 found = enqueue_one(borrowed, self.kind, payload, self.options)
         elif isinstance(connection, AsyncClient):
             return self._enqueue_by_client(connection, payload)
@@ -129,7 +129,7 @@ class Task(Generic[P, R]):
     async def _enqueue_by_client(
         self, client: AsyncClient, payload: Any
     ) -> AsyncHandle[R]:
-        async with client.connection() as borrowed:
+        async with client.connection_for(self.options) as borrowed:
             found: Any = enqueue_one(borrowed, self.kind, payload, self.options)
             return await _handle_of(found, client, self._signature.decode_result)
 

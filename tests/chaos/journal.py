@@ -77,6 +77,7 @@ _JOURNALED: dict[str, tuple[dict[str, str], str]] = {
     ),
     "job_progress": ({"job": "job", "lease": "lease"}, "+="),
     "hold": ({"lane": "lane", "name": "holder"}, "+-"),
+    "flow_hold": ({"lane": "flow", "name": "holder"}, "+-"),
     "lane": ({"lane": "lane", "extra": _SETTINGS}, "+-"),
     "schedule": ({"name": "name", "extra": _RHYTHM}, "+-="),
     "schedule_run": (

@@ -66,3 +66,27 @@ def test_portions_that_stay_held_do_not_stop_the_next(connect: Connect) -> None:
     taken = alice.execute("SELECT released, taken FROM pulse._take_wakes(1000, 100)")
     assert taken.fetchone() == (1, 1)
     assert alice.execute("SELECT * FROM pulse.check()").fetchall() == []
+
+
+def test_the_backstop_of_flows_takes_turns(connect: Connect) -> None:
+    alice = connect()
+    alice.execute(
+        "SELECT pulse.enqueue_many('waits', array_fill('1'::jsonb, ARRAY[1500]), "
+        "after => ARRAY[u.job]) FROM pulse.enqueue('up') AS u (job)"
+    )
+    # Nobody told the last of them.
+    alice.execute("SELECT pulse.complete(c.lease) FROM pulse.claim_batch('w') AS c")
+    alice.execute("DELETE FROM pulse.wake")
+    alice.execute(
+        "SELECT pulse._write_upkeep_run(pulse._newest_upkeep_run('backstop'), "
+        "'backstop', jsonb_build_object('found', 0, 'unreleased', 2, 'from', "
+        "(SELECT min(job) FROM pulse.blocked)))"
+    )
+    assert alice.execute("SELECT pulse._tick_backstop()").fetchone() == (1,)
+    state = alice.execute(
+        "SELECT state FROM pulse.upkeep_run WHERE step = 'backstop'"
+    ).fetchone()
+    assert state == ({"found": 0, "unreleased": 3},)
+    alice.execute("SELECT pulse._tick_flows(), pulse._tick_flows()")
+    assert alice.execute("SELECT count(*) FROM pulse.blocked").fetchone() == (0,)
+    assert alice.execute("SELECT * FROM pulse.check()").fetchall() == []

@@ -87,12 +87,10 @@ UPKEEP = re.compile(
     r"|_tick_signals|SELECT DISTINCT b\.waits_for|unnest\(v_missed\)"
 )
 # Sequences have one row; of horizon and note_mark the newest is read, of signal_wait an
-# index of those to wake, of kind any one row.
+# index of those to wake, of kind and flow_hold any one row.
 READ_WHOLE = {
     *("ready_seq", "lease_seq", "tally_seq", "job_id", "version", "horizon", "kind"),
-    "note_seq",
-    "note_mark",
-    "signal_wait",
+    *("note_seq", "note_mark", "signal_wait", "flow_hold"),
 }
 
 

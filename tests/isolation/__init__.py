@@ -29,12 +29,15 @@ def majors(spec: Path) -> list[int]:
     ]
 
 
-def run(server: Server, spec: Path) -> str:
+def run(
+    server: Server, spec: Path, prepare: Callable[[str], None] = lambda _: None
+) -> str:
     """What the isolation tester prints for a spec in a fresh database."""
     tester = server.install.isolationtester
     assert tester is not None
     database = server.create(product="extension")
     try:
+        prepare(server.dsn(database))
         done = subprocess.run(
             [str(tester), server.dsn(database)],
             input=spec.read_text(),

@@ -95,3 +95,12 @@ def test_two_builds_are_compared_verb_by_verb() -> None:
     for verb in ("enqueue", "enqueue_many 100", "claim_batch 1", "one at a time"):
         (line,) = [x for x in done.stdout.splitlines() if x.startswith(f"{verb}   ")]
         assert float(line.split(verb)[1].split()[2]) > 0
+
+
+def test_a_job_of_two_databases_is_weighed_beside_one() -> None:
+    options = ("--nodes", "1,2", "--jobs", "1000", "--rounds", "1", "--json")
+    done = run("bench.nodes", *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert found.keys() == {"1", "2"}
+    assert all(each["cpu"] > 0 for each in found.values())

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.conftest import LONG
 from tools import check, lint, paths, requirements, servers
 
 WORKFLOWS = sorted((paths.ROOT / ".github/workflows").glob("*.yml"))
@@ -146,6 +147,10 @@ def test_workflows_require_what_can_be_required() -> None:
     ci = yaml.safe_load((paths.ROOT / ".github/workflows/ci.yml").read_text())
     for entry in ci["jobs"]["test"]["strategy"]["matrix"]["include"]:
         requirements.missing(entry["require"])
+
+
+def test_files_that_take_long_are_there() -> None:
+    assert [name for name in LONG if not (paths.ROOT / name).exists()] == []
 
 
 def test_hooks_call_tools_that_setup_installs() -> None:

@@ -1,11 +1,12 @@
 -- Job ids and leases carry the number of their database, and no number comes twice.
 BEGIN;
 
-SELECT plan(43);
+SELECT plan(46);
 
 SELECT is(pulse.enqueue('k'), 1::bigint, 'the first job of a fresh database is 1');
 SELECT is(pulse.enqueue('k'), 2::bigint, 'and the next one is 2');
 SELECT is(pulse.node(), 0, 'a database is node 0 until set_node was called');
+SELECT is(pulse.node_state(), 'unset', 'which node_state says');
 SELECT is(
     (SELECT h.figure FROM pulse.health() AS h WHERE h.check_name = 'node'),
     'node 0, never set',
@@ -16,6 +17,7 @@ SELECT is(:lease_0::bigint >> 10, 1::bigint, 'a lease is a number above ten rand
 
 SELECT lives_ok('SELECT pulse.set_node(7)', 'a node can be set');
 SELECT is(pulse.node(), 7, 'and is known');
+SELECT is(pulse.node_state(), 'set', 'as its own');
 SELECT pulse.enqueue('k') AS first_id \gset
 SELECT is(:first_id::bigint, (7::bigint << 43) + 1, 'ids go on in the range of the node');
 SELECT is(pulse.enqueue('k'), (7::bigint << 43) + 2, 'one by one');
@@ -76,6 +78,7 @@ SELECT is(
     'warn',
     'health tells a restored copy to choose another node'
 );
+SELECT is(pulse.node_state(), 'copy', 'and so does node_state');
 
 SELECT throws_ok('SELECT pulse.set_node(1024)', 'PU002', NULL, '1024 does not fit');
 SELECT throws_ok('SELECT pulse.set_node(NULL)', 'PU002', NULL, 'NULL is no node');

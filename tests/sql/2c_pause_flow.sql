@@ -107,7 +107,7 @@ SELECT pg_temp.claimed('l');
 DELETE FROM pulse.flow_hold;
 \o
 SELECT is((SELECT problem FROM pulse.check()), 'job is parked and its flow is not paused', 'check finds one that is left behind');
-SELECT is(pulse._backstop_flows(), 1::bigint, 'and so does the backstop');
+SELECT is((pulse._backstop_flows()).missed, 1::bigint, 'and so does the backstop');
 SELECT is(pg_temp.claimed('l'), ARRAY[:lost]::bigint[], 'which has it claimed');
 
 SELECT * FROM finish();

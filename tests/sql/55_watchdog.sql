@@ -2,7 +2,7 @@
 -- pg_cron: tests/engine/test_watchdog.py.
 BEGIN;
 
-SELECT plan(28);
+SELECT plan(29);
 
 -- Without pg_cron
 
@@ -141,6 +141,25 @@ SELECT throws_ok(
     'the loop commits, so it cannot be called inside a transaction'
 );
 SELECT throws_ok('CALL pulse._watchdog_tick()', '2D000', NULL, 'nor can what it calls');
+
+-- What pg_cron runs is what tick runs, in an order of its own.
+SELECT is(
+    (
+        SELECT array_agg(DISTINCT m [1] ORDER BY m [1])
+        FROM pg_proc AS p
+        CROSS JOIN LATERAL regexp_matches(
+            substring(p.prosrc FROM 'ARRAY ARRAY\[(.+?)\] LOOP'), '''(\w+)''', 'g'
+        ) AS m
+        WHERE p.oid = 'pulse._watchdog_tick()'::regprocedure
+    ),
+    (
+        SELECT array_agg(DISTINCT t ORDER BY t)
+        FROM pg_proc AS p
+        CROSS JOIN LATERAL unnest(substring(p.prosrc FROM '_tick\(''(\{.+?\})''\)')::text []) AS t
+        WHERE p.oid = 'pulse.tick()'::regprocedure
+    ),
+    'the watchdog leaves out no part of the upkeep'
+);
 
 SELECT * FROM finish();
 ROLLBACK;

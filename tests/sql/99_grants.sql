@@ -49,6 +49,7 @@ VALUES
 ('lane_defaults', 'viewer operator admin'),
 ('pause_status', 'viewer operator admin'),
 ('node', 'producer worker viewer approver operator admin'),
+('node_state', 'producer worker viewer approver operator admin'),
 ('node_of', 'producer worker viewer approver operator admin'),
 ('lease_node', 'producer worker viewer approver operator admin'),
 ('approve', 'approver operator admin'),

@@ -86,6 +86,7 @@ def test_metrics_are_what_prometheus_reads(
     assert samples["pulse_lane_held", "default"] == 1
     assert samples["pulse_holds", None] == 1
     assert ("pulse_lane_slots", name) not in samples
+    assert 'pulse_node_info{node="0",state="unset"} 1.0' in answer.text
 
 
 def test_the_database_being_away_is_said_and_survived(

@@ -91,6 +91,27 @@ def test_a_kind_is_shown_and_set(
     assert after["settings"] == {"max_attempts": 9, "backoff_base": "00:00:02.5"}
 
 
+def test_a_flow_has_a_row_for_each_name(
+    connection: Connection, operator: httpx.Client
+) -> None:
+    first = connection.execute(
+        "SELECT pulse.enqueue('fetch', flow => 'a/b')"
+    ).fetchone()
+    assert first is not None
+    connection.execute(
+        "SELECT pulse.enqueue_many('part', '{1,2}', flow => 'a/b', after => %s)",
+        [list(first)],
+    )
+    found = get(operator, "flows/a/b")
+    assert (found["flow"], found["more"]) == ("a/b", False)
+    fetch, part = found["nodes"]
+    assert (fetch["first_job"], fetch["ready"]) == (str(first[0]), 1)
+    assert (part["jobs"], part["blocked"], part["after"]) == (2, 2, ["fetch"])
+    (job, _) = get(operator, "jobs", flow="a/b", state="blocked")["jobs"]
+    assert (job["flow"], job["waits_for"]) == ("a/b", str(first[0]))
+    assert operator.get(f"{API}/flows/none").status_code == 404
+
+
 def test_a_schedule_is_put_and_removed(
     connection: Connection, operator: httpx.Client
 ) -> None:

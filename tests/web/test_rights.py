@@ -16,9 +16,10 @@ from tests.web.conftest import API, ROLES, Operation, Site, operations
 
 @pytest.fixture
 def known(db: Database) -> dict[str, str]:
-    """Names that exist, for the paths: a job, a lane, a schedule."""
+    """Names that exist, for the paths: a job, a lane, a flow, a schedule."""
     connection = db.connect()
-    row = connection.execute("SELECT pulse.enqueue('mail')::text").fetchone()
+    enqueue = "SELECT pulse.enqueue('mail', flow => 'default')::text"
+    row = connection.execute(enqueue).fetchone()
     connection.execute("SELECT pulse.schedule('default', 'mail', every => '1 day')")
     assert row is not None
     return {"job_id": row[0], "name": "default"}

@@ -97,9 +97,10 @@ class Verbs(click.Group):
 @click.option(
     "--dsn",
     metavar="DSN",
+    multiple=True,
     help="Database to use; default: PULSE_DSN, DATABASE_URL, PG*.",
 )
-def pulse(dsn: str | None) -> None:
+def pulse(dsn: tuple[str, ...]) -> None:
     """A job queue inside PostgreSQL.
 
     Try it without a database of your own: pulse demo. For development: pulse dev.

@@ -84,7 +84,12 @@ def jobs(
     """
     if job_ids:
         return show_jobs(session, job_ids)
-    rows = newest(session, limit, filter_of(chosen), before)
+    wanted = filter_of(chosen)
+    rows = session.gather(lambda node: newest(node, limit, wanted, before))
+    if session.nodes:
+        if before is not None:
+            raise click.UsageError("--before is for one database")
+        rows = sorted(rows, key=lambda row: row["enqueued_at"], reverse=True)[:limit]
     if session.as_json:
         return session.print_json(rows)
     if not rows:
@@ -101,8 +106,8 @@ def jobs(
             show.duration(row["seen_at"] - row["enqueued_at"]),
             show.job_note(row),
         )
-    session.out.print(table)
-    if len(rows) == limit:
+    session.out.print(table.by_node(rows))
+    if len(rows) == limit and not session.nodes:
         last = rows[-1]["job_id"]
         session.say(f"The newest {limit}; older ones with --before {last}.", "dim")
     return None
@@ -130,7 +135,7 @@ def show_jobs(session: Session, job_ids: tuple[int, ...]) -> None:
 
     found: list[Row] = []
     for job_id in job_ids:
-        rows = session.rows(queries.JOB, {"job_id": job_id})
+        rows = session.having(job_id).rows(queries.JOB, {"job_id": job_id})
         if not rows:
             raise Problem(
                 f"job {job_id} does not exist, was pruned, or is not yours",

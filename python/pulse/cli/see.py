@@ -22,12 +22,12 @@ from pulse.sql import operator
 @with_session
 def ps(session: Session, **wanted: Any) -> None:
     """Running jobs: worker, time, attempt and progress of each."""
-    rows = session.rows(queries.RUNNING, wanted)
+    rows = session.gather(lambda node: node.rows(queries.RUNNING, wanted))
     if session.as_json:
         return session.print_json(rows)
     if not rows:
         return session.say("Nothing runs. What waits: pulse jobs")
-    session.out.print(running_table(rows))
+    session.out.print(running_table(rows).by_node(rows))
     return None
 
 
@@ -54,10 +54,10 @@ def running_table(rows: list[Row]) -> show.Grid:
 @with_session
 def lanes(session: Session) -> None:
     """Lanes: slots, ready jobs, oldest job, throughput, pauses."""
-    rows = session.rows(queries.LANES)
+    rows = session.gather(lambda node: node.rows(queries.LANES))
     if session.as_json:
         return session.print_json(rows)
-    session.out.print(lanes_table(rows))
+    session.out.print(lanes_table(rows).by_node(rows))
     return None
 
 
@@ -77,12 +77,12 @@ def lanes_table(rows: list[Row]) -> show.Grid:
 @with_session
 def workers(session: Session) -> None:
     """Workers: when each was last seen, its lanes, kinds and jobs."""
-    rows = session.rows(queries.WORKERS)
+    rows = session.gather(lambda node: node.rows(queries.WORKERS))
     if session.as_json:
         return session.print_json(rows)
     if not rows:
         return session.say("No worker was seen. Start one: pulse work app:worker")
-    session.out.print(workers_table(rows))
+    session.out.print(workers_table(rows).by_node(rows))
     return None
 
 
@@ -107,7 +107,7 @@ def workers_table(rows: list[Row]) -> show.Grid:
 @with_session
 def why(session: Session, job_id: int) -> None:
     """Why a job is not running now, in words."""
-    rows = session.rows(operator.WHY, {"job_id": job_id})
+    rows = session.having(job_id).rows(operator.WHY, {"job_id": job_id})
     if session.as_json:
         return session.print_json({"job_id": job_id, "reasons": rows})
     table = Table(box=None, show_header=False, pad_edge=False)
@@ -124,19 +124,24 @@ def why(session: Session, job_id: int) -> None:
 @with_session
 def health(session: Session, strict: bool) -> None:
     """Checks of the queue, each with advice; exit code 1 if one fails."""
-    rows = [
-        *session.rows(operator.HEALTH),
-        check_version(session),
-        check_listen(session),
-    ]
+    rows = session.gather(checks)
     bad = {"fail", "warn"} if strict else {"fail"}
-    failed = any(row["status"] in bad for row in rows)
+    silent = len(session.nodes) - len({row["node"] for row in rows if "node" in row})
+    failed = silent > 0 or any(row["status"] in bad for row in rows)
     if session.as_json:
         session.print_json(rows)
     else:
         session.out.print(health_table(rows))
     if failed:
         raise click.exceptions.Exit(1)
+
+
+def checks(session: Session) -> list[Row]:
+    return [
+        *session.rows(operator.HEALTH),
+        check_version(session),
+        check_listen(session),
+    ]
 
 
 def health_table(rows: list[Row]) -> Table:
@@ -148,7 +153,9 @@ def health_table(rows: list[Row]) -> Table:
         figure = Text(show.safe(row["figure"] or ""))
         if row["advice"]:
             figure.append(f"\n→ {show.safe(row['advice'])}", style="yellow")
-        table.add_row(Text(row["check_name"]), show.coloured(row["status"]), figure)
+        node = f"{row['node']}  " if "node" in row else ""
+        name = Text(f"{node}{row['check_name']}")
+        table.add_row(name, show.coloured(row["status"]), figure)
     return table
 
 

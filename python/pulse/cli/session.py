@@ -30,16 +30,21 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 class Session:
     """A connection made when it is first needed, and two consoles."""
 
-    def __init__(self, verb: str, dsn: str | None, as_json: bool) -> None:
+    def __init__(self, verb: str, dsns: Sequence[str], as_json: bool) -> None:
         self.verb = verb
         self.as_json = as_json
         # By --dsn, which nothing may override; else by the environment.
-        self.by_option = bool(dsn)
+        self.by_option = any(dsns)
         self.given = (
-            dsn or os.environ.get("PULSE_DSN") or os.environ.get("DATABASE_URL")
+            (dsns[0] if dsns else None)
+            or os.environ.get("PULSE_DSN")
+            or os.environ.get("DATABASE_URL")
         )
-        # SQLAlchemy's way to name the driver is not libpq's.
-        self.dsn = re.sub(r"^(postgres(?:ql)?)\+\w+://", r"\1://", self.given or "")
+        self.dsn = for_libpq(self.given or "")
+        self.nodes = (
+            [Session(verb, [dsn], as_json) for dsn in dsns] if len(dsns) > 1 else []
+        )
+        """One for each of several databases."""
         # Lines that go to a file or a pipe are not cut at the width of a screen.
         piped = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 400
         self.out = Console(width=piped, highlight=False, emoji=False)
@@ -82,6 +87,12 @@ class Session:
         """The connection of this run, to a database that has pulse."""
         from pulse import install
 
+        if self.nodes:
+            raise Problem(
+                f"pulse {self.verb} takes one database",
+                remedy="pass --dsn once",
+                code=problems.USAGE,
+            )
         connection = self.open()
         try:
             state = install.inspect(connection)
@@ -96,6 +107,8 @@ class Session:
         return connection
 
     def close(self) -> None:
+        for node in self.nodes:
+            node.close()
         opened = self.__dict__.pop("connection", None)
         if opened is not None:
             opened.close()
@@ -110,12 +123,69 @@ class Session:
     ) -> Row:
         return self.rows(query, values)[0]
 
+    # -- several databases --------------------------------------------------------
+
+    def gather(self, read: "Callable[[Session], list[Row]]") -> list[Row]:
+        """What read finds; of several databases with the node, and a word on those
+        that do not answer."""
+        if not self.nodes:
+            return read(self)
+        answers = self.answering()
+        return [
+            {"node": number, **row}
+            for number, node in sorted(answers.items())
+            for row in read(node)
+        ]
+
+    def answering(self) -> "dict[int, Session]":
+        """The databases that answer, by their numbers."""
+        from pulse.nodes import require_own_number
+        from pulse.sql import producer
+
+        found: dict[int, Session] = {}
+        silent: Problem | None = None
+        for node in self.nodes:
+            try:
+                row = node.one(producer.NODE)
+            except Problem as problem:
+                if problem.code != problems.NO_SERVER:
+                    raise
+                silent = silent or problem
+                self.warn(f"{node.target} does not answer: {problem.what}")
+                continue
+            places = {number: str(other.target) for number, other in found.items()}
+            number = row["node"]
+            require_own_number(str(node.target), number, row["node_state"], places)
+            found[number] = node
+        if not found and silent is not None:
+            raise silent
+        return found
+
+    def having(self, job_id: int) -> "Session":
+        """The database that has this job, by its id."""
+        from pulse.nodes import node_of
+
+        if not self.nodes:
+            return self
+        found = self.answering().get(node_of(job_id))
+        if found is None:
+            raise Problem(
+                f"none of these databases is node {node_of(job_id)}",
+                remedy=f"add the --dsn of the one that has job {job_id}",
+            )
+        return found
+
     # -- printing -----------------------------------------------------------------
 
     def say(self, text: str, style: str = "") -> None:
         """Words for a person; they never mix with what --json prints."""
         console = self.err if self.as_json else self.out
         console.print(Text(show.safe(text), style=style), soft_wrap=True)
+
+    def warn(self, text: str) -> None:
+        """On stderr, whatever is printed."""
+        words = Text(show.safe(f"warning: {text}"), style="yellow")
+        self.err.print(words, soft_wrap=True)
 
     def log(self, level: str) -> None:
         """Logs go to stderr: sentences, or with --json an object a line."""
@@ -129,6 +199,11 @@ class Session:
     def print_json(self, value: object) -> None:
         text = json.dumps(plain(value), ensure_ascii=not is_utf8(sys.stdout), indent=2)
         print(text)
+
+
+def for_libpq(dsn: str) -> str:
+    """SQLAlchemy's way to name the driver is not libpq's."""
+    return re.sub(r"^(postgres(?:ql)?)\+\w+://", r"\1://", dsn)
 
 
 class SafeFormatter(logging.Formatter):
@@ -160,9 +235,9 @@ def with_session(function: Command) -> Command:
 
     @click.pass_context
     def run(
-        context: click.Context, /, dsn: str | None, as_json: bool, **options: Any
+        context: click.Context, /, dsn: tuple[str, ...], as_json: bool, **options: Any
     ) -> Any:
-        above = context.find_root().params.get("dsn")
+        above = context.find_root().params.get("dsn") or ()
         verb = str(context.command_path).split()[1]
         session = Session(verb, dsn or above, as_json)
         context.find_root().obj = session
@@ -175,6 +250,7 @@ def with_session(function: Command) -> Command:
     click.option(
         "--dsn",
         metavar="DSN",
+        multiple=True,
         help="Database to use; default: PULSE_DSN, DATABASE_URL, PG*.",
     )(run)
     run.__click_params__ = getattr(function, "__click_params__", []) + getattr(  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
 """Values as people read them, and the tables made of them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -124,6 +124,15 @@ class Grid:
 
     def add(self, *cells: Any) -> None:
         self.rows.append([c if isinstance(c, Text) else Text(safe(c)) for c in cells])
+
+    def by_node(self, rows: Sequence[Mapping[str, Any]]) -> "Grid":
+        """The same with the node of each row, where they came from several."""
+        if rows and "node" in rows[0]:
+            self.columns = ("NODE", *self.columns)
+            self.right.add("NODE")
+            for line, row in zip(self.rows, rows, strict=True):
+                line.insert(0, Text(str(row["node"])))
+        return self
 
     def widths(self, room: int) -> list[int]:
         widths = [

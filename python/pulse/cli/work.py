@@ -64,7 +64,9 @@ def work(
     session.log(log_level)
     lead_there(session.dsn)
     worker = find(where)
-    if worker.dsn and session.given:
+    if session.nodes:
+        lead_to_all(worker, session, where)
+    elif worker.dsn and session.given:
         check_same(session, worker.dsn, where)
     if lanes is not None and concurrency is not None:
         raise click.UsageError("--lanes and --concurrency exclude each other")
@@ -127,6 +129,17 @@ def reconcile(session: Session, where: str, overwrite: bool) -> None:
     for row in rows:
         words = f"{row['item']} {row['name']}: {row['verdict']}"
         session.say(f"{words}, {row['detail']}" if row["detail"] else words)
+
+
+def lead_to_all(worker: Any, session: Session, where: str) -> None:
+    """To several databases, unless it names its own."""
+    if worker.dsn:
+        raise Problem(
+            f"{where} has a DSN of its own",
+            remedy="leave out --dsn, or the DSN in pulse.Worker(…)",
+            code=USAGE,
+        )
+    worker.dsns = [node.dsn for node in session.nodes]
 
 
 def check_same(session: Session, dsn: str, where: str) -> None:

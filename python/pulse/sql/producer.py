@@ -84,6 +84,9 @@ SELECT e.job_id, e.created
 FROM jsonb_to_record(CAST(CAST(%(job)s AS text) AS jsonb)) AS r ({_COLUMNS})
 CROSS JOIN LATERAL pulse.enqueue_one({_GIVEN}) AS e"""
 
+# Asked of each where there are several databases.
+NODE: Final = "SELECT pulse.node(), pulse.node_state()"
+
 CANCEL: Final = "SELECT pulse.cancel(job_id => %(job_id)s, reason => %(reason)s)"
 
 WHY: Final = """
@@ -107,6 +110,7 @@ WHERE j.job_id = %(job_id)s"""
 
 # For the test: every statement above.
 STATEMENTS: Final = {
+    "node": NODE,
     "cancel": CANCEL,
     "signal": SIGNAL,
     "why": WHY,

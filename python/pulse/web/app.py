@@ -18,6 +18,7 @@ from pulse.web.access.login import STATIC, Login
 from pulse.web.database import Database
 from pulse.web.live.hub import Hub
 from pulse.web.routes import (
+    flows,
     groups,
     jobs,
     kinds,
@@ -71,7 +72,8 @@ def create_app(
     problems.install(app)
     checked = [Depends(refuse_unknown)]
     api = APIRouter(prefix=API, dependencies=checked)
-    for part in (overview, lanes, groups, kinds, streams, jobs, schedules):
+    parts = (overview, lanes, groups, kinds, streams, jobs, flows, schedules)
+    for part in parts:
         api.include_router(part.router)
     app.include_router(api)
     app.include_router(metrics.router, dependencies=checked)

@@ -316,7 +316,17 @@ JOB_COLUMNS = """
         j.approval_until, j.worker, j.started_at, j.lease_until, j.deadline,
         j.cancel_by, j.progress, j.progress_note, j.finished_at, j.ended_by,
         extract(EPOCH FROM j.max_runtime)::double precision AS max_runtime,
-        j.unique_key, j.group_key, j.tags, j.rerun_of::text AS rerun_of
+        j.unique_key, j.group_key, j.tags, j.rerun_of::text AS rerun_of, j.flow, j.name,
+        j.waits_for::text AS waits_for
+"""
+
+FLOW = """
+    SELECT
+        f.name, f.kind, f.jobs, f.blocked, f.awaiting_approval, f.scheduled, f.ready,
+        f.running, f.retrying, f.completed, f.dead, f.cancelled, f.after, f.first_at,
+        f.last_at, f.first_job::text AS first_job
+    FROM pulse.flow(flow => %(flow)s) AS f
+    LIMIT %(most)s
 """
 
 # A page of jobs leaves out what is large: 200 payloads may be 1.6 GB. What is stored

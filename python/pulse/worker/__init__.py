@@ -8,7 +8,8 @@
     slots         the slot is free, the outcome waits for the next cycle
 
 Beside them: heartbeat keeps the leases, listener wakes the coordinator, connection and
-connector reach the server, shutdown ends it all.
+connector reach the server, shutdown ends it all. With several databases there is a
+fleet of coordinators, and their slots are shares of one budget.
 """
 
 from pulse.worker.worker import Worker

@@ -107,8 +107,9 @@ class Claims:
 
     def _start(self, runs: list[Run]) -> None:
         tells_all = log.isEnabledFor(logging.INFO)
+        surplus = self._slots.surplus
         for run in runs:
-            if self._stopping():
+            if self._stopping() or (surplus and self._slots.gives_back(run.lane)):
                 # Claimed, never started: released at once.
                 self._slots.release(run)
                 continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable, Callable
 
 import psycopg
 
@@ -15,18 +16,27 @@ from pulse.worker.connector import AsyncConnection, Connector, cut, require_puls
 
 UNWIND_WITHIN = 1.0
 
+Admit = Callable[[AsyncConnection], Awaitable[None]]
+"""Raises an error of pulse for a database that must not be worked on."""
+
 
 class Connection:
     """An error leaves it to be closed; a stop ends every wait for the server."""
 
     def __init__(
-        self, connector: Connector, stopped: asyncio.Event, hooks: AllHooks
+        self,
+        connector: Connector,
+        stopped: asyncio.Event,
+        hooks: AllHooks,
+        admit: Admit | None = None,
     ) -> None:
         self._connector = connector
         self._stopped = stopped
         self._hooks = hooks
+        self._admit = admit
         self._psycopg: AsyncConnection | None = None
         self.failures = 0
+        self._told = ""
 
     @property
     def is_open(self) -> bool:
@@ -38,7 +48,20 @@ class Connection:
             self._psycopg = await self._connector.open_async("coordinator")
             if check:
                 await require_pulse(self._psycopg)
+            if self._admit is not None:
+                await self._enter(self._psycopg, self._admit)
         return self._psycopg
+
+    async def _enter(self, connection: AsyncConnection, admit: Admit) -> None:
+        """Another database may answer now: one that is refused is not worked on."""
+        try:
+            await admit(connection)
+        except BaseException as error:
+            self._psycopg = None
+            await connection.close()
+            if isinstance(error, errors.PulseError):
+                raise psycopg.OperationalError(f"{error}") from error
+            raise
 
     async def wait_for_server(self) -> None:
         """The first connection; what is wrong with pulse itself is raised."""
@@ -76,14 +99,24 @@ class Connection:
         self.failures += 1
         self._hooks.call("disconnected", error)
         first = str(errors.translate(error) or error).strip().split("\n")[0]
+        at = self._connector.at
         log_event(
-            logging.WARNING,
-            f"cannot reach the queue, trying again in {pause:.1f} s: {first}",
+            # Beside others that work each reason is told once.
+            logging.DEBUG if at and first == self._told else logging.WARNING,
+            f"cannot reach the queue{at}, trying again in {pause:.1f} s: {first}",
             worker=self._connector.worker,
             failures=self.failures,
         )
+        self._told = first
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._stopped.wait(), pause)
+
+    def note_answer(self) -> None:
+        """It works again."""
+        self.failures, self._told = 0, ""
+        if place := self._connector.place:
+            words = f"the queue at {place} answers again"
+            log_event(logging.INFO, words, worker=self._connector.worker)
 
     async def close(self) -> None:
         connection, self._psycopg = self._psycopg, None

@@ -29,6 +29,12 @@ class Connector:
     worker: str
     prepare: bool | None = None
     durable: bool = True
+    place: str = ""
+    """One of several databases, for people."""
+
+    @property
+    def at(self) -> str:
+        return f" at {self.place}" if self.place else ""
 
     def conninfo(self, purpose: str) -> str:
         name = f"pulse {purpose} {self.worker}"

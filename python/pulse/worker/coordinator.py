@@ -32,11 +32,12 @@ from pulse.options import Duration
 from pulse.sql import operator as sql
 from pulse.tasks import Task
 from pulse.worker.answer import Answer
+from pulse.worker.budget import Budget, SharedSlots
 from pulse.worker.claims import Claims
-from pulse.worker.connection import UNWIND_WITHIN, Connection
+from pulse.worker.connection import UNWIND_WITHIN, Admit, Connection
 from pulse.worker.connector import Connector
 from pulse.worker.exchange import Exchange
-from pulse.worker.executors import Executors
+from pulse.worker.executors import Executors, Pools
 from pulse.worker.heartbeat import Heartbeat
 from pulse.worker.listener import Listener
 from pulse.worker.probes import Condition, Health, Probes
@@ -70,8 +71,19 @@ class Settings:
     health_port: int | None = None
 
 
+@dataclass(frozen=True)
+class Shared:
+    """What the coordinators of several databases have in common (fleet.py)."""
+
+    budget: Budget
+    pools: Pools
+    admit: Admit
+
+
 class Coordinator:
-    def __init__(self, settings: Settings, ready: threading.Event) -> None:
+    def __init__(
+        self, settings: Settings, ready: threading.Event, shared: Shared | None = None
+    ) -> None:
         connector, kinds = settings.connector, sorted(settings.tasks)
         self._settings = settings
         self._ready = ready
@@ -80,12 +92,14 @@ class Coordinator:
         self._woken = asyncio.Event()
         self._stopped = asyncio.Event()
         self._hooks = AllHooks(settings.hooks)
-        self._slots = Slots(connector.worker, settings.lanes, self._hooks, self._wake)
+        self._shared = shared
+        pools = shared.pools if shared else Pools(settings.process_initializer)
+        self._slots = self._make_slots(connector.worker)
         self._heartbeat = Heartbeat(connector, self._slots.runs)
-        self._executors = Executors(
-            self._loop, self._hooks, self._slots.finish, settings.process_initializer
+        self._executors = Executors(self._loop, self._hooks, self._slots.finish, pools)
+        self._connection = Connection(
+            *(connector, self._stopped, self._hooks, shared.admit if shared else None)
         )
-        self._connection = Connection(connector, self._stopped, self._hooks)
         self._exchange = Exchange(
             self._connection, connector.worker, kinds, settings.lease_for
         )
@@ -119,6 +133,13 @@ class Coordinator:
         self._stop_at: float | None = None
         self.health = Health(self._condition)
         self.probes: Probes | None = None
+
+    def _make_slots(self, worker: str) -> Slots:
+        hooks, wake = self._hooks, self._wake
+        if self._shared is None:
+            return Slots(worker, self._settings.lanes, hooks, wake)
+        budget = self._shared.budget
+        return SharedSlots(worker, budget, hooks, wake, self._poll_now)
 
     # -- called by others -------------------------------------------------------------
 
@@ -165,15 +186,29 @@ class Coordinator:
             self.probes = Probes(self._settings.health_port, self.health)
         beating = asyncio.create_task(self.health.beat(), name="pulse health")
         try:
-            await self._work()
+            await self.work()
         finally:
             beating.cancel()
             if self.probes is not None:
                 await asyncio.to_thread(self.probes.close)
 
     def _condition(self) -> Condition:
-        connected = self._connection.is_open and self._connection.failures == 0
-        return Condition(connected, self.stopping, len(self._slots.runs))
+        return Condition(self.connected, self.stopping, self.running)
+
+    @property
+    def connected(self) -> bool:
+        return self._connection.is_open and self._connection.failures == 0
+
+    @property
+    def running(self) -> int:
+        return len(self._slots.runs)
+
+    async def work(self) -> None:
+        """From the first connection to the last report."""
+        try:
+            await self._work()
+        finally:
+            self._slots.leave()
 
     async def _work(self) -> None:
         await self._connection.wait_for_server()
@@ -194,11 +229,12 @@ class Coordinator:
                 listening.cancel()
                 await asyncio.wait({listening}, timeout=UNWIND_WITHIN)
                 await asyncio.to_thread(self._heartbeat.close, UNWIND_WITHIN)
-                self._executors.close()
+                if self._shared is None:
+                    self._executors.close()
                 await self._connection.close()
-            self._log(
-                logging.INFO, f"worker {self._settings.connector.worker} has stopped"
-            )
+            connector = self._settings.connector
+            words = f"worker {connector.worker} has stopped{connector.at}"
+            self._log(logging.INFO, words)
 
     async def _declare(self) -> None:
         """Have the server make settings and schedules what the application declares."""
@@ -226,27 +262,33 @@ class Coordinator:
         reports = self._slots.collect()
         now = self._loop.time()
         claims = not self.stopping and (ended or now >= self._poll_at)
-        wants = self._slots.wants() if claims else {}
+        wants: Mapping[str, int] = self._slots.wants() if claims else {}
         if not reports and not wants:
             await self._claims.start_all()
+            self._poll_later(claims)
             return
-        if wants:
-            # A bell from here on means a job that this claim may not see.
-            self._poll_at = math.inf
         try:
             if not self._connection.is_open:
                 await self._claims.start_all()
                 await self._connection.open()
+            if wants:
+                wants = self._slots.reserve(wants)
+            if wants:
+                # A bell from here on means a job that this claim may not see.
+                self._poll_at = math.inf
             answer = await self._send(reports, wants)
         except (psycopg.Error, OSError) as error:
             self._slots.requeue(reports)
+            self._slots.withdraw()
             await self._connection.recover(error)
             self._poll_at = 0.0
             return
         except BaseException:
             self._slots.requeue(reports)
+            self._slots.withdraw()
             raise
-        self._connection.failures = 0
+        if self._connection.failures:
+            self._connection.note_answer()
         self._ready.set()
         took = self._loop.time() - now
         self._exchange_time += (took - self._exchange_time) / 8
@@ -256,8 +298,19 @@ class Coordinator:
         await self._claims.accept(answer, took)
         if wants:
             self._schedule_poll(wants, answer.lanes)
+        else:
+            self._poll_later(claims)
         if not self._sends_at_once:
             await self._claims.start_all()
+
+    def _poll_later(self, claims: bool) -> None:
+        """Beside other databases: none of their slots was free for this one."""
+        now = self._loop.time()
+        if claims and self._shared is not None and self._poll_at <= now:
+            self._poll_at = now + self._settings.poll_interval * random.uniform(
+                0.9, 1.1
+            )
+            self._slots.miss()
 
     async def _send(self, reports: list[Run], wants: Mapping[str, int]) -> Answer:
         """Exchange; while the server works, read and start the jobs it gave before."""
@@ -301,7 +354,7 @@ class Coordinator:
         if self.stopping or self._sends_at_once:
             return
         timer: asyncio.TimerHandle | None = None
-        if self._slots.wants():
+        if self._shared is not None or self._slots.wants():
             timer = self._loop.call_at(self._poll_at, self._woken.set)
         await self._woken.wait()
         if timer is not None:

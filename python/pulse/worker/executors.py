@@ -23,6 +23,18 @@ from pulse.worker.processes import Children, Initializer
 from pulse.worker.run import Run
 
 
+class Pools:
+    """The threads and processes of a worker, whichever database a job is from."""
+
+    def __init__(self, process_initializer: Initializer | None = None) -> None:
+        self.threads = Threads()
+        self.children = Children(process_initializer)
+
+    def close(self) -> None:
+        self.threads.close()
+        self.children.kill()
+
+
 class Executors:
     """Starts runs; finish is called on the loop's thread or on a handler's."""
 
@@ -31,13 +43,14 @@ class Executors:
         loop: asyncio.AbstractEventLoop,
         hooks: AllHooks,
         finish: Callable[[Run, Outcome], None],
-        process_initializer: Initializer | None = None,
+        pools: Pools | None = None,
     ) -> None:
         self._loop = loop
         self._hooks = hooks
         self._finish = finish
-        self._threads = Threads(self._run_in_thread)
-        self._children = Children(process_initializer)
+        self._pools = pools or Pools()
+        self._threads = self._pools.threads
+        self._children = self._pools.children
         self._gathering = Gathering(loop, self._start_chunk)
 
     def start(self, run: Run) -> None:
@@ -48,11 +61,11 @@ class Executors:
             # Slots.runs keeps the run, and with it the task, until it has ended.
             run.work = create_task(self._run_async(run), self._loop)
         else:
-            self._threads.put(run)
+            self._threads.put(self._run_in_thread, run)
 
     def _start_chunk(self, chunk: Chunk) -> None:
         if not chunk.task.is_async:
-            self._threads.put(chunk)
+            self._threads.put(self._run_in_thread, chunk)
             return
         work = create_task(self._run_chunk_async(chunk), self._loop)
         for run in chunk.runs:
@@ -129,7 +142,7 @@ class Executors:
         for run in runs:
             run.stopping = True
             run.interrupt()
-        self._children.kill()
+        self._children.end([run.job for run in runs])
         chunks = {run.chunk for run in runs if run.chunk is not None}
         for chunk in chunks:
             chunk.cancel()
@@ -138,8 +151,7 @@ class Executors:
             await asyncio.wait(works, timeout=patience)
 
     def close(self) -> None:
-        self._threads.close()
-        self._children.kill()
+        self._pools.close()
 
 
 if sys.version_info >= (3, 12):
@@ -158,6 +170,9 @@ else:
         return asyncio.Task(work, loop=loop)
 
 
+Work = Callable[[Run | Chunk], None]
+
+
 class Threads:
     """Daemon threads, made when no idle one is left: the slots are the bound.
 
@@ -165,14 +180,14 @@ class Threads:
     stuck handler would keep the process of a stopped worker alive for ever.
     """
 
-    def __init__(self, work: Callable[[Run | Chunk], None]) -> None:
-        self._work = work
-        self._queue: queue.SimpleQueue[Run | Chunk | None] = queue.SimpleQueue()
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[tuple[Work, Run | Chunk] | None]
+        self._queue = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._idle = 0
         self._all = 0
 
-    def put(self, run: Run | Chunk) -> None:
+    def put(self, work: Work, run: Run | Chunk) -> None:
         with self._lock:
             if self._idle > 0:
                 self._idle -= 1
@@ -181,12 +196,13 @@ class Threads:
                 threading.Thread(
                     target=self._loop, name=f"pulse handler {self._all}", daemon=True
                 ).start()
-        self._queue.put(run)
+        self._queue.put((work, run))
 
     def _loop(self) -> None:
-        while (run := self._queue.get()) is not None:
-            self._work(run)
-            del run
+        while (item := self._queue.get()) is not None:
+            work, run = item
+            work(run)
+            del item, run
             with self._lock:
                 self._idle += 1
 

@@ -94,7 +94,7 @@ class Heartbeat:
                 if self._failures in (1, 10):
                     log_event(
                         logging.WARNING,
-                        f"heartbeats fail, trying again: {error}",
+                        f"heartbeats fail{self._connector.at}, trying again: {error}",
                         worker=self._connector.worker,
                     )
         for _, _, done in self._calls:

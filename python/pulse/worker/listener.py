@@ -299,4 +299,6 @@ class Listener:
             await connection.close()
 
     def _log(self, level: int, message: str, **fields: Any) -> None:
+        if self._connector.place:
+            message = f"{self._connector.place}: {message}"
         log_event(level, message, worker=self._connector.worker, **fields)

@@ -16,7 +16,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,8 @@ class Condition:
     connected: bool
     stopping: bool
     running: int
+    nodes: Mapping[str, bool] | None = None
+    """Of several databases: which of them are connected."""
 
 
 class Health:
@@ -87,6 +89,7 @@ class Health:
             "connected": now.connected,
             "stopping": now.stopping,
             "running": now.running,
+            **({} if now.nodes is None else {"nodes": dict(now.nodes)}),
         }
 
 

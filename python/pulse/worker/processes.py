@@ -18,7 +18,7 @@ import os
 import pickle
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from multiprocessing import resource_tracker
@@ -43,34 +43,42 @@ class Children:
         self._initializer = initializer
         self._lock = threading.Lock()
         self._idle: list[Child] = []
-        self._busy: set[Child] = set()
+        self._busy: dict[Child, Job] = {}
         self._closed = False
 
     def run(self, task: Task[Any, Any], job: Job) -> Any:
-        child = self._take()
+        child = self._take(job)
         try:
             return child.run(task, job)
         finally:
             self._give_back(child)
 
-    def _take(self) -> Child:
+    def _take(self, job: Job) -> Child:
         with self._lock:
-            if self._closed:
+            if self._closed or job.control.stopping:
                 raise errors.Cancelled("the worker is stopping")
             if not self._idle and not self._busy:
                 # multiprocessing sends TERM at exit, and waits: they do not mind it.
                 atexit.register(self.kill)
             child = self._idle.pop() if self._idle else Child(self._initializer)
-            self._busy.add(child)
+            self._busy[child] = job
             return child
 
     def _give_back(self, child: Child) -> None:
         with self._lock:
-            self._busy.discard(child)
+            self._busy.pop(child, None)
             if child.usable and not self._closed:
                 self._idle.append(child)
             else:
                 child.kill()
+
+    def end(self, jobs: Collection[Job]) -> None:
+        """End those that run these jobs."""
+        ids = {id(job) for job in jobs}
+        with self._lock:
+            for child, job in self._busy.items():
+                if id(job) in ids:
+                    child.kill()
 
     def kill(self) -> None:
         """End all of them, for good."""

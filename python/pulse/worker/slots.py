@@ -43,6 +43,8 @@ class Slots:
         self._max_batch = {lane: half_if_large(n) for lane, n in lanes.items()}
         self._woken = False
         self._run_time = 1.0
+        self.surplus: dict[str, int] = {}
+        """Claimed by lane, and without a slot (budget.py)."""
 
     def finish(self, run: Run, outcome: Outcome) -> None:
         """From any thread: a handler ended. One wake-up for all that end at once."""
@@ -63,6 +65,23 @@ class Slots:
             if (n := lanes[lane] - used[lane]) > 0
         }
 
+    def reserve(self, wants: Mapping[str, int]) -> Mapping[str, int]:
+        """About to claim; take follows, or withdraw. Others may have been faster."""
+        return wants
+
+    def withdraw(self) -> None:
+        """The server could not be asked."""
+
+    def leave(self) -> None:
+        """Nothing is claimed here any more."""
+
+    def miss(self) -> None:
+        """There is something to claim for, but no slot."""
+
+    def gives_back(self, lane: str) -> bool:
+        """Whether a claimed job of this lane has no slot."""
+        return False
+
     def set_max_batch(self, lane: str, max_batch: int) -> None:
         """The server gives no more than this at a time."""
         self._max_batch[lane] = min(half_if_large(self._lanes[lane]), max_batch)
@@ -80,19 +99,13 @@ class Slots:
     def collect(self) -> list[Run]:
         """Free the slots of what has ended; returns what is to be reported."""
         self._woken = False
-        now = time.monotonic()
-        logs_all = bool(self._hooks) or log.isEnabledFor(logging.INFO)
+        now, logs_all = time.monotonic(), self._logs_all
         # By lease: one that was released may have ended by itself as well.
         reports: dict[int, Run] = {}
         while self.ended:
             run, outcome = self.ended.popleft()
             if run.holds_slot:
-                run.holds_slot = False
-                self._used[run.lane] -= 1
-                seconds = now - run.started if run.started else 0.0
-                self._run_time += (seconds - self._run_time) / 32
-                if logs_all or outcome.verb != "complete":
-                    self._log(run, outcome, seconds)
+                self._vacate(run, outcome, now, logs_all)
             if run.lease not in self.runs or run.outcome not in (None, outcome):
                 # Released before it ended.
                 continue
@@ -102,6 +115,18 @@ class Slots:
             else:
                 reports[run.lease] = run
         return list(reports.values())
+
+    @property
+    def _logs_all(self) -> bool:
+        return bool(self._hooks) or log.isEnabledFor(logging.INFO)
+
+    def _vacate(self, run: Run, outcome: Outcome, now: float, logs_all: bool) -> None:
+        run.holds_slot = False
+        self._used[run.lane] -= 1
+        seconds = now - run.started if run.started else 0.0
+        self._run_time += (seconds - self._run_time) / 32
+        if logs_all or outcome.verb != "complete":
+            self._log(run, outcome, seconds)
 
     def requeue(self, reports: Sequence[Run]) -> None:
         """The server did not answer: to be reported again."""

@@ -24,10 +24,12 @@ from typing import TYPE_CHECKING, Any, overload
 
 from pulse.declarations import Declarations, ScheduleOptions, kinds_of
 from pulse.hooks import Hooks
+from pulse.nodes import place, several
 from pulse.options import Duration
 from pulse.tasks import Decorator, Scheduled, Task, TaskOptions, decorator
 from pulse.worker.connector import Connector
 from pulse.worker.coordinator import Coordinator, Settings
+from pulse.worker.fleet import Fleet
 from pulse.worker.recycle import Recycle
 
 if TYPE_CHECKING:
@@ -44,11 +46,12 @@ class Worker:
 
     lanes gives each lane its own slots, {"interactive": 2, "maintenance": 1};
     concurrency=10 is short for {"default": 10}. Only kinds with a handler are claimed.
+    Given several DSNs it works on all of these databases, within the same slots.
     """
 
     def __init__(
         self,
-        dsn: str = "",
+        dsn: str | Sequence[str] = "",
         *,
         concurrency: int | None = None,
         lanes: Mapping[str, int] | None = None,
@@ -88,9 +91,11 @@ class Worker:
         self.schedules: dict[str, dict[str, Any]] = {}
         self.ready = threading.Event()
         """Set from the first answer of the server until the worker has stopped."""
-        self.dsn = dsn
-        """As given; where it is empty the environment chooses the database."""
-        self._connector = Connector(dsn, self.name, prepare, durable)
+        dsns = [] if isinstance(dsn, str) else several(dsn)
+        self.dsn: str = dsn if isinstance(dsn, str) else dsns[0]
+        """As given, the first of several; empty, the environment chooses."""
+        self._prepare, self._durable = prepare, durable
+        self._connectors = [self._connector(dsn) for dsn in dsns]
         self._poll_interval = poll_interval
         self._lease_for = lease_for
         self._grace = grace
@@ -105,7 +110,7 @@ class Worker:
         """Why max_jobs or max_memory has stopped it."""
         self._lock = threading.RLock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._coordinator: Coordinator | None = None
+        self._coordinator: Coordinator | Fleet | None = None
         self._stop_early = False
         self._asked_to_stop = False
         for task in tasks:
@@ -192,7 +197,12 @@ class Worker:
             self._loop = loop
             self.recycled = None
             recycle = Recycle(self.max_jobs, self.max_memory, self._stop)
-            self._coordinator = Coordinator(self._settings(recycle), self.ready)
+            settings = self._settings(recycle)
+            self._coordinator = (
+                Fleet(settings, self._connectors, self.ready)
+                if self._connectors
+                else Coordinator(settings, self.ready)
+            )
             if self._stop_early:
                 self._coordinator.stop()
         try:
@@ -246,6 +256,50 @@ class Worker:
         self._asked_to_stop = True
         self._stop(grace)
 
+    @property
+    def dsns(self) -> list[str]:
+        """The databases it works on; may be set until it runs."""
+        return [each.dsn for each in self._connectors] or [self.dsn]
+
+    @dsns.setter
+    def dsns(self, dsns: Sequence[str]) -> None:
+        if self._loop is not None:
+            raise RuntimeError("it runs: add_node and remove_node")
+        self._connectors = [self._connector(dsn) for dsn in several(dsns)]
+        self.dsn = self._connectors[0].dsn
+
+    def add_node(self, dsn: str) -> None:
+        """Work on one more database; of a worker that was given several, any time."""
+        connector = self._connector(dsn)
+        with self._lock:
+            self._require_several()
+            if connector in self._connectors:
+                raise ValueError(f"it works on {connector.place} already")
+            self._connectors.append(connector)
+            self._tell_fleet("add", connector)
+
+    def remove_node(self, dsn: str, grace: float | None = None) -> None:
+        """Leave a database: its runs may end within grace, the rest is released."""
+        connector = self._connector(dsn)
+        with self._lock:
+            self._require_several()
+            if connector not in self._connectors:
+                raise ValueError(f"it does not work on {connector.place}")
+            if len(self._connectors) == 1:
+                raise ValueError("the last database cannot be left: stop the worker")
+            self._connectors.remove(connector)
+            self._tell_fleet("remove", connector, grace)
+
+    def _require_several(self) -> None:
+        if not self._connectors:
+            raise TypeError("pass a list of DSNs: Worker([dsn, …])")
+
+    def _tell_fleet(self, verb: str, *facts: Any) -> None:
+        if self._loop is not None and isinstance(self._coordinator, Fleet):
+            with contextlib.suppress(RuntimeError):  # The loop has just been closed.
+                act = getattr(self._coordinator, verb)
+                self._loop.call_soon_threadsafe(act, *facts)
+
     def _stop(self, grace: float | None = None) -> None:
         with self._lock:
             loop, coordinator = self._loop, self._coordinator
@@ -260,10 +314,14 @@ class Worker:
         if self._coordinator is not None:
             self._coordinator.stop(0 if self._coordinator.stopping else None)
 
+    def _connector(self, dsn: str) -> Connector:
+        """To one of several databases."""
+        return Connector(dsn, self.name, self._prepare, self._durable, place(dsn))
+
     def _settings(self, recycle: Recycle) -> Settings:
         limited = self.max_jobs is not None or self.max_memory is not None
         return Settings(
-            connector=self._connector,
+            connector=Connector(self.dsn, self.name, self._prepare, self._durable),
             lanes=self.lanes,
             tasks=dict(self.tasks),
             poll_interval=self._poll_interval,

@@ -16,7 +16,7 @@ router = APIRouter(tags=["groups"])
 @router.get("/groups", response_model=responses.Groups)
 async def groups(
     caller: CurrentCaller,
-    lane: Annotated[str, Query(min_length=1, max_length=200)],
+    lane: Annotated[str, Query(min_length=1, max_length=200)] = "default",
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Any:
     """Held ones first, then those at their slots, then the longest lines."""

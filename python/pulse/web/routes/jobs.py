@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 router = APIRouter(tags=["jobs"])
 
 State = Literal[
+    "blocked",
     "awaiting_approval",
     "scheduled",
     "ready",
@@ -65,6 +66,7 @@ async def job_filter(
     worker: Text | None = None,
     tag: Text | None = None,
     group_key: Text | None = None,
+    flow: Text | None = None,
     enqueued_by: Text | None = None,
     error_like: Text | None = None,
     error_contains: Text | None = None,

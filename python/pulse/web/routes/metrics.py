@@ -22,7 +22,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 from starlette.responses import PlainTextResponse
 
-from pulse.sql import operator
+from pulse.sql import operator, producer
 from pulse.web import queries
 from pulse.web.access.caller import CurrentCaller
 from pulse.web.database import first
@@ -143,6 +143,7 @@ async def metrics(caller: CurrentCaller) -> Metrics:
             await db.rows(operator.COUNTERS),
             await db.rows(operator.GAUGES),
             first(await db.one(operator.HISTOGRAM_BOUNDS))["bounds"],
+            first(await db.one(producer.NODE)),
         )
     registry = CollectorRegistry(auto_describe=False)
     registry.register(queue)
@@ -160,11 +161,13 @@ class Queue(Collector):
         counters: Sequence[Row],
         gauges: Sequence[Row],
         bounds: Sequence[float],
+        node: Row,
     ) -> None:
         self._now = now
         self._checks = checks
         self._counters = counters
         self._gauges = gauges
+        self._node = node
         self._bounds = [*(f"{bound:g}" for bound in bounds), "+Inf"]
 
     def describe(self) -> Iterable[Metric]:
@@ -191,6 +194,13 @@ class Queue(Collector):
         for check in self._checks:
             health.add_metric([check["check_name"]], LEVELS.get(check["status"], 2))
         yield health
+        node = GaugeMetricFamily(
+            "pulse_node_info",
+            "Which of several databases this is, and pulse.node_state().",
+            labels=["node", "state"],
+        )
+        node.add_metric([str(self._node["node"]), self._node["node_state"]], 1)
+        yield node
 
     def _counted(self) -> Iterable[Metric]:
         for name, column, help_text in COUNTERS:

@@ -90,6 +90,33 @@ class Kinds(BaseModel):
     kinds: list[Kind]
 
 
+class FlowNode(BaseModel):
+    """The jobs of a flow that have one name, or one kind and no name."""
+
+    name: str
+    kind: str
+    jobs: int
+    blocked: int
+    awaiting_approval: int
+    scheduled: int
+    ready: int
+    running: int
+    retrying: int
+    completed: int
+    dead: int
+    cancelled: int
+    after: list[str]
+    first_at: Moment | None
+    last_at: Moment | None
+    first_job: str
+
+
+class Flow(BaseModel):
+    flow: str
+    nodes: list[FlowNode]
+    more: bool
+
+
 class Hold(BaseModel):
     lane: str | None
     holder: str
@@ -179,6 +206,9 @@ class JobSummary(JobState):
     group_key: str | None
     tags: list[str | None] | None
     rerun_of: str | None
+    flow: str | None
+    name: str | None
+    waits_for: str | None
     last_error: str | None
     payload: Any
 

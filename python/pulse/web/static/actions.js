@@ -7,7 +7,7 @@ import { h } from "./dom.js";
 import { now, number, plural } from "./format.js";
 import { may } from "./state.js";
 
-const WAITING = ["awaiting_approval", "scheduled", "retrying", "ready"];
+const WAITING = ["blocked", "awaiting_approval", "scheduled", "retrying", "ready"];
 const UNFINISHED = [...WAITING, "running"];
 const FINISHED = ["completed", "dead", "cancelled"];
 const REASON = { name: "reason", label: "Reason", placeholder: "optional, kept in the audit" };

@@ -4,6 +4,7 @@ import { get, onAnswer } from "./api.js";
 import { complain } from "./dialog.js";
 import { h, show, write } from "./dom.js";
 import { conditions, parse, SEARCH_HELP, toQuery } from "./filters.js";
+import { flow } from "./flow.js";
 import { clock } from "./format.js";
 import { groups } from "./groups.js";
 import { job } from "./job.js";
@@ -20,7 +21,7 @@ const PAGES = {
   "": overview, jobs: list("jobs"), dead: list("dead"), approvals: list("approvals"),
   kinds, schedules, workers, health, audit,
 };
-const ONE = { jobs: job, kinds: kind, groups };
+const ONE = { jobs: job, kinds: kind, flows: flow, groups };
 const LIVE = {
   connecting: "Connecting…", live: "Live", lost: "Disconnected, trying again…", trouble: "The database does not answer",
   still: "Not live",

@@ -5,7 +5,7 @@ import { h } from "./dom.js";
 import { STATES } from "./parts.js";
 
 const TEXTS = {
-  lane: "Lane", kind: "Kind", worker: "Worker", tag: "Tag", group_key: "Group",
+  lane: "Lane", kind: "Kind", worker: "Worker", tag: "Tag", group_key: "Group", flow: "Flow",
   enqueued_by: "Enqueued by", error: "Error contains", payload: "Payload", error_like: "Error like",
 };
 const AGES = { older_than: "Older than", newer_than: "Newer than" };

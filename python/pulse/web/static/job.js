@@ -4,7 +4,7 @@ import { jobButtons } from "./actions.js";
 import { follow, get, path } from "./api.js";
 import { h, redraw, show, write } from "./dom.js";
 import { duration, number, pretty } from "./format.js";
-import { errorText, heading, kindLink, progress, searchLink, setPill, trouble, when } from "./parts.js";
+import { errorText, flowLink, heading, jobLink, kindLink, progress, searchLink, setPill, trouble, when } from "./parts.js";
 import { lacking, may, me } from "./state.js";
 import { timeline } from "./timeline.js";
 
@@ -126,6 +126,8 @@ function factRows(job) {
     job.deadline && ["Deadline", when(job.deadline)],
     job.max_runtime && ["Longest run", typeof job.max_runtime === "number" ? duration(job.max_runtime) : job.max_runtime],
     job.unique_key && ["Unique key", h("code", {}, job.unique_key)],
+    job.flow && ["Flow", [flowLink(job.flow), job.name && ` as ${job.name}`]],
+    job.waits_for && ["Waits for", [jobLink(job.waits_for), " and perhaps others"]],
     job.group_key && ["Group", searchLink(job.group_key, { group_key: job.group_key })],
     job.tags?.length && ["Tags", job.tags.map((tag) => [searchLink(tag, { tag }), " "])],
     job.finished_at && ["Finished", when(job.finished_at)],

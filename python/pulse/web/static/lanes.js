@@ -90,6 +90,22 @@ export async function pauseAll() {
   notify("Everything is paused.");
 }
 
+export async function pauseFlow(flow) {
+  const said = await ask({
+    title: `Pause ${flow}?`,
+    text: "No job of this flow is claimed until this holder resumes, in whatever lane. What runs goes on.",
+    fields: [
+      { name: "holder", label: "Holder", required: true, value: me.user, hint: "Pauses nest: each holder resumes its own." },
+      REASON,
+    ],
+    confirm: "Pause the flow",
+    danger: true,
+  });
+  if (!said) return;
+  await post("pause", { holder: said.holder, flow, ...(said.reason ? { reason: said.reason } : {}) });
+  notify(`Flow ${flow} is paused.`);
+}
+
 export async function resumeHold(hold) {
   await post("resume", { holder: hold.holder, ...(hold.lane ? { lane: hold.lane } : {}), ...(hold.flow ? { flow: hold.flow } : {}) });
   notify(`What ${hold.holder} paused is resumed.`);

@@ -74,12 +74,12 @@ function figures() {
   };
 }
 
-function holdKey(hold) {
+export function holdKey(hold) {
   return JSON.stringify([hold.holder, hold.lane, hold.flow]);
 }
 
 /** A pause by a holder, over everything, one lane or one flow. */
-function holdLine(hold) {
+export function holdLine(hold) {
   const scope = hold.flow ? `Flow ${hold.flow} is` : hold.lane ? `Lane ${hold.lane} is` : "All lanes are";
   return {
     element: h("div", { class: "hold" }, pill("paused", "paused"),

@@ -4,7 +4,7 @@ import { h, svg, write } from "./dom.js";
 import * as format from "./format.js";
 
 export const STATES = [
-  "awaiting_approval", "scheduled", "ready", "running",
+  "blocked", "awaiting_approval", "scheduled", "ready", "running",
   "retrying", "completed", "dead", "cancelled",
 ];
 
@@ -26,6 +26,10 @@ export function jobLink(id) {
 export function searchLink(text, filters, title) {
   const query = new URLSearchParams(filters);
   return h("a", { href: `#/jobs?${query}`, class: "plain", title }, text);
+}
+
+export function flowLink(flow) {
+  return h("a", { href: `#/flows/${encodeURIComponent(flow)}`, class: "plain" }, flow);
 }
 
 export function kindLink(kind) {

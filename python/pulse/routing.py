@@ -1,0 +1,248 @@
+"""Which of several databases a call of a client goes to, and the connections to them.
+
+A job goes home: where its lane lives, where the jobs are that it comes after, or where
+its unique key (group, flow) belongs. One without a home goes to any node that answers,
+in turns. A home that does not answer is an error: elsewhere a key would not be unique.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import psycopg
+
+from pulse import connections, errors, nodes
+from pulse.sql import producer as sql
+
+Options = Mapping[str, Any]
+AVOID_FOR = 5.0
+"""A node that could not be reached is asked last for so long."""
+
+
+class Routes:
+    """What is known of the nodes; numbers are learnt when a node first answers."""
+
+    def __init__(self, dsns: Sequence[str], homes: Mapping[str, int] | None) -> None:
+        self.dsns = nodes.several(dsns)
+        self._homes = dict(homes or {})
+        self._numbers: dict[str, int] = {}
+        self._avoid: dict[str, float] = {}
+        self._turn = 0
+
+    def enter(self, dsn: str, number: int, state: str) -> None:
+        """This number answers there; raises NodeRefused."""
+        self._avoid.pop(dsn, None)
+        if len(self.dsns) > 1:
+            places = {n: nodes.place(d) for d, n in self._numbers.items() if d != dsn}
+            nodes.require_own_number(nodes.place(dsn), number, state, places)
+        self._numbers[dsn] = number
+
+    def avoid(self, dsn: str) -> None:
+        self._avoid[dsn] = time.monotonic() + AVOID_FOR
+
+    def in_turn(self) -> list[str]:
+        """All of them, each time another one first, and last who did not answer."""
+        self._turn += 1
+        first = self._turn % len(self.dsns)
+        now = time.monotonic()
+        turned = self.dsns[first:] + self.dsns[:first]
+        return sorted(turned, key=lambda dsn: self._avoid.get(dsn, 0.0) > now)
+
+    @property
+    def unknown(self) -> list[str]:
+        return [dsn for dsn in self.in_turn() if dsn not in self._numbers]
+
+    def find(self, number: int) -> str | None:
+        """The DSN of a node; None while it may be one that is not known yet."""
+        for dsn, known in self._numbers.items():
+            if known == number:
+                return dsn
+        if len(self._numbers) == len(self.dsns):
+            raise errors.NodeRefused(
+                f"none of these databases is node {number}",
+                detail=f"They are {sorted(self._numbers.values())}.",
+            )
+        return None
+
+    def home(self, jobs: Iterable[Options]) -> int | str | None:
+        """The number of the node of all these jobs, or their key, or None: any."""
+        found = {home for job in jobs if (home := self._home(job)) is not None}
+        if len(found) > 1:
+            numbers = {self.number_of(home) for home in found}
+            if len(numbers) > 1:
+                raise errors.InvalidArgument(
+                    "these jobs belong to several nodes",
+                    detail=f"Nodes {sorted(numbers)}: all or none holds within one.",
+                    hint="Call enqueue_many once for each.",
+                )
+        return found.pop() if found else None
+
+    def _home(self, job: Options) -> int | str | None:
+        lane = job.get("lane") or "default"
+        after = {nodes.node_of(job_id) for job_id in job.get("after") or ()}
+        if len(after) > 1:
+            raise errors.InvalidArgument(
+                "a job cannot come after jobs of several nodes",
+                detail=f"They are jobs of the nodes {sorted(after)}.",
+            )
+        if after:
+            return after.pop()
+        if lane in self._homes:
+            return self._homes[lane]
+        return nodes.key_of(job)
+
+    def needs_all(self, jobs: Sequence[Options]) -> bool:
+        """Whether the home can be told only when every node is known."""
+        return len(self._numbers) < len(self.dsns) and any(
+            isinstance(self._home(job), str) for job in jobs
+        )
+
+    def number_of(self, home: int | str) -> int:
+        if isinstance(home, int):
+            return home
+        return nodes.home_of(home, self._numbers.values())
+
+
+def unavailable(dsn: str, error: BaseException) -> errors.Unavailable:
+    reason = str(error).strip().split("\n")[0]
+    return errors.Unavailable(
+        f"the database at {nodes.place(dsn)} does not answer",
+        detail=reason,
+        hint="What has its home there waits until it is back.",
+    )
+
+
+class Nodes:
+    """Connections to several databases, safe to share between threads."""
+
+    def __init__(self, dsns: Sequence[str], homes: Mapping[str, int] | None) -> None:
+        self._routes = Routes(dsns, homes)
+        self._open: dict[str, psycopg.Connection[Any]] = {}
+        self._opening = {dsn: threading.Lock() for dsn in dsns}
+
+    def at(self, dsn: str) -> psycopg.Connection[Any]:
+        with self._opening[dsn]:
+            found = self._open.get(dsn)
+            if found is not None and not found.closed:
+                return found
+            try:
+                made = psycopg.connect(connections.conninfo(dsn), autocommit=True)
+            except (psycopg.OperationalError, OSError) as error:
+                self._routes.avoid(dsn)
+                raise unavailable(dsn, error) from error
+            try:
+                with errors.mapped():
+                    row = made.execute(sql.NODE).fetchone()
+                assert row is not None
+                self._routes.enter(dsn, *row)
+            except BaseException:
+                made.close()
+                raise
+            self._open[dsn] = made
+            return made
+
+    def of(self, number: int) -> psycopg.Connection[Any]:
+        failed: errors.Unavailable | None = None
+        for dsn in [None, *self._routes.unknown]:
+            if dsn is not None:
+                try:
+                    self.at(dsn)
+                except errors.Unavailable as error:
+                    failed = error
+            if (found := self._routes.find(number)) is not None:
+                return self.at(found)
+        assert failed is not None
+        raise failed
+
+    def any(self) -> psycopg.Connection[Any]:
+        failed: errors.Unavailable | None = None
+        for dsn in self._routes.in_turn():
+            try:
+                return self.at(dsn)
+            except errors.Unavailable as error:
+                failed = failed or error
+        assert failed is not None
+        raise failed
+
+    def for_jobs(self, jobs: Sequence[Options]) -> psycopg.Connection[Any]:
+        if self._routes.needs_all(jobs):
+            for dsn in self._routes.unknown:
+                self.at(dsn)
+        home = self._routes.home(jobs)
+        return self.any() if home is None else self.of(self._routes.number_of(home))
+
+    def close(self) -> None:
+        for connection in self._open.values():
+            connection.close()
+
+
+class AsyncNodes:
+    """The same for asyncio."""
+
+    def __init__(self, dsns: Sequence[str], homes: Mapping[str, int] | None) -> None:
+        self._routes = Routes(dsns, homes)
+        self._open: dict[str, psycopg.AsyncConnection[Any]] = {}
+        self._opening = {dsn: asyncio.Lock() for dsn in dsns}
+
+    async def at(self, dsn: str) -> psycopg.AsyncConnection[Any]:
+        async with self._opening[dsn]:
+            found = self._open.get(dsn)
+            if found is not None and not found.closed:
+                return found
+            try:
+                made = await psycopg.AsyncConnection.connect(
+                    connections.conninfo(dsn), autocommit=True
+                )
+            except (psycopg.OperationalError, OSError) as error:
+                self._routes.avoid(dsn)
+                raise unavailable(dsn, error) from error
+            try:
+                with errors.mapped():
+                    row = await (await made.execute(sql.NODE)).fetchone()
+                assert row is not None
+                self._routes.enter(dsn, *row)
+            except BaseException:
+                await made.close()
+                raise
+            self._open[dsn] = made
+            return made
+
+    async def of(self, number: int) -> psycopg.AsyncConnection[Any]:
+        failed: errors.Unavailable | None = None
+        for dsn in [None, *self._routes.unknown]:
+            if dsn is not None:
+                try:
+                    await self.at(dsn)
+                except errors.Unavailable as error:
+                    failed = error
+            if (found := self._routes.find(number)) is not None:
+                return await self.at(found)
+        assert failed is not None
+        raise failed
+
+    async def any(self) -> psycopg.AsyncConnection[Any]:
+        failed: errors.Unavailable | None = None
+        for dsn in self._routes.in_turn():
+            try:
+                return await self.at(dsn)
+            except errors.Unavailable as error:
+                failed = failed or error
+        assert failed is not None
+        raise failed
+
+    async def for_jobs(self, jobs: Sequence[Options]) -> psycopg.AsyncConnection[Any]:
+        if self._routes.needs_all(jobs):
+            for dsn in self._routes.unknown:
+                await self.at(dsn)
+        home = self._routes.home(jobs)
+        if home is None:
+            return await self.any()
+        return await self.of(self._routes.number_of(home))
+
+    async def close(self) -> None:
+        for connection in self._open.values():
+            await connection.close()
