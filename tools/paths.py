@@ -34,6 +34,13 @@ def open_to_all(path: Path) -> bool:
     return all(step.stat().st_mode & stat.S_IXOTH for step in (path, *path.parents))
 
 
+def plproxy() -> "Path | None":
+    """Debian's PL/Proxy for PostgreSQL 15, unpacked by setup: where its usr/ is."""
+    found = cache() / "plproxy/usr"
+    library = found / "lib/postgresql/15/lib/plproxy.so"
+    return found if library.exists() else None
+
+
 def prometheus(program: str) -> "Path | None":
     """prometheus or promtool, installed or unpacked by setup."""
     found = shutil.which(program) or cache() / "prometheus/usr/bin" / program

@@ -56,6 +56,7 @@ def main() -> None:
         get_postgres(private="--private" in sys.argv)
         get_chromium()
         get_prometheus()
+        get_plproxy()
         copy_wheel()
     return None
 
@@ -295,6 +296,24 @@ def get_prometheus() -> None:
     if not paths.prometheus("promtool"):
         tried.touch()
         say("going on without Prometheus: the tests that need it are skipped")
+
+
+# -- PL/Proxy ---------------------------------------------------------------------
+
+
+def get_plproxy() -> None:
+    """For the example of a router: unpacked, never installed."""
+    tried = paths.cache() / "plproxy.missing"
+    if paths.plproxy() or tried.exists() or not shutil.which("apt-get"):
+        return
+    say("unpacking PL/Proxy of the distribution below .cache")
+    try:
+        unpack(["postgresql-15-plproxy"], paths.cache() / "plproxy")
+    except SystemExit as error:
+        say(f"that did not work: {error}")
+    if not paths.plproxy():
+        tried.touch()
+        say("going on without PL/Proxy: the test of its example is skipped")
 
 
 # -- embedded PostgreSQL ----------------------------------------------------------

@@ -194,7 +194,7 @@ class AsyncClient:
             if adapters.is_asyncpg(source):
                 raise adapters.unusable(source)
             raise TypeError(f"a {type(source).__name__} needs pulse.Client")
-        self._source = source
+        self._source: Any = source
         self._nodes = AsyncNodes(source, homes) if several(source, homes) else None
         self._own: psycopg.AsyncConnection[Any] | None = None
         self._opening = asyncio.Lock()

@@ -60,7 +60,11 @@ class Budget:
         free = total - self.taken(lane)
         if free <= 0:
             return 0
-        hungry = [m for m in self._members if m is member or lane in m.hungry]
+        hungry = [
+            m
+            for m in self._members
+            if m is member or (lane in m.hungry and m.is_connected())
+        ]
         if len(hungry) > 1:
             part, rest = divmod(total, len(hungry))
             owed = {
@@ -71,7 +75,7 @@ class Budget:
             free = max(min(free, mine), free - sum(owed.values()), 0)
         if lane not in member.hungry:
             # It may have nothing: one that hangs now must not have taken all.
-            answering = sum(m.connected for m in self._members)
+            answering = sum(m.is_connected() for m in self._members)
             free = min(free, max(1, total // max(1, answering)))
         return min(free, 1) if member.late else free
 
@@ -97,12 +101,14 @@ class SharedSlots(Slots):
         hooks: AllHooks,
         wake: Callable[[], None],
         poll_now: Callable[[], None],
+        is_connected: Callable[[], bool],
     ) -> None:
         super().__init__(worker, budget.lanes, hooks, wake)
         self.poll_now = poll_now
+        self.is_connected = is_connected
+        """Nothing is kept for one that may wait for its server for long."""
         self.hungry: set[str] = set()
         """The lanes that are likely to have more jobs than it got slots."""
-        self.connected = False
         self.late = False
         self.asking = False
         self._budget = budget
@@ -126,7 +132,6 @@ class SharedSlots(Slots):
 
     def reserve(self, wants: Mapping[str, int]) -> Mapping[str, int]:
         """What is still to be had of it: opening a connection takes its time."""
-        self.connected = True
         wants = self.wants()
         self.hungry.update(lane for lane in self._lanes if lane not in wants)
         if wants:
@@ -169,7 +174,7 @@ class SharedSlots(Slots):
     def withdraw(self) -> None:
         """The server could not be asked: the others need not wait for this one."""
         self._reserved = {}
-        self.connected = self.asking = False
+        self.asking = False
         self.hungry.clear()
         self._budget.share_out(self)
 

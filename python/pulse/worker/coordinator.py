@@ -142,7 +142,10 @@ class Coordinator:
         if self._shared is None:
             return Slots(worker, self._settings.lanes, hooks, wake)
         budget = self._shared.budget
-        return SharedSlots(worker, budget, hooks, wake, self._poll_now)
+        return SharedSlots(
+            *(worker, budget, hooks, wake, self._poll_now),
+            is_connected=lambda: self._connection.is_open,
+        )
 
     # -- called by others -------------------------------------------------------------
 
@@ -271,7 +274,9 @@ class Coordinator:
         now = self._loop.time()
         claims = not self.stopping and (ended or now >= self._poll_at)
         wants: Mapping[str, int] = self._slots.wants() if claims else {}
-        if not reports and not wants:
+        # Beside other databases: one that is back asks for slots when it is connected.
+        returns = claims and self._shared is not None and not self._connection.is_open
+        if not (reports or wants or returns):
             await self._claims.start_all()
             self._poll_later(claims)
             return
@@ -279,7 +284,7 @@ class Coordinator:
             if not self._connection.is_open:
                 await self._claims.start_all()
                 await self._connection.open()
-            if wants:
+            if wants or returns:
                 wants = self._slots.reserve(wants)
             if wants:
                 # A bell from here on means a job that this claim may not see.

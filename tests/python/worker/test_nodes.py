@@ -176,6 +176,27 @@ def test_every_node_rings(nodes: Nodes, start: Start, story: Story) -> None:
     assert story.began == [3, 1, 2]
 
 
+def test_a_node_that_comes_back_gets_its_part_of_a_full_budget(
+    nodes: Nodes, start: Start, story: Story
+) -> None:
+    start(story.worker(nodes.dsns[:2], 4))
+    nodes.servers[1].stop()
+    try:
+        story.may_end.clear()
+        nodes.fill(0, 100)
+        until(lambda: story.running[1] == 4)
+    finally:
+        nodes.servers[1].start()
+    nodes.fill(1, 100)
+    back = "SELECT count(*) > 0 FROM pg_stat_activity"
+    back += " WHERE application_name LIKE 'pulse coordinator%'"
+    until(lambda: nodes.ask(1, back) == "t")
+    story.may_end.set()
+    until(lambda: story.running[2] > 0)
+    story.may_end.clear()
+    until(lambda: story.running[1] == story.running[2] == 2)
+
+
 @pytest.mark.parametrize("how", ["SIGINT", "SIGQUIT"])
 def test_a_node_that_goes_down_leaves_all_slots_to_the_others(
     nodes: Nodes, start: Start, story: Story, how: str
