@@ -6,7 +6,7 @@
 DO $$
 DECLARE
     v_caches CONSTANT name [] := '{roster, mark, due_mark, horizon, upkeep_run, signature,
-        group_notice, group_state, group_mark, note_mark}';
+        group_notice, group_state, group_mark, note_mark, quota}';
     v_relation record;
 BEGIN
     FOR v_relation IN

@@ -16,6 +16,10 @@ CREATE TABLE pulse.lane (
     fair boolean,
     group_slots integer,
     in_order boolean,
+    rate integer,
+    rate_per interval,
+    group_rate integer,
+    group_rate_per interval,
     grouped boolean,
     CONSTRAINT lane_is_configured_once PRIMARY KEY (lane),
     CONSTRAINT lane_has_a_name CHECK (lane <> ''),
@@ -24,7 +28,9 @@ CREATE TABLE pulse.lane (
     CONSTRAINT lane_in_order_runs_one_of_a_group
     CHECK (in_order IS NOT TRUE OR group_slots IS NOT DISTINCT FROM 1),
     CONSTRAINT lane_is_grouped_for_a_reason
-    CHECK (grouped IS NOT TRUE OR fair OR group_slots IS NOT NULL)
+    CHECK (grouped IS NOT TRUE OR fair OR num_nonnulls(group_slots, group_rate) > 0),
+    CONSTRAINT lane_rate_has_a_period
+    CHECK (num_nonnulls(rate, rate_per) <> 1 AND num_nonnulls(group_rate, group_rate_per) <> 1)
 );
 
 -- grouped: true while its jobs stand in groups; false since that was switched off, until

@@ -18,6 +18,14 @@ CREATE TYPE pulse._group AS (
 COMMENT ON TYPE pulse._group IS
 'A group of a lane.';
 
+CREATE TYPE pulse._window AS (
+    times timestamptz [],
+    counts integer []
+);
+
+COMMENT ON TYPE pulse._window IS
+'How many starts there were, by hundredths of a period, each dated by its latest one.';
+
 -- As ready: inserted and deleted, never updated; seq is drawn by the DEFAULT, or kept by a
 -- job that had a place.
 CREATE TABLE pulse.group_ready (
@@ -66,6 +74,8 @@ CREATE TABLE pulse.group_rule (
     group_key text COLLATE "C" NOT NULL,
     max_slots integer,
     weight integer,
+    rate integer,
+    rate_per interval,
     enabled boolean NOT NULL DEFAULT true,
     held_by name,
     held_at timestamptz,
@@ -74,9 +84,13 @@ CREATE TABLE pulse.group_rule (
     CONSTRAINT group_rule_is_for_a_named_group CHECK (group_key <> ''),
     CONSTRAINT group_rule_slots_are_positive CHECK (max_slots BETWEEN 1 AND 10000),
     CONSTRAINT group_rule_weight_is_bounded CHECK (weight BETWEEN 2 AND 100),
+    CONSTRAINT group_rule_rate_has_a_period CHECK (num_nonnulls(rate, rate_per) <> 1),
     CONSTRAINT group_rule_says_something
-    CHECK (num_nonnulls(max_slots, weight) > 0 OR NOT enabled)
+    CHECK (num_nonnulls(max_slots, weight, rate) > 0 OR NOT enabled)
 );
+
+-- Whether any group of a lane has a rate of its own is asked by every claim.
+CREATE INDEX group_rule_with_rate ON pulse.group_rule (lane) WHERE rate IS NOT NULL;
 
 COMMENT ON TABLE pulse.group_rule IS
 'Exceptions that set_group made for groups of a lane.';
@@ -85,7 +99,7 @@ COMMENT ON TABLE pulse.group_rule IS
 -- the next ones, twenty at most; others, from the rank rest on, are looked up when it is
 -- their turn. leases is what counts against its slots (NULL: no limit); turn is its place
 -- in the round, NULL while it cannot run; credit is how many jobs it has left in this turn,
--- NULL: its weight.
+-- NULL: its weight. starts is for its rate; wake_at is when that lets it run again.
 CREATE TABLE pulse.group_state (
     lane text COLLATE "C" NOT NULL,
     group_key text COLLATE "C" NOT NULL,
@@ -98,6 +112,8 @@ CREATE TABLE pulse.group_state (
     leases bigint [],
     turn bigint,
     credit integer,
+    starts pulse._window,
+    wake_at timestamptz,
     written_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
@@ -112,10 +128,14 @@ WHERE turn IS NOT NULL AND version > 0;
 CREATE INDEX group_state_in_turn_by_kind ON pulse.group_state (lane, kind, rank, turn)
 WHERE turn IS NOT NULL AND place >= 0;
 
+CREATE INDEX group_state_to_wake ON pulse.group_state (lane, wake_at)
+WHERE wake_at IS NOT NULL AND rank IS NOT NULL;
+
 COMMENT ON TABLE pulse.group_state IS
 'A cache: what the last claim knew of a group, newest version first.';
 
--- The roll has yet to be taken from (roll_from, roll_rank) on; NULL when it was.
+-- The roll has yet to be taken from (roll_from, roll_rank) on; NULL when it was. All groups
+-- that were to wake by woken_until have.
 CREATE TABLE pulse.group_mark (
     lane text COLLATE "C" NOT NULL,
     version bigint NOT NULL DEFAULT nextval('pulse.version'),
@@ -123,7 +143,8 @@ CREATE TABLE pulse.group_mark (
     ranks integer [] NOT NULL,
     turns bigint [] NOT NULL,
     roll_from text COLLATE "C",
-    roll_rank integer NOT NULL DEFAULT -2147483648
+    roll_rank integer NOT NULL DEFAULT -2147483648,
+    woken_until timestamptz NOT NULL DEFAULT '-infinity'
 );
 
 CREATE UNIQUE INDEX group_mark_is_versioned ON pulse.group_mark (lane, version DESC);
@@ -131,3 +152,13 @@ ALTER TABLE pulse.group_mark REPLICA IDENTITY USING INDEX group_mark_is_versione
 
 COMMENT ON TABLE pulse.group_mark IS
 'A cache: for each grouped lane, the smallest notice that can be unread, and for each level the smallest turn that can be live.';
+
+CREATE TABLE pulse.quota (
+    lane text COLLATE "C" NOT NULL,
+    version bigint NOT NULL DEFAULT nextval('pulse.version'),
+    starts pulse._window,
+    CONSTRAINT quota_is_versioned PRIMARY KEY (lane, version)
+);
+
+COMMENT ON TABLE pulse.quota IS
+'A cache: the starts that count against the rate of a lane, newest version first.';

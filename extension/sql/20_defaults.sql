@@ -71,7 +71,8 @@ BEGIN
         coalesce(l.retain_cancelled, d.retain_cancelled),
         coalesce(l.retain_dead, d.retain_dead),
         coalesce(l.cancel_grace, d.cancel_grace), coalesce(l.enabled, d.enabled),
-        l.fair, l.group_slots, l.in_order, l.grouped
+        l.fair, l.group_slots, l.in_order, l.rate, l.rate_per, l.group_rate,
+        l.group_rate_per, l.grouped
     INTO v_lane
     FROM pulse._lane_default AS d
     LEFT JOIN pulse.lane AS l ON l.lane = _lane_settings.lane;

@@ -16,7 +16,11 @@ CREATE FUNCTION pulse.set_lane(
     reason text DEFAULT NULL,
     fair boolean DEFAULT NULL,
     group_slots integer DEFAULT NULL,
-    in_order boolean DEFAULT NULL
+    in_order boolean DEFAULT NULL,
+    rate integer DEFAULT NULL,
+    rate_per interval DEFAULT NULL,
+    group_rate integer DEFAULT NULL,
+    group_rate_per interval DEFAULT NULL
 )
 RETURNS void
 LANGUAGE sql
@@ -27,15 +31,17 @@ AS $$
         set_lane.poll_interval, set_lane.lease_for, set_lane.max_runtime,
         set_lane.retain_completed, set_lane.retain_cancelled, set_lane.retain_dead,
         set_lane.cancel_grace, set_lane.enabled, set_lane.reason, set_lane.fair,
-        set_lane.group_slots, set_lane.in_order
+        set_lane.group_slots, set_lane.in_order, set_lane.rate, set_lane.rate_per,
+        set_lane.group_rate, set_lane.group_rate_per
     )
 $$;
 
 COMMENT ON FUNCTION pulse.set_lane(
     text, integer, integer, interval, interval, interval,
-    interval, interval, interval, interval, boolean, text, boolean, integer, boolean
+    interval, interval, interval, interval, boolean, text, boolean, integer, boolean,
+    integer, interval, integer, interval
 ) IS
-'Change settings of a lane from the next claim on; what is not given stays as it is. max_slots 0 means no limit (the default), max_runtime 0 none. fair lets the groups of the lane (jobs with the same group_key) take turns inside a priority; group_slots is how many jobs of one group may run at once (0: no limit) and lets them take turns as well; in_order, with group_slots 1, lets a group wait for a job that is retried, snoozed or released, which keeps its place. Lowering a limit stops nothing that runs. PU002 outside the bounds, PU106 when open claims do not end within 10 s. Writes lane, roster, audit_entry and, where jobs stand in groups, lease, group_state and group_mark.';
+'Change settings of a lane from the next claim on; what is not given stays as it is. max_slots 0 means no limit (the default), max_runtime 0 none. fair lets the groups of the lane (jobs with the same group_key) take turns inside a priority; group_slots is how many jobs of one group may run at once (0: no limit) and lets them take turns as well; in_order, with group_slots 1, lets a group wait for a job that is retried, snoozed or released, which keeps its place. rate is how many jobs of the lane may start in any window of rate_per, group_rate and group_rate_per the same for each group (0: no limit). Lowering a limit stops nothing that runs. PU002 outside the bounds, PU106 when open claims do not end within 10 s. Writes lane, roster, audit_entry and, where jobs stand in groups, lease, group_state and group_mark.';
 
 CREATE FUNCTION pulse._do_set_lane(
     signature pulse._signature,
@@ -53,7 +59,11 @@ CREATE FUNCTION pulse._do_set_lane(
     reason text,
     fair boolean,
     group_slots integer,
-    in_order boolean
+    in_order boolean,
+    rate integer,
+    rate_per interval,
+    group_rate integer,
+    group_rate_per interval
 )
 RETURNS void
 LANGUAGE plpgsql
@@ -119,9 +129,18 @@ BEGIN
             'Leave group_slots out, or pass in_order => false with it.'
         );
     END IF;
+    SELECT g.rate, g.per INTO v_after.rate, v_after.rate_per
+    FROM pulse._rate_given(
+        'rate', v_before.rate, v_before.rate_per, _do_set_lane.rate, _do_set_lane.rate_per
+    ) AS g;
+    SELECT g.rate, g.per INTO v_after.group_rate, v_after.group_rate_per
+    FROM pulse._rate_given(
+        'group_rate', v_before.group_rate, v_before.group_rate_per,
+        _do_set_lane.group_rate, _do_set_lane.group_rate_per
+    ) AS g;
     -- Switched off, it is false until no job stands in a group any more.
     v_after.grouped := CASE
-        WHEN num_nonnulls(v_after.fair, v_after.group_slots) > 0 THEN true
+        WHEN num_nonnulls(v_after.fair, v_after.group_slots, v_after.group_rate) > 0 THEN true
         WHEN v_before.grouped IS NOT NULL THEN false
     END;
 
@@ -137,6 +156,11 @@ BEGIN
 
     IF v_after.max_slots IS NOT NULL THEN
         PERFORM pulse._rebuild_roster(_do_set_lane.name);
+    END IF;
+
+    IF v_after.rate IS NULL THEN
+        DELETE FROM pulse.quota AS q
+        WHERE q.lane = _do_set_lane.name;
     END IF;
 
     IF num_nonnulls(v_before.grouped, v_after.grouped) > 0 THEN
@@ -155,7 +179,8 @@ $$;
 
 COMMENT ON FUNCTION pulse._do_set_lane(
     pulse._signature, text, integer, integer, interval, interval, interval, interval,
-    interval, interval, interval, boolean, text, boolean, integer, boolean
+    interval, interval, interval, boolean, text, boolean, integer, boolean, integer,
+    interval, integer, interval
 ) IS
 'set_lane for the role that signed. Writes the same.';
 

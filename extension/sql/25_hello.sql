@@ -3,21 +3,25 @@
 CREATE FUNCTION pulse.hello(
     worker text, lanes text [] DEFAULT '{default}', kinds text [] DEFAULT NULL
 )
-RETURNS TABLE (lane text, poll_interval interval, lease_for interval, max_batch integer)
+RETURNS TABLE (
+    lane text, poll_interval interval, lease_for interval, max_batch integer, rated boolean
+)
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT s.lane, s.poll_interval, s.lease_for, s.max_batch
+    SELECT s.lane, s.poll_interval, s.lease_for, s.max_batch, s.rated
     FROM pulse._do_hello(pulse._sign(), hello.worker, hello.lanes, hello.kinds) AS s
 $$;
 
 COMMENT ON FUNCTION pulse.hello(text, text [], text []) IS
-'Say that a worker is there and which lanes and kinds (NULL: all) it takes, so that health can name kinds nobody handles; returns how these lanes want to be polled. Writes worker, at most once in 30 seconds.';
+'Say that a worker is there and which lanes and kinds (NULL: all) it takes, so that health can name kinds nobody handles; returns how these lanes want to be polled, and whether a rate may hold them (rated: next_at knows until when). Writes worker, at most once in 30 seconds.';
 
 CREATE FUNCTION pulse._do_hello(
     signature pulse._signature, worker text, lanes text [], kinds text []
 )
-RETURNS TABLE (lane text, poll_interval interval, lease_for interval, max_batch integer)
+RETURNS TABLE (
+    lane text, poll_interval interval, lease_for interval, max_batch integer, rated boolean
+)
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -48,7 +52,14 @@ BEGIN
         OR w.kinds IS DISTINCT FROM excluded.kinds;
 
     RETURN QUERY
-    SELECT s.lane, s.poll_interval, s.lease_for, s.max_batch
+    SELECT
+        s.lane, s.poll_interval, s.lease_for, s.max_batch,
+        num_nonnulls(s.rate, s.group_rate) > 0
+        OR EXISTS (
+            SELECT FROM pulse.group_rule AS q
+            WHERE q.lane = u.lane
+                AND q.rate IS NOT NULL
+        )
     FROM unnest(_do_hello.lanes) WITH ORDINALITY AS u (lane, place)
     CROSS JOIN LATERAL pulse._lane_settings(u.lane) AS s
     ORDER BY u.place;

@@ -1,9 +1,10 @@
 -- What a change of a lane means for its groups. Under the exclusive lane lock, or the roster
 -- lock of a grouped lane, taken in an earlier statement.
 
--- For each group that runs jobs, or waits for one that keeps its place: what counts against
--- its slots, and whether it can run. A group that waits for a slot runs something, so this
--- finds all that a change of the lane can wake. With only_group: that one, whatever it does.
+-- For each group that runs jobs, or waits for one that keeps its place or for a start of its
+-- rate: what counts against its slots, and whether it can run. A group that waits for a slot
+-- runs something, so this finds all that a change of the lane can wake. With only_group: that
+-- one, whatever it does.
 CREATE FUNCTION pulse._recount_groups(lane pulse.lane, only_group text DEFAULT NULL)
 RETURNS void
 LANGUAGE plpgsql
@@ -27,6 +28,12 @@ BEGIN
             WHERE w.lane = (_recount_groups.lane).lane
                 AND w.place > 0
             UNION ALL
+            SELECT s.group_key, NULL
+            FROM pulse.group_state AS s
+            WHERE s.lane = (_recount_groups.lane).lane
+                AND s.wake_at IS NOT NULL
+                AND s.rank IS NOT NULL
+            UNION ALL
             SELECT _recount_groups.only_group, NULL
             WHERE _recount_groups.only_group IS NOT NULL
         ) AS o
@@ -37,8 +44,9 @@ BEGIN
 
     counted AS MATERIALIZED (
         SELECT
-            r.group_key, r.leases AS running, l.slots, s.*,
+            r.group_key, r.leases AS running, l.slots, s.*, f.free_at,
             coalesce(q.enabled, true)
+            AND f.free_at IS NULL
             AND (l.slots IS NULL OR cardinality(r.leases) < l.slots) AS runs
         FROM running AS r
         LEFT JOIN pulse.group_rule AS q
@@ -52,13 +60,18 @@ BEGIN
                 END AS slots
         ) AS l
         LEFT JOIN LATERAL (
-            SELECT o.ctid AS tid, o.rank, o.place, o.kind, o.more, o.rest, o.turn
+            SELECT
+                o.ctid AS tid, o.rank, o.place, o.kind, o.more, o.rest, o.turn, o.starts
             FROM pulse.group_state AS o
             WHERE o.lane = (_recount_groups.lane).lane
                 AND o.group_key = r.group_key
             ORDER BY o.version DESC
             LIMIT 1
         ) AS s ON true
+        LEFT JOIN LATERAL pulse._free_starts(
+            s.starts, coalesce(q.rate, (_recount_groups.lane).group_rate),
+            coalesce(q.rate_per, (_recount_groups.lane).group_rate_per), clock_timestamp()
+        ) AS f ON true
     ),
 
     gone AS (
@@ -67,14 +80,16 @@ BEGIN
     )
 
     INSERT INTO pulse.group_state (
-        lane, group_key, rank, place, kind, more, rest, leases, turn
+        lane, group_key, rank, place, kind, more, rest, leases, turn, starts, wake_at
     )
     SELECT
         (_recount_groups.lane).lane, c.group_key, c.rank, c.place, c.kind, c.more, c.rest,
         CASE WHEN c.slots IS NOT NULL THEN c.running END,
         CASE
             WHEN c.rank IS NOT NULL AND c.runs THEN coalesce(c.turn, nextval('pulse.version'))
-        END
+        END,
+        c.starts,
+        CASE WHEN c.rank IS NOT NULL THEN c.free_at END
     FROM counted AS c
     WHERE c.tid IS NOT NULL
         OR c.slots IS NOT NULL AND c.running <> '{}';

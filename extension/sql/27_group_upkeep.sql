@@ -21,7 +21,7 @@ DECLARE
 BEGIN
     IF v_mark.lane IS NULL THEN
         v_mark := ROW(
-            (_take_roll.lane).lane, NULL, 0, '{}', '{}', '', -2147483648
+            (_take_roll.lane).lane, NULL, 0, '{}', '{}', '', -2147483648, '-infinity'
         )::pulse.group_mark;
         PERFORM pulse._recount_groups(_take_roll.lane);
     END IF;
@@ -114,7 +114,7 @@ BEGIN
                 )
             ELSE ''
         END,
-        -2147483648
+        -2147483648, '-infinity'
     )::pulse.group_mark;
 
     IF v_tids = '{}' AND v_from = '' THEN
@@ -403,6 +403,17 @@ BEGIN
         WHERE s.ctid = ANY (v_page.idle)
             AND s.rank IS NULL
             AND s.written_at < v_before
+            -- Its starts count until the period of its rate is over.
+            AND NOT EXISTS (
+                SELECT
+                FROM pulse.lane AS l
+                LEFT JOIN pulse.group_rule AS q
+                    ON q.lane = s.lane
+                    AND q.group_key = s.group_key
+                WHERE l.lane = s.lane
+                    AND s.written_at + coalesce(q.rate_per, l.group_rate_per) > clock_timestamp()
+                    AND (s.starts).times IS NOT NULL
+            )
             AND NOT EXISTS (
                 SELECT
                 FROM unnest(s.leases) AS u (lease)

@@ -6,6 +6,8 @@ CREATE FUNCTION pulse.set_group(
     group_key text,
     max_slots integer DEFAULT NULL,
     weight integer DEFAULT NULL,
+    rate integer DEFAULT NULL,
+    rate_per interval DEFAULT NULL,
     enabled boolean DEFAULT NULL,
     reason text DEFAULT NULL
 )
@@ -15,12 +17,15 @@ SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT pulse._do_set_group(
         pulse._sign(), set_group.lane, set_group.group_key, set_group.max_slots,
-        set_group.weight, set_group.enabled, set_group.reason
+        set_group.weight, set_group.rate, set_group.rate_per, set_group.enabled,
+        set_group.reason
     )
 $$;
 
-COMMENT ON FUNCTION pulse.set_group(text, text, integer, integer, boolean, text) IS
-'Make an exception for one group of a lane with fair or group_slots, from the next claim on; what is not given stays as it is. max_slots is how many of its jobs may run at once (0: as many as group_slots of the lane says), weight how many it may start in one turn (1, the default, to 100), enabled => false stops it: what runs goes on, nothing more of it is claimed. PU002 outside the bounds, without a key, in a lane whose jobs do not stand in groups, or more than one slot in a lane with in_order; PU106 when open claims do not end within 10 s. Writes group_rule, lease, group_state and audit_entry.';
+COMMENT ON FUNCTION pulse.set_group(
+    text, text, integer, integer, integer, interval, boolean, text
+) IS
+'Make an exception for one group of a lane with fair or group_slots, from the next claim on; what is not given stays as it is. max_slots is how many of its jobs may run at once (0: as many as group_slots of the lane says), weight how many it may start in one turn (1, the default, to 100), rate how many in any window of rate_per (0: as group_rate of the lane says), enabled => false stops it: what runs goes on, nothing more of it is claimed. PU002 outside the bounds, without a key, in a lane whose jobs do not stand in groups, or more than one slot in a lane with in_order; PU106 when open claims do not end within 10 s. Writes group_rule, lease, group_state and audit_entry.';
 
 CREATE FUNCTION pulse._do_set_group(
     signature pulse._signature,
@@ -28,6 +33,8 @@ CREATE FUNCTION pulse._do_set_group(
     group_key text,
     max_slots integer,
     weight integer,
+    rate integer,
+    rate_per interval,
     enabled boolean,
     reason text
 )
@@ -86,6 +93,10 @@ BEGIN
     v_after.group_key := _do_set_group.group_key;
     v_after.max_slots := nullif(coalesce(_do_set_group.max_slots, v_before.max_slots), 0);
     v_after.weight := nullif(coalesce(_do_set_group.weight, v_before.weight), 1);
+    SELECT g.rate, g.per INTO v_after.rate, v_after.rate_per
+    FROM pulse._rate_given(
+        'rate', v_before.rate, v_before.rate_per, _do_set_group.rate, _do_set_group.rate_per
+    ) AS g;
     v_after.enabled := coalesce(_do_set_group.enabled, v_before.enabled, true);
     IF v_after.enabled THEN
         v_after.held_by := NULL;
@@ -97,7 +108,7 @@ BEGIN
         v_after.reason := _do_set_group.reason;
     END IF;
 
-    IF num_nonnulls(v_after.max_slots, v_after.weight) > 0 OR NOT v_after.enabled THEN
+    IF num_nonnulls(v_after.max_slots, v_after.weight, v_after.rate) > 0 OR NOT v_after.enabled THEN
         INSERT INTO pulse.group_rule
         SELECT (v_after).*;
     END IF;
@@ -119,6 +130,6 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._do_set_group(
-    pulse._signature, text, text, integer, integer, boolean, text
+    pulse._signature, text, text, integer, integer, integer, interval, boolean, text
 ) IS
 'set_group for the role that signed. Writes the same.';

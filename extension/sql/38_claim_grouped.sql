@@ -50,6 +50,10 @@ DECLARE
     v_known record;
     v_mark pulse.group_mark;
     v_sorted record;
+    v_quota pulse.quota;
+    v_free integer;
+    v_woken pulse.group_state [];
+    v_woken_until timestamptz;
     v_need integer := _claim_grouped.max_jobs;
     v_roster pulse.roster;
     v_leases bigint [];
@@ -58,6 +62,8 @@ DECLARE
     v_serve pulse.group_state [];
     v_slots integer [];
     v_weights integer [];
+    v_rates integer [];
+    v_pers interval [];
     v_wait pulse.group_state [];
     v_old tid [];
     v_ranks integer [] := ARRAY[]::integer [];
@@ -88,6 +94,12 @@ BEGIN
             FROM pulse.kind AS k
             WHERE k.lease_for IS NOT NULL OR k.max_runtime IS NOT NULL
         ) AS kinds_differ,
+        l.group_rate IS NOT NULL
+        OR EXISTS (
+            SELECT 1
+            FROM pulse.group_rule AS q
+            WHERE q.lane = _claim_grouped.lane AND q.rate IS NOT NULL
+        ) AS rated,
         m.mark,
         r.roster
     INTO v_known
@@ -130,6 +142,18 @@ BEGIN
         END IF;
     END IF;
 
+    -- Starts that its rate has left.
+    v_now := clock_timestamp();
+    IF v_lane.rate IS NOT NULL THEN
+        v_quota := pulse._newest_quota(_claim_grouped.lane);
+        SELECT f.free INTO v_free
+        FROM pulse._free_starts(v_quota.starts, v_lane.rate, v_lane.rate_per, v_now) AS f;
+        v_need := least(v_need, v_free);
+        IF v_need <= 0 THEN
+            RETURN;
+        END IF;
+    END IF;
+
     v_cost := pulse._entries_read('pulse.group_notice_is_in_order')
         + pulse._entries_read('pulse.group_state_in_turn');
 
@@ -149,6 +173,19 @@ BEGIN
         v_lane, v_mark.notice_from, 1000 + 4 * v_need, v_mark.roll_from
     ) AS n;
     v_heard := v_read.groups;
+
+    -- Groups whose rate has a start again; from the beginning where the clock stepped back.
+    IF v_known.rated THEN
+        v_woken := pulse._wake_groups(
+            v_lane,
+            CASE WHEN v_mark.woken_until > v_now THEN '-infinity' ELSE v_mark.woken_until END,
+            v_now, 1000 + 4 * v_need
+        );
+        v_heard := v_heard || v_woken;
+        IF coalesce(cardinality(v_woken), 0) < 1000 + 4 * v_need THEN
+            v_woken_until := v_now;
+        END IF;
+    END IF;
 
     -- Whoever saw the lane ungrouped may have committed since, before one that was just
     -- heard of began: in order means that it is sorted in first.
@@ -170,12 +207,15 @@ BEGIN
             array_agg(c.state ORDER BY c.nth) FILTER (WHERE c.served),
             array_agg(c.slots ORDER BY c.nth) FILTER (WHERE c.served),
             array_agg(c.weight ORDER BY c.nth) FILTER (WHERE c.served),
+            array_agg(c.rate ORDER BY c.nth) FILTER (WHERE c.served),
+            array_agg(c.rate_per ORDER BY c.nth) FILTER (WHERE c.served),
             array_agg(c.state) FILTER (WHERE NOT c.served AND c.tid IS NULL),
             array_agg(c.tid) FILTER (WHERE c.served AND c.tid IS NOT NULL),
             array_agg(DISTINCT c.rank) FILTER (WHERE c.rank IS NOT NULL),
             min(c.turn) FILTER (WHERE c.served AND c.tid IS NOT NULL),
             max(c.turn) FILTER (WHERE c.served AND c.tid IS NOT NULL)
-        INTO v_serve, v_slots, v_weights, v_wait, v_old, v_some, v_first_turn, v_turn
+        INTO v_serve, v_slots, v_weights, v_rates, v_pers, v_wait, v_old, v_some,
+            v_first_turn, v_turn
         FROM (
             SELECT
                 x.state,
@@ -184,6 +224,8 @@ BEGIN
                 x.tid,
                 x.slots,
                 x.weight,
+                x.rate,
+                x.rate_per,
                 x.nth,
                 x.runs AND x.nth - x.credit < v_need AS served
             FROM (
@@ -200,10 +242,21 @@ BEGIN
                         y.tid,
                         l.slots,
                         l.weight,
+                        l.rate,
+                        l.rate_per,
                         least(coalesce((y.state).credit, l.weight), l.weight) AS credit,
                         y.tid IS NOT NULL
                         OR y.wanted
                         AND q.enabled IS NOT FALSE
+                        AND (
+                            l.rate IS NULL
+                            OR (
+                                SELECT o.free > 0
+                                FROM pulse._free_starts(
+                                    (y.state).starts, l.rate, l.rate_per, v_now
+                                ) AS o
+                            )
+                        )
                         AND (
                             l.slots IS NULL
                             OR coalesce(cardinality((y.state).leases), 0) < l.slots
@@ -275,7 +328,12 @@ BEGIN
                                 WHEN (y.state).group_key = '' THEN NULL
                                 WHEN v_lane.in_order THEN 1
                                 ELSE coalesce(q.max_slots, v_lane.group_slots)
-                            END AS slots
+                            END AS slots,
+                            CASE
+                                WHEN (y.state).group_key <> ''
+                                    THEN coalesce(q.rate, v_lane.group_rate)
+                            END AS rate,
+                            coalesce(q.rate_per, v_lane.group_rate_per) AS rate_per
                     ) AS l
                 ) AS z
             ) AS x
@@ -317,16 +375,28 @@ BEGIN
             FROM (
                 SELECT
                     g.group_key, g.version, g.rank, g.place, g.kind, g.more, g.rest, g.turn,
-                    g.slots, g.weight, g.ord, l.leases,
+                    g.slots, g.weight, g.rate, g.rate_per, g.starts, g.ord, l.leases,
                     least(coalesce(g.credit, g.weight), g.weight) AS credit,
                     sum(g.weight) OVER (PARTITION BY g.rank) AS all_weights,
-                    CASE
-                        WHEN g.slots IS NULL THEN v_need
-                        ELSE greatest(g.slots - coalesce(cardinality(l.leases), 0), 0)
-                    END AS free
-                FROM unnest(v_serve, v_slots, v_weights) WITH ORDINALITY AS g (
+                    least(
+                        CASE
+                            WHEN g.slots IS NULL THEN v_need
+                            ELSE greatest(g.slots - coalesce(cardinality(l.leases), 0), 0)
+                        END,
+                        CASE
+                            WHEN g.rate IS NOT NULL
+                                THEN (
+                                    SELECT o.free
+                                    FROM pulse._free_starts(
+                                        g.starts, g.rate, g.rate_per, v_now
+                                    ) AS o
+                                )
+                        END
+                    ) AS free
+                FROM unnest(v_serve, v_slots, v_weights, v_rates, v_pers)
+                WITH ORDINALITY AS g (
                     lane, group_key, version, rank, place, kind, more, rest, leases, turn,
-                    credit, written_at, slots, weight, ord
+                    credit, starts, wake_at, written_at, slots, weight, rate, rate_per, ord
                 )
                 -- Ends of leases write nothing here: who is gone is found out when the
                 -- slots seem to be full, or may be with this claim.
@@ -514,7 +584,8 @@ BEGIN
                 min(s.seq) FILTER (WHERE d.job IS NULL) AS place,
                 (array_agg(s.kind ORDER BY s.seq) FILTER (WHERE d.job IS NULL))[1] AS kind,
                 array_agg(d.lease) FILTER (WHERE NOT d.is_over) AS leases,
-                count(d.job) AS n
+                count(d.job) AS n,
+                count(d.job) FILTER (WHERE NOT d.is_over) AS started
             FROM seen AS s
             LEFT JOIN described AS d ON d.job = s.job
             GROUP BY s.ord
@@ -536,6 +607,14 @@ BEGIN
                         THEN s.weight - u.used % s.weight
                 END AS credit,
                 s.turn,
+                s.rate,
+                s.rate_per,
+                CASE
+                    WHEN s.rate IS NOT NULL
+                        THEN pulse._add_starts(
+                            s.starts, coalesce(o.started, 0)::integer, s.rate_per, v_now
+                        )
+                END AS starts,
                 CASE WHEN h.here THEN s.rank ELSE coalesce((s.more[1]).rank, r.rank) END AS rank,
                 CASE
                     WHEN s.share = 0 THEN s.place
@@ -584,21 +663,33 @@ BEGIN
         -- As _write_groups does.
         written AS (
             INSERT INTO pulse.group_state (
-                lane, group_key, rank, place, kind, more, rest, leases, turn, credit
+                lane, group_key, rank, place, kind, more, rest, leases, turn, credit, starts,
+                wake_at
             )
             SELECT
                 _claim_grouped.lane, f.group_key, f.rank, f.place, f.kind, f.more, f.rest,
                 f.leases,
                 CASE
-                    WHEN f.rank IS NULL OR cardinality(f.leases) >= f.slots THEN NULL
+                    WHEN f.rank IS NULL
+                        OR cardinality(f.leases) >= f.slots
+                        OR w.free_at IS NOT NULL
+                        THEN NULL
                     WHEN f.credit IS NOT NULL THEN coalesce(f.turn, nextval('pulse.version'))
                     ELSE nextval('pulse.version')
                 END,
-                f.credit
+                f.credit,
+                f.starts,
+                CASE WHEN f.rank IS NOT NULL THEN w.free_at END
             FROM fresh AS f
+            LEFT JOIN LATERAL (
+                SELECT o.free_at
+                FROM pulse._free_starts(f.starts, f.rate, f.rate_per, v_now) AS o
+                WHERE f.rate IS NOT NULL
+            ) AS w ON true
             WHERE f.rank IS NOT NULL
                 OR f.version IS NOT NULL
                 OR f.leases IS NOT NULL
+                OR f.starts IS NOT NULL
         )
 
         SELECT
@@ -669,6 +760,12 @@ BEGIN
         END IF;
     END LOOP;
 
+    IF v_lane.rate IS NOT NULL AND v_all > 0 THEN
+        PERFORM pulse._spend_quota(
+            v_quota, _claim_grouped.lane, v_all, v_lane.rate_per, v_now
+        );
+    END IF;
+
     -- Perhaps nothing but late ones: those behind them get their turn in the next claim.
     IF v_looked > 0 AND v_all = 0 THEN
         PERFORM pulse._expire_all(clock_timestamp() + interval '50 milliseconds');
@@ -678,12 +775,13 @@ BEGIN
     -- looking for it was not cheap: as in _ask_for_marks.
     IF v_read.last_seq - v_mark.notice_from >= 500
         OR v_top - coalesce((SELECT min(u.turn) FROM unnest(v_mark.turns) AS u (turn)), 0) >= 500
+        OR v_mark.woken_until < v_woken_until - interval '10 seconds'
         OR v_looked = 0
         AND pulse._entries_read('pulse.group_notice_is_in_order')
         + pulse._entries_read('pulse.group_state_in_turn') - v_cost
         > 1000 + 500 * cardinality(v_mark.ranks)
     THEN
-        PERFORM pulse._advance_groups(v_mark, v_ranks);
+        PERFORM pulse._advance_groups(v_mark, v_ranks, v_woken_until);
     END IF;
 END;
 $$;

@@ -226,7 +226,7 @@ BEGIN
     seen AS MATERIALIZED (
         SELECT
             n.*,
-            o.tid, o.version, o.leases, o.turn, o.credit, o.more, o.rest,
+            o.tid, o.version, o.leases, o.turn, o.credit, o.more, o.rest, o.starts,
             o.rank AS o_rank, o.place AS o_place, o.kind AS o_kind,
             n.unknown OR n.several OR num_nonnulls(o.more, o.rest) > 0 OR n.rank <> o.rank
             AS mixed
@@ -360,6 +360,8 @@ BEGIN
                 END,
                 CASE WHEN (m.levels_now[1]).rank = m.o_rank THEN m.turn END,
                 CASE WHEN (m.levels_now[1]).rank = m.o_rank THEN m.credit END,
+                m.starts,
+                NULL,
                 NULL
             )::pulse.group_state
         ),
@@ -374,6 +376,73 @@ $$;
 COMMENT ON FUNCTION pulse._read_notices(pulse.lane, bigint, integer, text) IS
 'Take at most so many notices of a lane, from a place on, and say what they make of the groups they name.';
 
+-- Groups whose rate lets them run again, as notices would have made them: their states are
+-- gone, and returned as they shall be. Under the lock nobody files one behind what was read.
+CREATE FUNCTION pulse._wake_groups(
+    lane pulse.lane, from_time timestamptz, to_time timestamptz, max_groups integer
+)
+RETURNS pulse.group_state []
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+SET jit = off
+AS $$
+DECLARE
+    v_groups pulse.group_state [];
+BEGIN
+    WITH woken AS (
+        DELETE FROM pulse.group_state AS s
+        WHERE s.ctid = ANY (array(
+                SELECT o.ctid
+                FROM pulse.group_state AS o
+                WHERE o.lane = (_wake_groups.lane).lane
+                    AND o.wake_at >= _wake_groups.from_time
+                    AND o.wake_at <= _wake_groups.to_time
+                    AND o.rank IS NOT NULL
+                ORDER BY o.wake_at
+                LIMIT _wake_groups.max_groups
+            ))
+        RETURNING s.*
+    )
+
+    SELECT
+        array_agg(
+            ROW(
+                w.lane, w.group_key, w.version, w.rank, w.place, w.kind, w.more, w.rest,
+                CASE
+                    WHEN w.leases IS NOT NULL
+                        THEN
+                            array(
+                                SELECT u.lease
+                                FROM unnest(w.leases) AS u (lease)
+                                WHERE (
+                                    SELECT true FROM pulse.lease AS e WHERE e.lease = u.lease
+                                )
+                                    OR (_wake_groups.lane).in_order
+                                    AND (
+                                        SELECT true
+                                        FROM pulse.waiting AS o
+                                        WHERE o.last_lease = u.lease
+                                            AND o.place IS NOT NULL
+                                        LIMIT 1
+                                    )
+                            )
+                END,
+                NULL, NULL, w.starts, NULL, NULL
+            )::pulse.group_state
+            ORDER BY w.wake_at
+        )
+    INTO v_groups
+    FROM woken AS w;
+    RETURN v_groups;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._wake_groups(pulse.lane, timestamptz, timestamptz, integer) IS
+'Take the states of groups that were to wake in this time, at most so many, and say what they are now.';
+
 -- A group that never had a row and has nothing to tell gets none. One that had keeps its last
 -- one when it goes idle: else the next look would meet all its dead versions.
 CREATE FUNCTION pulse._write_groups(lane pulse.lane, groups pulse.group_state [])
@@ -385,7 +454,7 @@ SET enable_bitmapscan = off
 AS $$
 BEGIN
     INSERT INTO pulse.group_state (
-        lane, group_key, rank, place, kind, more, rest, leases, turn, credit
+        lane, group_key, rank, place, kind, more, rest, leases, turn, credit, starts, wake_at
     )
     SELECT
         g.lane, g.group_key, g.rank, g.place, g.kind, g.more, g.rest,
@@ -393,10 +462,13 @@ BEGIN
         CASE
             WHEN g.rank IS NOT NULL
                 AND q.enabled IS NOT FALSE
+                AND f.free_at IS NULL
                 AND (l.slots IS NULL OR coalesce(cardinality(g.leases), 0) < l.slots)
                 THEN coalesce(g.turn, nextval('pulse.version'))
         END,
-        g.credit
+        g.credit,
+        g.starts,
+        CASE WHEN g.rank IS NOT NULL THEN f.free_at END
     FROM unnest(_write_groups.groups) AS g
     LEFT JOIN LATERAL (
         SELECT r.*
@@ -411,8 +483,15 @@ BEGIN
                 WHEN g.group_key = '' THEN NULL
                 WHEN (_write_groups.lane).in_order THEN 1
                 ELSE coalesce(q.max_slots, (_write_groups.lane).group_slots)
-            END AS slots
+            END AS slots,
+            coalesce(q.rate, (_write_groups.lane).group_rate) AS rate,
+            coalesce(q.rate_per, (_write_groups.lane).group_rate_per) AS rate_per
     ) AS l
+    LEFT JOIN LATERAL (
+        SELECT o.free_at
+        FROM pulse._free_starts(g.starts, l.rate, l.rate_per, clock_timestamp()) AS o
+        WHERE l.rate IS NOT NULL AND g.group_key <> ''
+    ) AS f ON true
     WHERE g.rank IS NOT NULL OR g.version IS NOT NULL;
 END;
 $$;
@@ -444,7 +523,9 @@ COMMENT ON FUNCTION pulse._newest_group_mark(text) IS
 
 -- Whoever writes turns holds the roster lock, so the first one left is the mark, or the last
 -- one drawn. Notices come from everybody: their mark moves in two steps (52_marks.sql).
-CREATE FUNCTION pulse._advance_groups(mark pulse.group_mark, ranks integer [])
+CREATE FUNCTION pulse._advance_groups(
+    mark pulse.group_mark, ranks integer [], woken_until timestamptz DEFAULT NULL
+)
 RETURNS pulse.group_mark
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -467,6 +548,8 @@ BEGIN
         v_new.notice_from,
         least(coalesce(v_first, 9223372036854775807), v_horizon.ready_q + 1)
     );
+
+    v_new.woken_until := coalesce(_advance_groups.woken_until, v_new.woken_until);
 
     -- At most 100 levels are recorded; one that is not is found between those that are.
     SELECT
@@ -506,7 +589,7 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._advance_groups(pulse.group_mark, integer []) IS
+COMMENT ON FUNCTION pulse._advance_groups(pulse.group_mark, integer [], timestamptz) IS
 'Move the marks of a grouped lane up to the first unread notice and the first live turn of each level; returns what was written.';
 
 CREATE FUNCTION pulse._write_group_mark(old pulse.group_mark, new pulse.group_mark)

@@ -23,8 +23,8 @@
 -- locks only the first ones. The line is then noted as patchy for ten seconds.
 --
 -- Locks, in this order: the hold lock shared (pause takes it exclusively), the lane lock
--- shared (set_lane takes it exclusively) and, where max_slots is set, the roster lock
--- exclusively. None is waited for longer than 50 ms. Settings and holds are read in a
+-- shared (set_lane takes it exclusively) and, where max_slots or rate is set, the roster
+-- lock exclusively. None is waited for longer than 50 ms. Settings and holds are read in a
 -- statement after the first two, leases in one after the third.
 --
 -- Everything that a claim has to know is read in one statement, and what is rarely to be
@@ -63,6 +63,7 @@ DECLARE
     v_fitted boolean := false;
     v_roster pulse.roster;
     v_leases bigint [] := ARRAY[]::bigint [];
+    v_quota pulse.quota;
     v_claimed integer;
 BEGIN
     -- 1. The arguments: what is ordinary is asked in one expression.
@@ -104,6 +105,8 @@ BEGIN
     SELECT
         l.max_slots,
         l.grouped,
+        l.rate,
+        l.rate_per,
         coalesce(l.max_batch, d.max_batch) AS max_batch,
         coalesce(l.lease_for, d.lease_for) AS lease_for,
         l.max_runtime,
@@ -186,6 +189,7 @@ BEGIN
         AND NOT v_known.has_flows
         AND v_known.grouped IS NULL
         AND v_known.max_slots IS NULL
+        AND v_known.rate IS NULL
     ) IS NOT TRUE THEN
         IF NOT v_known.is_open THEN
             RETURN;
@@ -238,12 +242,31 @@ BEGIN
             v_known.from_level := 0;
         END IF;
 
-        -- 5. Slots: of a lane with max_slots, count who runs under its lock.
-        IF v_known.max_slots IS NOT NULL THEN
-            IF NOT pulse._keep_trying('pulse.roster', claim_batch.lane, false) THEN
+        -- 5. Slots: of a lane with max_slots, count who runs under its lock. Starts of a rate
+        -- are counted under the same lock.
+        IF num_nonnulls(v_known.max_slots, v_known.rate) > 0
+            AND NOT pulse._keep_trying('pulse.roster', claim_batch.lane, false)
+        THEN
+            RETURN;
+        END IF;
+
+        IF v_known.rate IS NOT NULL THEN
+            v_quota := pulse._newest_quota(claim_batch.lane);
+            v_need := least(
+                v_need,
+                (
+                    SELECT f.free
+                    FROM pulse._free_starts(
+                        v_quota.starts, v_known.rate, v_known.rate_per, clock_timestamp()
+                    ) AS f
+                )
+            );
+            IF v_need <= 0 THEN
                 RETURN;
             END IF;
+        END IF;
 
+        IF v_known.max_slots IS NOT NULL THEN
             SELECT r.* INTO v_roster
             FROM pulse.roster AS r
             WHERE r.lane = claim_batch.lane
@@ -275,7 +298,7 @@ BEGIN
 
         -- What was promoted, or committed while this claim waited for its turn, may stand
         -- above what was seen.
-        IF v_known.is_due OR v_known.max_slots IS NOT NULL OR v_woken > 0 THEN
+        IF v_known.is_due OR num_nonnulls(v_known.max_slots, v_known.rate) > 0 OR v_woken > 0 THEN
             v_known.from_level := 0;
         END IF;
     END IF;
@@ -410,7 +433,9 @@ BEGIN
             d.name
         FROM described AS d;
         GET DIAGNOSTICS v_claimed = ROW_COUNT;
-        IF v_claimed = cardinality(v_tids) AND v_known.max_slots IS NULL THEN
+        IF v_claimed = cardinality(v_tids)
+            AND num_nonnulls(v_known.max_slots, v_known.rate) = 0
+        THEN
             RETURN;
         END IF;
         EXIT WHEN v_claimed = cardinality(v_tids);
@@ -430,6 +455,12 @@ BEGIN
         DELETE FROM pulse.roster AS r
         WHERE r.lane = v_roster.lane
             AND r.version = v_roster.version;
+    END IF;
+
+    IF v_known.rate IS NOT NULL AND v_claimed > 0 THEN
+        PERFORM pulse._spend_quota(
+            v_quota, claim_batch.lane, v_claimed, v_known.rate_per, v_now
+        );
     END IF;
 
     -- Nothing but late ones: those behind them get their turn, once the late ones are gone.

@@ -342,13 +342,15 @@ SET search_path = pg_catalog, pg_temp
 SET jit = off
 AS $$
     WITH newest_mark AS MATERIALIZED (
-        SELECT DISTINCT ON (m.lane) m.lane, m.notice_from, m.ranks, m.turns, m.roll_from
+        SELECT DISTINCT ON (m.lane)
+            m.lane, m.notice_from, m.ranks, m.turns, m.roll_from, m.woken_until
         FROM pulse.group_mark AS m
         ORDER BY m.lane, m.version DESC
     ),
 
     rolled AS MATERIALIZED (
-        SELECT l.lane, l.group_slots, l.in_order, m.notice_from, m.ranks, m.turns
+        SELECT
+            l.lane, l.group_slots, l.in_order, m.notice_from, m.ranks, m.turns, m.woken_until
         FROM pulse.lane AS l
         INNER JOIN newest_mark AS m ON m.lane = l.lane
         WHERE l.grouped
@@ -472,6 +474,7 @@ AS $$
     WHERE s.rank IS NOT NULL
         AND s.turn IS NULL
         AND q.enabled IS NOT FALSE
+        AND s.wake_at IS NULL
         AND NOT EXISTS (
             SELECT
             FROM pulse.group_notice AS n
@@ -497,6 +500,17 @@ AS $$
     INNER JOIN pulse.group_rule AS q ON q.lane = s.lane AND q.group_key = s.group_key
     WHERE s.turn IS NOT NULL
         AND NOT q.enabled
+    UNION ALL
+    SELECT
+        s.lane, 'group is to wake below its mark', NULL,
+        format(
+            'At %s, mark %s, group %L of lane %s.', s.wake_at, d.woken_until, s.group_key, s.lane
+        )
+    FROM newest_state AS s
+    INNER JOIN rolled AS d ON d.lane = s.lane
+    WHERE s.wake_at < d.woken_until
+        AND s.rank IS NOT NULL
+        AND d.woken_until <= clock_timestamp()
     UNION ALL
     SELECT
         n.lane, 'notice is below its mark', NULL,

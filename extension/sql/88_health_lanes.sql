@@ -126,6 +126,7 @@ BEGIN
     WHERE pulse._oldest_ready_at(o.lane) < clock_timestamp() - interval '5 minutes'
         AND NOT EXISTS (SELECT FROM pulse._lane_holds(o.lane))
         AND NOT EXISTS (SELECT FROM pulse._slot_obstacle(o.lane))
+        AND NOT EXISTS (SELECT FROM pulse._rate_obstacle(o.lane))
         -- Every group is held: by its runs, by a job it waits for, by set_group.
         AND NOT EXISTS (
             SELECT

@@ -69,6 +69,14 @@ BEGIN
         );
     END IF;
 
+    IF v_state.wake_at > clock_timestamp() THEN
+        RETURN NEXT format(
+            'the rate of group %s of lane %s is used up until %s',
+            v_group, _group_obstacles.lane,
+            to_char(v_state.wake_at, 'YYYY-MM-DD HH24:MI:SS.MS TZ')
+        );
+    END IF;
+
     IF v_lane.in_order THEN
         SELECT w.job, w.run_at INTO v_waits_for
         FROM pulse.waiting AS w

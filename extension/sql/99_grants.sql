@@ -18,14 +18,14 @@ AS $$
             'worker',
             'my_access claim_batch exchange hello arm_bell disarm_bell heartbeat'
             ' complete complete_batch fail fail_batch snooze release ack_cancel'
-            ' progress checkpoint upstream spawn save_step steps wait_for tick'
+            ' progress checkpoint upstream spawn save_step steps wait_for next_at tick'
             ' node node_state node_of lease_node'
         ),
         (
             'viewer',
             'my_access jobs dependencies find_jobs running dead lanes workers schedules schedule_runs'
             ' declarations'
-            ' find_dead dead_groups counts kinds lane_defaults groups'
+            ' find_dead dead_groups counts kinds limits lane_defaults groups'
             ' stats counters gauges history histogram_bounds histogram_quantile samples audit'
             ' access why flow health pause_status watch_progress unwatch_progress'
             ' node node_state node_of lease_node'
@@ -88,7 +88,8 @@ AS $$
         ('why', '_reasons _places _upstream_reason'),
         ('reconcile', '_plan_declaration _note_declaration _do_unset_kind'),
         ('declarations', '_declared_facts'),
-        ('lanes', '_find_all _counted _oldest_ready_at')
+        ('lanes', '_find_all _counted _oldest_ready_at'),
+        ('limits', '_limits')
     ) AS c (object, calls) ON c.object = a.object
     CROSS JOIN LATERAL regexp_split_to_table(c.calls, ' ') AS f (object)
     UNION

@@ -52,6 +52,7 @@ from tests.chaos.invariants_lanes import (
 from tests.chaos.invariants_numbers import Losses, NumbersAreHandedOutOnce
 from tests.chaos.invariants_order import OrderIsKept
 from tests.chaos.invariants_pressure import HostileValuesAreAnswered, UpkeepGoesOn
+from tests.chaos.invariants_rates import RatesAreExact
 from tests.chaos.invariants_schedules import OccurrencesAreHandledOnce
 from tests.chaos.journal import Steps
 
@@ -149,6 +150,7 @@ def judge(
         SlotsAreExact(),
         GroupSlotsAreExact(),
         GroupsWaitForTheirJobs(),
+        RatesAreExact(steps),
         NothingIsClaimedWhilePaused(),
         WorkersGetWhatTheyCanRun(kinds),
         OrderIsKept(records, kinds),

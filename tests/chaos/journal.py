@@ -25,7 +25,9 @@ _RUNS = {"attempt": "attempts", "failures": "failures"}
 _LAST = {"lease": "last_lease", "verb": "last_verb"}
 _SETTINGS = (
     "jsonb_build_object('max_slots', max_slots, 'enabled', enabled,"
-    " 'group_slots', group_slots, 'in_order', in_order)"
+    " 'group_slots', group_slots, 'in_order', in_order, 'rate', rate,"
+    " 'rate_per', extract(epoch FROM rate_per), 'group_rate', group_rate,"
+    " 'group_rate_per', extract(epoch FROM group_rate_per))"
 )
 _GROUP = "jsonb_build_object('group_key', group_key)"
 _ASKED = (
@@ -67,7 +69,8 @@ _JOURNALED: dict[str, tuple[dict[str, str], str]] = {
             **_JOB,
             **{"attempt": "attempt", "failures": "failures", "lease": "lease"},
             **{"until": "lease_until", "name": "worker"},
-            "extra": _GROUP,
+            "extra": "jsonb_build_object('group_key', group_key,"
+            " 'started', extract(epoch FROM claimed_at))",
         },
         "+-",
     ),

@@ -14,7 +14,7 @@ import psycopg
 
 from tests.chaos import process
 
-LANES = ("bulk", "narrow", "serial", "long", "tenants", "orders")
+LANES = ("bulk", "narrow", "serial", "long", "tenants", "orders", "metered")
 SCHEDULES = {"all": "every-all", "last": "every-last", "skip": "every-skip"}
 
 # Settings of the run: short leases, so that a fault outlives them, and a long memory,
@@ -31,6 +31,10 @@ SELECT pulse.set_lane('tenants', lease_for => '3 seconds', cancel_grace => '3 se
 SELECT pulse.set_lane('orders', lease_for => '3 seconds', cancel_grace => '3 seconds',
     retain_completed => '7 days', retain_cancelled => '7 days', retain_dead => '7 days',
     in_order => true);
+SELECT pulse.set_lane('metered', lease_for => '3 seconds', cancel_grace => '3 seconds',
+    retain_completed => '7 days', retain_cancelled => '7 days', retain_dead => '7 days',
+    rate => 40, rate_per => '1 second', group_slots => 9, group_rate => 10,
+    group_rate_per => '1 second');
 SELECT pulse.set_lane('hostile', lease_for => '3 seconds',
     retain_completed => '1 second');
 SELECT pulse.set_kind(kind, backoff => 'fixed', backoff_base => '300 ms')

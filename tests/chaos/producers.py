@@ -206,8 +206,9 @@ class Producer:
             ("flaky", "tenants", {"bad": 1}),
             ("slow", "orders", {"for": chance.uniform(0, 0.02)}),
             ("flaky", "orders", {"bad": 1}),
+            ("slow", "metered", {"for": 0}),
         ]
-        weights = [700, 100, 60, 5, 20, 15, 25, 5, 25, 5, 3, 1, 4, 100, 10, 25, 3]
+        weights = [700, 100, 60, 5, 20, 15, 25, 5, 25, 5, 3, 1, 4, 100, 10, 25, 3, 60]
         kind, lane, payload = chance.choices(sorts, weights)[0]
         job: Job = {
             **{"kind": kind, "lane": lane, "priority": chance.choice([-1, 0, 0, 0, 5])},
@@ -215,7 +216,7 @@ class Producer:
         }
         if chance.random() < 0.05:
             job["delay"] = chance.uniform(0.1, 3)
-        if lane in ("tenants", "orders"):
+        if lane in ("tenants", "orders", "metered"):
             job["group_key"] = f"tenant {min(chance.randrange(20), 9)}"
         if kind == "gated":
             job |= {"kind": "noop", "requires_approval": True}

@@ -77,6 +77,9 @@ class SmallLoad:
             "pulse.set_lane('serial', max_slots => 1)",
             "pulse.set_lane('tenants', group_slots => 2)",
             "pulse.set_lane('orders', in_order => true)",
+            "pulse.set_lane('metered', rate => 3, rate_per => '1 second')",
+            "pulse.set_lane('api', group_slots => 9, group_rate => 3,"
+            " group_rate_per => '1 second')",
             "pulse.set_kind('k', backoff => 'none')",
             "pulse.schedule('beat', 'k', every => '1 second', lane => 'beat')",
             # The backstop that looks for lost jobs does its hourly run.
@@ -88,6 +91,7 @@ class SmallLoad:
         self.fill_the_slots()
         self.fill_the_group()
         self.wait_in_the_group()
+        self.start_at_a_rate()
         self.run_in_order()
         self.fail_for_good()
         self.pause_in_mid_claim()
@@ -173,6 +177,13 @@ class SmallLoad:
             self.enqueue("orders")
         self.report("snooze", *self.claim(self.one, "orders"))
         self.report("complete", *self.claim(self.two, "orders"))
+
+    def start_at_a_rate(self) -> None:
+        for lane in ("metered", "api"):
+            for _ in range(5):
+                self.enqueue(lane)
+            for _ in range(2):
+                self.report("complete", *self.claim(self.one, lane, 3))
 
     def claim_around(self, lane: str, n: int, work: Callable[[], object]) -> list[Run]:
         """A claim, open until work (on session two) has ended or waits for it."""

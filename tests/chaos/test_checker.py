@@ -53,6 +53,16 @@ BROKEN: dict[str, tuple[str, dict[str, str], str]] = {
         {r"OR \(_read_notices\.lane\)\.in_order\s+AND": "OR false AND"},
         "With in_order a group starts nothing while a job of it may come back",
     ),
+    "the rate of a lane": (
+        "claim_batch",
+        {r"v_known\.rate IS NOT NULL AND v_claimed > 0": "false"},
+        "Never more starts in any window than the rate of a lane or group",
+    ),
+    "the rate of a group": (
+        "_claim_grouped",
+        {r"coalesce\(o\.started, 0\)::integer": "0"},
+        "Never more starts in any window than the rate of a lane or group",
+    ),
     "the look at holds": (
         "claim_batch",
         {r"h\.lane IN \('', claim_batch\.lane\)": "false"},

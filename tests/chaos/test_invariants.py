@@ -186,6 +186,10 @@ BAD: list[tuple[str, str, Callable[[], Story]]] = [
         .claim(1, 1, extra={"group_key": "a"})
         .tell(leased("-", 1, 1), Event("waiting", "+", job=1, extra={"place": 1}))
         .claim(2, 2, extra={"group_key": "a"}))),
+    ("starts in any window", "three in a period of two", lambda: (
+        Story().tell(Event("lane", "+", lane="l", extra={"rate": 2, "rate_per": 10}))
+        .enqueue(1).enqueue(2).enqueue(3).claim(1, 1, extra={"started": 1.0})
+        .claim(2, 2, extra={"started": 5.0}).claim(3, 3, extra={"started": 10.9}))),
     ("first jobs in line", "the second of a group before the first", lambda: (
         Story().tell(in_order("l"))
         .tell(ready("+", 1, extra={"group_key": "a"}))

@@ -17,7 +17,11 @@ import psycopg
 import pulse
 from tests.chaos import handlers, process
 
-LANES = {"bulk": 12, "narrow": 4, "serial": 2, "long": 6, "tenants": 8, "orders": 8}
+LANES = {
+    **{"bulk": 12, "narrow": 4, "serial": 2, "long": 6},
+    **{"tenants": 8, "orders": 8, "metered": 8},
+}
+LIMITED = ["serial", "narrow", "tenants", "orders", "metered"]
 SORTS = {
     "threads": (handlers.threads, {**LANES, "hostile": 1}),
     "async": (handlers.coroutines, LANES),
@@ -75,7 +79,7 @@ class PlainSQL:
     def run(self) -> None:
         while not self.stopping:
             try:
-                lane = self.random.choice(["serial", "narrow", "tenants", "orders"])
+                lane = self.random.choice(LIMITED)
                 rows = self.ask(
                     CLAIM, (process.name(), lane, self.random.choice([1, 3]))
                 )

@@ -17,7 +17,7 @@ from tools.servers import Server
 
 CACHES = [
     *("roster", "mark", "due_mark", "horizon", "upkeep_run"),
-    *("group_notice", "group_state", "group_mark"),
+    *("group_notice", "group_state", "group_mark", "quota"),
 ]
 STATES = {
     *("awaiting_approval", "scheduled", "ready", "running", "retrying"),
@@ -118,7 +118,8 @@ class Queue:
         self.held = [job(connection, "mail", lane=name) for name in ("held", "drained")]
         run("SELECT pulse.pause('deploy', 'a new schema', 'held')")
         run("SELECT pulse.drain_lane('drained', new => true)")
-        run("SELECT pulse.set_lane('tenants', group_slots => 1)")
+        rate = "rate => 1000, rate_per => '1 hour'"
+        run(f"SELECT pulse.set_lane('tenants', group_slots => 1, {rate})")
         tenant = {"lane": "tenants", "group_key": "a"}
         self.tenants = [job(connection, "mail", **tenant) for _ in range(3)]
         [(self.tenant_lease, _)] = claim(connection, "tenants", 2)

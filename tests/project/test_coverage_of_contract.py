@@ -171,6 +171,14 @@ PROOFS["guarantee"] = {
         ),
         ("engine/test_groups_stress.py", "test_limits_hold_and_nothing_is_lost"),
     ],
+    24: [
+        ("sql/2d_rates.sql", "guarantee 24:"),
+        (
+            "isolation/specs/groups-rates.spec",
+            "alice_claims bob_claims alice_commits",
+        ),
+        ("python/worker/test_rates.py", "test_a_rate_wakes_the_worker_and_is_kept"),
+    ],
 }
 
 PROOFS["rule"] = {
@@ -387,6 +395,16 @@ PROOFS["rule"] = {
         (
             "isolation/specs/groups-in-order.spec",
             "operator_cancels bob_claims operator_rolls_back bob_claims",
+        ),
+    ],
+    32: [
+        (
+            "isolation/specs/groups-rates.spec",
+            "alice_claims bob_claims alice_rolls_back",
+        ),
+        (
+            "isolation/specs/groups-rates.spec",
+            "producer_enqueues an_hour_passes bob_claims_a",
         ),
     ],
 }

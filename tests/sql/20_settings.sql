@@ -16,7 +16,8 @@ SELECT row_eq(
     'SELECT s.* FROM pulse._lane_settings(''any'') AS s',
     ROW (
         'any', NULL, 100, '500 milliseconds', '30 seconds', NULL,
-        '48 hours', '48 hours', '7 days', '30 seconds', true, NULL, NULL, NULL, NULL
+        '48 hours', '48 hours', '7 days', '30 seconds', true, NULL, NULL, NULL,
+        NULL, NULL, NULL, NULL, NULL
     )::pulse.lane,
     'defaults: 100 jobs a claim, poll 500 ms, lease 30 s, retention 48 h, 48 h and 7 d, grace 30 s'
 );
@@ -66,7 +67,7 @@ SELECT lives_ok(
 SELECT row_eq(
     'SELECT l.* FROM pulse.lane AS l WHERE l.lane = ''full''',
     ROW (
-        'full', 5, 7, '2 s', '10 s', '1 h', '1 d', '2 d', '3 d', '4 s', false, true, 6, NULL,
+        'full', 5, 7, '2 s', '10 s', '1 h', '1 d', '2 d', '3 d', '4 s', false, true, 6, NULL, NULL, NULL, NULL, NULL,
         true
     )::pulse.lane,
     'and is kept'
@@ -75,7 +76,7 @@ SELECT lives_ok($$SELECT pulse.set_lane('full', max_batch => 8)$$, 'one can be c
 SELECT row_eq(
     'SELECT l.* FROM pulse.lane AS l WHERE l.lane = ''full''',
     ROW (
-        'full', 5, 8, '2 s', '10 s', '1 h', '1 d', '2 d', '3 d', '4 s', false, true, 6, NULL,
+        'full', 5, 8, '2 s', '10 s', '1 h', '1 d', '2 d', '3 d', '4 s', false, true, 6, NULL, NULL, NULL, NULL, NULL,
         true
     )::pulse.lane,
     'and the others stay as they are'
@@ -87,7 +88,7 @@ SELECT row_eq(
     'SELECT l.* FROM pulse.lane AS l WHERE l.lane = ''full''',
     ROW (
         'full', NULL, 8, '2 s', '10 s', NULL, '1 d', '2 d', '3 d', '4 s', true, NULL, NULL,
-        NULL, false
+        NULL, NULL, NULL, NULL, NULL, false
     )::pulse.lane,
     '0 takes a limit away'
 );

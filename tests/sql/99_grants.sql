@@ -46,6 +46,8 @@ VALUES
 ('counts', 'viewer operator admin'),
 ('groups', 'viewer operator admin'),
 ('kinds', 'viewer operator admin'),
+('limits', 'viewer operator admin'),
+('next_at', 'worker admin'),
 ('lane_defaults', 'viewer operator admin'),
 ('pause_status', 'viewer operator admin'),
 ('node', 'producer worker viewer approver operator admin'),
@@ -131,6 +133,7 @@ VALUES
 ('_flow_jobs', 'producer viewer operator admin'),
 ('_flow_edges', 'producer viewer operator admin'),
 ('_counted', 'viewer operator admin'),
+('_limits', 'viewer operator admin'),
 ('_oldest_ready_at', 'viewer operator admin');
 
 -- The form of a verb that takes a signature goes with the one that makes it.

@@ -103,6 +103,10 @@ COMMENT ON TYPE pulse._job_filter IS
 ALTER TABLE pulse.lane ADD COLUMN fair boolean;
 ALTER TABLE pulse.lane ADD COLUMN group_slots integer;
 ALTER TABLE pulse.lane ADD COLUMN in_order boolean;
+ALTER TABLE pulse.lane ADD COLUMN rate integer;
+ALTER TABLE pulse.lane ADD COLUMN rate_per interval;
+ALTER TABLE pulse.lane ADD COLUMN group_rate integer;
+ALTER TABLE pulse.lane ADD COLUMN group_rate_per interval;
 ALTER TABLE pulse.lane ADD COLUMN grouped boolean;
 ALTER TABLE pulse.lane
 ADD CONSTRAINT lane_group_slots_are_positive CHECK (group_slots BETWEEN 1 AND 10000);
@@ -111,7 +115,10 @@ ADD CONSTRAINT lane_in_order_runs_one_of_a_group
 CHECK (in_order IS NOT TRUE OR group_slots IS NOT DISTINCT FROM 1);
 ALTER TABLE pulse.lane
 ADD CONSTRAINT lane_is_grouped_for_a_reason
-CHECK (grouped IS NOT TRUE OR fair OR group_slots IS NOT NULL);
+CHECK (grouped IS NOT TRUE OR fair OR num_nonnulls(group_slots, group_rate) > 0);
+ALTER TABLE pulse.lane
+ADD CONSTRAINT lane_rate_has_a_period
+CHECK (num_nonnulls(rate, rate_per) <> 1 AND num_nonnulls(group_rate, group_rate_per) <> 1);
 CREATE INDEX lane_for_groups ON pulse.lane (lane) WHERE grouped IS NOT NULL;
 
 ALTER TABLE pulse.kind ADD COLUMN max_delay interval;
@@ -414,6 +421,14 @@ CREATE TYPE pulse._group AS (
 COMMENT ON TYPE pulse._group IS
 'A group of a lane.';
 
+CREATE TYPE pulse._window AS (
+    times timestamptz [],
+    counts integer []
+);
+
+COMMENT ON TYPE pulse._window IS
+'How many starts there were, by hundredths of a period, each dated by its latest one.';
+
 CREATE TABLE pulse.group_ready (
     lane text COLLATE "C" NOT NULL,
     group_key text COLLATE "C" NOT NULL,
@@ -456,6 +471,8 @@ CREATE TABLE pulse.group_rule (
     group_key text COLLATE "C" NOT NULL,
     max_slots integer,
     weight integer,
+    rate integer,
+    rate_per interval,
     enabled boolean NOT NULL DEFAULT true,
     held_by name,
     held_at timestamptz,
@@ -464,9 +481,12 @@ CREATE TABLE pulse.group_rule (
     CONSTRAINT group_rule_is_for_a_named_group CHECK (group_key <> ''),
     CONSTRAINT group_rule_slots_are_positive CHECK (max_slots BETWEEN 1 AND 10000),
     CONSTRAINT group_rule_weight_is_bounded CHECK (weight BETWEEN 2 AND 100),
+    CONSTRAINT group_rule_rate_has_a_period CHECK (num_nonnulls(rate, rate_per) <> 1),
     CONSTRAINT group_rule_says_something
-    CHECK (num_nonnulls(max_slots, weight) > 0 OR NOT enabled)
+    CHECK (num_nonnulls(max_slots, weight, rate) > 0 OR NOT enabled)
 );
+
+CREATE INDEX group_rule_with_rate ON pulse.group_rule (lane) WHERE rate IS NOT NULL;
 
 COMMENT ON TABLE pulse.group_rule IS
 'Exceptions that set_group made for groups of a lane.';
@@ -483,6 +503,8 @@ CREATE TABLE pulse.group_state (
     leases bigint [],
     turn bigint,
     credit integer,
+    starts pulse._window,
+    wake_at timestamptz,
     written_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
@@ -495,6 +517,9 @@ WHERE turn IS NOT NULL AND version > 0;
 CREATE INDEX group_state_in_turn_by_kind ON pulse.group_state (lane, kind, rank, turn)
 WHERE turn IS NOT NULL AND place >= 0;
 
+CREATE INDEX group_state_to_wake ON pulse.group_state (lane, wake_at)
+WHERE wake_at IS NOT NULL AND rank IS NOT NULL;
+
 COMMENT ON TABLE pulse.group_state IS
 'A cache: what the last claim knew of a group, newest version first.';
 
@@ -505,7 +530,8 @@ CREATE TABLE pulse.group_mark (
     ranks integer [] NOT NULL,
     turns bigint [] NOT NULL,
     roll_from text COLLATE "C",
-    roll_rank integer NOT NULL DEFAULT -2147483648
+    roll_rank integer NOT NULL DEFAULT -2147483648,
+    woken_until timestamptz NOT NULL DEFAULT '-infinity'
 );
 
 CREATE UNIQUE INDEX group_mark_is_versioned ON pulse.group_mark (lane, version DESC);
@@ -513,6 +539,16 @@ ALTER TABLE pulse.group_mark REPLICA IDENTITY USING INDEX group_mark_is_versione
 
 COMMENT ON TABLE pulse.group_mark IS
 'A cache: for each grouped lane, the smallest notice that can be unread, and for each level the smallest turn that can be live.';
+
+CREATE TABLE pulse.quota (
+    lane text COLLATE "C" NOT NULL,
+    version bigint NOT NULL DEFAULT nextval('pulse.version'),
+    starts pulse._window,
+    CONSTRAINT quota_is_versioned PRIMARY KEY (lane, version)
+);
+
+COMMENT ON TABLE pulse.quota IS
+'A cache: the starts that count against the rate of a lane, newest version first.';
 
 -- 0c_stats: the samples of lanes have another name, stat is what is counted.
 
@@ -742,6 +778,7 @@ DROP FUNCTION pulse.pause_status();
 DROP FUNCTION pulse._health_lanes();
 
 -- Public functions that have other arguments or names now; what begins with _ goes by itself.
+DROP FUNCTION pulse.hello(text, text [], text []);
 DROP FUNCTION pulse.set_lane(
     text, integer, integer, interval, interval, interval,
     interval, interval, interval, interval, boolean, text

@@ -115,12 +115,20 @@ CALLS: Final[dict[str, LiteralString]] = {
 }
 
 HELLO: Final = """
-SELECT h.lane, h.max_batch
+SELECT h.lane, h.max_batch, h.rated
 FROM pulse.hello(
     worker => %(worker)s,
     lanes => CAST(%(lanes)s AS text[]),
     kinds => CAST(%(kinds)s AS text[])
 ) AS h"""
+
+# In seconds from now.
+NEXT_AT: Final = """
+SELECT date_part(
+    'epoch',
+    pulse.next_at(lane => %(lane)s, kinds => CAST(%(kinds)s AS text[]))
+    - clock_timestamp()
+)"""
 
 TICK: Final = "SELECT t.step, t.did, t.error FROM pulse.tick() AS t"
 
@@ -167,6 +175,7 @@ WORKER_FUNCTIONS: Final = (
     "progress",
     *CALLS,
     "hello",
+    "next_at",
     "tick",
     "arm_bell",
     "disarm_bell",
@@ -209,6 +218,7 @@ STATEMENTS: Final = {
     "progress": PROGRESS,
     **CALLS,
     "hello": HELLO,
+    "next_at": NEXT_AT,
     "tick": TICK,
     "upkeep_settings": UPKEEP_SETTINGS,
     "can_have_watchdog": CAN_HAVE_WATCHDOG,

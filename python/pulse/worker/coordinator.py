@@ -31,6 +31,7 @@ from pulse.logs import log_event
 from pulse.options import Duration
 from pulse.sql import operator as sql
 from pulse.tasks import Task
+from pulse.worker import rates
 from pulse.worker.answer import Answer
 from pulse.worker.budget import Budget, SharedSlots
 from pulse.worker.claims import Claims
@@ -42,6 +43,7 @@ from pulse.worker.heartbeat import Heartbeat
 from pulse.worker.listener import Listener
 from pulse.worker.probes import Condition, Health, Probes
 from pulse.worker.processes import Initializer
+from pulse.worker.rates import Rates
 from pulse.worker.run import Run
 from pulse.worker.shutdown import FLUSH_WITHIN, Shutdown
 from pulse.worker.slots import Slots
@@ -103,6 +105,7 @@ class Coordinator:
         self._exchange = Exchange(
             self._connection, connector.worker, kinds, settings.lease_for
         )
+        self._rates = Rates(self._exchange)
         self._claims = Claims(
             settings.tasks,
             self._slots,
@@ -116,7 +119,7 @@ class Coordinator:
             list(settings.lanes),
             kinds,
             self._poll_now,
-            self._slots.set_max_batch,
+            self._learn,
             ticks=settings.ticks,
             listens=settings.listens,
         )
@@ -163,6 +166,11 @@ class Coordinator:
     @property
     def stopping(self) -> bool:
         return self._stop_at is not None
+
+    def _learn(self, lane: str, max_batch: int, rated: bool) -> None:
+        """What hello says of a lane."""
+        self._slots.set_max_batch(lane, max_batch)
+        self._rates.learn(lane, rated)
 
     def _poll_now(self) -> None:
         self._poll_at = 0.0
@@ -302,7 +310,8 @@ class Coordinator:
             self._loop.call_later(HELD_FOR, self._slots.retry_held)
         await self._claims.accept(answer, took)
         if wants:
-            self._schedule_poll(wants, answer.lanes)
+            waits = await self._rates.ask(wants, answer.lanes)
+            self._schedule_poll(wants, answer.lanes, waits)
         else:
             self._poll_later(claims)
         if not self._sends_at_once:
@@ -336,16 +345,26 @@ class Coordinator:
             return True
         return self._poll_at == 0.0 and bool(self._slots.wants())
 
-    def _schedule_poll(self, wants: Mapping[str, int], got: Mapping[str, int]) -> None:
+    def _schedule_poll(
+        self,
+        wants: Mapping[str, int],
+        got: Mapping[str, int],
+        waits: Mapping[str, float],
+    ) -> None:
         """When to claim next, by what each lane gave."""
         base = BUSY_POLL if self._listener.is_busy else self._settings.poll_interval
-        pause = base * random.uniform(0.9, 1.1)
+        base *= random.uniform(0.9, 1.1)
+        pause = rates.LONGEST if waits else base
         free = self._slots.wants()
         for lane, wanted in wants.items():
             n = got.get(lane, 0)
             if n == 0:
+                # Time alone, or a bell; where none is armed, new jobs are looked for.
+                heard = lane in self._listener.armed
+                pause = min(pause, waits.get(lane, base), pause if heard else base)
                 self._listener.arm(lane)
             elif n >= wanted:
+                pause = min(pause, base)
                 self._listener.disarm(lane)
                 if lane in free:
                     self._poll_at = 0.0

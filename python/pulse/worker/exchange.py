@@ -61,6 +61,13 @@ class Exchange:
         answer.held += held
         return answer
 
+    async def next_in(self, lane: str) -> float | None:
+        """In how many seconds time alone makes a job of a lane claimable."""
+        connection = await self._connection.get()
+        values = {"lane": lane, "kinds": self._kinds}
+        row = await (await connection.execute(sql.NEXT_AT, values)).fetchone()
+        return None if row is None else row[0]
+
     async def _exchange(
         self, connection: AsyncConnection, runs: Sequence[Run], wants: Mapping[str, int]
     ) -> Answer:

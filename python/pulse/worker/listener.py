@@ -47,7 +47,7 @@ class Listener:
         lanes: Sequence[str],
         kinds: Sequence[str],
         ring: Callable[[], None],
-        set_max_batch: Callable[[str, int], None],
+        learn: Callable[[str, int, bool], None],
         ticks: bool = True,
         listens: bool = True,
     ) -> None:
@@ -55,7 +55,7 @@ class Listener:
         self._lanes = list(lanes)
         self._kinds = list(kinds)
         self._ring = ring
-        self._set_max_batch = set_max_batch
+        self._learn = learn
         self._ticks = ticks
         self._listens = listens
         self._connection: AsyncConnection | None = None
@@ -149,7 +149,7 @@ class Listener:
             for row in await self._execute(
                 sql.HELLO, worker=self._connector.worker, **values
             ):
-                self._set_max_batch(*row)
+                self._learn(*row)
             self._next_hello = now + HELLO_EVERY * random.uniform(1.0, 1.1)
             self._note("hello", None)
         if self._ticks and now >= self._next_tick:

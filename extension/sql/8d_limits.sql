@@ -1,0 +1,215 @@
+-- When time alone makes a job claimable, and what limits there are.
+
+CREATE FUNCTION pulse.next_at(lane text, kinds text [] DEFAULT NULL)
+RETURNS timestamptz
+LANGUAGE plpgsql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+SET jit = off
+AS $$
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_lane pulse.lane;
+    v_due timestamptz;
+    v_wake timestamptz;
+    v_free timestamptz;
+BEGIN
+    PERFORM pulse._require_name('lane', next_at.lane);
+    SELECT l.* INTO v_lane
+    FROM pulse.lane AS l
+    WHERE l.lane = next_at.lane;
+
+    SELECT w.run_at INTO v_due
+    FROM pulse.waiting AS w
+    WHERE w.lane = next_at.lane
+        AND w.attempts >= 0
+        AND w.run_at >= (pulse._newest_due_mark(next_at.lane)).run_at
+        AND w.run_at < 'infinity'
+    ORDER BY w.run_at
+    LIMIT 1;
+
+    IF v_lane.grouped THEN
+        SELECT s.wake_at INTO v_wake
+        FROM pulse.group_state AS s
+        WHERE s.lane = next_at.lane
+            AND s.wake_at IS NOT NULL
+            AND s.rank IS NOT NULL
+            AND s.wake_at >= coalesce(
+                (pulse._newest_group_mark(next_at.lane)).woken_until, '-infinity'
+            )
+            AND (next_at.kinds IS NULL OR s.kind = ANY (next_at.kinds))
+        ORDER BY s.wake_at
+        LIMIT 1;
+    END IF;
+
+    IF v_lane.rate IS NOT NULL THEN
+        SELECT f.free_at INTO v_free
+        FROM pulse._free_starts(
+            (pulse._newest_quota(next_at.lane)).starts, v_lane.rate, v_lane.rate_per, v_now
+        ) AS f;
+    END IF;
+
+    -- Nothing starts before the lane has a start again; what stands in line does then, or
+    -- now, if one has come since somebody claimed in vain.
+    IF v_lane.rate IS NOT NULL THEN
+        IF EXISTS (SELECT FROM pulse.ready AS r WHERE r.lane = next_at.lane AND r.failures >= 0)
+            OR EXISTS (
+                SELECT FROM pulse.group_state AS s
+                WHERE s.lane = next_at.lane AND s.turn IS NOT NULL AND s.version > 0
+            )
+            OR EXISTS (SELECT FROM pulse.group_notice AS n WHERE n.lane = next_at.lane)
+        THEN
+            v_due := least(v_due, v_now);
+        END IF;
+        v_due := greatest(v_due, CASE WHEN v_due IS NOT NULL THEN v_free END);
+        v_wake := greatest(v_wake, CASE WHEN v_wake IS NOT NULL THEN v_free END);
+    END IF;
+    RETURN least(v_due, v_wake);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.next_at(text, text []) IS
+'When the passing of time alone will make a job of a lane claimable: the next job that is due, or the next start that a rate of the lane or of a group allows (now, or before, if there is one by now). With kinds, of groups whose first job is of one of these. NULL: nothing is known that waits for time. A claim may find nothing then all the same, and something before: slots, pauses and new jobs are not foreseen. PU002 not a lane name. Writes nothing.';
+
+-- Every limit that set_lane and set_group made, and of groups those that hold one now. A group
+-- that is held runs something, waits for a start or was stopped.
+CREATE FUNCTION pulse._limits()
+RETURNS TABLE (
+    scope text, lane text, group_key text, what text, allowed integer, per interval,
+    used bigint, free_at timestamptz, waiting bigint
+)
+LANGUAGE sql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET jit = off
+AS $$
+    WITH running AS MATERIALIZED (
+        SELECT e.lane, count(*) AS jobs FROM pulse.lease AS e GROUP BY e.lane
+    )
+
+    SELECT
+        'lane', l.lane, NULL, 'slots', l.max_slots, NULL::interval, coalesce(r.jobs, 0),
+        NULL::timestamptz, NULL::bigint
+    FROM pulse.lane AS l
+    LEFT JOIN running AS r ON r.lane = l.lane
+    WHERE l.max_slots IS NOT NULL
+    UNION ALL
+    SELECT
+        'lane', l.lane, NULL, 'rate', l.rate, l.rate_per, l.rate - f.free, f.free_at, NULL
+    FROM pulse.lane AS l
+    CROSS JOIN LATERAL pulse._free_starts(
+        (pulse._newest_quota(l.lane)).starts, l.rate, l.rate_per, clock_timestamp()
+    ) AS f
+    WHERE l.rate IS NOT NULL
+    UNION ALL
+    SELECT 'each group', l.lane, NULL, w.what, w.allowed, w.per, NULL, NULL, NULL
+    FROM pulse.lane AS l
+    CROSS JOIN LATERAL (
+        VALUES
+        (CASE WHEN l.in_order THEN 'order' ELSE 'slots' END, l.group_slots, NULL::interval),
+        ('rate', l.group_rate, l.group_rate_per)
+    ) AS w (what, allowed, per)
+    WHERE l.grouped
+        AND w.allowed IS NOT NULL
+    UNION ALL
+    SELECT
+        'group', g.lane, g.group_key, w.what, w.allowed, w.per, w.used, w.free_at, n.waiting
+    FROM (
+        SELECT a.lane, a.group_key FROM pulse.group_rule AS a
+        UNION
+        SELECT b.lane, b.group_key FROM pulse.lease AS b WHERE b.group_key IS NOT NULL
+        UNION
+        SELECT c.lane, c.group_key
+        FROM pulse.group_state AS c
+        WHERE c.wake_at IS NOT NULL
+            AND c.rank IS NOT NULL
+    ) AS g
+    INNER JOIN pulse.lane AS l ON l.lane = g.lane AND l.grouped
+    LEFT JOIN pulse.group_rule AS q ON q.lane = g.lane AND q.group_key = g.group_key
+    LEFT JOIN LATERAL (
+        SELECT o.leases, o.starts
+        FROM pulse.group_state AS o
+        WHERE o.lane = g.lane
+            AND o.group_key = g.group_key
+        ORDER BY o.version DESC
+        LIMIT 1
+    ) AS s ON true
+    CROSS JOIN LATERAL (
+        SELECT
+            CASE WHEN l.in_order THEN 'order' ELSE 'slots' END,
+            CASE WHEN l.in_order THEN 1 ELSE coalesce(q.max_slots, l.group_slots) END,
+            NULL::interval,
+            (SELECT count(*) FROM pulse.lease AS e WHERE e.lease = ANY (s.leases)),
+            NULL::timestamptz,
+            q.max_slots IS NOT NULL
+        UNION ALL
+        SELECT
+            'rate', coalesce(q.rate, l.group_rate), coalesce(q.rate_per, l.group_rate_per),
+            coalesce(q.rate, l.group_rate) - f.free, f.free_at, q.rate IS NOT NULL
+        FROM pulse._free_starts(
+            s.starts, coalesce(q.rate, l.group_rate),
+            coalesce(q.rate_per, l.group_rate_per), clock_timestamp()
+        ) AS f
+        UNION ALL
+        SELECT 'stopped', 0, NULL, 0, NULL, true
+        WHERE NOT q.enabled
+    ) AS w (what, allowed, per, used, free_at, own)
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS waiting
+        FROM (
+            SELECT
+            FROM pulse.group_ready AS r
+            WHERE r.lane = g.lane
+                AND r.group_key = g.group_key
+                AND r.failures >= 0
+            LIMIT 1000
+        ) AS r
+    ) AS n
+    WHERE w.own
+        OR w.used >= w.allowed AND n.waiting > 0
+$$;
+
+COMMENT ON FUNCTION pulse._limits() IS
+'What the view limits shows.';
+
+CREATE VIEW pulse.limits
+WITH (security_barrier)
+AS
+SELECT
+    l.scope, l.lane, l.group_key, l.what, l.allowed, l.per, l.used, l.free_at, l.waiting
+FROM pulse._limits() AS l;
+
+COMMENT ON VIEW pulse.limits IS
+'Every limit of lanes and groups, and the groups that one holds now.';
+
+COMMENT ON COLUMN pulse.limits.scope IS
+'lane, each group (of the lane), or group (one that has a limit of its own, or is held by one).';
+
+COMMENT ON COLUMN pulse.limits.lane IS
+'The lane.';
+
+COMMENT ON COLUMN pulse.limits.group_key IS
+'The group, where the limit is of one.';
+
+COMMENT ON COLUMN pulse.limits.what IS
+'slots, order, rate, or stopped (by set_group).';
+
+COMMENT ON COLUMN pulse.limits.allowed IS
+'How many jobs may run at once, or start in a period.';
+
+COMMENT ON COLUMN pulse.limits.per IS
+'The period of a rate.';
+
+COMMENT ON COLUMN pulse.limits.used IS
+'How many run, or started in the period that ends now.';
+
+COMMENT ON COLUMN pulse.limits.free_at IS
+'When a rate that is used up has a start again.';
+
+COMMENT ON COLUMN pulse.limits.waiting IS
+'How many jobs of the group stand in line, counted up to 1000.';
