@@ -1,4 +1,8 @@
-"""Flows: draining jobs that wait for jobs, beside the same number that do not."""
+"""Flows: draining jobs that wait for jobs, beside the same number that do not.
+
+And what plain jobs pay for flows: in a database whose functions have the looks for
+flows taken out ("before"), in one where nothing ever waited, and beside jobs that do.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +38,26 @@ LOADS = {
 }
 GOALS = {"1 → n → 1": 0.75, "many of 1 → 3 → 1": 0.75, "n → 1": 0.95}
 
+# Where a claim and a report look for flows, and what they did before.
+LOOKS = {
+    "claim_batch": {
+        "pg_sequence_last_value('pulse.note_seq') IS NOT NULL AS has_flows": (
+            "false AS has_flows"
+        )
+    },
+    "complete_batch": {
+        "(SELECT pg_sequence_last_value('pulse.blocked_seq') IS NOT NULL)": "false",
+        "IF pg_sequence_last_value('pulse.blocked_seq') IS NOT NULL": "IF false",
+    },
+}
+BLOCKED = """
+    SELECT pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[1000]), lane => 'flow',
+        after => ARRAY[pulse.enqueue('k', lane => 'flow', after => ARRAY[
+            pulse.enqueue('k', lane => 'flow')
+        ])])
+"""
+PLAIN = ("plain, before", "plain, none ever waited", "plain, beside 1,000 blocked")
+
 
 def i_flows(bench: Bench) -> Section:
     section = Section(
@@ -64,12 +88,56 @@ def i_flows(bench: Bench) -> Section:
                     f"{share:.2f}",
                 ]
             )
+    plain(bench, section, jobs, 2 * rounds)
     for name, wanted in GOALS.items():
         share = ratio(drained["plain", False], drained[name, False])
         section.goal(f"CPU of a job, plain / {name}", share, wanted, must=False)
         held = ratio(drained[name, False], drained[name, True])
         section.goal(f"{name}: without an old snapshot / with", held, 0.9, must=False)
     return section
+
+
+def plain(bench: Bench, section: Section, jobs: int, rounds: int) -> None:
+    with (
+        bench.database("i: before") as before,
+        bench.database("i: never") as never,
+        bench.database("i: beside") as beside,
+    ):
+        for function, looks in LOOKS.items():
+            take_out(before, function, looks)
+        with beside.connect() as connection:
+            connection.execute(BLOCKED.encode())
+            connection.execute("SELECT pulse._tick_flows()")
+        databases = dict(zip(PLAIN, (before, never, beside), strict=True))
+        spent: dict[str, list[tuple[float, float]]] = {name: [] for name in PLAIN}
+        load = LOADS["plain"].format(jobs=jobs // 5)
+        for name in alternated(list(PLAIN), rounds):
+            spent[name].append(work(databases[name], load, jobs // 5))
+        for database in databases.values():
+            database.worked = database.finished()
+    drained = {name: middle([drain for _, drain in spent[name]]) for name in PLAIN}
+    for name in PLAIN:
+        enqueued = middle([enqueue for enqueue, _ in spent[name]])
+        share = ratio(drained[PLAIN[0]], drained[name])
+        section.rows.append(
+            [name, "none", f"{enqueued:.1f}", f"{drained[name]:.1f}", f"{share:.2f}"]
+        )
+    for name, wanted in zip(PLAIN[1:], (0.98, 0.95), strict=True):
+        share = ratio(drained[PLAIN[0]], drained[name])
+        section.goal(f"CPU of a job, before / {name}", share, wanted, must=False)
+
+
+def take_out(database: Database, function: str, looks: dict[str, str]) -> None:
+    with database.connect() as connection:
+        row = connection.execute(
+            "SELECT pg_get_functiondef(%s::regproc)", (f"pulse.{function}",)
+        ).fetchone()
+        assert row is not None
+        body = str(row[0])
+        for look, instead in looks.items():
+            assert look in body, f"{function} has changed: {look}"
+            body = body.replace(look, instead)
+        connection.execute(body.encode())
 
 
 def work(database: Database, load: str, jobs: int) -> tuple[float, float]:

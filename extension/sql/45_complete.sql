@@ -56,14 +56,22 @@ BEGIN
         PERFORM pulse._require_read_committed('complete');
     END IF;
 
+    -- By lease, so that the result of each is found by a binary search. Of a lease that is
+    -- named twice the first counts.
     IF v_results IS NOT NULL THEN
-        SELECT array_agg(u.lease), array_agg(u.result) INTO v_sound, v_results
-        FROM unnest(complete_batch.leases, complete_batch.results) AS u (lease, result)
-        WHERE
-            CASE
-                WHEN pg_column_size(u.result) > 100 THEN pulse._text_size(u.result) <= 1048576
-                ELSE true
-            END;
+        SELECT array_agg(s.lease), array_agg(s.result) INTO v_sound, v_results
+        FROM (
+            SELECT u.lease, u.result
+            FROM unnest(complete_batch.leases, complete_batch.results)
+            WITH ORDINALITY AS u (lease, result, place)
+            WHERE u.lease IS NOT NULL
+                AND CASE
+                    WHEN pg_column_size(u.result) > 100
+                        THEN pulse._text_size(u.result) <= 1048576
+                    ELSE true
+                END
+            ORDER BY u.lease, u.place DESC
+        ) AS s;
     END IF;
 
     -- Here and not in 44_endings.sql: a report of one job would cost a fifth more CPU by one
@@ -123,7 +131,7 @@ BEGIN
                 g.job, g.lane, g.kind, g.rank, 'completed', 'complete', g.attempt, g.failures,
                 g.keyed, g.claimed_at, g.lease, g.worker,
                 CASE
-                    WHEN v_results IS NOT NULL THEN v_results[array_position(v_sound, g.lease)]
+                    WHEN v_results IS NOT NULL THEN v_results[width_bucket(g.lease, v_sound)]
                 END
             FROM gone AS g
         ),

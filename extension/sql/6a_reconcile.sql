@@ -325,42 +325,6 @@ $$;
 COMMENT ON FUNCTION pulse._require_declared(text, jsonb, text []) IS
 'Raise PU002 unless these are declarations with settings of these names.';
 
-CREATE FUNCTION pulse._do_unset_kind(
-    signature pulse._signature, kind text, settings text [], reason text
-)
-RETURNS void
-LANGUAGE plpgsql
-SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_who integer := pulse._redeem(_do_unset_kind.signature);
-    v_before pulse.kind;
-    v_after jsonb;
-BEGIN
-    -- As in set_kind.
-    LOCK TABLE pulse.kind IN SHARE ROW EXCLUSIVE MODE;
-
-    DELETE FROM pulse.kind AS k
-    WHERE k.kind = _do_unset_kind.kind
-    RETURNING k.* INTO v_before;
-
-    v_after := jsonb_strip_nulls(to_jsonb(v_before)) - _do_unset_kind.settings;
-    IF v_after - 'kind' <> '{}' THEN
-        INSERT INTO pulse.kind
-        SELECT (jsonb_populate_record(NULL::pulse.kind, v_after)).*;
-    END IF;
-
-    PERFORM pulse._audit(
-        v_who, 'set_kind', NULL, v_before.lane, jsonb_strip_nulls(to_jsonb(v_before)),
-        v_after, _do_unset_kind.reason
-    );
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._do_unset_kind(pulse._signature, text, text [], text) IS
-'Give settings of a kind back to the defaults, for the role that signed. Writes kind and audit_entry.';
-
 CREATE VIEW pulse.declarations
 WITH (security_barrier)
 AS

@@ -50,7 +50,7 @@ SELECT ok(NOT pg_temp.held(:other) AND NOT pg_temp.held(:g), 'of no other job');
 SELECT is((SELECT status || ': ' || split_part(figure, ',', 1) FROM pulse.health() WHERE check_name = 'paused_flows'), 'ok: 1', 'health counts it');
 
 -- claims
-SELECT is(pg_temp.claimed('l', 1), ARRAY[:other]::bigint[], 'transition 21: a claim passes the jobs of a paused flow and takes those behind them');
+SELECT is(pg_temp.claimed('l', 1), ARRAY[:other]::bigint[], 'a claim passes the jobs of a paused flow and takes those behind them');
 SELECT is(pg_temp.claimed('l'), ARRAY[:g]::bigint[], 'other flows go on');
 SELECT is(pg_temp.state(:a) || ' ' || pg_temp.state(:b), 'blocked blocked', 'those that were met are blocked');
 SELECT ok((SELECT waits_for IS NULL FROM pulse.jobs WHERE job_id = :a), 'and wait for no job');
@@ -82,7 +82,7 @@ SELECT ok(NOT pulse.resume('ann', flow => 'f'), 'a pause is taken back once');
 
 -- resume
 SELECT ok(pulse.resume('bob', flow => 'f'), 'the last pause is taken back');
-SELECT is(pg_temp.claimed('l'), ARRAY[:a, :b, :c, :d]::bigint[], 'transition 22: and claims put the jobs back in line');
+SELECT is(pg_temp.claimed('l'), ARRAY[:a, :b, :c, :d]::bigint[], 'and claims put the jobs back in line');
 SELECT is_empty('SELECT * FROM pulse.check()');
 
 -- before it is enqueued; groups

@@ -1,7 +1,7 @@
 -- Completing: the fence, repeated reports, batches.
 BEGIN;
 
-SELECT plan(39);
+SELECT plan(40);
 
 SELECT pg_temp.claim('one') AS lease \gset
 SELECT l.job FROM pulse.lease AS l WHERE l.lease = :lease \gset
@@ -152,6 +152,15 @@ SELECT is_empty('SELECT * FROM pulse.complete_batch(NULL)', 'nor is NULL');
 SELECT results_eq(
     $$SELECT v.verdict FROM pulse.complete_batch('{NULL,NULL}', ARRAY['1', '2', '3']::jsonb []) AS v$$,
     $$VALUES ('lost'), ('lost')$$, 'more results than leases do no harm'
+);
+SELECT pulse.enqueue('k', lane => 'mixed') FROM generate_series(1, 3) \g /dev/null
+SELECT c.lease AS l1 FROM pulse.claim_batch('w', 'mixed') AS c \gset
+SELECT c.lease AS l2 FROM pulse.claim_batch('w', 'mixed') AS c \gset
+SELECT c.lease AS l3 FROM pulse.claim_batch('w', 'mixed') AS c \gset
+SELECT count(*) FROM pulse.complete_batch(ARRAY[:l3, NULL, :l1, 4711, :l2, :l1], ARRAY['3', '0', '1', '0', '2', '9']::jsonb []) \g /dev/null
+SELECT results_eq(
+    $$SELECT f.result FROM pulse.finished AS f WHERE f.lane = 'mixed' ORDER BY f.lease$$,
+    $$VALUES ('1'::jsonb), ('2'), ('3')$$, 'in whatever order they are named; of two for one lease the first'
 );
 SELECT pg_temp.claim('twice') AS lease \gset
 SELECT results_eq(
