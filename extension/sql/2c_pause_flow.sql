@@ -248,6 +248,7 @@ BEGIN
             v_lease.rank, v_lease.attempt, v_lease.failures, v_lease.keyed, true, 'hold',
             false
         );
+        PERFORM pulse._count_start(v_lease);
         IF v_lease.group_key IS NOT NULL THEN
             v_groups := v_groups || ROW(v_lease.lane, v_lease.group_key)::pulse._group;
         END IF;

@@ -114,7 +114,12 @@ class Producer:
             jobs[0]["after_failed"] = "run"
 
         def work(connection: psycopg.Connection[Any]) -> list[int] | None:
-            ids = pulse.enqueue_many(connection, jobs)
+            try:
+                ids = pulse.enqueue_many(connection, jobs)
+            except pulse.errors.NoSuchJob:
+                # An asynchronous promotion lost a job of before.
+                self.known.clear()
+                return None
             return None if self.random.random() < 0.05 else ids
 
         made = self.commit(jobs, work)
