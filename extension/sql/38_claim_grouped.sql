@@ -25,6 +25,8 @@
 -- With in_order nothing behind a row that somebody holds is taken, nor anything while a job
 -- that was taken before waits to be run again: its lease counts until it is back in line, or
 -- gone.
+--
+-- One function under one lock, since calls cost; that is why the file is long.
 
 CREATE FUNCTION pulse._claim_grouped(
     worker text,

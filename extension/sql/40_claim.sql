@@ -30,7 +30,7 @@
 -- Everything that a claim has to know is read in one statement, and what is rarely to be
 -- done (reap, promote) is called only when that statement says so: PL/pgSQL sets up every
 -- statement and function call anew in each transaction, which is most of the cost of
--- a small claim.
+-- a small claim. So it is one function, and the file is long.
 --
 -- A lane whose jobs stand in groups has a claim of its own (38_claim_grouped.sql).
 

@@ -28,6 +28,8 @@
 -- back: _due_floor keeps what is inserted meanwhile from standing below a mark. And leases: the
 -- sweep that makes new leases known to reap goes forward only up to lease_q (51_reap.sql).
 -- And tally, which is read once up to tally_q (92_count.sql).
+--
+-- The proof and all that it is about stand together; that is why the file is long.
 
 CREATE FUNCTION pulse._newest_mark(lane text, kind text)
 RETURNS pulse.mark

@@ -172,7 +172,7 @@ PROOFS["guarantee"] = {
         ("engine/test_groups_stress.py", "test_limits_hold_and_nothing_is_lost"),
     ],
     24: [
-        ("sql/2d_rates.sql", "guarantee 24:"),
+        ("sql/2e_rates.sql", "guarantee 24:"),
         (
             "isolation/specs/groups-rates.spec",
             "alice_claims bob_claims alice_commits",

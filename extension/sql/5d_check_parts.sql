@@ -1,0 +1,286 @@
+-- Parts of check: rows below the marks, and what is known of groups.
+
+-- By the index of each line, below its mark only: nothing is there but dead rows.
+CREATE FUNCTION pulse._below_marks(max_rows integer)
+RETURNS TABLE (problem text, job_id bigint, detail text)
+LANGUAGE sql
+STABLE
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
+AS $$
+    WITH newest_mark AS (
+        SELECT DISTINCT ON (m.lane, m.kind) m.lane, m.kind, m.ranks, m.seqs
+        FROM pulse.mark AS m
+        ORDER BY m.lane, m.kind, m.version DESC
+    ),
+
+    newest_due_mark AS (
+        SELECT DISTINCT ON (m.lane) m.lane, m.run_at, m.ranks, m.run_ats
+        FROM pulse.due_mark AS m
+        ORDER BY m.lane, m.version DESC
+    )
+
+    (
+        SELECT
+            'ready job is below its mark', r.job,
+            format('Place %s, mark %s, lane %s, priority %s.', r.seq, v.seq, r.lane, -r.rank)
+        FROM newest_mark AS m
+        CROSS JOIN LATERAL unnest(m.ranks, m.seqs) AS v (rank, seq)
+        INNER JOIN pulse.ready AS r
+            ON r.lane = m.lane
+            AND r.rank = v.rank
+            AND r.failures >= 0
+            AND r.seq < v.seq
+            AND m.kind IN ('', r.kind)
+        LIMIT _below_marks.max_rows
+    )
+    UNION ALL
+    (
+        SELECT
+            'waiting job is below its mark', w.job,
+            format('Due %s, mark %s, lane %s.', w.run_at, m.run_at, w.lane)
+        FROM newest_due_mark AS m
+        INNER JOIN pulse.waiting AS w
+            ON w.lane = m.lane
+            AND w.run_at < m.run_at
+            AND w.attempts >= 0
+        LIMIT _below_marks.max_rows
+    )
+    UNION ALL
+    (
+        SELECT
+            'waiting job is below its mark', w.job,
+            format(
+                'Due %s, mark %s, lane %s, priority %s.', w.run_at, v.run_at, w.lane, -w.rank
+            )
+        FROM newest_due_mark AS m
+        CROSS JOIN LATERAL unnest(m.ranks, m.run_ats) AS v (rank, run_at)
+        INNER JOIN pulse.waiting AS w
+            ON w.lane = m.lane
+            AND w.rank = v.rank
+            AND w.run_at < v.run_at
+            AND w.failures >= 0
+        WHERE v.run_at > m.run_at
+            AND w.run_at >= m.run_at
+        LIMIT _below_marks.max_rows
+    )
+    UNION ALL
+    (
+        SELECT
+            'lease is below its mark', l.job,
+            format('Lease of worker %s, claimed %s.', l.worker, l.claimed_at)
+        FROM pulse.lease AS l
+        WHERE l.reap_at IS NULL
+            AND l.lease < (
+                SELECT (t.state ->> 'from')::bigint
+                FROM pulse.upkeep_run AS t
+                WHERE t.step = 'watch'
+                ORDER BY t.version DESC
+                LIMIT 1
+            )
+        LIMIT _below_marks.max_rows
+    )
+$$;
+
+COMMENT ON FUNCTION pulse._below_marks(integer) IS
+'Jobs that no claim or promotion would find because a mark has passed them: none, if pulse is right.';
+
+-- What has to hold of groups. A job is reached by the first place of its level, or by a
+-- notice that is still to be read; a group counts all that it runs.
+CREATE FUNCTION pulse._group_problems()
+RETURNS TABLE (lane text, problem text, job_id bigint, detail text)
+LANGUAGE sql
+STABLE
+SET search_path = pg_catalog, pg_temp
+SET jit = off
+AS $$
+    WITH newest_mark AS MATERIALIZED (
+        SELECT DISTINCT ON (m.lane)
+            m.lane, m.notice_from, m.ranks, m.turns, m.roll_from, m.woken_until
+        FROM pulse.group_mark AS m
+        ORDER BY m.lane, m.version DESC
+    ),
+
+    rolled AS MATERIALIZED (
+        SELECT
+            l.lane, l.group_slots, l.in_order, m.notice_from, m.ranks, m.turns, m.woken_until
+        FROM pulse.lane AS l
+        INNER JOIN newest_mark AS m ON m.lane = l.lane
+        WHERE l.grouped
+            AND m.roll_from IS NULL
+    ),
+
+    newest_state AS MATERIALIZED (
+        SELECT DISTINCT ON (s.lane, s.group_key) s.*
+        FROM pulse.group_state AS s
+        ORDER BY s.lane, s.group_key, s.version DESC
+    ),
+
+    level AS MATERIALIZED (
+        SELECT s.lane, s.group_key, s.rank, s.place
+        FROM newest_state AS s
+        WHERE s.rank IS NOT NULL
+        UNION ALL
+        SELECT s.lane, s.group_key, u.rank, u.place
+        FROM newest_state AS s
+        CROSS JOIN LATERAL unnest(s.more) AS u
+        UNION ALL
+        SELECT n.lane, n.group_key, n.rank, n.place
+        FROM pulse.group_notice AS n
+        INNER JOIN rolled AS d ON d.lane = n.lane AND n.seq >= d.notice_from
+        WHERE n.rank IS NOT NULL
+    ),
+
+    reach AS MATERIALIZED (
+        SELECT v.lane, v.group_key, v.rank, min(v.place) AS place
+        FROM level AS v
+        GROUP BY v.lane, v.group_key, v.rank
+    ),
+
+    -- What a group may run at once, since the last change of its lane or of a group of it.
+    limited AS MATERIALIZED (
+        SELECT
+            l.*,
+            CASE
+                WHEN d.in_order THEN 1
+                ELSE coalesce(q.max_slots, d.group_slots)
+            END AS slots,
+            coalesce(c.at, '-infinity') AS since
+        FROM rolled AS d
+        INNER JOIN pulse.lease AS l ON l.lane = d.lane AND l.group_key IS NOT NULL
+        LEFT JOIN pulse.group_rule AS q ON q.lane = l.lane AND q.group_key = l.group_key
+        LEFT JOIN (
+            SELECT e.lane, max(e.at) AS at
+            FROM pulse.audit_entry AS e
+            WHERE e.verb IN ('set_lane', 'set_group')
+            GROUP BY e.lane
+        ) AS c ON c.lane = d.lane
+    )
+
+    SELECT
+        r.lane, 'job is reached by no group', r.job,
+        format('Place %s, group %L of lane %s, priority %s.', r.seq, r.group_key, r.lane, -r.rank)
+    FROM pulse.group_ready AS r
+    INNER JOIN rolled AS d ON d.lane = r.lane
+    WHERE NOT EXISTS (
+        SELECT
+        FROM reach AS e
+        WHERE e.lane = r.lane
+            AND e.group_key = r.group_key
+            AND e.rank = r.rank
+            AND e.place <= r.seq
+    )
+    AND NOT EXISTS (
+        SELECT
+        FROM newest_state AS s
+        WHERE s.lane = r.lane
+            AND s.group_key = r.group_key
+            AND s.rest <= r.rank
+    )
+    UNION ALL
+    SELECT
+        l.lane, 'group runs more than its slots', NULL,
+        format(
+            'Group %L of lane %s: %s claimed since its slots became %s.',
+            l.group_key, l.lane, count(*), l.slots
+        )
+    FROM limited AS l
+    WHERE l.claimed_at > l.since
+    GROUP BY l.lane, l.group_key, l.slots
+    HAVING count(*) > l.slots
+    UNION ALL
+    SELECT
+        l.lane, 'lease is missing from its group', l.job,
+        format('Group %L of lane %s does not count it.', l.group_key, l.lane)
+    FROM limited AS l
+    WHERE l.slots IS NOT NULL
+        AND NOT EXISTS (
+            SELECT
+            FROM newest_state AS s
+            WHERE s.lane = l.lane
+                AND s.group_key = l.group_key
+                AND l.lease = ANY (s.leases)
+        )
+    UNION ALL
+    SELECT
+        w.lane, 'group does not wait for its job', w.job,
+        format('Place %s in a group of lane %s, which keeps its order.', w.place, w.lane)
+    FROM rolled AS d
+    INNER JOIN pulse.waiting AS w ON w.lane = d.lane AND w.place > 0
+    INNER JOIN pulse.body AS b ON b.job = w.job
+    WHERE d.in_order
+        AND NOT EXISTS (
+            SELECT
+            FROM newest_state AS s
+            WHERE s.lane = w.lane
+                AND s.group_key = pulse._group_of(b.group_key)
+                AND w.last_lease = ANY (s.leases)
+                AND s.turn IS NULL
+        )
+    UNION ALL
+    SELECT
+        s.lane, 'group waits for nothing', NULL,
+        format('Group %L of lane %s has jobs, a free slot and no turn.', s.group_key, s.lane)
+    FROM newest_state AS s
+    INNER JOIN rolled AS d ON d.lane = s.lane
+    LEFT JOIN pulse.group_rule AS q ON q.lane = s.lane AND q.group_key = s.group_key
+    WHERE s.rank IS NOT NULL
+        AND s.turn IS NULL
+        AND q.enabled IS NOT FALSE
+        AND s.wake_at IS NULL
+        AND NOT EXISTS (
+            SELECT
+            FROM pulse.group_notice AS n
+            WHERE n.lane = s.lane
+                AND n.group_key = s.group_key
+        )
+        AND (
+            SELECT count(*)
+            FROM pulse.lease AS l
+            WHERE l.lease = ANY (s.leases)
+        ) + (
+            SELECT count(*)
+            FROM pulse.waiting AS w
+            WHERE d.in_order
+                AND w.last_lease = ANY (s.leases)
+                AND w.place IS NOT NULL
+        ) < coalesce(CASE WHEN d.in_order THEN 1 END, q.max_slots, d.group_slots, 2147483647)
+    UNION ALL
+    SELECT
+        s.lane, 'group runs though it was stopped', NULL,
+        format('Group %L of lane %s has a turn and is not enabled.', s.group_key, s.lane)
+    FROM newest_state AS s
+    INNER JOIN pulse.group_rule AS q ON q.lane = s.lane AND q.group_key = s.group_key
+    WHERE s.turn IS NOT NULL
+        AND NOT q.enabled
+    UNION ALL
+    SELECT
+        s.lane, 'group is to wake below its mark', NULL,
+        format(
+            'At %s, mark %s, group %L of lane %s.', s.wake_at, d.woken_until, s.group_key, s.lane
+        )
+    FROM newest_state AS s
+    INNER JOIN rolled AS d ON d.lane = s.lane
+    WHERE s.wake_at < d.woken_until
+        AND s.rank IS NOT NULL
+        AND d.woken_until <= clock_timestamp()
+    UNION ALL
+    SELECT
+        n.lane, 'notice is below its mark', NULL,
+        format('Place %s, mark %s, group %L of lane %s.', n.seq, d.notice_from, n.group_key, n.lane)
+    FROM rolled AS d
+    INNER JOIN pulse.group_notice AS n ON n.lane = d.lane AND n.seq < d.notice_from
+    UNION ALL
+    SELECT
+        s.lane, 'turn is below its mark', NULL,
+        format('Turn %s, mark %s, group %L of lane %s.', s.turn, u.turn, s.group_key, s.lane)
+    FROM rolled AS d
+    CROSS JOIN LATERAL unnest(d.ranks, d.turns) AS u (rank, turn)
+    INNER JOIN newest_state AS s ON s.lane = d.lane AND s.rank = u.rank AND s.turn < u.turn
+$$;
+
+COMMENT ON FUNCTION pulse._group_problems() IS
+'Jobs that no claim of a grouped lane would find, and groups that count wrong: none, if pulse is right.';
