@@ -19,6 +19,7 @@ def test_every_rule_that_a_spec_is_shown_to_need_is_still_there(db: Database) ->
     """tests/isolation/mutations.py takes them out, one by one."""
     connection = db.connect()
     for rule in mutations.RULES.values():
-        connection.execute(mutations.mutated(connection, rule).encode())
+        with connection.transaction(force_rollback=True):
+            connection.execute(mutations.mutated(connection, rule).encode())
         for spec in rule.specs:
             assert (isolation.HERE / "specs" / f"{spec}.spec").exists()
