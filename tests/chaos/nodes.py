@@ -45,6 +45,7 @@ ENQUEUE = """
 SELECT pulse.enqueue(
     j ->> 'kind', jsonb_build_object('op', j ->> 'op'), lane => j ->> 'lane'
 ) FROM jsonb_array_elements(%s::text::jsonb) AS j"""
+QUICK = "SELECT pulse.set_kind(%s, backoff_base => '100 ms')"
 LEFT = """
 SELECT (SELECT count(*) FROM pulse.waiting) + (SELECT count(*) FROM pulse.ready)
     + (SELECT count(*) FROM pulse.lease)"""
@@ -61,7 +62,7 @@ def work(directory: str, name: str, dsns: Sequence[str]) -> None:
         for n in range(1, NODES + 1)
     }
     worker = pulse.Worker(
-        dsns, lanes=SLOTS, name=name, poll_interval=0.2, lease_for=5, grace=1.0
+        dsns, lanes=SLOTS, name=name, poll_interval=0.2, lease_for=3, grace=1.0
     )
     for note in notes.values():
         note.worker(name, CHANCES)
@@ -106,6 +107,8 @@ class Run:
                 node.psql("chaos", "-c", f"SELECT pulse.set_node({n})")
                 with psycopg.connect(node.dsn("chaos"), autocommit=True) as connection:
                     connection.execute(journal.JOURNAL_SQL.encode())
+                    for kind in CHANCES:
+                        connection.execute(QUICK, (kind,))
                 self.nodes.append(node)
                 (self.directory / str(n)).mkdir()
         except BaseException:
@@ -193,7 +196,7 @@ class Run:
         dsn = chance.choice(self.dsns)
         with psycopg.connect(dsn) as stranger:
             stranger.execute("LOCK TABLE pulse.body, pulse.lease")
-            self.over.wait(chance.uniform(0.5, 2.5))
+            self.over.wait(chance.uniform(0.5, 2.0))
 
     def kill_worker(self, chance: random.Random) -> None:
         name = chance.choice(list(self.workers))

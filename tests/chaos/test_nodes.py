@@ -12,7 +12,7 @@ from tools import paths
 
 def test_workers_of_three_databases_keep_every_promise() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.chaos.nodes", "--jobs", "900", "--seed", "3"],
+        [sys.executable, "-m", "tests.chaos.nodes", "--jobs", "600", "--seed", "3"],
         cwd=paths.ROOT,
         env={**os.environ, "PYTHONPATH": f"{paths.ROOT}:{paths.ROOT / 'python'}"},
         stdout=subprocess.PIPE,
