@@ -67,6 +67,8 @@ def test_a_sqlalchemy_connection_gets_errors_by_their_code(
         with pytest.raises(errors.UniqueKeyTaken) as taken:
             pulse.enqueue(connection, "once", unique_key="k", on_conflict="error")
         assert taken.value.detail
+        connection.rollback()
+        pulse.enqueue(connection, "once", unique_key="k")
         newest = pulse.enqueue(connection, "once", unique_key="k", on_conflict="cancel")
         assert newest == pulse.enqueue(connection, "once", unique_key="k")
     with orm.Session(engine) as session, pytest.raises(errors.InvalidArgument):
