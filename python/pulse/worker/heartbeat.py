@@ -12,7 +12,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from typing import Any
 
 from pulse import connections, errors
@@ -98,7 +99,8 @@ class Heartbeat:
                         worker=self._connector.worker,
                     )
         for _, _, done in self._calls:
-            done.set_exception(errors.LeaseLost("the worker has stopped"))
+            with suppress(InvalidStateError):
+                done.set_exception(errors.LeaseLost("the worker has stopped"))
         self._disconnect()
 
     def _wait(self) -> bool:
@@ -168,6 +170,9 @@ class Heartbeat:
         done: Future[Rows],
     ) -> bool:
         """False when another session holds what it needs."""
+        # The handler that asked may be gone by now, or while it is answered.
+        if done.cancelled():
+            return True
         try:
             rows = connection.execute(sql.CALLS[name], values).fetchall()
         except Exception as error:
@@ -175,9 +180,11 @@ class Heartbeat:
                 return False
             if errors.is_transient(error):
                 raise
-            done.set_exception(errors.translate(error) or error)
+            with suppress(InvalidStateError):
+                done.set_exception(errors.translate(error) or error)
         else:
-            done.set_result(rows)
+            with suppress(InvalidStateError):
+                done.set_result(rows)
         return True
 
     def _send_progress(self, connection: Connection) -> None:

@@ -5,6 +5,7 @@ A producer may cancel its own job, and keep that transaction open.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import pytest
@@ -93,5 +94,37 @@ def test_what_a_handler_asks_for_keeps_no_lease_from_being_extended(
     assert queue.job(two)["result"] == 1
 
     holder.rollback()
+    queue.until_state(one, "completed")
+    queue.check()
+
+
+def test_a_handler_that_is_gone_takes_its_call_with_it(
+    queue: Queue, start: Start
+) -> None:
+    worker = Worker(queue.db.dsn, concurrency=2)
+    began, goes_on, left = threading.Event(), threading.Event(), threading.Event()
+
+    @worker.handle("held")
+    async def held(job: Job) -> None:
+        began.set()
+        while not goes_on.is_set():
+            await asyncio.sleep(0.01)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(job.step_async("step", lambda: 1), 0.5)
+        left.set()
+
+    @worker.handle("other")
+    async def other(job: Job) -> None:
+        await job.step_async("step", lambda: 1)
+
+    start(worker)
+    one = queue.enqueue("held", max_attempts=1)
+    assert began.wait(PATIENCE)
+    holder = queue.db.connect(autocommit=False)
+    holder.execute("SELECT pulse.cancel(%s)", (one,))
+    goes_on.set()
+    assert left.wait(PATIENCE)
+    holder.rollback()
+    queue.until_state(queue.enqueue("other"), "completed")
     queue.until_state(one, "completed")
     queue.check()

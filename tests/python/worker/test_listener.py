@@ -239,7 +239,7 @@ def test_upkeep_that_fails_is_warned_of_once_for_each_error(
         # The one that is under way may be of the kind before.
         before = ticks()
         queue.until(lambda: ticks() >= before + 3)
-        said = [r for r in caplog.records if "upkeep" in r.getMessage()]
+        said = [r for r in caplog.records if r.getMessage().startswith("upkeep:")]
         return [f"{r.levelname} {r.getMessage().splitlines()[0]}" for r in said]
 
     queue.connection.execute("CREATE SEQUENCE public.ticks")
