@@ -1,0 +1,1 @@
+"""High availability: Patroni and etcd, three nodes, and what a failover costs."""
