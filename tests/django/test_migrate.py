@@ -97,6 +97,20 @@ def test_a_schema_of_somebody_else_stops_it_with_a_remedy(project: Project) -> N
     assert "Traceback" not in ran.out
 
 
+def test_a_test_database_without_migrations_gets_it_by_hand(project: Project) -> None:
+    by_hand = "from pulse.django.testing import install_pulse; install_pulse()"
+    for _ in range(2):
+        project.manage("shell", "-c", by_hand)
+        assert installed(project).how == "extension"
+
+
+def test_the_data_of_the_project_are_dumped(migrated: Project) -> None:
+    for options in ((), ("--all",)):
+        assert migrated.manage("dumpdata", *options, "--exclude", "auth").startswith(
+            "["
+        )
+
+
 def test_no_migration_is_missing(migrated: Project) -> None:
     assert "No changes detected" in migrated.manage("makemigrations", "--check")
 

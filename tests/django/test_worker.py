@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import signal
+import socket
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import pytest
 
 import pulse
 from tests.django.conftest import PATIENCE, PROJECT, Project, Worker
+from tests.project.killed import LAPSE
 
 Work = Callable[..., Worker]
 
@@ -122,3 +126,117 @@ def test_it_starts_anew_when_code_changes(
     assert worker.job(running)["failures"] == 0
     worker.process.terminate()
     assert worker.process.wait(PATIENCE) == 0
+
+
+def test_schedules_beside_the_tasks_are_written_and_run(
+    work: Work, migrated: Project
+) -> None:
+    worker = work()
+    connection = migrated.db.connect()
+    number = worker.enqueue("add", 1)
+    assert worker.result(number) == 2
+    rows = connection.execute(
+        "SELECT name, kind, cron, payload, options FROM pulse.schedules ORDER BY name"
+    )
+    assert rows.fetchall() == [
+        ("hourly", "echo", None, [1, 2], {}),
+        (
+            *("monthly", "shop.tasks.report", "0 7 1 * *", {"month": "May"}),
+            {
+                "lane": "mail",
+                "tags": ["slow"],
+                "priority": 0,
+                "max_attempts": 2,
+                "max_runtime": "00:05:00",
+            },
+        ),
+    ]
+
+    def now(name: str) -> int:
+        ran = connection.execute("SELECT pulse.run_schedule_now(%s)", [name])
+        return int(ran.fetchall()[0][0])
+
+    assert worker.result(now("monthly")) == "report of May"
+    assert worker.result(now("hourly")) == [1, 2]
+
+
+def test_schedules_need_to_know_whose_they_are(project: Project) -> None:
+    project.environ["PULSE_APPLICATION"] = ""
+    ran = project.run("pulse_worker")
+    assert ran.code == 1
+    assert "the schedules hourly, monthly belong to an application" in ran.out
+    assert "Traceback" not in ran.out
+
+
+def test_it_starts_afresh_and_answers_probes(work: Work) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    worker = work("--max-jobs", "1", "--max-memory", "2GB", "--health-port", str(port))
+    assert worker.result(worker.enqueue("add", 1)) == 2
+    worker.until(lambda: worker.out.count(" starts: ") == 2)
+    assert "starting afresh: it has run 1 jobs" in worker.out
+    first, second = (
+        line.split()[4] for line in worker.out.splitlines() if " starts: " in line
+    )
+    assert first != second
+
+    def is_live() -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz") as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    worker.until(is_live)
+
+
+# The cases of processes in django-tasks-db; there a killed worker's task runs for ever.
+
+
+def test_a_signal_lets_tasks_end(work: Work, tmp_path: Path) -> None:
+    worker = work()
+    job = worker.enqueue("wait_for", str(tmp_path / "go"))
+    worker.until(lambda: f"job {job} (shop.tasks.wait_for, attempt 1) s" in worker.out)
+    worker.process.send_signal(signal.SIGINT)
+    (tmp_path / "go").touch()
+    assert worker.process.wait(PATIENCE) == 0
+    assert worker.job(job)["state"] == "completed"
+
+
+def test_a_second_signal_gives_them_back(work: Work, tmp_path: Path) -> None:
+    worker = work()
+    job = worker.enqueue("wait_for", str(tmp_path / "go"))
+    worker.until(lambda: f"job {job} (shop.tasks.wait_for, attempt 1) s" in worker.out)
+    # Of one number the second could be lost in the first.
+    worker.process.send_signal(signal.SIGINT)
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.process.wait(PATIENCE) == 0
+    assert (worker.job(job)["state"], worker.job(job)["failures"]) == ("ready", 0)
+
+
+def test_what_a_killed_worker_had_runs_elsewhere(
+    work: Work, migrated: Project, tmp_path: Path
+) -> None:
+    killed = work()
+    job = killed.enqueue("wait_for", str(tmp_path / "go"), max_attempts=2)
+    killed.until(lambda: killed.job(job)["state"] == "running")
+    killed.process.kill()
+    assert killed.process.wait(PATIENCE) == -signal.SIGKILL
+    assert killed.job(job)["state"] == "running"
+    migrated.db.psql("-c", LAPSE)
+    (tmp_path / "go").touch()
+    worker = work()
+    assert worker.result(job) == str(tmp_path / "go")
+    assert (worker.job(job)["attempts"], worker.job(job)["failures"]) == (2, 1)
+
+
+def test_two_workers_share_the_tasks_and_survive_what_they_raise(work: Work) -> None:
+    workers = [work(), work()]
+    workers[0].until(lambda: all(" starts: " in each.out for each in workers))
+    jobs = [workers[0].enqueue("add", n) for n in range(40)]
+    for name in ("leave", "interrupt"):
+        raised = workers[0].enqueue(name, backend="once")
+        assert workers[0].error(raised).strip() != ""
+    assert [workers[0].result(job) for job in jobs] == [n + 1 for n in range(40)]
+    assert {workers[0].job(job)["attempts"] for job in jobs} == {1}
+    assert [worker.stop() for worker in workers] == [0, 0]

@@ -1,6 +1,8 @@
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import TestCase
 
+import pulse
 from pulse.django.testing import work_off
 from shop.models import Order
 
@@ -25,6 +27,13 @@ class Orders(TestCase):
         [done] = work_off()
         self.assertEqual(done.outcome, "fail")
         self.assertIn("DoesNotExist", done.error or "")
+
+    def test_an_order_whose_task_was_cancelled_says_so(self) -> None:
+        made = self.client.post("/orders/", {"email": "a@example.org"}).json()
+        pulse.Client(connection).cancel(int(made["task"]), "changed my mind")
+        shown = self.client.get(f"/orders/{made['order']}/").json()
+        self.assertEqual((shown["status"], shown["result"]), ("FAILED", None))
+        self.assertIn("changed my mind", shown["errors"][-1])
 
     def test_only_staff_sees_the_queue(self) -> None:
         self.assertEqual(self.client.get("/ops/queue/").status_code, 302)

@@ -30,6 +30,8 @@ def show_order(request: HttpRequest, number: int) -> JsonResponse:
             "order": order.pk,
             "status": result.status,
             "attempts": result.attempts,
-            "result": result.return_value if result.is_finished else None,
+            # Of a task that failed it would raise.
+            "result": result.return_value if result.status == "SUCCESSFUL" else None,
+            "errors": [error.traceback for error in result.errors],
         }
     )

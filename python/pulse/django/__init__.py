@@ -10,13 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pulse.django.backend import PulseBackend, job_options
+    from pulse.django.schedules import schedule
 
-__all__ = ["PulseBackend", "job_options"]
+__all__ = ["PulseBackend", "job_options", "schedule"]
 
 
 def __getattr__(name: str) -> Any:
     # Not above: Django imports this module before it knows its apps, and 5.2 may be
     # without the task framework.
+    if name == "schedule":
+        from pulse.django.schedules import schedule
+
+        return schedule
     if name in __all__:
         from pulse.django import backend
 

@@ -15,6 +15,7 @@ from django.utils import timezone
 
 import pulse
 from pulse import errors
+from pulse.declarations import ScheduleOptions
 from pulse.django import results
 from pulse.django.backend import PulseBackend
 from pulse.django.framework import (
@@ -75,7 +76,13 @@ def begin(job: Job) -> tuple[Task, TaskResult]:
     task = results.find(job.kind)
     if task is None:
         raise LookupError(f"there is no task {job.kind}")
-    task = results.as_enqueued(task, job.payload, job.lane, job.priority)
+    payload = results.call_of(job.payload, task)
+    if payload is None:
+        raise TypeError(
+            f"the payload of {job.kind} is a {type(job.payload).__name__}, and not an "
+            "object: its members are keyword arguments"
+        )
+    task = results.as_enqueued(task, payload, job.lane, job.priority)
     if job.attempt > 1:
         # Its history is the server's.
         return task, task.get_backend().get_result(str(job.id))
@@ -88,9 +95,9 @@ def begin(job: Job) -> tuple[Task, TaskResult]:
         started_at=now,
         last_attempted_at=now,
         finished_at=None,
-        args=job.payload["args"],
-        kwargs=job.payload["kwargs"],
-        backend=job.payload["backend"],
+        args=payload["args"],
+        kwargs=payload["kwargs"],
+        backend=payload["backend"],
         errors=[],
         worker_ids=[worker_name],
     )
@@ -137,10 +144,31 @@ def tasks(database: str) -> dict[str, pulse.Task[Any, Any]]:
     return found
 
 
-def queues(database: str) -> set[str]:
+def schedule_of(task: Task, database: str, options: Any) -> dict[str, Any] | None:
+    """As pulse.schedule takes it; None where its jobs are not in this database."""
+    backend = task.get_backend()
+    if not isinstance(backend, PulseBackend) or backend.database != database:
+        return None
+    own = {**backend.job_options, **getattr(task, "job_options", {})}
+    taken = ScheduleOptions.__annotations__
     return {
-        queue
-        for backend in task_backends.all()
-        if isinstance(backend, PulseBackend) and backend.database == database
-        for queue in backend.queues
+        **{name: value for name, value in own.items() if name in taken},
+        "kind": task.module_path,
+        "lane": task.queue_name,
+        "priority": task.priority,
+        **options,
     }
+
+
+def queues(database: str) -> set[str]:
+    """Those that QUEUES names; those of the tasks where a backend takes every name."""
+    found: set[str] = set()
+    for backend in task_backends.all():
+        if isinstance(backend, PulseBackend) and backend.database == database:
+            of_tasks = (
+                task.queue_name
+                for task in results.known.values()
+                if task.backend == backend.alias
+            )
+            found.update(backend.queues or of_tasks)
+    return found

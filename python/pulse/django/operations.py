@@ -6,6 +6,7 @@ again when a lock is not free.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django.core.management.base import CommandError
@@ -60,10 +61,13 @@ class InstallPulse(Operation):
             return
         if connection.in_atomic_block:
             raise CommandError("pulse is not installed inside a transaction")
-        connection.ensure_connection()
         try:
-            state: Installed = install.inspect(connection.connection)
-            todo: Plan = decide(state)
-            install.apply(connection.connection, todo)
+            carry_out(connection, decide)
         except install.InstallError as error:
             raise CommandError(str(error)) from error
+
+
+def carry_out(connection: Any, decide: Callable[[Installed], Plan]) -> None:
+    connection.ensure_connection()
+    todo = decide(install.inspect(connection.connection))
+    install.apply(connection.connection, todo)

@@ -102,15 +102,23 @@ def as_enqueued(task: Task, payload: Any, lane: str, priority: int) -> Task:
     )
 
 
-def is_payload(payload: Any) -> bool:
-    """Whether PulseBackend has made it: others may enqueue the same kind."""
-    return isinstance(payload, dict) and payload.keys() >= {"args", "kwargs", "backend"}
+def call_of(payload: Any, task: Task) -> dict[str, Any] | None:
+    """A payload as PulseBackend makes it; None for what can be none.
+
+    Schedules, operators and other programs enqueue a task by its path: the members of
+    what they pass are keyword arguments.
+    """
+    if not isinstance(payload, dict):
+        return None
+    if payload.keys() >= {"args", "kwargs", "backend"}:
+        return payload
+    return {"args": [], "kwargs": payload, "backend": task.backend}
 
 
 def of_row(row: Row, task: Task) -> TaskResult | None:
     """None where it is no job of a PulseBackend."""
-    payload = json.loads(row.payload)
-    if not is_payload(payload):
+    payload = call_of(json.loads(row.payload), task)
+    if payload is None:
         return None
     failed = [Failure(each) for each in json.loads(row.errors or "[]")]
     workers = {failure.attempt: failure.worker for failure in failed}

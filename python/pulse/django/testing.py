@@ -17,13 +17,21 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from psycopg.pq import TransactionStatus
 
 import pulse
+from pulse import install
+from pulse.django.operations import carry_out
 from pulse.django.worker import be, discover, queues
 from pulse.job import Job
 from pulse.testing import Done
+from pulse.testing import perform as perform_on
 from pulse.testing import work_off as work_off_on
 from pulse.worker.outcomes import RemoteError, described
 
-__all__ = ["Done", "work_off"]
+__all__ = ["Done", "install_pulse", "perform", "work_off"]
+
+
+def install_pulse(database: str = DEFAULT_DB_ALIAS) -> None:
+    """What `migrate` does, for test databases that are made without migrations."""
+    carry_out(connections[database], install.plan)
 
 
 def work_off(
@@ -37,9 +45,21 @@ def work_off(
     Tasks run in this thread, also async ones and those of processes, and see what the
     test has written. Delayed and retrying ones stay where they are.
     """
-    found = discover(database)
-    if not found:
+    worker = worker_here(lanes, database)
+    if not worker.tasks:
         return []
+    return work_off_on(connections[database], worker, max_jobs=max_jobs)
+
+
+def perform(task: Any, *, database: str = DEFAULT_DB_ALIAS) -> Done:
+    """Run this one now, whenever it is due: a TaskResult, a handle or a job's id."""
+    number = int(getattr(task, "id", task))
+    worker = worker_here(None, database)
+    return perform_on(connections[database], worker, number)
+
+
+def worker_here(lanes: Iterable[str] | None, database: str) -> pulse.Worker:
+    found = discover(database)
     worker = pulse.Worker(
         "",
         name="test",
@@ -47,7 +67,7 @@ def work_off(
         tasks=[here(task, database) for task in found.values()],
     )
     be(worker.name)
-    return work_off_on(connections[database], worker, max_jobs=max_jobs)
+    return worker
 
 
 def here(task: pulse.Task[Any, Any], database: str) -> pulse.Task[Any, Any]:

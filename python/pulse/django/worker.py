@@ -13,6 +13,7 @@ from django.db import DEFAULT_DB_ALIAS
 from django.utils.module_loading import autodiscover_modules
 
 import pulse
+from pulse.django import schedules
 from pulse.django.connections import Fresh, FreshConnections, dsn
 from pulse.hooks import Hooks
 from pulse.job import Job
@@ -37,7 +38,7 @@ def discover(database: str = DEFAULT_DB_ALIAS) -> dict[str, pulse.Task[Any, Any]
 
 
 def queues(database: str) -> list[str]:
-    """The lanes that PulseBackends put tasks in; default where they take any."""
+    """The lanes that PulseBackends put tasks in, of the tasks that are discovered."""
     if not HAS_FRAMEWORK:
         return ["default"]
     from pulse.django import handlers
@@ -58,7 +59,10 @@ def make_worker(
     found = discover(database)
     name = name or new_name()
     be(name)
-    return pulse.Worker(
+    scheduled = schedules.of_database(database)
+    if "application" not in options:
+        options["application"] = schedules.application(scheduled)
+    worker = pulse.Worker(
         dsn(database),
         lanes=lanes or dict.fromkeys(queues(database), concurrency),
         tasks=[in_child(task) for task in found.values()],
@@ -67,6 +71,8 @@ def make_worker(
         process_initializer=functools.partial(set_up, database, name),
         **options,
     )
+    worker.schedules.update(scheduled)
+    return worker
 
 
 def be(name: str) -> None:

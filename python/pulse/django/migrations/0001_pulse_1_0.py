@@ -22,6 +22,7 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
+                "base_manager_name": "objects",
                 "managed": False,
                 "default_permissions": ("view",),
                 "verbose_name": "queue",

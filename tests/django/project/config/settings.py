@@ -49,6 +49,7 @@ DATABASES = {
     }
 }
 
+PULSE_APPLICATION = os.environ.get("PULSE_APPLICATION", "shop") or None
 TASKS = {
     "default": {
         "BACKEND": "pulse.django.PulseBackend",

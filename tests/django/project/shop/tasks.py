@@ -4,7 +4,7 @@ import time
 from django.db import connection
 
 import pulse
-from pulse.django import job_options
+from pulse.django import job_options, schedule
 from shop.framework import task
 from shop.models import Order
 
@@ -24,6 +24,7 @@ def confirm(email):
     return f"order {order.pk}"
 
 
+@schedule("monthly", cron="0 7 1 * *", payload={"month": "May"}, max_attempts=2)
 @job_options(max_attempts=7, max_runtime="5 minutes", tags=["slow"])
 @task(queue_name="mail")
 def report(month):
@@ -122,6 +123,19 @@ def end_connection_of_the_process():
     end_own_connection.func()
 
 
+@task
+def wait_for(path):
+    """Runs until there is such a file, whatever it is told."""
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    return path
+
+
+@task(backend="once")
+def interrupt():
+    raise KeyboardInterrupt
+
+
 @pulse.task("plain")
 def plain(job: pulse.Job, email: str) -> int:
     return Order.objects.get(email=email).pk
@@ -144,6 +158,7 @@ def hold(job: pulse.Job) -> None:
         time.sleep(0.01)
 
 
+@schedule("hourly", every="1 hour", payload=[1, 2])
 @pulse.task("echo")
 def echo(job: pulse.Job) -> object:
     return job.payload

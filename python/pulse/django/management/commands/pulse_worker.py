@@ -14,6 +14,7 @@ from django.utils.autoreload import run_with_reloader
 import pulse
 from pulse.django.worker import make_worker
 from pulse.errors import NotInstalled
+from pulse.worker.recycle import bytes_of, start_afresh
 
 LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG, logging.DEBUG)
 # How long a reload waits for what runs; the rest is released, and runs again at once.
@@ -26,6 +27,13 @@ def slots(text: str) -> tuple[str, int | None]:
     if not name or (_ and not (number.isdecimal() and int(number) > 0)):
         raise ArgumentTypeError(f"{text!r} is not LANE or LANE=SLOTS")
     return name, int(number) if number else None
+
+
+def size(text: str) -> int:
+    try:
+        return bytes_of(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from error
 
 
 class Command(BaseCommand):
@@ -58,6 +66,18 @@ class Command(BaseCommand):
         )
         parser.add_argument("--database", default=DEFAULT_DB_ALIAS)
         parser.add_argument(
+            "--max-jobs", type=int, help="Start afresh after so many tasks."
+        )
+        parser.add_argument(
+            "--max-memory",
+            type=size,
+            metavar="SIZE",
+            help="Start afresh when the process uses more: 512MB.",
+        )
+        parser.add_argument(
+            "--health-port", type=int, help="Answer GET /livez and /readyz there."
+        )
+        parser.add_argument(
             "--reload", action="store_true", help="Start anew when code changes."
         )
 
@@ -65,8 +85,11 @@ class Command(BaseCommand):
         configure_logging(options["verbosity"])
         if options["reload"]:
             self.work_with_reloader(options)
-        else:
-            self.work(self.worker(options))
+            return
+        worker = self.worker(options)
+        self.work(worker)
+        if worker.recycled is not None:
+            start_afresh(worker.recycled)
 
     def worker(self, options: dict[str, Any]) -> pulse.Worker:
         lanes = options["lanes"] and {
@@ -79,6 +102,9 @@ class Command(BaseCommand):
                 concurrency=options["concurrency"],
                 name=options["name"],
                 grace=options["grace"],
+                max_jobs=options["max_jobs"],
+                max_memory=options["max_memory"],
+                health_port=options["health_port"],
             )
         except ValueError as error:
             raise CommandError(str(error)) from error

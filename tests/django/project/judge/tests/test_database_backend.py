@@ -1,7 +1,8 @@
 """The cases of django-tasks-db's backend and worker, adapted to PulseBackend.
 
-After tests/tests.py of django-tasks-db 0.13 (BSD licence). Cases of its model, its
-pruning and its command's own options have no counterpart here.
+After tests/tests.py of django-tasks-db 0.13 (BSD licence). Those of its
+processes are in tests/django/test_worker.py. Cases of its model, its pruning and its
+command's own options have no counterpart here.
 """
 
 from __future__ import annotations

@@ -106,7 +106,13 @@ class Enqueue(TestCase):
             job_options(**wrong)
 
     def test_a_task_of_another_backend_stays_as_it_is(self) -> None:
-        plain = Task(func=tasks.add.func, queue_name="default")
+        plain = Task(
+            func=tasks.add.func,
+            queue_name="default",
+            backend="default",
+            priority=0,
+            run_after=None,
+        )
         self.assertIs(job_options(max_attempts=9)(plain), plain)
         self.assertEqual(job(plain.enqueue(1))["max_attempts"], 3)
 
@@ -162,6 +168,7 @@ class Enqueue(TestCase):
             pulse.enqueue(connection, "shop.models.Order"),
             pulse.enqueue(connection, "shop.tasks.gone"),
             pulse.enqueue(connection, "shop.tasks.add", [1]),
+            pulse.enqueue(connection, "plain", {"email": "a"}),
         ]
         for number in (*jobs, 4711, 2**63, 2**64, "", "x", "1e3", "²", None, -1):
             with self.subTest(number), self.assertRaises(DoesNotExist):
@@ -315,12 +322,26 @@ class Run(TestCase):
         [done] = work_off(["elsewhere"])
         self.assertEqual(done.outcome, "complete", done.error)
 
+    def test_whoever_knows_its_path_enqueues_it_with_keywords(self) -> None:
+        once = pulse.enqueue(connection, "shop.tasks.add", {"a": 1, "b": 5})
+        twice = pulse.enqueue(connection, "shop.tasks.context_of", {"retry": True})
+        self.assertEqual(len(work_off()), 2)
+        move_to_now()
+        [done] = work_off()
+        self.assertEqual(done.outcome, "complete", done.error)
+        result = tasks.add.get_result(str(once))
+        self.assertEqual((result.return_value, result.kwargs), (6, {"a": 1, "b": 5}))
+        result = tasks.context_of.get_result(str(twice))
+        self.assertEqual((result.attempts, result.backend), (2, "default"))
+
     def test_foreign_payloads_fail_alone(self) -> None:
         for payload in ([1], {"args": 1}, {"args": [], "kwargs": {}, "backend": "x"}):
             pulse.enqueue(connection, "shop.tasks.add", payload, max_attempts=1)
         tasks.add.enqueue(1)
-        outcomes = [done.outcome for done in work_off()]
+        ran = work_off()
+        outcomes = [done.outcome for done in ran]
         self.assertEqual(outcomes, ["fail", "fail", "fail", "complete"])
+        self.assertIn("its members are keyword arguments", ran[0].error or "")
 
 
 def move_to_now() -> None:

@@ -96,6 +96,8 @@ class Web(TransactionTestCase):
         answer = self.client.get("/admin/pulse/queue/")
         self.assertRedirects(answer, PAGE, fetch_redirect_response=False)
         self.assertEqual(self.client.get("/admin/pulse/queue/add/").status_code, 403)
+        none = self.client.get("/admin/pulse/queue/1/change/")
+        self.assertRedirects(none, "/admin/", fetch_redirect_response=False)
         orders = self.client.get("/admin/shop/order/")
         link = f'<a href="{PAGE}#/jobs/{result.id}">{result.id}</a>'
         self.assertContains(orders, link)
