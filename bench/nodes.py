@@ -52,17 +52,26 @@ def times(pid: int) -> tuple[int, list[int]]:
     return int(fields[1]), [int(field) for field in fields[11:15]]
 
 
-def processor(server: Server) -> float:
-    """Seconds that all processes of a server have run, the ended ones included."""
-    postmaster = int((server.data / "postmaster.pid").read_text().split()[0])
-    ticks = sum(times(postmaster)[1])
+def children(pid: int) -> set[int]:
+    found = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
-                parent, used = times(int(entry.name))
-                if parent == postmaster:
-                    ticks += sum(used)
-    return ticks / TICKS
+                if times(int(entry.name))[0] == pid:
+                    found.add(int(entry.name))
+    return found
+
+
+def processor(server: Server) -> float:
+    """Seconds that all processes of a server have run, the ended ones included."""
+    postmaster = int((server.data / "postmaster.pid").read_text().split()[0])
+    while True:
+        pids = children(postmaster)
+        with contextlib.suppress(OSError):
+            ticks = sum(sum(times(pid)[1]) for pid in (postmaster, *pids))
+            # The times of one that ended meanwhile would be lost, or counted twice.
+            if children(postmaster) == pids:
+                return ticks / TICKS
 
 
 def measure(servers: list[Server], jobs: int, slots: int) -> Cost:
