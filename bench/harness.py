@@ -44,6 +44,8 @@ class Scale:
     backlog: int
     # Long enough to meet autovacuum and its first ANALYZE several times.
     pinned_seconds: int
+    # Long enough for retention, autovacuum and checkpoints to come round many times.
+    steady_seconds: int
 
     @staticmethod
     def from_environment() -> Scale:
@@ -57,6 +59,9 @@ class Scale:
             ),
             pinned_seconds=int(
                 os.environ.get("BENCH_PINNED_SECONDS", "2" if quick else "300")
+            ),
+            steady_seconds=int(
+                os.environ.get("BENCH_STEADY_SECONDS", "2" if quick else "600")
             ),
         )
 
@@ -198,8 +203,12 @@ class Bench:
         transactions: int | None = None,
         ticking: bool = True,
         variables: Mapping[str, object] | None = None,
+        rate: float | None = None,
     ) -> Run:
-        """Run a script for so many seconds, or so many transactions a client."""
+        """Run a script for so many seconds, or so many transactions a client.
+
+        With rate, no more than so many transactions a second.
+        """
         if seconds is None and transactions is None:
             seconds = self.scale.seconds
             if self.scale.quick:
@@ -211,6 +220,7 @@ class Bench:
             *("-n", "-M", "prepared", "-c", str(clients)),
             *("-j", str(min(clients, os.cpu_count() or 1)), *limit),
             *(f"-D{name}={value}" for name, value in (variables or {}).items()),
+            *(["-R", f"{rate:.2f}"] if rate else []),
             *("-f", str(SQL / f"{script}.sql")),
         ]
         database.do("CHECKPOINT")

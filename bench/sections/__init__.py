@@ -14,6 +14,7 @@ from bench.sections.f_cost import f_cost
 from bench.sections.g_growth import g_growth
 from bench.sections.h_groups import h_groups
 from bench.sections.i_flows import i_flows
+from bench.sections.j_steady import j_steady
 from bench.sections.p_lanes import p_lanes
 from bench.sections.q_schedules import q_schedules
 from bench.sections.r_due_wave import r_due_wave
@@ -26,7 +27,7 @@ from bench.sections.w_payloads import w_payloads
 
 __all__ = ["SECTIONS", "Goal", "Section"]
 
-# a to i are loads, p to w are shapes that a queue can get into.
+# a to j are loads, p to w are shapes that a queue can get into.
 SECTIONS: dict[str, Callable[[Bench], Section]] = {
     "a": a_sustained,
     "b": b_pinned,
@@ -37,6 +38,7 @@ SECTIONS: dict[str, Callable[[Bench], Section]] = {
     "g": g_growth,
     "h": h_groups,
     "i": i_flows,
+    "j": j_steady,
     "p": p_lanes,
     "q": q_schedules,
     "r": r_due_wave,

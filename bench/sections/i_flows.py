@@ -66,7 +66,7 @@ def i_flows(bench: Bench) -> Section:
         ["jobs", "snapshot", "enqueue µs", "drain µs", "plain / it"],
     )
     jobs = 1000 if bench.scale.quick else 100_000
-    rounds = 1 if bench.scale.quick else 5
+    rounds = bench.scale.rounds
     drained: dict[tuple[str, bool], float] = {}
     for pinned in (False, True):
         with bench.database(f"i: {'an old' if pinned else 'no old'}") as database:
