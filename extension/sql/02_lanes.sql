@@ -1,5 +1,6 @@
 -- A lane or kind has a row here only when set_lane or set_kind gave it settings; every column
--- that is NULL means "the default", and the defaults live in code (20_defaults.sql).
+-- that is NULL means "the default", and the defaults live in code (20_defaults.sql
+-- and 20a_kind_settings.sql).
 
 CREATE TABLE pulse.lane (
     lane text COLLATE "C" NOT NULL,
@@ -54,15 +55,18 @@ CREATE TABLE pulse.kind (
     requires_approval boolean,
     approval_expiry interval,
     max_delay interval,
+    rate integer,
+    rate_per interval,
     CONSTRAINT kind_is_configured_once PRIMARY KEY (kind),
     CONSTRAINT kind_has_a_name CHECK (kind <> ''),
     CONSTRAINT kind_backoff_is_known
-    CHECK (backoff IN ('quadratic', 'exponential', 'fixed', 'none'))
+    CHECK (backoff IN ('quadratic', 'exponential', 'fixed', 'none')),
+    CONSTRAINT kind_rate_has_a_period CHECK (num_nonnulls(rate, rate_per) <> 1)
 );
 
--- Whether any kind has these is asked by every claim.
-CREATE INDEX kind_for_claim ON pulse.kind (kind)
-WHERE lease_for IS NOT NULL OR max_runtime IS NOT NULL;
+-- Whether any kind has these is asked by every claim; one with a rate comes first.
+CREATE INDEX kind_for_claim ON pulse.kind (rate, kind)
+WHERE lease_for IS NOT NULL OR max_runtime IS NOT NULL OR rate IS NOT NULL;
 
 COMMENT ON TABLE pulse.kind IS
 'Settings of kinds that differ from the defaults.';

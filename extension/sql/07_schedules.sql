@@ -28,7 +28,7 @@ CREATE TABLE pulse.schedule (
 CREATE INDEX schedule_for_tick ON pulse.schedule (next_at) WHERE paused_at IS NULL;
 
 COMMENT ON TABLE pulse.schedule IS
-'What is enqueued by the clock. options holds the further arguments of enqueue.';
+'What is enqueued on a schedule. options holds the further arguments of enqueue.';
 
 -- No row without its occurrence and no occurrence twice: the primary key is what makes
 -- one job of one occurrence, whoever ticks. A long row of skipped occurrences

@@ -35,14 +35,21 @@ CREATE INDEX role_by_oid ON pulse.role (role_oid);
 COMMENT ON TABLE pulse.role IS
 'Roles that own jobs or schedules, were given access or did something.';
 
--- A signature lives inside one call of one transaction (11_access.sql).
+-- A signature lives inside one call of one transaction (16_signatures.sql).
 CREATE DOMAIN pulse._signature AS bigint;
 
 COMMENT ON DOMAIN pulse._signature IS
 'Stands for the role that called: made by _sign, good for one use in one transaction.';
 
+-- Not the column's own: the sequence of an unlogged table would be unlogged as well, and
+-- a standby that is promoted before its next restartpoint cannot read such a one.
+CREATE SEQUENCE pulse.signature_seq;
+
+COMMENT ON SEQUENCE pulse.signature_seq IS
+'Numbers of signatures.';
+
 CREATE UNLOGGED TABLE pulse.signature (
-    signature bigint GENERATED ALWAYS AS IDENTITY,
+    signature bigint NOT NULL DEFAULT nextval('pulse.signature_seq'),
     signer name NOT NULL,
     transaction xid8 NOT NULL,
     CONSTRAINT signature_is_numbered PRIMARY KEY (signature)

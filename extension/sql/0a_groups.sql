@@ -153,12 +153,14 @@ ALTER TABLE pulse.group_mark REPLICA IDENTITY USING INDEX group_mark_is_versione
 COMMENT ON TABLE pulse.group_mark IS
 'A cache: for each grouped lane, the smallest notice that can be unread, and for each level the smallest turn that can be live.';
 
+-- Of a lane, with the kind '', or of a kind in all lanes, with the lane ''.
 CREATE TABLE pulse.quota (
     lane text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL,
     version bigint NOT NULL DEFAULT nextval('pulse.version'),
     starts pulse._window,
-    CONSTRAINT quota_is_versioned PRIMARY KEY (lane, version)
+    CONSTRAINT quota_is_versioned PRIMARY KEY (lane, kind, version)
 );
 
 COMMENT ON TABLE pulse.quota IS
-'A cache: the starts that count against the rate of a lane, newest version first.';
+'A cache: the starts that count against the rate of a lane or of a kind, newest version first.';

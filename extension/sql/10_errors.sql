@@ -19,6 +19,26 @@ $$;
 COMMENT ON FUNCTION pulse._raise(text, text, text, text) IS
 'Raise an error of class PU.';
 
+-- Called with the rights of whoever calls pulse.
+CREATE FUNCTION pulse._raise_replica()
+RETURNS void
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._raise(
+        'PU014',
+        'pulse takes no calls while session_replication_role is replica',
+        'The triggers that say who calls do not fire then; nothing was changed.',
+        'SET session_replication_role = origin; for a trigger that a subscription fires, ALTER FUNCTION … SET session_replication_role = origin.'
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._raise_replica() IS
+'Raise PU014.';
+
 CREATE FUNCTION pulse._raise_no_such_job(job bigint)
 RETURNS void
 LANGUAGE plpgsql

@@ -28,4 +28,4 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.version() IS
-'The version of pulse in this database, a checksum of its tables and its code (development builds of one version differ in it), and how it came here: extension, plain or pg_tle. Writes nothing.';
+'The version of pulse in this database, a checksum of its tables and its code (development builds of one version differ in it), and how it was installed: extension, plain or pg_tle. Writes nothing.';

@@ -41,7 +41,7 @@ COMMENT ON FUNCTION pulse.set_lane(
     interval, interval, interval, interval, boolean, text, boolean, integer, boolean,
     integer, interval, integer, interval
 ) IS
-'Change settings of a lane from the next claim on; what is not given stays as it is. max_slots 0 means no limit (the default), max_runtime 0 none. fair lets the groups of the lane (jobs with the same group_key) take turns inside a priority; group_slots is how many jobs of one group may run at once (0: no limit) and lets them take turns as well; in_order, with group_slots 1, lets a group wait for a job that is retried, snoozed or released, which keeps its place. rate is how many jobs of the lane may start in any window of rate_per, group_rate and group_rate_per the same for each group (0: no limit). Lowering a limit stops nothing that runs. PU002 outside the bounds, PU106 when open claims do not end within 10 s. Writes lane, roster, audit_entry and, where jobs stand in groups, lease, group_state and group_mark.';
+'Change settings of a lane from the next claim on; what is not given stays as it is. max_slots 0 means no limit (the default), max_runtime 0 none. fair lets the groups of the lane (jobs with the same group_key) take turns inside a priority; group_slots is how many jobs of one group may run at once (0: no limit) and lets them take turns as well; in_order, with group_slots 1, lets a group wait for a job that is retried, snoozed or released, which keeps its place. rate is how many jobs of the lane may start in any window of rate_per, group_rate and group_rate_per the same for each group (0: no limit). Lowering a limit stops nothing that runs. PU002 outside the bounds, PU106 when open claims do not end within 10 s. Writes lane, roster, quota, audit_entry and, where jobs stand in groups, lease, group_state and group_mark.';
 
 CREATE FUNCTION pulse._do_set_lane(
     signature pulse._signature,
@@ -183,101 +183,3 @@ COMMENT ON FUNCTION pulse._do_set_lane(
     interval, integer, interval
 ) IS
 'set_lane for the role that signed. Writes the same.';
-
--- For at most 50 ms: a claim inside a long transaction must not stall the others
--- of its lane for ever. Not by pg_sleep: a clock that is set back by an hour would make it
--- sleep for one, with the hold lock. It would stretch lock_timeout too, but that wait ends
--- with the transaction that has the lock.
-CREATE FUNCTION pulse._keep_trying(class regclass, lane text, shared boolean)
-RETURNS boolean
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-SET lock_timeout = '50ms'
-AS $$
-DECLARE
-    v_class integer := _keep_trying.class::oid::integer;
-    v_key integer := hashtext(_keep_trying.lane);
-BEGIN
-    -- Mostly it is free, and a try needs no subtransaction.
-    IF NOT _keep_trying.shared AND pg_try_advisory_xact_lock(v_class, v_key) THEN
-        RETURN true;
-    END IF;
-    BEGIN
-        IF _keep_trying.shared THEN
-            PERFORM pg_advisory_xact_lock_shared(v_class, v_key);
-        ELSE
-            PERFORM pg_advisory_xact_lock(v_class, v_key);
-        END IF;
-        RETURN true;
-    EXCEPTION
-        WHEN lock_not_available THEN
-            RETURN false;
-    END;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._keep_trying(regclass, text, boolean) IS
-'Take a lock of a lane, shared or exclusively, if it can be had within 50 ms.';
-
--- Waits at most ten seconds, in the queue of the lock: while it waits, every claim's
--- try of the same lock is refused, so a stream of claims cannot starve it.
-CREATE FUNCTION pulse._lock_out_claims(class regclass, key integer, verb text)
-RETURNS void
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-SET lock_timeout = '10s'
-AS $$
-DECLARE
-    v_pids text;
-BEGIN
-    PERFORM pg_advisory_xact_lock(_lock_out_claims.class::oid::integer, key);
-EXCEPTION
-    WHEN lock_not_available THEN
-        SELECT string_agg(DISTINCT coalesce(l.pid::text, 'a prepared transaction'), ', ')
-        INTO v_pids
-        FROM pg_locks AS l
-        WHERE l.locktype = 'advisory'
-            AND l.database = (
-                SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()
-            )
-            AND l.classid = _lock_out_claims.class::oid
-            AND l.objid = (key::bigint & 4294967295)::oid
-            AND l.granted;
-        PERFORM pulse._raise(
-            'PU106',
-            format('%s could not shut out open claims within 10 seconds', verb),
-            format('Transactions of these backends hold them open: %s.', v_pids),
-            'End those transactions (a claim belongs in a short transaction of its own) and try again.'
-        );
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._lock_out_claims(regclass, integer, text) IS
-'Take the hold lock or a lane lock exclusively, or raise PU106.';
-
--- Only under the exclusive lane lock, or the roster lock of a limited lane, taken in an
--- earlier statement.
-CREATE FUNCTION pulse._rebuild_roster(lane text)
-RETURNS bigint []
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_leases bigint [];
-BEGIN
-    v_leases := array(
-        SELECT l.lease
-        FROM pulse.lease AS l
-        WHERE l.lane = _rebuild_roster.lane
-        ORDER BY l.lease
-    );
-
-    INSERT INTO pulse.roster (lane, leases)
-    VALUES (_rebuild_roster.lane, v_leases);
-
-    RETURN v_leases;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._rebuild_roster(text) IS
-'Write the roster of a lane from its leases.';

@@ -12,7 +12,9 @@ CREATE FUNCTION pulse.set_kind(
     requires_approval boolean DEFAULT NULL,
     approval_expiry interval DEFAULT NULL,
     reason text DEFAULT NULL,
-    max_delay interval DEFAULT NULL
+    max_delay interval DEFAULT NULL,
+    rate integer DEFAULT NULL,
+    rate_per interval DEFAULT NULL
 )
 RETURNS void
 LANGUAGE sql
@@ -23,15 +25,15 @@ AS $$
         set_kind.max_attempts, set_kind.backoff, set_kind.backoff_base,
         set_kind.backoff_cap, set_kind.backoff_jitter, set_kind.lease_for,
         set_kind.max_runtime, set_kind.requires_approval, set_kind.approval_expiry,
-        set_kind.reason, set_kind.max_delay
+        set_kind.reason, set_kind.max_delay, set_kind.rate, set_kind.rate_per
     )
 $$;
 
 COMMENT ON FUNCTION pulse.set_kind(
     text, text, integer, integer, text, interval, interval,
-    double precision, interval, interval, boolean, interval, text, interval
+    double precision, interval, interval, boolean, interval, text, interval, integer, interval
 ) IS
-'Change settings of a kind; what is not given stays as it is. lane, priority, max_attempts and approval apply to jobs enqueued afterwards, the rest from the next claim, failure or enqueue on. max_delay: enqueues with on_conflict replace or follow put a waiting job off to that long after it was first enqueued and no further; 0 for no bound. backoff is quadratic (default), exponential, fixed or none. PU002 outside the bounds. Writes kind and audit_entry.';
+'Change settings of a kind; what is not given stays as it is. lane, priority, max_attempts and approval apply to jobs enqueued afterwards, the rest from the next claim, failure or enqueue on. max_delay: enqueues with on_conflict replace or follow put a waiting job off to that long after it was first enqueued and no further; 0 for no bound. rate is how many jobs of the kind may start in any window of rate_per, whatever lanes they are in (0: no limit). backoff is quadratic (default), exponential, fixed or none. PU002 outside the bounds, PU106 when open claims of a kind whose rate changes do not end within 10 s. Writes kind, quota and audit_entry.';
 
 CREATE FUNCTION pulse._do_set_kind(
     signature pulse._signature,
@@ -48,7 +50,9 @@ CREATE FUNCTION pulse._do_set_kind(
     requires_approval boolean,
     approval_expiry interval,
     reason text,
-    max_delay interval
+    max_delay interval,
+    rate integer,
+    rate_per interval
 )
 RETURNS void
 LANGUAGE plpgsql
@@ -107,6 +111,11 @@ BEGIN
     );
     v_after.approval_expiry := coalesce(_do_set_kind.approval_expiry, v_before.approval_expiry);
     v_after.max_delay := nullif(coalesce(_do_set_kind.max_delay, v_before.max_delay), '0');
+    SELECT g.rate, g.per INTO v_after.rate, v_after.rate_per
+    FROM pulse._rate_given(
+        'rate', v_before.rate, v_before.rate_per, _do_set_kind.rate, _do_set_kind.rate_per
+    ) AS g;
+    PERFORM pulse._change_rate(v_before, v_after);
 
     DELETE FROM pulse.kind AS k
     WHERE k.kind = _do_set_kind.kind;
@@ -119,14 +128,48 @@ BEGIN
         jsonb_strip_nulls(to_jsonb(v_before)), jsonb_strip_nulls(to_jsonb(v_after)),
         _do_set_kind.reason
     );
+    -- A worker may sleep until the rate that was has a start.
+    IF v_before.rate IS NOT NULL THEN
+        PERFORM pulse._ring(coalesce(v_after.lane, 'default'));
+    END IF;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._do_set_kind(
     pulse._signature, text, text, integer, integer, text, interval, interval,
-    double precision, interval, interval, boolean, interval, text, interval
+    double precision, interval, interval, boolean, interval, text, interval, integer, interval
 ) IS
 'set_kind for the role that signed. Writes the same.';
+
+-- Waits for open claims that count starts of the kind, so that a rate changes between claims;
+-- new ones leave the kind out meanwhile.
+CREATE FUNCTION pulse._change_rate(before pulse.kind, after pulse.kind)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_kind text := (_change_rate.before).kind;
+BEGIN
+    IF (_change_rate.before).rate IS NULL
+        OR ((_change_rate.before).rate, (_change_rate.before).rate_per)
+        = ((_change_rate.after).rate, (_change_rate.after).rate_per)
+    THEN
+        RETURN;
+    END IF;
+
+    PERFORM pulse._lock_out_claims('pulse.quota', hashtext(v_kind), 'set_kind');
+
+    -- In any case: whoever has the lock has opened the table (89a_foreign_locks.sql).
+    DELETE FROM pulse.quota AS q
+    WHERE q.lane = ''
+        AND q.kind = v_kind
+        AND (_change_rate.after).rate IS NULL;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._change_rate(pulse.kind, pulse.kind) IS
+'What a change of the rate of a kind needs: PU106 when open claims do not end within 10 s.';
 
 -- For reconcile (6a_reconcile.sql): what was declared and no longer is.
 CREATE FUNCTION pulse._do_unset_kind(
@@ -150,6 +193,11 @@ BEGIN
     RETURNING k.* INTO v_before;
 
     v_after := jsonb_strip_nulls(to_jsonb(v_before)) - _do_unset_kind.settings;
+    -- Half a rate is none.
+    IF NOT v_after ?& '{rate,rate_per}' THEN
+        v_after := v_after - '{rate,rate_per}'::text [];
+    END IF;
+    PERFORM pulse._change_rate(v_before, jsonb_populate_record(NULL::pulse.kind, v_after));
     IF v_after - 'kind' <> '{}' THEN
         INSERT INTO pulse.kind
         SELECT (jsonb_populate_record(NULL::pulse.kind, v_after)).*;

@@ -14,7 +14,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.hello(text, text [], text []) IS
-'Say that a worker is there and which lanes and kinds (NULL: all) it takes, so that health can name kinds nobody handles; returns how these lanes want to be polled, and whether a rate may hold them (rated: next_at knows until when). Writes worker, at most once in 30 seconds.';
+'Report that a worker is running and which lanes and kinds (NULL: all) it takes, so that health can name kinds nobody handles; returns how these lanes want to be polled, and whether a rate may hold them (rated: next_at knows until when). Writes worker, at most once in 30 seconds.';
 
 CREATE FUNCTION pulse._do_hello(
     signature pulse._signature, worker text, lanes text [], kinds text []
@@ -59,6 +59,11 @@ BEGIN
             SELECT FROM pulse.group_rule AS q
             WHERE q.lane = u.lane
                 AND q.rate IS NOT NULL
+        )
+        OR EXISTS (
+            SELECT FROM pulse.kind AS k
+            WHERE k.rate IS NOT NULL
+                AND (_do_hello.kinds IS NULL OR k.kind = ANY (_do_hello.kinds))
         )
     FROM unnest(_do_hello.lanes) WITH ORDINALITY AS u (lane, place)
     CROSS JOIN LATERAL pulse._lane_settings(u.lane) AS s

@@ -29,6 +29,13 @@ BEGIN
     SELECT array_agg(u.job ORDER BY u.job) INTO v_after
     FROM (SELECT DISTINCT d.job FROM unnest(_put_after.after) AS d (job)) AS u;
 
+    -- Whoever guessed the id of the job itself would have it wait for ever.
+    IF v_after && _put_after.jobs THEN
+        PERFORM pulse._raise_no_such_job(u.job)
+        FROM unnest(v_after) AS u (job)
+        WHERE u.job = ANY (_put_after.jobs);
+    END IF;
+
     -- Those of this transaction and role may be named, and cannot end before it does. A
     -- number of 32 bits comes again, but not within an hour.
     v_strange := array(
@@ -129,96 +136,3 @@ $$;
 
 COMMENT ON FUNCTION pulse._put_after(bigint [], bigint [], pulse.blocked, integer) IS
 'Write for jobs on which others they depend, and put them where they belong: blocked, or as if the others had just ended; returns their state.';
-
-CREATE FUNCTION pulse._require_upstreams(jobs bigint [], owner integer)
-RETURNS void
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off
-SET jit = off
-AS $$
-DECLARE
-    v_roles integer [] := array(
-        SELECT o.role
-        FROM pulse.role AS r
-        INNER JOIN pulse.role AS o ON o.role = r.role OR o.role_oid = r.role_oid
-        WHERE r.role = _require_upstreams.owner
-    );
-    v_sees_all boolean := coalesce(
-        (
-            SELECT has_table_privilege(r.role_oid, 'pulse.lanes', 'SELECT')
-            FROM pulse.role AS r
-            WHERE r.role = _require_upstreams.owner
-        ),
-        false
-    );
-    v_strange bigint;
-BEGIN
-    SELECT u.job INTO v_strange
-    FROM unnest(_require_upstreams.jobs) AS u (job)
-    WHERE (
-        SELECT v_sees_all OR b.owner = ANY (v_roles)
-        FROM pulse.body AS b
-        WHERE b.job = u.job
-    ) IS NOT TRUE
-    LIMIT 1;
-
-    IF FOUND THEN
-        PERFORM pulse._raise_no_such_job(v_strange);
-    END IF;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._require_upstreams(bigint [], integer) IS
-'Raise PU004 unless all these jobs exist and the role may see them.';
-
--- What an enqueue may say of other jobs; pairs is how many edges it would write.
-CREATE FUNCTION pulse._require_flow_options(
-    after bigint [], after_failed text, flow text, name text, pairs bigint
-)
-RETURNS void
-LANGUAGE plpgsql
-IMMUTABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    PERFORM pulse._require_one_of(
-        'after_failed', _require_flow_options.after_failed, '{cancel,hold,run}'
-    );
-    IF _require_flow_options.flow IS NOT NULL THEN
-        PERFORM pulse._require_name('flow', _require_flow_options.flow);
-    END IF;
-    IF _require_flow_options.name IS NOT NULL THEN
-        PERFORM pulse._require_name('name', _require_flow_options.name);
-        IF _require_flow_options.name ~ '^[0-9]+$' THEN
-            PERFORM pulse._raise(
-                'PU002',
-                'name must not be a number',
-                format('It is %L, and in after that is the id of a job.', _require_flow_options.name),
-                'Pass a name with a letter in it.'
-            );
-        END IF;
-    END IF;
-    IF EXISTS (
-        SELECT FROM unnest(_require_flow_options.after) AS u (job) WHERE u.job IS NULL
-    ) THEN
-        PERFORM pulse._raise(
-            'PU002',
-            'after must be ids of jobs',
-            'One of them is NULL.',
-            'Pass after => ARRAY[…] with the ids that enqueue returned.'
-        );
-    END IF;
-    IF _require_flow_options.pairs > 1000000 THEN
-        PERFORM pulse._raise(
-            'PU003',
-            'more than 1000000 dependencies in one call',
-            format('It would write %s.', _require_flow_options.pairs),
-            'Let the many wait for one job between them, which waits for the others.'
-        );
-    END IF;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._require_flow_options(bigint [], text, text, text, bigint) IS
-'Raise PU002 for a bad after, after_failed, flow or name, PU003 for too many dependencies.';

@@ -1,7 +1,7 @@
 -- How blocked jobs are released.
 --
 -- A blocked job watches one upstream that has not ended well enough for it. Whoever ends
--- a job calls _ended_well or _ended_badly, in a later statement than the one that ended it:
+-- a job calls _wake or _ended_badly, in a later statement than the one that ended it:
 -- who began to watch until then is seen. _look locks the watchers without waiting and
 -- then, in a later statement again, looks for another upstream that has not ended: first
 -- downwards from the one that has, then once at those above it (spawned jobs have
@@ -15,8 +15,9 @@
 -- (wake), and so is what a report has no time for. Claims take portions, tick takes the rest.
 
 -- completed: these jobs have, which stays so for ever, and a watcher's only upstream needs no
--- second look. Else they ended badly, and only who takes any end is looked at. left_over:
--- there are more, or another session holds some.
+-- second look, unless it had steps: one may have spawned more for the watcher to wait for. Else
+-- they ended badly, and only who takes any end is looked at. left_over: there are more, or
+-- another session holds some.
 CREATE FUNCTION pulse._look(
     jobs bigint [],
     completed boolean,
@@ -114,7 +115,10 @@ BEGIN
                 (
                     SELECT d.after
                     FROM pulse.dependency AS d
-                    WHERE d.job = h.job
+                    WHERE (NOT h.alone OR h.at = ANY (array(
+                            SELECT s.job FROM pulse.job_step AS s WHERE s.job = ANY (v_at)
+                        )))
+                        AND d.job = h.job
                         AND d.after > h.at
                         AND NOT d.met
                         AND (

@@ -18,7 +18,11 @@ SET jit = off
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    v_new bigint [] := _ended_badly.jobs;
+    -- The newest first: what has one dependent in common with many, such as the parts of a
+    -- fan-in, is done with before more of it is cancelled.
+    v_new bigint [] := array(
+        SELECT u.job FROM unnest(_ended_badly.jobs) AS u (job) ORDER BY u.job DESC
+    );
     -- Jobs whose dependents are to be looked at, and after which dependent.
     v_jobs bigint [] := v_new;
     v_from bigint [] := array_fill(0::bigint, ARRAY[cardinality(v_jobs)]);
@@ -111,8 +115,8 @@ BEGIN
             v_from := '{}';
         END IF;
         v_new := v_cancelled;
-        v_jobs := v_jobs || v_new;
-        v_from := v_from || array_fill(0::bigint, ARRAY[coalesce(cardinality(v_new), 0)]);
+        v_jobs := v_new || v_jobs;
+        v_from := array_fill(0::bigint, ARRAY[coalesce(cardinality(v_new), 0)]) || v_from;
         v_all := v_all + cardinality(v_children);
 
         IF v_all >= _ended_badly.page
@@ -120,11 +124,13 @@ BEGIN
         THEN
             INSERT INTO pulse.doubt (job)
             SELECT u.job
-            FROM unnest(v_jobs) AS u (job)
+            FROM unnest(v_jobs, v_from) AS u (job, from_job)
             WHERE (
                 SELECT true
                 FROM pulse.dependency AS d
                 WHERE d.after = u.job
+                    AND d.job > u.from_job
+                    AND (SELECT true FROM pulse.blocked AS b WHERE b.job = d.job)
                 ORDER BY d.after, d.job
                 LIMIT 1
             );

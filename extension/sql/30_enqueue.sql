@@ -54,6 +54,9 @@ BEGIN
         END
     )
     RETURNING r.job_id INTO v_job;
+    IF v_job IS NULL THEN
+        PERFORM pulse._raise_replica();
+    END IF;
     RETURN v_job;
 END;
 $$;
@@ -118,6 +121,9 @@ BEGIN
         END
     )
     RETURNING r.job_id, r.created INTO enqueue_one.job_id, enqueue_one.created;
+    IF enqueue_one.job_id IS NULL THEN
+        PERFORM pulse._raise_replica();
+    END IF;
 END;
 $$;
 

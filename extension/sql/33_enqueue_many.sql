@@ -44,6 +44,9 @@ BEGIN
         )::pulse._item
     )
     RETURNING b.job_ids INTO v_jobs;
+    IF v_jobs IS NULL THEN
+        PERFORM pulse._raise_replica();
+    END IF;
     RETURN QUERY SELECT unnest(v_jobs);
 END;
 $$;

@@ -12,6 +12,9 @@ BEGIN
     INSERT INTO pulse._batch_form AS b (jobs)
     VALUES (enqueue_many.jobs)
     RETURNING b.job_ids INTO v_jobs;
+    IF v_jobs IS NULL THEN
+        PERFORM pulse._raise_replica();
+    END IF;
     RETURN QUERY SELECT unnest(v_jobs);
 END;
 $$;

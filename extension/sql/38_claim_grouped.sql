@@ -22,7 +22,7 @@
 -- when the batch is full is for the next claim. Turns are drawn anew in the order in which
 -- the groups would have gone on.
 --
--- With in_order nothing behind a row that somebody holds is taken, nor anything while a job
+-- With in_order nothing behind a row that another session holds is taken, nor anything while a job
 -- that was taken before waits to be run again: its lease counts until it is back in line, or
 -- gone.
 --
@@ -60,7 +60,7 @@ DECLARE
     v_roster pulse.roster;
     v_leases bigint [];
     v_read record;
-    v_heard pulse.group_state [];
+    v_noticed pulse.group_state [];
     v_serve pulse.group_state [];
     v_slots integer [];
     v_weights integer [];
@@ -80,9 +80,16 @@ DECLARE
     v_all integer := 0;
     v_first_lease bigint;
     v_cost bigint;
+    v_kinds text [] := _claim_grouped.kinds;
+    v_spent text [] := ARRAY[]::text [];
+    v_rated text [] := ARRAY[]::text [];
+    v_now_open record;
+    v_open text [];
+    v_starts integer [];
+    v_after_lease bigint;
 BEGIN
     -- 1. The lock, then all there is to know.
-    IF NOT pulse._keep_trying('pulse.roster', _claim_grouped.lane, false) THEN
+    IF NOT pulse._take_turn(_claim_grouped.lane) THEN
         RETURN;
     END IF;
 
@@ -91,11 +98,14 @@ BEGIN
         l.max_slots,
         coalesce(l.lease_for, d.lease_for) AS lease_for,
         l.max_runtime,
-        EXISTS (
-            SELECT 1
+        -- As in claim_batch.
+        (
+            SELECT k.rate IS NOT NULL
             FROM pulse.kind AS k
-            WHERE k.lease_for IS NOT NULL OR k.max_runtime IS NOT NULL
-        ) AS kinds_differ,
+            WHERE k.lease_for IS NOT NULL OR k.max_runtime IS NOT NULL OR k.rate IS NOT NULL
+            ORDER BY k.rate
+            LIMIT 1
+        ) AS kinds_rated,
         l.group_rate IS NOT NULL
         OR EXISTS (
             SELECT 1
@@ -119,6 +129,7 @@ BEGIN
         FROM pulse.roster AS o
         WHERE l.max_slots IS NOT NULL
             AND o.lane = _claim_grouped.lane
+            AND o.bank = 0
         ORDER BY o.version DESC
         LIMIT 1
     ) AS r ON true;
@@ -131,7 +142,7 @@ BEGIN
         v_roster := v_known.roster;
         v_leases := v_roster.leases;
         IF v_leases IS NULL THEN
-            v_leases := pulse._rebuild_roster(_claim_grouped.lane);
+            v_leases := (pulse._rebuild_roster(_claim_grouped.lane)).leases;
         END IF;
         IF cardinality(v_leases) + v_need > v_known.max_slots THEN
             v_leases := array(
@@ -147,7 +158,7 @@ BEGIN
     -- Starts that its rate has left.
     v_now := clock_timestamp();
     IF v_lane.rate IS NOT NULL THEN
-        v_quota := pulse._newest_quota(_claim_grouped.lane);
+        v_quota := pulse._newest_quota(_claim_grouped.lane, '');
         SELECT f.free INTO v_free
         FROM pulse._free_starts(v_quota.starts, v_lane.rate, v_lane.rate_per, v_now) AS f;
         v_need := least(v_need, v_free);
@@ -161,7 +172,7 @@ BEGIN
 
     -- 3. Who is there: the roll after a restore, jobs that stand in ready, notices.
     IF v_mark.lane IS NULL OR v_mark.roll_from IS NOT NULL THEN
-        v_mark := pulse._take_roll(v_lane, v_mark, 1000);
+        v_mark := pulse._announce_groups(v_lane, v_mark, 1000);
     END IF;
     SELECT o.* INTO v_sorted
     FROM pulse._sort_into_groups(
@@ -174,7 +185,7 @@ BEGIN
     FROM pulse._read_notices(
         v_lane, v_mark.notice_from, 1000 + 4 * v_need, v_mark.roll_from
     ) AS n;
-    v_heard := v_read.groups;
+    v_noticed := v_read.groups;
 
     -- Groups whose rate has a start again; from the beginning where the clock stepped back.
     IF v_known.rated THEN
@@ -183,28 +194,45 @@ BEGIN
             CASE WHEN v_mark.woken_until > v_now THEN '-infinity' ELSE v_mark.woken_until END,
             v_now, 1000 + 4 * v_need
         );
-        v_heard := v_heard || v_woken;
+        v_noticed := v_noticed || v_woken;
         IF coalesce(cardinality(v_woken), 0) < 1000 + 4 * v_need THEN
             v_woken_until := v_now;
         END IF;
     END IF;
 
     -- Whoever saw the lane ungrouped may have committed since, before one that was just
-    -- heard of began: in order means that it is sorted in first.
+    -- noticed began: in order means that it is sorted in first.
     IF v_lane.in_order THEN
         SELECT o.* INTO v_sorted
         FROM pulse._sort_into_groups(
             _claim_grouped.lane, 500 + 4 * v_need, _claim_grouped.mark
         ) AS o;
         IF v_sorted.named > 0 THEN
-            PERFORM pulse._write_groups(v_lane, v_heard);
+            PERFORM pulse._write_groups(v_lane, v_noticed);
             RETURN;
         END IF;
     END IF;
 
+    IF v_known.kinds_rated THEN
+        v_spent := pulse._spent_kinds(_claim_grouped.kinds);
+    END IF;
+
     WHILE v_need > 0 AND v_looked < 1000 + 4 * _claim_grouped.max_jobs LOOP
+        -- Kinds whose rate has no start left are left out: of which kinds there are then?
+        IF v_spent <> '{}' THEN
+            v_kinds := CASE
+                WHEN _claim_grouped.kinds IS NULL
+                    THEN pulse._kinds_in_turn(_claim_grouped.lane, v_spent)
+                ELSE array(
+                    SELECT u.kind
+                    FROM unnest(_claim_grouped.kinds) AS u (kind)
+                    WHERE u.kind <> ALL (v_spent)
+                )
+            END;
+        END IF;
+
         -- 4. Whose turn it is: the first groups in turn, each level from its mark, then those
-        -- just heard of. With kinds, groups whose first job is of one of these.
+        -- just noticed. With kinds, groups whose first job is of one of these.
         SELECT
             array_agg(c.state ORDER BY c.nth) FILTER (WHERE c.served),
             array_agg(c.slots ORDER BY c.nth) FILTER (WHERE c.served),
@@ -212,7 +240,7 @@ BEGIN
             array_agg(c.rate ORDER BY c.nth) FILTER (WHERE c.served),
             array_agg(c.rate_per ORDER BY c.nth) FILTER (WHERE c.served),
             array_agg(c.state) FILTER (WHERE NOT c.served AND c.tid IS NULL),
-            array_agg(c.tid) FILTER (WHERE c.served AND c.tid IS NOT NULL),
+            array_agg(c.tid ORDER BY c.nth) FILTER (WHERE c.served),
             array_agg(DISTINCT c.rank) FILTER (WHERE c.rank IS NOT NULL),
             min(c.turn) FILTER (WHERE c.served AND c.tid IS NOT NULL),
             max(c.turn) FILTER (WHERE c.served AND c.tid IS NOT NULL)
@@ -281,13 +309,13 @@ BEGIN
                                 ORDER BY s.rank, s.turn
                                 LIMIT v_need
                             ) AS h
-                            WHERE _claim_grouped.kinds IS NULL
+                            WHERE v_kinds IS NULL
                             LIMIT v_need
                         )
                         UNION ALL
                         SELECT h.state, h.tid, true
                         FROM (
-                            SELECT DISTINCT u.kind FROM unnest(_claim_grouped.kinds) AS u (kind)
+                            SELECT DISTINCT u.kind FROM unnest(v_kinds) AS u (kind)
                         ) AS k
                         CROSS JOIN generate_series(0, cardinality(v_mark.ranks)) AS n (level)
                         CROSS JOIN LATERAL (
@@ -314,7 +342,8 @@ BEGIN
                                 _claim_grouped.kinds IS NULL
                                 OR g.kind = ANY (_claim_grouped.kinds)
                             )
-                        FROM unnest(v_heard) AS g
+                            AND g.kind <> ALL (v_spent)
+                        FROM unnest(v_noticed) AS g
                     ) AS y
                     LEFT JOIN LATERAL (
                         SELECT r.*
@@ -341,7 +370,56 @@ BEGIN
             ) AS x
         ) AS c;
 
-        v_heard := NULL;
+        -- Of groups whose first job is of a kind with a rate, as many as it has starts, each
+        -- with its part of them; the others keep their turn. Refused, or none left: choose
+        -- anew, without that kind.
+        IF v_known.kinds_rated AND v_serve IS NOT NULL THEN
+            SELECT o.* INTO v_now_open
+            FROM pulse._open_kinds(
+                array(SELECT g.kind FROM unnest(v_serve) AS g), v_spent
+            ) AS o;
+            IF v_now_open.spent <> v_spent THEN
+                v_spent := v_now_open.spent;
+                CONTINUE;
+            END IF;
+            v_rated := v_now_open.rated;
+            v_open := v_now_open.open;
+            v_after_lease := pulse._last_lease();
+
+            SELECT
+                array_agg(v_serve[k.ord] ORDER BY k.ord) FILTER (WHERE k.fits),
+                array_agg(v_slots[k.ord] ORDER BY k.ord) FILTER (WHERE k.fits),
+                array_agg(v_weights[k.ord] ORDER BY k.ord) FILTER (WHERE k.fits),
+                array_agg(v_rates[k.ord] ORDER BY k.ord) FILTER (WHERE k.fits),
+                array_agg(v_pers[k.ord] ORDER BY k.ord) FILTER (WHERE k.fits),
+                array_agg(v_old[k.ord] ORDER BY k.ord) FILTER (WHERE k.fits),
+                array_agg(k.starts / least(k.groups, k.starts) ORDER BY k.ord)
+                FILTER (WHERE k.fits),
+                v_wait
+                || array_agg(v_serve[k.ord]) FILTER (WHERE NOT k.fits AND v_old[k.ord] IS NULL)
+            INTO v_serve, v_slots, v_weights, v_rates, v_pers, v_old, v_starts, v_wait
+            FROM (
+                -- Of its highest priority alone: what is behind that comes later.
+                SELECT
+                    g.ord,
+                    g.starts,
+                    count(*) OVER (PARTITION BY g.kind, g.rank) AS groups,
+                    g.starts IS NULL
+                    OR g.rank = min(g.rank) OVER (PARTITION BY g.kind)
+                    AND row_number() OVER (PARTITION BY g.kind ORDER BY g.ord) <= g.starts AS fits
+                FROM (
+                    SELECT
+                        n.ord,
+                        (v_serve[n.ord]).kind,
+                        (v_serve[n.ord]).rank,
+                        v_now_open.free[array_position(v_open, (v_serve[n.ord]).kind::text)]
+                        AS starts
+                    FROM generate_subscripts(v_serve, 1) AS n (ord)
+                ) AS g
+            ) AS k;
+        END IF;
+
+        v_noticed := NULL;
         v_ranks := v_ranks || v_some;
         v_top := greatest(v_top, v_turn);
         IF v_wait IS NOT NULL THEN
@@ -393,12 +471,14 @@ BEGIN
                                         g.starts, g.rate, g.rate_per, v_now
                                     ) AS o
                                 )
-                        END
+                        END,
+                        g.of_kind
                     ) AS free
-                FROM unnest(v_serve, v_slots, v_weights, v_rates, v_pers)
+                FROM unnest(v_serve, v_slots, v_weights, v_rates, v_pers, v_starts)
                 WITH ORDINALITY AS g (
                     lane, group_key, version, rank, place, kind, more, rest, leases, turn,
-                    credit, starts, wake_at, written_at, slots, weight, rate, rate_per, ord
+                    credit, starts, wake_at, written_at, slots, weight, rate, rate_per,
+                    of_kind, ord
                 )
                 -- Ends of leases write nothing here: who is gone is found out when the
                 -- slots seem to be full, or may be with this claim.
@@ -438,9 +518,10 @@ BEGIN
                 SELECT
                     n.*,
                     row_number() OVER () AS nth,
-                    _claim_grouped.kinds IS NULL
-                    OR bool_and(n.kind = ANY (_claim_grouped.kinds))
-                    OVER (ROWS UNBOUNDED PRECEDING) AS wanted
+                    bool_and(
+                        (_claim_grouped.kinds IS NULL OR n.kind = ANY (_claim_grouped.kinds))
+                        AND (n.kind <> ALL (v_rated) OR n.kind = s.kind)
+                    ) OVER (ROWS UNBOUNDED PRECEDING) AS wanted
                 FROM (
                     SELECT
                         r.ctid AS tid, r.rank, r.seq, r.kind, r.job, r.attempts,
@@ -483,12 +564,11 @@ BEGIN
                 INNER JOIN locked AS l ON l.tid = c.tid
             ) AS k
             WHERE k.kth <= k.share
-                AND (k.kth = k.nth OR v_lane.in_order IS NOT TRUE)
             ORDER BY k.rank, round, k.ord, k.kth
             LIMIT v_need
         ),
 
-        told AS MATERIALIZED (
+        looked_up AS MATERIALIZED (
             SELECT
                 t.*,
                 b.payload,
@@ -513,7 +593,7 @@ BEGIN
             LEFT JOIN LATERAL (
                 SELECT o.lease_for, o.max_runtime
                 FROM pulse.kind AS o
-                WHERE v_known.kinds_differ AND o.kind = t.kind
+                WHERE v_known.kinds_rated IS NOT NULL AND o.kind = t.kind
                 OFFSET 0
             ) AS k ON true
         ),
@@ -523,9 +603,9 @@ BEGIN
         fitting AS MATERIALIZED (
             SELECT f.*
             FROM pulse._fit_jobs(
-                array(SELECT t.job FROM told AS t ORDER BY t.rank, t.round, t.ord, t.kth)
+                array(SELECT t.job FROM looked_up AS t ORDER BY t.rank, t.round, t.ord, t.kth)
             ) AS f
-            WHERE (SELECT sum(pg_column_size(x.payload)) > 262144 FROM told AS x)
+            WHERE (SELECT sum(pg_column_size(x.payload)) > 262144 FROM looked_up AS x)
         ),
 
         -- Leases are drawn in claim order, by the statement that inserts them.
@@ -538,7 +618,7 @@ BEGIN
                     t.*,
                     z.size AS unsent,
                     t.is_late OR z.size IS NOT NULL AS is_over
-                FROM told AS t
+                FROM looked_up AS t
                 LEFT JOIN fitting AS x ON true
                 LEFT JOIN LATERAL (
                     SELECT x.size WHERE x.unsent = t.job
@@ -733,6 +813,9 @@ BEGIN
         GET DIAGNOSTICS v_taken = ROW_COUNT;
         v_need := v_need - v_taken;
         v_all := v_all + v_taken;
+        IF v_open <> '{}' THEN
+            PERFORM pulse._spend_kinds(_claim_grouped.lane, v_open, v_after_lease);
+        END IF;
 
         -- Short of what was asked for, and large already: that is the answer.
         EXIT WHEN v_need > 0 AND v_taken > 0 AND (
@@ -751,11 +834,13 @@ BEGIN
         IF v_known.max_slots IS NOT NULL AND v_taken > 0 THEN
             DELETE FROM pulse.roster AS r
             WHERE r.lane = v_roster.lane
+                AND r.bank = 0
                 AND r.version = v_roster.version;
 
             SELECT r.* INTO v_roster
             FROM pulse.roster AS r
             WHERE r.lane = _claim_grouped.lane
+                AND r.bank = 0
             ORDER BY r.version DESC
             LIMIT 1;
             v_leases := v_roster.leases;
@@ -764,7 +849,7 @@ BEGIN
 
     IF v_lane.rate IS NOT NULL AND v_all > 0 THEN
         PERFORM pulse._spend_quota(
-            v_quota, _claim_grouped.lane, v_all, v_lane.rate_per, v_now
+            v_quota, _claim_grouped.lane, '', v_all, v_lane.rate_per, v_now
         );
     END IF;
 

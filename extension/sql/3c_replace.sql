@@ -113,6 +113,10 @@ BEGIN
         END IF;
 
         IF v_blocked.job IS NOT NULL THEN
+            -- Parked: it stood in line, and nobody asks for its approval again.
+            IF v_approved AND v_blocked.waits_for < 0 THEN
+                PERFORM pulse._raise_approved(_replace.job);
+            END IF;
             -- A delay counts from its release: nothing is sooner than that but none.
             v_wish := pulse._wish(
                 _replace.job, _replace.on_conflict, _replace.payload, _replace.headers,

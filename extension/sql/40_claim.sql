@@ -24,7 +24,8 @@
 --
 -- Locks, in this order: the hold lock shared (pause takes it exclusively), the lane lock
 -- shared (set_lane takes it exclusively) and, where max_slots or rate is set, the roster
--- lock exclusively. None is waited for longer than 50 ms. Settings and holds are read in a
+-- lock exclusively. The first two are tried, since set_lane may wait for what this transaction
+-- has reported; the third is waited for, 50 ms at most. Settings and holds are read in a
 -- statement after the first two, leases in one after the third.
 --
 -- Everything that a claim has to know is read in one statement, and what is rarely to be
@@ -57,14 +58,17 @@ DECLARE
     v_now timestamptz := clock_timestamp();
     v_known record;
     v_need integer;
+    v_more integer;
     v_tids tid [];
     v_woken integer := 0;
     v_held boolean := false;
     v_fitted boolean := false;
+    v_rosters pulse.roster [];
     v_roster pulse.roster;
-    v_leases bigint [] := ARRAY[]::bigint [];
     v_quota pulse.quota;
     v_claimed integer;
+    v_open text [];
+    v_after_lease bigint;
 BEGIN
     -- 1. The arguments: what is ordinary is asked in one expression.
     IF (
@@ -87,18 +91,14 @@ BEGIN
         );
     END IF;
 
-    -- 2. The locks. Refused: a pause is waiting or just being committed.
+    -- 2. The locks. Refused: a pause, or set_lane, is waiting or just being committed.
     IF NOT (
         pg_try_advisory_xact_lock_shared('pulse.hold'::regclass::oid::integer, 0)
         AND pg_try_advisory_xact_lock_shared(
             'pulse.lane'::regclass::oid::integer, hashtext(claim_batch.lane)
         )
     ) THEN
-        IF NOT pg_try_advisory_xact_lock_shared('pulse.hold'::regclass::oid::integer, 0)
-            OR NOT pulse._keep_trying('pulse.lane', claim_batch.lane, true)
-        THEN
-            RETURN;
-        END IF;
+        RETURN;
     END IF;
 
     -- 3. All there is to know, in one statement after the locks.
@@ -110,11 +110,14 @@ BEGIN
         coalesce(l.max_batch, d.max_batch) AS max_batch,
         coalesce(l.lease_for, d.lease_for) AS lease_for,
         l.max_runtime,
-        EXISTS (
-            SELECT 1
+        -- Whether one has a rate; NULL: none differs from its lane.
+        (
+            SELECT k.rate IS NOT NULL
             FROM pulse.kind AS k
-            WHERE k.lease_for IS NOT NULL OR k.max_runtime IS NOT NULL
-        ) AS kinds_differ,
+            WHERE k.lease_for IS NOT NULL OR k.max_runtime IS NOT NULL OR k.rate IS NOT NULL
+            ORDER BY k.rate
+            LIMIT 1
+        ) AS kinds_rated,
         coalesce(l.enabled, d.enabled)
         AND NOT EXISTS (
             SELECT 1 FROM pulse.hold AS h WHERE h.lane IN ('', claim_batch.lane)
@@ -242,16 +245,13 @@ BEGIN
             v_known.from_level := 0;
         END IF;
 
-        -- 5. Slots: of a lane with max_slots, count who runs under its lock. Starts of a rate
-        -- are counted under the same lock.
-        IF num_nonnulls(v_known.max_slots, v_known.rate) > 0
-            AND NOT pulse._keep_trying('pulse.roster', claim_batch.lane, false)
-        THEN
-            RETURN;
-        END IF;
-
+        -- 5. Slots: of a lane with max_slots, those of the rosters that this claim could lock
+        -- (4a_slots.sql). Starts of a rate are counted under the lock of the first.
         IF v_known.rate IS NOT NULL THEN
-            v_quota := pulse._newest_quota(claim_batch.lane);
+            IF NOT pulse._take_turn(claim_batch.lane) THEN
+                RETURN;
+            END IF;
+            v_quota := pulse._newest_quota(claim_batch.lane, '');
             v_need := least(
                 v_need,
                 (
@@ -261,39 +261,18 @@ BEGIN
                     ) AS f
                 )
             );
-            IF v_need <= 0 THEN
-                RETURN;
-            END IF;
         END IF;
 
-        IF v_known.max_slots IS NOT NULL THEN
-            SELECT r.* INTO v_roster
-            FROM pulse.roster AS r
-            WHERE r.lane = claim_batch.lane
-            ORDER BY r.version DESC
-            LIMIT 1;
+        IF v_known.max_slots IS NOT NULL AND v_need > 0 THEN
+            SELECT t.rosters, least(v_need, t.free) INTO v_rosters, v_need
+            FROM pulse._take_slots(
+                claim_batch.lane, v_known.max_slots, v_known.rate IS NOT NULL, v_need
+            ) AS t;
+            v_roster := v_rosters[1];
+        END IF;
 
-            IF v_roster.lane IS NULL THEN
-                v_leases := pulse._rebuild_roster(claim_batch.lane);
-            ELSE
-                v_leases := v_roster.leases;
-            END IF;
-
-            -- Ends of leases do not touch the roster: who is gone is found out when the slots
-            -- seem to be full. A long one costs each claim that reads and writes it, so it is
-            -- looked through now and then: about as many leases a claim as it may take.
-            IF cardinality(v_leases) + v_need > v_known.max_slots
-                OR cardinality(v_leases) > 100 AND random() * cardinality(v_leases) < v_need
-            THEN
-                v_leases := array(
-                    SELECT l.lease FROM pulse.lease AS l WHERE l.lease = ANY (v_leases)
-                );
-            END IF;
-
-            v_need := least(v_need, v_known.max_slots - cardinality(v_leases));
-            IF v_need <= 0 THEN
-                RETURN;
-            END IF;
+        IF v_need <= 0 THEN
+            RETURN;
         END IF;
 
         -- What was promoted, or committed while this claim waited for its turn, may stand
@@ -306,19 +285,26 @@ BEGIN
     -- 6. Pick: lock the first jobs in line; the SELECT is in 41_pick.sql. Who finds nothing
     -- has time to look whether an end went unnoticed, and picks again if one did.
     LOOP
-        IF claim_batch.kinds IS NULL THEN
+        IF claim_batch.kinds IS NULL AND v_known.kinds_rated IS NOT TRUE THEN
             v_tids := pulse._pick(
-                claim_batch.lane, v_need, v_known.mark, v_known.from_level
+                claim_batch.lane, greatest(v_need, v_more), v_known.mark, v_known.from_level
             );
+        ELSIF v_known.kinds_rated THEN
+            SELECT p.tids, p.open, p.after_lease INTO v_tids, v_open, v_after_lease
+            FROM pulse._pick_within_rates(
+                claim_batch.lane, claim_batch.kinds, v_need, v_known.mark, v_known.from_level
+            ) AS p;
         ELSE
             v_tids := pulse._pick_kinds(
-                claim_batch.lane, claim_batch.kinds, v_need, v_known.mark,
-                v_known.from_level
+                claim_batch.lane, claim_batch.kinds, greatest(v_need, v_more), v_known.mark,
+                v_known.from_level, '{}'
             );
         END IF;
-        -- Jobs of a flow that is paused are parked, and those behind them picked.
+        -- Jobs of a flow that is paused are parked, and those behind them picked: where many
+        -- stand in front, by hundreds.
         IF v_held AND cardinality(v_tids) > 0 THEN
-            v_tids := pulse._park(v_tids);
+            v_more := 500;
+            v_tids := (pulse._park(v_tids)) [1:v_need];
             EXIT WHEN cardinality(v_tids) > 0;
             CONTINUE WHEN clock_timestamp() < v_now + interval '50 milliseconds';
             PERFORM pulse._ring(claim_batch.lane);
@@ -378,7 +364,7 @@ BEGIN
                 LEFT JOIN LATERAL (
                     SELECT o.lease_for, o.max_runtime
                     FROM pulse.kind AS o
-                    WHERE v_known.kinds_differ AND o.kind = t.kind
+                    WHERE v_known.kinds_rated IS NOT NULL AND o.kind = t.kind
                     OFFSET 0
                 ) AS k ON true
             ) AS s
@@ -404,10 +390,12 @@ BEGIN
         ),
 
         listed AS (
-            INSERT INTO pulse.roster (lane, leases)
-            SELECT claim_batch.lane, v_leases || array_agg(d.lease)
+            INSERT INTO pulse.roster (lane, bank, leases, banks)
+            SELECT
+                claim_batch.lane, v_roster.bank, v_roster.leases || array_agg(d.lease),
+                v_roster.banks
             FROM described AS d
-            HAVING v_known.max_slots IS NOT NULL
+            HAVING v_known.max_slots IS NOT NULL AND count(*) > 0
         )
 
         SELECT
@@ -434,7 +422,7 @@ BEGIN
         FROM described AS d;
         GET DIAGNOSTICS v_claimed = ROW_COUNT;
         IF v_claimed = cardinality(v_tids)
-            AND num_nonnulls(v_known.max_slots, v_known.rate) = 0
+            AND num_nonnulls(v_known.max_slots, v_known.rate, v_open) = 0
         THEN
             RETURN;
         END IF;
@@ -451,16 +439,20 @@ BEGIN
         v_fitted := true;
     END LOOP;
 
-    IF v_roster.lane IS NOT NULL THEN
-        DELETE FROM pulse.roster AS r
-        WHERE r.lane = v_roster.lane
-            AND r.version = v_roster.version;
+    -- 8. What a claim of a limited lane leaves behind: its rosters in place of the last ones, and
+    -- the starts that its rate has spent.
+    IF v_rosters IS NOT NULL AND v_claimed > 0 THEN
+        PERFORM pulse._replace_rosters(v_rosters, v_known.max_slots);
     END IF;
 
     IF v_known.rate IS NOT NULL AND v_claimed > 0 THEN
         PERFORM pulse._spend_quota(
-            v_quota, claim_batch.lane, v_claimed, v_known.rate_per, v_now
+            v_quota, claim_batch.lane, '', v_claimed, v_known.rate_per, v_now
         );
+    END IF;
+
+    IF v_open <> '{}' THEN
+        PERFORM pulse._spend_kinds(claim_batch.lane, v_open, v_after_lease);
     END IF;
 
     -- Nothing but late ones: those behind them get their turn, once the late ones are gone.
@@ -478,4 +470,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.claim_batch(text, text, integer, interval, text []) IS
-'Claim at most max_jobs ready jobs of a lane, highest priority first, oldest first inside a priority, and lease them for lease_for (default: the kind''s, the lane''s, 30 s). With kinds, only jobs of these. No row means: nothing to do, the lane is full, held or just being changed; ask again after the poll interval. A job that did not begin by its start_by is cancelled instead; what is handed out is 64 MB of payload at most, but at least one job. PU001 above READ COMMITTED, PU002 bad argument. In a lane with fair or group_slots its groups take turns inside a priority, and a group that is at its limit, stopped or waits for a job of its own is passed over. Writes ready, lease and roster, in grouped lanes group_ready, group_notice, group_state and group_mark, and what it reaps, promotes, releases or marks on the way.';
+'Claim at most max_jobs ready jobs of a lane, highest priority first, oldest first inside a priority, and lease them for lease_for (default: the kind''s, the lane''s, 30 s). With kinds, only jobs of these. No row means: nothing to do, the lane is full, held or just being changed; ask again after the poll interval. A job that did not begin by its start_by is cancelled instead; what is handed out is 64 MB of payload at most, but at least one job. PU001 above READ COMMITTED, PU002 bad argument. In a lane with fair or group_slots its groups take turns inside a priority, and a group that is at its limit, stopped or waits for a job of its own is passed over. Writes ready, lease and roster, where there is a rate quota, in grouped lanes group_ready, group_notice, group_state and group_mark, and what it reaps, promotes, releases or marks on the way.';

@@ -1,8 +1,9 @@
--- How jobs end. finished is written by complete_batch (45_complete.sql),
--- whose one statement is the hottest of all, and the two functions below, which every
--- other end goes through: a run that failed, and a job that is cancelled; and where a bad
--- end cancels the jobs that depend on it (28_after.sql, 29_release.sql). After each, in a
--- later statement, those who wait for the job are told, if any job was ever blocked.
+-- How jobs end. finished is written in four places: by complete_batch (45_complete.sql),
+-- whose one statement is the hottest of all; by the two functions below, for a run that
+-- failed and a job that is cancelled; where a bad end cancels the jobs that depend on it
+-- (2g_cascade.sql); and by an enqueue after a job that had ended badly (28_after.sql).
+-- After each, in a later statement, jobs that wait for the one that ended are looked for,
+-- if any job was ever blocked.
 
 -- For fail and reap alike: the run is charged, its error kept, and the job goes back into
 -- waiting with a backoff, or is dead, or, when a cancel was requested, cancelled.

@@ -25,7 +25,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.complete(bigint, jsonb) IS
-'Complete the job of a lease and keep its result (at most 1 MB). Repeating it with the same lease is harmless. PU101 when the lease was lost, PU003 when the result is too large. Writes lease, finished and job_key, and what it releases.';
+'Complete the job of a lease and keep its result (at most 1 MB). Repeating it with the same lease is harmless. PU101 when the lease was lost, PU003 when the result is too large. Writes lease, finished and job_key.';
 
 CREATE FUNCTION pulse.complete_batch(
     leases bigint [], results jsonb [] DEFAULT NULL, quiet boolean DEFAULT false
@@ -226,4 +226,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.complete_batch(bigint [], jsonb [], boolean) IS
-'Complete the jobs of several leases, each with its result at the same place. One row for each lease: ok, lost, or too_large (a result above 1 MB; that job goes on running); with quiet, only for those that are not ok. A repeated report is ok again. Writes lease, finished and job_key, and what it releases.';
+'Complete the jobs of several leases, each with its result at the same place. One row for each lease: ok, lost, or too_large (a result above 1 MB; that job goes on running); with quiet, only for those that are not ok. A repeated report is ok again. Writes lease, finished and job_key.';

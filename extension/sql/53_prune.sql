@@ -1,6 +1,6 @@
 -- Retention: every step that removes what has outlived its time is here, so that one page
 -- shows what pulse forgets and when. That is why the file is long. Which lanes tick looks
--- at, and when, is in 5b_tick_prune.sql.
+-- at, and when, is in 5b_tick_prune.sql; counters are thinned out in 93b_thin_stats.sql.
 
 CREATE FUNCTION pulse.prune(dry_run boolean DEFAULT false, max_jobs integer DEFAULT 10000)
 RETURNS bigint
@@ -428,3 +428,83 @@ $$;
 
 COMMENT ON FUNCTION pulse._prune_schedule_runs(integer) IS
 'Delete at most so many rows of the ledger that are older than 90 days.';
+
+-- Lane by lane, by the primary key: a lane may be gone and leave samples.
+CREATE FUNCTION pulse._prune_samples(max_rows integer)
+RETURNS integer
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_before timestamptz := clock_timestamp() - interval '48 hours';
+    v_removed integer;
+BEGIN
+    DELETE FROM pulse.sample AS t
+    WHERE t.ctid = ANY (array(
+            WITH RECURSIVE sampled (lane) AS (
+                (
+                    SELECT s.lane
+                    FROM pulse.sample AS s
+                    ORDER BY s.lane
+                    LIMIT 1
+                )
+                UNION ALL
+                SELECT
+                    (
+                        SELECT s.lane
+                        FROM pulse.sample AS s
+                        WHERE s.lane > n.lane
+                        ORDER BY s.lane
+                        LIMIT 1
+                    )
+                FROM sampled AS n
+                WHERE n.lane IS NOT NULL
+            )
+
+            SELECT s.ctid
+            FROM sampled AS n
+            INNER JOIN pulse.sample AS s ON s.lane = n.lane
+            WHERE s.at < v_before
+            LIMIT _prune_samples.max_rows
+            FOR UPDATE OF s SKIP LOCKED
+        ));
+    GET DIAGNOSTICS v_removed = ROW_COUNT;
+    RETURN v_removed;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._prune_samples(integer) IS
+'Remove samples older than 48 hours, at most max_rows; returns how many.';
+
+CREATE FUNCTION pulse._prune_signals(max_rows integer)
+RETURNS integer
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_sort = off
+AS $$
+DECLARE
+    -- A variable: the index cannot stop at clock_timestamp(), which is volatile.
+    v_now timestamptz := clock_timestamp();
+    v_removed integer;
+BEGIN
+    DELETE FROM pulse.signal AS s
+    WHERE s.ctid = ANY (array(
+            SELECT o.ctid
+            FROM pulse.signal AS o
+            WHERE o.expires_at <= v_now
+                AND o.unheard_at IS NULL
+            ORDER BY o.expires_at
+            LIMIT _prune_signals.max_rows
+            FOR UPDATE SKIP LOCKED
+        ));
+    GET DIAGNOSTICS v_removed = ROW_COUNT;
+    RETURN v_removed;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._prune_signals(integer) IS
+'Remove signals whose keep is over, at most max_rows, oldest first; returns how many.';

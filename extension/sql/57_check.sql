@@ -15,9 +15,9 @@ AS $$
     ),
 
     newest_roster AS (
-        SELECT DISTINCT ON (r.lane) r.lane, r.leases
+        SELECT DISTINCT ON (r.lane, r.bank) r.lane, r.bank, r.leases
         FROM pulse.roster AS r
-        ORDER BY r.lane, r.version DESC
+        ORDER BY r.lane, r.bank, r.version DESC
     ),
 
     -- Lowering max_slots stops nothing that runs, so only later claims must obey it.
@@ -172,9 +172,13 @@ AS $$
             'lease is missing from the roster', l.job,
             format('Lane %s has max_slots, but does not count it.', l.lane)
         FROM limited AS s
-        INNER JOIN newest_roster AS r ON r.lane = s.lane
         INNER JOIN pulse.lease AS l ON l.lane = s.lane
-        WHERE l.lease <> ALL (r.leases)
+        WHERE s.lane IN (SELECT r.lane FROM newest_roster AS r)
+            AND NOT EXISTS (
+                SELECT
+                FROM newest_roster AS r
+                WHERE r.lane = s.lane AND l.lease = ANY (r.leases)
+            )
         UNION ALL
         SELECT m.problem, m.job_id, m.detail
         FROM pulse._below_marks(1000) AS m

@@ -1,60 +1,5 @@
--- How much time tick has; when it last did which part of the upkeep, where it stopped, and
--- which steps ran out of time: appended to upkeep_run and read newest first.
-
--- Whoever calls tick may have a statement_timeout, and a tick that is cancelled has done
--- nothing at all: so it ends long before.
-CREATE FUNCTION pulse._upkeep_budget()
-RETURNS interval
-LANGUAGE sql
-STABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT least(interval '2 seconds', greatest(interval '0', t.is_left) / 3)
-    FROM (
-        SELECT
-            coalesce(
-                least(
-                    statement_timestamp()
-                    + nullif(current_setting('statement_timeout')::interval, interval '0'),
-                    transaction_timestamp()
-                    + nullif(current_setting('transaction_timeout', true)::interval, interval '0')
-                ) - clock_timestamp(),
-                interval '1 hour'
-            ) AS is_left
-    ) AS t
-$$;
-
-COMMENT ON FUNCTION pulse._upkeep_budget() IS
-'How long a call of tick may go on.';
-
--- One piece is done in any case, so it is smaller where there is little time: a tick that is
--- cancelled in it would be so every time.
-CREATE FUNCTION pulse._upkeep_piece(budget interval DEFAULT pulse._upkeep_budget())
-RETURNS integer
-LANGUAGE sql
-STABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT greatest(20, least(1000, 1000 * extract(epoch FROM _upkeep_piece.budget) / 0.3))::integer
-$$;
-
-COMMENT ON FUNCTION pulse._upkeep_piece(interval) IS
-'How many rows a step of tick takes at a time.';
-
--- A time that is further off than any budget is one of before the clock was set back: what
--- a step does until then nobody would see, and nobody else do.
-CREATE FUNCTION pulse._time_is_over(until timestamptz)
-RETURNS boolean
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT n.now >= _time_is_over.until
-        OR (_time_is_over.until < 'infinity' AND n.now < _time_is_over.until - interval '2 seconds')
-    FROM (SELECT clock_timestamp() AS now) AS n
-$$;
-
-COMMENT ON FUNCTION pulse._time_is_over(timestamptz) IS
-'Whether a step of tick that has until then has to stop, also because the clock stepped back.';
+-- When tick last did which part of the upkeep, and where it stopped: appended to
+-- upkeep_run and read newest first.
 
 CREATE FUNCTION pulse._start_upkeep_run(step text, every interval)
 RETURNS boolean
@@ -94,15 +39,15 @@ SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
 DECLARE
-    v_turn pulse.upkeep_run;
+    v_run pulse.upkeep_run;
 BEGIN
-    SELECT t.* INTO v_turn
+    SELECT t.* INTO v_run
     FROM pulse.upkeep_run AS t
     WHERE t.step = _newest_upkeep_run.step
     ORDER BY t.version DESC
     LIMIT 1;
 
-    RETURN v_turn;
+    RETURN v_run;
 END;
 $$;
 
@@ -147,78 +92,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._note_took(jsonb) IS
-'Note how many seconds turns of tick took.';
-
--- since is when the step first ran out of time; a gap of a minute begins anew.
-CREATE FUNCTION pulse._note_cut(step text, turn text, at timestamptz, is_cut boolean)
-RETURNS void
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_name text := 'cut:' || _note_cut.step;
-    v_old pulse.upkeep_run := pulse._newest_upkeep_run(v_name);
-BEGIN
-    IF _note_cut.is_cut THEN
-        PERFORM pulse._write_upkeep_run(
-            v_old, v_name,
-            jsonb_build_object(
-                'turn', _note_cut.turn,
-                'since', coalesce(pulse._behind_since(_note_cut.step), _note_cut.at)
-            )
-        );
-    ELSIF v_old.version IS NOT NULL THEN
-        DELETE FROM pulse.upkeep_run AS t
-        WHERE t.ctid = ANY (array(
-                SELECT o.ctid
-                FROM pulse.upkeep_run AS o
-                WHERE o.step = v_name
-                FOR UPDATE SKIP LOCKED
-            ));
-    END IF;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._note_cut(text, text, timestamptz, boolean) IS
-'Note that a step of tick ran out of time, or that it no longer does.';
-
-CREATE FUNCTION pulse._cut_steps()
-RETURNS TABLE (step text, turn text, since timestamptz, noted_at timestamptz)
-LANGUAGE plpgsql
-STABLE
-SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off
-SET enable_bitmapscan = off
-SET enable_sort = off
-AS $$
-BEGIN
-    RETURN QUERY
-    SELECT
-        substr(t.step, 5), t.state ->> 'turn', (t.state ->> 'since')::timestamptz, t.taken_at
-    FROM pulse.upkeep_run AS t
-    WHERE t.step >= 'cut:'
-        AND t.step < 'cut;'
-    ORDER BY t.step, t.version DESC;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._cut_steps() IS
-'The steps of tick that ran out of time, their turn, since when and when last.';
-
-CREATE FUNCTION pulse._behind_since(step text)
-RETURNS timestamptz
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_cut pulse.upkeep_run := pulse._newest_upkeep_run('cut:' || _behind_since.step);
-BEGIN
-    IF v_cut.taken_at > clock_timestamp() - interval '1 minute' THEN
-        RETURN (v_cut.state ->> 'since')::timestamptz;
-    END IF;
-    RETURN NULL;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._behind_since(text) IS
-'Since when this step of tick has not come to its end, tick after tick; NULL when it does.';
+'Note how many seconds each part of tick took.';

@@ -195,6 +195,9 @@ BEGIN
         v_schedule.owner
     )
     RETURNING r.job_id, r.created INTO v_job;
+    IF v_job.job_id IS NULL THEN
+        PERFORM pulse._raise_replica();
+    END IF;
     RETURN v_job;
 END;
 $$;

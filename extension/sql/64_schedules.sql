@@ -40,7 +40,7 @@ COMMENT ON FUNCTION pulse.schedule(
     text, text, jsonb, text, interval, timestamptz, text, text, integer, text, interval,
     integer, text, interval, text, boolean, text [], interval, jsonb, interval
 ) IS
-'Enqueue a job by the clock: by a cron expression, every so often, or once at a moment (exactly one of cron, every and at), in a time zone. A name that exists is replaced; its ledger and its pause stay, and so does its next occurrence when the recurrence is the same. catch_up says what becomes of occurrences missed while nothing ticked: skip, last or all, none older than catch_up_window. The rest is handed to enqueue. Returns the next occurrence. PU002 bad argument, PU003 payload too large, PU007 bad cron expression, PU008 unknown time zone. Writes schedule, schedule_run and audit_entry.';
+'Enqueue a job on a schedule: by a cron expression, every so often, or once at a moment (exactly one of cron, every and at), in a time zone. A name that exists is replaced; its ledger and its pause stay, and so does its next occurrence when the recurrence is the same. catch_up says what becomes of occurrences missed while nothing ticked: skip, last or all, none older than catch_up_window. The rest is handed to enqueue. Returns the next occurrence. PU002 bad argument, PU003 payload too large, PU007 bad cron expression, PU008 unknown time zone. Writes schedule, schedule_run and audit_entry.';
 
 CREATE FUNCTION pulse._do_schedule(
     signature pulse._signature,

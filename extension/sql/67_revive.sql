@@ -89,6 +89,7 @@ SET enable_bitmapscan = off
 SET enable_hashjoin = off
 SET enable_mergejoin = off
 SET jit = off
+SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     v_jobs bigint [] := ARRAY[_revive.job];
@@ -106,21 +107,48 @@ BEGIN
                     FROM pulse.dependency AS d
                     WHERE d.after = ANY (v_jobs)
                 ))
-                AND f.state = 'cancelled'
+                -- As text: by its job alone.
+                AND f.state::text = 'cancelled'
                 AND f.ended_by = 'upstream'
             ORDER BY f.job
             LIMIT 10000 - v_all
             FOR UPDATE SKIP LOCKED
         LOOP
+            -- Another that it depends on has failed. Neighbours are asked first: where all are
+            -- retried one after the other, one beside the last has still to be.
             CONTINUE WHEN EXISTS (
                 SELECT
-                FROM pulse.dependency AS d
-                WHERE d.job = v_child.job
-                    AND (
-                        SELECT u.state <> 'completed'
-                        FROM pulse.finished AS u
-                        WHERE u.job = d.after
+                FROM (
+                    (
+                        SELECT o.after
+                        FROM pulse.dependency AS o
+                        WHERE o.job = v_child.job
+                            AND o.after < v_jobs[1]
+                        ORDER BY o.job DESC, o.after DESC
+                        LIMIT 1
                     )
+                    UNION ALL
+                    (
+                        SELECT o.after
+                        FROM pulse.dependency AS o
+                        WHERE o.job = v_child.job
+                            AND o.after > v_jobs[1]
+                        ORDER BY o.job, o.after
+                    )
+                    UNION ALL
+                    (
+                        SELECT o.after
+                        FROM pulse.dependency AS o
+                        WHERE o.job = v_child.job
+                            AND o.after < v_jobs[1]
+                        ORDER BY o.job DESC, o.after DESC
+                    )
+                ) AS d
+                WHERE (
+                    SELECT u.state <> 'completed'
+                    FROM pulse.finished AS u
+                    WHERE u.job = d.after
+                )
             );
             CONTINUE WHEN v_child.keyed
                 AND pulse._try_rekey(v_child.job, v_child.lane) IS NOT TRUE;
@@ -134,6 +162,11 @@ BEGIN
             v_next := v_next || v_child.job;
             v_all := v_all + 1;
         END LOOP;
+        IF v_next <> '{}' THEN
+            -- As in _retry: for those who take any end they have ended.
+            PERFORM pulse._note_met(v_next);
+            PERFORM pulse._wake(v_next, false);
+        END IF;
         v_jobs := v_next;
     END LOOP;
     RETURN v_all;

@@ -1,40 +1,4 @@
--- What a running job does with its flow: read what ended before it, add to it.
-
-CREATE FUNCTION pulse.upstream(lease bigint)
-RETURNS TABLE (job_id bigint, name text, kind text, state text, result jsonb)
-LANGUAGE plpgsql
-SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off
-SET jit = off
-AS $$
-DECLARE
-    v_job bigint := (SELECT l.job FROM pulse.lease AS l WHERE l.lease = upstream.lease);
-BEGIN
-    IF v_job IS NULL THEN
-        PERFORM pulse._raise_lease_lost(upstream.lease);
-    END IF;
-
-    RETURN QUERY
-    SELECT d.after, b.name, b.kind, p.state, p.result
-    FROM (
-        SELECT o.after
-        FROM pulse.dependency AS o
-        WHERE o.job = v_job
-        ORDER BY o.after
-        OFFSET 0
-    ) AS d
-    CROSS JOIN LATERAL (
-        SELECT o.name, o.kind FROM pulse.body AS o WHERE o.job = d.after OFFSET 0
-    ) AS b
-    CROSS JOIN LATERAL (
-        SELECT o.state, o.result FROM pulse._place AS o WHERE o.job = d.after OFFSET 0
-    ) AS p;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse.upstream(bigint) IS
-'The jobs that the one of this lease depends on, in the order of their ids, with how they ended and what they returned. PU101 when the lease was lost. Writes nothing.';
+-- What a running job adds to its flow.
 
 CREATE FUNCTION pulse.spawn(lease bigint, step text, jobs jsonb)
 RETURNS SETOF bigint
@@ -74,13 +38,14 @@ BEGIN
     -- for these.
     v_waiting := array(
         SELECT b.job
-        FROM pulse.dependency AS d
-        INNER JOIN pulse.blocked AS b ON b.job = d.job
-        WHERE d.after = v_job
-            -- One that is parked waits for nobody any more.
-            AND b.waits_for > 0
-        ORDER BY d.job
-        FOR KEY SHARE OF b
+        FROM pulse.blocked AS b
+        WHERE b.job = ANY (array(
+                SELECT d.job FROM pulse.dependency AS d WHERE d.after = v_job
+            ))
+            -- One that is parked waits for nobody any more. + 0: by its job alone.
+            AND b.waits_for + 0 > 0
+        ORDER BY b.job
+        FOR KEY SHARE
     );
 
     SELECT b.* INTO v_body
@@ -165,38 +130,3 @@ $$;
 
 COMMENT ON FUNCTION pulse._require_spawnable(jsonb, bigint []) IS
 'Raise PU105 when a spawned job waits for one that may wait for the running job, PU002 when it could come to.';
-
-CREATE FUNCTION pulse._step_of(job bigint, step text, sort text)
-RETURNS pulse.job_step
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off
-AS $$
-DECLARE
-    v_step pulse.job_step;
-    v_sort text;
-BEGIN
-    SELECT s.* INTO v_step
-    FROM pulse.job_step AS s
-    WHERE s.job = _step_of.job
-        AND s.step = _step_of.step;
-
-    v_sort := CASE
-        WHEN v_step.until IS NOT NULL THEN 'wait_for'
-        WHEN v_step.jobs IS NOT NULL THEN 'spawn'
-        ELSE 'save_step'
-    END;
-    IF v_step.job IS NOT NULL AND v_sort <> _step_of.sort THEN
-        PERFORM pulse._raise(
-            'PU002',
-            format('step %L of job %s is one of %s', _step_of.step, _step_of.job, v_sort),
-            'A name stands for one step, in every attempt.',
-            'Give each step a name of its own.'
-        );
-    END IF;
-    RETURN v_step;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._step_of(bigint, text, text) IS
-'A step of a job, NULL when it was not begun; PU002 when its name is one of another sort.';

@@ -34,14 +34,15 @@ BEGIN
             PERFORM pulse.set_kind(
                 v_step.name, r.lane, r.priority, r.max_attempts, r.backoff, r.backoff_base,
                 r.backoff_cap, r.backoff_jitter, r.lease_for, r.max_runtime,
-                r.requires_approval, r.approval_expiry, v_reason, r.max_delay
+                r.requires_approval, r.approval_expiry, v_reason, r.max_delay, r.rate,
+                r.rate_per
             )
             FROM jsonb_to_record(v_step.declared) AS r (
                 lane text, priority integer, max_attempts integer, backoff text,
                 backoff_base interval, backoff_cap interval,
                 backoff_jitter double precision, lease_for interval,
                 max_runtime interval, requires_approval boolean, approval_expiry interval,
-                max_delay interval
+                max_delay interval, rate integer, rate_per interval
             );
         ELSIF v_step.verdict IN ('created', 'changed') THEN
             PERFORM pulse.schedule(
@@ -96,7 +97,7 @@ BEGIN
     PERFORM pulse._require_name('application', _plan_declaration.application);
     PERFORM pulse._require_declared(
         'kinds', _plan_declaration.kinds,
-        '{lane,priority,max_attempts,backoff,backoff_base,backoff_cap,backoff_jitter,lease_for,max_runtime,requires_approval,approval_expiry,max_delay}'
+        '{lane,priority,max_attempts,backoff,backoff_base,backoff_cap,backoff_jitter,lease_for,max_runtime,requires_approval,approval_expiry,max_delay,rate,rate_per}'
     );
     PERFORM pulse._require_declared(
         'schedules', _plan_declaration.schedules,
@@ -324,48 +325,3 @@ $$;
 
 COMMENT ON FUNCTION pulse._require_declared(text, jsonb, text []) IS
 'Raise PU002 unless these are declarations with settings of these names.';
-
-CREATE VIEW pulse.declarations
-WITH (security_barrier)
-AS
-SELECT
-    d.application,
-    d.item,
-    d.name,
-    d.declared,
-    f.facts,
-    d.applied IS NULL
-    OR f.facts IS NULL
-    OR EXISTS (
-        SELECT FROM jsonb_each(d.applied) AS a
-        WHERE a.value IS DISTINCT FROM f.facts -> a.key
-    ) AS drift,
-    d.declared_at
-FROM pulse.declaration AS d
-LEFT JOIN LATERAL (
-    SELECT pulse._declared_facts(d.item, d.name) AS facts
-) AS f ON true;
-
-COMMENT ON VIEW pulse.declarations IS
-'Settings of kinds and schedules that applications declare, and whether they are as declared.';
-
-COMMENT ON COLUMN pulse.declarations.application IS
-'Who declares it.';
-
-COMMENT ON COLUMN pulse.declarations.item IS
-'kind (its settings) or schedule.';
-
-COMMENT ON COLUMN pulse.declarations.name IS
-'The name of the kind or schedule.';
-
-COMMENT ON COLUMN pulse.declarations.declared IS
-'What is declared.';
-
-COMMENT ON COLUMN pulse.declarations.facts IS
-'How it is now; NULL when it was removed.';
-
-COMMENT ON COLUMN pulse.declarations.drift IS
-'Whether it was changed, made or removed in another way; reconcile leaves it alone.';
-
-COMMENT ON COLUMN pulse.declarations.declared_at IS
-'When it was last written.';

@@ -217,7 +217,7 @@ BEGIN
         _raise_bad_filter.detail,
         'Keys: state, lane, kind, tag, group_key, flow, enqueued_by, worker (a string or an array of them); '
         'priority, priority_below, priority_above (an integer); older_than, newer_than (an interval); '
-        'error_like (a LIKE pattern); error_contains, payload_contains (a text, in any case); '
+        'error_like (a LIKE pattern, in any case); error_contains, payload_contains (a text, in any case); '
         'payload (JSON that it contains); job_ids (an array of ids); or {"all": true}.'
     );
 END;

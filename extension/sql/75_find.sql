@@ -177,7 +177,7 @@ BEGIN
                 NOT v_filter.asks_error
                 OR (
                     SELECT
-                        (v_filter.error_like IS NULL OR e.error LIKE v_filter.error_like)
+                        (v_filter.error_like IS NULL OR e.error ILIKE v_filter.error_like)
                         AND (
                             v_filter.error_contains IS NULL
                             OR strpos(lower(e.error), v_filter.error_contains) > 0
@@ -384,7 +384,7 @@ BEGIN
             AND (v_filter.rank IS NULL OR -j.priority = v_filter.rank)
             AND (v_filter.rank_above IS NULL OR -j.priority > v_filter.rank_above)
             AND (v_filter.rank_below IS NULL OR -j.priority < v_filter.rank_below)
-            AND (v_filter.error_like IS NULL OR j.last_error LIKE v_filter.error_like)
+            AND (v_filter.error_like IS NULL OR j.last_error ILIKE v_filter.error_like)
             AND (
                 v_filter.error_contains IS NULL
                 OR strpos(lower(j.last_error), v_filter.error_contains) > 0

@@ -40,10 +40,8 @@ BEGIN
         END IF;
         v_filter.owners := array(
             SELECT o.role
-            FROM pulse.role AS r
-            INNER JOIN pulse.role AS o ON o.role = r.role OR o.role_oid = r.role_oid
-            WHERE r.role = _do_where.who
-                AND (v_filter.owners IS NULL OR o.role = ANY (v_filter.owners))
+            FROM unnest(pulse._numbers_of(_do_where.who)) AS o (role)
+            WHERE v_filter.owners IS NULL OR o.role = ANY (v_filter.owners)
         );
         v_filter.asks_body := true;
     END IF;

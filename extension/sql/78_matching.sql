@@ -51,7 +51,7 @@ BEGIN
             AND (v_filter.rank IS NULL OR f.rank = v_filter.rank)
             AND (v_filter.rank_above IS NULL OR f.rank > v_filter.rank_above)
             AND (v_filter.rank_below IS NULL OR f.rank < v_filter.rank_below)
-            AND (v_filter.error_like IS NULL OR f.error LIKE v_filter.error_like)
+            AND (v_filter.error_like IS NULL OR f.error ILIKE v_filter.error_like)
             AND (
                 v_filter.error_contains IS NULL
                 OR strpos(lower(f.error), v_filter.error_contains) > 0
@@ -141,7 +141,7 @@ BEGIN
             NOT v_filter.asks_error
             OR (
                 SELECT
-                    (v_filter.error_like IS NULL OR x.error LIKE v_filter.error_like)
+                    (v_filter.error_like IS NULL OR x.error ILIKE v_filter.error_like)
                     AND (
                         v_filter.error_contains IS NULL
                         OR strpos(lower(x.error), v_filter.error_contains) > 0

@@ -103,7 +103,7 @@ WHERE o.lane > ''
 ORDER BY o.lane;
 
 COMMENT ON VIEW pulse.lanes IS
-'Every lane that has jobs, settings, kinds or holds, and default: slots, line, speed and who holds it. Who may read this view sees the jobs of everybody in the others.';
+'Every lane that has jobs, settings, kinds or holds, and default: slots, line, speed and who holds it. A role that may read this view sees all jobs in the other views.';
 
 COMMENT ON COLUMN pulse.lanes.name IS
 'The lane.';

@@ -145,6 +145,7 @@ BEGIN
         IF (_reasons.job).state = 'ready' THEN
             v_reasons := v_reasons || array(SELECT pulse._slot_obstacle((_reasons.job).lane));
             v_reasons := v_reasons || array(SELECT pulse._rate_obstacle((_reasons.job).lane));
+            v_reasons := v_reasons || array(SELECT pulse._kind_obstacle((_reasons.job).kind));
 
             v_reasons := v_reasons || array(
                 SELECT pulse._group_obstacles(

@@ -31,6 +31,25 @@ $$;
 COMMENT ON FUNCTION pulse.health() IS
 'One row for each check: its name, ok, warn or fail, a figure, and, where it is not ok, what to do and the jobs it is about: a JSON list of at most ten filters as find_jobs and the bulk verbs take them. Where the owner of pulse may not see other sessions it says so: grant it pg_read_all_stats. Writes nothing.';
 
+-- A thousand names would hide the other checks.
+CREATE FUNCTION pulse._some_of(names text [])
+RETURNS text
+LANGUAGE sql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT
+        array_to_string(_some_of.names[1:10], ', ')
+        || CASE
+            WHEN cardinality(_some_of.names) > 10
+                THEN format(' and %s more', cardinality(_some_of.names) - 10)
+            ELSE ''
+        END
+$$;
+
+COMMENT ON FUNCTION pulse._some_of(text []) IS
+'In words: the first ten of these, and how many more there are.';
+
 CREATE FUNCTION pulse._health_upkeep()
 RETURNS TABLE (check_name text, status text, figure text, advice text)
 LANGUAGE plpgsql
@@ -104,7 +123,7 @@ BEGIN
             ),
             'every step comes to its end'
         ),
-        'These steps of tick run out of time at each call, or are skipped because every caller has a statement_timeout below 0.9 seconds, so their work piles up: call tick more often (run more workers, or pulse.start_watchdog(''1 second'')), raise the statement_timeout of the role that calls it to 10 seconds or more, or give the server more to work with.'
+        'These steps of tick run out of time at each call, or are skipped because every caller has a statement_timeout below 0.9 seconds (the backstop, over many dead rows: below 6 seconds), so their work piles up: call tick more often (run more workers, or pulse.start_watchdog(''1 second'')), raise the statement_timeout of the role that calls it to 10 seconds or more, or give the server more to work with.'
     FROM (
         SELECT s.step, min(s.since) AS since
         FROM pulse._cut_steps() AS s
@@ -192,7 +211,10 @@ BEGIN
             '%s with an error%s, %s late',
             count(*) FILTER (WHERE s.last_error IS NOT NULL),
             coalesce(
-                ' (' || string_agg(s.name, ', ') FILTER (WHERE s.last_error IS NOT NULL) || ')', ''
+                ' (' || pulse._some_of(
+                    array_agg(s.name ORDER BY s.name) FILTER (WHERE s.last_error IS NOT NULL)
+                ) || ')',
+                ''
             ),
             count(*) FILTER (WHERE s.late)
         ),

@@ -1,79 +1,5 @@
 -- The checks of health that are about lanes and their jobs.
 
--- Lane by lane and kind by kind off the index, the oldest of each.
-CREATE VIEW pulse._ready_kinds
-WITH (security_barrier)
-AS
-WITH RECURSIVE line (lane, kind, ready_at, n) AS (
-    (
-        SELECT r.lane, r.kind, r.ready_at, 1
-        FROM pulse.ready AS r
-        WHERE r.attempts >= 0
-        ORDER BY r.lane, r.kind, r.rank, r.seq
-        LIMIT 1
-    )
-    UNION ALL
-    SELECT x.lane, x.kind, x.ready_at, p.n + 1
-    FROM line AS p
-    CROSS JOIN
-        LATERAL (
-            SELECT r.lane, r.kind, r.ready_at
-            FROM pulse.ready AS r
-            WHERE (r.lane, r.kind) > (p.lane, p.kind)
-                AND r.attempts >= 0
-            ORDER BY r.lane, r.kind, r.rank, r.seq
-            LIMIT 1
-        ) AS x
-    WHERE p.n < 10000
-),
-
--- The same of groups, by the kind of their first job, since they had their turn.
-head (lane, kind, ready_at, n) AS (
-    (
-        SELECT s.lane, s.kind, s.written_at, 1
-        FROM pulse.group_state AS s
-        WHERE s.turn IS NOT NULL
-            AND s.place >= 0
-        ORDER BY s.lane, s.kind, s.rank, s.turn
-        LIMIT 1
-    )
-    UNION ALL
-    SELECT x.lane, x.kind, x.written_at, p.n + 1
-    FROM head AS p
-    CROSS JOIN
-        LATERAL (
-            SELECT s.lane, s.kind, s.written_at
-            FROM pulse.group_state AS s
-            WHERE (s.lane, s.kind) > (p.lane, p.kind)
-                AND s.turn IS NOT NULL
-                AND s.place >= 0
-            ORDER BY s.lane, s.kind, s.rank, s.turn
-            LIMIT 1
-        ) AS x
-    WHERE p.n < 10000
-)
-
-SELECT i.lane, i.kind, i.ready_at, i.n
-FROM line AS i
-UNION ALL
-SELECT h.lane, h.kind, h.ready_at, h.n
-FROM head AS h;
-
-COMMENT ON VIEW pulse._ready_kinds IS
-'The kinds that are ready in each lane, at most 10,000, with the job that is claimed first.';
-
-COMMENT ON COLUMN pulse._ready_kinds.lane IS
-'The lane.';
-
-COMMENT ON COLUMN pulse._ready_kinds.kind IS
-'The kind.';
-
-COMMENT ON COLUMN pulse._ready_kinds.ready_at IS
-'When that job joined the line.';
-
-COMMENT ON COLUMN pulse._ready_kinds.n IS
-'Its number, in the order of lanes and kinds.';
-
 CREATE FUNCTION pulse._health_lanes()
 RETURNS TABLE (check_name text, status text, figure text, advice text, jobs jsonb)
 LANGUAGE plpgsql
@@ -82,6 +8,20 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RETURN QUERY
+    -- What waits in each lane, looked at once for three checks.
+    WITH line AS MATERIALIZED (
+        SELECT
+            r.lane,
+            clock_timestamp() - r.since AS age,
+            EXISTS (SELECT FROM pulse._lane_holds(r.lane)) AS held
+        FROM (
+            SELECT k.lane, pulse._oldest_ready_at(k.lane) AS since
+            FROM pulse._known_lanes AS k
+            OFFSET 0
+        ) AS r
+        WHERE r.since IS NOT NULL
+    )
+
     SELECT
         'oldest_ready_job',
         CASE
@@ -103,30 +43,52 @@ BEGIN
                 'state', 'ready', 'lane', (array_agg(o.lane ORDER BY o.age DESC)) [1]
             )
         )
-    FROM (
-        SELECT
-            r.lane,
-            clock_timestamp() - pulse._oldest_ready_at(r.lane) AS age
-        FROM pulse._known_lanes AS r
-        WHERE pulse._oldest_ready_at(r.lane) IS NOT NULL
-            AND NOT EXISTS (SELECT FROM pulse._lane_holds(r.lane))
-    ) AS o;
-
-    RETURN QUERY
+    FROM line AS o
+    WHERE NOT o.held
+    UNION ALL
+    SELECT
+        'held_lanes',
+        CASE WHEN max(o.age) > interval '1 hour' THEN 'warn' ELSE 'ok' END,
+        coalesce(
+            pulse._some_of(
+                array_agg(
+                    format('%s for %s', o.lane, pulse._duration(o.age)) ORDER BY o.age DESC, o.lane
+                )
+            ),
+            'nothing waits in one'
+        ),
+        'Jobs wait in lanes that are drained, paused or disabled: pulse.pause_status() and pulse.lanes say by whom and why; resume_lane, resume or set_lane lets them run.',
+        jsonb_path_query_array(
+            jsonb_agg(
+                jsonb_build_object('state', 'ready', 'lane', o.lane) ORDER BY o.age DESC, o.lane
+            ),
+            '$[0 to 9]'
+        )
+    FROM line AS o
+    WHERE o.held
+    UNION ALL
     SELECT
         'stuck_lanes',
         CASE WHEN count(*) = 0 THEN 'ok' ELSE 'fail' END,
-        coalesce(string_agg(o.lane, ', ' ORDER BY o.lane), 'none'),
+        coalesce(pulse._some_of(array_agg(o.lane::text ORDER BY o.lane)), 'none'),
         'Jobs are ready for over 5 minutes, nobody holds the lane, and nothing was claimed: start a worker that takes these lanes.',
         jsonb_path_query_array(
             jsonb_agg(jsonb_build_object('state', 'ready', 'lane', o.lane) ORDER BY o.lane),
             '$[0 to 9]'
         )
-    FROM pulse._known_lanes AS o
-    WHERE pulse._oldest_ready_at(o.lane) < clock_timestamp() - interval '5 minutes'
-        AND NOT EXISTS (SELECT FROM pulse._lane_holds(o.lane))
+    FROM line AS o
+    WHERE o.age > interval '5 minutes'
+        AND NOT o.held
         AND NOT EXISTS (SELECT FROM pulse._slot_obstacle(o.lane))
         AND NOT EXISTS (SELECT FROM pulse._rate_obstacle(o.lane))
+        -- All that stands in line is of kinds whose rate is used up.
+        AND NOT EXISTS (
+            SELECT
+            FROM (SELECT pulse._spent_kinds(NULL) AS kinds) AS s
+            WHERE s.kinds <> '{}'
+                AND pulse._kinds_in_line(o.lane, s.kinds) = '{}'
+                AND pulse._kinds_in_turn(o.lane, s.kinds) = '{}'
+        )
         -- Every group is held: by its runs, by a job it waits for, by set_group.
         AND NOT EXISTS (
             SELECT
@@ -172,7 +134,7 @@ BEGIN
         FROM (
             SELECT DISTINCT w.lanes, w.kinds
             FROM pulse.workers AS w
-            WHERE w.seen_at > clock_timestamp() - interval '2 minutes'
+            WHERE w.live
         ) AS t
         CROSS JOIN LATERAL unnest(t.lanes) AS l (lane)
         CROSS JOIN LATERAL unnest(coalesce(t.kinds, '{""}')) AS k (kind)
@@ -183,13 +145,9 @@ BEGIN
         'unhandled_kinds',
         CASE WHEN count(*) = 0 THEN 'ok' ELSE 'warn' END,
         coalesce(
-            (
-                string_agg(format('%s in lane %s', p.kind, p.lane), ', ' ORDER BY p.n)
-                FILTER (WHERE p.place <= 10)
-            ) || CASE WHEN count(*) > 10 THEN format(' and %s more', count(*) - 10) ELSE '' END,
-            'none'
+            pulse._some_of(array_agg(format('%s in lane %s', p.kind, p.lane) ORDER BY p.n)), 'none'
         ),
-        'No worker that was seen in the last 2 minutes takes them: start one, correct its kinds, or move_where the jobs. Workers that never say hello are known only by what they run.',
+        'No live worker takes them: start one, correct its kinds, or move_where the jobs. Workers that never say hello are known only by what they run.',
         jsonb_agg(
             jsonb_build_object('state', 'ready', 'lane', p.lane, 'kind', p.kind) ORDER BY p.n
         ) FILTER (WHERE p.place <= 10)
@@ -210,7 +168,7 @@ BEGIN
     SELECT
         'group_notices',
         CASE WHEN count(*) = 0 THEN 'ok' ELSE 'warn' END,
-        coalesce(string_agg(u.lane, ', ' ORDER BY u.lane), 'none waits'),
+        coalesce(pulse._some_of(array_agg(u.lane::text ORDER BY u.lane)), 'none waits'),
         'Jobs were put into groups over a minute ago, workers take these lanes, and no claim has looked at them: a claim in an open transaction holds the lane (see pg_stat_activity), or the lane is full.',
         NULL::jsonb
     FROM (
@@ -233,6 +191,29 @@ BEGIN
                     AND r.ready_at < clock_timestamp() - interval '1 minute'
             )
     ) AS u;
+
+    RETURN QUERY
+    SELECT
+        'failing_kinds',
+        CASE WHEN count(*) = 0 THEN 'ok' ELSE 'warn' END,
+        coalesce(
+            pulse._some_of(
+                array_agg(
+                    format('%s: %s of %s runs', f.kind, f.failed, greatest(f.started, f.failed))
+                    ORDER BY f.failed DESC, f.kind
+                )
+            ),
+            'none'
+        ),
+        'Runs of these kinds failed in the last 15 minutes: pulse.jobs and pulse.dead have their errors.',
+        jsonb_path_query_array(
+            jsonb_agg(
+                jsonb_build_object('state', '["retrying", "dead"]'::jsonb, 'kind', f.kind)
+                ORDER BY f.failed DESC, f.kind
+            ),
+            '$[0 to 9]'
+        )
+    FROM pulse.failing_kinds() AS f;
 
     RETURN QUERY
     SELECT

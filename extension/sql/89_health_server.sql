@@ -105,7 +105,7 @@ BEGIN
         CASE WHEN count(*) = 0 THEN 'ok' ELSE 'fail' END,
         coalesce(string_agg(format('%s holds %s', f.holder, f.class), ', '), 'none'),
         format(
-            'It keeps claims, upkeep or operators out: %s',
+            'It keeps claims, upkeep, operators or signals out: %s',
             string_agg(DISTINCT pulse._foreign_lock_remedy(f.pid), ' ')
         )
     FROM pulse._foreign_locks() AS f;
@@ -126,109 +126,3 @@ $$;
 
 COMMENT ON FUNCTION pulse._health_server() IS
 'Checks of the server around pulse.';
-
--- Everybody may take advisory locks, also those of pulse. A call of pulse that holds one
--- exclusively has also opened the table the lock is named for, and its role may tick: who
--- lacks either is a stranger. One look at pg_locks is no snapshot, so two must agree.
-CREATE FUNCTION pulse._foreign_locks()
-RETURNS TABLE (class regclass, key integer, pid integer, holder text)
-LANGUAGE plpgsql
-STABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_seen text [] := ARRAY(SELECT s.lock FROM pulse._suspect_locks() AS s);
-BEGIN
-    IF v_seen = '{}' THEN
-        RETURN;
-    END IF;
-
-    RETURN QUERY
-    SELECT
-        s.class,
-        s.key,
-        s.pid,
-        CASE
-            WHEN s.pid IS NULL THEN 'a prepared transaction'
-            ELSE format('backend %s of role %s', s.pid, coalesce(a.usename, 'unknown'))
-        END
-    FROM pulse._suspect_locks() AS s
-    LEFT JOIN pg_stat_activity AS a ON a.pid = s.pid
-    WHERE s.lock = ANY (v_seen)
-    ORDER BY s.class::text, s.pid;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._foreign_locks() IS
-'Exclusive advisory locks on the keys of pulse that no call of pulse holds, and who does.';
-
-CREATE FUNCTION pulse._suspect_locks()
-RETURNS TABLE (lock text, class regclass, key integer, pid integer)
-LANGUAGE sql
-STABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-    WITH held AS MATERIALIZED (
-        SELECT l.*
-        FROM pg_locks AS l
-        WHERE l.granted
-            AND l.database = (
-                SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()
-            )
-    )
-
-    SELECT
-        format('%s %s %s', l.classid, l.objid, coalesce(l.pid::text, l.virtualtransaction)),
-        l.classid::regclass,
-        l.objid::bigint::bit(32)::integer,
-        l.pid
-    FROM held AS l
-    WHERE l.locktype = 'advisory'
-        AND l.objsubid = 2
-        AND l.mode = 'ExclusiveLock'
-        AND l.pid IS DISTINCT FROM pg_backend_pid()
-        AND l.classid IN (
-            'pulse.hold'::regclass, 'pulse.lane'::regclass, 'pulse.roster'::regclass,
-            'pulse.mark'::regclass, 'pulse.upkeep_run'::regclass
-        )
-        AND NOT (
-            EXISTS (
-                SELECT
-                FROM held AS t
-                WHERE t.locktype = 'relation'
-                    AND t.relation = l.classid
-                    AND t.virtualtransaction = l.virtualtransaction
-            )
-            AND (
-                l.pid IS NULL
-                OR EXISTS (
-                    SELECT
-                    FROM pg_stat_activity AS a
-                    INNER JOIN pg_roles AS m ON pg_has_role(a.usesysid, m.oid, 'MEMBER')
-                    WHERE a.pid = l.pid
-                        AND has_function_privilege(m.oid, 'pulse.tick()', 'EXECUTE')
-                )
-            )
-        )
-$$;
-
-COMMENT ON FUNCTION pulse._suspect_locks() IS
-'What one look at pg_locks shows of exclusive locks on the keys of pulse that no call of it seems to hold.';
-
-CREATE FUNCTION pulse._foreign_lock_remedy(pid integer)
-RETURNS text
-LANGUAGE sql
-IMMUTABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT format(
-        '%s, and take the right to do so from PUBLIC (docs/security.md).',
-        CASE
-            WHEN _foreign_lock_remedy.pid IS NULL THEN 'ROLLBACK PREPARED it'
-            ELSE format('SELECT pg_terminate_backend(%s)', _foreign_lock_remedy.pid)
-        END
-    )
-$$;
-
-COMMENT ON FUNCTION pulse._foreign_lock_remedy(integer) IS
-'In words: what to do about a lock that another role holds.';

@@ -46,9 +46,9 @@ BEGIN
 
     RETURN QUERY
     SELECT 'workers', l.lane, count(*)::double precision
-    FROM pulse.worker AS w
+    FROM pulse.workers AS w
     CROSS JOIN LATERAL unnest(w.lanes) AS l (lane)
-    WHERE w.seen_at > v_now - interval '2 minutes'
+    WHERE w.live
     GROUP BY l.lane;
 
     RETURN QUERY
@@ -75,8 +75,8 @@ BEGIN
     ) AS t;
 
     RETURN QUERY
-    SELECT 'tick_seconds', t.turn, t.seconds::double precision
-    FROM jsonb_each_text((pulse._newest_upkeep_run('took')).state) AS t (turn, seconds);
+    SELECT 'tick_seconds', t.part, t.seconds::double precision
+    FROM jsonb_each_text((pulse._newest_upkeep_run('took')).state) AS t (part, seconds);
 
     RETURN QUERY
     SELECT
@@ -97,4 +97,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.gauges() IS
-'Figures of this moment: dead (by lane, counted up to 1,000 a lane), workers (live ones, by lane), retention_lag_seconds (how much older than its retention the oldest job is), schedule_lag_seconds (how late the latest schedule is), tick_age_seconds (since the last tick), tick_seconds (how long each turn of tick took), oldest_snapshot_seconds (for how long vacuum has been held back, as far as the owner of pulse may see). Writes nothing.';
+'Figures of this moment: dead (by lane, counted up to 1,000 a lane), workers (live ones, by lane), retention_lag_seconds (how much older than its retention the oldest job is), schedule_lag_seconds (how late the latest schedule is), tick_age_seconds (since the last tick), tick_seconds (how long each part of tick took), oldest_snapshot_seconds (for how long vacuum has been held back, as far as the owner of pulse may see). Writes nothing.';

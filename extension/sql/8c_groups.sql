@@ -12,7 +12,10 @@ RETURNS TABLE (
     weight integer,
     held_by name,
     held_at timestamptz,
-    reason text
+    reason text,
+    rate integer,
+    rate_per interval,
+    free_at timestamptz
 )
 LANGUAGE plpgsql
 STABLE
@@ -100,7 +103,9 @@ BEGIN
             coalesce(r.enabled, true) AS enabled,
             r.held_by,
             r.held_at,
-            r.reason
+            r.reason,
+            CASE WHEN a.key <> '' THEN coalesce(r.rate, l.group_rate) END AS rate,
+            coalesce(r.rate_per, l.group_rate_per) AS rate_per
         FROM asked AS a
         LEFT JOIN at_work AS w ON w.key = a.key
         LEFT JOIN pulse.lane AS l ON l.lane = groups.lane
@@ -112,11 +117,13 @@ BEGIN
         CASE
             WHEN NOT j.enabled THEN 'held'
             WHEN j.running >= j.max_slots THEN 'full'
+            WHEN n.waiting > 0 AND f.free_at IS NOT NULL THEN 'rate'
             WHEN n.waiting > 0 THEN 'waiting'
             WHEN j.running > 0 THEN 'running'
             ELSE 'idle'
         END AS condition,
-        n.waiting, j.running, j.max_slots, j.weight, j.held_by, j.held_at, j.reason
+        n.waiting, j.running, j.max_slots, j.weight, j.held_by, j.held_at, j.reason,
+        j.rate, CASE WHEN j.rate IS NOT NULL THEN j.rate_per END, f.free_at
     FROM judged AS j
     CROSS JOIN LATERAL (
         SELECT count(*) AS waiting
@@ -129,12 +136,27 @@ BEGIN
             LIMIT 1001
         ) AS capped
     ) AS n
+    LEFT JOIN LATERAL (
+        SELECT o.free_at
+        FROM (
+            SELECT s.starts
+            FROM pulse.group_state AS s
+            WHERE s.lane = groups.lane
+                AND s.group_key = j.key
+            ORDER BY s.version DESC
+            LIMIT 1
+        ) AS s
+        CROSS JOIN LATERAL pulse._free_starts(
+            s.starts, j.rate, j.rate_per, clock_timestamp()
+        ) AS o
+        WHERE j.rate IS NOT NULL
+    ) AS f ON true
     ORDER BY
-        j.enabled, j.running >= j.max_slots DESC NULLS LAST, n.waiting DESC,
-        j.running DESC, j.key
+        j.enabled, j.running >= j.max_slots DESC NULLS LAST,
+        n.waiting > 0 AND f.free_at IS NOT NULL DESC, n.waiting DESC, j.running DESC, j.key
     LIMIT groups.max_groups;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse.groups(text, text [], integer) IS
-'Groups of a lane with fair or group_slots: those that are held by set_group first, then those at their slots, then by how many jobs wait (1001: more than a thousand). state is held, full, waiting, running or idle; max_slots NULL is no limit. Looks at the first max_groups groups that have jobs in line, at those that run and at those with a rule, or only at those of keys. The group of the jobs without a key is ''''. PU002 a bad lane name, more than 1,000 groups or keys. Writes nothing.';
+'Groups of a lane with fair or group_slots: those that are held by set_group first, then those at their slots, those whose rate is used up, then by how many jobs wait (1001: more than a thousand). state is held, full, rate (its rate is used up until free_at), waiting, running or idle; max_slots NULL is no limit. Looks at the first max_groups groups that have jobs in line, at those that run and at those with a rule, or only at those of keys. The group of the jobs without a key is ''''. PU002 a bad lane name, more than 1,000 groups or keys. Writes nothing.';

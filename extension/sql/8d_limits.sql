@@ -1,85 +1,10 @@
--- When time alone makes a job claimable, and what limits there are.
+-- Every limit of lanes and groups.
 
-CREATE FUNCTION pulse.next_at(lane text, kinds text [] DEFAULT NULL)
-RETURNS timestamptz
-LANGUAGE plpgsql
-STABLE
-SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off
-SET enable_bitmapscan = off
-SET enable_sort = off
-SET jit = off
-AS $$
-DECLARE
-    v_now timestamptz := clock_timestamp();
-    v_lane pulse.lane;
-    v_due timestamptz;
-    v_wake timestamptz;
-    v_free timestamptz;
-BEGIN
-    PERFORM pulse._require_name('lane', next_at.lane);
-    SELECT l.* INTO v_lane
-    FROM pulse.lane AS l
-    WHERE l.lane = next_at.lane;
-
-    SELECT w.run_at INTO v_due
-    FROM pulse.waiting AS w
-    WHERE w.lane = next_at.lane
-        AND w.attempts >= 0
-        AND w.run_at >= (pulse._newest_due_mark(next_at.lane)).run_at
-        AND w.run_at < 'infinity'
-    ORDER BY w.run_at
-    LIMIT 1;
-
-    IF v_lane.grouped THEN
-        SELECT s.wake_at INTO v_wake
-        FROM pulse.group_state AS s
-        WHERE s.lane = next_at.lane
-            AND s.wake_at IS NOT NULL
-            AND s.rank IS NOT NULL
-            AND s.wake_at >= coalesce(
-                (pulse._newest_group_mark(next_at.lane)).woken_until, '-infinity'
-            )
-            AND (next_at.kinds IS NULL OR s.kind = ANY (next_at.kinds))
-        ORDER BY s.wake_at
-        LIMIT 1;
-    END IF;
-
-    IF v_lane.rate IS NOT NULL THEN
-        SELECT f.free_at INTO v_free
-        FROM pulse._free_starts(
-            (pulse._newest_quota(next_at.lane)).starts, v_lane.rate, v_lane.rate_per, v_now
-        ) AS f;
-    END IF;
-
-    -- Nothing starts before the lane has a start again; what stands in line does then, or
-    -- now, if one has come since somebody claimed in vain.
-    IF v_lane.rate IS NOT NULL THEN
-        IF EXISTS (SELECT FROM pulse.ready AS r WHERE r.lane = next_at.lane AND r.failures >= 0)
-            OR EXISTS (
-                SELECT FROM pulse.group_state AS s
-                WHERE s.lane = next_at.lane AND s.turn IS NOT NULL AND s.version > 0
-            )
-            OR EXISTS (SELECT FROM pulse.group_notice AS n WHERE n.lane = next_at.lane)
-        THEN
-            v_due := least(v_due, v_now);
-        END IF;
-        v_due := greatest(v_due, CASE WHEN v_due IS NOT NULL THEN v_free END);
-        v_wake := greatest(v_wake, CASE WHEN v_wake IS NOT NULL THEN v_free END);
-    END IF;
-    RETURN least(v_due, v_wake);
-END;
-$$;
-
-COMMENT ON FUNCTION pulse.next_at(text, text []) IS
-'When the passing of time alone will make a job of a lane claimable: the next job that is due, or the next start that a rate of the lane or of a group allows (now, or before, if there is one by now). With kinds, of groups whose first job is of one of these. NULL: nothing is known that waits for time. A claim may find nothing then all the same, and something before: slots, pauses and new jobs are not foreseen. PU002 not a lane name. Writes nothing.';
-
--- Every limit that set_lane and set_group made, and of groups those that hold one now. A group
--- that is held runs something, waits for a start or was stopped.
+-- Every limit that set_lane, set_kind and set_group made, and of groups those that hold one
+-- now. A group that is held runs something, waits for a start or was stopped.
 CREATE FUNCTION pulse._limits()
 RETURNS TABLE (
-    scope text, lane text, group_key text, what text, allowed integer, per interval,
+    scope text, lane text, kind text, group_key text, what text, allowed integer, per interval,
     used bigint, free_at timestamptz, waiting bigint
 )
 LANGUAGE sql
@@ -93,21 +18,29 @@ AS $$
     )
 
     SELECT
-        'lane', l.lane, NULL, 'slots', l.max_slots, NULL::interval, coalesce(r.jobs, 0),
+        'lane', l.lane, NULL, NULL, 'slots', l.max_slots, NULL::interval, coalesce(r.jobs, 0),
         NULL::timestamptz, NULL::bigint
     FROM pulse.lane AS l
     LEFT JOIN running AS r ON r.lane = l.lane
     WHERE l.max_slots IS NOT NULL
     UNION ALL
     SELECT
-        'lane', l.lane, NULL, 'rate', l.rate, l.rate_per, l.rate - f.free, f.free_at, NULL
+        'lane', l.lane, NULL, NULL, 'rate', l.rate, l.rate_per, l.rate - f.free, f.free_at, NULL
     FROM pulse.lane AS l
     CROSS JOIN LATERAL pulse._free_starts(
-        (pulse._newest_quota(l.lane)).starts, l.rate, l.rate_per, clock_timestamp()
+        (pulse._newest_quota(l.lane, '')).starts, l.rate, l.rate_per, clock_timestamp()
     ) AS f
     WHERE l.rate IS NOT NULL
     UNION ALL
-    SELECT 'each group', l.lane, NULL, w.what, w.allowed, w.per, NULL, NULL, NULL
+    SELECT
+        'kind', NULL, k.kind, NULL, 'rate', k.rate, k.rate_per, k.rate - f.free, f.free_at, NULL
+    FROM pulse.kind AS k
+    CROSS JOIN LATERAL pulse._free_starts(
+        (pulse._newest_quota('', k.kind)).starts, k.rate, k.rate_per, clock_timestamp()
+    ) AS f
+    WHERE k.rate IS NOT NULL
+    UNION ALL
+    SELECT 'each group', l.lane, NULL, NULL, w.what, w.allowed, w.per, NULL, NULL, NULL
     FROM pulse.lane AS l
     CROSS JOIN LATERAL (
         VALUES
@@ -118,7 +51,7 @@ AS $$
         AND w.allowed IS NOT NULL
     UNION ALL
     SELECT
-        'group', g.lane, g.group_key, w.what, w.allowed, w.per, w.used, w.free_at, n.waiting
+        'group', g.lane, NULL, g.group_key, w.what, w.allowed, w.per, w.used, w.free_at, n.waiting
     FROM (
         SELECT a.lane, a.group_key FROM pulse.group_rule AS a
         UNION
@@ -181,17 +114,20 @@ CREATE VIEW pulse.limits
 WITH (security_barrier)
 AS
 SELECT
-    l.scope, l.lane, l.group_key, l.what, l.allowed, l.per, l.used, l.free_at, l.waiting
+    l.scope, l.lane, l.kind, l.group_key, l.what, l.allowed, l.per, l.used, l.free_at, l.waiting
 FROM pulse._limits() AS l;
 
 COMMENT ON VIEW pulse.limits IS
-'Every limit of lanes and groups, and the groups that one holds now.';
+'Every limit of lanes, kinds and groups, and the groups that one holds now.';
 
 COMMENT ON COLUMN pulse.limits.scope IS
-'lane, each group (of the lane), or group (one that has a limit of its own, or is held by one).';
+'lane, kind (in all lanes), each group (of the lane), or group (one that has a limit of its own, or is held by one).';
 
 COMMENT ON COLUMN pulse.limits.lane IS
-'The lane.';
+'The lane; none where the limit is of a kind.';
+
+COMMENT ON COLUMN pulse.limits.kind IS
+'The kind, where the limit is of one.';
 
 COMMENT ON COLUMN pulse.limits.group_key IS
 'The group, where the limit is of one.';

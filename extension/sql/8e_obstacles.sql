@@ -55,9 +55,13 @@ BEGIN
             f.holder, pulse._foreign_lock_remedy(f.pid)
         )
     FROM pulse._foreign_locks() AS f
-    WHERE f.class = 'pulse.hold'::regclass AND f.key = 0
-        OR f.class IN ('pulse.lane'::regclass, 'pulse.roster'::regclass)
-        AND f.key = hashtext(_lane_obstacles.lane);
+    WHERE f.class = 'pulse.hold'::regclass AND f.key = 0 AND f.exclusive
+        OR f.class = 'pulse.lane'::regclass
+        AND f.key = hashtext(_lane_obstacles.lane)
+        AND f.exclusive
+        -- One for each bank of slots.
+        OR f.class = 'pulse.roster'::regclass
+        AND f.key & -8 = hashtext(_lane_obstacles.lane) & -8;
 END;
 $$;
 

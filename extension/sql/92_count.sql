@@ -10,7 +10,7 @@
 -- one that commits behind it is looked for when everything up to its number is decided
 -- (52_marks.sql), from low on. An open transaction delays its own rows and no others.
 
--- A step of tick. At most one session is here: the turn is held until it commits.
+-- A step of tick. At most one session is here: the lock of its part is kept to the commit.
 CREATE FUNCTION pulse._tick_count(until timestamptz DEFAULT 'infinity')
 RETURNS bigint
 LANGUAGE plpgsql

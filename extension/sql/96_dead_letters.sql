@@ -63,9 +63,9 @@ BEGIN
             f.kind,
             f.finished_at,
             e.gist,
-            -- Numbers and ids differ from job to job and say nothing else.
+            -- Numbers and ids differ from job to job and say nothing else; nor does case.
             '%' || regexp_replace(
-                regexp_replace(e.gist, '([\\%_])', '\\\1', 'g'),
+                regexp_replace(lower(e.gist), '([\\%_])', '\\\1', 'g'),
                 '[0-9a-f]*[0-9][0-9a-f]*', '%', 'g'
             ) || '%' AS pattern
         FROM pulse._find_dead(

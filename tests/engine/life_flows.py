@@ -92,9 +92,7 @@ class Flows(Reports):
 
     def retried(self, job: Job) -> None:
         job_id = self.id_of(job)
-        for child in self.children(job_id):
-            if child.after_failed == "run":
-                child.met.add(job_id)
+        self.note_met(job_id)
         job.by_upstream = False
         waits = [u for u in job.after if self.waits_for(job, u)]
         if job.attempts or not waits:
@@ -105,6 +103,12 @@ class Flows(Reports):
             if job.after_failed == "cancel" and self.failed(job):
                 job.policy = "hold"
         self.revive(job_id)
+
+    def note_met(self, job_id: int) -> None:
+        """For those who take any end it has ended."""
+        for child in self.children(job_id):
+            if child.after_failed == "run":
+                child.met.add(job_id)
 
     def failed(self, job: Job) -> bool:
         states = {self.jobs[u].state for u in job.after if u not in job.met}
@@ -119,6 +123,7 @@ class Flows(Reports):
                     continue
                 child.state, child.by_upstream = "blocked", False
                 child.policy, child.delayed = child.after_failed, False
+                self.note_met(self.id_of(child))
                 self.revive(self.id_of(child))
 
     # Producers ---------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,7 +20,7 @@ from tools import servers
 # Longer than any test waits: a wait that is stretched by it does not end.
 BACK = -3600.0
 WAITING = """
-SELECT a.wait_event IN ('PgSleep', 'advisory', 'relation')
+SELECT a.wait_event IN ('PgSleep', 'advisory', 'relation', 'transactionid')
 FROM pg_stat_activity AS a WHERE a.pid = %s
 """
 
@@ -46,6 +47,26 @@ def stepped() -> Iterator[Stepped]:
 
 
 @contextlib.contextmanager
+def falling(clock: Clock) -> Iterator[None]:
+    """The clock is set back again and again: no timeout comes."""
+    over = threading.Event()
+
+    def fall() -> None:
+        ahead = BACK
+        while not over.wait(0.005):
+            ahead -= 1.0
+            clock.set_ahead(ahead)
+
+    thread = threading.Thread(target=fall)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextlib.contextmanager
 def step_while_waiting(
     stepped: Stepped, waiter: psycopg.Connection[Any], statement: str
 ) -> Iterator[Future[Any]]:
@@ -68,26 +89,43 @@ def step_while_waiting(
             waiter.cancel()
 
 
-@pytest.mark.parametrize("lock", ["roster", "lane"])
-def test_a_claim_that_waits_for_its_lane_ends_with_the_wait(
-    stepped: Stepped, lock: str
-) -> None:
+def test_a_claim_that_waits_for_its_turn_ends_with_the_wait(stepped: Stepped) -> None:
     """And so does a pause that waits for this claim, and with it all others."""
     with stepped.connect() as alice, stepped.connect() as bob:
         alice.execute("SELECT pulse.set_lane('narrow', max_slots => 5)")
         for _ in range(2):
             alice.execute("SELECT pulse.enqueue('k', lane => 'narrow')")
         alice.execute("BEGIN")
-        if lock == "roster":
-            alice.execute("SELECT FROM pulse.claim_batch('alice', 'narrow')")
-        else:
-            alice.execute("SELECT pulse.set_lane('narrow', max_slots => 4)")
+        alice.execute("SELECT FROM pulse.claim_batch('alice', 'narrow')")
 
         claim = "SELECT kind FROM pulse.claim_batch('bob', 'narrow')"
         with step_while_waiting(stepped, bob, claim) as waits:
             alice.execute("COMMIT")
             assert waits.result(timeout=30) == [("k",)]
         alice.execute("SELECT pulse.pause('alice')")
+
+
+def test_a_report_and_a_claim_in_one_wait_for_no_change_of_the_lane(
+    stepped: Stepped,
+) -> None:
+    """As in an exchange. set_lane holds the lane and waits for what was reported: a
+    claim that waited for the lane would end by its timeout, which does not come."""
+    setting = "SELECT pulse.set_lane('l', group_slots => 1)"
+    claim = "SELECT kind FROM pulse.claim_batch('bob', 'l')"
+    with stepped.connect() as alice, stepped.connect() as bob:
+        alice.execute("SELECT pulse.enqueue('k', lane => 'l', group_key => 'a')")
+        [lease] = bob.execute("SELECT lease FROM pulse.claim_batch('bob', 'l')")
+        bob.execute("BEGIN")
+        bob.execute("SELECT pulse.complete(%s)", lease)
+        with step_while_waiting(stepped, alice, setting) as waits:
+            with falling(stepped.clock), ThreadPoolExecutor() as pool:
+                claiming = pool.submit(lambda: bob.execute(claim).fetchall())
+                try:
+                    assert claiming.result(timeout=30) == []
+                finally:
+                    bob.cancel()
+            bob.execute("COMMIT")
+            waits.result(timeout=30)
 
 
 def test_who_waits_for_the_numbers_of_a_new_server_ends_with_the_wait(

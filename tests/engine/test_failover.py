@@ -107,6 +107,18 @@ def test_no_number_of_a_lost_primary_is_handed_out_again(pair: Pair) -> None:
         assert connection.execute("SELECT * FROM pulse.check()").fetchall() == []
 
 
+def test_a_standby_that_saw_the_installation_can_lead_at_once(pair: Pair) -> None:
+    """PostgreSQL 15 to 18: an unlogged sequence is not there after a promotion that
+    comes before the standby's next restartpoint."""
+    pair.follow()
+    pair.old.create("late")
+    pair.old.install_pulse("late", "extension")
+    pair.cut()
+    pair.promote()
+    pair.new.psql("late", "-c", "SELECT pulse.pause('me')")
+    assert pair.new.psql("late", "-c", "SELECT pulse.enqueue('k') > 0") == "t\n"
+
+
 def test_ids_go_on_after_a_restart(pair: Pair) -> None:
     first = pair.old.psql("app", "-c", "SELECT pulse.enqueue('k')")
     pair.old.restart("SIGQUIT")

@@ -17,10 +17,15 @@ JOBS = int(os.environ.get("PULSE_LOAD", "10000"))
 SMALL = JOBS // 10
 
 BIG = """
-    SELECT count(*)
-    FROM generate_series(1, %(jobs)s, 1000),
-        pulse.enqueue_many('scan', array_fill('{}'::jsonb, ARRAY[1000]), lane => 'fair',
-            group_key => 'big')
+    SELECT count(b.job)
+    FROM (
+        SELECT
+            pulse.enqueue_many(
+                'scan', array_fill('{}'::jsonb, ARRAY[1000]), lane => 'fair',
+                group_key => 'big'
+            ) AS job
+        FROM generate_series(1, %(jobs)s, 1000)
+    ) AS b
 """
 OTHERS = """
     SELECT count(pulse.enqueue(
@@ -57,7 +62,8 @@ def test_a_tenant_waits_for_one_round(
 ) -> None:
     with db.connect() as connection:
         connection.execute(f"SELECT pulse.set_lane('fair', {settings})".encode())
-        connection.execute(BIG, {"jobs": JOBS - SMALL})
+        made = connection.execute(BIG, {"jobs": JOBS - SMALL}).fetchone()
+        assert made == (JOBS - SMALL,)
         connection.execute(OTHERS, {"jobs": SMALL, "levels": levels})
         left, number = SMALL, 0
         for group in starts(connection, kinds):

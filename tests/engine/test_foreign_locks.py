@@ -59,14 +59,18 @@ def health(connection: Connection) -> tuple[str, str, str | None]:
     return status, figure, advice
 
 
-@pytest.mark.parametrize("table", ["hold", "lane", "upkeep_run"])
+@pytest.mark.parametrize("lock", ["pg_advisory_lock", "pg_advisory_lock_shared"])
+@pytest.mark.parametrize(
+    "table", ["hold", "lane", "roster", "quota", "mark", "upkeep_run", "signal"]
+)
 def test_health_names_a_stranger_that_holds_a_lock_of_pulse(
-    stranger: str, db: Database, table: str
+    stranger: str, db: Database, table: str, lock: str
 ) -> None:
+    """A shared one stops those who need it alone: upkeep, lanes with slots, pause."""
     operator = db.connect()
     hostile = db.connect(user=stranger)
     hostile.execute(
-        "SELECT pg_advisory_lock(%s, hashtext('default'))", [key(hostile, table)]
+        f"SELECT {lock}(%s, hashtext('default'))".encode(), [key(hostile, table)]
     )
 
     status, figure, advice = health(operator)
@@ -96,12 +100,59 @@ def test_why_names_a_stranger_that_keeps_claims_out(
     assert len(operator.execute("SELECT pulse.claim_batch('w')").fetchall()) == 1
 
 
+def test_why_names_a_stranger_that_shares_the_lock_of_a_lane_with_slots(
+    stranger: str, db: Database
+) -> None:
+    operator = db.connect()
+    operator.execute("SELECT pulse.set_lane('narrow', max_slots => 1)")
+    job = one(operator, "SELECT pulse.enqueue('k', lane => 'narrow')")
+    hostile = db.connect(user=stranger)
+    for table in ("roster", "lane"):
+        hostile.execute(
+            "SELECT pg_advisory_lock_shared(%s, hashtext('narrow'))",
+            [key(hostile, table)],
+        )
+    assert operator.execute("SELECT pulse.claim_batch('w', 'narrow')").fetchall() == []
+    reasons = operator.execute("SELECT reason FROM pulse.why(%s)", [job]).fetchall()
+    # The shared lock of the lane itself keeps set_lane out, and no claim.
+    assert len([r for (r,) in reasons if f"of role {stranger}" in r]) == 1
+
+
+def test_why_names_a_stranger_that_has_the_lock_of_a_kind_with_a_rate(
+    stranger: str, db: Database
+) -> None:
+    operator = db.connect()
+    operator.execute("SELECT pulse.set_kind('mail', rate => 5, rate_per => '1 hour')")
+    job = one(operator, "SELECT pulse.enqueue('mail')")
+    other = one(operator, "SELECT pulse.enqueue('k')")
+    hostile = db.connect(user=stranger)
+    hostile.execute(
+        "SELECT pg_advisory_lock(%s, hashtext('mail'))", [key(hostile, "quota")]
+    )
+    claim = "SELECT c.job_id FROM pulse.claim_batch('w', max_jobs => 9) AS c"
+    why = "SELECT count(*) FROM pulse.why(%s) WHERE reason LIKE %s"
+    assert one(operator, why, job, f"%role {stranger}%") == 1
+    assert one(operator, why, other, f"%role {stranger}%") == 0
+    assert operator.execute(claim.encode()).fetchall() == [(other,)]
+    hostile.close()
+
+
 def test_calls_of_pulse_are_no_strangers(db: Database) -> None:
     operator = db.connect()
     operator.execute("SELECT pulse.set_lane('narrow', max_slots => 1)")
     operator.execute("SELECT pulse.enqueue('k', lane => 'narrow')")
+    operator.execute("SELECT pulse.enqueue('k', lane => 'waits')")
+    operator.execute("SELECT pulse.claim_batch('w', 'waits')")
+    operator.execute("SELECT pulse.set_kind('mail', rate => 5, rate_per => '1 hour')")
+    operator.execute("SELECT pulse.enqueue('mail', lane => 'mail')")
     calls = (
+        "SELECT pulse.claim_batch('w', 'mail')",
+        "SELECT pulse.set_kind('mail', rate => 6)",
+        "SELECT pulse.set_kind('mail', rate => 0)",
         "SELECT pulse.claim_batch('w', 'narrow')",
+        "SELECT pulse.claim_batch('w', 'empty')",
+        "SELECT pulse.signal('paid')",
+        "SELECT pulse.wait_for(lease, 'step', '1 day', 'paid') FROM pulse.lease",
         "SELECT pulse.tick()",
         "SELECT pulse.set_lane('wide', max_batch => 5)",
         "SELECT pulse.pause('me')",
@@ -165,3 +216,14 @@ def test_with_the_locks_revoked_a_stranger_is_refused_and_pulse_works(
     hostile.execute("SELECT pulse.tick()")
     admin.execute("SELECT pulse.pause('me')")
     admin.execute(f"SELECT pulse.revoke_access('{stranger}', 'worker')".encode())
+
+
+def test_a_stranger_that_listens_learns_the_names_of_lanes_and_no_more(
+    stranger: str, db: Database
+) -> None:
+    hostile = db.connect(user=stranger)
+    hostile.execute("LISTEN pulse")
+    db.connect().execute("SELECT pulse.arm_bell('mail')")
+    db.connect().execute("SELECT pulse.enqueue('k', '{\"a\": 1}', lane => 'mail')")
+    heard = [n.payload for n in hostile.notifies(timeout=30, stop_after=1)]
+    assert heard == ["mail"]

@@ -311,8 +311,8 @@ def test_limits_hold_and_nothing_is_lost(
 MUTATIONS = [
     pytest.param(
         "_claim_grouped(text,text,integer,interval,text[],pulse.mark)",
-        "pulse._keep_trying('pulse.roster', _claim_grouped.lane, false)",
-        "pulse._keep_trying('pulse.roster', _claim_grouped.lane, true)",
+        "NOT pulse._take_turn(_claim_grouped.lane)",
+        "false",
         id="claims side by side",
     ),
     pytest.param(

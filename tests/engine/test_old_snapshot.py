@@ -57,6 +57,7 @@ RETRY = """
         COMMIT;
 """
 CLAIM = "pulse.claim_batch('w', 'pinned', 100)"
+NEXT_AT = "SELECT pulse.next_at('pinned')"
 CLAIM_KIND = "pulse.claim_batch('w', 'pinned', 100, kinds => ARRAY['k1', 'k2'])"
 
 
@@ -98,6 +99,14 @@ CASES = {
     "a lane whose jobs heartbeat": Case(between=HEARTBEAT),
     "a lane full of retries": Case(between=RETRY.format(claim=CLAIM), bound=2),
     "a claim that names kinds": Case(claim=CLAIM_KIND),
+    "a lane and a kind with a rate": Case(
+        claim=CLAIM_KIND,
+        setup="""
+            SELECT pulse.set_lane('pinned', rate => 1000000, rate_per => '1 day');
+            SELECT pulse.set_kind('k1', rate => 1000000, rate_per => '1 day')
+        """,
+        bound=1.3,
+    ),
     "a claim that names kinds behind a job nobody takes": Case(
         claim=CLAIM_KIND,
         setup="SELECT pulse.enqueue('orphan', lane => 'pinned')",
@@ -135,6 +144,7 @@ def test_buffers_stay_the_same_under_an_old_snapshot(db: Database, case: Case) -
     told = {"claim": case.claim, "between": case.between, "group_key": case.group_key}
     worker.execute(CYCLES.format(cycles=2, **told).encode())
     claim_before, completion_before = measured(worker, case)
+    next_before = touched(worker, NEXT_AT)
 
     pin = db.connect(autocommit=False)
     pin.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -146,12 +156,16 @@ def test_buffers_stay_the_same_under_an_old_snapshot(db: Database, case: Case) -
     worker.execute("ANALYZE")
     worker.execute(half.encode())
     claim_after, completion_after = measured(worker, case)
+    next_after = touched(worker, NEXT_AT)
     newcomer = measured(db.connect(), case)
     pin.rollback()
 
     print(
         f"claim {claim_before} -> {claim_after},"
-        f" completion {completion_before} -> {completion_after}, newcomer {newcomer}"
+        f" completion {completion_before} -> {completion_after}, newcomer {newcomer},"
+        f" next_at {next_before} -> {next_after}"
     )
     assert max(claim_after, newcomer[0]) <= case.bound * claim_before
     assert max(completion_after, newcomer[1]) <= 1.15 * completion_before
+    # Of retries, both step over what became due in the last second (rule 5).
+    assert next_after - next_before <= max(30, claim_after - claim_before)

@@ -11,15 +11,15 @@ import pytest
 from tests.conftest import Database
 
 JOBS = 400
-# The fullest window of half a second, of the lane and of each group.
+# The fullest window of half a second, of all jobs and of each group.
 FULLEST = """
-    SELECT max(w.of_lane), max(w.of_group)
+    SELECT max(w.of_all), max(w.of_group)
     FROM (
         SELECT
             count(*) OVER (
                 ORDER BY f.claimed_at
                 RANGE BETWEEN CURRENT ROW AND interval '499999 microseconds' FOLLOWING
-            ) AS of_lane,
+            ) AS of_all,
             count(*) OVER (
                 PARTITION BY b.group_key ORDER BY f.claimed_at
                 RANGE BETWEEN CURRENT ROW AND interval '499999 microseconds' FOLLOWING
@@ -28,26 +28,30 @@ FULLEST = """
         INNER JOIN pulse.body AS b ON b.job = f.job
     ) AS w
 """
-LANE = "rate => 60, rate_per => '500 ms'"
-BOTH = f"{LANE}, group_rate => 20, group_rate_per => '500 ms'"
+LANE = "set_lane('api', rate => 60, rate_per => '500 ms')"
+GROUPS = "set_lane('api', group_rate => 20, group_rate_per => '500 ms')"
+KIND = "set_kind('k', rate => 60, rate_per => '500 ms')"
+FAIR = "set_lane('tenants', fair => true)"
 
 
 @pytest.mark.parametrize(
-    ("settings", "of_group"),
+    ("settings", "lanes", "of_group"),
     [
-        pytest.param(LANE, JOBS, id="a lane"),
-        pytest.param(BOTH, 20, id="a lane and its groups"),
+        pytest.param([LANE], ["api"], JOBS, id="a lane"),
+        pytest.param([LANE, GROUPS], ["api"], 20, id="a lane and its groups"),
+        pytest.param([KIND, FAIR], ["api", "tenants"], JOBS, id="a kind in two lanes"),
     ],
 )
 def test_a_rate_holds_with_ten_claimers(
-    db: Database, settings: str, of_group: int
+    db: Database, settings: list[str], lanes: list[str], of_group: int
 ) -> None:
     connection = db.connect()
-    connection.execute(f"SELECT pulse.set_lane('api', {settings})".encode())
+    for call in settings:
+        connection.execute(f"SELECT pulse.{call}".encode())
     connection.execute(
-        "SELECT count(pulse.enqueue('k', lane => 'api', group_key => 'g' || n %% 5))"
-        " FROM generate_series(1, %s) AS n",
-        (JOBS,),
+        "SELECT count(pulse.enqueue('k', lane => l.lane, group_key => 'g' || n %% 5))"
+        " FROM generate_series(1, %s) AS n, unnest(%s::text[]) AS l (lane)",
+        (JOBS // len(lanes), lanes),
     )
     errors: list[str] = []
     until = time.monotonic() + 60
@@ -58,8 +62,8 @@ def test_a_rate_holds_with_ten_claimers(
             while time.monotonic() < until:
                 mine.execute("BEGIN")
                 rows = mine.execute(
-                    "SELECT c.lease FROM pulse.claim_batch('w', 'api', %s) AS c",
-                    (chance.choice([1, 5, 30]),),
+                    "SELECT c.lease FROM pulse.claim_batch('w', %s, %s) AS c",
+                    (chance.choice(lanes), chance.choice([1, 5, 30])),
                 ).fetchall()
                 if chance.random() < 0.2:
                     mine.execute("ROLLBACK")

@@ -69,6 +69,26 @@ def test_a_statement_timeout_does_not_roll_back_every_tick(db: Database) -> None
     assert one(operator, ready) == 150_000
 
 
+def test_a_large_backstop_is_left_to_callers_with_time(db: Database) -> None:
+    """One statement: a tick that is cancelled in it would be so every time."""
+    operator, ticker = db.connect(), db.connect()
+    operator.execute("ALTER TABLE pulse.waiting SET (autovacuum_enabled = off)")
+    delay(operator, lanes=1, jobs=90_000)
+    operator.execute("DELETE FROM pulse.waiting")
+    dead = "SELECT pg_stat_get_dead_tuples('pulse.waiting'::regclass)"
+    while one(operator, dead) < 90_000:
+        time.sleep(0.05)
+
+    look = "SELECT step FROM pulse._tick('{backstop}')"
+    ticker.execute("SET statement_timeout = '1 s'")
+    assert ticker.execute(look).fetchall() == []
+    cut = "SELECT figure FROM pulse.health() WHERE check_name = 'tick_budget'"
+    assert "backstop (skipped)" in one(operator, cut)
+
+    ticker.execute("SET statement_timeout = 0")
+    assert ticker.execute(look).fetchall() == [("backstop",)]
+
+
 def test_an_open_lock_on_a_hundred_schedules_does_not_starve_the_rest(
     db: Database,
 ) -> None:

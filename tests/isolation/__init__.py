@@ -30,9 +30,14 @@ def majors(spec: Path) -> list[int]:
 
 
 def run(
-    server: Server, spec: Path, prepare: Callable[[str], None] = lambda _: None
+    server: Server,
+    spec: Path,
+    prepare: Callable[[str], None] = lambda _: None,
+    patience: int = 60,
 ) -> str:
-    """What the isolation tester prints for a spec in a fresh database."""
+    """What the isolation tester prints for a spec in a fresh database.
+
+    patience: how many seconds a step may wait."""
     tester = server.install.isolationtester
     assert tester is not None
     database = server.create(product="extension")
@@ -43,7 +48,7 @@ def run(
             input=spec.read_text(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={**server.environ(database), "PGISOLATIONTIMEOUT": "60"},
+            env={**server.environ(database), "PGISOLATIONTIMEOUT": str(patience)},
             text=True,
             check=False,
         )

@@ -2,7 +2,7 @@
 -- code acts as the producer. Each test failed while rights were judged by session_user.
 BEGIN;
 
-SELECT plan(33);
+SELECT plan(40);
 
 CREATE ROLE tap_mallory;
 CREATE ROLE tap_victim;
@@ -267,6 +267,26 @@ SELECT is_empty(
     $$SELECT FROM pulse.signature AS s WHERE s.transaction = '3'$$,
     'signatures that were never used are forgotten'
 );
+
+-- Where triggers do not fire, as in what a subscription applies, nothing is lost in silence.
+SELECT pulse.enqueue('k') AS job \gset
+SET LOCAL session_replication_role = replica;
+SELECT throws_ok('SELECT pulse.pause(''me'')', 'PU014', NULL, 'nor of operators');
+SET LOCAL ROLE tap_mallory;
+SELECT throws_ok(
+    c.call, 'PU014', NULL, 'with session_replication_role = replica nothing is asked for in vain: ' || c.call
+)
+FROM (
+    VALUES
+    ('SELECT pulse.enqueue(''k'')'),
+    ('SELECT * FROM pulse.enqueue_one(''k'', unique_key => ''u'')'),
+    ('SELECT * FROM pulse.enqueue_many(''k'', ARRAY[''{}'']::jsonb [])'),
+    ('SELECT * FROM pulse.enqueue_many(''[{"kind": "k"}]'')'),
+    (format('SELECT pulse.cancel(%s)', :job))
+) AS c (call);
+RESET ROLE;
+SET LOCAL session_replication_role = origin;
+SELECT is((SELECT count(*) FROM pulse.jobs WHERE job_id > :job), 0::bigint, 'and nothing was changed');
 
 SELECT * FROM finish();
 

@@ -1,7 +1,7 @@
 -- Large payloads: a claim hands out a bounded number of bytes, and what cannot be sent ends.
 BEGIN;
 
-SELECT plan(11);
+SELECT plan(13);
 
 -- As text: compressed they are small.
 SELECT count(pulse.enqueue('k', jsonb_build_object('n', n, 'x', repeat('x', 8000000)), lane => 'large'))
@@ -50,6 +50,22 @@ SELECT is(
     pulse.enqueue('k', lane => 'slots', unique_key => 'huge') > :behind, true, 'its key is free again'
 );
 SELECT is((SELECT count(*) FROM pulse.claim_batch('w', 'slots', 9)), 1::bigint, 'its slot too');
+
+-- Alone in a lane whose slots are about to be dealt out to banks.
+SELECT pulse.set_lane('wide', max_slots => 300, max_batch => 1000) \g /dev/null
+SELECT pulse.enqueue('k', lane => 'wide') AS huge \gset
+UPDATE pulse.body
+SET payload = to_jsonb(array_fill(1e131071, ARRAY[2100])) || to_jsonb(repeat('y', 30000000)) WHERE job = :huge;
+SELECT count(*) FROM pulse.claim_batch('w', 'wide', 1) \g /dev/null
+SELECT count(*) FROM pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[301]), 'wide') \g /dev/null
+SELECT is(
+    (SELECT count(*) FROM pulse.claim_batch('w', 'wide', 1000)), 300::bigint,
+    'a job that cannot be handed out takes no slots with it'
+);
+SELECT results_eq(
+    'SELECT r.lane COLLATE "default", count(*) FROM pulse.roster AS r GROUP BY r.lane ORDER BY r.lane',
+    $$VALUES ('slots', 1::bigint), ('wide', 3)$$, 'what had to be fitted leaves no roster behind'
+);
 
 SELECT is_empty('SELECT * FROM pulse.check()', 'and all is in order');
 

@@ -1,7 +1,7 @@
 -- Lanes and kinds: their defaults, and what changes with set_lane and set_kind.
 BEGIN;
 
-SELECT plan(116);
+SELECT plan(126);
 
 CREATE FUNCTION pg_temp.claims(lane text, max_jobs integer DEFAULT 1)
 RETURNS bigint
@@ -232,6 +232,48 @@ SELECT is_empty(
     'check() agrees with the slots'
 );
 
+-- Many slots: banks of a hundred or more.
+
+SELECT pulse.set_lane('wide', max_slots => 450, max_batch => 1000);
+SELECT pg_temp.fill(1000, 'wide', 's');
+SELECT is(pg_temp.claims('wide', 150), 150::bigint, 'a claim has what it asks for');
+SELECT bag_eq(
+    $$SELECT cardinality(r.leases), r.bank, r.banks FROM pulse.roster AS r WHERE r.lane = 'wide'$$,
+    $$VALUES (113, 0, 4), (37, 1, 4), (0, 2, 4), (0, 3, 4)$$,
+    'rule 13: slots are dealt out to banks, and a claim fills one after the other'
+);
+SELECT is(pg_temp.claims('wide', 1000), 300::bigint, 'rule 13: all banks together have max_slots');
+SELECT is(pg_temp.claims('wide', 1), 0::bigint, 'and not one more');
+SELECT pulse.complete_batch(array(
+    SELECT x.lease FROM pulse.lease AS x WHERE x.lane = 'wide' ORDER BY x.lease LIMIT 7
+)) \g /dev/null
+SELECT is(pg_temp.claims('wide', 1000), 7::bigint, 'what ends in any bank makes room');
+SELECT pulse.set_lane('wide', max_slots => 300);
+SELECT pulse.complete_batch(array(
+    SELECT x.lease FROM pulse.lease AS x WHERE x.lane = 'wide' ORDER BY x.lease LIMIT 150
+)) \g /dev/null
+SELECT is(
+    pg_temp.claims('wide', 10), 0::bigint,
+    'rule 14: lowered below what runs, no bank gives one until enough have ended'
+);
+SELECT pulse.complete_batch(array(
+    SELECT x.lease FROM pulse.lease AS x WHERE x.lane = 'wide' ORDER BY x.lease LIMIT 1
+)) \g /dev/null
+SELECT is(pg_temp.claims('wide', 10), 1::bigint, 'then exactly what is free');
+DELETE FROM pulse.roster;
+SELECT pulse.complete_batch(array(
+    SELECT x.lease FROM pulse.lease AS x WHERE x.lane = 'wide' LIMIT 5
+)) \g /dev/null
+SELECT is(pg_temp.claims('wide', 10), 5::bigint, 'rosters lost in a restore are made again');
+SELECT is(
+    (SELECT max(r.banks) FROM pulse.roster AS r WHERE r.lane = 'wide'), 3,
+    'and dealt out again'
+);
+SELECT is_empty(
+    $$SELECT * FROM pulse.check() AS c WHERE c.problem LIKE '%slots%' OR c.problem LIKE '%roster%'$$,
+    'check() agrees with the banks'
+);
+
 -- Bounds
 
 SELECT throws_ok(
@@ -264,7 +306,8 @@ SELECT lives_ok(
         'mail', lane => 'post', priority => 9, max_attempts => 5, backoff => 'fixed',
         backoff_base => '7 s', backoff_cap => '8 s', backoff_jitter => 0,
         lease_for => '9 s', max_runtime => '10 s', requires_approval => true,
-        approval_expiry => '11 s', reason => 'trial', max_delay => '12 s'
+        approval_expiry => '11 s', reason => 'trial', max_delay => '12 s',
+        rate => 13, rate_per => '14 s'
     )
     $$,
     'every setting of a kind can be given'
@@ -273,18 +316,18 @@ SELECT row_eq(
     'SELECT k.* FROM pulse.kind AS k WHERE k.kind = ''mail''',
     ROW (
         'mail', 'post', 9, 5, 'fixed', '7 s', '8 s', 0, '9 s', '10 s', true, '11 s',
-        '12 s'
+        '12 s', 13, '14 s'
     )::pulse.kind,
     'and is kept'
 );
-SELECT pulse.set_kind('mail', requires_approval => false, max_runtime => '0', max_delay => '0');
+SELECT pulse.set_kind('mail', requires_approval => false, max_runtime => '0', max_delay => '0', rate => 0);
 SELECT row_eq(
     'SELECT k.* FROM pulse.kind AS k WHERE k.kind = ''mail''',
     ROW (
         'mail', 'post', 9, 5, 'fixed', '7 s', '8 s', 0, '9 s', NULL, false, '11 s',
-        NULL
+        NULL, NULL, NULL
     )::pulse.kind,
-    'what is not given stays, and 0 of max_runtime and max_delay is none'
+    'what is not given stays, and 0 of max_runtime, max_delay and rate is none'
 );
 SELECT is(
     (SELECT a.reason FROM pulse.audit_entry AS a WHERE a.verb = 'set_kind' AND a.lane = 'post'

@@ -38,7 +38,7 @@ SELECT results_eq(
 SELECT pulse.set_lane('slow', group_slots => 1);
 SELECT pg_temp.put('slow', g, g || n) FROM generate_series(1, 2) AS n, unnest('{a,b,c}'::text []) AS g \g /dev/null
 DELETE FROM pulse.group_notice;
-SELECT FROM pulse.lane AS l, pulse._take_roll(l, NULL, 1) WHERE l.lane = 'slow';
+SELECT FROM pulse.lane AS l, pulse._announce_groups(l, NULL, 1) WHERE l.lane = 'slow';
 SELECT is((pulse._newest_group_mark('slow')).roll_from, 'b', 'the roll stops after so many levels');
 SELECT pg_temp.put('slow', 'c', 'c3') \g /dev/null
 SELECT results_eq(

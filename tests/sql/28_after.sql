@@ -1,7 +1,7 @@
 -- Jobs that wait for jobs: what docs/flows.md says of each case, by its name.
 BEGIN;
 
-SELECT plan(75);
+SELECT plan(85);
 
 \o /dev/null
 -- A job of lane f runs and ends as asked.
@@ -87,6 +87,19 @@ SELECT is(pg_temp.state(:r), 'ready', 'ended once is enough: a retry does not bl
 SELECT is(pg_temp.work(:a), 'completed');
 SELECT is(pg_temp.state(:c) || ' ' || pg_temp.state(:h), 'ready ready', 'and when it completes, they run, hold included');
 
+-- what came back with an upstream has ended once, too
+SELECT pg_temp.add() AS a, pg_temp.add() AS w \gset
+SELECT pg_temp.add(ARRAY[:a]) AS c \gset
+SELECT pg_temp.add(ARRAY[:c, :w], 'run') AS r, pg_temp.add(ARRAY[:w, :c], 'run') AS s \gset
+SELECT is(pulse.cancel(:a), 'cancelled');
+SELECT is(pulse.cancel(:s), 'cancelled');
+SELECT is(pulse.retry(:a), 'ready');
+SELECT is(pg_temp.state(:c), 'blocked', 'upstream retried: what its end cancelled is blocked');
+SELECT is(pg_temp.work(:w), 'completed');
+SELECT is(pg_temp.state(:r), 'ready', 'ended once is enough: nor does one that comes back with its upstream block it again');
+SELECT is(pulse.retry(:s), 'ready', 'not even one that is retried itself');
+SELECT is(pulse.cancel(:r) || pulse.cancel(:s) || pulse.cancel(:a), 'cancelledcancelledcancelled');
+
 -- a running upstream cascades when it has really ended
 SELECT pg_temp.add() AS a \gset
 SELECT pg_temp.add(ARRAY[:a]) AS c \gset
@@ -123,6 +136,8 @@ SELECT is(pulse.retry(:r), 'blocked', 'retry of a job with upstreams, run: any e
 
 -- what cannot be
 SELECT throws_ok('SELECT pulse.enqueue(''k'', after => ARRAY[987654321])', 'PU004', NULL, 'upstream unknown: PU004');
+SELECT throws_ok((SELECT format('SELECT pulse.enqueue(''k'', after => ARRAY[%s])', last_value + 1) FROM pulse.job_id), 'PU004', NULL, 'the job itself, by the id that it will get: PU004');
+SELECT throws_ok((SELECT format('SELECT pulse.enqueue_many(''k'', ''{1,2,3}''::jsonb[], after => ARRAY[%s])', last_value + 2) FROM pulse.job_id), 'PU004', NULL, 'one of the same call: PU004');
 SELECT is(pg_temp.state(pulse.enqueue('k', lane => 'f', after => '{}')), 'ready', 'after => {}: no dependency');
 SELECT throws_ok('SELECT pulse.enqueue(''k'', after => ARRAY[1, NULL])', 'PU002', NULL, 'NULL inside after: PU002');
 SELECT throws_ok('SELECT pulse.enqueue(''k'', after => ARRAY[1], after_failed => ''explode'')', 'PU002', NULL, 'an unknown after_failed: PU002');

@@ -1,7 +1,7 @@
 -- The pause of a flow: claims park its jobs, resume puts them back in line.
 BEGIN;
 
-SELECT plan(42);
+SELECT plan(47);
 
 \o /dev/null
 -- A claim parks for 50 ms at most: on a slow machine the next one goes on.
@@ -98,6 +98,22 @@ SELECT pulse.resume('ann', flow => 'later');
 \o
 SELECT is(cardinality(pg_temp.claimed('groups')), 1, 'and come back to their group, slot by slot');
 SELECT is_empty('SELECT * FROM pulse.check()');
+
+-- what was approved stays as it was approved, also while it is parked
+SELECT pulse.enqueue('k', '{"eur": 1}', lane => 'pay', flow => 'pay', unique_key => 'pay', requires_approval => true) AS pay \gset
+\o /dev/null
+SELECT pulse.approve(:pay);
+SELECT pulse.pause('ann', flow => 'pay');
+SELECT pg_temp.claimed('pay');
+\o
+SELECT is(pg_temp.state(:pay), 'blocked', 'an approved job is parked');
+SELECT throws_ok(
+    format($$SELECT pulse.enqueue('k', '{"eur": 9}', lane => 'pay', unique_key => 'pay', on_conflict => %L)$$, o.how),
+    'PU105', NULL, 'and no payload that was not approved gets into it by ' || o.how
+)
+FROM (VALUES ('replace'), ('merge'), ('follow')) AS o (how);
+SELECT pulse.resume('ann', flow => 'pay') \g /dev/null
+SELECT is(pg_temp.claimed('pay'), ARRAY[:pay]::bigint[], 'it runs when its flow is resumed');
 
 -- what a resume did not tell, check says and the backstop finds
 SELECT pulse.enqueue('k', lane => 'l', flow => 'f') AS lost \gset

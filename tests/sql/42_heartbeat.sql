@@ -40,7 +40,7 @@ SELECT is(pg_temp.left_of(:long), 3600, 'never shortens a lease');
 
 -- Lost
 
-SELECT is(pg_temp.beat(4711), 'lost', 'a lease that never was is lost');
+SELECT is(pg_temp.beat(711), 'lost', 'a lease that never was is lost');
 SELECT is(pg_temp.beat(NULL), 'lost', 'so is none');
 SELECT pg_temp.claim('done') AS done \gset
 SELECT pulse.complete(:done);

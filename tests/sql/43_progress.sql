@@ -35,7 +35,7 @@ SELECT throws_ok(
     format('SELECT pulse.progress(%s, 1, repeat(%L, 10001))', :lease, 'n'), 'PU002', NULL,
     'a note has up to 10,000 characters'
 );
-SELECT throws_ok('SELECT pulse.progress(4711, 0.5)', 'PU101', NULL, 'no such lease is lost');
+SELECT throws_ok('SELECT pulse.progress(711, 0.5)', 'PU101', NULL, 'no such lease is lost');
 SELECT throws_ok('SELECT pulse.progress(NULL, 0.5)', 'PU101', NULL, 'so is none');
 SELECT is(
     (SELECT count(*) FROM pulse.job_progress), 1::bigint, 'and nothing is written'
@@ -63,7 +63,7 @@ SELECT lives_ok(
 );
 SELECT pulse.checkpoint(:lease, '{"page": 3}');
 SELECT throws_ok(
-    'SELECT pulse.checkpoint(4711, ''{}'')', 'PU101', NULL, 'no such lease is lost'
+    'SELECT pulse.checkpoint(711, ''{}'')', 'PU101', NULL, 'no such lease is lost'
 );
 SELECT throws_ok('SELECT pulse.checkpoint(NULL, ''{}'')', 'PU101', NULL, 'so is none');
 

@@ -49,7 +49,7 @@ SELECT is(
     (SELECT r.verdict FROM pulse.release(ARRAY[:lease]) AS r), 'lost',
     'rule 12: release of a lease that completed is lost'
 );
-SELECT throws_ok('SELECT pulse.complete(4711)', 'PU101', NULL, 'no such lease is lost');
+SELECT throws_ok('SELECT pulse.complete(711)', 'PU101', NULL, 'no such lease is lost');
 SELECT throws_ok('SELECT pulse.complete(NULL)', 'PU101', NULL, 'so is none');
 SELECT throws_ok('SELECT pulse.complete(-1)', 'PU101', NULL, 'and a negative one');
 
@@ -101,7 +101,7 @@ SELECT results_eq(
         $$
         SELECT v.lease, v.verdict
         FROM pulse.complete_batch(
-            %1$L::bigint [] || ARRAY[NULL, 4711, (%1$L::bigint [])[1]],
+            %1$L::bigint [] || ARRAY[NULL, 711, (%1$L::bigint [])[1]],
             ARRAY['1', to_jsonb(repeat('x', 1048577)), NULL, '4']::jsonb []
         ) AS v
         $$, :'b'
@@ -110,7 +110,7 @@ SELECT results_eq(
         $$
         SELECT x.lease, x.verdict
         FROM unnest(
-            %1$L::bigint [] || ARRAY[NULL, 4711, (%1$L::bigint [])[1]],
+            %1$L::bigint [] || ARRAY[NULL, 711, (%1$L::bigint [])[1]],
             '{ok,too_large,ok,ok,lost,lost,ok}'::text []
         ) AS x (lease, verdict)
         $$, :'b'
@@ -157,7 +157,7 @@ SELECT pulse.enqueue('k', lane => 'mixed') FROM generate_series(1, 3) \g /dev/nu
 SELECT c.lease AS l1 FROM pulse.claim_batch('w', 'mixed') AS c \gset
 SELECT c.lease AS l2 FROM pulse.claim_batch('w', 'mixed') AS c \gset
 SELECT c.lease AS l3 FROM pulse.claim_batch('w', 'mixed') AS c \gset
-SELECT count(*) FROM pulse.complete_batch(ARRAY[:l3, NULL, :l1, 4711, :l2, :l1], ARRAY['3', '0', '1', '0', '2', '9']::jsonb []) \g /dev/null
+SELECT count(*) FROM pulse.complete_batch(ARRAY[:l3, NULL, :l1, 711, :l2, :l1], ARRAY['3', '0', '1', '0', '2', '9']::jsonb []) \g /dev/null
 SELECT results_eq(
     $$SELECT f.result FROM pulse.finished AS f WHERE f.lane = 'mixed' ORDER BY f.lease$$,
     $$VALUES ('1'::jsonb), ('2'), ('3')$$, 'in whatever order they are named; of two for one lease the first'

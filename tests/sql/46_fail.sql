@@ -36,11 +36,9 @@ SELECT row_eq(
 );
 SELECT ok(
     (
-        SELECT w.run_at - max(x.failed_at) BETWEEN interval '0.89 s' AND interval '1.12 s'
+        SELECT w.run_at BETWEEN now() + interval '0.9 s' AND clock_timestamp() + interval '1.1 s'
         FROM pulse.waiting AS w
-        JOIN pulse.failure AS x USING (job)
         WHERE w.job = :job
-        GROUP BY w.run_at
     ),
     'after one second, give or take 10 %'
 );
@@ -124,7 +122,7 @@ SELECT throws_ok(
     format('SELECT pulse.fail(%s)', :lease), 'PU101', NULL,
     'guarantee 3: once claimed again, the old lease is lost'
 );
-SELECT throws_ok('SELECT pulse.fail(4711)', 'PU101', NULL, 'no such lease is lost');
+SELECT throws_ok('SELECT pulse.fail(711)', 'PU101', NULL, 'no such lease is lost');
 SELECT throws_ok('SELECT pulse.fail(NULL)', 'PU101', NULL, 'so is none');
 
 -- How it says
@@ -236,7 +234,7 @@ SELECT results_eq(
         $$
         SELECT v.lease, v.verdict
         FROM pulse.fail_batch(
-            %1$L::bigint [] || ARRAY[NULL, 4711, (%1$L::bigint [])[1]],
+            %1$L::bigint [] || ARRAY[NULL, 711, (%1$L::bigint [])[1]],
             ARRAY['one', repeat('x', 1048577), NULL, 'four', 'five'],
             ARRAY['1 h', NULL, NULL, NULL, '2 h']::interval [],
             ARRAY[false, true, NULL, true]
@@ -247,7 +245,7 @@ SELECT results_eq(
         $$
         SELECT x.lease, x.verdict
         FROM unnest(
-            %1$L::bigint [] || ARRAY[NULL, 4711, (%1$L::bigint [])[1]],
+            %1$L::bigint [] || ARRAY[NULL, 711, (%1$L::bigint [])[1]],
             '{ok,too_large,ok,ok,ok,lost,lost,ok}'::text []
         ) AS x (lease, verdict)
         $$, :'b'

@@ -38,7 +38,7 @@ SELECT c.lease AS lease2, c.attempt FROM pulse.claim_batch('w', 'one') AS c \gse
 SELECT is(:attempt, 2, 'the next run has the next attempt');
 SELECT is(pg_temp.release(:lease), '{lost}', 'and then the old lease is lost');
 SELECT is(
-    pg_temp.release(:lease2, NULL, 4711, :lease2), '{ok,lost,lost,ok}',
+    pg_temp.release(:lease2, NULL, 711, :lease2), '{ok,lost,lost,ok}',
     'one verdict for each lease, in order, twice where named twice'
 );
 SELECT is(pg_temp.release(VARIADIC '{}'), NULL, 'none for none');
@@ -102,7 +102,7 @@ SELECT throws_ok(
 );
 SELECT pulse.snooze(:lease2, '0');
 SELECT is(pg_temp.state(:job), 'ready', 'a snooze of nothing is ready at once');
-SELECT throws_ok('SELECT pulse.snooze(4711, ''1 s'')', 'PU101', NULL, 'no such lease is lost');
+SELECT throws_ok('SELECT pulse.snooze(711, ''1 s'')', 'PU101', NULL, 'no such lease is lost');
 SELECT throws_ok('SELECT pulse.snooze(NULL, ''1 s'')', 'PU101', NULL, 'so is none');
 SELECT c.lease AS lease2 FROM pulse.claim_batch('w', 'nap') AS c \gset
 SELECT throws_ok(

@@ -21,18 +21,18 @@ FROM pulse.exchange(
     '{"work": 2, "also": 5, "none": 1, "zero": 0}',
     jsonb_build_array(
         jsonb_build_object('lease', ((:'l'::bigint [])[1])::text, 'result', '{"ok": true}'::jsonb),
-        jsonb_build_object('lease', '4711'),
+        jsonb_build_object('lease', '711'),
         jsonb_build_object('lease', (:'l'::bigint [])[2])
     ),
     jsonb_build_array(
         jsonb_build_object('lease', ((:'l'::bigint [])[3])::text, 'error', 'oops', 'retry_in', '1 hour'),
-        jsonb_build_object('lease', '4712', 'error', 'whose?'),
+        jsonb_build_object('lease', '712', 'error', 'whose?'),
         jsonb_build_object('lease', ((:'l'::bigint [])[4])::text, 'error', 'never', 'fatal', true)
     )
 ) AS e;
 SELECT results_eq(
     'SELECT a.item, a.verdict, a.lease FROM answer AS a WHERE a.item <> ''job'' ORDER BY a.place',
-    $$VALUES ('done', 'lost', 4711::bigint), ('failed', 'lost', 4712)$$,
+    $$VALUES ('done', 'lost', 711::bigint), ('failed', 'lost', 712)$$,
     'first the reports that were not accepted, and why'
 );
 SELECT results_eq(

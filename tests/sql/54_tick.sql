@@ -1,7 +1,7 @@
 -- Tick: all upkeep, in upkeep runs, one step's error no other step's trouble.
 BEGIN;
 
-SELECT plan(59);
+SELECT plan(61);
 
 CREATE FUNCTION pg_temp.lease_that_lapsed(lane text)
 RETURNS bigint
@@ -291,6 +291,15 @@ DELETE FROM pulse.upkeep_run;
 SELECT count(*) FROM pulse.tick() \g /dev/null
 SELECT is(current_setting('test.heard'), 'on', 'does not silence tick');
 SELECT is(current_setting('pulse.notify'), 'off', 'and keeps its silence afterwards');
+
+-- Nor does one that wants small payloads stop the schedules of others.
+SELECT pulse.schedule('large', 'large', payload => '{"text": "longer than ten bytes"}', every => '1 hour') \g /dev/null
+UPDATE pulse.schedule SET next_at = clock_timestamp() - interval '1 second' WHERE name = 'large';
+DELETE FROM pulse.upkeep_run;
+SET LOCAL pulse.max_payload = '10 bytes';
+SELECT count(*) FROM pulse.tick() \g /dev/null
+SELECT is((SELECT count(*) FROM pulse.jobs WHERE kind = 'large'), 1::bigint, 'pulse.max_payload of a session does not bend tick');
+SELECT is(current_setting('pulse.max_payload'), '10 bytes', 'and holds for it afterwards');
 
 SELECT * FROM finish();
 

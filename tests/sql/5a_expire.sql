@@ -64,9 +64,15 @@ CREATE FUNCTION pg_temp.make_late(job_id bigint) RETURNS void LANGUAGE sql AS $$
 $$;
 
 SELECT pg_temp.make_late(:job);
+-- A claim has 50 ms for late jobs: on a busy machine the next one goes on.
 SELECT is(
-    (SELECT c.job_id FROM pulse.claim_batch('w', 'l') AS c), :behind::bigint,
-    'a claim passes over a late job'
+    (
+        SELECT c.job_id
+        FROM generate_series(1, 20) AS n
+        CROSS JOIN LATERAL pulse.claim_batch('w' || n, 'l') AS c
+        LIMIT 1
+    ),
+    :behind::bigint, 'a claim passes over a late job'
 );
 SELECT results_eq(
     format(

@@ -119,7 +119,7 @@ SELECT throws_ok(
     'but another report of that lease is lost'
 );
 SELECT throws_ok(
-    'SELECT pulse.ack_cancel(4711)', 'PU101', NULL, 'an unknown lease is lost'
+    'SELECT pulse.ack_cancel(711)', 'PU101', NULL, 'an unknown lease is lost'
 );
 
 SELECT pulse.enqueue('a') AS job \gset

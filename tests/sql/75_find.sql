@@ -48,7 +48,7 @@ SELECT is(pg_temp.kinds('{"tag": "y"}'), 'scheduled', 'by tag');
 SELECT is(pg_temp.kinds('{"group_key": "g", "priority_above": 4}'), 'ready', 'by group and priority');
 SELECT is(pg_temp.kinds('{"flow": ["f", "g"]}'), 'blocked', 'by flow');
 SELECT is(
-    pg_temp.kinds('{"error_like": "%page%"}') || ', ' || pg_temp.kinds('{"error_like": "try%"}'),
+    pg_temp.kinds('{"error_like": "%PAGE%"}') || ', ' || pg_temp.kinds('{"error_like": "try%"}'),
     'dead, retrying', 'by the last error'
 );
 SELECT is(

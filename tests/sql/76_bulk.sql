@@ -30,7 +30,7 @@ RESET default_transaction_isolation;
 
 BEGIN;
 
-SELECT plan(86);
+SELECT plan(87);
 
 SELECT is(
     length(current_setting('pulse_test.refused')), 14,
@@ -97,6 +97,7 @@ SELECT is(pg_temp.hits('{"priority_below": 2, "lane": "f"}'), 1::bigint, 'priori
 SELECT is(pg_temp.hits('{"older_than": "1 day"}'), 1::bigint, 'older_than');
 SELECT is(pg_temp.hits('{"newer_than": "1 day"}'), 5::bigint, 'newer_than');
 SELECT is(pg_temp.hits('{"error_like": "disk%"}'), 1::bigint, 'error_like');
+SELECT is(pg_temp.hits('{"error_like": "DISK%"}'), 1::bigint, 'error_like in any case');
 SELECT is(pg_temp.hits('{"error_like": "net%"}'), 0::bigint, 'error_like that nothing is like');
 SELECT is(pg_temp.hits('{"error_contains": "IS FULL"}'), 1::bigint, 'error_contains');
 SELECT is(pg_temp.hits('{"error_contains": "disk", "error_like": "net%"}'), 0::bigint, 'and error_like: both must hold');

@@ -1,7 +1,7 @@
 -- One row for each check: ok when all is well, and what to do when not.
 BEGIN;
 
-SELECT plan(41);
+SELECT plan(47);
 
 CREATE FUNCTION pg_temp.status(check_name text)
 RETURNS text
@@ -21,8 +21,8 @@ SELECT set_eq(
     'SELECT h.check_name FROM pulse.health() AS h',
     ARRAY[
         'last_tick', 'tick_errors', 'tick_budget', 'upkeep_run', 'watchdog', 'lapsed_leases',
-        'rows_below_marks', 'held_jobs', 'paused_flows', 'flow_notes', 'unreleased_jobs', 'schedules', 'oldest_ready_job', 'stuck_lanes',
-        'unhandled_kinds', 'group_notices', 'dead_jobs', 'dead_tuples', 'oldest_snapshot',
+        'rows_below_marks', 'held_jobs', 'paused_flows', 'flow_notes', 'unreleased_jobs', 'schedules', 'oldest_ready_job', 'held_lanes', 'stuck_lanes',
+        'unhandled_kinds', 'group_notices', 'failing_kinds', 'dead_jobs', 'dead_tuples', 'oldest_snapshot',
         'notification_queue', 'owner', 'foreign_locks', 'node', 'version'
     ],
     'every check has a row, also on an empty queue'
@@ -84,9 +84,31 @@ SELECT is(pg_temp.status('stuck_lanes'), 'fail', 'and fails');
 SELECT is(pg_temp.figure('unhandled_kinds'), 'slow in lane stuck', 'a kind without a worker is named');
 SELECT pulse.hello('w', '{stuck}', '{slow}') \g /dev/null
 SELECT is(pg_temp.status('unhandled_kinds'), 'ok', 'until a worker takes it');
+UPDATE pulse.worker SET seen_at = seen_at - interval '1 h';
+SELECT is(pg_temp.status('unhandled_kinds'), 'warn', 'which has to be live');
+SELECT pulse.enqueue('long', lane => 'stuck') \g /dev/null
+SELECT FROM pulse.claim_batch('w', 'stuck', lease_for => '2 h', kinds => '{long}') \g /dev/null
+UPDATE pulse.lease SET claimed_at = claimed_at - interval '1 h', lease_until = lease_until - interval '1 h'
+WHERE lane = 'stuck';
+SELECT is(pg_temp.status('unhandled_kinds'), 'ok', 'as pulse.workers says');
+DELETE FROM pulse.lease WHERE lane = 'stuck';
+UPDATE pulse.worker SET seen_at = clock_timestamp();
 SELECT pulse.pause('me', NULL, 'stuck') \g /dev/null
 SELECT is(pg_temp.status('stuck_lanes'), 'ok', 'a lane that is held is not stuck');
 SELECT is(pg_temp.status('oldest_ready_job'), 'ok', 'nor does it count for the age');
+SELECT is(pg_temp.status('held_lanes') || ': ' || pg_temp.figure('held_lanes'), 'ok: stuck for 10 min', 'what waits in it has a check of its own');
+UPDATE pulse.ready SET ready_at = clock_timestamp() - interval '2 hours' WHERE lane = 'stuck';
+SELECT is(pg_temp.status('held_lanes'), 'warn', 'that warns when it was forgotten for an hour');
+SELECT is(
+    (SELECT h.jobs FROM pulse.health() AS h WHERE h.check_name = 'held_lanes'),
+    '[{"lane": "stuck", "state": "ready"}]',
+    'and names the jobs'
+);
+
+SELECT count(pulse.enqueue('k', lane => 'many-' || n)) FROM generate_series(1, 12) AS n \g /dev/null
+UPDATE pulse.ready SET ready_at = clock_timestamp() - interval '10 minutes' WHERE lane LIKE 'many-%';
+SELECT matches(pg_temp.figure('stuck_lanes'), '^many-1, (many-[0-9]+, ){8}many-[0-9]+ and 2 more$', 'of many lanes ten are named, and how many more there are');
+SELECT pulse.cancel(job) FROM pulse.ready WHERE lane LIKE 'many-%' \g /dev/null
 
 SELECT is(pg_temp.status('dead_jobs'), 'ok', 'nothing is dead');
 SELECT pulse.enqueue('k', '{}', lane => 'die') \g /dev/null

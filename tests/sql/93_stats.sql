@@ -1,7 +1,7 @@
 -- Counters grow old: a row a minute, then one for 10 minutes, an hour, a day, and none.
 BEGIN;
 
-SELECT plan(18);
+SELECT plan(20);
 
 -- Rows from the start of a slot on, each with a job more.
 CREATE FUNCTION pg_temp.sampled(
@@ -79,6 +79,17 @@ UPDATE pulse.finished SET finished_at = finished_at - interval '1 year';
 SELECT ok(pg_temp.gauge('retention_lag_seconds') > 86400, 'what retention should have removed shows');
 SELECT pulse.hello('w', '{dies,other}') \g /dev/null
 SELECT is(pg_temp.gauge('workers', 'other'), 1::double precision, 'workers of a lane');
+SELECT pulse.enqueue('k', lane => 'silent') \g /dev/null
+SELECT FROM pulse.claim_batch('says nothing', 'silent', lease_for => '2 h') \g /dev/null
+SELECT is(
+    pg_temp.gauge('workers', 'silent'), 1::double precision,
+    'one that never said hello counts by what it runs'
+);
+UPDATE pulse.lease SET claimed_at = claimed_at - interval '1 h', lease_until = lease_until - interval '1 h';
+SELECT is(
+    pg_temp.gauge('workers', 'silent'), 1::double precision,
+    'and as long as pulse.workers says that it is live'
+);
 SELECT pulse.schedule('late', 'k', every => '1 h') \g /dev/null
 UPDATE pulse.schedule SET next_at = clock_timestamp() - interval '5 min';
 SELECT ok(pg_temp.gauge('schedule_lag_seconds') BETWEEN 299 AND 400, 'a schedule that is late');

@@ -1,7 +1,7 @@
 -- counts, kinds and lane_defaults: what a page shows beside its lists.
 BEGIN;
 
-SELECT plan(12);
+SELECT plan(19);
 
 CREATE FUNCTION pg_temp.counts()
 RETURNS text
@@ -85,6 +85,34 @@ SELECT is_empty(
     $$,
     'what health names by filter is found by it'
 );
+
+-- What fails lately
+SELECT is_empty('SELECT * FROM pulse.failing_kinds()', 'runs that were not counted yet do not show');
+SELECT pulse.enqueue('flaky', lane => 'f', max_attempts => 9) FROM generate_series(1, 4) \g /dev/null
+SELECT pulse.fail(c.lease, 'no', fatal => c.job_id % 2 = 0) FROM pulse.claim_batch('w', 'f', 4) AS c \g /dev/null
+SELECT pulse._tick_count() \g /dev/null
+SELECT results_eq(
+    'SELECT * FROM pulse.failing_kinds()',
+    $$VALUES ('flaky', 4::bigint, 4::bigint, 2::bigint)$$,
+    'a kind of which three runs failed is failing; one with two is not'
+);
+SELECT is(
+    (SELECT array_agg(h.figure || ' ' || h.jobs) FROM pulse.health() AS h WHERE h.check_name = 'failing_kinds'),
+    ARRAY['flaky: 4 of 4 runs [{"kind": "flaky", "state": ["retrying", "dead"]}]'],
+    'and health says so'
+);
+UPDATE pulse.stat SET at = at - interval '16 minutes';
+SELECT is_empty('SELECT * FROM pulse.failing_kinds()', 'it is over after 15 minutes');
+SELECT is((SELECT f.failed FROM pulse.failing_kinds('1 hour') AS f), 4::bigint, 'unless one asks for more');
+SELECT pulse.enqueue('flaky', lane => 'f') FROM generate_series(1, 60) \g /dev/null
+SELECT pulse.complete(c.lease) FROM pulse.claim_batch('w', 'f', 57) AS c \g /dev/null
+SELECT pulse.fail(c.lease, 'no', fatal => true) FROM pulse.claim_batch('w', 'f', 3) AS c \g /dev/null
+SELECT pulse._tick_count() \g /dev/null
+SELECT is((SELECT f.failed || ' of ' || f.started FROM pulse.failing_kinds() AS f), '3 of 60', 'one in twenty is enough, what was before does not count');
+SELECT pulse.enqueue('flaky', lane => 'f') \g /dev/null
+SELECT pulse.complete(c.lease) FROM pulse.claim_batch('w', 'f') AS c \g /dev/null
+SELECT pulse._tick_count() \g /dev/null
+SELECT is_empty('SELECT * FROM pulse.failing_kinds()', 'less is not');
 
 UPDATE pulse.schedule SET next_at = clock_timestamp() - interval '2 minutes';
 SELECT ok((SELECT s.late FROM pulse.schedules AS s), 'a schedule that did not fire for a minute is late');

@@ -122,8 +122,12 @@ CHECK (num_nonnulls(rate, rate_per) <> 1 AND num_nonnulls(group_rate, group_rate
 CREATE INDEX lane_for_groups ON pulse.lane (lane) WHERE grouped IS NOT NULL;
 
 ALTER TABLE pulse.kind ADD COLUMN max_delay interval;
-CREATE INDEX kind_for_claim ON pulse.kind (kind)
-WHERE lease_for IS NOT NULL OR max_runtime IS NOT NULL;
+ALTER TABLE pulse.kind ADD COLUMN rate integer;
+ALTER TABLE pulse.kind ADD COLUMN rate_per interval;
+ALTER TABLE pulse.kind
+ADD CONSTRAINT kind_rate_has_a_period CHECK (num_nonnulls(rate, rate_per) <> 1);
+CREATE INDEX kind_for_claim ON pulse.kind (rate, kind)
+WHERE lease_for IS NOT NULL OR max_runtime IS NOT NULL OR rate IS NOT NULL;
 
 -- 09_roles, which the tables below refer to
 
@@ -159,8 +163,13 @@ CREATE DOMAIN pulse._signature AS bigint;
 COMMENT ON DOMAIN pulse._signature IS
 'Stands for the role that called: made by _sign, good for one use in one transaction.';
 
+CREATE SEQUENCE pulse.signature_seq;
+
+COMMENT ON SEQUENCE pulse.signature_seq IS
+'Numbers of signatures.';
+
 CREATE UNLOGGED TABLE pulse.signature (
-    signature bigint GENERATED ALWAYS AS IDENTITY,
+    signature bigint NOT NULL DEFAULT nextval('pulse.signature_seq'),
     signer name NOT NULL,
     transaction xid8 NOT NULL,
     CONSTRAINT signature_is_numbered PRIMARY KEY (signature)
@@ -296,6 +305,12 @@ COMMENT ON TABLE pulse.failure IS
 
 -- 06_marks: what is in these caches stays right, as no number goes back.
 
+ALTER TABLE pulse.roster ADD COLUMN bank integer NOT NULL DEFAULT 0;
+ALTER TABLE pulse.roster ADD COLUMN banks integer NOT NULL DEFAULT 1;
+ALTER TABLE pulse.roster DROP CONSTRAINT roster_is_versioned;
+ALTER TABLE pulse.roster
+ADD CONSTRAINT roster_is_versioned PRIMARY KEY (lane, bank, version);
+
 ALTER TABLE pulse.mark ADD COLUMN dry_at timestamptz;
 
 ALTER TABLE pulse.due_mark ADD COLUMN ranks integer [] NOT NULL DEFAULT '{}';
@@ -327,6 +342,8 @@ RENAME CONSTRAINT schedule_has_one_rhythm TO schedule_has_one_recurrence;
 ALTER TABLE pulse.schedule
 ALTER COLUMN created_by TYPE integer USING pulse._number_of_name(created_by);
 ALTER TABLE pulse.schedule RENAME COLUMN created_by TO owner;
+COMMENT ON TABLE pulse.schedule IS
+'What is enqueued on a schedule. options holds the further arguments of enqueue.';
 
 ALTER TYPE pulse.rhythm RENAME TO recurrence;
 
@@ -542,13 +559,14 @@ COMMENT ON TABLE pulse.group_mark IS
 
 CREATE TABLE pulse.quota (
     lane text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL,
     version bigint NOT NULL DEFAULT nextval('pulse.version'),
     starts pulse._window,
-    CONSTRAINT quota_is_versioned PRIMARY KEY (lane, version)
+    CONSTRAINT quota_is_versioned PRIMARY KEY (lane, kind, version)
 );
 
 COMMENT ON TABLE pulse.quota IS
-'A cache: the starts that count against the rate of a lane, newest version first.';
+'A cache: the starts that count against the rate of a lane or of a kind, newest version first.';
 
 -- 0c_stats: the samples of lanes have another name, stat is what is counted.
 

@@ -1,5 +1,3 @@
--- Schedules and the ledger of their occurrences.
-
 CREATE VIEW pulse.schedules
 WITH (security_barrier)
 AS
@@ -37,7 +35,7 @@ SELECT
 FROM pulse.schedule AS s;
 
 COMMENT ON VIEW pulse.schedules IS
-'What is enqueued by the clock, when next, and who paused it. options holds the further arguments of enqueue.';
+'Every schedule: what it enqueues, when next, and who paused it. options holds the further arguments of enqueue.';
 
 COMMENT ON COLUMN pulse.schedules.name IS
 'Its name.';
@@ -95,32 +93,3 @@ COMMENT ON COLUMN pulse.schedules.created_at IS
 
 COMMENT ON COLUMN pulse.schedules.late IS
 'Whether it should have fired over a minute ago and is not paused.';
-
-CREATE VIEW pulse.schedule_runs
-WITH (security_barrier)
-AS
-SELECT
-    r.name,
-    r.occurrence,
-    r.job AS job_id,
-    r.skipped,
-    r.handled_at
-FROM pulse.schedule_run AS r;
-
-COMMENT ON VIEW pulse.schedule_runs IS
-'Every occurrence of every schedule for 90 days: the job it became, or why it was skipped.';
-
-COMMENT ON COLUMN pulse.schedule_runs.name IS
-'The schedule.';
-
-COMMENT ON COLUMN pulse.schedule_runs.occurrence IS
-'The moment it was due.';
-
-COMMENT ON COLUMN pulse.schedule_runs.job_id IS
-'The job it became; NULL when it was skipped.';
-
-COMMENT ON COLUMN pulse.schedule_runs.skipped IS
-'Why it was skipped.';
-
-COMMENT ON COLUMN pulse.schedule_runs.handled_at IS
-'When tick got to it.';

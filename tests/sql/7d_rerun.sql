@@ -85,7 +85,7 @@ SELECT results_eq(
 );
 SELECT is(
     (SELECT s.next_at FROM pulse.schedules AS s WHERE s.name = 'nightly'), :'next_at'::timestamptz,
-    'when it fires next stays as it is'
+    'its next occurrence stays the same'
 );
 SELECT is(
     (SELECT r.job_id FROM pulse.schedule_runs AS r WHERE r.name = 'nightly'), :job::bigint, 'the ledger has it'

@@ -1,31 +1,4 @@
--- Another time for a job that waits for its time, or that is in line: now, or one that is given.
-
-CREATE FUNCTION pulse.run_now(job_id bigint, reason text DEFAULT NULL)
-RETURNS text
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pulse._do_run_now(pulse._sign(), run_now.job_id, run_now.reason)
-$$;
-
-COMMENT ON FUNCTION pulse.run_now(bigint, text) IS
-'Put a scheduled or retrying job in line now, with its attempts and failures; returns ready. One that is ready keeps its place. PU004 no such job; PU105 it awaits approval, is running or has ended; PU107 it kept moving. Writes waiting, ready and audit_entry.';
-
-CREATE FUNCTION pulse._do_run_now(signature pulse._signature, job_id bigint, reason text)
-RETURNS text
-LANGUAGE sql
-VOLATILE
-SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pulse._reschedule_one(
-        pulse._redeem(signature), 'run_now', _do_run_now.job_id, '-infinity',
-        _do_run_now.reason
-    )
-$$;
-
-COMMENT ON FUNCTION pulse._do_run_now(pulse._signature, bigint, text) IS
-'run_now for the role that signed. Writes the same.';
+-- Another time for a job that waits for its time, or that is in line.
 
 CREATE FUNCTION pulse.reschedule(
     job_id bigint, run_at timestamptz, reason text DEFAULT NULL
@@ -53,7 +26,7 @@ AS $$
 DECLARE
     v_who integer := pulse._redeem(_do_reschedule.signature);
 BEGIN
-    PERFORM pulse._require_run_at(_do_reschedule.run_at);
+    PERFORM pulse._require_new_time(_do_reschedule.run_at);
     RETURN pulse._reschedule_one(
         v_who, 'reschedule', _do_reschedule.job_id, _do_reschedule.run_at,
         _do_reschedule.reason
@@ -63,6 +36,60 @@ $$;
 
 COMMENT ON FUNCTION pulse._do_reschedule(pulse._signature, bigint, timestamptz, text) IS
 'reschedule for the role that signed. Writes the same.';
+
+CREATE FUNCTION pulse.reschedule_where(
+    filter jsonb,
+    run_at timestamptz,
+    max_jobs integer DEFAULT 10000,
+    dry_run boolean DEFAULT false,
+    reason text DEFAULT NULL
+)
+RETURNS TABLE (done bigint, remaining bigint)
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT s.done, s.remaining
+    FROM pulse._do_reschedule_where(
+        pulse._sign(), reschedule_where.filter, reschedule_where.run_at,
+        reschedule_where.max_jobs, reschedule_where.dry_run, reschedule_where.reason
+    ) AS s
+$$;
+
+COMMENT ON FUNCTION pulse.reschedule_where(jsonb, timestamptz, integer, boolean, text) IS
+'Let every scheduled, retrying or ready job that the filter matches run at another time, in the order of their ids; those that do are left alone. Filter, limits and answer as in cancel_where. PU002 no time, or an infinite one. Writes what reschedule writes, with one audit_entry.';
+
+CREATE FUNCTION pulse._do_reschedule_where(
+    signature pulse._signature,
+    filter jsonb,
+    run_at timestamptz,
+    max_jobs integer,
+    dry_run boolean,
+    reason text
+)
+RETURNS TABLE (done bigint, remaining bigint)
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_who integer := pulse._redeem(_do_reschedule_where.signature);
+BEGIN
+    PERFORM pulse._require_new_time(_do_reschedule_where.run_at);
+
+    RETURN QUERY
+    SELECT d.done, d.remaining
+    FROM pulse._do_where(
+        v_who, 'reschedule', _do_reschedule_where.filter, NULL, NULL, false,
+        _do_reschedule_where.max_jobs, _do_reschedule_where.dry_run,
+        _do_reschedule_where.reason, _do_reschedule_where.run_at
+    ) AS d;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._do_reschedule_where(
+    pulse._signature, jsonb, timestamptz, integer, boolean, text
+) IS
+'reschedule_where for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse._reschedule_one(
     who integer, verb text, job_id bigint, run_at timestamptz, reason text
@@ -163,121 +190,22 @@ $$;
 COMMENT ON FUNCTION pulse._reschedule(bigint, timestamptz) IS
 'Put a job that is scheduled, retrying or ready in line, or into waiting until a time.';
 
-CREATE FUNCTION pulse._require_run_at(run_at timestamptz)
+CREATE FUNCTION pulse._require_new_time(run_at timestamptz)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF isfinite(_require_run_at.run_at) IS NOT TRUE THEN
+    IF isfinite(_require_new_time.run_at) IS NOT TRUE THEN
         PERFORM pulse._raise(
             'PU002',
             'run_at must be a moment',
-            format('It is %s.', coalesce(_require_run_at.run_at::text, 'NULL')),
+            format('It is %s.', coalesce(_require_new_time.run_at::text, 'NULL')),
             'Pass a time, e.g. ''2030-01-01 06:00+00''; run_now is for now.'
         );
     END IF;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._require_run_at(timestamptz) IS
+COMMENT ON FUNCTION pulse._require_new_time(timestamptz) IS
 'Raise PU002 unless the value is a finite time.';
-
-CREATE FUNCTION pulse.run_now_where(
-    filter jsonb,
-    max_jobs integer DEFAULT 10000,
-    dry_run boolean DEFAULT false,
-    reason text DEFAULT NULL
-)
-RETURNS TABLE (done bigint, remaining bigint)
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT s.done, s.remaining
-    FROM pulse._do_run_now_where(
-        pulse._sign(), run_now_where.filter, run_now_where.max_jobs,
-        run_now_where.dry_run, run_now_where.reason
-    ) AS s
-$$;
-
-COMMENT ON FUNCTION pulse.run_now_where(jsonb, integer, boolean, text) IS
-'Put every scheduled or retrying job that the filter matches in line now, in the order of their ids. Filter, limits and answer as in cancel_where. Writes what run_now writes, with one audit_entry.';
-
-CREATE FUNCTION pulse._do_run_now_where(
-    signature pulse._signature,
-    filter jsonb,
-    max_jobs integer,
-    dry_run boolean,
-    reason text
-)
-RETURNS TABLE (done bigint, remaining bigint)
-LANGUAGE sql
-VOLATILE
-SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT d.done, d.remaining
-    FROM pulse._do_where(
-        pulse._redeem(signature),
-        'run_now', filter, NULL, NULL, false, max_jobs, dry_run, reason
-    ) AS d
-$$;
-
-COMMENT ON FUNCTION pulse._do_run_now_where(
-    pulse._signature, jsonb, integer, boolean, text
-) IS
-'run_now_where for the role that signed. Writes the same.';
-
-CREATE FUNCTION pulse.reschedule_where(
-    filter jsonb,
-    run_at timestamptz,
-    max_jobs integer DEFAULT 10000,
-    dry_run boolean DEFAULT false,
-    reason text DEFAULT NULL
-)
-RETURNS TABLE (done bigint, remaining bigint)
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT s.done, s.remaining
-    FROM pulse._do_reschedule_where(
-        pulse._sign(), reschedule_where.filter, reschedule_where.run_at,
-        reschedule_where.max_jobs, reschedule_where.dry_run, reschedule_where.reason
-    ) AS s
-$$;
-
-COMMENT ON FUNCTION pulse.reschedule_where(jsonb, timestamptz, integer, boolean, text) IS
-'Let every scheduled, retrying or ready job that the filter matches run at another time, in the order of their ids; those that do are left alone. Filter, limits and answer as in cancel_where. PU002 no time, or an infinite one. Writes what reschedule writes, with one audit_entry.';
-
-CREATE FUNCTION pulse._do_reschedule_where(
-    signature pulse._signature,
-    filter jsonb,
-    run_at timestamptz,
-    max_jobs integer,
-    dry_run boolean,
-    reason text
-)
-RETURNS TABLE (done bigint, remaining bigint)
-LANGUAGE plpgsql
-SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_who integer := pulse._redeem(_do_reschedule_where.signature);
-BEGIN
-    PERFORM pulse._require_run_at(_do_reschedule_where.run_at);
-
-    RETURN QUERY
-    SELECT d.done, d.remaining
-    FROM pulse._do_where(
-        v_who, 'reschedule', _do_reschedule_where.filter, NULL, NULL, false,
-        _do_reschedule_where.max_jobs, _do_reschedule_where.dry_run,
-        _do_reschedule_where.reason, _do_reschedule_where.run_at
-    ) AS d;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._do_reschedule_where(
-    pulse._signature, jsonb, timestamptz, integer, boolean, text
-) IS
-'reschedule_where for the role that signed. Writes the same.';

@@ -1,0 +1,76 @@
+"""Large flows cost what their jobs cost: no verb goes over the same edges again."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import Connect, Connection
+from tests.engine.buffers import touched
+
+PARTS = 500
+
+
+def fan_in(connection: Connection, parts: int) -> None:
+    """A root, parts behind it, and one job behind them all."""
+    connection.execute(
+        "SELECT pulse.enqueue('end', flow => 'f', after => array_agg(p.job))"
+        " FROM pulse.enqueue_many('part', array_fill('1'::jsonb, ARRAY[%s]),"
+        "  flow => 'f', after => ARRAY[pulse.enqueue('root', flow => 'f')])"
+        " AS p (job)",
+        [parts],
+    )
+
+
+def end(connection: Connection, kind: str, how: str) -> None:
+    connection.execute(
+        f"SELECT count(pulse.{how}) FROM pulse.claim_batch("
+        "'w', max_jobs => 100, kinds => %s) AS c".encode(),
+        [[kind]],
+    )
+
+
+def count(connection: Connection, query: str) -> int:
+    row = connection.execute(f"SELECT count(*) FROM {query}".encode()).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+@pytest.mark.parametrize("order", ["b.job", "b.job DESC"])
+def test_a_retry_of_all_parts_does_not_look_at_all_of_them_each_time(
+    connect: Connect, order: str
+) -> None:
+    alice = connect()
+    fan_in(alice, PARTS)
+    end(alice, "root", "complete(c.lease)")
+    alice.execute("SELECT pulse._tick_flows()")
+    for _ in range(PARTS // 100):
+        end(alice, "part", "fail(c.lease, fatal => true)")
+    assert count(alice, "pulse.jobs WHERE state = 'dead'") == PARTS
+
+    if order == "b.job":
+        retry = """SELECT * FROM pulse.retry_where('{"state": "dead"}')"""
+    else:
+        retry = (
+            "SELECT pulse.retry(j.job) FROM (SELECT b.job FROM pulse.body AS b"
+            f" WHERE b.kind = 'part' ORDER BY {order} OFFSET 0) AS j"
+        )
+    assert touched(alice, retry) < 200 * PARTS
+    assert count(alice, "pulse.jobs WHERE state = 'ready'") == PARTS
+    assert count(alice, "pulse.jobs WHERE state = 'blocked'") == 1
+    assert alice.execute("SELECT * FROM pulse.check()").fetchall() == []
+
+
+def test_a_cascade_leaves_no_doubt_about_each_job_that_it_cancels(
+    connect: Connect,
+) -> None:
+    alice = connect()
+    fan_in(alice, 4000)
+    end(alice, "root", "fail(c.lease, fatal => true)")
+    assert count(alice, "pulse.doubt") <= 1001
+
+    # Ticks that have time for one page each.
+    for _ in range(5):
+        alice.execute("SELECT pulse._tick_flows('-infinity')")
+        assert count(alice, "pulse.doubt") <= 1001
+    assert count(alice, "pulse.blocked") == 0
+    assert alice.execute("SELECT * FROM pulse.check()").fetchall() == []
