@@ -34,13 +34,22 @@ __attribute__((constructor)) static void attach(void)
 
 int clock_gettime(clockid_t id, struct timespec *now)
 {
-    int status = (int) syscall(SYS_clock_gettime, id, now);
+    uint64_t ahead;
     int64_t nanoseconds;
+    int status;
 
-    if (status == 0 && shared && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE))
+    /* Again after a step in between: a time of before it with what it added is one that
+     * this clock never showed, and a process may be put aside there for long. */
+    do
+    {
+        ahead = shared ? *shared : 0;
+        status = (int) syscall(SYS_clock_gettime, id, now);
+    } while (shared && ahead != *shared);
+
+    if (status == 0 && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE))
     {
         nanoseconds = now->tv_sec * INT64_C(1000000000) + now->tv_nsec
-            + (int64_t) be64toh(*shared) * 1000;
+            + (int64_t) be64toh(ahead) * 1000;
         now->tv_sec = nanoseconds / 1000000000;
         now->tv_nsec = nanoseconds % 1000000000;
     }

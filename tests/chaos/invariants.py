@@ -97,9 +97,14 @@ class Lives:
 
 def ending(transaction: Transaction, left: Event) -> Event:
     """The row that says how the run ended whose lease was taken out here."""
+    events = transaction.events
+    for place, event in enumerate(events):
+        if (event.place, event.op, event.lease) == ("lease", "+", left.lease):
+            # What came before the claim led to the run.
+            events = events[place:]
     rows = [
         event
-        for event in transaction.events
+        for event in events
         if event.job == left.job and event.op == "+" and event.place in ENDS
     ]
     for event in rows:

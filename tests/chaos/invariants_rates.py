@@ -16,7 +16,7 @@ ROUNDED = 0.00001
 
 @dataclass
 class Rate:
-    """Starts of a lane, or of a group, since its rate was last changed."""
+    """Starts of a lane, a kind or a group, since its rate was last changed."""
 
     allowed: int
     per: float
@@ -31,7 +31,7 @@ class Rate:
 
 
 class RatesAreExact(Invariant):
-    """Never more starts in any window than the rate of a lane or group."""
+    """Never more starts in any window than the rate of a lane, kind or group."""
 
     def __init__(self, steps: Steps = UNSTEPPED) -> None:
         super().__init__()
@@ -39,14 +39,22 @@ class RatesAreExact(Invariant):
         self.lanes: dict[str, Rate] = {}
         self.each: dict[str, tuple[int, float]] = {}
         self.groups: dict[tuple[str, str], Rate] = {}
+        self.kinds: dict[str, Rate] = {}
 
     def commit(self, transaction: Transaction) -> None:
         for event in transaction.events:
             if event.place == "lane":
                 self._set(event)
+            elif event.place == "kind":
+                self.kinds.pop(event.kind, None)
+                if event.op == "+" and event.extra.get("rate"):
+                    rate = int(event.extra["rate"]), float(event.extra["rate_per"])
+                    self.kinds[event.kind] = Rate(*rate)
         for event in claims(transaction):
             key = event.extra.get("group_key")
             self._judge(transaction, event, self.lanes.get(event.lane), "")
+            of_kind = f" of kind {event.kind}"
+            self._judge(transaction, event, self.kinds.get(event.kind), of_kind)
             if key and event.lane in self.each:
                 group = event.lane, key
                 if group not in self.groups:
@@ -70,8 +78,9 @@ class RatesAreExact(Invariant):
             return
         # By the server's clock, which the claim went by; a journal row comes later.
         at = float(event.extra["started"]) - event.ahead
-        # By a clock that stepped nobody can tell how long a window was.
-        if self.steps.between(at - rate.per, at):
+        # By a clock that stepped nobody can tell how long a window was, nor when the
+        # claim was, where it did so between its look at the clock and the journal's.
+        if self.steps.between(at - rate.per, max(at, event.at)):
             rate.starts.clear()
             return
         self.counted["starts at a rate"] += 1

@@ -29,6 +29,7 @@ _SETTINGS = (
     " 'rate_per', extract(epoch FROM rate_per), 'group_rate', group_rate,"
     " 'group_rate_per', extract(epoch FROM group_rate_per))"
 )
+_RATE = "jsonb_build_object('rate', rate, 'rate_per', extract(epoch FROM rate_per))"
 _GROUP = "jsonb_build_object('group_key', group_key)"
 _ASKED = (
     "jsonb_strip_nulls(jsonb_build_object('op', payload ->> 'op',"
@@ -82,6 +83,7 @@ _JOURNALED: dict[str, tuple[dict[str, str], str]] = {
     "hold": ({"lane": "lane", "name": "holder"}, "+-"),
     "flow_hold": ({"lane": "flow", "name": "holder"}, "+-"),
     "lane": ({"lane": "lane", "extra": _SETTINGS}, "+-"),
+    "kind": ({"kind": "kind", "extra": _RATE}, "+-"),
     "schedule": ({"name": "name", "extra": _RHYTHM}, "+-="),
     "schedule_run": (
         {"name": "name", "until": "occurrence", "job": "job", "verb": "skipped"},

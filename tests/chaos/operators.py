@@ -40,6 +40,7 @@ SELECT pulse.set_lane('hostile', lease_for => '3 seconds',
 SELECT pulse.set_kind(kind, backoff => 'fixed', backoff_base => '300 ms')
 FROM unnest('{noop,news,flaky,nap,crunch,slow,ordered,long,stubborn}'::text[]
     || '{fork,join,saga}'::text[]) AS kind;
+SELECT pulse.set_kind('news', rate => 20, rate_per => '1 second');
 """
 SCHEDULE = """
 SELECT pulse.schedule(%(name)s, 'noop',
@@ -163,7 +164,15 @@ class Operator:
         self.insist("resume_lane", lane=lane)
 
     def resize(self) -> None:
-        self.act("set_lane", name="narrow", max_slots=self.random.randint(1, 6))
+        n = self.random.randint(1, 6)
+        choices: list[tuple[str, dict[str, Any]]] = [
+            ("set_lane", {"name": "narrow", "max_slots": n}),
+            ("set_lane", {"name": "tenants", "group_slots": n}),
+            ("set_lane", {"name": "metered", "rate": 10 * n}),
+            ("set_kind", {"kind": "news", "rate": 5 * n}),
+        ]
+        verb, change = self.random.choice(choices)
+        self.act(verb, **change)
 
     def with_job(self, tables: list[str], verb: str, **args: Any) -> None:
         job = self.one_of(self.random.choice(tables))

@@ -212,8 +212,10 @@ class Producer:
             ("slow", "orders", {"for": chance.uniform(0, 0.02)}),
             ("flaky", "orders", {"bad": 1}),
             ("slow", "metered", {"for": 0}),
+            ("news", "metered", {}),
         ]
-        weights = [700, 100, 60, 5, 20, 15, 25, 5, 25, 5, 3, 1, 4, 100, 10, 25, 3, 60]
+        weights = [700, 70, 60, 5, 20, 15, 25, 5, 25, 5, 3, 1, 4]
+        weights += [100, 10, 25, 3, 60, 30]
         kind, lane, payload = chance.choices(sorts, weights)[0]
         job: Job = {
             **{"kind": kind, "lane": lane, "priority": chance.choice([-1, 0, 0, 0, 5])},

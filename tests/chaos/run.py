@@ -34,7 +34,7 @@ APP_ROWS = "CREATE TABLE chaos.app_row (op text PRIMARY KEY, job bigint)"
 LEFT = """
 SELECT (SELECT count(*) FROM pulse.blocked) + (SELECT count(*) FROM pulse.approval)
     + (SELECT count(*) FROM pulse.waiting) + (SELECT count(*) FROM pulse.ready)
-    + (SELECT count(*) FROM pulse.lease)
+    + (SELECT count(*) FROM pulse.group_ready) + (SELECT count(*) FROM pulse.lease)
 """
 # Whom a failure holds is given up; a signal that nobody has sent is sent.
 GIVE_UP = """
@@ -47,7 +47,9 @@ SELECT pulse.signal(w.signal)
 FROM pulse.signal_wait AS w
 WHERE NOT EXISTS (SELECT FROM pulse.signal AS s WHERE s.signal = w.signal)
 """
-AT_REST_WITHIN = 240.0
+AT_REST_WITHIN = 900.0
+# So long nothing may happen: what moves on may take its time on a busy machine.
+STUCK_AFTER = 120.0
 MANY = 20
 
 
@@ -134,14 +136,17 @@ class Run:
         fleet.want(*fleet.workers)
         fleet.stop([*fleet.producers, *fleet.operators], 20)
         cluster.revive()
-        began = time.monotonic()
-        while time.monotonic() < began + AT_REST_WITHIN:
+        began = moved = time.monotonic()
+        least: int | None = None
+        while time.monotonic() < min(began + AT_REST_WITHIN, moved + STUCK_AFTER):
             fleet.keep()
             with contextlib.suppress(psycopg.Error), cluster.connect() as connection:
                 calm(connection)
                 row = connection.execute(LEFT).fetchone()
                 if row is not None and row[0] == 0:
                     break
+                if row is not None and (least is None or row[0] < least):
+                    least, moved = row[0], time.monotonic()
             time.sleep(0.2)
         fleet.want()
         fleet.stop(fleet.workers, 20)

@@ -23,7 +23,7 @@ PATIENCE = 3.0
 
 ENQUEUE = """
     SELECT pulse.enqueue(
-        'k', jsonb_build_object('op', %s::text), lane => %s, priority => %s,
+        %s, jsonb_build_object('op', %s::text), lane => %s, priority => %s,
         max_attempts => 2, group_key => 'tenant'
     )
 """
@@ -81,6 +81,7 @@ class SmallLoad:
             "pulse.set_lane('api', group_slots => 9, group_rate => 3,"
             " group_rate_per => '1 second')",
             "pulse.set_kind('k', backoff => 'none')",
+            "pulse.set_kind('rare', rate => 3, rate_per => '1 second')",
             "pulse.schedule('beat', 'k', every => '1 second', lane => 'beat')",
             # The backstop that looks for lost jobs does its hourly run.
             "pulse.tick()",
@@ -114,10 +115,10 @@ class SmallLoad:
 
     # -- what clients do --------------------------------------------------------------
 
-    def enqueue(self, lane: str, priority: int = 0) -> None:
+    def enqueue(self, lane: str, priority: int = 0, kind: str = "k") -> None:
         op = str(uuid.uuid4())
-        self.note.enqueue_try(op, "k", lane, priority)
-        [job] = self.ask(self.two, ENQUEUE, op, lane, priority)
+        self.note.enqueue_try(op, kind, lane, priority)
+        [job] = self.ask(self.two, ENQUEUE, kind, op, lane, priority)
         self.note.enqueue_ack(op, job)
 
     def claim(
@@ -184,6 +185,10 @@ class SmallLoad:
                 self.enqueue(lane)
             for _ in range(2):
                 self.report("complete", *self.claim(self.one, lane, 3))
+        for lane in ("one", "tenants"):
+            for _ in range(3):
+                self.enqueue(lane, kind="rare")
+            self.report("complete", *self.claim(self.one, lane, 2))
 
     def claim_around(self, lane: str, n: int, work: Callable[[], object]) -> list[Run]:
         """A claim, open until work (on session two) has ended or waits for it."""
@@ -223,7 +228,7 @@ class SmallLoad:
         op = str(uuid.uuid4())
         self.note.enqueue_try(op, "k", "late")
         self.one.execute("BEGIN")
-        [job] = self.ask(self.one, ENQUEUE, op, "late", 0)
+        [job] = self.ask(self.one, ENQUEUE, "k", op, "late", 0)
         self.two.execute(MANY, ("late",))
         while runs := self.claim(self.three, "late", 100):
             self.report("complete", *runs)

@@ -31,16 +31,13 @@ BROKEN: dict[str, tuple[str, dict[str, str], str]] = {
         "A report that was accepted ended its run, and a stale lease is refused",
     ),
     "the count of slots": (
-        "claim_batch",
-        {r"least\(v_need, \w+\.max_slots - cardinality\(v_leases\)\)": "v_need"},
+        "_take_slots",
+        {r"v_free := v_slots - .*;": "v_free := v_slots;"},
         "No claim commits that fills a lane beyond max_slots",
     ),
     "the lock of a lane with slots": (
-        "claim_batch",
-        {
-            r"pulse\._(try_lane_lock\(claim_batch.lane, v_limited\)"
-            r"|keep_trying\('pulse.roster', claim_batch.lane, false\))": "true"
-        },
+        "_take_slots",
+        {r"NOT pg_try_advisory_xact_lock\([^)]*\)[^)]*\)": "false"},
         "No claim commits that fills a lane beyond max_slots",
     ),
     "the count of a group": (
@@ -56,12 +53,17 @@ BROKEN: dict[str, tuple[str, dict[str, str], str]] = {
     "the rate of a lane": (
         "claim_batch",
         {r"v_known\.rate IS NOT NULL AND v_claimed > 0": "false"},
-        "Never more starts in any window than the rate of a lane or group",
+        "Never more starts in any window than the rate of a lane, kind or group",
     ),
     "the rate of a group": (
         "_claim_grouped",
         {r"coalesce\(o\.started, 0\)::integer": "0"},
-        "Never more starts in any window than the rate of a lane or group",
+        "Never more starts in any window than the rate of a lane, kind or group",
+    ),
+    "the rate of a kind": (
+        "_spend_kinds",
+        {r"u\.n::integer": "0"},
+        "Never more starts in any window than the rate of a lane, kind or group",
     ),
     "the look at holds": (
         "claim_batch",
@@ -150,7 +152,7 @@ BROKEN_FLOWS: dict[str, tuple[str, dict[str, str], str]] = {
     ),
     "the look for paused flows": (
         "claim_batch",
-        {r"v_tids := pulse\._park\(v_tids\);": ""},
+        {r"v_tids := \(pulse\._park\(v_tids\)\) \[1:v_need\];": ""},
         "No claim commits that takes a job of a flow that is paused",
     ),
     "the row of a signal": (

@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.chaos.history import Event
+from tests.chaos.history import Event, Transaction
 from tests.chaos.invariants import Invariant
 from tests.chaos.invariants_counters import COUNTED
+from tests.chaos.invariants_rates import RatesAreExact
+from tests.chaos.journal import Steps
 from tests.chaos.story import (
     JOB,
     Story,
@@ -122,6 +124,12 @@ GOOD: dict[str, Callable[[], Story]] = {
         Story().enqueue(1, flow="f").tell(paused("+"))
         .tell(ready("-", 1), leased("+", 1, 1), leased("-", 1, 1), blocked("+", 1))
     ),
+    "a job of a paused flow is released, leased and parked in one": lambda: (
+        Story().enqueue(1).enqueue_after(2, 1, flow="f").claim(1, 1)
+        .tell(paused("+")).complete(1, 1)
+        .tell(blocked("-", 2), ready("+", 2), leased("+", 2, 2), ready("-", 2),
+              leased("-", 2, 2), blocked("+", 2))
+    ),
     "a spawned job is waited for": lambda: (
         spawn(Story().enqueue(1).enqueue_after(2, 1).claim(1, 1), depends(2, 3))
     ),
@@ -190,6 +198,11 @@ BAD: list[tuple[str, str, Callable[[], Story]]] = [
         Story().tell(Event("lane", "+", lane="l", extra={"rate": 2, "rate_per": 10}))
         .enqueue(1).enqueue(2).enqueue(3).claim(1, 1, extra={"started": 1.0})
         .claim(2, 2, extra={"started": 5.0}).claim(3, 3, extra={"started": 10.9}))),
+    ("starts in any window", "three of a kind, in two lanes", lambda: (
+        Story().tell(Event("kind", "+", kind="k", extra={"rate": 2, "rate_per": 10}))
+        .enqueue(1).enqueue(2, "other").enqueue(3).claim(1, 1, extra={"started": 1.0})
+        .claim(2, 2, lane="other", extra={"started": 5.0})
+        .claim(3, 3, extra={"started": 10.9}))),
     ("first jobs in line", "the second of a group before the first", lambda: (
         Story().tell(in_order("l"))
         .tell(ready("+", 1, extra={"group_key": "a"}))
@@ -390,3 +403,28 @@ def test_a_bad_history_is_caught(promise: str, story: Callable[[], Story]) -> No
 @pytest.mark.parametrize("judge", Invariant.__subclasses__())
 def test_every_promise_has_a_history_that_breaks_it(judge: type[Invariant]) -> None:
     assert any(promise in str(judge.__doc__) for promise, _, _ in BAD)
+
+
+@pytest.mark.parametrize(
+    ("looked_at", "ahead", "steps", "wrong"),
+    [
+        pytest.param(10.5, 0.0, (), 1, id="too soon"),
+        pytest.param(11.5, 0.0, (), 0, id="after its period"),
+        # The claim read the clock, then it stepped, then the journal read it.
+        pytest.param(12.0, 2.0, ((12.01, 12.02, 2.0),), 0, id="a step in between"),
+    ],
+)
+def test_starts_at_a_rate(
+    looked_at: float,
+    ahead: float,
+    steps: tuple[tuple[float, float, float], ...],
+    wrong: int,
+) -> None:
+    judge = RatesAreExact(Steps(steps))
+    asked = Event("kind", "+", kind="k", extra={"rate": 1, "rate_per": 1.0})
+    first = Event("lease", "+", at=10.0, kind="k", extra={"started": 10.0})
+    said = {"started": looked_at}
+    second = Event("lease", "+", looked_at + 0.1, ahead, kind="k", extra=said)
+    for event in (asked, first, second):
+        judge.commit(Transaction(1, 1, event.at, event.at, [event]))
+    assert len(judge.found) == wrong
