@@ -6,7 +6,8 @@
     bill.enqueue(conn, Order(7), datetime.now(timezone.utc), Decimal("9.50"))
 
 Known: datetime, date, time, timedelta, UUID, Decimal, Enum, dataclasses, NamedTuples,
-models of Pydantic and msgspec, and lists, tuples, sets, dicts and unions of all these.
+TypedDicts, models of Pydantic and msgspec, and lists, tuples, sets, dicts, unions and
+NewTypes of all these.
 Encoding goes by the type of the value, decoding by the annotation; register() teaches
 another type. What has no annotation, or one that is not known, stays as JSON has it.
 """
@@ -18,6 +19,7 @@ import dataclasses
 import datetime
 import enum
 import functools
+import inspect
 import json
 import sys
 import types
@@ -29,6 +31,8 @@ T = TypeVar("T")
 Decode = Callable[[Any], Any]
 
 DEEPEST = 20
+# NewType, and `type X = …`
+ALIASES = ("__supertype__", "__value__")
 
 _encoders: dict[type, Callable[[Any], Any]] = {}
 _decoders: dict[Any, Decode] = {}
@@ -76,7 +80,8 @@ def plain(value: Any) -> Any:
         return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     model: Any = value
     if hasattr(model, "model_dump"):
-        return model.model_dump(mode="json")
+        # What it is made of, and by the names that reading takes.
+        return model.model_dump(mode="json", by_alias=False, round_trip=True)
     if hasattr(model, "__struct_fields__"):
         import msgspec
 
@@ -146,6 +151,9 @@ def decoder(annotation: Any) -> Decode | None:
         return _union(arguments)
     if origin is not None:
         return _container(origin, arguments)
+    for named in ALIASES:
+        if hasattr(annotation, named):
+            return decoder(getattr(annotation, named))
     if not isinstance(annotation, type):
         return None
     if annotation in (tuple, set, frozenset):
@@ -163,6 +171,8 @@ def decoder(annotation: Any) -> Decode | None:
     if _is_text(annotation):
         make: Any = annotation
         return lambda value: make(_text(value))
+    if typing.is_typeddict(annotation):
+        return _typed_dict(annotation)
     if hasattr(annotation, "model_validate"):
         return _model(annotation.model_validate)
     if hasattr(annotation, "__struct_fields__"):
@@ -183,8 +193,10 @@ def _text(value: Any) -> str:
     return value
 
 
-def within(step: str, decode: Decode, value: Any) -> Any:
+def within(step: str, decode: Decode | None, value: Any) -> Any:
     """Decode a member; an error says where it stands."""
+    if decode is None:
+        return value
     try:
         return decode(value)
     except FieldError as error:
@@ -223,20 +235,35 @@ def _container(origin: Any, arguments: tuple[Any, ...]) -> Decode | None:
     if issubclass(origin, tuple) and arguments[-1:] != (...,):
         steps = [decoder(argument) for argument in arguments]
         return lambda value: tuple(
-            item if (step := steps[n]) is None else within(f"[{n}]", step, item)
-            for n, item in enumerate(value)
+            within(f"[{n}]", steps[n], item) for n, item in enumerate(value)
         )
     if issubclass(origin, collections.abc.Mapping):
+        of_key = _key(arguments[0])
         inner = decoder(arguments[1])
-        if inner is None:
+        if of_key is None and inner is None:
             return None
         return lambda value: {
-            key: within(f".{key}", inner, item) for key, item in value.items()
+            within(f".{key}", of_key, key): within(f".{key}", inner, item)
+            for key, item in value.items()
         }
-    if issubclass(origin, collections.abc.Collection):
+    if issubclass(origin, collections.abc.Iterable):
         known = {tuple: tuple, set: set, frozenset: frozenset}
         return _each(known.get(origin), decoder(arguments[0]))
-    return None
+    # Of a class with parameters of its own: what these are is not looked at.
+    return decoder(typing.cast(Any, origin))
+
+
+def _key(annotation: Any) -> Decode | None:
+    """JSON has text as keys, and numbers as their digits; so have enums of numbers."""
+    for named in ALIASES:
+        if hasattr(annotation, named):
+            return _key(getattr(annotation, named))
+    if isinstance(annotation, type) and annotation is not bool:
+        make: Any = annotation
+        for number in (int, float):
+            if issubclass(annotation, number):
+                return lambda text: make(number(text))
+    return decoder(annotation)
 
 
 def _each(kind: Any, inner: Decode | None) -> Decode | None:
@@ -248,12 +275,15 @@ def _each(kind: Any, inner: Decode | None) -> Decode | None:
     )
 
 
-def _model(validate: Decode) -> Decode:
+def _model(validate: Callable[..., Any]) -> Decode:
     """Pydantic says itself where it stands; its first problem is enough."""
+    # From 2.11 on a field is also known by its own name where it has an alias.
+    named = "by_name" in inspect.signature(validate).parameters
+    both: dict[str, Any] = {"by_name": True, "by_alias": True} if named else {}
 
     def decode_model(value: Any) -> Any:
         try:
-            return validate(value)
+            return validate(value, **both)
         except ValueError as error:
             found = getattr(error, "errors", None)
             if found is None:
@@ -274,9 +304,7 @@ def _record(kind: Any, names: list[str]) -> Decode:
         steps = _steps_of(kind)
         return kind(
             **{
-                name: within(f".{name}", step, item)
-                if (step := steps.get(name)) is not None
-                else item
+                name: within(f".{name}", steps.get(name), item)
                 for name, item in value.items()
                 if name in names
             }
@@ -285,14 +313,23 @@ def _record(kind: Any, names: list[str]) -> Decode:
     return decode_record
 
 
+def _typed_dict(kind: Any) -> Decode:
+    def decode_dict(value: Any) -> Any:
+        steps = _steps_of(kind)
+        return {
+            name: within(f".{name}", steps.get(name), item)
+            for name, item in value.items()
+        }
+
+    return decode_dict
+
+
 def _sequence_record(kind: Any) -> Decode:
     def decode_sequence(value: Any) -> Any:
         steps = _steps_of(kind)
         return kind(
             *(
-                item
-                if (step := steps.get(name)) is None
-                else within(f".{name}", step, item)
+                within(f".{name}", steps.get(name), item)
                 for name, item in zip(kind._fields, value, strict=False)
             )
         )
@@ -309,7 +346,7 @@ def _steps_of(kind: Any) -> dict[str, Decode | None]:
 def hints_of(owner: Any, local: Any = None) -> dict[str, Any]:
     """Annotations as types. A name that only type checkers import is Any."""
     try:
-        return typing.get_type_hints(owner, localns=local, include_extras=True)
+        return typing.get_type_hints(owner, localns=local)
     except Exception:
         pass
     spaces = vars(sys.modules[owner.__module__])
@@ -317,7 +354,7 @@ def hints_of(owner: Any, local: Any = None) -> dict[str, Any]:
     for name, hint in getattr(owner, "__annotations__", {}).items():
         alone = types.SimpleNamespace(__annotations__={name: hint})
         try:
-            found |= typing.get_type_hints(alone, spaces, local, include_extras=True)
+            found |= typing.get_type_hints(alone, spaces, local)
         except Exception:
             found[name] = Any
     return found

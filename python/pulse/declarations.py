@@ -31,6 +31,8 @@ class KindSettings(TypedDict, total=False):
     backoff_jitter: float | None
     lease_for: Duration | None
     max_delay: Duration | None
+    rate: int | None
+    rate_per: Duration | None
 
 
 class ScheduleOptions(TypedDict, total=False):
@@ -58,7 +60,7 @@ class ScheduleOptions(TypedDict, total=False):
 
 DURATIONS = (
     *("every", "catch_up_window", "unique_for", "max_runtime", "expires_in"),
-    *("backoff_base", "backoff_cap", "lease_for", "max_delay"),
+    *("backoff_base", "backoff_cap", "lease_for", "max_delay", "rate_per"),
 )
 
 

@@ -8,6 +8,7 @@
     │   └── OperatorOnly        PU011
     ├── InvalidRequest          PU0xx: repeated, it fails again
     │   ├── WrongIsolation      PU001
+    │   ├── CalledByReplica     PU014: session_replication_role is replica
     │   ├── InvalidArgument     PU002, PU012 and what this package refuses itself
     │   │   ├── BadFilter       PU006
     │   │   ├── BadCron         PU007
@@ -63,7 +64,10 @@ from typing import Any, ClassVar
 
 import psycopg
 
-INSTALL = "CREATE EXTENSION pulse; or, without extension files, run `pulse install`."
+INSTALL = (
+    "CREATE EXTENSION pulse; or, without extension files, run `pulse install`, in a "
+    "Django project manage.py migrate."
+)
 UPDATE = (
     "ALTER EXTENSION pulse UPDATE; or, where pulse is the plain script or is missing, "
     "run `pulse install`."
@@ -122,6 +126,10 @@ class InvalidRequest(PulseError):
 
 
 class WrongIsolation(InvalidRequest): ...
+
+
+class CalledByReplica(InvalidRequest):
+    """The session applies changes of a subscription: nothing says who calls."""
 
 
 class InvalidArgument(InvalidRequest): ...
@@ -197,6 +205,13 @@ class ResultTimeout(NoResult, TimeoutError): ...
 class HandlerExit(Exception):
     """Raised by a handler to choose how its run ends."""
 
+    # Its traceback, when it was raised in another process.
+    described: str | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Past __init__, which may ask for other arguments than those that are kept.
+        return type(self).__new__, (type(self), *self.args), self.__dict__
+
 
 class Snooze(HandlerExit):
     """Give the job back until delay has passed, without charging the attempt."""
@@ -251,6 +266,7 @@ BY_SQLSTATE: dict[str, type[PulseError]] = {
     "PU011": OperatorOnly,
     "PU012": InvalidArgument,
     "PU013": NoSuchName,
+    "PU014": CalledByReplica,
     "PU101": LeaseLost,
     "PU102": UniqueKeyTaken,
     "PU103": JobIsRunning,

@@ -8,6 +8,7 @@ in turns. A home that does not answer is an error: elsewhere a key would not be 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +21,8 @@ from pulse.sql import producer as sql
 
 Options = Mapping[str, Any]
 AVOID_FOR = 5.0
-"""A node that could not be reached is asked last for so long."""
+"""A node that could not be reached is asked last for so long, or ten times as long as
+that took: one that accepts connections and hangs must not take most of the time."""
 
 
 class Routes:
@@ -41,8 +43,18 @@ class Routes:
             nodes.require_own_number(nodes.place(dsn), number, state, places)
         self._numbers[dsn] = number
 
-    def avoid(self, dsn: str) -> None:
-        self._avoid[dsn] = time.monotonic() + AVOID_FOR
+    def learn(self, dsn: str, number: int) -> None:
+        """What is wrong with it is reported with the next connection."""
+        self._numbers[dsn] = number
+
+    def namesake(self, dsn: str, number: int) -> str | None:
+        """Another one that had this number when it was last asked."""
+        found = (d for d, n in self._numbers.items() if n == number and d != dsn)
+        return next(found, None)
+
+    def avoid(self, dsn: str, since: float) -> None:
+        now = time.monotonic()
+        self._avoid[dsn] = now + max(AVOID_FOR, 10 * (now - since))
 
     def in_turn(self) -> list[str]:
         """All of them, each time another one first, and last who did not answer."""
@@ -116,6 +128,20 @@ def unavailable(dsn: str, error: BaseException) -> errors.Unavailable:
     )
 
 
+def number_at(connection: psycopg.Connection[Any]) -> tuple[int, str]:
+    with errors.mapped():
+        row = connection.execute(sql.NODE).fetchone()
+    assert row is not None
+    return row[0], row[1]
+
+
+async def number_at_async(connection: psycopg.AsyncConnection[Any]) -> tuple[int, str]:
+    with errors.mapped():
+        row = await (await connection.execute(sql.NODE)).fetchone()
+    assert row is not None
+    return row[0], row[1]
+
+
 class Nodes:
     """Connections to several databases, safe to share between threads."""
 
@@ -129,16 +155,19 @@ class Nodes:
             found = self._open.get(dsn)
             if found is not None and not found.closed:
                 return found
+            since = time.monotonic()
             try:
                 made = psycopg.connect(connections.conninfo(dsn), autocommit=True)
             except (psycopg.OperationalError, OSError) as error:
-                self._routes.avoid(dsn)
+                self._routes.avoid(dsn, since)
                 raise unavailable(dsn, error) from error
             try:
-                with errors.mapped():
-                    row = made.execute(sql.NODE).fetchone()
-                assert row is not None
-                self._routes.enter(dsn, *row)
+                number, state = number_at(made)
+                if (other := self._routes.namesake(dsn, number)) in self._open:
+                    # It may have another one by now.
+                    with contextlib.suppress(psycopg.OperationalError):
+                        self._routes.learn(other, number_at(self._open[other])[0])
+                self._routes.enter(dsn, number, state)
             except BaseException:
                 made.close()
                 raise
@@ -153,8 +182,11 @@ class Nodes:
                     self.at(dsn)
                 except errors.Unavailable as error:
                     failed = error
-            if (found := self._routes.find(number)) is not None:
-                return self.at(found)
+            while (found := self._routes.find(number)) is not None:
+                connection = self.at(found)
+                # A new connection may have shown that its number is another one now.
+                if self._routes.find(number) == found:
+                    return connection
         assert failed is not None
         raise failed
 
@@ -193,18 +225,21 @@ class AsyncNodes:
             found = self._open.get(dsn)
             if found is not None and not found.closed:
                 return found
+            since = time.monotonic()
             try:
                 made = await psycopg.AsyncConnection.connect(
                     connections.conninfo(dsn), autocommit=True
                 )
             except (psycopg.OperationalError, OSError) as error:
-                self._routes.avoid(dsn)
+                self._routes.avoid(dsn, since)
                 raise unavailable(dsn, error) from error
             try:
-                with errors.mapped():
-                    row = await (await made.execute(sql.NODE)).fetchone()
-                assert row is not None
-                self._routes.enter(dsn, *row)
+                number, state = await number_at_async(made)
+                if (other := self._routes.namesake(dsn, number)) in self._open:
+                    with contextlib.suppress(psycopg.OperationalError):
+                        there = await number_at_async(self._open[other])
+                        self._routes.learn(other, there[0])
+                self._routes.enter(dsn, number, state)
             except BaseException:
                 await made.close()
                 raise
@@ -219,8 +254,10 @@ class AsyncNodes:
                     await self.at(dsn)
                 except errors.Unavailable as error:
                     failed = error
-            if (found := self._routes.find(number)) is not None:
-                return await self.at(found)
+            while (found := self._routes.find(number)) is not None:
+                connection = await self.at(found)
+                if self._routes.find(number) == found:
+                    return connection
         assert failed is not None
         raise failed
 

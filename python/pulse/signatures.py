@@ -46,7 +46,12 @@ class Signature:
     def payload(self, args: Any, kwargs: Any) -> dict[str, Any]:
         """The members that give the function these arguments."""
         first = (None,) if self.takes_job else ()
-        bound = self._whole.bind(*first, *args, **kwargs)
+        try:
+            bound = self._whole.bind(*first, *args, **kwargs)
+        except TypeError as error:
+            every = self._parameters.values()
+            names = ", ".join(str(p.replace(annotation=p.empty)) for p in every)
+            raise TypeError(f"{error}: it is enqueue(connection, {names})") from error
         payload: dict[str, Any] = {}
         for name, parameter in self._parameters.items():
             if name not in bound.arguments:

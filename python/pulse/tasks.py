@@ -221,6 +221,12 @@ def decorator(
     within: float | None = None,
 ) -> Any:
     """With declare, what a kind can have is its settings and not sent with each job."""
+    if not isinstance(kind, str):
+        # Without it a decorator would take the function for the kind, and say nothing.
+        raise TypeError(
+            'the kind comes first: @pulse.task("send-email"), or '
+            '@worker.handle("send-email")'
+        )
     rest: dict[str, Any] = dict(options)
     executor: Executor = rest.pop("executor", "auto")
     declared = rest.pop("declare", False)

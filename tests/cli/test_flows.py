@@ -20,6 +20,11 @@ def test_a_flow_is_enqueued_shown_and_drawn(pulse: Pulse) -> None:
         ('the "first"', 1),
         ("merge", 1),
     ]
+    for chosen, count in (("--flow f", 2), ("--flow f --state blocked", 1)):
+        found = json.loads(pulse("jobs", *chosen.split(), "--json").out)
+        assert len(found) == count
+        preview = pulse("cancel", *chosen.split(), "--dry-run").out
+        assert f"would act on {count} jobs" in preview
     drawn = pulse("flow", "f", "--dot").out
     assert drawn.startswith('digraph "f" {')
     assert '"the \\"first\\"" -> "merge";' in drawn

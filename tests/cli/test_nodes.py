@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import pytest
 
+from pulse.cli import nodes, queries
+from pulse.cli.nodes import listed
+from pulse.cli.screen import Screen
+from pulse.cli.session import Session
+from pulse.cli.top import Controls
 from tests.cli.conftest import PULSE, Pulse, Ran, environment
 from tests.conftest import Database
 
@@ -53,7 +61,8 @@ def test_tables_have_a_column_for_the_node(both: Pulse, two: list[Database]) -> 
         assert said.code == 0, said.err
         head, *lines = said.out.splitlines()
         assert head.split()[0] == "NODE"
-        assert {line.split()[0] for line in lines} == {"1", "2"}
+        sums = {"all"} if verb == "lanes" else set()
+        assert {line.split()[0] for line in lines} == {"1", "2"} | sums
         assert {row["node"] for row in both(verb, "--json").json} == {1, 2}
     assert {row["node"] for row in both("health", "--json").json} == {1, 2}
     assert "1  node" in both("health").out
@@ -92,10 +101,91 @@ def test_two_with_one_number_are_refused(both: Pulse, two: list[Database]) -> No
     assert "set_node" in said.err
 
 
+def test_lanes_are_summed(both: Pulse, two: list[Database]) -> None:
+    two[0].psql("-c", "SELECT pulse.set_lane('default', max_slots => 3)")
+    two[0].psql("-c", "SELECT pulse.enqueue('k')")
+    two[0].psql("-c", "SELECT pulse.enqueue('k', lane => 'alone')")
+    two[1].psql("-c", "SELECT pulse.set_lane('default', max_slots => 4)")
+    two[1].psql("-c", "SELECT lease FROM pulse.claim_batch('w')")
+    lines = [line.split()[:4] for line in both("lanes").out.splitlines()[1:]]
+    assert ["all", "default", "1/7", "2"] in lines
+    assert [lane for node, lane, *_ in lines if node == "all"] == ["default"]
+    assert {row["node"] for row in both("lanes", "--json").json} == {1, 2}
+
+
+def test_verbs_go_where_the_ids_say(both: Pulse, two: list[Database]) -> None:
+    ids = [(1 << 43) + 1, (2 << 43) + 1]
+    assert both("cancel", *ids).code == 0
+    assert both("retry", *ids).code == 0
+    assert both("reschedule", "--in", "1 hour", *ids).code == 0
+    states = "SELECT state FROM pulse.jobs"
+    assert [database.psql("-c", states) for database in two] == ["scheduled\n"] * 2
+
+
 def test_a_verb_for_one_database_says_so(both: Pulse) -> None:
-    said = both("cancel", 1)
+    said = both("cancel", "--kind", "k", "--yes")
     assert said.code == 2
     assert "takes one database" in said.err
+
+
+def test_the_environment_may_name_several(
+    run_pulse: Pulse, two: list[Database]
+) -> None:
+    def uri(database: Database) -> str:
+        found = dict(word.split("=", 1) for word in database.dsn.split())
+        host = quote(found["host"], safe="")
+        return f"postgresql://postgres@{host}:{found['port']}/{found['dbname']}"
+
+    both = " ".join(map(uri, two))
+    rows = run_pulse("lanes", "--json", PULSE_DSN=both).json
+    assert {row["node"] for row in rows} == {1, 2}
+    assert listed("host=one dbname=app") == ["host=one dbname=app"]
+
+
+def test_one_that_accepts_and_never_answers_is_not_waited_for(
+    two: list[Database], capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(nodes, "PATIENCE", 3.0)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        wedged = f"host=127.0.0.1 port={mute.getsockname()[1]} dbname=app"
+        session = Session("lanes", [wedged, two[0].dsn], as_json=True)
+        assert session.nodes[1].connection
+        rows = session.gather(lambda node: node.rows(queries.LANES))
+        assert {row["node"] for row in rows} == {1}
+        assert "no answer within 3 seconds" in capsys.readouterr().err
+        session.close()
+
+
+def test_top_shows_all_of_them_and_who_is_away(
+    both: Pulse, run_pulse: Pulse, two: list[Database]
+) -> None:
+    two[1].psql("-c", "SELECT lease FROM pulse.claim_batch('w')")
+    said = both("top", "--once").out
+    assert "pulse 2 databases  1 ready  1 running" in said
+    lanes = [line.split()[:2] for line in said.splitlines() if "default" in line]
+    assert ["1", "default"] in lanes
+    assert ["2", "default"] in lanes
+    away = run_pulse(
+        *("top", "--once", "--dsn", SILENT, "--dsn", two[0].dsn), COLUMNS="100"
+    )
+    assert away.code == 0, away.err
+    assert "does not answer: 127.0.0.1:1/app" in away.out
+    assert "1 ready" in away.out
+    found = run_pulse("top", "--json", "--dsn", SILENT, "--dsn", two[0].dsn).json
+    assert len(found["silent"]) == 1
+
+
+def test_keys_of_top_act_where_the_row_came_from(two: list[Database]) -> None:
+    screen = Screen(Session("top", [database.dsn for database in two], as_json=False))
+    screen.look()
+    controls = Controls(screen)
+    screen.panels[0].chosen = (2, "default")
+    for key in "dy":
+        controls.press(key)
+    screen.session.close()
+    drained = "SELECT drained FROM pulse.lanes WHERE name = 'default'"
+    assert [database.psql("-c", drained) for database in two] == ["f\n", "t\n"]
+    assert "drain lane default of node 2: done" in str(screen.line)
 
 
 def test_work_takes_several(two: list[Database], tmp_path: Path) -> None:

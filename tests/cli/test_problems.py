@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pulse import Task
 from tests.cli.conftest import Pulse, command
 from tests.conftest import Connection, Database
 from tests.python.worker.conftest import bouncer as bouncer
@@ -16,6 +17,7 @@ from tests.python.worker.conftest import session_bouncer as session_bouncer
 from tools import release
 from tools.servers import Server
 
+a_task: Task[[], None] = Task("x", lambda: None)
 PRETEND = "UPDATE pg_extension SET extversion = %s WHERE extname = 'pulse'"
 
 
@@ -30,6 +32,17 @@ def test_a_database_without_pulse(
 
     assert run_pulse("install", "--dsn", empty.dsn).code == 0
     assert run_pulse("ps", "--dsn", empty.dsn).code == 0
+
+
+@pytest.mark.parametrize(
+    "dsn", ["postgresql://u:hush%zz@h/db", "host=h password=my hush dbname=x"]
+)
+def test_what_is_no_dsn_is_not_quoted_with_its_password(
+    run_pulse: Pulse, dsn: str
+) -> None:
+    ran = run_pulse("ps", "--dsn", dsn)
+    assert "this is not a DSN: " in ran.err
+    assert "hush" not in ran.err + ran.out
 
 
 def test_a_worker_on_a_database_without_pulse(
@@ -192,6 +205,8 @@ def test_a_problem_as_json(pulse: Pulse) -> None:
         ("no_such_app:worker", "there is no module no_such_app here"),
         ("json:nothing", "json has no nothing"),
         ("json:dumps.__name__", "is a str, not a pulse.Worker"),
+        ("json:JSONEncoder", "is a type, not a pulse.Worker"),
+        ("tests.cli.test_problems:a_task", "is a Task, not a pulse.Worker"),
     ],
 )
 def test_a_worker_that_is_not_there(pulse: Pulse, where: str, said: str) -> None:

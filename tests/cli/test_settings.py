@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pulse.cli import settings
 from tests.cli.conftest import Pulse
 from tests.conftest import Connect, Connection
 
@@ -47,10 +48,29 @@ def test_settings_of_lanes_and_kinds(pulse: Pulse, connection: Connection) -> No
     assert pulse("set-lane", "mail", "--fair", "true", "--group-slots", 2).code == 0
     groups = """settings @> '{"fair": true, "group_slots": 2}'"""
     assert one(connection, f"SELECT {groups} FROM pulse.lanes WHERE name = 'mail'")
+    ran = pulse("set-lane", "mail", "--rate", 100, "--rate-per", "1 min")
+    assert ran.out == "mail  rate 100, rate_per 1 min\n"
+    assert pulse("set-group", "mail", "a", "--rate", 5, "--rate-per", "1 s").code == 0
+    rates = "SELECT array_agg(rate ORDER BY rate) FROM "
+    both = "(SELECT rate FROM pulse.lane UNION ALL SELECT rate FROM pulse.group_rule) r"
+    assert one(connection, rates + both) == [5, 100]
     assert pulse("set-lane", "mail").code == 2
     refused = pulse("set-lane", "mail", "--max-slots", -1)
     assert refused.code == 1
     assert "[PU002]" in refused.err
+
+
+@pytest.mark.parametrize("verb", ["set_lane", "set_kind", "set_group"])
+def test_every_setting_has_an_option(verb: str, connection: Connection) -> None:
+    named = "SELECT proargnames FROM pg_proc WHERE oid = to_regproc(%s)"
+    row = connection.execute(named, [f"pulse.{verb}"]).fetchone()
+    assert row is not None
+    known = {
+        "set_lane": {"name", *settings.LANE},
+        "set_kind": {"kind", *settings.KIND},
+        "set_group": {"lane", "group_key", *settings.GROUP},
+    }
+    assert {*row[0]} == {"reason", *known[verb]}
 
 
 def test_jobs_are_moved_and_deleted(pulse: Pulse, connection: Connection) -> None:
@@ -91,10 +111,14 @@ def test_the_audit_says_who_did_what(pulse: Pulse, connection: Connection) -> No
     pulse("set-lane", "mail", "--max-slots", 3)
     ran = pulse("audit")
     assert "the customer waits" in ran.out
-    assert "max_slots - > 3" in ran.out
+    assert "max_slots 3" in ran.out
+    pulse("set-lane", "mail", "--max-slots", 0)
+    assert "max_slots 3 > -" in pulse("audit").out
+    pulse("cancel", "--kind", "a", "--yes")
+    assert 'filter {"kind": ["a"]}, done 1' in pulse("audit").out
     [entry] = pulse("audit", "--job", job, "--json").json
     assert (entry["verb"], entry["job_id"]) == ("reprioritize", job)
-    assert len(pulse("audit", "--verb", "set_lane", "--json").json) == 1
+    assert len(pulse("audit", "--verb", "set_lane", "--json").json) == 2
     [newest] = pulse("audit", "-n", 1, "--json").json
     [older] = pulse("audit", "-n", 1, "--before", newest["entry"], "--json").json
     assert older["entry"] < newest["entry"]
@@ -105,8 +129,13 @@ def test_jobs_come_in_pages_by_every_filter_of_the_bulk_verbs(
 ) -> None:
     jobs = [
         enqueue(connection, f"'k', group_key => 'g{n % 2}', tags => ARRAY['t{n}']")
-        for n in range(5)
+        for n in range(4)
     ]
+    jobs.append(
+        enqueue(
+            connection, f"'k', after => '{{{jobs[3]}}}', flow => 'f', tags => '{{t4}}'"
+        )
+    )
     page = pulse("jobs", "-n", 2)
     assert f"older ones with --before {jobs[3]}." in page.out
     rest = pulse("jobs", "-n", 10, "--before", jobs[3], "--json").json
@@ -115,6 +144,8 @@ def test_jobs_come_in_pages_by_every_filter_of_the_bulk_verbs(
         (["--group-key", "g1"], jobs[3::-2]),
         (["--tag", "t0", "--tag", "t4"], [jobs[4], jobs[0]]),
         (["--older-than", "1 hour"], []),
+        (["--flow", "f"], [jobs[4]]),
+        (["--state", "blocked"], [jobs[4]]),
         (["--newer-than", "1 hour", "--kind", "k"], jobs[::-1]),
         (["--where", '{"tag": "t2"}'], [jobs[2]]),
     ):

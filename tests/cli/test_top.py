@@ -66,6 +66,19 @@ def test_it_fits_other_screens(
         assert ran.out.count("half way") > 12
 
 
+def test_what_is_wrong_stands_on_top(pulse: Pulse, busy: Connection) -> None:
+    busy.execute("UPDATE pulse.ready SET ready_at = now() - interval '2 hours'")
+    busy.execute("UPDATE pulse.worker SET seen_at = now() - interval '9 minutes'")
+    busy.execute("SELECT pulse.fail(lease, 'no', fatal => true) FROM pulse.lease")
+    lines = pulse("top", "--once", COLUMNS="80", LINES="24").out.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    wrong = lines[1].removeprefix("wrong: ").split(", ")
+    assert wrong[:2] == ["last_tick", "oldest_ready_job"]
+    assert wrong.index("unhandled_kinds") > 1
+    assert any("stopped" in line for line in lines)
+
+
 def test_an_empty_database_says_what_to_do(pulse: Pulse) -> None:
     said = pulse("top", "--once", COLUMNS="80", LINES="24").out
     assert "nothing runs" in said

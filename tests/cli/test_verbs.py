@@ -150,6 +150,43 @@ def test_a_worker_is_live_for_two_minutes(pulse: Pulse, connect: Connect) -> Non
             [seconds],
         )
         assert [row["live"] for row in pulse("workers", "--json").json] == [live]
+        state = "live" if live else "stopped"
+        assert pulse("workers").out.splitlines()[1].split()[:2] == ["w1", state]
+    connection.execute("SELECT pulse.enqueue('m')")
+    connection.execute("SELECT pulse.claim_batch('w1')")
+    connection.execute(
+        "UPDATE pulse.lease SET claimed_at = now() - interval '9 min', "
+        "lease_until = now() - interval '5 min'"
+    )
+    connection.execute("UPDATE pulse.worker SET seen_at = now() - interval '9 min'")
+    assert pulse("workers").out.splitlines()[1].split()[:2] == ["w1", "lost"]
+
+
+def test_stats_are_what_prometheus_counts(pulse: Pulse, connect: Connect) -> None:
+    assert pulse("stats").out.startswith("Nothing was counted.")
+    connection = connect()
+    for kind in ("letter", "letter", "bill"):
+        connection.execute("SELECT pulse.enqueue(%s, lane => 'mail')", [kind])
+    connection.execute(
+        "SELECT pulse.complete(lease) FROM pulse.claim_batch('w', 'mail', 2)"
+    )
+    connection.execute(
+        "SELECT pulse.fail(lease, 'e', fatal => true) "
+        "FROM pulse.claim_batch('w', 'mail')"
+    )
+    connection.execute("SELECT pulse.tick()")
+    for since in ([], ["--since", "1 hour"]):
+        lines = [line.split() for line in pulse("stats", *since).out.splitlines()]
+        assert lines[0][:5] == ["LANE", "KIND", "ENQ", "START", "DONE"]
+        bill, letter = lines[1:]
+        assert bill[:10] == ["mail", "bill", "1", "1", "0", "1", "1", "0", "0", "0"]
+        assert letter[:10] == ["mail", "letter", "2", "2", "2", *"00000"]
+        (row,) = pulse("stats", *since, "--kind", "letter", "--json").json
+        assert (row["completed"], row["wait_p95"] > 0) == (2, True)
+    connection.execute("UPDATE pulse.stat SET at = at - interval '2 hours'")
+    assert pulse("stats", "--since", "1 hour", "--json").json == []
+    assert pulse("stats", "--lane", "none", "--json").json == []
+    assert pulse("stats", "--since", "soon").code == 1
 
 
 def test_what_producers_write_does_not_steer_the_terminal(

@@ -122,11 +122,14 @@ def test_lanes_and_limits_are_overridden(
     connection = db.connect()
     connection.execute("SELECT pulse.enqueue('good', lane => 'mail')")
     limits = ("--max-jobs", "1", "--max-memory", "4GB")
-    process = worker_of(app(), "--lanes", "mail=1,other=2", *limits, "--dsn", db.dsn)
+    process = worker_of(
+        *(app(), "--lanes", "mail=1,other=2", *limits, "--dsn", db.dsn, "--json")
+    )
     assert process.stderr is not None
     lines = iter(process.stderr.readline, "")
     assert any("1 in mail, 2 in other" in line for line in lines)
-    assert any("starting afresh: it has run 1 jobs" in line for line in lines)
+    afresh = next(line for line in lines if "starting afresh" in line)
+    assert json.loads(afresh)["message"] == "starting afresh: it has run 1 jobs"
     # Told to stop, it does not start afresh, limit or not.
     connection.execute("SELECT pulse.enqueue('last', lane => 'other')")
     process.communicate(timeout=60)

@@ -46,7 +46,7 @@ def serve() -> Iterator[Serve]:
     """Serve apps as `pulse web` does: serve(dsn, tokens=…)."""
     ends: list[Callable[[], None]] = []
 
-    def start(dsn: str, **options: Any) -> Site:
+    def start(dsn: str | list[str], **options: Any) -> Site:
         app = create_app(dsn, **options)
         listening = serving.bind("127.0.0.1", 0, None)
         server = serving.Server(app, "warning")

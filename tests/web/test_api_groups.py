@@ -40,6 +40,28 @@ def test_groups_show_who_waits_and_who_is_held(
     assert get(operator, "groups", lane="default") == {"groups": []}
 
 
+def test_rates_of_lanes_groups_and_kinds(
+    grouped: Connection, operator: httpx.Client
+) -> None:
+    slots = {"group_slots": 0, "group_rate": 1, "group_rate_per": 90}
+    lane = patch(operator, "lanes/api", rate=100, rate_per="1 min", **slots)
+    rates = {"rate": 100, "rate_per": 60, "group_rate": 1, "group_rate_per": 90}
+    assert rates.items() <= lane["settings"].items()
+    assert lane["grouped"]
+    grouped.execute("SELECT pulse.enqueue('k', lane => 'api', group_key => 'a')")
+    grouped.execute("SELECT pulse.claim_batch('w', 'api', 9)")
+    (held, other) = get(operator, "groups", lane="api")["groups"]
+    assert (held["group_key"], held["state"], held["rate"]) == ("a", "rate", 1)
+    assert (held["free_at"] is not None, other["state"]) == (True, "running")
+    rule = {"rate": 5, "rate_per": "1 s"}
+    own = patch(operator, "groups", lane="api", group_key="a", **rule)
+    assert (own["rate"], own["rate_per"], own["state"]) == (5, 1, "waiting")
+    kind = patch(operator, "kinds/k", rate=7, rate_per="2 min")
+    assert (kind["settings"]["rate"], kind["settings"]["rate_per"]) == (7, "00:02:00")
+    half = operator.patch(f"{API}/kinds/other", json={"rate": 7})
+    assert half.status_code == 422
+
+
 @pytest.mark.parametrize(
     "body",
     [

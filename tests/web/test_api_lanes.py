@@ -6,7 +6,9 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import BaseModel
 
+from pulse.web.schemas import requests
 from tests.conftest import Connection
 from tests.web.calls import claim, enqueue, get, patch, post
 from tests.web.conftest import API
@@ -49,6 +51,43 @@ def test_a_lane_is_changed_by_its_members(operator: httpx.Client) -> None:
     assert lane["settings"]["retain_dead"] == 0.00001
     lane = patch(operator, "lanes/web", enabled=False, reason="moving")
     assert (lane["enabled"], lane["max_slots"]) == (False, 7)
+
+
+@pytest.mark.parametrize(
+    ("verb", "body"),
+    [
+        ("set_lane", requests.LaneSettings),
+        ("set_kind", requests.KindSettings),
+        ("set_group", requests.GroupSettings),
+    ],
+)
+def test_every_setting_has_a_member(
+    verb: str, body: type[BaseModel], connection: Connection
+) -> None:
+    named = "SELECT proargnames FROM pg_proc WHERE oid = to_regproc(%s)"
+    row = connection.execute(named, [f"pulse.{verb}"]).fetchone()
+    assert row is not None
+    # Those of the address.
+    assert {*row[0]} - {"name", "kind"} == {*body.model_fields}
+
+
+def test_a_lane_and_a_group_have_rates(operator: httpx.Client) -> None:
+    lane = patch(
+        operator,
+        "lanes/web",
+        rate=9,
+        rate_per=60,
+        group_rate=2,
+        fair=True,
+        group_rate_per="1 s",
+    )
+    assert lane["grouped"]
+    assert lane["settings"]["rate_per"] == 60
+    assert lane["settings"]["group_rate"] == 2
+    group = {"lane": "web", "group_key": "a", "rate": 5, "rate_per": 1}
+    assert operator.patch(f"{API}/groups", json=group).status_code == 200
+    half = operator.patch(f"{API}/lanes/other", json={"rate": 9})
+    assert (half.status_code, half.json()["sqlstate"]) == (422, "PU002")
 
 
 @pytest.mark.parametrize(

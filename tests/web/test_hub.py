@@ -109,6 +109,21 @@ def test_a_job_is_sent_again_after_trouble(connection: Connection, site: Site) -
         assert events.until(lambda name, _: name == "job")["state"] == "ready"
 
 
+def test_what_a_stranger_sends_on_the_channel_disturbs_nobody(
+    connection: Connection, site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = enqueue(connection)
+    [lease] = claim(connection)
+    with follow(site.client("viewer"), f"jobs/{job}/stream") as events:
+        events.until(lambda name, _: name == "job")
+        wait_for(lambda: site.app.state.hub.listening, "LISTEN was not proved")
+        for payload in ("", "x", "-1", "9" * 5000):
+            connection.execute("SELECT pg_notify('pulse_progress', %s)", (payload,))
+        connection.execute("SELECT pulse.progress(%s, 0.5)", (lease,))
+        events.until(lambda name, data: name == "job" and data["progress"] == 0.5)
+    assert "a bug" not in caplog.text
+
+
 def heard_until(wanted: Callable[[str, Any], bool], events: Events) -> set[str]:
     """The names of all events up to the one that is wanted."""
     names = set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import time
@@ -20,6 +21,7 @@ from tools import paths
 
 PROMETHEUS = paths.prometheus("prometheus")
 PROMTOOL = paths.prometheus("promtool")
+ALERTS = paths.ROOT / "deploy/prometheus/alerts.yml"
 
 needs_prometheus = pytest.mark.skipif(
     PROMETHEUS is None, reason="no Prometheus here: make setup says why"
@@ -41,9 +43,10 @@ def prometheus(
     target = site.url.removeprefix("http://")
     config = tmp_path / "prometheus.yml"
     config.write_text(
+        "global: {evaluation_interval: 500ms}\n"
         "scrape_configs:\n- job_name: pulse\n  scrape_interval: 500ms\n"
         f"  scrape_timeout: 500ms\n  static_configs: [{{targets: ['{target}']}}]\n"
-        f"rule_files: ['{paths.ROOT / 'deploy/prometheus/alerts.yml'}']\n"
+        f"rule_files: ['{ALERTS}']\n"
     )
     port = free_port()
     with (tmp_path / "log").open("w") as log:
@@ -180,6 +183,50 @@ def test_counters_that_prometheus_scraped_are_the_truth(
         check=False,
     )
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+# The first is about a transaction that is open for an hour, the other one about no
+# answer at all: promtool tries these.
+NOT_HERE = {"PulseHorizonPinned", "PulseMetricsMissing"}
+TROUBLE = (
+    "SELECT pulse.enqueue('forgotten', lane => 'attic')",
+    "UPDATE pulse.ready SET ready_at = now() - interval '10 minutes'",
+    "SELECT pulse.schedule('nightly', 'sweep', cron => '0 3 * * *')",
+    "UPDATE pulse.schedule SET next_at = now() - interval '10 minutes'",
+    "UPDATE pulse.finished SET finished_at = now() - interval '9 days'",
+    "UPDATE pulse.upkeep_run SET taken_at = now() - interval '10 minutes'",
+)
+
+
+def kill(connection: Connection, jobs: int) -> None:
+    connection.execute(
+        "SELECT pulse.enqueue('card') FROM generate_series(1, %s)", [jobs]
+    )
+    connection.execute(
+        "SELECT pulse.fail(lease, 'no', fatal => true)"
+        " FROM pulse.claim_batch('w', max_jobs => %s)",
+        [jobs],
+    )
+    connection.execute("SELECT pulse.tick()")
+
+
+@needs_prometheus
+def test_every_alert_is_raised_by_a_queue_in_trouble(
+    prometheus: tuple[httpx.Client, Site], connection: Connection
+) -> None:
+    client, _ = prometheus
+    kill(connection, 1)
+    until(client, "sum(pulse_jobs_dead_total)", 1)
+    raised = "count(count by (alertname) (ALERTS)) or vector(0)"
+    until(client, raised, 0)
+    connection.execute("UPDATE pulse.upkeep_run SET taken_at = now() - interval '1 d'")
+    kill(connection, 20)
+    for statement in TROUBLE:
+        connection.execute(statement.encode())
+    alerts = set(re.findall(r"- alert: (\w+)", ALERTS.read_text())) - NOT_HERE
+    until(client, raised, len(alerts))
+    answer = client.get("/api/v1/query", params={"query": "ALERTS"}).json()
+    assert {each["metric"]["alertname"] for each in answer["data"]["result"]} == alerts
 
 
 RUNS = (

@@ -1,8 +1,9 @@
 """The page reads a bounded number of rows, however many jobs wait.
 
 PULSE_LOAD is how many are ready, PULSE_LANES and PULSE_KINDS in how many lanes and of
-how many kinds; half as many have finished. 1000000 is the load of the contract, the
-defaults are smaller. With PULSE_TIMES=1 the times of every answer are printed.
+how many kinds; half as many have finished. Bounds are by lanes and kinds, never by
+jobs, so a load of 10000000 has to keep to the same ones. With PULSE_TIMES=1 the times
+of every answer are printed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from psycopg.types.json import Jsonb
 
+from pulse.cli import queries as cli
 from pulse.sql import operator
 from pulse.web import queries
 from tests.conftest import Connection
@@ -21,16 +23,21 @@ from tests.web.browser.seeds import ADD_TOTALS
 from tests.web.conftest import API, Site
 
 LOAD = int(os.environ.get("PULSE_LOAD", "50000"))
-LANES = int(os.environ.get("PULSE_LANES", "100"))
-KINDS = int(os.environ.get("PULSE_KINDS", "50"))
+LANES = int(os.environ.get("PULSE_LANES", "1000"))
+KINDS = int(os.environ.get("PULSE_KINDS", "500"))
 
 # A lane's depth is counted up to 10000. A search reads 10000 jobs of a table at most,
 # here of two, each with a look at its body where the filter asks: 3 or 4 buffers.
-GLANCE = 500 + 20 * LANES
+GLANCE = 500 + 50 * LANES
+# Each kind of each lane is looked up once.
+PAIRS = 500 + 5 * (LANES + 2 * KINDS)
 SEARCH = 100_000
+# health() counts dead jobs up to 100,000, off an index.
+DEAD = 2_000
 ONE = 500
 
 DEATH = {"before": None, "before_job": None}
+WHILE = {"since": "1 hour", "lane": None, "kind": None}
 HOUR = {"since": "1 hour", "step": "1 minute", "lane": None, "kind": None}
 
 
@@ -53,7 +60,8 @@ def loaded(connection: Connection) -> int:
                 (lane, rank, kind, job, attempts, failures, keyed, ready_at)
             SELECT
                 CASE n % 10
-                    WHEN 0 THEN 'small' WHEN 1 THEN 'l' || n % %(lanes)s ELSE 'busy'
+                    WHEN 0 THEN 'small' WHEN 1 THEN 'l' || n / 10 % %(lanes)s
+                    ELSE 'busy'
                 END,
                 n % 3, kind, job, 0, 0, false, now() - interval '10 minutes'
             FROM numbered WHERE n <= %(load)s ORDER BY job
@@ -78,7 +86,7 @@ def loaded(connection: Connection) -> int:
             60 - m, 60 - m, 60 - m, 0, 0, 0, 0, 0, 0,
             array_fill(1, ARRAY[16])::bigint [], 0, array_fill(1, ARRAY[16])::bigint []
         FROM generate_series(1, least(2 * %(lanes)s, 2000)) AS n,
-            generate_series(0, 59) AS m
+            generate_series(0, 59, 3) AS m
         ON CONFLICT DO NOTHING
         """.replace("% ", "%% "),
         {"lanes": LANES, "kinds": KINDS},
@@ -120,11 +128,12 @@ def test_no_query_of_the_page_reads_the_whole_queue(
             ("overview", queries.OVERVIEW, {"lane": None}, GLANCE),
             ("running", queries.RUNNING, {}, ONE),
             ("workers", queries.WORKERS, {}, ONE),
-            ("health", operator.HEALTH, {}, GLANCE + LOAD // 100),
+            ("health", operator.HEALTH, {}, GLANCE + PAIRS + DEAD),
             ("counters", operator.COUNTERS, {}, GLANCE),
             ("gauges", operator.GAUGES, {}, GLANCE),
-            ("summary", queries.SUMMARY, queries.SUMMARY_VALUES, SEARCH + 100 * LANES),
-            ("kinds", queries.KINDS, {"kind": None}, ONE + 10 * KINDS),
+            ("summary", queries.SUMMARY, queries.SUMMARY_VALUES, SEARCH + GLANCE),
+            ("stats", cli.COUNTED_SINCE, WHILE, 100 * LANES),
+            ("kinds", queries.KINDS, {"kind": None}, PAIRS),
             ("history", queries.HISTORY, HOUR, ONE),
             ("history of a lane", queries.HISTORY, HOUR | {"lane": "l1"}, ONE),
             ("history of a kind", queries.HISTORY, HOUR | {"kind": "k1"}, ONE),

@@ -23,6 +23,7 @@ from pulse.cli import (
     schedules,
     see,
     settings,
+    stats,
     steer,
     top,
     web,
@@ -43,7 +44,7 @@ SECTIONS: dict[str, list[click.Command]] = {
     "Work": [work.work, produce.enqueue, schedules.schedule, work.reconcile],
     "See": [
         *(see.ps, see.lanes, top.top, jobs.jobs, see.why, see.workers, see.health),
-        *(limits.limits, flows.flow, settings.audit, web.web),
+        *(stats.stats, limits.limits, flows.flow, settings.audit, web.web),
     ],
     "Operate": [
         *(steer.cancel, steer.reprioritize, steer.retry, steer.approve, steer.reject),

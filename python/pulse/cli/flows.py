@@ -9,11 +9,8 @@ from rich.text import Text
 from pulse.cli import produce, queries, show
 from pulse.cli.problems import Problem
 from pulse.cli.session import Row, Session, with_session
+from pulse.sql import operator
 
-STATES = (
-    *("blocked", "awaiting_approval", "scheduled", "ready", "running"),
-    *("retrying", "completed", "dead", "cancelled"),
-)
 # What a name of the graph is painted in, the first state that one of its jobs has.
 FILLS = {
     "dead": "#f4b6b6",
@@ -62,7 +59,7 @@ def flow(session: Session, name: str, dot: bool) -> None:
 def states(row: Row) -> Text:
     """1,000 ready, 3 dead"""
     words = Text()
-    for state in STATES:
+    for state in operator.STATES:
         if row[state]:
             comma = ", " if words else ""
             words.append(f"{comma}{row[state]:,} ").append(show.coloured(state))
@@ -74,7 +71,7 @@ def graph(name: str, rows: list[Row]) -> list[str]:
     lines = [f"digraph {quoted(name)} {{", "    rankdir=LR;", "    node [shape=box];"]
     for row in rows:
         first = next(state for state in FILLS if row[state])
-        counts = [f"{row[state]} {state}" for state in STATES if row[state]]
+        counts = [f"{row[state]} {state}" for state in operator.STATES if row[state]]
         label = quoted("\n".join([row["name"], *counts]))
         lines.append(
             f"    {quoted(row['name'])} "

@@ -13,15 +13,11 @@ from pulse.cli import queries, show
 from pulse.cli.session import Row, Session, with_session
 from pulse.sql import operator
 
-STATES = (
-    *("awaiting_approval", "scheduled", "ready", "running", "retrying"),
-    *("completed", "dead", "cancelled"),
-)
 LARGEST_PAGE = 1000
 
 
 FILTERS = (
-    *("state", "lane", "kind", "tag", "group_key", "worker"),
+    *("state", "lane", "kind", "tag", "group_key", "flow", "worker"),
     *("older_than", "newer_than", "error_like"),
 )
 
@@ -30,11 +26,12 @@ def filters(function: Callable[..., Any]) -> Callable[..., Any]:
     """Which jobs: the same for those that are shown and those that are acted on."""
     options = (
         click.argument("job_ids", nargs=-1, type=int, metavar="[JOB_ID]..."),
-        click.option("--state", multiple=True, type=click.Choice(STATES)),
+        click.option("--state", multiple=True, type=click.Choice(operator.STATES)),
         click.option("--lane", multiple=True),
         click.option("--kind", multiple=True),
         click.option("--tag", multiple=True),
         click.option("--group-key", multiple=True),
+        click.option("--flow", multiple=True),
         click.option("--worker", multiple=True),
         click.option("--older-than", metavar="INTERVAL", help="e.g. '1 hour'"),
         click.option("--newer-than", metavar="INTERVAL"),

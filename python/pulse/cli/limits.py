@@ -1,4 +1,4 @@
-"""limits: what keeps jobs from running all at once, by lane and by group."""
+"""limits: what keeps jobs from running all at once, by lane, kind and group."""
 
 from typing import Any
 
@@ -10,8 +10,15 @@ from pulse.cli.session import Row, Session, with_session
 from pulse.sql import operator
 
 # Settings of a lane that limit what runs.
-LIMITS = ("max_slots", "fair", "group_slots", "in_order")
-COLOURS = {"held": "red", "full": "yellow", "waiting": "cyan", "running": "green"}
+LIMITS = ("max_slots", "fair", "group_slots", "in_order", "rate", "group_rate")
+SCOPES = ("lane", "each group")
+COLOURS = {
+    "held": "red",
+    "full": "yellow",
+    "rate": "yellow",
+    "waiting": "cyan",
+    "running": "green",
+}
 
 
 @click.command()
@@ -22,7 +29,7 @@ COLOURS = {"held": "red", "full": "yellow", "waiting": "cyan", "running": "green
 def limits(
     session: Session, lane: str | None, keys: tuple[str, ...], limit: int
 ) -> None:
-    """Lanes that limit what runs; of one LANE, its groups, held ones first."""
+    """Lanes and kinds that limit what runs; of one LANE, its groups."""
     if lane is None:
         if keys:
             raise click.UsageError("Name the lane of the group.")
@@ -44,22 +51,43 @@ def of_lanes(session: Session) -> None:
         for row in session.rows(queries.LANES)
         if any(row["settings"].get(name) for name in LIMITS)
     ]
+    rates = session.rows(queries.RATES)
+    of_lane = {(rate["scope"], rate["lane"]): rate for rate in rates}
+    of_kinds = [rate for rate in rates if rate["kind"]]
     if session.as_json:
-        return session.print_json(rows)
-    if not rows:
-        return session.say("No lane has a limit. Set one: pulse set-lane --help")
+        return session.print_json([*rows, *of_kinds])
+    if not rows and not of_kinds:
+        return session.say("Nothing has a limit. Set one: pulse set-lane --help")
     table = show.Grid(
-        *("LANE", "SLOTS", "FAIR", "GROUP SLOTS", "IN ORDER", "READY"),
+        *("LANE", "SLOTS", "FAIR", "GROUP SLOTS", "IN ORDER", "RATE", "GROUP RATE"),
+        "READY",
         right=("SLOTS", "GROUP SLOTS", "READY"),
         cut=("LANE",),
     )
     for row in rows:
         table.add(
             *(row["lane"], show.slots(row), yes(row["fair"])),
-            *(row["group_slots"] or "-", yes(row["in_order"]), show.depth(row)),
+            *(row["group_slots"] or "-", yes(row["in_order"])),
+            *(started(of_lane.get((scope, row["lane"]))) for scope in SCOPES),
+            show.depth(row),
         )
-    session.out.print(table)
+    if rows:
+        session.out.print(table)
+    if of_kinds:
+        kinds = show.Grid("KIND", "RATE", cut=("KIND",))
+        for rate in of_kinds:
+            kinds.add(rate["kind"], started(rate))
+        session.out.print(kinds)
     return None
+
+
+def started(rate: Row | None) -> str:
+    """5/100 in 1m, used up for 12s"""
+    if rate is None:
+        return "-"
+    used = "" if rate["used"] is None else f"{rate['used']}/"
+    until = f", used up for {show.duration(rate['free_in'])}" if rate["free_in"] else ""
+    return f"{used}{rate['allowed']} in {show.duration(rate['per'])}{until}"
 
 
 def yes(value: Any) -> str:
@@ -78,6 +106,8 @@ def groups_table(rows: list[Row]) -> show.Grid:
         if row["held_by"]:
             why = f": {show.safe(row['reason'])}" if row["reason"] else ""
             status.append(f" by {show.safe(row['held_by'])}{why}")
+        if row["state"] == "rate":
+            status.append(f" used up until {show.moment(row['free_at'])}")
         table.add(
             *(row["group_key"] or "(none)", waiting, row["running"]),
             *(row["max_slots"] or "-", row["weight"], status),

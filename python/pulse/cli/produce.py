@@ -87,7 +87,7 @@ def parsed(text: str, what: str) -> Any:
     "--expires-in", metavar="INTERVAL", help="Cancel it unless it has begun by then."
 )
 @click.option("--headers", metavar="JSON", help="Handed to the worker: a JSON object.")
-@click.option("--group-key", help="A label for filters.")
+@click.option("--group-key", help="Its group: limits of the lane count by it.")
 @click.option("--tag", "tags", multiple=True, help="Labels for filters.")
 @click.option(
     "--requires-approval", is_flag=True, default=None, help="Run it only once approved."

@@ -28,6 +28,65 @@ LANES = """
     FROM pulse.lanes AS l
 """
 
+# The same columns, from the start or of the last while.
+COUNTED = """
+    SELECT
+        c.lane, c.kind, c.enqueued, c.started, c.completed, c.failed, c.dead, c.retried,
+        c.cancelled, c.reaped, pulse.histogram_quantile(c.wait_counts, 0.5) AS wait_p50,
+        pulse.histogram_quantile(c.wait_counts, 0.95) AS wait_p95,
+        pulse.histogram_quantile(c.run_counts, 0.5) AS run_p50,
+        pulse.histogram_quantile(c.run_counts, 0.95) AS run_p95
+    FROM pulse.counters AS c
+    WHERE (%(lane)s::text IS NULL OR c.lane = %(lane)s)
+        AND (%(kind)s::text IS NULL OR c.kind = %(kind)s)
+        AND %(since)s::text IS NULL
+    ORDER BY c.lane, c.kind
+"""
+COUNTED_SINCE = """
+    WITH seen AS MATERIALIZED (
+        SELECT s.*
+        FROM pulse.stats AS s
+        WHERE s.at > pg_catalog.now() - %(since)s::interval
+            AND (%(lane)s::text IS NULL OR s.lane = %(lane)s)
+            AND (%(kind)s::text IS NULL OR s.kind = %(kind)s)
+    ),
+
+    spread AS (
+        SELECT
+            p.lane, p.kind, pg_catalog.array_agg(p.waits ORDER BY p.place) AS waits,
+            pg_catalog.array_agg(p.runs ORDER BY p.place) AS runs
+        FROM (
+            SELECT
+                s.lane, s.kind, u.place, pg_catalog.sum(u.waits)::bigint AS waits,
+                pg_catalog.sum(u.runs)::bigint AS runs
+            FROM seen AS s
+            CROSS JOIN LATERAL ROWS FROM (
+                pg_catalog.unnest(s.wait_counts), pg_catalog.unnest(s.run_counts)
+            ) WITH ORDINALITY AS u (waits, runs, place)
+            GROUP BY s.lane, s.kind, u.place
+        ) AS p
+        GROUP BY p.lane, p.kind
+    )
+
+    SELECT
+        s.lane, s.kind, pg_catalog.sum(s.enqueued)::bigint AS enqueued,
+        pg_catalog.sum(s.started)::bigint AS started,
+        pg_catalog.sum(s.completed)::bigint AS completed,
+        pg_catalog.sum(s.failed)::bigint AS failed,
+        pg_catalog.sum(s.dead)::bigint AS dead,
+        pg_catalog.sum(s.retried)::bigint AS retried,
+        pg_catalog.sum(s.cancelled)::bigint AS cancelled,
+        pg_catalog.sum(s.reaped)::bigint AS reaped,
+        pulse.histogram_quantile(d.waits, 0.5) AS wait_p50,
+        pulse.histogram_quantile(d.waits, 0.95) AS wait_p95,
+        pulse.histogram_quantile(d.runs, 0.5) AS run_p50,
+        pulse.histogram_quantile(d.runs, 0.95) AS run_p95
+    FROM seen AS s
+    INNER JOIN spread AS d ON d.lane = s.lane AND d.kind = s.kind
+    GROUP BY s.lane, s.kind, d.waits, d.runs
+    ORDER BY s.lane, s.kind
+"""
+
 FLOW = """
     SELECT
         f.name, f.kind, f.jobs, f.blocked, f.awaiting_approval, f.scheduled, f.ready,
@@ -136,7 +195,10 @@ SET_LANE = """
         retain_dead => %(retain_dead)s::interval,
         cancel_grace => %(cancel_grace)s::interval, enabled => %(enabled)s::boolean,
         reason => %(reason)s, fair => %(fair)s::boolean,
-        group_slots => %(group_slots)s::integer, in_order => %(in_order)s::boolean
+        group_slots => %(group_slots)s::integer, in_order => %(in_order)s::boolean,
+        rate => %(rate)s::integer, rate_per => %(rate_per)s::interval,
+        group_rate => %(group_rate)s::integer,
+        group_rate_per => %(group_rate_per)s::interval
     )
 """
 SET_KIND = """
@@ -149,8 +211,17 @@ SET_KIND = """
         lease_for => %(lease_for)s::interval, max_runtime => %(max_runtime)s::interval,
         requires_approval => %(requires_approval)s::boolean,
         approval_expiry => %(approval_expiry)s::interval, reason => %(reason)s,
-        max_delay => %(max_delay)s::interval
+        max_delay => %(max_delay)s::interval, rate => %(rate)s::integer,
+        rate_per => %(rate_per)s::interval
     )
+"""
+RATES = """
+    SELECT
+        l.scope, l.lane, l.kind, l.allowed, l.per, l.used, l.free_at,
+        l.free_at - clock_timestamp() AS free_in
+    FROM pulse.limits AS l
+    WHERE l.what = 'rate' AND l.scope <> 'group'
+    ORDER BY l.kind
 """
 PRUNE = """
     SELECT pulse.prune(dry_run => %(dry_run)s, max_jobs => %(max_jobs)s) AS removed

@@ -138,7 +138,7 @@ def resume(session: Session, name: str) -> None:
 @click.option("--reason", help="Written into the audit.")
 @with_session
 def run(session: Session, name: str, reason: str | None) -> None:
-    """Enqueue the job of a schedule now; when it fires next stays as it is."""
+    """Enqueue the job of a schedule now; its next occurrence stays."""
     row = session.one(operator.RUN_SCHEDULE_NOW, {"name": name, "reason": reason})
     if session.as_json:
         return session.print_json({"name": name, **row})

@@ -2,6 +2,7 @@
 grows."""
 
 import contextlib
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,15 +12,22 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from pulse.cli import jobs, queries, see, show
+from pulse.cli import jobs, nodes, queries, see, show
 from pulse.cli.problems import Problem
 from pulse.cli.session import Row, Session
+from pulse.sql import operator
 
 SPARKS = "▁▂▃▄▅▆▇█"
 LOOKS = 8
 MOST = 200
 EVERYTHING = {"lane": None, "kind": None, "worker": None, "limit": MOST}
 NEVER = timedelta(0)
+LEFT_ALONE = 10.0
+Picture = tuple[list[Row], ...]
+# Seconds between two looks at what is wrong.
+CHECKED = 5
+# How pulse was set up: wrong at every hour of the day.
+SET_UP = ("watchdog", "owner", "node")
 
 KEYS = "Tab list  ↑↓ row  / filter  s sort  v state  c cancel  r retry  d drain"
 HELP = """\
@@ -55,18 +63,22 @@ class Panel:
     sorts: list[Sort]
     sort: int = 0
     turned: bool = False
-    chosen: str | None = None
+    chosen: tuple[Any, ...] | None = None
 
     def ordered(self, rows: list[Row], wanted: str) -> list[Row]:
         by = self.sorts[self.sort]
         found = [row for row in rows if matches(row, wanted)]
-        found.sort(key=lambda row: str(row[self.named]))
+        found.sort(key=lambda row: str(self.name(row)))
         found.sort(key=by.key, reverse=by.falls != self.turned)
         return found
 
+    def name(self, row: Row) -> tuple[Any, ...]:
+        """Of several databases each may have a lane or a worker of this name."""
+        return row.get("node"), row[self.named]
+
     def place(self, rows: list[Row]) -> int:
         """Where the chosen row is; the first, once it is gone."""
-        names = [row[self.named] for row in rows]
+        names = [self.name(row) for row in rows]
         return names.index(self.chosen) if self.chosen in names else 0
 
 
@@ -131,8 +143,13 @@ class Screen:
         self.running: list[Row] = []
         self.others: list[Row] = []
         self.workers: list[Row] = []
+        self.wrong: list[Row] = []
+        self.checks: dict[Session, tuple[float, list[Row]]] = {}
         self.lost = ""
-        self.depths: dict[str, deque[int]] = {}
+        self.silent: dict[Session, float] = {}
+        """Of several databases, those that did not answer: until when nobody asks."""
+        self.numbered: dict[int, Session] = {}
+        self.depths: dict[tuple[Any, str], deque[int]] = {}
         self.panels = panels()
         self.focus = 0
         self.state = "running"
@@ -145,25 +162,86 @@ class Screen:
         import psycopg
 
         try:
-            self.lanes = self.session.rows(queries.LANES)
-            self.running = self.session.rows(queries.RUNNING, EVERYTHING)
-            self.workers = self.session.rows(queries.WORKERS)
-            if self.state != "running":
-                wanted = {"state": self.state}
-                self.others = jobs.newest(self.session, MOST, wanted)
-            self.lost = ""
-        except psycopg.OperationalError as error:
+            if self.session.nodes:
+                self.look_at_all()
+            else:
+                self.take(self.read(self.session))
+                self.lost = ""
+        except (psycopg.OperationalError, Problem) as error:
             if not self.lanes:
                 raise
             self.lost = show.first_line(str(error)) or "connection lost"
-            with contextlib.suppress(Problem, psycopg.Error):
-                self.session.__dict__["connection"] = self.session.open()
+            if not self.session.nodes:
+                with contextlib.suppress(Problem, psycopg.Error):
+                    self.session.__dict__["connection"] = self.session.open()
         for row in self.lanes:
-            seen = self.depths.setdefault(row["lane"], deque(maxlen=LOOKS))
-            seen.append(row["depth"])
+            key = row.get("node"), row["lane"]
+            self.depths.setdefault(key, deque(maxlen=LOOKS)).append(row["depth"])
+
+    def read(self, session: Session) -> Picture:
+        others: list[Row] = []
+        if self.state != "running":
+            others = jobs.newest(session, MOST, {"state": self.state})
+        return (
+            session.rows(queries.LANES),
+            session.rows(queries.RUNNING, EVERYTHING),
+            session.rows(queries.WORKERS),
+            others,
+            self.check(session),
+        )
+
+    def take(self, picture: Picture) -> None:
+        self.lanes, self.running, self.workers, self.others, self.wrong = picture
+
+    def look_at_all(self) -> None:
+        """One that did not answer is left alone for a while: the others go on."""
+        from pulse.nodes import place
+
+        now = time.monotonic()
+        asked = [n for n in self.session.nodes if self.silent.get(n, 0.0) <= now]
+        told: list[str] = []
+        answers = nodes.ask_all(
+            asked or self.session.nodes, lambda n: (n, self.read(n)), told.append
+        )
+        self.numbered = {number: node for number, (node, _) in answers.items()}
+        for node in asked:
+            self.silent.pop(node, None)
+            if node not in self.numbered.values():
+                self.silent[node] = time.monotonic() + LEFT_ALONE
+        self.take(
+            tuple(
+                [
+                    {"node": number, **row}
+                    for number, (_, picture) in sorted(answers.items())
+                    for row in picture[part]
+                ]
+                for part in range(5)
+            )
+        )
+        away = ", ".join(place(node.dsn) for node in self.silent)
+        self.lost = f"does not answer: {away}" if away else ""
+
+    def having(self, row: Row) -> Session:
+        """The database that a row came from."""
+        return self.numbered.get(row.get("node", -1), self.session)
+
+    def check(self, session: Session) -> list[Row]:
+        """What is wrong, the worst first; looked at now and then."""
+        at, found = self.checks.get(session, (-CHECKED * 1.0, []))
+        if time.monotonic() - at >= CHECKED:
+            rows = session.rows(operator.HEALTH)
+            found = [row for row in rows if row["status"] != "ok"]
+            found = [row for row in found if row["check_name"] not in SET_UP]
+            found.sort(key=lambda row: row["status"] != "fail")
+            self.checks[session] = time.monotonic(), found
+        return found
 
     def as_json(self) -> Row:
-        return {"lanes": self.lanes, "running": self.running, "workers": self.workers}
+        found: Row = {"lanes": self.lanes, "running": self.running}
+        found["workers"] = self.workers
+        if self.session.nodes:
+            found["silent"] = [str(node.target) for node in self.silent]
+        return found
 
     def rows(self, at: int) -> list[Row]:
         """Of a panel, in the order they are shown."""
@@ -181,7 +259,7 @@ class Screen:
         panel, rows = self.panels[self.focus], self.rows(self.focus)
         if rows:
             place = max(0, min(len(rows) - 1, panel.place(rows) + by))
-            panel.chosen = rows[place][panel.named]
+            panel.chosen = panel.name(rows[place])
 
     # -- drawing ------------------------------------------------------------------
 
@@ -190,14 +268,17 @@ class Screen:
         in focus gets more."""
         if self.helps:
             return Group(self.head(width), Text(""), Text(HELP))
-        room = height - 2 - 3 * 2
+        room = height - 2 - 3 * 2 - bool(self.wrong)
         asked = [len(self.rows(at)) or 1 for at in range(3)]
         lanes = min(asked[0], max(room // 2, 1))
         workers = min(asked[2], max(room // (2 if self.focus == 2 else 4), 1))
+        # What the jobs leave over goes to the lanes.
+        lanes = max(lanes, min(asked[0], room - workers - asked[1] - 1))
         lanes = min(lanes, max(room - workers - 1, 1))
         rooms = (lanes, max(room - lanes - workers, 1), workers)
         tables = (self.lane_table, self.job_table, see.workers_table)
         drawn: list[RenderableType] = [self.head(width)]
+        drawn += [self.troubles(width)] if self.wrong else []
         for at, panel in enumerate(self.panels):
             drawn += [self.title(at, panel), self.panel(at, rooms[at], tables[at])]
         line = self.line.copy() if self.line else Text(KEYS, style="dim")
@@ -209,18 +290,32 @@ class Screen:
         later = any(row["delayed_estimated"] for row in self.lanes)
         ready = sum(row["depth"] for row in self.lanes)
         delayed = sum(row["delayed"] for row in self.lanes)
+        several = len(self.session.nodes)
+        where = f"{several} databases" if several else self.session.target.database
         text = Text.assemble(
             ("pulse ", "bold"),
-            (self.session.target.database, "bold cyan"),
+            (where, "bold cyan"),
             f"  {show.about(ready, many)} ready  {len(self.running)} running",
             f"  {show.about(delayed, later)} delayed",
             f"  {sum(row['throughput'] for row in self.lanes):,.0f}/min",
         )
-        if self.lost:
+        if self.lost and self.numbered:
+            text = Text(self.lost, style="bold red").append("  ").append_text(text)
+        elif self.lost:
             text = Text(f"connection lost: {self.lost}", style="bold red")
         clock = datetime.now().strftime("%H:%M:%S") + self.hint
         text.truncate(max(width - len(clock) - 2, 10), overflow="ellipsis", pad=True)
         return text.append(f"  {clock}", style="dim")
+
+    def troubles(self, width: int) -> Text:
+        line = Text("wrong: ", style="bold")
+        for row in self.wrong:
+            comma = ", " if len(line) > len("wrong: ") else ""
+            line.append(comma)
+            line.append(row["check_name"], style=show.COLOURS[row["status"]])
+        line.append("  (pulse health)", style="dim")
+        line.truncate(width, overflow="ellipsis")
+        return line
 
     def title(self, at: int, panel: Panel) -> Text:
         if not self.hint:
@@ -244,7 +339,7 @@ class Screen:
         place = self.panels[at].place(rows)
         first = max(0, place - max(room - 2, 0)) if len(rows) > room else 0
         shown = rows if len(rows) <= room else rows[first : first + max(room - 1, 0)]
-        drawn = table(shown)
+        drawn = table(shown).by_node(shown)
         if at == self.focus and shown and self.hint:
             drawn.chosen = place - first
         empty = ("no lane", f"nothing is {self.state}", "none: pulse work app:worker")
@@ -264,13 +359,13 @@ class Screen:
                 *(row["lane"], show.slots(row), show.depth(row)),
                 show.duration(row["oldest_ready_age"]),
                 *(show.delayed(row), f"{row['throughput']:,.0f}"),
-                *(self.spark(row["lane"]), show.lane_status(row)),
+                *(self.spark(row), show.lane_status(row)),
             )
         return table
 
-    def spark(self, lane: str) -> Text:
+    def spark(self, row: Row) -> Text:
         """How many jobs the lane had ready in the last refreshes."""
-        seen = self.depths.get(lane, ())
+        seen = self.depths.get((row.get("node"), row["lane"]), ())
         highest = max(seen, default=0) or 1
         drawn = "".join(SPARKS[min(7, depth * 7 // highest)] for depth in seen)
         return Text(drawn.rjust(LOOKS), style="cyan")

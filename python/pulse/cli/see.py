@@ -7,7 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from pulse.cli import queries, show
+from pulse.cli import nodes, queries, show
 from pulse.cli.session import Row, Session, with_session
 from pulse.sql import operator
 
@@ -57,6 +57,7 @@ def lanes(session: Session) -> None:
     rows = session.gather(lambda node: node.rows(queries.LANES))
     if session.as_json:
         return session.print_json(rows)
+    rows = nodes.with_sums(rows)
     session.out.print(lanes_table(rows).by_node(rows))
     return None
 
@@ -88,15 +89,14 @@ def workers(session: Session) -> None:
 
 def workers_table(rows: list[Row]) -> show.Grid:
     table = show.Grid(
-        *("WORKER", "SEEN", "RUNNING", "LANES", "KINDS"),
+        *("WORKER", "STATE", "SEEN", "RUNNING", "LANES", "KINDS"),
         right=("SEEN", "RUNNING"),
         cut=("WORKER", "LANES", "KINDS"),
     )
     for row in rows:
-        seen = Text(f"{show.duration(row['seen_for'])} ago")
-        seen.stylize("" if row["live"] else "red")
         table.add(
-            *(row["worker"], seen, row["running"]),
+            *(row["worker"], show.worker_state(row)),
+            *(f"{show.duration(row['seen_for'])} ago", row["running"]),
             *(", ".join(row["lanes"]), show.worker_kinds(row)),
         )
     return table

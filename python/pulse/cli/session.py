@@ -15,7 +15,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from pulse.cli import problems, show
+from pulse.cli import nodes, problems, show
 from pulse.cli.encoding import is_utf8
 from pulse.cli.problems import Problem, Target
 
@@ -35,16 +35,16 @@ class Session:
         self.as_json = as_json
         # By --dsn, which nothing may override; else by the environment.
         self.by_option = any(dsns)
-        self.given = (
-            (dsns[0] if dsns else None)
-            or os.environ.get("PULSE_DSN")
-            or os.environ.get("DATABASE_URL")
-        )
+        if not self.by_option:
+            named = os.environ.get("PULSE_DSN") or os.environ.get("DATABASE_URL")
+            dsns = nodes.listed(named) if named else ()
+        self.given = dsns[0] if dsns else None
         self.dsn = for_libpq(self.given or "")
         self.nodes = (
             [Session(verb, [dsn], as_json) for dsn in dsns] if len(dsns) > 1 else []
         )
         """One for each of several databases."""
+        self.numbered: dict[int, Session] = {}
         # Lines that go to a file or a pipe are not cut at the width of a screen.
         piped = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 400
         self.out = Console(width=piped, highlight=False, emoji=False)
@@ -57,8 +57,10 @@ class Session:
         try:
             return Target.of(self.dsn)
         except psycopg.ProgrammingError as error:
+            # It quotes what it does not understand, which may be of the password.
+            words = re.sub('".*"', "…", str(error).strip(), flags=re.DOTALL)
             raise Problem(
-                f"this is not a DSN: {str(error).strip()}",
+                f"this is not a DSN: {words}",
                 remedy="postgresql://user:password@host/database",
                 code=problems.USAGE,
             ) from error
@@ -130,36 +132,12 @@ class Session:
         that do not answer."""
         if not self.nodes:
             return read(self)
-        answers = self.answering()
+        answers = nodes.ask_all(self.nodes, read, self.warn)
         return [
             {"node": number, **row}
-            for number, node in sorted(answers.items())
-            for row in read(node)
+            for number, rows in sorted(answers.items())
+            for row in rows
         ]
-
-    def answering(self) -> "dict[int, Session]":
-        """The databases that answer, by their numbers."""
-        from pulse.nodes import require_own_number
-        from pulse.sql import producer
-
-        found: dict[int, Session] = {}
-        silent: Problem | None = None
-        for node in self.nodes:
-            try:
-                row = node.one(producer.NODE)
-            except Problem as problem:
-                if problem.code != problems.NO_SERVER:
-                    raise
-                silent = silent or problem
-                self.warn(f"{node.target} does not answer: {problem.what}")
-                continue
-            places = {number: str(other.target) for number, other in found.items()}
-            number = row["node"]
-            require_own_number(str(node.target), number, row["node_state"], places)
-            found[number] = node
-        if not found and silent is not None:
-            raise silent
-        return found
 
     def having(self, job_id: int) -> "Session":
         """The database that has this job, by its id."""
@@ -167,7 +145,9 @@ class Session:
 
         if not self.nodes:
             return self
-        found = self.answering().get(node_of(job_id))
+        if not self.numbered:
+            self.numbered = nodes.ask_all(self.nodes, lambda node: node, self.warn)
+        found = self.numbered.get(node_of(job_id))
         if found is None:
             raise Problem(
                 f"none of these databases is node {node_of(job_id)}",

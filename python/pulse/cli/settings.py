@@ -1,5 +1,6 @@
 """Settings of lanes and kinds, access, retention by hand, and the audit."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,10 @@ LANE: dict[str, tuple[Any, str]] = {
     "fair": (bool, "Whether its groups take turns."),
     "group_slots": (int, "Running jobs of one group at most; 0 is no limit."),
     "in_order": (bool, "Whether a group waits for a job that is retried."),
+    "rate": (int, "Starts in any window of --rate-per; 0 is no limit."),
+    "rate_per": (INTERVAL, "100 ms to 1 day."),
+    "group_rate": (int, "The same for each of its groups."),
+    "group_rate_per": (INTERVAL, "100 ms to 1 day."),
 }
 KIND: dict[str, tuple[Any, str]] = {
     "lane": (str, "Where its jobs go."),
@@ -45,11 +50,15 @@ KIND: dict[str, tuple[Any, str]] = {
     "requires_approval": (bool, "Whether its jobs wait for an approver."),
     "approval_expiry": (INTERVAL, "How long they wait."),
     "max_delay": (INTERVAL, "How far replace and follow put one off; 0 is no limit."),
+    "rate": (int, "Starts in any window of --rate-per, in all lanes; 0 is no limit."),
+    "rate_per": (INTERVAL, "100 ms to 1 day."),
 }
 
 GROUP: dict[str, tuple[Any, str]] = {
     "max_slots": (int, "Running jobs of this group; 0 is that of the lane."),
     "weight": (int, "Jobs it may start in one turn: 1 to 100."),
+    "rate": (int, "Starts in any window of --rate-per; 0 is that of the lane."),
+    "rate_per": (INTERVAL, "100 ms to 1 day."),
     "enabled": (bool, "Whether it may be claimed from."),
 }
 
@@ -148,7 +157,7 @@ def grant(session: Session, role: str, access: str) -> None:
 @click.argument("access", type=click.Choice(LEVELS))
 @with_session
 def revoke(session: Session, role: str, access: str) -> None:
-    """Take it back."""
+    """Take back what grant gave a role."""
     session.one(queries.REVOKE, {"role": role, "access": access})
     if session.as_json:
         return session.print_json({"role": role, "access": access, "revoked": True})
@@ -192,8 +201,13 @@ def audit(session: Session, limit: int, **wanted: Any) -> None:
 def what(before: Any, after: Any) -> str:
     """What differs between two objects of the audit."""
     old, new = before or {}, after or {}
-    return ", ".join(
-        f"{name} {show.safe(str(old.get(name, '-')))} > {show.safe(str(value))}"
-        for name, value in (new or dict.fromkeys(old, "-")).items()
-        if old.get(name) != value
-    )
+    words = []
+    for name in {**old, **new}:
+        was, value = (
+            json.dumps(each.get(name), ensure_ascii=False) for each in (old, new)
+        )
+        if name not in old or name == "filter":
+            words.append(f"{name} {was if name in old else value}")
+        elif was != value:
+            words.append(f"{name} {was} > {value if name in new else '-'}")
+    return show.safe(", ".join(words))

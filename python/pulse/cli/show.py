@@ -210,5 +210,14 @@ def job_note(row: dict[str, Any]) -> str:
     return error
 
 
+def worker_state(row: dict[str, Any]) -> Text:
+    """One that left its jobs behind is lost; one that has none has stopped."""
+    if row["live"]:
+        return Text("live", style="green")
+    if row["running"]:
+        return Text("lost", style="bold red")
+    return Text("stopped", style="dim")
+
+
 def worker_kinds(row: dict[str, Any]) -> str:
     return ", ".join(row["kinds"]) if row["kinds"] is not None else "every kind"

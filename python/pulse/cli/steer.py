@@ -104,7 +104,8 @@ def reschedule(
     if (at is None) == (delay is None):
         raise click.UsageError("Give --at or --in.")
     # One moment for all of them, by the server's clock.
-    moment = session.one(queries.MOMENT, {"at": at, "delay": delay})["at"]
+    clock = session.having(chosen["job_ids"][0]) if chosen["job_ids"] else session
+    moment = clock.one(queries.MOMENT, {"at": at, "delay": delay})["at"]
     values = {"run_at": moment}
     act(
         session,
@@ -120,7 +121,7 @@ def reschedule(
 @choosing
 @with_session
 def rerun(session: Session, **chosen: Any) -> None:
-    """Enqueue jobs that have ended once more, as new jobs."""
+    """Enqueue finished jobs again, as new jobs."""
     act(session, "rerun", operator.RERUN, operator.RERUN_WHERE, chosen, {})
 
 
@@ -128,7 +129,7 @@ def rerun(session: Session, **chosen: Any) -> None:
 @choosing
 @with_session
 def discard(session: Session, **chosen: Any) -> None:
-    """Remove jobs that have ended, before their retention does."""
+    """Remove finished jobs before their retention is over."""
     act(session, "discard", operator.DELETE, operator.DISCARD_WHERE, chosen, {})
 
 
@@ -197,7 +198,8 @@ def act_on_ids(
     done: list[Row] = []
     for job_id in job_ids:
         try:
-            state = session.one(one, {**values, "job_id": job_id})["state"]
+            node = session.having(job_id)
+            state = node.one(one, {**values, "job_id": job_id})["state"]
         except psycopg.Error as error:
             if not (error.sqlstate or "").startswith("PU"):
                 raise

@@ -55,7 +55,7 @@ def top(session: Session, every: float, once: bool) -> None:
             "pulse top needs a terminal", remedy="pulse top --once", code=USAGE
         )
     screen.look()
-    hands = Hands(screen)
+    controls = Controls(screen)
     with (
         keys() as pressed,
         Live(console=session.out, screen=True, auto_refresh=False) as live,
@@ -64,7 +64,7 @@ def top(session: Session, every: float, once: bool) -> None:
             width, height = os.get_terminal_size()
             live.update(screen.draw(width, height), refresh=True)
             for key in pressed(every):
-                if not hands.press(key):
+                if not controls.press(key):
                     return None
             screen.look()
 
@@ -115,9 +115,10 @@ class Action:
     question: str
     query: "LiteralString"
     values: Row
+    session: Session
 
 
-class Hands:
+class Controls:
     """What keys do: choose, sort, filter, and act after a question."""
 
     def __init__(self, screen: Screen) -> None:
@@ -204,14 +205,18 @@ class Hands:
         focus, state = self.screen.focus, self.screen.state
         if row is None:
             return "no row is chosen"
+        there = self.screen.having(row)
         if key == "d":
             if focus != 0:
                 return "choose a lane first: 1"
             lane = row["lane"]
+            where = f" of node {row['node']}" if "node" in row else ""
             values = {"lane": lane, "reason": "pulse top", "new": True}
             if row["drained"]:
-                return Action(f"resume lane {lane}?", operator.RESUME_LANE, values)
-            return Action(f"drain lane {lane}?", operator.DRAIN, values)
+                return Action(
+                    f"resume lane {lane}{where}?", operator.RESUME_LANE, values, there
+                )
+            return Action(f"drain lane {lane}{where}?", operator.DRAIN, values, there)
         if focus != 1:
             return "choose a job first: 2"
         job = f"job {row['job_id']} ({row['kind']})"
@@ -220,13 +225,13 @@ class Hands:
             if state == "running":
                 return "it runs: v shows those that are retrying or dead"
             if state == "retrying":
-                return Action(f"run {job} now?", operator.RUN_NOW, values)
-            return Action(f"retry {job}?", operator.RETRY, values)
+                return Action(f"run {job} now?", operator.RUN_NOW, values, there)
+            return Action(f"retry {job}?", operator.RETRY, values, there)
         if state == "dead":
             return "it has ended: r retries it"
         force = key == "C"
         question = f"cancel {job}{' by force' if force else ''}?"
-        return Action(question, operator.CANCEL, {**values, "force": force})
+        return Action(question, operator.CANCEL, {**values, "force": force}, there)
 
     def answer(self, key: str) -> None:
         import psycopg
@@ -238,7 +243,7 @@ class Hands:
             self.screen.line = Text("nothing was done", style="dim")
             return
         try:
-            answer = self.screen.session.one(asked.query, asked.values)
+            answer = asked.session.one(asked.query, asked.values)
         except psycopg.Error as error:
             said = error.diag.message_primary or show.first_line(str(error))
             self.screen.line = Text(show.safe(said), style="bold red")

@@ -7,7 +7,7 @@ import click
 
 from pulse.cli import queries
 from pulse.cli.problems import USAGE, Problem
-from pulse.cli.session import Session, with_session
+from pulse.cli.session import Row, Session, with_session
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -83,22 +83,23 @@ def web(
         what, _, remedy = str(error).partition("\n")
         raise Problem(what, remedy=remedy, code=USAGE) from error
     with listening:
-        me = session.one(queries.WHO)
+        told = session.gather(lambda node: node.rows(queries.WHO))
         session.close()
         app = create_app(
-            session.dsn,
+            [node.dsn for node in session.nodes] or session.dsn,
             authenticate=authenticate,
             tokens=tokens,
             allow_hosts=allow_host,
         )
         where = serving.address(listening)
         if session.as_json:
-            session.print_json({"url": where, **me})
+            said = {"nodes": told} if session.nodes else told[0]
+            session.print_json({"url": where, **said})
         else:
             session.say(
                 f"pulse web on {where}\n"
-                f"  role      {me['role']} in database {me['database']}\n"
-                f"  sign in   {sign_in(tokens is not None, user_header)}\n"
+                + "".join(f"  role      {role(row)}\n" for row in told)
+                + f"  sign in   {sign_in(tokens is not None, user_header)}\n"
                 "Ctrl-C stops it."
             )
         sys.stdout.flush()
@@ -106,6 +107,11 @@ def web(
             serving.serve(app, listening, log_level)
         except KeyboardInterrupt:
             session.say("stopped")
+
+
+def role(row: Row) -> str:
+    node = f", node {row['node']}" if "node" in row else ""
+    return f"{row['role']} in database {row['database']}{node}"
 
 
 def sign_in(by_token: bool, header: str | None) -> str:

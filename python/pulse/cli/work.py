@@ -1,17 +1,18 @@
 """work: import a worker and run it."""
 
 import importlib
+import inspect
+import logging
 import os
-import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.text import Text
 
 from pulse.cli.problems import USAGE, Problem, Target
 from pulse.cli.session import Session, with_session
+from pulse.logs import log_event
 from pulse.sql import operator
 
 
@@ -64,7 +65,7 @@ def work(
     session.log(log_level)
     lead_there(session.dsn)
     worker = find(where)
-    if session.nodes:
+    if session.nodes and (session.by_option or not worker.dsn):
         lead_to_all(worker, session, where)
     elif worker.dsn and session.given:
         check_same(session, worker.dsn, where)
@@ -79,11 +80,9 @@ def work(
     worker.health_port = worker.health_port if health_port is None else health_port
     worker.run()
     if worker.recycled is not None:
-        # The same process with a fresh interpreter: no supervisor has to do it.
-        session.err.print(Text(f"starting afresh: {worker.recycled}"))
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+        from pulse.worker import recycle
+
+        recycle.start_afresh(worker.recycled)
 
 
 def slots_of(text: str) -> dict[str, int]:
@@ -99,12 +98,12 @@ def slots_of(text: str) -> dict[str, int]:
 
 
 def bytes_of(text: str) -> int:
-    found = re.fullmatch(r"(\d+)\s*([kMG]?)i?B?", text.strip(), re.IGNORECASE)
-    if found is None:
-        raise click.BadParameter(
-            f"{text!r} is not a size: 512MB", param_hint="--max-memory"
-        )
-    return int(found[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[found[2].lower()]
+    from pulse.worker import recycle
+
+    try:
+        return recycle.bytes_of(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--max-memory") from error
 
 
 @click.command()
@@ -154,9 +153,8 @@ def check_same(session: Session, dsn: str, where: str) -> None:
             "leave out --dsn, or the DSN in pulse.Worker(…)",
             USAGE,
         )
-    session.err.print(
-        Text(f"{where} has a DSN of its own, which is used: {own}"), soft_wrap=True
-    )
+    words = f"{where} has a DSN of its own, which is used: {own}"
+    log_event(logging.WARNING, words)
 
 
 def lead_there(dsn: str) -> None:
@@ -186,7 +184,8 @@ def find(where: str) -> Any:
                 else f"define it in {module}: {part} = pulse.Worker(…)",
                 code=USAGE,
             ) from error
-    if callable(found) and not isinstance(found, Worker):
+    # Not whatever can be called: a FastAPI and a pulse.Task can.
+    if inspect.isroutine(found):
         found = found()
     if not isinstance(found, Worker):
         raise Problem(

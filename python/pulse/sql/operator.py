@@ -4,6 +4,20 @@ Ids leave the database as text.
 """
 
 from collections.abc import Collection
+from typing import Literal, get_args
+
+State = Literal[
+    "blocked",
+    "awaiting_approval",
+    "scheduled",
+    "ready",
+    "running",
+    "retrying",
+    "completed",
+    "dead",
+    "cancelled",
+]
+STATES: tuple[State, ...] = get_args(State)
 
 # -- declarations -----------------------------------------------------------------
 
@@ -214,7 +228,8 @@ REJECT_WHERE = f"""
 GROUPS = """
     SELECT
         g.group_key, g.state, g.waiting, g.running, g.max_slots, g.weight,
-        g.held_by::text AS held_by, g.held_at, g.reason
+        g.held_by::text AS held_by, g.held_at, g.reason, g.rate,
+        extract(EPOCH FROM g.rate_per)::double precision AS rate_per, g.free_at
     FROM pulse.groups(
         lane => %(lane)s, keys => %(keys)s, max_groups => %(max_groups)s
     ) AS g
@@ -222,6 +237,7 @@ GROUPS = """
 SET_GROUP = """
     SELECT pulse.set_group(
         lane => %(lane)s, group_key => %(group_key)s, max_slots => %(max_slots)s,
-        weight => %(weight)s, enabled => %(enabled)s, reason => %(reason)s
+        weight => %(weight)s, enabled => %(enabled)s, reason => %(reason)s,
+        rate => %(rate)s, rate_per => %(rate_per)s::interval
     )
 """

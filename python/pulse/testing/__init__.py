@@ -12,12 +12,13 @@ fixtures, and pulse is put into the test database.
 """
 
 from pulse.testing.enqueued import assert_enqueued, enqueued, refute_enqueued
-from pulse.testing.work import Done, pass_time, perform, work_off
+from pulse.testing.work import Done, forget_jobs, pass_time, perform, work_off
 
 __all__ = [
     "Done",
     "assert_enqueued",
     "enqueued",
+    "forget_jobs",
     "pass_time",
     "perform",
     "refute_enqueued",

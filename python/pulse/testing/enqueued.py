@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from pulse import adapters
 from pulse.options import to_json
@@ -14,9 +14,19 @@ from pulse.tasks import Task
 Found = dict[str, Any]
 
 
+class DjangoTask(Protocol):
+    """A task of Django's framework; its path is the kind."""
+
+    @property
+    def module_path(self) -> str: ...
+
+
+Kind = str | Task[Any, Any] | DjangoTask
+
+
 def enqueued(
     connection: Any,
-    kind: str | Task[Any, Any],
+    kind: Kind,
     payload: Mapping[str, Any] | None = None,
     **columns: Any,
 ) -> list[Found]:
@@ -36,7 +46,7 @@ def enqueued(
 
 def assert_enqueued(
     connection: Any,
-    kind: str | Task[Any, Any],
+    kind: Kind,
     payload: Mapping[str, Any] | None = None,
     *,
     count: int | None = None,
@@ -57,7 +67,7 @@ def assert_enqueued(
 
 def refute_enqueued(
     connection: Any,
-    kind: str | Task[Any, Any],
+    kind: Kind,
     payload: Mapping[str, Any] | None = None,
     **columns: Any,
 ) -> None:
@@ -65,11 +75,13 @@ def refute_enqueued(
     assert_enqueued(connection, kind, payload, count=0, **columns)
 
 
-def _kind(kind: str | Task[Any, Any]) -> str:
-    return kind if isinstance(kind, str) else kind.kind
+def _kind(kind: Kind) -> str:
+    if isinstance(kind, str):
+        return kind
+    return kind.kind if isinstance(kind, Task) else kind.module_path
 
 
-def _jobs(connection: Any, kind: str | Task[Any, Any]) -> list[Found]:
+def _jobs(connection: Any, kind: Kind) -> list[Found]:
     rows: Any = adapters.fetch(connection, sql.JOBS, {"kind": _kind(kind)}, list)
     return sorted((json.loads(row[0]) for row in rows), key=lambda job: job["job_id"])
 
@@ -82,7 +94,7 @@ def _has(found: Any, wanted: Mapping[str, Any]) -> bool:
     )
 
 
-def _others(connection: Any, kind: str | Task[Any, Any]) -> str:
+def _others(connection: Any, kind: Kind) -> str:
     shown = ("job_id", "state", "lane", "priority", "payload")
     lines = [
         "\n  " + ", ".join(f"{name}={job[name]!r}" for name in shown)

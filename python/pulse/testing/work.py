@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg.rows import tuple_row
-from psycopg.types.json import set_json_loads
+from psycopg.types.json import Jsonb, set_json_loads
 
 from pulse import errors
 from pulse.handles import Handle
@@ -119,6 +119,24 @@ def pass_time(connection: Any, by: Duration) -> int:
         [(state,)] = _fetch(connection, operator.RESCHEDULE, values)
         due += state == "ready"
     return due
+
+
+def forget_jobs(connection: Any) -> int:
+    """Remove every job, after a test that commits; returns how many there were."""
+    connection = psycopg_of(connection)
+    values = {
+        "filter": Jsonb({"all": True}),
+        "force": True,
+        "max_jobs": 100_000,
+        "dry_run": False,
+        "reason": None,
+    }
+    _fetch(connection, operator.CANCEL_WHERE, values)
+    removed, done, remaining = 0, 1, 1
+    while done and remaining:  # What others depend on goes after them.
+        [(done, remaining)] = _fetch(connection, operator.DISCARD_WHERE, values)
+        removed += done
+    return removed
 
 
 def psycopg_of(connection: Any) -> psycopg.Connection[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI
@@ -11,11 +11,13 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.staticfiles import StaticFiles
 from starlette.responses import FileResponse
 
+from pulse.nodes import several
 from pulse.web import problems
 from pulse.web.access.auth import COOKIE, Authenticator, FirstOf, Tokens
 from pulse.web.access.guard import Guard
 from pulse.web.access.login import STATIC, Login
 from pulse.web.database import Database
+from pulse.web.fleet import Fleet, Node, Together, ToNodes
 from pulse.web.live.hub import Hub
 from pulse.web.routes import (
     flows,
@@ -24,6 +26,7 @@ from pulse.web.routes import (
     kinds,
     lanes,
     metrics,
+    nodes,
     overview,
     schedules,
     streams,
@@ -35,7 +38,7 @@ API = "/admin/workers"
 
 
 def create_app(
-    dsn: str = "",
+    dsn: str | Sequence[str] = "",
     *,
     authenticate: Authenticator | None = None,
     tokens: Tokens | None = None,
@@ -45,16 +48,55 @@ def create_app(
     """The app. Without authenticate or tokens it answers this machine only.
 
     tokens brings the login page; authenticate is any callable that says who asks, and
-    is asked first. A mounted app does not learn when its site ends:
+    is asked first. Given several DSNs it shows all of these databases together, and
+    each by itself. A mounted app does not learn when its site ends:
     call `await close(app)` there.
     """
-    database = Database(dsn, max_connections=max_connections)
-    hub = Hub(database)
+    if isinstance(dsn, str):
+        app = of_one(dsn, max_connections)
+    else:
+        app = of_all(several(dsn), max_connections)
+    ways = [way for way in (authenticate, tokens) if way is not None]
+    app.add_middleware(
+        Guard,
+        authenticate=FirstOf(*ways) if ways else None,
+        login=Login(tokens) if tokens else None,
+        allow_hosts=allow_hosts,
+    )
+    app.openapi = lambda: described(app, by_token=tokens is not None)  # type: ignore[method-assign]
+    return app
 
+
+def of_one(dsn: str, max_connections: int) -> FastAPI:
+    """One database, unguarded."""
+    app = empty("index.html")
+    app.state.database = Database(dsn, max_connections=max_connections)
+    app.state.hub = Hub(app.state.database)
+    parts = (overview, lanes, groups, kinds, streams, jobs, flows, schedules)
+    include(app, [part.router for part in parts], metrics.router)
+    return app
+
+
+def of_all(dsns: Sequence[str], max_connections: int) -> FastAPI:
+    """Several databases, each with an app of its own below node/N/."""
+    members = [Node(dsn, of_one(dsn, max_connections)) for dsn in dsns]
+    app = empty("nodes.html")
+    app.state.fleet = Fleet(members)
+    app.state.hub = Together([each.app.state.hub for each in members])
+    app.state.database = Together([each.app.state.database for each in members])
+    include(app, [nodes.router], nodes.metrics_router)
+    app.add_middleware(ToNodes, fleet=app.state.fleet)
+    return app
+
+
+def empty(page: str) -> FastAPI:
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
         await close(app)
+
+    async def front() -> FileResponse:
+        return FileResponse(STATIC / page, headers={"Cache-Control": "no-cache"})
 
     app = FastAPI(
         title="pulse",
@@ -68,36 +110,26 @@ def create_app(
         redirect_slashes=False,
         lifespan=lifespan,
     )
-    app.state.database, app.state.hub = database, hub
     problems.install(app)
+    app.add_api_route("/", front, methods=["GET", "HEAD"], include_in_schema=False)
+    app.mount("/static", StaticFiles(directory=STATIC, check_dir=False))
+    return app
+
+
+def include(app: FastAPI, parts: Sequence[APIRouter], beside: APIRouter) -> None:
+    """The API, and what stands beside it."""
     checked = [Depends(refuse_unknown)]
     api = APIRouter(prefix=API, dependencies=checked)
-    parts = (overview, lanes, groups, kinds, streams, jobs, flows, schedules)
     for part in parts:
-        api.include_router(part.router)
+        api.include_router(part)
     app.include_router(api)
-    app.include_router(metrics.router, dependencies=checked)
-    app.add_api_route("/", page, methods=["GET", "HEAD"], include_in_schema=False)
-    app.mount("/static", StaticFiles(directory=STATIC, check_dir=False))
-    ways = [way for way in (authenticate, tokens) if way is not None]
-    app.add_middleware(
-        Guard,
-        authenticate=FirstOf(*ways) if ways else None,
-        login=Login(tokens) if tokens else None,
-        allow_hosts=allow_hosts,
-    )
-    app.openapi = lambda: described(app, by_token=tokens is not None)  # type: ignore[method-assign]
-    return app
+    app.include_router(beside, dependencies=checked)
 
 
 async def close(app: FastAPI) -> None:
     """End the streams and the connections to the database."""
     await app.state.hub.close()
     await app.state.database.close()
-
-
-async def page() -> FileResponse:
-    return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
 
 # How a program authenticates, and how a browser that has logged in.

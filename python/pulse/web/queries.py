@@ -61,7 +61,8 @@ LANES = f"""
         extract(EPOCH FROM l.oldest_ready_age)::double precision
             AS oldest_ready_seconds,
         l.throughput::double precision AS throughput, l.enabled, l.drained, l.paused_by,
-        l.settings OPERATOR(pg_catalog.?|) ARRAY['fair', 'group_slots'] AS grouped,
+        l.settings OPERATOR(pg_catalog.?|) ARRAY['fair', 'group_slots', 'group_rate']
+            AS grouped,
         (
             SELECT {IN_SECONDS}
             FROM pg_catalog.jsonb_each(l.settings) AS s
@@ -96,7 +97,9 @@ SET_LANE = """
         retain_dead => %(retain_dead)s::interval,
         cancel_grace => %(cancel_grace)s::interval, enabled => %(enabled)s,
         reason => %(reason)s, fair => %(fair)s, group_slots => %(group_slots)s,
-        in_order => %(in_order)s
+        in_order => %(in_order)s, rate => %(rate)s,
+        rate_per => %(rate_per)s::interval, group_rate => %(group_rate)s,
+        group_rate_per => %(group_rate_per)s::interval
     )
 """
 
@@ -127,7 +130,8 @@ SET_KIND = """
         max_runtime => %(max_runtime)s::interval,
         requires_approval => %(requires_approval)s,
         approval_expiry => %(approval_expiry)s::interval, reason => %(reason)s,
-        max_delay => %(max_delay)s::interval
+        max_delay => %(max_delay)s::interval, rate => %(rate)s,
+        rate_per => %(rate_per)s::interval
     )
 """
 
@@ -216,17 +220,9 @@ SUMMARY = f"""
             (
                 SELECT pg_catalog.json_agg(o)
                 FROM (
-                    SELECT
-                        s.kind, pg_catalog.sum(s.failed)::bigint AS failed,
-                        pg_catalog.sum(s.started)::bigint AS started,
-                        pg_catalog.sum(s.dead)::bigint AS dead
-                    FROM pulse.stats AS s
-                    WHERE s.at > pg_catalog.now() - interval '15 minutes'
-                        AND s.kind <> ''
-                    GROUP BY s.kind
-                    HAVING pg_catalog.sum(s.failed) >= 3
-                        AND pg_catalog.sum(s.failed) * 20 >= pg_catalog.sum(s.started)
-                    ORDER BY pg_catalog.sum(s.failed) DESC, s.kind
+                    SELECT f.kind, f.failed, f.started, f.dead
+                    FROM pulse.failing_kinds() AS f
+                    ORDER BY f.failed DESC, f.kind
                     LIMIT 5
                 ) AS o
             ), '[]'

@@ -101,7 +101,7 @@ class Connection:
         first = str(errors.translate(error) or error).strip().split("\n")[0]
         at = self._connector.at
         log_event(
-            # Beside others that work each reason is told once.
+            # Beside others that work each reason is logged once.
             logging.DEBUG if at and first == self._told else logging.WARNING,
             f"cannot reach the queue{at}, trying again in {pause:.1f} s: {first}",
             worker=self._connector.worker,

@@ -200,7 +200,14 @@ class Fleet:
 
     async def _admit(self, connector: Connector, connection: AsyncConnection) -> None:
         """At every connection: after a failover another database may answer."""
-        self._enter(connector, *await self._number(connection))
+        number, state = await self._number(connection)
+        for other, known in list(self._numbers.items()):
+            if known == number and other != connector:
+                # It may have another one by now.
+                with contextlib.suppress(psycopg.Error, OSError, asyncio.TimeoutError):
+                    look = asyncio.wait_for(self._look(other), START_WITHIN)
+                    self._numbers[other], _ = await look
+        self._enter(connector, number, state)
 
     def _enter(self, connector: Connector, number: int, state: str) -> None:
         if len(self._connectors) > 1:

@@ -143,6 +143,8 @@ def described(error: BaseException) -> str:
     """The traceback from the handler on, without pulse's frames above it."""
     if isinstance(error, RemoteError):
         return str(error)
+    if isinstance(error, errors.HandlerExit) and error.described is not None:
+        return error.described
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(PACKAGE):
         trace = trace.tb_next

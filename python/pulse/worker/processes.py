@@ -28,7 +28,7 @@ from typing import Any
 from pulse import errors
 from pulse.job import Control, Job, Rows
 from pulse.tasks import Task
-from pulse.worker.outcomes import RemoteError, described, encoded
+from pulse.worker.outcomes import RemoteError, described, encoded, undescribed
 
 POLL_INTERVAL = 0.05
 STOPS = (signal.SIGINT, signal.SIGTERM)
@@ -265,8 +265,15 @@ def end_with_the_worker() -> None:
 
 def portable(error: BaseException) -> BaseException:
     """An error that the worker acts on travels as it is, others as their traceback."""
-    if isinstance(error, (errors.HandlerExit, errors.LeaseLost, errors.Suspended)):
-        with contextlib.suppress(Exception):
-            pickle.loads(pickle.dumps(error))
-            return error
-    return RemoteError(described(error))
+    try:
+        text = described(error)
+        if isinstance(error, (errors.HandlerExit, errors.LeaseLost, errors.Suspended)):
+            with contextlib.suppress(Exception):
+                if isinstance(error, errors.HandlerExit):
+                    error.described = text
+                pickle.loads(pickle.dumps(error))
+                return error
+        return RemoteError(text)
+    except BaseException as second:
+        # As in outcomes.raised.
+        return RemoteError(undescribed(error, second))

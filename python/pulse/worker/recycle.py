@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from pulse.hooks import Hooks
 from pulse.job import Job
+from pulse.logs import log_event
 
 LOOK_EVERY = 20
 """Runs between two looks at the memory."""
@@ -46,7 +50,22 @@ def memory() -> int:
         return pages * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError):
         import resource
-        import sys
 
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024
+
+
+def start_afresh(reason: str) -> None:
+    """The same process with a fresh interpreter: no supervisor has to do it."""
+    log_event(logging.INFO, f"starting afresh: {reason}")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def bytes_of(size: str) -> int:
+    """512MB, 2 GiB, 100000."""
+    found = re.fullmatch(r"(\d+)\s*([kMG]?)i?B?", size.strip(), re.IGNORECASE)
+    if found is None:
+        raise ValueError(f"{size!r} is not a size: 512MB")
+    return int(found[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[found[2].lower()]

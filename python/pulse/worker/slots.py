@@ -17,6 +17,7 @@ from pulse.worker.run import Run
 # a smaller one the additional exchanges cost more than that brings
 # (docs/decisions/halves.md).
 LARGE = 200
+LONGEST_WHY = 1000
 
 
 class Slots:
@@ -210,4 +211,6 @@ def failed(run: Run, outcome: Outcome) -> tuple[int, str]:
 
 
 def last_line(error: str | None) -> str:
-    return (error or "").rsplit("\n", 1)[-1]
+    """For the log; the job has all of it."""
+    line = (error or "").rsplit("\n", 1)[-1]
+    return line if len(line) <= LONGEST_WHY else f"{line[: LONGEST_WHY - 1]}…"

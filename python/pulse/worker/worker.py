@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import pickle
 import secrets
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from pulse.declarations import Declarations, ScheduleOptions, kinds_of
 from pulse.hooks import Hooks
+from pulse.logs import log_event
 from pulse.nodes import place, several
 from pulse.options import Duration
 from pulse.tasks import Decorator, Scheduled, Task, TaskOptions, decorator
@@ -75,9 +77,14 @@ class Worker:
             raise TypeError("pass lanes or concurrency, not both")
         if lanes is None:
             lanes = {"default": 10 if concurrency is None else concurrency}
+        if not isinstance(lanes, Mapping) or not all(
+            isinstance(n, int) and n > 0 for n in lanes.values() or [0]
+        ):
+            raise ValueError(
+                "every lane needs at least one slot: lanes is slots by lane, as in "
+                "{'mail': 4}"
+            )
         slots = dict(lanes)
-        if not slots or any(not isinstance(n, int) or n < 1 for n in slots.values()):
-            raise ValueError("every lane needs at least one slot")
         if poll_interval <= 0 or grace < 0:
             raise ValueError("poll_interval must be above 0 and grace not below it")
         if process_initializer is not None:
@@ -149,7 +156,7 @@ class Worker:
         return decorator(kind, options, self.add, batch, within)
 
     def schedule(self, name: str, **options: Unpack[ScheduleOptions]) -> Scheduled:
-        """Have a task of this worker enqueued by the clock: cron=, every= or at=.
+        """Have a task of this worker enqueued on a schedule: cron=, every= or at=.
 
         Declared under the worker's application and written when the worker starts. A
         function that is no task yet becomes the handler of the kind of this name.
@@ -194,6 +201,7 @@ class Worker:
                     "this worker has no handlers: add some with @worker.handle(kind) "
                     "or Worker(…, tasks=[…])"
                 )
+            self._warn_of_other_lanes()
             self._loop = loop
             self.recycled = None
             recycle = Recycle(self.max_jobs, self.max_memory, self._stop)
@@ -222,6 +230,16 @@ class Worker:
                 self._asked_to_stop = False
                 self._stop_early = False
                 self.ready.clear()
+
+    def _warn_of_other_lanes(self) -> None:
+        """Who was told no lanes leaves all but one to others, perhaps unawares."""
+        wanted = [(k, {**t.settings, **t.options}) for k, t in self.tasks.items()]
+        own = [(k, lane) for k, how in wanted if (lane := how.get("lane"))]
+        others = [f"{lane} ({k})" for k, lane in own if lane != "default"]
+        if others and list(self.lanes) == ["default"]:
+            words = "this worker takes lane default alone; its jobs go also into "
+            words += f"{', '.join(others)}: name the slots with lanes={{…}}"
+            log_event(logging.WARNING, words, worker=self.name)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:

@@ -85,6 +85,39 @@ class NoNotes(Exception):
         raise KeyError("notes")
 
 
+class NoClass(Exception):
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        raise KeyError("class")
+
+
+class Declined(pulse.Fatal):
+    """Its arguments are not those of an exception."""
+
+    def __init__(self, card: str, code: int) -> None:
+        super().__init__(f"{card} was declined")
+        self.code = code
+
+
+def decline() -> None:
+    try:
+        os.environ["CARD"]
+    except KeyError as error:
+        raise Declined("the card", code=5) from error
+
+
+def put_off() -> None:
+    raise pulse.RetryIn(3600)
+
+
+def leave(job: Job, how: str) -> None:
+    {"decline": decline, "put off": put_off}[how]()
+
+
+leave_process = pulse.task("leave-process", executor="process")(leave)
+leave_thread = pulse.task("leave-thread")(leave)
+
+
 @pulse.task("odd", executor="process")
 def odd(job: Job, how: str) -> Any:
     if how == "killed":
@@ -94,6 +127,7 @@ def odd(job: Job, how: str) -> Any:
         "interrupt": KeyboardInterrupt(),
         "retry": pulse.RetryIn(float("nan")),
         "notes": NoNotes(),
+        "class": NoClass(),
         "value": ValueError("in the child"),
     }
     if how in errors:

@@ -15,6 +15,7 @@ from pulse import Job, Worker
 from pulse.errors import InvalidArgument, TooLarge
 from pulse.options import LARGEST_JSON, to_stored_json, to_text
 from pulse.worker import exchange
+from pulse.worker.slots import LONGEST_WHY, last_line
 from tests.python.worker import handlers
 from tests.python.worker.conftest import PATIENCE, Queue, Start
 from tests.python.worker.test_processes import _importable as _importable
@@ -369,6 +370,7 @@ def test_processes_end_like_threads(queue: Queue, start: Start) -> None:
         "large": "the result is too large",
         "retry": "the delay of RetryIn cannot be nan",
         "notes": "NoNotes",
+        "class": "NoClass: it has no text, since reading it raised KeyError",
         "value": "ValueError: in the child",
         "killed": "the process of the handler died (SIGKILL)",
     }
@@ -380,3 +382,27 @@ def test_processes_end_like_threads(queue: Queue, start: Start) -> None:
         assert "RemoteError" not in error
         assert "executors.py" not in error
     queue.until_state(queue.enqueue("odd", {"how": "fine"}), "completed")
+
+
+@pytest.mark.parametrize(
+    ("how", "state"), [("decline", "dead"), ("put off", "retrying")]
+)
+def test_what_a_process_chooses_reads_as_in_a_thread(
+    queue: Queue, start: Start, how: str, state: str
+) -> None:
+    tasks = [handlers.leave_process, handlers.leave_thread]
+    start(Worker(queue.db.dsn, concurrency=2, tasks=tasks))
+    said = []
+    for task in tasks:
+        job = queue.enqueue(task.kind, {"how": how})
+        queue.until_state(job, state)
+        row = queue.job(job)
+        assert row["attempts"] == 1
+        said.append(row["last_error"])
+    assert said[0] == said[1]
+    assert "in put_off" in said[0] or "KeyError: 'CARD'" in said[0]
+
+
+def test_a_long_error_does_not_fill_the_log() -> None:
+    assert len(last_line("first\n" + "x" * 90_000)) <= LONGEST_WHY
+    assert last_line("first\nValueError: why") == "ValueError: why"

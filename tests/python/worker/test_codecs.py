@@ -8,7 +8,17 @@ import uuid
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from typing import Annotated, Any, Literal, NamedTuple, Optional
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    NewType,
+    Optional,
+    TypedDict,
+    TypeVar,
+)
 
 import msgspec
 import pydantic
@@ -45,13 +55,50 @@ class Customer(pydantic.BaseModel):
     since: datetime
 
 
+class Address(pydantic.BaseModel):
+    """Other names than its fields have, and what may not come back."""
+
+    model_config = pydantic.ConfigDict(extra="forbid")
+    zip_code: str = pydantic.Field(alias="zipCode")
+    town: str = pydantic.Field(validation_alias="city", serialization_alias="Town")
+    before: list[Address] = []
+
+    @pydantic.computed_field  # type: ignore[prop-decorator]
+    @property
+    def label(self) -> str:
+        return f"{self.zip_code} {self.town}"
+
+
 class Event(msgspec.Struct):
     at: datetime
     n: int = 0
 
 
+class Seen(TypedDict, total=False):
+    at: datetime
+    by: str
+
+
+T = TypeVar("T")
+
+
+@dataclass
+class Box(Generic[T]):
+    held: T
+
+
+class Level(enum.IntEnum):
+    HIGH = 2
+
+
+CustomerId = NewType("CustomerId", uuid.UUID)
+OrderNumber = NewType("OrderNumber", int)
+
 NOW = datetime(2030, 1, 2, 3, 4, 5, 678, timezone.utc)
 ID = uuid.UUID(int=7)
+HOME = Address.model_validate(
+    {"zipCode": "1", "city": "Ulm", "before": [{"zipCode": "2", "city": "Bonn"}]}
+)
 ORDER = Order(ID, [Line(Decimal("1.50"), {"a"})], Order(ID, []))
 
 VALUES: list[tuple[Any, Any]] = [
@@ -65,7 +112,16 @@ VALUES: list[tuple[Any, Any]] = [
     (Point(1, NOW.date()), Point),
     (ORDER, Order),
     (Customer(name="Ada", since=NOW), Customer),
+    (HOME, Address),
     (Event(NOW, 3), Event),
+    (Seen(at=NOW), Seen),
+    (Box(1), Box[int]),
+    (CustomerId(ID), CustomerId),
+    ({1: NOW}, dict[int, datetime]),
+    ({1: 2, 3: 4}, dict[int, int]),
+    ({0.5: 1}, dict[float, int]),
+    ({Level.HIGH: 1}, dict[Level, int]),
+    ({OrderNumber(1): 2}, dict[OrderNumber, int]),
     ([NOW, NOW], list[datetime]),
     ({"a": ORDER}, dict[str, Order]),
     ((NOW, 1), tuple[datetime, int]),

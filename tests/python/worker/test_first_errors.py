@@ -76,6 +76,30 @@ def test_a_worker_role_can_do_all_a_worker_does(queue: Queue, start: Start) -> N
         queue.db.psql("-c", "DROP OWNED BY labourer", "-c", "DROP ROLE labourer")
 
 
+def test_lanes_that_a_worker_leaves_out_are_a_warning(
+    queue: Queue, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    def warnings(**lanes: int) -> list[str]:
+        worker = Worker(queue.db.dsn, lanes=lanes or None)
+        for kind, lane in (("a", "mail"), ("b", "default"), ("c", "bulk")):
+            worker.handle(kind, lane=lane)(lambda: None)
+        worker.handle("d")(lambda: None)
+        caplog.clear()
+        start(worker).stop()
+        return [r.message for r in caplog.records if "takes lane default" in r.message]
+
+    [said] = warnings()
+    assert "go also into mail (a), bulk (c)" in said
+    # Who names lanes has chosen.
+    assert warnings(mail=1) == []
+
+
+def test_lanes_without_slots_are_refused() -> None:
+    for wrong in (["mail"], {}, {"mail": 0}, {"mail": "4"}, "mail"):
+        with pytest.raises(ValueError, match=r"slots by lane.*\{'mail': 4\}"):
+            Worker(lanes=wrong)  # type: ignore[arg-type]
+
+
 def test_a_server_that_is_not_there_is_waited_for(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:

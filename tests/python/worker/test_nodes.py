@@ -383,6 +383,58 @@ def test_a_node_that_takes_the_number_of_another_is_left_out(
     running.stop()
 
 
+def swap(nodes: Nodes, cut: str) -> None:
+    """The numbers of the first two, and the first has to connect again."""
+    numbers = [int(nodes.ask(place, "SELECT pulse.node()")) for place in (0, 1)]
+    nodes.ask(0, "SELECT pulse.set_node(9)")
+    nodes.ask(1, f"SELECT pulse.set_node({numbers[0]})")
+    nodes.ask(0, f"SELECT pulse.set_node({numbers[1]})")
+    nodes.ask(0, cut)
+
+
+CUT = """SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+WHERE pid <> pg_backend_pid() AND datname = current_database()"""
+
+
+def test_numbers_may_be_swapped_while_it_runs(
+    nodes: Nodes, start: Start, story: Story
+) -> None:
+    start(story.worker(nodes.dsns[:2], 2))
+    nodes.fill(0, 5)
+    nodes.fill(1, 5)
+    until(lambda: nodes.left() == 0)
+    swap(nodes, CUT)
+    nodes.fill(0, 5)
+    nodes.fill(1, 5)
+    until(lambda: nodes.left() == 0)
+    nodes.check()
+
+
+def test_a_client_learns_of_swapped_numbers(nodes: Nodes) -> None:
+    def enqueued() -> int:
+        with contextlib.suppress(psycopg.OperationalError):
+            return client.enqueue("k") >> 43
+        return -1
+
+    with pulse.Client(nodes.dsns[:2]) as client:
+        assert {enqueued() for _ in range(2)} == {1, 2}
+        swap(nodes, CUT)
+        # What was cut is told once.
+        assert {enqueued() for _ in range(4)} == {-1, 1, 2}
+
+    async def work() -> None:
+        async with pulse.AsyncClient(nodes.dsns[:2]) as client:
+            assert {await client.enqueue("k") >> 43 for _ in range(2)} == {1, 2}
+            await asyncio.to_thread(swap, nodes, CUT)
+            found = set()
+            for _ in range(4):
+                with contextlib.suppress(psycopg.OperationalError):
+                    found.add(await client.enqueue("k") >> 43)
+            assert found == {1, 2}
+
+    asyncio.run(work())
+
+
 def test_schedules_are_declared_in_the_first_database(
     nodes: Nodes, start: Start
 ) -> None:
@@ -506,7 +558,7 @@ def test_hello_world_is_as_short_as_the_page_says(
     page = (paths.ROOT / "docs/scaling.md").read_text()
     [block] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     lines = [line for line in block.splitlines() if line]
-    assert len(lines) <= 11
+    assert len(lines) <= 10
     code = re.sub(r"NODES = .*", f"NODES = {nodes.dsns[:2]}", block)
     names: dict[str, Any] = {}
     exec(code.replace("worker.run()", ""), names)

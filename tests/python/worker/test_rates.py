@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 import pulse
 from pulse import Job, Worker
 from tests.python.worker.conftest import ARMED, Queue, Start
@@ -29,9 +31,12 @@ class Counting(pulse.Hooks):
         self.cycles += 1
 
 
-def test_a_rate_wakes_the_worker_and_is_kept(queue: Queue, start: Start) -> None:
+@pytest.mark.parametrize("verb", ["set_lane('default'", "set_kind('call'"])
+def test_a_rate_wakes_the_worker_and_is_kept(
+    queue: Queue, start: Start, verb: str
+) -> None:
     """At ten minutes between polls only next_at can bring it back."""
-    queue.one("SELECT pulse.set_lane('default', rate => 3, rate_per => '500 ms')")
+    queue.one(f"SELECT pulse.{verb}, rate => 3, rate_per => '500 ms')")
     hooks = Counting()
     worker = Worker(queue.db.dsn, concurrency=10, poll_interval=600, hooks=[hooks])
     ran: list[int] = []

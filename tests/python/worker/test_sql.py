@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pulse.sql import producer, testing, worker
+from pulse.sql import operator, producer, testing, worker
 from tests.conftest import Connect
 from tools import paths
 
@@ -38,6 +38,11 @@ def test_every_call_names_arguments_that_exist(connect: Connect) -> None:
             assert named <= known[function]
 
 
+def test_the_states_of_a_job_are_those_of_the_server(connect: Connect) -> None:
+    [found] = connect().execute("SELECT pulse._acts_on('find')").fetchall()
+    assert tuple(found[0]) == operator.STATES
+
+
 def test_a_worker_checks_for_all_it_calls() -> None:
     called = {
         function
@@ -49,7 +54,7 @@ def test_a_worker_checks_for_all_it_calls() -> None:
 
 def tables() -> set[str]:
     source = "".join(p.read_text() for p in (paths.EXTENSION / "sql").glob("0*.sql"))
-    return set(re.findall(r"CREATE TABLE pulse\.(\w+)", source))
+    return set(re.findall(r"CREATE (?:UNLOGGED )?TABLE pulse\.(\w+)", source))
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,22 @@ def test_a_payload_that_does_not_fit_names_the_field() -> None:
         bill.run(job_of(stored))
 
 
+def test_arguments_that_do_not_fit_say_what_enqueue_takes(connect: Connect) -> None:
+    says = r"missing a required argument: 'at'.*enqueue\(connection, order, at, \*notes"
+    enqueue: Any = bill.enqueue
+    for wrong in (("a@b.c", ORDER), (connect(), ORDER)):
+        with pytest.raises(TypeError, match=says):
+            enqueue(*wrong)
+
+
+def test_a_decorator_without_its_kind_is_refused_at_once() -> None:
+    for decorate in (pulse.task, Worker().handle):
+        with pytest.raises(
+            TypeError, match=r'the kind comes first: @.*\("send-email"\)'
+        ):
+            decorate(lambda job: None)  # type: ignore[call-overload]
+
+
 def test_a_name_that_only_type_checkers_import_is_no_problem() -> None:
     @pulse.task("k")
     def of(values: Sequence[int], at: datetime) -> list[Any]:

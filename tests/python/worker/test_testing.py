@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 import pulse
 import pulse.testing
 from pulse import Job, Worker
-from pulse.testing import assert_enqueued, refute_enqueued
+from pulse.testing import assert_enqueued, forget_jobs, refute_enqueued
 from tests.conftest import Connection, Database
 
 
@@ -110,6 +110,18 @@ def test_time_passes_without_waiting(db: Database) -> None:
     pulse.testing.work_off(connection, worker)
     assert pulse.testing.pass_time(connection, 60) == 1
     connection.rollback()
+
+
+def test_tests_that_commit_leave_nothing_behind(db: Database) -> None:
+    with db.connect() as connection:
+        first = pulse.enqueue(connection, "k")
+        pulse.enqueue(connection, "k", delay="1 day", unique_key="u")
+        pulse.enqueue(connection, "k", after=[first])
+        connection.execute("SELECT FROM pulse.claim_batch('w')")
+        assert forget_jobs(connection) == 3
+        assert connection.execute("SELECT FROM pulse.jobs").fetchall() == []
+        assert forget_jobs(connection) == 0
+        assert pulse.enqueue(connection, "k", unique_key="u") > first
 
 
 def test_what_is_enqueued_is_asserted(db: Database) -> None:

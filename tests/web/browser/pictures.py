@@ -48,6 +48,13 @@ SAMPLES = """
         ('mail', 90, 80, 2.5), ('reports', 1, 1, 2.0)) AS l (lane, base, swing, slow),
         generate_series(1, 60) AS n
 """
+# Committed, and locked from then on: upkeep steps over it, and it stays late.
+LATE = """
+    UPDATE pulse.schedule SET next_at = now() - interval '7 minutes'
+    WHERE name = 'clean-carts';
+    COMMIT AND CHAIN;
+    SELECT FROM pulse.schedule WHERE name = 'clean-carts' FOR UPDATE
+"""
 # Totals by the minute: the bank has not answered for the last ten of them.
 TOTALS = """
     INSERT INTO pulse.stat
@@ -135,6 +142,7 @@ def shoot(browser: Browser, site: Site, name: str, place: str, **options: Any) -
     expect(page.locator("main td, .history li").first).to_be_visible()
     if page.locator(".chart").count() > 0:
         expect(page.locator(".chart .top-value").first).not_to_be_empty()
+    expect(page.locator("#nav .badge:visible").first).to_be_visible()
     if page.locator(".wrong").count() > 0:
         expect(page.locator(".wrong:visible, .calm:visible")).to_have_count(1)
     page.screenshot(path=IMAGES / f"{name}.png", animations="disabled")
@@ -166,6 +174,16 @@ def shop() -> Iterator[tuple[Site, int]]:
         wait_for(lambda: one(sql, done, job_id), "the job that was retried")
         reason = "bank maintenance until 22:00"
         sql.execute("SELECT pulse.drain_lane('billing', %s, true)", [reason])
+        for order in range(3):
+            enqueue(sql, "charge-card", {"card": "visa", "amount": 5100 + order})
+        # No worker takes this lane.
+        enqueue(sql, "import-prices", {"shop": 3}, lane="imports")
+        sql.execute(
+            "UPDATE pulse.ready SET ready_at = now() - interval '4 minutes' "
+            "WHERE lane = 'imports'"
+        )
+        late = psycopg.connect(dsn)
+        late.execute(LATE)
         sql.execute("TRUNCATE pulse.sample, pulse.stat, pulse.tally")
         sql.execute(SAMPLES)
         sql.execute(TOTALS)
@@ -176,6 +194,7 @@ def shop() -> Iterator[tuple[Site, int]]:
         finally:
             site.kill()
             end.set()
+            late.close()
             running.stop()
             sql.close()
 
@@ -190,7 +209,7 @@ def calm() -> Iterator[Site]:
                 sql.execute(statement)
             sql.execute("SELECT pulse.tick()")
             sql.execute("TRUNCATE pulse.sample, pulse.stat, pulse.tally")
-            sql.execute(SAMPLES)
+            sql.execute(SAMPLES.replace("(l.base * (60 - n) / 8.0)", "(random() * 4)"))
             sql.execute(TOTALS.replace("n < 11", "n < 0"))
             sql.execute(ADD_TOTALS)
             sql.execute("SELECT pulse.hello(%s, '{mail,images}')", ["shop-1"])
@@ -207,6 +226,9 @@ def main() -> None:
     with chromium() as browser:
         with calm() as site:
             shoot(browser, site, "overview-calm", "", **desk)
+            shoot(
+                browser, site, "overview-calm-phone", "", **phone, color_scheme="dark"
+            )
         with shop() as (site, job_id):
             shoot(browser, site, "overview-light", "", **desk, color_scheme="light")
             shoot(browser, site, "overview-dark", "", **desk, color_scheme="dark")
@@ -215,6 +237,7 @@ def main() -> None:
             shoot(browser, site, "jobs-phone", "jobs", **phone, color_scheme="dark")
             shoot(browser, site, "dead", "dead", **desk)
             shoot(browser, site, "kind", "kinds/charge-card", **desk)
+            shoot(browser, site, "health", "health", **desk)
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ def test_a_viewer_sees_everything_and_can_change_nothing(
         assert {"Drain…", "Cancel…", "Retry", "Approve", "Pause"} <= seen
         tab = Tab(browser, site)
         # What is left looks, and changes nothing.
-        assert buttons(tab, VIEWERS_TOKEN, places, keep=True) <= {"Filter"}
+        assert buttons(tab, VIEWERS_TOKEN, places, keep=True) <= {"Filter", "Show all"}
         expect(tab.page.locator("#me")).to_contain_text("view only")
         refused = tab.page.evaluate(
             "id => fetch(`admin/workers/jobs/${id}/retry`, {method: 'POST', body: '{}',"

@@ -164,11 +164,14 @@ def test_a_lane_gets_more_slots(tab: Tab, sql: Connection) -> None:
     expect(keep).to_have_attribute("placeholder", "default: 7 days")
     dialog.get_by_label("Slots", exact=True).fill("5")
     dialog.get_by_label("Slots of a group").fill("2")
+    dialog.get_by_label("Rate", exact=True).fill("100")
+    dialog.get_by_label("Period of the rate", exact=True).fill("1 min")
     dialog.get_by_role("button", name="Save").click()
     expect(lane(page, "mail")).to_contain_text("0 / 5")
     settings = one(sql, "SELECT settings FROM pulse.lanes WHERE name = 'mail'")
     wanted = {"max_slots": 5, "lease_for": "00:00:40", "enabled": True}
-    assert settings == {**wanted, "group_slots": 2}
+    rate = {"rate": 100, "rate_per": "00:01:00"}
+    assert settings == {**wanted, **rate, "group_slots": 2}
 
 
 def test_a_group_is_held_and_let_go(tab: Tab, sql: Connection) -> None:
@@ -184,7 +187,7 @@ def test_a_group_is_held_and_let_go(tab: Tab, sql: Connection) -> None:
     dialog.get_by_role("button", name="Hold").click()
     expect(row).to_contain_text(": abuse")
     assert one(sql, "SELECT state FROM pulse.groups('mail')") == "held"
-    row.get_by_role("button", name="Let group").click()
+    row.get_by_role("button", name="Resume group").click()
     expect(row).to_contain_text("waiting")
     row.get_by_role("button", name="Rule for group").click()
     dialog.get_by_label("Weight").fill("4")

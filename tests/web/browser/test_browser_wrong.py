@@ -46,7 +46,10 @@ def test_what_is_wrong_comes_first_with_its_jobs_and_verbs(
     expect(
         trouble(page, "No live worker takes forgotten in lane attic")
     ).to_be_visible()
-    expect(trouble(page, "Schedule nightly is late")).to_be_visible()
+    late = trouble(page, "Schedule nightly is late")
+    late.get_by_role("button", name="Run schedule nightly now").click()
+    expect(page.locator("#toasts")).to_contain_text("Schedule nightly enqueued job")
+    assert one(sql, "SELECT count(*) FROM pulse.jobs WHERE kind = 'sweep'") == 1
     # Three errors that differ in a number are one.
     dead = trouble(page, "3 dead letters of charge")
     expect(dead).to_contain_text("Timeout after 31 s")
@@ -61,6 +64,57 @@ def test_what_is_wrong_comes_first_with_its_jobs_and_verbs(
     expect(dead).to_have_count(0)
     expect(badge(page, "dead")).to_be_hidden()
     assert one(sql, "SELECT count(*) FROM pulse.dead") == 0
+
+
+def test_a_drained_lane_in_which_jobs_wait_is_named(tab: Tab, sql: Connection) -> None:
+    sql.execute("SELECT pulse.enqueue('letter', lane => 'mail')")
+    sql.execute("SELECT pulse.enqueue('letter', lane => 'mail')")
+    sql.execute("SELECT pulse.drain_lane('mail', 'new printer')")
+    sql.execute("SELECT pulse.drain_lane('attic', new => true)")
+    page = tab.live()
+    hold = page.locator(".hold")
+    expect(hold).to_have_count(1)
+    expect(hold).to_contain_text("Lane mail is drained, 2 jobs wait: new printer")
+    hold.get_by_role("button", name="Resume mail").click()
+    expect(hold).to_have_count(0)
+    assert one(sql, "SELECT lane FROM pulse.pause_status()") == "attic"
+    # One that was forgotten is wrong.
+    sql.execute("SELECT pulse.tick()")
+    sql.execute("SELECT pulse.drain_lane('mail')")
+    sql.execute("UPDATE pulse.ready SET ready_at = now() - interval '2 hours'")
+    forgotten = trouble(page, "Jobs have waited for over an hour in lane mail")
+    forgotten.get_by_role("link", name="Its jobs").click()
+    expect(page.locator("tr[data-job]")).to_have_count(2)
+
+
+def test_of_a_thousand_lanes_no_trouble_hides_another(
+    tab: Tab, sql: Connection
+) -> None:
+    sql.execute(
+        "SELECT pulse.enqueue('k', lane => 'lane-' || n) "
+        "FROM generate_series(1, 1000) AS n"
+    )
+    sql.execute("UPDATE pulse.ready SET ready_at = now() - interval '10 minutes'")
+    sql.execute(
+        "UPDATE pulse.ready SET ready_at = now() - interval '1 hour' "
+        "WHERE lane = 'lane-707'"
+    )
+    page = tab.live()
+    expect(trouble(page, "has ready jobs, and nothing was claimed")).to_have_count(3)
+    expect(trouble(page, "and 997 more like it")).to_have_count(2)
+    tones = page.locator(".troubles li")
+    assert [li.get_attribute("data-tone") for li in tones.all()] == [
+        *["fail"] * 6,
+        *["warn"] * 4,
+    ]
+    rows = page.locator("tr[data-lane]")
+    expect(rows).to_have_count(50)
+    expect(rows.first).to_contain_text("lane-707")
+    page.get_by_label("Find lanes").fill("LANE-99")
+    expect(rows).to_have_count(11)
+    page.get_by_label("Find lanes").fill("")
+    page.get_by_role("button", name="Show all").click()
+    expect(rows).to_have_count(1001)
 
 
 def test_a_kind_that_fails_now_is_named(tab: Tab, sql: Connection) -> None:
@@ -81,6 +135,8 @@ def test_health_leads_to_the_jobs_instead_of_advising_sql(
     sql.execute("SELECT pulse.enqueue('forgotten', lane => 'attic')")
     sql.execute("UPDATE pulse.ready SET ready_at = now() - interval '10 minutes'")
     page = tab.open("health")
+    expect(page.locator("tbody .pill").first).to_have_text("fail")
+    expect(page.locator("tbody .pill").last).to_have_text("ok")
     check = page.locator("tr", has_text="unhandled kinds")
     expect(check.locator(".pill")).to_have_text("warn")
     check.get_by_role("link", name="forgotten in attic").click()

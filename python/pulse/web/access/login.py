@@ -14,6 +14,8 @@ from pulse.web.access.auth import COOKIE, Tokens
 from pulse.web.problems import Problem
 
 STATIC = Path(__file__).parent.parent / "static"
+# Of several databases each has a page below this: the login is the same.
+NODE = re.compile(r"/node/(\d{1,4})(?=/)")
 
 
 class Login:
@@ -24,7 +26,7 @@ class Login:
         self._assets = assets_of(STATIC / "login.html")
 
     def takes(self, scope: Scope) -> bool:
-        return scope["method"] == "POST" and route_path(scope) in (
+        return scope["method"] == "POST" and page_path(scope) in (
             "/login",
             "/logout",
         )
@@ -32,7 +34,7 @@ class Login:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         answer: Response
-        if route_path(scope) == "/logout":
+        if page_path(scope) == "/logout":
             answer = Response(status_code=204)
             answer.delete_cookie(
                 COOKIE,
@@ -62,7 +64,7 @@ class Login:
 
     async def shows(self, scope: Scope, receive: Receive, send: Send) -> bool:
         """Answer with the login page or a part of it; False for all else."""
-        path = route_path(scope)
+        path = page_path(scope)
         if scope["method"] not in ("GET", "HEAD"):
             return False
         if path in ("", "/"):
@@ -94,6 +96,11 @@ def token_in(body: bytes) -> str:
 def route_path(scope: Scope) -> str:
     """The path below where the app is mounted."""
     return str(scope["path"]).removeprefix(scope.get("root_path", ""))
+
+
+def page_path(scope: Scope) -> str:
+    """The same below the page of one node."""
+    return NODE.sub("", route_path(scope), count=1)
 
 
 def root(scope: Scope) -> str:

@@ -176,7 +176,8 @@ class Hub:
                 await self._poll_jobs(connection, notified)
 
     def _followed(self, payload: str) -> set[int]:
-        job_id = int(payload) if payload.isdecimal() else -1
+        # Anybody may NOTIFY anything, also a number that int refuses to read.
+        job_id = int(payload) if payload.isdecimal() and len(payload) < 20 else -1
         return {job_id} if job_id in self._jobs else set()
 
     # -- polling ----------------------------------------------------------------------

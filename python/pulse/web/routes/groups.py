@@ -19,7 +19,7 @@ async def groups(
     lane: Annotated[str, Query(min_length=1, max_length=200)] = "default",
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Any:
-    """Held ones first, then those at their slots, then the longest lines."""
+    """Held ones first, then those at a limit, then the longest lines."""
     async with caller.reading() as db:
         wanted = {"lane": lane, "keys": None, "max_groups": limit}
         return {"groups": await db.rows(operator.GROUPS, **wanted)}
@@ -29,6 +29,6 @@ async def groups(
 async def set_group(caller: CurrentCaller, group: requests.GroupSettings) -> Any:
     """Only what is given changes; it holds from the next claim on."""
     async with caller.writing() as db:
-        await db.rows(operator.SET_GROUP, **group.model_dump())
+        await db.rows(operator.SET_GROUP, **requests.values(group))
         wanted = {"lane": group.lane, "keys": [group.group_key], "max_groups": 1}
         return await db.one(operator.GROUPS, **wanted)

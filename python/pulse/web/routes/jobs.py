@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Query
 from psycopg.types.json import Jsonb
@@ -20,17 +20,6 @@ if TYPE_CHECKING:
 
 router = APIRouter(tags=["jobs"])
 
-State = Literal[
-    "blocked",
-    "awaiting_approval",
-    "scheduled",
-    "ready",
-    "running",
-    "retrying",
-    "completed",
-    "dead",
-    "cancelled",
-]
 Text = Annotated[str, Query(min_length=1, max_length=500)]
 Before = Annotated[
     int,
@@ -96,7 +85,7 @@ Filter = Annotated[dict[str, Any], Depends(job_filter)]
 async def jobs(
     caller: CurrentCaller,
     wanted: Filter,
-    state: Annotated[list[State] | None, Query()] = None,
+    state: Annotated[list[operator.State] | None, Query()] = None,
     limit: Limit = 50,
     before: Before | None = None,
 ) -> Any:

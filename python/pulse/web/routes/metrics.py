@@ -25,7 +25,7 @@ from starlette.responses import PlainTextResponse
 from pulse.sql import operator, producer
 from pulse.web import queries
 from pulse.web.access.caller import CurrentCaller
-from pulse.web.database import first
+from pulse.web.database import Session, first
 
 router = APIRouter(tags=["metrics"])
 
@@ -108,8 +108,8 @@ GAUGES = (
     (
         "pulse_tick_seconds",
         "tick_seconds",
-        "turn",
-        "How long each turn of tick took when it was last done.",
+        "part",
+        "How long each part of tick took when it was last done.",
     ),
     (
         "pulse_oldest_snapshot_seconds",
@@ -137,18 +137,22 @@ class Metrics(PlainTextResponse):
 async def metrics(caller: CurrentCaller) -> Metrics:
     """Counters, histograms, lanes, workers, upkeep and health as Prometheus text."""
     async with caller.reading() as db:
-        queue = Queue(
-            first(await db.one(queries.OVERVIEW, lane=None)),
-            await db.rows(operator.HEALTH),
-            await db.rows(operator.COUNTERS),
-            await db.rows(operator.GAUGES),
-            first(await db.one(operator.HISTOGRAM_BOUNDS))["bounds"],
-            first(await db.one(producer.NODE)),
-        )
+        queue = await read(db)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(queue)
     # Thousands of series take a while to write down.
     return Metrics(await run_in_threadpool(generate_latest, registry))
+
+
+async def read(db: Session) -> Queue:
+    return Queue(
+        first(await db.one(queries.OVERVIEW, lane=None)),
+        await db.rows(operator.HEALTH),
+        await db.rows(operator.COUNTERS),
+        await db.rows(operator.GAUGES),
+        first(await db.one(operator.HISTOGRAM_BOUNDS))["bounds"],
+        first(await db.one(producer.NODE)),
+    )
 
 
 class Queue(Collector):

@@ -13,19 +13,20 @@ from pulse.web.access.caller import CurrentCaller
 from pulse.web.database import Session, first
 from pulse.web.problems import Problem
 from pulse.web.schemas import requests, responses
+from pulse.web.schemas.schedules import Schedule, ScheduleRuns, Schedules
 
 router = APIRouter(tags=["schedules"])
 
 ScheduleName = Annotated[str, Path(min_length=1, max_length=200)]
 
 
-@router.get("/schedules", response_model=responses.Schedules)
+@router.get("/schedules", response_model=Schedules)
 async def schedules(caller: CurrentCaller) -> Any:
     async with caller.reading() as db:
         return {"schedules": await db.rows(queries.SCHEDULES, name=None)}
 
 
-@router.get("/schedules/{name:path}/runs", response_model=responses.ScheduleRuns)
+@router.get("/schedules/{name:path}/runs", response_model=ScheduleRuns)
 async def runs(
     caller: CurrentCaller,
     name: ScheduleName,
@@ -40,7 +41,7 @@ async def runs(
         return {"runs": runs}
 
 
-@router.put("/schedules/{name:path}", response_model=responses.Schedule)
+@router.put("/schedules/{name:path}", response_model=Schedule)
 async def schedule(
     caller: CurrentCaller, name: ScheduleName, wanted: requests.NewSchedule
 ) -> Any:
@@ -64,7 +65,7 @@ async def is_known(db: Session, name: str) -> bool:
     return bool(first(await db.one(operator.SCHEDULE_IS_KNOWN, name=name))["known"])
 
 
-@router.post("/schedules/{name:path}/pause", response_model=responses.Schedule)
+@router.post("/schedules/{name:path}/pause", response_model=Schedule)
 async def pause(
     caller: CurrentCaller,
     name: ScheduleName,
@@ -81,12 +82,12 @@ async def run(
     name: ScheduleName,
     why: Annotated[requests.WithReason, Body()] = requests.NO_REASON,
 ) -> Any:
-    """Enqueue its job now; when it fires next stays as it is."""
+    """Enqueue its job now; its next occurrence stays the same."""
     async with caller.writing() as db:
         return await db.one(operator.RUN_SCHEDULE_NOW, name=name, reason=why.reason)
 
 
-@router.post("/schedules/{name:path}/resume", response_model=responses.Schedule)
+@router.post("/schedules/{name:path}/resume", response_model=Schedule)
 async def resume(caller: CurrentCaller, name: ScheduleName) -> Any:
     async with caller.writing() as db:
         await db.rows(operator.RESUME_SCHEDULE, name=name)

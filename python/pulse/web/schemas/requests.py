@@ -22,6 +22,8 @@ Duration = (
     Annotated[float, Field(ge=0, le=1e10, allow_inf_nan=False)]
     | Annotated[str, StringConstraints(min_length=1, max_length=100)]
 )
+# Starts in a period; 0 is no limit.
+Rate = Annotated[int, Field(ge=0, le=1_000_000)]
 # ISO 8601, with its zone.
 Moment = Annotated[AwareDatetime, Strict(False)]
 
@@ -30,7 +32,7 @@ DURATIONS = {
     *("poll_interval", "lease_for", "max_runtime", "cancel_grace", "unique_for"),
     *("retain_completed", "retain_cancelled", "retain_dead", "every"),
     *("backoff_base", "backoff_cap", "approval_expiry", "catch_up_window"),
-    *("expires_in", "max_delay"),
+    *("expires_in", "max_delay", "rate_per", "group_rate_per"),
 }
 
 
@@ -73,6 +75,10 @@ class LaneSettings(WithReason):
     fair: bool | None = None
     group_slots: Annotated[int, Field(ge=0, le=10_000)] | None = None
     in_order: bool | None = None
+    rate: Rate | None = None
+    rate_per: Duration | None = None
+    group_rate: Rate | None = None
+    group_rate_per: Duration | None = None
 
 
 class GroupSettings(WithReason):
@@ -80,6 +86,8 @@ class GroupSettings(WithReason):
     group_key: Annotated[str, StringConstraints(min_length=1, max_length=1000)]
     max_slots: Annotated[int, Field(ge=0, le=10_000)] | None = None
     weight: Annotated[int, Field(ge=1, le=100)] | None = None
+    rate: Rate | None = None
+    rate_per: Duration | None = None
     enabled: bool | None = None
 
 
@@ -96,6 +104,8 @@ class KindSettings(WithReason):
     requires_approval: bool | None = None
     approval_expiry: Duration | None = None
     max_delay: Duration | None = None
+    rate: Rate | None = None
+    rate_per: Duration | None = None
 
 
 class NewSchedule(RequestBody):

@@ -1,7 +1,4 @@
-"""Answers, as the OpenAPI document describes them.
-
-Ids are strings, moments ISO 8601 text, durations seconds.
-"""
+"""Answers, as OpenAPI describes them: ids and moments are text, durations seconds."""
 
 from __future__ import annotations
 
@@ -70,6 +67,9 @@ class Group(BaseModel):
     held_by: str | None
     held_at: Moment | None
     reason: str | None
+    rate: int | None
+    rate_per: float | None
+    free_at: Moment | None
 
 
 class Groups(BaseModel):
@@ -269,44 +269,6 @@ class Worker(BaseModel):
 
 class Workers(BaseModel):
     workers: list[Worker]
-
-
-class Schedule(BaseModel):
-    name: str
-    kind: str
-    payload: Any
-    cron: str | None
-    every: float | None
-    at: Moment | None
-    timezone: str | None
-    options: Any
-    catch_up: str | None
-    catch_up_window: float | None
-    next_at: Moment | None
-    last_occurrence: Moment | None
-    paused_at: Moment | None
-    paused_by: str | None
-    pause_reason: str | None
-    last_error: str | None
-    created_by: str | None
-    created_at: Moment | None
-    late: bool
-
-
-class Schedules(BaseModel):
-    schedules: list[Schedule]
-
-
-class ScheduleRun(BaseModel):
-    name: str
-    occurrence: Moment | None
-    job_id: str | None
-    skipped: str | None
-    handled_at: Moment | None
-
-
-class ScheduleRuns(BaseModel):
-    runs: list[ScheduleRun]
 
 
 class Check(BaseModel):

@@ -165,6 +165,9 @@ async function start() {
     return;
   }
   write(document.getElementById("database"), me.database);
+  // Below the page of several databases.
+  const node = location.pathname.match(/\/node\/(\d+)\/$/);
+  if (node) document.querySelector(".brand").after(h("a", { id: "all-nodes", class: "plain", href: "../../" }, `node ${node[1]} of all`));
   const badge = document.getElementById("me");
   write(badge, may("operator") ? me.user : `${me.user} · view only`);
   badge.title = may("operator") ? `${me.role}: ${me.rights.join(", ")}` : lacking("operator");

@@ -79,7 +79,9 @@ function figure({ title, unit, say, series }) {
   const ticks = h("div", { class: "ticks" });
   const legend = h("p", { class: "legend" });
   const plot = h("div", { class: "plot", tabindex: 0, role: "img" },
-    svg("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none", "aria-hidden": "true" }, area, lines), top, cross);
+    svg("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none", "aria-hidden": "true" },
+      // What comes first is drawn last: over the others.
+      area, [...lines].reverse()), top, cross);
   let rows = [];
   let values = [];
   let span = [0, 1];

@@ -16,6 +16,8 @@ const COLUMNS = [["Kind", "name"], ["Running", "num"], ["Oldest ready", "num"], 
 export const kinds = whole({
   title: "Kinds", columns: COLUMNS, address: "kinds", key: "kinds", id: (kind) => kind.name,
   nothing: "No kind is known yet: none waits, runs, is scheduled, or is named by a worker.",
+  // What nobody takes comes first.
+  first: ({ workers, oldest_ready_at: ready }) => (workers === 0 && ready ? 0 : 1),
   row: (kind) => cells(COLUMNS,
     kindLink(kind.name), number(kind.running), when(kind.oldest_ready_at, "since"), kind.ready_in.join(", "),
     number(kind.workers), number(kind.schedules), kindState(kind)),
@@ -71,11 +73,15 @@ const SETTINGS = [
   { key: "max_attempts", label: "Attempts", fallback: "3", type: "number" },
   { key: "backoff", label: "Backoff", fallback: "quadratic", options: ["", "quadratic", "exponential", "fixed", "none"] },
   { key: "backoff_base", label: "Backoff base", fallback: "1 s" },
-  { key: "backoff_cap", label: "Backoff cap", fallback: "1 hour" },
+  { key: "backoff_cap", label: "Backoff cap", fallback: "1 hour, 60 s where it is exponential" },
+  { key: "backoff_jitter", label: "Backoff jitter", fallback: "0.1", type: "number" },
   { key: "lease_for", label: "Lease", fallback: "that of the lane" },
   { key: "max_runtime", label: "Longest run", fallback: "that of the lane" },
   { key: "max_delay", label: "Longest delay", fallback: "no limit" },
+  { key: "rate", label: "Rate", fallback: "no limit", type: "number" },
+  { key: "rate_per", label: "Period of the rate", fallback: "none" },
   { key: "requires_approval", label: "Needs approval", fallback: "no", type: "checkbox" },
+  { key: "approval_expiry", label: "Approval expires", fallback: "24 hours" },
 ];
 
 async function edit(name, after) {

@@ -10,7 +10,7 @@ const REASON = { name: "reason", label: "Reason", placeholder: "optional, shown 
 export async function drain(name) {
   const said = await ask({
     title: `Drain lane ${name}?`,
-    text: "What runs may end; nothing more is claimed from it until it is resumed. Enqueueing goes on.",
+    text: "Running jobs finish; nothing more is claimed from it until it is resumed. Enqueueing goes on.",
     fields: [REASON],
     confirm: "Drain",
   });
@@ -22,9 +22,13 @@ export async function drain(name) {
 const COUNTS = [
   { name: "max_slots", label: "Slots", type: "number", min: 0, max: 10000, hint: "How many of its jobs may run at once; 0 is no limit." },
   { name: "group_slots", label: "Slots of a group", type: "number", min: 0, max: 10000, hint: "How many jobs with one group key may run at once; 0 is no limit." },
+  { name: "rate", label: "Rate", type: "number", min: 0, max: 1000000, hint: "How many of its jobs may start in any window of its period; 0 is no limit." },
+  { name: "group_rate", label: "Rate of a group", type: "number", min: 0, max: 1000000, hint: "The same for the jobs with one group key." },
   { name: "max_batch", label: "Largest claim", type: "number", min: 1, max: 10000, hint: "Jobs one call may claim." },
 ];
 const DURATIONS = [
+  { name: "rate_per", label: "Period of the rate", hint: "100 ms to 1 day." },
+  { name: "group_rate_per", label: "Period of the rate of a group", hint: "100 ms to 1 day." },
   { name: "lease_for", label: "Lease", hint: "How long a worker may stay silent before its jobs are taken away." },
   { name: "max_runtime", label: "Longest run", hint: "0 is no limit." },
   { name: "poll_interval", label: "Poll interval", hint: "How often a worker that does not listen looks for jobs." },
@@ -77,7 +81,7 @@ export async function editLane(name) {
 export async function pauseAll() {
   const said = await ask({
     title: "Pause everything?",
-    text: "No lane is claimed from until this holder resumes. What runs goes on; enqueueing goes on.",
+    text: "Nothing is claimed from any lane until this holder resumes. Running jobs and enqueueing go on.",
     fields: [
       { name: "holder", label: "Holder", required: true, value: me.user, hint: "Pauses nest: each holder resumes its own." },
       REASON,
@@ -93,7 +97,7 @@ export async function pauseAll() {
 export async function pauseFlow(flow) {
   const said = await ask({
     title: `Pause ${flow}?`,
-    text: "No job of this flow is claimed until this holder resumes, in whatever lane. What runs goes on.",
+    text: "No job of this flow is claimed, in any lane, until this holder resumes. Running jobs go on.",
     fields: [
       { name: "holder", label: "Holder", required: true, value: me.user, hint: "Pauses nest: each holder resumes its own." },
       REASON,
@@ -104,6 +108,11 @@ export async function pauseFlow(flow) {
   if (!said) return;
   await post("pause", { holder: said.holder, flow, ...(said.reason ? { reason: said.reason } : {}) });
   notify(`Flow ${flow} is paused.`);
+}
+
+export async function resumeLane(name) {
+  laneChanged(await post(path`lanes/${name}/resume`));
+  notify(`Lane ${name} is resumed.`);
 }
 
 export async function resumeHold(hold) {

@@ -4,23 +4,29 @@ import { get } from "./api.js";
 import { h, keyed, redraw, show } from "./dom.js";
 import { number, pretty } from "./format.js";
 import { pagedTable } from "./pages.js";
-import { cells, empty, heading, jobLink, pill, searchLink, table, trouble, when } from "./parts.js";
+import { cells, empty, heading, jobLink, narrow, pill, searchLink, table, trouble, when } from "./parts.js";
 import { remedy, statusPill } from "./troubles.js";
 
 /**
  * A page that is one list, read again every few seconds. actions(again) makes the buttons
- * above it; fits(item, query) says which of the items the address asks for.
+ * above it; fits(item, query) says which of the items the address asks for, first(item) a
+ * number for those that come first.
  */
-export function whole({ title, note, columns, address, key, id, row, nothing, actions = () => null, fits = () => true }) {
+export function whole({ title, note, columns, address, key, id, row, nothing, actions = () => null, fits = () => true, first = () => 0 }) {
   return async (root, stay, { query }) => {
     const { element, body } = table(title, columns);
     const none = empty(nothing);
     const rest = h("div");
-    show(root, heading(title, note, ...[actions(load)].filter(Boolean)), element, rest);
+    const wanted = narrow(`Find ${title.toLowerCase()}`, draw);
+    let items = [];
+    show(root, heading(title, note, ...[actions(load)].filter(Boolean)), wanted.element, element, rest);
+    function draw() {
+      keyed(body, wanted.part(items, id, title.toLowerCase()), id, () => redrawn((now, kept) => row(now, load, kept)));
+    }
     async function load() {
-      const items = (await get(address))[key].filter((item) => fits(item, query));
+      items = (await get(address))[key].filter((item) => fits(item, query)).sort((a, b) => first(a) - first(b));
       if (stay.left) return;
-      keyed(body, items, id, () => redrawn((now, kept) => row(now, load, kept)));
+      draw();
       element.hidden = items.length === 0;
       show(rest, items.length === 0 && none);
     }
@@ -69,7 +75,7 @@ const HEALTH = [["Check", "name"], ["Status", "state"], ["Figure", "wide"], ["Wh
 
 export const health = whole({
   title: "Health", columns: HEALTH, address: "health", key: "checks", id: (check) => check.check_name,
-  nothing: "There are no checks.",
+  nothing: "There are no checks.", first: ({ status }) => ["fail", "warn", "ok"].indexOf(status),
   row: (check) => cells(HEALTH,
     check.check_name.replaceAll("_", " "), statusPill(check.status), check.figure ?? "", remedy(check)),
 });

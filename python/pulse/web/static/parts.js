@@ -183,3 +183,35 @@ export function heading(title, note, ...actions) {
     note && h("p", { class: "quiet" }, note),
     actions.length > 0 && h("div", { class: "actions" }, actions));
 }
+
+/** Longer lists are shown in part, with a box that narrows them. */
+export const MANY = 50;
+
+/**
+ * A box for a list that may be long: part(items, nameOf, words) answers those that are shown
+ * and says how many that is. again() draws the list anew.
+ */
+export function narrow(label, again) {
+  const box = h("input", { type: "search", "aria-label": label, placeholder: `${label}…`, autocomplete: "off", spellcheck: "false" });
+  const said = h("span", { class: "quiet" });
+  const all = h("button", { type: "button", class: "small ghost" }, "Show all");
+  const element = h("div", { class: "narrow", hidden: true }, box, said, all);
+  let every = false;
+  box.addEventListener("input", () => again());
+  all.addEventListener("click", () => {
+    every = true;
+    again();
+  });
+  return {
+    element,
+    part(items, nameOf, words) {
+      element.hidden = items.length <= MANY;
+      const text = element.hidden ? "" : box.value.trim().toLowerCase();
+      const found = text ? items.filter((item) => nameOf(item).toLowerCase().includes(text)) : items;
+      const shown = every ? found : found.slice(0, MANY);
+      all.hidden = shown.length === found.length;
+      write(said, `${format.number(shown.length)} of ${format.number(items.length)} ${words}`);
+      return shown;
+    },
+  };
+}

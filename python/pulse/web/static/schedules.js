@@ -12,7 +12,7 @@ const COLUMNS = [["Schedule", "name"], ["Recurrence", ""], ["Kind", "kind"], ["N
 
 export const schedules = whole({
   title: "Schedules", columns: COLUMNS, address: "schedules", key: "schedules", id: (schedule) => schedule.name,
-  nothing: "Nothing is enqueued by the clock.",
+  nothing: "There are no schedules.",
   fits: ({ name }, query) => !query.get("name") || query.get("name") === name,
   actions: (again) => may("operator") && button("New schedule…", () => edit(null, again), { kind: "primary" }),
   row: (schedule, again, kept) => cells(COLUMNS,
@@ -95,7 +95,7 @@ async function edit(old, again) {
     work: (form) => put(path`schedules/${old?.name ?? form.name}`, body(form, old)),
   });
   if (!said) return;
-  notify(`Schedule ${old?.name ?? said.name} is ${old ? "changed" : "there"}.`);
+  notify(`Schedule ${old?.name ?? said.name} is ${old ? "changed" : "created"}.`);
   await Promise.all([again(), refreshSummary()]);
 }
 

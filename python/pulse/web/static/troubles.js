@@ -10,6 +10,7 @@ import { capped, number, plural } from "./format.js";
 import { errorText, kindLink, pill, when } from "./parts.js";
 import { may, refreshSummary, watchSummary } from "./state.js";
 
+const TONE_ORDER = ["fail", "warn"];
 const TONES = { ok: "completed", warn: "retrying", fail: "dead" };
 
 export function statusPill(status) {
@@ -28,6 +29,7 @@ export function groupFilter({ kind, error_like: pattern }) {
 /** The checks that speak of jobs: a line for each filter that they name. */
 const ABOUT = {
   unhandled_kinds: ({ kind, lane }) => ["No live worker takes ", kindLink(kind), ` in lane ${lane}`],
+  held_lanes: ({ lane }) => [`Jobs have waited for over an hour in lane ${lane}, which is drained, paused or disabled`],
   stuck_lanes: ({ lane }) => [`Lane ${lane} has ready jobs, and nothing was claimed from it for 5 minutes`],
   oldest_ready_job: ({ lane }, { figure }) => [`A job has been ready for ${figure.replace(` in lane ${lane}`, "")} in lane ${lane}`],
 };
@@ -38,9 +40,11 @@ const HELP = {
   watchdog: ["Only workers do the upkeep, so nothing happens while none runs.", ["Workers", "#/workers"]],
   lapsed_leases: ["Their workers are lost, and upkeep has not taken them back yet.", ["Running jobs", "#/jobs?state=running"]],
   schedules: ["A schedule could not enqueue its job, or nothing fired it.", ["Schedules", "#/schedules"]],
-  unhandled_kinds: ["Start a worker that takes them, or move or cancel the jobs.", ["Workers", "#/workers"]],
+  unhandled_kinds: ["Start a worker that takes them, or move or cancel the jobs.", ["Kinds", "#/kinds"]],
+  held_lanes: ["Resume them if the reason is over.", ["Lanes", "#/"]],
   stuck_lanes: ["Start a worker that takes these lanes.", ["Workers", "#/workers"]],
   oldest_ready_job: ["Start more workers or give the lane more slots.", ["Lanes", "#/"]],
+  failing_kinds: ["Their errors say why.", ["Kinds", "#/kinds"]],
   dead_jobs: ["Look at what they died of, then retry or discard them.", ["Dead letters", "#/dead"]],
 };
 
@@ -61,7 +65,8 @@ export function troubles(stay) {
   const all = h("div", {}, element, calm);
   let before = "";
   stay.until(watchSummary((summary) => {
-    const items = [...failingItems(summary), ...deadItems(summary), ...checkItems(summary), ...scheduleItems(summary)];
+    const items = [...failingItems(summary), ...deadItems(summary), ...checkItems(summary), ...scheduleItems(summary)]
+      .sort((a, b) => TONE_ORDER.indexOf(a.dataset.tone) - TONE_ORDER.indexOf(b.dataset.tone));
     const text = JSON.stringify({ ...summary, at: null });
     if (text === before) return;
     before = text;
@@ -101,8 +106,10 @@ function deadItems({ dead, counts }) {
   ].filter(Boolean);
 }
 
+const SHOWN = 3;
+
 // Said above or below by their jobs and names; or how pulse was set up, which Health says.
-const ELSEWHERE = ["dead_jobs", "schedules", "watchdog", "owner", "node"];
+const ELSEWHERE = ["failing_kinds", "dead_jobs", "schedules", "watchdog", "owner", "node"];
 
 function checkItems({ problems }) {
   return problems.filter(({ check_name: name }) => !ELSEWHERE.includes(name)).flatMap((check) => {
@@ -111,8 +118,13 @@ function checkItems({ problems }) {
       return [item(check.status, [h("b", {}, check.check_name.replaceAll("_", " ")), `: ${check.figure}. `, remedy(check)],
         [h("a", { href: "#/health", class: "button small" }, "Health")])];
     }
-    return check.jobs.map((filter) => item(check.status, [about(filter, check), ". ", jobsLink("Its jobs", filter)],
-      check.check_name === "unhandled_kinds" ? bulkButtons(["move", "cancel"], filter, refreshSummary, { of: `${filter.kind} in ${filter.lane}` }) : []));
+    // One check must not push the others off the screen.
+    // Ten are named, the figure says how many more there are.
+    const unnamed = check.jobs.length === 10 ? Number(/ and (\d+) more$/.exec(check.figure)?.[1] ?? 0) : 0;
+    const more = check.jobs.length - SHOWN + unnamed;
+    const rest = more > 0 ? [item(check.status, [`and ${number(more)} more like it. `, remedy({ ...check, jobs: [] })], [])] : [];
+    return [...check.jobs.slice(0, SHOWN).map((filter) => item(check.status, [about(filter, check), ". ", jobsLink("Its jobs", filter)],
+      check.check_name === "unhandled_kinds" ? bulkButtons(["move", "cancel"], filter, refreshSummary, { of: `${filter.kind} in ${filter.lane}` }) : [])), ...rest];
   });
 }
 
@@ -121,7 +133,10 @@ function scheduleItems({ schedules }) {
     item(error ? "fail" : "warn",
       [h("a", { href: `#/schedules?${new URLSearchParams({ name })}` }, h("b", {}, `Schedule ${name}`)),
         late ? [" is late: due ", when(due)] : " could not enqueue its job"],
-      may("operator") ? [button("Pause", async () => {
+      may("operator") ? [button("Run now", async () => {
+        const { job_id: job } = await post(path`schedules/${name}/run`);
+        notify(`Schedule ${name} enqueued job ${job}.`);
+      }, { kind: "small", name: `Run schedule ${name} now` }), button("Pause", async () => {
         await post(path`schedules/${name}/pause`);
         notify(`Schedule ${name} is paused.`);
         await refreshSummary();

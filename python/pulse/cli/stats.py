@@ -1,0 +1,55 @@
+"""stats: what happened, counted; the figures of the page and of Prometheus."""
+
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from pulse.cli import queries, show
+from pulse.cli.session import Row, Session, with_session
+
+COUNTS = {
+    "enqueued": "ENQ",
+    "started": "START",
+    "completed": "DONE",
+    "failed": "FAIL",
+    "dead": "DEAD",
+    "retried": "RETRY",
+    "cancelled": "CANC",
+    "reaped": "REAP",
+}
+TIMES = {"wait_p95": "WAIT95", "run_p95": "RUN95"}
+
+
+@click.command()
+@click.option("--lane", help="Only this lane.")
+@click.option("--kind", help="Only this kind.")
+@click.option("--since", metavar="INTERVAL", help="What happened in the last 1 hour, …")
+@with_session
+def stats(session: Session, **wanted: Any) -> None:
+    """What happened: jobs and runs of each lane and kind, counted."""
+    query = queries.COUNTED if wanted["since"] is None else queries.COUNTED_SINCE
+    rows = session.gather(lambda node: node.rows(query, wanted))
+    if session.as_json:
+        return session.print_json(rows)
+    if not rows:
+        return session.say("Nothing was counted. What waits: pulse jobs")
+    session.out.print(stats_table(rows).by_node(rows))
+    return None
+
+
+def stats_table(rows: list[Row]) -> show.Grid:
+    figures = (*COUNTS.values(), *TIMES.values())
+    table = show.Grid("LANE", "KIND", *figures, right=figures, cut=("LANE", "KIND"))
+    for row in rows:
+        # What came when there were too many names has none of its own.
+        table.add(
+            *(row[name] or "(others)" for name in ("lane", "kind")),
+            *(f"{row[name]:,}" for name in COUNTS),
+            *(seconds(row[name]) for name in TIMES),
+        )
+    return table
+
+
+def seconds(value: float | None) -> str:
+    return show.duration(None if value is None else timedelta(seconds=value))
