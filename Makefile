@@ -6,8 +6,8 @@ RUN = .venv/bin/python
 CHOSEN = $(if $(K),-k "$(K)")
 
 .PHONY: help setup demo build install lint format check test test-sql test-isolation \
-	test-engine test-python test-project isolation-accept chaos chaos-nodes flows-stress soak upgrade-load bench-sql \
-	bench-compare bench-counters bench-nodes bench-python reference release next-version clean
+	test-engine test-python test-project isolation-accept chaos chaos-nodes ha flows-stress soak upgrade-load bench-sql \
+	bench-compare bench-counters bench-nodes bench-standby bench-python reference release next-version clean
 
 help:  ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -64,6 +64,9 @@ chaos-nodes: setup build  ## Three databases and their workers under faults (CHA
 	@PYTHONPATH=.:python $(RUN) -m tests.chaos.nodes --jobs $(or $(CHAOS_JOBS),51000) \
 		$(if $(CHAOS_SEED),--seed $(CHAOS_SEED))
 
+ha: setup build  ## Patroni and etcd, three servers: a switchover, a dead leader, what it costs
+	@PYTHONPATH=.:python $(RUN) -m tests.ha.failover
+
 flows-stress: setup build  ## Flows under load for a minute, then with each of five mutations (SECONDS)
 	@PYTHONPATH=.:python $(RUN) -m tests.engine.flows_stress --seconds $(or $(SECONDS),60) --mutation all
 
@@ -84,6 +87,9 @@ bench-counters: setup build  ## CPU of each verb with and without its counting, 
 
 bench-nodes: setup build  ## CPU of a job with one worker over 1, 2 and 4 databases (NODES=1,8)
 	@PYTHONPATH=.:python $(RUN) -m bench.nodes --nodes $(or $(NODES),1,2,4)
+
+bench-standby: setup build  ## CPU and WAL of a job on a primary, CPU of its replay on a standby
+	@PYTHONPATH=.:python $(RUN) -m bench.standby
 
 bench-python: setup build  ## Measure the Python worker beside its peers (ONLY=pulse,pgqueuer)
 	@$(RUN) -m bench.run_python $(if $(ONLY),--only "$(ONLY)")

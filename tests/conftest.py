@@ -96,6 +96,7 @@ LONG = {
     "tests/django/test_tasks.py": 20,
     "tests/engine/test_failover.py": 20,
     "tests/chaos/test_soak.py": 20,
+    "tests/web/test_scale.py": 20,
     "tests/engine/test_identity.py": 15,
     "tests/project/test_add_a_verb.py": 15,
 }

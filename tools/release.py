@@ -121,7 +121,8 @@ def release(version: str) -> None:
     )
     print(
         f"release: CHANGELOG.md is dated. When `make test` is green:\n"
-        f"    git commit -am 'release: {version}' && git tag v{version}\n"
+        f"    git commit -am 'release: {version}'\n"
+        f"    git tag -a v{version} -m {version}\n"
         f"    git push --follow-tags   (the tag builds and publishes)\n"
         f"    make next-version VERSION=…"
     )

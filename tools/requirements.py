@@ -46,6 +46,7 @@ KNOWN: dict[str, Callable[[], bool]] = {
     "pgbouncer": lambda: servers.pgbouncer() is not None,
     "chromium": lambda: shutil.which("chromium") is not None,
     "plproxy": lambda: paths.plproxy() is not None,
+    "patroni": lambda: (paths.cache() / "patroni/patroni").exists(),
     "promtool": lambda: paths.prometheus("promtool") is not None,
     "node": lambda: shutil.which("node") is not None,
     "python3.12": lambda: newer_python() is not None,

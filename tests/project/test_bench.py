@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 
 from tools import paths
 
-SECTIONS = "abcdefghipqrstuvw"
+SECTIONS = "abcdefghijpqrstuvw"
 
 
 class Printed(dict[str, Any]):
@@ -62,7 +63,7 @@ def test_every_section_prints_its_rows(printed: Printed) -> None:
 
 def test_every_goal_is_judged(printed: Printed) -> None:
     assert {goal["section"] for goal in printed["goals"] if goal["must"]} == set(
-        "bcdepqrstuvw"
+        "bcdejpqrstuvw"
     )
     for goal in printed["goals"]:
         named = f"{goal['section']})  {goal['name']} "
@@ -104,3 +105,11 @@ def test_a_job_of_two_databases_is_weighed_beside_one() -> None:
     found = json.loads(done.stdout)
     assert found.keys() == {"1", "2"}
     assert all(each["cpu"] > 0 for each in found.values())
+
+
+def test_a_job_is_weighed_on_a_standby() -> None:
+    done = run("bench.standby", "--jobs", "1000", "--rounds", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    figures = re.findall(r"^(primary|replay|WAL) +([\d.]+)", done.stdout, re.MULTILINE)
+    assert [name for name, _ in figures] == ["primary", "replay", "WAL"]
+    assert all(float(figure) > 0 for _, figure in figures)

@@ -285,7 +285,7 @@ PROOFS["rule"] = {
         ),
     ],
     16: [
-        ("sql/23_holds.sql", "rule 16:"),
+        ("sql/23_pause.sql", "rule 16:"),
         ("isolation/specs/pause-against-claim.spec", "alice_claims operator_pauses"),
         ("isolation/specs/pause-times-out.spec", "alice_claims operator_pauses"),
     ],

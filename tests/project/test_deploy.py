@@ -8,9 +8,12 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
+from pulse.cli.web import web
 from pulse.web.routes import metrics
+from tests.conftest import Connect
 from tools import paths
 
 DEPLOY = paths.ROOT / "deploy"
@@ -61,6 +64,36 @@ def test_every_alert_fires_in_trouble_and_none_when_it_is_calm() -> None:
         re.findall(r"alertname: (\w+)", RULES.with_name("alerts.test.yml").read_text())
     )
     assert alerts == tested
+
+
+@needs_promtool
+def test_the_example_scrapes_where_pulse_web_listens() -> None:
+    example = RULES.with_name("prometheus.yml")
+    promtool("check", "config", example)
+    (port,) = (option.default for option in web.params if option.name == "port")
+    assert f"'127.0.0.1:{port}'" in example.read_text()
+
+
+def test_keda_asks_for_what_waits_and_runs(connect: Connect) -> None:
+    page = (paths.ROOT / "docs/metrics.md").read_text()
+    (query,) = re.findall(r"^ +query: (SELECT .*)$", page, re.MULTILINE)
+    assert f"{query};" in page, "the block that the docs run is the one of the scaler"
+    connection = connect()
+    connection.execute("CREATE ROLE scaler LOGIN")
+    try:
+        scaler = connect(user="scaler")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            scaler.execute(query.encode())
+        connection.execute("SELECT pulse.grant_access('scaler', 'viewer')")
+        assert scaler.execute(query.encode()).fetchone() == (0,)
+        for lane in ("mail", "mail", "mail", "other"):
+            connection.execute("SELECT pulse.enqueue('k', lane => %s)", [lane])
+        connection.execute("SELECT pulse.claim_batch('w', 'mail')")
+        assert scaler.execute(query.encode()).fetchone() == (3,)
+        scaler.close()
+    finally:
+        connection.execute("SELECT pulse.revoke_access('scaler', 'viewer')")
+        connection.execute("DROP ROLE scaler")
 
 
 @needs_promtool

@@ -1,4 +1,4 @@
-"""examples/plproxy: the calls of a client, routed over two databases."""
+"""examples/plproxy: the calls of a client, routed over four databases."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def router() -> Iterator[Connection]:
         files = Path(PLPROXY, "share/postgresql/15/extension").glob("plproxy*")
         for file in files:
             shutil.copyfile(file, server.extensions / file.name)
-        nodes = [server.create(f"node{n}", product="extension") for n in (0, 1)]
+        nodes = [server.create(f"node{n}", product="extension") for n in range(4)]
         for number, name in enumerate(nodes):
             server.psql(name, "-c", f"SELECT pulse.set_node({number})")
         server.create("router")
         ways = [f"host={server.socket} port={server.port} dbname={n}" for n in nodes]
         server.psql(
             "router",
-            *("-v", f"node0={ways[0]}", "-v", f"node1={ways[1]}"),
-            *("-v", "role=postgres", "-f", str(ROUTER)),
+            *("-v", f"nodes={'|'.join(ways)}", "-v", "role=postgres"),
+            *("-f", str(ROUTER)),
         )
         with psycopg.connect(server.dsn("router"), autocommit=True) as connection:
             yield connection
@@ -50,16 +50,16 @@ def test_a_client_of_any_language_sees_one_queue(router: Connection) -> None:
         row[0]
         for row in router.execute(
             "SELECT pulse.enqueue('k', unique_key => 'key ' || n)"
-            " FROM generate_series(1, 20) AS n"
+            " FROM generate_series(1, 40) AS n"
         )
     ]
-    assert {job >> 43 for job in ids} == {0, 1}
+    assert {job >> 43 for job in ids} == {0, 1, 2, 3}
     again = "SELECT pulse.enqueue('k', unique_key => 'key 7')"
     assert router.execute(again).fetchone() == (ids[6],)
     cancelled = router.execute("SELECT pulse.cancel(%s)", (ids[0],)).fetchone()
     assert cancelled == ("cancelled",)
     lanes = router.execute("SELECT node, depth FROM pulse.lanes WHERE lane = 'default'")
-    assert sum(depth for _, depth in lanes.fetchall()) == 19
+    assert sum(depth for _, depth in lanes.fetchall()) == 39
     done: set[int] = set()
     for _ in range(1000):
         rows = router.execute("SELECT * FROM pulse.claim_batch('w', max_jobs => 5)")
@@ -67,9 +67,35 @@ def test_a_client_of_any_language_sees_one_queue(router: Connection) -> None:
             assert lease >> 53 == job >> 43
             router.execute("SELECT pulse.complete(%s)", (lease,))
             done.add(job)
-        if len(done) == 19:
+        if len(done) == 39:
             break
     assert done == set(ids[1:])
+
+
+def test_leases_of_several_nodes_beat_in_one_call(router: Connection) -> None:
+    for n in range(40):
+        router.execute("SELECT pulse.enqueue('k', unique_key => %s)", (f"beat {n}",))
+    leases: set[int] = set()
+    while len({lease >> 53 for lease in leases}) < 4:
+        rows = router.execute("SELECT lease FROM pulse.claim_batch('w')")
+        leases |= {row[0] for row in rows.fetchall()}
+    stale = min(leases) + 1
+    beats = "SELECT lease, verdict FROM pulse.heartbeat(%s)"
+    found = dict(router.execute(beats, ([*leases, stale],)).fetchall())
+    assert found == {**dict.fromkeys(leases, "ok"), stale: "lost"}
+    given = "SELECT verdict FROM pulse.release(%s)"
+    back = router.execute(given, (list(leases),)).fetchall()
+    assert back == [("ok",)] * len(leases)
+    after = dict(router.execute(beats, (list(leases),)).fetchall())
+    assert after == dict.fromkeys(leases, "lost")
+
+
+def test_a_question_goes_to_the_node_of_the_job(router: Connection) -> None:
+    later = "SELECT pulse.enqueue('k', delay => '1 hour', unique_key => 'later')"
+    row = router.execute(later).fetchone()
+    assert row is not None
+    reasons = router.execute("SELECT reason FROM pulse.why(%s)", row).fetchall()
+    assert "due" in reasons[0][0]
 
 
 def test_errors_keep_their_code(router: Connection) -> None:
