@@ -267,12 +267,16 @@ $$;
 COMMENT ON FUNCTION pulse._note_declaration(text, text, text, jsonb, text) IS
 'Remember what an application declared and how it reads now. Writes declaration.';
 
+-- Compared with what another session wrote down: the same words in all of them.
 CREATE FUNCTION pulse._declared_facts(item text, name text)
 RETURNS jsonb
 LANGUAGE sql
 STABLE
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET timezone = 'UTC'
+SET intervalstyle = 'postgres'
+SET extra_float_digits = 1
 AS $$
     SELECT jsonb_strip_nulls(to_jsonb(k) - 'kind')
     FROM pulse.kind AS k

@@ -1,7 +1,7 @@
 -- Settings and schedules that applications declare.
 BEGIN;
 
-SELECT plan(28);
+SELECT plan(30);
 
 CREATE FUNCTION pg_temp.declared(
     kinds jsonb DEFAULT '{}', schedules jsonb DEFAULT '{}', application text DEFAULT 'shop',
@@ -33,6 +33,12 @@ SELECT is(
     (SELECT count(*) FROM pulse.audit AS a WHERE a.verb = 'set_kind'), 1::bigint,
     'and writes no audit'
 );
+SET LOCAL IntervalStyle = iso_8601;
+SELECT is(
+    pg_temp.declared('{"mail": {"max_attempts": 5, "backoff": "exponential", "lane": "mail", "max_runtime": "5 min"}}'),
+    'kind mail unchanged', 'nor said by a session that writes intervals in another way'
+);
+RESET IntervalStyle;
 SELECT is(
     pg_temp.declared('{"mail": {"max_attempts": 7, "lane": "mail"}}'), 'kind mail changed',
     'a new declaration is followed'
@@ -115,6 +121,15 @@ SELECT is(
     ),
     'schedule digest created', 'unless it is overwritten'
 );
+SELECT pg_temp.declared(
+    schedules => '{"digest": {"kind": "digest", "at": "2100-01-01 00:00+00"}}'
+) AS declared \gset
+SET LOCAL TimeZone = 'Asia/Kathmandu';
+SELECT is(
+    pg_temp.declared(schedules => '{"digest": {"kind": "digest", "at": "2100-01-01 00:00+00"}}'),
+    'schedule digest unchanged', 'a time is the same in every time zone'
+);
+RESET TimeZone;
 SELECT is(pg_temp.declared(), 'schedule digest removed', 'an application removes its own');
 SELECT results_eq(
     'SELECT s.name COLLATE "default" FROM pulse.schedules AS s', $$VALUES ('nightly')$$, 'and only its own'
