@@ -32,7 +32,8 @@ COMMENT ON FUNCTION pulse._take_turn(text, integer) IS
 'Take the roster lock of a lane, or of a bank of its slots, if it can be had within 50 ms.';
 
 -- Waits at most ten seconds, in the queue of the lock: while it waits, every claim's
--- try of the same lock is refused, so a stream of claims cannot starve it.
+-- try of the same lock is refused, so a stream of claims cannot starve it. Opens the table
+-- that the lock is named for, as every call that holds one (89a_foreign_locks.sql).
 CREATE FUNCTION pulse._lock_out_claims(class regclass, key integer, verb text)
 RETURNS void
 LANGUAGE plpgsql
@@ -42,6 +43,7 @@ AS $$
 DECLARE
     v_pids text;
 BEGIN
+    EXECUTE format('LOCK TABLE %s IN ACCESS SHARE MODE', _lock_out_claims.class);
     PERFORM pg_advisory_xact_lock(_lock_out_claims.class::oid::integer, key);
 EXCEPTION
     WHEN lock_not_available THEN
@@ -65,4 +67,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._lock_out_claims(regclass, integer, text) IS
-'Take the hold lock or a lane lock exclusively, or raise PU106.';
+'Take the hold lock, a lane lock or that of a kind exclusively, or raise PU106.';

@@ -33,7 +33,7 @@ COMMENT ON FUNCTION pulse.set_kind(
     text, text, integer, integer, text, interval, interval,
     double precision, interval, interval, boolean, interval, text, interval, integer, interval
 ) IS
-'Change settings of a kind; what is not given stays as it is. lane, priority, max_attempts and approval apply to jobs enqueued afterwards, the rest from the next claim, failure or enqueue on. max_delay: enqueues with on_conflict replace or follow put a waiting job off to that long after it was first enqueued and no further; 0 for no bound. rate is how many jobs of the kind may start in any window of rate_per, whatever lanes they are in (0: no limit). backoff is quadratic (default), exponential, fixed or none. PU002 outside the bounds, PU106 when open claims of a kind whose rate changes do not end within 10 s. Writes kind, quota and audit_entry.';
+'Change settings of a kind; what is not given stays as it is. lane, priority, max_attempts and approval apply to jobs enqueued afterwards, the rest from the next claim, failure or enqueue on. max_delay: enqueues with on_conflict replace or follow put a waiting job off to that long after it was first enqueued and no further; 0 for no bound. rate is how many jobs of the kind may start in any window of rate_per, whatever lanes they are in (0: no limit). backoff is quadratic (default), exponential, fixed or none. PU002 outside the bounds, PU106 when open claims, of a kind whose rate changes or before its first rate of all kinds, do not end within 10 s. Writes kind, quota and audit_entry.';
 
 CREATE FUNCTION pulse._do_set_kind(
     signature pulse._signature,
@@ -142,7 +142,7 @@ COMMENT ON FUNCTION pulse._do_set_kind(
 'set_kind for the role that signed. Writes the same.';
 
 -- Waits for open claims that count starts of the kind, so that a rate changes between claims;
--- new ones leave the kind out meanwhile.
+-- new ones leave the kind out meanwhile. Before its first rate none counts, so it waits for all.
 CREATE FUNCTION pulse._change_rate(before pulse.kind, after pulse.kind)
 RETURNS void
 LANGUAGE plpgsql
@@ -151,20 +151,24 @@ AS $$
 DECLARE
     v_kind text := (_change_rate.before).kind;
 BEGIN
-    IF (_change_rate.before).rate IS NULL
-        OR ((_change_rate.before).rate, (_change_rate.before).rate_per)
-        = ((_change_rate.after).rate, (_change_rate.after).rate_per)
+    IF ((_change_rate.before).rate, (_change_rate.before).rate_per)
+        IS NOT DISTINCT FROM ((_change_rate.after).rate, (_change_rate.after).rate_per)
     THEN
+        RETURN;
+    END IF;
+
+    IF (_change_rate.before).rate IS NULL THEN
+        PERFORM pulse._lock_out_claims('pulse.hold', 0, 'set_kind');
         RETURN;
     END IF;
 
     PERFORM pulse._lock_out_claims('pulse.quota', hashtext(v_kind), 'set_kind');
 
-    -- In any case: whoever has the lock has opened the table (89a_foreign_locks.sql).
-    DELETE FROM pulse.quota AS q
-    WHERE q.lane = ''
-        AND q.kind = v_kind
-        AND (_change_rate.after).rate IS NULL;
+    IF (_change_rate.after).rate IS NULL THEN
+        DELETE FROM pulse.quota AS q
+        WHERE q.lane = ''
+            AND q.kind = v_kind;
+    END IF;
 END;
 $$;
 
