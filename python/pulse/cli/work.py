@@ -113,7 +113,10 @@ def bytes_of(text: str) -> int:
 )
 @with_session
 def reconcile(session: Session, where: str, overwrite: bool) -> None:
-    """Write the settings and schedules a worker declares, as its start does."""
+    """Write the settings and schedules that a worker declares.
+
+    A worker does the same when it starts.
+    """
     declared = find(where).declarations
     if declared is None:
         raise Problem(
