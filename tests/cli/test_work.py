@@ -152,12 +152,13 @@ def worker_of(where: Path, *arguments: str) -> subprocess.Popen[str]:
         (["--lanes", "mail"], "'mail' is not LANE=SLOTS"),
         (["--lanes", "a=1", "--concurrency", "2"], "exclude each other"),
         (["--max-memory", "much"], "'much' is not a size"),
+        (["--dsn", "nonsense"], "this is not a DSN"),
     ],
 )
 def test_what_cannot_be_is_refused(
     app: Callable[..., Path], db: Database, arguments: list[str], words: str
 ) -> None:
-    ran = command("work", "an_app", *arguments, "--dsn", db.dsn, cwd=app())
+    ran = command("--dsn", db.dsn, "work", "an_app", *arguments, cwd=app())
     assert ran.code == 2
     assert words in ran.err
 

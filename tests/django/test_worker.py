@@ -164,8 +164,14 @@ def test_schedules_need_to_know_whose_they_are(project: Project) -> None:
     project.environ["PULSE_APPLICATION"] = ""
     ran = project.run("pulse_worker")
     assert ran.code == 1
-    assert "the schedules hourly, monthly belong to an application" in ran.out
+    assert "the schedules hourly, monthly need PULSE_APPLICATION" in ran.out
     assert "Traceback" not in ran.out
+
+
+def test_a_database_that_settings_do_not_have(project: Project) -> None:
+    ran = project.run("pulse_worker", "--database", "nope")
+    assert ran.code == 1
+    assert ran.out == "CommandError: The connection 'nope' doesn't exist.\n"
 
 
 def test_it_starts_afresh_and_answers_probes(work: Work) -> None:

@@ -11,7 +11,6 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +18,7 @@ import psycopg
 import pytest
 
 from tests.conftest import Connection, Database
+from tests.engine.clients import Clients, Play
 
 SECONDS = float(os.environ.get("PULSE_STRESS", "3"))
 KINDS = ["mail", "scan", "index"]
@@ -58,11 +58,9 @@ PROBLEMS = "SELECT c.problem, c.detail FROM pulse.check() AS c"
 
 
 @dataclass
-class Load:
+class Load(Clients):
     """Clients of one grouped lane, and what they saw."""
 
-    db: Database
-    seed: int
     slots: int
     rough: bool = True
     settings: bool = False
@@ -71,33 +69,18 @@ class Load:
     fullest: int = 0
     completed: int = 0
     started: dict[str, list[int]] = field(default_factory=dict)
-    errors: list[str] = field(default_factory=list)
-    producing: threading.Event = field(default_factory=threading.Event)
-    running: threading.Event = field(default_factory=threading.Event)
 
-    def run(self, seconds: float) -> None:
-        self.producing.set()
-        self.running.set()
-        producers = [self.start(self.produce, i) for i in range(4)]
-        if self.rough:
-            producers.append(self.start(self.operate, 50))
-        others = [self.start(self.claim, 100 + i) for i in range(6)]
-        others.append(self.start(self.tick, 200))
-        time.sleep(seconds)
-        self.producing.clear()
-        for thread in producers:
-            thread.join()
-        if self.settings:
-            with self.db.connect() as connection:
-                connection.execute(SET_GROUP.format("enabled => true").encode())
-        self.drain()
-        self.running.clear()
-        for thread in others:
-            thread.join()
+    def producers(self) -> list[Play]:
+        return [*4 * [self.produce], *([self.operate] if self.rough else [])]
+
+    def others(self) -> list[Play]:
+        return [*6 * [self.claim], self.tick]
 
     def drain(self) -> None:
         """Until no job is left, or none was completed for a while."""
         with self.db.connect() as connection:
+            if self.settings:
+                connection.execute(SET_GROUP.format("enabled => true").encode())
             seen, since = -1, time.monotonic()
             while count(connection, LIVE) > 0 and not self.errors:
                 if self.completed != seen:
@@ -105,22 +88,6 @@ class Load:
                 if time.monotonic() - since > self.patience:
                     return
                 time.sleep(0.05)
-
-    def start(
-        self, work: Callable[[Connection, random.Random], None], number: int
-    ) -> threading.Thread:
-        connection = self.db.connect()
-        chance = random.Random(self.seed + number)
-
-        def guarded() -> None:
-            try:
-                work(connection, chance)
-            except Exception as error:
-                self.errors.append(f"{work.__name__}: {error}")
-
-        thread = threading.Thread(target=guarded, name=f"{work.__name__}-{number}")
-        thread.start()
-        return thread
 
     def produce(self, connection: Connection, chance: random.Random) -> None:
         name = f"groups-{threading.current_thread().name}"
@@ -204,7 +171,7 @@ class Load:
                 self.completed += 1
 
     def operate(self, connection: Connection, chance: random.Random) -> None:
-        """What operators do to jobs that wait or run; settings change if told to."""
+        """What operators do: to jobs, and to settings where these may change."""
         acts = [
             'SELECT pulse.cancel_where(\'{"state": "ready"}\', max_jobs => 3)',
             'SELECT pulse.reprioritize_where(\'{"state": "ready"}\', 3, max_jobs => 3)',

@@ -11,12 +11,13 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
 
 from tests.conftest import Connection, Database
+from tests.engine.clients import Clients, Play
 
 KINDS = ["mail", "scan", "index", "thumb"]
 
@@ -40,59 +41,28 @@ ROWS = """
 
 
 @dataclass
-class Load:
+class Load(Clients):
     """What producers committed and what claimers claimed."""
 
-    db: Database
-    seed: int
     committed: list[int] = field(default_factory=list)
     claimed: list[int] = field(default_factory=list)
     reports: list[str] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-    producing: threading.Event = field(default_factory=threading.Event)
-    running: threading.Event = field(default_factory=threading.Event)
 
-    def run(self, seconds: float) -> None:
-        """Produce for some seconds, then let claimers drain what they can find."""
-        self.producing.set()
-        self.running.set()
-        producers = [self.start(self.produce, i) for i in range(8)]
-        others = [self.start(self.claim, 100 + i) for i in range(4)]
-        others += [self.start(self.tick, 200 + i) for i in range(2)]
-        time.sleep(seconds)
-        self.producing.clear()
-        for thread in producers:
-            thread.join()
-        self.drain(2.0)
-        self.running.clear()
-        for thread in others:
-            thread.join()
+    def producers(self) -> list[Play]:
+        return [*8 * [self.produce]]
 
-    def drain(self, patience: float) -> None:
-        """Until every committed job is claimed, or none was for a while."""
+    def others(self) -> list[Play]:
+        return [*4 * [self.claim], *2 * [self.tick]]
+
+    def drain(self) -> None:
+        """Until every committed job is claimed, or none was for two seconds."""
         seen, since = -1, time.monotonic()
         while len(self.claimed) < len(self.committed):
             if len(self.claimed) != seen:
                 seen, since = len(self.claimed), time.monotonic()
-            if self.errors or time.monotonic() - since > patience:
+            if self.errors or time.monotonic() - since > 2.0:
                 return
             time.sleep(0.02)
-
-    def start(
-        self, work: Callable[[Connection, random.Random], None], number: int
-    ) -> threading.Thread:
-        connection = self.db.connect()
-        chance = random.Random(self.seed + number)
-
-        def guarded() -> None:
-            try:
-                work(connection, chance)
-            except Exception as error:
-                self.errors.append(f"{work.__name__}: {error}")
-
-        thread = threading.Thread(target=guarded, name=f"{work.__name__}-{number}")
-        thread.start()
-        return thread
 
     def produce(self, connection: Connection, chance: random.Random) -> None:
         name = f"stress-{threading.current_thread().name}"

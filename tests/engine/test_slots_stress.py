@@ -18,7 +18,7 @@ SECONDS = 2.0
 
 
 class Load:
-    """Clients that claim, complete and back out; somebody who counts what runs."""
+    """Clients that claim, complete and back out; one counts what runs."""
 
     def __init__(self, db: Database) -> None:
         self.db = db

@@ -99,7 +99,7 @@ class Verbs(click.Group):
     "--dsn",
     metavar="DSN",
     multiple=True,
-    help="Database to use; default: PULSE_DSN, DATABASE_URL, PG*.",
+    help="Database to use, repeatable; default: PULSE_DSN, DATABASE_URL, PG*.",
 )
 def pulse(dsn: tuple[str, ...]) -> None:
     """A job queue inside PostgreSQL.

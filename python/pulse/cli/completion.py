@@ -10,7 +10,10 @@ VARIABLE = "_PULSE_COMPLETE"
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the completion script of your shell: eval "$(pulse completion bash)"."""
+    """Print the completion script of a shell.
+
+    In your ~/.bashrc: eval "$(pulse completion bash)".
+    """
     from click.shell_completion import get_completion_class
 
     found = get_completion_class(shell)

@@ -54,6 +54,8 @@ SET_UP = """
                        every => '3 seconds')
 """
 CANCEL = "SELECT pulse.cancel(job_id => %(job_id)s, reason => 'the customer left')"
+# The screen looks at health before the worker has come to its first tick.
+TICK = "SELECT pulse.tick()"
 UNSCHEDULE = "SELECT pulse.unschedule(name => 'digest')"
 
 
@@ -163,6 +165,7 @@ class Demo:
     def prepare(self) -> None:
         connection = self.session.connection
         connection.execute(SET_UP)
+        connection.execute(TICK)
         pictures = [Jsonb({"number": n}) for n in range(1, PICTURES + 1)]
         many = {"kind": "resize-picture", "payloads": pictures, "priority": 0}
         connection.execute(ENQUEUE_MANY, many)
@@ -260,8 +263,8 @@ def play_on(server: EmbeddedServer, session: Session, seconds: float) -> int:
     session.out.print()
     wrong = story.check()
     session.out.print(
-        f"\nNext: [bold]{program()} dev[/] starts a server that keeps its data; "
-        f"[bold]{program()} --help[/]",
+        f"\nNext: [bold]{program()} dev[/] starts a server that keeps its data;\n"
+        f"      [bold]{program()} --help[/] lists all commands",
         soft_wrap=True,
     )
     session.close()

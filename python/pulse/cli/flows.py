@@ -30,7 +30,7 @@ FILLS = {
 @click.option("--dot", is_flag=True, help="The graph for Graphviz: … | dot -Tsvg")
 @with_session
 def flow(session: Session, name: str, dot: bool) -> None:
-    """A flow: each name with its jobs by state, and what it waits for."""
+    """A flow: its names, their jobs by state, what each waits for."""
     rows = session.rows(queries.FLOW, {"flow": name})
     if session.as_json:
         return session.print_json(rows)

@@ -121,7 +121,7 @@ def pause(
     flow: str | None,
     new: bool,
 ) -> None:
-    """Stop all claims, or those of a lane or a flow, until it is resumed."""
+    """Stop all claims, or those of a lane or a flow, until resume."""
     require_one(lane, flow)
     if lane is not None and not new:
         require_known(session, lane, "   (or --new, to pause it before it is used)")
@@ -142,7 +142,7 @@ def pause(
 @flow_option
 @with_session
 def resume(session: Session, lane: str | None, holder: str, flow: str | None) -> None:
-    """Undo drain and pause of a lane, or the pause of a flow or of everything."""
+    """Undo drain and pause: of everything, a lane or a flow."""
     require_one(lane, flow)
     if lane is not None:
         require_known(session, lane)

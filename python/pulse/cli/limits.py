@@ -29,7 +29,7 @@ COLOURS = {
 def limits(
     session: Session, lane: str | None, keys: tuple[str, ...], limit: int
 ) -> None:
-    """Lanes and kinds that limit what runs; of one LANE, its groups."""
+    """Limits of lanes and kinds, or of the groups of a LANE."""
     if lane is None:
         if keys:
             raise click.UsageError("Name the lane of the group.")

@@ -82,7 +82,9 @@ def status(row: Row) -> Text:
 @click.option("--tag", "tags", multiple=True)
 @click.option("--max-attempts", type=int)
 @click.option("--max-runtime", metavar="INTERVAL")
-@click.option("--expires-in", metavar="INTERVAL", help="Cancelled unless it began.")
+@click.option(
+    "--expires-in", metavar="INTERVAL", help="Cancel a job that has not begun by then."
+)
 @click.option(
     "--catch-up",
     type=click.Choice(["skip", "last", "all"]),

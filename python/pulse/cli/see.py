@@ -123,7 +123,7 @@ def why(session: Session, job_id: int) -> None:
 @click.option("--strict", is_flag=True, help="Exit 1 on a warning too.")
 @with_session
 def health(session: Session, strict: bool) -> None:
-    """Checks of the queue, each with advice; exit code 1 if one fails."""
+    """Checks of the queue, each with advice. Exit code 1 if one fails."""
     rows = session.gather(checks)
     bad = {"fail", "warn"} if strict else {"fail"}
     silent = len(session.nodes) - len({row["node"] for row in rows if "node" in row})

@@ -231,7 +231,7 @@ def with_session(function: Command) -> Command:
         "--dsn",
         metavar="DSN",
         multiple=True,
-        help="Database to use; default: PULSE_DSN, DATABASE_URL, PG*.",
+        help="Database to use, repeatable; default: PULSE_DSN, DATABASE_URL, PG*.",
     )(run)
     run.__click_params__ = getattr(function, "__click_params__", []) + getattr(  # type: ignore[attr-defined]
         run, "__click_params__", []

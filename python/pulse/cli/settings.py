@@ -131,7 +131,7 @@ def set_group(session: Session, lane: str, group_key: str, **given: Any) -> None
 @click.option("-n", "--max-jobs", default=10_000, show_default=True)
 @with_session
 def prune(session: Session, dry_run: bool, max_jobs: int) -> None:
-    """Remove finished jobs that are older than their retention, now."""
+    """Remove finished jobs past their retention now."""
     row = session.one(queries.PRUNE, {"dry_run": dry_run, "max_jobs": max_jobs})
     if session.as_json:
         return session.print_json({**row, "dry_run": dry_run})
@@ -145,7 +145,7 @@ def prune(session: Session, dry_run: bool, max_jobs: int) -> None:
 @click.argument("access", type=click.Choice(LEVELS))
 @with_session
 def grant(session: Session, role: str, access: str) -> None:
-    """Give a role what it needs as producer, worker, viewer, operator, …"""
+    """Give a role an access level."""
     session.one(queries.GRANT, {"role": role, "access": access})
     if session.as_json:
         return session.print_json({"role": role, "access": access})
@@ -173,7 +173,7 @@ def revoke(session: Session, role: str, access: str) -> None:
 @click.option("--before", type=int, metavar="ENTRY", help="The next page.")
 @with_session
 def audit(session: Session, limit: int, **wanted: Any) -> None:
-    """What operators did, the newest first: who, when, what and why."""
+    """What operators did, newest first, with who, when and why."""
     rows = session.rows(queries.AUDIT, {**wanted, "limit": limit})
     if session.as_json:
         return session.print_json(rows)

@@ -24,7 +24,7 @@ TIMES = {"wait_p95": "WAIT95", "run_p95": "RUN95"}
 @click.command()
 @click.option("--lane", help="Only this lane.")
 @click.option("--kind", help="Only this kind.")
-@click.option("--since", metavar="INTERVAL", help="What happened in the last 1 hour, …")
+@click.option("--since", metavar="INTERVAL", help="Only the last '1 hour', …")
 @with_session
 def stats(session: Session, **wanted: Any) -> None:
     """What happened: jobs and runs of each lane and kind, counted."""

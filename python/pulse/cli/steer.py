@@ -100,7 +100,10 @@ def run_now(session: Session, **chosen: Any) -> None:
 def reschedule(
     session: Session, at: str | None, delay: str | None, **chosen: Any
 ) -> None:
-    """Let waiting jobs run at another time: pulse reschedule --in '1 hour' JOB_ID."""
+    """Let waiting jobs run at another time.
+
+    For example: pulse reschedule --in '1 hour' JOB_ID.
+    """
     if (at is None) == (delay is None):
         raise click.UsageError("Give --at or --in.")
     # One moment for all of them, by the server's clock.

@@ -41,7 +41,7 @@ STATES = ("running", "retrying", "dead")
 @click.option("--once", is_flag=True, help="Draw one screen and end.")
 @with_session
 def top(session: Session, every: float, once: bool) -> None:
-    """A live screen of lanes, jobs and workers; ? lists its keys, q ends it."""
+    """A live screen of lanes, jobs and workers. ? lists its keys, q ends it."""
     screen = Screen(session)
     if session.as_json:
         screen.look()

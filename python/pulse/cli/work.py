@@ -63,7 +63,7 @@ def work(
 
         sys.exit(supervise(Path.cwd()))
     session.log(log_level)
-    lead_there(session.dsn)
+    lead_there(session)
     worker = find(where)
     if session.nodes and (session.by_option or not worker.dsn):
         lead_to_all(worker, session, where)
@@ -113,7 +113,10 @@ def bytes_of(text: str) -> int:
 )
 @with_session
 def reconcile(session: Session, where: str, overwrite: bool) -> None:
-    """Write the settings and schedules a worker declares, as its start does."""
+    """Write the settings and schedules that a worker declares.
+
+    A worker does the same when it starts.
+    """
     declared = find(where).declarations
     if declared is None:
         raise Problem(
@@ -157,11 +160,13 @@ def check_same(session: Session, dsn: str, where: str) -> None:
     log_event(logging.WARNING, words)
 
 
-def lead_there(dsn: str) -> None:
+def lead_there(session: Session) -> None:
     """For a worker that names no database itself: libpq reads the environment."""
     from psycopg import pq
 
-    for option in pq.Conninfo.parse(dsn.encode()):
+    # Raises a Problem for what is no DSN.
+    assert session.target is not None
+    for option in pq.Conninfo.parse(session.dsn.encode()):
         if option.val is not None and option.envvar is not None:
             os.environ[option.envvar.decode()] = option.val.decode()
 

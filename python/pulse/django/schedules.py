@@ -71,8 +71,8 @@ def application(found: dict[str, dict[str, Any]]) -> str | None:
     name: str | None = getattr(settings, "PULSE_APPLICATION", None)
     if name is None and found:
         raise ValueError(
-            f"the schedules {', '.join(sorted(found))} belong to an application: "
-            "PULSE_APPLICATION = 'shop' in the settings, a name that no other project "
-            "with this database has"
+            f"the schedules {', '.join(sorted(found))} need PULSE_APPLICATION in the "
+            "settings, say 'shop': they are written under this name, which no other "
+            "project on this database may have"
         )
     return name

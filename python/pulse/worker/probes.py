@@ -20,6 +20,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pulse.errors import InvalidArgument
+
 if TYPE_CHECKING:
     from http.server import ThreadingHTTPServer
 
@@ -97,7 +99,13 @@ class Probes:
     """An HTTP server on a port; 0 chooses a free one."""
 
     def __init__(self, port: int, health: Health) -> None:
-        self._server = serve(port, health)
+        try:
+            self._server = serve(port, health)
+        except (OSError, OverflowError) as error:
+            raise InvalidArgument(
+                f"cannot answer probes on port {port}: {error}",
+                hint="Choose a port that is free: health_port, --health-port.",
+            ) from error
         self.port: int = self._server.server_address[1]
         threading.Thread(
             target=self._server.serve_forever, name="pulse probes", daemon=True

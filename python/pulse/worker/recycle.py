@@ -67,5 +67,5 @@ def bytes_of(size: str) -> int:
     """512MB, 2 GiB, 100000."""
     found = re.fullmatch(r"(\d+)\s*([kMG]?)i?B?", size.strip(), re.IGNORECASE)
     if found is None:
-        raise ValueError(f"{size!r} is not a size: 512MB")
+        raise ValueError(f"{size!r} is not a size such as 512MB")
     return int(found[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[found[2].lower()]

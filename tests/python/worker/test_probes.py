@@ -40,6 +40,15 @@ def test_a_worker_is_live_and_ready_while_it_claims(queue: Queue, start: Start) 
     assert ask(running, "/other")[0] == 404
 
 
+def test_a_port_that_is_taken_is_refused(queue: Queue) -> None:
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        tasks = [pulse.task("k")(lambda: None)]
+        worker = Worker(queue.db.dsn, health_port=port, tasks=tasks)
+        with pytest.raises(pulse.errors.InvalidArgument, match=f"on port {port}: "):
+            worker.run()
+
+
 def test_a_worker_without_its_server_is_live_and_not_ready(
     queue: Queue, start: Start
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DEFAULT_DB_ALIAS
 from django.utils.autoreload import run_with_reloader
+from django.utils.connection import ConnectionDoesNotExist
 
 import pulse
 from pulse.django.worker import make_worker
@@ -106,7 +107,7 @@ class Command(BaseCommand):
                 max_memory=options["max_memory"],
                 health_port=options["health_port"],
             )
-        except ValueError as error:
+        except (ValueError, ConnectionDoesNotExist) as error:
             raise CommandError(str(error)) from error
 
     def work(self, worker: pulse.Worker) -> None:

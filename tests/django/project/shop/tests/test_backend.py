@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
+from unittest import skipIf
 
+import django
 from asgiref.sync import sync_to_async
+from django.core.checks.registry import registry
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connection, transaction
 from django.test import SimpleTestCase, TestCase, override_settings
@@ -13,6 +16,7 @@ from django.utils import timezone
 
 import pulse
 from pulse.django import PulseBackend, job_options, results
+from pulse.django.apps import check_backport
 from pulse.django.framework import Task
 from pulse.django.testing import work_off
 from shop import tasks
@@ -411,6 +415,15 @@ class Check(SimpleTestCase):
     def test_the_app_must_be_installed(self) -> None:
         with override_settings(INSTALLED_APPS=["shop"]):
             self.assertEqual(self.errors(), ["pulse.E001"])
+
+    @skipIf(django.VERSION >= (6, 0), "there Django itself checks TASKS")
+    def test_the_app_of_the_backport_is_missed(self) -> None:
+        self.assertIn(check_backport, registry.get_checks())
+        self.assertEqual(check_backport(), [])
+        with override_settings(INSTALLED_APPS=["pulse.django", "shop"]):
+            self.assertEqual([e.id for e in check_backport()], ["pulse.W001"])
+            with override_settings(TASKS={}):
+                self.assertEqual(check_backport(), [])
 
     def test_it_must_be_postgresql(self) -> None:
         from django.db import connections
