@@ -77,6 +77,8 @@ $$;
 COMMENT ON FUNCTION pulse._require_between(text, numeric, numeric, numeric) IS
 'Raise PU002 unless the number is NULL or inside the bounds.';
 
+-- Intervals are compared by months of 30 days and days of 24 hours, and added as they are: with
+-- negative parts one within the bounds may lie in the past, or beyond all time.
 CREATE FUNCTION pulse._require_duration(
     argument text, value interval, lowest interval, highest interval
 )
@@ -97,11 +99,23 @@ BEGIN
             format('Pass a %s inside these bounds.', argument)
         );
     END IF;
+
+    IF least(
+        extract(year FROM value), extract(month FROM value), extract(day FROM value),
+        extract(hour FROM value), extract(minute FROM value), extract(second FROM value)
+    ) < 0 THEN
+        PERFORM pulse._raise(
+            'PU002',
+            format('%s must not count backwards', argument),
+            format('It is %s.', value),
+            'Pass an interval whose months, days and hours are all positive; justify_interval() makes one of 1 day -1 hour.'
+        );
+    END IF;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._require_duration(text, interval, interval, interval) IS
-'Raise PU002 unless the interval is NULL or inside the bounds.';
+'Raise PU002 unless the interval is NULL, or inside the bounds and in no part negative.';
 
 CREATE FUNCTION pulse._require_one_of(argument text, value text, choices text [])
 RETURNS void

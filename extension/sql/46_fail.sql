@@ -47,23 +47,30 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_sound bigint [];
+    v_errors text [];
+    v_pauses interval [];
+    v_fatal boolean [];
     v_ended bigint [];
 BEGIN
     PERFORM pulse._require_read_committed('fail');
     PERFORM pulse._require_duration('retry_in', u.pause, '0', '1 year')
     FROM unnest(fail_batch.retry_in) AS u (pause);
 
-    v_sound := array(
-        SELECT CASE WHEN coalesce(octet_length(u.error), 0) <= 1048576 THEN u.lease END
-        FROM unnest(fail_batch.leases, fail_batch.errors)
-        WITH ORDINALITY AS u (lease, error, place)
-        WHERE u.place <= cardinality(fail_batch.leases)
-        ORDER BY u.place
-    );
+    -- From here on by subscripts, which in arrays of a caller may begin anywhere.
+    SELECT
+        array_agg(CASE WHEN coalesce(octet_length(u.error), 0) <= 1048576 THEN u.lease END),
+        array_agg(u.error), array_agg(u.pause), array_agg(u.fatal)
+    INTO v_sound, v_errors, v_pauses, v_fatal
+    FROM (
+        SELECT o.*
+        FROM unnest(
+            fail_batch.leases, fail_batch.errors, fail_batch.retry_in, fail_batch.fatal
+        ) WITH ORDINALITY AS o (lease, error, pause, fatal, place)
+        WHERE o.place <= cardinality(fail_batch.leases)
+        ORDER BY o.place
+    ) AS u;
 
-    v_ended := pulse._fail_runs(
-        v_sound, fail_batch.errors, fail_batch.retry_in, fail_batch.fatal, 'fail'
-    );
+    v_ended := pulse._fail_runs(v_sound, v_errors, v_pauses, v_fatal, 'fail');
 
     RETURN QUERY
     SELECT v.*

@@ -21,19 +21,6 @@ BEGIN
     END IF;
 
     PERFORM pulse._require_duration('every', _require_recurrence.every, '1 second', '10 years');
-    IF extract(year FROM _require_recurrence.every) < 0
-        OR extract(month FROM _require_recurrence.every) < 0
-        OR extract(day FROM _require_recurrence.every) < 0
-        OR extract(epoch FROM _require_recurrence.every)
-        < extract(epoch FROM date_trunc('day', _require_recurrence.every))
-    THEN
-        PERFORM pulse._raise(
-            'PU002',
-            'every must not count backwards',
-            format('It is %s.', _require_recurrence.every),
-            'Pass an interval whose months, days and hours are all positive.'
-        );
-    END IF;
     IF NOT isfinite(_require_recurrence.at) THEN
         PERFORM pulse._raise(
             'PU002',

@@ -19,6 +19,7 @@ AS $$
 DECLARE
     v_max_jobs integer := coalesce(_do_where.max_jobs, 10000);
     v_filter pulse._job_filter;
+    v_locked pulse._job_filter;
     v_job bigint;
     v_first bigint;
     v_last bigint;
@@ -58,13 +59,22 @@ BEGIN
         RETURN;
     END IF;
 
-    FOR v_job IN
+    v_locked := v_filter;
+    v_locked.jobs := array(
         SELECT p.job
         FROM pulse._pick_matching(
             _do_where.verb, v_filter, _do_where.to_lane, _do_where.to_rank,
             _do_where.force, v_max_jobs, _do_where.to_time
         ) AS p (job)
-        ORDER BY p.job
+    );
+    -- In a later statement than the locks: another verb may have come before them.
+    FOR v_job IN
+        SELECT m.job
+        FROM pulse._matching(
+            _do_where.verb, v_locked, _do_where.to_lane, _do_where.to_rank,
+            _do_where.force, v_max_jobs, _do_where.to_time
+        ) AS m
+        ORDER BY m.job
     LOOP
         CASE _do_where.verb
             WHEN 'cancel' THEN

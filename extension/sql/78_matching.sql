@@ -1,5 +1,5 @@
 -- Which jobs a bulk verb acts on: found without locks (_matching), then locked without
--- waiting (_pick_matching).
+-- waiting (_pick_matching), and looked at again (_do_where).
 
 -- What matches the filter and can still be changed by the verb, oldest first. Always
 -- planned for the values at hand: a condition that is not asked for folds away, and the

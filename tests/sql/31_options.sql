@@ -2,7 +2,7 @@
 -- are asked with the same options, and must raise the same error or none.
 BEGIN;
 
-SELECT plan(37);
+SELECT plan(42);
 
 -- The SQLSTATE and the message of the error that a statement raises; NULL if none.
 CREATE FUNCTION pg_temp.answer(statement text)
@@ -95,6 +95,13 @@ FROM (
     ('{"tags": "ARRAY[ARRAY[''a'', ''b''], ARRAY[''c'', ''d'']]"}', 'PU002 tags must be a flat list'),
     ('{"max_runtime": "''0''"}', 'PU002 max_runtime must be between 00:00:00.001 and 1 year'),
     ('{"max_runtime": "''2 years''"}', 'PU002 max_runtime must be between 00:00:00.001 and 1 year'),
+    -- Within the bounds by months of 30 days, and beyond all time when added to a moment: a claim, a
+    -- report or a release that did so would fail for all its jobs.
+    ('{"max_runtime": "''70000000 months -2099999999 days''"}', 'PU002 max_runtime must not count backwards'),
+    ('{"delay": "''70000000 months -2099999999 days''"}', 'PU002 delay must not count backwards'),
+    ('{"unique_key": "''x''", "unique_for": "''70000000 months -2099999999 days''"}', 'PU002 unique_for must not count backwards'),
+    ('{"expires_in": "''-1 month 30 days 1 hour''"}', 'PU002 expires_in must not count backwards'),
+    ('{"max_runtime": "''1 day -1 microsecond''"}', 'PU002 max_runtime must not count backwards'),
     ('{}', 'taken'),
     ('{"lane": "NULL", "priority": "NULL", "unique_key": "NULL", "tags": "NULL"}', 'taken'),
     ('{"on_conflict": "NULL"}', 'taken'),

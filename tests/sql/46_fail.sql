@@ -1,7 +1,7 @@
 -- Failing: charged, kept, retried or dead.
 BEGIN;
 
-SELECT plan(60);
+SELECT plan(62);
 
 -- Makes what waits in a lane due, and claims it.
 CREATE FUNCTION pg_temp.again(lane text)
@@ -307,6 +307,18 @@ SELECT results_eq(
 );
 SELECT is(
     (SELECT w.failures FROM pulse.waiting AS w WHERE w.lane = 'twice'), 1, 'charged once'
+);
+SELECT pg_temp.claim('odd') AS first, pg_temp.claim('odd') AS second \gset
+SELECT results_eq(
+    format(
+        'SELECT v.verdict FROM pulse.fail_batch(ARRAY[%s, %s], (''[0:1]={x,'' || repeat(''y'', 1048577) || ''}'')::text [], fatal => ''[0:1]={f,t}'') AS v',
+        :first, :second
+    ),
+    $$VALUES ('ok'), ('too_large')$$, 'errors are read by their place, wherever the array begins'
+);
+SELECT row_eq(
+    format('SELECT w.retrying, f.error FROM pulse.waiting AS w JOIN pulse.failure AS f USING (job) WHERE f.lease = %s', :first),
+    ROW(true, 'x'::text), 'so nothing too large gets in beside one that was measured'
 );
 SELECT pg_temp.claim('all-or-none') AS lease \gset
 SELECT throws_ok(
