@@ -49,7 +49,7 @@ COMMENT ON TABLE pulse.access_grant IS
 'Which role was given which access, so that an upgrade can grant new functions too.';
 
 -- Which node this database is says its sequence job_id. Where it was set is remembered so
--- that a restored copy can be told to choose one of its own; where its sequences stood
+-- that health can ask a restored copy to choose one of its own; where its sequences stood
 -- when another node was set, so that no number comes again.
 CREATE TABLE pulse.node (
     node integer NOT NULL,
@@ -65,7 +65,7 @@ CREATE TABLE pulse.node (
 COMMENT ON TABLE pulse.node IS
 'The node numbers that this database has or had, and where they were set.';
 
--- Not rows: everybody must see them at once, whatever becomes of the transaction that wrote them.
+-- Not rows: every session must see them at once, whatever becomes of the transaction that wrote them.
 CREATE SEQUENCE pulse.server_start;
 
 COMMENT ON SEQUENCE pulse.server_start IS

@@ -127,7 +127,7 @@ CREATE TABLE pulse.job_step (
 COMMENT ON TABLE pulse.job_step IS
 'Steps that a job has done, or waits in, kept for its later attempts.';
 
--- owner is the role whose jobs it counts for; 0 is everybody's. unheard_at: a job that waits
+-- owner is the role whose jobs it counts for; 0 is all roles. unheard_at: a job that waits
 -- for it was held by another session, or there were too many; tick has looked again by then.
 CREATE TABLE pulse.signal (
     signal text COLLATE "C" NOT NULL,

@@ -67,7 +67,7 @@ SELECT
     ) AS approves;
 
 COMMENT ON VIEW pulse._me IS
-'Who reads, and what of the jobs of others: the grant itself is the truth.';
+'The role that reads a view, and which jobs of other roles its grants let it see.';
 
 COMMENT ON COLUMN pulse._me.roles IS
 'The numbers of the role that reads.';

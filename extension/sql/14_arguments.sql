@@ -68,7 +68,7 @@ BEGIN
                 argument, _require_between.lowest, _require_between.highest
             ),
             format('It is %s.', value),
-            format('Pass a %s inside these bounds.', argument)
+            'Pass a value inside these bounds.'
         );
     END IF;
 END;
@@ -96,7 +96,7 @@ BEGIN
                 argument, _require_duration.lowest, _require_duration.highest
             ),
             format('It is %s.', value),
-            format('Pass a %s inside these bounds.', argument)
+            'Pass a value inside these bounds.'
         );
     END IF;
 

@@ -49,7 +49,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._fit_jobs(bigint []) IS
-'Of jobs that a claim has locked, the first whose payloads fit into one answer, and one that fits into none.';
+'Of the jobs that a claim has locked, as many of the first as fit into one answer by their payloads; and one job that is too large for any.';
 
 -- For claims of ready: NULL when none of these rows is there.
 CREATE FUNCTION pulse._fit_claim(worker text, rows_of_ready tid [])

@@ -24,7 +24,7 @@ DECLARE
 BEGIN
     PERFORM pulse._require_grantable(_do_grant_access.role, _do_grant_access.access);
 
-    -- No role can be called public: it would mean everybody.
+    -- No role can be called public: it would mean every role.
     IF v_role IS NULL OR _do_grant_access.role = 'public' THEN
         PERFORM pulse._raise(
             'PU009',

@@ -55,4 +55,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._announce_groups(pulse.lane, pulse.group_mark, integer) IS
-'Announce groups of a lane from where the roll stopped, at most so many levels; returns the marks of the lane.';
+'Announce groups of a lane from where the last call stopped, at most so many levels; returns the marks of the lane.';

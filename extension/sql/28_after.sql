@@ -117,7 +117,7 @@ BEGIN
     FROM unnest(_put_after.jobs) AS j (job)
     ORDER BY j.job;
 
-    -- About what it watches; and, since a bad end of any must be told, about the others.
+    -- About what it watches; and, since a bad end of any must reach it, about the others.
     IF v_strange <> '{}' THEN
         INSERT INTO pulse.doubt (job)
         (

@@ -311,4 +311,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._wake(bigint [], boolean) IS
-'Look at those who watch jobs that have ended: a thousand now, portions of the rest are noted; returns how many were released.';
+'Look at the blocked jobs that watch jobs which have ended: a thousand now, the rest is noted in portions; returns how many were released.';

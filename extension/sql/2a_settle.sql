@@ -151,7 +151,7 @@ $$;
 COMMENT ON FUNCTION pulse._settle(
     integer, bigint, bigint [], bigint [], timestamptz
 ) IS
-'Look at doubts: those whose job has ended, and drop those that cannot end unnoticed; decided were unsure until all who might have ended them were gone.';
+'Look at doubts: release who waits for a job that has ended, and drop the doubt about a job whose end will see who waits. decided are doubts that were unsure, and are not since every transaction that might have ended their job is over.';
 
 -- What has ended once is enough for who takes any end, also when it is retried or pruned.
 -- One that has run needs no gate any more. Of others that have ended their row is shared, so
@@ -194,7 +194,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._note_met(bigint []) IS
-'Remember for those who take any end that these jobs have ended once.';
+'Remember, for blocked jobs with after_failed run, that these jobs have ended once.';
 
 -- A claim that found nothing to do.
 CREATE FUNCTION pulse._settle_some()

@@ -1,5 +1,5 @@
 -- What tick does for flows: it settles doubts, takes the portions that claims left, and moves the
--- marks of both (2a_settle.sql); and once an hour it looks for what no note told.
+-- marks of both (2a_settle.sql); and once an hour it looks for what no note names.
 
 CREATE FUNCTION pulse._tick_flows(until timestamptz DEFAULT 'infinity')
 RETURNS bigint

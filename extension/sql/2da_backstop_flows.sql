@@ -1,6 +1,6 @@
--- Once an hour: blocked jobs that no note told of.
+-- Once an hour: blocked jobs that no note names.
 
--- A part of the backstop: what no note told. A watch of a job that ended well is a bug; a job
+-- A part of the backstop. A watch of a job that ended well is a bug; a job
 -- to be cancelled may be late, where an enqueue named more than 1,000 jobs of others. It has
 -- 0.3 seconds: next is where to go on, NULL at the end.
 CREATE FUNCTION pulse._backstop_flows(

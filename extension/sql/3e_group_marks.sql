@@ -23,7 +23,7 @@ COMMENT ON FUNCTION pulse._newest_group_mark(text) IS
 'The marks of a grouped lane.';
 
 -- Whoever writes turns holds the roster lock, so the first one left is the mark, or the last
--- one drawn. Notices come from everybody: their mark moves in two steps (52_marks.sql).
+-- one drawn. Notices come from every session: their mark moves in two steps (52_marks.sql).
 CREATE FUNCTION pulse._advance_groups(
     mark pulse.group_mark, ranks integer [], woken_until timestamptz DEFAULT NULL
 )

@@ -1,7 +1,7 @@
 -- Up to where everything is decided: what the marks rest on (52_marks.sql).
 
 -- Both steps for all these tables, with one look at pg_locks. A look that is younger
--- than 20 ms is good enough for everybody.
+-- than 20 ms is good enough for all.
 CREATE FUNCTION pulse._see_horizon()
 RETURNS pulse.horizon
 LANGUAGE plpgsql

@@ -1,4 +1,4 @@
--- In one snapshot with the rest of check(). What is being told right now is no problem: a
+-- In one snapshot with the rest of check(). What is on its way is no problem: a
 -- note, or a doubt about the upstream, says that it will be looked at.
 CREATE FUNCTION pulse._check_flows()
 RETURNS TABLE (problem text, job_id bigint, detail text)

@@ -30,7 +30,7 @@ BEGIN
     IF v_done.new_job IS NULL THEN
         PERFORM pulse._raise_wrong_state(
             _do_rerun.job_id, v_done.was, 'rerun',
-            'Only a job that has ended can be; it will run, or call run_now.'
+            'Only a job that has ended can be rerun; this one has not. run_now starts one that waits for its time.'
         );
     END IF;
 

@@ -95,7 +95,7 @@ COMMENT ON COLUMN pulse.dead.unique_key IS
 'At most one waiting or running job of its lane has this key.';
 
 COMMENT ON COLUMN pulse.dead.group_key IS
-'A label for filters.';
+'The group of the lane that it belongs to, and a label for filters.';
 
 COMMENT ON COLUMN pulse.dead.tags IS
 'Labels for filters.';

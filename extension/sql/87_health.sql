@@ -66,7 +66,7 @@ BEGIN
             ELSE 'fail'
         END,
         coalesce(pulse._duration(clock_timestamp() - t.taken_at) || ' ago', 'never'),
-        'Delayed jobs, schedules and lost workers wait for tick: SELECT pulse.start_watchdog(), or run a worker, or call pulse.tick() every 10 seconds. If something does, it does not come to its end: see the log of the caller and its statement_timeout.'
+        'Delayed jobs, schedules and lost workers wait for tick: SELECT pulse.start_watchdog(), or run a worker, or call pulse.tick() every 10 seconds. If one of these runs and this stays, its tick does not come to its end: see the log of the caller and its statement_timeout.'
     FROM (
         SELECT max(n.taken_at) AS taken_at
         FROM (VALUES ('due'), ('sweep')) AS s (step)
@@ -148,7 +148,7 @@ BEGIN
             ),
             'free'
         ),
-        'A transaction that called tick and stays open keeps everybody else from it: end it (pg_terminate_backend).'
+        'A transaction that called tick and stays open keeps all other callers from it: end it (pg_terminate_backend).'
     FROM pg_locks AS l
     LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid
     WHERE l.locktype = 'advisory'
@@ -171,7 +171,7 @@ BEGIN
         'lapsed_leases',
         CASE WHEN count(*) = 0 THEN 'ok' ELSE 'warn' END,
         format('%s lapsed over a minute ago', count(*)),
-        'Their workers are lost and nobody has reaped them: see last_tick and tick_errors.'
+        'Their workers are lost, and no tick or claim has ended these runs: see last_tick and tick_errors.'
     FROM pulse.lease AS l
     WHERE l.lease_until < clock_timestamp() - interval '1 minute';
 

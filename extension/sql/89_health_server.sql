@@ -86,7 +86,7 @@ BEGIN
         'notification_queue',
         CASE WHEN q.used >= 0.5 THEN 'fail' WHEN q.used >= 0.1 THEN 'warn' ELSE 'ok' END,
         format('%s %% full', round((q.used * 100)::numeric, 1)),
-        'A session that LISTENs stays in a transaction; from 50 % on pulse rings nobody and workers poll. End that session.'
+        'A session that LISTENs stays in a transaction; from 50 % on pulse sends no notification and workers poll. End that session.'
     FROM (SELECT pg_notification_queue_usage() AS used) AS q;
 
     RETURN QUERY

@@ -1,6 +1,6 @@
 -- Locks that keep claims out and that no verb of pulse holds.
 
--- Everybody may take advisory locks, also those of pulse. A call of pulse that holds one
+-- Any role may take advisory locks, also those of pulse. A call of pulse that holds one
 -- has also opened the table the lock is named for, and its role may make that call: who
 -- lacks either is a stranger. Only the locks of holds and lanes are shared by calls (by claims,
 -- and one that was refused has opened nothing) and those of signals. One look at pg_locks is

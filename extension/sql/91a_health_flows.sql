@@ -12,7 +12,7 @@ BEGIN
     FROM (
         SELECT b.waits_for
         FROM pulse.blocked AS b
-        -- Those with another policy are told at once, or by a note.
+        -- With another policy the end releases or cancels them, at once or by a note.
         WHERE b.after_failed = 'hold'
             AND (
                 SELECT f.state <> 'completed'

@@ -114,4 +114,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._thin_stats(timestamptz) IS
-'Keep of the older counters one for 10 minutes, an hour, a day, and none of what nothing happened to for 30 days, until it is done or the time is over; returns how many went.';
+'Thin out older counters to one for each 10 minutes, hour or day, and remove those of a lane and kind that was not used for 30 days, until it is done or the time is over; returns how many rows were removed.';

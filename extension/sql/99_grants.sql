@@ -194,7 +194,7 @@ $$;
 COMMENT ON FUNCTION pulse._apply_grants(name) IS
 'Make the rights of a role, or of every role in pulse.access, true again; an upgrade ends with it.';
 
--- What PostgreSQL gives to everybody by default, taken back as the last thing.
+-- What PostgreSQL gives to PUBLIC by default, taken back as the last thing.
 REVOKE ALL ON SCHEMA pulse FROM PUBLIC;
 
 REVOKE ALL ON ALL TABLES IN SCHEMA pulse FROM PUBLIC;

@@ -58,7 +58,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The worker is half of the package, and who only enqueues does not need it."""
+    """Imported when first used: a program that only enqueues needs no worker."""
     if name == "Worker":
         from pulse.worker import Worker
 

@@ -67,7 +67,7 @@ def require_own_number(
 
 
 def home_of(key: str, numbers: Iterable[int]) -> int:
-    """The node of a key: the same for everybody, and with one more node most stay.
+    """The node of a key: the same for every client; with one more node most stay.
 
     Each node draws a number by the key, and the highest one has it.
     """

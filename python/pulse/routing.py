@@ -108,7 +108,7 @@ class Routes:
         return nodes.key_of(job)
 
     def needs_all(self, jobs: Sequence[Options]) -> bool:
-        """Whether the home can be told only when every node is known."""
+        """Whether every node has to be known to say which is the home."""
         return len(self._numbers) < len(self.dsns) and any(
             isinstance(self._home(job), str) for job in jobs
         )

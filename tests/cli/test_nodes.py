@@ -88,7 +88,7 @@ def test_one_that_does_not_answer_is_told_and_skipped(
     said = run_pulse("lanes", "--json", "--dsn", SILENT, "--dsn", two[0].dsn)
     assert said.code == 0
     assert {row["node"] for row in said.json} == {1}
-    assert "does not answer" in said.err
+    assert "does not answer: connection" in said.err
     assert run_pulse("health", "--dsn", SILENT, "--dsn", two[0].dsn).code == 1
     assert run_pulse("lanes", "--dsn", SILENT, "--dsn", f"{SILENT} user=x").code == 4
 

@@ -93,6 +93,7 @@ def test_no_server_at_the_address_given(run_pulse: Pulse, tmp_path: Path) -> Non
     ran = run_pulse("ps", "--dsn", f"postgresql://ada:secret@/shop?host={tmp_path}")
     assert ran.code == 4
     assert f"cannot reach the server: database shop at {tmp_path} as ada" in ran.err
+    assert "failed: No such file or directory" in ran.err
     assert "Fix: is it running there? check --dsn" in ran.err
     assert "secret" not in ran.err
 

@@ -121,7 +121,7 @@ SELECT is(
         'PU002',
         'priority must be between -2000000000 and 2000000000',
         'It is 2100000000.',
-        'Pass a priority inside these bounds.'
+        'Pass a value inside these bounds.'
     ],
     'PU002 names the argument, its bounds and what it was'
 );

@@ -27,7 +27,7 @@ def ask_all(
     read: "Callable[[Session], Any]",
     tell: Callable[[str], None],
 ) -> dict[int, Any]:
-    """What read finds in each that answers, by its number; tell: of the others."""
+    """What read finds in each that answers, by its number; tell gets the others."""
     from pulse.nodes import require_own_number
     from pulse.sql import producer
 
@@ -52,7 +52,9 @@ def ask_all(
         answer = answers.get(node, no_answer(node))
         if isinstance(answer, Exception):
             problem = away(answer, node)
-            tell(f"{node.target} does not answer: {problem.what}")
+            named = str(node.target) in problem.what
+            why = problem.detail if named and problem.detail else problem.what
+            tell(f"{node.target} does not answer: {why}")
             silent = silent or problem
             if node in answers:
                 node.close()

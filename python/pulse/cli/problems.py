@@ -101,9 +101,9 @@ def no_driver(error: ImportError) -> Problem:
 def unreachable(error: psycopg.Error, target: Target, given: bool) -> Problem:
     """A connection that failed: why, and what to look at."""
     text = str(error).strip()
-    said = re.sub(
-        r"^.*?(?:FATAL: +|error: )", "", text.splitlines()[-1] if text else ""
-    )
+    # An indented line is advice of libpq, which the remedy repeats.
+    lines = [line for line in text.splitlines() if not line[:1].isspace()]
+    said = re.sub(r"^.*?(?:FATAL: +|error: )", "", lines[-1] if lines else "")
     if re.search(r'database ".*" does not exist', text):
         return Problem(
             f"there is no database {target.database} at this server",

@@ -38,7 +38,7 @@ def bind(host: str, port: int, authenticate: Authenticator | None) -> socket.soc
     """Listen there, if that is safe."""
     if authenticate is None and not is_loopback(host):
         raise BadConfiguration(
-            f"will not listen on {host} without authentication: everybody who reaches "
+            f"will not listen on {host} without authentication: everyone who reaches "
             "it could steer the queue\n"
             f"pulse web --host {host} --token-file FILE, or --user-header behind a "
             "proxy (docs/web.md)"

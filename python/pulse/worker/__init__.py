@@ -1,11 +1,11 @@
 """The worker. What a job passes through, in six modules:
 
-    coordinator   a cycle: reports what ended, claims for the free slots
+    coordinator   a cycle: reports what ended, claims for the free slots (slots.py)
     exchange      one call of pulse.exchange, and its answer (answer.py)
-    claims        the rows of the answer become Runs (run.py), each in its slot
+    claims        the rows of the answer become runs
+    run           one claimed job in this process, in its slot
     executors     call the handler: on the event loop, in a thread or a process
-    outcomes      what it returned or raised becomes an outcome
-    slots         the slot is free, the outcome waits for the next cycle
+    outcomes      what it returned or raised, as the next cycle reports it
 
 Beside them: heartbeat keeps the leases, listener wakes the coordinator, connection and
 connector reach the server, shutdown ends it all. With several databases there is a

@@ -82,7 +82,7 @@ class Fleet:
             if (coordinator := self._coordinators.get(connector)) is not None:
                 coordinator.stop(grace)
 
-    # -- the life of a worker ---------------------------------------------------------
+    # -- start, work, stop ------------------------------------------------------------
 
     async def run(self) -> None:
         lanes = self._settings.lanes.items()

@@ -165,7 +165,7 @@ def ending(code: int | None) -> str:
 
 @contextlib.contextmanager
 def stops_blocked() -> Iterator[None]:
-    """What this thread starts meanwhile is deaf until it says otherwise itself."""
+    """What this thread starts meanwhile ignores stop signals until it unblocks them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     try:
         yield

@@ -44,7 +44,7 @@ class Recycle(Hooks):
 
 
 def memory() -> int:
-    """What this process uses now, in bytes; its peak where that is not told."""
+    """What this process uses now, in bytes; its peak where the system does not say."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")

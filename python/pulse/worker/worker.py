@@ -232,7 +232,7 @@ class Worker:
                 self.ready.clear()
 
     def _warn_of_other_lanes(self) -> None:
-        """Who was told no lanes leaves all but one to others, perhaps unawares."""
+        """Warn where its tasks put jobs into lanes that this worker does not take."""
         wanted = [(k, {**t.settings, **t.options}) for k, t in self.tasks.items()]
         own = [(k, lane) for k, how in wanted if (lane := how.get("lane"))]
         others = [f"{lane} ({k})" for k, lane in own if lane != "default"]

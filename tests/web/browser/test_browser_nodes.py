@@ -27,7 +27,7 @@ def test_nodes_lanes_and_the_way_to_a_job(
         expect(page.locator('tr[data-node="1"][data-place]')).to_contain_text("answers")
         silent = page.locator('tr[data-place="127.0.0.1:1/app"]')
         expect(silent).to_contain_text("does not answer")
-        expect(page.get_by_role("alert")).to_contain_text("127.0.0.1:1/app")
+        expect(page.get_by_role("alert")).to_contain_text("Database 127.0.0.1:1/app: ")
         everything = page.locator('tr[data-lane="default"][data-node="all"] td')
         expect(everything.nth(2)).to_have_text("1")
         expect(everything.nth(4)).to_have_text("1")

@@ -47,7 +47,7 @@ function acts(lane, group, again) {
   const hold = () => ask({
     title: `Hold group ${name}?`,
     text: "Running jobs finish; nothing more of this group is claimed until it is resumed. The other groups go on.",
-    fields: [{ name: "reason", label: "Reason", placeholder: "optional, shown to everybody who looks" }],
+    fields: [{ name: "reason", label: "Reason", placeholder: "optional, shown on this page and by why" }],
     confirm: "Hold",
     work: (said) => change({ enabled: false, ...(said.reason ? { reason: said.reason } : {}) }, "is held"),
   });

@@ -5,7 +5,7 @@ import { ask, notify } from "./dialog.js";
 import { interval } from "./format.js";
 import { laneChanged, me } from "./state.js";
 
-const REASON = { name: "reason", label: "Reason", placeholder: "optional, shown to everybody who looks" };
+const REASON = { name: "reason", label: "Reason", placeholder: "optional, shown on this page and by why" };
 
 export async function drain(name) {
   const said = await ask({

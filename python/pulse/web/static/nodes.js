@@ -68,7 +68,7 @@ function draw(found) {
   nothing.hidden = found.running.length > 0;
   const wrong = found.nodes.filter((it) => it.problem);
   show(notes, wrong.map((it) => h("div", { class: "trouble", role: "alert" },
-    h("h2", {}, `${it.place}: ${it.problem}`), it.hint && h("p", { class: "hint" }, it.hint))));
+    h("h2", {}, `Database ${it.place}: ${it.problem}`), it.hint && h("p", { class: "hint" }, it.hint))));
   show(document.getElementById("sum"), total(found.nodes));
 }
 
