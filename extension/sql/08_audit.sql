@@ -65,7 +65,8 @@ CREATE TABLE pulse.node (
 COMMENT ON TABLE pulse.node IS
 'The node numbers that this database has or had, and where they were set.';
 
--- Not rows: every session must see them at once, whatever becomes of the transaction that wrote them.
+-- Not rows: every session must see them at once, whatever becomes of the transaction that
+-- wrote them.
 CREATE SEQUENCE pulse.server_start;
 
 COMMENT ON SEQUENCE pulse.server_start IS
