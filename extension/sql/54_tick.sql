@@ -9,7 +9,9 @@
 -- start, so what is not needed goes to the steps behind, and nothing can take the last
 -- fifth from reap. Reap is that late because reports wait for the leases that it has locked
 -- until tick commits; and what can wait does so when jobs were just promoted or fired,
--- since nobody sees those before either.
+-- since nobody sees those before either. One piece in any case may be too much for a caller
+-- with a small statement_timeout: when two thirds of that are gone the tick ends, and the
+-- next one begins with the step that this one did not come to (left).
 
 CREATE FUNCTION pulse.tick()
 RETURNS TABLE (step text, did bigint, error text)
@@ -33,6 +35,7 @@ DECLARE
     v_started_at timestamptz := clock_timestamp();
     v_budget interval := pulse._upkeep_budget();
     v_cut text [];
+    v_left pulse.upkeep_run := pulse._newest_upkeep_run('left');
     v_step record;
     v_part text := '';
     v_mine boolean;
@@ -58,29 +61,35 @@ BEGIN
     -- every is a little shorter than the interval that is meant, so that a caller who comes
     -- a moment early does not miss it.
     FOR v_step IN
-        SELECT s.*
+        SELECT o.*
         FROM (
-            VALUES
-            ('due', interval '900 milliseconds', 0.3, 'schedules', '_fire_schedules($1)', NULL),
-            ('due', '900 milliseconds', 0.5, 'promote', '_tick_promote($1)', NULL),
-            ('due', '900 milliseconds', 0.55, 'flows', '_tick_flows($1)', NULL),
-            ('due', '900 milliseconds', 0.6, 'signals', '_tick_signals(1000)', 1000),
-            ('due', '900 milliseconds', 0.6, 'marks', '_tick_marks($1)', NULL),
-            ('backstop', '1 hour', 0.6, 'backstop', '_tick_backstop()', NULL),
-            ('count', '9 seconds', 0.7, 'count', '_tick_count($1)', NULL),
-            ('sample', '59 seconds', 0.7, 'sample', '_tick_sample($1)', NULL),
-            ('sample', '59 seconds', 0.7, 'stats', '_thin_stats($1)', NULL),
-            ('sample', '59 seconds', 0.7, 'ledger', '_prune_schedule_runs(1000)', 1000),
-            ('sample', '59 seconds', 0.7, 'audit', '_prune_audit(1000)', 1000),
-            ('sample', '59 seconds', 0.7, 'roles', '_refresh_roles()', NULL),
-            ('sample', '59 seconds', 0.7, 'caches', '_tick_caches()', NULL),
-            ('retention', '9 seconds', 0.8, 'approvals', '_expire_approvals(1000)', 1000),
-            ('retention', '9 seconds', 0.8, 'expiry', '_tick_expiry($1)', NULL),
-            ('retention', '9 seconds', 0.8, 'prune', '_tick_prune($1)', NULL),
-            ('sweep', '9 seconds', 1.0, 'reap', '_tick_reap($1)', NULL),
-            ('groups', '900 milliseconds', 1.0, 'groups', '_tick_groups($1)', NULL)
-        ) AS s (part, every, share, step, call, piece)
-        WHERE s.part = ANY (_tick.parts)
+            SELECT s.*, row_number() OVER () AS place
+            FROM (
+                VALUES
+                ('due', interval '900 milliseconds', 0.3, 'schedules', '_fire_schedules($1)', NULL),
+                ('due', '900 milliseconds', 0.5, 'promote', '_tick_promote($1)', NULL),
+                ('due', '900 milliseconds', 0.55, 'flows', '_tick_flows($1)', NULL),
+                ('due', '900 milliseconds', 0.6, 'signals', '_tick_signals(1000)', 1000),
+                ('due', '900 milliseconds', 0.6, 'marks', '_tick_marks($1)', NULL),
+                ('backstop', '1 hour', 0.6, 'backstop', '_tick_backstop()', NULL),
+                ('count', '9 seconds', 0.7, 'count', '_tick_count($1)', NULL),
+                ('sample', '59 seconds', 0.7, 'sample', '_tick_sample($1)', NULL),
+                ('sample', '59 seconds', 0.7, 'stats', '_thin_stats($1)', NULL),
+                ('sample', '59 seconds', 0.7, 'ledger', '_prune_schedule_runs(1000)', 1000),
+                ('sample', '59 seconds', 0.7, 'audit', '_prune_audit(1000)', 1000),
+                ('sample', '59 seconds', 0.7, 'roles', '_refresh_roles()', NULL),
+                ('sample', '59 seconds', 0.7, 'caches', '_tick_caches()', NULL),
+                ('retention', '9 seconds', 0.8, 'approvals', '_expire_approvals(1000)', 1000),
+                ('retention', '9 seconds', 0.8, 'expiry', '_tick_expiry($1)', NULL),
+                ('retention', '9 seconds', 0.8, 'prune', '_tick_prune($1)', NULL),
+                ('sweep', '9 seconds', 1.0, 'reap', '_tick_reap($1)', NULL),
+                ('groups', '900 milliseconds', 1.0, 'groups', '_tick_groups($1)', NULL)
+            ) AS s (part, every, share, step, call, piece)
+            WHERE s.part = ANY (_tick.parts)
+        ) AS o
+        ORDER BY
+            o.place < min(o.place) FILTER (WHERE o.step = v_left.state ->> 'step') OVER (),
+            o.place
     LOOP
         -- A caller with next to no time does what is urgent, and leaves the rest to others, as
         -- one with little time leaves a large backstop: when those do not come, health() says so.
@@ -101,6 +110,18 @@ BEGIN
                 );
             END IF;
             CONTINUE;
+        END IF;
+
+        IF v_budget < interval '2 seconds'
+            AND clock_timestamp() > v_started_at + 2 * v_budget
+            AND v_took <> '{}'
+        THEN
+            PERFORM pulse._write_upkeep_run(
+                v_left, 'left', jsonb_build_object('step', v_step.step)
+            );
+            PERFORM pulse._note_cut(v_step.step, v_step.part, v_started_at, true);
+            v_left := NULL;
+            EXIT;
         END IF;
 
         IF v_step.part <> v_part THEN
@@ -153,6 +174,9 @@ BEGIN
         v_busy := v_busy OR (v_part = 'due' AND v_step.step <> 'marks' AND _tick.did > 0);
         RETURN NEXT;
     END LOOP;
+    IF v_left.version IS NOT NULL THEN
+        PERFORM pulse._forget_upkeep_run('left');
+    END IF;
     IF v_took <> '{}' THEN
         PERFORM pulse._note_took(v_took);
     END IF;

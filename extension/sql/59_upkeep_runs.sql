@@ -79,6 +79,26 @@ $$;
 COMMENT ON FUNCTION pulse._write_upkeep_run(pulse.upkeep_run, text, jsonb) IS
 'Note that a part of the upkeep is being done, in place of the previous note.';
 
+-- What another session is just removing or replacing is left to that one.
+CREATE FUNCTION pulse._forget_upkeep_run(step text)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    DELETE FROM pulse.upkeep_run AS t
+    WHERE t.ctid = ANY (array(
+            SELECT o.ctid
+            FROM pulse.upkeep_run AS o
+            WHERE o.step = _forget_upkeep_run.step
+            FOR UPDATE SKIP LOCKED
+        ));
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._forget_upkeep_run(text) IS
+'Remove what was noted of a step.';
+
 CREATE FUNCTION pulse._note_took(took jsonb)
 RETURNS void
 LANGUAGE plpgsql

@@ -26,6 +26,41 @@ $$;
 COMMENT ON FUNCTION pulse._upkeep_budget() IS
 'How long a call of tick may go on.';
 
+-- Of roles that may call tick, as settings of theirs, of the database or of the server: a
+-- number without a unit is in milliseconds.
+CREATE FUNCTION pulse._short_timeouts()
+RETURNS text
+LANGUAGE sql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT string_agg(format('%s has %s = %s', g.who, g.name, g.value), ', ' ORDER BY g.who, g.name)
+    FROM (
+        SELECT
+            coalesce('role ' || r.rolname, 'every role') AS who,
+            split_part(c.setting, '=', 1) AS name,
+            split_part(c.setting, '=', 2) AS value
+        FROM pg_db_role_setting AS s
+        CROSS JOIN LATERAL unnest(s.setconfig) AS c (setting)
+        LEFT JOIN pg_roles AS r ON r.oid = s.setrole
+        WHERE s.setdatabase IN (
+                0, (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
+            )
+            AND (s.setrole = 0 OR has_function_privilege(s.setrole, 'pulse.tick()', 'EXECUTE'))
+        UNION ALL
+        SELECT 'the server', s.name, s.setting
+        FROM pg_settings AS s
+        WHERE s.source IN ('configuration file', 'command line')
+    ) AS g
+    WHERE g.name IN ('statement_timeout', 'transaction_timeout')
+        AND g.value ~ '^[0-9.]+ *(us|ms|s|min|h|d)?$'
+        AND CASE WHEN g.value ~ '[a-z]' THEN g.value ELSE g.value || 'ms' END::interval
+        BETWEEN '1 microsecond' AND '5.9 seconds'
+$$;
+
+COMMENT ON FUNCTION pulse._short_timeouts() IS
+'In words: who may call tick and has less than six seconds for it; NULL when nobody.';
+
 -- One piece is done in any case, so it is smaller where there is little time: a tick that is
 -- cancelled in it would be so every time.
 CREATE FUNCTION pulse._upkeep_piece(budget interval DEFAULT pulse._upkeep_budget())

@@ -19,13 +19,7 @@ BEGIN
             )
         );
     ELSIF v_old.version IS NOT NULL THEN
-        DELETE FROM pulse.upkeep_run AS t
-        WHERE t.ctid = ANY (array(
-                SELECT o.ctid
-                FROM pulse.upkeep_run AS o
-                WHERE o.step = v_name
-                FOR UPDATE SKIP LOCKED
-            ));
+        PERFORM pulse._forget_upkeep_run(v_name);
     END IF;
 END;
 $$;

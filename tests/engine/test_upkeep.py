@@ -69,6 +69,44 @@ def test_a_statement_timeout_does_not_roll_back_every_tick(db: Database) -> None
     assert one(operator, ready) == 150_000
 
 
+def test_a_tick_that_runs_short_of_time_goes_on_where_it_stopped(db: Database) -> None:
+    operator, ticker = db.connect(), db.connect()
+    for step in ("_fire_schedules", "_tick_promote"):
+        operator.execute(
+            f"ALTER FUNCTION pulse.{step}(timestamptz) RENAME TO quick{step}".encode()
+        )
+        operator.execute(
+            f"CREATE FUNCTION pulse.{step}(timestamptz) RETURNS bigint LANGUAGE sql"
+            " AS 'SELECT pg_sleep(2.2); SELECT 0::bigint'".encode()
+        )
+    ticker.execute("SET statement_timeout = '3 s'")
+
+    done = []
+    for _ in range(10):
+        a_second_passes(operator)
+        steps = ticker.execute("SELECT step FROM pulse.tick()").fetchall()
+        done.append([step for (step,) in steps])
+        if "groups" in done[-1]:
+            break
+
+    assert done[:2] == [["schedules"], ["promote"]]
+    assert {"flows", "reap", "groups"} <= {step for steps in done[2:] for step in steps}
+    assert not one(operator, "SELECT count(*) FROM pulse.upkeep_run WHERE step = 'left'")
+
+
+def test_health_names_who_has_little_time_for_a_tick(db: Database) -> None:
+    operator = db.connect()
+    operator.execute(f"ALTER DATABASE {db.name} SET statement_timeout = 700".encode())
+    operator.execute("TRUNCATE pulse.upkeep_run")
+
+    advice = one(
+        operator,
+        "SELECT advice FROM pulse.health() WHERE check_name = 'last_tick'",
+    )
+
+    assert "Little time: every role has statement_timeout = 700." in advice
+
+
 def test_a_large_backstop_is_left_to_callers_with_time(db: Database) -> None:
     """One statement: a tick that is cancelled in it would be so every time."""
     operator, ticker = db.connect(), db.connect()

@@ -170,7 +170,7 @@ SELECT is((SELECT count(*) FROM pulse.upkeep_run AS t WHERE t.step = 'test'), 1:
 -- Next to no time
 
 DELETE FROM pulse.upkeep_run;
-SET LOCAL statement_timeout = '500ms';
+SET LOCAL statement_timeout = '800ms';
 SELECT set_eq(
     'SELECT t.step FROM pulse.tick() AS t',
     ARRAY['schedules', 'promote', 'flows', 'signals', 'marks', 'reap', 'groups'],

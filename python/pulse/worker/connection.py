@@ -8,6 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 import psycopg
+from psycopg.pq import TransactionStatus
 
 from pulse import connections, errors
 from pulse.hooks import AllHooks
@@ -21,7 +22,7 @@ Admit = Callable[[AsyncConnection], Awaitable[None]]
 
 
 class Connection:
-    """An error leaves it to be closed; a stop ends every wait for the server."""
+    """Most errors leave it to be closed; a stop ends every wait for the server."""
 
     def __init__(
         self,
@@ -94,7 +95,8 @@ class Connection:
 
     async def recover(self, error: BaseException) -> None:
         """Close it and pause: longer each time, and only until a stop."""
-        await self.close()
+        if not self._outlives(error):
+            await self.close()
         pause = connections.backoff(self.failures)
         self.failures += 1
         self._hooks.call("disconnected", error)
@@ -110,6 +112,20 @@ class Connection:
         self._told = first
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._stopped.wait(), pause)
+
+    def _outlives(self, error: BaseException) -> bool:
+        """Whether to go on with the session.
+
+        One that was cancelled has filled its caches, a new one begins with that and may
+        never get through a small statement_timeout. Now and then a new one all the same:
+        it gets what the setting is by then.
+        """
+        return (
+            isinstance(error, psycopg.errors.QueryCanceled)
+            and self.failures % 4 < 3
+            and self._psycopg is not None
+            and self._psycopg.info.transaction_status == TransactionStatus.IDLE
+        )
 
     def note_answer(self) -> None:
         """It works again."""
