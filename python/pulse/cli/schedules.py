@@ -170,7 +170,7 @@ def remove(session: Session, names: tuple[str, ...]) -> None:
 @click.option("-n", "--limit", default=20, show_default=True)
 @with_session
 def runs(session: Session, name: str | None, limit: int) -> None:
-    """Past occurrences, the newest first: the job, or why it was skipped."""
+    """Past occurrences, newest first: the job, or why skipped."""
     asked = {"name": name, "limit": limit}
     rows = session.rows(operator.SCHEDULE_RUNS, asked)
     if (

@@ -13,6 +13,16 @@ from tests.web.browser.conftest import Work
 from tests.web.browser.seeds import kill_jobs, one, state_of
 
 
+def test_buttons_and_bulk_verbs_act_on_the_same_states(
+    tab: Tab, sql: Connection
+) -> None:
+    acts_on = "import('./static/actions.js').then((found) => found.ACTS_ON)"
+    buttons = tab.open().evaluate(acts_on)
+    assert len(buttons) == 10
+    for verb, states in buttons.items():
+        assert one(sql, f"SELECT pulse._acts_on('{verb}')") == states, verb
+
+
 def test_a_lane_is_drained_and_resumed(tab: Tab, sql: Connection) -> None:
     sql.execute("SELECT pulse.set_lane('mail', max_slots => 2)")
     sql.execute("SELECT pulse.enqueue('letter', lane => 'mail')")

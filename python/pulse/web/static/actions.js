@@ -57,7 +57,7 @@ const VERBS = {
     run: (job, said) => post(path`jobs/${job.job_id}/cancel`, { ...reason(said), force: said.force }),
     outcome: (after) => (after?.state === "running" ? "asked to stop" : "cancelled"),
   },
-  priority: {
+  reprioritize: {
     label: "Priority…", right: "operator", states: UNFINISHED, done: "has its new priority",
     ask: (job) => ({
       title: "Change the priority", confirm: "Change", text: "Higher runs first.",
@@ -73,7 +73,7 @@ const VERBS = {
     }),
     run: (job, said) => post(path`jobs/${job.job_id}/move`, { lane: said.lane, ...reason(said) }),
   },
-  delete: {
+  discard: {
     label: "Delete…", right: "operator", states: FINISHED, done: "deleted",
     ask: {
       title: "Delete this job?", confirm: "Delete", danger: true,
@@ -115,30 +115,32 @@ async function act(verb, job, after) {
   await after?.(answer, verb);
 }
 
+/** The same verbs by a filter; rights and states are those above. */
 const BULK = {
-  retry: { short: "Retry…", word: "retry", done: "Retried", right: "operator", states: ["dead", "cancelled"] },
-  cancel: { short: "Cancel…", word: "cancel", done: "Cancelled", right: "operator", states: UNFINISHED, danger: true },
-  run_now: { short: "Run now…", word: "run", done: "Put in line", right: "operator", states: ["scheduled", "retrying"] },
+  retry: { short: "Retry…", word: "retry", done: "Retried" },
+  cancel: { short: "Cancel…", word: "cancel", done: "Cancelled", danger: true },
+  run_now: { short: "Run now…", word: "run", done: "Put in line" },
   reschedule: {
-    short: "Reschedule…", word: "reschedule", done: "Rescheduled", right: "operator",
-    states: ["scheduled", "retrying", "ready"],
+    short: "Reschedule…", word: "reschedule", done: "Rescheduled",
     field: { name: "run_at", label: "Run at", type: "datetime-local", required: true, value: "" },
     order: ({ run_at }) => ({ run_at: new Date(run_at).toISOString() }),
   },
-  rerun: { short: "Run again…", word: "run again", done: "Enqueued again", right: "operator", states: FINISHED },
-  discard: { short: "Discard…", word: "discard", done: "Discarded", right: "operator", states: FINISHED, danger: true },
-  approve: { short: "Approve…", word: "approve", done: "Approved", right: "approver", states: ["awaiting_approval"] },
-  reject: { short: "Reject…", word: "reject", done: "Rejected", right: "approver", states: ["awaiting_approval"], danger: true },
+  rerun: { short: "Run again…", word: "run again", done: "Enqueued again" },
+  discard: { short: "Discard…", word: "discard", done: "Discarded", danger: true },
+  approve: { short: "Approve…", word: "approve", done: "Approved" },
+  reject: { short: "Reject…", word: "reject", done: "Rejected", danger: true },
   reprioritize: {
-    short: "Priority…", word: "change the priority of", done: "Changed the priority of", right: "operator",
-    states: UNFINISHED,
+    short: "Priority…", word: "change the priority of", done: "Changed the priority of",
     field: { name: "priority", label: "New priority", type: "number", required: true, value: 0 },
   },
   move: {
-    short: "Move…", word: "move", done: "Moved", right: "operator", states: WAITING,
+    short: "Move…", word: "move", done: "Moved",
     field: { name: "lane", label: "To lane", required: true },
   },
 };
+
+/** As pulse._acts_on has it. */
+export const ACTS_ON = Object.fromEntries(Object.keys(BULK).map((verb) => [verb, VERBS[verb].states]));
 
 /**
  * Buttons for what could be done to jobs in the states that a filter asks for. of: what
@@ -146,9 +148,9 @@ const BULK = {
  */
 export function bulkButtons(verbs, filter, after, { of } = {}) {
   const wanted = filter.state && [filter.state].flat();
-  const fits = ({ states }) => !wanted || wanted.some((state) => states.includes(state));
+  const fits = (verb) => !wanted || wanted.some((state) => ACTS_ON[verb].includes(state));
   return verbs
-    .filter((verb) => verb in BULK && may(BULK[verb].right) && fits(BULK[verb]))
+    .filter((verb) => verb in BULK && may(VERBS[verb].right) && fits(verb))
     .map((verb) => button(of ? BULK[verb].short : `${BULK[verb].short.replace("…", "")} all matching…`, () => bulk(verb, filter, after),
       of ? { kind: "small", name: `${BULK[verb].short} ${of}` } : {}));
 }
@@ -158,7 +160,7 @@ export function selectionButtons(jobs, after) {
   const ids = jobs.map((job) => job.job_id);
   const states = new Set(jobs.map((job) => job.state));
   return Object.keys(BULK)
-    .filter((verb) => may(BULK[verb].right) && BULK[verb].states.some((state) => states.has(state)))
+    .filter((verb) => may(VERBS[verb].right) && ACTS_ON[verb].some((state) => states.has(state)))
     .map((verb) => button(BULK[verb].short, () => bulk(verb, { job_ids: ids }, after), { name: `${BULK[verb].short} the selected jobs` }));
 }
 

@@ -58,7 +58,7 @@ export async function job(root, stay, { id }) {
     const { why: reasons, audit, attempts_log: log, payload, result, ...rest } = found;
     part(acts, [rest.state, rest.priority, rest.lane], () =>
       jobButtons(found, (_, verb) => {
-        if (verb !== "delete") return load();
+        if (verb !== "discard") return load();
         location.hash = "#/jobs";
       }));
     part(why, reasons, () => reasons.map(({ reason }) => h("li", {}, reasonLine(reason))));
