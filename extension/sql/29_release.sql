@@ -10,8 +10,8 @@
 -- a job that is not of its own transaction writes a doubt about it, and _settle looks again
 -- later, in another transaction. docs/decisions/flows.md has the proof.
 --
--- Statements of _look and what it calls are planned with the settings of _wake and _take_wakes,
--- which alone call it: to enter a function costs a microsecond for each that it sets.
+-- Statements of _look and what it calls are planned with the settings of _wake and
+-- _take_portions, which alone call it: to enter a function costs a microsecond for each setting.
 --
 -- Nothing here waits for a row. What another session holds is written down, in portions of 200
 -- (wake), and so is what a report has no time for. Claims take portions, tick takes the rest.

@@ -69,7 +69,7 @@ RULES: dict[str, Rule] = LIMITS | {
         ("watchers-in-later-statement",),
     ),
     "portions are taken without waiting": Rule(
-        "_take_wakes",
+        "_take_portions",
         r"FOR UPDATE SKIP LOCKED",
         "FOR UPDATE",
         ("fan-out-by-two-claims", "open-claim-holds-one-portion"),
