@@ -32,6 +32,23 @@ LOADS = {
             FROM generate_series(1, {jobs} / 5)
             OFFSET 0
         ) AS f""",
+    "the same in lists": """
+        SELECT count(*) FROM (
+            SELECT jsonb_agg(e.job ORDER BY f.flow, e.nth) AS jobs
+            FROM generate_series(1, {jobs} / 5) AS f (flow)
+            CROSS JOIN LATERAL jsonb_array_elements(
+                replace(
+                    '[{{"kind": "k", "name": "a#"}},
+                    {{"kind": "k", "name": "b#", "after": ["a#"]}},
+                    {{"kind": "k", "name": "b#", "after": ["a#"]}},
+                    {{"kind": "k", "name": "b#", "after": ["a#"]}},
+                    {{"kind": "k", "after": ["b#"]}}]',
+                    '#', f.flow::text
+                )::jsonb
+            ) WITH ORDINALITY AS e (job, nth)
+            GROUP BY f.flow / 100
+        ) AS l
+        CROSS JOIN LATERAL pulse.enqueue_many(l.jobs)""",
     "n → 1": f"""
         WITH part AS (SELECT {MANY}) AS job)
         SELECT pulse.enqueue('k', after => array_agg(job)) FROM part""",

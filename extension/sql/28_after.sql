@@ -89,14 +89,17 @@ BEGIN
         RETURN 'cancelled';
     END IF;
 
-    v_place.waits_for := (
-        SELECT max(u.job)
-        FROM (
-            SELECT unnest(v_after) AS job
-            EXCEPT
-            SELECT unnest(v_ended)
-        ) AS u
-    );
+    v_place.waits_for := CASE
+        WHEN v_ended IS NULL THEN v_after[cardinality(v_after)]
+        ELSE (
+            SELECT max(u.job)
+            FROM (
+                SELECT unnest(v_after) AS job
+                EXCEPT
+                SELECT unnest(v_ended)
+            ) AS u
+        )
+    END;
 
     IF v_place.waits_for IS NULL THEN
         FOREACH v_job IN ARRAY _put_after.jobs LOOP

@@ -10,9 +10,11 @@ IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM pulse._require_one_of(
-        'after_failed', _require_flow_options.after_failed, '{cancel,hold,run}'
-    );
+    IF _require_flow_options.after_failed IS NOT NULL THEN
+        PERFORM pulse._require_one_of(
+            'after_failed', _require_flow_options.after_failed, '{cancel,hold,run}'
+        );
+    END IF;
     IF _require_flow_options.flow IS NOT NULL THEN
         PERFORM pulse._require_name('flow', _require_flow_options.flow);
     END IF;

@@ -2,14 +2,16 @@
 --
 -- A blocked job watches one upstream that has not ended well enough for it. Whoever ends
 -- a job calls _wake or _ended_badly, in a later statement than the one that ended it:
--- who began to watch until then is seen. _look locks the watchers without waiting and
--- then, in a later statement again, looks for another upstream that has not ended: first
--- downwards from the one that has, then once at those above it (spawned jobs have
--- greater ids). None: the job is released. Else its watch moves there.
+-- who began to watch until then is seen. _look locks the watchers without waiting. One that
+-- had no other upstream is released; for the others it looks, in a later statement again, for
+-- an upstream that has not ended. None: the job is released. Else its watch moves there.
 --
 -- The trap: an end may look before a watch is committed. Therefore whoever writes a watch of
 -- a job that is not of its own transaction writes a doubt about it, and _settle looks again
 -- later, in another transaction. docs/decisions/flows.md has the proof.
+--
+-- Statements of _look and what it calls are planned with the settings of _wake and
+-- _take_portions, which alone call it: to enter a function costs a microsecond for each setting.
 --
 -- Nothing here waits for a row. What another session holds is written down, in portions of 200
 -- (wake), and so is what a report has no time for. Claims take portions, tick takes the rest.
@@ -29,113 +31,107 @@ CREATE FUNCTION pulse._look(
 )
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off
-SET enable_bitmapscan = off
-SET enable_sort = off
-SET enable_hashjoin = off
-SET enable_mergejoin = off
-SET jit = off
-SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
+    v_free tid [];
+    v_lane text;
     v_tids tid [];
     v_held bigint [];
     v_at bigint [];
-    v_alone boolean [];
     v_any boolean [];
-    v_free tid [];
+    v_found tid [];
     v_stuck tid [];
     v_next bigint [];
 BEGIN
     released := 0;
 
-    -- One scan of blocked_for_wake that locks as it goes and never waits.
+    -- One scan of blocked_for_wake that locks as it goes and never waits. The same snapshot
+    -- counts them, so that no newcomer hides one that was skipped.
     SELECT
-        array_agg(g.ctid), array_agg(g.job), array_agg(g.waits_for),
-        array_agg(g.alone AND _look.completed), array_agg(g.after_failed = 'run')
-    INTO v_tids, v_held, v_at, v_alone, v_any
-    FROM (
-        SELECT l.*
-        FROM unnest(_look.jobs) AS u (job)
-        CROSS JOIN LATERAL (
-            SELECT b.ctid, b.job, b.waits_for, b.after_failed, b.alone
-            FROM pulse.blocked AS b
-            WHERE b.waits_for = u.job
-                AND b.seq BETWEEN _look.from_seq AND _look.to_seq
-                AND (_look.completed OR b.after_failed = 'run')
-            ORDER BY b.waits_for, b.seq
-            FOR UPDATE SKIP LOCKED
-        ) AS l
-        LIMIT _look.max_jobs
-    ) AS g;
-
-    -- A later statement than the lock: what those who held them before have committed is
-    -- seen. What was locked is counted again, so that no newcomer hides one that was skipped.
-    SELECT
-        array_agg(e.tid) FILTER (WHERE e.next IS NULL),
-        array_agg(e.tid) FILTER (WHERE e.next IS NOT NULL),
-        array_agg(e.next) FILTER (WHERE e.next IS NOT NULL),
-        coalesce(cardinality(v_tids), 0) < (
+        array_agg(g.ctid) FILTER (WHERE g.is_free),
+        CASE WHEN min(g.lane) = max(g.lane) AND bool_and(g.is_plain) THEN min(g.lane) END,
+        array_agg(g.ctid) FILTER (WHERE NOT g.is_free),
+        array_agg(g.job) FILTER (WHERE NOT g.is_free),
+        array_agg(g.waits_for) FILTER (WHERE NOT g.is_free),
+        array_agg(g.after_failed = 'run') FILTER (WHERE NOT g.is_free),
+        count(*) < (
             SELECT count(*)
             FROM (
                 SELECT
-                FROM unnest(_look.jobs) AS u (job)
-                CROSS JOIN LATERAL (
-                    SELECT
-                    FROM pulse.blocked AS b
-                    WHERE b.waits_for = u.job
-                        AND b.seq BETWEEN _look.from_seq AND _look.to_seq
-                        AND (_look.completed OR b.after_failed = 'run')
-                    ORDER BY b.waits_for, b.seq
-                    OFFSET 0
-                ) AS l
+                FROM pulse.blocked AS b
+                WHERE b.waits_for = ANY (_look.jobs)
+                    AND b.seq BETWEEN _look.from_seq AND _look.to_seq
+                    AND (_look.completed OR b.after_failed = 'run')
+                ORDER BY b.waits_for, b.seq
                 LIMIT _look.max_jobs + 1
             ) AS there
         )
-    INTO v_free, v_stuck, v_next, left_over
+    INTO v_free, v_lane, v_tids, v_held, v_at, v_any, left_over
     FROM (
         SELECT
-            h.tid,
-            coalesce(
-                (
-                    SELECT d.after
-                    FROM pulse.dependency AS d
-                    WHERE NOT h.alone
-                        AND d.job = h.job
-                        AND d.after <= h.at
-                        AND NOT d.met
-                        AND (
+            b.ctid,
+            b.job,
+            b.waits_for,
+            b.after_failed,
+            b.lane,
+            num_nonnulls(b.run_at, b.delay, b.expires_in) = 0
+            AND NOT (b.needs_approval OR b.keyed) AS is_plain,
+            _look.completed
+            AND b.alone
+            AND b.waits_for <> ALL (array(
+                SELECT s.job FROM pulse.job_step AS s WHERE s.job = ANY (_look.jobs)
+            )) AS is_free
+        FROM pulse.blocked AS b
+        WHERE b.waits_for = ANY (_look.jobs)
+            AND b.seq BETWEEN _look.from_seq AND _look.to_seq
+            AND (_look.completed OR b.after_failed = 'run')
+        ORDER BY b.waits_for, b.seq
+        LIMIT _look.max_jobs
+        FOR UPDATE SKIP LOCKED
+    ) AS g;
+
+    IF v_tids IS NOT NULL THEN
+        -- A later statement than the lock: what those who held them before have committed is
+        -- seen.
+        SELECT
+            array_agg(e.tid) FILTER (WHERE e.next IS NULL),
+            array_agg(e.tid) FILTER (WHERE e.next IS NOT NULL),
+            array_agg(e.next) FILTER (WHERE e.next IS NOT NULL)
+        INTO v_found, v_stuck, v_next
+        FROM (
+            SELECT
+                h.tid,
+                CASE
+                    WHEN u.edges < 10 THEN u.next
+                    ELSE pulse._next_upstream(h.job, h.at, h.any_end)
+                END AS next
+            FROM unnest(v_tids, v_held, v_at, v_any) AS h (tid, job, at, any_end)
+            CROSS JOIN LATERAL (
+                SELECT
+                    max(d.after) FILTER (WHERE d.is_ended IS NOT TRUE) AS next,
+                    count(*) AS edges
+                FROM (
+                    SELECT
+                        o.after,
+                        (
                             SELECT f.state = 'completed' OR h.any_end
                             FROM pulse.finished AS f
-                            WHERE f.job = d.after
-                        ) IS NOT TRUE
-                    ORDER BY d.job DESC, d.after DESC
-                    LIMIT 1
-                ),
-                (
-                    SELECT d.after
-                    FROM pulse.dependency AS d
-                    WHERE (NOT h.alone OR h.at = ANY (array(
-                            SELECT s.job FROM pulse.job_step AS s WHERE s.job = ANY (v_at)
-                        )))
-                        AND d.job = h.job
-                        AND d.after > h.at
-                        AND NOT d.met
-                        AND (
-                            SELECT f.state = 'completed' OR h.any_end
-                            FROM pulse.finished AS f
-                            WHERE f.job = d.after
-                        ) IS NOT TRUE
-                    ORDER BY d.job DESC, d.after DESC
-                    LIMIT 1
-                )
-            ) AS next
-        FROM unnest(v_tids, v_held, v_at, v_alone, v_any) AS h (tid, job, at, alone, any_end)
-        OFFSET 0
-    ) AS e;
+                            WHERE f.job = o.after
+                        ) AS is_ended
+                    FROM pulse.dependency AS o
+                    WHERE o.job = h.job
+                        AND NOT o.met
+                    ORDER BY o.job DESC, o.after DESC
+                    LIMIT 10
+                ) AS d
+            ) AS u
+            OFFSET 0
+        ) AS e;
+        v_free := v_free || v_found;
+    END IF;
 
     IF v_free IS NOT NULL THEN
-        released := pulse._release(v_free);
+        released := pulse._release(v_free, v_lane);
     END IF;
 
     IF v_stuck IS NOT NULL THEN
@@ -156,20 +152,104 @@ $$;
 COMMENT ON FUNCTION pulse._look(bigint [], boolean, bigint, bigint, integer) IS
 'Release those who watch jobs that have ended, or let them watch another: at most max_jobs, with numbers in a range.';
 
--- The rows are locked by us, so their addresses hold.
-CREATE FUNCTION pulse._release(tids tid [])
+-- Of a large fan-in: first downwards from the one that has ended, by growing pages, so that
+-- little is read that was not passed for good; then once at those above it (spawned jobs have
+-- greater ids). Pages of neighbours that have all ended are passed by one range of finished, the
+-- others one by one.
+CREATE FUNCTION pulse._next_upstream(job bigint, ended bigint, any_end boolean)
+RETURNS bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_upto bigint := _next_upstream.ended;
+    v_page integer := 100;
+    v_first bigint;
+    v_last bigint;
+    v_edges bigint;
+    v_next bigint;
+BEGIN
+    LOOP
+        SELECT min(e.after), max(e.after), count(*) INTO v_first, v_last, v_edges
+        FROM (
+            SELECT d.after
+            FROM pulse.dependency AS d
+            WHERE d.job = _next_upstream.job
+                AND d.after <= v_upto
+                AND NOT d.met
+            ORDER BY d.job DESC, d.after DESC
+            LIMIT v_page
+        ) AS e;
+
+        EXIT WHEN v_edges = 0;
+
+        IF v_last - v_first >= v_edges OR v_edges > (
+            SELECT count(*)
+            FROM pulse.finished AS f
+            WHERE f.job BETWEEN v_first AND v_last
+                AND (f.state = 'completed' OR _next_upstream.any_end)
+        ) THEN
+            SELECT d.after INTO v_next
+            FROM pulse.dependency AS d
+            WHERE d.job = _next_upstream.job
+                AND d.after <= v_upto
+                AND NOT d.met
+                AND (
+                    SELECT f.state = 'completed' OR _next_upstream.any_end
+                    FROM pulse.finished AS f
+                    WHERE f.job = d.after
+                ) IS NOT TRUE
+            ORDER BY d.job DESC, d.after DESC
+            LIMIT 1;
+            EXIT;
+        END IF;
+        v_upto := v_first - 1;
+        v_page := least(2 * v_page, 10000);
+    END LOOP;
+
+    RETURN coalesce(
+        v_next,
+        (
+            SELECT d.after
+            FROM pulse.dependency AS d
+            WHERE d.job = _next_upstream.job
+                AND d.after > _next_upstream.ended
+                AND NOT d.met
+                AND (
+                    SELECT f.state = 'completed' OR _next_upstream.any_end
+                    FROM pulse.finished AS f
+                    WHERE f.job = d.after
+                ) IS NOT TRUE
+            ORDER BY d.job DESC, d.after DESC
+            LIMIT 1
+        )
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._next_upstream(bigint, bigint, boolean) IS
+'An upstream of a job that has not ended well enough, the nearest one below one that has; NULL when there is none.';
+
+-- The rows are locked by us, so their addresses hold. lane is that of all of them where they
+-- need nothing but a place in line, and else NULL.
+CREATE FUNCTION pulse._release(tids tid [], lane text DEFAULT NULL)
 RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off
-SET jit = off
-SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    v_grouped text [] := array(
-        SELECT l.lane FROM pulse.lane AS l WHERE l.grouped IS NOT NULL AND l.grouped
+    v_lanes text [] := coalesce(
+        CASE WHEN _release.lane IS NOT NULL THEN ARRAY[_release.lane] END,
+        array(
+            SELECT DISTINCT l.lane
+            FROM (
+                SELECT b.lane FROM pulse.blocked AS b WHERE b.ctid = ANY (_release.tids) OFFSET 0
+            ) AS l
+        )
     );
-    v_lanes text [];
+    v_grouped text [] := array(
+        SELECT l.lane FROM pulse.lane AS l WHERE l.lane = ANY (v_lanes) AND l.grouped
+    );
     v_gone integer;
     v_free tid [];
     v_job pulse.blocked;
@@ -177,27 +257,25 @@ BEGIN
     WITH gone AS (
         DELETE FROM pulse.blocked AS b
         WHERE b.ctid = ANY (_release.tids)
-            AND NOT b.needs_approval
-            AND b.run_at IS NULL
-            AND b.delay IS NULL
-            AND b.expires_in IS NULL
             AND b.lane <> ALL (v_grouped)
             AND (
-                NOT b.keyed
-                OR (SELECT k.follows FROM pulse.job_key AS k WHERE k.job = b.job) IS NOT TRUE
+                _release.lane IS NOT NULL
+                OR num_nonnulls(b.run_at, b.delay, b.expires_in) = 0
+                AND NOT b.needs_approval
+                AND (
+                    NOT b.keyed
+                    OR (
+                        SELECT k.follows FROM pulse.job_key AS k WHERE k.job = b.job
+                    ) IS NOT TRUE
+                )
             )
         RETURNING b.lane, b.rank, b.kind, b.job, b.attempts, b.failures, b.keyed
-    ),
-
-    placed AS (
-        INSERT INTO pulse.ready AS r (lane, rank, kind, job, attempts, failures, keyed)
-        SELECT g.lane, g.rank, g.kind, g.job, g.attempts, g.failures, g.keyed
-        FROM gone AS g
-        RETURNING r.lane
     )
 
-    SELECT array_agg(DISTINCT p.lane), count(*) INTO v_lanes, v_gone
-    FROM placed AS p;
+    INSERT INTO pulse.ready (lane, rank, kind, job, attempts, failures, keyed)
+    SELECT g.lane, g.rank, g.kind, g.job, g.attempts, g.failures, g.keyed
+    FROM gone AS g;
+    GET DIAGNOSTICS v_gone = ROW_COUNT;
 
     PERFORM pulse._ring(u.lane)
     FROM unnest(v_lanes) AS u (lane);
@@ -219,7 +297,7 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._release(tid []) IS
+COMMENT ON FUNCTION pulse._release(tid [], text) IS
 'Take blocked jobs out and put them where they belong: in line, into waiting or before an approver; returns how many could go.';
 
 -- job is the row that was taken out, or would have been written. Approval is asked for now,
@@ -282,29 +360,31 @@ SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     v_looked record;
+    v_job bigint;
+    v_last bigint;
 BEGIN
     v_looked := pulse._look(_wake.jobs, _wake.completed, 0, 9223372036854775807, 1000);
 
     IF v_looked.left_over THEN
-        INSERT INTO pulse.wake (job, from_seq, to_seq)
-        SELECT p.job, min(p.seq), max(p.seq)
-        FROM (
-            SELECT
-                u.job,
-                b.seq,
-                (row_number() OVER (PARTITION BY u.job ORDER BY b.seq) - 1) / 200 AS portion
-            FROM unnest(_wake.jobs) AS u (job)
-            CROSS JOIN LATERAL (
-                SELECT o.seq
-                FROM pulse.blocked AS o
-                WHERE o.waits_for = u.job
-                    AND (_wake.completed OR o.after_failed = 'run')
-                ORDER BY o.waits_for, o.seq
-                OFFSET 0
-            ) AS b
-        ) AS p
-        GROUP BY p.job, p.portion
-        ORDER BY p.job, p.portion;
+        FOREACH v_job IN ARRAY _wake.jobs LOOP
+            v_last := 0;
+            LOOP
+                INSERT INTO pulse.wake AS w (job, from_seq, to_seq)
+                SELECT v_job, min(b.seq), max(b.seq)
+                FROM (
+                    SELECT o.seq
+                    FROM pulse.blocked AS o
+                    WHERE o.waits_for = v_job
+                        AND o.seq > v_last
+                        AND (_wake.completed OR o.after_failed = 'run')
+                    ORDER BY o.waits_for, o.seq
+                    LIMIT 200
+                ) AS b
+                HAVING count(*) > 0
+                RETURNING w.to_seq INTO v_last;
+                EXIT WHEN NOT FOUND;
+            END LOOP;
+        END LOOP;
     END IF;
     RETURN v_looked.released;
 END;

@@ -1,7 +1,7 @@
 -- The portions of watchers that a claim or tick takes (2a_settle.sql).
 
--- For claims, three notes at most, and for tick. Notes above upto were written meanwhile,
--- some by this: what another session holds is noted anew, behind all others.
+-- For claims, three notes at most, and for tick: both have the settings that this look needs.
+-- A claim that finds none writes nothing and holds no lock on the table.
 CREATE FUNCTION pulse._take_wakes(
     need integer,
     max_notes integer,
@@ -11,21 +11,13 @@ CREATE FUNCTION pulse._take_wakes(
 )
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off
-SET enable_bitmapscan = off
-SET enable_sort = off
-SET jit = off
-SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     v_from bigint;
-    v_note pulse.wake;
-    v_looked record;
 BEGIN
     released := 0;
     taken := 0;
 
-    -- A look first: a claim that writes nothing here holds no lock on the table.
     SELECT w.seq INTO v_from
     FROM pulse.wake AS w
     WHERE w.seq >= coalesce(
@@ -40,17 +32,54 @@ BEGIN
     ORDER BY w.seq
     LIMIT 1;
 
-    IF NOT FOUND THEN
-        RETURN;
+    IF FOUND THEN
+        SELECT p.released, p.taken INTO released, taken
+        FROM pulse._take_portions(
+            _take_wakes.need, _take_wakes.max_notes, v_from, _take_wakes.upto
+        ) AS p;
     END IF;
+END;
+$$;
 
-    FOR v_round IN 1.._take_wakes.max_notes LOOP
+COMMENT ON FUNCTION pulse._take_wakes(integer, integer, bigint) IS
+'Look at some of the portions that were left for later, if there are any; says how many, and how many jobs were released.';
+
+-- Notes above upto were written meanwhile, some by this: what another session holds is noted
+-- anew, behind all others.
+CREATE FUNCTION pulse._take_portions(
+    need integer,
+    max_notes integer,
+    from_seq bigint,
+    upto bigint,
+    OUT released integer,
+    OUT taken integer
+)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+SET enable_nestloop = on
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
+SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    v_from bigint := _take_portions.from_seq;
+    v_note pulse.wake;
+    v_looked record;
+BEGIN
+    released := 0;
+    taken := 0;
+
+    FOR v_round IN 1.._take_portions.max_notes LOOP
         DELETE FROM pulse.wake AS w
         WHERE w.ctid = ANY (array(
                 SELECT o.ctid
                 FROM pulse.wake AS o
                 WHERE o.seq >= v_from
-                    AND o.seq <= _take_wakes.upto
+                    AND o.seq <= _take_portions.upto
                 ORDER BY o.seq
                 LIMIT 1
                 FOR UPDATE SKIP LOCKED
@@ -83,13 +112,13 @@ BEGIN
             INSERT INTO pulse.wake (job, from_seq, to_seq)
             VALUES (v_note.job, v_note.from_seq, v_note.to_seq);
         END IF;
-        EXIT WHEN released >= _take_wakes.need;
+        EXIT WHEN released >= _take_portions.need;
     END LOOP;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._take_wakes(integer, integer, bigint) IS
-'Look at some of the portions that were left for later; says how many, and how many jobs were released.';
+COMMENT ON FUNCTION pulse._take_portions(integer, integer, bigint, bigint) IS
+'Take portions that were left for later, from a number on, and look at them; says how many, and how many jobs were released.';
 
 CREATE FUNCTION pulse._newest_note_mark()
 RETURNS pulse.note_mark

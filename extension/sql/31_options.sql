@@ -32,20 +32,29 @@ BEGIN
     IF _require_job_options.priority IS NOT NULL THEN
         PERFORM pulse._require_priority(_require_job_options.priority);
     END IF;
-    PERFORM pulse._require_run_at(_require_job_options.run_at, _require_job_options.delay);
-    PERFORM pulse._require_between(
-        'max_attempts', _require_job_options.max_attempts, 1, 100000
-    );
-    PERFORM pulse._require_one_of(
-        'on_conflict', _require_job_options.on_conflict, '{skip,replace,error,follow,merge,cancel}'
-    );
-    PERFORM pulse._require_between(
-        'length of group_key', length(_require_job_options.group_key), 0, 1000
-    );
-    PERFORM pulse._require_tags(_require_job_options.tags);
-    PERFORM pulse._require_duration(
-        'max_runtime', _require_job_options.max_runtime, '1 ms', '1 year'
-    );
+    IF _require_job_options.on_conflict <> 'skip' THEN
+        PERFORM pulse._require_one_of(
+            'on_conflict', _require_job_options.on_conflict,
+            '{skip,replace,error,follow,merge,cancel}'
+        );
+    END IF;
+    IF num_nonnulls(
+        _require_job_options.run_at, _require_job_options.delay,
+        _require_job_options.max_attempts, _require_job_options.group_key,
+        _require_job_options.tags, _require_job_options.max_runtime
+    ) > 0 THEN
+        PERFORM pulse._require_run_at(_require_job_options.run_at, _require_job_options.delay);
+        PERFORM pulse._require_between(
+            'max_attempts', _require_job_options.max_attempts, 1, 100000
+        );
+        PERFORM pulse._require_between(
+            'length of group_key', length(_require_job_options.group_key), 0, 1000
+        );
+        PERFORM pulse._require_tags(_require_job_options.tags);
+        PERFORM pulse._require_duration(
+            'max_runtime', _require_job_options.max_runtime, '1 ms', '1 year'
+        );
+    END IF;
     IF num_nonnulls(
         _require_job_options.headers, _require_job_options.start_by,
         _require_job_options.expires_in

@@ -39,7 +39,7 @@ DECLARE
     v_first bigint;
     v_item record;
     v_job pulse._enqueued;
-    v_id bigint;
+    v_options pulse._item;
     v_unknown text;
     v_flow text := _enqueue_jobs.flow;
     v_edges jsonb;
@@ -174,45 +174,73 @@ BEGIN
         v_edges := _enqueue_jobs.jobs;
     END IF;
 
+    -- Neighbours that differ by their payloads alone are enqueued as one.
     FOR v_item IN
-        SELECT r.*, e.place, a.ids, a.places
-        FROM jsonb_array_elements(_enqueue_jobs.jobs) WITH ORDINALITY AS e (job, place)
-        CROSS JOIN LATERAL jsonb_populate_record(
-            NULL::pulse._item,
-            coalesce(v_changed[e.place], e.job) - 'after'
-        ) AS r
-        LEFT JOIN pulse._list_edges(v_edges) AS a ON a.place = e.place
-        ORDER BY e.place
+        SELECT
+            min(l.place) AS place, array_agg((l.item).payload ORDER BY l.place) AS payloads,
+            (array_agg(l.item ORDER BY l.place)) [1] AS first, min(l.ids) AS ids,
+            min(l.places) AS places
+        FROM (
+            SELECT n.*, count(*) FILTER (WHERE n.is_like_last IS NOT TRUE) OVER w AS run
+            FROM (
+                SELECT
+                    e.place,
+                    r AS item,
+                    a.ids,
+                    a.places,
+                    e.job - 'payload' = lag(e.job - 'payload') OVER w
+                    AND a.places IS NOT DISTINCT FROM lag(a.places) OVER w
+                    AND num_nonnulls(v_ids[e.place - 1], v_ids[e.place]) = 0 AS is_like_last
+                FROM jsonb_array_elements(_enqueue_jobs.jobs) WITH ORDINALITY AS e (job, place)
+                CROSS JOIN LATERAL jsonb_populate_record(
+                    NULL::pulse._item,
+                    coalesce(v_changed[e.place], e.job) - 'after'
+                ) AS r
+                LEFT JOIN pulse._list_edges(v_edges) AS a ON a.place = e.place
+                WINDOW w AS (ORDER BY e.place)
+            ) AS n
+            WINDOW w AS (ORDER BY n.place)
+        ) AS l
+        GROUP BY l.run
+        ORDER BY l.run
     LOOP
-        IF v_created[v_item.place] IS NOT false THEN
+        v_options := v_item.first;
+        v_options.payload := NULL;
+        v_options.lane := coalesce(v_lanes[v_item.place], v_options.lane);
+        v_options.on_conflict := coalesce(v_options.on_conflict, 'skip');
+        v_options.flow := coalesce(v_options.flow, v_flow);
+        v_options.after := nullif(
+            v_item.ids || array(SELECT v_ids[u.place] FROM unnest(v_item.places) AS u (place)),
+            '{}'
+        );
+
+        created := v_created[v_item.place] IS NOT false;
+        job_id := v_ids[v_item.place];
+        IF NOT created THEN
+            RETURN NEXT;
+        ELSIF cardinality(v_item.payloads) = 1 THEN
             INSERT INTO pulse._request AS r (
                 kind, payload, lane, priority, options, owner, taken
             )
             VALUES (
-                v_item.kind, v_item.payload,
-                coalesce(v_lanes[v_item.place], v_item.lane), v_item.priority,
-                ROW(
-                    NULL, NULL, NULL, NULL, v_item.run_at, v_item.delay,
-                    v_item.max_attempts, v_item.unique_key, v_item.unique_for,
-                    v_item.on_conflict, v_item.group_key, v_item.requires_approval,
-                    v_item.tags, v_item.max_runtime, v_item.headers, v_item.start_by,
-                    v_item.expires_in,
-                    CASE
-                        WHEN v_item.places IS NULL THEN v_item.ids
-                        ELSE v_item.ids || array(
-                            SELECT v_ids[u.place] FROM unnest(v_item.places) AS u (place)
-                        )
-                    END,
-                    v_item.after_failed, coalesce(v_item.flow, v_flow), v_item.name
-                )::pulse._item,
-                _enqueue_jobs.owner, v_ids[v_item.place]
+                v_options.kind, v_item.payloads[1], v_options.lane, v_options.priority,
+                v_options, _enqueue_jobs.owner, job_id
             )
-            RETURNING r.job_id INTO v_id;
-            v_ids[v_item.place] := v_id;
+            RETURNING r.job_id INTO job_id;
+            v_ids[v_item.place] := job_id;
+            RETURN NEXT;
+        ELSE
+            FOR job_id IN
+                SELECT p.job
+                FROM pulse._enqueue_payloads(
+                    v_options.kind, v_item.payloads, v_options, _enqueue_jobs.owner
+                ) AS p (job)
+            LOOP
+                v_ids[v_item.place] := job_id;
+                v_item.place := v_item.place + 1;
+                RETURN NEXT;
+            END LOOP;
         END IF;
-        job_id := v_ids[v_item.place];
-        created := v_created[v_item.place] IS NOT false;
-        RETURN NEXT;
     END LOOP;
 END;
 $$;
@@ -229,6 +257,9 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_wrong record;
+    v_places bigint [];
+    v_upstreams text [];
+    v_ids bigint [];
     v_pairs bigint;
 BEGIN
     SELECT e.job ->> 'after' AS after INTO v_wrong
@@ -247,8 +278,22 @@ BEGIN
         );
     END IF;
 
+    -- The ids and names in after, with the place of the element that has them; no id for a name.
+    SELECT array_agg(w.place), array_agg(w.upstream), array_agg(w.id)
+    INTO v_places, v_upstreams, v_ids
+    FROM (
+        SELECT DISTINCT
+            e.place,
+            u.upstream,
+            CASE WHEN u.upstream ~ '^[0-9]{1,18}$' THEN u.upstream::bigint END AS id
+        FROM jsonb_array_elements(_list_edges.jobs) WITH ORDINALITY AS e (job, place)
+        CROSS JOIN LATERAL jsonb_array_elements_text(
+            CASE jsonb_typeof(e.job -> 'after') WHEN 'array' THEN e.job -> 'after' ELSE '[]' END
+        ) AS u (upstream)
+    ) AS w;
+
     SELECT w.upstream, w.place INTO v_wrong
-    FROM pulse._list_wants(_list_edges.jobs) AS w
+    FROM unnest(v_places, v_upstreams, v_ids) AS w (place, upstream, id)
     LEFT JOIN (
         SELECT e.job ->> 'name' AS name, min(e.place) AS place
         FROM jsonb_array_elements(_list_edges.jobs) WITH ORDINALITY AS e (job, place)
@@ -271,19 +316,21 @@ BEGIN
     SELECT count(*) INTO v_pairs
     FROM (
         SELECT
-        FROM pulse._list_wants(_list_edges.jobs) AS w
+        FROM unnest(v_places, v_upstreams, v_ids) AS w (place, upstream, id)
         LEFT JOIN jsonb_array_elements(_list_edges.jobs) WITH ORDINALITY AS e (job, place)
             ON e.job ->> 'name' = w.upstream AND e.place < w.place AND w.id IS NULL
         LIMIT 1000001
     ) AS p;
-    PERFORM pulse._require_flow_options(NULL, NULL, NULL, NULL, v_pairs);
+    IF v_pairs > 1000000 THEN
+        PERFORM pulse._require_flow_options(NULL, NULL, NULL, NULL, v_pairs);
+    END IF;
 
     RETURN QUERY
     SELECT
         w.place,
         coalesce(array_agg(w.id) FILTER (WHERE w.id IS NOT NULL), '{}'),
         array_agg(e.place) FILTER (WHERE e.place IS NOT NULL)
-    FROM pulse._list_wants(_list_edges.jobs) AS w
+    FROM unnest(v_places, v_upstreams, v_ids) AS w (place, upstream, id)
     LEFT JOIN jsonb_array_elements(_list_edges.jobs) WITH ORDINALITY AS e (job, place)
         ON e.job ->> 'name' = w.upstream AND e.place < w.place AND w.id IS NULL
     GROUP BY w.place;
@@ -292,23 +339,3 @@ $$;
 
 COMMENT ON FUNCTION pulse._list_edges(jsonb) IS
 'What each element of a list that has after waits for; PU002 for what it cannot, PU003 for more than a million.';
-
--- id is NULL for a name.
-CREATE FUNCTION pulse._list_wants(jobs jsonb)
-RETURNS TABLE (place bigint, upstream text, id bigint)
-LANGUAGE sql
-IMMUTABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT DISTINCT
-        e.place,
-        u.upstream,
-        CASE WHEN u.upstream ~ '^[0-9]{1,18}$' THEN u.upstream::bigint END
-    FROM jsonb_array_elements(_list_wants.jobs) WITH ORDINALITY AS e (job, place)
-    CROSS JOIN LATERAL jsonb_array_elements_text(
-        CASE jsonb_typeof(e.job -> 'after') WHEN 'array' THEN e.job -> 'after' ELSE '[]' END
-    ) AS u (upstream)
-$$;
-
-COMMENT ON FUNCTION pulse._list_wants(jsonb) IS
-'The ids and names in after, with the place of the element that has them.';

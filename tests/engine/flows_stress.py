@@ -83,7 +83,9 @@ FOR EACH ROW EXECUTE FUNCTION public.drop_it()""",
         _SETTLE, "o.by IS DISTINCT FROM pg_current_xact_id_if_assigned()", "true"
     ),
     "alone is kept by a move": _replace(_LOOK, "alone = false", "alone = b.alone"),
-    "no look above": _replace(_LOOK, "d.after > h.at", "false"),
+    "no look above": _replace(
+        _LOOK, "AND NOT o.met", "AND NOT o.met AND o.after <= h.at"
+    ),
 }
 
 

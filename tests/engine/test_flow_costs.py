@@ -74,3 +74,26 @@ def test_a_cascade_leaves_no_doubt_about_each_job_that_it_cancels(
         assert count(alice, "pulse.doubt") <= 1001
     assert count(alice, "pulse.blocked") == 0
     assert alice.execute("SELECT * FROM pulse.check()").fetchall() == []
+
+
+@pytest.mark.parametrize("order", ["c.lease", "c.lease DESC"])
+def test_looks_at_a_large_fan_in_read_its_edges_a_few_times_in_all(
+    connect: Connect, order: str
+) -> None:
+    alice = connect()
+    alice.execute(
+        "SELECT pulse.enqueue('end', after => array_agg(p.job)) FROM"
+        " pulse.enqueue_many('part', array_fill('1'::jsonb, ARRAY[4000])) AS p (job)"
+    )
+    for _ in range(40):
+        alice.execute("SELECT pulse.claim_batch('w', max_jobs => 100)")
+    leases = alice.execute(
+        f"SELECT array_agg(c.lease ORDER BY {order}) FROM pulse.lease AS c".encode()
+    ).fetchone()
+    assert leases is not None
+    reports = [
+        f"SELECT * FROM pulse.complete_batch(ARRAY{leases[0][n : n + 100]})"
+        for n in range(0, 4000, 100)
+    ]
+    assert sum(touched(alice, report) for report in reports) < 30 * 4000
+    assert count(alice, "pulse.blocked") == 0

@@ -60,6 +60,13 @@ VERBS = [
     "SELECT pulse.resume('ann', flow => 'v')",
     CLAIM,
     COMPLETE,
+    # Many upstreams: all of a row, and some of it.
+    "SELECT pulse.enqueue('k', lane => 'v', after => array_agg(m)),"
+    " pulse.enqueue('k', lane => 'v', after => array_agg(m) FILTER (WHERE m % 2 = 0))"
+    " FROM pulse.enqueue_many('k', array_fill('1'::jsonb, ARRAY[30]), lane => 'v')"
+    " AS m",
+    CLAIM,
+    COMPLETE,
     # More than a report looks at.
     "SELECT count(*) FROM pulse.enqueue_many('k', array_fill('1'::jsonb, ARRAY[1300]),"
     " lane => 'v', after => ARRAY[pulse.enqueue('k', lane => 'v')])",

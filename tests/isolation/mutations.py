@@ -69,7 +69,7 @@ RULES: dict[str, Rule] = LIMITS | {
         ("watchers-in-later-statement",),
     ),
     "portions are taken without waiting": Rule(
-        "_take_wakes",
+        "_take_portions",
         r"FOR UPDATE SKIP LOCKED",
         "FOR UPDATE",
         ("fan-out-by-two-claims", "open-claim-holds-one-portion"),
@@ -79,7 +79,7 @@ RULES: dict[str, Rule] = LIMITS | {
     ),
     "what another session holds is noted": Rule(
         "_look",
-        r"coalesce\(cardinality\(v_tids\), 0\) < \(",
+        r"count\(\*\) < \(",
         "0 > (",
         ("cancel-against-release",),
     ),
@@ -92,8 +92,11 @@ RULES: dict[str, Rule] = LIMITS | {
         "",
         ("retry-upstream-against-cancel-of-child",),
     ),
-    "a look goes above the watch, once": Rule(
-        "_look", r"d\.after > h\.at", "false", ("spawn-against-last-upstream",)
+    "a look goes above the watch, too": Rule(
+        "_look",
+        r"AND NOT o\.met",
+        "AND NOT o.met AND o.after <= h.at",
+        ("spawn-against-last-upstream",),
     ),
     "spawners share who waits for them": Rule(
         "spawn",

@@ -1,7 +1,7 @@
 -- Names, flows, spawned jobs, steps, sleeps and signals.
 BEGIN;
 
-SELECT plan(86);
+SELECT plan(89);
 
 \o /dev/null
 CREATE FUNCTION pg_temp.lease(lane text) RETURNS bigint LANGUAGE sql AS $$
@@ -71,6 +71,39 @@ SELECT array_agg(j) AS ids FROM pulse.enqueue_many('[{"kind": "a", "lane": "n"},
 SELECT is((SELECT array_agg(DISTINCT j.flow) FROM pulse.jobs AS j WHERE j.lane = 'n'), ARRAY[(:'ids'::bigint [])[1]::text], 'a list with names gets the id of its first job as its flow');
 SELECT pulse.enqueue_many('[{"kind": "a", "lane": "none"}]') AS plain \gset
 SELECT is((SELECT j.flow FROM pulse.jobs AS j WHERE j.job_id = :plain), NULL, 'and one without none');
+-- Neighbours that differ by their payloads alone, and what breaks such a run.
+SELECT array_agg(j ORDER BY n) AS ids FROM pulse.enqueue_many('[
+    {"kind": "k", "lane": "r", "payload": 1, "name": "x"},
+    {"kind": "k", "lane": "r", "payload": 2, "name": "x"},
+    {"kind": "k", "lane": "r", "payload": 3, "name": "x"},
+    {"kind": "k", "lane": "r", "payload": 4, "name": "x", "after": ["x"]},
+    {"kind": "k", "lane": "r", "payload": 5, "name": "x", "after": ["x"]},
+    {"kind": "k", "lane": "r", "payload": 6, "name": "x", "unique_key": "6"},
+    {"kind": "k", "lane": "r", "payload": 7, "name": "x", "unique_key": "6"},
+    {"kind": "k", "lane": "r", "name": "x"},
+    {"kind": "k", "lane": "r", "name": "x", "payload": null},
+    {"kind": "k", "lane": "r", "name": "x", "requires_approval": true, "payload": 8},
+    {"kind": "k", "lane": "r", "name": "x", "requires_approval": true, "payload": 9}
+]') WITH ORDINALITY AS m (j, n) \gset
+SELECT is((:'ids'::bigint [])[7], (:'ids'::bigint [])[6], 'a list: the second with a key is the first');
+SELECT is(
+    (
+        SELECT string_agg(
+            format(
+                '%s %s %s', j.payload, j.state,
+                (SELECT count(*) FROM pulse.dependencies AS d WHERE d.job_id = u.job)
+            ),
+            ', ' ORDER BY u.n
+        )
+        FROM unnest(:'ids'::bigint []) WITH ORDINALITY AS u (job, n)
+        INNER JOIN pulse.jobs AS j ON j.job_id = u.job AND j.flow = (:'ids'::bigint [])[1]::text
+        WHERE u.n <> 7
+    ),
+    '1 ready 0, 2 ready 0, 3 ready 0, 4 blocked 3, 5 blocked 4, 6 ready 0, {} ready 0, {} ready 0,'
+    ' 8 awaiting_approval 0, 9 awaiting_approval 0',
+    'a list: each has its own payload and waits for its own, alike or not'
+);
+SELECT is((:'ids'::bigint [])[2] + 1, (:'ids'::bigint [])[3], 'a list: ids are drawn in its order');
 SELECT throws_ok($$SELECT pulse.enqueue_many('[{"kind": "a", "after": ["b"]}, {"kind": "b", "name": "b"}]')$$, 'PU002', NULL, 'name of a later element: PU002');
 SELECT throws_ok($$SELECT pulse.enqueue_many('[{"kind": "a", "name": "a", "after": ["a"]}]')$$, 'PU002', NULL, 'name of the element itself: PU002');
 SELECT throws_ok($$SELECT pulse.enqueue_many('[{"kind": "a", "after": ["nobody"]}]')$$, 'PU002', NULL, 'name of none: PU002');

@@ -1,0 +1,94 @@
+-- The look for an upstream that has not ended, where there are many: by pages, near and far.
+BEGIN;
+
+SELECT plan(17);
+
+\o /dev/null
+CREATE FUNCTION pg_temp.enqueue_parts(jobs integer) RETURNS bigint[] LANGUAGE sql AS $$
+    SELECT array_agg(m) FROM pulse.enqueue_many('part', array_fill('{}'::jsonb, ARRAY[jobs]), 'f') AS m
+$$;
+CREATE FUNCTION pg_temp.claim_part(part bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE pulse.ready AS r SET rank = -1000 WHERE r.job = part;
+    RETURN (SELECT c.lease FROM pulse.claim_batch('w', 'f') AS c);
+END $$;
+-- A job behind 250 parts, which end ten at a time in the order that is asked for: how often it
+-- was released before the last ten had ended, and its state in the end. With gaps there are
+-- jobs between the parts that are none of its upstreams.
+CREATE FUNCTION pg_temp.fan_in(
+    first_by text, gaps boolean, how text DEFAULT 'complete', after_failed text DEFAULT NULL
+)
+RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    v_parts bigint [] := pg_temp.enqueue_parts(500);
+    v_leases bigint [];
+    v_child bigint;
+    v_early integer := 0;
+BEGIN
+    v_parts := array(
+        SELECT p.part FROM unnest(v_parts) WITH ORDINALITY AS p (part, nth)
+        WHERE CASE WHEN gaps THEN p.nth % 2 = 0 ELSE p.nth <= 250 END
+    );
+    v_child := pulse.enqueue(
+        'child', lane => 'child', after => v_parts, after_failed => fan_in.after_failed
+    );
+    PERFORM pulse.claim_batch('w', 'f', 100) FROM generate_series(1, 5);
+    v_leases := array(
+        SELECT l.lease
+        FROM unnest(v_parts) WITH ORDINALITY AS p (part, nth)
+        INNER JOIN pulse.lease AS l ON l.job = p.part
+        ORDER BY
+            CASE first_by
+                WHEN 'first' THEN p.nth WHEN 'last' THEN -p.nth
+                WHEN 'second' THEN (p.nth + 248) % 250
+                WHEN 'middle' THEN abs(p.nth - 125)
+                WHEN 'ends' THEN -abs(p.nth - 125)
+                WHEN 'any' THEN p.nth * 7919 % 250
+            END
+    );
+    FOR v_ten IN 0..24 LOOP
+        v_early := v_early + (pg_temp.state(v_child) <> 'blocked')::integer;
+        IF how = 'complete' THEN
+            PERFORM pulse.complete_batch(v_leases [10 * v_ten + 1:10 * v_ten + 10]);
+        ELSE
+            PERFORM pulse.fail_batch(
+                v_leases [10 * v_ten + 1:10 * v_ten + 10], fatal => array_fill(true, ARRAY[10])
+            );
+        END IF;
+    END LOOP;
+    RETURN format('%s early, %s', v_early, pg_temp.state(v_child));
+END $$;
+\o
+
+SELECT is(pg_temp.fan_in(o, false), '0 early, ready', format('of neighbours, the %s first', o))
+FROM unnest('{first,last,second,middle,ends,any}'::text []) AS o;
+SELECT is(pg_temp.fan_in(o, true), '0 early, ready', format('with others between them, the %s first', o))
+FROM unnest('{first,last,second,middle,ends,any}'::text []) AS o;
+SELECT is(pg_temp.fan_in('second', false, 'fail', 'run'), '0 early, ready', 'of neighbours, where any end counts');
+
+-- What was spawned stands above all that it waited for.
+\o /dev/null
+SELECT pulse.cancel_where('{"state": "ready"}', max_jobs => 100000);
+\o
+SELECT pg_temp.enqueue_parts(30) AS parts \gset
+SELECT pulse.enqueue('child', lane => 'child', after => :'parts') AS child \gset
+SELECT pg_temp.claim_part((:'parts'::bigint [])[15]) AS spawner \gset
+SELECT s AS spawned FROM pulse.spawn(:spawner, 's', '[{"kind": "more", "lane": "f"}]') AS s \gset
+SELECT is(count(*), 30::bigint, 'all parts complete')
+FROM pulse.complete_batch(array(
+    SELECT c.lease FROM pulse.claim_batch('w', 'f', 100, kinds => '{part}') AS c
+    UNION ALL SELECT :spawner::bigint
+));
+SELECT is(
+    (SELECT b.waits_for FROM pulse.blocked AS b WHERE b.job = :child), :spawned::bigint,
+    'behind many, too: what was spawned is waited for'
+);
+SELECT pg_temp.claim_part(:spawned) AS lease \gset
+\o /dev/null
+SELECT pulse.complete(:lease);
+\o
+SELECT is(pg_temp.state(:child), 'ready', 'and then it is released');
+SELECT is_empty('SELECT * FROM pulse.check()', 'check() finds nothing');
+
+SELECT * FROM finish();
+ROLLBACK;
