@@ -90,9 +90,9 @@ def measure(
     database.worked = database.finished()
 
 
-def work(session: Session, lane: str) -> tuple[float, float]:
+def work(session: Session, lane: str, jobs: int = 100) -> tuple[float, float]:
     """CPU of a claim and its report, buffers of the claim."""
-    claim = session.weigh(f"SELECT * FROM pulse.claim_batch('bench', '{lane}', 100)")
+    claim = session.weigh(f"SELECT * FROM pulse.claim_batch('bench', '{lane}', {jobs})")
     report = session.weigh(
         "SELECT * FROM pulse.complete_batch(array(SELECT lease FROM pulse.lease))"
     )
@@ -100,45 +100,67 @@ def work(session: Session, lane: str) -> tuple[float, float]:
 
 
 def fill(database: Database, lane: str, group_key: str, jobs: int) -> None:
-    database.do(
-        f"SELECT count(pulse.enqueue('k', lane => '{lane}', group_key => {group_key}))"
-        f" FROM generate_series(1, {jobs}) AS n",
-        "SELECT pulse._tick_groups()",
-    )
+    """All are in the lines of their groups, and their notices are read."""
+    for first in range(1, jobs + 1, 5000):
+        database.do(
+            "SELECT count(*) FROM pulse.enqueue_many(("
+            f"SELECT jsonb_agg(jsonb_build_object('kind', 'k', 'lane', '{lane}',"
+            f" 'group_key', {group_key}))"
+            f" FROM generate_series({first}, {min(first + 4999, jobs)}) AS n))"
+        )
+    waits = f"pulse._is_grouped('{lane}') AND pulse._group_lane_waits('{lane}')"
+    while database.value(f"SELECT {waits}"):
+        database.do("SELECT pulse._tick_groups()")
 
 
 def flatness(section: Section, bench: Bench, database: Database) -> None:
-    """Buffers of a claim of 100 with few groups, many, and many at their limit."""
-    many = 1000 if bench.scale.quick else 100_000
+    """Buffers of a claim with few groups, many, and many at their limit."""
+    many = [1000] if bench.scale.quick else [100_000, 1_000_000]
     session = Session(database)
-    touched = {}
-    for lane, groups in {"few": 100, "many": many}.items():
+    touched: dict[tuple[int, int], float] = {}
+    for groups in [10, 100, *many]:
+        lane = f"{groups:,} groups"
         database.do(f"SELECT pulse.set_lane('{lane}', group_slots => 1)")
-        fill(database, lane, f"'g' || n % {groups}", max(2 * groups, 2000))
-        for _ in range(groups // 1000):
-            database.do("SELECT pulse._tick_groups()")
-        touched[lane] = middle([work(session, lane)[1] for _ in range(5)])
-    section.limit(
-        f"buffers of a claim, {many:,} groups / 100",
-        ratio(touched["many"], touched["few"]),
-        1.3,
-        must=False,
-    )
+        fill(database, lane, f"'g' || n % {groups}", max(groups, 1000))
+        for jobs in [10, 100] if groups >= 100 else [10]:
+            claims = [work(session, lane, jobs)[1] for _ in range(6)]
+            touched[jobs, groups] = middle(claims[1:])
+            section.rows.append(
+                [
+                    *(f"{lane}, a claim of {jobs}", "none", "", ""),
+                    f"{touched[jobs, groups]:,.0f}",
+                ]
+            )
+    for jobs in (10, 100):
+        for groups in many:
+            section.limit(
+                f"buffers of a claim of {jobs}, {groups:,} groups / {jobs}",
+                ratio(touched[jobs, groups], touched[jobs, jobs]),
+                1.3,
+                must=False,
+            )
+    held(section, many[0], database, session)
+    database.worked = database.finished()
+
+
+def held(section: Section, groups: int, database: Database, session: Session) -> None:
+    """Claims that find nothing, all groups at their limit."""
     database.do("SELECT pulse.set_lane('held', group_slots => 1, max_batch => 10000)")
-    fill(database, "held", f"'g' || n % {many}", 2 * many)
+    fill(database, "held", f"'g' || n % {groups}", 2 * groups)
     while database.value("SELECT count(*) FROM pulse.claim_batch('x', 'held', 10000)"):
         pass
     # The first ones step over what died, and move the marks.
     poll = "SELECT * FROM pulse.claim_batch('bench', 'held', 100)"
-    first, *idle = [session.weigh(poll).buffers for _ in range(6)]
+    first, *idle = [session.weigh(poll) for _ in range(20)]
+    buffers = middle([cost.buffers for cost in idle])
     section.rows.append(
         [
-            *(f"idle, {many:,} groups held", "none", "", ""),
-            f"{first:,.0f}, then {middle(idle):,.0f}",
+            *(f"idle, {groups:,} groups held", "none"),
+            *(f"{middle([cost.cpu for cost in idle]):,.0f} a claim", ""),
+            f"{first.buffers:,.0f}, then {buffers:,.0f}",
         ]
     )
     database.do(
         "SELECT count(*)"
         " FROM pulse.complete_batch(array(SELECT lease FROM pulse.lease))"
     )
-    database.worked = database.finished()

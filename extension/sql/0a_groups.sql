@@ -53,7 +53,8 @@ COMMENT ON TABLE pulse.group_ready IS
 'Jobs in line in grouped lanes, each in the line of its group.';
 
 -- rank, place and kind are those of a job that arrived. Without kind: the job at this place
--- was taken out, look who is first now. Without all three: a run has ended.
+-- was taken out, look who is first now. Without all three: a run has ended; where several
+-- have, ended has the groups.
 CREATE TABLE pulse.group_notice (
     lane text COLLATE "C" NOT NULL,
     seq bigint NOT NULL DEFAULT nextval('pulse.ready_seq'),
@@ -61,6 +62,7 @@ CREATE TABLE pulse.group_notice (
     rank integer,
     place bigint,
     kind text COLLATE "C",
+    ended text [] COLLATE "C",
     CONSTRAINT group_notice_is_in_order PRIMARY KEY (lane, seq)
 );
 
@@ -99,7 +101,10 @@ COMMENT ON TABLE pulse.group_rule IS
 -- the next ones, twenty at most; others, from the rank rest on, are looked up when it is
 -- their turn. leases is what counts against its slots (NULL: no limit); turn is its place
 -- in the round, NULL while it cannot run; credit is how many jobs it has left in this turn,
--- NULL: its weight. starts is for its rate; wake_at is when that lets it run again.
+-- NULL: its weight. starts is for its rate; wake_at is when that lets it run again. lasting:
+-- it keeps a row when it goes idle, else the next look would meet all its dead versions. Where
+-- the row is its first, that is one, and mostly none is kept; but now and then, so that
+-- those of many times that it came and went do not add up.
 CREATE TABLE pulse.group_state (
     lane text COLLATE "C" NOT NULL,
     group_key text COLLATE "C" NOT NULL,
@@ -114,7 +119,8 @@ CREATE TABLE pulse.group_state (
     credit integer,
     starts pulse._window,
     wake_at timestamptz,
-    written_at timestamptz NOT NULL DEFAULT clock_timestamp()
+    written_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    lasting boolean NOT NULL DEFAULT true
 );
 
 CREATE UNIQUE INDEX group_state_is_versioned

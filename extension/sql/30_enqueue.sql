@@ -281,6 +281,18 @@ BEGIN
     IF new.job_id IS NULL THEN
         -- With options, the first job of a role, after a start of the server, or wrong.
         v_item := new.options;
+        IF v_item.group_key <> ''
+            AND num_nonnulls(new.priority, new.taken) = 0
+            AND v_owner IS NOT NULL
+            AND v_approval IS NOT TRUE
+        THEN
+            new.job_id := pulse._enqueue_with_group(
+                new.kind, new.payload, v_lane, v_priority, v_max_attempts, v_owner, v_item
+            );
+            IF new.job_id IS NOT NULL THEN
+                RETURN new;
+            END IF;
+        END IF;
         -- What has its key already was checked before it took it.
         IF new.taken IS NULL OR v_item.unique_key IS NULL THEN
             PERFORM pulse._require_job_options(

@@ -88,9 +88,17 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    INSERT INTO pulse.group_notice (lane, group_key)
-    SELECT DISTINCT g.lane, g.group_key
-    FROM unnest(_notice_ends.groups) AS g;
+    IF cardinality(_notice_ends.groups) = 1 THEN
+        INSERT INTO pulse.group_notice (lane, group_key)
+        VALUES ((_notice_ends.groups[1]).lane, (_notice_ends.groups[1]).group_key);
+        PERFORM pulse._ring((_notice_ends.groups[1]).lane);
+        RETURN;
+    END IF;
+
+    INSERT INTO pulse.group_notice (lane, group_key, ended)
+    SELECT g.lane, '', array_agg(DISTINCT g.group_key)
+    FROM unnest(_notice_ends.groups) WITH ORDINALITY AS g (lane, group_key, nth)
+    GROUP BY g.lane, g.nth / 100;
 
     PERFORM pulse._ring(l.lane)
     FROM (SELECT DISTINCT g.lane FROM unnest(_notice_ends.groups) AS g) AS l;

@@ -59,7 +59,7 @@ DECLARE
     v_need integer := _claim_grouped.max_jobs;
     v_roster pulse.roster;
     v_leases bigint [];
-    v_read record;
+    v_last_seq bigint;
     v_noticed pulse.group_state [];
     v_serve pulse.group_state [];
     v_slots integer [];
@@ -72,6 +72,7 @@ DECLARE
     v_some integer [];
     v_top bigint := 0;
     v_turn bigint;
+    v_one_each boolean;
     v_first_turn bigint;
     v_start bigint;
     v_taken integer := 0;
@@ -79,7 +80,9 @@ DECLARE
     v_behind integer := 0;
     v_all integer := 0;
     v_first_lease bigint;
-    v_cost bigint;
+    v_hearing bigint;
+    v_choosing bigint;
+    v_hears boolean;
     v_kinds text [] := _claim_grouped.kinds;
     v_spent text [] := ARRAY[]::text [];
     v_rated text [] := ARRAY[]::text [];
@@ -92,6 +95,9 @@ BEGIN
     IF NOT pulse._take_turn(_claim_grouped.lane) THEN
         RETURN;
     END IF;
+
+    v_hearing := pulse._entries_read('pulse.group_notice_is_in_order');
+    v_choosing := pulse._entries_read('pulse.group_state_in_turn');
 
     SELECT
         l AS lane,
@@ -112,7 +118,23 @@ BEGIN
             FROM pulse.group_rule AS q
             WHERE q.lane = _claim_grouped.lane AND q.rate IS NOT NULL
         ) AS rated,
+        (
+            SELECT true
+            FROM pulse.group_rule AS q
+            WHERE q.lane = _claim_grouped.lane
+            ORDER BY q.group_key
+            LIMIT 1
+        ) AS ruled,
+        (
+            SELECT true
+            FROM pulse.group_notice AS n
+            WHERE n.lane = _claim_grouped.lane
+                AND n.seq >= (m.mark).notice_from
+            ORDER BY n.seq
+            LIMIT 1
+        ) AS heard,
         m.mark,
+        (SELECT min(u.turn) FROM unnest((m.mark).turns) AS u (turn)) AS first_turn,
         r.roster
     INTO v_known
     FROM pulse._lane_default AS d
@@ -167,12 +189,10 @@ BEGIN
         END IF;
     END IF;
 
-    v_cost := pulse._entries_read('pulse.group_notice_is_in_order')
-        + pulse._entries_read('pulse.group_state_in_turn');
-
     -- 3. Who is there: the roll after a restore, jobs that stand in ready, notices.
     IF v_mark.lane IS NULL OR v_mark.roll_from IS NOT NULL THEN
         v_mark := pulse._announce_groups(v_lane, v_mark, 1000);
+        v_known.heard := true;
     END IF;
     SELECT o.* INTO v_sorted
     FROM pulse._sort_into_groups(
@@ -181,11 +201,12 @@ BEGIN
     IF v_lane.in_order AND v_sorted.moved >= 500 + 4 * v_need THEN
         RETURN;
     END IF;
-    SELECT n.* INTO v_read
-    FROM pulse._read_notices(
-        v_lane, v_mark.notice_from, 1000 + 4 * v_need, v_mark.roll_from
-    ) AS n;
-    v_noticed := v_read.groups;
+    IF v_known.heard OR v_sorted.moved > 0 THEN
+        SELECT n.groups, n.last_seq INTO v_noticed, v_last_seq
+        FROM pulse._read_notices(
+            v_lane, v_mark.notice_from, 1000 + 4 * v_need, v_mark.roll_from
+        ) AS n;
+    END IF;
 
     -- Groups whose rate has a start again; from the beginning where the clock stepped back.
     IF v_known.rated THEN
@@ -234,47 +255,35 @@ BEGIN
         -- 4. Whose turn it is: the first groups in turn, each level from its mark, then those
         -- just noticed. With kinds, groups whose first job is of one of these.
         SELECT
-            array_agg(c.state ORDER BY c.nth) FILTER (WHERE c.served),
-            array_agg(c.slots ORDER BY c.nth) FILTER (WHERE c.served),
-            array_agg(c.weight ORDER BY c.nth) FILTER (WHERE c.served),
-            array_agg(c.rate ORDER BY c.nth) FILTER (WHERE c.served),
-            array_agg(c.rate_per ORDER BY c.nth) FILTER (WHERE c.served),
+            array_agg(c.state) FILTER (WHERE c.served),
+            array_agg(c.slots) FILTER (WHERE c.served),
+            array_agg(c.weight) FILTER (WHERE c.served),
+            array_agg(c.rate) FILTER (WHERE c.served),
+            array_agg(c.rate_per) FILTER (WHERE c.served),
             array_agg(c.state) FILTER (WHERE NOT c.served AND c.tid IS NULL),
-            array_agg(c.tid ORDER BY c.nth) FILTER (WHERE c.served),
+            array_agg(c.tid) FILTER (WHERE c.served),
             array_agg(DISTINCT c.rank) FILTER (WHERE c.rank IS NOT NULL),
             min(c.turn) FILTER (WHERE c.served AND c.tid IS NOT NULL),
-            max(c.turn) FILTER (WHERE c.served AND c.tid IS NOT NULL)
+            max(c.turn) FILTER (WHERE c.served AND c.tid IS NOT NULL),
+            -- A job of each is the whole batch: one level, and groups know no other.
+            count(*) FILTER (WHERE c.served) = v_need
+            AND bool_and(c.alone) FILTER (WHERE c.served)
+            AND min(c.rank) FILTER (WHERE c.served) = max(c.rank) FILTER (WHERE c.served)
         INTO v_serve, v_slots, v_weights, v_rates, v_pers, v_wait, v_old, v_some,
-            v_first_turn, v_turn
+            v_first_turn, v_turn, v_one_each
         FROM (
-            SELECT
-                x.state,
-                (x.state).rank AS rank,
-                (x.state).turn AS turn,
-                x.tid,
-                x.slots,
-                x.weight,
-                x.rate,
-                x.rate_per,
-                x.nth,
-                x.runs AND x.nth - x.credit < v_need AS served
+            SELECT x.*, x.runs AND x.nth - x.credit < v_need AS served
             FROM (
                 -- nth is the last job that the group may start in this round.
-                SELECT
-                    z.*,
-                    sum(z.credit) OVER (
-                        ORDER BY NOT z.runs, (z.state).rank, (z.state).turn, (z.state).place,
-                            (z.state).group_key
-                    ) AS nth
+                SELECT z.*, sum(z.credit) OVER turns AS nth
                 FROM (
                     SELECT
-                        y.state,
-                        y.tid,
+                        y.*,
                         l.slots,
                         l.weight,
                         l.rate,
                         l.rate_per,
-                        least(coalesce((y.state).credit, l.weight), l.weight) AS credit,
+                        least(coalesce(y.left_over, l.weight), l.weight) AS credit,
                         y.tid IS NOT NULL
                         OR y.wanted
                         AND q.enabled IS NOT FALSE
@@ -293,10 +302,14 @@ BEGIN
                         ) AS runs
                     FROM (
                         (
-                            SELECT h.state, h.tid, true AS wanted
+                            SELECT
+                                h.state, h.tid, h.group_key, h.rank, h.turn, h.place,
+                                h.credit AS left_over,
+                                num_nonnulls(h.more, h.rest) = 0 AS alone,
+                                true AS wanted
                             FROM generate_series(0, cardinality(v_mark.ranks)) AS n (level)
                             CROSS JOIN LATERAL (
-                                SELECT s AS state, s.ctid AS tid
+                                SELECT s AS state, s.ctid AS tid, s.*
                                 FROM pulse.group_state AS s
                                 WHERE s.lane = _claim_grouped.lane
                                     AND s.turn IS NOT NULL
@@ -313,13 +326,15 @@ BEGIN
                             LIMIT v_need
                         )
                         UNION ALL
-                        SELECT h.state, h.tid, true
+                        SELECT
+                            h.state, h.tid, h.group_key, h.rank, h.turn, h.place, h.credit,
+                            num_nonnulls(h.more, h.rest) = 0, true
                         FROM (
                             SELECT DISTINCT u.kind FROM unnest(v_kinds) AS u (kind)
                         ) AS k
                         CROSS JOIN generate_series(0, cardinality(v_mark.ranks)) AS n (level)
                         CROSS JOIN LATERAL (
-                            SELECT s AS state, s.ctid AS tid
+                            SELECT s AS state, s.ctid AS tid, s.*
                             FROM pulse.group_state AS s
                             WHERE s.lane = _claim_grouped.lane
                                 AND s.turn IS NOT NULL
@@ -335,8 +350,8 @@ BEGIN
                         ) AS h
                         UNION ALL
                         SELECT
-                            g,
-                            NULL,
+                            g, NULL, g.group_key, g.rank, g.turn, g.place, g.credit,
+                            num_nonnulls(g.more, g.rest) = 0,
                             g.rank IS NOT NULL
                             AND (
                                 _claim_grouped.kinds IS NULL
@@ -348,25 +363,31 @@ BEGIN
                     LEFT JOIN LATERAL (
                         SELECT r.*
                         FROM pulse.group_rule AS r
-                        WHERE r.lane = _claim_grouped.lane
-                            AND r.group_key = (y.state).group_key
+                        WHERE v_known.ruled
+                            AND r.lane = _claim_grouped.lane
+                            AND r.group_key = y.group_key
                         OFFSET 0
                     ) AS q ON true
                     CROSS JOIN LATERAL (
                         SELECT
                             coalesce(q.weight, 1) AS weight,
                             CASE
-                                WHEN (y.state).group_key = '' THEN NULL
+                                WHEN y.group_key = '' THEN NULL
                                 WHEN v_lane.in_order THEN 1
                                 ELSE coalesce(q.max_slots, v_lane.group_slots)
                             END AS slots,
                             CASE
-                                WHEN (y.state).group_key <> ''
+                                WHEN y.group_key <> ''
                                     THEN coalesce(q.rate, v_lane.group_rate)
                             END AS rate,
                             coalesce(q.rate_per, v_lane.group_rate_per) AS rate_per
                     ) AS l
                 ) AS z
+                WINDOW turns AS (
+                    ORDER BY NOT z.runs, z.rank, z.turn, z.place, z.group_key
+                    ROWS UNBOUNDED PRECEDING
+                )
+                ORDER BY NOT z.runs, z.rank, z.turn, z.place, z.group_key
             ) AS x
         ) AS c;
 
@@ -442,87 +463,290 @@ BEGIN
         v_looked := v_looked + cardinality(v_serve);
         v_now := clock_timestamp();
 
-        -- 5. Serve: in rounds, of each group as much as it may and no further than the
-        -- first job that is not wanted; lock, take out, lease, write the group anew.
-        RETURN QUERY
-        WITH served AS MATERIALIZED (
-            SELECT
-                f.*,
-                CASE
-                    WHEN f.all_weights >= v_need THEN least(f.free, f.credit)
-                    ELSE least(f.free, v_need, 4 * v_need * f.weight / f.all_weights)
-                END AS share
-            FROM (
-                SELECT
-                    g.group_key, g.version, g.rank, g.place, g.kind, g.more, g.rest, g.turn,
-                    g.slots, g.weight, g.rate, g.rate_per, g.starts, g.ord, l.leases,
-                    least(coalesce(g.credit, g.weight), g.weight) AS credit,
-                    sum(g.weight) OVER (PARTITION BY g.rank) AS all_weights,
-                    least(
-                        CASE
-                            WHEN g.slots IS NULL THEN v_need
-                            ELSE greatest(g.slots - coalesce(cardinality(l.leases), 0), 0)
-                        END,
-                        CASE
-                            WHEN g.rate IS NOT NULL
-                                THEN (
-                                    SELECT o.free
-                                    FROM pulse._free_starts(
-                                        g.starts, g.rate, g.rate_per, v_now
-                                    ) AS o
-                                )
-                        END,
-                        g.of_kind
-                    ) AS free
-                FROM unnest(v_serve, v_slots, v_weights, v_rates, v_pers, v_starts)
-                WITH ORDINALITY AS g (
-                    lane, group_key, version, rank, place, kind, more, rest, leases, turn,
-                    credit, starts, wake_at, written_at, slots, weight, rate, rate_per,
-                    of_kind, ord
-                )
-                -- Ends of leases write nothing here: who is gone is found out when the
-                -- slots seem to be full, or may be with this claim.
-                CROSS JOIN LATERAL (
+        -- 5. Serve. Mostly one job of each group makes a batch, and nothing else counts: the
+        -- statement for that, which leaves all to the other where a job is late or large.
+        v_taken := 0;
+        IF v_one_each
+            AND v_behind = 0
+            AND _claim_grouped.kinds IS NULL
+            AND v_known.kinds_rated IS NOT TRUE
+            AND v_known.ruled IS NULL
+            AND NOT v_known.rated
+        THEN
+            RETURN QUERY
+            WITH first AS MATERIALIZED (
+                SELECT s.*
+                FROM (
                     SELECT
-                        CASE
-                            WHEN cardinality(g.leases) >= g.slots - v_need
-                                THEN
-                                    array(
-                                        SELECT u.lease
-                                        FROM unnest(g.leases) AS u (lease)
-                                        WHERE (
-                                            SELECT true
-                                            FROM pulse.lease AS e
-                                            WHERE e.lease = u.lease
-                                        )
-                                            OR v_lane.in_order
-                                            AND (
+                        g.group_key AS named, g.version, g.lasting, g.rank AS level, g.slots,
+                        g.ord, l.leases, r.*,
+                        row_number() OVER line AS nth,
+                        lead(r.seq) OVER line AS next_seq,
+                        lead(r.kind) OVER line AS next_kind
+                    FROM unnest(v_serve, v_slots) WITH ORDINALITY AS g (
+                        lane, group_key, version, rank, place, kind, more, rest, leases,
+                        turn, credit, starts, wake_at, written_at, lasting, slots, ord
+                    )
+                    CROSS JOIN LATERAL (
+                        SELECT
+                            CASE
+                                WHEN cardinality(g.leases) >= g.slots - 1
+                                    THEN
+                                        array(
+                                            SELECT u.lease
+                                            FROM unnest(g.leases) AS u (lease)
+                                            WHERE (
                                                 SELECT true
-                                                FROM pulse.waiting AS w
-                                                WHERE w.last_lease = u.lease
-                                                    AND w.place IS NOT NULL
-                                                LIMIT 1
+                                                FROM pulse.lease AS e
+                                                WHERE e.lease = u.lease
                                             )
-                                    )
-                            ELSE g.leases
-                        END AS leases
-                    OFFSET 0
-                ) AS l
-            ) AS f
-        ),
+                                                OR v_lane.in_order
+                                                AND (
+                                                    SELECT true
+                                                    FROM pulse.waiting AS w
+                                                    WHERE w.last_lease = u.lease
+                                                        AND w.place IS NOT NULL
+                                                    LIMIT 1
+                                                )
+                                        )
+                                ELSE g.leases
+                            END AS leases
+                        OFFSET 0
+                    ) AS l
+                    LEFT JOIN LATERAL (
+                        SELECT
+                            o.ctid AS tid, o.rank, o.seq, o.kind, o.job, o.attempts,
+                            o.failures, o.keyed, o.group_key, o.ready_at
+                        FROM pulse.group_ready AS o
+                        WHERE o.lane = _claim_grouped.lane
+                            AND o.group_key = g.group_key
+                            AND o.rank = g.rank
+                            AND o.seq >= g.place
+                            AND o.failures >= 0
+                        ORDER BY o.seq
+                        LIMIT 2
+                    ) AS r ON true
+                    WINDOW line AS (PARTITION BY g.ord ORDER BY r.seq)
+                ) AS s
+                WHERE s.nth = 1
+            ),
 
-        seen AS MATERIALIZED (
-            SELECT s.ord, s.share, s.slots, s.weight, s.weight - s.credit AS had, l.*
-            FROM served AS s
-            CROSS JOIN LATERAL (
+            described AS MATERIALIZED (
                 SELECT
-                    n.*,
-                    row_number() OVER () AS nth,
+                    nextval('pulse.lease_seq') << 10 | floor(random() * 1024)::bigint AS lease,
+                    t.*
+                FROM (
+                    SELECT
+                        f.*,
+                        b.payload,
+                        b.max_attempts,
+                        b.enqueued_at,
+                        b.group_key AS given_key,
+                        b.headers,
+                        b.flow,
+                        b.name,
+                        coalesce(_claim_grouped.lease_for, k.lease_for, v_known.lease_for)
+                        AS lease_for,
+                        v_now + coalesce(b.max_runtime, k.max_runtime, v_known.max_runtime)
+                        AS deadline,
+                        sum(
+                            CASE
+                                WHEN f.attempts = 0 AND b.start_by <= v_now THEN 262145
+                                ELSE pg_column_size(b.payload)
+                            END
+                        ) OVER () AS stored
+                    FROM first AS f
+                    CROSS JOIN LATERAL (
+                        SELECT
+                        FROM pulse.group_ready AS o
+                        WHERE o.ctid = f.tid
+                        FOR UPDATE SKIP LOCKED
+                    ) AS r
+                    CROSS JOIN LATERAL (
+                        SELECT o.*
+                        FROM pulse.body AS o
+                        WHERE o.job = f.job
+                        OFFSET 0
+                    ) AS b
+                    LEFT JOIN LATERAL (
+                        SELECT o.lease_for, o.max_runtime
+                        FROM pulse.kind AS o
+                        WHERE v_known.kinds_rated IS NOT NULL AND o.kind = f.kind
+                        OFFSET 0
+                    ) AS k ON true
+                ) AS t
+                WHERE t.stored <= 262144
+            ),
+
+            taken AS (
+                DELETE FROM pulse.group_ready AS r
+                WHERE r.ctid = ANY (array(SELECT d.tid FROM described AS d))
+            ),
+
+            leased AS (
+                INSERT INTO pulse.lease (
+                    lease, job, lane, kind, rank, attempt, failures, keyed,
+                    worker, claimed_at, lease_for, lease_until, deadline, group_key, place,
+                    ready_at
+                )
+                SELECT
+                    d.lease, d.job, _claim_grouped.lane, d.kind, d.rank, d.attempts + 1,
+                    d.failures, d.keyed, _claim_grouped.worker, v_now, d.lease_for,
+                    least(v_now + d.lease_for, d.deadline), d.deadline,
+                    CASE WHEN d.slots IS NOT NULL THEN d.group_key END,
+                    CASE WHEN v_lane.in_order AND d.group_key <> '' THEN d.seq END,
+                    d.ready_at
+                FROM described AS d
+            ),
+
+            gone AS (
+                DELETE FROM pulse.group_state AS s
+                WHERE s.ctid = ANY (v_old)
+                    AND EXISTS (SELECT FROM described)
+            ),
+
+            -- One that another session holds keeps its place in front.
+            fresh AS (
+                SELECT
+                    f.named, f.version, f.lasting, f.slots,
+                    CASE WHEN p.place IS NOT NULL THEN f.level END AS rank,
+                    p.place,
+                    CASE WHEN d.lease IS NULL THEN f.kind ELSE f.next_kind END AS kind,
+                    CASE
+                        WHEN f.slots IS NOT NULL
+                            THEN
+                                coalesce(f.leases, '{}')
+                                || CASE WHEN d.lease IS NOT NULL THEN ARRAY[d.lease] END
+                    END AS leases
+                FROM first AS f
+                LEFT JOIN described AS d ON d.ord = f.ord
+                CROSS JOIN LATERAL (
+                    SELECT CASE WHEN d.lease IS NULL THEN f.seq ELSE f.next_seq END AS place
+                ) AS p
+                WHERE EXISTS (SELECT FROM described)
+                ORDER BY d.lease IS NOT NULL, f.ord
+            ),
+
+            written AS (
+                INSERT INTO pulse.group_state (
+                    lane, group_key, rank, place, kind, leases, turn, lasting
+                )
+                SELECT
+                    _claim_grouped.lane, f.named, f.rank, f.place, f.kind, f.leases,
+                    CASE
+                        WHEN f.rank IS NOT NULL
+                            AND (cardinality(f.leases) >= f.slots) IS NOT TRUE
+                            THEN nextval('pulse.version')
+                    END,
+                    f.version IS NOT NULL OR random() < 0.0625
+                FROM fresh AS f
+                WHERE f.rank IS NOT NULL OR f.lasting OR f.leases IS NOT NULL
+            )
+
+            SELECT
+                d.lease,
+                d.job,
+                d.kind,
+                d.payload,
+                d.attempts + 1,
+                d.failures,
+                d.max_attempts,
+                -d.rank,
+                least(v_now + d.lease_for, d.deadline),
+                d.deadline,
+                d.enqueued_at,
+                CASE
+                    WHEN d.attempts > 0
+                        THEN (SELECT c.data FROM pulse.job_checkpoint AS c WHERE c.job = d.job)
+                END,
+                d.given_key,
+                d.headers,
+                d.flow,
+                d.name
+            FROM described AS d;
+            GET DIAGNOSTICS v_taken = ROW_COUNT;
+        END IF;
+
+        -- Else in rounds, of each group as much as it may and no further than the first job
+        -- that is not wanted; lock, take out, lease, write the group anew.
+        IF v_taken = 0 THEN
+            RETURN QUERY
+            WITH served AS MATERIALIZED (
+                SELECT
+                    f.*,
+                    CASE
+                        WHEN f.all_weights >= v_need THEN least(f.free, f.credit)
+                        ELSE least(f.free, v_need, 4 * v_need * f.weight / f.all_weights)
+                    END AS share
+                FROM (
+                    SELECT
+                        g.group_key, g.version, g.rank, g.place, g.kind, g.more, g.rest, g.turn,
+                        g.slots, g.weight, g.rate, g.rate_per, g.starts, g.lasting, g.ord, l.leases,
+                        least(coalesce(g.credit, g.weight), g.weight) AS credit,
+                        sum(g.weight) OVER (PARTITION BY g.rank) AS all_weights,
+                        least(
+                            CASE
+                                WHEN g.slots IS NULL THEN v_need
+                                ELSE greatest(g.slots - coalesce(cardinality(l.leases), 0), 0)
+                            END,
+                            CASE
+                                WHEN g.rate IS NOT NULL
+                                    THEN (
+                                        SELECT o.free
+                                        FROM pulse._free_starts(
+                                            g.starts, g.rate, g.rate_per, v_now
+                                        ) AS o
+                                    )
+                            END,
+                            g.of_kind
+                        ) AS free
+                    FROM unnest(v_serve, v_slots, v_weights, v_rates, v_pers, v_starts)
+                    WITH ORDINALITY AS g (
+                        lane, group_key, version, rank, place, kind, more, rest, leases, turn,
+                        credit, starts, wake_at, written_at, lasting, slots, weight, rate, rate_per,
+                        of_kind, ord
+                    )
+                    -- Ends of leases write nothing here: who is gone is found out when the
+                    -- slots seem to be full, or may be with this claim.
+                    CROSS JOIN LATERAL (
+                        SELECT
+                            CASE
+                                WHEN cardinality(g.leases) >= g.slots - v_need
+                                    THEN
+                                        array(
+                                            SELECT u.lease
+                                            FROM unnest(g.leases) AS u (lease)
+                                            WHERE (
+                                                SELECT true
+                                                FROM pulse.lease AS e
+                                                WHERE e.lease = u.lease
+                                            )
+                                                OR v_lane.in_order
+                                                AND (
+                                                    SELECT true
+                                                    FROM pulse.waiting AS w
+                                                    WHERE w.last_lease = u.lease
+                                                        AND w.place IS NOT NULL
+                                                    LIMIT 1
+                                                )
+                                        )
+                                ELSE g.leases
+                            END AS leases
+                        OFFSET 0
+                    ) AS l
+                ) AS f
+            ),
+
+            seen AS MATERIALIZED (
+                SELECT
+                    s.ord, s.share, s.slots, s.weight, s.weight - s.credit AS had, n.*,
+                    row_number() OVER line AS nth,
                     bool_and(
                         (_claim_grouped.kinds IS NULL OR n.kind = ANY (_claim_grouped.kinds))
                         AND (n.kind <> ALL (v_rated) OR n.kind = s.kind)
-                    ) OVER (ROWS UNBOUNDED PRECEDING) AS wanted
-                FROM (
+                    ) OVER line AS wanted
+                FROM served AS s
+                CROSS JOIN LATERAL (
                     SELECT
                         r.ctid AS tid, r.rank, r.seq, r.kind, r.job, r.attempts,
                         r.failures, r.keyed, r.group_key, r.ready_at
@@ -535,282 +759,301 @@ BEGIN
                     ORDER BY r.seq
                     LIMIT CASE WHEN s.share > 0 THEN s.share + 1 + v_behind ELSE 0 END
                 ) AS n
-            ) AS l
-        ),
+                WINDOW line AS (PARTITION BY s.ord ORDER BY n.seq ROWS UNBOUNDED PRECEDING)
+            ),
 
-        candidate AS MATERIALIZED (
-            SELECT s.*
-            FROM seen AS s
-            WHERE s.wanted
-                AND s.nth <= s.share + v_behind
-            ORDER BY s.rank, (s.had + s.nth - 1) / s.weight, s.ord, s.nth
-            LIMIT CASE WHEN v_behind = 0 THEN v_need END
-        ),
+            candidate AS MATERIALIZED (
+                SELECT c.*, row_number() OVER () AS pos
+                FROM (
+                    SELECT s.*
+                    FROM seen AS s
+                    WHERE s.wanted
+                        AND s.nth <= s.share + v_behind
+                    ORDER BY s.rank, (s.had + s.nth - 1) / s.weight, s.ord, s.nth
+                    LIMIT CASE WHEN v_behind = 0 THEN v_need END
+                ) AS c
+            ),
 
-        locked AS MATERIALIZED (
-            SELECT r.ctid AS tid
-            FROM pulse.group_ready AS r
-            WHERE r.ctid = ANY (array(SELECT c.tid FROM candidate AS c))
-            FOR UPDATE SKIP LOCKED
-        ),
-
-        chosen AS (
-            SELECT k.*, (k.had + k.kth - 1) / k.weight AS round
-            FROM (
-                SELECT
-                    c.*,
-                    row_number() OVER (PARTITION BY c.ord ORDER BY c.nth) AS kth
+            locked AS MATERIALIZED (
+                SELECT c.*
                 FROM candidate AS c
-                INNER JOIN locked AS l ON l.tid = c.tid
-            ) AS k
-            WHERE k.kth <= k.share
-            ORDER BY k.rank, round, k.ord, k.kth
-            LIMIT v_need
-        ),
+                CROSS JOIN LATERAL (
+                    SELECT
+                    FROM pulse.group_ready AS r
+                    WHERE r.ctid = c.tid
+                    FOR UPDATE SKIP LOCKED
+                ) AS r
+            ),
 
-        looked_up AS MATERIALIZED (
-            SELECT
-                t.*,
-                b.payload,
-                b.max_attempts,
-                b.enqueued_at,
-                b.group_key AS given_key,
-                b.headers,
-                b.flow,
-                b.name,
-                (t.attempts = 0 AND b.start_by <= v_now) IS TRUE AS is_late,
-                b.start_by,
-                coalesce(_claim_grouped.lease_for, k.lease_for, v_known.lease_for) AS lease_for,
-                v_now
-                + coalesce(b.max_runtime, k.max_runtime, v_known.max_runtime) AS deadline
-            FROM chosen AS t
-            CROSS JOIN LATERAL (
-                SELECT o.*
-                FROM pulse.body AS o
-                WHERE o.job = t.job
-                OFFSET 0
-            ) AS b
-            LEFT JOIN LATERAL (
-                SELECT o.lease_for, o.max_runtime
-                FROM pulse.kind AS o
-                WHERE v_known.kinds_rated IS NOT NULL AND o.kind = t.kind
-                OFFSET 0
-            ) AS k ON true
-        ),
+            -- Of a group no more than its share, also where more of it was tried.
+            chosen AS (
+                SELECT l.*
+                FROM locked AS l
+                WHERE v_behind = 0
+                    OR l.tid IN (
+                        SELECT k.tid
+                        FROM (
+                            SELECT
+                                o.tid,
+                                o.share,
+                                row_number() OVER (PARTITION BY o.ord ORDER BY o.nth) AS kth
+                            FROM locked AS o
+                        ) AS k
+                        WHERE k.kth <= k.share
+                    )
+                ORDER BY l.pos
+                LIMIT v_need
+            ),
 
-        -- An answer has 64 MB of payload at most, but at least one job; how much fits is
-        -- asked only when they are large as stored (17_large_jobs.sql).
-        fitting AS MATERIALIZED (
-            SELECT f.*
-            FROM pulse._fit_jobs(
-                array(SELECT t.job FROM looked_up AS t ORDER BY t.rank, t.round, t.ord, t.kth)
-            ) AS f
-            WHERE (SELECT sum(pg_column_size(x.payload)) > 262144 FROM looked_up AS x)
-        ),
-
-        -- Leases are drawn in claim order, by the statement that inserts them.
-        described AS MATERIALIZED (
-            SELECT
-                nextval('pulse.lease_seq') << 10 | floor(random() * 1024)::bigint AS lease,
-                f.*
-            FROM (
+            looked_up AS MATERIALIZED (
                 SELECT
                     t.*,
-                    z.size AS unsent,
-                    t.is_late OR z.size IS NOT NULL AS is_over
-                FROM looked_up AS t
-                LEFT JOIN fitting AS x ON true
+                    b.payload,
+                    b.max_attempts,
+                    b.enqueued_at,
+                    b.group_key AS given_key,
+                    b.headers,
+                    b.flow,
+                    b.name,
+                    (t.attempts = 0 AND b.start_by <= v_now) IS TRUE AS is_late,
+                    b.start_by,
+                    coalesce(_claim_grouped.lease_for, k.lease_for, v_known.lease_for) AS lease_for,
+                    v_now
+                    + coalesce(b.max_runtime, k.max_runtime, v_known.max_runtime) AS deadline
+                FROM chosen AS t
+                CROSS JOIN LATERAL (
+                    SELECT o.*
+                    FROM pulse.body AS o
+                    WHERE o.job = t.job
+                    OFFSET 0
+                ) AS b
                 LEFT JOIN LATERAL (
-                    SELECT x.size WHERE x.unsent = t.job
-                ) AS z ON true
-                WHERE x.fit IS NULL
-                    OR t.job = ANY (x.fit)
-                    OR t.job = x.unsent
-                ORDER BY t.rank, t.round, t.ord, t.kth
-            ) AS f
-        ),
+                    SELECT o.lease_for, o.max_runtime
+                    FROM pulse.kind AS o
+                    WHERE v_known.kinds_rated IS NOT NULL AND o.kind = t.kind
+                    OFFSET 0
+                ) AS k ON true
+            ),
 
-        taken AS (
-            DELETE FROM pulse.group_ready AS r
-            WHERE r.ctid = ANY (array(SELECT d.tid FROM described AS d))
-        ),
+            -- An answer has 64 MB of payload at most, but at least one job; how much fits is
+            -- asked only when they are large as stored (17_large_jobs.sql).
+            fitting AS MATERIALIZED (
+                SELECT f.*
+                FROM (
+                    SELECT array_agg(t.job ORDER BY t.pos) AS jobs
+                    FROM looked_up AS t
+                    HAVING sum(pg_column_size(t.payload)) > 262144
+                ) AS l
+                CROSS JOIN LATERAL pulse._fit_jobs(l.jobs) AS f
+            ),
 
-        leased AS (
-            INSERT INTO pulse.lease (
-                lease, job, lane, kind, rank, attempt, failures, keyed,
-                worker, claimed_at, lease_for, lease_until, deadline, group_key, place,
-                ready_at
+            -- Leases are drawn in claim order, by the statement that inserts them.
+            described AS MATERIALIZED (
+                SELECT
+                    nextval('pulse.lease_seq') << 10 | floor(random() * 1024)::bigint AS lease,
+                    f.is_late OR f.unsent IS NOT NULL AS is_over,
+                    f.*
+                FROM (
+                    SELECT t.*, CASE WHEN t.job = x.unsent THEN x.size END AS unsent
+                    FROM looked_up AS t
+                    LEFT JOIN fitting AS x ON true
+                    WHERE x.fit IS NULL
+                        OR t.job = ANY (x.fit)
+                        OR t.job = x.unsent
+                ) AS f
+            ),
+
+            taken AS (
+                DELETE FROM pulse.group_ready AS r
+                WHERE r.ctid = ANY (array(SELECT d.tid FROM described AS d))
+            ),
+
+            leased AS (
+                INSERT INTO pulse.lease (
+                    lease, job, lane, kind, rank, attempt, failures, keyed,
+                    worker, claimed_at, lease_for, lease_until, deadline, group_key, place,
+                    ready_at
+                )
+                SELECT
+                    d.lease, d.job, _claim_grouped.lane, d.kind, d.rank, d.attempts + 1,
+                    d.failures, d.keyed, _claim_grouped.worker, v_now, d.lease_for,
+                    least(v_now + d.lease_for, d.deadline), d.deadline,
+                    CASE WHEN d.slots IS NOT NULL THEN d.group_key END,
+                    CASE WHEN v_lane.in_order AND d.group_key <> '' THEN d.seq END,
+                    d.ready_at
+                FROM described AS d
+                WHERE NOT d.is_over
+            ),
+
+            left_over AS (
+                SELECT
+                    s.ord,
+                    min(s.seq) FILTER (WHERE s.taken IS NULL) AS place,
+                    (array_agg(s.kind) FILTER (WHERE s.taken IS NULL))[1] AS kind,
+                    array_agg(s.lease) FILTER (WHERE NOT s.is_over) AS leases,
+                    count(s.taken) AS n,
+                    count(s.taken) FILTER (WHERE NOT s.is_over) AS started
+                FROM (
+                    SELECT s.ord, s.seq, s.kind, d.job AS taken, d.lease, d.is_over
+                    FROM seen AS s
+                    LEFT JOIN described AS d ON d.job = s.job
+                    ORDER BY s.ord, s.seq
+                ) AS s
+                GROUP BY s.ord
+            ),
+
+            -- used is what the group has had of its turns; where the batch was full in the middle
+            -- of one, it keeps the rest and its place.
+            fresh AS (
+                SELECT
+                    s.group_key,
+                    s.version,
+                    s.lasting,
+                    s.ord,
+                    s.slots,
+                    u.used / s.weight AS rounds,
+                    CASE
+                        WHEN h.here
+                            AND u.used % s.weight > 0
+                            AND (SELECT count(*) FROM described) >= v_need
+                            THEN s.weight - u.used % s.weight
+                    END AS credit,
+                    s.turn,
+                    s.rate,
+                    s.rate_per,
+                    CASE
+                        WHEN s.rate IS NOT NULL
+                            THEN pulse._add_starts(
+                                s.starts, coalesce(o.started, 0)::integer, s.rate_per, v_now
+                            )
+                    END AS starts,
+                    CASE
+                        WHEN h.here THEN s.rank
+                        ELSE coalesce((s.more[1]).rank, r.rank)
+                    END AS rank,
+                    CASE
+                        WHEN s.share = 0 THEN s.place
+                        WHEN h.here THEN o.place
+                        ELSE coalesce((s.more[1]).place, r.seq)
+                    END AS place,
+                    CASE
+                        WHEN s.share = 0 THEN s.kind
+                        WHEN h.here THEN o.kind
+                        ELSE coalesce((s.more[1]).kind, r.kind)
+                    END AS kind,
+                    CASE
+                        WHEN h.here THEN s.more
+                        WHEN cardinality(s.more) > 1 THEN s.more[2:]
+                    END AS more,
+                    CASE WHEN h.here OR s.more IS NOT NULL THEN s.rest ELSE r.rank + 1 END AS rest,
+                    CASE
+                        WHEN s.slots IS NOT NULL THEN coalesce(s.leases, '{}') || o.leases
+                    END AS leases
+                FROM served AS s
+                LEFT JOIN left_over AS o ON o.ord = s.ord
+                CROSS JOIN LATERAL (SELECT s.share = 0 OR o.place IS NOT NULL AS here) AS h
+                CROSS JOIN LATERAL (
+                    SELECT s.weight - s.credit + coalesce(o.n, 0) AS used
+                ) AS u
+                LEFT JOIN LATERAL (
+                    SELECT g.rank, g.seq, g.kind
+                    FROM pulse.group_ready AS g
+                    WHERE NOT h.here
+                        AND s.more IS NULL
+                        AND g.lane = _claim_grouped.lane
+                        AND g.group_key = s.group_key
+                        AND g.rank >= s.rest
+                        AND g.failures >= 0
+                    ORDER BY g.rank, g.seq
+                    LIMIT 1
+                ) AS r ON true
+                ORDER BY rounds, s.ord
+            ),
+
+            gone AS (
+                DELETE FROM pulse.group_state AS s
+                WHERE s.ctid = ANY (v_old)
+            ),
+
+            -- As _write_groups does.
+            written AS (
+                INSERT INTO pulse.group_state (
+                    lane, group_key, rank, place, kind, more, rest, leases, turn, credit, starts,
+                    wake_at, lasting
+                )
+                SELECT
+                    _claim_grouped.lane, f.group_key, f.rank, f.place, f.kind, f.more, f.rest,
+                    f.leases,
+                    CASE
+                        WHEN f.rank IS NULL
+                            OR cardinality(f.leases) >= f.slots
+                            OR w.free_at IS NOT NULL
+                            THEN NULL
+                        WHEN f.credit IS NOT NULL THEN coalesce(f.turn, nextval('pulse.version'))
+                        ELSE nextval('pulse.version')
+                    END,
+                    f.credit,
+                    f.starts,
+                    CASE WHEN f.rank IS NOT NULL THEN w.free_at END,
+                    f.version IS NOT NULL OR random() < 0.0625
+                FROM fresh AS f
+                CROSS JOIN LATERAL (
+                    SELECT
+                        CASE
+                            WHEN f.rate IS NOT NULL
+                                THEN (
+                                    SELECT o.free_at
+                                    FROM pulse._free_starts(
+                                        f.starts, f.rate, f.rate_per, v_now
+                                    ) AS o
+                                )
+                        END AS free_at
+                    OFFSET 0
+                ) AS w
+                WHERE f.rank IS NOT NULL
+                    OR f.lasting
+                    OR f.leases IS NOT NULL
+                    OR f.starts IS NOT NULL
             )
+
             SELECT
-                d.lease, d.job, _claim_grouped.lane, d.kind, d.rank, d.attempts + 1,
-                d.failures, d.keyed, _claim_grouped.worker, v_now, d.lease_for,
-                least(v_now + d.lease_for, d.deadline), d.deadline,
-                CASE WHEN d.slots IS NOT NULL THEN d.group_key END,
-                CASE WHEN v_lane.in_order AND d.group_key <> '' THEN d.seq END,
-                d.ready_at
-            FROM described AS d
-            WHERE NOT d.is_over
-        ),
-
-        listed AS (
-            INSERT INTO pulse.roster (lane, leases)
-            SELECT _claim_grouped.lane, v_leases || array_agg(d.lease)
-            FROM described AS d
-            WHERE NOT d.is_over
-            HAVING v_known.max_slots IS NOT NULL AND count(*) > 0
-        ),
-
-        left_over AS (
-            SELECT
-                s.ord,
-                min(s.seq) FILTER (WHERE d.job IS NULL) AS place,
-                (array_agg(s.kind ORDER BY s.seq) FILTER (WHERE d.job IS NULL))[1] AS kind,
-                array_agg(d.lease) FILTER (WHERE NOT d.is_over) AS leases,
-                count(d.job) AS n,
-                count(d.job) FILTER (WHERE NOT d.is_over) AS started
-            FROM seen AS s
-            LEFT JOIN described AS d ON d.job = s.job
-            GROUP BY s.ord
-        ),
-
-        -- used is what the group has had of its turns; where the batch was full in the middle
-        -- of one, it keeps the rest and its place.
-        fresh AS (
-            SELECT
-                s.group_key,
-                s.version,
-                s.ord,
-                s.slots,
-                u.used / s.weight AS rounds,
+                d.lease,
+                d.job,
+                d.kind,
+                d.payload,
+                d.attempts + 1,
+                d.failures,
+                d.max_attempts,
+                -d.rank,
+                least(v_now + d.lease_for, d.deadline),
+                d.deadline,
+                d.enqueued_at,
                 CASE
-                    WHEN h.here
-                        AND u.used % s.weight > 0
-                        AND (SELECT count(*) FROM described) >= v_need
-                        THEN s.weight - u.used % s.weight
-                END AS credit,
-                s.turn,
-                s.rate,
-                s.rate_per,
-                CASE
-                    WHEN s.rate IS NOT NULL
-                        THEN pulse._add_starts(
-                            s.starts, coalesce(o.started, 0)::integer, s.rate_per, v_now
-                        )
-                END AS starts,
-                CASE WHEN h.here THEN s.rank ELSE coalesce((s.more[1]).rank, r.rank) END AS rank,
-                CASE
-                    WHEN s.share = 0 THEN s.place
-                    WHEN h.here THEN o.place
-                    ELSE coalesce((s.more[1]).place, r.seq)
-                END AS place,
-                CASE
-                    WHEN s.share = 0 THEN s.kind
-                    WHEN h.here THEN o.kind
-                    ELSE coalesce((s.more[1]).kind, r.kind)
-                END AS kind,
-                CASE
-                    WHEN h.here THEN s.more
-                    WHEN cardinality(s.more) > 1 THEN s.more[2:]
-                END AS more,
-                CASE WHEN h.here OR s.more IS NOT NULL THEN s.rest ELSE r.rank + 1 END AS rest,
-                CASE
-                    WHEN s.slots IS NOT NULL THEN coalesce(s.leases, '{}') || o.leases
-                END AS leases
-            FROM served AS s
-            LEFT JOIN left_over AS o ON o.ord = s.ord
-            CROSS JOIN LATERAL (SELECT s.share = 0 OR o.place IS NOT NULL AS here) AS h
-            CROSS JOIN LATERAL (
-                SELECT s.weight - s.credit + coalesce(o.n, 0) AS used
-            ) AS u
-            LEFT JOIN LATERAL (
-                SELECT g.rank, g.seq, g.kind
-                FROM pulse.group_ready AS g
-                WHERE NOT h.here
-                    AND s.more IS NULL
-                    AND g.lane = _claim_grouped.lane
-                    AND g.group_key = s.group_key
-                    AND g.rank >= s.rest
-                    AND g.failures >= 0
-                ORDER BY g.rank, g.seq
-                LIMIT 1
-            ) AS r ON true
-            ORDER BY rounds, s.ord
-        ),
-
-        gone AS (
-            DELETE FROM pulse.group_state AS s
-            WHERE s.ctid = ANY (v_old)
-        ),
-
-        -- As _write_groups does.
-        written AS (
-            INSERT INTO pulse.group_state (
-                lane, group_key, rank, place, kind, more, rest, leases, turn, credit, starts,
-                wake_at
-            )
-            SELECT
-                _claim_grouped.lane, f.group_key, f.rank, f.place, f.kind, f.more, f.rest,
-                f.leases,
-                CASE
-                    WHEN f.rank IS NULL
-                        OR cardinality(f.leases) >= f.slots
-                        OR w.free_at IS NOT NULL
-                        THEN NULL
-                    WHEN f.credit IS NOT NULL THEN coalesce(f.turn, nextval('pulse.version'))
-                    ELSE nextval('pulse.version')
+                    WHEN d.attempts > 0
+                        THEN (SELECT c.data FROM pulse.job_checkpoint AS c WHERE c.job = d.job)
                 END,
-                f.credit,
-                f.starts,
-                CASE WHEN f.rank IS NOT NULL THEN w.free_at END
-            FROM fresh AS f
-            LEFT JOIN LATERAL (
-                SELECT o.free_at
-                FROM pulse._free_starts(f.starts, f.rate, f.rate_per, v_now) AS o
-                WHERE f.rate IS NOT NULL
-            ) AS w ON true
-            WHERE f.rank IS NOT NULL
-                OR f.version IS NOT NULL
-                OR f.leases IS NOT NULL
-                OR f.starts IS NOT NULL
-        )
+                d.given_key,
+                d.headers,
+                d.flow,
+                d.name
+            FROM described AS d
+            -- What had to begin before now ends here and is not handed out, nor what is too large.
+            WHERE
+                CASE
+                    WHEN d.is_late
+                        THEN pulse._expire_job(
+                            d.job, _claim_grouped.lane, d.kind, d.rank, d.keyed, d.start_by
+                        )
+                    WHEN d.is_over
+                        THEN pulse._fail_unsent(
+                            _claim_grouped.worker, d.job, _claim_grouped.lane, d.kind, d.rank,
+                            d.attempts, d.failures, d.keyed, d.ready_at, d.unsent
+                        )
+                    ELSE true
+                END;
 
-        SELECT
-            d.lease,
-            d.job,
-            d.kind,
-            d.payload,
-            d.attempts + 1,
-            d.failures,
-            d.max_attempts,
-            -d.rank,
-            least(v_now + d.lease_for, d.deadline),
-            d.deadline,
-            d.enqueued_at,
-            CASE
-                WHEN d.attempts > 0
-                    THEN (SELECT c.data FROM pulse.job_checkpoint AS c WHERE c.job = d.job)
-            END,
-            d.given_key,
-            d.headers,
-            d.flow,
-            d.name
-        FROM described AS d
-        -- What had to begin before now ends here and is not handed out, nor what is too large.
-        WHERE
-            CASE
-                WHEN d.is_late
-                    THEN pulse._expire_job(
-                        d.job, _claim_grouped.lane, d.kind, d.rank, d.keyed, d.start_by
-                    )
-                WHEN d.is_over
-                    THEN pulse._fail_unsent(
-                        _claim_grouped.worker, d.job, _claim_grouped.lane, d.kind, d.rank,
-                        d.attempts, d.failures, d.keyed, d.ready_at, d.unsent
-                    )
-                ELSE true
-            END;
-
-        GET DIAGNOSTICS v_taken = ROW_COUNT;
+            GET DIAGNOSTICS v_taken = ROW_COUNT;
+        END IF;
         v_need := v_need - v_taken;
         v_all := v_all + v_taken;
         IF v_open <> '{}' THEN
@@ -818,34 +1061,39 @@ BEGIN
         END IF;
 
         -- Short of what was asked for, and large already: that is the answer.
-        EXIT WHEN v_need > 0 AND v_taken > 0 AND (
-            SELECT sum(pg_column_size(b.payload)) > 262144
-            FROM (
-                SELECT l.job
-                FROM pulse.lease AS l
-                WHERE l.lease > v_first_lease
-                ORDER BY l.lease
-            ) AS l
-            CROSS JOIN LATERAL (
-                SELECT o.payload FROM pulse.body AS o WHERE o.job = l.job OFFSET 0
-            ) AS b
-        );
-
-        IF v_known.max_slots IS NOT NULL AND v_taken > 0 THEN
-            DELETE FROM pulse.roster AS r
-            WHERE r.lane = v_roster.lane
-                AND r.bank = 0
-                AND r.version = v_roster.version;
-
-            SELECT r.* INTO v_roster
-            FROM pulse.roster AS r
-            WHERE r.lane = _claim_grouped.lane
-                AND r.bank = 0
-            ORDER BY r.version DESC
-            LIMIT 1;
-            v_leases := v_roster.leases;
+        IF v_need > 0 AND v_taken > 0 THEN
+            EXIT WHEN (
+                SELECT sum(pg_column_size(b.payload)) > 262144
+                FROM (
+                    SELECT l.job
+                    FROM pulse.lease AS l
+                    WHERE l.lease > v_first_lease
+                    ORDER BY l.lease
+                ) AS l
+                CROSS JOIN LATERAL (
+                    SELECT o.payload FROM pulse.body AS o WHERE o.job = l.job OFFSET 0
+                ) AS b
+            );
         END IF;
     END LOOP;
+
+    -- Who runs in the lane, and what its rate has spent.
+    IF v_known.max_slots IS NOT NULL AND v_all > 0 THEN
+        INSERT INTO pulse.roster (lane, leases)
+        SELECT _claim_grouped.lane, v_leases || array_agg(l.lease)
+        FROM (
+            SELECT o.lease
+            FROM pulse.lease AS o
+            WHERE o.lease > v_first_lease
+                AND o.lane = _claim_grouped.lane
+            ORDER BY o.lease
+        ) AS l;
+
+        DELETE FROM pulse.roster AS r
+        WHERE r.lane = v_roster.lane
+            AND r.bank = 0
+            AND r.version = v_roster.version;
+    END IF;
 
     IF v_lane.rate IS NOT NULL AND v_all > 0 THEN
         PERFORM pulse._spend_quota(
@@ -860,15 +1108,18 @@ BEGIN
 
     -- 6. Marks, when what was read lies 500 places behind them, or when nothing was found and
     -- looking for it was not cheap: as in _ask_for_marks.
-    IF v_read.last_seq - v_mark.notice_from >= 500
-        OR v_top - coalesce((SELECT min(u.turn) FROM unnest(v_mark.turns) AS u (turn)), 0) >= 500
+    v_hearing := pulse._entries_read('pulse.group_notice_is_in_order') - v_hearing;
+    v_hears := v_hearing > 1000 OR v_last_seq - v_mark.notice_from >= 500;
+    IF v_hears
+        OR v_top - coalesce(v_known.first_turn, 0) >= 500
         OR v_mark.woken_until < v_woken_until - interval '10 seconds'
         OR v_looked = 0
-        AND pulse._entries_read('pulse.group_notice_is_in_order')
-        + pulse._entries_read('pulse.group_state_in_turn') - v_cost
+        AND v_hearing + pulse._entries_read('pulse.group_state_in_turn') - v_choosing
         > 1000 + 500 * cardinality(v_mark.ranks)
     THEN
-        PERFORM pulse._advance_groups(v_mark, v_ranks, v_woken_until);
+        PERFORM pulse._advance_groups(
+            v_mark, v_ranks, v_woken_until, v_hears OR v_looked = 0
+        );
     END IF;
 END;
 $$;

@@ -14,7 +14,6 @@ CREATE FUNCTION pulse._read_notices(
     max_notices integer,
     roll_from text,
     OUT groups pulse.group_state [],
-    OUT heard integer,
     OUT last_seq bigint
 )
 LANGUAGE plpgsql
@@ -32,54 +31,63 @@ BEGIN
     WITH notice AS (
         DELETE FROM pulse.group_notice AS n
         WHERE n.ctid = ANY (array(
-                SELECT o.ctid
-                FROM pulse.group_notice AS o
-                WHERE o.lane = (_read_notices.lane).lane
-                    AND o.seq >= _read_notices.from_seq
-                ORDER BY o.seq
-                LIMIT _read_notices.max_notices
+                SELECT r.tid
+                FROM (
+                    SELECT
+                        o.ctid AS tid,
+                        sum(coalesce(cardinality(o.ended), 1)) OVER (
+                            ORDER BY o.seq ROWS UNBOUNDED PRECEDING
+                        ) AS groups
+                    FROM pulse.group_notice AS o
+                    WHERE o.lane = (_read_notices.lane).lane
+                        AND o.seq >= _read_notices.from_seq
+                    ORDER BY o.seq
+                    LIMIT _read_notices.max_notices
+                ) AS r
+                WHERE r.groups <= _read_notices.max_notices
             ))
-        RETURNING n.seq, n.group_key, n.rank, n.place, n.kind
+        RETURNING n.seq, n.group_key, n.rank, n.place, n.kind, n.ended
     ),
 
     -- Where the roll was not taken yet, the first place of a level is to be looked up.
     spot AS (
-        SELECT
-            n.group_key,
-            n.rank,
-            CASE WHEN n.group_key >= _read_notices.roll_from THEN 0 ELSE n.place END AS place,
-            CASE WHEN n.group_key >= _read_notices.roll_from THEN NULL ELSE n.kind END AS kind
-        FROM notice AS n
-        ORDER BY 1, 2, 3, n.kind NULLS FIRST
+        SELECT s.*
+        FROM (
+            SELECT
+                n.group_key,
+                n.rank,
+                CASE WHEN n.group_key >= _read_notices.roll_from THEN 0 ELSE n.place END AS place,
+                CASE WHEN n.group_key >= _read_notices.roll_from THEN NULL ELSE n.kind END AS kind
+            FROM notice AS n
+            WHERE n.ended IS NULL
+            UNION ALL
+            SELECT unnest(n.ended), NULL, NULL, NULL
+            FROM notice AS n
+            WHERE n.ended IS NOT NULL
+        ) AS s
+        ORDER BY s.group_key, s.rank, s.place, s.kind NULLS FIRST
     ),
 
     news AS (
-        SELECT
-            s.group_key,
-            (array_agg(s.rank))[1] AS rank,
-            (array_agg(s.place))[1] AS place,
-            (array_agg(s.kind))[1] AS kind,
-            bool_or(s.rank IS NULL) AS ended,
-            bool_or(s.rank IS NOT NULL AND s.kind IS NULL) AS unknown,
-            max(s.rank) > min(s.rank) AS several,
-            CASE
-                WHEN max(s.rank) > min(s.rank)
-                    THEN
-                        array_agg(ROW(s.rank, s.place, s.kind)::pulse._level)
-                        FILTER (WHERE s.rank IS NOT NULL)
-                ELSE ARRAY[
-                    ROW((array_agg(s.rank))[1], (array_agg(s.place))[1], (array_agg(s.kind))[1])
-                    ::pulse._level
-                ]
-            END AS levels
-        FROM spot AS s
-        GROUP BY s.group_key
+        SELECT g.*, g.ranks[1] AS rank, g.places[1] AS place, g.kinds[1] AS kind
+        FROM (
+            SELECT
+                s.group_key,
+                array_agg(s.rank) FILTER (WHERE s.rank IS NOT NULL) AS ranks,
+                array_agg(s.place) FILTER (WHERE s.rank IS NOT NULL) AS places,
+                array_agg(s.kind) FILTER (WHERE s.rank IS NOT NULL) AS kinds,
+                bool_or(s.rank IS NULL) AS ended,
+                bool_or(s.rank IS NOT NULL AND s.kind IS NULL) AS unknown,
+                max(s.rank) > min(s.rank) AS several
+            FROM spot AS s
+            GROUP BY s.group_key
+        ) AS g
     ),
 
     seen AS MATERIALIZED (
         SELECT
             n.*,
-            o.tid, o.version, o.leases, o.turn, o.credit, o.more, o.rest, o.starts,
+            o.tid, o.version, o.leases, o.turn, o.credit, o.more, o.rest, o.starts, o.lasting,
             o.rank AS o_rank, o.place AS o_place, o.kind AS o_kind,
             n.unknown OR n.several OR num_nonnulls(o.more, o.rest) > 0 OR n.rank <> o.rank
             AS mixed
@@ -127,7 +135,9 @@ BEGIN
                             FROM (
                                 SELECT DISTINCT ON (u.rank) u.rank, u.place, u.kind
                                 FROM (
-                                    SELECT v.* FROM unnest(s.levels) AS v
+                                    SELECT v.*
+                                    FROM unnest(s.ranks, s.places, s.kinds)
+                                    AS v (rank, place, kind)
                                     UNION ALL
                                     SELECT v.* FROM unnest(s.more) AS v
                                     UNION ALL
@@ -151,7 +161,8 @@ BEGIN
                             WHERE x.kind IS NOT NULL OR f.seq IS NOT NULL
                             ORDER BY x.rank
                         )
-                WHEN s.o_rank IS NULL OR s.place < s.o_place THEN s.levels
+                WHEN s.o_rank IS NULL OR s.place < s.o_place
+                    THEN ARRAY[ROW(s.rank, s.place, s.kind)::pulse._level]
                 ELSE ARRAY[ROW(s.o_rank, s.o_place, s.o_kind)::pulse._level]
             END AS now
         FROM seen AS s
@@ -215,12 +226,12 @@ BEGIN
                 CASE WHEN (m.levels_now[1]).rank = m.o_rank THEN m.credit END,
                 m.starts,
                 NULL,
-                NULL
+                NULL,
+                m.lasting
             )::pulse.group_state
         ),
-        (SELECT count(*) FROM notice),
         (SELECT max(n.seq) FROM notice AS n)
-    INTO v_groups, heard, last_seq
+    INTO v_groups, last_seq
     FROM found AS m;
     groups := v_groups;
 END;
@@ -283,7 +294,7 @@ BEGIN
                                     )
                             )
                 END,
-                NULL, NULL, w.starts, NULL, NULL
+                NULL, NULL, w.starts, NULL, NULL, w.lasting
             )::pulse.group_state
             ORDER BY w.wake_at
         )

@@ -23,9 +23,13 @@ COMMENT ON FUNCTION pulse._newest_group_mark(text) IS
 'The marks of a grouped lane.';
 
 -- Whoever writes turns holds the roster lock, so the first one left is the mark, or the last
--- one drawn. Notices come from every session: their mark moves in two steps (52_marks.sql).
+-- one drawn. Notices come from every session: their mark moves in two steps (52_marks.sql), and
+-- not at each time, since the horizon is not cheap to see.
 CREATE FUNCTION pulse._advance_groups(
-    mark pulse.group_mark, ranks integer [], woken_until timestamptz DEFAULT NULL
+    mark pulse.group_mark,
+    ranks integer [],
+    woken_until timestamptz DEFAULT NULL,
+    notices boolean DEFAULT true
 )
 RETURNS pulse.group_mark
 LANGUAGE plpgsql
@@ -35,20 +39,23 @@ SET enable_bitmapscan = off
 SET jit = off
 AS $$
 DECLARE
-    v_horizon pulse.horizon := pulse._see_horizon();
+    v_horizon pulse.horizon;
     v_first bigint;
     v_new pulse.group_mark := _advance_groups.mark;
 BEGIN
-    SELECT n.seq INTO v_first
-    FROM pulse.group_notice AS n
-    WHERE n.lane = v_new.lane
-        AND n.seq >= v_new.notice_from
-    ORDER BY n.seq
-    LIMIT 1;
-    v_new.notice_from := greatest(
-        v_new.notice_from,
-        least(coalesce(v_first, 9223372036854775807), v_horizon.ready_q + 1)
-    );
+    IF _advance_groups.notices THEN
+        v_horizon := pulse._see_horizon();
+        SELECT n.seq INTO v_first
+        FROM pulse.group_notice AS n
+        WHERE n.lane = v_new.lane
+            AND n.seq >= v_new.notice_from
+        ORDER BY n.seq
+        LIMIT 1;
+        v_new.notice_from := greatest(
+            v_new.notice_from,
+            least(coalesce(v_first, 9223372036854775807), v_horizon.ready_q + 1)
+        );
+    END IF;
 
     v_new.woken_until := coalesce(_advance_groups.woken_until, v_new.woken_until);
 
@@ -90,8 +97,8 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._advance_groups(pulse.group_mark, integer [], timestamptz) IS
-'Move the marks of a grouped lane up to the first unread notice and the first live turn of each level; returns what was written.';
+COMMENT ON FUNCTION pulse._advance_groups(pulse.group_mark, integer [], timestamptz, boolean) IS
+'Move the marks of a grouped lane up to the first unread notice, where asked, and the first live turn of each level; returns what was written.';
 
 CREATE FUNCTION pulse._write_group_mark(old pulse.group_mark, new pulse.group_mark)
 RETURNS pulse.group_mark

@@ -9,7 +9,8 @@ SET enable_bitmapscan = off
 AS $$
 BEGIN
     INSERT INTO pulse.group_state (
-        lane, group_key, rank, place, kind, more, rest, leases, turn, credit, starts, wake_at
+        lane, group_key, rank, place, kind, more, rest, leases, turn, credit, starts, wake_at,
+        lasting
     )
     SELECT
         g.lane, g.group_key, g.rank, g.place, g.kind, g.more, g.rest,
@@ -23,7 +24,8 @@ BEGIN
         END,
         g.credit,
         g.starts,
-        CASE WHEN g.rank IS NOT NULL THEN f.free_at END
+        CASE WHEN g.rank IS NOT NULL THEN f.free_at END,
+        g.version IS NOT NULL OR random() < 0.0625
     FROM unnest(_write_groups.groups) AS g
     LEFT JOIN LATERAL (
         SELECT r.*
@@ -42,11 +44,19 @@ BEGIN
             coalesce(q.rate, (_write_groups.lane).group_rate) AS rate,
             coalesce(q.rate_per, (_write_groups.lane).group_rate_per) AS rate_per
     ) AS l
-    LEFT JOIN LATERAL (
-        SELECT o.free_at
-        FROM pulse._free_starts(g.starts, l.rate, l.rate_per, clock_timestamp()) AS o
-        WHERE l.rate IS NOT NULL AND g.group_key <> ''
-    ) AS f ON true
+    CROSS JOIN LATERAL (
+        SELECT
+            CASE
+                WHEN l.rate IS NOT NULL AND g.group_key <> ''
+                    THEN (
+                        SELECT o.free_at
+                        FROM pulse._free_starts(
+                            g.starts, l.rate, l.rate_per, clock_timestamp()
+                        ) AS o
+                    )
+            END AS free_at
+        OFFSET 0
+    ) AS f
     WHERE g.rank IS NOT NULL OR g.version IS NOT NULL;
 END;
 $$;

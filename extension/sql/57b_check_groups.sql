@@ -145,7 +145,7 @@ AS $$
             SELECT
             FROM pulse.group_notice AS n
             WHERE n.lane = s.lane
-                AND n.group_key = s.group_key
+                AND (n.group_key = s.group_key OR s.group_key = ANY (n.ended))
         )
         AND (
             SELECT count(*)

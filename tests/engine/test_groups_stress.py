@@ -283,7 +283,7 @@ MUTATIONS = [
         id="claims side by side",
     ),
     pytest.param(
-        "_advance_groups(pulse.group_mark,integer[],timestamptz)",
+        "_advance_groups(pulse.group_mark,integer[],timestamptz,boolean)",
         "least(coalesce(v_first, 9223372036854775807), v_horizon.ready_q + 1)",
         "coalesce(v_first, (SELECT s.last_value + 1 FROM pulse.ready_seq AS s))",
         id="notices passed by their mark",

@@ -169,3 +169,42 @@ def test_buffers_stay_the_same_under_an_old_snapshot(db: Database, case: Case) -
     assert max(completion_after, newcomer[1]) <= 1.15 * completion_before
     # Of retries, both step over what became due in the last second (rule 5).
     assert next_after - next_before <= max(30, claim_after - claim_before)
+
+
+COME_AND_GO = """
+DO $do$
+BEGIN
+    FOR i IN 1..300 LOOP
+        PERFORM count(*) FROM pulse.enqueue_many(
+            'k1', array_fill('{}'::jsonb, ARRAY[2]), lane => 'pinned', group_key => 'g'
+        );
+        COMMIT;
+        FOR n IN 1..2 LOOP
+            PERFORM count(*) FROM pulse.claim_batch('w', 'pinned', 1);
+            COMMIT;
+        END LOOP;
+    END LOOP;
+END
+$do$
+"""
+
+
+def test_a_group_that_comes_and_goes_leaves_few_dead_versions(db: Database) -> None:
+    worker = db.connect()
+    worker.execute("SELECT pulse.set_lane('pinned', fair => true)")
+    pin = db.connect(autocommit=False)
+    pin.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    pin.execute("SELECT count(*) FROM pulse.jobs")
+    worker.execute(COME_AND_GO)
+    worker.execute("SELECT pulse.enqueue('k1', lane => 'pinned', group_key => 'g')")
+    with worker.transaction():
+        claimed = worker.execute("SELECT * FROM pulse.claim_batch('w', 'pinned')")
+        assert claimed.rowcount == 1
+        read = worker.execute(
+            "SELECT pg_stat_get_xact_tuples_returned("
+            "'pulse.group_state_is_versioned'::regclass)"
+        ).fetchone()
+    pin.rollback()
+    # Its row is kept once in sixteen times on average, and from then on.
+    assert read is not None
+    assert read[0] <= 100

@@ -63,6 +63,12 @@ LIMITS: dict[str, Rule] = {
         " WHERE s.nth > s.share OR s.tid IN (SELECT l.tid FROM locked AS l)",
         ("groups-cancel-of-the-first",),
     ),
+    "nor is it where one job of each group is taken": Rule(
+        "_claim_grouped",
+        r"CASE WHEN d\.lease IS NULL THEN f\.seq ELSE f\.next_seq END AS place",
+        "f.next_seq AS place",
+        ("groups-one-of-each",),
+    ),
     "a lease that was taken away is no run": Rule(
         "_read_notices",
         r"WHEN n\.ended AND o\.turn IS NULL THEN true",

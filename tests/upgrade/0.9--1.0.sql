@@ -477,6 +477,7 @@ CREATE TABLE pulse.group_notice (
     rank integer,
     place bigint,
     kind text COLLATE "C",
+    ended text [] COLLATE "C",
     CONSTRAINT group_notice_is_in_order PRIMARY KEY (lane, seq)
 );
 
@@ -522,7 +523,8 @@ CREATE TABLE pulse.group_state (
     credit integer,
     starts pulse._window,
     wake_at timestamptz,
-    written_at timestamptz NOT NULL DEFAULT clock_timestamp()
+    written_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    lasting boolean NOT NULL DEFAULT true
 );
 
 CREATE UNIQUE INDEX group_state_is_versioned
