@@ -496,7 +496,7 @@ BEGIN
             SELECT o.ctid
             FROM pulse.signal AS o
             WHERE o.expires_at <= v_now
-                AND o.unheard_at IS NULL
+                AND o.undelivered_at IS NULL
             ORDER BY o.expires_at
             LIMIT _prune_signals.max_rows
             FOR UPDATE SKIP LOCKED

@@ -59,7 +59,7 @@ BEGIN
         SELECT 'received', s.payload INTO verdict, payload
         FROM pulse.signal AS s
         WHERE s.signal = wait_for.signal
-            AND (s.expires_at > clock_timestamp() OR s.unheard_at IS NOT NULL)
+            AND (s.expires_at > clock_timestamp() OR s.undelivered_at IS NOT NULL)
             AND (s.owner = 0 OR pulse._owns(s.owner, v_job))
         ORDER BY s.sent_at
         LIMIT 1;

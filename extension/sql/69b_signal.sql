@@ -58,7 +58,7 @@ BEGIN
     VALUES (_do_signal.signal, v_owner, _do_signal.payload, clock_timestamp() + v_keep)
     ON CONFLICT ON CONSTRAINT signal_is_sent_once DO NOTHING;
 
-    RETURN pulse._tell(_do_signal.signal, v_owner, 10000);
+    RETURN pulse._deliver_signal(_do_signal.signal, v_owner, 10000);
 END;
 $$;
 

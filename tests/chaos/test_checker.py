@@ -147,7 +147,7 @@ BROKEN_FLOWS: dict[str, tuple[str, dict[str, str], str]] = {
     ),
     "the wake of a signal": (
         "_do_signal",
-        {r"RETURN pulse\._tell\([^;]*;": "RETURN 0;"},
+        {r"RETURN pulse\._deliver_signal\([^;]*;": "RETURN 0;"},
         "Everything drains",
     ),
     "the look for paused flows": (

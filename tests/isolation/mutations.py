@@ -144,13 +144,13 @@ RULES: dict[str, Rule] = LIMITS | {
         ("signal-against-timeout",),
     ),
     "a signal wakes only the wait that its lease began": Rule(
-        "_tell",
+        "_deliver_signal",
         r"AND n\.last_lease \+ 0 = w\.lease\s+AND n\.last_verb = 'wait_for'",
         "",
         ("signal-spares-backoff",),
     ),
-    "who a sender could not tell is told by tick": Rule(
-        "_tell",
+    "what a sender could not deliver is delivered by tick": Rule(
+        "_deliver_signal",
         r"v_left_over := EXISTS",
         "v_left_over := false AND EXISTS",
         ("signal-two-senders",),

@@ -755,12 +755,12 @@ CREATE TABLE pulse.signal (
     payload jsonb,
     sent_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     expires_at timestamptz NOT NULL,
-    unheard_at timestamptz,
+    undelivered_at timestamptz,
     CONSTRAINT signal_is_sent_once PRIMARY KEY (signal, owner)
 );
 
 CREATE INDEX signal_for_expiry ON pulse.signal (expires_at);
-CREATE INDEX signal_to_tell ON pulse.signal (unheard_at) WHERE unheard_at IS NOT NULL;
+CREATE INDEX signal_to_deliver ON pulse.signal (undelivered_at) WHERE undelivered_at IS NOT NULL;
 
 COMMENT ON TABLE pulse.signal IS
 'Signals that were sent, the first of each name.';

@@ -1,7 +1,7 @@
 -- How a signal reaches the jobs that wait for it (69b_signal.sql).
 
 -- Never waits for a job that another session holds: tick comes back to it.
-CREATE FUNCTION pulse._tell(signal text, owner integer, max_jobs integer)
+CREATE FUNCTION pulse._deliver_signal(signal text, owner integer, max_jobs integer)
 RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -13,7 +13,7 @@ SET enable_mergejoin = off
 SET jit = off
 AS $$
 DECLARE
-    v_roles integer [] := pulse._numbers_of(_tell.owner);
+    v_roles integer [] := pulse._numbers_of(_deliver_signal.owner);
     v_sent pulse.signal;
     v_job record;
     v_woken integer := 0;
@@ -21,16 +21,16 @@ DECLARE
 BEGIN
     SELECT s.* INTO v_sent
     FROM pulse.signal AS s
-    WHERE s.signal = _tell.signal
-        AND s.owner = _tell.owner;
+    WHERE s.signal = _deliver_signal.signal
+        AND s.owner = _deliver_signal.owner;
 
     FOR v_job IN
         SELECT o.*, w.step
         FROM (
             SELECT n.job, n.lease, n.step
             FROM pulse.signal_wait AS n
-            WHERE n.signal = _tell.signal
-                AND (_tell.owner = 0 OR n.owner = ANY (v_roles))
+            WHERE n.signal = _deliver_signal.signal
+                AND (_deliver_signal.owner = 0 OR n.owner = ANY (v_roles))
             ORDER BY n.signal, n.owner
             OFFSET 0
         ) AS w
@@ -43,7 +43,7 @@ BEGIN
                 AND n.last_verb = 'wait_for'
             FOR UPDATE SKIP LOCKED
         ) AS o
-        LIMIT _tell.max_jobs
+        LIMIT _deliver_signal.max_jobs
     LOOP
         DELETE FROM pulse.waiting AS w
         WHERE w.job = v_job.job;
@@ -71,8 +71,8 @@ BEGIN
         FROM (
             SELECT n.job, n.lease
             FROM pulse.signal_wait AS n
-            WHERE n.signal = _tell.signal
-                AND (_tell.owner = 0 OR n.owner = ANY (v_roles))
+            WHERE n.signal = _deliver_signal.signal
+                AND (_deliver_signal.owner = 0 OR n.owner = ANY (v_roles))
             ORDER BY n.signal, n.owner
             OFFSET 0
         ) AS w
@@ -86,17 +86,17 @@ BEGIN
         ) AS o
     );
     -- The time of this look, so that tick looks at the others before it comes back.
-    IF v_left_over OR v_sent.unheard_at IS NOT NULL THEN
+    IF v_left_over OR v_sent.undelivered_at IS NOT NULL THEN
         UPDATE pulse.signal AS s
-        SET unheard_at = CASE WHEN v_left_over THEN clock_timestamp() END
-        WHERE s.signal = _tell.signal
-            AND s.owner = _tell.owner;
+        SET undelivered_at = CASE WHEN v_left_over THEN clock_timestamp() END
+        WHERE s.signal = _deliver_signal.signal
+            AND s.owner = _deliver_signal.owner;
     END IF;
     RETURN v_woken;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._tell(text, integer, integer) IS
+COMMENT ON FUNCTION pulse._deliver_signal(text, integer, integer) IS
 'Put jobs in line that wait for a signal that was sent, with its payload; returns how many.';
 
 -- A step of tick: what a sender could not wake, and signals that nobody came for.
@@ -114,12 +114,12 @@ BEGIN
     FOR v_signal IN
         SELECT s.signal, s.owner
         FROM pulse.signal AS s
-        WHERE s.unheard_at IS NOT NULL
-        ORDER BY s.unheard_at
+        WHERE s.undelivered_at IS NOT NULL
+        ORDER BY s.undelivered_at
         LIMIT _tick_signals.max_rows
         FOR UPDATE SKIP LOCKED
     LOOP
-        v_woken := v_woken + pulse._tell(
+        v_woken := v_woken + pulse._deliver_signal(
             v_signal.signal, v_signal.owner, _tick_signals.max_rows - v_woken
         );
         EXIT WHEN v_woken >= _tick_signals.max_rows;
