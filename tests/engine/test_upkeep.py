@@ -91,7 +91,9 @@ def test_a_tick_that_runs_short_of_time_goes_on_where_it_stopped(db: Database) -
 
     assert done[:2] == [["schedules"], ["promote"]]
     assert {"flows", "reap", "groups"} <= {step for steps in done[2:] for step in steps}
-    assert not one(operator, "SELECT count(*) FROM pulse.upkeep_run WHERE step = 'left'")
+    assert not one(
+        operator, "SELECT count(*) FROM pulse.upkeep_run WHERE step = 'left'"
+    )
 
 
 def test_health_names_who_has_little_time_for_a_tick(db: Database) -> None:
