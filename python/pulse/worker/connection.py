@@ -116,9 +116,9 @@ class Connection:
     def _outlives(self, error: BaseException) -> bool:
         """Whether to go on with the session.
 
-        One that was cancelled has filled its caches, a new one begins with that and may
-        never get through a small statement_timeout. Now and then a new one all the same:
-        it gets what the setting is by then.
+        One that was cancelled has filled its caches. A new one begins with that, and
+        may never get through a small statement_timeout; now and then it is tried
+        all the same, as it gets what the setting is by then.
         """
         return (
             isinstance(error, psycopg.errors.QueryCanceled)
