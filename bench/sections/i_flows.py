@@ -6,6 +6,7 @@ flows taken out ("before"), in one where nothing ever waited, and beside jobs th
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import nullcontext
 
@@ -82,7 +83,7 @@ def i_flows(bench: Bench) -> Section:
         "flows: jobs that wait for jobs, claimed and completed by 100",
         ["jobs", "snapshot", "enqueue µs", "drain µs", "plain / it"],
     )
-    jobs = 1000 if bench.scale.quick else 100_000
+    jobs = 1000 if bench.scale.quick else int(os.environ.get("BENCH_JOBS", "100000"))
     rounds = bench.scale.rounds
     drained: dict[tuple[str, bool], float] = {}
     for pinned in (False, True):

@@ -1,7 +1,7 @@
 -- The look for an upstream that has not ended, where there are many: by pages, near and far.
 BEGIN;
 
-SELECT plan(17);
+SELECT plan(19);
 
 \o /dev/null
 CREATE FUNCTION pg_temp.enqueue_parts(jobs integer) RETURNS bigint[] LANGUAGE sql AS $$
@@ -88,6 +88,22 @@ SELECT pg_temp.claim_part(:spawned) AS lease \gset
 SELECT pulse.complete(:lease);
 \o
 SELECT is(pg_temp.state(:child), 'ready', 'and then it is released');
+
+-- Whoever had one upstream has more, once that has spawned.
+SELECT (pg_temp.enqueue_parts(1))[1] AS only \gset
+SELECT pulse.enqueue('child', lane => 'child', after => ARRAY[:only]::bigint []) AS child \gset
+SELECT pg_temp.claim_part(:only) AS spawner \gset
+SELECT min(s) AS first, max(s) AS last
+FROM pulse.spawn(:spawner, 's', '[{"kind": "more", "lane": "f"}, {"kind": "most", "lane": "f"}]') AS s \gset
+\o /dev/null
+SELECT pulse.complete(:spawner);
+SELECT pulse.complete(pg_temp.claim_part(:last));
+\o
+SELECT is(pg_temp.state(:child), 'blocked', 'a watch that moves is no longer alone');
+\o /dev/null
+SELECT pulse.complete(pg_temp.claim_part(:first));
+\o
+SELECT is(pg_temp.state(:child), 'ready', 'all that was spawned has ended');
 SELECT is_empty('SELECT * FROM pulse.check()', 'check() finds nothing');
 
 SELECT * FROM finish();
