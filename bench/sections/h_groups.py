@@ -101,13 +101,10 @@ def work(session: Session, lane: str, jobs: int = 100) -> tuple[float, float]:
 
 def fill(database: Database, lane: str, group_key: str, jobs: int) -> None:
     """All are in the lines of their groups, and their notices are read."""
-    for first in range(1, jobs + 1, 5000):
-        database.do(
-            "SELECT count(*) FROM pulse.enqueue_many(("
-            f"SELECT jsonb_agg(jsonb_build_object('kind', 'k', 'lane', '{lane}',"
-            f" 'group_key', {group_key}))"
-            f" FROM generate_series({first}, {min(first + 4999, jobs)}) AS n))"
-        )
+    database.do(
+        f"SELECT count(pulse.enqueue('k', lane => '{lane}', group_key => {group_key}))"
+        f" FROM generate_series(1, {jobs}) AS n"
+    )
     waits = f"pulse._is_grouped('{lane}') AND pulse._group_lane_waits('{lane}')"
     while database.value(f"SELECT {waits}"):
         database.do("SELECT pulse._tick_groups()")

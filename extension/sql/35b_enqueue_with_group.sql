@@ -15,7 +15,8 @@ SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
 DECLARE
-    v_group text := (_enqueue_with_group.options).group_key;
+    v_item pulse._item := _enqueue_with_group.options;
+    v_group text := v_item.group_key;
     v_grouped boolean;
     v_job bigint;
 BEGIN
@@ -30,16 +31,12 @@ BEGIN
         AND current_setting('pulse.max_payload', true) IS NULL
         AND pg_column_compression(_enqueue_with_group.payload) IS NULL
         AND pg_column_size(_enqueue_with_group.payload) <= 1000
-        AND (_enqueue_with_group.options).on_conflict = 'skip'
+        AND v_item.on_conflict = 'skip'
         AND num_nonnulls(
-            (_enqueue_with_group.options).run_at, (_enqueue_with_group.options).delay,
-            (_enqueue_with_group.options).max_attempts, (_enqueue_with_group.options).unique_key,
-            (_enqueue_with_group.options).unique_for, (_enqueue_with_group.options).requires_approval,
-            (_enqueue_with_group.options).tags, (_enqueue_with_group.options).max_runtime,
-            (_enqueue_with_group.options).headers, (_enqueue_with_group.options).start_by,
-            (_enqueue_with_group.options).expires_in, (_enqueue_with_group.options).after,
-            (_enqueue_with_group.options).after_failed, (_enqueue_with_group.options).flow,
-            (_enqueue_with_group.options).name
+            v_item.run_at, v_item.delay, v_item.max_attempts, v_item.unique_key,
+            v_item.unique_for, v_item.requires_approval, v_item.tags, v_item.max_runtime,
+            v_item.headers, v_item.start_by, v_item.expires_in, v_item.after,
+            v_item.after_failed, v_item.flow, v_item.name
         ) = 0;
     IF v_job IS NULL THEN
         RETURN NULL;

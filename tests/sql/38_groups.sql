@@ -1,7 +1,7 @@
 -- Lanes whose jobs stand in groups: the promises of docs/limits.md, and its edges.
 BEGIN;
 
-SELECT plan(63);
+SELECT plan(71);
 
 -- Fairness
 
@@ -269,6 +269,34 @@ SELECT pulse._tick_groups() \g /dev/null
 SELECT is(
     (SELECT l.grouped FROM pulse.lane AS l WHERE l.lane = 'later'), NULL,
     'and then the lane is as any other'
+);
+
+-- Reports of many groups at once
+SELECT pulse.set_lane('reports', group_slots => 1);
+SELECT pg_temp.put_job('reports', g, g || n) FROM unnest('{a,b,c}'::text []) AS g, generate_series(1, 2) AS n ORDER BY n, g \g /dev/null
+SELECT is(pg_temp.take_jobs('reports', 3), 'a1 b1 c1', 'one job of each group');
+SELECT is(pg_temp.take_jobs('reports', 3), '', 'and no more while these run');
+SELECT count(*) FROM pulse.complete_batch(array(SELECT l.lease FROM pulse.lease AS l WHERE l.lane = 'reports')) \g /dev/null
+SELECT results_eq(
+    $$SELECT n.ended::text COLLATE "default" FROM pulse.group_notice AS n WHERE n.lane = 'reports'$$,
+    $$VALUES ('{a,b,c}'::text)$$, 'what is reported together leaves one notice'
+);
+SELECT is_empty('SELECT * FROM pulse.check()', 'which groups at their limit may wait for');
+SELECT is(pg_temp.take_jobs('reports', 2), 'a2 b2', 'and is read by the next claim');
+SELECT is(pg_temp.take_jobs('reports', 2), 'c2', 'for all of them');
+
+-- A group and nothing else, a group and more, a group in a lane without groups: the same job
+SELECT pulse.enqueue('same', lane => l, group_key => 'g', tags => t)
+FROM unnest('{reports,plain}'::text []) AS l, (VALUES (NULL::text []), ('{}')) AS v (t) \g /dev/null
+SELECT results_eq(
+    $$SELECT count(*), count(DISTINCT to_jsonb(b) - '{job,enqueued_at,tags}'::text [])
+    FROM pulse.body AS b WHERE b.kind = 'same'$$,
+    $$VALUES (4::bigint, 1::bigint)$$, 'however an enqueue with a group gets there, the job is the same'
+);
+SELECT results_eq(
+    $$SELECT 'group_ready', count(*) FROM pulse.group_ready AS r WHERE r.kind = 'same' AND r.group_key = 'g'
+    UNION ALL SELECT 'ready', count(*) FROM pulse.ready AS r WHERE r.kind = 'same' AND r.lane = 'plain'$$,
+    $$VALUES ('group_ready', 2::bigint), ('ready', 2)$$, 'and so is its line'
 );
 
 SELECT is_empty('SELECT * FROM pulse.check()', 'all is well');
