@@ -50,18 +50,18 @@ class Claims:
     def unread(self) -> int:
         return 0 if self._answer is None else self._answer.count
 
-    async def accept(self, answer: Answer, seconds: float) -> None:
+    def accept(self, answer: Answer, seconds: float) -> None:
         """Take an answer; the one before has been read."""
         self._answer = answer
         self._slots.take(answer.lanes)
         if self._hooks:
-            runs = await self._read()
+            runs = self._read()
             self._hooks.call("claimed", [run.job for run in runs], seconds)
             self._start(runs)
 
-    async def start_all(self) -> None:
+    def start_all(self) -> None:
         if self.unread:
-            self._start(await self._read())
+            self._start(self._read())
 
     def forget(self) -> None:
         """Free the slots of what was not read: without a lease nothing is released."""
@@ -69,11 +69,11 @@ class Claims:
             self._slots.free(self._answer.lanes)
             self._answer = None
 
-    async def _read(self) -> list[Run]:
+    def _read(self) -> list[Run]:
         answer = self._answer
         if answer is None:
             return []
-        rows = await answer.read()
+        rows = answer.read()
         self._answer = None
         runs: list[Run] = []
         all_runs, asked_at, first = self._slots.runs, answer.asked_at, math.inf

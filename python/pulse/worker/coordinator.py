@@ -277,12 +277,12 @@ class Coordinator:
         # Beside other databases: one that is back asks for slots when it is connected.
         returns = claims and self._shared is not None and not self._connection.is_open
         if not (reports or wants or returns):
-            await self._claims.start_all()
+            self._claims.start_all()
             self._poll_later(claims)
             return
         try:
             if not self._connection.is_open:
-                await self._claims.start_all()
+                self._claims.start_all()
                 await self._connection.open()
             if wants or returns:
                 wants = self._slots.reserve(wants)
@@ -308,14 +308,14 @@ class Coordinator:
         self._slots.confirm(reports, answer.refused, answer.held)
         if answer.held:
             self._loop.call_later(HELD_FOR, self._slots.retry_held)
-        await self._claims.accept(answer, took)
+        self._claims.accept(answer, took)
         if wants:
             waits = await self._rates.ask(wants, answer.lanes)
             self._schedule_poll(wants, answer.lanes, waits)
         else:
             self._poll_later(claims)
         if not self._sends_at_once:
-            await self._claims.start_all()
+            self._claims.start_all()
 
     def _poll_later(self, claims: bool) -> None:
         """Beside other databases: none of their slots was free for this one."""
@@ -333,7 +333,7 @@ class Coordinator:
         sending = asyncio.ensure_future(self._exchange.send(reports, wants))
         try:
             await asyncio.sleep(0)  # Until the statement is sent.
-            await self._claims.start_all()
+            self._claims.start_all()
             return await sending
         finally:
             sending.cancel()
