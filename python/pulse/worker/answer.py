@@ -84,4 +84,7 @@ class Unreadable(NamedTuple):
 
 def job_of(row: tuple[Any, ...], control: Control) -> Job:
     """A row of exchange in the order of sql.EXCHANGE."""
-    return Job(*row[LEASE:], control)
+    return Job(
+        row[3], row[4], row[5], row[6], row[7], row[8], row[9], row[10], row[11],
+        row[12], row[13], row[14], row[15], row[16], row[17], row[18], control,
+    )  # fmt: skip

@@ -19,7 +19,7 @@ from psycopg.pq import ExecStatus, Format
 from pulse.worker.connector import AsyncConnection
 
 if TYPE_CHECKING:
-    from psycopg.abc import Buffer, PQGen
+    from psycopg import abc
     from psycopg.pq.abc import PGresult
     from typing_extensions import LiteralString
 
@@ -37,7 +37,7 @@ class Statement:
         self._transformer = Transformer()
 
     async def execute(
-        self, connection: AsyncConnection, values: Sequence[Buffer | None]
+        self, connection: AsyncConnection, values: Sequence[abc.Buffer | None]
     ) -> Rows:
         """Run it with these texts, in the order of its parameters."""
         async with connection.lock:
@@ -45,8 +45,8 @@ class Statement:
         return Rows(result, self._transformer)
 
     def _run(
-        self, connection: AsyncConnection, values: Sequence[Buffer | None]
-    ) -> PQGen[PGresult]:
+        self, connection: AsyncConnection, values: Sequence[abc.Buffer | None]
+    ) -> abc.PQGen[PGresult]:
         server, prepares = connection.pgconn, connection.prepare_threshold is not None
         if self._connection is not connection:
             if prepares:
@@ -72,7 +72,7 @@ def only(results: Sequence[PGresult]) -> PGresult:
 class Rows:
     """What a statement gave, as the server sent it."""
 
-    def __init__(self, result: PGresult, transformer: Transformer) -> None:
+    def __init__(self, result: PGresult, transformer: abc.Transformer) -> None:
         self._result = result
         self._transformer = transformer
         self.count = result.ntuples
