@@ -118,7 +118,7 @@ class Coordinator:
             connector,
             list(settings.lanes),
             kinds,
-            self._poll_now,
+            self._hear,
             self._learn,
             ticks=settings.ticks,
             listens=settings.listens,
@@ -132,6 +132,7 @@ class Coordinator:
             connector.worker,
         )
         self._poll_at = 0.0
+        self._rung: set[str] = set()
         self._exchange_time = 0.0
         self._stop_at: float | None = None
         self.health = Health(self._condition)
@@ -171,6 +172,15 @@ class Coordinator:
         """What hello says of a lane."""
         self._slots.set_max_batch(lane, max_batch)
         self._rates.learn(lane, rated)
+
+    def _hear(self, lane: str) -> None:
+        """A bell: this lane may have a job, the others have what they had."""
+        if self._shared is not None:
+            # Who has no slot for it asks the other databases.
+            self._poll_now()
+            return
+        self._rung.add(lane)
+        self._woken.set()
 
     def _poll_now(self) -> None:
         self._poll_at = 0.0
@@ -272,8 +282,12 @@ class Coordinator:
         ended = bool(self._slots.ended)
         reports = self._slots.collect()
         now = self._loop.time()
-        claims = not self.stopping and (ended or now >= self._poll_at)
+        asks_all = ended or now >= self._poll_at
+        claims = not self.stopping and (asks_all or bool(self._rung))
         wants: Mapping[str, int] = self._slots.wants() if claims else {}
+        if not asks_all:
+            wants = {lane: n for lane, n in wants.items() if lane in self._rung}
+        self._rung.clear()
         # Beside other databases: one that is back asks for slots when it is connected.
         returns = claims and self._shared is not None and not self._connection.is_open
         if not (reports or wants or returns):
@@ -286,8 +300,9 @@ class Coordinator:
                 await self._connection.open()
             if wants or returns:
                 wants = self._slots.reserve(wants)
-            if wants:
-                # A bell from here on means a job that this claim may not see.
+            if wants and asks_all:
+                # Until what follows from its answer; a poll that is asked for from
+                # here on means a job that this claim may not see.
                 self._poll_at = math.inf
             answer = await self._send(reports, wants)
         except (psycopg.Error, OSError) as error:
@@ -343,7 +358,8 @@ class Coordinator:
         """Whether the next exchange goes out now; jobs are then read during it."""
         if self._slots.ended:
             return True
-        return self._poll_at == 0.0 and bool(self._slots.wants())
+        asks = self._poll_at == 0.0 or self._rung
+        return bool(asks and self._slots.wants())
 
     def _schedule_poll(
         self,

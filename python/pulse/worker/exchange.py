@@ -210,7 +210,8 @@ def in_parts(runs: Sequence[Run]) -> list[list[Run]]:
         if size > LARGEST_PART:
             parts.append([])
             size = 0
-        size += run.outcome.size
+        if run.outcome is not outcomes.COMPLETE:
+            size += run.outcome.size
         parts[-1].append(run)
     return parts
 
