@@ -124,12 +124,8 @@ class Coordinator:
             listens=settings.listens,
         )
         self._shutdown = Shutdown(
-            self._slots,
-            self._executors,
-            self._connection,
-            self._exchange,
-            self._woken,
-            connector.worker,
+            *(self._slots, self._executors, self._connection, self._exchange),
+            *(self._woken, connector.worker),
         )
         self._poll_at = 0.0
         self._rung: set[str] = set()
@@ -175,11 +171,9 @@ class Coordinator:
 
     def _hear(self, lane: str) -> None:
         """A bell: this lane may have a job, the others have what they had."""
-        if self._shared is not None:
-            # Who has no slot for it asks the other databases.
-            self._poll_now()
-            return
         self._rung.add(lane)
+        if self._shared is not None:
+            self._poll_at = 0.0  # Who has no slot for it is to say so.
         self._woken.set()
 
     def _poll_now(self) -> None:
@@ -301,8 +295,7 @@ class Coordinator:
             if wants or returns:
                 wants = self._slots.reserve(wants)
             if wants and asks_all:
-                # Until what follows from its answer; a poll that is asked for from
-                # here on means a job that this claim may not see.
+                # A poll asked for from here on: for a job this claim may not see.
                 self._poll_at = math.inf
             answer = await self._send(reports, wants)
         except (psycopg.Error, OSError) as error:
@@ -336,9 +329,8 @@ class Coordinator:
         """Beside other databases: none of their slots was free for this one."""
         now = self._loop.time()
         if claims and self._shared is not None and self._poll_at <= now:
-            self._poll_at = now + self._settings.poll_interval * random.uniform(
-                0.9, 1.1
-            )
+            pause = self._settings.poll_interval * random.uniform(0.9, 1.1)
+            self._poll_at = now + pause
             self._slots.miss()
 
     async def _send(self, reports: list[Run], wants: Mapping[str, int]) -> Answer:
@@ -358,8 +350,7 @@ class Coordinator:
         """Whether the next exchange goes out now; jobs are then read during it."""
         if self._slots.ended:
             return True
-        asks = self._poll_at == 0.0 or self._rung
-        return bool(asks and self._slots.wants())
+        return bool((self._poll_at == 0.0 or self._rung) and self._slots.wants())
 
     def _schedule_poll(
         self,
