@@ -1,20 +1,23 @@
 """make bench-python: the worker of pulse beside its peers, in one run on one server.
 
-python -m bench.run_python [--only pulse,pgqueuer] [--jobs 60000]
+python -m bench.run_python [--only "pulse,pgqueuer async 10"] [--jobs 60000]
+    [--processes 1] [--idle]
 
 Each subject drains no-op jobs with one, two and four processes, in turns with the
-others (BENCH_ROUNDS, of which the median is taken), and is then measured idle: how long
-from just before enqueue until the handler runs. The number in a name is how many jobs
-a process has in flight. Peers come from PyPI and npm into the cache. Only ratios inside
-one run mean something. CPU is processor time of the worker process and of its sessions'
-processes for a job, between a fifth and four fifths of the drain of one process: jobs
-a second depend on what else the machine does, this hardly.
+others (BENCH_ROUNDS, of which the median is taken), and is then measured idle, in turns
+as well: how long from just before enqueue until the handler runs. The floor is a bare
+INSERT with a notification, a session that listens and a bare claim. The number in a
+name is how many jobs a process has in flight. Peers come from PyPI and npm into the
+cache. Only ratios inside one run mean something. CPU is processor time of the worker
+process and of its sessions' processes for a job, between a fifth and four fifths of the
+drain of one process: jobs a second depend on what else the machine does, this hardly.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import selectors
@@ -46,6 +49,8 @@ class Subject:
     slots: int
     # As it comes, without a setting that its author recommends.
     default: bool = False
+    # Measured idle alone.
+    idle: bool = False
 
 
 class Cpu(NamedTuple):
@@ -94,6 +99,8 @@ SUBJECTS = (
     Subject("procrastinate async 1", "procrastinate", "async", 1, default=True),
     Subject("graphile-worker 24", "graphile", "batched", 24),
     Subject("graphile-worker 1", "graphile", "plain", 1, default=True),
+    Subject("pulse ten lanes", "pulse", "lanes", 10, idle=True),
+    Subject("floor", "floor", "plain", 1, idle=True),
 )
 # Of the others a run of so many jobs takes seconds, of these it would take minutes.
 SLOW = {"procrastinate async 1": 60, "procrastinate": 12, "graphile-worker 1": 6}
@@ -141,8 +148,8 @@ class Peers:
 
     def command(self, program: str, verb: str, dsn: str, *rest: object) -> list[str]:
         words = [verb, dsn, *map(str, rest)]
-        if program == "pulse":
-            return [sys.executable, str(HERE / "subject_pulse.py"), *words]
+        if program in ("pulse", "floor"):
+            return [sys.executable, str(HERE / f"subject_{program}.py"), *words]
         if program == "graphile":
             if verb in ("install", "work"):
                 return ["node", str(HERE / "subject_graphile.mjs"), *words]
@@ -319,7 +326,9 @@ class Session:
         warm = 20
         with working(work, self.env, 1) as crew:
             time.sleep(3)
-            feed = self.peers.command(subject.program, "feed", dsn, samples + warm)
+            feed = self.peers.command(
+                subject.program, "feed", dsn, samples + warm, subject.flavour
+            )
             with subprocess.Popen(feed, env=self.env) as feeding:
                 crew.until(samples + warm, within=120)
                 feeding.wait()
@@ -404,6 +413,17 @@ def goals(results: dict[str, Figures]) -> list[str]:
                 if n in rival.drain
             )
             said.append(f"drain, {name} / pgqueuer: {', '.join(ratios)}")
+    floor = results.get("floor", Figures()).latencies
+    for name, figures in ours.items():
+        if floor and figures.latencies:
+            shares = [(0.5, 1.5), (0.99, 3)]
+            ratios = (
+                f"p{100 * share:.0f} {percentile(figures.latencies, share) / least:.2f}"
+                f" (goal ≤ {goal})"
+                for share, goal in shares
+                if (least := percentile(floor, share))
+            )
+            said.append(f"latency, {name} / floor: {', '.join(ratios)}")
     waits = [
         min(statistics.median(f.latencies) for f in some.values() if f.latencies)
         for some in (ours, python)
@@ -430,35 +450,39 @@ def fastest(subjects: dict[str, Figures], size: int) -> tuple[float, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="subjects whose name contains these")
+    parser.add_argument("--only", default="", help="subjects with these in their name")
     parser.add_argument("--jobs", type=int, default=60_000)
+    parser.add_argument("--processes", default="1,2,4", help="how many drain")
+    parser.add_argument("--idle", action="store_true", help="latencies alone")
     asked = parser.parse_args()
     scale = Scale.from_environment()
     jobs = 2_000 if scale.quick else asked.jobs
     samples = 30 if scale.quick else LATENCY_JOBS
-    sizes = (1,) if scale.quick else (1, 2, 4)
+    sizes = (1,) if scale.quick else tuple(map(int, asked.processes.split(",")))
     chosen = [word for word in asked.only.split(",") if word]
     peers = Peers()
     peers.prepare()
     bench = Bench(scale)
-    results: dict[str, Figures] = {}
     try:
         print(f"{jobs:,} no-op jobs, load {os.getloadavg()[0]:.1f}, {peers.versions()}")
         session = Session(bench, peers, jobs)
         subjects = [
             subject
             for subject in SUBJECTS
-            if not chosen or any(word in subject.name for word in chosen)
+            if not chosen or any(is_named(subject, word) for word in chosen)
         ]
-        for number in range(scale.rounds):
-            # There and back: what the machine does meanwhile meets everybody.
-            for subject in subjects if number % 2 == 0 else subjects[::-1]:
-                figures = results.setdefault(subject.name, Figures())
+        results = {subject.name: Figures() for subject in subjects}
+        # There and back: what the machine does meanwhile meets everybody.
+        turns = [subjects[:: 1 - 2 * (n % 2)] for n in range(scale.rounds)]
+        for subject in itertools.chain(*turns):
+            if not (subject.idle or asked.idle):
                 with told(subject):
-                    drain(session, subject, sizes, figures)
-        for subject in subjects:
+                    drain(session, subject, sizes, results[subject.name])
+        for subject in itertools.chain(*turns):
             with told(subject):
-                results[subject.name].latencies = session.latency(subject, samples)
+                results[subject.name].latencies += session.latency(
+                    subject, samples // scale.rounds
+                )
     finally:
         bench.close()
     print()
@@ -466,6 +490,12 @@ def main() -> None:
     show(table(results, sizes))
     print()
     print("\n".join(goals(results)))
+
+
+def is_named(subject: Subject, word: str) -> bool:
+    """A whole name is that of one subject."""
+    whole = any(word == each.name for each in SUBJECTS)
+    return word == subject.name if whole else word in subject.name
 
 
 @contextlib.contextmanager

@@ -52,6 +52,7 @@ class AllHooks:
     def __init__(self, hooks: Sequence[Hooks]) -> None:
         self._hooks = hooks
         self._around = [h for h in hooks if type(h).around is not Hooks.around]
+        self.wraps = bool(self._around)
 
     def call(self, name: str, *facts: Any) -> None:
         for hook in self._hooks:
@@ -59,10 +60,6 @@ class AllHooks:
                 getattr(hook, name)(*facts)
             except Exception as error:
                 log_event(logging.ERROR, f"the hook {name} raised {error!r}", hook=name)
-
-    @property
-    def wraps(self) -> bool:
-        return bool(self._around)
 
     @contextmanager
     def around(self, job: Job) -> Iterator[None]:

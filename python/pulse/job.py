@@ -48,16 +48,17 @@ class Control:
 
     __slots__ = ("leased_until", "seen", "stopping", "verdict")
 
-    def __init__(self) -> None:
+    def __init__(self, leased_until: float = math.inf) -> None:
         self.verdict: Verdict = "ok"
         self.stopping = False
         self.seen = False
-        self.leased_until = math.inf
+        self.leased_until = leased_until
 
     @property
     def may_begin(self) -> bool:
         """False when the claim took so long that the lease may have ended."""
-        return not self.must_stop and time.monotonic() < self.leased_until
+        stops = self.stopping or self.verdict != "ok"
+        return not stops and time.monotonic() < self.leased_until
 
     @property
     def must_stop(self) -> bool:
@@ -97,7 +98,7 @@ class Job:
     name: str | None = None
     control: Control = field(default_factory=Control, repr=False)
     _steps: dict[str, Any] | None = field(default=None, repr=False)
-    _begun: set[str] = field(default_factory=set, repr=False)
+    _begun: set[str] | None = field(default=None, repr=False)
 
     @property
     def node(self) -> int:
@@ -228,6 +229,8 @@ class Job:
         return await asyncio.wrap_future(self.control.call(name, **values))
 
     def _begin(self, step: str) -> None:
+        if self._begun is None:
+            self._begun = set()
         if step in self._begun:
             raise errors.InvalidArgument(
                 f"step {step!r} was used before in this run",

@@ -41,7 +41,8 @@ class Signature:
             if p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL)
         ]
         self._positional = parameters[: nameless[-1]] if nameless else []
-        self._is_plain = not self._decoders and not self._positional
+        self.is_plain = not (self._decoders or self._positional or not self._spreads)
+        """Whether the payload is what to call it with, where that is an object."""
 
     def payload(self, args: Any, kwargs: Any) -> dict[str, Any]:
         """The members that give the function these arguments."""
@@ -72,8 +73,6 @@ class Signature:
                 f"the payload of {kind!r} is a {type(payload).__name__}; its "
                 "handler has parameters, so it has to be an object"
             )
-        if self._is_plain:
-            return [], payload
         named = dict(payload)
         try:
             for name, decode in self._decoders.items():

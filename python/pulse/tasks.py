@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -84,8 +84,11 @@ class Task(Generic[P, R]):
 
     def run(self, job: Job) -> Any:
         """Call the function with the payload of the job."""
-        signature = self._signature
-        args, kwargs = signature.arguments(self.kind, job.payload)
+        signature, payload = self._signature, job.payload
+        args: Sequence[Any] = ()
+        kwargs: dict[str, Any] = payload
+        if not signature.is_plain or type(payload) is not dict:
+            args, kwargs = signature.arguments(self.kind, payload)
         if signature.takes_job:
             return self.function(job, *args, **kwargs)
         return self.function(*args, **kwargs)

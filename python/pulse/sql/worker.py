@@ -23,10 +23,10 @@ SET_PATIENCE: Final = "SELECT set_config('lock_timeout', %s, true)"
 
 EXCHANGE: Final = f"""
 SELECT
-    x.item, x.verdict, x.lane, x.lease, x.job_id, x.kind, x.payload, x.attempt,
-    x.failures, x.max_attempts, x.priority, x.deadline, x.enqueued_at, x.checkpoint,
-    x.group_key, x.headers, x.flow, x.name,
-    date_part('epoch', x.lease_until - statement_timestamp())
+    x.item, x.verdict, date_part('epoch', x.lease_until - statement_timestamp()),
+    x.lease, x.job_id, x.lane, x.kind, x.payload, x.attempt, x.failures,
+    x.max_attempts, x.priority, x.deadline, x.enqueued_at, x.checkpoint, x.group_key,
+    x.headers, x.flow, x.name
 {WITHIN.format(patience="500ms", argument="worker", type="text")}
 CROSS JOIN LATERAL pulse.exchange(
     worker => p.worker,

@@ -1,7 +1,7 @@
 """The worker. What a job passes through, in six modules:
 
     coordinator   a cycle: reports what ended, claims for the free slots (slots.py)
-    exchange      one call of pulse.exchange, and its answer (answer.py)
+    exchange      one call of pulse.exchange (statement.py) and its answer (answer.py)
     claims        the rows of the answer become runs
     run           one claimed job in this process, in its slot
     executors     call the handler: on the event loop, in a thread or a process

@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import psycopg
-
 from pulse.job import Control, Job
 from pulse.worker.run import Run
+from pulse.worker.statement import Rows
 
 # Columns of sql.EXCHANGE that are read one by one, and their binary formats.
-LANE, LEASE, JOB, KIND, ATTEMPT, UNTIL = 2, 3, 4, 5, 7, 18
+ITEM, VERDICT, UNTIL, LEASE, JOB, LANE, KIND, ATTEMPT = 0, 1, 2, 3, 4, 5, 6, 8
 INT8, INT4, FLOAT8 = (struct.Struct(form).unpack for form in (">q", ">i", ">d"))
 
 
@@ -26,59 +25,49 @@ class Answer:
 
     def __init__(
         self,
-        cursor: psycopg.AsyncCursor[tuple[Any, ...]] | None,
+        rows: Rows | None,
         asked_at: float,
+        first: int = 0,
         refused: Sequence[Run] = (),
     ) -> None:
         self.refused = list(refused)
         self.held: list[Run] = []
-        self._cursor = cursor
-        self._first = (cursor.rownumber or 0) if cursor else 0
+        self._rows = rows
+        self._jobs = range(first, rows.count if rows else 0)
         self.asked_at = asked_at
-        self.count = cursor.rowcount - self._first if cursor else 0
-        self.lanes = self._count() if self.count else {}
+        self.count = len(self._jobs)
+        self.lanes = self._count(rows) if rows and self.count else {}
 
-    def _count(self) -> dict[str, int]:
+    def _count(self, rows: Rows) -> dict[str, int]:
         """Rows come lane by lane: mostly the first and the last are enough."""
-        rows = range(self._first, self._first + self.count)
-        lane = self._raw(rows[0], LANE)
-        if self._raw(rows[-1], LANE) == lane:
+        lane = rows.raw(self._jobs[0], LANE)
+        if rows.raw(self._jobs[-1], LANE) == lane:
             return {str(lane, "utf-8"): self.count}
-        return Counter(str(self._raw(row, LANE), "utf-8") for row in rows)
+        return Counter(str(rows.raw(row, LANE), "utf-8") for row in self._jobs)
 
-    def _raw(self, row: int, column: int) -> bytes:
-        result = self._cursor.pgresult if self._cursor else None
-        return (result.get_value(row, column) if result else None) or b""
-
-    async def read(self) -> list[tuple[Any, ...] | Unreadable]:
+    def read(self) -> Sequence[tuple[Any, ...] | Unreadable]:
         """The jobs as rows in the order of sql.EXCHANGE."""
-        cursor = self._cursor
-        if cursor is None or not self.count:
+        rows = self._rows
+        if rows is None or not self.count:
             return []
         try:
-            await cursor.scroll(self._first, mode="absolute")
-            return list(await cursor.fetchmany(self.count))
+            return rows.read(self._jobs.start, self._jobs.stop)
         except Exception:
-            rows = range(self._first, self._first + self.count)
-            return [await self._read_one(cursor, row) for row in rows]
+            return [read_one(rows, row) for row in self._jobs]
 
-    async def _read_one(
-        self, cursor: psycopg.AsyncCursor[tuple[Any, ...]], row: int
-    ) -> tuple[Any, ...] | Unreadable:
-        try:
-            await cursor.scroll(row, mode="absolute")
-            values = await cursor.fetchone()
-            assert values is not None
-            return values
-        except Exception as error:
-            lease, job, attempt, until = (
-                load(self._raw(row, column))[0]
-                for load, column in (
-                    (INT8, LEASE), (INT8, JOB), (INT4, ATTEMPT), (FLOAT8, UNTIL)
-                )
-            )  # fmt: skip
-            lane, kind = (str(self._raw(row, n), "utf-8") for n in (LANE, KIND))
-            return Unreadable(lease, job, lane, kind, attempt, until, error)
+
+def read_one(rows: Rows, row: int) -> tuple[Any, ...] | Unreadable:
+    try:
+        return rows.read(row, row + 1)[0]
+    except Exception as error:
+        lease, job, attempt, until = (
+            load(rows.raw(row, column))[0]
+            for load, column in (
+                (INT8, LEASE), (INT8, JOB), (INT4, ATTEMPT), (FLOAT8, UNTIL)
+            )
+        )  # fmt: skip
+        lane, kind = (str(rows.raw(row, n), "utf-8") for n in (LANE, KIND))
+        return Unreadable(lease, job, lane, kind, attempt, until, error)
 
 
 class Unreadable(NamedTuple):
@@ -96,6 +85,6 @@ class Unreadable(NamedTuple):
 def job_of(row: tuple[Any, ...], control: Control) -> Job:
     """A row of exchange in the order of sql.EXCHANGE."""
     return Job(
-        row[3], row[4], row[2], row[5], row[6], row[7], row[8], row[9], row[10],
-        row[11], row[12], row[13], row[14], row[15], row[16], row[17], control,
+        row[3], row[4], row[5], row[6], row[7], row[8], row[9], row[10], row[11],
+        row[12], row[13], row[14], row[15], row[16], row[17], row[18], control,
     )  # fmt: skip

@@ -17,7 +17,7 @@ from pulse.hooks import AllHooks
 from pulse.job import Job
 from pulse.logs import log
 from pulse.tasks import Task
-from pulse.worker.answer import LANE, LEASE, UNTIL, Answer, Unreadable, job_of
+from pulse.worker.answer import KIND, LANE, LEASE, UNTIL, Answer, Unreadable, job_of
 from pulse.worker.executors import Executors
 from pulse.worker.heartbeat import Heartbeat
 from pulse.worker.outcomes import failure
@@ -50,18 +50,18 @@ class Claims:
     def unread(self) -> int:
         return 0 if self._answer is None else self._answer.count
 
-    async def accept(self, answer: Answer, seconds: float) -> None:
+    def accept(self, answer: Answer, seconds: float) -> None:
         """Take an answer; the one before has been read."""
         self._answer = answer
         self._slots.take(answer.lanes)
         if self._hooks:
-            runs = await self._read()
+            runs = self._read()
             self._hooks.call("claimed", [run.job for run in runs], seconds)
             self._start(runs)
 
-    async def start_all(self) -> None:
+    def start_all(self) -> None:
         if self.unread:
-            self._start(await self._read())
+            self._start(self._read())
 
     def forget(self) -> None:
         """Free the slots of what was not read: without a lease nothing is released."""
@@ -69,23 +69,25 @@ class Claims:
             self._slots.free(self._answer.lanes)
             self._answer = None
 
-    async def _read(self) -> list[Run]:
+    def _read(self) -> list[Run]:
         answer = self._answer
         if answer is None:
             return []
-        rows = await answer.read()
+        rows = answer.read()
         self._answer = None
         runs: list[Run] = []
+        loop, heartbeat, tasks = self._loop, self._heartbeat, self._tasks
         all_runs, asked_at, first = self._slots.runs, answer.asked_at, math.inf
         for row in rows:
             if isinstance(row, Unreadable):
                 first = min(first, self._fail(row, asked_at))
                 continue
             until = asked_at + row[UNTIL]
-            first = min(first, until)
-            run = Run(self._loop, self._heartbeat, row[LANE], row[LEASE], until)
+            if until < first:
+                first = until
+            run = Run(loop, heartbeat, row[LANE], row[LEASE], until)
             run.job = job_of(row, run)
-            run.task = self._tasks[run.job.kind]
+            run.task = tasks[row[KIND]]
             all_runs[run.lease] = run
             runs.append(run)
         if rows:
@@ -106,15 +108,18 @@ class Claims:
         return until
 
     def _start(self, runs: list[Run]) -> None:
-        tells_all = log.isEnabledFor(logging.INFO)
-        surplus = self._slots.surplus
+        if self._stopping():
+            # Claimed, never started: released at once.
+            self._slots.release(*runs)
+            return
+        tells_all, hooks = log.isEnabledFor(logging.INFO), bool(self._hooks)
+        surplus, start = self._slots.surplus, self._executors.start
         for run in runs:
-            if self._stopping() or (surplus and self._slots.gives_back(run.lane)):
-                # Claimed, never started: released at once.
+            if surplus and self._slots.gives_back(run.lane):
                 self._slots.release(run)
                 continue
-            if self._hooks:
+            if hooks:
                 self._hooks.call("started", run.job)
             if tells_all:
                 self._slots.log_start(run)
-            self._executors.start(run)
+            start(run)

@@ -8,14 +8,18 @@ import os
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
+from psycopg.adapt import Loader
+from psycopg.pq import Format
 from psycopg.rows import tuple_row
-from psycopg.types.json import set_json_loads
 
 from pulse import connections, errors
 from pulse.sql import worker as sql
+
+if TYPE_CHECKING:
+    from psycopg.abc import Buffer
 
 AsyncConnection = psycopg.AsyncConnection[tuple[Any, ...]]
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -44,7 +48,7 @@ class Connector:
         connection = await psycopg.AsyncConnection.connect(
             self.conninfo(purpose), autocommit=True, row_factory=tuple_row
         )
-        set_json_loads(read_json, connection)
+        connection.adapters.register_loader("jsonb", JsonbLoader)
         try:
             row = await (await connection.execute(sql.BACKEND_PID)).fetchone()
             pooled = row is None or row[0] != connection.info.backend_pid
@@ -91,9 +95,16 @@ class Connector:
 decode = json.JSONDecoder().raw_decode
 
 
-def read_json(text: bytes | str) -> Any:
-    """json.loads without its checks: the server writes UTF-8 and no leading space."""
-    return decode(str(text, "utf-8") if isinstance(text, bytes) else text)[0]
+class JsonbLoader(Loader):
+    """Without the checks of json.loads: the server writes UTF-8 and no leading space.
+
+    The first byte is the version of the format.
+    """
+
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> Any:
+        return decode(str(data, "utf-8"), 1)[0]
 
 
 async def require_pulse(connection: AsyncConnection) -> None:

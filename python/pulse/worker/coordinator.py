@@ -118,20 +118,17 @@ class Coordinator:
             connector,
             list(settings.lanes),
             kinds,
-            self._poll_now,
+            self._hear,
             self._learn,
             ticks=settings.ticks,
             listens=settings.listens,
         )
         self._shutdown = Shutdown(
-            self._slots,
-            self._executors,
-            self._connection,
-            self._exchange,
-            self._woken,
-            connector.worker,
+            *(self._slots, self._executors, self._connection, self._exchange),
+            *(self._woken, connector.worker),
         )
         self._poll_at = 0.0
+        self._rung: set[str] = set()
         self._exchange_time = 0.0
         self._stop_at: float | None = None
         self.health = Health(self._condition)
@@ -171,6 +168,13 @@ class Coordinator:
         """What hello says of a lane."""
         self._slots.set_max_batch(lane, max_batch)
         self._rates.learn(lane, rated)
+
+    def _hear(self, lane: str) -> None:
+        """A bell: this lane may have a job, the others have what they had."""
+        self._rung.add(lane)
+        if self._shared is not None:
+            self._poll_at = 0.0  # Who has no slot for it is to say so.
+        self._woken.set()
 
     def _poll_now(self) -> None:
         self._poll_at = 0.0
@@ -272,22 +276,26 @@ class Coordinator:
         ended = bool(self._slots.ended)
         reports = self._slots.collect()
         now = self._loop.time()
-        claims = not self.stopping and (ended or now >= self._poll_at)
+        asks_all = ended or now >= self._poll_at
+        claims = not self.stopping and (asks_all or bool(self._rung))
         wants: Mapping[str, int] = self._slots.wants() if claims else {}
+        if not asks_all:
+            wants = {lane: n for lane, n in wants.items() if lane in self._rung}
+        self._rung.clear()
         # Beside other databases: one that is back asks for slots when it is connected.
         returns = claims and self._shared is not None and not self._connection.is_open
         if not (reports or wants or returns):
-            await self._claims.start_all()
+            self._claims.start_all()
             self._poll_later(claims)
             return
         try:
             if not self._connection.is_open:
-                await self._claims.start_all()
+                self._claims.start_all()
                 await self._connection.open()
             if wants or returns:
                 wants = self._slots.reserve(wants)
-            if wants:
-                # A bell from here on means a job that this claim may not see.
+            if wants and asks_all:
+                # A poll asked for from here on: for a job this claim may not see.
                 self._poll_at = math.inf
             answer = await self._send(reports, wants)
         except (psycopg.Error, OSError) as error:
@@ -308,22 +316,21 @@ class Coordinator:
         self._slots.confirm(reports, answer.refused, answer.held)
         if answer.held:
             self._loop.call_later(HELD_FOR, self._slots.retry_held)
-        await self._claims.accept(answer, took)
+        self._claims.accept(answer, took)
         if wants:
             waits = await self._rates.ask(wants, answer.lanes)
             self._schedule_poll(wants, answer.lanes, waits)
         else:
             self._poll_later(claims)
         if not self._sends_at_once:
-            await self._claims.start_all()
+            self._claims.start_all()
 
     def _poll_later(self, claims: bool) -> None:
         """Beside other databases: none of their slots was free for this one."""
         now = self._loop.time()
         if claims and self._shared is not None and self._poll_at <= now:
-            self._poll_at = now + self._settings.poll_interval * random.uniform(
-                0.9, 1.1
-            )
+            pause = self._settings.poll_interval * random.uniform(0.9, 1.1)
+            self._poll_at = now + pause
             self._slots.miss()
 
     async def _send(self, reports: list[Run], wants: Mapping[str, int]) -> Answer:
@@ -333,7 +340,7 @@ class Coordinator:
         sending = asyncio.ensure_future(self._exchange.send(reports, wants))
         try:
             await asyncio.sleep(0)  # Until the statement is sent.
-            await self._claims.start_all()
+            self._claims.start_all()
             return await sending
         finally:
             sending.cancel()
@@ -343,7 +350,7 @@ class Coordinator:
         """Whether the next exchange goes out now; jobs are then read during it."""
         if self._slots.ended:
             return True
-        return self._poll_at == 0.0 and bool(self._slots.wants())
+        return bool((self._poll_at == 0.0 or self._rung) and self._slots.wants())
 
     def _schedule_poll(
         self,

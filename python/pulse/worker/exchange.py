@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+from psycopg.adapt import PyFormat, Transformer
 
 from pulse import errors
 from pulse.job import Job
@@ -16,17 +17,20 @@ from pulse.logs import log_job
 from pulse.options import Duration, to_interval
 from pulse.sql import worker as sql
 from pulse.worker import outcomes
-from pulse.worker.answer import LEASE, Answer
+from pulse.worker.answer import INT8, ITEM, LEASE, VERDICT, Answer
 from pulse.worker.connection import Connection
 from pulse.worker.connector import AsyncConnection
 from pulse.worker.outcomes import Outcome
 from pulse.worker.run import Run
+from pulse.worker.statement import Statement
 
 if TYPE_CHECKING:
+    from psycopg.abc import Buffer
     from typing_extensions import LiteralString
 
 # PostgreSQL takes no statement above 1 GB, and jsonb is built in memory.
 LARGEST_PART = 16 << 20
+PARAMETERS = ("worker", "wants", "done", "failed", "kinds", "lease_for")
 
 
 class Exchange:
@@ -42,7 +46,10 @@ class Exchange:
         self._connection = connection
         self._worker = worker
         self._kinds = list(kinds)
-        self._lease_for = to_interval(lease_for)
+        self._statement = Statement("pulse_exchange", sql.EXCHANGE, PARAMETERS)
+        self._who, self._which, self._how_long = Transformer().dump_sequence(
+            [worker, self._kinds, to_interval(lease_for)], [PyFormat.TEXT] * 3
+        )
 
     async def send(self, ended: Sequence[Run], wants: Mapping[str, int]) -> Answer:
         """Report these runs, then claim so many jobs of each lane."""
@@ -74,7 +81,7 @@ class Exchange:
         asked_at = time.monotonic()
         values = self._values(runs, wants)
         try:
-            cursor = await connection.execute(sql.EXCHANGE, values, binary=True)
+            rows = await self._statement.execute(connection, values)
         except psycopg.Error as error:
             if not is_about_data(error) and not errors.is_held(error):
                 raise
@@ -90,30 +97,25 @@ class Exchange:
             return answer
         # Refused reports come first.
         again: list[Run] = []
-        result = cursor.pgresult
-        while (
-            result
-            and (row := cursor.rownumber or 0) < result.ntuples
-            and result.get_value(row, 0) != b"job"
-        ):
-            refused = await cursor.fetchone()
-            assert refused is not None
-            run = next(run for run in runs if run.lease == refused[LEASE])
-            if refused[1] == "lost":
+        first = 0
+        while first < rows.count and rows.raw(first, ITEM) != b"job":
+            (lease,) = INT8(rows.raw(first, LEASE))
+            verdict = str(rows.raw(first, VERDICT), "utf-8")
+            run = next(run for run in runs if run.lease == lease)
+            if verdict == "lost":
                 self._log_lost(run.job)
-            elif self._replace(run, f"it is {refused[1].replace('_', ' ')}"):
+            elif self._replace(run, f"it is {verdict.replace('_', ' ')}"):
                 again.append(run)
-        return Answer(cursor, asked_at, again)
+            first += 1
+        return Answer(rows, asked_at, first, again)
 
-    def _values(self, runs: Sequence[Run], wants: Mapping[str, int]) -> dict[str, Any]:
-        return {
-            "worker": self._worker,
-            "wants": json.dumps(wants),
-            "done": outcomes.completed(runs),
-            "failed": outcomes.failed(runs),
-            "kinds": self._kinds,
-            "lease_for": self._lease_for,
-        }
+    def _values(
+        self, runs: Sequence[Run], wants: Mapping[str, int]
+    ) -> Sequence[Buffer | None]:
+        """In the order of PARAMETERS."""
+        done, failed = outcomes.completed(runs), outcomes.failed(runs)
+        sent = (json.dumps(wants).encode(), done.encode(), failed.encode())
+        return (self._who, *sent, self._which, self._how_long)
 
     async def _report_others(
         self, connection: AsyncConnection, ended: Sequence[Run]
@@ -208,7 +210,8 @@ def in_parts(runs: Sequence[Run]) -> list[list[Run]]:
         if size > LARGEST_PART:
             parts.append([])
             size = 0
-        size += run.outcome.size
+        if run.outcome is not outcomes.COMPLETE:
+            size += run.outcome.size
         parts[-1].append(run)
     return parts
 

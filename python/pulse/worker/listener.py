@@ -39,14 +39,14 @@ BUSY_RINGS = 100
 
 
 class Listener:
-    """Calls ring when a job may be there, for the lanes that arm names."""
+    """Calls ring with a lane that may have a job, of those that arm names."""
 
     def __init__(
         self,
         connector: Connector,
         lanes: Sequence[str],
         kinds: Sequence[str],
-        ring: Callable[[], None],
+        ring: Callable[[str], None],
         learn: Callable[[str, int, bool], None],
         ticks: bool = True,
         listens: bool = True,
@@ -163,8 +163,9 @@ class Listener:
             if rows and rows[0][0]:
                 self._armed.add(lane)
                 # An enqueue that found the bell not armed yet commits about now.
-                self._ring()
-                asyncio.get_running_loop().call_later(CLAIM_AGAIN_AFTER, self._ring)
+                self._ring(lane)
+                loop = asyncio.get_running_loop()
+                loop.call_later(CLAIM_AGAIN_AFTER, self._ring, lane)
         for lane in self._armed - wanted:
             await self._execute(sql.DISARM_BELL, lane=lane)
             self._armed.discard(lane)
@@ -286,7 +287,7 @@ class Listener:
                 # Polling has taken over; the bell is about to be disarmed.
                 return
             self._rings.append(time.monotonic())
-            self._ring()
+            self._ring(payload)
             if self.is_busy:
                 self._changed.set()
 

@@ -45,10 +45,9 @@ class Run(Control):
         lease: int,
         leased_until: float,
     ) -> None:
-        super().__init__()
+        super().__init__(leased_until)
         self.lane = lane
         self.lease = lease
-        self.leased_until = leased_until
         self.job: Job
         self.task: Task[Any, Any]
         self.work: asyncio.Task[None] | None = None

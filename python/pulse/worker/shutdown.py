@@ -42,7 +42,7 @@ class Shutdown:
     async def release_unread(self, claims: Claims) -> None:
         """Whatever goes wrong here, the running jobs are still drained."""
         try:
-            await claims.start_all()
+            claims.start_all()
         except Exception as error:
             self._log(logging.ERROR, f"claimed jobs are left to lapse: {error}")
             claims.forget()

@@ -44,11 +44,11 @@ def test_claimed_jobs_hold_their_slots_before_they_are_read(queue: Queue) -> Non
         connection = Connection(connector, asyncio.Event(), hooks)
         exchange = Exchange(connection, "w", ["note"], None)
 
-        await claims.accept(await exchange.send([], {"default": 3}), 0.0)
+        claims.accept(await exchange.send([], {"default": 3}), 0.0)
         assert (claims.unread, len(slots.runs)) == (3, 0)
         assert slots.wants() == {"default": 1}
 
-        await claims.start_all()
+        claims.start_all()
         assert (claims.unread, len(slots.runs)) == (0, 3)
         assert all(run.leased_until > loop.time() for run in slots.runs.values())
         works = [run.work for run in slots.runs.values() if run.work is not None]
@@ -57,7 +57,7 @@ def test_claimed_jobs_hold_their_slots_before_they_are_read(queue: Queue) -> Non
         reports = slots.collect()
         assert {report.outcome for report in reports} == {Outcome("complete", "null")}
 
-        await claims.accept(await exchange.send(reports, {"default": 4}), 0.0)
+        claims.accept(await exchange.send(reports, {"default": 4}), 0.0)
         slots.confirm(reports)
         assert (claims.unread, len(slots.runs)) == (1, 0)
         claims.forget()
@@ -87,9 +87,9 @@ def test_what_is_not_read_yet_is_given_back_by_a_stop(queue: Queue) -> None:
         )
         connection = Connection(connector, asyncio.Event(), hooks)
         exchange = Exchange(connection, "w", ["note"], None)
-        await claims.accept(await exchange.send([], {"default": 4}), 0.0)
+        claims.accept(await exchange.send([], {"default": 4}), 0.0)
         assert queue.states() == {"running": 3}
-        await claims.start_all()
+        claims.start_all()
         reports = slots.collect()
         await exchange.send(reports, {})
         slots.confirm(reports)

@@ -7,12 +7,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import psycopg
 import pytest
 
 import pulse
 from pulse import Job, Worker
+from pulse.worker.exchange import Exchange
+from pulse.worker.listener import CLAIM_AGAIN_AFTER
 from tests.conftest import Database
 from tests.python.worker.conftest import ARMED, PATIENCE, Own, Queue, Start
 from tools.servers import Server
@@ -52,6 +55,32 @@ def test_a_busy_worker_is_not_rung(queue: Queue, start: Start) -> None:
     queue.until(lambda: queue.one(ARMED) == 0, "the bell is disarmed")
     end.set()
     queue.until(lambda: queue.one(ARMED) == 1, "the bell is armed again")
+
+
+def test_a_bell_asks_no_other_lane(
+    queue: Queue, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of ten lanes each has its price, and only one has a job."""
+    worker = Worker(queue.db.dsn, lanes={"a": 1, "b": 2, "c": 3}, poll_interval=600)
+    asked: list[dict[str, int]] = []
+    send = Exchange.send
+
+    async def noted(self: Any, ended: Any, wants: Any) -> Any:
+        asked.append(dict(wants))
+        return await send(self, ended, wants)
+
+    monkeypatch.setattr(Exchange, "send", noted)
+
+    @worker.handle("wake")
+    async def wake(job: Job) -> None: ...
+
+    start(worker)
+    queue.until(lambda: queue.one(ARMED) == 3, "the bells are armed")
+    time.sleep(3 * CLAIM_AGAIN_AFTER)  # Until it has looked for the last time.
+    before = len(asked)
+    job = queue.enqueue("wake", lane="b")
+    queue.until_state(job, "completed")
+    assert asked[before] == {"b": 2}
 
 
 class Counting(pulse.Hooks):
