@@ -120,7 +120,7 @@ BEGIN
                     AND n.state = s.state
                     AND n.finished_at > (SELECT clock_timestamp() - interval '5 minutes')
                 ORDER BY n.finished_at DESC
-                LIMIT 1000
+                LIMIT 100
             ) AS f
             WHERE f.claimed_at IS NOT NULL
         );
