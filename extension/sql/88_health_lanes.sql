@@ -5,6 +5,8 @@ RETURNS TABLE (check_name text, status text, figure text, advice text, jobs json
 LANGUAGE plpgsql
 STABLE
 SET search_path = pg_catalog, pg_temp
+SET enable_bitmapscan = off
+SET enable_sort = off
 AS $$
 BEGIN
     RETURN QUERY

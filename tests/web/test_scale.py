@@ -27,8 +27,8 @@ LANES = int(os.environ.get("PULSE_LANES", "1000"))
 KINDS = int(os.environ.get("PULSE_KINDS", "500"))
 
 # Each lane is looked up a few times, and jobs are counted until they are 100,000 in
-# all. A search reads 10000 jobs of a table at most, here of two, each with a look at its
-# body where the filter asks: 3 or 4 buffers.
+# all. A search reads 10000 jobs of a table at most, here of two, each with a look at
+# its body where the filter asks: 3 or 4 buffers.
 GLANCE = 3_000 + 80 * LANES
 # Each kind of each lane is looked up once, up to 10,000 of them.
 PAIRS = 55_000
