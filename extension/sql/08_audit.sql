@@ -1,4 +1,4 @@
--- The records: what operators did, samples of each lane, who was given which access, and
+-- The records: what operators did, samples of each lane and kind, who was given which access, and
 -- the number of this database.
 
 CREATE TABLE pulse.audit_entry (
@@ -34,6 +34,19 @@ CREATE TABLE pulse.sample (
 
 COMMENT ON TABLE pulse.sample IS
 'A sample of each lane about once a minute: what finished since the one before, what stood in line.';
+
+-- What was ready and ran of each kind, when it was not nothing; kind '' is everything, and
+-- has a row whenever the others could have one.
+CREATE TABLE pulse.depth (
+    kind text COLLATE "C" NOT NULL,
+    at timestamptz NOT NULL,
+    ready bigint NOT NULL,
+    running bigint NOT NULL,
+    CONSTRAINT depth_is_one_per_kind_and_minute PRIMARY KEY (kind, at)
+);
+
+COMMENT ON TABLE pulse.depth IS
+'How many jobs of each kind, and of all together, stood in line and ran, about once a minute.';
 
 CREATE TABLE pulse.access_grant (
     role integer NOT NULL,

@@ -437,6 +437,8 @@ COMMENT ON FUNCTION pulse._prune_schedule_runs(integer) IS
 'Delete at most so many rows of the ledger that are older than 90 days.';
 
 -- Lane by lane, by the primary key: a lane may be gone and leave samples.
+-- After two days those of the first two minutes of each hour are enough. What is kept is not
+-- read through each time: only the hours that have just become so old.
 CREATE FUNCTION pulse._prune_samples(max_rows integer)
 RETURNS integer
 LANGUAGE plpgsql
@@ -446,8 +448,10 @@ SET enable_bitmapscan = off
 SET jit = off
 AS $$
 DECLARE
-    v_before timestamptz := clock_timestamp() - interval '48 hours';
-    v_removed integer;
+    v_thin timestamptz := clock_timestamp() - interval '48 hours';
+    v_before timestamptz := clock_timestamp() - interval '8 days';
+    v_lanes integer;
+    v_kinds integer;
 BEGIN
     DELETE FROM pulse.sample AS t
     WHERE t.ctid = ANY (array(
@@ -471,20 +475,71 @@ BEGIN
                 WHERE n.lane IS NOT NULL
             )
 
-            SELECT s.ctid
+            SELECT o.ctid
             FROM sampled AS n
-            INNER JOIN pulse.sample AS s ON s.lane = n.lane
-            WHERE s.at < v_before
+            CROSS JOIN LATERAL (
+                SELECT s.ctid
+                FROM pulse.sample AS s
+                WHERE s.lane = n.lane
+                    AND s.at < v_before
+                UNION ALL
+                SELECT s.ctid
+                FROM pulse.sample AS s
+                WHERE s.lane = n.lane
+                    AND s.at >= v_thin - interval '3 hours'
+                    AND s.at < v_thin
+                    AND extract(EPOCH FROM s.at)::bigint % 3600 >= 120
+            ) AS o
             LIMIT _prune_samples.max_rows
-            FOR UPDATE OF s SKIP LOCKED
         ));
-    GET DIAGNOSTICS v_removed = ROW_COUNT;
-    RETURN v_removed;
+    GET DIAGNOSTICS v_lanes = ROW_COUNT;
+
+    DELETE FROM pulse.depth AS t
+    WHERE t.ctid = ANY (array(
+            WITH RECURSIVE sampled (kind) AS (
+                (
+                    SELECT s.kind
+                    FROM pulse.depth AS s
+                    ORDER BY s.kind
+                    LIMIT 1
+                )
+                UNION ALL
+                SELECT
+                    (
+                        SELECT s.kind
+                        FROM pulse.depth AS s
+                        WHERE s.kind > n.kind
+                        ORDER BY s.kind
+                        LIMIT 1
+                    )
+                FROM sampled AS n
+                WHERE n.kind IS NOT NULL
+            )
+
+            SELECT o.ctid
+            FROM sampled AS n
+            CROSS JOIN LATERAL (
+                SELECT s.ctid
+                FROM pulse.depth AS s
+                WHERE s.kind = n.kind
+                    AND s.at < v_before
+                UNION ALL
+                SELECT s.ctid
+                FROM pulse.depth AS s
+                WHERE s.kind = n.kind
+                    AND s.at >= v_thin - interval '3 hours'
+                    AND s.at < v_thin
+                    AND extract(EPOCH FROM s.at)::bigint % 3600 >= 120
+            ) AS o
+            LIMIT _prune_samples.max_rows
+        ));
+    GET DIAGNOSTICS v_kinds = ROW_COUNT;
+    RETURN greatest(v_lanes, v_kinds);
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._prune_samples(integer) IS
-'Remove samples older than 48 hours, at most max_rows; returns how many.';
+'Thin samples out after 48 hours and remove them after 8 days, at most max_rows of lanes and of kinds; returns how many of one of them.';
 
 CREATE FUNCTION pulse._prune_signals(max_rows integer)
 RETURNS integer

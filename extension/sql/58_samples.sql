@@ -1,5 +1,5 @@
--- Samples for pulse.samples and pulse.lanes. A job whose finish commits after the sample
--- that covers its finished_at is not counted: these are figures for people.
+-- Samples for pulse.samples, pulse.lanes and pulse.history. A job whose finish commits after
+-- the sample that covers its finished_at is not counted: these are figures for people.
 
 -- A step of tick: lane by lane, a hundred at a time, so that ten thousand lanes are no
 -- long statement; the next tick goes on with the lane after the last one. Lanes and lines
@@ -21,7 +21,14 @@ DECLARE
     v_from integer := 1;
     v_all integer := 0;
 BEGIN
-    v_running := pulse._running_by_lane();
+    v_running := (
+        SELECT coalesce(jsonb_object_agg(g.lane, g.running), '{}')
+        FROM (
+            SELECT r.lane, sum(r.running) AS running
+            FROM pulse._running_now() AS r
+            GROUP BY r.lane
+        ) AS g
+    );
     v_lanes := array(
         SELECT l.lane COLLATE "C"
         FROM (
@@ -48,6 +55,7 @@ BEGIN
 
     IF v_from > cardinality(v_lanes) THEN
         v_after := NULL;
+        PERFORM pulse._sample_kinds();
         WHILE pulse._prune_samples(1000) = 1000 AND NOT pulse._time_is_over(_tick_sample.until) LOOP
             NULL;
         END LOOP;
@@ -62,7 +70,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._tick_sample(timestamptz) IS
-'Write a sample for each lane where something happens, remove those older than 48 hours, until it is done or the time is over; returns how many were written. tick calls it once a minute.';
+'Write a sample for each lane where something happens, then of each kind, remove old ones, until it is done or the time is over; returns how many were written. tick calls it once a minute.';
 
 CREATE FUNCTION pulse._sample_lanes(lanes text [], running jsonb)
 RETURNS integer
@@ -147,3 +155,96 @@ $$;
 
 COMMENT ON FUNCTION pulse._sample_lanes(text [], jsonb) IS
 'Write a sample for each of these lanes where something happens; returns how many were written.';
+
+-- Lines are counted lane by lane, above; how a long one is made up is read from a sample
+-- of the table, whose pages are few however many dead rows it has.
+CREATE FUNCTION pulse._sample_kinds()
+RETURNS integer
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_bitmapscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_written integer;
+BEGIN
+    INSERT INTO pulse.depth (kind, at, ready, running)
+    WITH RECURSIVE sampled (lane) AS (
+        (
+            SELECT s.lane
+            FROM pulse.sample AS s
+            ORDER BY s.lane
+            LIMIT 1
+        )
+        UNION ALL
+        SELECT
+            (
+                SELECT s.lane
+                FROM pulse.sample AS s
+                WHERE s.lane > n.lane
+                ORDER BY s.lane
+                LIMIT 1
+            )
+        FROM sampled AS n
+        WHERE n.lane IS NOT NULL
+    ),
+
+    every AS MATERIALIZED (
+        SELECT coalesce(sum(l.ready), 0) AS ready, coalesce(sum(l.running), 0) AS running
+        FROM sampled AS n
+        CROSS JOIN LATERAL (
+            SELECT t.ready, t.running
+            FROM pulse.sample AS t
+            WHERE t.lane = n.lane
+                AND t.at > v_now - interval '10 minutes'
+            ORDER BY t.at DESC
+            LIMIT 1
+        ) AS l
+    ),
+
+    line AS MATERIALIZED (
+        SELECT s.kind, sum(s.jobs) AS jobs, bool_or(s.jobs > 1) AS estimated
+        FROM pulse._ready_sample AS s
+        GROUP BY s.kind
+    ),
+
+    -- Where not all pages were read, the kinds come to what the lanes come to; a lane is
+    -- counted up to 100000.
+    known AS (
+        SELECT
+            k.kind,
+            CASE
+                WHEN NOT k.estimated THEN k.jobs
+                WHEN e.ready < 100000 THEN k.jobs * p.part
+                ELSE k.jobs * greatest(p.part, 1)
+            END::bigint AS ready
+        FROM line AS k
+        CROSS JOIN every AS e
+        CROSS JOIN LATERAL (SELECT e.ready / (SELECT sum(a.jobs) FROM line AS a) AS part) AS p
+    ),
+
+    at_work AS (
+        SELECT r.kind, sum(r.running)::bigint AS running
+        FROM pulse._running_now() AS r
+        GROUP BY r.kind
+    )
+
+    SELECT '', v_now, greatest(e.ready, (SELECT sum(k.ready) FROM known AS k)), e.running
+    FROM every AS e
+    UNION ALL
+    (
+        SELECT coalesce(k.kind, w.kind), v_now, coalesce(k.ready, 0), coalesce(w.running, 0)
+        FROM known AS k
+        FULL JOIN at_work AS w ON w.kind = k.kind
+        ORDER BY 3 DESC, 4 DESC, 1
+        LIMIT 1000
+    );
+
+    GET DIAGNOSTICS v_written = ROW_COUNT;
+    RETURN v_written;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._sample_kinds() IS
+'Write how many jobs of each kind, at most 1,000 of them, and of all together are ready and run; returns how many rows were written.';

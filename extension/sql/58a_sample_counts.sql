@@ -2,8 +2,8 @@
 
 -- Every lease is either known to reap or at the numbers that the sweep has yet to see;
 -- between the two stand those of short jobs that have ended (51_reap.sql).
-CREATE FUNCTION pulse._running_by_lane()
-RETURNS jsonb
+CREATE FUNCTION pulse._running_now()
+RETURNS TABLE (lane text, kind text, running bigint)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -14,34 +14,30 @@ AS $$
 DECLARE
     v_from bigint := coalesce(((pulse._newest_upkeep_run('watch')).state ->> 'from')::bigint, 0);
 BEGIN
-    RETURN (
-        SELECT coalesce(jsonb_object_agg(g.lane, g.running), '{}')
-        FROM (
-            SELECT u.lane, count(*) AS running
-            FROM (
-                (
-                    SELECT n.lane
-                    FROM pulse.lease AS n
-                    WHERE n.lease >= v_from
-                    ORDER BY n.lease
-                )
-                UNION ALL
-                (
-                    SELECT k.lane
-                    FROM pulse.lease AS k
-                    WHERE k.reap_at > '-infinity'
-                        AND k.lease < v_from
-                    ORDER BY k.reap_at
-                )
-            ) AS u
-            GROUP BY u.lane
-        ) AS g
-    );
+    RETURN QUERY
+    SELECT u.lane, u.kind, count(*)
+    FROM (
+        (
+            SELECT n.lane, n.kind
+            FROM pulse.lease AS n
+            WHERE n.lease >= v_from
+            ORDER BY n.lease
+        )
+        UNION ALL
+        (
+            SELECT k.lane, k.kind
+            FROM pulse.lease AS k
+            WHERE k.reap_at > '-infinity'
+                AND k.lease < v_from
+            ORDER BY k.reap_at
+        )
+    ) AS u
+    GROUP BY u.lane, u.kind;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._running_by_lane() IS
-'How many jobs run in each lane, as an object of counts by lane.';
+COMMENT ON FUNCTION pulse._running_now() IS
+'How many jobs run of each lane and kind.';
 
 -- Level by level, each from its mark, as a claim reads them (41_pick.sql).
 CREATE FUNCTION pulse._count_ready(lane text, max_rows integer)

@@ -220,7 +220,21 @@ $$;
 COMMENT ON FUNCTION pulse._oldest_in_groups(text) IS
 'When the oldest job of the first thousand groups of a lane joined its line, but for groups that set_group stopped; NULL when none is ready.';
 
-CREATE FUNCTION pulse._counted(lane text)
+-- Lines are counted as far as this, and estimated beyond: up to 10,000 jobs each, and of
+-- many lines so many that a look reads about 100,000 in all.
+CREATE FUNCTION pulse._count_up_to(lines bigint)
+RETURNS bigint
+LANGUAGE sql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT greatest(least(10000, 100000 / greatest(_count_up_to.lines, 1)), 20)
+$$;
+
+COMMENT ON FUNCTION pulse._count_up_to(bigint) IS
+'How many jobs of each of so many lines are counted.';
+
+CREATE FUNCTION pulse._counted(lane text, most bigint)
 RETURNS TABLE (ready bigint, delayed bigint, blocked bigint)
 LANGUAGE plpgsql
 STABLE
@@ -243,7 +257,7 @@ BEGIN
                 WHERE r.lane = _counted.lane
                     AND r.failures >= 0
                 ORDER BY r.rank, r.seq
-                LIMIT 10001
+                LIMIT _counted.most + 1
             ) AS capped
         ) + (
             SELECT count(*)
@@ -253,7 +267,7 @@ BEGIN
                 WHERE r.lane = _counted.lane
                     AND r.failures >= 0
                 ORDER BY r.group_key, r.rank, r.seq
-                LIMIT 10001
+                LIMIT _counted.most + 1
             ) AS capped
         ),
         (
@@ -264,7 +278,7 @@ BEGIN
                 WHERE w.lane = _counted.lane
                     AND w.attempts >= 0
                 ORDER BY w.run_at
-                LIMIT 10001
+                LIMIT _counted.most + 1
             ) AS capped
         ),
         (
@@ -274,11 +288,11 @@ BEGIN
                 FROM pulse.blocked AS b
                 WHERE b.lane = _counted.lane
                 ORDER BY b.lane
-                LIMIT 10001
+                LIMIT _counted.most + 1
             ) AS capped
         );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._counted(text) IS
-'How many jobs of a lane are ready, how many delayed and how many blocked, each counted up to 10001 in every table.';
+COMMENT ON FUNCTION pulse._counted(text, bigint) IS
+'How many jobs of a lane are ready, how many delayed and how many blocked, each counted up to one more than most in every table.';

@@ -1,49 +1,69 @@
--- Long lines are not counted but estimated, from the rows on some 400 pages; the same
+-- Long lines are not counted but estimated, from the rows on some 1000 pages; the same
 -- pages each time, so that the figure does not flicker.
+CREATE VIEW pulse._ready_sample
+WITH (security_barrier)
+AS
+SELECT
+    s.lane,
+    s.kind,
+    100 / p.percent AS jobs,
+    false AS grouped
+FROM (
+    SELECT
+        least(
+            100,
+            100000.0 * current_setting('block_size')::integer
+            / greatest(pg_relation_size('pulse.ready'), 1)
+        )::double precision AS percent
+) AS p
+CROSS JOIN
+    LATERAL (
+        SELECT r.lane, r.kind
+        FROM pulse.ready AS r TABLESAMPLE SYSTEM (p.percent) REPEATABLE (0) -- noqa: PRS
+    ) AS s
+UNION ALL
+SELECT
+    s.lane,
+    s.kind,
+    100 / p.percent AS jobs,
+    true AS grouped
+FROM (
+    SELECT
+        least(
+            100,
+            100000.0 * current_setting('block_size')::integer
+            / greatest(pg_relation_size('pulse.group_ready'), 1)
+        )::double precision AS percent
+) AS p
+CROSS JOIN
+    LATERAL (
+        SELECT r.lane, r.kind
+        FROM pulse.group_ready AS r TABLESAMPLE SYSTEM (p.percent) REPEATABLE (0) -- noqa: PRS
+    ) AS s;
+
+COMMENT ON VIEW pulse._ready_sample IS
+'Some ready jobs, or all where they are few.';
+
+COMMENT ON COLUMN pulse._ready_sample.lane IS
+'The lane.';
+
+COMMENT ON COLUMN pulse._ready_sample.kind IS
+'The kind.';
+
+COMMENT ON COLUMN pulse._ready_sample.jobs IS
+'For how many jobs this one stands; 1 where all of the table were read.';
+
+COMMENT ON COLUMN pulse._ready_sample.grouped IS
+'Whether it stands in the line of a group.';
+
 CREATE VIEW pulse._ready_estimate
 WITH (security_barrier)
 AS
 SELECT
-    e.lane,
-    sum(e.jobs)::bigint AS jobs
-FROM (
-    SELECT
-        s.lane,
-        (count(*) * 100 / p.percent)::bigint AS jobs
-    FROM (
-        SELECT
-            least(
-                100,
-                40000.0 * current_setting('block_size')::integer
-                / greatest(pg_relation_size('pulse.ready'), 1)
-            ) AS percent
-    ) AS p
-    CROSS JOIN
-        LATERAL (
-            SELECT r.lane
-            FROM pulse.ready AS r TABLESAMPLE SYSTEM (p.percent) REPEATABLE (0) -- noqa: PRS
-        ) AS s
-    GROUP BY s.lane, p.percent
-    UNION ALL
-    SELECT
-        s.lane,
-        (count(*) * 100 / p.percent)::bigint AS jobs
-    FROM (
-        SELECT
-            least(
-                100,
-                40000.0 * current_setting('block_size')::integer
-                / greatest(pg_relation_size('pulse.group_ready'), 1)
-            ) AS percent
-    ) AS p
-    CROSS JOIN
-        LATERAL (
-            SELECT r.lane
-            FROM pulse.group_ready AS r TABLESAMPLE SYSTEM (p.percent) REPEATABLE (0) -- noqa: PRS
-        ) AS s
-    GROUP BY s.lane, p.percent
-) AS e
-GROUP BY e.lane;
+    s.lane,
+    sum(s.jobs)::bigint AS jobs
+FROM pulse._ready_sample AS s
+GROUP BY s.lane;
 
 COMMENT ON VIEW pulse._ready_estimate IS
 'About how many jobs of each lane are ready, from a sample of the table.';
@@ -64,7 +84,7 @@ FROM (
     SELECT
         least(
             100,
-            40000.0 * current_setting('block_size')::integer
+            100000.0 * current_setting('block_size')::integer
             / greatest(pg_relation_size('pulse.waiting'), 1)
         ) AS percent
 ) AS p
@@ -94,7 +114,7 @@ FROM (
     SELECT
         least(
             100,
-            40000.0 * current_setting('block_size')::integer
+            100000.0 * current_setting('block_size')::integer
             / greatest(pg_relation_size('pulse.blocked'), 1)
         ) AS percent
 ) AS p

@@ -13,7 +13,7 @@ SELECT
 FROM pulse.sample AS t;
 
 COMMENT ON VIEW pulse.samples IS
-'A sample of each lane about once a minute, kept 48 hours: what finished since the sample before and in which time, what was ready (counted up to 100000) and running then.';
+'A sample of each lane about once a minute, kept 48 hours, then one or two of each hour until 8 days are over: what finished since the sample before and in which time, what was ready (counted up to 100000) and running then.';
 
 COMMENT ON COLUMN pulse.samples.lane IS
 'The lane.';

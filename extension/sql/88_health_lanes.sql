@@ -5,6 +5,8 @@ RETURNS TABLE (check_name text, status text, figure text, advice text, jobs json
 LANGUAGE plpgsql
 STABLE
 SET search_path = pg_catalog, pg_temp
+SET enable_bitmapscan = off
+SET enable_sort = off
 AS $$
 BEGIN
     RETURN QUERY
@@ -120,7 +122,7 @@ BEGIN
                     AND n.state = s.state
                     AND n.finished_at > (SELECT clock_timestamp() - interval '5 minutes')
                 ORDER BY n.finished_at DESC
-                LIMIT 1000
+                LIMIT 100
             ) AS f
             WHERE f.claimed_at IS NOT NULL
         );

@@ -87,20 +87,28 @@ BEGIN
 
     -- The most that stood in line, and ran, at a sample in the slot.
     sampled AS (
-        SELECT m.slot, max(m.ready) AS ready, max(m.running) AS running
+        SELECT
+            date_bin(v_step, m.at, v_origin) AS slot,
+            max(m.ready) AS ready,
+            max(m.running) AS running
         FROM (
-            SELECT
-                date_bin(v_step, d.at, v_origin) AS slot,
-                date_bin('1 minute', d.at, v_origin) AS minute,
-                sum(d.ready)::bigint AS ready,
-                sum(d.running)::bigint AS running
+            SELECT d.at, d.ready, d.running
             FROM pulse.sample AS d
-            WHERE d.at >= v_first
+            WHERE d.lane = history.lane
+                AND d.at >= v_first
                 AND history.kind IS NULL
-                AND (history.lane IS NULL OR d.lane = history.lane)
-            GROUP BY 1, 2
+            UNION ALL
+            -- A kind has no row where it had no job.
+            SELECT e.at, coalesce(d.ready, 0), coalesce(d.running, 0)
+            FROM pulse.depth AS e
+            LEFT JOIN pulse.depth AS d
+                ON d.kind = coalesce(history.kind, '')
+                AND d.at = e.at
+            WHERE e.kind = ''
+                AND e.at >= v_first
+                AND history.lane IS NULL
         ) AS m
-        GROUP BY m.slot
+        GROUP BY 1
     )
 
     SELECT
@@ -130,4 +138,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.history(interval, interval, text, text) IS
-'What happened over time, of everything or of a lane, a kind or both: a row for each step (1 minute to 1 day, at most 1,000 steps), oldest first, also where nothing happened. at is the start of the step; wait_ and run_ are quantiles in seconds, NULL where there are none; ready and running the most at a sample of the lanes (48 hours back; NULL with a kind). PU002 for a step or since out of bounds. Writes nothing.';
+'What happened over time, of everything or of a lane, a kind or both: a row for each step (1 minute to 1 day, at most 1,000 steps), oldest first, also where nothing happened. at is the start of the step; wait_ and run_ are quantiles in seconds, NULL where there are none; ready and running the most at a sample (8 days back; NULL with both a lane and a kind). PU002 for a step or since out of bounds. Writes nothing.';

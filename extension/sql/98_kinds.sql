@@ -6,11 +6,12 @@ WITH (security_barrier)
 AS
 WITH ready AS MATERIALIZED (
     SELECT
-        r.kind,
-        min(r.ready_at) AS oldest_ready_at,
-        array_agg(r.lane ORDER BY r.n) AS lanes
-    FROM pulse._ready_kinds AS r
-    GROUP BY r.kind
+        r.kind COLLATE "C" AS kind,
+        r.ready,
+        r.estimated,
+        r.oldest_ready_at,
+        r.lanes COLLATE "C" AS lanes
+    FROM pulse._ready_by_kind() AS r
 ),
 
 running AS MATERIALIZED (
@@ -53,7 +54,9 @@ SELECT
     coalesce(t.workers, 0)
     + coalesce((SELECT e.workers FROM taken AS e WHERE e.kind = ''), 0) AS workers,
     coalesce(s.schedules, 0) AS schedules,
-    coalesce(jsonb_strip_nulls(to_jsonb(k) - 'kind'), '{}') AS settings
+    coalesce(jsonb_strip_nulls(to_jsonb(k) - 'kind'), '{}') AS settings,
+    coalesce(r.ready, 0) AS ready,
+    coalesce(r.estimated, false) AS ready_estimated
 FROM (
     SELECT x.kind FROM pulse.kind AS x
     UNION
@@ -95,3 +98,9 @@ COMMENT ON COLUMN pulse.kinds.schedules IS
 
 COMMENT ON COLUMN pulse.kinds.settings IS
 'What set_kind was given; what is missing is the default.';
+
+COMMENT ON COLUMN pulse.kinds.ready IS
+'How many of its jobs are ready: counted up to 10000 in a lane (of more than ten pairs of lane and kind about 100000 in all; in groups, where these are few), estimated beyond.';
+
+COMMENT ON COLUMN pulse.kinds.ready_estimated IS
+'Whether ready is an estimate.';

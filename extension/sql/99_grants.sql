@@ -26,7 +26,7 @@ AS $$
             'my_access jobs dependencies find_jobs running dead lanes workers schedules schedule_runs'
             ' declarations'
             ' find_dead dead_groups counts failing_kinds kinds limits lane_defaults groups'
-            ' stats counters gauges history histogram_bounds histogram_quantile samples audit'
+            ' stats counters counters_since gauges history histogram_bounds histogram_quantile samples audit'
             ' access why flow health pause_status watch_progress unwatch_progress'
             ' node node_state node_of lease_node'
         ),
@@ -88,7 +88,8 @@ AS $$
         ('why', '_reasons _places _upstream_reason'),
         ('reconcile', '_plan_declaration _note_declaration _do_unset_kind'),
         ('declarations', '_declared_facts'),
-        ('lanes', '_find_all _counted _oldest_ready_at'),
+        ('lanes', '_find_all _counted _count_up_to _oldest_ready_at'),
+        ('kinds', '_ready_by_kind'),
         ('limits', '_limits')
     ) AS c (object, calls) ON c.object = a.object
     CROSS JOIN LATERAL regexp_split_to_table(c.calls, ' ') AS f (object)

@@ -141,6 +141,25 @@ def test_lanes_and_workers(pulse: Pulse, connect: Connect) -> None:
     assert "w1" in pulse("workers").out
 
 
+def test_kinds_over_all_lanes(pulse: Pulse, connect: Connect) -> None:
+    assert pulse("kinds").out.startswith("No kind waits")
+    connection = connect()
+    for n in range(12):
+        connection.execute("SELECT pulse.enqueue('m', lane => %s)", [f"l{n:02}"])
+    connection.execute("SELECT pulse.claim_batch('w1', 'l00')")
+    connection.execute("SELECT pulse.hello('w1', '{l00}', '{n}')")
+    lines = pulse("kinds").out.splitlines()
+    head = ["KIND", "READY", "OLDEST", "RUNNING", "WORKERS", "SCHEDULES"]
+    assert lines[0].split() == [*head, "READY", "IN"]
+    row = lines[1].split()
+    assert (row[:2], row[3:6]) == (["m", "11"], ["1", "0", "0"])
+    assert lines[1].endswith("l10 and 1 more")
+    assert lines[2].split()[3:5] == ["0", "1"]
+    found = pulse("kinds", "--json").json[0]
+    assert (found["kind"], found["ready"], found["ready_estimated"]) == ("m", 11, False)
+    assert len(found["ready_in"]) == 11
+
+
 def test_a_worker_is_live_for_two_minutes(pulse: Pulse, connect: Connect) -> None:
     connection = connect()
     connection.execute("SELECT pulse.hello('w1')")

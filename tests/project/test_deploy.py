@@ -42,7 +42,8 @@ def served() -> set[str]:
     names = {f"{name}_total" for name, *_ in metrics.COUNTERS}
     for name, *_ in metrics.HISTOGRAMS:
         names |= {f"{name}_{part}" for part in ("bucket", "sum", "count")}
-    names |= {name for name, *_ in (*metrics.LANE_GAUGES, *metrics.GAUGES)}
+    gauges = (*metrics.LANE_GAUGES, *metrics.KIND_GAUGES, *metrics.GAUGES)
+    names |= {name for name, *_ in gauges}
     return names | {"pulse_lane_held", "pulse_workers", "pulse_holds", "pulse_health"}
 
 

@@ -29,7 +29,7 @@ SELECT is_empty(
         AND p.proname ~ '^_'
         AND p.prorettype <> 'trigger'::regtype
         AND p.proargtypes[0] IS DISTINCT FROM 'pulse._signature'::regtype
-        AND p.proname NOT IN ('_counted', '_oldest_ready_at', '_find_all', '_find_filter', '_find_floor', '_reasons', '_declared_facts', '_note_declaration', '_plan_declaration', '_limits', '_raise_replica')
+        AND p.proname NOT IN ('_counted', '_ready_by_kind', '_oldest_ready_at', '_find_all', '_find_filter', '_find_floor', '_reasons', '_declared_facts', '_note_declaration', '_plan_declaration', '_limits', '_raise_replica')
     $$,
     'no private function is SECURITY DEFINER, but for triggers, signed verbs and those that have their own grant'
 );

@@ -1,7 +1,7 @@
 -- What the views show, to whom, and what reading them costs.
 BEGIN;
 
-SELECT plan(50);
+SELECT plan(51);
 
 CREATE ROLE tap_alice;
 CREATE ROLE tap_bob;
@@ -187,12 +187,20 @@ SELECT is(
     '(1,1,1,0,0)',
     'samples shows them'
 );
-INSERT INTO pulse.sample VALUES ('end', clock_timestamp() - interval '49 hours', '1 minute', 1, 0, 0, 0, 0);
+INSERT INTO pulse.sample
+SELECT 'end', date_trunc('hour', clock_timestamp()) - age, '1 minute', 1, 0, 0, 0, 0
+FROM unnest('{49 hours, 49 hours -1 min, 48.5 hours, 7 days, 193 hours}'::interval []) AS age;
+INSERT INTO pulse.depth SELECT 'old', s.at, 1, 0 FROM pulse.sample AS s WHERE s.at < clock_timestamp() - interval '2 days';
 SELECT pulse._tick_sample() \g /dev/null
-SELECT is(
-    (SELECT count(*) FROM pulse.samples AS s WHERE s.at < clock_timestamp() - interval '48 hours'),
-    0::bigint,
-    'samples are kept for 48 hours'
+SELECT set_eq(
+    $$SELECT date_trunc('hour', clock_timestamp()) - s.at FROM pulse.samples AS s WHERE s.at < clock_timestamp() - interval '48 hours'$$,
+    ARRAY['49 hours', '48 hours 59 min', '7 days']::interval [],
+    'samples are kept for 48 hours, those of the first minutes of an hour for 8 days'
+);
+SELECT set_eq(
+    $$SELECT d.at FROM pulse.depth AS d WHERE d.kind = 'old'$$,
+    $$SELECT s.at FROM pulse.samples AS s WHERE s.at < clock_timestamp() - interval '2 days'$$,
+    'those of kinds too'
 );
 INSERT INTO pulse.audit_entry (at, who, verb)
 SELECT clock_timestamp() - interval '91 days', 1, 'old' FROM generate_series(1, 3);

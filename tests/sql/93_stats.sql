@@ -1,7 +1,7 @@
 -- Counters grow old: a row a minute, then one for 10 minutes, an hour, a day, and none.
 BEGIN;
 
-SELECT plan(20);
+SELECT plan(24);
 
 -- Rows from the start of a slot on, each with a job more.
 CREATE FUNCTION pg_temp.sampled(
@@ -57,6 +57,21 @@ SELECT is(
     (SELECT sum(h.completed)::bigint FROM pulse.history('4 days', '1 h', 'a', 'hours') AS h), 12::bigint,
     'and so is what happened in the time'
 );
+
+SELECT is(
+    (SELECT c.completed FROM pulse.counters_since('150 minutes') AS c WHERE c.kind = 'tenths'),
+    (SELECT sum(s.completed)::bigint FROM pulse.stats AS s WHERE s.kind = 'tenths' AND s.at > clock_timestamp() - interval '150 minutes'),
+    'counters_since has what happened since then'
+);
+SELECT results_eq(
+    $$SELECT c.lane COLLATE "C", c.kind COLLATE "C", c.completed, c.wait_counts FROM pulse.counters_since('400 days') AS c ORDER BY 1, 2$$,
+    $$SELECT c.lane, c.kind, c.completed, c.wait_counts FROM pulse.counters AS c WHERE c.at > clock_timestamp() - interval '400 days' ORDER BY 1, 2$$,
+    'all of it, where that is all'
+);
+SELECT is_empty(
+    $$SELECT FROM pulse.counters_since('1 minute') AS c WHERE c.kind = 'hours'$$, 'and nothing of what nothing happened to'
+);
+SELECT throws_ok($$SELECT pulse.counters_since('1 second')$$, 'PU002', NULL, 'a second is too short');
 
 -- gauges: figures of this moment
 

@@ -1,7 +1,7 @@
 -- counts, kinds and lane_defaults: what a page shows beside its lists.
 BEGIN;
 
-SELECT plan(19);
+SELECT plan(30);
 
 CREATE FUNCTION pg_temp.counts()
 RETURNS text
@@ -56,6 +56,29 @@ SELECT results_eq(
     'kinds that are set, run, wait, are scheduled or taken: w runs a job and said nothing of kinds, so it takes all'
 );
 SELECT is((SELECT k.settings FROM pulse.kinds AS k WHERE k.name = 'set'), '{"max_attempts": 7}', 'with their settings');
+
+CREATE FUNCTION pg_temp.ready(kind text) RETURNS text LANGUAGE sql AS $$
+    SELECT k.ready || CASE WHEN k.ready_estimated THEN ' about' ELSE '' END FROM pulse.kinds AS k WHERE k.name = $1
+$$;
+SELECT is(pg_temp.ready('waits'), '3', 'how many of a kind are ready is counted over all lanes');
+SELECT is(pg_temp.ready('busy'), '0', 'one that runs is not in line');
+SELECT is(pg_temp.ready('pile'), '10001 about', 'a long line is estimated: here every page of it was read');
+SELECT pulse.set_lane('fair', fair => true) \g /dev/null
+SELECT pulse.enqueue('waits', lane => 'fair', group_key => 'g' || n % 2) FROM generate_series(1, 4) AS n \g /dev/null
+SELECT is(pg_temp.ready('waits'), '7', 'those of groups with them');
+SELECT pulse.enqueue('spread', lane => 's' || n % 25) FROM generate_series(1, 50) AS n \g /dev/null
+SELECT is(pg_temp.ready('spread'), '50', 'and those of many lanes');
+
+CREATE FUNCTION pg_temp.deepest(kind text, lane text) RETURNS text LANGUAGE sql AS $$
+    SELECT max(h.ready) || ' ' || max(h.running) FROM pulse.history(kind => $1, lane => $2) AS h
+$$;
+SELECT pulse._tick_sample() \g /dev/null
+SELECT is(pg_temp.deepest('waits', NULL), '7 0', 'history knows what was ready of a kind');
+SELECT is(pg_temp.deepest('busy', NULL), '0 1', 'and what ran');
+SELECT is(pg_temp.deepest('set', NULL), '0 0', 'a kind that has nothing had nothing');
+SELECT is(pg_temp.deepest(NULL, NULL), '10058 1', 'everything is the sum');
+SELECT is(pg_temp.deepest(NULL, 'a'), '1 1', 'a lane has its own');
+SELECT is(pg_temp.deepest('waits', 'a'), NULL, 'of a kind in a lane nothing is kept');
 UPDATE pulse.worker SET seen_at = clock_timestamp() - interval '1 hour';
 SELECT is_empty($$SELECT FROM pulse.kinds AS k WHERE k.name = 'taken'$$, 'a worker that is gone names no kind');
 

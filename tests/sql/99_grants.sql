@@ -45,6 +45,7 @@ VALUES
 ('dead_groups', 'viewer operator admin'),
 ('counts', 'viewer operator admin'),
 ('failing_kinds', 'viewer operator admin'),
+('counters_since', 'viewer operator admin'),
 ('groups', 'viewer operator admin'),
 ('kinds', 'viewer operator admin'),
 ('limits', 'viewer operator admin'),
@@ -135,6 +136,8 @@ VALUES
 ('_flow_jobs', 'producer viewer operator admin'),
 ('_flow_edges', 'producer viewer operator admin'),
 ('_counted', 'viewer operator admin'),
+('_count_up_to', 'viewer operator admin'),
+('_ready_by_kind', 'viewer operator admin'),
 ('_limits', 'viewer operator admin'),
 ('_oldest_ready_at', 'viewer operator admin');
 

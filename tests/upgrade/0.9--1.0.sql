@@ -577,6 +577,17 @@ ALTER TABLE pulse.stat RENAME TO sample;
 ALTER TABLE pulse.sample
 RENAME CONSTRAINT stat_is_one_per_lane_and_minute TO sample_is_one_per_lane_and_minute;
 
+CREATE TABLE pulse.depth (
+    kind text COLLATE "C" NOT NULL,
+    at timestamptz NOT NULL,
+    ready bigint NOT NULL,
+    running bigint NOT NULL,
+    CONSTRAINT depth_is_one_per_kind_and_minute PRIMARY KEY (kind, at)
+);
+
+COMMENT ON TABLE pulse.depth IS
+'How many jobs of each kind, and of all together, stood in line and ran, about once a minute.';
+
 CREATE SEQUENCE pulse.tally_seq;
 
 COMMENT ON SEQUENCE pulse.tally_seq IS

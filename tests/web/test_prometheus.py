@@ -241,6 +241,36 @@ def one_row(connection: Connection, query: str) -> int:
     return int(row[0])
 
 
+def test_each_kind_has_its_line(db: Database, serve: Serve) -> None:
+    connection = db.connect()
+    for lane in ("mail", "mail", "bulk"):
+        connection.execute("SELECT pulse.enqueue('send', lane => %s)", [lane])
+    connection.execute("SELECT pulse.claim_batch('w', 'bulk')")
+    connection.execute("SELECT pulse.hello('w', '{bulk}', '{send}')")
+    connection.execute("UPDATE pulse.ready SET ready_at = now() - interval '1 hour'")
+    connection.execute("SELECT pulse.cancel(pulse.enqueue('gone'))")
+    connection.execute("SELECT pulse.tick()")
+    connection.execute(
+        "SELECT pulse.set_kind('rare' || n, max_attempts => 2)"
+        " FROM generate_series(1, 1001) AS n"
+    )
+    found: dict[str, dict[str, float]] = {}
+    text = serve(db.dsn).client().get("/metrics").text
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name.startswith("pulse_kind_"):
+                found.setdefault(sample.name, {})[sample.labels["kind"]] = sample.value
+    assert found["pulse_kind_ready"]["send"] == 2
+    assert found["pulse_kind_running"]["send"] == 1
+    assert found["pulse_kind_workers"]["send"] == 1
+    assert 3600 <= found["pulse_kind_oldest_ready_seconds"]["send"] < 7200
+    # Counted, and nothing of it is there now.
+    assert found["pulse_kind_ready"]["gone"] == 0
+    # A thousand have a series of their own, and the rest are one.
+    assert len(found["pulse_kind_ready"]) == 1002
+    assert "" in found["pulse_kind_ready"]
+
+
 def test_what_never_happened_is_zero(db: Database, serve: Serve) -> None:
     connection = db.connect()
     connection.execute("SELECT pulse.enqueue('send', lane => 'mail')")

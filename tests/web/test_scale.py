@@ -26,55 +26,61 @@ LOAD = int(os.environ.get("PULSE_LOAD", "50000"))
 LANES = int(os.environ.get("PULSE_LANES", "1000"))
 KINDS = int(os.environ.get("PULSE_KINDS", "500"))
 
-# A lane's depth is counted up to 10000. A search reads 10000 jobs of a table at most,
-# here of two, each with a look at its body where the filter asks: 3 or 4 buffers.
-GLANCE = 500 + 50 * LANES
-# Each kind of each lane is looked up once.
-PAIRS = 500 + 5 * (LANES + 2 * KINDS)
+# Each lane is looked up a few times, and jobs are counted until they are 100,000 in
+# all. A search reads 10000 jobs of a table at most, here of two, each with a look at
+# its body where the filter asks: 3 or 4 buffers.
+GLANCE = 3_000 + 80 * LANES
+# Each kind of each lane is looked up once, up to 10,000 of them.
+PAIRS = 55_000
 SEARCH = 100_000
 # health() counts dead jobs up to 100,000, off an index.
 DEAD = 2_000
+# Each series has its newest row, and one before it.
+SERIES = 40_000
 ONE = 500
+CHART = 5_000
 
 DEATH = {"before": None, "before_job": None}
-WHILE = {"since": "1 hour", "lane": None, "kind": None}
-HOUR = {"since": "1 hour", "step": "1 minute", "lane": None, "kind": None}
+ALL = {"since": None, "lane": None, "kind": None}
+HOUR = ALL | {"since": "1 hour", "step": "1 minute"}
+WEEK = ALL | {"since": "7 days", "step": "1 hour"}
 
 
 @pytest.fixture
 def loaded(connection: Connection) -> int:
-    """LOAD ready jobs, half as many finished, some of them dead; the oldest id."""
-    connection.execute(
-        """
-        WITH job AS (
-            INSERT INTO pulse.body (kind, payload, max_attempts, owner, tags)
-            SELECT
-                'k' || n % %(kinds)s, '{"n": 1}', 3,
-                (SELECT pulse._role_number('loader')), ARRAY['t' || n % 1000]
-            FROM generate_series(1, %(load)s + %(load)s / 2) AS n
-            RETURNING job, kind
-        ), numbered AS (
-            SELECT job, kind, row_number() OVER (ORDER BY job) AS n FROM job
-        ), ready AS (
-            INSERT INTO pulse.ready
-                (lane, rank, kind, job, attempts, failures, keyed, ready_at)
-            SELECT
-                CASE n % 10
-                    WHEN 0 THEN 'small' WHEN 1 THEN 'l' || n / 10 % %(lanes)s
-                    ELSE 'busy'
-                END,
-                n % 3, kind, job, 0, 0, false, now() - interval '10 minutes'
-            FROM numbered WHERE n <= %(load)s ORDER BY job
-        )
-        INSERT INTO pulse.finished
-            (job, lane, kind, rank, state, ended_by, attempts, failures, keyed, error)
-        SELECT job, 'busy', kind, 0,
-            CASE WHEN n % 100 = 0 THEN 'dead' ELSE 'completed' END::pulse.outcome,
-            'complete', 1, 0, false, CASE WHEN n % 100 = 0 THEN 'no' END
-        FROM numbered WHERE n > %(load)s
-        """.replace("% ", "%% "),
-        {"load": LOAD, "lanes": LANES, "kinds": KINDS},
-    )
+    """LOAD ready jobs, half of them in one lane, every kind in every lane; half as many
+    finished, some of them dead; the oldest id."""
+    spread = {
+        "kind": f"'k' || (hashint4(n) & 2147483647) % {KINDS}",
+        "lane": "CASE WHEN n % 2 = 0 THEN 'busy' ELSE 'l' ||"
+        f" (hashint4(n * 7) & 2147483647) % {LANES} END",
+    }
+    role = connection.execute("SELECT pulse._role_number('loader')").fetchone()
+    assert role is not None
+    for statement in (
+        "INSERT INTO pulse.body (job, kind, payload, max_attempts, owner, tags)"
+        f" SELECT n, {{kind}}, '{{{{\"n\": 1}}}}', 3, {role[0]}, ARRAY['t' || n % 1000]"
+        f" FROM generate_series(1, {LOAD + LOAD // 2}) AS n",
+        "INSERT INTO pulse.ready"
+        " (lane, rank, kind, job, attempts, failures, keyed, ready_at)"
+        " SELECT {lane}, n % 3, {kind}, n, 0, 0, false, now() - interval '10 minutes'"
+        f" FROM generate_series(1, {LOAD}) AS n",
+        "INSERT INTO pulse.finished (job, lane, kind, rank, state, ended_by, attempts,"
+        " failures, keyed, error, claimed_at)"
+        " SELECT n, {lane}, {kind}, 0,"
+        " CASE WHEN n % 50 = 0 THEN 'dead' ELSE 'completed' END::pulse.outcome,"
+        " 'complete', 1, 0, false, CASE WHEN n % 50 = 0 THEN 'no' END, now()"
+        f" FROM generate_series({LOAD + 1}, {LOAD + LOAD // 2}) AS n",
+        # As tick writes them: all lanes of a minute, then those of the next.
+        "INSERT INTO pulse.sample SELECT 'l' || n, now() - m * interval '1 minute',"
+        " '1 minute', 5, 0, 0, 3, 1"
+        f" FROM generate_series(120, 1, -1) AS m, generate_series(0, {LANES - 1}) AS n",
+        "INSERT INTO pulse.depth SELECT 'k' || n, now() - m * interval '1 minute', 5, 1"
+        f" FROM generate_series(120, 1, -1) AS m, generate_series(0, {KINDS - 1}) AS n",
+        "INSERT INTO pulse.depth SELECT DISTINCT '', d.at, 9, 9 FROM pulse.depth AS d",
+        f"SELECT setval('pulse.job_id', {LOAD + LOAD // 2})",
+    ):
+        connection.execute(statement.format_map(spread).encode())
     connection.execute("SELECT pulse.claim_batch('w1', 'busy', 50)")
     connection.execute("UPDATE pulse.lease SET claimed_at = now() - interval '9 min'")
     connection.execute(
@@ -129,14 +135,22 @@ def test_no_query_of_the_page_reads_the_whole_queue(
             ("running", queries.RUNNING, {}, ONE),
             ("workers", queries.WORKERS, {}, ONE),
             ("health", operator.HEALTH, {}, GLANCE + PAIRS + DEAD),
-            ("counters", operator.COUNTERS, {}, GLANCE),
-            ("gauges", operator.GAUGES, {}, GLANCE),
+            ("counters", operator.COUNTERS, {}, SERIES),
+            ("gauges", operator.GAUGES, {}, 2 * GLANCE),
+            ("counts", "SELECT FROM pulse.counts()", {}, SEARCH),
             ("summary", queries.SUMMARY, queries.SUMMARY_VALUES, SEARCH + GLANCE),
-            ("stats", cli.COUNTED_SINCE, WHILE, 100 * LANES),
+            ("pulse lanes", cli.LANES, {}, GLANCE),
+            ("pulse stats", cli.COUNTED, ALL, SERIES),
+            ("pulse stats", cli.COUNTED_SINCE, ALL | {"since": "1 hour"}, SERIES),
+            ("pulse stats", cli.COUNTED_SINCE, ALL | {"since": "1 day"}, SERIES),
+            ("pulse kinds", cli.KINDS, {}, PAIRS),
+            ("is there this lane", operator.LANE_IS_KNOWN, {"lane": "typo"}, GLANCE),
             ("kinds", queries.KINDS, {"kind": None}, PAIRS),
+            ("gauges of kinds", queries.KIND_GAUGES, {}, PAIRS),
             ("history", queries.HISTORY, HOUR, ONE),
             ("history of a lane", queries.HISTORY, HOUR | {"lane": "l1"}, ONE),
             ("history of a kind", queries.HISTORY, HOUR | {"kind": "k1"}, ONE),
+            ("history of a week", queries.HISTORY, WEEK, CHART),
             ("find dead", queries.FIND_DEAD, find() | DEATH, ONE),
             ("find dead", queries.FIND_DEAD, find(kind="nothing") | DEATH, SEARCH),
             ("groups", queries.DEAD_GROUPS, queries.SUMMARY_VALUES, SEARCH),
@@ -146,7 +160,7 @@ def test_no_query_of_the_page_reads_the_whole_queue(
             ("why", operator.WHY, one, GLANCE),
             ("watched", queries.WATCHED, {"job_ids": ids}, 20 * len(ids)),
             ("find", operator.FIND, find(), ONE),
-            ("find", operator.FIND, find(state="ready", lane="small"), ONE),
+            ("find", operator.FIND, find(state="ready", lane="l7"), ONE),
             ("find", operator.FIND, find(state="dead"), ONE),
             ("find", operator.FIND, find(state=["dead", "cancelled"]), ONE),
             ("find", operator.FIND, find(state="running"), ONE),
@@ -173,7 +187,7 @@ def test_every_page_answers_on_a_long_queue(
     paths = [
         *("me", "lanes", "status", "jobs", "dead", "workers", "health", "audit"),
         *("summary", "history", "history?range=7d&kind=k1", "kinds", "dead/groups"),
-        *(f"jobs/{loaded}", f"jobs/{loaded}/why", "jobs?state=ready&lane=small"),
+        *(f"jobs/{loaded}", f"jobs/{loaded}/why", "jobs?state=ready&lane=l7"),
         *("jobs?kind=nothing", "jobs?tag=t7", "jobs?error_like=%25x%25"),
         *("jobs?state=dead&older_than=1 second", "jobs?state=dead"),
         f"jobs?before={loaded + 1000}",
@@ -190,7 +204,11 @@ def test_every_page_answers_on_a_long_queue(
     lanes = {x["name"]: x for x in viewer.get(f"{API}/lanes").json()["lanes"]}
     busy = lanes["busy"]["depth"]
     assert lanes["busy"]["depth_estimated"]
-    assert LOAD * 0.8 * 0.5 < busy < LOAD * 0.8 * 2
+    assert busy == pytest.approx(LOAD / 2, rel=0.2)
+    kinds = viewer.get(f"{API}/kinds").json()["kinds"]
+    assert len(kinds) == KINDS
+    assert sum(kind["ready"] for kind in kinds) == pytest.approx(LOAD, rel=0.2)
+    assert all(kind["ready_estimated"] for kind in kinds)
     # A search for nothing says how far it came, and that it can go on.
     page = viewer.get(f"{API}/jobs?kind=nothing").json()
     assert page["jobs"] == []

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 SECTIONS: dict[str, list[click.Command]] = {
     "Work": [work.work, produce.enqueue, schedules.schedule, work.reconcile],
     "See": [
-        *(see.ps, see.lanes, top.top, jobs.jobs, see.why, see.workers, see.health),
-        *(stats.stats, limits.limits, flows.flow, settings.audit, web.web),
+        *(see.ps, see.lanes, see.kinds, top.top, jobs.jobs, see.why, see.workers),
+        *(see.health, stats.stats, limits.limits, flows.flow, settings.audit, web.web),
     ],
     "Operate": [
         *(steer.cancel, steer.reprioritize, steer.retry, steer.approve, steer.reject),

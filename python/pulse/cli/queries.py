@@ -3,6 +3,11 @@
 Ids leave the database as text.
 """
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
+
 WHO = "SELECT current_user::text AS role, current_database()::text AS database"
 
 # -- seeing -----------------------------------------------------------------------
@@ -28,64 +33,34 @@ LANES = """
     FROM pulse.lanes AS l
 """
 
-# The same columns, from the start or of the last while.
-COUNTED = """
+KINDS = """
+    SELECT
+        k.name AS kind, k.ready, k.ready_estimated,
+        pg_catalog.clock_timestamp() - k.oldest_ready_at AS oldest_ready_age, k.running,
+        k.workers, k.schedules, k.ready_in, k.settings
+    FROM pulse.kinds AS k
+    ORDER BY k.name
+"""
+
+
+def _counted(source: "LiteralString") -> "LiteralString":
+    return f"""
     SELECT
         c.lane, c.kind, c.enqueued, c.started, c.completed, c.failed, c.dead, c.retried,
         c.cancelled, c.reaped, pulse.histogram_quantile(c.wait_counts, 0.5) AS wait_p50,
         pulse.histogram_quantile(c.wait_counts, 0.95) AS wait_p95,
         pulse.histogram_quantile(c.run_counts, 0.5) AS run_p50,
         pulse.histogram_quantile(c.run_counts, 0.95) AS run_p95
-    FROM pulse.counters AS c
+    FROM {source} AS c
     WHERE (%(lane)s::text IS NULL OR c.lane = %(lane)s)
         AND (%(kind)s::text IS NULL OR c.kind = %(kind)s)
-        AND %(since)s::text IS NULL
     ORDER BY c.lane, c.kind
 """
-COUNTED_SINCE = """
-    WITH seen AS MATERIALIZED (
-        SELECT s.*
-        FROM pulse.stats AS s
-        WHERE s.at > pg_catalog.now() - %(since)s::interval
-            AND (%(lane)s::text IS NULL OR s.lane = %(lane)s)
-            AND (%(kind)s::text IS NULL OR s.kind = %(kind)s)
-    ),
 
-    spread AS (
-        SELECT
-            p.lane, p.kind, pg_catalog.array_agg(p.waits ORDER BY p.place) AS waits,
-            pg_catalog.array_agg(p.runs ORDER BY p.place) AS runs
-        FROM (
-            SELECT
-                s.lane, s.kind, u.place, pg_catalog.sum(u.waits)::bigint AS waits,
-                pg_catalog.sum(u.runs)::bigint AS runs
-            FROM seen AS s
-            CROSS JOIN LATERAL ROWS FROM (
-                pg_catalog.unnest(s.wait_counts), pg_catalog.unnest(s.run_counts)
-            ) WITH ORDINALITY AS u (waits, runs, place)
-            GROUP BY s.lane, s.kind, u.place
-        ) AS p
-        GROUP BY p.lane, p.kind
-    )
 
-    SELECT
-        s.lane, s.kind, pg_catalog.sum(s.enqueued)::bigint AS enqueued,
-        pg_catalog.sum(s.started)::bigint AS started,
-        pg_catalog.sum(s.completed)::bigint AS completed,
-        pg_catalog.sum(s.failed)::bigint AS failed,
-        pg_catalog.sum(s.dead)::bigint AS dead,
-        pg_catalog.sum(s.retried)::bigint AS retried,
-        pg_catalog.sum(s.cancelled)::bigint AS cancelled,
-        pg_catalog.sum(s.reaped)::bigint AS reaped,
-        pulse.histogram_quantile(d.waits, 0.5) AS wait_p50,
-        pulse.histogram_quantile(d.waits, 0.95) AS wait_p95,
-        pulse.histogram_quantile(d.runs, 0.5) AS run_p50,
-        pulse.histogram_quantile(d.runs, 0.95) AS run_p95
-    FROM seen AS s
-    INNER JOIN spread AS d ON d.lane = s.lane AND d.kind = s.kind
-    GROUP BY s.lane, s.kind, d.waits, d.runs
-    ORDER BY s.lane, s.kind
-"""
+# From the start, or of the last while.
+COUNTED = _counted("pulse.counters")
+COUNTED_SINCE = _counted("pulse.counters_since(since => %(since)s::interval)")
 
 FLOW = """
     SELECT

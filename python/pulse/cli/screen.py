@@ -290,12 +290,13 @@ class Screen:
         later = any(row["delayed_estimated"] for row in self.lanes)
         ready = sum(row["depth"] for row in self.lanes)
         delayed = sum(row["delayed"] for row in self.lanes)
+        running = sum(row["used"] for row in self.lanes)
         several = len(self.session.nodes)
         where = f"{several} databases" if several else self.session.target.database
         text = Text.assemble(
             ("pulse ", "bold"),
             (where, "bold cyan"),
-            f"  {show.about(ready, many)} ready  {len(self.running)} running",
+            f"  {show.about(ready, many)} ready  {running} running",
             f"  {show.about(delayed, later)} delayed",
             f"  {sum(row['throughput'] for row in self.lanes):,.0f}/min",
         )

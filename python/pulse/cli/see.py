@@ -1,4 +1,4 @@
-"""ps, lanes, workers, why, health: what is going on."""
+"""ps, lanes, kinds, workers, why, health: what is going on."""
 
 from typing import Any
 
@@ -70,6 +70,33 @@ def lanes_table(rows: list[Row]) -> show.Grid:
             *(row["lane"], show.slots(row), show.depth(row)),
             *(show.duration(row["oldest_ready_age"]), show.delayed(row)),
             *(f"{row['throughput']:,.0f}", show.lane_status(row)),
+        )
+    return table
+
+
+@click.command()
+@with_session
+def kinds(session: Session) -> None:
+    """Kinds: ready and running jobs, oldest job, who takes them."""
+    rows = session.gather(lambda node: node.rows(queries.KINDS))
+    if session.as_json:
+        return session.print_json(rows)
+    if not rows:
+        return session.say("No kind waits, runs, has settings, a schedule or a worker.")
+    session.out.print(kinds_table(rows).by_node(rows))
+    return None
+
+
+def kinds_table(rows: list[Row]) -> show.Grid:
+    columns = ("KIND", "READY", "OLDEST", "RUNNING", "WORKERS", "SCHEDULES")
+    table = show.Grid(*columns, "READY IN", right=columns[1:], cut=("KIND", "READY IN"))
+    for row in rows:
+        unhandled = row["ready"] > 0 and row["workers"] == 0
+        table.add(
+            *(row["kind"], show.about(row["ready"], row["ready_estimated"])),
+            *(show.duration(row["oldest_ready_age"]), row["running"]),
+            Text(str(row["workers"]), style="bold red" if unhandled else ""),
+            *(row["schedules"], show.some(row["ready_in"])),
         )
     return table
 

@@ -72,6 +72,12 @@ def about(value: int, estimated: bool) -> str:
     return f"≈{round(value, 3 - len(str(value))):,}" if estimated else f"{value:,}"
 
 
+def some(names: Sequence[str], most: int = 10) -> str:
+    """The first of these names, and how many more there are."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def coloured(word: str) -> Text:
     return Text(word.removesuffix("_approval"), style=COLOURS.get(word, ""))
 

@@ -55,6 +55,8 @@ IN_SECONDS = """
                 )
 """
 
+# Of many lanes, those that wait longest have a line of what they finished: as the page
+# shows them. Within an hour, or all samples of a lane would be read for the last 30.
 LANES = f"""
     SELECT
         l.name, l.max_slots, l.used, l.depth, l.depth_estimated, l.delayed,
@@ -67,7 +69,7 @@ LANES = f"""
             SELECT {IN_SECONDS}
             FROM pg_catalog.jsonb_each(l.settings) AS s
         ) AS settings,
-        ARRAY(
+        CASE WHEN l.place <= 100 THEN ARRAY(
             SELECT t.per_minute
             FROM (
                 SELECT
@@ -78,13 +80,24 @@ LANES = f"""
                     )::double precision AS per_minute
                 FROM pulse.samples AS s
                 WHERE s.lane = l.name
+                    AND s.at > (
+                        SELECT pg_catalog.clock_timestamp() - interval '1 hour'
+                    )
                 ORDER BY s.at DESC
                 LIMIT 30
             ) AS t
             ORDER BY t.at
-        ) AS recent
-    FROM pulse.lanes AS l
-    WHERE (%(lane)s::text IS NULL OR l.name = %(lane)s)
+        ) END AS recent
+    FROM (
+        SELECT
+            o.*,
+            pg_catalog.row_number() OVER (
+                ORDER BY o.oldest_ready_age DESC NULLS LAST, o.used DESC, o.name
+            ) AS place
+        FROM pulse.lanes AS o
+        WHERE (%(lane)s::text IS NULL OR o.name = %(lane)s)
+    ) AS l
+    ORDER BY l.name
 """
 
 SET_LANE = """
@@ -112,12 +125,34 @@ LANE_DEFAULTS = f"""
 
 KINDS = """
     SELECT
-        k.name, k.running, k.oldest_ready_at, k.ready_in, k.workers, k.schedules,
-        k.settings
+        k.name, k.ready, k.ready_estimated, k.running, k.oldest_ready_at, k.ready_in,
+        k.workers, k.schedules, k.settings
     FROM pulse.kinds AS k
     WHERE (%(kind)s::text IS NULL OR k.name = %(kind)s)
     ORDER BY k.name
     LIMIT 1000
+"""
+
+# For Prometheus. A thousand have a series of their own, those that wait most and run
+# most first; the others are one together.
+KIND_GAUGES = """
+    SELECT
+        CASE WHEN k.place <= 1000 THEN k.name ELSE '' END AS kind,
+        pg_catalog.sum(k.ready)::bigint AS ready,
+        pg_catalog.sum(k.running)::bigint AS running,
+        pg_catalog.max(k.workers) AS workers,
+        pg_catalog.max(
+            extract(EPOCH FROM pg_catalog.clock_timestamp() - k.oldest_ready_at)
+        )::double precision AS oldest_ready_seconds
+    FROM (
+        SELECT
+            o.*,
+            pg_catalog.row_number() OVER (
+                ORDER BY o.ready DESC, o.running DESC, o.name
+            ) AS place
+        FROM pulse.kinds AS o
+    ) AS k
+    GROUP BY 1
 """
 
 SET_KIND = """

@@ -48,6 +48,17 @@ SAMPLES = """
         ('mail', 90, 80, 2.5), ('reports', 1, 1, 2.0)) AS l (lane, base, swing, slow),
         generate_series(1, 60) AS n
 """
+# Of all of them, and of the kind that is shown.
+DEPTH = """
+    INSERT INTO pulse.depth (kind, at, ready, running)
+    SELECT '', date_trunc('minute', s.at), sum(s.ready), sum(s.running)
+    FROM pulse.sample AS s
+    GROUP BY 2
+    UNION ALL
+    SELECT 'charge-card', date_trunc('minute', s.at), s.ready / 4, s.running % 3
+    FROM pulse.sample AS s
+    WHERE s.lane = 'billing'
+"""
 # Committed, and locked from then on: upkeep steps over it, and it stays late.
 LATE = """
     UPDATE pulse.schedule SET next_at = now() - interval '7 minutes'
@@ -184,8 +195,9 @@ def shop() -> Iterator[tuple[Site, int]]:
         )
         late = psycopg.connect(dsn)
         late.execute(LATE)
-        sql.execute("TRUNCATE pulse.sample, pulse.stat, pulse.tally")
+        sql.execute("TRUNCATE pulse.sample, pulse.depth, pulse.stat, pulse.tally")
         sql.execute(SAMPLES)
+        sql.execute(DEPTH)
         sql.execute(TOTALS)
         sql.execute(ADD_TOTALS)
         site = Site(dsn)
@@ -208,8 +220,9 @@ def calm() -> Iterator[Site]:
             for statement in SETTINGS:
                 sql.execute(statement)
             sql.execute("SELECT pulse.tick()")
-            sql.execute("TRUNCATE pulse.sample, pulse.stat, pulse.tally")
+            sql.execute("TRUNCATE pulse.sample, pulse.depth, pulse.stat, pulse.tally")
             sql.execute(SAMPLES.replace("(l.base * (60 - n) / 8.0)", "(random() * 4)"))
+            sql.execute(DEPTH)
             sql.execute(TOTALS.replace("n < 11", "n < 0"))
             sql.execute(ADD_TOTALS)
             sql.execute("SELECT pulse.hello(%s, '{mail,images}')", ["shop-1"])
@@ -237,6 +250,7 @@ def main() -> None:
             shoot(browser, site, "jobs-phone", "jobs", **phone, color_scheme="dark")
             shoot(browser, site, "dead", "dead", **desk)
             shoot(browser, site, "kind", "kinds/charge-card", **desk)
+            shoot(browser, site, "kinds-phone", "kinds", **phone, color_scheme="light")
             shoot(browser, site, "health", "health", **desk)
 
 

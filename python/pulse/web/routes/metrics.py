@@ -54,6 +54,22 @@ LANE_GAUGES = (
 # Of these, what is unknown is not zero.
 MAY_BE_ABSENT = {"max_slots"}
 
+# Name, column of a kind, what it says.
+KIND_GAUGES = (
+    ("pulse_kind_ready", "ready", "Jobs in line; an estimate where they are many."),
+    ("pulse_kind_running", "running", "Jobs that run."),
+    (
+        "pulse_kind_oldest_ready_seconds",
+        "oldest_ready_seconds",
+        "How long the job has stood in line that is claimed next.",
+    ),
+    (
+        "pulse_kind_workers",
+        "workers",
+        "Workers seen in the last two minutes that take this kind.",
+    ),
+)
+
 # Name, column of pulse.counters, what it says.
 COUNTERS = (
     ("pulse_jobs_enqueued", "enqueued", "Jobs that were enqueued."),
@@ -150,6 +166,7 @@ async def read(db: Session) -> Queue:
         await db.rows(operator.HEALTH),
         await db.rows(operator.COUNTERS),
         await db.rows(operator.GAUGES),
+        await db.rows(queries.KIND_GAUGES),
         first(await db.one(operator.HISTOGRAM_BOUNDS))["bounds"],
         first(await db.one(producer.NODE)),
     )
@@ -164,6 +181,7 @@ class Queue(Collector):
         checks: Sequence[Row],
         counters: Sequence[Row],
         gauges: Sequence[Row],
+        kinds: Sequence[Row],
         bounds: Sequence[float],
         node: Row,
     ) -> None:
@@ -171,6 +189,7 @@ class Queue(Collector):
         self._checks = checks
         self._counters = counters
         self._gauges = gauges
+        self._kinds = kinds
         self._node = node
         self._bounds = [*(f"{bound:g}" for bound in bounds), "+Inf"]
 
@@ -181,6 +200,7 @@ class Queue(Collector):
     def collect(self) -> Iterable[Metric]:
         yield from self._counted()
         yield from self._lanes()
+        yield from self._each_kind()
         yield from self._figures()
         yield GaugeMetricFamily(
             "pulse_workers",
@@ -239,6 +259,15 @@ class Queue(Collector):
         for lane in lanes:
             held.add_metric([lane["name"]], len(lane["paused_by"] or ()))
         yield held
+
+    def _each_kind(self) -> Iterable[Metric]:
+        found: dict[str, Row] = {row["kind"]: {} for row in self._counters}
+        found.update((row["kind"], row) for row in self._kinds)
+        for name, column, help_text in KIND_GAUGES:
+            gauge = GaugeMetricFamily(name, help_text, labels=["kind"])
+            for kind, row in found.items():
+                gauge.add_metric([kind], float(row.get(column) or 0))
+            yield gauge
 
     def _figures(self) -> Iterable[Metric]:
         for name, wanted, label, help_text in GAUGES:

@@ -42,7 +42,7 @@ class LaneGlance(BaseModel):
     paused_by: list[str] | None = None
     # Whether its jobs stand in groups.
     grouped: bool = False
-    recent: list[float] = []
+    recent: list[float] | None = []
 
 
 class Lane(LaneGlance):
@@ -78,6 +78,8 @@ class Groups(BaseModel):
 
 class Kind(BaseModel):
     name: str
+    ready: int = 0
+    ready_estimated: bool = False
     running: int = 0
     oldest_ready_at: Moment | None = None
     ready_in: list[str] = []

@@ -14,7 +14,7 @@ const EVERY = { "1h": 15, "24h": 60, "7d": 300 };
 const CHARTS = [
   { title: "Throughput", unit: "a minute", say: rate, series: [["completed", (row, step) => row.completed / step, "good"], ["enqueued", (row, step) => row.enqueued / step, "quiet"]] },
   { title: "Failures", unit: "a minute", say: rate, series: [["failed attempts", (row, step) => row.failed / step, "warn"], ["dead", (row, step) => row.dead / step, "bad"]] },
-  { title: "Depth", unit: "jobs", say: (jobs) => number(Math.round(jobs)), series: [["ready", (row) => row.ready, "accent"], ["running", (row) => row.running, "good"]], whole: true },
+  { title: "Depth", unit: "jobs", say: (jobs) => number(Math.round(jobs)), series: [["ready", (row) => row.ready, "accent"], ["running", (row) => row.running, "good"]], sampled: true },
   { title: "Wait until start", unit: "", say: duration, series: [["p50", (row) => row.wait_p50, "accent"], ["p95", (row) => row.wait_p95, "plum"], ["p99", (row) => row.wait_p99, "warn"]] },
 ];
 
@@ -22,7 +22,7 @@ const CHARTS = [
 export function history(place, asked, stay, fixed = {}) {
   const range = asked.get("range") in RANGES ? asked.get("range") : "1h";
   const wanted = { lane: asked.get("lane") ?? "", kind: fixed.kind ?? asked.get("kind") ?? "" };
-  const charts = CHARTS.filter((chart) => !(chart.whole && wanted.kind)).map(figure);
+  const charts = CHARTS.filter((chart) => !(chart.sampled && wanted.lane && wanted.kind)).map(figure);
   const rest = h("div");
 
   function address(change) {

@@ -5,34 +5,41 @@ import { get, patch, path } from "./api.js";
 import { history } from "./charts.js";
 import { ask, button, notify } from "./dialog.js";
 import { h, show, write } from "./dom.js";
-import { number } from "./format.js";
+import { count, number } from "./format.js";
 import { deadGroups, jobTable } from "./jobs.js";
 import { whole } from "./lists.js";
-import { cells, heading, kindLink, pill, setWhen, trouble, when } from "./parts.js";
+import { cells, heading, kindLink, pill, trouble, when } from "./parts.js";
 import { may, refreshSummary } from "./state.js";
 
-const COLUMNS = [["Kind", "name"], ["Running", "num"], ["Oldest ready", "num"], ["Ready in", "wide"], ["Workers", "num"], ["Schedules", "num"], ["State", "state"]];
+const COLUMNS = [["Kind", "name"], ["Ready", "num"], ["Oldest", "num"], ["Running", "num"], ["Workers", "num"], ["Schedules", "num"], ["Ready in", "wide"], ["State", "state"]];
+// More lanes than these are counted.
+const LANES = 5;
 
 export const kinds = whole({
-  title: "Kinds", columns: COLUMNS, address: "kinds", key: "kinds", id: (kind) => kind.name,
+  title: "Kinds", columns: COLUMNS, look: "kinds", address: "kinds", key: "kinds", id: (kind) => kind.name,
   nothing: "No kind is known yet: none waits, runs, is scheduled, or is named by a worker.",
-  // What nobody takes comes first.
-  first: ({ workers, oldest_ready_at: ready }) => (workers === 0 && ready ? 0 : 1),
+  // What nobody takes comes first; of many, then what waits most.
+  first: ({ workers, ready }, many) => (workers === 0 && ready > 0 ? -Number.MAX_SAFE_INTEGER : many ? -ready : 0),
   row: (kind) => cells(COLUMNS,
-    kindLink(kind.name), number(kind.running), when(kind.oldest_ready_at, "since"), kind.ready_in.join(", "),
-    number(kind.workers), number(kind.schedules), kindState(kind)),
+    kindLink(kind.name), count(kind.ready, kind.ready_estimated), when(kind.oldest_ready_at, "since"), number(kind.running),
+    number(kind.workers), number(kind.schedules), some(kind.ready_in), kindState(kind)),
 });
 
-function kindState({ workers, running, oldest_ready_at: ready }) {
-  if (workers === 0 && ready) return pill("dead", "no worker");
+function some(lanes) {
+  const more = lanes.length - LANES;
+  return lanes.slice(0, LANES).join(", ") + (more > 0 ? ` and ${number(more)} more` : "");
+}
+
+function kindState({ workers, running, ready }) {
+  if (workers === 0 && ready > 0) return pill("dead", "no worker");
   if (running > 0) return pill("running", "working");
-  return ready ? pill("ready", "waiting") : pill("idle", "idle");
+  return ready > 0 ? pill("ready", "waiting") : pill("idle", "idle");
 }
 
 export async function kind(root, stay, { id: name, query }) {
   const state = h("span");
-  const figures = ["Running", "Oldest ready", "Workers", "Schedules"].map((label) => ({ label, value: h("dd"), more: h("dd", { class: "quiet" }) }));
-  const [running, oldest, workers, schedules] = figures;
+  const figures = ["Ready", "Running", "Workers", "Schedules"].map((label) => ({ label, value: h("dd"), more: h("dd", { class: "quiet" }) }));
+  const [ready, running, workers, schedules] = figures;
   const facts = h("dl", { class: "facts" });
   const jobs = jobTable("jobs", { kind: name }, stay, "No job of this kind is kept.", 20);
 
@@ -40,9 +47,9 @@ export async function kind(root, stay, { id: name, query }) {
     const found = await get(path`kinds/${name}`);
     if (stay.left) return;
     show(state, kindState(found));
+    write(ready.value, count(found.ready, found.ready_estimated));
+    show(ready.more, found.oldest_ready_at ? ["oldest ", when(found.oldest_ready_at, "since"), ` in ${some(found.ready_in)}`] : "none is ready");
     write(running.value, number(found.running));
-    show(oldest.value, setWhen(h("time"), found.oldest_ready_at, "since"));
-    write(oldest.more, found.ready_in.length ? `in ${found.ready_in.join(", ")}` : "none is ready");
     write(workers.value, number(found.workers));
     write(workers.more, found.workers ? "live, that take it" : "none takes it");
     write(schedules.value, number(found.schedules));

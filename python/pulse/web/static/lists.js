@@ -4,17 +4,17 @@ import { get } from "./api.js";
 import { h, keyed, redraw, show } from "./dom.js";
 import { number, pretty } from "./format.js";
 import { pagedTable } from "./pages.js";
-import { cells, empty, heading, jobLink, narrow, pill, searchLink, table, trouble, when } from "./parts.js";
+import { cells, empty, heading, jobLink, MANY, narrow, pill, searchLink, table, trouble, when } from "./parts.js";
 import { remedy, statusPill } from "./troubles.js";
 
 /**
  * A page that is one list, read again every few seconds. actions(again) makes the buttons
- * above it; fits(item, query) says which of the items the address asks for, first(item) a
- * number for those that come first.
+ * above it; fits(item, query) says which of the items the address asks for, first(item, many) a
+ * number for those that come first; look is a class of the table.
  */
-export function whole({ title, note, columns, address, key, id, row, nothing, actions = () => null, fits = () => true, first = () => 0 }) {
+export function whole({ title, note, columns, address, key, id, row, nothing, actions = () => null, fits = () => true, first = () => 0, look = "" }) {
   return async (root, stay, { query }) => {
-    const { element, body } = table(title, columns);
+    const { element, body } = table(title, columns, look);
     const none = empty(nothing);
     const rest = h("div");
     const wanted = narrow(`Find ${title.toLowerCase()}`, draw);
@@ -24,7 +24,9 @@ export function whole({ title, note, columns, address, key, id, row, nothing, ac
       keyed(body, wanted.part(items, id, title.toLowerCase()), id, () => redrawn((now, kept) => row(now, load, kept)));
     }
     async function load() {
-      items = (await get(address))[key].filter((item) => fits(item, query)).sort((a, b) => first(a) - first(b));
+      const found = (await get(address))[key].filter((item) => fits(item, query));
+      const many = found.length > MANY;
+      items = found.sort((a, b) => first(a, many) - first(b, many));
       if (stay.left) return;
       draw();
       element.hidden = items.length === 0;

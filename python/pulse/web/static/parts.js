@@ -116,6 +116,7 @@ export function sparkline() {
   return {
     element,
     set(values) {
+      element.toggleAttribute("hidden", !values);
       const list = values?.length > 1 ? values : [0, values?.[0] ?? 0];
       const top = Math.max(...list, 1);
       const step = (WIDTH - 4) / (list.length - 1);
