@@ -43,7 +43,7 @@ $$;
 COMMENT ON FUNCTION pulse._running_by_lane() IS
 'How many jobs run in each lane, as an object of counts by lane.';
 
--- Level by level, each from its mark, as a claim reads them (41_pick.sql).
+-- Level by level, each from its mark, as a claim reads them (40_claim.sql).
 CREATE FUNCTION pulse._count_ready(lane text, max_rows integer)
 RETURNS integer
 LANGUAGE plpgsql
