@@ -35,6 +35,7 @@ PAYLOAD = (
     '{"to": "ada@example.org", "subject": "hello", "template": "welcome",'
     ' "locale": "en", "account": 12345}'
 )
+KINDS = ["bench", *(f"kind {n}" for n in range(9))]
 SETTINGS = {
     "shared_buffers": "512MB",
     "max_wal_size": "4GB",
@@ -89,16 +90,22 @@ class Subject:
         leases = self.taken.pop()
         self.call("SELECT v.* FROM pulse.complete_batch(%s::bigint []) AS v", leases)
 
-    def exchange(self, jobs: int) -> None:
+    def exchange(self, jobs: int, kinds: list[str] | None = None) -> None:
         """Report what the last one brought, claim as many."""
         done = [{"lease": str(lease)} for lease in self.taken.pop()]
         rows = self.call(
-            "SELECT e.* FROM pulse.exchange('bench', %s::jsonb, %s::jsonb) AS e",
+            "SELECT e.* FROM pulse.exchange("
+            "'bench', %s::jsonb, %s::jsonb, kinds => %s::text []) AS e",
             json.dumps({"bulk": jobs}),
             json.dumps(done),
+            kinds,
         )
         assert len(rows) == jobs, f"{len(rows)} of {jobs} jobs exchanged"
         self.taken.append([row[3] for row in rows])
+
+    def exchange_kinds(self, jobs: int) -> None:
+        """As a Python worker does, which names the kinds that it has handlers for."""
+        self.exchange(jobs, KINDS)
 
     def stock(self, jobs: int, calls: int) -> None:
         """What so many exchanges take, and what the first of them reports."""
@@ -181,7 +188,7 @@ class OneTable(Subject):
             self.enqueue(jobs)
         self.claim(jobs)
 
-    def exchange(self, jobs: int) -> None:
+    def exchange(self, jobs: int, kinds: list[str] | None = None) -> None:
         """In two statements and transactions: there is no such verb."""
         self.complete(jobs)
         self.claim(jobs)
@@ -205,6 +212,7 @@ STEPS: list[Step] = [
     ("complete", 100, 3),
     ("exchange", 10, 12),
     ("exchange", 500, 2),
+    ("exchange_kinds", 10, 12),
 ]
 NAMES = {
     ("enqueue", 1): "enqueue",
@@ -215,6 +223,7 @@ NAMES = {
     ("complete", 100): "complete_batch 100",
     ("exchange", 10): "exchange 10",
     ("exchange", 500): "exchange 500",
+    ("exchange_kinds", 10): "exchange 10, kinds",
 }
 
 
@@ -222,7 +231,7 @@ def slice_of(subject: Subject, step: Step) -> float:
     """Microseconds of processor time of a call that nothing disturbed."""
     verb, jobs, calls = step
     act: Callable[[int], None] = getattr(subject, verb)
-    if verb == "exchange":
+    if verb.startswith("exchange"):
         subject.stock(jobs, calls + 1)
     # Plans anew: VACUUM between the rounds has thrown the plans away.
     act(jobs)
@@ -231,7 +240,7 @@ def slice_of(subject: Subject, step: Step) -> float:
         before = processor(subject.pid)
         act(jobs)
         used.append(processor(subject.pid) - before)
-    if verb == "exchange":
+    if verb.startswith("exchange"):
         subject.complete(jobs)
     return 1e6 * quantiles(used, n=4, method="inclusive")[0]
 
@@ -334,7 +343,7 @@ def main() -> int:
     words = tuple(asked.only.replace(",", " ").split()) or ("",)
     steps = [step for step in STEPS if NAMES[step[:2]].startswith(words)]
     if any(verb in ("claim", "complete") for verb, _, _ in steps):
-        steps = [step for step in STEPS if step in steps or step[0] != "exchange"]
+        steps = [step for step in STEPS if step in steps or step[0][:8] != "exchange"]
     if not steps:
         parser.error(f"no such step: there are {', '.join(NAMES.values())}")
 

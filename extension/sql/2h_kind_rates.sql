@@ -133,7 +133,6 @@ CREATE FUNCTION pulse._pick_within_rates(
     kinds text [],
     need integer,
     mark pulse.mark,
-    from_level integer,
     OUT tids tid [],
     OUT open text [],
     OUT after_lease bigint
@@ -166,13 +165,13 @@ BEGIN
         IF v_kinds IS NULL AND v_spent = '{}' THEN
             v_picked := pulse._pick(
                 _pick_within_rates.lane, _pick_within_rates.need,
-                _pick_within_rates.mark, _pick_within_rates.from_level
+                _pick_within_rates.mark
             );
         ELSE
             v_picked := pulse._pick_kinds(
                 _pick_within_rates.lane, v_kinds,
                 _pick_within_rates.need - cardinality(v_kept), _pick_within_rates.mark,
-                _pick_within_rates.from_level, v_spent
+                v_spent
             );
         END IF;
 
@@ -216,7 +215,7 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._pick_within_rates(text, text [], integer, pulse.mark, integer) IS
+COMMENT ON FUNCTION pulse._pick_within_rates(text, text [], integer, pulse.mark) IS
 'Like _pick and _pick_kinds where kinds have a rate, of each no more than it has starts left; open are the kinds whose starts are to be counted, of leases above after_lease.';
 
 -- By their places in an index: a look for each kind.

@@ -100,7 +100,7 @@ AS $$
 DECLARE
     v_tids tid [];
 BEGIN
-    v_tids := pulse._pick(_sort_into_groups.lane, _sort_into_groups.max_jobs, mark, 0);
+    v_tids := pulse._pick(_sort_into_groups.lane, _sort_into_groups.max_jobs, mark);
     moved := cardinality(v_tids);
     named := 0;
     IF moved = 0 THEN

@@ -4,7 +4,7 @@
 -- lease. So a job is running exactly when it has a lease, two claimers can never have
 -- the same one, and a rolled back claim never happened.
 --
--- What to delete is picked first (_pick), row by row, FOR UPDATE SKIP LOCKED, into an
+-- What to delete is picked first, row by row, FOR UPDATE SKIP LOCKED, into an
 -- array of row addresses. The array is what makes a batch never larger than asked: a
 -- subquery with LIMIT may be run again by the executor, an array is a value. An address
 -- is safe to keep because rows of ready are never updated, and locked by us.
@@ -17,10 +17,11 @@
 -- not stop at the end of a row comparison whose first columns are equal.
 --
 -- A claim that names kinds reads the same line and filters, which is right as long as
--- most of what it meets is wanted. If little of it is (jobs of other kinds pile up at
--- the head), or if dead rows stand behind such jobs where no mark can pass, it takes
--- candidates kind by kind from ready_for_claim_by_kind, merges them in claim order and
--- locks only the first ones. The line is then noted as patchy for ten seconds.
+-- most of what it meets is wanted: it looks at 100 rows, and at eight for each job that it
+-- asks for. If little of that is (jobs of other kinds pile up at the head), or if dead rows
+-- stand behind such jobs where no mark can pass, it takes candidates kind by kind from
+-- ready_for_claim_by_kind, merges them in claim order and locks only the first ones. The
+-- line is then noted as patchy for ten seconds.
 --
 -- Locks, in this order: the hold lock shared (pause takes it exclusively), the lane lock
 -- shared (set_lane takes it exclusively) and, where max_slots or rate is set, the roster
@@ -60,7 +61,8 @@ DECLARE
     v_need integer;
     v_more integer;
     v_tids tid [];
-    v_woken integer := 0;
+    v_shown bigint;
+    v_dead bigint;
     v_held boolean := false;
     v_fitted boolean := false;
     v_rosters pulse.roster [];
@@ -154,21 +156,15 @@ BEGIN
         ) AS is_due,
         pg_sequence_last_value('pulse.note_seq') IS NOT NULL AS has_flows,
         n.mark,
-        -- Mostly nothing stands above the first known level.
-        CASE
-            WHEN (n.mark).ranks[1] IS NULL
-                OR (
-                    SELECT true
-                    FROM pulse.ready AS r
-                    WHERE r.lane = claim_batch.lane
-                        AND r.rank < (n.mark).ranks[1]
-                        AND r.failures >= 0
-                    ORDER BY r.rank, r.seq
-                    LIMIT 1
-                )
-                THEN 0
-            ELSE 1
-        END AS from_level
+        (n.mark).ranks,
+        (n.mark).seqs,
+        coalesce(cardinality((n.mark).ranks), 0) AS levels,
+        claim_batch.kinds IS NOT NULL
+        AND (n.mark).patchy_at BETWEEN v_now - interval '10 seconds' AND v_now AS is_patchy,
+        -- What the line has shown so far, and cost to read.
+        pg_stat_get_xact_tuples_fetched('pulse.ready_for_claim'::regclass) AS shown,
+        pg_stat_get_xact_tuples_returned('pulse.ready_for_claim'::regclass) AS entries,
+        pg_stat_get_xact_blocks_fetched('pulse.ready_for_claim'::regclass) AS pages
     INTO v_known
     FROM pulse._lane_default AS d
     LEFT JOIN pulse.lane AS l ON l.lane = claim_batch.lane
@@ -213,7 +209,7 @@ BEGIN
         END IF;
 
         IF v_known.has_flows THEN
-            v_woken := (pulse._take_wakes(v_need, 3)).released;
+            PERFORM pulse._take_wakes(v_need, 3);
             v_held := EXISTS (SELECT 1 FROM pulse.flow_hold);
         END IF;
 
@@ -242,7 +238,6 @@ BEGIN
                 RETURN;
             END IF;
             PERFORM pulse._leave_groups(claim_batch.lane, 500 + 4 * v_need);
-            v_known.from_level := 0;
         END IF;
 
         -- 5. Slots: of a lane with max_slots, those of the rosters that this claim could lock
@@ -274,30 +269,99 @@ BEGIN
         IF v_need <= 0 THEN
             RETURN;
         END IF;
-
-        -- What was promoted, or committed while this claim waited for its turn, may stand
-        -- above what was seen.
-        IF v_known.is_due OR num_nonnulls(v_known.max_slots, v_known.rate) > 0 OR v_woken > 0 THEN
-            v_known.from_level := 0;
-        END IF;
     END IF;
 
-    -- 6. Pick: lock the first jobs in line; the SELECT is in 41_pick.sql. Who finds nothing
-    -- has time to look whether an end went unnoticed, and picks again if one did.
+    -- 6. Pick: lock the first jobs in line, level by level from the top, each from its mark.
+    -- There is no element 0 of an array, and none behind its end: coalesce gives the ends of
+    -- the line. Who finds nothing has time to look whether an end went unnoticed, and picks
+    -- again if one did.
     LOOP
-        IF claim_batch.kinds IS NULL AND v_known.kinds_rated IS NOT TRUE THEN
-            v_tids := pulse._pick(
-                claim_batch.lane, greatest(v_need, v_more), v_known.mark, v_known.from_level
-            );
-        ELSIF v_known.kinds_rated THEN
+        IF (v_known.kinds_rated OR v_known.is_patchy) IS NOT TRUE THEN
+            IF claim_batch.kinds IS NULL THEN
+                v_tids := array(
+                    SELECT r.tid
+                    FROM (SELECT generate_series(0, v_known.levels) AS level) AS n
+                    CROSS JOIN LATERAL (
+                        SELECT r.ctid AS tid
+                        FROM pulse.ready AS r
+                        WHERE r.lane = claim_batch.lane
+                            AND r.failures >= 0
+                            AND (r.rank, r.seq) >= (
+                                coalesce(v_known.ranks[n.level], -2147483648),
+                                coalesce(v_known.seqs[n.level], 0)
+                            )
+                            AND r.rank < coalesce(v_known.ranks[n.level + 1], 2147483647)
+                        ORDER BY r.rank, r.seq
+                        FOR UPDATE SKIP LOCKED
+                    ) AS r
+                    LIMIT greatest(v_need, v_more)
+                );
+            ELSE
+                -- The same, of what the first part of the line shows. One statement, so one
+                -- snapshot: a row address seen here cannot be reused before it is locked.
+                v_tids := array(
+                    SELECT t.tid
+                    FROM (
+                        SELECT r.tid, r.kind
+                        FROM (SELECT generate_series(0, v_known.levels) AS level) AS n
+                        CROSS JOIN LATERAL (
+                            SELECT r.ctid AS tid, r.kind
+                            FROM pulse.ready AS r
+                            WHERE r.lane = claim_batch.lane
+                                AND r.failures >= 0
+                                AND (r.rank, r.seq) >= (
+                                    coalesce(v_known.ranks[n.level], -2147483648),
+                                    coalesce(v_known.seqs[n.level], 0)
+                                )
+                                AND r.rank < coalesce(v_known.ranks[n.level + 1], 2147483647)
+                            ORDER BY r.rank, r.seq
+                        ) AS r
+                        LIMIT 100 + 8 * v_need
+                    ) AS s
+                    CROSS JOIN LATERAL (
+                        SELECT r.ctid AS tid
+                        FROM pulse.ready AS r
+                        WHERE r.ctid = s.tid
+                        FOR UPDATE SKIP LOCKED
+                    ) AS t
+                    WHERE s.kind = ANY (claim_batch.kinds)
+                    LIMIT greatest(v_need, v_more)
+                );
+            END IF;
+
+            -- Was there a pile of dead rows to step over? Their entries say so, or only their
+            -- pages (_entries_read). Behind a row that is not ours no mark can help.
+            v_shown := pg_stat_get_xact_tuples_fetched('pulse.ready_for_claim'::regclass)
+                - v_known.shown;
+            v_dead := pg_stat_get_xact_tuples_returned('pulse.ready_for_claim'::regclass)
+                - v_known.entries - v_shown;
+            IF v_dead >= 500
+                OR pg_stat_get_xact_blocks_fetched('pulse.ready_for_claim'::regclass)
+                - v_known.pages > 10 + 5 * v_known.levels + v_need / 4
+            THEN
+                PERFORM pulse._ask_for_marks(
+                    claim_batch.lane, '{}', v_known.mark,
+                    claim_batch.kinds IS NOT NULL
+                    AND v_shown > cardinality(v_tids)
+                    AND v_dead > 1000 + 2 * v_need
+                );
+            END IF;
+        END IF;
+
+        IF v_known.kinds_rated THEN
             SELECT p.tids, p.open, p.after_lease INTO v_tids, v_open, v_after_lease
             FROM pulse._pick_within_rates(
-                claim_batch.lane, claim_batch.kinds, v_need, v_known.mark, v_known.from_level
+                claim_batch.lane, claim_batch.kinds, v_need, v_known.mark
             ) AS p;
-        ELSE
+        -- Little of the line is wanted, or there is more of it.
+        ELSIF v_known.is_patchy
+            OR claim_batch.kinds IS NOT NULL
+            AND cardinality(v_tids) < v_need
+            AND (v_shown >= 100 + 8 * v_need OR current_setting('track_counts') = 'off')
+        THEN
             v_tids := pulse._pick_kinds(
                 claim_batch.lane, claim_batch.kinds, greatest(v_need, v_more), v_known.mark,
-                v_known.from_level, '{}'
+                '{}'
             );
         END IF;
         -- Jobs of a flow that is paused are parked, and those behind them picked: where many
@@ -315,7 +379,6 @@ BEGIN
             RETURN;
         END IF;
         v_known.has_flows := false;
-        v_known.from_level := 0;
     END LOOP;
 
     -- 7. Take: out of ready, into lease, and out to the worker; or nothing, when the bodies

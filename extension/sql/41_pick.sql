@@ -1,11 +1,9 @@
--- Which jobs a claim takes: the essay is above the claim (40_claim.sql), the marks that
--- the picks start from are in 52_marks.sql; how a claim asks for newer ones is at the end.
+-- The pick of a claim is one statement in it (40_claim.sql); here is the same for others, and
+-- how a claim asks for newer marks (52_marks.sql).
 
--- Any kind: level by level from the top, each from its mark. Few variables and expressions:
--- PL/pgSQL sets up each of them anew in every transaction. There is no element 0 of
--- an array, and none behind its end: coalesce gives the ends of the line.
+-- Any kind: level by level from the top, each from its mark.
 CREATE FUNCTION pulse._pick(
-    lane text, need integer, mark pulse.mark, from_level integer
+    lane text, need integer, mark pulse.mark
 )
 RETURNS tid []
 LANGUAGE plpgsql
@@ -21,7 +19,7 @@ DECLARE
     v_step bigint;
     v_stepped bigint;
 BEGIN
-    FOR v_level IN _pick.from_level..v_levels LOOP
+    FOR v_level IN 0..v_levels LOOP
         -- As _entries_read, without a call.
         v_read := pg_stat_get_xact_tuples_returned('pulse.ready_for_claim'::regclass)
             + 100 * pg_stat_get_xact_blocks_fetched('pulse.ready_for_claim'::regclass);
@@ -62,8 +60,8 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._pick(text, integer, pulse.mark, integer) IS
-'Lock the first jobs of a lane that nobody else has locked, at most need, and return their addresses; mark is the newest of the lane, from_level 1 when nothing stands above the first known level and else 0.';
+COMMENT ON FUNCTION pulse._pick(text, integer, pulse.mark) IS
+'Lock the first jobs of a lane that nobody else has locked, at most need, and return their addresses; mark is the newest of the lane.';
 
 -- What reading has cost, in entries of an index: those it returned, of dead rows as well,
 -- and a hundred for each page, as a page of entries that are marked dead returns none.
@@ -85,10 +83,10 @@ $$;
 COMMENT ON FUNCTION pulse._entries_read(regclass) IS
 'How many entries of an index this session has read lately, a page counted as a hundred.';
 
--- A claim that had to step over 500 places or more asks. Where it found a job, that is
--- the distance in seq, which counts the rows of all lanes: it asks too often rather than
--- too seldom. Where it found none, it is what the look has cost (_entries_read), so that
--- idle claims write nothing. Asking is cheap and not repeated within 20 ms.
+-- A claim that had to step over 500 places or more asks. It counts the entries of dead rows
+-- that it has read, and pages; idle claims write nothing. The picks of other files take the
+-- distance in seq where they found a job, which counts the rows of all lanes: they ask too
+-- often rather than too seldom. Asking is cheap and not repeated within 20 ms.
 CREATE FUNCTION pulse._ask_for_marks(
     lane text, kinds text [], mark pulse.mark, patchy boolean
 )

@@ -6,7 +6,6 @@ CREATE FUNCTION pulse._pick_kinds(
     kinds text [],
     need integer,
     mark pulse.mark,
-    from_level integer,
     without text []
 )
 RETURNS tid []
@@ -16,10 +15,10 @@ AS $$
 DECLARE
     v_ranks integer [] := (_pick_kinds.mark).ranks;
     v_levels integer := coalesce(cardinality(v_ranks), 0);
-    v_level integer := _pick_kinds.from_level;
-    v_from_rank integer := coalesce(v_ranks[nullif(v_level, 0)], -2147483648);
-    v_from_seq bigint := coalesce((_pick_kinds.mark).seqs[nullif(v_level, 0)], 0);
-    v_to_rank integer := coalesce(v_ranks[v_level + 1], 2147483647);
+    v_level integer := 0;
+    v_from_rank integer := -2147483648;
+    v_from_seq bigint := 0;
+    v_to_rank integer := coalesce(v_ranks[1], 2147483647);
     v_window integer := _pick_kinds.need;
     v_picked tid [] := ARRAY[]::tid [];
     v_seen integer;
@@ -139,7 +138,7 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._pick_kinds(text, text [], integer, pulse.mark, integer, text []) IS
+COMMENT ON FUNCTION pulse._pick_kinds(text, text [], integer, pulse.mark, text []) IS
 'Like _pick, for some kinds only, or where kinds is NULL for all without some.';
 
 -- Kind by kind: a window of candidates of each level of each kind, not locked, merged in

@@ -99,6 +99,18 @@ BEGIN
                 clock_timestamp() - v_lease.claimed_at
             );
 
+            -- Mostly that is all.
+            IF NOT v_lease.keyed
+                AND v_lease.group_key IS NULL
+                AND pg_sequence_last_value('pulse.blocked_seq') IS NULL
+                AND cardinality(complete_batch.leases) = 1
+            THEN
+                IF complete_batch.quiet IS NOT TRUE THEN
+                    RETURN NEXT ROW(v_lease.lease, 'ok'::text);
+                END IF;
+                RETURN;
+            END IF;
+
             v_ended := 1;
             v_first := v_lease.job;
             v_last := v_lease.job;

@@ -1,7 +1,7 @@
 -- Moves jobs that have become due from waiting into ready: the highest priority first,
 -- the oldest first inside it, so that a wave of low-priority jobs holds up no urgent one.
 --
--- The levels of a lane are read like those of a line (41_pick.sql): the known ones, each
+-- The levels of a lane are read like those of a line (40_claim.sql): the known ones, each
 -- from its due mark, and between two known ones whatever nobody has recorded yet. As
 -- soon as the batch is full the rest is not looked at. A lane with more than 100 levels
 -- goes on by time alone, so that no producer can make a claim long by spreading its jobs

@@ -39,7 +39,7 @@ $$;
 COMMENT ON FUNCTION pulse._running_now() IS
 'How many jobs run of each lane and kind.';
 
--- Level by level, each from its mark, as a claim reads them (41_pick.sql).
+-- Level by level, each from its mark, as a claim reads them (40_claim.sql).
 CREATE FUNCTION pulse._count_ready(lane text, max_rows integer)
 RETURNS integer
 LANGUAGE plpgsql

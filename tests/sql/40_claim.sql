@@ -1,7 +1,7 @@
 -- The claim: which jobs, in which order, and what the worker gets.
 BEGIN;
 
-SELECT plan(77);
+SELECT plan(79);
 
 -- What comes back, as labels in claim order.
 CREATE FUNCTION pg_temp.claims(lane text, max_jobs integer DEFAULT 100, kinds text [] DEFAULT NULL)
@@ -435,6 +435,15 @@ SELECT is_empty(
     format('SELECT * FROM pulse.lease AS l WHERE l.lease = %s', :lease),
     'guarantee 4: when nobody did, it reaps, whatever lane it is of'
 );
+
+-- Further down the line than a claim looks at first, whether or not it can count.
+SELECT pg_temp.fill(300, 'far', 'foreign', 5);
+SELECT pulse.enqueue('mine', '["urgent"]', 'far', 5) AS c \gset
+SELECT pulse.enqueue('mine', '["later"]', 'far', 0) AS c \gset
+SET LOCAL track_counts = off;
+SELECT is(pg_temp.claims('far', 1, '{mine}'), '{urgent}', 'far away, without statistics');
+RESET track_counts;
+SELECT is(pg_temp.claims('far', 9, '{mine,none}'), '{later}', 'and on the next level');
 SELECT is_empty('SELECT * FROM pulse.check()', 'check() finds nothing wrong');
 
 SELECT * FROM finish();
