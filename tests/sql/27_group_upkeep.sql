@@ -57,18 +57,18 @@ SELECT set_eq(
 );
 SELECT is((pulse._newest_group_mark('slow')).roll_from, NULL, 'and that is known');
 
--- tick
+-- tick, more than once: a call has 200 ms, and a busy machine may need them for the first lane
 
 SELECT pulse.set_lane('flood', fair => true);
 SELECT FROM pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[600]), lane => 'flood');
-SELECT pulse._tick_groups() \g /dev/null
+SELECT pulse._tick_groups() FROM generate_series(1, 5) \g /dev/null
 SELECT is(
     (SELECT count(*) FROM pulse.ready AS r WHERE r.lane = 'flood'), 0::bigint,
     'a backlog without a key is sorted into its group by tick'
 );
 SELECT is((SELECT count(*) FROM pulse.group_ready AS r WHERE r.lane = 'flood'), 600::bigint, 'every job of it');
 SELECT pg_temp.put('flood', 'g' || n) FROM generate_series(1, 1100) AS n \g /dev/null
-SELECT pulse._tick_groups() \g /dev/null
+SELECT pulse._tick_groups() FROM generate_series(1, 5) \g /dev/null
 SELECT is(
     (SELECT count(*) FROM pulse.group_notice AS n WHERE n.lane = 'flood'), 0::bigint,
     'a flood of notices is read by tick'
