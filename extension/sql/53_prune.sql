@@ -455,83 +455,93 @@ DECLARE
 BEGIN
     DELETE FROM pulse.sample AS t
     WHERE t.ctid = ANY (array(
-            WITH RECURSIVE sampled (lane) AS (
-                (
-                    SELECT s.lane
-                    FROM pulse.sample AS s
-                    ORDER BY s.lane
-                    LIMIT 1
-                )
-                UNION ALL
-                SELECT
-                    (
-                        SELECT s.lane
-                        FROM pulse.sample AS s
-                        WHERE s.lane > n.lane
-                        ORDER BY s.lane
-                        LIMIT 1
+            SELECT l.ctid
+            FROM pulse.sample AS l
+            WHERE l.ctid = ANY (array(
+                    WITH RECURSIVE sampled (lane) AS (
+                        (
+                            SELECT s.lane
+                            FROM pulse.sample AS s
+                            ORDER BY s.lane
+                            LIMIT 1
+                        )
+                        UNION ALL
+                        SELECT
+                            (
+                                SELECT s.lane
+                                FROM pulse.sample AS s
+                                WHERE s.lane > n.lane
+                                ORDER BY s.lane
+                                LIMIT 1
+                            )
+                        FROM sampled AS n
+                        WHERE n.lane IS NOT NULL
                     )
-                FROM sampled AS n
-                WHERE n.lane IS NOT NULL
-            )
 
-            SELECT o.ctid
-            FROM sampled AS n
-            CROSS JOIN LATERAL (
-                SELECT s.ctid
-                FROM pulse.sample AS s
-                WHERE s.lane = n.lane
-                    AND s.at < v_before
-                UNION ALL
-                SELECT s.ctid
-                FROM pulse.sample AS s
-                WHERE s.lane = n.lane
-                    AND s.at >= v_thin - interval '3 hours'
-                    AND s.at < v_thin
-                    AND extract(EPOCH FROM s.at)::bigint % 3600 >= 120
-            ) AS o
-            LIMIT _prune_samples.max_rows
+                    SELECT o.ctid
+                    FROM sampled AS n
+                    CROSS JOIN LATERAL (
+                        SELECT s.ctid
+                        FROM pulse.sample AS s
+                        WHERE s.lane = n.lane
+                            AND s.at < v_before
+                        UNION ALL
+                        SELECT s.ctid
+                        FROM pulse.sample AS s
+                        WHERE s.lane = n.lane
+                            AND s.at >= v_thin - interval '3 hours'
+                            AND s.at < v_thin
+                            AND extract(EPOCH FROM s.at)::bigint % 3600 >= 120
+                    ) AS o
+                    LIMIT _prune_samples.max_rows
+                ))
+            FOR UPDATE SKIP LOCKED
         ));
     GET DIAGNOSTICS v_lanes = ROW_COUNT;
 
     DELETE FROM pulse.depth AS t
     WHERE t.ctid = ANY (array(
-            WITH RECURSIVE sampled (kind) AS (
-                (
-                    SELECT s.kind
-                    FROM pulse.depth AS s
-                    ORDER BY s.kind
-                    LIMIT 1
-                )
-                UNION ALL
-                SELECT
-                    (
-                        SELECT s.kind
-                        FROM pulse.depth AS s
-                        WHERE s.kind > n.kind
-                        ORDER BY s.kind
-                        LIMIT 1
+            SELECT l.ctid
+            FROM pulse.depth AS l
+            WHERE l.ctid = ANY (array(
+                    WITH RECURSIVE sampled (kind) AS (
+                        (
+                            SELECT s.kind
+                            FROM pulse.depth AS s
+                            ORDER BY s.kind
+                            LIMIT 1
+                        )
+                        UNION ALL
+                        SELECT
+                            (
+                                SELECT s.kind
+                                FROM pulse.depth AS s
+                                WHERE s.kind > n.kind
+                                ORDER BY s.kind
+                                LIMIT 1
+                            )
+                        FROM sampled AS n
+                        WHERE n.kind IS NOT NULL
                     )
-                FROM sampled AS n
-                WHERE n.kind IS NOT NULL
-            )
 
-            SELECT o.ctid
-            FROM sampled AS n
-            CROSS JOIN LATERAL (
-                SELECT s.ctid
-                FROM pulse.depth AS s
-                WHERE s.kind = n.kind
-                    AND s.at < v_before
-                UNION ALL
-                SELECT s.ctid
-                FROM pulse.depth AS s
-                WHERE s.kind = n.kind
-                    AND s.at >= v_thin - interval '3 hours'
-                    AND s.at < v_thin
-                    AND extract(EPOCH FROM s.at)::bigint % 3600 >= 120
-            ) AS o
-            LIMIT _prune_samples.max_rows
+                    SELECT o.ctid
+                    FROM sampled AS n
+                    CROSS JOIN LATERAL (
+                        SELECT s.ctid
+                        FROM pulse.depth AS s
+                        WHERE s.kind = n.kind
+                            AND s.at < v_before
+                        UNION ALL
+                        SELECT s.ctid
+                        FROM pulse.depth AS s
+                        WHERE s.kind = n.kind
+                            AND s.at >= v_thin - interval '3 hours'
+                            AND s.at < v_thin
+                            AND extract(EPOCH FROM s.at)::bigint % 3600 >= 120
+                    ) AS o
+                    LIMIT _prune_samples.max_rows
+                ))
+            FOR UPDATE SKIP LOCKED
         ));
     GET DIAGNOSTICS v_kinds = ROW_COUNT;
     RETURN greatest(v_lanes, v_kinds);
