@@ -116,7 +116,7 @@ SPAWNED = "A step spawns its jobs once, and who waits for the spawner waits for 
 BROKEN_FLOWS: dict[str, tuple[str, dict[str, str], str]] = {
     "the look for another upstream": (
         "_look",
-        {r"AND NOT d\.met\n": "AND false\n"},
+        {r"AND NOT o\.met\n": "AND false\n"},
         EARLY,
     ),
     "the doubt of an enqueue": (

@@ -198,9 +198,7 @@ WORKERS = """
 # All that the page shows at a glance, in one statement: the hub sends it each second.
 OVERVIEW = f"""
     SELECT
-        coalesce(
-            (SELECT pg_catalog.json_agg(o) FROM ({LANES}) AS o), '[]'
-        ) AS lanes,
+        coalesce((SELECT pg_catalog.json_agg(o) FROM ({LANES}) AS o), '[]') AS lanes,
         coalesce(
             (SELECT pg_catalog.json_agg(o) FROM ({RUNNING}) AS o), '[]'
         ) AS running,
