@@ -80,9 +80,7 @@ LANES = f"""
                     )::double precision AS per_minute
                 FROM pulse.samples AS s
                 WHERE s.lane = l.name
-                    AND s.at > (
-                        SELECT pg_catalog.clock_timestamp() - interval '1 hour'
-                    )
+                    AND s.at > (SELECT pg_catalog.clock_timestamp() - interval '1 hour')
                 ORDER BY s.at DESC
                 LIMIT 30
             ) AS t
