@@ -330,14 +330,19 @@ BEGIN
             END IF;
 
             -- Was there a pile of dead rows to step over? Their entries say so, or only their
-            -- pages (_entries_read). Behind a row that is not ours no mark can help.
+            -- pages (_entries_read). Behind a row that is not ours no mark can help. In a line
+            -- without marks also what is shown counts, which will be such a pile: a level can
+            -- be recorded while there is a row of it.
             v_shown := pg_stat_get_xact_tuples_fetched('pulse.ready_for_claim'::regclass)
                 - v_known.shown;
             v_dead := pg_stat_get_xact_tuples_returned('pulse.ready_for_claim'::regclass)
                 - v_known.entries - v_shown;
-            IF v_dead >= 500
-                OR pg_stat_get_xact_blocks_fetched('pulse.ready_for_claim'::regclass)
-                - v_known.pages > 10 + 5 * v_known.levels + v_need / 4
+            IF (v_known.levels > 0 OR v_shown > 0)
+                AND (
+                    v_dead + CASE WHEN v_known.levels = 0 THEN v_shown ELSE 0 END >= 500
+                    OR pg_stat_get_xact_blocks_fetched('pulse.ready_for_claim'::regclass)
+                    - v_known.pages > 10 + 5 * v_known.levels + v_need / 4
+                )
             THEN
                 PERFORM pulse._ask_for_marks(
                     claim_batch.lane, '{}', v_known.mark,

@@ -167,6 +167,8 @@ DECLARE
     v_step bigint;
     v_segments integer;
     v_read bigint := pulse._entries_read('pulse.ready_for_claim_by_kind');
+    v_dead bigint := pg_stat_get_xact_tuples_returned('pulse.ready_for_claim_by_kind'::regclass)
+        - pg_stat_get_xact_tuples_fetched('pulse.ready_for_claim_by_kind'::regclass);
 BEGIN
     LOOP
         WITH line AS (
@@ -258,6 +260,12 @@ BEGIN
         v_window := least(v_window * 2, 10000);
     END LOOP;
 
+    -- Entries of dead rows, as in the claim: also of a level that nobody has recorded yet.
+    v_stepped := greatest(
+        v_stepped,
+        pg_stat_get_xact_tuples_returned('pulse.ready_for_claim_by_kind'::regclass)
+        - pg_stat_get_xact_tuples_fetched('pulse.ready_for_claim_by_kind'::regclass) - v_dead
+    );
     IF cardinality(v_picked) = 0 THEN
         v_read := pulse._entries_read('pulse.ready_for_claim_by_kind') - v_read;
         v_stepped := greatest(v_stepped, v_read - 500 * v_segments);
