@@ -122,7 +122,8 @@ BEGIN
             FROM pulse.doubt AS n
             WHERE n.seq = ANY (v_held)
                 AND n.seq = ANY (v_bad)
-                AND NOT EXISTS (SELECT FROM pulse.body AS b WHERE b.job = n.job)
+                -- Not EXISTS: a join may read the whole table (docs/decisions/pinned-plans.md).
+                AND (SELECT true FROM pulse.body AS b WHERE b.job = n.job) IS NULL
         );
         -- Those that moved meanwhile are looked at again.
         v_held := array(
