@@ -15,6 +15,9 @@ import signal
 import subprocess
 import sys
 
+# A server that is shot waits for its children, and those for the disk.
+PATIENCE = 60
+
 
 def main() -> int:
     directories, user, *command = sys.argv[1:]
@@ -37,10 +40,10 @@ def main() -> int:
     if server.poll() is None:
         server.send_signal(getattr(signal, asked) if asked else signal.SIGINT)
         try:
-            server.wait(15)
+            server.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             server.send_signal(signal.SIGQUIT)
-            server.wait(15)
+            server.wait(PATIENCE)
     if asked is None:
         # Only the owner's silence removes: after a crash the files are evidence.
         for directory in directories.split(":"):

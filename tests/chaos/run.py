@@ -84,6 +84,9 @@ class Run:
                 self.broken.append(f"{step.fault} could not be done: {error!r}")
                 print(self.broken[-1])
                 self.over.set()
+                # Other tracks must not wait for a standby that is gone.
+                with contextlib.suppress(Exception):
+                    self.world.cluster.primary.set("synchronous_standby_names", "")
                 return
             if did:
                 self.seen.add(step.fault)
