@@ -7,7 +7,8 @@ CREATE FUNCTION pulse.exchange(
     done jsonb DEFAULT '[]',
     failed jsonb DEFAULT '[]',
     kinds text [] DEFAULT NULL,
-    lease_for interval DEFAULT NULL
+    lease_for interval DEFAULT NULL,
+    completed bigint [] DEFAULT NULL
 )
 RETURNS SETOF pulse.exchanged
 LANGUAGE plpgsql
@@ -15,7 +16,8 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_leases text [];
+    v_leases bigint [] := exchange.completed;
+    v_said text [];
     v_results jsonb [];
     v_sound boolean;
 BEGIN
@@ -30,11 +32,15 @@ BEGIN
             exchange.wants,
             'strict $.* ? (@.type() != "number" || @ < 0 || @ > 999999999 || @.floor() != @)'
         )
-        AND NOT jsonb_path_exists(exchange.done, 'strict $[*] ? (@.type() != "object")')
+        AND (
+            exchange.done = '[]'
+            OR NOT jsonb_path_exists(exchange.done, 'strict $[*] ? (@.type() != "object")')
+        )
         AND exchange.failed = '[]'
+        AND coalesce(array_ndims(v_leases), 1) = 1
     ) IS NOT TRUE THEN
         PERFORM pulse._require_exchange(
-            exchange.worker, exchange.wants, exchange.done, exchange.failed
+            exchange.worker, exchange.wants, exchange.done, exchange.failed, v_leases
         );
     END IF;
 
@@ -45,22 +51,30 @@ BEGIN
             CASE WHEN count(r.result) > 0 THEN array_agg(r.result) END,
             string_agg(r.lease, '') !~ '[^0-9]'
             AND min(length(r.lease)) >= 1 AND max(length(r.lease)) <= 18
-        INTO v_leases, v_results, v_sound
+        INTO v_said, v_results, v_sound
         FROM jsonb_to_recordset(exchange.done) AS r (lease text, result jsonb);
 
         IF v_sound IS NOT TRUE THEN
             PERFORM pulse._require_exchange(
-                exchange.worker, exchange.wants, exchange.done, exchange.failed
+                exchange.worker, exchange.wants, exchange.done, exchange.failed, v_leases
             );
         END IF;
 
+        -- Those of completed come first, and have no results.
+        IF v_results IS NOT NULL AND v_leases IS NOT NULL THEN
+            v_results := array_fill(NULL::jsonb, ARRAY[cardinality(v_leases)]) || v_results;
+        END IF;
+        v_leases := v_leases || v_said::bigint [];
+    END IF;
+
+    IF v_leases <> '{}' THEN
         RETURN QUERY
         SELECT
             'done', v.verdict, NULL::text, v.lease, NULL::bigint, NULL::text, NULL::jsonb,
             NULL::integer, NULL::integer, NULL::integer, NULL::integer, NULL::timestamptz,
             NULL::timestamptz, NULL::timestamptz, NULL::jsonb, NULL::text, NULL::jsonb,
             NULL::text, NULL::text
-        FROM pulse.complete_batch(v_leases::bigint [], v_results, quiet => true) AS v;
+        FROM pulse.complete_batch(v_leases, v_results, quiet => true) AS v;
     END IF;
 
     IF exchange.failed <> '[]' THEN
@@ -104,10 +118,14 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse.exchange(text, jsonb, jsonb, jsonb, text [], interval) IS
-'Report and claim in one round trip. done: [{"lease", "result"}], failed: [{"lease", "error", "retry_in", "fatal"}], wants: {lane: how many}; leases are strings. First a row for each report that was not accepted (item done or failed, with its verdict lost or too_large), then a row for each claimed job (item job). Errors as in claim_batch; a lost lease is a verdict, not an error. Writes what complete_batch, fail_batch and claim_batch write.';
+COMMENT ON FUNCTION pulse.exchange(
+    text, jsonb, jsonb, jsonb, text [], interval, bigint []
+) IS
+'Report and claim in one round trip. completed: leases of jobs that are done and have no result, done: [{"lease", "result"}], failed: [{"lease", "error", "retry_in", "fatal"}], wants: {lane: how many}; leases in JSON are strings. First a row for each report that was not accepted (item done or failed, with its verdict lost or too_large), then a row for each claimed job (item job). Errors as in claim_batch; a lost lease is a verdict, not an error. Writes what complete_batch, fail_batch and claim_batch write.';
 
-CREATE FUNCTION pulse._require_exchange(worker text, wants jsonb, done jsonb, failed jsonb)
+CREATE FUNCTION pulse._require_exchange(
+    worker text, wants jsonb, done jsonb, failed jsonb, completed bigint []
+)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -126,6 +144,15 @@ BEGIN
     PERFORM pulse._require_json(
         'failed', _require_exchange.failed, 'array', '[{"lease": "123", "error": "why"}]'
     );
+
+    IF array_ndims(_require_exchange.completed) > 1 THEN
+        PERFORM pulse._raise(
+            'PU002',
+            'completed must be a flat list',
+            format('It has %s dimensions.', array_ndims(_require_exchange.completed)),
+            'Pass completed => ''{123,124}''.'
+        );
+    END IF;
 
     SELECT w.lane, w.n INTO v_wrong
     FROM jsonb_each_text(_require_exchange.wants) AS w (lane, n)
@@ -176,5 +203,5 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._require_exchange(text, jsonb, jsonb, jsonb) IS
+COMMENT ON FUNCTION pulse._require_exchange(text, jsonb, jsonb, jsonb, bigint []) IS
 'Raise PU001 or PU002 unless these can be the arguments of an exchange.';

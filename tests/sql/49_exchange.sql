@@ -1,7 +1,7 @@
 -- One round trip: reports, then claims; and hello.
 BEGIN;
 
-SELECT plan(60);
+SELECT plan(66);
 
 CREATE FUNCTION pg_temp.leases(lane text)
 RETURNS bigint []
@@ -66,6 +66,42 @@ SELECT ok(
 SELECT is(
     (SELECT count(*) FROM pulse.lease AS l WHERE l.lease = (:'l'::bigint [])[5]), 1::bigint,
     'what was not reported runs on'
+);
+
+-- What has no result may be reported as a list of leases, beside others or alone.
+
+SELECT pg_temp.claim('plain') AS lease FROM generate_series(1, 4) \g /dev/null
+SELECT pg_temp.leases('plain') AS l \gset
+SELECT results_eq(
+    format(
+        $$
+        SELECT e.item, e.verdict, e.lease
+        FROM pulse.exchange(
+            'w', done => '[{"lease": "%s", "result": 3}]', completed => '{%s, 713, %s}'
+        ) AS e
+        $$, (:'l'::bigint [])[3], (:'l'::bigint [])[1], (:'l'::bigint [])[2]
+    ),
+    $$VALUES ('done', 'lost', 713::bigint)$$,
+    'a lease of completed that was lost has a verdict, too'
+);
+SELECT results_eq(
+    'SELECT f.lease, f.state::text, f.result FROM pulse.finished AS f WHERE f.lane = ''plain'' ORDER BY f.lease',
+    format(
+        'VALUES (%s::bigint, ''completed'', NULL::jsonb), (%s, ''completed'', NULL), (%s, ''completed'', ''3'')',
+        (:'l'::bigint [])[1], (:'l'::bigint [])[2], (:'l'::bigint [])[3]
+    ),
+    'each has its own result, or none'
+);
+SELECT is_empty(
+    format(
+        $$SELECT * FROM pulse.exchange('w', done => '[{"lease": "%s"}]', completed => '{%s}')$$,
+        (:'l'::bigint [])[3], (:'l'::bigint [])[4]
+    ),
+    'no results at all: completed, and repeated'
+);
+SELECT is_empty($$SELECT * FROM pulse.exchange('w', completed => '{}')$$, 'nothing completed: nothing');
+SELECT is(
+    (SELECT count(*) FROM pulse.finished AS f WHERE f.lane = 'plain'), 4::bigint, 'all have ended'
 );
 
 -- A slot that is given back is used in the same trip.
@@ -163,7 +199,8 @@ FROM (
     ('''w'', NULL', 'PU002'), ('''w'', ''[]''', 'PU002'), ('''w'', ''1''', 'PU002'),
     ('''w'', ''null''', 'PU002'),
     ('''w'', done => NULL', 'PU002'), ('''w'', done => ''{}''', 'PU002'),
-    ('''w'', failed => NULL', 'PU002'), ('''w'', failed => ''"x"''', 'PU002')
+    ('''w'', failed => NULL', 'PU002'), ('''w'', failed => ''"x"''', 'PU002'),
+    ('''w'', completed => ''{{@}}''', 'PU002')
 ) AS b (arguments, code);
 SELECT is(
     (SELECT count(*) FROM pulse.lease AS l WHERE l.lease = :lease), 1::bigint,

@@ -33,12 +33,12 @@ CHANGES = {
     # A changed signature: an argument more, which old workers do not know.
     "49_exchange": [
         (
-            "    lease_for interval DEFAULT NULL\n)",
-            "    lease_for interval DEFAULT NULL,\n    region text DEFAULT NULL\n)",
+            "    completed bigint [] DEFAULT NULL\n)",
+            "    completed bigint [] DEFAULT NULL,\n    region text DEFAULT NULL\n)",
         ),
         (
-            "pulse.exchange(text, jsonb, jsonb, jsonb, text [], interval) IS",
-            "pulse.exchange(text, jsonb, jsonb, jsonb, text [], interval, text) IS",
+            "    text, jsonb, jsonb, jsonb, text [], interval, bigint []\n) IS",
+            "    text, jsonb, jsonb, jsonb, text [], interval, bigint [], text\n) IS",
         ),
     ],
 }

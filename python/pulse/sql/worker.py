@@ -31,6 +31,7 @@ SELECT
 CROSS JOIN LATERAL pulse.exchange(
     worker => p.worker,
     wants => CAST(%(wants)s AS jsonb),
+    completed => CAST(%(completed)s AS bigint[]),
     done => CAST(%(done)s AS jsonb),
     failed => CAST(%(failed)s AS jsonb),
     kinds => CAST(%(kinds)s AS text[]),

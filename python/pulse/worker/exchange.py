@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # PostgreSQL takes no statement above 1 GB, and jsonb is built in memory.
 LARGEST_PART = 16 << 20
-PARAMETERS = ("worker", "wants", "done", "failed", "kinds", "lease_for")
+PARAMETERS = ("worker", "wants", "completed", "done", "failed", "kinds", "lease_for")
 
 
 class Exchange:
@@ -113,9 +113,8 @@ class Exchange:
         self, runs: Sequence[Run], wants: Mapping[str, int]
     ) -> Sequence[Buffer | None]:
         """In the order of PARAMETERS."""
-        done, failed = outcomes.completed(runs), outcomes.failed(runs)
-        sent = (json.dumps(wants).encode(), done.encode(), failed.encode())
-        return (self._who, *sent, self._which, self._how_long)
+        sent = (json.dumps(wants), *outcomes.completed(runs), outcomes.failed(runs))
+        return (self._who, *map(str.encode, sent), self._which, self._how_long)
 
     async def _report_others(
         self, connection: AsyncConnection, ended: Sequence[Run]

@@ -162,14 +162,18 @@ def undescribed(error: BaseException, second: BaseException) -> str:
     return f"{name}: it has no text, since reading it raised {other}"
 
 
-def completed(runs: Sequence[Run]) -> str:
-    """The argument done of pulse.exchange; results are JSON already."""
-    each = (
-        f'{{"lease":"{run.lease}","result":{outcome.result}}}'
-        for run in runs
-        if (outcome := run.outcome) and outcome.verb == "complete"
-    )
-    return f"[{','.join(each)}]"
+def completed(runs: Sequence[Run]) -> tuple[str, str]:
+    """The arguments completed and done of pulse.exchange: without results, and with."""
+    leases: list[str] = []
+    reports: list[str] = []
+    for run in runs:
+        outcome = run.outcome
+        if outcome is COMPLETE:
+            leases.append(str(run.lease))
+        elif outcome and outcome.verb == "complete":
+            # A result is JSON already.
+            reports.append(f'{{"lease":"{run.lease}","result":{outcome.result}}}')
+    return f"{{{','.join(leases)}}}", f"[{','.join(reports)}]"
 
 
 def failed(runs: Sequence[Run]) -> str:
