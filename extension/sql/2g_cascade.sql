@@ -52,10 +52,14 @@ BEGIN
                 OFFSET 0
             ) AS d
             WHERE (
-                SELECT b.after_failed
+                SELECT
+                    b.after_failed = 'cancel'
+                    -- Deleted while it was enqueued: no retry will come.
+                    OR b.after_failed = 'hold'
+                    AND (SELECT true FROM pulse.body AS u WHERE u.job = d.after) IS NULL
                 FROM pulse.blocked AS b
                 WHERE b.job = d.job
-            ) = 'cancel'
+            )
             LIMIT _ended_badly.page
         ) AS c;
         EXIT WHEN v_children IS NULL;
@@ -66,7 +70,7 @@ BEGIN
                     SELECT o.job
                     FROM pulse.blocked AS o
                     WHERE o.job = ANY (v_children)
-                        AND o.after_failed = 'cancel'
+                        AND o.after_failed <> 'run'
                     FOR UPDATE SKIP LOCKED
                 ))
             RETURNING b.*

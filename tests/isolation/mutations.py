@@ -116,6 +116,12 @@ RULES: dict[str, Rule] = LIMITS | {
     "retention leaves the upstreams of an open enqueue": Rule(
         "_put_after", r"FOR KEY SHARE SKIP LOCKED", "", ("prune-against-after",)
     ),
+    "who would wait for the retry of a deleted job is cancelled": Rule(
+        "_ended_badly",
+        r"OR b\.after_failed = 'hold'",
+        "OR false",
+        ("delete-against-hold",),
+    ),
     "approval is asked for at the release": Rule(
         "_release", r"AND NOT b\.needs_approval", "", ("approve-gate",)
     ),
