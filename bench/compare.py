@@ -59,6 +59,11 @@ class Subject:
         )
         self.pid = self.connection.info.backend_pid
         self.taken: list[list[int]] = []
+        # As the worker of that build reports jobs without results.
+        known = "SELECT 'completed' = ANY (proargnames) FROM pg_proc"
+        row = self.control.execute(f"{known} WHERE proname = 'exchange'").fetchone()
+        lists = row is not None and row[0]
+        self.reports = "completed => %s::bigint []" if lists else "done => %s::jsonb"
 
     def allow(self) -> None:
         for access in ("producer", "worker"):
@@ -92,12 +97,13 @@ class Subject:
 
     def exchange(self, jobs: int, kinds: list[str] | None = None) -> None:
         """Report what the last one brought, claim as many."""
-        done = [{"lease": str(lease)} for lease in self.taken.pop()]
+        leases: list[int] = self.taken.pop()
+        done = [{"lease": str(lease)} for lease in leases]
         rows = self.call(
-            "SELECT e.* FROM pulse.exchange("
-            "'bench', %s::jsonb, %s::jsonb, kinds => %s::text []) AS e",
+            f"SELECT e.* FROM pulse.exchange('bench', %s::jsonb, {self.reports},"
+            " kinds => %s::text []) AS e",
             json.dumps({"bulk": jobs}),
-            json.dumps(done),
+            leases if "completed" in self.reports else json.dumps(done),
             kinds,
         )
         assert len(rows) == jobs, f"{len(rows)} of {jobs} jobs exchanged"
