@@ -76,7 +76,7 @@ BEGIN
 
     -- Here and not in 44_endings.sql: a report of one job would cost a fifth more CPU by one
     -- more call, and as much by the one statement that is best for many.
-    IF cardinality(v_sound) = 1 THEN
+    IF cardinality(v_sound) = 1 AND v_sound[1] IS NOT NULL THEN
         DELETE FROM pulse.lease AS l
         WHERE l.lease = v_sound[1]
         RETURNING l.* INTO v_lease;

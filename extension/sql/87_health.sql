@@ -67,7 +67,7 @@ BEGIN
         END,
         coalesce(pulse._duration(clock_timestamp() - t.taken_at) || ' ago', 'never'),
         'Delayed jobs, schedules and lost workers wait for tick: SELECT pulse.start_watchdog(), or run a worker, or call pulse.tick() every 10 seconds. If one of these runs and this stays, its tick does not come to its end: see the log of the caller and its statement_timeout.'
-        || coalesce(format(' Little time: %s.', pulse._short_timeouts()), '')
+        || coalesce(' Little time: ' || pulse._short_timeouts() || '.', '')
     FROM (
         SELECT max(n.taken_at) AS taken_at
         FROM (VALUES ('due'), ('sweep')) AS s (step)
@@ -125,7 +125,7 @@ BEGIN
             'every step comes to its end'
         ),
         'These steps of tick run out of time at each call, or are skipped because every caller has a statement_timeout below 0.9 seconds (the backstop, over many dead rows: below 6 seconds), so their work piles up: call tick more often (run more workers, or pulse.start_watchdog(''1 second'')), raise the statement_timeout of the role that calls it to 10 seconds or more, or give the server more to work with.'
-        || coalesce(format(' Little time: %s.', pulse._short_timeouts()), '')
+        || coalesce(' Little time: ' || pulse._short_timeouts() || '.', '')
     FROM (
         SELECT s.step, min(s.since) AS since
         FROM pulse._cut_steps() AS s

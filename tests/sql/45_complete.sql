@@ -1,7 +1,7 @@
 -- Completing: the fence, repeated reports, batches.
 BEGIN;
 
-SELECT plan(40);
+SELECT plan(41);
 
 SELECT pg_temp.claim('one') AS lease \gset
 SELECT l.job FROM pulse.lease AS l WHERE l.lease = :lease \gset
@@ -23,6 +23,12 @@ SELECT is_empty('SELECT * FROM pulse.lease', 'and is running no more');
 SELECT ok(
     (SELECT f.finished_at >= f.claimed_at FROM pulse.finished AS f WHERE f.job = :job),
     'by the clock'
+);
+
+SELECT pg_temp.claim('odd') AS odd \gset
+SELECT results_eq(
+    format('SELECT v.verdict FROM pulse.complete_batch(''[5:5]={%s}'') AS v', :odd),
+    ARRAY['ok'], 'a list of one lease, wherever its bounds are'
 );
 
 -- Again
