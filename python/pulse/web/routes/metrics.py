@@ -100,7 +100,7 @@ GAUGES = (
         "pulse_lane_dead",
         "dead",
         "lane",
-        "Dead letters, counted up to 1000 a lane.",
+        "Dead letters; of more than a million an estimate.",
     ),
     (
         "pulse_lane_workers",

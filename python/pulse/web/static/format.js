@@ -32,6 +32,8 @@ export function count(n, estimated) {
 /** {jobs, more}: how many were counted, and whether there are more. */
 export function capped({ jobs, more }) {
   const said = jobs >= 1000 ? COMPACT.format(jobs) : NUMBER.format(jobs);
+  // Only dead letters are more than are counted of other states: more of them are estimated.
+  if (more && jobs > 10000) return `≈ ${said}`;
   return more ? `${said}+` : said;
 }
 
