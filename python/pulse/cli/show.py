@@ -53,10 +53,14 @@ def moment(value: datetime | None) -> str:
     return value.astimezone().strftime("%Y-%m-%d %H:%M:%S") if value else "-"
 
 
-def count(value: int | None, cap: int = 100_000) -> str:
+def count(value: int | None, cap: int | None = 100_000) -> str:
     if value is None:
         return "-"
-    return f"{value:,}" + ("+" if value >= cap else "")
+    return f"{value:,}" + ("+" if cap is not None and value >= cap else "")
+
+
+def jobs(value: int, cap: int | None = 100_000) -> str:
+    return "1 job" if value == 1 else f"{count(value, cap)} jobs"
 
 
 def depth(row: dict[str, Any]) -> str:
