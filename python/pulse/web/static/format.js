@@ -39,7 +39,7 @@ export function capped({ jobs, more }) {
 
 export function rate(n) {
   if (n === null || n === undefined) return "–";
-  return n >= 100 || n === 0 ? NUMBER.format(Math.round(n)) : Number(n).toFixed(1);
+  return n >= 100 || Number.isInteger(n) ? NUMBER.format(Math.round(n)) : Number(n).toFixed(1);
 }
 
 export function plural(n, one, many = `${one}s`) {
