@@ -224,7 +224,7 @@ BEGIN
         format(
             '%s%s, %s%s of them in the last hour',
             CASE WHEN d.estimated THEN 'about ' ELSE '' END, d.total,
-            l.died, CASE WHEN l.died = 100000 THEN ' or more' ELSE '' END
+            l.died, CASE WHEN l.died = 100000 AND d.total > l.died THEN ' or more' ELSE '' END
         ),
         'SELECT * FROM pulse.dead says why; pulse.retry_where puts them back in line.',
         '[{"state": "dead"}]'::jsonb

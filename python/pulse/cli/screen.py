@@ -234,7 +234,10 @@ class Screen:
             found = [row for row in rows if row["status"] != "ok"]
             found = [row for row in found if row["check_name"] not in SET_UP]
             found.sort(
-                key=lambda row: (row["status"] != "fail", row["check_name"] != "dead_jobs")
+                key=lambda row: (
+                    row["status"] != "fail",
+                    row["check_name"] != "dead_jobs",
+                )
             )
             self.checks[session] = time.monotonic(), found
         return found

@@ -73,7 +73,10 @@ def delayed(row: dict[str, Any]) -> str:
 
 def about(value: int, estimated: bool) -> str:
     """An estimate is shown as one: three figures are more than it knows."""
-    return f"≈{round(value, 3 - len(str(value))):,}" if estimated else f"{value:,}"
+    if not estimated:
+        return f"{value:,}"
+    rounded = round(value, 3 - len(str(value)))
+    return f"≈{rounded / 1_000_000:g}M" if rounded >= 1_000_000 else f"≈{rounded:,}"
 
 
 def some(names: Sequence[str], most: int = 10) -> str:
