@@ -289,3 +289,17 @@ def test_what_never_happened_is_zero(db: Database, serve: Serve) -> None:
     assert samples["pulse_lane_workers", "mail", None].value == 0
     assert samples["pulse_lane_oldest_ready_seconds", "default", None].value == 0
     assert ("pulse_lane_slots", "mail", None) not in samples
+
+    # A lane of which retention has left nothing but counters.
+    connection.execute("TRUNCATE pulse.ready, pulse.body CASCADE")
+    assert connection.execute(
+        "SELECT count(*) FROM pulse.lanes WHERE name = 'mail'"
+    ).fetchone() == (0,)
+    text = serve(db.dsn).client().get("/metrics").text
+    for line in (
+        'pulse_lane_ready{lane="mail"} 0.0',
+        'pulse_lane_dead{lane="mail"} 0.0',
+        'pulse_lane_enabled{lane="mail"} 1.0',
+        'pulse_lane_held{lane="mail"} 0.0',
+    ):
+        assert line in text.splitlines()
