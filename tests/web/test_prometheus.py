@@ -220,7 +220,8 @@ def test_every_alert_is_raised_by_a_queue_in_trouble(
     raised = "count(count by (alertname) (ALERTS)) or vector(0)"
     until(client, raised, 0)
     connection.execute("UPDATE pulse.upkeep_run SET taken_at = now() - interval '1 d'")
-    kill(connection, 20)
+    connection.execute("SELECT pulse.set_lane('default', max_batch => 1000)")
+    kill(connection, 1000)
     for statement in TROUBLE:
         connection.execute(statement.encode())
     alerts = set(re.findall(r"- alert: (\w+)", ALERTS.read_text())) - NOT_HERE
