@@ -220,28 +220,30 @@ BEGIN
     RETURN QUERY
     SELECT
         'dead_jobs',
-        CASE WHEN d.lately > 0 OR d.total >= 1000 THEN 'warn' ELSE 'ok' END,
+        CASE WHEN l.died > 0 OR d.total >= 1000 THEN 'warn' ELSE 'ok' END,
         format(
-            '%s%s, %s of them in the last hour',
-            d.total, CASE WHEN d.total >= 100000 THEN ' or more' ELSE '' END, d.lately
+            '%s%s, %s%s of them in the last hour',
+            CASE WHEN d.estimated THEN 'about ' ELSE '' END, d.total,
+            l.died, CASE WHEN l.died = 100000 AND d.total > l.died THEN ' or more' ELSE '' END
         ),
         'SELECT * FROM pulse.dead says why; pulse.retry_where puts them back in line.',
         '[{"state": "dead"}]'::jsonb
     FROM (
-        SELECT
-            count(*) AS total,
-            count(*) FILTER (
-                WHERE c.finished_at > clock_timestamp() - interval '1 hour'
-            ) AS lately
+        SELECT coalesce(sum(c.jobs), 0) AS total, bool_or(c.estimated) AS estimated
+        FROM pulse._dead_counts() AS c
+    ) AS d
+    CROSS JOIN (
+        SELECT count(*) AS died
         FROM (
-            SELECT f.finished_at
+            SELECT
             FROM pulse.finished AS f
             WHERE f.state = 'dead'
                 AND f.failures >= 0
+                AND f.finished_at > (SELECT clock_timestamp() - interval '1 hour')
             ORDER BY f.finished_at DESC, f.job DESC
             LIMIT 100000
         ) AS c
-    ) AS d;
+    ) AS l;
 END;
 $$;
 

@@ -1,5 +1,5 @@
 -- Figures of this moment that no other view has: for Prometheus, and for whoever graphs. Each
--- is read off an index, from as many rows as there are lanes, whatever the number of jobs.
+-- is read off an index, from as many rows as there are lanes; dead letters are counted.
 
 CREATE FUNCTION pulse.gauges()
 RETURNS TABLE (gauge text, label text, value double precision)
@@ -14,20 +14,8 @@ DECLARE
     v_now timestamptz := clock_timestamp();
 BEGIN
     RETURN QUERY
-    SELECT 'dead', p.lane, c.jobs
-    FROM pulse._finished_lanes() AS p
-    CROSS JOIN LATERAL (
-        SELECT count(*)::double precision AS jobs
-        FROM (
-            SELECT
-            FROM pulse.finished AS f
-            WHERE f.lane = p.lane
-                AND f.state = 'dead'
-            ORDER BY f.finished_at DESC
-            LIMIT 1000
-        ) AS capped
-    ) AS c
-    WHERE p.state = 'dead';
+    SELECT 'dead', d.lane, d.jobs::double precision
+    FROM pulse._dead_counts() AS d;
 
     -- Of each lane and state the oldest job: what is older than it may be.
     RETURN QUERY
@@ -97,4 +85,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.gauges() IS
-'Figures of this moment: dead (by lane, counted up to 1,000 a lane), workers (live ones, by lane), retention_lag_seconds (how much older than its retention the oldest job is), schedule_lag_seconds (how late the latest schedule is), tick_age_seconds (since the last tick), tick_seconds (how long each part of tick took), oldest_snapshot_seconds (for how long vacuum has been held back, as far as the owner of pulse may see). Writes nothing.';
+'Figures of this moment: dead (letters, by lane; counted up to 1,000 in each lane and 1,000,000 in all, estimated beyond), workers (live ones, by lane), retention_lag_seconds (how much older than its retention the oldest job is), schedule_lag_seconds (how late the latest schedule is), tick_age_seconds (since the last tick), tick_seconds (how long each part of tick took), oldest_snapshot_seconds (for how long vacuum has been held back, as far as the owner of pulse may see). Writes nothing.';

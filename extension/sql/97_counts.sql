@@ -85,15 +85,8 @@ BEGIN
     ) AS c;
 
     RETURN QUERY
-    SELECT 'dead', count(*), count(*) = 10000
-    FROM (
-        SELECT
-        FROM pulse.finished AS f
-        WHERE f.state = 'dead'
-            AND f.failures >= 0
-        ORDER BY f.finished_at DESC, f.job DESC
-        LIMIT 10000
-    ) AS c;
+    SELECT 'dead', coalesce(sum(d.jobs), 0)::bigint, coalesce(bool_or(d.estimated), false)
+    FROM pulse._dead_counts() AS d;
 
     RETURN QUERY
     SELECT 'cancelled', count(*) FILTER (WHERE c.state = 'cancelled'), count(*) = 10000
@@ -108,4 +101,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.counts() IS
-'How many jobs are in each state, counted among the newest 10,000 of a table; more says that there are more than were looked at. Writes nothing.';
+'How many jobs are in each state, counted among the newest 10,000 of a table, dead ones up to 1,000,000 and estimated beyond; more says that there are more than were looked at. Writes nothing.';

@@ -24,7 +24,7 @@ def test_a_flow_is_enqueued_shown_and_drawn(pulse: Pulse) -> None:
         found = json.loads(pulse("jobs", *chosen.split(), "--json").out)
         assert len(found) == count
         preview = pulse("cancel", *chosen.split(), "--dry-run").out
-        assert f"would act on {count} jobs" in preview
+        assert f"would act on {count} job{'s' * (count > 1)}\n" in preview
     drawn = pulse("flow", "f", "--dot").out
     assert drawn.startswith('digraph "f" {')
     assert '"the \\"first\\"" -> "merge";' in drawn

@@ -76,7 +76,7 @@ def test_every_setting_has_an_option(verb: str, connection: Connection) -> None:
 def test_jobs_are_moved_and_deleted(pulse: Pulse, connection: Connection) -> None:
     first, second = enqueue(connection, "'a'"), enqueue(connection, "'b'")
     assert pulse("move", "slow", first).out == f"{first}  ready\n"
-    assert pulse("move", "slow", "--kind", "b", "--yes").out == "move: 1 jobs\n"
+    assert pulse("move", "slow", "--kind", "b", "--yes").out == "move: 1 job\n"
     lanes = "SELECT array_agg(DISTINCT lane) FROM pulse.jobs"
     assert one(connection, lanes) == ["slow"]
     pulse("cancel", first, second)
@@ -88,7 +88,7 @@ def test_prune_counts_and_removes(pulse: Pulse, connection: Connection) -> None:
     enqueue(connection, "'a'")
     pulse("cancel", "--all", "--yes")
     pulse("set-lane", "default", "--retain-cancelled", "0")
-    assert pulse("prune", "--dry-run").out == "1 jobs would go\n"
+    assert pulse("prune", "--dry-run").out == "1 job would go\n"
     assert pulse("prune", "--json").json == {"removed": 1, "dry_run": False}
 
 

@@ -1,7 +1,7 @@
 -- counts, kinds and lane_defaults: what a page shows beside its lists.
 BEGIN;
 
-SELECT plan(30);
+SELECT plan(36);
 
 CREATE FUNCTION pg_temp.counts()
 RETURNS text
@@ -141,6 +141,35 @@ UPDATE pulse.schedule SET next_at = clock_timestamp() - interval '2 minutes';
 SELECT ok((SELECT s.late FROM pulse.schedules AS s), 'a schedule that did not fire for a minute is late');
 UPDATE pulse.schedule SET paused_at = clock_timestamp(), paused_by = current_user;
 SELECT ok((SELECT NOT s.late FROM pulse.schedules AS s), 'one that is paused is not');
+
+-- Dead letters are one figure wherever they are counted.
+DELETE FROM pulse.finished WHERE state = 'dead';
+SELECT pulse.set_lane(l, max_batch => 1000) FROM unnest('{many,more}'::text []) AS l \g /dev/null
+SELECT pulse.enqueue_many('dies', array_fill('{}'::jsonb, ARRAY[1500]), lane => l) FROM unnest('{many,more}'::text []) AS l \g /dev/null
+SELECT pulse.fail(c.lease, 'no', fatal => true)
+FROM unnest('{many,more}'::text []) AS l
+CROSS JOIN generate_series(1, 2) AS n
+CROSS JOIN LATERAL pulse.claim_batch('w', l, 500 * n) AS c \g /dev/null
+SELECT pulse.enqueue('dies', lane => 'few') FROM generate_series(1, 2) \g /dev/null
+SELECT pulse.fail(c.lease, 'no', fatal => true) FROM pulse.claim_batch('w', 'few', 2) AS c \g /dev/null
+SELECT matches(pg_temp.counts(), 'dead 3002, ', 'thousands of dead letters are counted');
+SELECT is(
+    (SELECT sum(g.value) FROM pulse.gauges() AS g WHERE g.gauge = 'dead'), 3002::double precision, 'the gauges of all lanes come to the same'
+);
+SELECT is((SELECT g.value FROM pulse.gauges() AS g WHERE g.gauge = 'dead' AND g.label = 'more'), 1500::double precision, 'of a lane too');
+SELECT is(
+    (SELECT h.figure FROM pulse.health() AS h WHERE h.check_name = 'dead_jobs'), '3002, 3002 of them in the last hour', 'and health says it'
+);
+SELECT results_eq(
+    'SELECT * FROM pulse._dead_counts(1000)',
+    $$VALUES ('more', 1500::bigint, true), ('many', 1500, true), ('few', 2, false)$$,
+    'more than it counts in all are estimated: here every page was read; a few in another lane are still counted'
+);
+SELECT results_eq(
+    'SELECT * FROM pulse._dead_counts(2000)',
+    $$VALUES ('more', 1500::bigint, false), ('many', 1500, true), ('few', 2, false)$$,
+    'what is left of the count goes to the next lane'
+);
 
 SELECT * FROM finish();
 

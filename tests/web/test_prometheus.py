@@ -220,7 +220,8 @@ def test_every_alert_is_raised_by_a_queue_in_trouble(
     raised = "count(count by (alertname) (ALERTS)) or vector(0)"
     until(client, raised, 0)
     connection.execute("UPDATE pulse.upkeep_run SET taken_at = now() - interval '1 d'")
-    kill(connection, 20)
+    connection.execute("SELECT pulse.set_lane('default', max_batch => 1000)")
+    kill(connection, 1000)
     for statement in TROUBLE:
         connection.execute(statement.encode())
     alerts = set(re.findall(r"- alert: (\w+)", ALERTS.read_text())) - NOT_HERE
@@ -289,3 +290,17 @@ def test_what_never_happened_is_zero(db: Database, serve: Serve) -> None:
     assert samples["pulse_lane_workers", "mail", None].value == 0
     assert samples["pulse_lane_oldest_ready_seconds", "default", None].value == 0
     assert ("pulse_lane_slots", "mail", None) not in samples
+
+    # A lane of which retention has left nothing but counters.
+    connection.execute("TRUNCATE pulse.ready, pulse.body CASCADE")
+    assert connection.execute(
+        "SELECT count(*) FROM pulse.lanes WHERE name = 'mail'"
+    ).fetchone() == (0,)
+    text = serve(db.dsn).client().get("/metrics").text
+    for line in (
+        'pulse_lane_ready{lane="mail"} 0.0',
+        'pulse_lane_dead{lane="mail"} 0.0',
+        'pulse_lane_enabled{lane="mail"} 1.0',
+        'pulse_lane_held{lane="mail"} 0.0',
+    ):
+        assert line in text.splitlines()

@@ -33,7 +33,7 @@ GLANCE = 3_000 + 80 * LANES
 # Each kind of each lane is looked up once, up to 10,000 of them.
 PAIRS = 55_000
 SEARCH = 100_000
-# health() counts dead jobs up to 100,000, off an index.
+# Dead letters are counted off an index: here a hundredth of the load.
 DEAD = 2_000
 # Each series has its newest row, and one before it.
 SERIES = 40_000

@@ -109,7 +109,7 @@ def signal(session: Session, name: str, payload: tuple[str, ...], keep: str) -> 
     )
     if session.as_json:
         return session.print_json(row)
-    jobs = "1 job" if row["woke"] == 1 else f"{row['woke']:,} jobs"
+    jobs = show.jobs(row["woke"], cap=None)
     return session.say(f"sent; {jobs} woke")
 
 

@@ -75,7 +75,7 @@ def drain(
         session.say("No job runs. Open again: pulse resume " + " ".join(lanes))
     if wait and any(left.values()):
         raise Problem(
-            f"{sum(left.values())} jobs still run after {timeout:g} s",
+            f"{show.jobs(sum(left.values()))} still running after {timeout:g} s",
             "The lanes stay drained.",
             f"pulse ps --lane {lanes[0]}",
             TOO_LONG,

@@ -85,7 +85,8 @@ class Panel:
 def matches(row: Row, wanted: str) -> bool:
     columns = ("lane", "kind", "worker", "job_id", "last_error")
     words = [str(row.get(name) or "") for name in columns]
-    return wanted.lower() in " ".join([*words, *(row.get("lanes") or ())]).lower()
+    words += [*(row.get("lanes") or ()), *(row.get("kinds") or ())]
+    return wanted.lower() in " ".join(words).lower()
 
 
 def age(row: Row) -> timedelta:
@@ -226,13 +227,18 @@ class Screen:
         return self.numbered.get(row.get("node", -1), self.session)
 
     def check(self, session: Session) -> list[Row]:
-        """What is wrong, the worst first; looked at now and then."""
+        """What is wrong, the worst first, then who died; looked at now and then."""
         at, found = self.checks.get(session, (-CHECKED * 1.0, []))
         if time.monotonic() - at >= CHECKED:
             rows = session.rows(operator.HEALTH)
             found = [row for row in rows if row["status"] != "ok"]
             found = [row for row in found if row["check_name"] not in SET_UP]
-            found.sort(key=lambda row: row["status"] != "fail")
+            found.sort(
+                key=lambda row: (
+                    row["status"] != "fail",
+                    row["check_name"] != "dead_jobs",
+                )
+            )
             self.checks[session] = time.monotonic(), found
         return found
 
@@ -310,11 +316,19 @@ class Screen:
 
     def troubles(self, width: int) -> Text:
         line = Text("wrong: ", style="bold")
-        for row in self.wrong:
-            comma = ", " if len(line) > len("wrong: ") else ""
-            line.append(comma)
-            line.append(row["check_name"], style=show.COLOURS[row["status"]])
-        line.append("  (pulse health)", style="dim")
+        for at, row in enumerate(self.wrong):
+            word = row["check_name"]
+            if word == "dead_jobs":
+                word = f"{row['figure'].split(',')[0]} dead"
+            # What does not fit is said to be there.
+            left = len(self.wrong) - at
+            if at and len(line) + len(f", {word}") + 8 * (left > 1) > width:
+                line.append(f", +{left}")
+                break
+            line.append(", " if at else "")
+            line.append(word, style=show.COLOURS[row["status"]])
+        if len(line) + 16 <= width:
+            line.append("  (pulse health)", style="dim")
         line.truncate(width, overflow="ellipsis")
         return line
 
@@ -346,7 +360,7 @@ class Screen:
         empty = ("no lane", f"nothing is {self.state}", "none: pulse work app:worker")
         nothing = "nothing runs" if (at, self.state) == (1, "running") else empty[at]
         hidden = len(rows) - len(shown)
-        line = "" if shown else nothing
+        line = "" if shown else "none with these letters" if self.wanted else nothing
         line = f"+{hidden} more" if hidden else line
         return Group(drawn, Text(line, style="dim")) if line else drawn
 

@@ -136,7 +136,7 @@ def prune(session: Session, dry_run: bool, max_jobs: int) -> None:
     if session.as_json:
         return session.print_json({**row, "dry_run": dry_run})
     return session.say(
-        f"{show.count(row['removed'])} jobs {'would go' if dry_run else 'removed'}"
+        f"{show.jobs(row['removed'])} {'would go' if dry_run else 'removed'}"
     )
 
 

@@ -53,10 +53,14 @@ def moment(value: datetime | None) -> str:
     return value.astimezone().strftime("%Y-%m-%d %H:%M:%S") if value else "-"
 
 
-def count(value: int | None, cap: int = 100_000) -> str:
+def count(value: int | None, cap: int | None = 100_000) -> str:
     if value is None:
         return "-"
-    return f"{value:,}" + ("+" if value >= cap else "")
+    return f"{value:,}" + ("+" if cap is not None and value >= cap else "")
+
+
+def jobs(value: int, cap: int | None = 100_000) -> str:
+    return "1 job" if value == 1 else f"{count(value, cap)} jobs"
 
 
 def depth(row: dict[str, Any]) -> str:
@@ -69,7 +73,10 @@ def delayed(row: dict[str, Any]) -> str:
 
 def about(value: int, estimated: bool) -> str:
     """An estimate is shown as one: three figures are more than it knows."""
-    return f"≈{round(value, 3 - len(str(value))):,}" if estimated else f"{value:,}"
+    if not estimated:
+        return f"{value:,}"
+    rounded = round(value, 3 - len(str(value)))
+    return f"≈{rounded / 1_000_000:g}M" if rounded >= 1_000_000 else f"≈{rounded:,}"
 
 
 def some(names: Sequence[str], most: int = 10) -> str:

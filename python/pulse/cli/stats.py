@@ -18,6 +18,8 @@ COUNTS = {
     "cancelled": "CANC",
     "reaped": "REAP",
 }
+# Left out where they are 0 everywhere: names need the room.
+RARE = ("cancelled", "reaped")
 TIMES = {"wait_p95": "WAIT95", "run_p95": "RUN95"}
 
 
@@ -39,13 +41,18 @@ def stats(session: Session, **wanted: Any) -> None:
 
 
 def stats_table(rows: list[Row]) -> show.Grid:
-    figures = (*COUNTS.values(), *TIMES.values())
+    counts = {
+        name: title
+        for name, title in COUNTS.items()
+        if name not in RARE or any(row[name] for row in rows)
+    }
+    figures = (*counts.values(), *TIMES.values())
     table = show.Grid("LANE", "KIND", *figures, right=figures, cut=("LANE", "KIND"))
     for row in rows:
         # What came when there were too many names has none of its own.
         table.add(
             *(row[name] or "(others)" for name in ("lane", "kind")),
-            *(f"{row[name]:,}" for name in COUNTS),
+            *(f"{row[name]:,}" for name in counts),
             *(seconds(row[name]) for name in TIMES),
         )
     return table

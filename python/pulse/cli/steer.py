@@ -186,7 +186,7 @@ def act(
     if chosen["dry_run"]:
         return report(session, verb, 0, total, dry_run=True)
     if total and asks:
-        click.confirm(f"{verb} {show.count(total)} jobs?", abort=True, err=True)
+        click.confirm(f"{verb} {show.jobs(total)}?", abort=True, err=True)
     act_on_all(session, verb, many, values, total)
     return None
 
@@ -253,9 +253,9 @@ def report(
         answer = {"done": done, "remaining": remaining, "dry_run": dry_run}
         return session.print_json(answer)
     if dry_run:
-        return session.say(f"{verb}: would act on {show.count(remaining)} jobs")
+        return session.say(f"{verb}: would act on {show.jobs(remaining)}")
     left = f", {show.count(remaining)} left" if remaining else ""
-    return session.say(f"{verb}: {done:,} jobs{left}")
+    return session.say(f"{verb}: {show.jobs(done, cap=None)}{left}")
 
 
 def progress_bar(session: Session) -> Progress:

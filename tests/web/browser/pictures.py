@@ -43,7 +43,7 @@ SAMPLES = """
         (lane, at, took, completed, dead, cancelled, ready, running)
     SELECT l.lane, clock_timestamp() - n * interval '1 minute', interval '1 minute',
         greatest(0, l.base + l.swing * (sin(n / l.slow) + random() / 2))::bigint,
-        0, 0, (l.base * (60 - n) / 8.0)::bigint, (l.base % 7)::bigint
+        0, 0, (l.base * (60 - n) / 1.5)::bigint, (l.base % 7)::bigint
     FROM (VALUES ('billing', 14, 6, 3.0), ('images', 210, 60, 5.0),
         ('mail', 90, 80, 2.5), ('reports', 1, 1, 2.0)) AS l (lane, base, swing, slow),
         generate_series(1, 60) AS n
@@ -55,7 +55,7 @@ DEPTH = """
     FROM pulse.sample AS s
     GROUP BY 2
     UNION ALL
-    SELECT 'charge-card', date_trunc('minute', s.at), s.ready / 4, s.running % 3
+    SELECT 'charge-card', date_trunc('minute', s.at), s.ready / 180, s.running % 3
     FROM pulse.sample AS s
     WHERE s.lane = 'billing'
 """
@@ -221,7 +221,7 @@ def calm() -> Iterator[Site]:
                 sql.execute(statement)
             sql.execute("SELECT pulse.tick()")
             sql.execute("TRUNCATE pulse.sample, pulse.depth, pulse.stat, pulse.tally")
-            sql.execute(SAMPLES.replace("(l.base * (60 - n) / 8.0)", "(random() * 4)"))
+            sql.execute(SAMPLES.replace("(l.base * (60 - n) / 1.5)", "(random() * 4)"))
             sql.execute(DEPTH)
             sql.execute(TOTALS.replace("n < 11", "n < 0"))
             sql.execute(ADD_TOTALS)

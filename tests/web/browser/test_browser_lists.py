@@ -194,14 +194,14 @@ def test_charts_show_what_happened_by_time(tab: Tab, sql: Connection) -> None:
     charts = page.locator(".chart")
     expect(charts).to_have_count(4)
     plot = page.locator('[data-chart="Throughput"] .plot')
-    expect(plot).to_have_attribute("aria-label", re.compile("highest 10.0 a minute"))
+    expect(plot).to_have_attribute("aria-label", re.compile("highest 10 a minute"))
     plot.focus()
     for _ in range(6):
         page.keyboard.press("ArrowLeft")
     legend = page.locator('[data-chart="Throughput"] .legend')
-    expect(legend).to_contain_text("completed 10.0")
+    expect(legend).to_contain_text("completed 10")
     failures = page.locator('[data-chart="Failures"]')
-    expect(failures.locator(".top-value")).to_have_text("1.0")
+    expect(failures.locator(".top-value")).to_have_text("1")
     waits = page.locator('[data-chart="Wait until start"]')
     expect(waits.locator(".top-value")).to_have_text("100 ms")
 

@@ -145,9 +145,12 @@ def test_a_waiting_job_is_moved_ranked_cancelled_and_deleted(
     expect(state).to_have_text("cancelled")
     tab.gone = f"jobs/{job_id}"
     page.get_by_role("button", name="Delete").click()
+    dialog.get_by_label("Reason").fill("a test & no more")
     dialog.get_by_role("button", name="Delete").click()
     expect(page.locator("#toasts")).to_contain_text(f"Job {job_id} deleted")
     assert one(sql, "SELECT count(*) FROM pulse.jobs") == 0
+    why = "SELECT reason FROM pulse.audit WHERE verb = 'delete_job'"
+    assert one(sql, why) == "a test & no more"
 
 
 def test_everything_is_paused_and_resumed(tab: Tab, sql: Connection) -> None:

@@ -100,7 +100,7 @@ GAUGES = (
         "pulse_lane_dead",
         "dead",
         "lane",
-        "Dead letters, counted up to 1000 a lane.",
+        "Dead letters; of more than a million an estimate.",
     ),
     (
         "pulse_lane_workers",
@@ -186,6 +186,7 @@ class Queue(Collector):
         node: Row,
     ) -> None:
         self._now = now
+        self._all_lanes = all_lanes(now["lanes"], counters)
         self._checks = checks
         self._counters = counters
         self._gauges = gauges
@@ -244,7 +245,7 @@ class Queue(Collector):
             yield histogram
 
     def _lanes(self) -> Iterable[Metric]:
-        lanes = self._now["lanes"]
+        lanes = self._all_lanes
         for name, column, help_text in LANE_GAUGES:
             gauge = GaugeMetricFamily(name, help_text, labels=["lane"])
             for lane in lanes:
@@ -280,9 +281,23 @@ class Queue(Collector):
                 yield GaugeMetricFamily(name, help_text, value=found.get(None, 0))
                 continue
             if label == "lane":
-                zeros = {lane["name"]: 0.0 for lane in self._now["lanes"]}
+                zeros = {lane["name"]: 0.0 for lane in self._all_lanes}
                 found = {**zeros, **found}
             gauge = GaugeMetricFamily(name, help_text, labels=[label])
             for key, value in found.items():
                 gauge.add_metric([key], value)
             yield gauge
+
+
+def all_lanes(lanes: Sequence[Row], counters: Sequence[Row]) -> list[Row]:
+    """Those there are, and those of which only counters are left: empty, and open."""
+    names = {lane["name"] for lane in lanes}
+    left = dict.fromkeys(column for _, column, _ in LANE_GAUGES)
+    gone = {row["lane"] for row in counters} - names - {""}
+    return [
+        *lanes,
+        *(
+            {**left, "name": name, "enabled": True, "paused_by": None}
+            for name in sorted(gone)
+        ),
+    ]

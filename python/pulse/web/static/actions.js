@@ -1,7 +1,7 @@
 // What an operator can do to jobs: which verb fits which state, what it asks first, and
 // what it says afterwards. The database has the last word on all of it.
 
-import { patch, path, post, remove } from "./api.js";
+import { patch, path, post, query, remove } from "./api.js";
 import { ask, button, notify } from "./dialog.js";
 import { h } from "./dom.js";
 import { now, number, plural } from "./format.js";
@@ -77,9 +77,9 @@ const VERBS = {
     label: "Delete…", right: "operator", states: FINISHED, done: "deleted",
     ask: {
       title: "Delete this job?", confirm: "Delete", danger: true,
-      text: "It goes with its errors, progress and result. This cannot be undone.",
+      text: "It goes with its errors, progress and result. This cannot be undone.", fields: [REASON],
     },
-    run: (job) => remove(path`jobs/${job.job_id}`),
+    run: (job, said) => remove(path`jobs/${job.job_id}` + query(reason(said))),
   },
 };
 

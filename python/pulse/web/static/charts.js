@@ -137,8 +137,9 @@ function figure({ title, unit, say, series }) {
   };
 }
 
+/** The highest stands below its figure. */
 function y(value, scale) {
-  return (HIGH - 2 - (value / scale) * (HIGH - 8)).toFixed(1);
+  return (HIGH - 2 - (value / scale) * (HIGH - 22)).toFixed(1);
 }
 
 /** A line from point to point; a value that is not there is a gap. */

@@ -32,12 +32,14 @@ export function count(n, estimated) {
 /** {jobs, more}: how many were counted, and whether there are more. */
 export function capped({ jobs, more }) {
   const said = jobs >= 1000 ? COMPACT.format(jobs) : NUMBER.format(jobs);
+  // Only dead letters are more than are counted of other states: more of them are estimated.
+  if (more && jobs > 10000) return `≈ ${said}`;
   return more ? `${said}+` : said;
 }
 
 export function rate(n) {
   if (n === null || n === undefined) return "–";
-  return n >= 100 || n === 0 ? NUMBER.format(Math.round(n)) : Number(n).toFixed(1);
+  return n >= 100 || Number.isInteger(n) ? NUMBER.format(Math.round(n)) : Number(n).toFixed(1);
 }
 
 export function plural(n, one, many = `${one}s`) {

@@ -50,6 +50,7 @@ export async function kind(root, stay, { id: name, query }) {
     write(ready.value, count(found.ready, found.ready_estimated));
     show(ready.more, found.oldest_ready_at ? ["oldest ", when(found.oldest_ready_at, "since"), ` in ${some(found.ready_in)}`] : "none is ready");
     write(running.value, number(found.running));
+    write(running.more, found.running ? "at work" : "none runs");
     write(workers.value, number(found.workers));
     write(workers.more, found.workers ? "live, that take it" : "none takes it");
     write(schedules.value, number(found.schedules));

@@ -73,7 +73,7 @@ function workerState({ live, running }) {
   return running > 0 ? pill("dead", "lost") : pill("cancelled", "stopped");
 }
 
-const HEALTH = [["Check", "name"], ["Status", "state"], ["Figure", "wide"], ["What to do", "wide"]];
+const HEALTH = [["Check", "name check"], ["Status", "state"], ["Figure", "wide"], ["What to do", "wide"]];
 
 export const health = whole({
   title: "Health", columns: HEALTH, address: "health", key: "checks", id: (check) => check.check_name,

@@ -3,7 +3,7 @@
 
 import { bulkButtons } from "./actions.js";
 import { button, notify } from "./dialog.js";
-import { h, redraw } from "./dom.js";
+import { h, redraw, show } from "./dom.js";
 import { path, post } from "./api.js";
 import { toQuery } from "./filters.js";
 import { capped, number, plural } from "./format.js";
@@ -61,7 +61,8 @@ export function remedy(check) {
 export function troubles(stay) {
   const list = h("ul", { class: "troubles" });
   const element = h("section", { class: "wrong", "aria-label": "What is wrong" }, list);
-  const calm = h("p", { class: "calm" }, pill("completed", "all is well"), " No dead letters, nothing late, nothing unhandled.");
+  const remarks = h("span");
+  const calm = h("p", { class: "calm" }, pill("completed", "all is well"), " No dead letters, nothing late, nothing unhandled. ", remarks);
   const all = h("div", {}, element, calm);
   let before = "";
   stay.until(watchSummary((summary) => {
@@ -72,6 +73,8 @@ export function troubles(stay) {
     before = text;
     element.hidden = items.length === 0;
     calm.hidden = items.length > 0;
+    const { length } = summary.problems;
+    show(remarks, length > 0 && h("a", { href: "#/health" }, `${plural(length, "remark")} on how it was set up`));
     redraw(list, items);
   }));
   element.hidden = calm.hidden = true;
