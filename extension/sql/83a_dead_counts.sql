@@ -1,8 +1,8 @@
 -- How many dead letters there are, the same figure for health, counts and gauges: counted,
--- so that it is seen to grow, to a million in all and to a thousand in each lane, off an
+-- so that it is seen to grow, to 100,000 in all and to a thousand in each lane, off an
 -- index alone; beyond that estimated. Lanes come last name first, as _finished_lanes has them.
 
-CREATE FUNCTION pulse._dead_counts(most bigint DEFAULT 1000000)
+CREATE FUNCTION pulse._dead_counts(most bigint DEFAULT 100000)
 RETURNS TABLE (lane text, jobs bigint, estimated boolean)
 LANGUAGE plpgsql
 STABLE

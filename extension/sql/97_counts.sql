@@ -101,4 +101,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.counts() IS
-'How many jobs are in each state, counted among the newest 10,000 of a table, dead ones up to 1,000,000 and estimated beyond; more says that there are more than were looked at. Writes nothing.';
+'How many jobs are in each state, counted among the newest 10,000 of a table, dead ones up to 100,000 and estimated beyond; more says that there are more than were looked at. Writes nothing.';
