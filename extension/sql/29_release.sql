@@ -259,29 +259,33 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_lanes text [] := coalesce(
-        CASE WHEN _release.lane IS NOT NULL THEN ARRAY[_release.lane] END,
-        array(
-            SELECT DISTINCT l.lane
-            FROM (
-                SELECT b.lane FROM pulse.blocked AS b WHERE b.ctid = ANY (_release.tids) OFFSET 0
-            ) AS l
-        )
-    );
+    v_lanes text [] := ARRAY[_release.lane];
     v_lane text;
     v_gone integer;
     v_free tid [];
     v_job pulse.blocked;
 BEGIN
+    IF _release.lane IS NULL THEN
+        v_lanes := array(
+            SELECT DISTINCT l.lane
+            FROM (
+                SELECT b.lane FROM pulse.blocked AS b WHERE b.ctid = ANY (_release.tids) OFFSET 0
+            ) AS l
+        );
+    END IF;
+
     WITH gone AS (
         DELETE FROM pulse.blocked AS b
         WHERE b.ctid = ANY (_release.tids)
-            AND b.lane <> ALL (array(
-                SELECT l.lane FROM pulse.lane AS l WHERE l.lane = ANY (v_lanes) AND l.grouped
-            ))
-            AND (
-                _release.lane IS NOT NULL
-                OR num_nonnulls(b.run_at, b.delay, b.expires_in) = 0
+            AND CASE
+                WHEN _release.lane IS NOT NULL
+                    THEN (
+                        SELECT l.grouped FROM pulse.lane AS l WHERE l.lane = _release.lane
+                    ) IS NOT TRUE
+                ELSE b.lane <> ALL (array(
+                    SELECT l.lane FROM pulse.lane AS l WHERE l.lane = ANY (v_lanes) AND l.grouped
+                ))
+                AND num_nonnulls(b.run_at, b.delay, b.expires_in) = 0
                 AND NOT b.needs_approval
                 AND (
                     NOT b.keyed
@@ -289,7 +293,7 @@ BEGIN
                         SELECT k.follows FROM pulse.job_key AS k WHERE k.job = b.job
                     ) IS NOT TRUE
                 )
-            )
+            END
         RETURNING b.lane, b.rank, b.kind, b.job, b.attempts, b.failures, b.keyed
     )
 
