@@ -116,6 +116,31 @@ def test_a_portion_is_of_200_watchers_however_their_numbers_lie(
     assert alice.execute("SELECT * FROM pulse.check()").fetchall() == []
 
 
+def test_a_claim_does_not_take_what_it_put_in_line_for_dead_rows(
+    connect: Connect,
+) -> None:
+    alice = connect()
+    alice.execute(
+        "SELECT pulse.enqueue_many('waits', array_fill('1'::jsonb, ARRAY[1500]), "
+        "after => ARRAY[u.job]) FROM pulse.enqueue('up') AS u (job)"
+    )
+    alice.execute("SELECT pulse.complete(c.lease) FROM pulse.claim_batch('w') AS c")
+    # A mark of the line.
+    alice.execute("SELECT pulse._tick_marks()")
+
+    alice.execute("SET track_functions = 'all'")
+    with alice.transaction():
+        released = "SELECT count(*) FROM pulse.wake"
+        before = alice.execute(released).fetchone()
+        alice.execute("SELECT FROM pulse.claim_batch('w', max_jobs => 100)")
+        assert alice.execute(released).fetchone() != before
+        asked = alice.execute(
+            "SELECT pg_stat_get_xact_function_calls(p.oid) FROM pg_proc AS p"
+            " WHERE p.proname = '_ask_for_marks'"
+        )
+        assert asked.fetchone() == (None,)
+
+
 def test_the_backstop_of_flows_takes_turns(connect: Connect) -> None:
     alice = connect()
     alice.execute(
