@@ -33,6 +33,10 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    v_shown constant bigint := - pg_stat_get_xact_tuples_fetched(
+        'pulse.blocked_for_wake'::regclass
+    );
+    v_locked bigint;
     v_free tid [];
     v_lane text;
     v_tids tid [];
@@ -45,8 +49,7 @@ DECLARE
 BEGIN
     released := 0;
 
-    -- One scan of blocked_for_wake that locks as it goes and never waits. The same snapshot
-    -- counts them, so that no newcomer hides one that was skipped.
+    -- One scan of blocked_for_wake that locks as it goes and never waits.
     SELECT
         array_agg(g.ctid) FILTER (WHERE g.is_free),
         CASE WHEN min(g.lane) = max(g.lane) AND bool_and(g.is_plain) THEN min(g.lane) END,
@@ -54,19 +57,8 @@ BEGIN
         array_agg(g.job) FILTER (WHERE NOT g.is_free),
         array_agg(g.waits_for) FILTER (WHERE NOT g.is_free),
         array_agg(g.after_failed = 'run') FILTER (WHERE NOT g.is_free),
-        count(*) < (
-            SELECT count(*)
-            FROM (
-                SELECT
-                FROM pulse.blocked AS b
-                WHERE b.waits_for = ANY (_look.jobs)
-                    AND b.seq BETWEEN _look.from_seq AND _look.to_seq
-                    AND (_look.completed OR b.after_failed = 'run')
-                ORDER BY b.waits_for, b.seq
-                LIMIT _look.max_jobs + 1
-            ) AS there
-        )
-    INTO v_free, v_lane, v_tids, v_held, v_at, v_any, left_over
+        count(*)
+    INTO v_free, v_lane, v_tids, v_held, v_at, v_any, v_locked
     FROM (
         SELECT
             b.ctid,
@@ -89,6 +81,28 @@ BEGIN
         LIMIT _look.max_jobs
         FOR UPDATE SKIP LOCKED
     ) AS g;
+
+    -- If it came to its end and locked all that the index has shown, nobody holds one. Else they
+    -- are counted, where counters are off as well: those that we hold are still there, so no
+    -- newcomer hides one that was skipped.
+    left_over := false;
+    IF v_locked NOT BETWEEN 1 AND _look.max_jobs - 1
+        OR v_locked <> v_shown
+        + pg_stat_get_xact_tuples_fetched('pulse.blocked_for_wake'::regclass)
+    THEN
+        left_over := v_locked < (
+            SELECT count(*)
+            FROM (
+                SELECT
+                FROM pulse.blocked AS b
+                WHERE b.waits_for = ANY (_look.jobs)
+                    AND b.seq BETWEEN _look.from_seq AND _look.to_seq
+                    AND (_look.completed OR b.after_failed = 'run')
+                ORDER BY b.waits_for, b.seq
+                LIMIT _look.max_jobs + 1
+            ) AS there
+        );
+    END IF;
 
     IF v_tids IS NOT NULL THEN
         -- A later statement than the lock: what those who held them before have committed is
@@ -113,11 +127,18 @@ BEGIN
                 FROM (
                     SELECT
                         o.after,
-                        (
-                            SELECT f.state = 'completed' OR h.any_end
-                            FROM pulse.finished AS f
-                            WHERE f.job = o.after
-                        ) AS is_ended
+                        -- Mostly they ended together: found by a binary search, where jobs
+                        -- are in order.
+                        CASE
+                            WHEN _look.completed
+                                AND _look.jobs[width_bucket(o.after, _look.jobs)] = o.after
+                                THEN true
+                            ELSE (
+                                SELECT f.state = 'completed' OR h.any_end
+                                FROM pulse.finished AS f
+                                WHERE f.job = o.after
+                            )
+                        END AS is_ended
                     FROM pulse.dependency AS o
                     WHERE o.job = h.job
                         AND NOT o.met
@@ -238,29 +259,33 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_lanes text [] := coalesce(
-        CASE WHEN _release.lane IS NOT NULL THEN ARRAY[_release.lane] END,
-        array(
-            SELECT DISTINCT l.lane
-            FROM (
-                SELECT b.lane FROM pulse.blocked AS b WHERE b.ctid = ANY (_release.tids) OFFSET 0
-            ) AS l
-        )
-    );
-    v_grouped text [] := array(
-        SELECT l.lane FROM pulse.lane AS l WHERE l.lane = ANY (v_lanes) AND l.grouped
-    );
+    v_lanes text [] := ARRAY[_release.lane];
+    v_lane text;
     v_gone integer;
     v_free tid [];
     v_job pulse.blocked;
 BEGIN
+    IF _release.lane IS NULL THEN
+        v_lanes := array(
+            SELECT DISTINCT l.lane
+            FROM (
+                SELECT b.lane FROM pulse.blocked AS b WHERE b.ctid = ANY (_release.tids) OFFSET 0
+            ) AS l
+        );
+    END IF;
+
     WITH gone AS (
         DELETE FROM pulse.blocked AS b
         WHERE b.ctid = ANY (_release.tids)
-            AND b.lane <> ALL (v_grouped)
-            AND (
-                _release.lane IS NOT NULL
-                OR num_nonnulls(b.run_at, b.delay, b.expires_in) = 0
+            AND CASE
+                WHEN _release.lane IS NOT NULL
+                    THEN (
+                        SELECT l.grouped FROM pulse.lane AS l WHERE l.lane = _release.lane
+                    ) IS NOT TRUE
+                ELSE b.lane <> ALL (array(
+                    SELECT l.lane FROM pulse.lane AS l WHERE l.lane = ANY (v_lanes) AND l.grouped
+                ))
+                AND num_nonnulls(b.run_at, b.delay, b.expires_in) = 0
                 AND NOT b.needs_approval
                 AND (
                     NOT b.keyed
@@ -268,7 +293,7 @@ BEGIN
                         SELECT k.follows FROM pulse.job_key AS k WHERE k.job = b.job
                     ) IS NOT TRUE
                 )
-            )
+            END
         RETURNING b.lane, b.rank, b.kind, b.job, b.attempts, b.failures, b.keyed
     )
 
@@ -277,8 +302,15 @@ BEGIN
     FROM gone AS g;
     GET DIAGNOSTICS v_gone = ROW_COUNT;
 
-    PERFORM pulse._ring(u.lane)
-    FROM unnest(v_lanes) AS u (lane);
+    -- The bell, as in _ring: nobody sleeps if the lock can be had.
+    FOREACH v_lane IN ARRAY v_lanes LOOP
+        IF NOT (
+            pg_try_advisory_lock('pulse.ready'::regclass::oid::integer, hashtext(v_lane))
+            AND pg_advisory_unlock('pulse.ready'::regclass::oid::integer, hashtext(v_lane))
+        ) THEN
+            PERFORM pulse._ring(v_lane);
+        END IF;
+    END LOOP;
 
     IF v_gone < cardinality(_release.tids) THEN
         -- Those that are to be approved, wait for a time, join a group or are still to get
@@ -369,8 +401,32 @@ BEGIN
         FOREACH v_job IN ARRAY _wake.jobs LOOP
             v_last := 0;
             LOOP
+                -- Numbers that were drawn at once need not be read: the one at the end shows
+                -- that they are there, and between there are no more than 200.
                 INSERT INTO pulse.wake AS w (job, from_seq, to_seq)
-                SELECT v_job, min(b.seq), max(b.seq)
+                SELECT
+                    v_job,
+                    a.seq,
+                    coalesce(
+                        (
+                            SELECT o.seq
+                            FROM pulse.blocked AS o
+                            WHERE o.waits_for = v_job
+                                AND o.seq = a.seq + 199
+                        ),
+                        (
+                            SELECT max(b.seq)
+                            FROM (
+                                SELECT o.seq
+                                FROM pulse.blocked AS o
+                                WHERE o.waits_for = v_job
+                                    AND o.seq >= a.seq
+                                    AND (_wake.completed OR o.after_failed = 'run')
+                                ORDER BY o.waits_for, o.seq
+                                LIMIT 200
+                            ) AS b
+                        )
+                    )
                 FROM (
                     SELECT o.seq
                     FROM pulse.blocked AS o
@@ -378,9 +434,8 @@ BEGIN
                         AND o.seq > v_last
                         AND (_wake.completed OR o.after_failed = 'run')
                     ORDER BY o.waits_for, o.seq
-                    LIMIT 200
-                ) AS b
-                HAVING count(*) > 0
+                    LIMIT 1
+                ) AS a
                 RETURNING w.to_seq INTO v_last;
                 EXIT WHEN NOT FOUND;
             END LOOP;

@@ -209,7 +209,12 @@ BEGIN
         END IF;
 
         IF v_known.has_flows THEN
-            PERFORM pulse._take_wakes(v_need, 3);
+            -- What they put in line is not what the line costs to read.
+            IF (pulse._take_wakes(v_need, 3)).released > 0 THEN
+                v_known.pages := pg_stat_get_xact_blocks_fetched(
+                    'pulse.ready_for_claim'::regclass
+                );
+            END IF;
             v_held := EXISTS (SELECT 1 FROM pulse.flow_hold);
         END IF;
 

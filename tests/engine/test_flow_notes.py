@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from tests.conftest import Connect
 
 HELD = """
@@ -66,6 +68,77 @@ def test_portions_that_stay_held_do_not_stop_the_next(connect: Connect) -> None:
     taken = alice.execute("SELECT released, taken FROM pulse._take_wakes(1000, 100)")
     assert taken.fetchone() == (1, 1)
     assert alice.execute("SELECT * FROM pulse.check()").fetchall() == []
+
+
+def test_a_portion_is_of_200_watchers_however_their_numbers_lie(
+    connect: Connect,
+) -> None:
+    alice = connect()
+    alice.execute("SELECT pulse.enqueue('up'), pulse.enqueue('other', lane => 'other')")
+    # Numbers drawn at once, every second one, and one far behind.
+    alice.execute(
+        """
+        SELECT pulse.enqueue_many(
+            'waits', array_fill('1'::jsonb, ARRAY[1500]), after => ARRAY[b.job]
+        ) FROM pulse.body AS b WHERE b.kind = 'up'
+        """
+    )
+    alice.execute(
+        """
+        SELECT pulse.enqueue('waits', after => ARRAY[b.job])
+        FROM generate_series(1, 301) AS g
+        CROSS JOIN pulse.body AS b
+        WHERE b.kind IN ('up', 'other')
+        ORDER BY g, b.kind
+        """
+    )
+    alice.execute("SELECT pulse.complete(c.lease) FROM pulse.claim_batch('w') AS c")
+
+    portions = alice.execute(
+        """
+        SELECT w.from_seq, w.to_seq, count(*)
+        FROM pulse.wake AS w
+        JOIN pulse.blocked AS b
+            ON b.waits_for = w.job AND b.seq BETWEEN w.from_seq AND w.to_seq
+        GROUP BY w.from_seq, w.to_seq
+        ORDER BY w.from_seq
+        """
+    ).fetchall()
+    sizes = [jobs for _, _, jobs in portions]
+    assert sum(sizes) == 801
+    assert sizes[:2] == [200, 200]
+    assert max(sizes) == 200
+    assert len(sizes) <= 6
+    assert all(a[1] < b[0] for a, b in pairwise(portions))
+    alice.execute("SELECT pulse._tick_flows()")
+    left = alice.execute("SELECT count(*) FROM pulse.blocked WHERE kind = 'waits'")
+    assert left.fetchone() == (301,)
+    assert alice.execute("SELECT * FROM pulse.check()").fetchall() == []
+
+
+def test_a_claim_does_not_take_what_it_put_in_line_for_dead_rows(
+    connect: Connect,
+) -> None:
+    alice = connect()
+    alice.execute(
+        "SELECT pulse.enqueue_many('waits', array_fill('1'::jsonb, ARRAY[1500]), "
+        "after => ARRAY[u.job]) FROM pulse.enqueue('up') AS u (job)"
+    )
+    alice.execute("SELECT pulse.complete(c.lease) FROM pulse.claim_batch('w') AS c")
+    # A mark of the line.
+    alice.execute("SELECT pulse._tick_marks()")
+
+    alice.execute("SET track_functions = 'all'")
+    with alice.transaction():
+        released = "SELECT count(*) FROM pulse.wake"
+        before = alice.execute(released).fetchone()
+        alice.execute("SELECT FROM pulse.claim_batch('w', max_jobs => 100)")
+        assert alice.execute(released).fetchone() != before
+        asked = alice.execute(
+            "SELECT pg_stat_get_xact_function_calls(p.oid) FROM pg_proc AS p"
+            " WHERE p.proname = '_ask_for_marks'"
+        )
+        assert asked.fetchone() == (None,)
 
 
 def test_the_backstop_of_flows_takes_turns(connect: Connect) -> None:

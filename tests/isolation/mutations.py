@@ -79,9 +79,12 @@ RULES: dict[str, Rule] = LIMITS | {
     ),
     "what another session holds is noted": Rule(
         "_look",
-        r"count\(\*\) < \(",
+        r"v_locked < \(",
         "0 > (",
-        ("cancel-against-release",),
+        ("cancel-against-release", "release-skips-one"),
+    ),
+    "what the index has shown is compared with what was locked": Rule(
+        "_look", r"OR v_locked <> v_shown\s[^\n]*", "", ("release-skips-one",)
     ),
     "a bad end goes by the edges": Rule(
         "_ended_badly", r"\) = 'cancel'\n", ") = ''\n", ("cascade-against-release",)
