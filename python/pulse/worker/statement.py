@@ -41,7 +41,7 @@ class Statement:
     ) -> Rows:
         """Run it with these texts, in the order of its parameters."""
         async with connection.lock:
-            result = await connection.wait(self._run(connection, values))
+            result = await connection.wait_watched(self._run(connection, values))
         return Rows(result, self._transformer)
 
     def _run(
