@@ -23,7 +23,8 @@ T = TypeVar("T")
 class Session(psycopg.AsyncConnection[tuple[Any, ...]]):
     # The socket, while its reader is registered: libpq may close it at any error.
     _watched: int | None = None
-    _answered: asyncio.Future[None] | None = None
+    _reading: PQGen[Any]
+    _answer: asyncio.Future[Any] | None = None
 
     async def wait(self, gen: PQGen[T], *args: Any, **kwargs: Any) -> T:
         self._unwatch()
@@ -34,37 +35,40 @@ class Session(psycopg.AsyncConnection[tuple[Any, ...]]):
         await super().close()
 
     async def wait_watched(self, gen: PQGen[T]) -> T:
-        """As wait does, but leave the reader registered."""
-        loop = asyncio.get_running_loop()
+        """As wait does for one statement, but leave the reader registered."""
         try:
             state = next(gen)
-            while state == Wait.R:
-                if self._watched is None:
-                    self._watched = self.pgconn.socket
-                    loop.add_reader(self._watched, self._readable)
-                self._answered = loop.create_future()
-                try:
-                    await self._answered
-                except asyncio.CancelledError as error:
-                    if self.closed:
-                        raise
-                    return await self.wait(cast("PQGen[T]", Rest(gen, state, error)))
-                state = gen.send(Ready.R)
-        except StopIteration as end:
-            result: T = end.value
-            return result
         except BaseException:
             self._unwatch()
             raise
-        # So large that it could not be sent at once.
-        return await self.wait(cast("PQGen[T]", Rest(gen, state)))
+        if state != Wait.R:
+            # So large that it could not be sent at once.
+            return await self.wait(cast("PQGen[T]", Rest(gen, state)))
+        loop = asyncio.get_running_loop()
+        if self._watched is None:
+            self._watched = self.pgconn.socket
+            loop.add_reader(self._watched, self._readable)
+        self._reading = gen
+        self._answer = answer = loop.create_future()
+        try:
+            return cast("T", await answer)
+        except asyncio.CancelledError as error:
+            if self.closed:
+                raise
+            return await self.wait(cast("PQGen[T]", Rest(gen, state, error)))
 
     def _readable(self) -> None:
-        if self._answered is None or self._answered.done():
+        if self._answer is None or self._answer.done():
             # Nobody reads it: the server has ended the session, or is about to.
             self._unwatch()
-        else:
-            self._answered.set_result(None)
+            return
+        try:
+            self._reading.send(Ready.R)
+        except StopIteration as end:
+            self._answer.set_result(end.value)
+        except Exception as error:
+            self._unwatch()
+            self._answer.set_exception(error)
 
     def _unwatch(self) -> None:
         if self._watched is not None:

@@ -96,6 +96,21 @@ def test_a_session_that_the_server_ends_is_watched_no_longer(db: Database) -> No
     play(db, scenario)
 
 
+def test_a_session_that_has_ended_unseen(db: Database) -> None:
+    async def scenario(session: Session) -> None:
+        statement = Statement("echo", ECHO, ["text"])
+        assert await echo(statement, session, "a") == "a"
+        pid = session.info.backend_pid
+        # Waits for its end, and the event loop with it.
+        ended = db.connect().execute("SELECT pg_terminate_backend(%s, 20000)", [pid])
+        assert ended.fetchone() == (True,)
+        with pytest.raises(psycopg.OperationalError):
+            await echo(statement, session, "b")
+        assert session._watched is None
+
+    play(db, scenario)
+
+
 def test_a_session_that_ends_during_a_statement(db: Database) -> None:
     async def scenario(session: Session) -> None:
         sleep = Statement(
