@@ -1,9 +1,9 @@
 """A connection whose socket stays registered with the event loop.
 
 For each statement psycopg registers it, sets a timer and takes both away again: as much
-work as four short jobs are. For one that is sent all the time (statement.py) the reader
-stays. Any other wait on the connection, an error or its end takes it away first, and
-what psycopg does about a cancel it does here, too.
+work as three short jobs are. For one that is sent all the time (statement.py) the
+reader stays. Any other wait on the connection, an error or its end takes it away first,
+and what psycopg does about a cancel it does here, too.
 """
 
 from __future__ import annotations
