@@ -17,11 +17,12 @@ from psycopg.rows import tuple_row
 
 from pulse import connections, errors
 from pulse.sql import worker as sql
+from pulse.worker.session import Session
 
 if TYPE_CHECKING:
     from psycopg.abc import Buffer
 
-AsyncConnection = psycopg.AsyncConnection[tuple[Any, ...]]
+AsyncConnection = Session
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 
@@ -45,7 +46,7 @@ class Connector:
         return connections.conninfo(self.dsn, name, client_encoding="UTF8")
 
     async def open_async(self, purpose: str) -> AsyncConnection:
-        connection = await psycopg.AsyncConnection.connect(
+        connection = await Session.connect(
             self.conninfo(purpose), autocommit=True, row_factory=tuple_row
         )
         connection.adapters.register_loader("jsonb", JsonbLoader)

@@ -41,23 +41,26 @@ class Statement:
     ) -> Rows:
         """Run it with these texts, in the order of its parameters."""
         async with connection.lock:
-            result = await connection.wait(self._run(connection, values))
+            if self._connection is not connection:
+                await connection.wait(self._prepare(connection))
+            result = await connection.wait_watched(self._run(connection, values))
         return Rows(result, self._transformer)
+
+    def _prepare(self, connection: AsyncConnection) -> abc.PQGen[None]:
+        if connection.prepare_threshold is not None:
+            connection.pgconn.send_prepare(self._name, self._query)
+            only((yield from generators.execute(connection.pgconn)))
+        self._connection = connection
+        self._transformer = Transformer(connection)
 
     def _run(
         self, connection: AsyncConnection, values: Sequence[abc.Buffer | None]
     ) -> abc.PQGen[PGresult]:
-        server, prepares = connection.pgconn, connection.prepare_threshold is not None
-        if self._connection is not connection:
-            if prepares:
-                server.send_prepare(self._name, self._query)
-                only((yield from generators.execute(server)))
-            self._connection = connection
-            self._transformer = Transformer(connection)
-        if prepares:
-            server.send_query_prepared(self._name, values, result_format=Format.BINARY)
+        server, form = connection.pgconn, Format.BINARY
+        if connection.prepare_threshold is not None:
+            server.send_query_prepared(self._name, values, result_format=form)
         else:
-            server.send_query_params(self._query, values, result_format=Format.BINARY)
+            server.send_query_params(self._query, values, result_format=form)
         return only((yield from generators.execute(server)))
 
 
