@@ -44,7 +44,7 @@ def ticks(database: Database, lanes: int) -> None:
 
 def p_lanes(bench: Bench) -> Section:
     lanes = 30 if bench.scale.quick else 10_000
-    times = 2 if bench.scale.quick else 5
+    times = 2 if bench.scale.quick else 15
     section = Section(
         "p",
         f"{lanes:,} lanes used once, the queue of these lanes empty",
