@@ -61,16 +61,20 @@ SET enable_bitmapscan = off
 SET jit = off
 AS $$
 DECLARE
-    v_jobs bigint [] := array(
-        SELECT r.job
-        FROM pulse.ready AS r
-        WHERE r.ctid = ANY (_fit_claim.rows_of_ready)
-        ORDER BY r.rank, r.seq
-    );
+    v_jobs bigint [];
+    v_rows tid [];
     v_fit record;
     v_row pulse.ready;
 BEGIN
-    IF v_jobs = '{}' THEN
+    SELECT array_agg(o.job), array_agg(o.tid) INTO v_jobs, v_rows
+    FROM (
+        SELECT r.job, r.ctid AS tid
+        FROM pulse.ready AS r
+        WHERE r.ctid = ANY (_fit_claim.rows_of_ready)
+        ORDER BY r.rank, r.seq
+    ) AS o;
+
+    IF v_jobs IS NULL THEN
         RETURN NULL;
     END IF;
 
@@ -89,10 +93,9 @@ BEGIN
     END IF;
 
     RETURN array(
-        SELECT r.ctid
-        FROM pulse.ready AS r
-        WHERE r.ctid = ANY (_fit_claim.rows_of_ready)
-            AND r.job = ANY (v_fit.fit)
+        SELECT o.tid
+        FROM unnest(v_jobs, v_rows) AS o (job, tid)
+        WHERE o.job = ANY (v_fit.fit)
     );
 END;
 $$;

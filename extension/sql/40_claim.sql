@@ -391,8 +391,8 @@ BEGIN
         v_known.has_flows := false;
     END LOOP;
 
-    -- 7. Take: out of ready, into lease, and out to the worker; or nothing, when the bodies
-    -- are large as stored. Then those that fit into an answer, in a second round.
+    -- 7. Take: out of ready, into lease, and out to the worker; or nothing, when the payloads
+    -- could be above 64 MB. Then those that fit into an answer, in a second round.
     v_now := clock_timestamp();
 
     LOOP
@@ -414,7 +414,14 @@ BEGIN
                     b.flow,
                     b.name,
                     b.start_by,
-                    sum(pg_column_size(b.payload)) OVER () AS stored,
+                    -- One that is compressed may be 256 times as large.
+                    sum(
+                        CASE
+                            WHEN pg_column_compression(b.payload) IS NULL
+                                THEN 1 + pg_column_size(b.payload) / 256
+                            ELSE pg_column_size(b.payload)
+                        END
+                    ) OVER () AS stored,
                     coalesce(claim_batch.lease_for, k.lease_for, v_known.lease_for)
                     AS lease_for,
                     v_now + coalesce(b.max_runtime, k.max_runtime, v_known.max_runtime)

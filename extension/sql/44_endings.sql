@@ -6,7 +6,8 @@
 -- if any job was ever blocked.
 
 -- For fail and reap alike: the run is charged, its error kept, and the job goes back into
--- waiting with a backoff, or is dead, or, when a cancel was requested, cancelled.
+-- waiting with a backoff, or is dead, or, when a cancel was requested, cancelled. reap gives
+-- no list but that of the leases: looking a run up in it takes longer, the longer it is.
 -- Returns the leases that were ended; one that is not there was lost.
 CREATE FUNCTION pulse._fail_runs(
     leases bigint [],
@@ -42,7 +43,14 @@ BEGIN
     judged AS MATERIALIZED (
         SELECT
             g.*,
-            coalesce(_fail_runs.errors[p.place], 'failed') AS error,
+            coalesce(
+                _fail_runs.errors[p.place],
+                CASE
+                    WHEN _fail_runs.verb <> 'reap' THEN 'failed'
+                    WHEN g.deadline <= v_now THEN 'max_runtime exceeded'
+                    ELSE 'worker lease expired'
+                END
+            ) AS error,
             CASE
                 WHEN g.cancel_by IS NOT NULL THEN 'cancelled'
                 WHEN _fail_runs.fatal[p.place] OR g.failures + 1 >= b.max_attempts THEN 'dead'

@@ -15,7 +15,8 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_some integer;
+    v_piece record;
+    v_since timestamptz := '-infinity'::timestamptz;
     v_all bigint := 0;
 BEGIN
     PERFORM pulse._require_read_committed('reap');
@@ -24,11 +25,14 @@ BEGIN
         until => clock_timestamp() + pulse._upkeep_budget()
     );
 
-    WHILE v_all < reap.max_jobs LOOP
-        v_some := pulse._reap(least(1000, reap.max_jobs - v_all)::integer);
-        v_all := v_all + v_some;
-        EXIT WHEN v_some < 1000;
+    LOOP
+        SELECT r.* INTO v_piece
+        FROM pulse._reap(least(1000, reap.max_jobs - v_all)::integer, v_since) AS r;
+        v_all := v_all + v_piece.ended;
+        v_since := v_piece.next;
+        EXIT WHEN v_since IS NULL OR v_all >= reap.max_jobs;
     END LOOP;
+    PERFORM pulse._look_again(1000, clock_timestamp() + pulse._upkeep_budget());
     RETURN v_all;
 END;
 $$;
@@ -43,10 +47,11 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_piece integer := pulse._upkeep_piece();
+    v_size integer := pulse._upkeep_piece();
     v_now timestamptz;
     v_new integer;
-    v_some integer;
+    v_piece record;
+    v_since timestamptz;
     v_all bigint := 0;
 BEGIN
     LOOP
@@ -56,16 +61,21 @@ BEGIN
                 WHEN isfinite(_tick_reap.until) THEN v_now + (_tick_reap.until - v_now) / 2
                 ELSE _tick_reap.until
             END,
-            page => v_piece
+            page => v_size
         );
+        -- Each piece goes on where the last ended: it would step over what that one deleted.
+        v_since := '-infinity';
         LOOP
-            v_some := pulse._reap(v_piece);
-            v_all := v_all + v_some;
-            EXIT WHEN v_some < v_piece OR pulse._time_is_over(_tick_reap.until);
+            SELECT r.* INTO v_piece
+            FROM pulse._reap(v_size, v_since) AS r;
+            v_all := v_all + v_piece.ended;
+            v_since := v_piece.next;
+            EXIT WHEN v_since IS NULL OR pulse._time_is_over(_tick_reap.until);
         END LOOP;
         -- A last page that was full: there may be more.
-        EXIT WHEN v_new = 0 OR v_new % v_piece > 0 OR pulse._time_is_over(_tick_reap.until);
+        EXIT WHEN v_new = 0 OR v_new % v_size > 0 OR pulse._time_is_over(_tick_reap.until);
     END LOOP;
+    PERFORM pulse._look_again(v_size, _tick_reap.until);
     RETURN v_all;
 END;
 $$;
@@ -73,8 +83,14 @@ $$;
 COMMENT ON FUNCTION pulse._tick_reap(timestamptz) IS
 'End runs whose lease has lapsed until it is done or the time is over; returns how many.';
 
-CREATE FUNCTION pulse._reap(max_jobs integer, lapsed_only boolean DEFAULT false)
-RETURNS integer
+-- Those that became due since then, oldest first; next is where to go on, NULL at the end.
+-- What another session has locked is left to the next sweep.
+CREATE FUNCTION pulse._reap(
+    max_jobs integer,
+    since timestamptz DEFAULT '-infinity',
+    OUT ended integer,
+    OUT next timestamptz
+)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -85,56 +101,74 @@ AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
     v_lapsed bigint [];
-    v_errors text [];
 BEGIN
     -- The condition is checked again on the locked row: a heartbeat may just have
     -- revived it.
     SELECT
-        array_agg(s.lease),
-        array_agg(
-            CASE
-                WHEN s.deadline <= v_now THEN 'max_runtime exceeded'
-                ELSE 'worker lease expired'
-            END
-        )
-    INTO v_lapsed, v_errors
+        count(*),
+        CASE WHEN count(*) = _reap.max_jobs THEN max(s.reap_at) END,
+        array_agg(s.lease)
+    INTO ended, next, v_lapsed
     FROM (
-        SELECT l.lease, l.deadline
+        SELECT l.lease, l.reap_at
         FROM pulse.lease AS l
-        WHERE l.reap_at <= v_now
+        WHERE l.reap_at >= _reap.since
+            AND l.reap_at <= v_now
             AND l.lease_until <= v_now
         ORDER BY l.reap_at
         LIMIT _reap.max_jobs
         FOR UPDATE SKIP LOCKED
     ) AS s;
 
-    IF v_lapsed IS NOT NULL THEN
-        PERFORM pulse._fail_runs(v_lapsed, v_errors, NULL, NULL, 'reap');
+    IF ended > 0 THEN
+        PERFORM pulse._fail_runs(v_lapsed, NULL, NULL, NULL, 'reap');
     END IF;
-
-    IF _reap.lapsed_only THEN
-        RETURN coalesce(cardinality(v_lapsed), 0);
-    END IF;
-
-    -- Still alive when their time came: look again when it comes again.
-    UPDATE pulse.lease AS l
-    SET reap_at = l.lease_until
-    WHERE l.lease = ANY (array(
-            SELECT a.lease
-            FROM pulse.lease AS a
-            WHERE a.reap_at <= v_now
-                AND a.lease_until > v_now
-            ORDER BY a.reap_at
-            LIMIT _reap.max_jobs
-            FOR NO KEY UPDATE SKIP LOCKED
-        ));
-
-    RETURN coalesce(cardinality(v_lapsed), 0);
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._reap(integer, boolean) IS
-'End at most max_jobs runs whose lease has lapsed and, unless lapsed_only, look again later at those that were extended; returns how many ended.';
+COMMENT ON FUNCTION pulse._reap(integer, timestamptz) IS
+'End at most max_jobs runs whose lease has lapsed.';
+
+-- Still alive when their time came: look again when it comes again. In pieces as above.
+CREATE FUNCTION pulse._look_again(piece integer, until timestamptz)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+SET jit = off
+AS $$
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_since timestamptz := '-infinity'::timestamptz;
+    v_leases bigint [];
+BEGIN
+    LOOP
+        SELECT array_agg(s.lease), max(s.reap_at) INTO v_leases, v_since
+        FROM (
+            SELECT l.lease, l.reap_at
+            FROM pulse.lease AS l
+            WHERE l.reap_at >= v_since
+                AND l.reap_at <= v_now
+                AND l.lease_until > v_now
+            ORDER BY l.reap_at
+            LIMIT _look_again.piece
+            FOR NO KEY UPDATE SKIP LOCKED
+        ) AS s;
+
+        UPDATE pulse.lease AS l
+        SET reap_at = l.lease_until
+        WHERE l.lease = ANY (v_leases);
+
+        EXIT WHEN (cardinality(v_leases) = _look_again.piece) IS NOT TRUE
+            OR pulse._time_is_over(_look_again.until);
+    END LOOP;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._look_again(integer, timestamptz) IS
+'Have reap look at leases that were extended when their time comes again: a piece, and more until the time is over.';
 
 -- So that a missing watchdog costs latency only: a claim reaps when nobody has for a
 -- while, within its own bound. A claim inside a long transaction keeps what it
@@ -155,7 +189,7 @@ BEGIN
     END IF;
 
     PERFORM pulse._watch_new_leases(true);
-    RETURN pulse._reap(greatest(_reap_if_overdue.max_jobs, 100), true);
+    RETURN (SELECT r.ended FROM pulse._reap(greatest(_reap_if_overdue.max_jobs, 100)) AS r);
 END;
 $$;
 

@@ -71,30 +71,42 @@ $$;
 COMMENT ON FUNCTION pulse.prune(boolean, integer) IS
 'Remove finished jobs that are older than their lane''s retention, at most max_jobs; with dry_run only count them. Returns how many. tick does this every 10 seconds, or without a pause while there is more to remove. Writes finished, body and what belongs to them, job_key and worker.';
 
--- PL/pgSQL keeps its plan: tick asks for 200 lanes.
-CREATE FUNCTION pulse._retained_since(lane text, state pulse.outcome)
-RETURNS timestamptz
+-- PL/pgSQL keeps its plan: tick asks for 200 lanes, some at a time.
+CREATE FUNCTION pulse._retained_since(lanes text [], states pulse.outcome [])
+RETURNS TABLE (lane text, state pulse.outcome, before timestamptz)
 LANGUAGE plpgsql
 STABLE
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
 AS $$
+DECLARE
+    v_now timestamptz := clock_timestamp();
 BEGIN
-    RETURN (
-        SELECT
-            clock_timestamp() - CASE _retained_since.state
-                WHEN 'completed' THEN coalesce(l.retain_completed, d.retain_completed)
-                WHEN 'cancelled' THEN coalesce(l.retain_cancelled, d.retain_cancelled)
-                ELSE coalesce(l.retain_dead, d.retain_dead)
-            END
-        FROM pulse._lane_default AS d
-        LEFT JOIN pulse.lane AS l ON l.lane = _retained_since.lane
-    );
+    RETURN QUERY
+    SELECT
+        p.lane,
+        p.state,
+        v_now - CASE p.state
+            WHEN 'completed' THEN coalesce(l.retain_completed, d.retain_completed)
+            WHEN 'cancelled' THEN coalesce(l.retain_cancelled, d.retain_cancelled)
+            ELSE coalesce(l.retain_dead, d.retain_dead)
+        END
+    FROM unnest(_retained_since.lanes, _retained_since.states) AS p (lane, state)
+    CROSS JOIN pulse._lane_default AS d
+    -- OFFSET 0 keeps it what it is: one look by key for each.
+    LEFT JOIN LATERAL (
+        SELECT o.retain_completed, o.retain_cancelled, o.retain_dead
+        FROM pulse.lane AS o
+        WHERE o.lane = p.lane
+        OFFSET 0
+    ) AS l ON true;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._retained_since(text, pulse.outcome) IS
-'The time before which jobs of this lane that ended so may go.';
+COMMENT ON FUNCTION pulse._retained_since(text [], pulse.outcome []) IS
+'Of each of these lanes, the time before which jobs that ended so may go.';
 
 -- A page is what is looked at, gone or not, so that jobs whose keys still dedup cannot make
 -- it long: those are kept, and go when their keys expire (_prune_keys). next is where to go
@@ -289,8 +301,12 @@ BEGIN
         ),
 
         pair AS MATERIALIZED (
-            SELECT p.lane, p.state, pulse._retained_since(p.lane, p.state) AS before
-            FROM (SELECT DISTINCT e.lane, e.state FROM ended AS e) AS p
+            SELECT r.lane, r.state, r.before
+            FROM (
+                SELECT array_agg(d.lane) AS lanes, array_agg(d.state) AS states
+                FROM (SELECT DISTINCT e.lane, e.state FROM ended AS e) AS d
+            ) AS p
+            CROSS JOIN LATERAL pulse._retained_since(p.lanes, p.states) AS r
         )
 
         SELECT
@@ -347,15 +363,37 @@ COMMENT ON FUNCTION pulse._prune_workers(integer) IS
 
 -- Each lane and state that finished has, by jumping to its newest row: the oldest ones
 -- are where pruned rows lie dead.
-CREATE FUNCTION pulse._finished_lanes()
+CREATE FUNCTION pulse._finished_lanes(
+    after_lane text DEFAULT NULL,
+    after_state pulse.outcome DEFAULT NULL,
+    pairs integer DEFAULT NULL
+)
 RETURNS TABLE (lane text, state pulse.outcome, before timestamptz)
-LANGUAGE sql
+LANGUAGE plpgsql
+STABLE
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+SET plan_cache_mode = force_generic_plan
+SET jit = off
 AS $$
+BEGIN
+    RETURN QUERY
     WITH RECURSIVE pair AS (
         (
             SELECT f.lane, f.state
             FROM pulse.finished AS f
+            WHERE _finished_lanes.after_lane IS NULL
+                AND f.lane > ''
+            ORDER BY f.lane DESC, f.state DESC, f.finished_at DESC
+            LIMIT 1
+        )
+        UNION ALL
+        (
+            SELECT f.lane, f.state
+            FROM pulse.finished AS f
+            WHERE (f.lane, f.state) < (_finished_lanes.after_lane, _finished_lanes.after_state)
             ORDER BY f.lane DESC, f.state DESC, f.finished_at DESC
             LIMIT 1
         )
@@ -369,17 +407,23 @@ AS $$
             ORDER BY f.lane DESC, f.state DESC, f.finished_at DESC
             LIMIT 1
         ) AS n
+    ),
+
+    page AS MATERIALIZED (
+        SELECT p.lane, p.state
+        FROM pair AS p
+        LIMIT _finished_lanes.pairs
     )
 
-    SELECT
-        p.lane,
-        p.state,
-        pulse._retained_since(p.lane, p.state)
-    FROM pair AS p
+    SELECT r.*
+    FROM pulse._retained_since(
+        array(SELECT p.lane FROM page AS p), array(SELECT p.state FROM page AS p)
+    ) AS r;
+END;
 $$;
 
-COMMENT ON FUNCTION pulse._finished_lanes() IS
-'Each lane and final state with the time before which its jobs may go.';
+COMMENT ON FUNCTION pulse._finished_lanes(text, pulse.outcome, integer) IS
+'Each lane and final state, or so many after the given one, the last first, with the time before which its jobs may go.';
 
 CREATE FUNCTION pulse._prune_audit(max_rows integer)
 RETURNS integer

@@ -24,23 +24,25 @@ BEGIN
     v_running := (
         SELECT coalesce(jsonb_object_agg(g.lane, g.running), '{}')
         FROM (
-            SELECT r.lane, sum(r.running) AS running
-            FROM pulse._running_now() AS r
-            GROUP BY r.lane
+            SELECT u.lane, sum(u.running) AS running
+            FROM (
+                SELECT r.lane, r.running FROM pulse._running_now() AS r
+                UNION ALL
+                SELECT r.lane, 0 FROM pulse._ready_lines('', '', 2147483647) AS r
+                UNION ALL
+                SELECT l.lane, 0 FROM pulse.lane AS l WHERE l.grouped IS NOT NULL
+            ) AS u
+            GROUP BY u.lane
         ) AS g
     );
     v_lanes := array(
         SELECT l.lane COLLATE "C"
         FROM (
-            SELECT r.lane FROM pulse._ready_lines('', '', 2147483647) AS r
-            UNION
-            SELECT l.lane FROM pulse.lane AS l WHERE l.grouped IS NOT NULL
+            SELECT j.lane FROM jsonb_object_keys(v_running) AS j (lane)
             UNION
             SELECT w.lane FROM pulse._waiting_lanes() AS w (lane)
             UNION
             SELECT f.lane FROM pulse._finished_lanes() AS f
-            UNION
-            SELECT j.lane FROM jsonb_object_keys(v_running) AS j (lane)
         ) AS l
         WHERE l.lane COLLATE "C" > coalesce(v_after, '')
         ORDER BY l.lane COLLATE "C"
@@ -72,6 +74,7 @@ $$;
 COMMENT ON FUNCTION pulse._tick_sample(timestamptz) IS
 'Write a sample for each lane where something happens, then of each kind, remove old ones, until it is done or the time is over; returns how many were written. tick calls it once a minute.';
 
+-- running has every lane where jobs run or may be ready: the others are not asked for those.
 CREATE FUNCTION pulse._sample_lanes(lanes text [], running jsonb)
 RETURNS integer
 LANGUAGE plpgsql
@@ -139,7 +142,12 @@ BEGIN
     ) AS f
     CROSS JOIN LATERAL (
         SELECT
-            pulse._count_ready(k.lane, 100000) + pulse._count_in_groups(k.lane, 100000) AS ready,
+            CASE
+                WHEN _sample_lanes.running ? k.lane
+                    THEN pulse._count_ready(k.lane, 100000)
+                        + pulse._count_in_groups(k.lane, 100000)
+                ELSE 0
+            END AS ready,
             coalesce((_sample_lanes.running ->> k.lane)::bigint, 0) AS running
     ) AS r
     WHERE s.since < v_now

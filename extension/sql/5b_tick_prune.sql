@@ -122,53 +122,66 @@ SET enable_sort = off
 SET jit = off
 AS $$
 DECLARE
+    -- Few at first, since what is walked behind one that is due is walked again.
+    v_page integer := 5;
     v_pair record;
-    v_before timestamptz;
     v_since timestamptz;
 BEGIN
+    lane := _next_finished.after_lane;
+    state := _next_finished.after_state;
     is_due := false;
-    SELECT _next_finished.after_lane AS lane, _next_finished.after_state AS state INTO v_pair;
-    LOOP
-        lane := v_pair.lane;
-        state := v_pair.state;
-        EXIT WHEN looks <= 0;
-
-        IF v_pair.lane IS NULL THEN
-            SELECT f.lane, f.state INTO v_pair
-            FROM pulse.finished AS f
-            ORDER BY f.lane DESC, f.state DESC, f.finished_at DESC
-            LIMIT 1;
-        ELSE
-            SELECT f.lane, f.state INTO v_pair
-            FROM pulse.finished AS f
-            WHERE (f.lane, f.state) < (v_pair.lane, v_pair.state)
-            ORDER BY f.lane DESC, f.state DESC, f.finished_at DESC
-            LIMIT 1;
-        END IF;
-        lane := v_pair.lane;
-        state := v_pair.state;
-        EXIT WHEN lane IS NULL;
-
-        v_before := pulse._retained_since(v_pair.lane, v_pair.state);
-        v_since := '-infinity';
-        -- Mostly the oldest is young, and nobody needs to know which are kept.
-        FOR v_look IN 1..2 LOOP
-            PERFORM
-            FROM pulse.finished AS f
-            WHERE f.lane = v_pair.lane
-                AND f.state = v_pair.state
-                AND f.finished_at >= v_since
-                AND f.finished_at < v_before
-            ORDER BY f.finished_at
-            LIMIT 1;
-            is_due := FOUND;
-            EXIT WHEN NOT is_due OR v_look = 2;
-            v_since := pulse._kept_until(v_pair.lane, v_pair.state);
-            EXIT WHEN v_since = '-infinity';
+    WHILE looks > 0 LOOP
+        v_page := least(4 * v_page, looks);
+        -- Those with a job that is old enough, and the last of a full page.
+        FOR v_pair IN
+            SELECT o.*
+            FROM (
+                SELECT
+                    p.*,
+                    (
+                        SELECT true
+                        FROM pulse.finished AS f
+                        WHERE f.lane = p.lane
+                            AND f.state = p.state
+                            AND f.finished_at < p.before
+                        ORDER BY f.finished_at
+                        LIMIT 1
+                    ) AS has_old
+                FROM pulse._finished_lanes(
+                    _next_finished.lane, _next_finished.state, v_page
+                ) WITH ORDINALITY AS p (lane, state, before, place)
+                OFFSET 0
+            ) AS o
+            WHERE o.has_old OR o.place = v_page
+        LOOP
+            lane := v_pair.lane;
+            state := v_pair.state;
+            -- Mostly the oldest is young, and nobody needs to know which are kept.
+            IF v_pair.has_old THEN
+                v_since := pulse._kept_until(lane, state);
+                PERFORM
+                FROM pulse.finished AS f
+                WHERE f.lane = v_pair.lane
+                    AND f.state = v_pair.state
+                    AND f.finished_at >= v_since
+                    AND f.finished_at < v_pair.before
+                ORDER BY f.finished_at
+                LIMIT 1;
+                IF FOUND THEN
+                    looks := looks - v_pair.place + 1;
+                    is_due := true;
+                    RETURN;
+                END IF;
+            END IF;
         END LOOP;
-        EXIT WHEN is_due;
-        looks := looks - 1;
-        EXIT WHEN looks % 10 = 0 AND pulse._time_is_over(_next_finished.until);
+
+        looks := looks - v_page;
+        IF v_pair.place IS DISTINCT FROM v_page THEN
+            lane := NULL;
+            state := NULL;
+            EXIT;
+        END IF;
+        EXIT WHEN pulse._time_is_over(_next_finished.until);
     END LOOP;
 END;
 $$;
@@ -189,7 +202,10 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_kept_until timestamptz := pulse._kept_until(_prune_round.lane, _prune_round.state);
-    v_before timestamptz := pulse._retained_since(_prune_round.lane, _prune_round.state);
+    v_before timestamptz := (
+        SELECT r.before
+        FROM pulse._retained_since(ARRAY[_prune_round.lane], ARRAY[_prune_round.state]) AS r
+    );
     v_page record;
     v_kept integer := 0;
     v_passed integer := 0;

@@ -82,7 +82,7 @@ VERBS = [
 # read as it likes; the rest of it is on the path, since claims do it too.
 UPKEEP = re.compile(
     r"sample|stat\b|_series|audit|schedule|approval|access|pg_class|prune|< v_now"
-    r"|newest_mark AS|retain|newer IS NOT NULL|next_lane|f\.lane, f\.state FROM"
+    r"|newest_mark AS|newer IS NOT NULL|next_lane"
     r"|pulse\.signature|UPDATE pulse\.role|l\.grouped IS NOT NULL"
     r"|_tick_signals|SELECT DISTINCT b\.waits_for|unnest\(v_upstreams\)|WITH parked"
 )

@@ -96,6 +96,23 @@ def test_a_pile_of_another_kind_ahead_does_not_matter(db: Database) -> None:
     assert connection.execute(claim).rowcount == 10
 
 
+def test_a_claim_of_large_payloads_does_not_read_the_queue_again(db: Database) -> None:
+    """What is not compressed fits by the size it is stored with."""
+    connection = db.connect()
+    costs = []
+    for parts in (1, 20_000):
+        connection.execute(
+            "SELECT pulse.enqueue('k', to_jsonb(string_agg(md5(n::text), '')))"
+            " FROM generate_series(1, 15) AS job"
+            " CROSS JOIN generate_series(1, %s::integer) AS n GROUP BY job",
+            [parts],
+        )
+        claim = "SELECT * FROM pulse.claim_batch('w', max_jobs => 3)"
+        costs.append(usual(connection, claim))
+    assert connection.execute("SELECT count(*) FROM pulse.lease").fetchone() == (30,)
+    assert costs[1] <= costs[0] + 5
+
+
 def test_an_idle_claim_writes_nothing(loaded: Database) -> None:
     connection = loaded.connect()
     connection.execute("SELECT pulse.tick()")

@@ -148,21 +148,58 @@ def test_an_open_lock_on_a_hundred_schedules_does_not_starve_the_rest(
     holder.rollback()
 
 
+REAP = "SELECT pulse._tick_reap('infinity')"
+
+
+def run(connection: Connection, jobs: int) -> None:
+    connection.execute(
+        "SELECT FROM pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[%s::int]))",
+        [jobs],
+    )
+    connection.execute("SELECT pulse.set_lane('default', max_batch => 10000)")
+    for _ in range(0, jobs, 10_000):
+        connection.execute("SELECT FROM pulse.claim_batch('w', max_jobs => 10000)")
+
+
 def test_a_tick_ends_all_leases_that_lapsed_at_once(db: Database) -> None:
     """As many as it has time for, and not a thousand or ten thousand a sweep."""
     connection = db.connect()
-    connection.execute(
-        "SELECT FROM pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[12000]))"
-    )
-    connection.execute("SELECT pulse.set_lane('default', max_batch => 10000)")
-    connection.execute("SELECT count(*) FROM pulse.claim_batch('w', max_jobs => 10000)")
-    connection.execute("SELECT count(*) FROM pulse.claim_batch('w', max_jobs => 10000)")
+    run(connection, 12_000)
     connection.execute("UPDATE pulse.lease SET lease_until = now() - interval '1 s'")
 
-    reap = "SELECT pulse._tick_reap('infinity')"
-    assert one(connection, reap) == 12_000
+    assert one(connection, REAP) == 12_000
     assert one(connection, "SELECT count(*) FROM pulse.lease") == 0
     assert one(connection, "SELECT count(*) FROM pulse.check()") == 0
+
+
+def test_a_lapsed_lease_is_looked_at_once_however_many_there_are(db: Database) -> None:
+    """And not again for each thousand that a tick ends before it."""
+    connection = db.connect()
+    entries = (
+        "SELECT pg_stat_get_xact_tuples_returned('pulse.lease_for_reap'::regclass)"
+    )
+    looks = []
+    for leases in (2_000, 12_000):
+        run(connection, leases)
+        connection.execute(
+            "UPDATE pulse.lease SET lease_until = clock_timestamp() - interval '1 s'"
+        )
+        with connection.transaction():
+            assert one(connection, REAP) == leases
+            looks.append(one(connection, entries) / leases)
+        connection.execute("VACUUM pulse.lease")
+    assert looks[1] < 1.2 * looks[0]
+
+
+def test_a_tick_looks_again_at_all_leases_that_were_extended(db: Database) -> None:
+    connection = db.connect()
+    run(connection, 2_500)
+    one(connection, REAP)
+    connection.execute("UPDATE pulse.lease SET reap_at = now() - interval '1 s'")
+
+    assert one(connection, REAP) == 0
+    again = "SELECT count(*) FROM pulse.lease WHERE reap_at = lease_until"
+    assert one(connection, again) == 2_500
 
 
 def test_sampling_goes_lane_by_lane_within_its_time(db: Database) -> None:

@@ -154,7 +154,7 @@ SELECT is(pulse.reap(), 1::bigint, 'the sweep finds it when it has lapsed');
 SELECT pg_temp.claim('bulk') AS lease FROM generate_series(1, 30) \g /dev/null
 UPDATE pulse.lease SET lease_until = now() - interval '1 s' WHERE lane = 'bulk';
 SELECT is(pulse.reap(7), 7::bigint, 'reap takes at most so many');
-SELECT is(pulse._reap(3), 3, 'in each step too');
+SELECT is((pulse._reap(3)).ended, 3, 'in each step too');
 SELECT is(pulse.reap(), 20::bigint, 'and then the rest');
 SELECT is(
     (SELECT count(*) FROM pulse.waiting AS w WHERE w.lane = 'bulk'), 30::bigint, 'none is lost'
