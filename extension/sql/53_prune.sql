@@ -71,7 +71,7 @@ $$;
 COMMENT ON FUNCTION pulse.prune(boolean, integer) IS
 'Remove finished jobs that are older than their lane''s retention, at most max_jobs; with dry_run only count them. Returns how many. tick does this every 10 seconds, or without a pause while there is more to remove. Writes finished, body and what belongs to them, job_key and worker.';
 
--- PL/pgSQL keeps its plan: tick asks for 200 lanes, some at a time.
+-- PL/pgSQL keeps its plan: tick asks for 100 lanes, some at a time.
 CREATE FUNCTION pulse._retained_since(lanes text [], states pulse.outcome [])
 RETURNS TABLE (lane text, state pulse.outcome, before timestamptz)
 LANGUAGE plpgsql

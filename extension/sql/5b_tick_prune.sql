@@ -2,7 +2,7 @@
 -- among very many jobs that are kept for their unique keys, at a cost that grows with
 -- neither: only with what is to be removed.
 --
--- A walk goes over the lanes and final states, the last first. It ends a tick after 200 of
+-- A walk goes over the lanes and final states, the last first. It ends a tick after 100 of
 -- them that had nothing, and the next tick goes on from there; so a lane with a few jobs
 -- comes round in minutes where there are ten thousand. Those that had something are looked
 -- at again by the next tick, wherever the walk is.
@@ -21,7 +21,7 @@ DECLARE
     v_old pulse.upkeep_run := pulse._newest_upkeep_run('prune');
     v_place record;
     v_since timestamptz := (v_old.state ->> 'since')::timestamptz;
-    v_looks integer := 200;
+    v_looks integer := 100;
     v_walks boolean := true;
     v_busy jsonb := coalesce(v_old.state -> 'busy', '[]');
     v_had_some jsonb := '[]'::jsonb;
