@@ -209,13 +209,13 @@ BEGIN
         END IF;
 
         IF v_known.has_flows THEN
-            -- What they put in line is not what the line costs to read.
-            IF (pulse._take_wakes(v_need, 3)).released > 0 THEN
-                v_known.pages := pg_stat_get_xact_blocks_fetched(
-                    'pulse.ready_for_claim'::regclass
-                );
-            END IF;
+            v_known.is_due := (pulse._take_wakes(v_need, 3)).released > 0 OR v_known.is_due;
             v_held := EXISTS (SELECT 1 FROM pulse.flow_hold);
+        END IF;
+
+        -- What was put in line just now is not what the line costs to read.
+        IF v_known.is_due THEN
+            v_known.pages := pg_stat_get_xact_blocks_fetched('pulse.ready_for_claim'::regclass);
         END IF;
 
         -- Jobs stand in groups, or did until lately.

@@ -374,3 +374,26 @@ def test_the_backstop_reads_no_line_above_its_mark(db: Database) -> None:
         )
 
     assert read == 0
+
+
+def test_a_claim_does_not_take_what_it_promoted_for_dead_rows(db: Database) -> None:
+    operator, worker = db.connect(), db.connect()
+    operator.execute("SELECT pulse.enqueue('k')")
+    operator.execute("SELECT pulse._tick_marks()")
+    operator.execute(
+        "SELECT pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[500]),"
+        " delay => '1 h')"
+    )
+    operator.execute("UPDATE pulse.waiting SET run_at = now() - interval '1 s'")
+
+    worker.execute("SET track_functions = 'all'")
+    with worker.transaction():
+        worker.execute("SELECT FROM pulse.claim_batch('w', max_jobs => 100)")
+        assert one(worker, "SELECT count(*) FROM pulse.waiting") < 500
+        asked = one(
+            worker,
+            "SELECT pg_stat_get_xact_function_calls(p.oid) FROM pg_proc AS p"
+            " WHERE p.proname = '_ask_for_marks'",
+        )
+
+    assert asked is None
