@@ -166,6 +166,7 @@ def _claim(
     values = {
         "worker": worker.name,
         "wants": json.dumps({lane: 1}),
+        "completed": "{}",
         "done": "[]",
         "failed": "[]",
         "kinds": sorted(worker.tasks) if kind is None else [kind],
