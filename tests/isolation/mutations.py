@@ -125,6 +125,12 @@ RULES: dict[str, Rule] = LIMITS | {
         "OR false",
         ("delete-against-hold",),
     ),
+    "who is retried before the cascade comes is held": Rule(
+        "_ended_badly",
+        r"OR o\.after_failed = 'hold'\s+AND",
+        "OR o.after_failed = 'hold' OR",
+        ("cascade-against-retry",),
+    ),
     "approval is asked for at the release": Rule(
         "_release", r"AND NOT b\.needs_approval", "", ("approve-gate",)
     ),
