@@ -87,7 +87,10 @@ RULES: dict[str, Rule] = LIMITS | {
         "_look", r"OR v_locked <> v_shown\s[^\n]*", "", ("release-skips-one",)
     ),
     "a bad end goes by the edges": Rule(
-        "_ended_badly", r"\) = 'cancel'\n", ") = ''\n", ("cascade-against-release",)
+        "_ended_badly",
+        r"b\.after_failed = 'cancel'",
+        "b.after_failed = ''",
+        ("cascade-against-release",),
     ),
     "a retry revives what its own end had cancelled": Rule(
         "_revive",
