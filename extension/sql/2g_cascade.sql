@@ -70,7 +70,16 @@ BEGIN
                     SELECT o.job
                     FROM pulse.blocked AS o
                     WHERE o.job = ANY (v_children)
-                        AND o.after_failed <> 'run'
+                        -- As above: one that was retried meanwhile is held.
+                        AND (
+                            o.after_failed = 'cancel'
+                            OR o.after_failed = 'hold'
+                            AND (
+                                SELECT true
+                                FROM pulse.body AS u
+                                WHERE u.job = v_causes[array_position(v_children, o.job)]
+                            ) IS NULL
+                        )
                     FOR UPDATE SKIP LOCKED
                 ))
             RETURNING b.*

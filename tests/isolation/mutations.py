@@ -89,7 +89,7 @@ RULES: dict[str, Rule] = LIMITS | {
     "a bad end goes by the edges": Rule(
         "_ended_badly",
         r"b\.after_failed = 'cancel'",
-        "false",
+        "b.after_failed = ''",
         ("cascade-against-release",),
     ),
     "a retry revives what its own end had cancelled": Rule(
@@ -127,6 +127,12 @@ RULES: dict[str, Rule] = LIMITS | {
         r"OR b\.after_failed = 'hold'",
         "OR false",
         ("delete-against-hold",),
+    ),
+    "who is retried before the cascade comes is held": Rule(
+        "_ended_badly",
+        r"OR o\.after_failed = 'hold'\s+AND",
+        "OR o.after_failed = 'hold' OR",
+        ("cascade-against-retry",),
     ),
     "approval is asked for at the release": Rule(
         "_release", r"AND NOT b\.needs_approval", "", ("approve-gate",)

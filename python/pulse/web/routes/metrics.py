@@ -100,7 +100,7 @@ GAUGES = (
         "pulse_lane_dead",
         "dead",
         "lane",
-        "Dead letters; of more than a million an estimate.",
+        "Dead letters; of more than 100,000 an estimate.",
     ),
     (
         "pulse_lane_workers",
