@@ -24,6 +24,8 @@ from tools import paths, servers
 from tools.servers import Server
 
 PATIENT = "SELECT pulse.set_kind('k', max_attempts => 50, backoff_base => '1 ms')"
+# A sweep may have seen them.
+LAPSE = "UPDATE pulse.lease SET lease_until = now(), reap_at = now()"
 LEFT = "SELECT count(*) FROM pulse.jobs WHERE state <> 'completed'"
 
 
@@ -235,7 +237,7 @@ def test_a_node_that_goes_down_leaves_all_slots_to_the_others(
     finally:
         nodes.servers[1].start()
     # What was killed with its server in the middle of a run is found by its lease.
-    nodes.ask(1, "UPDATE pulse.lease SET lease_until = clock_timestamp()")
+    nodes.ask(1, LAPSE)
     until(lambda: nodes.left(1) == 0)
     running.stop()
     assert story.most == 6
@@ -294,7 +296,7 @@ def test_a_node_is_promoted_under_load(
         new.psql("postgres", "-c", "SELECT pg_promote(true, 60)")
         nodes.fill(0, 50)
         until(lambda: nodes.left(0) == 0)
-        new.psql("app", "-c", "UPDATE pulse.lease SET lease_until = clock_timestamp()")
+        new.psql("app", "-c", LAPSE)
         until(lambda: new.psql("app", "-c", LEFT) == "0\n")
         assert new.psql("app", "-c", "SELECT * FROM pulse.check()") == ""
         running.stop()
