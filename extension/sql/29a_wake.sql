@@ -18,10 +18,24 @@ DECLARE
     v_job bigint;
     v_last bigint;
 BEGIN
-    v_looked := pulse._look(_wake.jobs, _wake.completed, 0, 9223372036854775807, 1000);
+    -- As many as a report of so many jobs has time for.
+    v_looked := pulse._look(
+        _wake.jobs, _wake.completed, 0, 9223372036854775807,
+        greatest(1000, 4 * cardinality(_wake.jobs))
+    );
 
     IF v_looked.left_over THEN
-        FOREACH v_job IN ARRAY _wake.jobs LOOP
+        FOR v_job IN
+            SELECT j.job
+            FROM unnest(_wake.jobs) AS j (job)
+            WHERE (
+                    SELECT true
+                    FROM pulse.blocked AS o
+                    WHERE o.waits_for = j.job
+                    ORDER BY o.waits_for, o.seq
+                    LIMIT 1
+                )
+        LOOP
             v_last := 0;
             LOOP
                 -- Numbers that were drawn at once need not be read: the one at the end shows
@@ -69,4 +83,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse._wake(bigint [], boolean) IS
-'Look at the blocked jobs that watch jobs which have ended: a thousand now, the rest is noted in portions; returns how many were released.';
+'Look at the blocked jobs that watch jobs which have ended: a thousand now, or four for each job that has ended, the rest is noted in portions; returns how many were released.';

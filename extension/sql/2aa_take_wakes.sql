@@ -1,7 +1,8 @@
 -- The portions of watchers that a claim or tick takes (2a_settle.sql).
 
--- For claims, three notes at most, and for tick: both have the settings that this look needs.
--- A claim that finds none writes nothing and holds no lock on the table.
+-- For claims, at most three notes and one for every ten jobs that are asked for, and for tick:
+-- both have the settings that this look needs. A claim that finds none writes nothing and holds
+-- no lock on the table.
 CREATE FUNCTION pulse._take_wakes(
     need integer,
     max_notes integer,

@@ -209,7 +209,8 @@ BEGIN
         END IF;
 
         IF v_known.has_flows THEN
-            v_known.is_due := (pulse._take_wakes(v_need, 3)).released > 0 OR v_known.is_due;
+            v_known.is_due := (pulse._take_wakes(v_need, 3 + v_need / 10)).released > 0
+                OR v_known.is_due;
             v_held := EXISTS (SELECT 1 FROM pulse.flow_hold);
         END IF;
 

@@ -116,6 +116,38 @@ def test_a_portion_is_of_200_watchers_however_their_numbers_lie(
     assert alice.execute("SELECT * FROM pulse.check()").fetchall() == []
 
 
+SMALL = """
+SELECT pulse.enqueue_many('waits', array_fill('1'::jsonb, ARRAY[%s]), after => ARRAY[u.job])
+FROM pulse.enqueue_many('up', array_fill('1'::jsonb, ARRAY[500])) AS u (job)
+"""
+REPORT = """
+SELECT count(*) FROM pulse.complete_batch(
+    array(SELECT c.lease FROM pulse.claim_batch('w', max_jobs => %s) AS c)
+)
+"""
+
+
+def test_a_report_of_many_small_flows_releases_all_of_them(connect: Connect) -> None:
+    alice = connect()
+    alice.execute("SELECT pulse.set_lane('default', max_batch => 500)")
+    alice.execute(SMALL, [3])
+    alice.execute(REPORT, [500])
+    assert alice.execute("SELECT count(*) FROM pulse.ready").fetchone() == (1500,)
+    assert alice.execute("SELECT count(*) FROM pulse.wake").fetchone() == (0,)
+
+
+def test_claims_stay_full_while_there_are_small_portions(connect: Connect) -> None:
+    alice = connect()
+    alice.execute("SELECT pulse.set_lane('default', max_batch => 500)")
+    alice.execute(SMALL, [10])
+    alice.execute(REPORT, [500])
+    assert alice.execute("SELECT count(*) FROM pulse.wake").fetchone() == (300,)
+    for _ in range(10):
+        assert alice.execute(REPORT, [500]).fetchone() == (500,)
+    assert alice.execute(REPORT, [500]).fetchone() == (0,)
+    assert alice.execute("SELECT * FROM pulse.check()").fetchall() == []
+
+
 def test_a_claim_does_not_take_what_it_put_in_line_for_dead_rows(
     connect: Connect,
 ) -> None:
