@@ -2,14 +2,19 @@
 
 And what plain jobs pay for flows: in a database whose functions have the looks for
 flows taken out ("before"), in one where nothing ever waited, and beside jobs that do.
+By SQL means the engine alone; by a worker, the processor time of pulse.Worker with 100
+slots and handlers that do nothing, and of its sessions.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import time
 from contextlib import nullcontext
 
+import pulse
 from bench.costs import ratio
 from bench.harness import Bench, Database, middle, old_snapshot, processor
 from bench.sections.report import Section, alternated
@@ -81,7 +86,7 @@ def i_flows(bench: Bench) -> Section:
     section = Section(
         "i",
         "flows: jobs that wait for jobs, claimed and completed by 100",
-        ["jobs", "snapshot", "enqueue µs", "drain µs", "plain / it"],
+        ["jobs", "snapshot", "by", "enqueue µs", "drain µs", "plain / it"],
     )
     jobs = 1000 if bench.scale.quick else int(os.environ.get("BENCH_JOBS", "100000"))
     rounds = bench.scale.rounds
@@ -101,11 +106,12 @@ def i_flows(bench: Bench) -> Section:
             share = ratio(drained["plain", pinned], drained[name, pinned])
             section.rows.append(
                 [
-                    *(name, "old" if pinned else "none"),
+                    *(name, "old" if pinned else "none", "SQL"),
                     *(f"{middle(enqueue[name]):.1f}", f"{drained[name, pinned]:.1f}"),
                     f"{share:.2f}",
                 ]
             )
+    by_worker(bench, section, jobs, rounds)
     plain(bench, section, jobs, 2 * rounds)
     for name, wanted in GOALS.items():
         share = ratio(drained["plain", False], drained[name, False])
@@ -113,6 +119,28 @@ def i_flows(bench: Bench) -> Section:
         held = ratio(drained[name, False], drained[name, True])
         section.goal(f"{name}: without an old snapshot / with", held, 0.9, must=False)
     return section
+
+
+def by_worker(bench: Bench, section: Section, jobs: int, rounds: int) -> None:
+    spent: dict[str, list[tuple[float, float]]] = {name: [] for name in LOADS}
+    with bench.database("i: a worker") as database:
+        for name in alternated(list(LOADS), rounds):
+            load = LOADS[name].format(jobs=jobs)
+            spent[name].append(asyncio.run(served(database, load)))
+        database.worked = database.finished()
+    drained = {name: middle([drain for _, drain in spent[name]]) for name in LOADS}
+    for name in LOADS:
+        enqueued = middle([enqueue for enqueue, _ in spent[name]])
+        share = ratio(drained["plain"], drained[name])
+        section.rows.append(
+            [
+                *(name, "none", "a worker", f"{enqueued:.1f}", f"{drained[name]:.1f}"),
+                f"{share:.2f}",
+            ]
+        )
+        if name in GOALS:
+            what = f"CPU of a worker and its sessions, plain / {name}"
+            section.goal(what, share, GOALS[name], must=False)
 
 
 def plain(bench: Bench, section: Section, jobs: int, rounds: int) -> None:
@@ -138,7 +166,10 @@ def plain(bench: Bench, section: Section, jobs: int, rounds: int) -> None:
         enqueued = middle([enqueue for enqueue, _ in spent[name]])
         share = ratio(drained[PLAIN[0]], drained[name])
         section.rows.append(
-            [name, "none", f"{enqueued:.1f}", f"{drained[name]:.1f}", f"{share:.2f}"]
+            [
+                *(name, "none", "SQL", f"{enqueued:.1f}", f"{drained[name]:.1f}"),
+                f"{share:.2f}",
+            ]
         )
     for name, wanted in zip(PLAIN[1:], (0.98, 0.95), strict=True):
         share = ratio(drained[PLAIN[0]], drained[name])
@@ -156,6 +187,44 @@ def take_out(database: Database, function: str, looks: dict[str, str]) -> None:
             assert look in body, f"{function} has changed: {look}"
             body = body.replace(look, instead)
         connection.execute(body.encode())
+
+
+async def served(database: Database, load: str) -> tuple[float, float]:
+    """As work, by a worker: its processor time and that of its sessions."""
+    with database.connect() as connection:
+        pid = connection.info.backend_pid
+        began = processor(pid)
+        before = database.value("SELECT count(*) FROM pulse.body")
+        connection.execute(load.encode())
+        enqueued = processor(pid) - began
+    jobs = database.value("SELECT count(*) FROM pulse.body") - before
+    logging.getLogger("pulse").setLevel(logging.ERROR)
+    worker = pulse.Worker(database.server.dsn(database.name), concurrency=100)
+    sessions = (
+        "SELECT pid FROM pg_stat_activity"
+        " WHERE datname = %s AND pid <> %s AND backend_type = 'client backend'"
+    )
+    spent: list[float] = []
+    handled = 0
+
+    def look() -> None:
+        own = database.control.info.backend_pid
+        pids = database.control.execute(sessions, (database.name, own)).fetchall()
+        spent.append(time.process_time() + sum(processor(pid) for (pid,) in pids))
+
+    @worker.handle("k")
+    async def handle(job: pulse.Job) -> None:
+        nonlocal handled
+        handled += 1
+        # What a start costs is not of a job.
+        if handled == 1:
+            look()
+        elif handled == jobs:
+            look()
+            worker.stop()
+
+    await asyncio.wait_for(worker.run_async(), 600)
+    return 1e6 * enqueued / jobs, 1e6 * (spent[1] - spent[0]) / jobs
 
 
 def work(database: Database, load: str, jobs: int) -> tuple[float, float]:
