@@ -56,7 +56,15 @@ BEGIN
     END IF;
 
     LOOP
-        v_some := pulse._take_wakes(1000, 100, v_last);
+        SELECT w.seq INTO v_from
+        FROM pulse.wake AS w
+        WHERE w.seq >= v_old.wake_from
+            AND w.seq <= v_last
+        ORDER BY w.seq
+        LIMIT 1;
+        EXIT WHEN v_from IS NULL;
+
+        v_some := pulse._take_portions(1000, 100, v_from, v_last);
         v_all := v_all + v_some.released;
         EXIT WHEN v_some.taken = 0 OR pulse._time_is_over(_tick_flows.until);
     END LOOP;

@@ -63,7 +63,8 @@ DECLARE
     v_tids tid [];
     v_shown bigint;
     v_dead bigint;
-    v_held boolean := false;
+    v_note bigint;
+    v_held boolean;
     v_fitted boolean := false;
     v_rosters pulse.roster [];
     v_roster pulse.roster;
@@ -179,13 +180,35 @@ BEGIN
 
     v_need := least(claim_batch.max_jobs, v_known.max_batch);
 
+    -- Is there a portion to release, or a flow that is paused?
+    IF v_known.has_flows THEN
+        SELECT
+            (
+                SELECT w.seq
+                FROM pulse.wake AS w
+                WHERE w.seq >= coalesce(
+                        (
+                            SELECT m.wake_from
+                            FROM pulse.note_mark AS m
+                            ORDER BY m.version DESC
+                            LIMIT 1
+                        ),
+                        0
+                    )
+                ORDER BY w.seq
+                LIMIT 1
+            ),
+            (SELECT true FROM pulse.flow_hold LIMIT 1)
+        INTO v_note, v_held;
+    END IF;
+
     -- Mostly there is nothing to do but to pick: asked in one expression.
     IF (
         v_known.is_open
         AND v_known.is_met
         AND v_known.swept_at BETWEEN v_now - interval '15 seconds' AND v_now
         AND v_known.is_due IS NULL
-        AND NOT v_known.has_flows
+        AND v_note IS NULL
         AND v_known.grouped IS NULL
         AND v_known.max_slots IS NULL
         AND v_known.rate IS NULL
@@ -208,10 +231,10 @@ BEGIN
             PERFORM pulse._promote(claim_batch.lane, v_need);
         END IF;
 
-        IF v_known.has_flows THEN
-            v_known.is_due := (pulse._take_wakes(v_need, 3 + v_need / 10)).released > 0
-                OR v_known.is_due;
-            v_held := EXISTS (SELECT 1 FROM pulse.flow_hold);
+        IF v_note IS NOT NULL THEN
+            v_known.is_due
+            := (pulse._take_portions(v_need, 3 + v_need / 10, v_note)).released > 0
+            OR v_known.is_due;
         END IF;
 
         -- What was put in line just now is not what the line costs to read.

@@ -62,11 +62,10 @@ def test_portions_that_stay_held_do_not_stop_the_next(connect: Connect) -> None:
     assert alice.execute("SELECT count(*) FROM pulse.wake").fetchone() == (2,)
     other.rollback()
 
-    taken = alice.execute("SELECT released, taken FROM pulse._take_wakes(1000, 100)")
-    assert taken.fetchone() == (1, 2)
+    take = "SELECT released, taken FROM pulse._take_portions(1000, 100, 0)"
+    assert alice.execute(take).fetchone() == (1, 2)
     holder.rollback()
-    taken = alice.execute("SELECT released, taken FROM pulse._take_wakes(1000, 100)")
-    assert taken.fetchone() == (1, 1)
+    assert alice.execute(take).fetchone() == (1, 1)
     assert alice.execute("SELECT * FROM pulse.check()").fetchall() == []
 
 

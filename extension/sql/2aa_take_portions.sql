@@ -1,57 +1,15 @@
 -- The portions of watchers that a claim or tick takes (2a_settle.sql).
 
--- For claims, at most three notes and one for every ten jobs that are asked for, and for tick:
--- both have the settings that this look needs. A claim that finds none writes nothing and holds
--- no lock on the table.
-CREATE FUNCTION pulse._take_wakes(
-    need integer,
-    max_notes integer,
-    upto bigint DEFAULT pg_sequence_last_value('pulse.note_seq'),
-    OUT released integer,
-    OUT taken integer
-)
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    v_from bigint;
-BEGIN
-    released := 0;
-    taken := 0;
-
-    SELECT w.seq INTO v_from
-    FROM pulse.wake AS w
-    WHERE w.seq >= coalesce(
-            (
-                SELECT m.wake_from
-                FROM pulse.note_mark AS m
-                ORDER BY m.version DESC
-                LIMIT 1
-            ),
-            0
-        )
-    ORDER BY w.seq
-    LIMIT 1;
-
-    IF FOUND THEN
-        SELECT p.released, p.taken INTO released, taken
-        FROM pulse._take_portions(
-            _take_wakes.need, _take_wakes.max_notes, v_from, _take_wakes.upto
-        ) AS p;
-    END IF;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse._take_wakes(integer, integer, bigint) IS
-'Look at some of the portions that were left for later, if there are any; says how many, and how many jobs were released.';
-
+-- For claims and tick, which have seen that there is a note: who finds none writes nothing and
+-- holds no lock on the table.
+--
 -- Notes above upto were written meanwhile, some by this: what another session holds is noted
 -- anew, behind all others.
 CREATE FUNCTION pulse._take_portions(
     need integer,
     max_notes integer,
     from_seq bigint,
-    upto bigint,
+    upto bigint DEFAULT pg_sequence_last_value('pulse.note_seq'),
     OUT released integer,
     OUT taken integer
 )
