@@ -13,8 +13,8 @@
 -- - enqueue inserts into pulse._request_form, in the same way and in one step.
 --
 -- No trigger of a view fires where session_replication_role is replica (a subscription applies
--- changes so), and PostgreSQL has no ENABLE ALWAYS for views: whoever inserts into a form looks
--- whether it was answered.
+-- changes so), and PostgreSQL has no ENABLE ALWAYS for views: whoever inserts into a form asks
+-- first, or looks whether it was answered.
 
 CREATE FUNCTION pulse.my_access()
 RETURNS SETOF text

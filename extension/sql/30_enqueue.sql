@@ -32,26 +32,35 @@ AS $$
 DECLARE
     v_job bigint;
 BEGIN
+    -- Most calls give no option, and a statement of their own sets none up. An IF after it
+    -- would cost more than to ask here whether triggers fire (11_access.sql).
+    IF enqueue.on_conflict = 'skip'
+        AND num_nonnulls(
+            enqueue.run_at, enqueue.delay, enqueue.max_attempts,
+            enqueue.unique_key, enqueue.unique_for, enqueue.group_key,
+            enqueue.requires_approval, enqueue.tags, enqueue.max_runtime,
+            enqueue.headers, enqueue.start_by, enqueue.expires_in,
+            enqueue.after, enqueue.after_failed, enqueue.flow, enqueue.name
+        ) = 0
+        AND current_setting('session_replication_role') <> 'replica'
+    THEN
+        INSERT INTO pulse._request_form AS r (kind, payload, lane, priority)
+        VALUES (enqueue.kind, enqueue.payload, enqueue.lane, enqueue.priority)
+        RETURNING r.job_id INTO v_job;
+        RETURN v_job;
+    END IF;
+
     INSERT INTO pulse._request_form AS r (kind, payload, lane, priority, options)
     VALUES (
         enqueue.kind, enqueue.payload, enqueue.lane, enqueue.priority,
-        CASE
-            WHEN enqueue.on_conflict = 'skip' AND num_nonnulls(
-                enqueue.run_at, enqueue.delay, enqueue.max_attempts,
-                enqueue.unique_key, enqueue.unique_for, enqueue.group_key,
-                enqueue.requires_approval, enqueue.tags, enqueue.max_runtime,
-                enqueue.headers, enqueue.start_by, enqueue.expires_in,
-                enqueue.after, enqueue.after_failed, enqueue.flow, enqueue.name
-            ) = 0 THEN NULL
-            ELSE ROW(
-                NULL, NULL, NULL, NULL, enqueue.run_at, enqueue.delay,
-                enqueue.max_attempts, enqueue.unique_key, enqueue.unique_for,
-                enqueue.on_conflict, enqueue.group_key, enqueue.requires_approval,
-                enqueue.tags, enqueue.max_runtime, enqueue.headers, enqueue.start_by,
-                enqueue.expires_in, enqueue.after, enqueue.after_failed, enqueue.flow,
-                enqueue.name
-            )::pulse._item
-        END
+        ROW(
+            NULL, NULL, NULL, NULL, enqueue.run_at, enqueue.delay,
+            enqueue.max_attempts, enqueue.unique_key, enqueue.unique_for,
+            enqueue.on_conflict, enqueue.group_key, enqueue.requires_approval,
+            enqueue.tags, enqueue.max_runtime, enqueue.headers, enqueue.start_by,
+            enqueue.expires_in, enqueue.after, enqueue.after_failed, enqueue.flow,
+            enqueue.name
+        )::pulse._item
     )
     RETURNING r.job_id INTO v_job;
     IF v_job IS NULL THEN
@@ -97,28 +106,36 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+    -- As in enqueue.
+    IF enqueue_one.on_conflict = 'skip'
+        AND num_nonnulls(
+            enqueue_one.run_at, enqueue_one.delay, enqueue_one.max_attempts,
+            enqueue_one.unique_key, enqueue_one.unique_for, enqueue_one.group_key,
+            enqueue_one.requires_approval, enqueue_one.tags,
+            enqueue_one.max_runtime, enqueue_one.headers, enqueue_one.start_by,
+            enqueue_one.expires_in, enqueue_one.after, enqueue_one.after_failed,
+            enqueue_one.flow, enqueue_one.name
+        ) = 0
+        AND current_setting('session_replication_role') <> 'replica'
+    THEN
+        INSERT INTO pulse._request_form AS r (kind, payload, lane, priority)
+        VALUES (enqueue_one.kind, enqueue_one.payload, enqueue_one.lane, enqueue_one.priority)
+        RETURNING r.job_id, r.created INTO enqueue_one.job_id, enqueue_one.created;
+        RETURN;
+    END IF;
+
     INSERT INTO pulse._request_form AS r (kind, payload, lane, priority, options)
     VALUES (
         enqueue_one.kind, enqueue_one.payload, enqueue_one.lane, enqueue_one.priority,
-        CASE
-            WHEN enqueue_one.on_conflict = 'skip' AND num_nonnulls(
-                enqueue_one.run_at, enqueue_one.delay, enqueue_one.max_attempts,
-                enqueue_one.unique_key, enqueue_one.unique_for, enqueue_one.group_key,
-                enqueue_one.requires_approval, enqueue_one.tags,
-                enqueue_one.max_runtime, enqueue_one.headers, enqueue_one.start_by,
-                enqueue_one.expires_in, enqueue_one.after, enqueue_one.after_failed,
-                enqueue_one.flow, enqueue_one.name
-            ) = 0 THEN NULL
-            ELSE ROW(
-                NULL, NULL, NULL, NULL, enqueue_one.run_at, enqueue_one.delay,
-                enqueue_one.max_attempts, enqueue_one.unique_key,
-                enqueue_one.unique_for, enqueue_one.on_conflict, enqueue_one.group_key,
-                enqueue_one.requires_approval, enqueue_one.tags,
-                enqueue_one.max_runtime, enqueue_one.headers, enqueue_one.start_by,
-                enqueue_one.expires_in, enqueue_one.after, enqueue_one.after_failed,
-                enqueue_one.flow, enqueue_one.name
-            )::pulse._item
-        END
+        ROW(
+            NULL, NULL, NULL, NULL, enqueue_one.run_at, enqueue_one.delay,
+            enqueue_one.max_attempts, enqueue_one.unique_key,
+            enqueue_one.unique_for, enqueue_one.on_conflict, enqueue_one.group_key,
+            enqueue_one.requires_approval, enqueue_one.tags,
+            enqueue_one.max_runtime, enqueue_one.headers, enqueue_one.start_by,
+            enqueue_one.expires_in, enqueue_one.after, enqueue_one.after_failed,
+            enqueue_one.flow, enqueue_one.name
+        )::pulse._item
     )
     RETURNING r.job_id, r.created INTO enqueue_one.job_id, enqueue_one.created;
     IF enqueue_one.job_id IS NULL THEN

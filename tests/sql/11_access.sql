@@ -2,7 +2,7 @@
 -- code acts as the producer. Each test failed while rights were judged by session_user.
 BEGIN;
 
-SELECT plan(40);
+SELECT plan(41);
 
 CREATE ROLE tap_mallory;
 CREATE ROLE tap_victim;
@@ -279,6 +279,7 @@ SELECT throws_ok(
 FROM (
     VALUES
     ('SELECT pulse.enqueue(''k'')'),
+    ('SELECT * FROM pulse.enqueue_one(''k'')'),
     ('SELECT * FROM pulse.enqueue_one(''k'', unique_key => ''u'')'),
     ('SELECT * FROM pulse.enqueue_many(''k'', ARRAY[''{}'']::jsonb [])'),
     ('SELECT * FROM pulse.enqueue_many(''[{"kind": "k"}]'')'),
