@@ -185,10 +185,10 @@ BEGIN
     UPDATE pulse.dependency AS d
     SET met = true
     WHERE d.after = ANY (_note_met.jobs)
-        -- + 0 leaves one index to read (docs/decisions/pinned-plans.md).
-        AND d.job + 0 = ANY (v_children)
+        -- By hash: there may be 100,000 (docs/decisions/pinned-plans.md).
+        AND (d.job IN (SELECT c.job FROM unnest(v_children) AS c (job))) IS TRUE
         AND (
-            d.job + 0 = ANY (v_kept)
+            d.job IN (SELECT k.job FROM unnest(v_kept) AS k (job))
             OR (SELECT true FROM pulse.finished AS f WHERE f.job = d.job) IS NOT TRUE
         );
 END;
