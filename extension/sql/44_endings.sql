@@ -6,8 +6,8 @@
 -- if any job was ever blocked.
 
 -- For fail and reap alike: the run is charged, its error kept, and the job goes back into
--- waiting with a backoff, or is dead, or, when a cancel was requested, cancelled. reap gives
--- no list but that of the leases: looking a run up in it takes longer, the longer it is.
+-- waiting with a backoff, or is dead, or, when a cancel was requested, cancelled. Each lease is
+-- named once; reap gives no list but theirs.
 -- Returns the leases that were ended; one that is not there was lost.
 CREATE FUNCTION pulse._fail_runs(
     leases bigint [],
@@ -23,7 +23,7 @@ SET enable_seqscan = off
 SET enable_bitmapscan = off
 SET jit = off
 SET plan_cache_mode = force_generic_plan
-SET enable_hashjoin = off
+SET enable_nestloop = off
 SET enable_mergejoin = off
 AS $$
 DECLARE
@@ -64,9 +64,8 @@ BEGIN
                 )
             ) AS pause
         FROM gone AS g
-        CROSS JOIN LATERAL (
-            SELECT array_position(_fail_runs.leases, g.lease) AS place
-        ) AS p
+        INNER JOIN unnest(_fail_runs.leases) WITH ORDINALITY AS p (lease, place)
+            ON p.lease = g.lease
         -- OFFSET 0 keeps these what they are: one look by key for each run.
         CROSS JOIN LATERAL (
             SELECT o.max_attempts FROM pulse.body AS o WHERE o.job = g.job OFFSET 0
@@ -164,14 +163,19 @@ BEGIN
     -- The list of errors is capped.
     IF v_many IS NOT NULL THEN
         DELETE FROM pulse.failure AS f
-        USING (
-            SELECT x.job, max(x.attempt) AS newest
-            FROM pulse.failure AS x
-            WHERE x.job = ANY (v_many)
-            GROUP BY x.job
-        ) AS n
-        WHERE f.job = n.job
-            AND f.attempt <= n.newest - 100;
+        WHERE f.ctid = ANY (array(
+                SELECT o.ctid
+                FROM unnest(v_many) AS m (job)
+                CROSS JOIN LATERAL (
+                    SELECT x.ctid
+                    FROM pulse.failure AS x
+                    WHERE x.job = m.job
+                        AND x.attempt <= (
+                            SELECT max(n.attempt) FROM pulse.failure AS n WHERE n.job = m.job
+                        ) - 100
+                    OFFSET 0
+                ) AS o
+            ));
     END IF;
 
     RETURN coalesce(v_ended, '{}');
@@ -238,8 +242,20 @@ CREATE FUNCTION pulse._verdicts(
 RETURNS SETOF pulse.verdict
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
+    -- Mostly that is all.
+    IF cardinality(_verdicts.ended) = cardinality(_verdicts.leases) THEN
+        IF _verdicts.quiet IS NOT TRUE THEN
+            RETURN QUERY
+            SELECT u.lease, 'ok'
+            FROM unnest(_verdicts.leases) AS u (lease);
+        END IF;
+        RETURN;
+    END IF;
+
+    -- By hash: a batch may be long, and = ANY of an array would read all of it for each lease.
     RETURN QUERY
     SELECT j.lease, j.verdict
     FROM (
@@ -247,8 +263,9 @@ BEGIN
             u.lease,
             u.place,
             CASE
-                WHEN u.lease = ANY (_verdicts.ended) THEN 'ok'
-                WHEN u.lease = ANY (_verdicts.sound)
+                WHEN u.lease IN (SELECT e.lease FROM unnest(_verdicts.ended) AS e (lease))
+                    THEN 'ok'
+                WHEN u.lease IN (SELECT s.lease FROM unnest(_verdicts.sound) AS s (lease))
                     THEN
                         CASE
                             WHEN pulse._reported_before(u.lease, _verdicts.verb) THEN 'ok'
@@ -274,6 +291,7 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET jit = off
+SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
     RETURN EXISTS (

@@ -1,5 +1,5 @@
 CREATE FUNCTION pulse._advance_due(lane text, t timestamptz)
-RETURNS void
+RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -82,23 +82,26 @@ BEGIN
         + pulse._entries_read('pulse.waiting_for_promotion') - v_read
         <= 500 * (2 * v_levels + 2)
     THEN
-        IF v_first IS NULL AND pg_stat_get_dead_tuples('pulse.waiting'::regclass) < 10000 THEN
-            DELETE FROM pulse.due_mark AS m
-            WHERE m.ctid = ANY (array(
-                    SELECT o.ctid
-                    FROM pulse.due_mark AS o
-                    WHERE o.lane = v_old.lane
-                    FOR UPDATE SKIP LOCKED
-                ));
+        IF v_first IS NOT NULL
+            OR pg_stat_get_dead_tuples('pulse.waiting'::regclass) >= 10000
+        THEN
+            RETURN true;
         END IF;
-        RETURN;
+        DELETE FROM pulse.due_mark AS m
+        WHERE m.ctid = ANY (array(
+                SELECT o.ctid
+                FROM pulse.due_mark AS o
+                WHERE o.lane = v_old.lane
+                FOR UPDATE SKIP LOCKED
+            ));
+        RETURN false;
     END IF;
 
     IF (v_old.lane IS NULL AND (v_first IS NULL OR v_new = '-infinity'))
         OR (v_new, v_ranks, v_run_ats, v_dry_at IS NULL)
         IS NOT DISTINCT FROM (v_old.run_at, v_old.ranks, v_old.run_ats, v_old.dry_at IS NULL)
     THEN
-        RETURN;
+        RETURN false;
     END IF;
 
     INSERT INTO pulse.due_mark (lane, run_at, marked_at, ranks, run_ats, dry_at)
@@ -113,11 +116,12 @@ BEGIN
                 AND o.version = v_old.version
             FOR UPDATE SKIP LOCKED
         );
+    RETURN false;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._advance_due(text, timestamptz) IS
-'Move the due marks of a lane up to the first live row of the lane and of each level, never past t.';
+'Move the due marks of a lane up to the first live row of the lane and of each level, never past t; true where they are kept though nothing has been due for long.';
 
 -- No time mark is ever above next_waiting_t less the second of room, and no clock that
 -- goes forward is below it. One that stepped back is, by up to a minute here: a job that

@@ -96,11 +96,11 @@ COMMENT ON FUNCTION pulse._first_live(text, text, integer, bigint, integer) IS
 
 -- Walks the line: known levels from their marks, and whatever stands in the gaps between
 -- them. At most 100 levels are recorded; what is not recorded is a gap, which is
--- right and only slower.
+-- right and only slower. Returns whether the line has long been dry and its marks are kept.
 CREATE FUNCTION pulse._advance_line(
     lane text, kind text, q bigint, patchy_at timestamptz DEFAULT NULL
 )
-RETURNS void
+RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -178,17 +178,18 @@ BEGIN
         AND _advance_line.patchy_at IS NULL
         AND pulse._entries_read(v_index) - v_read <= 500 * (2 * v_levels + 1)
     THEN
-        IF pg_stat_get_dead_tuples('pulse.ready'::regclass) < 10000 THEN
-            DELETE FROM pulse.mark AS m
-            WHERE m.ctid = ANY (array(
-                    SELECT o.ctid
-                    FROM pulse.mark AS o
-                    WHERE o.lane = v_old.lane
-                        AND o.kind = v_old.kind
-                    FOR UPDATE SKIP LOCKED
-                ));
+        IF pg_stat_get_dead_tuples('pulse.ready'::regclass) >= 10000 THEN
+            RETURN true;
         END IF;
-        RETURN;
+        DELETE FROM pulse.mark AS m
+        WHERE m.ctid = ANY (array(
+                SELECT o.ctid
+                FROM pulse.mark AS o
+                WHERE o.lane = v_old.lane
+                    AND o.kind = v_old.kind
+                FOR UPDATE SKIP LOCKED
+            ));
+        RETURN false;
     END IF;
 
     IF _advance_line.patchy_at IS NULL
@@ -196,7 +197,7 @@ BEGIN
         AND v_seqs = coalesce(v_old.seqs, '{}')
         AND (v_old.lane IS NULL OR (v_dry_at IS NULL) = (v_old.dry_at IS NULL))
     THEN
-        RETURN;
+        RETURN false;
     END IF;
 
     INSERT INTO pulse.mark (lane, kind, ranks, seqs, marked_at, patchy_at, dry_at)
@@ -216,11 +217,12 @@ BEGIN
                 AND o.version = v_old.version
             FOR UPDATE SKIP LOCKED
         );
+    RETURN false;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse._advance_line(text, text, bigint, timestamptz) IS
-'Move the marks of a line up to the first live row of each level, never past q + 1.';
+'Move the marks of a line up to the first live row of each level, never past q + 1; true where they are kept though the line has long been dry.';
 
 CREATE FUNCTION pulse._newest_due_mark(lane text)
 RETURNS pulse.due_mark

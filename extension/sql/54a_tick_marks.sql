@@ -1,7 +1,8 @@
 -- A step of tick: marks are moved on, lane by lane.
 
 -- Advances the marks of lines that have some, and of lanes that have none yet: five hundred
--- lines a tick, from where the last one stopped. Claims ask for those they need.
+-- lines a tick, from where the last one stopped, and no more once a hundred of them were long
+-- dry and kept for the dead rows of other lines. Claims ask for those they need.
 CREATE FUNCTION pulse._tick_marks(until timestamptz DEFAULT 'infinity')
 RETURNS bigint
 LANGUAGE plpgsql
@@ -20,28 +21,41 @@ DECLARE
     v_lane text;
     v_lines bigint := 0;
     v_lanes bigint := 0;
+    v_idle bigint := 0;
 BEGIN
-    FOR v_line IN
-        SELECT l.lane, l.kind
-        FROM pulse._ready_lines(
-            coalesce(v_from ->> 'lane', ''), coalesce(v_from ->> 'kind', ''), 500
-        ) AS l
+    -- Page by page, as a page is found before the first of it is looked at.
+    SELECT coalesce(v_from ->> 'lane', '') AS lane, coalesce(v_from ->> 'kind', '') AS kind
+    INTO v_line;
+    <<lines>>
     LOOP
-        PERFORM pulse._advance_line(v_line.lane, v_line.kind, v_horizon.ready_q);
-        v_lines := v_lines + 1;
-        IF v_lines = 500 OR pulse._time_is_over(_tick_marks.until) THEN
-            v_to := jsonb_build_object('lane', v_line.lane, 'kind', v_line.kind);
-            EXIT;
-        END IF;
+        FOR v_line IN SELECT l.* FROM pulse._ready_lines(v_line.lane, v_line.kind, 100) AS l LOOP
+            v_lines := v_lines + 1;
+            IF pulse._advance_line(v_line.lane, v_line.kind, v_horizon.ready_q) THEN
+                v_idle := v_idle + 1;
+            END IF;
+            IF v_lines = 500 OR v_idle = 100 OR pulse._time_is_over(_tick_marks.until) THEN
+                v_to := jsonb_build_object('lane', v_line.lane, 'kind', v_line.kind);
+                EXIT lines;
+            END IF;
+        END LOOP;
+        EXIT WHEN NOT FOUND OR v_lines % 100 > 0;
     END LOOP;
 
-    FOR v_lane IN SELECT pulse._waiting_lanes(coalesce(v_from ->> 'due', ''), 500) LOOP
-        PERFORM pulse._advance_due(v_lane, v_horizon.waiting_t);
-        v_lanes := v_lanes + 1;
-        IF v_lanes = 500 OR pulse._time_is_over(_tick_marks.until) THEN
-            v_to := v_to || jsonb_build_object('due', v_lane);
-            EXIT;
-        END IF;
+    v_idle := 0;
+    v_lane := coalesce(v_from ->> 'due', '');
+    <<lanes>>
+    LOOP
+        FOR v_lane IN SELECT pulse._waiting_lanes(v_lane, 100) LOOP
+            v_lanes := v_lanes + 1;
+            IF pulse._advance_due(v_lane, v_horizon.waiting_t) THEN
+                v_idle := v_idle + 1;
+            END IF;
+            IF v_lanes = 500 OR v_idle = 100 OR pulse._time_is_over(_tick_marks.until) THEN
+                v_to := v_to || jsonb_build_object('due', v_lane);
+                EXIT lanes;
+            END IF;
+        END LOOP;
+        EXIT WHEN NOT FOUND OR v_lanes % 100 > 0;
     END LOOP;
 
     IF v_to <> v_from THEN

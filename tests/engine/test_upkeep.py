@@ -344,6 +344,48 @@ def test_lanes_that_are_no_longer_used_cost_a_tick_nothing(db: Database) -> None
     assert one(connection, "SELECT count(*) FROM pulse.check()") == 0
 
 
+def test_a_tick_looks_at_a_hundred_dry_lines_that_are_kept(db: Database) -> None:
+    """The dead rows of other lines keep them: that may last, and lanes be many."""
+    connection = db.connect()
+    connection.execute("SELECT pulse._see_horizon()")
+    for table in ("ready", "waiting"):
+        connection.execute(
+            f"ALTER TABLE pulse.{table} SET (autovacuum_enabled = off)".encode()
+        )
+    many = "array_fill('{}'::jsonb, ARRAY[10000])"
+    connection.execute(f"SELECT FROM pulse.enqueue_many('k', {many})".encode())
+    delay(connection, lanes=1, jobs=10_000)
+    connection.execute("DELETE FROM pulse.ready")
+    connection.execute("DELETE FROM pulse.waiting")
+    connection.execute(
+        "INSERT INTO pulse.mark (lane, kind, ranks, seqs, marked_at, dry_at)"
+        " SELECT to_char(n, '0000'), '', '{0}', '{1}', now(), now() - interval '1 h'"
+        " FROM generate_series(1, 250) AS n"
+    )
+    connection.execute(
+        "INSERT INTO pulse.due_mark (lane, run_at, marked_at, dry_at)"
+        " SELECT to_char(n, '0000'), '2000-01-01', now(), now() - interval '1 h'"
+        " FROM generate_series(1, 250) AS n"
+    )
+    for table in ("ready", "waiting"):
+        dead = f"SELECT pg_stat_get_dead_tuples('pulse.{table}'::regclass)"
+        while one(connection, dead) < 10_000:
+            time.sleep(0.05)
+
+    connection.execute("SELECT pulse._see_horizon()")
+    walked = []
+    for _ in range(3):
+        lines = one(connection, "SELECT pulse._tick_marks()")
+        state = one(connection, "SELECT (pulse._newest_upkeep_run('marks')).state")
+        walked.append((lines, state))
+
+    assert walked == [
+        (100, {"lane": " 0100", "kind": "", "due": " 0100"}),
+        (100, {"lane": " 0200", "kind": "", "due": " 0200"}),
+        (50, {}),
+    ]
+
+
 def test_the_backstop_reads_no_line_above_its_mark(db: Database) -> None:
     """A join the other way round takes minutes: every job by every mark."""
     operator = db.connect()

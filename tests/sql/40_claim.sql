@@ -188,7 +188,7 @@ SELECT is(
 SELECT pg_temp.put('ten', 'gaps', 'x', 10);
 SELECT pg_temp.put('twenty', 'gaps', 'x', 20);
 SELECT pg_temp.put('thirty', 'gaps', 'x', 30);
-SELECT pulse._advance_line('gaps', '', pulse._last_drawn_ready());
+SELECT FROM pulse._advance_line('gaps', '', pulse._last_drawn_ready());
 SELECT is(
     (SELECT m.ranks FROM pulse._newest_mark('gaps', '') AS m), '{-30,-20,-10}',
     'marks know three levels'
@@ -218,7 +218,7 @@ SELECT is(pg_temp.agrees('many', 500), 'as the plain query', 'and are claimed in
 SELECT is(
     pg_temp.agrees('many', 300, '{k1,k2}'), 'as the plain query', 'with kinds as well'
 );
-SELECT pulse._advance_line('many', '', pulse._last_drawn_ready());
+SELECT FROM pulse._advance_line('many', '', pulse._last_drawn_ready());
 SELECT cmp_ok(
     (SELECT cardinality(m.ranks) FROM pulse._newest_mark('many', '') AS m), '<=', 100,
     'marks record at most 100 of them'
@@ -249,8 +249,8 @@ SELECT is(
     pg_temp.agrees('patchy', 8, '{x,y}'), 'as the plain query',
     'the next goes kind by kind at once, in the same order'
 );
-SELECT pulse._advance_line('patchy', k.kind, pulse._last_drawn_ready())
-FROM unnest('{x,y}'::text []) AS k (kind);
+SELECT FROM unnest('{x,y}'::text []) AS k (kind),
+    pulse._advance_line('patchy', k.kind, pulse._last_drawn_ready());
 SELECT is(
     pg_temp.agrees('patchy', 8, '{y,x}'), 'as the plain query', 'with marks of the kinds too'
 );

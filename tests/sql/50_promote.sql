@@ -110,8 +110,8 @@ SELECT set_eq(
     'SELECT pulse._waiting_lanes()', '{zebra,ant,Bee,ünder,"a b"}'::text [],
     'every lane with jobs in waiting is known'
 );
-SELECT pulse._advance_due(l.lane, clock_timestamp())
-FROM unnest('{ant,zebra}'::text []) AS l (lane);
+SELECT FROM unnest('{ant,zebra}'::text []) AS l (lane),
+    pulse._advance_due(l.lane, clock_timestamp());
 SELECT pg_temp.later('y', '1 h', 'between');
 SELECT set_eq(
     'SELECT pulse._waiting_lanes()', '{zebra,ant,Bee,ünder,"a b",between}'::text [],
@@ -134,7 +134,7 @@ SELECT is(pg_temp.claims('wave', 1), '{urgent}', 'a claim of one promotes the mo
 SELECT is(pg_temp.claims('wave', 2), '{soon,"low 1"}', 'then the next, then the oldest of the wave');
 SELECT pg_temp.later('urgent', '59 min', 'wave', 9);
 SELECT pg_temp.later('new level', '59 min', 'wave', 7);
-SELECT pulse._advance_due('wave', clock_timestamp());
+SELECT FROM pulse._advance_due('wave', clock_timestamp());
 SELECT is(
     (SELECT array_agg(-r) FROM pulse._newest_due_mark('wave') AS m, unnest(m.ranks) AS r),
     '{99,9,7,0}', 'each level has a due mark'

@@ -87,20 +87,20 @@ SELECT is(pg_temp.look(), 16::bigint, 'a place that was rolled back is decided t
 
 SELECT pg_temp.work('a', 4);
 SELECT pg_temp.look() AS q FROM generate_series(1, 3) \g /dev/null
-SELECT pulse._advance_line('a', '', (pulse._see_horizon()).ready_q);
+SELECT FROM pulse._advance_line('a', '', (pulse._see_horizon()).ready_q);
 SELECT is(pg_temp.mark('a'), '0:5', 'a mark stands at the first live place');
-SELECT pulse._advance_line('a', '', (pulse._see_horizon()).ready_q);
+SELECT FROM pulse._advance_line('a', '', (pulse._see_horizon()).ready_q);
 SELECT is((SELECT count(*) FROM pulse.mark), 1::bigint, 'one that need not move is not written');
 SELECT pg_temp.fill(3, 'a', priority => 7);
 SELECT pg_temp.fill(3, 'a', priority => -7);
-SELECT pulse._advance_line('a', '', (pulse._see_horizon()).ready_q);
+SELECT FROM pulse._advance_line('a', '', (pulse._see_horizon()).ready_q);
 SELECT is(
     pg_temp.mark('a'), '7:17 0:5 -7:17',
     'rule 4: new levels are recorded, never past what is decided plus one'
 );
 SELECT pg_temp.look() AS q FROM generate_series(1, 3) \g /dev/null
 SELECT pg_temp.work('a', 3);
-SELECT pulse._advance_line('a', '', (pulse._see_horizon()).ready_q);
+SELECT FROM pulse._advance_line('a', '', (pulse._see_horizon()).ready_q);
 SELECT is(
     pg_temp.mark('a'), '7:23 0:5 -7:20', 'a level that ran dry stands behind all that is decided'
 );
@@ -116,8 +116,8 @@ SELECT pg_temp.fill(10, 'kinds', 'x');
 SELECT pg_temp.fill(10, 'kinds', 'y');
 SELECT pg_temp.work('kinds', 5, '{y}');
 SELECT pg_temp.look() AS q FROM generate_series(1, 3) \g /dev/null
-SELECT pulse._advance_line('kinds', k.kind, (pulse._see_horizon()).ready_q)
-FROM unnest('{x,y,z}'::text []) AS k (kind);
+SELECT FROM unnest('{x,y,z}'::text []) AS k (kind),
+    pulse._advance_line('kinds', k.kind, (pulse._see_horizon()).ready_q);
 SELECT is(
     (SELECT m.seqs[1] FROM pulse._newest_mark('kinds', 'y') AS m),
     (SELECT min(r.seq) FROM pulse.ready AS r WHERE r.lane = 'kinds' AND r.kind = 'y'),
@@ -134,7 +134,7 @@ SELECT is(pg_temp.mark('kinds', 'z'), '', 'a kind without jobs has none');
 
 SELECT pulse.enqueue('k', lane => 'levels', priority => n) AS job FROM generate_series(1, 150) AS n \g /dev/null
 SELECT pg_temp.look() AS q FROM generate_series(1, 3) \g /dev/null
-SELECT pulse._advance_line('levels', '', (pulse._see_horizon()).ready_q);
+SELECT FROM pulse._advance_line('levels', '', (pulse._see_horizon()).ready_q);
 SELECT is(
     (SELECT cardinality(m.ranks) FROM pulse._newest_mark('levels', '') AS m), 100,
     'at most 100 levels are recorded'
@@ -143,7 +143,7 @@ SELECT is(
     (SELECT array_agg(c.priority) FROM pulse.claim_batch('w', 'levels', 100) AS c),
     array(SELECT n FROM generate_series(150, 51, -1) AS n), 'the order is right'
 );
-SELECT pulse._advance_line('levels', '', (pulse._see_horizon()).ready_q);
+SELECT FROM pulse._advance_line('levels', '', (pulse._see_horizon()).ready_q);
 SELECT is(
     (SELECT array_agg(c.priority) FROM pulse.claim_batch('w', 'levels', 100) AS c),
     array(SELECT n FROM generate_series(50, 1, -1) AS n), 'down to the last'
@@ -186,7 +186,7 @@ DELETE FROM pulse.due_mark;
 SELECT is(pulse._promote('due', 30), 30, 'thirty jobs are promoted at once');
 SELECT pg_temp.look() AS q FROM generate_series(1, 3) \g /dev/null
 SELECT pulse.enqueue('k', lane => 'due', delay => '1 hour') AS job \gset
-SELECT pulse._advance_due('due', (pulse._see_horizon()).waiting_t);
+SELECT FROM pulse._advance_due('due', (pulse._see_horizon()).waiting_t);
 SELECT ok(
     (
         SELECT m.run_at BETWEEN clock_timestamp() - interval '1 minute' AND clock_timestamp()
@@ -206,7 +206,7 @@ SELECT cmp_ok(
     (SELECT h.waiting_t FROM pulse._see_horizon() AS h), '<',
     clock_timestamp() - interval '59 seconds', 'rule 5: a clock that stepped back lowers what is decided'
 );
-SELECT pulse._advance_due('due', (pulse._see_horizon()).waiting_t);
+SELECT FROM pulse._advance_due('due', (pulse._see_horizon()).waiting_t);
 SELECT ok(
     (
         SELECT m.run_at < clock_timestamp() - interval '1 minute'
@@ -269,7 +269,7 @@ SELECT pg_temp.fill(600, 'above');
 SELECT pg_temp.work('above', 100) FROM generate_series(1, 6);
 SELECT pg_temp.look() \g /dev/null
 SELECT pg_temp.look() \g /dev/null
-SELECT pulse._advance_line('above', '', (SELECT max(h.ready_q) FROM pulse.horizon AS h));
+SELECT FROM pulse._advance_line('above', '', (SELECT max(h.ready_q) FROM pulse.horizon AS h));
 SELECT matches(pg_temp.mark('above'), '^0:\d+$', 'a line with one known level');
 SELECT pulse.enqueue('k', lane => 'above', priority => 10, delay => '1 hour') \g /dev/null
 UPDATE pulse.waiting SET run_at = run_at - interval '2 hours' WHERE lane = 'above';

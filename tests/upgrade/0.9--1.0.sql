@@ -793,6 +793,8 @@ COMMENT ON TABLE pulse.signal_wait IS
 -- Functions whose result or arguments have other names: CREATE OR REPLACE refuses those.
 -- `python -m tests.upgrade.drops` prints what is missing here.
 DROP FUNCTION pulse._take_out(bigint);
+DROP FUNCTION pulse._advance_due(text, timestamptz);
+DROP FUNCTION pulse._advance_line(text, text, bigint, timestamptz);
 DROP FUNCTION pulse._counted(text);
 DROP FUNCTION pulse._cron_entries();
 DROP FUNCTION pulse._register(text, text, text);
