@@ -116,7 +116,9 @@ def test_a_portion_is_of_200_watchers_however_their_numbers_lie(
 
 
 SMALL = """
-SELECT pulse.enqueue_many('waits', array_fill('1'::jsonb, ARRAY[%s]), after => ARRAY[u.job])
+SELECT pulse.enqueue_many(
+    'waits', array_fill('1'::jsonb, ARRAY[%s]), after => ARRAY[u.job]
+)
 FROM pulse.enqueue_many('up', array_fill('1'::jsonb, ARRAY[500])) AS u (job)
 """
 REPORT = """

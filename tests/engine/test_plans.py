@@ -167,22 +167,41 @@ def test_a_report_looks_for_no_lease_in_a_whole_list(db: Database, report: str) 
         "SELECT array_agg(lease) FROM pulse.claim_batch('w', 'busy', 5)"
     ).fetchone()
     assert leases is not None
+    some = [*leases[0][:3], 10**12, 1, 2]
+    assert walked(worker, f"SELECT * FROM pulse.{report}", some) == []
+
+
+def test_a_retry_looks_for_no_watcher_in_a_whole_list(db: Database) -> None:
+    """With 200,000 of them it took more than a minute."""
+    operator = db.connect()
+    operator.execute(
+        """
+        SELECT pulse.enqueue_many(
+            'k', array_fill('1'::jsonb, ARRAY[5]),
+            after => ARRAY[u.job], after_failed => 'run'
+        ) FROM pulse.enqueue('up') AS u (job)
+        """
+    )
+    operator.execute(
+        "SELECT pulse.fail(c.lease, fatal => true) FROM pulse.claim_batch('w') AS c"
+    )
+    dead = "SELECT pulse.retry(job) FROM pulse.finished WHERE state = 'dead'"
+    assert walked(operator, dead) == []
+
+
+def walked(connection: Connection, statement: str, *parameters: object) -> list[str]:
+    """The lists that a statement, and all that it calls, reads whole for each row."""
     plans: list[str] = []
-    worker.add_notice_handler(lambda said: plans.append(said.message_primary or ""))
-    worker.execute("LOAD 'auto_explain'")
+    connection.add_notice_handler(lambda said: plans.append(said.message_primary or ""))
+    connection.execute("LOAD 'auto_explain'")
     for setting in (
         *("log_min_duration = 0", "log_nested_statements = on"),
         *("log_verbose = on", "log_format = json", "log_level = notice"),
     ):
-        worker.execute(f"SET auto_explain.{setting}".encode())
-
-    worker.execute(
-        f"SELECT * FROM pulse.{report}".encode(), [[*leases[0][:3], 10**12, 1, 2]]
-    )
-
-    walks = [walk for plan in plans for walk in list_walks(plan)]
+        connection.execute(f"SET auto_explain.{setting}".encode())
+    connection.execute(statement.encode(), parameters or None)
     assert len(plans) >= 3
-    assert walks == []
+    return [walk for plan in plans for walk in list_walks(plan)]
 
 
 def list_walks(message: str) -> list[str]:
