@@ -6,8 +6,9 @@
 -- if any job was ever blocked.
 
 -- For fail and reap alike: the run is charged, its error kept, and the job goes back into
--- waiting with a backoff, or is dead, or, when a cancel was requested, cancelled. reap gives
--- no list but that of the leases: looking a run up in it takes longer, the longer it is.
+-- waiting with a backoff, or is dead, or, when a cancel was requested, cancelled. The lists
+-- are in the order of the leases, so that a run is found by a binary search; reap gives none but
+-- that of the leases, which then may have any order.
 -- Returns the leases that were ended; one that is not there was lost.
 CREATE FUNCTION pulse._fail_runs(
     leases bigint [],
@@ -65,7 +66,8 @@ BEGIN
             ) AS pause
         FROM gone AS g
         CROSS JOIN LATERAL (
-            SELECT array_position(_fail_runs.leases, g.lease) AS place
+            -- As one flat value: of a variable, each look would make a copy.
+            SELECT width_bucket(g.lease, (SELECT trim_array(_fail_runs.leases, 0))) AS place
         ) AS p
         -- OFFSET 0 keeps these what they are: one look by key for each run.
         CROSS JOIN LATERAL (
@@ -238,8 +240,20 @@ CREATE FUNCTION pulse._verdicts(
 RETURNS SETOF pulse.verdict
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
+    -- Mostly that is all.
+    IF cardinality(_verdicts.ended) = cardinality(_verdicts.leases) THEN
+        IF _verdicts.quiet IS NOT TRUE THEN
+            RETURN QUERY
+            SELECT u.lease, 'ok'
+            FROM unnest(_verdicts.leases) AS u (lease);
+        END IF;
+        RETURN;
+    END IF;
+
+    -- By hash: a batch may be long, and = ANY of an array would read all of it for each lease.
     RETURN QUERY
     SELECT j.lease, j.verdict
     FROM (
@@ -247,8 +261,9 @@ BEGIN
             u.lease,
             u.place,
             CASE
-                WHEN u.lease = ANY (_verdicts.ended) THEN 'ok'
-                WHEN u.lease = ANY (_verdicts.sound)
+                WHEN u.lease IN (SELECT e.lease FROM unnest(_verdicts.ended) AS e (lease))
+                    THEN 'ok'
+                WHEN u.lease IN (SELECT s.lease FROM unnest(_verdicts.sound) AS s (lease))
                     THEN
                         CASE
                             WHEN pulse._reported_before(u.lease, _verdicts.verb) THEN 'ok'
@@ -274,6 +289,7 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET jit = off
+SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
     RETURN EXISTS (

@@ -143,7 +143,9 @@ BEGIN
                 g.job, g.lane, g.kind, g.rank, 'completed', 'complete', g.attempt, g.failures,
                 g.keyed, g.claimed_at, g.lease, g.worker,
                 CASE
-                    WHEN v_results IS NOT NULL THEN v_results[width_bucket(g.lease, v_sound)]
+                    -- The list as one flat value: of a variable, each look would make a copy.
+                    WHEN v_results IS NOT NULL
+                        THEN v_results[width_bucket(g.lease, (SELECT trim_array(v_sound, 0)))]
                 END
             FROM gone AS g
         ),

@@ -6,7 +6,9 @@ PULSE_LOAD is how many ready, how many not-due and how many finished jobs there 
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -138,6 +140,68 @@ def test_a_completion_touches_buffers_in_proportion_to_its_batch(
     assert claimed is not None
     buffers = touched(connection, "SELECT * FROM pulse.complete_batch(%s)", claimed[0])
     assert buffers <= PER_CLAIM + PER_JOB * 100
+
+
+REPORTS = [
+    "complete_batch(%s)",
+    "complete_batch(%s, array_fill('1'::jsonb, ARRAY[6]))",
+    "fail_batch(%s)",
+    "fail_batch(%s, '{a,b}', '{1 s}', '{t}')",
+    "release(%s)",
+    "heartbeat(%s)",
+]
+
+
+@pytest.mark.parametrize("report", REPORTS)
+def test_a_report_looks_for_no_lease_in_a_whole_list(db: Database, report: str) -> None:
+    """Each of a batch by each of it: 100,000 leases would take a minute."""
+    worker = db.connect()
+    load(worker, 5)
+    leases = worker.execute(
+        "SELECT array_agg(lease) FROM pulse.claim_batch('w', 'busy', 5)"
+    ).fetchone()
+    assert leases is not None
+    plans: list[str] = []
+    worker.add_notice_handler(lambda said: plans.append(said.message_primary or ""))
+    worker.execute("LOAD 'auto_explain'")
+    for setting in (
+        *("log_min_duration = 0", "log_nested_statements = on"),
+        *("log_verbose = on", "log_format = json", "log_level = notice"),
+    ):
+        worker.execute(f"SET auto_explain.{setting}".encode())
+
+    worker.execute(
+        f"SELECT * FROM pulse.{report}".encode(), [[*leases[0][:3], 10**12, 1, 2]]
+    )
+
+    walks = [walk for plan in plans for walk in list_walks(plan)]
+    assert len(plans) >= 3
+    assert walks == []
+
+
+def list_walks(message: str) -> list[str]:
+    """What a plan computes of a whole array, or of all rows of a list, for each row."""
+    walks: list[str] = []
+
+    def look(plan: dict[str, Any]) -> None:
+        below = plan.get("Plans", [])
+        computed = [*plan.get("Output", []), plan.get("Filter", "")]
+        walks.extend(
+            part for part in computed if re.search(r"= ANY \(\$|array_position", part)
+        )
+        if plan["Node Type"] == "Nested Loop":
+            walks.extend(
+                f"a loop over {inner['Alias']}"
+                for inner in below
+                if inner["Node Type"] == "Function Scan"
+                and inner["Parent Relationship"] == "Inner"
+            )
+        for child in below:
+            look(child)
+
+    if "plan:" in message:
+        look(json.loads(message.split("plan:", 1)[1])["Plan"])
+    return walks
 
 
 @pytest.mark.parametrize("analyzed", [False, True])

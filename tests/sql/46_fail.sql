@@ -302,11 +302,12 @@ SELECT results_eq(
 );
 SELECT pg_temp.claim('twice') AS lease \gset
 SELECT results_eq(
-    format('SELECT v.verdict FROM pulse.fail_batch(ARRAY[%1$s, %1$s], ARRAY[''x'', ''x'']) AS v', :lease),
+    format('SELECT v.verdict FROM pulse.fail_batch(ARRAY[%1$s, %1$s], ARRAY[''x'', ''y'']) AS v', :lease),
     $$VALUES ('ok'), ('ok')$$, 'a lease named twice fails once'
 );
-SELECT is(
-    (SELECT w.failures FROM pulse.waiting AS w WHERE w.lane = 'twice'), 1, 'charged once'
+SELECT results_eq(
+    $$SELECT w.failures, f.error FROM pulse.waiting AS w JOIN pulse.failure AS f USING (job) WHERE w.lane = 'twice'$$,
+    $$VALUES (1, 'x')$$, 'charged once, with the first error'
 );
 SELECT pg_temp.claim('odd') AS first, pg_temp.claim('odd') AS second \gset
 SELECT results_eq(
