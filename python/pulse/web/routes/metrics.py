@@ -186,7 +186,7 @@ class Queue(Collector):
         node: Row,
     ) -> None:
         self._now = now
-        self._all_lanes = all_lanes(now["lanes"], counters)
+        self._all_lanes = all_lanes(now, counters)
         self._checks = checks
         self._counters = counters
         self._gauges = gauges
@@ -289,15 +289,22 @@ class Queue(Collector):
             yield gauge
 
 
-def all_lanes(lanes: Sequence[Row], counters: Sequence[Row]) -> list[Row]:
-    """Those there are, and those of which only counters are left: empty, and open."""
-    names = {lane["name"] for lane in lanes}
+def all_lanes(now: Row, counters: Sequence[Row]) -> list[Row]:
+    """Those there are, and those of which only counters are left: empty, and open
+    unless everything is paused.
+    """
+    names = {lane["name"] for lane in now["lanes"]}
     left = dict.fromkeys(column for _, column, _ in LANE_GAUGES)
     gone = {row["lane"] for row in counters} - names - {""}
+    paused_by = [
+        hold["holder"]
+        for hold in now["paused"]
+        if hold["lane"] is None and hold["flow"] is None
+    ]
     return [
-        *lanes,
+        *now["lanes"],
         *(
-            {**left, "name": name, "enabled": True, "paused_by": None}
+            {**left, "name": name, "enabled": True, "paused_by": paused_by}
             for name in sorted(gone)
         ),
     ]
