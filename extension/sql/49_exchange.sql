@@ -60,11 +60,8 @@ BEGIN
             );
         END IF;
 
-        -- Those of completed come first, and have no results.
-        IF v_results IS NOT NULL AND v_leases IS NOT NULL THEN
-            v_results := array_fill(NULL::jsonb, ARRAY[cardinality(v_leases)]) || v_results;
-        END IF;
-        v_leases := v_leases || v_said::bigint [];
+        -- First, since the first mention counts: those of completed, behind, have no results.
+        v_leases := v_said::bigint [] || v_leases;
     END IF;
 
     IF v_leases <> '{}' THEN
@@ -121,7 +118,7 @@ $$;
 COMMENT ON FUNCTION pulse.exchange(
     text, jsonb, jsonb, jsonb, text [], interval, bigint []
 ) IS
-'Report and claim in one round trip. completed: leases of jobs that are done and have no result, done: [{"lease", "result"}], failed: [{"lease", "error", "retry_in", "fatal"}], wants: {lane: how many}; leases in JSON are strings. First a row for each report that was not accepted (item done or failed, with its verdict lost or too_large), then a row for each claimed job (item job). Errors as in claim_batch; a lost lease is a verdict, not an error. Writes what complete_batch, fail_batch and claim_batch write.';
+'Report and claim in one round trip. completed: leases of jobs that are done and have no result, done: [{"lease", "result"}] (this one counts where a lease is in both), failed: [{"lease", "error", "retry_in", "fatal"}], wants: {lane: how many}; leases in JSON are strings. First a row for each report that was not accepted (item done or failed, with its verdict lost or too_large), then a row for each claimed job (item job). Errors as in claim_batch; a lost lease is a verdict, not an error. Writes what complete_batch, fail_batch and claim_batch write.';
 
 CREATE FUNCTION pulse._require_exchange(
     worker text, wants jsonb, done jsonb, failed jsonb, completed bigint []

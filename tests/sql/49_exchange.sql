@@ -77,7 +77,7 @@ SELECT results_eq(
         $$
         SELECT e.item, e.verdict, e.lease
         FROM pulse.exchange(
-            'w', done => '[{"lease": "%s", "result": 3}]', completed => '{%s, 713, %s}'
+            'w', done => '[{"lease": "%s", "result": 3}]', completed => '{%1$s, %s, 713, %s}'
         ) AS e
         $$, (:'l'::bigint [])[3], (:'l'::bigint [])[1], (:'l'::bigint [])[2]
     ),
@@ -90,7 +90,7 @@ SELECT results_eq(
         'VALUES (%s::bigint, ''completed'', NULL::jsonb), (%s, ''completed'', NULL), (%s, ''completed'', ''3'')',
         (:'l'::bigint [])[1], (:'l'::bigint [])[2], (:'l'::bigint [])[3]
     ),
-    'each has its own result, or none'
+    'each has its own result, or none; one in both lists keeps its result'
 );
 SELECT is_empty(
     format(
