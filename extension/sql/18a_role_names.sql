@@ -1,4 +1,4 @@
--- What roles are called today, by their numbers.
+-- What roles are called today, by their numbers, and which of them have rights.
 
 CREATE VIEW pulse._role_names
 WITH (security_barrier)
@@ -21,6 +21,21 @@ COMMENT ON COLUMN pulse._role_names.role IS
 
 COMMENT ON COLUMN pulse._role_names.name IS
 'Its name; the last one known when the role is no longer there.';
+
+CREATE VIEW pulse._roles_with_rights
+WITH (security_barrier)
+AS
+SELECT r.role
+FROM pg_catalog.pg_namespace AS n
+CROSS JOIN LATERAL pg_catalog.aclexplode(n.nspacl) AS a
+INNER JOIN pulse.role AS r ON r.role_oid = a.grantee
+WHERE n.nspname = 'pulse';
+
+COMMENT ON VIEW pulse._roles_with_rights IS
+'The roles that themselves have a right to the schema, as grant_access gives and DROP OWNED BY takes it.';
+
+COMMENT ON COLUMN pulse._roles_with_rights.role IS
+'The number of a role.';
 
 CREATE FUNCTION pulse._role_name(role integer)
 RETURNS name

@@ -9,7 +9,8 @@ SELECT
     EXISTS (
         SELECT FROM pg_catalog.pg_roles AS r
         WHERE r.oid = o.role_oid
-    ) AS role_exists
+    ) AS role_exists,
+    g.role IN (SELECT h.role FROM pulse._roles_with_rights AS h) AS has_rights
 FROM pulse.access_grant AS g
 INNER JOIN pulse.role AS o ON o.role = g.role
 INNER JOIN pulse._role_names AS n ON n.role = g.role;
@@ -31,3 +32,6 @@ COMMENT ON COLUMN pulse.access.granted_at IS
 
 COMMENT ON COLUMN pulse.access.role_exists IS
 'Whether the role is still there.';
+
+COMMENT ON COLUMN pulse.access.has_rights IS
+'Whether the role still has rights that were given so: false after DROP OWNED BY.';

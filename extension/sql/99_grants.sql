@@ -158,14 +158,7 @@ LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
     DELETE FROM pulse.access_grant AS g
-    WHERE NOT EXISTS (
-        SELECT
-        FROM pg_namespace AS n
-        CROSS JOIN LATERAL aclexplode(n.nspacl) AS a
-        INNER JOIN pulse.role AS r ON r.role_oid = a.grantee
-        WHERE n.nspname = 'pulse'
-            AND r.role = g.role
-    )
+    WHERE g.role NOT IN (SELECT h.role FROM pulse._roles_with_rights AS h)
 $$;
 
 COMMENT ON FUNCTION pulse._forget_dropped_roles() IS

@@ -2,7 +2,7 @@
 -- contract written a second time, function by function; docs/access.md shows it.
 BEGIN;
 
-SELECT plan(38);
+SELECT plan(39);
 
 CREATE TEMPORARY TABLE expected (object text, levels text);
 INSERT INTO expected
@@ -374,6 +374,11 @@ REVOKE ALL ON ALL FUNCTIONS IN SCHEMA pulse FROM tap_worker;
 CREATE ROLE tap_gone;
 SELECT pulse.grant_access('tap_gone', 'worker') \g /dev/null
 DROP OWNED BY tap_gone;
+SELECT results_eq(
+    $$SELECT a.role, a.role_exists, a.has_rights FROM pulse.access AS a WHERE a.role IN ('tap_gone', 'tap_viewer') ORDER BY 1, a.access$$,
+    $$VALUES ('tap_gone'::name, true, false), ('tap_viewer', true, true)$$,
+    'DROP OWNED BY takes the rights, and the list says so'
+);
 DROP ROLE tap_gone;
 SELECT pulse._apply_grants() \g /dev/null
 SELECT ok(
