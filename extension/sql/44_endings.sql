@@ -6,8 +6,9 @@
 -- if any job was ever blocked.
 
 -- For fail and reap alike: the run is charged, its error kept, and the job goes back into
--- waiting with a backoff, or is dead, or, when a cancel was requested, cancelled. Each lease is
--- named once; reap gives no list but theirs.
+-- waiting with a backoff, or is dead, or, when a cancel was requested, cancelled. The lists
+-- are in the order of the leases, so that a run is found by a binary search; reap gives none but
+-- that of the leases, which then may have any order.
 -- Returns the leases that were ended; one that is not there was lost.
 CREATE FUNCTION pulse._fail_runs(
     leases bigint [],
@@ -23,7 +24,7 @@ SET enable_seqscan = off
 SET enable_bitmapscan = off
 SET jit = off
 SET plan_cache_mode = force_generic_plan
-SET enable_nestloop = off
+SET enable_hashjoin = off
 SET enable_mergejoin = off
 AS $$
 DECLARE
@@ -64,8 +65,10 @@ BEGIN
                 )
             ) AS pause
         FROM gone AS g
-        INNER JOIN unnest(_fail_runs.leases) WITH ORDINALITY AS p (lease, place)
-            ON p.lease = g.lease
+        CROSS JOIN LATERAL (
+            -- As one flat value: of a variable, each look would make a copy.
+            SELECT width_bucket(g.lease, (SELECT trim_array(_fail_runs.leases, 0))) AS place
+        ) AS p
         -- OFFSET 0 keeps these what they are: one look by key for each run.
         CROSS JOIN LATERAL (
             SELECT o.max_attempts FROM pulse.body AS o WHERE o.job = g.job OFFSET 0
@@ -163,19 +166,14 @@ BEGIN
     -- The list of errors is capped.
     IF v_many IS NOT NULL THEN
         DELETE FROM pulse.failure AS f
-        WHERE f.ctid = ANY (array(
-                SELECT o.ctid
-                FROM unnest(v_many) AS m (job)
-                CROSS JOIN LATERAL (
-                    SELECT x.ctid
-                    FROM pulse.failure AS x
-                    WHERE x.job = m.job
-                        AND x.attempt <= (
-                            SELECT max(n.attempt) FROM pulse.failure AS n WHERE n.job = m.job
-                        ) - 100
-                    OFFSET 0
-                ) AS o
-            ));
+        USING (
+            SELECT x.job, max(x.attempt) AS newest
+            FROM pulse.failure AS x
+            WHERE x.job = ANY (v_many)
+            GROUP BY x.job
+        ) AS n
+        WHERE f.job = n.job
+            AND f.attempt <= n.newest - 100;
     END IF;
 
     RETURN coalesce(v_ended, '{}');

@@ -58,8 +58,8 @@ BEGIN
     PERFORM pulse._require_duration('retry_in', u.pause, '0', '1 year')
     FROM unnest(fail_batch.retry_in) AS u (pause);
 
-    -- From here on by subscripts, which in arrays of a caller may begin anywhere. Of a lease
-    -- that is named twice the first counts.
+    -- From here on by subscripts, which in arrays of a caller may begin anywhere, and in the
+    -- order of the leases. Of one that is named twice the first counts.
     SELECT array_agg(u.lease), array_agg(u.error), array_agg(u.pause), array_agg(u.fatal)
     INTO v_sound, v_errors, v_pauses, v_fatal
     FROM (
@@ -67,7 +67,7 @@ BEGIN
         FROM unnest(
             fail_batch.leases, fail_batch.errors, fail_batch.retry_in, fail_batch.fatal
         ) WITH ORDINALITY AS o (lease, error, pause, fatal, place)
-        WHERE o.place <= cardinality(fail_batch.leases)
+        WHERE o.lease IS NOT NULL
             AND coalesce(octet_length(o.error), 0) <= 1048576
         ORDER BY o.lease, o.place
     ) AS u;
