@@ -122,7 +122,9 @@ def test_a_job_that_waits_for_a_row_of_spawned_jobs_is_not_looked_through(
 
 
 def claim_one(connection: Connection) -> int:
-    row = connection.execute("SELECT c.lease FROM pulse.claim_batch('w') AS c").fetchone()
+    row = connection.execute(
+        "SELECT c.lease FROM pulse.claim_batch('w') AS c"
+    ).fetchone()
     assert row is not None
     return int(row[0])
 
@@ -133,9 +135,7 @@ def test_names_of_a_list_are_not_looked_for_in_all_of_it(connect: Connect) -> No
         {"kind": "k", "name": f"n{n}", "after": [f"n{n - 1}"] if n else []}
         for n in range(5000)
     ]
-    plans = explained(
-        alice, "SELECT pulse._list_edges(%s::jsonb)", json.dumps(chain)
-    )
+    plans = explained(alice, "SELECT pulse._list_edges(%s::jsonb)", json.dumps(chain))
     rows = [node["Actual Rows"] * node["Actual Loops"] for node in nodes(plans)]
     assert len(plans) >= 5
     assert max(rows) <= 2 * len(chain)
