@@ -142,7 +142,7 @@ def test_names_of_a_list_are_not_looked_for_in_all_of_it(connect: Connect) -> No
 
 
 def test_the_steps_of_jobs_that_end_are_not_asked_one_by_one(connect: Connect) -> None:
-    """500 jobs of 1,000 steps each would have each watcher compared with all of these."""
+    """Each watcher would be compared with 1,000 steps of each of 500 jobs."""
     alice = connect()
     alice.execute(
         "SELECT pulse.enqueue('next', lane => 'later', after => ARRAY[j.job]) FROM"
