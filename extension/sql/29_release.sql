@@ -71,7 +71,7 @@ BEGIN
             _look.completed
             AND b.alone
             AND b.waits_for <> ALL (array(
-                SELECT s.job FROM pulse.job_step AS s WHERE s.job = ANY (_look.jobs)
+                SELECT DISTINCT s.job FROM pulse.job_step AS s WHERE s.job = ANY (_look.jobs)
             )) AS is_free
         FROM pulse.blocked AS b
         WHERE b.waits_for = ANY (_look.jobs)
@@ -175,7 +175,8 @@ COMMENT ON FUNCTION pulse._look(bigint [], boolean, bigint, bigint, integer) IS
 
 -- Of a large fan-in: first downwards from the one that has ended, by growing pages, so that
 -- little is read that was not passed for good; then once at those above it (spawned jobs have
--- greater ids). Pages of neighbours that have all ended are passed by one range of finished, the
+-- greater ids). The last of all is asked after the first page: where each job spawns the next one,
+-- it is that. Pages of neighbours that have all ended are passed by one range of finished, the
 -- others one by one.
 CREATE FUNCTION pulse._next_upstream(job bigint, ended bigint, any_end boolean)
 RETURNS bigint
@@ -210,19 +211,38 @@ BEGIN
             WHERE f.job BETWEEN v_first AND v_last
                 AND (f.state = 'completed' OR _next_upstream.any_end)
         ) THEN
-            SELECT d.after INTO v_next
-            FROM pulse.dependency AS d
-            WHERE d.job = _next_upstream.job
-                AND d.after <= v_upto
-                AND NOT d.met
-                AND (
-                    SELECT f.state = 'completed' OR _next_upstream.any_end
-                    FROM pulse.finished AS f
-                    WHERE f.job = d.after
-                ) IS NOT TRUE
-            ORDER BY d.job DESC, d.after DESC
+            SELECT e.after INTO v_next
+            FROM (
+                SELECT d.after
+                FROM pulse.dependency AS d
+                WHERE d.job = _next_upstream.job
+                    AND d.after <= v_upto
+                    AND NOT d.met
+                ORDER BY d.job DESC, d.after DESC
+                LIMIT v_page
+            ) AS e
+            WHERE (
+                SELECT f.state = 'completed' OR _next_upstream.any_end
+                FROM pulse.finished AS f
+                WHERE f.job = e.after
+            ) IS NOT TRUE
+            ORDER BY e.after DESC
             LIMIT 1;
-            EXIT;
+            EXIT WHEN FOUND;
+        END IF;
+
+        IF v_page = 100 THEN
+            SELECT d.after INTO v_next
+            FROM (
+                SELECT o.after, o.met
+                FROM pulse.dependency AS o
+                WHERE o.job = _next_upstream.job
+                ORDER BY o.job DESC, o.after DESC
+                LIMIT 1
+            ) AS d
+            WHERE NOT d.met
+                AND (SELECT true FROM pulse.finished AS f WHERE f.job = d.after) IS NULL;
+            EXIT WHEN FOUND;
         END IF;
         v_upto := v_first - 1;
         v_page := least(2 * v_page, 10000);

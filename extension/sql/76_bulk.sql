@@ -1,7 +1,7 @@
--- The bulk verbs: one jsonb filter, at most max_jobs a call, oldest first. They pick
--- without locks, lock what was picked without waiting, look again, and then do to each what
--- the verb by job id does. A job that moved or is locked meanwhile is left alone and counted
--- in remaining, if it still matches.
+-- The bulk verbs: one jsonb filter, at most max_jobs a call, oldest first (discard_where newest
+-- first). They pick without locks, lock what was picked without waiting, look again, and then do
+-- to each what the verb by job id does. A job that moved or is locked meanwhile is left alone and
+-- counted in remaining, if it still matches.
 
 CREATE FUNCTION pulse.cancel_where(
     filter jsonb,

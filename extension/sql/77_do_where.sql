@@ -74,7 +74,7 @@ BEGIN
             _do_where.verb, v_locked, _do_where.to_lane, _do_where.to_rank,
             _do_where.force, v_max_jobs, _do_where.to_time
         ) AS m
-        ORDER BY m.job
+        ORDER BY CASE WHEN _do_where.verb <> 'discard' THEN m.job END, m.job DESC
     LOOP
         CASE _do_where.verb
             WHEN 'cancel' THEN
@@ -141,8 +141,8 @@ BEGIN
         CONTINUE WHEN v_state IS NULL;
 
         done := done + 1;
-        v_first := coalesce(v_first, v_job);
-        v_last := v_job;
+        v_first := least(v_first, v_job);
+        v_last := greatest(v_last, v_job);
     END LOOP;
 
     SELECT count(*) INTO remaining

@@ -1,7 +1,8 @@
 -- Which jobs a bulk verb acts on: found without locks (_matching), then locked without
 -- waiting (_pick_matching), and looked at again (_do_where).
 
--- What matches the filter and can still be changed by the verb, oldest first. Always
+-- What matches the filter and can still be changed by the verb, oldest first; newest first to
+-- discard, since a job goes after those that depend on it. Always
 -- planned for the values at hand: a condition that is not asked for folds away, and the
 -- rest finds its index. Living jobs are read in the order of their ids, from the tables
 -- asked for; of the history only the states asked for (finished_for_retention). What
@@ -110,7 +111,7 @@ BEGIN
                     LIMIT 1
                 ) IS NULL
             )
-        ORDER BY f.job
+        ORDER BY CASE WHEN _matching.verb <> 'discard' THEN f.job END, f.job DESC
         LIMIT _matching.max_jobs;
         RETURN;
     END IF;
@@ -204,7 +205,7 @@ $$;
 COMMENT ON FUNCTION pulse._matching(
     text, pulse._job_filter, text, integer, boolean, integer, timestamptz
 ) IS
-'Jobs that match a filter and that the verb can change, oldest first, at most max_jobs.';
+'Jobs that match a filter and that the verb can change, at most max_jobs: oldest first, to discard newest first.';
 
 -- Nothing here waits, and locked, a job stays where it is until the verb has dealt with
 -- it: two bulk verbs, or one and a batch of reports, cannot deadlock.

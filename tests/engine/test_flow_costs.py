@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from tests.conftest import Connect, Connection
@@ -97,3 +101,95 @@ def test_looks_at_a_large_fan_in_read_its_edges_a_few_times_in_all(
     ]
     assert sum(touched(alice, report) for report in reports) < 30 * 4000
     assert count(alice, "pulse.blocked") == 0
+
+
+def test_a_job_that_waits_for_a_row_of_spawned_jobs_is_not_looked_through(
+    connect: Connect,
+) -> None:
+    """Each of them spawns the next one and ends: a crawl, page by page."""
+    alice = connect()
+    alice.execute("SELECT pulse.enqueue('end', after => ARRAY[pulse.enqueue('page')])")
+    spawn = """SELECT pulse.spawn(%s, 'next', '[{"kind": "page"}]')"""
+    costs = []
+    for _ in range(400):
+        lease = claim_one(alice)
+        alice.execute(spawn, [lease])
+        costs.append(touched(alice, "SELECT pulse.complete(%s)", lease))
+    # Beyond the first page of a look.
+    assert sum(costs[110:]) < 150 * len(costs[110:])
+    alice.execute("SELECT pulse.complete(%s)", [claim_one(alice)])
+    assert count(alice, "pulse.ready WHERE kind = 'end'") == 1
+
+
+def claim_one(connection: Connection) -> int:
+    row = connection.execute(
+        "SELECT c.lease FROM pulse.claim_batch('w') AS c"
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_names_of_a_list_are_not_looked_for_in_all_of_it(connect: Connect) -> None:
+    alice = connect()
+    chain = [
+        {"kind": "k", "name": f"n{n}", "after": [f"n{n - 1}"] if n else []}
+        for n in range(5000)
+    ]
+    plans = explained(alice, "SELECT pulse._list_edges(%s::jsonb)", json.dumps(chain))
+    rows = [node["Actual Rows"] * node["Actual Loops"] for node in nodes(plans)]
+    assert len(plans) >= 5
+    assert max(rows) <= 2 * len(chain)
+
+
+def test_the_steps_of_jobs_that_end_are_not_asked_one_by_one(connect: Connect) -> None:
+    """Each watcher would be compared with 1,000 steps of each of 500 jobs."""
+    alice = connect()
+    alice.execute(
+        "SELECT pulse.enqueue('next', lane => 'later', after => ARRAY[j.job]) FROM"
+        " pulse.enqueue_many('k', array_fill('1'::jsonb, ARRAY[5])) AS j (job)"
+    )
+    row = alice.execute(
+        "SELECT array_agg(c.lease) FROM pulse.claim_batch('w', max_jobs => 5) AS c"
+    ).fetchone()
+    assert row is not None
+    alice.execute(
+        "SELECT pulse.save_step(l, 's' || n)"
+        " FROM unnest(%s::bigint[]) AS l CROSS JOIN generate_series(1, 20) AS n",
+        row,
+    )
+    plans = explained(alice, "SELECT pulse.complete_batch(%s)", row[0])
+    lists = [
+        node
+        for node in nodes(plans)
+        if node.get("Parent Relationship") == "InitPlan"
+        and any(n.get("Relation Name") == "job_step" for n in nodes([node]))
+    ]
+    assert [node["Actual Rows"] for node in lists] == [5]
+    assert count(alice, "pulse.ready WHERE lane = 'later'") == 5
+
+
+def explained(
+    connection: Connection, statement: str, *parameters: object
+) -> list[dict[str, Any]]:
+    """The plans of all statements that this one ran, with how many rows they had."""
+    said: list[str] = []
+    connection.add_notice_handler(lambda d: said.append(d.message_primary or ""))
+    connection.execute("LOAD 'auto_explain'")
+    for setting in (
+        *("log_min_duration = 0", "log_nested_statements = on", "log_analyze = on"),
+        *("log_timing = off", "log_format = json", "log_level = notice"),
+    ):
+        connection.execute(f"SET auto_explain.{setting}".encode())
+    connection.execute(statement.encode(), parameters)
+    connection.execute("SET auto_explain.log_min_duration = -1")
+    return [
+        json.loads(message.split("plan:", 1)[1])["Plan"]
+        for message in said
+        if "plan:" in message
+    ]
+
+
+def nodes(plans: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for plan in plans:
+        yield plan
+        yield from nodes(plan.get("Plans", []))

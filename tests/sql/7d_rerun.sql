@@ -1,7 +1,7 @@
 -- rerun, discard_where, run_schedule_now.
 BEGIN;
 
-SELECT plan(32);
+SELECT plan(35);
 
 SELECT pulse.enqueue('k', '{"a": 1}', 'done', 7, tags => '{t}', group_key => 'g', max_attempts => 9, unique_key => 'u', unique_for => '1 h') AS job \gset
 SELECT c.lease FROM pulse.claim_batch('w', 'done') AS c \gset
@@ -73,6 +73,24 @@ SELECT is(
     'rule 20: one audit row says how many'
 );
 SELECT is_empty('SELECT * FROM pulse.check()', 'nothing is left of them');
+
+SELECT pulse.enqueue_many((
+    SELECT jsonb_agg(jsonb_build_object('kind', 'k', 'lane', 'row', 'name', 'n' || n, 'after', a.after) ORDER BY n)
+    FROM generate_series(1, 8) AS n
+    CROSS JOIN LATERAL (SELECT CASE WHEN n = 1 THEN '[]' ELSE jsonb_build_array('n' || n - 1) END AS after) AS a
+)) \g /dev/null
+SELECT pulse.fail(c.lease, 'oops', fatal => true) FROM pulse.claim_batch('w', 'row') AS c;
+SELECT results_eq(
+    $$SELECT * FROM pulse.discard_where('{"lane": "row"}', max_jobs => 3)$$, 'VALUES (3::bigint, 5::bigint)',
+    'of a row of jobs those go first that no other needs'
+);
+SELECT results_eq(
+    $$SELECT * FROM pulse.discard_where('{"lane": "row"}', reason => 'all')$$, 'VALUES (5::bigint, 0::bigint)', 'and all of it in one call'
+);
+SELECT ok(
+    (SELECT (a.after ->> 'first_job')::bigint + 4 = (a.after ->> 'last_job')::bigint FROM pulse.audit_entry AS a WHERE a.reason = 'all'),
+    'the audit names the first and the last by their ids'
+);
 
 -- run_schedule_now
 
