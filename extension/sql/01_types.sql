@@ -117,12 +117,11 @@ CREATE TYPE pulse._kind_settings AS (
     lease_for interval,
     max_runtime interval,
     requires_approval boolean,
-    approval_expiry interval,
-    owner integer
+    approval_expiry interval
 );
 
 COMMENT ON TYPE pulse._kind_settings IS
-'The settings of a kind with the defaults filled in, and the number of the role that enqueues it.';
+'The settings of a kind with the defaults filled in.';
 
 CREATE TYPE pulse._job_filter AS (
     states text [],

@@ -1,18 +1,18 @@
 -- What a kind does where set_kind said nothing, and how long its failed jobs wait.
 
-CREATE FUNCTION pulse._kind_settings(kind text, who name DEFAULT NULL)
+CREATE FUNCTION pulse._kind_settings(kind text)
 RETURNS pulse._kind_settings
 LANGUAGE plpgsql
 STABLE
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
+SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     v_kind pulse._kind_settings;
 BEGIN
     -- One statement: PL/pgSQL would set up each assignment anew in every transaction. That
-    -- is why enqueue gets the number of the role here as well (as _role_number finds it),
-    -- and, since every enqueue comes by before it draws an id, meets a new server here.
+    -- is why who is about to draw ids meets a new server here.
     SELECT
         CASE
             WHEN pg_sequence_last_value('pulse.server_start')
@@ -23,21 +23,16 @@ BEGIN
         coalesce(k.lane, 'default'), coalesce(k.priority, 0),
         coalesce(k.max_attempts, 3), k.backoff, k.backoff_base, k.backoff_cap,
         k.backoff_jitter, k.lease_for, k.max_runtime,
-        coalesce(k.requires_approval, false), coalesce(k.approval_expiry, '24 hours'),
-        o.role
+        coalesce(k.requires_approval, false), coalesce(k.approval_expiry, '24 hours')
     INTO v_kind
     FROM (VALUES (1)) AS always (one)
-    LEFT JOIN pulse.kind AS k ON k.kind = _kind_settings.kind
-    LEFT JOIN pulse.role AS o
-        ON o.role_oid = to_regrole(quote_ident(_kind_settings.who))
-        AND o.name = _kind_settings.who
-    LIMIT 1;
+    LEFT JOIN pulse.kind AS k ON k.kind = _kind_settings.kind;
 
     RETURN v_kind;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._kind_settings(text, name) IS
+COMMENT ON FUNCTION pulse._kind_settings(text) IS
 'The settings of a kind with the defaults filled in; the backoff columns, lease_for and max_runtime may be NULL.';
 
 -- How long a failed job waits before its next run. The arguments are what the kind

@@ -15,11 +15,13 @@ BEGIN
             'after_failed', _require_flow_options.after_failed, '{cancel,hold,run}'
         );
     END IF;
-    IF _require_flow_options.flow IS NOT NULL THEN
+    IF length(_require_flow_options.flow) NOT BETWEEN 1 AND 200 THEN
         PERFORM pulse._require_name('flow', _require_flow_options.flow);
     END IF;
     IF _require_flow_options.name IS NOT NULL THEN
-        PERFORM pulse._require_name('name', _require_flow_options.name);
+        IF length(_require_flow_options.name) NOT BETWEEN 1 AND 200 THEN
+            PERFORM pulse._require_name('name', _require_flow_options.name);
+        END IF;
         IF _require_flow_options.name ~ '^[0-9]+$' THEN
             PERFORM pulse._raise(
                 'PU002',
@@ -29,15 +31,17 @@ BEGIN
             );
         END IF;
     END IF;
-    IF EXISTS (
-        SELECT FROM unnest(_require_flow_options.after) AS u (job) WHERE u.job IS NULL
-    ) THEN
-        PERFORM pulse._raise(
-            'PU002',
-            'after must be ids of jobs',
-            'One of them is NULL.',
-            'Pass after => ARRAY[…] with the ids that enqueue returned.'
-        );
+    IF _require_flow_options.after IS NOT NULL THEN
+        IF EXISTS (
+            SELECT FROM unnest(_require_flow_options.after) AS u (job) WHERE u.job IS NULL
+        ) THEN
+            PERFORM pulse._raise(
+                'PU002',
+                'after must be ids of jobs',
+                'One of them is NULL.',
+                'Pass after => ARRAY[…] with the ids that enqueue returned.'
+            );
+        END IF;
     END IF;
     IF _require_flow_options.pairs > 1000000 THEN
         PERFORM pulse._raise(
@@ -61,12 +65,29 @@ SET enable_seqscan = off
 SET jit = off
 AS $$
 DECLARE
-    v_roles integer [] := pulse._numbers_of(_require_upstreams.owner);
-    v_sees_all boolean := pulse._sees_all(_require_upstreams.owner);
-    v_strange bigint;
+    v_strange bigint [];
+    v_roles integer [];
+    v_sees_all boolean;
+    v_unseen bigint;
 BEGIN
-    SELECT u.job INTO v_strange
-    FROM unnest(_require_upstreams.jobs) AS u (job)
+    -- Mostly they are its own, and no rights need to be asked for.
+    v_strange := array(
+        SELECT u.job
+        FROM unnest(_require_upstreams.jobs) AS u (job)
+        WHERE (
+            SELECT b.owner = _require_upstreams.owner
+            FROM pulse.body AS b
+            WHERE b.job = u.job
+        ) IS NOT TRUE
+    );
+    IF v_strange = '{}' THEN
+        RETURN;
+    END IF;
+
+    v_roles := pulse._numbers_of(_require_upstreams.owner);
+    v_sees_all := pulse._sees_all(_require_upstreams.owner);
+    SELECT u.job INTO v_unseen
+    FROM unnest(v_strange) AS u (job)
     WHERE (
         SELECT v_sees_all OR b.owner = ANY (v_roles)
         FROM pulse.body AS b
@@ -75,7 +96,7 @@ BEGIN
     LIMIT 1;
 
     IF FOUND THEN
-        PERFORM pulse._raise_no_such_job(v_strange);
+        PERFORM pulse._raise_no_such_job(v_unseen);
     END IF;
 END;
 $$;

@@ -261,9 +261,7 @@ DECLARE
     v_lane text;
     v_priority integer;
     v_max_attempts integer;
-    v_item pulse._item;
-    v_kind pulse._kind_settings;
-    v_grouped boolean;
+    v_job pulse._enqueued;
 BEGIN
     -- The role as _role_number finds it, the settings as _kind_settings does.
     SELECT
@@ -273,8 +271,10 @@ BEGIN
                 = (date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint
                 AND length(new.kind) BETWEEN 1 AND 200
                 AND coalesce(length(new.lane), 1) BETWEEN 1 AND 200
+                AND coalesce(new.priority, 0) BETWEEN -2000000000 AND 2000000000
                 AND num_nonnulls(
-                    new.priority, new.options, current_setting('pulse.max_payload', true)
+                    (new.options).unique_key, new.taken,
+                    current_setting('pulse.max_payload', true)
                 ) = 0
                 AND k.requires_approval IS NOT TRUE
                 -- As _text_size says, without a call; 1000 bytes are never above 8 MB.
@@ -286,7 +286,8 @@ BEGIN
                 )
                 THEN nextval('pulse.job_id')
         END,
-        true, k.requires_approval, coalesce(new.owner, o.role),
+        true, k.requires_approval IS TRUE OR (new.options).requires_approval IS TRUE,
+        coalesce(new.owner, o.role),
         coalesce(new.lane, k.lane, 'default'), coalesce(new.priority, k.priority, 0),
         coalesce((new.options).max_attempts, k.max_attempts, 3)
     INTO new.job_id, new.created, v_approval, v_owner, v_lane, v_priority, v_max_attempts
@@ -295,73 +296,32 @@ BEGIN
     WHERE o.role_oid = to_regrole(quote_ident(new.who))
         AND o.name = new.who;
 
-    IF new.job_id IS NULL THEN
+    IF new.job_id IS NULL OR num_nonnulls(new.options) > 0 THEN
         -- With options, the first job of a role, after a start of the server, or wrong.
-        v_item := new.options;
-        IF v_item.group_key <> ''
-            AND num_nonnulls(new.priority, new.taken) = 0
-            AND v_owner IS NOT NULL
-            AND v_approval IS NOT TRUE
-        THEN
-            new.job_id := pulse._enqueue_with_group(
-                new.kind, new.payload, v_lane, v_priority, v_max_attempts, v_owner, v_item
-            );
-            IF new.job_id IS NOT NULL THEN
-                RETURN new;
-            END IF;
+        IF v_owner IS NULL THEN
+            v_owner := coalesce(new.owner, pulse._role_number(new.who));
+            SELECT
+                s.requires_approval OR (new.options).requires_approval IS TRUE,
+                coalesce(new.lane, s.lane),
+                coalesce(new.priority, s.priority),
+                coalesce((new.options).max_attempts, s.max_attempts)
+            INTO v_approval, v_lane, v_priority, v_max_attempts
+            FROM pulse._kind_settings(new.kind) AS s;
         END IF;
-        -- What has its key already was checked before it took it.
-        IF new.taken IS NULL OR v_item.unique_key IS NULL THEN
-            PERFORM pulse._require_job_options(
-                new.kind, new.payload, new.lane, new.priority, v_item.run_at,
-                v_item.delay, v_item.max_attempts, v_item.unique_key, v_item.unique_for,
-                v_item.on_conflict, v_item.group_key, v_item.tags, v_item.max_runtime,
-                v_item.headers, v_item.start_by, v_item.expires_in
-            );
-        END IF;
-        IF num_nonnulls(v_item.after, v_item.after_failed, v_item.flow, v_item.name) > 0 THEN
-            PERFORM pulse._require_flow_options(
-                v_item.after, v_item.after_failed, v_item.flow, v_item.name,
-                cardinality(v_item.after)
-            );
-        END IF;
-
-        IF v_item.group_key IS NOT NULL THEN
-            v_grouped := pulse._joins_group(v_lane, v_item.group_key);
-        END IF;
-
-        IF num_nonnulls(
-            v_item.unique_key, v_item.run_at, v_item.delay, v_item.start_by,
-            v_item.expires_in, new.taken
-        ) > 0
-            OR v_item.after <> '{}'
-            OR v_item.requires_approval
-            OR v_approval
-            OR v_grouped
-            OR v_owner IS NULL
-        THEN
-            v_kind := pulse._kind_settings(new.kind);
-            v_kind.owner := coalesce(new.owner, pulse._role_number(new.who));
-            SELECT e.job_id, e.created INTO new.job_id, new.created
-            FROM pulse._enqueue_slow_path(
-                v_kind, new.payload, new.lane, new.priority, v_item, new.taken
-            ) AS e;
-            RETURN new;
-        END IF;
-        PERFORM pulse._meet_server();
-        new.job_id := nextval('pulse.job_id');
+        v_job := pulse._enqueue_slow_path(
+            new.kind, new.payload, v_lane, v_priority, v_max_attempts, v_approval, v_owner,
+            new.options, new.job_id, new.taken
+        );
+        new.job_id := v_job.job_id;
+        new.created := v_job.created;
+        RETURN new;
     END IF;
 
     -- One statement of three is cheaper than three.
     WITH asked AS (
-        INSERT INTO pulse.body (
-            job, kind, payload, max_attempts, max_runtime, group_key, tags, owner, headers,
-            flow, name
-        )
+        INSERT INTO pulse.body (job, kind, payload, max_attempts, owner)
         VALUES (
-            new.job_id, new.kind, coalesce(new.payload, '{}'), v_max_attempts,
-            (new.options).max_runtime, (new.options).group_key, (new.options).tags, v_owner,
-            (new.options).headers, (new.options).flow, (new.options).name
+            new.job_id, new.kind, coalesce(new.payload, '{}'), v_max_attempts, v_owner
         )
     ),
 

@@ -24,13 +24,24 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM pulse._require_name('kind', _require_job_options.kind);
-    IF _require_job_options.lane IS NOT NULL THEN
-        PERFORM pulse._require_name('lane', _require_job_options.lane);
-    END IF;
-    PERFORM pulse._require_payload(_require_job_options.payload);
-    IF _require_job_options.priority IS NOT NULL THEN
-        PERFORM pulse._require_priority(_require_job_options.priority);
+    -- Each function that is entered costs as much as all that is asked here: they are called
+    -- to say what is wrong, or where it takes more to know.
+    IF (
+        length(_require_job_options.kind) BETWEEN 1 AND 200
+        AND coalesce(length(_require_job_options.lane), 1) BETWEEN 1 AND 200
+        AND coalesce(_require_job_options.priority, 0) BETWEEN -2000000000 AND 2000000000
+        AND coalesce(pg_column_size(_require_job_options.payload), 0) <= 1000
+        AND pg_column_compression(_require_job_options.payload) IS NULL
+        AND current_setting('pulse.max_payload', true) IS NULL
+    ) IS NOT TRUE THEN
+        PERFORM pulse._require_name('kind', _require_job_options.kind);
+        IF _require_job_options.lane IS NOT NULL THEN
+            PERFORM pulse._require_name('lane', _require_job_options.lane);
+        END IF;
+        PERFORM pulse._require_payload(_require_job_options.payload);
+        IF _require_job_options.priority IS NOT NULL THEN
+            PERFORM pulse._require_priority(_require_job_options.priority);
+        END IF;
     END IF;
     IF _require_job_options.on_conflict <> 'skip' THEN
         PERFORM pulse._require_one_of(
@@ -38,22 +49,44 @@ BEGIN
             '{skip,replace,error,follow,merge,cancel}'
         );
     END IF;
+    IF num_nonnulls(_require_job_options.run_at, _require_job_options.delay) > 0 THEN
+        IF (
+            CASE
+                WHEN _require_job_options.delay IS NULL
+                    THEN _require_job_options.run_at
+                        BETWEEN '0001-01-01 00:00+00' AND '9999-12-31 00:00+00'
+                WHEN _require_job_options.run_at IS NULL
+                    THEN _require_job_options.delay BETWEEN '0' AND '100 years'
+                        AND _require_job_options.delay::text NOT LIKE '%-%'
+            END
+        ) IS NOT TRUE THEN
+            PERFORM pulse._require_run_at(
+                _require_job_options.run_at, _require_job_options.delay
+            );
+        END IF;
+    END IF;
     IF num_nonnulls(
-        _require_job_options.run_at, _require_job_options.delay,
         _require_job_options.max_attempts, _require_job_options.group_key,
         _require_job_options.tags, _require_job_options.max_runtime
     ) > 0 THEN
-        PERFORM pulse._require_run_at(_require_job_options.run_at, _require_job_options.delay);
-        PERFORM pulse._require_between(
-            'max_attempts', _require_job_options.max_attempts, 1, 100000
-        );
-        PERFORM pulse._require_between(
-            'length of group_key', length(_require_job_options.group_key), 0, 1000
-        );
-        PERFORM pulse._require_tags(_require_job_options.tags);
-        PERFORM pulse._require_duration(
-            'max_runtime', _require_job_options.max_runtime, '1 ms', '1 year'
-        );
+        IF _require_job_options.max_attempts NOT BETWEEN 1 AND 100000 THEN
+            PERFORM pulse._require_between(
+                'max_attempts', _require_job_options.max_attempts, 1, 100000
+            );
+        END IF;
+        IF length(_require_job_options.group_key) > 1000 THEN
+            PERFORM pulse._require_between(
+                'length of group_key', length(_require_job_options.group_key), 0, 1000
+            );
+        END IF;
+        IF _require_job_options.tags IS NOT NULL THEN
+            PERFORM pulse._require_tags(_require_job_options.tags);
+        END IF;
+        IF _require_job_options.max_runtime IS NOT NULL THEN
+            PERFORM pulse._require_duration(
+                'max_runtime', _require_job_options.max_runtime, '1 ms', '1 year'
+            );
+        END IF;
     END IF;
     IF num_nonnulls(
         _require_job_options.headers, _require_job_options.start_by,
@@ -62,20 +95,26 @@ BEGIN
         IF _require_job_options.headers IS NOT NULL THEN
             PERFORM pulse._require_headers(_require_job_options.headers);
         END IF;
-        PERFORM pulse._require_start_by(
-            _require_job_options.start_by, _require_job_options.expires_in,
-            _require_job_options.run_at, _require_job_options.delay
-        );
+        IF num_nonnulls(_require_job_options.start_by, _require_job_options.expires_in) > 0 THEN
+            PERFORM pulse._require_start_by(
+                _require_job_options.start_by, _require_job_options.expires_in,
+                _require_job_options.run_at, _require_job_options.delay
+            );
+        END IF;
     END IF;
     IF num_nonnulls(_require_job_options.unique_key, _require_job_options.unique_for) > 0 THEN
         -- In bytes: the key stands in an index.
-        PERFORM pulse._require_between(
-            'size of unique_key in bytes',
-            octet_length(_require_job_options.unique_key), 1, 1000
-        );
-        PERFORM pulse._require_duration(
-            'unique_for', _require_job_options.unique_for, '0', '10 years'
-        );
+        IF octet_length(_require_job_options.unique_key) NOT BETWEEN 1 AND 1000 THEN
+            PERFORM pulse._require_between(
+                'size of unique_key in bytes',
+                octet_length(_require_job_options.unique_key), 1, 1000
+            );
+        END IF;
+        IF _require_job_options.unique_for IS NOT NULL THEN
+            PERFORM pulse._require_duration(
+                'unique_for', _require_job_options.unique_for, '0', '10 years'
+            );
+        END IF;
         IF _require_job_options.unique_key IS NULL THEN
             PERFORM pulse._raise(
                 'PU002',
@@ -110,9 +149,11 @@ BEGIN
             'Pass one of them.'
         );
     END IF;
-    PERFORM pulse._require_duration(
-        'expires_in', _require_start_by.expires_in, '1 ms', '1 year'
-    );
+    IF _require_start_by.expires_in IS NOT NULL THEN
+        PERFORM pulse._require_duration(
+            'expires_in', _require_start_by.expires_in, '1 ms', '1 year'
+        );
+    END IF;
     IF _require_start_by.start_by NOT BETWEEN '0001-01-01 00:00+00' AND '9999-12-31 00:00+00'
         OR _require_start_by.start_by <= _require_start_by.run_at
         OR _require_start_by.start_by <= clock_timestamp() + _require_start_by.delay
@@ -139,10 +180,16 @@ IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM pulse._require_between('number of tags', cardinality(_require_tags.tags), 0, 100);
-    PERFORM pulse._require_between(
-        'characters in tags', length(array_to_string(_require_tags.tags, '')), 0, 20000
-    );
+    IF cardinality(_require_tags.tags) > 100
+        OR length(array_to_string(_require_tags.tags, '')) > 20000
+    THEN
+        PERFORM pulse._require_between(
+            'number of tags', cardinality(_require_tags.tags), 0, 100
+        );
+        PERFORM pulse._require_between(
+            'characters in tags', length(array_to_string(_require_tags.tags, '')), 0, 20000
+        );
+    END IF;
     IF array_ndims(_require_tags.tags) > 1 THEN
         PERFORM pulse._raise(
             'PU002',

@@ -39,8 +39,17 @@ BEGIN
 
         IF FOUND THEN
             -- One that followed the job before was first: we meet it as who has the key.
-            CONTINUE WHEN pg_sequence_last_value('pulse.blocked_seq') IS NOT NULL
-                AND pulse._hand_key_on(v_job.job_id);
+            IF pg_sequence_last_value('pulse.blocked_seq') IS NOT NULL THEN
+                IF EXISTS (
+                    SELECT
+                    FROM pulse.job_key AS f
+                    WHERE f.lane = _take_key.lane
+                        AND f.unique_key = _take_key.unique_key
+                        AND f.follows
+                ) THEN
+                    CONTINUE WHEN pulse._hand_key_on(v_job.job_id);
+                END IF;
+            END IF;
             v_job.created := true;
             RETURN v_job;
         END IF;

@@ -30,7 +30,12 @@ BEGIN
         )
         VALUES (
             _put_in_line.lane,
-            greatest(_put_in_line.run_at, clock_timestamp(), pulse._due_floor()),
+            CASE
+                -- Where no floor can be: it counts up to a minute from now.
+                WHEN _put_in_line.run_at > clock_timestamp() + interval '1 minute'
+                    THEN _put_in_line.run_at
+                ELSE greatest(_put_in_line.run_at, clock_timestamp(), pulse._due_floor())
+            END,
             _put_in_line.job, _put_in_line.kind, _put_in_line.rank, _put_in_line.attempts,
             _put_in_line.failures, _put_in_line.keyed, _put_in_line.retrying,
             _put_in_line.last_lease, _put_in_line.last_verb, _put_in_line.place

@@ -52,15 +52,16 @@ COMMENT ON FUNCTION pulse._joins_group(text, text) IS
 
 CREATE FUNCTION pulse._group_of(group_key text)
 RETURNS text
-LANGUAGE sql
+LANGUAGE plpgsql
 IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT
-        CASE
-            WHEN octet_length(group_key) > 1000 THEN md5(group_key)
-            ELSE coalesce(group_key, '')
-        END
+BEGIN
+    RETURN CASE
+        WHEN octet_length(_group_of.group_key) > 1000 THEN md5(_group_of.group_key)
+        ELSE coalesce(_group_of.group_key, '')
+    END;
+END;
 $$;
 
 COMMENT ON FUNCTION pulse._group_of(text) IS

@@ -7,15 +7,17 @@ CREATE FUNCTION pulse._start_by(
     start_by timestamptz, expires_in interval, run_at timestamptz, delay interval
 )
 RETURNS timestamptz
-LANGUAGE sql
+LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT coalesce(
+BEGIN
+    RETURN coalesce(
         _start_by.start_by,
         greatest(
             clock_timestamp(), _start_by.run_at, clock_timestamp() + _start_by.delay
         ) + _start_by.expires_in
-    )
+    );
+END;
 $$;
 
 COMMENT ON FUNCTION pulse._start_by(timestamptz, interval, timestamptz, interval) IS

@@ -2,7 +2,7 @@
 -- are asked with the same options, and must raise the same error or none.
 BEGIN;
 
-SELECT plan(42);
+SELECT plan(49);
 
 -- The SQLSTATE and the message of the error that a statement raises; NULL if none.
 CREATE FUNCTION pg_temp.answer(statement text)
@@ -105,11 +105,27 @@ FROM (
     ('{}', 'taken'),
     ('{"lane": "NULL", "priority": "NULL", "unique_key": "NULL", "tags": "NULL"}', 'taken'),
     ('{"on_conflict": "NULL"}', 'taken'),
+    ('{"delay": "''0''"}', 'taken'),
+    ('{"delay": "''100 years''"}', 'taken'),
+    ('{"run_at": "''9999-12-31 00:00+00''"}', 'taken'),
     ('{"group_key": "''''"}', 'taken'),
     ('{"tags": "''{}''::text []"}', 'taken'),
     ('{"tags": "ARRAY[''a'', NULL]"}', 'taken'),
     ('{"unique_key": "repeat(''€'', 333)", "unique_for": "''0''"}', 'taken')
 ) AS b (options, answer);
+
+SELECT is(
+    array(
+        SELECT DISTINCT pg_temp.answer(format(
+            'SELECT set_config(''intervalstyle'', %L, true), pulse.enqueue(''k'', delay => %L)',
+            s.style, d.delay
+        ))
+        FROM unnest('{1 day -1 hour,-1 day 25 hours,1 month -1 day,-1 month 31 days}'::text []) AS d (delay)
+    ),
+    ARRAY['PU002 delay must not count backwards'],
+    format('a delay that counts backwards in part is refused with intervalstyle %s', s.style)
+)
+FROM unnest('{postgres,postgres_verbose,sql_standard,iso_8601}'::text []) AS s (style);
 
 -- An element that finds its key taken is as wrong as one that does not.
 SELECT throws_ok(

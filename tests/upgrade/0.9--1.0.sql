@@ -65,12 +65,11 @@ CREATE TYPE pulse._kind_settings AS (
     lease_for interval,
     max_runtime interval,
     requires_approval boolean,
-    approval_expiry interval,
-    owner integer
+    approval_expiry interval
 );
 
 COMMENT ON TYPE pulse._kind_settings IS
-'The settings of a kind with the defaults filled in, and the number of the role that enqueues it.';
+'The settings of a kind with the defaults filled in.';
 
 CREATE TYPE pulse._job_filter AS (
     states text [],
@@ -792,6 +791,7 @@ COMMENT ON TABLE pulse.signal_wait IS
 
 -- Functions whose result or arguments have other names: CREATE OR REPLACE refuses those.
 -- `python -m tests.upgrade.drops` prints what is missing here.
+DROP FUNCTION pulse._kind_settings(text);
 DROP FUNCTION pulse._take_out(bigint);
 DROP FUNCTION pulse._advance_due(text, timestamptz);
 DROP FUNCTION pulse._advance_line(text, text, bigint, timestamptz);
