@@ -207,7 +207,8 @@ COMMENT ON FUNCTION pulse._matching(
 'Jobs that match a filter and that the verb can change, oldest first, at most max_jobs.';
 
 -- Nothing here waits, and locked, a job stays where it is until the verb has dealt with
--- it: two bulk verbs, or one and a batch of reports, cannot deadlock.
+-- it: two bulk verbs, or one and a batch of reports, cannot deadlock. Planned for the
+-- lists at hand: a scan kept since a table was small would read its whole list for each row.
 CREATE FUNCTION pulse._pick_matching(
     verb text,
     filter pulse._job_filter,
@@ -220,6 +221,7 @@ CREATE FUNCTION pulse._pick_matching(
 RETURNS SETOF bigint
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_custom_plan
 AS $$
 DECLARE
     v_blocked bigint [];

@@ -167,15 +167,7 @@ def test_a_report_looks_for_no_lease_in_a_whole_list(db: Database, report: str) 
         "SELECT array_agg(lease) FROM pulse.claim_batch('w', 'busy', 5)"
     ).fetchone()
     assert leases is not None
-    plans: list[str] = []
-    worker.add_notice_handler(lambda said: plans.append(said.message_primary or ""))
-    worker.execute("LOAD 'auto_explain'")
-    for setting in (
-        *("log_min_duration = 0", "log_nested_statements = on"),
-        *("log_verbose = on", "log_format = json", "log_level = notice"),
-    ):
-        worker.execute(f"SET auto_explain.{setting}".encode())
-
+    plans = explained(worker)
     worker.execute(
         f"SELECT * FROM pulse.{report}".encode(), [[*leases[0][:3], 10**12, 1, 2]]
     )
@@ -183,6 +175,46 @@ def test_a_report_looks_for_no_lease_in_a_whole_list(db: Database, report: str) 
     walks = [walk for plan in plans for walk in list_walks(plan)]
     assert len(plans) >= 3
     assert walks == []
+
+
+BULK = [
+    ("cancel_where(%s)", '{"state": "ready"}'),
+    ("cancel_where(%s)", '{"state": "scheduled"}'),
+    ("discard_where(%s)", '{"state": "completed"}'),
+]
+
+
+@pytest.mark.parametrize(("verb", "wanted"), BULK)
+def test_a_bulk_verb_looks_for_no_job_in_a_whole_list(
+    db: Database, verb: str, wanted: str
+) -> None:
+    """A session that planned while there was little keeps no scan for 100,000."""
+    operator = db.connect()
+    load(operator, 20)
+    operator.execute("VACUUM ANALYZE")
+    call = f"SELECT * FROM pulse.{verb}".replace(")", ", max_jobs => 1)").encode()
+    for _ in range(8):
+        operator.execute(call, [wanted])
+    plans = explained(operator)
+    operator.execute(call, [wanted])
+
+    # A loop over the three states of an end is none over jobs.
+    walks = [walk for plan in plans for walk in list_walks(plan) if "job" in walk]
+    assert len(plans) >= 3
+    assert walks == []
+
+
+def explained(connection: Connection) -> list[str]:
+    """The plans of all statements from here on, nested ones included."""
+    plans: list[str] = []
+    connection.add_notice_handler(lambda said: plans.append(said.message_primary or ""))
+    connection.execute("LOAD 'auto_explain'")
+    for setting in (
+        *("log_min_duration = 0", "log_nested_statements = on"),
+        *("log_verbose = on", "log_format = json", "log_level = notice"),
+    ):
+        connection.execute(f"SET auto_explain.{setting}".encode())
+    return plans
 
 
 def list_walks(message: str) -> list[str]:
