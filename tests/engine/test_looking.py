@@ -77,6 +77,26 @@ def test_a_plain_page_reads_little_more_than_it_shows(loaded: Database) -> None:
     assert connection.execute(find).rowcount == 2
 
 
+def test_a_page_of_the_audit_reads_the_entries_it_shows(db: Database) -> None:
+    connection = db.connect()
+    connection.execute(
+        "INSERT INTO pulse.audit_entry (who, verb, lane)"
+        " SELECT pulse._role_number('someone'), 'retry', 'l' || n"
+        " FROM generate_series(1, 20000) AS n"
+    )
+    connection.execute("ANALYZE pulse.audit_entry")
+    first = "SELECT * FROM pulse.audit ORDER BY entry DESC LIMIT 20"
+    assert usual(connection, first) <= 200
+    # As the page and the command line ask for it.
+    later = (
+        "SELECT * FROM pulse.audit AS a"
+        " WHERE (%s::bigint IS NULL OR a.entry < %s) ORDER BY a.entry DESC LIMIT 20"
+    )
+    assert usual(connection, later, 9000, 9000) <= 200
+    rows = connection.execute(later.encode(), (9000, 9000)).fetchall()
+    assert [row[0] for row in rows] == list(range(8999, 8979, -1))
+
+
 def listening(database: Database) -> Connection:
     connection = database.connect()
     connection.execute("LISTEN pulse_progress")
