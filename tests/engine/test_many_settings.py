@@ -62,13 +62,21 @@ def test_a_declaration_that_changes_nothing_reads_each_item_twice(
 ) -> None:
     """Before the locks, and after them."""
     connection = db.connect()
-    declare = (
-        "SELECT verdict, count(*) FROM pulse.reconcile('app',"
-        " (SELECT jsonb_object_agg('k' || n, '{\"max_attempts\": 4}'::jsonb)"
-        " FROM generate_series(1, 50) AS n),"
-        " (SELECT jsonb_object_agg('s' || n, '{\"kind\": \"k\", \"every\": \"1 h\"}'::jsonb)"
-        " FROM generate_series(1, 50) AS n)) GROUP BY verdict"
-    )
+    declare = """
+        SELECT verdict, count(*)
+        FROM pulse.reconcile(
+            'app',
+            (
+                SELECT jsonb_object_agg('k' || n, '{"max_attempts": 4}'::jsonb)
+                FROM generate_series(1, 50) AS n
+            ),
+            (
+                SELECT jsonb_object_agg('s' || n, '{"kind": "k", "every": "1h"}'::jsonb)
+                FROM generate_series(1, 50) AS n
+            )
+        )
+        GROUP BY verdict
+    """
     assert connection.execute(declare).fetchall() == [("created", 100)]
     connection.execute("SET track_functions = 'all'")
     with connection.transaction():
