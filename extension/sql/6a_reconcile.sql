@@ -154,7 +154,8 @@ AS $$
         FROM jsonb_each(_judge_declaration.schedules) AS s
     ),
 
-    compared AS (
+    -- Once for each: inlined, facts would be made anew wherever they are named.
+    compared AS MATERIALIZED (
         SELECT
             coalesce(w.item, o.item) AS item,
             coalesce(w.name, o.name) AS name,
@@ -168,7 +169,7 @@ AS $$
         WHERE w.name IS NOT NULL OR o.application = _judge_declaration.application
     ),
 
-    judged AS (
+    judged AS MATERIALIZED (
         SELECT
             c.*,
             -- Settings of the kind that were not declared are nobody's concern here.

@@ -25,7 +25,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.find_jobs(jsonb, bigint, integer) IS
-'The ids of jobs that match a filter, newest first, at most max_jobs (1000), for a page of pulse.jobs: the next page is before => the last id. The filter is that of cancel_where, with every state; {} is all. A call reads 5000 jobs of a table at most: if that ends it before the page is full, a last row has no job_id and says how far it looked; go on with before => searched_to. Shows what pulse.jobs shows. PU002 bad max_jobs; PU006 bad filter. Writes nothing.';
+'The ids of jobs that match a filter, newest first, at most max_jobs (1000), for a page of pulse.jobs: the next page is before => the last id. The filter is that of cancel_where, with every state; {} is all. A call reads 5000 jobs of a table, or of flows, at most: if that ends it before the page is full, a last row has no job_id and says how far it looked; go on with before => searched_to. Shows what pulse.jobs shows. PU002 bad max_jobs; PU006 bad filter. Writes nothing.';
 
 -- Every job: who may read pulse.lanes may call it.
 CREATE FUNCTION pulse._find_all(
@@ -59,11 +59,13 @@ BEGIN
     v_filter := pulse._parse_filter('find', _find_all.filter);
     IF v_filter.flows IS NOT NULL AND v_filter.jobs IS NULL THEN
         v_filter.jobs := array(
-            SELECT b.job
-            FROM pulse.body AS b
-            WHERE b.flow = ANY (v_filter.flows)
-                AND b.job < v_before
+            SELECT DISTINCT o.job
+            FROM unnest(v_filter.flows) AS u (flow)
+            CROSS JOIN LATERAL pulse._newest_of_flow(u.flow, v_before) AS o (job)
+            ORDER BY o.job DESC
+            LIMIT 5000
         );
+        v_floor := v_filter.jobs[5000];
     END IF;
     v_budget := CASE WHEN v_filter.jobs IS NULL THEN 5000 END;
 
@@ -331,6 +333,8 @@ BEGIN
                 LIMIT 1
             )
         );
+    ELSIF v_least >= 0 THEN
+        v_floor := NULL;
     END IF;
 
     RETURN QUERY
@@ -349,6 +353,31 @@ $$;
 
 COMMENT ON FUNCTION pulse._find_all(jsonb, bigint, integer) IS
 'find_jobs for those who see all jobs.';
+
+-- A function, for settings of its own: one flow may be a thousand times as large as most.
+CREATE FUNCTION pulse._newest_of_flow(flow text, before bigint)
+RETURNS SETOF bigint
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+SET jit = off
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT b.job
+    FROM pulse.body AS b
+    WHERE b.flow = _newest_of_flow.flow
+        AND b.job < _newest_of_flow.before
+    ORDER BY b.job DESC
+    LIMIT 5000;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._newest_of_flow(text, bigint) IS
+'The newest 5000 jobs of a flow below an id, newest first.';
 
 -- With the caller's rights, over what pulse.jobs shows it. Jobs of others are stepped over,
 -- so the budget is of ids: those down to where one table has spent it.

@@ -22,6 +22,7 @@ RETURNS TABLE (job bigint, place text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_custom_plan
+SET jit = off
 AS $$
 DECLARE
     v_filter pulse._job_filter := _matching.filter;
@@ -208,7 +209,8 @@ COMMENT ON FUNCTION pulse._matching(
 'Jobs that match a filter and that the verb can change, at most max_jobs: oldest first, to discard newest first.';
 
 -- Nothing here waits, and locked, a job stays where it is until the verb has dealt with
--- it: two bulk verbs, or one and a batch of reports, cannot deadlock.
+-- it: two bulk verbs, or one and a batch of reports, cannot deadlock. Planned for the
+-- lists at hand: a scan kept since a table was small would read its whole list for each row.
 CREATE FUNCTION pulse._pick_matching(
     verb text,
     filter pulse._job_filter,
@@ -221,6 +223,7 @@ CREATE FUNCTION pulse._pick_matching(
 RETURNS SETOF bigint
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_custom_plan
 AS $$
 DECLARE
     v_blocked bigint [];

@@ -15,10 +15,12 @@ SELECT
     e.before,
     e.after,
     e.reason
-FROM pulse.audit_entry AS e;
+FROM pulse.audit_entry AS e
+-- Said here: a barrier hides the order that a page asks for from the index.
+ORDER BY e.entry DESC;
 
 COMMENT ON VIEW pulse.audit IS
-'What operators did in the last 90 days: who, when, what, before, after, why.';
+'What operators did in the last 90 days, the last first: who, when, what, before, after, why. Page with WHERE entry < the last one ORDER BY entry DESC LIMIT n.';
 
 COMMENT ON COLUMN pulse.audit.entry IS
 'A growing number.';

@@ -77,6 +77,50 @@ def test_a_plain_page_reads_little_more_than_it_shows(loaded: Database) -> None:
     assert connection.execute(find).rowcount == 2
 
 
+def test_a_page_of_a_long_flow_reads_the_newest_of_it(db: Database) -> None:
+    connection = db.connect()
+    connection.execute("SELECT pulse.enqueue('rare', flow => 'f')")
+    for flow, jobs in (("f", 9999), ("other", 7000), ("f", 10000)):
+        connection.execute(
+            "SELECT pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[%s]),"
+            " flow => %s)",
+            (jobs, flow),
+        )
+    connection.execute("ANALYZE")
+    page = 'SELECT * FROM pulse.find_jobs(\'{"flow": ["f", "f"]}\', max_jobs => 1000)'
+    assert usual(connection, page) <= 25_000
+    found = connection.execute(page).fetchall()
+    assert found == [(27000 - n, None) for n in range(1000)]
+
+    find = """SELECT * FROM pulse.find_jobs('{"flow": "f", "kind": "rare"}', %s)"""
+    looks = [connection.execute(find, (None,)).fetchall()]
+    while looks[-1] and looks[-1][-1][1] is not None:
+        looks.append(connection.execute(find, (looks[-1][-1][1],)).fetchall())
+    assert looks == [
+        *([(None, 22001)], [(None, 17001)], [(None, 5001)], [(1, None), (None, 1)], []),
+    ]
+
+
+def test_a_page_of_the_audit_reads_the_entries_it_shows(db: Database) -> None:
+    connection = db.connect()
+    connection.execute(
+        "INSERT INTO pulse.audit_entry (who, verb, lane)"
+        " SELECT pulse._role_number('someone'), 'retry', 'l' || n"
+        " FROM generate_series(1, 20000) AS n"
+    )
+    connection.execute("ANALYZE pulse.audit_entry")
+    first = "SELECT * FROM pulse.audit ORDER BY entry DESC LIMIT 20"
+    assert usual(connection, first) <= 200
+    # As the page and the command line ask for it.
+    later = (
+        "SELECT * FROM pulse.audit AS a"
+        " WHERE (%s::bigint IS NULL OR a.entry < %s) ORDER BY a.entry DESC LIMIT 20"
+    )
+    assert usual(connection, later, 9000, 9000) <= 200
+    rows = connection.execute(later.encode(), (9000, 9000)).fetchall()
+    assert [row[0] for row in rows] == list(range(8999, 8979, -1))
+
+
 def listening(database: Database) -> Connection:
     connection = database.connect()
     connection.execute("LISTEN pulse_progress")

@@ -55,3 +55,34 @@ def test_health_reads_lanes_and_workers_once_not_lanes_times_workers(
         "SELECT figure FROM pulse.health() WHERE check_name = 'unhandled_kinds'"
     ).fetchone()
     assert unhandled == ("none",)
+
+
+def test_a_declaration_that_changes_nothing_reads_each_item_twice(
+    db: Database,
+) -> None:
+    """Before the locks, and after them."""
+    connection = db.connect()
+    declare = """
+        SELECT verdict, count(*)
+        FROM pulse.reconcile(
+            'app',
+            (
+                SELECT jsonb_object_agg('k' || n, '{"max_attempts": 4}'::jsonb)
+                FROM generate_series(1, 50) AS n
+            ),
+            (
+                SELECT jsonb_object_agg('s' || n, '{"kind": "k", "every": "1h"}'::jsonb)
+                FROM generate_series(1, 50) AS n
+            )
+        )
+        GROUP BY verdict
+    """
+    assert connection.execute(declare).fetchall() == [("created", 100)]
+    connection.execute("SET track_functions = 'all'")
+    with connection.transaction():
+        assert connection.execute(declare).fetchall() == [("unchanged", 100)]
+        calls = connection.execute(
+            "SELECT pg_stat_get_xact_function_calls("
+            "'pulse._declared_facts(text, text)'::regprocedure)"
+        ).fetchone()
+    assert calls == (200,)

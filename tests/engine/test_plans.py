@@ -189,6 +189,28 @@ def test_a_retry_looks_for_no_watcher_in_a_whole_list(db: Database) -> None:
     assert walked(operator, dead) == []
 
 
+BULK = [
+    ("cancel_where(%s)", '{"state": "ready"}'),
+    ("cancel_where(%s)", '{"state": "scheduled"}'),
+    ("discard_where(%s)", '{"state": "completed"}'),
+]
+
+
+@pytest.mark.parametrize(("verb", "wanted"), BULK)
+def test_a_bulk_verb_looks_for_no_job_in_a_whole_list(
+    db: Database, verb: str, wanted: str
+) -> None:
+    """A session that planned while there was little keeps no scan for 100,000."""
+    operator = db.connect()
+    load(operator, 20)
+    operator.execute("VACUUM ANALYZE")
+    call = f"SELECT * FROM pulse.{verb}".replace(")", ", max_jobs => 1)")
+    for _ in range(8):
+        operator.execute(call.encode(), [wanted])
+    # A loop over the three states of an end is none over jobs.
+    assert [walk for walk in walked(operator, call, wanted) if "job" in walk] == []
+
+
 def walked(connection: Connection, statement: str, *parameters: object) -> list[str]:
     """The lists that a statement, and all that it calls, reads whole for each row."""
     plans: list[str] = []

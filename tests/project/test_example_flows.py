@@ -76,7 +76,7 @@ class Example:
                 "SELECT job_id, kind, state, last_error FROM pulse.jobs"
                 " WHERE state NOT IN ('completed', 'cancelled')"
             )
-            # Of rows that the test has moved; a tick may just have written the last one.
+            # Of rows that the test has moved; a tick may just have written one.
             self.connection.execute("DELETE FROM pulse.due_mark")
             time.sleep(0.02)
 
