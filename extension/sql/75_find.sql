@@ -354,7 +354,8 @@ $$;
 COMMENT ON FUNCTION pulse._find_all(jsonb, bigint, integer) IS
 'find_jobs for those who see all jobs.';
 
--- A function, for settings of its own: one flow may be a thousand times as large as most.
+-- A function, for settings of its own: one flow may be a thousand times as large as most. No
+-- equality: with one, the planner may read down all jobs by id and leave out those of others.
 CREATE FUNCTION pulse._newest_of_flow(flow text, before bigint)
 RETURNS SETOF bigint
 LANGUAGE plpgsql
@@ -369,9 +370,9 @@ BEGIN
     RETURN QUERY
     SELECT b.job
     FROM pulse.body AS b
-    WHERE b.flow = _newest_of_flow.flow
-        AND b.job < _newest_of_flow.before
-    ORDER BY b.job DESC
+    WHERE b.flow >= _newest_of_flow.flow
+        AND (b.flow, b.job) < (_newest_of_flow.flow, _newest_of_flow.before)
+    ORDER BY b.flow DESC, b.job DESC
     LIMIT 5000;
 END;
 $$;

@@ -101,6 +101,21 @@ def test_a_page_of_a_long_flow_reads_the_newest_of_it(db: Database) -> None:
     ]
 
 
+def test_jobs_of_later_flows_are_not_read_to_find_an_old_one(db: Database) -> None:
+    connection = db.connect()
+    for flow, jobs in (("old", 6000), ("later", 24000)):
+        connection.execute(
+            "SELECT pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[%s]),"
+            " flow => %s)",
+            (jobs, flow),
+        )
+    connection.execute("ANALYZE pulse.body")
+    look = "SELECT count(*), min(j), max(j) FROM pulse._newest_of_flow('old', %s) AS j"
+    assert usual(connection, look, 2**63 - 1) <= 150
+    found = connection.execute(look.encode(), (5500,)).fetchall()
+    assert found == [(5000, 500, 5499)]
+
+
 def test_a_page_of_the_audit_reads_the_entries_it_shows(db: Database) -> None:
     connection = db.connect()
     connection.execute(
