@@ -303,6 +303,7 @@ BEGIN
     ) AS n ON n.name = w.upstream
     WHERE w.id IS NULL
         AND (n.place < w.place) IS NOT TRUE
+    ORDER BY w.place, w.upstream
     LIMIT 1;
     IF FOUND THEN
         PERFORM pulse._raise(

@@ -1,7 +1,7 @@
 -- Names, flows, spawned jobs, steps, sleeps and signals.
 BEGIN;
 
-SELECT plan(89);
+SELECT plan(90);
 
 \o /dev/null
 CREATE FUNCTION pg_temp.lease(lane text) RETURNS bigint LANGUAGE sql AS $$
@@ -106,6 +106,7 @@ SELECT is(
 SELECT is((:'ids'::bigint [])[2] + 1, (:'ids'::bigint [])[3], 'a list: ids are drawn in its order');
 SELECT throws_ok($$SELECT pulse.enqueue_many('[{"kind": "a", "after": ["b"]}, {"kind": "b", "name": "b"}]')$$, 'PU002', NULL, 'name of a later element: PU002');
 SELECT throws_ok($$SELECT pulse.enqueue_many('[{"kind": "a", "name": "a", "after": ["a"]}]')$$, 'PU002', NULL, 'name of the element itself: PU002');
+SELECT throws_ok($$SELECT pulse.enqueue_many((SELECT jsonb_agg(jsonb_build_object('kind', 'a', 'after', jsonb_build_array('n' || n)) ORDER BY n DESC) FROM generate_series(1, 3) AS n))$$, 'PU002', 'after has the name ''n3'', which no earlier element has', 'of several the first is named');
 SELECT throws_ok($$SELECT pulse.enqueue_many('[{"kind": "a", "after": ["nobody"]}]')$$, 'PU002', NULL, 'name of none: PU002');
 SELECT throws_ok($$SELECT pulse.enqueue_many('[{"kind": "a", "after": "x"}]')$$, 'PU002', NULL, 'after that is no list: PU002');
 SELECT throws_ok($$SELECT pulse.enqueue_many('[{"kind": "a", "after": [["x"]]}]')$$, 'PU002', NULL, 'after with something else in it: PU002');
