@@ -177,7 +177,7 @@ COMMENT ON FUNCTION pulse._revive(bigint) IS
 'Bring back what the end of a job, which is retried now, had cancelled, at most 10,000; returns how many.';
 
 -- Unfinished, or to be retried without having run.
-CREATE FUNCTION pulse._needed_by(job bigint)
+CREATE FUNCTION pulse._needed_by(job bigint, unless pulse.outcome [] DEFAULT '{}')
 RETURNS bigint
 LANGUAGE sql
 STABLE
@@ -189,7 +189,8 @@ AS $$
     FROM pulse.dependency AS d
     WHERE d.after = _needed_by.job
         AND (
-            SELECT f.state = 'completed' OR f.attempts > 0
+            SELECT
+                f.state = 'completed' OR f.attempts > 0 OR f.state = ANY (_needed_by.unless)
             FROM pulse.finished AS f
             WHERE f.job = d.job
         ) IS NOT TRUE
@@ -197,5 +198,5 @@ AS $$
     LIMIT 1
 $$;
 
-COMMENT ON FUNCTION pulse._needed_by(bigint) IS
-'A job that depends on this one and may still run; NULL when none does.';
+COMMENT ON FUNCTION pulse._needed_by(bigint, pulse.outcome []) IS
+'A job that depends on this one and may still run, unless it is in such a state; NULL when none does.';

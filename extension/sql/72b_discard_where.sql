@@ -16,7 +16,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.discard_where(jsonb, integer, boolean, text) IS
-'Remove every job that has ended and that the filter matches, as delete_job does, newest first, so that those that depend on a job go before it (name the state to have only some, e.g. {"state": "dead", "kind": "send-email"}). Filter, limits and answer as in cancel_where. Writes what delete_job writes, with one audit_entry.';
+'Remove every job that has ended and that the filter matches, as delete_job does, newest first, so that those that depend on a job go before it; what a job that may still run depends on stays, and does not count as remaining (name the state to have only some, e.g. {"state": "dead", "kind": "send-email"}). Filter, limits and answer as in cancel_where. Writes what delete_job writes, with one audit_entry.';
 
 CREATE FUNCTION pulse._do_discard_where(
     signature pulse._signature,

@@ -112,6 +112,20 @@ BEGIN
                     LIMIT 1
                 ) IS NULL
             )
+            -- Jobs that have to stay for others would fill every page; those for jobs that the
+            -- filter may have too go after them.
+            AND (
+                _matching.verb <> 'discard'
+                -- Mostly nothing depends on it. BETWEEN leaves one index to read.
+                OR (
+                    SELECT true
+                    FROM pulse.dependency AS d
+                    WHERE d.after BETWEEN f.job AND f.job
+                    ORDER BY d.after
+                    LIMIT 1
+                ) IS NULL
+                OR pulse._needed_by(f.job, v_outcomes) IS NULL
+            )
         ORDER BY CASE WHEN _matching.verb <> 'discard' THEN f.job END, f.job DESC
         LIMIT _matching.max_jobs;
         RETURN;

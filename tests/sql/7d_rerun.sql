@@ -1,7 +1,7 @@
 -- rerun, discard_where, run_schedule_now.
 BEGIN;
 
-SELECT plan(35);
+SELECT plan(37);
 
 SELECT pulse.enqueue('k', '{"a": 1}', 'done', 7, tags => '{t}', group_key => 'g', max_attempts => 9, unique_key => 'u', unique_for => '1 h') AS job \gset
 SELECT c.lease FROM pulse.claim_batch('w', 'done') AS c \gset
@@ -90,6 +90,19 @@ SELECT results_eq(
 SELECT ok(
     (SELECT (a.after ->> 'first_job')::bigint + 4 = (a.after ->> 'last_job')::bigint FROM pulse.audit_entry AS a WHERE a.reason = 'all'),
     'the audit names the first and the last by their ids'
+);
+
+SELECT pulse.enqueue('k', lane => 'kept') AS plain \gset
+SELECT pulse.enqueue('join', lane => 'kept', after => ARRAY[pulse.enqueue('slow', lane => 'slow')] || array(SELECT pulse.enqueue_many('k', '{1,2,3}'::jsonb [], lane => 'kept'))) AS join \gset
+SELECT pulse.complete(c.lease) FROM pulse.claim_batch('w', 'kept', 4) AS c;
+SELECT results_eq(
+    $$SELECT * FROM pulse.discard_where('{"lane": "kept"}', max_jobs => 2)$$, 'VALUES (1::bigint, 0::bigint)',
+    'jobs that one to come needs are not in the way of an older one'
+);
+SELECT pulse.cancel(:join) \g /dev/null
+SELECT results_eq(
+    $$SELECT * FROM pulse.discard_where('{"lane": "kept", "state": "completed"}', max_jobs => 2) UNION ALL SELECT * FROM pulse.discard_where('{"lane": "kept"}')$$,
+    'VALUES (0::bigint, 0::bigint), (4, 0)', 'nor if it was cancelled, until it goes with them'
 );
 
 -- run_schedule_now
