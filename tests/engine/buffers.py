@@ -1,7 +1,8 @@
-"""How many buffers a statement touches, nested statements of its functions included."""
+"""What a statement costs: its buffers and plans, those of its functions included."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import psycopg
@@ -23,3 +24,25 @@ def touched(connection: Connection, statement: str, *parameters: object) -> int:
     assert row is not None
     plan = row[0][0]["Plan"]
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+
+def explained(
+    connection: Connection, statement: str, *parameters: object
+) -> list[dict[str, Any]]:
+    """The plans of all statements that this one ran, with how many rows they had."""
+    said: list[str] = []
+    connection.add_notice_handler(lambda d: said.append(d.message_primary or ""))
+    connection.execute("LOAD 'auto_explain'")
+    for setting in (
+        *("log_min_duration = 0", "log_nested_statements = on", "log_analyze = on"),
+        *("log_timing = off", "log_verbose = on", "log_format = json"),
+        "log_level = notice",
+    ):
+        connection.execute(f"SET auto_explain.{setting}".encode())
+    connection.execute(statement.encode(), parameters or None)
+    connection.execute("SET auto_explain.log_min_duration = -1")
+    return [
+        json.loads(message.split("plan:", 1)[1])["Plan"]
+        for message in said
+        if "plan:" in message
+    ]

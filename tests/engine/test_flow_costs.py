@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Connect, Connection
-from tests.engine.buffers import touched
+from tests.engine.buffers import explained, touched
 
 PARTS = 500
 
@@ -166,27 +166,6 @@ def test_the_steps_of_jobs_that_end_are_not_asked_one_by_one(connect: Connect) -
     ]
     assert [node["Actual Rows"] for node in lists] == [5]
     assert count(alice, "pulse.ready WHERE lane = 'later'") == 5
-
-
-def explained(
-    connection: Connection, statement: str, *parameters: object
-) -> list[dict[str, Any]]:
-    """The plans of all statements that this one ran, with how many rows they had."""
-    said: list[str] = []
-    connection.add_notice_handler(lambda d: said.append(d.message_primary or ""))
-    connection.execute("LOAD 'auto_explain'")
-    for setting in (
-        *("log_min_duration = 0", "log_nested_statements = on", "log_analyze = on"),
-        *("log_timing = off", "log_format = json", "log_level = notice"),
-    ):
-        connection.execute(f"SET auto_explain.{setting}".encode())
-    connection.execute(statement.encode(), parameters)
-    connection.execute("SET auto_explain.log_min_duration = -1")
-    return [
-        json.loads(message.split("plan:", 1)[1])["Plan"]
-        for message in said
-        if "plan:" in message
-    ]
 
 
 def nodes(plans: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -69,6 +69,27 @@ def test_portions_that_stay_held_do_not_stop_the_next(connect: Connect) -> None:
     assert alice.execute("SELECT * FROM pulse.check()").fetchall() == []
 
 
+def test_a_large_claim_does_not_note_all_anew_that_is_held(connect: Connect) -> None:
+    alice, holder = connect(), connect(autocommit=False)
+    alice.execute("SELECT pulse.set_lane('default', max_batch => 500)")
+    for _ in range(10):
+        alice.execute("SELECT pulse.enqueue('k', after => ARRAY[pulse.enqueue('up')])")
+    holder.execute("SELECT FROM pulse.blocked FOR UPDATE")
+    alice.execute(REPORT, [500])
+    seqs = "SELECT array_agg(w.seq ORDER BY w.seq) FROM pulse.wake AS w"
+    before = alice.execute(seqs).fetchone()
+    alice.execute("SELECT FROM pulse.claim_batch('w', max_jobs => 500)")
+    after = alice.execute(seqs).fetchone()
+    assert before is not None
+    assert after is not None
+    assert len(before[0]) == len(after[0]) == 10
+    assert len(set(before[0]) & set(after[0])) == 7
+
+    holder.rollback()
+    alice.execute("SELECT pulse._tick_flows()")
+    assert alice.execute("SELECT count(*) FROM pulse.ready").fetchone() == (10,)
+
+
 def test_a_portion_is_of_200_watchers_however_their_numbers_lie(
     connect: Connect,
 ) -> None:

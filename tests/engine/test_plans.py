@@ -6,7 +6,6 @@ PULSE_LOAD is how many ready, how many not-due and how many finished jobs there 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ import psycopg
 import pytest
 
 from tests.conftest import Database
-from tests.engine.buffers import touched, usual
+from tests.engine.buffers import explained, touched, usual
 from tools.servers import Server
 
 Connection = psycopg.Connection[Any]
@@ -213,42 +212,24 @@ def test_a_bulk_verb_looks_for_no_job_in_a_whole_list(
 
 def walked(connection: Connection, statement: str, *parameters: object) -> list[str]:
     """The lists that a statement, and all that it calls, reads whole for each row."""
-    plans: list[str] = []
-    connection.add_notice_handler(lambda said: plans.append(said.message_primary or ""))
-    connection.execute("LOAD 'auto_explain'")
-    for setting in (
-        *("log_min_duration = 0", "log_nested_statements = on"),
-        *("log_verbose = on", "log_format = json", "log_level = notice"),
-    ):
-        connection.execute(f"SET auto_explain.{setting}".encode())
-    connection.execute(statement.encode(), parameters or None)
+    plans = explained(connection, statement, *parameters)
     assert len(plans) >= 3
     return [walk for plan in plans for walk in list_walks(plan)]
 
 
-def list_walks(message: str) -> list[str]:
+def list_walks(plan: dict[str, Any]) -> list[str]:
     """What a plan computes of a whole array, or of all rows of a list, for each row."""
-    walks: list[str] = []
-
-    def look(plan: dict[str, Any]) -> None:
-        below = plan.get("Plans", [])
-        computed = [*plan.get("Output", []), plan.get("Filter", "")]
+    below = plan.get("Plans", [])
+    computed = [*plan.get("Output", []), plan.get("Filter", "")]
+    walks = [part for part in computed if re.search(r"= ANY \(\$|array_position", part)]
+    if plan["Node Type"] == "Nested Loop":
         walks.extend(
-            part for part in computed if re.search(r"= ANY \(\$|array_position", part)
+            f"a loop over {inner['Alias']}"
+            for inner in below
+            if inner["Node Type"] == "Function Scan"
+            and inner["Parent Relationship"] == "Inner"
         )
-        if plan["Node Type"] == "Nested Loop":
-            walks.extend(
-                f"a loop over {inner['Alias']}"
-                for inner in below
-                if inner["Node Type"] == "Function Scan"
-                and inner["Parent Relationship"] == "Inner"
-            )
-        for child in below:
-            look(child)
-
-    if "plan:" in message:
-        look(json.loads(message.split("plan:", 1)[1])["Plan"])
-    return walks
+    return walks + [walk for child in below for walk in list_walks(child)]
 
 
 @pytest.mark.parametrize("analyzed", [False, True])
