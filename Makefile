@@ -67,7 +67,7 @@ chaos-nodes: setup build  ## Three databases and their workers under faults (CHA
 ha: setup build  ## Patroni and etcd, three servers: a switchover, a dead leader, what it costs
 	@PYTHONPATH=.:python $(RUN) -m tests.ha.failover
 
-flows-stress: setup build  ## Flows under load for a minute, then with each of five mutations (SECONDS)
+flows-stress: setup build  ## Flows under load for a minute, then with each of six mutations (SECONDS)
 	@PYTHONPATH=.:python $(RUN) -m tests.engine.flows_stress --seconds $(or $(SECONDS),60) --mutation all
 
 soak: setup build  ## Upkeep of a million jobs, a worker that runs a million (SOAK_JOBS)

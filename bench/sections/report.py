@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from bench.harness import middle
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -48,7 +50,7 @@ class Section:
         self.goals.append(Goal(self.letter, name, ratio, most, must, at_most=True))
 
 
-def alternated(names: list[str], rounds: int) -> list[str]:
+def alternated(names: list[T], rounds: int) -> list[T]:
     """A B C, C B A, A B C: what drifts on the machine hits all of them alike."""
     return [n for r in range(rounds) for n in (names if r % 2 == 0 else names[::-1])]
 

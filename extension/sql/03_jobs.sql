@@ -123,9 +123,12 @@ CREATE TABLE pulse.ready (
 -- Every row meets both conditions. A statement that states one of them can be served by
 -- that index alone, so that no statistics can make the planner take the other one
 -- (docs/decisions/pinned-plans.md).
-CREATE INDEX ready_for_claim ON pulse.ready (lane, rank, seq) WHERE failures >= 0;
+-- Nothing is deduplicated, here and wherever no two keys are equal: a page that is full would
+-- be searched for it in vain.
+CREATE INDEX ready_for_claim ON pulse.ready (lane, rank, seq)
+WITH (deduplicate_items = off) WHERE failures >= 0;
 CREATE INDEX ready_for_claim_by_kind ON pulse.ready (lane, kind, rank, seq)
-WHERE attempts >= 0;
+WITH (deduplicate_items = off) WHERE attempts >= 0;
 CREATE INDEX ready_for_repeated_report ON pulse.ready (last_lease)
 WHERE last_lease IS NOT NULL;
 

@@ -19,9 +19,10 @@ CREATE TABLE pulse.finished (
     CONSTRAINT finished_is_one_per_job PRIMARY KEY (job)
 );
 
-CREATE INDEX finished_for_retention ON pulse.finished (lane, state, finished_at);
+CREATE INDEX finished_for_retention ON pulse.finished (lane, state, finished_at)
+WITH (deduplicate_items = off);
 CREATE INDEX finished_for_repeated_report ON pulse.finished (lease)
-WHERE lease IS NOT NULL;
+WITH (deduplicate_items = off) WHERE lease IS NOT NULL;
 CREATE INDEX finished_badly ON pulse.finished (job) WHERE state <> 'completed';
 -- Every row meets the second condition: a statement that states it means this index, and no
 -- other statement is served by it (docs/decisions/pinned-plans.md).

@@ -45,7 +45,7 @@ CREATE TABLE pulse.group_ready (
 );
 
 CREATE INDEX group_ready_for_claim ON pulse.group_ready (lane, group_key, rank, seq)
-WHERE failures >= 0;
+WITH (deduplicate_items = off) WHERE failures >= 0;
 CREATE INDEX group_ready_for_repeated_report ON pulse.group_ready (last_lease)
 WHERE last_lease IS NOT NULL;
 

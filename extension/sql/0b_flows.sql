@@ -29,7 +29,8 @@ CREATE TABLE pulse.blocked (
 
 -- By seq and not by job: an index with job in it could stand in for the primary key, and
 -- the primary key for it (docs/decisions/pinned-plans.md).
-CREATE INDEX blocked_for_wake ON pulse.blocked (waits_for, seq);
+CREATE INDEX blocked_for_wake ON pulse.blocked (waits_for, seq)
+WITH (deduplicate_items = off);
 CREATE INDEX blocked_by_lane ON pulse.blocked (lane);
 
 COMMENT ON TABLE pulse.blocked IS
@@ -45,7 +46,8 @@ CREATE TABLE pulse.dependency (
     CONSTRAINT dependency_is_one_per_pair PRIMARY KEY (job, after)
 );
 
-CREATE INDEX dependency_by_upstream ON pulse.dependency (after, job);
+CREATE INDEX dependency_by_upstream ON pulse.dependency (after, job)
+WITH (deduplicate_items = off);
 
 COMMENT ON TABLE pulse.dependency IS
 'Which job waits, or waited, for which.';

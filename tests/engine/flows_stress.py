@@ -84,8 +84,9 @@ FOR EACH ROW EXECUTE FUNCTION public.drop_it()""",
     ),
     "alone is kept by a move": _replace(_LOOK, "alone = false", "alone = b.alone"),
     "no look above": _replace(
-        _LOOK, "AND NOT o.met", "AND NOT o.met AND o.after <= h.at"
+        _LOOK, "WHERE o.job = h.job", "WHERE o.job = h.job AND o.after <= h.at"
     ),
+    "one end is enough for all": _replace(_LOOK, "bool_and(d.is", "bool_or(d.is"),
 }
 
 

@@ -67,6 +67,14 @@ VERBS = [
     " AS m",
     CLAIM,
     COMPLETE,
+    # Several small fan-ins in one report.
+    "SELECT pulse.enqueue('k', lane => 'v', after => array(SELECT pulse.enqueue_many("
+    " 'k', array_fill('1'::jsonb, ARRAY[2]), lane => 'v') WHERE n > 0))"
+    " FROM generate_series(1, 8) AS n",
+    CLAIM,
+    COMPLETE,
+    CLAIM,
+    COMPLETE,
     # More than a report looks at.
     "SELECT count(*) FROM pulse.enqueue_many('k', array_fill('1'::jsonb, ARRAY[1300]),"
     " lane => 'v', after => ARRAY[pulse.enqueue('k', lane => 'v')])",

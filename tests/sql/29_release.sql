@@ -1,7 +1,7 @@
 -- The look for an upstream that has not ended, where there are many: by pages, near and far.
 BEGIN;
 
-SELECT plan(19);
+SELECT plan(26);
 
 \o /dev/null
 CREATE FUNCTION pg_temp.enqueue_parts(jobs integer) RETURNS bigint[] LANGUAGE sql AS $$
@@ -65,6 +65,69 @@ FROM unnest('{first,last,second,middle,ends,any}'::text []) AS o;
 SELECT is(pg_temp.fan_in(o, true), '0 early, ready', format('with others between them, the %s first', o))
 FROM unnest('{first,last,second,middle,ends,any}'::text []) AS o;
 SELECT is(pg_temp.fan_in('second', false, 'fail', 'run'), '0 early, ready', 'of neighbours, where any end counts');
+
+-- Ten small ones, which a report looks at together. Each waits for a lower and an upper job. How
+-- many are released when ten of these have ended, all but the tenth of the others, and that.
+\o /dev/null
+CREATE FUNCTION pg_temp.end_all(jobs bigint []) RETURNS void LANGUAGE sql AS $$
+    SELECT pulse.complete_batch(array(SELECT l.lease FROM pulse.lease AS l WHERE l.job = ANY (jobs)))
+$$;
+CREATE FUNCTION pg_temp.ten_small(
+    first_end text, dies boolean DEFAULT false, after_failed text DEFAULT NULL
+)
+RETURNS integer [] LANGUAGE plpgsql AS $$
+DECLARE
+    v_first bigint [] := pg_temp.enqueue_parts(10);
+    v_last bigint [] := pg_temp.enqueue_parts(10);
+    v_children bigint [] := array(
+        SELECT pulse.enqueue(
+            'child', lane => 'child', after => ARRAY[v_first[n], v_last[n]],
+            after_failed => ten_small.after_failed
+        )
+        FROM generate_series(1, 10) AS n
+    );
+    v_released integer [];
+BEGIN
+    PERFORM pulse.claim_batch('w', 'f', 100);
+    IF first_end = 'upper' THEN
+        SELECT v_first, v_last INTO v_last, v_first;
+    END IF;
+    IF dies THEN
+        PERFORM pulse.fail(l.lease, fatal => true) FROM pulse.lease AS l WHERE l.job = v_first[2];
+    END IF;
+    FOREACH v_first SLICE 1 IN ARRAY ARRAY[
+        v_first, v_last[1:9] || v_last[9], array_fill(v_last[10], ARRAY[10])
+    ] LOOP
+        PERFORM pg_temp.end_all(v_first);
+        v_released := v_released
+            || (SELECT count(*) FROM pulse.ready AS r WHERE r.job = ANY (v_children))::integer;
+    END LOOP;
+    RETURN v_released;
+END $$;
+\o
+SELECT is(pg_temp.ten_small('lower'), '{0,9,10}', 'small ones, the lower jobs first: none is early');
+SELECT is(pg_temp.ten_small('upper'), '{0,9,10}', 'the upper jobs first');
+SELECT is(pg_temp.ten_small('lower', true), '{0,8,9}', 'one of them died');
+SELECT is(pg_temp.ten_small('lower', true, 'hold'), '{0,8,9}', 'and is waited for');
+SELECT is(pg_temp.ten_small('lower', true, 'run'), '{0,9,10}', 'or any end counts');
+
+-- The last of them in order has more edges than such a look reads, and what has not ended is
+-- behind those.
+SELECT pg_temp.enqueue_parts(200) AS many \gset
+SELECT pulse.enqueue('child', lane => 'child', after => (:'many'::bigint []) [n:n + 1])
+FROM generate_series(1, 11, 2) AS n \g /dev/null
+SELECT pulse.enqueue('child', lane => 'child', after => :'many') AS child \gset
+\o /dev/null
+SELECT pulse.claim_batch('w', 'f', 100) FROM generate_series(1, 2);
+SELECT pg_temp.end_all((:'many'::bigint []) [13:150]);
+SELECT pg_temp.end_all((:'many'::bigint []) [1:12] || (:'many'::bigint []) [200]);
+\o
+SELECT is(pg_temp.state(:child), 'blocked', 'beside one that waits for many: those are looked at, too');
+\o /dev/null
+SELECT pg_temp.end_all((:'many'::bigint []) [151:199]);
+\o
+SELECT is(pg_temp.state(:child), 'ready', 'and when they have ended, it is released');
+SELECT pulse.cancel_where('{"state": "blocked"}', max_jobs => 100) \g /dev/null
 
 -- What was spawned stands above all that it waited for.
 \o /dev/null

@@ -277,9 +277,10 @@ CREATE INDEX waiting_in_order ON pulse.waiting (lane, job) WHERE place > 0;
 
 DROP INDEX pulse.ready_for_claim;
 DROP INDEX pulse.ready_for_claim_by_kind;
-CREATE INDEX ready_for_claim ON pulse.ready (lane, rank, seq) WHERE failures >= 0;
+CREATE INDEX ready_for_claim ON pulse.ready (lane, rank, seq)
+WITH (deduplicate_items = off) WHERE failures >= 0;
 CREATE INDEX ready_for_claim_by_kind ON pulse.ready (lane, kind, rank, seq)
-WHERE attempts >= 0;
+WITH (deduplicate_items = off) WHERE attempts >= 0;
 
 ALTER TABLE pulse.job_key ADD COLUMN follows boolean NOT NULL DEFAULT false;
 ALTER TABLE pulse.job_key DROP CONSTRAINT job_key_is_held_once;
@@ -294,6 +295,8 @@ CHECK (NOT follows OR expires_at IS NULL);
 ALTER TABLE pulse.lease ADD COLUMN group_key text COLLATE "C";
 ALTER TABLE pulse.lease ADD COLUMN place bigint;
 ALTER TABLE pulse.lease ADD COLUMN ready_at timestamptz;
+ALTER INDEX pulse.finished_for_retention SET (deduplicate_items = off);
+ALTER INDEX pulse.finished_for_repeated_report SET (deduplicate_items = off);
 CREATE INDEX finished_for_dead_letters ON pulse.finished (finished_at, job)
 WHERE state = 'dead' AND failures >= 0;
 
@@ -462,7 +465,7 @@ CREATE TABLE pulse.group_ready (
 );
 
 CREATE INDEX group_ready_for_claim ON pulse.group_ready (lane, group_key, rank, seq)
-WHERE failures >= 0;
+WITH (deduplicate_items = off) WHERE failures >= 0;
 CREATE INDEX group_ready_for_repeated_report ON pulse.group_ready (last_lease)
 WHERE last_lease IS NOT NULL;
 
@@ -675,7 +678,8 @@ CREATE TABLE pulse.blocked (
     CONSTRAINT blocked_is_one_per_job PRIMARY KEY (job)
 );
 
-CREATE INDEX blocked_for_wake ON pulse.blocked (waits_for, seq);
+CREATE INDEX blocked_for_wake ON pulse.blocked (waits_for, seq)
+WITH (deduplicate_items = off);
 CREATE INDEX blocked_by_lane ON pulse.blocked (lane);
 
 COMMENT ON TABLE pulse.blocked IS
@@ -688,7 +692,8 @@ CREATE TABLE pulse.dependency (
     CONSTRAINT dependency_is_one_per_pair PRIMARY KEY (job, after)
 );
 
-CREATE INDEX dependency_by_upstream ON pulse.dependency (after, job);
+CREATE INDEX dependency_by_upstream ON pulse.dependency (after, job)
+WITH (deduplicate_items = off);
 
 COMMENT ON TABLE pulse.dependency IS
 'Which job waits, or waited, for which.';
