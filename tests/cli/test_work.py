@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -137,13 +139,18 @@ def test_lanes_and_limits_are_overridden(
 
 
 def worker_of(where: Path, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [*PULSE, "work", "an_app", *arguments],
         cwd=where,
-        env=environment(),
+        env=environment(PYTHONDONTWRITEBYTECODE=""),
         stderr=subprocess.PIPE,
         text=True,
     )
+    # Whoever waits for a line that does not come gets the end of all lines.
+    timer = threading.Timer(60, process.terminate)
+    timer.daemon = True
+    timer.start()
+    return process
 
 
 @pytest.mark.parametrize(
@@ -173,7 +180,10 @@ def test_reload_starts_again_when_a_file_changes(
         lines = iter(process.stderr.readline, "")
         assert any("starts: 1 in default" in line for line in lines)
         path = where / "an_app.py"
+        written = path.stat().st_mtime_ns
         path.write_text(path.read_text().replace("concurrency=1", "concurrency=3"))
+        # Of the same size and in the same second, as by a quick hand.
+        os.utime(path, ns=(written, written + 1))
         assert any("starts: 3 in default" in line for line in lines)
     finally:
         process.terminate()

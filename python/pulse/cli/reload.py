@@ -27,8 +27,13 @@ def supervise(directory: Path) -> int:
         signal.signal(number, stop)
     while True:
         before = state(directory)
-        # A group of its own: Ctrl-C reaches it through us, once.
-        child = subprocess.Popen(command, start_new_session=True)
+        # A group of its own: Ctrl-C reaches it through us, once. It writes no bytecode,
+        # which would be taken for that of a file of the same size and the same second.
+        child = subprocess.Popen(
+            command,
+            start_new_session=True,
+            env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
+        )
         changed = False
         while not stops and not changed:
             time.sleep(LOOK_EVERY)
