@@ -284,7 +284,7 @@ def work(database: Database, load: str, jobs: int) -> tuple[float, list[float]]:
 def least(rounds: list[list[float]], jobs: int) -> float:
     """CPU a job, in microseconds, to drain.
 
-    Each part counts by the round in which it took least: what else the machine does
-    adds to some of them, and never takes away.
+    Each part counts by the round in which it took least, since what else the machine
+    does only adds. The more rounds, the less: compare what has as many.
     """
     return 1e6 * sum(map(min, zip(*rounds, strict=True))) / jobs

@@ -123,8 +123,8 @@ CREATE TABLE pulse.ready (
 -- Every row meets both conditions. A statement that states one of them can be served by
 -- that index alone, so that no statistics can make the planner take the other one
 -- (docs/decisions/pinned-plans.md).
--- Nothing is deduplicated, here and wherever no two keys are equal: a page that is full would
--- be searched for it in vain.
+-- No two keys are equal, so nothing is deduplicated, as in the other indexes that many jobs
+-- are written to: a page that is full would be searched for it in vain.
 CREATE INDEX ready_for_claim ON pulse.ready (lane, rank, seq)
 WITH (deduplicate_items = off) WHERE failures >= 0;
 CREATE INDEX ready_for_claim_by_kind ON pulse.ready (lane, kind, rank, seq)

@@ -105,31 +105,38 @@ BEGIN
     END IF;
 
     -- Later statements than the lock: what those who held them before have committed is seen.
-    -- Where there are several, mostly all have completed that any of them waits for, and have few
-    -- edges: one scan can say that, and is half of what a look at each costs.
-    IF cardinality(v_tids) > 5 AND _look.completed THEN
-        SELECT
-            CASE
-                WHEN bool_and(d.is_ended) AND count(*) < 10 * cardinality(v_tids) THEN v_tids
-            END
-        INTO v_found
-        FROM (
-            SELECT
-                coalesce(
-                    _look.jobs[width_bucket(o.after, _look.jobs)] = o.after
+    -- Where there are several, mostly all that they wait for has completed, and they have few
+    -- edges: one scan looks for the first edge of which that is not so, or for too many. Not
+    -- where any end counts: edges that were met are rewritten, and would be stepped over.
+    IF cardinality(v_tids) > 5 AND _look.completed AND NOT true = ANY (v_any)
+        AND (
+            SELECT true
+            FROM (
+                SELECT
+                    e.after,
+                    row_number() OVER () AS nth
+                FROM (
+                    SELECT o.after
+                    FROM pulse.dependency AS o
+                    WHERE o.job = ANY (v_held)
+                        AND NOT o.met
+                    ORDER BY o.job, o.after
+                    LIMIT 10 * cardinality(v_tids)
+                ) AS e
+            ) AS d
+            WHERE d.nth = 10 * cardinality(v_tids)
+                OR (
+                    _look.jobs[width_bucket(d.after, _look.jobs)] = d.after
                     OR (
                         SELECT f.state = 'completed'
                         FROM pulse.finished AS f
-                        WHERE f.job = o.after
-                    ),
-                    false
-                ) AS is_ended
-            FROM pulse.dependency AS o
-            WHERE o.job = ANY (v_held)
-                AND NOT o.met
-            ORDER BY o.job, o.after
-            LIMIT 10 * cardinality(v_tids)
-        ) AS d;
+                        WHERE f.job = d.after
+                    )
+                ) IS NOT TRUE
+            LIMIT 1
+        ) IS NULL
+    THEN
+        v_found := v_tids;
     END IF;
 
     IF v_tids IS NOT NULL AND v_found IS NULL THEN

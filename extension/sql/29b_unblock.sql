@@ -43,7 +43,8 @@ BEGIN
     END IF;
 
     -- Both halves read the same rows, in one snapshot: rows that DELETE returns are fetched and
-    -- stored once more on their way, which is half a microsecond each.
+    -- stored once more on their way, which is half a microsecond each. A lane that gets groups
+    -- meanwhile sorts what it finds in ready, as after an enqueue (3f_sort_groups.sql).
     WITH gone AS (
         DELETE FROM pulse.blocked AS b
         WHERE b.ctid = ANY (v_plain)

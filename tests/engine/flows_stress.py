@@ -86,7 +86,7 @@ FOR EACH ROW EXECUTE FUNCTION public.drop_it()""",
     "no look above": _replace(
         _LOOK, "WHERE o.job = h.job", "WHERE o.job = h.job AND o.after <= h.at"
     ),
-    "one end is enough for all": _replace(_LOOK, "bool_and(d.is", "bool_or(d.is"),
+    "what is not found has ended": _replace(_LOOK, ") IS NOT TRUE", ") IS FALSE"),
 }
 
 

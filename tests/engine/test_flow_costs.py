@@ -141,6 +141,47 @@ def test_names_of_a_list_are_not_looked_for_in_all_of_it(connect: Connect) -> No
     assert max(rows) <= 2 * len(chain)
 
 
+def test_edges_that_were_met_are_not_stepped_over_by_each_report(
+    connect: Connect,
+) -> None:
+    """Where any end counts, a retry rewrites them: dead rows under an old snapshot."""
+    alice = connect()
+    old = connect(autocommit=False)
+    old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    old.execute("SELECT count(*) FROM pulse.jobs")
+    alice.execute(
+        "SELECT count(*) FROM pulse.enqueue_many('next', array_fill('1'::jsonb,"
+        "  ARRAY[8]), lane => 'later', after_failed => 'run', after => array("
+        "  SELECT pulse.enqueue_many('k', array_fill('1'::jsonb, ARRAY[%s]))))",
+        [PARTS],
+    )
+    leases = [
+        lease
+        for _ in range(PARTS // 100)
+        for (lease,) in alice.execute(
+            "SELECT c.lease FROM pulse.claim_batch('w', max_jobs => 100) AS c"
+        ).fetchall()
+    ]
+    alice.execute(
+        "SELECT count(*) FROM pulse.fail_batch(%s::bigint[], fatal => %s)",
+        [leases[: PARTS // 2], [True] * (PARTS // 2)],
+    )
+    alice.execute("""SELECT * FROM pulse.retry_where('{"state": "dead"}')""")
+    assert count(alice, "pulse.dependency WHERE met") == 8 * PARTS // 2
+
+    report = "SELECT count(*) FROM pulse.complete_batch(%s)"
+    with alice.transaction():
+        alice.execute(report, [leases[-1:]])
+        row = alice.execute(
+            "SELECT pg_stat_get_xact_tuples_returned("
+            "'pulse.dependency_is_one_per_pair'::regclass)"
+        ).fetchone()
+    assert row is not None
+    # A page of a hundred for each, and the first ten edges.
+    assert row[0] < 8 * 150
+    old.rollback()
+
+
 def test_the_steps_of_jobs_that_end_are_not_asked_one_by_one(connect: Connect) -> None:
     """Each watcher would be compared with 1,000 steps of each of 500 jobs."""
     alice = connect()
