@@ -108,35 +108,34 @@ BEGIN
     -- Where there are several, mostly all that they wait for has completed, and they have few
     -- edges: one scan looks for the first edge of which that is not so, or for too many. Not
     -- where any end counts: edges that were met are rewritten, and would be stepped over.
-    IF cardinality(v_tids) > 5 AND _look.completed AND NOT true = ANY (v_any)
-        AND (
-            SELECT true
+    IF cardinality(v_tids) > 5 AND _look.completed AND NOT true = ANY (v_any) THEN
+        PERFORM
+        FROM (
+            SELECT
+                e.after,
+                row_number() OVER () AS nth
             FROM (
-                SELECT
-                    e.after,
-                    row_number() OVER () AS nth
-                FROM (
-                    SELECT o.after
-                    FROM pulse.dependency AS o
-                    WHERE o.job = ANY (v_held)
-                        AND NOT o.met
-                    ORDER BY o.job, o.after
-                    LIMIT 10 * cardinality(v_tids)
-                ) AS e
-            ) AS d
-            WHERE d.nth = 10 * cardinality(v_tids)
+                SELECT o.after
+                FROM pulse.dependency AS o
+                WHERE o.job = ANY (v_held)
+                    AND NOT o.met
+                ORDER BY o.job, o.after
+                LIMIT 10 * cardinality(v_tids)
+            ) AS e
+        ) AS d
+        WHERE d.nth = 10 * cardinality(v_tids)
+            OR (
+                _look.jobs[width_bucket(d.after, _look.jobs)] = d.after
                 OR (
-                    _look.jobs[width_bucket(d.after, _look.jobs)] = d.after
-                    OR (
-                        SELECT f.state = 'completed'
-                        FROM pulse.finished AS f
-                        WHERE f.job = d.after
-                    )
-                ) IS NOT TRUE
-            LIMIT 1
-        ) IS NULL
-    THEN
-        v_found := v_tids;
+                    SELECT f.state = 'completed'
+                    FROM pulse.finished AS f
+                    WHERE f.job = d.after
+                )
+            ) IS NOT TRUE
+        LIMIT 1;
+        IF NOT FOUND THEN
+            v_found := v_tids;
+        END IF;
     END IF;
 
     IF v_tids IS NOT NULL AND v_found IS NULL THEN
