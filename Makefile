@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 RUN = .venv/bin/python
-# K="30_enqueue and pg18" chooses tests by name, as pytest -k does.
+# K="unique_keys and pg18" chooses tests by name, as pytest -k does.
 CHOSEN = $(if $(K),-k "$(K)")
 
 .PHONY: help setup demo build install lint format check test test-sql test-isolation \
@@ -37,7 +37,7 @@ check: setup build  ## The quick loop: lint and tests of what changed against BA
 test: setup build lint  ## Everything that has to hold
 	@$(RUN) -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(CHOSEN)
 
-test-sql: setup build  ## The pgTAP files (K=30_enqueue, K="30_enqueue and pg18")
+test-sql: setup build  ## The pgTAP files (K=unique_keys, K="unique_keys and pg18")
 	@$(RUN) -m pytest tests/sql $(CHOSEN)
 
 test-isolation: setup build  ## The isolation specs (K=name)

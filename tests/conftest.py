@@ -86,7 +86,7 @@ LONG = {
     "tests/engine/test_state_machine.py": 35,
     "tests/engine/test_old_snapshot.py": 30,
     "tests/isolation/specs/pause-times-out.spec": 30,
-    "tests/sql/30_enqueue.sql": 30,
+    "tests/sql/enqueue/enqueue.sql": 30,
     "tests/engine/test_flows_stress.py": 25,
     "tests/engine/test_fuzz.py": 25,
     "tests/engine/test_marks_stress.py": 25,
@@ -121,10 +121,16 @@ def pytest_report_header() -> list[str]:
     ]
 
 
+def is_pgtap(path: Path) -> bool:
+    """Every SQL file below tests/sql, except the helpers that run before each."""
+    folder = paths.ROOT / "tests/sql"
+    return path.suffix == ".sql" and folder in path.parents and path != tap.HELPERS
+
+
 def pytest_collect_file(
     file_path: Path, parent: pytest.Collector
 ) -> pytest.Collector | None:
-    if file_path.suffix == ".sql" and file_path.parent.name == "sql":
+    if is_pgtap(file_path):
         return tap.File.from_parent(parent, path=file_path, pool=pool)
     if file_path.suffix == ".spec":
         return isolation.File.from_parent(parent, path=file_path, pool=pool)

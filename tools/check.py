@@ -73,7 +73,9 @@ def suites(files: Iterable[str]) -> list[str]:
     near: list[str] = []
     for name in files:
         path = Path(name)
-        if re.fullmatch(r"tests/(.*/test_\w+\.py|sql/\d\w+\.sql|.*\.spec)", name):
+        if re.fullmatch(
+            r"tests/(.*/test_\w+\.py|sql/(?!helpers/).*\.sql|.*\.spec)", name
+        ):
             own.append(name)
         elif name.startswith("extension/sql/"):
             near += of_part(path)
@@ -92,21 +94,17 @@ def suites(files: Iterable[str]) -> list[str]:
 def of_part(path: Path) -> list[str]:
     """Its pgTAP file, the hygiene, and specs that call one of its verbs.
 
-    A part without a file of its own name is tested by those of its number (51a by 51),
-    or of its tens: 2x by 2x.
+    A part without a pgTAP file of its own name is tested by those of its folder.
     """
-    tests = sorted((paths.ROOT / "tests/sql").glob(f"{path.name[0]}*.sql"))
-    own = (
-        [test for test in tests if test.name == path.name]
-        or [test for test in tests if test.name.startswith(f"{path.name[:2]}_")]
-        or tests
-    )
+    folder = paths.ROOT / "tests/sql" / path.parent.name
+    tests = sorted(folder.glob("*.sql"))
+    own = [test for test in tests if test.name == path.name] or tests
     verbs = re.findall(r"^CREATE FUNCTION pulse\.([a-z]\w*)", read(path), re.MULTILINE)
     called = re.compile(r"\bpulse\.(" + "|".join(verbs or ["-"]) + r")\(")
     specs = sorted((paths.ROOT / "tests/isolation/specs").glob("*.spec"))
     return [
-        *(f"tests/sql/{test.name}" for test in own),
-        "tests/sql/00_hygiene.sql",
+        *(str(test.relative_to(paths.ROOT)) for test in own),
+        "tests/sql/hygiene.sql",
         *(str(s.relative_to(paths.ROOT)) for s in specs if called.search(read(s))),
     ]
 
@@ -119,7 +117,7 @@ def linters(files: Iterable[str]) -> dict[str, list[str]]:
     """The checks of `make lint`, each over the changed files alone where it can."""
     kept = list(files)
     python = [name for name in kept if name.endswith(".py")]
-    sql = [name for name in kept if re.fullmatch(r"extension/sql/\w+\.sql", name)]
+    sql = [name for name in kept if re.fullmatch(r"extension/sql/[\w/]+\.sql", name)]
     found: dict[str, list[str]] = {}
     for name, command in lint.CHECKS.items():
         if sql and command[-len(lint.SQL) :] == lint.SQL:

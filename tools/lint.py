@@ -14,7 +14,7 @@ from tools import paths
 
 BIN = Path(sys.executable).parent
 SQL = sorted(
-    str(p.relative_to(paths.ROOT)) for p in (paths.EXTENSION / "sql").glob("*.sql")
+    str(p.relative_to(paths.ROOT)) for p in (paths.EXTENSION / "sql").rglob("*.sql")
 )
 
 # The longest first.

@@ -139,7 +139,7 @@ BEGIN
     -- Everything in the source has a comment, so what has none at the end was not in it. A
     -- name that begins with _ is pulse's and goes then; so does another signature of a
     -- public function. All else is the user's, and gets its comment back (upgrade_tail.sql).
-    -- What a table uses is no code: it stands in the parts 0x.
+    -- What a table uses is no code: it stands in sql/schema/.
     PERFORM set_config(
         'pulse.comments',
         coalesce(jsonb_object_agg(o.name, o.comment), '{}')::text,

@@ -1,6 +1,6 @@
 """Every public function with arguments that nobody should pass, several at once.
 
-tests/sql/97_hostile_arguments.sql tries one bad argument at a time, all of them; here
+tests/sql/hostile_arguments.sql tries one bad argument at a time, all of them; here
 hypothesis combines them, with text that does not compress, JSON nested too deep, NUL,
 and values of the wrong type. Each call is refused by a clean error or succeeds, and
 afterwards every job still stands in its place. PULSE_FUZZ=5000 tries more, at random.

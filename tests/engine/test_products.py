@@ -23,12 +23,32 @@ TLE = paths.BUILD / "pulse.tle.sql"
 
 
 def parts(script: Path) -> list[str]:
-    return re.findall(r"^-- part: (\d\w{1,2}_\w+)$", script.read_text(), re.MULTILINE)
+    return re.findall(r"^-- part: (\w+/\w+|finish)$", script.read_text(), re.MULTILINE)
 
 
-def test_every_product_has_every_part_in_number_order() -> None:
-    source = sorted(p.stem for p in (paths.EXTENSION / "sql").glob("*.sql"))
-    assert parts(SCRIPT) == parts(PLAIN) == parts(TLE) == source
+def test_every_product_has_every_part_once() -> None:
+    sql = paths.EXTENSION / "sql"
+    source = [str(p.relative_to(sql).with_suffix("")) for p in sql.rglob("*.sql")]
+    assert parts(SCRIPT) == parts(PLAIN) == parts(TLE)
+    assert sorted(parts(SCRIPT)) == sorted(source)
+    assert parts(SCRIPT)[0] == "schema/schema"
+    assert parts(SCRIPT)[-1] == "finish"
+
+
+@pytest.mark.parametrize(
+    "unlisted", ["schema/later.sql", "later/later.sql", "later.sql"]
+)
+def test_the_build_stops_at_a_file_in_no_list(unlisted: str, tmp_path: Path) -> None:
+    tree = tmp_path / "extension"
+    shutil.copytree(paths.EXTENSION, tree, ignore=shutil.ignore_patterns("build"))
+    added = tree / "sql" / unlisted
+    added.parent.mkdir(exist_ok=True)
+    added.write_text("SELECT 1;\n")
+    done = subprocess.run(
+        ["make", "-s", "-C", str(tree)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    assert f"sql/{unlisted}" in done.stderr
 
 
 def test_the_extension_script_refuses_to_be_run_by_psql(db: Database) -> None:
@@ -166,15 +186,15 @@ def codes(*files: Path) -> set[str]:
 
 
 def test_every_error_code_is_documented_and_every_documented_one_exists() -> None:
-    raised = codes(*(paths.EXTENSION / "sql").glob("*.sql"))
+    raised = codes(*(paths.EXTENSION / "sql").rglob("*.sql"))
     assert codes(paths.ROOT / "docs/errors.md") == raised
 
 
 def test_every_error_code_is_asserted_by_some_test() -> None:
-    raised = codes(*(paths.EXTENSION / "sql").glob("*.sql"))
+    raised = codes(*(paths.EXTENSION / "sql").rglob("*.sql"))
     tests = paths.ROOT / "tests"
     asserted = codes(
-        *tests.glob("sql/*.sql"),
+        *tests.glob("sql/**/*.sql"),
         *tests.glob("isolation/expected/*.out"),
         *tests.glob("isolation/specs/*.spec"),
         *tests.glob("engine/*.py"),

@@ -16,7 +16,11 @@ from tools import check, paths
 PAGE = paths.ROOT / "docs/development/add-a-verb.md"
 SPEC = "hurry-against-cancel"
 CHECKED = (
-    *("tests/sql/7e_hurry.sql", "tests/sql/99_grants.sql", "tests/sql/00_hygiene.sql"),
+    *(
+        "tests/sql/operate/hurry.sql",
+        "tests/sql/access/levels.sql",
+        "tests/sql/hygiene.sql",
+    ),
     f"tests/isolation/specs/{SPEC}.spec",
     *("tests/cli/test_hurry.py", "tests/cli/test_docs.py"),
     *("tests/web/test_api_hurry.py", "tests/project/test_coverage_of_contract.py"),

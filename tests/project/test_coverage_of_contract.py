@@ -1,8 +1,8 @@
 """Every promise has a test whose name says it.
 
 docs/contract.md numbers transitions (T), guarantees (G) and rules (R). A transition is
-proved in tests/sql/95_states.sql by `transition 9:`, that of a paused flow in
-2c_pause_flow.sql; the others where PROOFS says:
+proved in tests/sql/states.sql by `transition 9:`, that of a paused flow in
+flows/pause_flow.sql; the others where PROOFS says:
 
 - in a pgTAP file, a test whose name begins with `guarantee 9:` or `rule 13:`;
 - in an isolation spec, one permutation that has all the steps named here;
@@ -43,11 +43,11 @@ PROOFS: dict[str, dict[int, list[Proof]]] = {}
 
 PROOFS["guarantee"] = {
     1: [
-        ("sql/96_guarantees.sql", "guarantee 1:"),
+        ("sql/guarantees.sql", "guarantee 1:"),
         ("isolation/specs/exclusive-claim.spec", "alice_claims bob_claims"),
     ],
     2: [
-        ("sql/96_guarantees.sql", "guarantee 2:"),
+        ("sql/guarantees.sql", "guarantee 2:"),
         ("isolation/specs/exclusive-claim.spec", "alice_claims bob_claims_all"),
         (
             "isolation/specs/batch-never-exceeds.spec",
@@ -55,26 +55,32 @@ PROOFS["guarantee"] = {
         ),
     ],
     3: [
-        ("sql/96_guarantees.sql", "guarantee 3:"),
+        ("sql/guarantees.sql", "guarantee 3:"),
         (
             "isolation/specs/lost-lease-cannot-complete.spec",
             "reaper_runs alice_claims_again alice_uses_the_old_lease",
         ),
     ],
     4: [
-        ("sql/96_guarantees.sql", "guarantee 4:"),
-        ("sql/51_reap.sql", "guarantee 4:"),
-        ("sql/40_claim.sql", "guarantee 4:"),
+        ("sql/guarantees.sql", "guarantee 4:"),
+        ("sql/maintenance/reap.sql", "guarantee 4:"),
+        ("sql/claim/claim.sql", "guarantee 4:"),
         ("isolation/specs/reap-against-complete.spec", "reaper_runs alice_completes"),
     ],
-    5: [("sql/96_guarantees.sql", "guarantee 5:"), ("sql/51_reap.sql", "guarantee 5:")],
-    6: [
-        ("sql/96_guarantees.sql", "guarantee 6:"),
-        ("sql/47_release.sql", "guarantee 6:"),
+    5: [
+        ("sql/guarantees.sql", "guarantee 5:"),
+        ("sql/maintenance/reap.sql", "guarantee 5:"),
     ],
-    7: [("sql/96_guarantees.sql", "guarantee 7:"), ("sql/46_fail.sql", "guarantee 7:")],
+    6: [
+        ("sql/guarantees.sql", "guarantee 6:"),
+        ("sql/report/give_back.sql", "guarantee 6:"),
+    ],
+    7: [
+        ("sql/guarantees.sql", "guarantee 7:"),
+        ("sql/report/fail.sql", "guarantee 7:"),
+    ],
     8: [
-        ("sql/96_guarantees.sql", "guarantee 8:"),
+        ("sql/guarantees.sql", "guarantee 8:"),
         (
             "engine/test_plans.py",
             "test_a_claim_touches_buffers_in_proportion_to_its_batch",
@@ -85,14 +91,14 @@ PROOFS["guarantee"] = {
         ),
     ],
     9: [
-        ("sql/96_guarantees.sql", "guarantee 9:"),
+        ("sql/guarantees.sql", "guarantee 9:"),
         (
             "isolation/specs/slots-with-ten-claimers.spec",
             "alice_claims judy_claims how_many_run",
         ),
     ],
     10: [
-        ("sql/96_guarantees.sql", "guarantee 10:"),
+        ("sql/guarantees.sql", "guarantee 10:"),
         ("isolation/specs/pause-against-claim.spec", "alice_claims operator_pauses"),
         (
             "isolation/specs/pause-leaves-the-rest-alone.spec",
@@ -100,33 +106,33 @@ PROOFS["guarantee"] = {
         ),
     ],
     11: [
-        ("sql/96_guarantees.sql", "guarantee 11:"),
+        ("sql/guarantees.sql", "guarantee 11:"),
         (
             "isolation/specs/enqueue-rolled-back.spec",
             "alice_enqueues alice_rolls_back bob_claims",
         ),
     ],
-    12: [("sql/96_guarantees.sql", "guarantee 12:")],
+    12: [("sql/guarantees.sql", "guarantee 12:")],
     13: [("engine/test_dump_restore.py", "test_a_copy_is_equal_and_all_jobs_go_on")],
     14: [
         ("upgrade/test_upgrade.py", "test_jobs_survive_an_upgrade_and_workers_go_on"),
         ("upgrade/test_upgrade.py", "test_an_upgrade_makes_what_a_fresh_install_makes"),
     ],
     15: [
-        ("sql/96_guarantees.sql", "guarantee 15:"),
-        ("sql/40_claim.sql", "guarantee 15:"),
+        ("sql/guarantees.sql", "guarantee 15:"),
+        ("sql/claim/claim.sql", "guarantee 15:"),
     ],
     16: [
-        ("sql/96_guarantees.sql", "guarantee 16:"),
-        ("sql/32_keys.sql", "guarantee 16:"),
+        ("sql/guarantees.sql", "guarantee 16:"),
+        ("sql/enqueue/unique_keys.sql", "guarantee 16:"),
         (
             "isolation/specs/complete-repeated.spec",
             "alice_completes completes_again outcome",
         ),
     ],
-    17: [("sql/96_guarantees.sql", "guarantee 17:")],
+    17: [("sql/guarantees.sql", "guarantee 17:")],
     18: [
-        ("sql/38_groups.sql", "guarantee 18:"),
+        ("sql/groups/claim.sql", "guarantee 18:"),
         ("isolation/specs/groups-one-slot.spec", "alice_claims bob_claims"),
         (
             "isolation/specs/groups-reap-against-claim.spec",
@@ -137,9 +143,9 @@ PROOFS["guarantee"] = {
             "test_limits_hold_and_nothing_is_lost",
         ),
     ],
-    19: [("sql/38_groups.sql", "guarantee 19:")],
+    19: [("sql/groups/claim.sql", "guarantee 19:")],
     20: [
-        ("sql/28_after.sql", "guarantee 20:"),
+        ("sql/flows/after.sql", "guarantee 20:"),
         (
             "isolation/specs/after-last-two-at-once.spec",
             "alice_completes_b bob_completes_a bob_commits alice_commits tick_runs",
@@ -150,21 +156,21 @@ PROOFS["guarantee"] = {
         ),
     ],
     21: [
-        ("sql/68_steps.sql", "guarantee 21:"),
+        ("sql/flows/steps.sql", "guarantee 21:"),
         (
             "isolation/specs/spawn-repeated.spec",
             "lease_is_lost zombie_spawns claims_again bob_spawns",
         ),
     ],
     22: [
-        ("sql/68_steps.sql", "guarantee 22:"),
+        ("sql/flows/steps.sql", "guarantee 22:"),
         (
             "isolation/specs/signal-against-wait.spec",
             "bob_signals alice_waits bob_commits alice_commits works",
         ),
     ],
     23: [
-        ("sql/39_in_order.sql", "guarantee 23:"),
+        ("sql/groups/in_order.sql", "guarantee 23:"),
         (
             "isolation/specs/groups-in-order.spec",
             "alice_fails bob_claims alice_commits bob_claims",
@@ -172,7 +178,7 @@ PROOFS["guarantee"] = {
         ("engine/test_groups_stress.py", "test_limits_hold_and_nothing_is_lost"),
     ],
     24: [
-        ("sql/2e_rates.sql", "guarantee 24:"),
+        ("sql/claim/rates.sql", "guarantee 24:"),
         (
             "isolation/specs/groups-rates.spec",
             "alice_claims bob_claims alice_commits",
@@ -183,7 +189,7 @@ PROOFS["guarantee"] = {
 
 PROOFS["rule"] = {
     1: [
-        ("sql/10_errors.sql", "rule 1:"),
+        ("sql/common/errors.sql", "rule 1:"),
         (
             "isolation/specs/isolation-level-refused.spec",
             "alice_begins_repeatable_read operator_pauses alice_claims",
@@ -200,11 +206,11 @@ PROOFS["rule"] = {
         ),
     ],
     3: [
-        ("sql/52_marks.sql", "rule 3:"),
+        ("sql/common/marks.sql", "rule 3:"),
         ("isolation/specs/lease-drawn-under-lock.spec", "locker_locks claims drawn"),
     ],
     4: [
-        ("sql/52_marks.sql", "rule 4:"),
+        ("sql/common/marks.sql", "rule 4:"),
         (
             "isolation/specs/marks-rolled-back-claim.spec",
             "alice_claims ticker_ticks alice_rolls_back worker_claims",
@@ -221,7 +227,7 @@ PROOFS["rule"] = {
         ("isolation/specs/marks-two-tickers.spec", "alice_advances bob_advances"),
     ],
     5: [
-        ("sql/52_marks.sql", "rule 5:"),
+        ("sql/common/marks.sql", "rule 5:"),
         (
             "isolation/specs/marks-waiting-time.spec",
             "slow_enqueues ticker_ticks slow_commits worker_claims",
@@ -232,19 +238,19 @@ PROOFS["rule"] = {
         ),
     ],
     6: [
-        ("sql/52_marks.sql", "rule 6:"),
+        ("sql/common/marks.sql", "rule 6:"),
         ("engine/test_dump_restore.py", "test_a_copy_is_equal_and_all_jobs_go_on"),
     ],
     7: [
-        ("sql/52_marks.sql", "rule 7:"),
+        ("sql/common/marks.sql", "rule 7:"),
         (
             "isolation/specs/move-against-claim.spec",
             "alice_claims_old operator_reprioritizes",
         ),
     ],
     8: [
-        ("sql/42_heartbeat.sql", "rule 8:"),
-        ("sql/45_complete.sql", "rule 8:"),
+        ("sql/report/heartbeat.sql", "rule 8:"),
+        ("sql/report/complete.sql", "rule 8:"),
         ("isolation/specs/reap-against-heartbeat.spec", "alice_beats reaper_runs"),
     ],
     9: [
@@ -255,25 +261,25 @@ PROOFS["rule"] = {
         ("isolation/specs/reports-no-deadlock.spec", "alice_completes bob_completes"),
     ],
     10: [
-        ("sql/42_heartbeat.sql", "rule 10:"),
+        ("sql/report/heartbeat.sql", "rule 10:"),
         (
             "engine/test_old_snapshot.py",
             "test_buffers_stay_the_same_under_an_old_snapshot",
         ),
     ],
-    11: [("sql/40_claim.sql", "rule 11:")],
+    11: [("sql/claim/claim.sql", "rule 11:")],
     12: [
-        ("sql/45_complete.sql", "rule 12:"),
-        ("sql/46_fail.sql", "rule 12:"),
-        ("sql/47_release.sql", "rule 12:"),
+        ("sql/report/complete.sql", "rule 12:"),
+        ("sql/report/fail.sql", "rule 12:"),
+        ("sql/report/give_back.sql", "rule 12:"),
         ("isolation/specs/complete-repeated.spec", "alice_fails fails_again"),
     ],
     13: [
-        ("sql/20_settings.sql", "rule 13:"),
+        ("sql/settings/settings.sql", "rule 13:"),
         ("isolation/specs/slots-after-rollback.spec", "alice_claims alice_rolls_back"),
     ],
     14: [
-        ("sql/20_settings.sql", "rule 14:"),
+        ("sql/settings/settings.sql", "rule 14:"),
         ("isolation/specs/set-lane-against-claim.spec", "alice_claims operator_limits"),
         ("isolation/specs/slots-lowered.spec", "operator_lowers bob_claims"),
     ],
@@ -285,26 +291,31 @@ PROOFS["rule"] = {
         ),
     ],
     16: [
-        ("sql/23_pause.sql", "rule 16:"),
+        ("sql/settings/pause.sql", "rule 16:"),
         ("isolation/specs/pause-against-claim.spec", "alice_claims operator_pauses"),
         ("isolation/specs/pause-times-out.spec", "alice_claims operator_pauses"),
     ],
-    17: [("sql/96_guarantees.sql", "rule 17:")],
+    17: [("sql/guarantees.sql", "rule 17:")],
     18: [
-        ("sql/96_guarantees.sql", "rule 18:"),
+        ("sql/guarantees.sql", "rule 18:"),
         ("isolation/specs/cancel-against-claim.spec", "alice_claims operator_cancels"),
     ],
     19: [
-        ("sql/53_prune.sql", "rule 19:"),
+        ("sql/maintenance/prune.sql", "rule 19:"),
         (
             "isolation/specs/prune-against-retry.spec",
             "operator_retries watchdog_prunes",
         ),
     ],
-    20: [("sql/76_bulk.sql", "a call does at most max_jobs and says how many remain")],
+    20: [
+        (
+            "sql/operate/bulk_verbs.sql",
+            "a call does at most max_jobs and says how many remain",
+        )
+    ],
     21: [
-        ("sql/32_keys.sql", "rule 21:"),
-        ("sql/53_prune.sql", "rule 21:"),
+        ("sql/enqueue/unique_keys.sql", "rule 21:"),
+        ("sql/maintenance/prune.sql", "rule 21:"),
         ("isolation/specs/unique-key-raced.spec", "alice_enqueues bob_skips"),
         ("isolation/specs/unique-key-raced.spec", "alice_enqueues bob_replaces"),
         (
@@ -328,12 +339,12 @@ PROOFS["rule"] = {
         ("isolation/specs/bell.spec", "producer_goes_quiet producer_prepares"),
     ],
     23: [
-        ("sql/54_tick.sql", "rule 23:"),
+        ("sql/maintenance/tick.sql", "rule 23:"),
         ("isolation/specs/two-tickers.spec", "alice_ticks bob_ticks"),
     ],
     24: [
-        ("sql/00_hygiene.sql", "security_barrier"),
-        ("sql/80_views.sql", "a producer sees its own jobs"),
+        ("sql/hygiene.sql", "security_barrier"),
+        ("sql/inspect/views.sql", "a producer sees its own jobs"),
     ],
     25: [
         (
@@ -341,7 +352,7 @@ PROOFS["rule"] = {
             "test_an_upgrade_gives_up_rather_than_queue_workers_behind_a_lock",
         ),
     ],
-    26: [("sql/40_claim.sql", "rule 26:")],
+    26: [("sql/claim/claim.sql", "rule 26:")],
     27: [
         ("isolation/specs/groups-one-slot.spec", "alice_completes_a bob_claims"),
         (
@@ -455,7 +466,7 @@ def holds(file: Path, wanted: str) -> bool:
 
 @pytest.mark.parametrize("number", numbers("transition"))
 def test_every_transition_has_a_test_with_its_number(number: int) -> None:
-    files = ("sql/95_states.sql", "sql/2c_pause_flow.sql")
+    files = ("sql/states.sql", "sql/flows/pause_flow.sql")
     assert any(holds(TESTS / file, f"transition {number}:") for file in files)
 
 
@@ -510,9 +521,9 @@ def test_every_spec_has_its_expected_output() -> None:
 def test_no_test_names_a_promise_that_does_not_exist() -> None:
     known = {sort: numbers(sort) for sort in NUMBERED}
     files = [
-        *TESTS.glob("sql/*.sql"),
+        *TESTS.glob("sql/**/*.sql"),
         *TESTS.glob("isolation/specs/*.spec"),
-        *(paths.EXTENSION / "sql").glob("*.sql"),
+        *(paths.EXTENSION / "sql").rglob("*.sql"),
     ]
     strays = [
         f"{file.name}: {word} {number}"

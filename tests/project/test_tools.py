@@ -33,17 +33,16 @@ def test_a_changed_test_is_chosen_and_comes_first() -> None:
 
 
 def test_a_part_of_the_engine_has_its_pgtap_file_and_its_races() -> None:
-    (part,) = (paths.EXTENSION / "sql").glob("*_heartbeat.sql")
-    chosen = check.suites([str(part.relative_to(paths.ROOT))])
-    assert chosen[:2] == [f"tests/sql/{part.name}", "tests/sql/00_hygiene.sql"]
+    chosen = check.suites(["extension/sql/report/heartbeat.sql"])
+    assert chosen[:2] == ["tests/sql/report/heartbeat.sql", "tests/sql/hygiene.sql"]
     assert "tests/isolation/specs/heartbeat-never-waits.spec" in chosen
     assert "tests/isolation/specs/unique-key-raced.spec" not in chosen
 
 
-def test_a_part_without_a_file_of_its_name_has_those_of_its_tens() -> None:
-    chosen = check.suites(["extension/sql/41_pick.sql"])
-    assert {"tests/sql/40_claim.sql", "tests/sql/42_heartbeat.sql"} < set(chosen)
-    assert not [name for name in chosen if name.startswith("tests/sql/3")]
+def test_a_part_without_a_pgtap_file_has_those_of_its_folder() -> None:
+    chosen = check.suites(["extension/sql/claim/pick.sql"])
+    assert {"tests/sql/claim/claim.sql", "tests/sql/claim/rates.sql"} < set(chosen)
+    assert not [name for name in chosen if name.startswith("tests/sql/report")]
 
 
 def test_what_has_no_tests_chooses_none() -> None:
@@ -57,10 +56,10 @@ def test_every_suite_it_names_exists(folder: str) -> None:
 
 
 def test_only_what_changed_is_linted() -> None:
-    part, module = "extension/sql/40_claim.sql", "tools/check.py"
+    part, module = "extension/sql/claim/claim.sql", "tools/check.py"
     chosen = check.linters([part, module, "README.md"])
     assert chosen["sqlfluff"][-1:] == [part]
-    assert "extension/sql/00_schema.sql" not in chosen["sqlfluff"]
+    assert "extension/sql/schema/schema.sql" not in chosen["sqlfluff"]
     assert chosen["ruff"][-1] == module
     assert chosen["mypy"] == lint.CHECKS["mypy"]
     assert "hadolint" not in chosen

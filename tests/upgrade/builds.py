@@ -17,10 +17,10 @@ from tools import paths
 
 HERE = Path(__file__).resolve().parent
 
-# part -> (what it says, what it says in 1.1); 1.0--1.1.sql is a part of 0x as well.
+# part -> (what it says, what it says in 1.1); 1.0--1.1.sql becomes schema/newer.sql.
 CHANGES = {
     # A changed body that hands out what is new.
-    "40_claim": [
+    "claim/claim": [
         (
             "                b.group_key,\n",
             "                b.group_key,\n                b.note,\n",
@@ -31,7 +31,7 @@ CHANGES = {
         ),
     ],
     # A changed signature: an argument more, which old workers do not know.
-    "49_exchange": [
+    "claim/exchange": [
         (
             "    completed bigint [] DEFAULT NULL\n)",
             "    completed bigint [] DEFAULT NULL,\n    region text DEFAULT NULL\n)",
@@ -88,8 +88,11 @@ def make(base: Path) -> Builds:
 def change(tree: Path) -> None:
     control = tree / "pulse.control"
     control.write_text(control.read_text().replace("= '1.0'", "= '1.1'"))
-    shutil.copy(HERE / "1.0--1.1.sql", tree / "sql/09_newer.sql")
-    for path in (tree / "sql").glob("*.sql"):
+    shutil.copy(HERE / "1.0--1.1.sql", tree / "sql/schema/newer.sql")
+    makefile = tree / "Makefile"
+    listed = makefile.read_text()
+    makefile.write_text(listed.replace("records stats\n", "records stats newer\n"))
+    for path in (tree / "sql").rglob("*.sql"):
         path.write_text(path.read_text().replace(*RENAMED))
     for part, edits in CHANGES.items():
         path = tree / f"sql/{part}.sql"

@@ -130,7 +130,9 @@ def test_other_code_of_the_same_version_is_put_in(
 ) -> None:
     database = install_version("1.0", "plain")
     carry(
-        tree=rebuild("48_bell.sql", "COMMENT ON FUNCTION pulse.tick() IS 'Other.';\n")
+        tree=rebuild(
+            "common/bell.sql", "COMMENT ON FUNCTION pulse.tick() IS 'Other.';\n"
+        )
     )
     health = run_pulse("health", "--dsn", owner(database), "--json")
     found = {row["check_name"]: row for row in health.json}["package"]
@@ -194,7 +196,7 @@ def test_other_tables_of_the_same_version_are_refused(
     product: str,
 ) -> None:
     database = install_version("1.0", product)
-    carry(tree=rebuild("08_audit.sql", "CREATE TABLE pulse.more (n integer);\n"))
+    carry(tree=rebuild("schema/records.sql", "CREATE TABLE pulse.more (n integer);\n"))
     ran = run_pulse("install", "--dsn", owner(database))
     assert ran.code == 1
     assert "has the version of this package and other tables" in ran.err
@@ -207,7 +209,7 @@ def test_other_code_of_an_extension_needs_another_version(
     rebuild: Callable[[str, str], Path],
 ) -> None:
     database = install_version("1.0")
-    carry(tree=rebuild("48_bell.sql", "-- more\n"))
+    carry(tree=rebuild("common/bell.sql", "-- more\n"))
     ran = run_pulse("install", "--dsn", owner(database))
     assert ran.code == 1
     assert "ALTER EXTENSION pulse UPDATE needs another version" in ran.err

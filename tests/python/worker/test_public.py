@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-from pathlib import Path
 
 import pytest
 
@@ -69,12 +68,3 @@ def test_every_public_name_is_in_the_docs(kind: object, text: str) -> None:
 def test_the_embedded_exports_are_in_the_docs() -> None:
     missing = [n for n in embedded.__all__ if not re.search(rf"\b{n}\b", EMBEDDED)]
     assert missing == []
-
-
-@pytest.mark.parametrize(
-    "path",
-    sorted(PACKAGE.rglob("*.py")),
-    ids=lambda path: str(path.relative_to(PACKAGE)),
-)
-def test_no_module_is_longer_than_400_lines(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= 400

@@ -53,7 +53,9 @@ def test_a_worker_checks_for_all_it_calls() -> None:
 
 
 def tables() -> set[str]:
-    source = "".join(p.read_text() for p in (paths.EXTENSION / "sql").glob("0*.sql"))
+    source = "".join(
+        p.read_text() for p in (paths.EXTENSION / "sql/schema").glob("*.sql")
+    )
     return set(re.findall(r"CREATE (?:UNLOGGED )?TABLE pulse\.(\w+)", source))
 
 

@@ -1,0 +1,248 @@
+-- Low-water marks: never step over the dead.
+--
+-- Rows leave ready at the head of its index. While an old snapshot is held anywhere in
+-- the cluster, vacuum cannot remove them, and a scan from the start would meet every
+-- one. So for each level of a line (a rank) pulse keeps the smallest seq that can still
+-- be live, and claims start there.
+--
+-- The trap: seq order is not commit order. A transaction may have drawn seq 5 and
+-- still be open while 6 to 900 are committed, claimed and gone. A mark at 901 would lose
+-- job 5 for ever. So a mark moves in two steps, at two different times:
+--
+--   1. read q = the last seq drawn, THEN the transactions that hold RowExclusiveLock on
+--      ready, or on group_ready and group_notice, which draw from the same sequence. INSERT
+--      takes that lock before it draws its seq, so whoever owns a seq <= q and has not ended
+--      is among them. Remember both (horizon.next_ready_q, ready_holders).
+--   2. later, when none of them is open any more, every seq <= q is committed or gone.
+--      Only now, in a later statement and so with a newer snapshot, look for the
+--      smallest live seq m; the mark is least(m, q + 1).
+--
+-- m comes from a plain SELECT: one with SKIP LOCKED would pass rows whose claim is
+-- rolled back afterwards. A prepared transaction has no pid: while one holds the lock,
+-- nothing moves. A mark once right is right for ever, since no seq is drawn
+-- twice, so two sessions that advance the same line do no harm; an old row that both
+-- read and one deletes is skipped by the other.
+--
+-- waiting has the same trap with time for seq: run_at is computed inside the INSERT as
+-- greatest(wanted, clock_timestamp()), so its lock precedes its clock. A clock may step
+-- back: _due_floor keeps what is inserted meanwhile from standing below a mark. And leases: the
+-- sweep that makes new leases known to reap goes forward only up to lease_q (maintenance/reap.sql).
+-- And tally, which is read once up to tally_q (stats/count.sql).
+--
+-- The proof and all that it is about stand together; that is why the file is long.
+
+CREATE FUNCTION pulse._newest_mark(lane text, kind text)
+RETURNS pulse.mark
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+DECLARE
+    v_mark pulse.mark;
+BEGIN
+    SELECT m.* INTO v_mark
+    FROM pulse.mark AS m
+    WHERE m.lane = _newest_mark.lane
+        AND m.kind = _newest_mark.kind
+    ORDER BY m.version DESC
+    LIMIT 1;
+
+    RETURN v_mark;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._newest_mark(text, text) IS
+'The marks of a line; kind '''' is the whole lane.';
+
+-- The first live row of a line in a range; a plain SELECT on purpose.
+CREATE FUNCTION pulse._first_live(
+    lane text,
+    kind text,
+    from_rank integer,
+    from_seq bigint,
+    to_rank integer,
+    OUT rank integer,
+    OUT seq bigint
+)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF _first_live.kind = '' THEN
+        SELECT r.rank, r.seq INTO _first_live.rank, _first_live.seq
+        FROM pulse.ready AS r
+        WHERE r.lane = _first_live.lane
+            AND r.failures >= 0
+            AND (r.rank, r.seq) >= (_first_live.from_rank, _first_live.from_seq)
+            AND r.rank < _first_live.to_rank
+        ORDER BY r.rank, r.seq
+        LIMIT 1;
+    ELSE
+        SELECT r.rank, r.seq INTO _first_live.rank, _first_live.seq
+        FROM pulse.ready AS r
+        WHERE r.lane = _first_live.lane
+            AND r.kind = _first_live.kind
+            AND r.attempts >= 0
+            AND (r.rank, r.seq) >= (_first_live.from_rank, _first_live.from_seq)
+            AND r.rank < _first_live.to_rank
+        ORDER BY r.rank, r.seq
+        LIMIT 1;
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._first_live(text, text, integer, bigint, integer) IS
+'The first row of a line, from a place on and before a rank, that the newest snapshot can see.';
+
+-- Walks the line: known levels from their marks, and whatever stands in the gaps between
+-- them. At most 100 levels are recorded; what is not recorded is a gap, which is
+-- right and only slower. Returns whether the line has long been dry and its marks are kept.
+CREATE FUNCTION pulse._advance_line(
+    lane text, kind text, q bigint, patchy_at timestamptz DEFAULT NULL
+)
+RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+SET jit = off
+AS $$
+DECLARE
+    v_last constant bigint := 9223372036854775807;
+    v_old pulse.mark := pulse._newest_mark(_advance_line.lane, _advance_line.kind);
+    v_levels integer := coalesce(cardinality(v_old.ranks), 0);
+    v_level integer := 1;
+    v_ranks integer [] := ARRAY[]::integer [];
+    v_seqs bigint [] := ARRAY[]::bigint [];
+    v_from_rank integer := -2147483648;
+    v_from_seq bigint := 0;
+    v_found record;
+    v_dry boolean := true;
+    v_dry_at timestamptz;
+    v_index regclass := CASE
+        WHEN _advance_line.kind = '' THEN 'pulse.ready_for_claim'::regclass
+        ELSE 'pulse.ready_for_claim_by_kind'::regclass
+    END;
+    v_read bigint := pulse._entries_read(v_index);
+BEGIN
+    LOOP
+        EXIT WHEN cardinality(v_ranks) >= 100;
+
+        SELECT f.* INTO v_found
+        FROM pulse._first_live(
+            _advance_line.lane, _advance_line.kind, v_from_rank, v_from_seq,
+            coalesce(v_old.ranks[v_level], 2147483647)
+        ) AS f;
+
+        IF v_found.rank IS NOT NULL THEN
+            v_dry := false;
+            v_ranks := v_ranks || v_found.rank;
+            v_seqs := v_seqs || least(v_found.seq, _advance_line.q + 1);
+            v_from_rank := v_found.rank;
+            v_from_seq := v_last;
+            CONTINUE;
+        END IF;
+
+        EXIT WHEN v_level > v_levels;
+
+        SELECT f.* INTO v_found
+        FROM pulse._first_live(
+            _advance_line.lane, _advance_line.kind,
+            v_old.ranks[v_level], v_old.seqs[v_level], v_old.ranks[v_level] + 1
+        ) AS f;
+
+        v_dry := v_dry AND v_found.rank IS NULL;
+        -- A level that ran dry is remembered while there are few: its dead rows may
+        -- still stand in the index.
+        IF v_found.rank IS NOT NULL OR cardinality(v_ranks) < 50 THEN
+            v_ranks := v_ranks || v_old.ranks[v_level];
+            v_seqs := v_seqs || greatest(
+                v_old.seqs[v_level],
+                least(coalesce(v_found.seq, v_last), _advance_line.q + 1)
+            );
+        END IF;
+        v_from_rank := v_old.ranks[v_level];
+        v_from_seq := v_last;
+        v_level := v_level + 1;
+    END LOOP;
+
+    IF v_dry THEN
+        v_dry_at := coalesce(v_old.dry_at, clock_timestamp());
+    END IF;
+
+    -- A line that has been dry for a minute is left as it is, unless there was a pile to step
+    -- over, and forgotten when few dead rows stand in the whole table: no mark means from
+    -- the start.
+    IF v_dry_at < clock_timestamp() - interval '1 minute'
+        AND _advance_line.patchy_at IS NULL
+        AND pulse._entries_read(v_index) - v_read <= 500 * (2 * v_levels + 1)
+    THEN
+        IF pg_stat_get_dead_tuples('pulse.ready'::regclass) >= 10000 THEN
+            RETURN true;
+        END IF;
+        DELETE FROM pulse.mark AS m
+        WHERE m.ctid = ANY (array(
+                SELECT o.ctid
+                FROM pulse.mark AS o
+                WHERE o.lane = v_old.lane
+                    AND o.kind = v_old.kind
+                FOR UPDATE SKIP LOCKED
+            ));
+        RETURN false;
+    END IF;
+
+    IF _advance_line.patchy_at IS NULL
+        AND v_ranks = coalesce(v_old.ranks, '{}')
+        AND v_seqs = coalesce(v_old.seqs, '{}')
+        AND (v_old.lane IS NULL OR (v_dry_at IS NULL) = (v_old.dry_at IS NULL))
+    THEN
+        RETURN false;
+    END IF;
+
+    INSERT INTO pulse.mark (lane, kind, ranks, seqs, marked_at, patchy_at, dry_at)
+    VALUES (
+        _advance_line.lane, _advance_line.kind, v_ranks, v_seqs, clock_timestamp(),
+        coalesce(_advance_line.patchy_at, v_old.patchy_at), v_dry_at
+    );
+
+    DELETE FROM pulse.mark AS m
+    WHERE m.lane = v_old.lane
+        AND m.kind = v_old.kind
+        AND m.version = (
+            SELECT o.version
+            FROM pulse.mark AS o
+            WHERE o.lane = v_old.lane
+                AND o.kind = v_old.kind
+                AND o.version = v_old.version
+            FOR UPDATE SKIP LOCKED
+        );
+    RETURN false;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._advance_line(text, text, bigint, timestamptz) IS
+'Move the marks of a line up to the first live row of each level, never past q + 1; true where they are kept though the line has long been dry.';
+
+CREATE FUNCTION pulse._newest_due_mark(lane text)
+RETURNS pulse.due_mark
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+DECLARE
+    v_mark pulse.due_mark;
+BEGIN
+    SELECT m.* INTO v_mark
+    FROM pulse.due_mark AS m
+    WHERE m.lane = _newest_due_mark.lane
+    ORDER BY m.version DESC
+    LIMIT 1;
+
+    v_mark.run_at := coalesce(v_mark.run_at, '-infinity');
+    RETURN v_mark;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._newest_due_mark(text) IS
+'From when on there can be live rows of this lane in waiting.';

@@ -1,0 +1,239 @@
+-- The one place that puts a job into ready or waiting and rings. run_at NULL or past
+-- means ready: in a grouped lane, into the line of its group, with a notice in the same
+-- transaction; place is the one it keeps there, and then its group waited for it. The
+-- clock is read inside the INSERT, after the table lock: time marks rest on that
+-- (common/marks.sql).
+CREATE FUNCTION pulse._put_in_line(
+    job bigint,
+    lane text,
+    kind text,
+    rank integer,
+    run_at timestamptz,
+    attempts integer,
+    failures integer,
+    keyed boolean,
+    retrying boolean,
+    last_lease bigint DEFAULT NULL,
+    last_verb text DEFAULT NULL,
+    group_key text DEFAULT NULL,
+    place bigint DEFAULT NULL
+)
+RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF _put_in_line.run_at > clock_timestamp() THEN
+        INSERT INTO pulse.waiting (
+            lane, run_at, job, kind, rank, attempts, failures, keyed, retrying,
+            last_lease, last_verb, place
+        )
+        VALUES (
+            _put_in_line.lane,
+            CASE
+                -- Where no floor can be: it counts up to a minute from now.
+                WHEN _put_in_line.run_at > clock_timestamp() + interval '1 minute'
+                    THEN _put_in_line.run_at
+                ELSE greatest(_put_in_line.run_at, clock_timestamp(), pulse._due_floor())
+            END,
+            _put_in_line.job, _put_in_line.kind, _put_in_line.rank, _put_in_line.attempts,
+            _put_in_line.failures, _put_in_line.keyed, _put_in_line.retrying,
+            _put_in_line.last_lease, _put_in_line.last_verb, _put_in_line.place
+        );
+        RETURN false;
+    END IF;
+
+    IF _put_in_line.group_key <> '' AND pulse._is_grouped(_put_in_line.lane) THEN
+        IF _put_in_line.place IS NOT NULL THEN
+            PERFORM pulse._put_back_in_group(ROW(
+                _put_in_line.lane, pulse._group_of(_put_in_line.group_key),
+                _put_in_line.rank, _put_in_line.place, _put_in_line.kind, _put_in_line.job,
+                _put_in_line.attempts, _put_in_line.failures, _put_in_line.keyed,
+                clock_timestamp(), _put_in_line.last_lease, _put_in_line.last_verb
+            )::pulse.group_ready);
+            RETURN pulse._ring(_put_in_line.lane);
+        END IF;
+
+        WITH placed AS (
+            INSERT INTO pulse.group_ready AS r (
+                lane, group_key, rank, kind, job, attempts, failures, keyed,
+                last_lease, last_verb
+            )
+            VALUES (
+                _put_in_line.lane, pulse._group_of(_put_in_line.group_key),
+                _put_in_line.rank, _put_in_line.kind, _put_in_line.job,
+                _put_in_line.attempts, _put_in_line.failures, _put_in_line.keyed,
+                _put_in_line.last_lease, _put_in_line.last_verb
+            )
+            RETURNING r.lane, r.group_key, r.rank, r.seq, r.kind
+        )
+
+        INSERT INTO pulse.group_notice (lane, group_key, rank, place, kind)
+        SELECT p.lane, p.group_key, p.rank, p.seq, p.kind
+        FROM placed AS p;
+    ELSE
+        INSERT INTO pulse.ready (
+            lane, rank, kind, job, attempts, failures, keyed, last_lease, last_verb
+        )
+        VALUES (
+            _put_in_line.lane, _put_in_line.rank, _put_in_line.kind, _put_in_line.job,
+            _put_in_line.attempts, _put_in_line.failures, _put_in_line.keyed,
+            _put_in_line.last_lease, _put_in_line.last_verb
+        );
+    END IF;
+    RETURN pulse._ring(_put_in_line.lane);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._put_in_line(
+    bigint, text, text, integer, timestamptz, integer, integer, boolean, boolean, bigint, text,
+    text, bigint
+) IS
+'Put a job into ready, or the line of its group, and ring, or into waiting when it is not due yet; returns whether it rang.';
+
+-- Where every verb by job id begins. A job may move while it is looked for: so table by
+-- table, and again from the start when it was found nowhere. What RETURNING (or FOR
+-- UPDATE) gave is the only evidence of state.
+
+-- A job that stands in line (approval, waiting, ready, group_ready) is taken out: the
+-- caller puts it in somewhere, or raises. A blocked, running or finished one is locked and
+-- stays where it is: who watches keeps its number, most verbs refuse a run or an end, and a
+-- cancel request changes the lease in place. Each of the seven statements waits for whoever
+-- holds the row: an open claim, report or verb. When that one commits, the row is gone and
+-- the next table has the job. place is of a job for which its group waits.
+CREATE FUNCTION pulse._take_out(
+    job_id bigint,
+    OUT state text,
+    OUT lane text,
+    OUT kind text,
+    OUT rank integer,
+    OUT attempts integer,
+    OUT failures integer,
+    OUT keyed boolean,
+    OUT run_at timestamptz,
+    OUT expires_at timestamptz,
+    OUT asked_at timestamptz,
+    OUT ready_at timestamptz,
+    OUT claimed_at timestamptz,
+    OUT last_lease bigint,
+    OUT last_verb text,
+    OUT worker text,
+    OUT cancel_by timestamptz,
+    OUT place bigint
+)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_line pulse.group_ready;
+BEGIN
+    FOR v_round IN 1 .. 10 LOOP
+        SELECT
+            'blocked', b.lane, b.kind, b.rank, b.attempts, b.failures, b.keyed, b.run_at
+        INTO state, lane, kind, rank, attempts, failures, keyed, run_at
+        FROM pulse.blocked AS b
+        WHERE b.job = _take_out.job_id
+        FOR UPDATE;
+
+        IF FOUND THEN
+            RETURN;
+        END IF;
+
+        DELETE FROM pulse.approval AS a
+        WHERE a.job = _take_out.job_id
+        RETURNING
+            'awaiting_approval', a.lane, a.kind, a.rank, 0, 0, a.keyed,
+            a.run_at, a.expires_at, a.asked_at
+        INTO state, lane, kind, rank, attempts, failures, keyed,
+            run_at, expires_at, asked_at;
+
+        IF FOUND THEN
+            RETURN;
+        END IF;
+
+        DELETE FROM pulse.waiting AS w
+        WHERE w.job = _take_out.job_id
+        RETURNING
+            CASE WHEN w.retrying THEN 'retrying' ELSE 'scheduled' END,
+            w.lane, w.kind, w.rank, w.attempts, w.failures, w.keyed,
+            w.run_at, w.last_lease, w.last_verb, w.place
+        INTO state, lane, kind, rank, attempts, failures, keyed,
+            run_at, last_lease, last_verb, place;
+
+        IF FOUND THEN
+            IF place IS NOT NULL THEN
+                PERFORM pulse._notice_wait_over(lane, _take_out.job_id);
+            END IF;
+            RETURN;
+        END IF;
+
+        DELETE FROM pulse.ready AS r
+        WHERE r.job = _take_out.job_id
+        RETURNING
+            'ready', r.lane, r.kind, r.rank, r.attempts, r.failures, r.keyed,
+            r.ready_at, r.last_lease, r.last_verb
+        INTO state, lane, kind, rank, attempts, failures, keyed,
+            ready_at, last_lease, last_verb;
+
+        IF FOUND THEN
+            RETURN;
+        END IF;
+
+        DELETE FROM pulse.group_ready AS r
+        WHERE r.job = _take_out.job_id
+        RETURNING r.* INTO v_line;
+
+        IF FOUND THEN
+            PERFORM pulse._notice_leaving(v_line);
+            state := 'ready';
+            lane := v_line.lane;
+            kind := v_line.kind;
+            rank := v_line.rank;
+            attempts := v_line.attempts;
+            failures := v_line.failures;
+            keyed := v_line.keyed;
+            ready_at := v_line.ready_at;
+            last_lease := v_line.last_lease;
+            last_verb := v_line.last_verb;
+            RETURN;
+        END IF;
+
+        SELECT
+            'running', l.lane, l.kind, l.rank, l.attempt, l.failures, l.keyed,
+            l.claimed_at, l.worker, l.cancel_by
+        INTO state, lane, kind, rank, attempts, failures, keyed,
+            claimed_at, worker, cancel_by
+        FROM pulse.lease AS l
+        WHERE l.job = _take_out.job_id
+        FOR UPDATE;
+
+        IF FOUND THEN
+            RETURN;
+        END IF;
+
+        SELECT
+            f.state::text, f.lane, f.kind, f.rank, f.attempts, f.failures, f.keyed,
+            f.claimed_at, f.worker
+        INTO state, lane, kind, rank, attempts, failures, keyed,
+            claimed_at, worker
+        FROM pulse.finished AS f
+        WHERE f.job = _take_out.job_id
+        FOR UPDATE;
+
+        IF FOUND THEN
+            RETURN;
+        END IF;
+
+        IF NOT EXISTS (SELECT FROM pulse.body AS b WHERE b.job = _take_out.job_id) THEN
+            PERFORM pulse._raise_no_such_job(_take_out.job_id);
+        END IF;
+    END LOOP;
+
+    PERFORM pulse._raise_kept_moving(_take_out.job_id);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._take_out(bigint) IS
+'Take a job out of the line, or lock it where it is blocked, runs or ended, and say what it was.';

@@ -1,0 +1,414 @@
+-- Many jobs of one kind in one statement: as cheap for each job as it gets.
+
+CREATE FUNCTION pulse.enqueue_many(
+    kind text,
+    payloads jsonb [],
+    lane text DEFAULT NULL,
+    priority integer DEFAULT NULL,
+    run_at timestamptz DEFAULT NULL,
+    delay interval DEFAULT NULL,
+    max_attempts integer DEFAULT NULL,
+    unique_key text DEFAULT NULL,
+    unique_for interval DEFAULT NULL,
+    on_conflict text DEFAULT 'skip',
+    group_key text DEFAULT NULL,
+    requires_approval boolean DEFAULT NULL,
+    tags text [] DEFAULT NULL,
+    max_runtime interval DEFAULT NULL,
+    headers jsonb DEFAULT NULL,
+    start_by timestamptz DEFAULT NULL,
+    expires_in interval DEFAULT NULL,
+    after bigint [] DEFAULT NULL,
+    after_failed text DEFAULT NULL,
+    flow text DEFAULT NULL,
+    name text DEFAULT NULL
+)
+RETURNS SETOF bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_jobs bigint [];
+BEGIN
+    INSERT INTO pulse._batch_form AS b (kind, payloads, options)
+    VALUES (
+        enqueue_many.kind, enqueue_many.payloads,
+        ROW(
+            NULL, NULL, enqueue_many.lane, enqueue_many.priority, enqueue_many.run_at,
+            enqueue_many.delay, enqueue_many.max_attempts, enqueue_many.unique_key,
+            enqueue_many.unique_for, enqueue_many.on_conflict, enqueue_many.group_key,
+            enqueue_many.requires_approval, enqueue_many.tags, enqueue_many.max_runtime,
+            enqueue_many.headers, enqueue_many.start_by, enqueue_many.expires_in,
+            enqueue_many.after, enqueue_many.after_failed, enqueue_many.flow,
+            enqueue_many.name
+        )::pulse._item
+    )
+    RETURNING b.job_ids INTO v_jobs;
+    IF v_jobs IS NULL THEN
+        PERFORM pulse._raise_replica();
+    END IF;
+    RETURN QUERY SELECT unnest(v_jobs);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.enqueue_many(
+    text, jsonb [], text, integer, timestamptz, interval, integer, text,
+    interval, text, text, boolean, text [], interval, jsonb, timestamptz, interval,
+    bigint [], text, text, text
+) IS
+'Enqueue one job for each payload, with the same options, and return the ids in the order of the array. Errors as in enqueue; all or none. Writes what enqueue writes.';
+
+CREATE FUNCTION pulse._enqueue_payloads(
+    kind text, payloads jsonb [], options pulse._item, owner integer
+)
+RETURNS SETOF bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_kind pulse._kind_settings := pulse._kind_settings(_enqueue_payloads.kind);
+    v_item pulse._item := _enqueue_payloads.options;
+    v_lane text := coalesce(v_item.lane, v_kind.lane);
+    v_rank integer;
+    v_run_at timestamptz;
+    v_after boolean := coalesce(v_item.after <> '{}', false);
+    v_after_failed text := CASE WHEN v_after THEN coalesce(v_item.after_failed, 'cancel') END;
+    v_approval boolean := v_kind.requires_approval
+        OR coalesce(v_item.requires_approval, false);
+    v_payload jsonb;
+    v_job bigint;
+    v_jobs bigint [];
+    v_grouped boolean := false;
+BEGIN
+    IF cardinality(_enqueue_payloads.payloads) IS DISTINCT FROM 0 THEN
+        PERFORM pulse._require_between(
+            'number of payloads', coalesce(cardinality(_enqueue_payloads.payloads), 0),
+            1, 1000000
+        );
+    END IF;
+    -- As in _take_request: asked once whether anything is out of the ordinary.
+    IF (
+        length(_enqueue_payloads.kind) BETWEEN 1 AND 200
+        AND num_nonnulls(
+            v_item.lane, v_item.priority, v_item.run_at, v_item.delay, v_item.max_attempts,
+            v_item.unique_key, v_item.unique_for, v_item.group_key, v_item.tags,
+            v_item.max_runtime, v_item.headers, v_item.start_by, v_item.expires_in,
+            v_item.after, v_item.after_failed, v_item.flow, v_item.name
+        ) = 0
+        AND v_item.on_conflict = 'skip'
+    ) IS NOT TRUE THEN
+        PERFORM pulse._require_job_options(
+            _enqueue_payloads.kind, NULL, v_item.lane, v_item.priority, v_item.run_at,
+            v_item.delay, v_item.max_attempts, v_item.unique_key, v_item.unique_for,
+            v_item.on_conflict, v_item.group_key, v_item.tags, v_item.max_runtime,
+            v_item.headers, v_item.start_by, v_item.expires_in
+        );
+        PERFORM pulse._require_flow_options(
+            v_item.after, v_item.after_failed, v_item.flow, v_item.name,
+            cardinality(v_item.after) * cardinality(_enqueue_payloads.payloads)::bigint
+        );
+    END IF;
+
+    IF v_item.group_key IS NOT NULL THEN
+        v_grouped := pulse._joins_group(v_lane, v_item.group_key);
+    END IF;
+
+    -- With a key, an approval or a time to begin by each job is enqueued by itself.
+    IF v_approval
+        OR num_nonnulls(v_item.unique_key, v_item.start_by, v_item.expires_in) > 0
+    THEN
+        FOREACH v_payload IN ARRAY _enqueue_payloads.payloads LOOP
+            INSERT INTO pulse._request AS r (
+                kind, payload, lane, priority, options, owner
+            )
+            VALUES (
+                _enqueue_payloads.kind, v_payload, v_item.lane, v_item.priority, v_item,
+                _enqueue_payloads.owner
+            )
+            RETURNING r.job_id INTO v_job;
+            RETURN NEXT v_job;
+        END LOOP;
+        RETURN;
+    END IF;
+
+    v_run_at := coalesce(v_item.run_at, clock_timestamp() + v_item.delay);
+    PERFORM pulse._require_payload(p.payload)
+    FROM unnest(_enqueue_payloads.payloads) AS p (payload)
+    WHERE pg_column_size(p.payload) > 100000
+        OR (pg_column_size(p.payload) > 1000 AND octet_length(p.payload::text) > 8388608)
+        OR current_setting('pulse.max_payload', true) IS NOT NULL;
+    v_rank := -coalesce(v_item.priority, v_kind.priority);
+
+    -- Ids and places in line are drawn in the order of the array.
+    IF v_after AND _enqueue_payloads.payloads <> '{}' THEN
+        WITH written AS (
+            INSERT INTO pulse.body (
+                kind, payload, max_attempts, max_runtime, group_key, tags, owner, headers,
+                flow, name, after_failed
+            )
+            SELECT
+                _enqueue_payloads.kind, coalesce(p.payload, '{}'),
+                coalesce(v_item.max_attempts, v_kind.max_attempts), v_item.max_runtime,
+                v_item.group_key, v_item.tags, _enqueue_payloads.owner, v_item.headers,
+                v_item.flow, v_item.name, v_after_failed
+            FROM unnest(_enqueue_payloads.payloads) WITH ORDINALITY AS p (payload, place)
+            ORDER BY p.place
+            RETURNING job
+        ),
+
+        counted AS (
+            INSERT INTO pulse.tally (lane, kind, event, jobs)
+            SELECT v_lane, _enqueue_payloads.kind, 'enqueued', count(*)
+            FROM written AS w
+        )
+
+        SELECT array_agg(w.job ORDER BY w.job) INTO v_jobs
+        FROM written AS w;
+
+        PERFORM pulse._put_after(
+            v_jobs, v_item.after,
+            ROW(
+                NULL, NULL, NULL, v_lane, v_kind.kind, v_rank, v_item.run_at, v_item.delay,
+                NULL, 0, 0, false, NULL, v_after_failed, false
+            )::pulse.blocked,
+            _enqueue_payloads.owner
+        );
+        RETURN QUERY SELECT unnest(v_jobs);
+        RETURN;
+    END IF;
+
+    IF v_run_at > clock_timestamp() THEN
+        RETURN QUERY
+        WITH written AS (
+            INSERT INTO pulse.body (
+                kind, payload, max_attempts, max_runtime, group_key, tags, owner, headers,
+                flow, name
+            )
+            SELECT
+                _enqueue_payloads.kind, coalesce(p.payload, '{}'),
+                coalesce(v_item.max_attempts, v_kind.max_attempts), v_item.max_runtime,
+                v_item.group_key, v_item.tags, _enqueue_payloads.owner, v_item.headers,
+                v_item.flow, v_item.name
+            FROM unnest(_enqueue_payloads.payloads) WITH ORDINALITY AS p (payload, place)
+            ORDER BY p.place
+            RETURNING job
+        ),
+
+        placed AS (
+            INSERT INTO pulse.waiting (
+                lane, run_at, job, kind, rank, attempts, failures, keyed, retrying
+            )
+            SELECT
+                v_lane, greatest(v_run_at, clock_timestamp(), (SELECT pulse._due_floor())),
+                w.job, _enqueue_payloads.kind, v_rank, 0, 0, false, false
+            FROM written AS w
+        ),
+
+        counted AS (
+            INSERT INTO pulse.tally (lane, kind, event, jobs)
+            SELECT v_lane, _enqueue_payloads.kind, 'enqueued', count(*)
+            FROM written AS w
+            HAVING count(*) > 0
+        )
+
+        SELECT w.job
+        FROM written AS w
+        ORDER BY w.job;
+        RETURN;
+    END IF;
+
+    IF v_grouped THEN
+        RETURN QUERY
+        WITH written AS (
+            INSERT INTO pulse.body (
+                kind, payload, max_attempts, max_runtime, group_key, tags, owner, headers,
+                flow, name
+            )
+            SELECT
+                _enqueue_payloads.kind, coalesce(p.payload, '{}'),
+                coalesce(v_item.max_attempts, v_kind.max_attempts), v_item.max_runtime,
+                v_item.group_key, v_item.tags, _enqueue_payloads.owner, v_item.headers,
+                v_item.flow, v_item.name
+            FROM unnest(_enqueue_payloads.payloads) WITH ORDINALITY AS p (payload, place)
+            ORDER BY p.place
+            RETURNING job
+        ),
+
+        placed AS (
+            INSERT INTO pulse.group_ready AS r (
+                lane, group_key, rank, kind, job, attempts, failures, keyed
+            )
+            SELECT
+                v_lane, v_item.group_key, v_rank, _enqueue_payloads.kind,
+                w.job, 0, 0, false
+            FROM written AS w
+            ORDER BY w.job
+            RETURNING r.seq
+        ),
+
+        noticed AS (
+            INSERT INTO pulse.group_notice (lane, group_key, rank, place, kind)
+            SELECT
+                v_lane, v_item.group_key, v_rank, min(p.seq),
+                _enqueue_payloads.kind
+            FROM placed AS p
+            HAVING count(*) > 0
+        ),
+
+        counted AS (
+            INSERT INTO pulse.tally (lane, kind, event, jobs)
+            SELECT v_lane, _enqueue_payloads.kind, 'enqueued', count(*)
+            FROM written AS w
+            HAVING count(*) > 0
+        )
+
+        SELECT w.job
+        FROM written AS w
+        ORDER BY w.job;
+
+        PERFORM pulse._ring(v_lane);
+        RETURN;
+    END IF;
+
+    RETURN QUERY
+    WITH written AS (
+        INSERT INTO pulse.body (
+            kind, payload, max_attempts, max_runtime, group_key, tags, owner, headers,
+            flow, name
+        )
+        SELECT
+            _enqueue_payloads.kind, coalesce(p.payload, '{}'),
+            coalesce(v_item.max_attempts, v_kind.max_attempts), v_item.max_runtime,
+            v_item.group_key, v_item.tags, _enqueue_payloads.owner, v_item.headers,
+            v_item.flow, v_item.name
+        FROM unnest(_enqueue_payloads.payloads) WITH ORDINALITY AS p (payload, place)
+        ORDER BY p.place
+        RETURNING job
+    ),
+
+    placed AS (
+        INSERT INTO pulse.ready (lane, rank, kind, job, attempts, failures, keyed)
+        SELECT v_lane, v_rank, _enqueue_payloads.kind, w.job, 0, 0, false
+        FROM written AS w
+        ORDER BY w.job
+    ),
+
+    counted AS (
+        INSERT INTO pulse.tally (lane, kind, event, jobs)
+        SELECT v_lane, _enqueue_payloads.kind, 'enqueued', count(*)
+        FROM written AS w
+        HAVING count(*) > 0
+    )
+
+    SELECT w.job
+    FROM written AS w
+    ORDER BY w.job;
+
+    PERFORM pulse._ring(v_lane);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._enqueue_payloads(text, jsonb [], pulse._item, integer) IS
+'Enqueue one job for each payload; returns the ids in their order.';
+
+-- How enqueue_many hands over who calls: a form that is filled in with the caller's rights
+-- (access/caller.sql).
+
+-- As pulse._request, one row for all the jobs of a call.
+CREATE VIEW pulse._batch
+WITH (security_barrier)
+AS
+SELECT
+    NULL::text AS kind,
+    NULL::jsonb [] AS payloads,
+    NULL::pulse._item AS options,
+    NULL::jsonb AS jobs,
+    NULL::bigint [] AS job_ids,
+    NULL::name AS who
+WHERE false;
+
+ALTER VIEW pulse._batch ALTER COLUMN who SET DEFAULT current_user;
+
+COMMENT ON VIEW pulse._batch IS
+'Many jobs that are asked for at once, and by whom; written by pulse itself.';
+
+COMMENT ON COLUMN pulse._batch.kind IS
+'As in enqueue_many.';
+
+COMMENT ON COLUMN pulse._batch.payloads IS
+'What enqueue_many(kind, payloads) was given.';
+
+COMMENT ON COLUMN pulse._batch.options IS
+'Its further arguments; NULL for a list.';
+
+COMMENT ON COLUMN pulse._batch.jobs IS
+'What enqueue_many(jobs) was given.';
+
+COMMENT ON COLUMN pulse._batch.job_ids IS
+'The answer: the jobs, in order.';
+
+COMMENT ON COLUMN pulse._batch.who IS
+'The role that asks.';
+
+CREATE VIEW pulse._batch_form
+WITH (security_barrier)
+AS
+SELECT
+    b.kind,
+    b.payloads,
+    b.options,
+    b.jobs,
+    b.job_ids
+FROM pulse._batch AS b;
+
+COMMENT ON VIEW pulse._batch_form IS
+'Where enqueue_many asks for jobs.';
+
+COMMENT ON COLUMN pulse._batch_form.kind IS
+'As in enqueue_many.';
+
+COMMENT ON COLUMN pulse._batch_form.payloads IS
+'What enqueue_many(kind, payloads) was given.';
+
+COMMENT ON COLUMN pulse._batch_form.options IS
+'Its further arguments; NULL for a list.';
+
+COMMENT ON COLUMN pulse._batch_form.jobs IS
+'What enqueue_many(jobs) was given.';
+
+COMMENT ON COLUMN pulse._batch_form.job_ids IS
+'The answer: the jobs, in order.';
+
+CREATE FUNCTION pulse._take_batch()
+RETURNS trigger
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_owner integer := pulse._role_number(new.who);
+    v_item pulse._item := new.options;
+BEGIN
+    IF v_item IS DISTINCT FROM NULL THEN
+        new.job_ids := ARRAY(
+            SELECT m.job_id
+            FROM pulse._enqueue_payloads(
+                new.kind, new.payloads, v_item, v_owner
+            ) AS m (job_id)
+        );
+    ELSE
+        new.job_ids := ARRAY(
+            SELECT m.job_id
+            FROM pulse._enqueue_jobs(new.jobs, v_owner) AS m
+        );
+    END IF;
+    RETURN new;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._take_batch() IS
+'Enqueue what was asked for, for the role that asked.';
+
+CREATE TRIGGER batch_is_taken
+INSTEAD OF INSERT ON pulse._batch
+FOR EACH ROW EXECUTE FUNCTION pulse._take_batch();

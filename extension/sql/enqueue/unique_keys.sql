@@ -1,0 +1,324 @@
+-- Unique keys. The row of a key is inserted, read and deleted, never locked while it
+-- is only looked at: an upsert would make complete wait for producers and deadlock.
+
+-- Returns the id to use and true, or the id of the job that has the key and false.
+CREATE FUNCTION pulse._take_key(
+    lane text,
+    unique_key text,
+    unique_for interval,
+    on_conflict text,
+    kind text,
+    payload jsonb,
+    rank integer,
+    run_at timestamptz,
+    needs_approval boolean,
+    owner integer,
+    headers jsonb,
+    start_by timestamptz
+)
+RETURNS pulse._enqueued
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_key pulse.job_key;
+    v_job pulse._enqueued;
+    v_follower pulse.job_key;
+BEGIN
+    FOR v_round IN 1..10 LOOP
+        -- Waits for another transaction that is just inserting the same key.
+        INSERT INTO pulse.job_key (lane, unique_key, job, unique_for)
+        VALUES (
+            _take_key.lane, _take_key.unique_key, nextval('pulse.job_id'),
+            _take_key.unique_for
+        )
+        ON CONFLICT ON CONSTRAINT job_key_is_held_once DO NOTHING
+        RETURNING job INTO v_job.job_id;
+
+        IF FOUND THEN
+            -- One that followed the job before was first: we meet it as who has the key.
+            IF pg_sequence_last_value('pulse.blocked_seq') IS NOT NULL THEN
+                IF EXISTS (
+                    SELECT
+                    FROM pulse.job_key AS f
+                    WHERE f.lane = _take_key.lane
+                        AND f.unique_key = _take_key.unique_key
+                        AND f.follows
+                ) THEN
+                    CONTINUE WHEN pulse._hand_key_on(v_job.job_id);
+                END IF;
+            END IF;
+            v_job.created := true;
+            RETURN v_job;
+        END IF;
+
+        SELECT k.* INTO v_key
+        FROM pulse.job_key AS k
+        WHERE k.lane = _take_key.lane
+            AND k.unique_key = _take_key.unique_key
+            AND NOT k.follows;
+
+        -- Gone between the two statements: try again.
+        CONTINUE WHEN NOT FOUND;
+
+        IF v_key.expires_at <= clock_timestamp() THEN
+            DELETE FROM pulse.job_key AS k
+            WHERE k.lane = v_key.lane
+                AND k.unique_key = v_key.unique_key
+                AND k.expires_at <= clock_timestamp();
+            CONTINUE;
+        END IF;
+
+        IF _take_key.on_conflict = 'error' THEN
+            PERFORM pulse._raise_key_taken(v_key.lane, v_key.unique_key, v_key.job);
+        END IF;
+
+        v_job.job_id := v_key.job;
+        v_job.created := false;
+
+        IF coalesce(_take_key.on_conflict, 'skip') = 'skip' OR v_key.expires_at IS NOT NULL THEN
+            RETURN v_job;
+        END IF;
+
+        IF _take_key.on_conflict IN ('follow', 'merge') THEN
+            -- One that follows is newer, also where the one before it is to be retried.
+            SELECT k.* INTO v_follower
+            FROM pulse.job_key AS k
+            WHERE k.lane = v_key.lane
+                AND k.unique_key = v_key.unique_key
+                AND k.follows;
+
+            IF FOUND THEN
+                v_key := v_follower;
+            END IF;
+        END IF;
+
+        v_job := pulse._change(
+            v_key, _take_key.on_conflict, _take_key.kind, _take_key.payload,
+            _take_key.rank, _take_key.run_at, _take_key.needs_approval, _take_key.owner,
+            _take_key.headers, _take_key.start_by, _take_key.unique_for
+        );
+        IF v_job.job_id IS NULL
+            AND _take_key.on_conflict <> 'replace'
+            AND EXISTS (SELECT FROM pulse.lease AS l WHERE l.job = v_key.job)
+        THEN
+            v_job := pulse._follow(
+                v_key, _take_key.on_conflict, _take_key.kind, _take_key.payload,
+                _take_key.rank, _take_key.run_at, _take_key.needs_approval,
+                _take_key.owner, _take_key.headers, _take_key.start_by,
+                _take_key.unique_for
+            );
+        END IF;
+        IF v_job.job_id IS NOT NULL THEN
+            RETURN v_job;
+        END IF;
+    END LOOP;
+
+    PERFORM pulse._raise_kept_moving(v_key.job);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._take_key(
+    text, text, interval, text, text, jsonb, integer, timestamptz, boolean, integer,
+    jsonb, timestamptz
+) IS
+'Take a unique key for a new job, or settle the conflict with the job that has it.';
+
+-- Rows are locked in the order of the key, so two batches cannot deadlock: as a row, since
+-- the index of keys would be read from its beginning to have them in order. Who follows takes
+-- the key when it is released, in a later statement (enqueue/follow.sql).
+CREATE FUNCTION pulse._release_keys(jobs bigint [])
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+BEGIN
+    PERFORM 1
+    FROM pulse.job_key AS k
+    WHERE k.job = ANY (jobs)
+    ORDER BY ROW(k.lane, k.unique_key)
+    FOR UPDATE;
+
+    DELETE FROM pulse.job_key AS k
+    WHERE k.job = ANY (jobs)
+        AND (k.unique_for IS NULL OR k.follows);
+
+    UPDATE pulse.job_key AS k
+    SET expires_at = clock_timestamp() + k.unique_for
+    WHERE k.job = ANY (jobs);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._release_keys(bigint []) IS
+'Give back the unique keys of jobs that have finished, or start their unique_for.';
+
+CREATE FUNCTION pulse._raise_key_taken(lane text, unique_key text, job bigint)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._raise(
+        'PU102',
+        format('unique key %L of lane %L is taken', unique_key, lane),
+        format('Job %s has it.', job),
+        'Wait until that job has finished (and its unique_for has passed), or use another key.'
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._raise_key_taken(text, text, bigint) IS
+'Raise PU102.';
+
+CREATE FUNCTION pulse._raise_kept_moving(job bigint)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._raise(
+        'PU107',
+        format('job %s kept moving', job),
+        'Ten times it was claimed, given back or finished between two looks.',
+        'Try again.'
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._raise_kept_moving(bigint) IS
+'Raise PU107.';
+
+-- The unique key of a job that goes to another lane or back in line.
+
+-- The key row is locked after the job's own row, here as in every report. The INSERT
+-- waits for an open transaction that takes or frees the same key.
+CREATE FUNCTION pulse._rekey(job_id bigint, lane text)
+RETURNS bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_key text := pulse._key_of(_rekey.job_id);
+    v_own pulse.job_key;
+    v_holder bigint;
+BEGIN
+    FOR v_round IN 1 .. 10 LOOP
+        DELETE FROM pulse.job_key AS k
+        WHERE k.job = _rekey.job_id
+        RETURNING k.* INTO v_own;
+
+        -- What another job left behind for its unique_for, and that is over.
+        DELETE FROM pulse.job_key AS k
+        WHERE k.lane = _rekey.lane
+            AND k.unique_key = v_key
+            AND k.expires_at <= clock_timestamp();
+
+        -- Not before one that waits for it.
+        INSERT INTO pulse.job_key (lane, unique_key, job, unique_for)
+        SELECT _rekey.lane, v_key, b.job, b.unique_for
+        FROM pulse.body AS b
+        WHERE b.job = _rekey.job_id
+            AND NOT EXISTS (
+                SELECT
+                FROM pulse.job_key AS f
+                WHERE f.lane = _rekey.lane
+                    AND f.unique_key = v_key
+                    AND f.follows
+            )
+        ON CONFLICT ON CONSTRAINT job_key_is_held_once DO NOTHING;
+
+        IF FOUND THEN
+            RETURN NULL;
+        END IF;
+
+        -- Taken: leave our own key as it was. Nobody can have it, we freed it just now.
+        INSERT INTO pulse.job_key (lane, unique_key, job, unique_for, expires_at, follows)
+        SELECT (v_own).*
+        WHERE v_own.job IS NOT NULL;
+
+        SELECT k.job INTO v_holder
+        FROM pulse.job_key AS k
+        WHERE k.lane = _rekey.lane
+            AND k.unique_key = v_key
+            AND k.job <> _rekey.job_id
+        ORDER BY k.follows
+        LIMIT 1;
+
+        IF FOUND THEN
+            RETURN v_holder;
+        END IF;
+    END LOOP;
+
+    PERFORM pulse._raise_kept_moving(_rekey.job_id);
+    RETURN NULL;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._rekey(bigint, text) IS
+'Give a job its unique key in a lane; returns the job that has it already, else NULL.';
+
+-- Keys are met in the order of the jobs, not of the keys, so this waits for an open
+-- transaction that takes or frees the same key for a moment only. NULL says that it
+-- waited in vain; then the caller leaves every job with a key alone, since waiting again
+-- and again would amount to a wait that can be part of a deadlock.
+CREATE FUNCTION pulse._try_rekey(job_id bigint, lane text)
+RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '50ms'
+AS $$
+BEGIN
+    IF pulse._key_of(_try_rekey.job_id) IS NULL THEN
+        RETURN true;
+    END IF;
+
+    BEGIN
+        RETURN pulse._rekey(_try_rekey.job_id, _try_rekey.lane) IS NULL;
+    EXCEPTION
+        WHEN lock_not_available THEN
+            RETURN NULL;
+    END;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._try_rekey(bigint, text) IS
+'Give a job its unique key in a lane, if it has one and it can be had at once; NULL when an open transaction has it.';
+
+CREATE FUNCTION pulse._key_is_free(job_id bigint, lane text)
+RETURNS boolean
+LANGUAGE sql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT NOT EXISTS (
+        SELECT
+        FROM pulse.job_key AS k
+        WHERE k.lane = _key_is_free.lane
+            AND k.unique_key = pulse._key_of(_key_is_free.job_id)
+            AND k.job <> _key_is_free.job_id
+            AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())
+    )
+$$;
+
+COMMENT ON FUNCTION pulse._key_is_free(bigint, text) IS
+'Whether a job could have its unique key in a lane; only a look, _rekey decides.';
+
+CREATE FUNCTION pulse._key_of(job_id bigint)
+RETURNS text
+LANGUAGE sql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT b.unique_key
+    FROM pulse.body AS b
+    WHERE b.job = _key_of.job_id
+$$;
+
+COMMENT ON FUNCTION pulse._key_of(bigint) IS
+'The unique key of a job, if it has one.';

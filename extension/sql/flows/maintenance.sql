@@ -1,0 +1,216 @@
+-- What tick does for flows: it settles doubts, takes the portions that claims left, and moves the
+-- marks of both (flows/settle.sql); and once an hour it looks for what no note names.
+
+CREATE FUNCTION pulse._tick_flows(until timestamptz DEFAULT 'infinity')
+RETURNS bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+SET jit = off
+AS $$
+DECLARE
+    v_horizon pulse.horizon;
+    v_old pulse.note_mark;
+    v_new pulse.note_mark;
+    v_last constant bigint := pg_sequence_last_value('pulse.note_seq');
+    v_piece constant integer := pulse._upkeep_piece();
+    v_run pulse.upkeep_run;
+    v_decided bigint [] := ARRAY[]::bigint [];
+    v_unsure bigint [] := ARRAY[]::bigint [];
+    v_from bigint;
+    v_some record;
+    v_all bigint := 0;
+BEGIN
+    IF v_last IS NULL THEN
+        RETURN 0;
+    END IF;
+
+    -- Decided first; looked at in later statements.
+    v_horizon := pulse._see_horizon();
+    v_old := pulse._newest_note_mark();
+    v_new := v_old;
+
+    -- Every transaction that was open at an earlier look has ended.
+    IF pg_snapshot_xmin(pg_current_snapshot()) >= v_old.unsure_until THEN
+        v_decided := v_old.unsure;
+    END IF;
+
+    -- From where the last one stopped: what an open transaction keeps unsure is met again
+    -- each time, and must not use up the time of all others. But what is decided now nobody
+    -- remembers later.
+    v_run := pulse._newest_upkeep_run('flows');
+    v_from := greatest(
+        v_old.doubt_from, coalesce(v_decided[1], (v_run.state ->> 'from')::bigint)
+    );
+    LOOP
+        v_some := pulse._settle(v_piece, v_from, v_decided, '{}', _tick_flows.until);
+        v_from := CASE WHEN v_some.seen = v_piece THEN v_some.last + 1 END;
+        v_unsure := v_unsure || v_some.unsure;
+        v_all := v_all + v_some.released;
+        EXIT WHEN v_from IS NULL OR pulse._time_is_over(_tick_flows.until);
+    END LOOP;
+    IF v_from IS DISTINCT FROM (v_run.state ->> 'from')::bigint THEN
+        PERFORM pulse._write_upkeep_run(v_run, 'flows', jsonb_build_object('from', v_from));
+    END IF;
+
+    LOOP
+        SELECT w.seq INTO v_from
+        FROM pulse.wake AS w
+        WHERE w.seq >= v_old.wake_from
+            AND w.seq <= v_last
+        ORDER BY w.seq
+        LIMIT 1;
+        EXIT WHEN v_from IS NULL;
+
+        v_some := pulse._take_portions(1000, 100, v_from, v_last);
+        v_all := v_all + v_some.released;
+        EXIT WHEN v_some.taken = 0 OR pulse._time_is_over(_tick_flows.until);
+    END LOOP;
+
+    -- What is still unsure of the doubts that were remembered waits for the same transactions.
+    IF v_decided <> '{}' OR v_old.unsure_until IS NULL THEN
+        v_new.unsure := v_unsure [1:10000];
+        v_new.unsure_until := CASE
+            WHEN v_unsure <> '{}' THEN pg_snapshot_xmax(pg_current_snapshot())
+        END;
+    END IF;
+
+    v_new.wake_from := greatest(
+        v_old.wake_from,
+        least(
+            v_horizon.note_q + 1,
+            (
+                SELECT w.seq
+                FROM pulse.wake AS w
+                WHERE w.seq >= v_old.wake_from
+                ORDER BY w.seq
+                LIMIT 1
+            )
+        )
+    );
+    v_new.doubt_from := greatest(
+        v_old.doubt_from,
+        least(
+            v_horizon.note_q + 1,
+            (
+                SELECT n.seq
+                FROM pulse.doubt AS n
+                WHERE n.seq >= v_old.doubt_from
+                ORDER BY n.seq
+                LIMIT 1
+            )
+        )
+    );
+
+    IF (v_new.wake_from, v_new.doubt_from, v_new.unsure, v_new.unsure_until)
+        IS DISTINCT FROM
+        (v_old.wake_from, v_old.doubt_from, v_old.unsure, v_old.unsure_until)
+    THEN
+        INSERT INTO pulse.note_mark (wake_from, doubt_from, unsure, unsure_until)
+        VALUES (v_new.wake_from, v_new.doubt_from, v_new.unsure, v_new.unsure_until);
+
+        DELETE FROM pulse.note_mark AS m
+        WHERE m.version = (
+                SELECT o.version
+                FROM pulse.note_mark AS o
+                WHERE o.version = v_old.version
+                FOR UPDATE SKIP LOCKED
+            );
+    END IF;
+    RETURN v_all;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._tick_flows(timestamptz) IS
+'Settle doubts, take the portions that were left for later, and move the marks of both; returns how many jobs were released.';
+
+-- Once an hour: blocked jobs that no note names.
+
+-- A part of the backstop. A watch of a job that ended well is a bug; a job
+-- to be cancelled may be late, where an enqueue named more than 1,000 jobs of others. It has
+-- 0.3 seconds: next is where to go on, NULL at the end.
+CREATE FUNCTION pulse._backstop_flows(
+    from_job bigint DEFAULT 0, OUT missed bigint, OUT next bigint
+)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
+AS $$
+DECLARE
+    v_until timestamptz := clock_timestamp() + interval '300 milliseconds';
+    v_jobs bigint [];
+    v_upstreams bigint [];
+BEGIN
+    missed := 0;
+    next := _backstop_flows.from_job;
+    IF next = 0 THEN
+        -- Of a pause that was taken back.
+        WITH parked AS (
+            INSERT INTO pulse.wake (job, from_seq, to_seq)
+            SELECT b.waits_for, min(b.seq), max(b.seq)
+            FROM pulse.blocked AS b
+            WHERE b.waits_for < 0
+                AND NOT EXISTS (
+                    SELECT FROM pulse.flow_hold AS h WHERE h.number = -b.waits_for
+                )
+                AND NOT EXISTS (SELECT FROM pulse.wake AS w WHERE w.job = b.waits_for)
+            GROUP BY b.waits_for
+            RETURNING job
+        )
+
+        SELECT count(*) INTO missed
+        FROM parked AS p;
+    END IF;
+
+    LOOP
+        v_jobs := array(
+            SELECT b.job FROM pulse.blocked AS b WHERE b.job > next ORDER BY b.job LIMIT 1000
+        );
+        v_upstreams := array(
+            SELECT DISTINCT b.waits_for
+            FROM pulse.blocked AS b
+            INNER JOIN pulse.finished AS f ON f.job = b.waits_for
+            WHERE b.job = ANY (v_jobs)
+                AND (f.state = 'completed' OR b.after_failed = 'run')
+                AND NOT EXISTS (SELECT FROM pulse.doubt AS n WHERE n.job = b.waits_for)
+                AND NOT EXISTS (SELECT FROM pulse.wake AS w WHERE w.job = b.waits_for)
+        );
+        missed := missed + cardinality(v_upstreams);
+
+        INSERT INTO pulse.doubt (job)
+        SELECT unnest(v_upstreams)
+        UNION
+        SELECT d.after
+        FROM (
+            SELECT o.job
+            FROM pulse.blocked AS o
+            WHERE o.job = ANY (v_jobs)
+                AND o.after_failed = 'cancel'
+            OFFSET 0
+        ) AS b
+        CROSS JOIN LATERAL (
+            SELECT o.after
+            FROM pulse.dependency AS o
+            WHERE o.job = b.job
+            OFFSET 0
+        ) AS d
+        WHERE (
+            SELECT f.state <> 'completed'
+            FROM pulse.finished AS f
+            WHERE f.job = d.after
+        );
+
+        next := CASE WHEN cardinality(v_jobs) = 1000 THEN v_jobs[1000] END;
+        EXIT WHEN next IS NULL OR pulse._time_is_over(v_until);
+    END LOOP;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._backstop_flows(bigint) IS
+'Look for blocked jobs that should have been released or cancelled, and have them looked at; says how many upstreams went unnoticed.';

@@ -1,0 +1,168 @@
+-- What a running job adds to its flow.
+
+CREATE FUNCTION pulse.spawn(lease bigint, step text, jobs jsonb)
+RETURNS SETOF bigint
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_job bigint;
+    v_step pulse.job_step;
+    v_body pulse.body;
+    v_waiting bigint [];
+    v_ids bigint [];
+    v_new bigint [];
+BEGIN
+    PERFORM pulse._require_read_committed('spawn');
+    PERFORM pulse._require_name('step', spawn.step);
+    PERFORM pulse._require_json('jobs', spawn.jobs, 'array', '[{"kind": "parse"}]');
+    v_job := pulse._job_of(spawn.lease);
+
+    -- Waits for another call with the same step of the same run.
+    INSERT INTO pulse.job_step (job, step, saved_at)
+    VALUES (v_job, spawn.step, clock_timestamp())
+    ON CONFLICT ON CONSTRAINT job_step_is_one_per_name DO NOTHING;
+
+    IF NOT FOUND THEN
+        v_step := pulse._step_of(v_job, spawn.step, 'spawn');
+        RETURN QUERY SELECT unnest(v_step.jobs);
+        RETURN;
+    END IF;
+
+    -- Shared, so that several may add to one job at once, and waits for whoever holds it:
+    -- until we commit, nobody releases it. Who begins to wait for us later does not wait
+    -- for these.
+    v_waiting := array(
+        SELECT b.job
+        FROM pulse.blocked AS b
+        WHERE b.job = ANY (array(
+                SELECT d.job FROM pulse.dependency AS d WHERE d.after = v_job
+            ))
+            -- One that is parked waits for nobody any more. + 0: by its job alone.
+            AND b.waits_for + 0 > 0
+        ORDER BY b.job
+        FOR KEY SHARE
+    );
+
+    SELECT b.* INTO v_body
+    FROM pulse.body AS b
+    WHERE b.job = v_job;
+
+    SELECT array_agg(e.job_id), array_agg(DISTINCT e.job_id) FILTER (WHERE e.created)
+    INTO v_ids, v_new
+    FROM pulse._enqueue_jobs(spawn.jobs, v_body.owner, v_body.flow) AS e;
+    PERFORM pulse._require_spawnable(spawn.jobs, v_new);
+
+    PERFORM pulse._require_flow_options(
+        NULL, NULL, NULL, NULL, cardinality(v_waiting)::bigint * cardinality(v_new)
+    );
+    INSERT INTO pulse.dependency (job, after)
+    SELECT w.job, n.job
+    FROM unnest(v_waiting) AS w (job)
+    CROSS JOIN unnest(v_new) AS n (job);
+
+    UPDATE pulse.job_step AS s
+    SET jobs = coalesce(v_ids, '{}')
+    WHERE s.job = v_job
+        AND s.step = spawn.step;
+
+    RETURN QUERY SELECT unnest(v_ids);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.spawn(bigint, text, jsonb) IS
+'Enqueue a list of jobs (as enqueue_many takes it) from inside a running one, for the role that enqueued it and into its flow: whoever waits for the running job at that moment waits for these too. Once for each step: a later attempt that spawns it again gets the same ids. Errors as in enqueue_many; PU101 the lease was lost, PU002 the step is of another sort, PU105 one of after is blocked or has failed. Writes what enqueue_many writes, and dependency and job_step.';
+
+-- A job that waits for the running one is blocked. If a spawned job waited for it, both would
+-- wait for ever; and what has failed may be blocked when it is retried. Asked of what was
+-- written: a name in the list can stand for a job that has its unique key.
+CREATE FUNCTION pulse._require_spawnable(jobs jsonb, ids bigint [])
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_wrong record;
+BEGIN
+    SELECT e.job ->> 'on_conflict' AS on_conflict INTO v_wrong
+    FROM jsonb_array_elements(_require_spawnable.jobs) AS e (job)
+    WHERE e.job ->> 'on_conflict' IN ('follow', 'merge', 'cancel')
+    LIMIT 1;
+
+    IF FOUND THEN
+        PERFORM pulse._raise(
+            'PU002',
+            format('a spawned job cannot have on_conflict %L', v_wrong.on_conflict),
+            'It could wait for a job that waits for the running one.',
+            'Use skip, replace or error, or enqueue it without spawn.'
+        );
+    END IF;
+
+    SELECT p.job, p.state INTO v_wrong
+    FROM (
+        SELECT d.after AS job
+        FROM pulse.dependency AS d
+        WHERE d.job = ANY (_require_spawnable.ids)
+        EXCEPT
+        SELECT unnest(_require_spawnable.ids)
+    ) AS u
+    CROSS JOIN LATERAL (
+        SELECT o.job, o.state FROM pulse._place AS o WHERE o.job = u.job OFFSET 0
+    ) AS p
+    WHERE p.state IN ('blocked', 'dead', 'cancelled')
+    LIMIT 1;
+
+    IF FOUND THEN
+        PERFORM pulse._raise_wrong_state(
+            v_wrong.job, v_wrong.state, 'spawn a job after',
+            'It may wait for the running job. Let spawned jobs wait for each other, by name, or for jobs that run or have completed.'
+        );
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._require_spawnable(jsonb, bigint []) IS
+'Raise PU105 when a spawned job waits for one that may wait for the running job, PU002 when it could come to.';
+
+CREATE FUNCTION pulse.upstream(lease bigint)
+RETURNS TABLE (job_id bigint, name text, kind text, state text, result jsonb)
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_job bigint := (SELECT l.job FROM pulse.lease AS l WHERE l.lease = upstream.lease);
+BEGIN
+    IF v_job IS NULL THEN
+        PERFORM pulse._raise_lease_lost(upstream.lease);
+    END IF;
+
+    RETURN QUERY
+    SELECT d.after, b.name, b.kind, p.state, p.result
+    FROM (
+        SELECT o.after
+        FROM pulse.dependency AS o
+        WHERE o.job = v_job
+        ORDER BY o.after
+        OFFSET 0
+    ) AS d
+    CROSS JOIN LATERAL (
+        SELECT o.name, o.kind FROM pulse.body AS o WHERE o.job = d.after OFFSET 0
+    ) AS b
+    CROSS JOIN LATERAL (
+        SELECT o.state, o.result FROM pulse._place AS o WHERE o.job = d.after OFFSET 0
+    ) AS p;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse.upstream(bigint) IS
+'The jobs that the one of this lease depends on, in the order of their ids, with how they ended and what they returned. PU101 when the lease was lost. Writes nothing.';

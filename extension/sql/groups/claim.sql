@@ -1,0 +1,1130 @@
+-- The claim of a lane whose jobs stand in groups.
+--
+-- Each group has a line of its own (group_ready), and what is known of it is one row
+-- (group_state): the first place of each of its levels, the leases that count against its
+-- slots and, while it can run, its turn. A claim reads groups by their turns, takes a job or
+-- more of each from its first place on, and writes the group anew with a turn at the end of
+-- the round. A group at its limit has no turn, so nothing that cannot run is ever read.
+--
+-- How a group gets to have a turn: who puts a job in line, or ends a run, leaves a notice in
+-- the same transaction. A claim reads the notices first and looks at the groups they name.
+-- A notice is a hint, never a fact: what runs is looked up in lease by key, what waits in
+-- group_ready.
+--
+-- All this is under the roster lock and read in later statements, so that one claim at a
+-- time decides. Producers and reports never wait for it: they only append.
+--
+-- The order is strict by priority, then by turns, and first in first out inside a level of a
+-- group. The next place of a group is the first one that was seen and not taken, read
+-- without a lock: a row that was skipped because a cancel holds it must not be passed.
+--
+-- A group has a turn for each job, or for as many as its weight says; what is left of a turn
+-- when the batch is full is for the next claim. Turns are drawn anew in the order in which
+-- the groups would have gone on.
+--
+-- With in_order nothing behind a row that another session holds is taken, nor anything while a job
+-- that was taken before waits to be run again: its lease counts until it is back in line, or
+-- gone.
+--
+-- One function under one lock, since calls cost; that is why the file is long.
+
+CREATE FUNCTION pulse._claim_grouped(
+    worker text,
+    lane text,
+    max_jobs integer,
+    lease_for interval,
+    kinds text [],
+    mark pulse.mark
+)
+RETURNS SETOF pulse.claimed
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET jit = off
+SET plan_cache_mode = force_generic_plan
+SET enable_mergejoin = off
+SET enable_nestloop = off
+AS $$
+DECLARE
+    v_now timestamptz;
+    v_lane pulse.lane;
+    v_known record;
+    v_mark pulse.group_mark;
+    v_sorted record;
+    v_quota pulse.quota;
+    v_free integer;
+    v_woken pulse.group_state [];
+    v_woken_until timestamptz;
+    v_need integer := _claim_grouped.max_jobs;
+    v_roster pulse.roster;
+    v_leases bigint [];
+    v_last_seq bigint;
+    v_noticed pulse.group_state [];
+    v_serve pulse.group_state [];
+    v_slots integer [];
+    v_weights integer [];
+    v_rates integer [];
+    v_pers interval [];
+    v_wait pulse.group_state [];
+    v_old tid [];
+    v_ranks integer [] := ARRAY[]::integer [];
+    v_some integer [];
+    v_top bigint := 0;
+    v_turn bigint;
+    v_one_each boolean;
+    v_first_turn bigint;
+    v_start bigint;
+    v_taken integer := 0;
+    v_looked integer := 0;
+    v_behind integer := 0;
+    v_all integer := 0;
+    v_first_lease bigint;
+    v_hearing bigint;
+    v_choosing bigint;
+    v_hears boolean;
+    v_kinds text [] := _claim_grouped.kinds;
+    v_spent text [] := ARRAY[]::text [];
+    v_rated text [] := ARRAY[]::text [];
+    v_now_open record;
+    v_open text [];
+    v_starts integer [];
+    v_after_lease bigint;
+BEGIN
+    -- 1. The lock, then all there is to know.
+    IF NOT pulse._take_turn(_claim_grouped.lane) THEN
+        RETURN;
+    END IF;
+
+    v_hearing := pulse._entries_read('pulse.group_notice_is_in_order');
+    v_choosing := pulse._entries_read('pulse.group_state_in_turn');
+
+    SELECT
+        l AS lane,
+        l.max_slots,
+        coalesce(l.lease_for, d.lease_for) AS lease_for,
+        l.max_runtime,
+        -- As in claim_batch.
+        (
+            SELECT k.rate IS NOT NULL
+            FROM pulse.kind AS k
+            WHERE k.lease_for IS NOT NULL OR k.max_runtime IS NOT NULL OR k.rate IS NOT NULL
+            ORDER BY k.rate
+            LIMIT 1
+        ) AS kinds_rated,
+        l.group_rate IS NOT NULL
+        OR EXISTS (
+            SELECT 1
+            FROM pulse.group_rule AS q
+            WHERE q.lane = _claim_grouped.lane AND q.rate IS NOT NULL
+        ) AS rated,
+        (
+            SELECT true
+            FROM pulse.group_rule AS q
+            WHERE q.lane = _claim_grouped.lane
+            ORDER BY q.group_key
+            LIMIT 1
+        ) AS ruled,
+        (
+            SELECT true
+            FROM pulse.group_notice AS n
+            WHERE n.lane = _claim_grouped.lane
+                AND n.seq >= (m.mark).notice_from
+            ORDER BY n.seq
+            LIMIT 1
+        ) AS heard,
+        m.mark,
+        (SELECT min(u.turn) FROM unnest((m.mark).turns) AS u (turn)) AS first_turn,
+        r.roster
+    INTO v_known
+    FROM pulse._lane_default AS d
+    INNER JOIN pulse.lane AS l ON l.lane = _claim_grouped.lane
+    LEFT JOIN LATERAL (
+        SELECT o AS mark
+        FROM pulse.group_mark AS o
+        WHERE o.lane = _claim_grouped.lane
+        ORDER BY o.version DESC
+        LIMIT 1
+    ) AS m ON true
+    LEFT JOIN LATERAL (
+        SELECT o AS roster
+        FROM pulse.roster AS o
+        WHERE l.max_slots IS NOT NULL
+            AND o.lane = _claim_grouped.lane
+            AND o.bank = 0
+        ORDER BY o.version DESC
+        LIMIT 1
+    ) AS r ON true;
+
+    v_lane := v_known.lane;
+    v_mark := v_known.mark;
+
+    -- 2. Slots of the lane, as in claim_batch.
+    IF v_known.max_slots IS NOT NULL THEN
+        v_roster := v_known.roster;
+        v_leases := v_roster.leases;
+        IF v_leases IS NULL THEN
+            v_leases := (pulse._rebuild_roster(_claim_grouped.lane)).leases;
+        END IF;
+        IF cardinality(v_leases) + v_need > v_known.max_slots THEN
+            v_leases := array(
+                SELECT l.lease FROM pulse.lease AS l WHERE l.lease = ANY (v_leases)
+            );
+        END IF;
+        v_need := least(v_need, v_known.max_slots - cardinality(v_leases));
+        IF v_need <= 0 THEN
+            RETURN;
+        END IF;
+    END IF;
+
+    -- Starts that its rate has left.
+    v_now := clock_timestamp();
+    IF v_lane.rate IS NOT NULL THEN
+        v_quota := pulse._newest_quota(_claim_grouped.lane, '');
+        SELECT f.free INTO v_free
+        FROM pulse._free_starts(v_quota.starts, v_lane.rate, v_lane.rate_per, v_now) AS f;
+        v_need := least(v_need, v_free);
+        IF v_need <= 0 THEN
+            RETURN;
+        END IF;
+    END IF;
+
+    -- 3. Who is there: the roll after a restore, jobs that stand in ready, notices.
+    IF v_mark.lane IS NULL OR v_mark.roll_from IS NOT NULL THEN
+        v_mark := pulse._announce_groups(v_lane, v_mark, 1000);
+        v_known.heard := true;
+    END IF;
+    SELECT o.* INTO v_sorted
+    FROM pulse._sort_into_groups(
+        _claim_grouped.lane, 500 + 4 * v_need, _claim_grouped.mark
+    ) AS o;
+    IF v_lane.in_order AND v_sorted.moved >= 500 + 4 * v_need THEN
+        RETURN;
+    END IF;
+    IF v_known.heard OR v_sorted.moved > 0 THEN
+        SELECT n.groups, n.last_seq INTO v_noticed, v_last_seq
+        FROM pulse._read_notices(
+            v_lane, v_mark.notice_from, 1000 + 4 * v_need, v_mark.roll_from
+        ) AS n;
+    END IF;
+
+    -- Groups whose rate has a start again; from the beginning where the clock stepped back.
+    IF v_known.rated THEN
+        v_woken := pulse._wake_groups(
+            v_lane,
+            CASE WHEN v_mark.woken_until > v_now THEN '-infinity' ELSE v_mark.woken_until END,
+            v_now, 1000 + 4 * v_need
+        );
+        v_noticed := v_noticed || v_woken;
+        IF coalesce(cardinality(v_woken), 0) < 1000 + 4 * v_need THEN
+            v_woken_until := v_now;
+        END IF;
+    END IF;
+
+    -- Whoever saw the lane ungrouped may have committed since, before one that was just
+    -- noticed began: in order means that it is sorted in first.
+    IF v_lane.in_order THEN
+        SELECT o.* INTO v_sorted
+        FROM pulse._sort_into_groups(
+            _claim_grouped.lane, 500 + 4 * v_need, _claim_grouped.mark
+        ) AS o;
+        IF v_sorted.named > 0 THEN
+            PERFORM pulse._write_groups(v_lane, v_noticed);
+            RETURN;
+        END IF;
+    END IF;
+
+    IF v_known.kinds_rated THEN
+        v_spent := pulse._spent_kinds(_claim_grouped.kinds);
+    END IF;
+
+    WHILE v_need > 0 AND v_looked < 1000 + 4 * _claim_grouped.max_jobs LOOP
+        -- Kinds whose rate has no start left are left out: of which kinds there are then?
+        IF v_spent <> '{}' THEN
+            v_kinds := CASE
+                WHEN _claim_grouped.kinds IS NULL
+                    THEN pulse._kinds_in_turn(_claim_grouped.lane, v_spent)
+                ELSE array(
+                    SELECT u.kind
+                    FROM unnest(_claim_grouped.kinds) AS u (kind)
+                    WHERE u.kind <> ALL (v_spent)
+                )
+            END;
+        END IF;
+
+        -- 4. Whose turn it is: the first groups in turn, each level from its mark, then those
+        -- just noticed. With kinds, groups whose first job is of one of these.
+        SELECT
+            array_agg(c.state) FILTER (WHERE c.served),
+            array_agg(c.slots) FILTER (WHERE c.served),
+            array_agg(c.weight) FILTER (WHERE c.served),
+            array_agg(c.rate) FILTER (WHERE c.served),
+            array_agg(c.rate_per) FILTER (WHERE c.served),
+            array_agg(c.state) FILTER (WHERE NOT c.served AND c.tid IS NULL),
+            array_agg(c.tid) FILTER (WHERE c.served),
+            array_agg(DISTINCT c.rank) FILTER (WHERE c.rank IS NOT NULL),
+            min(c.turn) FILTER (WHERE c.served AND c.tid IS NOT NULL),
+            max(c.turn) FILTER (WHERE c.served AND c.tid IS NOT NULL),
+            -- A job of each is the whole batch: one level, and groups know no other.
+            count(*) FILTER (WHERE c.served) = v_need
+            AND bool_and(c.alone) FILTER (WHERE c.served)
+            AND min(c.rank) FILTER (WHERE c.served) = max(c.rank) FILTER (WHERE c.served)
+        INTO v_serve, v_slots, v_weights, v_rates, v_pers, v_wait, v_old, v_some,
+            v_first_turn, v_turn, v_one_each
+        FROM (
+            SELECT x.*, x.runs AND x.nth - x.credit < v_need AS served
+            FROM (
+                -- nth is the last job that the group may start in this round.
+                SELECT z.*, sum(z.credit) OVER turns AS nth
+                FROM (
+                    SELECT
+                        y.*,
+                        l.slots,
+                        l.weight,
+                        l.rate,
+                        l.rate_per,
+                        least(coalesce(y.left_over, l.weight), l.weight) AS credit,
+                        y.tid IS NOT NULL
+                        OR y.wanted
+                        AND q.enabled IS NOT FALSE
+                        AND (
+                            l.rate IS NULL
+                            OR (
+                                SELECT o.free > 0
+                                FROM pulse._free_starts(
+                                    (y.state).starts, l.rate, l.rate_per, v_now
+                                ) AS o
+                            )
+                        )
+                        AND (
+                            l.slots IS NULL
+                            OR coalesce(cardinality((y.state).leases), 0) < l.slots
+                        ) AS runs
+                    FROM (
+                        (
+                            SELECT
+                                h.state, h.tid, h.group_key, h.rank, h.turn, h.place,
+                                h.credit AS left_over,
+                                num_nonnulls(h.more, h.rest) = 0 AS alone,
+                                true AS wanted
+                            FROM generate_series(0, cardinality(v_mark.ranks)) AS n (level)
+                            CROSS JOIN LATERAL (
+                                SELECT s AS state, s.ctid AS tid, s.*
+                                FROM pulse.group_state AS s
+                                WHERE s.lane = _claim_grouped.lane
+                                    AND s.turn IS NOT NULL
+                                    AND s.version > 0
+                                    AND (s.rank, s.turn) >= (
+                                        coalesce(v_mark.ranks[nullif(n.level, 0)], -2147483648),
+                                        coalesce(v_mark.turns[nullif(n.level, 0)], 0)
+                                    )
+                                    AND s.rank < coalesce(v_mark.ranks[n.level + 1], 2147483647)
+                                ORDER BY s.rank, s.turn
+                                LIMIT v_need
+                            ) AS h
+                            WHERE v_kinds IS NULL
+                            LIMIT v_need
+                        )
+                        UNION ALL
+                        SELECT
+                            h.state, h.tid, h.group_key, h.rank, h.turn, h.place, h.credit,
+                            num_nonnulls(h.more, h.rest) = 0, true
+                        FROM (
+                            SELECT DISTINCT u.kind FROM unnest(v_kinds) AS u (kind)
+                        ) AS k
+                        CROSS JOIN generate_series(0, cardinality(v_mark.ranks)) AS n (level)
+                        CROSS JOIN LATERAL (
+                            SELECT s AS state, s.ctid AS tid, s.*
+                            FROM pulse.group_state AS s
+                            WHERE s.lane = _claim_grouped.lane
+                                AND s.turn IS NOT NULL
+                                AND s.place >= 0
+                                AND s.kind = k.kind
+                                AND (s.rank, s.turn) >= (
+                                    coalesce(v_mark.ranks[nullif(n.level, 0)], -2147483648),
+                                    coalesce(v_mark.turns[nullif(n.level, 0)], 0)
+                                )
+                                AND s.rank < coalesce(v_mark.ranks[n.level + 1], 2147483647)
+                            ORDER BY s.rank, s.turn
+                            LIMIT v_need
+                        ) AS h
+                        UNION ALL
+                        SELECT
+                            g, NULL, g.group_key, g.rank, g.turn, g.place, g.credit,
+                            num_nonnulls(g.more, g.rest) = 0,
+                            g.rank IS NOT NULL
+                            AND (
+                                _claim_grouped.kinds IS NULL
+                                OR g.kind = ANY (_claim_grouped.kinds)
+                            )
+                            AND g.kind <> ALL (v_spent)
+                        FROM unnest(v_noticed) AS g
+                    ) AS y
+                    LEFT JOIN LATERAL (
+                        SELECT r.*
+                        FROM pulse.group_rule AS r
+                        WHERE v_known.ruled
+                            AND r.lane = _claim_grouped.lane
+                            AND r.group_key = y.group_key
+                        OFFSET 0
+                    ) AS q ON true
+                    CROSS JOIN LATERAL (
+                        SELECT
+                            coalesce(q.weight, 1) AS weight,
+                            CASE
+                                WHEN y.group_key = '' THEN NULL
+                                WHEN v_lane.in_order THEN 1
+                                ELSE coalesce(q.max_slots, v_lane.group_slots)
+                            END AS slots,
+                            CASE
+                                WHEN y.group_key <> ''
+                                    THEN coalesce(q.rate, v_lane.group_rate)
+                            END AS rate,
+                            coalesce(q.rate_per, v_lane.group_rate_per) AS rate_per
+                    ) AS l
+                ) AS z
+                WINDOW turns AS (
+                    ORDER BY NOT z.runs, z.rank, z.turn, z.place, z.group_key
+                    ROWS UNBOUNDED PRECEDING
+                )
+                ORDER BY NOT z.runs, z.rank, z.turn, z.place, z.group_key
+            ) AS x
+        ) AS c;
+
+        -- Of groups whose first job is of a kind with a rate, as many as it has starts, each
+        -- with its part of them; the others keep their turn. Refused, or none left: choose
+        -- anew, without that kind.
+        IF v_known.kinds_rated AND v_serve IS NOT NULL THEN
+            SELECT o.* INTO v_now_open
+            FROM pulse._open_kinds(
+                array(SELECT g.kind FROM unnest(v_serve) AS g), v_spent
+            ) AS o;
+            IF v_now_open.spent <> v_spent THEN
+                v_spent := v_now_open.spent;
+                CONTINUE;
+            END IF;
+            v_rated := v_now_open.rated;
+            v_open := v_now_open.open;
+            v_after_lease := pulse._last_lease();
+
+            SELECT
+                array_agg(v_serve[k.ord] ORDER BY k.ord) FILTER (WHERE k.fits),
+                array_agg(v_slots[k.ord] ORDER BY k.ord) FILTER (WHERE k.fits),
+                array_agg(v_weights[k.ord] ORDER BY k.ord) FILTER (WHERE k.fits),
+                array_agg(v_rates[k.ord] ORDER BY k.ord) FILTER (WHERE k.fits),
+                array_agg(v_pers[k.ord] ORDER BY k.ord) FILTER (WHERE k.fits),
+                array_agg(v_old[k.ord] ORDER BY k.ord) FILTER (WHERE k.fits),
+                array_agg(k.starts / least(k.groups, k.starts) ORDER BY k.ord)
+                FILTER (WHERE k.fits),
+                v_wait
+                || array_agg(v_serve[k.ord]) FILTER (WHERE NOT k.fits AND v_old[k.ord] IS NULL)
+            INTO v_serve, v_slots, v_weights, v_rates, v_pers, v_old, v_starts, v_wait
+            FROM (
+                -- Of its highest priority alone: what is behind that comes later.
+                SELECT
+                    g.ord,
+                    g.starts,
+                    count(*) OVER (PARTITION BY g.kind, g.rank) AS groups,
+                    g.starts IS NULL
+                    OR g.rank = min(g.rank) OVER (PARTITION BY g.kind)
+                    AND row_number() OVER (PARTITION BY g.kind ORDER BY g.ord) <= g.starts AS fits
+                FROM (
+                    SELECT
+                        n.ord,
+                        (v_serve[n.ord]).kind,
+                        (v_serve[n.ord]).rank,
+                        v_now_open.free[array_position(v_open, (v_serve[n.ord]).kind::text)]
+                        AS starts
+                    FROM generate_subscripts(v_serve, 1) AS n (ord)
+                ) AS g
+            ) AS k;
+        END IF;
+
+        v_noticed := NULL;
+        v_ranks := v_ranks || v_some;
+        v_top := greatest(v_top, v_turn);
+        IF v_wait IS NOT NULL THEN
+            PERFORM pulse._write_groups(v_lane, v_wait);
+        END IF;
+        EXIT WHEN v_serve IS NULL;
+
+        -- Turns drawn from here on are of groups that were looked at. Where these are all
+        -- that is left and gave nothing, another session holds their first jobs: those behind
+        -- are tried, once, where their order allows it.
+        IF v_start IS NULL THEN
+            SELECT s.last_value, (l.last_value << 10) | 1023
+            INTO v_start, v_first_lease
+            FROM pulse.version AS s
+            CROSS JOIN pulse.lease_seq AS l;
+        ELSIF v_taken = 0 AND v_first_turn > v_start THEN
+            EXIT WHEN v_behind > 0 OR v_lane.in_order;
+            v_behind := 16;
+        END IF;
+        v_looked := v_looked + cardinality(v_serve);
+        v_now := clock_timestamp();
+
+        -- 5. Serve. Mostly one job of each group makes a batch, and nothing else counts: the
+        -- statement for that, which leaves all to the other where a job is late or large.
+        v_taken := 0;
+        IF v_one_each
+            AND v_behind = 0
+            AND _claim_grouped.kinds IS NULL
+            AND v_known.kinds_rated IS NOT TRUE
+            AND v_known.ruled IS NULL
+            AND NOT v_known.rated
+        THEN
+            RETURN QUERY
+            WITH first AS MATERIALIZED (
+                SELECT s.*
+                FROM (
+                    SELECT
+                        g.group_key AS named, g.version, g.lasting, g.rank AS level, g.slots,
+                        g.ord, l.leases, r.*,
+                        row_number() OVER line AS nth,
+                        lead(r.seq) OVER line AS next_seq,
+                        lead(r.kind) OVER line AS next_kind
+                    FROM unnest(v_serve, v_slots) WITH ORDINALITY AS g (
+                        lane, group_key, version, rank, place, kind, more, rest, leases,
+                        turn, credit, starts, wake_at, written_at, lasting, slots, ord
+                    )
+                    CROSS JOIN LATERAL (
+                        SELECT
+                            CASE
+                                WHEN cardinality(g.leases) >= g.slots - 1
+                                    THEN
+                                        array(
+                                            SELECT u.lease
+                                            FROM unnest(g.leases) AS u (lease)
+                                            WHERE (
+                                                SELECT true
+                                                FROM pulse.lease AS e
+                                                WHERE e.lease = u.lease
+                                            )
+                                                OR v_lane.in_order
+                                                AND (
+                                                    SELECT true
+                                                    FROM pulse.waiting AS w
+                                                    WHERE w.last_lease = u.lease
+                                                        AND w.place IS NOT NULL
+                                                    LIMIT 1
+                                                )
+                                        )
+                                ELSE g.leases
+                            END AS leases
+                        OFFSET 0
+                    ) AS l
+                    LEFT JOIN LATERAL (
+                        SELECT
+                            o.ctid AS tid, o.rank, o.seq, o.kind, o.job, o.attempts,
+                            o.failures, o.keyed, o.group_key, o.ready_at
+                        FROM pulse.group_ready AS o
+                        WHERE o.lane = _claim_grouped.lane
+                            AND o.group_key = g.group_key
+                            AND o.rank = g.rank
+                            AND o.seq >= g.place
+                            AND o.failures >= 0
+                        ORDER BY o.seq
+                        LIMIT 2
+                    ) AS r ON true
+                    WINDOW line AS (PARTITION BY g.ord ORDER BY r.seq)
+                ) AS s
+                WHERE s.nth = 1
+            ),
+
+            described AS MATERIALIZED (
+                SELECT
+                    nextval('pulse.lease_seq') << 10 | floor(random() * 1024)::bigint AS lease,
+                    t.*
+                FROM (
+                    SELECT
+                        f.*,
+                        b.payload,
+                        b.max_attempts,
+                        b.enqueued_at,
+                        b.group_key AS given_key,
+                        b.headers,
+                        b.flow,
+                        b.name,
+                        coalesce(_claim_grouped.lease_for, k.lease_for, v_known.lease_for)
+                        AS lease_for,
+                        v_now + coalesce(b.max_runtime, k.max_runtime, v_known.max_runtime)
+                        AS deadline,
+                        sum(
+                            CASE
+                                WHEN f.attempts = 0 AND b.start_by <= v_now THEN 262145
+                                ELSE pg_column_size(b.payload)
+                            END
+                        ) OVER () AS stored
+                    FROM first AS f
+                    CROSS JOIN LATERAL (
+                        SELECT
+                        FROM pulse.group_ready AS o
+                        WHERE o.ctid = f.tid
+                        FOR UPDATE SKIP LOCKED
+                    ) AS r
+                    CROSS JOIN LATERAL (
+                        SELECT o.*
+                        FROM pulse.body AS o
+                        WHERE o.job = f.job
+                        OFFSET 0
+                    ) AS b
+                    LEFT JOIN LATERAL (
+                        SELECT o.lease_for, o.max_runtime
+                        FROM pulse.kind AS o
+                        WHERE v_known.kinds_rated IS NOT NULL AND o.kind = f.kind
+                        OFFSET 0
+                    ) AS k ON true
+                ) AS t
+                WHERE t.stored <= 262144
+            ),
+
+            taken AS (
+                DELETE FROM pulse.group_ready AS r
+                WHERE r.ctid = ANY (array(SELECT d.tid FROM described AS d))
+            ),
+
+            leased AS (
+                INSERT INTO pulse.lease (
+                    lease, job, lane, kind, rank, attempt, failures, keyed,
+                    worker, claimed_at, lease_for, lease_until, deadline, group_key, place,
+                    ready_at
+                )
+                SELECT
+                    d.lease, d.job, _claim_grouped.lane, d.kind, d.rank, d.attempts + 1,
+                    d.failures, d.keyed, _claim_grouped.worker, v_now, d.lease_for,
+                    least(v_now + d.lease_for, d.deadline), d.deadline,
+                    CASE WHEN d.slots IS NOT NULL THEN d.group_key END,
+                    CASE WHEN v_lane.in_order AND d.group_key <> '' THEN d.seq END,
+                    d.ready_at
+                FROM described AS d
+            ),
+
+            gone AS (
+                DELETE FROM pulse.group_state AS s
+                WHERE s.ctid = ANY (v_old)
+                    AND EXISTS (SELECT FROM described)
+            ),
+
+            -- One that another session holds keeps its place in front.
+            fresh AS (
+                SELECT
+                    f.named, f.version, f.lasting, f.slots,
+                    CASE WHEN p.place IS NOT NULL THEN f.level END AS rank,
+                    p.place,
+                    CASE WHEN d.lease IS NULL THEN f.kind ELSE f.next_kind END AS kind,
+                    CASE
+                        WHEN f.slots IS NOT NULL
+                            THEN
+                                coalesce(f.leases, '{}')
+                                || CASE WHEN d.lease IS NOT NULL THEN ARRAY[d.lease] END
+                    END AS leases
+                FROM first AS f
+                LEFT JOIN described AS d ON d.ord = f.ord
+                CROSS JOIN LATERAL (
+                    SELECT CASE WHEN d.lease IS NULL THEN f.seq ELSE f.next_seq END AS place
+                ) AS p
+                WHERE EXISTS (SELECT FROM described)
+                ORDER BY d.lease IS NOT NULL, f.ord
+            ),
+
+            written AS (
+                INSERT INTO pulse.group_state (
+                    lane, group_key, rank, place, kind, leases, turn, lasting
+                )
+                SELECT
+                    _claim_grouped.lane, f.named, f.rank, f.place, f.kind, f.leases,
+                    CASE
+                        WHEN f.rank IS NOT NULL
+                            AND (cardinality(f.leases) >= f.slots) IS NOT TRUE
+                            THEN nextval('pulse.version')
+                    END,
+                    f.version IS NOT NULL OR random() < 0.0625
+                FROM fresh AS f
+                WHERE f.rank IS NOT NULL OR f.lasting OR f.leases IS NOT NULL
+            )
+
+            SELECT
+                d.lease,
+                d.job,
+                d.kind,
+                d.payload,
+                d.attempts + 1,
+                d.failures,
+                d.max_attempts,
+                -d.rank,
+                least(v_now + d.lease_for, d.deadline),
+                d.deadline,
+                d.enqueued_at,
+                CASE
+                    WHEN d.attempts > 0
+                        THEN (SELECT c.data FROM pulse.job_checkpoint AS c WHERE c.job = d.job)
+                END,
+                d.given_key,
+                d.headers,
+                d.flow,
+                d.name
+            FROM described AS d;
+            GET DIAGNOSTICS v_taken = ROW_COUNT;
+        END IF;
+
+        -- Else in rounds, of each group as much as it may and no further than the first job
+        -- that is not wanted; lock, take out, lease, write the group anew.
+        IF v_taken = 0 THEN
+            RETURN QUERY
+            WITH served AS MATERIALIZED (
+                SELECT
+                    f.*,
+                    CASE
+                        WHEN f.all_weights >= v_need THEN least(f.free, f.credit)
+                        ELSE least(f.free, v_need, 4 * v_need * f.weight / f.all_weights)
+                    END AS share
+                FROM (
+                    SELECT
+                        g.group_key, g.version, g.rank, g.place, g.kind, g.more, g.rest, g.turn,
+                        g.slots, g.weight, g.rate, g.rate_per, g.starts, g.lasting, g.ord, l.leases,
+                        least(coalesce(g.credit, g.weight), g.weight) AS credit,
+                        sum(g.weight) OVER (PARTITION BY g.rank) AS all_weights,
+                        least(
+                            CASE
+                                WHEN g.slots IS NULL THEN v_need
+                                ELSE greatest(g.slots - coalesce(cardinality(l.leases), 0), 0)
+                            END,
+                            CASE
+                                WHEN g.rate IS NOT NULL
+                                    THEN (
+                                        SELECT o.free
+                                        FROM pulse._free_starts(
+                                            g.starts, g.rate, g.rate_per, v_now
+                                        ) AS o
+                                    )
+                            END,
+                            g.of_kind
+                        ) AS free
+                    FROM unnest(v_serve, v_slots, v_weights, v_rates, v_pers, v_starts)
+                    WITH ORDINALITY AS g (
+                        lane, group_key, version, rank, place, kind, more, rest, leases, turn,
+                        credit, starts, wake_at, written_at, lasting, slots, weight, rate, rate_per,
+                        of_kind, ord
+                    )
+                    -- Ends of leases write nothing here: who is gone is found out when the
+                    -- slots seem to be full, or may be with this claim.
+                    CROSS JOIN LATERAL (
+                        SELECT
+                            CASE
+                                WHEN cardinality(g.leases) >= g.slots - v_need
+                                    THEN
+                                        array(
+                                            SELECT u.lease
+                                            FROM unnest(g.leases) AS u (lease)
+                                            WHERE (
+                                                SELECT true
+                                                FROM pulse.lease AS e
+                                                WHERE e.lease = u.lease
+                                            )
+                                                OR v_lane.in_order
+                                                AND (
+                                                    SELECT true
+                                                    FROM pulse.waiting AS w
+                                                    WHERE w.last_lease = u.lease
+                                                        AND w.place IS NOT NULL
+                                                    LIMIT 1
+                                                )
+                                        )
+                                ELSE g.leases
+                            END AS leases
+                        OFFSET 0
+                    ) AS l
+                ) AS f
+            ),
+
+            seen AS MATERIALIZED (
+                SELECT
+                    s.ord, s.share, s.slots, s.weight, s.weight - s.credit AS had, n.*,
+                    row_number() OVER line AS nth,
+                    bool_and(
+                        (_claim_grouped.kinds IS NULL OR n.kind = ANY (_claim_grouped.kinds))
+                        AND (n.kind <> ALL (v_rated) OR n.kind = s.kind)
+                    ) OVER line AS wanted
+                FROM served AS s
+                CROSS JOIN LATERAL (
+                    SELECT
+                        r.ctid AS tid, r.rank, r.seq, r.kind, r.job, r.attempts,
+                        r.failures, r.keyed, r.group_key, r.ready_at
+                    FROM pulse.group_ready AS r
+                    WHERE r.lane = _claim_grouped.lane
+                        AND r.group_key = s.group_key
+                        AND r.rank = s.rank
+                        AND r.seq >= s.place
+                        AND r.failures >= 0
+                    ORDER BY r.seq
+                    LIMIT CASE WHEN s.share > 0 THEN s.share + 1 + v_behind ELSE 0 END
+                ) AS n
+                WINDOW line AS (PARTITION BY s.ord ORDER BY n.seq ROWS UNBOUNDED PRECEDING)
+            ),
+
+            candidate AS MATERIALIZED (
+                SELECT c.*, row_number() OVER () AS pos
+                FROM (
+                    SELECT s.*
+                    FROM seen AS s
+                    WHERE s.wanted
+                        AND s.nth <= s.share + v_behind
+                    ORDER BY s.rank, (s.had + s.nth - 1) / s.weight, s.ord, s.nth
+                    LIMIT CASE WHEN v_behind = 0 THEN v_need END
+                ) AS c
+            ),
+
+            locked AS MATERIALIZED (
+                SELECT c.*
+                FROM candidate AS c
+                CROSS JOIN LATERAL (
+                    SELECT
+                    FROM pulse.group_ready AS r
+                    WHERE r.ctid = c.tid
+                    FOR UPDATE SKIP LOCKED
+                ) AS r
+            ),
+
+            -- Of a group no more than its share, also where more of it was tried.
+            chosen AS (
+                SELECT l.*
+                FROM locked AS l
+                WHERE v_behind = 0
+                    OR l.tid IN (
+                        SELECT k.tid
+                        FROM (
+                            SELECT
+                                o.tid,
+                                o.share,
+                                row_number() OVER (PARTITION BY o.ord ORDER BY o.nth) AS kth
+                            FROM locked AS o
+                        ) AS k
+                        WHERE k.kth <= k.share
+                    )
+                ORDER BY l.pos
+                LIMIT v_need
+            ),
+
+            looked_up AS MATERIALIZED (
+                SELECT
+                    t.*,
+                    b.payload,
+                    b.max_attempts,
+                    b.enqueued_at,
+                    b.group_key AS given_key,
+                    b.headers,
+                    b.flow,
+                    b.name,
+                    (t.attempts = 0 AND b.start_by <= v_now) IS TRUE AS is_late,
+                    b.start_by,
+                    coalesce(_claim_grouped.lease_for, k.lease_for, v_known.lease_for) AS lease_for,
+                    v_now
+                    + coalesce(b.max_runtime, k.max_runtime, v_known.max_runtime) AS deadline
+                FROM chosen AS t
+                CROSS JOIN LATERAL (
+                    SELECT o.*
+                    FROM pulse.body AS o
+                    WHERE o.job = t.job
+                    OFFSET 0
+                ) AS b
+                LEFT JOIN LATERAL (
+                    SELECT o.lease_for, o.max_runtime
+                    FROM pulse.kind AS o
+                    WHERE v_known.kinds_rated IS NOT NULL AND o.kind = t.kind
+                    OFFSET 0
+                ) AS k ON true
+            ),
+
+            -- An answer has 64 MB of payload at most, but at least one job; how much fits is
+            -- asked only when they are large as stored (claim/large_payloads.sql).
+            fitting AS MATERIALIZED (
+                SELECT f.*
+                FROM (
+                    SELECT array_agg(t.job ORDER BY t.pos) AS jobs
+                    FROM looked_up AS t
+                    HAVING sum(pg_column_size(t.payload)) > 262144
+                ) AS l
+                CROSS JOIN LATERAL pulse._fit_jobs(l.jobs) AS f
+            ),
+
+            -- Leases are drawn in claim order, by the statement that inserts them.
+            described AS MATERIALIZED (
+                SELECT
+                    nextval('pulse.lease_seq') << 10 | floor(random() * 1024)::bigint AS lease,
+                    f.is_late OR f.unsent IS NOT NULL AS is_over,
+                    f.*
+                FROM (
+                    SELECT t.*, CASE WHEN t.job = x.unsent THEN x.size END AS unsent
+                    FROM looked_up AS t
+                    LEFT JOIN fitting AS x ON true
+                    WHERE x.fit IS NULL
+                        OR t.job = ANY (x.fit)
+                        OR t.job = x.unsent
+                ) AS f
+            ),
+
+            taken AS (
+                DELETE FROM pulse.group_ready AS r
+                WHERE r.ctid = ANY (array(SELECT d.tid FROM described AS d))
+            ),
+
+            leased AS (
+                INSERT INTO pulse.lease (
+                    lease, job, lane, kind, rank, attempt, failures, keyed,
+                    worker, claimed_at, lease_for, lease_until, deadline, group_key, place,
+                    ready_at
+                )
+                SELECT
+                    d.lease, d.job, _claim_grouped.lane, d.kind, d.rank, d.attempts + 1,
+                    d.failures, d.keyed, _claim_grouped.worker, v_now, d.lease_for,
+                    least(v_now + d.lease_for, d.deadline), d.deadline,
+                    CASE WHEN d.slots IS NOT NULL THEN d.group_key END,
+                    CASE WHEN v_lane.in_order AND d.group_key <> '' THEN d.seq END,
+                    d.ready_at
+                FROM described AS d
+                WHERE NOT d.is_over
+            ),
+
+            left_over AS (
+                SELECT
+                    s.ord,
+                    min(s.seq) FILTER (WHERE s.taken IS NULL) AS place,
+                    (array_agg(s.kind) FILTER (WHERE s.taken IS NULL))[1] AS kind,
+                    array_agg(s.lease) FILTER (WHERE NOT s.is_over) AS leases,
+                    count(s.taken) AS n,
+                    count(s.taken) FILTER (WHERE NOT s.is_over) AS started
+                FROM (
+                    SELECT s.ord, s.seq, s.kind, d.job AS taken, d.lease, d.is_over
+                    FROM seen AS s
+                    LEFT JOIN described AS d ON d.job = s.job
+                    ORDER BY s.ord, s.seq
+                ) AS s
+                GROUP BY s.ord
+            ),
+
+            -- used is what the group has had of its turns; where the batch was full in the middle
+            -- of one, it keeps the rest and its place.
+            fresh AS (
+                SELECT
+                    s.group_key,
+                    s.version,
+                    s.lasting,
+                    s.ord,
+                    s.slots,
+                    u.used / s.weight AS rounds,
+                    CASE
+                        WHEN h.here
+                            AND u.used % s.weight > 0
+                            AND (SELECT count(*) FROM described) >= v_need
+                            THEN s.weight - u.used % s.weight
+                    END AS credit,
+                    s.turn,
+                    s.rate,
+                    s.rate_per,
+                    CASE
+                        WHEN s.rate IS NOT NULL
+                            THEN pulse._add_starts(
+                                s.starts, coalesce(o.started, 0)::integer, s.rate_per, v_now
+                            )
+                    END AS starts,
+                    CASE
+                        WHEN h.here THEN s.rank
+                        ELSE coalesce((s.more[1]).rank, r.rank)
+                    END AS rank,
+                    CASE
+                        WHEN s.share = 0 THEN s.place
+                        WHEN h.here THEN o.place
+                        ELSE coalesce((s.more[1]).place, r.seq)
+                    END AS place,
+                    CASE
+                        WHEN s.share = 0 THEN s.kind
+                        WHEN h.here THEN o.kind
+                        ELSE coalesce((s.more[1]).kind, r.kind)
+                    END AS kind,
+                    CASE
+                        WHEN h.here THEN s.more
+                        WHEN cardinality(s.more) > 1 THEN s.more[2:]
+                    END AS more,
+                    CASE WHEN h.here OR s.more IS NOT NULL THEN s.rest ELSE r.rank + 1 END AS rest,
+                    CASE
+                        WHEN s.slots IS NOT NULL THEN coalesce(s.leases, '{}') || o.leases
+                    END AS leases
+                FROM served AS s
+                LEFT JOIN left_over AS o ON o.ord = s.ord
+                CROSS JOIN LATERAL (SELECT s.share = 0 OR o.place IS NOT NULL AS here) AS h
+                CROSS JOIN LATERAL (
+                    SELECT s.weight - s.credit + coalesce(o.n, 0) AS used
+                ) AS u
+                LEFT JOIN LATERAL (
+                    SELECT g.rank, g.seq, g.kind
+                    FROM pulse.group_ready AS g
+                    WHERE NOT h.here
+                        AND s.more IS NULL
+                        AND g.lane = _claim_grouped.lane
+                        AND g.group_key = s.group_key
+                        AND g.rank >= s.rest
+                        AND g.failures >= 0
+                    ORDER BY g.rank, g.seq
+                    LIMIT 1
+                ) AS r ON true
+                ORDER BY rounds, s.ord
+            ),
+
+            gone AS (
+                DELETE FROM pulse.group_state AS s
+                WHERE s.ctid = ANY (v_old)
+            ),
+
+            -- As _write_groups does.
+            written AS (
+                INSERT INTO pulse.group_state (
+                    lane, group_key, rank, place, kind, more, rest, leases, turn, credit, starts,
+                    wake_at, lasting
+                )
+                SELECT
+                    _claim_grouped.lane, f.group_key, f.rank, f.place, f.kind, f.more, f.rest,
+                    f.leases,
+                    CASE
+                        WHEN f.rank IS NULL
+                            OR cardinality(f.leases) >= f.slots
+                            OR w.free_at IS NOT NULL
+                            THEN NULL
+                        WHEN f.credit IS NOT NULL THEN coalesce(f.turn, nextval('pulse.version'))
+                        ELSE nextval('pulse.version')
+                    END,
+                    f.credit,
+                    f.starts,
+                    CASE WHEN f.rank IS NOT NULL THEN w.free_at END,
+                    f.version IS NOT NULL OR random() < 0.0625
+                FROM fresh AS f
+                CROSS JOIN LATERAL (
+                    SELECT
+                        CASE
+                            WHEN f.rate IS NOT NULL
+                                THEN (
+                                    SELECT o.free_at
+                                    FROM pulse._free_starts(
+                                        f.starts, f.rate, f.rate_per, v_now
+                                    ) AS o
+                                )
+                        END AS free_at
+                    OFFSET 0
+                ) AS w
+                WHERE f.rank IS NOT NULL
+                    OR f.lasting
+                    OR f.leases IS NOT NULL
+                    OR f.starts IS NOT NULL
+            )
+
+            SELECT
+                d.lease,
+                d.job,
+                d.kind,
+                d.payload,
+                d.attempts + 1,
+                d.failures,
+                d.max_attempts,
+                -d.rank,
+                least(v_now + d.lease_for, d.deadline),
+                d.deadline,
+                d.enqueued_at,
+                CASE
+                    WHEN d.attempts > 0
+                        THEN (SELECT c.data FROM pulse.job_checkpoint AS c WHERE c.job = d.job)
+                END,
+                d.given_key,
+                d.headers,
+                d.flow,
+                d.name
+            FROM described AS d
+            -- What had to begin before now ends here and is not handed out, nor what is too large.
+            WHERE
+                CASE
+                    WHEN d.is_late
+                        THEN pulse._expire_job(
+                            d.job, _claim_grouped.lane, d.kind, d.rank, d.keyed, d.start_by
+                        )
+                    WHEN d.is_over
+                        THEN pulse._fail_unsent(
+                            _claim_grouped.worker, d.job, _claim_grouped.lane, d.kind, d.rank,
+                            d.attempts, d.failures, d.keyed, d.ready_at, d.unsent
+                        )
+                    ELSE true
+                END;
+
+            GET DIAGNOSTICS v_taken = ROW_COUNT;
+        END IF;
+        v_need := v_need - v_taken;
+        v_all := v_all + v_taken;
+        IF v_open <> '{}' THEN
+            PERFORM pulse._spend_kinds(_claim_grouped.lane, v_open, v_after_lease);
+        END IF;
+
+        -- Short of what was asked for, and large already: that is the answer.
+        IF v_need > 0 AND v_taken > 0 THEN
+            EXIT WHEN (
+                SELECT sum(pg_column_size(b.payload)) > 262144
+                FROM (
+                    SELECT l.job
+                    FROM pulse.lease AS l
+                    WHERE l.lease > v_first_lease
+                    ORDER BY l.lease
+                ) AS l
+                CROSS JOIN LATERAL (
+                    SELECT o.payload FROM pulse.body AS o WHERE o.job = l.job OFFSET 0
+                ) AS b
+            );
+        END IF;
+    END LOOP;
+
+    -- Who runs in the lane, and what its rate has spent.
+    IF v_known.max_slots IS NOT NULL AND v_all > 0 THEN
+        INSERT INTO pulse.roster (lane, leases)
+        SELECT _claim_grouped.lane, v_leases || array_agg(l.lease)
+        FROM (
+            SELECT o.lease
+            FROM pulse.lease AS o
+            WHERE o.lease > v_first_lease
+                AND o.lane = _claim_grouped.lane
+            ORDER BY o.lease
+        ) AS l;
+
+        DELETE FROM pulse.roster AS r
+        WHERE r.lane = v_roster.lane
+            AND r.bank = 0
+            AND r.version = v_roster.version;
+    END IF;
+
+    IF v_lane.rate IS NOT NULL AND v_all > 0 THEN
+        PERFORM pulse._spend_quota(
+            v_quota, _claim_grouped.lane, '', v_all, v_lane.rate_per, v_now
+        );
+    END IF;
+
+    -- Perhaps nothing but late ones: those behind them get their turn in the next claim.
+    IF v_looked > 0 AND v_all = 0 THEN
+        PERFORM pulse._expire_all(clock_timestamp() + interval '50 milliseconds');
+    END IF;
+
+    -- 6. Marks, when what was read lies 500 places behind them, or when nothing was found and
+    -- looking for it was not cheap: as in _ask_for_marks.
+    v_hearing := pulse._entries_read('pulse.group_notice_is_in_order') - v_hearing;
+    v_hears := v_hearing > 1000 OR v_last_seq - v_mark.notice_from >= 500;
+    IF v_hears
+        OR v_top - coalesce(v_known.first_turn, 0) >= 500
+        OR v_mark.woken_until < v_woken_until - interval '10 seconds'
+        OR v_looked = 0
+        AND v_hearing + pulse._entries_read('pulse.group_state_in_turn') - v_choosing
+        > 1000 + 500 * cardinality(v_mark.ranks)
+    THEN
+        PERFORM pulse._advance_groups(
+            v_mark, v_ranks, v_woken_until, v_hears OR v_looked = 0
+        );
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._claim_grouped(
+    text, text, integer, interval, text [], pulse.mark
+) IS
+'claim_batch for a lane whose jobs stand in groups; mark is the newest of its line in ready.';

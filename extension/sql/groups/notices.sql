@@ -1,0 +1,308 @@
+-- What a claim of a grouped lane, or tick, does before it serves: notices are read into states
+-- of groups, under the roster lock, taken in an earlier statement (groups/claim.sql has
+-- the essay).
+
+-- The notices are gone, and so are the states that they change: those are returned as they
+-- shall be, and the caller writes them. version is that of the state before, NULL when
+-- there was none; turn is kept while the group stays on its level. What changes nothing is
+-- left alone: an arrival behind others of its level, or on one that is looked up later, an
+-- end where nobody waits. What counts against the slots of a group is looked up by key:
+-- leases, and with in_order jobs that keep their place in waiting.
+CREATE FUNCTION pulse._read_notices(
+    lane pulse.lane,
+    from_seq bigint,
+    max_notices integer,
+    roll_from text,
+    OUT groups pulse.group_state [],
+    OUT last_seq bigint
+)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET jit = off
+SET plan_cache_mode = force_generic_plan
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+AS $$
+DECLARE
+    v_groups pulse.group_state [];
+BEGIN
+    WITH notice AS (
+        DELETE FROM pulse.group_notice AS n
+        WHERE n.ctid = ANY (array(
+                SELECT r.tid
+                FROM (
+                    SELECT
+                        o.ctid AS tid,
+                        sum(coalesce(cardinality(o.ended), 1)) OVER (
+                            ORDER BY o.seq ROWS UNBOUNDED PRECEDING
+                        ) AS groups
+                    FROM pulse.group_notice AS o
+                    WHERE o.lane = (_read_notices.lane).lane
+                        AND o.seq >= _read_notices.from_seq
+                    ORDER BY o.seq
+                    LIMIT _read_notices.max_notices
+                ) AS r
+                WHERE r.groups <= _read_notices.max_notices
+            ))
+        RETURNING n.seq, n.group_key, n.rank, n.place, n.kind, n.ended
+    ),
+
+    -- Where the roll was not taken yet, the first place of a level is to be looked up.
+    spot AS (
+        SELECT s.*
+        FROM (
+            SELECT
+                n.group_key,
+                n.rank,
+                CASE WHEN n.group_key >= _read_notices.roll_from THEN 0 ELSE n.place END AS place,
+                CASE WHEN n.group_key >= _read_notices.roll_from THEN NULL ELSE n.kind END AS kind
+            FROM notice AS n
+            WHERE n.ended IS NULL
+            UNION ALL
+            SELECT unnest(n.ended), NULL, NULL, NULL
+            FROM notice AS n
+            WHERE n.ended IS NOT NULL
+        ) AS s
+        ORDER BY s.group_key, s.rank, s.place, s.kind NULLS FIRST
+    ),
+
+    news AS (
+        SELECT g.*, g.ranks[1] AS rank, g.places[1] AS place, g.kinds[1] AS kind
+        FROM (
+            SELECT
+                s.group_key,
+                array_agg(s.rank) FILTER (WHERE s.rank IS NOT NULL) AS ranks,
+                array_agg(s.place) FILTER (WHERE s.rank IS NOT NULL) AS places,
+                array_agg(s.kind) FILTER (WHERE s.rank IS NOT NULL) AS kinds,
+                bool_or(s.rank IS NULL) AS ended,
+                bool_or(s.rank IS NOT NULL AND s.kind IS NULL) AS unknown,
+                max(s.rank) > min(s.rank) AS several
+            FROM spot AS s
+            GROUP BY s.group_key
+        ) AS g
+    ),
+
+    seen AS MATERIALIZED (
+        SELECT
+            n.*,
+            o.tid, o.version, o.leases, o.turn, o.credit, o.more, o.rest, o.starts, o.lasting,
+            o.rank AS o_rank, o.place AS o_place, o.kind AS o_kind,
+            n.unknown OR n.several OR num_nonnulls(o.more, o.rest) > 0 OR n.rank <> o.rank
+            AS mixed
+        FROM news AS n
+        LEFT JOIN LATERAL (
+            SELECT s.*, s.ctid AS tid
+            FROM pulse.group_state AS s
+            WHERE s.lane = (_read_notices.lane).lane
+                AND s.group_key = n.group_key
+            ORDER BY s.version DESC
+            LIMIT 1
+        ) AS o ON true
+        WHERE
+            CASE
+                WHEN n.unknown THEN true
+                WHEN o.rank IS NULL THEN n.rank IS NOT NULL
+                WHEN n.ended AND o.turn IS NULL THEN true
+                WHEN n.rank IS NULL THEN false
+                WHEN n.several THEN true
+                WHEN n.rank = o.rank THEN n.place < o.place
+                WHEN n.rank >= o.rest THEN false
+                ELSE NOT EXISTS (
+                    SELECT
+                    FROM unnest(o.more) AS u
+                    WHERE u.rank = n.rank
+                        AND u.place <= n.place
+                )
+            END
+    ),
+
+    merged AS MATERIALIZED (
+        SELECT
+            s.*,
+            -- The ordinary case is one level, the same as before.
+            CASE
+                WHEN s.mixed
+                    THEN
+                        array(
+                            SELECT
+                                ROW(
+                                    x.rank,
+                                    CASE WHEN x.kind IS NULL THEN f.seq ELSE x.place END,
+                                    coalesce(x.kind, f.kind)
+                                )::pulse._level
+                            FROM (
+                                SELECT DISTINCT ON (u.rank) u.rank, u.place, u.kind
+                                FROM (
+                                    SELECT v.*
+                                    FROM unnest(s.ranks, s.places, s.kinds)
+                                    AS v (rank, place, kind)
+                                    UNION ALL
+                                    SELECT v.* FROM unnest(s.more) AS v
+                                    UNION ALL
+                                    SELECT s.o_rank, s.o_place, s.o_kind
+                                ) AS u
+                                WHERE u.rank < coalesce(s.rest, 2147483647)
+                                ORDER BY u.rank, u.place, u.kind NULLS FIRST
+                            ) AS x
+                            LEFT JOIN LATERAL (
+                                SELECT r.seq, r.kind
+                                FROM pulse.group_ready AS r
+                                WHERE x.kind IS NULL
+                                    AND r.lane = (_read_notices.lane).lane
+                                    AND r.group_key = s.group_key
+                                    AND r.rank = x.rank
+                                    AND r.seq >= x.place
+                                    AND r.failures >= 0
+                                ORDER BY r.seq
+                                LIMIT 1
+                            ) AS f ON true
+                            WHERE x.kind IS NOT NULL OR f.seq IS NOT NULL
+                            ORDER BY x.rank
+                        )
+                WHEN s.o_rank IS NULL OR s.place < s.o_place
+                    THEN ARRAY[ROW(s.rank, s.place, s.kind)::pulse._level]
+                ELSE ARRAY[ROW(s.o_rank, s.o_place, s.o_kind)::pulse._level]
+            END AS now
+        FROM seen AS s
+    ),
+
+    -- All levels that were known have gone: those that are not are looked up.
+    found AS MATERIALIZED (
+        SELECT
+            m.*,
+            CASE
+                WHEN f.rank IS NOT NULL THEN ARRAY[ROW(f.rank, f.seq, f.kind)::pulse._level]
+                ELSE m.now
+            END AS levels_now,
+            CASE WHEN m.now = '{}' THEN f.rank + 1 ELSE m.rest END AS rest_now
+        FROM merged AS m
+        LEFT JOIN LATERAL (
+            SELECT r.rank, r.seq, r.kind
+            FROM pulse.group_ready AS r
+            WHERE m.now = '{}'
+                AND r.lane = (_read_notices.lane).lane
+                AND r.group_key = m.group_key
+                AND r.rank >= m.rest
+                AND r.failures >= 0
+            ORDER BY r.rank, r.seq
+            LIMIT 1
+        ) AS f ON true
+    ),
+
+    gone AS (
+        DELETE FROM pulse.group_state AS s
+        WHERE s.ctid = ANY (array(SELECT m.tid FROM merged AS m WHERE m.tid IS NOT NULL))
+    )
+
+    SELECT
+        array_agg(
+            ROW(
+                (_read_notices.lane).lane, m.group_key, m.version,
+                (m.levels_now[1]).rank, (m.levels_now[1]).place, (m.levels_now[1]).kind,
+                CASE WHEN cardinality(m.levels_now) > 1 THEN m.levels_now[2:21] END,
+                coalesce((m.levels_now[22]).rank, m.rest_now),
+                CASE
+                    WHEN m.leases IS NOT NULL
+                        THEN
+                            array(
+                                SELECT u.lease
+                                FROM unnest(m.leases) AS u (lease)
+                                WHERE (
+                                    SELECT true FROM pulse.lease AS e WHERE e.lease = u.lease
+                                )
+                                    OR (_read_notices.lane).in_order
+                                    AND (
+                                        SELECT true
+                                        FROM pulse.waiting AS w
+                                        WHERE w.last_lease = u.lease
+                                            AND w.place IS NOT NULL
+                                        LIMIT 1
+                                    )
+                            )
+                END,
+                CASE WHEN (m.levels_now[1]).rank = m.o_rank THEN m.turn END,
+                CASE WHEN (m.levels_now[1]).rank = m.o_rank THEN m.credit END,
+                m.starts,
+                NULL,
+                NULL,
+                m.lasting
+            )::pulse.group_state
+        ),
+        (SELECT max(n.seq) FROM notice AS n)
+    INTO v_groups, last_seq
+    FROM found AS m;
+    groups := v_groups;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._read_notices(pulse.lane, bigint, integer, text) IS
+'Take at most so many notices of a lane, from a place on, and say what they make of the groups they name.';
+
+-- Groups whose rate lets them run again, as notices would have made them: their states are
+-- gone, and returned as they shall be. Under the lock nobody files one behind what was read.
+CREATE FUNCTION pulse._wake_groups(
+    lane pulse.lane, from_time timestamptz, to_time timestamptz, max_groups integer
+)
+RETURNS pulse.group_state []
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+SET jit = off
+AS $$
+DECLARE
+    v_groups pulse.group_state [];
+BEGIN
+    WITH woken AS (
+        DELETE FROM pulse.group_state AS s
+        WHERE s.ctid = ANY (array(
+                SELECT o.ctid
+                FROM pulse.group_state AS o
+                WHERE o.lane = (_wake_groups.lane).lane
+                    AND o.wake_at >= _wake_groups.from_time
+                    AND o.wake_at <= _wake_groups.to_time
+                    AND o.rank IS NOT NULL
+                ORDER BY o.wake_at
+                LIMIT _wake_groups.max_groups
+            ))
+        RETURNING s.*
+    )
+
+    SELECT
+        array_agg(
+            ROW(
+                w.lane, w.group_key, w.version, w.rank, w.place, w.kind, w.more, w.rest,
+                CASE
+                    WHEN w.leases IS NOT NULL
+                        THEN
+                            array(
+                                SELECT u.lease
+                                FROM unnest(w.leases) AS u (lease)
+                                WHERE (
+                                    SELECT true FROM pulse.lease AS e WHERE e.lease = u.lease
+                                )
+                                    OR (_wake_groups.lane).in_order
+                                    AND (
+                                        SELECT true
+                                        FROM pulse.waiting AS o
+                                        WHERE o.last_lease = u.lease
+                                            AND o.place IS NOT NULL
+                                        LIMIT 1
+                                    )
+                            )
+                END,
+                NULL, NULL, w.starts, NULL, NULL, w.lasting
+            )::pulse.group_state
+            ORDER BY w.wake_at
+        )
+    INTO v_groups
+    FROM woken AS w;
+    RETURN v_groups;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._wake_groups(pulse.lane, timestamptz, timestamptz, integer) IS
+'Take the states of groups that were to wake in this time, at most so many, and say what they are now.';

@@ -1,0 +1,327 @@
+-- Functions, for settings of their own: the planner, which knows little of a queue, would
+-- sort a whole line, and compile the view around it.
+
+-- Places grow with time inside a level, so the oldest job of a lane is the first of
+-- one of its levels.
+CREATE FUNCTION pulse._oldest_ready_at(lane text)
+RETURNS timestamptz
+LANGUAGE plpgsql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+SET jit = off
+AS $$
+BEGIN
+    RETURN (
+        WITH RECURSIVE level (rank, ready_at) AS (
+            (
+                SELECT r.rank, r.ready_at
+                FROM pulse.ready AS r
+                WHERE r.lane = _oldest_ready_at.lane
+                    AND r.failures >= 0
+                ORDER BY r.rank, r.seq
+                LIMIT 1
+            )
+            UNION ALL
+            SELECT n.rank, n.ready_at
+            FROM level AS v
+            CROSS JOIN LATERAL (
+                SELECT r.rank, r.ready_at
+                FROM pulse.ready AS r
+                WHERE r.lane = _oldest_ready_at.lane
+                    AND r.rank > v.rank
+                    AND r.failures >= 0
+                ORDER BY r.rank, r.seq
+                LIMIT 1
+            ) AS n
+        )
+
+        SELECT least(
+            (SELECT min(v.ready_at) FROM level AS v),
+            pulse._oldest_in_groups(_oldest_ready_at.lane)
+        )
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._oldest_ready_at(text) IS
+'When the oldest ready job of a lane joined the line; NULL when none is ready.';
+
+-- As above, the first of each level of each group; groups may be very many.
+CREATE FUNCTION pulse._oldest_in_groups(lane text)
+RETURNS timestamptz
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+SET jit = off
+AS $$
+BEGIN
+    RETURN (
+        WITH RECURSIVE line (group_key, rank, ready_at, n) AS (
+            (
+                SELECT r.group_key, r.rank, r.ready_at, 1
+                FROM pulse.group_ready AS r
+                WHERE r.lane = _oldest_in_groups.lane
+                    AND r.failures >= 0
+                ORDER BY r.group_key, r.rank, r.seq
+                LIMIT 1
+            )
+            UNION ALL
+            SELECT f.group_key, f.rank, f.ready_at, v.n + 1
+            FROM line AS v
+            CROSS JOIN LATERAL (
+                SELECT r.group_key, r.rank, r.ready_at
+                FROM pulse.group_ready AS r
+                WHERE r.lane = _oldest_in_groups.lane
+                    AND (r.group_key, r.rank) > (v.group_key, v.rank)
+                    AND r.failures >= 0
+                ORDER BY r.group_key, r.rank, r.seq
+                LIMIT 1
+            ) AS f
+            WHERE v.n < 1000
+        )
+
+        SELECT min(v.ready_at)
+        FROM line AS v
+        WHERE NOT EXISTS (
+            SELECT
+            FROM pulse.group_rule AS q
+            WHERE q.lane = _oldest_in_groups.lane
+                AND q.group_key = v.group_key
+                AND NOT q.enabled
+        )
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._oldest_in_groups(text) IS
+'When the oldest job of the first thousand groups of a lane joined its line, but for groups that set_group stopped; NULL when none is ready.';
+
+-- Lines are counted as far as this, and estimated beyond: up to 10,000 jobs each, and of
+-- many lines so many that a look reads about 100,000 in all.
+CREATE FUNCTION pulse._count_up_to(lines bigint)
+RETURNS bigint
+LANGUAGE sql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT greatest(least(10000, 100000 / greatest(_count_up_to.lines, 1)), 20)
+$$;
+
+COMMENT ON FUNCTION pulse._count_up_to(bigint) IS
+'How many jobs of each of so many lines are counted.';
+
+CREATE FUNCTION pulse._counted(lane text, most bigint)
+RETURNS TABLE (ready bigint, delayed bigint, blocked bigint)
+LANGUAGE plpgsql
+STABLE
+SECURITY DEFINER
+ROWS 1
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+SET jit = off
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT
+        (
+            SELECT count(*)
+            FROM (
+                SELECT
+                FROM pulse.ready AS r
+                WHERE r.lane = _counted.lane
+                    AND r.failures >= 0
+                ORDER BY r.rank, r.seq
+                LIMIT _counted.most + 1
+            ) AS capped
+        ) + (
+            SELECT count(*)
+            FROM (
+                SELECT
+                FROM pulse.group_ready AS r
+                WHERE r.lane = _counted.lane
+                    AND r.failures >= 0
+                ORDER BY r.group_key, r.rank, r.seq
+                LIMIT _counted.most + 1
+            ) AS capped
+        ),
+        (
+            SELECT count(*)
+            FROM (
+                SELECT
+                FROM pulse.waiting AS w
+                WHERE w.lane = _counted.lane
+                    AND w.attempts >= 0
+                ORDER BY w.run_at
+                LIMIT _counted.most + 1
+            ) AS capped
+        ),
+        (
+            SELECT count(*)
+            FROM (
+                SELECT
+                FROM pulse.blocked AS b
+                WHERE b.lane = _counted.lane
+                ORDER BY b.lane
+                LIMIT _counted.most + 1
+            ) AS capped
+        );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._counted(text, bigint) IS
+'How many jobs of a lane are ready, how many delayed and how many blocked, each counted up to one more than most in every table.';
+
+-- A sample is taken when a lane needs it, and once; an object is looked up faster than a
+-- list of a thousand lanes is read a thousand times.
+CREATE VIEW pulse.lanes
+WITH (security_barrier)
+AS
+WITH known AS MATERIALIZED (
+    SELECT
+        k.lane,
+        pulse._count_up_to(count(*) OVER ()) AS most
+    FROM pulse._known_lanes AS k
+    WHERE k.lane > ''
+),
+
+ready_estimate AS MATERIALIZED (
+    SELECT jsonb_object_agg(e.lane, e.jobs) AS jobs
+    FROM pulse._ready_estimate AS e
+),
+
+waiting_estimate AS MATERIALIZED (
+    SELECT jsonb_object_agg(e.lane, e.jobs) AS jobs
+    FROM pulse._waiting_estimate AS e
+),
+
+blocked_estimate AS MATERIALIZED (
+    SELECT jsonb_object_agg(e.lane, e.jobs) AS jobs
+    FROM pulse._blocked_estimate AS e
+)
+
+SELECT
+    o.lane AS name,
+    s.max_slots,
+    coalesce(u.used, 0) AS used,
+    CASE
+        WHEN n.ready <= o.most THEN n.ready
+        ELSE
+            greatest(
+                n.ready,
+                ((SELECT e.jobs FROM ready_estimate AS e) ->> o.lane)::bigint
+            )
+    END AS depth,
+    n.ready > o.most AS depth_estimated,
+    clock_timestamp() - pulse._oldest_ready_at(o.lane) AS oldest_ready_age,
+    CASE
+        WHEN n.delayed <= o.most THEN n.delayed
+        ELSE
+            greatest(
+                n.delayed,
+                ((SELECT e.jobs FROM waiting_estimate AS e) ->> o.lane)::bigint
+            )
+    END AS delayed,
+    n.delayed > o.most AS delayed_estimated,
+    coalesce(
+        (
+            SELECT
+                round(
+                    60 * sum(t.completed + t.dead + t.cancelled)
+                    / extract(EPOCH FROM sum(t.took))::numeric, 1
+                )
+            FROM pulse.sample AS t
+            WHERE t.lane = o.lane
+                -- Once, or the index could not stop at it.
+                AND t.at > (SELECT clock_timestamp() - interval '5 minutes')
+        ),
+        0
+    ) AS throughput,
+    coalesce(s.enabled, true) AS enabled,
+    EXISTS (
+        SELECT FROM pulse.hold AS h
+        WHERE h.lane = o.lane
+            AND h.holder = 'drain'
+    ) AS drained,
+    (
+        SELECT
+            array_agg(
+                h.holder || coalesce(' (' || nullif(h.reason, '') || ')', '')
+                ORDER BY h.lane, h.holder
+            )
+        FROM pulse.hold AS h
+        WHERE h.lane IN (o.lane, '')
+    ) AS paused_by,
+    coalesce(jsonb_strip_nulls(to_jsonb(s) - '{lane,grouped}'::text []), '{}') AS settings,
+    CASE
+        WHEN n.blocked <= o.most THEN n.blocked
+        ELSE
+            greatest(
+                n.blocked,
+                ((SELECT e.jobs FROM blocked_estimate AS e) ->> o.lane)::bigint
+            )
+    END AS blocked
+FROM known AS o
+CROSS JOIN LATERAL pulse._counted(o.lane, o.most) AS n
+LEFT JOIN pulse.lane AS s ON s.lane = o.lane
+LEFT JOIN (
+    SELECT
+        l.lane,
+        count(*) AS used
+    FROM pulse.lease AS l
+    GROUP BY l.lane
+) AS u ON u.lane = o.lane
+ORDER BY o.lane;
+
+COMMENT ON VIEW pulse.lanes IS
+'Every lane that has jobs, settings, kinds or holds, and default: slots, line, speed and who holds it. A role that may read this view sees all jobs in the other views.';
+
+COMMENT ON COLUMN pulse.lanes.name IS
+'The lane.';
+
+COMMENT ON COLUMN pulse.lanes.max_slots IS
+'How many of its jobs may run at once; NULL is no limit.';
+
+COMMENT ON COLUMN pulse.lanes.used IS
+'How many of its jobs run.';
+
+COMMENT ON COLUMN pulse.lanes.depth IS
+'How many of its jobs are ready: counted up to 10000 (of more than ten lanes about 100000 in all), estimated beyond.';
+
+COMMENT ON COLUMN pulse.lanes.depth_estimated IS
+'Whether depth is an estimate.';
+
+COMMENT ON COLUMN pulse.lanes.oldest_ready_age IS
+'How long the oldest ready job has stood in line; in a lane with groups, of the first thousand groups.';
+
+COMMENT ON COLUMN pulse.lanes.delayed IS
+'How many of its jobs are scheduled or retrying: counted up to 10000 (of more than ten lanes about 100000 in all), estimated beyond.';
+
+COMMENT ON COLUMN pulse.lanes.delayed_estimated IS
+'Whether delayed is an estimate.';
+
+COMMENT ON COLUMN pulse.lanes.throughput IS
+'How many of its jobs finished a minute, over the last five minutes, as sampled by tick.';
+
+COMMENT ON COLUMN pulse.lanes.enabled IS
+'Whether it may be claimed, as set by set_lane.';
+
+COMMENT ON COLUMN pulse.lanes.drained IS
+'Whether drain_lane stopped it.';
+
+COMMENT ON COLUMN pulse.lanes.paused_by IS
+'Every holder that keeps it, or everything, from being claimed, with its reason; NULL when none does.';
+
+COMMENT ON COLUMN pulse.lanes.settings IS
+'What set_lane was given; what is missing is the default.';
+
+COMMENT ON COLUMN pulse.lanes.blocked IS
+'How many of its jobs wait for other jobs: counted up to 10000 (of more than ten lanes about 100000 in all), estimated beyond.';

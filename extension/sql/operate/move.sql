@@ -1,0 +1,224 @@
+-- reprioritize and move take a job out of its place and put it in another. A row in line
+-- is never changed: the job gets a new place at the end of its line, so that nothing
+-- appears behind a low-water mark.
+
+CREATE FUNCTION pulse.move(job_id bigint, lane text, reason text DEFAULT NULL)
+RETURNS text
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse._do_move(pulse._sign(), move.job_id, move.lane, move.reason)
+$$;
+
+COMMENT ON FUNCTION pulse.move(bigint, text, text) IS
+'Put a waiting job into another lane, at the end of its priority there, with its unique key; returns its state. PU002 not a lane name; PU004 no such job; PU102 the key is taken in that lane; PU105 it is running or has ended; PU107 it kept moving. Writes blocked, approval, waiting or ready, and job_key and audit_entry.';
+
+CREATE FUNCTION pulse._do_move(
+    signature pulse._signature, job_id bigint, lane text, reason text
+)
+RETURNS text
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_who integer := pulse._redeem(_do_move.signature);
+    v_done record;
+BEGIN
+    PERFORM pulse._require_read_committed('move');
+    PERFORM pulse._require_name('lane', _do_move.lane);
+    PERFORM pulse._require_reason(_do_move.reason);
+
+    -- Nothing to do must not cost the job its place in line.
+    IF EXISTS (
+        SELECT
+        FROM pulse._in_line AS r
+        WHERE r.job = _do_move.job_id
+            AND r.lane = _do_move.lane
+    ) THEN
+        RETURN 'ready';
+    END IF;
+
+    SELECT s.* INTO v_done
+    FROM pulse._shift(_do_move.job_id, _do_move.lane, NULL) AS s;
+
+    IF v_done.was IN ('running', 'completed', 'dead', 'cancelled') THEN
+        PERFORM pulse._raise_wrong_state(
+            _do_move.job_id, v_done.was, 'move', 'Only a job that waits can change its lane.'
+        );
+    END IF;
+
+    IF v_done.key_holder IS NOT NULL THEN
+        PERFORM pulse._raise_key_taken(
+            _do_move.lane, pulse._key_of(_do_move.job_id), v_done.key_holder
+        );
+    END IF;
+
+    PERFORM pulse._audit(
+        v_who, 'move', _do_move.job_id, v_done.lane,
+        jsonb_build_object('state', v_done.was, 'lane', v_done.lane),
+        jsonb_build_object('state', v_done.state, 'lane', _do_move.lane),
+        _do_move.reason
+    );
+
+    RETURN v_done.state;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._do_move(pulse._signature, bigint, text, text) IS
+'move for the role that signed. Writes the same.';
+
+CREATE FUNCTION pulse.reprioritize(
+    job_id bigint, priority integer, reason text DEFAULT NULL
+)
+RETURNS text
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse._do_reprioritize(
+        pulse._sign(), reprioritize.job_id, reprioritize.priority, reprioritize.reason
+    )
+$$;
+
+COMMENT ON FUNCTION pulse.reprioritize(bigint, integer, text) IS
+'Give a job another priority (higher runs first); returns its state. A job in line goes to the end of its new priority; one that has that priority keeps its place. A running job goes on undisturbed, and the priority counts for its next run. PU002 priority out of bounds; PU004 no such job; PU105 it has ended; PU107 it kept moving. Writes blocked, approval, waiting, ready or lease, and audit_entry.';
+
+CREATE FUNCTION pulse._do_reprioritize(
+    signature pulse._signature, job_id bigint, priority integer, reason text
+)
+RETURNS text
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_who integer := pulse._redeem(_do_reprioritize.signature);
+    v_done record;
+BEGIN
+    PERFORM pulse._require_read_committed('reprioritize');
+    PERFORM pulse._require_priority(_do_reprioritize.priority);
+    PERFORM pulse._require_reason(_do_reprioritize.reason);
+
+    -- Nothing to do must not cost the job its place in line.
+    IF EXISTS (
+        SELECT
+        FROM pulse._in_line AS r
+        WHERE r.job = _do_reprioritize.job_id
+            AND r.rank = - _do_reprioritize.priority
+    ) THEN
+        RETURN 'ready';
+    END IF;
+
+    SELECT s.* INTO v_done
+    FROM pulse._shift(_do_reprioritize.job_id, NULL, - _do_reprioritize.priority) AS s;
+
+    IF v_done.was IN ('completed', 'dead', 'cancelled') THEN
+        PERFORM pulse._raise_wrong_state(
+            _do_reprioritize.job_id, v_done.was, 'reprioritize',
+            'A dead or cancelled job can be put back in line by pulse.retry.'
+        );
+    END IF;
+
+    PERFORM pulse._audit(
+        v_who, 'reprioritize', _do_reprioritize.job_id, v_done.lane,
+        jsonb_build_object('state', v_done.was, 'priority', - v_done.rank),
+        jsonb_build_object('state', v_done.state, 'priority', _do_reprioritize.priority),
+        _do_reprioritize.reason
+    );
+
+    RETURN v_done.state;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._do_reprioritize(pulse._signature, bigint, integer, text) IS
+'reprioritize for the role that signed. Writes the same.';
+
+-- NULL for to_lane or to_rank means: as it is. was and lane are the job's before, state
+-- its state after; key_holder is who has the key in that lane, and then the job may not
+-- stay there.
+CREATE FUNCTION pulse._shift(
+    job_id bigint,
+    to_lane text,
+    to_rank integer,
+    OUT was text,
+    OUT lane text,
+    OUT rank integer,
+    OUT state text,
+    OUT key_holder bigint
+)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_was record;
+    v_lane text;
+    v_rank integer;
+BEGIN
+    SELECT t.* INTO v_was
+    FROM pulse._take_out(_shift.job_id) AS t;
+
+    was := v_was.state;
+    lane := v_was.lane;
+    rank := v_was.rank;
+    state := was;
+    v_lane := coalesce(_shift.to_lane, v_was.lane);
+    v_rank := coalesce(_shift.to_rank, v_was.rank);
+
+    IF was IN ('completed', 'dead', 'cancelled') THEN
+        RETURN;
+    END IF;
+
+    IF was = 'running' THEN
+        UPDATE pulse.lease AS l
+        SET rank = v_rank
+        WHERE l.job = _shift.job_id
+            AND l.rank <> v_rank;
+        RETURN;
+    END IF;
+
+    IF v_was.keyed AND v_lane <> v_was.lane THEN
+        key_holder := pulse._rekey(_shift.job_id, v_lane);
+    END IF;
+
+    -- In place: who looks at a watch finds it by its number.
+    IF was = 'blocked' THEN
+        UPDATE pulse.blocked AS b
+        SET lane = v_lane,
+            rank = v_rank
+        WHERE b.job = _shift.job_id;
+        RETURN;
+    END IF;
+
+    IF was = 'awaiting_approval' THEN
+        INSERT INTO pulse.approval (
+            job, lane, kind, rank, run_at, expires_at, asked_at, keyed
+        )
+        VALUES (
+            _shift.job_id, v_lane, v_was.kind, v_rank,
+            v_was.run_at, v_was.expires_at, v_was.asked_at, v_was.keyed
+        );
+        RETURN;
+    END IF;
+
+    -- A job that came due while it waited is put in line at once.
+    IF NOT v_was.run_at > clock_timestamp() THEN
+        state := 'ready';
+    END IF;
+
+    PERFORM pulse._put_in_line(
+        _shift.job_id, v_lane, v_was.kind, v_rank, v_was.run_at,
+        v_was.attempts, v_was.failures, v_was.keyed, was = 'retrying',
+        v_was.last_lease, v_was.last_verb, pulse._group_key(_shift.job_id),
+        CASE WHEN v_lane = v_was.lane AND v_rank = v_was.rank THEN v_was.place END
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._shift(bigint, text, integer) IS
+'Put a job at the end of another line; says what it was, what it is, and who has its key there.';

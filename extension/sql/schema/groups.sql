@@ -1,0 +1,172 @@
+-- Lanes whose jobs stand in groups, by their group_key (docs/decisions/limits.md). The group
+-- '' is of the jobs that have none. A key above 1,000 bytes is filed under its md5.
+
+CREATE TYPE pulse._level AS (
+    rank integer,
+    place bigint,
+    kind text
+);
+
+COMMENT ON TYPE pulse._level IS
+'Of one priority of a group: the smallest place that can be live, and the kind that stands there.';
+
+CREATE TYPE pulse._group AS (
+    lane text,
+    group_key text
+);
+
+COMMENT ON TYPE pulse._group IS
+'A group of a lane.';
+
+CREATE TYPE pulse._window AS (
+    times timestamptz [],
+    counts integer []
+);
+
+COMMENT ON TYPE pulse._window IS
+'How many starts there were, by hundredths of a period, each dated by its latest one.';
+
+-- As ready: inserted and deleted, never updated; seq is drawn by the DEFAULT, or kept by a
+-- job that had a place.
+CREATE TABLE pulse.group_ready (
+    lane text COLLATE "C" NOT NULL,
+    group_key text COLLATE "C" NOT NULL,
+    rank integer NOT NULL,
+    seq bigint NOT NULL DEFAULT nextval('pulse.ready_seq'),
+    kind text COLLATE "C" NOT NULL,
+    job bigint NOT NULL,
+    attempts integer NOT NULL,
+    failures integer NOT NULL,
+    keyed boolean NOT NULL,
+    ready_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    last_lease bigint,
+    last_verb text COLLATE "C",
+    CONSTRAINT group_ready_is_one_per_job PRIMARY KEY (job)
+);
+
+CREATE INDEX group_ready_for_claim ON pulse.group_ready (lane, group_key, rank, seq)
+WITH (deduplicate_items = off) WHERE failures >= 0;
+CREATE INDEX group_ready_for_repeated_report ON pulse.group_ready (last_lease)
+WHERE last_lease IS NOT NULL;
+
+COMMENT ON TABLE pulse.group_ready IS
+'Jobs in line in grouped lanes, each in the line of its group.';
+
+-- rank, place and kind are those of a job that arrived. Without kind: the job at this place
+-- was taken out, look who is first now. Without all three: a run has ended; where several
+-- have, ended has the groups.
+CREATE TABLE pulse.group_notice (
+    lane text COLLATE "C" NOT NULL,
+    seq bigint NOT NULL DEFAULT nextval('pulse.ready_seq'),
+    group_key text COLLATE "C" NOT NULL,
+    rank integer,
+    place bigint,
+    kind text COLLATE "C",
+    ended text [] COLLATE "C",
+    CONSTRAINT group_notice_is_in_order PRIMARY KEY (lane, seq)
+);
+
+COMMENT ON TABLE pulse.group_notice IS
+'Groups that the next claim of their lane has to look at: a job arrived, or a run ended.';
+
+-- What set_group said of a group; NULL is what the lane says. A group that is not enabled
+-- says who stopped it, when and why.
+CREATE TABLE pulse.group_rule (
+    lane text COLLATE "C" NOT NULL,
+    group_key text COLLATE "C" NOT NULL,
+    max_slots integer,
+    weight integer,
+    rate integer,
+    rate_per interval,
+    enabled boolean NOT NULL DEFAULT true,
+    held_by name,
+    held_at timestamptz,
+    reason text,
+    CONSTRAINT group_rule_is_one_per_group PRIMARY KEY (lane, group_key),
+    CONSTRAINT group_rule_is_for_a_named_group CHECK (group_key <> ''),
+    CONSTRAINT group_rule_slots_are_positive CHECK (max_slots BETWEEN 1 AND 10000),
+    CONSTRAINT group_rule_weight_is_bounded CHECK (weight BETWEEN 2 AND 100),
+    CONSTRAINT group_rule_rate_has_a_period CHECK (num_nonnulls(rate, rate_per) <> 1),
+    CONSTRAINT group_rule_says_something
+    CHECK (num_nonnulls(max_slots, weight, rate) > 0 OR NOT enabled)
+);
+
+-- Whether any group of a lane has a rate of its own is asked by every claim.
+CREATE INDEX group_rule_with_rate ON pulse.group_rule (lane) WHERE rate IS NOT NULL;
+
+COMMENT ON TABLE pulse.group_rule IS
+'Exceptions that set_group made for groups of a lane.';
+
+-- The caches, as in schema/marks.sql. Of a group: rank, place and kind are its first level, more
+-- the next ones, twenty at most; others, from the rank rest on, are looked up when it is
+-- their turn. leases is what counts against its slots (NULL: no limit); turn is its place
+-- in the round, NULL while it cannot run; credit is how many jobs it has left in this turn,
+-- NULL: its weight. starts is for its rate; wake_at is when that lets it run again. lasting:
+-- it keeps a row when it goes idle, else the next look would meet all its dead versions. Where
+-- the row is its first, that is one, and mostly none is kept; but now and then, so that
+-- those of many times that it came and went do not add up.
+CREATE TABLE pulse.group_state (
+    lane text COLLATE "C" NOT NULL,
+    group_key text COLLATE "C" NOT NULL,
+    version bigint NOT NULL DEFAULT nextval('pulse.version'),
+    rank integer,
+    place bigint,
+    kind text COLLATE "C",
+    more pulse._level [],
+    rest integer,
+    leases bigint [],
+    turn bigint,
+    credit integer,
+    starts pulse._window,
+    wake_at timestamptz,
+    written_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    lasting boolean NOT NULL DEFAULT true
+);
+
+CREATE UNIQUE INDEX group_state_is_versioned
+ON pulse.group_state (lane, group_key, version DESC);
+ALTER TABLE pulse.group_state REPLICA IDENTITY USING INDEX group_state_is_versioned;
+
+-- As with ready, every row that has a turn meets both conditions, and a statement states
+-- that of the index it is meant for.
+CREATE INDEX group_state_in_turn ON pulse.group_state (lane, rank, turn)
+WHERE turn IS NOT NULL AND version > 0;
+CREATE INDEX group_state_in_turn_by_kind ON pulse.group_state (lane, kind, rank, turn)
+WHERE turn IS NOT NULL AND place >= 0;
+
+CREATE INDEX group_state_to_wake ON pulse.group_state (lane, wake_at)
+WHERE wake_at IS NOT NULL AND rank IS NOT NULL;
+
+COMMENT ON TABLE pulse.group_state IS
+'A cache: what the last claim knew of a group, newest version first.';
+
+-- The roll has yet to be taken from (roll_from, roll_rank) on; NULL when it was. All groups
+-- that were to wake by woken_until have.
+CREATE TABLE pulse.group_mark (
+    lane text COLLATE "C" NOT NULL,
+    version bigint NOT NULL DEFAULT nextval('pulse.version'),
+    notice_from bigint NOT NULL,
+    ranks integer [] NOT NULL,
+    turns bigint [] NOT NULL,
+    roll_from text COLLATE "C",
+    roll_rank integer NOT NULL DEFAULT -2147483648,
+    woken_until timestamptz NOT NULL DEFAULT '-infinity'
+);
+
+CREATE UNIQUE INDEX group_mark_is_versioned ON pulse.group_mark (lane, version DESC);
+ALTER TABLE pulse.group_mark REPLICA IDENTITY USING INDEX group_mark_is_versioned;
+
+COMMENT ON TABLE pulse.group_mark IS
+'A cache: for each grouped lane, the smallest notice that can be unread, and for each level the smallest turn that can be live.';
+
+-- Of a lane, with the kind '', or of a kind in all lanes, with the lane ''.
+CREATE TABLE pulse.quota (
+    lane text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    version bigint NOT NULL DEFAULT nextval('pulse.version'),
+    starts pulse._window,
+    CONSTRAINT quota_is_versioned PRIMARY KEY (lane, kind, version)
+);
+
+COMMENT ON TABLE pulse.quota IS
+'A cache: the starts that count against the rate of a lane or of a kind, newest version first.';

@@ -1,0 +1,342 @@
+-- A claim tries the hold lock shared and reads the holds in a later statement; pause
+-- takes it exclusively and keeps it to its commit. So once pause has committed no
+-- claim can commit that did not see the hold.
+
+CREATE FUNCTION pulse.pause(
+    holder text,
+    reason text DEFAULT NULL,
+    lane text DEFAULT NULL,
+    new boolean DEFAULT false,
+    flow text DEFAULT NULL
+)
+RETURNS boolean
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse._do_pause(
+        pulse._sign(), pause.holder, pause.reason, pause.lane, pause.new, pause.flow
+    )
+$$;
+
+COMMENT ON FUNCTION pulse.pause(text, text, text, boolean, text) IS
+'Stop all claims, or those of one lane, or of the jobs of one flow: strict from the commit on. Pauses nest by holder. Enqueue, heartbeats, reports, reaping and schedules go on. Returns whether the hold is new. PU002 lane and flow together; PU013 nothing has named this lane or flow yet, unless new => true; PU106 when open claims do not end within 10 s. Writes hold or flow_hold, and audit_entry.';
+
+CREATE FUNCTION pulse._do_pause(
+    signature pulse._signature,
+    holder text,
+    reason text,
+    lane text,
+    new boolean,
+    flow text
+)
+RETURNS boolean
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_who integer := pulse._redeem(_do_pause.signature);
+BEGIN
+    PERFORM pulse._require_holder(_do_pause.holder);
+    IF _do_pause.flow IS NOT NULL THEN
+        PERFORM pulse._require_lane_or_flow(_do_pause.lane);
+        PERFORM pulse._require_flow(_do_pause.flow, _do_pause.new);
+        RETURN pulse._hold_flow(v_who, _do_pause.flow, _do_pause.holder, _do_pause.reason);
+    END IF;
+    IF _do_pause.lane IS NOT NULL THEN
+        PERFORM pulse._require_lane(_do_pause.lane, _do_pause.new);
+    END IF;
+    RETURN pulse._hold(
+        v_who, 'pause', coalesce(_do_pause.lane, ''), _do_pause.holder, _do_pause.reason
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._do_pause(pulse._signature, text, text, text, boolean, text) IS
+'pause for the role that signed. Writes the same.';
+
+CREATE FUNCTION pulse.resume(
+    holder text, lane text DEFAULT NULL, flow text DEFAULT NULL
+)
+RETURNS boolean
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse._do_resume(pulse._sign(), resume.holder, resume.lane, resume.flow)
+$$;
+
+COMMENT ON FUNCTION pulse.resume(text, text, text) IS
+'Take back a pause of this holder with the same scope. Returns whether there was one. Jobs of a flow that claims have met meanwhile rejoin at the end of their priority. PU002 lane and flow together; PU013 nothing has named this lane yet; PU106, for a flow, when open claims do not end within 10 s. Writes hold, or flow_hold and wake, and audit_entry.';
+
+CREATE FUNCTION pulse._do_resume(
+    signature pulse._signature, holder text, lane text, flow text
+)
+RETURNS boolean
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_who integer := pulse._redeem(_do_resume.signature);
+BEGIN
+    PERFORM pulse._require_holder(_do_resume.holder);
+    IF _do_resume.flow IS NOT NULL THEN
+        PERFORM pulse._require_lane_or_flow(_do_resume.lane);
+        RETURN pulse._unhold_flow(v_who, _do_resume.flow, _do_resume.holder);
+    END IF;
+    IF _do_resume.lane IS NOT NULL THEN
+        PERFORM pulse._require_lane(_do_resume.lane);
+    END IF;
+    RETURN pulse._unhold(v_who, 'resume', coalesce(_do_resume.lane, ''), _do_resume.holder, NULL);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._do_resume(pulse._signature, text, text, text) IS
+'resume for the role that signed. Writes the same.';
+
+CREATE FUNCTION pulse.pause_status()
+RETURNS TABLE (
+    lane text, holder text, reason text, held_by name, held_at timestamptz, flow text
+)
+LANGUAGE sql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT
+        nullif(h.lane, '') AS lane,
+        h.holder,
+        h.reason,
+        h.held_by,
+        h.held_at,
+        h.flow
+    FROM (
+        SELECT o.lane, o.holder, o.reason, o.held_by, o.held_at, NULL AS flow
+        FROM pulse.hold AS o
+        UNION ALL
+        SELECT '', o.holder, o.reason, o.held_by, o.held_at, o.flow
+        FROM pulse.flow_hold AS o
+    ) AS h
+    ORDER BY h.held_at, h.lane, h.flow, h.holder
+$$;
+
+COMMENT ON FUNCTION pulse.pause_status() IS
+'Every hold: which lane or flow (both NULL: everything), who, why, since when. The holder drain is a drained lane. Writes nothing.';
+
+-- A drained lane is a hold of its own, by the holder drain.
+
+CREATE FUNCTION pulse.drain_lane(
+    lane text, reason text DEFAULT NULL, new boolean DEFAULT false
+)
+RETURNS boolean
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse._do_drain_lane(
+        pulse._sign(), drain_lane.lane, drain_lane.reason, drain_lane.new
+    )
+$$;
+
+COMMENT ON FUNCTION pulse.drain_lane(text, text, boolean) IS
+'Let what runs in a lane end and claim nothing more from it, until resume_lane. Returns whether it was not drained already. PU013 nothing has named this lane yet (a typo would drain a lane that nobody uses), unless new => true; PU106 when open claims do not end within 10 s. Writes hold and audit_entry.';
+
+CREATE FUNCTION pulse._do_drain_lane(
+    signature pulse._signature, lane text, reason text, new boolean
+)
+RETURNS boolean
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_who integer := pulse._redeem(_do_drain_lane.signature);
+BEGIN
+    PERFORM pulse._require_lane(_do_drain_lane.lane, _do_drain_lane.new);
+    RETURN pulse._hold(v_who, 'drain_lane', _do_drain_lane.lane, 'drain', _do_drain_lane.reason);
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._do_drain_lane(pulse._signature, text, text, boolean) IS
+'drain_lane for the role that signed. Writes the same.';
+
+CREATE FUNCTION pulse.pause_lane(
+    lane text, reason text DEFAULT NULL, new boolean DEFAULT false
+)
+RETURNS boolean
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse.drain_lane(pause_lane.lane, pause_lane.reason, pause_lane.new)
+$$;
+
+COMMENT ON FUNCTION pulse.pause_lane(text, text, boolean) IS
+'The same as drain_lane. Writes hold and audit_entry.';
+
+CREATE FUNCTION pulse.resume_lane(lane text, reason text DEFAULT NULL)
+RETURNS boolean
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT pulse._do_resume_lane(pulse._sign(), resume_lane.lane, resume_lane.reason)
+$$;
+
+COMMENT ON FUNCTION pulse.resume_lane(text, text) IS
+'Let a drained lane be claimed again; pauses by other holders stay. Returns whether it was drained. PU013 nothing has named this lane yet. Writes hold and audit_entry.';
+
+CREATE FUNCTION pulse._do_resume_lane(signature pulse._signature, lane text, reason text)
+RETURNS boolean
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_who integer := pulse._redeem(_do_resume_lane.signature);
+BEGIN
+    PERFORM pulse._require_lane(_do_resume_lane.lane);
+    RETURN pulse._unhold(
+        v_who, 'resume_lane', _do_resume_lane.lane, 'drain', _do_resume_lane.reason
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._do_resume_lane(pulse._signature, text, text) IS
+'resume_lane for the role that signed. Writes the same.';
+
+-- Holds as pause, resume and drain_lane write them.
+
+CREATE FUNCTION pulse._hold(
+    who integer, verb text, lane text, holder text, reason text
+)
+RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._require_read_committed(_hold.verb);
+    PERFORM pulse._require_reason(_hold.reason);
+
+    -- Waits for open claims.
+    PERFORM pulse._lock_out_claims('pulse.hold', 0, _hold.verb);
+
+    INSERT INTO pulse.hold (lane, holder, reason, held_by)
+    VALUES (_hold.lane, _hold.holder, _hold.reason, pulse._role_name(_hold.who))
+    ON CONFLICT ON CONSTRAINT hold_is_one_per_holder DO NOTHING;
+
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+
+    PERFORM pulse._audit(
+        _hold.who, _hold.verb, NULL, nullif(_hold.lane, ''),
+        NULL, jsonb_build_object('holder', _hold.holder), _hold.reason
+    );
+    RETURN true;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._hold(integer, text, text, text, text) IS
+'Put a hold on a lane, or on all of them; false when this holder has it already.';
+
+CREATE FUNCTION pulse._unhold(
+    who integer, verb text, lane text, holder text, reason text
+)
+RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._require_read_committed(_unhold.verb);
+    PERFORM pulse._require_reason(_unhold.reason);
+
+    DELETE FROM pulse.hold AS h
+    WHERE h.lane = _unhold.lane
+        AND h.holder = _unhold.holder;
+
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+
+    PERFORM pulse._audit(
+        _unhold.who, _unhold.verb, NULL, nullif(_unhold.lane, ''),
+        jsonb_build_object('holder', _unhold.holder), NULL, _unhold.reason
+    );
+
+    IF _unhold.lane <> '' THEN
+        PERFORM pulse._ring(_unhold.lane);
+    END IF;
+
+    RETURN true;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._unhold(integer, text, text, text, text) IS
+'Take a hold away; false when it was not there.';
+
+-- So that a drained lane is resumed by resume_lane and by nothing else.
+CREATE FUNCTION pulse._require_holder(holder text)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse._require_name('holder', _require_holder.holder);
+    IF _require_holder.holder = 'drain' THEN
+        PERFORM pulse._raise(
+            'PU002',
+            'the holder ''drain'' belongs to drain_lane',
+            'A drained lane is a hold of its own.',
+            'Use drain_lane and resume_lane, or another holder.'
+        );
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._require_holder(text) IS
+'Raise PU002 unless the value can be a holder.';
+
+-- A lane works on first mention, so a name with a typo would be one more lane. A look by key
+-- for each place that names lanes; those without an index are few rows.
+CREATE FUNCTION pulse._require_lane(lane text, new boolean DEFAULT false)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+BEGIN
+    PERFORM pulse._require_name('lane', _require_lane.lane);
+    IF _require_lane.new
+        OR _require_lane.lane = 'default'
+        OR EXISTS (SELECT FROM pulse.lane AS l WHERE l.lane = _require_lane.lane)
+        OR EXISTS (SELECT FROM pulse.hold AS h WHERE h.lane = _require_lane.lane)
+        OR EXISTS (SELECT FROM pulse.stat AS s WHERE NOT s.total AND s.lane = _require_lane.lane)
+        OR EXISTS (
+            SELECT FROM pulse.ready AS r WHERE r.lane = _require_lane.lane AND r.failures >= 0
+        )
+        OR EXISTS (
+            SELECT FROM pulse.waiting AS w
+            WHERE w.lane = _require_lane.lane AND w.attempts >= 0
+        )
+        OR EXISTS (SELECT FROM pulse.finished AS f WHERE f.lane = _require_lane.lane)
+        OR EXISTS (SELECT FROM pulse.lease AS l WHERE l.lane = _require_lane.lane)
+        OR EXISTS (SELECT FROM pulse.approval AS a WHERE a.lane = _require_lane.lane)
+        OR EXISTS (SELECT FROM pulse.kind AS k WHERE k.lane = _require_lane.lane)
+        OR EXISTS (SELECT FROM pulse.worker AS w WHERE _require_lane.lane = ANY (w.lanes))
+        OR EXISTS (
+            SELECT FROM pulse.schedule AS s WHERE s.options ->> 'lane' = _require_lane.lane
+        )
+    THEN
+        RETURN;
+    END IF;
+
+    PERFORM pulse._raise(
+        'PU013',
+        format('there is no lane %L', _require_lane.lane),
+        'No job, setting, kind, worker, schedule or pause names it.',
+        'SELECT name FROM pulse.lanes; to hold a lane before it is used: new => true.'
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse._require_lane(text, boolean) IS
+'Raise PU002 unless the value can be a lane, and PU013 unless something names it or it may be new.';
