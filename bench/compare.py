@@ -127,7 +127,7 @@ class Subject:
     def rest(self) -> None:
         """Between two rounds: what a worker and autovacuum do."""
         self.control.execute("SELECT pulse.tick()")
-        self.control.execute("VACUUM pulse.ready, pulse.lease")
+        self.control.execute("VACUUM pulse_internal.ready, pulse_internal.lease")
 
     def check(self) -> None:
         problems = self.control.execute("SELECT * FROM pulse.check()").fetchall()

@@ -75,7 +75,7 @@ class Session:
     def complete(self) -> None:
         self.connection.execute(
             "SELECT count(*) FROM pulse.complete_batch("
-            "array(SELECT lease FROM pulse.lease))"
+            "array(SELECT lease FROM pulse_internal.lease))"
         )
 
 
@@ -86,9 +86,11 @@ def ratio(shape: float, plain: float) -> float:
 def pass_time(database: Database, interval: str) -> None:
     """All upkeep was last done that much earlier."""
     database.do(
-        f"UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '{interval}'",
+        "UPDATE pulse_internal.upkeep_run SET taken_at = taken_at - interval "
+        f"'{interval}'",
         # When a step of tick first ran out of time stands inside its state.
-        "UPDATE pulse.upkeep_run SET state = state || jsonb_build_object('since',"
+        "UPDATE pulse_internal.upkeep_run SET state = state || "
+        "jsonb_build_object('since',"
         f" (state ->> 'since')::timestamptz - interval '{interval}')"
         " WHERE step LIKE 'cut:%' AND state ? 'since'",
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tools import paths
 
-INSERT = re.compile(r" *INSERT INTO pulse\.tally \(lane[^;]*;\n", re.DOTALL)
+INSERT = re.compile(r" *INSERT INTO pulse_internal\.tally \(lane[^;]*;\n", re.DOTALL)
 
 
 def without_counting(script: str) -> str:
@@ -39,7 +39,7 @@ def without_counting(script: str) -> str:
 def main() -> None:
     whole = (paths.BUILD / "pulse.sql").read_text()
     cut = without_counting(whole)
-    left = cut.count("INSERT INTO pulse.tally")
+    left = cut.count("INSERT INTO pulse_internal.tally")
     assert left == 0, f"{left} places still count"
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder) / "without-counters.sql"

@@ -102,7 +102,7 @@ class Database:
             self.control.execute(statement.encode())
 
     def finished(self) -> int:
-        return int(self.value("SELECT count(*) FROM pulse.finished"))
+        return int(self.value("SELECT count(*) FROM pulse_internal.finished"))
 
     def sessions_cpu(self) -> dict[int, float]:
         """Seconds of processor time that each session of pgbench has used so far."""
@@ -113,7 +113,9 @@ class Database:
 
     def claimed(self) -> int:
         """Leases granted so far; costs nothing to ask while a run is on."""
-        query = "SELECT last_value - (NOT is_called)::integer FROM pulse.lease_seq"
+        query = (
+            "SELECT last_value - (NOT is_called)::integer FROM pulse_internal.lease_seq"
+        )
         return int(self.value(query))
 
 
@@ -185,7 +187,8 @@ class Bench:
         problems += [
             f"{step}: {state}"
             for step, state in database.control.execute(
-                "SELECT step, state FROM pulse.upkeep_run WHERE step LIKE 'error:%'"
+                "SELECT step, state FROM pulse_internal.upkeep_run WHERE step LIKE "
+                "'error:%'"
             )
         ]
         self.scenarios.append(

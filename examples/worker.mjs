@@ -98,7 +98,7 @@ async function bell() {
   await client.query('LISTEN pulse')
   await pool.query("SELECT pg_notify('pulse', $1)", [`probe ${me}`])
   if (await Promise.race([probe, sleep(1000)])) {
-    const lock = "('pulse.ready'::regclass::oid::integer, hashtext($1)) AS got"
+    const lock = "('pulse_internal.ready'::regclass::oid::integer, hashtext($1)) AS got"
     return {
       arm: async () => (await client.query(`SELECT pg_try_advisory_lock_shared${lock}`, [lane])).rows[0].got,
       disarm: () => client.query(`SELECT pg_advisory_unlock_shared${lock}`, [lane]),

@@ -9,12 +9,17 @@ that only read, variables become records and arguments lose their qualifier; lin
 import re
 
 FUNCTION = re.compile(
-    r"CREATE (?:OR REPLACE )?(?:FUNCTION|PROCEDURE) pulse\.(?P<name>\w+)\("
+    r"CREATE (?:OR REPLACE )?(?:FUNCTION|PROCEDURE) "
+    r"pulse(?:_internal)?\.(?P<name>\w+)\("
     r".*?\bAS (?P<quote>\$\w*\$)(?P<body>.*?)(?P=quote)",
     re.DOTALL,
 )
-COMPOSITE = re.compile(r"^(\s+v_\w+) (?:CONSTANT )?pulse\.\w+;", re.MULTILINE)
-DEFAULTED = re.compile(r"^(\s+v_\w+) (?:CONSTANT )?pulse\.\w+ :=", re.MULTILINE)
+COMPOSITE = re.compile(
+    r"^(\s+v_\w+) (?:CONSTANT )?pulse(?:_internal)?\.\w+;", re.MULTILINE
+)
+DEFAULTED = re.compile(
+    r"^(\s+v_\w+) (?:CONSTANT )?pulse(?:_internal)?\.\w+ :=", re.MULTILINE
+)
 
 
 def readable(source: str) -> str:

@@ -33,6 +33,7 @@ SYSTEM = {"tick", "reap", "check"}
 FUNCTIONS = """
 SELECT
     p.proname::text AS name,
+    p.pronamespace = 'pulse'::regnamespace AS public,
     coalesce(p.proargnames, '{}') AS argument_names,
     array(
         SELECT format_type(t.type, NULL)
@@ -50,11 +51,11 @@ SELECT
     p.prosrc AS source,
     array(
         SELECT m.access
-        FROM pulse._access_matrix() AS m
-        WHERE m.object = p.proname
+        FROM pulse_internal.access_matrix() AS m
+        WHERE m.namespace = 'pulse' AND m.object = p.proname
     ) AS levels
 FROM pg_proc AS p
-WHERE p.pronamespace = 'pulse'::regnamespace
+WHERE p.pronamespace IN ('pulse'::regnamespace, 'pulse_internal'::regnamespace)
 ORDER BY p.proname, p.pronargs DESC
 """
 
@@ -67,14 +68,13 @@ SELECT
     coalesce(col_description(c.oid, a.attnum), '') AS comment,
     array(
         SELECT m.access
-        FROM pulse._access_matrix() AS m
-        WHERE m.object = c.relname
+        FROM pulse_internal.access_matrix() AS m
+        WHERE m.namespace = 'pulse' AND m.object = c.relname
     ) AS levels
 FROM pg_class AS c
 INNER JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0
 WHERE c.relnamespace = 'pulse'::regnamespace
     AND c.relkind IN ('v', 'c')
-    AND c.relname NOT LIKE '\\_%'
 ORDER BY c.relname, a.attnum
 """
 
@@ -91,6 +91,7 @@ LEVELS = ["producer", "worker", "viewer", "approver", "operator", "admin"]
 @dataclass(frozen=True)
 class Function:
     name: str
+    public: bool
     argument_names: list[str]
     argument_types: list[str]
     argument_modes: list[str]
@@ -107,10 +108,6 @@ class Function:
         if "operator" in self.levels:
             return "Operator"
         return "Worker" if "worker" in self.levels else "Producer"
-
-    @property
-    def public(self) -> bool:
-        return not self.name.startswith("_")
 
     def arguments(self) -> Iterator[str]:
         modes = self.argument_modes or ["i"] * len(self.argument_types)

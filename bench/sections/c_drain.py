@@ -47,7 +47,7 @@ def c_drain(bench: Bench) -> Section:
                 ticking=each == "pulse",
             )
             left = database.value(
-                "SELECT (SELECT count(*) FROM pulse.ready)"
+                "SELECT (SELECT count(*) FROM pulse_internal.ready)"
                 " + (SELECT count(*) FROM one_table.job WHERE state <> 'done')"
             )
             database.worked = jobs - left

@@ -33,7 +33,10 @@ def d_backlog(bench: Bench) -> Section:
         }
         for size, database in databases.items():
             load(database, size)
-            database.do("VACUUM (ANALYZE) pulse.body", "VACUUM (ANALYZE) pulse.ready")
+            database.do(
+                "VACUUM (ANALYZE) pulse_internal.body",
+                "VACUUM (ANALYZE) pulse_internal.ready",
+            )
         order = alternated([str(s) for s in sizes], bench.scale.rounds)
         for size in map(int, order):
             load(databases[size], jobs)

@@ -94,7 +94,8 @@ def work(session: Session, lane: str, jobs: int = 100) -> tuple[float, float]:
     """CPU of a claim and its report, buffers of the claim."""
     claim = session.weigh(f"SELECT * FROM pulse.claim_batch('bench', '{lane}', {jobs})")
     report = session.weigh(
-        "SELECT * FROM pulse.complete_batch(array(SELECT lease FROM pulse.lease))"
+        "SELECT * FROM pulse.complete_batch(array(SELECT lease FROM "
+        "pulse_internal.lease))"
     )
     return claim.cpu + report.cpu, claim.buffers
 
@@ -105,9 +106,12 @@ def fill(database: Database, lane: str, group_key: str, jobs: int) -> None:
         f"SELECT count(pulse.enqueue('k', lane => '{lane}', group_key => {group_key}))"
         f" FROM generate_series(1, {jobs}) AS n"
     )
-    waits = f"pulse._is_grouped('{lane}') AND pulse._group_lane_waits('{lane}')"
+    waits = (
+        f"pulse_internal.is_grouped('{lane}') AND "
+        f"pulse_internal.group_lane_waits('{lane}')"
+    )
     while database.value(f"SELECT {waits}"):
-        database.do("SELECT pulse._tick_groups()")
+        database.do("SELECT pulse_internal.tick_groups()")
 
 
 def flatness(section: Section, bench: Bench, database: Database) -> None:
@@ -159,5 +163,5 @@ def held(section: Section, groups: int, database: Database, session: Session) ->
     )
     database.do(
         "SELECT count(*)"
-        " FROM pulse.complete_batch(array(SELECT lease FROM pulse.lease))"
+        " FROM pulse.complete_batch(array(SELECT lease FROM pulse_internal.lease))"
     )

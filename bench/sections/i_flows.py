@@ -64,13 +64,15 @@ GOALS = {"1 → n → 1": 0.75, "many of 1 → 3 → 1": 0.75, "n → 1": 0.95}
 # Where a claim and a report look for flows, and what they did before.
 LOOKS = {
     "claim_batch": {
-        "pg_sequence_last_value('pulse.note_seq') IS NOT NULL AS has_flows": (
+        "pg_sequence_last_value('pulse_internal.note_seq') IS NOT NULL AS has_flows": (
             "false AS has_flows"
         )
     },
     "complete_batch": {
-        "(SELECT pg_sequence_last_value('pulse.blocked_seq') IS NOT NULL)": "false",
-        "IF pg_sequence_last_value('pulse.blocked_seq') IS NOT NULL": "IF false",
+        "(SELECT pg_sequence_last_value('pulse_internal.blocked_seq') IS "
+        "NOT NULL)": "false",
+        "IF pg_sequence_last_value('pulse_internal.blocked_seq') IS "
+        "NOT NULL": "IF false",
     },
 }
 BLOCKED = """
@@ -86,7 +88,7 @@ DECLARE
     v_table regclass;
 BEGIN
     FOR v_table IN SELECT oid FROM pg_class
-        WHERE relnamespace = 'pulse'::regnamespace AND relkind = 'r'
+        WHERE relnamespace = 'pulse_internal'::regnamespace AND relkind = 'r'
     LOOP
         EXECUTE format('ALTER TABLE %s SET (autovacuum_enabled = off)', v_table);
     END LOOP;
@@ -175,7 +177,7 @@ def plain(bench: Bench, section: Section, jobs: int, rounds: int) -> None:
             take_out(before, function, looks)
         with beside.connect() as connection:
             connection.execute(BLOCKED.encode())
-            connection.execute("SELECT pulse._tick_flows()")
+            connection.execute("SELECT pulse_internal.tick_flows()")
         databases = dict(zip(PLAIN, (before, never, beside), strict=True))
         for database in databases.values():
             database.do(QUIET)
@@ -220,10 +222,10 @@ async def served(database: Database, load: str) -> tuple[float, float]:
     with database.connect() as connection:
         pid = connection.info.backend_pid
         began = processor(pid)
-        before = database.value("SELECT count(*) FROM pulse.body")
+        before = database.value("SELECT count(*) FROM pulse_internal.body")
         connection.execute(load.encode())
         enqueued = processor(pid) - began
-    jobs = database.value("SELECT count(*) FROM pulse.body") - before
+    jobs = database.value("SELECT count(*) FROM pulse_internal.body") - before
     logging.getLogger("pulse").setLevel(logging.ERROR)
     worker = pulse.Worker(database.server.dsn(database.name), concurrency=100)
     sessions = (
@@ -270,7 +272,9 @@ def work(database: Database, load: str, jobs: int) -> tuple[float, list[float]]:
         ).fetchone()
         assert row is not None
         if row == (0,):
-            released = connection.execute("SELECT pulse._tick_flows()").fetchone()
+            released = connection.execute(
+                "SELECT pulse_internal.tick_flows()"
+            ).fetchone()
             if released == (0,):
                 break
         before, ended = ended, processor(pid)

@@ -15,7 +15,7 @@ RETAIN = "30 seconds"
 SIZE = """
 SELECT sum(pg_total_relation_size(c.oid))
 FROM pg_class AS c
-WHERE c.relnamespace = 'pulse'::regnamespace AND c.relkind = 'r'
+WHERE c.relnamespace = 'pulse_internal'::regnamespace AND c.relkind = 'r'
 """
 
 

@@ -8,21 +8,21 @@ PAYLOAD = '{"pad": "' + "x" * 89 + '"}'
 
 BODY = """
 WITH body AS (
-    INSERT INTO pulse.body (kind, payload, max_attempts, owner)
-    SELECT 'bench', %(payload)s::jsonb, 3, (SELECT pulse._role_number('loader'))
+    INSERT INTO pulse_internal.body (kind, payload, max_attempts, owner)
+    SELECT 'bench', %(payload)s::jsonb, 3, (SELECT pulse_internal.role_number('loader'))
     FROM generate_series(1, %(jobs)s)
     RETURNING job
 )
 """
 
 READY = """
-INSERT INTO pulse.ready (lane, rank, kind, job, attempts, failures, keyed)
+INSERT INTO pulse_internal.ready (lane, rank, kind, job, attempts, failures, keyed)
 SELECT 'default', 0, 'bench', job, 0, 0, false
 FROM body
 """
 
 WAITING = """
-INSERT INTO pulse.waiting
+INSERT INTO pulse_internal.waiting
     (lane, run_at, job, kind, rank, attempts, failures, keyed, retrying)
 SELECT
     'default', clock_timestamp() + %(due_in)s::interval, job, 'bench', 0, 0, 0,
@@ -31,7 +31,7 @@ FROM body
 """
 
 FINISHED = """
-INSERT INTO pulse.finished
+INSERT INTO pulse_internal.finished
     (job, lane, kind, rank, state, ended_by, attempts, failures, keyed, finished_at)
 SELECT
     job, 'default', 'bench', 0, 'completed', 'complete', 1, 0, false,

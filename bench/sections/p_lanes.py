@@ -44,9 +44,9 @@ def ticks(database: Database, lanes: int) -> None:
 
 def settle(database: Database, lanes: int) -> None:
     """Marks are found dry, then dry for long, then forgotten: all of them."""
-    left = "SELECT EXISTS (SELECT FROM pulse.mark WHERE lane LIKE 'lane %')"
+    left = "SELECT EXISTS (SELECT FROM pulse_internal.mark WHERE lane LIKE 'lane %')"
     # Marks are kept while the table has many dead rows: not for autovacuum to decide.
-    database.do("VACUUM pulse.ready")
+    database.do("VACUUM pulse_internal.ready")
     ticks(database, lanes)
     for _ in range(5):
         age_marks(database, "10 minutes")
@@ -117,7 +117,7 @@ def weighed(database: Database, lanes: int, times: int) -> dict[str, Cost]:
             "'bench', array_fill('{}'::jsonb, ARRAY[300]), lane => 'busy')",
             "SELECT count(*) FROM pulse.complete_batch(array("
             "SELECT lease FROM pulse.claim_batch('bench', 'busy', 100)))",
-            "UPDATE pulse.mark SET marked_at = marked_at - interval '1 second'"
+            "UPDATE pulse_internal.mark SET marked_at = marked_at - interval '1 second'"
             f" WHERE lane IN ('busy', 'lane {lanes}')",
         )
 

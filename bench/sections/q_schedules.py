@@ -14,9 +14,9 @@ FROM generate_series(1, {number}) AS n
 
 # Occurrences of one schedule are a minute apart, so none meets another on its way.
 MOVES = (
-    "UPDATE pulse.schedule SET anchor = anchor - interval '{0}',"
+    "UPDATE pulse_internal.schedule SET anchor = anchor - interval '{0}',"
     " next_at = next_at - interval '{0}', retry_at = retry_at - interval '{0}'",
-    "UPDATE pulse.schedule_run SET occurrence = occurrence - interval '{0}',"
+    "UPDATE pulse_internal.schedule_run SET occurrence = occurrence - interval '{0}',"
     " handled_at = handled_at - interval '{0}'",
 )
 
@@ -37,10 +37,10 @@ def q_schedules(bench: Bench) -> Section:
                 load(database, backlog)
                 cpu = ticked(database, number, minutes)
                 fired = database.worked = database.value(
-                    "SELECT count(job) FROM pulse.schedule_run"
+                    "SELECT count(job) FROM pulse_internal.schedule_run"
                 )
                 skipped = database.value(
-                    "SELECT count(skipped) FROM pulse.schedule_run"
+                    "SELECT count(skipped) FROM pulse_internal.schedule_run"
                 )
             late += skipped
             costs[backlog, number] = ratio(cpu, fired)
@@ -73,7 +73,7 @@ def ticked(database: Database, number: int, minutes: int) -> float:
     """Let so many minutes pass; returns the microseconds that all ticks took."""
     database.do(
         SCHEDULES.format(number=number),
-        "UPDATE pulse.schedule"
+        "UPDATE pulse_internal.schedule"
         " SET anchor = now(), next_at = now() + interval '1 minute'",
     )
     session = Session(database)
@@ -84,7 +84,7 @@ def ticked(database: Database, number: int, minutes: int) -> float:
         pass_time(database, "10 seconds")
         # What a minute's sample of all lanes costs is section p's.
         database.do(
-            "UPDATE pulse.upkeep_run SET taken_at = clock_timestamp()"
+            "UPDATE pulse_internal.upkeep_run SET taken_at = clock_timestamp()"
             " WHERE step = 'sample'"
         )
         cpu += session.weigh("SELECT * FROM pulse.tick()").cpu

@@ -65,7 +65,8 @@ def until_urgent(database: Database, session: Session) -> int:
     """How many claims pass until an urgent job is claimed, that was due the last."""
     job = database.value("SELECT pulse.enqueue('bench', priority => 9, delay => '1 h')")
     database.do(
-        f"UPDATE pulse.waiting SET run_at = clock_timestamp() WHERE job = {job}"
+        "UPDATE pulse_internal.waiting SET run_at = clock_timestamp() WHERE job "
+        f"= {job}"
     )
     claims = 0
     while claims < MOST_CLAIMS:
@@ -74,6 +75,8 @@ def until_urgent(database: Database, session: Session) -> int:
             "SELECT count(*) FROM pulse.claim_batch('bench', max_jobs => %s)", [BATCH]
         )
         session.complete()
-        if database.value(f"SELECT count(*) FROM pulse.finished WHERE job = {job}"):
+        if database.value(
+            f"SELECT count(*) FROM pulse_internal.finished WHERE job = {job}"
+        ):
             break
     return claims

@@ -30,14 +30,15 @@ def u_kind_settings(bench: Bench) -> Section:
             for name, setting in CASES.items():
                 if setting == "max_attempts":
                     database.do(
-                        "INSERT INTO pulse.kind (kind, max_attempts)"
+                        "INSERT INTO pulse_internal.kind (kind, max_attempts)"
                         " SELECT 'kind ' || n, 5"
                         f" FROM generate_series(1, {kinds}) AS n",
                         "ANALYZE",
                     )
                 elif setting == "lease_for":
                     database.do(
-                        "UPDATE pulse.kind SET lease_for = '1 minute'", "VACUUM ANALYZE"
+                        "UPDATE pulse_internal.kind SET lease_for = '1 minute'",
+                        "VACUUM ANALYZE",
                     )
                 for jobs in (1, 100):
                     cost = Session(database).claim(times, jobs)

@@ -22,7 +22,7 @@ def v_lapsed(bench: Bench) -> Section:
         with bench.database(f"v: {leases:,}") as database:
             lapse(database, leases)
             ticks, cpu = reaped(database)
-            left = database.value("SELECT count(*) FROM pulse.lease")
+            left = database.value("SELECT count(*) FROM pulse_internal.lease")
             database.worked = leases - left
         costs[leases] = ratio(cpu, database.worked)
         section.rows.append(
@@ -42,9 +42,10 @@ def lapse(database: Database, leases: int) -> None:
     for _ in range(0, leases, 10_000):
         database.do("SELECT count(*) FROM pulse.claim_batch('lost', max_jobs => 10000)")
     database.do(
-        "UPDATE pulse.lease SET lease_until = clock_timestamp() - interval '1 second'"
+        "UPDATE pulse_internal.lease SET lease_until = clock_timestamp() - interval "
+        "'1 second'"
     )
-    database.do("VACUUM ANALYZE pulse.lease")
+    database.do("VACUUM ANALYZE pulse_internal.lease")
 
 
 def reaped(database: Database) -> tuple[int, float]:
@@ -55,6 +56,6 @@ def reaped(database: Database) -> tuple[int, float]:
         ticks += 1
         pass_time(database, "1 second")
         cpu += session.weigh("SELECT * FROM pulse.tick()").cpu
-        if not database.value("SELECT EXISTS (SELECT FROM pulse.lease)"):
+        if not database.value("SELECT EXISTS (SELECT FROM pulse_internal.lease)"):
             break
     return ticks, cpu

@@ -15,7 +15,7 @@ BEGIN
             c.relname
         FROM pg_class AS c
         WHERE
-            c.relnamespace = 'pulse'::regnamespace
+            c.relnamespace = 'pulse_internal'::regnamespace
             AND c.relkind = ANY ('{r,p,S}'::"char" [])
         ORDER BY c.oid
     LOOP

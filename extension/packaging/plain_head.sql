@@ -13,16 +13,21 @@ SET LOCAL search_path = pg_catalog, pg_temp;
 SET LOCAL check_function_bodies = off;
 
 DO $$
+DECLARE
+    v_schema name := (
+        SELECT n.nspname
+        FROM pg_namespace AS n
+        WHERE n.nspname IN ('pulse', 'pulse_internal')
+        ORDER BY n.nspname
+        LIMIT 1
+    );
 BEGIN
-    IF EXISTS (
-        SELECT FROM pg_namespace AS n
-        WHERE n.nspname = 'pulse'
-    ) THEN
-        RAISE EXCEPTION 'schema pulse already exists in this database'
+    IF v_schema IS NOT NULL THEN
+        RAISE EXCEPTION 'schema % already exists in this database', v_schema
         USING
             ERRCODE = 'duplicate_schema',
             DETAIL = 'Either pulse is installed already, or the schema belongs to something else. Nothing was changed.',
-            HINT = 'Look at it with \dn+ pulse; to start afresh, DROP SCHEMA pulse CASCADE (this deletes every job).';
+            HINT = 'Look at it with \dn+ pulse*; to start again, DROP SCHEMA pulse, pulse_internal CASCADE (this deletes every job).';
     END IF;
 END;
 $$;

@@ -7,9 +7,7 @@ SET LOCAL search_path = pg_catalog, pg_temp;
 DO $$
 DECLARE
     v_tables CONSTANT text [] := string_to_array('@LOCKS@', ' ');
-    v_upkeep CONSTANT regclass := coalesce(
-        to_regclass('pulse.upkeep_run'), to_regclass('pulse.turn')
-    );
+    v_upkeep CONSTANT regclass := 'pulse_internal.upkeep_run';
     v_steps text [];
     v_lock text;
     v_missed text;
@@ -29,14 +27,14 @@ BEGIN
         SELECT format('%I on %s', t.tgname, c.oid::regclass) AS name
         FROM pg_trigger AS t
         INNER JOIN pg_class AS c ON c.oid = t.tgrelid
-        WHERE c.relnamespace = 'pulse'::regnamespace
+        WHERE c.relnamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
             AND c.relkind <> 'v'
             AND NOT t.tgisinternal
         UNION ALL
         SELECT format('%I on %s', r.rulename, c.oid::regclass)
         FROM pg_rewrite AS r
         INNER JOIN pg_class AS c ON c.oid = r.ev_class
-        WHERE c.relnamespace = 'pulse'::regnamespace
+        WHERE c.relnamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
             AND r.rulename <> '_RETURN'
     ) AS f;
     IF v_found IS NOT NULL AND session_user <> v_owner THEN
@@ -66,7 +64,7 @@ BEGIN
                     -- Claims find nothing and ticks no upkeep run until this ends, so that
                     -- none meets both old and new code.
                     SELECT 1 AS place, 0 AS nth, format(
-                        'SELECT pg_advisory_xact_lock(%s, 0)', 'pulse.hold'::regclass::oid::integer
+                        'SELECT pg_advisory_xact_lock(%s, 0)', 'pulse_internal.hold'::regclass::oid::integer
                     ) AS lock
                     UNION ALL
                     SELECT 2, 0, format(
@@ -80,17 +78,17 @@ BEGIN
                         'ALTER VIEW %s SET (security_barrier = true)', c.oid::regclass
                     )
                     FROM pg_class AS c
-                    WHERE c.relnamespace = 'pulse'::regnamespace
+                    WHERE c.relnamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
                         AND c.relkind = 'v'
                         AND pg_get_userbyid(c.relowner) = current_user
                     UNION ALL
                     SELECT 4, t.nth, format(
-                        'LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', to_regclass('pulse.' || t.name)
+                        'LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', to_regclass('pulse_internal.' || t.name)
                     )
                     FROM unnest(v_tables) WITH ORDINALITY AS t (name, nth)
-                    WHERE to_regclass('pulse.' || t.name) IS NOT NULL
+                    WHERE to_regclass('pulse_internal.' || t.name) IS NOT NULL
                     UNION ALL
-                    SELECT 5, 0, 'LOCK TABLE pulse.access_grant IN SHARE ROW EXCLUSIVE MODE'
+                    SELECT 5, 0, 'LOCK TABLE pulse_internal.access_grant IN SHARE ROW EXCLUSIVE MODE'
                 ) AS n
                 ORDER BY n.lock = v_missed DESC NULLS LAST, n.place, n.nth
             LOOP
@@ -119,12 +117,11 @@ BEGIN
     END LOOP;
     PERFORM set_config('lock_timeout', '3s', true);
 
-    -- After the locks, so that of two upgrades at once the later one finds out. What has
-    -- no version() is older than 1.0.
+    -- After the locks, so that of two upgrades at once the later one finds out.
     -- Read, not called: the schema may be a stranger's.
     SELECT coalesce(
         (regexp_match(p.prosrc, '''([^'']*)'',\s*''([^'']*)'''))[1],
-        '0.9'
+        '(version unknown)'
     ) INTO v_found
     FROM (VALUES (1)) AS always (one)
     LEFT JOIN pg_proc AS p ON p.oid = to_regprocedure('pulse.version()');
@@ -136,10 +133,11 @@ BEGIN
             HINT = 'pulse install chooses the right one.';
     END IF;
 
-    -- Everything in the source has a comment, so what has none at the end was not in it. A
-    -- name that begins with _ is pulse's and goes then; so does another signature of a
-    -- public function. All else is the user's, and gets its comment back (upgrade_tail.sql).
-    -- What a table uses is no code: it stands in sql/schema/.
+    -- Every object of the source has a comment, so an object without one at the end was
+    -- not in it. The upgrade then drops what stands in pulse_internal, and other
+    -- signatures of a public function. Any other object in schema pulse belongs to the
+    -- user and gets its comment back (upgrade_tail.sql). A function that a table uses is
+    -- not replaced: it stands in sql/schema/.
     PERFORM set_config(
         'pulse.comments',
         coalesce(jsonb_object_agg(o.name, o.comment), '{}')::text,
@@ -148,12 +146,12 @@ BEGIN
     FROM (
         SELECT 'ROUTINE ' || p.oid::regprocedure AS name, obj_description(p.oid, 'pg_proc') AS comment
         FROM pg_proc AS p
-        WHERE p.pronamespace = 'pulse'::regnamespace
+        WHERE p.pronamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
             AND pg_get_userbyid(p.proowner) = current_user
         UNION ALL
         SELECT 'VIEW ' || c.oid::regclass, obj_description(c.oid, 'pg_class')
         FROM pg_class AS c
-        WHERE c.relnamespace = 'pulse'::regnamespace
+        WHERE c.relnamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
             AND c.relkind = 'v'
             AND pg_get_userbyid(c.relowner) = current_user
     ) AS o
@@ -162,7 +160,7 @@ BEGIN
     FOR v_uncomment IN
         SELECT format('COMMENT ON ROUTINE %s IS NULL', p.oid::regprocedure)
         FROM pg_proc AS p
-        WHERE p.pronamespace = 'pulse'::regnamespace
+        WHERE p.pronamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
             AND pg_get_userbyid(p.proowner) = current_user
             AND NOT EXISTS (
                 SELECT FROM pg_depend AS d
@@ -175,7 +173,7 @@ BEGIN
         UNION ALL
         SELECT format('COMMENT ON VIEW %s IS NULL', c.oid::regclass)
         FROM pg_class AS c
-        WHERE c.relnamespace = 'pulse'::regnamespace
+        WHERE c.relnamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
             AND c.relkind = 'v'
             AND pg_get_userbyid(c.relowner) = current_user
     LOOP

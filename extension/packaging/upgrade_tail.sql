@@ -7,20 +7,19 @@ BEGIN
     FOR v_leftover IN
         SELECT format('DROP VIEW %s', string_agg(c.oid::regclass::text, ', '))
         FROM pg_class AS c
-        WHERE c.relnamespace = 'pulse'::regnamespace
+        WHERE c.relnamespace = 'pulse_internal'::regnamespace
             AND c.relkind = 'v'
-            AND c.relname ~ '^_'
             AND pg_get_userbyid(c.relowner) = current_user
             AND obj_description(c.oid, 'pg_class') IS NULL
         HAVING count(*) > 0
         UNION ALL
         SELECT format('DROP ROUTINE %s', string_agg(p.oid::regprocedure::text, ', '))
         FROM pg_proc AS p
-        WHERE p.pronamespace = 'pulse'::regnamespace
+        WHERE p.pronamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
             AND pg_get_userbyid(p.proowner) = current_user
             AND obj_description(p.oid, 'pg_proc') IS NULL
             AND (
-                p.proname ~ '^_'
+                p.pronamespace = 'pulse_internal'::regnamespace
                 OR EXISTS (
                     SELECT FROM pg_proc AS o
                     WHERE o.pronamespace = p.pronamespace
@@ -39,12 +38,12 @@ BEGIN
         WHERE s.name IN (
                 SELECT 'ROUTINE ' || p.oid::regprocedure
                 FROM pg_proc AS p
-                WHERE p.pronamespace = 'pulse'::regnamespace
+                WHERE p.pronamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
                     AND obj_description(p.oid, 'pg_proc') IS NULL
                 UNION ALL
                 SELECT 'VIEW ' || c.oid::regclass
                 FROM pg_class AS c
-                WHERE c.relnamespace = 'pulse'::regnamespace
+                WHERE c.relnamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
                     AND c.relkind = 'v'
                     AND obj_description(c.oid, 'pg_class') IS NULL
             )
@@ -59,7 +58,7 @@ $$;
 -- New functions and those that were dropped and made again have no grants yet.
 DO $$
 BEGIN
-    PERFORM pulse._apply_grants();
+    PERFORM pulse_internal.apply_grants();
     PERFORM set_config('role', current_setting('pulse.upgraded_by'), true);
 END;
 $$;

@@ -40,7 +40,9 @@ def upgrade(op: Any, method: install.Method = "auto") -> None:
 def downgrade(op: Any) -> None:
     """Remove pulse, and every job with it."""
     if op.get_context().as_sql:
-        op.get_context().impl.static_output("DROP SCHEMA pulse CASCADE;")
+        op.get_context().impl.static_output(
+            "DROP SCHEMA pulse, pulse_internal CASCADE;"
+        )
         return
     _apply(op, install.removal)
 

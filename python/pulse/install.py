@@ -21,9 +21,6 @@ Connection = psycopg.Connection[Any]
 Method = Literal["auto", "extension", "plain"]
 Product = Literal["extension", "plain", "pg_tle"]
 
-# What has functions and no version() was built before 1.0.
-UNVERSIONED = "0.9"
-
 BACKEND = "SELECT pg_catalog.pg_backend_pid()"
 
 LET_IN = KEEP_OUT.replace("pg_advisory_lock", "pg_advisory_unlock")
@@ -150,14 +147,13 @@ def inspect(connection: Connection) -> Installed:
     how: Product | None = None
     if found is not None:
         how = "pg_tle" if is_tle else "extension"
-    elif functions:
+    elif may_ask is not None:
+        # The schema has a function version(), so it is a plain install of pulse.
         how = "plain"
     built = None
     if how is not None and may_ask:
         own, built = cursor.execute(VERSION).fetchone() or (None, None)
         found = found or own
-    elif how == "plain" and may_ask is None:
-        found = UNVERSIONED
     return Installed(
         *(how, found, owner, available, frozenset(functions or ())),
         *(built, frozenset(targets or ())),
@@ -201,8 +197,10 @@ def fresh(state: Installed, method: Method) -> Plan:
     wanted = version()
     if state.owner is not None:
         raise InstallError(
-            f"the schema pulse exists, belongs to {state.owner} and has no functions.\n"
-            "If it is not needed: DROP SCHEMA pulse CASCADE, then pulse install."
+            "the schema pulse or pulse_internal exists, belongs to "
+            f"{state.owner} and has no functions of pulse.\n"
+            "If it is not needed, drop it: DROP SCHEMA pulse, pulse_internal CASCADE, "
+            "then pulse install."
         )
     if method == "extension" or (method == "auto" and state.available == wanted):
         if state.available is None:
@@ -290,9 +288,9 @@ def removal(state: Installed) -> Plan:
     """Take pulse out again, with every job, setting and grant."""
     if state.how is None:
         return Plan("there is no pulse here; nothing to do")
-    drop = (
-        "DROP SCHEMA pulse CASCADE" if state.how == "plain" else "DROP EXTENSION pulse"
-    )
+    drop = "DROP EXTENSION pulse"
+    if state.how == "plain":
+        drop = "DROP SCHEMA pulse, pulse_internal CASCADE"
     # One message, so one transaction.
     return Plan(f"remove {state}", (f"SELECT pulse.stop_watchdog(); {drop}",))
 

@@ -57,13 +57,13 @@ from tests.chaos.invariants_schedules import OccurrencesAreHandledOnce
 from tests.chaos.journal import Steps
 
 _PLACES = """
-SELECT 'blocked', b.job, b.kind FROM pulse.blocked AS b
-UNION ALL SELECT 'approval', a.job, a.kind FROM pulse.approval AS a
-UNION ALL SELECT 'waiting', w.job, w.kind FROM pulse.waiting AS w
-UNION ALL SELECT 'ready', r.job, r.kind FROM pulse.ready AS r
-UNION ALL SELECT 'ready', r.job, r.kind FROM pulse.group_ready AS r
-UNION ALL SELECT 'lease', l.job, l.kind FROM pulse.lease AS l
-UNION ALL SELECT 'finished', f.job, f.kind FROM pulse.finished AS f
+SELECT 'blocked', b.job, b.kind FROM pulse_internal.blocked AS b
+UNION ALL SELECT 'approval', a.job, a.kind FROM pulse_internal.approval AS a
+UNION ALL SELECT 'waiting', w.job, w.kind FROM pulse_internal.waiting AS w
+UNION ALL SELECT 'ready', r.job, r.kind FROM pulse_internal.ready AS r
+UNION ALL SELECT 'ready', r.job, r.kind FROM pulse_internal.group_ready AS r
+UNION ALL SELECT 'lease', l.job, l.kind FROM pulse_internal.lease AS l
+UNION ALL SELECT 'finished', f.job, f.kind FROM pulse_internal.finished AS f
 """
 _PROBLEMS = """
 SELECT concat_ws(' ', c.problem || ':', 'job ' || c.job_id, c.detail)
@@ -72,10 +72,10 @@ FROM pulse.check() AS c
 # tick looks at schedules every second; a minute late is not late but forgotten.
 _FORGOTTEN = """
 SELECT format('schedule %s was due at %s', s.name, s.next_at)
-FROM pulse.schedule AS s
+FROM pulse_internal.schedule AS s
 WHERE s.paused_at IS NULL AND s.next_at < clock_timestamp() - interval '1 minute'
 """
-_UNCOUNTED = "SELECT count(*) FROM pulse.tally"
+_UNCOUNTED = "SELECT count(*) FROM pulse_internal.tally"
 _COUNTERS = f"SELECT lane, kind, enqueued, {', '.join(COUNTED)} FROM pulse.counters"
 
 
@@ -98,12 +98,15 @@ def read_final(connection: psycopg.Connection[Any]) -> Final:
         final.places[job] = place
         if place != "finished":
             final.unfinished.append((job, place, kind))
-    final.bodies = {job for (job,) in connection.execute("SELECT job FROM pulse.body")}
+    final.bodies = {
+        job for (job,) in connection.execute("SELECT job FROM pulse_internal.body")
+    }
     for query in (_PROBLEMS, _FORGOTTEN):
         final.problems += [line for (line,) in connection.execute(query)]
     final.outcomes = dict(
         connection.execute(
-            "SELECT f.state::text, count(*) FROM pulse.finished AS f GROUP BY f.state"
+            "SELECT f.state::text, count(*) FROM pulse_internal.finished AS f GROUP "
+            "BY f.state"
         ).fetchall()
     )
     final.counters = read_counters(connection)
@@ -113,7 +116,7 @@ def read_final(connection: psycopg.Connection[Any]) -> Final:
 def read_counters(connection: psycopg.Connection[Any]) -> Counters:
     """All is at rest: what late transactions left is decided within a few looks."""
     for _ in range(5):
-        connection.execute("SELECT pulse._tick_count()")
+        connection.execute("SELECT pulse_internal.tick_count()")
         row = connection.execute(_UNCOUNTED).fetchone()
         if row == (0,):
             break

@@ -115,12 +115,14 @@ def freeze_worker(world: World, chance: random.Random) -> str:
 
 
 def holds(world: World, worker: str) -> list[int]:
-    rows = world.ask("SELECT lease FROM pulse.lease WHERE worker = %s", worker)
+    rows = world.ask("SELECT lease FROM pulse_internal.lease WHERE worker = %s", worker)
     return [row[0] for row in rows]
 
 
 def are_gone(world: World, leases: list[int]) -> bool:
-    return not world.ask("SELECT 1 FROM pulse.lease WHERE lease = ANY (%s)", leases)
+    return not world.ask(
+        "SELECT 1 FROM pulse_internal.lease WHERE lease = ANY (%s)", leases
+    )
 
 
 def deploy(world: World, chance: random.Random) -> str:

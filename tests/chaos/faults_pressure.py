@@ -19,10 +19,10 @@ from tests.chaos.faults import HURT_WITHIN, Impossible, World, until
 # The newest tick and the newest claim that were committed.
 NEWEST = """
 SELECT
-    (SELECT max(u.version) FROM pulse.upkeep_run AS u WHERE u.step = ANY (%s)),
+    (SELECT max(u.version) FROM pulse_internal.upkeep_run AS u WHERE u.step = ANY (%s)),
     greatest(
-        (SELECT max(l.lease) FROM pulse.lease AS l),
-        (SELECT max(f.lease) FROM pulse.finished AS f)
+        (SELECT max(l.lease) FROM pulse_internal.lease AS l),
+        (SELECT max(f.lease) FROM pulse_internal.finished AS f)
     )
 """
 # A tick with something to do, which takes longer than the shorter limits.
@@ -41,13 +41,13 @@ SELECT pulse.enqueue('noop', %s, lane => 'hostile', unique_key => %s,
     unique_for => '1 second')
 """
 USED = """
-SELECT 1 FROM pulse.job_key AS k WHERE k.unique_key LIKE 'held-%%'
+SELECT 1 FROM pulse_internal.job_key AS k WHERE k.unique_key LIKE 'held-%%'
 HAVING count(*) = count(*) FILTER (WHERE k.expires_at < clock_timestamp())
 """
 # Keys that have expired are pruned by the next tick, as if their time had come.
 SWEEPS = ("retention", "sweep")
 SWEEP = f"""
-UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '1 hour'
+UPDATE pulse_internal.upkeep_run SET taken_at = taken_at - interval '1 hour'
 WHERE step IN {SWEEPS}
 """
 SESSIONS = 3

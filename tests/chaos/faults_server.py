@@ -19,7 +19,7 @@ LOCKS = (
     "LOCK TABLE pulse.{table} IN ACCESS EXCLUSIVE MODE",
     "LOCK TABLE pulse.{table} IN SHARE ROW EXCLUSIVE MODE",
     "LOCK TABLE pulse.{table} IN SHARE MODE",
-    "SELECT count(*) FROM (SELECT 1 FROM pulse.{table} LIMIT 500 FOR UPDATE) AS l",
+    "SELECT count(*) FROM (SELECT 1 FROM pulse_internal.{table} LIMIT 500 FOR UPDATE) AS l",
 )
 TABLES = ("ready", "lease", "waiting", "finished", "job_key", "lane", "hold")
 

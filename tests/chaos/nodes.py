@@ -47,8 +47,9 @@ SELECT pulse.enqueue(
 ) FROM jsonb_array_elements(%s::text::jsonb) AS j"""
 QUICK = "SELECT pulse.set_kind(%s, backoff_base => '100 ms')"
 LEFT = """
-SELECT (SELECT count(*) FROM pulse.waiting) + (SELECT count(*) FROM pulse.ready)
-    + (SELECT count(*) FROM pulse.lease)"""
+SELECT (SELECT count(*) FROM pulse_internal.waiting) + (SELECT count(*)
+    FROM pulse_internal.ready)
+    + (SELECT count(*) FROM pulse_internal.lease)"""
 CHANCES = {"noop": 0.9, "slow": 0.07, "flaky": 0.03}
 
 
@@ -195,7 +196,7 @@ class Run:
     def lock_up(self, chance: random.Random) -> None:
         dsn = chance.choice(self.dsns)
         with psycopg.connect(dsn) as stranger:
-            stranger.execute("LOCK TABLE pulse.body, pulse.lease")
+            stranger.execute("LOCK TABLE pulse_internal.body, pulse_internal.lease")
             self.over.wait(chance.uniform(0.5, 2.0))
 
     def kill_worker(self, chance: random.Random) -> None:

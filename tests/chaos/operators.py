@@ -113,7 +113,7 @@ class Operator:
     def one_of(self, table: str) -> int | None:
         """Some job that stands in this table just now."""
         try:
-            rows = self.ask(f"SELECT job FROM pulse.{table} LIMIT 50")
+            rows = self.ask(f"SELECT job FROM pulse_internal.{table} LIMIT 50")
         except psycopg.Error as error:
             self.refused("look", error, {})
             return None
@@ -144,7 +144,8 @@ class Operator:
         """The flow of a job that is in line, or waits for others."""
         table = self.random.choice(["ready", "blocked", "lease"])
         query = (
-            f"SELECT b.flow FROM pulse.{table} AS p JOIN pulse.body AS b USING (job)"
+            f"SELECT b.flow FROM pulse_internal.{table} AS p JOIN pulse_internal.body AS "
+            "b USING (job)"
         )
         try:
             rows = self.ask(f"{query} WHERE b.flow IS NOT NULL LIMIT 50")

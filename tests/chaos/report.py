@@ -21,11 +21,12 @@ APP_ROWS = """
 SELECT format('the row of %s was kept and its job %s was not', a.op, a.job)
 FROM chaos.app_row AS a
 WHERE NOT EXISTS (
-    SELECT 1 FROM pulse.body AS b WHERE b.job = a.job AND b.payload ->> 'op' = a.op
+    SELECT 1 FROM pulse_internal.body AS b WHERE b.job = a.job
+        AND b.payload ->> 'op' = a.op
 )
 UNION ALL
 SELECT format('job %s was kept and its row was not', b.job)
-FROM pulse.body AS b
+FROM pulse_internal.body AS b
 WHERE b.payload ? 'app'
     AND NOT EXISTS (SELECT 1 FROM chaos.app_row AS a WHERE a.op = b.payload ->> 'op')
 """
@@ -35,7 +36,8 @@ WHERE b.payload ? 'app'
 STEPS = """
 SELECT format('job %s returned %s for step %s, and %s was saved', f.job,
     f.result -> s.step, s.step, s.result)
-FROM pulse.finished AS f INNER JOIN pulse.job_step AS s ON s.job = f.job
+FROM pulse_internal.finished AS f INNER JOIN pulse_internal.job_step
+    AS s ON s.job = f.job
 WHERE f.state = 'completed' AND f.kind = 'saga' AND f.result ? s.step
     AND f.result -> s.step IS DISTINCT FROM s.result
 """

@@ -32,20 +32,24 @@ from tests.chaos.supervise import Fleet
 
 APP_ROWS = "CREATE TABLE chaos.app_row (op text PRIMARY KEY, job bigint)"
 LEFT = """
-SELECT (SELECT count(*) FROM pulse.blocked) + (SELECT count(*) FROM pulse.approval)
-    + (SELECT count(*) FROM pulse.waiting) + (SELECT count(*) FROM pulse.ready)
-    + (SELECT count(*) FROM pulse.group_ready) + (SELECT count(*) FROM pulse.lease)
+SELECT (SELECT count(*) FROM pulse_internal.blocked)
+    + (SELECT count(*) FROM pulse_internal.approval)
+    + (SELECT count(*) FROM pulse_internal.waiting)
+    + (SELECT count(*) FROM pulse_internal.ready)
+    + (SELECT count(*) FROM pulse_internal.group_ready)
+    + (SELECT count(*) FROM pulse_internal.lease)
 """
 # Whom a failure holds is given up; a signal that nobody has sent is sent.
 GIVE_UP = """
 SELECT pulse.cancel(b.job)
-FROM pulse.blocked AS b INNER JOIN pulse.finished AS f ON f.job = b.waits_for
+FROM pulse_internal.blocked AS b
+INNER JOIN pulse_internal.finished AS f ON f.job = b.waits_for
 WHERE f.state <> 'completed' AND b.after_failed = 'hold'
 """
 SEND = """
 SELECT pulse.signal(w.signal)
-FROM pulse.signal_wait AS w
-WHERE NOT EXISTS (SELECT FROM pulse.signal AS s WHERE s.signal = w.signal)
+FROM pulse_internal.signal_wait AS w
+WHERE NOT EXISTS (SELECT FROM pulse_internal.signal AS s WHERE s.signal = w.signal)
 """
 AT_REST_WITHIN = 900.0
 # So long nothing may happen: what moves on may take its time on a busy machine.

@@ -220,7 +220,10 @@ def soak_worker(
 
 def _until_done(connection: Connection, child: subprocess.Popen[bytes]) -> None:
     end = time.monotonic() + 300
-    left = "SELECT EXISTS (SELECT FROM pulse.ready) OR EXISTS (SELECT FROM pulse.lease)"
+    left = (
+        "SELECT EXISTS (SELECT FROM pulse_internal.ready) OR EXISTS (SELECT FROM "
+        "pulse_internal.lease)"
+    )
     while connection.execute(left).fetchone() != (False,):
         if child.poll() is not None or time.monotonic() > end:
             raise RuntimeError("the worker does not work")

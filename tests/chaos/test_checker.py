@@ -18,7 +18,7 @@ from tools.servers import Server
 
 # A stale lease acts on whoever has the job now.
 BY_JOB = """WHERE l.lease = ANY (v_sound) OR l.job IN (
-    SELECT f.job FROM pulse.failure AS f WHERE f.lease = ANY (v_sound)
+    SELECT f.job FROM pulse_internal.failure AS f WHERE f.lease = ANY (v_sound)
 )
 """
 
@@ -26,85 +26,86 @@ BY_JOB = """WHERE l.lease = ANY (v_sound) OR l.job IN (
 # promise that is no longer kept.
 BROKEN: dict[str, tuple[str, dict[str, str], str]] = {
     "the fence of complete": (
-        "complete_batch",
+        "pulse.complete_batch",
         {r"WHERE l.lease = v_sound\[1\]\n": BY_JOB},
         "A report that was accepted ended its run, and a stale lease is refused",
     ),
     "the count of slots": (
-        "_take_slots",
+        "pulse_internal.take_slots",
         {r"v_free := v_slots - .*;": "v_free := v_slots;"},
         "No claim commits that fills a lane beyond max_slots",
     ),
     "the lock of a lane with slots": (
-        "_take_slots",
+        "pulse_internal.take_slots",
         {r"NOT pg_try_advisory_xact_lock\([^)]*\)[^)]*\)": "false"},
         "No claim commits that fills a lane beyond max_slots",
     ),
     "the count of a group": (
-        "_claim_grouped",
+        "pulse_internal.claim_grouped",
         {r"greatest\(g\.slots - .*, 0\)": "v_need"},
         "No claim commits that fills a group of a lane beyond group_slots",
     ),
     "the wait of a group": (
-        "_read_notices",
-        {r"OR \(_read_notices\.lane\)\.in_order\s+AND": "OR false AND"},
+        "pulse_internal.read_notices",
+        {r"OR \(read_notices\.lane\)\.in_order\s+AND": "OR false AND"},
         "With in_order a group starts nothing while a job of it may come back",
     ),
     "the rate of a lane": (
-        "claim_batch",
+        "pulse.claim_batch",
         {r"v_known\.rate IS NOT NULL AND v_claimed > 0": "false"},
         "Never more starts in any window than the rate of a lane, kind or group",
     ),
     "the rate of a group": (
-        "_claim_grouped",
+        "pulse_internal.claim_grouped",
         {r"coalesce\(o\.started, 0\)::integer": "0"},
         "Never more starts in any window than the rate of a lane, kind or group",
     ),
     "the rate of a kind": (
-        "_spend_kinds",
+        "pulse_internal.spend_kinds",
         {r"u\.n::integer": "0"},
         "Never more starts in any window than the rate of a lane, kind or group",
     ),
     "the look at holds": (
-        "claim_batch",
+        "pulse.claim_batch",
         {r"h\.lane IN \('', claim_batch\.lane\)": "false"},
         "No claim commits while its lane is held or disabled",
     ),
     "the lock of a hold": (
-        "claim_batch",
-        {r"pg_try_advisory_xact_lock_shared\('pulse\.hold'[^)]*\)": "true"},
+        "pulse.claim_batch",
+        {r"pg_try_advisory_xact_lock_shared\('pulse_internal\.hold'[^)]*\)": "true"},
         "No claim commits while its lane is held or disabled",
     ),
     "marks that wait for open transactions": (
-        "_advance_line",
+        "pulse_internal.advance_line",
         {
-            r"least\(v_found\.seq, _advance_line\.q \+ 1\)": "v_found.seq",
-            r"least\(coalesce\(v_found\.seq, v_last\), _advance_line\.q \+ 1\)": (
+            r"least\(v_found\.seq, advance_line\.q \+ 1\)": "v_found.seq",
+            r"least\(coalesce\(v_found\.seq, v_last\), advance_line\.q \+ 1\)": (
                 "coalesce(v_found.seq, 0)"
             ),
         },
         "Everything drains",
     ),
     "the order of the line": (
-        "_pick",
+        "pulse_internal.pick",
         {r"ORDER BY r\.rank, r\.seq\n": "ORDER BY r.rank, r.seq DESC\n"},
         "Claims of a lane with slots, or a group in order, take the first jobs in line",
     ),
     "the bound of failures": (
-        "_fail_runs",
+        "pulse_internal.fail_runs",
         {r"g\.failures \+ 1 >= b\.max_attempts": "g.failures >= b.max_attempts"},
         "A job fails at most max_attempts times, unless retried by hand",
     ),
     "the mark of a start that was counted": (
-        "_watch_new_leases",
+        "pulse_internal.watch_new_leases",
         {r",\s+ready_at = NULL": ""},
         "The counters of each lane and kind equal what was committed",
     ),
     "the interval of schedules": (
-        "_fire_schedule",
+        "pulse_internal.fire_schedule",
         {
-            r"v_at := pulse\._occurrence_after\(v_recurrence, v_at\);": (
-                "v_at := pulse._occurrence_after(v_recurrence, v_at + '1 second');"
+            r"v_at := pulse_internal\.occurrence_after\(v_recurrence, v_at\);": (
+                "v_at := pulse_internal.occurrence_after(v_recurrence, v_at + '1 "
+                "second');"
             )
         },
         "Every occurrence of a schedule fires once or is skipped with a reason",
@@ -115,17 +116,17 @@ EARLY = "No job runs before all that it depends on has ended well enough"
 SPAWNED = "A step spawns its jobs once, and who waits for the spawner waits for them"
 BROKEN_FLOWS: dict[str, tuple[str, dict[str, str], str]] = {
     "the look for another upstream": (
-        "_look",
+        "pulse_internal.look",
         {r"AND NOT o\.met\n": "AND false\n"},
         EARLY,
     ),
     "the doubt of an enqueue": (
-        "_put_after",
+        "pulse_internal.put_after",
         {r"IF v_strange <> '\{\}' THEN\n +INSERT": "IF false THEN INSERT"},
         "Everything drains",
     ),
     "the step of a spawn": (
-        "spawn",
+        "pulse.spawn",
         {
             r"IF NOT FOUND THEN": "IF false THEN",
             r"ON CONFLICT ON CONSTRAINT job_step_is_one_per_name DO NOTHING": (
@@ -136,28 +137,28 @@ BROKEN_FLOWS: dict[str, tuple[str, dict[str, str], str]] = {
         SPAWNED,
     ),
     "the dependencies on the spawned": (
-        "spawn",
+        "pulse.spawn",
         {r"FROM unnest\(v_waiting\)": "FROM unnest('{}'::bigint[])"},
         SPAWNED,
     ),
     "the memory of steps": (
-        "steps",
+        "pulse.steps",
         {r"AND s\.saved_at IS NOT NULL": "AND false"},
         "A step that has succeeded is not run by an attempt that began later",
     ),
     "the wake of a signal": (
-        "_do_signal",
-        {r"RETURN pulse\._deliver_signal\([^;]*;": "RETURN 0;"},
+        "pulse_internal.do_signal",
+        {r"RETURN pulse_internal\.deliver_signal\([^;]*;": "RETURN 0;"},
         "Everything drains",
     ),
     "the look for paused flows": (
-        "claim_batch",
-        {r"v_tids := \(pulse\._park\(v_tids\)\) \[1:v_need\];": ""},
+        "pulse.claim_batch",
+        {r"v_tids := \(pulse_internal\.park\(v_tids\)\) \[1:v_need\];": ""},
         "No claim commits that takes a job of a flow that is paused",
     ),
     "the row of a signal": (
-        "_do_signal",
-        {r"INSERT INTO pulse\.signal [^;]*;": ""},
+        "pulse_internal.do_signal",
+        {r"INSERT INTO pulse_internal\.signal [^;]*;": ""},
         "A signal that was acknowledged is there, and nobody waits for it in vain",
     ),
 }
@@ -179,7 +180,7 @@ def watched(new_db: Callable[..., Database], keeping_times: Server) -> Database:
 def break_function(db: Database, name: str, pieces: dict[str, str]) -> None:
     connection = db.connect()
     row = connection.execute(
-        "SELECT pg_get_functiondef(%s::regproc)", (f"pulse.{name}",)
+        "SELECT pg_get_functiondef(%s::regproc)", (name,)
     ).fetchone()
     assert row is not None
     body: str = row[0]
@@ -254,7 +255,9 @@ def test_every_hostile_value_is_answered(watched: Database, tmp_path: Path) -> N
 def test_the_checker_notices_a_value_that_is_too_large(
     watched: Database, tmp_path: Path
 ) -> None:
-    break_function(watched, "_require_size", {r"IF bytes > most": "IF false"})
+    break_function(
+        watched, "pulse_internal.require_size", {r"IF bytes > most": "IF false"}
+    )
     report = hostile_report(watched, tmp_path, hostile.PRODUCERS)
     assert "a payload of 9 MB was taken" in {v.sentence for v in report.violations}
 

@@ -52,5 +52,7 @@ def test_a_signal_wakes_who_waits(pulse: Pulse, connect: Connect) -> None:
     assert pulse("signal", "approved", "by=ann").out == "sent; 1 job woke\n"
     assert pulse("signal", "approved", "7").out == "sent; 0 jobs woke\n"
     assert json.loads(pulse("signal", "other", "--json").out) == {"woke": 0}
-    rows = connection.execute("SELECT signal, payload FROM pulse.signal ORDER BY 1")
+    rows = connection.execute(
+        "SELECT signal, payload FROM pulse_internal.signal ORDER BY 1"
+    )
     assert rows.fetchall() == [("approved", {"by": "ann"}), ("other", None)]

@@ -134,7 +134,7 @@ def test_a_schema_of_another_owner_is_left_alone(
     ran = run_pulse("install", "--dsn", empty.dsn)
     assert ran.code == 1
     assert "the schema pulse exists, belongs to postgres" in ran.err
-    assert "DROP SCHEMA pulse CASCADE" in ran.err
+    assert "DROP SCHEMA pulse, pulse_internal CASCADE" in ran.err
 
 
 def test_a_script_that_fails_leaves_nothing(empty: Database) -> None:

@@ -37,14 +37,14 @@ def test_only_functions_and_views_are_named(connect: Callable[..., Connection]) 
         row[0]
         for row in connect().execute(
             "SELECT c.relname FROM pg_class AS c "
-            "WHERE c.relnamespace = 'pulse'::regnamespace AND c.relkind = 'r'"
+            "WHERE c.relnamespace = 'pulse_internal'::regnamespace AND c.relkind = 'r'"
         )
     }
     named = {
         name
         for text in STATEMENTS.values()
-        for name in re.findall(r"\bpulse\.(\w+)\b(?!\()", text)
+        for name in re.findall(r"\bpulse(?:_internal)?\.(\w+)\b(?!\()", text)
     }
     assert named
     assert not named & tables
-    assert not any(name.startswith("_") for name in named)
+    assert "pulse_internal" not in "".join(STATEMENTS.values())

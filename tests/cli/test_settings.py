@@ -52,7 +52,10 @@ def test_settings_of_lanes_and_kinds(pulse: Pulse, connection: Connection) -> No
     assert ran.out == "mail  rate 100, rate_per 1 min\n"
     assert pulse("set-group", "mail", "a", "--rate", 5, "--rate-per", "1 s").code == 0
     rates = "SELECT array_agg(rate ORDER BY rate) FROM "
-    both = "(SELECT rate FROM pulse.lane UNION ALL SELECT rate FROM pulse.group_rule) r"
+    both = (
+        "(SELECT rate FROM pulse_internal.lane UNION ALL SELECT rate FROM "
+        "pulse_internal.group_rule) r"
+    )
     assert one(connection, rates + both) == [5, 100]
     assert pulse("set-lane", "mail").code == 2
     refused = pulse("set-lane", "mail", "--max-slots", -1)

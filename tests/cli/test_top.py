@@ -67,9 +67,15 @@ def test_it_fits_other_screens(
 
 
 def test_what_is_wrong_stands_on_top(pulse: Pulse, busy: Connection) -> None:
-    busy.execute("UPDATE pulse.ready SET ready_at = now() - interval '2 hours'")
-    busy.execute("UPDATE pulse.worker SET seen_at = now() - interval '9 minutes'")
-    busy.execute("SELECT pulse.fail(lease, 'no', fatal => true) FROM pulse.lease")
+    busy.execute(
+        "UPDATE pulse_internal.ready SET ready_at = now() - interval '2 hours'"
+    )
+    busy.execute(
+        "UPDATE pulse_internal.worker SET seen_at = now() - interval '9 minutes'"
+    )
+    busy.execute(
+        "SELECT pulse.fail(lease, 'no', fatal => true) FROM pulse_internal.lease"
+    )
     lines = pulse("top", "--once", COLUMNS="80", LINES="24").out.splitlines()
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
@@ -194,27 +200,33 @@ def test_keys_act_after_a_question(terminal: Terminal, busy: Connection) -> None
     terminal.until("drain lane lane-3?  y / n")
     terminal.press("n")
     terminal.until("nothing was done")
-    assert busy.execute("SELECT count(*) FROM pulse.hold").fetchone() == (0,)
+    assert busy.execute("SELECT count(*) FROM pulse_internal.hold").fetchone() == (0,)
     terminal.press("d")
     terminal.until("drain lane lane-3?  y / n")
     terminal.press("y")
     terminal.until("drain lane lane-3: done")
-    assert busy.execute("SELECT lane FROM pulse.hold").fetchone() == ("lane-3",)
+    assert busy.execute("SELECT lane FROM pulse_internal.hold").fetchone() == (
+        "lane-3",
+    )
     terminal.press("2r")
     terminal.until("it runs: v shows those that are retrying or dead")
     terminal.press("C")
     terminal.until("by force?  y / n")
     terminal.press("y")
     terminal.until("done, state: cancelled")
-    cancelled = "SELECT count(*) FROM pulse.finished WHERE state = 'cancelled'"
+    cancelled = "SELECT count(*) FROM pulse_internal.finished WHERE state = 'cancelled'"
     assert busy.execute(cancelled.encode()).fetchone() == (1,)
-    reasons = "SELECT DISTINCT reason FROM pulse.audit_entry WHERE verb <> 'set_lane'"
+    reasons = (
+        "SELECT DISTINCT reason FROM pulse_internal.audit_entry WHERE verb <> "
+        "'set_lane'"
+    )
     assert busy.execute(reasons.encode()).fetchall() == [("pulse top",)]
 
 
 def test_a_dead_job_is_retried(terminal: Terminal, busy: Connection) -> None:
     (job,) = busy.execute(
-        "SELECT pulse.fail(lease, 'oops', fatal => true), job FROM pulse.lease LIMIT 1"
+        "SELECT pulse.fail(lease, 'oops', fatal => true), job FROM "
+        "pulse_internal.lease LIMIT 1"
     ).fetchall()[0][1:]
     terminal.until("by running ↓")
     terminal.press("vv")

@@ -97,7 +97,7 @@ def test_runs_of_a_schedule_that_is_not_there(pulse: Pulse, connect: Connect) ->
     assert pulse("schedule", "runs", "n", "--json").json == []
     connection = connect()
     connection.execute(
-        "UPDATE pulse.schedule SET next_at = next_at - interval '1 hour'"
+        "UPDATE pulse_internal.schedule SET next_at = next_at - interval '1 hour'"
     )
     connection.execute("SELECT pulse.tick()")
     assert pulse("schedule", "rm", "n").code == 0
@@ -165,7 +165,8 @@ def test_a_worker_is_live_for_two_minutes(pulse: Pulse, connect: Connect) -> Non
     connection.execute("SELECT pulse.hello('w1')")
     for seconds, live in ((100, True), (121, False)):
         connection.execute(
-            "UPDATE pulse.worker SET seen_at = clock_timestamp() - %s * '1s'::interval",
+            "UPDATE pulse_internal.worker SET seen_at = clock_timestamp() - %s * "
+            "'1s'::interval",
             [seconds],
         )
         assert [row["live"] for row in pulse("workers", "--json").json] == [live]
@@ -174,10 +175,12 @@ def test_a_worker_is_live_for_two_minutes(pulse: Pulse, connect: Connect) -> Non
     connection.execute("SELECT pulse.enqueue('m')")
     connection.execute("SELECT pulse.claim_batch('w1')")
     connection.execute(
-        "UPDATE pulse.lease SET claimed_at = now() - interval '9 min', "
+        "UPDATE pulse_internal.lease SET claimed_at = now() - interval '9 min', "
         "lease_until = now() - interval '5 min'"
     )
-    connection.execute("UPDATE pulse.worker SET seen_at = now() - interval '9 min'")
+    connection.execute(
+        "UPDATE pulse_internal.worker SET seen_at = now() - interval '9 min'"
+    )
     assert pulse("workers").out.splitlines()[1].split()[:2] == ["w1", "lost"]
 
 
@@ -204,7 +207,7 @@ def test_stats_are_what_prometheus_counts(pulse: Pulse, connect: Connect) -> Non
         assert "CANC" not in lines[0]
         (row,) = pulse("stats", *since, "--kind", "letter", "--json").json
         assert (row["completed"], row["wait_p95"] > 0) == (2, True)
-    connection.execute("UPDATE pulse.stat SET at = at - interval '2 hours'")
+    connection.execute("UPDATE pulse_internal.stat SET at = at - interval '2 hours'")
     assert pulse("stats", "--since", "1 hour", "--json").json == []
     assert pulse("stats", "--lane", "none", "--json").json == []
     assert pulse("stats", "--since", "soon").code == 1
@@ -272,7 +275,7 @@ def test_health_fails_when_a_check_fails(pulse: Pulse, connect: Connect) -> None
     assert pulse("health", "--strict").code == 1
     names = [row["check_name"] for row in pulse("health", "--json").json]
     assert {"last_tick", "watchdog", "package", "listen"} <= set(names)
-    connect().execute("DELETE FROM pulse.upkeep_run")
+    connect().execute("DELETE FROM pulse_internal.upkeep_run")
     ran = pulse("health")
     assert ran.code == 1
     assert "→ Delayed jobs, schedules and lost workers wait for tick" in ran.out
@@ -282,7 +285,8 @@ def test_health_names_kinds_that_nobody_handles(pulse: Pulse, connect: Connect) 
     connection = connect()
     connection.execute("SELECT pulse.enqueue('orphan')")
     connection.execute(
-        "UPDATE pulse.ready SET ready_at = clock_timestamp() - interval '3 minutes'"
+        "UPDATE pulse_internal.ready SET ready_at = clock_timestamp() - interval '3 "
+        "minutes'"
     )
     connection.execute("SELECT pulse.hello('w1', '{default}', '{other}')")
     assert "orphan in lane default" in pulse("health").out

@@ -27,34 +27,34 @@ Connection = psycopg.Connection[Any]
 
 EARLY = """
 SELECT count(DISTINCT d.job)
-FROM pulse.dependency AS d
-INNER JOIN pulse.body AS b ON b.job = d.job
-LEFT JOIN pulse.finished AS f ON f.job = d.after
+FROM pulse_internal.dependency AS d
+INNER JOIN pulse_internal.body AS b ON b.job = d.job
+LEFT JOIN pulse_internal.finished AS f ON f.job = d.after
 WHERE d.job = ANY (%s) AND NOT d.met
     AND (f.job IS NULL OR f.state <> 'completed' AND b.after_failed <> 'run')
 """
 LOST = """
 SELECT count(*)
-FROM pulse.blocked AS b
+FROM pulse_internal.blocked AS b
 WHERE NOT EXISTS (
     SELECT
-    FROM pulse.dependency AS d
-    LEFT JOIN pulse.finished AS f ON f.job = d.after
+    FROM pulse_internal.dependency AS d
+    LEFT JOIN pulse_internal.finished AS f ON f.job = d.after
     WHERE d.job = b.job AND NOT d.met
         AND (f.job IS NULL OR f.state <> 'completed' AND b.after_failed = 'hold')
 ) OR b.after_failed = 'cancel' AND EXISTS (
     SELECT
-    FROM pulse.dependency AS d
-    INNER JOIN pulse.finished AS f ON f.job = d.after
+    FROM pulse_internal.dependency AS d
+    INNER JOIN pulse_internal.finished AS f ON f.job = d.after
     WHERE d.job = b.job AND f.state <> 'completed'
 )
 """
 LEFT = """
-SELECT 'ready', job FROM pulse.ready
-UNION ALL SELECT 'lease', job FROM pulse.lease
-UNION ALL SELECT 'waiting', job FROM pulse.waiting
-UNION ALL SELECT 'wake', job FROM pulse.wake
-UNION ALL SELECT 'doubt', job FROM pulse.doubt
+SELECT 'ready', job FROM pulse_internal.ready
+UNION ALL SELECT 'lease', job FROM pulse_internal.lease
+UNION ALL SELECT 'waiting', job FROM pulse_internal.waiting
+UNION ALL SELECT 'wake', job FROM pulse_internal.wake
+UNION ALL SELECT 'doubt', job FROM pulse_internal.doubt
 """
 
 
@@ -70,13 +70,13 @@ BEGIN
 END $do$"""
 
 
-_LOOK = "pulse._look(bigint[],boolean,bigint,bigint,integer)"
-_SETTLE = "pulse._settle(integer,bigint,bigint[],bigint[],timestamptz)"
+_LOOK = "pulse_internal.look(bigint[],boolean,bigint,bigint,integer)"
+_SETTLE = "pulse_internal.settle(integer,bigint,bigint[],bigint[],timestamptz)"
 MUTATIONS = {
     "no doubts": """
 CREATE FUNCTION public.drop_it() RETURNS trigger LANGUAGE plpgsql
 AS $$ BEGIN RETURN NULL; END $$;
-CREATE TRIGGER dropped BEFORE INSERT ON pulse.doubt
+CREATE TRIGGER dropped BEFORE INSERT ON pulse_internal.doubt
 FOR EACH ROW EXECUTE FUNCTION public.drop_it()""",
     "xmax is not looked at": _replace(_SETTLE, "xmax = 0", "xmax IS NOT NULL"),
     "own doubts are settled": _replace(
@@ -145,8 +145,8 @@ class Stress:
                 " FROM pulse.check() GROUP BY problem"
             ).fetchall()
             self.books.jobs, self.books.edges = db.execute(  # type: ignore[misc]
-                "SELECT (SELECT count(*) FROM pulse.body),"
-                " (SELECT count(*) FROM pulse.dependency)"
+                "SELECT (SELECT count(*) FROM pulse_internal.body),"
+                " (SELECT count(*) FROM pulse_internal.dependency)"
             ).fetchone()
         return self.books
 
@@ -171,9 +171,10 @@ class Stress:
                     self.books.stuck = left
                     return
                 db.execute(
-                    "UPDATE pulse.waiting SET run_at = now() WHERE run_at > now()"
+                    "UPDATE pulse_internal.waiting SET run_at = now() WHERE run_at "
+                    "> now()"
                 )
-                db.execute("DELETE FROM pulse.due_mark")
+                db.execute("DELETE FROM pulse_internal.due_mark")
                 time.sleep(0.05)
 
     def produce(self, db: Connection, chance: random.Random) -> None:
@@ -281,7 +282,8 @@ class Stress:
                 # Earlier reports, too, and the claim, where they were not committed.
                 db.rollback()
                 rows = db.execute(
-                    "SELECT lease FROM pulse.lease WHERE lease = ANY (%s)", (claimed,)
+                    "SELECT lease FROM pulse_internal.lease WHERE lease = ANY (%s)",
+                    (claimed,),
                 ).fetchall()
                 leases = [row[0] for row in rows]
                 db.commit()
@@ -295,7 +297,7 @@ class Stress:
         while self.working:
             db.execute("SELECT pulse.tick()")
             if chance.random() < 0.3:
-                db.execute("SELECT pulse._tick_flows()")
+                db.execute("SELECT pulse_internal.tick_flows()")
             db.commit()
             time.sleep(chance.random() * 0.2)
 

@@ -83,7 +83,7 @@ class Flows(Reports):
             else:
                 ready.add(self.id_of(job))
         line = self.db.execute(
-            "SELECT job FROM pulse.ready WHERE job = ANY (%s) ORDER BY seq",
+            "SELECT job FROM pulse_internal.ready WHERE job = ANY (%s) ORDER BY seq",
             (list(ready),),
         ).fetchall()
         assert {job_id for (job_id,) in line} == ready

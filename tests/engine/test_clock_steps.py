@@ -132,9 +132,9 @@ def test_who_waits_for_the_numbers_of_a_new_server_ends_with_the_wait(
     stepped: Stepped,
 ) -> None:
     with stepped.connect() as alice, stepped.connect() as bob:
-        alice.execute("SELECT setval('pulse.server_start', 1)")
+        alice.execute("SELECT setval('pulse_internal.server_start', 1)")
         alice.execute("BEGIN")
-        alice.execute("LOCK TABLE pulse.node IN ROW EXCLUSIVE MODE")
+        alice.execute("LOCK TABLE pulse_internal.node IN ROW EXCLUSIVE MODE")
         with step_while_waiting(stepped, bob, "SELECT pulse.enqueue('k')") as waits:
             alice.execute("COMMIT")
             assert len(waits.result(timeout=30)) == 1

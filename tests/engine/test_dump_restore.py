@@ -54,7 +54,7 @@ def tables(connection: Connection) -> list[str]:
         name
         for (name,) in connection.execute(
             "SELECT relname FROM pg_class WHERE relkind = 'r'"
-            " AND relnamespace = 'pulse'::regnamespace ORDER BY relname"
+            " AND relnamespace = 'pulse_internal'::regnamespace ORDER BY relname"
         )
     ]
 
@@ -64,13 +64,15 @@ def contents(connection: Connection) -> dict[str, list[str]]:
     seen = {}
     for table in tables(connection):
         if table not in CACHES:
-            query = f"SELECT t::text FROM pulse.{table} AS t ORDER BY 1"
+            query = f"SELECT t::text FROM pulse_internal.{table} AS t ORDER BY 1"
             seen[table] = [row for (row,) in connection.execute(query.encode())]
     for (name,) in connection.execute(
         "SELECT relname FROM pg_class WHERE relkind = 'S'"
-        " AND relnamespace = 'pulse'::regnamespace"
+        " AND relnamespace = 'pulse_internal'::regnamespace"
     ).fetchall():
-        query = f"SELECT s.last_value || ' ' || s.is_called FROM pulse.{name} AS s"
+        query = (
+            f"SELECT s.last_value || ' ' || s.is_called FROM pulse_internal.{name} AS s"
+        )
         seen[name] = [one(connection, query)]
     return seen
 
@@ -131,13 +133,15 @@ class Queue:
         run("SELECT pulse.pause_schedule('never', 'quiet')")
         run("SELECT pulse.tick()")
         for _ in range(3):
-            run("SELECT pulse._tick_marks()")
+            run("SELECT pulse_internal.tick_marks()")
             time.sleep(0.03)
         run("SELECT pulse.reap()")
         assert set(states(connection).values()) == STATES
         assert not run("SELECT * FROM pulse.check()").fetchall()
         for cache in CACHES:
-            assert one(connection, f"SELECT count(*) FROM pulse.{cache}"), cache
+            assert one(connection, f"SELECT count(*) FROM pulse_internal.{cache}"), (
+                cache
+            )
 
 
 @pytest.fixture
@@ -222,7 +226,8 @@ def copied(
 def an_hour_passes(connection: Connection) -> None:
     """What is delayed comes due."""
     connection.execute(
-        "WITH w AS (DELETE FROM pulse.waiting RETURNING *) INSERT INTO pulse.waiting"
+        "WITH w AS (DELETE FROM pulse_internal.waiting RETURNING *) INSERT INTO "
+        "pulse_internal.waiting"
         " SELECT w.lane, clock_timestamp(), w.job, w.kind, w.rank, w.attempts,"
         " w.failures, w.keyed, w.retrying, w.last_lease, w.last_verb FROM w"
     )
@@ -251,7 +256,7 @@ def test_a_copy_is_equal_and_all_jobs_go_on(
     assert not run("SELECT * FROM pulse.check()").fetchall()
     if product == "extension":
         for cache in CACHES:
-            assert one(copy, f"SELECT count(*) FROM pulse.{cache}") == 0, cache
+            assert one(copy, f"SELECT count(*) FROM pulse_internal.{cache}") == 0, cache
     newest_id = max(states(before))
 
     # The slots are counted anew from the leases: both are taken.
@@ -277,7 +282,9 @@ def test_a_copy_is_equal_and_all_jobs_go_on(
     # By priority, then in order; who was given back joined the end.
     zero, five, fifth, below = queue.ready
     assert complete_all(copy, "narrow") == [five, fifth, zero, queue.running[1], below]
-    assert one(copy, "SELECT min(lease) FROM pulse.finished WHERE lease > %s", given)
+    assert one(
+        copy, "SELECT min(lease) FROM pulse_internal.finished WHERE lease > %s", given
+    )
 
     # Holds hold.
     for lane in ("held", "drained"):
@@ -335,12 +342,12 @@ def test_a_copy_is_equal_and_all_jobs_go_on(
     # Caches are made again.
     job(copy, "mail", delay="1 h")
     for _ in range(3):
-        run("SELECT pulse._tick_marks()")
+        run("SELECT pulse_internal.tick_marks()")
         time.sleep(0.03)
     run("SELECT pulse.reap()")
     # Notices were all read.
     for cache in set(CACHES) - {"group_notice"}:
-        assert one(copy, f"SELECT count(*) FROM pulse.{cache}"), cache
+        assert one(copy, f"SELECT count(*) FROM pulse_internal.{cache}"), cache
     assert not run("SELECT * FROM pulse.check()").fetchall()
 
 
@@ -410,10 +417,10 @@ def test_in_another_cluster_jobs_belong_to_the_roles_of_the_same_names(
     # Who is there has its jobs; those of the missing role are nobody's. pg_restore
     # gives up all grants on an object when one grantee is missing.
     run = copy.connect().execute
-    run("SELECT pulse._apply_grants()")
+    run("SELECT pulse_internal.apply_grants()")
     for name in ("dump_one", "dump_two"):
         assert list(states(copy.connect(user=name))) == [jobs[name]]
-    orphans = "SELECT name FROM pulse.role WHERE role_oid IS NULL"
+    orphans = "SELECT name FROM pulse_internal.role WHERE role_oid IS NULL"
     assert run(orphans).fetchall() == [("dump_missing",)]
 
     # Once it is there it has them again, and keeps them through a rename.
@@ -465,7 +472,9 @@ def test_a_queue_can_be_dumped_while_it_works(
     connection = copy.connect()
     assert connection.execute("SELECT * FROM pulse.check()").fetchall() == []
     assert {"ready", "running", "completed"} <= set(states(connection).values())
-    connection.execute("SELECT pulse.release(array_agg(lease)) FROM pulse.lease")
+    connection.execute(
+        "SELECT pulse.release(array_agg(lease)) FROM pulse_internal.lease"
+    )
     an_hour_passes(connection)
     for lane in ("a", "b"):
         while leases := [lease for lease, _ in claim(connection, lane, 100)]:
@@ -480,7 +489,8 @@ def test_a_lapsed_lease_in_a_copy_is_reaped(
     _, queue, database = new_copy(server, "extension", "postgres")
     copy = database.connect()
     copy.execute(
-        "UPDATE pulse.lease SET reap_at = NULL, lease_until = clock_timestamp()"
+        "UPDATE pulse_internal.lease SET reap_at = NULL, lease_until = "
+        "clock_timestamp()"
     )
     assert one(copy, "SELECT pulse.reap()") == len(queue.leases) + 1
     assert {states(copy)[number] for number in queue.running} == {"retrying"}
@@ -499,7 +509,7 @@ def test_a_publication_for_all_tables_does_not_stop_the_queue(
     assert (
         run(
             "SELECT c.relname FROM pg_class AS c WHERE c.relkind = 'r'"
-            " AND c.relnamespace = 'pulse'::regnamespace AND NOT EXISTS ("
+            " AND c.relnamespace = 'pulse_internal'::regnamespace AND NOT EXISTS ("
             "SELECT FROM pg_index AS i WHERE i.indrelid = c.oid AND (i.indisreplident"
             " OR (c.relreplident = 'd' AND i.indisprimary)))"
         ).fetchall()
@@ -527,10 +537,13 @@ def test_a_publication_for_all_tables_does_not_stop_the_queue(
     an_hour_passes(connection)
     for lane in ("default", "narrow", "else", "held", "drained", "cron"):
         complete_all(connection, lane)
-    run("UPDATE pulse.finished SET finished_at = finished_at - interval '1 year'")
+    run(
+        "UPDATE pulse_internal.finished SET finished_at = finished_at - interval "
+        "'1 year'"
+    )
     assert one(connection, "SELECT pulse.prune()")
     run("SELECT pulse.revoke_access('dump_shop', 'producer')")
-    run("DELETE FROM pulse.upkeep_run WHERE step <> 'watch'")
+    run("DELETE FROM pulse_internal.upkeep_run WHERE step <> 'watch'")
     errors = run(
         "SELECT step, error FROM pulse.tick() WHERE error IS NOT NULL"
     ).fetchall()

@@ -18,7 +18,8 @@ RUNS = 100
 # What a promotion looks like from inside, without one: the numbers were last drawn by
 # another server, and by another timeline.
 PROMOTED = (
-    "SELECT setval('pulse.server_start', 1, true), setval('pulse.server_history', 1)"
+    "SELECT setval('pulse_internal.server_start', 1, true), "
+    "setval('pulse_internal.server_history', 1)"
 )
 
 
@@ -101,7 +102,8 @@ def test_no_number_of_a_lost_primary_is_handed_out_again(pair: Pair) -> None:
     assert not {lease >> 10 for lease in lost[1]} & {lease >> 10 for lease in fresh[1]}
     with psycopg.connect(pair.new.dsn("app")) as connection:
         rows = connection.execute(
-            "SELECT after ->> 'pulse.job_id' FROM pulse.audit WHERE verb = 'jump'"
+            "SELECT after ->> 'pulse_internal.job_id' FROM pulse.audit WHERE verb "
+            "= 'jump'"
         ).fetchall()
         assert rows == [("100000001",)]
         assert connection.execute("SELECT * FROM pulse.check()").fetchall() == []
@@ -179,7 +181,7 @@ def test_nobody_waits_for_the_transaction_that_jumped(db: Database) -> None:
 
 def test_numbers_that_cannot_be_secured_are_not_drawn(db: Database) -> None:
     stranger = db.connect(autocommit=False)
-    stranger.execute("LOCK TABLE pulse.node")
+    stranger.execute("LOCK TABLE pulse_internal.node")
     db.connect().execute(PROMOTED)
     with pytest.raises(psycopg.Error) as caught:
         db.connect().execute("SELECT pulse.enqueue('k')")

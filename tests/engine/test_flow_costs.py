@@ -46,7 +46,7 @@ def test_a_retry_of_all_parts_does_not_look_at_all_of_them_each_time(
     alice = connect()
     fan_in(alice, PARTS)
     end(alice, "root", "complete(c.lease)")
-    alice.execute("SELECT pulse._tick_flows()")
+    alice.execute("SELECT pulse_internal.tick_flows()")
     for _ in range(PARTS // 100):
         end(alice, "part", "fail(c.lease, fatal => true)")
     assert count(alice, "pulse.jobs WHERE state = 'dead'") == PARTS
@@ -55,7 +55,7 @@ def test_a_retry_of_all_parts_does_not_look_at_all_of_them_each_time(
         retry = """SELECT * FROM pulse.retry_where('{"state": "dead"}')"""
     else:
         retry = (
-            "SELECT pulse.retry(j.job) FROM (SELECT b.job FROM pulse.body AS b"
+            "SELECT pulse.retry(j.job) FROM (SELECT b.job FROM pulse_internal.body AS b"
             f" WHERE b.kind = 'part' ORDER BY {order} OFFSET 0) AS j"
         )
     assert touched(alice, retry) < 200 * PARTS
@@ -70,13 +70,13 @@ def test_a_cascade_leaves_no_doubt_about_each_job_that_it_cancels(
     alice = connect()
     fan_in(alice, 4000)
     end(alice, "root", "fail(c.lease, fatal => true)")
-    assert count(alice, "pulse.doubt") <= 1001
+    assert count(alice, "pulse_internal.doubt") <= 1001
 
     # Ticks that have time for one page each.
     for _ in range(5):
-        alice.execute("SELECT pulse._tick_flows('-infinity')")
-        assert count(alice, "pulse.doubt") <= 1001
-    assert count(alice, "pulse.blocked") == 0
+        alice.execute("SELECT pulse_internal.tick_flows('-infinity')")
+        assert count(alice, "pulse_internal.doubt") <= 1001
+    assert count(alice, "pulse_internal.blocked") == 0
     assert alice.execute("SELECT * FROM pulse.check()").fetchall() == []
 
 
@@ -92,7 +92,8 @@ def test_looks_at_a_large_fan_in_read_its_edges_a_few_times_in_all(
     for _ in range(40):
         alice.execute("SELECT pulse.claim_batch('w', max_jobs => 100)")
     leases = alice.execute(
-        f"SELECT array_agg(c.lease ORDER BY {order}) FROM pulse.lease AS c".encode()
+        f"SELECT array_agg(c.lease ORDER BY {order}) FROM "
+        "pulse_internal.lease AS c".encode()
     ).fetchone()
     assert leases is not None
     reports = [
@@ -100,7 +101,7 @@ def test_looks_at_a_large_fan_in_read_its_edges_a_few_times_in_all(
         for n in range(0, 4000, 100)
     ]
     assert sum(touched(alice, report) for report in reports) < 30 * 4000
-    assert count(alice, "pulse.blocked") == 0
+    assert count(alice, "pulse_internal.blocked") == 0
 
 
 def test_a_job_that_waits_for_a_row_of_spawned_jobs_is_not_looked_through(
@@ -118,7 +119,7 @@ def test_a_job_that_waits_for_a_row_of_spawned_jobs_is_not_looked_through(
     # Beyond the first page of a look.
     assert sum(costs[110:]) < 150 * len(costs[110:])
     alice.execute("SELECT pulse.complete(%s)", [claim_one(alice)])
-    assert count(alice, "pulse.ready WHERE kind = 'end'") == 1
+    assert count(alice, "pulse_internal.ready WHERE kind = 'end'") == 1
 
 
 def claim_one(connection: Connection) -> int:
@@ -135,7 +136,9 @@ def test_names_of_a_list_are_not_looked_for_in_all_of_it(connect: Connect) -> No
         {"kind": "k", "name": f"n{n}", "after": [f"n{n - 1}"] if n else []}
         for n in range(5000)
     ]
-    plans = explained(alice, "SELECT pulse._list_edges(%s::jsonb)", json.dumps(chain))
+    plans = explained(
+        alice, "SELECT pulse_internal.list_edges(%s::jsonb)", json.dumps(chain)
+    )
     rows = [node["Actual Rows"] * node["Actual Loops"] for node in nodes(plans)]
     assert len(plans) >= 5
     assert max(rows) <= 2 * len(chain)
@@ -167,14 +170,14 @@ def test_edges_that_were_met_are_not_stepped_over_by_each_report(
         [leases[: PARTS // 2], [True] * (PARTS // 2)],
     )
     alice.execute("""SELECT * FROM pulse.retry_where('{"state": "dead"}')""")
-    assert count(alice, "pulse.dependency WHERE met") == 8 * PARTS // 2
+    assert count(alice, "pulse_internal.dependency WHERE met") == 8 * PARTS // 2
 
     report = "SELECT count(*) FROM pulse.complete_batch(%s)"
     with alice.transaction():
         alice.execute(report, [leases[-1:]])
         row = alice.execute(
             "SELECT pg_stat_get_xact_tuples_returned("
-            "'pulse.dependency_is_one_per_pair'::regclass)"
+            "'pulse_internal.dependency_is_one_per_pair'::regclass)"
         ).fetchone()
     assert row is not None
     # A page of a hundred for each, and the first ten edges.
@@ -206,7 +209,7 @@ def test_the_steps_of_jobs_that_end_are_not_asked_one_by_one(connect: Connect) -
         and any(n.get("Relation Name") == "job_step" for n in nodes([node]))
     ]
     assert [node["Actual Rows"] for node in lists] == [5]
-    assert count(alice, "pulse.ready WHERE lane = 'later'") == 5
+    assert count(alice, "pulse_internal.ready WHERE lane = 'later'") == 5
 
 
 def nodes(plans: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -20,8 +20,11 @@ def test_doubts_that_stay_unsure_do_not_use_up_the_time_of_others(
     for _ in range(3):
         alice.execute(HELD)
     # Written in one transaction with their upstreams they have none.
-    alice.execute("INSERT INTO pulse.doubt (job) SELECT r.job FROM pulse.ready AS r")
-    holder.execute("SELECT FROM pulse.ready FOR UPDATE")
+    alice.execute(
+        "INSERT INTO pulse_internal.doubt (job) SELECT r.job FROM "
+        "pulse_internal.ready AS r"
+    )
+    holder.execute("SELECT FROM pulse_internal.ready FOR UPDATE")
 
     # The end is open while a job begins to wait for it: only the doubt knows.
     alice.execute("SELECT pulse.enqueue('first')")
@@ -29,21 +32,22 @@ def test_doubts_that_stay_unsure_do_not_use_up_the_time_of_others(
     bob.autocommit = False
     bob.execute("SELECT pulse.complete(%s)", lease)
     alice.execute(
-        "SELECT pulse.enqueue('second', after => ARRAY[b.job]) FROM pulse.body AS b "
+        "SELECT pulse.enqueue('second', after => ARRAY[b.job]) FROM "
+        "pulse_internal.body AS b "
         "WHERE b.kind = 'first'"
     )
     bob.commit()
 
     # Ticks that have time for one piece each.
     for _ in range(4):
-        alice.execute("SELECT pulse._tick_flows('-infinity')")
+        alice.execute("SELECT pulse_internal.tick_flows('-infinity')")
     state = "SELECT state FROM pulse.jobs WHERE kind = 'second'"
     assert alice.execute(state).fetchone() == ("ready",)
 
     holder.rollback()
     for _ in range(3):
-        alice.execute("SELECT pulse._tick_flows()")
-    assert alice.execute("SELECT count(*) FROM pulse.doubt").fetchone() == (0,)
+        alice.execute("SELECT pulse_internal.tick_flows()")
+    assert alice.execute("SELECT count(*) FROM pulse_internal.doubt").fetchone() == (0,)
     assert alice.execute("SELECT * FROM pulse.check()").fetchall() == []
 
 
@@ -54,15 +58,15 @@ def test_portions_that_stay_held_do_not_stop_the_next(connect: Connect) -> None:
         alice.execute(
             "SELECT pulse.enqueue(%s, after => ARRAY[pulse.enqueue('up')])", [name]
         )
-    holder.execute("SELECT FROM pulse.blocked WHERE kind = 'a' FOR UPDATE")
-    other.execute("SELECT FROM pulse.blocked WHERE kind = 'b' FOR UPDATE")
+    holder.execute("SELECT FROM pulse_internal.blocked WHERE kind = 'a' FOR UPDATE")
+    other.execute("SELECT FROM pulse_internal.blocked WHERE kind = 'b' FOR UPDATE")
     alice.execute(
         "SELECT pulse.complete(c.lease) FROM pulse.claim_batch('w', max_jobs => 2) AS c"
     )
-    assert alice.execute("SELECT count(*) FROM pulse.wake").fetchone() == (2,)
+    assert alice.execute("SELECT count(*) FROM pulse_internal.wake").fetchone() == (2,)
     other.rollback()
 
-    take = "SELECT released, taken FROM pulse._take_portions(1000, 100, 0)"
+    take = "SELECT released, taken FROM pulse_internal.take_portions(1000, 100, 0)"
     assert alice.execute(take).fetchone() == (1, 2)
     holder.rollback()
     assert alice.execute(take).fetchone() == (1, 1)
@@ -74,9 +78,9 @@ def test_a_large_claim_does_not_note_all_anew_that_is_held(connect: Connect) -> 
     alice.execute("SELECT pulse.set_lane('default', max_batch => 500)")
     for _ in range(10):
         alice.execute("SELECT pulse.enqueue('k', after => ARRAY[pulse.enqueue('up')])")
-    holder.execute("SELECT FROM pulse.blocked FOR UPDATE")
+    holder.execute("SELECT FROM pulse_internal.blocked FOR UPDATE")
     alice.execute(REPORT, [500])
-    seqs = "SELECT array_agg(w.seq ORDER BY w.seq) FROM pulse.wake AS w"
+    seqs = "SELECT array_agg(w.seq ORDER BY w.seq) FROM pulse_internal.wake AS w"
     before = alice.execute(seqs).fetchone()
     alice.execute("SELECT FROM pulse.claim_batch('w', max_jobs => 500)")
     after = alice.execute(seqs).fetchone()
@@ -86,8 +90,10 @@ def test_a_large_claim_does_not_note_all_anew_that_is_held(connect: Connect) -> 
     assert len(set(before[0]) & set(after[0])) == 7
 
     holder.rollback()
-    alice.execute("SELECT pulse._tick_flows()")
-    assert alice.execute("SELECT count(*) FROM pulse.ready").fetchone() == (10,)
+    alice.execute("SELECT pulse_internal.tick_flows()")
+    assert alice.execute("SELECT count(*) FROM pulse_internal.ready").fetchone() == (
+        10,
+    )
 
 
 def test_a_portion_is_of_200_watchers_however_their_numbers_lie(
@@ -100,14 +106,14 @@ def test_a_portion_is_of_200_watchers_however_their_numbers_lie(
         """
         SELECT pulse.enqueue_many(
             'waits', array_fill('1'::jsonb, ARRAY[1500]), after => ARRAY[b.job]
-        ) FROM pulse.body AS b WHERE b.kind = 'up'
+        ) FROM pulse_internal.body AS b WHERE b.kind = 'up'
         """
     )
     alice.execute(
         """
         SELECT pulse.enqueue('waits', after => ARRAY[b.job])
         FROM generate_series(1, 301) AS g
-        CROSS JOIN pulse.body AS b
+        CROSS JOIN pulse_internal.body AS b
         WHERE b.kind IN ('up', 'other')
         ORDER BY g, b.kind
         """
@@ -117,8 +123,8 @@ def test_a_portion_is_of_200_watchers_however_their_numbers_lie(
     portions = alice.execute(
         """
         SELECT w.from_seq, w.to_seq, count(*)
-        FROM pulse.wake AS w
-        JOIN pulse.blocked AS b
+        FROM pulse_internal.wake AS w
+        JOIN pulse_internal.blocked AS b
             ON b.waits_for = w.job AND b.seq BETWEEN w.from_seq AND w.to_seq
         GROUP BY w.from_seq, w.to_seq
         ORDER BY w.from_seq
@@ -130,8 +136,10 @@ def test_a_portion_is_of_200_watchers_however_their_numbers_lie(
     assert max(sizes) == 200
     assert len(sizes) <= 6
     assert all(a[1] < b[0] for a, b in pairwise(portions))
-    alice.execute("SELECT pulse._tick_flows()")
-    left = alice.execute("SELECT count(*) FROM pulse.blocked WHERE kind = 'waits'")
+    alice.execute("SELECT pulse_internal.tick_flows()")
+    left = alice.execute(
+        "SELECT count(*) FROM pulse_internal.blocked WHERE kind = 'waits'"
+    )
     assert left.fetchone() == (301,)
     assert alice.execute("SELECT * FROM pulse.check()").fetchall() == []
 
@@ -154,8 +162,10 @@ def test_a_report_of_many_small_flows_releases_all_of_them(connect: Connect) -> 
     alice.execute("SELECT pulse.set_lane('default', max_batch => 500)")
     alice.execute(SMALL, [3])
     alice.execute(REPORT, [500])
-    assert alice.execute("SELECT count(*) FROM pulse.ready").fetchone() == (1500,)
-    assert alice.execute("SELECT count(*) FROM pulse.wake").fetchone() == (0,)
+    assert alice.execute("SELECT count(*) FROM pulse_internal.ready").fetchone() == (
+        1500,
+    )
+    assert alice.execute("SELECT count(*) FROM pulse_internal.wake").fetchone() == (0,)
 
 
 def test_claims_stay_full_while_there_are_small_portions(connect: Connect) -> None:
@@ -163,7 +173,9 @@ def test_claims_stay_full_while_there_are_small_portions(connect: Connect) -> No
     alice.execute("SELECT pulse.set_lane('default', max_batch => 500)")
     alice.execute(SMALL, [10])
     alice.execute(REPORT, [500])
-    assert alice.execute("SELECT count(*) FROM pulse.wake").fetchone() == (300,)
+    assert alice.execute("SELECT count(*) FROM pulse_internal.wake").fetchone() == (
+        300,
+    )
     for _ in range(10):
         assert alice.execute(REPORT, [500]).fetchone() == (500,)
     assert alice.execute(REPORT, [500]).fetchone() == (0,)
@@ -180,17 +192,17 @@ def test_a_claim_does_not_take_what_it_put_in_line_for_dead_rows(
     )
     alice.execute("SELECT pulse.complete(c.lease) FROM pulse.claim_batch('w') AS c")
     # A mark of the line.
-    alice.execute("SELECT pulse._tick_marks()")
+    alice.execute("SELECT pulse_internal.tick_marks()")
 
     alice.execute("SET track_functions = 'all'")
     with alice.transaction():
-        released = "SELECT count(*) FROM pulse.wake"
+        released = "SELECT count(*) FROM pulse_internal.wake"
         before = alice.execute(released).fetchone()
         alice.execute("SELECT FROM pulse.claim_batch('w', max_jobs => 100)")
         assert alice.execute(released).fetchone() != before
         asked = alice.execute(
             "SELECT pg_stat_get_xact_function_calls(p.oid) FROM pg_proc AS p"
-            " WHERE p.proname = '_ask_for_marks'"
+            " WHERE p.proname = 'ask_for_marks'"
         )
         assert asked.fetchone() == (None,)
 
@@ -203,17 +215,20 @@ def test_the_backstop_of_flows_takes_turns(connect: Connect) -> None:
     )
     # Nobody told the last of them.
     alice.execute("SELECT pulse.complete(c.lease) FROM pulse.claim_batch('w') AS c")
-    alice.execute("DELETE FROM pulse.wake")
+    alice.execute("DELETE FROM pulse_internal.wake")
     alice.execute(
-        "SELECT pulse._write_upkeep_run(pulse._newest_upkeep_run('backstop'), "
+        "SELECT pulse_internal.write_upkeep_run("
+        "pulse_internal.newest_upkeep_run('backstop'), "
         "'backstop', jsonb_build_object('found', 0, 'unreleased', 2, 'from', "
-        "(SELECT min(job) FROM pulse.blocked)))"
+        "(SELECT min(job) FROM pulse_internal.blocked)))"
     )
-    assert alice.execute("SELECT pulse._tick_backstop()").fetchone() == (1,)
+    assert alice.execute("SELECT pulse_internal.tick_backstop()").fetchone() == (1,)
     state = alice.execute(
-        "SELECT state FROM pulse.upkeep_run WHERE step = 'backstop'"
+        "SELECT state FROM pulse_internal.upkeep_run WHERE step = 'backstop'"
     ).fetchone()
     assert state == ({"found": 0, "unreleased": 3},)
-    alice.execute("SELECT pulse._tick_flows(), pulse._tick_flows()")
-    assert alice.execute("SELECT count(*) FROM pulse.blocked").fetchone() == (0,)
+    alice.execute("SELECT pulse_internal.tick_flows(), pulse_internal.tick_flows()")
+    assert alice.execute("SELECT count(*) FROM pulse_internal.blocked").fetchone() == (
+        0,
+    )
     assert alice.execute("SELECT * FROM pulse.check()").fetchall() == []

@@ -13,10 +13,13 @@ from collections import defaultdict
 from tests.conftest import Connection, Database
 from tests.engine.test_pinned_plans import Access, Watch, judge
 
-LEASE = "(SELECT lease FROM pulse.lease WHERE lane = 'v' ORDER BY lease LIMIT 1)"
+LEASE = (
+    "(SELECT lease FROM pulse_internal.lease WHERE lane = 'v' ORDER BY lease LIMIT 1)"
+)
 CLAIM = "SELECT pulse.claim_batch('w', 'v', 100)"
 COMPLETE = (
-    "SELECT pulse.complete_batch(array(SELECT lease FROM pulse.lease WHERE lane = 'v'))"
+    "SELECT pulse.complete_batch(array(SELECT lease FROM "
+    "pulse_internal.lease WHERE lane = 'v'))"
 )
 LIST = """[
     {"kind": "k", "lane": "v", "name": "a", "flow": "v"},
@@ -37,14 +40,16 @@ VERBS = [
     f"SELECT pulse.save_step({LEASE}, 'one', '1')",
     f"SELECT pulse.steps({LEASE})",
     f"SELECT pulse.wait_for({LEASE}, 'two', '1 day',"
-    " 'go ' || (SELECT max(job) FROM pulse.lease))",
-    "SELECT pulse.signal('go ' || substr(max(signal), 4)) FROM pulse.signal_wait"
+    " 'go ' || (SELECT max(job) FROM pulse_internal.lease))",
+    "SELECT pulse.signal('go ' || substr(max(signal), 4)) FROM "
+    "pulse_internal.signal_wait"
     " WHERE signal LIKE 'go %'",
     CLAIM,
     f"SELECT pulse.wait_for({LEASE}, 'three', '0', 'never')",
-    "SELECT pulse.fail_batch(array(SELECT lease FROM pulse.lease WHERE lane = 'v'),"
+    "SELECT pulse.fail_batch(array(SELECT lease FROM pulse_internal.lease WHERE "
+    "lane = 'v'),"
     " fatal => '{true,true,true,true}')",
-    "SELECT pulse.retry((SELECT max(job) FROM pulse.finished WHERE lane = 'v'"
+    "SELECT pulse.retry((SELECT max(job) FROM pulse_internal.finished WHERE lane = 'v'"
     " AND state = 'dead'))",
     CLAIM,
     COMPLETE,
@@ -53,7 +58,7 @@ VERBS = [
     # A doubt, and a claim that finds nothing to do.
     "SELECT pulse.enqueue('k', lane => 'v', flow => 'v')",
     "SELECT pulse.enqueue('k', lane => 'v', flow => 'v', name => 'n', after => array("
-    " SELECT job FROM pulse.ready WHERE lane = 'v' LIMIT 3))",
+    " SELECT job FROM pulse_internal.ready WHERE lane = 'v' LIMIT 3))",
     "SELECT pulse.claim_batch('w', 'idle')",
     "SELECT pulse.pause('ann', flow => 'v')",
     CLAIM,
@@ -81,10 +86,11 @@ VERBS = [
     CLAIM,
     COMPLETE,
     CLAIM,
-    "SELECT pulse._tick_flows()",
-    "DELETE FROM pulse.ready WHERE lane = 'v'",
+    "SELECT pulse_internal.tick_flows()",
+    "DELETE FROM pulse_internal.ready WHERE lane = 'v'",
     f"SELECT pulse.enqueue_many('{LIST}')",
-    "SELECT pulse.cancel((SELECT max(job) FROM pulse.blocked WHERE lane = 'v'))",
+    "SELECT pulse.cancel((SELECT max(job) FROM pulse_internal.blocked WHERE lane "
+    "= 'v'))",
     "SELECT pulse.tick()",
 ]
 TABLES = (
@@ -92,7 +98,7 @@ TABLES = (
     *("ready", "lease", "waiting", "finished", "body", "note_mark", "flow_hold"),
     *("mark", "due_mark", "horizon", "failure", "tally", "job_key", "upkeep_run"),
 )
-EMPTY = "TRUNCATE " + ", ".join(f"pulse.{table}" for table in TABLES)
+EMPTY = "TRUNCATE " + ", ".join(f"pulse_internal.{table}" for table in TABLES)
 
 
 def fill(connection: Connection, skewed: bool) -> None:
@@ -110,22 +116,23 @@ def fill(connection: Connection, skewed: bool) -> None:
             " 'k', lane => 'f') AS job FROM generate_series(1, 3000)) AS f"
         )
     connection.execute(
-        "INSERT INTO pulse.job_step (job, step, result, saved_at)"
-        " SELECT b.job, 'kept', '1', now() FROM pulse.body AS b"
+        "INSERT INTO pulse_internal.job_step (job, step, result, saved_at)"
+        " SELECT b.job, 'kept', '1', now() FROM pulse_internal.body AS b"
     )
     connection.execute(
-        "INSERT INTO pulse.signal (signal, owner, expires_at)"
+        "INSERT INTO pulse_internal.signal (signal, owner, expires_at)"
         " SELECT 'sent ' || n, 0, now() + '1 day' FROM generate_series(1, 5000) AS n"
     )
     connection.execute(
-        "INSERT INTO pulse.signal_wait (job, lease, signal, owner, step)"
+        "INSERT INTO pulse_internal.signal_wait (job, lease, signal, owner, step)"
         " SELECT -n, n, 'awaited ' || n %% %s, 1, 's' FROM generate_series(1, 5000)"
         " AS n",
         [1 if skewed else 5000],
     )
     # Marks are behind: nothing was settled yet.
     connection.execute(
-        "INSERT INTO pulse.doubt (job) SELECT r.job FROM pulse.ready AS r"
+        "INSERT INTO pulse_internal.doubt (job) SELECT r.job FROM "
+        "pulse_internal.ready AS r"
     )
 
 
@@ -142,9 +149,9 @@ def test_no_statistics_change_how_a_statement_of_flows_reads(db: Database) -> No
     old = Watch(db, seen, VERBS)
 
     def both(regime: str) -> None:
-        admin.execute("DELETE FROM pulse.upkeep_run")
+        admin.execute("DELETE FROM pulse_internal.upkeep_run")
         Watch(db, seen, VERBS).run(f"{regime}, planned after")
-        admin.execute("DELETE FROM pulse.upkeep_run")
+        admin.execute("DELETE FROM pulse_internal.upkeep_run")
         old.run(f"{regime}, planned before")
 
     for _ in range(3):
@@ -163,12 +170,14 @@ def test_no_statistics_change_how_a_statement_of_flows_reads(db: Database) -> No
     both("skewed")
     pin = db.connect(autocommit=False)
     pin.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-    pin.execute("SELECT count(*) FROM pulse.blocked")
+    pin.execute("SELECT count(*) FROM pulse_internal.blocked")
     drain(admin)
     admin.execute("VACUUM ANALYZE")
     both("dead rows")
     pin.rollback()
 
-    touching = re.compile(r"pulse\.(blocked|dependency|doubt|wake|job_step|signal)")
+    touching = re.compile(
+        r"pulse_internal\.(blocked|dependency|doubt|wake|job_step|signal)"
+    )
     assert sum(1 for query in seen if touching.search(query)) > 40
     judge(seen)

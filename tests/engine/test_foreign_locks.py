@@ -42,7 +42,7 @@ def key(connection: Connection, table: str) -> int:
         connection,
         "SELECT c.oid::integer FROM pg_class AS c"
         " JOIN pg_namespace AS n ON n.oid = c.relnamespace"
-        " WHERE n.nspname = 'pulse' AND c.relname = %s",
+        " WHERE n.nspname = 'pulse_internal' AND c.relname = %s",
         table,
     )
     assert isinstance(found, int)
@@ -152,7 +152,8 @@ def test_calls_of_pulse_are_no_strangers(db: Database) -> None:
         "SELECT pulse.claim_batch('w', 'narrow')",
         "SELECT pulse.claim_batch('w', 'empty')",
         "SELECT pulse.signal('paid')",
-        "SELECT pulse.wait_for(lease, 'step', '1 day', 'paid') FROM pulse.lease",
+        "SELECT pulse.wait_for(lease, 'step', '1 day', 'paid') FROM "
+        "pulse_internal.lease",
         "SELECT pulse.tick()",
         "SELECT pulse.set_lane('wide', max_batch => 5)",
         "SELECT pulse.pause('me')",

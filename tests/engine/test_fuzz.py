@@ -57,15 +57,17 @@ SELECT p.oid::regprocedure::text, p.proname::text, coalesce(
 ), p.pronargs - p.pronargdefaults
 FROM pg_proc AS p
 WHERE p.pronamespace = 'pulse'::regnamespace AND p.prokind = 'f'
-    AND p.proname !~ '^_'
 ORDER BY 1
 """
 SCATTERED = """
-SELECT count(*) FROM pulse.body AS b FULL JOIN (
-    SELECT job FROM pulse.approval UNION ALL SELECT job FROM pulse.waiting
-    UNION ALL SELECT job FROM pulse.ready UNION ALL SELECT job FROM pulse.lease
-    UNION ALL SELECT job FROM pulse.finished UNION ALL SELECT job FROM pulse.blocked
-    UNION ALL SELECT job FROM pulse.group_ready
+SELECT count(*) FROM pulse_internal.body AS b FULL JOIN (
+    SELECT job FROM pulse_internal.approval UNION ALL SELECT job
+        FROM pulse_internal.waiting
+    UNION ALL SELECT job FROM pulse_internal.ready UNION ALL SELECT job
+        FROM pulse_internal.lease
+    UNION ALL SELECT job FROM pulse_internal.finished UNION ALL SELECT job
+        FROM pulse_internal.blocked
+    UNION ALL SELECT job FROM pulse_internal.group_ready
 ) AS p ON p.job = b.job
 GROUP BY coalesce(b.job, p.job)
 HAVING count(b.job) <> 1 OR count(p.job) <> 1
@@ -76,13 +78,14 @@ NOISE = "".join(
 )
 # Where a value of the seed is wanted: its number is known only when it is there.
 REAL = {
-    "<lease>": "SELECT min(lease)::text FROM pulse.lease",
-    "<leases>": "SELECT array_agg(lease)::text FROM pulse.lease",
-    "<ready>": "SELECT min(job)::text FROM pulse.ready",
-    "<dead>": "SELECT max(job)::text FROM pulse.finished WHERE state = 'dead'",
-    "<asked>": "SELECT max(job)::text FROM pulse.approval",
-    "<blocked>": "SELECT min(job)::text FROM pulse.blocked",
-    "<upstreams>": "SELECT array_agg(DISTINCT after)::text FROM pulse.dependency",
+    "<lease>": "SELECT min(lease)::text FROM pulse_internal.lease",
+    "<leases>": "SELECT array_agg(lease)::text FROM pulse_internal.lease",
+    "<ready>": "SELECT min(job)::text FROM pulse_internal.ready",
+    "<dead>": "SELECT max(job)::text FROM pulse_internal.finished WHERE state = 'dead'",
+    "<asked>": "SELECT max(job)::text FROM pulse_internal.approval",
+    "<blocked>": "SELECT min(job)::text FROM pulse_internal.blocked",
+    "<upstreams>": "SELECT array_agg(DISTINCT after)::text FROM "
+    "pulse_internal.dependency",
 }
 DEEP = ("[" * 3000 + "]" * 3000, '{"a":' * 200_000 + "1" + "}" * 200_000)
 NESTED = st.recursive(

@@ -39,20 +39,21 @@ FULLEST = """
     SELECT coalesce(max(r.n), 0)
     FROM (
         SELECT count(*) AS n
-        FROM pulse.lease AS l
-        INNER JOIN pulse.body AS b ON b.job = l.job
+        FROM pulse_internal.lease AS l
+        INNER JOIN pulse_internal.body AS b ON b.job = l.job
         WHERE l.lane = 'grouped' AND b.group_key <> ''
         GROUP BY b.group_key
     ) AS r
 """
 SET_GROUP = """
     SELECT pulse.set_group('grouped', 'tenant-0', {})
-    WHERE pulse._is_grouped('grouped')
+    WHERE pulse_internal.is_grouped('grouped')
 """
 LIVE = """
     SELECT
-        (SELECT count(*) FROM pulse._in_line) + (SELECT count(*) FROM pulse.waiting)
-        + (SELECT count(*) FROM pulse.lease)
+        (SELECT count(*) FROM pulse_internal.in_line) + (SELECT count(*)
+            FROM pulse_internal.waiting)
+        + (SELECT count(*) FROM pulse_internal.lease)
 """
 PROBLEMS = "SELECT c.problem, c.detail FROM pulse.check() AS c"
 
@@ -200,10 +201,10 @@ class Load(Clients):
     def tick(self, connection: Connection, chance: random.Random) -> None:
         while self.running.is_set():
             connection.execute(
-                "UPDATE pulse.horizon SET seen_at = seen_at - interval '1 s'"
+                "UPDATE pulse_internal.horizon SET seen_at = seen_at - interval '1 s'"
             )
-            connection.execute("SELECT pulse._tick_promote()")
-            connection.execute("SELECT pulse._tick_groups()")
+            connection.execute("SELECT pulse_internal.tick_promote()")
+            connection.execute("SELECT pulse_internal.tick_groups()")
             time.sleep(0.05)
 
 
@@ -277,19 +278,20 @@ def test_limits_hold_and_nothing_is_lost(
 
 MUTATIONS = [
     pytest.param(
-        "_claim_grouped(text,text,integer,interval,text[],pulse.mark)",
-        "NOT pulse._take_turn(_claim_grouped.lane)",
+        "pulse_internal.claim_grouped(text,text,integer,interval,text[],pulse_internal.mark)",
+        "NOT pulse_internal.take_turn(claim_grouped.lane)",
         "false",
         id="claims side by side",
     ),
     pytest.param(
-        "_advance_groups(pulse.group_mark,integer[],timestamptz,boolean)",
+        "pulse_internal.advance_groups(pulse_internal.group_mark,integer[],timestamptz,boolean)",
         "least(coalesce(v_first, 9223372036854775807), v_horizon.ready_q + 1)",
-        "coalesce(v_first, (SELECT s.last_value + 1 FROM pulse.ready_seq AS s))",
+        "coalesce(v_first, (SELECT s.last_value + 1 FROM "
+        "pulse_internal.ready_seq AS s))",
         id="notices passed by their mark",
     ),
     pytest.param(
-        "_claim_grouped(text,text,integer,interval,text[],pulse.mark)",
+        "pulse_internal.claim_grouped(text,text,integer,interval,text[],pulse_internal.mark)",
         "WHERE e.lease = u.lease",
         "WHERE false",
         id="leases not looked up",
@@ -304,7 +306,7 @@ def test_the_load_notices_a_broken_rule(
     setup(db, 2)
     with db.connect() as connection:
         row = connection.execute(
-            f"SELECT pg_get_functiondef('pulse.{function}'::regprocedure)".encode()
+            f"SELECT pg_get_functiondef('{function}'::regprocedure)".encode()
         ).fetchone()
         assert row is not None
         assert rule in row[0]
@@ -325,14 +327,14 @@ def test_set_lane_gives_up_on_a_report_that_stays_open(db: Database) -> None:
         operator.execute("SELECT pulse.enqueue('k', lane => 'late', group_key => 'a')")
         operator.execute("SELECT pulse.claim_batch('w', 'late')")
         operator.execute(
-            "ALTER FUNCTION pulse._name_groups_of_leases(text, text, text)"
+            "ALTER FUNCTION pulse_internal.name_groups_of_leases(text, text, text)"
             " SET lock_timeout = '50ms'"
         )
         handler = db.connect(autocommit=False)
-        handler.execute("SELECT pulse.complete(l.lease) FROM pulse.lease AS l")
+        handler.execute("SELECT pulse.complete(l.lease) FROM pulse_internal.lease AS l")
         with pytest.raises(psycopg.Error) as refused:
             operator.execute("SELECT pulse.set_lane('late', group_slots => 1)")
         assert refused.value.sqlstate == "PU106"
         handler.rollback()
         operator.execute("SELECT pulse.set_lane('late', group_slots => 1)")
-        assert count(operator, "SELECT count(group_key) FROM pulse.lease") == 1
+        assert count(operator, "SELECT count(group_key) FROM pulse_internal.lease") == 1

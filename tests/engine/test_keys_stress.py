@@ -22,7 +22,8 @@ REFUSED = ("PU103", "PU107")
 CALLS = 100
 
 TWICE = """
-SELECT b.unique_key FROM pulse.lease AS l JOIN pulse.body AS b USING (job)
+SELECT b.unique_key FROM pulse_internal.lease AS l JOIN pulse_internal.body
+    AS b USING (job)
 GROUP BY 1 HAVING count(*) > 1
 """
 LEFT = "SELECT count(*) FROM pulse.jobs WHERE finished_at IS NULL"
@@ -81,7 +82,7 @@ def report(connection: Connection, lease: int, chance: float) -> None:
 def tick(db: Database, over: threading.Event) -> None:
     connection = db.connect()
     while not over.is_set():
-        connection.execute("SELECT pulse._tick_flows()")
+        connection.execute("SELECT pulse_internal.tick_flows()")
         over.wait(0.05)
 
 
@@ -107,4 +108,6 @@ def test_a_key_never_runs_twice_and_no_follower_is_left_behind(db: Database) -> 
         for done in others:
             done.result()
     assert watcher.execute("SELECT * FROM pulse.check()").fetchall() == []
-    assert watcher.execute("SELECT count(*) FROM pulse.job_key").fetchone() == (0,)
+    assert watcher.execute(
+        "SELECT count(*) FROM pulse_internal.job_key"
+    ).fetchone() == (0,)

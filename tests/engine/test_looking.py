@@ -109,8 +109,11 @@ def test_jobs_of_later_flows_are_not_read_to_find_an_old_one(db: Database) -> No
             " flow => %s)",
             (jobs, flow),
         )
-    connection.execute("ANALYZE pulse.body")
-    look = "SELECT count(*), min(j), max(j) FROM pulse._newest_of_flow('old', %s) AS j"
+    connection.execute("ANALYZE pulse_internal.body")
+    look = (
+        "SELECT count(*), min(j), max(j) FROM "
+        "pulse_internal.newest_of_flow('old', %s) AS j"
+    )
     assert usual(connection, look, 2**63 - 1) <= 150
     found = connection.execute(look.encode(), (5500,)).fetchall()
     assert found == [(5000, 500, 5499)]
@@ -119,11 +122,11 @@ def test_jobs_of_later_flows_are_not_read_to_find_an_old_one(db: Database) -> No
 def test_a_page_of_the_audit_reads_the_entries_it_shows(db: Database) -> None:
     connection = db.connect()
     connection.execute(
-        "INSERT INTO pulse.audit_entry (who, verb, lane)"
-        " SELECT pulse._role_number('someone'), 'retry', 'l' || n"
+        "INSERT INTO pulse_internal.audit_entry (who, verb, lane)"
+        " SELECT pulse_internal.role_number('someone'), 'retry', 'l' || n"
         " FROM generate_series(1, 20000) AS n"
     )
-    connection.execute("ANALYZE pulse.audit_entry")
+    connection.execute("ANALYZE pulse_internal.audit_entry")
     first = "SELECT * FROM pulse.audit ORDER BY entry DESC LIMIT 20"
     assert usual(connection, first) <= 200
     # As the page and the command line ask for it.

@@ -13,12 +13,12 @@ def test_a_claim_does_not_read_the_settings_of_all_kinds(db: Database) -> None:
     connection = db.connect()
     plain = usual(connection, CLAIM)
     connection.execute(
-        "INSERT INTO pulse.kind (kind, max_attempts)"
+        "INSERT INTO pulse_internal.kind (kind, max_attempts)"
         " SELECT 'k' || n, 5 FROM generate_series(1, 50000) AS n"
     )
     for analysed in (False, True):
         if analysed:
-            connection.execute("ANALYZE pulse.kind")
+            connection.execute("ANALYZE pulse_internal.kind")
         assert usual(db.connect(), CLAIM) <= plain + 5
     # One of them has a say in leases: then each job looks for its own, by key.
     connection.execute("SELECT pulse.set_kind('k7', max_runtime => '1 minute')")
@@ -37,7 +37,9 @@ def test_health_reads_lanes_and_workers_once_not_lanes_times_workers(
         "SELECT pulse.enqueue('k', lane => 'lane' || n)"
         " FROM generate_series(1, 500) AS n"
     )
-    connection.execute("UPDATE pulse.ready SET ready_at = now() - interval '3 minutes'")
+    connection.execute(
+        "UPDATE pulse_internal.ready SET ready_at = now() - interval '3 minutes'"
+    )
     hello = (
         "SELECT pulse.hello('w' || n, ARRAY['lane' || n, 'lane' || n + 1])"
         " FROM generate_series(%s::integer, %s) AS n"
@@ -47,7 +49,7 @@ def test_health_reads_lanes_and_workers_once_not_lanes_times_workers(
     few = usual(connection, HEALTH)
     connection.execute(hello, [11, 1000])
     pages = connection.execute(
-        "SELECT pg_relation_size('pulse.worker') / 8192"
+        "SELECT pg_relation_size('pulse_internal.worker') / 8192"
     ).fetchone()
     assert pages is not None
     assert usual(connection, HEALTH) <= few + 10 * pages[0] + 100
@@ -83,6 +85,6 @@ def test_a_declaration_that_changes_nothing_reads_each_item_twice(
         assert connection.execute(declare).fetchall() == [("unchanged", 100)]
         calls = connection.execute(
             "SELECT pg_stat_get_xact_function_calls("
-            "'pulse._declared_facts(text, text)'::regprocedure)"
+            "'pulse_internal.declared_facts(text, text)'::regprocedure)"
         ).fetchone()
     assert calls == (200,)

@@ -34,9 +34,10 @@ COMPLETE = "SELECT c.verdict FROM pulse.complete_batch(%s) AS c"
 PROBLEMS = "SELECT c.problem, count(*) FROM pulse.check() AS c GROUP BY c.problem"
 ROWS = """
     SELECT
-        (SELECT count(*) FROM pulse.ready) + (SELECT count(*) FROM pulse.waiting),
-        (SELECT count(*) FROM pulse.lease),
-        (SELECT count(*) FROM pulse.finished)
+        (SELECT count(*) FROM pulse_internal.ready) + (SELECT count(*)
+            FROM pulse_internal.waiting),
+        (SELECT count(*) FROM pulse_internal.lease),
+        (SELECT count(*) FROM pulse_internal.finished)
 """
 
 
@@ -125,9 +126,10 @@ class Load(Clients):
         while self.running.is_set():
             connection.execute("SELECT * FROM pulse.tick()")
             # What a claim does that stepped over many dead rows, more often.
-            connection.execute("SELECT pulse._tick_marks()")
+            connection.execute("SELECT pulse_internal.tick_marks()")
             connection.execute(
-                "SELECT pulse._ask_for_marks('default', %s, NULL, true)", (KINDS,)
+                "SELECT pulse_internal.ask_for_marks('default', %s, NULL, true)",
+                (KINDS,),
             )
             time.sleep(0.02 + chance.random() * 0.01)
 
@@ -163,7 +165,7 @@ def test_it_would_notice_marks_that_do_not_wait_for_open_transactions(
     rule = "NOT (v_prepared OR v_old.ready_holders && v_ready)"
     connection = load.db.connect()
     row = connection.execute(
-        "SELECT pg_get_functiondef('pulse._see_horizon()'::regprocedure)"
+        "SELECT pg_get_functiondef('pulse_internal.see_horizon()'::regprocedure)"
     ).fetchone()
     assert row is not None
     assert row[0].count(rule) == 1

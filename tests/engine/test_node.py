@@ -43,7 +43,7 @@ def test_a_claim_that_enqueues_is_never_shot_by_set_node(db: Database) -> None:
     for _ in range(1000):
         (waits,) = watcher.execute(
             "SELECT count(*) FROM pg_locks"
-            " WHERE NOT granted AND relation = 'pulse.lease_seq'::regclass"
+            " WHERE NOT granted AND relation = 'pulse_internal.lease_seq'::regclass"
         ).fetchall()[0]
         if waits:
             break
@@ -67,17 +67,19 @@ def test_leases_of_a_lower_node_are_reaped(db: Database) -> None:
         connection.execute("SELECT pg_sleep(0.03), pulse.reap()")
     swept = connection.execute(
         "SELECT pulse.lease_node((state ->> 'from')::bigint)"
-        " FROM pulse.upkeep_run WHERE step = 'watch'"
+        " FROM pulse_internal.upkeep_run WHERE step = 'watch'"
     ).fetchone()
     assert swept == (7,)
 
     connection.execute("SELECT pulse.set_node(3)")
     # A sweep that had begun before writes what it saw of node 7.
     connection.execute(
-        "INSERT INTO pulse.upkeep_run (step, taken_at, state)"
+        "INSERT INTO pulse_internal.upkeep_run (step, taken_at, state)"
         " VALUES ('watch', now(), jsonb_build_object('from', (7::bigint << 53) + 9999))"
     )
     connection.execute("SELECT pulse.enqueue('k')")
     connection.execute("SELECT pulse.claim_batch('w')")
-    connection.execute("UPDATE pulse.lease SET lease_until = now() - interval '1 s'")
+    connection.execute(
+        "UPDATE pulse_internal.lease SET lease_until = now() - interval '1 s'"
+    )
     assert connection.execute("SELECT pulse.reap()").fetchone() == (1,)

@@ -125,7 +125,7 @@ def measured(worker: Connection, case: Case) -> tuple[int, int]:
         )
         claims.append(touched(worker, f"SELECT * FROM {case.claim}"))
         leases = worker.execute(
-            "SELECT array_agg(lease) FROM pulse.lease WHERE worker = 'w'"
+            "SELECT array_agg(lease) FROM pulse_internal.lease WHERE worker = 'w'"
         ).fetchone()
         assert leases is not None
         assert len(leases[0]) == BATCH
@@ -175,9 +175,9 @@ def entries_read(session: Connection, index: str, claim: str) -> int:
     """By a claim of one job: what the session has read before may still be counted."""
     looks = "SELECT pg_stat_get_xact_tuples_returned(%s::regclass)"
     with session.transaction():
-        before = session.execute(looks, [f"pulse.{index}"]).fetchone()
+        before = session.execute(looks, [f"pulse_internal.{index}"]).fetchone()
         assert session.execute(claim.encode()).rowcount == 1
-        after = session.execute(looks, [f"pulse.{index}"]).fetchone()
+        after = session.execute(looks, [f"pulse_internal.{index}"]).fetchone()
     assert before is not None
     assert after is not None
     return int(after[0] - before[0])
@@ -233,7 +233,9 @@ def test_idle_claims_of_an_emptied_lane_write_nothing(db: Database) -> None:
     assert claimed.rowcount == 1000
     # The first ones move the mark, not more often than every 20 ms.
     for _ in range(10):
-        worker.execute("UPDATE pulse.mark SET marked_at = marked_at - interval '1 s'")
+        worker.execute(
+            "UPDATE pulse_internal.mark SET marked_at = marked_at - interval '1 s'"
+        )
         with worker.transaction():
             worker.execute("SELECT * FROM pulse.claim_batch('w', 'pinned')")
             written = worker.execute("SELECT pg_current_xact_id_if_assigned()")

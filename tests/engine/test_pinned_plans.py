@@ -21,7 +21,10 @@ from tests.conftest import Database
 Connection = psycopg.Connection[Any]
 Access = frozenset[tuple[str, str, str]]
 
-SOME = "(SELECT array_agg(x.lease) FROM (SELECT lease FROM pulse.lease LIMIT 3) AS x)"
+SOME = (
+    "(SELECT array_agg(x.lease) FROM (SELECT lease FROM pulse_internal.lease "
+    "LIMIT 3) AS x)"
+)
 UPSTREAMS = SOME.replace("lease", "job", 2)
 VERBS = [
     "SELECT pulse.enqueue('k1', '{\"n\": 1}', lane => 'busy')",
@@ -37,7 +40,7 @@ VERBS = [
     " on_conflict => 'follow')",
     "SELECT pulse.enqueue('k1', '[4]', lane => 'keyed', unique_key => 'same',"
     " on_conflict => 'follow')",
-    "SELECT pulse.complete_batch(array(SELECT lease FROM pulse.lease"
+    "SELECT pulse.complete_batch(array(SELECT lease FROM pulse_internal.lease"
     " WHERE lane = 'keyed' LIMIT 3))",
     "SELECT pulse.enqueue('k1', lane => 'busy', priority => 9,"
     " unique_key => gen_random_uuid()::text)",
@@ -63,7 +66,7 @@ VERBS = [
     " lane => 'grouped', group_key => 'g3')",
     "SELECT pulse.claim_batch('w', 'grouped', 5)",
     "SELECT pulse.claim_batch('w', 'grouped', 5, kinds => ARRAY['k2'])",
-    "SELECT pulse.cancel((SELECT max(job) FROM pulse.group_ready))",
+    "SELECT pulse.cancel((SELECT max(job) FROM pulse_internal.group_ready))",
     "SELECT pulse.tick()",
     f"SELECT pulse.heartbeat({SOME})",
     f"SELECT pulse.complete(({SOME})[1])",
@@ -75,7 +78,7 @@ VERBS = [
     f"SELECT pulse.release({SOME})",
     f"SELECT pulse.progress(({SOME})[1], 0.5)",
     f"SELECT pulse.checkpoint(({SOME})[1], '1')",
-    "SELECT pulse.cancel((SELECT max(job) FROM pulse.ready))",
+    "SELECT pulse.cancel((SELECT max(job) FROM pulse_internal.ready))",
     "SELECT pulse.exchange('w', '{\"busy\": 5}', kinds => ARRAY['k1'])",
 ]
 # What tick does beside jobs (samples, retention, the hourly look below the marks) may
@@ -83,7 +86,7 @@ VERBS = [
 UPKEEP = re.compile(
     r"sample|stat\b|_series|audit|schedule|approval|access|pg_class|prune|< v_now"
     r"|newest_mark AS|newer IS NOT NULL|next_lane"
-    r"|pulse\.signature|UPDATE pulse\.role|l\.grouped IS NOT NULL"
+    r"|pulse_internal\.signature|UPDATE pulse_internal\.role|l\.grouped IS NOT NULL"
     r"|_tick_signals|SELECT DISTINCT b\.waits_for|unnest\(v_upstreams\)|WITH parked"
 )
 # Sequences have one row; of horizon and note_mark the newest is read, of signal_wait an
@@ -126,7 +129,7 @@ class Watch:
         # A plan that knows beforehand that there is nothing to read reads nothing.
         # Roles are few; how they are looked up is left to the planner.
         found = frozenset(a for a in accesses(explained["Plan"]) if a[0] != "role")
-        if found and query not in self._verbs and "pulse." in query:
+        if found and query not in self._verbs and "pulse" in query:
             self._seen[query].setdefault(found, set()).add(self.regime)
 
     def run(self, regime: str) -> None:
@@ -219,17 +222,20 @@ def test_no_statistics_change_how_a_statement_on_a_jobs_path_reads(
     old = Watch(db, seen)
 
     def both(regime: str) -> None:
-        admin.execute("DELETE FROM pulse.upkeep_run")
+        admin.execute("DELETE FROM pulse_internal.upkeep_run")
         Watch(db, seen).run(f"{regime}, planned after")
-        admin.execute("DELETE FROM pulse.upkeep_run")
+        admin.execute("DELETE FROM pulse_internal.upkeep_run")
         old.run(f"{regime}, planned before")
 
     for _ in range(6):
         old.run("as installed")
     emptied = (
-        "TRUNCATE pulse.ready, pulse.lease, pulse.waiting, pulse.body, pulse.finished,"
-        " pulse.job_key, pulse.failure, pulse.mark, pulse.due_mark, pulse.horizon,"
-        " pulse.group_ready, pulse.group_notice, pulse.group_state"
+        "TRUNCATE pulse_internal.ready, pulse_internal.lease, "
+        "pulse_internal.waiting, pulse_internal.body, pulse_internal.finished,"
+        " pulse_internal.job_key, pulse_internal.failure, pulse_internal.mark, "
+        "pulse_internal.due_mark, pulse_internal.horizon,"
+        " pulse_internal.group_ready, pulse_internal.group_notice, "
+        "pulse_internal.group_state"
     )
     admin.execute(emptied)
     admin.execute("VACUUM ANALYZE")

@@ -34,24 +34,26 @@ def load(connection: Connection, jobs: int) -> None:
     connection.execute(
         """
         WITH job AS (
-            INSERT INTO pulse.body (kind, payload, max_attempts, owner)
-            SELECT 'k' || n % 5, '{"n": 1}', 3, (SELECT pulse._role_number('loader'))
+            INSERT INTO pulse_internal.body (kind, payload, max_attempts, owner)
+            SELECT 'k' || n % 5, '{"n": 1}', 3,
+                (SELECT pulse_internal.role_number('loader'))
             FROM generate_series(1, 3 * %(jobs)s) AS n
             RETURNING job, kind
         ), numbered AS (
             SELECT job, kind, row_number() OVER (ORDER BY job) AS n FROM job
         ), ready AS (
-            INSERT INTO pulse.ready (lane, rank, kind, job, attempts, failures, keyed)
+            INSERT INTO pulse_internal.ready (lane, rank, kind, job, attempts,
+                failures, keyed)
             SELECT 'busy', n %% 3, kind, job, 0, 0, false
             FROM numbered WHERE n <= %(jobs)s ORDER BY job
         ), waiting AS (
-            INSERT INTO pulse.waiting
+            INSERT INTO pulse_internal.waiting
                 (lane, run_at, job, kind, rank, attempts, failures, keyed, retrying)
             SELECT 'busy', clock_timestamp() + n * interval '1 minute', job, kind,
                 0, 0, 0, false, false
             FROM numbered WHERE n > %(jobs)s AND n <= 2 * %(jobs)s
         )
-        INSERT INTO pulse.finished
+        INSERT INTO pulse_internal.finished
             (job, lane, kind, rank, state, ended_by, attempts, failures, keyed)
         SELECT job, 'busy', kind, 0, 'completed', 'complete', 1, 0, false
         FROM numbered WHERE n > 2 * %(jobs)s
@@ -116,7 +118,9 @@ def test_a_claim_of_large_payloads_does_not_read_the_queue_again(db: Database) -
         )
         claim = "SELECT * FROM pulse.claim_batch('w', max_jobs => 3)"
         costs.append(usual(connection, claim))
-    assert connection.execute("SELECT count(*) FROM pulse.lease").fetchone() == (30,)
+    assert connection.execute(
+        "SELECT count(*) FROM pulse_internal.lease"
+    ).fetchone() == (30,)
     assert costs[1] <= costs[0] + 5
 
 
@@ -184,7 +188,7 @@ def test_a_retry_looks_for_no_watcher_in_a_whole_list(db: Database) -> None:
     operator.execute(
         "SELECT pulse.fail(c.lease, fatal => true) FROM pulse.claim_batch('w') AS c"
     )
-    dead = "SELECT pulse.retry(job) FROM pulse.finished WHERE state = 'dead'"
+    dead = "SELECT pulse.retry(job) FROM pulse_internal.finished WHERE state = 'dead'"
     assert walked(operator, dead) == []
 
 
@@ -250,14 +254,16 @@ def test_plans_made_on_a_small_queue_are_right_for_a_large_one(
     load(db.connect(), 5000)
     assert usual(worker, CLAIM, 10, ["k1"]) <= PER_CLAIM + PER_JOB * 10
     assert usual(worker, CLAIM, 10, None) <= PER_CLAIM + PER_JOB * 10
-    leases = worker.execute("SELECT array_agg(lease) FROM pulse.lease").fetchone()
+    leases = worker.execute(
+        "SELECT array_agg(lease) FROM pulse_internal.lease"
+    ).fetchone()
     assert leases is not None
     some = leases[0][:10]
     beat = "SELECT * FROM pulse.heartbeat(%s)"
     assert usual(worker, beat, some) <= PER_CLAIM + PER_JOB * 10
     fail = "SELECT * FROM pulse.fail_batch(%s)"
     assert touched(worker, fail, some) <= 600 + PER_JOB * 10
-    job = worker.execute("SELECT max(job) FROM pulse.ready").fetchone()
+    job = worker.execute("SELECT max(job) FROM pulse_internal.ready").fetchone()
     assert job is not None
     assert usual(worker, "SELECT pulse.cancel(%s)", job[0]) <= PER_CLAIM
 
@@ -276,7 +282,7 @@ def test_a_tick_does_not_read_the_lines_of_all_lanes(db: Database) -> None:
             " lane => %s, delay => '1 hour')",
             (f"lane {lane}",),
         )
-    marks = usual(connection, "SELECT pulse._tick_marks()")
-    lanes = usual(connection, "SELECT count(*) FROM pulse._waiting_lanes()")
+    marks = usual(connection, "SELECT pulse_internal.tick_marks()")
+    lanes = usual(connection, "SELECT count(*) FROM pulse_internal.waiting_lanes()")
     assert marks <= 20 * 60
     assert lanes <= 20 * 10

@@ -57,25 +57,30 @@ def test_the_extension_script_refuses_to_be_run_by_psql(db: Database) -> None:
     assert "ERROR" not in said
 
 
+SCHEMAS = pytest.mark.parametrize("schema", ["pulse", "pulse_internal"])
+
+
+@SCHEMAS
 def test_the_plain_script_refuses_a_schema_that_exists(
-    new_db: Callable[..., Database],
+    schema: str, new_db: Callable[..., Database]
 ) -> None:
     database = new_db(product=None)
-    database.connect().execute("CREATE SCHEMA pulse")
+    database.connect().execute(f"CREATE SCHEMA {schema}".encode())
     with pytest.raises(psycopg.errors.DuplicateSchema) as error:
         database.connect().execute(PLAIN.read_text().encode())
     assert (
         error.value.diag.message_primary
-        == "schema pulse already exists in this database"
+        == f"schema {schema} already exists in this database"
     )
     assert error.value.diag.message_hint
 
 
+@SCHEMAS
 def test_the_extension_refuses_a_schema_that_exists(
-    new_db: Callable[..., Database],
+    schema: str, new_db: Callable[..., Database]
 ) -> None:
     connection = new_db(product=None).connect()
-    connection.execute("CREATE SCHEMA pulse")
+    connection.execute(f"CREATE SCHEMA {schema}".encode())
     with pytest.raises(psycopg.errors.DuplicateSchema):
         connection.execute("CREATE EXTENSION pulse")
 
@@ -83,8 +88,10 @@ def test_the_extension_refuses_a_schema_that_exists(
 def test_drop_extension_leaves_nothing_behind(db: Database) -> None:
     connection = db.connect()
     connection.execute("DROP EXTENSION pulse")
-    row = connection.execute("SELECT to_regnamespace('pulse')").fetchone()
-    assert row == (None,)
+    row = connection.execute(
+        "SELECT to_regnamespace('pulse'), to_regnamespace('pulse_internal')"
+    ).fetchone()
+    assert row == (None, None)
 
 
 @pytest.fixture
@@ -167,8 +174,8 @@ def test_pgspot_finds_nothing_in_the_extension_script(tmp_path: Path) -> None:
         [
             str(Path(sys.executable).parent / "pgspot"),
             # A procedure that COMMITs cannot have a SET clause.
-            "--proc-without-search-path=pulse._watchdog_loop(every integer)",
-            "--proc-without-search-path=pulse._watchdog_tick()",
+            "--proc-without-search-path=pulse_internal.watchdog_loop(every integer)",
+            "--proc-without-search-path=pulse_internal.watchdog_tick()",
             str(script),
         ],
         capture_output=True,

@@ -24,8 +24,8 @@ FULLEST = """
                 PARTITION BY b.group_key ORDER BY f.claimed_at
                 RANGE BETWEEN CURRENT ROW AND interval '499999 microseconds' FOLLOWING
             ) AS of_group
-        FROM pulse.finished AS f
-        INNER JOIN pulse.body AS b ON b.job = f.job
+        FROM pulse_internal.finished AS f
+        INNER JOIN pulse_internal.body AS b ON b.job = f.job
     ) AS w
 """
 LANE = "set_lane('api', rate => 60, rate_per => '500 ms')"
@@ -73,7 +73,7 @@ def test_a_rate_holds_with_ten_claimers(
                 mine.execute("SELECT pulse.complete_batch(%s)", (leases,))
                 if not rows:
                     left = mine.execute(
-                        "SELECT count(*) FROM pulse._in_line"
+                        "SELECT count(*) FROM pulse_internal.in_line"
                     ).fetchone()
                     if left == (0,):
                         return
@@ -87,9 +87,9 @@ def test_a_rate_holds_with_ten_claimers(
     for thread in threads:
         thread.join()
     assert errors == []
-    assert connection.execute("SELECT count(*) FROM pulse.finished").fetchone() == (
-        JOBS,
-    )
+    assert connection.execute(
+        "SELECT count(*) FROM pulse_internal.finished"
+    ).fetchone() == (JOBS,)
     fullest = connection.execute(FULLEST).fetchone()
     assert fullest is not None
     assert fullest[0] <= 60

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.conftest import Connection, Database
 from tests.engine.buffers import touched
 
-PRUNE = "SELECT pulse._tick_prune('infinity')"
+PRUNE = "SELECT pulse_internal.tick_prune('infinity')"
 
 
 def finish(
@@ -15,18 +15,20 @@ def finish(
     connection.execute(
         """
         WITH job AS (
-            INSERT INTO pulse.body (kind, payload, max_attempts, owner, unique_key)
-            SELECT 'k', '{}', 3, (SELECT pulse._role_number(current_user)),
+            INSERT INTO pulse_internal.body (kind, payload, max_attempts, owner,
+                unique_key)
+            SELECT 'k', '{}', 3, (SELECT pulse_internal.role_number(current_user)),
                 CASE WHEN %(keyed)s THEN 'key ' || n END
             FROM generate_series(%(first)s::integer, %(last)s::integer) AS n
             RETURNING job, unique_key
         ),
         key AS (
-            INSERT INTO pulse.job_key (lane, unique_key, job, unique_for, expires_at)
+            INSERT INTO pulse_internal.job_key (lane, unique_key, job, unique_for,
+                expires_at)
             SELECT %(lane)s, unique_key, job, '30 days', now() + interval '20 days'
             FROM job WHERE unique_key IS NOT NULL
         )
-        INSERT INTO pulse.finished (
+        INSERT INTO pulse_internal.finished (
             job, lane, kind, rank, state, ended_by, attempts, failures, keyed,
             finished_at
         )
@@ -82,7 +84,7 @@ def test_jobs_that_are_kept_for_their_keys_cost_a_tick_nothing(db: Database) -> 
 
     # Each goes when its time has come.
     connection.execute(
-        "UPDATE pulse.job_key SET expires_at = now() - interval '1 s'"
+        "UPDATE pulse_internal.job_key SET expires_at = now() - interval '1 s'"
         " WHERE unique_key IN ('key 5', 'key 5000')"
     )
     assert connection.execute(PRUNE.encode()).fetchone() == (2,)
@@ -94,7 +96,8 @@ def test_a_whole_tick_costs_the_same_however_many_lanes_are_idle(db: Database) -
 
     def tick() -> int:
         connection.execute(
-            "UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '10 seconds'"
+            "UPDATE pulse_internal.upkeep_run SET taken_at = taken_at - interval "
+            "'10 seconds'"
             " WHERE step NOT IN ('sample', 'backstop')"
         )
         return touched(connection, "SELECT * FROM pulse.tick()")

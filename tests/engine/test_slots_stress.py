@@ -68,7 +68,9 @@ class Load:
 
     def count(self, connection: Connection) -> None:
         while time.monotonic() < self.end:
-            row = connection.execute("SELECT count(*) FROM pulse.lease").fetchone()
+            row = connection.execute(
+                "SELECT count(*) FROM pulse_internal.lease"
+            ).fetchone()
             connection.rollback()
             assert row is not None
             self.most = max(self.most, row[0])
@@ -107,7 +109,7 @@ def test_many_slots_are_never_one_too_many(db: Database) -> None:
 def test_the_load_notices_a_broken_rule(db: Database, rule: str, broken: str) -> None:
     with db.connect() as connection:
         row = connection.execute(
-            "SELECT pg_get_functiondef('pulse._take_slots'::regproc)"
+            "SELECT pg_get_functiondef('pulse_internal.take_slots'::regproc)"
         ).fetchone()
         assert row is not None
         text, changes = re.subn(rule, broken, row[0])

@@ -29,22 +29,28 @@ class Life(Keys):
 
     @rule(by_claim=st.booleans())
     def an_hour_passes_for_what_waits(self, by_claim: bool) -> None:
-        self.db.execute("UPDATE pulse.waiting SET run_at = run_at - interval '2 hours'")
         self.db.execute(
-            "UPDATE pulse.approval SET run_at = run_at - interval '2 hours'"
+            "UPDATE pulse_internal.waiting SET run_at = run_at - interval '2 hours'"
         )
-        self.db.execute("UPDATE pulse.blocked SET run_at = run_at - interval '2 hours'")
-        self.db.execute("UPDATE pulse.job_step SET until = until - interval '2 hours'")
-        self.db.execute("DELETE FROM pulse.due_mark")
+        self.db.execute(
+            "UPDATE pulse_internal.approval SET run_at = run_at - interval '2 hours'"
+        )
+        self.db.execute(
+            "UPDATE pulse_internal.blocked SET run_at = run_at - interval '2 hours'"
+        )
+        self.db.execute(
+            "UPDATE pulse_internal.job_step SET until = until - interval '2 hours'"
+        )
+        self.db.execute("DELETE FROM pulse_internal.due_mark")
         order = self.db.execute(
-            "SELECT job FROM pulse.waiting ORDER BY run_at, job"
+            "SELECT job FROM pulse_internal.waiting ORDER BY run_at, job"
         ).fetchall()
         if by_claim and not self.held and self.enabled:
             # Whoever claims moves what is due into line, whatever it can take of it.
             nothing = "SELECT FROM pulse.claim_batch('w', %s, 100, kinds => '{none}')"
             assert self.db.execute(nothing, (LANE,)).fetchall() == []
         else:
-            self.db.execute("SELECT pulse._tick_promote()")
+            self.db.execute("SELECT pulse_internal.tick_promote()")
         for (job_id,) in order:
             self.line_up(self.jobs[job_id])
         for job in self.jobs.values():
@@ -68,7 +74,8 @@ class Life(Keys):
         past = "claimed_at - interval '1 day'"
         change = f"reap_at = {past}, lease_until = {past}" + bound[why].format(past)
         self.db.execute(
-            f"UPDATE pulse.lease SET {change} WHERE job = %s".encode(), (job_id,)
+            f"UPDATE pulse_internal.lease SET {change} WHERE job = %s".encode(),
+            (job_id,),
         )
         if why != "lost":
             # No heartbeat extends it; that of a lost worker does not come.
@@ -86,9 +93,10 @@ class Life(Keys):
     def nobody_approves_in_time(self, data: st.DataObject) -> None:
         job_id = self.some(data, "awaiting_approval")
         self.db.execute(
-            "UPDATE pulse.approval SET expires_at = asked_at WHERE job = %s", (job_id,)
+            "UPDATE pulse_internal.approval SET expires_at = asked_at WHERE job = %s",
+            (job_id,),
         )
-        assert self.one("SELECT pulse._expire_approvals(1000)") == 1
+        assert self.one("SELECT pulse_internal.expire_approvals(1000)") == 1
         self.ends(self.jobs[job_id], "cancelled")
 
     @precondition(has(*FINISHED))
@@ -99,12 +107,15 @@ class Life(Keys):
         needed = self.needed(job_id)
         if by == "prune":
             self.db.execute(
-                "UPDATE pulse.finished SET finished_at = now() - interval '8 days'"
+                "UPDATE pulse_internal.finished SET finished_at = now() - interval "
+                "'8 days'"
                 " WHERE job = %s",
                 (job_id,),
             )
             assert self.one("SELECT pulse.prune()") == (not needed)
-            self.db.execute("UPDATE pulse.finished SET finished_at = clock_timestamp()")
+            self.db.execute(
+                "UPDATE pulse_internal.finished SET finished_at = clock_timestamp()"
+            )
         elif needed:
             self.refused("PU105", "SELECT pulse.delete_job(%s)", job_id)
         else:
@@ -119,9 +130,9 @@ class Life(Keys):
     @rule()
     def marks_advance(self) -> None:
         self.db.execute(
-            "UPDATE pulse.horizon SET seen_at = seen_at - interval '1 second'"
+            "UPDATE pulse_internal.horizon SET seen_at = seen_at - interval '1 second'"
         )
-        self.db.execute("SELECT pulse._tick_marks()")
+        self.db.execute("SELECT pulse_internal.tick_marks()")
 
     # Operators ---------------------------------------------------------------
 

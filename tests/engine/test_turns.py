@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.conftest import Connection, Database
 
-CLASS_AND_KEY = "'pulse.roster'::regclass::oid::integer, hashtext('narrow')"
+CLASS_AND_KEY = "'pulse_internal.roster'::regclass::oid::integer, hashtext('narrow')"
 CLAIM = "SELECT c.priority FROM pulse.claim_batch('w', 'narrow') AS c"
 WAITS = "SELECT wait_event = 'advisory' FROM pg_stat_activity WHERE pid = %s"
 
@@ -42,7 +42,7 @@ def test_a_job_that_arrives_while_a_claim_waits_for_its_turn_goes_by_its_priorit
     operator.execute("SELECT pulse.set_lane('narrow', max_slots => 100)")
     operator.execute("SELECT pulse.enqueue('k', lane => 'narrow')")
     operator.execute(
-        "INSERT INTO pulse.mark (lane, kind, ranks, seqs, marked_at) "
+        "INSERT INTO pulse_internal.mark (lane, kind, ranks, seqs, marked_at) "
         "VALUES ('narrow', '', '{0}', '{0}', clock_timestamp())"
     )
     for _ in range(50):

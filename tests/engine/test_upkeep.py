@@ -20,12 +20,12 @@ def delay(connection: Connection, lanes: int, jobs: int) -> None:
     connection.execute(
         b"""
         WITH job AS (
-            INSERT INTO pulse.body (kind, payload, max_attempts, owner)
-            SELECT 'k', '{}', 3, (SELECT pulse._role_number(current_user))
+            INSERT INTO pulse_internal.body (kind, payload, max_attempts, owner)
+            SELECT 'k', '{}', 3, (SELECT pulse_internal.role_number(current_user))
             FROM generate_series(1, %d)
             RETURNING job
         )
-        INSERT INTO pulse.waiting (
+        INSERT INTO pulse_internal.waiting (
             lane, run_at, job, kind, rank, attempts, failures, keyed, retrying
         )
         SELECT
@@ -39,7 +39,7 @@ def delay(connection: Connection, lanes: int, jobs: int) -> None:
 
 def a_second_passes(connection: Connection) -> None:
     connection.execute(
-        "UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '1 second'"
+        "UPDATE pulse_internal.upkeep_run SET taken_at = taken_at - interval '1 second'"
     )
 
 
@@ -48,10 +48,12 @@ def test_a_statement_timeout_does_not_roll_back_every_tick(db: Database) -> None
     delay(operator, lanes=30, jobs=5000)
     operator.execute("SELECT pulse.enqueue('k', lane => 'lost')")
     operator.execute("SELECT count(*) FROM pulse.claim_batch('w', 'lost')")
-    operator.execute("UPDATE pulse.lease SET lease_until = now() - interval '1 s'")
+    operator.execute(
+        "UPDATE pulse_internal.lease SET lease_until = now() - interval '1 s'"
+    )
     operator.execute("SELECT pulse.schedule('s', 'k', every => '1 hour')")
-    operator.execute("UPDATE pulse.schedule SET next_at = anchor")
-    operator.execute("TRUNCATE pulse.upkeep_run")
+    operator.execute("UPDATE pulse_internal.schedule SET next_at = anchor")
+    operator.execute("TRUNCATE pulse_internal.upkeep_run")
     ticker.execute("SET statement_timeout = '1500 ms'")
 
     done = dict(ticker.execute("SELECT step, did FROM pulse.tick()").fetchall())
@@ -59,19 +61,27 @@ def test_a_statement_timeout_does_not_roll_back_every_tick(db: Database) -> None
     assert done["schedules"] == 1
     assert done["reap"] == 1
     assert 0 < done["promote"] < 150_000
-    assert one(operator, "SELECT count(*) FROM pulse._newest_upkeep_run('cut:promote')")
+    assert one(
+        operator, "SELECT count(*) FROM pulse_internal.newest_upkeep_run('cut:promote')"
+    )
     for _ in range(200):
         a_second_passes(operator)
         ticker.execute("SELECT FROM pulse.tick()")
-        if one(operator, "SELECT count(*) FROM pulse.waiting WHERE NOT retrying") == 0:
+        if (
+            one(
+                operator,
+                "SELECT count(*) FROM pulse_internal.waiting WHERE NOT retrying",
+            )
+            == 0
+        ):
             break
-    ready = "SELECT count(*) FROM pulse.ready WHERE lane LIKE 'lane %'"
+    ready = "SELECT count(*) FROM pulse_internal.ready WHERE lane LIKE 'lane %'"
     assert one(operator, ready) == 150_000
 
 
 def test_a_tick_that_runs_short_of_time_goes_on_where_it_stopped(db: Database) -> None:
     operator, ticker = db.connect(), db.connect()
-    for step in ("_fire_schedules", "_tick_promote"):
+    for step in ("fire_schedules", "tick_promote"):
         operator.execute(
             f"ALTER FUNCTION pulse.{step}(timestamptz) RENAME TO quick{step}".encode()
         )
@@ -92,13 +102,13 @@ def test_a_tick_that_runs_short_of_time_goes_on_where_it_stopped(db: Database) -
     assert done[:2] == [["schedules"], ["promote"]]
     assert {"flows", "reap", "groups"} <= {step for steps in done[2:] for step in steps}
     assert not one(
-        operator, "SELECT count(*) FROM pulse.upkeep_run WHERE step = 'left'"
+        operator, "SELECT count(*) FROM pulse_internal.upkeep_run WHERE step = 'left'"
     )
 
 
 def test_health_names_who_has_little_time_for_a_tick(db: Database) -> None:
     operator = db.connect()
-    operator.execute("TRUNCATE pulse.upkeep_run")
+    operator.execute("TRUNCATE pulse_internal.upkeep_run")
     advice = "SELECT advice FROM pulse.health() WHERE check_name = 'last_tick'"
     assert "Little time" not in one(operator, advice)
 
@@ -112,14 +122,16 @@ def test_health_names_who_has_little_time_for_a_tick(db: Database) -> None:
 def test_a_large_backstop_is_left_to_callers_with_time(db: Database) -> None:
     """One statement: a tick that is cancelled in it would be so every time."""
     operator, ticker = db.connect(), db.connect()
-    operator.execute("ALTER TABLE pulse.waiting SET (autovacuum_enabled = off)")
+    operator.execute(
+        "ALTER TABLE pulse_internal.waiting SET (autovacuum_enabled = off)"
+    )
     delay(operator, lanes=1, jobs=90_000)
-    operator.execute("DELETE FROM pulse.waiting")
-    dead = "SELECT pg_stat_get_dead_tuples('pulse.waiting'::regclass)"
+    operator.execute("DELETE FROM pulse_internal.waiting")
+    dead = "SELECT pg_stat_get_dead_tuples('pulse_internal.waiting'::regclass)"
     while one(operator, dead) < 90_000:
         time.sleep(0.05)
 
-    look = "SELECT step FROM pulse._tick('{backstop}')"
+    look = "SELECT step FROM pulse_internal.tick('{backstop}')"
     ticker.execute("SET statement_timeout = '1 s'")
     assert ticker.execute(look).fetchall() == []
     cut = "SELECT figure FROM pulse.health() WHERE check_name = 'tick_budget'"
@@ -137,9 +149,10 @@ def test_an_open_lock_on_a_hundred_schedules_does_not_starve_the_rest(
         "SELECT pulse.schedule('s' || n, 'k', every => '1 minute')"
         " FROM generate_series(1, 150) AS n"
     )
-    operator.execute("UPDATE pulse.schedule SET next_at = anchor")
+    operator.execute("UPDATE pulse_internal.schedule SET next_at = anchor")
     holder.execute(
-        "SELECT FROM pulse.schedule ORDER BY next_at, name LIMIT 100 FOR UPDATE"
+        "SELECT FROM pulse_internal.schedule ORDER BY next_at, name LIMIT 100 "
+        "FOR UPDATE"
     )
 
     done = dict(ticker.execute("SELECT step, did FROM pulse.tick()").fetchall())
@@ -148,7 +161,7 @@ def test_an_open_lock_on_a_hundred_schedules_does_not_starve_the_rest(
     holder.rollback()
 
 
-REAP = "SELECT pulse._tick_reap('infinity')"
+REAP = "SELECT pulse_internal.tick_reap('infinity')"
 
 
 def run(connection: Connection, jobs: int) -> None:
@@ -165,10 +178,12 @@ def test_a_tick_ends_all_leases_that_lapsed_at_once(db: Database) -> None:
     """As many as it has time for, and not a thousand or ten thousand a sweep."""
     connection = db.connect()
     run(connection, 12_000)
-    connection.execute("UPDATE pulse.lease SET lease_until = now() - interval '1 s'")
+    connection.execute(
+        "UPDATE pulse_internal.lease SET lease_until = now() - interval '1 s'"
+    )
 
     assert one(connection, REAP) == 12_000
-    assert one(connection, "SELECT count(*) FROM pulse.lease") == 0
+    assert one(connection, "SELECT count(*) FROM pulse_internal.lease") == 0
     assert one(connection, "SELECT count(*) FROM pulse.check()") == 0
 
 
@@ -176,18 +191,20 @@ def test_a_lapsed_lease_is_looked_at_once_however_many_there_are(db: Database) -
     """And not again for each thousand that a tick ends before it."""
     connection = db.connect()
     entries = (
-        "SELECT pg_stat_get_xact_tuples_returned('pulse.lease_for_reap'::regclass)"
+        "SELECT pg_stat_get_xact_tuples_returned("
+        "'pulse_internal.lease_for_reap'::regclass)"
     )
     looks = []
     for leases in (2_000, 12_000):
         run(connection, leases)
         connection.execute(
-            "UPDATE pulse.lease SET lease_until = clock_timestamp() - interval '1 s'"
+            "UPDATE pulse_internal.lease SET lease_until = clock_timestamp() - "
+            "interval '1 s'"
         )
         with connection.transaction():
             assert one(connection, REAP) == leases
             looks.append(one(connection, entries) / leases)
-        connection.execute("VACUUM pulse.lease")
+        connection.execute("VACUUM pulse_internal.lease")
     assert looks[1] < 1.2 * looks[0]
 
 
@@ -195,10 +212,12 @@ def test_a_tick_looks_again_at_all_leases_that_were_extended(db: Database) -> No
     connection = db.connect()
     run(connection, 2_500)
     one(connection, REAP)
-    connection.execute("UPDATE pulse.lease SET reap_at = now() - interval '1 s'")
+    connection.execute(
+        "UPDATE pulse_internal.lease SET reap_at = now() - interval '1 s'"
+    )
 
     assert one(connection, REAP) == 0
-    again = "SELECT count(*) FROM pulse.lease WHERE reap_at = lease_until"
+    again = "SELECT count(*) FROM pulse_internal.lease WHERE reap_at = lease_until"
     assert one(connection, again) == 2_500
 
 
@@ -209,11 +228,14 @@ def test_sampling_goes_lane_by_lane_within_its_time(db: Database) -> None:
         " FROM generate_series(1, 250) AS n"
     )
     samples = [
-        one(connection, "SELECT pulse._tick_sample('-infinity')") for _ in range(3)
+        one(connection, "SELECT pulse_internal.tick_sample('-infinity')")
+        for _ in range(3)
     ]
     assert samples == [100, 100, 50]
-    assert one(connection, "SELECT count(DISTINCT lane) FROM pulse.sample") == 250
-    assert one(connection, "SELECT sum(ready) FROM pulse.sample") == 250
+    assert (
+        one(connection, "SELECT count(DISTINCT lane) FROM pulse_internal.sample") == 250
+    )
+    assert one(connection, "SELECT sum(ready) FROM pulse_internal.sample") == 250
 
 
 WAVE = """
@@ -270,7 +292,7 @@ def test_urgent_jobs_pass_a_due_wave_at_the_same_cost_under_an_old_snapshot(
     pin.rollback()
 
     print(f"claim {before} -> {after} buffers")
-    finished = "SELECT count(*) FROM pulse.finished WHERE kind = 'urgent'"
+    finished = "SELECT count(*) FROM pulse_internal.finished WHERE kind = 'urgent'"
     assert one(worker, finished) == 2000
     assert after <= 3 * before
 
@@ -287,7 +309,9 @@ def test_idle_claims_write_nothing_while_another_lane_is_busy(db: Database) -> N
             "'k', array_fill('{}'::jsonb, ARRAY[600]), 'busy')"
         )
         busy.execute("SELECT FROM pulse.claim_batch('w', 'busy', 100)")
-        busy.execute("UPDATE pulse.mark SET marked_at = marked_at - interval '1 s'")
+        busy.execute(
+            "UPDATE pulse_internal.mark SET marked_at = marked_at - interval '1 s'"
+        )
         for kinds in ("NULL", "ARRAY['k']"):
             claim = f"SELECT FROM pulse.claim_batch('w', 'idle', kinds => {kinds})"
             assert idle.execute(claim.encode()).fetchall() == []
@@ -316,29 +340,31 @@ def test_lanes_that_are_no_longer_used_cost_a_tick_nothing(db: Database) -> None
         """
     )
     marks = (
-        "SELECT (SELECT count(*) FROM pulse.mark)"
-        " + (SELECT count(*) FROM pulse.due_mark)"
+        "SELECT (SELECT count(*) FROM pulse_internal.mark)"
+        " + (SELECT count(*) FROM pulse_internal.due_mark)"
     )
-    version = "SELECT last_value FROM pulse.version"
+    version = "SELECT last_value FROM pulse_internal.version"
     connection.execute(
-        "INSERT INTO pulse.mark (lane, kind, ranks, seqs, marked_at)"
+        "INSERT INTO pulse_internal.mark (lane, kind, ranks, seqs, marked_at)"
         " SELECT 'lane ' || n, '', '{0}', '{1}', now()"
         " FROM generate_series(1, 300) AS n"
     )
     connection.execute(
-        "INSERT INTO pulse.due_mark (lane, run_at, marked_at)"
+        "INSERT INTO pulse_internal.due_mark (lane, run_at, marked_at)"
         " SELECT 'lane ' || n, '2000-01-01', now() FROM generate_series(1, 300) AS n"
     )
     for _ in range(3):
-        connection.execute("SELECT FROM pulse._tick_marks()")
+        connection.execute("SELECT FROM pulse_internal.tick_marks()")
     assert one(connection, marks) >= 600
-    connection.execute("UPDATE pulse.mark SET dry_at = dry_at - interval '2 minutes'")
     connection.execute(
-        "UPDATE pulse.due_mark SET dry_at = dry_at - interval '2 minutes'"
+        "UPDATE pulse_internal.mark SET dry_at = dry_at - interval '2 minutes'"
+    )
+    connection.execute(
+        "UPDATE pulse_internal.due_mark SET dry_at = dry_at - interval '2 minutes'"
     )
     connection.execute("SELECT pulse.enqueue('k', lane => 'other')")
     before = one(connection, version)
-    connection.execute("SELECT FROM pulse._tick_marks()")
+    connection.execute("SELECT FROM pulse_internal.tick_marks()")
     assert one(connection, version) - before < 5
     assert one(connection, marks) <= 1
     assert one(connection, "SELECT count(*) FROM pulse.check()") == 0
@@ -347,7 +373,7 @@ def test_lanes_that_are_no_longer_used_cost_a_tick_nothing(db: Database) -> None
 def test_a_tick_looks_at_a_hundred_dry_lines_that_are_kept(db: Database) -> None:
     """The dead rows of other lines keep them: that may last, and lanes be many."""
     connection = db.connect()
-    connection.execute("SELECT pulse._see_horizon()")
+    connection.execute("SELECT pulse_internal.see_horizon()")
     for table in ("ready", "waiting"):
         connection.execute(
             f"ALTER TABLE pulse.{table} SET (autovacuum_enabled = off)".encode()
@@ -355,30 +381,32 @@ def test_a_tick_looks_at_a_hundred_dry_lines_that_are_kept(db: Database) -> None
     many = "array_fill('{}'::jsonb, ARRAY[10000])"
     connection.execute(f"SELECT FROM pulse.enqueue_many('k', {many})".encode())
     delay(connection, lanes=1, jobs=10_000)
-    connection.execute("DELETE FROM pulse.ready")
-    connection.execute("DELETE FROM pulse.waiting")
+    connection.execute("DELETE FROM pulse_internal.ready")
+    connection.execute("DELETE FROM pulse_internal.waiting")
     connection.execute(
-        "INSERT INTO pulse.mark (lane, kind, ranks, seqs, marked_at, dry_at)"
+        "INSERT INTO pulse_internal.mark (lane, kind, ranks, seqs, marked_at, dry_at)"
         " SELECT to_char(n, '0000'), '', '{0}', '{1}', now(), now() - interval '1 h'"
         " FROM generate_series(1, 250) AS n"
     )
     connection.execute(
-        "INSERT INTO pulse.due_mark (lane, run_at, marked_at, dry_at)"
+        "INSERT INTO pulse_internal.due_mark (lane, run_at, marked_at, dry_at)"
         " SELECT to_char(n, '0000'), '2000-01-01', now(), now() - interval '1 h'"
         " FROM generate_series(1, 250) AS n"
     )
     for table in ("ready", "waiting"):
-        dead = f"SELECT pg_stat_get_dead_tuples('pulse.{table}'::regclass)"
+        dead = f"SELECT pg_stat_get_dead_tuples('pulse_internal.{table}'::regclass)"
         end = time.monotonic() + 60
         while one(connection, dead) < 10_000:
             assert time.monotonic() < end, table
             time.sleep(0.05)
 
-    connection.execute("SELECT pulse._see_horizon()")
+    connection.execute("SELECT pulse_internal.see_horizon()")
     walked = []
     for _ in range(3):
-        lines = one(connection, "SELECT pulse._tick_marks()")
-        state = one(connection, "SELECT (pulse._newest_upkeep_run('marks')).state")
+        lines = one(connection, "SELECT pulse_internal.tick_marks()")
+        state = one(
+            connection, "SELECT (pulse_internal.newest_upkeep_run('marks')).state"
+        )
         walked.append((lines, state))
 
     assert walked == [
@@ -392,12 +420,12 @@ def test_the_backstop_reads_no_line_above_its_mark(db: Database) -> None:
     """A join the other way round takes minutes: every job by every mark."""
     operator = db.connect()
     operator.execute(
-        "INSERT INTO pulse.mark (lane, kind, ranks, seqs, marked_at)"
+        "INSERT INTO pulse_internal.mark (lane, kind, ranks, seqs, marked_at)"
         " SELECT 'lane ' || n, '', '{0}', '{1}', now()"
         " FROM generate_series(1, 10000) AS n"
     )
     operator.execute(
-        "INSERT INTO pulse.due_mark (lane, run_at, ranks, run_ats, marked_at)"
+        "INSERT INTO pulse_internal.due_mark (lane, run_at, ranks, run_ats, marked_at)"
         " SELECT 'lane ' || n, now(), '{0}', '{now}', now()"
         " FROM generate_series(1, 10000) AS n"
     )
@@ -409,12 +437,14 @@ def test_the_backstop_reads_no_line_above_its_mark(db: Database) -> None:
     operator.execute("ANALYZE")
 
     with operator.transaction():
-        assert one(operator, "SELECT count(*) FROM pulse._below_marks(1000)") == 0
+        assert (
+            one(operator, "SELECT count(*) FROM pulse_internal.below_marks(1000)") == 0
+        )
         read = one(
             operator,
             "SELECT sum(pg_stat_get_xact_tuples_returned(i.indexrelid))"
             " FROM pg_index AS i WHERE i.indrelid IN"
-            " ('pulse.ready'::regclass, 'pulse.waiting'::regclass)",
+            " ('pulse_internal.ready'::regclass, 'pulse_internal.waiting'::regclass)",
         )
 
     assert read == 0
@@ -423,21 +453,23 @@ def test_the_backstop_reads_no_line_above_its_mark(db: Database) -> None:
 def test_a_claim_does_not_take_what_it_promoted_for_dead_rows(db: Database) -> None:
     operator, worker = db.connect(), db.connect()
     operator.execute("SELECT pulse.enqueue('k')")
-    operator.execute("SELECT pulse._tick_marks()")
+    operator.execute("SELECT pulse_internal.tick_marks()")
     operator.execute(
         "SELECT pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[500]),"
         " delay => '1 h')"
     )
-    operator.execute("UPDATE pulse.waiting SET run_at = now() - interval '1 s'")
+    operator.execute(
+        "UPDATE pulse_internal.waiting SET run_at = now() - interval '1 s'"
+    )
 
     worker.execute("SET track_functions = 'all'")
     with worker.transaction():
         worker.execute("SELECT FROM pulse.claim_batch('w', max_jobs => 100)")
-        assert one(worker, "SELECT count(*) FROM pulse.waiting") < 500
+        assert one(worker, "SELECT count(*) FROM pulse_internal.waiting") < 500
         asked = one(
             worker,
             "SELECT pg_stat_get_xact_function_calls(p.oid) FROM pg_proc AS p"
-            " WHERE p.proname = '_ask_for_marks'",
+            " WHERE p.proname = 'ask_for_marks'",
         )
 
     assert asked is None

@@ -16,7 +16,7 @@ from tools import servers
 from tools.servers import Server
 
 ENTRIES = "SELECT jobname::text, schedule, username FROM cron.job ORDER BY jobname"
-NEWEST_TICK = "SELECT max(taken_at) FROM pulse.upkeep_run WHERE step = 'due'"
+NEWEST_TICK = "SELECT max(taken_at) FROM pulse_internal.upkeep_run WHERE step = 'due'"
 NOTHING = "pg_cron has no entries of pulse"
 DONE = "SELECT bool_and(end_time IS NOT NULL) FROM cron.job_run_details"
 FAILED = """
@@ -87,9 +87,13 @@ def test_starting_twice_is_starting_once(cron_db: Database) -> None:
         )
     names = [name for name, _, _ in operator.execute(ENTRIES).fetchall()]
     assert names == ["pulse watchdog", "pulse watchdog log"]
-    audited = "SELECT count(*) FROM pulse.audit_entry WHERE verb = 'start_watchdog'"
+    audited = (
+        "SELECT count(*) FROM pulse_internal.audit_entry WHERE verb = 'start_watchdog'"
+    )
     assert one(operator, audited) == 1
-    present, active, _ = operator.execute("SELECT * FROM pulse._watchdog()").fetchone()  # type: ignore[misc]
+    present, active, _ = operator.execute(
+        "SELECT * FROM pulse_internal.watchdog()"
+    ).fetchone()  # type: ignore[misc]
     assert (present, active) == (True, True)
 
 
@@ -112,7 +116,9 @@ def test_stopping_removes_the_entries_and_what_was_logged_of_them(
     assert one(operator, "SELECT pulse.stop_watchdog()") == NOTHING
     assert [name for name, _, _ in operator.execute(ENTRIES)] == ["another entry"]
     assert one(operator, "SELECT count(*) FROM cron.job_run_details") == 1
-    audited = "SELECT count(*) FROM pulse.audit_entry WHERE verb = 'stop_watchdog'"
+    audited = (
+        "SELECT count(*) FROM pulse_internal.audit_entry WHERE verb = 'stop_watchdog'"
+    )
     assert one(operator, audited) == 1
 
 
@@ -151,10 +157,11 @@ def test_health_says_when_pg_cron_does_not_run_its_entry(cron_db: Database) -> N
     health += " WHERE check_name = 'watchdog'"
     # What start_watchdog makes, but never due.
     operator.execute("SELECT cron.schedule('pulse watchdog', '0 0 1 1 *', 'SELECT 1')")
-    operator.execute("SELECT pulse._note_watchdog()")
+    operator.execute("SELECT pulse_internal.note_watchdog()")
     assert one(operator, health) == "ok: pg_cron runs it: 0 0 1 1 *"
     operator.execute(
-        "UPDATE pulse.upkeep_run SET taken_at = taken_at - interval '6 minutes'"
+        "UPDATE pulse_internal.upkeep_run SET taken_at = taken_at - interval '6 "
+        "minutes'"
         " WHERE step = 'watchdog'"
     )
     assert one(operator, health) == "warn: pg_cron has not run it for 6 min"
@@ -167,7 +174,7 @@ def test_the_loop_ends_when_the_watchdog_is_stopped(cron_db: Database) -> None:
     operator.execute("SELECT pulse.start_watchdog('5 seconds')")
     runner = cron_db.connect()
     loop = threading.Thread(
-        target=runner.execute, args=["CALL pulse._watchdog_loop(5)"]
+        target=runner.execute, args=["CALL pulse_internal.watchdog_loop(5)"]
     )
     loop.start()
     until(10, lambda: one(operator, NEWEST_TICK))
@@ -185,13 +192,13 @@ def test_a_failing_entry_is_not_called_active(cron_db: Database) -> None:
         SELECT jobid, username, 'failed', 'connection failed' FROM cron.job
         """
     )
-    assert operator.execute("SELECT * FROM pulse._watchdog()").fetchone() == (
+    assert operator.execute("SELECT * FROM pulse_internal.watchdog()").fetchone() == (
         True,
         False,
         "the last run failed: connection failed",
     )
     operator.execute("UPDATE cron.job SET active = false")
-    assert operator.execute("SELECT * FROM pulse._watchdog()").fetchone() == (
+    assert operator.execute("SELECT * FROM pulse_internal.watchdog()").fetchone() == (
         True,
         False,
         "the entry in pg_cron is switched off",
@@ -210,7 +217,7 @@ def test_another_database_learns_what_its_administrator_runs(
         "SELECT command, database FROM cron.job"
     ).fetchone()  # type: ignore[misc]
     assert database == db.name
-    assert "CALL pulse._watchdog_loop(10)" in command
+    assert "CALL pulse_internal.watchdog_loop(10)" in command
     administrator.execute("DELETE FROM cron.job")
 
 

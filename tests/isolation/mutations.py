@@ -24,170 +24,183 @@ from tools.servers import Server
 
 RULES: dict[str, Rule] = LIMITS | {
     "an enqueue doubts what it watches": Rule(
-        "_put_after",
+        "pulse_internal.put_after",
         r"IF v_strange <> '\{\}' THEN\n +INSERT",
         "IF false THEN INSERT",
         ("after-enqueue-against-complete", "after-repeatable-read-enqueue"),
     ),
     "of one's own jobs there is no doubt": Rule(
-        "_put_after",
+        "pulse_internal.put_after",
         r"b\.xmin = pg_current_xact_id\(\)::xid",
         "false",
         ("claim-and-complete-in-one",),
     ),
     "a watch that moves is doubted": Rule(
-        "_look",
+        "pulse_internal.look",
         r"FROM unnest\(v_next\) AS s \(next\)",
         "FROM unnest(v_next) AS s (next) WHERE false",
         ("after-last-two-at-once",),
     ),
     "a doubt stays while an end is open (xmax)": Rule(
-        "_settle", r"xmax = 0", "xmax IS NOT NULL", ("doubt-while-end-is-open",)
+        "pulse_internal.settle",
+        r"xmax = 0",
+        "xmax IS NOT NULL",
+        ("doubt-while-end-is-open",),
     ),
     "a doubt is let go when all who were open have ended": Rule(
-        "_tick_flows",
+        "pulse_internal.tick_flows",
         r"v_decided := v_old\.unsure;",
         "NULL;",
         ("doubt-after-rollback",),
     ),
     "nobody settles doubts of his own (by)": Rule(
-        "_settle",
+        "pulse_internal.settle",
         r"o\.by IS DISTINCT FROM pg_current_xact_id_if_assigned\(\)",
         "true",
         ("doubt-of-own-exchange",),
     ),
     "marks wait for open transactions": Rule(
-        "_tick_flows",
+        "pulse_internal.tick_flows",
         r"v_horizon\.note_q \+ 1,",
         "9223372036854775807,",
         ("marks-doubt-out-of-order", "after-prepared-transaction"),
     ),
     "an end looks for watchers": Rule(
-        "complete_batch",
-        r"PERFORM pulse\._wake\(v_jobs, true\);",
+        "pulse.complete_batch",
+        r"PERFORM pulse_internal\.wake\(v_jobs, true\);",
         "NULL;",
         ("watchers-in-later-statement",),
     ),
     "portions are taken without waiting": Rule(
-        "_take_portions",
+        "pulse_internal.take_portions",
         r"FOR UPDATE SKIP LOCKED",
         "FOR UPDATE",
         ("fan-out-by-two-claims", "open-claim-holds-one-portion"),
     ),
     "watchers are locked without waiting": Rule(
-        "_look", r"FOR UPDATE SKIP LOCKED", "FOR UPDATE", ("cancel-against-release",)
+        "pulse_internal.look",
+        r"FOR UPDATE SKIP LOCKED",
+        "FOR UPDATE",
+        ("cancel-against-release",),
     ),
     "what another session holds is noted": Rule(
-        "_look",
+        "pulse_internal.look",
         r"v_locked < \(",
         "0 > (",
         ("cancel-against-release", "release-skips-one"),
     ),
     "what the index has shown is compared with what was locked": Rule(
-        "_look", r"OR v_locked <> v_shown\s[^\n]*", "", ("release-skips-one",)
+        "pulse_internal.look",
+        r"OR v_locked <> v_shown\s[^\n]*",
+        "",
+        ("release-skips-one",),
     ),
     "a bad end goes by the edges": Rule(
-        "_ended_badly",
+        "pulse_internal.ended_badly",
         r"b\.after_failed = 'cancel'",
         "b.after_failed = ''",
         ("cascade-against-release",),
     ),
     "a retry revives what its own end had cancelled": Rule(
-        "_revive",
+        "pulse_internal.revive",
         r"AND f\.ended_by = 'upstream'",
         "",
         ("retry-upstream-against-cancel-of-child",),
     ),
     "a look goes above the watch, too": Rule(
-        "_look",
+        "pulse_internal.look",
         r"AND NOT o\.met",
         "AND NOT o.met AND o.after <= h.at",
         ("spawn-against-last-upstream",),
     ),
     "spawners share who waits for them": Rule(
-        "spawn",
+        "pulse.spawn",
         r"FOR KEY SHARE",
         "FOR UPDATE",
         ("two-spawns-one-child",),
     ),
     "who waits for the spawner waits for the spawned": Rule(
-        "spawn",
+        "pulse.spawn",
         r"FROM unnest\(v_waiting\)",
         "FROM unnest('{}'::bigint[])",
         ("spawn-against-last-upstream", "two-spawns-one-child"),
     ),
     "a step spawns once": Rule(
-        "spawn", r"IF NOT FOUND THEN", "IF false THEN", ("spawn-repeated",)
+        "pulse.spawn", r"IF NOT FOUND THEN", "IF false THEN", ("spawn-repeated",)
     ),
     "retention leaves the upstreams of an open enqueue": Rule(
-        "_put_after", r"FOR KEY SHARE SKIP LOCKED", "", ("prune-against-after",)
+        "pulse_internal.put_after",
+        r"FOR KEY SHARE SKIP LOCKED",
+        "",
+        ("prune-against-after",),
     ),
     "who would wait for the retry of a deleted job is cancelled": Rule(
-        "_ended_badly",
+        "pulse_internal.ended_badly",
         r"OR b\.after_failed = 'hold'",
         "OR false",
         ("delete-against-hold",),
     ),
     "who is retried before the cascade comes is held": Rule(
-        "_ended_badly",
+        "pulse_internal.ended_badly",
         r"OR o\.after_failed = 'hold'\s+AND",
         "OR o.after_failed = 'hold' OR",
         ("cascade-against-retry",),
     ),
     "approval is asked for at the release": Rule(
-        "_release", r"AND NOT b\.needs_approval", "", ("approve-gate",)
+        "pulse_internal.release", r"AND NOT b\.needs_approval", "", ("approve-gate",)
     ),
     "a replace holds the blocked row": Rule(
-        "_replace",
-        r"(FROM pulse\.blocked AS b\s+WHERE b\.job = _replace\.job)\s+FOR UPDATE",
+        "pulse_internal.replace",
+        r"(FROM pulse_internal\.blocked AS b\s+WHERE b\.job = "
+        r"replace\.job)\s+FOR UPDATE",
         r"\1 AND false",
         ("replace-blocked",),
     ),
     "signals and waits meet under the name lock": Rule(
-        "wait_for",
+        "pulse.wait_for",
         r"v_locked := pg_try[^;]*;",
         "v_locked := true;",
         ("signal-against-wait",),
     ),
     "who begins to wait does not wait for a sender": Rule(
-        "wait_for",
-        r"pg_try_advisory_xact_lock\(\s*('pulse\.signal'[^(]*\([^)]*\))\s*\)",
+        "pulse.wait_for",
+        r"pg_try_advisory_xact_lock\(\s*('pulse_internal\.signal'[^(]*\([^)]*\))\s*\)",
         r"(pg_advisory_xact_lock(\1) IS NOT NULL)",
         ("signal-open-sender",),
     ),
     "a sent signal wins over the timeout": Rule(
-        "wait_for",
+        "pulse.wait_for",
         r"WHERE s\.signal = wait_for\.signal",
         "WHERE s.signal = wait_for.signal AND v_step.until > clock_timestamp()",
         ("signal-against-timeout",),
     ),
     "a signal wakes only the wait that its lease began": Rule(
-        "_deliver_signal",
+        "pulse_internal.deliver_signal",
         r"AND n\.last_lease \+ 0 = w\.lease\s+AND n\.last_verb = 'wait_for'",
         "",
         ("signal-spares-backoff",),
     ),
     "what a sender could not deliver is delivered by tick": Rule(
-        "_deliver_signal",
+        "pulse_internal.deliver_signal",
         r"v_left_over := EXISTS",
         "v_left_over := false AND EXISTS",
         ("signal-two-senders",),
     ),
     "the pause of a flow waits for open claims": Rule(
-        "_hold_flow",
-        r"PERFORM pulse\._lock_out_claims\([^;]*;",
+        "pulse_internal.hold_flow",
+        r"PERFORM pulse_internal\.lock_out_claims\([^;]*;",
         "",
         ("pause-flow-against-claim",),
     ),
     "so does its resume": Rule(
-        "_unhold_flow",
-        r"PERFORM pulse\._lock_out_claims\([^;]*;",
+        "pulse_internal.unhold_flow",
+        r"PERFORM pulse_internal\.lock_out_claims\([^;]*;",
         "",
         ("pause-flow-against-claim",),
     ),
     "a claim parks jobs of a paused flow": Rule(
-        "claim_batch",
-        r"v_tids := \(pulse\._park\(v_tids\)\) \[1:v_need\];",
+        "pulse.claim_batch",
+        r"v_tids := \(pulse_internal\.park\(v_tids\)\) \[1:v_need\];",
         "",
         ("pause-flow-against-claim",),
     ),
@@ -198,7 +211,7 @@ SPECS = sorted({spec for rule in RULES.values() for spec in rule.specs})
 def mutated(connection: psycopg.Connection[tuple[str]], rule: Rule) -> str:
     """The function without the rule, as a statement that puts it in place."""
     row = connection.execute(
-        "SELECT pg_get_functiondef(%s::regproc)", (f"pulse.{rule.function}",)
+        "SELECT pg_get_functiondef(%s::regproc)", (rule.function,)
     ).fetchone()
     assert row is not None
     body, found = re.subn(rule.pattern, rule.instead, row[0])

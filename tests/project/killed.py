@@ -27,11 +27,11 @@ from pulse.worker.executors import Executors
 from pulse.worker.run import Run
 
 LAPSE = """
-UPDATE pulse.lease
+UPDATE pulse_internal.lease
 SET reap_at = now() - interval '1 day', lease_until = now() - interval '1 day';
 SELECT pulse.reap();
-UPDATE pulse.waiting SET run_at = clock_timestamp() WHERE last_verb = 'reap';
-DELETE FROM pulse.due_mark;
+UPDATE pulse_internal.waiting SET run_at = clock_timestamp() WHERE last_verb = 'reap';
+DELETE FROM pulse_internal.due_mark;
 """
 
 

@@ -19,12 +19,12 @@ HEAD, TABLE = ROWS[0], ROWS[1:]
 PUBLIC = """
     SELECT p.proname::text, has_function_privilege(%(role)s, p.oid, 'EXECUTE')
     FROM pg_proc AS p
-    WHERE p.pronamespace = 'pulse'::regnamespace AND p.proname !~ '^_'
+    WHERE p.pronamespace = 'pulse'::regnamespace
     UNION
     SELECT c.relname::text, has_table_privilege(%(role)s, c.oid, 'SELECT')
     FROM pg_class AS c
     WHERE c.relnamespace = 'pulse'::regnamespace
-        AND c.relkind = 'v' AND c.relname !~ '^_'
+        AND c.relkind = 'v'
 """
 
 

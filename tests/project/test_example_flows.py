@@ -20,13 +20,16 @@ EXAMPLE = paths.ROOT / "examples" / "flows"
 PATIENCE = 60.0
 
 LEFT = """
-SELECT (SELECT count(*) FROM pulse.ready) + (SELECT count(*) FROM pulse.lease)
-    + (SELECT count(*) FROM pulse.blocked)
-    + (SELECT count(*) FROM pulse.waiting WHERE run_at < now() + interval '1 hour')
+SELECT (SELECT count(*) FROM pulse_internal.ready) + (SELECT count(*)
+    FROM pulse_internal.lease)
+    + (SELECT count(*) FROM pulse_internal.blocked)
+    + (SELECT count(*) FROM pulse_internal.waiting
+        WHERE run_at < now() + interval '1 hour')
 """
 PASS_TIME = """
-UPDATE pulse.job_step SET until = until - %(by)s::interval WHERE saved_at IS NULL;
-UPDATE pulse.waiting SET run_at = run_at - %(by)s::interval
+UPDATE pulse_internal.job_step SET until = until - %(by)s::interval
+    WHERE saved_at IS NULL;
+UPDATE pulse_internal.waiting SET run_at = run_at - %(by)s::interval
 """
 
 
@@ -77,7 +80,7 @@ class Example:
                 " WHERE state NOT IN ('completed', 'cancelled')"
             )
             # Of rows that the test has moved; a tick may just have written one.
-            self.connection.execute("DELETE FROM pulse.due_mark")
+            self.connection.execute("DELETE FROM pulse_internal.due_mark")
             time.sleep(0.02)
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:

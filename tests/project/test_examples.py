@@ -24,7 +24,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 # What an attacker might hope a worker pastes into SQL or a shell.
 HOSTILE = [
-    "'); DROP TABLE pulse.body; --",
+    "'); DROP TABLE pulse_internal.body; --",
     "$(touch pwned) `touch pwned` ; touch pwned",
     "\\'\"; \\! touch pwned\n\\q\n:'me' :lease %s",
     "two\nlines\tand a tab, ü, 漢字, \u2028, 🐘",
@@ -281,7 +281,7 @@ def test_the_node_worker_handles_leases_that_a_number_would_round(
     db: Database, node: Start
 ) -> None:
     connection = db.connect()
-    one(connection, "SELECT setval('pulse.lease_seq', 1::bigint << 44)")
+    one(connection, "SELECT setval('pulse_internal.lease_seq', 1::bigint << 44)")
     jobs = [enqueue(connection, "echo") for _ in range(20)]
     node()
     for job in jobs:
@@ -346,7 +346,7 @@ def test_an_enqueue_rings_the_sleeping_node_worker(db: Database, node: Start) ->
     node()
     # Armed: a shared lock on the lane's bell stands in pg_locks.
     end = time.monotonic() + 20
-    bell = "classid = 'pulse.ready'::regclass AND locktype = 'advisory'"
+    bell = "classid = 'pulse_internal.ready'::regclass AND locktype = 'advisory'"
     while not one(connection, f"SELECT count(*) FROM pg_locks WHERE {bell}"):
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -421,7 +421,7 @@ def test_the_node_worker_polls_behind_pgbouncer_and_says_so(
         until(connection, job, "completed")
     later = enqueue(connection, "echo")
     until(connection, later, "completed")
-    bell = "classid = 'pulse.ready'::regclass AND locktype = 'advisory'"
+    bell = "classid = 'pulse_internal.ready'::regclass AND locktype = 'advisory'"
     assert one(connection, f"SELECT count(*) FROM pg_locks WHERE {bell}") == 0
     stop(worker)
     assert worker.stderr is not None

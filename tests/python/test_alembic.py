@@ -62,7 +62,10 @@ def downgrade():
     op.drop_table("orders")
 """
 HELPER = ("pulse_migration.upgrade(op)", "pulse_migration.downgrade(op)")
-SCRIPT = ("op.execute(pulse.install.sql())", "op.execute('DROP SCHEMA pulse CASCADE')")
+SCRIPT = (
+    "op.execute(pulse.install.sql())",
+    "op.execute('DROP SCHEMA pulse, pulse_internal CASCADE')",
+)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ CREATE FUNCTION pg_temp.lapse(lane text)
 RETURNS void
 LANGUAGE sql
 AS $$
-    UPDATE pulse.lease AS l
+    UPDATE pulse_internal.lease AS l
     SET lease_until = now() - interval '1 s', reap_at = now() - interval '1 s'
     WHERE l.lane = lapse.lane
 $$;
@@ -17,10 +17,10 @@ CREATE FUNCTION pg_temp.due(lane text)
 RETURNS void
 LANGUAGE sql
 AS $$
-    UPDATE pulse.waiting AS w
+    UPDATE pulse_internal.waiting AS w
     SET run_at = clock_timestamp() - interval '1 s'
     WHERE w.lane = due.lane;
-    DELETE FROM pulse.due_mark AS m
+    DELETE FROM pulse_internal.due_mark AS m
     WHERE m.lane = due.lane
 $$;
 
@@ -29,21 +29,21 @@ $$;
 SELECT pg_temp.fill(3, 'g1');
 SELECT count(*) FROM pulse.claim_batch('w', 'g1', 3) \g /dev/null
 SELECT is(
-    (SELECT count(*) FROM pulse.jobs AS j JOIN pulse.lease AS l ON l.job = j.job_id WHERE j.lane = 'g1' AND j.state = 'running'),
+    (SELECT count(*) FROM pulse.jobs AS j JOIN pulse_internal.lease AS l ON l.job = j.job_id WHERE j.lane = 'g1' AND j.state = 'running'),
     3::bigint, 'guarantee 1: running is having a lease, by the design of the tables'
 );
 SELECT is_empty(
     $$
     SELECT a.attname
     FROM pg_attribute AS a
-    WHERE a.attrelid = 'pulse.lease'::regclass
+    WHERE a.attrelid = 'pulse_internal.lease'::regclass
         AND a.attname IN ('lease', 'job', 'worker', 'lease_until', 'attempt')
         AND NOT a.attnotnull
     $$,
     'guarantee 1: a lease without job, owner, end or attempt cannot exist'
 );
 SELECT throws_ok(
-    'INSERT INTO pulse.lease SELECT l.* FROM pulse.lease AS l LIMIT 1', '23505', NULL,
+    'INSERT INTO pulse_internal.lease SELECT l.* FROM pulse_internal.lease AS l LIMIT 1', '23505', NULL,
     'guarantee 1: nor can two leases of one job'
 );
 
@@ -95,7 +95,7 @@ SELECT is(
     'guarantee 3: in a batch too'
 );
 SELECT is(
-    (SELECT l.lease FROM pulse.lease AS l WHERE l.job = :job_id), :fresh::bigint,
+    (SELECT l.lease FROM pulse_internal.lease AS l WHERE l.job = :job_id), :fresh::bigint,
     'guarantee 3: and the new lease stands'
 );
 
@@ -104,7 +104,7 @@ SELECT is(
 SELECT pg_temp.fill(1, 'g4');
 SELECT c.lease, c.job_id FROM pulse.claim_batch('never-starts', 'g4') AS c \gset
 SELECT pg_temp.lapse('g4');
-DELETE FROM pulse.upkeep_run;
+DELETE FROM pulse_internal.upkeep_run;
 SELECT count(*) FROM pulse.tick() \g /dev/null
 SELECT is(
     (SELECT format('%s: %s', pg_temp.state(:job_id), j.last_error) FROM pulse.jobs AS j WHERE j.job_id = :job_id),
@@ -114,7 +114,7 @@ SELECT is(
 SELECT pg_temp.due('g4');
 SELECT count(*) FROM pulse.claim_batch('w', 'g4') \g /dev/null
 SELECT pg_temp.lapse('g4');
-DELETE FROM pulse.upkeep_run;
+DELETE FROM pulse_internal.upkeep_run;
 SELECT count(*) FROM pulse.claim_batch('w', 'another-lane') \g /dev/null
 SELECT is(
     pg_temp.state(:job_id), 'retrying',
@@ -124,10 +124,10 @@ SELECT pg_temp.fill(300, 'g4-many');
 SELECT pulse.set_lane('g4-many', max_batch => 1000);
 SELECT count(*) FROM pulse.claim_batch('w', 'g4-many', 300) \g /dev/null
 SELECT pg_temp.lapse('g4-many');
-DELETE FROM pulse.upkeep_run;
+DELETE FROM pulse_internal.upkeep_run;
 SELECT count(*) FROM pulse.claim_batch('w', 'another-lane') \g /dev/null
 SELECT is(
-    (SELECT count(*) FROM pulse.waiting AS w WHERE w.lane = 'g4-many'), 100::bigint,
+    (SELECT count(*) FROM pulse_internal.waiting AS w WHERE w.lane = 'g4-many'), 100::bigint,
     'guarantee 4: bounded, a hundred at a time'
 );
 
@@ -136,7 +136,7 @@ SELECT is(
 SELECT pulse.set_lane('g5', max_runtime => '1 hour');
 SELECT pg_temp.fill(1, 'g5');
 SELECT c.lease, c.job_id FROM pulse.claim_batch('w', 'g5') AS c \gset
-UPDATE pulse.lease
+UPDATE pulse_internal.lease
 SET claimed_at = now() - interval '1 h', deadline = now() - interval '1 s',
     lease_until = now() - interval '1 s', reap_at = now() - interval '1 s'
 WHERE lease = :lease;
@@ -193,7 +193,7 @@ BEGIN
 END;
 $$;
 SELECT results_eq(
-    format('SELECT count(*), min(x.error), max(x.attempt) FROM pulse.failure AS x WHERE x.job = %s', :job),
+    format('SELECT count(*), min(x.error), max(x.attempt) FROM pulse_internal.failure AS x WHERE x.job = %s', :job),
     $$VALUES (100::bigint, 'error 10', 103)$$,
     'guarantee 7: every attempt''s error is kept, the newest hundred'
 );
@@ -257,7 +257,7 @@ SELECT row_eq(
     ROW (session_user, 'because'::text, true), 'guarantee 10: it says who, why, since when'
 );
 SELECT is(
-    (SELECT c.relpersistence FROM pg_class AS c WHERE c.oid = 'pulse.hold'::regclass), 'p',
+    (SELECT c.relpersistence FROM pg_class AS c WHERE c.oid = 'pulse_internal.hold'::regclass), 'p',
     'guarantee 10: it is a row of a logged table, so it survives restarts'
 );
 SELECT pulse.resume('alice') AS r \gset
@@ -288,21 +288,21 @@ SELECT c.lease FROM pulse.claim_batch('w', 'g12') AS c \gset
 SELECT ok(
     (
         SELECT l.claimed_at > now() + interval '20 ms' AND l.lease_until > now() + interval '30.02 s'
-        FROM pulse.lease AS l WHERE l.lease = :lease
+        FROM pulse_internal.lease AS l WHERE l.lease = :lease
     ),
     'guarantee 12: a claim in an old transaction gets a whole lease'
 );
 SELECT ok(
-    (SELECT b.enqueued_at > now() + interval '20 ms' FROM pulse.body AS b WHERE b.job = :job),
+    (SELECT b.enqueued_at > now() + interval '20 ms' FROM pulse_internal.body AS b WHERE b.job = :job),
     'guarantee 12: a job is as old as it is'
 );
 SELECT is_empty(
     $$
     SELECT p.proname
     FROM pg_proc AS p
-    WHERE p.pronamespace = 'pulse'::regnamespace
+    WHERE p.pronamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
         AND p.prosrc ~* '\m(now\(\)|current_timestamp|transaction_timestamp|statement_timestamp)'
-        AND p.proname <> '_upkeep_budget'
+        AND p.proname <> 'upkeep_budget'
     $$,
     'guarantee 12: no function asks the frozen clock'
 );
@@ -311,7 +311,7 @@ SELECT is_empty(
     SELECT d.adrelid::regclass
     FROM pg_attrdef AS d
     JOIN pg_class AS c ON c.oid = d.adrelid
-    WHERE c.relnamespace = 'pulse'::regnamespace
+    WHERE c.relnamespace = 'pulse_internal'::regnamespace
         AND pg_get_expr(d.adbin, d.adrelid) ~* '\m(now\(\)|current_timestamp)'
     $$,
     'guarantee 12: nor does a default'
@@ -329,7 +329,7 @@ SELECT results_eq(
     $$VALUES ('known')$$, 'guarantee 15: a worker claims only the kinds that it names'
 );
 SELECT is(
-    (SELECT count(*) FROM pulse.ready AS r WHERE r.lane = 'g15' AND r.attempts = 0), 3::bigint,
+    (SELECT count(*) FROM pulse_internal.ready AS r WHERE r.lane = 'g15' AND r.attempts = 0), 3::bigint,
     'guarantee 15: and burns no others'
 );
 
@@ -337,7 +337,7 @@ SELECT is(
 
 SELECT pg_temp.fill(4, 'g16');
 SELECT array_agg(c.lease) AS l FROM pulse.claim_batch('w', 'g16', 4) AS c \gset
-SELECT pulse.cancel(x.job) AS c FROM pulse.lease AS x WHERE x.lease = (:'l'::bigint [])[4] \gset
+SELECT pulse.cancel(x.job) AS c FROM pulse_internal.lease AS x WHERE x.lease = (:'l'::bigint [])[4] \gset
 CREATE TEMPORARY TABLE reports AS
 SELECT v.verb, format(v.call, (:'l'::bigint [])[v.n]) AS call
 FROM (
@@ -376,7 +376,7 @@ SELECT cmp_ok(
     'guarantee 17: and stay below 2^53 for 8 × 10¹² jobs of each node'
 );
 SELECT cmp_ok(
-    (SELECT min(l.lease) FROM pulse.lease AS l), '>=', 1::bigint << 10,
+    (SELECT min(l.lease) FROM pulse_internal.lease AS l), '>=', 1::bigint << 10,
     'guarantee 17: a lease is a sequence value above ten random bits'
 );
 
@@ -386,9 +386,9 @@ SELECT is_empty(
     $$
     SELECT p.proname
     FROM pg_proc AS p
-    WHERE p.pronamespace = 'pulse'::regnamespace
+    WHERE p.pronamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
         AND p.prosrc ~ 'pg_(try_)?advisory_lock(_shared)?\('
-        AND p.prosrc !~ '''pulse\.(ready|job_progress)''::regclass'
+        AND p.prosrc !~ '''pulse_internal\.(ready|job_progress)''::regclass'
     $$,
     'rule 17: session-level locks are for the bells alone'
 );
@@ -396,9 +396,9 @@ SELECT is_empty(
     $$
     SELECT p.proname
     FROM pg_proc AS p
-    WHERE p.pronamespace = 'pulse'::regnamespace
+    WHERE p.pronamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
         AND p.prosrc ~ 'advisory_xact_lock'
-        AND p.prosrc !~ 'advisory_xact_lock(_shared)?\(\s*(''pulse\.[a-z_]+''::regclass::oid|_lock_out_claims\.class|v_class)'
+        AND p.prosrc !~ 'advisory_xact_lock(_shared)?\(\s*(''pulse_internal\.[a-z_]+''::regclass::oid|lock_out_claims\.class|v_class)'
     $$,
     'rule 17: every lock has two keys, the first of them the oid of one of our tables'
 );
@@ -411,10 +411,10 @@ SELECT set_eq(
         AND i.indnkeyatts = 1
         AND a.attname = 'job'
         AND i.indrelid::regclass::text IN (
-            'pulse.approval', 'pulse.waiting', 'pulse.ready', 'pulse.lease', 'pulse.finished'
+            'pulse_internal.approval', 'pulse_internal.waiting', 'pulse_internal.ready', 'pulse_internal.lease', 'pulse_internal.finished'
         )
     $$,
-    '{pulse.approval,pulse.waiting,pulse.ready,pulse.lease,pulse.finished}'::text [],
+    '{pulse_internal.approval,pulse_internal.waiting,pulse_internal.ready,pulse_internal.lease,pulse_internal.finished}'::text [],
     'rule 18: every state table has a unique index on the job'
 );
 SELECT is_empty(
@@ -422,7 +422,7 @@ SELECT is_empty(
     SELECT c.conname
     FROM pg_constraint AS c
     WHERE c.contype = 'f'
-        AND c.connamespace = 'pulse'::regnamespace
+        AND c.connamespace = 'pulse_internal'::regnamespace
     $$,
     'rule 18: and there is no foreign key between them'
 );

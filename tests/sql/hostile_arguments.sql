@@ -22,9 +22,9 @@ RETURNS text
 LANGUAGE sql
 AS $$
     SELECT CASE
-        WHEN usual.argument = 'lease' THEN (SELECT min(l.lease)::text FROM pulse.lease AS l)
-        WHEN usual.argument = 'leases' THEN (SELECT array_agg(l.lease)::text FROM pulse.lease AS l)
-        WHEN usual.argument = 'job_id' THEN (SELECT min(r.job)::text FROM pulse.ready AS r)
+        WHEN usual.argument = 'lease' THEN (SELECT min(l.lease)::text FROM pulse_internal.lease AS l)
+        WHEN usual.argument = 'leases' THEN (SELECT array_agg(l.lease)::text FROM pulse_internal.lease AS l)
+        WHEN usual.argument = 'job_id' THEN (SELECT min(r.job)::text FROM pulse_internal.ready AS r)
         WHEN usual.argument = 'filter' THEN '{"kind": "k"}'
         WHEN usual.argument = 'jobs' THEN '[{"kind": "k"}]'
         WHEN usual.argument = 'role' THEN 'nobody'
@@ -79,10 +79,10 @@ LANGUAGE plpgsql
 AS $$
 BEGIN
     EXECUTE try.statement;
-    IF (SELECT count(*) FROM pulse.body) <> (SELECT count(*) FROM pulse.approval)
-        + (SELECT count(*) FROM pulse.blocked)
-        + (SELECT count(*) FROM pulse.waiting) + (SELECT count(*) FROM pulse.ready)
-        + (SELECT count(*) FROM pulse.lease) + (SELECT count(*) FROM pulse.finished)
+    IF (SELECT count(*) FROM pulse_internal.body) <> (SELECT count(*) FROM pulse_internal.approval)
+        + (SELECT count(*) FROM pulse_internal.blocked)
+        + (SELECT count(*) FROM pulse_internal.waiting) + (SELECT count(*) FROM pulse_internal.ready)
+        + (SELECT count(*) FROM pulse_internal.lease) + (SELECT count(*) FROM pulse_internal.finished)
     THEN
         RAISE EXCEPTION USING ERRCODE = 'TTT01', MESSAGE = 'a job is lost or doubled';
     END IF;
@@ -106,7 +106,6 @@ CROSS JOIN LATERAL unnest(
     p.proargnames[1:p.pronargs], p.proargtypes::oid []
 ) WITH ORDINALITY AS a (name, type, place)
 WHERE p.pronamespace = 'pulse'::regnamespace
-    AND p.proname !~ '^_'
     -- The watchdog needs pg_cron; the bell is a lock of the session.
     AND p.proname !~ '(watchdog|bell)$';
 

@@ -2,7 +2,41 @@
 -- objects that break a rule and expects none.
 BEGIN;
 
-SELECT plan(17);
+SELECT plan(19);
+
+-- The schema is the API
+
+SELECT is_empty(
+    $$
+    SELECT c.oid::regclass
+    FROM pg_class AS c
+    WHERE
+        c.relnamespace = 'pulse'::regnamespace
+        -- A composite type is public too.
+        AND c.relkind NOT IN ('v', 'c')
+    $$,
+    'schema pulse has no table, sequence or index'
+);
+
+SELECT is_empty(
+    $$
+    SELECT o.name
+    FROM (
+        SELECT p.oid::regprocedure::text AS name, p.proname AS object
+        FROM pg_proc AS p
+        WHERE p.pronamespace = 'pulse'::regnamespace
+        UNION ALL
+        SELECT c.oid::regclass::text, c.relname
+        FROM pg_class AS c
+        WHERE c.relnamespace = 'pulse'::regnamespace AND c.relkind = 'v'
+    ) AS o
+    WHERE NOT EXISTS (
+        SELECT FROM pulse_internal.access_matrix() AS m
+        WHERE m.namespace = 'pulse' AND m.object = o.object
+    )
+    $$,
+    'some access level may use every function and view of schema pulse'
+);
 
 -- Rights and search paths
 
@@ -11,7 +45,7 @@ SELECT is_empty(
     SELECT p.oid::regprocedure
     FROM pg_proc AS p
     WHERE
-        p.pronamespace = 'pulse'::regnamespace
+        p.pronamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
         AND NOT coalesce('search_path=pg_catalog, pg_temp' = ANY (p.proconfig), false)
         -- A procedure that COMMITs cannot have a SET clause.
         AND NOT (p.prokind = 'p' AND p.prosrc ~ '\mCOMMIT\M')
@@ -24,12 +58,11 @@ SELECT is_empty(
     SELECT p.oid::regprocedure
     FROM pg_proc AS p
     WHERE
-        p.pronamespace = 'pulse'::regnamespace
+        p.pronamespace = 'pulse_internal'::regnamespace
         AND p.prosecdef
-        AND p.proname ~ '^_'
         AND p.prorettype <> 'trigger'::regtype
-        AND p.proargtypes[0] IS DISTINCT FROM 'pulse._signature'::regtype
-        AND p.proname NOT IN ('_counted', '_ready_by_kind', '_oldest_ready_at', '_find_all', '_find_filter', '_find_floor', '_reasons', '_declared_facts', '_note_declaration', '_plan_declaration', '_limits', '_raise_replica')
+        AND p.proargtypes[0] IS DISTINCT FROM 'pulse_internal.caller_signature'::regtype
+        AND p.proname NOT IN ('counted', 'ready_by_kind', 'oldest_ready_at', 'find_all', 'find_filter', 'find_floor', 'reasons', 'declared_facts', 'note_declaration', 'plan_declaration', 'limits', 'raise_replica')
     $$,
     'no private function is SECURITY DEFINER, but for triggers, signed verbs and those that have their own grant'
 );
@@ -40,13 +73,13 @@ SELECT is_empty(
     SELECT p.oid::regprocedure::text
     FROM pg_proc AS p
     WHERE
-        p.pronamespace = 'pulse'::regnamespace
+        p.pronamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
         AND p.prosrc ~* '\m(session_user|system_user)\M|current_setting\(\s*''(role|session_auth)'
     UNION ALL
     SELECT c.oid::regclass::text
     FROM pg_class AS c
     WHERE
-        c.relnamespace = 'pulse'::regnamespace
+        c.relnamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
         AND c.relkind = 'v'
         AND pg_get_viewdef(c.oid) ~* '\msession_user\M|current_setting\(''(role|session_auth)'
     $$,
@@ -58,7 +91,7 @@ SELECT is_empty(
     SELECT p.oid::regprocedure
     FROM pg_proc AS p
     CROSS JOIN LATERAL aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
-    WHERE p.pronamespace = 'pulse'::regnamespace AND a.grantee = 0
+    WHERE p.pronamespace = ANY ('{pulse,pulse_internal}'::regnamespace []) AND a.grantee = 0
     $$,
     'PUBLIC can execute no function'
 );
@@ -74,7 +107,7 @@ SELECT is_empty(
         )
     ) AS a
     WHERE
-        c.relnamespace = 'pulse'::regnamespace
+        c.relnamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
         AND c.relkind IN ('r', 'p', 'v', 'm', 'S')
         AND a.grantee = 0
     $$,
@@ -86,7 +119,7 @@ SELECT is_empty(
     SELECT n.nspname
     FROM pg_namespace AS n
     CROSS JOIN LATERAL aclexplode(coalesce(n.nspacl, acldefault('n', n.nspowner))) AS a
-    WHERE n.nspname = 'pulse' AND a.grantee = 0
+    WHERE n.nspname IN ('pulse', 'pulse_internal') AND a.grantee = 0
     $$,
     'PUBLIC cannot even look into the schema'
 );
@@ -96,7 +129,7 @@ SELECT is_empty(
     SELECT c.oid::regclass
     FROM pg_class AS c
     WHERE
-        c.relnamespace = 'pulse'::regnamespace
+        c.relnamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
         AND c.relkind = 'v'
         AND NOT coalesce('security_barrier=true' = ANY (c.reloptions), false)
     $$,
@@ -111,12 +144,12 @@ SELECT is_empty(
     FROM (
         SELECT 'pg_proc'::regclass AS classid, p.oid AS objid
         FROM pg_proc AS p
-        WHERE p.pronamespace = 'pulse'::regnamespace
+        WHERE p.pronamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
         UNION ALL
         SELECT 'pg_class'::regclass, c.oid
         FROM pg_class AS c
         WHERE
-            c.relnamespace = 'pulse'::regnamespace
+            c.relnamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
             AND c.relkind IN ('r', 'p', 'v', 'm', 'S')
             -- The sequence of an identity column is part of its table.
             AND NOT EXISTS (
@@ -131,7 +164,7 @@ SELECT is_empty(
         FROM pg_type AS t
         LEFT JOIN pg_class AS c ON t.typrelid = c.oid
         WHERE
-            t.typnamespace = 'pulse'::regnamespace
+            t.typnamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
             AND t.typelem = 0
             AND (c.oid IS NULL OR c.relkind = 'c')
     ) AS o
@@ -146,9 +179,8 @@ SELECT is_empty(
     FROM pg_class AS c
     INNER JOIN pg_attribute AS a ON c.oid = a.attrelid
     WHERE
-        c.relnamespace = 'pulse'::regnamespace
+        (c.relnamespace = 'pulse'::regnamespace OR c.oid = 'pulse_internal.lane_default'::regclass)
         AND c.relkind = 'v'
-        AND (c.relname !~ '^_' OR c.relname = '_lane_default')
         AND a.attnum > 0
         AND col_description(c.oid, a.attnum) IS NULL
     $$,
@@ -161,7 +193,6 @@ SELECT is_empty(
     FROM pg_proc AS p
     WHERE
         p.pronamespace = 'pulse'::regnamespace
-        AND p.proname !~ '^_'
         AND obj_description(p.oid, 'pg_proc') !~ ' Writes [^.]+\.$'
     $$,
     'the comment of a public function ends with what it writes'
@@ -174,7 +205,7 @@ SELECT is_empty(
     SELECT k.conname
     FROM pg_constraint AS k
     WHERE
-        k.connamespace = 'pulse'::regnamespace
+        k.connamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
         -- PostgreSQL 18 keeps NOT NULL as a constraint, with a name of its own.
         AND k.contype <> 'n'
         AND k.conname ~ '_(pkey|key|check|fkey|excl)\d*$'
@@ -182,7 +213,7 @@ SELECT is_empty(
     SELECT c.relname
     FROM pg_class AS c
     WHERE
-        c.relnamespace = 'pulse'::regnamespace
+        c.relnamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
         AND c.relkind = 'i'
         AND c.relname ~ '_(pkey|key|idx|excl)\d*$'
     $$,
@@ -196,8 +227,8 @@ SELECT is_empty(
     SELECT p.oid::regprocedure
     FROM pg_proc AS p
     WHERE
-        p.pronamespace = 'pulse'::regnamespace
-        AND p.proname ~ '^_?(enqueue|claim|pick|heartbeat|complete|fail|exchange|snooze|release|hello)'
+        p.pronamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
+        AND p.proname ~ '^(enqueue|claim|pick|heartbeat|complete|fail|exchange|snooze|release|hello)'
         AND p.prosrc ~ '\mEXCEPTION\s+WHEN\M'
     $$,
     'no function on the path of a job pays for a subtransaction'
@@ -208,7 +239,7 @@ SELECT is_empty(
     SELECT p.oid::regprocedure
     FROM pg_proc AS p
     WHERE
-        p.pronamespace = 'pulse'::regnamespace
+        p.pronamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
         AND p.prosrc ~ '\mWHEN\s+OTHERS\s+THEN\s+RAISE\s*;'
     $$,
     'no function catches everything only to raise it again'
@@ -219,9 +250,9 @@ SELECT is_empty(
     SELECT p.oid::regprocedure
     FROM pg_proc AS p
     WHERE
-        p.pronamespace = 'pulse'::regnamespace
+        p.pronamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
         AND p.prosrc ~* '\m(now\(\)|current_timestamp|localtimestamp|transaction_timestamp)'
-        AND p.proname <> '_upkeep_budget'
+        AND p.proname <> 'upkeep_budget'
     $$,
     'no function asks for the time of the transaction'
 );
@@ -236,7 +267,7 @@ SELECT lives_ok(
         SET LOCAL check_function_bodies = on;
         FOR v_function IN
             SELECT p.oid FROM pg_proc AS p
-            WHERE p.pronamespace = 'pulse'::regnamespace
+            WHERE p.pronamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
         LOOP
             EXECUTE pg_get_functiondef(v_function.oid);
         END LOOP;
@@ -297,7 +328,7 @@ SELECT is_empty(
     CROSS JOIN LATERAL plpgsql_check_function_tb(
         p.oid, coalesce(t.tgrelid, 0), extra_warnings => false, performance_warnings => false
     ) AS c
-    WHERE p.pronamespace = 'pulse'::regnamespace AND l.lanname = 'plpgsql'
+    WHERE p.pronamespace = ANY ('{pulse,pulse_internal}'::regnamespace []) AND l.lanname = 'plpgsql'
     $$,
     'plpgsql_check finds nothing'
 );
@@ -314,7 +345,7 @@ SELECT is_empty(
     CROSS JOIN pg_extension AS e
     WHERE
         e.extname = 'pulse'
-        AND c.relnamespace = 'pulse'::regnamespace
+        AND c.relnamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
         AND c.relkind IN ('r', 'p', 'S')
         AND c.oid <> ALL (e.extconfig)
     $$,

@@ -6,7 +6,7 @@ SELECT plan(127);
 CREATE FUNCTION pg_temp.lease_of(job_id bigint)
 RETURNS bigint
 LANGUAGE sql
-AS $$ SELECT l.lease FROM pulse.lease AS l WHERE l.job = lease_of.job_id $$;
+AS $$ SELECT l.lease FROM pulse_internal.lease AS l WHERE l.job = lease_of.job_id $$;
 
 -- A job in the state asked for, in a lane of its own.
 CREATE FUNCTION pg_temp.job(state text, max_attempts integer DEFAULT 3)
@@ -14,7 +14,7 @@ RETURNS bigint
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    v_lane text := 'lane-' || nextval('pulse.version');
+    v_lane text := 'lane-' || nextval('pulse_internal.version');
     v_job bigint;
 BEGIN
     v_job := pulse.enqueue(
@@ -47,7 +47,7 @@ RETURNS bigint
 LANGUAGE plpgsql
 AS $$
 BEGIN
-    UPDATE pulse.lease AS l
+    UPDATE pulse_internal.lease AS l
     SET lease_until = now() - interval '1 s', reap_at = now() - interval '1 s'
     WHERE l.job = reap.job_id;
     RETURN pulse.reap();
@@ -59,11 +59,11 @@ CREATE FUNCTION pg_temp.age(by interval DEFAULT '2 h')
 RETURNS void
 LANGUAGE sql
 AS $$
-    UPDATE pulse.waiting SET run_at = run_at - age.by;
-    UPDATE pulse.approval SET expires_at = expires_at - age.by;
-    UPDATE pulse.finished SET finished_at = finished_at - age.by;
-    DELETE FROM pulse.due_mark;
-    DELETE FROM pulse.upkeep_run;
+    UPDATE pulse_internal.waiting SET run_at = run_at - age.by;
+    UPDATE pulse_internal.approval SET expires_at = expires_at - age.by;
+    UPDATE pulse_internal.finished SET finished_at = finished_at - age.by;
+    DELETE FROM pulse_internal.due_mark;
+    DELETE FROM pulse_internal.upkeep_run;
 $$;
 
 CREATE FUNCTION pg_temp.lane_of(job_id bigint)
@@ -184,16 +184,16 @@ SELECT is(pg_temp.state(:second), 'ready', 'transition 6: not while no slot is f
 
 SELECT pg_temp.job('running') AS job \gset
 SELECT pg_temp.lease_of(:job) AS lease \gset
-UPDATE pulse.lease SET lease_until = now() + interval '1 s' WHERE job = :job;
+UPDATE pulse_internal.lease SET lease_until = now() + interval '1 s' WHERE job = :job;
 SELECT h.verdict, h.lease_until > now() + interval '20 s' AS extended FROM pulse.heartbeat(ARRAY[:lease]) AS h \gset
 SELECT is(
     concat_ws(' ', pg_temp.state(:job), :'verdict', :'extended'), 'running ok t',
     'transition 7: running → running, extended, heartbeat'
 );
-UPDATE pulse.lease SET deadline = now() + interval '25 s', lease_until = now() + interval '1 s' WHERE job = :job;
+UPDATE pulse_internal.lease SET deadline = now() + interval '25 s', lease_until = now() + interval '1 s' WHERE job = :job;
 SELECT count(*) FROM pulse.heartbeat(ARRAY[:lease]) \g /dev/null
 SELECT ok(
-    (SELECT l.lease_until = l.deadline FROM pulse.lease AS l WHERE l.job = :job),
+    (SELECT l.lease_until = l.deadline FROM pulse_internal.lease AS l WHERE l.job = :job),
     'transition 7: never past max_runtime'
 );
 
@@ -201,7 +201,7 @@ SELECT ok(
 
 SELECT pulse.complete(:lease, '{"r": 1}');
 SELECT is(
-    (SELECT format('%s %s', j.state, f.result) FROM pulse.jobs AS j JOIN pulse.finished AS f ON f.job = j.job_id WHERE j.job_id = :job),
+    (SELECT format('%s %s', j.state, f.result) FROM pulse.jobs AS j JOIN pulse_internal.finished AS f ON f.job = j.job_id WHERE j.job_id = :job),
     'completed {"r": 1}', 'transition 8: running → completed, result stored, complete'
 );
 
@@ -241,13 +241,13 @@ SELECT is(
 SELECT pg_temp.job('running') AS job \gset
 SELECT r.verdict FROM pulse.release(ARRAY[pg_temp.lease_of(:job)]) AS r \gset
 SELECT is(
-    (SELECT format('%s %s', pg_temp.state(:job), r.failures) FROM pulse.ready AS r WHERE r.job = :job),
+    (SELECT format('%s %s', pg_temp.state(:job), r.failures) FROM pulse_internal.ready AS r WHERE r.job = :job),
     'ready 0', 'transition 11: running → ready, given back, not charged, release'
 );
 SELECT pg_temp.job('running') AS job \gset
 SELECT pulse.snooze(pg_temp.lease_of(:job), '1 h');
 SELECT is(
-    (SELECT format('%s %s', pg_temp.state(:job), w.failures) FROM pulse.waiting AS w WHERE w.job = :job),
+    (SELECT format('%s %s', pg_temp.state(:job), w.failures) FROM pulse_internal.waiting AS w WHERE w.job = :job),
     'scheduled 0', 'transition 11: running → scheduled, given back, not charged, snooze'
 );
 
@@ -263,7 +263,7 @@ SELECT pg_temp.job('running') AS job \gset
 SELECT pulse.cancel(:job, force => true) AS c \gset
 SELECT is(pg_temp.state(:job), 'cancelled', 'transition 12: running → cancelled, forced, cancel');
 SELECT pg_temp.job('cancelling') AS job \gset
-UPDATE pulse.lease SET cancel_by = now() - interval '1 s', lease_until = now() - interval '1 s', reap_at = NULL WHERE job = :job;
+UPDATE pulse_internal.lease SET cancel_by = now() - interval '1 s', lease_until = now() - interval '1 s', reap_at = NULL WHERE job = :job;
 SELECT pulse.reap() AS n \gset
 SELECT is(pg_temp.state(:job), 'cancelled', 'transition 12: running → cancelled, grace over, reap');
 SELECT pg_temp.job('cancelling') AS job \gset
@@ -291,7 +291,7 @@ FROM unnest('{dead,cancelled}'::text []) AS s (state);
 SELECT is(pulse.retry(o.job), 'ready', format('transition 14: %s → ready, retry', o.state))
 FROM over AS o;
 SELECT pg_temp.job('dead') AS job \gset
-SELECT f.lease AS before, f.attempts FROM pulse.finished AS f WHERE f.job = :job \gset
+SELECT f.lease AS before, f.attempts FROM pulse_internal.finished AS f WHERE f.job = :job \gset
 SELECT pulse.retry(:job) AS r, pg_temp.lane_of(:job) AS lane \gset
 SELECT pg_temp.lane_of(:job) AS lane \gset
 SELECT ok(
@@ -364,7 +364,7 @@ CROSS JOIN LATERAL (
 WHERE NOT (s.how = 'completed' AND v.verb = 'complete')
     AND NOT (s.how IN ('failed', 'dead') AND v.verb = 'fail')
     AND NOT (s.how = 'snoozed' AND v.verb = 'snooze');
-UPDATE stale AS s SET lease = l.lease FROM pulse.lease AS l WHERE l.job = s.job;
+UPDATE stale AS s SET lease = l.lease FROM pulse_internal.lease AS l WHERE l.job = s.job;
 SELECT pulse.complete(s.lease) FROM stale AS s WHERE s.how = 'completed';
 SELECT pulse.fail(s.lease) FROM stale AS s WHERE s.how = 'failed';
 SELECT pulse.fail(s.lease, fatal => true) FROM stale AS s WHERE s.how = 'dead';
@@ -438,9 +438,9 @@ SELECT is(pulse.retry(:down), 'blocked', 'transition 18: cancelled → blocked, 
 SELECT is(pulse.cancel(:down), 'cancelled', 'transition 13: blocked → cancelled, cancel');
 SELECT pulse.enqueue('k', lane => 'up') AS up \gset
 SELECT pulse.enqueue('k', lane => 'down', after => ARRAY[:up], start_by => clock_timestamp() + interval '1 h') AS down \gset
-UPDATE pulse.body SET start_by = clock_timestamp() WHERE job = :down;
-UPDATE pulse.expiry SET start_by = (SELECT b.start_by FROM pulse.body AS b WHERE b.job = :down) WHERE job = :down;
-SELECT pulse._tick_expiry('infinity') AS expired \gset
+UPDATE pulse_internal.body SET start_by = clock_timestamp() WHERE job = :down;
+UPDATE pulse_internal.expiry SET start_by = (SELECT b.start_by FROM pulse_internal.body AS b WHERE b.job = :down) WHERE job = :down;
+SELECT pulse_internal.tick_expiry('infinity') AS expired \gset
 SELECT is(pg_temp.state(:down), 'cancelled', 'transition 16: blocked → cancelled, start_by');
 
 -- 21 and 22: the pause of a flow; flows/pause_flow.sql has every case
@@ -450,7 +450,7 @@ SELECT pulse.pause('ann', flow => 'held') AS paused \gset
 SELECT count(*) AS claimed FROM pulse.claim_batch('w', 'held') \gset
 SELECT is(pg_temp.state(:held), 'blocked', 'transition 21: ready → blocked, a claim meets a paused flow');
 SELECT pulse.resume('ann', flow => 'held') AS resumed \gset
-SELECT pulse._tick_flows() AS released \gset
+SELECT pulse_internal.tick_flows() AS released \gset
 SELECT is(pg_temp.state(:held), 'ready', 'transition 22: blocked → ready, its flow is resumed');
 SELECT is_empty('SELECT * FROM pulse.check()', 'and still every job stands in exactly one place');
 

@@ -1,13 +1,10 @@
-"""pulse in three versions: one from before, the source, and one that is made of it.
+"""pulse in two versions: 1.0 is the source, 1.1 the source with changes.
 
-0.9 is a build that is kept here (pulse--0.9.sql.gz), 1.0 the source with 0.9--1.0.sql
-as the upgrade by hand, 1.1 the source with the changes below and 1.0--1.1.sql.
+The changes are those below, and 1.0--1.1.sql as the upgrade by hand.
 """
 
 from __future__ import annotations
 
-import gzip
-import re
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -43,7 +40,7 @@ CHANGES = {
     ],
 }
 # A private function with another name, in the middle of a report.
-RENAMED = ("_fail_runs", "_end_runs")
+RENAMED = ("fail_runs", "end_failed_runs")
 
 
 @dataclass(frozen=True)
@@ -56,13 +53,11 @@ class Builds:
         return self.base / version / "extension"
 
     def plain(self, version: str) -> str:
-        if version == "0.9":
-            return plain(old_script())
         return (self.tree(version) / "build/pulse.sql").read_text()
 
     def extension_scripts(self) -> dict[str, str]:
         """What a server needs to install each version and to upgrade from each."""
-        found = {"pulse--0.9.sql": old_script()}
+        found: dict[str, str] = {}
         for version in ("1.0", "1.1"):
             for path in (self.tree(version) / "build").glob("pulse--*.sql"):
                 found[path.name] = path.read_text()
@@ -71,7 +66,8 @@ class Builds:
 
 def make(base: Path) -> Builds:
     builds = Builds(base)
-    for version, steps in (("1.0", ["0.9--1.0"]), ("1.1", ["0.9--1.0", "1.0--1.1"])):
+    steps: list[str]
+    for version, steps in (("1.0", []), ("1.1", ["1.0--1.1"])):
         tree = builds.tree(version)
         shutil.copytree(
             paths.EXTENSION, tree, ignore=shutil.ignore_patterns("build", "README.md")
@@ -101,14 +97,3 @@ def change(tree: Path) -> None:
             assert before in text, f"{part} changed: adapt CHANGES in {__file__}"
             text = text.replace(before, after)
         path.write_text(text)
-
-
-def old_script() -> str:
-    return gzip.decompress((HERE / "pulse--0.9.sql.gz").read_bytes()).decode()
-
-
-def plain(script: str) -> str:
-    """What the plain product of an extension script is: other head, no dump marks."""
-    body = re.split(r"^\\echo .*$", script, flags=re.MULTILINE)[1]
-    body = body.partition("-- part: pg_dump")[0]
-    return f"BEGIN;\nSET LOCAL check_function_bodies = off;\n{body}\nCOMMIT;\n"

@@ -1,4 +1,4 @@
-"""A server that has pulse 0.9, 1.0 and 1.1, and databases with one of them."""
+"""A server that has pulse 1.0 and 1.1, and databases with one of them."""
 
 from __future__ import annotations
 

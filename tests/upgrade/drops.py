@@ -19,7 +19,7 @@ from tools.servers import temporary
 
 def refused(dsn: str, upgrade: str) -> Iterator[str]:
     """Try the upgrade, each time with one more DROP, until it passes."""
-    code = re.search(r"^-- part: \d\d_", upgrade, re.MULTILINE)
+    code = re.search(r"^-- part: (?!\d)", upgrade, re.MULTILINE)
     assert code is not None
     head, rest = upgrade[: code.start()], upgrade[code.start() :].replace("COMMIT;", "")
     while True:
@@ -41,8 +41,8 @@ def main() -> None:
             before, upgrade = (Path(each).read_text() for each in sys.argv[1:])
         else:
             made = builds.make(Path(place))
-            before = made.plain("0.9")
-            upgrade = (made.tree("1.0") / "build/pulse.0.9--1.0.sql").read_text()
+            before = made.plain("1.0")
+            upgrade = (made.tree("1.1") / "build/pulse.1.0--1.1.sql").read_text()
         dsn = server.dsn(server.create())
         with psycopg.connect(dsn, autocommit=True) as connection:
             connection.execute(before.encode())

@@ -8,7 +8,8 @@ import psycopg
 
 QUERIES = {
     "column": """
-        SELECT c.relkind, c.relname, a.attnum - gone.before AS position, a.attname,
+        SELECT c.relkind, c.oid::regclass, a.attnum - gone.before
+            AS position, a.attname,
             format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attidentity,
             a.attcollation::regcollation, pg_get_expr(d.adbin, d.adrelid),
             col_description(c.oid, a.attnum)
@@ -19,68 +20,74 @@ QUERIES = {
             SELECT count(*) AS before FROM pg_attribute AS x
             WHERE x.attrelid = c.oid AND x.attisdropped AND x.attnum < a.attnum
         ) AS gone
-        WHERE c.relnamespace = 'pulse'::regnamespace
+        WHERE c.relnamespace = ANY ('{pulse,pulse_internal}'::regnamespace[])
             AND c.relkind IN ('r', 'v', 'c') AND a.attnum > 0 AND NOT a.attisdropped
     """,
     "relation": """
-        SELECT c.relkind, c.relname, c.reloptions, obj_description(c.oid, 'pg_class'),
+        SELECT c.relkind, c.oid::regclass, c.reloptions, obj_description(c.oid,
+            'pg_class'),
             c.relowner = n.nspowner
         FROM pg_class AS c
         INNER JOIN pg_namespace AS n ON c.relnamespace = n.oid
-        WHERE n.nspname = 'pulse'
+        WHERE n.nspname IN ('pulse', 'pulse_internal')
     """,
     "sequence": """
         SELECT s.seqrelid::regclass, s.seqtypid::regtype, s.seqstart, s.seqincrement,
             s.seqmin, s.seqmax, s.seqcache, s.seqcycle
         FROM pg_sequence AS s
         INNER JOIN pg_class AS c ON s.seqrelid = c.oid
-        WHERE c.relnamespace = 'pulse'::regnamespace
+        WHERE c.relnamespace = ANY ('{pulse,pulse_internal}'::regnamespace[])
     """,
     "index": """
         SELECT pg_get_indexdef(i.indexrelid), i.indisvalid
         FROM pg_index AS i
         INNER JOIN pg_class AS c ON i.indexrelid = c.oid
-        WHERE c.relnamespace = 'pulse'::regnamespace
+        WHERE c.relnamespace = ANY ('{pulse,pulse_internal}'::regnamespace[])
     """,
     "constraint": """
         SELECT k.conrelid::regclass, k.conname, pg_get_constraintdef(k.oid),
             k.convalidated
         FROM pg_constraint AS k
-        WHERE k.connamespace = 'pulse'::regnamespace
+        WHERE k.connamespace = ANY ('{pulse,pulse_internal}'::regnamespace[])
     """,
     "trigger": """
         SELECT pg_get_triggerdef(t.oid)
         FROM pg_trigger AS t
         INNER JOIN pg_class AS c ON t.tgrelid = c.oid
-        WHERE c.relnamespace = 'pulse'::regnamespace AND NOT t.tgisinternal
+        WHERE c.relnamespace = ANY ('{pulse,pulse_internal}'::regnamespace[])
+            AND NOT t.tgisinternal
     """,
     "type": """
-        SELECT t.typname, t.typtype, obj_description(t.oid, 'pg_type'),
+        SELECT t.oid::regtype, t.typtype, obj_description(t.oid, 'pg_type'),
             (SELECT array_agg(e.enumlabel ORDER BY e.enumsortorder)
              FROM pg_enum AS e WHERE e.enumtypid = t.oid)
         FROM pg_type AS t
-        WHERE t.typnamespace = 'pulse'::regnamespace AND t.typelem = 0
+        WHERE t.typnamespace = ANY ('{pulse,pulse_internal}'::regnamespace[])
+            AND t.typelem = 0
     """,
     "function": """
-        SELECT p.proname, p.prokind, pg_get_function_arguments(p.oid),
+        SELECT p.pronamespace::regnamespace, p.proname, p.prokind,
+            pg_get_function_arguments(p.oid),
             pg_get_function_result(p.oid), l.lanname, p.provolatile, p.proisstrict,
             p.proparallel, p.prosecdef, p.proconfig, p.procost, p.prorows,
             obj_description(p.oid, 'pg_proc'), p.prosrc
         FROM pg_proc AS p
         INNER JOIN pg_language AS l ON p.prolang = l.oid
-        WHERE p.pronamespace = 'pulse'::regnamespace
+        WHERE p.pronamespace = ANY ('{pulse,pulse_internal}'::regnamespace[])
     """,
     "view": """
-        SELECT c.relname, pg_get_viewdef(c.oid)
+        SELECT c.oid::regclass, pg_get_viewdef(c.oid)
         FROM pg_class AS c
-        WHERE c.relnamespace = 'pulse'::regnamespace AND c.relkind = 'v'
+        WHERE c.relnamespace = ANY ('{pulse,pulse_internal}'::regnamespace[])
+            AND c.relkind = 'v'
     """,
     "right": """
         WITH owned AS (
             SELECT 'function' AS class, p.oid::regprocedure::text AS name,
                 p.proowner AS owner,
                 coalesce(p.proacl, acldefault('f', p.proowner)) AS acl
-            FROM pg_proc AS p WHERE p.pronamespace = 'pulse'::regnamespace
+            FROM pg_proc AS p
+            WHERE p.pronamespace = ANY ('{pulse,pulse_internal}'::regnamespace[])
             UNION ALL
             SELECT 'relation', c.oid::regclass::text, c.relowner,
                 coalesce(
@@ -91,19 +98,20 @@ QUERIES = {
                     )
                 )
             FROM pg_class AS c
-            WHERE c.relnamespace = 'pulse'::regnamespace
+            WHERE c.relnamespace = ANY ('{pulse,pulse_internal}'::regnamespace[])
                 AND c.relkind IN ('r', 'v', 'S')
             UNION ALL
             SELECT 'type', t.oid::regtype::text, t.typowner,
                 coalesce(t.typacl, acldefault('T', t.typowner))
             FROM pg_type AS t
             LEFT JOIN pg_class AS c ON t.typrelid = c.oid
-            WHERE t.typnamespace = 'pulse'::regnamespace AND t.typelem = 0
+            WHERE t.typnamespace = ANY ('{pulse,pulse_internal}'::regnamespace[])
+                AND t.typelem = 0
                 AND (c.oid IS NULL OR c.relkind = 'c')
             UNION ALL
             SELECT 'schema', n.nspname::text, n.nspowner,
                 coalesce(n.nspacl, acldefault('n', n.nspowner))
-            FROM pg_namespace AS n WHERE n.nspname = 'pulse'
+            FROM pg_namespace AS n WHERE n.nspname IN ('pulse', 'pulse_internal')
         )
         SELECT o.class, o.name, a.grantee::regrole, a.privilege_type, a.is_grantable
         FROM owned AS o

@@ -54,7 +54,7 @@ def version_of(database: Database) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("product", ["extension", "plain"])
-@pytest.mark.parametrize(("before", "after"), [("0.9", "1.0"), ("0.9", "1.1")])
+@pytest.mark.parametrize(("before", "after"), [("1.0", "1.1")])
 def test_an_older_install_is_upgraded(
     run_pulse: Pulse,
     install_version: Install,
@@ -97,13 +97,19 @@ def test_a_dry_run_prints_an_upgrade_that_psql_runs(
 
 
 def test_a_path_that_nobody_knows_is_refused_with_the_remedy(
-    run_pulse: Pulse, install_version: Install, carry: Carry, builds: Builds
+    run_pulse: Pulse,
+    install_version: Install,
+    carry: Carry,
+    builds: Builds,
+    tmp_path: Path,
 ) -> None:
-    database = install_version("0.9", "plain")
-    carry(tree=Path(install.__file__).parents[2] / "extension")
+    database = install_version("1.0", "plain")
+    tree = shutil.copytree(builds.tree("1.1"), tmp_path / "extension")
+    (tree / "build/pulse.1.0--1.1.sql").unlink()
+    carry(tree=tree)
     ran = run_pulse("install", "--dsn", owner(database))
     assert ran.code == 1
-    assert "this package has no upgrade of pulse 0.9 (plain script) to 1.0" in ran.err
+    assert "this package has no upgrade of pulse 1.0 (plain script) to 1.1" in ran.err
     assert "docs/upgrading.md" in ran.err
 
 

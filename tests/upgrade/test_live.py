@@ -19,16 +19,13 @@ from tests.conftest import Connection, Database
 from tests.python.worker.conftest import pgbouncer
 from tests.upgrade.builds import Builds
 from tests.upgrade.conftest import Install
-from tests.upgrade.load import ENQUEUE, EXCHANGE, FAILING, Load, Warnings
+from tests.upgrade.load import EXCHANGE, FAILING, Load, Warnings
 
 JOBS = int(os.environ.get("PULSE_LOAD", "5000"))
 PATIENCE = 60 + JOBS / 200
 
 # What only a package of 1.1 sends: its argument, and its column of pulse.claimed.
 NEWER = EXCHANGE.replace("interval)\n)", "interval),\n    region => 'north'\n)")
-
-# 0.9 writes a column that 1.0 does not have: enqueues that meet the upgrade fail.
-DROPPED = 'column "enqueued_by" of relation "body" does not exist'
 
 
 def install_from(
@@ -47,7 +44,7 @@ def install_from(
 
 
 @pytest.mark.parametrize("product", ["extension", "plain"])
-@pytest.mark.parametrize(("before", "after"), [("0.9", "1.0"), ("1.0", "1.1")])
+@pytest.mark.parametrize(("before", "after"), [("1.0", "1.1")])
 def test_nothing_is_lost_and_nobody_sees_an_error(
     install_version: Install,
     builds: Builds,
@@ -67,18 +64,14 @@ def test_nothing_is_lost_and_nobody_sees_an_error(
         load.start(load.exchange, "old 1")
         load.start(load.exchange, "old 2")
         load.start(load.claim, "old 3")
-        if before == "1.0":
-            load.start(load.package, "package")
+        load.start(load.package, "package")
         load.wait_for(JOBS // 10, PATIENCE)
         started = time.monotonic()
         said = install_from(builds, after, database, monkeypatch)
         took = time.monotonic() - started
         during = load.done
         load.upgraded.set()
-        if before == "0.9":
-            load.start(load.package, "package")
-        else:
-            load.start(load.exchange, "new", NEWER)
+        load.start(load.exchange, "new", NEWER)
         load.wait_for(JOBS, PATIENCE)
         load.stop()
     finally:
@@ -87,10 +80,7 @@ def test_nothing_is_lost_and_nobody_sees_an_error(
 
     print(f"{said} in {took:.2f} s, {during} of {JOBS} jobs before: {dict(load.by)}")
     assert said.endswith(f"to {after}: pulse {after} ({named(product)})")
-    met = [error for error in load.errors if before == "0.9" and DROPPED in error]
-    assert [error for error in load.errors if error not in met] == []
-    assert len(met) <= 2, "a producer fails more than once"
-    assert all(error.endswith(ENQUEUE) for error in met)
+    assert load.errors == []
     assert load.ran == Counter(dict.fromkeys(range(JOBS), 1))
     assert during < JOBS * 0.85, "the upgrade came too late"
     for name in ("old 1 after", "old 3 after", "package after"):
@@ -121,14 +111,11 @@ def wait_for_lock(session: Connection, watcher: Connection) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize(("before", "after"), [("0.9", "1.0"), ("1.0", "1.1")])
+@pytest.mark.parametrize(("before", "after"), [("1.0", "1.1")])
 def test_calls_that_meet_an_upgrade_end_well(
     install_version: Install, builds: Builds, before: str, after: str
 ) -> None:
-    """They run old bodies: claims and ticks leave at once, the rest waits.
-
-    Enqueues of 0.9 fail then, with nothing done: their column is gone.
-    """
+    """They run old bodies: claims and ticks leave at once, the rest waits."""
     database = install_version(before, "plain")
     watcher = database.connect()
     watcher.execute("SELECT pulse.enqueue('work', '{}') FROM generate_series(1, 9)")
@@ -171,17 +158,13 @@ def test_calls_that_meet_an_upgrade_end_well(
             wait_for_lock(session, watcher)
         upgrader.execute("COMMIT")
         errors = [result.exception(20) for result in results]
-    met = [call for call, error in zip(calls, errors, strict=True) if error]
-    assert met == (calls[4:6] if before == "0.9" else [])
-    gone = (psycopg.errors.UndefinedColumn, psycopg.errors.UndefinedFunction)
-    assert all(isinstance(error, gone) for error in errors if error)
+    assert errors == [None] * len(calls)
     states = watcher.execute(
         "SELECT state, count(*) FROM pulse.jobs GROUP BY 1 ORDER BY 1"
     ).fetchall()
-    lost = len(met) // 2
     assert dict(states) == {
-        **{"completed": 1, "dead": 1, "ready": 7 - lost, "running": 1},
-        "scheduled": len(calls) + 1 - lost,
+        **{"completed": 1, "dead": 1, "ready": 7, "running": 1},
+        "scheduled": len(calls) + 1,
     }
     assert watcher.execute("SELECT * FROM pulse.check()").fetchall() == []
 
@@ -236,7 +219,7 @@ def test_an_upgrade_through_a_pooler_leaves_no_lock_behind(
         assert said.endswith("pulse 1.1 (plain script)")
         locks = watcher.execute(
             "SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = %s",
-            watcher.execute("SELECT 'pulse.hold'::regclass::oid").fetchone(),
+            watcher.execute("SELECT 'pulse_internal.hold'::regclass::oid").fetchone(),
         )
         assert locks.fetchall() == []
         claimed = watcher.execute("SELECT FROM pulse.claim_batch('me')").fetchall()

@@ -15,7 +15,7 @@ from tests.upgrade.facts import difference, facts
 from tools import paths
 from tools.servers import Server
 
-STEPS = [("0.9", "1.0"), ("1.0", "1.1"), ("0.9", "1.1")]
+STEPS = [("1.0", "1.1")]
 
 
 def upgrade(
@@ -97,7 +97,8 @@ def test_a_view_of_the_user_keeps_code_from_being_dropped(
     database = install_version("1.0", "plain")
     owner = database.connect()
     owner.execute(
-        "CREATE VIEW mine AS SELECT pulse._fail_runs(NULL, NULL, NULL, NULL, NULL)"
+        "CREATE VIEW mine AS SELECT pulse_internal.fail_runs(NULL, NULL, NULL, "
+        "NULL, NULL)"
     )
     with pytest.raises(psycopg.errors.DependentObjectsStillExist) as error:
         upgrade(database, builds, "plain", "1.0", "1.1")
@@ -153,87 +154,6 @@ def test_jobs_survive_an_upgrade_and_workers_go_on(
 
 
 @pytest.mark.parametrize("product", ["extension", "plain"])
-@pytest.mark.parametrize("node", [0, 7])
-def test_owners_and_numbers_of_the_build_before_are_carried(
-    install_version: Install, builds: Builds, product: str, node: int
-) -> None:
-    """0.9 had names for owners, and other bits for node, job ids and leases."""
-    database = install_version("0.9", product)
-    admin = database.connect()
-    owner = database.connect("pulse_owner")
-    worker = database.connect("a_admin")
-    producer = database.connect("a_producer")
-    worker.execute("SELECT pulse.enqueue('work')")
-    if node:
-        owner.execute("SELECT pulse.set_node(%s)", [node])
-    producer.execute("SELECT pulse.enqueue('work') FROM generate_series(1, 3)")
-    admin.execute("CREATE ROLE a_leaver LOGIN")
-    owner.execute("SELECT pulse.grant_access('a_leaver', 'admin')")
-    leaver = database.connect("a_leaver")
-    leaver.execute("SELECT pulse.enqueue('work')")
-    leaver.execute("SELECT pulse.schedule('daily', 'work', cron => '0 0 * * *')")
-    leaver.close()
-    admin.execute("DROP OWNED BY a_leaver; DROP ROLE a_leaver")
-    row = producer.execute(
-        "SELECT pulse.enqueue('work', requires_approval => true, priority => 9)"
-    ).fetchone()
-    assert row is not None
-    worker.execute("SELECT pulse.approve(%s)", row)
-    claim = "SELECT job_id, lease FROM pulse.claim_batch('me', max_jobs => %s)"
-    old = worker.execute(claim, [2]).fetchall()
-    listed = "SELECT job_id, enqueued_by, state FROM pulse.jobs ORDER BY 1"
-    before = worker.execute(listed).fetchall()
-    own = producer.execute(listed).fetchall()
-    audit = "SELECT who, verb, job_id FROM pulse.audit ORDER BY at"
-    did = worker.execute(audit).fetchall()
-
-    upgrade(database, builds, product, "0.9", "1.0")
-
-    called = {"a_leaver": "a_leaver (dropped)"}
-    assert worker.execute(listed).fetchall() == [
-        (job, called.get(who, who), state) for job, who, state in before
-    ]
-    assert producer.execute(listed).fetchall() == own
-    assert worker.execute(audit).fetchall() == [
-        (called.get(who, who), *what) for who, *what in did
-    ]
-    assert worker.execute("SELECT created_by FROM pulse.schedules").fetchall() == [
-        ("a_leaver (dropped)",)
-    ]
-    asked = owner.execute("SELECT job FROM pulse.body WHERE needed_approval")
-    assert asked.fetchall() == [row]
-    # Who takes the name of a role that is gone gets nothing of it.
-    admin.execute("CREATE ROLE a_leaver LOGIN")
-    owner.execute("SELECT pulse.grant_access('a_leaver', 'producer')")
-    leaver = database.connect("a_leaver")
-    assert leaver.execute("SELECT FROM pulse.jobs").fetchall() == []
-
-    # Numbers go on above all that there were, in the range of the node, and come back.
-    assert worker.execute("SELECT pulse.node()").fetchone() == (node,)
-    drawn = [row[0]]
-    leases = [lease for _, lease in old]
-    for at in (node, 3, 0, node):
-        owner.execute("SELECT pulse.set_node(%s)", [at])
-        made = producer.execute("SELECT pulse.enqueue('work')").fetchone()
-        assert made is not None
-        assert made[0] >> 43 == at
-        [(_, lease)] = worker.execute(claim, [1]).fetchall()
-        assert lease >> 53 == at
-        assert made[0] not in drawn
-        assert lease > max(leases[:2])
-        drawn.append(made[0])
-        leases.append(lease)
-        assert worker.execute("SELECT * FROM pulse.check()").fetchall() == []
-    assert drawn[1] > max(job for job, _, _ in before)
-    assert len(set(leases)) == 6
-    for lease in leases:
-        worker.execute("SELECT pulse.complete(%s)", [lease])
-    assert worker.execute("SELECT * FROM pulse.check()").fetchall() == []
-    leaver.close()
-    admin.execute("DROP OWNED BY a_leaver; DROP ROLE a_leaver")
-
-
-@pytest.mark.parametrize("product", ["extension", "plain"])
 def test_an_upgrade_gives_up_rather_than_queue_workers_behind_a_lock(
     install_version: Install, builds: Builds, product: str
 ) -> None:
@@ -248,8 +168,8 @@ def test_a_plain_upgrade_refuses_what_it_is_not_made_for(
     install_version: Install, builds: Builds
 ) -> None:
     with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState) as error:
-        upgrade(install_version("0.9", "plain"), builds, "plain", "1.0", "1.1")
-    assert error.value.diag.message_primary == "this is not the upgrade of pulse 0.9"
+        upgrade(install_version("1.1", "plain"), builds, "plain", "1.0", "1.1")
+    assert error.value.diag.message_primary == "this is not the upgrade of pulse 1.1"
     with pytest.raises(psycopg.errors.WrongObjectType) as other:
         upgrade(install_version("1.0"), builds, "plain", "1.0", "1.1")
     assert other.value.diag.message_hint == "ALTER EXTENSION pulse UPDATE."
@@ -260,7 +180,7 @@ def test_a_superuser_runs_no_trigger_of_the_owner(
     install_version: Install, builds: Builds, product: str
 ) -> None:
     """Its code could RESET ROLE, and be the superuser."""
-    database = install_version("0.9", product)
+    database = install_version("1.0", product)
     owner = database.connect("pulse_owner")
     owner.execute(
         """
@@ -271,24 +191,24 @@ def test_a_superuser_runs_no_trigger_of_the_owner(
             ALTER ROLE pulse_owner SUPERUSER;
             RETURN new;
         END $$;
-        CREATE TRIGGER grab BEFORE INSERT OR UPDATE ON pulse.node
+        CREATE TRIGGER grab BEFORE INSERT OR UPDATE ON pulse_internal.node
         FOR EACH ROW EXECUTE FUNCTION mine.grab()
         """
     )
     with pytest.raises(psycopg.errors.InsufficientPrivilege) as error:
-        upgrade(database, builds, product, "0.9", "1.0", "postgres")
-    assert "grab on pulse.node" in (error.value.diag.message_detail or "")
+        upgrade(database, builds, product, "1.0", "1.1", "postgres")
+    assert "grab on pulse_internal.node" in (error.value.diag.message_detail or "")
     is_super = "SELECT rolsuper FROM pg_roles WHERE rolname = 'pulse_owner'"
     assert owner.execute(is_super).fetchone() == (False,)
     owner.execute("DROP SCHEMA mine CASCADE")
-    upgrade(database, builds, product, "0.9", "1.0", "postgres")
+    upgrade(database, builds, product, "1.0", "1.1", "postgres")
 
 
 def test_the_upgrade_script_refuses_to_be_run_by_psql(
     install_version: Install, upgrade_server: Server
 ) -> None:
-    script = Path(upgrade_server.extensions) / "pulse--0.9--1.0.sql"
-    said = install_version("0.9").psql("-f", str(script), check=False)
+    script = Path(upgrade_server.extensions) / "pulse--1.0--1.1.sql"
+    said = install_version("1.0").psql("-f", str(script), check=False)
     assert 'Use "ALTER EXTENSION pulse UPDATE"' in said
 
 

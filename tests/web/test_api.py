@@ -35,7 +35,8 @@ def test_a_worker_is_live_for_two_minutes(
     connection.execute("SELECT pulse.hello('w1')")
     for seconds, live in ((100, True), (121, False)):
         connection.execute(
-            "UPDATE pulse.worker SET seen_at = clock_timestamp() - %s * '1s'::interval",
+            "UPDATE pulse_internal.worker SET seen_at = clock_timestamp() - %s * "
+            "'1s'::interval",
             [seconds],
         )
         assert get(operator, "status")["workers"] == int(live)

@@ -33,7 +33,8 @@ def test_recent_is_finished_jobs_a_minute_oldest_first(
 ) -> None:
     enqueue(connection)
     connection.execute(
-        "INSERT INTO pulse.sample (lane, at, took, completed, dead, cancelled, ready, "
+        "INSERT INTO pulse_internal.sample (lane, at, took, completed, dead, "
+        "cancelled, ready, "
         "running) SELECT 'default', now() - n * interval '1 minute', '30 s', "
         "40 - n, 1, 1, 0, 0 FROM generate_series(0, 39) AS n"
     )

@@ -16,7 +16,9 @@ def test_the_summary_counts_and_says_what_is_wrong(
     die(connection, "charge", "Timeout after 5 s")
     enqueue(connection, "mail")
     connection.execute("SELECT pulse.schedule('late', 'mail', every => '1 hour')")
-    connection.execute("UPDATE pulse.schedule SET next_at = now() - interval '1 h'")
+    connection.execute(
+        "UPDATE pulse_internal.schedule SET next_at = now() - interval '1 h'"
+    )
     found = get(site.client("viewer"), "summary")
     assert found["counts"]["dead"] == {"jobs": 2, "more": False}
     assert found["counts"]["ready"] == {"jobs": 1, "more": False}
@@ -34,7 +36,8 @@ def test_dead_letters_are_read_page_by_page_by_time_of_death(
     jobs = [die(connection, "charge", f"no {n}") for n in range(5)]
     # The first to be enqueued died last, and two of them at once.
     connection.execute(
-        "UPDATE pulse.finished SET finished_at = now() - job / 2 * interval '1 minute'"
+        "UPDATE pulse_internal.finished SET finished_at = now() - job / 2 * "
+        "interval '1 minute'"
     )
     seen: list[str] = []
     before: dict[str, str] = {}

@@ -32,15 +32,15 @@ def test_only_functions_and_views_are_named(connection: Connection) -> None:
         row[0]
         for row in connection.execute(
             "SELECT c.relname FROM pg_class AS c "
-            "WHERE c.relnamespace = 'pulse'::regnamespace AND c.relkind = 'r'"
+            "WHERE c.relnamespace = 'pulse_internal'::regnamespace AND c.relkind = 'r'"
         )
     }
     named = {
         name
         for text in vars(queries).values()
         if isinstance(text, str)
-        for name in re.findall(r"\bpulse\.(\w+)\b(?!\()", text)
+        for name in re.findall(r"\bpulse(?:_internal)?\.(\w+)\b(?!\()", text)
     }
     assert {"lanes", "jobs", "workers"} <= named
     assert not named & tables
-    assert not re.search(r"\bpulse\._", "".join(STATEMENTS.values()))
+    assert "pulse_internal" not in "".join(STATEMENTS.values())

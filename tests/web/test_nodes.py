@@ -82,7 +82,9 @@ def test_one_that_answers_again_is_there_again(
     client = serve(dsns(two)).client()
     monkeypatch.setattr(fleet, "PATIENCE", 1.0)
     with two[1].transaction():
-        two[1].execute("LOCK TABLE pulse.body, pulse.lease, pulse.ready")
+        two[1].execute(
+            "LOCK TABLE pulse_internal.body, pulse_internal.lease, pulse_internal.ready"
+        )
         found = client.get(f"{API}/nodes").json()["nodes"]
         assert found[1]["problem"] == "no answer within 1 seconds"
         assert found[0]["problem"] is None
@@ -110,7 +112,10 @@ def test_two_may_ask_at_the_same_time(
     with ThreadPoolExecutor() as pool:
         asked = []
         with two[1].transaction():
-            two[1].execute("LOCK TABLE pulse.body, pulse.lease, pulse.ready")
+            two[1].execute(
+                "LOCK TABLE pulse_internal.body, pulse_internal.lease, "
+                "pulse_internal.ready"
+            )
             for n in (1, 2):
                 asked.append(pool.submit(ask))
                 while waiting() < n and not asked[-1].done():

@@ -114,7 +114,7 @@ def work(db: Database, lane: str) -> None:
             "SELECT pulse.fail_batch(%s, fatal => '{true,true}')", [leases[43:]]
         )
         connection.execute(
-            "UPDATE pulse.lease SET lease_until = now() - interval '1 s',"
+            "UPDATE pulse_internal.lease SET lease_until = now() - interval '1 s',"
             " reap_at = now() - interval '1 s' WHERE lease = ANY (%s)",
             [leases[40:43]],
         )
@@ -128,27 +128,30 @@ def work(db: Database, lane: str) -> None:
 
 # What the tables have, however it was counted.
 TRUTH = {
-    "pulse_jobs_enqueued_total": "SELECT count(*) FROM pulse.body",
+    "pulse_jobs_enqueued_total": "SELECT count(*) FROM pulse_internal.body",
     "pulse_jobs_completed_total": (
-        "SELECT count(*) FROM pulse.finished WHERE state = 'completed'"
+        "SELECT count(*) FROM pulse_internal.finished WHERE state = 'completed'"
     ),
-    "pulse_jobs_dead_total": "SELECT count(*) FROM pulse.finished WHERE state = 'dead'",
+    "pulse_jobs_dead_total": "SELECT count(*) FROM pulse_internal.finished WHERE "
+    "state = 'dead'",
     "pulse_jobs_cancelled_total": (
-        "SELECT count(*) FROM pulse.finished WHERE state = 'cancelled'"
+        "SELECT count(*) FROM pulse_internal.finished WHERE state = 'cancelled'"
     ),
-    "pulse_runs_failed_total": "SELECT count(*) FROM pulse.failure",
+    "pulse_runs_failed_total": "SELECT count(*) FROM pulse_internal.failure",
     "pulse_runs_reaped_total": (
-        "SELECT count(*) FROM pulse.failure WHERE error = 'worker lease expired'"
+        "SELECT count(*) FROM pulse_internal.failure WHERE error = 'worker lease "
+        "expired'"
     ),
     "pulse_jobs_retried_total": (
-        "SELECT count(*) - (SELECT count(*) FROM pulse.finished WHERE state = 'dead')"
-        " FROM pulse.failure"
+        "SELECT count(*) - (SELECT count(*) FROM pulse_internal.finished WHERE "
+        "state = 'dead')"
+        " FROM pulse_internal.failure"
     ),
     # Ends of runs, and what still runs.
     "pulse_runs_started_total": (
-        "SELECT (SELECT count(*) FROM pulse.lease)"
-        " + (SELECT count(*) FROM pulse.failure)"
-        " + (SELECT count(*) FROM pulse.finished WHERE state = 'completed')"
+        "SELECT (SELECT count(*) FROM pulse_internal.lease)"
+        " + (SELECT count(*) FROM pulse_internal.failure)"
+        " + (SELECT count(*) FROM pulse_internal.finished WHERE state = 'completed')"
     ),
 }
 
@@ -162,10 +165,12 @@ def test_counters_that_prometheus_scraped_are_the_truth(
     with ThreadPoolExecutor() as pool:
         loads = [pool.submit(work, db, lane) for lane in ("mail", "bulk", "reports")]
         while not all(load.done() for load in loads):
-            connection.execute("SELECT pulse._tick('{count,sweep}')")
+            connection.execute("SELECT pulse_internal.tick('{count,sweep}')")
         for load in loads:
             load.result()
-    connection.execute("UPDATE pulse.upkeep_run SET taken_at = now() - interval '1 d'")
+    connection.execute(
+        "UPDATE pulse_internal.upkeep_run SET taken_at = now() - interval '1 d'"
+    )
     connection.execute("SELECT pulse.tick()")
     for name, query in TRUTH.items():
         row = connection.execute(query.encode()).fetchone()
@@ -190,11 +195,11 @@ def test_counters_that_prometheus_scraped_are_the_truth(
 NOT_HERE = {"PulseHorizonPinned", "PulseMetricsMissing"}
 TROUBLE = (
     "SELECT pulse.enqueue('forgotten', lane => 'attic')",
-    "UPDATE pulse.ready SET ready_at = now() - interval '10 minutes'",
+    "UPDATE pulse_internal.ready SET ready_at = now() - interval '10 minutes'",
     "SELECT pulse.schedule('nightly', 'sweep', cron => '0 3 * * *')",
-    "UPDATE pulse.schedule SET next_at = now() - interval '10 minutes'",
-    "UPDATE pulse.finished SET finished_at = now() - interval '9 days'",
-    "UPDATE pulse.upkeep_run SET taken_at = now() - interval '10 minutes'",
+    "UPDATE pulse_internal.schedule SET next_at = now() - interval '10 minutes'",
+    "UPDATE pulse_internal.finished SET finished_at = now() - interval '9 days'",
+    "UPDATE pulse_internal.upkeep_run SET taken_at = now() - interval '10 minutes'",
 )
 
 
@@ -219,7 +224,9 @@ def test_every_alert_is_raised_by_a_queue_in_trouble(
     until(client, "sum(pulse_jobs_dead_total)", 1)
     raised = "count(count by (alertname) (ALERTS)) or vector(0)"
     until(client, raised, 0)
-    connection.execute("UPDATE pulse.upkeep_run SET taken_at = now() - interval '1 d'")
+    connection.execute(
+        "UPDATE pulse_internal.upkeep_run SET taken_at = now() - interval '1 d'"
+    )
     connection.execute("SELECT pulse.set_lane('default', max_batch => 1000)")
     kill(connection, 1000)
     for statement in TROUBLE:
@@ -231,8 +238,8 @@ def test_every_alert_is_raised_by_a_queue_in_trouble(
 
 
 RUNS = (
-    "SELECT (SELECT count(*) FROM pulse.failure)"
-    " + (SELECT count(*) FROM pulse.finished WHERE state = 'completed')"
+    "SELECT (SELECT count(*) FROM pulse_internal.failure)"
+    " + (SELECT count(*) FROM pulse_internal.finished WHERE state = 'completed')"
 )
 
 
@@ -248,7 +255,9 @@ def test_each_kind_has_its_line(db: Database, serve: Serve) -> None:
         connection.execute("SELECT pulse.enqueue('send', lane => %s)", [lane])
     connection.execute("SELECT pulse.claim_batch('w', 'bulk')")
     connection.execute("SELECT pulse.hello('w', '{bulk}', '{send}')")
-    connection.execute("UPDATE pulse.ready SET ready_at = now() - interval '1 hour'")
+    connection.execute(
+        "UPDATE pulse_internal.ready SET ready_at = now() - interval '1 hour'"
+    )
     connection.execute("SELECT pulse.cancel(pulse.enqueue('gone'))")
     connection.execute("SELECT pulse.tick()")
     connection.execute(
@@ -292,7 +301,7 @@ def test_what_never_happened_is_zero(db: Database, serve: Serve) -> None:
     assert ("pulse_lane_slots", "mail", None) not in samples
 
     # A lane of which retention has left nothing but counters.
-    connection.execute("TRUNCATE pulse.ready, pulse.body CASCADE")
+    connection.execute("TRUNCATE pulse_internal.ready, pulse_internal.body CASCADE")
     assert connection.execute(
         "SELECT count(*) FROM pulse.lanes WHERE name = 'mail'"
     ).fetchone() == (0,)

@@ -55,37 +55,45 @@ def loaded(connection: Connection) -> int:
         "lane": "CASE WHEN n % 2 = 0 THEN 'busy' ELSE 'l' ||"
         f" (hashint4(n * 7) & 2147483647) % {LANES} END",
     }
-    role = connection.execute("SELECT pulse._role_number('loader')").fetchone()
+    role = connection.execute("SELECT pulse_internal.role_number('loader')").fetchone()
     assert role is not None
     for statement in (
-        "INSERT INTO pulse.body (job, kind, payload, max_attempts, owner, tags)"
+        "INSERT INTO pulse_internal.body (job, kind, payload, max_attempts, "
+        "owner, tags)"
         f" SELECT n, {{kind}}, '{{{{\"n\": 1}}}}', 3, {role[0]}, ARRAY['t' || n % 1000]"
         f" FROM generate_series(1, {LOAD + LOAD // 2}) AS n",
-        "INSERT INTO pulse.ready"
+        "INSERT INTO pulse_internal.ready"
         " (lane, rank, kind, job, attempts, failures, keyed, ready_at)"
         " SELECT {lane}, n % 3, {kind}, n, 0, 0, false, now() - interval '10 minutes'"
         f" FROM generate_series(1, {LOAD}) AS n",
-        "INSERT INTO pulse.finished (job, lane, kind, rank, state, ended_by, attempts,"
+        "INSERT INTO pulse_internal.finished (job, lane, kind, rank, state, "
+        "ended_by, attempts,"
         " failures, keyed, error, claimed_at)"
         " SELECT n, {lane}, {kind}, 0,"
-        " CASE WHEN n % 50 = 0 THEN 'dead' ELSE 'completed' END::pulse.outcome,"
+        " CASE WHEN n % 50 = 0 THEN 'dead' ELSE 'completed' "
+        "END::pulse_internal.outcome,"
         " 'complete', 1, 0, false, CASE WHEN n % 50 = 0 THEN 'no' END, now()"
         f" FROM generate_series({LOAD + 1}, {LOAD + LOAD // 2}) AS n",
         # As tick writes them: all lanes of a minute, then those of the next.
-        "INSERT INTO pulse.sample SELECT 'l' || n, now() - m * interval '1 minute',"
+        "INSERT INTO pulse_internal.sample SELECT 'l' || n, now() - m * interval '1 "
+        "minute',"
         " '1 minute', 5, 0, 0, 3, 1"
         f" FROM generate_series(120, 1, -1) AS m, generate_series(0, {LANES - 1}) AS n",
-        "INSERT INTO pulse.depth SELECT 'k' || n, now() - m * interval '1 minute', 5, 1"
+        "INSERT INTO pulse_internal.depth SELECT 'k' || n, now() - m * interval '1 "
+        "minute', 5, 1"
         f" FROM generate_series(120, 1, -1) AS m, generate_series(0, {KINDS - 1}) AS n",
-        "INSERT INTO pulse.depth SELECT DISTINCT '', d.at, 9, 9 FROM pulse.depth AS d",
-        f"SELECT setval('pulse.job_id', {LOAD + LOAD // 2})",
+        "INSERT INTO pulse_internal.depth SELECT DISTINCT '', d.at, 9, 9 FROM "
+        "pulse_internal.depth AS d",
+        f"SELECT setval('pulse_internal.job_id', {LOAD + LOAD // 2})",
     ):
         connection.execute(statement.format_map(spread).encode())
     connection.execute("SELECT pulse.claim_batch('w1', 'busy', 50)")
-    connection.execute("UPDATE pulse.lease SET claimed_at = now() - interval '9 min'")
+    connection.execute(
+        "UPDATE pulse_internal.lease SET claimed_at = now() - interval '9 min'"
+    )
     connection.execute(
         """
-        INSERT INTO pulse.stat
+        INSERT INTO pulse_internal.stat
         SELECT
             'l' || n % %(lanes)s, 'k' || n % %(kinds)s,
             date_trunc('minute', now()) - m * interval '1 minute',

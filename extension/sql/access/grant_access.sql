@@ -6,93 +6,93 @@ RETURNS void
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse._do_grant_access(pulse._sign(), grant_access.role, grant_access.access)
+    SELECT pulse_internal.do_grant_access(pulse_internal.sign(), grant_access.role, grant_access.access)
 $$;
 
 COMMENT ON FUNCTION pulse.grant_access(name, text) IS
 'Give a role what it needs as producer, worker, viewer, approver, operator (viewer included) or admin (everything); given again it changes nothing. PU009 unknown level, no such role, or the owner of pulse. Writes access_grant and audit_entry, and the rights themselves.';
 
-CREATE FUNCTION pulse._do_grant_access(signature pulse._signature, role name, access text)
+CREATE FUNCTION pulse_internal.do_grant_access(signature pulse_internal.caller_signature, role name, access text)
 RETURNS void
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(_do_grant_access.signature);
-    v_role oid := pulse._role_oid(_do_grant_access.role);
+    v_who integer := pulse_internal.redeem(do_grant_access.signature);
+    v_role oid := pulse_internal.role_oid(do_grant_access.role);
 BEGIN
-    PERFORM pulse._require_grantable(_do_grant_access.role, _do_grant_access.access);
+    PERFORM pulse_internal.require_grantable(do_grant_access.role, do_grant_access.access);
 
     -- No role can be called public: it would mean every role.
-    IF v_role IS NULL OR _do_grant_access.role = 'public' THEN
-        PERFORM pulse._raise(
+    IF v_role IS NULL OR do_grant_access.role = 'public' THEN
+        PERFORM pulse_internal.raise(
             'PU009',
-            format('role %s does not exist', quote_nullable(_do_grant_access.role)),
+            format('role %s does not exist', quote_nullable(do_grant_access.role)),
             'Access is given to roles of your own, one by one; pulse creates none.',
             'CREATE ROLE first; names are case-sensitive here.'
         );
     END IF;
 
     -- Waits for another grant or revoke: what a role needs is read after it.
-    LOCK TABLE pulse.access_grant IN SHARE ROW EXCLUSIVE MODE;
-    PERFORM pulse._forget_dropped_roles();
+    LOCK TABLE pulse_internal.access_grant IN SHARE ROW EXCLUSIVE MODE;
+    PERFORM pulse_internal.forget_dropped_roles();
 
-    INSERT INTO pulse.access_grant (role, access, granted_by)
+    INSERT INTO pulse_internal.access_grant (role, access, granted_by)
     SELECT
-        pulse._role_number(_do_grant_access.role), _do_grant_access.access,
-        pulse._role_name(v_who)
+        pulse_internal.role_number(do_grant_access.role), do_grant_access.access,
+        pulse_internal.role_name(v_who)
     WHERE NOT EXISTS (
         SELECT
-        FROM pulse.access_grant AS g
-        INNER JOIN pulse.role AS r ON r.role = g.role
+        FROM pulse_internal.access_grant AS g
+        INNER JOIN pulse_internal.role AS r ON r.role = g.role
         WHERE r.role_oid = v_role
-            AND g.access = _do_grant_access.access
+            AND g.access = do_grant_access.access
     );
 
     IF FOUND THEN
-        PERFORM pulse._audit(
+        PERFORM pulse_internal.audit(
             v_who, 'grant_access', NULL, NULL, NULL,
-            jsonb_build_object('role', _do_grant_access.role, 'access', _do_grant_access.access),
+            jsonb_build_object('role', do_grant_access.role, 'access', do_grant_access.access),
             NULL
         );
     END IF;
 
-    PERFORM pulse._apply_grants(_do_grant_access.role);
+    PERFORM pulse_internal.apply_grants(do_grant_access.role);
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._do_grant_access(pulse._signature, name, text) IS
+COMMENT ON FUNCTION pulse_internal.do_grant_access(pulse_internal.caller_signature, name, text) IS
 'grant_access for the role that signed. Writes the same.';
 
-CREATE FUNCTION pulse._require_grantable(role name, access text)
+CREATE FUNCTION pulse_internal.require_grantable(role name, access text)
 RETURNS void
 LANGUAGE plpgsql
 STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF _require_grantable.access IS NULL OR _require_grantable.access NOT IN (
+    IF require_grantable.access IS NULL OR require_grantable.access NOT IN (
         SELECT m.access
-        FROM pulse._access_matrix() AS m
+        FROM pulse_internal.access_matrix() AS m
     ) THEN
-        PERFORM pulse._raise(
+        PERFORM pulse_internal.raise(
             'PU009',
-            format('%s is not an access level', quote_nullable(left(_require_grantable.access, 100))),
+            format('%s is not an access level', quote_nullable(left(require_grantable.access, 100))),
             'The levels are producer, worker, viewer, approver, operator and admin.',
             'See docs/access.md for what each may do.'
         );
     END IF;
 
     -- Its rights on its own objects are what every function of pulse runs with.
-    IF _require_grantable.role = (
+    IF require_grantable.role = (
         SELECT pg_get_userbyid(n.nspowner)
         FROM pg_namespace AS n
         WHERE n.nspname = 'pulse'
     ) THEN
-        PERFORM pulse._raise(
+        PERFORM pulse_internal.raise(
             'PU009',
-            format('role %I owns pulse', _require_grantable.role),
+            format('role %I owns pulse', require_grantable.role),
             'The owner may do everything, and its rights stay as they are.',
             'Choose another role.'
         );
@@ -100,7 +100,7 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._require_grantable(name, text) IS
+COMMENT ON FUNCTION pulse_internal.require_grantable(name, text) IS
 'Raise PU009 for an unknown level and for the owner of pulse.';
 
 CREATE FUNCTION pulse.revoke_access(role name, access text)
@@ -108,41 +108,41 @@ RETURNS void
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse._do_revoke_access(pulse._sign(), revoke_access.role, revoke_access.access)
+    SELECT pulse_internal.do_revoke_access(pulse_internal.sign(), revoke_access.role, revoke_access.access)
 $$;
 
 COMMENT ON FUNCTION pulse.revoke_access(name, text) IS
 'Take back what grant_access gave, except what another level of the role still needs; also for a role that was dropped since. PU009 unknown level, or the role was not given it. Writes access_grant and audit_entry, and the rights themselves.';
 
-CREATE FUNCTION pulse._do_revoke_access(signature pulse._signature, role name, access text)
+CREATE FUNCTION pulse_internal.do_revoke_access(signature pulse_internal.caller_signature, role name, access text)
 RETURNS void
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(_do_revoke_access.signature);
-    v_role oid := pulse._role_oid(_do_revoke_access.role);
+    v_who integer := pulse_internal.redeem(do_revoke_access.signature);
+    v_role oid := pulse_internal.role_oid(do_revoke_access.role);
     v_before text [];
     v_right text;
 BEGIN
-    PERFORM pulse._require_grantable(_do_revoke_access.role, _do_revoke_access.access);
+    PERFORM pulse_internal.require_grantable(do_revoke_access.role, do_revoke_access.access);
 
     -- Waits for another grant or revoke: what a role needs is read after it.
-    LOCK TABLE pulse.access_grant IN SHARE ROW EXCLUSIVE MODE;
+    LOCK TABLE pulse_internal.access_grant IN SHARE ROW EXCLUSIVE MODE;
 
-    v_before := array(SELECT pulse._rights(v_role));
+    v_before := array(SELECT pulse_internal.rights(v_role));
 
-    DELETE FROM pulse.access_grant AS g
-    WHERE g.role = ANY (pulse._roles_named(ARRAY[_do_revoke_access.role::text]))
-        AND g.access = _do_revoke_access.access;
+    DELETE FROM pulse_internal.access_grant AS g
+    WHERE g.role = ANY (pulse_internal.roles_named(ARRAY[do_revoke_access.role::text]))
+        AND g.access = do_revoke_access.access;
 
     IF NOT FOUND THEN
-        PERFORM pulse._raise(
+        PERFORM pulse_internal.raise(
             'PU009',
             format(
                 'role %s was not given %s',
-                quote_nullable(_do_revoke_access.role), _do_revoke_access.access
+                quote_nullable(do_revoke_access.role), do_revoke_access.access
             ),
             'Rights that were given by hand are taken back by hand.',
             'SELECT * FROM pulse.access lists who was given what.'
@@ -154,19 +154,19 @@ BEGIN
         FOR v_right IN
             SELECT unnest(v_before)
             EXCEPT
-            SELECT pulse._rights(v_role)
+            SELECT pulse_internal.rights(v_role)
         LOOP
-            EXECUTE format('REVOKE %s FROM %I', v_right, _do_revoke_access.role);
+            EXECUTE format('REVOKE %s FROM %I', v_right, do_revoke_access.role);
         END LOOP;
     END IF;
 
-    PERFORM pulse._audit(
+    PERFORM pulse_internal.audit(
         v_who, 'revoke_access', NULL, NULL,
-        jsonb_build_object('role', _do_revoke_access.role, 'access', _do_revoke_access.access),
+        jsonb_build_object('role', do_revoke_access.role, 'access', do_revoke_access.access),
         NULL, NULL
     );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._do_revoke_access(pulse._signature, name, text) IS
+COMMENT ON FUNCTION pulse_internal.do_revoke_access(pulse_internal.caller_signature, name, text) IS
 'revoke_access for the role that signed. Writes the same.';

@@ -1,8 +1,8 @@
 -- Who may do what, on one page. PUBLIC has nothing; pulse creates no roles; each
 -- level below is given to roles of the user's own with pulse.grant_access.
 
-CREATE FUNCTION pulse._access_matrix()
-RETURNS TABLE (access text, object text)
+CREATE FUNCTION pulse_internal.access_matrix()
+RETURNS TABLE (access text, namespace text, object text)
 LANGUAGE sql
 IMMUTABLE
 SET search_path = pg_catalog, pg_temp
@@ -68,34 +68,34 @@ AS $$
         CROSS JOIN LATERAL regexp_split_to_table(w.objects, ' ') AS o (object)
     )
 
-    SELECT a.access, a.object
+    SELECT a.access, 'pulse', a.object
     FROM allowed AS a
     UNION
-    SELECT i.access, 'version'
+    SELECT i.access, 'pulse', 'version'
     FROM includes AS i
     UNION
     -- What these call with the rights of their caller or reader.
-    SELECT a.access, f.object
+    SELECT a.access, 'pulse_internal', f.object
     FROM allowed AS a
     INNER JOIN (
         VALUES
-        ('enqueue', '_request_form _batch_form _raise_replica'),
-        ('cancel', '_sign _signing_form _raise_replica'),
-        ('hello', '_sign _signing_form _raise_replica'),
-        ('flow', '_flow_jobs _flow_edges'),
-        ('approve', '_sign _signing_form _raise_replica'),
-        ('find_jobs', '_find_own _find_filter _find_floor _texts'),
-        ('why', '_reasons _places _upstream_reason'),
-        ('reconcile', '_plan_declaration _note_declaration _do_unset_kind'),
-        ('declarations', '_declared_facts'),
-        ('lanes', '_find_all _counted _count_up_to _oldest_ready_at'),
-        ('kinds', '_ready_by_kind'),
-        ('limits', '_limits')
+        ('enqueue', 'request_form batch_form raise_replica'),
+        ('cancel', 'sign signing_form raise_replica'),
+        ('hello', 'sign signing_form raise_replica'),
+        ('flow', 'flow_jobs flow_edges'),
+        ('approve', 'sign signing_form raise_replica'),
+        ('find_jobs', 'find_own find_filter find_floor texts'),
+        ('why', 'reasons places upstream_reason'),
+        ('reconcile', 'plan_declaration note_declaration do_unset_kind'),
+        ('declarations', 'declared_facts'),
+        ('lanes', 'find_all counted count_up_to oldest_ready_at'),
+        ('kinds', 'ready_by_kind'),
+        ('limits', 'limits')
     ) AS c (object, calls) ON c.object = a.object
     CROSS JOIN LATERAL regexp_split_to_table(c.calls, ' ') AS f (object)
     UNION
     -- The form of a verb that takes the signature.
-    SELECT a.access, '_do_' || a.object
+    SELECT a.access, 'pulse_internal', 'do_' || a.object
     FROM allowed AS a
     WHERE a.object = ANY (
         string_to_array(
@@ -110,30 +110,33 @@ AS $$
     )
 $$;
 
-COMMENT ON FUNCTION pulse._access_matrix() IS
+COMMENT ON FUNCTION pulse_internal.access_matrix() IS
 'The functions (all overloads) and views that each access level may use.';
 
-CREATE FUNCTION pulse._rights(role_oid oid)
+CREATE FUNCTION pulse_internal.rights(role_oid oid)
 RETURNS SETOF text
 LANGUAGE sql
 STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
     WITH needed AS (
-        SELECT DISTINCT m.object
-        FROM pulse.access_grant AS g
-        INNER JOIN pulse.role AS r ON r.role = g.role
-        INNER JOIN pulse._access_matrix() AS m ON m.access = g.access
-        WHERE r.role_oid = _rights.role_oid
+        SELECT DISTINCT
+            m.namespace,
+            m.object
+        FROM pulse_internal.access_grant AS g
+        INNER JOIN pulse_internal.role AS r ON r.role = g.role
+        INNER JOIN pulse_internal.access_matrix() AS m ON m.access = g.access
+        WHERE r.role_oid = rights.role_oid
     )
 
-    SELECT 'USAGE ON SCHEMA pulse'
-    WHERE EXISTS (SELECT FROM needed)
+    SELECT format('USAGE ON SCHEMA %I', n.namespace)
+    FROM needed AS n
+    GROUP BY n.namespace
     UNION ALL
     SELECT format('EXECUTE ON ROUTINE %s', p.oid::regprocedure)
     FROM needed AS n
     INNER JOIN pg_proc AS p ON p.proname = n.object
-    WHERE p.pronamespace = 'pulse'::regnamespace
+    WHERE p.pronamespace = n.namespace::regnamespace
     UNION ALL
     SELECT
         format(
@@ -143,28 +146,28 @@ AS $$
         )
     FROM needed AS n
     INNER JOIN pg_class AS c ON c.relname = n.object
-    WHERE c.relnamespace = 'pulse'::regnamespace
+    WHERE c.relnamespace = n.namespace::regnamespace
         AND c.relkind = 'v'
 $$;
 
-COMMENT ON FUNCTION pulse._rights(oid) IS
+COMMENT ON FUNCTION pulse_internal.rights(oid) IS
 'What a role needs with all the levels it was given, in the words of GRANT.';
 
 -- A role that was dropped has no rights left; what it was given must not come back for
 -- its namesake in a restored copy.
-CREATE FUNCTION pulse._forget_dropped_roles()
+CREATE FUNCTION pulse_internal.forget_dropped_roles()
 RETURNS void
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    DELETE FROM pulse.access_grant AS g
-    WHERE g.role NOT IN (SELECT h.role FROM pulse._roles_with_rights AS h)
+    DELETE FROM pulse_internal.access_grant AS g
+    WHERE g.role NOT IN (SELECT h.role FROM pulse_internal.roles_with_rights AS h)
 $$;
 
-COMMENT ON FUNCTION pulse._forget_dropped_roles() IS
+COMMENT ON FUNCTION pulse_internal.forget_dropped_roles() IS
 'Remove grants of roles that no longer have any right in the schema.';
 
-CREATE FUNCTION pulse._apply_grants(only_to name DEFAULT NULL)
+CREATE FUNCTION pulse_internal.apply_grants(only_to name DEFAULT NULL)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -177,13 +180,13 @@ BEGIN
             r.rolname,
             n.needs
         FROM pg_roles AS r
-        CROSS JOIN LATERAL pulse._rights(r.oid) AS n (needs)
-        WHERE r.rolname = coalesce(_apply_grants.only_to, r.rolname)
+        CROSS JOIN LATERAL pulse_internal.rights(r.oid) AS n (needs)
+        WHERE r.rolname = coalesce(apply_grants.only_to, r.rolname)
     LOOP
         EXECUTE format('GRANT %s TO %I', v_grant.needs, v_grant.rolname);
     END LOOP;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._apply_grants(name) IS
+COMMENT ON FUNCTION pulse_internal.apply_grants(name) IS
 'Make the rights of a role, or of every role in pulse.access, true again; an upgrade ends with it.';

@@ -66,9 +66,9 @@ DECLARE
     v_note bigint;
     v_held boolean;
     v_fitted boolean := false;
-    v_rosters pulse.roster [];
-    v_roster pulse.roster;
-    v_quota pulse.quota;
+    v_rosters pulse_internal.roster [];
+    v_roster pulse_internal.roster;
+    v_quota pulse_internal.quota;
     v_claimed integer;
     v_open text [];
     v_after_lease bigint;
@@ -87,8 +87,8 @@ BEGIN
             AND '' <> ALL (claim_batch.kinds)
         )
     ) IS NOT TRUE THEN
-        PERFORM pulse._require_read_committed('claim_batch');
-        PERFORM pulse._require_claim(
+        PERFORM pulse_internal.require_read_committed('claim_batch');
+        PERFORM pulse_internal.require_claim(
             claim_batch.worker, claim_batch.lane, claim_batch.max_jobs,
             claim_batch.lease_for, claim_batch.kinds
         );
@@ -96,9 +96,9 @@ BEGIN
 
     -- 2. The locks. Refused: a pause, or set_lane, is waiting or just being committed.
     IF NOT (
-        pg_try_advisory_xact_lock_shared('pulse.hold'::regclass::oid::integer, 0)
+        pg_try_advisory_xact_lock_shared('pulse_internal.hold'::regclass::oid::integer, 0)
         AND pg_try_advisory_xact_lock_shared(
-            'pulse.lane'::regclass::oid::integer, hashtext(claim_batch.lane)
+            'pulse_internal.lane'::regclass::oid::integer, hashtext(claim_batch.lane)
         )
     ) THEN
         RETURN;
@@ -116,20 +116,20 @@ BEGIN
         -- Whether one has a rate; NULL: none differs from its lane.
         (
             SELECT k.rate IS NOT NULL
-            FROM pulse.kind AS k
+            FROM pulse_internal.kind AS k
             WHERE k.lease_for IS NOT NULL OR k.max_runtime IS NOT NULL OR k.rate IS NOT NULL
             ORDER BY k.rate
             LIMIT 1
         ) AS kinds_rated,
         coalesce(l.enabled, d.enabled)
         AND NOT EXISTS (
-            SELECT 1 FROM pulse.hold AS h WHERE h.lane IN ('', claim_batch.lane)
+            SELECT 1 FROM pulse_internal.hold AS h WHERE h.lane IN ('', claim_batch.lane)
         ) AS is_open,
-        pg_sequence_last_value('pulse.server_start')
+        pg_sequence_last_value('pulse_internal.server_start')
         = (date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint AS is_met,
         (
             SELECT t.taken_at
-            FROM pulse.upkeep_run AS t
+            FROM pulse_internal.upkeep_run AS t
             WHERE t.step = 'sweep'
             ORDER BY t.version DESC
             LIMIT 1
@@ -138,13 +138,13 @@ BEGIN
         -- (docs/decisions/pinned-plans.md).
         (
             SELECT true
-            FROM pulse.waiting AS w
+            FROM pulse_internal.waiting AS w
             WHERE w.lane = claim_batch.lane
                 AND w.attempts >= 0
                 AND w.run_at >= coalesce(
                     (
                         SELECT m.run_at
-                        FROM pulse.due_mark AS m
+                        FROM pulse_internal.due_mark AS m
                         WHERE m.lane = claim_batch.lane
                         ORDER BY m.version DESC
                         LIMIT 1
@@ -155,7 +155,7 @@ BEGIN
             ORDER BY w.run_at
             LIMIT 1
         ) AS is_due,
-        pg_sequence_last_value('pulse.note_seq') IS NOT NULL AS has_flows,
+        pg_sequence_last_value('pulse_internal.note_seq') IS NOT NULL AS has_flows,
         n.mark,
         (n.mark).ranks,
         (n.mark).seqs,
@@ -163,15 +163,15 @@ BEGIN
         claim_batch.kinds IS NOT NULL
         AND (n.mark).patchy_at BETWEEN v_now - interval '10 seconds' AND v_now AS is_patchy,
         -- What the line has shown so far, and cost to read.
-        pg_stat_get_xact_tuples_fetched('pulse.ready_for_claim'::regclass) AS shown,
-        pg_stat_get_xact_tuples_returned('pulse.ready_for_claim'::regclass) AS entries,
-        pg_stat_get_xact_blocks_fetched('pulse.ready_for_claim'::regclass) AS pages
+        pg_stat_get_xact_tuples_fetched('pulse_internal.ready_for_claim'::regclass) AS shown,
+        pg_stat_get_xact_tuples_returned('pulse_internal.ready_for_claim'::regclass) AS entries,
+        pg_stat_get_xact_blocks_fetched('pulse_internal.ready_for_claim'::regclass) AS pages
     INTO v_known
-    FROM pulse._lane_default AS d
-    LEFT JOIN pulse.lane AS l ON l.lane = claim_batch.lane
+    FROM pulse_internal.lane_default AS d
+    LEFT JOIN pulse_internal.lane AS l ON l.lane = claim_batch.lane
     LEFT JOIN LATERAL (
         SELECT m AS mark
-        FROM pulse.mark AS m
+        FROM pulse_internal.mark AS m
         WHERE m.lane = claim_batch.lane
             AND m.kind = ''
         ORDER BY m.version DESC
@@ -185,11 +185,11 @@ BEGIN
         SELECT
             (
                 SELECT w.seq
-                FROM pulse.wake AS w
+                FROM pulse_internal.wake AS w
                 WHERE w.seq >= coalesce(
                         (
                             SELECT m.wake_from
-                            FROM pulse.note_mark AS m
+                            FROM pulse_internal.note_mark AS m
                             ORDER BY m.version DESC
                             LIMIT 1
                         ),
@@ -198,7 +198,7 @@ BEGIN
                 ORDER BY w.seq
                 LIMIT 1
             ),
-            (SELECT true FROM pulse.flow_hold LIMIT 1)
+            (SELECT true FROM pulse_internal.flow_hold LIMIT 1)
         INTO v_note, v_held;
     END IF;
 
@@ -218,28 +218,28 @@ BEGIN
         END IF;
 
         IF NOT v_known.is_met THEN
-            PERFORM pulse._meet_server();
+            PERFORM pulse_internal.meet_server();
         END IF;
 
         -- 4. What is rarely to be done: reap where no sweep did, promote what is due, release
         -- what waited for jobs that have ended.
         IF (v_known.swept_at BETWEEN v_now - interval '15 seconds' AND v_now) IS NOT TRUE THEN
-            PERFORM pulse._reap_if_overdue(v_need);
+            PERFORM pulse_internal.reap_if_overdue(v_need);
         END IF;
 
         IF v_known.is_due THEN
-            PERFORM pulse._promote(claim_batch.lane, v_need);
+            PERFORM pulse_internal.promote(claim_batch.lane, v_need);
         END IF;
 
         IF v_note IS NOT NULL THEN
             v_known.is_due
-            := (pulse._take_portions(v_need, 3 + v_need / 10, v_note)).released > 0
+            := (pulse_internal.take_portions(v_need, 3 + v_need / 10, v_note)).released > 0
             OR v_known.is_due;
         END IF;
 
         -- What was put in line just now is not what the line costs to read.
         IF v_known.is_due THEN
-            v_known.pages := pg_stat_get_xact_blocks_fetched('pulse.ready_for_claim'::regclass);
+            v_known.pages := pg_stat_get_xact_blocks_fetched('pulse_internal.ready_for_claim'::regclass);
         END IF;
 
         -- Jobs stand in groups, or did until lately.
@@ -248,39 +248,39 @@ BEGIN
                 IF v_held THEN
                     RETURN QUERY
                     SELECT c.*
-                    FROM pulse._claim_unpaused(
+                    FROM pulse_internal.claim_unpaused(
                         claim_batch.worker, claim_batch.lane, v_need, claim_batch.lease_for,
                         claim_batch.kinds, v_known.mark
                     ) AS c;
                 ELSE
                     RETURN QUERY
                     SELECT c.*
-                    FROM pulse._claim_grouped(
+                    FROM pulse_internal.claim_grouped(
                         claim_batch.worker, claim_batch.lane, v_need, claim_batch.lease_for,
                         claim_batch.kinds, v_known.mark
                     ) AS c;
                 END IF;
                 -- As below; what is released now is for the next claim.
                 IF NOT FOUND AND v_known.has_flows THEN
-                    PERFORM pulse._settle_some();
+                    PERFORM pulse_internal.settle_some();
                 END IF;
                 RETURN;
             END IF;
-            PERFORM pulse._leave_groups(claim_batch.lane, 500 + 4 * v_need);
+            PERFORM pulse_internal.leave_groups(claim_batch.lane, 500 + 4 * v_need);
         END IF;
 
         -- 5. Slots: of a lane with max_slots, those of the rosters that this claim could lock
         -- (claim/slots.sql). Starts of a rate are counted under the lock of the first.
         IF v_known.rate IS NOT NULL THEN
-            IF NOT pulse._take_turn(claim_batch.lane) THEN
+            IF NOT pulse_internal.take_turn(claim_batch.lane) THEN
                 RETURN;
             END IF;
-            v_quota := pulse._newest_quota(claim_batch.lane, '');
+            v_quota := pulse_internal.newest_quota(claim_batch.lane, '');
             v_need := least(
                 v_need,
                 (
                     SELECT f.free
-                    FROM pulse._free_starts(
+                    FROM pulse_internal.free_starts(
                         v_quota.starts, v_known.rate, v_known.rate_per, clock_timestamp()
                     ) AS f
                 )
@@ -289,7 +289,7 @@ BEGIN
 
         IF v_known.max_slots IS NOT NULL AND v_need > 0 THEN
             SELECT t.rosters, least(v_need, t.free) INTO v_rosters, v_need
-            FROM pulse._take_slots(
+            FROM pulse_internal.take_slots(
                 claim_batch.lane, v_known.max_slots, v_known.rate IS NOT NULL, v_need
             ) AS t;
             v_roster := v_rosters[1];
@@ -312,7 +312,7 @@ BEGIN
                     FROM (SELECT generate_series(0, v_known.levels) AS level) AS n
                     CROSS JOIN LATERAL (
                         SELECT r.ctid AS tid
-                        FROM pulse.ready AS r
+                        FROM pulse_internal.ready AS r
                         WHERE r.lane = claim_batch.lane
                             AND r.failures >= 0
                             AND (r.rank, r.seq) >= (
@@ -335,7 +335,7 @@ BEGIN
                         FROM (SELECT generate_series(0, v_known.levels) AS level) AS n
                         CROSS JOIN LATERAL (
                             SELECT r.ctid AS tid, r.kind
-                            FROM pulse.ready AS r
+                            FROM pulse_internal.ready AS r
                             WHERE r.lane = claim_batch.lane
                                 AND r.failures >= 0
                                 AND (r.rank, r.seq) >= (
@@ -349,7 +349,7 @@ BEGIN
                     ) AS s
                     CROSS JOIN LATERAL (
                         SELECT r.ctid AS tid
-                        FROM pulse.ready AS r
+                        FROM pulse_internal.ready AS r
                         WHERE r.ctid = s.tid
                         FOR UPDATE SKIP LOCKED
                     ) AS t
@@ -359,21 +359,21 @@ BEGIN
             END IF;
 
             -- Was there a pile of dead rows to step over? Their entries say so, or only their
-            -- pages (_entries_read). Behind a row that is not ours no mark can help. In a line
+            -- pages (entries_read). Behind a row that is not ours no mark can help. In a line
             -- without marks also what is shown counts, which will be such a pile: a level can
             -- be recorded while there is a row of it.
-            v_shown := pg_stat_get_xact_tuples_fetched('pulse.ready_for_claim'::regclass)
+            v_shown := pg_stat_get_xact_tuples_fetched('pulse_internal.ready_for_claim'::regclass)
                 - v_known.shown;
-            v_dead := pg_stat_get_xact_tuples_returned('pulse.ready_for_claim'::regclass)
+            v_dead := pg_stat_get_xact_tuples_returned('pulse_internal.ready_for_claim'::regclass)
                 - v_known.entries - v_shown;
             IF (v_known.levels > 0 OR v_shown > 0)
                 AND (
                     v_dead + CASE WHEN v_known.levels = 0 THEN v_shown ELSE 0 END >= 500
-                    OR pg_stat_get_xact_blocks_fetched('pulse.ready_for_claim'::regclass)
+                    OR pg_stat_get_xact_blocks_fetched('pulse_internal.ready_for_claim'::regclass)
                     - v_known.pages > 10 + 5 * v_known.levels + v_need / 4
                 )
             THEN
-                PERFORM pulse._ask_for_marks(
+                PERFORM pulse_internal.ask_for_marks(
                     claim_batch.lane, '{}', v_known.mark,
                     claim_batch.kinds IS NOT NULL
                     AND v_shown > cardinality(v_tids)
@@ -384,7 +384,7 @@ BEGIN
 
         IF v_known.kinds_rated THEN
             SELECT p.tids, p.open, p.after_lease INTO v_tids, v_open, v_after_lease
-            FROM pulse._pick_within_rates(
+            FROM pulse_internal.pick_within_rates(
                 claim_batch.lane, claim_batch.kinds, v_need, v_known.mark
             ) AS p;
         -- Little of the line is wanted, or there is more of it.
@@ -393,7 +393,7 @@ BEGIN
             AND cardinality(v_tids) < v_need
             AND (v_shown >= 100 + 8 * v_need OR current_setting('track_counts') = 'off')
         THEN
-            v_tids := pulse._pick_kinds(
+            v_tids := pulse_internal.pick_kinds(
                 claim_batch.lane, claim_batch.kinds, greatest(v_need, v_more), v_known.mark,
                 '{}'
             );
@@ -402,14 +402,14 @@ BEGIN
         -- stand in front, by hundreds.
         IF v_held AND cardinality(v_tids) > 0 THEN
             v_more := 500;
-            v_tids := (pulse._park(v_tids)) [1:v_need];
+            v_tids := (pulse_internal.park(v_tids)) [1:v_need];
             EXIT WHEN cardinality(v_tids) > 0;
             CONTINUE WHEN clock_timestamp() < v_now + interval '50 milliseconds';
-            PERFORM pulse._ring(claim_batch.lane);
+            PERFORM pulse_internal.ring(claim_batch.lane);
             RETURN;
         END IF;
         EXIT WHEN cardinality(v_tids) > 0;
-        IF NOT v_known.has_flows OR pulse._settle_some() = 0 THEN
+        IF NOT v_known.has_flows OR pulse_internal.settle_some() = 0 THEN
             RETURN;
         END IF;
         v_known.has_flows := false;
@@ -425,7 +425,7 @@ BEGIN
         -- which holds the table lock by then, as the marks demand (common/marks.sql).
         WITH described AS MATERIALIZED (
             SELECT
-                nextval('pulse.lease_seq') << 10 | floor(random() * 1024)::bigint AS lease,
+                nextval('pulse_internal.lease_seq') << 10 | floor(random() * 1024)::bigint AS lease,
                 s.*
             FROM (
                 SELECT
@@ -454,20 +454,20 @@ BEGIN
                     SELECT
                         r.ctid AS place, r.job, r.kind, r.rank, r.seq, r.attempts,
                         r.failures, r.keyed, r.ready_at
-                    FROM pulse.ready AS r
+                    FROM pulse_internal.ready AS r
                     WHERE r.ctid = ANY (v_tids)
                     ORDER BY r.rank, r.seq
                 ) AS t
                 -- OFFSET 0 keeps these what they are: one look by key for each job.
                 CROSS JOIN LATERAL (
                     SELECT o.*
-                    FROM pulse.body AS o
+                    FROM pulse_internal.body AS o
                     WHERE o.job = t.job
                     OFFSET 0
                 ) AS b
                 LEFT JOIN LATERAL (
                     SELECT o.lease_for, o.max_runtime
-                    FROM pulse.kind AS o
+                    FROM pulse_internal.kind AS o
                     WHERE v_known.kinds_rated IS NOT NULL AND o.kind = t.kind
                     OFFSET 0
                 ) AS k ON true
@@ -477,12 +477,12 @@ BEGIN
         ),
 
         taken AS (
-            DELETE FROM pulse.ready AS r
+            DELETE FROM pulse_internal.ready AS r
             WHERE r.ctid = ANY (array(SELECT d.place FROM described AS d))
         ),
 
         leased AS (
-            INSERT INTO pulse.lease (
+            INSERT INTO pulse_internal.lease (
                 lease, job, lane, kind, rank, attempt, failures, keyed,
                 worker, claimed_at, lease_for, lease_until, deadline, ready_at
             )
@@ -494,7 +494,7 @@ BEGIN
         ),
 
         listed AS (
-            INSERT INTO pulse.roster (lane, bank, leases, banks)
+            INSERT INTO pulse_internal.roster (lane, bank, leases, banks)
             SELECT
                 claim_batch.lane, v_roster.bank, v_roster.leases || array_agg(d.lease),
                 v_roster.banks
@@ -517,7 +517,7 @@ BEGIN
             -- A first run has nothing to take up.
             CASE
                 WHEN d.attempts > 0
-                    THEN (SELECT c.data FROM pulse.job_checkpoint AS c WHERE c.job = d.job)
+                    THEN (SELECT c.data FROM pulse_internal.job_checkpoint AS c WHERE c.job = d.job)
             END,
             d.group_key,
             d.headers,
@@ -533,9 +533,9 @@ BEGIN
         EXIT WHEN v_claimed = cardinality(v_tids);
 
         -- What had to begin before now ends here and is not handed out.
-        PERFORM pulse._expire_picked(v_tids, v_now);
+        PERFORM pulse_internal.expire_picked(v_tids, v_now);
         EXIT WHEN v_claimed > 0 OR v_fitted;
-        v_tids := pulse._fit_claim(claim_batch.worker, v_tids);
+        v_tids := pulse_internal.fit_claim(claim_batch.worker, v_tids);
         EXIT WHEN v_tids IS NULL;
         IF v_tids = '{}' THEN
             RETURN;
@@ -546,22 +546,22 @@ BEGIN
     -- 8. What a claim of a limited lane leaves behind: its rosters in place of the last ones, and
     -- the starts that its rate has spent.
     IF v_rosters IS NOT NULL AND v_claimed > 0 THEN
-        PERFORM pulse._replace_rosters(v_rosters, v_known.max_slots);
+        PERFORM pulse_internal.replace_rosters(v_rosters, v_known.max_slots);
     END IF;
 
     IF v_known.rate IS NOT NULL AND v_claimed > 0 THEN
-        PERFORM pulse._spend_quota(
+        PERFORM pulse_internal.spend_quota(
             v_quota, claim_batch.lane, '', v_claimed, v_known.rate_per, v_now
         );
     END IF;
 
     IF v_open <> '{}' THEN
-        PERFORM pulse._spend_kinds(claim_batch.lane, v_open, v_after_lease);
+        PERFORM pulse_internal.spend_kinds(claim_batch.lane, v_open, v_after_lease);
     END IF;
 
     -- Nothing but late ones: those behind them get their turn, once the late ones are gone.
     IF v_claimed = 0 THEN
-        IF pulse._expire_all(clock_timestamp() + interval '50 milliseconds') THEN
+        IF pulse_internal.expire_all(clock_timestamp() + interval '50 milliseconds') THEN
             RETURN QUERY
             SELECT c.*
             FROM pulse.claim_batch(

@@ -21,7 +21,7 @@ DECLARE
     v_results jsonb [];
     v_sound boolean;
 BEGIN
-    -- Cheap to see that all is well; what is wrong is found out by _require_exchange.
+    -- Cheap to see that all is well; what is wrong is found out by require_exchange.
     IF (
         current_setting('transaction_isolation') = 'read committed'
         AND exchange.worker <> '' AND length(exchange.worker) <= 200
@@ -39,7 +39,7 @@ BEGIN
         AND exchange.failed = '[]'
         AND coalesce(array_ndims(v_leases), 1) = 1
     ) IS NOT TRUE THEN
-        PERFORM pulse._require_exchange(
+        PERFORM pulse_internal.require_exchange(
             exchange.worker, exchange.wants, exchange.done, exchange.failed, v_leases
         );
     END IF;
@@ -55,7 +55,7 @@ BEGIN
         FROM jsonb_to_recordset(exchange.done) AS r (lease text, result jsonb);
 
         IF v_sound IS NOT TRUE THEN
-            PERFORM pulse._require_exchange(
+            PERFORM pulse_internal.require_exchange(
                 exchange.worker, exchange.wants, exchange.done, exchange.failed, v_leases
             );
         END IF;
@@ -120,7 +120,7 @@ COMMENT ON FUNCTION pulse.exchange(
 ) IS
 'Report and claim in one round trip. completed: leases of jobs that are done and have no result, done: [{"lease", "result"}] (this one counts where a lease is in both), failed: [{"lease", "error", "retry_in", "fatal"}], wants: {lane: how many}; leases in JSON are strings. First a row for each report that was not accepted (item done or failed, with its verdict lost or too_large), then a row for each claimed job (item job). Errors as in claim_batch; a lost lease is a verdict, not an error. Writes what complete_batch, fail_batch and claim_batch write.';
 
-CREATE FUNCTION pulse._require_exchange(
+CREATE FUNCTION pulse_internal.require_exchange(
     worker text, wants jsonb, done jsonb, failed jsonb, completed bigint []
 )
 RETURNS void
@@ -130,33 +130,33 @@ AS $$
 DECLARE
     v_wrong record;
 BEGIN
-    PERFORM pulse._require_read_committed('exchange');
-    PERFORM pulse._require_name('worker', _require_exchange.worker);
-    PERFORM pulse._require_json(
-        'wants', _require_exchange.wants, 'object', '{"default": 10}'
+    PERFORM pulse_internal.require_read_committed('exchange');
+    PERFORM pulse_internal.require_name('worker', require_exchange.worker);
+    PERFORM pulse_internal.require_json(
+        'wants', require_exchange.wants, 'object', '{"default": 10}'
     );
-    PERFORM pulse._require_json(
-        'done', _require_exchange.done, 'array', '[{"lease": "123", "result": {}}]'
+    PERFORM pulse_internal.require_json(
+        'done', require_exchange.done, 'array', '[{"lease": "123", "result": {}}]'
     );
-    PERFORM pulse._require_json(
-        'failed', _require_exchange.failed, 'array', '[{"lease": "123", "error": "why"}]'
+    PERFORM pulse_internal.require_json(
+        'failed', require_exchange.failed, 'array', '[{"lease": "123", "error": "why"}]'
     );
 
-    IF array_ndims(_require_exchange.completed) > 1 THEN
-        PERFORM pulse._raise(
+    IF array_ndims(require_exchange.completed) > 1 THEN
+        PERFORM pulse_internal.raise(
             'PU002',
             'completed must be a flat list',
-            format('It has %s dimensions.', array_ndims(_require_exchange.completed)),
+            format('It has %s dimensions.', array_ndims(require_exchange.completed)),
             'Pass completed => ''{123,124}''.'
         );
     END IF;
 
     SELECT w.lane, w.n INTO v_wrong
-    FROM jsonb_each_text(_require_exchange.wants) AS w (lane, n)
+    FROM jsonb_each_text(require_exchange.wants) AS w (lane, n)
     WHERE w.n !~ '^[0-9]{1,9}(\.0+)?$' OR w.n IS NULL
     LIMIT 1;
     IF FOUND THEN
-        PERFORM pulse._raise(
+        PERFORM pulse_internal.raise(
             'PU002',
             format('wants must say how many jobs of lane %L', v_wrong.lane),
             format('It says %s.', coalesce(v_wrong.n, 'null')),
@@ -166,7 +166,7 @@ BEGIN
 
     SELECT e.report INTO v_wrong
     FROM jsonb_array_elements(
-        _require_exchange.done || _require_exchange.failed
+        require_exchange.done || require_exchange.failed
     ) AS e (report)
     WHERE
         CASE
@@ -176,7 +176,7 @@ BEGIN
         END
     LIMIT 1;
     IF FOUND THEN
-        PERFORM pulse._raise(
+        PERFORM pulse_internal.raise(
             'PU002',
             'done and failed must be lists of objects whose lease is a number',
             format('One of them is %s.', left(v_wrong.report::text, 100)),
@@ -186,11 +186,11 @@ BEGIN
 
     BEGIN
         PERFORM r.retry_in, r.fatal
-        FROM jsonb_to_recordset(_require_exchange.failed) AS r (
+        FROM jsonb_to_recordset(require_exchange.failed) AS r (
             retry_in interval, fatal boolean
         );
     EXCEPTION WHEN data_exception THEN
-        PERFORM pulse._raise(
+        PERFORM pulse_internal.raise(
             'PU002',
             'retry_in in failed must be an interval, and fatal true or false',
             SQLERRM,
@@ -200,5 +200,5 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._require_exchange(text, jsonb, jsonb, jsonb, bigint []) IS
+COMMENT ON FUNCTION pulse_internal.require_exchange(text, jsonb, jsonb, jsonb, bigint []) IS
 'Raise PU001 or PU002 unless these can be the arguments of an exchange.';

@@ -5,7 +5,7 @@
 -- Of these jobs, in this order, those that fit: at most 64 MB, but at least one job. One that
 -- is above 256 MB (stored before there was a cap) cannot be relied upon to be sent: it is
 -- named, with its size, one such in a claim, since finding out takes its time.
-CREATE FUNCTION pulse._fit_jobs(
+CREATE FUNCTION pulse_internal.fit_jobs(
     jobs bigint [],
     OUT fit bigint [],
     OUT unsent bigint,
@@ -23,16 +23,16 @@ DECLARE
     v_all bigint := 0;
 BEGIN
     fit := '{}';
-    FOREACH v_job IN ARRAY _fit_jobs.jobs LOOP
+    FOREACH v_job IN ARRAY fit_jobs.jobs LOOP
         -- What is not compressed is about as large as text, and not read for this.
         SELECT
             CASE
                 WHEN pg_column_compression(b.payload) IS NULL
                     AND pg_column_size(b.payload) <= 67108864
                     THEN pg_column_size(b.payload)
-                ELSE pulse._text_size(b.payload)
+                ELSE pulse_internal.text_size(b.payload)
             END INTO v_size
-        FROM pulse.body AS b
+        FROM pulse_internal.body AS b
         WHERE b.job = v_job;
 
         IF v_size > 268435456 THEN
@@ -48,11 +48,11 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._fit_jobs(bigint []) IS
+COMMENT ON FUNCTION pulse_internal.fit_jobs(bigint []) IS
 'Of the jobs that a claim has locked, as many of the first as fit into one answer by their payloads; and one job that is too large for any.';
 
 -- For claims of ready: NULL when none of these rows is there.
-CREATE FUNCTION pulse._fit_claim(worker text, rows_of_ready tid [])
+CREATE FUNCTION pulse_internal.fit_claim(worker text, rows_of_ready tid [])
 RETURNS tid []
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -64,13 +64,13 @@ DECLARE
     v_jobs bigint [];
     v_rows tid [];
     v_fit record;
-    v_row pulse.ready;
+    v_row pulse_internal.ready;
 BEGIN
     SELECT array_agg(o.job), array_agg(o.tid) INTO v_jobs, v_rows
     FROM (
         SELECT r.job, r.ctid AS tid
-        FROM pulse.ready AS r
-        WHERE r.ctid = ANY (_fit_claim.rows_of_ready)
+        FROM pulse_internal.ready AS r
+        WHERE r.ctid = ANY (fit_claim.rows_of_ready)
         ORDER BY r.rank, r.seq
     ) AS o;
 
@@ -79,15 +79,15 @@ BEGIN
     END IF;
 
     SELECT f.* INTO v_fit
-    FROM pulse._fit_jobs(v_jobs) AS f;
+    FROM pulse_internal.fit_jobs(v_jobs) AS f;
 
     IF v_fit.unsent IS NOT NULL THEN
-        DELETE FROM pulse.ready AS r
+        DELETE FROM pulse_internal.ready AS r
         WHERE r.job = v_fit.unsent
         RETURNING r.* INTO v_row;
 
-        PERFORM pulse._fail_unsent(
-            _fit_claim.worker, v_row.job, v_row.lane, v_row.kind, v_row.rank,
+        PERFORM pulse_internal.fail_unsent(
+            fit_claim.worker, v_row.job, v_row.lane, v_row.kind, v_row.rank,
             v_row.attempts, v_row.failures, v_row.keyed, v_row.ready_at, v_fit.size
         );
     END IF;
@@ -100,11 +100,11 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._fit_claim(text, tid []) IS
+COMMENT ON FUNCTION pulse_internal.fit_claim(text, tid []) IS
 'Of the rows that a claim has locked, the first whose payloads fit into one answer; a job that fits into none is ended.';
 
 -- The caller has taken it out of its line. False: there is nothing to hand out.
-CREATE FUNCTION pulse._fail_unsent(
+CREATE FUNCTION pulse_internal.fail_unsent(
     worker text,
     job bigint,
     lane text,
@@ -124,26 +124,26 @@ DECLARE
     v_now timestamptz := clock_timestamp();
     v_lease bigint;
 BEGIN
-    INSERT INTO pulse.lease (
+    INSERT INTO pulse_internal.lease (
         lease, job, lane, kind, rank, attempt, failures, keyed,
         worker, claimed_at, lease_for, lease_until, ready_at
     )
     VALUES (
-        nextval('pulse.lease_seq') << 10 | floor(random() * 1024)::bigint,
-        _fail_unsent.job, _fail_unsent.lane, _fail_unsent.kind, _fail_unsent.rank,
-        _fail_unsent.attempts + 1, _fail_unsent.failures, _fail_unsent.keyed,
-        _fail_unsent.worker, v_now, '1 second', v_now + interval '1 second',
-        _fail_unsent.ready_at
+        nextval('pulse_internal.lease_seq') << 10 | floor(random() * 1024)::bigint,
+        fail_unsent.job, fail_unsent.lane, fail_unsent.kind, fail_unsent.rank,
+        fail_unsent.attempts + 1, fail_unsent.failures, fail_unsent.keyed,
+        fail_unsent.worker, v_now, '1 second', v_now + interval '1 second',
+        fail_unsent.ready_at
     )
     RETURNING lease INTO v_lease;
 
-    PERFORM pulse._fail_runs(
+    PERFORM pulse_internal.fail_runs(
         ARRAY[v_lease],
         ARRAY[format(
             'a payload of %s as text is too large to be handed out',
             CASE
-                WHEN _fail_unsent.size >= 1073741824 THEN 'more than 1 GB'
-                ELSE pg_size_pretty(_fail_unsent.size)
+                WHEN fail_unsent.size >= 1073741824 THEN 'more than 1 GB'
+                ELSE pg_size_pretty(fail_unsent.size)
             END
         )],
         NULL, ARRAY[true], 'claim_batch'
@@ -152,7 +152,7 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._fail_unsent(
+COMMENT ON FUNCTION pulse_internal.fail_unsent(
     text, bigint, text, text, integer, integer, integer, boolean, timestamptz, bigint
 ) IS
 'Claim a job and end it as dead, because its payload cannot be handed out.';

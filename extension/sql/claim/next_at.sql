@@ -13,34 +13,34 @@ SET jit = off
 AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
-    v_lane pulse.lane;
+    v_lane pulse_internal.lane;
     v_due timestamptz;
     v_wake timestamptz;
     v_free timestamptz;
     v_kind timestamptz;
 BEGIN
-    PERFORM pulse._require_name('lane', next_at.lane);
+    PERFORM pulse_internal.require_name('lane', next_at.lane);
     SELECT l.* INTO v_lane
-    FROM pulse.lane AS l
+    FROM pulse_internal.lane AS l
     WHERE l.lane = next_at.lane;
 
     SELECT w.run_at INTO v_due
-    FROM pulse.waiting AS w
+    FROM pulse_internal.waiting AS w
     WHERE w.lane = next_at.lane
         AND w.attempts >= 0
-        AND w.run_at >= (pulse._newest_due_mark(next_at.lane)).run_at
+        AND w.run_at >= (pulse_internal.newest_due_mark(next_at.lane)).run_at
         AND w.run_at < 'infinity'
     ORDER BY w.run_at
     LIMIT 1;
 
     IF v_lane.grouped THEN
         SELECT s.wake_at INTO v_wake
-        FROM pulse.group_state AS s
+        FROM pulse_internal.group_state AS s
         WHERE s.lane = next_at.lane
             AND s.wake_at IS NOT NULL
             AND s.rank IS NOT NULL
             AND s.wake_at >= coalesce(
-                (pulse._newest_group_mark(next_at.lane)).woken_until, '-infinity'
+                (pulse_internal.newest_group_mark(next_at.lane)).woken_until, '-infinity'
             )
             AND (next_at.kinds IS NULL OR s.kind = ANY (next_at.kinds))
         ORDER BY s.wake_at
@@ -49,23 +49,23 @@ BEGIN
 
     IF v_lane.rate IS NOT NULL THEN
         SELECT f.free_at INTO v_free
-        FROM pulse._free_starts(
-            (pulse._newest_quota(next_at.lane, '')).starts, v_lane.rate, v_lane.rate_per, v_now
+        FROM pulse_internal.free_starts(
+            (pulse_internal.newest_quota(next_at.lane, '')).starts, v_lane.rate, v_lane.rate_per, v_now
         ) AS f;
     END IF;
 
     -- Of a kind with a rate that stands in line: when it has a start again, or now.
     SELECT min(coalesce(f.free_at, v_now)) INTO v_kind
-    FROM pulse.kind AS k
-    CROSS JOIN LATERAL pulse._free_starts(
-        (pulse._newest_quota('', k.kind)).starts, k.rate, k.rate_per, v_now
+    FROM pulse_internal.kind AS k
+    CROSS JOIN LATERAL pulse_internal.free_starts(
+        (pulse_internal.newest_quota('', k.kind)).starts, k.rate, k.rate_per, v_now
     ) AS f
     WHERE k.rate IS NOT NULL
         AND (next_at.kinds IS NULL OR k.kind = ANY (next_at.kinds))
         AND (
-            pulse._stands_in_line(next_at.lane, k.kind)
+            pulse_internal.stands_in_line(next_at.lane, k.kind)
             OR EXISTS (
-                SELECT FROM pulse.group_state AS s
+                SELECT FROM pulse_internal.group_state AS s
                 WHERE s.lane = next_at.lane
                     AND s.kind = k.kind
                     AND s.turn IS NOT NULL
@@ -76,12 +76,12 @@ BEGIN
     -- Nothing starts before the lane has a start again; what stands in line does then, or
     -- now, if one has come since a claim found nothing.
     IF v_lane.rate IS NOT NULL THEN
-        IF pulse._stands_in_line(next_at.lane)
+        IF pulse_internal.stands_in_line(next_at.lane)
             OR EXISTS (
-                SELECT FROM pulse.group_state AS s
+                SELECT FROM pulse_internal.group_state AS s
                 WHERE s.lane = next_at.lane AND s.turn IS NOT NULL AND s.version > 0
             )
-            OR EXISTS (SELECT FROM pulse.group_notice AS n WHERE n.lane = next_at.lane)
+            OR EXISTS (SELECT FROM pulse_internal.group_notice AS n WHERE n.lane = next_at.lane)
         THEN
             v_due := least(v_due, v_now);
         END IF;
@@ -97,7 +97,7 @@ COMMENT ON FUNCTION pulse.next_at(text, text []) IS
 'When the passing of time alone will make a job of a lane claimable: the next job that is due, or the next start that a rate of the lane, of a kind or of a group allows (now, or before, if there is one by now). With kinds, of groups whose first job is of one of these. NULL: nothing is known that waits for time. A claim may find nothing then all the same, and something before: slots, pauses and new jobs are not foreseen. PU002 not a lane name. Writes nothing.';
 
 -- From the marks of the lane on, which no job that stands in line is below.
-CREATE FUNCTION pulse._stands_in_line(lane text, kind text DEFAULT NULL)
+CREATE FUNCTION pulse_internal.stands_in_line(lane text, kind text DEFAULT NULL)
 RETURNS boolean
 LANGUAGE plpgsql
 STABLE
@@ -108,7 +108,7 @@ SET enable_sort = off
 SET jit = off
 AS $$
 DECLARE
-    v_mark pulse.mark := pulse._newest_mark(_stands_in_line.lane, '');
+    v_mark pulse_internal.mark := pulse_internal.newest_mark(stands_in_line.lane, '');
     v_rank integer;
     v_to integer;
     v_seq bigint;
@@ -117,10 +117,10 @@ BEGIN
         v_rank := coalesce(v_mark.ranks[nullif(v_level, 0)], -2147483648);
         v_seq := coalesce(v_mark.seqs[nullif(v_level, 0)], 0);
         v_to := coalesce(v_mark.ranks[v_level + 1], 2147483647);
-        IF _stands_in_line.kind IS NULL THEN
+        IF stands_in_line.kind IS NULL THEN
             PERFORM
-            FROM pulse.ready AS r
-            WHERE r.lane = _stands_in_line.lane
+            FROM pulse_internal.ready AS r
+            WHERE r.lane = stands_in_line.lane
                 AND r.failures >= 0
                 AND (r.rank, r.seq) >= (v_rank, v_seq)
                 AND r.rank < v_to
@@ -128,9 +128,9 @@ BEGIN
             LIMIT 1;
         ELSE
             PERFORM
-            FROM pulse.ready AS r
-            WHERE r.lane = _stands_in_line.lane
-                AND r.kind = _stands_in_line.kind
+            FROM pulse_internal.ready AS r
+            WHERE r.lane = stands_in_line.lane
+                AND r.kind = stands_in_line.kind
                 AND r.attempts >= 0
                 AND (r.rank, r.seq) >= (v_rank, v_seq)
                 AND r.rank < v_to
@@ -145,5 +145,5 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._stands_in_line(text, text) IS
+COMMENT ON FUNCTION pulse_internal.stands_in_line(text, text) IS
 'Whether a job, or one of a kind, stands in the line of a lane, outside of groups.';

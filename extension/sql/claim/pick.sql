@@ -2,16 +2,16 @@
 -- how a claim asks for newer marks (common/marks.sql).
 
 -- Any kind: level by level from the top, each from its mark.
-CREATE FUNCTION pulse._pick(
-    lane text, need integer, mark pulse.mark
+CREATE FUNCTION pulse_internal.pick(
+    lane text, need integer, mark pulse_internal.mark
 )
 RETURNS tid []
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_ranks integer [] := (_pick.mark).ranks;
-    v_seqs bigint [] := (_pick.mark).seqs;
+    v_ranks integer [] := (pick.mark).ranks;
+    v_seqs bigint [] := (pick.mark).seqs;
     v_levels integer := coalesce(cardinality(v_ranks), 0);
     v_picked tid [];
     v_some tid [];
@@ -20,9 +20,9 @@ DECLARE
     v_stepped bigint;
 BEGIN
     FOR v_level IN 0..v_levels LOOP
-        -- As _entries_read, without a call.
-        v_read := pg_stat_get_xact_tuples_returned('pulse.ready_for_claim'::regclass)
-            + 100 * pg_stat_get_xact_blocks_fetched('pulse.ready_for_claim'::regclass);
+        -- As entries_read, without a call.
+        v_read := pg_stat_get_xact_tuples_returned('pulse_internal.ready_for_claim'::regclass)
+            + 100 * pg_stat_get_xact_blocks_fetched('pulse_internal.ready_for_claim'::regclass);
 
         SELECT
             array_agg(s.tid),
@@ -34,33 +34,33 @@ BEGIN
         INTO v_some, v_step
         FROM (
             SELECT r.ctid AS tid, r.seq
-            FROM pulse.ready AS r
-            WHERE r.lane = _pick.lane
+            FROM pulse_internal.ready AS r
+            WHERE r.lane = pick.lane
                 AND r.failures >= 0
                 AND (r.rank, r.seq)
                 >= (coalesce(v_ranks[v_level], -2147483648), coalesce(v_seqs[v_level], 0))
                 AND r.rank < coalesce(v_ranks[v_level + 1], 2147483647)
             ORDER BY r.rank, r.seq
-            LIMIT _pick.need - coalesce(cardinality(v_picked), 0)
+            LIMIT pick.need - coalesce(cardinality(v_picked), 0)
             FOR UPDATE SKIP LOCKED
         ) AS s;
 
         IF v_step IS NULL THEN
-            v_step := pulse._entries_read('pulse.ready_for_claim') - v_read - 500;
+            v_step := pulse_internal.entries_read('pulse_internal.ready_for_claim') - v_read - 500;
         END IF;
         v_stepped := greatest(v_stepped, v_step);
         v_picked := v_picked || v_some;
-        EXIT WHEN cardinality(v_picked) >= _pick.need;
+        EXIT WHEN cardinality(v_picked) >= pick.need;
     END LOOP;
 
     IF v_stepped >= 500 THEN
-        PERFORM pulse._ask_for_marks(_pick.lane, '{}', _pick.mark, false);
+        PERFORM pulse_internal.ask_for_marks(pick.lane, '{}', pick.mark, false);
     END IF;
     RETURN coalesce(v_picked, '{}');
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._pick(text, integer, pulse.mark) IS
+COMMENT ON FUNCTION pulse_internal.pick(text, integer, pulse_internal.mark) IS
 'Lock the first jobs of a lane that nobody else has locked, at most need, and return their addresses; mark is the newest of the lane.';
 
 -- What reading has cost, in entries of an index: those it returned, of dead rows as well,
@@ -68,7 +68,7 @@ COMMENT ON FUNCTION pulse._pick(text, integer, pulse.mark) IS
 -- Taken before and after, the difference says whether there was a pile to step over: not
 -- even distances in seq do, since they count the rows of all lanes. A look at an empty
 -- place costs a descent, 500 at most.
-CREATE FUNCTION pulse._entries_read(index regclass)
+CREATE FUNCTION pulse_internal.entries_read(index regclass)
 RETURNS bigint
 -- Not sql, which would be parsed and planned at each call.
 LANGUAGE plpgsql
@@ -80,58 +80,58 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._entries_read(regclass) IS
+COMMENT ON FUNCTION pulse_internal.entries_read(regclass) IS
 'How many entries of an index this session has read lately, a page counted as a hundred.';
 
 -- A claim that had to step over 500 places or more asks. It counts the entries of dead rows
 -- that it has read, and pages; idle claims write nothing. The picks of other files take the
 -- distance in seq where they found a job, which counts the rows of all lanes: they ask too
 -- often rather than too seldom. Asking is cheap and not repeated within 20 ms.
-CREATE FUNCTION pulse._ask_for_marks(
-    lane text, kinds text [], mark pulse.mark, patchy boolean
+CREATE FUNCTION pulse_internal.ask_for_marks(
+    lane text, kinds text [], mark pulse_internal.mark, patchy boolean
 )
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_horizon pulse.horizon;
+    v_horizon pulse_internal.horizon;
     v_kind text;
 BEGIN
     IF (
-        (_ask_for_marks.mark).marked_at BETWEEN
+        (ask_for_marks.mark).marked_at BETWEEN
         clock_timestamp() - interval '20 milliseconds' AND clock_timestamp()
-        AND NOT _ask_for_marks.patchy
+        AND NOT ask_for_marks.patchy
     )
         OR NOT pg_try_advisory_xact_lock(
-            'pulse.mark'::regclass::oid::integer, hashtext(_ask_for_marks.lane)
+            'pulse_internal.mark'::regclass::oid::integer, hashtext(ask_for_marks.lane)
         )
     THEN
         RETURN;
     END IF;
 
-    v_horizon := pulse._see_horizon();
-    PERFORM pulse._advance_line(
-        _ask_for_marks.lane, '', v_horizon.ready_q,
-        CASE WHEN _ask_for_marks.patchy THEN clock_timestamp() END
+    v_horizon := pulse_internal.see_horizon();
+    PERFORM pulse_internal.advance_line(
+        ask_for_marks.lane, '', v_horizon.ready_q,
+        CASE WHEN ask_for_marks.patchy THEN clock_timestamp() END
     );
-    FOREACH v_kind IN ARRAY _ask_for_marks.kinds LOOP
-        PERFORM pulse._advance_line(_ask_for_marks.lane, v_kind, v_horizon.ready_q);
+    FOREACH v_kind IN ARRAY ask_for_marks.kinds LOOP
+        PERFORM pulse_internal.advance_line(ask_for_marks.lane, v_kind, v_horizon.ready_q);
     END LOOP;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._ask_for_marks(text, text [], pulse.mark, boolean) IS
+COMMENT ON FUNCTION pulse_internal.ask_for_marks(text, text [], pulse_internal.mark, boolean) IS
 'Advance the marks of a lane from inside a claim, when that pays.';
 
 -- The picks of a claim that names kinds: the essay is above the claim (claim/claim.sql).
 
 -- Some kinds: windows of the same line, filtered; see the essay above.
-CREATE FUNCTION pulse._pick_kinds(
+CREATE FUNCTION pulse_internal.pick_kinds(
     lane text,
     kinds text [],
     need integer,
-    mark pulse.mark,
+    mark pulse_internal.mark,
     without text []
 )
 RETURNS tid []
@@ -139,13 +139,13 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_ranks integer [] := (_pick_kinds.mark).ranks;
+    v_ranks integer [] := (pick_kinds.mark).ranks;
     v_levels integer := coalesce(cardinality(v_ranks), 0);
     v_level integer := 0;
     v_from_rank integer := -2147483648;
     v_from_seq bigint := 0;
     v_to_rank integer := coalesce(v_ranks[1], 2147483647);
-    v_window integer := _pick_kinds.need;
+    v_window integer := pick_kinds.need;
     v_picked tid [] := ARRAY[]::tid [];
     v_seen integer;
     v_wanted integer;
@@ -159,28 +159,28 @@ DECLARE
     v_stepped bigint := 0;
     v_patchy boolean := false;
 BEGIN
-    IF (_pick_kinds.mark).patchy_at
+    IF (pick_kinds.mark).patchy_at
         BETWEEN clock_timestamp() - interval '10 seconds' AND clock_timestamp()
     THEN
-        RETURN pulse._pick_by_kind(
-            _pick_kinds.lane, _pick_kinds.kinds, _pick_kinds.need, v_picked,
-            _pick_kinds.without
+        RETURN pulse_internal.pick_by_kind(
+            pick_kinds.lane, pick_kinds.kinds, pick_kinds.need, v_picked,
+            pick_kinds.without
         );
     END IF;
 
     LOOP
-        -- As _entries_read, without a call.
-        v_read := pg_stat_get_xact_tuples_returned('pulse.ready_for_claim'::regclass)
-            + 100 * pg_stat_get_xact_blocks_fetched('pulse.ready_for_claim'::regclass);
+        -- As entries_read, without a call.
+        v_read := pg_stat_get_xact_tuples_returned('pulse_internal.ready_for_claim'::regclass)
+            + 100 * pg_stat_get_xact_blocks_fetched('pulse_internal.ready_for_claim'::regclass);
         -- One statement, so one snapshot: a row address seen here cannot be reused for
         -- another row before it is locked.
         WITH seen AS MATERIALIZED (
             SELECT
                 r.ctid AS tid, r.rank, r.seq,
-                coalesce(r.kind = ANY (_pick_kinds.kinds), r.kind <> ALL (_pick_kinds.without))
+                coalesce(r.kind = ANY (pick_kinds.kinds), r.kind <> ALL (pick_kinds.without))
                 AS wanted
-            FROM pulse.ready AS r
-            WHERE r.lane = _pick_kinds.lane
+            FROM pulse_internal.ready AS r
+            WHERE r.lane = pick_kinds.lane
                 AND r.failures >= 0
                 AND (r.rank, r.seq) >= (v_from_rank, v_from_seq)
                 AND r.rank < v_to_rank
@@ -205,10 +205,10 @@ BEGIN
             (SELECT max(s.seq) FROM seen AS s WHERE s.rank = c.last_rank),
             array(
                 SELECT r.ctid
-                FROM pulse.ready AS r
+                FROM pulse_internal.ready AS r
                 WHERE r.ctid = ANY (array(SELECT s.tid FROM seen AS s WHERE s.wanted))
                 ORDER BY r.rank, r.seq
-                LIMIT _pick_kinds.need - cardinality(v_picked)
+                LIMIT pick_kinds.need - cardinality(v_picked)
                 FOR UPDATE SKIP LOCKED
             )
         INTO v_seen, v_wanted, v_first_seq, v_last_rank, v_last_seq, v_some
@@ -218,7 +218,7 @@ BEGIN
         v_all_seen := v_all_seen + v_seen;
         v_all_wanted := v_all_wanted + v_wanted;
         IF v_seen < v_window THEN
-            v_read := pulse._entries_read('pulse.ready_for_claim') - v_read - 500;
+            v_read := pulse_internal.entries_read('pulse_internal.ready_for_claim') - v_read - 500;
         END IF;
         IF v_first_seq IS NULL THEN
             v_stepped := greatest(v_stepped, v_read);
@@ -228,7 +228,7 @@ BEGIN
             -- A level above all known ones has to be recorded.
             v_stepped := 500;
         END IF;
-        EXIT WHEN cardinality(v_picked) >= _pick_kinds.need;
+        EXIT WHEN cardinality(v_picked) >= pick_kinds.need;
 
         IF v_seen < v_window THEN
             -- The end of the segment. Far more was read than rows seen, behind a row that
@@ -237,39 +237,39 @@ BEGIN
             v_level := v_level + 1;
             EXIT WHEN v_level > v_levels;
             v_from_rank := v_ranks[v_level];
-            v_from_seq := (_pick_kinds.mark).seqs[v_level];
+            v_from_seq := (pick_kinds.mark).seqs[v_level];
             v_to_rank := coalesce(v_ranks[v_level + 1], 2147483647);
         ELSE
             v_patchy := v_all_seen >= 100 AND v_all_wanted * 8 < v_all_seen;
             EXIT WHEN v_patchy;
-            v_window := _pick_kinds.need + 100;
+            v_window := pick_kinds.need + 100;
             v_from_rank := v_last_rank;
             v_from_seq := v_last_seq + 1;
         END IF;
     END LOOP;
 
-    IF v_patchy AND cardinality(v_picked) < _pick_kinds.need THEN
-        v_picked := v_picked || pulse._pick_by_kind(
-            _pick_kinds.lane, _pick_kinds.kinds,
-            _pick_kinds.need - cardinality(v_picked), v_picked, _pick_kinds.without
+    IF v_patchy AND cardinality(v_picked) < pick_kinds.need THEN
+        v_picked := v_picked || pulse_internal.pick_by_kind(
+            pick_kinds.lane, pick_kinds.kinds,
+            pick_kinds.need - cardinality(v_picked), v_picked, pick_kinds.without
         );
     END IF;
 
     IF v_stepped >= 500 OR v_patchy THEN
-        PERFORM pulse._ask_for_marks(
-            _pick_kinds.lane, '{}', _pick_kinds.mark, v_patchy
+        PERFORM pulse_internal.ask_for_marks(
+            pick_kinds.lane, '{}', pick_kinds.mark, v_patchy
         );
     END IF;
     RETURN v_picked;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._pick_kinds(text, text [], integer, pulse.mark, text []) IS
-'Like _pick, for some kinds only, or where kinds is NULL for all without some.';
+COMMENT ON FUNCTION pulse_internal.pick_kinds(text, text [], integer, pulse_internal.mark, text []) IS
+'Like pick, for some kinds only, or where kinds is NULL for all without some.';
 
 -- Kind by kind: a window of candidates of each level of each kind, not locked, merged in
 -- claim order; the first ones are locked. Again, further down, while short.
-CREATE FUNCTION pulse._pick_by_kind(
+CREATE FUNCTION pulse_internal.pick_by_kind(
     lane text, kinds text [], need integer, already tid [], without text []
 )
 RETURNS tid []
@@ -278,10 +278,10 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_kinds text [] := coalesce(
-        _pick_by_kind.kinds, pulse._kinds_in_line(_pick_by_kind.lane, _pick_by_kind.without)
+        pick_by_kind.kinds, pulse_internal.kinds_in_line(pick_by_kind.lane, pick_by_kind.without)
     );
     -- A few more than needed: other claimers have locked some.
-    v_window integer := _pick_by_kind.need + 32;
+    v_window integer := pick_by_kind.need + 32;
     v_after_rank integer := -2147483648;
     v_after_seq bigint := -1;
     v_picked tid [] := ARRAY[]::tid [];
@@ -292,9 +292,9 @@ DECLARE
     v_stepped bigint := 0;
     v_step bigint;
     v_segments integer;
-    v_read bigint := pulse._entries_read('pulse.ready_for_claim_by_kind');
-    v_dead bigint := pg_stat_get_xact_tuples_returned('pulse.ready_for_claim_by_kind'::regclass)
-        - pg_stat_get_xact_tuples_fetched('pulse.ready_for_claim_by_kind'::regclass);
+    v_read bigint := pulse_internal.entries_read('pulse_internal.ready_for_claim_by_kind');
+    v_dead bigint := pg_stat_get_xact_tuples_returned('pulse_internal.ready_for_claim_by_kind'::regclass)
+        - pg_stat_get_xact_tuples_fetched('pulse_internal.ready_for_claim_by_kind'::regclass);
 BEGIN
     LOOP
         WITH line AS (
@@ -303,7 +303,7 @@ BEGIN
                 m.ranks,
                 m.seqs
             FROM (SELECT DISTINCT k.kind FROM unnest(v_kinds) AS k (kind)) AS u
-            CROSS JOIN LATERAL pulse._newest_mark(_pick_by_kind.lane, u.kind) AS m
+            CROSS JOIN LATERAL pulse_internal.newest_mark(pick_by_kind.lane, u.kind) AS m
         ),
 
         segment AS (
@@ -341,8 +341,8 @@ BEGIN
                 SELECT f.*, row_number() OVER () AS place
                 FROM (
                     SELECT r.ctid AS tid, r.rank, r.seq
-                    FROM pulse.ready AS r
-                    WHERE r.lane = _pick_by_kind.lane
+                    FROM pulse_internal.ready AS r
+                    WHERE r.lane = pick_by_kind.lane
                         AND r.kind = s.kind
                         AND r.attempts >= 0
                         AND (r.rank, r.seq) >= (s.from_rank, s.from_seq)
@@ -367,11 +367,11 @@ BEGIN
             (SELECT count(*) FROM segment AS s),
             array(
                 SELECT r.ctid
-                FROM pulse.ready AS r
+                FROM pulse_internal.ready AS r
                 WHERE r.ctid = ANY (array(SELECT x.tid FROM candidate AS x))
-                    AND r.ctid <> ALL (_pick_by_kind.already)
+                    AND r.ctid <> ALL (pick_by_kind.already)
                 ORDER BY r.rank, r.seq
-                LIMIT _pick_by_kind.need - cardinality(v_picked)
+                LIMIT pick_by_kind.need - cardinality(v_picked)
                 FOR UPDATE SKIP LOCKED
             )
         INTO v_seen, v_last_rank, v_last_seq, v_step, v_segments, v_some
@@ -379,7 +379,7 @@ BEGIN
 
         v_picked := v_picked || v_some;
         v_stepped := greatest(v_stepped, v_step);
-        EXIT WHEN cardinality(v_picked) >= _pick_by_kind.need
+        EXIT WHEN cardinality(v_picked) >= pick_by_kind.need
             OR v_seen < v_window;
         v_after_rank := v_last_rank;
         v_after_seq := v_last_seq;
@@ -389,16 +389,16 @@ BEGIN
     -- Entries of dead rows, as in the claim: also of a level that nobody has recorded yet.
     v_stepped := greatest(
         v_stepped,
-        pg_stat_get_xact_tuples_returned('pulse.ready_for_claim_by_kind'::regclass)
-        - pg_stat_get_xact_tuples_fetched('pulse.ready_for_claim_by_kind'::regclass) - v_dead
+        pg_stat_get_xact_tuples_returned('pulse_internal.ready_for_claim_by_kind'::regclass)
+        - pg_stat_get_xact_tuples_fetched('pulse_internal.ready_for_claim_by_kind'::regclass) - v_dead
     );
     IF cardinality(v_picked) = 0 THEN
-        v_read := pulse._entries_read('pulse.ready_for_claim_by_kind') - v_read;
+        v_read := pulse_internal.entries_read('pulse_internal.ready_for_claim_by_kind') - v_read;
         v_stepped := greatest(v_stepped, v_read - 500 * v_segments);
     END IF;
     IF v_stepped >= 500 THEN
-        PERFORM pulse._ask_for_marks(
-            _pick_by_kind.lane, v_kinds, pulse._newest_mark(_pick_by_kind.lane, v_kinds[1]),
+        PERFORM pulse_internal.ask_for_marks(
+            pick_by_kind.lane, v_kinds, pulse_internal.newest_mark(pick_by_kind.lane, v_kinds[1]),
             false
         );
     END IF;
@@ -406,5 +406,5 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._pick_by_kind(text, text [], integer, tid [], text []) IS
-'Like _pick_kinds, when jobs of other kinds pile up at the head of the line.';
+COMMENT ON FUNCTION pulse_internal.pick_by_kind(text, text [], integer, tid [], text []) IS
+'Like pick_kinds, when jobs of other kinds pile up at the head of the line.';

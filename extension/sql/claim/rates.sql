@@ -5,8 +5,8 @@
 -- lets through is exact upward, and at most a hundredth below. A start is never dated before
 -- the one before it: a clock that steps back makes a rate wait, not leak.
 
-CREATE FUNCTION pulse._free_starts(
-    starts pulse._window,
+CREATE FUNCTION pulse_internal.free_starts(
+    starts pulse_internal.rate_window,
     rate integer,
     per interval,
     now timestamptz,
@@ -18,17 +18,17 @@ IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_place integer := coalesce(cardinality((_free_starts.starts).times), 0);
+    v_place integer := coalesce(cardinality((free_starts.starts).times), 0);
 BEGIN
-    free := _free_starts.rate;
+    free := free_starts.rate;
     -- From the newest back: the entry that uses the last start up has to grow old.
     WHILE v_place > 0
-        AND (_free_starts.starts).times[v_place] > _free_starts.now - _free_starts.per
+        AND (free_starts.starts).times[v_place] > free_starts.now - free_starts.per
     LOOP
-        free := free - (_free_starts.starts).counts[v_place];
+        free := free - (free_starts.starts).counts[v_place];
         IF free <= 0 THEN
             free := 0;
-            free_at := (_free_starts.starts).times[v_place] + _free_starts.per;
+            free_at := (free_starts.starts).times[v_place] + free_starts.per;
             RETURN;
         END IF;
         v_place := v_place - 1;
@@ -36,59 +36,59 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._free_starts(pulse._window, integer, interval, timestamptz) IS
+COMMENT ON FUNCTION pulse_internal.free_starts(pulse_internal.rate_window, integer, interval, timestamptz) IS
 'How many starts a rate has left at a time, and if none when the next one comes.';
 
-CREATE FUNCTION pulse._add_starts(
-    starts pulse._window, n integer, per interval, now timestamptz
+CREATE FUNCTION pulse_internal.add_starts(
+    starts pulse_internal.rate_window, n integer, per interval, now timestamptz
 )
-RETURNS pulse._window
+RETURNS pulse_internal.rate_window
 LANGUAGE plpgsql
 IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_piece double precision := date_part('epoch', _add_starts.per) / 100;
+    v_piece double precision := date_part('epoch', add_starts.per) / 100;
     v_times timestamptz [];
     v_counts integer [];
     v_last timestamptz;
     v_at timestamptz;
     v_places integer;
 BEGIN
-    IF _add_starts.n = 0 THEN
-        RETURN _add_starts.starts;
+    IF add_starts.n = 0 THEN
+        RETURN add_starts.starts;
     END IF;
 
-    v_last := (_add_starts.starts).times[cardinality((_add_starts.starts).times)];
-    v_at := greatest(_add_starts.now, v_last);
+    v_last := (add_starts.starts).times[cardinality((add_starts.starts).times)];
+    v_at := greatest(add_starts.now, v_last);
 
     SELECT
         coalesce(array_agg(u.at ORDER BY u.place), '{}'),
         coalesce(array_agg(u.n ORDER BY u.place), '{}')
     INTO v_times, v_counts
-    FROM unnest((_add_starts.starts).times, (_add_starts.starts).counts)
+    FROM unnest((add_starts.starts).times, (add_starts.starts).counts)
     WITH ORDINALITY AS u (at, n, place)
-    WHERE u.at > v_at - _add_starts.per;
+    WHERE u.at > v_at - add_starts.per;
 
     v_places := cardinality(v_times);
     IF v_places > 0
         AND floor(date_part('epoch', v_at) / v_piece) = floor(date_part('epoch', v_last) / v_piece)
     THEN
         v_times[v_places] := v_at;
-        v_counts[v_places] := v_counts[v_places] + _add_starts.n;
+        v_counts[v_places] := v_counts[v_places] + add_starts.n;
     ELSE
         v_times := v_times || v_at;
-        v_counts := v_counts || _add_starts.n;
+        v_counts := v_counts || add_starts.n;
     END IF;
-    RETURN ROW(v_times, v_counts)::pulse._window;
+    RETURN ROW(v_times, v_counts)::pulse_internal.rate_window;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._add_starts(pulse._window, integer, interval, timestamptz) IS
+COMMENT ON FUNCTION pulse_internal.add_starts(pulse_internal.rate_window, integer, interval, timestamptz) IS
 'A window of starts with so many more, without those that are older than the period.';
 
 -- What set_lane and set_group are given, and what was before: 0 takes the rate away.
-CREATE FUNCTION pulse._rate_given(
+CREATE FUNCTION pulse_internal.rate_given(
     name text,
     old_rate integer,
     old_per interval,
@@ -101,49 +101,49 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM pulse._require_between(_rate_given.name, _rate_given.new_rate, 0, 1000000);
-    PERFORM pulse._require_duration(
-        _rate_given.name || '_per', _rate_given.new_per, '100 milliseconds', '1 day'
+    PERFORM pulse_internal.require_between(rate_given.name, rate_given.new_rate, 0, 1000000);
+    PERFORM pulse_internal.require_duration(
+        rate_given.name || '_per', rate_given.new_per, '100 milliseconds', '1 day'
     );
-    rate := nullif(coalesce(_rate_given.new_rate, _rate_given.old_rate), 0);
-    per := CASE WHEN rate IS NOT NULL THEN coalesce(_rate_given.new_per, _rate_given.old_per) END;
+    rate := nullif(coalesce(rate_given.new_rate, rate_given.old_rate), 0);
+    per := CASE WHEN rate IS NOT NULL THEN coalesce(rate_given.new_per, rate_given.old_per) END;
 
-    IF rate IS NOT NULL AND per IS NULL OR rate IS NULL AND _rate_given.new_per IS NOT NULL THEN
-        PERFORM pulse._raise(
+    IF rate IS NOT NULL AND per IS NULL OR rate IS NULL AND rate_given.new_per IS NOT NULL THEN
+        PERFORM pulse_internal.raise(
             'PU002',
-            format('%1$s and %1$s_per belong together', _rate_given.name),
+            format('%1$s and %1$s_per belong together', rate_given.name),
             format(
-                '%s%s is given without the other one.', _rate_given.name,
+                '%s%s is given without the other one.', rate_given.name,
                 CASE WHEN rate IS NULL THEN '_per' ELSE '' END
             ),
             format(
                 'Pass %1$s => 100, %1$s_per => ''1 minute''; %1$s => 0 takes the limit away.',
-                _rate_given.name
+                rate_given.name
             )
         );
     END IF;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._rate_given(text, integer, interval, integer, interval) IS
+COMMENT ON FUNCTION pulse_internal.rate_given(text, integer, interval, integer, interval) IS
 'The rate that a call asks for, by what it gives and what was before; PU002 for half of one.';
 
 -- The starts of a lane that count against its rate (claim/rates.sql), kept and explained.
 
-CREATE FUNCTION pulse._newest_quota(lane text, kind text)
-RETURNS pulse.quota
+CREATE FUNCTION pulse_internal.newest_quota(lane text, kind text)
+RETURNS pulse_internal.quota
 LANGUAGE plpgsql
 STABLE
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
 DECLARE
-    v_quota pulse.quota;
+    v_quota pulse_internal.quota;
 BEGIN
     SELECT q.* INTO v_quota
-    FROM pulse.quota AS q
-    WHERE q.lane = _newest_quota.lane
-        AND q.kind = _newest_quota.kind
+    FROM pulse_internal.quota AS q
+    WHERE q.lane = newest_quota.lane
+        AND q.kind = newest_quota.kind
     ORDER BY q.version DESC
     LIMIT 1;
 
@@ -151,12 +151,12 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._newest_quota(text, text) IS
+COMMENT ON FUNCTION pulse_internal.newest_quota(text, text) IS
 'The starts of a lane (kind empty) or of a kind (lane empty) with a rate, as of the last claim.';
 
 -- Under the roster lock, or the lock of the kind.
-CREATE FUNCTION pulse._spend_quota(
-    old pulse.quota, lane text, kind text, n integer, per interval, now timestamptz
+CREATE FUNCTION pulse_internal.spend_quota(
+    old pulse_internal.quota, lane text, kind text, n integer, per interval, now timestamptz
 )
 RETURNS void
 LANGUAGE plpgsql
@@ -164,28 +164,28 @@ SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
 BEGIN
-    INSERT INTO pulse.quota (lane, kind, starts)
+    INSERT INTO pulse_internal.quota (lane, kind, starts)
     VALUES (
-        _spend_quota.lane,
-        _spend_quota.kind,
-        pulse._add_starts(
-            (_spend_quota.old).starts, _spend_quota.n, _spend_quota.per, _spend_quota.now
+        spend_quota.lane,
+        spend_quota.kind,
+        pulse_internal.add_starts(
+            (spend_quota.old).starts, spend_quota.n, spend_quota.per, spend_quota.now
         )
     );
 
-    DELETE FROM pulse.quota AS q
-    WHERE q.lane = (_spend_quota.old).lane
-        AND q.kind = (_spend_quota.old).kind
-        AND q.version = (_spend_quota.old).version;
+    DELETE FROM pulse_internal.quota AS q
+    WHERE q.lane = (spend_quota.old).lane
+        AND q.kind = (spend_quota.old).kind
+        AND q.version = (spend_quota.old).version;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._spend_quota(
-    pulse.quota, text, text, integer, interval, timestamptz
+COMMENT ON FUNCTION pulse_internal.spend_quota(
+    pulse_internal.quota, text, text, integer, interval, timestamptz
 ) IS
 'Count starts against the rate of a lane or of a kind.';
 
-CREATE FUNCTION pulse._rate_obstacle(lane text)
+CREATE FUNCTION pulse_internal.rate_obstacle(lane text)
 RETURNS SETOF text
 LANGUAGE plpgsql
 STABLE
@@ -198,16 +198,16 @@ BEGIN
         format(
             'the rate of lane %s is used up until %s: %s starts in %s',
             l.lane, to_char(f.free_at, 'YYYY-MM-DD HH24:MI:SS.MS TZ'), l.rate,
-            pulse._duration(l.rate_per)
+            pulse_internal.duration(l.rate_per)
         )
-    FROM pulse.lane AS l
-    CROSS JOIN LATERAL pulse._free_starts(
-        (pulse._newest_quota(l.lane, '')).starts, l.rate, l.rate_per, clock_timestamp()
+    FROM pulse_internal.lane AS l
+    CROSS JOIN LATERAL pulse_internal.free_starts(
+        (pulse_internal.newest_quota(l.lane, '')).starts, l.rate, l.rate_per, clock_timestamp()
     ) AS f
-    WHERE l.lane = _rate_obstacle.lane
+    WHERE l.lane = rate_obstacle.lane
         AND f.free_at IS NOT NULL;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._rate_obstacle(text) IS
+COMMENT ON FUNCTION pulse_internal.rate_obstacle(text) IS
 'In words: that the rate of a lane is used up, and until when.';

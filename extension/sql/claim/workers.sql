@@ -10,14 +10,14 @@ LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT s.lane, s.poll_interval, s.lease_for, s.max_batch, s.rated
-    FROM pulse._do_hello(pulse._sign(), hello.worker, hello.lanes, hello.kinds) AS s
+    FROM pulse_internal.do_hello(pulse_internal.sign(), hello.worker, hello.lanes, hello.kinds) AS s
 $$;
 
 COMMENT ON FUNCTION pulse.hello(text, text [], text []) IS
 'Report that a worker is running and which lanes and kinds (NULL: all) it takes, so that health can name kinds nobody handles; returns how these lanes want to be polled, and whether a rate may hold them (rated: next_at knows until when). Writes worker, at most once in 30 seconds.';
 
-CREATE FUNCTION pulse._do_hello(
-    signature pulse._signature, worker text, lanes text [], kinds text []
+CREATE FUNCTION pulse_internal.do_hello(
+    signature pulse_internal.caller_signature, worker text, lanes text [], kinds text []
 )
 RETURNS TABLE (
     lane text, poll_interval interval, lease_for interval, max_batch integer, rated boolean
@@ -27,19 +27,19 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(_do_hello.signature);
+    v_who integer := pulse_internal.redeem(do_hello.signature);
 BEGIN
-    PERFORM pulse._require_name('worker', _do_hello.worker);
-    PERFORM pulse._require_between('number of lanes', cardinality(_do_hello.lanes), 0, 1000);
-    PERFORM pulse._require_name('lanes', u.lane)
-    FROM unnest(_do_hello.lanes) AS u (lane);
-    PERFORM pulse._require_between('number of kinds', cardinality(_do_hello.kinds), 0, 10000);
-    PERFORM pulse._require_name('kinds', u.kind)
-    FROM unnest(_do_hello.kinds) AS u (kind);
+    PERFORM pulse_internal.require_name('worker', do_hello.worker);
+    PERFORM pulse_internal.require_between('number of lanes', cardinality(do_hello.lanes), 0, 1000);
+    PERFORM pulse_internal.require_name('lanes', u.lane)
+    FROM unnest(do_hello.lanes) AS u (lane);
+    PERFORM pulse_internal.require_between('number of kinds', cardinality(do_hello.kinds), 0, 10000);
+    PERFORM pulse_internal.require_name('kinds', u.kind)
+    FROM unnest(do_hello.kinds) AS u (kind);
 
-    INSERT INTO pulse.worker AS w (worker, lanes, kinds, seen_by, seen_at)
+    INSERT INTO pulse_internal.worker AS w (worker, lanes, kinds, seen_by, seen_at)
     VALUES (
-        _do_hello.worker, coalesce(_do_hello.lanes, '{}'), _do_hello.kinds, pulse._role_name(v_who),
+        do_hello.worker, coalesce(do_hello.lanes, '{}'), do_hello.kinds, pulse_internal.role_name(v_who),
         clock_timestamp()
     )
     ON CONFLICT ON CONSTRAINT worker_says_hello_once DO UPDATE SET
@@ -56,22 +56,22 @@ BEGIN
         s.lane, s.poll_interval, s.lease_for, s.max_batch,
         num_nonnulls(s.rate, s.group_rate) > 0
         OR EXISTS (
-            SELECT FROM pulse.group_rule AS q
+            SELECT FROM pulse_internal.group_rule AS q
             WHERE q.lane = u.lane
                 AND q.rate IS NOT NULL
         )
         OR EXISTS (
-            SELECT FROM pulse.kind AS k
+            SELECT FROM pulse_internal.kind AS k
             WHERE k.rate IS NOT NULL
-                AND (_do_hello.kinds IS NULL OR k.kind = ANY (_do_hello.kinds))
+                AND (do_hello.kinds IS NULL OR k.kind = ANY (do_hello.kinds))
         )
-    FROM unnest(_do_hello.lanes) WITH ORDINALITY AS u (lane, place)
-    CROSS JOIN LATERAL pulse._lane_settings(u.lane) AS s
+    FROM unnest(do_hello.lanes) WITH ORDINALITY AS u (lane, place)
+    CROSS JOIN LATERAL pulse_internal.lane_settings(u.lane) AS s
     ORDER BY u.place;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._do_hello(pulse._signature, text, text [], text []) IS
+COMMENT ON FUNCTION pulse_internal.do_hello(pulse_internal.caller_signature, text, text [], text []) IS
 'hello for the role that signed. Writes the same.';
 
 -- A worker that never says hello is known by what it runs. A heartbeat moves
@@ -90,7 +90,7 @@ SELECT
     w.seen_by,
     greatest(w.seen_at + interval '2 minutes', r.seen_at + interval '2 minutes', r.lease_until)
     > clock_timestamp() AS live
-FROM pulse.worker AS w
+FROM pulse_internal.worker AS w
 FULL JOIN (
     SELECT
         l.worker,
@@ -98,7 +98,7 @@ FULL JOIN (
         max(greatest(l.claimed_at, l.lease_until - l.lease_for)) AS seen_at,
         max(l.lease_until) AS lease_until,
         count(*) AS running
-    FROM pulse.lease AS l
+    FROM pulse_internal.lease AS l
     GROUP BY l.worker
 ) AS r ON r.worker = w.worker;
 

@@ -1,7 +1,7 @@
 -- What is asked of arguments: each function raises, or returns nothing.
 
 -- "Lock, then look in a later statement" sees nothing new under one frozen snapshot.
-CREATE FUNCTION pulse._require_read_committed(verb text)
+CREATE FUNCTION pulse_internal.require_read_committed(verb text)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -9,7 +9,7 @@ AS $$
 BEGIN
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted')
     THEN
-        PERFORM pulse._raise(
+        PERFORM pulse_internal.raise(
             'PU001',
             format('%s needs the isolation level READ COMMITTED', verb),
             format(
@@ -22,10 +22,10 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._require_read_committed(text) IS
+COMMENT ON FUNCTION pulse_internal.require_read_committed(text) IS
 'Raise PU001 above READ COMMITTED.';
 
-CREATE FUNCTION pulse._require_name(argument text, value text)
+CREATE FUNCTION pulse_internal.require_name(argument text, value text)
 RETURNS void
 LANGUAGE plpgsql
 IMMUTABLE
@@ -33,7 +33,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF value IS NULL OR value = '' OR length(value) > 200 THEN
-        PERFORM pulse._raise(
+        PERFORM pulse_internal.raise(
             'PU002',
             format('%s must be a name of 1 to 200 characters', argument),
             CASE
@@ -47,11 +47,11 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._require_name(text, text) IS
+COMMENT ON FUNCTION pulse_internal.require_name(text, text) IS
 'Raise PU002 unless the value can be a name.';
 
 -- NULL passes: a setting that is not given means the default.
-CREATE FUNCTION pulse._require_between(
+CREATE FUNCTION pulse_internal.require_between(
     argument text, value numeric, lowest numeric, highest numeric
 )
 RETURNS void
@@ -60,12 +60,12 @@ IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF value < _require_between.lowest OR value > _require_between.highest THEN
-        PERFORM pulse._raise(
+    IF value < require_between.lowest OR value > require_between.highest THEN
+        PERFORM pulse_internal.raise(
             'PU002',
             format(
                 '%s must be between %s and %s',
-                argument, _require_between.lowest, _require_between.highest
+                argument, require_between.lowest, require_between.highest
             ),
             format('It is %s.', value),
             'Pass a value inside these bounds.'
@@ -74,12 +74,12 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._require_between(text, numeric, numeric, numeric) IS
+COMMENT ON FUNCTION pulse_internal.require_between(text, numeric, numeric, numeric) IS
 'Raise PU002 unless the number is NULL or inside the bounds.';
 
 -- Intervals are compared by months of 30 days and days of 24 hours, and added as they are: with
 -- negative parts one within the bounds may lie in the past, or beyond all time.
-CREATE FUNCTION pulse._require_duration(
+CREATE FUNCTION pulse_internal.require_duration(
     argument text, value interval, lowest interval, highest interval
 )
 RETURNS void
@@ -88,12 +88,12 @@ IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF value < _require_duration.lowest OR value > _require_duration.highest THEN
-        PERFORM pulse._raise(
+    IF value < require_duration.lowest OR value > require_duration.highest THEN
+        PERFORM pulse_internal.raise(
             'PU002',
             format(
                 '%s must be between %s and %s',
-                argument, _require_duration.lowest, _require_duration.highest
+                argument, require_duration.lowest, require_duration.highest
             ),
             format('It is %s.', value),
             'Pass a value inside these bounds.'
@@ -104,7 +104,7 @@ BEGIN
         extract(year FROM value), extract(month FROM value), extract(day FROM value),
         extract(hour FROM value), extract(minute FROM value), extract(second FROM value)
     ) < 0 THEN
-        PERFORM pulse._raise(
+        PERFORM pulse_internal.raise(
             'PU002',
             format('%s must not count backwards', argument),
             format('It is %s.', value),
@@ -114,10 +114,10 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._require_duration(text, interval, interval, interval) IS
+COMMENT ON FUNCTION pulse_internal.require_duration(text, interval, interval, interval) IS
 'Raise PU002 unless the interval is NULL, or inside the bounds and in no part negative.';
 
-CREATE FUNCTION pulse._require_one_of(argument text, value text, choices text [])
+CREATE FUNCTION pulse_internal.require_one_of(argument text, value text, choices text [])
 RETURNS void
 LANGUAGE plpgsql
 IMMUTABLE
@@ -125,7 +125,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF value <> ALL (choices) THEN
-        PERFORM pulse._raise(
+        PERFORM pulse_internal.raise(
             'PU002',
             format('%s must be one of %s', argument, array_to_string(choices, ', ')),
             format('It is %L.', left(value, 100)),
@@ -135,10 +135,10 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._require_one_of(text, text, text []) IS
+COMMENT ON FUNCTION pulse_internal.require_one_of(text, text, text []) IS
 'Raise PU002 unless the value is NULL or one of the choices.';
 
-CREATE FUNCTION pulse._require_size(argument text, bytes bigint, most bigint, hint text)
+CREATE FUNCTION pulse_internal.require_size(argument text, bytes bigint, most bigint, hint text)
 RETURNS void
 LANGUAGE plpgsql
 IMMUTABLE
@@ -146,7 +146,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF bytes > most THEN
-        PERFORM pulse._raise(
+        PERFORM pulse_internal.raise(
             'PU003',
             format('%s is larger than %s', argument, pg_size_pretty(most)),
             format('It has %s bytes.', bytes),
@@ -156,24 +156,24 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._require_size(text, bigint, bigint, text) IS
+COMMENT ON FUNCTION pulse_internal.require_size(text, bigint, bigint, text) IS
 'Raise PU003 when something is too large.';
 
-CREATE FUNCTION pulse._require_reason(reason text)
+CREATE FUNCTION pulse_internal.require_reason(reason text)
 RETURNS void
 LANGUAGE sql
 IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse._require_size(
+    SELECT pulse_internal.require_size(
         'reason', octet_length(reason), 1048576, 'Say it in fewer words.'
     )
 $$;
 
-COMMENT ON FUNCTION pulse._require_reason(text) IS
+COMMENT ON FUNCTION pulse_internal.require_reason(text) IS
 'Raise PU003 when a reason is larger than an error may be.';
 
-CREATE FUNCTION pulse._require_json(argument text, value jsonb, type text, example text)
+CREATE FUNCTION pulse_internal.require_json(argument text, value jsonb, type text, example text)
 RETURNS void
 LANGUAGE plpgsql
 IMMUTABLE
@@ -181,7 +181,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF jsonb_typeof(value) IS DISTINCT FROM type THEN
-        PERFORM pulse._raise(
+        PERFORM pulse_internal.raise(
             'PU002',
             format('%s must be a JSON %s', argument, type),
             format('It is %s.', coalesce(jsonb_typeof(value), 'NULL')),
@@ -191,32 +191,32 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._require_json(text, jsonb, text, text) IS
+COMMENT ON FUNCTION pulse_internal.require_json(text, jsonb, text, text) IS
 'Raise PU002 unless the value is JSON of this type.';
 
-CREATE FUNCTION pulse._require_priority(priority integer)
+CREATE FUNCTION pulse_internal.require_priority(priority integer)
 RETURNS void
 LANGUAGE plpgsql
 IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF _require_priority.priority IS NULL THEN
-        PERFORM pulse._raise(
+    IF require_priority.priority IS NULL THEN
+        PERFORM pulse_internal.raise(
             'PU002', 'priority must be a number', 'It is NULL.', 'Pass priority => 0.'
         );
     END IF;
 
-    PERFORM pulse._require_between(
-        'priority', _require_priority.priority, -2000000000, 2000000000
+    PERFORM pulse_internal.require_between(
+        'priority', require_priority.priority, -2000000000, 2000000000
     );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._require_priority(integer) IS
+COMMENT ON FUNCTION pulse_internal.require_priority(integer) IS
 'Raise PU002 unless the value can be a priority.';
 
-CREATE FUNCTION pulse._require_claim(
+CREATE FUNCTION pulse_internal.require_claim(
     worker text, lane text, max_jobs integer, lease_for interval, kinds text []
 )
 RETURNS void
@@ -226,16 +226,16 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF worker IS NULL OR worker = '' OR length(worker) > 200 THEN
-        PERFORM pulse._require_name('worker', worker);
+        PERFORM pulse_internal.require_name('worker', worker);
     END IF;
     IF lane IS NULL OR lane = '' OR length(lane) > 200 THEN
-        PERFORM pulse._require_name('lane', lane);
+        PERFORM pulse_internal.require_name('lane', lane);
     END IF;
     IF max_jobs IS NULL OR max_jobs < 1 THEN
-        PERFORM pulse._require_between('max_jobs', coalesce(max_jobs, 0), 1, 2147483647);
+        PERFORM pulse_internal.require_between('max_jobs', coalesce(max_jobs, 0), 1, 2147483647);
     END IF;
     IF lease_for IS NOT NULL THEN
-        PERFORM pulse._require_duration('lease_for', lease_for, '1 second', '1 day');
+        PERFORM pulse_internal.require_duration('lease_for', lease_for, '1 second', '1 day');
     END IF;
     IF (
         CASE
@@ -245,7 +245,7 @@ BEGIN
             ELSE true
         END
     ) THEN
-        PERFORM pulse._raise(
+        PERFORM pulse_internal.raise(
             'PU002',
             'kinds must name at least one kind, and no empty one',
             format('It is %s.', kinds),
@@ -255,5 +255,5 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._require_claim(text, text, integer, interval, text []) IS
+COMMENT ON FUNCTION pulse_internal.require_claim(text, text, integer, interval, text []) IS
 'Raise PU002 unless these can be the arguments of a claim.';

@@ -10,9 +10,9 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM pulse._require_name('lane', arm_bell.lane);
+    PERFORM pulse_internal.require_name('lane', arm_bell.lane);
     RETURN pg_try_advisory_lock_shared(
-        'pulse.ready'::regclass::oid::integer, hashtext(arm_bell.lane)
+        'pulse_internal.ready'::regclass::oid::integer, hashtext(arm_bell.lane)
     );
 END;
 $$;
@@ -27,9 +27,9 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM pulse._require_name('lane', disarm_bell.lane);
+    PERFORM pulse_internal.require_name('lane', disarm_bell.lane);
     RETURN pg_advisory_unlock_shared(
-        'pulse.ready'::regclass::oid::integer, hashtext(disarm_bell.lane)
+        'pulse_internal.ready'::regclass::oid::integer, hashtext(disarm_bell.lane)
     );
 END;
 $$;
@@ -46,7 +46,7 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RETURN pg_try_advisory_lock_shared('pulse.job_progress'::regclass::oid::integer, 0);
+    RETURN pg_try_advisory_lock_shared('pulse_internal.job_progress'::regclass::oid::integer, 0);
 END;
 $$;
 
@@ -60,7 +60,7 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RETURN pg_advisory_unlock_shared('pulse.job_progress'::regclass::oid::integer, 0);
+    RETURN pg_advisory_unlock_shared('pulse_internal.job_progress'::regclass::oid::integer, 0);
 END;
 $$;
 
@@ -72,17 +72,17 @@ COMMENT ON FUNCTION pulse.unwatch_progress() IS
 -- exclusive lock can be had nobody listens. Try and unlock stand in one expression:
 -- interrupted between two statements, the session would keep the lock. SET pulse.notify
 -- = off silences it (PREPARE TRANSACTION fails after a NOTIFY).
-CREATE FUNCTION pulse._ring(message text, channel text DEFAULT 'pulse')
+CREATE FUNCTION pulse_internal.ring(message text, channel text DEFAULT 'pulse')
 RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_bell integer := CASE _ring.channel
-        WHEN 'pulse' THEN 'pulse.ready'::regclass::oid::integer
-        ELSE 'pulse.job_progress'::regclass::oid::integer
+    v_bell integer := CASE ring.channel
+        WHEN 'pulse' THEN 'pulse_internal.ready'::regclass::oid::integer
+        ELSE 'pulse_internal.job_progress'::regclass::oid::integer
     END;
-    v_key integer := CASE _ring.channel WHEN 'pulse' THEN hashtext(_ring.message) ELSE 0 END;
+    v_key integer := CASE ring.channel WHEN 'pulse' THEN hashtext(ring.message) ELSE 0 END;
 BEGIN
     -- A full notification queue would make the caller's COMMIT fail.
     IF pg_try_advisory_lock(v_bell, v_key) AND pg_advisory_unlock(v_bell, v_key)
@@ -92,10 +92,10 @@ BEGIN
         RETURN false;
     END IF;
 
-    PERFORM pg_notify(_ring.channel, _ring.message);
+    PERFORM pg_notify(ring.channel, ring.message);
     RETURN true;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._ring(text, text) IS
+COMMENT ON FUNCTION pulse_internal.ring(text, text) IS
 'Notify a channel, if a session that listens there has armed its bell; returns whether it did.';

@@ -1,33 +1,33 @@
--- Every error pulse raises goes through _raise, with a code of class PU that is
+-- Every error pulse raises goes through raise, with a code of class PU that is
 -- listed in docs/errors.md: PU0xx the caller asked for something impossible, PU1xx the
 -- world changed under the caller, PU9xx a bug in pulse.
 
-CREATE FUNCTION pulse._raise(code text, message text, detail text, hint text)
+CREATE FUNCTION pulse_internal.raise(code text, message text, detail text, hint text)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RAISE EXCEPTION USING
-        ERRCODE = _raise.code,
-        MESSAGE = _raise.message,
-        DETAIL = _raise.detail,
-        HINT = _raise.hint;
+        ERRCODE = raise.code,
+        MESSAGE = raise.message,
+        DETAIL = raise.detail,
+        HINT = raise.hint;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._raise(text, text, text, text) IS
+COMMENT ON FUNCTION pulse_internal.raise(text, text, text, text) IS
 'Raise an error of class PU.';
 
 -- Called with the rights of whoever calls pulse.
-CREATE FUNCTION pulse._raise_replica()
+CREATE FUNCTION pulse_internal.raise_replica()
 RETURNS void
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM pulse._raise(
+    PERFORM pulse_internal.raise(
         'PU014',
         'pulse takes no calls while session_replication_role is replica',
         'The triggers that say who calls do not fire then; nothing was changed.',
@@ -36,16 +36,16 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._raise_replica() IS
+COMMENT ON FUNCTION pulse_internal.raise_replica() IS
 'Raise PU014.';
 
-CREATE FUNCTION pulse._raise_no_such_job(job bigint)
+CREATE FUNCTION pulse_internal.raise_no_such_job(job bigint)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM pulse._raise(
+    PERFORM pulse_internal.raise(
         'PU004',
         format('job %s does not exist', coalesce(job::text, 'NULL')),
         'It was never enqueued here, was pruned after its retention, or belongs to another producer.',
@@ -54,16 +54,16 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._raise_no_such_job(bigint) IS
+COMMENT ON FUNCTION pulse_internal.raise_no_such_job(bigint) IS
 'Raise PU004.';
 
-CREATE FUNCTION pulse._raise_lease_lost(lease bigint)
+CREATE FUNCTION pulse_internal.raise_lease_lost(lease bigint)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM pulse._raise(
+    PERFORM pulse_internal.raise(
         'PU101',
         format('lease %s is lost', coalesce(lease::text, 'NULL')),
         'The run was ended by another report, by the watchdog or by an operator; nothing was changed.',
@@ -72,16 +72,16 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._raise_lease_lost(bigint) IS
+COMMENT ON FUNCTION pulse_internal.raise_lease_lost(bigint) IS
 'Raise PU101.';
 
-CREATE FUNCTION pulse._raise_wrong_state(job bigint, state text, verb text, hint text)
+CREATE FUNCTION pulse_internal.raise_wrong_state(job bigint, state text, verb text, hint text)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM pulse._raise(
+    PERFORM pulse_internal.raise(
         'PU105',
         format('cannot %s job %s: it is %s', verb, job, state),
         'The job is not, or no longer, in a state that allows this.',
@@ -90,5 +90,5 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._raise_wrong_state(bigint, text, text, text) IS
+COMMENT ON FUNCTION pulse_internal.raise_wrong_state(bigint, text, text, text) IS
 'Raise PU105.';

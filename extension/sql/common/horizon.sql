@@ -2,15 +2,15 @@
 
 -- Both steps for all these tables, with one look at pg_locks. A look that is younger
 -- than 20 ms is good enough for all.
-CREATE FUNCTION pulse._see_horizon()
-RETURNS pulse.horizon
+CREATE FUNCTION pulse_internal.see_horizon()
+RETURNS pulse_internal.horizon
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
 DECLARE
-    v_old pulse.horizon;
-    v_new pulse.horizon;
+    v_old pulse_internal.horizon;
+    v_new pulse_internal.horizon;
     v_now_ready_q bigint;
     v_now_lease_q bigint;
     v_now_tally_q bigint;
@@ -23,7 +23,7 @@ DECLARE
     v_prepared boolean;
 BEGIN
     SELECT h.* INTO v_old
-    FROM pulse.horizon AS h
+    FROM pulse_internal.horizon AS h
     ORDER BY h.version DESC
     LIMIT 1;
 
@@ -33,13 +33,13 @@ BEGIN
         RETURN v_old;
     END IF;
 
-    v_now_ready_q := pulse._last_drawn_ready();
+    v_now_ready_q := pulse_internal.last_drawn_ready();
     SELECT s.last_value - CASE WHEN s.is_called THEN 0 ELSE 1 END INTO v_now_lease_q
-    FROM pulse.lease_seq AS s;
+    FROM pulse_internal.lease_seq AS s;
     SELECT s.last_value - CASE WHEN s.is_called THEN 0 ELSE 1 END INTO v_now_tally_q
-    FROM pulse.tally_seq AS s;
+    FROM pulse_internal.tally_seq AS s;
     SELECT s.last_value - CASE WHEN s.is_called THEN 0 ELSE 1 END INTO v_now_note_q
-    FROM pulse.note_seq AS s;
+    FROM pulse_internal.note_seq AS s;
     v_new.seen_at := clock_timestamp();
 
     -- After the sequences and the clock. Our own transaction counts like any other.
@@ -47,27 +47,27 @@ BEGIN
         coalesce(
             array_agg(l.virtualtransaction) FILTER (
                 WHERE l.relation IN (
-                    'pulse.ready'::regclass, 'pulse.group_ready'::regclass,
-                    'pulse.group_notice'::regclass
+                    'pulse_internal.ready'::regclass, 'pulse_internal.group_ready'::regclass,
+                    'pulse_internal.group_notice'::regclass
                 )
             ),
             '{}'
         ),
         coalesce(
-            array_agg(l.virtualtransaction) FILTER (WHERE l.relation = 'pulse.waiting'::regclass),
+            array_agg(l.virtualtransaction) FILTER (WHERE l.relation = 'pulse_internal.waiting'::regclass),
             '{}'
         ),
         coalesce(
-            array_agg(l.virtualtransaction) FILTER (WHERE l.relation = 'pulse.lease'::regclass),
+            array_agg(l.virtualtransaction) FILTER (WHERE l.relation = 'pulse_internal.lease'::regclass),
             '{}'
         ),
         coalesce(
-            array_agg(l.virtualtransaction) FILTER (WHERE l.relation = 'pulse.tally'::regclass),
+            array_agg(l.virtualtransaction) FILTER (WHERE l.relation = 'pulse_internal.tally'::regclass),
             '{}'
         ),
         coalesce(
             array_agg(l.virtualtransaction) FILTER (
-                WHERE l.relation IN ('pulse.doubt'::regclass, 'pulse.wake'::regclass)
+                WHERE l.relation IN ('pulse_internal.doubt'::regclass, 'pulse_internal.wake'::regclass)
             ),
             '{}'
         ),
@@ -80,9 +80,9 @@ BEGIN
             SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()
         )
         AND l.relation IN (
-            'pulse.ready'::regclass, 'pulse.waiting'::regclass, 'pulse.lease'::regclass,
-            'pulse.group_ready'::regclass, 'pulse.group_notice'::regclass,
-            'pulse.tally'::regclass, 'pulse.doubt'::regclass, 'pulse.wake'::regclass
+            'pulse_internal.ready'::regclass, 'pulse_internal.waiting'::regclass, 'pulse_internal.lease'::regclass,
+            'pulse_internal.group_ready'::regclass, 'pulse_internal.group_notice'::regclass,
+            'pulse_internal.tally'::regclass, 'pulse_internal.doubt'::regclass, 'pulse_internal.wake'::regclass
         );
 
     IF v_old.version IS NULL THEN
@@ -144,14 +144,14 @@ BEGIN
         );
     END IF;
 
-    v_new.version := nextval('pulse.version');
-    INSERT INTO pulse.horizon
+    v_new.version := nextval('pulse_internal.version');
+    INSERT INTO pulse_internal.horizon
     SELECT (v_new).*;
 
-    DELETE FROM pulse.horizon AS h
+    DELETE FROM pulse_internal.horizon AS h
     WHERE h.version = (
         SELECT o.version
-        FROM pulse.horizon AS o
+        FROM pulse_internal.horizon AS o
         WHERE o.version = v_old.version
         FOR UPDATE SKIP LOCKED
     );
@@ -160,10 +160,10 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._see_horizon() IS
+COMMENT ON FUNCTION pulse_internal.see_horizon() IS
 'Find out up to where everything is decided, and remember what to wait for next.';
 
-CREATE FUNCTION pulse._last_drawn_ready()
+CREATE FUNCTION pulse_internal.last_drawn_ready()
 RETURNS bigint
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -171,10 +171,10 @@ AS $$
 BEGIN
     RETURN (
         SELECT s.last_value - CASE WHEN s.is_called THEN 0 ELSE 1 END
-        FROM pulse.ready_seq AS s
+        FROM pulse_internal.ready_seq AS s
     );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._last_drawn_ready() IS
+COMMENT ON FUNCTION pulse_internal.last_drawn_ready() IS
 'The last place in line that was drawn.';

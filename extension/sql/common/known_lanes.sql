@@ -2,13 +2,13 @@
 -- many looks as there are lanes, however many jobs. Running and unapproved jobs are
 -- few and are simply read. Every name is above '': said here and below, it ends the walk
 -- and lets the planner expect few lanes (else it compiles the query, for a second).
-CREATE VIEW pulse._known_lanes
+CREATE VIEW pulse_internal.known_lanes
 WITH (security_barrier)
 AS
 WITH RECURSIVE ready_lane (lane) AS (
     (
         SELECT r.lane
-        FROM pulse.ready AS r
+        FROM pulse_internal.ready AS r
         WHERE r.failures >= 0
         ORDER BY r.lane
         LIMIT 1
@@ -17,7 +17,7 @@ WITH RECURSIVE ready_lane (lane) AS (
     SELECT
         (
             SELECT r.lane
-            FROM pulse.ready AS r
+            FROM pulse_internal.ready AS r
             WHERE r.lane > n.lane
                 AND r.failures >= 0
             ORDER BY r.lane
@@ -30,7 +30,7 @@ WITH RECURSIVE ready_lane (lane) AS (
 waiting_lane (lane) AS (
     (
         SELECT w.lane
-        FROM pulse.waiting AS w
+        FROM pulse_internal.waiting AS w
         WHERE w.attempts >= 0
         ORDER BY w.lane
         LIMIT 1
@@ -39,7 +39,7 @@ waiting_lane (lane) AS (
     SELECT
         (
             SELECT w.lane
-            FROM pulse.waiting AS w
+            FROM pulse_internal.waiting AS w
             WHERE w.lane > n.lane
                 AND w.attempts >= 0
             ORDER BY w.lane
@@ -52,7 +52,7 @@ waiting_lane (lane) AS (
 blocked_lane (lane) AS (
     (
         SELECT b.lane
-        FROM pulse.blocked AS b
+        FROM pulse_internal.blocked AS b
         ORDER BY b.lane
         LIMIT 1
     )
@@ -60,7 +60,7 @@ blocked_lane (lane) AS (
     SELECT
         (
             SELECT b.lane
-            FROM pulse.blocked AS b
+            FROM pulse_internal.blocked AS b
             WHERE b.lane > n.lane
             ORDER BY b.lane
             LIMIT 1
@@ -72,7 +72,7 @@ blocked_lane (lane) AS (
 finished_lane (lane) AS (
     (
         SELECT f.lane
-        FROM pulse.finished AS f
+        FROM pulse_internal.finished AS f
         ORDER BY f.lane
         LIMIT 1
     )
@@ -80,7 +80,7 @@ finished_lane (lane) AS (
     SELECT
         (
             SELECT f.lane
-            FROM pulse.finished AS f
+            FROM pulse_internal.finished AS f
             WHERE f.lane > n.lane
             ORDER BY f.lane
             LIMIT 1
@@ -95,22 +95,22 @@ SELECT n.lane FROM waiting_lane AS n WHERE n.lane > ''
 UNION
 SELECT n.lane FROM finished_lane AS n WHERE n.lane > ''
 UNION
-SELECT l.lane FROM pulse.lease AS l
+SELECT l.lane FROM pulse_internal.lease AS l
 UNION
-SELECT a.lane FROM pulse.approval AS a
+SELECT a.lane FROM pulse_internal.approval AS a
 UNION
 SELECT n.lane FROM blocked_lane AS n WHERE n.lane > ''
 UNION
-SELECT s.lane FROM pulse.lane AS s
+SELECT s.lane FROM pulse_internal.lane AS s
 UNION
-SELECT k.lane FROM pulse.kind AS k WHERE k.lane IS NOT NULL
+SELECT k.lane FROM pulse_internal.kind AS k WHERE k.lane IS NOT NULL
 UNION
-SELECT h.lane FROM pulse.hold AS h WHERE h.lane <> ''
+SELECT h.lane FROM pulse_internal.hold AS h WHERE h.lane <> ''
 UNION
 SELECT 'default'::text COLLATE "C";
 
-COMMENT ON VIEW pulse._known_lanes IS
+COMMENT ON VIEW pulse_internal.known_lanes IS
 'Every lane that has jobs, settings, kinds or holds, and default.';
 
-COMMENT ON COLUMN pulse._known_lanes.lane IS
+COMMENT ON COLUMN pulse_internal.known_lanes.lane IS
 'The lane.';

@@ -25,25 +25,25 @@
 --
 -- waiting has the same trap with time for seq: run_at is computed inside the INSERT as
 -- greatest(wanted, clock_timestamp()), so its lock precedes its clock. A clock may step
--- back: _due_floor keeps what is inserted meanwhile from standing below a mark. And leases: the
+-- back: due_floor keeps what is inserted meanwhile from standing below a mark. And leases: the
 -- sweep that makes new leases known to reap goes forward only up to lease_q (maintenance/reap.sql).
 -- And tally, which is read once up to tally_q (stats/count.sql).
 --
 -- The proof and all that it is about stand together; that is why the file is long.
 
-CREATE FUNCTION pulse._newest_mark(lane text, kind text)
-RETURNS pulse.mark
+CREATE FUNCTION pulse_internal.newest_mark(lane text, kind text)
+RETURNS pulse_internal.mark
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
 DECLARE
-    v_mark pulse.mark;
+    v_mark pulse_internal.mark;
 BEGIN
     SELECT m.* INTO v_mark
-    FROM pulse.mark AS m
-    WHERE m.lane = _newest_mark.lane
-        AND m.kind = _newest_mark.kind
+    FROM pulse_internal.mark AS m
+    WHERE m.lane = newest_mark.lane
+        AND m.kind = newest_mark.kind
     ORDER BY m.version DESC
     LIMIT 1;
 
@@ -51,11 +51,11 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._newest_mark(text, text) IS
+COMMENT ON FUNCTION pulse_internal.newest_mark(text, text) IS
 'The marks of a line; kind '''' is the whole lane.';
 
 -- The first live row of a line in a range; a plain SELECT on purpose.
-CREATE FUNCTION pulse._first_live(
+CREATE FUNCTION pulse_internal.first_live(
     lane text,
     kind text,
     from_rank integer,
@@ -68,36 +68,36 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF _first_live.kind = '' THEN
-        SELECT r.rank, r.seq INTO _first_live.rank, _first_live.seq
-        FROM pulse.ready AS r
-        WHERE r.lane = _first_live.lane
+    IF first_live.kind = '' THEN
+        SELECT r.rank, r.seq INTO first_live.rank, first_live.seq
+        FROM pulse_internal.ready AS r
+        WHERE r.lane = first_live.lane
             AND r.failures >= 0
-            AND (r.rank, r.seq) >= (_first_live.from_rank, _first_live.from_seq)
-            AND r.rank < _first_live.to_rank
+            AND (r.rank, r.seq) >= (first_live.from_rank, first_live.from_seq)
+            AND r.rank < first_live.to_rank
         ORDER BY r.rank, r.seq
         LIMIT 1;
     ELSE
-        SELECT r.rank, r.seq INTO _first_live.rank, _first_live.seq
-        FROM pulse.ready AS r
-        WHERE r.lane = _first_live.lane
-            AND r.kind = _first_live.kind
+        SELECT r.rank, r.seq INTO first_live.rank, first_live.seq
+        FROM pulse_internal.ready AS r
+        WHERE r.lane = first_live.lane
+            AND r.kind = first_live.kind
             AND r.attempts >= 0
-            AND (r.rank, r.seq) >= (_first_live.from_rank, _first_live.from_seq)
-            AND r.rank < _first_live.to_rank
+            AND (r.rank, r.seq) >= (first_live.from_rank, first_live.from_seq)
+            AND r.rank < first_live.to_rank
         ORDER BY r.rank, r.seq
         LIMIT 1;
     END IF;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._first_live(text, text, integer, bigint, integer) IS
+COMMENT ON FUNCTION pulse_internal.first_live(text, text, integer, bigint, integer) IS
 'The first row of a line, from a place on and before a rank, that the newest snapshot can see.';
 
 -- Walks the line: known levels from their marks, and whatever stands in the gaps between
 -- them. At most 100 levels are recorded; what is not recorded is a gap, which is
 -- right and only slower. Returns whether the line has long been dry and its marks are kept.
-CREATE FUNCTION pulse._advance_line(
+CREATE FUNCTION pulse_internal.advance_line(
     lane text, kind text, q bigint, patchy_at timestamptz DEFAULT NULL
 )
 RETURNS boolean
@@ -110,7 +110,7 @@ SET jit = off
 AS $$
 DECLARE
     v_last constant bigint := 9223372036854775807;
-    v_old pulse.mark := pulse._newest_mark(_advance_line.lane, _advance_line.kind);
+    v_old pulse_internal.mark := pulse_internal.newest_mark(advance_line.lane, advance_line.kind);
     v_levels integer := coalesce(cardinality(v_old.ranks), 0);
     v_level integer := 1;
     v_ranks integer [] := ARRAY[]::integer [];
@@ -121,24 +121,24 @@ DECLARE
     v_dry boolean := true;
     v_dry_at timestamptz;
     v_index regclass := CASE
-        WHEN _advance_line.kind = '' THEN 'pulse.ready_for_claim'::regclass
-        ELSE 'pulse.ready_for_claim_by_kind'::regclass
+        WHEN advance_line.kind = '' THEN 'pulse_internal.ready_for_claim'::regclass
+        ELSE 'pulse_internal.ready_for_claim_by_kind'::regclass
     END;
-    v_read bigint := pulse._entries_read(v_index);
+    v_read bigint := pulse_internal.entries_read(v_index);
 BEGIN
     LOOP
         EXIT WHEN cardinality(v_ranks) >= 100;
 
         SELECT f.* INTO v_found
-        FROM pulse._first_live(
-            _advance_line.lane, _advance_line.kind, v_from_rank, v_from_seq,
+        FROM pulse_internal.first_live(
+            advance_line.lane, advance_line.kind, v_from_rank, v_from_seq,
             coalesce(v_old.ranks[v_level], 2147483647)
         ) AS f;
 
         IF v_found.rank IS NOT NULL THEN
             v_dry := false;
             v_ranks := v_ranks || v_found.rank;
-            v_seqs := v_seqs || least(v_found.seq, _advance_line.q + 1);
+            v_seqs := v_seqs || least(v_found.seq, advance_line.q + 1);
             v_from_rank := v_found.rank;
             v_from_seq := v_last;
             CONTINUE;
@@ -147,8 +147,8 @@ BEGIN
         EXIT WHEN v_level > v_levels;
 
         SELECT f.* INTO v_found
-        FROM pulse._first_live(
-            _advance_line.lane, _advance_line.kind,
+        FROM pulse_internal.first_live(
+            advance_line.lane, advance_line.kind,
             v_old.ranks[v_level], v_old.seqs[v_level], v_old.ranks[v_level] + 1
         ) AS f;
 
@@ -159,7 +159,7 @@ BEGIN
             v_ranks := v_ranks || v_old.ranks[v_level];
             v_seqs := v_seqs || greatest(
                 v_old.seqs[v_level],
-                least(coalesce(v_found.seq, v_last), _advance_line.q + 1)
+                least(coalesce(v_found.seq, v_last), advance_line.q + 1)
             );
         END IF;
         v_from_rank := v_old.ranks[v_level];
@@ -175,16 +175,16 @@ BEGIN
     -- over, and forgotten when few dead rows stand in the whole table: no mark means from
     -- the start.
     IF v_dry_at < clock_timestamp() - interval '1 minute'
-        AND _advance_line.patchy_at IS NULL
-        AND pulse._entries_read(v_index) - v_read <= 500 * (2 * v_levels + 1)
+        AND advance_line.patchy_at IS NULL
+        AND pulse_internal.entries_read(v_index) - v_read <= 500 * (2 * v_levels + 1)
     THEN
-        IF pg_stat_get_dead_tuples('pulse.ready'::regclass) >= 10000 THEN
+        IF pg_stat_get_dead_tuples('pulse_internal.ready'::regclass) >= 10000 THEN
             RETURN true;
         END IF;
-        DELETE FROM pulse.mark AS m
+        DELETE FROM pulse_internal.mark AS m
         WHERE m.ctid = ANY (array(
                 SELECT o.ctid
-                FROM pulse.mark AS o
+                FROM pulse_internal.mark AS o
                 WHERE o.lane = v_old.lane
                     AND o.kind = v_old.kind
                 FOR UPDATE SKIP LOCKED
@@ -192,7 +192,7 @@ BEGIN
         RETURN false;
     END IF;
 
-    IF _advance_line.patchy_at IS NULL
+    IF advance_line.patchy_at IS NULL
         AND v_ranks = coalesce(v_old.ranks, '{}')
         AND v_seqs = coalesce(v_old.seqs, '{}')
         AND (v_old.lane IS NULL OR (v_dry_at IS NULL) = (v_old.dry_at IS NULL))
@@ -200,18 +200,18 @@ BEGIN
         RETURN false;
     END IF;
 
-    INSERT INTO pulse.mark (lane, kind, ranks, seqs, marked_at, patchy_at, dry_at)
+    INSERT INTO pulse_internal.mark (lane, kind, ranks, seqs, marked_at, patchy_at, dry_at)
     VALUES (
-        _advance_line.lane, _advance_line.kind, v_ranks, v_seqs, clock_timestamp(),
-        coalesce(_advance_line.patchy_at, v_old.patchy_at), v_dry_at
+        advance_line.lane, advance_line.kind, v_ranks, v_seqs, clock_timestamp(),
+        coalesce(advance_line.patchy_at, v_old.patchy_at), v_dry_at
     );
 
-    DELETE FROM pulse.mark AS m
+    DELETE FROM pulse_internal.mark AS m
     WHERE m.lane = v_old.lane
         AND m.kind = v_old.kind
         AND m.version = (
             SELECT o.version
-            FROM pulse.mark AS o
+            FROM pulse_internal.mark AS o
             WHERE o.lane = v_old.lane
                 AND o.kind = v_old.kind
                 AND o.version = v_old.version
@@ -221,21 +221,21 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._advance_line(text, text, bigint, timestamptz) IS
+COMMENT ON FUNCTION pulse_internal.advance_line(text, text, bigint, timestamptz) IS
 'Move the marks of a line up to the first live row of each level, never past q + 1; true where they are kept though the line has long been dry.';
 
-CREATE FUNCTION pulse._newest_due_mark(lane text)
-RETURNS pulse.due_mark
+CREATE FUNCTION pulse_internal.newest_due_mark(lane text)
+RETURNS pulse_internal.due_mark
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
 DECLARE
-    v_mark pulse.due_mark;
+    v_mark pulse_internal.due_mark;
 BEGIN
     SELECT m.* INTO v_mark
-    FROM pulse.due_mark AS m
-    WHERE m.lane = _newest_due_mark.lane
+    FROM pulse_internal.due_mark AS m
+    WHERE m.lane = newest_due_mark.lane
     ORDER BY m.version DESC
     LIMIT 1;
 
@@ -244,5 +244,5 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._newest_due_mark(text) IS
+COMMENT ON FUNCTION pulse_internal.newest_due_mark(text) IS
 'From when on there can be live rows of this lane in waiting.';

@@ -3,7 +3,7 @@
 -- transaction; place is the one it keeps there, and then its group waited for it. The
 -- clock is read inside the INSERT, after the table lock: time marks rest on that
 -- (common/marks.sql).
-CREATE FUNCTION pulse._put_in_line(
+CREATE FUNCTION pulse_internal.put_in_line(
     job bigint,
     lane text,
     kind text,
@@ -23,69 +23,69 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF _put_in_line.run_at > clock_timestamp() THEN
-        INSERT INTO pulse.waiting (
+    IF put_in_line.run_at > clock_timestamp() THEN
+        INSERT INTO pulse_internal.waiting (
             lane, run_at, job, kind, rank, attempts, failures, keyed, retrying,
             last_lease, last_verb, place
         )
         VALUES (
-            _put_in_line.lane,
+            put_in_line.lane,
             CASE
                 -- Where no floor can be: it counts up to a minute from now.
-                WHEN _put_in_line.run_at > clock_timestamp() + interval '1 minute'
-                    THEN _put_in_line.run_at
-                ELSE greatest(_put_in_line.run_at, clock_timestamp(), pulse._due_floor())
+                WHEN put_in_line.run_at > clock_timestamp() + interval '1 minute'
+                    THEN put_in_line.run_at
+                ELSE greatest(put_in_line.run_at, clock_timestamp(), pulse_internal.due_floor())
             END,
-            _put_in_line.job, _put_in_line.kind, _put_in_line.rank, _put_in_line.attempts,
-            _put_in_line.failures, _put_in_line.keyed, _put_in_line.retrying,
-            _put_in_line.last_lease, _put_in_line.last_verb, _put_in_line.place
+            put_in_line.job, put_in_line.kind, put_in_line.rank, put_in_line.attempts,
+            put_in_line.failures, put_in_line.keyed, put_in_line.retrying,
+            put_in_line.last_lease, put_in_line.last_verb, put_in_line.place
         );
         RETURN false;
     END IF;
 
-    IF _put_in_line.group_key <> '' AND pulse._is_grouped(_put_in_line.lane) THEN
-        IF _put_in_line.place IS NOT NULL THEN
-            PERFORM pulse._put_back_in_group(ROW(
-                _put_in_line.lane, pulse._group_of(_put_in_line.group_key),
-                _put_in_line.rank, _put_in_line.place, _put_in_line.kind, _put_in_line.job,
-                _put_in_line.attempts, _put_in_line.failures, _put_in_line.keyed,
-                clock_timestamp(), _put_in_line.last_lease, _put_in_line.last_verb
-            )::pulse.group_ready);
-            RETURN pulse._ring(_put_in_line.lane);
+    IF put_in_line.group_key <> '' AND pulse_internal.is_grouped(put_in_line.lane) THEN
+        IF put_in_line.place IS NOT NULL THEN
+            PERFORM pulse_internal.put_back_in_group(ROW(
+                put_in_line.lane, pulse_internal.group_of(put_in_line.group_key),
+                put_in_line.rank, put_in_line.place, put_in_line.kind, put_in_line.job,
+                put_in_line.attempts, put_in_line.failures, put_in_line.keyed,
+                clock_timestamp(), put_in_line.last_lease, put_in_line.last_verb
+            )::pulse_internal.group_ready);
+            RETURN pulse_internal.ring(put_in_line.lane);
         END IF;
 
         WITH placed AS (
-            INSERT INTO pulse.group_ready AS r (
+            INSERT INTO pulse_internal.group_ready AS r (
                 lane, group_key, rank, kind, job, attempts, failures, keyed,
                 last_lease, last_verb
             )
             VALUES (
-                _put_in_line.lane, pulse._group_of(_put_in_line.group_key),
-                _put_in_line.rank, _put_in_line.kind, _put_in_line.job,
-                _put_in_line.attempts, _put_in_line.failures, _put_in_line.keyed,
-                _put_in_line.last_lease, _put_in_line.last_verb
+                put_in_line.lane, pulse_internal.group_of(put_in_line.group_key),
+                put_in_line.rank, put_in_line.kind, put_in_line.job,
+                put_in_line.attempts, put_in_line.failures, put_in_line.keyed,
+                put_in_line.last_lease, put_in_line.last_verb
             )
             RETURNING r.lane, r.group_key, r.rank, r.seq, r.kind
         )
 
-        INSERT INTO pulse.group_notice (lane, group_key, rank, place, kind)
+        INSERT INTO pulse_internal.group_notice (lane, group_key, rank, place, kind)
         SELECT p.lane, p.group_key, p.rank, p.seq, p.kind
         FROM placed AS p;
     ELSE
-        INSERT INTO pulse.ready (
+        INSERT INTO pulse_internal.ready (
             lane, rank, kind, job, attempts, failures, keyed, last_lease, last_verb
         )
         VALUES (
-            _put_in_line.lane, _put_in_line.rank, _put_in_line.kind, _put_in_line.job,
-            _put_in_line.attempts, _put_in_line.failures, _put_in_line.keyed,
-            _put_in_line.last_lease, _put_in_line.last_verb
+            put_in_line.lane, put_in_line.rank, put_in_line.kind, put_in_line.job,
+            put_in_line.attempts, put_in_line.failures, put_in_line.keyed,
+            put_in_line.last_lease, put_in_line.last_verb
         );
     END IF;
-    RETURN pulse._ring(_put_in_line.lane);
+    RETURN pulse_internal.ring(put_in_line.lane);
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._put_in_line(
+COMMENT ON FUNCTION pulse_internal.put_in_line(
     bigint, text, text, integer, timestamptz, integer, integer, boolean, boolean, bigint, text,
     text, bigint
 ) IS
@@ -101,7 +101,7 @@ COMMENT ON FUNCTION pulse._put_in_line(
 -- cancel request changes the lease in place. Each of the seven statements waits for whoever
 -- holds the row: an open claim, report or verb. When that one commits, the row is gone and
 -- the next table has the job. place is of a job for which its group waits.
-CREATE FUNCTION pulse._take_out(
+CREATE FUNCTION pulse_internal.take_out(
     job_id bigint,
     OUT state text,
     OUT lane text,
@@ -127,22 +127,22 @@ SET enable_seqscan = off
 SET jit = off
 AS $$
 DECLARE
-    v_line pulse.group_ready;
+    v_line pulse_internal.group_ready;
 BEGIN
     FOR v_round IN 1 .. 10 LOOP
         SELECT
             'blocked', b.lane, b.kind, b.rank, b.attempts, b.failures, b.keyed, b.run_at
         INTO state, lane, kind, rank, attempts, failures, keyed, run_at
-        FROM pulse.blocked AS b
-        WHERE b.job = _take_out.job_id
+        FROM pulse_internal.blocked AS b
+        WHERE b.job = take_out.job_id
         FOR UPDATE;
 
         IF FOUND THEN
             RETURN;
         END IF;
 
-        DELETE FROM pulse.approval AS a
-        WHERE a.job = _take_out.job_id
+        DELETE FROM pulse_internal.approval AS a
+        WHERE a.job = take_out.job_id
         RETURNING
             'awaiting_approval', a.lane, a.kind, a.rank, 0, 0, a.keyed,
             a.run_at, a.expires_at, a.asked_at
@@ -153,8 +153,8 @@ BEGIN
             RETURN;
         END IF;
 
-        DELETE FROM pulse.waiting AS w
-        WHERE w.job = _take_out.job_id
+        DELETE FROM pulse_internal.waiting AS w
+        WHERE w.job = take_out.job_id
         RETURNING
             CASE WHEN w.retrying THEN 'retrying' ELSE 'scheduled' END,
             w.lane, w.kind, w.rank, w.attempts, w.failures, w.keyed,
@@ -164,13 +164,13 @@ BEGIN
 
         IF FOUND THEN
             IF place IS NOT NULL THEN
-                PERFORM pulse._notice_wait_over(lane, _take_out.job_id);
+                PERFORM pulse_internal.notice_wait_over(lane, take_out.job_id);
             END IF;
             RETURN;
         END IF;
 
-        DELETE FROM pulse.ready AS r
-        WHERE r.job = _take_out.job_id
+        DELETE FROM pulse_internal.ready AS r
+        WHERE r.job = take_out.job_id
         RETURNING
             'ready', r.lane, r.kind, r.rank, r.attempts, r.failures, r.keyed,
             r.ready_at, r.last_lease, r.last_verb
@@ -181,12 +181,12 @@ BEGIN
             RETURN;
         END IF;
 
-        DELETE FROM pulse.group_ready AS r
-        WHERE r.job = _take_out.job_id
+        DELETE FROM pulse_internal.group_ready AS r
+        WHERE r.job = take_out.job_id
         RETURNING r.* INTO v_line;
 
         IF FOUND THEN
-            PERFORM pulse._notice_leaving(v_line);
+            PERFORM pulse_internal.notice_leaving(v_line);
             state := 'ready';
             lane := v_line.lane;
             kind := v_line.kind;
@@ -205,8 +205,8 @@ BEGIN
             l.claimed_at, l.worker, l.cancel_by
         INTO state, lane, kind, rank, attempts, failures, keyed,
             claimed_at, worker, cancel_by
-        FROM pulse.lease AS l
-        WHERE l.job = _take_out.job_id
+        FROM pulse_internal.lease AS l
+        WHERE l.job = take_out.job_id
         FOR UPDATE;
 
         IF FOUND THEN
@@ -218,22 +218,22 @@ BEGIN
             f.claimed_at, f.worker
         INTO state, lane, kind, rank, attempts, failures, keyed,
             claimed_at, worker
-        FROM pulse.finished AS f
-        WHERE f.job = _take_out.job_id
+        FROM pulse_internal.finished AS f
+        WHERE f.job = take_out.job_id
         FOR UPDATE;
 
         IF FOUND THEN
             RETURN;
         END IF;
 
-        IF NOT EXISTS (SELECT FROM pulse.body AS b WHERE b.job = _take_out.job_id) THEN
-            PERFORM pulse._raise_no_such_job(_take_out.job_id);
+        IF NOT EXISTS (SELECT FROM pulse_internal.body AS b WHERE b.job = take_out.job_id) THEN
+            PERFORM pulse_internal.raise_no_such_job(take_out.job_id);
         END IF;
     END LOOP;
 
-    PERFORM pulse._raise_kept_moving(_take_out.job_id);
+    PERFORM pulse_internal.raise_kept_moving(take_out.job_id);
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._take_out(bigint) IS
+COMMENT ON FUNCTION pulse_internal.take_out(bigint) IS
 'Take a job out of the line, or lock it where it is blocked, runs or ended, and say what it was.';

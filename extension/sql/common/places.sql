@@ -1,7 +1,7 @@
 -- Where a job stands. The place is a literal in each branch, so that a condition on it
 -- takes the branches that cannot match out of the plan. Who needs an order or a limit
 -- for each place (find_jobs) reads the tables.
-CREATE VIEW pulse._place
+CREATE VIEW pulse_internal.place
 WITH (security_barrier)
 AS
 SELECT
@@ -28,7 +28,7 @@ SELECT
     NULL::timestamptz AS finished_at,
     NULL::text AS ended_by,
     NULL::bigint AS waits_for
-FROM pulse.approval AS a
+FROM pulse_internal.approval AS a
 UNION ALL
 SELECT
     'blocked'::text,
@@ -54,7 +54,7 @@ SELECT
     NULL::timestamptz,
     NULL::text,
     CASE WHEN b.waits_for > 0 THEN b.waits_for END
-FROM pulse.blocked AS b
+FROM pulse_internal.blocked AS b
 UNION ALL
 SELECT
     'waiting'::text,
@@ -80,7 +80,7 @@ SELECT
     NULL::timestamptz,
     NULL::text,
     NULL::bigint
-FROM pulse.waiting AS w
+FROM pulse_internal.waiting AS w
 UNION ALL
 SELECT
     'ready'::text,
@@ -106,7 +106,7 @@ SELECT
     NULL::timestamptz,
     NULL::text,
     NULL::bigint
-FROM pulse.ready AS r
+FROM pulse_internal.ready AS r
 UNION ALL
 SELECT
     'group_ready'::text,
@@ -132,7 +132,7 @@ SELECT
     NULL::timestamptz,
     NULL::text,
     NULL::bigint
-FROM pulse.group_ready AS r
+FROM pulse_internal.group_ready AS r
 UNION ALL
 SELECT
     'lease'::text,
@@ -158,7 +158,7 @@ SELECT
     NULL::timestamptz,
     NULL::text,
     NULL::bigint
-FROM pulse.lease AS l
+FROM pulse_internal.lease AS l
 UNION ALL
 SELECT
     'finished'::text,
@@ -188,13 +188,13 @@ SELECT
     f.finished_at,
     f.ended_by,
     NULL::bigint
-FROM pulse.finished AS f;
+FROM pulse_internal.finished AS f;
 
-COMMENT ON VIEW pulse._place IS
+COMMENT ON VIEW pulse_internal.place IS
 'The seven tables a job can be in, one row for each job, with what each of them knows.';
 
 -- The two tables of jobs that are ready: by lane, and by group in grouped lanes.
-CREATE VIEW pulse._in_line
+CREATE VIEW pulse_internal.in_line
 WITH (security_barrier)
 AS
 SELECT
@@ -208,7 +208,7 @@ SELECT
     r.ready_at,
     r.last_lease,
     r.last_verb
-FROM pulse.ready AS r
+FROM pulse_internal.ready AS r
 UNION ALL
 SELECT
     r.job,
@@ -221,7 +221,7 @@ SELECT
     r.ready_at,
     r.last_lease,
     r.last_verb
-FROM pulse.group_ready AS r;
+FROM pulse_internal.group_ready AS r;
 
-COMMENT ON VIEW pulse._in_line IS
+COMMENT ON VIEW pulse_internal.in_line IS
 'Jobs that are ready, whichever line they stand in; group_key is the line of a group.';

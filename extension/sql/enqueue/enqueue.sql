@@ -44,13 +44,13 @@ BEGIN
         ) = 0
         AND current_setting('session_replication_role') <> 'replica'
     THEN
-        INSERT INTO pulse._request_form AS r (kind, payload, lane, priority)
+        INSERT INTO pulse_internal.request_form AS r (kind, payload, lane, priority)
         VALUES (enqueue.kind, enqueue.payload, enqueue.lane, enqueue.priority)
         RETURNING r.job_id INTO v_job;
         RETURN v_job;
     END IF;
 
-    INSERT INTO pulse._request_form AS r (kind, payload, lane, priority, options)
+    INSERT INTO pulse_internal.request_form AS r (kind, payload, lane, priority, options)
     VALUES (
         enqueue.kind, enqueue.payload, enqueue.lane, enqueue.priority,
         ROW(
@@ -60,11 +60,11 @@ BEGIN
             enqueue.tags, enqueue.max_runtime, enqueue.headers, enqueue.start_by,
             enqueue.expires_in, enqueue.after, enqueue.after_failed, enqueue.flow,
             enqueue.name
-        )::pulse._item
+        )::pulse_internal.item
     )
     RETURNING r.job_id INTO v_job;
     IF v_job IS NULL THEN
-        PERFORM pulse._raise_replica();
+        PERFORM pulse_internal.raise_replica();
     END IF;
     RETURN v_job;
 END;
@@ -118,13 +118,13 @@ BEGIN
         ) = 0
         AND current_setting('session_replication_role') <> 'replica'
     THEN
-        INSERT INTO pulse._request_form AS r (kind, payload, lane, priority)
+        INSERT INTO pulse_internal.request_form AS r (kind, payload, lane, priority)
         VALUES (enqueue_one.kind, enqueue_one.payload, enqueue_one.lane, enqueue_one.priority)
         RETURNING r.job_id, r.created INTO enqueue_one.job_id, enqueue_one.created;
         RETURN;
     END IF;
 
-    INSERT INTO pulse._request_form AS r (kind, payload, lane, priority, options)
+    INSERT INTO pulse_internal.request_form AS r (kind, payload, lane, priority, options)
     VALUES (
         enqueue_one.kind, enqueue_one.payload, enqueue_one.lane, enqueue_one.priority,
         ROW(
@@ -135,11 +135,11 @@ BEGIN
             enqueue_one.max_runtime, enqueue_one.headers, enqueue_one.start_by,
             enqueue_one.expires_in, enqueue_one.after, enqueue_one.after_failed,
             enqueue_one.flow, enqueue_one.name
-        )::pulse._item
+        )::pulse_internal.item
     )
     RETURNING r.job_id, r.created INTO enqueue_one.job_id, enqueue_one.created;
     IF enqueue_one.job_id IS NULL THEN
-        PERFORM pulse._raise_replica();
+        PERFORM pulse_internal.raise_replica();
     END IF;
 END;
 $$;
@@ -155,7 +155,7 @@ COMMENT ON FUNCTION pulse.enqueue_one(
 -- says nothing of who: that is current_user (access/caller.sql). The trigger checks all the
 -- rest, so an INSERT by hand is an enqueue too. Few columns, since each of them costs: what
 -- is seldom given is one.
-CREATE VIEW pulse._request
+CREATE VIEW pulse_internal.request
 WITH (security_barrier)
 AS
 SELECT
@@ -163,7 +163,7 @@ SELECT
     NULL::jsonb AS payload,
     NULL::text AS lane,
     NULL::integer AS priority,
-    NULL::pulse._item AS options,
+    NULL::pulse_internal.item AS options,
     NULL::bigint AS job_id,
     NULL::boolean AS created,
     NULL::name AS who,
@@ -171,42 +171,42 @@ SELECT
     NULL::bigint AS taken
 WHERE false;
 
-ALTER VIEW pulse._request ALTER COLUMN who SET DEFAULT current_user;
+ALTER VIEW pulse_internal.request ALTER COLUMN who SET DEFAULT current_user;
 
-COMMENT ON VIEW pulse._request IS
+COMMENT ON VIEW pulse_internal.request IS
 'Jobs that are asked for, and by whom; written by pulse itself.';
 
-COMMENT ON COLUMN pulse._request.kind IS
+COMMENT ON COLUMN pulse_internal.request.kind IS
 'As in enqueue.';
 
-COMMENT ON COLUMN pulse._request.payload IS
+COMMENT ON COLUMN pulse_internal.request.payload IS
 'As in enqueue.';
 
-COMMENT ON COLUMN pulse._request.lane IS
+COMMENT ON COLUMN pulse_internal.request.lane IS
 'As in enqueue.';
 
-COMMENT ON COLUMN pulse._request.priority IS
+COMMENT ON COLUMN pulse_internal.request.priority IS
 'As in enqueue.';
 
-COMMENT ON COLUMN pulse._request.options IS
+COMMENT ON COLUMN pulse_internal.request.options IS
 'The further arguments of enqueue; NULL when none is given.';
 
-COMMENT ON COLUMN pulse._request.job_id IS
+COMMENT ON COLUMN pulse_internal.request.job_id IS
 'The answer: the job.';
 
-COMMENT ON COLUMN pulse._request.created IS
+COMMENT ON COLUMN pulse_internal.request.created IS
 'The answer: whether it is new.';
 
-COMMENT ON COLUMN pulse._request.who IS
+COMMENT ON COLUMN pulse_internal.request.who IS
 'The role that asks.';
 
-COMMENT ON COLUMN pulse._request.owner IS
+COMMENT ON COLUMN pulse_internal.request.owner IS
 'The role that the job shall belong to, where that is not the one that asks.';
 
-COMMENT ON COLUMN pulse._request.taken IS
+COMMENT ON COLUMN pulse_internal.request.taken IS
 'The job id that has the unique key already.';
 
-CREATE VIEW pulse._request_form
+CREATE VIEW pulse_internal.request_form
 WITH (security_barrier)
 AS
 SELECT
@@ -217,37 +217,37 @@ SELECT
     r.options,
     r.job_id,
     r.created
-FROM pulse._request AS r;
+FROM pulse_internal.request AS r;
 
-COMMENT ON VIEW pulse._request_form IS
+COMMENT ON VIEW pulse_internal.request_form IS
 'Where enqueue asks for a job.';
 
-COMMENT ON COLUMN pulse._request_form.kind IS
+COMMENT ON COLUMN pulse_internal.request_form.kind IS
 'As in enqueue.';
 
-COMMENT ON COLUMN pulse._request_form.payload IS
+COMMENT ON COLUMN pulse_internal.request_form.payload IS
 'As in enqueue.';
 
-COMMENT ON COLUMN pulse._request_form.lane IS
+COMMENT ON COLUMN pulse_internal.request_form.lane IS
 'As in enqueue.';
 
-COMMENT ON COLUMN pulse._request_form.priority IS
+COMMENT ON COLUMN pulse_internal.request_form.priority IS
 'As in enqueue.';
 
-COMMENT ON COLUMN pulse._request_form.options IS
+COMMENT ON COLUMN pulse_internal.request_form.options IS
 'The further arguments of enqueue; NULL when none is given.';
 
-COMMENT ON COLUMN pulse._request_form.job_id IS
+COMMENT ON COLUMN pulse_internal.request_form.job_id IS
 'The answer: the job.';
 
-COMMENT ON COLUMN pulse._request_form.created IS
+COMMENT ON COLUMN pulse_internal.request_form.created IS
 'The answer: whether it is new.';
 
 -- Everything a single enqueue does. This is the hottest path of a producer, and
 -- PL/pgSQL sets up every expression anew in each transaction, with each function in it
 -- whether it is called or not: so what is ordinary is asked by one statement, and
 -- whatever is seldom needed stands in a branch of its own.
-CREATE FUNCTION pulse._take_request()
+CREATE FUNCTION pulse_internal.take_request()
 RETURNS trigger
 LANGUAGE plpgsql
 SECURITY DEFINER
@@ -261,13 +261,13 @@ DECLARE
     v_lane text;
     v_priority integer;
     v_max_attempts integer;
-    v_job pulse._enqueued;
+    v_job pulse_internal.enqueued;
 BEGIN
-    -- The role as _role_number finds it, the settings as _kind_settings does.
+    -- The role as role_number finds it, the settings as kind_settings does.
     SELECT
         CASE
             -- This server drew the last numbers: settings/node.sql.
-            WHEN pg_sequence_last_value('pulse.server_start')
+            WHEN pg_sequence_last_value('pulse_internal.server_start')
                 = (date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint
                 AND length(new.kind) BETWEEN 1 AND 200
                 AND coalesce(length(new.lane), 1) BETWEEN 1 AND 200
@@ -277,38 +277,38 @@ BEGIN
                     current_setting('pulse.max_payload', true)
                 ) = 0
                 AND k.requires_approval IS NOT TRUE
-                -- As _text_size says, without a call; 1000 bytes are never above 8 MB.
+                -- As text_size says, without a call; 1000 bytes are never above 8 MB.
                 AND pg_column_compression(new.payload) IS NULL
                 AND (
                     pg_column_size(new.payload) <= 1000
                     OR pg_column_size(new.payload) <= 100000
                     AND octet_length(new.payload::text) <= 8388608
                 )
-                THEN nextval('pulse.job_id')
+                THEN nextval('pulse_internal.job_id')
         END,
         true, k.requires_approval IS TRUE OR (new.options).requires_approval IS TRUE,
         coalesce(new.owner, o.role),
         coalesce(new.lane, k.lane, 'default'), coalesce(new.priority, k.priority, 0),
         coalesce((new.options).max_attempts, k.max_attempts, 3)
     INTO new.job_id, new.created, v_approval, v_owner, v_lane, v_priority, v_max_attempts
-    FROM pulse.role AS o
-    LEFT JOIN pulse.kind AS k ON k.kind = new.kind
+    FROM pulse_internal.role AS o
+    LEFT JOIN pulse_internal.kind AS k ON k.kind = new.kind
     WHERE o.role_oid = to_regrole(quote_ident(new.who))
         AND o.name = new.who;
 
     IF new.job_id IS NULL OR num_nonnulls(new.options) > 0 THEN
         -- With options, the first job of a role, after a start of the server, or wrong.
         IF v_owner IS NULL THEN
-            v_owner := coalesce(new.owner, pulse._role_number(new.who));
+            v_owner := coalesce(new.owner, pulse_internal.role_number(new.who));
             SELECT
                 s.requires_approval OR (new.options).requires_approval IS TRUE,
                 coalesce(new.lane, s.lane),
                 coalesce(new.priority, s.priority),
                 coalesce((new.options).max_attempts, s.max_attempts)
             INTO v_approval, v_lane, v_priority, v_max_attempts
-            FROM pulse._kind_settings(new.kind) AS s;
+            FROM pulse_internal.kind_settings(new.kind) AS s;
         END IF;
-        v_job := pulse._enqueue_slow_path(
+        v_job := pulse_internal.enqueue_slow_path(
             new.kind, new.payload, v_lane, v_priority, v_max_attempts, v_approval, v_owner,
             new.options, new.job_id, new.taken
         );
@@ -319,34 +319,34 @@ BEGIN
 
     -- One statement of three is cheaper than three.
     WITH asked AS (
-        INSERT INTO pulse.body (job, kind, payload, max_attempts, owner)
+        INSERT INTO pulse_internal.body (job, kind, payload, max_attempts, owner)
         VALUES (
             new.job_id, new.kind, coalesce(new.payload, '{}'), v_max_attempts, v_owner
         )
     ),
 
     counted AS (
-        INSERT INTO pulse.tally (lane, kind, event)
+        INSERT INTO pulse_internal.tally (lane, kind, event)
         VALUES (v_lane, new.kind, 'enqueued')
     )
 
-    INSERT INTO pulse.ready (lane, rank, kind, job, attempts, failures, keyed)
+    INSERT INTO pulse_internal.ready (lane, rank, kind, job, attempts, failures, keyed)
     VALUES (v_lane, -v_priority, new.kind, new.job_id, 0, 0, false);
 
-    -- The bell, as in _ring: nobody sleeps if the lock can be had.
+    -- The bell, as in ring: nobody sleeps if the lock can be had.
     IF NOT (
-        pg_try_advisory_lock('pulse.ready'::regclass::oid::integer, hashtext(v_lane))
-        AND pg_advisory_unlock('pulse.ready'::regclass::oid::integer, hashtext(v_lane))
+        pg_try_advisory_lock('pulse_internal.ready'::regclass::oid::integer, hashtext(v_lane))
+        AND pg_advisory_unlock('pulse_internal.ready'::regclass::oid::integer, hashtext(v_lane))
     ) THEN
-        PERFORM pulse._ring(v_lane);
+        PERFORM pulse_internal.ring(v_lane);
     END IF;
     RETURN new;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._take_request() IS
+COMMENT ON FUNCTION pulse_internal.take_request() IS
 'Check, resolve the settings of the kind, write the job for the role that asked.';
 
 CREATE TRIGGER request_is_taken
-INSTEAD OF INSERT ON pulse._request
-FOR EACH ROW EXECUTE FUNCTION pulse._take_request();
+INSTEAD OF INSERT ON pulse_internal.request
+FOR EACH ROW EXECUTE FUNCTION pulse_internal.take_request();

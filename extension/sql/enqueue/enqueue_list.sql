@@ -9,11 +9,11 @@ AS $$
 DECLARE
     v_jobs bigint [];
 BEGIN
-    INSERT INTO pulse._batch_form AS b (jobs)
+    INSERT INTO pulse_internal.batch_form AS b (jobs)
     VALUES (enqueue_many.jobs)
     RETURNING b.job_ids INTO v_jobs;
     IF v_jobs IS NULL THEN
-        PERFORM pulse._raise_replica();
+        PERFORM pulse_internal.raise_replica();
     END IF;
     RETURN QUERY SELECT unnest(v_jobs);
 END;
@@ -23,7 +23,7 @@ COMMENT ON FUNCTION pulse.enqueue_many(jsonb) IS
 'Enqueue a mixed list, each element an object of enqueue''s arguments, and return the ids in the order of the list. after holds ids, and names: a name stands for every earlier element that has it. In a list with names or after, an element without a flow gets the id of the first job as its flow. Errors as in enqueue; all or none. Writes what enqueue writes.';
 
 -- flow is that of the elements that name none.
-CREATE FUNCTION pulse._enqueue_jobs(jobs jsonb, owner integer, flow text DEFAULT NULL)
+CREATE FUNCTION pulse_internal.enqueue_jobs(jobs jsonb, owner integer, flow text DEFAULT NULL)
 RETURNS TABLE (job_id bigint, created boolean)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -38,17 +38,17 @@ DECLARE
     v_kind text;
     v_first bigint;
     v_item record;
-    v_job pulse._enqueued;
-    v_options pulse._item;
+    v_job pulse_internal.enqueued;
+    v_options pulse_internal.item;
     v_unknown text;
-    v_flow text := _enqueue_jobs.flow;
+    v_flow text := enqueue_jobs.flow;
     v_edges jsonb;
 BEGIN
-    IF jsonb_typeof(_enqueue_jobs.jobs) IS DISTINCT FROM 'array' THEN
-        PERFORM pulse._raise(
+    IF jsonb_typeof(enqueue_jobs.jobs) IS DISTINCT FROM 'array' THEN
+        PERFORM pulse_internal.raise(
             'PU002',
             'jobs must be a JSON array of objects',
-            format('It is %s.', coalesce(jsonb_typeof(_enqueue_jobs.jobs), 'NULL')),
+            format('It is %s.', coalesce(jsonb_typeof(enqueue_jobs.jobs), 'NULL')),
             'Pass [{"kind": "send-email", "payload": {}}, …].'
         );
     END IF;
@@ -69,7 +69,7 @@ BEGIN
         ),
         'a ' || jsonb_typeof(j.job)
     ) INTO v_unknown
-    FROM jsonb_array_elements(_enqueue_jobs.jobs) AS j (job)
+    FROM jsonb_array_elements(enqueue_jobs.jobs) AS j (job)
     WHERE jsonb_typeof(j.job) <> 'object'
         OR NOT (
             j.job - '{kind,payload,lane,priority,run_at,delay,max_attempts,unique_key}'::text []
@@ -79,7 +79,7 @@ BEGIN
     LIMIT 1;
 
     IF FOUND THEN
-        PERFORM pulse._raise(
+        PERFORM pulse_internal.raise(
             'PU002',
             format('jobs has an element with %L', v_unknown),
             'Each element is an object whose keys are arguments of enqueue.',
@@ -111,15 +111,15 @@ BEGIN
             coalesce(r.lane, k.lane) AS lane,
             k.priority AS kind_priority,
             k.requires_approval OR coalesce(r.requires_approval, false) AS needs_approval
-        FROM jsonb_array_elements(_enqueue_jobs.jobs) WITH ORDINALITY AS e (job, place)
-        CROSS JOIN LATERAL jsonb_populate_record(NULL::pulse._item, e.job - 'after') AS r
-        CROSS JOIN LATERAL pulse._kind_settings(r.kind) AS k
+        FROM jsonb_array_elements(enqueue_jobs.jobs) WITH ORDINALITY AS e (job, place)
+        CROSS JOIN LATERAL jsonb_populate_record(NULL::pulse_internal.item, e.job - 'after') AS r
+        CROSS JOIN LATERAL pulse_internal.kind_settings(r.kind) AS k
         WHERE r.unique_key IS NOT NULL
         ORDER BY
             coalesce(r.lane, k.lane) COLLATE "C", r.unique_key COLLATE "C", e.place
     LOOP
         -- A conflict goes no further than this, so it is checked here.
-        PERFORM pulse._require_job_options(
+        PERFORM pulse_internal.require_job_options(
             v_item.kind, v_item.payload, v_item.lane, v_item.priority, v_item.run_at,
             v_item.delay, v_item.max_attempts, v_item.unique_key, v_item.unique_for,
             v_item.on_conflict, v_item.group_key, v_item.tags, v_item.max_runtime,
@@ -132,12 +132,12 @@ BEGIN
             IF v_item.on_conflict = 'error'
                 OR (v_item.on_conflict <> 'skip' AND v_item.kind <> v_kind)
             THEN
-                PERFORM pulse._raise_key_taken(v_lane, v_key, v_ids[v_first]);
+                PERFORM pulse_internal.raise_key_taken(v_lane, v_key, v_ids[v_first]);
             ELSIF v_item.on_conflict <> 'skip' THEN
-                v_changed[v_first] := pulse._change_element(
+                v_changed[v_first] := pulse_internal.change_element(
                     coalesce(
                         v_changed[v_first],
-                        _enqueue_jobs.jobs -> (v_first - 1)::integer
+                        enqueue_jobs.jobs -> (v_first - 1)::integer
                     ),
                     v_item.job, v_item.on_conflict, v_item.kind_priority
                 );
@@ -147,13 +147,13 @@ BEGIN
             CONTINUE;
         END IF;
 
-        v_job := pulse._take_key(
+        v_job := pulse_internal.take_key(
             v_item.lane, v_item.unique_key, v_item.unique_for, v_item.on_conflict,
             v_item.kind, coalesce(v_item.payload, '{}'),
             -coalesce(v_item.priority, v_item.kind_priority),
             coalesce(v_item.run_at, clock_timestamp() + v_item.delay),
-            v_item.needs_approval, _enqueue_jobs.owner, v_item.headers,
-            pulse._start_by(
+            v_item.needs_approval, enqueue_jobs.owner, v_item.headers,
+            pulse_internal.start_by(
                 v_item.start_by, v_item.expires_in, v_item.run_at, v_item.delay
             )
         );
@@ -167,11 +167,11 @@ BEGIN
         END IF;
     END LOOP;
 
-    IF jsonb_path_exists(_enqueue_jobs.jobs, '$[*] ? (exists(@.after) || exists(@.name))') THEN
-        PERFORM pulse._meet_server();
-        v_ids[1] := coalesce(v_ids[1], nextval('pulse.job_id'));
+    IF jsonb_path_exists(enqueue_jobs.jobs, '$[*] ? (exists(@.after) || exists(@.name))') THEN
+        PERFORM pulse_internal.meet_server();
+        v_ids[1] := coalesce(v_ids[1], nextval('pulse_internal.job_id'));
         v_flow := coalesce(v_flow, v_ids[1]::text);
-        v_edges := _enqueue_jobs.jobs;
+        v_edges := enqueue_jobs.jobs;
     END IF;
 
     -- Neighbours that differ by their payloads alone are enqueued as one.
@@ -191,12 +191,12 @@ BEGIN
                     e.job - 'payload' = lag(e.job - 'payload') OVER w
                     AND a.places IS NOT DISTINCT FROM lag(a.places) OVER w
                     AND num_nonnulls(v_ids[e.place - 1], v_ids[e.place]) = 0 AS is_like_last
-                FROM jsonb_array_elements(_enqueue_jobs.jobs) WITH ORDINALITY AS e (job, place)
+                FROM jsonb_array_elements(enqueue_jobs.jobs) WITH ORDINALITY AS e (job, place)
                 CROSS JOIN LATERAL jsonb_populate_record(
-                    NULL::pulse._item,
+                    NULL::pulse_internal.item,
                     coalesce(v_changed[e.place], e.job) - 'after'
                 ) AS r
-                LEFT JOIN pulse._list_edges(v_edges) AS a ON a.place = e.place
+                LEFT JOIN pulse_internal.list_edges(v_edges) AS a ON a.place = e.place
                 WINDOW w AS (ORDER BY e.place)
             ) AS n
             WINDOW w AS (ORDER BY n.place)
@@ -219,12 +219,12 @@ BEGIN
         IF NOT created THEN
             RETURN NEXT;
         ELSIF cardinality(v_item.payloads) = 1 THEN
-            INSERT INTO pulse._request AS r (
+            INSERT INTO pulse_internal.request AS r (
                 kind, payload, lane, priority, options, owner, taken
             )
             VALUES (
                 v_options.kind, v_item.payloads[1], v_options.lane, v_options.priority,
-                v_options, _enqueue_jobs.owner, job_id
+                v_options, enqueue_jobs.owner, job_id
             )
             RETURNING r.job_id INTO job_id;
             v_ids[v_item.place] := job_id;
@@ -232,8 +232,8 @@ BEGIN
         ELSE
             FOR job_id IN
                 SELECT p.job
-                FROM pulse._enqueue_payloads(
-                    v_options.kind, v_item.payloads, v_options, _enqueue_jobs.owner
+                FROM pulse_internal.enqueue_payloads(
+                    v_options.kind, v_item.payloads, v_options, enqueue_jobs.owner
                 ) AS p (job)
             LOOP
                 v_ids[v_item.place] := job_id;
@@ -245,13 +245,13 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._enqueue_jobs(jsonb, integer, text) IS
+COMMENT ON FUNCTION pulse_internal.enqueue_jobs(jsonb, integer, text) IS
 'Enqueue a mixed list; returns the ids in its order.';
 
 -- What the elements of a list wait for: ids, and places of earlier elements, which their
 -- names stand for. Only earlier ones, so that no list can write a cycle. By hash: the first that
 -- is wrong among 10,000 names would be looked for in a loop over all.
-CREATE FUNCTION pulse._list_edges(jobs jsonb)
+CREATE FUNCTION pulse_internal.list_edges(jobs jsonb)
 RETURNS TABLE (place bigint, ids bigint [], places bigint [])
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -265,14 +265,14 @@ DECLARE
     v_pairs bigint;
 BEGIN
     SELECT e.job ->> 'after' AS after INTO v_wrong
-    FROM jsonb_array_elements(_list_edges.jobs) AS e (job)
+    FROM jsonb_array_elements(list_edges.jobs) AS e (job)
     WHERE jsonb_typeof(e.job -> 'after') NOT IN ('array', 'null')
         OR jsonb_path_exists(
             e.job, 'lax $.after[*] ? (@.type() != "string" && @.type() != "number")'
         )
     LIMIT 1;
     IF FOUND THEN
-        PERFORM pulse._raise(
+        PERFORM pulse_internal.raise(
             'PU002',
             'after must be a list of job ids and names',
             format('It is %s.', left(v_wrong.after, 100)),
@@ -288,7 +288,7 @@ BEGIN
             e.place,
             u.upstream,
             CASE WHEN u.upstream ~ '^[0-9]{1,18}$' THEN u.upstream::bigint END AS id
-        FROM jsonb_array_elements(_list_edges.jobs) WITH ORDINALITY AS e (job, place)
+        FROM jsonb_array_elements(list_edges.jobs) WITH ORDINALITY AS e (job, place)
         CROSS JOIN LATERAL jsonb_array_elements_text(
             CASE jsonb_typeof(e.job -> 'after') WHEN 'array' THEN e.job -> 'after' ELSE '[]' END
         ) AS u (upstream)
@@ -298,7 +298,7 @@ BEGIN
     FROM unnest(v_places, v_upstreams, v_ids) AS w (place, upstream, id)
     LEFT JOIN (
         SELECT e.job ->> 'name' AS name, min(e.place) AS place
-        FROM jsonb_array_elements(_list_edges.jobs) WITH ORDINALITY AS e (job, place)
+        FROM jsonb_array_elements(list_edges.jobs) WITH ORDINALITY AS e (job, place)
         GROUP BY e.job ->> 'name'
     ) AS n ON n.name = w.upstream
     WHERE w.id IS NULL
@@ -306,7 +306,7 @@ BEGIN
     ORDER BY w.place, w.upstream
     LIMIT 1;
     IF FOUND THEN
-        PERFORM pulse._raise(
+        PERFORM pulse_internal.raise(
             'PU002',
             format(
                 'after has the name %L, which no earlier element has', left(v_wrong.upstream, 100)
@@ -320,12 +320,12 @@ BEGIN
     FROM (
         SELECT
         FROM unnest(v_places, v_upstreams, v_ids) AS w (place, upstream, id)
-        LEFT JOIN jsonb_array_elements(_list_edges.jobs) WITH ORDINALITY AS e (job, place)
+        LEFT JOIN jsonb_array_elements(list_edges.jobs) WITH ORDINALITY AS e (job, place)
             ON e.job ->> 'name' = w.upstream AND e.place < w.place AND w.id IS NULL
         LIMIT 1000001
     ) AS p;
     IF v_pairs > 1000000 THEN
-        PERFORM pulse._require_flow_options(NULL, NULL, NULL, NULL, v_pairs);
+        PERFORM pulse_internal.require_flow_options(NULL, NULL, NULL, NULL, v_pairs);
     END IF;
 
     RETURN QUERY
@@ -334,11 +334,11 @@ BEGIN
         coalesce(array_agg(w.id) FILTER (WHERE w.id IS NOT NULL), '{}'),
         array_agg(e.place) FILTER (WHERE e.place IS NOT NULL)
     FROM unnest(v_places, v_upstreams, v_ids) AS w (place, upstream, id)
-    LEFT JOIN jsonb_array_elements(_list_edges.jobs) WITH ORDINALITY AS e (job, place)
+    LEFT JOIN jsonb_array_elements(list_edges.jobs) WITH ORDINALITY AS e (job, place)
         ON e.job ->> 'name' = w.upstream AND e.place < w.place AND w.id IS NULL
     GROUP BY w.place;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._list_edges(jsonb) IS
+COMMENT ON FUNCTION pulse_internal.list_edges(jsonb) IS
 'What each element of a list that has after waits for; PU002 for what it cannot, PU003 for more than a million.';

@@ -30,7 +30,7 @@ AS $$
 DECLARE
     v_jobs bigint [];
 BEGIN
-    INSERT INTO pulse._batch_form AS b (kind, payloads, options)
+    INSERT INTO pulse_internal.batch_form AS b (kind, payloads, options)
     VALUES (
         enqueue_many.kind, enqueue_many.payloads,
         ROW(
@@ -41,11 +41,11 @@ BEGIN
             enqueue_many.headers, enqueue_many.start_by, enqueue_many.expires_in,
             enqueue_many.after, enqueue_many.after_failed, enqueue_many.flow,
             enqueue_many.name
-        )::pulse._item
+        )::pulse_internal.item
     )
     RETURNING b.job_ids INTO v_jobs;
     IF v_jobs IS NULL THEN
-        PERFORM pulse._raise_replica();
+        PERFORM pulse_internal.raise_replica();
     END IF;
     RETURN QUERY SELECT unnest(v_jobs);
 END;
@@ -58,16 +58,16 @@ COMMENT ON FUNCTION pulse.enqueue_many(
 ) IS
 'Enqueue one job for each payload, with the same options, and return the ids in the order of the array. Errors as in enqueue; all or none. Writes what enqueue writes.';
 
-CREATE FUNCTION pulse._enqueue_payloads(
-    kind text, payloads jsonb [], options pulse._item, owner integer
+CREATE FUNCTION pulse_internal.enqueue_payloads(
+    kind text, payloads jsonb [], options pulse_internal.item, owner integer
 )
 RETURNS SETOF bigint
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_kind pulse._kind_settings := pulse._kind_settings(_enqueue_payloads.kind);
-    v_item pulse._item := _enqueue_payloads.options;
+    v_kind pulse_internal.kind_settings := pulse_internal.kind_settings(enqueue_payloads.kind);
+    v_item pulse_internal.item := enqueue_payloads.options;
     v_lane text := coalesce(v_item.lane, v_kind.lane);
     v_rank integer;
     v_run_at timestamptz;
@@ -80,15 +80,15 @@ DECLARE
     v_jobs bigint [];
     v_grouped boolean := false;
 BEGIN
-    IF cardinality(_enqueue_payloads.payloads) IS DISTINCT FROM 0 THEN
-        PERFORM pulse._require_between(
-            'number of payloads', coalesce(cardinality(_enqueue_payloads.payloads), 0),
+    IF cardinality(enqueue_payloads.payloads) IS DISTINCT FROM 0 THEN
+        PERFORM pulse_internal.require_between(
+            'number of payloads', coalesce(cardinality(enqueue_payloads.payloads), 0),
             1, 1000000
         );
     END IF;
-    -- As in _take_request: asked once whether anything is out of the ordinary.
+    -- As in take_request: asked once whether anything is out of the ordinary.
     IF (
-        length(_enqueue_payloads.kind) BETWEEN 1 AND 200
+        length(enqueue_payloads.kind) BETWEEN 1 AND 200
         AND num_nonnulls(
             v_item.lane, v_item.priority, v_item.run_at, v_item.delay, v_item.max_attempts,
             v_item.unique_key, v_item.unique_for, v_item.group_key, v_item.tags,
@@ -97,33 +97,33 @@ BEGIN
         ) = 0
         AND v_item.on_conflict = 'skip'
     ) IS NOT TRUE THEN
-        PERFORM pulse._require_job_options(
-            _enqueue_payloads.kind, NULL, v_item.lane, v_item.priority, v_item.run_at,
+        PERFORM pulse_internal.require_job_options(
+            enqueue_payloads.kind, NULL, v_item.lane, v_item.priority, v_item.run_at,
             v_item.delay, v_item.max_attempts, v_item.unique_key, v_item.unique_for,
             v_item.on_conflict, v_item.group_key, v_item.tags, v_item.max_runtime,
             v_item.headers, v_item.start_by, v_item.expires_in
         );
-        PERFORM pulse._require_flow_options(
+        PERFORM pulse_internal.require_flow_options(
             v_item.after, v_item.after_failed, v_item.flow, v_item.name,
-            cardinality(v_item.after) * cardinality(_enqueue_payloads.payloads)::bigint
+            cardinality(v_item.after) * cardinality(enqueue_payloads.payloads)::bigint
         );
     END IF;
 
     IF v_item.group_key IS NOT NULL THEN
-        v_grouped := pulse._joins_group(v_lane, v_item.group_key);
+        v_grouped := pulse_internal.joins_group(v_lane, v_item.group_key);
     END IF;
 
     -- With a key, an approval or a time to begin by each job is enqueued by itself.
     IF v_approval
         OR num_nonnulls(v_item.unique_key, v_item.start_by, v_item.expires_in) > 0
     THEN
-        FOREACH v_payload IN ARRAY _enqueue_payloads.payloads LOOP
-            INSERT INTO pulse._request AS r (
+        FOREACH v_payload IN ARRAY enqueue_payloads.payloads LOOP
+            INSERT INTO pulse_internal.request AS r (
                 kind, payload, lane, priority, options, owner
             )
             VALUES (
-                _enqueue_payloads.kind, v_payload, v_item.lane, v_item.priority, v_item,
-                _enqueue_payloads.owner
+                enqueue_payloads.kind, v_payload, v_item.lane, v_item.priority, v_item,
+                enqueue_payloads.owner
             )
             RETURNING r.job_id INTO v_job;
             RETURN NEXT v_job;
@@ -132,46 +132,46 @@ BEGIN
     END IF;
 
     v_run_at := coalesce(v_item.run_at, clock_timestamp() + v_item.delay);
-    PERFORM pulse._require_payload(p.payload)
-    FROM unnest(_enqueue_payloads.payloads) AS p (payload)
+    PERFORM pulse_internal.require_payload(p.payload)
+    FROM unnest(enqueue_payloads.payloads) AS p (payload)
     WHERE pg_column_size(p.payload) > 100000
         OR (pg_column_size(p.payload) > 1000 AND octet_length(p.payload::text) > 8388608)
         OR current_setting('pulse.max_payload', true) IS NOT NULL;
     v_rank := -coalesce(v_item.priority, v_kind.priority);
 
     -- Ids and places in line are drawn in the order of the array.
-    IF v_after AND _enqueue_payloads.payloads <> '{}' THEN
+    IF v_after AND enqueue_payloads.payloads <> '{}' THEN
         WITH written AS (
-            INSERT INTO pulse.body (
+            INSERT INTO pulse_internal.body (
                 kind, payload, max_attempts, max_runtime, group_key, tags, owner, headers,
                 flow, name, after_failed
             )
             SELECT
-                _enqueue_payloads.kind, coalesce(p.payload, '{}'),
+                enqueue_payloads.kind, coalesce(p.payload, '{}'),
                 coalesce(v_item.max_attempts, v_kind.max_attempts), v_item.max_runtime,
-                v_item.group_key, v_item.tags, _enqueue_payloads.owner, v_item.headers,
+                v_item.group_key, v_item.tags, enqueue_payloads.owner, v_item.headers,
                 v_item.flow, v_item.name, v_after_failed
-            FROM unnest(_enqueue_payloads.payloads) WITH ORDINALITY AS p (payload, place)
+            FROM unnest(enqueue_payloads.payloads) WITH ORDINALITY AS p (payload, place)
             ORDER BY p.place
             RETURNING job
         ),
 
         counted AS (
-            INSERT INTO pulse.tally (lane, kind, event, jobs)
-            SELECT v_lane, _enqueue_payloads.kind, 'enqueued', count(*)
+            INSERT INTO pulse_internal.tally (lane, kind, event, jobs)
+            SELECT v_lane, enqueue_payloads.kind, 'enqueued', count(*)
             FROM written AS w
         )
 
         SELECT array_agg(w.job ORDER BY w.job) INTO v_jobs
         FROM written AS w;
 
-        PERFORM pulse._put_after(
+        PERFORM pulse_internal.put_after(
             v_jobs, v_item.after,
             ROW(
                 NULL, NULL, NULL, v_lane, v_kind.kind, v_rank, v_item.run_at, v_item.delay,
                 NULL, 0, 0, false, NULL, v_after_failed, false
-            )::pulse.blocked,
-            _enqueue_payloads.owner
+            )::pulse_internal.blocked,
+            enqueue_payloads.owner
         );
         RETURN QUERY SELECT unnest(v_jobs);
         RETURN;
@@ -180,33 +180,33 @@ BEGIN
     IF v_run_at > clock_timestamp() THEN
         RETURN QUERY
         WITH written AS (
-            INSERT INTO pulse.body (
+            INSERT INTO pulse_internal.body (
                 kind, payload, max_attempts, max_runtime, group_key, tags, owner, headers,
                 flow, name
             )
             SELECT
-                _enqueue_payloads.kind, coalesce(p.payload, '{}'),
+                enqueue_payloads.kind, coalesce(p.payload, '{}'),
                 coalesce(v_item.max_attempts, v_kind.max_attempts), v_item.max_runtime,
-                v_item.group_key, v_item.tags, _enqueue_payloads.owner, v_item.headers,
+                v_item.group_key, v_item.tags, enqueue_payloads.owner, v_item.headers,
                 v_item.flow, v_item.name
-            FROM unnest(_enqueue_payloads.payloads) WITH ORDINALITY AS p (payload, place)
+            FROM unnest(enqueue_payloads.payloads) WITH ORDINALITY AS p (payload, place)
             ORDER BY p.place
             RETURNING job
         ),
 
         placed AS (
-            INSERT INTO pulse.waiting (
+            INSERT INTO pulse_internal.waiting (
                 lane, run_at, job, kind, rank, attempts, failures, keyed, retrying
             )
             SELECT
-                v_lane, greatest(v_run_at, clock_timestamp(), (SELECT pulse._due_floor())),
-                w.job, _enqueue_payloads.kind, v_rank, 0, 0, false, false
+                v_lane, greatest(v_run_at, clock_timestamp(), (SELECT pulse_internal.due_floor())),
+                w.job, enqueue_payloads.kind, v_rank, 0, 0, false, false
             FROM written AS w
         ),
 
         counted AS (
-            INSERT INTO pulse.tally (lane, kind, event, jobs)
-            SELECT v_lane, _enqueue_payloads.kind, 'enqueued', count(*)
+            INSERT INTO pulse_internal.tally (lane, kind, event, jobs)
+            SELECT v_lane, enqueue_payloads.kind, 'enqueued', count(*)
             FROM written AS w
             HAVING count(*) > 0
         )
@@ -220,26 +220,26 @@ BEGIN
     IF v_grouped THEN
         RETURN QUERY
         WITH written AS (
-            INSERT INTO pulse.body (
+            INSERT INTO pulse_internal.body (
                 kind, payload, max_attempts, max_runtime, group_key, tags, owner, headers,
                 flow, name
             )
             SELECT
-                _enqueue_payloads.kind, coalesce(p.payload, '{}'),
+                enqueue_payloads.kind, coalesce(p.payload, '{}'),
                 coalesce(v_item.max_attempts, v_kind.max_attempts), v_item.max_runtime,
-                v_item.group_key, v_item.tags, _enqueue_payloads.owner, v_item.headers,
+                v_item.group_key, v_item.tags, enqueue_payloads.owner, v_item.headers,
                 v_item.flow, v_item.name
-            FROM unnest(_enqueue_payloads.payloads) WITH ORDINALITY AS p (payload, place)
+            FROM unnest(enqueue_payloads.payloads) WITH ORDINALITY AS p (payload, place)
             ORDER BY p.place
             RETURNING job
         ),
 
         placed AS (
-            INSERT INTO pulse.group_ready AS r (
+            INSERT INTO pulse_internal.group_ready AS r (
                 lane, group_key, rank, kind, job, attempts, failures, keyed
             )
             SELECT
-                v_lane, v_item.group_key, v_rank, _enqueue_payloads.kind,
+                v_lane, v_item.group_key, v_rank, enqueue_payloads.kind,
                 w.job, 0, 0, false
             FROM written AS w
             ORDER BY w.job
@@ -247,17 +247,17 @@ BEGIN
         ),
 
         noticed AS (
-            INSERT INTO pulse.group_notice (lane, group_key, rank, place, kind)
+            INSERT INTO pulse_internal.group_notice (lane, group_key, rank, place, kind)
             SELECT
                 v_lane, v_item.group_key, v_rank, min(p.seq),
-                _enqueue_payloads.kind
+                enqueue_payloads.kind
             FROM placed AS p
             HAVING count(*) > 0
         ),
 
         counted AS (
-            INSERT INTO pulse.tally (lane, kind, event, jobs)
-            SELECT v_lane, _enqueue_payloads.kind, 'enqueued', count(*)
+            INSERT INTO pulse_internal.tally (lane, kind, event, jobs)
+            SELECT v_lane, enqueue_payloads.kind, 'enqueued', count(*)
             FROM written AS w
             HAVING count(*) > 0
         )
@@ -266,36 +266,36 @@ BEGIN
         FROM written AS w
         ORDER BY w.job;
 
-        PERFORM pulse._ring(v_lane);
+        PERFORM pulse_internal.ring(v_lane);
         RETURN;
     END IF;
 
     RETURN QUERY
     WITH written AS (
-        INSERT INTO pulse.body (
+        INSERT INTO pulse_internal.body (
             kind, payload, max_attempts, max_runtime, group_key, tags, owner, headers,
             flow, name
         )
         SELECT
-            _enqueue_payloads.kind, coalesce(p.payload, '{}'),
+            enqueue_payloads.kind, coalesce(p.payload, '{}'),
             coalesce(v_item.max_attempts, v_kind.max_attempts), v_item.max_runtime,
-            v_item.group_key, v_item.tags, _enqueue_payloads.owner, v_item.headers,
+            v_item.group_key, v_item.tags, enqueue_payloads.owner, v_item.headers,
             v_item.flow, v_item.name
-        FROM unnest(_enqueue_payloads.payloads) WITH ORDINALITY AS p (payload, place)
+        FROM unnest(enqueue_payloads.payloads) WITH ORDINALITY AS p (payload, place)
         ORDER BY p.place
         RETURNING job
     ),
 
     placed AS (
-        INSERT INTO pulse.ready (lane, rank, kind, job, attempts, failures, keyed)
-        SELECT v_lane, v_rank, _enqueue_payloads.kind, w.job, 0, 0, false
+        INSERT INTO pulse_internal.ready (lane, rank, kind, job, attempts, failures, keyed)
+        SELECT v_lane, v_rank, enqueue_payloads.kind, w.job, 0, 0, false
         FROM written AS w
         ORDER BY w.job
     ),
 
     counted AS (
-        INSERT INTO pulse.tally (lane, kind, event, jobs)
-        SELECT v_lane, _enqueue_payloads.kind, 'enqueued', count(*)
+        INSERT INTO pulse_internal.tally (lane, kind, event, jobs)
+        SELECT v_lane, enqueue_payloads.kind, 'enqueued', count(*)
         FROM written AS w
         HAVING count(*) > 0
     )
@@ -304,53 +304,53 @@ BEGIN
     FROM written AS w
     ORDER BY w.job;
 
-    PERFORM pulse._ring(v_lane);
+    PERFORM pulse_internal.ring(v_lane);
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._enqueue_payloads(text, jsonb [], pulse._item, integer) IS
+COMMENT ON FUNCTION pulse_internal.enqueue_payloads(text, jsonb [], pulse_internal.item, integer) IS
 'Enqueue one job for each payload; returns the ids in their order.';
 
 -- How enqueue_many hands over who calls: a form that is filled in with the caller's rights
 -- (access/caller.sql).
 
--- As pulse._request, one row for all the jobs of a call.
-CREATE VIEW pulse._batch
+-- As pulse_internal.request, one row for all the jobs of a call.
+CREATE VIEW pulse_internal.batch
 WITH (security_barrier)
 AS
 SELECT
     NULL::text AS kind,
     NULL::jsonb [] AS payloads,
-    NULL::pulse._item AS options,
+    NULL::pulse_internal.item AS options,
     NULL::jsonb AS jobs,
     NULL::bigint [] AS job_ids,
     NULL::name AS who
 WHERE false;
 
-ALTER VIEW pulse._batch ALTER COLUMN who SET DEFAULT current_user;
+ALTER VIEW pulse_internal.batch ALTER COLUMN who SET DEFAULT current_user;
 
-COMMENT ON VIEW pulse._batch IS
+COMMENT ON VIEW pulse_internal.batch IS
 'Many jobs that are asked for at once, and by whom; written by pulse itself.';
 
-COMMENT ON COLUMN pulse._batch.kind IS
+COMMENT ON COLUMN pulse_internal.batch.kind IS
 'As in enqueue_many.';
 
-COMMENT ON COLUMN pulse._batch.payloads IS
+COMMENT ON COLUMN pulse_internal.batch.payloads IS
 'What enqueue_many(kind, payloads) was given.';
 
-COMMENT ON COLUMN pulse._batch.options IS
+COMMENT ON COLUMN pulse_internal.batch.options IS
 'Its further arguments; NULL for a list.';
 
-COMMENT ON COLUMN pulse._batch.jobs IS
+COMMENT ON COLUMN pulse_internal.batch.jobs IS
 'What enqueue_many(jobs) was given.';
 
-COMMENT ON COLUMN pulse._batch.job_ids IS
+COMMENT ON COLUMN pulse_internal.batch.job_ids IS
 'The answer: the jobs, in order.';
 
-COMMENT ON COLUMN pulse._batch.who IS
+COMMENT ON COLUMN pulse_internal.batch.who IS
 'The role that asks.';
 
-CREATE VIEW pulse._batch_form
+CREATE VIEW pulse_internal.batch_form
 WITH (security_barrier)
 AS
 SELECT
@@ -359,56 +359,56 @@ SELECT
     b.options,
     b.jobs,
     b.job_ids
-FROM pulse._batch AS b;
+FROM pulse_internal.batch AS b;
 
-COMMENT ON VIEW pulse._batch_form IS
+COMMENT ON VIEW pulse_internal.batch_form IS
 'Where enqueue_many asks for jobs.';
 
-COMMENT ON COLUMN pulse._batch_form.kind IS
+COMMENT ON COLUMN pulse_internal.batch_form.kind IS
 'As in enqueue_many.';
 
-COMMENT ON COLUMN pulse._batch_form.payloads IS
+COMMENT ON COLUMN pulse_internal.batch_form.payloads IS
 'What enqueue_many(kind, payloads) was given.';
 
-COMMENT ON COLUMN pulse._batch_form.options IS
+COMMENT ON COLUMN pulse_internal.batch_form.options IS
 'Its further arguments; NULL for a list.';
 
-COMMENT ON COLUMN pulse._batch_form.jobs IS
+COMMENT ON COLUMN pulse_internal.batch_form.jobs IS
 'What enqueue_many(jobs) was given.';
 
-COMMENT ON COLUMN pulse._batch_form.job_ids IS
+COMMENT ON COLUMN pulse_internal.batch_form.job_ids IS
 'The answer: the jobs, in order.';
 
-CREATE FUNCTION pulse._take_batch()
+CREATE FUNCTION pulse_internal.take_batch()
 RETURNS trigger
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_owner integer := pulse._role_number(new.who);
-    v_item pulse._item := new.options;
+    v_owner integer := pulse_internal.role_number(new.who);
+    v_item pulse_internal.item := new.options;
 BEGIN
     IF v_item IS DISTINCT FROM NULL THEN
         new.job_ids := ARRAY(
             SELECT m.job_id
-            FROM pulse._enqueue_payloads(
+            FROM pulse_internal.enqueue_payloads(
                 new.kind, new.payloads, v_item, v_owner
             ) AS m (job_id)
         );
     ELSE
         new.job_ids := ARRAY(
             SELECT m.job_id
-            FROM pulse._enqueue_jobs(new.jobs, v_owner) AS m
+            FROM pulse_internal.enqueue_jobs(new.jobs, v_owner) AS m
         );
     END IF;
     RETURN new;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._take_batch() IS
+COMMENT ON FUNCTION pulse_internal.take_batch() IS
 'Enqueue what was asked for, for the role that asked.';
 
 CREATE TRIGGER batch_is_taken
-INSTEAD OF INSERT ON pulse._batch
-FOR EACH ROW EXECUTE FUNCTION pulse._take_batch();
+INSTEAD OF INSERT ON pulse_internal.batch
+FOR EACH ROW EXECUTE FUNCTION pulse_internal.take_batch();

@@ -1,7 +1,7 @@
 -- What the options of a job may be: the one room for enqueue, enqueue_one, enqueue_many
 -- and schedule. An enqueue comes here only when something about it is out of the ordinary.
 
-CREATE FUNCTION pulse._require_job_options(
+CREATE FUNCTION pulse_internal.require_job_options(
     kind text,
     payload jsonb,
     lane text,
@@ -27,96 +27,96 @@ BEGIN
     -- Each function that is entered costs as much as all that is asked here: they are called
     -- to say what is wrong, or where it takes more to know.
     IF (
-        length(_require_job_options.kind) BETWEEN 1 AND 200
-        AND coalesce(length(_require_job_options.lane), 1) BETWEEN 1 AND 200
-        AND coalesce(_require_job_options.priority, 0) BETWEEN -2000000000 AND 2000000000
-        AND coalesce(pg_column_size(_require_job_options.payload), 0) <= 1000
-        AND pg_column_compression(_require_job_options.payload) IS NULL
+        length(require_job_options.kind) BETWEEN 1 AND 200
+        AND coalesce(length(require_job_options.lane), 1) BETWEEN 1 AND 200
+        AND coalesce(require_job_options.priority, 0) BETWEEN -2000000000 AND 2000000000
+        AND coalesce(pg_column_size(require_job_options.payload), 0) <= 1000
+        AND pg_column_compression(require_job_options.payload) IS NULL
         AND current_setting('pulse.max_payload', true) IS NULL
     ) IS NOT TRUE THEN
-        PERFORM pulse._require_name('kind', _require_job_options.kind);
-        IF _require_job_options.lane IS NOT NULL THEN
-            PERFORM pulse._require_name('lane', _require_job_options.lane);
+        PERFORM pulse_internal.require_name('kind', require_job_options.kind);
+        IF require_job_options.lane IS NOT NULL THEN
+            PERFORM pulse_internal.require_name('lane', require_job_options.lane);
         END IF;
-        PERFORM pulse._require_payload(_require_job_options.payload);
-        IF _require_job_options.priority IS NOT NULL THEN
-            PERFORM pulse._require_priority(_require_job_options.priority);
+        PERFORM pulse_internal.require_payload(require_job_options.payload);
+        IF require_job_options.priority IS NOT NULL THEN
+            PERFORM pulse_internal.require_priority(require_job_options.priority);
         END IF;
     END IF;
-    IF _require_job_options.on_conflict <> 'skip' THEN
-        PERFORM pulse._require_one_of(
-            'on_conflict', _require_job_options.on_conflict,
+    IF require_job_options.on_conflict <> 'skip' THEN
+        PERFORM pulse_internal.require_one_of(
+            'on_conflict', require_job_options.on_conflict,
             '{skip,replace,error,follow,merge,cancel}'
         );
     END IF;
-    IF num_nonnulls(_require_job_options.run_at, _require_job_options.delay) > 0 THEN
+    IF num_nonnulls(require_job_options.run_at, require_job_options.delay) > 0 THEN
         IF (
             CASE
-                WHEN _require_job_options.delay IS NULL
-                    THEN _require_job_options.run_at
+                WHEN require_job_options.delay IS NULL
+                    THEN require_job_options.run_at
                         BETWEEN '0001-01-01 00:00+00' AND '9999-12-31 00:00+00'
-                WHEN _require_job_options.run_at IS NULL
-                    THEN _require_job_options.delay BETWEEN '0' AND '100 years'
-                        AND _require_job_options.delay::text NOT LIKE '%-%'
+                WHEN require_job_options.run_at IS NULL
+                    THEN require_job_options.delay BETWEEN '0' AND '100 years'
+                        AND require_job_options.delay::text NOT LIKE '%-%'
             END
         ) IS NOT TRUE THEN
-            PERFORM pulse._require_run_at(
-                _require_job_options.run_at, _require_job_options.delay
+            PERFORM pulse_internal.require_run_at(
+                require_job_options.run_at, require_job_options.delay
             );
         END IF;
     END IF;
     IF num_nonnulls(
-        _require_job_options.max_attempts, _require_job_options.group_key,
-        _require_job_options.tags, _require_job_options.max_runtime
+        require_job_options.max_attempts, require_job_options.group_key,
+        require_job_options.tags, require_job_options.max_runtime
     ) > 0 THEN
-        IF _require_job_options.max_attempts NOT BETWEEN 1 AND 100000 THEN
-            PERFORM pulse._require_between(
-                'max_attempts', _require_job_options.max_attempts, 1, 100000
+        IF require_job_options.max_attempts NOT BETWEEN 1 AND 100000 THEN
+            PERFORM pulse_internal.require_between(
+                'max_attempts', require_job_options.max_attempts, 1, 100000
             );
         END IF;
-        IF length(_require_job_options.group_key) > 1000 THEN
-            PERFORM pulse._require_between(
-                'length of group_key', length(_require_job_options.group_key), 0, 1000
+        IF length(require_job_options.group_key) > 1000 THEN
+            PERFORM pulse_internal.require_between(
+                'length of group_key', length(require_job_options.group_key), 0, 1000
             );
         END IF;
-        IF _require_job_options.tags IS NOT NULL THEN
-            PERFORM pulse._require_tags(_require_job_options.tags);
+        IF require_job_options.tags IS NOT NULL THEN
+            PERFORM pulse_internal.require_tags(require_job_options.tags);
         END IF;
-        IF _require_job_options.max_runtime IS NOT NULL THEN
-            PERFORM pulse._require_duration(
-                'max_runtime', _require_job_options.max_runtime, '1 ms', '1 year'
+        IF require_job_options.max_runtime IS NOT NULL THEN
+            PERFORM pulse_internal.require_duration(
+                'max_runtime', require_job_options.max_runtime, '1 ms', '1 year'
             );
         END IF;
     END IF;
     IF num_nonnulls(
-        _require_job_options.headers, _require_job_options.start_by,
-        _require_job_options.expires_in
+        require_job_options.headers, require_job_options.start_by,
+        require_job_options.expires_in
     ) > 0 THEN
-        IF _require_job_options.headers IS NOT NULL THEN
-            PERFORM pulse._require_headers(_require_job_options.headers);
+        IF require_job_options.headers IS NOT NULL THEN
+            PERFORM pulse_internal.require_headers(require_job_options.headers);
         END IF;
-        IF num_nonnulls(_require_job_options.start_by, _require_job_options.expires_in) > 0 THEN
-            PERFORM pulse._require_start_by(
-                _require_job_options.start_by, _require_job_options.expires_in,
-                _require_job_options.run_at, _require_job_options.delay
+        IF num_nonnulls(require_job_options.start_by, require_job_options.expires_in) > 0 THEN
+            PERFORM pulse_internal.require_start_by(
+                require_job_options.start_by, require_job_options.expires_in,
+                require_job_options.run_at, require_job_options.delay
             );
         END IF;
     END IF;
-    IF num_nonnulls(_require_job_options.unique_key, _require_job_options.unique_for) > 0 THEN
+    IF num_nonnulls(require_job_options.unique_key, require_job_options.unique_for) > 0 THEN
         -- In bytes: the key stands in an index.
-        IF octet_length(_require_job_options.unique_key) NOT BETWEEN 1 AND 1000 THEN
-            PERFORM pulse._require_between(
+        IF octet_length(require_job_options.unique_key) NOT BETWEEN 1 AND 1000 THEN
+            PERFORM pulse_internal.require_between(
                 'size of unique_key in bytes',
-                octet_length(_require_job_options.unique_key), 1, 1000
+                octet_length(require_job_options.unique_key), 1, 1000
             );
         END IF;
-        IF _require_job_options.unique_for IS NOT NULL THEN
-            PERFORM pulse._require_duration(
-                'unique_for', _require_job_options.unique_for, '0', '10 years'
+        IF require_job_options.unique_for IS NOT NULL THEN
+            PERFORM pulse_internal.require_duration(
+                'unique_for', require_job_options.unique_for, '0', '10 years'
             );
         END IF;
-        IF _require_job_options.unique_key IS NULL THEN
-            PERFORM pulse._raise(
+        IF require_job_options.unique_key IS NULL THEN
+            PERFORM pulse_internal.raise(
                 'PU002',
                 'unique_for needs a unique_key',
                 'There is no key that could stay taken.',
@@ -127,13 +127,13 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._require_job_options(
+COMMENT ON FUNCTION pulse_internal.require_job_options(
     text, jsonb, text, integer, timestamptz, interval, integer, text,
     interval, text, text, text [], interval, jsonb, timestamptz, interval
 ) IS
 'Raise PU002 or PU003 unless these can be the options of a job.';
 
-CREATE FUNCTION pulse._require_start_by(
+CREATE FUNCTION pulse_internal.require_start_by(
     start_by timestamptz, expires_in interval, run_at timestamptz, delay interval
 )
 RETURNS void
@@ -141,78 +141,78 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF num_nonnulls(_require_start_by.start_by, _require_start_by.expires_in) > 1 THEN
-        PERFORM pulse._raise(
+    IF num_nonnulls(require_start_by.start_by, require_start_by.expires_in) > 1 THEN
+        PERFORM pulse_internal.raise(
             'PU002',
             'start_by and expires_in exclude each other',
             'Both say when the job is cancelled unless it has begun.',
             'Pass one of them.'
         );
     END IF;
-    IF _require_start_by.expires_in IS NOT NULL THEN
-        PERFORM pulse._require_duration(
-            'expires_in', _require_start_by.expires_in, '1 ms', '1 year'
+    IF require_start_by.expires_in IS NOT NULL THEN
+        PERFORM pulse_internal.require_duration(
+            'expires_in', require_start_by.expires_in, '1 ms', '1 year'
         );
     END IF;
-    IF _require_start_by.start_by NOT BETWEEN '0001-01-01 00:00+00' AND '9999-12-31 00:00+00'
-        OR _require_start_by.start_by <= _require_start_by.run_at
-        OR _require_start_by.start_by <= clock_timestamp() + _require_start_by.delay
+    IF require_start_by.start_by NOT BETWEEN '0001-01-01 00:00+00' AND '9999-12-31 00:00+00'
+        OR require_start_by.start_by <= require_start_by.run_at
+        OR require_start_by.start_by <= clock_timestamp() + require_start_by.delay
     THEN
-        PERFORM pulse._raise(
+        PERFORM pulse_internal.raise(
             'PU002',
             'start_by must be a moment after the job is due',
-            format('It is %s.', _require_start_by.start_by),
+            format('It is %s.', require_start_by.start_by),
             'Pass a start_by that is later than run_at, or expires_in, which counts from there.'
         );
     END IF;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._require_start_by(
+COMMENT ON FUNCTION pulse_internal.require_start_by(
     timestamptz, interval, timestamptz, interval
 ) IS
 'Raise PU002 unless at most one of start_by and expires_in is given and the job can begin by then.';
 
-CREATE FUNCTION pulse._require_tags(tags text [])
+CREATE FUNCTION pulse_internal.require_tags(tags text [])
 RETURNS void
 LANGUAGE plpgsql
 IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF cardinality(_require_tags.tags) > 100
-        OR length(array_to_string(_require_tags.tags, '')) > 20000
+    IF cardinality(require_tags.tags) > 100
+        OR length(array_to_string(require_tags.tags, '')) > 20000
     THEN
-        PERFORM pulse._require_between(
-            'number of tags', cardinality(_require_tags.tags), 0, 100
+        PERFORM pulse_internal.require_between(
+            'number of tags', cardinality(require_tags.tags), 0, 100
         );
-        PERFORM pulse._require_between(
-            'characters in tags', length(array_to_string(_require_tags.tags, '')), 0, 20000
+        PERFORM pulse_internal.require_between(
+            'characters in tags', length(array_to_string(require_tags.tags, '')), 0, 20000
         );
     END IF;
-    IF array_ndims(_require_tags.tags) > 1 THEN
-        PERFORM pulse._raise(
+    IF array_ndims(require_tags.tags) > 1 THEN
+        PERFORM pulse_internal.raise(
             'PU002',
             'tags must be a flat list',
-            format('It has %s dimensions.', array_ndims(_require_tags.tags)),
+            format('It has %s dimensions.', array_ndims(require_tags.tags)),
             'Pass tags => ''{a,b}''.'
         );
     END IF;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._require_tags(text []) IS
+COMMENT ON FUNCTION pulse_internal.require_tags(text []) IS
 'Raise PU002 for too many tags, too long ones, or nested ones.';
 
-CREATE FUNCTION pulse._require_run_at(run_at timestamptz, delay interval)
+CREATE FUNCTION pulse_internal.require_run_at(run_at timestamptz, delay interval)
 RETURNS void
 LANGUAGE plpgsql
 STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF _require_run_at.run_at IS NOT NULL AND _require_run_at.delay IS NOT NULL THEN
-        PERFORM pulse._raise(
+    IF require_run_at.run_at IS NOT NULL AND require_run_at.delay IS NOT NULL THEN
+        PERFORM pulse_internal.raise(
             'PU002',
             'run_at and delay exclude each other',
             'Both say when the job becomes due.',
@@ -220,24 +220,24 @@ BEGIN
         );
     END IF;
     -- What clients can read: drivers know years of four digits.
-    IF _require_run_at.run_at NOT BETWEEN '0001-01-01 00:00+00' AND '9999-12-31 00:00+00' THEN
-        PERFORM pulse._raise(
+    IF require_run_at.run_at NOT BETWEEN '0001-01-01 00:00+00' AND '9999-12-31 00:00+00' THEN
+        PERFORM pulse_internal.raise(
             'PU002',
             'run_at must be a moment in time',
-            format('It is %s.', _require_run_at.run_at),
+            format('It is %s.', require_run_at.run_at),
             'Pass a run_at before the year 10000, or none for now.'
         );
     END IF;
-    PERFORM pulse._require_duration('delay', _require_run_at.delay, '0', '100 years');
+    PERFORM pulse_internal.require_duration('delay', require_run_at.delay, '0', '100 years');
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._require_run_at(timestamptz, interval) IS
+COMMENT ON FUNCTION pulse_internal.require_run_at(timestamptz, interval) IS
 'Raise PU002 unless at most one of them is given and it can come.';
 
 -- How large a payload and headers may be, and how that is measured.
 
-CREATE FUNCTION pulse._require_payload(payload jsonb)
+CREATE FUNCTION pulse_internal.require_payload(payload jsonb)
 RETURNS void
 LANGUAGE plpgsql
 STABLE
@@ -245,28 +245,28 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     -- Small and not compressed: never above 8 MB as text, whatever its numbers.
-    IF _require_payload.payload IS NULL
-        OR pg_column_size(_require_payload.payload) <= 1000
-        AND pg_column_compression(_require_payload.payload) IS NULL
+    IF require_payload.payload IS NULL
+        OR pg_column_size(require_payload.payload) <= 1000
+        AND pg_column_compression(require_payload.payload) IS NULL
         AND current_setting('pulse.max_payload', true) IS NULL
     THEN
         RETURN;
     END IF;
-    PERFORM pulse._require_size(
+    PERFORM pulse_internal.require_size(
         'payload',
-        pulse._text_size(_require_payload.payload),
-        pulse._max_payload(),
+        pulse_internal.text_size(require_payload.payload),
+        pulse_internal.max_payload(),
         'Store the data elsewhere and enqueue a reference, or raise it up to 64 MB: ALTER DATABASE … SET pulse.max_payload = ''16 MB''.'
     );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._require_payload(jsonb) IS
+COMMENT ON FUNCTION pulse_internal.require_payload(jsonb) IS
 'Raise PU003 when a payload is larger than pulse.max_payload of the database (default 8 MB).';
 
 -- What a session sets can lower the limit for itself. Only what ALTER DATABASE says raises
 -- it, which needs the owner of the database; a role could set its own ALTER ROLE.
-CREATE FUNCTION pulse._max_payload()
+CREATE FUNCTION pulse_internal.max_payload()
 RETURNS bigint
 LANGUAGE plpgsql
 STABLE
@@ -294,26 +294,26 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._max_payload() IS
+COMMENT ON FUNCTION pulse_internal.max_payload() IS
 'How large a payload may be in bytes: what ALTER DATABASE … SET pulse.max_payload says, 8 MB by default, 64 MB at most.';
 
 -- The size that counts is the one that a claim hands out: text. pg_column_size of a value
 -- from a table is its compressed size, and 16 bytes of jsonb can be a number of 131,072
 -- digits: so 100,000 bytes can be 0.8 GB, and more may be above what PostgreSQL can hold.
-CREATE FUNCTION pulse._text_size(value jsonb)
+CREATE FUNCTION pulse_internal.text_size(value jsonb)
 RETURNS bigint
 LANGUAGE plpgsql
 IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF pg_column_compression(_text_size.value) IS NULL
-        AND pg_column_size(_text_size.value) <= 100000
+    IF pg_column_compression(text_size.value) IS NULL
+        AND pg_column_size(text_size.value) <= 100000
     THEN
-        RETURN octet_length(_text_size.value::text);
+        RETURN octet_length(text_size.value::text);
     END IF;
     BEGIN
-        RETURN octet_length(_text_size.value::text);
+        RETURN octet_length(text_size.value::text);
     EXCEPTION
         WHEN program_limit_exceeded THEN
             RETURN 1073741824;
@@ -321,33 +321,33 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._text_size(jsonb) IS
+COMMENT ON FUNCTION pulse_internal.text_size(jsonb) IS
 'How many bytes a JSON value has as text, compressed or not; 1 GB where that is more than PostgreSQL can hold.';
 
 -- Context of the job, not its data: a claim of a thousand jobs hands all of them out.
-CREATE FUNCTION pulse._require_headers(headers jsonb)
+CREATE FUNCTION pulse_internal.require_headers(headers jsonb)
 RETURNS void
 LANGUAGE plpgsql
 IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF jsonb_typeof(_require_headers.headers) = 'object'
-        AND pg_column_compression(_require_headers.headers) IS NULL
-        AND pg_column_size(_require_headers.headers) <= 1000
-        AND octet_length(_require_headers.headers::text) <= 16384
+    IF jsonb_typeof(require_headers.headers) = 'object'
+        AND pg_column_compression(require_headers.headers) IS NULL
+        AND pg_column_size(require_headers.headers) <= 1000
+        AND octet_length(require_headers.headers::text) <= 16384
     THEN
         RETURN;
     END IF;
-    PERFORM pulse._require_json(
-        'headers', _require_headers.headers, 'object', '{"traceparent": "00-…"}'
+    PERFORM pulse_internal.require_json(
+        'headers', require_headers.headers, 'object', '{"traceparent": "00-…"}'
     );
-    PERFORM pulse._require_size(
-        'headers', pulse._text_size(_require_headers.headers), 16384,
+    PERFORM pulse_internal.require_size(
+        'headers', pulse_internal.text_size(require_headers.headers), 16384,
         'Headers are for context such as a trace id; put data into the payload.'
     );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._require_headers(jsonb) IS
+COMMENT ON FUNCTION pulse_internal.require_headers(jsonb) IS
 'Raise PU002 unless headers are a JSON object, PU003 when they are above 16 kB.';

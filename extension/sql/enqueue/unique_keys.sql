@@ -2,7 +2,7 @@
 -- is only looked at: an upsert would make complete wait for producers and deadlock.
 
 -- Returns the id to use and true, or the id of the job that has the key and false.
-CREATE FUNCTION pulse._take_key(
+CREATE FUNCTION pulse_internal.take_key(
     lane text,
     unique_key text,
     unique_for interval,
@@ -16,38 +16,38 @@ CREATE FUNCTION pulse._take_key(
     headers jsonb,
     start_by timestamptz
 )
-RETURNS pulse._enqueued
+RETURNS pulse_internal.enqueued
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET jit = off
 AS $$
 DECLARE
-    v_key pulse.job_key;
-    v_job pulse._enqueued;
-    v_follower pulse.job_key;
+    v_key pulse_internal.job_key;
+    v_job pulse_internal.enqueued;
+    v_follower pulse_internal.job_key;
 BEGIN
     FOR v_round IN 1..10 LOOP
         -- Waits for another transaction that is just inserting the same key.
-        INSERT INTO pulse.job_key (lane, unique_key, job, unique_for)
+        INSERT INTO pulse_internal.job_key (lane, unique_key, job, unique_for)
         VALUES (
-            _take_key.lane, _take_key.unique_key, nextval('pulse.job_id'),
-            _take_key.unique_for
+            take_key.lane, take_key.unique_key, nextval('pulse_internal.job_id'),
+            take_key.unique_for
         )
         ON CONFLICT ON CONSTRAINT job_key_is_held_once DO NOTHING
         RETURNING job INTO v_job.job_id;
 
         IF FOUND THEN
             -- One that followed the job before was first: we meet it as who has the key.
-            IF pg_sequence_last_value('pulse.blocked_seq') IS NOT NULL THEN
+            IF pg_sequence_last_value('pulse_internal.blocked_seq') IS NOT NULL THEN
                 IF EXISTS (
                     SELECT
-                    FROM pulse.job_key AS f
-                    WHERE f.lane = _take_key.lane
-                        AND f.unique_key = _take_key.unique_key
+                    FROM pulse_internal.job_key AS f
+                    WHERE f.lane = take_key.lane
+                        AND f.unique_key = take_key.unique_key
                         AND f.follows
                 ) THEN
-                    CONTINUE WHEN pulse._hand_key_on(v_job.job_id);
+                    CONTINUE WHEN pulse_internal.hand_key_on(v_job.job_id);
                 END IF;
             END IF;
             v_job.created := true;
@@ -55,37 +55,37 @@ BEGIN
         END IF;
 
         SELECT k.* INTO v_key
-        FROM pulse.job_key AS k
-        WHERE k.lane = _take_key.lane
-            AND k.unique_key = _take_key.unique_key
+        FROM pulse_internal.job_key AS k
+        WHERE k.lane = take_key.lane
+            AND k.unique_key = take_key.unique_key
             AND NOT k.follows;
 
         -- Gone between the two statements: try again.
         CONTINUE WHEN NOT FOUND;
 
         IF v_key.expires_at <= clock_timestamp() THEN
-            DELETE FROM pulse.job_key AS k
+            DELETE FROM pulse_internal.job_key AS k
             WHERE k.lane = v_key.lane
                 AND k.unique_key = v_key.unique_key
                 AND k.expires_at <= clock_timestamp();
             CONTINUE;
         END IF;
 
-        IF _take_key.on_conflict = 'error' THEN
-            PERFORM pulse._raise_key_taken(v_key.lane, v_key.unique_key, v_key.job);
+        IF take_key.on_conflict = 'error' THEN
+            PERFORM pulse_internal.raise_key_taken(v_key.lane, v_key.unique_key, v_key.job);
         END IF;
 
         v_job.job_id := v_key.job;
         v_job.created := false;
 
-        IF coalesce(_take_key.on_conflict, 'skip') = 'skip' OR v_key.expires_at IS NOT NULL THEN
+        IF coalesce(take_key.on_conflict, 'skip') = 'skip' OR v_key.expires_at IS NOT NULL THEN
             RETURN v_job;
         END IF;
 
-        IF _take_key.on_conflict IN ('follow', 'merge') THEN
+        IF take_key.on_conflict IN ('follow', 'merge') THEN
             -- One that follows is newer, also where the one before it is to be retried.
             SELECT k.* INTO v_follower
-            FROM pulse.job_key AS k
+            FROM pulse_internal.job_key AS k
             WHERE k.lane = v_key.lane
                 AND k.unique_key = v_key.unique_key
                 AND k.follows;
@@ -95,20 +95,20 @@ BEGIN
             END IF;
         END IF;
 
-        v_job := pulse._change(
-            v_key, _take_key.on_conflict, _take_key.kind, _take_key.payload,
-            _take_key.rank, _take_key.run_at, _take_key.needs_approval, _take_key.owner,
-            _take_key.headers, _take_key.start_by, _take_key.unique_for
+        v_job := pulse_internal.change(
+            v_key, take_key.on_conflict, take_key.kind, take_key.payload,
+            take_key.rank, take_key.run_at, take_key.needs_approval, take_key.owner,
+            take_key.headers, take_key.start_by, take_key.unique_for
         );
         IF v_job.job_id IS NULL
-            AND _take_key.on_conflict <> 'replace'
-            AND EXISTS (SELECT FROM pulse.lease AS l WHERE l.job = v_key.job)
+            AND take_key.on_conflict <> 'replace'
+            AND EXISTS (SELECT FROM pulse_internal.lease AS l WHERE l.job = v_key.job)
         THEN
-            v_job := pulse._follow(
-                v_key, _take_key.on_conflict, _take_key.kind, _take_key.payload,
-                _take_key.rank, _take_key.run_at, _take_key.needs_approval,
-                _take_key.owner, _take_key.headers, _take_key.start_by,
-                _take_key.unique_for
+            v_job := pulse_internal.follow(
+                v_key, take_key.on_conflict, take_key.kind, take_key.payload,
+                take_key.rank, take_key.run_at, take_key.needs_approval,
+                take_key.owner, take_key.headers, take_key.start_by,
+                take_key.unique_for
             );
         END IF;
         IF v_job.job_id IS NOT NULL THEN
@@ -116,11 +116,11 @@ BEGIN
         END IF;
     END LOOP;
 
-    PERFORM pulse._raise_kept_moving(v_key.job);
+    PERFORM pulse_internal.raise_kept_moving(v_key.job);
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._take_key(
+COMMENT ON FUNCTION pulse_internal.take_key(
     text, text, interval, text, text, jsonb, integer, timestamptz, boolean, integer,
     jsonb, timestamptz
 ) IS
@@ -129,7 +129,7 @@ COMMENT ON FUNCTION pulse._take_key(
 -- Rows are locked in the order of the key, so two batches cannot deadlock: as a row, since
 -- the index of keys would be read from its beginning to have them in order. Who follows takes
 -- the key when it is released, in a later statement (enqueue/follow.sql).
-CREATE FUNCTION pulse._release_keys(jobs bigint [])
+CREATE FUNCTION pulse_internal.release_keys(jobs bigint [])
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -138,31 +138,31 @@ SET jit = off
 AS $$
 BEGIN
     PERFORM 1
-    FROM pulse.job_key AS k
+    FROM pulse_internal.job_key AS k
     WHERE k.job = ANY (jobs)
     ORDER BY ROW(k.lane, k.unique_key)
     FOR UPDATE;
 
-    DELETE FROM pulse.job_key AS k
+    DELETE FROM pulse_internal.job_key AS k
     WHERE k.job = ANY (jobs)
         AND (k.unique_for IS NULL OR k.follows);
 
-    UPDATE pulse.job_key AS k
+    UPDATE pulse_internal.job_key AS k
     SET expires_at = clock_timestamp() + k.unique_for
     WHERE k.job = ANY (jobs);
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._release_keys(bigint []) IS
+COMMENT ON FUNCTION pulse_internal.release_keys(bigint []) IS
 'Give back the unique keys of jobs that have finished, or start their unique_for.';
 
-CREATE FUNCTION pulse._raise_key_taken(lane text, unique_key text, job bigint)
+CREATE FUNCTION pulse_internal.raise_key_taken(lane text, unique_key text, job bigint)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM pulse._raise(
+    PERFORM pulse_internal.raise(
         'PU102',
         format('unique key %L of lane %L is taken', unique_key, lane),
         format('Job %s has it.', job),
@@ -171,16 +171,16 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._raise_key_taken(text, text, bigint) IS
+COMMENT ON FUNCTION pulse_internal.raise_key_taken(text, text, bigint) IS
 'Raise PU102.';
 
-CREATE FUNCTION pulse._raise_kept_moving(job bigint)
+CREATE FUNCTION pulse_internal.raise_kept_moving(job bigint)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM pulse._raise(
+    PERFORM pulse_internal.raise(
         'PU107',
         format('job %s kept moving', job),
         'Ten times it was claimed, given back or finished between two looks.',
@@ -189,14 +189,14 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._raise_kept_moving(bigint) IS
+COMMENT ON FUNCTION pulse_internal.raise_kept_moving(bigint) IS
 'Raise PU107.';
 
 -- The unique key of a job that goes to another lane or back in line.
 
 -- The key row is locked after the job's own row, here as in every report. The INSERT
 -- waits for an open transaction that takes or frees the same key.
-CREATE FUNCTION pulse._rekey(job_id bigint, lane text)
+CREATE FUNCTION pulse_internal.rekey(job_id bigint, lane text)
 RETURNS bigint
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -204,30 +204,30 @@ SET enable_seqscan = off
 SET jit = off
 AS $$
 DECLARE
-    v_key text := pulse._key_of(_rekey.job_id);
-    v_own pulse.job_key;
+    v_key text := pulse_internal.key_of(rekey.job_id);
+    v_own pulse_internal.job_key;
     v_holder bigint;
 BEGIN
     FOR v_round IN 1 .. 10 LOOP
-        DELETE FROM pulse.job_key AS k
-        WHERE k.job = _rekey.job_id
+        DELETE FROM pulse_internal.job_key AS k
+        WHERE k.job = rekey.job_id
         RETURNING k.* INTO v_own;
 
         -- What another job left behind for its unique_for, and that is over.
-        DELETE FROM pulse.job_key AS k
-        WHERE k.lane = _rekey.lane
+        DELETE FROM pulse_internal.job_key AS k
+        WHERE k.lane = rekey.lane
             AND k.unique_key = v_key
             AND k.expires_at <= clock_timestamp();
 
         -- Not before one that waits for it.
-        INSERT INTO pulse.job_key (lane, unique_key, job, unique_for)
-        SELECT _rekey.lane, v_key, b.job, b.unique_for
-        FROM pulse.body AS b
-        WHERE b.job = _rekey.job_id
+        INSERT INTO pulse_internal.job_key (lane, unique_key, job, unique_for)
+        SELECT rekey.lane, v_key, b.job, b.unique_for
+        FROM pulse_internal.body AS b
+        WHERE b.job = rekey.job_id
             AND NOT EXISTS (
                 SELECT
-                FROM pulse.job_key AS f
-                WHERE f.lane = _rekey.lane
+                FROM pulse_internal.job_key AS f
+                WHERE f.lane = rekey.lane
                     AND f.unique_key = v_key
                     AND f.follows
             )
@@ -238,15 +238,15 @@ BEGIN
         END IF;
 
         -- Taken: leave our own key as it was. Nobody can have it, we freed it just now.
-        INSERT INTO pulse.job_key (lane, unique_key, job, unique_for, expires_at, follows)
+        INSERT INTO pulse_internal.job_key (lane, unique_key, job, unique_for, expires_at, follows)
         SELECT (v_own).*
         WHERE v_own.job IS NOT NULL;
 
         SELECT k.job INTO v_holder
-        FROM pulse.job_key AS k
-        WHERE k.lane = _rekey.lane
+        FROM pulse_internal.job_key AS k
+        WHERE k.lane = rekey.lane
             AND k.unique_key = v_key
-            AND k.job <> _rekey.job_id
+            AND k.job <> rekey.job_id
         ORDER BY k.follows
         LIMIT 1;
 
@@ -255,31 +255,31 @@ BEGIN
         END IF;
     END LOOP;
 
-    PERFORM pulse._raise_kept_moving(_rekey.job_id);
+    PERFORM pulse_internal.raise_kept_moving(rekey.job_id);
     RETURN NULL;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._rekey(bigint, text) IS
+COMMENT ON FUNCTION pulse_internal.rekey(bigint, text) IS
 'Give a job its unique key in a lane; returns the job that has it already, else NULL.';
 
 -- Keys are met in the order of the jobs, not of the keys, so this waits for an open
 -- transaction that takes or frees the same key for a moment only. NULL says that it
 -- waited in vain; then the caller leaves every job with a key alone, since waiting again
 -- and again would amount to a wait that can be part of a deadlock.
-CREATE FUNCTION pulse._try_rekey(job_id bigint, lane text)
+CREATE FUNCTION pulse_internal.try_rekey(job_id bigint, lane text)
 RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '50ms'
 AS $$
 BEGIN
-    IF pulse._key_of(_try_rekey.job_id) IS NULL THEN
+    IF pulse_internal.key_of(try_rekey.job_id) IS NULL THEN
         RETURN true;
     END IF;
 
     BEGIN
-        RETURN pulse._rekey(_try_rekey.job_id, _try_rekey.lane) IS NULL;
+        RETURN pulse_internal.rekey(try_rekey.job_id, try_rekey.lane) IS NULL;
     EXCEPTION
         WHEN lock_not_available THEN
             RETURN NULL;
@@ -287,10 +287,10 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._try_rekey(bigint, text) IS
+COMMENT ON FUNCTION pulse_internal.try_rekey(bigint, text) IS
 'Give a job its unique key in a lane, if it has one and it can be had at once; NULL when an open transaction has it.';
 
-CREATE FUNCTION pulse._key_is_free(job_id bigint, lane text)
+CREATE FUNCTION pulse_internal.key_is_free(job_id bigint, lane text)
 RETURNS boolean
 LANGUAGE sql
 STABLE
@@ -298,27 +298,27 @@ SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT NOT EXISTS (
         SELECT
-        FROM pulse.job_key AS k
-        WHERE k.lane = _key_is_free.lane
-            AND k.unique_key = pulse._key_of(_key_is_free.job_id)
-            AND k.job <> _key_is_free.job_id
+        FROM pulse_internal.job_key AS k
+        WHERE k.lane = key_is_free.lane
+            AND k.unique_key = pulse_internal.key_of(key_is_free.job_id)
+            AND k.job <> key_is_free.job_id
             AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())
     )
 $$;
 
-COMMENT ON FUNCTION pulse._key_is_free(bigint, text) IS
-'Whether a job could have its unique key in a lane; only a look, _rekey decides.';
+COMMENT ON FUNCTION pulse_internal.key_is_free(bigint, text) IS
+'Whether a job could have its unique key in a lane; only a look, rekey decides.';
 
-CREATE FUNCTION pulse._key_of(job_id bigint)
+CREATE FUNCTION pulse_internal.key_of(job_id bigint)
 RETURNS text
 LANGUAGE sql
 STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT b.unique_key
-    FROM pulse.body AS b
-    WHERE b.job = _key_of.job_id
+    FROM pulse_internal.body AS b
+    WHERE b.job = key_of.job_id
 $$;
 
-COMMENT ON FUNCTION pulse._key_of(bigint) IS
+COMMENT ON FUNCTION pulse_internal.key_of(bigint) IS
 'The unique key of a job, if it has one.';

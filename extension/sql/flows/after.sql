@@ -4,8 +4,8 @@
 -- Their bodies are written; the row is what they have in common, its job is not used.
 -- The states of the upstreams are read after the first write: whoever ends one badly after
 -- that finds the edges, or the doubt, or this transaction open.
-CREATE FUNCTION pulse._put_after(
-    jobs bigint [], after bigint [], place pulse.blocked, owner integer
+CREATE FUNCTION pulse_internal.put_after(
+    jobs bigint [], after bigint [], place pulse_internal.blocked, owner integer
 )
 RETURNS text
 LANGUAGE plpgsql
@@ -18,7 +18,7 @@ SET jit = off
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    v_place pulse.blocked := _put_after.place;
+    v_place pulse_internal.blocked := put_after.place;
     v_after bigint [];
     v_strange bigint [];
     v_ended bigint [];
@@ -27,13 +27,13 @@ DECLARE
     v_state text;
 BEGIN
     SELECT array_agg(u.job ORDER BY u.job) INTO v_after
-    FROM (SELECT DISTINCT d.job FROM unnest(_put_after.after) AS d (job)) AS u;
+    FROM (SELECT DISTINCT d.job FROM unnest(put_after.after) AS d (job)) AS u;
 
     -- Whoever guessed the id of the job itself would have it wait for ever.
-    IF v_after && _put_after.jobs THEN
-        PERFORM pulse._raise_no_such_job(u.job)
+    IF v_after && put_after.jobs THEN
+        PERFORM pulse_internal.raise_no_such_job(u.job)
         FROM unnest(v_after) AS u (job)
-        WHERE u.job = ANY (_put_after.jobs);
+        WHERE u.job = ANY (put_after.jobs);
     END IF;
 
     -- Those of this transaction and role may be named, and cannot end before it does. A
@@ -45,18 +45,18 @@ BEGIN
             SELECT
                 b.xmin = pg_current_xact_id()::xid
                 AND b.enqueued_at > clock_timestamp() - interval '1 hour'
-                AND b.owner = _put_after.owner
-            FROM pulse.body AS b
+                AND b.owner = put_after.owner
+            FROM pulse_internal.body AS b
             WHERE b.job = u.job
         ) IS NOT TRUE
     );
     IF v_strange <> '{}' THEN
-        PERFORM pulse._require_upstreams(v_strange, _put_after.owner);
+        PERFORM pulse_internal.require_upstreams(v_strange, put_after.owner);
     END IF;
 
-    INSERT INTO pulse.dependency (job, after)
+    INSERT INTO pulse_internal.dependency (job, after)
     SELECT j.job, u.job
-    FROM unnest(_put_after.jobs) AS j (job)
+    FROM unnest(put_after.jobs) AS j (job)
     CROSS JOIN unnest(v_after) AS u (job);
 
     -- KEY SHARE: retention leaves them, and a retry waits. One that cannot be had is just
@@ -65,26 +65,26 @@ BEGIN
     INTO v_ended, v_failed
     FROM (
         SELECT o.job, o.state
-        FROM pulse.finished AS o
+        FROM pulse_internal.finished AS o
         WHERE o.job = ANY (v_after)
         FOR KEY SHARE SKIP LOCKED
     ) AS f
     WHERE f.state = 'completed' OR v_place.after_failed <> 'hold';
 
     IF v_failed IS NOT NULL AND v_place.after_failed = 'cancel' THEN
-        INSERT INTO pulse.finished (
+        INSERT INTO pulse_internal.finished (
             job, lane, kind, rank, state, ended_by, attempts, failures, keyed, error
         )
         SELECT
             j.job, v_place.lane, v_place.kind, v_place.rank, 'cancelled', 'upstream', 0, 0,
-            v_place.keyed, pulse._upstream_error(v_failed)
-        FROM unnest(_put_after.jobs) AS j (job);
+            v_place.keyed, pulse_internal.upstream_error(v_failed)
+        FROM unnest(put_after.jobs) AS j (job);
 
-        INSERT INTO pulse.tally (lane, kind, event, jobs)
-        VALUES (v_place.lane, v_place.kind, 'cancelled', cardinality(_put_after.jobs));
+        INSERT INTO pulse_internal.tally (lane, kind, event, jobs)
+        VALUES (v_place.lane, v_place.kind, 'cancelled', cardinality(put_after.jobs));
 
         IF v_place.keyed THEN
-            PERFORM pulse._release_keys(_put_after.jobs);
+            PERFORM pulse_internal.release_keys(put_after.jobs);
         END IF;
         RETURN 'cancelled';
     END IF;
@@ -102,14 +102,14 @@ BEGIN
     END;
 
     IF v_place.waits_for IS NULL THEN
-        FOREACH v_job IN ARRAY _put_after.jobs LOOP
+        FOREACH v_job IN ARRAY put_after.jobs LOOP
             v_place.job := v_job;
-            v_state := pulse._unblock(v_place);
+            v_state := pulse_internal.unblock(v_place);
         END LOOP;
         RETURN v_state;
     END IF;
 
-    INSERT INTO pulse.blocked (
+    INSERT INTO pulse_internal.blocked (
         job, waits_for, lane, kind, rank, run_at, delay, expires_in, attempts, failures,
         keyed, alone, after_failed, needs_approval
     )
@@ -117,12 +117,12 @@ BEGIN
         j.job, v_place.waits_for, v_place.lane, v_place.kind, v_place.rank, v_place.run_at,
         v_place.delay, v_place.expires_in, 0, 0, v_place.keyed, cardinality(v_after) = 1,
         v_place.after_failed, v_place.needs_approval
-    FROM unnest(_put_after.jobs) AS j (job)
+    FROM unnest(put_after.jobs) AS j (job)
     ORDER BY j.job;
 
     -- About what it watches; and, since a bad end of any must reach it, about the others.
     IF v_strange <> '{}' THEN
-        INSERT INTO pulse.doubt (job)
+        INSERT INTO pulse_internal.doubt (job)
         (
             SELECT v_place.waits_for
             WHERE v_place.waits_for = ANY (v_strange)
@@ -137,13 +137,13 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._put_after(bigint [], bigint [], pulse.blocked, integer) IS
+COMMENT ON FUNCTION pulse_internal.put_after(bigint [], bigint [], pulse_internal.blocked, integer) IS
 'Write for jobs on which others they depend, and put them where they belong: blocked, or as if the others had just ended; returns their state.';
 
 -- What an enqueue may say of other jobs.
 
 -- What an enqueue may say of other jobs; pairs is how many edges it would write.
-CREATE FUNCTION pulse._require_flow_options(
+CREATE FUNCTION pulse_internal.require_flow_options(
     after bigint [], after_failed text, flow text, name text, pairs bigint
 )
 RETURNS void
@@ -152,32 +152,32 @@ IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF _require_flow_options.after_failed IS NOT NULL THEN
-        PERFORM pulse._require_one_of(
-            'after_failed', _require_flow_options.after_failed, '{cancel,hold,run}'
+    IF require_flow_options.after_failed IS NOT NULL THEN
+        PERFORM pulse_internal.require_one_of(
+            'after_failed', require_flow_options.after_failed, '{cancel,hold,run}'
         );
     END IF;
-    IF length(_require_flow_options.flow) NOT BETWEEN 1 AND 200 THEN
-        PERFORM pulse._require_name('flow', _require_flow_options.flow);
+    IF length(require_flow_options.flow) NOT BETWEEN 1 AND 200 THEN
+        PERFORM pulse_internal.require_name('flow', require_flow_options.flow);
     END IF;
-    IF _require_flow_options.name IS NOT NULL THEN
-        IF length(_require_flow_options.name) NOT BETWEEN 1 AND 200 THEN
-            PERFORM pulse._require_name('name', _require_flow_options.name);
+    IF require_flow_options.name IS NOT NULL THEN
+        IF length(require_flow_options.name) NOT BETWEEN 1 AND 200 THEN
+            PERFORM pulse_internal.require_name('name', require_flow_options.name);
         END IF;
-        IF _require_flow_options.name ~ '^[0-9]+$' THEN
-            PERFORM pulse._raise(
+        IF require_flow_options.name ~ '^[0-9]+$' THEN
+            PERFORM pulse_internal.raise(
                 'PU002',
                 'name must not be a number',
-                format('It is %L, and in after that is the id of a job.', _require_flow_options.name),
+                format('It is %L, and in after that is the id of a job.', require_flow_options.name),
                 'Pass a name with a letter in it.'
             );
         END IF;
     END IF;
-    IF _require_flow_options.after IS NOT NULL THEN
+    IF require_flow_options.after IS NOT NULL THEN
         IF EXISTS (
-            SELECT FROM unnest(_require_flow_options.after) AS u (job) WHERE u.job IS NULL
+            SELECT FROM unnest(require_flow_options.after) AS u (job) WHERE u.job IS NULL
         ) THEN
-            PERFORM pulse._raise(
+            PERFORM pulse_internal.raise(
                 'PU002',
                 'after must be ids of jobs',
                 'One of them is NULL.',
@@ -185,21 +185,21 @@ BEGIN
             );
         END IF;
     END IF;
-    IF _require_flow_options.pairs > 1000000 THEN
-        PERFORM pulse._raise(
+    IF require_flow_options.pairs > 1000000 THEN
+        PERFORM pulse_internal.raise(
             'PU003',
             'more than 1000000 dependencies in one call',
-            format('It would write %s.', _require_flow_options.pairs),
+            format('It would write %s.', require_flow_options.pairs),
             'Let the many wait for one job between them, which waits for the others.'
         );
     END IF;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._require_flow_options(bigint [], text, text, text, bigint) IS
+COMMENT ON FUNCTION pulse_internal.require_flow_options(bigint [], text, text, text, bigint) IS
 'Raise PU002 for a bad after, after_failed, flow or name, PU003 for too many dependencies.';
 
-CREATE FUNCTION pulse._require_upstreams(jobs bigint [], owner integer)
+CREATE FUNCTION pulse_internal.require_upstreams(jobs bigint [], owner integer)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -215,10 +215,10 @@ BEGIN
     -- Mostly they are its own, and no rights need to be asked for.
     v_strange := array(
         SELECT u.job
-        FROM unnest(_require_upstreams.jobs) AS u (job)
+        FROM unnest(require_upstreams.jobs) AS u (job)
         WHERE (
-            SELECT b.owner = _require_upstreams.owner
-            FROM pulse.body AS b
+            SELECT b.owner = require_upstreams.owner
+            FROM pulse_internal.body AS b
             WHERE b.job = u.job
         ) IS NOT TRUE
     );
@@ -226,22 +226,22 @@ BEGIN
         RETURN;
     END IF;
 
-    v_roles := pulse._numbers_of(_require_upstreams.owner);
-    v_sees_all := pulse._sees_all(_require_upstreams.owner);
+    v_roles := pulse_internal.numbers_of(require_upstreams.owner);
+    v_sees_all := pulse_internal.sees_all(require_upstreams.owner);
     SELECT u.job INTO v_unseen
     FROM unnest(v_strange) AS u (job)
     WHERE (
         SELECT v_sees_all OR b.owner = ANY (v_roles)
-        FROM pulse.body AS b
+        FROM pulse_internal.body AS b
         WHERE b.job = u.job
     ) IS NOT TRUE
     LIMIT 1;
 
     IF FOUND THEN
-        PERFORM pulse._raise_no_such_job(v_unseen);
+        PERFORM pulse_internal.raise_no_such_job(v_unseen);
     END IF;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._require_upstreams(bigint [], integer) IS
+COMMENT ON FUNCTION pulse_internal.require_upstreams(bigint [], integer) IS
 'Raise PU004 unless all these jobs exist and the role may see them.';

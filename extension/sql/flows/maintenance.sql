@@ -1,7 +1,7 @@
 -- What tick does for flows: it settles doubts, takes the portions that claims left, and moves the
 -- marks of both (flows/settle.sql); and once an hour it looks for what no note names.
 
-CREATE FUNCTION pulse._tick_flows(until timestamptz DEFAULT 'infinity')
+CREATE FUNCTION pulse_internal.tick_flows(until timestamptz DEFAULT 'infinity')
 RETURNS bigint
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -11,12 +11,12 @@ SET enable_sort = off
 SET jit = off
 AS $$
 DECLARE
-    v_horizon pulse.horizon;
-    v_old pulse.note_mark;
-    v_new pulse.note_mark;
-    v_last constant bigint := pg_sequence_last_value('pulse.note_seq');
-    v_piece constant integer := pulse._upkeep_piece();
-    v_run pulse.upkeep_run;
+    v_horizon pulse_internal.horizon;
+    v_old pulse_internal.note_mark;
+    v_new pulse_internal.note_mark;
+    v_last constant bigint := pg_sequence_last_value('pulse_internal.note_seq');
+    v_piece constant integer := pulse_internal.upkeep_piece();
+    v_run pulse_internal.upkeep_run;
     v_decided bigint [] := ARRAY[]::bigint [];
     v_unsure bigint [] := ARRAY[]::bigint [];
     v_from bigint;
@@ -28,8 +28,8 @@ BEGIN
     END IF;
 
     -- Decided first; looked at in later statements.
-    v_horizon := pulse._see_horizon();
-    v_old := pulse._newest_note_mark();
+    v_horizon := pulse_internal.see_horizon();
+    v_old := pulse_internal.newest_note_mark();
     v_new := v_old;
 
     -- Every transaction that was open at an earlier look has ended.
@@ -40,33 +40,33 @@ BEGIN
     -- From where the last one stopped: what an open transaction keeps unsure is met again
     -- each time, and must not use up the time of all others. But what is decided now nobody
     -- remembers later.
-    v_run := pulse._newest_upkeep_run('flows');
+    v_run := pulse_internal.newest_upkeep_run('flows');
     v_from := greatest(
         v_old.doubt_from, coalesce(v_decided[1], (v_run.state ->> 'from')::bigint)
     );
     LOOP
-        v_some := pulse._settle(v_piece, v_from, v_decided, '{}', _tick_flows.until);
+        v_some := pulse_internal.settle(v_piece, v_from, v_decided, '{}', tick_flows.until);
         v_from := CASE WHEN v_some.seen = v_piece THEN v_some.last + 1 END;
         v_unsure := v_unsure || v_some.unsure;
         v_all := v_all + v_some.released;
-        EXIT WHEN v_from IS NULL OR pulse._time_is_over(_tick_flows.until);
+        EXIT WHEN v_from IS NULL OR pulse_internal.time_is_over(tick_flows.until);
     END LOOP;
     IF v_from IS DISTINCT FROM (v_run.state ->> 'from')::bigint THEN
-        PERFORM pulse._write_upkeep_run(v_run, 'flows', jsonb_build_object('from', v_from));
+        PERFORM pulse_internal.write_upkeep_run(v_run, 'flows', jsonb_build_object('from', v_from));
     END IF;
 
     LOOP
         SELECT w.seq INTO v_from
-        FROM pulse.wake AS w
+        FROM pulse_internal.wake AS w
         WHERE w.seq >= v_old.wake_from
             AND w.seq <= v_last
         ORDER BY w.seq
         LIMIT 1;
         EXIT WHEN v_from IS NULL;
 
-        v_some := pulse._take_portions(1000, 100, v_from, v_last);
+        v_some := pulse_internal.take_portions(1000, 100, v_from, v_last);
         v_all := v_all + v_some.released;
-        EXIT WHEN v_some.taken = 0 OR pulse._time_is_over(_tick_flows.until);
+        EXIT WHEN v_some.taken = 0 OR pulse_internal.time_is_over(tick_flows.until);
     END LOOP;
 
     -- What is still unsure of the doubts that were remembered waits for the same transactions.
@@ -83,7 +83,7 @@ BEGIN
             v_horizon.note_q + 1,
             (
                 SELECT w.seq
-                FROM pulse.wake AS w
+                FROM pulse_internal.wake AS w
                 WHERE w.seq >= v_old.wake_from
                 ORDER BY w.seq
                 LIMIT 1
@@ -96,7 +96,7 @@ BEGIN
             v_horizon.note_q + 1,
             (
                 SELECT n.seq
-                FROM pulse.doubt AS n
+                FROM pulse_internal.doubt AS n
                 WHERE n.seq >= v_old.doubt_from
                 ORDER BY n.seq
                 LIMIT 1
@@ -108,13 +108,13 @@ BEGIN
         IS DISTINCT FROM
         (v_old.wake_from, v_old.doubt_from, v_old.unsure, v_old.unsure_until)
     THEN
-        INSERT INTO pulse.note_mark (wake_from, doubt_from, unsure, unsure_until)
+        INSERT INTO pulse_internal.note_mark (wake_from, doubt_from, unsure, unsure_until)
         VALUES (v_new.wake_from, v_new.doubt_from, v_new.unsure, v_new.unsure_until);
 
-        DELETE FROM pulse.note_mark AS m
+        DELETE FROM pulse_internal.note_mark AS m
         WHERE m.version = (
                 SELECT o.version
-                FROM pulse.note_mark AS o
+                FROM pulse_internal.note_mark AS o
                 WHERE o.version = v_old.version
                 FOR UPDATE SKIP LOCKED
             );
@@ -123,7 +123,7 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._tick_flows(timestamptz) IS
+COMMENT ON FUNCTION pulse_internal.tick_flows(timestamptz) IS
 'Settle doubts, take the portions that were left for later, and move the marks of both; returns how many jobs were released.';
 
 -- Once an hour: blocked jobs that no note names.
@@ -131,7 +131,7 @@ COMMENT ON FUNCTION pulse._tick_flows(timestamptz) IS
 -- A part of the backstop. A watch of a job that ended well is a bug; a job
 -- to be cancelled may be late, where an enqueue named more than 1,000 jobs of others. It has
 -- 0.3 seconds: next is where to go on, NULL at the end.
-CREATE FUNCTION pulse._backstop_flows(
+CREATE FUNCTION pulse_internal.backstop_flows(
     from_job bigint DEFAULT 0, OUT missed bigint, OUT next bigint
 )
 LANGUAGE plpgsql
@@ -148,18 +148,18 @@ DECLARE
     v_upstreams bigint [];
 BEGIN
     missed := 0;
-    next := _backstop_flows.from_job;
+    next := backstop_flows.from_job;
     IF next = 0 THEN
         -- Of a pause that was taken back.
         WITH parked AS (
-            INSERT INTO pulse.wake (job, from_seq, to_seq)
+            INSERT INTO pulse_internal.wake (job, from_seq, to_seq)
             SELECT b.waits_for, min(b.seq), max(b.seq)
-            FROM pulse.blocked AS b
+            FROM pulse_internal.blocked AS b
             WHERE b.waits_for < 0
                 AND NOT EXISTS (
-                    SELECT FROM pulse.flow_hold AS h WHERE h.number = -b.waits_for
+                    SELECT FROM pulse_internal.flow_hold AS h WHERE h.number = -b.waits_for
                 )
-                AND NOT EXISTS (SELECT FROM pulse.wake AS w WHERE w.job = b.waits_for)
+                AND NOT EXISTS (SELECT FROM pulse_internal.wake AS w WHERE w.job = b.waits_for)
             GROUP BY b.waits_for
             RETURNING job
         )
@@ -170,47 +170,47 @@ BEGIN
 
     LOOP
         v_jobs := array(
-            SELECT b.job FROM pulse.blocked AS b WHERE b.job > next ORDER BY b.job LIMIT 1000
+            SELECT b.job FROM pulse_internal.blocked AS b WHERE b.job > next ORDER BY b.job LIMIT 1000
         );
         v_upstreams := array(
             SELECT DISTINCT b.waits_for
-            FROM pulse.blocked AS b
-            INNER JOIN pulse.finished AS f ON f.job = b.waits_for
+            FROM pulse_internal.blocked AS b
+            INNER JOIN pulse_internal.finished AS f ON f.job = b.waits_for
             WHERE b.job = ANY (v_jobs)
                 AND (f.state = 'completed' OR b.after_failed = 'run')
-                AND NOT EXISTS (SELECT FROM pulse.doubt AS n WHERE n.job = b.waits_for)
-                AND NOT EXISTS (SELECT FROM pulse.wake AS w WHERE w.job = b.waits_for)
+                AND NOT EXISTS (SELECT FROM pulse_internal.doubt AS n WHERE n.job = b.waits_for)
+                AND NOT EXISTS (SELECT FROM pulse_internal.wake AS w WHERE w.job = b.waits_for)
         );
         missed := missed + cardinality(v_upstreams);
 
-        INSERT INTO pulse.doubt (job)
+        INSERT INTO pulse_internal.doubt (job)
         SELECT unnest(v_upstreams)
         UNION
         SELECT d.after
         FROM (
             SELECT o.job
-            FROM pulse.blocked AS o
+            FROM pulse_internal.blocked AS o
             WHERE o.job = ANY (v_jobs)
                 AND o.after_failed = 'cancel'
             OFFSET 0
         ) AS b
         CROSS JOIN LATERAL (
             SELECT o.after
-            FROM pulse.dependency AS o
+            FROM pulse_internal.dependency AS o
             WHERE o.job = b.job
             OFFSET 0
         ) AS d
         WHERE (
             SELECT f.state <> 'completed'
-            FROM pulse.finished AS f
+            FROM pulse_internal.finished AS f
             WHERE f.job = d.after
         );
 
         next := CASE WHEN cardinality(v_jobs) = 1000 THEN v_jobs[1000] END;
-        EXIT WHEN next IS NULL OR pulse._time_is_over(v_until);
+        EXIT WHEN next IS NULL OR pulse_internal.time_is_over(v_until);
     END LOOP;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._backstop_flows(bigint) IS
+COMMENT ON FUNCTION pulse_internal.backstop_flows(bigint) IS
 'Look for blocked jobs that should have been released or cancelled, and have them looked at; says how many upstreams went unnoticed.';

@@ -9,22 +9,22 @@
 -- resume keeps claims out while it looks, so that it sees all that were parked, and leaves
 -- portions of 200 in wake: claims and tick put them back in line (flows/settle.sql).
 
-CREATE FUNCTION pulse._hold_flow(who integer, flow text, holder text, reason text)
+CREATE FUNCTION pulse_internal.hold_flow(who integer, flow text, holder text, reason text)
 RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM pulse._require_read_committed('pause');
-    PERFORM pulse._require_reason(_hold_flow.reason);
+    PERFORM pulse_internal.require_read_committed('pause');
+    PERFORM pulse_internal.require_reason(hold_flow.reason);
 
     -- Waits for open claims.
-    PERFORM pulse._lock_out_claims('pulse.hold', 0, 'pause');
+    PERFORM pulse_internal.lock_out_claims('pulse_internal.hold', 0, 'pause');
 
-    INSERT INTO pulse.flow_hold (flow, holder, reason, held_by)
+    INSERT INTO pulse_internal.flow_hold (flow, holder, reason, held_by)
     VALUES (
-        _hold_flow.flow, _hold_flow.holder, _hold_flow.reason,
-        pulse._role_name(_hold_flow.who)
+        hold_flow.flow, hold_flow.holder, hold_flow.reason,
+        pulse_internal.role_name(hold_flow.who)
     )
     ON CONFLICT ON CONSTRAINT flow_hold_is_one_per_holder DO NOTHING;
 
@@ -32,19 +32,19 @@ BEGIN
         RETURN false;
     END IF;
 
-    PERFORM pulse._audit(
-        _hold_flow.who, 'pause', NULL, NULL, NULL,
-        jsonb_build_object('holder', _hold_flow.holder, 'flow', _hold_flow.flow),
-        _hold_flow.reason
+    PERFORM pulse_internal.audit(
+        hold_flow.who, 'pause', NULL, NULL, NULL,
+        jsonb_build_object('holder', hold_flow.holder, 'flow', hold_flow.flow),
+        hold_flow.reason
     );
     RETURN true;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._hold_flow(integer, text, text, text) IS
+COMMENT ON FUNCTION pulse_internal.hold_flow(integer, text, text, text) IS
 'Put a hold on a flow; false when this holder has it already.';
 
-CREATE FUNCTION pulse._unhold_flow(who integer, flow text, holder text)
+CREATE FUNCTION pulse_internal.unhold_flow(who integer, flow text, holder text)
 RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -55,54 +55,54 @@ AS $$
 DECLARE
     v_number bigint;
 BEGIN
-    PERFORM pulse._require_read_committed('resume');
-    PERFORM pulse._require_name('flow', _unhold_flow.flow);
+    PERFORM pulse_internal.require_read_committed('resume');
+    PERFORM pulse_internal.require_name('flow', unhold_flow.flow);
 
     -- A claim that still saw the pause has committed what it parked.
-    PERFORM pulse._lock_out_claims('pulse.hold', 0, 'resume');
+    PERFORM pulse_internal.lock_out_claims('pulse_internal.hold', 0, 'resume');
 
-    DELETE FROM pulse.flow_hold AS h
-    WHERE h.flow = _unhold_flow.flow
-        AND h.holder = _unhold_flow.holder
+    DELETE FROM pulse_internal.flow_hold AS h
+    WHERE h.flow = unhold_flow.flow
+        AND h.holder = unhold_flow.holder
     RETURNING h.number INTO v_number;
 
     IF NOT FOUND THEN
         RETURN false;
     END IF;
 
-    INSERT INTO pulse.wake (job, from_seq, to_seq)
+    INSERT INTO pulse_internal.wake (job, from_seq, to_seq)
     SELECT -v_number, min(p.seq), max(p.seq)
     FROM (
         SELECT b.seq, (row_number() OVER (ORDER BY b.seq) - 1) / 200 AS portion
-        FROM pulse.blocked AS b
+        FROM pulse_internal.blocked AS b
         WHERE b.waits_for = -v_number
     ) AS p
     GROUP BY p.portion
     ORDER BY p.portion;
 
-    PERFORM pulse._ring(p.lane)
+    PERFORM pulse_internal.ring(p.lane)
     FROM (
         SELECT DISTINCT b.lane
-        FROM pulse.blocked AS b
+        FROM pulse_internal.blocked AS b
         WHERE b.waits_for = -v_number
     ) AS p;
 
-    PERFORM pulse._audit(
-        _unhold_flow.who, 'resume', NULL, NULL,
-        jsonb_build_object('holder', _unhold_flow.holder, 'flow', _unhold_flow.flow),
+    PERFORM pulse_internal.audit(
+        unhold_flow.who, 'resume', NULL, NULL,
+        jsonb_build_object('holder', unhold_flow.holder, 'flow', unhold_flow.flow),
         NULL, NULL
     );
     RETURN true;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._unhold_flow(integer, text, text) IS
+COMMENT ON FUNCTION pulse_internal.unhold_flow(integer, text, text) IS
 'Take a hold of a flow away, and note who has to be put back in line; false when it was not there.';
 
 -- How claims park the jobs of a paused flow, and how they come back (flows/pause_flow.sql).
 
 -- The rows are locked by us, so their addresses hold.
-CREATE FUNCTION pulse._park(tids tid [])
+CREATE FUNCTION pulse_internal.park(tids tid [])
 RETURNS tid []
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -117,34 +117,34 @@ DECLARE
     v_parked tid [];
     v_numbers bigint [];
 BEGIN
-    -- As _flow_number finds them, without a call for each.
+    -- As flow_number finds them, without a call for each.
     SELECT array_agg(p.tid), array_agg(p.number) INTO v_parked, v_numbers
     FROM (
         SELECT
             r.ctid AS tid,
             (
                 SELECT min(h.number)
-                FROM pulse.flow_hold AS h
-                WHERE h.flow = (SELECT b.flow FROM pulse.body AS b WHERE b.job = r.job)
+                FROM pulse_internal.flow_hold AS h
+                WHERE h.flow = (SELECT b.flow FROM pulse_internal.body AS b WHERE b.job = r.job)
             ) AS number
-        FROM pulse.ready AS r
-        WHERE r.ctid = ANY (_park.tids)
+        FROM pulse_internal.ready AS r
+        WHERE r.ctid = ANY (park.tids)
         OFFSET 0
     ) AS p
     WHERE p.number IS NOT NULL;
 
     IF v_parked IS NULL THEN
-        RETURN _park.tids;
+        RETURN park.tids;
     END IF;
 
     WITH gone AS (
-        DELETE FROM pulse.ready AS r
+        DELETE FROM pulse_internal.ready AS r
         USING unnest(v_parked, v_numbers) AS p (tid, number)
         WHERE r.ctid = p.tid
         RETURNING r.*, p.number
     )
 
-    INSERT INTO pulse.blocked (
+    INSERT INTO pulse_internal.blocked (
         job, waits_for, lane, kind, rank, attempts, failures, keyed, alone, after_failed,
         needs_approval
     )
@@ -156,17 +156,17 @@ BEGIN
 
     RETURN array(
         SELECT t.tid
-        FROM unnest(_park.tids) WITH ORDINALITY AS t (tid, nth)
+        FROM unnest(park.tids) WITH ORDINALITY AS t (tid, nth)
         WHERE t.tid <> ALL (v_parked)
         ORDER BY t.nth
     );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._park(tid []) IS
+COMMENT ON FUNCTION pulse_internal.park(tid []) IS
 'Take jobs of paused flows out of line; returns the addresses of the others.';
 
-CREATE FUNCTION pulse._park_runs(leases bigint [])
+CREATE FUNCTION pulse_internal.park_runs(leases bigint [])
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -174,47 +174,47 @@ SET enable_seqscan = off
 SET jit = off
 AS $$
 DECLARE
-    v_lease pulse.lease;
-    v_groups pulse._group [];
+    v_lease pulse_internal.lease;
+    v_groups pulse_internal.lane_group [];
 BEGIN
     FOR v_lease IN
-        DELETE FROM pulse.lease AS l
-        WHERE l.lease = ANY (_park_runs.leases)
+        DELETE FROM pulse_internal.lease AS l
+        WHERE l.lease = ANY (park_runs.leases)
         RETURNING l.*
     LOOP
-        INSERT INTO pulse.blocked (
+        INSERT INTO pulse_internal.blocked (
             job, waits_for, lane, kind, rank, attempts, failures, keyed, alone,
             after_failed, needs_approval
         )
         VALUES (
-            v_lease.job, -pulse._flow_number(v_lease.job), v_lease.lane, v_lease.kind,
+            v_lease.job, -pulse_internal.flow_number(v_lease.job), v_lease.lane, v_lease.kind,
             v_lease.rank, v_lease.attempt, v_lease.failures, v_lease.keyed, true, 'hold',
             false
         );
-        PERFORM pulse._count_start(v_lease);
+        PERFORM pulse_internal.count_start(v_lease);
         IF v_lease.group_key IS NOT NULL THEN
-            v_groups := v_groups || ROW(v_lease.lane, v_lease.group_key)::pulse._group;
+            v_groups := v_groups || ROW(v_lease.lane, v_lease.group_key)::pulse_internal.lane_group;
         END IF;
     END LOOP;
 
     IF v_groups IS NOT NULL THEN
-        PERFORM pulse._notice_ends(v_groups);
+        PERFORM pulse_internal.notice_ends(v_groups);
     END IF;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._park_runs(bigint []) IS
+COMMENT ON FUNCTION pulse_internal.park_runs(bigint []) IS
 'Park jobs of paused flows that were just leased.';
 
 -- A lane whose jobs stand in groups claims as ever; what is of a paused flow is not handed
 -- out but parked, which counts as an attempt.
-CREATE FUNCTION pulse._claim_unpaused(
+CREATE FUNCTION pulse_internal.claim_unpaused(
     worker text,
     lane text,
     max_jobs integer,
     lease_for interval,
     kinds text [],
-    mark pulse.mark
+    mark pulse_internal.mark
 )
 RETURNS SETOF pulse.claimed
 LANGUAGE plpgsql
@@ -230,12 +230,12 @@ BEGIN
         v_parked := '{}';
         FOR v_job IN
             SELECT c.*
-            FROM pulse._claim_grouped(
-                _claim_unpaused.worker, _claim_unpaused.lane, _claim_unpaused.max_jobs,
-                _claim_unpaused.lease_for, _claim_unpaused.kinds, _claim_unpaused.mark
+            FROM pulse_internal.claim_grouped(
+                claim_unpaused.worker, claim_unpaused.lane, claim_unpaused.max_jobs,
+                claim_unpaused.lease_for, claim_unpaused.kinds, claim_unpaused.mark
             ) AS c
         LOOP
-            IF pulse._flow_number(v_job.job_id) IS NULL THEN
+            IF pulse_internal.flow_number(v_job.job_id) IS NULL THEN
                 v_found := true;
                 RETURN NEXT v_job;
             ELSE
@@ -243,24 +243,24 @@ BEGIN
             END IF;
         END LOOP;
 
-        PERFORM pulse._park_runs(v_parked);
+        PERFORM pulse_internal.park_runs(v_parked);
         EXIT WHEN v_found OR v_parked = '{}';
         IF clock_timestamp() >= v_until THEN
-            PERFORM pulse._ring(_claim_unpaused.lane);
+            PERFORM pulse_internal.ring(claim_unpaused.lane);
             EXIT;
         END IF;
     END LOOP;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._claim_unpaused(
-    text, text, integer, interval, text [], pulse.mark
+COMMENT ON FUNCTION pulse_internal.claim_unpaused(
+    text, text, integer, interval, text [], pulse_internal.mark
 ) IS
-'_claim_grouped while a flow is paused: its jobs are parked.';
+'claim_grouped while a flow is paused: its jobs are parked.';
 
 -- pause is minus the number of one that was taken back. left_over: there are more, or
 -- another session holds some.
-CREATE FUNCTION pulse._unpark(
+CREATE FUNCTION pulse_internal.unpark(
     pause bigint,
     from_seq bigint,
     to_seq bigint,
@@ -278,9 +278,9 @@ AS $$
 DECLARE
     v_tids tid [] := array(
         SELECT b.ctid
-        FROM pulse.blocked AS b
-        WHERE b.waits_for = _unpark.pause
-            AND b.seq BETWEEN _unpark.from_seq AND _unpark.to_seq
+        FROM pulse_internal.blocked AS b
+        WHERE b.waits_for = unpark.pause
+            AND b.seq BETWEEN unpark.from_seq AND unpark.to_seq
         ORDER BY b.waits_for, b.seq
         LIMIT 1000
         FOR UPDATE SKIP LOCKED
@@ -288,25 +288,25 @@ DECLARE
 BEGIN
     released := cardinality(v_tids);
     IF released > 0 THEN
-        PERFORM pulse._release(v_tids);
+        PERFORM pulse_internal.release(v_tids);
     END IF;
     left_over := (
         SELECT true
-        FROM pulse.blocked AS b
-        WHERE b.waits_for = _unpark.pause
-            AND b.seq BETWEEN _unpark.from_seq AND _unpark.to_seq
+        FROM pulse_internal.blocked AS b
+        WHERE b.waits_for = unpark.pause
+            AND b.seq BETWEEN unpark.from_seq AND unpark.to_seq
         ORDER BY b.waits_for, b.seq
         LIMIT 1
     ) IS TRUE;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._unpark(bigint, bigint, bigint) IS
+COMMENT ON FUNCTION pulse_internal.unpark(bigint, bigint, bigint) IS
 'Put jobs whose flow was paused back in line: at most a thousand, with numbers in a range.';
 
 -- Pauses of flows, looked up.
 
-CREATE FUNCTION pulse._flow_holds(flow text)
+CREATE FUNCTION pulse_internal.flow_holds(flow text)
 RETURNS SETOF text
 LANGUAGE sql
 STABLE
@@ -317,17 +317,17 @@ AS $$
             'flow %s is paused by %s%s since %s (%s), held by role %s',
             h.flow, h.holder, coalesce(': ' || nullif(h.reason, '') || ',', ''),
             to_char(h.held_at, 'YYYY-MM-DD HH24:MI:SS TZ'),
-            pulse._duration(clock_timestamp() - h.held_at), h.held_by
+            pulse_internal.duration(clock_timestamp() - h.held_at), h.held_by
         )
-    FROM pulse.flow_hold AS h
-    WHERE h.flow = _flow_holds.flow
+    FROM pulse_internal.flow_hold AS h
+    WHERE h.flow = flow_holds.flow
     ORDER BY h.held_at, h.holder
 $$;
 
-COMMENT ON FUNCTION pulse._flow_holds(text) IS
+COMMENT ON FUNCTION pulse_internal.flow_holds(text) IS
 'In words: every pause of a flow.';
 
-CREATE FUNCTION pulse._flow_number(job bigint)
+CREATE FUNCTION pulse_internal.flow_number(job bigint)
 RETURNS bigint
 LANGUAGE plpgsql
 STABLE
@@ -338,31 +338,31 @@ AS $$
 BEGIN
     RETURN (
         SELECT min(h.number)
-        FROM pulse.flow_hold AS h
-        WHERE h.flow = (SELECT b.flow FROM pulse.body AS b WHERE b.job = _flow_number.job)
+        FROM pulse_internal.flow_hold AS h
+        WHERE h.flow = (SELECT b.flow FROM pulse_internal.body AS b WHERE b.job = flow_number.job)
     );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._flow_number(bigint) IS
+COMMENT ON FUNCTION pulse_internal.flow_number(bigint) IS
 'The number of the first pause of the flow of a job; NULL when it is not paused.';
 
-CREATE FUNCTION pulse._require_flow(flow text, new boolean)
+CREATE FUNCTION pulse_internal.require_flow(flow text, new boolean)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
 BEGIN
-    PERFORM pulse._require_name('flow', _require_flow.flow);
+    PERFORM pulse_internal.require_name('flow', require_flow.flow);
     IF (
-        _require_flow.new
-        OR EXISTS (SELECT FROM pulse.body AS b WHERE b.flow = _require_flow.flow)
-        OR EXISTS (SELECT FROM pulse.flow_hold AS h WHERE h.flow = _require_flow.flow)
+        require_flow.new
+        OR EXISTS (SELECT FROM pulse_internal.body AS b WHERE b.flow = require_flow.flow)
+        OR EXISTS (SELECT FROM pulse_internal.flow_hold AS h WHERE h.flow = require_flow.flow)
     ) IS NOT TRUE THEN
-        PERFORM pulse._raise(
+        PERFORM pulse_internal.raise(
             'PU013',
-            format('there is no flow %L', _require_flow.flow),
+            format('there is no flow %L', require_flow.flow),
             'No job is in it.',
             'SELECT flow FROM pulse.jobs; to hold a flow before it is enqueued: new => true.'
         );
@@ -370,25 +370,25 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._require_flow(text, boolean) IS
+COMMENT ON FUNCTION pulse_internal.require_flow(text, boolean) IS
 'Raise PU002 unless the value can be a flow, and PU013 unless a job is in it or it may be new.';
 
-CREATE FUNCTION pulse._require_lane_or_flow(lane text)
+CREATE FUNCTION pulse_internal.require_lane_or_flow(lane text)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF _require_lane_or_flow.lane IS NOT NULL THEN
-        PERFORM pulse._raise(
+    IF require_lane_or_flow.lane IS NOT NULL THEN
+        PERFORM pulse_internal.raise(
             'PU002',
             'lane and flow cannot be held together',
-            format('The lane is %L.', _require_lane_or_flow.lane),
+            format('The lane is %L.', require_lane_or_flow.lane),
             'Pause one of them, or each in a call of its own.'
         );
     END IF;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._require_lane_or_flow(text) IS
+COMMENT ON FUNCTION pulse_internal.require_lane_or_flow(text) IS
 'Raise PU002 when a lane is named beside a flow.';

@@ -3,7 +3,7 @@
 
 -- The caller has taken the job out of finished. retried: by an operator's own retry, which
 -- waits for what failed to be retried as well instead of being cancelled at once.
-CREATE FUNCTION pulse._block_again(job pulse.finished, retried boolean)
+CREATE FUNCTION pulse_internal.block_again(job pulse_internal.finished, retried boolean)
 RETURNS text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -14,22 +14,22 @@ SET enable_mergejoin = off
 SET jit = off
 AS $$
 DECLARE
-    v_place pulse.blocked;
+    v_place pulse_internal.blocked;
     v_open bigint [];
     v_failed boolean;
 BEGIN
-    v_place.job := (_block_again.job).job;
-    v_place.lane := (_block_again.job).lane;
-    v_place.kind := (_block_again.job).kind;
-    v_place.rank := (_block_again.job).rank;
-    v_place.attempts := (_block_again.job).attempts;
+    v_place.job := (block_again.job).job;
+    v_place.lane := (block_again.job).lane;
+    v_place.kind := (block_again.job).kind;
+    v_place.rank := (block_again.job).rank;
+    v_place.attempts := (block_again.job).attempts;
     v_place.failures := 0;
-    v_place.keyed := (_block_again.job).keyed;
+    v_place.keyed := (block_again.job).keyed;
     -- To retry is not to approve; what has run was approved.
     SELECT b.after_failed, b.needed_approval AND v_place.attempts = 0
     INTO v_place.after_failed, v_place.needs_approval
-    FROM pulse.body AS b
-    WHERE b.job = (_block_again.job).job;
+    FROM pulse_internal.body AS b
+    WHERE b.job = (block_again.job).job;
 
     -- What has run once needs no gate: all it waited for had ended.
     IF v_place.attempts = 0 THEN
@@ -44,8 +44,8 @@ BEGIN
         FROM (
             SELECT
                 d.after,
-                (SELECT f.state FROM pulse.finished AS f WHERE f.job = d.after) AS state
-            FROM pulse.dependency AS d
+                (SELECT f.state FROM pulse_internal.finished AS f WHERE f.job = d.after) AS state
+            FROM pulse_internal.dependency AS d
             WHERE d.job = v_place.job
                 AND NOT d.met
             OFFSET 0
@@ -53,14 +53,14 @@ BEGIN
     END IF;
 
     IF v_open IS NULL THEN
-        RETURN pulse._unblock(v_place);
+        RETURN pulse_internal.unblock(v_place);
     END IF;
 
-    IF v_failed AND v_place.after_failed = 'cancel' AND _block_again.retried THEN
+    IF v_failed AND v_place.after_failed = 'cancel' AND block_again.retried THEN
         v_place.after_failed := 'hold';
     END IF;
 
-    INSERT INTO pulse.blocked (
+    INSERT INTO pulse_internal.blocked (
         job, waits_for, lane, kind, rank, attempts, failures, keyed, alone,
         after_failed, needs_approval
     )
@@ -69,18 +69,18 @@ BEGIN
         v_place.keyed, v_place.alone, v_place.after_failed, v_place.needs_approval
     );
 
-    INSERT INTO pulse.doubt (job)
+    INSERT INTO pulse_internal.doubt (job)
     SELECT unnest(v_open [1:CASE WHEN v_place.after_failed = 'cancel' THEN 1000 ELSE 1 END]);
     RETURN 'blocked';
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._block_again(pulse.finished, boolean) IS
+COMMENT ON FUNCTION pulse_internal.block_again(pulse_internal.finished, boolean) IS
 'Put a job that had ended where it belongs: blocked as long as an upstream has not ended well enough; returns its state.';
 
 -- job is dead or cancelled no more. Nothing waits: what another session holds stays
 -- cancelled, and so does who has lost its unique key, or waits for another that has failed.
-CREATE FUNCTION pulse._revive(job bigint)
+CREATE FUNCTION pulse_internal.revive(job bigint)
 RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -92,19 +92,19 @@ SET jit = off
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    v_jobs bigint [] := ARRAY[_revive.job];
+    v_jobs bigint [] := ARRAY[revive.job];
     v_next bigint [];
-    v_child pulse.finished;
+    v_child pulse_internal.finished;
     v_all integer := 0;
 BEGIN
     WHILE v_jobs <> '{}' AND v_all < 10000 LOOP
         v_next := '{}';
         FOR v_child IN
             SELECT f.*
-            FROM pulse.finished AS f
+            FROM pulse_internal.finished AS f
             WHERE f.job = ANY (array(
                     SELECT d.job
-                    FROM pulse.dependency AS d
+                    FROM pulse_internal.dependency AS d
                     WHERE d.after = ANY (v_jobs)
                 ))
                 -- As text: by its job alone.
@@ -121,7 +121,7 @@ BEGIN
                 FROM (
                     (
                         SELECT o.after
-                        FROM pulse.dependency AS o
+                        FROM pulse_internal.dependency AS o
                         WHERE o.job = v_child.job
                             AND o.after < v_jobs[1]
                         ORDER BY o.job DESC, o.after DESC
@@ -130,7 +130,7 @@ BEGIN
                     UNION ALL
                     (
                         SELECT o.after
-                        FROM pulse.dependency AS o
+                        FROM pulse_internal.dependency AS o
                         WHERE o.job = v_child.job
                             AND o.after > v_jobs[1]
                         ORDER BY o.job, o.after
@@ -138,7 +138,7 @@ BEGIN
                     UNION ALL
                     (
                         SELECT o.after
-                        FROM pulse.dependency AS o
+                        FROM pulse_internal.dependency AS o
                         WHERE o.job = v_child.job
                             AND o.after < v_jobs[1]
                         ORDER BY o.job DESC, o.after DESC
@@ -146,26 +146,26 @@ BEGIN
                 ) AS d
                 WHERE (
                     SELECT u.state <> 'completed'
-                    FROM pulse.finished AS u
+                    FROM pulse_internal.finished AS u
                     WHERE u.job = d.after
                 )
             );
             CONTINUE WHEN v_child.keyed
-                AND pulse._try_rekey(v_child.job, v_child.lane) IS NOT TRUE;
+                AND pulse_internal.try_rekey(v_child.job, v_child.lane) IS NOT TRUE;
 
-            DELETE FROM pulse.finished AS f
+            DELETE FROM pulse_internal.finished AS f
             WHERE f.job = v_child.job;
 
-            PERFORM pulse._block_again(v_child, false);
-            INSERT INTO pulse.tally (lane, kind, event)
+            PERFORM pulse_internal.block_again(v_child, false);
+            INSERT INTO pulse_internal.tally (lane, kind, event)
             VALUES (v_child.lane, v_child.kind, 'retried');
             v_next := v_next || v_child.job;
             v_all := v_all + 1;
         END LOOP;
         IF v_next <> '{}' THEN
-            -- As in _retry: for those who take any end they have ended.
-            PERFORM pulse._note_met(v_next);
-            PERFORM pulse._wake(v_next, false);
+            -- As in retry: for those who take any end they have ended.
+            PERFORM pulse_internal.note_met(v_next);
+            PERFORM pulse_internal.wake(v_next, false);
         END IF;
         v_jobs := v_next;
     END LOOP;
@@ -173,11 +173,11 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._revive(bigint) IS
+COMMENT ON FUNCTION pulse_internal.revive(bigint) IS
 'Bring back what the end of a job, which is retried now, had cancelled, at most 10,000; returns how many.';
 
 -- Unfinished, or to be retried without having run.
-CREATE FUNCTION pulse._needed_by(job bigint, unless pulse.outcome [] DEFAULT '{}')
+CREATE FUNCTION pulse_internal.needed_by(job bigint, unless pulse_internal.outcome [] DEFAULT '{}')
 RETURNS bigint
 LANGUAGE sql
 STABLE
@@ -186,17 +186,17 @@ SET enable_seqscan = off
 SET jit = off
 AS $$
     SELECT d.job
-    FROM pulse.dependency AS d
-    WHERE d.after = _needed_by.job
+    FROM pulse_internal.dependency AS d
+    WHERE d.after = needed_by.job
         AND (
             SELECT
-                f.state = 'completed' OR f.attempts > 0 OR f.state = ANY (_needed_by.unless)
-            FROM pulse.finished AS f
+                f.state = 'completed' OR f.attempts > 0 OR f.state = ANY (needed_by.unless)
+            FROM pulse_internal.finished AS f
             WHERE f.job = d.job
         ) IS NOT TRUE
     ORDER BY d.after DESC, d.job DESC
     LIMIT 1
 $$;
 
-COMMENT ON FUNCTION pulse._needed_by(bigint, pulse.outcome []) IS
+COMMENT ON FUNCTION pulse_internal.needed_by(bigint, pulse_internal.outcome []) IS
 'A job that depends on this one and may still run, unless it is in such a state; NULL when none does.';

@@ -14,32 +14,32 @@ AS $$
 DECLARE
     v_job bigint;
     v_owner integer;
-    v_step pulse.job_step;
+    v_step pulse_internal.job_step;
     v_locked boolean := true;
 BEGIN
-    PERFORM pulse._require_read_committed('wait_for');
-    PERFORM pulse._require_name('step', wait_for.step);
+    PERFORM pulse_internal.require_read_committed('wait_for');
+    PERFORM pulse_internal.require_name('step', wait_for.step);
     IF wait_for.timeout IS NULL THEN
-        PERFORM pulse._raise(
+        PERFORM pulse_internal.raise(
             'PU002', 'timeout must be given', 'It is NULL.', 'Pass timeout => ''3 days''.'
         );
     END IF;
-    PERFORM pulse._require_duration('timeout', wait_for.timeout, '0', '10 years');
+    PERFORM pulse_internal.require_duration('timeout', wait_for.timeout, '0', '10 years');
     IF wait_for.signal IS NOT NULL THEN
-        PERFORM pulse._require_name('signal', wait_for.signal);
+        PERFORM pulse_internal.require_name('signal', wait_for.signal);
     END IF;
 
     -- Asked again because the answer was lost: it has been given back.
-    IF pulse._reported_before(wait_for.lease, 'wait_for') THEN
+    IF pulse_internal.reported_before(wait_for.lease, 'wait_for') THEN
         verdict := 'waiting';
         RETURN;
     END IF;
-    v_job := pulse._job_of(wait_for.lease);
+    v_job := pulse_internal.job_of(wait_for.lease);
 
-    INSERT INTO pulse.job_step (job, step, until)
+    INSERT INTO pulse_internal.job_step (job, step, until)
     VALUES (v_job, wait_for.step, clock_timestamp() + wait_for.timeout)
     ON CONFLICT ON CONSTRAINT job_step_is_one_per_name DO NOTHING;
-    v_step := pulse._step_of(v_job, wait_for.step, 'wait_for');
+    v_step := pulse_internal.step_of(v_job, wait_for.step, 'wait_for');
 
     IF v_step.saved_at IS NOT NULL THEN
         verdict := v_step.result ->> 'verdict';
@@ -48,19 +48,19 @@ BEGIN
     END IF;
 
     IF wait_for.signal IS NOT NULL THEN
-        v_owner := (SELECT b.owner FROM pulse.body AS b WHERE b.job = v_job);
+        v_owner := (SELECT b.owner FROM pulse_internal.body AS b WHERE b.job = v_job);
         v_locked := pg_try_advisory_xact_lock(
-            'pulse.signal'::regclass::oid::integer, pulse._signal_key(wait_for.signal, 0)
+            'pulse_internal.signal'::regclass::oid::integer, pulse_internal.signal_key(wait_for.signal, 0)
         ) AND pg_try_advisory_xact_lock(
-            'pulse.signal'::regclass::oid::integer, pulse._signal_key(wait_for.signal, v_owner)
+            'pulse_internal.signal'::regclass::oid::integer, pulse_internal.signal_key(wait_for.signal, v_owner)
         );
 
         -- A later statement than the lock.
         SELECT 'received', s.payload INTO verdict, payload
-        FROM pulse.signal AS s
+        FROM pulse_internal.signal AS s
         WHERE s.signal = wait_for.signal
             AND (s.expires_at > clock_timestamp() OR s.undelivered_at IS NOT NULL)
-            AND (s.owner = 0 OR pulse._owns(s.owner, v_job))
+            AND (s.owner = 0 OR pulse_internal.owns(s.owner, v_job))
         ORDER BY s.sent_at
         LIMIT 1;
     END IF;
@@ -72,7 +72,7 @@ BEGIN
     IF verdict IS NULL THEN
         verdict := 'waiting';
         IF wait_for.signal IS NOT NULL AND v_locked THEN
-            INSERT INTO pulse.signal_wait (job, lease, signal, owner, step)
+            INSERT INTO pulse_internal.signal_wait (job, lease, signal, owner, step)
             VALUES (v_job, wait_for.lease, wait_for.signal, v_owner, wait_for.step)
             ON CONFLICT ON CONSTRAINT signal_wait_is_one_per_job DO UPDATE SET
                 lease = excluded.lease,
@@ -80,7 +80,7 @@ BEGIN
                 owner = excluded.owner,
                 step = excluded.step;
         END IF;
-        PERFORM pulse._give_back(
+        PERFORM pulse_internal.give_back(
             ARRAY[wait_for.lease],
             CASE
                 WHEN v_locked THEN greatest(v_step.until - clock_timestamp(), '0')
@@ -91,13 +91,13 @@ BEGIN
         RETURN;
     END IF;
 
-    UPDATE pulse.job_step AS s
+    UPDATE pulse_internal.job_step AS s
     SET result = jsonb_build_object('verdict', wait_for.verdict, 'payload', wait_for.payload),
         saved_at = clock_timestamp()
     WHERE s.job = v_job
         AND s.step = wait_for.step;
 
-    DELETE FROM pulse.signal_wait AS w
+    DELETE FROM pulse_internal.signal_wait AS w
     WHERE w.job = v_job;
 END;
 $$;
@@ -105,7 +105,7 @@ $$;
 COMMENT ON FUNCTION pulse.wait_for(bigint, text, interval, text) IS
 'Wait until timeout has passed, counted from the first call with this step, or until a signal of this name was sent by the role that enqueued the job, an approver or an operator. The verdict is received (with the payload) or timeout, and stays so for this step; or waiting: the job has been given back and is not charged, stop now, it comes back in time. Without a signal it is a sleep. PU101 the lease was lost, PU002 bad argument, or the name is a step of another sort. Writes job_step; when it waits also lease, waiting and signal_wait.';
 
--- Signals and waits meet under the name lock (advisory, pulse.signal): a job that begins to
+-- Signals and waits meet under the name lock (advisory, pulse_internal.signal): a job that begins to
 -- wait tries it exclusively, senders take it shared. So a signal is either committed before
 -- the job looks, or its sender finds the wait. A try that is refused means that a sender is
 -- open: the job comes back in a second. Each role that sends has a lock of its own, since
@@ -121,14 +121,14 @@ RETURNS integer
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse._do_signal(pulse._sign(), signal.signal, signal.payload, signal.keep)
+    SELECT pulse_internal.do_signal(pulse_internal.sign(), signal.signal, signal.payload, signal.keep)
 $$;
 
 COMMENT ON FUNCTION pulse.signal(text, jsonb, interval) IS
 'Send a signal to jobs that wait for it, or will within keep: the first of a name counts, later ones change nothing. It reaches the jobs that the caller enqueued; one of an approver or an operator reaches all. Part of the caller''s transaction. Returns how many jobs woke at once, 10,000 at most; tick wakes the rest, and those that another session held. PU001 above READ COMMITTED, PU002 bad argument, PU003 a payload above 1 MB. Writes signal, signal_wait, waiting, ready and job_step.';
 
-CREATE FUNCTION pulse._do_signal(
-    signature pulse._signature, signal text, payload jsonb, keep interval
+CREATE FUNCTION pulse_internal.do_signal(
+    signature pulse_internal.caller_signature, signal text, payload jsonb, keep interval
 )
 RETURNS integer
 LANGUAGE plpgsql
@@ -137,43 +137,43 @@ SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(_do_signal.signature);
-    v_owner integer := CASE WHEN pulse._approves(v_who) THEN 0 ELSE v_who END;
-    v_keep interval := coalesce(_do_signal.keep, '7 days');
+    v_who integer := pulse_internal.redeem(do_signal.signature);
+    v_owner integer := CASE WHEN pulse_internal.approves(v_who) THEN 0 ELSE v_who END;
+    v_keep interval := coalesce(do_signal.keep, '7 days');
 BEGIN
-    PERFORM pulse._require_read_committed('signal');
-    PERFORM pulse._require_name('signal', _do_signal.signal);
-    PERFORM pulse._require_size(
-        'payload', pulse._text_size(_do_signal.payload), 1048576,
+    PERFORM pulse_internal.require_read_committed('signal');
+    PERFORM pulse_internal.require_name('signal', do_signal.signal);
+    PERFORM pulse_internal.require_size(
+        'payload', pulse_internal.text_size(do_signal.payload), 1048576,
         'Store the data elsewhere and send a reference.'
     );
-    PERFORM pulse._require_duration('keep', v_keep, '0', '1 year');
+    PERFORM pulse_internal.require_duration('keep', v_keep, '0', '1 year');
 
     -- Waits for a job that is just beginning to wait, and for nobody else.
     PERFORM pg_advisory_xact_lock_shared(
-        'pulse.signal'::regclass::oid::integer,
-        pulse._signal_key(_do_signal.signal, v_owner)
+        'pulse_internal.signal'::regclass::oid::integer,
+        pulse_internal.signal_key(do_signal.signal, v_owner)
     );
 
-    DELETE FROM pulse.signal AS s
-    WHERE s.signal = _do_signal.signal
+    DELETE FROM pulse_internal.signal AS s
+    WHERE s.signal = do_signal.signal
         AND s.owner = v_owner
         AND s.expires_at <= clock_timestamp();
 
     -- Waits for another who is just sending the same.
-    INSERT INTO pulse.signal (signal, owner, payload, expires_at)
-    VALUES (_do_signal.signal, v_owner, _do_signal.payload, clock_timestamp() + v_keep)
+    INSERT INTO pulse_internal.signal (signal, owner, payload, expires_at)
+    VALUES (do_signal.signal, v_owner, do_signal.payload, clock_timestamp() + v_keep)
     ON CONFLICT ON CONSTRAINT signal_is_sent_once DO NOTHING;
 
-    RETURN pulse._deliver_signal(_do_signal.signal, v_owner, 10000);
+    RETURN pulse_internal.deliver_signal(do_signal.signal, v_owner, 10000);
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._do_signal(pulse._signature, text, jsonb, interval) IS
+COMMENT ON FUNCTION pulse_internal.do_signal(pulse_internal.caller_signature, text, jsonb, interval) IS
 'signal for the role that signed. Writes the same.';
 
 -- Two numbers may be one role.
-CREATE FUNCTION pulse._signal_key(signal text, owner integer)
+CREATE FUNCTION pulse_internal.signal_key(signal text, owner integer)
 RETURNS integer
 LANGUAGE sql
 STABLE
@@ -183,21 +183,21 @@ AS $$
         format(
             '%s %s',
             coalesce(
-                (SELECT r.role_oid FROM pulse.role AS r WHERE r.role = _signal_key.owner)::bigint,
-                - _signal_key.owner
+                (SELECT r.role_oid FROM pulse_internal.role AS r WHERE r.role = signal_key.owner)::bigint,
+                - signal_key.owner
             ),
-            _signal_key.signal
+            signal_key.signal
         )
     )
 $$;
 
-COMMENT ON FUNCTION pulse._signal_key(text, integer) IS
+COMMENT ON FUNCTION pulse_internal.signal_key(text, integer) IS
 'The name lock of signals that count for the jobs of a role, or with 0 for all.';
 
 -- How a signal reaches the jobs that wait for it (flows/signals.sql).
 
 -- Never waits for a job that another session holds: tick comes back to it.
-CREATE FUNCTION pulse._deliver_signal(signal text, owner integer, max_jobs integer)
+CREATE FUNCTION pulse_internal.deliver_signal(signal text, owner integer, max_jobs integer)
 RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -209,55 +209,55 @@ SET enable_mergejoin = off
 SET jit = off
 AS $$
 DECLARE
-    v_roles integer [] := pulse._numbers_of(_deliver_signal.owner);
-    v_sent pulse.signal;
+    v_roles integer [] := pulse_internal.numbers_of(deliver_signal.owner);
+    v_sent pulse_internal.signal;
     v_job record;
     v_woken integer := 0;
     v_left_over boolean;
 BEGIN
     SELECT s.* INTO v_sent
-    FROM pulse.signal AS s
-    WHERE s.signal = _deliver_signal.signal
-        AND s.owner = _deliver_signal.owner;
+    FROM pulse_internal.signal AS s
+    WHERE s.signal = deliver_signal.signal
+        AND s.owner = deliver_signal.owner;
 
     FOR v_job IN
         SELECT o.*, w.step
         FROM (
             SELECT n.job, n.lease, n.step
-            FROM pulse.signal_wait AS n
-            WHERE n.signal = _deliver_signal.signal
-                AND (_deliver_signal.owner = 0 OR n.owner = ANY (v_roles))
+            FROM pulse_internal.signal_wait AS n
+            WHERE n.signal = deliver_signal.signal
+                AND (deliver_signal.owner = 0 OR n.owner = ANY (v_roles))
             ORDER BY n.signal, n.owner
             OFFSET 0
         ) AS w
         CROSS JOIN LATERAL (
             SELECT n.*
-            FROM pulse.waiting AS n
+            FROM pulse_internal.waiting AS n
             WHERE n.job = w.job
                 -- Only the wait that it began with this lease: a backoff is not cut short.
                 AND n.last_lease + 0 = w.lease
                 AND n.last_verb = 'wait_for'
             FOR UPDATE SKIP LOCKED
         ) AS o
-        LIMIT _deliver_signal.max_jobs
+        LIMIT deliver_signal.max_jobs
     LOOP
-        DELETE FROM pulse.waiting AS w
+        DELETE FROM pulse_internal.waiting AS w
         WHERE w.job = v_job.job;
 
-        DELETE FROM pulse.signal_wait AS w
+        DELETE FROM pulse_internal.signal_wait AS w
         WHERE w.job = v_job.job;
 
-        UPDATE pulse.job_step AS s
+        UPDATE pulse_internal.job_step AS s
         SET result = jsonb_build_object('verdict', 'received', 'payload', v_sent.payload),
             saved_at = clock_timestamp()
         WHERE s.job = v_job.job
             AND s.step = v_job.step
             AND s.saved_at IS NULL;
 
-        PERFORM pulse._put_in_line(
+        PERFORM pulse_internal.put_in_line(
             v_job.job, v_job.lane, v_job.kind, v_job.rank, NULL, v_job.attempts,
             v_job.failures, v_job.keyed, false, v_job.last_lease, v_job.last_verb,
-            pulse._group_key(v_job.job), v_job.place
+            pulse_internal.group_key(v_job.job), v_job.place
         );
         v_woken := v_woken + 1;
     END LOOP;
@@ -266,15 +266,15 @@ BEGIN
         SELECT
         FROM (
             SELECT n.job, n.lease
-            FROM pulse.signal_wait AS n
-            WHERE n.signal = _deliver_signal.signal
-                AND (_deliver_signal.owner = 0 OR n.owner = ANY (v_roles))
+            FROM pulse_internal.signal_wait AS n
+            WHERE n.signal = deliver_signal.signal
+                AND (deliver_signal.owner = 0 OR n.owner = ANY (v_roles))
             ORDER BY n.signal, n.owner
             OFFSET 0
         ) AS w
         CROSS JOIN LATERAL (
             SELECT
-            FROM pulse.waiting AS n
+            FROM pulse_internal.waiting AS n
             WHERE n.job = w.job
                 AND n.last_lease + 0 = w.lease
                 AND n.last_verb = 'wait_for'
@@ -283,20 +283,20 @@ BEGIN
     );
     -- The time of this look, so that tick looks at the others before it comes back.
     IF v_left_over OR v_sent.undelivered_at IS NOT NULL THEN
-        UPDATE pulse.signal AS s
+        UPDATE pulse_internal.signal AS s
         SET undelivered_at = CASE WHEN v_left_over THEN clock_timestamp() END
-        WHERE s.signal = _deliver_signal.signal
-            AND s.owner = _deliver_signal.owner;
+        WHERE s.signal = deliver_signal.signal
+            AND s.owner = deliver_signal.owner;
     END IF;
     RETURN v_woken;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._deliver_signal(text, integer, integer) IS
+COMMENT ON FUNCTION pulse_internal.deliver_signal(text, integer, integer) IS
 'Put jobs in line that wait for a signal that was sent, with its payload; returns how many.';
 
 -- A step of tick: what a sender could not wake, and signals that nobody came for.
-CREATE FUNCTION pulse._tick_signals(max_rows integer)
+CREATE FUNCTION pulse_internal.tick_signals(max_rows integer)
 RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -309,20 +309,20 @@ DECLARE
 BEGIN
     FOR v_signal IN
         SELECT s.signal, s.owner
-        FROM pulse.signal AS s
+        FROM pulse_internal.signal AS s
         WHERE s.undelivered_at IS NOT NULL
         ORDER BY s.undelivered_at
-        LIMIT _tick_signals.max_rows
+        LIMIT tick_signals.max_rows
         FOR UPDATE SKIP LOCKED
     LOOP
-        v_woken := v_woken + pulse._deliver_signal(
-            v_signal.signal, v_signal.owner, _tick_signals.max_rows - v_woken
+        v_woken := v_woken + pulse_internal.deliver_signal(
+            v_signal.signal, v_signal.owner, tick_signals.max_rows - v_woken
         );
-        EXIT WHEN v_woken >= _tick_signals.max_rows;
+        EXIT WHEN v_woken >= tick_signals.max_rows;
     END LOOP;
-    RETURN greatest(v_woken, pulse._prune_signals(_tick_signals.max_rows));
+    RETURN greatest(v_woken, pulse_internal.prune_signals(tick_signals.max_rows));
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._tick_signals(integer) IS
+COMMENT ON FUNCTION pulse_internal.tick_signals(integer) IS
 'Wake jobs that a signal met while they were held, and remove expired signals; returns how many of these or those.';

@@ -11,24 +11,24 @@ SET jit = off
 AS $$
 DECLARE
     v_job bigint;
-    v_step pulse.job_step;
-    v_body pulse.body;
+    v_step pulse_internal.job_step;
+    v_body pulse_internal.body;
     v_waiting bigint [];
     v_ids bigint [];
     v_new bigint [];
 BEGIN
-    PERFORM pulse._require_read_committed('spawn');
-    PERFORM pulse._require_name('step', spawn.step);
-    PERFORM pulse._require_json('jobs', spawn.jobs, 'array', '[{"kind": "parse"}]');
-    v_job := pulse._job_of(spawn.lease);
+    PERFORM pulse_internal.require_read_committed('spawn');
+    PERFORM pulse_internal.require_name('step', spawn.step);
+    PERFORM pulse_internal.require_json('jobs', spawn.jobs, 'array', '[{"kind": "parse"}]');
+    v_job := pulse_internal.job_of(spawn.lease);
 
     -- Waits for another call with the same step of the same run.
-    INSERT INTO pulse.job_step (job, step, saved_at)
+    INSERT INTO pulse_internal.job_step (job, step, saved_at)
     VALUES (v_job, spawn.step, clock_timestamp())
     ON CONFLICT ON CONSTRAINT job_step_is_one_per_name DO NOTHING;
 
     IF NOT FOUND THEN
-        v_step := pulse._step_of(v_job, spawn.step, 'spawn');
+        v_step := pulse_internal.step_of(v_job, spawn.step, 'spawn');
         RETURN QUERY SELECT unnest(v_step.jobs);
         RETURN;
     END IF;
@@ -38,9 +38,9 @@ BEGIN
     -- for these.
     v_waiting := array(
         SELECT b.job
-        FROM pulse.blocked AS b
+        FROM pulse_internal.blocked AS b
         WHERE b.job = ANY (array(
-                SELECT d.job FROM pulse.dependency AS d WHERE d.after = v_job
+                SELECT d.job FROM pulse_internal.dependency AS d WHERE d.after = v_job
             ))
             -- One that is parked waits for nobody any more. + 0: by its job alone.
             AND b.waits_for + 0 > 0
@@ -49,23 +49,23 @@ BEGIN
     );
 
     SELECT b.* INTO v_body
-    FROM pulse.body AS b
+    FROM pulse_internal.body AS b
     WHERE b.job = v_job;
 
     SELECT array_agg(e.job_id), array_agg(DISTINCT e.job_id) FILTER (WHERE e.created)
     INTO v_ids, v_new
-    FROM pulse._enqueue_jobs(spawn.jobs, v_body.owner, v_body.flow) AS e;
-    PERFORM pulse._require_spawnable(spawn.jobs, v_new);
+    FROM pulse_internal.enqueue_jobs(spawn.jobs, v_body.owner, v_body.flow) AS e;
+    PERFORM pulse_internal.require_spawnable(spawn.jobs, v_new);
 
-    PERFORM pulse._require_flow_options(
+    PERFORM pulse_internal.require_flow_options(
         NULL, NULL, NULL, NULL, cardinality(v_waiting)::bigint * cardinality(v_new)
     );
-    INSERT INTO pulse.dependency (job, after)
+    INSERT INTO pulse_internal.dependency (job, after)
     SELECT w.job, n.job
     FROM unnest(v_waiting) AS w (job)
     CROSS JOIN unnest(v_new) AS n (job);
 
-    UPDATE pulse.job_step AS s
+    UPDATE pulse_internal.job_step AS s
     SET jobs = coalesce(v_ids, '{}')
     WHERE s.job = v_job
         AND s.step = spawn.step;
@@ -80,7 +80,7 @@ COMMENT ON FUNCTION pulse.spawn(bigint, text, jsonb) IS
 -- A job that waits for the running one is blocked. If a spawned job waited for it, both would
 -- wait for ever; and what has failed may be blocked when it is retried. Asked of what was
 -- written: a name in the list can stand for a job that has its unique key.
-CREATE FUNCTION pulse._require_spawnable(jobs jsonb, ids bigint [])
+CREATE FUNCTION pulse_internal.require_spawnable(jobs jsonb, ids bigint [])
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -92,12 +92,12 @@ DECLARE
     v_wrong record;
 BEGIN
     SELECT e.job ->> 'on_conflict' AS on_conflict INTO v_wrong
-    FROM jsonb_array_elements(_require_spawnable.jobs) AS e (job)
+    FROM jsonb_array_elements(require_spawnable.jobs) AS e (job)
     WHERE e.job ->> 'on_conflict' IN ('follow', 'merge', 'cancel')
     LIMIT 1;
 
     IF FOUND THEN
-        PERFORM pulse._raise(
+        PERFORM pulse_internal.raise(
             'PU002',
             format('a spawned job cannot have on_conflict %L', v_wrong.on_conflict),
             'It could wait for a job that waits for the running one.',
@@ -108,19 +108,19 @@ BEGIN
     SELECT p.job, p.state INTO v_wrong
     FROM (
         SELECT d.after AS job
-        FROM pulse.dependency AS d
-        WHERE d.job = ANY (_require_spawnable.ids)
+        FROM pulse_internal.dependency AS d
+        WHERE d.job = ANY (require_spawnable.ids)
         EXCEPT
-        SELECT unnest(_require_spawnable.ids)
+        SELECT unnest(require_spawnable.ids)
     ) AS u
     CROSS JOIN LATERAL (
-        SELECT o.job, o.state FROM pulse._place AS o WHERE o.job = u.job OFFSET 0
+        SELECT o.job, o.state FROM pulse_internal.place AS o WHERE o.job = u.job OFFSET 0
     ) AS p
     WHERE p.state IN ('blocked', 'dead', 'cancelled')
     LIMIT 1;
 
     IF FOUND THEN
-        PERFORM pulse._raise_wrong_state(
+        PERFORM pulse_internal.raise_wrong_state(
             v_wrong.job, v_wrong.state, 'spawn a job after',
             'It may wait for the running job. Let spawned jobs wait for each other, by name, or for jobs that run or have completed.'
         );
@@ -128,7 +128,7 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._require_spawnable(jsonb, bigint []) IS
+COMMENT ON FUNCTION pulse_internal.require_spawnable(jsonb, bigint []) IS
 'Raise PU105 when a spawned job waits for one that may wait for the running job, PU002 when it could come to.';
 
 CREATE FUNCTION pulse.upstream(lease bigint)
@@ -140,26 +140,26 @@ SET enable_seqscan = off
 SET jit = off
 AS $$
 DECLARE
-    v_job bigint := (SELECT l.job FROM pulse.lease AS l WHERE l.lease = upstream.lease);
+    v_job bigint := (SELECT l.job FROM pulse_internal.lease AS l WHERE l.lease = upstream.lease);
 BEGIN
     IF v_job IS NULL THEN
-        PERFORM pulse._raise_lease_lost(upstream.lease);
+        PERFORM pulse_internal.raise_lease_lost(upstream.lease);
     END IF;
 
     RETURN QUERY
     SELECT d.after, b.name, b.kind, p.state, p.result
     FROM (
         SELECT o.after
-        FROM pulse.dependency AS o
+        FROM pulse_internal.dependency AS o
         WHERE o.job = v_job
         ORDER BY o.after
         OFFSET 0
     ) AS d
     CROSS JOIN LATERAL (
-        SELECT o.name, o.kind FROM pulse.body AS o WHERE o.job = d.after OFFSET 0
+        SELECT o.name, o.kind FROM pulse_internal.body AS o WHERE o.job = d.after OFFSET 0
     ) AS b
     CROSS JOIN LATERAL (
-        SELECT o.state, o.result FROM pulse._place AS o WHERE o.job = d.after OFFSET 0
+        SELECT o.state, o.result FROM pulse_internal.place AS o WHERE o.job = d.after OFFSET 0
     ) AS p;
 END;
 $$;

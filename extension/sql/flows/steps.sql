@@ -10,19 +10,19 @@ AS $$
 DECLARE
     v_job bigint;
 BEGIN
-    PERFORM pulse._require_read_committed('save_step');
-    PERFORM pulse._require_name('step', save_step.step);
-    PERFORM pulse._require_size(
-        'result', pulse._text_size(save_step.result), 1048576,
+    PERFORM pulse_internal.require_read_committed('save_step');
+    PERFORM pulse_internal.require_name('step', save_step.step);
+    PERFORM pulse_internal.require_size(
+        'result', pulse_internal.text_size(save_step.result), 1048576,
         'Store the data elsewhere and keep a reference.'
     );
-    v_job := pulse._job_of(save_step.lease);
+    v_job := pulse_internal.job_of(save_step.lease);
 
-    INSERT INTO pulse.job_step (job, step, result, saved_at)
+    INSERT INTO pulse_internal.job_step (job, step, result, saved_at)
     VALUES (v_job, save_step.step, coalesce(save_step.result, 'null'), clock_timestamp())
     ON CONFLICT ON CONSTRAINT job_step_is_one_per_name DO NOTHING;
 
-    RETURN (pulse._step_of(v_job, save_step.step, 'save_step')).result;
+    RETURN (pulse_internal.step_of(v_job, save_step.step, 'save_step')).result;
 END;
 $$;
 
@@ -37,15 +37,15 @@ SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
 DECLARE
-    v_job bigint := (SELECT l.job FROM pulse.lease AS l WHERE l.lease = steps.lease);
+    v_job bigint := (SELECT l.job FROM pulse_internal.lease AS l WHERE l.lease = steps.lease);
 BEGIN
     IF v_job IS NULL THEN
-        PERFORM pulse._raise_lease_lost(steps.lease);
+        PERFORM pulse_internal.raise_lease_lost(steps.lease);
     END IF;
 
     RETURN QUERY
     SELECT s.step, coalesce(s.result, to_jsonb(s.jobs::text [])), s.saved_at
-    FROM pulse.job_step AS s
+    FROM pulse_internal.job_step AS s
     WHERE s.job = v_job
         AND s.saved_at IS NOT NULL
     ORDER BY s.saved_at, s.step;
@@ -55,30 +55,30 @@ $$;
 COMMENT ON FUNCTION pulse.steps(bigint) IS
 'The steps that the job of a lease has done, in this attempt or earlier ones, oldest first: what save_step kept, the ids that spawn returned, what wait_for received. PU101 when the lease was lost. Writes nothing.';
 
-CREATE FUNCTION pulse._step_of(job bigint, step text, sort text)
-RETURNS pulse.job_step
+CREATE FUNCTION pulse_internal.step_of(job bigint, step text, sort text)
+RETURNS pulse_internal.job_step
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
 DECLARE
-    v_step pulse.job_step;
+    v_step pulse_internal.job_step;
     v_sort text;
 BEGIN
     SELECT s.* INTO v_step
-    FROM pulse.job_step AS s
-    WHERE s.job = _step_of.job
-        AND s.step = _step_of.step;
+    FROM pulse_internal.job_step AS s
+    WHERE s.job = step_of.job
+        AND s.step = step_of.step;
 
     v_sort := CASE
         WHEN v_step.until IS NOT NULL THEN 'wait_for'
         WHEN v_step.jobs IS NOT NULL THEN 'spawn'
         ELSE 'save_step'
     END;
-    IF v_step.job IS NOT NULL AND v_sort <> _step_of.sort THEN
-        PERFORM pulse._raise(
+    IF v_step.job IS NOT NULL AND v_sort <> step_of.sort THEN
+        PERFORM pulse_internal.raise(
             'PU002',
-            format('step %L of job %s is one of %s', _step_of.step, _step_of.job, v_sort),
+            format('step %L of job %s is one of %s', step_of.step, step_of.job, v_sort),
             'A name stands for one step, in every attempt.',
             'Give each step a name of its own.'
         );
@@ -87,5 +87,5 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._step_of(bigint, text, text) IS
+COMMENT ON FUNCTION pulse_internal.step_of(bigint, text, text) IS
 'A step of a job, NULL when it was not begun; PU002 when its name is one of another sort.';

@@ -28,13 +28,13 @@
 --
 -- One function under one lock, since calls cost; that is why the file is long.
 
-CREATE FUNCTION pulse._claim_grouped(
+CREATE FUNCTION pulse_internal.claim_grouped(
     worker text,
     lane text,
     max_jobs integer,
     lease_for interval,
     kinds text [],
-    mark pulse.mark
+    mark pulse_internal.mark
 )
 RETURNS SETOF pulse.claimed
 LANGUAGE plpgsql
@@ -48,25 +48,25 @@ SET enable_nestloop = off
 AS $$
 DECLARE
     v_now timestamptz;
-    v_lane pulse.lane;
+    v_lane pulse_internal.lane;
     v_known record;
-    v_mark pulse.group_mark;
+    v_mark pulse_internal.group_mark;
     v_sorted record;
-    v_quota pulse.quota;
+    v_quota pulse_internal.quota;
     v_free integer;
-    v_woken pulse.group_state [];
+    v_woken pulse_internal.group_state [];
     v_woken_until timestamptz;
-    v_need integer := _claim_grouped.max_jobs;
-    v_roster pulse.roster;
+    v_need integer := claim_grouped.max_jobs;
+    v_roster pulse_internal.roster;
     v_leases bigint [];
     v_last_seq bigint;
-    v_noticed pulse.group_state [];
-    v_serve pulse.group_state [];
+    v_noticed pulse_internal.group_state [];
+    v_serve pulse_internal.group_state [];
     v_slots integer [];
     v_weights integer [];
     v_rates integer [];
     v_pers interval [];
-    v_wait pulse.group_state [];
+    v_wait pulse_internal.group_state [];
     v_old tid [];
     v_ranks integer [] := ARRAY[]::integer [];
     v_some integer [];
@@ -83,7 +83,7 @@ DECLARE
     v_hearing bigint;
     v_choosing bigint;
     v_hears boolean;
-    v_kinds text [] := _claim_grouped.kinds;
+    v_kinds text [] := claim_grouped.kinds;
     v_spent text [] := ARRAY[]::text [];
     v_rated text [] := ARRAY[]::text [];
     v_now_open record;
@@ -92,12 +92,12 @@ DECLARE
     v_after_lease bigint;
 BEGIN
     -- 1. The lock, then all there is to know.
-    IF NOT pulse._take_turn(_claim_grouped.lane) THEN
+    IF NOT pulse_internal.take_turn(claim_grouped.lane) THEN
         RETURN;
     END IF;
 
-    v_hearing := pulse._entries_read('pulse.group_notice_is_in_order');
-    v_choosing := pulse._entries_read('pulse.group_state_in_turn');
+    v_hearing := pulse_internal.entries_read('pulse_internal.group_notice_is_in_order');
+    v_choosing := pulse_internal.entries_read('pulse_internal.group_state_in_turn');
 
     SELECT
         l AS lane,
@@ -107,7 +107,7 @@ BEGIN
         -- As in claim_batch.
         (
             SELECT k.rate IS NOT NULL
-            FROM pulse.kind AS k
+            FROM pulse_internal.kind AS k
             WHERE k.lease_for IS NOT NULL OR k.max_runtime IS NOT NULL OR k.rate IS NOT NULL
             ORDER BY k.rate
             LIMIT 1
@@ -115,20 +115,20 @@ BEGIN
         l.group_rate IS NOT NULL
         OR EXISTS (
             SELECT 1
-            FROM pulse.group_rule AS q
-            WHERE q.lane = _claim_grouped.lane AND q.rate IS NOT NULL
+            FROM pulse_internal.group_rule AS q
+            WHERE q.lane = claim_grouped.lane AND q.rate IS NOT NULL
         ) AS rated,
         (
             SELECT true
-            FROM pulse.group_rule AS q
-            WHERE q.lane = _claim_grouped.lane
+            FROM pulse_internal.group_rule AS q
+            WHERE q.lane = claim_grouped.lane
             ORDER BY q.group_key
             LIMIT 1
         ) AS ruled,
         (
             SELECT true
-            FROM pulse.group_notice AS n
-            WHERE n.lane = _claim_grouped.lane
+            FROM pulse_internal.group_notice AS n
+            WHERE n.lane = claim_grouped.lane
                 AND n.seq >= (m.mark).notice_from
             ORDER BY n.seq
             LIMIT 1
@@ -137,20 +137,20 @@ BEGIN
         (SELECT min(u.turn) FROM unnest((m.mark).turns) AS u (turn)) AS first_turn,
         r.roster
     INTO v_known
-    FROM pulse._lane_default AS d
-    INNER JOIN pulse.lane AS l ON l.lane = _claim_grouped.lane
+    FROM pulse_internal.lane_default AS d
+    INNER JOIN pulse_internal.lane AS l ON l.lane = claim_grouped.lane
     LEFT JOIN LATERAL (
         SELECT o AS mark
-        FROM pulse.group_mark AS o
-        WHERE o.lane = _claim_grouped.lane
+        FROM pulse_internal.group_mark AS o
+        WHERE o.lane = claim_grouped.lane
         ORDER BY o.version DESC
         LIMIT 1
     ) AS m ON true
     LEFT JOIN LATERAL (
         SELECT o AS roster
-        FROM pulse.roster AS o
+        FROM pulse_internal.roster AS o
         WHERE l.max_slots IS NOT NULL
-            AND o.lane = _claim_grouped.lane
+            AND o.lane = claim_grouped.lane
             AND o.bank = 0
         ORDER BY o.version DESC
         LIMIT 1
@@ -164,11 +164,11 @@ BEGIN
         v_roster := v_known.roster;
         v_leases := v_roster.leases;
         IF v_leases IS NULL THEN
-            v_leases := (pulse._rebuild_roster(_claim_grouped.lane)).leases;
+            v_leases := (pulse_internal.rebuild_roster(claim_grouped.lane)).leases;
         END IF;
         IF cardinality(v_leases) + v_need > v_known.max_slots THEN
             v_leases := array(
-                SELECT l.lease FROM pulse.lease AS l WHERE l.lease = ANY (v_leases)
+                SELECT l.lease FROM pulse_internal.lease AS l WHERE l.lease = ANY (v_leases)
             );
         END IF;
         v_need := least(v_need, v_known.max_slots - cardinality(v_leases));
@@ -180,9 +180,9 @@ BEGIN
     -- Starts that its rate has left.
     v_now := clock_timestamp();
     IF v_lane.rate IS NOT NULL THEN
-        v_quota := pulse._newest_quota(_claim_grouped.lane, '');
+        v_quota := pulse_internal.newest_quota(claim_grouped.lane, '');
         SELECT f.free INTO v_free
-        FROM pulse._free_starts(v_quota.starts, v_lane.rate, v_lane.rate_per, v_now) AS f;
+        FROM pulse_internal.free_starts(v_quota.starts, v_lane.rate, v_lane.rate_per, v_now) AS f;
         v_need := least(v_need, v_free);
         IF v_need <= 0 THEN
             RETURN;
@@ -191,26 +191,26 @@ BEGIN
 
     -- 3. Who is there: the roll after a restore, jobs that stand in ready, notices.
     IF v_mark.lane IS NULL OR v_mark.roll_from IS NOT NULL THEN
-        v_mark := pulse._announce_groups(v_lane, v_mark, 1000);
+        v_mark := pulse_internal.announce_groups(v_lane, v_mark, 1000);
         v_known.heard := true;
     END IF;
     SELECT o.* INTO v_sorted
-    FROM pulse._sort_into_groups(
-        _claim_grouped.lane, 500 + 4 * v_need, _claim_grouped.mark
+    FROM pulse_internal.sort_into_groups(
+        claim_grouped.lane, 500 + 4 * v_need, claim_grouped.mark
     ) AS o;
     IF v_lane.in_order AND v_sorted.moved >= 500 + 4 * v_need THEN
         RETURN;
     END IF;
     IF v_known.heard OR v_sorted.moved > 0 THEN
         SELECT n.groups, n.last_seq INTO v_noticed, v_last_seq
-        FROM pulse._read_notices(
+        FROM pulse_internal.read_notices(
             v_lane, v_mark.notice_from, 1000 + 4 * v_need, v_mark.roll_from
         ) AS n;
     END IF;
 
     -- Groups whose rate has a start again; from the beginning where the clock stepped back.
     IF v_known.rated THEN
-        v_woken := pulse._wake_groups(
+        v_woken := pulse_internal.wake_groups(
             v_lane,
             CASE WHEN v_mark.woken_until > v_now THEN '-infinity' ELSE v_mark.woken_until END,
             v_now, 1000 + 4 * v_need
@@ -225,28 +225,28 @@ BEGIN
     -- noticed began: in order means that it is sorted in first.
     IF v_lane.in_order THEN
         SELECT o.* INTO v_sorted
-        FROM pulse._sort_into_groups(
-            _claim_grouped.lane, 500 + 4 * v_need, _claim_grouped.mark
+        FROM pulse_internal.sort_into_groups(
+            claim_grouped.lane, 500 + 4 * v_need, claim_grouped.mark
         ) AS o;
         IF v_sorted.named > 0 THEN
-            PERFORM pulse._write_groups(v_lane, v_noticed);
+            PERFORM pulse_internal.write_groups(v_lane, v_noticed);
             RETURN;
         END IF;
     END IF;
 
     IF v_known.kinds_rated THEN
-        v_spent := pulse._spent_kinds(_claim_grouped.kinds);
+        v_spent := pulse_internal.spent_kinds(claim_grouped.kinds);
     END IF;
 
-    WHILE v_need > 0 AND v_looked < 1000 + 4 * _claim_grouped.max_jobs LOOP
+    WHILE v_need > 0 AND v_looked < 1000 + 4 * claim_grouped.max_jobs LOOP
         -- Kinds whose rate has no start left are left out: of which kinds there are then?
         IF v_spent <> '{}' THEN
             v_kinds := CASE
-                WHEN _claim_grouped.kinds IS NULL
-                    THEN pulse._kinds_in_turn(_claim_grouped.lane, v_spent)
+                WHEN claim_grouped.kinds IS NULL
+                    THEN pulse_internal.kinds_in_turn(claim_grouped.lane, v_spent)
                 ELSE array(
                     SELECT u.kind
-                    FROM unnest(_claim_grouped.kinds) AS u (kind)
+                    FROM unnest(claim_grouped.kinds) AS u (kind)
                     WHERE u.kind <> ALL (v_spent)
                 )
             END;
@@ -291,7 +291,7 @@ BEGIN
                             l.rate IS NULL
                             OR (
                                 SELECT o.free > 0
-                                FROM pulse._free_starts(
+                                FROM pulse_internal.free_starts(
                                     (y.state).starts, l.rate, l.rate_per, v_now
                                 ) AS o
                             )
@@ -310,8 +310,8 @@ BEGIN
                             FROM generate_series(0, cardinality(v_mark.ranks)) AS n (level)
                             CROSS JOIN LATERAL (
                                 SELECT s AS state, s.ctid AS tid, s.*
-                                FROM pulse.group_state AS s
-                                WHERE s.lane = _claim_grouped.lane
+                                FROM pulse_internal.group_state AS s
+                                WHERE s.lane = claim_grouped.lane
                                     AND s.turn IS NOT NULL
                                     AND s.version > 0
                                     AND (s.rank, s.turn) >= (
@@ -335,8 +335,8 @@ BEGIN
                         CROSS JOIN generate_series(0, cardinality(v_mark.ranks)) AS n (level)
                         CROSS JOIN LATERAL (
                             SELECT s AS state, s.ctid AS tid, s.*
-                            FROM pulse.group_state AS s
-                            WHERE s.lane = _claim_grouped.lane
+                            FROM pulse_internal.group_state AS s
+                            WHERE s.lane = claim_grouped.lane
                                 AND s.turn IS NOT NULL
                                 AND s.place >= 0
                                 AND s.kind = k.kind
@@ -354,17 +354,17 @@ BEGIN
                             num_nonnulls(g.more, g.rest) = 0,
                             g.rank IS NOT NULL
                             AND (
-                                _claim_grouped.kinds IS NULL
-                                OR g.kind = ANY (_claim_grouped.kinds)
+                                claim_grouped.kinds IS NULL
+                                OR g.kind = ANY (claim_grouped.kinds)
                             )
                             AND g.kind <> ALL (v_spent)
                         FROM unnest(v_noticed) AS g
                     ) AS y
                     LEFT JOIN LATERAL (
                         SELECT r.*
-                        FROM pulse.group_rule AS r
+                        FROM pulse_internal.group_rule AS r
                         WHERE v_known.ruled
-                            AND r.lane = _claim_grouped.lane
+                            AND r.lane = claim_grouped.lane
                             AND r.group_key = y.group_key
                         OFFSET 0
                     ) AS q ON true
@@ -396,7 +396,7 @@ BEGIN
         -- anew, without that kind.
         IF v_known.kinds_rated AND v_serve IS NOT NULL THEN
             SELECT o.* INTO v_now_open
-            FROM pulse._open_kinds(
+            FROM pulse_internal.open_kinds(
                 array(SELECT g.kind FROM unnest(v_serve) AS g), v_spent
             ) AS o;
             IF v_now_open.spent <> v_spent THEN
@@ -405,7 +405,7 @@ BEGIN
             END IF;
             v_rated := v_now_open.rated;
             v_open := v_now_open.open;
-            v_after_lease := pulse._last_lease();
+            v_after_lease := pulse_internal.last_lease();
 
             SELECT
                 array_agg(v_serve[k.ord] ORDER BY k.ord) FILTER (WHERE k.fits),
@@ -444,7 +444,7 @@ BEGIN
         v_ranks := v_ranks || v_some;
         v_top := greatest(v_top, v_turn);
         IF v_wait IS NOT NULL THEN
-            PERFORM pulse._write_groups(v_lane, v_wait);
+            PERFORM pulse_internal.write_groups(v_lane, v_wait);
         END IF;
         EXIT WHEN v_serve IS NULL;
 
@@ -454,8 +454,8 @@ BEGIN
         IF v_start IS NULL THEN
             SELECT s.last_value, (l.last_value << 10) | 1023
             INTO v_start, v_first_lease
-            FROM pulse.version AS s
-            CROSS JOIN pulse.lease_seq AS l;
+            FROM pulse_internal.version AS s
+            CROSS JOIN pulse_internal.lease_seq AS l;
         ELSIF v_taken = 0 AND v_first_turn > v_start THEN
             EXIT WHEN v_behind > 0 OR v_lane.in_order;
             v_behind := 16;
@@ -468,7 +468,7 @@ BEGIN
         v_taken := 0;
         IF v_one_each
             AND v_behind = 0
-            AND _claim_grouped.kinds IS NULL
+            AND claim_grouped.kinds IS NULL
             AND v_known.kinds_rated IS NOT TRUE
             AND v_known.ruled IS NULL
             AND NOT v_known.rated
@@ -497,13 +497,13 @@ BEGIN
                                             FROM unnest(g.leases) AS u (lease)
                                             WHERE (
                                                 SELECT true
-                                                FROM pulse.lease AS e
+                                                FROM pulse_internal.lease AS e
                                                 WHERE e.lease = u.lease
                                             )
                                                 OR v_lane.in_order
                                                 AND (
                                                     SELECT true
-                                                    FROM pulse.waiting AS w
+                                                    FROM pulse_internal.waiting AS w
                                                     WHERE w.last_lease = u.lease
                                                         AND w.place IS NOT NULL
                                                     LIMIT 1
@@ -517,8 +517,8 @@ BEGIN
                         SELECT
                             o.ctid AS tid, o.rank, o.seq, o.kind, o.job, o.attempts,
                             o.failures, o.keyed, o.group_key, o.ready_at
-                        FROM pulse.group_ready AS o
-                        WHERE o.lane = _claim_grouped.lane
+                        FROM pulse_internal.group_ready AS o
+                        WHERE o.lane = claim_grouped.lane
                             AND o.group_key = g.group_key
                             AND o.rank = g.rank
                             AND o.seq >= g.place
@@ -533,7 +533,7 @@ BEGIN
 
             described AS MATERIALIZED (
                 SELECT
-                    nextval('pulse.lease_seq') << 10 | floor(random() * 1024)::bigint AS lease,
+                    nextval('pulse_internal.lease_seq') << 10 | floor(random() * 1024)::bigint AS lease,
                     t.*
                 FROM (
                     SELECT
@@ -545,7 +545,7 @@ BEGIN
                         b.headers,
                         b.flow,
                         b.name,
-                        coalesce(_claim_grouped.lease_for, k.lease_for, v_known.lease_for)
+                        coalesce(claim_grouped.lease_for, k.lease_for, v_known.lease_for)
                         AS lease_for,
                         v_now + coalesce(b.max_runtime, k.max_runtime, v_known.max_runtime)
                         AS deadline,
@@ -558,19 +558,19 @@ BEGIN
                     FROM first AS f
                     CROSS JOIN LATERAL (
                         SELECT
-                        FROM pulse.group_ready AS o
+                        FROM pulse_internal.group_ready AS o
                         WHERE o.ctid = f.tid
                         FOR UPDATE SKIP LOCKED
                     ) AS r
                     CROSS JOIN LATERAL (
                         SELECT o.*
-                        FROM pulse.body AS o
+                        FROM pulse_internal.body AS o
                         WHERE o.job = f.job
                         OFFSET 0
                     ) AS b
                     LEFT JOIN LATERAL (
                         SELECT o.lease_for, o.max_runtime
-                        FROM pulse.kind AS o
+                        FROM pulse_internal.kind AS o
                         WHERE v_known.kinds_rated IS NOT NULL AND o.kind = f.kind
                         OFFSET 0
                     ) AS k ON true
@@ -579,19 +579,19 @@ BEGIN
             ),
 
             taken AS (
-                DELETE FROM pulse.group_ready AS r
+                DELETE FROM pulse_internal.group_ready AS r
                 WHERE r.ctid = ANY (array(SELECT d.tid FROM described AS d))
             ),
 
             leased AS (
-                INSERT INTO pulse.lease (
+                INSERT INTO pulse_internal.lease (
                     lease, job, lane, kind, rank, attempt, failures, keyed,
                     worker, claimed_at, lease_for, lease_until, deadline, group_key, place,
                     ready_at
                 )
                 SELECT
-                    d.lease, d.job, _claim_grouped.lane, d.kind, d.rank, d.attempts + 1,
-                    d.failures, d.keyed, _claim_grouped.worker, v_now, d.lease_for,
+                    d.lease, d.job, claim_grouped.lane, d.kind, d.rank, d.attempts + 1,
+                    d.failures, d.keyed, claim_grouped.worker, v_now, d.lease_for,
                     least(v_now + d.lease_for, d.deadline), d.deadline,
                     CASE WHEN d.slots IS NOT NULL THEN d.group_key END,
                     CASE WHEN v_lane.in_order AND d.group_key <> '' THEN d.seq END,
@@ -600,7 +600,7 @@ BEGIN
             ),
 
             gone AS (
-                DELETE FROM pulse.group_state AS s
+                DELETE FROM pulse_internal.group_state AS s
                 WHERE s.ctid = ANY (v_old)
                     AND EXISTS (SELECT FROM described)
             ),
@@ -628,15 +628,15 @@ BEGIN
             ),
 
             written AS (
-                INSERT INTO pulse.group_state (
+                INSERT INTO pulse_internal.group_state (
                     lane, group_key, rank, place, kind, leases, turn, lasting
                 )
                 SELECT
-                    _claim_grouped.lane, f.named, f.rank, f.place, f.kind, f.leases,
+                    claim_grouped.lane, f.named, f.rank, f.place, f.kind, f.leases,
                     CASE
                         WHEN f.rank IS NOT NULL
                             AND (cardinality(f.leases) >= f.slots) IS NOT TRUE
-                            THEN nextval('pulse.version')
+                            THEN nextval('pulse_internal.version')
                     END,
                     f.version IS NOT NULL OR random() < 0.0625
                 FROM fresh AS f
@@ -657,7 +657,7 @@ BEGIN
                 d.enqueued_at,
                 CASE
                     WHEN d.attempts > 0
-                        THEN (SELECT c.data FROM pulse.job_checkpoint AS c WHERE c.job = d.job)
+                        THEN (SELECT c.data FROM pulse_internal.job_checkpoint AS c WHERE c.job = d.job)
                 END,
                 d.given_key,
                 d.headers,
@@ -693,7 +693,7 @@ BEGIN
                                 WHEN g.rate IS NOT NULL
                                     THEN (
                                         SELECT o.free
-                                        FROM pulse._free_starts(
+                                        FROM pulse_internal.free_starts(
                                             g.starts, g.rate, g.rate_per, v_now
                                         ) AS o
                                     )
@@ -718,13 +718,13 @@ BEGIN
                                             FROM unnest(g.leases) AS u (lease)
                                             WHERE (
                                                 SELECT true
-                                                FROM pulse.lease AS e
+                                                FROM pulse_internal.lease AS e
                                                 WHERE e.lease = u.lease
                                             )
                                                 OR v_lane.in_order
                                                 AND (
                                                     SELECT true
-                                                    FROM pulse.waiting AS w
+                                                    FROM pulse_internal.waiting AS w
                                                     WHERE w.last_lease = u.lease
                                                         AND w.place IS NOT NULL
                                                     LIMIT 1
@@ -742,7 +742,7 @@ BEGIN
                     s.ord, s.share, s.slots, s.weight, s.weight - s.credit AS had, n.*,
                     row_number() OVER line AS nth,
                     bool_and(
-                        (_claim_grouped.kinds IS NULL OR n.kind = ANY (_claim_grouped.kinds))
+                        (claim_grouped.kinds IS NULL OR n.kind = ANY (claim_grouped.kinds))
                         AND (n.kind <> ALL (v_rated) OR n.kind = s.kind)
                     ) OVER line AS wanted
                 FROM served AS s
@@ -750,8 +750,8 @@ BEGIN
                     SELECT
                         r.ctid AS tid, r.rank, r.seq, r.kind, r.job, r.attempts,
                         r.failures, r.keyed, r.group_key, r.ready_at
-                    FROM pulse.group_ready AS r
-                    WHERE r.lane = _claim_grouped.lane
+                    FROM pulse_internal.group_ready AS r
+                    WHERE r.lane = claim_grouped.lane
                         AND r.group_key = s.group_key
                         AND r.rank = s.rank
                         AND r.seq >= s.place
@@ -779,7 +779,7 @@ BEGIN
                 FROM candidate AS c
                 CROSS JOIN LATERAL (
                     SELECT
-                    FROM pulse.group_ready AS r
+                    FROM pulse_internal.group_ready AS r
                     WHERE r.ctid = c.tid
                     FOR UPDATE SKIP LOCKED
                 ) AS r
@@ -817,19 +817,19 @@ BEGIN
                     b.name,
                     (t.attempts = 0 AND b.start_by <= v_now) IS TRUE AS is_late,
                     b.start_by,
-                    coalesce(_claim_grouped.lease_for, k.lease_for, v_known.lease_for) AS lease_for,
+                    coalesce(claim_grouped.lease_for, k.lease_for, v_known.lease_for) AS lease_for,
                     v_now
                     + coalesce(b.max_runtime, k.max_runtime, v_known.max_runtime) AS deadline
                 FROM chosen AS t
                 CROSS JOIN LATERAL (
                     SELECT o.*
-                    FROM pulse.body AS o
+                    FROM pulse_internal.body AS o
                     WHERE o.job = t.job
                     OFFSET 0
                 ) AS b
                 LEFT JOIN LATERAL (
                     SELECT o.lease_for, o.max_runtime
-                    FROM pulse.kind AS o
+                    FROM pulse_internal.kind AS o
                     WHERE v_known.kinds_rated IS NOT NULL AND o.kind = t.kind
                     OFFSET 0
                 ) AS k ON true
@@ -844,13 +844,13 @@ BEGIN
                     FROM looked_up AS t
                     HAVING sum(pg_column_size(t.payload)) > 262144
                 ) AS l
-                CROSS JOIN LATERAL pulse._fit_jobs(l.jobs) AS f
+                CROSS JOIN LATERAL pulse_internal.fit_jobs(l.jobs) AS f
             ),
 
             -- Leases are drawn in claim order, by the statement that inserts them.
             described AS MATERIALIZED (
                 SELECT
-                    nextval('pulse.lease_seq') << 10 | floor(random() * 1024)::bigint AS lease,
+                    nextval('pulse_internal.lease_seq') << 10 | floor(random() * 1024)::bigint AS lease,
                     f.is_late OR f.unsent IS NOT NULL AS is_over,
                     f.*
                 FROM (
@@ -864,19 +864,19 @@ BEGIN
             ),
 
             taken AS (
-                DELETE FROM pulse.group_ready AS r
+                DELETE FROM pulse_internal.group_ready AS r
                 WHERE r.ctid = ANY (array(SELECT d.tid FROM described AS d))
             ),
 
             leased AS (
-                INSERT INTO pulse.lease (
+                INSERT INTO pulse_internal.lease (
                     lease, job, lane, kind, rank, attempt, failures, keyed,
                     worker, claimed_at, lease_for, lease_until, deadline, group_key, place,
                     ready_at
                 )
                 SELECT
-                    d.lease, d.job, _claim_grouped.lane, d.kind, d.rank, d.attempts + 1,
-                    d.failures, d.keyed, _claim_grouped.worker, v_now, d.lease_for,
+                    d.lease, d.job, claim_grouped.lane, d.kind, d.rank, d.attempts + 1,
+                    d.failures, d.keyed, claim_grouped.worker, v_now, d.lease_for,
                     least(v_now + d.lease_for, d.deadline), d.deadline,
                     CASE WHEN d.slots IS NOT NULL THEN d.group_key END,
                     CASE WHEN v_lane.in_order AND d.group_key <> '' THEN d.seq END,
@@ -923,7 +923,7 @@ BEGIN
                     s.rate_per,
                     CASE
                         WHEN s.rate IS NOT NULL
-                            THEN pulse._add_starts(
+                            THEN pulse_internal.add_starts(
                                 s.starts, coalesce(o.started, 0)::integer, s.rate_per, v_now
                             )
                     END AS starts,
@@ -957,10 +957,10 @@ BEGIN
                 ) AS u
                 LEFT JOIN LATERAL (
                     SELECT g.rank, g.seq, g.kind
-                    FROM pulse.group_ready AS g
+                    FROM pulse_internal.group_ready AS g
                     WHERE NOT h.here
                         AND s.more IS NULL
-                        AND g.lane = _claim_grouped.lane
+                        AND g.lane = claim_grouped.lane
                         AND g.group_key = s.group_key
                         AND g.rank >= s.rest
                         AND g.failures >= 0
@@ -971,26 +971,26 @@ BEGIN
             ),
 
             gone AS (
-                DELETE FROM pulse.group_state AS s
+                DELETE FROM pulse_internal.group_state AS s
                 WHERE s.ctid = ANY (v_old)
             ),
 
-            -- As _write_groups does.
+            -- As write_groups does.
             written AS (
-                INSERT INTO pulse.group_state (
+                INSERT INTO pulse_internal.group_state (
                     lane, group_key, rank, place, kind, more, rest, leases, turn, credit, starts,
                     wake_at, lasting
                 )
                 SELECT
-                    _claim_grouped.lane, f.group_key, f.rank, f.place, f.kind, f.more, f.rest,
+                    claim_grouped.lane, f.group_key, f.rank, f.place, f.kind, f.more, f.rest,
                     f.leases,
                     CASE
                         WHEN f.rank IS NULL
                             OR cardinality(f.leases) >= f.slots
                             OR w.free_at IS NOT NULL
                             THEN NULL
-                        WHEN f.credit IS NOT NULL THEN coalesce(f.turn, nextval('pulse.version'))
-                        ELSE nextval('pulse.version')
+                        WHEN f.credit IS NOT NULL THEN coalesce(f.turn, nextval('pulse_internal.version'))
+                        ELSE nextval('pulse_internal.version')
                     END,
                     f.credit,
                     f.starts,
@@ -1003,7 +1003,7 @@ BEGIN
                             WHEN f.rate IS NOT NULL
                                 THEN (
                                     SELECT o.free_at
-                                    FROM pulse._free_starts(
+                                    FROM pulse_internal.free_starts(
                                         f.starts, f.rate, f.rate_per, v_now
                                     ) AS o
                                 )
@@ -1030,7 +1030,7 @@ BEGIN
                 d.enqueued_at,
                 CASE
                     WHEN d.attempts > 0
-                        THEN (SELECT c.data FROM pulse.job_checkpoint AS c WHERE c.job = d.job)
+                        THEN (SELECT c.data FROM pulse_internal.job_checkpoint AS c WHERE c.job = d.job)
                 END,
                 d.given_key,
                 d.headers,
@@ -1041,12 +1041,12 @@ BEGIN
             WHERE
                 CASE
                     WHEN d.is_late
-                        THEN pulse._expire_job(
-                            d.job, _claim_grouped.lane, d.kind, d.rank, d.keyed, d.start_by
+                        THEN pulse_internal.expire_job(
+                            d.job, claim_grouped.lane, d.kind, d.rank, d.keyed, d.start_by
                         )
                     WHEN d.is_over
-                        THEN pulse._fail_unsent(
-                            _claim_grouped.worker, d.job, _claim_grouped.lane, d.kind, d.rank,
+                        THEN pulse_internal.fail_unsent(
+                            claim_grouped.worker, d.job, claim_grouped.lane, d.kind, d.rank,
                             d.attempts, d.failures, d.keyed, d.ready_at, d.unsent
                         )
                     ELSE true
@@ -1057,7 +1057,7 @@ BEGIN
         v_need := v_need - v_taken;
         v_all := v_all + v_taken;
         IF v_open <> '{}' THEN
-            PERFORM pulse._spend_kinds(_claim_grouped.lane, v_open, v_after_lease);
+            PERFORM pulse_internal.spend_kinds(claim_grouped.lane, v_open, v_after_lease);
         END IF;
 
         -- Short of what was asked for, and large already: that is the answer.
@@ -1066,12 +1066,12 @@ BEGIN
                 SELECT sum(pg_column_size(b.payload)) > 262144
                 FROM (
                     SELECT l.job
-                    FROM pulse.lease AS l
+                    FROM pulse_internal.lease AS l
                     WHERE l.lease > v_first_lease
                     ORDER BY l.lease
                 ) AS l
                 CROSS JOIN LATERAL (
-                    SELECT o.payload FROM pulse.body AS o WHERE o.job = l.job OFFSET 0
+                    SELECT o.payload FROM pulse_internal.body AS o WHERE o.job = l.job OFFSET 0
                 ) AS b
             );
         END IF;
@@ -1079,52 +1079,52 @@ BEGIN
 
     -- Who runs in the lane, and what its rate has spent.
     IF v_known.max_slots IS NOT NULL AND v_all > 0 THEN
-        INSERT INTO pulse.roster (lane, leases)
-        SELECT _claim_grouped.lane, v_leases || array_agg(l.lease)
+        INSERT INTO pulse_internal.roster (lane, leases)
+        SELECT claim_grouped.lane, v_leases || array_agg(l.lease)
         FROM (
             SELECT o.lease
-            FROM pulse.lease AS o
+            FROM pulse_internal.lease AS o
             WHERE o.lease > v_first_lease
-                AND o.lane = _claim_grouped.lane
+                AND o.lane = claim_grouped.lane
             ORDER BY o.lease
         ) AS l;
 
-        DELETE FROM pulse.roster AS r
+        DELETE FROM pulse_internal.roster AS r
         WHERE r.lane = v_roster.lane
             AND r.bank = 0
             AND r.version = v_roster.version;
     END IF;
 
     IF v_lane.rate IS NOT NULL AND v_all > 0 THEN
-        PERFORM pulse._spend_quota(
-            v_quota, _claim_grouped.lane, '', v_all, v_lane.rate_per, v_now
+        PERFORM pulse_internal.spend_quota(
+            v_quota, claim_grouped.lane, '', v_all, v_lane.rate_per, v_now
         );
     END IF;
 
     -- Perhaps nothing but late ones: those behind them get their turn in the next claim.
     IF v_looked > 0 AND v_all = 0 THEN
-        PERFORM pulse._expire_all(clock_timestamp() + interval '50 milliseconds');
+        PERFORM pulse_internal.expire_all(clock_timestamp() + interval '50 milliseconds');
     END IF;
 
     -- 6. Marks, when what was read lies 500 places behind them, or when nothing was found and
-    -- looking for it was not cheap: as in _ask_for_marks.
-    v_hearing := pulse._entries_read('pulse.group_notice_is_in_order') - v_hearing;
+    -- looking for it was not cheap: as in ask_for_marks.
+    v_hearing := pulse_internal.entries_read('pulse_internal.group_notice_is_in_order') - v_hearing;
     v_hears := v_hearing > 1000 OR v_last_seq - v_mark.notice_from >= 500;
     IF v_hears
         OR v_top - coalesce(v_known.first_turn, 0) >= 500
         OR v_mark.woken_until < v_woken_until - interval '10 seconds'
         OR v_looked = 0
-        AND v_hearing + pulse._entries_read('pulse.group_state_in_turn') - v_choosing
+        AND v_hearing + pulse_internal.entries_read('pulse_internal.group_state_in_turn') - v_choosing
         > 1000 + 500 * cardinality(v_mark.ranks)
     THEN
-        PERFORM pulse._advance_groups(
+        PERFORM pulse_internal.advance_groups(
             v_mark, v_ranks, v_woken_until, v_hears OR v_looked = 0
         );
     END IF;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._claim_grouped(
-    text, text, integer, interval, text [], pulse.mark
+COMMENT ON FUNCTION pulse_internal.claim_grouped(
+    text, text, integer, interval, text [], pulse_internal.mark
 ) IS
 'claim_batch for a lane whose jobs stand in groups; mark is the newest of its line in ready.';

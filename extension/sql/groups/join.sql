@@ -1,7 +1,7 @@
 -- How a job joins the line of its group, how the end of a run and a job that is taken out
 -- are announced. Nothing here waits for anybody (docs/decisions/limits.md).
 
-CREATE FUNCTION pulse._is_grouped(lane text)
+CREATE FUNCTION pulse_internal.is_grouped(lane text)
 RETURNS boolean
 LANGUAGE plpgsql
 STABLE
@@ -11,34 +11,34 @@ AS $$
 BEGIN
     RETURN EXISTS (
         SELECT
-        FROM pulse.lane AS l
-        WHERE l.lane = _is_grouped.lane
+        FROM pulse_internal.lane AS l
+        WHERE l.lane = is_grouped.lane
             AND l.grouped
     );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._is_grouped(text) IS
+COMMENT ON FUNCTION pulse_internal.is_grouped(text) IS
 'Whether jobs of a lane stand in groups.';
 
 -- Asked by an enqueue that has a key, before anything is written.
-CREATE FUNCTION pulse._joins_group(lane text, group_key text)
+CREATE FUNCTION pulse_internal.joins_group(lane text, group_key text)
 RETURNS boolean
 LANGUAGE plpgsql
 STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF _joins_group.group_key = '' OR NOT pulse._is_grouped(_joins_group.lane) THEN
+    IF joins_group.group_key = '' OR NOT pulse_internal.is_grouped(joins_group.lane) THEN
         RETURN false;
     END IF;
-    IF octet_length(_joins_group.group_key) > 1000 THEN
-        PERFORM pulse._raise(
+    IF octet_length(joins_group.group_key) > 1000 THEN
+        PERFORM pulse_internal.raise(
             'PU002',
-            format('group_key is too long for lane %L', _joins_group.lane),
+            format('group_key is too long for lane %L', joins_group.lane),
             format(
                 'It has %s bytes; in a lane whose jobs stand in groups at most 1000 are allowed.',
-                octet_length(_joins_group.group_key)
+                octet_length(joins_group.group_key)
             ),
             'Use a shorter key, or a hash of it.'
         );
@@ -47,10 +47,10 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._joins_group(text, text) IS
+COMMENT ON FUNCTION pulse_internal.joins_group(text, text) IS
 'Whether a job with this key stands in a group of the lane; PU002 for a key that is too long there.';
 
-CREATE FUNCTION pulse._group_of(group_key text)
+CREATE FUNCTION pulse_internal.group_of(group_key text)
 RETURNS text
 LANGUAGE plpgsql
 IMMUTABLE
@@ -58,113 +58,113 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RETURN CASE
-        WHEN octet_length(_group_of.group_key) > 1000 THEN md5(_group_of.group_key)
-        ELSE coalesce(_group_of.group_key, '')
+        WHEN octet_length(group_of.group_key) > 1000 THEN md5(group_of.group_key)
+        ELSE coalesce(group_of.group_key, '')
     END;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._group_of(text) IS
+COMMENT ON FUNCTION pulse_internal.group_of(text) IS
 'The group of a key: the key itself, its md5 when it is too long for an index, '''' when there is none.';
 
-CREATE FUNCTION pulse._group_key(job bigint)
+CREATE FUNCTION pulse_internal.group_key(job bigint)
 RETURNS text
 LANGUAGE sql
 STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT b.group_key
-    FROM pulse.body AS b
-    WHERE b.job = _group_key.job
+    FROM pulse_internal.body AS b
+    WHERE b.job = group_key.job
 $$;
 
-COMMENT ON FUNCTION pulse._group_key(bigint) IS
+COMMENT ON FUNCTION pulse_internal.group_key(bigint) IS
 'The group_key of a job, if it has one.';
 
 -- A statement of its own, called where a lease had a group: as part of the report it would
 -- cost every report.
-CREATE FUNCTION pulse._notice_ends(groups pulse._group [])
+CREATE FUNCTION pulse_internal.notice_ends(groups pulse_internal.lane_group [])
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF cardinality(_notice_ends.groups) = 1 THEN
-        INSERT INTO pulse.group_notice (lane, group_key)
-        VALUES ((_notice_ends.groups[1]).lane, (_notice_ends.groups[1]).group_key);
-        PERFORM pulse._ring((_notice_ends.groups[1]).lane);
+    IF cardinality(notice_ends.groups) = 1 THEN
+        INSERT INTO pulse_internal.group_notice (lane, group_key)
+        VALUES ((notice_ends.groups[1]).lane, (notice_ends.groups[1]).group_key);
+        PERFORM pulse_internal.ring((notice_ends.groups[1]).lane);
         RETURN;
     END IF;
 
-    INSERT INTO pulse.group_notice (lane, group_key, ended)
+    INSERT INTO pulse_internal.group_notice (lane, group_key, ended)
     SELECT g.lane, '', array_agg(DISTINCT g.group_key)
-    FROM unnest(_notice_ends.groups) WITH ORDINALITY AS g (lane, group_key, nth)
+    FROM unnest(notice_ends.groups) WITH ORDINALITY AS g (lane, group_key, nth)
     GROUP BY g.lane, g.nth / 100;
 
-    PERFORM pulse._ring(l.lane)
-    FROM (SELECT DISTINCT g.lane FROM unnest(_notice_ends.groups) AS g) AS l;
+    PERFORM pulse_internal.ring(l.lane)
+    FROM (SELECT DISTINCT g.lane FROM unnest(notice_ends.groups) AS g) AS l;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._notice_ends(pulse._group []) IS
+COMMENT ON FUNCTION pulse_internal.notice_ends(pulse_internal.lane_group []) IS
 'Announce that runs of these groups have ended, and ring.';
 
-CREATE FUNCTION pulse._notice_leaving(line pulse.group_ready)
+CREATE FUNCTION pulse_internal.notice_leaving(line pulse_internal.group_ready)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    INSERT INTO pulse.group_notice (lane, group_key, rank, place)
+    INSERT INTO pulse_internal.group_notice (lane, group_key, rank, place)
     VALUES (
-        (_notice_leaving.line).lane, (_notice_leaving.line).group_key,
-        (_notice_leaving.line).rank, (_notice_leaving.line).seq
+        (notice_leaving.line).lane, (notice_leaving.line).group_key,
+        (notice_leaving.line).rank, (notice_leaving.line).seq
     );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._notice_leaving(pulse.group_ready) IS
+COMMENT ON FUNCTION pulse_internal.notice_leaving(pulse_internal.group_ready) IS
 'Announce that a job was taken out of the line of its group without being claimed.';
 
 -- A job that kept its place while its group waited for it.
-CREATE FUNCTION pulse._put_back_in_group(line pulse.group_ready)
+CREATE FUNCTION pulse_internal.put_back_in_group(line pulse_internal.group_ready)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    INSERT INTO pulse.group_ready
-    SELECT (_put_back_in_group.line).*;
+    INSERT INTO pulse_internal.group_ready
+    SELECT (put_back_in_group.line).*;
 
-    INSERT INTO pulse.group_notice (lane, group_key, rank, place, kind)
+    INSERT INTO pulse_internal.group_notice (lane, group_key, rank, place, kind)
     VALUES
     (
-        (_put_back_in_group.line).lane, (_put_back_in_group.line).group_key,
-        (_put_back_in_group.line).rank, (_put_back_in_group.line).seq,
-        (_put_back_in_group.line).kind
+        (put_back_in_group.line).lane, (put_back_in_group.line).group_key,
+        (put_back_in_group.line).rank, (put_back_in_group.line).seq,
+        (put_back_in_group.line).kind
     ),
     (
-        (_put_back_in_group.line).lane, (_put_back_in_group.line).group_key, NULL, NULL, NULL
+        (put_back_in_group.line).lane, (put_back_in_group.line).group_key, NULL, NULL, NULL
     );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._put_back_in_group(pulse.group_ready) IS
+COMMENT ON FUNCTION pulse_internal.put_back_in_group(pulse_internal.group_ready) IS
 'Put a job into the line of its group at the place it had, and announce both that and the end of the wait.';
 
-CREATE FUNCTION pulse._notice_wait_over(lane text, job bigint)
+CREATE FUNCTION pulse_internal.notice_wait_over(lane text, job bigint)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM pulse._notice_ends(ARRAY[
+    PERFORM pulse_internal.notice_ends(ARRAY[
         ROW(
-            _notice_wait_over.lane, pulse._group_of(pulse._group_key(_notice_wait_over.job))
-        )::pulse._group
+            notice_wait_over.lane, pulse_internal.group_of(pulse_internal.group_key(notice_wait_over.job))
+        )::pulse_internal.lane_group
     ]);
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._notice_wait_over(text, bigint) IS
+COMMENT ON FUNCTION pulse_internal.notice_wait_over(text, bigint) IS
 'Announce that a job for which its group waited was taken out of waiting, and ring.';

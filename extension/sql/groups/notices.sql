@@ -8,12 +8,12 @@
 -- left alone: an arrival behind others of its level, or on one that is looked up later, an
 -- end where nobody waits. What counts against the slots of a group is looked up by key:
 -- leases, and with in_order jobs that keep their place in waiting.
-CREATE FUNCTION pulse._read_notices(
-    lane pulse.lane,
+CREATE FUNCTION pulse_internal.read_notices(
+    lane pulse_internal.lane,
     from_seq bigint,
     max_notices integer,
     roll_from text,
-    OUT groups pulse.group_state [],
+    OUT groups pulse_internal.group_state [],
     OUT last_seq bigint
 )
 LANGUAGE plpgsql
@@ -26,10 +26,10 @@ SET enable_hashjoin = off
 SET enable_mergejoin = off
 AS $$
 DECLARE
-    v_groups pulse.group_state [];
+    v_groups pulse_internal.group_state [];
 BEGIN
     WITH notice AS (
-        DELETE FROM pulse.group_notice AS n
+        DELETE FROM pulse_internal.group_notice AS n
         WHERE n.ctid = ANY (array(
                 SELECT r.tid
                 FROM (
@@ -38,13 +38,13 @@ BEGIN
                         sum(coalesce(cardinality(o.ended), 1)) OVER (
                             ORDER BY o.seq ROWS UNBOUNDED PRECEDING
                         ) AS groups
-                    FROM pulse.group_notice AS o
-                    WHERE o.lane = (_read_notices.lane).lane
-                        AND o.seq >= _read_notices.from_seq
+                    FROM pulse_internal.group_notice AS o
+                    WHERE o.lane = (read_notices.lane).lane
+                        AND o.seq >= read_notices.from_seq
                     ORDER BY o.seq
-                    LIMIT _read_notices.max_notices
+                    LIMIT read_notices.max_notices
                 ) AS r
-                WHERE r.groups <= _read_notices.max_notices
+                WHERE r.groups <= read_notices.max_notices
             ))
         RETURNING n.seq, n.group_key, n.rank, n.place, n.kind, n.ended
     ),
@@ -56,8 +56,8 @@ BEGIN
             SELECT
                 n.group_key,
                 n.rank,
-                CASE WHEN n.group_key >= _read_notices.roll_from THEN 0 ELSE n.place END AS place,
-                CASE WHEN n.group_key >= _read_notices.roll_from THEN NULL ELSE n.kind END AS kind
+                CASE WHEN n.group_key >= read_notices.roll_from THEN 0 ELSE n.place END AS place,
+                CASE WHEN n.group_key >= read_notices.roll_from THEN NULL ELSE n.kind END AS kind
             FROM notice AS n
             WHERE n.ended IS NULL
             UNION ALL
@@ -94,8 +94,8 @@ BEGIN
         FROM news AS n
         LEFT JOIN LATERAL (
             SELECT s.*, s.ctid AS tid
-            FROM pulse.group_state AS s
-            WHERE s.lane = (_read_notices.lane).lane
+            FROM pulse_internal.group_state AS s
+            WHERE s.lane = (read_notices.lane).lane
                 AND s.group_key = n.group_key
             ORDER BY s.version DESC
             LIMIT 1
@@ -131,7 +131,7 @@ BEGIN
                                     x.rank,
                                     CASE WHEN x.kind IS NULL THEN f.seq ELSE x.place END,
                                     coalesce(x.kind, f.kind)
-                                )::pulse._level
+                                )::pulse_internal.level
                             FROM (
                                 SELECT DISTINCT ON (u.rank) u.rank, u.place, u.kind
                                 FROM (
@@ -148,9 +148,9 @@ BEGIN
                             ) AS x
                             LEFT JOIN LATERAL (
                                 SELECT r.seq, r.kind
-                                FROM pulse.group_ready AS r
+                                FROM pulse_internal.group_ready AS r
                                 WHERE x.kind IS NULL
-                                    AND r.lane = (_read_notices.lane).lane
+                                    AND r.lane = (read_notices.lane).lane
                                     AND r.group_key = s.group_key
                                     AND r.rank = x.rank
                                     AND r.seq >= x.place
@@ -162,8 +162,8 @@ BEGIN
                             ORDER BY x.rank
                         )
                 WHEN s.o_rank IS NULL OR s.place < s.o_place
-                    THEN ARRAY[ROW(s.rank, s.place, s.kind)::pulse._level]
-                ELSE ARRAY[ROW(s.o_rank, s.o_place, s.o_kind)::pulse._level]
+                    THEN ARRAY[ROW(s.rank, s.place, s.kind)::pulse_internal.level]
+                ELSE ARRAY[ROW(s.o_rank, s.o_place, s.o_kind)::pulse_internal.level]
             END AS now
         FROM seen AS s
     ),
@@ -173,16 +173,16 @@ BEGIN
         SELECT
             m.*,
             CASE
-                WHEN f.rank IS NOT NULL THEN ARRAY[ROW(f.rank, f.seq, f.kind)::pulse._level]
+                WHEN f.rank IS NOT NULL THEN ARRAY[ROW(f.rank, f.seq, f.kind)::pulse_internal.level]
                 ELSE m.now
             END AS levels_now,
             CASE WHEN m.now = '{}' THEN f.rank + 1 ELSE m.rest END AS rest_now
         FROM merged AS m
         LEFT JOIN LATERAL (
             SELECT r.rank, r.seq, r.kind
-            FROM pulse.group_ready AS r
+            FROM pulse_internal.group_ready AS r
             WHERE m.now = '{}'
-                AND r.lane = (_read_notices.lane).lane
+                AND r.lane = (read_notices.lane).lane
                 AND r.group_key = m.group_key
                 AND r.rank >= m.rest
                 AND r.failures >= 0
@@ -192,14 +192,14 @@ BEGIN
     ),
 
     gone AS (
-        DELETE FROM pulse.group_state AS s
+        DELETE FROM pulse_internal.group_state AS s
         WHERE s.ctid = ANY (array(SELECT m.tid FROM merged AS m WHERE m.tid IS NOT NULL))
     )
 
     SELECT
         array_agg(
             ROW(
-                (_read_notices.lane).lane, m.group_key, m.version,
+                (read_notices.lane).lane, m.group_key, m.version,
                 (m.levels_now[1]).rank, (m.levels_now[1]).place, (m.levels_now[1]).kind,
                 CASE WHEN cardinality(m.levels_now) > 1 THEN m.levels_now[2:21] END,
                 coalesce((m.levels_now[22]).rank, m.rest_now),
@@ -210,12 +210,12 @@ BEGIN
                                 SELECT u.lease
                                 FROM unnest(m.leases) AS u (lease)
                                 WHERE (
-                                    SELECT true FROM pulse.lease AS e WHERE e.lease = u.lease
+                                    SELECT true FROM pulse_internal.lease AS e WHERE e.lease = u.lease
                                 )
-                                    OR (_read_notices.lane).in_order
+                                    OR (read_notices.lane).in_order
                                     AND (
                                         SELECT true
-                                        FROM pulse.waiting AS w
+                                        FROM pulse_internal.waiting AS w
                                         WHERE w.last_lease = u.lease
                                             AND w.place IS NOT NULL
                                         LIMIT 1
@@ -228,7 +228,7 @@ BEGIN
                 NULL,
                 NULL,
                 m.lasting
-            )::pulse.group_state
+            )::pulse_internal.group_state
         ),
         (SELECT max(n.seq) FROM notice AS n)
     INTO v_groups, last_seq
@@ -237,15 +237,15 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._read_notices(pulse.lane, bigint, integer, text) IS
+COMMENT ON FUNCTION pulse_internal.read_notices(pulse_internal.lane, bigint, integer, text) IS
 'Take at most so many notices of a lane, from a place on, and say what they make of the groups they name.';
 
 -- Groups whose rate lets them run again, as notices would have made them: their states are
 -- gone, and returned as they shall be. Under the lock nobody files one behind what was read.
-CREATE FUNCTION pulse._wake_groups(
-    lane pulse.lane, from_time timestamptz, to_time timestamptz, max_groups integer
+CREATE FUNCTION pulse_internal.wake_groups(
+    lane pulse_internal.lane, from_time timestamptz, to_time timestamptz, max_groups integer
 )
-RETURNS pulse.group_state []
+RETURNS pulse_internal.group_state []
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -254,19 +254,19 @@ SET enable_sort = off
 SET jit = off
 AS $$
 DECLARE
-    v_groups pulse.group_state [];
+    v_groups pulse_internal.group_state [];
 BEGIN
     WITH woken AS (
-        DELETE FROM pulse.group_state AS s
+        DELETE FROM pulse_internal.group_state AS s
         WHERE s.ctid = ANY (array(
                 SELECT o.ctid
-                FROM pulse.group_state AS o
-                WHERE o.lane = (_wake_groups.lane).lane
-                    AND o.wake_at >= _wake_groups.from_time
-                    AND o.wake_at <= _wake_groups.to_time
+                FROM pulse_internal.group_state AS o
+                WHERE o.lane = (wake_groups.lane).lane
+                    AND o.wake_at >= wake_groups.from_time
+                    AND o.wake_at <= wake_groups.to_time
                     AND o.rank IS NOT NULL
                 ORDER BY o.wake_at
-                LIMIT _wake_groups.max_groups
+                LIMIT wake_groups.max_groups
             ))
         RETURNING s.*
     )
@@ -282,12 +282,12 @@ BEGIN
                                 SELECT u.lease
                                 FROM unnest(w.leases) AS u (lease)
                                 WHERE (
-                                    SELECT true FROM pulse.lease AS e WHERE e.lease = u.lease
+                                    SELECT true FROM pulse_internal.lease AS e WHERE e.lease = u.lease
                                 )
-                                    OR (_wake_groups.lane).in_order
+                                    OR (wake_groups.lane).in_order
                                     AND (
                                         SELECT true
-                                        FROM pulse.waiting AS o
+                                        FROM pulse_internal.waiting AS o
                                         WHERE o.last_lease = u.lease
                                             AND o.place IS NOT NULL
                                         LIMIT 1
@@ -295,7 +295,7 @@ BEGIN
                             )
                 END,
                 NULL, NULL, w.starts, NULL, NULL, w.lasting
-            )::pulse.group_state
+            )::pulse_internal.group_state
             ORDER BY w.wake_at
         )
     INTO v_groups
@@ -304,5 +304,5 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._wake_groups(pulse.lane, timestamptz, timestamptz, integer) IS
+COMMENT ON FUNCTION pulse_internal.wake_groups(pulse_internal.lane, timestamptz, timestamptz, integer) IS
 'Take the states of groups that were to wake in this time, at most so many, and say what they are now.';

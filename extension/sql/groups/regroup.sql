@@ -5,7 +5,7 @@
 -- rate: what counts against its slots, and whether it can run. A group that waits for a slot
 -- runs something, so this finds all that a change of the lane can wake. With only_group: that
 -- one, whatever it does.
-CREATE FUNCTION pulse._recount_groups(lane pulse.lane, only_group text DEFAULT NULL)
+CREATE FUNCTION pulse_internal.recount_groups(lane pulse_internal.lane, only_group text DEFAULT NULL)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -16,29 +16,29 @@ BEGIN
         SELECT o.group_key, array_remove(array_agg(o.lease ORDER BY o.lease), NULL) AS leases
         FROM (
             SELECT l.group_key, l.lease
-            FROM pulse.lease AS l
-            WHERE l.lane = (_recount_groups.lane).lane
+            FROM pulse_internal.lease AS l
+            WHERE l.lane = (recount_groups.lane).lane
                 AND l.group_key IS NOT NULL
             UNION ALL
             SELECT
-                pulse._group_of(b.group_key),
-                CASE WHEN (_recount_groups.lane).in_order THEN w.last_lease END
-            FROM pulse.waiting AS w
-            INNER JOIN pulse.body AS b ON b.job = w.job
-            WHERE w.lane = (_recount_groups.lane).lane
+                pulse_internal.group_of(b.group_key),
+                CASE WHEN (recount_groups.lane).in_order THEN w.last_lease END
+            FROM pulse_internal.waiting AS w
+            INNER JOIN pulse_internal.body AS b ON b.job = w.job
+            WHERE w.lane = (recount_groups.lane).lane
                 AND w.place > 0
             UNION ALL
             SELECT s.group_key, NULL
-            FROM pulse.group_state AS s
-            WHERE s.lane = (_recount_groups.lane).lane
+            FROM pulse_internal.group_state AS s
+            WHERE s.lane = (recount_groups.lane).lane
                 AND s.wake_at IS NOT NULL
                 AND s.rank IS NOT NULL
             UNION ALL
-            SELECT _recount_groups.only_group, NULL
-            WHERE _recount_groups.only_group IS NOT NULL
+            SELECT recount_groups.only_group, NULL
+            WHERE recount_groups.only_group IS NOT NULL
         ) AS o
-        WHERE _recount_groups.only_group IS NULL
-            OR o.group_key = _recount_groups.only_group
+        WHERE recount_groups.only_group IS NULL
+            OR o.group_key = recount_groups.only_group
         GROUP BY o.group_key
     ),
 
@@ -49,44 +49,44 @@ BEGIN
             AND f.free_at IS NULL
             AND (l.slots IS NULL OR cardinality(r.leases) < l.slots) AS runs
         FROM running AS r
-        LEFT JOIN pulse.group_rule AS q
-            ON q.lane = (_recount_groups.lane).lane
+        LEFT JOIN pulse_internal.group_rule AS q
+            ON q.lane = (recount_groups.lane).lane
             AND q.group_key = r.group_key
         CROSS JOIN LATERAL (
             SELECT
                 CASE
-                    WHEN (_recount_groups.lane).in_order THEN 1
-                    ELSE coalesce(q.max_slots, (_recount_groups.lane).group_slots)
+                    WHEN (recount_groups.lane).in_order THEN 1
+                    ELSE coalesce(q.max_slots, (recount_groups.lane).group_slots)
                 END AS slots
         ) AS l
         LEFT JOIN LATERAL (
             SELECT
                 o.ctid AS tid, o.rank, o.place, o.kind, o.more, o.rest, o.turn, o.starts
-            FROM pulse.group_state AS o
-            WHERE o.lane = (_recount_groups.lane).lane
+            FROM pulse_internal.group_state AS o
+            WHERE o.lane = (recount_groups.lane).lane
                 AND o.group_key = r.group_key
             ORDER BY o.version DESC
             LIMIT 1
         ) AS s ON true
-        LEFT JOIN LATERAL pulse._free_starts(
-            s.starts, coalesce(q.rate, (_recount_groups.lane).group_rate),
-            coalesce(q.rate_per, (_recount_groups.lane).group_rate_per), clock_timestamp()
+        LEFT JOIN LATERAL pulse_internal.free_starts(
+            s.starts, coalesce(q.rate, (recount_groups.lane).group_rate),
+            coalesce(q.rate_per, (recount_groups.lane).group_rate_per), clock_timestamp()
         ) AS f ON true
     ),
 
     gone AS (
-        DELETE FROM pulse.group_state AS s
+        DELETE FROM pulse_internal.group_state AS s
         WHERE s.ctid = ANY (array(SELECT c.tid FROM counted AS c WHERE c.tid IS NOT NULL))
     )
 
-    INSERT INTO pulse.group_state (
+    INSERT INTO pulse_internal.group_state (
         lane, group_key, rank, place, kind, more, rest, leases, turn, starts, wake_at
     )
     SELECT
-        (_recount_groups.lane).lane, c.group_key, c.rank, c.place, c.kind, c.more, c.rest,
+        (recount_groups.lane).lane, c.group_key, c.rank, c.place, c.kind, c.more, c.rest,
         CASE WHEN c.slots IS NOT NULL THEN c.running END,
         CASE
-            WHEN c.rank IS NOT NULL AND c.runs THEN coalesce(c.turn, nextval('pulse.version'))
+            WHEN c.rank IS NOT NULL AND c.runs THEN coalesce(c.turn, nextval('pulse_internal.version'))
         END,
         c.starts,
         CASE WHEN c.rank IS NOT NULL THEN c.free_at END
@@ -96,11 +96,11 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._recount_groups(pulse.lane, text) IS
+COMMENT ON FUNCTION pulse_internal.recount_groups(pulse_internal.lane, text) IS
 'Write what the groups of a lane run, or one of them, and a turn for those that can run more.';
 
 -- From when on ends of these runs leave notices. Waits for whoever reports one of them.
-CREATE FUNCTION pulse._name_groups_of_leases(
+CREATE FUNCTION pulse_internal.name_groups_of_leases(
     lane text, only_group text DEFAULT NULL, verb text DEFAULT 'set_lane'
 )
 RETURNS void
@@ -110,34 +110,34 @@ SET lock_timeout = '10s'
 AS $$
 BEGIN
     PERFORM
-    FROM pulse.lease AS l
-    WHERE l.lane = _name_groups_of_leases.lane
+    FROM pulse_internal.lease AS l
+    WHERE l.lane = name_groups_of_leases.lane
         AND l.group_key IS NULL
         AND (
-            _name_groups_of_leases.only_group IS NULL
-            OR pulse._group_of(pulse._group_key(l.job)) = _name_groups_of_leases.only_group
+            name_groups_of_leases.only_group IS NULL
+            OR pulse_internal.group_of(pulse_internal.group_key(l.job)) = name_groups_of_leases.only_group
         )
     ORDER BY l.lease
     FOR NO KEY UPDATE;
 
-    UPDATE pulse.lease AS l
-    SET group_key = pulse._group_of(b.group_key)
-    FROM pulse.body AS b
-    WHERE l.lane = _name_groups_of_leases.lane
+    UPDATE pulse_internal.lease AS l
+    SET group_key = pulse_internal.group_of(b.group_key)
+    FROM pulse_internal.body AS b
+    WHERE l.lane = name_groups_of_leases.lane
         AND l.group_key IS NULL
         AND b.job = l.job
         AND b.group_key <> ''
         AND (
-            _name_groups_of_leases.only_group IS NULL
-            OR pulse._group_of(b.group_key) = _name_groups_of_leases.only_group
+            name_groups_of_leases.only_group IS NULL
+            OR pulse_internal.group_of(b.group_key) = name_groups_of_leases.only_group
         );
 EXCEPTION
     WHEN lock_not_available THEN
-        PERFORM pulse._raise(
+        PERFORM pulse_internal.raise(
             'PU106',
             format(
                 '%s could not count the running jobs of lane %L within 10 seconds',
-                _name_groups_of_leases.verb, _name_groups_of_leases.lane
+                name_groups_of_leases.verb, name_groups_of_leases.lane
             ),
             'A transaction that reports one of them stays open.',
             'End that transaction (a report belongs in a short transaction of its own) and try again.'
@@ -145,46 +145,46 @@ EXCEPTION
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._name_groups_of_leases(text, text, text) IS
+COMMENT ON FUNCTION pulse_internal.name_groups_of_leases(text, text, text) IS
 'Write into the leases of a lane which groups they belong to, all or those of one group, or raise PU106.';
 
 -- grouped is what the lane was before and is now (schema/settings.sql).
-CREATE FUNCTION pulse._regroup(before pulse.lane, after pulse.lane)
+CREATE FUNCTION pulse_internal.regroup(before pulse_internal.lane, after pulse_internal.lane)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF (_regroup.after).group_slots IS NOT NULL AND (_regroup.before).group_slots IS NULL THEN
-        PERFORM pulse._name_groups_of_leases((_regroup.after).lane);
+    IF (regroup.after).group_slots IS NOT NULL AND (regroup.before).group_slots IS NULL THEN
+        PERFORM pulse_internal.name_groups_of_leases((regroup.after).lane);
     END IF;
 
     -- Switched on or off: the roll is taken anew, or the lines are emptied from the start.
-    IF (_regroup.after).grouped IS DISTINCT FROM (_regroup.before).grouped THEN
-        DELETE FROM pulse.group_mark AS m
-        WHERE m.lane = (_regroup.after).lane;
+    IF (regroup.after).grouped IS DISTINCT FROM (regroup.before).grouped THEN
+        DELETE FROM pulse_internal.group_mark AS m
+        WHERE m.lane = (regroup.after).lane;
 
-        INSERT INTO pulse.group_mark (lane, notice_from, ranks, turns, roll_from)
-        VALUES ((_regroup.after).lane, 0, '{}', '{}', '');
+        INSERT INTO pulse_internal.group_mark (lane, notice_from, ranks, turns, roll_from)
+        VALUES ((regroup.after).lane, 0, '{}', '{}', '');
     END IF;
 
-    IF (_regroup.after).grouped THEN
-        PERFORM pulse._recount_groups(_regroup.after);
+    IF (regroup.after).grouped THEN
+        PERFORM pulse_internal.recount_groups(regroup.after);
     END IF;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._regroup(pulse.lane, pulse.lane) IS
+COMMENT ON FUNCTION pulse_internal.regroup(pulse_internal.lane, pulse_internal.lane) IS
 'Make the groups of a lane what its new settings say.';
 
 -- Grouped lanes after a restore: the notices are written anew.
 
 -- Announces every level of every group anew, in the order of the keys, at most so many; the
 -- place is left to be looked up. Under the roster lock.
-CREATE FUNCTION pulse._announce_groups(
-    lane pulse.lane, mark pulse.group_mark, max_levels integer
+CREATE FUNCTION pulse_internal.announce_groups(
+    lane pulse_internal.lane, mark pulse_internal.group_mark, max_levels integer
 )
-RETURNS pulse.group_mark
+RETURNS pulse_internal.group_mark
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -193,21 +193,21 @@ SET enable_sort = off
 SET jit = off
 AS $$
 DECLARE
-    v_mark pulse.group_mark := _announce_groups.mark;
+    v_mark pulse_internal.group_mark := announce_groups.mark;
     v_line record;
     v_n integer := 0;
 BEGIN
     IF v_mark.lane IS NULL THEN
         v_mark := ROW(
-            (_announce_groups.lane).lane, NULL, 0, '{}', '{}', '', -2147483648, '-infinity'
-        )::pulse.group_mark;
-        PERFORM pulse._recount_groups(_announce_groups.lane);
+            (announce_groups.lane).lane, NULL, 0, '{}', '{}', '', -2147483648, '-infinity'
+        )::pulse_internal.group_mark;
+        PERFORM pulse_internal.recount_groups(announce_groups.lane);
     END IF;
 
     LOOP
         SELECT r.group_key, r.rank INTO v_line
-        FROM pulse.group_ready AS r
-        WHERE r.lane = (_announce_groups.lane).lane
+        FROM pulse_internal.group_ready AS r
+        WHERE r.lane = (announce_groups.lane).lane
             AND r.failures >= 0
             AND (r.group_key, r.rank) >= (v_mark.roll_from, v_mark.roll_rank)
         ORDER BY r.group_key, r.rank, r.seq
@@ -221,19 +221,19 @@ BEGIN
 
         v_mark.roll_from := v_line.group_key;
         v_mark.roll_rank := v_line.rank;
-        EXIT WHEN v_n >= _announce_groups.max_levels;
+        EXIT WHEN v_n >= announce_groups.max_levels;
 
-        INSERT INTO pulse.group_notice (lane, group_key, rank, place)
-        VALUES ((_announce_groups.lane).lane, v_line.group_key, v_line.rank, 0);
+        INSERT INTO pulse_internal.group_notice (lane, group_key, rank, place)
+        VALUES ((announce_groups.lane).lane, v_line.group_key, v_line.rank, 0);
         v_mark.roll_rank := v_line.rank + 1;
         v_n := v_n + 1;
     END LOOP;
 
-    RETURN pulse._write_group_mark(_announce_groups.mark, v_mark);
+    RETURN pulse_internal.write_group_mark(announce_groups.mark, v_mark);
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._announce_groups(pulse.lane, pulse.group_mark, integer) IS
+COMMENT ON FUNCTION pulse_internal.announce_groups(pulse_internal.lane, pulse_internal.group_mark, integer) IS
 'Announce groups of a lane from where the last call stopped, at most so many levels; returns the marks of the lane.';
 
 -- The way back out of groups.
@@ -241,7 +241,7 @@ COMMENT ON FUNCTION pulse._announce_groups(pulse.lane, pulse.group_mark, integer
 -- After grouping was switched off: to the end of the line of the lane, group by group, from
 -- where the last call stopped. Notices go when nothing is left that they could announce:
 -- those that were there before the look.
-CREATE FUNCTION pulse._leave_groups(lane text, max_jobs integer)
+CREATE FUNCTION pulse_internal.leave_groups(lane text, max_jobs integer)
 RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -251,74 +251,74 @@ SET enable_sort = off
 SET jit = off
 AS $$
 DECLARE
-    v_mark pulse.group_mark;
-    v_new pulse.group_mark;
+    v_mark pulse_internal.group_mark;
+    v_new pulse_internal.group_mark;
     v_from text COLLATE "C";
     v_notices tid [];
     v_tids tid [];
 BEGIN
     IF NOT pg_try_advisory_xact_lock(
-        'pulse.roster'::regclass::oid::integer, hashtext(_leave_groups.lane)
+        'pulse_internal.roster'::regclass::oid::integer, hashtext(leave_groups.lane)
     ) THEN
         RETURN 0;
     END IF;
 
-    v_mark := pulse._newest_group_mark(_leave_groups.lane);
+    v_mark := pulse_internal.newest_group_mark(leave_groups.lane);
     v_from := coalesce(v_mark.roll_from, '');
     v_notices := array(
         SELECT n.ctid
-        FROM pulse.group_notice AS n
-        WHERE n.lane = _leave_groups.lane
+        FROM pulse_internal.group_notice AS n
+        WHERE n.lane = leave_groups.lane
         ORDER BY n.seq
-        LIMIT _leave_groups.max_jobs
+        LIMIT leave_groups.max_jobs
     );
     v_tids := array(
         SELECT r.ctid
-        FROM pulse.group_ready AS r
-        WHERE r.lane = _leave_groups.lane
+        FROM pulse_internal.group_ready AS r
+        WHERE r.lane = leave_groups.lane
             AND r.failures >= 0
             AND r.group_key >= v_from
         ORDER BY r.group_key, r.rank, r.seq
-        LIMIT _leave_groups.max_jobs
+        LIMIT leave_groups.max_jobs
         FOR UPDATE SKIP LOCKED
     );
 
     v_new := ROW(
-        _leave_groups.lane, NULL, 0, '{}', '{}',
+        leave_groups.lane, NULL, 0, '{}', '{}',
         CASE
-            WHEN cardinality(v_tids) = _leave_groups.max_jobs
+            WHEN cardinality(v_tids) = leave_groups.max_jobs
                 THEN (
                     SELECT max(r.group_key)
-                    FROM pulse.group_ready AS r
+                    FROM pulse_internal.group_ready AS r
                     WHERE r.ctid = ANY (v_tids)
                 )
             ELSE ''
         END,
         -2147483648, '-infinity'
-    )::pulse.group_mark;
+    )::pulse_internal.group_mark;
 
     IF v_tids = '{}' AND v_from = '' THEN
-        DELETE FROM pulse.group_notice AS n
+        DELETE FROM pulse_internal.group_notice AS n
         WHERE n.ctid = ANY (v_notices)
             AND NOT EXISTS (
-                SELECT FROM pulse.group_ready AS r
-                WHERE r.lane = _leave_groups.lane
+                SELECT FROM pulse_internal.group_ready AS r
+                WHERE r.lane = leave_groups.lane
                     AND r.failures >= 0
             );
         RETURN 0;
     END IF;
 
     IF v_new.roll_from IS DISTINCT FROM v_mark.roll_from THEN
-        PERFORM pulse._write_group_mark(v_mark, v_new);
+        PERFORM pulse_internal.write_group_mark(v_mark, v_new);
     END IF;
 
     WITH taken AS (
-        DELETE FROM pulse.group_ready AS r
+        DELETE FROM pulse_internal.group_ready AS r
         WHERE r.ctid = ANY (v_tids)
         RETURNING r.*
     )
 
-    INSERT INTO pulse.ready (
+    INSERT INTO pulse_internal.ready (
         lane, rank, kind, job, attempts, failures, keyed, ready_at, last_lease, last_verb
     )
     SELECT
@@ -331,5 +331,5 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._leave_groups(text, integer) IS
+COMMENT ON FUNCTION pulse_internal.leave_groups(text, integer) IS
 'Move jobs of a lane that is no longer grouped back into ready, at most so many; returns how many.';

@@ -15,8 +15,8 @@ RETURNS void
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse._do_set_group(
-        pulse._sign(), set_group.lane, set_group.group_key, set_group.max_slots,
+    SELECT pulse_internal.do_set_group(
+        pulse_internal.sign(), set_group.lane, set_group.group_key, set_group.max_slots,
         set_group.weight, set_group.rate, set_group.rate_per, set_group.enabled,
         set_group.reason
     )
@@ -27,8 +27,8 @@ COMMENT ON FUNCTION pulse.set_group(
 ) IS
 'Make an exception for one group of a lane with fair or group_slots, from the next claim on; what is not given stays as it is. max_slots is how many of its jobs may run at once (0: as many as group_slots of the lane says), weight how many it may start in one turn (1, the default, to 100), rate how many in any window of rate_per (0: as group_rate of the lane says), enabled => false stops it: what runs goes on, nothing more of it is claimed. PU002 outside the bounds, without a key, in a lane whose jobs do not stand in groups, or more than one slot in a lane with in_order; PU106 when open claims do not end within 10 s. Writes group_rule, lease, group_state and audit_entry.';
 
-CREATE FUNCTION pulse._do_set_group(
-    signature pulse._signature,
+CREATE FUNCTION pulse_internal.do_set_group(
+    signature pulse_internal.caller_signature,
     lane text,
     group_key text,
     max_slots integer,
@@ -44,92 +44,92 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(_do_set_group.signature);
-    v_lane pulse.lane;
-    v_before pulse.group_rule;
-    v_after pulse.group_rule;
+    v_who integer := pulse_internal.redeem(do_set_group.signature);
+    v_lane pulse_internal.lane;
+    v_before pulse_internal.group_rule;
+    v_after pulse_internal.group_rule;
 BEGIN
-    PERFORM pulse._require_read_committed('set_group');
-    PERFORM pulse._require_name('lane', _do_set_group.lane);
-    PERFORM pulse._require_between(
+    PERFORM pulse_internal.require_read_committed('set_group');
+    PERFORM pulse_internal.require_name('lane', do_set_group.lane);
+    PERFORM pulse_internal.require_between(
         'length of group_key in bytes',
-        coalesce(octet_length(_do_set_group.group_key), 0), 1, 1000
+        coalesce(octet_length(do_set_group.group_key), 0), 1, 1000
     );
-    PERFORM pulse._require_between('max_slots', _do_set_group.max_slots, 0, 10000);
-    PERFORM pulse._require_between('weight', _do_set_group.weight, 1, 100);
-    PERFORM pulse._require_reason(_do_set_group.reason);
+    PERFORM pulse_internal.require_between('max_slots', do_set_group.max_slots, 0, 10000);
+    PERFORM pulse_internal.require_between('weight', do_set_group.weight, 1, 100);
+    PERFORM pulse_internal.require_reason(do_set_group.reason);
 
     -- Waits for open claims of this lane.
-    PERFORM pulse._lock_out_claims('pulse.lane', hashtext(_do_set_group.lane), 'set_group');
+    PERFORM pulse_internal.lock_out_claims('pulse_internal.lane', hashtext(do_set_group.lane), 'set_group');
 
     SELECT l.* INTO v_lane
-    FROM pulse.lane AS l
-    WHERE l.lane = _do_set_group.lane;
+    FROM pulse_internal.lane AS l
+    WHERE l.lane = do_set_group.lane;
 
     IF v_lane.grouped IS NOT TRUE THEN
-        PERFORM pulse._raise(
+        PERFORM pulse_internal.raise(
             'PU002',
-            format('jobs of lane %L do not stand in groups', _do_set_group.lane),
+            format('jobs of lane %L do not stand in groups', do_set_group.lane),
             'A group_key is a label there, and a rule for one would do nothing.',
-            format('SELECT pulse.set_lane(%L, fair => true) lets groups take turns.', _do_set_group.lane)
+            format('SELECT pulse.set_lane(%L, fair => true) lets groups take turns.', do_set_group.lane)
         );
     END IF;
-    IF v_lane.in_order AND _do_set_group.max_slots > 1 THEN
-        PERFORM pulse._raise(
+    IF v_lane.in_order AND do_set_group.max_slots > 1 THEN
+        PERFORM pulse_internal.raise(
             'PU002',
-            format('max_slots is %s in a lane with in_order', _do_set_group.max_slots),
+            format('max_slots is %s in a lane with in_order', do_set_group.max_slots),
             'What runs in order runs one at a time.',
             'Leave max_slots out.'
         );
     END IF;
 
-    DELETE FROM pulse.group_rule AS r
-    WHERE r.lane = _do_set_group.lane
-        AND r.group_key = _do_set_group.group_key
+    DELETE FROM pulse_internal.group_rule AS r
+    WHERE r.lane = do_set_group.lane
+        AND r.group_key = do_set_group.group_key
     RETURNING r.* INTO v_before;
 
     v_after := v_before;
-    v_after.lane := _do_set_group.lane;
-    v_after.group_key := _do_set_group.group_key;
-    v_after.max_slots := nullif(coalesce(_do_set_group.max_slots, v_before.max_slots), 0);
-    v_after.weight := nullif(coalesce(_do_set_group.weight, v_before.weight), 1);
+    v_after.lane := do_set_group.lane;
+    v_after.group_key := do_set_group.group_key;
+    v_after.max_slots := nullif(coalesce(do_set_group.max_slots, v_before.max_slots), 0);
+    v_after.weight := nullif(coalesce(do_set_group.weight, v_before.weight), 1);
     SELECT g.rate, g.per INTO v_after.rate, v_after.rate_per
-    FROM pulse._rate_given(
-        'rate', v_before.rate, v_before.rate_per, _do_set_group.rate, _do_set_group.rate_per
+    FROM pulse_internal.rate_given(
+        'rate', v_before.rate, v_before.rate_per, do_set_group.rate, do_set_group.rate_per
     ) AS g;
-    v_after.enabled := coalesce(_do_set_group.enabled, v_before.enabled, true);
+    v_after.enabled := coalesce(do_set_group.enabled, v_before.enabled, true);
     IF v_after.enabled THEN
         v_after.held_by := NULL;
         v_after.held_at := NULL;
         v_after.reason := NULL;
-    ELSIF _do_set_group.enabled IS NOT NULL THEN
-        v_after.held_by := pulse._role_name(v_who);
+    ELSIF do_set_group.enabled IS NOT NULL THEN
+        v_after.held_by := pulse_internal.role_name(v_who);
         v_after.held_at := clock_timestamp();
-        v_after.reason := _do_set_group.reason;
+        v_after.reason := do_set_group.reason;
     END IF;
 
     IF num_nonnulls(v_after.max_slots, v_after.weight, v_after.rate) > 0 OR NOT v_after.enabled THEN
-        INSERT INTO pulse.group_rule
+        INSERT INTO pulse_internal.group_rule
         SELECT (v_after).*;
     END IF;
 
     IF v_after.max_slots IS NOT NULL AND v_lane.group_slots IS NULL THEN
-        PERFORM pulse._name_groups_of_leases(
-            _do_set_group.lane, _do_set_group.group_key, 'set_group'
+        PERFORM pulse_internal.name_groups_of_leases(
+            do_set_group.lane, do_set_group.group_key, 'set_group'
         );
     END IF;
-    PERFORM pulse._recount_groups(v_lane, _do_set_group.group_key);
+    PERFORM pulse_internal.recount_groups(v_lane, do_set_group.group_key);
 
-    PERFORM pulse._audit(
-        v_who, 'set_group', NULL, _do_set_group.lane,
+    PERFORM pulse_internal.audit(
+        v_who, 'set_group', NULL, do_set_group.lane,
         jsonb_strip_nulls(to_jsonb(v_before)), jsonb_strip_nulls(to_jsonb(v_after)),
-        _do_set_group.reason
+        do_set_group.reason
     );
-    PERFORM pulse._ring(_do_set_group.lane);
+    PERFORM pulse_internal.ring(do_set_group.lane);
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._do_set_group(
-    pulse._signature, text, text, integer, integer, integer, interval, boolean, text
+COMMENT ON FUNCTION pulse_internal.do_set_group(
+    pulse_internal.caller_signature, text, text, integer, integer, integer, interval, boolean, text
 ) IS
 'set_group for the role that signed. Writes the same.';

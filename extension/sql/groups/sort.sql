@@ -1,6 +1,6 @@
 -- Jobs that are due, or stand in ready, are sorted into their groups, under the roster lock.
 
-CREATE FUNCTION pulse._promote_to_groups(due tid [])
+CREATE FUNCTION pulse_internal.promote_to_groups(due tid [])
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -12,22 +12,22 @@ SET enable_mergejoin = off
 AS $$
 BEGIN
     WITH due AS (
-        DELETE FROM pulse.waiting AS w
-        WHERE w.ctid = ANY (_promote_to_groups.due)
+        DELETE FROM pulse_internal.waiting AS w
+        WHERE w.ctid = ANY (promote_to_groups.due)
         RETURNING w.*
     ),
 
     named AS MATERIALIZED (
-        SELECT d.*, pulse._group_of(b.group_key) AS group_key
+        SELECT d.*, pulse_internal.group_of(b.group_key) AS group_key
         FROM due AS d
         CROSS JOIN LATERAL (
-            SELECT o.group_key FROM pulse.body AS o WHERE o.job = d.job OFFSET 0
+            SELECT o.group_key FROM pulse_internal.body AS o WHERE o.job = d.job OFFSET 0
         ) AS b
         ORDER BY d.run_at, d.job
     ),
 
     fresh AS (
-        INSERT INTO pulse.group_ready AS r (
+        INSERT INTO pulse_internal.group_ready AS r (
             lane, group_key, rank, kind, job, attempts, failures, keyed, last_lease,
             last_verb
         )
@@ -41,7 +41,7 @@ BEGIN
 
     -- Those for which their groups waited.
     again AS (
-        INSERT INTO pulse.group_ready AS r (
+        INSERT INTO pulse_internal.group_ready AS r (
             lane, group_key, rank, seq, kind, job, attempts, failures, keyed, last_lease,
             last_verb
         )
@@ -59,7 +59,7 @@ BEGIN
         SELECT a.* FROM again AS a
     )
 
-    INSERT INTO pulse.group_notice (lane, group_key, rank, place, kind)
+    INSERT INTO pulse_internal.group_notice (lane, group_key, rank, place, kind)
     SELECT n.lane, n.group_key, n.rank, n.place, n.kind
     FROM (
         SELECT
@@ -75,15 +75,15 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._promote_to_groups(tid []) IS
+COMMENT ON FUNCTION pulse_internal.promote_to_groups(tid []) IS
 'Move these rows of waiting into the lines of their groups.';
 
 -- Jobs without a key, and those enqueued before the lane was grouped. They keep their
 -- places, which may be below all that their groups have: the notices say so.
-CREATE FUNCTION pulse._sort_into_groups(
+CREATE FUNCTION pulse_internal.sort_into_groups(
     lane text,
     max_jobs integer,
-    mark pulse.mark,
+    mark pulse_internal.mark,
     OUT moved integer,
     OUT named integer
 )
@@ -100,7 +100,7 @@ AS $$
 DECLARE
     v_tids tid [];
 BEGIN
-    v_tids := pulse._pick(_sort_into_groups.lane, _sort_into_groups.max_jobs, mark);
+    v_tids := pulse_internal.pick(sort_into_groups.lane, sort_into_groups.max_jobs, mark);
     moved := cardinality(v_tids);
     named := 0;
     IF moved = 0 THEN
@@ -108,41 +108,41 @@ BEGIN
     END IF;
 
     WITH taken AS (
-        DELETE FROM pulse.ready AS r
+        DELETE FROM pulse_internal.ready AS r
         WHERE r.ctid = ANY (v_tids)
         RETURNING r.*
     ),
 
     placed AS (
-        INSERT INTO pulse.group_ready AS r (
+        INSERT INTO pulse_internal.group_ready AS r (
             lane, group_key, rank, seq, kind, job, attempts, failures, keyed, ready_at,
             last_lease, last_verb
         )
         SELECT
-            t.lane, pulse._group_of(b.group_key), t.rank, t.seq, t.kind, t.job,
+            t.lane, pulse_internal.group_of(b.group_key), t.rank, t.seq, t.kind, t.job,
             t.attempts, t.failures, t.keyed, t.ready_at, t.last_lease, t.last_verb
         FROM taken AS t
         CROSS JOIN LATERAL (
-            SELECT o.group_key FROM pulse.body AS o WHERE o.job = t.job OFFSET 0
+            SELECT o.group_key FROM pulse_internal.body AS o WHERE o.job = t.job OFFSET 0
         ) AS b
         RETURNING r.group_key, r.rank, r.seq, r.kind
     ),
 
     announced AS (
-        INSERT INTO pulse.group_notice (lane, group_key, rank, place, kind)
+        INSERT INTO pulse_internal.group_notice (lane, group_key, rank, place, kind)
         SELECT
-            _sort_into_groups.lane, p.group_key, p.rank, min(p.seq),
+            sort_into_groups.lane, p.group_key, p.rank, min(p.seq),
             (array_agg(p.kind ORDER BY p.seq))[1]
         FROM placed AS p
         GROUP BY p.group_key, p.rank
         ORDER BY min(p.seq)
     )
 
-    SELECT count(*) INTO _sort_into_groups.named
+    SELECT count(*) INTO sort_into_groups.named
     FROM placed AS p
     WHERE p.group_key <> '';
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._sort_into_groups(text, integer, pulse.mark) IS
+COMMENT ON FUNCTION pulse_internal.sort_into_groups(text, integer, pulse_internal.mark) IS
 'Move jobs of a grouped lane from ready into the lines of their groups, at most so many; returns how many, and how many of these have a group_key.';

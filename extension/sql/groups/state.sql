@@ -1,17 +1,17 @@
 -- The marks of a grouped lane, written by whoever has the roster lock.
 
-CREATE FUNCTION pulse._newest_group_mark(lane text)
-RETURNS pulse.group_mark
+CREATE FUNCTION pulse_internal.newest_group_mark(lane text)
+RETURNS pulse_internal.group_mark
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
 DECLARE
-    v_mark pulse.group_mark;
+    v_mark pulse_internal.group_mark;
 BEGIN
     SELECT m.* INTO v_mark
-    FROM pulse.group_mark AS m
-    WHERE m.lane = _newest_group_mark.lane
+    FROM pulse_internal.group_mark AS m
+    WHERE m.lane = newest_group_mark.lane
     ORDER BY m.version DESC
     LIMIT 1;
 
@@ -19,19 +19,19 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._newest_group_mark(text) IS
+COMMENT ON FUNCTION pulse_internal.newest_group_mark(text) IS
 'The marks of a grouped lane.';
 
 -- Whoever writes turns holds the roster lock, so the first one left is the mark, or the last
 -- one drawn. Notices come from every session: their mark moves in two steps (common/marks.sql), and
 -- not at each time, since the horizon is not cheap to see.
-CREATE FUNCTION pulse._advance_groups(
-    mark pulse.group_mark,
+CREATE FUNCTION pulse_internal.advance_groups(
+    mark pulse_internal.group_mark,
     ranks integer [],
     woken_until timestamptz DEFAULT NULL,
     notices boolean DEFAULT true
 )
-RETURNS pulse.group_mark
+RETURNS pulse_internal.group_mark
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -39,14 +39,14 @@ SET enable_bitmapscan = off
 SET jit = off
 AS $$
 DECLARE
-    v_horizon pulse.horizon;
+    v_horizon pulse_internal.horizon;
     v_first bigint;
-    v_new pulse.group_mark := _advance_groups.mark;
+    v_new pulse_internal.group_mark := advance_groups.mark;
 BEGIN
-    IF _advance_groups.notices THEN
-        v_horizon := pulse._see_horizon();
+    IF advance_groups.notices THEN
+        v_horizon := pulse_internal.see_horizon();
         SELECT n.seq INTO v_first
-        FROM pulse.group_notice AS n
+        FROM pulse_internal.group_notice AS n
         WHERE n.lane = v_new.lane
             AND n.seq >= v_new.notice_from
         ORDER BY n.seq
@@ -57,7 +57,7 @@ BEGIN
         );
     END IF;
 
-    v_new.woken_until := coalesce(_advance_groups.woken_until, v_new.woken_until);
+    v_new.woken_until := coalesce(advance_groups.woken_until, v_new.woken_until);
 
     -- At most 100 levels are recorded; one that is not is found between those that are.
     SELECT
@@ -71,16 +71,16 @@ BEGIN
             FROM unnest(v_new.ranks, v_new.turns) AS o (rank, turn)
             UNION ALL
             SELECT o.rank, 0
-            FROM unnest(_advance_groups.ranks) AS o (rank)
+            FROM unnest(advance_groups.ranks) AS o (rank)
         ) AS u
         GROUP BY u.rank
         ORDER BY u.rank
         LIMIT 100
     ) AS l
-    CROSS JOIN pulse.version AS v
+    CROSS JOIN pulse_internal.version AS v
     LEFT JOIN LATERAL (
         SELECT s.turn
-        FROM pulse.group_state AS s
+        FROM pulse_internal.group_state AS s
         WHERE s.lane = v_new.lane
             AND s.turn IS NOT NULL
             AND s.version > 0
@@ -90,42 +90,42 @@ BEGIN
         LIMIT 1
     ) AS h ON true;
 
-    IF v_new IS DISTINCT FROM _advance_groups.mark THEN
-        v_new := pulse._write_group_mark(_advance_groups.mark, v_new);
+    IF v_new IS DISTINCT FROM advance_groups.mark THEN
+        v_new := pulse_internal.write_group_mark(advance_groups.mark, v_new);
     END IF;
     RETURN v_new;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._advance_groups(pulse.group_mark, integer [], timestamptz, boolean) IS
+COMMENT ON FUNCTION pulse_internal.advance_groups(pulse_internal.group_mark, integer [], timestamptz, boolean) IS
 'Move the marks of a grouped lane up to the first unread notice, where asked, and the first live turn of each level; returns what was written.';
 
-CREATE FUNCTION pulse._write_group_mark(old pulse.group_mark, new pulse.group_mark)
-RETURNS pulse.group_mark
+CREATE FUNCTION pulse_internal.write_group_mark(old pulse_internal.group_mark, new pulse_internal.group_mark)
+RETURNS pulse_internal.group_mark
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
 DECLARE
-    v_new pulse.group_mark := _write_group_mark.new;
+    v_new pulse_internal.group_mark := write_group_mark.new;
 BEGIN
-    v_new.version := nextval('pulse.version');
-    INSERT INTO pulse.group_mark
+    v_new.version := nextval('pulse_internal.version');
+    INSERT INTO pulse_internal.group_mark
     SELECT (v_new).*;
 
-    DELETE FROM pulse.group_mark AS m
-    WHERE m.lane = (_write_group_mark.old).lane
-        AND m.version = (_write_group_mark.old).version;
+    DELETE FROM pulse_internal.group_mark AS m
+    WHERE m.lane = (write_group_mark.old).lane
+        AND m.version = (write_group_mark.old).version;
     RETURN v_new;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._write_group_mark(pulse.group_mark, pulse.group_mark) IS
+COMMENT ON FUNCTION pulse_internal.write_group_mark(pulse_internal.group_mark, pulse_internal.group_mark) IS
 'Write the marks of a grouped lane in place of older ones; returns them.';
 
 -- A group that never had a row and has nothing to tell gets none. One that had keeps its last
 -- one when it goes idle: else the next look would meet all its dead versions.
-CREATE FUNCTION pulse._write_groups(lane pulse.lane, groups pulse.group_state [])
+CREATE FUNCTION pulse_internal.write_groups(lane pulse_internal.lane, groups pulse_internal.group_state [])
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -133,7 +133,7 @@ SET enable_seqscan = off
 SET enable_bitmapscan = off
 AS $$
 BEGIN
-    INSERT INTO pulse.group_state (
+    INSERT INTO pulse_internal.group_state (
         lane, group_key, rank, place, kind, more, rest, leases, turn, credit, starts, wake_at,
         lasting
     )
@@ -145,16 +145,16 @@ BEGIN
                 AND q.enabled IS NOT FALSE
                 AND f.free_at IS NULL
                 AND (l.slots IS NULL OR coalesce(cardinality(g.leases), 0) < l.slots)
-                THEN coalesce(g.turn, nextval('pulse.version'))
+                THEN coalesce(g.turn, nextval('pulse_internal.version'))
         END,
         g.credit,
         g.starts,
         CASE WHEN g.rank IS NOT NULL THEN f.free_at END,
         g.version IS NOT NULL OR random() < 0.0625
-    FROM unnest(_write_groups.groups) AS g
+    FROM unnest(write_groups.groups) AS g
     LEFT JOIN LATERAL (
         SELECT r.*
-        FROM pulse.group_rule AS r
+        FROM pulse_internal.group_rule AS r
         WHERE r.lane = g.lane
             AND r.group_key = g.group_key
         OFFSET 0
@@ -163,11 +163,11 @@ BEGIN
         SELECT
             CASE
                 WHEN g.group_key = '' THEN NULL
-                WHEN (_write_groups.lane).in_order THEN 1
-                ELSE coalesce(q.max_slots, (_write_groups.lane).group_slots)
+                WHEN (write_groups.lane).in_order THEN 1
+                ELSE coalesce(q.max_slots, (write_groups.lane).group_slots)
             END AS slots,
-            coalesce(q.rate, (_write_groups.lane).group_rate) AS rate,
-            coalesce(q.rate_per, (_write_groups.lane).group_rate_per) AS rate_per
+            coalesce(q.rate, (write_groups.lane).group_rate) AS rate,
+            coalesce(q.rate_per, (write_groups.lane).group_rate_per) AS rate_per
     ) AS l
     CROSS JOIN LATERAL (
         SELECT
@@ -175,7 +175,7 @@ BEGIN
                 WHEN l.rate IS NOT NULL AND g.group_key <> ''
                     THEN (
                         SELECT o.free_at
-                        FROM pulse._free_starts(
+                        FROM pulse_internal.free_starts(
                             g.starts, l.rate, l.rate_per, clock_timestamp()
                         ) AS o
                     )
@@ -186,5 +186,5 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._write_groups(pulse.lane, pulse.group_state []) IS
+COMMENT ON FUNCTION pulse_internal.write_groups(pulse_internal.lane, pulse_internal.group_state []) IS
 'Write states of groups; those that can run get a turn at the end of the round, unless they have one.';

@@ -1,6 +1,6 @@
 -- By the index of each line, below its mark only: nothing is there but dead rows. Mark by mark
 -- (OFFSET 0), whatever the statistics say: tick calls it (docs/decisions/pinned-plans.md).
-CREATE FUNCTION pulse._below_marks(max_rows integer)
+CREATE FUNCTION pulse_internal.below_marks(max_rows integer)
 RETURNS TABLE (problem text, job_id bigint, detail text)
 LANGUAGE sql
 STABLE
@@ -14,13 +14,13 @@ SET jit = off
 AS $$
     WITH newest_mark AS (
         SELECT DISTINCT ON (m.lane, m.kind) m.lane, m.kind, m.ranks, m.seqs
-        FROM pulse.mark AS m
+        FROM pulse_internal.mark AS m
         ORDER BY m.lane, m.kind, m.version DESC
     ),
 
     newest_due_mark AS (
         SELECT DISTINCT ON (m.lane) m.lane, m.run_at, m.ranks, m.run_ats
-        FROM pulse.due_mark AS m
+        FROM pulse_internal.due_mark AS m
         ORDER BY m.lane, m.version DESC
     )
 
@@ -32,7 +32,7 @@ AS $$
         CROSS JOIN LATERAL unnest(m.ranks, m.seqs) AS v (rank, seq)
         CROSS JOIN LATERAL (
             SELECT o.job, o.seq
-            FROM pulse.ready AS o
+            FROM pulse_internal.ready AS o
             WHERE o.lane = m.lane
                 AND o.rank = v.rank
                 AND o.failures >= 0
@@ -41,7 +41,7 @@ AS $$
             ORDER BY o.rank, o.seq
             OFFSET 0
         ) AS r
-        LIMIT _below_marks.max_rows
+        LIMIT below_marks.max_rows
     )
     UNION ALL
     (
@@ -51,14 +51,14 @@ AS $$
         FROM newest_due_mark AS m
         CROSS JOIN LATERAL (
             SELECT o.job, o.run_at
-            FROM pulse.waiting AS o
+            FROM pulse_internal.waiting AS o
             WHERE o.lane = m.lane
                 AND o.run_at < m.run_at
                 AND o.attempts >= 0
             ORDER BY o.run_at
             OFFSET 0
         ) AS w
-        LIMIT _below_marks.max_rows
+        LIMIT below_marks.max_rows
     )
     UNION ALL
     (
@@ -71,7 +71,7 @@ AS $$
         CROSS JOIN LATERAL unnest(m.ranks, m.run_ats) AS v (rank, run_at)
         CROSS JOIN LATERAL (
             SELECT o.job, o.run_at
-            FROM pulse.waiting AS o
+            FROM pulse_internal.waiting AS o
             WHERE o.lane = m.lane
                 AND o.rank = v.rank
                 AND o.run_at < v.run_at
@@ -81,32 +81,32 @@ AS $$
             OFFSET 0
         ) AS w
         WHERE v.run_at > m.run_at
-        LIMIT _below_marks.max_rows
+        LIMIT below_marks.max_rows
     )
     UNION ALL
     (
         SELECT
             'lease is below its mark', l.job,
             format('Lease of worker %s, claimed %s.', l.worker, l.claimed_at)
-        FROM pulse.lease AS l
+        FROM pulse_internal.lease AS l
         WHERE l.reap_at IS NULL
             AND l.lease < (
                 SELECT (t.state ->> 'from')::bigint
-                FROM pulse.upkeep_run AS t
+                FROM pulse_internal.upkeep_run AS t
                 WHERE t.step = 'watch'
                 ORDER BY t.version DESC
                 LIMIT 1
             )
-        LIMIT _below_marks.max_rows
+        LIMIT below_marks.max_rows
     )
 $$;
 
-COMMENT ON FUNCTION pulse._below_marks(integer) IS
+COMMENT ON FUNCTION pulse_internal.below_marks(integer) IS
 'Jobs that no claim or promotion would find because a mark has passed them: none, if pulse is right.';
 
 -- What has to hold of groups. A job is reached by the first place of its level, or by a
 -- notice that is still to be read; a group counts all that it runs.
-CREATE FUNCTION pulse._group_problems()
+CREATE FUNCTION pulse_internal.group_problems()
 RETURNS TABLE (lane text, problem text, job_id bigint, detail text)
 LANGUAGE sql
 STABLE
@@ -116,14 +116,14 @@ AS $$
     WITH newest_mark AS MATERIALIZED (
         SELECT DISTINCT ON (m.lane)
             m.lane, m.notice_from, m.ranks, m.turns, m.roll_from, m.woken_until
-        FROM pulse.group_mark AS m
+        FROM pulse_internal.group_mark AS m
         ORDER BY m.lane, m.version DESC
     ),
 
     rolled AS MATERIALIZED (
         SELECT
             l.lane, l.group_slots, l.in_order, m.notice_from, m.ranks, m.turns, m.woken_until
-        FROM pulse.lane AS l
+        FROM pulse_internal.lane AS l
         INNER JOIN newest_mark AS m ON m.lane = l.lane
         WHERE l.grouped
             AND m.roll_from IS NULL
@@ -131,7 +131,7 @@ AS $$
 
     newest_state AS MATERIALIZED (
         SELECT DISTINCT ON (s.lane, s.group_key) s.*
-        FROM pulse.group_state AS s
+        FROM pulse_internal.group_state AS s
         ORDER BY s.lane, s.group_key, s.version DESC
     ),
 
@@ -145,7 +145,7 @@ AS $$
         CROSS JOIN LATERAL unnest(s.more) AS u
         UNION ALL
         SELECT n.lane, n.group_key, n.rank, n.place
-        FROM pulse.group_notice AS n
+        FROM pulse_internal.group_notice AS n
         INNER JOIN rolled AS d ON d.lane = n.lane AND n.seq >= d.notice_from
         WHERE n.rank IS NOT NULL
     ),
@@ -166,11 +166,11 @@ AS $$
             END AS slots,
             coalesce(c.at, '-infinity') AS since
         FROM rolled AS d
-        INNER JOIN pulse.lease AS l ON l.lane = d.lane AND l.group_key IS NOT NULL
-        LEFT JOIN pulse.group_rule AS q ON q.lane = l.lane AND q.group_key = l.group_key
+        INNER JOIN pulse_internal.lease AS l ON l.lane = d.lane AND l.group_key IS NOT NULL
+        LEFT JOIN pulse_internal.group_rule AS q ON q.lane = l.lane AND q.group_key = l.group_key
         LEFT JOIN (
             SELECT e.lane, max(e.at) AS at
-            FROM pulse.audit_entry AS e
+            FROM pulse_internal.audit_entry AS e
             WHERE e.verb IN ('set_lane', 'set_group')
             GROUP BY e.lane
         ) AS c ON c.lane = d.lane
@@ -179,7 +179,7 @@ AS $$
     SELECT
         r.lane, 'job is reached by no group', r.job,
         format('Place %s, group %L of lane %s, priority %s.', r.seq, r.group_key, r.lane, -r.rank)
-    FROM pulse.group_ready AS r
+    FROM pulse_internal.group_ready AS r
     INNER JOIN rolled AS d ON d.lane = r.lane
     WHERE NOT EXISTS (
         SELECT
@@ -225,14 +225,14 @@ AS $$
         w.lane, 'group does not wait for its job', w.job,
         format('Place %s in a group of lane %s, which keeps its order.', w.place, w.lane)
     FROM rolled AS d
-    INNER JOIN pulse.waiting AS w ON w.lane = d.lane AND w.place > 0
-    INNER JOIN pulse.body AS b ON b.job = w.job
+    INNER JOIN pulse_internal.waiting AS w ON w.lane = d.lane AND w.place > 0
+    INNER JOIN pulse_internal.body AS b ON b.job = w.job
     WHERE d.in_order
         AND NOT EXISTS (
             SELECT
             FROM newest_state AS s
             WHERE s.lane = w.lane
-                AND s.group_key = pulse._group_of(b.group_key)
+                AND s.group_key = pulse_internal.group_of(b.group_key)
                 AND w.last_lease = ANY (s.leases)
                 AND s.turn IS NULL
         )
@@ -242,24 +242,24 @@ AS $$
         format('Group %L of lane %s has jobs, a free slot and no turn.', s.group_key, s.lane)
     FROM newest_state AS s
     INNER JOIN rolled AS d ON d.lane = s.lane
-    LEFT JOIN pulse.group_rule AS q ON q.lane = s.lane AND q.group_key = s.group_key
+    LEFT JOIN pulse_internal.group_rule AS q ON q.lane = s.lane AND q.group_key = s.group_key
     WHERE s.rank IS NOT NULL
         AND s.turn IS NULL
         AND q.enabled IS NOT FALSE
         AND s.wake_at IS NULL
         AND NOT EXISTS (
             SELECT
-            FROM pulse.group_notice AS n
+            FROM pulse_internal.group_notice AS n
             WHERE n.lane = s.lane
                 AND (n.group_key = s.group_key OR s.group_key = ANY (n.ended))
         )
         AND (
             SELECT count(*)
-            FROM pulse.lease AS l
+            FROM pulse_internal.lease AS l
             WHERE l.lease = ANY (s.leases)
         ) + (
             SELECT count(*)
-            FROM pulse.waiting AS w
+            FROM pulse_internal.waiting AS w
             WHERE d.in_order
                 AND w.last_lease = ANY (s.leases)
                 AND w.place IS NOT NULL
@@ -269,7 +269,7 @@ AS $$
         s.lane, 'group runs though it was stopped', NULL,
         format('Group %L of lane %s has a turn and is not enabled.', s.group_key, s.lane)
     FROM newest_state AS s
-    INNER JOIN pulse.group_rule AS q ON q.lane = s.lane AND q.group_key = s.group_key
+    INNER JOIN pulse_internal.group_rule AS q ON q.lane = s.lane AND q.group_key = s.group_key
     WHERE s.turn IS NOT NULL
         AND NOT q.enabled
     UNION ALL
@@ -288,7 +288,7 @@ AS $$
         n.lane, 'notice is below its mark', NULL,
         format('Place %s, mark %s, group %L of lane %s.', n.seq, d.notice_from, n.group_key, n.lane)
     FROM rolled AS d
-    INNER JOIN pulse.group_notice AS n ON n.lane = d.lane AND n.seq < d.notice_from
+    INNER JOIN pulse_internal.group_notice AS n ON n.lane = d.lane AND n.seq < d.notice_from
     UNION ALL
     SELECT
         s.lane, 'turn is below its mark', NULL,
@@ -298,12 +298,12 @@ AS $$
     INNER JOIN newest_state AS s ON s.lane = d.lane AND s.rank = u.rank AND s.turn < u.turn
 $$;
 
-COMMENT ON FUNCTION pulse._group_problems() IS
+COMMENT ON FUNCTION pulse_internal.group_problems() IS
 'Jobs that no claim of a grouped lane would find, and groups that count wrong: none, if pulse is right.';
 
 -- In one snapshot with the rest of check(). What is on its way is no problem: a
 -- note, or a doubt about the upstream, says that it will be looked at.
-CREATE FUNCTION pulse._check_flows()
+CREATE FUNCTION pulse_internal.check_flows()
 RETURNS TABLE (problem text, job_id bigint, detail text)
 LANGUAGE sql
 STABLE
@@ -312,58 +312,58 @@ AS $$
     SELECT
         'blocked job does not depend on what it waits for', b.job,
         format('It waits for %s.', b.waits_for)
-    FROM pulse.blocked AS b
+    FROM pulse_internal.blocked AS b
     WHERE b.waits_for > 0
         AND NOT EXISTS (
             SELECT
-            FROM pulse.dependency AS d
+            FROM pulse_internal.dependency AS d
             WHERE d.job = b.job AND d.after = b.waits_for
         )
     UNION ALL
     SELECT
         'job is parked and its flow is not paused', b.job,
         format('By pause %s, and there is no note of it.', -b.waits_for)
-    FROM pulse.blocked AS b
+    FROM pulse_internal.blocked AS b
     WHERE b.waits_for < 0
-        AND NOT EXISTS (SELECT FROM pulse.flow_hold AS h WHERE h.number = -b.waits_for)
+        AND NOT EXISTS (SELECT FROM pulse_internal.flow_hold AS h WHERE h.number = -b.waits_for)
         AND NOT EXISTS (
             SELECT
-            FROM pulse.wake AS w
+            FROM pulse_internal.wake AS w
             WHERE w.job = b.waits_for AND b.seq BETWEEN w.from_seq AND w.to_seq
         )
     UNION ALL
     SELECT
         'blocked job waits for one that has ended', b.job,
         format('Job %s is %s, and there is no note of it.', b.waits_for, f.state)
-    FROM pulse.blocked AS b
-    INNER JOIN pulse.finished AS f ON f.job = b.waits_for
+    FROM pulse_internal.blocked AS b
+    INNER JOIN pulse_internal.finished AS f ON f.job = b.waits_for
     WHERE (f.state = 'completed' OR b.after_failed = 'run')
-        AND NOT EXISTS (SELECT FROM pulse.doubt AS n WHERE n.job = b.waits_for)
+        AND NOT EXISTS (SELECT FROM pulse_internal.doubt AS n WHERE n.job = b.waits_for)
         AND NOT EXISTS (
             SELECT
-            FROM pulse.wake AS w
+            FROM pulse_internal.wake AS w
             WHERE w.job = b.waits_for AND b.seq BETWEEN w.from_seq AND w.to_seq
         )
     UNION ALL
     SELECT
         'blocked job depends on one that is gone', b.job, format('Job %s.', d.after)
-    FROM pulse.blocked AS b
-    INNER JOIN pulse.dependency AS d ON d.job = b.job
+    FROM pulse_internal.blocked AS b
+    INNER JOIN pulse_internal.dependency AS d ON d.job = b.job
     WHERE NOT d.met
-        AND NOT EXISTS (SELECT FROM pulse.body AS u WHERE u.job = d.after)
-        AND NOT EXISTS (SELECT FROM pulse.doubt AS n WHERE n.job = d.after)
+        AND NOT EXISTS (SELECT FROM pulse_internal.body AS u WHERE u.job = d.after)
+        AND NOT EXISTS (SELECT FROM pulse_internal.doubt AS n WHERE n.job = d.after)
     UNION ALL
     SELECT
         'note is below its mark', n.job, format('Number %s, mark %s.', n.seq, n.mark)
     FROM (
-        SELECT d.job, d.seq, (pulse._newest_note_mark()).doubt_from AS mark
-        FROM pulse.doubt AS d
+        SELECT d.job, d.seq, (pulse_internal.newest_note_mark()).doubt_from AS mark
+        FROM pulse_internal.doubt AS d
         UNION ALL
-        SELECT w.job, w.seq, (pulse._newest_note_mark()).wake_from
-        FROM pulse.wake AS w
+        SELECT w.job, w.seq, (pulse_internal.newest_note_mark()).wake_from
+        FROM pulse_internal.wake AS w
     ) AS n
     WHERE n.seq < n.mark
 $$;
 
-COMMENT ON FUNCTION pulse._check_flows() IS
+COMMENT ON FUNCTION pulse_internal.check_flows() IS
 'What does not hold of jobs that wait for jobs: none, if pulse is right.';

@@ -1,4 +1,4 @@
-CREATE FUNCTION pulse._health_flows()
+CREATE FUNCTION pulse_internal.health_flows()
 RETURNS TABLE (check_name text, status text, figure text, advice text)
 LANGUAGE plpgsql
 STABLE
@@ -11,12 +11,12 @@ BEGIN
     SELECT count(*), min(h.waits_for) INTO v_held, v_by
     FROM (
         SELECT b.waits_for
-        FROM pulse.blocked AS b
+        FROM pulse_internal.blocked AS b
         -- With another policy the end releases or cancels them, at once or by a note.
         WHERE b.after_failed = 'hold'
             AND (
                 SELECT f.state <> 'completed'
-                FROM pulse.finished AS f
+                FROM pulse_internal.finished AS f
                 WHERE f.job = b.waits_for
             )
         LIMIT 1001
@@ -41,7 +41,7 @@ BEGIN
             WHEN h.flows = 0 THEN 'none'
             ELSE format(
                 '%s, the longest since %s: %s', h.flows,
-                pulse._duration(clock_timestamp() - h.since), h.flow
+                pulse_internal.duration(clock_timestamp() - h.since), h.flow
             )
         END,
         'Jobs of these flows are not claimed; see SELECT * FROM pulse.pause_status() and take back what is over: SELECT pulse.resume(holder, flow => …).'
@@ -50,7 +50,7 @@ BEGIN
             count(DISTINCT o.flow) AS flows,
             min(o.held_at) AS since,
             (array_agg(o.flow ORDER BY o.held_at))[1] AS flow
-        FROM pulse.flow_hold AS o
+        FROM pulse_internal.flow_hold AS o
     ) AS h;
 
     RETURN QUERY
@@ -58,13 +58,13 @@ BEGIN
         'flow_notes',
         CASE WHEN n.since < clock_timestamp() - interval '1 minute' THEN 'warn' ELSE 'ok' END,
         coalesce(
-            'the oldest is of ' || pulse._duration(clock_timestamp() - n.since) || ' ago', 'all are settled'
+            'the oldest is of ' || pulse_internal.duration(clock_timestamp() - n.since) || ' ago', 'all are settled'
         ),
         'Ends of jobs that nobody has looked at yet: a transaction stays open that enqueued or ended jobs of flows, or no tick runs; see last_tick and tick_budget.'
     FROM (
         SELECT least(
-            (SELECT d.noted_at FROM pulse.doubt AS d ORDER BY d.seq LIMIT 1),
-            (SELECT w.noted_at FROM pulse.wake AS w ORDER BY w.seq LIMIT 1)
+            (SELECT d.noted_at FROM pulse_internal.doubt AS d ORDER BY d.seq LIMIT 1),
+            (SELECT w.noted_at FROM pulse_internal.wake AS w ORDER BY w.seq LIMIT 1)
         ) AS since
     ) AS n;
 
@@ -73,14 +73,14 @@ BEGIN
         'unreleased_jobs',
         CASE WHEN coalesce(n.found, 0) = 0 THEN 'ok' ELSE 'fail' END,
         coalesce(
-            n.found || ' found by the sweep ' || pulse._duration(clock_timestamp() - n.taken_at) || ' ago',
+            n.found || ' found by the sweep ' || pulse_internal.duration(clock_timestamp() - n.taken_at) || ' ago',
             'not swept yet'
         ),
         'Jobs waited for others that had ended; they were released. This is a bug in pulse: please report it with SELECT * FROM pulse.check().'
     FROM (VALUES (true)) AS one (row)
     LEFT JOIN LATERAL (
         SELECT u.taken_at, (u.state ->> 'unreleased')::bigint AS found
-        FROM pulse.upkeep_run AS u
+        FROM pulse_internal.upkeep_run AS u
         WHERE u.step = 'backstop'
         ORDER BY u.version DESC
         LIMIT 1
@@ -88,5 +88,5 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._health_flows() IS
+COMMENT ON FUNCTION pulse_internal.health_flows() IS
 'Checks of jobs that wait for jobs.';

@@ -16,11 +16,11 @@ AS $$
         CASE WHEN h.status <> 'ok' THEN h.advice END AS advice,
         CASE WHEN h.status <> 'ok' THEN h.jobs END AS jobs
     FROM (
-        SELECT u.*, NULL::jsonb AS jobs FROM pulse._health_upkeep() AS u
+        SELECT u.*, NULL::jsonb AS jobs FROM pulse_internal.health_upkeep() AS u
         UNION ALL
-        SELECT l.* FROM pulse._health_lanes() AS l
+        SELECT l.* FROM pulse_internal.health_lanes() AS l
         UNION ALL
-        SELECT s.*, NULL FROM pulse._health_server() AS s
+        SELECT s.*, NULL FROM pulse_internal.health_server() AS s
         UNION ALL
         SELECT
             'version', 'ok', format('%s (%s), build %s', v.version, v.product, v.build), NULL, NULL
@@ -32,25 +32,25 @@ COMMENT ON FUNCTION pulse.health() IS
 'One row for each check: its name, ok, warn or fail, a figure, and, where it is not ok, what to do and the jobs it is about: a JSON list of at most ten filters as find_jobs and the bulk verbs take them. Where the owner of pulse may not see other sessions it says so: grant it pg_read_all_stats. Writes nothing.';
 
 -- A thousand names would hide the other checks.
-CREATE FUNCTION pulse._some_of(names text [])
+CREATE FUNCTION pulse_internal.some_of(names text [])
 RETURNS text
 LANGUAGE sql
 IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT
-        array_to_string(_some_of.names[1:10], ', ')
+        array_to_string(some_of.names[1:10], ', ')
         || CASE
-            WHEN cardinality(_some_of.names) > 10
-                THEN format(' and %s more', cardinality(_some_of.names) - 10)
+            WHEN cardinality(some_of.names) > 10
+                THEN format(' and %s more', cardinality(some_of.names) - 10)
             ELSE ''
         END
 $$;
 
-COMMENT ON FUNCTION pulse._some_of(text []) IS
+COMMENT ON FUNCTION pulse_internal.some_of(text []) IS
 'In words: the first ten of these, and how many more there are.';
 
-CREATE FUNCTION pulse._health_upkeep()
+CREATE FUNCTION pulse_internal.health_upkeep()
 RETURNS TABLE (check_name text, status text, figure text, advice text)
 LANGUAGE plpgsql
 STABLE
@@ -65,15 +65,15 @@ BEGIN
             WHEN t.taken_at > clock_timestamp() - interval '5 minutes' THEN 'warn'
             ELSE 'fail'
         END,
-        coalesce(pulse._duration(clock_timestamp() - t.taken_at) || ' ago', 'never'),
+        coalesce(pulse_internal.duration(clock_timestamp() - t.taken_at) || ' ago', 'never'),
         'Delayed jobs, schedules and lost workers wait for tick: SELECT pulse.start_watchdog(), or run a worker, or call pulse.tick() every 10 seconds. If one of these runs and this stays, its tick does not come to its end: see the log of the caller and its statement_timeout.'
-        || coalesce(' Little time: ' || pulse._short_timeouts() || '.', '')
+        || coalesce(' Little time: ' || pulse_internal.short_timeouts() || '.', '')
     FROM (
         SELECT max(n.taken_at) AS taken_at
         FROM (VALUES ('due'), ('sweep')) AS s (step)
         CROSS JOIN LATERAL (
             SELECT u.taken_at
-            FROM pulse.upkeep_run AS u
+            FROM pulse_internal.upkeep_run AS u
             WHERE u.step = s.step
             ORDER BY u.version DESC
             LIMIT 1
@@ -92,7 +92,7 @@ BEGIN
             string_agg(
                 format(
                     '%s, %s ago: %s', substr(e.step, 7),
-                    pulse._duration(clock_timestamp() - e.taken_at), e.state ->> 'error'
+                    pulse_internal.duration(clock_timestamp() - e.taken_at), e.state ->> 'error'
                 ),
                 '; '
                 ORDER BY e.version DESC
@@ -102,7 +102,7 @@ BEGIN
         'A step of tick failed; the others went on. The message says why.'
     FROM (
         SELECT DISTINCT ON (u.step) u.*
-        FROM pulse.upkeep_run AS u
+        FROM pulse_internal.upkeep_run AS u
         WHERE u.step LIKE 'error:%'
         ORDER BY u.step, u.version DESC
     ) AS e
@@ -118,17 +118,17 @@ BEGIN
         END,
         coalesce(
             string_agg(
-                format('%s for %s', c.step, pulse._duration(clock_timestamp() - c.since)),
+                format('%s for %s', c.step, pulse_internal.duration(clock_timestamp() - c.since)),
                 ', '
                 ORDER BY c.since
             ),
             'every step comes to its end'
         ),
         'These steps of tick run out of time at each call, or are skipped because every caller has a statement_timeout below 0.9 seconds (the backstop, over many dead rows: below 6 seconds), so their work piles up: call tick more often (run more workers, or pulse.start_watchdog(''1 second'')), raise the statement_timeout of the role that calls it to 10 seconds or more, or give the server more to work with.'
-        || coalesce(' Little time: ' || pulse._short_timeouts() || '.', '')
+        || coalesce(' Little time: ' || pulse_internal.short_timeouts() || '.', '')
     FROM (
         SELECT s.step, min(s.since) AS since
-        FROM pulse._cut_steps() AS s
+        FROM pulse_internal.cut_steps() AS s
         WHERE s.noted_at > clock_timestamp() - interval '1 minute'
         GROUP BY s.step
     ) AS c;
@@ -144,7 +144,7 @@ BEGIN
             string_agg(
                 format(
                     'held by backend %s%s', l.pid,
-                    coalesce(' for ' || pulse._duration(clock_timestamp() - a.xact_start), '')
+                    coalesce(' for ' || pulse_internal.duration(clock_timestamp() - a.xact_start), '')
                 ),
                 ', '
             ),
@@ -155,7 +155,7 @@ BEGIN
     LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid
     WHERE l.locktype = 'advisory'
         AND l.granted
-        AND l.classid = 'pulse.upkeep_run'::regclass
+        AND l.classid = 'pulse_internal.upkeep_run'::regclass
         AND l.database = (
             SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()
         );
@@ -166,7 +166,7 @@ BEGIN
         CASE WHEN w.present AND w.active THEN 'ok' ELSE 'warn' END,
         coalesce(w.detail, 'none'),
         'Without it only workers call tick, and nothing happens while none runs: SELECT pulse.start_watchdog(). Where pg_cron has an entry and does not run it, that makes pg_cron read its entries again; if it still does not, the log of the server says whether its launcher runs.'
-    FROM pulse._watchdog() AS w;
+    FROM pulse_internal.watchdog() AS w;
 
     RETURN QUERY
     SELECT
@@ -174,7 +174,7 @@ BEGIN
         CASE WHEN count(*) = 0 THEN 'ok' ELSE 'warn' END,
         format('%s lapsed over a minute ago', count(*)),
         'Their workers are lost, and no tick or claim has ended these runs: see last_tick and tick_errors.'
-    FROM pulse.lease AS l
+    FROM pulse_internal.lease AS l
     WHERE l.lease_until < clock_timestamp() - interval '1 minute';
 
     RETURN QUERY
@@ -183,7 +183,7 @@ BEGIN
         CASE WHEN coalesce(n.found, 0) = 0 THEN 'ok' ELSE 'fail' END,
         coalesce(
             n.found || ' found by the sweep '
-            || pulse._duration(clock_timestamp() - n.taken_at) || ' ago',
+            || pulse_internal.duration(clock_timestamp() - n.taken_at) || ' ago',
             'not swept yet'
         ),
         'A job stood where no claim looks; its mark was lowered and it runs. This is a bug in pulse: please report it with SELECT * FROM pulse.check().'
@@ -192,14 +192,14 @@ BEGIN
         SELECT
             u.taken_at,
             coalesce((u.state ->> 'found')::bigint, 0) AS found
-        FROM pulse.upkeep_run AS u
+        FROM pulse_internal.upkeep_run AS u
         WHERE u.step = 'backstop'
         ORDER BY u.version DESC
         LIMIT 1
     ) AS n ON true;
 
     RETURN QUERY
-    SELECT f.* FROM pulse._health_flows() AS f;
+    SELECT f.* FROM pulse_internal.health_flows() AS f;
 
     RETURN QUERY
     SELECT
@@ -213,7 +213,7 @@ BEGIN
             '%s with an error%s, %s late',
             count(*) FILTER (WHERE s.last_error IS NOT NULL),
             coalesce(
-                ' (' || pulse._some_of(
+                ' (' || pulse_internal.some_of(
                     array_agg(s.name ORDER BY s.name) FILTER (WHERE s.last_error IS NOT NULL)
                 ) || ')',
                 ''
@@ -225,5 +225,5 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._health_upkeep() IS
+COMMENT ON FUNCTION pulse_internal.health_upkeep() IS
 'Checks of what tick has to do.';

@@ -1,6 +1,6 @@
 -- The checks of health that are about lanes and their jobs.
 
-CREATE FUNCTION pulse._health_lanes()
+CREATE FUNCTION pulse_internal.health_lanes()
 RETURNS TABLE (check_name text, status text, figure text, advice text, jobs jsonb)
 LANGUAGE plpgsql
 STABLE
@@ -15,10 +15,10 @@ BEGIN
         SELECT
             r.lane,
             clock_timestamp() - r.since AS age,
-            EXISTS (SELECT FROM pulse._lane_holds(r.lane)) AS held
+            EXISTS (SELECT FROM pulse_internal.lane_holds(r.lane)) AS held
         FROM (
-            SELECT k.lane, pulse._oldest_ready_at(k.lane) AS since
-            FROM pulse._known_lanes AS k
+            SELECT k.lane, pulse_internal.oldest_ready_at(k.lane) AS since
+            FROM pulse_internal.known_lanes AS k
             OFFSET 0
         ) AS r
         WHERE r.since IS NOT NULL
@@ -34,7 +34,7 @@ BEGIN
         coalesce(
             (
                 array_agg(
-                    format('%s in lane %s', pulse._duration(o.age), o.lane) ORDER BY o.age DESC
+                    format('%s in lane %s', pulse_internal.duration(o.age), o.lane) ORDER BY o.age DESC
                 )
             ) [1],
             'nothing waits'
@@ -52,9 +52,9 @@ BEGIN
         'held_lanes',
         CASE WHEN max(o.age) > interval '1 hour' THEN 'warn' ELSE 'ok' END,
         coalesce(
-            pulse._some_of(
+            pulse_internal.some_of(
                 array_agg(
-                    format('%s for %s', o.lane, pulse._duration(o.age)) ORDER BY o.age DESC, o.lane
+                    format('%s for %s', o.lane, pulse_internal.duration(o.age)) ORDER BY o.age DESC, o.lane
                 )
             ),
             'nothing waits in one'
@@ -72,7 +72,7 @@ BEGIN
     SELECT
         'stuck_lanes',
         CASE WHEN count(*) = 0 THEN 'ok' ELSE 'fail' END,
-        coalesce(pulse._some_of(array_agg(o.lane::text ORDER BY o.lane)), 'none'),
+        coalesce(pulse_internal.some_of(array_agg(o.lane::text ORDER BY o.lane)), 'none'),
         'Jobs are ready for over 5 minutes, nobody holds the lane, and nothing was claimed: start a worker that takes these lanes.',
         jsonb_path_query_array(
             jsonb_agg(jsonb_build_object('state', 'ready', 'lane', o.lane) ORDER BY o.lane),
@@ -81,43 +81,43 @@ BEGIN
     FROM line AS o
     WHERE o.age > interval '5 minutes'
         AND NOT o.held
-        AND NOT EXISTS (SELECT FROM pulse._slot_obstacle(o.lane))
-        AND NOT EXISTS (SELECT FROM pulse._rate_obstacle(o.lane))
+        AND NOT EXISTS (SELECT FROM pulse_internal.slot_obstacle(o.lane))
+        AND NOT EXISTS (SELECT FROM pulse_internal.rate_obstacle(o.lane))
         -- All that stands in line is of kinds whose rate is used up.
         AND NOT EXISTS (
             SELECT
-            FROM (SELECT pulse._spent_kinds(NULL) AS kinds) AS s
+            FROM (SELECT pulse_internal.spent_kinds(NULL) AS kinds) AS s
             WHERE s.kinds <> '{}'
-                AND pulse._kinds_in_line(o.lane, s.kinds) = '{}'
-                AND pulse._kinds_in_turn(o.lane, s.kinds) = '{}'
+                AND pulse_internal.kinds_in_line(o.lane, s.kinds) = '{}'
+                AND pulse_internal.kinds_in_turn(o.lane, s.kinds) = '{}'
         )
         -- Every group is held: by its runs, by a job it waits for, by set_group.
         AND NOT EXISTS (
             SELECT
-            FROM pulse.lane AS s
+            FROM pulse_internal.lane AS s
             WHERE s.lane = o.lane
                 AND s.grouped
                 AND EXISTS (
-                    SELECT FROM pulse.group_state AS g
+                    SELECT FROM pulse_internal.group_state AS g
                     WHERE g.lane = s.lane AND g.rank IS NOT NULL
                 )
                 AND NOT EXISTS (
-                    SELECT FROM pulse.group_state AS g
+                    SELECT FROM pulse_internal.group_state AS g
                     WHERE g.lane = s.lane AND g.turn IS NOT NULL AND g.version > 0
                 )
         )
         AND NOT EXISTS (
-            SELECT FROM pulse.lease AS l
+            SELECT FROM pulse_internal.lease AS l
             WHERE l.lane = o.lane
                 AND l.claimed_at > clock_timestamp() - interval '5 minutes'
         )
         AND NOT EXISTS (
             SELECT
-            FROM unnest(enum_range(NULL::pulse.outcome)) AS s (state)
+            FROM unnest(enum_range(NULL::pulse_internal.outcome)) AS s (state)
             -- A million may have been cancelled before they ran.
             CROSS JOIN LATERAL (
                 SELECT n.claimed_at
-                FROM pulse.finished AS n
+                FROM pulse_internal.finished AS n
                 WHERE n.lane = o.lane
                     AND n.state = s.state
                     AND n.finished_at > (SELECT clock_timestamp() - interval '5 minutes')
@@ -147,7 +147,7 @@ BEGIN
         'unhandled_kinds',
         CASE WHEN count(*) = 0 THEN 'ok' ELSE 'warn' END,
         coalesce(
-            pulse._some_of(array_agg(format('%s in lane %s', p.kind, p.lane) ORDER BY p.n)), 'none'
+            pulse_internal.some_of(array_agg(format('%s in lane %s', p.kind, p.lane) ORDER BY p.n)), 'none'
         ),
         'No live worker takes them: start one, correct its kinds, or move_where the jobs. Workers that never say hello are known only by what they run.',
         jsonb_agg(
@@ -159,7 +159,7 @@ BEGIN
             i.kind,
             i.n,
             row_number() OVER (ORDER BY i.n) AS place
-        FROM pulse._ready_kinds AS i
+        FROM pulse_internal.ready_kinds AS i
         WHERE i.ready_at < clock_timestamp() - interval '2 minutes'
             -- NOT IN is hashed whatever the planner thinks of their number.
             AND (i.lane, i.kind) NOT IN (SELECT h.lane, h.kind FROM handled AS h)
@@ -170,20 +170,20 @@ BEGIN
     SELECT
         'group_notices',
         CASE WHEN count(*) = 0 THEN 'ok' ELSE 'warn' END,
-        coalesce(pulse._some_of(array_agg(u.lane::text ORDER BY u.lane)), 'none waits'),
+        coalesce(pulse_internal.some_of(array_agg(u.lane::text ORDER BY u.lane)), 'none waits'),
         'Jobs were put into groups over a minute ago, workers take these lanes, and no claim has looked at them: a claim in an open transaction holds the lane (see pg_stat_activity), or the lane is full.',
         NULL::jsonb
     FROM (
         SELECT l.lane
-        FROM pulse.lane AS l
+        FROM pulse_internal.lane AS l
         WHERE l.grouped
-            AND NOT EXISTS (SELECT FROM pulse._lane_holds(l.lane))
-            AND NOT EXISTS (SELECT FROM pulse._slot_obstacle(l.lane))
-            AND EXISTS (SELECT FROM pulse._live_workers(l.lane))
+            AND NOT EXISTS (SELECT FROM pulse_internal.lane_holds(l.lane))
+            AND NOT EXISTS (SELECT FROM pulse_internal.slot_obstacle(l.lane))
+            AND EXISTS (SELECT FROM pulse_internal.live_workers(l.lane))
             AND EXISTS (
                 SELECT
-                FROM pulse.group_notice AS n
-                INNER JOIN pulse.group_ready AS r
+                FROM pulse_internal.group_notice AS n
+                INNER JOIN pulse_internal.group_ready AS r
                     ON r.lane = n.lane
                     AND r.group_key = n.group_key
                     AND r.rank = n.rank
@@ -199,7 +199,7 @@ BEGIN
         'failing_kinds',
         CASE WHEN count(*) = 0 THEN 'ok' ELSE 'warn' END,
         coalesce(
-            pulse._some_of(
+            pulse_internal.some_of(
                 array_agg(
                     format('%s: %s of %s runs', f.kind, f.failed, greatest(f.started, f.failed))
                     ORDER BY f.failed DESC, f.kind
@@ -230,13 +230,13 @@ BEGIN
         '[{"state": "dead"}]'::jsonb
     FROM (
         SELECT coalesce(sum(c.jobs), 0) AS total, bool_or(c.estimated) AS estimated
-        FROM pulse._dead_counts() AS c
+        FROM pulse_internal.dead_counts() AS c
     ) AS d
     CROSS JOIN (
         SELECT count(*) AS died
         FROM (
             SELECT
-            FROM pulse.finished AS f
+            FROM pulse_internal.finished AS f
             WHERE f.state = 'dead'
                 AND f.failures >= 0
                 AND f.finished_at > (SELECT clock_timestamp() - interval '1 hour')
@@ -247,5 +247,5 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._health_lanes() IS
+COMMENT ON FUNCTION pulse_internal.health_lanes() IS
 'Checks of whether jobs get through.';

@@ -1,6 +1,6 @@
 -- The checks of health that are about the server and this database.
 
-CREATE FUNCTION pulse._health_server()
+CREATE FUNCTION pulse_internal.health_server()
 RETURNS TABLE (check_name text, status text, figure text, advice text)
 LANGUAGE plpgsql
 STABLE
@@ -25,7 +25,7 @@ BEGIN
         ),
         'Vacuum cannot keep up, or something holds an old snapshot (see oldest_snapshot). pulse stays fast meanwhile; the disk fills.'
     FROM pg_stat_all_tables AS s
-    WHERE s.schemaname = 'pulse';
+    WHERE s.schemaname = 'pulse_internal';
 
     -- What keeps vacuum from removing dead rows of this database.
     RETURN QUERY
@@ -39,7 +39,7 @@ BEGIN
         concat_ws(
             '; ',
             coalesce(
-                h.holder || coalesce(' for ' || pulse._duration(h.held_for), '')
+                h.holder || coalesce(' for ' || pulse_internal.duration(h.held_for), '')
                 || ', ' || h.age || ' transactions back',
                 'none'
             ),
@@ -106,9 +106,9 @@ BEGIN
         coalesce(string_agg(format('%s holds %s', f.holder, f.class), ', '), 'none'),
         format(
             'It keeps claims, upkeep, operators or signals out: %s',
-            string_agg(DISTINCT pulse._foreign_lock_remedy(f.pid), ' ')
+            string_agg(DISTINCT pulse_internal.foreign_lock_remedy(f.pid), ' ')
         )
-    FROM pulse._foreign_locks() AS f;
+    FROM pulse_internal.foreign_locks() AS f;
 
     RETURN QUERY
     SELECT
@@ -120,11 +120,11 @@ BEGIN
         ),
         'The node was set in another database, so this one is a copy: if the original is still in use, call pulse.set_node with another number, else (pg_upgrade, restore) with the same one.'
     FROM pulse.node_state() AS s (state)
-    LEFT JOIN pulse.node AS n ON n.node = pulse.node();
+    LEFT JOIN pulse_internal.node AS n ON n.node = pulse.node();
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._health_server() IS
+COMMENT ON FUNCTION pulse_internal.health_server() IS
 'Checks of the server around pulse.';
 
 -- Locks that keep claims out and that no verb of pulse holds.
@@ -134,14 +134,14 @@ COMMENT ON FUNCTION pulse._health_server() IS
 -- lacks either is a stranger. Only the locks of holds and lanes are shared by calls (by claims,
 -- and one that was refused has opened nothing) and those of signals. One look at pg_locks is
 -- no snapshot, so two must agree.
-CREATE FUNCTION pulse._foreign_locks()
+CREATE FUNCTION pulse_internal.foreign_locks()
 RETURNS TABLE (class regclass, key integer, exclusive boolean, pid integer, holder text)
 LANGUAGE plpgsql
 STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_seen text [] := ARRAY(SELECT s.lock FROM pulse._suspect_locks() AS s);
+    v_seen text [] := ARRAY(SELECT s.lock FROM pulse_internal.suspect_locks() AS s);
 BEGIN
     IF v_seen = '{}' THEN
         RETURN;
@@ -157,17 +157,17 @@ BEGIN
             WHEN s.pid IS NULL THEN 'a prepared transaction'
             ELSE format('backend %s of role %s', s.pid, coalesce(a.usename, 'unknown'))
         END
-    FROM pulse._suspect_locks() AS s
+    FROM pulse_internal.suspect_locks() AS s
     LEFT JOIN pg_stat_activity AS a ON a.pid = s.pid
     WHERE s.lock = ANY (v_seen)
     ORDER BY s.class::text, s.pid;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._foreign_locks() IS
+COMMENT ON FUNCTION pulse_internal.foreign_locks() IS
 'Advisory locks on the keys of pulse that no call of pulse holds, and who does.';
 
-CREATE FUNCTION pulse._suspect_locks()
+CREATE FUNCTION pulse_internal.suspect_locks()
 RETURNS TABLE (lock text, class regclass, key integer, exclusive boolean, pid integer)
 LANGUAGE sql
 STABLE
@@ -209,13 +209,13 @@ AS $$
         AND l.objsubid = 2
         AND l.pid IS DISTINCT FROM pg_backend_pid()
         AND l.classid IN (
-            'pulse.hold'::regclass, 'pulse.lane'::regclass, 'pulse.roster'::regclass,
-            'pulse.mark'::regclass, 'pulse.upkeep_run'::regclass, 'pulse.signal'::regclass,
-            'pulse.quota'::regclass
+            'pulse_internal.hold'::regclass, 'pulse_internal.lane'::regclass, 'pulse_internal.roster'::regclass,
+            'pulse_internal.mark'::regclass, 'pulse_internal.upkeep_run'::regclass, 'pulse_internal.signal'::regclass,
+            'pulse_internal.quota'::regclass
         )
         AND NOT (
             CASE
-                WHEN l.mode = 'ExclusiveLock' OR l.classid = 'pulse.signal'::regclass
+                WHEN l.mode = 'ExclusiveLock' OR l.classid = 'pulse_internal.signal'::regclass
                     THEN EXISTS (
                         SELECT
                         FROM held AS t
@@ -223,7 +223,7 @@ AS $$
                             AND t.relation = l.classid
                             AND t.virtualtransaction = l.virtualtransaction
                     )
-                ELSE l.classid IN ('pulse.hold'::regclass, 'pulse.lane'::regclass)
+                ELSE l.classid IN ('pulse_internal.hold'::regclass, 'pulse_internal.lane'::regclass)
             END
             AND (
                 l.pid IS NULL
@@ -232,16 +232,16 @@ AS $$
                     FROM session AS s
                     INNER JOIN caller AS c ON c.usesysid = s.usesysid
                     WHERE s.pid = l.pid
-                        AND (c.ticks OR c.signals AND l.classid = 'pulse.signal'::regclass)
+                        AND (c.ticks OR c.signals AND l.classid = 'pulse_internal.signal'::regclass)
                 )
             )
         )
 $$;
 
-COMMENT ON FUNCTION pulse._suspect_locks() IS
+COMMENT ON FUNCTION pulse_internal.suspect_locks() IS
 'What one look at pg_locks shows of locks on the keys of pulse that no call of it seems to hold.';
 
-CREATE FUNCTION pulse._foreign_lock_remedy(pid integer)
+CREATE FUNCTION pulse_internal.foreign_lock_remedy(pid integer)
 RETURNS text
 LANGUAGE sql
 IMMUTABLE
@@ -250,11 +250,11 @@ AS $$
     SELECT format(
         '%s, and take the right to do so from PUBLIC (docs/security.md).',
         CASE
-            WHEN _foreign_lock_remedy.pid IS NULL THEN 'ROLLBACK PREPARED it'
-            ELSE format('SELECT pg_terminate_backend(%s)', _foreign_lock_remedy.pid)
+            WHEN foreign_lock_remedy.pid IS NULL THEN 'ROLLBACK PREPARED it'
+            ELSE format('SELECT pg_terminate_backend(%s)', foreign_lock_remedy.pid)
         END
     )
 $$;
 
-COMMENT ON FUNCTION pulse._foreign_lock_remedy(integer) IS
+COMMENT ON FUNCTION pulse_internal.foreign_lock_remedy(integer) IS
 'In words: what to do about a lock that another role holds.';

@@ -16,7 +16,7 @@ BEGIN
     SELECT 'blocked', count(*), count(*) = 10000
     FROM (
         SELECT
-        FROM pulse.blocked AS b
+        FROM pulse_internal.blocked AS b
         ORDER BY b.job DESC
         LIMIT 10000
     ) AS c;
@@ -25,7 +25,7 @@ BEGIN
     SELECT 'awaiting_approval', count(*), count(*) = 10000
     FROM (
         SELECT
-        FROM pulse.approval AS a
+        FROM pulse_internal.approval AS a
         ORDER BY a.job DESC
         LIMIT 10000
     ) AS c;
@@ -39,7 +39,7 @@ BEGIN
             count(*) = 10000 AS more
         FROM (
             SELECT x.retrying
-            FROM pulse.waiting AS x
+            FROM pulse_internal.waiting AS x
             ORDER BY x.job DESC
             LIMIT 10000
         ) AS w
@@ -53,14 +53,14 @@ BEGIN
     FROM (
         (
             SELECT
-            FROM pulse.ready AS r
+            FROM pulse_internal.ready AS r
             ORDER BY r.job DESC
             LIMIT 10000
         )
         UNION ALL
         (
             SELECT
-            FROM pulse.group_ready AS r
+            FROM pulse_internal.group_ready AS r
             ORDER BY r.job DESC
             LIMIT 10000
         )
@@ -70,7 +70,7 @@ BEGIN
     SELECT 'running', count(*), count(*) = 10000
     FROM (
         SELECT
-        FROM pulse.lease AS l
+        FROM pulse_internal.lease AS l
         ORDER BY l.job DESC
         LIMIT 10000
     ) AS c;
@@ -79,20 +79,20 @@ BEGIN
     SELECT 'completed', count(*) FILTER (WHERE c.state = 'completed'), count(*) = 10000
     FROM (
         SELECT f.state
-        FROM pulse.finished AS f
+        FROM pulse_internal.finished AS f
         ORDER BY f.job DESC
         LIMIT 10000
     ) AS c;
 
     RETURN QUERY
     SELECT 'dead', coalesce(sum(d.jobs), 0)::bigint, coalesce(bool_or(d.estimated), false)
-    FROM pulse._dead_counts() AS d;
+    FROM pulse_internal.dead_counts() AS d;
 
     RETURN QUERY
     SELECT 'cancelled', count(*) FILTER (WHERE c.state = 'cancelled'), count(*) = 10000
     FROM (
         SELECT f.state
-        FROM pulse.finished AS f
+        FROM pulse_internal.finished AS f
         WHERE f.state <> 'completed'
         ORDER BY f.job DESC
         LIMIT 10000

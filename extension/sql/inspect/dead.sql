@@ -25,7 +25,7 @@ SELECT
                 )
                 ORDER BY e.attempt
             )
-        FROM pulse.failure AS e
+        FROM pulse_internal.failure AS e
         WHERE e.job = f.job
     ) AS errors,
     f.worker,
@@ -33,18 +33,18 @@ SELECT
     b.enqueued_at,
     (
         SELECT n.name
-        FROM pulse._role_names AS n
+        FROM pulse_internal.role_names AS n
         WHERE n.role = b.owner
     ) AS enqueued_by,
     b.unique_key,
     b.group_key,
     b.tags
-FROM pulse._known_lanes AS k
-INNER JOIN pulse.finished AS f ON f.lane = k.lane AND f.state = 'dead'
-INNER JOIN pulse.body AS b ON b.job = f.job
+FROM pulse_internal.known_lanes AS k
+INNER JOIN pulse_internal.finished AS f ON f.lane = k.lane AND f.state = 'dead'
+INNER JOIN pulse_internal.body AS b ON b.job = f.job
 WHERE
-    (SELECT m.sees_all FROM pulse._me AS m)
-    OR b.owner = ANY ((SELECT m.roles FROM pulse._me AS m)::integer []);
+    (SELECT m.sees_all FROM pulse_internal.me AS m)
+    OR b.owner = ANY ((SELECT m.roles FROM pulse_internal.me AS m)::integer []);
 
 COMMENT ON VIEW pulse.dead IS
 'Jobs that failed for good, with the error of every run. pulse.retry(job_id) puts one back in line. Producers see their own jobs.';
@@ -102,9 +102,9 @@ COMMENT ON COLUMN pulse.dead.tags IS
 
 -- How many dead letters there are, the same figure for health, counts and gauges: counted,
 -- so that it is seen to grow, to 100,000 in all and to a thousand in each lane, off an
--- index alone; beyond that estimated. Lanes come last name first, as _finished_lanes has them.
+-- index alone; beyond that estimated. Lanes come last name first, as finished_lanes has them.
 
-CREATE FUNCTION pulse._dead_counts(most bigint DEFAULT 100000)
+CREATE FUNCTION pulse_internal.dead_counts(most bigint DEFAULT 100000)
 RETURNS TABLE (lane text, jobs bigint, estimated boolean)
 LANGUAGE plpgsql
 STABLE
@@ -115,17 +115,17 @@ SET enable_sort = off
 SET jit = off
 AS $$
 DECLARE
-    v_left bigint := _dead_counts.most;
+    v_left bigint := dead_counts.most;
     v_most bigint;
     v_estimate jsonb;
 BEGIN
-    FOR lane IN SELECT p.lane FROM pulse._finished_lanes() AS p WHERE p.state = 'dead' LOOP
+    FOR lane IN SELECT p.lane FROM pulse_internal.finished_lanes() AS p WHERE p.state = 'dead' LOOP
         v_most := greatest(v_left, 1000);
         SELECT count(*) INTO jobs
         FROM (
             SELECT
-            FROM pulse.finished AS f
-            WHERE f.lane = _dead_counts.lane
+            FROM pulse_internal.finished AS f
+            WHERE f.lane = dead_counts.lane
                 AND f.state = 'dead'
             ORDER BY f.finished_at DESC
             LIMIT v_most + 1
@@ -136,7 +136,7 @@ BEGIN
         IF estimated THEN
             v_estimate := coalesce(
                 v_estimate,
-                (SELECT jsonb_object_agg(e.lane, e.jobs) FROM pulse._dead_estimate AS e),
+                (SELECT jsonb_object_agg(e.lane, e.jobs) FROM pulse_internal.dead_estimate AS e),
                 '{}'
             );
             jobs := greatest(jobs, (v_estimate ->> lane)::bigint);
@@ -146,11 +146,11 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._dead_counts(bigint) IS
+COMMENT ON FUNCTION pulse_internal.dead_counts(bigint) IS
 'How many dead letters each lane has, counted up to 1,000 in each lane and so many in all; estimated says that they are more.';
 
 -- Of some 1000 pages, as inspect/lane_estimates.sql has it for jobs that wait.
-CREATE VIEW pulse._dead_estimate
+CREATE VIEW pulse_internal.dead_estimate
 WITH (security_barrier)
 AS
 SELECT
@@ -161,24 +161,24 @@ FROM (
         least(
             100,
             100000.0 * current_setting('block_size')::integer
-            / greatest(pg_relation_size('pulse.finished'), 1)
+            / greatest(pg_relation_size('pulse_internal.finished'), 1)
         ) AS percent
 ) AS p
 CROSS JOIN
     LATERAL (
         SELECT f.lane
-        FROM pulse.finished AS f TABLESAMPLE SYSTEM (p.percent) REPEATABLE (0) -- noqa: PRS
+        FROM pulse_internal.finished AS f TABLESAMPLE SYSTEM (p.percent) REPEATABLE (0) -- noqa: PRS
         WHERE f.state = 'dead'
     ) AS s
 GROUP BY s.lane, p.percent;
 
-COMMENT ON VIEW pulse._dead_estimate IS
+COMMENT ON VIEW pulse_internal.dead_estimate IS
 'About how many dead letters each lane has, from a sample of the table.';
 
-COMMENT ON COLUMN pulse._dead_estimate.lane IS
+COMMENT ON COLUMN pulse_internal.dead_estimate.lane IS
 'The lane.';
 
-COMMENT ON COLUMN pulse._dead_estimate.jobs IS
+COMMENT ON COLUMN pulse_internal.dead_estimate.jobs IS
 'About how many.';
 
 -- Dead letters by the time of their death, and by what they died of. A call reads at most
@@ -197,10 +197,10 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM pulse._require_between('max_jobs', coalesce(find_dead.max_jobs, 0), 1, 1000);
+    PERFORM pulse_internal.require_between('max_jobs', coalesce(find_dead.max_jobs, 0), 1, 1000);
     RETURN QUERY
     SELECT d.job_id, d.finished_at, d.searched_to
-    FROM pulse._find_dead(
+    FROM pulse_internal.find_dead(
         find_dead.filter, coalesce(find_dead.before, 'infinity'),
         coalesce(find_dead.before_job, 9223372036854775807), find_dead.max_jobs
     ) AS d;
@@ -228,7 +228,7 @@ SET search_path = pg_catalog, pg_temp
 SET jit = off
 AS $$
 BEGIN
-    PERFORM pulse._require_between('max_groups', coalesce(dead_groups.max_groups, 0), 1, 1000);
+    PERFORM pulse_internal.require_between('max_groups', coalesce(dead_groups.max_groups, 0), 1, 1000);
     RETURN QUERY
     SELECT
         g.kind,
@@ -251,16 +251,16 @@ BEGIN
                 regexp_replace(lower(e.gist), '([\\%_])', '\\\1', 'g'),
                 '[0-9a-f]*[0-9][0-9a-f]*', '%', 'g'
             ) || '%' AS pattern
-        FROM pulse._find_dead(
+        FROM pulse_internal.find_dead(
             dead_groups.filter, 'infinity', 9223372036854775807, 5000
         ) AS d
         CROSS JOIN LATERAL (
             SELECT x.job, x.lane, x.kind, x.finished_at, x.error
-            FROM pulse.finished AS x
+            FROM pulse_internal.finished AS x
             WHERE x.job = d.job_id
         ) AS f
         CROSS JOIN LATERAL (
-            SELECT pulse._gist(f.error) AS gist
+            SELECT pulse_internal.gist(f.error) AS gist
         ) AS e
     ) AS g
     GROUP BY g.kind, g.pattern
@@ -273,7 +273,7 @@ COMMENT ON FUNCTION pulse.dead_groups(jsonb, integer) IS
 'The last 5000 dead jobs, those that match a filter, grouped by kind and by their error without its numbers, the largest group first, at most max_groups (1000): the newest error in one line, a pattern that the errors of the group are like (error_like of a filter), how many, in which lanes (ten at most), when the first and the last died, and the last of them. PU002 bad max_groups; PU006 bad filter. Writes nothing.';
 
 -- A thousand at a time, the newest first.
-CREATE FUNCTION pulse._find_dead(
+CREATE FUNCTION pulse_internal.find_dead(
     filter jsonb, before timestamptz, before_job bigint, max_jobs integer
 )
 RETURNS TABLE (job_id bigint, finished_at timestamptz, searched_to bigint)
@@ -286,11 +286,11 @@ SET enable_sort = off
 SET jit = off
 AS $$
 DECLARE
-    v_filter pulse._job_filter := pulse._parse_filter('find', _find_dead.filter);
-    v_all boolean := _find_dead.filter <@ '{"state": "dead"}';
+    v_filter pulse_internal.job_filter := pulse_internal.parse_filter('find', find_dead.filter);
+    v_all boolean := find_dead.filter <@ '{"state": "dead"}';
     v_chunk integer := CASE WHEN v_all THEN least(max_jobs, 1000) ELSE 1000 END;
-    v_before timestamptz := _find_dead.before;
-    v_before_job bigint := _find_dead.before_job;
+    v_before timestamptz := find_dead.before;
+    v_before_job bigint := find_dead.before_job;
     v_jobs bigint [];
     v_times timestamptz [];
     v_found integer := 0;
@@ -304,7 +304,7 @@ BEGIN
         INTO v_jobs, v_times
         FROM (
             SELECT f.job, f.finished_at
-            FROM pulse.finished AS f
+            FROM pulse_internal.finished AS f
             WHERE f.state = 'dead'
                 AND f.failures >= 0
                 AND (f.finished_at, f.job) < (v_before, v_before_job)
@@ -321,8 +321,8 @@ BEGIN
             WHERE v_all
                 OR u.job IN (
                     SELECT a.job_id
-                    FROM pulse._find_all(
-                        _find_dead.filter || jsonb_build_object(
+                    FROM pulse_internal.find_all(
+                        find_dead.filter || jsonb_build_object(
                             'state', 'dead',
                             'job_ids',
                             ARRAY(
@@ -335,13 +335,13 @@ BEGIN
                     ) AS a
                 )
             ORDER BY u.place
-            LIMIT _find_dead.max_jobs - v_found
+            LIMIT find_dead.max_jobs - v_found
         LOOP
             v_found := v_found + 1;
             RETURN NEXT;
         END LOOP;
 
-        EXIT WHEN v_found >= _find_dead.max_jobs OR cardinality(v_jobs) < v_chunk;
+        EXIT WHEN v_found >= find_dead.max_jobs OR cardinality(v_jobs) < v_chunk;
         IF v_round = 5 THEN
             job_id := NULL;
             finished_at := v_before;
@@ -352,10 +352,10 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._find_dead(jsonb, timestamptz, bigint, integer) IS
+COMMENT ON FUNCTION pulse_internal.find_dead(jsonb, timestamptz, bigint, integer) IS
 'Dead jobs that match a filter and died before another, at most max_jobs, the last to die first; a row without a job when it stopped looking.';
 
-CREATE FUNCTION pulse._gist(error text)
+CREATE FUNCTION pulse_internal.gist(error text)
 RETURNS text
 LANGUAGE sql
 IMMUTABLE
@@ -364,13 +364,13 @@ AS $$
     SELECT
         left(
             CASE
-                WHEN starts_with(_gist.error, 'Traceback')
-                    THEN substring(right(rtrim(_gist.error, E' \n\r'), 2000) FROM '[^\n]*$')
-                ELSE split_part(left(_gist.error, 2000), E'\n', 1)
+                WHEN starts_with(gist.error, 'Traceback')
+                    THEN substring(right(rtrim(gist.error, E' \n\r'), 2000) FROM '[^\n]*$')
+                ELSE split_part(left(gist.error, 2000), E'\n', 1)
             END,
             200
         )
 $$;
 
-COMMENT ON FUNCTION pulse._gist(text) IS
+COMMENT ON FUNCTION pulse_internal.gist(text) IS
 'The line of an error that says what happened: the last one of a Python traceback, else the first.';

@@ -11,16 +11,16 @@ STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF has_function_privilege('pulse._find_all(jsonb,bigint,integer)', 'EXECUTE') THEN
+    IF has_function_privilege('pulse_internal.find_all(jsonb,bigint,integer)', 'EXECUTE') THEN
         RETURN QUERY
         SELECT a.job_id, a.searched_to
-        FROM pulse._find_all(find_jobs.filter, find_jobs.before, find_jobs.max_jobs) AS a;
+        FROM pulse_internal.find_all(find_jobs.filter, find_jobs.before, find_jobs.max_jobs) AS a;
         RETURN;
     END IF;
 
     RETURN QUERY
     SELECT o.job_id, o.searched_to
-    FROM pulse._find_own(find_jobs.filter, find_jobs.before, find_jobs.max_jobs) AS o;
+    FROM pulse_internal.find_own(find_jobs.filter, find_jobs.before, find_jobs.max_jobs) AS o;
 END;
 $$;
 
@@ -28,7 +28,7 @@ COMMENT ON FUNCTION pulse.find_jobs(jsonb, bigint, integer) IS
 'The ids of jobs that match a filter, newest first, at most max_jobs (1000), for a page of pulse.jobs: the next page is before => the last id. The filter is that of cancel_where, with every state; {} is all. A call reads 5000 jobs of a table, or of flows, at most: if that ends it before the page is full, a last row has no job_id and says how far it looked; go on with before => searched_to. Shows what pulse.jobs shows. PU002 bad max_jobs; PU006 bad filter. Writes nothing.';
 
 -- Every job: who may read pulse.lanes may call it.
-CREATE FUNCTION pulse._find_all(
+CREATE FUNCTION pulse_internal.find_all(
     filter jsonb, before bigint, max_jobs integer
 )
 RETURNS TABLE (job_id bigint, searched_to bigint)
@@ -40,8 +40,8 @@ SET plan_cache_mode = force_custom_plan
 SET jit = off
 AS $$
 DECLARE
-    v_filter pulse._job_filter;
-    v_before bigint := coalesce(_find_all.before, 9223372036854775807);
+    v_filter pulse_internal.job_filter;
+    v_before bigint := coalesce(find_all.before, 9223372036854775807);
     v_in_blocked boolean;
     v_in_approval boolean;
     v_in_waiting boolean;
@@ -55,13 +55,13 @@ DECLARE
     v_least bigint;
     v_floor bigint;
 BEGIN
-    PERFORM pulse._require_between('max_jobs', coalesce(_find_all.max_jobs, 0), 1, 1000);
-    v_filter := pulse._parse_filter('find', _find_all.filter);
+    PERFORM pulse_internal.require_between('max_jobs', coalesce(find_all.max_jobs, 0), 1, 1000);
+    v_filter := pulse_internal.parse_filter('find', find_all.filter);
     IF v_filter.flows IS NOT NULL AND v_filter.jobs IS NULL THEN
         v_filter.jobs := array(
             SELECT DISTINCT o.job
             FROM unnest(v_filter.flows) AS u (flow)
-            CROSS JOIN LATERAL pulse._newest_of_flow(u.flow, v_before) AS o (job)
+            CROSS JOIN LATERAL pulse_internal.newest_of_flow(u.flow, v_before) AS o (job)
             ORDER BY o.job DESC
             LIMIT 5000
         );
@@ -77,7 +77,7 @@ BEGIN
     v_completed := 'completed' = ANY (v_filter.states);
     v_in_finished := NOT v_completed AND v_filter.states && '{dead,cancelled}';
 
-    -- Not through _place: each place is read down from the newest id, as far as the page
+    -- Not through place: each place is read down from the newest id, as far as the page
     -- needs and no further than the budget; places that are not asked for fold away. Dead and
     -- cancelled jobs alone have an index of their own (finished_badly).
     v_found := ARRAY(
@@ -87,7 +87,7 @@ BEGIN
                 SELECT
                     a.job, 'awaiting_approval' AS state, a.lane, a.kind, a.rank,
                     NULL AS worker, NULL AS error
-                FROM pulse.approval AS a
+                FROM pulse_internal.approval AS a
                 WHERE v_in_approval
                     AND a.job < v_before
                     AND (v_filter.jobs IS NULL OR a.job = ANY (v_filter.jobs))
@@ -97,7 +97,7 @@ BEGIN
             UNION ALL
             (
                 SELECT b.job, 'blocked', b.lane, b.kind, b.rank, NULL, NULL
-                FROM pulse.blocked AS b
+                FROM pulse_internal.blocked AS b
                 WHERE v_in_blocked
                     AND b.job < v_before
                     AND (v_filter.jobs IS NULL OR b.job = ANY (v_filter.jobs))
@@ -109,7 +109,7 @@ BEGIN
                 SELECT
                     w.job, CASE WHEN w.retrying THEN 'retrying' ELSE 'scheduled' END,
                     w.lane, w.kind, w.rank, NULL, NULL
-                FROM pulse.waiting AS w
+                FROM pulse_internal.waiting AS w
                 WHERE v_in_waiting
                     AND w.job < v_before
                     AND (v_filter.jobs IS NULL OR w.job = ANY (v_filter.jobs))
@@ -119,7 +119,7 @@ BEGIN
             UNION ALL
             (
                 SELECT r.job, 'ready', r.lane, r.kind, r.rank, NULL, NULL
-                FROM pulse.ready AS r
+                FROM pulse_internal.ready AS r
                 WHERE v_in_ready
                     AND r.job < v_before
                     AND (v_filter.jobs IS NULL OR r.job = ANY (v_filter.jobs))
@@ -129,7 +129,7 @@ BEGIN
             UNION ALL
             (
                 SELECT r.job, 'ready', r.lane, r.kind, r.rank, NULL, NULL
-                FROM pulse.group_ready AS r
+                FROM pulse_internal.group_ready AS r
                 WHERE v_in_ready
                     AND r.job < v_before
                     AND (v_filter.jobs IS NULL OR r.job = ANY (v_filter.jobs))
@@ -139,7 +139,7 @@ BEGIN
             UNION ALL
             (
                 SELECT l.job, 'running', l.lane, l.kind, l.rank, l.worker, NULL
-                FROM pulse.lease AS l
+                FROM pulse_internal.lease AS l
                 WHERE v_in_lease
                     AND l.job < v_before
                     AND (v_filter.jobs IS NULL OR l.job = ANY (v_filter.jobs))
@@ -149,7 +149,7 @@ BEGIN
             UNION ALL
             (
                 SELECT f.job, f.state::text, f.lane, f.kind, f.rank, f.worker, f.error
-                FROM pulse.finished AS f
+                FROM pulse_internal.finished AS f
                 WHERE v_completed
                     AND f.job < v_before
                     AND (v_filter.jobs IS NULL OR f.job = ANY (v_filter.jobs))
@@ -159,7 +159,7 @@ BEGIN
             UNION ALL
             (
                 SELECT f.job, f.state::text, f.lane, f.kind, f.rank, f.worker, f.error
-                FROM pulse.finished AS f
+                FROM pulse_internal.finished AS f
                 WHERE v_in_finished
                     AND f.state <> 'completed'
                     AND f.job < v_before
@@ -190,7 +190,7 @@ BEGIN
                                 p.error,
                                 (
                                     SELECT x.error
-                                    FROM pulse.failure AS x
+                                    FROM pulse_internal.failure AS x
                                     WHERE x.job = p.job
                                     ORDER BY x.attempt DESC
                                     LIMIT 1
@@ -234,26 +234,26 @@ BEGIN
                             OR pg_column_size(b.payload) <= 65536
                             AND strpos(lower(b.payload::text), v_filter.payload_contains) > 0
                         )
-                    FROM pulse.body AS b
+                    FROM pulse_internal.body AS b
                     WHERE b.job = p.job
                 )
             )
         ORDER BY p.job DESC
-        LIMIT _find_all.max_jobs
+        LIMIT find_all.max_jobs
     );
 
     -- Every place was read down to here. A full page can go below it where one place has
     -- what was looked for and another spent its budget: such a page is cut.
     v_least := CASE
-        WHEN cardinality(v_found) = _find_all.max_jobs
-            THEN v_found[_find_all.max_jobs]
+        WHEN cardinality(v_found) = find_all.max_jobs
+            THEN v_found[find_all.max_jobs]
         ELSE -1
     END;
     IF v_budget IS NOT NULL THEN
         v_floor := greatest(
             (
                 SELECT a.job
-                FROM pulse.approval AS a
+                FROM pulse_internal.approval AS a
                 WHERE v_in_approval
                     AND a.job < v_before
                     AND a.job > v_least
@@ -263,7 +263,7 @@ BEGIN
             ),
             (
                 SELECT b.job
-                FROM pulse.blocked AS b
+                FROM pulse_internal.blocked AS b
                 WHERE v_in_blocked
                     AND b.job < v_before
                     AND b.job > v_least
@@ -273,7 +273,7 @@ BEGIN
             ),
             (
                 SELECT w.job
-                FROM pulse.waiting AS w
+                FROM pulse_internal.waiting AS w
                 WHERE v_in_waiting
                     AND w.job < v_before
                     AND w.job > v_least
@@ -283,7 +283,7 @@ BEGIN
             ),
             (
                 SELECT r.job
-                FROM pulse.ready AS r
+                FROM pulse_internal.ready AS r
                 WHERE v_in_ready
                     AND r.job < v_before
                     AND r.job > v_least
@@ -293,7 +293,7 @@ BEGIN
             ),
             (
                 SELECT r.job
-                FROM pulse.group_ready AS r
+                FROM pulse_internal.group_ready AS r
                 WHERE v_in_ready
                     AND r.job < v_before
                     AND r.job > v_least
@@ -303,7 +303,7 @@ BEGIN
             ),
             (
                 SELECT l.job
-                FROM pulse.lease AS l
+                FROM pulse_internal.lease AS l
                 WHERE v_in_lease
                     AND l.job < v_before
                     AND l.job > v_least
@@ -313,7 +313,7 @@ BEGIN
             ),
             (
                 SELECT f.job
-                FROM pulse.finished AS f
+                FROM pulse_internal.finished AS f
                 WHERE v_completed
                     AND f.job < v_before
                     AND f.job > v_least
@@ -323,7 +323,7 @@ BEGIN
             ),
             (
                 SELECT f.job
-                FROM pulse.finished AS f
+                FROM pulse_internal.finished AS f
                 WHERE v_in_finished
                     AND f.job < v_before
                     AND f.job > v_least
@@ -351,12 +351,12 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._find_all(jsonb, bigint, integer) IS
+COMMENT ON FUNCTION pulse_internal.find_all(jsonb, bigint, integer) IS
 'find_jobs for those who see all jobs.';
 
 -- A function, for settings of its own: one flow may be a thousand times as large as most. No
 -- equality: with one, the planner may read down all jobs by id and leave out those of others.
-CREATE FUNCTION pulse._newest_of_flow(flow text, before bigint)
+CREATE FUNCTION pulse_internal.newest_of_flow(flow text, before bigint)
 RETURNS SETOF bigint
 LANGUAGE plpgsql
 STABLE
@@ -369,20 +369,20 @@ AS $$
 BEGIN
     RETURN QUERY
     SELECT b.job
-    FROM pulse.body AS b
-    WHERE b.flow >= _newest_of_flow.flow
-        AND (b.flow, b.job) < (_newest_of_flow.flow, _newest_of_flow.before)
+    FROM pulse_internal.body AS b
+    WHERE b.flow >= newest_of_flow.flow
+        AND (b.flow, b.job) < (newest_of_flow.flow, newest_of_flow.before)
     ORDER BY b.flow DESC, b.job DESC
     LIMIT 5000;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._newest_of_flow(text, bigint) IS
+COMMENT ON FUNCTION pulse_internal.newest_of_flow(text, bigint) IS
 'The newest 5000 jobs of a flow below an id, newest first.';
 
 -- With the caller's rights, over what pulse.jobs shows it. Jobs of others are stepped over,
 -- so the budget is of ids: those down to where one table has spent it.
-CREATE FUNCTION pulse._find_own(filter jsonb, before bigint, max_jobs integer)
+CREATE FUNCTION pulse_internal.find_own(filter jsonb, before bigint, max_jobs integer)
 RETURNS TABLE (job_id bigint, searched_to bigint)
 LANGUAGE plpgsql
 STABLE
@@ -391,15 +391,15 @@ SET plan_cache_mode = force_custom_plan
 SET jit = off
 AS $$
 DECLARE
-    v_filter pulse._job_filter;
-    v_before bigint := coalesce(_find_own.before, 9223372036854775807);
+    v_filter pulse_internal.job_filter;
+    v_before bigint := coalesce(find_own.before, 9223372036854775807);
     v_floor bigint;
     v_owners text [];
     v_found bigint [];
 BEGIN
-    v_filter := pulse._find_filter(_find_own.filter, _find_own.max_jobs);
-    v_floor := CASE WHEN v_filter.jobs IS NULL THEN pulse._find_floor(v_before) END;
-    v_owners := pulse._texts(_find_own.filter -> 'enqueued_by');
+    v_filter := pulse_internal.find_filter(find_own.filter, find_own.max_jobs);
+    v_floor := CASE WHEN v_filter.jobs IS NULL THEN pulse_internal.find_floor(v_before) END;
+    v_owners := pulse_internal.texts(find_own.filter -> 'enqueued_by');
 
     v_found := ARRAY(
         SELECT j.job_id
@@ -442,7 +442,7 @@ BEGIN
                 AND strpos(lower(j.payload::text), v_filter.payload_contains) > 0
             )
         ORDER BY j.job_id DESC
-        LIMIT _find_own.max_jobs
+        LIMIT find_own.max_jobs
     );
 
     RETURN QUERY
@@ -450,7 +450,7 @@ BEGIN
     FROM unnest(v_found) WITH ORDINALITY AS f (job, place)
     ORDER BY f.place;
 
-    IF v_floor IS NOT NULL AND cardinality(v_found) < _find_own.max_jobs THEN
+    IF v_floor IS NOT NULL AND cardinality(v_found) < find_own.max_jobs THEN
         job_id := NULL;
         searched_to := v_floor;
         RETURN NEXT;
@@ -458,26 +458,26 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._find_own(jsonb, bigint, integer) IS
+COMMENT ON FUNCTION pulse_internal.find_own(jsonb, bigint, integer) IS
 'find_jobs for those who see their own jobs, or those that await approval.';
 
-CREATE FUNCTION pulse._find_filter(filter jsonb, max_jobs integer)
-RETURNS pulse._job_filter
+CREATE FUNCTION pulse_internal.find_filter(filter jsonb, max_jobs integer)
+RETURNS pulse_internal.job_filter
 LANGUAGE plpgsql
 STABLE
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM pulse._require_between('max_jobs', coalesce(_find_filter.max_jobs, 0), 1, 1000);
-    RETURN pulse._parse_filter('find', _find_filter.filter);
+    PERFORM pulse_internal.require_between('max_jobs', coalesce(find_filter.max_jobs, 0), 1, 1000);
+    RETURN pulse_internal.parse_filter('find', find_filter.filter);
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._find_filter(jsonb, integer) IS
+COMMENT ON FUNCTION pulse_internal.find_filter(jsonb, integer) IS
 'The filter of find_jobs, parsed; PU002 bad max_jobs, PU006 bad filter.';
 
-CREATE FUNCTION pulse._find_floor(before bigint)
+CREATE FUNCTION pulse_internal.find_floor(before bigint)
 RETURNS bigint
 LANGUAGE sql
 STABLE
@@ -487,56 +487,56 @@ AS $$
     SELECT greatest(
         (
             SELECT a.job
-            FROM pulse.approval AS a
-            WHERE a.job < _find_floor.before
+            FROM pulse_internal.approval AS a
+            WHERE a.job < find_floor.before
             ORDER BY a.job DESC
             OFFSET 4999
             LIMIT 1
         ),
         (
             SELECT b.job
-            FROM pulse.blocked AS b
-            WHERE b.job < _find_floor.before
+            FROM pulse_internal.blocked AS b
+            WHERE b.job < find_floor.before
             ORDER BY b.job DESC
             OFFSET 4999
             LIMIT 1
         ),
         (
             SELECT w.job
-            FROM pulse.waiting AS w
-            WHERE w.job < _find_floor.before
+            FROM pulse_internal.waiting AS w
+            WHERE w.job < find_floor.before
             ORDER BY w.job DESC
             OFFSET 4999
             LIMIT 1
         ),
         (
             SELECT r.job
-            FROM pulse.ready AS r
-            WHERE r.job < _find_floor.before
+            FROM pulse_internal.ready AS r
+            WHERE r.job < find_floor.before
             ORDER BY r.job DESC
             OFFSET 4999
             LIMIT 1
         ),
         (
             SELECT r.job
-            FROM pulse.group_ready AS r
-            WHERE r.job < _find_floor.before
+            FROM pulse_internal.group_ready AS r
+            WHERE r.job < find_floor.before
             ORDER BY r.job DESC
             OFFSET 4999
             LIMIT 1
         ),
         (
             SELECT l.job
-            FROM pulse.lease AS l
-            WHERE l.job < _find_floor.before
+            FROM pulse_internal.lease AS l
+            WHERE l.job < find_floor.before
             ORDER BY l.job DESC
             OFFSET 4999
             LIMIT 1
         ),
         (
             SELECT f.job
-            FROM pulse.finished AS f
-            WHERE f.job < _find_floor.before
+            FROM pulse_internal.finished AS f
+            WHERE f.job < find_floor.before
             ORDER BY f.job DESC
             OFFSET 4999
             LIMIT 1
@@ -544,5 +544,5 @@ AS $$
     )
 $$;
 
-COMMENT ON FUNCTION pulse._find_floor(bigint) IS
+COMMENT ON FUNCTION pulse_internal.find_floor(bigint) IS
 'Down to which id one call of find_jobs looks below another; NULL is all.';

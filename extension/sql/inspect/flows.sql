@@ -6,17 +6,17 @@ AS
 SELECT
     d.job AS job_id,
     d.after AS after_job_id
-FROM pulse.dependency AS d
+FROM pulse_internal.dependency AS d
 CROSS JOIN
     LATERAL (
         SELECT b.owner
-        FROM pulse.body AS b
+        FROM pulse_internal.body AS b
         WHERE b.job = d.job
         OFFSET 0
     ) AS b
 WHERE
-    (SELECT m.sees_all FROM pulse._me AS m)
-    OR b.owner = ANY ((SELECT m.roles FROM pulse._me AS m)::integer []);
+    (SELECT m.sees_all FROM pulse_internal.me AS m)
+    OR b.owner = ANY ((SELECT m.roles FROM pulse_internal.me AS m)::integer []);
 
 COMMENT ON VIEW pulse.dependencies IS
 'Which job waits, or waited, for which: of all jobs, for producers of their own.';
@@ -70,14 +70,14 @@ BEGIN
             count(*) FILTER (WHERE j.state = 'cancelled') AS cancelled,
             min(j.enqueued_at) AS first_at,
             max(j.finished_at) AS last_at
-        FROM pulse._flow_jobs AS j
+        FROM pulse_internal.flow_jobs AS j
         WHERE j.flow = flow.flow
         GROUP BY j.name
     ),
 
     edge AS (
         SELECT e.name, array_agg(DISTINCT e.after ORDER BY e.after) AS after
-        FROM pulse._flow_edges AS e
+        FROM pulse_internal.flow_edges AS e
         WHERE e.flow = flow.flow
         GROUP BY e.name
     )
@@ -95,7 +95,7 @@ $$;
 COMMENT ON FUNCTION pulse.flow(text) IS
 'A flow, a row for each name (or kind, where jobs have no name): how many of its jobs are in which state, the names it waits for, when the first was enqueued and the last one ended, and the id of the first. Shows what pulse.jobs shows; no row when there is none. Writes nothing.';
 
-CREATE VIEW pulse._flow_jobs
+CREATE VIEW pulse_internal.flow_jobs
 WITH (security_barrier)
 AS
 SELECT
@@ -106,43 +106,43 @@ SELECT
     p.state,
     b.enqueued_at,
     p.finished_at
-FROM pulse.body AS b
+FROM pulse_internal.body AS b
 CROSS JOIN
     LATERAL (
         SELECT o.state, o.finished_at
-        FROM pulse._place AS o
+        FROM pulse_internal.place AS o
         WHERE o.job = b.job
         OFFSET 0
     ) AS p
 WHERE
     b.flow IS NOT NULL
     AND (
-        (SELECT m.sees_all FROM pulse._me AS m)
-        OR b.owner = ANY ((SELECT m.roles FROM pulse._me AS m)::integer [])
+        (SELECT m.sees_all FROM pulse_internal.me AS m)
+        OR b.owner = ANY ((SELECT m.roles FROM pulse_internal.me AS m)::integer [])
     );
 
-COMMENT ON VIEW pulse._flow_jobs IS
+COMMENT ON VIEW pulse_internal.flow_jobs IS
 'The jobs of flows that the reader may see.';
 
-CREATE VIEW pulse._flow_edges
+CREATE VIEW pulse_internal.flow_edges
 WITH (security_barrier)
 AS
 SELECT
     b.flow,
     coalesce(b.name, b.kind) AS name,
     u.name AS after
-FROM pulse.body AS b
+FROM pulse_internal.body AS b
 CROSS JOIN
     LATERAL (
         SELECT o.after
-        FROM pulse.dependency AS o
+        FROM pulse_internal.dependency AS o
         WHERE o.job = b.job
         OFFSET 0
     ) AS d
 CROSS JOIN
     LATERAL (
         SELECT coalesce(o.name, o.kind) AS name
-        FROM pulse.body AS o
+        FROM pulse_internal.body AS o
         WHERE o.job = d.after
             AND o.flow = b.flow
         OFFSET 0
@@ -150,9 +150,9 @@ CROSS JOIN
 WHERE
     b.flow IS NOT NULL
     AND (
-        (SELECT m.sees_all FROM pulse._me AS m)
-        OR b.owner = ANY ((SELECT m.roles FROM pulse._me AS m)::integer [])
+        (SELECT m.sees_all FROM pulse_internal.me AS m)
+        OR b.owner = ANY ((SELECT m.roles FROM pulse_internal.me AS m)::integer [])
     );
 
-COMMENT ON VIEW pulse._flow_edges IS
+COMMENT ON VIEW pulse_internal.flow_edges IS
 'Which name of a flow waits for which, a row for each dependency that the reader may see.';

@@ -26,16 +26,16 @@ SET enable_bitmapscan = off
 SET jit = off
 AS $$
 BEGIN
-    PERFORM pulse._require_name('lane', groups.lane);
-    PERFORM pulse._require_between('max_groups', groups.max_groups, 1, 1000);
-    PERFORM pulse._require_between('number of keys', cardinality(groups.keys), 0, 1000);
+    PERFORM pulse_internal.require_name('lane', groups.lane);
+    PERFORM pulse_internal.require_between('max_groups', groups.max_groups, 1, 1000);
+    PERFORM pulse_internal.require_between('number of keys', cardinality(groups.keys), 0, 1000);
 
     RETURN QUERY
     -- Key by key through the index, so that a long line is one step.
     WITH RECURSIVE in_line AS (
         (
             SELECT r.group_key AS key, 1 AS place
-            FROM pulse.group_ready AS r
+            FROM pulse_internal.group_ready AS r
             WHERE r.lane = groups.lane
                 AND r.failures >= 0
                 AND groups.keys IS NULL
@@ -46,7 +46,7 @@ BEGIN
         SELECT
             (
                 SELECT r.group_key
-                FROM pulse.group_ready AS r
+                FROM pulse_internal.group_ready AS r
                 WHERE r.lane = groups.lane
                     AND r.failures >= 0
                     AND r.group_key > p.key
@@ -60,14 +60,14 @@ BEGIN
     ),
 
     at_work AS MATERIALIZED (
-        SELECT pulse._group_of(b.group_key) COLLATE "C" AS key, count(*) AS jobs
+        SELECT pulse_internal.group_of(b.group_key) COLLATE "C" AS key, count(*) AS jobs
         FROM (
             SELECT l.job
-            FROM pulse.lease AS l
+            FROM pulse_internal.lease AS l
             WHERE l.lane = groups.lane
             LIMIT 10000
         ) AS x
-        INNER JOIN pulse.body AS b ON b.job = x.job
+        INNER JOIN pulse_internal.body AS b ON b.job = x.job
         GROUP BY 1
     ),
 
@@ -86,7 +86,7 @@ BEGIN
         UNION
         (
             SELECT r.group_key
-            FROM pulse.group_rule AS r
+            FROM pulse_internal.group_rule AS r
             WHERE r.lane = groups.lane
                 AND groups.keys IS NULL
             ORDER BY r.enabled, r.group_key
@@ -108,8 +108,8 @@ BEGIN
             coalesce(r.rate_per, l.group_rate_per) AS rate_per
         FROM asked AS a
         LEFT JOIN at_work AS w ON w.key = a.key
-        LEFT JOIN pulse.lane AS l ON l.lane = groups.lane
-        LEFT JOIN pulse.group_rule AS r ON r.lane = groups.lane AND r.group_key = a.key
+        LEFT JOIN pulse_internal.lane AS l ON l.lane = groups.lane
+        LEFT JOIN pulse_internal.group_rule AS r ON r.lane = groups.lane AND r.group_key = a.key
     )
 
     SELECT
@@ -129,7 +129,7 @@ BEGIN
         SELECT count(*) AS waiting
         FROM (
             SELECT
-            FROM pulse.group_ready AS r
+            FROM pulse_internal.group_ready AS r
             WHERE r.lane = groups.lane
                 AND r.failures >= 0
                 AND r.group_key = j.key
@@ -140,13 +140,13 @@ BEGIN
         SELECT o.free_at
         FROM (
             SELECT s.starts
-            FROM pulse.group_state AS s
+            FROM pulse_internal.group_state AS s
             WHERE s.lane = groups.lane
                 AND s.group_key = j.key
             ORDER BY s.version DESC
             LIMIT 1
         ) AS s
-        CROSS JOIN LATERAL pulse._free_starts(
+        CROSS JOIN LATERAL pulse_internal.free_starts(
             s.starts, j.rate, j.rate_per, clock_timestamp()
         ) AS o
         WHERE j.rate IS NOT NULL

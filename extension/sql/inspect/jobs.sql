@@ -25,7 +25,7 @@ SELECT
     b.enqueued_at,
     (
         SELECT n.name
-        FROM pulse._role_names AS n
+        FROM pulse_internal.role_names AS n
         WHERE n.role = b.owner
     ) AS enqueued_by,
     p.ready_at,
@@ -41,19 +41,19 @@ SELECT
     p.cancel_by,
     (
         SELECT g.fraction
-        FROM pulse.job_progress AS g
+        FROM pulse_internal.job_progress AS g
         WHERE g.job = p.job
     ) AS progress,
     (
         SELECT g.note
-        FROM pulse.job_progress AS g
+        FROM pulse_internal.job_progress AS g
         WHERE g.job = p.job
     ) AS progress_note,
     coalesce(
         p.error,
         (
             SELECT f.error
-            FROM pulse.failure AS f
+            FROM pulse_internal.failure AS f
             WHERE f.job = p.job
             ORDER BY f.attempt DESC
             LIMIT 1
@@ -71,7 +71,7 @@ SELECT
                 )
                 ORDER BY f.attempt
             )
-        FROM pulse.failure AS f
+        FROM pulse_internal.failure AS f
         WHERE f.job = p.job
     ) AS errors,
     p.result,
@@ -88,18 +88,18 @@ SELECT
     b.name,
     b.after_failed,
     p.waits_for
-FROM pulse._place AS p
+FROM pulse_internal.place AS p
 CROSS JOIN
     LATERAL (
         SELECT b.*
-        FROM pulse.body AS b
+        FROM pulse_internal.body AS b
         WHERE b.job = p.job
         OFFSET 0
     ) AS b
 WHERE (
-    (SELECT m.sees_all FROM pulse._me AS m)
-    OR b.owner = ANY ((SELECT m.roles FROM pulse._me AS m)::integer [])
-    OR p.state = 'awaiting_approval' AND (SELECT m.approves FROM pulse._me AS m)
+    (SELECT m.sees_all FROM pulse_internal.me AS m)
+    OR b.owner = ANY ((SELECT m.roles FROM pulse_internal.me AS m)::integer [])
+    OR p.state = 'awaiting_approval' AND (SELECT m.approves FROM pulse_internal.me AS m)
 )
 AND (p.place <> 'waiting' OR p.state IN ('scheduled', 'retrying'))
 AND (p.place <> 'finished' OR p.state IN ('completed', 'dead', 'cancelled'))

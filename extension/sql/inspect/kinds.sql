@@ -1,11 +1,11 @@
 -- Lane by lane and kind by kind off the index, the oldest of each.
-CREATE VIEW pulse._ready_kinds
+CREATE VIEW pulse_internal.ready_kinds
 WITH (security_barrier)
 AS
 WITH RECURSIVE line (lane, kind, ready_at, n) AS (
     (
         SELECT r.lane, r.kind, r.ready_at, 1
-        FROM pulse.ready AS r
+        FROM pulse_internal.ready AS r
         WHERE r.attempts >= 0
         ORDER BY r.lane, r.kind, r.rank, r.seq
         LIMIT 1
@@ -16,7 +16,7 @@ WITH RECURSIVE line (lane, kind, ready_at, n) AS (
     CROSS JOIN
         LATERAL (
             SELECT r.lane, r.kind, r.ready_at
-            FROM pulse.ready AS r
+            FROM pulse_internal.ready AS r
             WHERE (r.lane, r.kind) > (p.lane, p.kind)
                 AND r.attempts >= 0
             ORDER BY r.lane, r.kind, r.rank, r.seq
@@ -29,7 +29,7 @@ WITH RECURSIVE line (lane, kind, ready_at, n) AS (
 head (lane, kind, ready_at, n) AS (
     (
         SELECT s.lane, s.kind, s.written_at, 1
-        FROM pulse.group_state AS s
+        FROM pulse_internal.group_state AS s
         WHERE s.turn IS NOT NULL
             AND s.place >= 0
         ORDER BY s.lane, s.kind, s.rank, s.turn
@@ -41,7 +41,7 @@ head (lane, kind, ready_at, n) AS (
     CROSS JOIN
         LATERAL (
             SELECT s.lane, s.kind, s.written_at
-            FROM pulse.group_state AS s
+            FROM pulse_internal.group_state AS s
             WHERE (s.lane, s.kind) > (p.lane, p.kind)
                 AND s.turn IS NOT NULL
                 AND s.place >= 0
@@ -57,27 +57,27 @@ UNION ALL
 SELECT h.lane, h.kind, h.ready_at, h.n, true AS grouped
 FROM head AS h;
 
-COMMENT ON VIEW pulse._ready_kinds IS
+COMMENT ON VIEW pulse_internal.ready_kinds IS
 'The kinds that are ready in each lane, at most 10,000, with the job that is claimed first.';
 
-COMMENT ON COLUMN pulse._ready_kinds.lane IS
+COMMENT ON COLUMN pulse_internal.ready_kinds.lane IS
 'The lane.';
 
-COMMENT ON COLUMN pulse._ready_kinds.kind IS
+COMMENT ON COLUMN pulse_internal.ready_kinds.kind IS
 'The kind.';
 
-COMMENT ON COLUMN pulse._ready_kinds.ready_at IS
+COMMENT ON COLUMN pulse_internal.ready_kinds.ready_at IS
 'When that job joined the line.';
 
-COMMENT ON COLUMN pulse._ready_kinds.n IS
+COMMENT ON COLUMN pulse_internal.ready_kinds.n IS
 'Its number, in the order of lanes and kinds.';
 
-COMMENT ON COLUMN pulse._ready_kinds.grouped IS
+COMMENT ON COLUMN pulse_internal.ready_kinds.grouped IS
 'Whether it is that of a group.';
 
 -- A function, for the settings that the counts need. No index has the kinds of groups: those
 -- are in the sample alone.
-CREATE FUNCTION pulse._ready_by_kind()
+CREATE FUNCTION pulse_internal.ready_by_kind()
 RETURNS TABLE (
     kind text, ready bigint, estimated boolean, oldest_ready_at timestamptz, lanes text []
 )
@@ -94,12 +94,12 @@ BEGIN
     RETURN QUERY
     WITH line AS MATERIALIZED (
         SELECT r.lane, r.kind, r.ready_at, r.n, r.grouped
-        FROM pulse._ready_kinds AS r
+        FROM pulse_internal.ready_kinds AS r
     ),
 
     -- Of very many pairs none is counted.
     budget AS MATERIALIZED (
-        SELECT CASE WHEN count(*) <= 2000 THEN pulse._count_up_to(count(*)) ELSE 0 END AS most
+        SELECT CASE WHEN count(*) <= 2000 THEN pulse_internal.count_up_to(count(*)) ELSE 0 END AS most
         FROM line AS i
     ),
 
@@ -116,7 +116,7 @@ BEGIN
             SELECT count(*) AS jobs
             FROM (
                 SELECT
-                FROM pulse.ready AS r
+                FROM pulse_internal.ready AS r
                 WHERE r.lane = i.lane
                     AND r.kind = i.kind
                     AND r.attempts >= 0
@@ -135,7 +135,7 @@ BEGIN
             coalesce(sum(s.jobs) FILTER (WHERE NOT s.grouped), 0)::bigint AS alone,
             coalesce(sum(s.jobs) FILTER (WHERE s.grouped), 0)::bigint AS grouped,
             bool_or(s.grouped AND s.jobs > 1) AS estimated
-        FROM pulse._ready_sample AS s
+        FROM pulse_internal.ready_sample AS s
         GROUP BY s.kind
     )
 
@@ -153,7 +153,7 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._ready_by_kind() IS
+COMMENT ON FUNCTION pulse_internal.ready_by_kind() IS
 'The kinds that are ready: how many, whether that is an estimate, the oldest that is claimed first in its lane, and the first 10,000 pairs of lane and kind.';
 
 -- From the totals of each kind: the newest, and the last one before that time.
@@ -170,14 +170,14 @@ AS $$
 DECLARE
     v_from timestamptz;
 BEGIN
-    PERFORM pulse._require_duration('since', failing_kinds.since, '1 minute', '400 days');
+    PERFORM pulse_internal.require_duration('since', failing_kinds.since, '1 minute', '400 days');
     v_from := clock_timestamp() - coalesce(failing_kinds.since, '15 minutes');
 
     RETURN QUERY
     WITH RECURSIVE known (kind) AS (
         (
             SELECT s.kind
-            FROM pulse.stat AS s
+            FROM pulse_internal.stat AS s
             WHERE s.total
                 AND s.lane = ''
                 AND s.kind > ''
@@ -189,7 +189,7 @@ BEGIN
         FROM known AS k
         CROSS JOIN LATERAL (
             SELECT s.kind
-            FROM pulse.stat AS s
+            FROM pulse_internal.stat AS s
             WHERE s.total
                 AND s.lane = ''
                 AND s.kind > k.kind
@@ -207,7 +207,7 @@ BEGIN
         FROM known AS k
         CROSS JOIN LATERAL (
             SELECT s.*
-            FROM pulse.stat AS s
+            FROM pulse_internal.stat AS s
             WHERE s.total
                 AND s.lane = ''
                 AND s.kind = k.kind
@@ -216,7 +216,7 @@ BEGIN
         ) AS n
         LEFT JOIN LATERAL (
             SELECT s.*
-            FROM pulse.stat AS s
+            FROM pulse_internal.stat AS s
             WHERE s.total
                 AND s.lane = ''
                 AND s.kind = k.kind
@@ -251,12 +251,12 @@ WITH ready AS MATERIALIZED (
         r.estimated,
         r.oldest_ready_at,
         r.lanes COLLATE "C" AS lanes
-    FROM pulse._ready_by_kind() AS r
+    FROM pulse_internal.ready_by_kind() AS r
 ),
 
 running AS MATERIALIZED (
     SELECT l.kind, count(*) AS jobs
-    FROM pulse.lease AS l
+    FROM pulse_internal.lease AS l
     GROUP BY l.kind
 ),
 
@@ -282,7 +282,7 @@ taken AS MATERIALIZED (
 
 scheduled AS MATERIALIZED (
     SELECT s.kind COLLATE "C" AS kind, count(*) AS schedules
-    FROM pulse.schedule AS s
+    FROM pulse_internal.schedule AS s
     GROUP BY s.kind COLLATE "C"
 )
 
@@ -298,7 +298,7 @@ SELECT
     coalesce(r.ready, 0) AS ready,
     coalesce(r.estimated, false) AS ready_estimated
 FROM (
-    SELECT x.kind FROM pulse.kind AS x
+    SELECT x.kind FROM pulse_internal.kind AS x
     UNION
     SELECT x.kind FROM ready AS x
     UNION
@@ -308,7 +308,7 @@ FROM (
     UNION
     SELECT x.kind FROM scheduled AS x
 ) AS o
-LEFT JOIN pulse.kind AS k ON k.kind = o.kind
+LEFT JOIN pulse_internal.kind AS k ON k.kind = o.kind
 LEFT JOIN ready AS r ON r.kind = o.kind
 LEFT JOIN running AS u ON u.kind = o.kind
 LEFT JOIN taken AS t ON t.kind = o.kind

@@ -3,7 +3,7 @@
 
 -- Places grow with time inside a level, so the oldest job of a lane is the first of
 -- one of its levels.
-CREATE FUNCTION pulse._oldest_ready_at(lane text)
+CREATE FUNCTION pulse_internal.oldest_ready_at(lane text)
 RETURNS timestamptz
 LANGUAGE plpgsql
 STABLE
@@ -19,8 +19,8 @@ BEGIN
         WITH RECURSIVE level (rank, ready_at) AS (
             (
                 SELECT r.rank, r.ready_at
-                FROM pulse.ready AS r
-                WHERE r.lane = _oldest_ready_at.lane
+                FROM pulse_internal.ready AS r
+                WHERE r.lane = oldest_ready_at.lane
                     AND r.failures >= 0
                 ORDER BY r.rank, r.seq
                 LIMIT 1
@@ -30,8 +30,8 @@ BEGIN
             FROM level AS v
             CROSS JOIN LATERAL (
                 SELECT r.rank, r.ready_at
-                FROM pulse.ready AS r
-                WHERE r.lane = _oldest_ready_at.lane
+                FROM pulse_internal.ready AS r
+                WHERE r.lane = oldest_ready_at.lane
                     AND r.rank > v.rank
                     AND r.failures >= 0
                 ORDER BY r.rank, r.seq
@@ -41,17 +41,17 @@ BEGIN
 
         SELECT least(
             (SELECT min(v.ready_at) FROM level AS v),
-            pulse._oldest_in_groups(_oldest_ready_at.lane)
+            pulse_internal.oldest_in_groups(oldest_ready_at.lane)
         )
     );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._oldest_ready_at(text) IS
+COMMENT ON FUNCTION pulse_internal.oldest_ready_at(text) IS
 'When the oldest ready job of a lane joined the line; NULL when none is ready.';
 
 -- As above, the first of each level of each group; groups may be very many.
-CREATE FUNCTION pulse._oldest_in_groups(lane text)
+CREATE FUNCTION pulse_internal.oldest_in_groups(lane text)
 RETURNS timestamptz
 LANGUAGE plpgsql
 STABLE
@@ -66,8 +66,8 @@ BEGIN
         WITH RECURSIVE line (group_key, rank, ready_at, n) AS (
             (
                 SELECT r.group_key, r.rank, r.ready_at, 1
-                FROM pulse.group_ready AS r
-                WHERE r.lane = _oldest_in_groups.lane
+                FROM pulse_internal.group_ready AS r
+                WHERE r.lane = oldest_in_groups.lane
                     AND r.failures >= 0
                 ORDER BY r.group_key, r.rank, r.seq
                 LIMIT 1
@@ -77,8 +77,8 @@ BEGIN
             FROM line AS v
             CROSS JOIN LATERAL (
                 SELECT r.group_key, r.rank, r.ready_at
-                FROM pulse.group_ready AS r
-                WHERE r.lane = _oldest_in_groups.lane
+                FROM pulse_internal.group_ready AS r
+                WHERE r.lane = oldest_in_groups.lane
                     AND (r.group_key, r.rank) > (v.group_key, v.rank)
                     AND r.failures >= 0
                 ORDER BY r.group_key, r.rank, r.seq
@@ -91,8 +91,8 @@ BEGIN
         FROM line AS v
         WHERE NOT EXISTS (
             SELECT
-            FROM pulse.group_rule AS q
-            WHERE q.lane = _oldest_in_groups.lane
+            FROM pulse_internal.group_rule AS q
+            WHERE q.lane = oldest_in_groups.lane
                 AND q.group_key = v.group_key
                 AND NOT q.enabled
         )
@@ -100,24 +100,24 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._oldest_in_groups(text) IS
+COMMENT ON FUNCTION pulse_internal.oldest_in_groups(text) IS
 'When the oldest job of the first thousand groups of a lane joined its line, but for groups that set_group stopped; NULL when none is ready.';
 
 -- Lines are counted as far as this, and estimated beyond: up to 10,000 jobs each, and of
 -- many lines so many that a look reads about 100,000 in all.
-CREATE FUNCTION pulse._count_up_to(lines bigint)
+CREATE FUNCTION pulse_internal.count_up_to(lines bigint)
 RETURNS bigint
 LANGUAGE sql
 IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT greatest(least(10000, 100000 / greatest(_count_up_to.lines, 1)), 20)
+    SELECT greatest(least(10000, 100000 / greatest(count_up_to.lines, 1)), 20)
 $$;
 
-COMMENT ON FUNCTION pulse._count_up_to(bigint) IS
+COMMENT ON FUNCTION pulse_internal.count_up_to(bigint) IS
 'How many jobs of each of so many lines are counted.';
 
-CREATE FUNCTION pulse._counted(lane text, most bigint)
+CREATE FUNCTION pulse_internal.counted(lane text, most bigint)
 RETURNS TABLE (ready bigint, delayed bigint, blocked bigint)
 LANGUAGE plpgsql
 STABLE
@@ -136,48 +136,48 @@ BEGIN
             SELECT count(*)
             FROM (
                 SELECT
-                FROM pulse.ready AS r
-                WHERE r.lane = _counted.lane
+                FROM pulse_internal.ready AS r
+                WHERE r.lane = counted.lane
                     AND r.failures >= 0
                 ORDER BY r.rank, r.seq
-                LIMIT _counted.most + 1
+                LIMIT counted.most + 1
             ) AS capped
         ) + (
             SELECT count(*)
             FROM (
                 SELECT
-                FROM pulse.group_ready AS r
-                WHERE r.lane = _counted.lane
+                FROM pulse_internal.group_ready AS r
+                WHERE r.lane = counted.lane
                     AND r.failures >= 0
                 ORDER BY r.group_key, r.rank, r.seq
-                LIMIT _counted.most + 1
+                LIMIT counted.most + 1
             ) AS capped
         ),
         (
             SELECT count(*)
             FROM (
                 SELECT
-                FROM pulse.waiting AS w
-                WHERE w.lane = _counted.lane
+                FROM pulse_internal.waiting AS w
+                WHERE w.lane = counted.lane
                     AND w.attempts >= 0
                 ORDER BY w.run_at
-                LIMIT _counted.most + 1
+                LIMIT counted.most + 1
             ) AS capped
         ),
         (
             SELECT count(*)
             FROM (
                 SELECT
-                FROM pulse.blocked AS b
-                WHERE b.lane = _counted.lane
+                FROM pulse_internal.blocked AS b
+                WHERE b.lane = counted.lane
                 ORDER BY b.lane
-                LIMIT _counted.most + 1
+                LIMIT counted.most + 1
             ) AS capped
         );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._counted(text, bigint) IS
+COMMENT ON FUNCTION pulse_internal.counted(text, bigint) IS
 'How many jobs of a lane are ready, how many delayed and how many blocked, each counted up to one more than most in every table.';
 
 -- A sample is taken when a lane needs it, and once; an object is looked up faster than a
@@ -188,24 +188,24 @@ AS
 WITH known AS MATERIALIZED (
     SELECT
         k.lane,
-        pulse._count_up_to(count(*) OVER ()) AS most
-    FROM pulse._known_lanes AS k
+        pulse_internal.count_up_to(count(*) OVER ()) AS most
+    FROM pulse_internal.known_lanes AS k
     WHERE k.lane > ''
 ),
 
 ready_estimate AS MATERIALIZED (
     SELECT jsonb_object_agg(e.lane, e.jobs) AS jobs
-    FROM pulse._ready_estimate AS e
+    FROM pulse_internal.ready_estimate AS e
 ),
 
 waiting_estimate AS MATERIALIZED (
     SELECT jsonb_object_agg(e.lane, e.jobs) AS jobs
-    FROM pulse._waiting_estimate AS e
+    FROM pulse_internal.waiting_estimate AS e
 ),
 
 blocked_estimate AS MATERIALIZED (
     SELECT jsonb_object_agg(e.lane, e.jobs) AS jobs
-    FROM pulse._blocked_estimate AS e
+    FROM pulse_internal.blocked_estimate AS e
 )
 
 SELECT
@@ -221,7 +221,7 @@ SELECT
             )
     END AS depth,
     n.ready > o.most AS depth_estimated,
-    clock_timestamp() - pulse._oldest_ready_at(o.lane) AS oldest_ready_age,
+    clock_timestamp() - pulse_internal.oldest_ready_at(o.lane) AS oldest_ready_age,
     CASE
         WHEN n.delayed <= o.most THEN n.delayed
         ELSE
@@ -238,7 +238,7 @@ SELECT
                     60 * sum(t.completed + t.dead + t.cancelled)
                     / extract(EPOCH FROM sum(t.took))::numeric, 1
                 )
-            FROM pulse.sample AS t
+            FROM pulse_internal.sample AS t
             WHERE t.lane = o.lane
                 -- Once, or the index could not stop at it.
                 AND t.at > (SELECT clock_timestamp() - interval '5 minutes')
@@ -247,7 +247,7 @@ SELECT
     ) AS throughput,
     coalesce(s.enabled, true) AS enabled,
     EXISTS (
-        SELECT FROM pulse.hold AS h
+        SELECT FROM pulse_internal.hold AS h
         WHERE h.lane = o.lane
             AND h.holder = 'drain'
     ) AS drained,
@@ -257,7 +257,7 @@ SELECT
                 h.holder || coalesce(' (' || nullif(h.reason, '') || ')', '')
                 ORDER BY h.lane, h.holder
             )
-        FROM pulse.hold AS h
+        FROM pulse_internal.hold AS h
         WHERE h.lane IN (o.lane, '')
     ) AS paused_by,
     coalesce(jsonb_strip_nulls(to_jsonb(s) - '{lane,grouped}'::text []), '{}') AS settings,
@@ -270,13 +270,13 @@ SELECT
             )
     END AS blocked
 FROM known AS o
-CROSS JOIN LATERAL pulse._counted(o.lane, o.most) AS n
-LEFT JOIN pulse.lane AS s ON s.lane = o.lane
+CROSS JOIN LATERAL pulse_internal.counted(o.lane, o.most) AS n
+LEFT JOIN pulse_internal.lane AS s ON s.lane = o.lane
 LEFT JOIN (
     SELECT
         l.lane,
         count(*) AS used
-    FROM pulse.lease AS l
+    FROM pulse_internal.lease AS l
     GROUP BY l.lane
 ) AS u ON u.lane = o.lane
 ORDER BY o.lane;

@@ -2,7 +2,7 @@
 
 -- Every limit that set_lane, set_kind and set_group made, and of groups those that hold one
 -- now. A group that is held runs something, waits for a start or was stopped.
-CREATE FUNCTION pulse._limits()
+CREATE FUNCTION pulse_internal.limits()
 RETURNS TABLE (
     scope text, lane text, kind text, group_key text, what text, allowed integer, per interval,
     used bigint, free_at timestamptz, waiting bigint
@@ -14,34 +14,34 @@ SET search_path = pg_catalog, pg_temp
 SET jit = off
 AS $$
     WITH running AS MATERIALIZED (
-        SELECT e.lane, count(*) AS jobs FROM pulse.lease AS e GROUP BY e.lane
+        SELECT e.lane, count(*) AS jobs FROM pulse_internal.lease AS e GROUP BY e.lane
     )
 
     SELECT
         'lane', l.lane, NULL, NULL, 'slots', l.max_slots, NULL::interval, coalesce(r.jobs, 0),
         NULL::timestamptz, NULL::bigint
-    FROM pulse.lane AS l
+    FROM pulse_internal.lane AS l
     LEFT JOIN running AS r ON r.lane = l.lane
     WHERE l.max_slots IS NOT NULL
     UNION ALL
     SELECT
         'lane', l.lane, NULL, NULL, 'rate', l.rate, l.rate_per, l.rate - f.free, f.free_at, NULL
-    FROM pulse.lane AS l
-    CROSS JOIN LATERAL pulse._free_starts(
-        (pulse._newest_quota(l.lane, '')).starts, l.rate, l.rate_per, clock_timestamp()
+    FROM pulse_internal.lane AS l
+    CROSS JOIN LATERAL pulse_internal.free_starts(
+        (pulse_internal.newest_quota(l.lane, '')).starts, l.rate, l.rate_per, clock_timestamp()
     ) AS f
     WHERE l.rate IS NOT NULL
     UNION ALL
     SELECT
         'kind', NULL, k.kind, NULL, 'rate', k.rate, k.rate_per, k.rate - f.free, f.free_at, NULL
-    FROM pulse.kind AS k
-    CROSS JOIN LATERAL pulse._free_starts(
-        (pulse._newest_quota('', k.kind)).starts, k.rate, k.rate_per, clock_timestamp()
+    FROM pulse_internal.kind AS k
+    CROSS JOIN LATERAL pulse_internal.free_starts(
+        (pulse_internal.newest_quota('', k.kind)).starts, k.rate, k.rate_per, clock_timestamp()
     ) AS f
     WHERE k.rate IS NOT NULL
     UNION ALL
     SELECT 'each group', l.lane, NULL, NULL, w.what, w.allowed, w.per, NULL, NULL, NULL
-    FROM pulse.lane AS l
+    FROM pulse_internal.lane AS l
     CROSS JOIN LATERAL (
         VALUES
         (CASE WHEN l.in_order THEN 'order' ELSE 'slots' END, l.group_slots, NULL::interval),
@@ -53,20 +53,20 @@ AS $$
     SELECT
         'group', g.lane, NULL, g.group_key, w.what, w.allowed, w.per, w.used, w.free_at, n.waiting
     FROM (
-        SELECT a.lane, a.group_key FROM pulse.group_rule AS a
+        SELECT a.lane, a.group_key FROM pulse_internal.group_rule AS a
         UNION
-        SELECT b.lane, b.group_key FROM pulse.lease AS b WHERE b.group_key IS NOT NULL
+        SELECT b.lane, b.group_key FROM pulse_internal.lease AS b WHERE b.group_key IS NOT NULL
         UNION
         SELECT c.lane, c.group_key
-        FROM pulse.group_state AS c
+        FROM pulse_internal.group_state AS c
         WHERE c.wake_at IS NOT NULL
             AND c.rank IS NOT NULL
     ) AS g
-    INNER JOIN pulse.lane AS l ON l.lane = g.lane AND l.grouped
-    LEFT JOIN pulse.group_rule AS q ON q.lane = g.lane AND q.group_key = g.group_key
+    INNER JOIN pulse_internal.lane AS l ON l.lane = g.lane AND l.grouped
+    LEFT JOIN pulse_internal.group_rule AS q ON q.lane = g.lane AND q.group_key = g.group_key
     LEFT JOIN LATERAL (
         SELECT o.leases, o.starts
-        FROM pulse.group_state AS o
+        FROM pulse_internal.group_state AS o
         WHERE o.lane = g.lane
             AND o.group_key = g.group_key
         ORDER BY o.version DESC
@@ -77,14 +77,14 @@ AS $$
             CASE WHEN l.in_order THEN 'order' ELSE 'slots' END,
             CASE WHEN l.in_order THEN 1 ELSE coalesce(q.max_slots, l.group_slots) END,
             NULL::interval,
-            (SELECT count(*) FROM pulse.lease AS e WHERE e.lease = ANY (s.leases)),
+            (SELECT count(*) FROM pulse_internal.lease AS e WHERE e.lease = ANY (s.leases)),
             NULL::timestamptz,
             q.max_slots IS NOT NULL
         UNION ALL
         SELECT
             'rate', coalesce(q.rate, l.group_rate), coalesce(q.rate_per, l.group_rate_per),
             coalesce(q.rate, l.group_rate) - f.free, f.free_at, q.rate IS NOT NULL
-        FROM pulse._free_starts(
+        FROM pulse_internal.free_starts(
             s.starts, coalesce(q.rate, l.group_rate),
             coalesce(q.rate_per, l.group_rate_per), clock_timestamp()
         ) AS f
@@ -96,7 +96,7 @@ AS $$
         SELECT count(*) AS waiting
         FROM (
             SELECT
-            FROM pulse.group_ready AS r
+            FROM pulse_internal.group_ready AS r
             WHERE r.lane = g.lane
                 AND r.group_key = g.group_key
                 AND r.failures >= 0
@@ -107,7 +107,7 @@ AS $$
         OR w.used >= w.allowed AND n.waiting > 0
 $$;
 
-COMMENT ON FUNCTION pulse._limits() IS
+COMMENT ON FUNCTION pulse_internal.limits() IS
 'What the view limits shows.';
 
 CREATE VIEW pulse.limits
@@ -115,7 +115,7 @@ WITH (security_barrier)
 AS
 SELECT
     l.scope, l.lane, l.kind, l.group_key, l.what, l.allowed, l.per, l.used, l.free_at, l.waiting
-FROM pulse._limits() AS l;
+FROM pulse_internal.limits() AS l;
 
 COMMENT ON VIEW pulse.limits IS
 'Every limit of lanes, kinds and groups, and the groups that one holds now.';

@@ -1,7 +1,7 @@
 -- What keeps the jobs of a lane from being claimed: for why and health.
 
 -- What keeps any job of a lane from being claimed, whatever the job.
-CREATE FUNCTION pulse._lane_holds(lane text)
+CREATE FUNCTION pulse_internal.lane_holds(lane text)
 RETURNS SETOF text
 LANGUAGE plpgsql
 STABLE
@@ -20,25 +20,25 @@ BEGIN
             h.holder,
             coalesce(': ' || nullif(h.reason, '') || ',', ''),
             to_char(h.held_at, 'YYYY-MM-DD HH24:MI:SS TZ'),
-            pulse._duration(clock_timestamp() - h.held_at),
+            pulse_internal.duration(clock_timestamp() - h.held_at),
             h.held_by
         )
-    FROM pulse.hold AS h
-    WHERE h.lane IN ('', _lane_holds.lane)
+    FROM pulse_internal.hold AS h
+    WHERE h.lane IN ('', lane_holds.lane)
     ORDER BY h.lane, h.held_at, h.holder;
 
     RETURN QUERY
     SELECT format('lane %s is disabled: set_lane(%L, enabled => true)', l.lane, l.lane)
-    FROM pulse.lane AS l
-    WHERE l.lane = _lane_holds.lane
+    FROM pulse_internal.lane AS l
+    WHERE l.lane = lane_holds.lane
         AND NOT l.enabled;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._lane_holds(text) IS
+COMMENT ON FUNCTION pulse_internal.lane_holds(text) IS
 'In words: every pause, drain or setting that keeps a lane from being claimed.';
 
-CREATE FUNCTION pulse._lane_obstacles(lane text)
+CREATE FUNCTION pulse_internal.lane_obstacles(lane text)
 RETURNS SETOF text
 LANGUAGE plpgsql
 STABLE
@@ -46,29 +46,29 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RETURN QUERY
-    SELECT pulse._lane_holds(_lane_obstacles.lane);
+    SELECT pulse_internal.lane_holds(lane_obstacles.lane);
 
     RETURN QUERY
     SELECT
         format(
             'claims are kept out by %s, which is no call of pulse: %s',
-            f.holder, pulse._foreign_lock_remedy(f.pid)
+            f.holder, pulse_internal.foreign_lock_remedy(f.pid)
         )
-    FROM pulse._foreign_locks() AS f
-    WHERE f.class = 'pulse.hold'::regclass AND f.key = 0 AND f.exclusive
-        OR f.class = 'pulse.lane'::regclass
-        AND f.key = hashtext(_lane_obstacles.lane)
+    FROM pulse_internal.foreign_locks() AS f
+    WHERE f.class = 'pulse_internal.hold'::regclass AND f.key = 0 AND f.exclusive
+        OR f.class = 'pulse_internal.lane'::regclass
+        AND f.key = hashtext(lane_obstacles.lane)
         AND f.exclusive
         -- One for each bank of slots.
-        OR f.class = 'pulse.roster'::regclass
-        AND f.key & -8 = hashtext(_lane_obstacles.lane) & -8;
+        OR f.class = 'pulse_internal.roster'::regclass
+        AND f.key & -8 = hashtext(lane_obstacles.lane) & -8;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._lane_obstacles(text) IS
+COMMENT ON FUNCTION pulse_internal.lane_obstacles(text) IS
 'In words: what keeps a lane from being claimed: pauses, drains, settings, and locks that are no call of pulse.';
 
-CREATE FUNCTION pulse._slot_obstacle(lane text)
+CREATE FUNCTION pulse_internal.slot_obstacle(lane text)
 RETURNS SETOF text
 LANGUAGE sql
 STABLE
@@ -81,22 +81,22 @@ AS $$
             array_to_string(u.workers [1:5], ', '),
             CASE WHEN cardinality(u.workers) > 5 THEN ' and others' ELSE '' END
         )
-    FROM pulse.lane AS s
+    FROM pulse_internal.lane AS s
     CROSS JOIN LATERAL (
         SELECT
             count(*) AS used,
             array_agg(DISTINCT l.worker) AS workers
-        FROM pulse.lease AS l
+        FROM pulse_internal.lease AS l
         WHERE l.lane = s.lane
     ) AS u
-    WHERE s.lane = _slot_obstacle.lane
+    WHERE s.lane = slot_obstacle.lane
         AND u.used >= s.max_slots
 $$;
 
-COMMENT ON FUNCTION pulse._slot_obstacle(text) IS
+COMMENT ON FUNCTION pulse_internal.slot_obstacle(text) IS
 'In words: that all slots of a lane are in use, and by whom; nothing when one is free.';
 
-CREATE FUNCTION pulse._worker_obstacle(lane text, kind text)
+CREATE FUNCTION pulse_internal.worker_obstacle(lane text, kind text)
 RETURNS SETOF text
 LANGUAGE sql
 STABLE
@@ -107,23 +107,23 @@ AS $$
             WHEN count(*) = 0
                 THEN format(
                     'no live worker takes lane %s (none said hello or runs a job of it in 2 min)',
-                    _worker_obstacle.lane
+                    worker_obstacle.lane
                 )
             ELSE format(
                 'no live worker takes kind %s: the %s of lane %s take other kinds',
-                _worker_obstacle.kind, count(*), _worker_obstacle.lane
+                worker_obstacle.kind, count(*), worker_obstacle.lane
             )
         END
-    FROM pulse._live_workers(_worker_obstacle.lane) AS w
+    FROM pulse_internal.live_workers(worker_obstacle.lane) AS w
     HAVING count(*) FILTER (
-        WHERE w.kinds IS NULL OR _worker_obstacle.kind = ANY (w.kinds)
+        WHERE w.kinds IS NULL OR worker_obstacle.kind = ANY (w.kinds)
     ) = 0
 $$;
 
-COMMENT ON FUNCTION pulse._worker_obstacle(text, text) IS
+COMMENT ON FUNCTION pulse_internal.worker_obstacle(text, text) IS
 'In words: that no live worker takes a lane or a kind of it; nothing when one does.';
 
-CREATE FUNCTION pulse._live_workers(lane text)
+CREATE FUNCTION pulse_internal.live_workers(lane text)
 RETURNS TABLE (worker text, kinds text [])
 LANGUAGE sql
 STABLE
@@ -134,13 +134,13 @@ AS $$
         w.kinds
     FROM pulse.workers AS w
     WHERE w.live
-        AND _live_workers.lane = ANY (w.lanes)
+        AND live_workers.lane = ANY (w.lanes)
 $$;
 
-COMMENT ON FUNCTION pulse._live_workers(text) IS
+COMMENT ON FUNCTION pulse_internal.live_workers(text) IS
 'The live workers of a lane, and their kinds (NULL is every kind).';
 
-CREATE FUNCTION pulse._duration(duration interval)
+CREATE FUNCTION pulse_internal.duration(duration interval)
 RETURNS text
 LANGUAGE sql
 IMMUTABLE
@@ -155,17 +155,17 @@ AS $$
             ELSE format('%s days', floor(e.seconds / 86400))
         END
     FROM (
-        SELECT greatest(extract(EPOCH FROM _duration.duration)::numeric, 0) AS seconds
+        SELECT greatest(extract(EPOCH FROM duration.duration)::numeric, 0) AS seconds
     ) AS e
-    WHERE _duration.duration IS NOT NULL
+    WHERE duration.duration IS NOT NULL
 $$;
 
-COMMENT ON FUNCTION pulse._duration(interval) IS
+COMMENT ON FUNCTION pulse_internal.duration(interval) IS
 'An interval in few words, as people say it.';
 
 -- What why says of a job that stands in a group.
 
-CREATE FUNCTION pulse._group_obstacles(lane text, group_key text, rank integer, seq bigint)
+CREATE FUNCTION pulse_internal.group_obstacles(lane text, group_key text, rank integer, seq bigint)
 RETURNS SETOF text
 LANGUAGE plpgsql
 STABLE
@@ -175,42 +175,42 @@ SET enable_bitmapscan = off
 SET jit = off
 AS $$
 DECLARE
-    v_lane pulse.lane;
-    v_group text COLLATE "C" := pulse._group_of(_group_obstacles.group_key);
+    v_lane pulse_internal.lane;
+    v_group text COLLATE "C" := pulse_internal.group_of(group_obstacles.group_key);
     v_named text := CASE v_group
         WHEN '' THEN 'the jobs without a group_key' ELSE format('group %s', v_group)
     END;
-    v_state pulse.group_state;
-    v_rule pulse.group_rule;
+    v_state pulse_internal.group_state;
+    v_rule pulse_internal.group_rule;
     v_slots integer;
     v_running bigint [];
     v_waits_for record;
     v_ahead bigint;
 BEGIN
     SELECT l.* INTO v_lane
-    FROM pulse.lane AS l
-    WHERE l.lane = _group_obstacles.lane;
+    FROM pulse_internal.lane AS l
+    WHERE l.lane = group_obstacles.lane;
 
     IF v_lane.grouped IS NOT TRUE THEN
         RETURN;
     END IF;
 
     SELECT s.* INTO v_state
-    FROM pulse.group_state AS s
-    WHERE s.lane = _group_obstacles.lane
+    FROM pulse_internal.group_state AS s
+    WHERE s.lane = group_obstacles.lane
         AND s.group_key = v_group
     ORDER BY s.version DESC
     LIMIT 1;
 
     SELECT r.* INTO v_rule
-    FROM pulse.group_rule AS r
-    WHERE r.lane = _group_obstacles.lane
+    FROM pulse_internal.group_rule AS r
+    WHERE r.lane = group_obstacles.lane
         AND r.group_key = v_group;
 
     IF NOT v_rule.enabled THEN
         RETURN NEXT format(
             'group %s of lane %s is disabled by %s since %s%s',
-            v_group, _group_obstacles.lane, v_rule.held_by,
+            v_group, group_obstacles.lane, v_rule.held_by,
             to_char(v_rule.held_at, 'YYYY-MM-DD HH24:MI:SS TZ'), ': ' || v_rule.reason
         );
     END IF;
@@ -221,14 +221,14 @@ BEGIN
     END;
     v_running := array(
         SELECT l.job
-        FROM pulse.lease AS l
+        FROM pulse_internal.lease AS l
         WHERE l.lease = ANY (v_state.leases)
         ORDER BY l.lease
     );
     IF cardinality(v_running) >= v_slots THEN
         RETURN NEXT format(
             'group %s of lane %s runs %s of %s jobs at once: %s%s',
-            v_group, _group_obstacles.lane, cardinality(v_running), v_slots,
+            v_group, group_obstacles.lane, cardinality(v_running), v_slots,
             array_to_string(v_running[1:5], ', '),
             CASE WHEN cardinality(v_running) > 5 THEN ' and others' ELSE '' END
         );
@@ -237,14 +237,14 @@ BEGIN
     IF v_state.wake_at > clock_timestamp() THEN
         RETURN NEXT format(
             'the rate of group %s of lane %s is used up until %s',
-            v_group, _group_obstacles.lane,
+            v_group, group_obstacles.lane,
             to_char(v_state.wake_at, 'YYYY-MM-DD HH24:MI:SS.MS TZ')
         );
     END IF;
 
     IF v_lane.in_order THEN
         SELECT w.job, w.run_at INTO v_waits_for
-        FROM pulse.waiting AS w
+        FROM pulse_internal.waiting AS w
         WHERE w.last_lease = ANY (v_state.leases)
             AND w.place IS NOT NULL
         LIMIT 1;
@@ -252,7 +252,7 @@ BEGIN
         IF FOUND THEN
             RETURN NEXT format(
                 'group %s of lane %s runs in order and waits for job %s, due at %s',
-                v_group, _group_obstacles.lane, v_waits_for.job,
+                v_group, group_obstacles.lane, v_waits_for.job,
                 to_char(v_waits_for.run_at, 'YYYY-MM-DD HH24:MI:SS TZ')
             );
         END IF;
@@ -261,11 +261,11 @@ BEGIN
     SELECT count(*) INTO v_ahead
     FROM (
         SELECT
-        FROM pulse.group_ready AS r
-        WHERE r.lane = _group_obstacles.lane
+        FROM pulse_internal.group_ready AS r
+        WHERE r.lane = group_obstacles.lane
             AND r.group_key = v_group
             AND r.failures >= 0
-            AND (r.rank, r.seq) < (_group_obstacles.rank, _group_obstacles.seq)
+            AND (r.rank, r.seq) < (group_obstacles.rank, group_obstacles.seq)
         ORDER BY r.rank, r.seq
         LIMIT 1001
     ) AS ahead;
@@ -289,8 +289,8 @@ BEGIN
     SELECT count(*) INTO v_ahead
     FROM (
         SELECT
-        FROM pulse.group_state AS s
-        WHERE s.lane = _group_obstacles.lane
+        FROM pulse_internal.group_state AS s
+        WHERE s.lane = group_obstacles.lane
             AND s.turn IS NOT NULL
             AND s.version > 0
             AND (s.rank, s.turn) < (v_state.rank, v_state.turn)
@@ -311,20 +311,20 @@ BEGIN
     END IF;
 
     -- Claims that name kinds pass over a group whose first job is of another one.
-    IF EXISTS (SELECT FROM pulse._live_workers(_group_obstacles.lane))
+    IF EXISTS (SELECT FROM pulse_internal.live_workers(group_obstacles.lane))
         AND NOT EXISTS (
             SELECT
-            FROM pulse._live_workers(_group_obstacles.lane) AS w
+            FROM pulse_internal.live_workers(group_obstacles.lane) AS w
             WHERE w.kinds IS NULL OR v_state.kind = ANY (w.kinds)
         )
     THEN
         RETURN NEXT format(
             'the first job of %s is of kind %s, which no live worker of lane %s takes',
-            v_named, v_state.kind, _group_obstacles.lane
+            v_named, v_state.kind, group_obstacles.lane
         );
     END IF;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._group_obstacles(text, text, integer, bigint) IS
+COMMENT ON FUNCTION pulse_internal.group_obstacles(text, text, integer, bigint) IS
 'In words: what its group keeps a job of a lane waiting for.';

@@ -14,9 +14,9 @@ SELECT
         WHERE a.value IS DISTINCT FROM f.facts -> a.key
     ) AS drift,
     d.declared_at
-FROM pulse.declaration AS d
+FROM pulse_internal.declaration AS d
 LEFT JOIN LATERAL (
-    SELECT pulse._declared_facts(d.item, d.name) AS facts
+    SELECT pulse_internal.declared_facts(d.item, d.name) AS facts
 ) AS f ON true;
 
 COMMENT ON VIEW pulse.declarations IS
@@ -51,7 +51,7 @@ SELECT
     e.at,
     (
         SELECT n.name
-        FROM pulse._role_names AS n
+        FROM pulse_internal.role_names AS n
         WHERE n.role = e.who
     ) AS who,
     e.verb,
@@ -60,7 +60,7 @@ SELECT
     e.before,
     e.after,
     e.reason
-FROM pulse.audit_entry AS e
+FROM pulse_internal.audit_entry AS e
 -- Said here: a barrier hides the order that a page asks for from the index.
 ORDER BY e.entry DESC;
 
@@ -106,10 +106,10 @@ SELECT
         SELECT FROM pg_catalog.pg_roles AS r
         WHERE r.oid = o.role_oid
     ) AS role_exists,
-    g.role IN (SELECT h.role FROM pulse._roles_with_rights AS h) AS has_rights
-FROM pulse.access_grant AS g
-INNER JOIN pulse.role AS o ON o.role = g.role
-INNER JOIN pulse._role_names AS n ON n.role = g.role;
+    g.role IN (SELECT h.role FROM pulse_internal.roles_with_rights AS h) AS has_rights
+FROM pulse_internal.access_grant AS g
+INNER JOIN pulse_internal.role AS o ON o.role = g.role
+INNER JOIN pulse_internal.role_names AS n ON n.role = g.role;
 
 COMMENT ON VIEW pulse.access IS
 'Which role was given which access by grant_access. revoke_access removes a role that no longer exists.';

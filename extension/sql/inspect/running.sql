@@ -19,25 +19,25 @@ SELECT
     l.cancel_reason,
     (
         SELECT g.fraction
-        FROM pulse.job_progress AS g
+        FROM pulse_internal.job_progress AS g
         WHERE g.job = l.job
     ) AS progress,
     (
         SELECT g.note
-        FROM pulse.job_progress AS g
+        FROM pulse_internal.job_progress AS g
         WHERE g.job = l.job
     ) AS progress_note,
     b.payload,
     (
         SELECT n.name
-        FROM pulse._role_names AS n
+        FROM pulse_internal.role_names AS n
         WHERE n.role = b.owner
     ) AS enqueued_by
-FROM pulse.lease AS l
-INNER JOIN pulse.body AS b ON b.job = l.job
+FROM pulse_internal.lease AS l
+INNER JOIN pulse_internal.body AS b ON b.job = l.job
 WHERE
-    (SELECT m.sees_all FROM pulse._me AS m)
-    OR b.owner = ANY ((SELECT m.roles FROM pulse._me AS m)::integer []);
+    (SELECT m.sees_all FROM pulse_internal.me AS m)
+    OR b.owner = ANY ((SELECT m.roles FROM pulse_internal.me AS m)::integer []);
 
 COMMENT ON VIEW pulse.running IS
 'Every running job: which worker runs it, since when, until when its lease holds, and whether it was asked to stop. Producers see their own jobs.';

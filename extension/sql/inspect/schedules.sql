@@ -15,7 +15,7 @@ SELECT
     s.next_at,
     (
         SELECT r.occurrence
-        FROM pulse.schedule_run AS r
+        FROM pulse_internal.schedule_run AS r
         WHERE r.name = s.name
         ORDER BY r.occurrence DESC
         LIMIT 1
@@ -26,13 +26,13 @@ SELECT
     s.last_error,
     (
         SELECT n.name
-        FROM pulse._role_names AS n
+        FROM pulse_internal.role_names AS n
         WHERE n.role = s.owner
     ) AS created_by,
     s.created_at,
     s.paused_at IS NULL
     AND coalesce(s.next_at < clock_timestamp() - interval '1 minute', false) AS late
-FROM pulse.schedule AS s;
+FROM pulse_internal.schedule AS s;
 
 COMMENT ON VIEW pulse.schedules IS
 'Every schedule: what it enqueues, when next, and who paused it. options holds the further arguments of enqueue.';
@@ -103,7 +103,7 @@ SELECT
     r.job AS job_id,
     r.skipped,
     r.handled_at
-FROM pulse.schedule_run AS r;
+FROM pulse_internal.schedule_run AS r;
 
 COMMENT ON VIEW pulse.schedule_runs IS
 'Every occurrence of every schedule for 90 days: the job it became, or why it was skipped.';

@@ -1,6 +1,6 @@
 -- Whoever writes a newer row of a cache deletes the one it read. Two at once read the
 -- same one, and one of theirs is left over.
-CREATE FUNCTION pulse._tick_caches()
+CREATE FUNCTION pulse_internal.tick_caches()
 RETURNS bigint
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -11,26 +11,26 @@ BEGIN
     SELECT array_agg(o.version) INTO v_versions
     FROM (
         SELECT h.version, lead(h.version) OVER (ORDER BY h.version) AS newer
-        FROM pulse.horizon AS h
+        FROM pulse_internal.horizon AS h
         UNION ALL
         SELECT m.version, lead(m.version) OVER (PARTITION BY m.lane, m.kind ORDER BY m.version)
-        FROM pulse.mark AS m
+        FROM pulse_internal.mark AS m
         UNION ALL
         SELECT d.version, lead(d.version) OVER (PARTITION BY d.lane ORDER BY d.version)
-        FROM pulse.due_mark AS d
+        FROM pulse_internal.due_mark AS d
         UNION ALL
         SELECT r.version, lead(r.version) OVER (PARTITION BY r.lane, r.bank ORDER BY r.version)
-        FROM pulse.roster AS r
+        FROM pulse_internal.roster AS r
         UNION ALL
         SELECT n.version, lead(n.version) OVER (ORDER BY n.version)
-        FROM pulse.note_mark AS n
+        FROM pulse_internal.note_mark AS n
         UNION ALL
         SELECT t.version, lead(t.version) OVER (PARTITION BY t.step ORDER BY t.version)
-        FROM pulse.upkeep_run AS t
+        FROM pulse_internal.upkeep_run AS t
         UNION ALL
         -- Of a lane and final state that are gone (maintenance/prune_walk.sql).
         SELECT k.version, k.version
-        FROM pulse.upkeep_run AS k
+        FROM pulse_internal.upkeep_run AS k
         WHERE k.step >= 'kept:'
             AND k.step < 'kept;'
             AND k.taken_at < clock_timestamp() - interval '2 hours'
@@ -43,39 +43,39 @@ BEGIN
 
     -- Versions are drawn from one sequence, so they name a row whatever its table. Rows
     -- that another session is just deleting are left to it.
-    DELETE FROM pulse.horizon AS h
+    DELETE FROM pulse_internal.horizon AS h
     WHERE h.ctid = ANY (array(
-            SELECT o.ctid FROM pulse.horizon AS o
+            SELECT o.ctid FROM pulse_internal.horizon AS o
             WHERE o.version = ANY (v_versions) FOR UPDATE SKIP LOCKED
         ));
-    DELETE FROM pulse.mark AS m
+    DELETE FROM pulse_internal.mark AS m
     WHERE m.ctid = ANY (array(
-            SELECT o.ctid FROM pulse.mark AS o
+            SELECT o.ctid FROM pulse_internal.mark AS o
             WHERE o.version = ANY (v_versions) FOR UPDATE SKIP LOCKED
         ));
-    DELETE FROM pulse.due_mark AS d
+    DELETE FROM pulse_internal.due_mark AS d
     WHERE d.ctid = ANY (array(
-            SELECT o.ctid FROM pulse.due_mark AS o
+            SELECT o.ctid FROM pulse_internal.due_mark AS o
             WHERE o.version = ANY (v_versions) FOR UPDATE SKIP LOCKED
         ));
-    DELETE FROM pulse.roster AS r
+    DELETE FROM pulse_internal.roster AS r
     WHERE r.ctid = ANY (array(
-            SELECT o.ctid FROM pulse.roster AS o
+            SELECT o.ctid FROM pulse_internal.roster AS o
             WHERE o.version = ANY (v_versions) FOR UPDATE SKIP LOCKED
         ));
-    DELETE FROM pulse.note_mark AS n
+    DELETE FROM pulse_internal.note_mark AS n
     WHERE n.ctid = ANY (array(
-            SELECT o.ctid FROM pulse.note_mark AS o
+            SELECT o.ctid FROM pulse_internal.note_mark AS o
             WHERE o.version = ANY (v_versions) FOR UPDATE SKIP LOCKED
         ));
-    DELETE FROM pulse.upkeep_run AS t
+    DELETE FROM pulse_internal.upkeep_run AS t
     WHERE t.ctid = ANY (array(
-            SELECT o.ctid FROM pulse.upkeep_run AS o
+            SELECT o.ctid FROM pulse_internal.upkeep_run AS o
             WHERE o.version = ANY (v_versions) FOR UPDATE SKIP LOCKED
         ));
     RETURN cardinality(v_versions);
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._tick_caches() IS
+COMMENT ON FUNCTION pulse_internal.tick_caches() IS
 'Remove rows of the caches that a newer one has taken the place of.';

@@ -3,7 +3,7 @@
 -- has begun, so only a job without attempts is ever late. A job without start_by has no row
 -- there, and the claim reads its body anyhow.
 
-CREATE FUNCTION pulse._start_by(
+CREATE FUNCTION pulse_internal.start_by(
     start_by timestamptz, expires_in interval, run_at timestamptz, delay interval
 )
 RETURNS timestamptz
@@ -12,36 +12,36 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RETURN coalesce(
-        _start_by.start_by,
+        start_by.start_by,
         greatest(
-            clock_timestamp(), _start_by.run_at, clock_timestamp() + _start_by.delay
-        ) + _start_by.expires_in
+            clock_timestamp(), start_by.run_at, clock_timestamp() + start_by.delay
+        ) + start_by.expires_in
     );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._start_by(timestamptz, interval, timestamptz, interval) IS
+COMMENT ON FUNCTION pulse_internal.start_by(timestamptz, interval, timestamptz, interval) IS
 'When a job with these options must have begun: expires_in counts from when it is due.';
 
 -- A job that is replaced twice with one start_by has its row already.
-CREATE FUNCTION pulse._note_expiry(job bigint, start_by timestamptz)
+CREATE FUNCTION pulse_internal.note_expiry(job bigint, start_by timestamptz)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    INSERT INTO pulse.expiry (start_by, job)
-    VALUES (_note_expiry.start_by, _note_expiry.job)
+    INSERT INTO pulse_internal.expiry (start_by, job)
+    VALUES (note_expiry.start_by, note_expiry.job)
     ON CONFLICT ON CONSTRAINT expiry_is_noted_once DO NOTHING;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._note_expiry(bigint, timestamptz) IS
+COMMENT ON FUNCTION pulse_internal.note_expiry(bigint, timestamptz) IS
 'Have tick look at a job when its start_by has come.';
 
 -- The caller has taken the job out of its place. Never true: a claim hands out what is not
 -- ended here.
-CREATE FUNCTION pulse._expire_job(
+CREATE FUNCTION pulse_internal.expire_job(
     job bigint, lane text, kind text, rank integer, keyed boolean, start_by timestamptz
 )
 RETURNS boolean
@@ -49,25 +49,25 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM pulse._finish_cancelled(
-        _expire_job.job, _expire_job.lane, _expire_job.kind, _expire_job.rank, 'expire',
-        0, 0, _expire_job.keyed,
+    PERFORM pulse_internal.finish_cancelled(
+        expire_job.job, expire_job.lane, expire_job.kind, expire_job.rank, 'expire',
+        0, 0, expire_job.keyed,
         format(
             'expired: it had not begun by %s',
-            to_char(_expire_job.start_by, 'YYYY-MM-DD HH24:MI:SS TZ')
+            to_char(expire_job.start_by, 'YYYY-MM-DD HH24:MI:SS TZ')
         )
     );
     RETURN false;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._expire_job(
+COMMENT ON FUNCTION pulse_internal.expire_job(
     bigint, text, text, integer, boolean, timestamptz
 ) IS
 'Write that a job was cancelled because it had not begun in time.';
 
 -- For a claim, which has locked these rows and taken those that can begin.
-CREATE FUNCTION pulse._expire_picked(rows_of_ready tid [], at timestamptz)
+CREATE FUNCTION pulse_internal.expire_picked(rows_of_ready tid [], at timestamptz)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -76,27 +76,27 @@ SET enable_bitmapscan = off
 SET jit = off
 AS $$
 DECLARE
-    v_late pulse.ready;
+    v_late pulse_internal.ready;
 BEGIN
     FOR v_late IN
-        DELETE FROM pulse.ready AS r
-        WHERE r.ctid = ANY (_expire_picked.rows_of_ready)
+        DELETE FROM pulse_internal.ready AS r
+        WHERE r.ctid = ANY (expire_picked.rows_of_ready)
             AND r.attempts = 0
-            AND (SELECT b.start_by FROM pulse.body AS b WHERE b.job = r.job) <= _expire_picked.at
+            AND (SELECT b.start_by FROM pulse_internal.body AS b WHERE b.job = r.job) <= expire_picked.at
         RETURNING r.*
     LOOP
-        PERFORM pulse._expire_job(
+        PERFORM pulse_internal.expire_job(
             v_late.job, v_late.lane, v_late.kind, v_late.rank, v_late.keyed,
-            (SELECT b.start_by FROM pulse.body AS b WHERE b.job = v_late.job)
+            (SELECT b.start_by FROM pulse_internal.body AS b WHERE b.job = v_late.job)
         );
     END LOOP;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._expire_picked(tid [], timestamptz) IS
+COMMENT ON FUNCTION pulse_internal.expire_picked(tid [], timestamptz) IS
 'End those of the picked jobs that had to begin before this moment.';
 
-CREATE FUNCTION pulse._tick_expiry(until timestamptz)
+CREATE FUNCTION pulse_internal.tick_expiry(until timestamptz)
 RETURNS bigint
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -108,36 +108,36 @@ BEGIN
     SELECT '-infinity'::timestamptz AS next_start_by, 0::bigint AS next_job INTO v_page;
     LOOP
         SELECT p.* INTO v_page
-        FROM pulse._expire_page(
-            v_page.next_start_by, v_page.next_job, pulse._upkeep_piece()
+        FROM pulse_internal.expire_page(
+            v_page.next_start_by, v_page.next_job, pulse_internal.upkeep_piece()
         ) AS p;
         v_all := v_all + v_page.expired;
-        EXIT WHEN v_page.next_job IS NULL OR pulse._time_is_over(_tick_expiry.until);
+        EXIT WHEN v_page.next_job IS NULL OR pulse_internal.time_is_over(tick_expiry.until);
     END LOOP;
     RETURN v_all;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._tick_expiry(timestamptz) IS
+COMMENT ON FUNCTION pulse_internal.tick_expiry(timestamptz) IS
 'Cancel jobs that did not begin by their start_by until all are or the time is over; returns how many.';
 
 -- For a claim that met nothing but late jobs.
-CREATE FUNCTION pulse._expire_all(until timestamptz)
+CREATE FUNCTION pulse_internal.expire_all(until timestamptz)
 RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM pulse._tick_expiry(_expire_all.until);
-    RETURN NOT pulse._time_is_over(_expire_all.until);
+    PERFORM pulse_internal.tick_expiry(expire_all.until);
+    RETURN NOT pulse_internal.time_is_over(expire_all.until);
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._expire_all(timestamptz) IS
+COMMENT ON FUNCTION pulse_internal.expire_all(timestamptz) IS
 'Cancel jobs that did not begin by their start_by; false when there was not time for all.';
 
 -- Never waits: what another session has locked keeps its row for another look.
-CREATE FUNCTION pulse._expire_page(
+CREATE FUNCTION pulse_internal.expire_page(
     after_start_by timestamptz,
     after_job bigint,
     page integer,
@@ -169,11 +169,11 @@ BEGIN
     INTO v_times, v_jobs, v_rows
     FROM (
         SELECT e.start_by, e.job, e.ctid AS tid
-        FROM pulse.expiry AS e
-        WHERE (e.start_by, e.job) > (_expire_page.after_start_by, _expire_page.after_job)
+        FROM pulse_internal.expiry AS e
+        WHERE (e.start_by, e.job) > (expire_page.after_start_by, expire_page.after_job)
             AND e.start_by <= v_now
         ORDER BY e.start_by, e.job
-        LIMIT _expire_page.page
+        LIMIT expire_page.page
         FOR UPDATE SKIP LOCKED
     ) AS d;
 
@@ -181,29 +181,29 @@ BEGIN
     IF v_jobs IS NULL THEN
         RETURN;
     END IF;
-    IF cardinality(v_jobs) = _expire_page.page THEN
-        next_start_by := v_times[_expire_page.page];
-        next_job := v_jobs[_expire_page.page];
+    IF cardinality(v_jobs) = expire_page.page THEN
+        next_start_by := v_times[expire_page.page];
+        next_job := v_jobs[expire_page.page];
     END IF;
 
     v_blocked := array(
-        SELECT b.ctid FROM pulse.blocked AS b
+        SELECT b.ctid FROM pulse_internal.blocked AS b
         WHERE b.job = ANY (v_jobs) FOR UPDATE SKIP LOCKED
     );
     v_approval := array(
-        SELECT a.ctid FROM pulse.approval AS a
+        SELECT a.ctid FROM pulse_internal.approval AS a
         WHERE a.job = ANY (v_jobs) FOR UPDATE SKIP LOCKED
     );
     v_waiting := array(
-        SELECT w.ctid FROM pulse.waiting AS w
+        SELECT w.ctid FROM pulse_internal.waiting AS w
         WHERE w.job = ANY (v_jobs) FOR UPDATE SKIP LOCKED
     );
     v_ready := array(
-        SELECT r.ctid FROM pulse.ready AS r
+        SELECT r.ctid FROM pulse_internal.ready AS r
         WHERE r.job = ANY (v_jobs) FOR UPDATE SKIP LOCKED
     );
     v_grouped := array(
-        SELECT r.ctid FROM pulse.group_ready AS r
+        SELECT r.ctid FROM pulse_internal.group_ready AS r
         WHERE r.job = ANY (v_jobs) FOR UPDATE SKIP LOCKED
     );
 
@@ -211,61 +211,61 @@ BEGIN
     -- the order of the keys, as everywhere.
     FOR v_job IN
         WITH blocked AS (
-            DELETE FROM pulse.blocked AS o
+            DELETE FROM pulse_internal.blocked AS o
             WHERE o.ctid = ANY (v_blocked)
                 AND o.attempts = 0
                 AND EXISTS (
-                    SELECT FROM pulse.body AS b
+                    SELECT FROM pulse_internal.body AS b
                     WHERE b.job = o.job AND b.start_by <= v_now
                 )
             RETURNING o.job, o.lane, o.kind, o.rank, o.keyed
         ),
 
         approval AS (
-            DELETE FROM pulse.approval AS a
+            DELETE FROM pulse_internal.approval AS a
             WHERE a.ctid = ANY (v_approval)
                 AND EXISTS (
-                    SELECT FROM pulse.body AS b
+                    SELECT FROM pulse_internal.body AS b
                     WHERE b.job = a.job AND b.start_by <= v_now
                 )
             RETURNING a.job, a.lane, a.kind, a.rank, a.keyed
         ),
 
         waiting AS (
-            DELETE FROM pulse.waiting AS w
+            DELETE FROM pulse_internal.waiting AS w
             WHERE w.ctid = ANY (v_waiting)
                 AND w.attempts = 0
                 AND EXISTS (
-                    SELECT FROM pulse.body AS b
+                    SELECT FROM pulse_internal.body AS b
                     WHERE b.job = w.job AND b.start_by <= v_now
                 )
             RETURNING w.job, w.lane, w.kind, w.rank, w.keyed
         ),
 
         ready AS (
-            DELETE FROM pulse.ready AS r
+            DELETE FROM pulse_internal.ready AS r
             WHERE r.ctid = ANY (v_ready)
                 AND r.attempts = 0
                 AND EXISTS (
-                    SELECT FROM pulse.body AS b
+                    SELECT FROM pulse_internal.body AS b
                     WHERE b.job = r.job AND b.start_by <= v_now
                 )
             RETURNING r.job, r.lane, r.kind, r.rank, r.keyed
         ),
 
         grouped AS (
-            DELETE FROM pulse.group_ready AS r
+            DELETE FROM pulse_internal.group_ready AS r
             WHERE r.ctid = ANY (v_grouped)
                 AND r.attempts = 0
                 AND EXISTS (
-                    SELECT FROM pulse.body AS b
+                    SELECT FROM pulse_internal.body AS b
                     WHERE b.job = r.job AND b.start_by <= v_now
                 )
             RETURNING r.job, r.lane, r.kind, r.rank, r.keyed, r.group_key, r.seq
         ),
 
         noticed AS (
-            INSERT INTO pulse.group_notice (lane, group_key, rank, place)
+            INSERT INTO pulse_internal.group_notice (lane, group_key, rank, place)
             SELECT g.lane, g.group_key, g.rank, min(g.seq)
             FROM grouped AS g
             GROUP BY g.lane, g.group_key, g.rank
@@ -285,34 +285,34 @@ BEGIN
         ) AS t
         CROSS JOIN LATERAL (
             SELECT o.start_by, o.unique_key
-            FROM pulse.body AS o
+            FROM pulse_internal.body AS o
             WHERE o.job = t.job
             OFFSET 0
         ) AS b
         ORDER BY t.lane, b.unique_key COLLATE "C"
     LOOP
-        PERFORM pulse._expire_job(
+        PERFORM pulse_internal.expire_job(
             v_job.job, v_job.lane, v_job.kind, v_job.rank, v_job.keyed, v_job.start_by
         );
         expired := expired + 1;
     END LOOP;
 
     -- Begun, ended or replaced: one snapshot says where each job stands.
-    DELETE FROM pulse.expiry AS e
+    DELETE FROM pulse_internal.expiry AS e
     WHERE e.ctid = ANY (v_rows)
         AND NOT (
             EXISTS (
-                SELECT FROM pulse.body AS b WHERE b.job = e.job AND b.start_by = e.start_by
+                SELECT FROM pulse_internal.body AS b WHERE b.job = e.job AND b.start_by = e.start_by
             )
             AND (
-                EXISTS (SELECT FROM pulse.approval AS a WHERE a.job = e.job)
-                OR EXISTS (SELECT FROM pulse.blocked AS o WHERE o.job = e.job)
+                EXISTS (SELECT FROM pulse_internal.approval AS a WHERE a.job = e.job)
+                OR EXISTS (SELECT FROM pulse_internal.blocked AS o WHERE o.job = e.job)
                 OR EXISTS (
-                    SELECT FROM pulse.waiting AS w WHERE w.job = e.job AND w.attempts = 0
+                    SELECT FROM pulse_internal.waiting AS w WHERE w.job = e.job AND w.attempts = 0
                 )
-                OR EXISTS (SELECT FROM pulse.ready AS r WHERE r.job = e.job AND r.attempts = 0)
+                OR EXISTS (SELECT FROM pulse_internal.ready AS r WHERE r.job = e.job AND r.attempts = 0)
                 OR EXISTS (
-                    SELECT FROM pulse.group_ready AS r
+                    SELECT FROM pulse_internal.group_ready AS r
                     WHERE r.job = e.job AND r.attempts = 0
                 )
             )
@@ -320,5 +320,5 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._expire_page(timestamptz, bigint, integer) IS
+COMMENT ON FUNCTION pulse_internal.expire_page(timestamptz, bigint, integer) IS
 'Look at a page of jobs whose start_by has come and cancel those that have not begun; says where to go on.';

@@ -1,6 +1,6 @@
 -- What maintenance/watchdog.sql must know about pg_cron and ask of it.
 
-CREATE FUNCTION pulse._has_cron()
+CREATE FUNCTION pulse_internal.has_cron()
 RETURNS boolean
 LANGUAGE sql
 STABLE
@@ -20,10 +20,10 @@ AS $$
     )
 $$;
 
-COMMENT ON FUNCTION pulse._has_cron() IS
+COMMENT ON FUNCTION pulse_internal.has_cron() IS
 'Whether pg_cron is installed in this database.';
 
-CREATE FUNCTION pulse._cron_database()
+CREATE FUNCTION pulse_internal.cron_database()
 RETURNS text
 LANGUAGE plpgsql
 STABLE
@@ -37,11 +37,11 @@ EXCEPTION WHEN insufficient_privilege THEN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._cron_database() IS
+COMMENT ON FUNCTION pulse_internal.cron_database() IS
 'The database of the cluster that pg_cron is in, as far as we may know; NULL when it is not loaded.';
 
 -- Nothing when pg_cron is not here or not for us.
-CREATE FUNCTION pulse._cron_entries()
+CREATE FUNCTION pulse_internal.cron_entries()
 RETURNS TABLE (
     entry text, jobid bigint, schedule text, command text, active boolean
 )
@@ -50,7 +50,7 @@ STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF pulse._has_cron() AND has_schema_privilege('cron', 'USAGE') THEN
+    IF pulse_internal.has_cron() AND has_schema_privilege('cron', 'USAGE') THEN
         RETURN QUERY EXECUTE
         'SELECT j.jobname::text, j.jobid, j.schedule, j.command, j.active
         FROM cron.job AS j
@@ -61,35 +61,35 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._cron_entries() IS
+COMMENT ON FUNCTION pulse_internal.cron_entries() IS
 'The entries of pulse in pg_cron.';
 
-CREATE FUNCTION pulse._register(entry text, schedule text, command text)
+CREATE FUNCTION pulse_internal.register(entry text, schedule text, command text)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     EXECUTE 'SELECT cron.schedule($1, $2, $3)'
-    USING _register.entry, _register.schedule, _register.command;
+    USING register.entry, register.schedule, register.command;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._register(text, text, text) IS
+COMMENT ON FUNCTION pulse_internal.register(text, text, text) IS
 'Make or replace one pg_cron entry.';
 
 -- In another database than that of pg_cron only the administrator can make an entry.
-CREATE FUNCTION pulse._require_cron(every interval)
+CREATE FUNCTION pulse_internal.require_cron(every interval)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_database text := pulse._cron_database();
+    v_database text := pulse_internal.cron_database();
 BEGIN
-    IF NOT pulse._has_cron() THEN
+    IF NOT pulse_internal.has_cron() THEN
         IF v_database IS NULL THEN
-            PERFORM pulse._raise_no_cron(
+            PERFORM pulse_internal.raise_no_cron(
                 'The server has not loaded pg_cron.',
                 format(
                     'ALTER SYSTEM SET shared_preload_libraries = ''pg_cron''; ALTER SYSTEM SET cron.database_name = %L; restarts the server, and then CREATE EXTENSION pg_cron;',
@@ -98,18 +98,18 @@ BEGIN
             );
         END IF;
         IF v_database = current_database() THEN
-            PERFORM pulse._raise_no_cron(
+            PERFORM pulse_internal.raise_no_cron(
                 'The extension pg_cron is not installed in this database.',
                 'CREATE EXTENSION pg_cron;'
             );
         END IF;
-        PERFORM pulse._raise_no_cron(
+        PERFORM pulse_internal.raise_no_cron(
             format('pg_cron is in the database %I, this is %I.', v_database, current_database()),
             format(
                 'in %I: SELECT cron.schedule_in_database(%L, ''* * * * *'', %L, %L, %L);',
                 v_database,
                 'pulse watchdog ' || current_database(),
-                pulse._watchdog_loop_command(_require_cron.every),
+                pulse_internal.watchdog_loop_command(require_cron.every),
                 current_database(),
                 current_user
             )
@@ -117,13 +117,13 @@ BEGIN
     END IF;
 
     IF NOT has_schema_privilege('cron', 'USAGE') THEN
-        PERFORM pulse._raise_no_cron(
+        PERFORM pulse_internal.raise_no_cron(
             format('%I, who owns pulse, may not use the schema cron.', current_user),
             format('GRANT USAGE ON SCHEMA cron TO %I;', current_user)
         );
     END IF;
     IF NOT (SELECT r.rolcanlogin FROM pg_roles AS r WHERE r.rolname = current_user) THEN
-        PERFORM pulse._raise_no_cron(
+        PERFORM pulse_internal.raise_no_cron(
             format('%I, who owns pulse, cannot log in, so pg_cron cannot either.', current_user),
             format('ALTER ROLE %I LOGIN;', current_user)
         );
@@ -131,47 +131,47 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._require_cron(interval) IS
+COMMENT ON FUNCTION pulse_internal.require_cron(interval) IS
 'Raise PU010 unless the owner of pulse can make pg_cron entries here.';
 
-CREATE FUNCTION pulse._raise_no_cron(detail text, statement text)
+CREATE FUNCTION pulse_internal.raise_no_cron(detail text, statement text)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM pulse._raise(
+    PERFORM pulse_internal.raise(
         'PU010',
         'the watchdog needs pg_cron',
-        _raise_no_cron.detail,
+        raise_no_cron.detail,
         format(
             'Without it workers tick themselves. For a watchdog the administrator runs: %s',
-            _raise_no_cron.statement
+            raise_no_cron.statement
         )
     );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._raise_no_cron(text, text) IS
+COMMENT ON FUNCTION pulse_internal.raise_no_cron(text, text) IS
 'Raise PU010 with what the administrator must run.';
 
 -- An entry is no proof: pg_cron overlooks one that is made while it reads the others, and
 -- its launcher may be gone. So what it runs says so, and whoever makes an entry.
-CREATE FUNCTION pulse._note_watchdog()
+CREATE FUNCTION pulse_internal.note_watchdog()
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_last pulse.upkeep_run := pulse._newest_upkeep_run('watchdog');
+    v_last pulse_internal.upkeep_run := pulse_internal.newest_upkeep_run('watchdog');
 BEGIN
     IF (
         v_last.taken_at BETWEEN clock_timestamp() - interval '30 seconds' AND clock_timestamp()
     ) IS NOT TRUE THEN
-        PERFORM pulse._write_upkeep_run(v_last, 'watchdog', NULL);
+        PERFORM pulse_internal.write_upkeep_run(v_last, 'watchdog', NULL);
     END IF;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._note_watchdog() IS
+COMMENT ON FUNCTION pulse_internal.note_watchdog() IS
 'Note that pg_cron runs the watchdog, or was just asked to.';

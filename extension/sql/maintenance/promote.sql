@@ -6,7 +6,7 @@
 -- soon as the batch is full the rest is not looked at. A lane with more than 100 levels
 -- goes on by time alone, so that no producer can make a claim long by spreading its jobs
 -- over priorities (docs/decisions/due-waves.md).
-CREATE FUNCTION pulse._promote(lane text, max_jobs integer)
+CREATE FUNCTION pulse_internal.promote(lane text, max_jobs integer)
 RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -16,7 +16,7 @@ SET enable_sort = off
 SET jit = off
 AS $$
 DECLARE
-    v_mark pulse.due_mark := pulse._newest_due_mark(_promote.lane);
+    v_mark pulse_internal.due_mark := pulse_internal.newest_due_mark(promote.lane);
     -- A variable: the index cannot stop at clock_timestamp(), which is volatile.
     v_now timestamptz := clock_timestamp();
     v_levels integer := coalesce(cardinality(v_mark.ranks), 0);
@@ -27,27 +27,27 @@ DECLARE
     v_due tid [] := ARRAY[]::tid [];
     v_rounds integer := 0;
 BEGIN
-    WHILE cardinality(v_due) < _promote.max_jobs LOOP
+    WHILE cardinality(v_due) < promote.max_jobs LOOP
         v_rounds := v_rounds + 1;
         IF v_rounds > 100 THEN
             v_due := v_due || array(
                 SELECT w.ctid
-                FROM pulse.waiting AS w
-                WHERE w.lane = _promote.lane
+                FROM pulse_internal.waiting AS w
+                WHERE w.lane = promote.lane
                     AND w.attempts >= 0
                     AND w.run_at >= v_mark.run_at
                     AND w.run_at <= v_now
                     AND w.rank > v_rank
                 ORDER BY w.run_at
-                LIMIT _promote.max_jobs - cardinality(v_due)
+                LIMIT promote.max_jobs - cardinality(v_due)
                 FOR UPDATE SKIP LOCKED
             );
             EXIT;
         END IF;
 
         SELECT w.rank INTO v_new
-        FROM pulse.waiting AS w
-        WHERE w.lane = _promote.lane
+        FROM pulse_internal.waiting AS w
+        WHERE w.lane = promote.lane
             AND w.failures >= 0
             AND w.rank > v_rank
             AND w.rank < coalesce(v_mark.ranks[v_level + 1], 2147483647)
@@ -66,14 +66,14 @@ BEGIN
 
         v_due := v_due || array(
             SELECT w.ctid
-            FROM pulse.waiting AS w
-            WHERE w.lane = _promote.lane
+            FROM pulse_internal.waiting AS w
+            WHERE w.lane = promote.lane
                 AND w.failures >= 0
                 AND w.rank = v_rank
                 AND w.run_at >= v_from
                 AND w.run_at <= v_now
             ORDER BY w.run_at
-            LIMIT _promote.max_jobs - cardinality(v_due)
+            LIMIT promote.max_jobs - cardinality(v_due)
             FOR UPDATE SKIP LOCKED
         );
     END LOOP;
@@ -82,16 +82,16 @@ BEGIN
         RETURN 0;
     END IF;
 
-    IF pulse._is_grouped(_promote.lane) THEN
-        PERFORM pulse._promote_to_groups(v_due);
+    IF pulse_internal.is_grouped(promote.lane) THEN
+        PERFORM pulse_internal.promote_to_groups(v_due);
     ELSE
         WITH due AS (
-            DELETE FROM pulse.waiting AS w
+            DELETE FROM pulse_internal.waiting AS w
             WHERE w.ctid = ANY (v_due)
             RETURNING w.*
         )
 
-        INSERT INTO pulse.ready (
+        INSERT INTO pulse_internal.ready (
             lane, rank, kind, job, attempts, failures, keyed, last_lease, last_verb
         )
         SELECT
@@ -107,27 +107,27 @@ BEGIN
             v_mark.marked_at BETWEEN v_now - interval '20 milliseconds' AND v_now
         ) IS NOT TRUE
     THEN
-        PERFORM pulse._advance_due(_promote.lane, (pulse._see_horizon()).waiting_t);
+        PERFORM pulse_internal.advance_due(promote.lane, (pulse_internal.see_horizon()).waiting_t);
     END IF;
 
     RETURN cardinality(v_due);
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._promote(text, integer) IS
+COMMENT ON FUNCTION pulse_internal.promote(text, integer) IS
 'Move at most max_jobs due jobs of a lane into line, the most urgent first; returns how many.';
 
 -- A step of tick. Lanes take turns of 10,000 jobs, the next tick goes on with the lane
 -- after the last one served.
-CREATE FUNCTION pulse._tick_promote(until timestamptz DEFAULT 'infinity')
+CREATE FUNCTION pulse_internal.tick_promote(until timestamptz DEFAULT 'infinity')
 RETURNS bigint
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_old pulse.upkeep_run := pulse._newest_upkeep_run('promote');
+    v_old pulse_internal.upkeep_run := pulse_internal.newest_upkeep_run('promote');
     v_after text := coalesce(v_old.state ->> 'after', '');
-    v_piece integer := pulse._upkeep_piece();
+    v_piece integer := pulse_internal.upkeep_piece();
     v_stopped_at text;
     v_lane text;
     v_some integer;
@@ -139,20 +139,20 @@ BEGIN
     LOOP
         v_full := v_after <> '';
         FOR v_lane IN
-            SELECT pulse._waiting_lanes(v_after, due_by => clock_timestamp())
+            SELECT pulse_internal.waiting_lanes(v_after, due_by => clock_timestamp())
         LOOP
             v_moved := 0;
             FOR v_round IN 1..10 LOOP
-                v_some := pulse._promote(v_lane, v_piece);
+                v_some := pulse_internal.promote(v_lane, v_piece);
                 v_moved := v_moved + v_some;
-                EXIT WHEN v_some < v_piece OR pulse._time_is_over(_tick_promote.until);
+                EXIT WHEN v_some < v_piece OR pulse_internal.time_is_over(tick_promote.until);
             END LOOP;
             v_all := v_all + v_moved;
             v_full := v_full OR v_some = v_piece;
             IF v_moved > 0 THEN
-                PERFORM pulse._ring(v_lane);
+                PERFORM pulse_internal.ring(v_lane);
             END IF;
-            IF pulse._time_is_over(_tick_promote.until) THEN
+            IF pulse_internal.time_is_over(tick_promote.until) THEN
                 v_stopped_at := v_lane;
                 EXIT rounds;
             END IF;
@@ -162,7 +162,7 @@ BEGIN
     END LOOP;
 
     IF v_stopped_at IS DISTINCT FROM v_old.state ->> 'after' THEN
-        PERFORM pulse._write_upkeep_run(
+        PERFORM pulse_internal.write_upkeep_run(
             v_old, 'promote', jsonb_strip_nulls(jsonb_build_object('after', v_stopped_at))
         );
     END IF;
@@ -170,12 +170,12 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._tick_promote(timestamptz) IS
+COMMENT ON FUNCTION pulse_internal.tick_promote(timestamptz) IS
 'Move what is due into line, in every lane, until it is done or the time is over.';
 
 -- Lanes that have, or lately had, jobs in waiting. Known ones are those with a due mark;
 -- others are looked for in the gaps between them, so that no lane's dead rows are met.
-CREATE FUNCTION pulse._waiting_lanes(
+CREATE FUNCTION pulse_internal.waiting_lanes(
     after text DEFAULT '',
     max_lanes integer DEFAULT 2147483647,
     due_by timestamptz DEFAULT NULL
@@ -189,14 +189,14 @@ SET enable_sort = off
 SET jit = off
 AS $$
 DECLARE
-    v_lane text COLLATE "C" := _waiting_lanes.after;
+    v_lane text COLLATE "C" := waiting_lanes.after;
     v_known record;
     v_new text COLLATE "C";
     v_from timestamptz;
 BEGIN
-    FOR v_n IN 1.._waiting_lanes.max_lanes LOOP
+    FOR v_n IN 1..waiting_lanes.max_lanes LOOP
         SELECT m.lane, m.run_at INTO v_known
-        FROM pulse.due_mark AS m
+        FROM pulse_internal.due_mark AS m
         WHERE m.lane > v_lane
         ORDER BY m.lane, m.version DESC
         LIMIT 1;
@@ -204,14 +204,14 @@ BEGIN
         -- Two statements: an OR would not be a bound of the index.
         IF v_known.lane IS NULL THEN
             SELECT w.lane INTO v_new
-            FROM pulse.waiting AS w
+            FROM pulse_internal.waiting AS w
             WHERE w.lane > v_lane
                 AND w.attempts >= 0
             ORDER BY w.lane, w.run_at
             LIMIT 1;
         ELSE
             SELECT w.lane INTO v_new
-            FROM pulse.waiting AS w
+            FROM pulse_internal.waiting AS w
             WHERE w.lane > v_lane
                 AND w.lane < v_known.lane
                 AND w.attempts >= 0
@@ -221,14 +221,14 @@ BEGIN
 
         v_lane := coalesce(v_new, v_known.lane);
         EXIT WHEN v_lane IS NULL;
-        IF _waiting_lanes.due_by IS NOT NULL THEN
+        IF waiting_lanes.due_by IS NOT NULL THEN
             v_from := CASE WHEN v_new IS NULL THEN v_known.run_at ELSE '-infinity' END;
             PERFORM
-            FROM pulse.waiting AS w
+            FROM pulse_internal.waiting AS w
             WHERE w.lane = v_lane
                 AND w.attempts >= 0
                 AND w.run_at >= v_from
-                AND w.run_at <= _waiting_lanes.due_by
+                AND w.run_at <= waiting_lanes.due_by
             ORDER BY w.run_at
             LIMIT 1;
             CONTINUE WHEN NOT FOUND;
@@ -238,10 +238,10 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._waiting_lanes(text, integer, timestamptz) IS
+COMMENT ON FUNCTION pulse_internal.waiting_lanes(text, integer, timestamptz) IS
 'The lanes after this one that may have jobs in waiting, at most so many; with due_by, those that have one due.';
 
-CREATE FUNCTION pulse._advance_due(lane text, t timestamptz)
+CREATE FUNCTION pulse_internal.advance_due(lane text, t timestamptz)
 RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -251,10 +251,10 @@ SET enable_sort = off
 SET jit = off
 AS $$
 DECLARE
-    v_old pulse.due_mark := pulse._newest_due_mark(_advance_due.lane);
+    v_old pulse_internal.due_mark := pulse_internal.newest_due_mark(advance_due.lane);
     -- A second of room for clocks; one that steps back further is noticed by
-    -- _see_horizon, which then lowers t, and these marks with it.
-    v_last timestamptz := _advance_due.t - interval '1 second';
+    -- see_horizon, which then lowers t, and these marks with it.
+    v_last timestamptz := advance_due.t - interval '1 second';
     v_first timestamptz;
     v_new timestamptz;
     v_levels integer := coalesce(cardinality(v_old.ranks), 0);
@@ -265,12 +265,12 @@ DECLARE
     v_found record;
     v_lowered boolean;
     v_dry_at timestamptz;
-    v_read bigint := pulse._entries_read('pulse.waiting_by_time')
-        + pulse._entries_read('pulse.waiting_for_promotion');
+    v_read bigint := pulse_internal.entries_read('pulse_internal.waiting_by_time')
+        + pulse_internal.entries_read('pulse_internal.waiting_for_promotion');
 BEGIN
     SELECT w.run_at INTO v_first
-    FROM pulse.waiting AS w
-    WHERE w.lane = _advance_due.lane
+    FROM pulse_internal.waiting AS w
+    WHERE w.lane = advance_due.lane
         AND w.attempts >= 0
         AND w.run_at >= v_old.run_at
     ORDER BY w.run_at
@@ -279,11 +279,11 @@ BEGIN
     v_new := least(v_first, v_last);
     v_lowered := v_new < v_old.run_at;
 
-    -- The levels, as in _advance_line.
+    -- The levels, as in advance_line.
     WHILE cardinality(v_ranks) < 100 LOOP
         SELECT w.rank, w.run_at INTO v_found
-        FROM pulse.waiting AS w
-        WHERE w.lane = _advance_due.lane
+        FROM pulse_internal.waiting AS w
+        WHERE w.lane = advance_due.lane
             AND w.failures >= 0
             AND w.rank > v_rank
             AND w.rank < coalesce(v_old.ranks[v_level + 1], 2147483647)
@@ -294,8 +294,8 @@ BEGIN
             v_level := v_level + 1;
             EXIT WHEN v_level > v_levels;
             SELECT w.rank, w.run_at INTO v_found
-            FROM pulse.waiting AS w
-            WHERE w.lane = _advance_due.lane
+            FROM pulse_internal.waiting AS w
+            WHERE w.lane = advance_due.lane
                 AND w.failures >= 0
                 AND w.rank = v_old.ranks[v_level]
                 AND w.run_at >= greatest(v_old.run_at, v_old.run_ats[v_level])
@@ -318,22 +318,22 @@ BEGIN
         v_dry_at := coalesce(v_old.dry_at, clock_timestamp());
     END IF;
 
-    -- As in _advance_line; here the marks would go on with the clock.
+    -- As in advance_line; here the marks would go on with the clock.
     IF v_dry_at < clock_timestamp() - interval '1 minute'
         AND NOT v_lowered
-        AND pulse._entries_read('pulse.waiting_by_time')
-        + pulse._entries_read('pulse.waiting_for_promotion') - v_read
+        AND pulse_internal.entries_read('pulse_internal.waiting_by_time')
+        + pulse_internal.entries_read('pulse_internal.waiting_for_promotion') - v_read
         <= 500 * (2 * v_levels + 2)
     THEN
         IF v_first IS NOT NULL
-            OR pg_stat_get_dead_tuples('pulse.waiting'::regclass) >= 10000
+            OR pg_stat_get_dead_tuples('pulse_internal.waiting'::regclass) >= 10000
         THEN
             RETURN true;
         END IF;
-        DELETE FROM pulse.due_mark AS m
+        DELETE FROM pulse_internal.due_mark AS m
         WHERE m.ctid = ANY (array(
                 SELECT o.ctid
-                FROM pulse.due_mark AS o
+                FROM pulse_internal.due_mark AS o
                 WHERE o.lane = v_old.lane
                 FOR UPDATE SKIP LOCKED
             ));
@@ -347,14 +347,14 @@ BEGIN
         RETURN false;
     END IF;
 
-    INSERT INTO pulse.due_mark (lane, run_at, marked_at, ranks, run_ats, dry_at)
-    VALUES (_advance_due.lane, v_new, clock_timestamp(), v_ranks, v_run_ats, v_dry_at);
+    INSERT INTO pulse_internal.due_mark (lane, run_at, marked_at, ranks, run_ats, dry_at)
+    VALUES (advance_due.lane, v_new, clock_timestamp(), v_ranks, v_run_ats, v_dry_at);
 
-    DELETE FROM pulse.due_mark AS m
+    DELETE FROM pulse_internal.due_mark AS m
     WHERE m.lane = v_old.lane
         AND m.version = (
             SELECT o.version
-            FROM pulse.due_mark AS o
+            FROM pulse_internal.due_mark AS o
             WHERE o.lane = v_old.lane
                 AND o.version = v_old.version
             FOR UPDATE SKIP LOCKED
@@ -363,14 +363,14 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._advance_due(text, timestamptz) IS
+COMMENT ON FUNCTION pulse_internal.advance_due(text, timestamptz) IS
 'Move the due marks of a lane up to the first live row of the lane and of each level, never past t; true where they are kept though nothing has been due for long.';
 
 -- No time mark is ever above next_waiting_t less the second of room, and no clock that
 -- goes forward is below it. One that stepped back is, by up to a minute here: a job that
 -- would be due in between is due when the clock is there again. A larger step is noticed
--- by _see_horizon, at the next tick, and lowers the marks.
-CREATE FUNCTION pulse._due_floor()
+-- by see_horizon, at the next tick, and lowers the marks.
+CREATE FUNCTION pulse_internal.due_floor()
 RETURNS timestamptz
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -379,7 +379,7 @@ AS $$
 DECLARE
     v_floor timestamptz := (
         SELECT h.next_waiting_t - interval '1 second'
-        FROM pulse.horizon AS h
+        FROM pulse_internal.horizon AS h
         ORDER BY h.version DESC
         LIMIT 1
     );
@@ -391,5 +391,5 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._due_floor() IS
+COMMENT ON FUNCTION pulse_internal.due_floor() IS
 'The earliest due time that no time mark can have passed, also when the clock has just stepped back.';

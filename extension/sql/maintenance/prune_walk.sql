@@ -12,13 +12,13 @@
 -- those that committed late or whose key was taken over.
 
 -- Rounds of 10,000 jobs.
-CREATE FUNCTION pulse._tick_prune(until timestamptz)
+CREATE FUNCTION pulse_internal.tick_prune(until timestamptz)
 RETURNS bigint
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_old pulse.upkeep_run := pulse._newest_upkeep_run('prune');
+    v_old pulse_internal.upkeep_run := pulse_internal.newest_upkeep_run('prune');
     v_place record;
     v_since timestamptz := (v_old.state ->> 'since')::timestamptz;
     v_looks integer := 100;
@@ -33,18 +33,18 @@ DECLARE
 BEGIN
     LOOP
         SELECT k.* INTO v_keys
-        FROM pulse._prune_keys(1000) AS k;
+        FROM pulse_internal.prune_keys(1000) AS k;
         v_all := v_all + v_keys.jobs;
-        EXIT WHEN v_keys.keys < 1000 OR pulse._time_is_over(_tick_prune.until);
+        EXIT WHEN v_keys.keys < 1000 OR pulse_internal.time_is_over(tick_prune.until);
     END LOOP;
-    PERFORM pulse._prune_workers(1000);
+    PERFORM pulse_internal.prune_workers(1000);
 
-    SELECT v_old.state ->> 'lane' AS lane, (v_old.state ->> 'state')::pulse.outcome AS state
+    SELECT v_old.state ->> 'lane' AS lane, (v_old.state ->> 'state')::pulse_internal.outcome AS state
     INTO v_place;
     LOOP
         IF v_walks AND v_since IS NULL THEN
             SELECT n.* INTO v_pair
-            FROM pulse._next_finished(v_place.lane, v_place.state, v_looks, _tick_prune.until) AS n;
+            FROM pulse_internal.next_finished(v_place.lane, v_place.state, v_looks, tick_prune.until) AS n;
             v_looks := v_pair.looks;
             v_place := v_pair;
             v_walks := v_pair.is_due;
@@ -55,13 +55,13 @@ BEGIN
         IF NOT v_walks THEN
             -- The walk is over for this time.
             EXIT WHEN v_busy = '[]';
-            SELECT v_busy -> 0 ->> 0 AS lane, (v_busy -> 0 ->> 1)::pulse.outcome AS state
+            SELECT v_busy -> 0 ->> 0 AS lane, (v_busy -> 0 ->> 1)::pulse_internal.outcome AS state
             INTO v_pair;
             v_busy := v_busy - 0;
         END IF;
 
         SELECT t.* INTO v_round
-        FROM pulse._prune_round(v_pair.lane, v_pair.state, v_since, _tick_prune.until) AS t;
+        FROM pulse_internal.prune_round(v_pair.lane, v_pair.state, v_since, tick_prune.until) AS t;
         v_all := v_all + v_round.removed;
         v_since := NULL;
         IF v_round.removed > 0 THEN
@@ -73,7 +73,7 @@ BEGIN
                     || jsonb_build_array(jsonb_build_array(v_pair.lane, v_pair.state));
             END IF;
         END IF;
-        IF pulse._time_is_over(_tick_prune.until) THEN
+        IF pulse_internal.time_is_over(tick_prune.until) THEN
             v_since := CASE WHEN v_walks THEN v_round.next END;
             EXIT;
         END IF;
@@ -94,24 +94,24 @@ BEGIN
         )
     ));
     IF v_next <> coalesce(v_old.state, '{}') THEN
-        PERFORM pulse._write_upkeep_run(v_old, 'prune', v_next);
+        PERFORM pulse_internal.write_upkeep_run(v_old, 'prune', v_next);
     END IF;
     RETURN v_all;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._tick_prune(timestamptz) IS
+COMMENT ON FUNCTION pulse_internal.tick_prune(timestamptz) IS
 'Remove what retention does not keep until it is done or the time is over; returns how many jobs.';
 
--- In the order of _finished_lanes, after the given lane and state, or from the first: one
+-- In the order of finished_lanes, after the given lane and state, or from the first: one
 -- that has a job to remove; else where the walk ended, NULL after the last one.
-CREATE FUNCTION pulse._next_finished(
+CREATE FUNCTION pulse_internal.next_finished(
     after_lane text,
-    after_state pulse.outcome,
+    after_state pulse_internal.outcome,
     INOUT looks integer,
     until timestamptz,
     OUT lane text,
-    OUT state pulse.outcome,
+    OUT state pulse_internal.outcome,
     OUT is_due boolean
 )
 LANGUAGE plpgsql
@@ -127,8 +127,8 @@ DECLARE
     v_pair record;
     v_since timestamptz;
 BEGIN
-    lane := _next_finished.after_lane;
-    state := _next_finished.after_state;
+    lane := next_finished.after_lane;
+    state := next_finished.after_state;
     is_due := false;
     WHILE looks > 0 LOOP
         v_page := least(4 * v_page, looks);
@@ -140,15 +140,15 @@ BEGIN
                     p.*,
                     (
                         SELECT true
-                        FROM pulse.finished AS f
+                        FROM pulse_internal.finished AS f
                         WHERE f.lane = p.lane
                             AND f.state = p.state
                             AND f.finished_at < p.before
                         ORDER BY f.finished_at
                         LIMIT 1
                     ) AS has_old
-                FROM pulse._finished_lanes(
-                    _next_finished.lane, _next_finished.state, v_page
+                FROM pulse_internal.finished_lanes(
+                    next_finished.lane, next_finished.state, v_page
                 ) WITH ORDINALITY AS p (lane, state, before, place)
                 OFFSET 0
             ) AS o
@@ -158,9 +158,9 @@ BEGIN
             state := v_pair.state;
             -- Mostly the oldest is young, and nobody needs to know which are kept.
             IF v_pair.has_old THEN
-                v_since := pulse._kept_until(lane, state);
+                v_since := pulse_internal.kept_until(lane, state);
                 PERFORM
-                FROM pulse.finished AS f
+                FROM pulse_internal.finished AS f
                 WHERE f.lane = v_pair.lane
                     AND f.state = v_pair.state
                     AND f.finished_at >= v_since
@@ -181,17 +181,17 @@ BEGIN
             state := NULL;
             EXIT;
         END IF;
-        EXIT WHEN pulse._time_is_over(_next_finished.until);
+        EXIT WHEN pulse_internal.time_is_over(next_finished.until);
     END LOOP;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._next_finished(text, pulse.outcome, integer, timestamptz) IS
+COMMENT ON FUNCTION pulse_internal.next_finished(text, pulse_internal.outcome, integer, timestamptz) IS
 'The next lane and final state with a job that may go, after at most so many that have none.';
 
-CREATE FUNCTION pulse._prune_round(
+CREATE FUNCTION pulse_internal.prune_round(
     lane text,
-    state pulse.outcome,
+    state pulse_internal.outcome,
     since timestamptz,
     until timestamptz,
     OUT removed integer,
@@ -201,50 +201,50 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_kept_until timestamptz := pulse._kept_until(_prune_round.lane, _prune_round.state);
+    v_kept_until timestamptz := pulse_internal.kept_until(prune_round.lane, prune_round.state);
     v_before timestamptz := (
         SELECT r.before
-        FROM pulse._retained_since(ARRAY[_prune_round.lane], ARRAY[_prune_round.state]) AS r
+        FROM pulse_internal.retained_since(ARRAY[prune_round.lane], ARRAY[prune_round.state]) AS r
     );
     v_page record;
     v_kept integer := 0;
     v_passed integer := 0;
 BEGIN
     removed := 0;
-    next := coalesce(_prune_round.since, v_kept_until);
+    next := coalesce(prune_round.since, v_kept_until);
     LOOP
         SELECT p.* INTO v_page
-        FROM pulse._prune_jobs(_prune_round.lane, _prune_round.state, v_before, next, 1000) AS p;
+        FROM pulse_internal.prune_jobs(prune_round.lane, prune_round.state, v_before, next, 1000) AS p;
         removed := removed + v_page.removed;
         v_kept := v_kept + v_page.kept;
         v_passed := v_passed + v_page.passed;
         next := v_page.next;
         EXIT WHEN next IS NULL
             OR removed >= 10000
-            OR pulse._time_is_over(_prune_round.until);
+            OR pulse_internal.time_is_over(prune_round.until);
     END LOOP;
 
     -- All of it was looked at, and what is left waits for its keys.
     IF next IS NULL
         AND v_passed = 0
-        AND (v_kept > 0 OR _prune_round.since IS NOT NULL OR v_kept_until > '-infinity')
+        AND (v_kept > 0 OR prune_round.since IS NOT NULL OR v_kept_until > '-infinity')
     THEN
-        PERFORM pulse._note_kept(_prune_round.lane, _prune_round.state, v_before);
+        PERFORM pulse_internal.note_kept(prune_round.lane, prune_round.state, v_before);
     END IF;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._prune_round(text, pulse.outcome, timestamptz, timestamptz) IS
+COMMENT ON FUNCTION pulse_internal.prune_round(text, pulse_internal.outcome, timestamptz, timestamptz) IS
 'Remove up to about 10,000 jobs of a lane that ended so; next says where to go on, NULL at the end.';
 
-CREATE FUNCTION pulse._kept_until(lane text, state pulse.outcome)
+CREATE FUNCTION pulse_internal.kept_until(lane text, state pulse_internal.outcome)
 RETURNS timestamptz
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_note pulse.upkeep_run := pulse._newest_upkeep_run(
-        'kept:' || _kept_until.state || ':' || _kept_until.lane
+    v_note pulse_internal.upkeep_run := pulse_internal.newest_upkeep_run(
+        'kept:' || kept_until.state || ':' || kept_until.lane
     );
 BEGIN
     IF (v_note.state ->> 'from_start_at')::timestamptz
@@ -256,24 +256,24 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._kept_until(text, pulse.outcome) IS
+COMMENT ON FUNCTION pulse_internal.kept_until(text, pulse_internal.outcome) IS
 'Up to when jobs of this lane that ended so are there for their unique keys alone.';
 
-CREATE FUNCTION pulse._note_kept(lane text, state pulse.outcome, until timestamptz)
+CREATE FUNCTION pulse_internal.note_kept(lane text, state pulse_internal.outcome, until timestamptz)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_step text := 'kept:' || _note_kept.state || ':' || _note_kept.lane;
-    v_old pulse.upkeep_run := pulse._newest_upkeep_run(v_step);
+    v_step text := 'kept:' || note_kept.state || ':' || note_kept.lane;
+    v_old pulse_internal.upkeep_run := pulse_internal.newest_upkeep_run(v_step);
 BEGIN
-    PERFORM pulse._write_upkeep_run(
+    PERFORM pulse_internal.write_upkeep_run(
         v_old, v_step,
         jsonb_build_object(
-            'until', _note_kept.until,
+            'until', note_kept.until,
             'from_start_at', CASE
-                WHEN pulse._kept_until(_note_kept.lane, _note_kept.state) > '-infinity'
+                WHEN pulse_internal.kept_until(note_kept.lane, note_kept.state) > '-infinity'
                     THEN (v_old.state ->> 'from_start_at')::timestamptz
                 ELSE clock_timestamp()
             END
@@ -282,5 +282,5 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._note_kept(text, pulse.outcome, timestamptz) IS
+COMMENT ON FUNCTION pulse_internal.note_kept(text, pulse_internal.outcome, timestamptz) IS
 'Note that jobs of this lane which ended so before that time go with their unique keys.';

@@ -1,5 +1,5 @@
 -- Awaiting approval has one way in (enqueue) and three ways out: approve, reject, expiry
--- (and cancel, as everywhere). Each begins with a DELETE from pulse.approval, so the first
+-- (and cancel, as everywhere). Each begins with a DELETE from pulse_internal.approval, so the first
 -- wins and an approve can never undo a cancel.
 
 CREATE FUNCTION pulse.approve(job_id bigint, reason text DEFAULT NULL)
@@ -7,50 +7,50 @@ RETURNS text
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse._do_approve(pulse._sign(), approve.job_id, approve.reason)
+    SELECT pulse_internal.do_approve(pulse_internal.sign(), approve.job_id, approve.reason)
 $$;
 
 COMMENT ON FUNCTION pulse.approve(bigint, text) IS
 'Let a job run that awaits approval; returns ready, or scheduled when its run_at is still to come. An approval counts until the watchdog has expired the job. Many at once: approve_where. PU004 no such job; PU105 it does not await approval: approved before, rejected, expired or cancelled; PU107 it kept moving. Writes approval, ready or waiting, and audit_entry.';
 
-CREATE FUNCTION pulse._do_approve(signature pulse._signature, job_id bigint, reason text)
+CREATE FUNCTION pulse_internal.do_approve(signature pulse_internal.caller_signature, job_id bigint, reason text)
 RETURNS text
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(_do_approve.signature);
+    v_who integer := pulse_internal.redeem(do_approve.signature);
     v_done record;
 BEGIN
-    PERFORM pulse._require_read_committed('approve');
-    PERFORM pulse._require_reason(_do_approve.reason);
+    PERFORM pulse_internal.require_read_committed('approve');
+    PERFORM pulse_internal.require_reason(do_approve.reason);
 
     SELECT a.* INTO v_done
-    FROM pulse._approve(_do_approve.job_id) AS a;
+    FROM pulse_internal.approve(do_approve.job_id) AS a;
 
     IF v_done.state IS NULL THEN
-        PERFORM pulse._raise_wrong_state(
-            _do_approve.job_id, v_done.was, 'approve',
+        PERFORM pulse_internal.raise_wrong_state(
+            do_approve.job_id, v_done.was, 'approve',
             'Only a job that awaits approval can be approved.'
         );
     END IF;
 
-    PERFORM pulse._audit(
-        v_who, 'approve', _do_approve.job_id, v_done.lane,
+    PERFORM pulse_internal.audit(
+        v_who, 'approve', do_approve.job_id, v_done.lane,
         jsonb_build_object('state', v_done.was),
         jsonb_build_object('state', v_done.state),
-        _do_approve.reason
+        do_approve.reason
     );
 
     RETURN v_done.state;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._do_approve(pulse._signature, bigint, text) IS
+COMMENT ON FUNCTION pulse_internal.do_approve(pulse_internal.caller_signature, bigint, text) IS
 'approve for the role that signed. Writes the same.';
 
-CREATE FUNCTION pulse._approve(
+CREATE FUNCTION pulse_internal.approve(
     job_id bigint, OUT was text, OUT lane text, OUT state text
 )
 LANGUAGE plpgsql
@@ -60,7 +60,7 @@ DECLARE
     v_was record;
 BEGIN
     SELECT t.* INTO v_was
-    FROM pulse._take_out(_approve.job_id) AS t;
+    FROM pulse_internal.take_out(approve.job_id) AS t;
 
     was := v_was.state;
     lane := v_was.lane;
@@ -70,14 +70,14 @@ BEGIN
     END IF;
 
     state := CASE WHEN v_was.run_at > clock_timestamp() THEN 'scheduled' ELSE 'ready' END;
-    PERFORM pulse._put_in_line(
-        _approve.job_id, v_was.lane, v_was.kind, v_was.rank, v_was.run_at,
-        0, 0, v_was.keyed, false, group_key => pulse._group_key(_approve.job_id)
+    PERFORM pulse_internal.put_in_line(
+        approve.job_id, v_was.lane, v_was.kind, v_was.rank, v_was.run_at,
+        0, 0, v_was.keyed, false, group_key => pulse_internal.group_key(approve.job_id)
     );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._approve(bigint) IS
+COMMENT ON FUNCTION pulse_internal.approve(bigint) IS
 'Let a job that awaits approval go; state stays NULL when it does not await any.';
 
 CREATE FUNCTION pulse.reject(job_id bigint, reason text DEFAULT NULL)
@@ -85,50 +85,50 @@ RETURNS text
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse._do_reject(pulse._sign(), reject.job_id, reject.reason)
+    SELECT pulse_internal.do_reject(pulse_internal.sign(), reject.job_id, reject.reason)
 $$;
 
 COMMENT ON FUNCTION pulse.reject(bigint, text) IS
 'Refuse a job that awaits approval: it is cancelled, with the reason as its error. Returns cancelled. Many at once: reject_where. PU004 no such job; PU105 it does not await approval; PU107 it kept moving. Writes approval, finished, job_key and audit_entry.';
 
-CREATE FUNCTION pulse._do_reject(signature pulse._signature, job_id bigint, reason text)
+CREATE FUNCTION pulse_internal.do_reject(signature pulse_internal.caller_signature, job_id bigint, reason text)
 RETURNS text
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(_do_reject.signature);
+    v_who integer := pulse_internal.redeem(do_reject.signature);
     v_done record;
 BEGIN
-    PERFORM pulse._require_read_committed('reject');
-    PERFORM pulse._require_reason(_do_reject.reason);
+    PERFORM pulse_internal.require_read_committed('reject');
+    PERFORM pulse_internal.require_reason(do_reject.reason);
 
     SELECT r.* INTO v_done
-    FROM pulse._reject(_do_reject.job_id, _do_reject.reason) AS r;
+    FROM pulse_internal.reject(do_reject.job_id, do_reject.reason) AS r;
 
     IF v_done.state IS NULL THEN
-        PERFORM pulse._raise_wrong_state(
-            _do_reject.job_id, v_done.was, 'reject',
+        PERFORM pulse_internal.raise_wrong_state(
+            do_reject.job_id, v_done.was, 'reject',
             'Only a job that awaits approval can be rejected; pulse.cancel stops any other.'
         );
     END IF;
 
-    PERFORM pulse._audit(
-        v_who, 'reject', _do_reject.job_id, v_done.lane,
+    PERFORM pulse_internal.audit(
+        v_who, 'reject', do_reject.job_id, v_done.lane,
         jsonb_build_object('state', v_done.was),
         jsonb_build_object('state', v_done.state),
-        _do_reject.reason
+        do_reject.reason
     );
 
     RETURN v_done.state;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._do_reject(pulse._signature, bigint, text) IS
+COMMENT ON FUNCTION pulse_internal.do_reject(pulse_internal.caller_signature, bigint, text) IS
 'reject for the role that signed. Writes the same.';
 
-CREATE FUNCTION pulse._reject(
+CREATE FUNCTION pulse_internal.reject(
     job_id bigint, reason text, OUT was text, OUT lane text, OUT state text
 )
 LANGUAGE plpgsql
@@ -138,7 +138,7 @@ DECLARE
     v_was record;
 BEGIN
     SELECT t.* INTO v_was
-    FROM pulse._take_out(_reject.job_id) AS t;
+    FROM pulse_internal.take_out(reject.job_id) AS t;
 
     was := v_was.state;
     lane := v_was.lane;
@@ -147,42 +147,42 @@ BEGIN
         RETURN;
     END IF;
 
-    PERFORM pulse._finish_cancelled(
-        _reject.job_id, v_was.lane, v_was.kind, v_was.rank, 'reject',
-        0, 0, v_was.keyed, concat_ws(': ', 'rejected', _reject.reason)
+    PERFORM pulse_internal.finish_cancelled(
+        reject.job_id, v_was.lane, v_was.kind, v_was.rank, 'reject',
+        0, 0, v_was.keyed, concat_ws(': ', 'rejected', reject.reason)
     );
 
     state := 'cancelled';
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._reject(bigint, text) IS
+COMMENT ON FUNCTION pulse_internal.reject(bigint, text) IS
 'Cancel a job that awaits approval; state stays NULL when it does not await any.';
 
 -- Oldest first, never waiting: what an approver is deciding right now is left to that one. Read
 -- from the start of approval_for_expiry: people approve by the hundred, so the dead
 -- entries that an old snapshot keeps there are few.
-CREATE FUNCTION pulse._expire_approvals(max_jobs integer)
+CREATE FUNCTION pulse_internal.expire_approvals(max_jobs integer)
 RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
-    v_job pulse.approval;
+    v_job pulse_internal.approval;
     v_expired integer := 0;
 BEGIN
     -- In the order of the keys, as everywhere.
     FOR v_job IN
         WITH expired AS (
-            DELETE FROM pulse.approval AS a
+            DELETE FROM pulse_internal.approval AS a
             WHERE a.job = ANY (
                 ARRAY(
                     SELECT o.job
-                    FROM pulse.approval AS o
+                    FROM pulse_internal.approval AS o
                     WHERE o.expires_at <= v_now
                     ORDER BY o.expires_at
-                    LIMIT _expire_approvals.max_jobs
+                    LIMIT expire_approvals.max_jobs
                     FOR UPDATE SKIP LOCKED
                 )
             )
@@ -191,9 +191,9 @@ BEGIN
 
         SELECT e.*
         FROM expired AS e
-        ORDER BY e.lane, (CASE WHEN e.keyed THEN pulse._key_of(e.job) END) COLLATE "C"
+        ORDER BY e.lane, (CASE WHEN e.keyed THEN pulse_internal.key_of(e.job) END) COLLATE "C"
     LOOP
-        PERFORM pulse._finish_cancelled(
+        PERFORM pulse_internal.finish_cancelled(
             v_job.job, v_job.lane, v_job.kind, v_job.rank, 'expire',
             0, 0, v_job.keyed, 'approval expired'
         );
@@ -204,5 +204,5 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._expire_approvals(integer) IS
+COMMENT ON FUNCTION pulse_internal.expire_approvals(integer) IS
 'Cancel jobs that nobody approved in time, at most max_jobs, oldest first; returns how many.';

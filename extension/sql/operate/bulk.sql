@@ -1,6 +1,6 @@
 -- What all bulk verbs have in common: check, pick, do, count, audit.
 
-CREATE FUNCTION pulse._do_where(
+CREATE FUNCTION pulse_internal.do_where(
     who integer,
     verb text,
     filter jsonb,
@@ -17,9 +17,9 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_max_jobs integer := coalesce(_do_where.max_jobs, 10000);
-    v_filter pulse._job_filter;
-    v_locked pulse._job_filter;
+    v_max_jobs integer := coalesce(do_where.max_jobs, 10000);
+    v_filter pulse_internal.job_filter;
+    v_locked pulse_internal.job_filter;
     v_job bigint;
     v_first bigint;
     v_last bigint;
@@ -28,32 +28,32 @@ DECLARE
     v_rekeyed boolean;
     v_keys_in_use boolean := false;
 BEGIN
-    PERFORM pulse._require_read_committed(_do_where.verb || '_where');
-    v_filter := pulse._parse_filter(_do_where.verb, _do_where.filter);
-    PERFORM pulse._require_between('max_jobs', v_max_jobs, 1, 100000);
-    PERFORM pulse._require_reason(_do_where.reason);
+    PERFORM pulse_internal.require_read_committed(do_where.verb || '_where');
+    v_filter := pulse_internal.parse_filter(do_where.verb, do_where.filter);
+    PERFORM pulse_internal.require_between('max_jobs', v_max_jobs, 1, 100000);
+    PERFORM pulse_internal.require_reason(do_where.reason);
     done := 0;
 
     -- A producer has its own jobs and no others.
-    IF _do_where.verb = 'cancel' AND NOT pulse._operates(_do_where.who) THEN
-        IF _do_where.force THEN
-            PERFORM pulse._raise_force();
+    IF do_where.verb = 'cancel' AND NOT pulse_internal.operates(do_where.who) THEN
+        IF do_where.force THEN
+            PERFORM pulse_internal.raise_force();
         END IF;
         v_filter.owners := array(
             SELECT o.role
-            FROM unnest(pulse._numbers_of(_do_where.who)) AS o (role)
+            FROM unnest(pulse_internal.numbers_of(do_where.who)) AS o (role)
             WHERE v_filter.owners IS NULL OR o.role = ANY (v_filter.owners)
         );
         v_filter.asks_body := true;
     END IF;
 
     -- NULL is no order to act.
-    IF coalesce(_do_where.dry_run, true) THEN
+    IF coalesce(do_where.dry_run, true) THEN
         SELECT least(count(*), v_max_jobs), greatest(count(*) - v_max_jobs, 0)
         INTO done, remaining
-        FROM pulse._matching(
-            _do_where.verb, v_filter, _do_where.to_lane, _do_where.to_rank,
-            _do_where.force, v_max_jobs + 100000, _do_where.to_time
+        FROM pulse_internal.matching(
+            do_where.verb, v_filter, do_where.to_lane, do_where.to_rank,
+            do_where.force, v_max_jobs + 100000, do_where.to_time
         );
         RETURN NEXT;
         RETURN;
@@ -62,80 +62,80 @@ BEGIN
     v_locked := v_filter;
     v_locked.jobs := array(
         SELECT p.job
-        FROM pulse._pick_matching(
-            _do_where.verb, v_filter, _do_where.to_lane, _do_where.to_rank,
-            _do_where.force, v_max_jobs, _do_where.to_time
+        FROM pulse_internal.pick_matching(
+            do_where.verb, v_filter, do_where.to_lane, do_where.to_rank,
+            do_where.force, v_max_jobs, do_where.to_time
         ) AS p (job)
     );
     -- In a later statement than the locks: another verb may have come before them.
     FOR v_job IN
         SELECT m.job
-        FROM pulse._matching(
-            _do_where.verb, v_locked, _do_where.to_lane, _do_where.to_rank,
-            _do_where.force, v_max_jobs, _do_where.to_time
+        FROM pulse_internal.matching(
+            do_where.verb, v_locked, do_where.to_lane, do_where.to_rank,
+            do_where.force, v_max_jobs, do_where.to_time
         ) AS m
-        ORDER BY CASE WHEN _do_where.verb <> 'discard' THEN m.job END, m.job DESC
+        ORDER BY CASE WHEN do_where.verb <> 'discard' THEN m.job END, m.job DESC
     LOOP
-        CASE _do_where.verb
+        CASE do_where.verb
             WHEN 'cancel' THEN
                 SELECT c.state INTO v_state
-                FROM pulse._cancel(v_job, _do_where.reason, _do_where.force) AS c;
+                FROM pulse_internal.cancel(v_job, do_where.reason, do_where.force) AS c;
 
             WHEN 'approve' THEN
                 SELECT a.state INTO v_state
-                FROM pulse._approve(v_job) AS a;
+                FROM pulse_internal.approve(v_job) AS a;
 
             WHEN 'reject' THEN
                 SELECT r.state INTO v_state
-                FROM pulse._reject(v_job, _do_where.reason) AS r;
+                FROM pulse_internal.reject(v_job, do_where.reason) AS r;
 
             WHEN 'retry' THEN
                 SELECT f.lane INTO v_lane
-                FROM pulse.finished AS f
+                FROM pulse_internal.finished AS f
                 WHERE f.job = v_job;
 
                 -- Else it came back with a job that it depends on.
                 IF FOUND THEN
-                    CONTINUE WHEN v_keys_in_use AND pulse._key_of(v_job) IS NOT NULL;
-                    v_rekeyed := pulse._try_rekey(v_job, v_lane);
+                    CONTINUE WHEN v_keys_in_use AND pulse_internal.key_of(v_job) IS NOT NULL;
+                    v_rekeyed := pulse_internal.try_rekey(v_job, v_lane);
                     v_keys_in_use := v_keys_in_use OR v_rekeyed IS NULL;
                     CONTINUE WHEN v_rekeyed IS NOT TRUE;
 
                     SELECT r.state INTO v_state
-                    FROM pulse._retry(v_job) AS r;
+                    FROM pulse_internal.retry(v_job) AS r;
                 ELSE
                     v_state := 'blocked';
                 END IF;
 
             WHEN 'run_now' THEN
                 SELECT r.state INTO v_state
-                FROM pulse._reschedule(v_job, '-infinity') AS r;
+                FROM pulse_internal.reschedule(v_job, '-infinity') AS r;
 
             WHEN 'reschedule' THEN
                 SELECT r.state INTO v_state
-                FROM pulse._reschedule(v_job, _do_where.to_time) AS r;
+                FROM pulse_internal.reschedule(v_job, do_where.to_time) AS r;
 
             WHEN 'rerun' THEN
                 SELECT r.was INTO v_state
-                FROM pulse._rerun(v_job) AS r;
+                FROM pulse_internal.rerun(v_job) AS r;
 
             WHEN 'discard' THEN
                 SELECT d.state INTO v_state
-                FROM pulse._discard(v_job) AS d;
+                FROM pulse_internal.discard(v_job) AS d;
 
             WHEN 'reprioritize' THEN
                 SELECT s.state INTO v_state
-                FROM pulse._shift(v_job, NULL, _do_where.to_rank) AS s;
+                FROM pulse_internal.shift(v_job, NULL, do_where.to_rank) AS s;
 
             WHEN 'move' THEN
                 -- The key first: a job that cannot move keeps its place in line.
-                CONTINUE WHEN v_keys_in_use AND pulse._key_of(v_job) IS NOT NULL;
-                v_rekeyed := pulse._try_rekey(v_job, _do_where.to_lane);
+                CONTINUE WHEN v_keys_in_use AND pulse_internal.key_of(v_job) IS NOT NULL;
+                v_rekeyed := pulse_internal.try_rekey(v_job, do_where.to_lane);
                 v_keys_in_use := v_keys_in_use OR v_rekeyed IS NULL;
                 CONTINUE WHEN v_rekeyed IS NOT TRUE;
 
                 SELECT s.state INTO v_state
-                FROM pulse._shift(v_job, _do_where.to_lane, NULL) AS s;
+                FROM pulse_internal.shift(v_job, do_where.to_lane, NULL) AS s;
         END CASE;
 
         CONTINUE WHEN v_state IS NULL;
@@ -146,17 +146,17 @@ BEGIN
     END LOOP;
 
     SELECT count(*) INTO remaining
-    FROM pulse._matching(
-        _do_where.verb, v_filter, _do_where.to_lane, _do_where.to_rank,
-        _do_where.force, 100000, _do_where.to_time
+    FROM pulse_internal.matching(
+        do_where.verb, v_filter, do_where.to_lane, do_where.to_rank,
+        do_where.force, 100000, do_where.to_time
     );
 
-    PERFORM pulse._audit(
-        _do_where.who, _do_where.verb || '_where', NULL,
-        CASE WHEN jsonb_typeof(_do_where.filter -> 'lane') = 'string' THEN _do_where.filter ->> 'lane' END,
+    PERFORM pulse_internal.audit(
+        do_where.who, do_where.verb || '_where', NULL,
+        CASE WHEN jsonb_typeof(do_where.filter -> 'lane') = 'string' THEN do_where.filter ->> 'lane' END,
         jsonb_build_object(
             'filter',
-            _do_where.filter || jsonb_strip_nulls(
+            do_where.filter || jsonb_strip_nulls(
                 jsonb_build_object('job_ids', v_filter.jobs::text [])
             )
         ),
@@ -166,25 +166,25 @@ BEGIN
                 'remaining', remaining,
                 'first_job', v_first::text,
                 'last_job', v_last::text,
-                'lane', _do_where.to_lane,
-                'priority', - _do_where.to_rank,
-                'run_at', _do_where.to_time,
-                'force', nullif(_do_where.force, false)
+                'lane', do_where.to_lane,
+                'priority', - do_where.to_rank,
+                'run_at', do_where.to_time,
+                'force', nullif(do_where.force, false)
             )
         ),
-        _do_where.reason
+        do_where.reason
     );
     RETURN NEXT;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._do_where(
+COMMENT ON FUNCTION pulse_internal.do_where(
     integer, text, jsonb, text, integer, boolean, integer, boolean, text, timestamptz
 ) IS
 'What all bulk verbs have in common: check, pick, do, count, audit.';
 
--- Which jobs a bulk verb acts on: found without locks (_matching), then locked without
--- waiting (_pick_matching), and looked at again (_do_where).
+-- Which jobs a bulk verb acts on: found without locks (matching), then locked without
+-- waiting (pick_matching), and looked at again (do_where).
 
 -- What matches the filter and can still be changed by the verb, oldest first; newest first to
 -- discard, since a job goes after those that depend on it. Always
@@ -194,9 +194,9 @@ COMMENT ON FUNCTION pulse._do_where(
 -- stands in body is looked up job by job: scalar subqueries, because EXISTS might be
 -- hashed, which reads the whole table; and written out three times
 -- (find_jobs has one), because a function called for each job takes 20 times as long.
-CREATE FUNCTION pulse._matching(
+CREATE FUNCTION pulse_internal.matching(
     verb text,
-    filter pulse._job_filter,
+    filter pulse_internal.job_filter,
     to_lane text,
     to_rank integer,
     force boolean,
@@ -210,26 +210,26 @@ SET plan_cache_mode = force_custom_plan
 SET jit = off
 AS $$
 DECLARE
-    v_filter pulse._job_filter := _matching.filter;
-    v_outcomes pulse.outcome [];
+    v_filter pulse_internal.job_filter := matching.filter;
+    v_outcomes pulse_internal.outcome [];
     v_waiting boolean := v_filter.states && '{scheduled,retrying}';
 BEGIN
     -- Its jobs are looked up once and then by id.
     IF v_filter.flows IS NOT NULL AND v_filter.jobs IS NULL THEN
         v_filter.jobs := array(
-            SELECT b.job FROM pulse.body AS b WHERE b.flow = ANY (v_filter.flows)
+            SELECT b.job FROM pulse_internal.body AS b WHERE b.flow = ANY (v_filter.flows)
         );
     END IF;
 
-    IF _matching.verb IN ('retry', 'rerun', 'discard') THEN
+    IF matching.verb IN ('retry', 'rerun', 'discard') THEN
         v_outcomes := v_filter.states;
         v_filter.lanes := coalesce(
-            v_filter.lanes, ARRAY(SELECT x.lane FROM pulse._finished_lanes() AS x)
+            v_filter.lanes, ARRAY(SELECT x.lane FROM pulse_internal.finished_lanes() AS x)
         );
 
         RETURN QUERY
         SELECT f.job, 'finished'
-        FROM pulse.finished AS f
+        FROM pulse_internal.finished AS f
         WHERE f.state = ANY (v_outcomes)
             AND f.lane = ANY (v_filter.lanes)
             AND (v_filter.jobs IS NULL OR f.job = ANY (v_filter.jobs))
@@ -278,21 +278,21 @@ BEGIN
                             OR pg_column_size(b.payload) <= 65536
                             AND strpos(lower(b.payload::text), v_filter.payload_contains) > 0
                         )
-                    FROM pulse.body AS b
+                    FROM pulse_internal.body AS b
                     WHERE b.job = f.job
                 )
             )
             AND (
-                _matching.verb <> 'retry'
+                matching.verb <> 'retry'
                 OR NOT f.keyed
-                OR pulse._key_is_free(f.job, f.lane)
+                OR pulse_internal.key_is_free(f.job, f.lane)
             )
             -- A second call must not run them a second time.
             AND (
-                _matching.verb <> 'rerun'
+                matching.verb <> 'rerun'
                 OR (
                     SELECT r.job
-                    FROM pulse.body AS r
+                    FROM pulse_internal.body AS r
                     WHERE r.rerun_of = f.job
                     LIMIT 1
                 ) IS NULL
@@ -300,25 +300,25 @@ BEGIN
             -- Jobs that have to stay for others would fill every page; those for jobs that the
             -- filter may have too go after them.
             AND (
-                _matching.verb <> 'discard'
+                matching.verb <> 'discard'
                 -- Mostly nothing depends on it. BETWEEN leaves one index to read.
                 OR (
                     SELECT true
-                    FROM pulse.dependency AS d
+                    FROM pulse_internal.dependency AS d
                     WHERE d.after BETWEEN f.job AND f.job
                     ORDER BY d.after
                     LIMIT 1
                 ) IS NULL
-                OR pulse._needed_by(f.job, v_outcomes) IS NULL
+                OR pulse_internal.needed_by(f.job, v_outcomes) IS NULL
             )
-        ORDER BY CASE WHEN _matching.verb <> 'discard' THEN f.job END, f.job DESC
-        LIMIT _matching.max_jobs;
+        ORDER BY CASE WHEN matching.verb <> 'discard' THEN f.job END, f.job DESC
+        LIMIT matching.max_jobs;
         RETURN;
     END IF;
 
     RETURN QUERY
     SELECT p.job, p.place
-    FROM pulse._place AS p
+    FROM pulse_internal.place AS p
     WHERE p.place <> 'finished'
         AND p.state = ANY (v_filter.states)
         AND (p.place <> 'waiting' OR v_waiting)
@@ -329,15 +329,15 @@ BEGIN
         AND (v_filter.rank IS NULL OR p.rank = v_filter.rank)
         AND (v_filter.rank_above IS NULL OR p.rank > v_filter.rank_above)
         AND (v_filter.rank_below IS NULL OR p.rank < v_filter.rank_below)
-        AND (_matching.to_lane IS NULL OR p.lane <> _matching.to_lane)
-        AND (_matching.to_rank IS NULL OR p.rank <> _matching.to_rank)
+        AND (matching.to_lane IS NULL OR p.lane <> matching.to_lane)
+        AND (matching.to_rank IS NULL OR p.rank <> matching.to_rank)
         AND (
-            _matching.to_time IS NULL
-            OR p.run_at IS DISTINCT FROM _matching.to_time
-            AND (p.place <> 'ready' OR _matching.to_time > clock_timestamp())
+            matching.to_time IS NULL
+            OR p.run_at IS DISTINCT FROM matching.to_time
+            AND (p.place <> 'ready' OR matching.to_time > clock_timestamp())
         )
         -- A run that was asked to stop already can only be forced.
-        AND (_matching.verb <> 'cancel' OR _matching.force OR p.cancel_by IS NULL)
+        AND (matching.verb <> 'cancel' OR matching.force OR p.cancel_by IS NULL)
         AND (
             NOT v_filter.asks_error
             OR (
@@ -347,7 +347,7 @@ BEGIN
                         v_filter.error_contains IS NULL
                         OR strpos(lower(x.error), v_filter.error_contains) > 0
                     )
-                FROM pulse.failure AS x
+                FROM pulse_internal.failure AS x
                 WHERE x.job = p.job
                 ORDER BY x.attempt DESC
                 LIMIT 1
@@ -388,31 +388,31 @@ BEGIN
                         OR pg_column_size(b.payload) <= 65536
                         AND strpos(lower(b.payload::text), v_filter.payload_contains) > 0
                     )
-                FROM pulse.body AS b
+                FROM pulse_internal.body AS b
                 WHERE b.job = p.job
             )
         )
         AND (
-            _matching.verb <> 'move'
+            matching.verb <> 'move'
             OR NOT p.keyed
-            OR pulse._key_is_free(p.job, _matching.to_lane)
+            OR pulse_internal.key_is_free(p.job, matching.to_lane)
         )
     ORDER BY p.job
-    LIMIT _matching.max_jobs;
+    LIMIT matching.max_jobs;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._matching(
-    text, pulse._job_filter, text, integer, boolean, integer, timestamptz
+COMMENT ON FUNCTION pulse_internal.matching(
+    text, pulse_internal.job_filter, text, integer, boolean, integer, timestamptz
 ) IS
 'Jobs that match a filter and that the verb can change, at most max_jobs: oldest first, to discard newest first.';
 
 -- Nothing here waits, and locked, a job stays where it is until the verb has dealt with
 -- it: two bulk verbs, or one and a batch of reports, cannot deadlock. Planned for the
 -- lists at hand: a scan kept since a table was small would read its whole list for each row.
-CREATE FUNCTION pulse._pick_matching(
+CREATE FUNCTION pulse_internal.pick_matching(
     verb text,
-    filter pulse._job_filter,
+    filter pulse_internal.job_filter,
     to_lane text,
     to_rank integer,
     force boolean,
@@ -442,58 +442,58 @@ BEGIN
         array_agg(m.job) FILTER (WHERE m.place = 'lease'),
         array_agg(m.job) FILTER (WHERE m.place = 'finished')
     INTO v_blocked, v_approval, v_waiting, v_ready, v_grouped, v_lease, v_finished
-    FROM pulse._matching(
-        _pick_matching.verb, _pick_matching.filter, _pick_matching.to_lane,
-        _pick_matching.to_rank, _pick_matching.force, _pick_matching.max_jobs,
-        _pick_matching.to_time
+    FROM pulse_internal.matching(
+        pick_matching.verb, pick_matching.filter, pick_matching.to_lane,
+        pick_matching.to_rank, pick_matching.force, pick_matching.max_jobs,
+        pick_matching.to_time
     ) AS m;
 
     RETURN QUERY
     SELECT b.job
-    FROM pulse.blocked AS b
+    FROM pulse_internal.blocked AS b
     WHERE b.job = ANY (v_blocked)
     FOR UPDATE SKIP LOCKED;
 
     RETURN QUERY
     SELECT a.job
-    FROM pulse.approval AS a
+    FROM pulse_internal.approval AS a
     WHERE a.job = ANY (v_approval)
     FOR UPDATE SKIP LOCKED;
 
     RETURN QUERY
     SELECT w.job
-    FROM pulse.waiting AS w
+    FROM pulse_internal.waiting AS w
     WHERE w.job = ANY (v_waiting)
     FOR UPDATE SKIP LOCKED;
 
     RETURN QUERY
     SELECT r.job
-    FROM pulse.ready AS r
+    FROM pulse_internal.ready AS r
     WHERE r.job = ANY (v_ready)
     FOR UPDATE SKIP LOCKED;
 
     RETURN QUERY
     SELECT r.job
-    FROM pulse.group_ready AS r
+    FROM pulse_internal.group_ready AS r
     WHERE r.job = ANY (v_grouped)
     FOR UPDATE SKIP LOCKED;
 
     RETURN QUERY
     SELECT l.job
-    FROM pulse.lease AS l
+    FROM pulse_internal.lease AS l
     WHERE l.job = ANY (v_lease)
     FOR UPDATE SKIP LOCKED;
 
     RETURN QUERY
     SELECT f.job
-    FROM pulse.finished AS f
+    FROM pulse_internal.finished AS f
     WHERE f.job = ANY (v_finished)
-        AND f.state::text = ANY ((_pick_matching.filter).states)
+        AND f.state::text = ANY ((pick_matching.filter).states)
     FOR UPDATE SKIP LOCKED;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._pick_matching(
-    text, pulse._job_filter, text, integer, boolean, integer, timestamptz
+COMMENT ON FUNCTION pulse_internal.pick_matching(
+    text, pulse_internal.job_filter, text, integer, boolean, integer, timestamptz
 ) IS
 'Lock jobs that match a filter where they stand, and return those that could be locked.';

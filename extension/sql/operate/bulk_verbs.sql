@@ -9,8 +9,8 @@ LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT s.done, s.remaining
-    FROM pulse._do_discard_where(
-        pulse._sign(), discard_where.filter, discard_where.max_jobs,
+    FROM pulse_internal.do_discard_where(
+        pulse_internal.sign(), discard_where.filter, discard_where.max_jobs,
         discard_where.dry_run, discard_where.reason
     ) AS s
 $$;
@@ -18,8 +18,8 @@ $$;
 COMMENT ON FUNCTION pulse.discard_where(jsonb, integer, boolean, text) IS
 'Remove every job that has ended and that the filter matches, as delete_job does, newest first, so that those that depend on a job go before it; what a job that may still run depends on stays, and does not count as remaining (name the state to have only some, e.g. {"state": "dead", "kind": "send-email"}). Filter, limits and answer as in cancel_where. Writes what delete_job writes, with one audit_entry.';
 
-CREATE FUNCTION pulse._do_discard_where(
-    signature pulse._signature,
+CREATE FUNCTION pulse_internal.do_discard_where(
+    signature pulse_internal.caller_signature,
     filter jsonb,
     max_jobs integer,
     dry_run boolean,
@@ -32,14 +32,14 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT d.done, d.remaining
-    FROM pulse._do_where(
-        pulse._redeem(signature),
+    FROM pulse_internal.do_where(
+        pulse_internal.redeem(signature),
         'discard', filter, NULL, NULL, false, max_jobs, dry_run, reason
     ) AS d
 $$;
 
-COMMENT ON FUNCTION pulse._do_discard_where(
-    pulse._signature, jsonb, integer, boolean, text
+COMMENT ON FUNCTION pulse_internal.do_discard_where(
+    pulse_internal.caller_signature, jsonb, integer, boolean, text
 ) IS
 'discard_where for the role that signed. Writes the same.';
 
@@ -60,8 +60,8 @@ LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT s.done, s.remaining
-    FROM pulse._do_cancel_where(
-        pulse._sign(), cancel_where.filter, cancel_where.force, cancel_where.max_jobs,
+    FROM pulse_internal.do_cancel_where(
+        pulse_internal.sign(), cancel_where.filter, cancel_where.force, cancel_where.max_jobs,
         cancel_where.dry_run, cancel_where.reason
     ) AS s
 $$;
@@ -69,8 +69,8 @@ $$;
 COMMENT ON FUNCTION pulse.cancel_where(jsonb, boolean, integer, boolean, text) IS
 'Cancel every waiting or running job that the filter matches, oldest first, at most max_jobs; a running one is asked to stop, or ended at once with force => true. The filter is a JSON object of state, lane, kind, tag, group_key, flow, enqueued_by, worker (a string, or an array: any of them), priority, priority_below, priority_above, older_than, newer_than (intervals since enqueue), error_like (the last error, a LIKE pattern), error_contains, payload_contains (a text), all three in any case, payload (JSON that it contains; payloads above 64 kB are not looked at), job_ids, all of which must hold; {"all": true} is every job. Returns done, and remaining: how many more it could act on, counted up to 100,000; jobs that another transaction has locked are left and remain. dry_run => true changes nothing and returns what one call would do. Producers may cancel their own jobs, operators all. PU006 a key or value is not understood; PU002 max_jobs not within 1 to 100,000; PU011 force without operator access. Writes what cancel writes, with one audit_entry.';
 
-CREATE FUNCTION pulse._do_cancel_where(
-    signature pulse._signature,
+CREATE FUNCTION pulse_internal.do_cancel_where(
+    signature pulse_internal.caller_signature,
     filter jsonb,
     force boolean,
     max_jobs integer,
@@ -84,14 +84,14 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT d.done, d.remaining
-    FROM pulse._do_where(
-        pulse._redeem(signature),
+    FROM pulse_internal.do_where(
+        pulse_internal.redeem(signature),
         'cancel', filter, NULL, NULL, coalesce(force, false), max_jobs, dry_run, reason
     ) AS d
 $$;
 
-COMMENT ON FUNCTION pulse._do_cancel_where(
-    pulse._signature, jsonb, boolean, integer, boolean, text
+COMMENT ON FUNCTION pulse_internal.do_cancel_where(
+    pulse_internal.caller_signature, jsonb, boolean, integer, boolean, text
 ) IS
 'cancel_where for the role that signed. Writes the same.';
 
@@ -106,8 +106,8 @@ LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT s.done, s.remaining
-    FROM pulse._do_retry_where(
-        pulse._sign(), retry_where.filter, retry_where.max_jobs, retry_where.dry_run,
+    FROM pulse_internal.do_retry_where(
+        pulse_internal.sign(), retry_where.filter, retry_where.max_jobs, retry_where.dry_run,
         retry_where.reason
     ) AS s
 $$;
@@ -115,8 +115,8 @@ $$;
 COMMENT ON FUNCTION pulse.retry_where(jsonb, integer, boolean, text) IS
 'Retry every dead or cancelled job that the filter matches (name the state to have only one of them), except those whose unique key is taken. Filter, limits and answer as in cancel_where. Writes what retry writes, with one audit_entry.';
 
-CREATE FUNCTION pulse._do_retry_where(
-    signature pulse._signature,
+CREATE FUNCTION pulse_internal.do_retry_where(
+    signature pulse_internal.caller_signature,
     filter jsonb,
     max_jobs integer,
     dry_run boolean,
@@ -129,14 +129,14 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT d.done, d.remaining
-    FROM pulse._do_where(
-        pulse._redeem(signature),
+    FROM pulse_internal.do_where(
+        pulse_internal.redeem(signature),
         'retry', filter, NULL, NULL, false, max_jobs, dry_run, reason
     ) AS d
 $$;
 
-COMMENT ON FUNCTION pulse._do_retry_where(
-    pulse._signature, jsonb, integer, boolean, text
+COMMENT ON FUNCTION pulse_internal.do_retry_where(
+    pulse_internal.caller_signature, jsonb, integer, boolean, text
 ) IS
 'retry_where for the role that signed. Writes the same.';
 
@@ -152,8 +152,8 @@ LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT s.done, s.remaining
-    FROM pulse._do_reprioritize_where(
-        pulse._sign(), reprioritize_where.filter, reprioritize_where.priority,
+    FROM pulse_internal.do_reprioritize_where(
+        pulse_internal.sign(), reprioritize_where.filter, reprioritize_where.priority,
         reprioritize_where.max_jobs, reprioritize_where.dry_run,
         reprioritize_where.reason
     ) AS s
@@ -162,8 +162,8 @@ $$;
 COMMENT ON FUNCTION pulse.reprioritize_where(jsonb, integer, integer, boolean, text) IS
 'Give every waiting or running job that the filter matches another priority, in the order of their ids; those that have it are left alone. Filter, limits and answer as in cancel_where. PU002 priority out of bounds. Writes what reprioritize writes, with one audit_entry.';
 
-CREATE FUNCTION pulse._do_reprioritize_where(
-    signature pulse._signature,
+CREATE FUNCTION pulse_internal.do_reprioritize_where(
+    signature pulse_internal.caller_signature,
     filter jsonb,
     priority integer,
     max_jobs integer,
@@ -176,23 +176,23 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(_do_reprioritize_where.signature);
+    v_who integer := pulse_internal.redeem(do_reprioritize_where.signature);
 BEGIN
-    PERFORM pulse._require_priority(_do_reprioritize_where.priority);
+    PERFORM pulse_internal.require_priority(do_reprioritize_where.priority);
 
     RETURN QUERY
     SELECT d.done, d.remaining
-    FROM pulse._do_where(
-        v_who, 'reprioritize', _do_reprioritize_where.filter, NULL,
-        - _do_reprioritize_where.priority,
-        false, _do_reprioritize_where.max_jobs, _do_reprioritize_where.dry_run,
-        _do_reprioritize_where.reason
+    FROM pulse_internal.do_where(
+        v_who, 'reprioritize', do_reprioritize_where.filter, NULL,
+        - do_reprioritize_where.priority,
+        false, do_reprioritize_where.max_jobs, do_reprioritize_where.dry_run,
+        do_reprioritize_where.reason
     ) AS d;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._do_reprioritize_where(
-    pulse._signature, jsonb, integer, integer, boolean, text
+COMMENT ON FUNCTION pulse_internal.do_reprioritize_where(
+    pulse_internal.caller_signature, jsonb, integer, integer, boolean, text
 ) IS
 'reprioritize_where for the role that signed. Writes the same.';
 
@@ -208,8 +208,8 @@ LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT s.done, s.remaining
-    FROM pulse._do_move_where(
-        pulse._sign(), move_where.filter, move_where.lane, move_where.max_jobs,
+    FROM pulse_internal.do_move_where(
+        pulse_internal.sign(), move_where.filter, move_where.lane, move_where.max_jobs,
         move_where.dry_run, move_where.reason
     ) AS s
 $$;
@@ -217,8 +217,8 @@ $$;
 COMMENT ON FUNCTION pulse.move_where(jsonb, text, integer, boolean, text) IS
 'Move every waiting job that the filter matches into another lane, in the order of their ids, except those whose unique key is taken there. Filter, limits and answer as in cancel_where. PU002 not a lane name. Writes what move writes, with one audit_entry.';
 
-CREATE FUNCTION pulse._do_move_where(
-    signature pulse._signature,
+CREATE FUNCTION pulse_internal.do_move_where(
+    signature pulse_internal.caller_signature,
     filter jsonb,
     lane text,
     max_jobs integer,
@@ -231,21 +231,21 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(_do_move_where.signature);
+    v_who integer := pulse_internal.redeem(do_move_where.signature);
 BEGIN
-    PERFORM pulse._require_name('lane', _do_move_where.lane);
+    PERFORM pulse_internal.require_name('lane', do_move_where.lane);
 
     RETURN QUERY
     SELECT d.done, d.remaining
-    FROM pulse._do_where(
-        v_who, 'move', _do_move_where.filter, _do_move_where.lane, NULL,
-        false, _do_move_where.max_jobs, _do_move_where.dry_run, _do_move_where.reason
+    FROM pulse_internal.do_where(
+        v_who, 'move', do_move_where.filter, do_move_where.lane, NULL,
+        false, do_move_where.max_jobs, do_move_where.dry_run, do_move_where.reason
     ) AS d;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._do_move_where(
-    pulse._signature, jsonb, text, integer, boolean, text
+COMMENT ON FUNCTION pulse_internal.do_move_where(
+    pulse_internal.caller_signature, jsonb, text, integer, boolean, text
 ) IS
 'move_where for the role that signed. Writes the same.';
 
@@ -260,8 +260,8 @@ LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT s.done, s.remaining
-    FROM pulse._do_approve_where(
-        pulse._sign(), approve_where.filter, approve_where.max_jobs,
+    FROM pulse_internal.do_approve_where(
+        pulse_internal.sign(), approve_where.filter, approve_where.max_jobs,
         approve_where.dry_run, approve_where.reason
     ) AS s
 $$;
@@ -269,8 +269,8 @@ $$;
 COMMENT ON FUNCTION pulse.approve_where(jsonb, integer, boolean, text) IS
 'Approve every job that awaits approval and that the filter matches, e.g. {"job_ids": ["1", "2"]}. Filter, limits and answer as in cancel_where. Writes what approve writes, with one audit_entry.';
 
-CREATE FUNCTION pulse._do_approve_where(
-    signature pulse._signature,
+CREATE FUNCTION pulse_internal.do_approve_where(
+    signature pulse_internal.caller_signature,
     filter jsonb,
     max_jobs integer,
     dry_run boolean,
@@ -283,14 +283,14 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT d.done, d.remaining
-    FROM pulse._do_where(
-        pulse._redeem(signature),
+    FROM pulse_internal.do_where(
+        pulse_internal.redeem(signature),
         'approve', filter, NULL, NULL, false, max_jobs, dry_run, reason
     ) AS d
 $$;
 
-COMMENT ON FUNCTION pulse._do_approve_where(
-    pulse._signature, jsonb, integer, boolean, text
+COMMENT ON FUNCTION pulse_internal.do_approve_where(
+    pulse_internal.caller_signature, jsonb, integer, boolean, text
 ) IS
 'approve_where for the role that signed. Writes the same.';
 
@@ -305,8 +305,8 @@ LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT s.done, s.remaining
-    FROM pulse._do_reject_where(
-        pulse._sign(), reject_where.filter, reject_where.max_jobs,
+    FROM pulse_internal.do_reject_where(
+        pulse_internal.sign(), reject_where.filter, reject_where.max_jobs,
         reject_where.dry_run, reject_where.reason
     ) AS s
 $$;
@@ -314,8 +314,8 @@ $$;
 COMMENT ON FUNCTION pulse.reject_where(jsonb, integer, boolean, text) IS
 'Reject every job that awaits approval and that the filter matches: they are cancelled, with the reason as their error. Filter, limits and answer as in cancel_where. Writes what reject writes, with one audit_entry.';
 
-CREATE FUNCTION pulse._do_reject_where(
-    signature pulse._signature,
+CREATE FUNCTION pulse_internal.do_reject_where(
+    signature pulse_internal.caller_signature,
     filter jsonb,
     max_jobs integer,
     dry_run boolean,
@@ -328,14 +328,14 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT d.done, d.remaining
-    FROM pulse._do_where(
-        pulse._redeem(signature),
+    FROM pulse_internal.do_where(
+        pulse_internal.redeem(signature),
         'reject', filter, NULL, NULL, false, max_jobs, dry_run, reason
     ) AS d
 $$;
 
-COMMENT ON FUNCTION pulse._do_reject_where(
-    pulse._signature, jsonb, integer, boolean, text
+COMMENT ON FUNCTION pulse_internal.do_reject_where(
+    pulse_internal.caller_signature, jsonb, integer, boolean, text
 ) IS
 'reject_where for the role that signed. Writes the same.';
 
@@ -350,8 +350,8 @@ LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT s.done, s.remaining
-    FROM pulse._do_rerun_where(
-        pulse._sign(), rerun_where.filter, rerun_where.max_jobs, rerun_where.dry_run,
+    FROM pulse_internal.do_rerun_where(
+        pulse_internal.sign(), rerun_where.filter, rerun_where.max_jobs, rerun_where.dry_run,
         rerun_where.reason
     ) AS s
 $$;
@@ -359,8 +359,8 @@ $$;
 COMMENT ON FUNCTION pulse.rerun_where(jsonb, integer, boolean, text) IS
 'Rerun every job that has ended and that the filter matches (name the state to have only some), except those that were rerun before. Filter, limits and answer as in cancel_where. Writes what rerun writes, with one audit_entry.';
 
-CREATE FUNCTION pulse._do_rerun_where(
-    signature pulse._signature,
+CREATE FUNCTION pulse_internal.do_rerun_where(
+    signature pulse_internal.caller_signature,
     filter jsonb,
     max_jobs integer,
     dry_run boolean,
@@ -373,14 +373,14 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT d.done, d.remaining
-    FROM pulse._do_where(
-        pulse._redeem(signature),
+    FROM pulse_internal.do_where(
+        pulse_internal.redeem(signature),
         'rerun', filter, NULL, NULL, false, max_jobs, dry_run, reason
     ) AS d
 $$;
 
-COMMENT ON FUNCTION pulse._do_rerun_where(
-    pulse._signature, jsonb, integer, boolean, text
+COMMENT ON FUNCTION pulse_internal.do_rerun_where(
+    pulse_internal.caller_signature, jsonb, integer, boolean, text
 ) IS
 'rerun_where for the role that signed. Writes the same.';
 
@@ -395,8 +395,8 @@ LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT s.done, s.remaining
-    FROM pulse._do_run_now_where(
-        pulse._sign(), run_now_where.filter, run_now_where.max_jobs,
+    FROM pulse_internal.do_run_now_where(
+        pulse_internal.sign(), run_now_where.filter, run_now_where.max_jobs,
         run_now_where.dry_run, run_now_where.reason
     ) AS s
 $$;
@@ -404,8 +404,8 @@ $$;
 COMMENT ON FUNCTION pulse.run_now_where(jsonb, integer, boolean, text) IS
 'Put every scheduled or retrying job that the filter matches in line now, in the order of their ids. Filter, limits and answer as in cancel_where. Writes what run_now writes, with one audit_entry.';
 
-CREATE FUNCTION pulse._do_run_now_where(
-    signature pulse._signature,
+CREATE FUNCTION pulse_internal.do_run_now_where(
+    signature pulse_internal.caller_signature,
     filter jsonb,
     max_jobs integer,
     dry_run boolean,
@@ -418,14 +418,14 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT d.done, d.remaining
-    FROM pulse._do_where(
-        pulse._redeem(signature),
+    FROM pulse_internal.do_where(
+        pulse_internal.redeem(signature),
         'run_now', filter, NULL, NULL, false, max_jobs, dry_run, reason
     ) AS d
 $$;
 
-COMMENT ON FUNCTION pulse._do_run_now_where(
-    pulse._signature, jsonb, integer, boolean, text
+COMMENT ON FUNCTION pulse_internal.do_run_now_where(
+    pulse_internal.caller_signature, jsonb, integer, boolean, text
 ) IS
 'run_now_where for the role that signed. Writes the same.';
 
@@ -441,8 +441,8 @@ LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT s.done, s.remaining
-    FROM pulse._do_reschedule_where(
-        pulse._sign(), reschedule_where.filter, reschedule_where.run_at,
+    FROM pulse_internal.do_reschedule_where(
+        pulse_internal.sign(), reschedule_where.filter, reschedule_where.run_at,
         reschedule_where.max_jobs, reschedule_where.dry_run, reschedule_where.reason
     ) AS s
 $$;
@@ -450,8 +450,8 @@ $$;
 COMMENT ON FUNCTION pulse.reschedule_where(jsonb, timestamptz, integer, boolean, text) IS
 'Let every scheduled, retrying or ready job that the filter matches run at another time, in the order of their ids; those that do are left alone. Filter, limits and answer as in cancel_where. PU002 no time, or an infinite one. Writes what reschedule writes, with one audit_entry.';
 
-CREATE FUNCTION pulse._do_reschedule_where(
-    signature pulse._signature,
+CREATE FUNCTION pulse_internal.do_reschedule_where(
+    signature pulse_internal.caller_signature,
     filter jsonb,
     run_at timestamptz,
     max_jobs integer,
@@ -464,21 +464,21 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(_do_reschedule_where.signature);
+    v_who integer := pulse_internal.redeem(do_reschedule_where.signature);
 BEGIN
-    PERFORM pulse._require_new_time(_do_reschedule_where.run_at);
+    PERFORM pulse_internal.require_new_time(do_reschedule_where.run_at);
 
     RETURN QUERY
     SELECT d.done, d.remaining
-    FROM pulse._do_where(
-        v_who, 'reschedule', _do_reschedule_where.filter, NULL, NULL, false,
-        _do_reschedule_where.max_jobs, _do_reschedule_where.dry_run,
-        _do_reschedule_where.reason, _do_reschedule_where.run_at
+    FROM pulse_internal.do_where(
+        v_who, 'reschedule', do_reschedule_where.filter, NULL, NULL, false,
+        do_reschedule_where.max_jobs, do_reschedule_where.dry_run,
+        do_reschedule_where.reason, do_reschedule_where.run_at
     ) AS d;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._do_reschedule_where(
-    pulse._signature, jsonb, timestamptz, integer, boolean, text
+COMMENT ON FUNCTION pulse_internal.do_reschedule_where(
+    pulse_internal.caller_signature, jsonb, timestamptz, integer, boolean, text
 ) IS
 'reschedule_where for the role that signed. Writes the same.';

@@ -8,14 +8,14 @@ RETURNS text
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse._do_cancel(pulse._sign(), cancel.job_id, cancel.reason, cancel.force)
+    SELECT pulse_internal.do_cancel(pulse_internal.sign(), cancel.job_id, cancel.reason, cancel.force)
 $$;
 
 COMMENT ON FUNCTION pulse.cancel(bigint, text, boolean) IS
 'Cancel a job and return the state it is in then. A job that does not run is cancelled at once. A running one is asked to stop and stays running: its worker sees the request with the next heartbeat, and the job is cancelled when the worker acknowledges, when it is lost, or after the lane''s cancel_grace, which a second request does not extend. force => true (operators only) takes the lease away at once. A job already cancelled stays so. Producers may cancel their own jobs, operators all. PU004 no such job, or not yours; PU011 force without operator access; PU105 the job is completed or dead; PU107 it kept moving. Writes blocked, approval, waiting, ready or lease, and finished, job_key and audit_entry; for a request lease and audit_entry.';
 
-CREATE FUNCTION pulse._do_cancel(
-    signature pulse._signature, job_id bigint, reason text, force boolean
+CREATE FUNCTION pulse_internal.do_cancel(
+    signature pulse_internal.caller_signature, job_id bigint, reason text, force boolean
 )
 RETURNS text
 LANGUAGE plpgsql
@@ -25,41 +25,41 @@ SET enable_seqscan = off
 SET jit = off
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(_do_cancel.signature);
-    v_force boolean := coalesce(_do_cancel.force, false);
+    v_who integer := pulse_internal.redeem(do_cancel.signature);
+    v_force boolean := coalesce(do_cancel.force, false);
     v_done record;
 BEGIN
-    PERFORM pulse._require_read_committed('cancel');
-    PERFORM pulse._require_reason(_do_cancel.reason);
+    PERFORM pulse_internal.require_read_committed('cancel');
+    PERFORM pulse_internal.require_reason(do_cancel.reason);
 
-    IF NOT pulse._operates(v_who) THEN
+    IF NOT pulse_internal.operates(v_who) THEN
         -- The job of another producer does not exist for this one.
-        IF NOT pulse._owns(v_who, _do_cancel.job_id) THEN
-            PERFORM pulse._raise_no_such_job(_do_cancel.job_id);
+        IF NOT pulse_internal.owns(v_who, do_cancel.job_id) THEN
+            PERFORM pulse_internal.raise_no_such_job(do_cancel.job_id);
         END IF;
 
         IF v_force THEN
-            PERFORM pulse._raise_force();
+            PERFORM pulse_internal.raise_force();
         END IF;
     END IF;
 
     SELECT c.* INTO v_done
-    FROM pulse._cancel(_do_cancel.job_id, _do_cancel.reason, v_force) AS c;
+    FROM pulse_internal.cancel(do_cancel.job_id, do_cancel.reason, v_force) AS c;
 
     IF v_done.state IN ('completed', 'dead') THEN
-        PERFORM pulse._raise_wrong_state(
-            _do_cancel.job_id, v_done.state, 'cancel', 'It has ended; there is nothing to stop.'
+        PERFORM pulse_internal.raise_wrong_state(
+            do_cancel.job_id, v_done.state, 'cancel', 'It has ended; there is nothing to stop.'
         );
     END IF;
 
     IF v_done.changed THEN
-        PERFORM pulse._audit(
-            v_who, 'cancel', _do_cancel.job_id, v_done.lane,
+        PERFORM pulse_internal.audit(
+            v_who, 'cancel', do_cancel.job_id, v_done.lane,
             jsonb_build_object('state', v_done.was),
             jsonb_build_object(
                 'state', v_done.state, 'requested', v_done.state = 'running', 'force', v_force
             ),
-            _do_cancel.reason
+            do_cancel.reason
         );
     END IF;
 
@@ -67,16 +67,16 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._do_cancel(pulse._signature, bigint, text, boolean) IS
+COMMENT ON FUNCTION pulse_internal.do_cancel(pulse_internal.caller_signature, bigint, text, boolean) IS
 'cancel for the role that signed. Writes the same.';
 
-CREATE FUNCTION pulse._raise_force()
+CREATE FUNCTION pulse_internal.raise_force()
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM pulse._raise(
+    PERFORM pulse_internal.raise(
         'PU011',
         'force => true needs operator access',
         'Only an operator may take a lease away from a running job.',
@@ -85,11 +85,11 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._raise_force() IS
+COMMENT ON FUNCTION pulse_internal.raise_force() IS
 'Raise PU011.';
 
 -- was: the state before; state: the state after (the same where nothing can be done).
-CREATE FUNCTION pulse._cancel(
+CREATE FUNCTION pulse_internal.cancel(
     job_id bigint,
     reason text,
     force boolean,
@@ -105,10 +105,10 @@ SET jit = off
 AS $$
 DECLARE
     v_was record;
-    v_lease pulse.lease;
+    v_lease pulse_internal.lease;
 BEGIN
     SELECT t.* INTO v_was
-    FROM pulse._take_out(_cancel.job_id) AS t;
+    FROM pulse_internal.take_out(cancel.job_id) AS t;
 
     was := v_was.state;
     lane := v_was.lane;
@@ -119,7 +119,7 @@ BEGIN
         RETURN;
     END IF;
 
-    IF was = 'running' AND NOT _cancel.force THEN
+    IF was = 'running' AND NOT cancel.force THEN
         IF v_was.cancel_by IS NOT NULL THEN
             RETURN;
         END IF;
@@ -128,45 +128,45 @@ BEGIN
         -- reap_at makes the sweep look in time.
         WITH grace AS MATERIALIZED (
             SELECT clock_timestamp() + s.cancel_grace AS cancel_by
-            FROM pulse._lane_settings(v_was.lane) AS s
+            FROM pulse_internal.lane_settings(v_was.lane) AS s
         )
 
-        UPDATE pulse.lease AS l
+        UPDATE pulse_internal.lease AS l
         SET
             cancel_by = g.cancel_by,
-            cancel_reason = coalesce(_cancel.reason, 'cancelled'),
+            cancel_reason = coalesce(cancel.reason, 'cancelled'),
             lease_until = least(l.lease_until, g.cancel_by),
             reap_at = least(l.reap_at, l.lease_until, g.cancel_by)
         FROM grace AS g
-        WHERE l.job = _cancel.job_id;
+        WHERE l.job = cancel.job_id;
 
         changed := true;
         RETURN;
     END IF;
 
     IF was = 'blocked' THEN
-        DELETE FROM pulse.blocked AS b
-        WHERE b.job = _cancel.job_id;
+        DELETE FROM pulse_internal.blocked AS b
+        WHERE b.job = cancel.job_id;
     END IF;
 
     IF was = 'running' THEN
         -- Forced: the lease is gone, and the worker's reports find nothing.
-        DELETE FROM pulse.lease AS l
-        WHERE l.job = _cancel.job_id
+        DELETE FROM pulse_internal.lease AS l
+        WHERE l.job = cancel.job_id
         RETURNING l.* INTO v_lease;
 
-        PERFORM pulse._count_start(v_lease);
+        PERFORM pulse_internal.count_start(v_lease);
         IF v_lease.group_key IS NOT NULL THEN
-            PERFORM pulse._notice_ends(
-                ARRAY[ROW(v_lease.lane, v_lease.group_key)::pulse._group]
+            PERFORM pulse_internal.notice_ends(
+                ARRAY[ROW(v_lease.lane, v_lease.group_key)::pulse_internal.lane_group]
             );
         END IF;
     END IF;
 
-    PERFORM pulse._finish_cancelled(
-        _cancel.job_id, v_was.lane, v_was.kind, v_was.rank, 'cancel',
+    PERFORM pulse_internal.finish_cancelled(
+        cancel.job_id, v_was.lane, v_was.kind, v_was.rank, 'cancel',
         v_was.attempts, v_was.failures, v_was.keyed,
-        coalesce(_cancel.reason, 'cancelled'), v_was.claimed_at, NULL, v_was.worker
+        coalesce(cancel.reason, 'cancelled'), v_was.claimed_at, NULL, v_was.worker
     );
 
     state := 'cancelled';
@@ -174,5 +174,5 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._cancel(bigint, text, boolean) IS
+COMMENT ON FUNCTION pulse_internal.cancel(bigint, text, boolean) IS
 'Cancel one job, or ask its worker to stop; finished jobs are left as they are.';

@@ -5,58 +5,58 @@ RETURNS void
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse._do_delete_job(pulse._sign(), delete_job.job_id, delete_job.reason)
+    SELECT pulse_internal.do_delete_job(pulse_internal.sign(), delete_job.job_id, delete_job.reason)
 $$;
 
 COMMENT ON FUNCTION pulse.delete_job(bigint, text) IS
 'Remove a finished job with its errors, progress, checkpoint and unique key, before its retention ends. PU004 no such job; PU105 it has not ended: cancel it first, or a job that depends on it may still run; PU107 it kept moving. Writes finished, body, failure, job_progress, job_checkpoint, job_step, signal_wait, dependency, job_key and audit_entry.';
 
-CREATE FUNCTION pulse._do_delete_job(signature pulse._signature, job_id bigint, reason text)
+CREATE FUNCTION pulse_internal.do_delete_job(signature pulse_internal.caller_signature, job_id bigint, reason text)
 RETURNS void
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(_do_delete_job.signature);
+    v_who integer := pulse_internal.redeem(do_delete_job.signature);
     v_done record;
 BEGIN
-    PERFORM pulse._require_read_committed('delete_job');
-    PERFORM pulse._require_reason(_do_delete_job.reason);
+    PERFORM pulse_internal.require_read_committed('delete_job');
+    PERFORM pulse_internal.require_reason(do_delete_job.reason);
 
     SELECT d.* INTO v_done
-    FROM pulse._discard(_do_delete_job.job_id) AS d;
+    FROM pulse_internal.discard(do_delete_job.job_id) AS d;
 
     IF v_done.needed_by IS NOT NULL THEN
-        PERFORM pulse._raise_wrong_state(
-            _do_delete_job.job_id,
+        PERFORM pulse_internal.raise_wrong_state(
+            do_delete_job.job_id,
             format('needed by job %s, which depends on it', v_done.needed_by), 'delete',
             'Cancel or delete the jobs that depend on it first.'
         );
     END IF;
 
     IF v_done.state IS NULL THEN
-        PERFORM pulse._raise_wrong_state(
-            _do_delete_job.job_id, v_done.was, 'delete', 'Cancel it first.'
+        PERFORM pulse_internal.raise_wrong_state(
+            do_delete_job.job_id, v_done.was, 'delete', 'Cancel it first.'
         );
     END IF;
 
-    PERFORM pulse._audit(
-        v_who, 'delete_job', _do_delete_job.job_id, v_done.lane,
+    PERFORM pulse_internal.audit(
+        v_who, 'delete_job', do_delete_job.job_id, v_done.lane,
         jsonb_build_object(
             'state', v_done.was, 'kind', v_done.kind, 'attempts', v_done.attempts
         ),
-        NULL, _do_delete_job.reason
+        NULL, do_delete_job.reason
     );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._do_delete_job(pulse._signature, bigint, text) IS
+COMMENT ON FUNCTION pulse_internal.do_delete_job(pulse_internal.caller_signature, bigint, text) IS
 'delete_job for the role that signed. Writes the same.';
 
 -- state is deleted, or stays NULL for a job that has not ended, or that another may still
 -- need.
-CREATE FUNCTION pulse._discard(
+CREATE FUNCTION pulse_internal.discard(
     job_id bigint,
     OUT was text,
     OUT lane text,
@@ -72,48 +72,48 @@ SET jit = off
 AS $$
 BEGIN
     SELECT t.state, t.lane, t.kind, t.attempts INTO was, lane, kind, attempts
-    FROM pulse._take_out(_discard.job_id) AS t;
+    FROM pulse_internal.take_out(discard.job_id) AS t;
 
     IF was NOT IN ('completed', 'dead', 'cancelled') THEN
         RETURN;
     END IF;
 
     -- A later statement than the lock, which an enqueue with after shares.
-    needed_by := pulse._needed_by(_discard.job_id);
+    needed_by := pulse_internal.needed_by(discard.job_id);
     IF needed_by IS NOT NULL THEN
         RETURN;
     END IF;
 
     -- The row in finished is locked, so the job stays where it is while the rest goes.
-    DELETE FROM pulse.dependency AS d
-    WHERE d.job = _discard.job_id;
+    DELETE FROM pulse_internal.dependency AS d
+    WHERE d.job = discard.job_id;
 
-    DELETE FROM pulse.job_step AS s
-    WHERE s.job = _discard.job_id;
+    DELETE FROM pulse_internal.job_step AS s
+    WHERE s.job = discard.job_id;
 
-    DELETE FROM pulse.signal_wait AS w
-    WHERE w.job = _discard.job_id;
+    DELETE FROM pulse_internal.signal_wait AS w
+    WHERE w.job = discard.job_id;
 
-    DELETE FROM pulse.job_key AS k
-    WHERE k.job = _discard.job_id;
+    DELETE FROM pulse_internal.job_key AS k
+    WHERE k.job = discard.job_id;
 
-    DELETE FROM pulse.job_progress AS p
-    WHERE p.job = _discard.job_id;
+    DELETE FROM pulse_internal.job_progress AS p
+    WHERE p.job = discard.job_id;
 
-    DELETE FROM pulse.job_checkpoint AS c
-    WHERE c.job = _discard.job_id;
+    DELETE FROM pulse_internal.job_checkpoint AS c
+    WHERE c.job = discard.job_id;
 
-    DELETE FROM pulse.failure AS f
-    WHERE f.job = _discard.job_id;
+    DELETE FROM pulse_internal.failure AS f
+    WHERE f.job = discard.job_id;
 
-    DELETE FROM pulse.finished AS f
-    WHERE f.job = _discard.job_id;
+    DELETE FROM pulse_internal.finished AS f
+    WHERE f.job = discard.job_id;
 
-    DELETE FROM pulse.body AS b
-    WHERE b.job = _discard.job_id;
+    DELETE FROM pulse_internal.body AS b
+    WHERE b.job = discard.job_id;
     state := 'deleted';
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._discard(bigint) IS
+COMMENT ON FUNCTION pulse_internal.discard(bigint) IS
 'Remove a job that has ended with all that belongs to it; says what it was.';

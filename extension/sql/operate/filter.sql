@@ -1,125 +1,125 @@
 -- The jsonb filter of the bulk verbs and of find_jobs: checked and parsed here, once.
 
-CREATE FUNCTION pulse._parse_filter(verb text, filter jsonb)
-RETURNS pulse._job_filter
+CREATE FUNCTION pulse_internal.parse_filter(verb text, filter jsonb)
+RETURNS pulse_internal.job_filter
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_acts_on text [] := pulse._acts_on(_parse_filter.verb);
+    v_acts_on text [] := pulse_internal.acts_on(parse_filter.verb);
     v_now timestamptz := clock_timestamp();
-    v_parsed pulse._job_filter;
+    v_parsed pulse_internal.job_filter;
     v_key text;
     v_value jsonb;
     v_state text;
     v_fits boolean;
 BEGIN
-    IF jsonb_typeof(_parse_filter.filter) IS DISTINCT FROM 'object' THEN
-        PERFORM pulse._raise_bad_filter(
+    IF jsonb_typeof(parse_filter.filter) IS DISTINCT FROM 'object' THEN
+        PERFORM pulse_internal.raise_bad_filter(
             'filter must be a JSON object',
-            format('It is %s.', coalesce(left(_parse_filter.filter::text, 100), 'NULL'))
+            format('It is %s.', coalesce(left(parse_filter.filter::text, 100), 'NULL'))
         );
     END IF;
 
-    IF _parse_filter.filter = '{}' AND _parse_filter.verb <> 'find' THEN
-        PERFORM pulse._raise_bad_filter(
+    IF parse_filter.filter = '{}' AND parse_filter.verb <> 'find' THEN
+        PERFORM pulse_internal.raise_bad_filter(
             'filter is empty', 'To act on every job, say so: {"all": true}.'
         );
     END IF;
 
     FOR v_key, v_value IN
         SELECT e.key, e.value
-        FROM jsonb_each(_parse_filter.filter) AS e
+        FROM jsonb_each(parse_filter.filter) AS e
         ORDER BY e.key
     LOOP
-        v_fits := pulse._fits_filter(v_key, v_value);
+        v_fits := pulse_internal.fits_filter(v_key, v_value);
 
         IF v_fits IS NULL THEN
-            PERFORM pulse._raise_bad_filter(
+            PERFORM pulse_internal.raise_bad_filter(
                 format('filter key %s is unknown', to_jsonb(left(v_key, 100))),
                 'Ignored, it would let the verb act on more jobs than were meant.'
             );
         END IF;
 
         IF NOT v_fits THEN
-            PERFORM pulse._raise_bad_filter(
+            PERFORM pulse_internal.raise_bad_filter(
                 format('filter key %s has a bad value', to_jsonb(v_key)),
                 format('It is %s.', left(v_value::text, 100))
             );
         END IF;
     END LOOP;
 
-    v_parsed.states := coalesce(pulse._texts(_parse_filter.filter -> 'state'), v_acts_on);
+    v_parsed.states := coalesce(pulse_internal.texts(parse_filter.filter -> 'state'), v_acts_on);
     FOREACH v_state IN ARRAY v_parsed.states LOOP
         IF v_state <> ALL (v_acts_on) THEN
-            PERFORM pulse._raise_bad_filter(
+            PERFORM pulse_internal.raise_bad_filter(
                 format(
-                    CASE _parse_filter.verb
+                    CASE parse_filter.verb
                         WHEN 'find' THEN 'there is no state %2$s'
                         ELSE '%1$s_where cannot act on the state %2$s'
                     END,
-                    _parse_filter.verb, to_jsonb(left(v_state, 100))
+                    parse_filter.verb, to_jsonb(left(v_state, 100))
                 ),
                 format('States: %s.', array_to_string(v_acts_on, ', '))
             );
         END IF;
     END LOOP;
 
-    v_parsed.jobs := pulse._texts(_parse_filter.filter -> 'job_ids')::bigint [];
-    v_parsed.lanes := pulse._texts(_parse_filter.filter -> 'lane');
-    v_parsed.kinds := pulse._texts(_parse_filter.filter -> 'kind');
-    v_parsed.workers := pulse._texts(_parse_filter.filter -> 'worker');
-    v_parsed.rank := - (_parse_filter.filter ->> 'priority')::integer;
-    v_parsed.rank_above := - (_parse_filter.filter ->> 'priority_below')::integer;
-    v_parsed.rank_below := - (_parse_filter.filter ->> 'priority_above')::integer;
-    v_parsed.error_like := _parse_filter.filter ->> 'error_like';
-    v_parsed.error_contains := lower(_parse_filter.filter ->> 'error_contains');
-    v_parsed.asks_error := _parse_filter.filter ?| '{error_like,error_contains}';
-    v_parsed.tags := pulse._texts(_parse_filter.filter -> 'tag');
-    v_parsed.group_keys := pulse._texts(_parse_filter.filter -> 'group_key');
-    v_parsed.flows := pulse._texts(_parse_filter.filter -> 'flow');
-    v_parsed.owners := pulse._roles_named(
-        pulse._texts(_parse_filter.filter -> 'enqueued_by')
+    v_parsed.jobs := pulse_internal.texts(parse_filter.filter -> 'job_ids')::bigint [];
+    v_parsed.lanes := pulse_internal.texts(parse_filter.filter -> 'lane');
+    v_parsed.kinds := pulse_internal.texts(parse_filter.filter -> 'kind');
+    v_parsed.workers := pulse_internal.texts(parse_filter.filter -> 'worker');
+    v_parsed.rank := - (parse_filter.filter ->> 'priority')::integer;
+    v_parsed.rank_above := - (parse_filter.filter ->> 'priority_below')::integer;
+    v_parsed.rank_below := - (parse_filter.filter ->> 'priority_above')::integer;
+    v_parsed.error_like := parse_filter.filter ->> 'error_like';
+    v_parsed.error_contains := lower(parse_filter.filter ->> 'error_contains');
+    v_parsed.asks_error := parse_filter.filter ?| '{error_like,error_contains}';
+    v_parsed.tags := pulse_internal.texts(parse_filter.filter -> 'tag');
+    v_parsed.group_keys := pulse_internal.texts(parse_filter.filter -> 'group_key');
+    v_parsed.flows := pulse_internal.texts(parse_filter.filter -> 'flow');
+    v_parsed.owners := pulse_internal.roles_named(
+        pulse_internal.texts(parse_filter.filter -> 'enqueued_by')
     );
-    v_parsed.enqueued_before := v_now - (_parse_filter.filter ->> 'older_than')::interval;
-    v_parsed.enqueued_after := v_now - (_parse_filter.filter ->> 'newer_than')::interval;
-    v_parsed.payload := _parse_filter.filter -> 'payload';
-    v_parsed.payload_contains := lower(_parse_filter.filter ->> 'payload_contains');
-    v_parsed.asks_body := _parse_filter.filter
+    v_parsed.enqueued_before := v_now - (parse_filter.filter ->> 'older_than')::interval;
+    v_parsed.enqueued_after := v_now - (parse_filter.filter ->> 'newer_than')::interval;
+    v_parsed.payload := parse_filter.filter -> 'payload';
+    v_parsed.payload_contains := lower(parse_filter.filter ->> 'payload_contains');
+    v_parsed.asks_body := parse_filter.filter
         ?| '{tag,group_key,flow,enqueued_by,older_than,newer_than,payload,payload_contains}';
     RETURN v_parsed;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._parse_filter(text, jsonb) IS
+COMMENT ON FUNCTION pulse_internal.parse_filter(text, jsonb) IS
 'The filter of a bulk verb, or of find, parsed; PU006 unless the verb understands it.';
 
 -- Whether a value fits its key; NULL for a key that is not known.
-CREATE FUNCTION pulse._fits_filter(key text, value jsonb)
+CREATE FUNCTION pulse_internal.fits_filter(key text, value jsonb)
 RETURNS boolean
 LANGUAGE plpgsql
 STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_type text := jsonb_typeof(_fits_filter.value);
-    v_text text := _fits_filter.value #>> '{}';
+    v_type text := jsonb_typeof(fits_filter.value);
+    v_text text := fits_filter.value #>> '{}';
 BEGIN
     CASE
-        WHEN _fits_filter.key = ANY (
+        WHEN fits_filter.key = ANY (
             '{state,lane,kind,tag,group_key,flow,enqueued_by,worker}'::text []
         ) THEN
             RETURN v_type = 'string' OR v_type = 'array' AND NOT EXISTS (
                 SELECT
-                FROM jsonb_array_elements(_fits_filter.value) AS e (item)
+                FROM jsonb_array_elements(fits_filter.value) AS e (item)
                 WHERE jsonb_typeof(e.item) <> 'string'
             );
 
-        WHEN _fits_filter.key = ANY ('{priority,priority_below,priority_above}'::text []) THEN
+        WHEN fits_filter.key = ANY ('{priority,priority_below,priority_above}'::text []) THEN
             RETURN v_type = 'number' AND v_text ~ '^-?[0-9]{1,10}$'
                 AND abs(v_text::bigint) <= 2147483647;
 
-        WHEN _fits_filter.key = ANY ('{older_than,newer_than}'::text []) THEN
+        WHEN fits_filter.key = ANY ('{older_than,newer_than}'::text []) THEN
             IF v_type <> 'string' THEN
                 RETURN false;
             END IF;
@@ -133,26 +133,26 @@ BEGIN
                     RETURN false;
             END;
 
-        WHEN _fits_filter.key = 'error_like' THEN
+        WHEN fits_filter.key = 'error_like' THEN
             -- A pattern that ends within an escape is refused by LIKE, but only late.
             RETURN v_type = 'string' AND v_text !~ '(^|[^\\])(\\\\)*\\$';
 
-        WHEN _fits_filter.key = ANY ('{error_contains,payload_contains}'::text []) THEN
+        WHEN fits_filter.key = ANY ('{error_contains,payload_contains}'::text []) THEN
             RETURN v_type = 'string' AND v_text <> '';
 
-        WHEN _fits_filter.key = 'payload' THEN
+        WHEN fits_filter.key = 'payload' THEN
             RETURN v_type IN ('object', 'array');
 
-        WHEN _fits_filter.key = 'job_ids' THEN
+        WHEN fits_filter.key = 'job_ids' THEN
             RETURN v_type = 'array' AND NOT EXISTS (
                 SELECT
-                FROM jsonb_array_elements(_fits_filter.value) AS e (item)
+                FROM jsonb_array_elements(fits_filter.value) AS e (item)
                 WHERE jsonb_typeof(e.item) NOT IN ('string', 'number')
                     OR (e.item #>> '{}') !~ '^[0-9]{1,18}$'
             );
 
-        WHEN _fits_filter.key = 'all' THEN
-            RETURN _fits_filter.value = 'true';
+        WHEN fits_filter.key = 'all' THEN
+            RETURN fits_filter.value = 'true';
 
         ELSE
             RETURN NULL;
@@ -160,11 +160,11 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._fits_filter(text, jsonb) IS
+COMMENT ON FUNCTION pulse_internal.fits_filter(text, jsonb) IS
 'Whether a value may stand at this key of a filter; NULL when there is no such key.';
 
 -- Which states a bulk verb acts on.
-CREATE FUNCTION pulse._acts_on(verb text)
+CREATE FUNCTION pulse_internal.acts_on(verb text)
 RETURNS text []
 LANGUAGE sql
 IMMUTABLE
@@ -186,10 +186,10 @@ AS $$
         END::text []
 $$;
 
-COMMENT ON FUNCTION pulse._acts_on(text) IS
+COMMENT ON FUNCTION pulse_internal.acts_on(text) IS
 'The states that a bulk verb can change; for find, every state.';
 
-CREATE FUNCTION pulse._texts(value jsonb)
+CREATE FUNCTION pulse_internal.texts(value jsonb)
 RETURNS text []
 LANGUAGE sql
 IMMUTABLE
@@ -202,19 +202,19 @@ AS $$
         END
 $$;
 
-COMMENT ON FUNCTION pulse._texts(jsonb) IS
+COMMENT ON FUNCTION pulse_internal.texts(jsonb) IS
 'A JSON string, or an array of them, as an array; NULL for anything else.';
 
-CREATE FUNCTION pulse._raise_bad_filter(message text, detail text)
+CREATE FUNCTION pulse_internal.raise_bad_filter(message text, detail text)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM pulse._raise(
+    PERFORM pulse_internal.raise(
         'PU006',
-        _raise_bad_filter.message,
-        _raise_bad_filter.detail,
+        raise_bad_filter.message,
+        raise_bad_filter.detail,
         'Keys: state, lane, kind, tag, group_key, flow, enqueued_by, worker (a string or an array of them); '
         'priority, priority_below, priority_above (an integer); older_than, newer_than (an interval); '
         'error_like (a LIKE pattern, in any case); error_contains, payload_contains (a text, in any case); '
@@ -223,5 +223,5 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._raise_bad_filter(text, text) IS
+COMMENT ON FUNCTION pulse_internal.raise_bad_filter(text, text) IS
 'Raise PU006 with the list of keys.';

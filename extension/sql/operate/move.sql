@@ -7,14 +7,14 @@ RETURNS text
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse._do_move(pulse._sign(), move.job_id, move.lane, move.reason)
+    SELECT pulse_internal.do_move(pulse_internal.sign(), move.job_id, move.lane, move.reason)
 $$;
 
 COMMENT ON FUNCTION pulse.move(bigint, text, text) IS
 'Put a waiting job into another lane, at the end of its priority there, with its unique key; returns its state. PU002 not a lane name; PU004 no such job; PU102 the key is taken in that lane; PU105 it is running or has ended; PU107 it kept moving. Writes blocked, approval, waiting or ready, and job_key and audit_entry.';
 
-CREATE FUNCTION pulse._do_move(
-    signature pulse._signature, job_id bigint, lane text, reason text
+CREATE FUNCTION pulse_internal.do_move(
+    signature pulse_internal.caller_signature, job_id bigint, lane text, reason text
 )
 RETURNS text
 LANGUAGE plpgsql
@@ -24,50 +24,50 @@ SET enable_seqscan = off
 SET jit = off
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(_do_move.signature);
+    v_who integer := pulse_internal.redeem(do_move.signature);
     v_done record;
 BEGIN
-    PERFORM pulse._require_read_committed('move');
-    PERFORM pulse._require_name('lane', _do_move.lane);
-    PERFORM pulse._require_reason(_do_move.reason);
+    PERFORM pulse_internal.require_read_committed('move');
+    PERFORM pulse_internal.require_name('lane', do_move.lane);
+    PERFORM pulse_internal.require_reason(do_move.reason);
 
     -- Nothing to do must not cost the job its place in line.
     IF EXISTS (
         SELECT
-        FROM pulse._in_line AS r
-        WHERE r.job = _do_move.job_id
-            AND r.lane = _do_move.lane
+        FROM pulse_internal.in_line AS r
+        WHERE r.job = do_move.job_id
+            AND r.lane = do_move.lane
     ) THEN
         RETURN 'ready';
     END IF;
 
     SELECT s.* INTO v_done
-    FROM pulse._shift(_do_move.job_id, _do_move.lane, NULL) AS s;
+    FROM pulse_internal.shift(do_move.job_id, do_move.lane, NULL) AS s;
 
     IF v_done.was IN ('running', 'completed', 'dead', 'cancelled') THEN
-        PERFORM pulse._raise_wrong_state(
-            _do_move.job_id, v_done.was, 'move', 'Only a job that waits can change its lane.'
+        PERFORM pulse_internal.raise_wrong_state(
+            do_move.job_id, v_done.was, 'move', 'Only a job that waits can change its lane.'
         );
     END IF;
 
     IF v_done.key_holder IS NOT NULL THEN
-        PERFORM pulse._raise_key_taken(
-            _do_move.lane, pulse._key_of(_do_move.job_id), v_done.key_holder
+        PERFORM pulse_internal.raise_key_taken(
+            do_move.lane, pulse_internal.key_of(do_move.job_id), v_done.key_holder
         );
     END IF;
 
-    PERFORM pulse._audit(
-        v_who, 'move', _do_move.job_id, v_done.lane,
+    PERFORM pulse_internal.audit(
+        v_who, 'move', do_move.job_id, v_done.lane,
         jsonb_build_object('state', v_done.was, 'lane', v_done.lane),
-        jsonb_build_object('state', v_done.state, 'lane', _do_move.lane),
-        _do_move.reason
+        jsonb_build_object('state', v_done.state, 'lane', do_move.lane),
+        do_move.reason
     );
 
     RETURN v_done.state;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._do_move(pulse._signature, bigint, text, text) IS
+COMMENT ON FUNCTION pulse_internal.do_move(pulse_internal.caller_signature, bigint, text, text) IS
 'move for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse.reprioritize(
@@ -77,16 +77,16 @@ RETURNS text
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse._do_reprioritize(
-        pulse._sign(), reprioritize.job_id, reprioritize.priority, reprioritize.reason
+    SELECT pulse_internal.do_reprioritize(
+        pulse_internal.sign(), reprioritize.job_id, reprioritize.priority, reprioritize.reason
     )
 $$;
 
 COMMENT ON FUNCTION pulse.reprioritize(bigint, integer, text) IS
 'Give a job another priority (higher runs first); returns its state. A job in line goes to the end of its new priority; one that has that priority keeps its place. A running job goes on undisturbed, and the priority counts for its next run. PU002 priority out of bounds; PU004 no such job; PU105 it has ended; PU107 it kept moving. Writes blocked, approval, waiting, ready or lease, and audit_entry.';
 
-CREATE FUNCTION pulse._do_reprioritize(
-    signature pulse._signature, job_id bigint, priority integer, reason text
+CREATE FUNCTION pulse_internal.do_reprioritize(
+    signature pulse_internal.caller_signature, job_id bigint, priority integer, reason text
 )
 RETURNS text
 LANGUAGE plpgsql
@@ -96,51 +96,51 @@ SET enable_seqscan = off
 SET jit = off
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(_do_reprioritize.signature);
+    v_who integer := pulse_internal.redeem(do_reprioritize.signature);
     v_done record;
 BEGIN
-    PERFORM pulse._require_read_committed('reprioritize');
-    PERFORM pulse._require_priority(_do_reprioritize.priority);
-    PERFORM pulse._require_reason(_do_reprioritize.reason);
+    PERFORM pulse_internal.require_read_committed('reprioritize');
+    PERFORM pulse_internal.require_priority(do_reprioritize.priority);
+    PERFORM pulse_internal.require_reason(do_reprioritize.reason);
 
     -- Nothing to do must not cost the job its place in line.
     IF EXISTS (
         SELECT
-        FROM pulse._in_line AS r
-        WHERE r.job = _do_reprioritize.job_id
-            AND r.rank = - _do_reprioritize.priority
+        FROM pulse_internal.in_line AS r
+        WHERE r.job = do_reprioritize.job_id
+            AND r.rank = - do_reprioritize.priority
     ) THEN
         RETURN 'ready';
     END IF;
 
     SELECT s.* INTO v_done
-    FROM pulse._shift(_do_reprioritize.job_id, NULL, - _do_reprioritize.priority) AS s;
+    FROM pulse_internal.shift(do_reprioritize.job_id, NULL, - do_reprioritize.priority) AS s;
 
     IF v_done.was IN ('completed', 'dead', 'cancelled') THEN
-        PERFORM pulse._raise_wrong_state(
-            _do_reprioritize.job_id, v_done.was, 'reprioritize',
+        PERFORM pulse_internal.raise_wrong_state(
+            do_reprioritize.job_id, v_done.was, 'reprioritize',
             'A dead or cancelled job can be put back in line by pulse.retry.'
         );
     END IF;
 
-    PERFORM pulse._audit(
-        v_who, 'reprioritize', _do_reprioritize.job_id, v_done.lane,
+    PERFORM pulse_internal.audit(
+        v_who, 'reprioritize', do_reprioritize.job_id, v_done.lane,
         jsonb_build_object('state', v_done.was, 'priority', - v_done.rank),
-        jsonb_build_object('state', v_done.state, 'priority', _do_reprioritize.priority),
-        _do_reprioritize.reason
+        jsonb_build_object('state', v_done.state, 'priority', do_reprioritize.priority),
+        do_reprioritize.reason
     );
 
     RETURN v_done.state;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._do_reprioritize(pulse._signature, bigint, integer, text) IS
+COMMENT ON FUNCTION pulse_internal.do_reprioritize(pulse_internal.caller_signature, bigint, integer, text) IS
 'reprioritize for the role that signed. Writes the same.';
 
 -- NULL for to_lane or to_rank means: as it is. was and lane are the job's before, state
 -- its state after; key_holder is who has the key in that lane, and then the job may not
 -- stay there.
-CREATE FUNCTION pulse._shift(
+CREATE FUNCTION pulse_internal.shift(
     job_id bigint,
     to_lane text,
     to_rank integer,
@@ -161,46 +161,46 @@ DECLARE
     v_rank integer;
 BEGIN
     SELECT t.* INTO v_was
-    FROM pulse._take_out(_shift.job_id) AS t;
+    FROM pulse_internal.take_out(shift.job_id) AS t;
 
     was := v_was.state;
     lane := v_was.lane;
     rank := v_was.rank;
     state := was;
-    v_lane := coalesce(_shift.to_lane, v_was.lane);
-    v_rank := coalesce(_shift.to_rank, v_was.rank);
+    v_lane := coalesce(shift.to_lane, v_was.lane);
+    v_rank := coalesce(shift.to_rank, v_was.rank);
 
     IF was IN ('completed', 'dead', 'cancelled') THEN
         RETURN;
     END IF;
 
     IF was = 'running' THEN
-        UPDATE pulse.lease AS l
+        UPDATE pulse_internal.lease AS l
         SET rank = v_rank
-        WHERE l.job = _shift.job_id
+        WHERE l.job = shift.job_id
             AND l.rank <> v_rank;
         RETURN;
     END IF;
 
     IF v_was.keyed AND v_lane <> v_was.lane THEN
-        key_holder := pulse._rekey(_shift.job_id, v_lane);
+        key_holder := pulse_internal.rekey(shift.job_id, v_lane);
     END IF;
 
     -- In place: who looks at a watch finds it by its number.
     IF was = 'blocked' THEN
-        UPDATE pulse.blocked AS b
+        UPDATE pulse_internal.blocked AS b
         SET lane = v_lane,
             rank = v_rank
-        WHERE b.job = _shift.job_id;
+        WHERE b.job = shift.job_id;
         RETURN;
     END IF;
 
     IF was = 'awaiting_approval' THEN
-        INSERT INTO pulse.approval (
+        INSERT INTO pulse_internal.approval (
             job, lane, kind, rank, run_at, expires_at, asked_at, keyed
         )
         VALUES (
-            _shift.job_id, v_lane, v_was.kind, v_rank,
+            shift.job_id, v_lane, v_was.kind, v_rank,
             v_was.run_at, v_was.expires_at, v_was.asked_at, v_was.keyed
         );
         RETURN;
@@ -211,14 +211,14 @@ BEGIN
         state := 'ready';
     END IF;
 
-    PERFORM pulse._put_in_line(
-        _shift.job_id, v_lane, v_was.kind, v_rank, v_was.run_at,
+    PERFORM pulse_internal.put_in_line(
+        shift.job_id, v_lane, v_was.kind, v_rank, v_was.run_at,
         v_was.attempts, v_was.failures, v_was.keyed, was = 'retrying',
-        v_was.last_lease, v_was.last_verb, pulse._group_key(_shift.job_id),
+        v_was.last_lease, v_was.last_verb, pulse_internal.group_key(shift.job_id),
         CASE WHEN v_lane = v_was.lane AND v_rank = v_was.rank THEN v_was.place END
     );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._shift(bigint, text, integer) IS
+COMMENT ON FUNCTION pulse_internal.shift(bigint, text, integer) IS
 'Put a job at the end of another line; says what it was, what it is, and who has its key there.';

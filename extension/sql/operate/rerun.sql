@@ -5,51 +5,51 @@ RETURNS bigint
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse._do_rerun(pulse._sign(), rerun.job_id, rerun.reason)
+    SELECT pulse_internal.do_rerun(pulse_internal.sign(), rerun.job_id, rerun.reason)
 $$;
 
 COMMENT ON FUNCTION pulse.rerun(bigint, text) IS
 'Enqueue a finished job again, as a new job, and return the id of the new one, whose rerun_of names the old one: same kind, payload, headers, lane, priority and options, same owner, without its unique key and start_by; where the old one needed approval so does the new one. The old one stays as it is (retry puts a dead or cancelled job itself back in line). PU004 no such job; PU105 it has not ended; PU107 it kept moving. Writes what enqueue writes, and audit_entry.';
 
-CREATE FUNCTION pulse._do_rerun(signature pulse._signature, job_id bigint, reason text)
+CREATE FUNCTION pulse_internal.do_rerun(signature pulse_internal.caller_signature, job_id bigint, reason text)
 RETURNS bigint
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(_do_rerun.signature);
+    v_who integer := pulse_internal.redeem(do_rerun.signature);
     v_done record;
 BEGIN
-    PERFORM pulse._require_read_committed('rerun');
-    PERFORM pulse._require_reason(_do_rerun.reason);
+    PERFORM pulse_internal.require_read_committed('rerun');
+    PERFORM pulse_internal.require_reason(do_rerun.reason);
 
     SELECT r.* INTO v_done
-    FROM pulse._rerun(_do_rerun.job_id) AS r;
+    FROM pulse_internal.rerun(do_rerun.job_id) AS r;
 
     IF v_done.new_job IS NULL THEN
-        PERFORM pulse._raise_wrong_state(
-            _do_rerun.job_id, v_done.was, 'rerun',
+        PERFORM pulse_internal.raise_wrong_state(
+            do_rerun.job_id, v_done.was, 'rerun',
             'Only a job that has ended can be rerun; this one has not. run_now starts one that waits for its time.'
         );
     END IF;
 
-    PERFORM pulse._audit(
-        v_who, 'rerun', _do_rerun.job_id, v_done.lane,
+    PERFORM pulse_internal.audit(
+        v_who, 'rerun', do_rerun.job_id, v_done.lane,
         jsonb_build_object('state', v_done.was),
         jsonb_build_object('rerun_as', v_done.new_job::text),
-        _do_rerun.reason
+        do_rerun.reason
     );
     RETURN v_done.new_job;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._do_rerun(pulse._signature, bigint, text) IS
+COMMENT ON FUNCTION pulse_internal.do_rerun(pulse_internal.caller_signature, bigint, text) IS
 'rerun for the role that signed. Writes the same.';
 
 -- The row in finished is locked, so that body is there. new_job stays NULL for a job that has
 -- not ended.
-CREATE FUNCTION pulse._rerun(job_id bigint, OUT was text, OUT lane text, OUT new_job bigint)
+CREATE FUNCTION pulse_internal.rerun(job_id bigint, OUT was text, OUT lane text, OUT new_job bigint)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -57,10 +57,10 @@ SET jit = off
 AS $$
 DECLARE
     v_was record;
-    v_body pulse.body;
+    v_body pulse_internal.body;
 BEGIN
     SELECT t.* INTO v_was
-    FROM pulse._take_out(_rerun.job_id) AS t;
+    FROM pulse_internal.take_out(rerun.job_id) AS t;
 
     was := v_was.state;
     lane := v_was.lane;
@@ -70,26 +70,26 @@ BEGIN
     END IF;
 
     SELECT b.* INTO v_body
-    FROM pulse.body AS b
-    WHERE b.job = _rerun.job_id;
+    FROM pulse_internal.body AS b
+    WHERE b.job = rerun.job_id;
 
-    INSERT INTO pulse._request AS r (kind, payload, lane, priority, options, owner)
+    INSERT INTO pulse_internal.request AS r (kind, payload, lane, priority, options, owner)
     VALUES (
         v_body.kind, v_body.payload, v_was.lane, - v_was.rank,
         ROW(
             NULL, NULL, NULL, NULL, NULL, NULL, v_body.max_attempts, NULL, NULL, 'skip',
             v_body.group_key, v_body.needed_approval, v_body.tags, v_body.max_runtime,
             v_body.headers, NULL, NULL, NULL, NULL, v_body.flow, v_body.name
-        )::pulse._item,
+        )::pulse_internal.item,
         v_body.owner
     )
     RETURNING r.job_id INTO new_job;
 
-    UPDATE pulse.body AS b
-    SET rerun_of = _rerun.job_id
+    UPDATE pulse_internal.body AS b
+    SET rerun_of = rerun.job_id
     WHERE b.job = new_job;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._rerun(bigint) IS
+COMMENT ON FUNCTION pulse_internal.rerun(bigint) IS
 'Enqueue a finished job again, as a new one; returns what it was and the id of the new one.';

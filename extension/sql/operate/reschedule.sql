@@ -5,26 +5,26 @@ RETURNS text
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse._do_run_now(pulse._sign(), run_now.job_id, run_now.reason)
+    SELECT pulse_internal.do_run_now(pulse_internal.sign(), run_now.job_id, run_now.reason)
 $$;
 
 COMMENT ON FUNCTION pulse.run_now(bigint, text) IS
 'Put a scheduled or retrying job in line now, with its attempts and failures; returns ready. One that is ready keeps its place. PU004 no such job; PU105 it awaits approval, is running or has ended; PU107 it kept moving. Writes waiting, ready and audit_entry.';
 
-CREATE FUNCTION pulse._do_run_now(signature pulse._signature, job_id bigint, reason text)
+CREATE FUNCTION pulse_internal.do_run_now(signature pulse_internal.caller_signature, job_id bigint, reason text)
 RETURNS text
 LANGUAGE sql
 VOLATILE
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse._reschedule_one(
-        pulse._redeem(signature), 'run_now', _do_run_now.job_id, '-infinity',
-        _do_run_now.reason
+    SELECT pulse_internal.reschedule_one(
+        pulse_internal.redeem(signature), 'run_now', do_run_now.job_id, '-infinity',
+        do_run_now.reason
     )
 $$;
 
-COMMENT ON FUNCTION pulse._do_run_now(pulse._signature, bigint, text) IS
+COMMENT ON FUNCTION pulse_internal.do_run_now(pulse_internal.caller_signature, bigint, text) IS
 'run_now for the role that signed. Writes the same.';
 
 -- Another time for a job that waits for its time, or that is in line.
@@ -36,16 +36,16 @@ RETURNS text
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse._do_reschedule(
-        pulse._sign(), reschedule.job_id, reschedule.run_at, reschedule.reason
+    SELECT pulse_internal.do_reschedule(
+        pulse_internal.sign(), reschedule.job_id, reschedule.run_at, reschedule.reason
     )
 $$;
 
 COMMENT ON FUNCTION pulse.reschedule(bigint, timestamptz, text) IS
 'Let a scheduled, retrying or ready job run at another time; returns its state: scheduled or retrying, or ready when that time is not in the future. A start_by stays as it is. PU002 no time, or an infinite one; PU004 no such job; PU105 it awaits approval, is running or has ended; PU107 it kept moving. Writes waiting, ready and audit_entry.';
 
-CREATE FUNCTION pulse._do_reschedule(
-    signature pulse._signature, job_id bigint, run_at timestamptz, reason text
+CREATE FUNCTION pulse_internal.do_reschedule(
+    signature pulse_internal.caller_signature, job_id bigint, run_at timestamptz, reason text
 )
 RETURNS text
 LANGUAGE plpgsql
@@ -53,20 +53,20 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(_do_reschedule.signature);
+    v_who integer := pulse_internal.redeem(do_reschedule.signature);
 BEGIN
-    PERFORM pulse._require_new_time(_do_reschedule.run_at);
-    RETURN pulse._reschedule_one(
-        v_who, 'reschedule', _do_reschedule.job_id, _do_reschedule.run_at,
-        _do_reschedule.reason
+    PERFORM pulse_internal.require_new_time(do_reschedule.run_at);
+    RETURN pulse_internal.reschedule_one(
+        v_who, 'reschedule', do_reschedule.job_id, do_reschedule.run_at,
+        do_reschedule.reason
     );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._do_reschedule(pulse._signature, bigint, timestamptz, text) IS
+COMMENT ON FUNCTION pulse_internal.do_reschedule(pulse_internal.caller_signature, bigint, timestamptz, text) IS
 'reschedule for the role that signed. Writes the same.';
 
-CREATE FUNCTION pulse._reschedule_one(
+CREATE FUNCTION pulse_internal.reschedule_one(
     who integer, verb text, job_id bigint, run_at timestamptz, reason text
 )
 RETURNS text
@@ -78,47 +78,47 @@ AS $$
 DECLARE
     v_done record;
 BEGIN
-    PERFORM pulse._require_read_committed(_reschedule_one.verb);
-    PERFORM pulse._require_reason(_reschedule_one.reason);
+    PERFORM pulse_internal.require_read_committed(reschedule_one.verb);
+    PERFORM pulse_internal.require_reason(reschedule_one.reason);
 
     -- Nothing to do must not cost the job its place in line.
-    IF NOT _reschedule_one.run_at > clock_timestamp()
-        AND EXISTS (SELECT FROM pulse._in_line AS r WHERE r.job = _reschedule_one.job_id)
+    IF NOT reschedule_one.run_at > clock_timestamp()
+        AND EXISTS (SELECT FROM pulse_internal.in_line AS r WHERE r.job = reschedule_one.job_id)
     THEN
         RETURN 'ready';
     END IF;
 
     SELECT r.* INTO v_done
-    FROM pulse._reschedule(_reschedule_one.job_id, _reschedule_one.run_at) AS r;
+    FROM pulse_internal.reschedule(reschedule_one.job_id, reschedule_one.run_at) AS r;
 
     IF v_done.state IS NULL THEN
-        PERFORM pulse._raise_wrong_state(
-            _reschedule_one.job_id, v_done.was,
-            CASE _reschedule_one.verb WHEN 'run_now' THEN 'run now' ELSE 'reschedule' END,
+        PERFORM pulse_internal.raise_wrong_state(
+            reschedule_one.job_id, v_done.was,
+            CASE reschedule_one.verb WHEN 'run_now' THEN 'run now' ELSE 'reschedule' END,
             'Only a scheduled, retrying or ready job waits for its time.'
         );
     END IF;
 
-    PERFORM pulse._audit(
-        _reschedule_one.who, _reschedule_one.verb, _reschedule_one.job_id, v_done.lane,
+    PERFORM pulse_internal.audit(
+        reschedule_one.who, reschedule_one.verb, reschedule_one.job_id, v_done.lane,
         jsonb_build_object('state', v_done.was, 'run_at', v_done.run_at),
         jsonb_strip_nulls(
             jsonb_build_object(
                 'state', v_done.state,
-                'run_at', CASE WHEN v_done.state <> 'ready' THEN _reschedule_one.run_at END
+                'run_at', CASE WHEN v_done.state <> 'ready' THEN reschedule_one.run_at END
             )
         ),
-        _reschedule_one.reason
+        reschedule_one.reason
     );
     RETURN v_done.state;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._reschedule_one(integer, text, bigint, timestamptz, text) IS
+COMMENT ON FUNCTION pulse_internal.reschedule_one(integer, text, bigint, timestamptz, text) IS
 'What run_now and reschedule have in common: check, do, audit.';
 
 -- was and run_at are the job's before; state stays NULL for one that waits for no time.
-CREATE FUNCTION pulse._reschedule(
+CREATE FUNCTION pulse_internal.reschedule(
     job_id bigint,
     to_time timestamptz,
     OUT was text,
@@ -136,7 +136,7 @@ DECLARE
     v_retrying boolean;
 BEGIN
     SELECT t.* INTO v_was
-    FROM pulse._take_out(_reschedule.job_id) AS t;
+    FROM pulse_internal.take_out(reschedule.job_id) AS t;
 
     was := v_was.state;
     lane := v_was.lane;
@@ -148,39 +148,39 @@ BEGIN
 
     -- Of a job in line nobody knows any more whether it was a retry.
     v_retrying := was = 'retrying' OR (was = 'ready' AND v_was.failures > 0);
-    PERFORM pulse._put_in_line(
-        _reschedule.job_id, v_was.lane, v_was.kind, v_was.rank, _reschedule.to_time,
+    PERFORM pulse_internal.put_in_line(
+        reschedule.job_id, v_was.lane, v_was.kind, v_was.rank, reschedule.to_time,
         v_was.attempts, v_was.failures, v_was.keyed, v_retrying,
-        v_was.last_lease, v_was.last_verb, pulse._group_key(_reschedule.job_id),
+        v_was.last_lease, v_was.last_verb, pulse_internal.group_key(reschedule.job_id),
         v_was.place
     );
     state := CASE
-        WHEN NOT _reschedule.to_time > clock_timestamp() THEN 'ready'
+        WHEN NOT reschedule.to_time > clock_timestamp() THEN 'ready'
         WHEN v_retrying THEN 'retrying'
         ELSE 'scheduled'
     END;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._reschedule(bigint, timestamptz) IS
+COMMENT ON FUNCTION pulse_internal.reschedule(bigint, timestamptz) IS
 'Put a job that is scheduled, retrying or ready in line, or into waiting until a time.';
 
-CREATE FUNCTION pulse._require_new_time(run_at timestamptz)
+CREATE FUNCTION pulse_internal.require_new_time(run_at timestamptz)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF isfinite(_require_new_time.run_at) IS NOT TRUE THEN
-        PERFORM pulse._raise(
+    IF isfinite(require_new_time.run_at) IS NOT TRUE THEN
+        PERFORM pulse_internal.raise(
             'PU002',
             'run_at must be a moment',
-            format('It is %s.', coalesce(_require_new_time.run_at::text, 'NULL')),
+            format('It is %s.', coalesce(require_new_time.run_at::text, 'NULL')),
             'Pass a time, e.g. ''2030-01-01 06:00+00''; run_now is for now.'
         );
     END IF;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._require_new_time(timestamptz) IS
+COMMENT ON FUNCTION pulse_internal.require_new_time(timestamptz) IS
 'Raise PU002 unless the value is a finite time.';

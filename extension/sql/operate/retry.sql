@@ -5,54 +5,54 @@ RETURNS text
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse._do_retry(pulse._sign(), retry.job_id, retry.reason)
+    SELECT pulse_internal.do_retry(pulse_internal.sign(), retry.job_id, retry.reason)
 $$;
 
 COMMENT ON FUNCTION pulse.retry(bigint, text) IS
 'Put a dead or cancelled job back in line, with all its attempts before it; returns ready. One that never ran is blocked again while it depends on a job that has not ended well, and awaits approval again if it needs one (it was rejected, or nobody approved it in time): returns blocked or awaiting_approval. What its end had cancelled comes back with it, as blocked. Its failures start at 0 again, attempt numbers go on growing, a cancel and a start_by are forgotten. PU004 no such job; PU102 its unique key is taken by now; PU105 it is neither dead nor cancelled; PU107 it kept moving. Writes finished, ready, blocked or approval, dependency, doubt, job_key and audit_entry.';
 
-CREATE FUNCTION pulse._do_retry(signature pulse._signature, job_id bigint, reason text)
+CREATE FUNCTION pulse_internal.do_retry(signature pulse_internal.caller_signature, job_id bigint, reason text)
 RETURNS text
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(_do_retry.signature);
+    v_who integer := pulse_internal.redeem(do_retry.signature);
     v_done record;
 BEGIN
-    PERFORM pulse._require_read_committed('retry');
-    PERFORM pulse._require_reason(_do_retry.reason);
+    PERFORM pulse_internal.require_read_committed('retry');
+    PERFORM pulse_internal.require_reason(do_retry.reason);
 
     SELECT r.* INTO v_done
-    FROM pulse._retry(_do_retry.job_id) AS r;
+    FROM pulse_internal.retry(do_retry.job_id) AS r;
 
     IF v_done.key_holder IS NOT NULL THEN
-        PERFORM pulse._raise_key_taken(
-            v_done.lane, pulse._key_of(_do_retry.job_id), v_done.key_holder
+        PERFORM pulse_internal.raise_key_taken(
+            v_done.lane, pulse_internal.key_of(do_retry.job_id), v_done.key_holder
         );
     END IF;
 
     IF v_done.state IS NULL THEN
-        PERFORM pulse._raise_wrong_state(
-            _do_retry.job_id, v_done.was, 'retry', 'Only a dead or cancelled job can be retried.'
+        PERFORM pulse_internal.raise_wrong_state(
+            do_retry.job_id, v_done.was, 'retry', 'Only a dead or cancelled job can be retried.'
         );
     END IF;
 
-    PERFORM pulse._audit(
-        v_who, 'retry', _do_retry.job_id, v_done.lane,
+    PERFORM pulse_internal.audit(
+        v_who, 'retry', do_retry.job_id, v_done.lane,
         jsonb_build_object('state', v_done.was),
         jsonb_build_object('state', v_done.state),
-        _do_retry.reason
+        do_retry.reason
     );
     RETURN v_done.state;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._do_retry(pulse._signature, bigint, text) IS
+COMMENT ON FUNCTION pulse_internal.do_retry(pulse_internal.caller_signature, bigint, text) IS
 'retry for the role that signed. Writes the same.';
 
-CREATE FUNCTION pulse._retry(
+CREATE FUNCTION pulse_internal.retry(
     job_id bigint, OUT was text, OUT lane text, OUT state text, OUT key_holder bigint
 )
 LANGUAGE plpgsql
@@ -62,10 +62,10 @@ SET jit = off
 AS $$
 DECLARE
     v_was record;
-    v_ended pulse.finished;
+    v_ended pulse_internal.finished;
 BEGIN
     SELECT t.* INTO v_was
-    FROM pulse._take_out(_retry.job_id) AS t;
+    FROM pulse_internal.take_out(retry.job_id) AS t;
 
     was := v_was.state;
     lane := v_was.lane;
@@ -75,7 +75,7 @@ BEGIN
     END IF;
 
     IF v_was.keyed THEN
-        key_holder := pulse._rekey(_retry.job_id, v_was.lane);
+        key_holder := pulse_internal.rekey(retry.job_id, v_was.lane);
 
         IF key_holder IS NOT NULL THEN
             RETURN;
@@ -83,29 +83,29 @@ BEGIN
     END IF;
 
     -- For those who take any end it has ended.
-    PERFORM pulse._note_met(ARRAY[_retry.job_id]);
+    PERFORM pulse_internal.note_met(ARRAY[retry.job_id]);
 
-    DELETE FROM pulse.finished AS f
-    WHERE f.job = _retry.job_id
+    DELETE FROM pulse_internal.finished AS f
+    WHERE f.job = retry.job_id
     RETURNING f.* INTO v_ended;
 
     -- Whoever wants it to run wants it however late.
-    UPDATE pulse.body AS b
+    UPDATE pulse_internal.body AS b
     SET start_by = NULL
-    WHERE b.job = _retry.job_id
+    WHERE b.job = retry.job_id
         AND b.start_by IS NOT NULL;
 
-    state := pulse._block_again(v_ended, true);
+    state := pulse_internal.block_again(v_ended, true);
 
-    INSERT INTO pulse.tally (lane, kind, event)
+    INSERT INTO pulse_internal.tally (lane, kind, event)
     VALUES (v_was.lane, v_was.kind, 'retried');
 
-    IF pg_sequence_last_value('pulse.blocked_seq') IS NOT NULL THEN
-        PERFORM pulse._wake(ARRAY[_retry.job_id], false);
-        PERFORM pulse._revive(_retry.job_id);
+    IF pg_sequence_last_value('pulse_internal.blocked_seq') IS NOT NULL THEN
+        PERFORM pulse_internal.wake(ARRAY[retry.job_id], false);
+        PERFORM pulse_internal.revive(retry.job_id);
     END IF;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._retry(bigint) IS
+COMMENT ON FUNCTION pulse_internal.retry(bigint) IS
 'Put a dead or cancelled job back in line, or block it again; state stays NULL when it is neither or its key is taken.';

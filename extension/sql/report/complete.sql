@@ -10,8 +10,8 @@ AS $$
 DECLARE
     v_verdict text;
 BEGIN
-    PERFORM pulse._require_size(
-        'result', pulse._text_size(complete.result), 1048576,
+    PERFORM pulse_internal.require_size(
+        'result', pulse_internal.text_size(complete.result), 1048576,
         'Store the data elsewhere and return a reference.'
     );
 
@@ -19,7 +19,7 @@ BEGIN
     FROM pulse.complete_batch(ARRAY[complete.lease], ARRAY[complete.result]) AS v;
 
     IF v_verdict <> 'ok' THEN
-        PERFORM pulse._raise_lease_lost(complete.lease);
+        PERFORM pulse_internal.raise_lease_lost(complete.lease);
     END IF;
 END;
 $$;
@@ -43,17 +43,17 @@ AS $$
 DECLARE
     v_sound bigint [] := complete_batch.leases;
     v_results jsonb [] := complete_batch.results;
-    v_lease pulse.lease;
+    v_lease pulse_internal.lease;
     v_now timestamptz;
     v_ended integer := 0;
     v_keyed bigint [];
     v_jobs bigint [];
     v_first bigint;
     v_last bigint;
-    v_groups pulse._group [];
+    v_groups pulse_internal.lane_group [];
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        PERFORM pulse._require_read_committed('complete');
+        PERFORM pulse_internal.require_read_committed('complete');
     END IF;
 
     -- By lease, so that the result of each is found by a binary search. Of a lease that is
@@ -67,7 +67,7 @@ BEGIN
             WHERE u.lease IS NOT NULL
                 AND CASE
                     WHEN pg_column_size(u.result) > 100
-                        THEN pulse._text_size(u.result) <= 1048576
+                        THEN pulse_internal.text_size(u.result) <= 1048576
                     ELSE true
                 END
             ORDER BY u.lease, u.place DESC
@@ -77,12 +77,12 @@ BEGIN
     -- Here and not in report/endings.sql: a report of one job would cost a fifth more CPU by one
     -- more call, and as much by the one statement that is best for many.
     IF cardinality(v_sound) = 1 AND v_sound[1] IS NOT NULL THEN
-        DELETE FROM pulse.lease AS l
+        DELETE FROM pulse_internal.lease AS l
         WHERE l.lease = v_sound[1]
         RETURNING l.* INTO v_lease;
 
         IF v_lease.lease IS NOT NULL THEN
-            INSERT INTO pulse.finished (
+            INSERT INTO pulse_internal.finished (
                 job, lane, kind, rank, state, ended_by, attempts, failures, keyed,
                 claimed_at, lease, worker, result
             )
@@ -92,7 +92,7 @@ BEGIN
                 v_lease.claimed_at, v_lease.lease, v_lease.worker, v_results[1]
             );
 
-            INSERT INTO pulse.tally (lane, kind, event, waited, ran)
+            INSERT INTO pulse_internal.tally (lane, kind, event, waited, ran)
             VALUES (
                 v_lease.lane, v_lease.kind, 'completed',
                 v_lease.claimed_at - v_lease.ready_at,
@@ -102,7 +102,7 @@ BEGIN
             -- Mostly that is all.
             IF NOT v_lease.keyed
                 AND v_lease.group_key IS NULL
-                AND pg_sequence_last_value('pulse.blocked_seq') IS NULL
+                AND pg_sequence_last_value('pulse_internal.blocked_seq') IS NULL
                 AND cardinality(complete_batch.leases) = 1
             THEN
                 IF complete_batch.quiet IS NOT TRUE THEN
@@ -118,14 +118,14 @@ BEGIN
                 v_keyed := ARRAY[v_lease.job];
             END IF;
             IF v_lease.group_key IS NOT NULL THEN
-                v_groups := ARRAY[ROW(v_lease.lane, v_lease.group_key)::pulse._group];
+                v_groups := ARRAY[ROW(v_lease.lane, v_lease.group_key)::pulse_internal.lane_group];
             END IF;
         END IF;
     ELSE
         v_now := clock_timestamp();
         -- The index scan visits an array of keys in order, so leases are locked in order.
         WITH gone AS (
-            DELETE FROM pulse.lease AS l
+            DELETE FROM pulse_internal.lease AS l
             WHERE l.lease = ANY (v_sound)
             -- First what is read more than once: a reader takes a row apart up to the last
             -- column it needs.
@@ -135,7 +135,7 @@ BEGIN
         ),
 
         kept AS (
-            INSERT INTO pulse.finished (
+            INSERT INTO pulse_internal.finished (
                 job, lane, kind, rank, state, ended_by, attempts, failures, keyed,
                 claimed_at, lease, worker, result
             )
@@ -151,14 +151,14 @@ BEGIN
         ),
 
         counted AS (
-            INSERT INTO pulse.tally (
+            INSERT INTO pulse_internal.tally (
                 lane, kind, event, jobs, wait_bucket, waited, run_bucket, ran
             )
             SELECT
                 g.lane, g.kind, 'completed', count(*),
-                width_bucket(g.claimed_at - g.ready_at, pulse._histogram_intervals()) AS waits,
+                width_bucket(g.claimed_at - g.ready_at, pulse_internal.histogram_intervals()) AS waits,
                 sum(g.claimed_at - g.ready_at),
-                width_bucket(v_now - g.claimed_at, pulse._histogram_intervals()) AS runs,
+                width_bucket(v_now - g.claimed_at, pulse_internal.histogram_intervals()) AS runs,
                 sum(v_now - g.claimed_at)
             FROM gone AS g
             GROUP BY g.lane, g.kind, waits, runs
@@ -168,11 +168,11 @@ BEGIN
             count(*),
             array_agg(g.job) FILTER (WHERE g.keyed),
             array_agg(g.job) FILTER (
-                WHERE (SELECT pg_sequence_last_value('pulse.blocked_seq') IS NOT NULL)
+                WHERE (SELECT pg_sequence_last_value('pulse_internal.blocked_seq') IS NOT NULL)
             ),
             min(g.job),
             max(g.job),
-            array_agg(ROW(g.lane, g.group_key)::pulse._group) FILTER (
+            array_agg(ROW(g.lane, g.group_key)::pulse_internal.lane_group) FILTER (
                 WHERE g.group_key IS NOT NULL
             )
         INTO v_ended, v_keyed, v_jobs, v_first, v_last, v_groups
@@ -180,21 +180,21 @@ BEGIN
     END IF;
 
     IF v_groups IS NOT NULL THEN
-        PERFORM pulse._notice_ends(v_groups);
+        PERFORM pulse_internal.notice_ends(v_groups);
     END IF;
 
     IF v_keyed IS NOT NULL THEN
-        PERFORM pulse._release_keys(v_keyed);
+        PERFORM pulse_internal.release_keys(v_keyed);
     END IF;
 
     -- Who waits for them, in a later statement than the one that ended them: who began
     -- to wait until then is seen. Most batches are of neighbours: one look for all. Which
     -- jobs they are is not collected where nobody ever waited.
-    IF pg_sequence_last_value('pulse.blocked_seq') IS NOT NULL AND v_ended > 0 THEN
+    IF pg_sequence_last_value('pulse_internal.blocked_seq') IS NOT NULL AND v_ended > 0 THEN
         IF v_last - v_first >= 10 * v_ended
             OR (
                 SELECT true
-                FROM pulse.blocked AS b
+                FROM pulse_internal.blocked AS b
                 WHERE b.waits_for BETWEEN v_first AND v_last
                 ORDER BY b.waits_for, b.seq
                 LIMIT 1
@@ -203,12 +203,12 @@ BEGIN
             IF v_jobs IS NULL THEN
                 v_jobs := array(
                     SELECT f.job
-                    FROM pulse.finished AS f
+                    FROM pulse_internal.finished AS f
                     WHERE f.lease = ANY (v_sound)
                         AND f.ended_by = 'complete'
                 );
             END IF;
-            PERFORM pulse._wake(v_jobs, true);
+            PERFORM pulse_internal.wake(v_jobs, true);
         END IF;
     END IF;
 
@@ -224,12 +224,12 @@ BEGIN
     -- What was ended now, and what was before by the same report.
     RETURN QUERY
     SELECT v.*
-    FROM pulse._verdicts(
+    FROM pulse_internal.verdicts(
         complete_batch.leases,
         v_sound,
         array(
             SELECT f.lease
-            FROM pulse.finished AS f
+            FROM pulse_internal.finished AS f
             WHERE f.lease = ANY (v_sound)
                 AND f.ended_by = 'complete'
         ),

@@ -14,7 +14,7 @@ AS $$
 DECLARE
     v_verdict text;
 BEGIN
-    PERFORM pulse._require_size(
+    PERFORM pulse_internal.require_size(
         'error', octet_length(fail.error), 1048576,
         'Keep the end of the trace and the message.'
     );
@@ -25,7 +25,7 @@ BEGIN
     ) AS v;
 
     IF v_verdict <> 'ok' THEN
-        PERFORM pulse._raise_lease_lost(fail.lease);
+        PERFORM pulse_internal.raise_lease_lost(fail.lease);
     END IF;
 END;
 $$;
@@ -53,9 +53,9 @@ DECLARE
     v_ended bigint [];
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        PERFORM pulse._require_read_committed('fail');
+        PERFORM pulse_internal.require_read_committed('fail');
     END IF;
-    PERFORM pulse._require_duration('retry_in', u.pause, '0', '1 year')
+    PERFORM pulse_internal.require_duration('retry_in', u.pause, '0', '1 year')
     FROM unnest(fail_batch.retry_in) AS u (pause);
 
     -- From here on by subscripts, which in arrays of a caller may begin anywhere, and in the
@@ -72,11 +72,11 @@ BEGIN
         ORDER BY o.lease, o.place
     ) AS u;
 
-    v_ended := pulse._fail_runs(v_sound, v_errors, v_pauses, v_fatal, 'fail');
+    v_ended := pulse_internal.fail_runs(v_sound, v_errors, v_pauses, v_fatal, 'fail');
 
     RETURN QUERY
     SELECT v.*
-    FROM pulse._verdicts(
+    FROM pulse_internal.verdicts(
         fail_batch.leases, v_sound, v_ended, 'fail', fail_batch.quiet
     ) AS v;
 END;

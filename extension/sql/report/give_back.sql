@@ -9,12 +9,12 @@ AS $$
 DECLARE
     v_given bigint [];
 BEGIN
-    PERFORM pulse._require_read_committed('release');
-    v_given := pulse._give_back(release.leases, NULL, 'release');
+    PERFORM pulse_internal.require_read_committed('release');
+    v_given := pulse_internal.give_back(release.leases, NULL, 'release');
 
     RETURN QUERY
     SELECT v.*
-    FROM pulse._verdicts(release.leases, release.leases, v_given, 'release', false) AS v;
+    FROM pulse_internal.verdicts(release.leases, release.leases, v_given, 'release', false) AS v;
 END;
 $$;
 
@@ -28,21 +28,21 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM pulse._require_read_committed('snooze');
+    PERFORM pulse_internal.require_read_committed('snooze');
     IF snooze.delay IS NULL THEN
-        PERFORM pulse._raise(
+        PERFORM pulse_internal.raise(
             'PU002',
             'delay must be given',
             'It is NULL.',
             'Pass delay => ''30 seconds'', or use release to give the job back at once.'
         );
     END IF;
-    PERFORM pulse._require_duration('delay', snooze.delay, '0', '1 year');
+    PERFORM pulse_internal.require_duration('delay', snooze.delay, '0', '1 year');
 
-    IF cardinality(pulse._give_back(ARRAY[snooze.lease], snooze.delay, 'snooze')) = 0
-        AND NOT pulse._reported_before(snooze.lease, 'snooze')
+    IF cardinality(pulse_internal.give_back(ARRAY[snooze.lease], snooze.delay, 'snooze')) = 0
+        AND NOT pulse_internal.reported_before(snooze.lease, 'snooze')
     THEN
-        PERFORM pulse._raise_lease_lost(snooze.lease);
+        PERFORM pulse_internal.raise_lease_lost(snooze.lease);
     END IF;
 END;
 $$;
@@ -52,7 +52,7 @@ COMMENT ON FUNCTION pulse.snooze(bigint, interval) IS
 
 -- A run that is given back is not charged. If a cancel was asked for meanwhile, giving
 -- back is as good as acknowledging it: the job must not run again.
-CREATE FUNCTION pulse._give_back(leases bigint [], delay interval, verb text)
+CREATE FUNCTION pulse_internal.give_back(leases bigint [], delay interval, verb text)
 RETURNS bigint []
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -60,50 +60,50 @@ SET enable_seqscan = off
 SET jit = off
 AS $$
 DECLARE
-    v_lease pulse.lease;
+    v_lease pulse_internal.lease;
     v_given bigint [] := ARRAY[]::bigint [];
-    v_groups pulse._group [];
+    v_groups pulse_internal.lane_group [];
 BEGIN
     -- Locked in the order of the leases; waits for a report of the same lease.
     FOR v_lease IN
         SELECT l.*
-        FROM pulse.lease AS l
-        WHERE l.lease = ANY (_give_back.leases)
+        FROM pulse_internal.lease AS l
+        WHERE l.lease = ANY (give_back.leases)
         ORDER BY l.lease
         FOR UPDATE
     LOOP
-        DELETE FROM pulse.lease AS l
+        DELETE FROM pulse_internal.lease AS l
         WHERE l.lease = v_lease.lease;
-        PERFORM pulse._count_start(v_lease);
+        PERFORM pulse_internal.count_start(v_lease);
 
         IF v_lease.cancel_by IS NULL THEN
-            PERFORM pulse._put_in_line(
+            PERFORM pulse_internal.put_in_line(
                 v_lease.job, v_lease.lane, v_lease.kind, v_lease.rank,
-                clock_timestamp() + _give_back.delay, v_lease.attempt, v_lease.failures,
-                v_lease.keyed, false, v_lease.lease, _give_back.verb,
-                pulse._group_key(v_lease.job), v_lease.place
+                clock_timestamp() + give_back.delay, v_lease.attempt, v_lease.failures,
+                v_lease.keyed, false, v_lease.lease, give_back.verb,
+                pulse_internal.group_key(v_lease.job), v_lease.place
             );
         ELSE
-            PERFORM pulse._finish_cancelled(
-                v_lease.job, v_lease.lane, v_lease.kind, v_lease.rank, _give_back.verb,
+            PERFORM pulse_internal.finish_cancelled(
+                v_lease.job, v_lease.lane, v_lease.kind, v_lease.rank, give_back.verb,
                 v_lease.attempt, v_lease.failures, v_lease.keyed, v_lease.cancel_reason,
                 v_lease.claimed_at, v_lease.lease, v_lease.worker
             );
         END IF;
         v_given := v_given || v_lease.lease;
         IF v_lease.group_key IS NOT NULL THEN
-            v_groups := v_groups || ROW(v_lease.lane, v_lease.group_key)::pulse._group;
+            v_groups := v_groups || ROW(v_lease.lane, v_lease.group_key)::pulse_internal.lane_group;
         END IF;
     END LOOP;
 
     IF v_groups IS NOT NULL THEN
-        PERFORM pulse._notice_ends(v_groups);
+        PERFORM pulse_internal.notice_ends(v_groups);
     END IF;
     RETURN v_given;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._give_back(bigint [], interval, text) IS
+COMMENT ON FUNCTION pulse_internal.give_back(bigint [], interval, text) IS
 'Put running jobs back into line, or into waiting for delay, without charging them.';
 
 CREATE FUNCTION pulse.ack_cancel(lease bigint)
@@ -115,37 +115,37 @@ SET enable_seqscan = off
 SET jit = off
 AS $$
 DECLARE
-    v_lease pulse.lease;
+    v_lease pulse_internal.lease;
 BEGIN
-    PERFORM pulse._require_read_committed('ack_cancel');
+    PERFORM pulse_internal.require_read_committed('ack_cancel');
 
     -- Taking the row out is the fence: a stale lease finds nothing. Waits for a cancel
     -- or reap that holds it.
-    DELETE FROM pulse.lease AS l
+    DELETE FROM pulse_internal.lease AS l
     WHERE l.lease = ack_cancel.lease
     RETURNING l.* INTO v_lease;
 
     IF NOT FOUND THEN
-        IF pulse._reported_before(ack_cancel.lease, 'ack_cancel') THEN
+        IF pulse_internal.reported_before(ack_cancel.lease, 'ack_cancel') THEN
             RETURN;
         END IF;
 
-        PERFORM pulse._raise_lease_lost(ack_cancel.lease);
+        PERFORM pulse_internal.raise_lease_lost(ack_cancel.lease);
     END IF;
 
     IF v_lease.cancel_by IS NULL THEN
-        PERFORM pulse._raise_wrong_state(
+        PERFORM pulse_internal.raise_wrong_state(
             v_lease.job, 'running and no cancel was requested', 'acknowledge a cancel of',
             'Call complete, fail, snooze or release; ack_cancel only answers the heartbeat verdict cancel.'
         );
     END IF;
 
-    PERFORM pulse._count_start(v_lease);
+    PERFORM pulse_internal.count_start(v_lease);
     IF v_lease.group_key IS NOT NULL THEN
-        PERFORM pulse._notice_ends(ARRAY[ROW(v_lease.lane, v_lease.group_key)::pulse._group]);
+        PERFORM pulse_internal.notice_ends(ARRAY[ROW(v_lease.lane, v_lease.group_key)::pulse_internal.lane_group]);
     END IF;
 
-    PERFORM pulse._finish_cancelled(
+    PERFORM pulse_internal.finish_cancelled(
         v_lease.job, v_lease.lane, v_lease.kind, v_lease.rank, 'ack_cancel',
         v_lease.attempt, v_lease.failures, v_lease.keyed, v_lease.cancel_reason,
         v_lease.claimed_at, v_lease.lease, v_lease.worker

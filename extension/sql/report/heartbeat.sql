@@ -16,20 +16,20 @@ AS $$
 DECLARE
     v_now timestamptz;
 BEGIN
-    PERFORM pulse._require_read_committed('heartbeat');
+    PERFORM pulse_internal.require_read_committed('heartbeat');
     v_now := clock_timestamp();
 
     RETURN QUERY
     WITH mine AS MATERIALIZED (
         SELECT l.lease
-        FROM pulse.lease AS l
+        FROM pulse_internal.lease AS l
         WHERE l.lease = ANY (heartbeat.leases)
         ORDER BY l.lease
         FOR NO KEY UPDATE SKIP LOCKED
     ),
 
     extended AS (
-        UPDATE pulse.lease AS l
+        UPDATE pulse_internal.lease AS l
         SET lease_until = greatest(
             l.lease_until, least(v_now + l.lease_for, l.deadline, l.cancel_by)
         )
@@ -50,7 +50,7 @@ BEGIN
     LEFT JOIN extended AS e ON e.lease = u.lease
     LEFT JOIN LATERAL (
         SELECT o.lease, o.lease_until, o.deadline, o.cancel_by
-        FROM pulse.lease AS o
+        FROM pulse_internal.lease AS o
         WHERE o.lease = u.lease
         OFFSET 0
     ) AS l ON true

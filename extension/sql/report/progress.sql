@@ -11,13 +11,13 @@ AS $$
 DECLARE
     v_job bigint;
 BEGIN
-    PERFORM pulse._require_read_committed('progress');
-    PERFORM pulse._require_between('fraction', progress.fraction::numeric, 0, 1);
-    PERFORM pulse._require_between('length of note', length(progress.note), 0, 10000);
+    PERFORM pulse_internal.require_read_committed('progress');
+    PERFORM pulse_internal.require_between('fraction', progress.fraction::numeric, 0, 1);
+    PERFORM pulse_internal.require_between('length of note', length(progress.note), 0, 10000);
 
-    INSERT INTO pulse.job_progress AS p (job, lease, fraction, note, reported_at)
+    INSERT INTO pulse_internal.job_progress AS p (job, lease, fraction, note, reported_at)
     VALUES (
-        pulse._job_of(progress.lease), progress.lease, progress.fraction, progress.note,
+        pulse_internal.job_of(progress.lease), progress.lease, progress.fraction, progress.note,
         clock_timestamp()
     )
     ON CONFLICT ON CONSTRAINT job_progress_is_one_per_job DO UPDATE SET
@@ -27,7 +27,7 @@ BEGIN
         reported_at = excluded.reported_at
     RETURNING p.job INTO v_job;
 
-    PERFORM pulse._ring(v_job::text, 'pulse_progress');
+    PERFORM pulse_internal.ring(v_job::text, 'pulse_progress');
 END;
 $$;
 
@@ -41,15 +41,15 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM pulse._require_read_committed('checkpoint');
-    PERFORM pulse._require_size(
-        'checkpoint', pulse._text_size(checkpoint.data), 1048576,
+    PERFORM pulse_internal.require_read_committed('checkpoint');
+    PERFORM pulse_internal.require_size(
+        'checkpoint', pulse_internal.text_size(checkpoint.data), 1048576,
         'Store the data elsewhere and keep a reference.'
     );
 
-    INSERT INTO pulse.job_checkpoint AS c (job, data, saved_at)
+    INSERT INTO pulse_internal.job_checkpoint AS c (job, data, saved_at)
     VALUES (
-        pulse._job_of(checkpoint.lease), coalesce(checkpoint.data, 'null'),
+        pulse_internal.job_of(checkpoint.lease), coalesce(checkpoint.data, 'null'),
         clock_timestamp()
     )
     ON CONFLICT ON CONSTRAINT job_checkpoint_is_one_per_job DO UPDATE SET
@@ -63,7 +63,7 @@ COMMENT ON FUNCTION pulse.checkpoint(bigint, jsonb) IS
 
 -- Both take FOR KEY SHARE on the lease: nobody can take the lease away in between, and
 -- a heartbeat is not held up.
-CREATE FUNCTION pulse._job_of(lease bigint)
+CREATE FUNCTION pulse_internal.job_of(lease bigint)
 RETURNS bigint
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -74,16 +74,16 @@ DECLARE
     v_job bigint;
 BEGIN
     SELECT l.job INTO v_job
-    FROM pulse.lease AS l
-    WHERE l.lease = _job_of.lease
+    FROM pulse_internal.lease AS l
+    WHERE l.lease = job_of.lease
     FOR KEY SHARE;
 
     IF NOT FOUND THEN
-        PERFORM pulse._raise_lease_lost(_job_of.lease);
+        PERFORM pulse_internal.raise_lease_lost(job_of.lease);
     END IF;
     RETURN v_job;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._job_of(bigint) IS
+COMMENT ON FUNCTION pulse_internal.job_of(bigint) IS
 'The job of a lease, which nobody can take away until this transaction ends; else PU101.';

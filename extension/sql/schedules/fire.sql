@@ -1,4 +1,4 @@
--- Schedules. tick calls _fire_schedules; it takes each due schedule by its row lock,
+-- Schedules. tick calls fire_schedules; it takes each due schedule by its row lock,
 -- turns its occurrences into jobs and ledger rows, and moves next_at on, all in one
 -- transaction. Who comes second finds the row locked, or next_at in the future, or (if
 -- both failed) the occurrence in the ledger.
@@ -6,7 +6,7 @@
 -- Each schedule in its own subtransaction: one that fails is tried again in 10 seconds
 -- and keeps nobody else from firing. One that another session has locked is passed over, and so
 -- are a hundred of them.
-CREATE FUNCTION pulse._fire_schedules(until timestamptz DEFAULT NULL)
+CREATE FUNCTION pulse_internal.fire_schedules(until timestamptz DEFAULT NULL)
 RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -19,21 +19,21 @@ DECLARE
     -- A value, not the function: an index cannot be asked for "before whatever time it is".
     v_now timestamptz := clock_timestamp();
     -- What the ticks before had no time for is not late: they were there.
-    v_ticking_since timestamptz := coalesce(pulse._behind_since('schedules'), v_now);
-    v_schedule pulse.schedule;
+    v_ticking_since timestamptz := coalesce(pulse_internal.behind_since('schedules'), v_now);
+    v_schedule pulse_internal.schedule;
     v_state text;
     v_message text;
     v_seen integer;
     v_fired integer := 0;
 BEGIN
-    PERFORM pulse._require_read_committed('_fire_schedules');
+    PERFORM pulse_internal.require_read_committed('fire_schedules');
 
     <<pages>>
     LOOP
         v_seen := 0;
         FOR v_schedule IN
             SELECT s.*
-            FROM pulse.schedule AS s
+            FROM pulse_internal.schedule AS s
             WHERE s.paused_at IS NULL
                 AND s.next_at <= v_now
                 AND (s.retry_at IS NULL OR s.retry_at <= v_now)
@@ -43,43 +43,43 @@ BEGIN
         LOOP
             v_seen := v_seen + 1;
             BEGIN
-                v_fired := v_fired + pulse._fire_schedule(v_schedule, v_ticking_since);
+                v_fired := v_fired + pulse_internal.fire_schedule(v_schedule, v_ticking_since);
             EXCEPTION WHEN OTHERS THEN
                 GET STACKED DIAGNOSTICS
                     v_state = RETURNED_SQLSTATE,
                     v_message = MESSAGE_TEXT;
-                UPDATE pulse.schedule AS s
+                UPDATE pulse_internal.schedule AS s
                 SET last_error = format('%s: %s', v_state, left(v_message, 1000)),
                     retry_at = clock_timestamp() + interval '10 seconds'
                 WHERE s.name = v_schedule.name;
             END;
-            EXIT pages WHEN pulse._time_is_over(_fire_schedules.until);
+            EXIT pages WHEN pulse_internal.time_is_over(fire_schedules.until);
         END LOOP;
-        EXIT pages WHEN v_seen < 100 OR _fire_schedules.until IS NULL;
+        EXIT pages WHEN v_seen < 100 OR fire_schedules.until IS NULL;
     END LOOP;
     RETURN v_fired;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._fire_schedules(timestamptz) IS
+COMMENT ON FUNCTION pulse_internal.fire_schedules(timestamptz) IS
 'Fire what is due, at most 1000 occurrences of each schedule: a hundred schedules, and more until the time is over. Returns how many occurrences became jobs.';
 
 -- A late occurrence is on time for a minute, so that a schedule of a few seconds loses
 -- nothing between two ticks; counted from when a session ticked, not from when tick got
 -- round to it.
-CREATE FUNCTION pulse._fire_schedule(schedule pulse.schedule, ticking_since timestamptz)
+CREATE FUNCTION pulse_internal.fire_schedule(schedule pulse_internal.schedule, ticking_since timestamptz)
 RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_schedule pulse.schedule := _fire_schedule.schedule;
-    v_recurrence pulse.recurrence := pulse._recurrence(
+    v_schedule pulse_internal.schedule := fire_schedule.schedule;
+    v_recurrence pulse_internal.recurrence := pulse_internal.recurrence(
         v_schedule.cron, v_schedule.every, v_schedule.at,
         v_schedule.anchor, v_schedule.timezone
     );
     v_now timestamptz := clock_timestamp();
-    v_on_time timestamptz := least(v_now, _fire_schedule.ticking_since) - interval '60 seconds';
+    v_on_time timestamptz := least(v_now, fire_schedule.ticking_since) - interval '60 seconds';
     v_window timestamptz := v_now - v_schedule.catch_up_window;
     v_at timestamptz := v_schedule.next_at;
     v_skip_until timestamptz;
@@ -98,7 +98,7 @@ BEGIN
                 v_on_time,
                 greatest(
                     v_window,
-                    pulse._occurrence_until(v_recurrence, v_at, v_now) - interval '1 microsecond'
+                    pulse_internal.occurrence_until(v_recurrence, v_at, v_now) - interval '1 microsecond'
                 )
             );
             v_reason := format(
@@ -110,20 +110,20 @@ BEGIN
     END CASE;
 
     IF v_at <= v_skip_until THEN
-        PERFORM pulse._skip_occurrences(
+        PERFORM pulse_internal.skip_occurrences(
             v_schedule.name, v_recurrence, v_at, v_skip_until,
             concat_ws('; last error: ', v_reason, v_schedule.last_error)
         );
-        v_at := pulse._occurrence_after(v_recurrence, v_skip_until);
+        v_at := pulse_internal.occurrence_after(v_recurrence, v_skip_until);
     END IF;
 
     FOR v_round IN 1..1000 LOOP
         EXIT WHEN v_at IS NULL OR v_at > v_now;
-        v_fired := v_fired + pulse._fire_occurrence(v_schedule, v_at);
-        v_at := pulse._occurrence_after(v_recurrence, v_at);
+        v_fired := v_fired + pulse_internal.fire_occurrence(v_schedule, v_at);
+        v_at := pulse_internal.occurrence_after(v_recurrence, v_at);
     END LOOP;
 
-    UPDATE pulse.schedule AS s
+    UPDATE pulse_internal.schedule AS s
     SET next_at = v_at,
         last_error = NULL,
         retry_at = NULL
@@ -133,36 +133,36 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._fire_schedule(pulse.schedule, timestamptz) IS
+COMMENT ON FUNCTION pulse_internal.fire_schedule(pulse_internal.schedule, timestamptz) IS
 'Handle the due occurrences of one schedule, whose row the caller has locked; returns how many became jobs.';
 
 -- A unique key that an open transaction is just inserting cannot be seen, only waited
 -- for: no longer than a moment, then the occurrence is tried again in 10 seconds.
-CREATE FUNCTION pulse._fire_occurrence(schedule pulse.schedule, occurrence timestamptz)
+CREATE FUNCTION pulse_internal.fire_occurrence(schedule pulse_internal.schedule, occurrence timestamptz)
 RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '10ms'
 AS $$
 DECLARE
-    v_schedule pulse.schedule := _fire_occurrence.schedule;
-    v_job pulse._enqueued;
+    v_schedule pulse_internal.schedule := fire_occurrence.schedule;
+    v_job pulse_internal.enqueued;
 BEGIN
     IF EXISTS (
         SELECT 1
-        FROM pulse.schedule_run AS r
+        FROM pulse_internal.schedule_run AS r
         WHERE r.name = v_schedule.name
-            AND r.occurrence = _fire_occurrence.occurrence
+            AND r.occurrence = fire_occurrence.occurrence
     ) THEN
         RETURN 0;
     END IF;
 
-    v_job := pulse._enqueue_scheduled(v_schedule);
+    v_job := pulse_internal.enqueue_scheduled(v_schedule);
 
-    INSERT INTO pulse.schedule_run (name, occurrence, job, skipped)
+    INSERT INTO pulse_internal.schedule_run (name, occurrence, job, skipped)
     VALUES (
         v_schedule.name,
-        _fire_occurrence.occurrence,
+        fire_occurrence.occurrence,
         CASE WHEN v_job.created THEN v_job.job_id END,
         CASE
             WHEN NOT v_job.created THEN format('job %s has the unique key', v_job.job_id)
@@ -172,44 +172,44 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._fire_occurrence(pulse.schedule, timestamptz) IS
+COMMENT ON FUNCTION pulse_internal.fire_occurrence(pulse_internal.schedule, timestamptz) IS
 'Make one occurrence a job and write it down, unless that was done before.';
 
-CREATE FUNCTION pulse._enqueue_scheduled(schedule pulse.schedule)
-RETURNS pulse._enqueued
+CREATE FUNCTION pulse_internal.enqueue_scheduled(schedule pulse_internal.schedule)
+RETURNS pulse_internal.enqueued
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_schedule pulse.schedule := _enqueue_scheduled.schedule;
+    v_schedule pulse_internal.schedule := enqueue_scheduled.schedule;
     v_options jsonb := v_schedule.options;
-    v_job pulse._enqueued;
+    v_job pulse_internal.enqueued;
 BEGIN
-    INSERT INTO pulse._request AS r (kind, payload, lane, priority, options, owner)
+    INSERT INTO pulse_internal.request AS r (kind, payload, lane, priority, options, owner)
     VALUES (
         v_schedule.kind,
         v_schedule.payload,
         v_options ->> 'lane',
         (v_options ->> 'priority')::integer,
-        jsonb_populate_record(NULL::pulse._item, v_options - '{lane,priority}'::text []),
+        jsonb_populate_record(NULL::pulse_internal.item, v_options - '{lane,priority}'::text []),
         v_schedule.owner
     )
     RETURNING r.job_id, r.created INTO v_job;
     IF v_job.job_id IS NULL THEN
-        PERFORM pulse._raise_replica();
+        PERFORM pulse_internal.raise_replica();
     END IF;
     RETURN v_job;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._enqueue_scheduled(pulse.schedule) IS
+COMMENT ON FUNCTION pulse_internal.enqueue_scheduled(pulse_internal.schedule) IS
 'Enqueue the job of a schedule, unless another one has its unique key.';
 
 -- One row for each of the first hundred, and one for all the rest: a schedule of every
 -- second that was away for a year must not write 31 million rows.
-CREATE FUNCTION pulse._skip_occurrences(
+CREATE FUNCTION pulse_internal.skip_occurrences(
     name text,
-    recurrence pulse.recurrence,
+    recurrence pulse_internal.recurrence,
     since timestamptz,
     until timestamptz,
     reason text
@@ -219,43 +219,43 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_at timestamptz := _skip_occurrences.since;
+    v_at timestamptz := skip_occurrences.since;
     v_rest timestamptz;
     v_last timestamptz;
     v_more bigint := 0;
     v_counted boolean := true;
-    v_reason text := _skip_occurrences.reason;
+    v_reason text := skip_occurrences.reason;
 BEGIN
     FOR v_row IN 1..100 LOOP
-        EXIT WHEN v_at IS NULL OR v_at > _skip_occurrences.until;
-        INSERT INTO pulse.schedule_run (name, occurrence, skipped)
-        VALUES (_skip_occurrences.name, v_at, v_reason)
+        EXIT WHEN v_at IS NULL OR v_at > skip_occurrences.until;
+        INSERT INTO pulse_internal.schedule_run (name, occurrence, skipped)
+        VALUES (skip_occurrences.name, v_at, v_reason)
         ON CONFLICT ON CONSTRAINT schedule_run_is_one_per_occurrence DO NOTHING;
-        v_at := pulse._occurrence_after(_skip_occurrences.recurrence, v_at);
+        v_at := pulse_internal.occurrence_after(skip_occurrences.recurrence, v_at);
     END LOOP;
 
-    IF v_at IS NULL OR v_at > _skip_occurrences.until THEN
+    IF v_at IS NULL OR v_at > skip_occurrences.until THEN
         RETURN;
     END IF;
 
     v_rest := v_at;
-    v_last := pulse._occurrence_until(
-        _skip_occurrences.recurrence, v_rest, _skip_occurrences.until
+    v_last := pulse_internal.occurrence_until(
+        skip_occurrences.recurrence, v_rest, skip_occurrences.until
     );
-    IF (_skip_occurrences.recurrence).every IS NOT NULL THEN
-        v_more := pulse._interval_count(_skip_occurrences.recurrence, v_last)
-            - pulse._interval_count(_skip_occurrences.recurrence, v_rest) + 1;
+    IF (skip_occurrences.recurrence).every IS NOT NULL THEN
+        v_more := pulse_internal.interval_count(skip_occurrences.recurrence, v_last)
+            - pulse_internal.interval_count(skip_occurrences.recurrence, v_rest) + 1;
     ELSE
         WHILE v_at <= v_last AND v_more < 1000 LOOP
             v_more := v_more + 1;
-            v_at := pulse._occurrence_after(_skip_occurrences.recurrence, v_at);
+            v_at := pulse_internal.occurrence_after(skip_occurrences.recurrence, v_at);
         END LOOP;
         v_counted := v_at > v_last;
     END IF;
 
-    INSERT INTO pulse.schedule_run (name, occurrence, skipped)
+    INSERT INTO pulse_internal.schedule_run (name, occurrence, skipped)
     VALUES (
-        _skip_occurrences.name,
+        skip_occurrences.name,
         v_rest,
         format(
             '%s; this row stands for %s%s occurrences, the last at %s',
@@ -269,7 +269,7 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._skip_occurrences(
-    text, pulse.recurrence, timestamptz, timestamptz, text
+COMMENT ON FUNCTION pulse_internal.skip_occurrences(
+    text, pulse_internal.recurrence, timestamptz, timestamptz, text
 ) IS
 'Write down that the occurrences from one moment to another were skipped, and why.';

@@ -6,66 +6,66 @@ RETURNS boolean
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse._do_pause_schedule(
-        pulse._sign(), pause_schedule.name, pause_schedule.reason
+    SELECT pulse_internal.do_pause_schedule(
+        pulse_internal.sign(), pause_schedule.name, pause_schedule.reason
     )
 $$;
 
 COMMENT ON FUNCTION pulse.pause_schedule(text, text) IS
 'Keep a schedule from firing until resume_schedule; false when it is paused already. PU005 no such schedule. Writes schedule and audit_entry.';
 
-CREATE FUNCTION pulse._do_pause_schedule(signature pulse._signature, name text, reason text)
+CREATE FUNCTION pulse_internal.do_pause_schedule(signature pulse_internal.caller_signature, name text, reason text)
 RETURNS boolean
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(_do_pause_schedule.signature);
-    v_schedule pulse.schedule;
+    v_who integer := pulse_internal.redeem(do_pause_schedule.signature);
+    v_schedule pulse_internal.schedule;
 BEGIN
-    PERFORM pulse._require_read_committed('pause_schedule');
-    PERFORM pulse._require_reason(_do_pause_schedule.reason);
-    v_schedule := pulse._require_schedule(_do_pause_schedule.name);
+    PERFORM pulse_internal.require_read_committed('pause_schedule');
+    PERFORM pulse_internal.require_reason(do_pause_schedule.reason);
+    v_schedule := pulse_internal.require_schedule(do_pause_schedule.name);
     IF v_schedule.paused_at IS NOT NULL THEN
         RETURN false;
     END IF;
 
-    UPDATE pulse.schedule AS s
+    UPDATE pulse_internal.schedule AS s
     SET paused_at = clock_timestamp(),
-        paused_by = pulse._role_name(v_who),
-        pause_reason = _do_pause_schedule.reason
+        paused_by = pulse_internal.role_name(v_who),
+        pause_reason = do_pause_schedule.reason
     WHERE s.name = v_schedule.name;
 
-    PERFORM pulse._audit(
+    PERFORM pulse_internal.audit(
         v_who, 'pause_schedule', NULL, NULL,
-        NULL, jsonb_build_object('name', v_schedule.name), _do_pause_schedule.reason
+        NULL, jsonb_build_object('name', v_schedule.name), do_pause_schedule.reason
     );
     RETURN true;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._do_pause_schedule(pulse._signature, text, text) IS
+COMMENT ON FUNCTION pulse_internal.do_pause_schedule(pulse_internal.caller_signature, text, text) IS
 'pause_schedule for the role that signed. Writes the same.';
 
-CREATE FUNCTION pulse._require_schedule(name text)
-RETURNS pulse.schedule
+CREATE FUNCTION pulse_internal.require_schedule(name text)
+RETURNS pulse_internal.schedule
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_schedule pulse.schedule;
+    v_schedule pulse_internal.schedule;
 BEGIN
     -- Waits for the tick that just fires it.
     SELECT s.* INTO v_schedule
-    FROM pulse.schedule AS s
-    WHERE s.name = _require_schedule.name
+    FROM pulse_internal.schedule AS s
+    WHERE s.name = require_schedule.name
     FOR UPDATE;
 
     IF NOT FOUND THEN
-        PERFORM pulse._raise(
+        PERFORM pulse_internal.raise(
             'PU005',
-            format('schedule %L does not exist', left(_require_schedule.name, 200)),
+            format('schedule %L does not exist', left(require_schedule.name, 200)),
             'It was never made, or was unscheduled.',
             'SELECT name FROM pulse.schedules lists them.'
         );
@@ -74,7 +74,7 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._require_schedule(text) IS
+COMMENT ON FUNCTION pulse_internal.require_schedule(text) IS
 'Lock a schedule and return it; PU005 when there is none of that name.';
 
 CREATE FUNCTION pulse.resume_schedule(name text)
@@ -82,47 +82,47 @@ RETURNS timestamptz
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse._do_resume_schedule(pulse._sign(), resume_schedule.name)
+    SELECT pulse_internal.do_resume_schedule(pulse_internal.sign(), resume_schedule.name)
 $$;
 
 COMMENT ON FUNCTION pulse.resume_schedule(text) IS
 'Let a paused schedule fire again and return its next occurrence; what was missed meanwhile is written down as skipped. PU005 no such schedule. Writes schedule, schedule_run and audit_entry.';
 
-CREATE FUNCTION pulse._do_resume_schedule(signature pulse._signature, name text)
+CREATE FUNCTION pulse_internal.do_resume_schedule(signature pulse_internal.caller_signature, name text)
 RETURNS timestamptz
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(_do_resume_schedule.signature);
+    v_who integer := pulse_internal.redeem(do_resume_schedule.signature);
     v_now timestamptz := clock_timestamp();
-    v_schedule pulse.schedule;
-    v_recurrence pulse.recurrence;
+    v_schedule pulse_internal.schedule;
+    v_recurrence pulse_internal.recurrence;
     v_next_at timestamptz;
 BEGIN
-    PERFORM pulse._require_read_committed('resume_schedule');
-    v_schedule := pulse._require_schedule(_do_resume_schedule.name);
+    PERFORM pulse_internal.require_read_committed('resume_schedule');
+    v_schedule := pulse_internal.require_schedule(do_resume_schedule.name);
     IF v_schedule.paused_at IS NULL THEN
         RETURN v_schedule.next_at;
     END IF;
 
     v_next_at := v_schedule.next_at;
     IF v_next_at <= v_now THEN
-        v_recurrence := pulse._recurrence(
+        v_recurrence := pulse_internal.recurrence(
             v_schedule.cron, v_schedule.every, v_schedule.at,
             v_schedule.anchor, v_schedule.timezone
         );
-        PERFORM pulse._skip_occurrences(
+        PERFORM pulse_internal.skip_occurrences(
             v_schedule.name, v_recurrence, v_schedule.next_at, v_now,
             concat_ws(
                 ': ', format('paused by %s', v_schedule.paused_by), v_schedule.pause_reason
             )
         );
-        v_next_at := pulse._occurrence_after(v_recurrence, v_now);
+        v_next_at := pulse_internal.occurrence_after(v_recurrence, v_now);
     END IF;
 
-    UPDATE pulse.schedule AS s
+    UPDATE pulse_internal.schedule AS s
     SET paused_at = NULL,
         paused_by = NULL,
         pause_reason = NULL,
@@ -130,7 +130,7 @@ BEGIN
         next_at = v_next_at
     WHERE s.name = v_schedule.name;
 
-    PERFORM pulse._audit(
+    PERFORM pulse_internal.audit(
         v_who, 'resume_schedule', NULL, NULL,
         jsonb_build_object(
             'name', v_schedule.name,
@@ -143,7 +143,7 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._do_resume_schedule(pulse._signature, text) IS
+COMMENT ON FUNCTION pulse_internal.do_resume_schedule(pulse_internal.caller_signature, text) IS
 'resume_schedule for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse.unschedule(name text)
@@ -151,35 +151,35 @@ RETURNS void
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse._do_unschedule(pulse._sign(), unschedule.name)
+    SELECT pulse_internal.do_unschedule(pulse_internal.sign(), unschedule.name)
 $$;
 
 COMMENT ON FUNCTION pulse.unschedule(text) IS
 'Remove a schedule. Its ledger stays for 90 days and its jobs go on. PU005 no such schedule. Writes schedule and audit_entry.';
 
-CREATE FUNCTION pulse._do_unschedule(signature pulse._signature, name text)
+CREATE FUNCTION pulse_internal.do_unschedule(signature pulse_internal.caller_signature, name text)
 RETURNS void
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(_do_unschedule.signature);
-    v_schedule pulse.schedule;
+    v_who integer := pulse_internal.redeem(do_unschedule.signature);
+    v_schedule pulse_internal.schedule;
 BEGIN
-    PERFORM pulse._require_read_committed('unschedule');
-    v_schedule := pulse._require_schedule(_do_unschedule.name);
+    PERFORM pulse_internal.require_read_committed('unschedule');
+    v_schedule := pulse_internal.require_schedule(do_unschedule.name);
 
-    DELETE FROM pulse.schedule AS s
+    DELETE FROM pulse_internal.schedule AS s
     WHERE s.name = v_schedule.name;
 
-    PERFORM pulse._audit(
-        v_who, 'unschedule', NULL, NULL, pulse._schedule_facts(v_schedule), NULL, NULL
+    PERFORM pulse_internal.audit(
+        v_who, 'unschedule', NULL, NULL, pulse_internal.schedule_facts(v_schedule), NULL, NULL
     );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._do_unschedule(pulse._signature, text) IS
+COMMENT ON FUNCTION pulse_internal.do_unschedule(pulse_internal.caller_signature, text) IS
 'unschedule for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse.run_schedule_now(name text, reason text DEFAULT NULL)
@@ -187,16 +187,16 @@ RETURNS bigint
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse._do_run_schedule_now(
-        pulse._sign(), run_schedule_now.name, run_schedule_now.reason
+    SELECT pulse_internal.do_run_schedule_now(
+        pulse_internal.sign(), run_schedule_now.name, run_schedule_now.reason
     )
 $$;
 
 COMMENT ON FUNCTION pulse.run_schedule_now(text, text) IS
 'Enqueue the job of a schedule now, paused or not, and return its id; its next occurrence stays the same. PU005 no such schedule; PU102 its unique key is taken. Writes what enqueue writes, schedule_run and audit_entry.';
 
-CREATE FUNCTION pulse._do_run_schedule_now(
-    signature pulse._signature, name text, reason text
+CREATE FUNCTION pulse_internal.do_run_schedule_now(
+    signature pulse_internal.caller_signature, name text, reason text
 )
 RETURNS bigint
 LANGUAGE plpgsql
@@ -204,32 +204,32 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(_do_run_schedule_now.signature);
-    v_schedule pulse.schedule;
-    v_job pulse._enqueued;
+    v_who integer := pulse_internal.redeem(do_run_schedule_now.signature);
+    v_schedule pulse_internal.schedule;
+    v_job pulse_internal.enqueued;
 BEGIN
-    PERFORM pulse._require_read_committed('run_schedule_now');
-    PERFORM pulse._require_reason(_do_run_schedule_now.reason);
-    v_schedule := pulse._require_schedule(_do_run_schedule_now.name);
-    v_job := pulse._enqueue_scheduled(v_schedule);
+    PERFORM pulse_internal.require_read_committed('run_schedule_now');
+    PERFORM pulse_internal.require_reason(do_run_schedule_now.reason);
+    v_schedule := pulse_internal.require_schedule(do_run_schedule_now.name);
+    v_job := pulse_internal.enqueue_scheduled(v_schedule);
 
     IF NOT v_job.created THEN
-        PERFORM pulse._raise_key_taken(
-            coalesce(v_schedule.options ->> 'lane', (pulse._kind_settings(v_schedule.kind)).lane),
+        PERFORM pulse_internal.raise_key_taken(
+            coalesce(v_schedule.options ->> 'lane', (pulse_internal.kind_settings(v_schedule.kind)).lane),
             v_schedule.options ->> 'unique_key', v_job.job_id
         );
     END IF;
 
-    INSERT INTO pulse.schedule_run (name, occurrence, job)
+    INSERT INTO pulse_internal.schedule_run (name, occurrence, job)
     VALUES (v_schedule.name, clock_timestamp(), v_job.job_id);
 
-    PERFORM pulse._audit(
+    PERFORM pulse_internal.audit(
         v_who, 'run_schedule_now', v_job.job_id, NULL,
-        NULL, jsonb_build_object('name', v_schedule.name), _do_run_schedule_now.reason
+        NULL, jsonb_build_object('name', v_schedule.name), do_run_schedule_now.reason
     );
     RETURN v_job.job_id;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._do_run_schedule_now(pulse._signature, text, text) IS
+COMMENT ON FUNCTION pulse_internal.do_run_schedule_now(pulse_internal.caller_signature, text, text) IS
 'run_schedule_now for the role that signed. Writes the same.';

@@ -3,15 +3,15 @@
 -- A job that waits for others. It watches one of them, waits_for, that has not ended well
 -- enough for it; alone says that it has no other. The row may be updated: a watch moves,
 -- a job gets another lane or priority. seq never changes, and is drawn by the DEFAULT.
-CREATE SEQUENCE pulse.blocked_seq;
+CREATE SEQUENCE pulse_internal.blocked_seq;
 
-COMMENT ON SEQUENCE pulse.blocked_seq IS
+COMMENT ON SEQUENCE pulse_internal.blocked_seq IS
 'Numbers of blocked jobs; never drawn means that no job was ever blocked.';
 
-CREATE TABLE pulse.blocked (
+CREATE TABLE pulse_internal.blocked (
     job bigint NOT NULL,
     waits_for bigint NOT NULL,
-    seq bigint NOT NULL DEFAULT nextval('pulse.blocked_seq'),
+    seq bigint NOT NULL DEFAULT nextval('pulse_internal.blocked_seq'),
     lane text COLLATE "C" NOT NULL,
     kind text COLLATE "C" NOT NULL,
     rank integer NOT NULL,
@@ -29,51 +29,51 @@ CREATE TABLE pulse.blocked (
 
 -- By seq and not by job: an index with job in it could stand in for the primary key, and
 -- the primary key for it (docs/decisions/pinned-plans.md).
-CREATE INDEX blocked_for_wake ON pulse.blocked (waits_for, seq)
+CREATE INDEX blocked_for_wake ON pulse_internal.blocked (waits_for, seq)
 WITH (deduplicate_items = off);
-CREATE INDEX blocked_by_lane ON pulse.blocked (lane);
+CREATE INDEX blocked_by_lane ON pulse_internal.blocked (lane);
 
-COMMENT ON TABLE pulse.blocked IS
+COMMENT ON TABLE pulse_internal.blocked IS
 'Jobs that wait until other jobs have ended.';
 
 -- Written with the job and deleted with it or with the upstream: no row of it dies on the
 -- path of a job. met: the upstream has ended once, which is enough for this job, and was
 -- retried since.
-CREATE TABLE pulse.dependency (
+CREATE TABLE pulse_internal.dependency (
     job bigint NOT NULL,
     after bigint NOT NULL,
     met boolean NOT NULL DEFAULT false,
     CONSTRAINT dependency_is_one_per_pair PRIMARY KEY (job, after)
 );
 
-CREATE INDEX dependency_by_upstream ON pulse.dependency (after, job)
+CREATE INDEX dependency_by_upstream ON pulse_internal.dependency (after, job)
 WITH (deduplicate_items = off);
 
-COMMENT ON TABLE pulse.dependency IS
+COMMENT ON TABLE pulse_internal.dependency IS
 'Which job waits, or waited, for which.';
 
 -- Notes are drawn from one sequence by the DEFAULT alone, so that one low-water mark is
 -- right for both tables (common/marks.sql).
-CREATE SEQUENCE pulse.note_seq;
+CREATE SEQUENCE pulse_internal.note_seq;
 
-COMMENT ON SEQUENCE pulse.note_seq IS
+COMMENT ON SEQUENCE pulse_internal.note_seq IS
 'Numbers of doubts, wakes and pauses of flows; never drawn means that there was none.';
 
 -- by is the top transaction that wrote it: as long as that is open, its watch is seen by
 -- nobody and nothing about it is sure.
-CREATE TABLE pulse.doubt (
-    seq bigint NOT NULL DEFAULT nextval('pulse.note_seq'),
+CREATE TABLE pulse_internal.doubt (
+    seq bigint NOT NULL DEFAULT nextval('pulse_internal.note_seq'),
     job bigint NOT NULL,
     by xid8 NOT NULL DEFAULT pg_current_xact_id(),
     noted_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT doubt_is_numbered PRIMARY KEY (seq)
 );
 
-COMMENT ON TABLE pulse.doubt IS
+COMMENT ON TABLE pulse_internal.doubt IS
 'Jobs whose end may not have seen who waits for them.';
 
-CREATE TABLE pulse.wake (
-    seq bigint NOT NULL DEFAULT nextval('pulse.note_seq'),
+CREATE TABLE pulse_internal.wake (
+    seq bigint NOT NULL DEFAULT nextval('pulse_internal.note_seq'),
     job bigint NOT NULL,
     from_seq bigint NOT NULL,
     to_seq bigint NOT NULL,
@@ -81,13 +81,13 @@ CREATE TABLE pulse.wake (
     CONSTRAINT wake_is_numbered PRIMARY KEY (seq)
 );
 
-COMMENT ON TABLE pulse.wake IS
+COMMENT ON TABLE pulse_internal.wake IS
 'Portions of blocked jobs whose upstream has ended, for whoever claims next.';
 
 -- A cache like those of schema/marks.sql. unsure are doubts that could not be settled, and can
 -- be once every transaction below unsure_until has ended.
-CREATE TABLE pulse.note_mark (
-    version bigint NOT NULL DEFAULT nextval('pulse.version'),
+CREATE TABLE pulse_internal.note_mark (
+    version bigint NOT NULL DEFAULT nextval('pulse_internal.version'),
     wake_from bigint NOT NULL,
     doubt_from bigint NOT NULL,
     unsure bigint [] NOT NULL,
@@ -95,14 +95,14 @@ CREATE TABLE pulse.note_mark (
     CONSTRAINT note_mark_is_versioned PRIMARY KEY (version)
 );
 
-COMMENT ON TABLE pulse.note_mark IS
+COMMENT ON TABLE pulse_internal.note_mark IS
 'A cache: the smallest doubt and wake that can still be live.';
 
 -- Who keeps the jobs of which flow from being claimed. A job that is met by a claim is parked
 -- in blocked, and waits for minus the number of the pause (flows/pause_flow.sql). The number is
 -- drawn from the sequence of the notes: never drawn means that there was no pause, too.
-CREATE TABLE pulse.flow_hold (
-    number bigint NOT NULL DEFAULT nextval('pulse.note_seq'),
+CREATE TABLE pulse_internal.flow_hold (
+    number bigint NOT NULL DEFAULT nextval('pulse_internal.note_seq'),
     flow text COLLATE "C" NOT NULL,
     holder text COLLATE "C" NOT NULL,
     reason text,
@@ -111,12 +111,12 @@ CREATE TABLE pulse.flow_hold (
     CONSTRAINT flow_hold_is_one_per_holder PRIMARY KEY (flow, holder)
 );
 
-COMMENT ON TABLE pulse.flow_hold IS
+COMMENT ON TABLE pulse_internal.flow_hold IS
 'Who keeps the jobs of which flow from being claimed, and why.';
 
 -- A step is something a job does once, whatever its attempt: saved (result), spawned (jobs),
 -- or waited for (until). saved_at is NULL while it waits.
-CREATE TABLE pulse.job_step (
+CREATE TABLE pulse_internal.job_step (
     job bigint NOT NULL,
     step text COLLATE "C" NOT NULL,
     until timestamptz,
@@ -126,12 +126,12 @@ CREATE TABLE pulse.job_step (
     CONSTRAINT job_step_is_one_per_name PRIMARY KEY (job, step)
 );
 
-COMMENT ON TABLE pulse.job_step IS
+COMMENT ON TABLE pulse_internal.job_step IS
 'Steps that a job has done, or waits in, kept for its later attempts.';
 
 -- owner is the role whose jobs it counts for; 0 is all roles. undelivered_at: a job that waits
 -- for it was held by another session, or there were too many; tick has looked again by then.
-CREATE TABLE pulse.signal (
+CREATE TABLE pulse_internal.signal (
     signal text COLLATE "C" NOT NULL,
     owner integer NOT NULL,
     payload jsonb,
@@ -141,14 +141,14 @@ CREATE TABLE pulse.signal (
     CONSTRAINT signal_is_sent_once PRIMARY KEY (signal, owner)
 );
 
-CREATE INDEX signal_for_expiry ON pulse.signal (expires_at);
-CREATE INDEX signal_to_deliver ON pulse.signal (undelivered_at) WHERE undelivered_at IS NOT NULL;
+CREATE INDEX signal_for_expiry ON pulse_internal.signal (expires_at);
+CREATE INDEX signal_to_deliver ON pulse_internal.signal (undelivered_at) WHERE undelivered_at IS NOT NULL;
 
-COMMENT ON TABLE pulse.signal IS
+COMMENT ON TABLE pulse_internal.signal IS
 'Signals that were sent, the first of each name.';
 
 -- Written by whoever has the job: its run, who takes it out of waiting, retention.
-CREATE TABLE pulse.signal_wait (
+CREATE TABLE pulse_internal.signal_wait (
     job bigint NOT NULL,
     lease bigint NOT NULL,
     signal text COLLATE "C" NOT NULL,
@@ -157,7 +157,7 @@ CREATE TABLE pulse.signal_wait (
     CONSTRAINT signal_wait_is_one_per_job PRIMARY KEY (job)
 );
 
-CREATE INDEX signal_wait_by_signal ON pulse.signal_wait (signal, owner);
+CREATE INDEX signal_wait_by_signal ON pulse_internal.signal_wait (signal, owner);
 
-COMMENT ON TABLE pulse.signal_wait IS
+COMMENT ON TABLE pulse_internal.signal_wait IS
 'Jobs that wait for a signal, each with the lease that it gave back to do so.';

@@ -1,38 +1,38 @@
 -- Lanes whose jobs stand in groups, by their group_key (docs/decisions/limits.md). The group
 -- '' is of the jobs that have none. A key above 1,000 bytes is filed under its md5.
 
-CREATE TYPE pulse._level AS (
+CREATE TYPE pulse_internal.level AS (
     rank integer,
     place bigint,
     kind text
 );
 
-COMMENT ON TYPE pulse._level IS
+COMMENT ON TYPE pulse_internal.level IS
 'Of one priority of a group: the smallest place that can be live, and the kind that stands there.';
 
-CREATE TYPE pulse._group AS (
+CREATE TYPE pulse_internal.lane_group AS (
     lane text,
     group_key text
 );
 
-COMMENT ON TYPE pulse._group IS
+COMMENT ON TYPE pulse_internal.lane_group IS
 'A group of a lane.';
 
-CREATE TYPE pulse._window AS (
+CREATE TYPE pulse_internal.rate_window AS (
     times timestamptz [],
     counts integer []
 );
 
-COMMENT ON TYPE pulse._window IS
+COMMENT ON TYPE pulse_internal.rate_window IS
 'How many starts there were, by hundredths of a period, each dated by its latest one.';
 
 -- As ready: inserted and deleted, never updated; seq is drawn by the DEFAULT, or kept by a
 -- job that had a place.
-CREATE TABLE pulse.group_ready (
+CREATE TABLE pulse_internal.group_ready (
     lane text COLLATE "C" NOT NULL,
     group_key text COLLATE "C" NOT NULL,
     rank integer NOT NULL,
-    seq bigint NOT NULL DEFAULT nextval('pulse.ready_seq'),
+    seq bigint NOT NULL DEFAULT nextval('pulse_internal.ready_seq'),
     kind text COLLATE "C" NOT NULL,
     job bigint NOT NULL,
     attempts integer NOT NULL,
@@ -44,20 +44,20 @@ CREATE TABLE pulse.group_ready (
     CONSTRAINT group_ready_is_one_per_job PRIMARY KEY (job)
 );
 
-CREATE INDEX group_ready_for_claim ON pulse.group_ready (lane, group_key, rank, seq)
+CREATE INDEX group_ready_for_claim ON pulse_internal.group_ready (lane, group_key, rank, seq)
 WITH (deduplicate_items = off) WHERE failures >= 0;
-CREATE INDEX group_ready_for_repeated_report ON pulse.group_ready (last_lease)
+CREATE INDEX group_ready_for_repeated_report ON pulse_internal.group_ready (last_lease)
 WHERE last_lease IS NOT NULL;
 
-COMMENT ON TABLE pulse.group_ready IS
+COMMENT ON TABLE pulse_internal.group_ready IS
 'Jobs in line in grouped lanes, each in the line of its group.';
 
 -- rank, place and kind are those of a job that arrived. Without kind: the job at this place
 -- was taken out, look who is first now. Without all three: a run has ended; where several
 -- have, ended has the groups.
-CREATE TABLE pulse.group_notice (
+CREATE TABLE pulse_internal.group_notice (
     lane text COLLATE "C" NOT NULL,
-    seq bigint NOT NULL DEFAULT nextval('pulse.ready_seq'),
+    seq bigint NOT NULL DEFAULT nextval('pulse_internal.ready_seq'),
     group_key text COLLATE "C" NOT NULL,
     rank integer,
     place bigint,
@@ -66,12 +66,12 @@ CREATE TABLE pulse.group_notice (
     CONSTRAINT group_notice_is_in_order PRIMARY KEY (lane, seq)
 );
 
-COMMENT ON TABLE pulse.group_notice IS
+COMMENT ON TABLE pulse_internal.group_notice IS
 'Groups that the next claim of their lane has to look at: a job arrived, or a run ended.';
 
 -- What set_group said of a group; NULL is what the lane says. A group that is not enabled
 -- says who stopped it, when and why.
-CREATE TABLE pulse.group_rule (
+CREATE TABLE pulse_internal.group_rule (
     lane text COLLATE "C" NOT NULL,
     group_key text COLLATE "C" NOT NULL,
     max_slots integer,
@@ -92,9 +92,9 @@ CREATE TABLE pulse.group_rule (
 );
 
 -- Whether any group of a lane has a rate of its own is asked by every claim.
-CREATE INDEX group_rule_with_rate ON pulse.group_rule (lane) WHERE rate IS NOT NULL;
+CREATE INDEX group_rule_with_rate ON pulse_internal.group_rule (lane) WHERE rate IS NOT NULL;
 
-COMMENT ON TABLE pulse.group_rule IS
+COMMENT ON TABLE pulse_internal.group_rule IS
 'Exceptions that set_group made for groups of a lane.';
 
 -- The caches, as in schema/marks.sql. Of a group: rank, place and kind are its first level, more
@@ -105,46 +105,46 @@ COMMENT ON TABLE pulse.group_rule IS
 -- it keeps a row when it goes idle, else the next look would meet all its dead versions. Where
 -- the row is its first, that is one, and mostly none is kept; but now and then, so that
 -- those of many times that it came and went do not add up.
-CREATE TABLE pulse.group_state (
+CREATE TABLE pulse_internal.group_state (
     lane text COLLATE "C" NOT NULL,
     group_key text COLLATE "C" NOT NULL,
-    version bigint NOT NULL DEFAULT nextval('pulse.version'),
+    version bigint NOT NULL DEFAULT nextval('pulse_internal.version'),
     rank integer,
     place bigint,
     kind text COLLATE "C",
-    more pulse._level [],
+    more pulse_internal.level [],
     rest integer,
     leases bigint [],
     turn bigint,
     credit integer,
-    starts pulse._window,
+    starts pulse_internal.rate_window,
     wake_at timestamptz,
     written_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     lasting boolean NOT NULL DEFAULT true
 );
 
 CREATE UNIQUE INDEX group_state_is_versioned
-ON pulse.group_state (lane, group_key, version DESC);
-ALTER TABLE pulse.group_state REPLICA IDENTITY USING INDEX group_state_is_versioned;
+ON pulse_internal.group_state (lane, group_key, version DESC);
+ALTER TABLE pulse_internal.group_state REPLICA IDENTITY USING INDEX group_state_is_versioned;
 
 -- As with ready, every row that has a turn meets both conditions, and a statement states
 -- that of the index it is meant for.
-CREATE INDEX group_state_in_turn ON pulse.group_state (lane, rank, turn)
+CREATE INDEX group_state_in_turn ON pulse_internal.group_state (lane, rank, turn)
 WHERE turn IS NOT NULL AND version > 0;
-CREATE INDEX group_state_in_turn_by_kind ON pulse.group_state (lane, kind, rank, turn)
+CREATE INDEX group_state_in_turn_by_kind ON pulse_internal.group_state (lane, kind, rank, turn)
 WHERE turn IS NOT NULL AND place >= 0;
 
-CREATE INDEX group_state_to_wake ON pulse.group_state (lane, wake_at)
+CREATE INDEX group_state_to_wake ON pulse_internal.group_state (lane, wake_at)
 WHERE wake_at IS NOT NULL AND rank IS NOT NULL;
 
-COMMENT ON TABLE pulse.group_state IS
+COMMENT ON TABLE pulse_internal.group_state IS
 'A cache: what the last claim knew of a group, newest version first.';
 
 -- The roll has yet to be taken from (roll_from, roll_rank) on; NULL when it was. All groups
 -- that were to wake by woken_until have.
-CREATE TABLE pulse.group_mark (
+CREATE TABLE pulse_internal.group_mark (
     lane text COLLATE "C" NOT NULL,
-    version bigint NOT NULL DEFAULT nextval('pulse.version'),
+    version bigint NOT NULL DEFAULT nextval('pulse_internal.version'),
     notice_from bigint NOT NULL,
     ranks integer [] NOT NULL,
     turns bigint [] NOT NULL,
@@ -153,20 +153,20 @@ CREATE TABLE pulse.group_mark (
     woken_until timestamptz NOT NULL DEFAULT '-infinity'
 );
 
-CREATE UNIQUE INDEX group_mark_is_versioned ON pulse.group_mark (lane, version DESC);
-ALTER TABLE pulse.group_mark REPLICA IDENTITY USING INDEX group_mark_is_versioned;
+CREATE UNIQUE INDEX group_mark_is_versioned ON pulse_internal.group_mark (lane, version DESC);
+ALTER TABLE pulse_internal.group_mark REPLICA IDENTITY USING INDEX group_mark_is_versioned;
 
-COMMENT ON TABLE pulse.group_mark IS
+COMMENT ON TABLE pulse_internal.group_mark IS
 'A cache: for each grouped lane, the smallest notice that can be unread, and for each level the smallest turn that can be live.';
 
 -- Of a lane, with the kind '', or of a kind in all lanes, with the lane ''.
-CREATE TABLE pulse.quota (
+CREATE TABLE pulse_internal.quota (
     lane text COLLATE "C" NOT NULL,
     kind text COLLATE "C" NOT NULL,
-    version bigint NOT NULL DEFAULT nextval('pulse.version'),
-    starts pulse._window,
+    version bigint NOT NULL DEFAULT nextval('pulse_internal.version'),
+    starts pulse_internal.rate_window,
     CONSTRAINT quota_is_versioned PRIMARY KEY (lane, kind, version)
 );
 
-COMMENT ON TABLE pulse.quota IS
+COMMENT ON TABLE pulse_internal.quota IS
 'A cache: the starts that count against the rate of a lane or of a kind, newest version first.';

@@ -5,13 +5,13 @@
 -- proves what one would).
 
 -- node << 43 | n: the sequence stands in the range of the node (settings/node.sql).
-CREATE SEQUENCE pulse.job_id MAXVALUE 9007199254740991;
+CREATE SEQUENCE pulse_internal.job_id MAXVALUE 9007199254740991;
 
-COMMENT ON SEQUENCE pulse.job_id IS
+COMMENT ON SEQUENCE pulse_internal.job_id IS
 'Job ids: 1, 2, 3, above the node in the bits from the 43rd on.';
 
-CREATE TABLE pulse.body (
-    job bigint NOT NULL DEFAULT nextval('pulse.job_id'),
+CREATE TABLE pulse_internal.body (
+    job bigint NOT NULL DEFAULT nextval('pulse_internal.job_id'),
     kind text COLLATE "C" NOT NULL,
     payload jsonb NOT NULL,
     max_attempts integer NOT NULL,
@@ -32,24 +32,24 @@ CREATE TABLE pulse.body (
     CONSTRAINT body_is_one_per_job PRIMARY KEY (job)
 );
 
-CREATE INDEX body_for_rerun ON pulse.body (rerun_of) WHERE rerun_of IS NOT NULL;
-CREATE INDEX body_of_flow ON pulse.body (flow, job) WHERE flow IS NOT NULL;
+CREATE INDEX body_for_rerun ON pulse_internal.body (rerun_of) WHERE rerun_of IS NOT NULL;
+CREATE INDEX body_of_flow ON pulse_internal.body (flow, job) WHERE flow IS NOT NULL;
 
-COMMENT ON TABLE pulse.body IS
+COMMENT ON TABLE pulse_internal.body IS
 'What was asked: one row for each job, written once.';
 
 -- When to look whether a job has begun (maintenance/expire.sql). What counts is start_by of its
 -- body; a row stays until its time has come, whatever became of the job.
-CREATE TABLE pulse.expiry (
+CREATE TABLE pulse_internal.expiry (
     start_by timestamptz NOT NULL,
     job bigint NOT NULL,
     CONSTRAINT expiry_is_noted_once PRIMARY KEY (start_by, job)
 );
 
-COMMENT ON TABLE pulse.expiry IS
+COMMENT ON TABLE pulse_internal.expiry IS
 'Jobs that are cancelled unless they have begun by then.';
 
-CREATE TABLE pulse.approval (
+CREATE TABLE pulse_internal.approval (
     job bigint NOT NULL,
     lane text COLLATE "C" NOT NULL,
     kind text COLLATE "C" NOT NULL,
@@ -61,15 +61,15 @@ CREATE TABLE pulse.approval (
     CONSTRAINT approval_is_one_per_job PRIMARY KEY (job)
 );
 
-CREATE INDEX approval_for_expiry ON pulse.approval (expires_at);
+CREATE INDEX approval_for_expiry ON pulse_internal.approval (expires_at);
 
-COMMENT ON TABLE pulse.approval IS
+COMMENT ON TABLE pulse_internal.approval IS
 'Jobs that wait for an approver.';
 
 -- attempts counts the runs that have begun; last_lease and last_verb let the report
 -- that brought the job here succeed again when its answer was lost. place is what a job
 -- keeps in a lane with in_order: its group waits for it.
-CREATE TABLE pulse.waiting (
+CREATE TABLE pulse_internal.waiting (
     lane text COLLATE "C" NOT NULL,
     run_at timestamptz NOT NULL,
     job bigint NOT NULL,
@@ -87,28 +87,28 @@ CREATE TABLE pulse.waiting (
 
 -- By time, and by priority and time. As with ready, each has a condition that every row
 -- meets, and a statement states that of the one it is meant for.
-CREATE INDEX waiting_by_time ON pulse.waiting (lane, run_at) WHERE attempts >= 0;
-CREATE INDEX waiting_for_promotion ON pulse.waiting (lane, rank, run_at)
+CREATE INDEX waiting_by_time ON pulse_internal.waiting (lane, run_at) WHERE attempts >= 0;
+CREATE INDEX waiting_for_promotion ON pulse_internal.waiting (lane, rank, run_at)
 WHERE failures >= 0;
-CREATE INDEX waiting_for_repeated_report ON pulse.waiting (last_lease)
+CREATE INDEX waiting_for_repeated_report ON pulse_internal.waiting (last_lease)
 WHERE last_lease IS NOT NULL;
-CREATE INDEX waiting_in_order ON pulse.waiting (lane, job) WHERE place > 0;
+CREATE INDEX waiting_in_order ON pulse_internal.waiting (lane, job) WHERE place > 0;
 
-COMMENT ON TABLE pulse.waiting IS
+COMMENT ON TABLE pulse_internal.waiting IS
 'Jobs that are not due yet: scheduled ones, and retrying ones in their backoff.';
 
 -- rank is minus the priority, so that one ascending index reads in claim order and
 -- a range of it is one row comparison. seq is drawn by the DEFAULT alone, inside the
 -- INSERT that holds the table lock: low-water marks (common/marks.sql) rest on that.
-CREATE SEQUENCE pulse.ready_seq;
+CREATE SEQUENCE pulse_internal.ready_seq;
 
-COMMENT ON SEQUENCE pulse.ready_seq IS
+COMMENT ON SEQUENCE pulse_internal.ready_seq IS
 'Places in line: drawn each time a job becomes ready.';
 
-CREATE TABLE pulse.ready (
+CREATE TABLE pulse_internal.ready (
     lane text COLLATE "C" NOT NULL,
     rank integer NOT NULL,
-    seq bigint NOT NULL DEFAULT nextval('pulse.ready_seq'),
+    seq bigint NOT NULL DEFAULT nextval('pulse_internal.ready_seq'),
     kind text COLLATE "C" NOT NULL,
     job bigint NOT NULL,
     attempts integer NOT NULL,
@@ -125,20 +125,20 @@ CREATE TABLE pulse.ready (
 -- (docs/decisions/pinned-plans.md).
 -- No two keys are equal, so nothing is deduplicated, as in the other indexes that many jobs
 -- are written to: a page that is full would be searched for it in vain.
-CREATE INDEX ready_for_claim ON pulse.ready (lane, rank, seq)
+CREATE INDEX ready_for_claim ON pulse_internal.ready (lane, rank, seq)
 WITH (deduplicate_items = off) WHERE failures >= 0;
-CREATE INDEX ready_for_claim_by_kind ON pulse.ready (lane, kind, rank, seq)
+CREATE INDEX ready_for_claim_by_kind ON pulse_internal.ready (lane, kind, rank, seq)
 WITH (deduplicate_items = off) WHERE attempts >= 0;
-CREATE INDEX ready_for_repeated_report ON pulse.ready (last_lease)
+CREATE INDEX ready_for_repeated_report ON pulse_internal.ready (last_lease)
 WHERE last_lease IS NOT NULL;
 
-COMMENT ON TABLE pulse.ready IS
+COMMENT ON TABLE pulse_internal.ready IS
 'Jobs in line: whoever deletes the row has claimed the job.';
 
 -- At most one waiting-or-running job per key and lane, and one that follows it, which gets
 -- the key when that one has ended (enqueue/follow.sql). Until the job has ended, expires_at is
 -- NULL; afterwards the row stays for unique_for.
-CREATE TABLE pulse.job_key (
+CREATE TABLE pulse_internal.job_key (
     lane text COLLATE "C" NOT NULL,
     unique_key text COLLATE "C" NOT NULL,
     job bigint NOT NULL,
@@ -150,9 +150,9 @@ CREATE TABLE pulse.job_key (
     CHECK (NOT follows OR expires_at IS NULL)
 );
 
-CREATE UNIQUE INDEX job_key_is_one_per_job ON pulse.job_key (job);
-CREATE INDEX job_key_for_expiry ON pulse.job_key (expires_at)
+CREATE UNIQUE INDEX job_key_is_one_per_job ON pulse_internal.job_key (job);
+CREATE INDEX job_key_for_expiry ON pulse_internal.job_key (expires_at)
 WHERE expires_at IS NOT NULL;
 
-COMMENT ON TABLE pulse.job_key IS
+COMMENT ON TABLE pulse_internal.job_key IS
 'Unique keys that are taken, and by which job.';

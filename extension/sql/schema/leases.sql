@@ -1,8 +1,8 @@
 -- A lease is a value of this sequence, which carries the node as job_id does, with ten
 -- random bits below it (claim/claim.sql): nobody hits a stranger's by counting on.
-CREATE SEQUENCE pulse.lease_seq MAXVALUE 9007199254740991;
+CREATE SEQUENCE pulse_internal.lease_seq MAXVALUE 9007199254740991;
 
-COMMENT ON SEQUENCE pulse.lease_seq IS
+COMMENT ON SEQUENCE pulse_internal.lease_seq IS
 'The growing part of lease numbers, above the node in the bits from the 43rd on.';
 
 -- Only lease_until changes with a heartbeat and it is not indexed, so beats stay HOT.
@@ -11,7 +11,7 @@ COMMENT ON SEQUENCE pulse.lease_seq IS
 -- group_key is given where the slots of its group are limited: its end leaves a notice.
 -- place is the one that its job had in the line of its group, where that is to be kept.
 -- ready_at is there until the start of the run is counted, by the sweep or by its end.
-CREATE TABLE pulse.lease (
+CREATE TABLE pulse_internal.lease (
     lease bigint NOT NULL,
     job bigint NOT NULL,
     lane text COLLATE "C" NOT NULL,
@@ -37,10 +37,10 @@ CREATE TABLE pulse.lease (
     CONSTRAINT lease_is_looked_at_in_time CHECK (reap_at <= lease_until)
 ) WITH (fillfactor = 60);
 
-CREATE UNIQUE INDEX lease_is_one_per_job ON pulse.lease (job);
-CREATE INDEX lease_for_reap ON pulse.lease (reap_at) WHERE reap_at IS NOT NULL;
+CREATE UNIQUE INDEX lease_is_one_per_job ON pulse_internal.lease (job);
+CREATE INDEX lease_for_reap ON pulse_internal.lease (reap_at) WHERE reap_at IS NOT NULL;
 
-COMMENT ON TABLE pulse.lease IS
+COMMENT ON TABLE pulse_internal.lease IS
 'Running jobs: whoever deletes the row has ended the run.';
 
 -- The leases of a lane with max_slots, as of its last claim: appended under the
@@ -48,19 +48,19 @@ COMMENT ON TABLE pulse.lease IS
 -- count never meets a dead row. A lane with many slots has several banks of them, each
 -- with a roster and a lock of its own; that of bank 0 says how many
 -- (docs/decisions/slots.md).
-CREATE TABLE pulse.roster (
+CREATE TABLE pulse_internal.roster (
     lane text COLLATE "C" NOT NULL,
-    version bigint NOT NULL DEFAULT nextval('pulse.version'),
+    version bigint NOT NULL DEFAULT nextval('pulse_internal.version'),
     leases bigint [] NOT NULL,
     bank integer NOT NULL DEFAULT 0,
     banks integer NOT NULL DEFAULT 1,
     CONSTRAINT roster_is_versioned PRIMARY KEY (lane, bank, version)
 );
 
-COMMENT ON TABLE pulse.roster IS
+COMMENT ON TABLE pulse_internal.roster IS
 'A cache: the leases that count against max_slots of a lane, newest version first.';
 
-CREATE TABLE pulse.job_progress (
+CREATE TABLE pulse_internal.job_progress (
     job bigint NOT NULL,
     lease bigint NOT NULL,
     fraction double precision,
@@ -69,20 +69,20 @@ CREATE TABLE pulse.job_progress (
     CONSTRAINT job_progress_is_one_per_job PRIMARY KEY (job)
 ) WITH (fillfactor = 60);
 
-COMMENT ON TABLE pulse.job_progress IS
+COMMENT ON TABLE pulse_internal.job_progress IS
 'How far a job says it has come.';
 
-CREATE TABLE pulse.job_checkpoint (
+CREATE TABLE pulse_internal.job_checkpoint (
     job bigint NOT NULL,
     data jsonb NOT NULL,
     saved_at timestamptz NOT NULL,
     CONSTRAINT job_checkpoint_is_one_per_job PRIMARY KEY (job)
 );
 
-COMMENT ON TABLE pulse.job_checkpoint IS
+COMMENT ON TABLE pulse_internal.job_checkpoint IS
 'What a run left for the next attempt of its job.';
 
-CREATE TABLE pulse.worker (
+CREATE TABLE pulse_internal.worker (
     worker text NOT NULL,
     lanes text [] NOT NULL,
     kinds text [],
@@ -91,5 +91,5 @@ CREATE TABLE pulse.worker (
     CONSTRAINT worker_says_hello_once PRIMARY KEY (worker)
 ) WITH (fillfactor = 60);
 
-COMMENT ON TABLE pulse.worker IS
+COMMENT ON TABLE pulse_internal.worker IS
 'Workers that said hello, which lanes and kinds they take, and when they were last seen.';

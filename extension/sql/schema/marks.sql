@@ -7,8 +7,8 @@
 -- What is known about transactions that may still commit behind a mark. Everything
 -- up to ready_q, waiting_t, lease_q, tally_q and note_q has ended; the next_ columns wait for the
 -- transactions named beside them (common/marks.sql explains it).
-CREATE TABLE pulse.horizon (
-    version bigint NOT NULL DEFAULT nextval('pulse.version'),
+CREATE TABLE pulse_internal.horizon (
+    version bigint NOT NULL DEFAULT nextval('pulse_internal.version'),
     seen_at timestamptz NOT NULL,
     ready_q bigint NOT NULL,
     waiting_t timestamptz NOT NULL,
@@ -28,17 +28,17 @@ CREATE TABLE pulse.horizon (
     CONSTRAINT horizon_is_versioned PRIMARY KEY (version)
 );
 
-COMMENT ON TABLE pulse.horizon IS
+COMMENT ON TABLE pulse_internal.horizon IS
 'A cache: up to where every place in line, due time, lease number and tally is decided.';
 
 -- One row is the marks of one line: kind '' is the whole lane, in the order of
 -- ready_for_claim; any other kind is that kind's part, in ready_for_claim_by_kind.
 -- patchy_at is when a claim last found the whole line full of holes behind jobs of
 -- kinds it could not take, dry_at since when the line has had no job.
-CREATE TABLE pulse.mark (
+CREATE TABLE pulse_internal.mark (
     lane text COLLATE "C" NOT NULL,
     kind text COLLATE "C" NOT NULL,
-    version bigint NOT NULL DEFAULT nextval('pulse.version'),
+    version bigint NOT NULL DEFAULT nextval('pulse_internal.version'),
     ranks integer [] NOT NULL,
     seqs bigint [] NOT NULL,
     marked_at timestamptz NOT NULL,
@@ -46,18 +46,18 @@ CREATE TABLE pulse.mark (
     dry_at timestamptz
 );
 
-CREATE UNIQUE INDEX mark_is_versioned ON pulse.mark (lane, kind, version DESC);
-ALTER TABLE pulse.mark REPLICA IDENTITY USING INDEX mark_is_versioned;
+CREATE UNIQUE INDEX mark_is_versioned ON pulse_internal.mark (lane, kind, version DESC);
+ALTER TABLE pulse_internal.mark REPLICA IDENTITY USING INDEX mark_is_versioned;
 
-COMMENT ON TABLE pulse.mark IS
+COMMENT ON TABLE pulse_internal.mark IS
 'A cache: for each level of a line, the smallest place that can still be live.';
 
 -- run_at is for the whole lane, in the order of waiting_by_time; run_ats for each level,
 -- in waiting_for_promotion: the urgent ones are ahead of the rest. dry_at is since when
 -- nothing of the lane was due.
-CREATE TABLE pulse.due_mark (
+CREATE TABLE pulse_internal.due_mark (
     lane text COLLATE "C" NOT NULL,
-    version bigint NOT NULL DEFAULT nextval('pulse.version'),
+    version bigint NOT NULL DEFAULT nextval('pulse_internal.version'),
     run_at timestamptz NOT NULL,
     marked_at timestamptz NOT NULL,
     ranks integer [] NOT NULL DEFAULT '{}',
@@ -65,22 +65,22 @@ CREATE TABLE pulse.due_mark (
     dry_at timestamptz
 );
 
-CREATE UNIQUE INDEX due_mark_is_versioned ON pulse.due_mark (lane, version DESC);
-ALTER TABLE pulse.due_mark REPLICA IDENTITY USING INDEX due_mark_is_versioned;
+CREATE UNIQUE INDEX due_mark_is_versioned ON pulse_internal.due_mark (lane, version DESC);
+ALTER TABLE pulse_internal.due_mark REPLICA IDENTITY USING INDEX due_mark_is_versioned;
 
-COMMENT ON TABLE pulse.due_mark IS
+COMMENT ON TABLE pulse_internal.due_mark IS
 'A cache: for each lane and its levels, the earliest due time that can still be live in waiting.';
 
 -- One row for each run of a part of the upkeep (due, sweep, sample, backstop), newest first.
-CREATE TABLE pulse.upkeep_run (
+CREATE TABLE pulse_internal.upkeep_run (
     step text COLLATE "C" NOT NULL,
-    version bigint NOT NULL DEFAULT nextval('pulse.version'),
+    version bigint NOT NULL DEFAULT nextval('pulse_internal.version'),
     taken_at timestamptz NOT NULL,
     state jsonb
 );
 
-CREATE UNIQUE INDEX upkeep_run_is_versioned ON pulse.upkeep_run (step, version DESC);
-ALTER TABLE pulse.upkeep_run REPLICA IDENTITY USING INDEX upkeep_run_is_versioned;
+CREATE UNIQUE INDEX upkeep_run_is_versioned ON pulse_internal.upkeep_run (step, version DESC);
+ALTER TABLE pulse_internal.upkeep_run REPLICA IDENTITY USING INDEX upkeep_run_is_versioned;
 
-COMMENT ON TABLE pulse.upkeep_run IS
+COMMENT ON TABLE pulse_internal.upkeep_run IS
 'A cache: when tick last did which part of the upkeep, and where it stopped.';

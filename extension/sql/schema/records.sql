@@ -1,7 +1,7 @@
 -- The records: what operators did, samples of each lane and kind, who was given which access, and
 -- the number of this database.
 
-CREATE TABLE pulse.audit_entry (
+CREATE TABLE pulse_internal.audit_entry (
     entry bigint GENERATED ALWAYS AS IDENTITY,
     at timestamptz NOT NULL DEFAULT clock_timestamp(),
     who integer NOT NULL,
@@ -14,13 +14,13 @@ CREATE TABLE pulse.audit_entry (
     CONSTRAINT audit_entry_is_numbered PRIMARY KEY (entry)
 );
 
-CREATE INDEX audit_entry_for_job ON pulse.audit_entry (job) WHERE job IS NOT NULL;
-CREATE INDEX audit_entry_for_retention ON pulse.audit_entry (at);
+CREATE INDEX audit_entry_for_job ON pulse_internal.audit_entry (job) WHERE job IS NOT NULL;
+CREATE INDEX audit_entry_for_retention ON pulse_internal.audit_entry (at);
 
-COMMENT ON TABLE pulse.audit_entry IS
+COMMENT ON TABLE pulse_internal.audit_entry IS
 'What operators did: who, when, what, before, after, why. Kept 90 days.';
 
-CREATE TABLE pulse.sample (
+CREATE TABLE pulse_internal.sample (
     lane text COLLATE "C" NOT NULL,
     at timestamptz NOT NULL,
     took interval NOT NULL,
@@ -32,12 +32,12 @@ CREATE TABLE pulse.sample (
     CONSTRAINT sample_is_one_per_lane_and_minute PRIMARY KEY (lane, at)
 );
 
-COMMENT ON TABLE pulse.sample IS
+COMMENT ON TABLE pulse_internal.sample IS
 'A sample of each lane about once a minute: what finished since the one before, what stood in line.';
 
 -- What was ready and ran of each kind, when it was not nothing; kind '' is everything, and
 -- has a row whenever the others could have one.
-CREATE TABLE pulse.depth (
+CREATE TABLE pulse_internal.depth (
     kind text COLLATE "C" NOT NULL,
     at timestamptz NOT NULL,
     ready bigint NOT NULL,
@@ -45,10 +45,10 @@ CREATE TABLE pulse.depth (
     CONSTRAINT depth_is_one_per_kind_and_minute PRIMARY KEY (kind, at)
 );
 
-COMMENT ON TABLE pulse.depth IS
+COMMENT ON TABLE pulse_internal.depth IS
 'How many jobs of each kind, and of all together, stood in line and ran, about once a minute.';
 
-CREATE TABLE pulse.access_grant (
+CREATE TABLE pulse_internal.access_grant (
     role integer NOT NULL,
     access text COLLATE "C" NOT NULL,
     granted_by name NOT NULL,
@@ -58,13 +58,13 @@ CREATE TABLE pulse.access_grant (
     CHECK (access IN ('producer', 'worker', 'viewer', 'approver', 'operator', 'admin'))
 );
 
-COMMENT ON TABLE pulse.access_grant IS
+COMMENT ON TABLE pulse_internal.access_grant IS
 'Which role was given which access, so that an upgrade can grant new functions too.';
 
 -- Which node this database is says its sequence job_id. Where it was set is remembered so
 -- that health can ask a restored copy to choose one of its own; where its sequences stood
 -- when another node was set, so that no number comes again.
-CREATE TABLE pulse.node (
+CREATE TABLE pulse_internal.node (
     node integer NOT NULL,
     system_identifier bigint NOT NULL,
     database oid NOT NULL,
@@ -75,17 +75,17 @@ CREATE TABLE pulse.node (
     CONSTRAINT node_fits_ten_bits CHECK (node BETWEEN 0 AND 1023)
 );
 
-COMMENT ON TABLE pulse.node IS
+COMMENT ON TABLE pulse_internal.node IS
 'The node numbers that this database has or had, and where they were set.';
 
 -- Not rows: every session must see them at once, whatever becomes of the transaction that
 -- wrote them.
-CREATE SEQUENCE pulse.server_start;
+CREATE SEQUENCE pulse_internal.server_start;
 
-COMMENT ON SEQUENCE pulse.server_start IS
+COMMENT ON SEQUENCE pulse_internal.server_start IS
 'When the server that drew the last numbers was started, in microseconds.';
 
-CREATE SEQUENCE pulse.server_history;
+CREATE SEQUENCE pulse_internal.server_history;
 
-COMMENT ON SEQUENCE pulse.server_history IS
+COMMENT ON SEQUENCE pulse_internal.server_history IS
 'A hash of the cluster and the timeline that drew the last numbers.';

@@ -1,6 +1,6 @@
 -- next_at is the occurrence that comes next, or NULL when there is none; while firing
 -- it fails, retry_at is when tick tries again.
-CREATE TABLE pulse.schedule (
+CREATE TABLE pulse_internal.schedule (
     name text COLLATE "C" NOT NULL,
     kind text COLLATE "C" NOT NULL,
     payload jsonb NOT NULL,
@@ -25,15 +25,15 @@ CREATE TABLE pulse.schedule (
     CONSTRAINT schedule_catch_up_is_known CHECK (catch_up IN ('skip', 'last', 'all'))
 ) WITH (fillfactor = 60);
 
-CREATE INDEX schedule_for_tick ON pulse.schedule (next_at) WHERE paused_at IS NULL;
+CREATE INDEX schedule_for_tick ON pulse_internal.schedule (next_at) WHERE paused_at IS NULL;
 
-COMMENT ON TABLE pulse.schedule IS
+COMMENT ON TABLE pulse_internal.schedule IS
 'What is enqueued on a schedule. options holds the further arguments of enqueue.';
 
 -- No row without its occurrence and no occurrence twice: the primary key is what makes
 -- one job of one occurrence, whoever ticks. A long row of skipped occurrences
 -- ends in one row that says how many it stands for.
-CREATE TABLE pulse.schedule_run (
+CREATE TABLE pulse_internal.schedule_run (
     name text COLLATE "C" NOT NULL,
     occurrence timestamptz NOT NULL,
     job bigint,
@@ -43,12 +43,12 @@ CREATE TABLE pulse.schedule_run (
     CONSTRAINT schedule_run_fired_or_says_why CHECK (num_nonnulls(job, skipped) = 1)
 );
 
-CREATE INDEX schedule_run_for_retention ON pulse.schedule_run (handled_at);
+CREATE INDEX schedule_run_for_retention ON pulse_internal.schedule_run (handled_at);
 
-COMMENT ON TABLE pulse.schedule_run IS
+COMMENT ON TABLE pulse_internal.schedule_run IS
 'The ledger of occurrences: fired with its job, or skipped and why. Kept 90 days.';
 
-CREATE TYPE pulse.cron_fields AS (
+CREATE TYPE pulse_internal.cron_fields AS (
     minutes integer [],
     hours integer [],
     days integer [],
@@ -58,16 +58,16 @@ CREATE TYPE pulse.cron_fields AS (
     every_hour boolean
 );
 
-COMMENT ON TYPE pulse.cron_fields IS
+COMMENT ON TYPE pulse_internal.cron_fields IS
 'A cron expression, read: the values of each field in order, whether one of the two day fields is enough, and whether it goes on by the hour.';
 
-CREATE TYPE pulse.recurrence AS (
-    cron pulse.cron_fields,
+CREATE TYPE pulse_internal.recurrence AS (
+    cron pulse_internal.cron_fields,
     every interval,
     at timestamptz,
     anchor timestamptz,
     timezone text
 );
 
-COMMENT ON TYPE pulse.recurrence IS
+COMMENT ON TYPE pulse_internal.recurrence IS
 'When a schedule is due: by cron, by an interval counted from the anchor, or once.';

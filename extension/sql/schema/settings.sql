@@ -2,7 +2,7 @@
 -- that is NULL means "the default", and the defaults live in code (settings/defaults.sql
 -- and settings/defaults.sql).
 
-CREATE TABLE pulse.lane (
+CREATE TABLE pulse_internal.lane (
     lane text COLLATE "C" NOT NULL,
     max_slots integer,
     max_batch integer,
@@ -36,12 +36,12 @@ CREATE TABLE pulse.lane (
 
 -- grouped: true while its jobs stand in groups; false since that was switched off, until
 -- none of them does.
-CREATE INDEX lane_for_groups ON pulse.lane (lane) WHERE grouped IS NOT NULL;
+CREATE INDEX lane_for_groups ON pulse_internal.lane (lane) WHERE grouped IS NOT NULL;
 
-COMMENT ON TABLE pulse.lane IS
+COMMENT ON TABLE pulse_internal.lane IS
 'Settings of lanes that differ from the defaults.';
 
-CREATE TABLE pulse.kind (
+CREATE TABLE pulse_internal.kind (
     kind text COLLATE "C" NOT NULL,
     lane text COLLATE "C",
     priority integer,
@@ -65,14 +65,14 @@ CREATE TABLE pulse.kind (
 );
 
 -- Whether any kind has these is asked by every claim; one with a rate comes first.
-CREATE INDEX kind_for_claim ON pulse.kind (rate, kind)
+CREATE INDEX kind_for_claim ON pulse_internal.kind (rate, kind)
 WHERE lease_for IS NOT NULL OR max_runtime IS NOT NULL OR rate IS NOT NULL;
 
-COMMENT ON TABLE pulse.kind IS
+COMMENT ON TABLE pulse_internal.kind IS
 'Settings of kinds that differ from the defaults.';
 
 -- lane '' is every lane. A drained lane is a hold by the holder 'drain'.
-CREATE TABLE pulse.hold (
+CREATE TABLE pulse_internal.hold (
     lane text COLLATE "C" NOT NULL,
     holder text COLLATE "C" NOT NULL,
     reason text,
@@ -81,13 +81,13 @@ CREATE TABLE pulse.hold (
     CONSTRAINT hold_is_one_per_holder PRIMARY KEY (lane, holder)
 );
 
-COMMENT ON TABLE pulse.hold IS
+COMMENT ON TABLE pulse_internal.hold IS
 'Who keeps which lane (or, with an empty name, every lane) from being claimed, and why.';
 
 -- What applications declare beside their code. declared is what was asked for; applied is
 -- how that reads in the settings of the kind or in the schedule, NULL where it was never
 -- written because another role had made one: what differs from it now is drift.
-CREATE TABLE pulse.declaration (
+CREATE TABLE pulse_internal.declaration (
     item text COLLATE "C" NOT NULL,
     name text COLLATE "C" NOT NULL,
     application text COLLATE "C" NOT NULL,
@@ -98,5 +98,5 @@ CREATE TABLE pulse.declaration (
     CONSTRAINT declaration_is_of_a_known_item CHECK (item IN ('kind', 'schedule'))
 );
 
-COMMENT ON TABLE pulse.declaration IS
+COMMENT ON TABLE pulse_internal.declaration IS
 'Settings of kinds and schedules that an application declares, and how they were written.';

@@ -3,16 +3,16 @@
 -- tick takes these rows out and adds them up in stat (stats/count.sql says why so).
 
 -- Drawn by the DEFAULT alone, as ready_seq is (common/marks.sql).
-CREATE SEQUENCE pulse.tally_seq;
+CREATE SEQUENCE pulse_internal.tally_seq;
 
-COMMENT ON SEQUENCE pulse.tally_seq IS
+COMMENT ON SEQUENCE pulse_internal.tally_seq IS
 'Numbers of what happened and was not yet counted.';
 
 -- waited and ran are sums; where waited is given, the row counts starts as well, whatever
 -- its event is. The buckets are places in the two histograms: of a single job they
 -- are left to the tick.
-CREATE TABLE pulse.tally (
-    seq bigint NOT NULL DEFAULT nextval('pulse.tally_seq'),
+CREATE TABLE pulse_internal.tally (
+    seq bigint NOT NULL DEFAULT nextval('pulse_internal.tally_seq'),
     lane text COLLATE "C" NOT NULL,
     kind text COLLATE "C" NOT NULL,
     event text COLLATE "C" NOT NULL,
@@ -24,7 +24,7 @@ CREATE TABLE pulse.tally (
     CONSTRAINT tally_is_numbered PRIMARY KEY (seq)
 );
 
-COMMENT ON TABLE pulse.tally IS
+COMMENT ON TABLE pulse_internal.tally IS
 'What happened to jobs and was not yet counted.';
 
 -- Each row is what there was from the start to that moment: the newest of a lane and kind are
@@ -32,7 +32,7 @@ COMMENT ON TABLE pulse.tally IS
 -- rows may be removed between others, and nothing is lost. A lane or kind '' stands for those
 -- that came when there were too many; in a total, for all of them: one of each lane, one of
 -- each kind and one of everything are kept, so that a chart reads a series and not thousands.
-CREATE TABLE pulse.stat (
+CREATE TABLE pulse_internal.stat (
     lane text COLLATE "C" NOT NULL,
     kind text COLLATE "C" NOT NULL,
     at timestamptz NOT NULL,
@@ -52,7 +52,7 @@ CREATE TABLE pulse.stat (
     CONSTRAINT stat_is_one_per_moment PRIMARY KEY (total, lane, kind, at)
 );
 
-CREATE INDEX stat_by_time ON pulse.stat (at);
+CREATE INDEX stat_by_time ON pulse_internal.stat (at);
 
-COMMENT ON TABLE pulse.stat IS
+COMMENT ON TABLE pulse_internal.stat IS
 'Counters of each lane and kind, as they were at a moment.';

@@ -1,9 +1,9 @@
 -- What the functions hand back. Fields may be added at the end of a type, never
 -- removed or reordered: clients of the previous version read them by name.
 
-CREATE TYPE pulse.outcome AS ENUM ('completed', 'dead', 'cancelled');
+CREATE TYPE pulse_internal.outcome AS ENUM ('completed', 'dead', 'cancelled');
 
-COMMENT ON TYPE pulse.outcome IS
+COMMENT ON TYPE pulse_internal.outcome IS
 'How a job ended.';
 
 CREATE TYPE pulse.claimed AS (
@@ -70,15 +70,15 @@ CREATE TYPE pulse.exchanged AS (
 COMMENT ON TYPE pulse.exchanged IS
 'One line of an exchange: item is job (a claim), or done or failed (a report that was refused, with its verdict).';
 
-CREATE TYPE pulse._enqueued AS (
+CREATE TYPE pulse_internal.enqueued AS (
     job_id bigint,
     created boolean
 );
 
-COMMENT ON TYPE pulse._enqueued IS
+COMMENT ON TYPE pulse_internal.enqueued IS
 'The job that an enqueue wrote, or the one that its unique key found.';
 
-CREATE TYPE pulse._item AS (
+CREATE TYPE pulse_internal.item AS (
     kind text,
     payload jsonb,
     lane text,
@@ -102,10 +102,10 @@ CREATE TYPE pulse._item AS (
     name text
 );
 
-COMMENT ON TYPE pulse._item IS
+COMMENT ON TYPE pulse_internal.item IS
 'One element of the list that enqueue_many takes: the arguments of enqueue.';
 
-CREATE TYPE pulse._kind_settings AS (
+CREATE TYPE pulse_internal.kind_settings AS (
     kind text,
     lane text,
     priority integer,
@@ -120,10 +120,10 @@ CREATE TYPE pulse._kind_settings AS (
     approval_expiry interval
 );
 
-COMMENT ON TYPE pulse._kind_settings IS
+COMMENT ON TYPE pulse_internal.kind_settings IS
 'The settings of a kind with the defaults filled in.';
 
-CREATE TYPE pulse._job_filter AS (
+CREATE TYPE pulse_internal.job_filter AS (
     states text [],
     jobs bigint [],
     lanes text [],
@@ -146,5 +146,5 @@ CREATE TYPE pulse._job_filter AS (
     asks_body boolean
 );
 
-COMMENT ON TYPE pulse._job_filter IS
+COMMENT ON TYPE pulse_internal.job_filter IS
 'A filter of the bulk verbs and find_jobs, parsed: NULL where it says nothing.';

@@ -8,9 +8,9 @@
 --
 -- A standby that is promoted may not have seen the last numbers of the old primary. So
 -- pulse remembers in two sequences which server drew last: server_start is compared before
--- every draw (_take_request, _kind_settings and claim_batch do it in an expression that
+-- every draw (take_request, kind_settings and claim_batch do it in an expression that
 -- they evaluate anyway), and a server that is not the one remembered is met once, by
--- _meet_server. ready_seq and version are seen by nobody outside and need no jump.
+-- meet_server. ready_seq and version are seen by nobody outside and need no jump.
 
 CREATE FUNCTION pulse.node()
 RETURNS integer
@@ -20,7 +20,7 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT (s.last_value >> 43)::integer
-    FROM pulse.job_id AS s
+    FROM pulse_internal.job_id AS s
 $$;
 
 COMMENT ON FUNCTION pulse.node() IS
@@ -41,8 +41,8 @@ AS $$
                 THEN 'set'
             ELSE 'copy'
         END
-    FROM pulse._here() AS c
-    LEFT JOIN pulse.node AS n ON n.node = pulse.node()
+    FROM pulse_internal.here() AS c
+    LEFT JOIN pulse_internal.node AS n ON n.node = pulse.node()
 $$;
 
 COMMENT ON FUNCTION pulse.node_state() IS
@@ -82,13 +82,13 @@ RETURNS void
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse._do_set_node(pulse._sign(), set_node.n)
+    SELECT pulse_internal.do_set_node(pulse_internal.sign(), set_node.n)
 $$;
 
 COMMENT ON FUNCTION pulse.set_node(integer) IS
 'Give this database a number from 0 to 1023 that its job ids and leases carry from now on, so that those of two databases never collide; each database needs its own. Call it again in a restored copy with another number, and after pg_upgrade with the same one. A node that was left and is set again goes on where it stopped. Enqueues and claims wait while it does. PU002 outside the bounds, PU109 when open ones do not end within 10 s. Writes node, its sequences, horizon, upkeep_run and audit_entry.';
 
-CREATE FUNCTION pulse._do_set_node(signature pulse._signature, n integer)
+CREATE FUNCTION pulse_internal.do_set_node(signature pulse_internal.caller_signature, n integer)
 RETURNS void
 LANGUAGE plpgsql
 SECURITY DEFINER
@@ -96,35 +96,35 @@ SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '500ms'
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(_do_set_node.signature);
+    v_who integer := pulse_internal.redeem(do_set_node.signature);
     v_was record;
     v_next record;
     v_before jsonb;
     v_after jsonb;
 BEGIN
-    PERFORM pulse._require_read_committed('set_node');
-    IF _do_set_node.n IS NULL THEN
-        PERFORM pulse._raise(
+    PERFORM pulse_internal.require_read_committed('set_node');
+    IF do_set_node.n IS NULL THEN
+        PERFORM pulse_internal.raise(
             'PU002',
             'n must be between 0 and 1023',
             'It is NULL.',
             'Pass the number of this database: SELECT pulse.set_node(1).'
         );
     END IF;
-    PERFORM pulse._require_between('n', _do_set_node.n, 0, 1023);
-    PERFORM pulse._meet_server();
+    PERFORM pulse_internal.require_between('n', do_set_node.n, 0, 1023);
+    PERFORM pulse_internal.meet_server();
 
     FOR v_try IN 1..20 LOOP
         BEGIN
-            LOCK TABLE pulse.node IN ROW EXCLUSIVE MODE;
+            LOCK TABLE pulse_internal.node IN ROW EXCLUSIVE MODE;
             -- Both wait for those who have drawn a number and are still open.
-            ALTER SEQUENCE pulse.job_id NO CYCLE;
-            ALTER SEQUENCE pulse.lease_seq NO CYCLE;
+            ALTER SEQUENCE pulse_internal.job_id NO CYCLE;
+            ALTER SEQUENCE pulse_internal.lease_seq NO CYCLE;
             EXIT;
         EXCEPTION
             WHEN lock_not_available THEN
                 IF v_try = 20 THEN
-                    PERFORM pulse._raise(
+                    PERFORM pulse_internal.raise(
                         'PU109',
                         'set_node could not shut out open enqueues and claims within 10 seconds',
                         'Transactions that have enqueued or claimed jobs are still open.',
@@ -135,43 +135,43 @@ BEGIN
     END LOOP;
 
     SELECT pulse.node() AS node, j.last_value AS job, l.last_value AS lease INTO v_was
-    FROM pulse.job_id AS j
-    CROSS JOIN pulse.lease_seq AS l;
+    FROM pulse_internal.job_id AS j
+    CROSS JOIN pulse_internal.lease_seq AS l;
 
     SELECT to_jsonb(d) INTO v_before
-    FROM pulse.node AS d
+    FROM pulse_internal.node AS d
     WHERE d.node = v_was.node;
 
-    IF v_was.node <> _do_set_node.n THEN
+    IF v_was.node <> do_set_node.n THEN
         -- Where the old node stopped, in case it comes back.
-        INSERT INTO pulse.node AS d (
+        INSERT INTO pulse_internal.node AS d (
             node, system_identifier, database, set_at, last_job, last_lease
         )
         SELECT
             v_was.node, h.system_identifier, h.database, clock_timestamp(), v_was.job,
             v_was.lease
-        FROM pulse._here() AS h
+        FROM pulse_internal.here() AS h
         ON CONFLICT ON CONSTRAINT node_is_known_once DO UPDATE SET
             last_job = excluded.last_job,
             last_lease = excluded.last_lease;
 
         SELECT
-            1 + greatest(max(d.last_job), _do_set_node.n::bigint << 43) AS job,
-            1 + greatest(max(d.last_lease), _do_set_node.n::bigint << 43) AS lease
+            1 + greatest(max(d.last_job), do_set_node.n::bigint << 43) AS job,
+            1 + greatest(max(d.last_lease), do_set_node.n::bigint << 43) AS lease
         INTO v_next
-        FROM pulse.node AS d
-        WHERE d.node = _do_set_node.n;
+        FROM pulse_internal.node AS d
+        WHERE d.node = do_set_node.n;
 
-        EXECUTE format('ALTER SEQUENCE pulse.job_id RESTART WITH %s', v_next.job);
-        EXECUTE format('ALTER SEQUENCE pulse.lease_seq RESTART WITH %s', v_next.lease);
+        EXECUTE format('ALTER SEQUENCE pulse_internal.job_id RESTART WITH %s', v_next.job);
+        EXECUTE format('ALTER SEQUENCE pulse_internal.lease_seq RESTART WITH %s', v_next.lease);
         -- Lease numbers of a lower node would be below what reap has looked at.
-        DELETE FROM pulse.horizon;
-        DELETE FROM pulse.upkeep_run AS t WHERE t.step = 'watch';
+        DELETE FROM pulse_internal.horizon;
+        DELETE FROM pulse_internal.upkeep_run AS t WHERE t.step = 'watch';
     END IF;
 
-    INSERT INTO pulse.node AS d (node, system_identifier, database, set_at)
-    SELECT _do_set_node.n, h.system_identifier, h.database, clock_timestamp()
-    FROM pulse._here() AS h
+    INSERT INTO pulse_internal.node AS d (node, system_identifier, database, set_at)
+    SELECT do_set_node.n, h.system_identifier, h.database, clock_timestamp()
+    FROM pulse_internal.here() AS h
     ON CONFLICT ON CONSTRAINT node_is_known_once DO UPDATE SET
         system_identifier = excluded.system_identifier,
         database = excluded.database,
@@ -179,7 +179,7 @@ BEGIN
     RETURNING to_jsonb(d) INTO v_after;
 
     -- An identifier of 64 bits would be rounded in a JSON number.
-    PERFORM pulse._audit(
+    PERFORM pulse_internal.audit(
         v_who, 'set_node', NULL, NULL,
         v_before || jsonb_build_object('system_identifier', v_before ->> 'system_identifier'),
         v_after || jsonb_build_object('system_identifier', v_after ->> 'system_identifier'),
@@ -188,17 +188,17 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._do_set_node(pulse._signature, integer) IS
+COMMENT ON FUNCTION pulse_internal.do_set_node(pulse_internal.caller_signature, integer) IS
 'set_node for the role that signed. Writes the same.';
 
 -- A server that is not the one that drew the last numbers is met once, before it draws its
 -- first (settings/node.sql).
 
--- What _meet_server writes is not transactional, and has to be so: whoever comes next must
+-- What meet_server writes is not transactional, and has to be so: whoever comes next must
 -- see it although the first one's transaction is open or rolled back. The lock stays
 -- until that transaction ends, so it is waited for in pieces. It is a table's and not
 -- advisory: only the owner can take it.
-CREATE FUNCTION pulse._meet_server()
+CREATE FUNCTION pulse_internal.meet_server()
 RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -214,54 +214,54 @@ DECLARE
     v_jumped jsonb;
 BEGIN
     FOR v_try IN 1..2000 LOOP
-        IF pg_sequence_last_value('pulse.server_start') = v_start THEN
+        IF pg_sequence_last_value('pulse_internal.server_start') = v_start THEN
             RETURN true;
         END IF;
-        EXIT WHEN pulse._lock_node();
+        EXIT WHEN pulse_internal.lock_node();
         IF v_try = 2000 THEN
-            PERFORM pulse._raise(
+            PERFORM pulse_internal.raise(
                 'PU110',
                 'the numbers of this server are not secured yet',
-                'Another session has had pulse.node locked for 10 seconds, right after a start or a promotion.',
-                'Try again; if it stays, pg_locks names who has pulse.node locked.'
+                'Another session has had pulse_internal.node locked for 10 seconds, right after a start or a promotion.',
+                'Try again; if it stays, pg_locks names who has pulse_internal.node locked.'
             );
         END IF;
     END LOOP;
 
-    IF pg_sequence_last_value('pulse.server_start') = v_start THEN
+    IF pg_sequence_last_value('pulse_internal.server_start') = v_start THEN
         RETURN true;
     END IF;
 
-    v_history := pulse._history();
+    v_history := pulse_internal.history();
     SELECT h.last_value, h.is_called INTO v_remembered
-    FROM pulse.server_history AS h;
+    FROM pulse_internal.server_history AS h;
 
     IF v_remembered.is_called AND v_remembered.last_value = v_history THEN
         -- A restart. What was committed asynchronously may be lost: claims at most.
-        PERFORM setval('pulse.lease_seq', s.last_value + 1000000)
-        FROM pulse.lease_seq AS s;
+        PERFORM setval('pulse_internal.lease_seq', s.last_value + 1000000)
+        FROM pulse_internal.lease_seq AS s;
     ELSIF v_remembered.is_called THEN
         SELECT jsonb_object_agg(
             s.name, setval(s.name::regclass, s.last_value + v_jump)::text
         ) INTO v_jumped
         FROM (
-            SELECT 'pulse.job_id' AS name, q.last_value FROM pulse.job_id AS q
+            SELECT 'pulse_internal.job_id' AS name, q.last_value FROM pulse_internal.job_id AS q
             UNION ALL
-            SELECT 'pulse.lease_seq', q.last_value FROM pulse.lease_seq AS q
+            SELECT 'pulse_internal.lease_seq', q.last_value FROM pulse_internal.lease_seq AS q
             UNION ALL
-            SELECT 'pulse.audit_entry_entry_seq', q.last_value
-            FROM pulse.audit_entry_entry_seq AS q
+            SELECT 'pulse_internal.audit_entry_entry_seq', q.last_value
+            FROM pulse_internal.audit_entry_entry_seq AS q
         ) AS s;
     END IF;
 
     -- Last of all: nobody draws before.
-    PERFORM setval('pulse.server_history', v_history);
-    PERFORM setval('pulse.server_start', v_start);
+    PERFORM setval('pulse_internal.server_history', v_history);
+    PERFORM setval('pulse_internal.server_start', v_start);
 
     IF v_jumped IS NOT NULL THEN
         RAISE LOG 'pulse: another server or timeline; numbers go on from %', v_jumped;
-        PERFORM pulse._audit(
-            pulse._role_number(current_user), 'jump', NULL, NULL, NULL, v_jumped,
+        PERFORM pulse_internal.audit(
+            pulse_internal.role_number(current_user), 'jump', NULL, NULL, NULL, v_jumped,
             'another server or timeline'
         );
     END IF;
@@ -269,18 +269,18 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._meet_server() IS
+COMMENT ON FUNCTION pulse_internal.meet_server() IS
 'Put the numbers forward by 100 million if another server or timeline drew the last ones (leases by a million if it was this one before its restart), and remember this one. Returns true.';
 
--- Not by NOWAIT and pg_sleep, which a clock that is set back stretches (_take_turn).
-CREATE FUNCTION pulse._lock_node()
+-- Not by NOWAIT and pg_sleep, which a clock that is set back stretches (take_turn).
+CREATE FUNCTION pulse_internal.lock_node()
 RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '5ms'
 AS $$
 BEGIN
-    LOCK TABLE pulse.node IN SHARE ROW EXCLUSIVE MODE;
+    LOCK TABLE pulse_internal.node IN SHARE ROW EXCLUSIVE MODE;
     RETURN true;
 EXCEPTION
     WHEN lock_not_available THEN
@@ -288,11 +288,11 @@ EXCEPTION
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._lock_node() IS
+COMMENT ON FUNCTION pulse_internal.lock_node() IS
 'Lock the table of the node against others who meet the server, if it can be had within 5 ms.';
 
 -- Where the timeline cannot be read every start counts as a promotion.
-CREATE FUNCTION pulse._history()
+CREATE FUNCTION pulse_internal.history()
 RETURNS bigint
 LANGUAGE plpgsql
 STABLE
@@ -307,15 +307,15 @@ BEGIN
         v_line := left(pg_walfile_name(pg_current_wal_insert_lsn()), 8);
     END IF;
     RETURN hashtextextended(
-        pulse._system_identifier() || ' ' || v_line, 0
+        pulse_internal.system_identifier() || ' ' || v_line, 0
     ) & 9223372036854775806 | 1;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._history() IS
+COMMENT ON FUNCTION pulse_internal.history() IS
 'A hash of the cluster and its timeline: it changes with a promotion and in a restored copy.';
 
-CREATE FUNCTION pulse._system_identifier()
+CREATE FUNCTION pulse_internal.system_identifier()
 RETURNS bigint
 LANGUAGE plpgsql
 STABLE
@@ -329,18 +329,18 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._system_identifier() IS
+COMMENT ON FUNCTION pulse_internal.system_identifier() IS
 'What tells this cluster from its copies, or 0 where the owner of pulse may not know.';
 
-CREATE FUNCTION pulse._here(OUT system_identifier bigint, OUT database oid)
+CREATE FUNCTION pulse_internal.here(OUT system_identifier bigint, OUT database oid)
 LANGUAGE sql
 STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse._system_identifier(), d.oid
+    SELECT pulse_internal.system_identifier(), d.oid
     FROM pg_database AS d
     WHERE d.datname = current_database()
 $$;
 
-COMMENT ON FUNCTION pulse._here() IS
+COMMENT ON FUNCTION pulse_internal.here() IS
 'The cluster and the database that this is.';

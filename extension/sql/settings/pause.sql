@@ -13,16 +13,16 @@ RETURNS boolean
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse._do_pause(
-        pulse._sign(), pause.holder, pause.reason, pause.lane, pause.new, pause.flow
+    SELECT pulse_internal.do_pause(
+        pulse_internal.sign(), pause.holder, pause.reason, pause.lane, pause.new, pause.flow
     )
 $$;
 
 COMMENT ON FUNCTION pulse.pause(text, text, text, boolean, text) IS
 'Stop all claims, or those of one lane, or of the jobs of one flow: strict from the commit on. Pauses nest by holder. Enqueue, heartbeats, reports, reaping and schedules go on. Returns whether the hold is new. PU002 lane and flow together; PU013 nothing has named this lane or flow yet, unless new => true; PU106 when open claims do not end within 10 s. Writes hold or flow_hold, and audit_entry.';
 
-CREATE FUNCTION pulse._do_pause(
-    signature pulse._signature,
+CREATE FUNCTION pulse_internal.do_pause(
+    signature pulse_internal.caller_signature,
     holder text,
     reason text,
     lane text,
@@ -35,24 +35,24 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(_do_pause.signature);
+    v_who integer := pulse_internal.redeem(do_pause.signature);
 BEGIN
-    PERFORM pulse._require_holder(_do_pause.holder);
-    IF _do_pause.flow IS NOT NULL THEN
-        PERFORM pulse._require_lane_or_flow(_do_pause.lane);
-        PERFORM pulse._require_flow(_do_pause.flow, _do_pause.new);
-        RETURN pulse._hold_flow(v_who, _do_pause.flow, _do_pause.holder, _do_pause.reason);
+    PERFORM pulse_internal.require_holder(do_pause.holder);
+    IF do_pause.flow IS NOT NULL THEN
+        PERFORM pulse_internal.require_lane_or_flow(do_pause.lane);
+        PERFORM pulse_internal.require_flow(do_pause.flow, do_pause.new);
+        RETURN pulse_internal.hold_flow(v_who, do_pause.flow, do_pause.holder, do_pause.reason);
     END IF;
-    IF _do_pause.lane IS NOT NULL THEN
-        PERFORM pulse._require_lane(_do_pause.lane, _do_pause.new);
+    IF do_pause.lane IS NOT NULL THEN
+        PERFORM pulse_internal.require_lane(do_pause.lane, do_pause.new);
     END IF;
-    RETURN pulse._hold(
-        v_who, 'pause', coalesce(_do_pause.lane, ''), _do_pause.holder, _do_pause.reason
+    RETURN pulse_internal.add_hold(
+        v_who, 'pause', coalesce(do_pause.lane, ''), do_pause.holder, do_pause.reason
     );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._do_pause(pulse._signature, text, text, text, boolean, text) IS
+COMMENT ON FUNCTION pulse_internal.do_pause(pulse_internal.caller_signature, text, text, text, boolean, text) IS
 'pause for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse.resume(
@@ -62,14 +62,14 @@ RETURNS boolean
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse._do_resume(pulse._sign(), resume.holder, resume.lane, resume.flow)
+    SELECT pulse_internal.do_resume(pulse_internal.sign(), resume.holder, resume.lane, resume.flow)
 $$;
 
 COMMENT ON FUNCTION pulse.resume(text, text, text) IS
 'Take back a pause of this holder with the same scope. Returns whether there was one. Jobs of a flow that claims have met meanwhile rejoin at the end of their priority. PU002 lane and flow together; PU013 nothing has named this lane yet; PU106, for a flow, when open claims do not end within 10 s. Writes hold, or flow_hold and wake, and audit_entry.';
 
-CREATE FUNCTION pulse._do_resume(
-    signature pulse._signature, holder text, lane text, flow text
+CREATE FUNCTION pulse_internal.do_resume(
+    signature pulse_internal.caller_signature, holder text, lane text, flow text
 )
 RETURNS boolean
 LANGUAGE plpgsql
@@ -77,21 +77,21 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(_do_resume.signature);
+    v_who integer := pulse_internal.redeem(do_resume.signature);
 BEGIN
-    PERFORM pulse._require_holder(_do_resume.holder);
-    IF _do_resume.flow IS NOT NULL THEN
-        PERFORM pulse._require_lane_or_flow(_do_resume.lane);
-        RETURN pulse._unhold_flow(v_who, _do_resume.flow, _do_resume.holder);
+    PERFORM pulse_internal.require_holder(do_resume.holder);
+    IF do_resume.flow IS NOT NULL THEN
+        PERFORM pulse_internal.require_lane_or_flow(do_resume.lane);
+        RETURN pulse_internal.unhold_flow(v_who, do_resume.flow, do_resume.holder);
     END IF;
-    IF _do_resume.lane IS NOT NULL THEN
-        PERFORM pulse._require_lane(_do_resume.lane);
+    IF do_resume.lane IS NOT NULL THEN
+        PERFORM pulse_internal.require_lane(do_resume.lane);
     END IF;
-    RETURN pulse._unhold(v_who, 'resume', coalesce(_do_resume.lane, ''), _do_resume.holder, NULL);
+    RETURN pulse_internal.unhold(v_who, 'resume', coalesce(do_resume.lane, ''), do_resume.holder, NULL);
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._do_resume(pulse._signature, text, text, text) IS
+COMMENT ON FUNCTION pulse_internal.do_resume(pulse_internal.caller_signature, text, text, text) IS
 'resume for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse.pause_status()
@@ -112,10 +112,10 @@ AS $$
         h.flow
     FROM (
         SELECT o.lane, o.holder, o.reason, o.held_by, o.held_at, NULL AS flow
-        FROM pulse.hold AS o
+        FROM pulse_internal.hold AS o
         UNION ALL
         SELECT '', o.holder, o.reason, o.held_by, o.held_at, o.flow
-        FROM pulse.flow_hold AS o
+        FROM pulse_internal.flow_hold AS o
     ) AS h
     ORDER BY h.held_at, h.lane, h.flow, h.holder
 $$;
@@ -132,16 +132,16 @@ RETURNS boolean
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse._do_drain_lane(
-        pulse._sign(), drain_lane.lane, drain_lane.reason, drain_lane.new
+    SELECT pulse_internal.do_drain_lane(
+        pulse_internal.sign(), drain_lane.lane, drain_lane.reason, drain_lane.new
     )
 $$;
 
 COMMENT ON FUNCTION pulse.drain_lane(text, text, boolean) IS
 'Let what runs in a lane end and claim nothing more from it, until resume_lane. Returns whether it was not drained already. PU013 nothing has named this lane yet (a typo would drain a lane that nobody uses), unless new => true; PU106 when open claims do not end within 10 s. Writes hold and audit_entry.';
 
-CREATE FUNCTION pulse._do_drain_lane(
-    signature pulse._signature, lane text, reason text, new boolean
+CREATE FUNCTION pulse_internal.do_drain_lane(
+    signature pulse_internal.caller_signature, lane text, reason text, new boolean
 )
 RETURNS boolean
 LANGUAGE plpgsql
@@ -149,14 +149,14 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(_do_drain_lane.signature);
+    v_who integer := pulse_internal.redeem(do_drain_lane.signature);
 BEGIN
-    PERFORM pulse._require_lane(_do_drain_lane.lane, _do_drain_lane.new);
-    RETURN pulse._hold(v_who, 'drain_lane', _do_drain_lane.lane, 'drain', _do_drain_lane.reason);
+    PERFORM pulse_internal.require_lane(do_drain_lane.lane, do_drain_lane.new);
+    RETURN pulse_internal.add_hold(v_who, 'drain_lane', do_drain_lane.lane, 'drain', do_drain_lane.reason);
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._do_drain_lane(pulse._signature, text, text, boolean) IS
+COMMENT ON FUNCTION pulse_internal.do_drain_lane(pulse_internal.caller_signature, text, text, boolean) IS
 'drain_lane for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse.pause_lane(
@@ -177,34 +177,34 @@ RETURNS boolean
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse._do_resume_lane(pulse._sign(), resume_lane.lane, resume_lane.reason)
+    SELECT pulse_internal.do_resume_lane(pulse_internal.sign(), resume_lane.lane, resume_lane.reason)
 $$;
 
 COMMENT ON FUNCTION pulse.resume_lane(text, text) IS
 'Let a drained lane be claimed again; pauses by other holders stay. Returns whether it was drained. PU013 nothing has named this lane yet. Writes hold and audit_entry.';
 
-CREATE FUNCTION pulse._do_resume_lane(signature pulse._signature, lane text, reason text)
+CREATE FUNCTION pulse_internal.do_resume_lane(signature pulse_internal.caller_signature, lane text, reason text)
 RETURNS boolean
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(_do_resume_lane.signature);
+    v_who integer := pulse_internal.redeem(do_resume_lane.signature);
 BEGIN
-    PERFORM pulse._require_lane(_do_resume_lane.lane);
-    RETURN pulse._unhold(
-        v_who, 'resume_lane', _do_resume_lane.lane, 'drain', _do_resume_lane.reason
+    PERFORM pulse_internal.require_lane(do_resume_lane.lane);
+    RETURN pulse_internal.unhold(
+        v_who, 'resume_lane', do_resume_lane.lane, 'drain', do_resume_lane.reason
     );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._do_resume_lane(pulse._signature, text, text) IS
+COMMENT ON FUNCTION pulse_internal.do_resume_lane(pulse_internal.caller_signature, text, text) IS
 'resume_lane for the role that signed. Writes the same.';
 
 -- Holds as pause, resume and drain_lane write them.
 
-CREATE FUNCTION pulse._hold(
+CREATE FUNCTION pulse_internal.add_hold(
     who integer, verb text, lane text, holder text, reason text
 )
 RETURNS boolean
@@ -212,32 +212,32 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM pulse._require_read_committed(_hold.verb);
-    PERFORM pulse._require_reason(_hold.reason);
+    PERFORM pulse_internal.require_read_committed(add_hold.verb);
+    PERFORM pulse_internal.require_reason(add_hold.reason);
 
     -- Waits for open claims.
-    PERFORM pulse._lock_out_claims('pulse.hold', 0, _hold.verb);
+    PERFORM pulse_internal.lock_out_claims('pulse_internal.hold', 0, add_hold.verb);
 
-    INSERT INTO pulse.hold (lane, holder, reason, held_by)
-    VALUES (_hold.lane, _hold.holder, _hold.reason, pulse._role_name(_hold.who))
+    INSERT INTO pulse_internal.hold (lane, holder, reason, held_by)
+    VALUES (add_hold.lane, add_hold.holder, add_hold.reason, pulse_internal.role_name(add_hold.who))
     ON CONFLICT ON CONSTRAINT hold_is_one_per_holder DO NOTHING;
 
     IF NOT FOUND THEN
         RETURN false;
     END IF;
 
-    PERFORM pulse._audit(
-        _hold.who, _hold.verb, NULL, nullif(_hold.lane, ''),
-        NULL, jsonb_build_object('holder', _hold.holder), _hold.reason
+    PERFORM pulse_internal.audit(
+        add_hold.who, add_hold.verb, NULL, nullif(add_hold.lane, ''),
+        NULL, jsonb_build_object('holder', add_hold.holder), add_hold.reason
     );
     RETURN true;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._hold(integer, text, text, text, text) IS
+COMMENT ON FUNCTION pulse_internal.add_hold(integer, text, text, text, text) IS
 'Put a hold on a lane, or on all of them; false when this holder has it already.';
 
-CREATE FUNCTION pulse._unhold(
+CREATE FUNCTION pulse_internal.unhold(
     who integer, verb text, lane text, holder text, reason text
 )
 RETURNS boolean
@@ -245,43 +245,43 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM pulse._require_read_committed(_unhold.verb);
-    PERFORM pulse._require_reason(_unhold.reason);
+    PERFORM pulse_internal.require_read_committed(unhold.verb);
+    PERFORM pulse_internal.require_reason(unhold.reason);
 
-    DELETE FROM pulse.hold AS h
-    WHERE h.lane = _unhold.lane
-        AND h.holder = _unhold.holder;
+    DELETE FROM pulse_internal.hold AS h
+    WHERE h.lane = unhold.lane
+        AND h.holder = unhold.holder;
 
     IF NOT FOUND THEN
         RETURN false;
     END IF;
 
-    PERFORM pulse._audit(
-        _unhold.who, _unhold.verb, NULL, nullif(_unhold.lane, ''),
-        jsonb_build_object('holder', _unhold.holder), NULL, _unhold.reason
+    PERFORM pulse_internal.audit(
+        unhold.who, unhold.verb, NULL, nullif(unhold.lane, ''),
+        jsonb_build_object('holder', unhold.holder), NULL, unhold.reason
     );
 
-    IF _unhold.lane <> '' THEN
-        PERFORM pulse._ring(_unhold.lane);
+    IF unhold.lane <> '' THEN
+        PERFORM pulse_internal.ring(unhold.lane);
     END IF;
 
     RETURN true;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._unhold(integer, text, text, text, text) IS
+COMMENT ON FUNCTION pulse_internal.unhold(integer, text, text, text, text) IS
 'Take a hold away; false when it was not there.';
 
 -- So that a drained lane is resumed by resume_lane and by nothing else.
-CREATE FUNCTION pulse._require_holder(holder text)
+CREATE FUNCTION pulse_internal.require_holder(holder text)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM pulse._require_name('holder', _require_holder.holder);
-    IF _require_holder.holder = 'drain' THEN
-        PERFORM pulse._raise(
+    PERFORM pulse_internal.require_name('holder', require_holder.holder);
+    IF require_holder.holder = 'drain' THEN
+        PERFORM pulse_internal.raise(
             'PU002',
             'the holder ''drain'' belongs to drain_lane',
             'A drained lane is a hold of its own.',
@@ -291,12 +291,12 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._require_holder(text) IS
+COMMENT ON FUNCTION pulse_internal.require_holder(text) IS
 'Raise PU002 unless the value can be a holder.';
 
 -- A lane works on first mention, so a name with a typo would be one more lane. A look by key
 -- for each place that names lanes; those without an index are few rows.
-CREATE FUNCTION pulse._require_lane(lane text, new boolean DEFAULT false)
+CREATE FUNCTION pulse_internal.require_lane(lane text, new boolean DEFAULT false)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -304,39 +304,39 @@ SET enable_seqscan = off
 SET jit = off
 AS $$
 BEGIN
-    PERFORM pulse._require_name('lane', _require_lane.lane);
-    IF _require_lane.new
-        OR _require_lane.lane = 'default'
-        OR EXISTS (SELECT FROM pulse.lane AS l WHERE l.lane = _require_lane.lane)
-        OR EXISTS (SELECT FROM pulse.hold AS h WHERE h.lane = _require_lane.lane)
-        OR EXISTS (SELECT FROM pulse.stat AS s WHERE NOT s.total AND s.lane = _require_lane.lane)
+    PERFORM pulse_internal.require_name('lane', require_lane.lane);
+    IF require_lane.new
+        OR require_lane.lane = 'default'
+        OR EXISTS (SELECT FROM pulse_internal.lane AS l WHERE l.lane = require_lane.lane)
+        OR EXISTS (SELECT FROM pulse_internal.hold AS h WHERE h.lane = require_lane.lane)
+        OR EXISTS (SELECT FROM pulse_internal.stat AS s WHERE NOT s.total AND s.lane = require_lane.lane)
         OR EXISTS (
-            SELECT FROM pulse.ready AS r WHERE r.lane = _require_lane.lane AND r.failures >= 0
+            SELECT FROM pulse_internal.ready AS r WHERE r.lane = require_lane.lane AND r.failures >= 0
         )
         OR EXISTS (
-            SELECT FROM pulse.waiting AS w
-            WHERE w.lane = _require_lane.lane AND w.attempts >= 0
+            SELECT FROM pulse_internal.waiting AS w
+            WHERE w.lane = require_lane.lane AND w.attempts >= 0
         )
-        OR EXISTS (SELECT FROM pulse.finished AS f WHERE f.lane = _require_lane.lane)
-        OR EXISTS (SELECT FROM pulse.lease AS l WHERE l.lane = _require_lane.lane)
-        OR EXISTS (SELECT FROM pulse.approval AS a WHERE a.lane = _require_lane.lane)
-        OR EXISTS (SELECT FROM pulse.kind AS k WHERE k.lane = _require_lane.lane)
-        OR EXISTS (SELECT FROM pulse.worker AS w WHERE _require_lane.lane = ANY (w.lanes))
+        OR EXISTS (SELECT FROM pulse_internal.finished AS f WHERE f.lane = require_lane.lane)
+        OR EXISTS (SELECT FROM pulse_internal.lease AS l WHERE l.lane = require_lane.lane)
+        OR EXISTS (SELECT FROM pulse_internal.approval AS a WHERE a.lane = require_lane.lane)
+        OR EXISTS (SELECT FROM pulse_internal.kind AS k WHERE k.lane = require_lane.lane)
+        OR EXISTS (SELECT FROM pulse_internal.worker AS w WHERE require_lane.lane = ANY (w.lanes))
         OR EXISTS (
-            SELECT FROM pulse.schedule AS s WHERE s.options ->> 'lane' = _require_lane.lane
+            SELECT FROM pulse_internal.schedule AS s WHERE s.options ->> 'lane' = require_lane.lane
         )
     THEN
         RETURN;
     END IF;
 
-    PERFORM pulse._raise(
+    PERFORM pulse_internal.raise(
         'PU013',
-        format('there is no lane %L', _require_lane.lane),
+        format('there is no lane %L', require_lane.lane),
         'No job, setting, kind, worker, schedule or pause names it.',
         'SELECT name FROM pulse.lanes; to hold a lane before it is used: new => true.'
     );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._require_lane(text, boolean) IS
+COMMENT ON FUNCTION pulse_internal.require_lane(text, boolean) IS
 'Raise PU002 unless the value can be a lane, and PU013 unless something names it or it may be new.';

@@ -20,14 +20,14 @@ DECLARE
 BEGIN
     FOR v_step IN
         SELECT p.*
-        FROM pulse._plan_declaration(
+        FROM pulse_internal.plan_declaration(
             reconcile.application, reconcile.kinds, reconcile.schedules,
             coalesce(reconcile.overwrite, false)
         ) AS p
         ORDER BY p.item, p.name
     LOOP
         IF v_step.item = 'kind' AND v_step.gone <> '{}' THEN
-            PERFORM pulse._do_unset_kind(pulse._sign(), v_step.name, v_step.gone, v_reason);
+            PERFORM pulse_internal.do_unset_kind(pulse_internal.sign(), v_step.name, v_step.gone, v_reason);
         END IF;
 
         IF v_step.verdict IN ('created', 'changed') AND v_step.item = 'kind' THEN
@@ -63,7 +63,7 @@ BEGIN
             PERFORM pulse.unschedule(v_step.name);
         END IF;
 
-        PERFORM pulse._note_declaration(
+        PERFORM pulse_internal.note_declaration(
             reconcile.application, v_step.item, v_step.name, v_step.declared, v_step.verdict
         );
         item := v_step.item;
@@ -80,7 +80,7 @@ COMMENT ON FUNCTION pulse.reconcile(text, jsonb, jsonb, boolean) IS
 
 -- One declaration of an application at a time: what it reads must still hold when it is
 -- written. gone lists settings that the kind had from the last one.
-CREATE FUNCTION pulse._plan_declaration(
+CREATE FUNCTION pulse_internal.plan_declaration(
     application text, kinds jsonb, schedules jsonb, overwrite boolean
 )
 RETURNS TABLE (
@@ -93,32 +93,32 @@ AS $$
 DECLARE
     v_names text [];
 BEGIN
-    PERFORM pulse._require_read_committed('reconcile');
-    PERFORM pulse._require_name('application', _plan_declaration.application);
-    PERFORM pulse._require_declared(
-        'kinds', _plan_declaration.kinds,
+    PERFORM pulse_internal.require_read_committed('reconcile');
+    PERFORM pulse_internal.require_name('application', plan_declaration.application);
+    PERFORM pulse_internal.require_declared(
+        'kinds', plan_declaration.kinds,
         '{lane,priority,max_attempts,backoff,backoff_base,backoff_cap,backoff_jitter,lease_for,max_runtime,requires_approval,approval_expiry,max_delay,rate,rate_per}'
     );
-    PERFORM pulse._require_declared(
-        'schedules', _plan_declaration.schedules,
+    PERFORM pulse_internal.require_declared(
+        'schedules', plan_declaration.schedules,
         '{kind,payload,cron,every,at,timezone,lane,priority,catch_up,catch_up_window,max_attempts,unique_key,unique_for,group_key,requires_approval,tags,max_runtime,headers,expires_in}'
     );
     -- Waits for another declaration, which takes as long as its few statements.
-    LOCK TABLE pulse.declaration IN SHARE ROW EXCLUSIVE MODE;
+    LOCK TABLE pulse_internal.declaration IN SHARE ROW EXCLUSIVE MODE;
 
     v_names := array(
         SELECT j.name
-        FROM pulse._judge_declaration(
-            _plan_declaration.application, _plan_declaration.kinds,
-            _plan_declaration.schedules, _plan_declaration.overwrite
+        FROM pulse_internal.judge_declaration(
+            plan_declaration.application, plan_declaration.kinds,
+            plan_declaration.schedules, plan_declaration.overwrite
         ) AS j
         WHERE j.verdict IN ('created', 'changed', 'removed')
     );
     -- Waits for whoever is just changing them by hand; a later statement sees how.
     IF v_names <> '{}' THEN
-        LOCK TABLE pulse.kind IN SHARE ROW EXCLUSIVE MODE;
+        LOCK TABLE pulse_internal.kind IN SHARE ROW EXCLUSIVE MODE;
         PERFORM
-        FROM pulse.schedule AS s
+        FROM pulse_internal.schedule AS s
         WHERE s.name = ANY (v_names)
         ORDER BY s.name
         FOR UPDATE;
@@ -126,17 +126,17 @@ BEGIN
 
     RETURN QUERY
     SELECT j.*
-    FROM pulse._judge_declaration(
-        _plan_declaration.application, _plan_declaration.kinds,
-        _plan_declaration.schedules, _plan_declaration.overwrite
+    FROM pulse_internal.judge_declaration(
+        plan_declaration.application, plan_declaration.kinds,
+        plan_declaration.schedules, plan_declaration.overwrite
     ) AS j;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._plan_declaration(text, jsonb, jsonb, boolean) IS
+COMMENT ON FUNCTION pulse_internal.plan_declaration(text, jsonb, jsonb, boolean) IS
 'What reconcile has to do to each kind and schedule, and why it leaves some alone; these stay as they are until it has done so. Writes nothing.';
 
-CREATE FUNCTION pulse._judge_declaration(
+CREATE FUNCTION pulse_internal.judge_declaration(
     application text, kinds jsonb, schedules jsonb, overwrite boolean
 )
 RETURNS TABLE (
@@ -148,10 +148,10 @@ SET search_path = pg_catalog, pg_temp
 AS $$
     WITH wanted AS (
         SELECT 'kind' AS item, k.key AS name, k.value AS declared
-        FROM jsonb_each(_judge_declaration.kinds) AS k
+        FROM jsonb_each(judge_declaration.kinds) AS k
         UNION ALL
         SELECT 'schedule', s.key, s.value
-        FROM jsonb_each(_judge_declaration.schedules) AS s
+        FROM jsonb_each(judge_declaration.schedules) AS s
     ),
 
     -- Once for each: inlined, facts would be made anew wherever they are named.
@@ -163,10 +163,10 @@ AS $$
             o.application,
             o.declared AS was_declared,
             o.applied,
-            pulse._declared_facts(coalesce(w.item, o.item), coalesce(w.name, o.name)) AS facts
+            pulse_internal.declared_facts(coalesce(w.item, o.item), coalesce(w.name, o.name)) AS facts
         FROM wanted AS w
-        FULL JOIN pulse.declaration AS o ON o.item = w.item AND o.name = w.name
-        WHERE w.name IS NOT NULL OR o.application = _judge_declaration.application
+        FULL JOIN pulse_internal.declaration AS o ON o.item = w.item AND o.name = w.name
+        WHERE w.name IS NOT NULL OR o.application = judge_declaration.application
     ),
 
     judged AS MATERIALIZED (
@@ -194,24 +194,24 @@ AS $$
         j.name,
         j.declared,
         CASE
-            WHEN j.application <> _judge_declaration.application THEN 'taken'
+            WHEN j.application <> judge_declaration.application THEN 'taken'
             WHEN j.declared IS NULL AND (j.drifts OR j.applied IS NULL) THEN 'drift'
             WHEN j.declared IS NULL THEN 'removed'
-            WHEN j.drifts AND NOT _judge_declaration.overwrite THEN 'drift'
+            WHEN j.drifts AND NOT judge_declaration.overwrite THEN 'drift'
             WHEN j.facts IS NULL OR j.applied IS NULL THEN 'created'
             WHEN j.drifts OR j.declared <> j.was_declared THEN 'changed'
             ELSE 'unchanged'
         END,
         CASE
-            WHEN j.application <> _judge_declaration.application
+            WHEN j.application <> judge_declaration.application
                 THEN format('application %s declares it', j.application)
             WHEN j.drifts AND j.facts IS NULL THEN 'it was removed by hand'
             WHEN j.drifts AND j.applied IS NULL THEN format('it was made by hand: %s', j.facts)
             WHEN j.drifts THEN format('it was changed by hand to %s', j.facts)
         END,
         CASE
-            WHEN j.item = 'schedule' OR j.application <> _judge_declaration.application
-                OR j.applied IS NULL OR (j.drifts AND NOT _judge_declaration.overwrite)
+            WHEN j.item = 'schedule' OR j.application <> judge_declaration.application
+                OR j.applied IS NULL OR (j.drifts AND NOT judge_declaration.overwrite)
                 THEN ARRAY[]::text []
             ELSE array(
                 SELECT k.key
@@ -222,10 +222,10 @@ AS $$
     FROM judged AS j
 $$;
 
-COMMENT ON FUNCTION pulse._judge_declaration(text, jsonb, jsonb, boolean) IS
+COMMENT ON FUNCTION pulse_internal.judge_declaration(text, jsonb, jsonb, boolean) IS
 'What reconcile has to do to each kind and schedule by how they read now.';
 
-CREATE FUNCTION pulse._note_declaration(
+CREATE FUNCTION pulse_internal.note_declaration(
     application text, item text, name text, declared jsonb, verdict text
 )
 RETURNS void
@@ -234,42 +234,42 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF _note_declaration.verdict IN ('created', 'changed', 'removed')
-        OR _note_declaration.declared IS NULL
+    IF note_declaration.verdict IN ('created', 'changed', 'removed')
+        OR note_declaration.declared IS NULL
     THEN
-        DELETE FROM pulse.declaration AS d
-        WHERE d.item = _note_declaration.item
-            AND d.name = _note_declaration.name
-            AND d.application = _note_declaration.application;
+        DELETE FROM pulse_internal.declaration AS d
+        WHERE d.item = note_declaration.item
+            AND d.name = note_declaration.name
+            AND d.application = note_declaration.application;
     END IF;
 
-    IF _note_declaration.verdict IN ('created', 'changed') THEN
-        INSERT INTO pulse.declaration (item, name, application, declared, applied)
+    IF note_declaration.verdict IN ('created', 'changed') THEN
+        INSERT INTO pulse_internal.declaration (item, name, application, declared, applied)
         SELECT
-            _note_declaration.item, _note_declaration.name, _note_declaration.application,
-            _note_declaration.declared,
+            note_declaration.item, note_declaration.name, note_declaration.application,
+            note_declaration.declared,
             -- Of a kind only what was declared.
             jsonb_object_agg(f.key, f.value)
-            FILTER (WHERE _note_declaration.item = 'schedule' OR _note_declaration.declared ? f.key)
+            FILTER (WHERE note_declaration.item = 'schedule' OR note_declaration.declared ? f.key)
         FROM jsonb_each(
-            pulse._declared_facts(_note_declaration.item, _note_declaration.name)
+            pulse_internal.declared_facts(note_declaration.item, note_declaration.name)
         ) AS f;
-    ELSIF _note_declaration.verdict = 'drift' AND _note_declaration.declared IS NOT NULL THEN
-        INSERT INTO pulse.declaration (item, name, application, declared)
+    ELSIF note_declaration.verdict = 'drift' AND note_declaration.declared IS NOT NULL THEN
+        INSERT INTO pulse_internal.declaration (item, name, application, declared)
         VALUES (
-            _note_declaration.item, _note_declaration.name, _note_declaration.application,
-            _note_declaration.declared
+            note_declaration.item, note_declaration.name, note_declaration.application,
+            note_declaration.declared
         )
         ON CONFLICT ON CONSTRAINT declaration_has_one_owner DO NOTHING;
     END IF;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._note_declaration(text, text, text, jsonb, text) IS
+COMMENT ON FUNCTION pulse_internal.note_declaration(text, text, text, jsonb, text) IS
 'Remember what an application declared and how it reads now. Writes declaration.';
 
 -- Compared with what another session wrote down: the same words in all of them.
-CREATE FUNCTION pulse._declared_facts(item text, name text)
+CREATE FUNCTION pulse_internal.declared_facts(item text, name text)
 RETURNS jsonb
 LANGUAGE sql
 STABLE
@@ -280,21 +280,21 @@ SET intervalstyle = 'postgres'
 SET extra_float_digits = 1
 AS $$
     SELECT jsonb_strip_nulls(to_jsonb(k) - 'kind')
-    FROM pulse.kind AS k
-    WHERE _declared_facts.item = 'kind'
-        AND k.kind = _declared_facts.name
+    FROM pulse_internal.kind AS k
+    WHERE declared_facts.item = 'kind'
+        AND k.kind = declared_facts.name
     UNION ALL
-    SELECT (pulse._schedule_facts(s) - '{name,paused_by}'::text [])
+    SELECT (pulse_internal.schedule_facts(s) - '{name,paused_by}'::text [])
         || jsonb_build_object('payload', s.payload)
-    FROM pulse.schedule AS s
-    WHERE _declared_facts.item = 'schedule'
-        AND s.name = _declared_facts.name
+    FROM pulse_internal.schedule AS s
+    WHERE declared_facts.item = 'schedule'
+        AND s.name = declared_facts.name
 $$;
 
-COMMENT ON FUNCTION pulse._declared_facts(text, text) IS
+COMMENT ON FUNCTION pulse_internal.declared_facts(text, text) IS
 'How a kind or schedule reads now, in the words of its verbs; no row when there is none.';
 
-CREATE FUNCTION pulse._require_declared(argument text, value jsonb, known text [])
+CREATE FUNCTION pulse_internal.require_declared(argument text, value jsonb, known text [])
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -302,31 +302,31 @@ AS $$
 DECLARE
     v_wrong record;
 BEGIN
-    PERFORM pulse._require_json(
-        _require_declared.argument, _require_declared.value, 'object', '{"name": {}}'
+    PERFORM pulse_internal.require_json(
+        require_declared.argument, require_declared.value, 'object', '{"name": {}}'
     );
     SELECT d.key AS name, o.key INTO v_wrong
-    FROM jsonb_each(_require_declared.value) AS d
+    FROM jsonb_each(require_declared.value) AS d
     LEFT JOIN LATERAL jsonb_object_keys(
         CASE WHEN jsonb_typeof(d.value) = 'object' THEN d.value ELSE '{}' END
     ) AS o (key) ON true
     WHERE jsonb_typeof(d.value) <> 'object'
-        OR NOT coalesce(o.key = ANY (_require_declared.known), true)
+        OR NOT coalesce(o.key = ANY (require_declared.known), true)
     LIMIT 1;
 
     IF FOUND THEN
-        PERFORM pulse._raise(
+        PERFORM pulse_internal.raise(
             'PU002',
             format(
-                '%s declares %L with %s', _require_declared.argument, v_wrong.name,
+                '%s declares %L with %s', require_declared.argument, v_wrong.name,
                 coalesce(quote_literal(v_wrong.key), 'no object')
             ),
-            format('It can have %s.', array_to_string(_require_declared.known, ', ')),
+            format('It can have %s.', array_to_string(require_declared.known, ', ')),
             'Pass {name: {setting: value}}.'
         );
     END IF;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._require_declared(text, jsonb, text []) IS
+COMMENT ON FUNCTION pulse_internal.require_declared(text, jsonb, text []) IS
 'Raise PU002 unless these are declarations with settings of these names.';

@@ -20,8 +20,8 @@ RETURNS void
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse._do_set_kind(
-        pulse._sign(), set_kind.kind, set_kind.lane, set_kind.priority,
+    SELECT pulse_internal.do_set_kind(
+        pulse_internal.sign(), set_kind.kind, set_kind.lane, set_kind.priority,
         set_kind.max_attempts, set_kind.backoff, set_kind.backoff_base,
         set_kind.backoff_cap, set_kind.backoff_jitter, set_kind.lease_for,
         set_kind.max_runtime, set_kind.requires_approval, set_kind.approval_expiry,
@@ -35,8 +35,8 @@ COMMENT ON FUNCTION pulse.set_kind(
 ) IS
 'Change settings of a kind; what is not given stays as it is. lane, priority, max_attempts and approval apply to jobs enqueued afterwards, the rest from the next claim, failure or enqueue on. max_delay: enqueues with on_conflict replace or follow put a waiting job off to that long after it was first enqueued and no further; 0 for no bound. rate is how many jobs of the kind may start in any window of rate_per, whatever lanes they are in (0: no limit). backoff is quadratic (default), exponential, fixed or none. PU002 outside the bounds, PU106 when open claims, of a kind whose rate changes or before its first rate of all kinds, do not end within 10 s. Writes kind, quota and audit_entry.';
 
-CREATE FUNCTION pulse._do_set_kind(
-    signature pulse._signature,
+CREATE FUNCTION pulse_internal.do_set_kind(
+    signature pulse_internal.caller_signature,
     kind text,
     lane text,
     priority integer,
@@ -60,124 +60,124 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(_do_set_kind.signature);
-    v_before pulse.kind;
-    v_after pulse.kind;
+    v_who integer := pulse_internal.redeem(do_set_kind.signature);
+    v_before pulse_internal.kind;
+    v_after pulse_internal.kind;
 BEGIN
-    PERFORM pulse._require_read_committed('set_kind');
-    PERFORM pulse._require_name('kind', _do_set_kind.kind);
-    IF _do_set_kind.lane IS NOT NULL THEN
-        PERFORM pulse._require_name('lane', _do_set_kind.lane);
+    PERFORM pulse_internal.require_read_committed('set_kind');
+    PERFORM pulse_internal.require_name('kind', do_set_kind.kind);
+    IF do_set_kind.lane IS NOT NULL THEN
+        PERFORM pulse_internal.require_name('lane', do_set_kind.lane);
     END IF;
-    IF _do_set_kind.priority IS NOT NULL THEN
-        PERFORM pulse._require_priority(_do_set_kind.priority);
+    IF do_set_kind.priority IS NOT NULL THEN
+        PERFORM pulse_internal.require_priority(do_set_kind.priority);
     END IF;
-    PERFORM pulse._require_between('max_attempts', _do_set_kind.max_attempts, 1, 100000);
-    PERFORM pulse._require_one_of(
-        'backoff', _do_set_kind.backoff, '{quadratic,exponential,fixed,none}'
+    PERFORM pulse_internal.require_between('max_attempts', do_set_kind.max_attempts, 1, 100000);
+    PERFORM pulse_internal.require_one_of(
+        'backoff', do_set_kind.backoff, '{quadratic,exponential,fixed,none}'
     );
-    PERFORM pulse._require_duration('backoff_base', _do_set_kind.backoff_base, '0', '1 day');
-    PERFORM pulse._require_duration('backoff_cap', _do_set_kind.backoff_cap, '0', '1 year');
-    PERFORM pulse._require_between('backoff_jitter', _do_set_kind.backoff_jitter::numeric, 0, 1);
-    PERFORM pulse._require_duration('lease_for', _do_set_kind.lease_for, '1 second', '1 day');
-    PERFORM pulse._require_duration('max_runtime', _do_set_kind.max_runtime, '0', '1 year');
-    PERFORM pulse._require_duration(
-        'approval_expiry', _do_set_kind.approval_expiry, '1 second', '10 years'
+    PERFORM pulse_internal.require_duration('backoff_base', do_set_kind.backoff_base, '0', '1 day');
+    PERFORM pulse_internal.require_duration('backoff_cap', do_set_kind.backoff_cap, '0', '1 year');
+    PERFORM pulse_internal.require_between('backoff_jitter', do_set_kind.backoff_jitter::numeric, 0, 1);
+    PERFORM pulse_internal.require_duration('lease_for', do_set_kind.lease_for, '1 second', '1 day');
+    PERFORM pulse_internal.require_duration('max_runtime', do_set_kind.max_runtime, '0', '1 year');
+    PERFORM pulse_internal.require_duration(
+        'approval_expiry', do_set_kind.approval_expiry, '1 second', '10 years'
     );
-    PERFORM pulse._require_duration('max_delay', _do_set_kind.max_delay, '0', '1 year');
-    PERFORM pulse._require_reason(_do_set_kind.reason);
+    PERFORM pulse_internal.require_duration('max_delay', do_set_kind.max_delay, '0', '1 year');
+    PERFORM pulse_internal.require_reason(do_set_kind.reason);
 
     -- Waits for another change of this kind: what is not given must stay as it is.
     -- A table lock, since nobody else may take one; enqueues and claims read on.
-    LOCK TABLE pulse.kind IN SHARE ROW EXCLUSIVE MODE;
+    LOCK TABLE pulse_internal.kind IN SHARE ROW EXCLUSIVE MODE;
 
     SELECT k.* INTO v_before
-    FROM pulse.kind AS k
-    WHERE k.kind = _do_set_kind.kind;
+    FROM pulse_internal.kind AS k
+    WHERE k.kind = do_set_kind.kind;
 
     v_after := v_before;
-    v_after.kind := _do_set_kind.kind;
-    v_after.lane := coalesce(_do_set_kind.lane, v_before.lane);
-    v_after.priority := coalesce(_do_set_kind.priority, v_before.priority);
-    v_after.max_attempts := coalesce(_do_set_kind.max_attempts, v_before.max_attempts);
-    v_after.backoff := coalesce(_do_set_kind.backoff, v_before.backoff);
-    v_after.backoff_base := coalesce(_do_set_kind.backoff_base, v_before.backoff_base);
-    v_after.backoff_cap := coalesce(_do_set_kind.backoff_cap, v_before.backoff_cap);
-    v_after.backoff_jitter := coalesce(_do_set_kind.backoff_jitter, v_before.backoff_jitter);
-    v_after.lease_for := coalesce(_do_set_kind.lease_for, v_before.lease_for);
-    v_after.max_runtime := nullif(coalesce(_do_set_kind.max_runtime, v_before.max_runtime), '0');
+    v_after.kind := do_set_kind.kind;
+    v_after.lane := coalesce(do_set_kind.lane, v_before.lane);
+    v_after.priority := coalesce(do_set_kind.priority, v_before.priority);
+    v_after.max_attempts := coalesce(do_set_kind.max_attempts, v_before.max_attempts);
+    v_after.backoff := coalesce(do_set_kind.backoff, v_before.backoff);
+    v_after.backoff_base := coalesce(do_set_kind.backoff_base, v_before.backoff_base);
+    v_after.backoff_cap := coalesce(do_set_kind.backoff_cap, v_before.backoff_cap);
+    v_after.backoff_jitter := coalesce(do_set_kind.backoff_jitter, v_before.backoff_jitter);
+    v_after.lease_for := coalesce(do_set_kind.lease_for, v_before.lease_for);
+    v_after.max_runtime := nullif(coalesce(do_set_kind.max_runtime, v_before.max_runtime), '0');
     v_after.requires_approval := coalesce(
-        _do_set_kind.requires_approval, v_before.requires_approval
+        do_set_kind.requires_approval, v_before.requires_approval
     );
-    v_after.approval_expiry := coalesce(_do_set_kind.approval_expiry, v_before.approval_expiry);
-    v_after.max_delay := nullif(coalesce(_do_set_kind.max_delay, v_before.max_delay), '0');
+    v_after.approval_expiry := coalesce(do_set_kind.approval_expiry, v_before.approval_expiry);
+    v_after.max_delay := nullif(coalesce(do_set_kind.max_delay, v_before.max_delay), '0');
     SELECT g.rate, g.per INTO v_after.rate, v_after.rate_per
-    FROM pulse._rate_given(
-        'rate', v_before.rate, v_before.rate_per, _do_set_kind.rate, _do_set_kind.rate_per
+    FROM pulse_internal.rate_given(
+        'rate', v_before.rate, v_before.rate_per, do_set_kind.rate, do_set_kind.rate_per
     ) AS g;
-    PERFORM pulse._change_rate(v_before, v_after);
+    PERFORM pulse_internal.change_rate(v_before, v_after);
 
-    DELETE FROM pulse.kind AS k
-    WHERE k.kind = _do_set_kind.kind;
+    DELETE FROM pulse_internal.kind AS k
+    WHERE k.kind = do_set_kind.kind;
 
-    INSERT INTO pulse.kind
+    INSERT INTO pulse_internal.kind
     SELECT (v_after).*;
 
-    PERFORM pulse._audit(
+    PERFORM pulse_internal.audit(
         v_who, 'set_kind', NULL, v_after.lane,
         jsonb_strip_nulls(to_jsonb(v_before)), jsonb_strip_nulls(to_jsonb(v_after)),
-        _do_set_kind.reason
+        do_set_kind.reason
     );
     -- A worker may sleep until the rate that was has a start.
     IF v_before.rate IS NOT NULL THEN
-        PERFORM pulse._ring(coalesce(v_after.lane, 'default'));
+        PERFORM pulse_internal.ring(coalesce(v_after.lane, 'default'));
     END IF;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._do_set_kind(
-    pulse._signature, text, text, integer, integer, text, interval, interval,
+COMMENT ON FUNCTION pulse_internal.do_set_kind(
+    pulse_internal.caller_signature, text, text, integer, integer, text, interval, interval,
     double precision, interval, interval, boolean, interval, text, interval, integer, interval
 ) IS
 'set_kind for the role that signed. Writes the same.';
 
 -- Waits for open claims that count starts of the kind, so that a rate changes between claims;
 -- new ones leave the kind out meanwhile. Before its first rate none counts, so it waits for all.
-CREATE FUNCTION pulse._change_rate(before pulse.kind, after pulse.kind)
+CREATE FUNCTION pulse_internal.change_rate(before pulse_internal.kind, after pulse_internal.kind)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_kind text := (_change_rate.before).kind;
+    v_kind text := (change_rate.before).kind;
 BEGIN
-    IF ((_change_rate.before).rate, (_change_rate.before).rate_per)
-        IS NOT DISTINCT FROM ((_change_rate.after).rate, (_change_rate.after).rate_per)
+    IF ((change_rate.before).rate, (change_rate.before).rate_per)
+        IS NOT DISTINCT FROM ((change_rate.after).rate, (change_rate.after).rate_per)
     THEN
         RETURN;
     END IF;
 
-    IF (_change_rate.before).rate IS NULL THEN
-        PERFORM pulse._lock_out_claims('pulse.hold', 0, 'set_kind');
+    IF (change_rate.before).rate IS NULL THEN
+        PERFORM pulse_internal.lock_out_claims('pulse_internal.hold', 0, 'set_kind');
         RETURN;
     END IF;
 
-    PERFORM pulse._lock_out_claims('pulse.quota', hashtext(v_kind), 'set_kind');
+    PERFORM pulse_internal.lock_out_claims('pulse_internal.quota', hashtext(v_kind), 'set_kind');
 
-    IF (_change_rate.after).rate IS NULL THEN
-        DELETE FROM pulse.quota AS q
+    IF (change_rate.after).rate IS NULL THEN
+        DELETE FROM pulse_internal.quota AS q
         WHERE q.lane = ''
             AND q.kind = v_kind;
     END IF;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._change_rate(pulse.kind, pulse.kind) IS
+COMMENT ON FUNCTION pulse_internal.change_rate(pulse_internal.kind, pulse_internal.kind) IS
 'What a change of the rate of a kind needs: PU106 when open claims do not end within 10 s.';
 
 -- For reconcile (settings/reconcile.sql): what was declared and no longer is.
-CREATE FUNCTION pulse._do_unset_kind(
-    signature pulse._signature, kind text, settings text [], reason text
+CREATE FUNCTION pulse_internal.do_unset_kind(
+    signature pulse_internal.caller_signature, kind text, settings text [], reason text
 )
 RETURNS void
 LANGUAGE plpgsql
@@ -185,34 +185,34 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(_do_unset_kind.signature);
-    v_before pulse.kind;
+    v_who integer := pulse_internal.redeem(do_unset_kind.signature);
+    v_before pulse_internal.kind;
     v_after jsonb;
 BEGIN
     -- As in set_kind.
-    LOCK TABLE pulse.kind IN SHARE ROW EXCLUSIVE MODE;
+    LOCK TABLE pulse_internal.kind IN SHARE ROW EXCLUSIVE MODE;
 
-    DELETE FROM pulse.kind AS k
-    WHERE k.kind = _do_unset_kind.kind
+    DELETE FROM pulse_internal.kind AS k
+    WHERE k.kind = do_unset_kind.kind
     RETURNING k.* INTO v_before;
 
-    v_after := jsonb_strip_nulls(to_jsonb(v_before)) - _do_unset_kind.settings;
+    v_after := jsonb_strip_nulls(to_jsonb(v_before)) - do_unset_kind.settings;
     -- Half a rate is none.
     IF NOT v_after ?& '{rate,rate_per}' THEN
         v_after := v_after - '{rate,rate_per}'::text [];
     END IF;
-    PERFORM pulse._change_rate(v_before, jsonb_populate_record(NULL::pulse.kind, v_after));
+    PERFORM pulse_internal.change_rate(v_before, jsonb_populate_record(NULL::pulse_internal.kind, v_after));
     IF v_after - 'kind' <> '{}' THEN
-        INSERT INTO pulse.kind
-        SELECT (jsonb_populate_record(NULL::pulse.kind, v_after)).*;
+        INSERT INTO pulse_internal.kind
+        SELECT (jsonb_populate_record(NULL::pulse_internal.kind, v_after)).*;
     END IF;
 
-    PERFORM pulse._audit(
+    PERFORM pulse_internal.audit(
         v_who, 'set_kind', NULL, v_before.lane, jsonb_strip_nulls(to_jsonb(v_before)),
-        v_after, _do_unset_kind.reason
+        v_after, do_unset_kind.reason
     );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._do_unset_kind(pulse._signature, text, text [], text) IS
+COMMENT ON FUNCTION pulse_internal.do_unset_kind(pulse_internal.caller_signature, text, text [], text) IS
 'Give settings of a kind back to the defaults, for the role that signed. Writes kind and audit_entry.';

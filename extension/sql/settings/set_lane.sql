@@ -26,8 +26,8 @@ RETURNS void
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse._do_set_lane(
-        pulse._sign(), set_lane.name, set_lane.max_slots, set_lane.max_batch,
+    SELECT pulse_internal.do_set_lane(
+        pulse_internal.sign(), set_lane.name, set_lane.max_slots, set_lane.max_batch,
         set_lane.poll_interval, set_lane.lease_for, set_lane.max_runtime,
         set_lane.retain_completed, set_lane.retain_cancelled, set_lane.retain_dead,
         set_lane.cancel_grace, set_lane.enabled, set_lane.reason, set_lane.fair,
@@ -43,8 +43,8 @@ COMMENT ON FUNCTION pulse.set_lane(
 ) IS
 'Change settings of a lane from the next claim on; what is not given stays as it is. max_slots 0 means no limit (the default), max_runtime 0 none. fair lets the groups of the lane (jobs with the same group_key) take turns inside a priority; group_slots is how many jobs of one group may run at once (0: no limit) and lets them take turns as well; in_order, with group_slots 1, lets a group wait for a job that is retried, snoozed or released, which keeps its place. rate is how many jobs of the lane may start in any window of rate_per, group_rate and group_rate_per the same for each group (0: no limit). Lowering a limit stops nothing that runs. PU002 outside the bounds, PU106 when open claims do not end within 10 s. Writes lane, roster, quota, audit_entry and, where jobs stand in groups, lease, group_state and group_mark.';
 
-CREATE FUNCTION pulse._do_set_lane(
-    signature pulse._signature,
+CREATE FUNCTION pulse_internal.do_set_lane(
+    signature pulse_internal.caller_signature,
     name text,
     max_slots integer,
     max_batch integer,
@@ -71,72 +71,72 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse._redeem(_do_set_lane.signature);
-    v_before pulse.lane;
-    v_after pulse.lane;
+    v_who integer := pulse_internal.redeem(do_set_lane.signature);
+    v_before pulse_internal.lane;
+    v_after pulse_internal.lane;
 BEGIN
-    PERFORM pulse._require_read_committed('set_lane');
-    PERFORM pulse._require_name('name', _do_set_lane.name);
-    PERFORM pulse._require_between('max_slots', _do_set_lane.max_slots, 0, 10000);
-    PERFORM pulse._require_between('group_slots', _do_set_lane.group_slots, 0, 10000);
-    PERFORM pulse._require_between('max_batch', _do_set_lane.max_batch, 1, 10000);
-    PERFORM pulse._require_duration('poll_interval', _do_set_lane.poll_interval, '10 ms', '1 hour');
-    PERFORM pulse._require_duration('lease_for', _do_set_lane.lease_for, '1 second', '1 day');
-    PERFORM pulse._require_duration('max_runtime', _do_set_lane.max_runtime, '0', '1 year');
-    PERFORM pulse._require_duration(
-        'retain_completed', _do_set_lane.retain_completed, '0', '10 years'
+    PERFORM pulse_internal.require_read_committed('set_lane');
+    PERFORM pulse_internal.require_name('name', do_set_lane.name);
+    PERFORM pulse_internal.require_between('max_slots', do_set_lane.max_slots, 0, 10000);
+    PERFORM pulse_internal.require_between('group_slots', do_set_lane.group_slots, 0, 10000);
+    PERFORM pulse_internal.require_between('max_batch', do_set_lane.max_batch, 1, 10000);
+    PERFORM pulse_internal.require_duration('poll_interval', do_set_lane.poll_interval, '10 ms', '1 hour');
+    PERFORM pulse_internal.require_duration('lease_for', do_set_lane.lease_for, '1 second', '1 day');
+    PERFORM pulse_internal.require_duration('max_runtime', do_set_lane.max_runtime, '0', '1 year');
+    PERFORM pulse_internal.require_duration(
+        'retain_completed', do_set_lane.retain_completed, '0', '10 years'
     );
-    PERFORM pulse._require_duration(
-        'retain_cancelled', _do_set_lane.retain_cancelled, '0', '10 years'
+    PERFORM pulse_internal.require_duration(
+        'retain_cancelled', do_set_lane.retain_cancelled, '0', '10 years'
     );
-    PERFORM pulse._require_duration('retain_dead', _do_set_lane.retain_dead, '0', '10 years');
-    PERFORM pulse._require_duration('cancel_grace', _do_set_lane.cancel_grace, '0', '1 day');
-    PERFORM pulse._require_reason(_do_set_lane.reason);
+    PERFORM pulse_internal.require_duration('retain_dead', do_set_lane.retain_dead, '0', '10 years');
+    PERFORM pulse_internal.require_duration('cancel_grace', do_set_lane.cancel_grace, '0', '1 day');
+    PERFORM pulse_internal.require_reason(do_set_lane.reason);
 
     -- Waits for open claims of this lane: settings change between claims.
-    PERFORM pulse._lock_out_claims('pulse.lane', hashtext(_do_set_lane.name), 'set_lane');
+    PERFORM pulse_internal.lock_out_claims('pulse_internal.lane', hashtext(do_set_lane.name), 'set_lane');
 
     SELECT l.* INTO v_before
-    FROM pulse.lane AS l
-    WHERE l.lane = _do_set_lane.name;
+    FROM pulse_internal.lane AS l
+    WHERE l.lane = do_set_lane.name;
 
     v_after := v_before;
-    v_after.lane := _do_set_lane.name;
-    v_after.max_slots := nullif(coalesce(_do_set_lane.max_slots, v_before.max_slots), 0);
-    v_after.max_batch := coalesce(_do_set_lane.max_batch, v_before.max_batch);
-    v_after.poll_interval := coalesce(_do_set_lane.poll_interval, v_before.poll_interval);
-    v_after.lease_for := coalesce(_do_set_lane.lease_for, v_before.lease_for);
-    v_after.max_runtime := nullif(coalesce(_do_set_lane.max_runtime, v_before.max_runtime), '0');
-    v_after.retain_completed := coalesce(_do_set_lane.retain_completed, v_before.retain_completed);
-    v_after.retain_cancelled := coalesce(_do_set_lane.retain_cancelled, v_before.retain_cancelled);
-    v_after.retain_dead := coalesce(_do_set_lane.retain_dead, v_before.retain_dead);
-    v_after.cancel_grace := coalesce(_do_set_lane.cancel_grace, v_before.cancel_grace);
-    v_after.enabled := coalesce(_do_set_lane.enabled, v_before.enabled, true);
-    v_after.fair := nullif(coalesce(_do_set_lane.fair, v_before.fair), false);
-    v_after.in_order := nullif(coalesce(_do_set_lane.in_order, v_before.in_order), false);
+    v_after.lane := do_set_lane.name;
+    v_after.max_slots := nullif(coalesce(do_set_lane.max_slots, v_before.max_slots), 0);
+    v_after.max_batch := coalesce(do_set_lane.max_batch, v_before.max_batch);
+    v_after.poll_interval := coalesce(do_set_lane.poll_interval, v_before.poll_interval);
+    v_after.lease_for := coalesce(do_set_lane.lease_for, v_before.lease_for);
+    v_after.max_runtime := nullif(coalesce(do_set_lane.max_runtime, v_before.max_runtime), '0');
+    v_after.retain_completed := coalesce(do_set_lane.retain_completed, v_before.retain_completed);
+    v_after.retain_cancelled := coalesce(do_set_lane.retain_cancelled, v_before.retain_cancelled);
+    v_after.retain_dead := coalesce(do_set_lane.retain_dead, v_before.retain_dead);
+    v_after.cancel_grace := coalesce(do_set_lane.cancel_grace, v_before.cancel_grace);
+    v_after.enabled := coalesce(do_set_lane.enabled, v_before.enabled, true);
+    v_after.fair := nullif(coalesce(do_set_lane.fair, v_before.fair), false);
+    v_after.in_order := nullif(coalesce(do_set_lane.in_order, v_before.in_order), false);
     v_after.group_slots := nullif(
         coalesce(
-            _do_set_lane.group_slots, CASE WHEN v_after.in_order THEN 1 END,
+            do_set_lane.group_slots, CASE WHEN v_after.in_order THEN 1 END,
             v_before.group_slots
         ),
         0
     );
     IF v_after.in_order AND v_after.group_slots IS DISTINCT FROM 1 THEN
-        PERFORM pulse._raise(
+        PERFORM pulse_internal.raise(
             'PU002',
-            format('group_slots is %s in a lane with in_order', _do_set_lane.group_slots),
+            format('group_slots is %s in a lane with in_order', do_set_lane.group_slots),
             'What runs in order runs one at a time: group_slots 1.',
             'Leave group_slots out, or pass in_order => false with it.'
         );
     END IF;
     SELECT g.rate, g.per INTO v_after.rate, v_after.rate_per
-    FROM pulse._rate_given(
-        'rate', v_before.rate, v_before.rate_per, _do_set_lane.rate, _do_set_lane.rate_per
+    FROM pulse_internal.rate_given(
+        'rate', v_before.rate, v_before.rate_per, do_set_lane.rate, do_set_lane.rate_per
     ) AS g;
     SELECT g.rate, g.per INTO v_after.group_rate, v_after.group_rate_per
-    FROM pulse._rate_given(
+    FROM pulse_internal.rate_given(
         'group_rate', v_before.group_rate, v_before.group_rate_per,
-        _do_set_lane.group_rate, _do_set_lane.group_rate_per
+        do_set_lane.group_rate, do_set_lane.group_rate_per
     ) AS g;
     -- Switched off, it is false until no job stands in a group any more.
     v_after.grouped := CASE
@@ -144,41 +144,41 @@ BEGIN
         WHEN v_before.grouped IS NOT NULL THEN false
     END;
 
-    DELETE FROM pulse.lane AS l
-    WHERE l.lane = _do_set_lane.name;
+    DELETE FROM pulse_internal.lane AS l
+    WHERE l.lane = do_set_lane.name;
 
-    INSERT INTO pulse.lane
+    INSERT INTO pulse_internal.lane
     SELECT (v_after).*;
 
     -- Claims of a lane without limit keep no roster, so it is made when one appears.
-    DELETE FROM pulse.roster AS r
-    WHERE r.lane = _do_set_lane.name;
+    DELETE FROM pulse_internal.roster AS r
+    WHERE r.lane = do_set_lane.name;
 
     IF v_after.max_slots IS NOT NULL THEN
-        PERFORM pulse._rebuild_roster(_do_set_lane.name);
+        PERFORM pulse_internal.rebuild_roster(do_set_lane.name);
     END IF;
 
     IF v_after.rate IS NULL THEN
-        DELETE FROM pulse.quota AS q
-        WHERE q.lane = _do_set_lane.name;
+        DELETE FROM pulse_internal.quota AS q
+        WHERE q.lane = do_set_lane.name;
     END IF;
 
     IF num_nonnulls(v_before.grouped, v_after.grouped) > 0 THEN
-        PERFORM pulse._regroup(v_before, v_after);
+        PERFORM pulse_internal.regroup(v_before, v_after);
     END IF;
 
-    PERFORM pulse._audit(
-        v_who, 'set_lane', NULL, _do_set_lane.name,
+    PERFORM pulse_internal.audit(
+        v_who, 'set_lane', NULL, do_set_lane.name,
         jsonb_strip_nulls(to_jsonb(v_before) - 'grouped'),
         jsonb_strip_nulls(to_jsonb(v_after) - 'grouped'),
-        _do_set_lane.reason
+        do_set_lane.reason
     );
-    PERFORM pulse._ring(_do_set_lane.name);
+    PERFORM pulse_internal.ring(do_set_lane.name);
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._do_set_lane(
-    pulse._signature, text, integer, integer, interval, interval, interval, interval,
+COMMENT ON FUNCTION pulse_internal.do_set_lane(
+    pulse_internal.caller_signature, text, integer, integer, interval, interval, interval, interval,
     interval, interval, interval, boolean, text, boolean, integer, boolean, integer,
     interval, integer, interval
 ) IS
@@ -190,15 +190,15 @@ COMMENT ON FUNCTION pulse._do_set_lane(
 -- of its lane for ever. Not by pg_sleep: a clock that is set back by an hour would make it
 -- sleep for one, with the hold lock. It would stretch lock_timeout too, but that wait ends
 -- with the claim that has the lock.
-CREATE FUNCTION pulse._take_turn(lane text, bank integer DEFAULT 0)
+CREATE FUNCTION pulse_internal.take_turn(lane text, bank integer DEFAULT 0)
 RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '50ms'
 AS $$
 DECLARE
-    v_class integer := 'pulse.roster'::regclass::oid::integer;
-    v_key integer := hashtext(_take_turn.lane) # _take_turn.bank;
+    v_class integer := 'pulse_internal.roster'::regclass::oid::integer;
+    v_key integer := hashtext(take_turn.lane) # take_turn.bank;
 BEGIN
     -- Mostly it is free, and a try needs no subtransaction.
     IF pg_try_advisory_xact_lock(v_class, v_key) THEN
@@ -214,13 +214,13 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._take_turn(text, integer) IS
+COMMENT ON FUNCTION pulse_internal.take_turn(text, integer) IS
 'Take the roster lock of a lane, or of a bank of its slots, if it can be had within 50 ms.';
 
 -- Waits at most ten seconds, in the queue of the lock: while it waits, every claim's
 -- try of the same lock is refused, so a stream of claims cannot starve it. Opens the table
 -- that the lock is named for, as every call that holds one (health/server.sql).
-CREATE FUNCTION pulse._lock_out_claims(class regclass, key integer, verb text)
+CREATE FUNCTION pulse_internal.lock_out_claims(class regclass, key integer, verb text)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -229,8 +229,8 @@ AS $$
 DECLARE
     v_pids text;
 BEGIN
-    EXECUTE format('LOCK TABLE %s IN ACCESS SHARE MODE', _lock_out_claims.class);
-    PERFORM pg_advisory_xact_lock(_lock_out_claims.class::oid::integer, key);
+    EXECUTE format('LOCK TABLE %s IN ACCESS SHARE MODE', lock_out_claims.class);
+    PERFORM pg_advisory_xact_lock(lock_out_claims.class::oid::integer, key);
 EXCEPTION
     WHEN lock_not_available THEN
         SELECT string_agg(DISTINCT coalesce(l.pid::text, 'a prepared transaction'), ', ')
@@ -240,10 +240,10 @@ EXCEPTION
             AND l.database = (
                 SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()
             )
-            AND l.classid = _lock_out_claims.class::oid
+            AND l.classid = lock_out_claims.class::oid
             AND l.objid = (key::bigint & 4294967295)::oid
             AND l.granted;
-        PERFORM pulse._raise(
+        PERFORM pulse_internal.raise(
             'PU106',
             format('%s could not shut out open claims within 10 seconds', verb),
             format('Transactions of these backends hold them open: %s.', v_pids),
@@ -252,5 +252,5 @@ EXCEPTION
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._lock_out_claims(regclass, integer, text) IS
+COMMENT ON FUNCTION pulse_internal.lock_out_claims(regclass, integer, text) IS
 'Take the hold lock, a lane lock or that of a kind exclusively, or raise PU106.';

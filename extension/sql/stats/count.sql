@@ -11,7 +11,7 @@
 -- (common/marks.sql), from low on. An open transaction delays its own rows and no others.
 
 -- A step of tick. At most one session is here: the lock of its part is kept to the commit.
-CREATE FUNCTION pulse._tick_count(until timestamptz DEFAULT 'infinity')
+CREATE FUNCTION pulse_internal.tick_count(until timestamptz DEFAULT 'infinity')
 RETURNS bigint
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -21,11 +21,11 @@ SET enable_sort = off
 SET jit = off
 AS $$
 DECLARE
-    v_old pulse.upkeep_run := pulse._newest_upkeep_run('tally');
+    v_old pulse_internal.upkeep_run := pulse_internal.newest_upkeep_run('tally');
     v_low bigint := coalesce((v_old.state ->> 'low')::bigint, 0);
     v_high bigint := coalesce((v_old.state ->> 'high')::bigint, 0);
     -- Decided first, looked at in later statements.
-    v_decided bigint := (pulse._see_horizon()).tally_q;
+    v_decided bigint := (pulse_internal.see_horizon()).tally_q;
     v_page record;
     v_first bigint;
     v_all bigint := 0;
@@ -33,22 +33,22 @@ DECLARE
 BEGIN
     LOOP
         SELECT p.* INTO v_page
-        FROM pulse._count_page(v_high, 9223372036854775807, 5000) AS p;
+        FROM pulse_internal.count_page(v_high, 9223372036854775807, 5000) AS p;
         v_all := v_all + v_page.counted;
         v_high := coalesce(v_page.last, v_high);
-        EXIT WHEN v_page.counted < 5000 OR pulse._time_is_over(_tick_count.until);
+        EXIT WHEN v_page.counted < 5000 OR pulse_internal.time_is_over(tick_count.until);
     END LOOP;
 
     v_decided := least(v_decided, v_high);
-    WHILE v_low < v_decided AND NOT pulse._time_is_over(_tick_count.until) LOOP
+    WHILE v_low < v_decided AND NOT pulse_internal.time_is_over(tick_count.until) LOOP
         SELECT p.* INTO v_page
-        FROM pulse._count_page(v_low, v_decided, 5000) AS p;
+        FROM pulse_internal.count_page(v_low, v_decided, 5000) AS p;
         v_all := v_all + v_page.counted;
         CONTINUE WHEN v_page.counted = 5000;
 
         -- What could not be locked is still there.
         SELECT t.seq INTO v_first
-        FROM pulse.tally AS t
+        FROM pulse_internal.tally AS t
         WHERE t.seq > v_low
         ORDER BY t.seq
         LIMIT 1;
@@ -58,16 +58,16 @@ BEGIN
 
     v_new := jsonb_build_object('low', v_low::text, 'high', v_high::text);
     IF v_new IS DISTINCT FROM v_old.state THEN
-        PERFORM pulse._write_upkeep_run(v_old, 'tally', v_new);
+        PERFORM pulse_internal.write_upkeep_run(v_old, 'tally', v_new);
     END IF;
     RETURN v_all;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._tick_count(timestamptz) IS
+COMMENT ON FUNCTION pulse_internal.tick_count(timestamptz) IS
 'Add up in stat what tally has, until it is done or the time is over; returns how many rows of tally.';
 
-CREATE FUNCTION pulse._count_page(
+CREATE FUNCTION pulse_internal.count_page(
     after bigint, up_to bigint, max_rows integer, OUT counted integer, OUT last bigint
 )
 LANGUAGE plpgsql
@@ -78,17 +78,17 @@ SET jit = off
 AS $$
 DECLARE
     v_rows tid [];
-    v_sums pulse.tally [];
+    v_sums pulse_internal.tally [];
 BEGIN
     SELECT array_agg(p.ctid), coalesce(max(p.seq), NULL), count(*)
     INTO v_rows, last, counted
     FROM (
         SELECT t.ctid, t.seq
-        FROM pulse.tally AS t
-        WHERE t.seq > _count_page.after
-            AND t.seq <= _count_page.up_to
+        FROM pulse_internal.tally AS t
+        WHERE t.seq > count_page.after
+            AND t.seq <= count_page.up_to
         ORDER BY t.seq
-        LIMIT _count_page.max_rows
+        LIMIT count_page.max_rows
         FOR UPDATE SKIP LOCKED
     ) AS p;
 
@@ -97,37 +97,37 @@ BEGIN
     END IF;
 
     WITH gone AS (
-        DELETE FROM pulse.tally AS t
+        DELETE FROM pulse_internal.tally AS t
         WHERE t.ctid = ANY (v_rows)
         RETURNING t.*
     )
 
-    SELECT array_agg(s.*::pulse.tally) INTO v_sums
+    SELECT array_agg(s.*::pulse_internal.tally) INTO v_sums
     FROM (
         SELECT
             max(g.seq) AS seq, g.lane, g.kind, g.event, sum(g.jobs)::bigint AS jobs,
-            coalesce(g.wait_bucket, width_bucket(g.waited, pulse._histogram_intervals()))
+            coalesce(g.wait_bucket, width_bucket(g.waited, pulse_internal.histogram_intervals()))
             AS wait_bucket,
             sum(g.waited) AS waited,
-            coalesce(g.run_bucket, width_bucket(g.ran, pulse._histogram_intervals()))
+            coalesce(g.run_bucket, width_bucket(g.ran, pulse_internal.histogram_intervals()))
             AS run_bucket,
             sum(g.ran) AS ran
         FROM gone AS g
         GROUP BY g.lane, g.kind, g.event, 6, 8
     ) AS s;
 
-    PERFORM pulse._add_stats(v_sums);
+    PERFORM pulse_internal.add_stats(v_sums);
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._count_page(bigint, bigint, integer) IS
+COMMENT ON FUNCTION pulse_internal.count_page(bigint, bigint, integer) IS
 'Count at most max_rows of tally, from a number on; says how many and the last one.';
 
 -- A lane and kind that was never seen gets counters of its own while there are fewer than
 -- 2,000; after that it is counted with the rest of its lane (kind ''), and a lane that has
 -- none with the rest of all lanes: a producer that invents names costs a row each, not
 -- a row each for ever.
-CREATE FUNCTION pulse._add_stats(sums pulse.tally [])
+CREATE FUNCTION pulse_internal.add_stats(sums pulse_internal.tally [])
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -141,15 +141,15 @@ DECLARE
 BEGIN
     IF EXISTS (
         SELECT
-        FROM unnest(_add_stats.sums) AS s
+        FROM unnest(add_stats.sums) AS s
         WHERE NOT EXISTS (
             SELECT
-            FROM pulse.stat AS k
+            FROM pulse_internal.stat AS k
             WHERE NOT k.total AND k.lane = s.lane AND k.kind = s.kind
         )
     ) THEN
         SELECT 2000 - count(*) INTO v_free
-        FROM pulse._series AS n
+        FROM pulse_internal.series AS n
         WHERE n.kind <> '';
     END IF;
 
@@ -161,7 +161,7 @@ BEGIN
             OR row_number() OVER (PARTITION BY p.is_known ORDER BY p.lane, p.kind) <= v_free
             AS is_named,
             EXISTS (
-                SELECT FROM pulse.stat AS k WHERE NOT k.total AND k.lane = p.lane
+                SELECT FROM pulse_internal.stat AS k WHERE NOT k.total AND k.lane = p.lane
             ) AS has_lane
         FROM (
             SELECT
@@ -169,10 +169,10 @@ BEGIN
                 d.kind,
                 EXISTS (
                     SELECT
-                    FROM pulse.stat AS k
+                    FROM pulse_internal.stat AS k
                     WHERE NOT k.total AND k.lane = d.lane AND k.kind = d.kind
                 ) AS is_known
-            FROM (SELECT DISTINCT s.lane, s.kind FROM unnest(_add_stats.sums) AS s) AS d
+            FROM (SELECT DISTINCT s.lane, s.kind FROM unnest(add_stats.sums) AS s) AS d
         ) AS p
     ),
 
@@ -181,7 +181,7 @@ BEGIN
             s.*,
             CASE WHEN p.is_named OR p.has_lane THEN p.lane ELSE '' END COLLATE "C" AS in_lane,
             CASE WHEN p.is_named THEN p.kind ELSE '' END COLLATE "C" AS of_kind
-        FROM unnest(_add_stats.sums) AS s
+        FROM unnest(add_stats.sums) AS s
         INNER JOIN pair AS p ON p.lane = s.lane AND p.kind = s.kind
     ),
 
@@ -212,7 +212,7 @@ BEGIN
     ),
 
     added AS (
-        INSERT INTO pulse.stat AS t
+        INSERT INTO pulse_internal.stat AS t
         SELECT
             m.lane,
             m.kind,
@@ -227,14 +227,14 @@ BEGIN
             coalesce(o.cancelled, 0) + coalesce(m.cancelled, 0),
             coalesce(o.reaped, 0) + coalesce(m.reaped, 0),
             coalesce(o.wait_seconds, 0) + coalesce(m.wait_seconds, 0),
-            pulse._add_to_histogram(o.wait_counts, m.wait_buckets, m.jobs),
+            pulse_internal.add_to_histogram(o.wait_counts, m.wait_buckets, m.jobs),
             coalesce(o.run_seconds, 0) + coalesce(m.run_seconds, 0),
-            pulse._add_to_histogram(o.run_counts, m.run_buckets, m.jobs),
+            pulse_internal.add_to_histogram(o.run_counts, m.run_buckets, m.jobs),
             m.total
         FROM more AS m
         LEFT JOIN LATERAL (
             SELECT n.*
-            FROM pulse.stat AS n
+            FROM pulse_internal.stat AS n
             WHERE n.total = m.total
                 AND n.lane = m.lane
                 AND n.kind = m.kind
@@ -245,11 +245,11 @@ BEGIN
     )
 
     -- One row for a minute: the newest.
-    DELETE FROM pulse.stat AS t
+    DELETE FROM pulse_internal.stat AS t
     WHERE t.ctid = ANY (array(
             SELECT o.ctid
             FROM added AS a
-            INNER JOIN pulse.stat AS o
+            INNER JOIN pulse_internal.stat AS o
                 ON o.total = a.total AND o.lane = a.lane AND o.kind = a.kind
             WHERE o.at >= date_trunc('minute', a.at)
             FOR UPDATE OF o SKIP LOCKED
@@ -257,17 +257,17 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._add_stats(pulse.tally []) IS
+COMMENT ON FUNCTION pulse_internal.add_stats(pulse_internal.tally []) IS
 'Write the counters of each lane and kind anew, with these added.';
 
 -- Without the rows of today's tables: the index is jumped through.
-CREATE VIEW pulse._series
+CREATE VIEW pulse_internal.series
 WITH (security_barrier)
 AS
 WITH RECURSIVE series (lane, kind) AS (
     (
         SELECT s.lane, s.kind
-        FROM pulse.stat AS s
+        FROM pulse_internal.stat AS s
         WHERE NOT s.total
         ORDER BY s.lane, s.kind
         LIMIT 1
@@ -277,7 +277,7 @@ WITH RECURSIVE series (lane, kind) AS (
     FROM series AS p
     CROSS JOIN LATERAL (
         SELECT s.lane, s.kind
-        FROM pulse.stat AS s
+        FROM pulse_internal.stat AS s
         WHERE NOT s.total
             AND (s.lane, s.kind) > (p.lane, p.kind)
         ORDER BY s.lane, s.kind
@@ -288,30 +288,30 @@ WITH RECURSIVE series (lane, kind) AS (
 SELECT s.lane, s.kind
 FROM series AS s;
 
-COMMENT ON VIEW pulse._series IS
+COMMENT ON VIEW pulse_internal.series IS
 'Each lane and kind that has counters.';
 
-COMMENT ON COLUMN pulse._series.lane IS
+COMMENT ON COLUMN pulse_internal.series.lane IS
 'The lane, or empty: lanes beyond the first 2,000.';
 
-COMMENT ON COLUMN pulse._series.kind IS
+COMMENT ON COLUMN pulse_internal.series.kind IS
 'The kind, or empty: kinds beyond the first 2,000.';
 
 -- A start counts once: by the sweep that first sees the run, which then sets
 -- ready_at to NULL, or by the end of the run. Both have the row of the lease locked. Reports
 -- of completed and failed runs do the same in their one statement.
-CREATE FUNCTION pulse._count_start(lease pulse.lease)
+CREATE FUNCTION pulse_internal.count_start(lease pulse_internal.lease)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF lease.ready_at IS NOT NULL THEN
-        INSERT INTO pulse.tally (lane, kind, event, waited)
+        INSERT INTO pulse_internal.tally (lane, kind, event, waited)
         VALUES (lease.lane, lease.kind, 'started', lease.claimed_at - lease.ready_at);
     END IF;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._count_start(pulse.lease) IS
+COMMENT ON FUNCTION pulse_internal.count_start(pulse_internal.lease) IS
 'Count the start of a run, unless it was counted.';

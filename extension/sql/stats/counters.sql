@@ -20,10 +20,10 @@ SELECT
     t.wait_counts,
     t.run_seconds,
     t.run_counts
-FROM pulse._series AS s
+FROM pulse_internal.series AS s
 CROSS JOIN LATERAL (
     SELECT n.*
-    FROM pulse.stat AS n
+    FROM pulse_internal.stat AS n
     WHERE NOT n.total
         AND n.lane = s.lane
         AND n.kind = s.kind
@@ -110,7 +110,7 @@ AS $$
 DECLARE
     v_from timestamptz;
 BEGIN
-    PERFORM pulse._require_duration('since', counters_since.since, '1 minute', '400 days');
+    PERFORM pulse_internal.require_duration('since', counters_since.since, '1 minute', '400 days');
     v_from := clock_timestamp() - coalesce(counters_since.since, '1 hour');
 
     RETURN QUERY
@@ -141,7 +141,7 @@ BEGIN
     FROM pulse.counters AS n
     LEFT JOIN LATERAL (
         SELECT s.*
-        FROM pulse.stat AS s
+        FROM pulse_internal.stat AS s
         WHERE NOT s.total
             AND s.lane = n.lane
             AND s.kind = n.kind

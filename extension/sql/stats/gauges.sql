@@ -15,17 +15,17 @@ DECLARE
 BEGIN
     RETURN QUERY
     SELECT 'dead', d.lane, d.jobs::double precision
-    FROM pulse._dead_counts() AS d;
+    FROM pulse_internal.dead_counts() AS d;
 
     -- Of each lane and state the oldest job: what is older than it may be.
     RETURN QUERY
     SELECT
         'retention_lag_seconds', NULL::text,
         greatest(coalesce(max(date_part('epoch', p.before - o.finished_at)), 0), 0)
-    FROM pulse._finished_lanes() AS p
+    FROM pulse_internal.finished_lanes() AS p
     CROSS JOIN LATERAL (
         SELECT f.finished_at
-        FROM pulse.finished AS f
+        FROM pulse_internal.finished AS f
         WHERE f.lane = p.lane
             AND f.state = p.state
         ORDER BY f.finished_at
@@ -43,7 +43,7 @@ BEGIN
     SELECT
         'schedule_lag_seconds', NULL::text,
         greatest(coalesce(max(date_part('epoch', v_now - s.next_at)), 0), 0)
-    FROM pulse.schedule AS s
+    FROM pulse_internal.schedule AS s
     WHERE s.paused_at IS NULL;
 
     -- A tick that never came is as old as the installation may be: without end.
@@ -57,14 +57,14 @@ BEGIN
     FROM (
         SELECT
             greatest(
-                (pulse._newest_upkeep_run('due')).taken_at,
-                (pulse._newest_upkeep_run('sweep')).taken_at
+                (pulse_internal.newest_upkeep_run('due')).taken_at,
+                (pulse_internal.newest_upkeep_run('sweep')).taken_at
             ) AS taken_at
     ) AS t;
 
     RETURN QUERY
     SELECT 'tick_seconds', t.part, t.seconds::double precision
-    FROM jsonb_each_text((pulse._newest_upkeep_run('took')).state) AS t (part, seconds);
+    FROM jsonb_each_text((pulse_internal.newest_upkeep_run('took')).state) AS t (part, seconds);
 
     RETURN QUERY
     SELECT

@@ -15,7 +15,7 @@ COMMENT ON FUNCTION pulse.histogram_bounds() IS
 
 -- Called by reports: constant, so it is no call when they run. As intervals, since
 -- taking seconds out of one costs more than finding its place.
-CREATE FUNCTION pulse._histogram_intervals()
+CREATE FUNCTION pulse_internal.histogram_intervals()
 RETURNS interval []
 LANGUAGE sql
 IMMUTABLE
@@ -26,10 +26,10 @@ AS $$
     FROM unnest(pulse.histogram_bounds()) AS b (upper)
 $$;
 
-COMMENT ON FUNCTION pulse._histogram_intervals() IS
+COMMENT ON FUNCTION pulse_internal.histogram_intervals() IS
 'The bounds of the histograms as intervals.';
 
-CREATE FUNCTION pulse._add_to_histogram(counts bigint [], buckets integer [], jobs bigint [])
+CREATE FUNCTION pulse_internal.add_to_histogram(counts bigint [], buckets integer [], jobs bigint [])
 RETURNS bigint []
 LANGUAGE sql
 IMMUTABLE
@@ -37,19 +37,19 @@ SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT
         array_agg(
-            coalesce(_add_to_histogram.counts[p.place], 0) + coalesce(m.jobs, 0)
+            coalesce(add_to_histogram.counts[p.place], 0) + coalesce(m.jobs, 0)
             ORDER BY p.place
         )
     FROM generate_series(1, cardinality(pulse.histogram_bounds()) + 1) AS p (place)
     LEFT JOIN (
         SELECT u.bucket + 1 AS place, sum(u.jobs)::bigint AS jobs
-        FROM unnest(_add_to_histogram.buckets, _add_to_histogram.jobs) AS u (bucket, jobs)
+        FROM unnest(add_to_histogram.buckets, add_to_histogram.jobs) AS u (bucket, jobs)
         WHERE u.bucket IS NOT NULL
         GROUP BY u.bucket
     ) AS m ON m.place = p.place
 $$;
 
-COMMENT ON FUNCTION pulse._add_to_histogram(bigint [], integer [], bigint []) IS
+COMMENT ON FUNCTION pulse_internal.add_to_histogram(bigint [], integer [], bigint []) IS
 'A histogram with so many jobs more in these places.';
 
 CREATE FUNCTION pulse.histogram_quantile(counts bigint [], quantile double precision)

@@ -39,15 +39,15 @@ DECLARE
     v_last timestamptz;
     v_first timestamptz;
 BEGIN
-    PERFORM pulse._require_duration('step', v_step, '1 minute', '1 day');
-    PERFORM pulse._require_duration('since', v_since, v_step, v_step * 1000);
+    PERFORM pulse_internal.require_duration('step', v_step, '1 minute', '1 day');
+    PERFORM pulse_internal.require_duration('since', v_since, v_step, v_step * 1000);
     v_last := date_bin(v_step, clock_timestamp(), v_origin);
     v_first := date_bin(v_step, clock_timestamp() - v_since, v_origin);
 
     RETURN QUERY
     WITH seen AS MATERIALIZED (
         SELECT date_bin(v_step, s.at, v_origin) AS slot, s.*
-        FROM pulse._stats AS s
+        FROM pulse_internal.stats AS s
         WHERE s.total = (history.lane IS NULL OR history.kind IS NULL)
             AND s.lane = coalesce(history.lane, '')
             AND s.kind = coalesce(history.kind, '')
@@ -93,15 +93,15 @@ BEGIN
             max(m.running) AS running
         FROM (
             SELECT d.at, d.ready, d.running
-            FROM pulse.sample AS d
+            FROM pulse_internal.sample AS d
             WHERE d.lane = history.lane
                 AND d.at >= v_first
                 AND history.kind IS NULL
             UNION ALL
             -- A kind has no row where it had no job.
             SELECT e.at, coalesce(d.ready, 0), coalesce(d.running, 0)
-            FROM pulse.depth AS e
-            LEFT JOIN pulse.depth AS d
+            FROM pulse_internal.depth AS e
+            LEFT JOIN pulse_internal.depth AS d
                 ON d.kind = coalesce(history.kind, '')
                 AND d.at = e.at
             WHERE e.kind = ''

@@ -4,7 +4,7 @@
 -- A step of tick: lane by lane, a hundred at a time, so that ten thousand lanes are no
 -- long statement; the next tick goes on with the lane after the last one. Lanes and lines
 -- are read from their marks on, so that an old snapshot makes it no longer either.
-CREATE FUNCTION pulse._tick_sample(until timestamptz DEFAULT 'infinity')
+CREATE FUNCTION pulse_internal.tick_sample(until timestamptz DEFAULT 'infinity')
 RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -14,7 +14,7 @@ SET enable_sort = off
 SET jit = off
 AS $$
 DECLARE
-    v_old pulse.upkeep_run := pulse._newest_upkeep_run('samples');
+    v_old pulse_internal.upkeep_run := pulse_internal.newest_upkeep_run('samples');
     v_after text COLLATE "C" := v_old.state ->> 'after';
     v_lanes text [];
     v_running jsonb;
@@ -26,11 +26,11 @@ BEGIN
         FROM (
             SELECT u.lane, sum(u.running) AS running
             FROM (
-                SELECT r.lane, r.running FROM pulse._running_now() AS r
+                SELECT r.lane, r.running FROM pulse_internal.running_now() AS r
                 UNION ALL
-                SELECT r.lane, 0 FROM pulse._ready_lines('', '', 2147483647) AS r
+                SELECT r.lane, 0 FROM pulse_internal.ready_lines('', '', 2147483647) AS r
                 UNION ALL
-                SELECT l.lane, 0 FROM pulse.lane AS l WHERE l.grouped IS NOT NULL
+                SELECT l.lane, 0 FROM pulse_internal.lane AS l WHERE l.grouped IS NOT NULL
             ) AS u
             GROUP BY u.lane
         ) AS g
@@ -40,30 +40,30 @@ BEGIN
         FROM (
             SELECT j.lane FROM jsonb_object_keys(v_running) AS j (lane)
             UNION
-            SELECT w.lane FROM pulse._waiting_lanes() AS w (lane)
+            SELECT w.lane FROM pulse_internal.waiting_lanes() AS w (lane)
             UNION
-            SELECT f.lane FROM pulse._finished_lanes() AS f
+            SELECT f.lane FROM pulse_internal.finished_lanes() AS f
         ) AS l
         WHERE l.lane COLLATE "C" > coalesce(v_after, '')
         ORDER BY l.lane COLLATE "C"
     );
 
     WHILE v_from <= cardinality(v_lanes) LOOP
-        v_all := v_all + pulse._sample_lanes(v_lanes[v_from:v_from + 99], v_running);
+        v_all := v_all + pulse_internal.sample_lanes(v_lanes[v_from:v_from + 99], v_running);
         v_after := v_lanes[least(v_from + 99, cardinality(v_lanes))];
         v_from := v_from + 100;
-        EXIT WHEN pulse._time_is_over(_tick_sample.until);
+        EXIT WHEN pulse_internal.time_is_over(tick_sample.until);
     END LOOP;
 
     IF v_from > cardinality(v_lanes) THEN
         v_after := NULL;
-        PERFORM pulse._sample_kinds();
-        WHILE pulse._prune_samples(1000) = 1000 AND NOT pulse._time_is_over(_tick_sample.until) LOOP
+        PERFORM pulse_internal.sample_kinds();
+        WHILE pulse_internal.prune_samples(1000) = 1000 AND NOT pulse_internal.time_is_over(tick_sample.until) LOOP
             NULL;
         END LOOP;
     END IF;
     IF v_after IS DISTINCT FROM v_old.state ->> 'after' THEN
-        PERFORM pulse._write_upkeep_run(
+        PERFORM pulse_internal.write_upkeep_run(
             v_old, 'samples', jsonb_strip_nulls(jsonb_build_object('after', v_after))
         );
     END IF;
@@ -71,11 +71,11 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._tick_sample(timestamptz) IS
+COMMENT ON FUNCTION pulse_internal.tick_sample(timestamptz) IS
 'Write a sample for each lane where something happens, then of each kind, remove old ones, until it is done or the time is over; returns how many were written. tick calls it once a minute.';
 
 -- running has every lane where jobs run or may be ready: the others are not asked for those.
-CREATE FUNCTION pulse._sample_lanes(lanes text [], running jsonb)
+CREATE FUNCTION pulse_internal.sample_lanes(lanes text [], running jsonb)
 RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -85,7 +85,7 @@ DECLARE
     v_written integer;
 BEGIN
     -- A lane where nothing happens is written once and then left alone.
-    INSERT INTO pulse.sample (lane, at, took, completed, dead, cancelled, ready, running)
+    INSERT INTO pulse_internal.sample (lane, at, took, completed, dead, cancelled, ready, running)
     SELECT
         k.lane,
         v_now,
@@ -95,12 +95,12 @@ BEGIN
         f.cancelled,
         r.ready,
         r.running
-    FROM unnest(_sample_lanes.lanes) AS k (lane)
+    FROM unnest(sample_lanes.lanes) AS k (lane)
     LEFT JOIN LATERAL (
         SELECT
             t.at,
             t.completed + t.dead + t.cancelled + t.ready + t.running = 0 AS idle
-        FROM pulse.sample AS t
+        FROM pulse_internal.sample AS t
         WHERE t.lane = k.lane
         ORDER BY t.at DESC
         LIMIT 1
@@ -117,7 +117,7 @@ BEGIN
         SELECT
             (
                 SELECT count(*)
-                FROM pulse.finished AS f
+                FROM pulse_internal.finished AS f
                 WHERE f.lane = k.lane
                     AND f.state = 'completed'
                     AND f.finished_at > s.since
@@ -125,7 +125,7 @@ BEGIN
             ) AS completed,
             (
                 SELECT count(*)
-                FROM pulse.finished AS f
+                FROM pulse_internal.finished AS f
                 WHERE f.lane = k.lane
                     AND f.state = 'dead'
                     AND f.finished_at > s.since
@@ -133,7 +133,7 @@ BEGIN
             ) AS dead,
             (
                 SELECT count(*)
-                FROM pulse.finished AS f
+                FROM pulse_internal.finished AS f
                 WHERE f.lane = k.lane
                     AND f.state = 'cancelled'
                     AND f.finished_at > s.since
@@ -143,12 +143,12 @@ BEGIN
     CROSS JOIN LATERAL (
         SELECT
             CASE
-                WHEN _sample_lanes.running ? k.lane
-                    THEN pulse._count_ready(k.lane, 100000)
-                        + pulse._count_in_groups(k.lane, 100000)
+                WHEN sample_lanes.running ? k.lane
+                    THEN pulse_internal.count_ready(k.lane, 100000)
+                        + pulse_internal.count_in_groups(k.lane, 100000)
                 ELSE 0
             END AS ready,
-            coalesce((_sample_lanes.running ->> k.lane)::bigint, 0) AS running
+            coalesce((sample_lanes.running ->> k.lane)::bigint, 0) AS running
     ) AS r
     WHERE s.since < v_now
         AND (
@@ -161,12 +161,12 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._sample_lanes(text [], jsonb) IS
+COMMENT ON FUNCTION pulse_internal.sample_lanes(text [], jsonb) IS
 'Write a sample for each of these lanes where something happens; returns how many were written.';
 
 -- Lines are counted lane by lane, above; how a long one is made up is read from a sample
 -- of the table, whose pages are few however many dead rows it has.
-CREATE FUNCTION pulse._sample_kinds()
+CREATE FUNCTION pulse_internal.sample_kinds()
 RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -177,11 +177,11 @@ DECLARE
     v_now timestamptz := clock_timestamp();
     v_written integer;
 BEGIN
-    INSERT INTO pulse.depth (kind, at, ready, running)
+    INSERT INTO pulse_internal.depth (kind, at, ready, running)
     WITH RECURSIVE sampled (lane) AS (
         (
             SELECT s.lane
-            FROM pulse.sample AS s
+            FROM pulse_internal.sample AS s
             ORDER BY s.lane
             LIMIT 1
         )
@@ -189,7 +189,7 @@ BEGIN
         SELECT
             (
                 SELECT s.lane
-                FROM pulse.sample AS s
+                FROM pulse_internal.sample AS s
                 WHERE s.lane > n.lane
                 ORDER BY s.lane
                 LIMIT 1
@@ -203,7 +203,7 @@ BEGIN
         FROM sampled AS n
         CROSS JOIN LATERAL (
             SELECT t.ready, t.running
-            FROM pulse.sample AS t
+            FROM pulse_internal.sample AS t
             WHERE t.lane = n.lane
                 AND t.at > v_now - interval '10 minutes'
             ORDER BY t.at DESC
@@ -213,7 +213,7 @@ BEGIN
 
     line AS MATERIALIZED (
         SELECT s.kind, sum(s.jobs) AS jobs, bool_or(s.jobs > 1) AS estimated
-        FROM pulse._ready_sample AS s
+        FROM pulse_internal.ready_sample AS s
         GROUP BY s.kind
     ),
 
@@ -234,7 +234,7 @@ BEGIN
 
     at_work AS (
         SELECT r.kind, sum(r.running)::bigint AS running
-        FROM pulse._running_now() AS r
+        FROM pulse_internal.running_now() AS r
         GROUP BY r.kind
     )
 
@@ -254,14 +254,14 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._sample_kinds() IS
+COMMENT ON FUNCTION pulse_internal.sample_kinds() IS
 'Write how many jobs of each kind, at most 1,000 of them, and of all together are ready and run; returns how many rows were written.';
 
 -- What a sample counts, lane by lane and within bounds.
 
 -- Every lease is either known to reap or at the numbers that the sweep has yet to see;
 -- between the two stand those of short jobs that have ended (maintenance/reap.sql).
-CREATE FUNCTION pulse._running_now()
+CREATE FUNCTION pulse_internal.running_now()
 RETURNS TABLE (lane text, kind text, running bigint)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -271,21 +271,21 @@ SET enable_sort = off
 SET jit = off
 AS $$
 DECLARE
-    v_from bigint := coalesce(((pulse._newest_upkeep_run('watch')).state ->> 'from')::bigint, 0);
+    v_from bigint := coalesce(((pulse_internal.newest_upkeep_run('watch')).state ->> 'from')::bigint, 0);
 BEGIN
     RETURN QUERY
     SELECT u.lane, u.kind, count(*)
     FROM (
         (
             SELECT n.lane, n.kind
-            FROM pulse.lease AS n
+            FROM pulse_internal.lease AS n
             WHERE n.lease >= v_from
             ORDER BY n.lease
         )
         UNION ALL
         (
             SELECT k.lane, k.kind
-            FROM pulse.lease AS k
+            FROM pulse_internal.lease AS k
             WHERE k.reap_at > '-infinity'
                 AND k.lease < v_from
             ORDER BY k.reap_at
@@ -295,11 +295,11 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._running_now() IS
+COMMENT ON FUNCTION pulse_internal.running_now() IS
 'How many jobs run of each lane and kind.';
 
 -- Level by level, each from its mark, as a claim reads them (claim/claim.sql).
-CREATE FUNCTION pulse._count_ready(lane text, max_rows integer)
+CREATE FUNCTION pulse_internal.count_ready(lane text, max_rows integer)
 RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -309,7 +309,7 @@ SET enable_sort = off
 SET jit = off
 AS $$
 DECLARE
-    v_mark pulse.mark := pulse._newest_mark(_count_ready.lane, '');
+    v_mark pulse_internal.mark := pulse_internal.newest_mark(count_ready.lane, '');
     v_some integer;
     v_all integer := 0;
 BEGIN
@@ -317,8 +317,8 @@ BEGIN
         SELECT count(*) INTO v_some
         FROM (
             SELECT
-            FROM pulse.ready AS r
-            WHERE r.lane = _count_ready.lane
+            FROM pulse_internal.ready AS r
+            WHERE r.lane = count_ready.lane
                 AND r.failures >= 0
                 AND (r.rank, r.seq) >= (
                     coalesce(v_mark.ranks[nullif(v_level, 0)], -2147483648),
@@ -326,19 +326,19 @@ BEGIN
                 )
                 AND r.rank < coalesce(v_mark.ranks[v_level + 1], 2147483647)
             ORDER BY r.rank, r.seq
-            LIMIT _count_ready.max_rows - v_all
+            LIMIT count_ready.max_rows - v_all
         ) AS capped;
         v_all := v_all + v_some;
-        EXIT WHEN v_all >= _count_ready.max_rows;
+        EXIT WHEN v_all >= count_ready.max_rows;
     END LOOP;
     RETURN v_all;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._count_ready(text, integer) IS
+COMMENT ON FUNCTION pulse_internal.count_ready(text, integer) IS
 'How many jobs of a lane stand in ready, counted up to max_rows.';
 
-CREATE FUNCTION pulse._count_in_groups(lane text, max_rows integer)
+CREATE FUNCTION pulse_internal.count_in_groups(lane text, max_rows integer)
 RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -352,17 +352,17 @@ BEGIN
         SELECT count(*)
         FROM (
             SELECT
-            FROM pulse.group_ready AS r
-            WHERE r.lane = _count_in_groups.lane
+            FROM pulse_internal.group_ready AS r
+            WHERE r.lane = count_in_groups.lane
                 AND r.failures >= 0
             ORDER BY r.group_key, r.rank, r.seq
-            LIMIT _count_in_groups.max_rows
+            LIMIT count_in_groups.max_rows
         ) AS capped
     );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._count_in_groups(text, integer) IS
+COMMENT ON FUNCTION pulse_internal.count_in_groups(text, integer) IS
 'How many jobs of a lane stand in its groups, counted up to max_rows.';
 
 CREATE VIEW pulse.samples
@@ -377,7 +377,7 @@ SELECT
     t.cancelled,
     t.ready,
     t.running
-FROM pulse.sample AS t;
+FROM pulse_internal.sample AS t;
 
 COMMENT ON VIEW pulse.samples IS
 'A sample of each lane about once a minute, kept 48 hours, then one or two of each hour until 8 days are over: what finished since the sample before and in which time, what was ready (counted up to 100000) and running then.';

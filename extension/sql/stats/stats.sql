@@ -1,7 +1,7 @@
 -- What was counted, by time.
 
 -- What happened between two rows of a series; totals as well.
-CREATE VIEW pulse._stats
+CREATE VIEW pulse_internal.stats
 WITH (security_barrier)
 AS
 SELECT
@@ -30,10 +30,10 @@ SELECT
         FROM unnest(t.run_counts, p.run_counts) WITH ORDINALITY AS u (jobs, before, place)
         ORDER BY u.place
     ) AS run_counts
-FROM pulse.stat AS t
+FROM pulse_internal.stat AS t
 LEFT JOIN LATERAL (
     SELECT o.*
-    FROM pulse.stat AS o
+    FROM pulse_internal.stat AS o
     WHERE o.total = t.total
         AND o.lane = t.lane
         AND o.kind = t.kind
@@ -42,58 +42,58 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) AS p ON true;
 
-COMMENT ON VIEW pulse._stats IS
+COMMENT ON VIEW pulse_internal.stats IS
 'What happened between two moments that were kept, of each lane and kind and in total.';
 
-COMMENT ON COLUMN pulse._stats.total IS
+COMMENT ON COLUMN pulse_internal.stats.total IS
 'Whether it is the sum of a lane, a kind or everything.';
 
-COMMENT ON COLUMN pulse._stats.lane IS
+COMMENT ON COLUMN pulse_internal.stats.lane IS
 'The lane; empty for lanes beyond the limit.';
 
-COMMENT ON COLUMN pulse._stats.kind IS
+COMMENT ON COLUMN pulse_internal.stats.kind IS
 'The kind; empty for kinds beyond the limit.';
 
-COMMENT ON COLUMN pulse._stats.at IS
+COMMENT ON COLUMN pulse_internal.stats.at IS
 'When it was counted: the end of the time that this row is about.';
 
-COMMENT ON COLUMN pulse._stats.since IS
+COMMENT ON COLUMN pulse_internal.stats.since IS
 'When something of this lane and kind was counted before; NULL for the first time.';
 
-COMMENT ON COLUMN pulse._stats.enqueued IS
+COMMENT ON COLUMN pulse_internal.stats.enqueued IS
 'Jobs that were enqueued.';
 
-COMMENT ON COLUMN pulse._stats.started IS
+COMMENT ON COLUMN pulse_internal.stats.started IS
 'Runs that began.';
 
-COMMENT ON COLUMN pulse._stats.completed IS
+COMMENT ON COLUMN pulse_internal.stats.completed IS
 'Jobs that completed.';
 
-COMMENT ON COLUMN pulse._stats.failed IS
+COMMENT ON COLUMN pulse_internal.stats.failed IS
 'Runs that failed.';
 
-COMMENT ON COLUMN pulse._stats.dead IS
+COMMENT ON COLUMN pulse_internal.stats.dead IS
 'Jobs that died.';
 
-COMMENT ON COLUMN pulse._stats.retried IS
+COMMENT ON COLUMN pulse_internal.stats.retried IS
 'Jobs that were put back to run again.';
 
-COMMENT ON COLUMN pulse._stats.cancelled IS
+COMMENT ON COLUMN pulse_internal.stats.cancelled IS
 'Jobs that were cancelled.';
 
-COMMENT ON COLUMN pulse._stats.reaped IS
+COMMENT ON COLUMN pulse_internal.stats.reaped IS
 'Runs whose worker was lost or whose time was over.';
 
-COMMENT ON COLUMN pulse._stats.wait_seconds IS
+COMMENT ON COLUMN pulse_internal.stats.wait_seconds IS
 'The sum of waits of the runs that began.';
 
-COMMENT ON COLUMN pulse._stats.wait_counts IS
+COMMENT ON COLUMN pulse_internal.stats.wait_counts IS
 'How many of them waited how long, at the places of histogram_bounds().';
 
-COMMENT ON COLUMN pulse._stats.run_seconds IS
+COMMENT ON COLUMN pulse_internal.stats.run_seconds IS
 'The sum of the time that completed and failed runs took.';
 
-COMMENT ON COLUMN pulse._stats.run_counts IS
+COMMENT ON COLUMN pulse_internal.stats.run_counts IS
 'How many of them took how long, at the places of histogram_bounds().';
 
 CREATE VIEW pulse.stats
@@ -116,7 +116,7 @@ SELECT
     s.wait_counts,
     s.run_seconds,
     s.run_counts
-FROM pulse._stats AS s
+FROM pulse_internal.stats AS s
 WHERE NOT s.total;
 
 COMMENT ON VIEW pulse.stats IS
@@ -173,7 +173,7 @@ COMMENT ON COLUMN pulse.stats.run_counts IS
 -- A step of tick. Each row is looked at when it comes of an age, once: it goes when there is a
 -- newer one of its lane and kind in the same slot. The newest of a lane and kind goes
 -- when nothing happened for 30 days, and with it those before it.
-CREATE FUNCTION pulse._thin_stats(until timestamptz DEFAULT 'infinity')
+CREATE FUNCTION pulse_internal.thin_stats(until timestamptz DEFAULT 'infinity')
 RETURNS bigint
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -184,7 +184,7 @@ SET jit = off
 AS $$
 DECLARE
     v_origin constant timestamptz := timestamptz '2000-01-01 00:00:00+00';
-    v_old pulse.upkeep_run := pulse._newest_upkeep_run('stats');
+    v_old pulse_internal.upkeep_run := pulse_internal.newest_upkeep_run('stats');
     v_state jsonb := coalesce(v_old.state, '{}');
     v_grain record;
     v_from timestamptz;
@@ -208,7 +208,7 @@ BEGIN
     LOOP
         v_from := coalesce((v_state ->> v_grain.name)::timestamptz, '-infinity');
         v_to := date_bin(v_grain.slot, clock_timestamp() - v_grain.age, v_origin);
-        WHILE v_from < v_to AND NOT pulse._time_is_over(_thin_stats.until) LOOP
+        WHILE v_from < v_to AND NOT pulse_internal.time_is_over(thin_stats.until) LOOP
             SELECT
                 count(*),
                 max(p.at),
@@ -227,7 +227,7 @@ BEGIN
                     t.at,
                     (
                         SELECT n.at
-                        FROM pulse.stat AS n
+                        FROM pulse_internal.stat AS n
                         WHERE n.total = t.total
                             AND n.lane = t.lane
                             AND n.kind = t.kind
@@ -235,7 +235,7 @@ BEGIN
                         ORDER BY n.at
                         LIMIT 1
                     ) AS next_at
-                FROM pulse.stat AS t
+                FROM pulse_internal.stat AS t
                 WHERE t.at >= v_from
                     AND t.at < v_to
                 ORDER BY t.at
@@ -243,10 +243,10 @@ BEGIN
             ) AS p;
 
             WITH gone AS (
-                DELETE FROM pulse.stat AS t
+                DELETE FROM pulse_internal.stat AS t
                 WHERE t.ctid = ANY (array(
                         SELECT o.ctid
-                        FROM pulse.stat AS o
+                        FROM pulse_internal.stat AS o
                         WHERE o.ctid = ANY (v_rows)
                         FOR UPDATE SKIP LOCKED
                     ))
@@ -254,12 +254,12 @@ BEGIN
             ),
 
             before AS (
-                DELETE FROM pulse.stat AS t
+                DELETE FROM pulse_internal.stat AS t
                 WHERE v_grain.name = 'idle'
                     AND t.ctid = ANY (array(
                             SELECT o.ctid
                             FROM gone AS g
-                            INNER JOIN pulse.stat AS o
+                            INNER JOIN pulse_internal.stat AS o
                                 ON o.total = g.total AND o.lane = g.lane AND o.kind = g.kind
                             WHERE o.ctid <> ALL (v_rows)
                             FOR UPDATE OF o SKIP LOCKED
@@ -279,11 +279,11 @@ BEGIN
     END LOOP;
 
     IF v_state IS DISTINCT FROM v_old.state THEN
-        PERFORM pulse._write_upkeep_run(v_old, 'stats', v_state);
+        PERFORM pulse_internal.write_upkeep_run(v_old, 'stats', v_state);
     END IF;
     RETURN v_all;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse._thin_stats(timestamptz) IS
+COMMENT ON FUNCTION pulse_internal.thin_stats(timestamptz) IS
 'Thin out older counters to one for each 10 minutes, hour or day, and remove those of a lane and kind that was not used for 30 days, until it is done or the time is over; returns how many rows were removed.';

@@ -8,7 +8,9 @@ INSPECT: Final = """
         (
             SELECT pg_catalog.pg_get_userbyid(n.nspowner)
             FROM pg_catalog.pg_namespace AS n
-            WHERE n.nspname = 'pulse'
+            WHERE n.nspname IN ('pulse', 'pulse_internal')
+            ORDER BY n.nspname
+            LIMIT 1
         ),
         a.default_version,
         (
@@ -67,7 +69,7 @@ HOLDERS: Final = """
         ON c.oid = CASE l.locktype WHEN 'advisory' THEN l.classid ELSE l.relation END
     INNER JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
     INNER JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
-    WHERE n.nspname = 'pulse'
+    WHERE n.nspname IN ('pulse', 'pulse_internal')
         AND l.granted
         AND a.datname = pg_catalog.current_database()
         AND a.pid <> pg_catalog.pg_backend_pid()
@@ -88,7 +90,7 @@ BEGIN
     WHERE l.pid = pg_catalog.pg_backend_pid()
         AND l.locktype = 'advisory'
         AND l.mode = 'ExclusiveLock'
-        AND c.relnamespace = 'pulse'::regnamespace;
+        AND c.relnamespace = 'pulse_internal'::regnamespace;
 END;
 $$"""
 

@@ -24,7 +24,8 @@ PATIENCE = 20.0
 ARMED = """
 SELECT count(*) FROM pg_locks AS l INNER JOIN pg_database AS d ON d.oid = l.database
 WHERE l.locktype = 'advisory' AND l.mode = 'ShareLock' AND l.objsubid = 2
-    AND l.classid = 'pulse.ready'::regclass AND d.datname = current_database()"""
+    AND l.classid = 'pulse_internal.ready'::regclass
+        AND d.datname = current_database()"""
 
 CONNECTED = """
 SELECT count(*) FROM pg_stat_activity

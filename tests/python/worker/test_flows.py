@@ -80,9 +80,9 @@ def connection(db: Database) -> Connection:
 
 
 def pass_time(connection: Connection) -> None:
-    connection.execute("UPDATE pulse.waiting SET run_at = clock_timestamp()")
-    connection.execute("UPDATE pulse.job_step SET until = clock_timestamp()")
-    connection.execute("DELETE FROM pulse.due_mark")
+    connection.execute("UPDATE pulse_internal.waiting SET run_at = clock_timestamp()")
+    connection.execute("UPDATE pulse_internal.job_step SET until = clock_timestamp()")
+    connection.execute("DELETE FROM pulse_internal.due_mark")
 
 
 def test_a_flow_of_names_with_spawned_parts(connection: Connection) -> None:

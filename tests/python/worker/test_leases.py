@@ -264,7 +264,8 @@ def test_the_log_has_fields(
 SLOW_CLAIMS = """
 CREATE FUNCTION public.dawdle() RETURNS trigger LANGUAGE plpgsql AS
 'BEGIN PERFORM pg_sleep(1.1); RETURN NULL; END';
-CREATE TRIGGER slow AFTER INSERT ON pulse.lease EXECUTE FUNCTION public.dawdle();
+CREATE TRIGGER slow AFTER INSERT ON pulse_internal.lease
+EXECUTE FUNCTION public.dawdle();
 """
 
 
@@ -293,7 +294,7 @@ def test_a_claim_that_was_answered_too_late_is_given_back_and_not_begun(
     job = queue.enqueue("tardy")
     start(worker)
     queue.until(lambda: queue.job(job)["attempts"] >= 2, "it was given back")
-    queue.connection.execute("DROP TRIGGER slow ON pulse.lease")
+    queue.connection.execute("DROP TRIGGER slow ON pulse_internal.lease")
     queue.until_state(job, "completed")
     ended = queue.job(job)
     assert ended["result"] == ended["attempts"]

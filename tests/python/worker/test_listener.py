@@ -191,7 +191,7 @@ def test_where_there_can_be_no_watchdog_none_is_asked_for(
     )
     worker = idle(queue.db.dsn)
     start(worker)
-    reaped = "SELECT count(*) FROM pulse.upkeep_run WHERE step = 'sweep'"
+    reaped = "SELECT count(*) FROM pulse_internal.upkeep_run WHERE step = 'sweep'"
     queue.until(lambda: queue.one(reaped) > 0, "it has reaped")
     worker.stop()
     assert "watchdog" not in caplog.text

@@ -25,7 +25,7 @@ from tools.servers import Server
 
 PATIENT = "SELECT pulse.set_kind('k', max_attempts => 50, backoff_base => '1 ms')"
 # A sweep may have seen them.
-LAPSE = "UPDATE pulse.lease SET lease_until = now(), reap_at = now()"
+LAPSE = "UPDATE pulse_internal.lease SET lease_until = now(), reap_at = now()"
 LEFT = "SELECT count(*) FROM pulse.jobs WHERE state <> 'completed'"
 
 
@@ -252,7 +252,7 @@ def test_a_node_that_hangs_leaves_all_slots_to_the_others(
     running = start(story.worker(nodes.dsns, 6))
     until(lambda: set(story.began) == {1, 2, 3})
     with psycopg.connect(nodes.dsn(1)) as stranger:
-        stranger.execute("LOCK TABLE pulse.body, pulse.lease")
+        stranger.execute("LOCK TABLE pulse_internal.body, pulse_internal.lease")
         until(lambda: nodes.left(0, 2) == 0)
         story.may_end.clear()
         nodes.fill(0, 50)
@@ -319,7 +319,7 @@ def test_nodes_are_added_and_removed_while_it_runs(
     until(lambda: story.running[3] == 4)
     gone = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pulse %'"
     until(lambda: nodes.ask(0, f"{gone} AND datname = current_database()") == "0")
-    assert nodes.ask(0, "SELECT count(*) FROM pulse.lease") == "0"
+    assert nodes.ask(0, "SELECT count(*) FROM pulse_internal.lease") == "0"
     assert worker.dsns == nodes.dsns[1:]
     story.may_end.set()
     until(lambda: nodes.left(1, 2) == 0)
@@ -351,7 +351,7 @@ def test_nodes_without_a_number_of_their_own_are_refused(
     assert "both node 1" in refused(nodes.dsns, story).message
     other_name = f"{nodes.dsn(0)} connect_timeout=9"
     assert "both node 1" in refused([nodes.dsn(0), other_name], story).message
-    nodes.ask(2, "UPDATE pulse.node SET system_identifier = 1")
+    nodes.ask(2, "UPDATE pulse_internal.node SET system_identifier = 1")
     assert "copy of node 1" in refused([nodes.dsn(1), nodes.dsn(2)], story).message
     server = nodes.servers[0]
     fresh = server.create(product="extension")

@@ -130,7 +130,9 @@ def test_a_signal_to_the_group_leaves_the_end_of_processes_to_the_worker(
     try:
         if when == "while it runs":
             queue.until_state(done, "completed")
-            checkpoints = "SELECT count(*) FROM pulse.job_checkpoint WHERE job = %s"
+            checkpoints = (
+                "SELECT count(*) FROM pulse_internal.job_checkpoint WHERE job = %s"
+            )
             queue.until(lambda: queue.one(checkpoints, job) == 1)
         else:
             queue.until_state(job, "running")
@@ -163,7 +165,7 @@ def test_a_worker_that_is_killed_takes_its_processes_with_it(
     program = subprocess.Popen(
         [sys.executable, "-c", APP, queue.db.dsn], cwd=paths.ROOT
     )
-    checkpoints = "SELECT count(*) FROM pulse.job_checkpoint WHERE job = %s"
+    checkpoints = "SELECT count(*) FROM pulse_internal.job_checkpoint WHERE job = %s"
     try:
         queue.until(lambda: queue.one(checkpoints, job) == 1)
         found = Path(f"/proc/{program.pid}/task").glob("*/children")

@@ -18,7 +18,7 @@ FULLEST = """
                 ORDER BY f.claimed_at
                 RANGE BETWEEN CURRENT ROW AND interval '499999 microseconds' FOLLOWING
             ) AS n
-        FROM pulse.finished AS f
+        FROM pulse_internal.finished AS f
     ) AS w
 """
 

@@ -39,7 +39,7 @@ def test_every_call_names_arguments_that_exist(connect: Connect) -> None:
 
 
 def test_the_states_of_a_job_are_those_of_the_server(connect: Connect) -> None:
-    [found] = connect().execute("SELECT pulse._acts_on('find')").fetchall()
+    [found] = connect().execute("SELECT pulse_internal.acts_on('find')").fetchall()
     assert tuple(found[0]) == operator.STATES
 
 
@@ -56,7 +56,7 @@ def tables() -> set[str]:
     source = "".join(
         p.read_text() for p in (paths.EXTENSION / "sql/schema").glob("*.sql")
     )
-    return set(re.findall(r"CREATE (?:UNLOGGED )?TABLE pulse\.(\w+)", source))
+    return set(re.findall(r"CREATE (?:UNLOGGED )?TABLE pulse_internal\.(\w+)", source))
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,6 @@ def tables() -> set[str]:
     ids=lambda path: str(path.relative_to(PACKAGE)),
 )
 def test_no_table_is_named_in_python(path: Path) -> None:
-    pattern = rf"pulse\.({'|'.join(sorted(tables()))})\b(?!\()"
+    pattern = rf"pulse(?:_internal)?\.({'|'.join(sorted(tables()))})\b(?!\()"
     found = re.findall(rf"(?:FROM|JOIN|INTO|UPDATE)\s+{pattern}", path.read_text())
     assert found == []

@@ -128,7 +128,7 @@ def test_stop_while_claiming_gives_back_what_was_never_started(
 
     ids = pulse.enqueue_many(queue.connection, "job", [{}] * 5)
     blocker = queue.db.connect(autocommit=False)
-    blocker.execute("LOCK TABLE pulse.lease IN ACCESS EXCLUSIVE MODE")
+    blocker.execute("LOCK TABLE pulse_internal.lease IN ACCESS EXCLUSIVE MODE")
     running = start(worker, ready=False)
     waits = (
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
@@ -151,7 +151,7 @@ def test_stop_while_the_claim_never_answers_is_bounded(
     worker = idle_worker(queue.db.dsn, listen=False, tick=False, grace=0)
     queue.enqueue("nothing")
     blocker = queue.db.connect(autocommit=False)
-    blocker.execute("LOCK TABLE pulse.lease IN ACCESS EXCLUSIVE MODE")
+    blocker.execute("LOCK TABLE pulse_internal.lease IN ACCESS EXCLUSIVE MODE")
     running = start(worker, ready=False)
     waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
     queue.until(lambda: queue.one(waits) >= 1, "the claim waits")

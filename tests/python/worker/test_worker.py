@@ -250,7 +250,7 @@ def test_a_kind_without_a_handler_is_never_claimed(queue: Queue, start: Start) -
     queue.until(lambda: queue.one("SELECT count(*) FROM pulse.workers") == 1)
     # Health waits two minutes before it worries.
     queue.connection.execute(
-        "UPDATE pulse.ready SET ready_at = ready_at - '3 min'::interval"
+        "UPDATE pulse_internal.ready SET ready_at = ready_at - '3 min'::interval"
     )
     named = "SELECT figure FROM pulse.health() WHERE check_name = 'unhandled_kinds'"
     assert queue.one(named) == "new in lane default"

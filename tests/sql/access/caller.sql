@@ -193,22 +193,22 @@ SELECT is(
 
 SET LOCAL ROLE tap_mallory;
 SELECT throws_ok(
-    $$INSERT INTO pulse._request (kind, who) VALUES ('k', 'tap_victim')$$, '42501', NULL,
+    $$INSERT INTO pulse_internal.request (kind, who) VALUES ('k', 'tap_victim')$$, '42501', NULL,
     'nobody can enqueue in the name of another'
 );
 SELECT throws_ok(
-    $$INSERT INTO pulse._signing (signer) VALUES ('tap_victim')$$, '42501', NULL,
+    $$INSERT INTO pulse_internal.signing (signer) VALUES ('tap_victim')$$, '42501', NULL,
     'nobody can sign in the name of another'
 );
 SELECT throws_ok(
-    $$INSERT INTO pulse._request_form (kind, who) VALUES ('k', 'tap_victim')$$, '42703', NULL,
+    $$INSERT INTO pulse_internal.request_form (kind, who) VALUES ('k', 'tap_victim')$$, '42703', NULL,
     'the form of a request has no place for a name'
 );
 SELECT lives_ok(
-    $$INSERT INTO pulse._request_form (kind) VALUES ('by hand')$$, 'filled in by hand it is an enqueue'
+    $$INSERT INTO pulse_internal.request_form (kind) VALUES ('by hand')$$, 'filled in by hand it is an enqueue'
 );
 SELECT throws_ok(
-    $$INSERT INTO pulse._request_form (kind, priority) VALUES ('', 0)$$, 'PU002', NULL,
+    $$INSERT INTO pulse_internal.request_form (kind, priority) VALUES ('', 0)$$, 'PU002', NULL,
     'which is checked as any other'
 );
 RESET ROLE;
@@ -219,17 +219,17 @@ SELECT is(
 
 SET LOCAL ROLE tap_operator;
 SELECT throws_ok(
-    format('SELECT pulse._do_cancel(1::pulse._signature, %s, NULL, true)', :victims), 'PU012', NULL,
+    format('SELECT pulse_internal.do_cancel(1::pulse_internal.caller_signature, %s, NULL, true)', :victims), 'PU012', NULL,
     'an invented signature is refused'
 );
-INSERT INTO pulse._signing_form DEFAULT VALUES RETURNING signature AS signature \gset
-SELECT pulse._do_pause(:signature::pulse._signature, 'once', NULL, 'x', true, NULL) \g /dev/null
+INSERT INTO pulse_internal.signing_form DEFAULT VALUES RETURNING signature AS signature \gset
+SELECT pulse_internal.do_pause(:signature::pulse_internal.caller_signature, 'once', NULL, 'x', true, NULL) \g /dev/null
 SELECT throws_ok(
-    format('SELECT pulse._do_resume(%s::pulse._signature, ''once'', ''x'', NULL)', :signature), 'PU012', NULL,
+    format('SELECT pulse_internal.do_resume(%s::pulse_internal.caller_signature, ''once'', ''x'', NULL)', :signature), 'PU012', NULL,
     'a signature is good for one call'
 );
 RESET ROLE;
-SELECT is_empty('SELECT FROM pulse.signature', 'and none is left over');
+SELECT is_empty('SELECT FROM pulse_internal.signature', 'and none is left over');
 
 -- my_access
 
@@ -250,21 +250,21 @@ RESET ROLE;
 -- What a dump will carry is right at the next tick
 
 CREATE ROLE tap_first;
-SELECT pulse._role_number('tap_first') AS number \gset
+SELECT pulse_internal.role_number('tap_first') AS number \gset
 ALTER ROLE tap_first RENAME TO tap_renamed;
 CREATE ROLE tap_first;
-SELECT pulse._refresh_roles() \g /dev/null
+SELECT pulse_internal.refresh_roles() \g /dev/null
 SELECT is(
-    (SELECT r.name FROM pulse.role AS r WHERE r.role = :number), 'tap_renamed',
+    (SELECT r.name FROM pulse_internal.role AS r WHERE r.role = :number), 'tap_renamed',
     'a renamed role is dumped by its new name, not by that of its namesake'
 );
 DROP ROLE tap_renamed;
-SELECT pulse._refresh_roles() \g /dev/null
-SELECT ok((SELECT r.gone FROM pulse.role AS r WHERE r.role = :number), 'a dropped one is gone');
-INSERT INTO pulse.signature (signer, transaction) VALUES ('tap_first', '3');
-SELECT pulse._refresh_roles() \g /dev/null
+SELECT pulse_internal.refresh_roles() \g /dev/null
+SELECT ok((SELECT r.gone FROM pulse_internal.role AS r WHERE r.role = :number), 'a dropped one is gone');
+INSERT INTO pulse_internal.signature (signer, transaction) VALUES ('tap_first', '3');
+SELECT pulse_internal.refresh_roles() \g /dev/null
 SELECT is_empty(
-    $$SELECT FROM pulse.signature AS s WHERE s.transaction = '3'$$,
+    $$SELECT FROM pulse_internal.signature AS s WHERE s.transaction = '3'$$,
     'signatures that were never used are forgotten'
 );
 

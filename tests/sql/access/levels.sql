@@ -116,46 +116,47 @@ VALUES
 ('audit', 'viewer operator admin'),
 ('access', 'viewer operator admin'),
 -- What these call with the rights of their caller or reader.
-('_request_form', 'producer admin'),
-('_batch_form', 'producer admin'),
-('_sign', 'producer worker approver operator admin'),
-('_raise_replica', 'producer worker approver operator admin'),
-('_signing_form', 'producer worker approver operator admin'),
-('_find_own', 'producer viewer approver operator admin'),
-('_find_filter', 'producer viewer approver operator admin'),
-('_find_floor', 'producer viewer approver operator admin'),
-('_texts', 'producer viewer approver operator admin'),
-('_find_all', 'viewer operator admin'),
-('_declared_facts', 'viewer operator admin'),
-('_plan_declaration', 'operator admin'),
-('_note_declaration', 'operator admin'),
-('_do_unset_kind', 'operator admin'),
-('_reasons', 'producer viewer approver operator admin'),
-('_places', 'producer viewer approver operator admin'),
-('_upstream_reason', 'producer viewer approver operator admin'),
-('_flow_jobs', 'producer viewer operator admin'),
-('_flow_edges', 'producer viewer operator admin'),
-('_counted', 'viewer operator admin'),
-('_count_up_to', 'viewer operator admin'),
-('_ready_by_kind', 'viewer operator admin'),
-('_limits', 'viewer operator admin'),
-('_oldest_ready_at', 'viewer operator admin');
+('pulse_internal.request_form', 'producer admin'),
+('pulse_internal.batch_form', 'producer admin'),
+('pulse_internal.sign', 'producer worker approver operator admin'),
+('pulse_internal.raise_replica', 'producer worker approver operator admin'),
+('pulse_internal.signing_form', 'producer worker approver operator admin'),
+('pulse_internal.find_own', 'producer viewer approver operator admin'),
+('pulse_internal.find_filter', 'producer viewer approver operator admin'),
+('pulse_internal.find_floor', 'producer viewer approver operator admin'),
+('pulse_internal.texts', 'producer viewer approver operator admin'),
+('pulse_internal.find_all', 'viewer operator admin'),
+('pulse_internal.declared_facts', 'viewer operator admin'),
+('pulse_internal.plan_declaration', 'operator admin'),
+('pulse_internal.note_declaration', 'operator admin'),
+('pulse_internal.do_unset_kind', 'operator admin'),
+('pulse_internal.reasons', 'producer viewer approver operator admin'),
+('pulse_internal.places', 'producer viewer approver operator admin'),
+('pulse_internal.upstream_reason', 'producer viewer approver operator admin'),
+('pulse_internal.flow_jobs', 'producer viewer operator admin'),
+('pulse_internal.flow_edges', 'producer viewer operator admin'),
+('pulse_internal.counted', 'viewer operator admin'),
+('pulse_internal.count_up_to', 'viewer operator admin'),
+('pulse_internal.ready_by_kind', 'viewer operator admin'),
+('pulse_internal.limits', 'viewer operator admin'),
+('pulse_internal.oldest_ready_at', 'viewer operator admin');
 
 -- The form of a verb that takes a signature goes with the one that makes it.
 INSERT INTO expected
-SELECT p.proname, e.levels
+SELECT 'pulse_internal.' || p.proname, e.levels
 FROM expected AS e
-INNER JOIN pg_proc AS p ON p.proname = '_do_' || e.object
-WHERE p.pronamespace = 'pulse'::regnamespace
-    AND p.proargtypes[0] = 'pulse._signature'::regtype;
+INNER JOIN pg_proc AS p ON p.proname = 'do_' || e.object
+WHERE p.pronamespace = 'pulse_internal'::regnamespace
+    AND p.proargtypes[0] = 'pulse_internal.caller_signature'::regtype;
 
 CREATE TEMPORARY VIEW routine AS
 SELECT
     p.oid,
-    p.proname::text AS object,
+    CASE n.nspname WHEN 'pulse' THEN '' ELSE n.nspname || '.' END || p.proname AS object,
     format(
-        '%s pulse.%I(%s)',
+        '%s %I.%I(%s)',
         CASE p.prokind WHEN 'p' THEN 'CALL' ELSE 'SELECT' END,
+        n.nspname,
         p.proname,
         (
             SELECT string_agg(format('NULL::%s', format_type(t.type, NULL)), ', ' ORDER BY t.n)
@@ -163,19 +164,24 @@ SELECT
         )
     ) AS call
 FROM pg_proc AS p
-WHERE p.pronamespace = 'pulse'::regnamespace;
+INNER JOIN pg_namespace AS n ON n.oid = p.pronamespace
+WHERE n.nspname IN ('pulse', 'pulse_internal');
 
 CREATE TEMPORARY VIEW relation AS
 SELECT
     c.oid,
-    c.relname::text AS object,
+    CASE n.nspname WHEN 'pulse' THEN '' ELSE n.nspname || '.' END || c.relname AS object,
     c.relkind,
-    CASE c.relkind
-        WHEN 'S' THEN format('SELECT last_value FROM pulse.%I', c.relname)
-        ELSE format('SELECT FROM pulse.%I LIMIT 1', c.relname)
-    END AS call
+    format(
+        CASE c.relkind
+            WHEN 'S' THEN 'SELECT last_value FROM %I.%I'
+            ELSE 'SELECT FROM %I.%I LIMIT 1'
+        END,
+        n.nspname, c.relname
+    ) AS call
 FROM pg_class AS c
-WHERE c.relnamespace = 'pulse'::regnamespace
+INNER JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE n.nspname IN ('pulse', 'pulse_internal')
     AND c.relkind IN ('r', 'p', 'v', 'm', 'S');
 
 -- True when the role is denied. Whatever the call does is rolled back.
@@ -197,7 +203,7 @@ $$;
 
 CREATE ROLE tap_nothing;
 CREATE ROLE tap_looker;
-GRANT USAGE ON SCHEMA pulse TO tap_looker;
+GRANT USAGE ON SCHEMA pulse, pulse_internal TO tap_looker;
 
 -- Every function and view has its row
 
@@ -209,7 +215,7 @@ SELECT is_empty(
         UNION
         SELECT r.object FROM relation AS r WHERE r.relkind = 'v'
     ) AS o
-    WHERE o.object NOT LIKE '\_%'
+    WHERE o.object NOT LIKE 'pulse\_internal.%'
         AND o.object NOT IN (SELECT e.object FROM expected AS e)
     $$,
     'every public function and view has its row in the table above'
@@ -224,7 +230,10 @@ SELECT is_empty(
     'and every row its function or view'
 );
 SELECT set_eq(
-    'SELECT m.access, m.object FROM pulse._access_matrix() AS m',
+    $$
+    SELECT m.access, CASE m.namespace WHEN 'pulse' THEN '' ELSE m.namespace || '.' END || m.object
+    FROM pulse_internal.access_matrix() AS m
+    $$,
     $$
     SELECT l.level, e.object
     FROM expected AS e
@@ -256,7 +265,7 @@ SELECT is_empty(
     SELECT t.typname
     FROM pg_type AS t
     LEFT JOIN pg_class AS c ON c.oid = t.typrelid
-    WHERE t.typnamespace = 'pulse'::regnamespace
+    WHERE t.typnamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
         AND t.typelem = 0
         AND coalesce(c.relkind, 'c') = 'c'
         AND has_type_privilege('tap_looker', t.oid, 'USAGE')
@@ -309,7 +318,10 @@ BEGIN
             FROM relation AS r
             WHERE r.relkind <> 'S'
                 -- Whose triggers are what the verbs do.
-                AND r.object NOT IN ('_request_form', '_batch_form', '_signing_form')
+                AND r.object NOT IN (
+                    'pulse_internal.request_form', 'pulse_internal.batch_form',
+                    'pulse_internal.signing_form'
+                )
                 AND has_table_privilege(
                     %L, r.oid, 'INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER'
                 )
@@ -380,7 +392,7 @@ SELECT results_eq(
     'DROP OWNED BY takes the rights, and the list says so'
 );
 DROP ROLE tap_gone;
-SELECT pulse._apply_grants() \g /dev/null
+SELECT pulse_internal.apply_grants() \g /dev/null
 SELECT ok(
     has_function_privilege('tap_worker', 'pulse.tick()', 'EXECUTE'),
     'an upgrade grants again what the levels say, past roles that were dropped'
@@ -390,9 +402,9 @@ SELECT lives_ok(
     'a role that was dropped can be taken off the list'
 );
 
-CREATE ROLE "tap; DROP TABLE pulse.body; --";
+CREATE ROLE "tap; DROP TABLE pulse_internal.body; --";
 SELECT lives_ok(
-    $$SELECT pulse.grant_access('tap; DROP TABLE pulse.body; --', 'producer')$$,
+    $$SELECT pulse.grant_access('tap; DROP TABLE pulse_internal.body; --', 'producer')$$,
     'a role with an odd name is given access and nothing else happens'
 );
 

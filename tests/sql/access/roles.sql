@@ -56,8 +56,8 @@ SELECT is(
     (SELECT a.who FROM pulse.audit AS a WHERE a.verb = 'schedule'), 'tap_operations',
     'and so does what the audit says'
 );
-UPDATE pulse.schedule SET next_at = clock_timestamp();
-SELECT pulse._fire_schedules() \g /dev/null
+UPDATE pulse_internal.schedule SET next_at = clock_timestamp();
+SELECT pulse_internal.fire_schedules() \g /dev/null
 SELECT is(
     (SELECT j.enqueued_by FROM pulse.jobs AS j WHERE j.kind = 'k'), 'tap_operations',
     'its jobs belong to it'
@@ -65,9 +65,9 @@ SELECT is(
 
 -- Two sessions that needed the first number at the same time
 
-INSERT INTO pulse.role (name) VALUES ('tap_store');
+INSERT INTO pulse_internal.role (name) VALUES ('tap_store');
 SELECT pulse.enqueue('second') AS second \gset
-UPDATE pulse.body SET owner = (SELECT max(r.role) FROM pulse.role AS r) WHERE job = :second;
+UPDATE pulse_internal.body SET owner = (SELECT max(r.role) FROM pulse_internal.role AS r) WHERE job = :second;
 ALTER ROLE tap_store RENAME TO tap_depot;
 SET LOCAL ROLE tap_depot;
 SELECT is(pulse.cancel(:second), 'cancelled', 'a role with two numbers is one role');
@@ -76,8 +76,8 @@ SELECT bag_eq(
     'and has the jobs of both, renamed or not'
 );
 RESET ROLE;
-DELETE FROM pulse.body WHERE job = :second;
-DELETE FROM pulse.finished WHERE job = :second;
+DELETE FROM pulse_internal.body WHERE job = :second;
+DELETE FROM pulse_internal.finished WHERE job = :second;
 
 -- Dropped
 
@@ -89,7 +89,7 @@ SELECT is(
     'the jobs of a role that was dropped keep its name'
 );
 CREATE ROLE tap_depot;
-SELECT pulse._apply_grants() \g /dev/null
+SELECT pulse_internal.apply_grants() \g /dev/null
 SELECT ok(
     NOT has_schema_privilege('tap_depot', 'pulse', 'USAGE'), 'an upgrade gives its namesake nothing'
 );
@@ -106,13 +106,13 @@ SELECT is(
 
 -- Restored: the oid is looked up by name when the row is written, and never between
 
-UPDATE pulse.role SET name = 'tap_later' WHERE name = 'tap_shop';
+UPDATE pulse_internal.role SET name = 'tap_later' WHERE name = 'tap_shop';
 SELECT is(
-    (SELECT r.role_oid FROM pulse.role AS r WHERE r.name = 'tap_later'), NULL,
+    (SELECT r.role_oid FROM pulse_internal.role AS r WHERE r.name = 'tap_later'), NULL,
     'a role that is missing when a dump is restored is nobody''s'
 );
 SELECT pulse.enqueue('theirs') AS theirs \gset
-UPDATE pulse.body SET owner = (SELECT r.role FROM pulse.role AS r WHERE r.name = 'tap_later') WHERE job = :theirs;
+UPDATE pulse_internal.body SET owner = (SELECT r.role FROM pulse_internal.role AS r WHERE r.name = 'tap_later') WHERE job = :theirs;
 CREATE ROLE tap_later;
 SELECT pulse.grant_access('tap_later', 'producer') \g /dev/null
 SET LOCAL ROLE tap_later;

@@ -33,7 +33,7 @@ AS $$
     SELECT coalesce(array_agg(n.job ORDER BY n.rank, n.seq), '{}')
     FROM (
         SELECT r.job, r.rank, r.seq
-        FROM pulse.ready AS r
+        FROM pulse_internal.ready AS r
         WHERE r.lane = naive.lane
             AND (naive.kinds IS NULL OR r.kind = ANY (naive.kinds))
         ORDER BY r.rank, r.seq
@@ -84,7 +84,7 @@ SELECT ok(
     'and when: lease, deadline, enqueued'
 );
 SELECT row_eq(
-    'SELECT l.job, l.lane, l.kind, l.rank, l.attempt, l.failures, l.worker, l.lease_for, l.reap_at FROM pulse.lease AS l',
+    'SELECT l.job, l.lane, l.kind, l.rank, l.attempt, l.failures, l.worker, l.lease_for, l.reap_at FROM pulse_internal.lease AS l',
     ROW (
         :job::bigint, 'one'::text COLLATE "C", 'mail'::text COLLATE "C", -4, 1, 0,
         'alice'::text, interval '30 s', NULL::timestamptz
@@ -92,10 +92,10 @@ SELECT row_eq(
     'the lease is the running job'
 );
 SELECT is(
-    (SELECT g.lease FROM got AS g), (SELECT l.lease FROM pulse.lease AS l),
+    (SELECT g.lease FROM got AS g), (SELECT l.lease FROM pulse_internal.lease AS l),
     'and its number is the token'
 );
-SELECT is_empty('SELECT * FROM pulse.ready', 'which has left the line');
+SELECT is_empty('SELECT * FROM pulse_internal.ready', 'which has left the line');
 SELECT is(
     (SELECT j.state FROM pulse.jobs AS j WHERE j.job_id = :job), 'running', 'and is running'
 );
@@ -165,7 +165,7 @@ SELECT pg_temp.put('a', 'back', 'x', 1);
 SELECT pg_temp.put('b', 'back', 'x', 1);
 SELECT pg_temp.put('c', 'back', 'x', 0);
 SELECT is(pg_temp.claims('back', 1), '{a}', 'the first runs');
-SELECT pulse.fail(l.lease, retry_in => '0') FROM pulse.lease AS l WHERE l.lane = 'back';
+SELECT pulse.fail(l.lease, retry_in => '0') FROM pulse_internal.lease AS l WHERE l.lane = 'back';
 SELECT is(
     pg_temp.claims('back', 1), '{b}', 'rule 26: a retry rejoins at the end of its priority'
 );
@@ -173,12 +173,12 @@ SELECT is(pg_temp.claims('back', 2), '{a,c}', 'but before what is less important
 SELECT pg_temp.put('a', 'back2', 'x', 1);
 SELECT pg_temp.put('b', 'back2', 'x', 1);
 SELECT is(pg_temp.claims('back2', 1), '{a}', 'the first runs');
-SELECT r.verdict FROM pulse.lease AS l, LATERAL pulse.release(ARRAY[l.lease]) AS r WHERE l.lane = 'back2' \gset
+SELECT r.verdict FROM pulse_internal.lease AS l, LATERAL pulse.release(ARRAY[l.lease]) AS r WHERE l.lane = 'back2' \gset
 SELECT is(pg_temp.claims('back2', 2), '{b,a}', 'so does one that was released');
 SELECT pg_temp.put('new', 'gaps', 'x', 0);
 SELECT pulse.enqueue('x', '["due"]', lane => 'gaps', priority => 1, delay => '1 h') AS job \gset
-UPDATE pulse.waiting SET run_at = run_at - interval '2 hours';
-DELETE FROM pulse.due_mark;
+UPDATE pulse_internal.waiting SET run_at = run_at - interval '2 hours';
+DELETE FROM pulse_internal.due_mark;
 SELECT is(
     pg_temp.claims('gaps', 2), '{due,new}', 'what has become due is promoted by the claim'
 );
@@ -188,9 +188,9 @@ SELECT is(
 SELECT pg_temp.put('ten', 'gaps', 'x', 10);
 SELECT pg_temp.put('twenty', 'gaps', 'x', 20);
 SELECT pg_temp.put('thirty', 'gaps', 'x', 30);
-SELECT FROM pulse._advance_line('gaps', '', pulse._last_drawn_ready());
+SELECT FROM pulse_internal.advance_line('gaps', '', pulse_internal.last_drawn_ready());
 SELECT is(
-    (SELECT m.ranks FROM pulse._newest_mark('gaps', '') AS m), '{-30,-20,-10}',
+    (SELECT m.ranks FROM pulse_internal.newest_mark('gaps', '') AS m), '{-30,-20,-10}',
     'marks know three levels'
 );
 SELECT pg_temp.put('forty', 'gaps', 'x', 40);
@@ -211,16 +211,16 @@ SELECT pulse.set_lane('many', max_batch => 1000);
 SELECT pulse.enqueue('k' || n % 3, lane => 'many', priority => (n * 7919) % 3001 - 1500) AS job
 FROM generate_series(1, 3000) AS n \g /dev/null
 SELECT is(
-    (SELECT count(DISTINCT r.rank) FROM pulse.ready AS r WHERE r.lane = 'many'), 3000::bigint,
+    (SELECT count(DISTINCT r.rank) FROM pulse_internal.ready AS r WHERE r.lane = 'many'), 3000::bigint,
     '3,000 levels stand in line'
 );
 SELECT is(pg_temp.agrees('many', 500), 'as the plain query', 'and are claimed in order');
 SELECT is(
     pg_temp.agrees('many', 300, '{k1,k2}'), 'as the plain query', 'with kinds as well'
 );
-SELECT FROM pulse._advance_line('many', '', pulse._last_drawn_ready());
+SELECT FROM pulse_internal.advance_line('many', '', pulse_internal.last_drawn_ready());
 SELECT cmp_ok(
-    (SELECT cardinality(m.ranks) FROM pulse._newest_mark('many', '') AS m), '<=', 100,
+    (SELECT cardinality(m.ranks) FROM pulse_internal.newest_mark('many', '') AS m), '<=', 100,
     'marks record at most 100 of them'
 );
 SELECT is(
@@ -228,7 +228,7 @@ SELECT is(
 );
 SELECT is(pg_temp.agrees('many', 1000), 'as the plain query', 'to the end');
 SELECT is(pg_temp.agrees('many', 1000), 'as the plain query', 'of the line');
-SELECT is_empty('SELECT * FROM pulse.ready WHERE lane = ''many''', 'with none left out');
+SELECT is_empty('SELECT * FROM pulse_internal.ready WHERE lane = ''many''', 'with none left out');
 
 -- Jobs of other kinds ahead
 
@@ -242,7 +242,7 @@ SELECT is(
     'a claim finds its kinds behind 300 jobs of another'
 );
 SELECT isnt(
-    (SELECT m.patchy_at FROM pulse._newest_mark('patchy', '') AS m), NULL,
+    (SELECT m.patchy_at FROM pulse_internal.newest_mark('patchy', '') AS m), NULL,
     'and notes that the line is patchy'
 );
 SELECT is(
@@ -250,7 +250,7 @@ SELECT is(
     'the next goes kind by kind at once, in the same order'
 );
 SELECT FROM unnest('{x,y}'::text []) AS k (kind),
-    pulse._advance_line('patchy', k.kind, pulse._last_drawn_ready());
+    pulse_internal.advance_line('patchy', k.kind, pulse_internal.last_drawn_ready());
 SELECT is(
     pg_temp.agrees('patchy', 8, '{y,x}'), 'as the plain query', 'with marks of the kinds too'
 );
@@ -259,7 +259,7 @@ SELECT is(
     pg_temp.agrees('patchy', 3, '{y,x}'), 'as the plain query',
     'a level that no mark of the kind knows is found at once'
 );
-UPDATE pulse.mark SET patchy_at = NULL;
+UPDATE pulse_internal.mark SET patchy_at = NULL;
 SELECT is(
     pg_temp.agrees('patchy', 100, '{x,y}'), 'as the plain query', 'and all the rest'
 );
@@ -267,7 +267,7 @@ SELECT is(
     pg_temp.agrees('patchy', 100, '{x,y}'), 'as the plain query', 'until there is none'
 );
 SELECT is(
-    (SELECT count(*) FROM pulse.ready AS r WHERE r.lane = 'patchy'), 600::bigint,
+    (SELECT count(*) FROM pulse_internal.ready AS r WHERE r.lane = 'patchy'), 600::bigint,
     'while the others keep their place'
 );
 SELECT pg_temp.fill(1, 'thin', CASE WHEN n % 9 = 0 THEN 'x' ELSE 'crowd' END)
@@ -306,22 +306,22 @@ BEGIN
 
         CASE floor(random() * 6)::integer
             WHEN 0 THEN
-                PERFORM pulse._advance_line(
-                    at_random.lane, k.kind, pulse._last_drawn_ready()
+                PERFORM pulse_internal.advance_line(
+                    at_random.lane, k.kind, pulse_internal.last_drawn_ready()
                 )
                 FROM unnest(v_kinds || ''::text) AS k (kind);
             WHEN 1 THEN
-                PERFORM pulse._advance_line(at_random.lane, '', pulse._last_drawn_ready());
+                PERFORM pulse_internal.advance_line(at_random.lane, '', pulse_internal.last_drawn_ready());
             WHEN 2 THEN
-                DELETE FROM pulse.mark AS m
+                DELETE FROM pulse_internal.mark AS m
                 WHERE m.lane = at_random.lane;
             WHEN 3 THEN
-                UPDATE pulse.mark AS m
+                UPDATE pulse_internal.mark AS m
                 SET patchy_at = clock_timestamp()
                 WHERE m.lane = at_random.lane
                     AND m.kind = '';
             ELSE
-                UPDATE pulse.mark AS m
+                UPDATE pulse_internal.mark AS m
                 SET patchy_at = NULL
                 WHERE m.lane = at_random.lane;
         END CASE;
@@ -355,7 +355,7 @@ SELECT is((SELECT count(*) FROM pulse.claim_batch('w', 'cap')), 1::bigint, 'one,
 
 -- What is refused
 
-SELECT (SELECT count(*) FROM pulse.lease) AS before \gset
+SELECT (SELECT count(*) FROM pulse_internal.lease) AS before \gset
 SELECT throws_ok(
     format('SELECT pulse.claim_batch(%s)', b.arguments), 'PU002', NULL,
     format('claim_batch(%s) is refused', left(b.arguments, 60))
@@ -372,7 +372,7 @@ FROM (
     ('''w'', ''cap'', kinds => ''{k,NULL}'''), ('''w'', ''cap'', kinds => ''{""}''')
 ) AS b (arguments);
 SELECT is(
-    (SELECT count(*) FROM pulse.lease), :before::bigint, 'and claims nothing'
+    (SELECT count(*) FROM pulse_internal.lease), :before::bigint, 'and claims nothing'
 );
 SELECT is(
     cardinality(pg_temp.claims('cap', 1, array(SELECT 'k' || n FROM generate_series(1, 500) AS n) || '{k}'::text [])),
@@ -391,7 +391,7 @@ SELECT is_empty(
     $$
     SELECT p.proname
     FROM pg_proc AS p
-    WHERE p.pronamespace = 'pulse'::regnamespace
+    WHERE p.pronamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
         AND (p.prosrc || p.proconfig::text) LIKE '%synchronous_commit%'
     $$,
     'rule 11: claims are durable: nothing in pulse touches synchronous_commit'
@@ -410,11 +410,11 @@ SELECT is(pg_temp.naive('cap', 1), :'first', 'a claim that is rolled back never 
 
 SELECT pulse.set_lane('roomy', max_slots => 1000, max_batch => 500) \g /dev/null
 SELECT pg_temp.fill(3, 'roomy');
-DELETE FROM pulse.roster AS r WHERE r.lane = 'roomy';
-INSERT INTO pulse.roster (lane, leases) SELECT 'roomy', array_agg(n) FROM generate_series(1, 150) AS n;
+DELETE FROM pulse_internal.roster AS r WHERE r.lane = 'roomy';
+INSERT INTO pulse_internal.roster (lane, leases) SELECT 'roomy', array_agg(n) FROM generate_series(1, 150) AS n;
 SELECT count(*) FROM pulse.claim_batch('w', 'roomy', 200) \g /dev/null
 SELECT is(
-    (SELECT sum(cardinality(r.leases)) FROM pulse.roster AS r WHERE r.lane = 'roomy'),
+    (SELECT sum(cardinality(r.leases)) FROM pulse_internal.roster AS r WHERE r.lane = 'roomy'),
     3::bigint, 'who is gone leaves a long roster'
 );
 
@@ -422,17 +422,17 @@ SELECT is(
 
 SELECT pg_temp.fill(1, 'lost');
 SELECT c.lease FROM pulse.claim_batch('gone', 'lost') AS c \gset
-UPDATE pulse.lease SET lease_until = clock_timestamp() - interval '1 s', reap_at = NULL
+UPDATE pulse_internal.lease SET lease_until = clock_timestamp() - interval '1 s', reap_at = NULL
 WHERE lease = :lease;
 SELECT pg_temp.claims('elsewhere') AS c \gset
 SELECT is(
-    (SELECT count(*) FROM pulse.lease AS l WHERE l.lease = :lease), 1::bigint,
+    (SELECT count(*) FROM pulse_internal.lease AS l WHERE l.lease = :lease), 1::bigint,
     'a claim does not reap when another session did so lately'
 );
-DELETE FROM pulse.upkeep_run;
+DELETE FROM pulse_internal.upkeep_run;
 SELECT pg_temp.claims('elsewhere') AS c \gset
 SELECT is_empty(
-    format('SELECT * FROM pulse.lease AS l WHERE l.lease = %s', :lease),
+    format('SELECT * FROM pulse_internal.lease AS l WHERE l.lease = %s', :lease),
     'guarantee 4: when nobody did, it reaps, whatever lane it is of'
 );
 

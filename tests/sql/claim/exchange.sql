@@ -6,7 +6,7 @@ SELECT plan(66);
 CREATE FUNCTION pg_temp.leases(lane text)
 RETURNS bigint []
 LANGUAGE sql
-AS $$ SELECT array_agg(l.lease ORDER BY l.lease) FROM pulse.lease AS l WHERE l.lane = leases.lane $$;
+AS $$ SELECT array_agg(l.lease ORDER BY l.lease) FROM pulse_internal.lease AS l WHERE l.lane = leases.lane $$;
 
 -- Reports and claims
 
@@ -45,11 +45,11 @@ SELECT row_eq(
     ROW ('k'::text, 1, 0, 3, 0, 'g'::text, NULL::text), 'with all that a claim gives'
 );
 SELECT is(
-    (SELECT count(*) FROM answer AS a JOIN pulse.lease AS l ON l.lease = a.lease AND l.worker = 'alice'),
+    (SELECT count(*) FROM answer AS a JOIN pulse_internal.lease AS l ON l.lease = a.lease AND l.worker = 'alice'),
     3::bigint, 'leased to the worker'
 );
 SELECT results_eq(
-    'SELECT f.lease, f.state::text, f.result, f.error FROM pulse.finished AS f WHERE f.lane = ''work'' ORDER BY f.lease',
+    'SELECT f.lease, f.state::text, f.result, f.error FROM pulse_internal.finished AS f WHERE f.lane = ''work'' ORDER BY f.lease',
     format(
         'VALUES (%s::bigint, ''completed'', ''{"ok": true}''::jsonb, NULL), (%s, ''completed'', NULL, NULL), (%s, ''dead'', NULL, ''never'')',
         (:'l'::bigint [])[1], (:'l'::bigint [])[2], (:'l'::bigint [])[4]
@@ -59,12 +59,12 @@ SELECT results_eq(
 SELECT ok(
     (
         SELECT w.run_at - clock_timestamp() BETWEEN interval '59 min' AND interval '60 min'
-        FROM pulse.waiting AS w WHERE w.lane = 'work'
+        FROM pulse_internal.waiting AS w WHERE w.lane = 'work'
     ),
     'retry_in as well'
 );
 SELECT is(
-    (SELECT count(*) FROM pulse.lease AS l WHERE l.lease = (:'l'::bigint [])[5]), 1::bigint,
+    (SELECT count(*) FROM pulse_internal.lease AS l WHERE l.lease = (:'l'::bigint [])[5]), 1::bigint,
     'what was not reported runs on'
 );
 
@@ -85,7 +85,7 @@ SELECT results_eq(
     'a lease of completed that was lost has a verdict, too'
 );
 SELECT results_eq(
-    'SELECT f.lease, f.state::text, f.result FROM pulse.finished AS f WHERE f.lane = ''plain'' ORDER BY f.lease',
+    'SELECT f.lease, f.state::text, f.result FROM pulse_internal.finished AS f WHERE f.lane = ''plain'' ORDER BY f.lease',
     format(
         'VALUES (%s::bigint, ''completed'', NULL::jsonb), (%s, ''completed'', NULL), (%s, ''completed'', ''3'')',
         (:'l'::bigint [])[1], (:'l'::bigint [])[2], (:'l'::bigint [])[3]
@@ -101,7 +101,7 @@ SELECT is_empty(
 );
 SELECT is_empty($$SELECT * FROM pulse.exchange('w', completed => '{}')$$, 'nothing completed: nothing');
 SELECT is(
-    (SELECT count(*) FROM pulse.finished AS f WHERE f.lane = 'plain'), 4::bigint, 'all have ended'
+    (SELECT count(*) FROM pulse_internal.finished AS f WHERE f.lane = 'plain'), 4::bigint, 'all have ended'
 );
 
 -- A slot that is given back is used in the same trip.
@@ -162,7 +162,7 @@ SELECT results_eq(
     $$VALUES ('lost'), ('lost'), ('lost')$$, 'a report without a lease is lost'
 );
 SELECT is(
-    (SELECT count(*) FROM pulse.lease AS l WHERE l.lease = :lease), 1::bigint, 'nothing changed'
+    (SELECT count(*) FROM pulse_internal.lease AS l WHERE l.lease = :lease), 1::bigint, 'nothing changed'
 );
 
 -- All or none
@@ -203,7 +203,7 @@ FROM (
     ('''w'', completed => ''{{@}}''', 'PU002')
 ) AS b (arguments, code);
 SELECT is(
-    (SELECT count(*) FROM pulse.lease AS l WHERE l.lease = :lease), 1::bigint,
+    (SELECT count(*) FROM pulse_internal.lease AS l WHERE l.lease = :lease), 1::bigint,
     'and reports nothing: the whole exchange happens or none of it'
 );
 
@@ -213,27 +213,27 @@ SELECT lives_ok(
     $$SELECT pulse.hello('alice', '{a,b}', '{k}')$$, 'a worker says that it is there'
 );
 SELECT results_eq(
-    'SELECT w.worker, w.lanes, w.kinds, w.seen_by FROM pulse.worker AS w',
+    'SELECT w.worker, w.lanes, w.kinds, w.seen_by FROM pulse_internal.worker AS w',
     $$VALUES ('alice', '{a,b}'::text [], '{k}'::text [], session_user)$$, 'which is kept'
 );
-SELECT w.seen_at FROM pulse.worker AS w \gset
+SELECT w.seen_at FROM pulse_internal.worker AS w \gset
 SELECT pulse.hello('alice', '{a,b}', '{k}') \g /dev/null
 SELECT is(
-    (SELECT w.seen_at FROM pulse.worker AS w), :'seen_at', 'once in 30 seconds is enough'
+    (SELECT w.seen_at FROM pulse_internal.worker AS w), :'seen_at', 'once in 30 seconds is enough'
 );
-UPDATE pulse.worker SET seen_at = seen_at - interval '31 s';
+UPDATE pulse_internal.worker SET seen_at = seen_at - interval '31 s';
 SELECT pulse.hello('alice', '{a,b}', '{k}') \g /dev/null
 SELECT cmp_ok(
-    (SELECT w.seen_at FROM pulse.worker AS w), '>', :'seen_at'::timestamptz,
+    (SELECT w.seen_at FROM pulse_internal.worker AS w), '>', :'seen_at'::timestamptz,
     'then it is written again'
 );
 SELECT pulse.hello('alice', '{a}', '{k}') \g /dev/null
-SELECT is((SELECT w.lanes FROM pulse.worker AS w), '{a}', 'other lanes are written at once');
+SELECT is((SELECT w.lanes FROM pulse_internal.worker AS w), '{a}', 'other lanes are written at once');
 SELECT pulse.hello('alice', '{a}') \g /dev/null
-SELECT is((SELECT w.kinds FROM pulse.worker AS w), NULL, 'other kinds too; none is all of them');
+SELECT is((SELECT w.kinds FROM pulse_internal.worker AS w), NULL, 'other kinds too; none is all of them');
 SELECT pulse.hello('bob') \g /dev/null
 SELECT is(
-    (SELECT w.lanes FROM pulse.worker AS w WHERE w.worker = 'bob'), '{default}',
+    (SELECT w.lanes FROM pulse_internal.worker AS w WHERE w.worker = 'bob'), '{default}',
     'the lane default, if none is named'
 );
 SELECT lives_ok($$SELECT pulse.hello('carol', NULL, NULL)$$, 'NULL lanes are none');

@@ -7,7 +7,7 @@ CREATE FUNCTION pg_temp.pass(by interval)
 RETURNS void
 LANGUAGE sql
 AS $$
-    UPDATE pulse.quota SET starts = ROW(array(SELECT t - pass.by FROM unnest((starts).times) AS t), (starts).counts)::pulse._window;
+    UPDATE pulse_internal.quota SET starts = ROW(array(SELECT t - pass.by FROM unnest((starts).times) AS t), (starts).counts)::pulse_internal.rate_window;
 $$;
 -- What a claim gets, by kind.
 CREATE FUNCTION pg_temp.got(lane text, max_jobs integer, kinds text [] DEFAULT NULL)
@@ -38,7 +38,7 @@ FROM (
 SELECT pulse.set_kind('x', rate => 2, rate_per => '1 minute');
 SELECT pulse.set_kind('x', rate => 3);
 SELECT results_eq(
-    $$SELECT k.rate, k.rate_per FROM pulse.kind AS k WHERE k.kind = 'x'$$,
+    $$SELECT k.rate, k.rate_per FROM pulse_internal.kind AS k WHERE k.kind = 'x'$$,
     $$VALUES (3, interval '1 minute')$$, 'what is not given stays as it is'
 );
 
@@ -60,7 +60,7 @@ SELECT ok(
 SELECT is(pulse.next_at('two', '{y}'), NULL, 'next_at: of the kinds asked for');
 SELECT is(pulse.next_at('empty'), NULL, 'next_at: of a lane that has such a job');
 SELECT matches(
-    (SELECT string_agg(w.reason, '; ') FROM pulse._in_line AS r, pulse.why(r.job) AS w WHERE r.lane = 'two'),
+    (SELECT string_agg(w.reason, '; ') FROM pulse_internal.in_line AS r, pulse.why(r.job) AS w WHERE r.lane = 'two'),
     'the rate of kind x is used up until .*: 3 starts in', 'why says so'
 );
 SELECT results_eq(
@@ -81,7 +81,7 @@ SAVEPOINT before;
 SELECT is(pg_temp.got('one', 5), 'x1 x2 x3', 'claimed');
 ROLLBACK TO before;
 SELECT pulse.enqueue('x', '{"n": 0}', lane => 'one', priority => 9, start_by => clock_timestamp() + interval '1 h') AS late \gset
-UPDATE pulse.body SET start_by = clock_timestamp() - interval '1 s' WHERE job = :late;
+UPDATE pulse_internal.body SET start_by = clock_timestamp() - interval '1 s' WHERE job = :late;
 SELECT is(pg_temp.got('one', 3), 'x1 x2', 'one was too late');
 SELECT is(pg_temp.got('one', 3), 'x3', 'and is no start');
 
@@ -97,20 +97,20 @@ SELECT pg_temp.pass('1 minute');
 SELECT pulse.set_lane('both', max_slots => 5);
 SELECT pg_temp.put('both', 'z1 z2 x1 x2 x3 x4 y1 y2') \g /dev/null
 SELECT is(pg_temp.got('both', 9), 'z1 x1 x2 x3 y1', 'each has its own, in the order of the line');
-SELECT is((SELECT string_agg(k, ' ' ORDER BY k) FROM unnest(pulse._spent_kinds(NULL)) AS k), 'x z', 'both are used up');
+SELECT is((SELECT string_agg(k, ' ' ORDER BY k) FROM unnest(pulse_internal.spent_kinds(NULL)) AS k), 'x z', 'both are used up');
 
 -- Changed while it holds
 SELECT pulse.set_kind('x', rate => 4);
 SELECT is(pg_temp.got('deep', 9), 'x', 'raised: from the next claim on');
 SELECT pulse.set_kind('x', rate => 1);
 SELECT is(pg_temp.got('deep', 9), '', 'lowered: what started counts');
-UPDATE pulse.ready SET ready_at = clock_timestamp() - interval '6 min' WHERE lane = 'deep';
-UPDATE pulse.lease SET claimed_at = clock_timestamp() - interval '6 min' WHERE lane = 'deep';
+UPDATE pulse_internal.ready SET ready_at = clock_timestamp() - interval '6 min' WHERE lane = 'deep';
+UPDATE pulse_internal.lease SET claimed_at = clock_timestamp() - interval '6 min' WHERE lane = 'deep';
 SELECT ok((SELECT h.figure !~ 'deep' FROM pulse.health() AS h WHERE h.check_name = 'stuck_lanes'), 'health: what a rate of a kind holds is no lane that is stuck');
 SELECT pulse.set_kind('x', rate => 0);
 SELECT ok((SELECT h.figure ~ 'deep' FROM pulse.health() AS h WHERE h.check_name = 'stuck_lanes'), 'as it would be without');
 SELECT is(pg_temp.got('deep', 3, '{x}'), 'x x x', 'switched off');
-SELECT is_empty($$SELECT * FROM pulse.quota WHERE kind = 'x'$$, 'nothing is left of it');
+SELECT is_empty($$SELECT * FROM pulse_internal.quota WHERE kind = 'x'$$, 'nothing is left of it');
 
 -- Groups
 

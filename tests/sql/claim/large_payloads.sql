@@ -29,8 +29,8 @@ SELECT pulse.set_lane('slots', max_slots => 9) \g /dev/null
 SELECT
     pulse.enqueue('k', lane => 'slots', unique_key => 'huge') AS huge,
     pulse.enqueue('k', '"behind"', lane => 'slots') AS behind \gset
-UPDATE pulse.body SET payload = to_jsonb(array_fill(1e131071, ARRAY[2100])) WHERE job = :huge;
-UPDATE pulse.body SET payload = payload || to_jsonb(repeat('y', 30000000)) WHERE job = :behind;
+UPDATE pulse_internal.body SET payload = to_jsonb(array_fill(1e131071, ARRAY[2100])) WHERE job = :huge;
+UPDATE pulse_internal.body SET payload = payload || to_jsonb(repeat('y', 30000000)) WHERE job = :behind;
 
 CREATE TEMP TABLE went_on AS SELECT c.job_id FROM pulse.claim_batch('w', 'slots', 2) AS c;
 SELECT results_eq(
@@ -38,14 +38,14 @@ SELECT results_eq(
     'a job that cannot be handed out does not keep the next one back'
 );
 SELECT results_eq(
-    format('SELECT f.state::text, f.ended_by COLLATE "default", f.attempts FROM pulse.finished AS f WHERE f.job = %s', :huge),
+    format('SELECT f.state::text, f.ended_by COLLATE "default", f.attempts FROM pulse_internal.finished AS f WHERE f.job = %s', :huge),
     $$VALUES ('dead', 'claim_batch', 1)$$, 'it is dead'
 );
 SELECT matches(
-    (SELECT f.error FROM pulse.finished AS f WHERE f.job = :huge),
+    (SELECT f.error FROM pulse_internal.finished AS f WHERE f.job = :huge),
     '^a payload of 26\d MB as text is too large to be handed out$', 'and says why'
 );
-SELECT is((SELECT f.error FROM pulse.failure AS f WHERE f.job = :huge), (SELECT f.error FROM pulse.finished AS f WHERE f.job = :huge), 'also among its attempts');
+SELECT is((SELECT f.error FROM pulse_internal.failure AS f WHERE f.job = :huge), (SELECT f.error FROM pulse_internal.finished AS f WHERE f.job = :huge), 'also among its attempts');
 SELECT is(
     pulse.enqueue('k', lane => 'slots', unique_key => 'huge') > :behind, true, 'its key is free again'
 );
@@ -54,7 +54,7 @@ SELECT is((SELECT count(*) FROM pulse.claim_batch('w', 'slots', 9)), 1::bigint, 
 -- Alone in a lane whose slots are about to be dealt out to banks.
 SELECT pulse.set_lane('wide', max_slots => 300, max_batch => 1000) \g /dev/null
 SELECT pulse.enqueue('k', lane => 'wide') AS huge \gset
-UPDATE pulse.body
+UPDATE pulse_internal.body
 SET payload = to_jsonb(array_fill(1e131071, ARRAY[2100])) || to_jsonb(repeat('y', 30000000)) WHERE job = :huge;
 SELECT count(*) FROM pulse.claim_batch('w', 'wide', 1) \g /dev/null
 SELECT count(*) FROM pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[301]), 'wide') \g /dev/null
@@ -63,7 +63,7 @@ SELECT is(
     'a job that cannot be handed out takes no slots with it'
 );
 SELECT results_eq(
-    'SELECT r.lane COLLATE "default", count(*) FROM pulse.roster AS r GROUP BY r.lane ORDER BY r.lane',
+    'SELECT r.lane COLLATE "default", count(*) FROM pulse_internal.roster AS r GROUP BY r.lane ORDER BY r.lane',
     $$VALUES ('slots', 1::bigint), ('wide', 3)$$, 'what had to be fitted leaves no roster behind'
 );
 

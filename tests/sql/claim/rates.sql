@@ -4,20 +4,20 @@ BEGIN;
 SELECT plan(53);
 
 -- Time passes: everything that is dated was earlier.
-CREATE FUNCTION pg_temp.earlier(w pulse._window, by interval)
-RETURNS pulse._window
+CREATE FUNCTION pg_temp.earlier(w pulse_internal.rate_window, by interval)
+RETURNS pulse_internal.rate_window
 LANGUAGE sql
 AS $$
-    SELECT ROW(array(SELECT t - earlier.by FROM unnest((earlier.w).times) AS t), (earlier.w).counts)::pulse._window
+    SELECT ROW(array(SELECT t - earlier.by FROM unnest((earlier.w).times) AS t), (earlier.w).counts)::pulse_internal.rate_window
     WHERE earlier.w IS NOT NULL
 $$;
 CREATE FUNCTION pg_temp.pass(by interval)
 RETURNS void
 LANGUAGE sql
 AS $$
-    UPDATE pulse.quota SET starts = pg_temp.earlier(starts, pass.by);
-    UPDATE pulse.group_state SET starts = pg_temp.earlier(starts, pass.by), wake_at = wake_at - pass.by;
-    UPDATE pulse.waiting SET run_at = run_at - pass.by;
+    UPDATE pulse_internal.quota SET starts = pg_temp.earlier(starts, pass.by);
+    UPDATE pulse_internal.group_state SET starts = pg_temp.earlier(starts, pass.by), wake_at = wake_at - pass.by;
+    UPDATE pulse_internal.waiting SET run_at = run_at - pass.by;
 $$;
 CREATE FUNCTION pg_temp.n(lane text, max_jobs integer, kinds text [] DEFAULT NULL)
 RETURNS bigint
@@ -29,7 +29,7 @@ AS $$ SELECT count(*) FROM pulse.claim_batch('w', n.lane, n.max_jobs, kinds => n
 CREATE TEMP TABLE start (at timestamptz);
 DO $$
 DECLARE
-    v_window pulse._window;
+    v_window pulse_internal.rate_window;
     v_now timestamptz := '2030-01-01';
     v_free integer;
     v_n integer;
@@ -38,10 +38,10 @@ BEGIN
     PERFORM setseed(0.5);
     FOR v_round IN 1 .. 1500 LOOP
         v_now := v_now + random() ^ 4 * interval '300 ms';
-        SELECT f.free INTO v_free FROM pulse._free_starts(v_window, 50, '1 second', v_now) AS f;
+        SELECT f.free INTO v_free FROM pulse_internal.free_starts(v_window, 50, '1 second', v_now) AS f;
         v_n := least(v_free, (random() * 20)::integer);
         INSERT INTO start SELECT v_now FROM generate_series(1, v_n);
-        v_window := pulse._add_starts(v_window, v_n, '1 second', v_now);
+        v_window := pulse_internal.add_starts(v_window, v_n, '1 second', v_now);
         v_most := greatest(v_most, cardinality(v_window.times));
     END LOOP;
     IF v_most > 101 THEN
@@ -64,30 +64,30 @@ SELECT is(
     (
         SELECT max(f.free)
         FROM generate_series(0, 99) AS n,
-            pulse._free_starts(pulse._add_starts(NULL, 10, '1 second', '2030-01-01'), 10, '1 second', '2030-01-01'::timestamptz + n * interval '10 ms') AS f
+            pulse_internal.free_starts(pulse_internal.add_starts(NULL, 10, '1 second', '2030-01-01'), 10, '1 second', '2030-01-01'::timestamptz + n * interval '10 ms') AS f
     ),
     0, 'used up, it has nothing for the whole period'
 );
 SELECT is(
-    (SELECT f.free FROM pulse._free_starts(pulse._add_starts(NULL, 10, '1 second', '2030-01-01'), 10, '1 second', '2030-01-01 00:00:01') AS f),
+    (SELECT f.free FROM pulse_internal.free_starts(pulse_internal.add_starts(NULL, 10, '1 second', '2030-01-01'), 10, '1 second', '2030-01-01 00:00:01') AS f),
     10, 'and all of it then'
 );
 SELECT is(
     (
         SELECT f.free
-        FROM pulse._free_starts(
-            pulse._add_starts(pulse._add_starts(NULL, 5, '1 second', '2030-01-01'), 5, '1 second', '2030-01-01 00:00:00.009'),
+        FROM pulse_internal.free_starts(
+            pulse_internal.add_starts(pulse_internal.add_starts(NULL, 5, '1 second', '2030-01-01'), 5, '1 second', '2030-01-01 00:00:00.009'),
             10, '1 second', '2030-01-01 00:00:01.005'
         ) AS f
     ),
     0, 'a hundredth of a period is dated by its latest start'
 );
 SELECT is(
-    (SELECT f.free_at FROM pulse._free_starts(pulse._add_starts(pulse._add_starts(NULL, 6, '1 minute', '2030-01-01 00:00'), 6, '1 minute', '2030-01-01 00:00:20'), 5, '1 minute', '2030-01-01 00:00:30') AS f),
+    (SELECT f.free_at FROM pulse_internal.free_starts(pulse_internal.add_starts(pulse_internal.add_starts(NULL, 6, '1 minute', '2030-01-01 00:00'), 6, '1 minute', '2030-01-01 00:00:20'), 5, '1 minute', '2030-01-01 00:00:30') AS f),
     '2030-01-01 00:01:20'::timestamptz, 'lowered below what started: free when enough of it is old'
 );
 SELECT is(
-    (pulse._add_starts(pulse._add_starts(NULL, 1, '1 second', '2030-01-01 12:00'), 1, '1 second', '2030-01-01 11:00')).times[1],
+    (pulse_internal.add_starts(pulse_internal.add_starts(NULL, 1, '1 second', '2030-01-01 12:00'), 1, '1 second', '2030-01-01 11:00')).times[1],
     '2030-01-01 12:00'::timestamptz, 'a clock that steps back dates no start before the one before it'
 );
 
@@ -106,12 +106,12 @@ FROM (
 SELECT pulse.set_lane('set', rate => 5, rate_per => '1 minute');
 SELECT pulse.set_lane('set', rate => 7);
 SELECT results_eq(
-    $$SELECT l.rate, l.rate_per, l.grouped FROM pulse.lane AS l WHERE l.lane = 'set'$$,
+    $$SELECT l.rate, l.rate_per, l.grouped FROM pulse_internal.lane AS l WHERE l.lane = 'set'$$,
     $$VALUES (7, interval '1 minute', NULL::boolean)$$, 'what is not given stays as it is'
 );
 SELECT pulse.set_lane('set', rate => 0);
 SELECT results_eq(
-    $$SELECT l.rate, l.rate_per FROM pulse.lane AS l WHERE l.lane = 'set'$$,
+    $$SELECT l.rate, l.rate_per FROM pulse_internal.lane AS l WHERE l.lane = 'set'$$,
     $$VALUES (NULL::integer, NULL::interval)$$, '0 takes it away'
 );
 
@@ -127,14 +127,14 @@ SELECT ok(
     'next_at: when the rate has a start again'
 );
 SELECT matches(
-    (SELECT string_agg(w.reason, '; ') FROM pulse._in_line AS r, pulse.why(r.job) AS w WHERE r.lane = 'lane'),
+    (SELECT string_agg(w.reason, '; ') FROM pulse_internal.in_line AS r, pulse.why(r.job) AS w WHERE r.lane = 'lane'),
     'the rate of lane lane is used up until .*: 5 starts in', 'why says so'
 );
 SELECT results_eq(
     $$SELECT l.scope, l.what, l.allowed, l.per, l.used, l.free_at > clock_timestamp() FROM pulse.limits AS l WHERE l.lane = 'lane'$$,
     $$VALUES ('lane', 'rate', 5, interval '1 minute', 5::bigint, true)$$, 'limits shows it'
 );
-SELECT pulse.release(array(SELECT l.lease FROM pulse.lease AS l WHERE l.lane = 'lane' LIMIT 2)) \g /dev/null
+SELECT pulse.release(array(SELECT l.lease FROM pulse_internal.lease AS l WHERE l.lane = 'lane' LIMIT 2)) \g /dev/null
 SELECT is(pg_temp.n('lane', 100), 0::bigint, 'a released job was a start');
 SELECT pg_temp.pass('30 s');
 SELECT is(pg_temp.n('lane', 100), 0::bigint, 'not before the period is over');
@@ -147,7 +147,7 @@ SELECT pg_temp.pass('30 s');
 SELECT is(pg_temp.n('lane', 100), 0::bigint, 'lowered: what started counts');
 SELECT pulse.set_lane('lane', rate => 0);
 SELECT is(pg_temp.n('lane', 100), 19::bigint, 'switched off');
-SELECT is_empty('SELECT * FROM pulse.quota', 'nothing is left of it');
+SELECT is_empty('SELECT * FROM pulse_internal.quota', 'nothing is left of it');
 
 -- A claim that is rolled back was none.
 SELECT pulse.set_lane('undone', rate => 2, rate_per => '1 minute');
@@ -161,7 +161,7 @@ SELECT is(pg_temp.n('undone', 9), 2::bigint, 'a claim that is rolled back gives 
 SELECT pulse.set_lane('both', rate => 4, rate_per => '1 minute', max_slots => 3);
 SELECT pg_temp.fill(10, 'both');
 SELECT is(pg_temp.n('both', 9), 3::bigint, 'slots first');
-SELECT pulse.complete(l.lease) FROM pulse.lease AS l WHERE l.lane = 'both' \g /dev/null
+SELECT pulse.complete(l.lease) FROM pulse_internal.lease AS l WHERE l.lane = 'both' \g /dev/null
 SELECT is(pg_temp.n('both', 9), 1::bigint, 'then the rate');
 
 -- The rate of groups
@@ -171,7 +171,7 @@ SELECT pg_temp.put_job('api', g, g || n) FROM unnest('{a,b}'::text []) AS g, gen
 SELECT is(pg_temp.take_jobs('api', 100), 'a1 b1 a2 b2', 'guarantee 24: no more of a group than its rate');
 SELECT is(pg_temp.take_jobs('api', 100), '', 'groups without a start are passed over');
 SELECT is(
-    (SELECT count(*) FROM pulse.group_state AS s WHERE s.lane = 'api' AND s.turn IS NULL AND s.wake_at IS NOT NULL), 2::bigint,
+    (SELECT count(*) FROM pulse_internal.group_state AS s WHERE s.lane = 'api' AND s.turn IS NULL AND s.wake_at IS NOT NULL), 2::bigint,
     'they have no turn, and a time to wake'
 );
 SELECT pg_temp.put_job('api', 'c', 'c1'), pg_temp.put_job('api', NULL, 'none') \g /dev/null
@@ -202,8 +202,8 @@ SELECT is(pg_temp.take_jobs('api', 100), 'b5', 'raised: who waited can run');
 SELECT pulse.set_lane('idle', group_rate => 1, group_rate_per => '10 minutes');
 SELECT pg_temp.put_job('idle', 'a', 'i1') \g /dev/null
 SELECT is(pg_temp.take_jobs('idle', 9), 'i1', 'one');
-UPDATE pulse.group_state SET written_at = clock_timestamp() - interval '2 minutes' WHERE lane = 'idle';
-SELECT FROM pulse._sweep_groups(NULL, NULL);
+UPDATE pulse_internal.group_state SET written_at = clock_timestamp() - interval '2 minutes' WHERE lane = 'idle';
+SELECT FROM pulse_internal.sweep_groups(NULL, NULL);
 SELECT pg_temp.put_job('idle', 'a', 'i2') \g /dev/null
 SELECT is(pg_temp.take_jobs('idle', 9), '', 'an idle group is not forgotten while its starts count');
 

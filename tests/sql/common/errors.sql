@@ -87,17 +87,17 @@ FROM (
 ) AS c (call);
 
 SELECT is_empty(
-    'SELECT * FROM pulse.lease', 'and nothing was claimed by a call that was refused'
+    'SELECT * FROM pulse_internal.lease', 'and nothing was claimed by a call that was refused'
 );
 SELECT is(
-    (SELECT count(*) FROM pulse.ready), 5::bigint, 'nor was anything lost'
+    (SELECT count(*) FROM pulse_internal.ready), 5::bigint, 'nor was anything lost'
 );
 SELECT is_empty(
     $$
     SELECT p.oid::regprocedure
     FROM pg_proc AS p
-    WHERE p.pronamespace = 'pulse'::regnamespace
-        AND p.prosrc LIKE '%\_require\_read\_committed(%'
+    WHERE p.pronamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
+        AND p.prosrc LIKE '%pulse\_internal.require\_read\_committed(%'
         AND p.provolatile <> 'v'
     $$,
     'rule 1: what asks for READ COMMITTED is VOLATILE, so that each statement looks anew'
@@ -155,20 +155,20 @@ FROM (
     ('PU002', $$SELECT pulse.enqueue('k', delay => '-1 s')$$),
     ('PU002', $$SELECT pulse.enqueue('k', unique_key => 'x', on_conflict => 'maybe')$$),
     ('PU002', $$SELECT pulse.enqueue_many('{}')$$),
-    ('PU003', $$SELECT pulse._require_size('result', 11, 10, 'Be brief.')$$),
-    ('PU004', $$SELECT pulse._raise_no_such_job(1)$$),
-    ('PU101', $$SELECT pulse._raise_lease_lost(1)$$),
+    ('PU003', $$SELECT pulse_internal.require_size('result', 11, 10, 'Be brief.')$$),
+    ('PU004', $$SELECT pulse_internal.raise_no_such_job(1)$$),
+    ('PU101', $$SELECT pulse_internal.raise_lease_lost(1)$$),
     ('PU102', $$SELECT pulse.enqueue('k', unique_key => 'once', on_conflict => 'error')$$),
-    ('PU105', $$SELECT pulse._raise_wrong_state(1, 'dead', 'approve', 'Look first.')$$),
-    ('PU107', $$SELECT pulse._raise_kept_moving(1)$$)
+    ('PU105', $$SELECT pulse_internal.raise_wrong_state(1, 'dead', 'approve', 'Look first.')$$),
+    ('PU107', $$SELECT pulse_internal.raise_kept_moving(1)$$)
 ) AS e (code, statement)
 CROSS JOIN LATERAL (SELECT pg_temp.complaint(e.statement) AS complaint) AS c;
 SELECT is(
-    (pg_temp.complaint('SELECT pulse._raise_lease_lost(NULL)'))[2], 'lease NULL is lost',
+    (pg_temp.complaint('SELECT pulse_internal.raise_lease_lost(NULL)'))[2], 'lease NULL is lost',
     'a lease that is NULL is named so'
 );
 SELECT is(
-    (pg_temp.complaint('SELECT pulse._raise_no_such_job(NULL)'))[2],
+    (pg_temp.complaint('SELECT pulse_internal.raise_no_such_job(NULL)'))[2],
     'job NULL does not exist', 'a job that is NULL is named so'
 );
 

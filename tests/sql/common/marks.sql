@@ -18,8 +18,8 @@ RETURNS bigint
 LANGUAGE plpgsql
 AS $$
 BEGIN
-    UPDATE pulse.horizon SET seen_at = seen_at - interval '1 second';
-    RETURN (pulse._see_horizon()).ready_q;
+    UPDATE pulse_internal.horizon SET seen_at = seen_at - interval '1 second';
+    RETURN (pulse_internal.see_horizon()).ready_q;
 END;
 $$;
 
@@ -29,25 +29,25 @@ LANGUAGE sql
 AS $$
     SELECT array_to_string(array(
         SELECT format('%s:%s', -v.rank, v.seq)
-        FROM pulse._newest_mark(mark.lane, mark.kind) AS m, unnest(m.ranks, m.seqs) AS v (rank, seq)
+        FROM pulse_internal.newest_mark(mark.lane, mark.kind) AS m, unnest(m.ranks, m.seqs) AS v (rank, seq)
     ), ' ')
 $$;
 
 -- Sequences
 
-SELECT is(pulse._last_drawn_ready(), 0::bigint, 'rule 3: before the first nothing is drawn');
+SELECT is(pulse_internal.last_drawn_ready(), 0::bigint, 'rule 3: before the first nothing is drawn');
 SELECT pg_temp.fill(10, 'a');
-SELECT is(pulse._last_drawn_ready(), 10::bigint, 'rule 3: then the last value is');
+SELECT is(pulse_internal.last_drawn_ready(), 10::bigint, 'rule 3: then the last value is');
 SELECT is(
-    (SELECT s.cache_size FROM pg_sequences AS s WHERE s.schemaname = 'pulse' AND s.sequencename = 'ready_seq'),
+    (SELECT s.cache_size FROM pg_sequences AS s WHERE s.schemaname = 'pulse_internal' AND s.sequencename = 'ready_seq'),
     1::bigint, 'rule 3: no session keeps places in store'
 );
 SELECT is_empty(
     $$
     SELECT p.proname
     FROM pg_proc AS p
-    WHERE p.pronamespace = 'pulse'::regnamespace
-        AND p.prosrc ~ 'nextval\(''pulse\.ready_seq''\)'
+    WHERE p.pronamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
+        AND p.prosrc ~ 'nextval\(''pulse_internal\.ready_seq''\)'
     $$,
     'rule 3: a place in line is drawn by the column default alone, inside the INSERT'
 );
@@ -55,8 +55,8 @@ SELECT is_empty(
     $$
     SELECT p.proname
     FROM pg_proc AS p
-    WHERE p.pronamespace = 'pulse'::regnamespace
-        AND p.prosrc ~ 'UPDATE\s+pulse\.(ready|waiting|approval|finished)\M'
+    WHERE p.pronamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
+        AND p.prosrc ~ 'UPDATE\s+pulse_internal\.(ready|waiting|approval|finished)\M'
     $$,
     'rule 7: rows of ready, waiting, approval and finished are never updated'
 );
@@ -69,10 +69,10 @@ SELECT pg_temp.fill(5, 'a');
 SELECT is(pg_temp.look(), 10::bigint, 'what came since is not decided');
 SELECT is(pg_temp.look(), 15::bigint, 'until the look after the next');
 SELECT cmp_ok(
-    (SELECT count(DISTINCT (pulse._see_horizon()).version) FROM generate_series(1, 200)), '<',
+    (SELECT count(DISTINCT (pulse_internal.see_horizon()).version) FROM generate_series(1, 200)), '<',
     200::bigint, 'looks at the same moment are one'
 );
-SELECT is((SELECT count(*) FROM pulse.horizon), 1::bigint, 'and one is kept');
+SELECT is((SELECT count(*) FROM pulse_internal.horizon), 1::bigint, 'and one is kept');
 
 BEGIN;
 SELECT pg_temp.fill(1, 'a');
@@ -87,20 +87,20 @@ SELECT is(pg_temp.look(), 16::bigint, 'a place that was rolled back is decided t
 
 SELECT pg_temp.work('a', 4);
 SELECT pg_temp.look() AS q FROM generate_series(1, 3) \g /dev/null
-SELECT FROM pulse._advance_line('a', '', (pulse._see_horizon()).ready_q);
+SELECT FROM pulse_internal.advance_line('a', '', (pulse_internal.see_horizon()).ready_q);
 SELECT is(pg_temp.mark('a'), '0:5', 'a mark stands at the first live place');
-SELECT FROM pulse._advance_line('a', '', (pulse._see_horizon()).ready_q);
-SELECT is((SELECT count(*) FROM pulse.mark), 1::bigint, 'one that need not move is not written');
+SELECT FROM pulse_internal.advance_line('a', '', (pulse_internal.see_horizon()).ready_q);
+SELECT is((SELECT count(*) FROM pulse_internal.mark), 1::bigint, 'one that need not move is not written');
 SELECT pg_temp.fill(3, 'a', priority => 7);
 SELECT pg_temp.fill(3, 'a', priority => -7);
-SELECT FROM pulse._advance_line('a', '', (pulse._see_horizon()).ready_q);
+SELECT FROM pulse_internal.advance_line('a', '', (pulse_internal.see_horizon()).ready_q);
 SELECT is(
     pg_temp.mark('a'), '7:17 0:5 -7:17',
     'rule 4: new levels are recorded, never past what is decided plus one'
 );
 SELECT pg_temp.look() AS q FROM generate_series(1, 3) \g /dev/null
 SELECT pg_temp.work('a', 3);
-SELECT FROM pulse._advance_line('a', '', (pulse._see_horizon()).ready_q);
+SELECT FROM pulse_internal.advance_line('a', '', (pulse_internal.see_horizon()).ready_q);
 SELECT is(
     pg_temp.mark('a'), '7:23 0:5 -7:20', 'a level that ran dry stands behind all that is decided'
 );
@@ -117,15 +117,15 @@ SELECT pg_temp.fill(10, 'kinds', 'y');
 SELECT pg_temp.work('kinds', 5, '{y}');
 SELECT pg_temp.look() AS q FROM generate_series(1, 3) \g /dev/null
 SELECT FROM unnest('{x,y,z}'::text []) AS k (kind),
-    pulse._advance_line('kinds', k.kind, (pulse._see_horizon()).ready_q);
+    pulse_internal.advance_line('kinds', k.kind, (pulse_internal.see_horizon()).ready_q);
 SELECT is(
-    (SELECT m.seqs[1] FROM pulse._newest_mark('kinds', 'y') AS m),
-    (SELECT min(r.seq) FROM pulse.ready AS r WHERE r.lane = 'kinds' AND r.kind = 'y'),
+    (SELECT m.seqs[1] FROM pulse_internal.newest_mark('kinds', 'y') AS m),
+    (SELECT min(r.seq) FROM pulse_internal.ready AS r WHERE r.lane = 'kinds' AND r.kind = 'y'),
     'each kind has marks of its own'
 );
 SELECT is(
-    (SELECT m.seqs[1] FROM pulse._newest_mark('kinds', 'x') AS m),
-    (SELECT min(r.seq) FROM pulse.ready AS r WHERE r.lane = 'kinds' AND r.kind = 'x'),
+    (SELECT m.seqs[1] FROM pulse_internal.newest_mark('kinds', 'x') AS m),
+    (SELECT min(r.seq) FROM pulse_internal.ready AS r WHERE r.lane = 'kinds' AND r.kind = 'x'),
     'each at its own first live place'
 );
 SELECT is(pg_temp.mark('kinds', 'z'), '', 'a kind without jobs has none');
@@ -134,16 +134,16 @@ SELECT is(pg_temp.mark('kinds', 'z'), '', 'a kind without jobs has none');
 
 SELECT pulse.enqueue('k', lane => 'levels', priority => n) AS job FROM generate_series(1, 150) AS n \g /dev/null
 SELECT pg_temp.look() AS q FROM generate_series(1, 3) \g /dev/null
-SELECT FROM pulse._advance_line('levels', '', (pulse._see_horizon()).ready_q);
+SELECT FROM pulse_internal.advance_line('levels', '', (pulse_internal.see_horizon()).ready_q);
 SELECT is(
-    (SELECT cardinality(m.ranks) FROM pulse._newest_mark('levels', '') AS m), 100,
+    (SELECT cardinality(m.ranks) FROM pulse_internal.newest_mark('levels', '') AS m), 100,
     'at most 100 levels are recorded'
 );
 SELECT is(
     (SELECT array_agg(c.priority) FROM pulse.claim_batch('w', 'levels', 100) AS c),
     array(SELECT n FROM generate_series(150, 51, -1) AS n), 'the order is right'
 );
-SELECT FROM pulse._advance_line('levels', '', (pulse._see_horizon()).ready_q);
+SELECT FROM pulse_internal.advance_line('levels', '', (pulse_internal.see_horizon()).ready_q);
 SELECT is(
     (SELECT array_agg(c.priority) FROM pulse.claim_batch('w', 'levels', 100) AS c),
     array(SELECT n FROM generate_series(50, 1, -1) AS n), 'down to the last'
@@ -165,7 +165,7 @@ SELECT pg_temp.fill(3, 'tick');
 SELECT pg_temp.fill(3, 'tock', priority => 4);
 SELECT pulse.enqueue('k', lane => 'later', delay => '1 hour') AS job \gset
 SELECT pg_temp.look() AS q FROM generate_series(1, 3) \g /dev/null
-DELETE FROM pulse.upkeep_run;
+DELETE FROM pulse_internal.upkeep_run;
 SELECT cmp_ok(
     (SELECT t.did FROM pulse.tick() AS t WHERE t.step = 'marks'), '>=', 5::bigint,
     'tick advances the marks of every line'
@@ -175,42 +175,42 @@ SELECT isnt(pg_temp.mark('tock'), '', 'all of them');
 
 -- Due marks
 
-UPDATE pulse.horizon SET seen_at = seen_at - interval '1 second';
+UPDATE pulse_internal.horizon SET seen_at = seen_at - interval '1 second';
 SELECT ok(
-    (SELECT m.run_at < clock_timestamp() FROM pulse._newest_due_mark('later') AS m),
+    (SELECT m.run_at < clock_timestamp() FROM pulse_internal.newest_due_mark('later') AS m),
     'rule 5: a due mark never stands in the future'
 );
 SELECT pulse.enqueue('k', lane => 'due', delay => '1 s') AS job FROM generate_series(1, 30) \g /dev/null
-UPDATE pulse.waiting SET run_at = clock_timestamp() - interval '1 hour' WHERE lane = 'due';
-DELETE FROM pulse.due_mark;
-SELECT is(pulse._promote('due', 30), 30, 'thirty jobs are promoted at once');
+UPDATE pulse_internal.waiting SET run_at = clock_timestamp() - interval '1 hour' WHERE lane = 'due';
+DELETE FROM pulse_internal.due_mark;
+SELECT is(pulse_internal.promote('due', 30), 30, 'thirty jobs are promoted at once');
 SELECT pg_temp.look() AS q FROM generate_series(1, 3) \g /dev/null
 SELECT pulse.enqueue('k', lane => 'due', delay => '1 hour') AS job \gset
-SELECT FROM pulse._advance_due('due', (pulse._see_horizon()).waiting_t);
+SELECT FROM pulse_internal.advance_due('due', (pulse_internal.see_horizon()).waiting_t);
 SELECT ok(
     (
         SELECT m.run_at BETWEEN clock_timestamp() - interval '1 minute' AND clock_timestamp()
-        FROM pulse._newest_due_mark('due') AS m
+        FROM pulse_internal.newest_due_mark('due') AS m
     ),
     'the due mark follows, up to what is decided less a second'
 );
 SELECT pulse.enqueue('k', lane => 'due', delay => '1 us') AS job \g /dev/null
 SELECT is_empty('SELECT * FROM pulse.check()', 'nothing is below it');
-SELECT is((SELECT m.run_at FROM pulse._newest_due_mark('never') AS m), '-infinity', 'no mark is from the start');
+SELECT is((SELECT m.run_at FROM pulse_internal.newest_due_mark('never') AS m), '-infinity', 'no mark is from the start');
 
 -- Clock steps back
 
-SELECT h.waiting_t FROM pulse._see_horizon() AS h \gset
-UPDATE pulse.horizon SET seen_at = clock_timestamp() + interval '1 hour', waiting_t = clock_timestamp() + interval '1 hour';
+SELECT h.waiting_t FROM pulse_internal.see_horizon() AS h \gset
+UPDATE pulse_internal.horizon SET seen_at = clock_timestamp() + interval '1 hour', waiting_t = clock_timestamp() + interval '1 hour';
 SELECT cmp_ok(
-    (SELECT h.waiting_t FROM pulse._see_horizon() AS h), '<',
+    (SELECT h.waiting_t FROM pulse_internal.see_horizon() AS h), '<',
     clock_timestamp() - interval '59 seconds', 'rule 5: a clock that stepped back lowers what is decided'
 );
-SELECT FROM pulse._advance_due('due', (pulse._see_horizon()).waiting_t);
+SELECT FROM pulse_internal.advance_due('due', (pulse_internal.see_horizon()).waiting_t);
 SELECT ok(
     (
         SELECT m.run_at < clock_timestamp() - interval '1 minute'
-        FROM pulse._newest_due_mark('due') AS m
+        FROM pulse_internal.newest_due_mark('due') AS m
     ),
     'and the mark with it'
 );
@@ -225,18 +225,18 @@ AS $$
 DECLARE
     v_before jsonb;
 BEGIN
-    UPDATE pulse.horizon SET seen_at = seen_at - interval '1 minute';
-    UPDATE pulse.mark SET marked_at = marked_at - interval '1 minute';
+    UPDATE pulse_internal.horizon SET seen_at = seen_at - interval '1 minute';
+    UPDATE pulse_internal.mark SET marked_at = marked_at - interval '1 minute';
     SELECT jsonb_object_agg(s.relname, s.n_tup_ins + s.n_tup_upd + s.n_tup_del) INTO v_before
     FROM pg_stat_xact_user_tables AS s
-    WHERE s.schemaname = 'pulse';
+    WHERE s.schemaname = 'pulse_internal';
     IF EXISTS (SELECT FROM pulse.claim_batch('w', writes.lane, kinds => writes.kinds)) THEN
         RAISE EXCEPTION 'lane % is not idle', writes.lane;
     END IF;
     RETURN array(
         SELECT s.relname
         FROM pg_stat_xact_user_tables AS s
-        WHERE s.schemaname = 'pulse'
+        WHERE s.schemaname = 'pulse_internal'
             AND s.n_tup_ins + s.n_tup_upd + s.n_tup_del > (v_before ->> s.relname)::bigint
     );
 END;
@@ -269,17 +269,17 @@ SELECT pg_temp.fill(600, 'above');
 SELECT pg_temp.work('above', 100) FROM generate_series(1, 6);
 SELECT pg_temp.look() \g /dev/null
 SELECT pg_temp.look() \g /dev/null
-SELECT FROM pulse._advance_line('above', '', (SELECT max(h.ready_q) FROM pulse.horizon AS h));
+SELECT FROM pulse_internal.advance_line('above', '', (SELECT max(h.ready_q) FROM pulse_internal.horizon AS h));
 SELECT matches(pg_temp.mark('above'), '^0:\d+$', 'a line with one known level');
 SELECT pulse.enqueue('k', lane => 'above', priority => 10, delay => '1 hour') \g /dev/null
-UPDATE pulse.waiting SET run_at = run_at - interval '2 hours' WHERE lane = 'above';
+UPDATE pulse_internal.waiting SET run_at = run_at - interval '2 hours' WHERE lane = 'above';
 SELECT is(
     (SELECT c.priority FROM pulse.claim_batch('w', 'above') AS c), 10,
     'a job that the claim promotes above it is found by the same claim'
 );
 SELECT pg_temp.fill(1, 'above');
 SELECT pulse.enqueue('k', lane => 'above', priority => 20, delay => '1 hour') \g /dev/null
-UPDATE pulse.waiting SET run_at = run_at - interval '2 hours' WHERE lane = 'above';
+UPDATE pulse_internal.waiting SET run_at = run_at - interval '2 hours' WHERE lane = 'above';
 SELECT is(
     (SELECT c.priority FROM pulse.claim_batch('w', 'above', kinds => '{k}') AS c), 20,
     'and goes before what stands in line'
@@ -287,10 +287,10 @@ SELECT is(
 
 -- A cache
 
-DELETE FROM pulse.mark;
-DELETE FROM pulse.due_mark;
-DELETE FROM pulse.horizon;
-DELETE FROM pulse.upkeep_run;
+DELETE FROM pulse_internal.mark;
+DELETE FROM pulse_internal.due_mark;
+DELETE FROM pulse_internal.horizon;
+DELETE FROM pulse_internal.upkeep_run;
 SELECT is(
     (SELECT c.priority FROM pulse.claim_batch('w', 'tock') AS c), 4,
     'rule 6: without marks a claim begins at the start'
@@ -300,11 +300,11 @@ SELECT lives_ok('SELECT * FROM pulse.tick()', 'rule 6: and tick makes them anew'
 -- The backstop
 
 SELECT pg_temp.fill(1, 'bug');
-INSERT INTO pulse.mark (lane, kind, ranks, seqs, marked_at)
+INSERT INTO pulse_internal.mark (lane, kind, ranks, seqs, marked_at)
 VALUES ('bug', '', '{0}', ARRAY[1000000000], clock_timestamp());
 SELECT is_empty($$SELECT * FROM pulse.claim_batch('w', 'bug')$$, 'a mark that is wrong hides a job');
 SELECT isnt_empty('SELECT * FROM pulse.check()', 'check() sees it');
-DELETE FROM pulse.upkeep_run;
+DELETE FROM pulse_internal.upkeep_run;
 SELECT is(
     (SELECT t.did FROM pulse.tick() AS t WHERE t.step = 'backstop'), 1::bigint,
     'the backstop finds it'

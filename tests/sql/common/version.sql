@@ -32,7 +32,7 @@ SELECT is(
 FROM pulse.version() AS v;
 
 SELECT ok(
-    EXISTS (SELECT FROM pulse._access_matrix() AS m WHERE m.access = l.access AND m.object = 'version'),
+    EXISTS (SELECT FROM pulse_internal.access_matrix() AS m WHERE m.access = l.access AND m.namespace = 'pulse' AND m.object = 'version'),
     format('%s may ask for it', l.access)
 )
 FROM unnest('{producer,worker,viewer,approver,operator,admin}'::text []) AS l (access);

@@ -8,9 +8,9 @@ RETURNS bigint
 LANGUAGE sql
 AS $$
     SELECT
-        (SELECT count(*) FROM pulse.body) + (SELECT count(*) FROM pulse.ready)
-        + (SELECT count(*) FROM pulse.waiting) + (SELECT count(*) FROM pulse.approval)
-        + (SELECT count(*) FROM pulse.job_key)
+        (SELECT count(*) FROM pulse_internal.body) + (SELECT count(*) FROM pulse_internal.ready)
+        + (SELECT count(*) FROM pulse_internal.waiting) + (SELECT count(*) FROM pulse_internal.approval)
+        + (SELECT count(*) FROM pulse_internal.job_key)
 $$;
 
 -- What is written
@@ -19,7 +19,7 @@ SELECT pulse.enqueue('mail') AS job \gset
 SELECT is(pg_temp.state(:job), 'ready', 'a job without run_at is ready at once');
 SELECT row_eq(
     format(
-        'SELECT b.kind, b.payload, b.max_attempts, b.max_runtime, b.unique_key, b.group_key, b.tags, (SELECT n.name FROM pulse._role_names AS n WHERE n.role = b.owner) FROM pulse.body AS b WHERE b.job = %s',
+        'SELECT b.kind, b.payload, b.max_attempts, b.max_runtime, b.unique_key, b.group_key, b.tags, (SELECT n.name FROM pulse_internal.role_names AS n WHERE n.role = b.owner) FROM pulse_internal.body AS b WHERE b.job = %s',
         :job
     ),
     ROW (
@@ -30,7 +30,7 @@ SELECT row_eq(
 );
 SELECT row_eq(
     format(
-        'SELECT r.lane, r.rank, r.attempts, r.failures, r.keyed, r.last_lease FROM pulse.ready AS r WHERE r.job = %s',
+        'SELECT r.lane, r.rank, r.attempts, r.failures, r.keyed, r.last_lease FROM pulse_internal.ready AS r WHERE r.job = %s',
         :job
     ),
     ROW ('default'::text COLLATE "C", 0, 0, 0, false, NULL::bigint),
@@ -42,7 +42,7 @@ SELECT pulse.enqueue(
 ) AS job \gset
 SELECT row_eq(
     format(
-        'SELECT b.payload, b.max_attempts, b.max_runtime, b.unique_key, b.group_key, b.tags FROM pulse.body AS b WHERE b.job = %s',
+        'SELECT b.payload, b.max_attempts, b.max_runtime, b.unique_key, b.group_key, b.tags FROM pulse_internal.body AS b WHERE b.job = %s',
         :job
     ),
     ROW (
@@ -52,22 +52,22 @@ SELECT row_eq(
     'every option is kept'
 );
 SELECT row_eq(
-    format('SELECT r.lane, r.rank, r.keyed FROM pulse.ready AS r WHERE r.job = %s', :job),
+    format('SELECT r.lane, r.rank, r.keyed FROM pulse_internal.ready AS r WHERE r.job = %s', :job),
     ROW ('post'::text COLLATE "C", -7, true),
     'and stands where the call put it'
 );
 SELECT is(
-    (SELECT b.payload FROM pulse.body AS b WHERE b.job = pulse.enqueue('k', NULL)),
+    (SELECT b.payload FROM pulse_internal.body AS b WHERE b.job = pulse.enqueue('k', NULL)),
     NULL, 'a job is not seen by the statement that enqueues it'
 );
 SELECT pulse.enqueue('k', NULL) AS job \gset
 SELECT is(
-    (SELECT b.payload FROM pulse.body AS b WHERE b.job = :job), '{}'::jsonb,
+    (SELECT b.payload FROM pulse_internal.body AS b WHERE b.job = :job), '{}'::jsonb,
     'a payload that is NULL is an empty object'
 );
 SELECT pulse.enqueue('k', '[1, 2]') AS job \gset
 SELECT is(
-    (SELECT b.payload FROM pulse.body AS b WHERE b.job = :job), '[1, 2]'::jsonb,
+    (SELECT b.payload FROM pulse_internal.body AS b WHERE b.job = :job), '[1, 2]'::jsonb,
     'a payload may be any JSON'
 );
 SELECT cmp_ok(pulse.enqueue('k'), '<', pulse.enqueue('k'), 'ids grow');
@@ -85,7 +85,7 @@ SELECT is(pg_temp.state(:job), 'scheduled', 'so does a delay');
 SELECT ok(
     (
         SELECT w.run_at - clock_timestamp() BETWEEN interval '119 minutes' AND interval '2 hours'
-        FROM pulse.waiting AS w WHERE w.job = :job
+        FROM pulse_internal.waiting AS w WHERE w.job = :job
     ),
     'by the clock, not by the start of the transaction'
 );
@@ -94,7 +94,7 @@ SELECT is(pg_temp.state(:job), 'ready', 'a run_at in the past is ready at once')
 SELECT pulse.enqueue('k', delay => '0') AS job \gset
 SELECT is(pg_temp.state(:job), 'ready', 'so is a delay of nothing');
 SELECT ok(
-    (SELECT b.enqueued_at > now() FROM pulse.body AS b WHERE b.job = :job),
+    (SELECT b.enqueued_at > now() FROM pulse_internal.body AS b WHERE b.job = :job),
     'times are the clock''s: later than the start of a transaction'
 );
 
@@ -105,7 +105,7 @@ SELECT is(pg_temp.state(:job), 'awaiting_approval', 'a call may ask for approval
 SELECT ok(
     (
         SELECT a.expires_at - clock_timestamp() BETWEEN interval '23:59' AND interval '24:00'
-        FROM pulse.approval AS a WHERE a.job = :job
+        FROM pulse_internal.approval AS a WHERE a.job = :job
     ),
     'which expires after 24 hours'
 );
@@ -116,7 +116,7 @@ SELECT ok(
     (
         SELECT a.expires_at - clock_timestamp() BETWEEN interval '59 min' AND interval '60 min'
             AND a.run_at - clock_timestamp() BETWEEN interval '4 min' AND interval '5 min'
-        FROM pulse.approval AS a WHERE a.job = :job
+        FROM pulse_internal.approval AS a WHERE a.job = :job
     ),
     'with its own expiry, and its run_at kept'
 );
@@ -276,7 +276,7 @@ SELECT is(pg_temp.queue(), :before::bigint, 'rolled back, an enqueue never happe
 
 -- The bell
 
-SELECT is(pulse._ring('default'), false, 'while nobody sleeps nobody is woken');
+SELECT is(pulse_internal.ring('default'), false, 'while nobody sleeps nobody is woken');
 
 SELECT * FROM finish();
 

@@ -8,9 +8,9 @@ RETURNS bigint
 LANGUAGE sql
 AS $$
     SELECT
-        (SELECT count(*) FROM pulse.body) + (SELECT count(*) FROM pulse.ready)
-        + (SELECT count(*) FROM pulse.waiting) + (SELECT count(*) FROM pulse.approval)
-        + (SELECT count(*) FROM pulse.job_key)
+        (SELECT count(*) FROM pulse_internal.body) + (SELECT count(*) FROM pulse_internal.ready)
+        + (SELECT count(*) FROM pulse_internal.waiting) + (SELECT count(*) FROM pulse_internal.approval)
+        + (SELECT count(*) FROM pulse_internal.job_key)
 $$;
 
 -- One kind
@@ -22,20 +22,20 @@ FROM pulse.enqueue_many(
     max_attempts => 7, group_key => 'g', tags => '{t}', max_runtime => '1 h'
 ) WITH ORDINALITY AS m (job, place);
 SELECT results_eq(
-    'SELECT b.payload FROM written AS w JOIN pulse.body AS b USING (job) ORDER BY w.place',
+    'SELECT b.payload FROM written AS w JOIN pulse_internal.body AS b USING (job) ORDER BY w.place',
     $$VALUES ('{"n": 1}'::jsonb), ('{"n": 2}'), ('{}'), ('{"n": 4}')$$,
     'ids come back in the order of the payloads, and NULL is an empty object'
 );
 SELECT results_eq(
-    'SELECT w.place FROM written AS w JOIN pulse.ready AS r USING (job) ORDER BY r.rank, r.seq',
+    'SELECT w.place FROM written AS w JOIN pulse_internal.ready AS r USING (job) ORDER BY r.rank, r.seq',
     'SELECT w.place FROM written AS w ORDER BY w.place', 'they stand in line in that order'
 );
 SELECT results_eq(
     $$
     SELECT DISTINCT r.lane COLLATE "default", r.rank, b.max_attempts, b.group_key COLLATE "default", b.tags,
-        b.max_runtime, (SELECT n.name FROM pulse._role_names AS n WHERE n.role = b.owner)
-    FROM pulse.ready AS r
-    JOIN pulse.body AS b USING (job)
+        b.max_runtime, (SELECT n.name FROM pulse_internal.role_names AS n WHERE n.role = b.owner)
+    FROM pulse_internal.ready AS r
+    JOIN pulse_internal.body AS b USING (job)
     $$,
     $$VALUES ('l', -3, 7, 'g', '{t}'::text [], interval '1 h', session_user)$$,
     'each has every option'
@@ -47,7 +47,7 @@ SELECT is(
     ),
     500::bigint, 'a delay schedules all of them'
 );
-SELECT is((SELECT count(*) FROM pulse.waiting), 500::bigint, 'once');
+SELECT is((SELECT count(*) FROM pulse_internal.waiting), 500::bigint, 'once');
 SELECT is_empty(
     $$SELECT pulse.enqueue_many('k', '{}'::jsonb [])$$, 'no payload is no job'
 );
@@ -62,25 +62,25 @@ SELECT is(
     1::bigint, 'with a key the first payload makes the job, and the others find it'
 );
 SELECT is(
-    (SELECT b.payload FROM pulse.body AS b WHERE b.unique_key = 'one'), '1'::jsonb,
+    (SELECT b.payload FROM pulse_internal.body AS b WHERE b.unique_key = 'one'), '1'::jsonb,
     'which keeps the first payload'
 );
 SELECT is(
     (
         SELECT count(*)
         FROM pulse.enqueue_many('k', ARRAY['1', '2']::jsonb [], requires_approval => true) AS m
-        JOIN pulse.approval AS a ON a.job = m
+        JOIN pulse_internal.approval AS a ON a.job = m
     ),
     0::bigint, 'a call that asks for approval is not seen by its own statement'
 );
-SELECT is((SELECT count(*) FROM pulse.approval), 2::bigint, 'but asks for each job');
+SELECT is((SELECT count(*) FROM pulse_internal.approval), 2::bigint, 'but asks for each job');
 SELECT pulse.set_kind('careful', lane => 'slow', priority => 2, requires_approval => true);
 SELECT is(
     (SELECT count(*) FROM pulse.enqueue_many('careful', ARRAY['1', '2']::jsonb [])), 2::bigint,
     'a kind may ask for it'
 );
 SELECT is(
-    (SELECT count(*) FROM pulse.approval AS a WHERE a.lane = 'slow' AND a.rank = -2), 2::bigint,
+    (SELECT count(*) FROM pulse_internal.approval AS a WHERE a.lane = 'slow' AND a.rank = -2), 2::bigint,
     'and gives lane and priority'
 );
 
@@ -168,15 +168,15 @@ SELECT is(
     'a key twice in one list gives one job, the first'
 );
 SELECT row_eq(
-    'SELECT b.max_attempts, r.lane, r.rank FROM written AS w JOIN pulse.body AS b USING (job) JOIN pulse.ready AS r USING (job) WHERE w.place = 2',
+    'SELECT b.max_attempts, r.lane, r.rank FROM written AS w JOIN pulse_internal.body AS b USING (job) JOIN pulse_internal.ready AS r USING (job) WHERE w.place = 2',
     ROW (2, 'l2'::text COLLATE "C", -5), 'options are read'
 );
 SELECT row_eq(
-    'SELECT b.max_runtime, b.group_key FROM written AS w JOIN pulse.body AS b USING (job) WHERE w.place = 7',
+    'SELECT b.max_runtime, b.group_key FROM written AS w JOIN pulse_internal.body AS b USING (job) WHERE w.place = 7',
     ROW (interval '5 min', 'g'::text COLLATE "C"), 'all of them'
 );
 SELECT row_eq(
-    'SELECT b.tags, (SELECT n.name FROM pulse._role_names AS n WHERE n.role = b.owner) FROM written AS w JOIN pulse.body AS b USING (job) WHERE w.place = 5',
+    'SELECT b.tags, (SELECT n.name FROM pulse_internal.role_names AS n WHERE n.role = b.owner) FROM written AS w JOIN pulse_internal.body AS b USING (job) WHERE w.place = 5',
     ROW ('{x,y}'::text [], session_user), 'tags too'
 );
 SELECT is_empty($$SELECT pulse.enqueue_many('[]')$$, 'an empty list is no job');
@@ -193,7 +193,7 @@ FROM pulse.enqueue_many(
     )
 ) WITH ORDINALITY AS m (job, place);
 SELECT results_eq(
-    'SELECT w.place FROM written AS w JOIN pulse.ready AS r USING (job) ORDER BY r.seq',
+    'SELECT w.place FROM written AS w JOIN pulse_internal.ready AS r USING (job) ORDER BY r.seq',
     'SELECT w.place FROM written AS w ORDER BY w.place',
     'keys are taken in sorted order, yet jobs stand in line in the order of the list'
 );
@@ -202,7 +202,7 @@ SELECT pulse.enqueue_many(
 ) AS same \gset
 SELECT is(:same::bigint, :taken::bigint, 'an element may replace');
 SELECT is(
-    (SELECT b.payload FROM pulse.body AS b WHERE b.job = :taken), '{"now": 2}'::jsonb,
+    (SELECT b.payload FROM pulse_internal.body AS b WHERE b.job = :taken), '{"now": 2}'::jsonb,
     'the payload'
 );
 

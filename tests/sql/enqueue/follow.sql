@@ -10,8 +10,8 @@ LANGUAGE sql
 AS $$
     SELECT j.job_id, j.state, b.payload, k.follows
     FROM pulse.jobs AS j
-    JOIN pulse.body AS b ON b.job = j.job_id
-    LEFT JOIN pulse.job_key AS k ON k.job = j.job_id
+    JOIN pulse_internal.body AS b ON b.job = j.job_id
+    LEFT JOIN pulse_internal.job_key AS k ON k.job = j.job_id
     WHERE j.lane = jobs.lane
     ORDER BY j.job_id
 $$;
@@ -36,7 +36,7 @@ AS $$ SELECT pulse.enqueue('k', again.payload, again.lane, unique_key => 'a', on
 
 SELECT pulse.enqueue('k', '1', 'f', unique_key => 'a') AS job \gset
 SELECT is(pg_temp.again('f', 'follow', '2'), :job::bigint, 'follow of a job that waits is a replace');
-SELECT is((SELECT b.payload FROM pulse.body AS b WHERE b.job = :job), '2', 'with the new payload');
+SELECT is((SELECT b.payload FROM pulse_internal.body AS b WHERE b.job = :job), '2', 'with the new payload');
 SELECT c.lease FROM pulse.claim_batch('w', 'f') AS c \gset
 SELECT o.job_id AS next, o.created FROM pulse.enqueue_one('k', '3', 'f', unique_key => 'a', on_conflict => 'follow') AS o \gset
 SELECT ok(:'created' AND :next <> :job, 'follow of a running job makes a new one');
@@ -46,7 +46,7 @@ SELECT results_eq(
     'rule 21: which is blocked, while the running one has the key'
 );
 SELECT is(pg_temp.again('f', 'follow', '4'), :next::bigint, 'a second call replaces the follower');
-SELECT is((SELECT b.payload FROM pulse.body AS b WHERE b.job = :next), '4', 'with its payload');
+SELECT is((SELECT b.payload FROM pulse_internal.body AS b WHERE b.job = :next), '4', 'with its payload');
 SELECT is(pg_temp.again('f', 'skip'), :job::bigint, 'skip finds the one that runs');
 SELECT throws_ok($$SELECT pg_temp.again('f', 'replace')$$, 'PU103', NULL, 'replace of it raises as ever');
 SELECT throws_ok($$SELECT pg_temp.again('f', 'error')$$, 'PU102', NULL, 'and so does error');
@@ -63,7 +63,7 @@ SELECT results_eq(
 );
 SELECT c.lease FROM pulse.claim_batch('w', 'f') AS c \gset
 SELECT pulse.complete(:lease);
-SELECT is_empty($$SELECT * FROM pulse.job_key WHERE lane = 'f'$$, 'the end of the follower gives the key back');
+SELECT is_empty($$SELECT * FROM pulse_internal.job_key WHERE lane = 'f'$$, 'the end of the follower gives the key back');
 
 -- However the one before it ends
 
@@ -73,15 +73,15 @@ SELECT pulse.fail(:lease, 'oops', retry_in => '0');
 SELECT is(pg_temp.state(:next), 'blocked', 'a job that is retried has not ended');
 SELECT is(pg_temp.again('retried', 'skip'), :job::bigint, 'and has its key');
 SELECT is(pg_temp.again('retried', 'follow', '5'), :next::bigint, 'follow replaces the follower then too, which is newer');
-UPDATE pulse.waiting SET run_at = clock_timestamp() - interval '1 s' WHERE job = :job;
+UPDATE pulse_internal.waiting SET run_at = clock_timestamp() - interval '1 s' WHERE job = :job;
 SELECT c.lease FROM pulse.claim_batch('w', 'retried') AS c \gset
 SELECT pulse.fail(:lease, 'oops', fatal => true);
 SELECT is(pg_temp.state(:next), 'ready', 'the follower runs when it is dead');
 SELECT throws_ok(format('SELECT pulse.retry(%s)', :job), 'PU102', NULL, 'and has the key, so that is not retried');
 SELECT * FROM pg_temp.run('reaped') \gset
 SELECT pg_temp.again('reaped', 'follow') AS next \gset
-UPDATE pulse.body SET max_attempts = 1 WHERE job = :job;
-UPDATE pulse.lease SET lease_until = claimed_at - interval '1 s', reap_at = claimed_at - interval '1 s' WHERE job = :job;
+UPDATE pulse_internal.body SET max_attempts = 1 WHERE job = :job;
+UPDATE pulse_internal.lease SET lease_until = claimed_at - interval '1 s', reap_at = claimed_at - interval '1 s' WHERE job = :job;
 SELECT pulse.reap() \g /dev/null
 SELECT is(pg_temp.state(:next), 'ready', 'or reaped');
 SELECT * FROM pg_temp.run('forced') \gset
@@ -99,7 +99,7 @@ SELECT * FROM pg_temp.run('window', unique_for => '1 h') \gset
 SELECT pg_temp.again('window', 'follow') AS next \gset
 SELECT pulse.complete(:lease);
 SELECT results_eq(
-    $$SELECT k.job, k.follows, k.expires_at FROM pulse.job_key AS k WHERE k.lane = 'window'$$,
+    $$SELECT k.job, k.follows, k.expires_at FROM pulse_internal.job_key AS k WHERE k.lane = 'window'$$,
     format('VALUES (%s::bigint, false, NULL::timestamptz)', :next), 'a follower takes the key, whatever unique_for said'
 );
 SELECT * FROM pg_temp.run('over', unique_for => '1 h') \gset
@@ -109,12 +109,12 @@ SELECT is(
     array_fill(:job::bigint, '{3}'), 'within unique_for of a finished job, all three find it and change nothing'
 );
 SELECT is(pg_temp.state(:job), 'completed', 'for it has finished');
-UPDATE pulse.job_key SET expires_at = clock_timestamp() - interval '1 s' WHERE lane = 'over';
+UPDATE pulse_internal.job_key SET expires_at = clock_timestamp() - interval '1 s' WHERE lane = 'over';
 SELECT isnt(pg_temp.again('over', 'follow'), :job::bigint, 'after that, the key is free');
 SELECT * FROM pg_temp.run('gone', unique_for => '1 h') \gset
 SELECT pulse.enqueue('k', lane => 'gone', unique_key => 'a', unique_for => '1 h', on_conflict => 'follow') AS next \gset
 SELECT pulse.cancel(:next) \g /dev/null
-SELECT is_empty(format('SELECT * FROM pulse.job_key WHERE job = %s', :next), 'a follower that is cancelled leaves no key behind');
+SELECT is_empty(format('SELECT * FROM pulse_internal.job_key WHERE job = %s', :next), 'a follower that is cancelled leaves no key behind');
 SELECT isnt(pg_temp.again('gone', 'follow'), :next::bigint, 'and the next one follows anew');
 
 -- Operators and followers
@@ -123,7 +123,7 @@ SELECT * FROM pg_temp.run('from') \gset
 SELECT pg_temp.again('from', 'follow') AS next \gset
 SELECT pulse.move(:next, 'to') \g /dev/null
 SELECT results_eq(
-    format('SELECT k.lane COLLATE "default", k.follows FROM pulse.job_key AS k WHERE k.job = %s', :next),
+    format('SELECT k.lane COLLATE "default", k.follows FROM pulse_internal.job_key AS k WHERE k.job = %s', :next),
     $$VALUES ('to', false)$$, 'a follower that is moved has the key of that lane'
 );
 SELECT is(pg_temp.state(:next), 'blocked', 'and waits on');
@@ -134,7 +134,7 @@ SELECT pulse.enqueue('k', lane => 'to2', unique_key => 'a') AS job \gset
 SELECT * FROM pg_temp.run('from2') \gset
 SELECT pg_temp.again('from2', 'follow') AS next \gset
 SELECT throws_ok(format('SELECT pulse.move(%s, %L)', :next, 'to2'), 'PU102', NULL, 'it is not moved onto a taken key');
-SELECT ok((SELECT k.follows FROM pulse.job_key AS k WHERE k.job = :next), 'and follows as before');
+SELECT ok((SELECT k.follows FROM pulse_internal.job_key AS k WHERE k.job = :next), 'and follows as before');
 
 -- A job that was moved away leaves its follower behind
 
@@ -143,21 +143,21 @@ SELECT pg_temp.again('left', 'follow', '1') AS next \gset
 SELECT pulse.fail(:lease, 'oops', retry_in => '1 h');
 SELECT pulse.move(:job, 'left2') \g /dev/null
 SELECT is(pg_temp.again('left', 'follow', '2'), :next::bigint, 'who comes next meets the one that waits for the key');
-SELECT ok((SELECT NOT k.follows FROM pulse.job_key AS k WHERE k.job = :next), 'which has it by then');
+SELECT ok((SELECT NOT k.follows FROM pulse_internal.job_key AS k WHERE k.job = :next), 'which has it by then');
 SELECT throws_ok(format('SELECT pulse.move(%s, %L)', :job, 'left'), 'PU102', NULL, 'so the other cannot come back');
 
 -- If another job has the key when the follower is released, that one is followed
 
 SELECT * FROM pg_temp.run('late2') \gset
 SELECT pg_temp.again('late2', 'follow') AS next \gset
-UPDATE pulse.job_key SET lane = 'late3' WHERE job = :next;
+UPDATE pulse_internal.job_key SET lane = 'late3' WHERE job = :next;
 SELECT pulse.enqueue('k', lane => 'late4', unique_key => 'a') AS other \gset
-UPDATE pulse.job_key SET lane = 'late3' WHERE job = :other;
+UPDATE pulse_internal.job_key SET lane = 'late3' WHERE job = :other;
 SELECT pulse.complete(:lease);
 SELECT is(pg_temp.state(:next), 'blocked', 'it waits for one that took the key meanwhile');
-SELECT is((SELECT b.waits_for FROM pulse.blocked AS b WHERE b.job = :next), :other::bigint, 'and for no other');
-UPDATE pulse.job_key SET lane = 'late2' WHERE job = :next;
-UPDATE pulse.job_key SET lane = 'late4' WHERE job = :other;
+SELECT is((SELECT b.waits_for FROM pulse_internal.blocked AS b WHERE b.job = :next), :other::bigint, 'and for no other');
+UPDATE pulse_internal.job_key SET lane = 'late2' WHERE job = :next;
+UPDATE pulse_internal.job_key SET lane = 'late4' WHERE job = :other;
 SELECT c.lease FROM pulse.claim_batch('w', 'late4') AS c \gset
 SELECT pulse.complete(:lease);
 SELECT is(pg_temp.state(:next), 'ready', 'until that one has ended');
@@ -170,13 +170,13 @@ SELECT is(
     :job::bigint, 'merge returns the job that waits'
 );
 SELECT row_eq(
-    format('SELECT b.payload, b.headers, w.rank, w.run_at < now() + interval ''90 min'' FROM pulse.body AS b JOIN pulse.waiting AS w USING (job) WHERE b.job = %s', :job),
+    format('SELECT b.payload, b.headers, w.rank, w.run_at < now() + interval ''90 min'' FROM pulse_internal.body AS b JOIN pulse_internal.waiting AS w USING (job) WHERE b.job = %s', :job),
     ROW ('{"a": 1, "b": 2, "c": 2}'::jsonb, '{"x": 1, "y": 2}'::jsonb, -2, true),
     'objects are overlaid, the higher priority and the earlier time stay'
 );
 SELECT pulse.enqueue('k', '{}', 'm', unique_key => 'a', priority => 3, delay => '1 min', on_conflict => 'merge') \g /dev/null
 SELECT row_eq(
-    format('SELECT b.headers, w.rank, w.run_at < now() + interval ''2 min'' FROM pulse.body AS b JOIN pulse.waiting AS w USING (job) WHERE b.job = %s', :job),
+    format('SELECT b.headers, w.rank, w.run_at < now() + interval ''2 min'' FROM pulse_internal.body AS b JOIN pulse_internal.waiting AS w USING (job) WHERE b.job = %s', :job),
     ROW ('{"x": 1, "y": 2}'::jsonb, -3, true), 'or come'
 );
 SELECT pulse.enqueue('k', '{}', 'm', unique_key => 'a', on_conflict => 'merge') \g /dev/null
@@ -186,11 +186,11 @@ SELECT is(pg_temp.state(:job), 'ready', 'and nothing puts it off again');
 SELECT pulse.enqueue('k', '[1]', 'ma', unique_key => 'a', start_by => now() + interval '1 h') AS job \gset
 SELECT pulse.enqueue('k', '[2, 3]', 'ma', unique_key => 'a', start_by => now() + interval '2 h', on_conflict => 'merge') \g /dev/null
 SELECT row_eq(
-    format('SELECT b.payload, b.start_by > now() + interval ''90 min'' FROM pulse.body AS b WHERE b.job = %s', :job),
+    format('SELECT b.payload, b.start_by > now() + interval ''90 min'' FROM pulse_internal.body AS b WHERE b.job = %s', :job),
     ROW ('[1, 2, 3]'::jsonb, true), 'arrays are appended; it may begin as late as any of them'
 );
 SELECT pulse.enqueue('k', '[4]', 'ma', unique_key => 'a', on_conflict => 'merge') \g /dev/null
-SELECT is((SELECT b.start_by FROM pulse.body AS b WHERE b.job = :job), NULL, 'which is any time if one of them says nothing');
+SELECT is((SELECT b.start_by FROM pulse_internal.body AS b WHERE b.job = :job), NULL, 'which is any time if one of them says nothing');
 SELECT throws_ok($$SELECT pg_temp.again('ma', 'merge', '{"a": 1}')$$, 'PU002', NULL, 'an object is not merged into an array');
 SELECT throws_ok($$SELECT pg_temp.again('ma', 'merge', '5')$$, 'PU002', NULL, 'nor a number');
 SELECT throws_ok(
@@ -204,7 +204,7 @@ SELECT results_eq(
     format('SELECT * FROM pg_temp.jobs(%L) WHERE job = %s', 'ma', :next),
     format($$VALUES (%s::bigint, 'blocked', '[7, 8]'::jsonb, true)$$, :next), 'and not into what runs'
 );
-SELECT is((SELECT b.payload FROM pulse.body AS b WHERE b.job = :job), '[1, 2, 3, 4]', 'which stays as it is');
+SELECT is((SELECT b.payload FROM pulse_internal.body AS b WHERE b.job = :job), '[1, 2, 3, 4]', 'which stays as it is');
 
 -- cancel
 
@@ -226,7 +226,7 @@ SELECT row_eq(
 );
 SELECT c.lease FROM pulse.claim_batch('w', 'c') AS c \gset
 SELECT pg_temp.again('c', 'cancel', '3') AS third \gset
-SELECT ok((SELECT l.cancel_by IS NOT NULL FROM pulse.lease AS l WHERE l.job = :next), 'one that runs is asked to stop');
+SELECT ok((SELECT l.cancel_by IS NOT NULL FROM pulse_internal.lease AS l WHERE l.job = :next), 'one that runs is asked to stop');
 SELECT is(pg_temp.state(:third), 'blocked', 'and the new one follows it');
 SELECT pg_temp.again('c', 'cancel', '4') AS fourth \gset
 SELECT results_eq(
@@ -305,18 +305,18 @@ RETURNS interval
 LANGUAGE sql
 AS $$
     SELECT pulse.enqueue('d', '{}', put_off.lane, unique_key => 'a', delay => '50 s', on_conflict => put_off.on_conflict);
-    SELECT w.run_at - b.enqueued_at FROM pulse.waiting AS w JOIN pulse.body AS b USING (job) WHERE w.lane = put_off.lane
+    SELECT w.run_at - b.enqueued_at FROM pulse_internal.waiting AS w JOIN pulse_internal.body AS b USING (job) WHERE w.lane = put_off.lane
 $$;
 SELECT pulse.enqueue('d', lane => d.lane, unique_key => 'a', delay => '50 s') FROM unnest('{replace,follow,merge}'::text []) AS d (lane) \g /dev/null
-UPDATE pulse.body SET enqueued_at = enqueued_at - interval '30 s' WHERE kind = 'd';
-UPDATE pulse.waiting SET run_at = run_at - interval '30 s' WHERE kind = 'd';
+UPDATE pulse_internal.body SET enqueued_at = enqueued_at - interval '30 s' WHERE kind = 'd';
+UPDATE pulse_internal.waiting SET run_at = run_at - interval '30 s' WHERE kind = 'd';
 SELECT is(
     array(SELECT pg_temp.put_off(d.lane, d.lane) FROM unnest('{replace,follow}'::text []) AS d (lane)),
     array_fill(interval '1 min', '{2}'), 'replace and follow put a job off to max_delay after it was enqueued, no further'
 );
 SELECT ok(pg_temp.put_off('merge', 'merge') < '51 s', 'merge never does');
-UPDATE pulse.body SET enqueued_at = enqueued_at - interval '1 h' WHERE kind = 'd';
-UPDATE pulse.waiting SET run_at = run_at - interval '1 h' WHERE lane = 'replace';
+UPDATE pulse_internal.body SET enqueued_at = enqueued_at - interval '1 h' WHERE kind = 'd';
+UPDATE pulse_internal.waiting SET run_at = run_at - interval '1 h' WHERE lane = 'replace';
 SELECT pulse.enqueue('d', lane => 'replace', unique_key => 'a', delay => '50 s', on_conflict => 'replace') AS job \gset
 SELECT is(pg_temp.state(:job), 'ready', 'what has waited that long is put off no more');
 SELECT pulse.enqueue('d', lane => 'replace', unique_key => 'a', delay => '50 s', on_conflict => 'replace') AS job \gset
@@ -326,19 +326,19 @@ SELECT ok(pg_temp.put_off('far', 'replace') BETWEEN '50 s' AND '51 s', 'an earli
 SELECT pulse.enqueue('d', lane => 'far2', unique_key => 'a', delay => '1 h') AS job \gset
 SELECT pulse.enqueue('d', lane => 'far2', unique_key => 'a', delay => '2 h', on_conflict => 'replace') AS job \gset
 SELECT ok(
-    (SELECT w.run_at < now() + interval '61 min' AND w.run_at > now() + interval '59 min' FROM pulse.waiting AS w WHERE w.job = :job),
+    (SELECT w.run_at < now() + interval '61 min' AND w.run_at > now() + interval '59 min' FROM pulse_internal.waiting AS w WHERE w.job = :job),
     'and what was to wait longer from the first is not put off'
 );
 SELECT pulse.enqueue('d', lane => 'fd', unique_key => 'a') \g /dev/null
 SELECT c.lease FROM pulse.claim_batch('w', 'fd') AS c \gset
 SELECT pulse.enqueue('d', lane => 'fd', unique_key => 'a', delay => '50 s', on_conflict => 'follow') AS job \gset
-UPDATE pulse.body SET enqueued_at = enqueued_at - interval '1 h' WHERE job = :job;
-UPDATE pulse.blocked SET run_at = run_at - interval '1 h' WHERE job = :job;
+UPDATE pulse_internal.body SET enqueued_at = enqueued_at - interval '1 h' WHERE job = :job;
+UPDATE pulse_internal.blocked SET run_at = run_at - interval '1 h' WHERE job = :job;
 SELECT pulse.enqueue('d', lane => 'fd', unique_key => 'a', delay => '50 s', on_conflict => 'follow') AS job \gset
 SELECT pulse.complete(:lease);
 SELECT is(pg_temp.state(:job), 'ready', 'a follower counts from its own enqueue');
 SELECT pulse.set_kind('d', max_delay => '0');
-SELECT is((SELECT k.max_delay FROM pulse.kind AS k WHERE k.kind = 'd'), NULL, '0 is no bound');
+SELECT is((SELECT k.max_delay FROM pulse_internal.kind AS k WHERE k.kind = 'd'), NULL, '0 is no bound');
 SELECT throws_ok($$SELECT pulse.set_kind('d', max_delay => '-1 s')$$, 'PU002', NULL, 'and less is none');
 
 -- Lists
@@ -355,7 +355,7 @@ SELECT array_agg(e) AS ids FROM pulse.enqueue_many(
       {"kind": "k", "payload": [3], "lane": "list", "unique_key": "c", "on_conflict": "cancel"}]'
 ) AS e \gset
 SELECT results_eq(
-    $$SELECT j.state, b.payload, j.priority FROM pulse.jobs AS j JOIN pulse.body AS b ON b.job = j.job_id WHERE j.lane = 'list' ORDER BY b.payload$$,
+    $$SELECT j.state, b.payload, j.priority FROM pulse.jobs AS j JOIN pulse_internal.body AS b ON b.job = j.job_id WHERE j.lane = 'list' ORDER BY b.payload$$,
     $$VALUES ('ready', '[3]'::jsonb, 0), ('blocked', '[1, 2]', 7), ('ready', '[1, 2, 3]', 0), ('running', '{}', 0)$$,
     'enqueue_many knows all three, also inside one list'
 );
@@ -368,7 +368,7 @@ SELECT is(
     cardinality(array(SELECT DISTINCT pulse.enqueue_many('k', ARRAY['[1]', '[2]']::jsonb [], lane => 'pay', unique_key => 'a', on_conflict => 'merge'))),
     1, 'nor do payloads of one call make more than one job'
 );
-SELECT is((SELECT b.payload FROM pulse.body AS b JOIN pulse.ready AS r USING (job) WHERE r.lane = 'pay'), '[1, 2]', 'but one of both');
+SELECT is((SELECT b.payload FROM pulse_internal.body AS b JOIN pulse_internal.ready AS r USING (job) WHERE r.lane = 'pay'), '[1, 2]', 'but one of both');
 
 -- What cannot be
 

@@ -149,7 +149,7 @@ SELECT pulse.enqueue('payloads', 'null') \g /dev/null
 SELECT pulse.enqueue_many('payloads', ARRAY[NULL, 'null']::jsonb []) \g /dev/null
 SELECT pulse.enqueue_many('[{"kind": "payloads", "payload": null}]') \g /dev/null
 SELECT results_eq(
-    $$SELECT b.payload FROM pulse.body AS b WHERE b.kind = 'payloads' ORDER BY b.job$$,
+    $$SELECT b.payload FROM pulse_internal.body AS b WHERE b.kind = 'payloads' ORDER BY b.job$$,
     $$VALUES ('{}'::jsonb), ('null'), ('{}'), ('null'), ('{}')$$,
     'no payload is an empty object; JSON null stays, but in a list it says: not given'
 );

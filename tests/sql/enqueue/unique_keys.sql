@@ -16,7 +16,7 @@ SELECT is(
     'skip, the default, returns the job that has the key'
 );
 SELECT is(
-    (SELECT b.payload FROM pulse.body AS b WHERE b.job = :job), '{"n": 1}'::jsonb,
+    (SELECT b.payload FROM pulse_internal.body AS b WHERE b.job = :job), '{"n": 1}'::jsonb,
     'and leaves it as it is'
 );
 SELECT is(
@@ -56,14 +56,14 @@ SELECT pulse.fail(:lease, 'oops', retry_in => '1 h');
 SELECT is(
     pulse.enqueue('k', unique_key => 'life', lane => 'life'), :job::bigint, 'a retrying one'
 );
-UPDATE pulse.waiting SET run_at = clock_timestamp() - interval '1 s' WHERE job = :job;
-DELETE FROM pulse.due_mark;
+UPDATE pulse_internal.waiting SET run_at = clock_timestamp() - interval '1 s' WHERE job = :job;
+DELETE FROM pulse_internal.due_mark;
 SELECT c.lease FROM pulse.claim_batch('w', 'life') AS c \gset
 SELECT pulse.snooze(:lease, '1 h');
 SELECT is(
     pulse.enqueue('k', unique_key => 'life', lane => 'life'), :job::bigint, 'a snoozed one'
 );
-UPDATE pulse.waiting SET run_at = clock_timestamp() - interval '1 s' WHERE job = :job;
+UPDATE pulse_internal.waiting SET run_at = clock_timestamp() - interval '1 s' WHERE job = :job;
 SELECT c.lease FROM pulse.claim_batch('w', 'life') AS c \gset
 SELECT r.verdict FROM pulse.release(ARRAY[:lease]) AS r \gset
 SELECT is(
@@ -83,25 +83,25 @@ SELECT pulse.enqueue('k', unique_key => 'end', lane => 'end', max_attempts => 1)
 SELECT c.lease FROM pulse.claim_batch('w', 'end') AS c \gset
 SELECT pulse.fail(:lease);
 SELECT is(pg_temp.state(:job), 'dead', 'a job dies');
-SELECT is_empty('SELECT * FROM pulse.job_key WHERE lane = ''end''', 'and gives the key back');
+SELECT is_empty('SELECT * FROM pulse_internal.job_key WHERE lane = ''end''', 'and gives the key back');
 SELECT pulse.enqueue('k', unique_key => 'end', lane => 'end', max_attempts => 1) AS job \gset
 SELECT c.lease FROM pulse.claim_batch('w', 'end') AS c \gset
-UPDATE pulse.lease SET lease_until = clock_timestamp() - interval '1 s' WHERE job = :job;
+UPDATE pulse_internal.lease SET lease_until = clock_timestamp() - interval '1 s' WHERE job = :job;
 SELECT pulse.reap() AS n \gset
 SELECT is(pg_temp.state(:job), 'dead', 'a job is reaped');
-SELECT is_empty('SELECT * FROM pulse.job_key WHERE lane = ''end''', 'and gives the key back');
+SELECT is_empty('SELECT * FROM pulse_internal.job_key WHERE lane = ''end''', 'and gives the key back');
 SELECT pulse.enqueue('k', unique_key => 'end', lane => 'end') AS job \gset
 SELECT c.lease FROM pulse.claim_batch('w', 'end') AS c \gset
 SELECT pulse.cancel(:job) AS c \gset
 SELECT r.verdict FROM pulse.release(ARRAY[:lease]) AS r \gset
 SELECT is(pg_temp.state(:job), 'cancelled', 'a job is released after a cancel request');
-SELECT is_empty('SELECT * FROM pulse.job_key WHERE lane = ''end''', 'and gives the key back');
+SELECT is_empty('SELECT * FROM pulse_internal.job_key WHERE lane = ''end''', 'and gives the key back');
 SELECT pulse.enqueue('k', unique_key => 'end', lane => 'end') AS job \gset
 SELECT c.lease FROM pulse.claim_batch('w', 'end') AS c \gset
 SELECT pulse.cancel(:job) AS c \gset
 SELECT pulse.ack_cancel(:lease);
 SELECT is_empty(
-    'SELECT * FROM pulse.job_key WHERE lane = ''end''', 'so does an acknowledged cancel'
+    'SELECT * FROM pulse_internal.job_key WHERE lane = ''end''', 'so does an acknowledged cancel'
 );
 
 -- replace
@@ -113,7 +113,7 @@ SELECT is(
 );
 SELECT row_eq(
     format(
-        'SELECT b.payload, r.rank, r.keyed FROM pulse.body AS b JOIN pulse.ready AS r USING (job) WHERE b.job = %s',
+        'SELECT b.payload, r.rank, r.keyed FROM pulse_internal.body AS b JOIN pulse_internal.ready AS r USING (job) WHERE b.job = %s',
         :job
     ),
     ROW ('{"n": 2}'::jsonb, -5, true),
@@ -125,7 +125,7 @@ SELECT pulse.enqueue('k', '{"n": 3}', unique_key => 'r', on_conflict => 'replace
 SELECT is(pg_temp.state(:job), 'ready', 'and none puts a scheduled one into it');
 SELECT row_eq(
     format(
-        'SELECT b.payload, r.rank FROM pulse.body AS b JOIN pulse.ready AS r USING (job) WHERE b.job = %s',
+        'SELECT b.payload, r.rank FROM pulse_internal.body AS b JOIN pulse_internal.ready AS r USING (job) WHERE b.job = %s',
         :job
     ),
     ROW ('{"n": 3}'::jsonb, 0), 'with payload and priority again'
@@ -135,14 +135,14 @@ SELECT results_eq(
     format('VALUES (%s::bigint, false)', :job), 'a replaced job was not created'
 );
 SELECT pulse.enqueue('k', unique_key => 'ra', requires_approval => true) AS job \gset
-SELECT a.expires_at, a.asked_at FROM pulse.approval AS a WHERE a.job = :job \gset
+SELECT a.expires_at, a.asked_at FROM pulse_internal.approval AS a WHERE a.job = :job \gset
 SELECT pulse.enqueue(
     'k', '{"n": 9}', unique_key => 'ra', priority => 4, on_conflict => 'replace'
 ) AS same \gset
 SELECT is(pg_temp.state(:same), 'awaiting_approval', 'replace needs no less approval');
 SELECT row_eq(
     format(
-        'SELECT b.payload, a.rank, a.expires_at, a.asked_at FROM pulse.body AS b JOIN pulse.approval AS a USING (job) WHERE b.job = %s',
+        'SELECT b.payload, a.rank, a.expires_at, a.asked_at FROM pulse_internal.body AS b JOIN pulse_internal.approval AS a USING (job) WHERE b.job = %s',
         :same
     ),
     ROW ('{"n": 9}'::jsonb, -4, :'expires_at'::timestamptz, :'asked_at'::timestamptz),
@@ -155,7 +155,7 @@ SELECT throws_ok(
     'PU103', NULL, 'a running job cannot be replaced'
 );
 SELECT is(
-    (SELECT b.payload FROM pulse.body AS b WHERE b.job = :job), '{"n": 1}'::jsonb,
+    (SELECT b.payload FROM pulse_internal.body AS b WHERE b.job = :job), '{"n": 1}'::jsonb,
     'and keeps its payload'
 );
 SELECT pulse.fail(:lease, 'oops', retry_in => '1 h');
@@ -164,7 +164,7 @@ SELECT pulse.enqueue(
 ) AS same \gset
 SELECT row_eq(
     format(
-        'SELECT w.attempts, w.failures, w.retrying, w.last_lease FROM pulse.waiting AS w WHERE w.job = %s',
+        'SELECT w.attempts, w.failures, w.retrying, w.last_lease FROM pulse_internal.waiting AS w WHERE w.job = %s',
         :job
     ),
     ROW (1, 1, true, :lease::bigint),
@@ -184,14 +184,14 @@ SELECT throws_ok(
 SELECT pulse.enqueue('k', unique_key => 'f', unique_for => '1 h', lane => 'f') AS job \gset
 SELECT c.lease FROM pulse.claim_batch('w', 'f') AS c \gset
 SELECT is(
-    (SELECT k.expires_at FROM pulse.job_key AS k WHERE k.job = :job), NULL,
+    (SELECT k.expires_at FROM pulse_internal.job_key AS k WHERE k.job = :job), NULL,
     'unique_for does not run while the job does'
 );
 SELECT pulse.complete(:lease);
 SELECT ok(
     (
         SELECT k.expires_at - clock_timestamp() BETWEEN interval '59 min' AND interval '60 min'
-        FROM pulse.job_key AS k WHERE k.job = :job
+        FROM pulse_internal.job_key AS k WHERE k.job = :job
     ),
     'it begins when the job has finished'
 );
@@ -213,14 +213,14 @@ SELECT is(
     'the unique_for of a repeated enqueue'
 );
 SELECT ok(
-    (SELECT k.expires_at < clock_timestamp() + interval '1 h' FROM pulse.job_key AS k WHERE k.job = :job),
+    (SELECT k.expires_at < clock_timestamp() + interval '1 h' FROM pulse_internal.job_key AS k WHERE k.job = :job),
     'extends nothing'
 );
-UPDATE pulse.job_key SET expires_at = clock_timestamp() - interval '1 s' WHERE job = :job;
+UPDATE pulse_internal.job_key SET expires_at = clock_timestamp() - interval '1 s' WHERE job = :job;
 SELECT pulse.enqueue('k', unique_key => 'f', lane => 'f') AS later \gset
 SELECT isnt(:later::bigint, :job::bigint, 'when it is over, the key is free');
 SELECT is(
-    (SELECT k.job FROM pulse.job_key AS k WHERE k.lane = 'f'), :later::bigint,
+    (SELECT k.job FROM pulse_internal.job_key AS k WHERE k.lane = 'f'), :later::bigint,
     'and belongs to the next'
 );
 SELECT pulse.enqueue('k', unique_key => 'zero', unique_for => '0', lane => 'zero') AS job \gset
@@ -266,14 +266,14 @@ SELECT throws_ok(
     'rule 21: nor is a job moved to a lane where its key is taken'
 );
 SELECT is(
-    (SELECT r.lane FROM pulse.ready AS r WHERE r.job = :job) COLLATE "default", 'again',
+    (SELECT r.lane FROM pulse_internal.ready AS r WHERE r.job = :job) COLLATE "default", 'again',
     'it stays'
 );
 SELECT lives_ok(
     format('SELECT pulse.move(%s, %L)', :job, 'third'), 'it may go where it is free'
 );
 SELECT is(
-    (SELECT k.lane FROM pulse.job_key AS k WHERE k.job = :job) COLLATE "default", 'third',
+    (SELECT k.lane FROM pulse_internal.job_key AS k WHERE k.job = :job) COLLATE "default", 'third',
     'and takes the key along'
 );
 
@@ -345,7 +345,7 @@ SELECT throws_ok(
     $$SELECT pulse.enqueue_many('[{"kind": "k", "payload": 3, "unique_key": "mine", "on_conflict": "replace"}]')$$,
     'PU105', NULL, 'nor by enqueue_many with a list'
 );
-SELECT is((SELECT b.payload FROM pulse.body AS b WHERE b.job = :again), '2', 'it is as it was approved');
+SELECT is((SELECT b.payload FROM pulse_internal.body AS b WHERE b.job = :again), '2', 'it is as it was approved');
 SELECT c.lease FROM pulse.claim_batch('w', max_jobs => 100) AS c WHERE c.job_id = :again \gset
 SELECT pulse.fail(:lease, 'oops', retry_in => '1 h');
 SELECT throws_ok(
@@ -377,7 +377,7 @@ SELECT throws_ok(
 );
 RESET ROLE;
 SELECT is(:again, :job, 'but its key finds it');
-SELECT is((SELECT b.payload FROM pulse.body AS b WHERE b.job = :job), '1', 'which is as it was');
+SELECT is((SELECT b.payload FROM pulse_internal.body AS b WHERE b.job = :job), '1', 'which is as it was');
 
 -- Odd keys
 

@@ -10,9 +10,9 @@ RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     v_lease bigint;
 BEGIN
-    UPDATE pulse.ready AS r SET rank = -1000 WHERE r.job = work.job;
+    UPDATE pulse_internal.ready AS r SET rank = -1000 WHERE r.job = work.job;
     SELECT c.lease INTO v_lease FROM pulse.claim_batch('w', 'f') AS c;
-    IF NOT EXISTS (SELECT FROM pulse.lease AS l WHERE l.lease = v_lease AND l.job = work.job) THEN
+    IF NOT EXISTS (SELECT FROM pulse_internal.lease AS l WHERE l.lease = v_lease AND l.job = work.job) THEN
         RETURN 'did not run';
     END IF;
     CASE how
@@ -32,8 +32,8 @@ $$;
 -- As two transactions would: nothing of it is our own.
 CREATE FUNCTION pg_temp.settle() RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE pulse.doubt SET by = '1';
-    RETURN pulse._tick_flows();
+    UPDATE pulse_internal.doubt SET by = '1';
+    RETURN pulse_internal.tick_flows();
 END $$;
 \o
 
@@ -59,10 +59,10 @@ SELECT is(pg_temp.work(:a, 'release'), 'ready');
 SELECT is(pg_temp.state(:c), 'blocked', 'upstream released: nothing happens');
 SELECT is(pg_temp.work(:a, 'fail'), 'retrying');
 SELECT is(pg_temp.state(:c) || pg_temp.state(:r), 'blockedblocked', 'upstream retrying: nothing happens');
-UPDATE pulse.waiting SET run_at = now() - interval '1 minute' WHERE job = :a;
-DELETE FROM pulse.due_mark;
+UPDATE pulse_internal.waiting SET run_at = now() - interval '1 minute' WHERE job = :a;
+DELETE FROM pulse_internal.due_mark;
 \o /dev/null
-SELECT pulse._tick_promote();
+SELECT pulse_internal.tick_promote();
 \o
 SELECT is(pg_temp.work(:a, 'snooze'), 'scheduled');
 SELECT is(pg_temp.state(:c) || pg_temp.state(:r), 'blockedblocked', 'upstream snoozed: nothing happens');
@@ -136,8 +136,8 @@ SELECT is(pulse.retry(:r), 'blocked', 'retry of a job with upstreams, run: any e
 
 -- what cannot be
 SELECT throws_ok('SELECT pulse.enqueue(''k'', after => ARRAY[987654321])', 'PU004', NULL, 'upstream unknown: PU004');
-SELECT throws_ok((SELECT format('SELECT pulse.enqueue(''k'', after => ARRAY[%s])', last_value + 1) FROM pulse.job_id), 'PU004', NULL, 'the job itself, by the id that it will get: PU004');
-SELECT throws_ok((SELECT format('SELECT pulse.enqueue_many(''k'', ''{1,2,3}''::jsonb[], after => ARRAY[%s])', last_value + 2) FROM pulse.job_id), 'PU004', NULL, 'one of the same call: PU004');
+SELECT throws_ok((SELECT format('SELECT pulse.enqueue(''k'', after => ARRAY[%s])', last_value + 1) FROM pulse_internal.job_id), 'PU004', NULL, 'the job itself, by the id that it will get: PU004');
+SELECT throws_ok((SELECT format('SELECT pulse.enqueue_many(''k'', ''{1,2,3}''::jsonb[], after => ARRAY[%s])', last_value + 2) FROM pulse_internal.job_id), 'PU004', NULL, 'one of the same call: PU004');
 SELECT is(pg_temp.state(pulse.enqueue('k', lane => 'f', after => '{}')), 'ready', 'after => {}: no dependency');
 SELECT throws_ok('SELECT pulse.enqueue(''k'', after => ARRAY[1, NULL])', 'PU002', NULL, 'NULL inside after: PU002');
 SELECT throws_ok('SELECT pulse.enqueue(''k'', after => ARRAY[1], after_failed => ''explode'')', 'PU002', NULL, 'an unknown after_failed: PU002');
@@ -170,7 +170,7 @@ SELECT pulse.set_lane('g', fair => true);
 SELECT pg_temp.add() AS a \gset
 SELECT pulse.enqueue('k', lane => 'g', group_key => 'tenant', after => ARRAY[:a], name => 'grouped') AS g, pulse.enqueue('k', lane => 'g', after => ARRAY[:a]) AS p \gset
 SELECT is(pg_temp.work(:a), 'completed');
-SELECT results_eq('SELECT job, group_key COLLATE "default" FROM pulse.group_ready ORDER BY 1', format('VALUES (%s::bigint, %L)', :g, 'tenant'), 'released into a grouped lane, it joins the line of its group');
+SELECT results_eq('SELECT job, group_key COLLATE "default" FROM pulse_internal.group_ready ORDER BY 1', format('VALUES (%s::bigint, %L)', :g, 'tenant'), 'released into a grouped lane, it joins the line of its group');
 SELECT bag_eq('SELECT c.job_id, c.name FROM pulse.claim_batch(''w'', ''g'', 5) AS c', format('VALUES (%s::bigint, %L), (%s, NULL)', :g, 'grouped', :p), 'and is claimed from there');
 
 -- more dependents than a page
@@ -178,10 +178,10 @@ SELECT count(pg_temp.add()) AS upstreams FROM generate_series(1, 3) \gset
 SELECT array_agg(lease) AS leases, array_agg(job_id) AS ups FROM (SELECT * FROM pulse.claim_batch('w', 'f', 3)) AS c \gset
 SELECT count(*) AS dependents FROM unnest(:'ups'::bigint[]) AS u (job), pulse.enqueue_many('many', array_fill('1'::jsonb, ARRAY[600]), lane => 'f', after => ARRAY[u.job]) \gset
 SELECT count(*) AS failed FROM pulse.fail_batch(:'leases', fatal => '{true,true,true}') \gset
-SELECT ok((SELECT count(*) FROM pulse.blocked WHERE kind = 'many') BETWEEN 1 AND 800, 'several upstreams die in one report: it cancels a thousand of their dependents');
+SELECT ok((SELECT count(*) FROM pulse_internal.blocked WHERE kind = 'many') BETWEEN 1 AND 800, 'several upstreams die in one report: it cancels a thousand of their dependents');
 SELECT is(pg_temp.settle(), 0::bigint);
-SELECT is((SELECT count(*) FROM pulse.blocked WHERE kind = 'many'), 0::bigint, 'and leaves a doubt about each upstream that has more');
-SELECT is((SELECT count(*) FROM pulse.finished WHERE kind = 'many' AND error LIKE 'job % is dead'), 1800::bigint, 'so that all are told');
+SELECT is((SELECT count(*) FROM pulse_internal.blocked WHERE kind = 'many'), 0::bigint, 'and leaves a doubt about each upstream that has more');
+SELECT is((SELECT count(*) FROM pulse_internal.finished WHERE kind = 'many' AND error LIKE 'job % is dead'), 1800::bigint, 'so that all are told');
 
 -- approval that a replace asks for
 SELECT pg_temp.add() AS a \gset
@@ -196,7 +196,7 @@ SELECT throws_ok($$SELECT pulse.enqueue('q', '3', lane => 'f', unique_key => 'q'
 -- what is left of it
 SELECT is_empty('SELECT * FROM pulse.check()', 'check() finds nothing');
 SELECT is(pg_temp.settle(), 0::bigint, 'guarantee 20: no doubt releases anything that was not released');
-SELECT is((SELECT count(*) FROM pulse.doubt), 0::bigint, 'and all doubts are settled');
+SELECT is((SELECT count(*) FROM pulse_internal.doubt), 0::bigint, 'and all doubts are settled');
 
 SELECT * FROM finish();
 ROLLBACK;

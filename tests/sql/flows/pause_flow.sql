@@ -41,7 +41,7 @@ SELECT results_eq(
     $$VALUES (NULL::text, 'f'::text, 'ann'::text, 'prices are wrong'::text)$$, 'pause_status says so'
 );
 SELECT is(
-    (SELECT verb || ' ' || reason || ' ' || (after ->> 'flow') FROM pulse.audit_entry ORDER BY entry DESC LIMIT 1),
+    (SELECT verb || ' ' || reason || ' ' || (after ->> 'flow') FROM pulse_internal.audit_entry ORDER BY entry DESC LIMIT 1),
     'pause prices are wrong f', 'and so does the audit'
 );
 SELECT ok(pg_temp.held(:a), 'why says it of a ready job');
@@ -61,7 +61,7 @@ SELECT is_empty('SELECT * FROM pulse.check()', 'check finds nothing wrong');
 -- jobs that come later
 SELECT pulse.enqueue('k', lane => 'l', flow => 'f') AS d \gset
 \o /dev/null
-SELECT pulse.complete(l.lease) FROM pulse.lease AS l WHERE l.job = :other;
+SELECT pulse.complete(l.lease) FROM pulse_internal.lease AS l WHERE l.job = :other;
 \o
 SELECT is(pg_temp.state(:c), 'ready', 'one that is released');
 SELECT is(pg_temp.claimed('l'), '{}'::bigint[], 'and one that is enqueued are met by the next claim');
@@ -93,7 +93,7 @@ SELECT pulse.enqueue('k', lane => 'groups', group_key => 'x') AS free \gset
 \o
 SELECT is(pg_temp.claimed('groups'), ARRAY[:free]::bigint[], 'in a lane with groups its jobs are passed as well');
 \o /dev/null
-SELECT pulse.complete(l.lease) FROM pulse.lease AS l WHERE l.job = :free;
+SELECT pulse.complete(l.lease) FROM pulse_internal.lease AS l WHERE l.job = :free;
 SELECT pulse.resume('ann', flow => 'later');
 \o
 SELECT is(cardinality(pg_temp.claimed('groups')), 1, 'and come back to their group, slot by slot');
@@ -120,10 +120,10 @@ SELECT pulse.enqueue('k', lane => 'l', flow => 'f') AS lost \gset
 \o /dev/null
 SELECT pulse.pause('ann', flow => 'f');
 SELECT pg_temp.claimed('l');
-DELETE FROM pulse.flow_hold;
+DELETE FROM pulse_internal.flow_hold;
 \o
 SELECT is((SELECT problem FROM pulse.check()), 'job is parked and its flow is not paused', 'check finds one that is left behind');
-SELECT is((pulse._backstop_flows()).missed, 1::bigint, 'and so does the backstop');
+SELECT is((pulse_internal.backstop_flows()).missed, 1::bigint, 'and so does the backstop');
 SELECT is(pg_temp.claimed('l'), ARRAY[:lost]::bigint[], 'which has it claimed');
 
 SELECT * FROM finish();

@@ -9,7 +9,7 @@ CREATE FUNCTION pg_temp.enqueue_parts(jobs integer) RETURNS bigint[] LANGUAGE sq
 $$;
 CREATE FUNCTION pg_temp.claim_part(part bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE pulse.ready AS r SET rank = -1000 WHERE r.job = part;
+    UPDATE pulse_internal.ready AS r SET rank = -1000 WHERE r.job = part;
     RETURN (SELECT c.lease FROM pulse.claim_batch('w', 'f') AS c);
 END $$;
 -- A job behind 250 parts, which end ten at a time in the order that is asked for: how often it
@@ -36,7 +36,7 @@ BEGIN
     v_leases := array(
         SELECT l.lease
         FROM unnest(v_parts) WITH ORDINALITY AS p (part, nth)
-        INNER JOIN pulse.lease AS l ON l.job = p.part
+        INNER JOIN pulse_internal.lease AS l ON l.job = p.part
         ORDER BY
             CASE first_by
                 WHEN 'first' THEN p.nth WHEN 'last' THEN -p.nth
@@ -70,7 +70,7 @@ SELECT is(pg_temp.fan_in('second', false, 'fail', 'run'), '0 early, ready', 'of 
 -- many are released when ten of these have ended, all but the tenth of the others, and that.
 \o /dev/null
 CREATE FUNCTION pg_temp.end_all(jobs bigint []) RETURNS void LANGUAGE sql AS $$
-    SELECT pulse.complete_batch(array(SELECT l.lease FROM pulse.lease AS l WHERE l.job = ANY (jobs)))
+    SELECT pulse.complete_batch(array(SELECT l.lease FROM pulse_internal.lease AS l WHERE l.job = ANY (jobs)))
 $$;
 CREATE FUNCTION pg_temp.ten_small(
     first_end text, dies boolean DEFAULT false, after_failed text DEFAULT NULL
@@ -93,14 +93,14 @@ BEGIN
         SELECT v_first, v_last INTO v_last, v_first;
     END IF;
     IF dies THEN
-        PERFORM pulse.fail(l.lease, fatal => true) FROM pulse.lease AS l WHERE l.job = v_first[2];
+        PERFORM pulse.fail(l.lease, fatal => true) FROM pulse_internal.lease AS l WHERE l.job = v_first[2];
     END IF;
     FOREACH v_first SLICE 1 IN ARRAY ARRAY[
         v_first, v_last[1:9] || v_last[9], array_fill(v_last[10], ARRAY[10])
     ] LOOP
         PERFORM pg_temp.end_all(v_first);
         v_released := v_released
-            || (SELECT count(*) FROM pulse.ready AS r WHERE r.job = ANY (v_children))::integer;
+            || (SELECT count(*) FROM pulse_internal.ready AS r WHERE r.job = ANY (v_children))::integer;
     END LOOP;
     RETURN v_released;
 END $$;
@@ -143,7 +143,7 @@ FROM pulse.complete_batch(array(
     UNION ALL SELECT :spawner::bigint
 ));
 SELECT is(
-    (SELECT b.waits_for FROM pulse.blocked AS b WHERE b.job = :child), :spawned::bigint,
+    (SELECT b.waits_for FROM pulse_internal.blocked AS b WHERE b.job = :child), :spawned::bigint,
     'behind many, too: what was spawned is waited for'
 );
 SELECT pg_temp.claim_part(:spawned) AS lease \gset

@@ -16,9 +16,9 @@ CREATE FUNCTION pg_temp.states(flow text) RETURNS text LANGUAGE sql AS $$
 $$;
 CREATE FUNCTION pg_temp.pass(lane text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE pulse.waiting AS w SET run_at = clock_timestamp() - interval '1 s' WHERE w.lane = pass.lane;
-    UPDATE pulse.job_step SET until = clock_timestamp() - interval '1 s' WHERE until IS NOT NULL;
-    DELETE FROM pulse.due_mark;
+    UPDATE pulse_internal.waiting AS w SET run_at = clock_timestamp() - interval '1 s' WHERE w.lane = pass.lane;
+    UPDATE pulse_internal.job_step SET until = clock_timestamp() - interval '1 s' WHERE until IS NOT NULL;
+    DELETE FROM pulse_internal.due_mark;
 END $$;
 \o
 
@@ -31,7 +31,7 @@ SELECT count(*) AS jobs FROM pulse.enqueue_many('[
     {"kind": "clean", "lane": "i", "flow": "import 7", "after": ["merge", "part"], "after_failed": "run"}
 ]') \gset
 SELECT is(pg_temp.states('import 7'), 'fetch:ready part:blocked part:blocked merge:blocked clean:blocked', 'a list with names is a flow');
-SELECT is((SELECT count(*) FROM pulse.doubt), 0::bigint, 'one that is written in one transaction leaves no doubt');
+SELECT is((SELECT count(*) FROM pulse_internal.doubt), 0::bigint, 'one that is written in one transaction leaves no doubt');
 SELECT is(
     (SELECT count(*) FROM pulse.dependencies AS d WHERE d.job_id = pg_temp.named('merge')), 2::bigint,
     'a name stands for every earlier element that has it'
@@ -48,7 +48,7 @@ SELECT results_eq(
     $$SELECT c.flow, c.name FROM pulse.claim_batch('w', 'i') AS c$$, $$VALUES ('import 7', 'fetch')$$,
     'a claim hands out flow and name'
 );
-SELECT lease AS l FROM pulse.lease \gset
+SELECT lease AS l FROM pulse_internal.lease \gset
 SELECT pulse.complete(:l, '"pages"') \g /dev/null
 SELECT is(pg_temp.states('import 7'), 'fetch:completed part:ready part:ready merge:blocked clean:blocked', 'an end releases what waits for it');
 SELECT count(pulse.complete(x.lease, x.payload)) AS done FROM pulse.exchange('w', '{"i": 9}') AS x \gset
@@ -154,10 +154,10 @@ SELECT array_agg(s) AS spawned FROM pulse.spawn(:l, 'parts', '[{"kind": "p", "la
 SELECT is(pg_temp.states('tree'), 'root:running end:blocked x:ready y:blocked', 'spawn: jobs of its flow');
 SELECT is((SELECT array_agg(s) FROM pulse.spawn(:l, 'parts', '[{"kind": "other"}]') AS s), :'spawned'::bigint [], 'guarantee 21: spawned again, the same step gives the same ids');
 SELECT throws_ok(format($$SELECT pulse.spawn(%s, 'more', '[{"kind": "k", "after": [%s]}]')$$, :l, :last), 'PU105', NULL, 'a spawned job cannot wait for who waits for us');
-UPDATE pulse.body SET unique_key = 'last' WHERE job = :last;
-INSERT INTO pulse.job_key (lane, unique_key, job) SELECT b.lane, 'last', b.job FROM pulse.blocked AS b WHERE b.job = :last;
-UPDATE pulse.blocked SET keyed = true WHERE job = :last;
-SELECT throws_ok(format($$SELECT pulse.spawn(%s, 'more', '[{"kind": "k", "lane": %s, "name": "n", "unique_key": "last"}, {"kind": "k", "after": ["n"]}]')$$, :l, (SELECT to_json(lane) FROM pulse.blocked WHERE job = :last)), 'PU105', NULL, 'not even where a unique key makes its name mean that job');
+UPDATE pulse_internal.body SET unique_key = 'last' WHERE job = :last;
+INSERT INTO pulse_internal.job_key (lane, unique_key, job) SELECT b.lane, 'last', b.job FROM pulse_internal.blocked AS b WHERE b.job = :last;
+UPDATE pulse_internal.blocked SET keyed = true WHERE job = :last;
+SELECT throws_ok(format($$SELECT pulse.spawn(%s, 'more', '[{"kind": "k", "lane": %s, "name": "n", "unique_key": "last"}, {"kind": "k", "after": ["n"]}]')$$, :l, (SELECT to_json(lane) FROM pulse_internal.blocked WHERE job = :last)), 'PU105', NULL, 'not even where a unique key makes its name mean that job');
 SELECT throws_ok(format($$SELECT pulse.spawn(%s, 'more', '{"kind": "k"}')$$, :l), 'PU002', NULL, 'spawn takes a list');
 SELECT throws_ok($$SELECT pulse.spawn(1, 'more', '[{"kind": "k"}]')$$, 'PU101', NULL, 'spawn with a lost lease: PU101');
 SELECT throws_ok(format($$SELECT pulse.save_step(%s, 'parts', '1')$$, :l), 'PU002', NULL, 'a name is one step');
@@ -226,11 +226,11 @@ SELECT pg_temp.lease('o') AS l \gset
 SELECT is(pulse.signal('approved 9'), 0, 'a signal for a job that runs again wakes nobody');
 SELECT is((SELECT w.verdict FROM pulse.wait_for(:l, 'late', '3 days', 'approved 9') AS w), 'received', 'signal and timeout together: a sent signal wins');
 SELECT is((SELECT w.verdict FROM pulse.wait_for(:l, 'past', '0', 'approved 10') AS w), 'timeout', 'an expired signal is none');
-SELECT is((SELECT pulse._tick_signals(100)), 1, 'and tick removes it');
+SELECT is((SELECT pulse_internal.tick_signals(100)), 1, 'and tick removes it');
 SELECT pulse.enqueue('k', lane => 'short') AS short \gset
 SELECT (pulse.wait_for(pg_temp.lease('short'), 's', '1 day', 'brief')).verdict AS v \gset
 SELECT is(pulse.signal('brief', '7', keep => '0'), 1, 'a signal that is not kept wakes who waits for it');
-SELECT is(pulse._tick_signals(100), 1, 'and is gone');
+SELECT is(pulse_internal.tick_signals(100), 1, 'and is gone');
 SELECT results_eq(
     $$SELECT w.verdict, w.payload FROM pulse.wait_for(pg_temp.lease('short'), 's', '1 day', 'brief') AS w$$,
     $$VALUES ('received', '7'::jsonb)$$, 'but the job was given it when it was woken'
@@ -242,13 +242,13 @@ SELECT throws_ok($$SELECT pulse.signal('x', to_jsonb(repeat('x', 1048577)))$$, '
 -- What is kept, and for how long
 SELECT pulse.complete(:l, '"shipped"') \g /dev/null
 SELECT pulse.enqueue('k', lane => 'keep', after => ARRAY[:ord, :root]) AS child \gset
-UPDATE pulse.finished SET finished_at = clock_timestamp() - interval '1 year' WHERE job IN (:ord, :root);
+UPDATE pulse_internal.finished SET finished_at = clock_timestamp() - interval '1 year' WHERE job IN (:ord, :root);
 SELECT is(pulse.prune(), 0::bigint, 'result of an upstream: kept as long as an unfinished job depends on it');
 SELECT throws_ok(format('SELECT pulse.delete_job(%s)', :ord), 'PU105', NULL, 'delete_job of one that is needed: PU105');
 SELECT pulse.cancel(:child) \g /dev/null
 SELECT lives_ok(format('SELECT pulse.delete_job(%s)', :child), 'what depended on it goes');
 SELECT is(pulse.prune(), 1::bigint, 'and then it may go; the root is still needed');
-SELECT is((SELECT count(*) FROM pulse.job_step WHERE job = :ord), 0::bigint, 'with their steps');
+SELECT is((SELECT count(*) FROM pulse_internal.job_step WHERE job = :ord), 0::bigint, 'with their steps');
 SELECT is_empty('SELECT * FROM pulse.check()', 'check() finds nothing');
 
 SELECT * FROM finish();

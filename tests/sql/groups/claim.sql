@@ -22,7 +22,7 @@ SELECT is(
     (SELECT count(*) FROM pulse.claim_batch('w', 'fair', 100)), 17::bigint,
     'fairness: one group may have all that nobody else wants'
 );
-SELECT is_empty('SELECT * FROM pulse.group_ready', 'and then nothing is left');
+SELECT is_empty('SELECT * FROM pulse_internal.group_ready', 'and then nothing is left');
 
 SELECT pg_temp.put_job('fair', g, g || '.' || n) FROM unnest('{a,b,c}'::text []) AS g, generate_series(1, 3) AS n ORDER BY g, n \g /dev/null
 SELECT is(
@@ -81,7 +81,7 @@ SELECT is(
 );
 SELECT is(pg_temp.take_jobs('slots', 10), '', 'slots: a group at its limit gets nothing');
 SELECT is_empty(
-    'SELECT FROM pulse.group_state AS s WHERE s.lane = ''slots'' AND s.turn IS NOT NULL',
+    'SELECT FROM pulse_internal.group_state AS s WHERE s.lane = ''slots'' AND s.turn IS NOT NULL',
     'and has no turn, so that nothing of it is read'
 );
 SELECT pg_temp.put_job('slots', 'c', 'c1') \g /dev/null
@@ -98,7 +98,7 @@ SELECT is(
 );
 SELECT pulse.cancel(pg_temp.job_of('a5'), force => true) \g /dev/null
 SELECT is(pg_temp.take_jobs('slots', 10), 'a4', 'slots: a forced cancel gives one back');
-UPDATE pulse.lease SET lease_until = now() - interval '1 s' WHERE lease = pg_temp.lease_of('b1');
+UPDATE pulse_internal.lease SET lease_until = now() - interval '1 s' WHERE lease = pg_temp.lease_of('b1');
 SELECT pulse.reap() \g /dev/null
 SELECT is(pg_temp.take_jobs('slots', 10), 'b3', 'slots: reap gives one back');
 SELECT pulse.cancel(pg_temp.job_of('b2')) \g /dev/null
@@ -168,20 +168,20 @@ SELECT is(
 
 SELECT pg_temp.put_job('order', 'a', 'late', delay => '1 h'), pg_temp.put_job('order', 'a', 'soon') \g /dev/null
 SELECT is(pg_temp.take_jobs('order', 5), 'soon', 'a scheduled job does not hold its group');
-UPDATE pulse.waiting SET run_at = now() - interval '1 s' WHERE job = pg_temp.job_of('late');
+UPDATE pulse_internal.waiting SET run_at = now() - interval '1 s' WHERE job = pg_temp.job_of('late');
 SELECT pg_temp.done_with('soon') \g /dev/null
 SELECT is(pg_temp.take_jobs('order', 5), 'late', 'and takes its place when it is due');
 SELECT pulse.fail(pg_temp.lease_of('late'), 'oops', retry_in => '1 h');
 SELECT is(
-    (SELECT w.retrying FROM pulse.waiting AS w WHERE w.job = pg_temp.job_of('late')), true,
+    (SELECT w.retrying FROM pulse_internal.waiting AS w WHERE w.job = pg_temp.job_of('late')), true,
     'a failed one waits'
 );
 SELECT pulse.move(pg_temp.job_of('late'), 'fair') \g /dev/null
-SELECT is((SELECT w.lane FROM pulse.waiting AS w WHERE w.job = pg_temp.job_of('late')), 'fair', 'and may be moved');
+SELECT is((SELECT w.lane FROM pulse_internal.waiting AS w WHERE w.job = pg_temp.job_of('late')), 'fair', 'and may be moved');
 SELECT pg_temp.put_job('order', 'a', 'mover') \g /dev/null
 SELECT is(pulse.move(pg_temp.job_of('mover'), 'slots'), 'ready', 'from the line of a group');
 SELECT is(
-    (SELECT r.group_key FROM pulse.group_ready AS r WHERE r.job = pg_temp.job_of('mover')), 'a',
+    (SELECT r.group_key FROM pulse_internal.group_ready AS r WHERE r.job = pg_temp.job_of('mover')), 'a',
     'into that of the same key in another lane'
 );
 SELECT is(pulse.move(pg_temp.job_of('mover'), 'plain'), 'ready', 'or out of all groups');
@@ -226,7 +226,7 @@ SELECT pg_temp.put_job('other', repeat('é', 600), 'long') \g /dev/null
 SELECT pulse.set_lane('other', group_slots => 1);
 SELECT is(pg_temp.take_jobs('other', 5), 'long', 'older ones are filed under a hash of it');
 SELECT is(
-    (SELECT l.group_key FROM pulse.lease AS l WHERE l.lane = 'other'), md5(repeat('é', 600)),
+    (SELECT l.group_key FROM pulse_internal.lease AS l WHERE l.lane = 'other'), md5(repeat('é', 600)),
     'which is what counts'
 );
 SELECT pg_temp.put_job('other', 'a', 'same key') \g /dev/null
@@ -264,10 +264,10 @@ SELECT is(pg_temp.take_jobs('later', 9), 'ay3', 'and ends of what ran before giv
 SELECT pg_temp.put_job('later', 'a', 'ay4') \g /dev/null
 SELECT pulse.set_lane('later', group_slots => 0);
 SELECT is(pg_temp.take_jobs('later', 9), 'by3 ay4', 'switched off: no limit, and nothing is lost');
-SELECT pulse._tick_groups() \g /dev/null
-SELECT pulse._tick_groups() \g /dev/null
+SELECT pulse_internal.tick_groups() \g /dev/null
+SELECT pulse_internal.tick_groups() \g /dev/null
 SELECT is(
-    (SELECT l.grouped FROM pulse.lane AS l WHERE l.lane = 'later'), NULL,
+    (SELECT l.grouped FROM pulse_internal.lane AS l WHERE l.lane = 'later'), NULL,
     'and then the lane is as any other'
 );
 
@@ -276,9 +276,9 @@ SELECT pulse.set_lane('reports', group_slots => 1);
 SELECT pg_temp.put_job('reports', g, g || n) FROM unnest('{a,b,c}'::text []) AS g, generate_series(1, 2) AS n ORDER BY n, g \g /dev/null
 SELECT is(pg_temp.take_jobs('reports', 3), 'a1 b1 c1', 'one job of each group');
 SELECT is(pg_temp.take_jobs('reports', 3), '', 'and no more while these run');
-SELECT count(*) FROM pulse.complete_batch(array(SELECT l.lease FROM pulse.lease AS l WHERE l.lane = 'reports')) \g /dev/null
+SELECT count(*) FROM pulse.complete_batch(array(SELECT l.lease FROM pulse_internal.lease AS l WHERE l.lane = 'reports')) \g /dev/null
 SELECT results_eq(
-    $$SELECT n.ended::text COLLATE "default" FROM pulse.group_notice AS n WHERE n.lane = 'reports'$$,
+    $$SELECT n.ended::text COLLATE "default" FROM pulse_internal.group_notice AS n WHERE n.lane = 'reports'$$,
     $$VALUES ('{a,b,c}'::text)$$, 'what is reported together leaves one notice'
 );
 SELECT is_empty('SELECT * FROM pulse.check()', 'which groups at their limit may wait for');
@@ -290,12 +290,12 @@ SELECT pulse.enqueue('same', lane => l, group_key => 'g', tags => t)
 FROM unnest('{reports,plain}'::text []) AS l, (VALUES (NULL::text []), ('{}')) AS v (t) \g /dev/null
 SELECT results_eq(
     $$SELECT count(*), count(DISTINCT to_jsonb(b) - '{job,enqueued_at,tags}'::text [])
-    FROM pulse.body AS b WHERE b.kind = 'same'$$,
+    FROM pulse_internal.body AS b WHERE b.kind = 'same'$$,
     $$VALUES (4::bigint, 1::bigint)$$, 'however an enqueue with a group gets there, the job is the same'
 );
 SELECT results_eq(
-    $$SELECT 'group_ready', count(*) FROM pulse.group_ready AS r WHERE r.kind = 'same' AND r.group_key = 'g'
-    UNION ALL SELECT 'ready', count(*) FROM pulse.ready AS r WHERE r.kind = 'same' AND r.lane = 'plain'$$,
+    $$SELECT 'group_ready', count(*) FROM pulse_internal.group_ready AS r WHERE r.kind = 'same' AND r.group_key = 'g'
+    UNION ALL SELECT 'ready', count(*) FROM pulse_internal.ready AS r WHERE r.kind = 'same' AND r.lane = 'plain'$$,
     $$VALUES ('group_ready', 2::bigint), ('ready', 2)$$, 'and so is its line'
 );
 

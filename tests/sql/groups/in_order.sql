@@ -8,7 +8,7 @@ CREATE FUNCTION pg_temp.due()
 RETURNS void
 LANGUAGE sql
 AS $$
-    UPDATE pulse.waiting SET run_at = now() - interval '1 s'
+    UPDATE pulse_internal.waiting SET run_at = now() - interval '1 s'
     WHERE run_at > clock_timestamp() - interval '1 s'
 $$;
 
@@ -23,7 +23,7 @@ $$;
 
 SELECT pulse.set_lane('order', in_order => true);
 SELECT results_eq(
-    $$SELECT l.group_slots, l.in_order, l.grouped FROM pulse.lane AS l WHERE l.lane = 'order'$$,
+    $$SELECT l.group_slots, l.in_order, l.grouped FROM pulse_internal.lane AS l WHERE l.lane = 'order'$$,
     'VALUES (1, true, true)', 'in_order is one at a time'
 );
 SELECT throws_ok(
@@ -61,7 +61,7 @@ SELECT pg_temp.due();
 SELECT is(pg_temp.take_jobs('order', 9), 'r1', 'which keeps its place');
 SELECT pulse.release(ARRAY[pg_temp.lease_of('r1')]) \g /dev/null
 SELECT is(pg_temp.take_jobs('order', 9), 'r1', 'in_order: one that was released keeps its place');
-UPDATE pulse.lease SET lease_until = now() - interval '1 s' WHERE lease = pg_temp.lease_of('r1');
+UPDATE pulse_internal.lease SET lease_until = now() - interval '1 s' WHERE lease = pg_temp.lease_of('r1');
 SELECT pulse.reap() \g /dev/null
 SELECT is(pg_temp.take_jobs('order', 9), '', 'in_order: the group waits for one that was reaped');
 SELECT pg_temp.due();
@@ -88,7 +88,7 @@ SELECT pulse.snooze(pg_temp.lease_of('r4'), '1 h');
 SELECT pulse.move(pg_temp.job_of('r4'), 'elsewhere') \g /dev/null
 SELECT pg_temp.due();
 SELECT is(pg_temp.take_jobs('order', 9), 'r3', 'moved away: the group goes on');
-SELECT is((SELECT w.place FROM pulse.waiting AS w WHERE w.job = pg_temp.job_of('r4')), NULL, 'and it waits for no place any more');
+SELECT is((SELECT w.place FROM pulse_internal.waiting AS w WHERE w.job = pg_temp.job_of('r4')), NULL, 'and it waits for no place any more');
 SELECT pg_temp.done_with('r3') \g /dev/null
 SELECT is_empty('SELECT * FROM pulse.check()', 'all is well');
 
@@ -112,20 +112,20 @@ SELECT is(pg_temp.take_jobs('edge', 9), 'soon', 'a scheduled job does not hold i
 SELECT pg_temp.put_job('edge', NULL, 'none1'), pg_temp.put_job('edge', NULL, 'none2') \g /dev/null
 SELECT is(pg_temp.take_jobs('edge', 9), 'none1 none2', 'jobs without a key have no order');
 SELECT pulse.snooze(pg_temp.lease_of('none1'), '1 h');
-SELECT is((SELECT w.place FROM pulse.waiting AS w WHERE w.job = pg_temp.job_of('none1')), NULL, 'and keep no place');
+SELECT is((SELECT w.place FROM pulse_internal.waiting AS w WHERE w.job = pg_temp.job_of('none1')), NULL, 'and keep no place');
 
 -- A group is known as long as it waits for a job.
 SELECT pulse.snooze(pg_temp.lease_of('soon'), '1 h');
 SELECT pg_temp.take_jobs('edge', 9) \g /dev/null
-UPDATE pulse.group_state SET written_at = clock_timestamp() - interval '61 s';
-SELECT FROM pulse._sweep_groups(NULL, NULL);
+UPDATE pulse_internal.group_state SET written_at = clock_timestamp() - interval '61 s';
+SELECT FROM pulse_internal.sweep_groups(NULL, NULL);
 SELECT pg_temp.put_job('edge', 'a', 'behind') \g /dev/null
 SELECT is(pg_temp.take_jobs('edge', 9), '', 'an idle group that waits for a job is not forgotten');
 
 -- After a restore nothing is known of groups: the roll finds who waits for whom.
-DELETE FROM pulse.group_notice;
-DELETE FROM pulse.group_state;
-DELETE FROM pulse.group_mark;
+DELETE FROM pulse_internal.group_notice;
+DELETE FROM pulse_internal.group_state;
+DELETE FROM pulse_internal.group_mark;
 SELECT is(pg_temp.take_jobs('edge', 9), '', 'after a restore the group waits for its job');
 SELECT is_empty('SELECT * FROM pulse.check()', 'and check agrees');
 
@@ -133,7 +133,7 @@ SELECT is_empty('SELECT * FROM pulse.check()', 'and check agrees');
 
 SELECT pulse.set_lane('edge', in_order => false);
 SELECT is(pg_temp.take_jobs('edge', 9), 'behind', 'switched off: the group waits no more');
-SELECT is((SELECT l.group_slots FROM pulse.lane AS l WHERE l.lane = 'edge'), 1, 'one slot is left of it');
+SELECT is((SELECT l.group_slots FROM pulse_internal.lane AS l WHERE l.lane = 'edge'), 1, 'one slot is left of it');
 SELECT pg_temp.done_with('behind') \g /dev/null
 SELECT pg_temp.due();
 SELECT is(pg_temp.take_jobs('edge', 9), 'soon none1', 'what waited comes back');
@@ -167,7 +167,7 @@ END;
 $$;
 SELECT pulse.snooze(pg_temp.lease_of('l5'), '1 h');
 SELECT ok(
-    pg_temp.finds('UPDATE pulse.group_state SET leases = ''{}'' WHERE lane = ''later''', 'group does not wait for its job'),
+    pg_temp.finds('UPDATE pulse_internal.group_state SET leases = ''{}'' WHERE lane = ''later''', 'group does not wait for its job'),
     'check: a group that forgot whom it waits for'
 );
 
@@ -183,7 +183,7 @@ BEGIN
         v_name := pg_temp.take_jobs('ranks', 5);
         EXIT WHEN v_name = '';
         INSERT INTO got (name, levels)
-        SELECT v_name, cardinality(s.more) FROM pulse.group_state AS s WHERE s.lane = 'ranks';
+        SELECT v_name, cardinality(s.more) FROM pulse_internal.group_state AS s WHERE s.lane = 'ranks';
         -- Behind, before and among those that its state knows.
         IF v_n IN (3, 30) THEN
             PERFORM pg_temp.put_job('ranks', 'a', 'q' || v_n, 2), pg_temp.put_job('ranks', 'a', 's' || v_n, 40);

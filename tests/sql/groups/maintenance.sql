@@ -22,59 +22,59 @@ AS $$ SELECT count(*) FROM pulse.claim_batch('w', take.lane, take.max_jobs) $$;
 SELECT pulse.set_lane('rolled', group_slots => 2);
 SELECT pg_temp.put('rolled', 'x' || n % 40, priority => n / 40) FROM generate_series(0, 199) AS n \g /dev/null
 SELECT is(pg_temp.take('rolled', 30), 30::bigint, 'some run');
-DELETE FROM pulse.group_notice;
-DELETE FROM pulse.group_state;
-DELETE FROM pulse.group_mark;
+DELETE FROM pulse_internal.group_notice;
+DELETE FROM pulse_internal.group_state;
+DELETE FROM pulse_internal.group_mark;
 SELECT is_empty('SELECT * FROM pulse.check()', 'nothing is amiss when nothing is known of groups');
 SELECT is(pg_temp.take('rolled', 100), 50::bigint, 'the roll is taken, and what runs is counted');
 SELECT is(pg_temp.take('rolled', 100), 0::bigint, 'all forty groups are full');
 SELECT is_empty('SELECT * FROM pulse.check()', 'and all is well');
 SELECT results_eq(
-    'SELECT -l.rank, count(*) FROM pulse.lease AS l GROUP BY 1 ORDER BY 1 DESC',
+    'SELECT -l.rank, count(*) FROM pulse_internal.lease AS l GROUP BY 1 ORDER BY 1 DESC',
     $$VALUES (4, 40::bigint), (3, 40)$$, 'every group got its two most urgent jobs'
 );
 
 -- A part at a time: a group whose turn has not come yet keeps its order.
 SELECT pulse.set_lane('slow', group_slots => 1);
 SELECT pg_temp.put('slow', g, g || n) FROM generate_series(1, 2) AS n, unnest('{a,b,c}'::text []) AS g \g /dev/null
-DELETE FROM pulse.group_notice;
-SELECT FROM pulse.lane AS l, pulse._announce_groups(l, NULL, 1) WHERE l.lane = 'slow';
-SELECT is((pulse._newest_group_mark('slow')).roll_from, 'b', 'the roll stops after so many levels');
+DELETE FROM pulse_internal.group_notice;
+SELECT FROM pulse_internal.lane AS l, pulse_internal.announce_groups(l, NULL, 1) WHERE l.lane = 'slow';
+SELECT is((pulse_internal.newest_group_mark('slow')).roll_from, 'b', 'the roll stops after so many levels');
 SELECT pg_temp.put('slow', 'c', 'c3') \g /dev/null
 SELECT results_eq(
     $$
     SELECT g.group_key COLLATE "default", g.kind COLLATE "default"
-    FROM pulse.lane AS l, pulse._read_notices(l, 0, 100, 'b') AS n, unnest(n.groups) AS g
+    FROM pulse_internal.lane AS l, pulse_internal.read_notices(l, 0, 100, 'b') AS n, unnest(n.groups) AS g
     WHERE l.lane = 'slow'
     ORDER BY 1
     $$,
     $$VALUES ('a', 'a1'), ('c', 'c1')$$, 'a notice from beyond it leads to the first job of its group'
 );
-DELETE FROM pulse.group_mark;
+DELETE FROM pulse_internal.group_mark;
 SELECT set_eq(
     $$SELECT c.kind FROM pulse.claim_batch('w', 'slow', 9) AS c$$, '{a1,b1,c1}'::text [],
     'the roll is taken to its end'
 );
-SELECT is((pulse._newest_group_mark('slow')).roll_from, NULL, 'and that is known');
+SELECT is((pulse_internal.newest_group_mark('slow')).roll_from, NULL, 'and that is known');
 
 -- tick, more than once: a call has 200 ms, and a busy machine may need them for the first lane
 
 SELECT pulse.set_lane('flood', fair => true);
 SELECT FROM pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[600]), lane => 'flood');
-SELECT pulse._tick_groups() FROM generate_series(1, 5) \g /dev/null
+SELECT pulse_internal.tick_groups() FROM generate_series(1, 5) \g /dev/null
 SELECT is(
-    (SELECT count(*) FROM pulse.ready AS r WHERE r.lane = 'flood'), 0::bigint,
+    (SELECT count(*) FROM pulse_internal.ready AS r WHERE r.lane = 'flood'), 0::bigint,
     'a backlog without a key is sorted into its group by tick'
 );
-SELECT is((SELECT count(*) FROM pulse.group_ready AS r WHERE r.lane = 'flood'), 600::bigint, 'every job of it');
+SELECT is((SELECT count(*) FROM pulse_internal.group_ready AS r WHERE r.lane = 'flood'), 600::bigint, 'every job of it');
 SELECT pg_temp.put('flood', 'g' || n) FROM generate_series(1, 1100) AS n \g /dev/null
-SELECT pulse._tick_groups() FROM generate_series(1, 5) \g /dev/null
+SELECT pulse_internal.tick_groups() FROM generate_series(1, 5) \g /dev/null
 SELECT is(
-    (SELECT count(*) FROM pulse.group_notice AS n WHERE n.lane = 'flood'), 0::bigint,
+    (SELECT count(*) FROM pulse_internal.group_notice AS n WHERE n.lane = 'flood'), 0::bigint,
     'a flood of notices is read by tick'
 );
 SELECT is(
-    (SELECT count(*) FROM pulse.group_state AS s WHERE s.turn IS NOT NULL AND s.lane = 'flood'),
+    (SELECT count(*) FROM pulse_internal.group_state AS s WHERE s.turn IS NOT NULL AND s.lane = 'flood'),
     1101::bigint, 'every group has its turn'
 );
 SELECT is_empty('SELECT * FROM pulse.check()', 'and all is well');
@@ -82,19 +82,19 @@ SELECT is_empty('SELECT * FROM pulse.check()', 'and all is well');
 SELECT pulse.set_lane('off', fair => true);
 SELECT pg_temp.put('off', 'g' || n % 5) FROM generate_series(1, 20) AS n \g /dev/null
 SELECT pulse.set_lane('off', fair => false);
-SELECT pulse._leave_groups('off', 7) \g /dev/null
+SELECT pulse_internal.leave_groups('off', 7) \g /dev/null
 SELECT results_eq(
-    $$SELECT (SELECT count(*) FROM pulse.ready WHERE lane = 'off'), (SELECT count(*) FROM pulse.group_ready WHERE lane = 'off')$$,
+    $$SELECT (SELECT count(*) FROM pulse_internal.ready WHERE lane = 'off'), (SELECT count(*) FROM pulse_internal.group_ready WHERE lane = 'off')$$,
     $$VALUES (7::bigint, 13::bigint)$$, 'out of groups, so many at a time'
 );
-SELECT pulse._tick_groups() FROM generate_series(1, 4) \g /dev/null
+SELECT pulse_internal.tick_groups() FROM generate_series(1, 4) \g /dev/null
 SELECT results_eq(
     $$
-    SELECT (SELECT count(*) FROM pulse.ready WHERE lane = 'off'),
-        (SELECT count(*) FROM pulse.group_notice WHERE lane = 'off')
-        + (SELECT count(*) FROM pulse.group_state WHERE lane = 'off')
-        + (SELECT count(*) FROM pulse.group_mark WHERE lane = 'off'),
-        (SELECT grouped FROM pulse.lane WHERE lane = 'off')
+    SELECT (SELECT count(*) FROM pulse_internal.ready WHERE lane = 'off'),
+        (SELECT count(*) FROM pulse_internal.group_notice WHERE lane = 'off')
+        + (SELECT count(*) FROM pulse_internal.group_state WHERE lane = 'off')
+        + (SELECT count(*) FROM pulse_internal.group_mark WHERE lane = 'off'),
+        (SELECT grouped FROM pulse_internal.lane WHERE lane = 'off')
     $$,
     $$VALUES (20::bigint, 0::bigint, NULL::boolean)$$, 'tick moves the rest, and nothing is left behind'
 );
@@ -104,17 +104,17 @@ SELECT results_eq(
 SELECT pulse.set_lane('idle', group_slots => 1);
 SELECT pg_temp.put('idle', g) FROM unnest('{done,runs,waits}'::text []) AS g \g /dev/null
 SELECT is(pg_temp.take('idle', 2), 2::bigint, 'two run');
-SELECT pulse.complete(l.lease) FROM pulse.lease AS l WHERE l.lane = 'idle' AND l.group_key = 'done';
+SELECT pulse.complete(l.lease) FROM pulse_internal.lease AS l WHERE l.lane = 'idle' AND l.group_key = 'done';
 SELECT pg_temp.take('idle', 1) \g /dev/null
 SELECT pg_temp.put('idle', 'waits') \g /dev/null
 SELECT pg_temp.take('idle', 1) \g /dev/null
-UPDATE pulse.group_state SET written_at = clock_timestamp() - interval '30 s' WHERE lane = 'idle';
-SELECT FROM pulse._sweep_groups(NULL, NULL);
-SELECT is((SELECT count(*) FROM pulse.group_state WHERE lane = 'idle'), 3::bigint, 'a group is known for a minute');
-UPDATE pulse.group_state SET written_at = clock_timestamp() - interval '61 s' WHERE lane = 'idle';
-SELECT FROM pulse._sweep_groups(NULL, NULL);
+UPDATE pulse_internal.group_state SET written_at = clock_timestamp() - interval '30 s' WHERE lane = 'idle';
+SELECT FROM pulse_internal.sweep_groups(NULL, NULL);
+SELECT is((SELECT count(*) FROM pulse_internal.group_state WHERE lane = 'idle'), 3::bigint, 'a group is known for a minute');
+UPDATE pulse_internal.group_state SET written_at = clock_timestamp() - interval '61 s' WHERE lane = 'idle';
+SELECT FROM pulse_internal.sweep_groups(NULL, NULL);
 SELECT results_eq(
-    $$SELECT s.group_key COLLATE "default" FROM pulse.group_state AS s WHERE s.lane = 'idle' ORDER BY 1$$,
+    $$SELECT s.group_key COLLATE "default" FROM pulse_internal.group_state AS s WHERE s.lane = 'idle' ORDER BY 1$$,
     $$VALUES ('runs'), ('waits')$$, 'and forgotten then, unless it runs or waits for something'
 );
 
@@ -130,9 +130,9 @@ BEGIN
         IF NOT EXISTS (SELECT FROM pulse.check() AS c WHERE c.problem = finds.problem) THEN
             RAISE EXCEPTION 'not found';
         END IF;
-        PERFORM pulse._tick_group_backstop();
-        PERFORM pulse._tick_groups();
-        PERFORM pulse._tick_groups();
+        PERFORM pulse_internal.tick_group_backstop();
+        PERFORM pulse_internal.tick_groups();
+        PERFORM pulse_internal.tick_groups();
         IF finds.problem <> 'group runs more than its slots'
             AND EXISTS (SELECT FROM pulse.check())
         THEN
@@ -153,33 +153,33 @@ SELECT pg_temp.put('damaged', g) FROM generate_series(1, 4), unnest('{a,b}'::tex
 SELECT pg_temp.take('damaged', 3) \g /dev/null
 SELECT is_empty('SELECT * FROM pulse.check()', 'all is well before the damage');
 SELECT pg_temp.finds(
-    'UPDATE pulse.group_state SET place = 9223372036854775807 WHERE lane = ''damaged''',
+    'UPDATE pulse_internal.group_state SET place = 9223372036854775807 WHERE lane = ''damaged''',
     'job is reached by no group', 'a job below the first place of its group'
 );
 SELECT pg_temp.finds(
-    'DELETE FROM pulse.group_state WHERE lane = ''damaged''',
+    'DELETE FROM pulse_internal.group_state WHERE lane = ''damaged''',
     'job is reached by no group', 'a group that is not known'
 );
 SELECT pg_temp.finds(
-    'UPDATE pulse.group_state SET leases = ''{}'' WHERE lane = ''damaged''',
+    'UPDATE pulse_internal.group_state SET leases = ''{}'' WHERE lane = ''damaged''',
     'lease is missing from its group', 'a running job that its group does not count'
 );
 SELECT pg_temp.finds(
-    'UPDATE pulse.group_state SET turn = NULL WHERE lane = ''damaged''',
+    'UPDATE pulse_internal.group_state SET turn = NULL WHERE lane = ''damaged''',
     'group waits for nothing', 'a group that could run and has no turn'
 );
 SELECT pg_temp.finds(
-    'UPDATE pulse.group_mark SET ranks = ''{0}'', turns = ''{9223372036854775807}'' WHERE lane = ''damaged''',
+    'UPDATE pulse_internal.group_mark SET ranks = ''{0}'', turns = ''{9223372036854775807}'' WHERE lane = ''damaged''',
     'turn is below its mark', 'a turn below its mark'
 );
 SELECT pg_temp.put('damaged', 'c') \g /dev/null
 SELECT pg_temp.finds(
-    'UPDATE pulse.group_mark SET notice_from = 9223372036854775807 WHERE lane = ''damaged''',
+    'UPDATE pulse_internal.group_mark SET notice_from = 9223372036854775807 WHERE lane = ''damaged''',
     'notice is below its mark', 'a notice below its mark'
 );
 SELECT pg_temp.finds(
-    'UPDATE pulse.lane SET group_slots = 1 WHERE lane = ''damaged'';
-    UPDATE pulse.audit_entry SET at = at - interval ''1 hour''',
+    'UPDATE pulse_internal.lane SET group_slots = 1 WHERE lane = ''damaged'';
+    UPDATE pulse_internal.audit_entry SET at = at - interval ''1 hour''',
     'group runs more than its slots', 'a group that runs more than its slots'
 );
 
@@ -188,12 +188,12 @@ SELECT pg_temp.put('counted', 'a') FROM generate_series(1, 3) \g /dev/null
 SELECT pg_temp.take('counted', 2) \g /dev/null
 SELECT pulse.set_lane('counted', fair => true);
 SELECT is(
-    (SELECT count(l.group_key) FROM pulse.lease AS l WHERE l.lane = 'counted'), 0::bigint,
+    (SELECT count(l.group_key) FROM pulse_internal.lease AS l WHERE l.lane = 'counted'), 0::bigint,
     'without a limit no run is counted'
 );
 SELECT pulse.set_lane('counted', group_slots => 2);
 SELECT is(
-    (SELECT count(l.group_key) FROM pulse.lease AS l WHERE l.lane = 'counted'), 2::bigint,
+    (SELECT count(l.group_key) FROM pulse_internal.lease AS l WHERE l.lane = 'counted'), 2::bigint,
     'with one, all are'
 );
 SELECT is(pg_temp.take('counted', 2), 0::bigint, 'and hold the next back');

@@ -15,7 +15,7 @@ FROM (
     ($$'lane', 'a', -1$$), ($$'lane', 'a', 10001$$), ($$'lane', 'a', weight => 0$$),
     ($$'lane', 'a', weight => 101$$), ($$'plain', 'a', 1$$)
 ) AS b (arguments);
-SELECT is_empty('SELECT * FROM pulse.group_rule', 'and nothing is written');
+SELECT is_empty('SELECT * FROM pulse_internal.group_rule', 'and nothing is written');
 
 -- Slots
 
@@ -38,7 +38,7 @@ SELECT matches(
 );
 SELECT pulse.set_group('lane', 'a', max_slots => 0);
 SELECT is(pg_temp.take_jobs('lane', 20), 'a6', 'max_slots 0: as the lane says again');
-SELECT is_empty('SELECT * FROM pulse.group_rule', 'and no rule is left');
+SELECT is_empty('SELECT * FROM pulse_internal.group_rule', 'and no rule is left');
 SELECT is_empty('SELECT * FROM pulse.check()', 'all is well');
 
 -- In a lane without a limit, also for what runs already.
@@ -67,26 +67,26 @@ SELECT matches(
 );
 SELECT pulse.set_group('free', 'evil', weight => 3, reason => 'other');
 SELECT results_eq(
-    $$SELECT r.enabled, r.weight, r.reason FROM pulse.group_rule AS r WHERE r.group_key = 'evil'$$,
+    $$SELECT r.enabled, r.weight, r.reason FROM pulse_internal.group_rule AS r WHERE r.group_key = 'evil'$$,
     $$VALUES (false, 3, 'abuse')$$, 'what is not given stays as it is'
 );
 SELECT pg_temp.done_with('e1') \g /dev/null
 SELECT is(pg_temp.take_jobs('free', 9), '', 'stopped: an end does not start the next');
-UPDATE pulse.group_state SET written_at = clock_timestamp() - interval '61 s';
-SELECT FROM pulse._sweep_groups(NULL, NULL);
-DELETE FROM pulse.group_mark WHERE lane = 'free';
+UPDATE pulse_internal.group_state SET written_at = clock_timestamp() - interval '61 s';
+SELECT FROM pulse_internal.sweep_groups(NULL, NULL);
+DELETE FROM pulse_internal.group_mark WHERE lane = 'free';
 SELECT is(pg_temp.take_jobs('free', 9), '', 'also when its state is made anew');
-UPDATE pulse.group_ready SET ready_at = now() - interval '1 hour' WHERE group_key IN ('evil', 'a');
-SELECT is(pulse._oldest_ready_at('free') < now(), true, 'age: of those that may run');
+UPDATE pulse_internal.group_ready SET ready_at = now() - interval '1 hour' WHERE group_key IN ('evil', 'a');
+SELECT is(pulse_internal.oldest_ready_at('free') < now(), true, 'age: of those that may run');
 SELECT FROM pulse.cancel_where('{"lane": "free", "group_key": "a", "state": "ready"}');
-SELECT is(pulse._oldest_ready_at('free'), NULL, 'and not of one that is stopped');
-SELECT is_empty('SELECT * FROM pulse.check()', 'all is well') FROM pulse._tick_group_backstop();
+SELECT is(pulse_internal.oldest_ready_at('free'), NULL, 'and not of one that is stopped');
+SELECT is_empty('SELECT * FROM pulse.check()', 'all is well') FROM pulse_internal.tick_group_backstop();
 SELECT pulse.set_lane('free', max_batch => 50);
 SELECT is(pg_temp.take_jobs('free', 9), '', 'nor does a change of the lane start it');
 SELECT pulse.set_group('free', 'evil', enabled => true);
 SELECT is(pg_temp.take_jobs('free', 9), 'e2 e3 e4', 'enabled => true: it goes on');
 SELECT is(
-    (SELECT r.held_by FROM pulse.group_rule AS r WHERE r.group_key = 'evil'), NULL,
+    (SELECT r.held_by FROM pulse_internal.group_rule AS r WHERE r.group_key = 'evil'), NULL,
     'and nobody is said to hold it'
 );
 
@@ -143,11 +143,11 @@ SELECT is(
 SELECT pulse.set_lane('large', group_slots => 1);
 SELECT pg_temp.put_job('large', 'a', 'huge'), pg_temp.put_job('large', 'a', 'next'), pg_temp.put_job('large', 'b', 'other') \g /dev/null
 SELECT pg_temp.job_of('huge') AS huge \gset
-UPDATE pulse.body SET payload = to_jsonb(array_fill(1e131071, ARRAY[2100])) WHERE job = :huge;
-UPDATE pulse.body SET payload = payload || jsonb_build_object('x', repeat('y', 30000000)) WHERE job = pg_temp.job_of('other');
+UPDATE pulse_internal.body SET payload = to_jsonb(array_fill(1e131071, ARRAY[2100])) WHERE job = :huge;
+UPDATE pulse_internal.body SET payload = payload || jsonb_build_object('x', repeat('y', 30000000)) WHERE job = pg_temp.job_of('other');
 SELECT is(pg_temp.take_jobs('large', 9), 'other', 'what cannot be handed out is not');
 SELECT results_eq(
-    format('SELECT f.state::text, f.ended_by COLLATE "default" FROM pulse.finished AS f WHERE f.job = %s', :huge),
+    format('SELECT f.state::text, f.ended_by COLLATE "default" FROM pulse_internal.finished AS f WHERE f.job = %s', :huge),
     $$VALUES ('dead', 'claim_batch')$$, 'but dead'
 );
 SELECT is(pg_temp.take_jobs('large', 9), 'next', 'and its group goes on');

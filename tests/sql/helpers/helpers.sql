@@ -68,8 +68,8 @@ RETURNS bigint
 LANGUAGE sql
 AS $$
     SELECT l.lease
-    FROM pulse.lease AS l
-    INNER JOIN pulse.body AS b ON b.job = l.job
+    FROM pulse_internal.lease AS l
+    INNER JOIN pulse_internal.body AS b ON b.job = l.job
     WHERE b.payload ->> 'name' = lease_of.name
 $$;
 
@@ -81,4 +81,4 @@ AS $$ SELECT pulse.complete(pg_temp.lease_of(done_with.name)) $$;
 CREATE FUNCTION pg_temp.job_of(name text)
 RETURNS bigint
 LANGUAGE sql
-AS $$ SELECT b.job FROM pulse.body AS b WHERE b.payload ->> 'name' = job_of.name $$;
+AS $$ SELECT b.job FROM pulse_internal.body AS b WHERE b.payload ->> 'name' = job_of.name $$;

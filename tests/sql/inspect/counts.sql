@@ -14,7 +14,7 @@ $$;
 
 SELECT is(
     (SELECT array_agg(c.state ORDER BY c.state) FROM pulse.counts() AS c),
-    (SELECT array_agg(s ORDER BY s) FROM unnest(pulse._acts_on('find')) AS s),
+    (SELECT array_agg(s ORDER BY s) FROM unnest(pulse_internal.acts_on('find')) AS s),
     'every state has its row, also on an empty queue'
 );
 
@@ -72,14 +72,14 @@ SELECT is(pg_temp.ready('spread'), '50', 'and those of many lanes');
 CREATE FUNCTION pg_temp.deepest(kind text, lane text) RETURNS text LANGUAGE sql AS $$
     SELECT max(h.ready) || ' ' || max(h.running) FROM pulse.history(kind => $1, lane => $2) AS h
 $$;
-SELECT pulse._tick_sample() \g /dev/null
+SELECT pulse_internal.tick_sample() \g /dev/null
 SELECT is(pg_temp.deepest('waits', NULL), '7 0', 'history knows what was ready of a kind');
 SELECT is(pg_temp.deepest('busy', NULL), '0 1', 'and what ran');
 SELECT is(pg_temp.deepest('set', NULL), '0 0', 'a kind that has nothing had nothing');
 SELECT is(pg_temp.deepest(NULL, NULL), '10058 1', 'everything is the sum');
 SELECT is(pg_temp.deepest(NULL, 'a'), '1 1', 'a lane has its own');
 SELECT is(pg_temp.deepest('waits', 'a'), NULL, 'of a kind in a lane nothing is kept');
-UPDATE pulse.worker SET seen_at = clock_timestamp() - interval '1 hour';
+UPDATE pulse_internal.worker SET seen_at = clock_timestamp() - interval '1 hour';
 SELECT is_empty($$SELECT FROM pulse.kinds AS k WHERE k.name = 'taken'$$, 'a worker that is gone names no kind');
 
 SELECT is(pulse.lane_defaults() ->> 'retain_dead', '7 days', 'the defaults of a lane are public');
@@ -88,12 +88,12 @@ SELECT is(
         SELECT array_agg(d.key ORDER BY d.key)
         FROM jsonb_object_keys(pulse.lane_defaults()) AS d (key)
         WHERE d.key NOT IN (
-            SELECT a.attname FROM pg_attribute AS a WHERE a.attrelid = 'pulse.lane'::regclass
+            SELECT a.attname FROM pg_attribute AS a WHERE a.attrelid = 'pulse_internal.lane'::regclass
         )
     ),
     NULL, 'and have the names of the settings'
 );
-UPDATE pulse.ready SET ready_at = clock_timestamp() - interval '10 minutes';
+UPDATE pulse_internal.ready SET ready_at = clock_timestamp() - interval '10 minutes';
 SELECT set_eq(
     'SELECT h.check_name FROM pulse.health() AS h WHERE h.jobs IS NOT NULL',
     '{oldest_ready_job,stuck_lanes,unhandled_kinds,dead_jobs}'::text [],
@@ -113,7 +113,7 @@ SELECT is_empty(
 SELECT is_empty('SELECT * FROM pulse.failing_kinds()', 'runs that were not counted yet do not show');
 SELECT pulse.enqueue('flaky', lane => 'f', max_attempts => 9) FROM generate_series(1, 4) \g /dev/null
 SELECT pulse.fail(c.lease, 'no', fatal => c.job_id % 2 = 0) FROM pulse.claim_batch('w', 'f', 4) AS c \g /dev/null
-SELECT pulse._tick_count() \g /dev/null
+SELECT pulse_internal.tick_count() \g /dev/null
 SELECT results_eq(
     'SELECT * FROM pulse.failing_kinds()',
     $$VALUES ('flaky', 4::bigint, 4::bigint, 2::bigint)$$,
@@ -124,26 +124,26 @@ SELECT is(
     ARRAY['flaky: 4 of 4 runs [{"kind": "flaky", "state": ["retrying", "dead"]}]'],
     'and health says so'
 );
-UPDATE pulse.stat SET at = at - interval '16 minutes';
+UPDATE pulse_internal.stat SET at = at - interval '16 minutes';
 SELECT is_empty('SELECT * FROM pulse.failing_kinds()', 'it is over after 15 minutes');
 SELECT is((SELECT f.failed FROM pulse.failing_kinds('1 hour') AS f), 4::bigint, 'unless one asks for more');
 SELECT pulse.enqueue('flaky', lane => 'f') FROM generate_series(1, 60) \g /dev/null
 SELECT pulse.complete(c.lease) FROM pulse.claim_batch('w', 'f', 57) AS c \g /dev/null
 SELECT pulse.fail(c.lease, 'no', fatal => true) FROM pulse.claim_batch('w', 'f', 3) AS c \g /dev/null
-SELECT pulse._tick_count() \g /dev/null
+SELECT pulse_internal.tick_count() \g /dev/null
 SELECT is((SELECT f.failed || ' of ' || f.started FROM pulse.failing_kinds() AS f), '3 of 60', 'one in twenty is enough, what was before does not count');
 SELECT pulse.enqueue('flaky', lane => 'f') \g /dev/null
 SELECT pulse.complete(c.lease) FROM pulse.claim_batch('w', 'f') AS c \g /dev/null
-SELECT pulse._tick_count() \g /dev/null
+SELECT pulse_internal.tick_count() \g /dev/null
 SELECT is_empty('SELECT * FROM pulse.failing_kinds()', 'less is not');
 
-UPDATE pulse.schedule SET next_at = clock_timestamp() - interval '2 minutes';
+UPDATE pulse_internal.schedule SET next_at = clock_timestamp() - interval '2 minutes';
 SELECT ok((SELECT s.late FROM pulse.schedules AS s), 'a schedule that did not fire for a minute is late');
-UPDATE pulse.schedule SET paused_at = clock_timestamp(), paused_by = current_user;
+UPDATE pulse_internal.schedule SET paused_at = clock_timestamp(), paused_by = current_user;
 SELECT ok((SELECT NOT s.late FROM pulse.schedules AS s), 'one that is paused is not');
 
 -- Dead letters are one figure wherever they are counted.
-DELETE FROM pulse.finished WHERE state = 'dead';
+DELETE FROM pulse_internal.finished WHERE state = 'dead';
 SELECT pulse.set_lane(l, max_batch => 1000) FROM unnest('{many,more}'::text []) AS l \g /dev/null
 SELECT pulse.enqueue_many('dies', array_fill('{}'::jsonb, ARRAY[1500]), lane => l) FROM unnest('{many,more}'::text []) AS l \g /dev/null
 SELECT pulse.fail(c.lease, 'no', fatal => true)
@@ -161,12 +161,12 @@ SELECT is(
     (SELECT h.figure FROM pulse.health() AS h WHERE h.check_name = 'dead_jobs'), '3002, 3002 of them in the last hour', 'and health says it'
 );
 SELECT results_eq(
-    'SELECT * FROM pulse._dead_counts(1000)',
+    'SELECT * FROM pulse_internal.dead_counts(1000)',
     $$VALUES ('more', 1500::bigint, true), ('many', 1500, true), ('few', 2, false)$$,
     'more than it counts in all are estimated: here every page was read; a few in another lane are still counted'
 );
 SELECT results_eq(
-    'SELECT * FROM pulse._dead_counts(2000)',
+    'SELECT * FROM pulse_internal.dead_counts(2000)',
     $$VALUES ('more', 1500::bigint, false), ('many', 1500, true), ('few', 2, false)$$,
     'what is left of the count goes to the next lane'
 );

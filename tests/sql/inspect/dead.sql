@@ -13,7 +13,7 @@ DECLARE
 BEGIN
     PERFORM pulse.fail(c.lease, died.error, fatal => true)
     FROM pulse.claim_batch('w', died.lane) AS c;
-    UPDATE pulse.finished SET finished_at = clock_timestamp() - died.ago WHERE job = v_job;
+    UPDATE pulse_internal.finished SET finished_at = clock_timestamp() - died.ago WHERE job = v_job;
     RETURN v_job;
 END;
 $$;
@@ -25,7 +25,7 @@ AS $$
     SELECT string_agg(coalesce(f.kind, 'more'), ' ' ORDER BY d.place)
     FROM pulse.find_dead(kinds.filter, max_jobs => kinds.max_jobs)
         WITH ORDINALITY AS d (job_id, finished_at, searched_to, place)
-    LEFT JOIN pulse.finished AS f ON f.job = d.job_id
+    LEFT JOIN pulse_internal.finished AS f ON f.job = d.job_id
 $$;
 
 SELECT is(pg_temp.kinds(), NULL, 'where nothing died nothing is found');
@@ -43,7 +43,7 @@ SELECT is(
         SELECT string_agg(f.kind, ' ' ORDER BY n.finished_at DESC)
         FROM pulse.find_dead(max_jobs => 1) AS d
         CROSS JOIN LATERAL pulse.find_dead(before => d.finished_at, before_job => d.job_id) AS n
-        INNER JOIN pulse.finished AS f ON f.job = n.job_id
+        INNER JOIN pulse_internal.finished AS f ON f.job = n.job_id
     ),
     'middle old', 'and goes on where the one before ended'
 );
@@ -85,7 +85,7 @@ SELECT is(
 );
 
 -- 5,500 that died later stand before what is looked for.
-INSERT INTO pulse.finished (job, lane, kind, rank, state, ended_by, attempts, failures, keyed, finished_at, error)
+INSERT INTO pulse_internal.finished (job, lane, kind, rank, state, ended_by, attempts, failures, keyed, finished_at, error)
 SELECT n, 'pile', 'pile', 0, 'dead', 'fail', 1, 1, false, clock_timestamp(), 'x'
 FROM generate_series(1000001, 1005500) AS n;
 SELECT is(pg_temp.kinds('{"kind": "old"}'), 'more', 'a rare match: the look ends, and says so');

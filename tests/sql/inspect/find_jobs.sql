@@ -26,14 +26,14 @@ SELECT c.lease FROM pulse.claim_batch('w2', 'a') AS c \g /dev/null
 SELECT pulse.enqueue('scheduled', lane => 'b', delay => '1 hour', tags => '{x,y}') \g /dev/null
 SELECT pulse.enqueue('ready', '{"order": {"id": 7, "Town": "Bonn"}}', lane => 'b', priority => 5, group_key => 'g') \g /dev/null
 SELECT pulse.enqueue('awaiting_approval', lane => 'b', requires_approval => true) \g /dev/null
-SELECT pulse.enqueue('blocked', lane => 'c', after => (SELECT array_agg(job) FROM pulse.ready), flow => 'f') \g /dev/null
+SELECT pulse.enqueue('blocked', lane => 'c', after => (SELECT array_agg(job) FROM pulse_internal.ready), flow => 'f') \g /dev/null
 
 SELECT is(
     pg_temp.kinds(), 'blocked awaiting_approval ready scheduled running retrying cancelled dead completed',
     'without a filter it finds every job, newest first'
 );
 SELECT is(pg_temp.kinds(jsonb_build_object('state', s.state)), s.state, format('it finds what is %s', s.state))
-FROM unnest(pulse._acts_on('find')) AS s (state);
+FROM unnest(pulse_internal.acts_on('find')) AS s (state);
 SELECT is(
     pg_temp.kinds('{"state": ["dead", "completed", "ready"]}'), 'ready dead completed',
     'several states at once'

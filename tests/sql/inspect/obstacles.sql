@@ -51,7 +51,7 @@ SELECT matches(
     (SELECT h.figure FROM pulse.health() AS h WHERE h.check_name = 'group_notices'), 'none waits',
     'health: no notice waits'
 );
-UPDATE pulse.group_state SET written_at = now() - interval '3 min';
+UPDATE pulse_internal.group_state SET written_at = now() - interval '3 min';
 SELECT is(
     (SELECT h.figure FROM pulse.health() AS h WHERE h.check_name = 'unhandled_kinds'),
     'mail in lane tenants', 'health: kinds that nobody takes, in groups too'
@@ -69,8 +69,8 @@ SELECT results_eq(
     $$SELECT f.job_id FROM pulse.find_jobs('{"group_key": "acme", "state": "ready"}') AS f$$,
     format('VALUES (%s::bigint), (%s)', :last, :next), 'find_jobs: by group'
 );
-SELECT pulse._tick_sample() \g /dev/null
-SELECT is((SELECT s.ready FROM pulse.sample AS s WHERE s.lane = 'tenants'), 5::bigint, 'stats: what stands in groups counts');
+SELECT pulse_internal.tick_sample() \g /dev/null
+SELECT is((SELECT s.ready FROM pulse_internal.sample AS s WHERE s.lane = 'tenants'), 5::bigint, 'stats: what stands in groups counts');
 
 SELECT results_eq(
     $$SELECT done FROM pulse.reprioritize_where('{"group_key": "acme", "state": "ready"}', 4)$$,

@@ -127,18 +127,18 @@ SELECT is(
     '{w2,w3}',
     'workers are live that said hello or run a job'
 );
-UPDATE pulse.worker SET seen_at = clock_timestamp() - interval '2 minutes 1 second';
+UPDATE pulse_internal.worker SET seen_at = clock_timestamp() - interval '2 minutes 1 second';
 SELECT is(
     (SELECT array_agg(w.worker ORDER BY w.worker) FROM pulse.workers AS w WHERE NOT w.live),
     '{w3}',
     'a worker that was not seen for two minutes is not live'
 );
-UPDATE pulse.worker SET seen_at = clock_timestamp() - interval '1 minute 50 seconds';
+UPDATE pulse_internal.worker SET seen_at = clock_timestamp() - interval '1 minute 50 seconds';
 SELECT ok(
     (SELECT w.live FROM pulse.workers AS w WHERE w.worker = 'w3'),
     'a worker that was seen less than two minutes ago is live'
 );
-UPDATE pulse.lease
+UPDATE pulse_internal.lease
 SET claimed_at = clock_timestamp() - interval '10 minutes', lease_for = '1 hour',
     lease_until = clock_timestamp() + interval '50 minutes';
 SELECT ok(
@@ -177,7 +177,7 @@ SELECT is(
     '(t,"{""drain (for repairs)""}")',
     'lanes shows who holds a lane and why'
 );
-SELECT is(pulse._tick_sample() > 0, true, 'lanes are sampled');
+SELECT is(pulse_internal.tick_sample() > 0, true, 'lanes are sampled');
 SELECT ok(
     (SELECT l.throughput > 0 FROM pulse.lanes AS l WHERE l.name = 'end'),
     'lanes shows the throughput of the samples'
@@ -187,25 +187,25 @@ SELECT is(
     '(1,1,1,0,0)',
     'samples shows them'
 );
-INSERT INTO pulse.sample
+INSERT INTO pulse_internal.sample
 SELECT 'end', date_trunc('hour', clock_timestamp()) - age, '1 minute', 1, 0, 0, 0, 0
 FROM unnest('{49 hours, 49 hours -1 min, 48.5 hours, 7 days, 193 hours}'::interval []) AS age;
-INSERT INTO pulse.depth SELECT 'old', s.at, 1, 0 FROM pulse.sample AS s WHERE s.at < clock_timestamp() - interval '2 days';
-SELECT pulse._tick_sample() \g /dev/null
+INSERT INTO pulse_internal.depth SELECT 'old', s.at, 1, 0 FROM pulse_internal.sample AS s WHERE s.at < clock_timestamp() - interval '2 days';
+SELECT pulse_internal.tick_sample() \g /dev/null
 SELECT set_eq(
     $$SELECT date_trunc('hour', clock_timestamp()) - s.at FROM pulse.samples AS s WHERE s.at < clock_timestamp() - interval '48 hours'$$,
     ARRAY['49 hours', '48 hours 59 min', '7 days']::interval [],
     'samples are kept for 48 hours, those of the first minutes of an hour for 8 days'
 );
 SELECT set_eq(
-    $$SELECT d.at FROM pulse.depth AS d WHERE d.kind = 'old'$$,
+    $$SELECT d.at FROM pulse_internal.depth AS d WHERE d.kind = 'old'$$,
     $$SELECT s.at FROM pulse.samples AS s WHERE s.at < clock_timestamp() - interval '2 days'$$,
     'those of kinds too'
 );
-INSERT INTO pulse.audit_entry (at, who, verb)
+INSERT INTO pulse_internal.audit_entry (at, who, verb)
 SELECT clock_timestamp() - interval '91 days', 1, 'old' FROM generate_series(1, 3);
 SELECT is(
-    ARRAY[pulse._prune_audit(2), pulse._prune_audit(2), pulse._prune_audit(2)],
+    ARRAY[pulse_internal.prune_audit(2), pulse_internal.prune_audit(2), pulse_internal.prune_audit(2)],
     '{2,1,0}',
     'audit entries are kept for 90 days and removed in batches'
 );
@@ -262,15 +262,15 @@ SELECT is(
 
 -- What reading costs: a page reads a page
 
-INSERT INTO pulse.body (kind, payload, max_attempts, owner)
-SELECT 'many', '{}', 3, (SELECT pulse._role_number(current_user)) FROM generate_series(1, 9000);
-INSERT INTO pulse.ready (lane, rank, kind, job, attempts, failures, keyed)
-SELECT 'many', 0, b.kind, b.job, 0, 0, false FROM pulse.body AS b WHERE b.kind = 'many' AND (b.job >> 10) % 3 = 0;
-INSERT INTO pulse.waiting (lane, run_at, rank, kind, job, attempts, failures, keyed, retrying)
-SELECT 'many', clock_timestamp() + interval '1 hour', 0, b.kind, b.job, 0, 0, false, false FROM pulse.body AS b WHERE b.kind = 'many' AND (b.job >> 10) % 3 = 1;
-INSERT INTO pulse.finished (job, lane, kind, rank, state, ended_by, attempts, failures, keyed)
-SELECT b.job, 'many', b.kind, 0, 'completed', 'complete', 1, 0, false FROM pulse.body AS b WHERE b.kind = 'many' AND (b.job >> 10) % 3 = 2;
-ANALYZE pulse.body, pulse.ready, pulse.waiting, pulse.finished;
+INSERT INTO pulse_internal.body (kind, payload, max_attempts, owner)
+SELECT 'many', '{}', 3, (SELECT pulse_internal.role_number(current_user)) FROM generate_series(1, 9000);
+INSERT INTO pulse_internal.ready (lane, rank, kind, job, attempts, failures, keyed)
+SELECT 'many', 0, b.kind, b.job, 0, 0, false FROM pulse_internal.body AS b WHERE b.kind = 'many' AND (b.job >> 10) % 3 = 0;
+INSERT INTO pulse_internal.waiting (lane, run_at, rank, kind, job, attempts, failures, keyed, retrying)
+SELECT 'many', clock_timestamp() + interval '1 hour', 0, b.kind, b.job, 0, 0, false, false FROM pulse_internal.body AS b WHERE b.kind = 'many' AND (b.job >> 10) % 3 = 1;
+INSERT INTO pulse_internal.finished (job, lane, kind, rank, state, ended_by, attempts, failures, keyed)
+SELECT b.job, 'many', b.kind, 0, 'completed', 'complete', 1, 0, false FROM pulse_internal.body AS b WHERE b.kind = 'many' AND (b.job >> 10) % 3 = 2;
+ANALYZE pulse_internal.body, pulse_internal.ready, pulse_internal.waiting, pulse_internal.finished;
 
 CREATE FUNCTION pg_temp.cost_of(query text, OUT rows_read bigint, OUT buffers bigint, OUT plan text)
 LANGUAGE plpgsql
@@ -290,7 +290,7 @@ BEGIN
 END;
 $$;
 
-SELECT (b.job - 1) AS middle FROM pulse.body AS b WHERE b.kind = 'many' ORDER BY b.job OFFSET 4500 LIMIT 1 \gset
+SELECT (b.job - 1) AS middle FROM pulse_internal.body AS b WHERE b.kind = 'many' ORDER BY b.job OFFSET 4500 LIMIT 1 \gset
 
 SELECT is(
     (

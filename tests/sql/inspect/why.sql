@@ -55,30 +55,30 @@ SELECT is(pg_temp.why(:behind_id), '1 lane c has 1 of 1 slots in use, by w1', 'f
 SELECT matches(pg_temp.why(:running_id), '^1 running since .* at worker w1, attempt 1$', 'a running job says where and since when');
 SELECT pulse.cancel(:running_id) \g /dev/null
 SELECT matches(pg_temp.why(:running_id), '; 2 its worker was asked to cancel it', 'and that it was asked to stop');
-UPDATE pulse.lease SET reap_at = NULL, lease_until = clock_timestamp() - interval '5 seconds' WHERE job = :running_id;
+UPDATE pulse_internal.lease SET reap_at = NULL, lease_until = clock_timestamp() - interval '5 seconds' WHERE job = :running_id;
 SELECT matches(pg_temp.why(:running_id), '; 3 its lease lapsed (4.9|5.[0-9]) s ago', 'and that its worker was lost');
 
 SELECT pulse.enqueue('k', '{}', lane => 'default') AS failed_id \gset
 SELECT lease AS d_lease FROM pulse.claim_batch('w1') \gset
 SELECT pulse.fail(:d_lease, 'no route to host', '1 hour') \g /dev/null
 SELECT matches(pg_temp.why(:failed_id), '^1 due in .*; 2 retrying after failure 1 of 3: no route to host$', 'a retrying job says after what');
-UPDATE pulse.waiting SET run_at = clock_timestamp() - interval '1 second' WHERE job = :failed_id;
+UPDATE pulse_internal.waiting SET run_at = clock_timestamp() - interval '1 second' WHERE job = :failed_id;
 SELECT matches(pg_temp.why(:failed_id), '^1 retrying after', 'a retry that is due is not due any more');
 
 SELECT pulse.enqueue('k', '{}', lane => 'default') AS done_id \gset
 SELECT lease AS e_lease FROM pulse.claim_batch('w1', max_jobs => 2) ORDER BY job_id DESC LIMIT 1 \gset
 SELECT pulse.complete(:e_lease) \g /dev/null
 SELECT matches(pg_temp.why(:done_id), '^1 finished: completed at .*, ended by complete$', 'a finished job says how');
-SELECT pulse.complete(l.lease) FROM pulse.lease AS l WHERE l.job = :failed_id \g /dev/null
+SELECT pulse.complete(l.lease) FROM pulse_internal.lease AS l WHERE l.job = :failed_id \g /dev/null
 SELECT matches(pg_temp.why(:failed_id), ', ended by complete$', 'and nothing of the failures before it completed');
 
 SELECT pulse.enqueue('k', '{}', lane => 'nobody') AS lonely_id \gset
 SELECT matches(pg_temp.why(:lonely_id), '^1 no live worker takes lane nobody', 'a lane without a worker is named');
 SELECT pulse.hello('w2', '{nobody}', '{x}') \g /dev/null
 SELECT matches(pg_temp.why(:lonely_id), '^1 no live worker takes kind k: the 1 of lane nobody', 'so is a kind that none takes');
-UPDATE pulse.worker SET kinds = '{x,k}' WHERE worker = 'w2';
+UPDATE pulse_internal.worker SET kinds = '{x,k}' WHERE worker = 'w2';
 SELECT matches(pg_temp.why(:lonely_id), '^1 runnable', 'a worker that takes the kind is enough');
-UPDATE pulse.worker SET seen_at = clock_timestamp() - interval '3 minutes' WHERE worker = 'w2';
+UPDATE pulse_internal.worker SET seen_at = clock_timestamp() - interval '3 minutes' WHERE worker = 'w2';
 SELECT matches(pg_temp.why(:lonely_id), '^1 no live worker takes lane nobody', 'one that was not seen is not');
 
 SELECT throws_ok('SELECT * FROM pulse.why(0)', 'PU004', NULL, 'an unknown job is PU004');

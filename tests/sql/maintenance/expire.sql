@@ -7,7 +7,7 @@ SELECT plan(39);
 
 SELECT pulse.enqueue('h', '{"a": 1}', lane => 'h', headers => '{"trace": "t1", "none": null}') AS job \gset
 SELECT is(
-    (SELECT b.headers FROM pulse.body AS b WHERE b.job = :job),
+    (SELECT b.headers FROM pulse_internal.body AS b WHERE b.job = :job),
     '{"trace": "t1", "none": null}'::jsonb, 'headers are kept beside the payload'
 );
 SELECT results_eq(
@@ -35,8 +35,8 @@ SELECT throws_ok(
     'PU003', 'headers is larger than 16 kB', 'headers are no place for data'
 );
 SELECT pulse.schedule('s', 'h', every => '1 hour', headers => '{"by": null}', expires_in => '5 min') AS at \gset
-UPDATE pulse.schedule SET next_at = clock_timestamp() WHERE name = 's';
-SELECT count(*) AS steps FROM pulse._fire_schedules(clock_timestamp() + interval '1 s') \gset
+UPDATE pulse_internal.schedule SET next_at = clock_timestamp() WHERE name = 's';
+SELECT count(*) AS steps FROM pulse_internal.fire_schedules(clock_timestamp() + interval '1 s') \gset
 SELECT results_eq(
     $$SELECT j.headers, j.start_by > clock_timestamp() FROM pulse.jobs AS j WHERE j.lane = 'default'$$,
     $$VALUES ('{"by": null}'::jsonb, true)$$, 'a schedule has both'
@@ -59,8 +59,8 @@ SELECT matches(
 SELECT pulse.enqueue('k', lane => 'l') AS behind \gset
 
 CREATE FUNCTION pg_temp.make_late(job_id bigint) RETURNS void LANGUAGE sql AS $$
-    UPDATE pulse.expiry SET start_by = start_by - interval '1 day' WHERE job = make_late.job_id;
-    UPDATE pulse.body SET start_by = start_by - interval '1 day' WHERE job = make_late.job_id
+    UPDATE pulse_internal.expiry SET start_by = start_by - interval '1 day' WHERE job = make_late.job_id;
+    UPDATE pulse_internal.body SET start_by = start_by - interval '1 day' WHERE job = make_late.job_id
 $$;
 
 SELECT pg_temp.make_late(:job);
@@ -85,13 +85,13 @@ SELECT matches(
     (SELECT j.last_error FROM pulse.jobs AS j WHERE j.job_id = :job),
     '^expired: it had not begun by ', 'and says why'
 );
-SELECT is_empty('SELECT FROM pulse.job_key', 'its key is free');
-SELECT is_empty('SELECT FROM pulse.lease AS l WHERE l.failures > 0 OR l.worker IS NULL', 'no lease is left');
+SELECT is_empty('SELECT FROM pulse_internal.job_key', 'its key is free');
+SELECT is_empty('SELECT FROM pulse_internal.lease AS l WHERE l.failures > 0 OR l.worker IS NULL', 'no lease is left');
 
 SELECT count(*) AS jobs
 FROM pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[1500]), lane => 'many', expires_in => '1 hour') \gset
 SELECT pulse.enqueue('k', lane => 'many') AS behind \gset
-SELECT count(pg_temp.make_late(b.job)) AS late FROM pulse.body AS b WHERE b.start_by IS NOT NULL \gset
+SELECT count(pg_temp.make_late(b.job)) AS late FROM pulse_internal.body AS b WHERE b.start_by IS NOT NULL \gset
 -- A claim ends late jobs for 50 ms, then the next one goes on.
 CREATE FUNCTION pg_temp.first_claim(lane text) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
@@ -109,12 +109,12 @@ SELECT is(pg_temp.first_claim('many'), :behind::bigint, 'a job behind 1500 late 
 SELECT is_empty(
     $$SELECT FROM pulse.jobs AS j WHERE j.lane = 'many' AND j.state = 'ready'$$, 'which have all ended'
 );
-SELECT is_empty('SELECT FROM pulse.expiry', 'and are not looked at again');
+SELECT is_empty('SELECT FROM pulse_internal.expiry', 'and are not looked at again');
 
 SELECT pulse.set_lane('slots', max_slots => 2);
 SELECT count(*) AS jobs
 FROM pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[3]), lane => 'slots', expires_in => '1 hour') \gset
-SELECT pg_temp.make_late(min(r.job)) FROM pulse.ready AS r WHERE r.lane = 'slots' \gset
+SELECT pg_temp.make_late(min(r.job)) FROM pulse_internal.ready AS r WHERE r.lane = 'slots' \gset
 SELECT is(
     (SELECT count(*) FROM pulse.claim_batch('w', 'slots', 2)), 1::bigint,
     'a late job makes a batch shorter'
@@ -130,8 +130,8 @@ SELECT pulse.enqueue('k', lane => 'begun', expires_in => '1 hour') AS job \gset
 SELECT c.lease FROM pulse.claim_batch('w', 'begun') AS c \gset
 SELECT pg_temp.make_late(:job);
 SELECT pulse.fail(:lease, 'oops', retry_in => '0');
-SELECT is(pulse._tick_expiry('infinity'), 0::bigint, 'a retry has begun');
-SELECT is_empty(format('SELECT FROM pulse.expiry WHERE job = %s', :job), 'nothing looks at it again');
+SELECT is(pulse_internal.tick_expiry('infinity'), 0::bigint, 'a retry has begun');
+SELECT is_empty(format('SELECT FROM pulse_internal.expiry WHERE job = %s', :job), 'nothing looks at it again');
 SELECT is(
     (SELECT c.attempt FROM pulse.claim_batch('w', 'begun') AS c), 2, 'and is claimed, however late'
 );
@@ -151,7 +151,7 @@ SELECT ok(
 );
 SELECT count(pg_temp.make_late(j)) AS late FROM unnest(ARRAY[:ready, :waiting, :approval]) AS j \gset
 SELECT is(
-    (SELECT t.did FROM pulse._tick('{retention}') AS t WHERE t.step = 'expiry'), 3::bigint,
+    (SELECT t.did FROM pulse_internal.tick('{retention}') AS t WHERE t.step = 'expiry'), 3::bigint,
     'tick ends what is late, wherever it stands'
 );
 SELECT is(
@@ -160,7 +160,7 @@ SELECT is(
     ),
     '{cancelled,cancelled,cancelled,ready}', 'and nothing else'
 );
-SELECT is((SELECT count(*) FROM pulse.expiry), 3::bigint, 'only what is done is forgotten');
+SELECT is((SELECT count(*) FROM pulse_internal.expiry), 3::bigint, 'only what is done is forgotten');
 
 -- An operator's retry
 
@@ -179,7 +179,7 @@ SELECT pulse.enqueue(
     'k', lane => 'r', unique_key => 'r', on_conflict => 'replace', expires_in => '2 hours', headers => '{"n": 2}'
 ) AS again \gset
 SELECT is(:job, :again, 'a job is replaced');
-SELECT is(pulse._tick_expiry('infinity'), 0::bigint, 'what was replaced has the new time');
+SELECT is(pulse_internal.tick_expiry('infinity'), 0::bigint, 'what was replaced has the new time');
 SELECT is(
     (SELECT c.headers FROM pulse.claim_batch('w', 'r') AS c), '{"n": 2}', 'and the new headers'
 );

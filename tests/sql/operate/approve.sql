@@ -9,12 +9,12 @@ SELECT pulse.enqueue('a', priority => 5, requires_approval => true, unique_key =
 SELECT is_empty($$SELECT pulse.claim_batch('w')$$, 'a job that awaits approval is not claimed');
 SELECT is(pulse.approve(:job, 'looks fine'), 'ready', 'an approved job that is due is ready');
 SELECT results_eq(
-    format('SELECT rank, attempts, failures, keyed FROM pulse.ready WHERE job = %s', :job),
+    format('SELECT rank, attempts, failures, keyed FROM pulse_internal.ready WHERE job = %s', :job),
     $$VALUES (-5, 0, 0, true)$$,
     'with its priority and its key'
 );
 SELECT results_eq(
-    format('SELECT verb, before, after, reason FROM pulse.audit_entry WHERE job = %s', :job),
+    format('SELECT verb, before, after, reason FROM pulse_internal.audit_entry WHERE job = %s', :job),
     $$VALUES (
         'approve', '{"state": "awaiting_approval"}'::jsonb, '{"state": "ready"}'::jsonb,
         'looks fine'
@@ -41,7 +41,7 @@ SELECT is(
 SELECT ok(
     (
         SELECT w.run_at > clock_timestamp() + interval '59 minutes' AND NOT w.retrying
-        FROM pulse.waiting AS w WHERE w.job = :job
+        FROM pulse_internal.waiting AS w WHERE w.job = :job
     ),
     'for that time'
 );
@@ -61,12 +61,12 @@ SELECT throws_ok('SELECT pulse.approve(0)', 'PU004', NULL, 'what is approved mus
 SELECT pulse.enqueue('a', requires_approval => true, unique_key => 'r') AS job \gset
 SELECT is(pulse.reject(:job, 'too costly'), 'cancelled', 'a rejected job is cancelled');
 SELECT results_eq(
-    format('SELECT state::text, ended_by COLLATE "default", error FROM pulse.finished WHERE job = %s', :job),
+    format('SELECT state::text, ended_by COLLATE "default", error FROM pulse_internal.finished WHERE job = %s', :job),
     $$VALUES ('cancelled', 'reject', 'rejected: too costly')$$,
     'and says so'
 );
 SELECT is_empty(
-    format('SELECT FROM pulse.job_key WHERE job = %s', :job), 'its unique key is free'
+    format('SELECT FROM pulse_internal.job_key WHERE job = %s', :job), 'its unique key is free'
 );
 SELECT throws_ok(
     format('SELECT pulse.approve(%s)', :job), 'PU105', NULL,
@@ -99,7 +99,7 @@ SELECT pulse.enqueue('a', requires_approval => true) AS job \gset
 SELECT pulse.reject(:job);
 \o
 SELECT is(
-    (SELECT f.error FROM pulse.finished AS f WHERE f.job = :job), 'rejected',
+    (SELECT f.error FROM pulse_internal.finished AS f WHERE f.job = :job), 'rejected',
     'a rejection needs no reason'
 );
 
@@ -113,22 +113,22 @@ SELECT pulse.enqueue('slow', unique_key => 'e') AS first \gset
 SELECT pulse.enqueue('slow') AS second \gset
 SELECT pulse.enqueue('slow') AS third \gset
 -- Time passes for three of them.
-UPDATE pulse.approval
+UPDATE pulse_internal.approval
 SET expires_at = clock_timestamp() - interval '1 minute' * (:third - job)
 WHERE job IN (:first, :second);
-UPDATE pulse.approval
+UPDATE pulse_internal.approval
 SET expires_at = clock_timestamp()
 WHERE job = :third;
 
-SELECT is(pulse._expire_approvals(2), 2, 'approvals expire, at most so many at once');
+SELECT is(pulse_internal.expire_approvals(2), 2, 'approvals expire, at most so many at once');
 SELECT is(pg_temp.state(:third), 'awaiting_approval', 'oldest first');
 SELECT results_eq(
-    format('SELECT state::text, ended_by COLLATE "default", error FROM pulse.finished WHERE job = %s', :first),
+    format('SELECT state::text, ended_by COLLATE "default", error FROM pulse_internal.finished WHERE job = %s', :first),
     $$VALUES ('cancelled', 'expire', 'approval expired')$$,
     'an expired job is cancelled and says why'
 );
 SELECT is_empty(
-    format('SELECT FROM pulse.job_key WHERE job = %s', :first), 'its unique key is free'
+    format('SELECT FROM pulse_internal.job_key WHERE job = %s', :first), 'its unique key is free'
 );
 SELECT throws_ok(
     format('SELECT pulse.approve(%s)', :second), 'PU105', NULL,
@@ -138,12 +138,12 @@ SELECT is(
     pulse.approve(:third), 'ready',
     'until the watchdog has come by, an approval still counts'
 );
-SELECT is(pulse._expire_approvals(10), 0, 'nothing else expires');
+SELECT is(pulse_internal.expire_approvals(10), 0, 'nothing else expires');
 SELECT is(pg_temp.state(:kept), 'awaiting_approval', 'what is within its time is left alone');
 SELECT is(
     (
         SELECT a.expires_at - a.asked_at BETWEEN interval '59 minutes' AND interval '61 minutes'
-        FROM pulse.approval AS a WHERE a.job = :kept
+        FROM pulse_internal.approval AS a WHERE a.job = :kept
     ),
     true,
     'the time to approve comes from the kind'

@@ -70,7 +70,7 @@ SELECT pulse.enqueue('e', lane => 'i') AS six \gset
 \o /dev/null
 SELECT pulse.fail((SELECT c.lease FROM pulse.claim_batch('worker-2', 'i') AS c), 'disk is full');
 \o
-UPDATE pulse.body
+UPDATE pulse_internal.body
 SET enqueued_at = clock_timestamp() - interval '2 days'
 WHERE job = :two;
 
@@ -111,11 +111,11 @@ SELECT is(
 );
 SELECT is(pg_temp.hits('{"job_ids": []}'), 0::bigint, 'an empty list is no job');
 SELECT is(
-    (SELECT count(*) FROM pulse.audit_entry AS e WHERE e.verb ~ '_where$'), 0::bigint,
+    (SELECT count(*) FROM pulse_internal.audit_entry AS e WHERE e.verb ~ '_where$'), 0::bigint,
     'a dry run leaves no entry in the audit'
 );
 SELECT is(
-    (SELECT count(*) FROM pulse.finished), 0::bigint, 'and changes nothing'
+    (SELECT count(*) FROM pulse_internal.finished), 0::bigint, 'and changes nothing'
 );
 
 -- What is not understood is refused.
@@ -156,7 +156,7 @@ SELECT results_eq(
 SELECT is(pg_temp.states('f'), 'cancelled cancelled scheduled', 'oldest first');
 SELECT results_eq(
     $$SELECT job, lane COLLATE "default", before, after, reason
-    FROM pulse.audit_entry WHERE verb = 'cancel_where'$$,
+    FROM pulse_internal.audit_entry WHERE verb = 'cancel_where'$$,
     format(
         'VALUES (NULL::bigint, %L, %L::jsonb, %L::jsonb, %L)',
         'f', '{"filter": {"lane": "f"}}',
@@ -233,18 +233,18 @@ SELECT throws_ok(
 
 SELECT pulse.enqueue('a', lane => 'u2', unique_key => 'k') AS taken \gset
 SELECT pulse.enqueue('a', lane => 'u', unique_key => 'k2') AS free \gset
-SELECT r.seq FROM pulse.ready AS r WHERE r.job = :first \gset
+SELECT r.seq FROM pulse_internal.ready AS r WHERE r.job = :first \gset
 SELECT results_eq(
     $$SELECT done, remaining FROM pulse.move_where('{"lane": "u"}', 'u2')$$,
     $$VALUES (1::bigint, 0::bigint)$$,
     'move_where leaves a job whose unique key is taken in the other lane'
 );
 SELECT is(
-    (SELECT r.seq FROM pulse.ready AS r WHERE r.job = :first), :seq::bigint,
+    (SELECT r.seq FROM pulse_internal.ready AS r WHERE r.job = :first), :seq::bigint,
     'in its place in line'
 );
 SELECT is(
-    (SELECT k.lane FROM pulse.job_key AS k WHERE k.job = :free), 'u2', 'a key moves along'
+    (SELECT k.lane FROM pulse_internal.job_key AS k WHERE k.job = :free), 'u2', 'a key moves along'
 );
 SELECT throws_ok(
     $$SELECT pulse.move_where('{"lane": "f"}', '')$$, 'PU002', NULL, 'a lane has a name'
@@ -259,7 +259,7 @@ SELECT results_eq(
 );
 SELECT is(pg_temp.states('g'), 'ready', 'and they are ready');
 SELECT results_eq(
-    $$SELECT before -> 'filter' -> 'job_ids' -> 0 FROM pulse.audit_entry WHERE verb = 'approve_where'$$,
+    $$SELECT before -> 'filter' -> 'job_ids' -> 0 FROM pulse_internal.audit_entry WHERE verb = 'approve_where'$$,
     format('VALUES (to_jsonb(%L::text))', :four),
     'ids are strings in the audit, however they were given'
 );

@@ -18,16 +18,16 @@ SELECT pulse.enqueue('a', unique_key => 'k') AS job \gset
 SELECT is(pulse.cancel(:job, 'not needed'), 'cancelled', 'a ready job is cancelled at once');
 SELECT is(pg_temp.state(:job), 'cancelled', 'and stands as cancelled');
 SELECT is(
-    (SELECT f.error FROM pulse.finished AS f WHERE f.job = :job), 'not needed',
+    (SELECT f.error FROM pulse_internal.finished AS f WHERE f.job = :job), 'not needed',
     'the reason is kept as its error'
 );
 SELECT is_empty(
-    format('SELECT FROM pulse.job_key WHERE job = %s', :job), 'and its unique key is free'
+    format('SELECT FROM pulse_internal.job_key WHERE job = %s', :job), 'and its unique key is free'
 );
 SELECT is(pulse.cancel(:job), 'cancelled', 'cancelling again changes nothing');
 SELECT results_eq(
     format(
-        'SELECT verb, before, after, reason FROM pulse.audit_entry WHERE job = %s', :job
+        'SELECT verb, before, after, reason FROM pulse_internal.audit_entry WHERE job = %s', :job
     ),
     $$VALUES (
         'cancel', '{"state": "ready"}'::jsonb,
@@ -39,7 +39,7 @@ SELECT results_eq(
 SELECT pulse.enqueue('a', delay => '1 hour') AS job \gset
 SELECT is(pulse.cancel(:job), 'cancelled', 'a scheduled job is cancelled at once');
 SELECT is(
-    (SELECT f.error FROM pulse.finished AS f WHERE f.job = :job), 'cancelled',
+    (SELECT f.error FROM pulse_internal.finished AS f WHERE f.job = :job), 'cancelled',
     'without a reason the error says cancelled'
 );
 
@@ -56,12 +56,12 @@ SELECT pulse.fail(:lease, 'oops');
 SELECT is(pg_temp.state(:job), 'retrying', 'a failed job is retrying');
 SELECT is(pulse.cancel(:job), 'cancelled', 'a retrying job is cancelled at once');
 SELECT is(
-    (SELECT x.error FROM pulse.failure AS x WHERE x.job = :job), 'oops',
+    (SELECT x.error FROM pulse_internal.failure AS x WHERE x.job = :job), 'oops',
     'the errors of its runs stay'
 );
 SELECT is_empty(
     format(
-        'SELECT FROM pulse.waiting WHERE job = %s UNION ALL SELECT FROM pulse.ready WHERE job = %s',
+        'SELECT FROM pulse_internal.waiting WHERE job = %s UNION ALL SELECT FROM pulse_internal.ready WHERE job = %s',
         :job, :job
     ),
     'and it waits nowhere'
@@ -78,21 +78,21 @@ SELECT is(pulse.cancel(:job, 'stop it'), 'running', 'a running job is only asked
 SELECT ok(
     (
         SELECT l.cancel_by - clock_timestamp() BETWEEN interval '5 seconds' AND interval '10 seconds'
-        FROM pulse.lease AS l WHERE l.lease = :lease
+        FROM pulse_internal.lease AS l WHERE l.lease = :lease
     ),
     'it has the cancel grace of its lane'
 );
 SELECT ok(
     (
         SELECT l.lease_until = l.cancel_by AND l.reap_at = l.lease_until
-        FROM pulse.lease AS l WHERE l.lease = :lease
+        FROM pulse_internal.lease AS l WHERE l.lease = :lease
     ),
     'its lease ends with the grace, and reap looks then'
 );
-SELECT l.cancel_by FROM pulse.lease AS l WHERE l.lease = :lease \gset
+SELECT l.cancel_by FROM pulse_internal.lease AS l WHERE l.lease = :lease \gset
 SELECT is(pulse.cancel(:job, 'again'), 'running', 'a second request is answered alike');
 SELECT results_eq(
-    format('SELECT cancel_by, cancel_reason FROM pulse.lease WHERE lease = %s', :lease),
+    format('SELECT cancel_by, cancel_reason FROM pulse_internal.lease WHERE lease = %s', :lease),
     format('VALUES (%L::timestamptz, %L)', :'cancel_by', 'stop it'),
     'and neither extends the grace nor changes the reason'
 );
@@ -105,7 +105,7 @@ SELECT lives_ok(
 );
 SELECT results_eq(
     format(
-        'SELECT state::text, ended_by COLLATE "default", error, lease, worker FROM pulse.finished WHERE job = %s',
+        'SELECT state::text, ended_by COLLATE "default", error, lease, worker FROM pulse_internal.finished WHERE job = %s',
         :job
     ),
     format('VALUES (%L, %L, %L, %s::bigint, %L)', 'cancelled', 'ack_cancel', 'stop it', :lease, 'w'),
@@ -164,7 +164,7 @@ SELECT throws_ok(
     'there is nothing left to acknowledge'
 );
 SELECT results_eq(
-    format('SELECT ended_by COLLATE "default", error, attempts FROM pulse.finished WHERE job = %s', :job),
+    format('SELECT ended_by COLLATE "default", error, attempts FROM pulse_internal.finished WHERE job = %s', :job),
     $$VALUES ('cancel', 'kill it', 1)$$,
     'and it is written down as cancelled, with the role'
 );
@@ -232,14 +232,14 @@ SELECT throws_ok(
     format('SELECT pulse.cancel(%s, repeat(%L, 1048577))', :job, 'x'), 'PU003', NULL,
     'a reason has a size'
 );
-INSERT INTO pulse.body (job, kind, payload, max_attempts, owner)
-VALUES (512, 'nowhere', '{}', 1, pulse._role_number(current_user));
+INSERT INTO pulse_internal.body (job, kind, payload, max_attempts, owner)
+VALUES (512, 'nowhere', '{}', 1, pulse_internal.role_number(current_user));
 SELECT throws_ok(
     'SELECT pulse.cancel(512)', 'PU107', NULL,
     'a job that is found nowhere ten times in a row is said to keep moving'
 );
 SELECT is(
-    (SELECT count(*) FROM pulse.finished AS f WHERE f.state = 'cancelled' AND f.error IS NULL),
+    (SELECT count(*) FROM pulse_internal.finished AS f WHERE f.state = 'cancelled' AND f.error IS NULL),
     0::bigint,
     'every cancelled job says why'
 );

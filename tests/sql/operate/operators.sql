@@ -9,8 +9,8 @@ RETURNS text
 LANGUAGE sql
 AS $$
     SELECT string_agg(b.payload ->> 'n', ' ' ORDER BY r.rank, r.seq)
-    FROM pulse.ready AS r
-    INNER JOIN pulse.body AS b USING (job)
+    FROM pulse_internal.ready AS r
+    INNER JOIN pulse_internal.body AS b USING (job)
     WHERE r.lane = line.lane
 $$;
 
@@ -30,7 +30,7 @@ SELECT is(pg_temp.line('line'), '3 2 1', 'it goes to the end of its new priority
 SELECT is(pulse.reprioritize(:three, 5), 'ready', 'a job may be given the priority it has');
 SELECT is(pg_temp.line('line'), '3 2 1', 'and then keeps its place');
 SELECT results_eq(
-    format('SELECT verb, before, after, reason FROM pulse.audit_entry WHERE job = %s', :two),
+    format('SELECT verb, before, after, reason FROM pulse_internal.audit_entry WHERE job = %s', :two),
     $$VALUES (
         'reprioritize', '{"state": "ready", "priority": 0}'::jsonb,
         '{"state": "ready", "priority": 5}'::jsonb, 'hurry'
@@ -38,25 +38,25 @@ SELECT results_eq(
     'the audit has both priorities'
 );
 SELECT is(
-    (SELECT count(*) FROM pulse.audit_entry AS e WHERE e.job = :three), 0::bigint,
+    (SELECT count(*) FROM pulse_internal.audit_entry AS e WHERE e.job = :three), 0::bigint,
     'what changed nothing leaves no entry'
 );
 
 SELECT pulse.enqueue('a', run_at => '2100-01-01', lane => 'later') AS job \gset
 SELECT is(pulse.reprioritize(:job, -3), 'scheduled', 'a scheduled job gets a new priority');
 SELECT results_eq(
-    format('SELECT rank, run_at FROM pulse.waiting WHERE job = %s', :job),
+    format('SELECT rank, run_at FROM pulse_internal.waiting WHERE job = %s', :job),
     $$VALUES (3, '2100-01-01'::timestamptz)$$,
     'and keeps its time'
 );
 
 SELECT pulse.enqueue('a', lane => 'later', requires_approval => true) AS job \gset
-SELECT a.expires_at, a.asked_at FROM pulse.approval AS a WHERE a.job = :job \gset
+SELECT a.expires_at, a.asked_at FROM pulse_internal.approval AS a WHERE a.job = :job \gset
 SELECT is(
     pulse.reprioritize(:job, 4), 'awaiting_approval', 'a job that awaits approval gets one'
 );
 SELECT results_eq(
-    format('SELECT rank, expires_at, asked_at FROM pulse.approval WHERE job = %s', :job),
+    format('SELECT rank, expires_at, asked_at FROM pulse_internal.approval WHERE job = %s', :job),
     format('VALUES (-4, %L::timestamptz, %L::timestamptz)', :'expires_at', :'asked_at'),
     'and gains no time to be approved'
 );
@@ -65,20 +65,20 @@ SELECT pulse.enqueue('a', lane => 'run') AS job \gset
 SELECT pg_temp.run('run') AS lease \gset
 SELECT is(pulse.reprioritize(:job, 9), 'running', 'a running job gets a new priority');
 SELECT is(
-    (SELECT l.rank FROM pulse.lease AS l WHERE l.lease = :lease), -9, 'under the same lease'
+    (SELECT l.rank FROM pulse_internal.lease AS l WHERE l.lease = :lease), -9, 'under the same lease'
 );
 \o /dev/null
 SELECT pulse.fail(:lease, 'oops');
 \o
 SELECT is(
-    (SELECT w.rank FROM pulse.waiting AS w WHERE w.job = :job), -9,
+    (SELECT w.rank FROM pulse_internal.waiting AS w WHERE w.job = :job), -9,
     'which counts for its next run'
 );
 SELECT is(pulse.reprioritize(:job, 8), 'retrying', 'a retrying job gets a new priority');
 SELECT results_eq(
     format(
         'SELECT rank, attempts, failures, retrying, last_lease, last_verb COLLATE "default"'
-        ' FROM pulse.waiting WHERE job = %s',
+        ' FROM pulse_internal.waiting WHERE job = %s',
         :job
     ),
     format('VALUES (-8, 1, 1, true, %s::bigint, %L)', :lease, 'fail'),
@@ -113,7 +113,7 @@ SELECT is(pg_temp.line('other'), '1', 'and stands in the other');
 SELECT is(pulse.move(:two, 'line'), 'ready', 'a job may be moved where it is');
 SELECT is(pg_temp.line('line'), '3 2', 'and keeps its place');
 SELECT results_eq(
-    format('SELECT before, after, reason FROM pulse.audit_entry WHERE job = %s', :one),
+    format('SELECT before, after, reason FROM pulse_internal.audit_entry WHERE job = %s', :one),
     $$VALUES (
         '{"state": "ready", "lane": "line"}'::jsonb, '{"state": "ready", "lane": "other"}'::jsonb,
         'make room'
@@ -127,7 +127,7 @@ SELECT pulse.enqueue('a', lane => 'later', requires_approval => true) AS job \gs
 SELECT is(pulse.move(:job, 'other'), 'awaiting_approval', 'a job that awaits approval moves');
 SELECT is(pulse.approve(:job), 'ready', 'and is approved there');
 SELECT is(
-    (SELECT r.lane FROM pulse.ready AS r WHERE r.job = :job), 'other', 'in its new lane'
+    (SELECT r.lane FROM pulse_internal.ready AS r WHERE r.job = :job), 'other', 'in its new lane'
 );
 
 SELECT pulse.enqueue('a', lane => 'k1', unique_key => 'key', unique_for => '1 hour') AS job \gset
@@ -137,12 +137,12 @@ SELECT throws_ok(
     'a job does not move onto a unique key that is taken'
 );
 SELECT is(
-    (SELECT r.lane FROM pulse.ready AS r WHERE r.job = :job), 'k1', 'it stays where it was'
+    (SELECT r.lane FROM pulse_internal.ready AS r WHERE r.job = :job), 'k1', 'it stays where it was'
 );
 SELECT is(pulse.move(:job, 'k3'), 'ready', 'where its key is free it may go');
 SELECT results_eq(
     format(
-        'SELECT lane COLLATE "default", unique_for, expires_at FROM pulse.job_key WHERE job = %s',
+        'SELECT lane COLLATE "default", unique_for, expires_at FROM pulse_internal.job_key WHERE job = %s',
         :job
     ),
     $$VALUES ('k3', interval '1 hour', NULL::timestamptz)$$,
@@ -190,7 +190,7 @@ SELECT pulse.fail(:lease, 'first');
 SELECT is(pg_temp.state(:job), 'dead', 'a job without attempts left is dead');
 SELECT is(pulse.retry(:job, 'fixed'), 'ready', 'a dead job is put back in line');
 SELECT results_eq(
-    format('SELECT rank, attempts, failures FROM pulse.ready WHERE job = %s', :job),
+    format('SELECT rank, attempts, failures FROM pulse_internal.ready WHERE job = %s', :job),
     $$VALUES (-6, 1, 0)$$,
     'with its priority, no failures, and its attempts counted on'
 );
@@ -203,12 +203,12 @@ SELECT throws_ok(
     format('SELECT pulse.fail(%s, %L)', :lease, 'first'), 'PU101', NULL,
     'the lease of its first run is lost for good'
 );
-SELECT l.lease FROM pulse.lease AS l WHERE l.job = :job \gset
+SELECT l.lease FROM pulse_internal.lease AS l WHERE l.job = :job \gset
 \o /dev/null
 SELECT pulse.fail(:lease, 'second');
 \o
 SELECT results_eq(
-    format('SELECT attempt, error FROM pulse.failure WHERE job = %s ORDER BY attempt', :job),
+    format('SELECT attempt, error FROM pulse_internal.failure WHERE job = %s ORDER BY attempt', :job),
     $$VALUES (1, 'first'), (2, 'second')$$,
     'the errors of all attempts are kept'
 );
@@ -251,14 +251,14 @@ SELECT pulse.cancel(:job);
 SELECT pulse.retry(:job);
 \o
 SELECT results_eq(
-    format('SELECT unique_for, expires_at FROM pulse.job_key WHERE job = %s', :job),
+    format('SELECT unique_for, expires_at FROM pulse_internal.job_key WHERE job = %s', :job),
     $$VALUES (interval '1 hour', NULL::timestamptz)$$,
     'a key within its unique_for is the job''s own, and lives with it again'
 );
 \o /dev/null
 SELECT pulse.cancel(:job);
 \o
-UPDATE pulse.job_key
+UPDATE pulse_internal.job_key
 SET expires_at = clock_timestamp(), job = job + 1
 WHERE job = :job;
 SELECT is(pulse.retry(:job), 'ready', 'a key that has expired is free');
@@ -285,18 +285,18 @@ SELECT lives_ok(
 );
 SELECT is_empty(
     format(
-        'SELECT FROM pulse.body WHERE job = %1$s'
-        ' UNION ALL SELECT FROM pulse.finished WHERE job = %1$s'
-        ' UNION ALL SELECT FROM pulse.failure WHERE job = %1$s'
-        ' UNION ALL SELECT FROM pulse.job_progress WHERE job = %1$s'
-        ' UNION ALL SELECT FROM pulse.job_checkpoint WHERE job = %1$s'
-        ' UNION ALL SELECT FROM pulse.job_key WHERE job = %1$s',
+        'SELECT FROM pulse_internal.body WHERE job = %1$s'
+        ' UNION ALL SELECT FROM pulse_internal.finished WHERE job = %1$s'
+        ' UNION ALL SELECT FROM pulse_internal.failure WHERE job = %1$s'
+        ' UNION ALL SELECT FROM pulse_internal.job_progress WHERE job = %1$s'
+        ' UNION ALL SELECT FROM pulse_internal.job_checkpoint WHERE job = %1$s'
+        ' UNION ALL SELECT FROM pulse_internal.job_key WHERE job = %1$s',
         :job
     ),
     'nothing of it is left'
 );
 SELECT results_eq(
-    format('SELECT verb, before, after, reason FROM pulse.audit_entry WHERE job = %s', :job),
+    format('SELECT verb, before, after, reason FROM pulse_internal.audit_entry WHERE job = %s', :job),
     $$VALUES (
         'delete_job', '{"state": "dead", "kind": "a", "attempts": 1}'::jsonb, NULL::jsonb,
         'private data'

@@ -15,7 +15,7 @@ SELECT results_eq(
 );
 SELECT is(pg_temp.state(:job), 'completed', 'the old one stays as it is');
 SELECT results_eq(
-    format('SELECT verb COLLATE "default", after ->> ''rerun_as'', reason FROM pulse.audit_entry WHERE job = %s', :job),
+    format('SELECT verb COLLATE "default", after ->> ''rerun_as'', reason FROM pulse_internal.audit_entry WHERE job = %s', :job),
     format($$VALUES ('rerun', '%s', 'once more')$$, :again), 'the audit names the new one'
 );
 SELECT isnt(pulse.rerun(:job), :again::bigint, 'asked again, it is enqueued again');
@@ -43,7 +43,7 @@ SELECT results_eq(
 SELECT results_eq(
     $$SELECT * FROM pulse.rerun_where('{"lane": "bulk"}')$$, 'VALUES (0::bigint, 0::bigint)', 'and none twice'
 );
-SELECT is((SELECT count(*) FROM pulse.ready AS r WHERE r.lane = 'bulk'), 5::bigint, 'five jobs, five new ones');
+SELECT is((SELECT count(*) FROM pulse_internal.ready AS r WHERE r.lane = 'bulk'), 5::bigint, 'five jobs, five new ones');
 SELECT throws_ok($$SELECT pulse.rerun_where('{"state": "ready"}')$$, 'PU006', NULL, 'only what has ended');
 
 -- discard_where
@@ -69,7 +69,7 @@ SELECT results_eq(
 SELECT is((SELECT count(*) FROM pulse.jobs AS j WHERE j.lane = 'trash'), 1::bigint, 'what has not stays');
 SELECT throws_ok($$SELECT pulse.discard_where('{"state": "ready"}')$$, 'PU006', NULL, 'it acts on nothing else');
 SELECT is(
-    (SELECT a.after ->> 'done' FROM pulse.audit_entry AS a WHERE a.verb = 'discard_where' AND a.reason = 'junk'), '1',
+    (SELECT a.after ->> 'done' FROM pulse_internal.audit_entry AS a WHERE a.verb = 'discard_where' AND a.reason = 'junk'), '1',
     'rule 20: one audit row says how many'
 );
 SELECT is_empty('SELECT * FROM pulse.check()', 'nothing is left of them');
@@ -88,7 +88,7 @@ SELECT results_eq(
     $$SELECT * FROM pulse.discard_where('{"lane": "row"}', reason => 'all')$$, 'VALUES (5::bigint, 0::bigint)', 'and all of it in one call'
 );
 SELECT ok(
-    (SELECT (a.after ->> 'first_job')::bigint + 4 = (a.after ->> 'last_job')::bigint FROM pulse.audit_entry AS a WHERE a.reason = 'all'),
+    (SELECT (a.after ->> 'first_job')::bigint + 4 = (a.after ->> 'last_job')::bigint FROM pulse_internal.audit_entry AS a WHERE a.reason = 'all'),
     'the audit names the first and the last by their ids'
 );
 
@@ -122,11 +122,11 @@ SELECT is(
     (SELECT r.job_id FROM pulse.schedule_runs AS r WHERE r.name = 'nightly'), :job::bigint, 'the ledger has it'
 );
 SELECT results_eq(
-    format('SELECT verb COLLATE "default", after ->> ''name'', reason FROM pulse.audit_entry WHERE job = %s', :job),
+    format('SELECT verb COLLATE "default", after ->> ''name'', reason FROM pulse_internal.audit_entry WHERE job = %s', :job),
     $$VALUES ('run_schedule_now', 'nightly', 'the report is missing')$$, 'and so has the audit'
 );
 SELECT throws_ok($$SELECT pulse.run_schedule_now('nightly')$$, 'PU102', NULL, 'its unique key keeps runs from overlapping');
-SELECT is((SELECT count(*) FROM pulse.schedule_run), 1::bigint, 'and then nothing is written');
+SELECT is((SELECT count(*) FROM pulse_internal.schedule_run), 1::bigint, 'and then nothing is written');
 SELECT throws_ok($$SELECT pulse.run_schedule_now('nothing')$$, 'PU005', NULL, 'a schedule must exist');
 
 SELECT * FROM finish();

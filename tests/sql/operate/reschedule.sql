@@ -10,7 +10,7 @@ SELECT is(
     'and claimed before its time'
 );
 SELECT results_eq(
-    format('SELECT verb COLLATE "default", before ->> ''state'', after ->> ''state'', reason FROM pulse.audit_entry WHERE job = %s', :job),
+    format('SELECT verb COLLATE "default", before ->> ''state'', after ->> ''state'', reason FROM pulse_internal.audit_entry WHERE job = %s', :job),
     $$VALUES ('run_now', 'scheduled', 'ready', 'the boss waits')$$, 'the audit says who and why'
 );
 SELECT throws_ok(format('SELECT pulse.run_now(%s)', :job), 'PU105', NULL, 'a running job is not');
@@ -18,7 +18,7 @@ SELECT throws_ok(format('SELECT pulse.reschedule(%s, now() + interval ''1 h'')',
 SELECT is(pg_temp.state(:job), 'running', 'and it stays where it was');
 
 SELECT pg_temp.claim('failed') AS lease \gset
-SELECT l.job FROM pulse.lease AS l WHERE l.lease = :lease \gset
+SELECT l.job FROM pulse_internal.lease AS l WHERE l.lease = :lease \gset
 SELECT pulse.fail(:lease, 'oops', retry_in => '1 h');
 SELECT is(pulse.run_now(:job), 'ready', 'a retrying job is');
 SELECT results_eq(
@@ -27,12 +27,12 @@ SELECT results_eq(
 );
 
 SELECT pulse.enqueue('k', lane => 'now') AS job \gset
-SELECT r.seq FROM pulse.ready AS r WHERE r.job = :job \gset
+SELECT r.seq FROM pulse_internal.ready AS r WHERE r.job = :job \gset
 SELECT is(pulse.run_now(:job), 'ready', 'a ready job is ready');
 SELECT is(
-    (SELECT r.seq FROM pulse.ready AS r WHERE r.job = :job), :seq::bigint, 'and keeps its place'
+    (SELECT r.seq FROM pulse_internal.ready AS r WHERE r.job = :job), :seq::bigint, 'and keeps its place'
 );
-SELECT is_empty(format('SELECT FROM pulse.audit_entry WHERE job = %s', :job), 'nothing was done');
+SELECT is_empty(format('SELECT FROM pulse_internal.audit_entry WHERE job = %s', :job), 'nothing was done');
 SELECT throws_ok('SELECT pulse.run_now(0)', 'PU004', NULL, 'what is run must exist');
 SELECT pulse.enqueue('k', lane => 'asks', requires_approval => true) AS asks \gset
 SELECT throws_ok(format('SELECT pulse.run_now(%s)', :asks), 'PU105', NULL, 'it does not slip past an approval');
@@ -42,17 +42,17 @@ SELECT throws_ok(format('SELECT pulse.run_now(%s)', :asks), 'PU105', NULL, 'it d
 SELECT clock_timestamp() + interval '2 h' AS at \gset
 SELECT is(pulse.reschedule(:job, :'at', 'not today'), 'scheduled', 'a ready job is scheduled');
 SELECT results_eq(
-    format('SELECT w.run_at, w.retrying FROM pulse.waiting AS w WHERE w.job = %s', :job),
+    format('SELECT w.run_at, w.retrying FROM pulse_internal.waiting AS w WHERE w.job = %s', :job),
     format('VALUES (%L::timestamptz, false)', :'at'), 'for that time'
 );
 SELECT is(pulse.reschedule(:job, now() - interval '1 h'), 'ready', 'a time that has passed is now');
 SELECT pulse.enqueue('k', lane => 'keyed', unique_key => 'u', delay => '1 h') AS keyed \gset
 SELECT is(pulse.reschedule(:keyed, :'at'), 'scheduled', 'a job with a key is rescheduled');
 SELECT is(
-    (SELECT k.job FROM pulse.job_key AS k WHERE k.unique_key = 'u'), :keyed::bigint, 'and keeps it'
+    (SELECT k.job FROM pulse_internal.job_key AS k WHERE k.unique_key = 'u'), :keyed::bigint, 'and keeps it'
 );
 SELECT pg_temp.claim('again') AS lease \gset
-SELECT l.job AS again FROM pulse.lease AS l WHERE l.lease = :lease \gset
+SELECT l.job AS again FROM pulse_internal.lease AS l WHERE l.lease = :lease \gset
 SELECT pulse.fail(:lease, 'oops', retry_in => '1 min');
 SELECT is(pulse.reschedule(:again, :'at'), 'retrying', 'a retrying job stays one');
 SELECT lives_ok(format('SELECT pulse.fail(%s, ''oops'')', :lease), 'the report that failed it may still be repeated');
@@ -66,7 +66,7 @@ SELECT results_eq(
     $$SELECT * FROM pulse.run_now_where('{"lane": "bulk"}', 3, true)$$,
     'VALUES (3::bigint, 2::bigint)', 'a dry run counts'
 );
-SELECT is((SELECT count(*) FROM pulse.ready AS r WHERE r.lane = 'bulk'), 0::bigint, 'and does nothing');
+SELECT is((SELECT count(*) FROM pulse_internal.ready AS r WHERE r.lane = 'bulk'), 0::bigint, 'and does nothing');
 SELECT results_eq(
     $$SELECT * FROM pulse.run_now_where('{"lane": "bulk"}', 3, reason => 'go')$$,
     'VALUES (3::bigint, 2::bigint)', 'so many are put in line'
@@ -75,7 +75,7 @@ SELECT results_eq(
     $$SELECT * FROM pulse.run_now_where('{"lane": "bulk"}')$$, 'VALUES (2::bigint, 0::bigint)', 'and the rest'
 );
 SELECT is(
-    (SELECT count(*) FROM pulse.audit_entry AS a WHERE a.verb = 'run_now_where'), 2::bigint,
+    (SELECT count(*) FROM pulse_internal.audit_entry AS a WHERE a.verb = 'run_now_where'), 2::bigint,
     'rule 20: one audit row for each call'
 );
 SELECT results_eq(

@@ -4,24 +4,24 @@ BEGIN;
 SELECT plan(41);
 
 SELECT pg_temp.claim('one') AS lease \gset
-SELECT l.job FROM pulse.lease AS l WHERE l.lease = :lease \gset
+SELECT l.job FROM pulse_internal.lease AS l WHERE l.lease = :lease \gset
 SELECT lives_ok(
     format('SELECT pulse.complete(%s, %L)', :lease, '{"sum": 3}'), 'a lease completes its job'
 );
 SELECT row_eq(
     format(
-        'SELECT f.state, f.ended_by, f.attempts, f.failures, f.lease, f.worker, f.result, f.error FROM pulse.finished AS f WHERE f.job = %s',
+        'SELECT f.state, f.ended_by, f.attempts, f.failures, f.lease, f.worker, f.result, f.error FROM pulse_internal.finished AS f WHERE f.job = %s',
         :job
     ),
     ROW (
-        'completed'::pulse.outcome, 'complete'::text COLLATE "C", 1, 0, :lease::bigint,
+        'completed'::pulse_internal.outcome, 'complete'::text COLLATE "C", 1, 0, :lease::bigint,
         'w'::text, '{"sum": 3}'::jsonb, NULL::text
     ),
     'with its result'
 );
-SELECT is_empty('SELECT * FROM pulse.lease', 'and is running no more');
+SELECT is_empty('SELECT * FROM pulse_internal.lease', 'and is running no more');
 SELECT ok(
-    (SELECT f.finished_at >= f.claimed_at FROM pulse.finished AS f WHERE f.job = :job),
+    (SELECT f.finished_at >= f.claimed_at FROM pulse_internal.finished AS f WHERE f.job = :job),
     'by the clock'
 );
 
@@ -38,7 +38,7 @@ SELECT lives_ok(
     'guarantee 16: the same report succeeds again'
 );
 SELECT is(
-    (SELECT f.result FROM pulse.finished AS f WHERE f.job = :job), '{"sum": 3}'::jsonb,
+    (SELECT f.result FROM pulse_internal.finished AS f WHERE f.job = :job), '{"sum": 3}'::jsonb,
     'and changes nothing'
 );
 SELECT throws_ok(
@@ -62,22 +62,22 @@ SELECT throws_ok('SELECT pulse.complete(-1)', 'PU101', NULL, 'and a negative one
 -- The fence
 
 SELECT pg_temp.claim('fence') AS stale \gset
-UPDATE pulse.lease SET lease_until = clock_timestamp() - interval '1 s' WHERE lease = :stale;
+UPDATE pulse_internal.lease SET lease_until = clock_timestamp() - interval '1 s' WHERE lease = :stale;
 SELECT pulse.reap() AS n \gset
-UPDATE pulse.waiting SET run_at = clock_timestamp() - interval '1 s';
-DELETE FROM pulse.due_mark;
+UPDATE pulse_internal.waiting SET run_at = clock_timestamp() - interval '1 s';
+DELETE FROM pulse_internal.due_mark;
 SELECT c.lease AS fresh FROM pulse.claim_batch('w', 'fence') AS c \gset
 SELECT throws_ok(
     format('SELECT pulse.complete(%s)', :stale), 'PU101', NULL,
     'guarantee 3: a lost lease completes nothing, though the same worker has the job again'
 );
 SELECT is(
-    (SELECT count(*) FROM pulse.lease AS l WHERE l.lease = :fresh), 1::bigint,
+    (SELECT count(*) FROM pulse_internal.lease AS l WHERE l.lease = :fresh), 1::bigint,
     'which goes on under its new lease'
 );
 SELECT lives_ok(format('SELECT pulse.complete(%s)', :fresh), 'and is completed with that');
 SELECT pg_temp.claim('late') AS lease \gset
-UPDATE pulse.lease SET lease_until = clock_timestamp() - interval '1 h' WHERE lease = :lease;
+UPDATE pulse_internal.lease SET lease_until = clock_timestamp() - interval '1 h' WHERE lease = :lease;
 SELECT lives_ok(
     format('SELECT pulse.complete(%s)', :lease),
     'rule 8: a lapsed lease that nobody took away still completes'
@@ -101,7 +101,7 @@ SELECT lives_ok(
 -- Batches
 
 SELECT pg_temp.claim('batch', 'b' || n) AS lease FROM generate_series(1, 4) AS n \g /dev/null
-SELECT array_agg(l.lease ORDER BY l.lease) AS b FROM pulse.lease AS l WHERE l.lane = 'batch' \gset
+SELECT array_agg(l.lease ORDER BY l.lease) AS b FROM pulse_internal.lease AS l WHERE l.lane = 'batch' \gset
 SELECT results_eq(
     format(
         $$
@@ -124,15 +124,15 @@ SELECT results_eq(
     'a batch has a verdict for each lease, in order'
 );
 SELECT results_eq(
-    'SELECT f.result FROM pulse.finished AS f WHERE f.lane = ''batch'' ORDER BY f.lease',
+    'SELECT f.result FROM pulse_internal.finished AS f WHERE f.lane = ''batch'' ORDER BY f.lease',
     $$VALUES ('1'::jsonb), (NULL), ('4')$$, 'each with the result at its place'
 );
 SELECT is(
-    (SELECT count(*) FROM pulse.lease AS l WHERE l.lane = 'batch'), 1::bigint,
+    (SELECT count(*) FROM pulse_internal.lease AS l WHERE l.lane = 'batch'), 1::bigint,
     'the one that is too large runs on'
 );
 SELECT is(
-    (SELECT count(*) FROM pulse.job_key AS k WHERE k.lane = 'batch'), 1::bigint,
+    (SELECT count(*) FROM pulse_internal.job_key AS k WHERE k.lane = 'batch'), 1::bigint,
     'the others have given their keys back'
 );
 SELECT results_eq(
@@ -151,7 +151,7 @@ SELECT results_eq(
     $$VALUES (1::bigint, 'lost')$$, 'only what is not, also beside repeated reports'
 );
 SELECT is_empty(
-    $$SELECT * FROM pulse.lease AS l WHERE l.lane = 'quiet'$$, 'and the rest is done'
+    $$SELECT * FROM pulse_internal.lease AS l WHERE l.lane = 'quiet'$$, 'and the rest is done'
 );
 SELECT is_empty($$SELECT * FROM pulse.complete_batch('{}')$$, 'an empty batch is nothing');
 SELECT is_empty('SELECT * FROM pulse.complete_batch(NULL)', 'nor is NULL');
@@ -165,7 +165,7 @@ SELECT c.lease AS l2 FROM pulse.claim_batch('w', 'mixed') AS c \gset
 SELECT c.lease AS l3 FROM pulse.claim_batch('w', 'mixed') AS c \gset
 SELECT count(*) FROM pulse.complete_batch(ARRAY[:l3, NULL, :l1, 711, :l2, :l1], ARRAY['3', '0', '1', '0', '2', '9']::jsonb []) \g /dev/null
 SELECT results_eq(
-    $$SELECT f.result FROM pulse.finished AS f WHERE f.lane = 'mixed' ORDER BY f.lease$$,
+    $$SELECT f.result FROM pulse_internal.finished AS f WHERE f.lane = 'mixed' ORDER BY f.lease$$,
     $$VALUES ('1'::jsonb), ('2'), ('3')$$, 'in whatever order they are named; of two for one lease the first'
 );
 SELECT pg_temp.claim('twice') AS lease \gset
@@ -177,7 +177,7 @@ SELECT results_eq(
     $$VALUES ('ok'), ('ok'), ('ok')$$, 'a lease named three times completes once'
 );
 SELECT is(
-    (SELECT count(*) FROM pulse.finished AS f WHERE f.lane = 'twice'), 1::bigint, 'only'
+    (SELECT count(*) FROM pulse_internal.finished AS f WHERE f.lane = 'twice'), 1::bigint, 'only'
 );
 SELECT pg_temp.claim('twice-large') AS lease \gset
 SELECT v.verdict
@@ -187,7 +187,7 @@ FROM pulse.complete_batch(
 SELECT is_empty(
     $$
     SELECT f.lease
-    FROM pulse.finished AS f
+    FROM pulse_internal.finished AS f
     WHERE pg_column_size(f.result) > 1048576
         OR length(f.result #>> '{}') > 1048576
     $$,
@@ -197,11 +197,11 @@ SELECT is_empty(
 -- After a cancel request
 
 SELECT pg_temp.claim('cancelled') AS lease \gset
-SELECT pulse.cancel(l.job) AS c FROM pulse.lease AS l WHERE l.lease = :lease \gset
+SELECT pulse.cancel(l.job) AS c FROM pulse_internal.lease AS l WHERE l.lease = :lease \gset
 SELECT lives_ok(format('SELECT pulse.complete(%s)', :lease), 'a run may still complete');
 SELECT is(
-    (SELECT f.state FROM pulse.finished AS f WHERE f.lane = 'cancelled'),
-    'completed'::pulse.outcome, 'and then it is completed'
+    (SELECT f.state FROM pulse_internal.finished AS f WHERE f.lane = 'cancelled'),
+    'completed'::pulse_internal.outcome, 'and then it is completed'
 );
 SELECT is_empty('SELECT * FROM pulse.check()', 'check() finds nothing wrong');
 

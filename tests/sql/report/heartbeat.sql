@@ -14,12 +14,12 @@ RETURNS integer
 LANGUAGE sql
 AS $$
     SELECT round(extract(epoch FROM l.lease_until - clock_timestamp()), -1)::integer
-    FROM pulse.lease AS l
+    FROM pulse_internal.lease AS l
     WHERE l.lease = left_of.lease
 $$;
 
 SELECT pg_temp.claim('one') AS lease \gset
-UPDATE pulse.lease SET lease_until = clock_timestamp() + interval '5 s' WHERE lease = :lease;
+UPDATE pulse_internal.lease SET lease_until = clock_timestamp() + interval '5 s' WHERE lease = :lease;
 SELECT is(pg_temp.beat(:lease), 'ok', 'a lease that is there is ok');
 SELECT is(pg_temp.left_of(:lease), 30, 'and extended to its whole length from now on');
 SELECT ok(
@@ -31,10 +31,10 @@ SELECT ok(
 );
 SELECT pulse.enqueue('k', lane => 'long') AS job \gset
 SELECT c.lease AS long FROM pulse.claim_batch('w', 'long', lease_for => '10 minutes') AS c \gset
-UPDATE pulse.lease SET lease_until = clock_timestamp() + interval '1 s' WHERE lease = :long;
+UPDATE pulse_internal.lease SET lease_until = clock_timestamp() + interval '1 s' WHERE lease = :long;
 SELECT is(pg_temp.beat(:long), 'ok', 'a lease of ten minutes');
 SELECT is(pg_temp.left_of(:long), 600, 'is extended by ten minutes');
-UPDATE pulse.lease SET lease_until = clock_timestamp() + interval '1 h' WHERE lease = :long;
+UPDATE pulse_internal.lease SET lease_until = clock_timestamp() + interval '1 h' WHERE lease = :long;
 SELECT is(pg_temp.beat(:long), 'ok', 'a heartbeat');
 SELECT is(pg_temp.left_of(:long), 3600, 'never shortens a lease');
 
@@ -56,7 +56,7 @@ SELECT is(pg_temp.beat(:again), 'ok', 'whose new lease is not');
 
 -- Not yet taken away
 
-UPDATE pulse.lease SET lease_until = clock_timestamp() - interval '1 h' WHERE lease = :lease;
+UPDATE pulse_internal.lease SET lease_until = clock_timestamp() - interval '1 h' WHERE lease = :lease;
 SELECT is(
     pg_temp.beat(:lease), 'ok', 'rule 8: a lapsed lease that nobody took away is revived'
 );
@@ -68,7 +68,7 @@ SELECT is(pulse.reap(), 0::bigint, 'and reap leaves it alone');
 SELECT pg_temp.claim('deadline', max_runtime => '10 s') AS wedged \gset
 SELECT is(pg_temp.beat(:wedged), 'ok', 'before its deadline a run is ok');
 SELECT is(pg_temp.left_of(:wedged), 10, 'but its lease goes no further than that');
-UPDATE pulse.lease
+UPDATE pulse_internal.lease
 SET claimed_at = claimed_at - interval '1 min', lease_until = clock_timestamp() - interval '1 ms',
     deadline = clock_timestamp() - interval '1 ms'
 WHERE lease = :wedged;
@@ -80,12 +80,12 @@ SELECT is(pg_temp.beat(:wedged), 'lost', 'and then the lease is lost');
 -- Cancel
 
 SELECT pg_temp.claim('cancel') AS asked \gset
-SELECT pulse.cancel(l.job) AS c FROM pulse.lease AS l WHERE l.lease = :asked \gset
+SELECT pulse.cancel(l.job) AS c FROM pulse_internal.lease AS l WHERE l.lease = :asked \gset
 SELECT is(pg_temp.beat(:asked), 'cancel', 'a cancel request comes with the heartbeat');
 SELECT is(pg_temp.beat(:asked), 'cancel', 'each time');
 SELECT cmp_ok(pg_temp.left_of(:asked), '<=', 30, 'and its lease ends with the grace');
 SELECT ok(
-    (SELECT l.lease_until <= l.cancel_by FROM pulse.lease AS l WHERE l.lease = :asked),
+    (SELECT l.lease_until <= l.cancel_by FROM pulse_internal.lease AS l WHERE l.lease = :asked),
     'however often it beats'
 );
 
@@ -115,7 +115,7 @@ SELECT is(
 SELECT is(
     (
         SELECT l.reap_at IS NULL OR l.reap_at <= l.lease_until
-        FROM pulse.lease AS l WHERE l.lease = :long
+        FROM pulse_internal.lease AS l WHERE l.lease = :long
     ),
     true, 'a heartbeat leaves the time of the next look alone'
 );
@@ -124,7 +124,7 @@ SELECT is_empty(
     SELECT i.indexrelid::regclass
     FROM pg_index AS i
     JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
-    WHERE i.indrelid = 'pulse.lease'::regclass
+    WHERE i.indrelid = 'pulse_internal.lease'::regclass
         AND a.attname = 'lease_until'
     $$,
     'rule 10: no index has lease_until, so that beats stay HOT'

@@ -4,17 +4,17 @@ BEGIN;
 SELECT plan(36);
 
 SELECT pg_temp.claim('one') AS lease \gset
-SELECT l.job FROM pulse.lease AS l WHERE l.lease = :lease \gset
+SELECT l.job FROM pulse_internal.lease AS l WHERE l.lease = :lease \gset
 SELECT lives_ok(
     format('SELECT pulse.progress(%s, 0.25, %L)', :lease, 'page 1'), 'a run tells its progress'
 );
 SELECT results_eq(
-    format('SELECT p.fraction, p.note, p.lease FROM pulse.job_progress AS p WHERE p.job = %s', :job),
+    format('SELECT p.fraction, p.note, p.lease FROM pulse_internal.job_progress AS p WHERE p.job = %s', :job),
     format('VALUES (0.25::double precision, %L, %s::bigint)', 'page 1', :lease), 'which is kept'
 );
 SELECT lives_ok(format('SELECT pulse.progress(%s, 0.5)', :lease), 'and again');
 SELECT results_eq(
-    format('SELECT p.fraction, p.note FROM pulse.job_progress AS p WHERE p.job = %s', :job),
+    format('SELECT p.fraction, p.note FROM pulse_internal.job_progress AS p WHERE p.job = %s', :job),
     'VALUES (0.5::double precision, NULL)', 'the newest counts'
 );
 SELECT lives_ok(
@@ -38,7 +38,7 @@ SELECT throws_ok(
 SELECT throws_ok('SELECT pulse.progress(711, 0.5)', 'PU101', NULL, 'no such lease is lost');
 SELECT throws_ok('SELECT pulse.progress(NULL, 0.5)', 'PU101', NULL, 'so is none');
 SELECT is(
-    (SELECT count(*) FROM pulse.job_progress), 1::bigint, 'and nothing is written'
+    (SELECT count(*) FROM pulse_internal.job_progress), 1::bigint, 'and nothing is written'
 );
 
 -- Checkpoints
@@ -50,7 +50,7 @@ SELECT lives_ok(
     format('SELECT pulse.checkpoint(%s, %L)', :lease, '{"page": 2}'), 'and a newer one'
 );
 SELECT results_eq(
-    format('SELECT c.data FROM pulse.job_checkpoint AS c WHERE c.job = %s', :job),
+    format('SELECT c.data FROM pulse_internal.job_checkpoint AS c WHERE c.job = %s', :job),
     $$VALUES ('{"page": 2}'::jsonb)$$, 'which replaces it'
 );
 SELECT throws_ok(
@@ -85,7 +85,7 @@ SELECT is(
     (SELECT c.checkpoint FROM pulse.claim_batch('w', 'one') AS c), '{"page": 3}'::jsonb,
     'and each one after it, until there is a newer'
 );
-SELECT l.lease AS lease3 FROM pulse.lease AS l WHERE l.lane = 'one' \gset
+SELECT l.lease AS lease3 FROM pulse_internal.lease AS l WHERE l.lane = 'one' \gset
 SELECT lives_ok(
     format('SELECT pulse.checkpoint(%s, NULL)', :lease3), 'NULL takes it back'
 );
@@ -96,7 +96,7 @@ SELECT is(
 );
 SELECT pg_temp.claim('fresh') AS lease \gset
 SELECT is(
-    (SELECT count(*) FROM pulse.job_checkpoint AS c JOIN pulse.lease AS l USING (job) WHERE l.lease = :lease),
+    (SELECT count(*) FROM pulse_internal.job_checkpoint AS c JOIN pulse_internal.lease AS l USING (job) WHERE l.lease = :lease),
     0::bigint, 'a first run has none'
 );
 
@@ -105,15 +105,15 @@ SELECT is(
 SELECT pulse.progress(:lease, 1, 'done');
 SELECT pulse.complete(:lease);
 SELECT is(
-    (SELECT p.note FROM pulse.job_progress AS p WHERE p.lease = :lease), 'done',
+    (SELECT p.note FROM pulse_internal.job_progress AS p WHERE p.lease = :lease), 'done',
     'progress stays with a finished job until it is pruned'
 );
 SELECT pg_temp.claim('reaped') AS lease \gset
 SELECT pulse.checkpoint(:lease, '"survives"');
-UPDATE pulse.lease SET lease_until = clock_timestamp() - interval '1 s' WHERE lease = :lease;
+UPDATE pulse_internal.lease SET lease_until = clock_timestamp() - interval '1 s' WHERE lease = :lease;
 SELECT pulse.reap() AS n \gset
-UPDATE pulse.waiting SET run_at = clock_timestamp() - interval '1 s';
-DELETE FROM pulse.due_mark;
+UPDATE pulse_internal.waiting SET run_at = clock_timestamp() - interval '1 s';
+DELETE FROM pulse_internal.due_mark;
 SELECT is(
     (SELECT c.checkpoint FROM pulse.claim_batch('w', 'reaped') AS c), '"survives"'::jsonb,
     'a checkpoint survives the loss of its worker'

@@ -9,12 +9,12 @@ RETURNS text
 LANGUAGE sql
 AS $$
     WITH RECURSIVE f AS (
-        SELECT pulse._cron_parse(fires.cron) AS fields
+        SELECT pulse_internal.cron_parse(fires.cron) AS fields
     ), o AS (
-        SELECT 1 AS i, pulse._cron_next(f.fields, fires.zone, fires.after) AS at
+        SELECT 1 AS i, pulse_internal.cron_next(f.fields, fires.zone, fires.after) AS at
         FROM f
         UNION ALL
-        SELECT o.i + 1, pulse._cron_next(f.fields, fires.zone, o.at)
+        SELECT o.i + 1, pulse_internal.cron_next(f.fields, fires.zone, o.at)
         FROM o, f
         WHERE o.i < fires.n
     )
@@ -27,8 +27,8 @@ RETURNS text
 LANGUAGE sql
 AS $$
     SELECT to_char(
-        pulse._cron_next(
-            pulse._cron_parse(next.cron), next.zone, next.after::timestamp AT TIME ZONE next.zone
+        pulse_internal.cron_next(
+            pulse_internal.cron_parse(next.cron), next.zone, next.after::timestamp AT TIME ZONE next.zone
         ) AT TIME ZONE next.zone,
         'YYYY-MM-DD HH24:MI Dy'
     )
@@ -36,38 +36,38 @@ $$;
 
 -- Fields
 
-SELECT is((pulse._cron_parse('5 4 3 2 1')).minutes, '{5}', 'a field can be one value');
-SELECT is((pulse._cron_parse('1,3,2,3 * * * *')).minutes, '{1,2,3}', 'or a list, in any order');
-SELECT is((pulse._cron_parse('* 9-12 * * *')).hours, '{9,10,11,12}', 'or a range');
-SELECT is((pulse._cron_parse('*/20 * * * *')).minutes, '{0,20,40}', 'or a step');
-SELECT is((pulse._cron_parse('10-30/10 * * * *')).minutes, '{10,20,30}', 'or a range with a step');
-SELECT is((pulse._cron_parse('5/25 * * * *')).minutes, '{5,30,55}', 'or a step from a value on');
+SELECT is((pulse_internal.cron_parse('5 4 3 2 1')).minutes, '{5}', 'a field can be one value');
+SELECT is((pulse_internal.cron_parse('1,3,2,3 * * * *')).minutes, '{1,2,3}', 'or a list, in any order');
+SELECT is((pulse_internal.cron_parse('* 9-12 * * *')).hours, '{9,10,11,12}', 'or a range');
+SELECT is((pulse_internal.cron_parse('*/20 * * * *')).minutes, '{0,20,40}', 'or a step');
+SELECT is((pulse_internal.cron_parse('10-30/10 * * * *')).minutes, '{10,20,30}', 'or a range with a step');
+SELECT is((pulse_internal.cron_parse('5/25 * * * *')).minutes, '{5,30,55}', 'or a step from a value on');
 SELECT is(
-    (pulse._cron_parse('1-3,10-20/5,40 * * * *')).minutes, '{1,2,3,10,15,20,40}',
+    (pulse_internal.cron_parse('1-3,10-20/5,40 * * * *')).minutes, '{1,2,3,10,15,20,40}',
     'or a list of all of these'
 );
 SELECT is(
-    (pulse._cron_parse('0 0 * JAN,mar-May *')).months, '{1,3,4,5}', 'months have names, in any case'
+    (pulse_internal.cron_parse('0 0 * JAN,mar-May *')).months, '{1,3,4,5}', 'months have names, in any case'
 );
-SELECT is((pulse._cron_parse('0 0 * * mon-Fri')).weekdays, '{1,2,3,4,5}', 'weekdays have names');
-SELECT is((pulse._cron_parse('0 0 * * 7')).weekdays, '{0}', 'seven is Sunday');
-SELECT is((pulse._cron_parse('0 0 * * 0,7')).weekdays, '{0}', 'and so is zero');
-SELECT is((pulse._cron_parse('0 0 * * 5-7')).weekdays, '{0,5,6}', 'a range may end on day seven');
-SELECT is((pulse._cron_parse('0 0 * * fri-sun')).weekdays, '{0,5,6}', 'or on Sunday by name');
-SELECT is((pulse._cron_parse('0 0 * * *')).weekdays, '{0,1,2,3,4,5,6}', 'a star is every value, once');
+SELECT is((pulse_internal.cron_parse('0 0 * * mon-Fri')).weekdays, '{1,2,3,4,5}', 'weekdays have names');
+SELECT is((pulse_internal.cron_parse('0 0 * * 7')).weekdays, '{0}', 'seven is Sunday');
+SELECT is((pulse_internal.cron_parse('0 0 * * 0,7')).weekdays, '{0}', 'and so is zero');
+SELECT is((pulse_internal.cron_parse('0 0 * * 5-7')).weekdays, '{0,5,6}', 'a range may end on day seven');
+SELECT is((pulse_internal.cron_parse('0 0 * * fri-sun')).weekdays, '{0,5,6}', 'or on Sunday by name');
+SELECT is((pulse_internal.cron_parse('0 0 * * *')).weekdays, '{0,1,2,3,4,5,6}', 'a star is every value, once');
 SELECT is(
-    pulse._cron_parse(E'  0\t3  * *   * '), pulse._cron_parse('0 3 * * *'), 'blanks do not matter'
+    pulse_internal.cron_parse(E'  0\t3  * *   * '), pulse_internal.cron_parse('0 3 * * *'), 'blanks do not matter'
 );
-SELECT is(pulse._cron_parse('@hourly'), pulse._cron_parse('0 * * * *'), '@hourly is 0 * * * *');
-SELECT is(pulse._cron_parse('@daily'), pulse._cron_parse('0 0 * * *'), '@daily is 0 0 * * *');
-SELECT is(pulse._cron_parse('@midnight'), pulse._cron_parse('0 0 * * *'), '@midnight is @daily');
-SELECT is(pulse._cron_parse('@weekly'), pulse._cron_parse('0 0 * * 0'), '@weekly is 0 0 * * 0');
-SELECT is(pulse._cron_parse('@monthly'), pulse._cron_parse('0 0 1 * *'), '@monthly is 0 0 1 * *');
-SELECT is(pulse._cron_parse('@Yearly'), pulse._cron_parse('0 0 1 1 *'), '@yearly is 0 0 1 1 *');
-SELECT is(pulse._cron_parse('@annually'), pulse._cron_parse('0 0 1 1 *'), '@annually is @yearly');
+SELECT is(pulse_internal.cron_parse('@hourly'), pulse_internal.cron_parse('0 * * * *'), '@hourly is 0 * * * *');
+SELECT is(pulse_internal.cron_parse('@daily'), pulse_internal.cron_parse('0 0 * * *'), '@daily is 0 0 * * *');
+SELECT is(pulse_internal.cron_parse('@midnight'), pulse_internal.cron_parse('0 0 * * *'), '@midnight is @daily');
+SELECT is(pulse_internal.cron_parse('@weekly'), pulse_internal.cron_parse('0 0 * * 0'), '@weekly is 0 0 * * 0');
+SELECT is(pulse_internal.cron_parse('@monthly'), pulse_internal.cron_parse('0 0 1 * *'), '@monthly is 0 0 1 * *');
+SELECT is(pulse_internal.cron_parse('@Yearly'), pulse_internal.cron_parse('0 0 1 1 *'), '@yearly is 0 0 1 1 *');
+SELECT is(pulse_internal.cron_parse('@annually'), pulse_internal.cron_parse('0 0 1 1 *'), '@annually is @yearly');
 
 SELECT throws_ok(
-    format('SELECT pulse._cron_parse(%L)', bad.cron), 'PU007', NULL,
+    format('SELECT pulse_internal.cron_parse(%L)', bad.cron), 'PU007', NULL,
     format('%L is refused: %s', bad.cron, bad.why)
 )
 FROM (
@@ -104,11 +104,11 @@ FROM (
 ) AS bad (cron, why);
 
 SELECT throws_ok(
-    $$SELECT pulse._cron_parse('0 25 * * *')$$, 'PU007',
+    $$SELECT pulse_internal.cron_parse('0 25 * * *')$$, 'PU007',
     'cron expression ''0 25 * * *'' cannot be used',
     'the message names the expression'
 );
-SELECT throws_ok('SELECT pulse._cron_parse(NULL)', 'PU007', NULL, 'NULL is no expression');
+SELECT throws_ok('SELECT pulse_internal.cron_parse(NULL)', 'PU007', NULL, 'NULL is no expression');
 
 -- Days
 
@@ -255,12 +255,12 @@ SELECT is(
 );
 SET LOCAL timezone = 'UTC';
 SELECT is(
-    pulse._cron_next(pulse._cron_parse('30 2 29 3 *'), 'Europe/Berlin', '2025-06-01'),
+    pulse_internal.cron_next(pulse_internal.cron_parse('30 2 29 3 *'), 'Europe/Berlin', '2025-06-01'),
     '2026-03-29 01:00+00',
     'a gap ten months away is treated like one tomorrow'
 );
 SELECT is(
-    pulse._cron_next(pulse._cron_parse('30 2 25 10 *'), 'Europe/Berlin', '2025-12-01'),
+    pulse_internal.cron_next(pulse_internal.cron_parse('30 2 25 10 *'), 'Europe/Berlin', '2025-12-01'),
     '2026-10-25 00:30+00',
     'and so is a wall time that comes twice'
 );

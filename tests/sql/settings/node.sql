@@ -47,7 +47,7 @@ SELECT results_eq(
 SELECT is_empty('SELECT * FROM pulse.check()', 'check has nothing to say about several nodes');
 
 -- Leases of a lower node are below what the sweep has seen.
-UPDATE pulse.lease SET claimed_at = now() - interval '1 h', lease_until = now() - interval '1 h';
+UPDATE pulse_internal.lease SET claimed_at = now() - interval '1 h', lease_until = now() - interval '1 h';
 SELECT is(pulse.reap(), 3::bigint, 'the leases of every node are reaped');
 
 SELECT pulse.set_node(7);
@@ -72,7 +72,7 @@ SELECT is(
     'ok',
     'health is content where the node was set'
 );
-UPDATE pulse.node SET system_identifier = 1;
+UPDATE pulse_internal.node SET system_identifier = 1;
 SELECT is(
     (SELECT h.status FROM pulse.health() AS h WHERE h.check_name = 'node'),
     'warn',
@@ -89,19 +89,19 @@ SELECT pulse.set_node(0);
 SELECT pulse.enqueue('k') AS last_id \gset
 
 CREATE FUNCTION pg_temp.promoted() RETURNS void LANGUAGE sql AS $$
-    SELECT setval('pulse.server_start', 1), setval('pulse.server_history', 1)
+    SELECT setval('pulse_internal.server_start', 1), setval('pulse_internal.server_history', 1)
 $$;
 
 CREATE FUNCTION pg_temp.draws(query text) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
-    v_job bigint := (SELECT last_value FROM pulse.job_id);
+    v_job bigint := (SELECT last_value FROM pulse_internal.job_id);
     v_drawn bigint;
 BEGIN
     PERFORM pg_temp.promoted();
     EXECUTE query INTO v_drawn;
     RETURN v_drawn > v_job + 100000000
-        AND (SELECT last_value FROM pulse.job_id) > v_job + 100000000 - 1
-        AND (SELECT last_value FROM pulse.server_start) > 1;
+        AND (SELECT last_value FROM pulse_internal.job_id) > v_job + 100000000 - 1
+        AND (SELECT last_value FROM pulse_internal.server_start) > 1;
 END;
 $$;
 
@@ -147,28 +147,28 @@ SELECT is(
     'each jump is audited'
 );
 
-SELECT setval('pulse.server_start', 1) \g /dev/null
+SELECT setval('pulse_internal.server_start', 1) \g /dev/null
 SELECT pulse.enqueue('k') AS before_restart \gset
-SELECT s.last_value AS before_restart_lease FROM pulse.lease_seq AS s \gset
-SELECT setval('pulse.server_start', 1) \g /dev/null
+SELECT s.last_value AS before_restart_lease FROM pulse_internal.lease_seq AS s \gset
+SELECT setval('pulse_internal.server_start', 1) \g /dev/null
 SELECT is(
     pulse.enqueue('k'), :before_restart::bigint + 1,
     'another start of the same server moves no id'
 );
 SELECT is(
-    (SELECT s.last_value FROM pulse.lease_seq AS s), :before_restart_lease::bigint + 1000000,
+    (SELECT s.last_value FROM pulse_internal.lease_seq AS s), :before_restart_lease::bigint + 1000000,
     'but leases, which may have been committed asynchronously'
 );
 
 -- Where the timeline is hidden, every start counts as a promotion.
-SELECT pulse._history() AS history \gset
-SELECT is(pulse._history(), :history::bigint, 'the history is the same as long as the server runs');
+SELECT pulse_internal.history() AS history \gset
+SELECT is(pulse_internal.history(), :history::bigint, 'the history is the same as long as the server runs');
 CREATE ROLE node_blind;
-GRANT USAGE ON SCHEMA pulse TO node_blind;
-GRANT EXECUTE ON FUNCTION pulse._history(), pulse._system_identifier() TO node_blind;
+GRANT USAGE ON SCHEMA pulse_internal TO node_blind;
+GRANT EXECUTE ON FUNCTION pulse_internal.history(), pulse_internal.system_identifier() TO node_blind;
 REVOKE EXECUTE ON FUNCTION pg_walfile_name(pg_lsn) FROM PUBLIC;
 SET LOCAL ROLE node_blind;
-SELECT pulse._history() AS blind \gset
+SELECT pulse_internal.history() AS blind \gset
 RESET ROLE;
 SELECT isnt(:blind::bigint, :history::bigint, 'a history without a timeline is another one');
 

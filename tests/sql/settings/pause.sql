@@ -81,7 +81,7 @@ SELECT is(pulse.pause_lane('other'), false, 'pause_lane is the same verb');
 SELECT is(pg_temp.claims('other'), 0::bigint, 'nothing more is claimed from it');
 SELECT is(pg_temp.claims(), 1::bigint, 'but from others');
 SELECT is(
-    (SELECT count(*) FROM pulse.lease AS l WHERE l.lane = 'other'), 1::bigint,
+    (SELECT count(*) FROM pulse_internal.lease AS l WHERE l.lane = 'other'), 1::bigint,
     'what runs in it goes on'
 );
 SELECT results_eq(
@@ -117,11 +117,11 @@ SELECT is(
     (SELECT h.verdict FROM pulse.heartbeat(ARRAY[:lease]) AS h), 'ok', 'and heartbeats'
 );
 SELECT lives_ok(format('SELECT pulse.complete(%s)', :lease), 'and reports');
-UPDATE pulse.lease SET lease_until = clock_timestamp() - interval '1 s' WHERE lease = :lease2;
+UPDATE pulse_internal.lease SET lease_until = clock_timestamp() - interval '1 s' WHERE lease = :lease2;
 SELECT is(pulse.reap(), 1::bigint, 'and reaping');
-UPDATE pulse.waiting SET run_at = run_at - interval '1 hour';
-DELETE FROM pulse.due_mark;
-DELETE FROM pulse.upkeep_run;
+UPDATE pulse_internal.waiting SET run_at = run_at - interval '1 hour';
+DELETE FROM pulse_internal.due_mark;
+DELETE FROM pulse_internal.upkeep_run;
 SELECT is(
     (SELECT t.did FROM pulse.tick() AS t WHERE t.step = 'promote'), 1::bigint,
     'and promotion'
@@ -133,7 +133,7 @@ SELECT is(pulse.resume('deploy'), true, 'until it is resumed');
 SELECT results_eq(
     $$
     SELECT a.verb, a.lane COLLATE "default", a.reason
-    FROM pulse.audit_entry AS a
+    FROM pulse_internal.audit_entry AS a
     WHERE a.reason IN ('release 7', 'again', 'disk', 'move house', 'done')
     ORDER BY a.entry
     $$,

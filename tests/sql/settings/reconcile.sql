@@ -11,7 +11,7 @@ CREATE FUNCTION pg_temp.declared(
     FROM pulse.reconcile(application, kinds, schedules, overwrite) AS r
 $$;
 CREATE FUNCTION pg_temp.facts(item text, name text) RETURNS jsonb LANGUAGE sql AS $$
-    SELECT pulse._declared_facts(item, name)
+    SELECT pulse_internal.declared_facts(item, name)
 $$;
 
 -- Kinds
@@ -76,7 +76,7 @@ SELECT is(
 );
 SELECT is(pg_temp.declared(), 'kind mail removed', 'what is not declared any more is removed');
 SELECT is(pg_temp.facts('kind', 'mail'), '{"lease_for": "00:01:00"}', 'and nothing else');
-SELECT is_empty('SELECT FROM pulse.declaration', 'nothing is remembered of it');
+SELECT is_empty('SELECT FROM pulse_internal.declaration', 'nothing is remembered of it');
 
 -- Schedules
 

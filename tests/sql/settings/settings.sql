@@ -10,22 +10,22 @@ AS $$ SELECT count(*) FROM pulse.claim_batch('w', claims.lane, claims.max_jobs) 
 
 -- Defaults
 
-SELECT is_empty('SELECT * FROM pulse.lane', 'no lane has a row before one is set');
-SELECT is_empty('SELECT * FROM pulse.kind', 'nor has a kind');
+SELECT is_empty('SELECT * FROM pulse_internal.lane', 'no lane has a row before one is set');
+SELECT is_empty('SELECT * FROM pulse_internal.kind', 'nor has a kind');
 SELECT row_eq(
-    'SELECT s.* FROM pulse._lane_settings(''any'') AS s',
+    'SELECT s.* FROM pulse_internal.lane_settings(''any'') AS s',
     ROW (
         'any', NULL, 100, '500 milliseconds', '30 seconds', NULL,
         '48 hours', '48 hours', '7 days', '30 seconds', true, NULL, NULL, NULL,
         NULL, NULL, NULL, NULL, NULL
-    )::pulse.lane,
+    )::pulse_internal.lane,
     'defaults: 100 jobs a claim, poll 500 ms, lease 30 s, retention 48 h, 48 h and 7 d, grace 30 s'
 );
 SELECT results_eq(
     $$
     SELECT s.lane COLLATE "default", s.priority, s.max_attempts, s.requires_approval,
         s.approval_expiry
-    FROM pulse._kind_settings('any') AS s
+    FROM pulse_internal.kind_settings('any') AS s
     $$,
     $$VALUES ('default', 0, 3, false, interval '24 hours')$$,
     'defaults: an unknown kind goes to default, priority 0, 3 attempts, approvals last 24 h'
@@ -38,7 +38,7 @@ SELECT is(
     (SELECT c.job_id FROM pulse.claim_batch('w', 'brand-new') AS c), :job::bigint,
     'a lane works when it is mentioned for the first time'
 );
-SELECT is_empty('SELECT * FROM pulse.lane', 'and has no row for that');
+SELECT is_empty('SELECT * FROM pulse_internal.lane', 'and has no row for that');
 SELECT is(pg_temp.claims('nobody-knows'), 0::bigint, 'a lane without jobs gives none');
 SELECT pulse.enqueue('k') AS job \gset
 SELECT is(
@@ -65,31 +65,31 @@ SELECT lives_ok(
     'every setting of a lane can be given'
 );
 SELECT row_eq(
-    'SELECT l.* FROM pulse.lane AS l WHERE l.lane = ''full''',
+    'SELECT l.* FROM pulse_internal.lane AS l WHERE l.lane = ''full''',
     ROW (
         'full', 5, 7, '2 s', '10 s', '1 h', '1 d', '2 d', '3 d', '4 s', false, true, 6, NULL, NULL, NULL, NULL, NULL,
         true
-    )::pulse.lane,
+    )::pulse_internal.lane,
     'and is kept'
 );
 SELECT lives_ok($$SELECT pulse.set_lane('full', max_batch => 8)$$, 'one can be changed');
 SELECT row_eq(
-    'SELECT l.* FROM pulse.lane AS l WHERE l.lane = ''full''',
+    'SELECT l.* FROM pulse_internal.lane AS l WHERE l.lane = ''full''',
     ROW (
         'full', 5, 8, '2 s', '10 s', '1 h', '1 d', '2 d', '3 d', '4 s', false, true, 6, NULL, NULL, NULL, NULL, NULL,
         true
-    )::pulse.lane,
+    )::pulse_internal.lane,
     'and the others stay as they are'
 );
 SELECT pulse.set_lane(
     'full', max_slots => 0, max_runtime => '0', enabled => true, fair => false, group_slots => 0
 );
 SELECT row_eq(
-    'SELECT l.* FROM pulse.lane AS l WHERE l.lane = ''full''',
+    'SELECT l.* FROM pulse_internal.lane AS l WHERE l.lane = ''full''',
     ROW (
         'full', NULL, 8, '2 s', '10 s', NULL, '1 d', '2 d', '3 d', '4 s', true, NULL, NULL,
         NULL, NULL, NULL, NULL, NULL, false
-    )::pulse.lane,
+    )::pulse_internal.lane,
     '0 takes a limit away'
 );
 SELECT results_eq(
@@ -104,14 +104,14 @@ SELECT results_eq(
     'who set it and why is in the audit'
 );
 SELECT is(
-    (SELECT count(*) FROM pulse.audit_entry AS a WHERE a.verb = 'set_lane'), 3::bigint,
+    (SELECT count(*) FROM pulse_internal.audit_entry AS a WHERE a.verb = 'set_lane'), 3::bigint,
     'each change once'
 );
 SELECT lives_ok(
     $$SELECT pulse.set_lane('idle')$$, 'set_lane without a setting changes nothing'
 );
 SELECT results_eq(
-    $$SELECT s.max_batch, s.enabled FROM pulse._lane_settings('idle') AS s$$,
+    $$SELECT s.max_batch, s.enabled FROM pulse_internal.lane_settings('idle') AS s$$,
     $$VALUES (100, true)$$, 'at all'
 );
 
@@ -152,9 +152,9 @@ SELECT lives_ok(
     $$SELECT pulse.enqueue('k', lane => 'big')$$, 'but takes jobs'
 );
 SELECT is(
-    (SELECT count(*) FROM pulse.heartbeat(array(SELECT l.lease FROM pulse.lease AS l)) AS h
+    (SELECT count(*) FROM pulse.heartbeat(array(SELECT l.lease FROM pulse_internal.lease AS l)) AS h
         WHERE h.verdict = 'ok'),
-    (SELECT count(*) FROM pulse.lease), 'and what runs goes on'
+    (SELECT count(*) FROM pulse_internal.lease), 'and what runs goes on'
 );
 SELECT pulse.set_lane('big', enabled => true);
 SELECT is(pg_temp.claims('big'), 1::bigint, 'until it is enabled again');
@@ -167,61 +167,61 @@ SELECT pulse.set_lane('slots', max_slots => 5);
 SELECT is(pg_temp.claims('slots', 10), 3::bigint, 'running jobs count when a limit is set');
 SELECT is(pg_temp.claims('slots', 10), 0::bigint, 'a full lane gives nothing');
 SELECT is(pg_temp.claims('slots', 1), 0::bigint, 'not even one');
-SELECT pulse.complete(l.lease) FROM pulse.lease AS l WHERE l.lane = 'slots' LIMIT 1;
+SELECT pulse.complete(l.lease) FROM pulse_internal.lease AS l WHERE l.lane = 'slots' LIMIT 1;
 SELECT is(pg_temp.claims('slots', 10), 1::bigint, 'a slot that was given back is used again');
-SELECT pulse.fail(l.lease) FROM pulse.lease AS l WHERE l.lane = 'slots' LIMIT 1;
+SELECT pulse.fail(l.lease) FROM pulse_internal.lease AS l WHERE l.lane = 'slots' LIMIT 1;
 SELECT is(pg_temp.claims('slots', 10), 1::bigint, 'rule 13: whichever way the run ended: failed,');
-SELECT pulse.snooze(l.lease, '1 h') FROM pulse.lease AS l WHERE l.lane = 'slots' LIMIT 1;
+SELECT pulse.snooze(l.lease, '1 h') FROM pulse_internal.lease AS l WHERE l.lane = 'slots' LIMIT 1;
 SELECT is(pg_temp.claims('slots', 10), 1::bigint, 'snoozed,');
 SELECT r.verdict
-FROM pulse.lease AS l
+FROM pulse_internal.lease AS l
 CROSS JOIN LATERAL pulse.release(ARRAY[l.lease]) AS r
 WHERE l.lane = 'slots'
 LIMIT 1 \gset
 SELECT is(pg_temp.claims('slots', 10), 1::bigint, 'released,');
-SELECT pulse.cancel(l.job, force => true) AS c FROM pulse.lease AS l WHERE l.lane = 'slots' LIMIT 1 \gset
+SELECT pulse.cancel(l.job, force => true) AS c FROM pulse_internal.lease AS l WHERE l.lane = 'slots' LIMIT 1 \gset
 SELECT is(pg_temp.claims('slots', 10), 1::bigint, 'cancelled by force,');
-UPDATE pulse.lease AS l SET lease_until = clock_timestamp() - interval '1 s'
-WHERE l.lease = (SELECT min(x.lease) FROM pulse.lease AS x WHERE x.lane = 'slots');
+UPDATE pulse_internal.lease AS l SET lease_until = clock_timestamp() - interval '1 s'
+WHERE l.lease = (SELECT min(x.lease) FROM pulse_internal.lease AS x WHERE x.lane = 'slots');
 SELECT pulse.reap() AS n \gset
 SELECT is(pg_temp.claims('slots', 10), 1::bigint, 'or reaped');
 SELECT is(
-    (SELECT count(*) FROM pulse.lease AS l WHERE l.lane = 'slots'), 5::bigint,
+    (SELECT count(*) FROM pulse_internal.lease AS l WHERE l.lane = 'slots'), 5::bigint,
     'rule 13: and never is one more running than max_slots'
 );
 SELECT pulse.set_lane('slots', max_slots => 2);
 SELECT is(
-    (SELECT count(*) FROM pulse.lease AS l WHERE l.lane = 'slots'), 5::bigint,
+    (SELECT count(*) FROM pulse_internal.lease AS l WHERE l.lane = 'slots'), 5::bigint,
     'rule 14: lowering max_slots stops nothing that runs'
 );
 SELECT pulse.complete(l.lease)
-FROM (SELECT x.lease FROM pulse.lease AS x WHERE x.lane = 'slots' ORDER BY x.lease LIMIT 3) AS l;
+FROM (SELECT x.lease FROM pulse_internal.lease AS x WHERE x.lane = 'slots' ORDER BY x.lease LIMIT 3) AS l;
 SELECT is(pg_temp.claims('slots', 10), 0::bigint, 'and gives nothing while that is still full');
 SELECT pulse.complete(l.lease)
-FROM (SELECT x.lease FROM pulse.lease AS x WHERE x.lane = 'slots' ORDER BY x.lease LIMIT 1) AS l;
+FROM (SELECT x.lease FROM pulse_internal.lease AS x WHERE x.lane = 'slots' ORDER BY x.lease LIMIT 1) AS l;
 SELECT is(pg_temp.claims('slots', 10), 1::bigint, 'then exactly what is free');
 SELECT pulse.set_lane('slots', max_slots => 6);
 SELECT is(pg_temp.claims('slots', 10), 4::bigint, 'raising it makes room at once');
-DELETE FROM pulse.roster;
+DELETE FROM pulse_internal.roster;
 SELECT is(pg_temp.claims('slots', 10), 0::bigint, 'a roster lost in a restore is made again');
-DELETE FROM pulse.roster;
+DELETE FROM pulse_internal.roster;
 SELECT pulse.complete(l.lease)
-FROM (SELECT x.lease FROM pulse.lease AS x WHERE x.lane = 'slots' LIMIT 2) AS l;
+FROM (SELECT x.lease FROM pulse_internal.lease AS x WHERE x.lane = 'slots' LIMIT 2) AS l;
 SELECT is(pg_temp.claims('slots', 10), 2::bigint, 'and counts what runs then');
 SELECT set_eq(
     $$
     SELECT unnest(r.leases)
-    FROM pulse.roster AS r
+    FROM pulse_internal.roster AS r
     WHERE r.lane = 'slots'
-        AND r.version = (SELECT max(n.version) FROM pulse.roster AS n)
+        AND r.version = (SELECT max(n.version) FROM pulse_internal.roster AS n)
     $$,
-    $$SELECT l.lease FROM pulse.lease AS l WHERE l.lane = 'slots'$$,
+    $$SELECT l.lease FROM pulse_internal.lease AS l WHERE l.lane = 'slots'$$,
     'the newest roster is exactly what runs'
 );
 SELECT pulse.set_lane('slots', max_slots => 0);
 SELECT is(pg_temp.claims('slots', 3), 3::bigint, 'rule 14: max_slots 0 is no limit');
 SELECT is_empty(
-    'SELECT * FROM pulse.roster WHERE lane = ''slots''', 'and keeps no roster'
+    'SELECT * FROM pulse_internal.roster WHERE lane = ''slots''', 'and keeps no roster'
 );
 SELECT pulse.set_lane('slots', max_slots => 1);
 SELECT pg_temp.fill(3, 'next-door', 's');
@@ -238,35 +238,35 @@ SELECT pulse.set_lane('wide', max_slots => 450, max_batch => 1000);
 SELECT pg_temp.fill(1000, 'wide', 's');
 SELECT is(pg_temp.claims('wide', 150), 150::bigint, 'a claim has what it asks for');
 SELECT bag_eq(
-    $$SELECT cardinality(r.leases), r.bank, r.banks FROM pulse.roster AS r WHERE r.lane = 'wide'$$,
+    $$SELECT cardinality(r.leases), r.bank, r.banks FROM pulse_internal.roster AS r WHERE r.lane = 'wide'$$,
     $$VALUES (113, 0, 4), (37, 1, 4), (0, 2, 4), (0, 3, 4)$$,
     'rule 13: slots are dealt out to banks, and a claim fills one after the other'
 );
 SELECT is(pg_temp.claims('wide', 1000), 300::bigint, 'rule 13: all banks together have max_slots');
 SELECT is(pg_temp.claims('wide', 1), 0::bigint, 'and not one more');
 SELECT pulse.complete_batch(array(
-    SELECT x.lease FROM pulse.lease AS x WHERE x.lane = 'wide' ORDER BY x.lease LIMIT 7
+    SELECT x.lease FROM pulse_internal.lease AS x WHERE x.lane = 'wide' ORDER BY x.lease LIMIT 7
 )) \g /dev/null
 SELECT is(pg_temp.claims('wide', 1000), 7::bigint, 'what ends in any bank makes room');
 SELECT pulse.set_lane('wide', max_slots => 300);
 SELECT pulse.complete_batch(array(
-    SELECT x.lease FROM pulse.lease AS x WHERE x.lane = 'wide' ORDER BY x.lease LIMIT 150
+    SELECT x.lease FROM pulse_internal.lease AS x WHERE x.lane = 'wide' ORDER BY x.lease LIMIT 150
 )) \g /dev/null
 SELECT is(
     pg_temp.claims('wide', 10), 0::bigint,
     'rule 14: lowered below what runs, no bank gives one until enough have ended'
 );
 SELECT pulse.complete_batch(array(
-    SELECT x.lease FROM pulse.lease AS x WHERE x.lane = 'wide' ORDER BY x.lease LIMIT 1
+    SELECT x.lease FROM pulse_internal.lease AS x WHERE x.lane = 'wide' ORDER BY x.lease LIMIT 1
 )) \g /dev/null
 SELECT is(pg_temp.claims('wide', 10), 1::bigint, 'then exactly what is free');
-DELETE FROM pulse.roster;
+DELETE FROM pulse_internal.roster;
 SELECT pulse.complete_batch(array(
-    SELECT x.lease FROM pulse.lease AS x WHERE x.lane = 'wide' LIMIT 5
+    SELECT x.lease FROM pulse_internal.lease AS x WHERE x.lane = 'wide' LIMIT 5
 )) \g /dev/null
 SELECT is(pg_temp.claims('wide', 10), 5::bigint, 'rosters lost in a restore are made again');
 SELECT is(
-    (SELECT max(r.banks) FROM pulse.roster AS r WHERE r.lane = 'wide'), 3,
+    (SELECT max(r.banks) FROM pulse_internal.roster AS r WHERE r.lane = 'wide'), 3,
     'and dealt out again'
 );
 SELECT is_empty(
@@ -295,7 +295,7 @@ FROM (
     ('''a'', cancel_grace => ''-1 s'''), ('''a'', cancel_grace => ''25 h''')
 ) AS b (arguments);
 SELECT is_empty(
-    'SELECT * FROM pulse.lane WHERE lane = ''a''', 'and a call out of bounds changes nothing'
+    'SELECT * FROM pulse_internal.lane WHERE lane = ''a''', 'and a call out of bounds changes nothing'
 );
 
 -- Kinds
@@ -313,31 +313,31 @@ SELECT lives_ok(
     'every setting of a kind can be given'
 );
 SELECT row_eq(
-    'SELECT k.* FROM pulse.kind AS k WHERE k.kind = ''mail''',
+    'SELECT k.* FROM pulse_internal.kind AS k WHERE k.kind = ''mail''',
     ROW (
         'mail', 'post', 9, 5, 'fixed', '7 s', '8 s', 0, '9 s', '10 s', true, '11 s',
         '12 s', 13, '14 s'
-    )::pulse.kind,
+    )::pulse_internal.kind,
     'and is kept'
 );
 SELECT pulse.set_kind('mail', requires_approval => false, max_runtime => '0', max_delay => '0', rate => 0);
 SELECT row_eq(
-    'SELECT k.* FROM pulse.kind AS k WHERE k.kind = ''mail''',
+    'SELECT k.* FROM pulse_internal.kind AS k WHERE k.kind = ''mail''',
     ROW (
         'mail', 'post', 9, 5, 'fixed', '7 s', '8 s', 0, '9 s', NULL, false, '11 s',
         NULL, NULL, NULL
-    )::pulse.kind,
+    )::pulse_internal.kind,
     'what is not given stays, and 0 of max_runtime, max_delay and rate is none'
 );
 SELECT is(
-    (SELECT a.reason FROM pulse.audit_entry AS a WHERE a.verb = 'set_kind' AND a.lane = 'post'
+    (SELECT a.reason FROM pulse_internal.audit_entry AS a WHERE a.verb = 'set_kind' AND a.lane = 'post'
         ORDER BY a.entry LIMIT 1),
     'trial', 'who set it and why is in the audit'
 );
 SELECT pulse.enqueue('mail') AS job \gset
 SELECT row_eq(
     format(
-        'SELECT r.lane, r.rank, b.max_attempts FROM pulse.ready AS r JOIN pulse.body AS b USING (job) WHERE r.job = %s',
+        'SELECT r.lane, r.rank, b.max_attempts FROM pulse_internal.ready AS r JOIN pulse_internal.body AS b USING (job) WHERE r.job = %s',
         :job
     ),
     ROW ('post'::text COLLATE "C", -9, 5),
@@ -346,7 +346,7 @@ SELECT row_eq(
 SELECT pulse.enqueue('mail', lane => 'express', priority => -1, max_attempts => 1) AS job \gset
 SELECT row_eq(
     format(
-        'SELECT r.lane, r.rank, b.max_attempts FROM pulse.ready AS r JOIN pulse.body AS b USING (job) WHERE r.job = %s',
+        'SELECT r.lane, r.rank, b.max_attempts FROM pulse_internal.ready AS r JOIN pulse_internal.body AS b USING (job) WHERE r.job = %s',
         :job
     ),
     ROW ('express'::text COLLATE "C", 1, 1),
@@ -379,32 +379,32 @@ FROM (
     ('''a'', max_runtime => ''-1 s'''), ('''a'', approval_expiry => ''0''')
 ) AS b (arguments);
 SELECT is_empty(
-    'SELECT * FROM pulse.kind WHERE kind = ''a''', 'and a call out of bounds changes nothing'
+    'SELECT * FROM pulse_internal.kind WHERE kind = ''a''', 'and a call out of bounds changes nothing'
 );
 
 -- Backoff
 
 SELECT ok(
     bool_and(
-        extract(epoch FROM pulse._backoff(NULL, NULL, NULL, NULL, b.failures))
+        extract(epoch FROM pulse_internal.backoff(NULL, NULL, NULL, NULL, b.failures))
         BETWEEN b.failures ^ 2 * 0.9 AND b.failures ^ 2 * 1.1
     ),
     'backoff is failures squared seconds, give or take 10 %: 1, 4, 9 …'
 )
 FROM generate_series(1, 50) AS b (failures);
 SELECT cmp_ok(
-    count(DISTINCT pulse._backoff(NULL, NULL, NULL, NULL, 10)), '>', 50::bigint,
+    count(DISTINCT pulse_internal.backoff(NULL, NULL, NULL, NULL, 10)), '>', 50::bigint,
     'and spread, so that what failed together does not come back together'
 )
 FROM generate_series(1, 100);
 SELECT ok(
-    bool_and(pulse._backoff(NULL, NULL, NULL, NULL, b.failures) = '1 hour'),
+    bool_and(pulse_internal.backoff(NULL, NULL, NULL, NULL, b.failures) = '1 hour'),
     'it is capped at one hour, however many failures there were'
 )
 FROM unnest(ARRAY[70, 1000, 2147483647]) AS b (failures);
 SELECT results_eq(
     $$
-    SELECT pulse._backoff('exponential', NULL, NULL, 0, b.failures)
+    SELECT pulse_internal.backoff('exponential', NULL, NULL, 0, b.failures)
     FROM unnest(ARRAY[1, 2, 3, 5, 6, 100000]) AS b (failures)
     $$,
     $$VALUES (interval '2 s'), ('4 s'), ('8 s'), ('32 s'), ('60 s'), ('60 s')$$,
@@ -412,29 +412,29 @@ SELECT results_eq(
 );
 SELECT results_eq(
     $$
-    SELECT pulse._backoff('fixed', '7 s', NULL, 0, b.failures)
+    SELECT pulse_internal.backoff('fixed', '7 s', NULL, 0, b.failures)
     FROM unnest(ARRAY[1, 2, 9]) AS b (failures)
     $$,
     $$VALUES (interval '7 s'), ('7 s'), ('7 s')$$,
     'fixed is the base, each time'
 );
-SELECT is(pulse._backoff('none', '7 s', NULL, NULL, 5), interval '0', 'none is at once');
+SELECT is(pulse_internal.backoff('none', '7 s', NULL, NULL, 5), interval '0', 'none is at once');
 SELECT is(
-    pulse._backoff('quadratic', '10 s', NULL, 0, 3), interval '90 s',
+    pulse_internal.backoff('quadratic', '10 s', NULL, 0, 3), interval '90 s',
     'a base of 10 s multiplies'
 );
 SELECT is(
-    pulse._backoff('quadratic', '1 day', '1 minute', 0, 3), interval '1 minute',
+    pulse_internal.backoff('quadratic', '1 day', '1 minute', 0, 3), interval '1 minute',
     'a kind''s own cap is obeyed'
 );
 SELECT ok(
-    bool_and(pulse._backoff('fixed', '100 s', NULL, 0.5, 1) BETWEEN '50 s' AND '150 s')
-    AND max(pulse._backoff('fixed', '100 s', NULL, 0.5, 1)) > '115 s',
+    bool_and(pulse_internal.backoff('fixed', '100 s', NULL, 0.5, 1) BETWEEN '50 s' AND '150 s')
+    AND max(pulse_internal.backoff('fixed', '100 s', NULL, 0.5, 1)) > '115 s',
     'and its own jitter'
 )
 FROM generate_series(1, 100);
 SELECT cmp_ok(
-    pulse._backoff('exponential', '1 day', '1 year', 1, 2147483647), '<=',
+    pulse_internal.backoff('exponential', '1 day', '1 year', 1, 2147483647), '<=',
     interval '366 days', 'nothing overflows'
 );
 

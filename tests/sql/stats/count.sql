@@ -21,13 +21,13 @@ SELECT pulse.complete(pg_temp.claim('done'));
 SELECT pg_temp.fill(100, 'many');
 SELECT count(*) FROM pulse.claim_batch('w', 'many', 60) \g /dev/null
 SELECT count(*) FROM pulse.complete_batch(
-    array(SELECT l.lease FROM pulse.lease AS l WHERE l.lane = 'many' LIMIT 50)
+    array(SELECT l.lease FROM pulse_internal.lease AS l WHERE l.lane = 'many' LIMIT 50)
 ) \g /dev/null
 SELECT pulse.fail(pg_temp.claim('failed'), 'oops');
 SELECT pulse.fail(pg_temp.claim('dies', max_attempts => 1), 'oops');
 SELECT pulse.fail(pg_temp.claim('fatal'), 'oops', fatal => true);
 SELECT pg_temp.claim('lapsed') AS lapsed \gset
-UPDATE pulse.lease SET lease_until = clock_timestamp() - interval '1 s' WHERE lease = :lapsed;
+UPDATE pulse_internal.lease SET lease_until = clock_timestamp() - interval '1 s' WHERE lease = :lapsed;
 SELECT pulse.reap() \g /dev/null
 SELECT count(*) FROM pulse.release(ARRAY[pg_temp.claim('released')]) \g /dev/null
 SELECT pulse.snooze(pg_temp.claim('snoozed'), '1 h') \g /dev/null
@@ -43,18 +43,18 @@ SELECT pulse.enqueue('k', lane => 'asks', requires_approval => true, unique_key 
 SELECT count(*) FROM pulse.enqueue_many('[{"kind": "k", "lane": "list"}, {"kind": "l", "lane": "list"}]') \g /dev/null
 SELECT count(*) FROM pulse.enqueue_many('k', '{}'::jsonb [], 'none') \g /dev/null
 SELECT pg_temp.claim('stops') AS stops \gset
-SELECT pulse.cancel(l.job) FROM pulse.lease AS l WHERE l.lease = :stops \g /dev/null
+SELECT pulse.cancel(l.job) FROM pulse_internal.lease AS l WHERE l.lease = :stops \g /dev/null
 SELECT pulse.ack_cancel(:stops);
 SELECT pg_temp.claim('fails-asked') AS stops \gset
-SELECT pulse.cancel(l.job) FROM pulse.lease AS l WHERE l.lease = :stops \g /dev/null
+SELECT pulse.cancel(l.job) FROM pulse_internal.lease AS l WHERE l.lease = :stops \g /dev/null
 SELECT pulse.fail(:stops, 'oops');
 SELECT pg_temp.claim('forced') AS stops \gset
-SELECT pulse.cancel(l.job, force => true) FROM pulse.lease AS l WHERE l.lease = :stops \g /dev/null
+SELECT pulse.cancel(l.job, force => true) FROM pulse_internal.lease AS l WHERE l.lease = :stops \g /dev/null
 
 SELECT is_empty('SELECT FROM pulse.counters', 'nothing is counted before a tick');
-SELECT ok(pulse._tick_count() > 0, 'a tick counts');
-SELECT is_empty('SELECT FROM pulse.tally', 'and takes out what it counted');
-SELECT is(pulse._tick_count(), 0::bigint, 'so there is nothing to count again');
+SELECT ok(pulse_internal.tick_count() > 0, 'a tick counts');
+SELECT is_empty('SELECT FROM pulse_internal.tally', 'and takes out what it counted');
+SELECT is(pulse_internal.tick_count(), 0::bigint, 'so there is nothing to count again');
 
 SELECT is(pg_temp.counted(w.lane), w.counts, format('%s: %s', w.lane, w.counts))
 FROM (
@@ -81,18 +81,18 @@ FROM (
 -- A start counts once: by the sweep that sees the run, or by its end
 
 SELECT is(
-    (SELECT count(l.ready_at) FROM pulse.lease AS l WHERE l.lane = 'many'), 0::bigint,
+    (SELECT count(l.ready_at) FROM pulse_internal.lease AS l WHERE l.lane = 'many'), 0::bigint,
     'the sweep has counted the starts of those that still ran'
 );
 SELECT pg_temp.claim('seen') AS seen \gset
-SELECT pulse._tick_count() \g /dev/null
+SELECT pulse_internal.tick_count() \g /dev/null
 SELECT is(pg_temp.counted('seen'), '1 0 0 0 0 0 0 0', 'a run that no sweep has seen is not counted yet');
 SELECT pulse.reap() \g /dev/null
-SELECT pulse._tick_count() \g /dev/null
+SELECT pulse_internal.tick_count() \g /dev/null
 SELECT is(pg_temp.counted('seen'), '1 1 0 0 0 0 0 0', 'the sweep counts its start');
 SELECT pulse.complete(:seen);
-SELECT count(*) FROM pulse.complete_batch(array(SELECT l.lease FROM pulse.lease AS l WHERE l.lane = 'many')) \g /dev/null
-SELECT pulse._tick_count() \g /dev/null
+SELECT count(*) FROM pulse.complete_batch(array(SELECT l.lease FROM pulse_internal.lease AS l WHERE l.lane = 'many')) \g /dev/null
+SELECT pulse_internal.tick_count() \g /dev/null
 SELECT is(pg_temp.counted('seen'), '1 1 1 0 0 0 0 0', 'and its end does not count it again');
 SELECT is(pg_temp.counted('many'), '100 60 60 0 0 0 0 0', 'nor do the ends of many');
 
@@ -104,11 +104,11 @@ SELECT is(
     '(60,60)', 'every start is in the histogram of waits, every end in that of runs'
 );
 SELECT pulse.enqueue('slow', lane => 'slow') \g /dev/null
-UPDATE pulse.ready SET ready_at = ready_at - interval '20 s' WHERE lane = 'slow';
+UPDATE pulse_internal.ready SET ready_at = ready_at - interval '20 s' WHERE lane = 'slow';
 SELECT c.lease FROM pulse.claim_batch('w', 'slow') AS c \gset
-UPDATE pulse.lease SET ready_at = ready_at - interval '2 min', claimed_at = claimed_at - interval '2 min' WHERE lane = 'slow';
+UPDATE pulse_internal.lease SET ready_at = ready_at - interval '2 min', claimed_at = claimed_at - interval '2 min' WHERE lane = 'slow';
 SELECT pulse.complete(:lease);
-SELECT pulse._tick_count() \g /dev/null
+SELECT pulse_internal.tick_count() \g /dev/null
 SELECT ok(
     (SELECT c.wait_seconds BETWEEN 20 AND 30 AND c.run_seconds BETWEEN 120 AND 130
         AND c.wait_counts[10] = 1 AND c.run_counts[12] = 1
@@ -127,12 +127,12 @@ SELECT is(pulse.histogram_quantile('{0,0}', 0.5), NULL, 'of nothing there is non
 
 -- One row a minute, and what happened between
 
-SELECT is((SELECT count(*) FROM pulse.stat AS s WHERE s.lane = 'done' AND NOT s.total), 1::bigint, 'one row for a minute');
-UPDATE pulse.stat SET at = at - interval '2 minutes' WHERE lane = 'done';
+SELECT is((SELECT count(*) FROM pulse_internal.stat AS s WHERE s.lane = 'done' AND NOT s.total), 1::bigint, 'one row for a minute');
+UPDATE pulse_internal.stat SET at = at - interval '2 minutes' WHERE lane = 'done';
 SELECT pulse.complete(pg_temp.claim('done'));
-SELECT pulse._tick_count() \g /dev/null
+SELECT pulse_internal.tick_count() \g /dev/null
 SELECT pulse.complete(pg_temp.claim('done'));
-SELECT pulse._tick_count() \g /dev/null
+SELECT pulse_internal.tick_count() \g /dev/null
 SELECT results_eq(
     $$SELECT s.completed, (SELECT sum(n)::bigint FROM unnest(s.wait_counts) AS n) FROM pulse.stats AS s WHERE s.lane = 'done' ORDER BY s.at$$,
     'VALUES (1::bigint, 1::bigint), (2, 2)', 'stats has the differences'
@@ -152,7 +152,7 @@ SELECT is(
 SELECT is_empty(
     $$
     SELECT t.lane, t.kind, t.enqueued
-    FROM (SELECT DISTINCT ON (s.lane, s.kind) s.* FROM pulse.stat AS s WHERE s.total ORDER BY s.lane, s.kind, s.at DESC) AS t
+    FROM (SELECT DISTINCT ON (s.lane, s.kind) s.* FROM pulse_internal.stat AS s WHERE s.total ORDER BY s.lane, s.kind, s.at DESC) AS t
     WHERE (t.enqueued, t.started, t.completed, t.failed) <> (
         SELECT sum(c.enqueued), sum(c.started), sum(c.completed), sum(c.failed)
         FROM pulse.counters AS c
@@ -164,17 +164,17 @@ SELECT throws_ok($$SELECT pulse.history('1 year', '1 min')$$, 'PU002', NULL, 'at
 
 -- A clock that was set back
 
-UPDATE pulse.stat SET at = at + interval '1 hour' WHERE lane = 'failed';
+UPDATE pulse_internal.stat SET at = at + interval '1 hour' WHERE lane = 'failed';
 SELECT pulse.enqueue('k', lane => 'failed') \g /dev/null
-SELECT pulse._tick_count() \g /dev/null
+SELECT pulse_internal.tick_count() \g /dev/null
 SELECT is(pg_temp.counted('failed'), '2 1 0 1 0 1 0 0', 'the newest row is the newest whatever the clock says');
 
 -- Names that a producer invents
 
-INSERT INTO pulse.tally (lane, kind, event)
+INSERT INTO pulse_internal.tally (lane, kind, event)
 SELECT CASE WHEN n % 2 = 0 THEN 'done' ELSE 'invented-' || n END, 'invented-' || n, 'enqueued'
 FROM generate_series(1, 6000) AS n;
-SELECT pulse._tick_count() \g /dev/null
+SELECT pulse_internal.tick_count() \g /dev/null
 SELECT is(
     (SELECT count(*) FROM pulse.counters AS c WHERE c.kind <> ''), 2000::bigint,
     'at most 2,000 lanes and kinds have counters of their own'
@@ -182,7 +182,7 @@ SELECT is(
 SELECT ok((SELECT c.enqueued > 0 FROM pulse.counters AS c WHERE c.lane = 'done' AND c.kind = ''), 'the rest of a lane is counted together');
 SELECT ok((SELECT c.enqueued > 0 FROM pulse.counters AS c WHERE c.lane = '' AND c.kind = ''), 'and the rest of all lanes');
 SELECT is(
-    (SELECT sum(c.enqueued)::bigint FROM pulse.counters AS c), 6000::bigint + (SELECT count(*) FROM pulse.body),
+    (SELECT sum(c.enqueued)::bigint FROM pulse.counters AS c), 6000::bigint + (SELECT count(*) FROM pulse_internal.body),
     'and nothing is lost'
 );
 

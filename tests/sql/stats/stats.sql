@@ -10,7 +10,7 @@ CREATE FUNCTION pg_temp.sampled(
 RETURNS void
 LANGUAGE sql
 AS $$
-    INSERT INTO pulse.stat
+    INSERT INTO pulse_internal.stat
     SELECT
         'a', sampled.kind,
         date_bin(sampled.slot, clock_timestamp() - sampled.long_ago, '2000-01-01 00:00+00') + n * sampled.step,
@@ -24,8 +24,8 @@ SELECT pg_temp.sampled('days', '20 days', '1 day', '1 h', 48);
 SELECT pg_temp.sampled('idle', '32 days', '1 day', '1 h', 5);
 SELECT pg_temp.sampled('ancient', '402 days', '1 day', '1 h', 5);
 SELECT pg_temp.sampled('ancient', '1 h', '1 min', '1 min', 1);
-UPDATE pulse.stat SET completed = 100 WHERE kind = 'ancient' AND at > now() - interval '2 days';
-SELECT pulse._thin_stats() AS went \gset
+UPDATE pulse_internal.stat SET completed = 100 WHERE kind = 'ancient' AND at > now() - interval '2 days';
+SELECT pulse_internal.thin_stats() AS went \gset
 
 SELECT ok(:went > 0, 'rows go');
 SELECT is(
@@ -41,14 +41,14 @@ SELECT is(
     '{23,24,1}', 'after 14 days one for a day'
 );
 SELECT is(
-    (SELECT count(*) FROM pulse.stat AS s WHERE s.kind = 'idle'), 0::bigint,
+    (SELECT count(*) FROM pulse_internal.stat AS s WHERE s.kind = 'idle'), 0::bigint,
     'what nothing happened to for 30 days is forgotten'
 );
 SELECT is(
-    (SELECT array_agg(s.completed ORDER BY s.at)::text FROM pulse.stat AS s WHERE s.kind = 'ancient'),
+    (SELECT array_agg(s.completed ORDER BY s.at)::text FROM pulse_internal.stat AS s WHERE s.kind = 'ancient'),
     '{100}', 'what is older than 400 days goes, and the counters stay'
 );
-SELECT is(pulse._thin_stats(), 0::bigint, 'and nothing is looked at twice');
+SELECT is(pulse_internal.thin_stats(), 0::bigint, 'and nothing is looked at twice');
 SELECT is(
     (SELECT c.completed FROM pulse.counters AS c WHERE c.kind = 'tenths'), 60::bigint,
     'counters are what they were'
@@ -90,7 +90,7 @@ SELECT ok(pg_temp.gauge('tick_seconds', 'due') BETWEEN 0 AND 60, 'and says how l
 SELECT is(pg_temp.gauge('retention_lag_seconds'), 0::double precision, 'nothing is too old');
 SELECT pulse.fail(pg_temp.claim('dies', max_attempts => 1), 'oops');
 SELECT is(pg_temp.gauge('dead', 'dies'), 1::double precision, 'dead letters of a lane');
-UPDATE pulse.finished SET finished_at = finished_at - interval '1 year';
+UPDATE pulse_internal.finished SET finished_at = finished_at - interval '1 year';
 SELECT ok(pg_temp.gauge('retention_lag_seconds') > 86400, 'what retention should have removed shows');
 SELECT pulse.hello('w', '{dies,other}') \g /dev/null
 SELECT is(pg_temp.gauge('workers', 'other'), 1::double precision, 'workers of a lane');
@@ -100,13 +100,13 @@ SELECT is(
     pg_temp.gauge('workers', 'silent'), 1::double precision,
     'one that never said hello counts by what it runs'
 );
-UPDATE pulse.lease SET claimed_at = claimed_at - interval '1 h', lease_until = lease_until - interval '1 h';
+UPDATE pulse_internal.lease SET claimed_at = claimed_at - interval '1 h', lease_until = lease_until - interval '1 h';
 SELECT is(
     pg_temp.gauge('workers', 'silent'), 1::double precision,
     'and as long as pulse.workers says that it is live'
 );
 SELECT pulse.schedule('late', 'k', every => '1 h') \g /dev/null
-UPDATE pulse.schedule SET next_at = clock_timestamp() - interval '5 min';
+UPDATE pulse_internal.schedule SET next_at = clock_timestamp() - interval '5 min';
 SELECT ok(pg_temp.gauge('schedule_lag_seconds') BETWEEN 299 AND 400, 'a schedule that is late');
 SELECT ok(pg_temp.gauge('oldest_snapshot_seconds') >= 0, 'snapshots of others');
 

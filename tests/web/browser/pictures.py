@@ -39,7 +39,7 @@ SETTINGS = (
     "SELECT pulse.schedule('clean-carts', 'clean-carts', every => '10 minutes')",
 )
 SAMPLES = """
-    INSERT INTO pulse.sample
+    INSERT INTO pulse_internal.sample
         (lane, at, took, completed, dead, cancelled, ready, running)
     SELECT l.lane, clock_timestamp() - n * interval '1 minute', interval '1 minute',
         greatest(0, l.base + l.swing * (sin(n / l.slow) + random() / 2))::bigint,
@@ -50,25 +50,25 @@ SAMPLES = """
 """
 # Of all of them, and of the kind that is shown.
 DEPTH = """
-    INSERT INTO pulse.depth (kind, at, ready, running)
+    INSERT INTO pulse_internal.depth (kind, at, ready, running)
     SELECT '', date_trunc('minute', s.at), sum(s.ready), sum(s.running)
-    FROM pulse.sample AS s
+    FROM pulse_internal.sample AS s
     GROUP BY 2
     UNION ALL
     SELECT 'charge-card', date_trunc('minute', s.at), s.ready / 180, s.running % 3
-    FROM pulse.sample AS s
+    FROM pulse_internal.sample AS s
     WHERE s.lane = 'billing'
 """
 # Committed, and locked from then on: upkeep steps over it, and it stays late.
 LATE = """
-    UPDATE pulse.schedule SET next_at = now() - interval '7 minutes'
+    UPDATE pulse_internal.schedule SET next_at = now() - interval '7 minutes'
     WHERE name = 'clean-carts';
     COMMIT AND CHAIN;
-    SELECT FROM pulse.schedule WHERE name = 'clean-carts' FOR UPDATE
+    SELECT FROM pulse_internal.schedule WHERE name = 'clean-carts' FOR UPDATE
 """
 # Totals by the minute: the bank has not answered for the last ten of them.
 TOTALS = """
-    INSERT INTO pulse.stat
+    INSERT INTO pulse_internal.stat
     SELECT m.lane, m.kind, m.at, sum(m.jobs) OVER w, sum(m.jobs + m.failed) OVER w,
         sum(m.jobs) OVER w, sum(m.failed) OVER w, sum(m.failed / 3) OVER w,
         sum(m.failed) OVER w, 0, 0, 0,
@@ -190,12 +190,15 @@ def shop() -> Iterator[tuple[Site, int]]:
         # No worker takes this lane.
         enqueue(sql, "import-prices", {"shop": 3}, lane="imports")
         sql.execute(
-            "UPDATE pulse.ready SET ready_at = now() - interval '4 minutes' "
+            "UPDATE pulse_internal.ready SET ready_at = now() - interval '4 minutes' "
             "WHERE lane = 'imports'"
         )
         late = psycopg.connect(dsn)
         late.execute(LATE)
-        sql.execute("TRUNCATE pulse.sample, pulse.depth, pulse.stat, pulse.tally")
+        sql.execute(
+            "TRUNCATE pulse_internal.sample, pulse_internal.depth, "
+            "pulse_internal.stat, pulse_internal.tally"
+        )
         sql.execute(SAMPLES)
         sql.execute(DEPTH)
         sql.execute(TOTALS)
@@ -220,7 +223,10 @@ def calm() -> Iterator[Site]:
             for statement in SETTINGS:
                 sql.execute(statement)
             sql.execute("SELECT pulse.tick()")
-            sql.execute("TRUNCATE pulse.sample, pulse.depth, pulse.stat, pulse.tally")
+            sql.execute(
+                "TRUNCATE pulse_internal.sample, pulse_internal.depth, "
+                "pulse_internal.stat, pulse_internal.tally"
+            )
             sql.execute(SAMPLES.replace("(l.base * (60 - n) / 1.5)", "(random() * 4)"))
             sql.execute(DEPTH)
             sql.execute(TOTALS.replace("n < 11", "n < 0"))

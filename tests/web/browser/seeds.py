@@ -36,12 +36,12 @@ def _sums(column: str) -> str:
 
 # As tick keeps them beside the counters of each lane and kind.
 ADD_TOTALS = f"""
-    INSERT INTO pulse.stat
+    INSERT INTO pulse_internal.stat
     SELECT coalesce(s.lane, ''), coalesce(s.kind, ''), date_trunc('minute', s.at),
         sum(s.enqueued), sum(s.started), sum(s.completed), sum(s.failed), sum(s.dead),
         sum(s.retried), sum(s.cancelled), sum(s.reaped), sum(s.wait_seconds),
         {_sums("wait_counts")}, sum(s.run_seconds), {_sums("run_counts")}, true
-    FROM pulse.stat AS s
+    FROM pulse_internal.stat AS s
     GROUP BY GROUPING SETS (
         (date_trunc('minute', s.at), s.lane), (date_trunc('minute', s.at), s.kind),
         (date_trunc('minute', s.at))

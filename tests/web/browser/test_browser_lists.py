@@ -177,7 +177,7 @@ def test_a_schedule_is_made_run_changed_and_removed(tab: Tab, sql: Connection) -
 
 
 TOTALS = """
-    INSERT INTO pulse.stat
+    INSERT INTO pulse_internal.stat
     SELECT 'mail', 'letter', date_trunc('minute', now()) - n * interval '1 minute',
         10 * (60 - n), 10 * (60 - n), 10 * (60 - n), 60 - n, 0, 0, 0, 0, 0,
         array_fill(0, ARRAY[3])::bigint [] || (10 * (60 - n))::bigint

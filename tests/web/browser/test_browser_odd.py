@@ -20,7 +20,7 @@ def test_a_moment_that_no_browser_knows_is_shown_as_text(
 ) -> None:
     far = one(sql, "SELECT pulse.enqueue('far', requires_approval => true)")
     # As it may have been stored before such moments were refused.
-    sql.execute("UPDATE pulse.approval SET run_at = %s", [moment])
+    sql.execute("UPDATE pulse_internal.approval SET run_at = %s", [moment])
     if not moment.endswith("BC"):
         sql.execute("SELECT pulse.approve(%s)", [far])
     other = one(sql, "SELECT pulse.enqueue('near')")

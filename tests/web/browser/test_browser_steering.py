@@ -20,7 +20,7 @@ def test_buttons_and_bulk_verbs_act_on_the_same_states(
     buttons = tab.open().evaluate(acts_on)
     assert len(buttons) == 10
     for verb, states in buttons.items():
-        assert one(sql, f"SELECT pulse._acts_on('{verb}')") == states, verb
+        assert one(sql, f"SELECT pulse_internal.acts_on('{verb}')") == states, verb
 
 
 def test_a_lane_is_drained_and_resumed(tab: Tab, sql: Connection) -> None:

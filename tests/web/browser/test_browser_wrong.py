@@ -36,9 +36,13 @@ def test_what_is_wrong_comes_first_with_its_jobs_and_verbs(
     kill_jobs(sql, "charge", "Timeout after 30 s", 2)
     kill_jobs(sql, "charge", "Timeout after 31 s", 1)
     sql.execute("SELECT pulse.enqueue('forgotten', lane => 'attic')")
-    sql.execute("UPDATE pulse.ready SET ready_at = now() - interval '3 minutes'")
+    sql.execute(
+        "UPDATE pulse_internal.ready SET ready_at = now() - interval '3 minutes'"
+    )
     sql.execute("SELECT pulse.schedule('nightly', 'sweep', cron => '0 3 * * *')")
-    sql.execute("UPDATE pulse.schedule SET next_at = now() - interval '1 hour'")
+    sql.execute(
+        "UPDATE pulse_internal.schedule SET next_at = now() - interval '1 hour'"
+    )
     sql.execute("SELECT pulse.enqueue('refund', requires_approval => true)")
     page = tab.live()
 
@@ -83,7 +87,7 @@ def test_a_drained_lane_in_which_jobs_wait_is_named(tab: Tab, sql: Connection) -
     # One that was forgotten is wrong.
     sql.execute("SELECT pulse.tick()")
     sql.execute("SELECT pulse.drain_lane('mail')")
-    sql.execute("UPDATE pulse.ready SET ready_at = now() - interval '2 hours'")
+    sql.execute("UPDATE pulse_internal.ready SET ready_at = now() - interval '2 hours'")
     forgotten = trouble(page, "Jobs have waited for over an hour in lane mail")
     forgotten.get_by_role("link", name="Its jobs").click()
     expect(page.locator("tr[data-job]")).to_have_count(2)
@@ -96,9 +100,11 @@ def test_of_a_thousand_lanes_no_trouble_hides_another(
         "SELECT pulse.enqueue('k', lane => 'lane-' || n) "
         "FROM generate_series(1, 1000) AS n"
     )
-    sql.execute("UPDATE pulse.ready SET ready_at = now() - interval '10 minutes'")
     sql.execute(
-        "UPDATE pulse.ready SET ready_at = now() - interval '1 hour' "
+        "UPDATE pulse_internal.ready SET ready_at = now() - interval '10 minutes'"
+    )
+    sql.execute(
+        "UPDATE pulse_internal.ready SET ready_at = now() - interval '1 hour' "
         "WHERE lane = 'lane-707'"
     )
     page = tab.live()
@@ -135,7 +141,9 @@ def test_health_leads_to_the_jobs_instead_of_advising_sql(
     tab: Tab, sql: Connection
 ) -> None:
     sql.execute("SELECT pulse.enqueue('forgotten', lane => 'attic')")
-    sql.execute("UPDATE pulse.ready SET ready_at = now() - interval '10 minutes'")
+    sql.execute(
+        "UPDATE pulse_internal.ready SET ready_at = now() - interval '10 minutes'"
+    )
     page = tab.open("health")
     expect(page.locator("tbody .pill").first).to_have_text("fail")
     expect(page.locator("tbody .pill").last).to_have_text("ok")
@@ -185,11 +193,11 @@ def test_a_worker_that_stopped_is_no_lost_one(tab: Tab, sql: Connection) -> None
     sql.execute("SELECT pulse.hello(w) FROM unnest('{live,stopped,lost}'::text[]) w")
     sql.execute("SELECT pulse.claim_batch('lost', 'a')")
     sql.execute(
-        "UPDATE pulse.worker SET seen_at = now() - interval '1 hour' "
+        "UPDATE pulse_internal.worker SET seen_at = now() - interval '1 hour' "
         "WHERE worker <> 'live'"
     )
     sql.execute(
-        "UPDATE pulse.lease SET claimed_at = now() - interval '2 hours', "
+        "UPDATE pulse_internal.lease SET claimed_at = now() - interval '2 hours', "
         "lease_until = now() - interval '1 hour'"
     )
     page = tab.open("workers")

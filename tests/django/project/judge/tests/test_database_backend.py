@@ -279,7 +279,7 @@ class Worker(TestCase):
         result = test_tasks.noop_task.using(run_after=timezone.now() + hours).enqueue()
         self.assertEqual(work_off(), [])
         self.assertEqual(jobs("scheduled"), [result.id])
-        execute("UPDATE pulse.waiting SET run_at = clock_timestamp()")
+        execute("UPDATE pulse_internal.waiting SET run_at = clock_timestamp()")
         execute("SELECT pulse.tick()")
         work_off()
         self.assertEqual(jobs("completed"), [result.id])
@@ -353,7 +353,7 @@ class LockedRows(TransactionTestCase):
         try:
             with other.cursor() as cursor:
                 cursor.execute("BEGIN")
-                cursor.execute("SELECT FROM pulse.ready FOR UPDATE")
+                cursor.execute("SELECT FROM pulse_internal.ready FOR UPDATE")
             second = test_tasks.noop_task.enqueue()
             work_off()
         finally:

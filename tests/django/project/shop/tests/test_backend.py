@@ -352,7 +352,8 @@ def move_to_now() -> None:
     """The pause before a retry is over."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "UPDATE pulse.waiting SET run_at = clock_timestamp() - interval '1 second'"
+            "UPDATE pulse_internal.waiting SET run_at = clock_timestamp() - "
+            "interval '1 second'"
         )
         cursor.execute("SELECT pulse.tick()")
 
