@@ -16,10 +16,11 @@ from tests.chaos.faults import Fault, Impossible, World, until
 STORM = 2.5
 FULL = "No space left on device"
 LOCKS = (
-    "LOCK TABLE pulse.{table} IN ACCESS EXCLUSIVE MODE",
-    "LOCK TABLE pulse.{table} IN SHARE ROW EXCLUSIVE MODE",
-    "LOCK TABLE pulse.{table} IN SHARE MODE",
-    "SELECT count(*) FROM (SELECT 1 FROM pulse_internal.{table} LIMIT 500 FOR UPDATE) AS l",
+    "LOCK TABLE pulse_internal.{table} IN ACCESS EXCLUSIVE MODE",
+    "LOCK TABLE pulse_internal.{table} IN SHARE ROW EXCLUSIVE MODE",
+    "LOCK TABLE pulse_internal.{table} IN SHARE MODE",
+    "SELECT count(*) FROM"
+    " (SELECT 1 FROM pulse_internal.{table} LIMIT 500 FOR UPDATE) AS l",
 )
 TABLES = ("ready", "lease", "waiting", "finished", "job_key", "lane", "hold")
 

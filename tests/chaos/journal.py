@@ -113,7 +113,7 @@ BEGIN
     RETURN NULL;
 END;
 $$;
-CREATE TRIGGER chaos_{statement.lower()} AFTER {statement} ON pulse.{table}
+CREATE TRIGGER chaos_{statement.lower()} AFTER {statement} ON pulse_internal.{table}
 REFERENCING {rows} TABLE AS moved FOR EACH STATEMENT EXECUTE FUNCTION {name}();
 """
 

@@ -144,8 +144,8 @@ class Operator:
         """The flow of a job that is in line, or waits for others."""
         table = self.random.choice(["ready", "blocked", "lease"])
         query = (
-            f"SELECT b.flow FROM pulse_internal.{table} AS p JOIN pulse_internal.body AS "
-            "b USING (job)"
+            f"SELECT b.flow FROM pulse_internal.{table} AS p"
+            " JOIN pulse_internal.body AS b USING (job)"
         )
         try:
             rows = self.ask(f"{query} WHERE b.flow IS NOT NULL LIMIT 50")

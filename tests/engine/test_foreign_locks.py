@@ -77,7 +77,7 @@ def test_health_names_a_stranger_that_holds_a_lock_of_pulse(
     pid = hostile.info.backend_pid
     assert (status, figure) == (
         "fail",
-        f"backend {pid} of role {stranger} holds pulse.{table}",
+        f"backend {pid} of role {stranger} holds pulse_internal.{table}",
     )
     assert f"pg_terminate_backend({pid})" in str(advice)
     hostile.close()
