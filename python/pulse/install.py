@@ -15,6 +15,7 @@ from typing import Any, Literal
 import psycopg
 from psycopg.rows import tuple_row
 
+from pulse.sql.idle import LIMIT_IDLE
 from pulse.sql.install import HOLDERS, INSPECT, KEEP_OUT, LET_END, VERSION, kept
 
 Connection = psycopg.Connection[Any]
@@ -351,8 +352,12 @@ def is_done(connection: Connection) -> bool:
 
 
 def run(connection: Connection, todo: Plan, step: Callable[[], object]) -> None:
+    statements = list(todo.statements)
+    if len(statements) > 1:
+        # The first one opens the transaction, and may lock every table.
+        statements[0] = f"{statements[0]}\n;\n{LIMIT_IDLE}"
     try:
-        for statement in todo.statements:
+        for statement in statements:
             if statement == "COMMIT":
                 commit(connection)
             else:
@@ -374,10 +379,9 @@ def commit(connection: Connection) -> None:
     if asked.execute(BACKEND).fetchone() != (connection.info.backend_pid,):
         connection.execute("COMMIT")
         return
-    connection.execute(KEEP_OUT)
     try:
-        connection.execute("COMMIT")
-        connection.execute(LET_END)
+        # One message: the server gives the locks back also when this client stalls.
+        connection.execute(f"{KEEP_OUT}; COMMIT; {LET_END}; {LET_IN}".encode())
     finally:
         if not connection.closed:
             connection.rollback()

@@ -14,7 +14,8 @@ from typing import Any
 import psycopg
 
 from tests.chaos.cluster import DATABASE
-from tests.chaos.faults import HURT_WITHIN, Impossible, World, until
+from tests.chaos.faults import HURT_WITHIN, Impossible, World, stopped, until
+from tests.chaos.supervise import Member
 
 # The newest tick and the newest claim that were committed.
 NEWEST = """
@@ -51,6 +52,15 @@ UPDATE pulse_internal.upkeep_run SET taken_at = taken_at - interval '1 hour'
 WHERE step IN {SWEEPS}
 """
 SESSIONS = 3
+# Every tick writes there, with the locks of its steps in hand, and waits meanwhile.
+KEEP_TICKS = "LOCK TABLE pulse.upkeep_run IN SHARE MODE"
+TICKING = """
+SELECT a.application_name FROM pg_stat_activity AS a
+WHERE a.datname = current_database() AND a.wait_event_type = 'Lock'
+    AND a.query LIKE '%%pulse.tick()%%'
+"""
+# Shorter than the lock_timeout of a tick, which would end its step.
+KEEP_FOR = 4.0
 
 
 def go_on(
@@ -125,6 +135,38 @@ class Held:
 
     connection: psycopg.Connection[Any]
     jobs: dict[str, int]
+
+
+def freeze_in_tick(world: World, chance: random.Random) -> str:
+    """Stop a worker while the server runs its tick; other sessions still tick."""
+    with (
+        world.cluster.steady,
+        contextlib.ExitStack() as frozen,
+        contextlib.suppress(psycopg.OperationalError),
+    ):
+        with world.cluster.connect() as connection:
+            connection.execute("BEGIN")
+            connection.execute(KEEP_TICKS)
+            found = list[Member]()
+
+            def hit() -> bool:
+                found[:] = ticking(world)
+                return bool(found)
+
+            if not until(hit, KEEP_FOR):
+                return ""
+            member = frozen.enter_context(world.fleet.one_of(found, chance))
+            frozen.enter_context(stopped(world, member))
+            connection.execute("ROLLBACK")
+        go_on(world, "freeze_in_tick", member.name, chance.uniform(2, 4))
+        return member.name
+    return ""
+
+
+def ticking(world: World) -> list[Member]:
+    """The workers whose tick waits in the server."""
+    names = {name for (name,) in world.ask(TICKING)}
+    return [m for m in world.fleet.workers if f"pulse listener {m.name}" in names]
 
 
 def hold_open(world: World, chance: random.Random) -> str:

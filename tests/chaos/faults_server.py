@@ -146,5 +146,6 @@ FAULTS: dict[str, Fault] = {
     "statement_timeout": faults_pressure.statement_timeout,
     "clock_step": faults_pressure.clock_step,
     "hold_open": faults_pressure.hold_open,
+    "freeze_in_tick": faults_pressure.freeze_in_tick,
     "hostile_values": hostile.hostile_values,
 }

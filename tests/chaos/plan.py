@@ -34,6 +34,7 @@ SECONDS: Mapping[str, Mapping[str, float]] = {
         "statement_timeout": 4,
         "clock_step": 5,
         "hold_open": 4,
+        "freeze_in_tick": 4,
         "hostile_values": 4,
     },
 }

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +14,7 @@ import psycopg
 import pytest
 
 from pulse import install
+from pulse.sql.idle import IDLE_LIMIT
 from tests.cli.conftest import Pulse
 from tests.conftest import Connection, Database
 from tools import release
@@ -143,6 +148,57 @@ def test_a_script_that_fails_leaves_nothing(empty: Database) -> None:
         with pytest.raises(psycopg.errors.DivisionByZero):
             install.apply(connection, broken)
         assert install.inspect(connection).owner is None
+
+
+def test_the_server_ends_a_script_that_is_left_idle(db: Database) -> None:
+    limits: list[object] = []
+    todo = install.Plan("two parts", ("BEGIN; SELECT 1", "SELECT 2", "COMMIT"))
+    with db.connect() as connection:
+        show = "SHOW idle_in_transaction_session_timeout"
+        install.run(
+            connection,
+            todo,
+            lambda: limits.extend(connection.execute(show).fetchone() or ()),
+        )
+    assert limits == [IDLE_LIMIT, IDLE_LIMIT, "0"]
+
+
+COMMITTING = """
+import sys
+import psycopg
+from pulse import install
+
+with psycopg.connect(sys.argv[1], autocommit=True) as connection:
+    connection.execute("BEGIN")
+    connection.execute(
+        "SELECT pg_advisory_xact_lock('pulse.hold'::regclass::oid::integer, 0)"
+    )
+    install.commit(connection)
+    input()
+"""
+LETS_END = """
+SELECT a.pid FROM pg_stat_activity AS a
+WHERE a.wait_event = 'PgSleep' AND a.datname = current_database()"""
+KEEPS_OUT = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = %s"
+
+
+def test_a_stopped_upgrade_does_not_keep_claims_out(db: Database) -> None:
+    watcher, claim = db.connect(), db.connect(autocommit=False)
+    # The upgrade waits a second for this transaction, after its own commit.
+    claim.execute("SELECT 1")
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMITTING, db.dsn], stdin=subprocess.PIPE
+    )
+    until = time.monotonic() + 20
+    try:
+        while (found := watcher.execute(LETS_END).fetchone()) is None:
+            assert time.monotonic() < until
+        process.send_signal(signal.SIGSTOP)
+        while watcher.execute(KEEPS_OUT, found).fetchone() is not None:
+            assert time.monotonic() < until, "the stopped process keeps its lock"
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_the_parts_are_the_script(run_pulse: Pulse) -> None:

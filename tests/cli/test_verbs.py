@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from pulse.cli.session import Session
+from pulse.sql.idle import IDLE_LIMIT
 from tests.cli.conftest import Pulse
 from tests.conftest import Connection, Database
 
@@ -66,6 +69,23 @@ def test_enqueue_reads_a_file_of_payloads(
     monkeypatch.setattr("sys.stdin", io.StringIO(lines + "oops"))
     assert pulse("enqueue", "mail", "--from", "-").code == 2
     assert value(connect(), "SELECT count(*) FROM pulse.jobs") == 2500
+
+
+def test_the_server_ends_an_enqueue_of_a_file_that_is_left_idle(
+    pulse: Pulse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[object] = []
+    rows = Session.rows
+
+    def noted(session: Session, *query: Any) -> Any:
+        show = "SHOW idle_in_transaction_session_timeout"
+        limits.extend(rows(session, show))
+        return rows(session, *query)
+
+    monkeypatch.setattr("sys.stdin", io.StringIO("{}\n"))
+    monkeypatch.setattr(Session, "rows", noted)
+    assert pulse("enqueue", "mail", "--from", "-").code == 0
+    assert limits == [{"idle_in_transaction_session_timeout": IDLE_LIMIT}]
 
 
 def test_schedules_come_and_go(pulse: Pulse) -> None:

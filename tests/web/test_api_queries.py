@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import pytest
 
-from pulse.web import queries
-from tests.conftest import Connection
+from pulse.sql.idle import IDLE_LIMIT
+from pulse.web import database, queries
+from tests.conftest import Connection, Database
 
 STATEMENTS = {
     name: text
@@ -25,6 +27,22 @@ def test_every_statement_can_be_prepared(name: str, connection: Connection) -> N
 
     text = re.sub(r"%\((\w+)\)s", number, STATEMENTS[name])
     connection.execute(f"PREPARE statement AS {text}".encode())
+
+
+def test_the_server_ends_a_request_that_leaves_its_transaction_idle(
+    db: Database,
+) -> None:
+    async def limit() -> object:
+        source = database.Database(db.dsn)
+        try:
+            async with source.session(None, read_only=False) as session:
+                show = "SHOW idle_in_transaction_session_timeout"
+                return await session.one(show)
+        finally:
+            await source.close()
+
+    shown = asyncio.run(limit())
+    assert shown == {"idle_in_transaction_session_timeout": IDLE_LIMIT}
 
 
 def test_only_functions_and_views_are_named(connection: Connection) -> None:

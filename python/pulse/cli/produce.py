@@ -10,6 +10,7 @@ from rich.progress import Progress
 from pulse.cli import queries
 from pulse.cli.session import Session, with_session
 from pulse.options import OnConflict
+from pulse.sql.idle import LIMIT_IDLE
 
 CHUNK = 1000
 
@@ -142,6 +143,7 @@ def enqueue_lines(session: Session, lines: IO[str], options: dict[str, Any]) -> 
         console=session.err, transient=True, disable=not session.err.is_terminal
     )
     with bar, session.connection.transaction():
+        session.connection.execute(LIMIT_IDLE)
         task = bar.add_task("enqueue", total=len(payloads))
         for start in range(0, len(payloads), CHUNK):
             chunk = payloads[start : start + CHUNK]

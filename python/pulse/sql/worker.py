@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pulse.sql.idle import IDLE_LIMIT, UNREAD_LIMIT
+
 if TYPE_CHECKING:
     from typing_extensions import LiteralString
 
@@ -139,8 +141,12 @@ TICK: Final = "SELECT t.step, t.did, t.error FROM pulse.tick() AS t"
 UPKEEP_SETTINGS: Final = """
 SELECT
     set_config('statement_timeout', '0', true),
-    set_config('lock_timeout', '5s', true),
-    set_config('idle_in_transaction_session_timeout', '1min', true)"""
+    set_config('lock_timeout', '5s', true)"""
+
+# One message of the simple query protocol, without BEGIN and COMMIT. The server runs it
+# as one transaction and ends that itself, so a worker that stalls holds no lock. An
+# error leaves no aborted transaction behind.
+UPKEEP: Final = f"{UPKEEP_SETTINGS};\n{TICK}"
 
 CAN_HAVE_WATCHDOG: Final = """
 SELECT EXISTS (
@@ -161,6 +167,8 @@ SESSION_SETTINGS: Final = {
     "TimeZone": "UTC",
     # Connections that rest and are needed again.
     "idle_session_timeout": "0",
+    "idle_in_transaction_session_timeout": IDLE_LIMIT,
+    "tcp_user_timeout": UNREAD_LIMIT,
 }
 SET: Final = "SELECT set_config(%(name)s, %(value)s, false)"
 

@@ -19,7 +19,7 @@ from psycopg.types.json import set_json_loads
 from psycopg_pool import AsyncConnectionPool
 
 from pulse import connections
-from pulse.sql import operator
+from pulse.sql import idle, operator
 from pulse.web import queries
 
 if TYPE_CHECKING:
@@ -132,6 +132,7 @@ async def begin(connection: Connection, role: str | None, read_only: bool) -> Se
         "role": role,
         "read_only": read_only,
         "timeout": STATEMENT_TIMEOUT,
+        "idle": idle.IDLE_LIMIT,
     }
     try:
         await connection.execute(queries.BEGIN, values)

@@ -7,8 +7,7 @@ from pulse.sql import operator
 
 # -- each transaction -------------------------------------------------------------
 
-# One round trip: who acts, whether anything may change, and how values are written.
-# A role or a read-only default that the DSN brings stays as it is.
+# One round trip. A role or a read-only default that the DSN brings stays as it is.
 BEGIN = """
     SELECT
         CASE
@@ -20,6 +19,7 @@ BEGIN = """
                 THEN pg_catalog.set_config('transaction_read_only', 'on', true)
         END,
         pg_catalog.set_config('statement_timeout', %(timeout)s, true),
+        pg_catalog.set_config('idle_in_transaction_session_timeout', %(idle)s, true),
         pg_catalog.set_config('timezone', 'UTC', true),
         pg_catalog.set_config('datestyle', 'ISO', true),
         pg_catalog.set_config('intervalstyle', 'postgres', true),

@@ -197,11 +197,13 @@ class Listener:
                 )
 
     async def _do_upkeep(self) -> list[tuple[Any, ...]]:
+        """Send settings and tick together: the server commits without the client."""
         assert self._connection is not None
         with self._unwatched():
-            async with self._connection.transaction():
-                await self._connection.execute(sql.UPKEEP_SETTINGS)
-                return await (await self._connection.execute(sql.TICK)).fetchall()
+            # A prepared statement cannot hold two statements.
+            cursor = await self._connection.execute(sql.UPKEEP, prepare=False)
+            cursor.nextset()  # From the row of the settings to those of tick.
+            return await cursor.fetchall()
 
     def _note(self, step: str, error: BaseException | str | None) -> None:
         """Warn when a step begins to fail or fails otherwise, not each time."""
