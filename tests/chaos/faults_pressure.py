@@ -53,7 +53,7 @@ WHERE step IN {SWEEPS}
 """
 SESSIONS = 3
 # Every tick writes there, with the locks of its steps in hand, and waits meanwhile.
-KEEP_TICKS = "LOCK TABLE pulse.upkeep_run IN SHARE MODE"
+KEEP_TICKS = "LOCK TABLE pulse_internal.upkeep_run IN SHARE MODE"
 TICKING = """
 SELECT a.application_name FROM pg_stat_activity AS a
 WHERE a.datname = current_database() AND a.wait_event_type = 'Lock'

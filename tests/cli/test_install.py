@@ -171,7 +171,7 @@ from pulse import install
 with psycopg.connect(sys.argv[1], autocommit=True) as connection:
     connection.execute("BEGIN")
     connection.execute(
-        "SELECT pg_advisory_xact_lock('pulse.hold'::regclass::oid::integer, 0)"
+        "SELECT pg_advisory_xact_lock('pulse_internal.hold'::regclass::oid::integer, 0)"
     )
     install.commit(connection)
     input()

@@ -69,7 +69,8 @@ def loaded(server: Server) -> Iterator[Database]:
     # While it analyses a table, claims step over the rows that the last ones took.
     for table in ("body", "ready", "waiting", "lease", "finished"):
         connection.execute(
-            f"ALTER TABLE pulse_internal.{table} SET (autovacuum_enabled = off)".encode()
+            f"ALTER TABLE pulse_internal.{table}"
+            " SET (autovacuum_enabled = off)".encode()
         )
     load(connection, LOAD)
     yield database
