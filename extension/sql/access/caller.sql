@@ -6,10 +6,10 @@
 --
 -- - Views that show jobs ask pulse_internal.me, which is current_user and its privileges.
 -- - Verbs that must know their caller have two forms. The public one has the caller's rights
---   and signs: it inserts into pulse_internal.signing_form, a view of the view pulse_internal.signing,
---   whose further column signer defaults to current_user; so nobody can name it. The
---   other (do_ and the verb) is SECURITY DEFINER and takes the signature. Who may call
---   which is a matter of EXECUTE.
+--   and signs: it inserts into pulse_internal.signing_form, a view of the view
+--   pulse_internal.signing, whose further column signer defaults to current_user; so
+--   nobody can name it. The other (do_ and the verb) is SECURITY DEFINER and takes the
+--   signature. Who may call which is a matter of EXECUTE.
 -- - enqueue inserts into pulse_internal.request_form, in the same way and in one step.
 --
 -- No trigger of a view fires where session_replication_role is replica (a subscription applies

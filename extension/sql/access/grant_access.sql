@@ -6,13 +6,17 @@ RETURNS void
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse_internal.do_grant_access(pulse_internal.sign(), grant_access.role, grant_access.access)
+    SELECT pulse_internal.do_grant_access(
+        pulse_internal.sign(), grant_access.role, grant_access.access
+    )
 $$;
 
 COMMENT ON FUNCTION pulse.grant_access(name, text) IS
 'Give a role what it needs as producer, worker, viewer, approver, operator (viewer included) or admin (everything); given again it changes nothing. PU009 unknown level, no such role, or the owner of pulse. Writes access_grant and audit_entry, and the rights themselves.';
 
-CREATE FUNCTION pulse_internal.do_grant_access(signature pulse_internal.caller_signature, role name, access text)
+CREATE FUNCTION pulse_internal.do_grant_access(
+    signature pulse_internal.caller_signature, role name, access text
+)
 RETURNS void
 LANGUAGE plpgsql
 SECURITY DEFINER
@@ -108,13 +112,17 @@ RETURNS void
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse_internal.do_revoke_access(pulse_internal.sign(), revoke_access.role, revoke_access.access)
+    SELECT pulse_internal.do_revoke_access(
+        pulse_internal.sign(), revoke_access.role, revoke_access.access
+    )
 $$;
 
 COMMENT ON FUNCTION pulse.revoke_access(name, text) IS
 'Take back what grant_access gave, except what another level of the role still needs; also for a role that was dropped since. PU009 unknown level, or the role was not given it. Writes access_grant and audit_entry, and the rights themselves.';
 
-CREATE FUNCTION pulse_internal.do_revoke_access(signature pulse_internal.caller_signature, role name, access text)
+CREATE FUNCTION pulse_internal.do_revoke_access(
+    signature pulse_internal.caller_signature, role name, access text
+)
 RETURNS void
 LANGUAGE plpgsql
 SECURITY DEFINER

@@ -117,7 +117,8 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RETURN (
-        SELECT (s.last_value - (NOT s.is_called)::integer) << 10 | 1023 FROM pulse_internal.lease_seq AS s
+        SELECT (s.last_value - (NOT s.is_called)::integer) << 10 | 1023
+        FROM pulse_internal.lease_seq AS s
     );
 END;
 $$;
@@ -177,7 +178,8 @@ BEGIN
 
         SELECT o.* INTO v_now
         FROM pulse_internal.open_kinds(
-            array(SELECT r.kind FROM pulse_internal.ready AS r WHERE r.ctid = ANY (v_picked)), v_spent
+            array(SELECT r.kind FROM pulse_internal.ready AS r WHERE r.ctid = ANY (v_picked)),
+            v_spent
         ) AS o;
         open := open || v_now.open;
 

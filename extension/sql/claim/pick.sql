@@ -264,7 +264,9 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.pick_kinds(text, text [], integer, pulse_internal.mark, text []) IS
+COMMENT ON FUNCTION pulse_internal.pick_kinds(
+    text, text [], integer, pulse_internal.mark, text []
+) IS
 'Like pick, for some kinds only, or where kinds is NULL for all without some.';
 
 -- Kind by kind: a window of candidates of each level of each kind, not locked, merged in

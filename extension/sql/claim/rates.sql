@@ -36,7 +36,9 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.free_starts(pulse_internal.rate_window, integer, interval, timestamptz) IS
+COMMENT ON FUNCTION pulse_internal.free_starts(
+    pulse_internal.rate_window, integer, interval, timestamptz
+) IS
 'How many starts a rate has left at a time, and if none when the next one comes.';
 
 CREATE FUNCTION pulse_internal.add_starts(
@@ -84,7 +86,9 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.add_starts(pulse_internal.rate_window, integer, interval, timestamptz) IS
+COMMENT ON FUNCTION pulse_internal.add_starts(
+    pulse_internal.rate_window, integer, interval, timestamptz
+) IS
 'A window of starts with so many more, without those that are older than the period.';
 
 -- What set_lane and set_group are given, and what was before: 0 takes the rate away.

@@ -71,7 +71,9 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_hello(pulse_internal.caller_signature, text, text [], text []) IS
+COMMENT ON FUNCTION pulse_internal.do_hello(
+    pulse_internal.caller_signature, text, text [], text []
+) IS
 'hello for the role that signed. Writes the same.';
 
 -- A worker that never says hello is known by what it runs. A heartbeat moves

@@ -135,7 +135,9 @@ COMMENT ON FUNCTION pulse_internal.follow(
 'Put a new job behind one that runs, or settle the conflict with the one that stands there.';
 
 -- Newest wins. The key row goes over while the job's own row is held, as in every report.
-CREATE FUNCTION pulse_internal.supersede(who integer, key pulse_internal.job_key, unique_for interval)
+CREATE FUNCTION pulse_internal.supersede(
+    who integer, key pulse_internal.job_key, unique_for interval
+)
 RETURNS bigint
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

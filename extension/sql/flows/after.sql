@@ -137,7 +137,9 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.put_after(bigint [], bigint [], pulse_internal.blocked, integer) IS
+COMMENT ON FUNCTION pulse_internal.put_after(
+    bigint [], bigint [], pulse_internal.blocked, integer
+) IS
 'Write for jobs on which others they depend, and put them where they belong: blocked, or as if the others had just ended; returns their state.';
 
 -- What an enqueue may say of other jobs.

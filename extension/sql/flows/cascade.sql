@@ -166,7 +166,11 @@ AS $$
         'job %s, which it depends on, is %s',
         upstream_error.job,
         coalesce(
-            (SELECT f.state::text FROM pulse_internal.finished AS f WHERE f.job = upstream_error.job),
+            (
+                SELECT f.state::text
+                FROM pulse_internal.finished AS f
+                WHERE f.job = upstream_error.job
+            ),
             'gone'
         )
     )

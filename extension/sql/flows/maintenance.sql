@@ -170,7 +170,9 @@ BEGIN
 
     LOOP
         v_jobs := array(
-            SELECT b.job FROM pulse_internal.blocked AS b WHERE b.job > next ORDER BY b.job LIMIT 1000
+            SELECT b.job
+            FROM pulse_internal.blocked AS b
+            WHERE b.job > next ORDER BY b.job LIMIT 1000
         );
         v_upstreams := array(
             SELECT DISTINCT b.waits_for

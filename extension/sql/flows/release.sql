@@ -71,7 +71,9 @@ BEGIN
             look.completed
             AND b.alone
             AND b.waits_for <> ALL (array(
-                SELECT DISTINCT s.job FROM pulse_internal.job_step AS s WHERE s.job = ANY (look.jobs)
+                SELECT DISTINCT s.job
+                FROM pulse_internal.job_step AS s
+                WHERE s.job = ANY (look.jobs)
             )) AS is_free
         FROM pulse_internal.blocked AS b
         WHERE b.waits_for = ANY (look.jobs)

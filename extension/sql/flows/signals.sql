@@ -105,8 +105,8 @@ $$;
 COMMENT ON FUNCTION pulse.wait_for(bigint, text, interval, text) IS
 'Wait until timeout has passed, counted from the first call with this step, or until a signal of this name was sent by the role that enqueued the job, an approver or an operator. The verdict is received (with the payload) or timeout, and stays so for this step; or waiting: the job has been given back and is not charged, stop now, it comes back in time. Without a signal it is a sleep. PU101 the lease was lost, PU002 bad argument, or the name is a step of another sort. Writes job_step; when it waits also lease, waiting and signal_wait.';
 
--- Signals and waits meet under the name lock (advisory, pulse_internal.signal): a job that begins to
--- wait tries it exclusively, senders take it shared. So a signal is either committed before
+-- Signals and waits meet under the name lock (advisory, pulse_internal.signal): a job that begins
+-- to wait tries it exclusively, senders take it shared. So a signal is either committed before
 -- the job looks, or its sender finds the wait. A try that is refused means that a sender is
 -- open: the job comes back in a second. Each role that sends has a lock of its own, since
 -- one that keeps its transaction open must not hold up the jobs of others.
@@ -121,7 +121,9 @@ RETURNS integer
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse_internal.do_signal(pulse_internal.sign(), signal.signal, signal.payload, signal.keep)
+    SELECT pulse_internal.do_signal(
+        pulse_internal.sign(), signal.signal, signal.payload, signal.keep
+    )
 $$;
 
 COMMENT ON FUNCTION pulse.signal(text, jsonb, interval) IS
@@ -169,7 +171,9 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_signal(pulse_internal.caller_signature, text, jsonb, interval) IS
+COMMENT ON FUNCTION pulse_internal.do_signal(
+    pulse_internal.caller_signature, text, jsonb, interval
+) IS
 'signal for the role that signed. Writes the same.';
 
 -- Two numbers may be one role.
@@ -183,7 +187,11 @@ AS $$
         format(
             '%s %s',
             coalesce(
-                (SELECT r.role_oid FROM pulse_internal.role AS r WHERE r.role = signal_key.owner)::bigint,
+                (
+                    SELECT r.role_oid
+                    FROM pulse_internal.role AS r
+                    WHERE r.role = signal_key.owner
+                )::bigint,
                 - signal_key.owner
             ),
             signal_key.signal

@@ -21,7 +21,9 @@ BEGIN
         v_lanes := array(
             SELECT DISTINCT l.lane
             FROM (
-                SELECT b.lane FROM pulse_internal.blocked AS b WHERE b.ctid = ANY (release.tids) OFFSET 0
+                SELECT b.lane
+                FROM pulse_internal.blocked AS b
+                WHERE b.ctid = ANY (release.tids) OFFSET 0
             ) AS l
         );
         v_plain := array(
@@ -29,7 +31,9 @@ BEGIN
             FROM pulse_internal.blocked AS b
             WHERE b.ctid = ANY (release.tids)
                 AND b.lane <> ALL (array(
-                    SELECT l.lane FROM pulse_internal.lane AS l WHERE l.lane = ANY (v_lanes) AND l.grouped
+                    SELECT l.lane
+                    FROM pulse_internal.lane AS l
+                    WHERE l.lane = ANY (v_lanes) AND l.grouped
                 ))
                 AND num_nonnulls(b.run_at, b.delay, b.expires_in) = 0
                 AND NOT b.needs_approval

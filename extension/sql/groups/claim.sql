@@ -657,7 +657,11 @@ BEGIN
                 d.enqueued_at,
                 CASE
                     WHEN d.attempts > 0
-                        THEN (SELECT c.data FROM pulse_internal.job_checkpoint AS c WHERE c.job = d.job)
+                        THEN (
+                            SELECT c.data
+                            FROM pulse_internal.job_checkpoint AS c
+                            WHERE c.job = d.job
+                        )
                 END,
                 d.given_key,
                 d.headers,
@@ -1030,7 +1034,11 @@ BEGIN
                 d.enqueued_at,
                 CASE
                     WHEN d.attempts > 0
-                        THEN (SELECT c.data FROM pulse_internal.job_checkpoint AS c WHERE c.job = d.job)
+                        THEN (
+                            SELECT c.data
+                            FROM pulse_internal.job_checkpoint AS c
+                            WHERE c.job = d.job
+                        )
                 END,
                 d.given_key,
                 d.headers,

@@ -160,7 +160,8 @@ AS $$
 BEGIN
     PERFORM pulse_internal.notice_ends(ARRAY[
         ROW(
-            notice_wait_over.lane, pulse_internal.group_of(pulse_internal.group_key(notice_wait_over.job))
+            notice_wait_over.lane,
+            pulse_internal.group_of(pulse_internal.group_key(notice_wait_over.job))
         )::pulse_internal.lane_group
     ]);
 END;

@@ -210,7 +210,9 @@ BEGIN
                                 SELECT u.lease
                                 FROM unnest(m.leases) AS u (lease)
                                 WHERE (
-                                    SELECT true FROM pulse_internal.lease AS e WHERE e.lease = u.lease
+                                    SELECT true
+                                    FROM pulse_internal.lease AS e
+                                    WHERE e.lease = u.lease
                                 )
                                     OR (read_notices.lane).in_order
                                     AND (
@@ -282,7 +284,9 @@ BEGIN
                                 SELECT u.lease
                                 FROM unnest(w.leases) AS u (lease)
                                 WHERE (
-                                    SELECT true FROM pulse_internal.lease AS e WHERE e.lease = u.lease
+                                    SELECT true
+                                    FROM pulse_internal.lease AS e
+                                    WHERE e.lease = u.lease
                                 )
                                     OR (wake_groups.lane).in_order
                                     AND (
@@ -304,5 +308,7 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.wake_groups(pulse_internal.lane, timestamptz, timestamptz, integer) IS
+COMMENT ON FUNCTION pulse_internal.wake_groups(
+    pulse_internal.lane, timestamptz, timestamptz, integer
+) IS
 'Take the states of groups that were to wake in this time, at most so many, and say what they are now.';

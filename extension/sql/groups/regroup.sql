@@ -5,7 +5,9 @@
 -- rate: what counts against its slots, and whether it can run. A group that waits for a slot
 -- runs something, so this finds all that a change of the lane can wake. With only_group: that
 -- one, whatever it does.
-CREATE FUNCTION pulse_internal.recount_groups(lane pulse_internal.lane, only_group text DEFAULT NULL)
+CREATE FUNCTION pulse_internal.recount_groups(
+    lane pulse_internal.lane, only_group text DEFAULT NULL
+)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -115,7 +117,9 @@ BEGIN
         AND l.group_key IS NULL
         AND (
             name_groups_of_leases.only_group IS NULL
-            OR pulse_internal.group_of(pulse_internal.group_key(l.job)) = name_groups_of_leases.only_group
+            OR pulse_internal.group_of(
+                pulse_internal.group_key(l.job)
+            ) = name_groups_of_leases.only_group
         )
     ORDER BY l.lease
     FOR NO KEY UPDATE;
@@ -233,7 +237,9 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.announce_groups(pulse_internal.lane, pulse_internal.group_mark, integer) IS
+COMMENT ON FUNCTION pulse_internal.announce_groups(
+    pulse_internal.lane, pulse_internal.group_mark, integer
+) IS
 'Announce groups of a lane from where the last call stopped, at most so many levels; returns the marks of the lane.';
 
 -- The way back out of groups.

@@ -97,10 +97,14 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.advance_groups(pulse_internal.group_mark, integer [], timestamptz, boolean) IS
+COMMENT ON FUNCTION pulse_internal.advance_groups(
+    pulse_internal.group_mark, integer [], timestamptz, boolean
+) IS
 'Move the marks of a grouped lane up to the first unread notice, where asked, and the first live turn of each level; returns what was written.';
 
-CREATE FUNCTION pulse_internal.write_group_mark(old pulse_internal.group_mark, new pulse_internal.group_mark)
+CREATE FUNCTION pulse_internal.write_group_mark(
+    old pulse_internal.group_mark, new pulse_internal.group_mark
+)
 RETURNS pulse_internal.group_mark
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -120,12 +124,16 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.write_group_mark(pulse_internal.group_mark, pulse_internal.group_mark) IS
+COMMENT ON FUNCTION pulse_internal.write_group_mark(
+    pulse_internal.group_mark, pulse_internal.group_mark
+) IS
 'Write the marks of a grouped lane in place of older ones; returns them.';
 
 -- A group that never had a row and has nothing to tell gets none. One that had keeps its last
 -- one when it goes idle: else the next look would meet all its dead versions.
-CREATE FUNCTION pulse_internal.write_groups(lane pulse_internal.lane, groups pulse_internal.group_state [])
+CREATE FUNCTION pulse_internal.write_groups(
+    lane pulse_internal.lane, groups pulse_internal.group_state []
+)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -186,5 +194,7 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.write_groups(pulse_internal.lane, pulse_internal.group_state []) IS
+COMMENT ON FUNCTION pulse_internal.write_groups(
+    pulse_internal.lane, pulse_internal.group_state []
+) IS
 'Write states of groups; those that can run get a turn at the end of the round, unless they have one.';

@@ -99,7 +99,8 @@ BEGIN
 
     -- Of very many pairs none is counted.
     budget AS MATERIALIZED (
-        SELECT CASE WHEN count(*) <= 2000 THEN pulse_internal.count_up_to(count(*)) ELSE 0 END AS most
+        SELECT
+            CASE WHEN count(*) <= 2000 THEN pulse_internal.count_up_to(count(*)) ELSE 0 END AS most
         FROM line AS i
     ),
 

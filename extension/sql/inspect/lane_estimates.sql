@@ -38,7 +38,8 @@ FROM (
 CROSS JOIN
     LATERAL (
         SELECT r.lane, r.kind
-        FROM pulse_internal.group_ready AS r TABLESAMPLE SYSTEM (p.percent) REPEATABLE (0) -- noqa: PRS
+        FROM pulse_internal.group_ready AS r
+        TABLESAMPLE SYSTEM (p.percent) REPEATABLE (0) -- noqa: PRS
     ) AS s;
 
 COMMENT ON VIEW pulse_internal.ready_sample IS

@@ -143,9 +143,10 @@ BEGIN
         v_reasons := v_reasons || array(SELECT pulse_internal.lane_obstacles((reasons.job).lane));
 
         IF (reasons.job).state = 'ready' THEN
-            v_reasons := v_reasons || array(SELECT pulse_internal.slot_obstacle((reasons.job).lane));
-            v_reasons := v_reasons || array(SELECT pulse_internal.rate_obstacle((reasons.job).lane));
-            v_reasons := v_reasons || array(SELECT pulse_internal.kind_obstacle((reasons.job).kind));
+            v_reasons := v_reasons
+                || array(SELECT pulse_internal.slot_obstacle((reasons.job).lane))
+                || array(SELECT pulse_internal.rate_obstacle((reasons.job).lane))
+                || array(SELECT pulse_internal.kind_obstacle((reasons.job).kind));
 
             v_reasons := v_reasons || array(
                 SELECT pulse_internal.group_obstacles(

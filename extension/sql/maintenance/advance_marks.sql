@@ -28,7 +28,9 @@ BEGIN
     INTO v_line;
     <<lines>>
     LOOP
-        FOR v_line IN SELECT l.* FROM pulse_internal.ready_lines(v_line.lane, v_line.kind, 100) AS l LOOP
+        FOR v_line IN
+            SELECT l.* FROM pulse_internal.ready_lines(v_line.lane, v_line.kind, 100) AS l
+        LOOP
             v_lines := v_lines + 1;
             IF pulse_internal.advance_line(v_line.lane, v_line.kind, v_horizon.ready_q) THEN
                 v_idle := v_idle + 1;

@@ -35,9 +35,13 @@ BEGIN
     -- as what they write is not seen here either.
     IF v_found > 0 THEN
         DELETE FROM pulse_internal.mark AS m
-        WHERE m.ctid = ANY (array(SELECT o.ctid FROM pulse_internal.mark AS o FOR UPDATE SKIP LOCKED));
+        WHERE m.ctid = ANY (
+            array(SELECT o.ctid FROM pulse_internal.mark AS o FOR UPDATE SKIP LOCKED)
+        );
         DELETE FROM pulse_internal.due_mark AS m
-        WHERE m.ctid = ANY (array(SELECT o.ctid FROM pulse_internal.due_mark AS o FOR UPDATE SKIP LOCKED));
+        WHERE m.ctid = ANY (
+            array(SELECT o.ctid FROM pulse_internal.due_mark AS o FOR UPDATE SKIP LOCKED)
+        );
         DELETE FROM pulse_internal.upkeep_run AS t
         WHERE t.ctid = ANY (array(
                 SELECT o.ctid FROM pulse_internal.upkeep_run AS o

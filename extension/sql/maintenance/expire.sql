@@ -82,7 +82,9 @@ BEGIN
         DELETE FROM pulse_internal.ready AS r
         WHERE r.ctid = ANY (expire_picked.rows_of_ready)
             AND r.attempts = 0
-            AND (SELECT b.start_by FROM pulse_internal.body AS b WHERE b.job = r.job) <= expire_picked.at
+            AND (
+                SELECT b.start_by FROM pulse_internal.body AS b WHERE b.job = r.job
+            ) <= expire_picked.at
         RETURNING r.*
     LOOP
         PERFORM pulse_internal.expire_job(
@@ -310,7 +312,9 @@ BEGIN
                 OR EXISTS (
                     SELECT FROM pulse_internal.waiting AS w WHERE w.job = e.job AND w.attempts = 0
                 )
-                OR EXISTS (SELECT FROM pulse_internal.ready AS r WHERE r.job = e.job AND r.attempts = 0)
+                OR EXISTS (
+                    SELECT FROM pulse_internal.ready AS r WHERE r.job = e.job AND r.attempts = 0
+                )
                 OR EXISTS (
                     SELECT FROM pulse_internal.group_ready AS r
                     WHERE r.job = e.job AND r.attempts = 0

@@ -44,7 +44,9 @@ BEGIN
     LOOP
         IF v_walks AND v_since IS NULL THEN
             SELECT n.* INTO v_pair
-            FROM pulse_internal.next_finished(v_place.lane, v_place.state, v_looks, tick_prune.until) AS n;
+            FROM pulse_internal.next_finished(
+                v_place.lane, v_place.state, v_looks, tick_prune.until
+            ) AS n;
             v_looks := v_pair.looks;
             v_place := v_pair;
             v_walks := v_pair.is_due;
@@ -186,7 +188,9 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.next_finished(text, pulse_internal.outcome, integer, timestamptz) IS
+COMMENT ON FUNCTION pulse_internal.next_finished(
+    text, pulse_internal.outcome, integer, timestamptz
+) IS
 'The next lane and final state with a job that may go, after at most so many that have none.';
 
 CREATE FUNCTION pulse_internal.prune_round(
@@ -214,7 +218,9 @@ BEGIN
     next := coalesce(prune_round.since, v_kept_until);
     LOOP
         SELECT p.* INTO v_page
-        FROM pulse_internal.prune_jobs(prune_round.lane, prune_round.state, v_before, next, 1000) AS p;
+        FROM pulse_internal.prune_jobs(
+            prune_round.lane, prune_round.state, v_before, next, 1000
+        ) AS p;
         removed := removed + v_page.removed;
         v_kept := v_kept + v_page.kept;
         v_passed := v_passed + v_page.passed;
@@ -234,7 +240,9 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.prune_round(text, pulse_internal.outcome, timestamptz, timestamptz) IS
+COMMENT ON FUNCTION pulse_internal.prune_round(
+    text, pulse_internal.outcome, timestamptz, timestamptz
+) IS
 'Remove up to about 10,000 jobs of a lane that ended so; next says where to go on, NULL at the end.';
 
 CREATE FUNCTION pulse_internal.kept_until(lane text, state pulse_internal.outcome)

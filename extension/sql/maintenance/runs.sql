@@ -54,7 +54,9 @@ $$;
 COMMENT ON FUNCTION pulse_internal.newest_upkeep_run(text) IS
 'When a part of the upkeep was last done.';
 
-CREATE FUNCTION pulse_internal.write_upkeep_run(previous pulse_internal.upkeep_run, step text, state jsonb)
+CREATE FUNCTION pulse_internal.write_upkeep_run(
+    previous pulse_internal.upkeep_run, step text, state jsonb
+)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

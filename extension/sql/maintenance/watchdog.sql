@@ -21,7 +21,9 @@ $$;
 COMMENT ON FUNCTION pulse.start_watchdog(interval) IS
 'Have pg_cron call tick at this interval (1 to 59 seconds); returns what was registered. Calling it again changes the interval. PU002 bad interval; PU010 when pg_cron is missing, is in another database or refuses, with the statement that fixes it. Writes audit_entry, and the tables of pg_cron.';
 
-CREATE FUNCTION pulse_internal.do_start_watchdog(signature pulse_internal.caller_signature, every interval)
+CREATE FUNCTION pulse_internal.do_start_watchdog(
+    signature pulse_internal.caller_signature, every interval
+)
 RETURNS text
 LANGUAGE plpgsql
 SECURITY DEFINER

@@ -13,7 +13,9 @@ $$;
 COMMENT ON FUNCTION pulse.approve(bigint, text) IS
 'Let a job run that awaits approval; returns ready, or scheduled when its run_at is still to come. An approval counts until the watchdog has expired the job. Many at once: approve_where. PU004 no such job; PU105 it does not await approval: approved before, rejected, expired or cancelled; PU107 it kept moving. Writes approval, ready or waiting, and audit_entry.';
 
-CREATE FUNCTION pulse_internal.do_approve(signature pulse_internal.caller_signature, job_id bigint, reason text)
+CREATE FUNCTION pulse_internal.do_approve(
+    signature pulse_internal.caller_signature, job_id bigint, reason text
+)
 RETURNS text
 LANGUAGE plpgsql
 SECURITY DEFINER
@@ -91,7 +93,9 @@ $$;
 COMMENT ON FUNCTION pulse.reject(bigint, text) IS
 'Refuse a job that awaits approval: it is cancelled, with the reason as its error. Returns cancelled. Many at once: reject_where. PU004 no such job; PU105 it does not await approval; PU107 it kept moving. Writes approval, finished, job_key and audit_entry.';
 
-CREATE FUNCTION pulse_internal.do_reject(signature pulse_internal.caller_signature, job_id bigint, reason text)
+CREATE FUNCTION pulse_internal.do_reject(
+    signature pulse_internal.caller_signature, job_id bigint, reason text
+)
 RETURNS text
 LANGUAGE plpgsql
 SECURITY DEFINER

@@ -8,7 +8,9 @@ RETURNS text
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse_internal.do_cancel(pulse_internal.sign(), cancel.job_id, cancel.reason, cancel.force)
+    SELECT pulse_internal.do_cancel(
+        pulse_internal.sign(), cancel.job_id, cancel.reason, cancel.force
+    )
 $$;
 
 COMMENT ON FUNCTION pulse.cancel(bigint, text, boolean) IS
@@ -67,7 +69,9 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_cancel(pulse_internal.caller_signature, bigint, text, boolean) IS
+COMMENT ON FUNCTION pulse_internal.do_cancel(
+    pulse_internal.caller_signature, bigint, text, boolean
+) IS
 'cancel for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse_internal.raise_force()

@@ -11,7 +11,9 @@ $$;
 COMMENT ON FUNCTION pulse.delete_job(bigint, text) IS
 'Remove a finished job with its errors, progress, checkpoint and unique key, before its retention ends. PU004 no such job; PU105 it has not ended: cancel it first, or a job that depends on it may still run; PU107 it kept moving. Writes finished, body, failure, job_progress, job_checkpoint, job_step, signal_wait, dependency, job_key and audit_entry.';
 
-CREATE FUNCTION pulse_internal.do_delete_job(signature pulse_internal.caller_signature, job_id bigint, reason text)
+CREATE FUNCTION pulse_internal.do_delete_job(
+    signature pulse_internal.caller_signature, job_id bigint, reason text
+)
 RETURNS void
 LANGUAGE plpgsql
 SECURITY DEFINER

@@ -134,7 +134,9 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_reprioritize(pulse_internal.caller_signature, bigint, integer, text) IS
+COMMENT ON FUNCTION pulse_internal.do_reprioritize(
+    pulse_internal.caller_signature, bigint, integer, text
+) IS
 'reprioritize for the role that signed. Writes the same.';
 
 -- NULL for to_lane or to_rank means: as it is. was and lane are the job's before, state

@@ -11,7 +11,9 @@ $$;
 COMMENT ON FUNCTION pulse.rerun(bigint, text) IS
 'Enqueue a finished job again, as a new job, and return the id of the new one, whose rerun_of names the old one: same kind, payload, headers, lane, priority and options, same owner, without its unique key and start_by; where the old one needed approval so does the new one. The old one stays as it is (retry puts a dead or cancelled job itself back in line). PU004 no such job; PU105 it has not ended; PU107 it kept moving. Writes what enqueue writes, and audit_entry.';
 
-CREATE FUNCTION pulse_internal.do_rerun(signature pulse_internal.caller_signature, job_id bigint, reason text)
+CREATE FUNCTION pulse_internal.do_rerun(
+    signature pulse_internal.caller_signature, job_id bigint, reason text
+)
 RETURNS bigint
 LANGUAGE plpgsql
 SECURITY DEFINER

@@ -11,7 +11,9 @@ $$;
 COMMENT ON FUNCTION pulse.run_now(bigint, text) IS
 'Put a scheduled or retrying job in line now, with its attempts and failures; returns ready. One that is ready keeps its place. PU004 no such job; PU105 it awaits approval, is running or has ended; PU107 it kept moving. Writes waiting, ready and audit_entry.';
 
-CREATE FUNCTION pulse_internal.do_run_now(signature pulse_internal.caller_signature, job_id bigint, reason text)
+CREATE FUNCTION pulse_internal.do_run_now(
+    signature pulse_internal.caller_signature, job_id bigint, reason text
+)
 RETURNS text
 LANGUAGE sql
 VOLATILE
@@ -63,7 +65,9 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_reschedule(pulse_internal.caller_signature, bigint, timestamptz, text) IS
+COMMENT ON FUNCTION pulse_internal.do_reschedule(
+    pulse_internal.caller_signature, bigint, timestamptz, text
+) IS
 'reschedule for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse_internal.reschedule_one(

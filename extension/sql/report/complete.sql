@@ -156,7 +156,9 @@ BEGIN
             )
             SELECT
                 g.lane, g.kind, 'completed', count(*),
-                width_bucket(g.claimed_at - g.ready_at, pulse_internal.histogram_intervals()) AS waits,
+                width_bucket(
+                    g.claimed_at - g.ready_at, pulse_internal.histogram_intervals()
+                ) AS waits,
                 sum(g.claimed_at - g.ready_at),
                 width_bucket(v_now - g.claimed_at, pulse_internal.histogram_intervals()) AS runs,
                 sum(v_now - g.claimed_at)

@@ -147,7 +147,8 @@ BEGIN
         array_agg(j.job) FILTER (WHERE j.keyed AND j.fate <> 'retrying'),
         array_agg(j.job) FILTER (WHERE j.attempt > 100),
         array_agg(j.job) FILTER (WHERE j.fate <> 'retrying'),
-        array_agg(ROW(j.lane, j.group_key)::pulse_internal.lane_group) FILTER (WHERE j.group_key IS NOT NULL)
+        array_agg(ROW(j.lane, j.group_key)::pulse_internal.lane_group)
+        FILTER (WHERE j.group_key IS NOT NULL)
     INTO v_ended, v_keyed, v_many, v_over, v_groups
     FROM judged AS j;
 

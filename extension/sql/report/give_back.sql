@@ -142,7 +142,9 @@ BEGIN
 
     PERFORM pulse_internal.count_start(v_lease);
     IF v_lease.group_key IS NOT NULL THEN
-        PERFORM pulse_internal.notice_ends(ARRAY[ROW(v_lease.lane, v_lease.group_key)::pulse_internal.lane_group]);
+        PERFORM pulse_internal.notice_ends(
+            ARRAY[ROW(v_lease.lane, v_lease.group_key)::pulse_internal.lane_group]
+        );
     END IF;
 
     PERFORM pulse_internal.finish_cancelled(

@@ -67,7 +67,9 @@ COMMENT ON FUNCTION pulse_internal.fire_schedules(timestamptz) IS
 -- A late occurrence is on time for a minute, so that a schedule of a few seconds loses
 -- nothing between two ticks; counted from when a session ticked, not from when tick got
 -- round to it.
-CREATE FUNCTION pulse_internal.fire_schedule(schedule pulse_internal.schedule, ticking_since timestamptz)
+CREATE FUNCTION pulse_internal.fire_schedule(
+    schedule pulse_internal.schedule, ticking_since timestamptz
+)
 RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -138,7 +140,9 @@ COMMENT ON FUNCTION pulse_internal.fire_schedule(pulse_internal.schedule, timest
 
 -- A unique key that an open transaction is just inserting cannot be seen, only waited
 -- for: no longer than a moment, then the occurrence is tried again in 10 seconds.
-CREATE FUNCTION pulse_internal.fire_occurrence(schedule pulse_internal.schedule, occurrence timestamptz)
+CREATE FUNCTION pulse_internal.fire_occurrence(
+    schedule pulse_internal.schedule, occurrence timestamptz
+)
 RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

@@ -14,7 +14,9 @@ $$;
 COMMENT ON FUNCTION pulse.pause_schedule(text, text) IS
 'Keep a schedule from firing until resume_schedule; false when it is paused already. PU005 no such schedule. Writes schedule and audit_entry.';
 
-CREATE FUNCTION pulse_internal.do_pause_schedule(signature pulse_internal.caller_signature, name text, reason text)
+CREATE FUNCTION pulse_internal.do_pause_schedule(
+    signature pulse_internal.caller_signature, name text, reason text
+)
 RETURNS boolean
 LANGUAGE plpgsql
 SECURITY DEFINER
@@ -88,7 +90,9 @@ $$;
 COMMENT ON FUNCTION pulse.resume_schedule(text) IS
 'Let a paused schedule fire again and return its next occurrence; what was missed meanwhile is written down as skipped. PU005 no such schedule. Writes schedule, schedule_run and audit_entry.';
 
-CREATE FUNCTION pulse_internal.do_resume_schedule(signature pulse_internal.caller_signature, name text)
+CREATE FUNCTION pulse_internal.do_resume_schedule(
+    signature pulse_internal.caller_signature, name text
+)
 RETURNS timestamptz
 LANGUAGE plpgsql
 SECURITY DEFINER
@@ -231,5 +235,7 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_run_schedule_now(pulse_internal.caller_signature, text, text) IS
+COMMENT ON FUNCTION pulse_internal.do_run_schedule_now(
+    pulse_internal.caller_signature, text, text
+) IS
 'run_schedule_now for the role that signed. Writes the same.';

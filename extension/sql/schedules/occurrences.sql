@@ -1,6 +1,8 @@
 -- When a recurrence (cron, every or at) occurs.
 
-CREATE FUNCTION pulse_internal.occurrence_after(recurrence pulse_internal.recurrence, after timestamptz)
+CREATE FUNCTION pulse_internal.occurrence_after(
+    recurrence pulse_internal.recurrence, after timestamptz
+)
 RETURNS timestamptz
 LANGUAGE plpgsql
 STABLE
@@ -17,7 +19,9 @@ BEGIN
             v_recurrence, pulse_internal.interval_count(v_recurrence, occurrence_after.after) + 1
         );
     END IF;
-    RETURN pulse_internal.cron_next(v_recurrence.cron, v_recurrence.timezone, occurrence_after.after);
+    RETURN pulse_internal.cron_next(
+        v_recurrence.cron, v_recurrence.timezone, occurrence_after.after
+    );
 END;
 $$;
 
@@ -69,7 +73,9 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.occurrence_until(pulse_internal.recurrence, timestamptz, timestamptz) IS
+COMMENT ON FUNCTION pulse_internal.occurrence_until(
+    pulse_internal.recurrence, timestamptz, timestamptz
+) IS
 'The newest occurrence up to a moment, given one that is known.';
 
 CREATE FUNCTION pulse_internal.recurrence(
@@ -96,7 +102,9 @@ COMMENT ON FUNCTION pulse_internal.recurrence(text, interval, timestamptz, times
 
 -- anchor + n × every: nothing adds up, so nothing drifts. Months and days are days of
 -- the wall clock, hours and less are time that passes.
-CREATE FUNCTION pulse_internal.interval_occurrence(recurrence pulse_internal.recurrence, number bigint)
+CREATE FUNCTION pulse_internal.interval_occurrence(
+    recurrence pulse_internal.recurrence, number bigint
+)
 RETURNS timestamptz
 LANGUAGE plpgsql
 STABLE
@@ -124,7 +132,9 @@ $$;
 COMMENT ON FUNCTION pulse_internal.interval_occurrence(pulse_internal.recurrence, bigint) IS
 'The occurrence of an interval with the given number; the first has number 1.';
 
-CREATE FUNCTION pulse_internal.interval_count(recurrence pulse_internal.recurrence, until timestamptz)
+CREATE FUNCTION pulse_internal.interval_count(
+    recurrence pulse_internal.recurrence, until timestamptz
+)
 RETURNS bigint
 LANGUAGE plpgsql
 STABLE
@@ -142,7 +152,9 @@ DECLARE
     v_count bigint := greatest(0, floor(v_passed / v_seconds));
 BEGIN
     WHILE v_count > 0
-        AND pulse_internal.interval_occurrence(interval_count.recurrence, v_count) > interval_count.until
+        AND pulse_internal.interval_occurrence(
+            interval_count.recurrence, v_count
+        ) > interval_count.until
     LOOP
         v_count := v_count - 1;
     END LOOP;

@@ -142,7 +142,8 @@ CREATE TABLE pulse_internal.signal (
 );
 
 CREATE INDEX signal_for_expiry ON pulse_internal.signal (expires_at);
-CREATE INDEX signal_to_deliver ON pulse_internal.signal (undelivered_at) WHERE undelivered_at IS NOT NULL;
+CREATE INDEX signal_to_deliver ON pulse_internal.signal (undelivered_at)
+WHERE undelivered_at IS NOT NULL;
 
 COMMENT ON TABLE pulse_internal.signal IS
 'Signals that were sent, the first of each name.';

@@ -52,7 +52,9 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_pause(pulse_internal.caller_signature, text, text, text, boolean, text) IS
+COMMENT ON FUNCTION pulse_internal.do_pause(
+    pulse_internal.caller_signature, text, text, text, boolean, text
+) IS
 'pause for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse.resume(
@@ -156,7 +158,9 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_drain_lane(pulse_internal.caller_signature, text, text, boolean) IS
+COMMENT ON FUNCTION pulse_internal.do_drain_lane(
+    pulse_internal.caller_signature, text, text, boolean
+) IS
 'drain_lane for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse.pause_lane(
@@ -177,13 +181,17 @@ RETURNS boolean
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse_internal.do_resume_lane(pulse_internal.sign(), resume_lane.lane, resume_lane.reason)
+    SELECT pulse_internal.do_resume_lane(
+        pulse_internal.sign(), resume_lane.lane, resume_lane.reason
+    )
 $$;
 
 COMMENT ON FUNCTION pulse.resume_lane(text, text) IS
 'Let a drained lane be claimed again; pauses by other holders stay. Returns whether it was drained. PU013 nothing has named this lane yet. Writes hold and audit_entry.';
 
-CREATE FUNCTION pulse_internal.do_resume_lane(signature pulse_internal.caller_signature, lane text, reason text)
+CREATE FUNCTION pulse_internal.do_resume_lane(
+    signature pulse_internal.caller_signature, lane text, reason text
+)
 RETURNS boolean
 LANGUAGE plpgsql
 SECURITY DEFINER
@@ -309,9 +317,12 @@ BEGIN
         OR require_lane.lane = 'default'
         OR EXISTS (SELECT FROM pulse_internal.lane AS l WHERE l.lane = require_lane.lane)
         OR EXISTS (SELECT FROM pulse_internal.hold AS h WHERE h.lane = require_lane.lane)
-        OR EXISTS (SELECT FROM pulse_internal.stat AS s WHERE NOT s.total AND s.lane = require_lane.lane)
         OR EXISTS (
-            SELECT FROM pulse_internal.ready AS r WHERE r.lane = require_lane.lane AND r.failures >= 0
+            SELECT FROM pulse_internal.stat AS s WHERE NOT s.total AND s.lane = require_lane.lane
+        )
+        OR EXISTS (
+            SELECT FROM pulse_internal.ready AS r
+            WHERE r.lane = require_lane.lane AND r.failures >= 0
         )
         OR EXISTS (
             SELECT FROM pulse_internal.waiting AS w

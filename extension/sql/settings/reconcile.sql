@@ -27,7 +27,9 @@ BEGIN
         ORDER BY p.item, p.name
     LOOP
         IF v_step.item = 'kind' AND v_step.gone <> '{}' THEN
-            PERFORM pulse_internal.do_unset_kind(pulse_internal.sign(), v_step.name, v_step.gone, v_reason);
+            PERFORM pulse_internal.do_unset_kind(
+                pulse_internal.sign(), v_step.name, v_step.gone, v_reason
+            );
         END IF;
 
         IF v_step.verdict IN ('created', 'changed') AND v_step.item = 'kind' THEN
@@ -163,7 +165,9 @@ AS $$
             o.application,
             o.declared AS was_declared,
             o.applied,
-            pulse_internal.declared_facts(coalesce(w.item, o.item), coalesce(w.name, o.name)) AS facts
+            pulse_internal.declared_facts(
+                coalesce(w.item, o.item), coalesce(w.name, o.name)
+            ) AS facts
         FROM wanted AS w
         FULL JOIN pulse_internal.declaration AS o ON o.item = w.item AND o.name = w.name
         WHERE w.name IS NOT NULL OR o.application = judge_declaration.application

@@ -201,7 +201,9 @@ BEGIN
     IF NOT v_after ?& '{rate,rate_per}' THEN
         v_after := v_after - '{rate,rate_per}'::text [];
     END IF;
-    PERFORM pulse_internal.change_rate(v_before, jsonb_populate_record(NULL::pulse_internal.kind, v_after));
+    PERFORM pulse_internal.change_rate(
+        v_before, jsonb_populate_record(NULL::pulse_internal.kind, v_after)
+    );
     IF v_after - 'kind' <> '{}' THEN
         INSERT INTO pulse_internal.kind
         SELECT (jsonb_populate_record(NULL::pulse_internal.kind, v_after)).*;
@@ -214,5 +216,7 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_unset_kind(pulse_internal.caller_signature, text, text [], text) IS
+COMMENT ON FUNCTION pulse_internal.do_unset_kind(
+    pulse_internal.caller_signature, text, text [], text
+) IS
 'Give settings of a kind back to the defaults, for the role that signed. Writes kind and audit_entry.';

@@ -29,7 +29,9 @@ $$;
 COMMENT ON FUNCTION pulse_internal.histogram_intervals() IS
 'The bounds of the histograms as intervals.';
 
-CREATE FUNCTION pulse_internal.add_to_histogram(counts bigint [], buckets integer [], jobs bigint [])
+CREATE FUNCTION pulse_internal.add_to_histogram(
+    counts bigint [], buckets integer [], jobs bigint []
+)
 RETURNS bigint []
 LANGUAGE sql
 IMMUTABLE

@@ -58,7 +58,10 @@ BEGIN
     IF v_from > cardinality(v_lanes) THEN
         v_after := NULL;
         PERFORM pulse_internal.sample_kinds();
-        WHILE pulse_internal.prune_samples(1000) = 1000 AND NOT pulse_internal.time_is_over(tick_sample.until) LOOP
+        WHILE
+            pulse_internal.prune_samples(1000) = 1000
+            AND NOT pulse_internal.time_is_over(tick_sample.until)
+        LOOP
             NULL;
         END LOOP;
     END IF;
