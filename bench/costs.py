@@ -100,7 +100,8 @@ def age_marks(database: Database, interval: str) -> None:
     """All marks were written, and found dry, that much earlier."""
     for table in ("mark", "due_mark"):
         database.do(
-            f"UPDATE pulse.{table} SET marked_at = marked_at - interval '{interval}',"
+            f"UPDATE pulse_internal.{table}"
+            f" SET marked_at = marked_at - interval '{interval}',"
             f" dry_at = dry_at - interval '{interval}'",
-            f"VACUUM pulse.{table}",
+            f"VACUUM pulse_internal.{table}",
         )

@@ -83,11 +83,12 @@ def test_a_tick_that_runs_short_of_time_goes_on_where_it_stopped(db: Database) -
     operator, ticker = db.connect(), db.connect()
     for step in ("fire_schedules", "tick_promote"):
         operator.execute(
-            f"ALTER FUNCTION pulse.{step}(timestamptz) RENAME TO quick{step}".encode()
+            f"ALTER FUNCTION pulse_internal.{step}(timestamptz)"
+            f" RENAME TO quick_{step}".encode()
         )
         operator.execute(
-            f"CREATE FUNCTION pulse.{step}(timestamptz) RETURNS bigint LANGUAGE sql"
-            " AS 'SELECT pg_sleep(2.2); SELECT 0::bigint'".encode()
+            f"CREATE FUNCTION pulse_internal.{step}(timestamptz) RETURNS bigint"
+            " LANGUAGE sql AS 'SELECT pg_sleep(2.2); SELECT 0::bigint'".encode()
         )
     ticker.execute("SET statement_timeout = '3 s'")
 
@@ -166,7 +167,8 @@ REAP = "SELECT pulse_internal.tick_reap('infinity')"
 
 def run(connection: Connection, jobs: int) -> None:
     connection.execute(
-        "SELECT FROM pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[%s::int]))",
+        "SELECT FROM pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[%s::int]),"
+        " max_attempts => 1)",
         [jobs],
     )
     connection.execute("SELECT pulse.set_lane('default', max_batch => 10000)")
@@ -376,7 +378,8 @@ def test_a_tick_looks_at_a_hundred_dry_lines_that_are_kept(db: Database) -> None
     connection.execute("SELECT pulse_internal.see_horizon()")
     for table in ("ready", "waiting"):
         connection.execute(
-            f"ALTER TABLE pulse.{table} SET (autovacuum_enabled = off)".encode()
+            f"ALTER TABLE pulse_internal.{table}"
+            " SET (autovacuum_enabled = off)".encode()
         )
     many = "array_fill('{}'::jsonb, ARRAY[10000])"
     connection.execute(f"SELECT FROM pulse.enqueue_many('k', {many})".encode())

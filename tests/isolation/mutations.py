@@ -176,7 +176,7 @@ RULES: dict[str, Rule] = LIMITS | {
     ),
     "a signal wakes only the wait that its lease began": Rule(
         "pulse_internal.deliver_signal",
-        r"AND n\.last_lease \+ 0 = w\.lease\s+AND n\.last_verb = 'wait_for'",
+        r"AND coalesce\(n\.last_lease, 0\) = w\.lease\s+AND n\.last_verb = 'wait_for'",
         "",
         ("signal-spares-backoff",),
     ),

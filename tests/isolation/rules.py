@@ -27,7 +27,7 @@ LIMITS: dict[str, Rule] = {
     ),
     "what runs is looked up in lease": Rule(
         "pulse_internal.read_notices",
-        r"SELECT true FROM pulse_internal\.lease AS e WHERE e\.lease = u\.lease",
+        r"SELECT true\s+FROM pulse_internal\.lease AS e\s+WHERE e\.lease = u\.lease",
         "SELECT NULL::boolean",
         ("groups-set-lane",),
     ),

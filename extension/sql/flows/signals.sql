@@ -242,8 +242,10 @@ BEGIN
             SELECT n.*
             FROM pulse_internal.waiting AS n
             WHERE n.job = w.job
-                -- Only the wait that it began with this lease: a backoff is not cut short.
-                AND n.last_lease + 0 = w.lease
+                -- Only the wait that began with this lease: a signal cuts no backoff short.
+                -- coalesce keeps the planner from a scan of the whole partial index on
+                -- last_lease, which looks as cheap as the primary key while it is empty.
+                AND coalesce(n.last_lease, 0) = w.lease
                 AND n.last_verb = 'wait_for'
             FOR UPDATE SKIP LOCKED
         ) AS o
@@ -284,7 +286,7 @@ BEGIN
             SELECT
             FROM pulse_internal.waiting AS n
             WHERE n.job = w.job
-                AND n.last_lease + 0 = w.lease
+                AND coalesce(n.last_lease, 0) = w.lease
                 AND n.last_verb = 'wait_for'
             OFFSET 0
         ) AS o
