@@ -144,13 +144,13 @@ BEGIN
         WITH written AS (
             INSERT INTO pulse_internal.body (
                 kind, payload, max_attempts, max_runtime, group_key, tags, owner, headers,
-                flow, name, after_failed
+                flow, name, after_failed, run_at, delay
             )
             SELECT
                 enqueue_payloads.kind, coalesce(p.payload, '{}'),
                 coalesce(v_item.max_attempts, v_kind.max_attempts), v_item.max_runtime,
                 v_item.group_key, v_item.tags, enqueue_payloads.owner, v_item.headers,
-                v_item.flow, v_item.name, v_after_failed
+                v_item.flow, v_item.name, v_after_failed, v_item.run_at, v_item.delay
             FROM unnest(enqueue_payloads.payloads) WITH ORDINALITY AS p (payload, place)
             ORDER BY p.place
             RETURNING job

@@ -352,7 +352,16 @@ BEGIN
         needs_approval = coalesce(replace_blocked.needs_approval, false)
     WHERE b.job = replace_blocked.job;
 
-    RETURN FOUND;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+
+    UPDATE pulse_internal.body AS b
+    SET run_at = replace_blocked.run_at,
+        delay = NULL,
+        expires_in = NULL
+    WHERE b.job = replace_blocked.job;
+    RETURN true;
 END;
 $$;
 

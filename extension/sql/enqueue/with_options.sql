@@ -113,14 +113,18 @@ BEGIN
     WITH asked AS (
         INSERT INTO pulse_internal.body (
             job, kind, payload, max_attempts, max_runtime, unique_key, unique_for, group_key,
-            tags, needed_approval, owner, headers, start_by, flow, name, after_failed
+            tags, needed_approval, owner, headers, start_by, flow, name, after_failed,
+            run_at, delay, expires_in
         )
         VALUES (
             v_job.job_id, enqueue_slow_path.kind,
             coalesce(enqueue_slow_path.payload, '{}'), enqueue_slow_path.max_attempts,
             v_item.max_runtime, v_item.unique_key, v_item.unique_for, v_item.group_key,
             v_item.tags, enqueue_slow_path.needs_approval, enqueue_slow_path.owner,
-            v_item.headers, v_start_by, v_item.flow, v_item.name, v_after_failed
+            v_item.headers, v_start_by, v_item.flow, v_item.name, v_after_failed,
+            CASE WHEN v_item.after <> '{}' THEN v_item.run_at END,
+            CASE WHEN v_item.after <> '{}' THEN v_item.delay END,
+            CASE WHEN v_item.after <> '{}' THEN v_item.expires_in END
         )
     )
 

@@ -1,5 +1,5 @@
--- Retry in flows: a job that never ran goes back through the gate, and what a death had
--- cancelled further down comes back with it.
+-- Retry in flows: a job that never ran is checked against its dependencies again, and jobs that
+-- were cancelled because of it come back.
 
 -- The caller has taken the job out of finished. retried: by an operator's own retry, which
 -- waits for what failed to be retried as well instead of being cancelled at once.
@@ -17,6 +17,7 @@ DECLARE
     v_place pulse_internal.blocked;
     v_open bigint [];
     v_failed boolean;
+    v_start_by timestamptz;
 BEGIN
     v_place.job := (block_again.job).job;
     v_place.lane := (block_again.job).lane;
@@ -25,13 +26,17 @@ BEGIN
     v_place.attempts := (block_again.job).attempts;
     v_place.failures := 0;
     v_place.keyed := (block_again.job).keyed;
-    -- To retry is not to approve; what has run was approved.
-    SELECT b.after_failed, b.needed_approval AND v_place.attempts = 0
-    INTO v_place.after_failed, v_place.needs_approval
+    -- A retry approves nothing. A job that has run was approved before its first run.
+    SELECT
+        b.after_failed, b.needed_approval AND v_place.attempts = 0, b.run_at, b.delay,
+        b.expires_in, b.start_by
+    INTO
+        v_place.after_failed, v_place.needs_approval, v_place.run_at, v_place.delay,
+        v_place.expires_in, v_start_by
     FROM pulse_internal.body AS b
     WHERE b.job = (block_again.job).job;
 
-    -- What has run once needs no gate: all it waited for had ended.
+    -- A job that has run once is not blocked again: all its upstreams had ended.
     IF v_place.attempts = 0 THEN
         SELECT
             array_agg(e.after ORDER BY e.after DESC) FILTER (
@@ -53,7 +58,18 @@ BEGIN
     END IF;
 
     IF v_open IS NULL THEN
+        -- An operator who retries a job wants it to run at once.
+        IF block_again.retried THEN
+            v_place.run_at := NULL;
+            v_place.delay := NULL;
+            v_place.expires_in := NULL;
+        END IF;
         RETURN pulse_internal.unblock(v_place);
+    END IF;
+
+    -- tick() forgets the time of a job that has ended.
+    IF v_start_by IS NOT NULL THEN
+        PERFORM pulse_internal.note_expiry(v_place.job, v_start_by);
     END IF;
 
     IF v_failed AND v_place.after_failed = 'cancel' AND block_again.retried THEN
@@ -61,12 +77,13 @@ BEGIN
     END IF;
 
     INSERT INTO pulse_internal.blocked (
-        job, waits_for, lane, kind, rank, attempts, failures, keyed, alone,
-        after_failed, needs_approval
+        job, waits_for, lane, kind, rank, run_at, delay, expires_in, attempts, failures,
+        keyed, alone, after_failed, needs_approval
     )
     VALUES (
-        v_place.job, v_open[1], v_place.lane, v_place.kind, v_place.rank, 0, 0,
-        v_place.keyed, v_place.alone, v_place.after_failed, v_place.needs_approval
+        v_place.job, v_open[1], v_place.lane, v_place.kind, v_place.rank, v_place.run_at,
+        v_place.delay, v_place.expires_in, 0, 0, v_place.keyed, v_place.alone,
+        v_place.after_failed, v_place.needs_approval
     );
 
     INSERT INTO pulse_internal.doubt (job)
@@ -176,7 +193,7 @@ $$;
 COMMENT ON FUNCTION pulse_internal.revive(bigint) IS
 'Bring back what the end of a job, which is retried now, had cancelled, at most 10,000; returns how many.';
 
--- Unfinished, or to be retried without having run.
+-- A dead or cancelled job may be retried, and then reads the results of its upstreams.
 CREATE FUNCTION pulse_internal.needed_by(job bigint, unless pulse_internal.outcome [] DEFAULT '{}')
 RETURNS bigint
 LANGUAGE sql
@@ -189,8 +206,7 @@ AS $$
     FROM pulse_internal.dependency AS d
     WHERE d.after = needed_by.job
         AND (
-            SELECT
-                f.state = 'completed' OR f.attempts > 0 OR f.state = ANY (needed_by.unless)
+            SELECT f.state = 'completed' OR f.state = ANY (needed_by.unless)
             FROM pulse_internal.finished AS f
             WHERE f.job = d.job
         ) IS NOT TRUE

@@ -10,6 +10,8 @@ CREATE SEQUENCE pulse_internal.job_id MAXVALUE 9007199254740991;
 COMMENT ON SEQUENCE pulse_internal.job_id IS
 'Job ids: 1, 2, 3, above the node in the bits from the 43rd on.';
 
+-- run_at, delay and expires_in are NULL unless the job has upstreams: an end of such a job
+-- that is taken back blocks it again, and its times then count from the next unblocking.
 CREATE TABLE pulse_internal.body (
     job bigint NOT NULL DEFAULT nextval('pulse_internal.job_id'),
     kind text COLLATE "C" NOT NULL,
@@ -29,6 +31,9 @@ CREATE TABLE pulse_internal.body (
     flow text COLLATE "C",
     name text COLLATE "C",
     after_failed text COLLATE "C",
+    run_at timestamptz,
+    delay interval,
+    expires_in interval,
     CONSTRAINT body_is_one_per_job PRIMARY KEY (job)
 );
 
