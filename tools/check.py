@@ -118,13 +118,18 @@ def linters(files: Iterable[str]) -> dict[str, list[str]]:
     kept = list(files)
     python = [name for name in kept if name.endswith(".py")]
     sql = [name for name in kept if re.fullmatch(r"extension/sql/[\w/]+\.sql", name)]
+    page = [name for name in kept if name.endswith(".js")]
     found: dict[str, list[str]] = {}
     for name, command in lint.CHECKS.items():
         if sql and command[-len(lint.SQL) :] == lint.SQL:
             found[name] = [*command[: -len(lint.SQL)], *sql]
         elif python and name.startswith("ruff"):
             found[name] = [*command[:-1], *python]
-        elif (python and name == "mypy") or set(command) & set(kept):
+        elif (
+            (python and name == "mypy")
+            or (page and command[0] in ("tsc", "eslint"))
+            or set(command) & set(kept)
+        ):
             found[name] = command
     return found
 

@@ -12,10 +12,13 @@ from pathlib import Path
 
 from tools import paths
 
-BIN = Path(sys.executable).parent
+# Where the programs are: the venv, then the packages from npm.
+BINS = [Path(sys.executable).parent, paths.JS / "node_modules/.bin"]
 SQL = sorted(
     str(p.relative_to(paths.ROOT)) for p in (paths.EXTENSION / "sql").rglob("*.sql")
 )
+
+PAGE = "python/pulse/web/static"
 
 # The longest first.
 CHECKS: dict[str, list[str]] = {
@@ -25,6 +28,8 @@ CHECKS: dict[str, list[str]] = {
     "SQL in bodies": ["python", "-m", "tools.lint_sql", *SQL],
     "ruff": ["ruff", "check", "--quiet", "."],
     "ruff format": ["ruff", "format", "--quiet", "--diff", "."],
+    "types of the page": ["tsc", "--project", "tools/js"],
+    "eslint": ["eslint", "--config", "tools/js/eslint.config.js", PAGE],
     "hadolint": ["hadolint", "docker/Dockerfile.pg"],
 }
 
@@ -32,12 +37,13 @@ CHECKS: dict[str, list[str]] = {
 def check(name: str, command: Sequence[str]) -> "str | None":
     """What the check found, None when all is well."""
     program, *arguments = command
-    if not (BIN / program).exists():
+    found = [place / program for place in BINS if (place / program).exists()]
+    if not found:
         print(f"lint: {name} is not installed for this platform, left out")
         return None
     started = time.monotonic()
     done = subprocess.run(
-        [str(BIN / program), *arguments],
+        [str(found[0]), *arguments],
         cwd=paths.ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -11,6 +11,8 @@ ROOT = Path(__file__).resolve().parent.parent
 EXTENSION = ROOT / "extension"
 BUILD = EXTENSION / "build"
 VENV = ROOT / ".venv"
+# The tools that check the JavaScript of the page, from npm.
+JS = ROOT / "tools/js"
 
 
 def server_user() -> "str | None":
@@ -45,3 +47,8 @@ def prometheus(program: str) -> "Path | None":
     """prometheus or promtool, installed or unpacked by setup."""
     found = shutil.which(program) or cache() / "prometheus/usr/bin" / program
     return Path(found) if Path(found).exists() else None
+
+
+def node() -> bool:
+    """Whether node and npm are here."""
+    return shutil.which("node") is not None and shutil.which("npm") is not None

@@ -48,7 +48,7 @@ KNOWN: dict[str, Callable[[], bool]] = {
     "plproxy": lambda: paths.plproxy() is not None,
     "patroni": lambda: (paths.cache() / "patroni/patroni").exists(),
     "promtool": lambda: paths.prometheus("promtool") is not None,
-    "node": lambda: shutil.which("node") is not None,
+    "node": paths.node,
     "python3.12": lambda: newer_python() is not None,
     "cc": lambda: shutil.which("cc") is not None,
 }

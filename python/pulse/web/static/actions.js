@@ -105,6 +105,7 @@ export function jobButtons(job, after, verbs = Object.keys(VERBS), small = false
 
 async function act(verb, job, after) {
   const { ask: question, run, done, outcome } = VERBS[verb];
+  /** @type {Record<string, any> | null} */
   let said = {};
   if (question) {
     said = await ask(typeof question === "function" ? question(job) : question);
@@ -145,6 +146,10 @@ export const ACTS_ON = Object.fromEntries(Object.keys(BULK).map((verb) => [verb,
 /**
  * Buttons for what could be done to jobs in the states that a filter asks for. of: what
  * they are, where several such rows stand on one page.
+ * @param {string[]} verbs
+ * @param {Record<string, any>} filter
+ * @param {() => any} after
+ * @param {{ of?: string }} [where]
  */
 export function bulkButtons(verbs, filter, after, { of } = {}) {
   const wanted = filter.state && [filter.state].flat();

@@ -5,6 +5,7 @@ const BASE = new URL("../admin/workers/", import.meta.url);
 
 /** What went wrong, as the server reports it (application/problem+json). */
 export class Problem extends Error {
+  /** @param {{ title?: string, detail?: string, status?: number, sqlstate?: string, hint?: string }} said */
   constructor({ title, detail, status, sqlstate, hint }) {
     super(title || "Something went wrong");
     Object.assign(this, { detail, status, sqlstate, hint });
@@ -27,6 +28,7 @@ export function query(filters) {
   return text ? `?${text}` : "";
 }
 
+/** @type {(problem: Problem | null) => void} */
 let hear = () => {};
 
 /** Let listener know after each request whether it was answered: (problem or null). */
@@ -34,7 +36,14 @@ export function onAnswer(listener) {
   hear = listener;
 }
 
+/**
+ * @param {string} method
+ * @param {string} address
+ * @param {object} [body]
+ * @returns {Promise<any>}
+ */
 export async function call(method, address, body) {
+  /** @type {RequestInit & { headers: Record<string, string> }} */
   const options = { method, headers: { Accept: "application/json" }, cache: "no-store" };
   if (method !== "GET") options.headers["X-Pulse"] = "1";
   if (method !== "GET" && method !== "DELETE") {
@@ -66,6 +75,7 @@ export async function call(method, address, body) {
 }
 
 export const get = (address) => call("GET", address);
+/** @type {(address: string, body?: object) => Promise<any>} */
 export const post = (address, body) => call("POST", address, body);
 export const put = (address, body) => call("PUT", address, body);
 export const patch = (address, body) => call("PATCH", address, body);
@@ -76,8 +86,12 @@ export const remove = (address) => call("DELETE", address);
  * on an answer that is not a stream, so a closed one is opened again here. A hidden tab
  * lets go of its connection: browsers allow only six to a host. Where the server may
  * not stream, "still" is reported and nothing is tried again.
+ * @param {string} address
+ * @param {Record<string, (said: any, stop: () => void) => void>} handlers
+ * @param {(state: string) => void} report
  */
 export function follow(address, handlers, report = () => {}) {
+  /** @type {EventSource | null} */
   let source = null;
   let timer = 0;
   let tries = 0;

@@ -2,7 +2,7 @@
 
 import { get, onAnswer } from "./api.js";
 import { complain } from "./dialog.js";
-import { h, show, write } from "./dom.js";
+import { byId, h, show, write } from "./dom.js";
 import { conditions, parse, SEARCH_HELP, toQuery } from "./filters.js";
 import { flow } from "./flow.js";
 import { clock } from "./format.js";
@@ -27,8 +27,8 @@ const LIVE = {
   still: "Not live",
 };
 
-const main = document.getElementById("main");
-const search = document.getElementById("search");
+const main = byId("main");
+const search = /** @type {HTMLInputElement} */ (byId("search"));
 let stay = new Stay();
 let last = null;
 
@@ -67,7 +67,7 @@ async function go() {
 }
 
 function report(state) {
-  const live = document.getElementById("live");
+  const live = byId("live");
   live.dataset.state = state;
   write(live, LIVE[state]);
   if (state === "still") stand();
@@ -76,7 +76,7 @@ function report(state) {
   if (state === "live") banner.hidden = true;
 }
 
-const banner = document.getElementById("banner");
+const banner = byId("banner");
 
 /** Every view says when what it shows may be old, and since when. */
 function down(what) {
@@ -86,13 +86,13 @@ function down(what) {
 
 function answered(problem) {
   if (problem) down(`${problem.message}.`);
-  else if (document.getElementById("live").dataset.state !== "trouble") banner.hidden = true;
+  else if (byId("live").dataset.state !== "trouble") banner.hidden = true;
 }
 
 /** Streams are refused here: say why, and show the picture of now when it is asked for. */
 function stand() {
   me.streams = false;
-  document.getElementById("refresh").hidden = false;
+  byId("refresh").hidden = false;
   get("stream").catch(complain);
   refresh();
 }
@@ -115,7 +115,7 @@ function keys(event) {
   }
 }
 
-const said = document.getElementById("search-said");
+const said = byId("search-said");
 
 /** While one types: what the search would look for. */
 function understand() {
@@ -145,16 +145,16 @@ async function signOut() {
 
 async function start() {
   document.addEventListener("keydown", keys);
-  document.getElementById("find").addEventListener("submit", find);
+  byId("find").addEventListener("submit", find);
   search.addEventListener("input", understand);
   search.addEventListener("focus", understand);
   onAnswer(answered);
   // "#main" would be taken for a page.
-  document.querySelector(".skip").addEventListener("click", (event) => {
+  document.querySelector(".skip")?.addEventListener("click", (event) => {
     event.preventDefault();
     main.focus();
   });
-  document.getElementById("sign-out").addEventListener("click", signOut);
+  byId("sign-out").addEventListener("click", signOut);
   addEventListener("hashchange", go);
   setInterval(tickMoments, 1000);
   try {
@@ -164,17 +164,17 @@ async function start() {
     setTimeout(() => location.reload(), 5000);
     return;
   }
-  write(document.getElementById("database"), me.database);
+  write(byId("database"), me.database);
   // Below the page of several databases.
   const node = location.pathname.match(/\/node\/(\d+)\/$/);
-  if (node) document.querySelector(".brand").after(h("a", { id: "all-nodes", class: "plain", href: "../../" }, `node ${node[1]} of all`));
-  const badge = document.getElementById("me");
+  if (node) document.querySelector(".brand")?.after(h("a", { id: "all-nodes", class: "plain", href: "../../" }, `node ${node[1]} of all`));
+  const badge = byId("me");
   write(badge, may("operator") ? me.user : `${me.user} · view only`);
   badge.title = may("operator") ? `${me.role}: ${me.rights.join(", ")}` : lacking("operator");
-  document.getElementById("sign-out").hidden = !me.signed_in;
-  document.getElementById("refresh").addEventListener("click", refresh);
+  byId("sign-out").hidden = !me.signed_in;
+  byId("refresh").addEventListener("click", refresh);
   badges();
-  if (!may("viewer")) document.getElementById("live").hidden = true;
+  if (!may("viewer")) byId("live").hidden = true;
   else if (me.streams) startStream(report);
   else report("still");
   await go();

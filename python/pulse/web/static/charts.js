@@ -84,6 +84,7 @@ function figure({ title, unit, say, series }) {
       area, [...lines].reverse()), top, cross);
   let rows = [];
   let values = [];
+  /** @type {[number, number]} */
   let span = [0, 1];
   let at = null;
 
@@ -96,7 +97,7 @@ function figure({ title, unit, say, series }) {
     at = place;
     const shown = place ?? rows.length - 1;
     cross.hidden = place === null;
-    if (place !== null) cross.style.setProperty("--at", left(rows[place]));
+    if (place !== null) cross.style.setProperty("--at", String(left(rows[place])));
     redraw(legend, place !== null && h("b", {}, clock(rows[shown].at)), series.map(([name, , tone], i) => [" ",
       h("span", { "data-tone": tone }, name), ` ${values[i][shown] === null ? "–" : say(values[i][shown])}`]));
   }

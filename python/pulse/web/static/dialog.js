@@ -1,14 +1,40 @@
 // Questions to the operator, and short news in the corner.
 
-import { h, show } from "./dom.js";
+import { byId, h, show } from "./dom.js";
 import { trouble } from "./parts.js";
 
 let number = 0;
 
 /**
+ * @typedef {object} Field
+ * @property {string} name
+ * @property {string} label
+ * @property {string} [type]  of an input, or "lines"
+ * @property {any} [value]
+ * @property {boolean} [required]
+ * @property {string} [hint]
+ * @property {string} [placeholder]
+ * @property {number} [min]
+ * @property {number} [max]
+ * @property {string[]} [options]
+ *
+ * @typedef {object} Question
+ * @property {string} title
+ * @property {string} confirm
+ * @property {string} [text]
+ * @property {Field[]} [fields]
+ * @property {boolean} [danger]
+ * @property {any[]} [details]
+ * @property {(said: Record<string, any>) => any} [work]
+ * @property {boolean} [wide]
+ */
+
+/**
  * Ask in a dialog and answer {field: value}, or null when it was closed (Esc, Cancel).
- * fields: [{name, label, type, value, required, hint, placeholder, options}]. With work,
- * the dialog stays open until that has succeeded: what was typed survives a refusal.
+ * With work, the dialog stays open until that has succeeded: what was typed survives a
+ * refusal.
+ * @param {Question} question
+ * @returns {Promise<Record<string, any> | null>}
  */
 export function ask({ title, text, fields = [], confirm, danger = false, details = [], work, wide = false }) {
   const name = `dialog-${++number}`;
@@ -50,6 +76,10 @@ export function ask({ title, text, fields = [], confirm, danger = false, details
   });
 }
 
+/**
+ * @param {Field} field
+ * @param {string} id
+ */
 function input({ name, label, type = "text", value = "", required, hint, placeholder, min, max, options }, id) {
   const described = hint ? `${id}-hint` : null;
   if (type === "checkbox") {
@@ -101,12 +131,17 @@ function dismiss() {
 }
 
 function place(toast) {
-  const all = document.getElementById("toasts");
+  const all = byId("toasts");
   all.append(toast);
-  while (all.children.length > 4) all.firstElementChild.remove();
+  while (all.children.length > 4) all.firstElementChild?.remove();
 }
 
-/** A button that cannot be pressed twice while its work is under way. */
+/**
+ * A button that cannot be pressed twice while its work is under way.
+ * @param {string} label
+ * @param {() => any} work
+ * @param {{ kind?: string, title?: string, name?: string }} [look]
+ */
 export function button(label, work, { kind = "", title, name } = {}) {
   const element = h("button", { type: "button", class: kind, title, "aria-label": name }, label);
   element.addEventListener("click", async () => {

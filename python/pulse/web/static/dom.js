@@ -3,15 +3,35 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** h("a", {href: "#/", onclick: go}, "text", [more]): an element. */
+/**
+ * h("a", {href: "#/", onclick: go}, "text", [more]): an element.
+ * @template {keyof HTMLElementTagNameMap} Name
+ * @param {Name} name
+ * @param {Record<string, any>} [props]
+ * @param {...any} children
+ * @returns {HTMLElementTagNameMap[Name]}
+ */
 export function h(name, props, ...children) {
   return fill(document.createElement(name), props, children);
 }
 
+/**
+ * The same for a picture.
+ * @template {keyof SVGElementTagNameMap} Name
+ * @param {Name} name
+ * @param {Record<string, any>} [props]
+ * @param {...any} children
+ * @returns {SVGElementTagNameMap[Name]}
+ */
 export function svg(name, props, ...children) {
   return fill(document.createElementNS(SVG, name), props, children);
 }
 
+/**
+ * @template {Element} Made
+ * @param {Made} element
+ * @returns {Made}
+ */
 function fill(element, props, children) {
   for (const [key, value] of Object.entries(props ?? {})) {
     if (value === null || value === undefined || value === false) continue;
@@ -26,7 +46,17 @@ function present(children) {
   return children.flat(Infinity).filter((c) => c !== null && c !== undefined && c !== false);
 }
 
-/** Put children in place of what an element held. */
+/** The element with this id, which the HTML of the page has. */
+export function byId(id) {
+  return /** @type {HTMLElement} */ (document.getElementById(id));
+}
+
+/**
+ * Put children in place of what an element held.
+ * @template {Element} Shown
+ * @param {Shown} element
+ * @param {...any} children
+ */
 export function show(element, ...children) {
   element.replaceChildren(...present(children));
   return element;
@@ -39,7 +69,12 @@ export function redraw(element, ...children) {
   if (focused) (focused.isConnected ? focused : element.querySelector("a, button, summary"))?.focus();
 }
 
-/** Change a text only when it differs: a selection in it survives. */
+/**
+ * Change a text only when it differs: a selection in it survives.
+ * @template {Element} Written
+ * @param {Written} element
+ * @param {any} text
+ */
 export function write(element, text) {
   const wanted = text ?? "";
   if (element.textContent !== String(wanted)) element.textContent = wanted;
@@ -80,5 +115,5 @@ export function keyed(parent, items, keyOf, make) {
 function refocus(parent, place) {
   const rows = [...parent.children];
   const next = rows[Math.min(place, rows.length - 1)]?.querySelector("a, button");
-  (next ?? document.getElementById("main")).focus();
+  (next ?? byId("main")).focus();
 }

@@ -151,7 +151,7 @@ export function filterForm(filter, change, { states = true, keys = TYPED, open =
       h("div", { class: "row" }, rest.map((key) => box(key, filter)))));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    const next = fromQuery(new URLSearchParams(new FormData(form)));
+    const next = fromQuery(new URLSearchParams(/** @type {any} */ (new FormData(form))));
     change(filter.error_like && !next.error ? { ...next, error_like: filter.error_like } : next);
   });
   return { element: form, chips };

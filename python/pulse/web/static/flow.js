@@ -126,7 +126,7 @@ function graph(flow) {
   }
 
   function build(downwards) {
-    const focused = element.contains(document.activeElement) ? document.activeElement.closest(".node")?.dataset.key : null;
+    const focused = element.contains(document.activeElement) ? document.activeElement?.closest(".node")?.getAttribute("data-key") : null;
     const { nodes: found, edges, size, width, height } = layout(nodes, downwards);
     places = found;
     drawn = new Map(found.map(({ node, x, y }) => [node.key, box(flow, node, size, x, y)]));
@@ -174,7 +174,7 @@ function graph(flow) {
 function box(flow, node, { width, height }, x, y) {
   const title = svg("title");
   const [label, kind, words] = ["label", "kind", "words"].map((kind, at) => svg("text", { class: kind, x: 12, y: [22, 22, 58][at] }));
-  kind.setAttribute("x", width - 12);
+  kind.setAttribute("x", String(width - 12));
   const parts = svg("g", { class: "parts", transform: "translate(12 34)" });
   const element = svg("a", { class: "node", transform: `translate(${x} ${y})`, "data-key": node.key },
     title, svg("rect", { class: "card", width, height, rx: 8 }), label, kind, parts, words);

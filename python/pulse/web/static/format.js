@@ -65,13 +65,16 @@ function pair(big, bigUnit, small, smallUnit) {
   return small ? `${big} ${bigUnit} ${String(small).padStart(2, "0")} ${smallUnit}` : `${big} ${bigUnit}`;
 }
 
+/** @type {[string, number][]} */
+const UNITS = [["h", 3600], ["min", 60], ["s", 1]];
+
 /** As PostgreSQL reads it back: 500 ms, 30 s, 15 min, 48 h, 7 days. */
 export function interval(seconds) {
   if (seconds === null || seconds === undefined || seconds === "") return "";
   const s = Number(seconds);
   if (s === 0) return "0";
   if (s % 86400 === 0 && s >= 3 * 86400) return `${s / 86400} days`;
-  for (const [unit, size] of [["h", 3600], ["min", 60], ["s", 1]]) if (s % size === 0) return `${s / size} ${unit}`;
+  for (const [unit, size] of UNITS) if (s % size === 0) return `${s / size} ${unit}`;
   return s < 1 ? `${s * 1000} ms` : `${s} s`;
 }
 

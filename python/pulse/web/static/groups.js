@@ -1,6 +1,6 @@
 // The groups of a lane: who waits, who runs, and who is held.
 
-import { get, patch, query } from "./api.js";
+import { patch, query } from "./api.js";
 import { ask, button, notify } from "./dialog.js";
 import { h } from "./dom.js";
 import { interval, number } from "./format.js";

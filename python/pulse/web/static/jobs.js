@@ -80,7 +80,7 @@ export function jobTable(which, filter, stay, nothing, limit = 50) {
     row: (job) => jobRow(which, columns, job, chosen, () => found.again()),
   }, stay);
   if (chosen.allowed) {
-    found.element.querySelector("th.pick").append(chosen.every);
+    found.element.querySelector("th.pick")?.append(chosen.every);
     found.element.append(chosen.bar);
   }
   return found;

@@ -66,7 +66,7 @@ function laneRow(lane) {
       const limit = now.max_slots;
       const share = limit === null ? null : limit === 0 ? 1 : now.used / limit;
       const words = limit === null ? `${number(now.used)} running` : `${number(now.used)} of ${number(limit)}`;
-      meter.set(share, `Slots: ${words}`, share >= 1 ? "full" : "");
+      meter.set(share, `Slots: ${words}`, (share ?? 0) >= 1 ? "full" : "");
       write(slots, limit === null ? `${number(now.used)} / ∞` : `${number(now.used)} / ${number(limit)}`);
       write(ready, count(now.depth, now.depth_estimated));
       setWhen(oldest, now.oldest_since, "since");

@@ -11,6 +11,19 @@ import { remedy, statusPill } from "./troubles.js";
  * A page that is one list, read again every few seconds. actions(again) makes the buttons
  * above it; fits(item, query) says which of the items the address asks for, first(item, many) a
  * number for those that come first; look is a class of the table.
+ * @param {object} list
+ * @param {string} list.title
+ * @param {string} [list.note]
+ * @param {string[][]} list.columns
+ * @param {string} list.address
+ * @param {string} list.key
+ * @param {(item: any) => string} list.id
+ * @param {(item: any, again: () => any, kept: any) => any} list.row
+ * @param {string} list.nothing
+ * @param {(again: () => any) => any} [list.actions]
+ * @param {(item: any, query: URLSearchParams) => boolean} [list.fits]
+ * @param {(item: any, many: boolean) => number} [list.first]
+ * @param {string} [list.look]
  */
 export function whole({ title, note, columns, address, key, id, row, nothing, actions = () => null, fits = () => true, first = () => 0, look = "" }) {
   return async (root, stay, { query }) => {

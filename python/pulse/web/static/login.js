@@ -1,12 +1,14 @@
 // A token is exchanged for a cookie that scripts cannot read.
 
-const form = document.getElementById("login");
-const wrong = document.getElementById("wrong");
+import { byId } from "./dom.js";
+
+const form = /** @type {HTMLFormElement} */ (byId("login"));
+const wrong = byId("wrong");
 
 function complain(text) {
   wrong.textContent = text;
   wrong.hidden = false;
-  document.getElementById("token").select();
+  /** @type {HTMLInputElement} */ (byId("token")).select();
 }
 
 form.addEventListener("submit", async (event) => {

@@ -2,7 +2,7 @@
 // below node/N/.
 
 import { get } from "./api.js";
-import { h, keyed, show, write } from "./dom.js";
+import { byId, h, keyed, show, write } from "./dom.js";
 import { count, duration, number, rate } from "./format.js";
 import { cells, empty, heading, pill, setWhen, table, tickMoments, trouble } from "./parts.js";
 import { Stay } from "./state.js";
@@ -11,8 +11,8 @@ const NODES = [["Node", "num"], ["Database", "name"], ["State", ""], ["Running",
 const LANES = [["Lane", "name"], ["Node", "num"], ["Running", "num"], ["Slots", "num"], ["Ready", "num"], ["Oldest", "num"], ["Delayed", "num"], ["A minute", "num"]];
 const RUNS = [["Node", "num"], ["Job", "name"], ["Kind", "kind"], ["Lane", ""], ["Worker", "worker"], ["Running for", "num"]];
 
-const main = document.getElementById("main");
-const live = document.getElementById("live");
+const main = byId("main");
+const live = byId("live");
 const nodes = table("Nodes", NODES);
 const lanes = table("Lanes", LANES);
 const runs = table("Running jobs", RUNS, "running");
@@ -69,7 +69,7 @@ function draw(found) {
   const wrong = found.nodes.filter((it) => it.problem);
   show(notes, wrong.map((it) => h("div", { class: "trouble", role: "alert" },
     h("h2", {}, `Database ${it.place}: ${it.problem}`), it.hint && h("p", { class: "hint" }, it.hint))));
-  show(document.getElementById("sum"), total(found.nodes));
+  show(byId("sum"), total(found.nodes));
 }
 
 async function load() {
@@ -84,9 +84,9 @@ async function load() {
   }
 }
 
-document.getElementById("find").addEventListener("submit", (event) => {
+byId("find").addEventListener("submit", (event) => {
   event.preventDefault();
-  const id = document.getElementById("search").value.trim();
+  const id = /** @type {HTMLInputElement} */ (byId("search")).value.trim();
   if (/^\d{1,19}$/.test(id)) location.href = `node/${BigInt(id) >> 43n}/#/jobs/${id}`;
 });
 const second = (title) => h("div", { class: "heading second" }, h("h2", {}, title));

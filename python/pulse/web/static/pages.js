@@ -9,6 +9,20 @@ import { empty, table, trouble } from "./parts.js";
 /**
  * columns and row() make the table; address, key (of the answer) and filter say what to
  * read. nothing: words for an empty list.
+ * @param {object} list
+ * @param {string} list.caption
+ * @param {string[][]} list.columns
+ * @param {string} list.address
+ * @param {string} list.key
+ * @param {Record<string, any>} list.filter
+ * @param {(item: any) => any} list.id
+ * @param {(item: any) => { element: Element, update?: (item: any) => void }} list.row
+ * @param {string} list.nothing
+ * @param {string} [list.kind]
+ * @param {(items: any[]) => void} [list.shown]
+ * @param {number} [list.limit]
+ * @param {number} [list.every]
+ * @param {import("./state.js").Stay} stay
  */
 export function pagedTable({ caption, columns, address, key, filter, id, row, nothing, kind, shown = () => {}, limit = 50, every = 5 }, stay) {
   const { element, body } = table(caption, columns, kind);

@@ -59,7 +59,7 @@ export function setWhen(element, iso, mode = "distance") {
 /** Called once a second: every moment on the page moves on. */
 export function tickMoments() {
   for (const element of document.querySelectorAll("time[datetime][data-mode]")) {
-    write(element, format[element.dataset.mode](element.getAttribute("datetime")));
+    write(element, format[element.getAttribute("data-mode") ?? "distance"](element.getAttribute("datetime")));
   }
 }
 
@@ -71,7 +71,7 @@ export function bar(label) {
     element,
     set(fraction, words, tone = "") {
       const part = Math.max(0, Math.min(1, fraction ?? 0));
-      fill.style.setProperty("--part", part);
+      fill.style.setProperty("--part", String(part));
       element.dataset.tone = tone;
       element.classList.toggle("open", fraction === null || fraction === undefined);
       element.setAttribute("aria-label", words);
@@ -94,8 +94,8 @@ export function progress() {
       const known = fraction !== null && fraction !== undefined;
       element.classList.toggle("unknown", !known);
       const whole = Math.round((fraction ?? 0) * 100);
-      fill.style.setProperty("--part", known ? fraction : 0);
-      track.setAttribute("aria-valuenow", whole);
+      fill.style.setProperty("--part", String(known ? fraction : 0));
+      track.setAttribute("aria-valuenow", String(whole));
       write(percent, known ? `${whole} %` : "");
       write(note, words ?? (known ? "" : "no progress reported"));
     },

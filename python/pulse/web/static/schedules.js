@@ -92,7 +92,7 @@ async function edit(old, again) {
       field("requires_approval", "Needs approval", { type: "checkbox", value: options.requires_approval ?? false }),
     ],
     confirm: old ? "Save" : "Create",
-    work: (form) => put(path`schedules/${old?.name ?? form.name}`, body(form, old)),
+    work: (form) => put(path`schedules/${old?.name ?? form.name}`, body(/** @type {any} */ (form), old)),
   });
   if (!said) return;
   notify(`Schedule ${old?.name ?? said.name} is ${old ? "changed" : "created"}.`);
@@ -105,7 +105,7 @@ function body({ name: _, payload, tags, requires_approval: approval, ...rest }, 
   try {
     json = JSON.parse(payload || "{}");
   } catch (error) {
-    throw Object.assign(new Error("The payload is not JSON"), { detail: error.message });
+    throw Object.assign(new Error("The payload is not JSON"), { detail: /** @type {Error} */ (error).message });
   }
   const { unique_for, group_key, headers, expires_in } = old?.options ?? {};
   const kept = { unique_for, group_key, headers, expires_in, catch_up_window: old?.catch_up_window };

@@ -4,6 +4,7 @@
 import { follow, get } from "./api.js";
 import { serverSays } from "./format.js";
 
+/** @type {{ user: string, role: string, rights: string[], streams: boolean, database?: string, signed_in?: boolean }} */
 export const me = { user: "", role: "", rights: [], streams: true };
 
 export function may(right) {
@@ -15,6 +16,7 @@ export function lacking(right) {
   return `${me.role || "Your role"} may look but not act. An admin can change that: SELECT pulse.grant_access('${me.role}', '${right}')`;
 }
 
+/** @type {any} */
 let picture = null;
 const watchers = new Set();
 
@@ -37,6 +39,7 @@ function publish(next) {
   for (const watcher of watchers) watcher(picture);
 }
 
+/** @type {any} */
 let summary = null;
 const readers = new Set();
 
@@ -88,6 +91,7 @@ function dated(lane, at) {
 
 /** What a page holds while one stays on it; leaving lets all of it go. */
 export class Stay {
+  /** @type {(() => void)[]} */
   #ends = [];
   left = false;
 

@@ -12,6 +12,7 @@ export function timeline(job) {
   return [...events, ...ahead(job)].map(item);
 }
 
+/** @param {{ at: string, tone: string, title: string, text?: string, body?: any }} event */
 function item({ at, tone, title, text, body }) {
   return h("li", { "data-tone": tone },
     h("div", { class: "what" }, h("b", {}, title), text && ` ${text}`),

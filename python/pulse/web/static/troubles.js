@@ -152,7 +152,7 @@ export function badges() {
   const places = { dead: "#/dead", approvals: "#/approvals", schedules: "#/schedules", health: "#/health" };
   const signs = Object.fromEntries(Object.entries(places).map(([name, place]) => {
     const sign = h("span", { class: "badge", hidden: true });
-    document.querySelector(`#nav a[href="${place}"]`).append(" ", sign);
+    document.querySelector(`#nav a[href="${place}"]`)?.append(" ", sign);
     return [name, sign];
   }));
   watchSummary(({ counts, problems, schedules }) => {
