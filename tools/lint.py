@@ -28,6 +28,7 @@ CHECKS: dict[str, list[str]] = {
     "SQL in bodies": ["python", "-m", "tools.lint_sql", *SQL],
     "ruff": ["ruff", "check", "--quiet", "."],
     "ruff format": ["ruff", "format", "--quiet", "--diff", "."],
+    "imports": ["lint-imports", "--no-cache"],
     "types of the page": ["tsc", "--project", "tools/js"],
     "eslint": ["eslint", "--config", "tools/js/eslint.config.js", PAGE],
     "hadolint": ["hadolint", "docker/Dockerfile.pg"],

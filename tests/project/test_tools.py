@@ -183,3 +183,22 @@ def test_hooks_call_tools_that_setup_installs() -> None:
     for hook in config["repos"][0]["hooks"]:
         program = Path(hook["entry"].split()[0]).name
         assert program == "python" or re.search(rf'"{program}(\[\w+\])?>', declared)
+
+
+# Imports ------------------------------------------------------------------------------
+
+# What stands on core, or runs a worker.
+BESIDE_CORE = set("cli django embedded nodes routing testing web worker".split())
+
+
+def test_the_contract_of_imports_lists_every_module_of_core() -> None:
+    text = (paths.ROOT / "pyproject.toml").read_text()
+    contract = text.partition('name = "core imports')[2].partition("]\n")[0]
+    listed = set(re.findall(r'"pulse\.(\w+)"', contract))
+    found = (paths.ROOT / "python/pulse").iterdir()
+    modules = {
+        path.stem
+        for path in found
+        if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    assert modules - listed - BESIDE_CORE == {"__init__"}
