@@ -179,12 +179,8 @@ def run(server: Server, cwd: Path, page: Path, program: list[str], text: str) ->
     assert done.returncode == 0, f"{name(page)}:\n{done.stdout}"
 
 
-def test_hello_world_is_four_statements_that_complete_a_job(
-    app: Server, tmp_path: Path
-) -> None:
+def test_hello_world_completes_a_job(app: Server, tmp_path: Path) -> None:
     hello = str(next(b for b in blocks(paths.ROOT / "README.md") if b.tag == "sql"))
-    assert len(re.findall(r";$|\\gset$", hello, re.MULTILINE)) == 4
-    assert len(hello.splitlines()) == 4
     app.create("app")
     run(app, tmp_path, paths.ROOT / "README.md", psql(app), hello)
     query = "SELECT state, kind, result FROM pulse.jobs"
@@ -196,11 +192,6 @@ def test_the_python_hello_world_works_a_job_until_it_is_interrupted(
 ) -> None:
     readme = blocks(paths.ROOT / "README.md")
     hello = str(next(b for b in readme if b.tag == "python"))
-    # Besides the imports and the connection.
-    lines = [
-        x for x in hello.splitlines() if x and not x.startswith(("import", "with"))
-    ]
-    assert len(lines) == 6
     (tmp_path / "hello.py").write_text(hello)
     app.create("app", product="extension")
     environ = {
@@ -285,12 +276,6 @@ def test_the_index_of_decisions_lists_every_one() -> None:
 def test_every_file_of_the_walk_exists() -> None:
     for file in walked():
         assert (paths.ROOT / file).exists(), f"docs/architecture.md names {file}"
-
-
-def test_the_walk_of_a_job_is_short() -> None:
-    walk = walked()
-    assert 3 <= len([file for file in walk if file.endswith(".sql")]) <= 4
-    assert 4 <= len([file for file in walk if file.endswith(".py")]) <= 6
 
 
 def walked() -> list[str]:

@@ -100,10 +100,6 @@ def stop(process: subprocess.Popen[str]) -> None:
 BASH = EXAMPLES / "worker.sh"
 
 
-def test_the_bash_worker_has_at_most_20_lines() -> None:
-    assert len(BASH.read_text().splitlines()) <= 20
-
-
 def test_the_bash_worker_completes_jobs_whatever_is_in_them(
     db: Database, start: Start, tmp_path: Path
 ) -> None:

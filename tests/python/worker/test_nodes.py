@@ -556,13 +556,11 @@ def test_a_task_goes_home_as_well(nodes: Nodes, start: Start) -> None:
         assert handle.result(PATIENCE) == 3
 
 
-def test_hello_world_is_as_short_as_the_page_says(
+def test_the_hello_world_of_the_page_runs(
     nodes: Nodes, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = (paths.ROOT / "docs/scaling.md").read_text()
     [block] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    lines = [line for line in block.splitlines() if line]
-    assert len(lines) <= 10
     code = re.sub(r"NODES = .*", f"NODES = {nodes.dsns[:2]}", block)
     names: dict[str, Any] = {}
     exec(code.replace("worker.run()", ""), names)
