@@ -242,6 +242,7 @@ def complete_all(connection: Connection, lane: str) -> list[int]:
     return done
 
 
+@pytest.mark.proves("G13", "R6")
 def test_a_copy_is_equal_and_all_jobs_go_on(
     copied: tuple[Database, Queue, Database, str],
 ) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests import isolation
 from tests.conftest import Database
 from tests.engine import flows_stress
 from tests.isolation import mutations
 
 
+@pytest.mark.proves("G20")
 def test_nothing_is_released_early_and_nothing_is_lost(db: Database) -> None:
     books = flows_stress.run(db, seconds=5, seed=1)
     assert books.jobs > 100

@@ -261,6 +261,7 @@ ROUGH = {"slots": 3, "rough": True}
         ),
     ],
 )
+@pytest.mark.proves("G18", "G23")
 def test_limits_hold_and_nothing_is_lost(
     db: Database, load: dict[str, Any], pinned: bool
 ) -> None:
@@ -300,6 +301,7 @@ MUTATIONS = [
 
 
 @pytest.mark.parametrize(("function", "rule", "broken"), MUTATIONS)
+@pytest.mark.proves("R27")
 def test_the_load_notices_a_broken_rule(
     db: Database, function: str, rule: str, broken: str
 ) -> None:

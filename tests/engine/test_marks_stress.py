@@ -147,6 +147,7 @@ def load(db: Database) -> Iterator[Load]:
     print(f"{len(load.committed)} committed, {len(load.claimed)} claimed")
 
 
+@pytest.mark.proves("R2")
 def test_no_job_is_lost_and_none_is_claimed_twice(load: Load) -> None:
     load.run(seconds=6)
     assert load.errors == []

@@ -136,6 +136,7 @@ def measured(worker: Connection, case: Case) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+@pytest.mark.proves("G8", "R10")
 def test_buffers_stay_the_same_under_an_old_snapshot(db: Database, case: Case) -> None:
     worker = db.connect()
     for statement in case.setup.split(";"):

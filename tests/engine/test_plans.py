@@ -82,6 +82,7 @@ CLAIM = "SELECT * FROM pulse.claim_batch('w', 'busy', %s, kinds => %s)"
 
 @pytest.mark.parametrize("batch", [1, 10, 100])
 @pytest.mark.parametrize("kinds", [None, ["k3"], ["k1", "k2"], KINDS])
+@pytest.mark.proves("G8")
 def test_a_claim_touches_buffers_in_proportion_to_its_batch(
     loaded: Database, batch: int, kinds: list[str] | None
 ) -> None:

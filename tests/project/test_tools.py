@@ -188,7 +188,16 @@ def test_hooks_call_tools_that_setup_installs() -> None:
 # Imports ------------------------------------------------------------------------------
 
 # What stands on core, or runs a worker.
-BESIDE_CORE = set("cli django embedded nodes routing testing web worker".split())
+BESIDE_CORE = {
+    "cli",
+    "django",
+    "embedded",
+    "nodes",
+    "routing",
+    "testing",
+    "web",
+    "worker",
+}
 
 
 def test_the_contract_of_imports_lists_every_module_of_core() -> None:

@@ -28,6 +28,7 @@ $$;
 
 SELECT pg_temp.fill(3, 'g1');
 SELECT count(*) FROM pulse.claim_batch('w', 'g1', 3) \g /dev/null
+-- proves: G1
 SELECT is(
     (SELECT count(*) FROM pulse.jobs AS j JOIN pulse_internal.lease AS l ON l.job = j.job_id WHERE j.lane = 'g1' AND j.state = 'running'),
     3::bigint, 'guarantee 1: running is having a lease, by the design of the tables'
@@ -50,6 +51,7 @@ SELECT throws_ok(
 -- 2: races in exclusive-claim.spec and batch-never-exceeds.spec
 
 SELECT pg_temp.fill(50, 'g2');
+-- proves: G2
 SELECT is(
     (
         SELECT count(DISTINCT c.job_id)
@@ -75,6 +77,7 @@ SELECT pg_temp.lapse('g3');
 SELECT pulse.reap() AS n \gset
 SELECT pg_temp.due('g3');
 SELECT c.lease AS fresh FROM pulse.claim_batch('me', 'g3') AS c \gset
+-- proves: G3
 SELECT is(
     (SELECT h.verdict FROM pulse.heartbeat(ARRAY[:stale]) AS h), 'lost',
     'guarantee 3: heartbeat answers lost, though the same worker holds the job again'
@@ -106,6 +109,7 @@ SELECT c.lease, c.job_id FROM pulse.claim_batch('never-starts', 'g4') AS c \gset
 SELECT pg_temp.lapse('g4');
 DELETE FROM pulse_internal.upkeep_run;
 SELECT count(*) FROM pulse.tick() \g /dev/null
+-- proves: G4
 SELECT is(
     (SELECT format('%s: %s', pg_temp.state(:job_id), j.last_error) FROM pulse.jobs AS j WHERE j.job_id = :job_id),
     'retrying: worker lease expired',
@@ -140,6 +144,7 @@ UPDATE pulse_internal.lease
 SET claimed_at = now() - interval '1 h', deadline = now() - interval '1 s',
     lease_until = now() - interval '1 s', reap_at = now() - interval '1 s'
 WHERE lease = :lease;
+-- proves: G5
 SELECT is(
     (SELECT h.verdict FROM pulse.heartbeat(ARRAY[:lease]) AS h), 'deadline',
     'guarantee 5: a wedged handler gets the deadline'
@@ -163,6 +168,7 @@ BEGIN
     END LOOP;
 END;
 $$;
+-- proves: G6
 SELECT is(
     pg_temp.state(:job), 'dead', 'guarantee 6: a job that kills its workers ends dead'
 );
@@ -192,6 +198,7 @@ BEGIN
     END LOOP;
 END;
 $$;
+-- proves: G7
 SELECT results_eq(
     format('SELECT count(*), min(x.error), max(x.attempt) FROM pulse_internal.failure AS x WHERE x.job = %s', :job),
     $$VALUES (100::bigint, 'error 10', 103)$$,
@@ -202,6 +209,7 @@ SELECT results_eq(
 
 SELECT pg_temp.fill(500, 'g8', 'crowd');
 SELECT pg_temp.fill(2, 'g8', 'mine', -5);
+-- proves: G8
 SELECT is(
     (SELECT count(*) FROM pulse.claim_batch('w', 'g8', 5, kinds => '{mine}') AS c WHERE c.kind = 'mine'),
     2::bigint, 'guarantee 8: a claim finds its kinds behind a backlog of others'
@@ -211,6 +219,7 @@ SELECT is(
 
 SELECT pulse.set_lane('g9', max_slots => 3);
 SELECT pg_temp.fill(20, 'g9');
+-- proves: G9
 SELECT is(
     (SELECT count(*) FROM generate_series(1, 10) AS n, LATERAL pulse.claim_batch('w' || n, 'g9', 2) AS c),
     3::bigint, 'guarantee 9: never one more running job than max_slots'
@@ -245,6 +254,7 @@ SELECT is(
 SELECT pg_temp.fill(5, 'g10');
 SELECT c.lease FROM pulse.claim_batch('w', 'g10') AS c \gset
 SELECT pulse.pause('alice', 'because') AS a, pulse.pause('bob') AS b \gset
+-- proves: G10
 SELECT is_empty($$SELECT * FROM pulse.claim_batch('w', 'g10')$$, 'guarantee 10: no claim while paused');
 SELECT lives_ok($$SELECT pulse.enqueue('k', lane => 'g10')$$, 'guarantee 10: enqueue goes on');
 SELECT is(
@@ -272,6 +282,7 @@ SELECT is(
 SAVEPOINT here;
 SELECT pulse.enqueue('k', lane => 'g11', unique_key => 'u') AS job \gset
 ROLLBACK TO here;
+-- proves: G11
 SELECT is(
     pg_temp.state(:job), NULL, 'guarantee 11: an enqueue that is rolled back never happened'
 );
@@ -285,6 +296,7 @@ SELECT ok(
 SELECT pg_sleep(0.02);
 SELECT pulse.enqueue('k', lane => 'g12') AS job \gset
 SELECT c.lease FROM pulse.claim_batch('w', 'g12') AS c \gset
+-- proves: G12
 SELECT ok(
     (
         SELECT l.claimed_at > now() + interval '20 ms' AND l.lease_until > now() + interval '30.02 s'
@@ -324,6 +336,7 @@ SELECT is_empty(
 
 SELECT pg_temp.fill(3, 'g15', 'known');
 SELECT pg_temp.fill(3, 'g15', 'unknown', 9);
+-- proves: G15
 SELECT results_eq(
     $$SELECT DISTINCT c.kind FROM pulse.claim_batch('w', 'g15', 9, kinds => '{known}') AS c$$,
     $$VALUES ('known')$$, 'guarantee 15: a worker claims only the kinds that it names'
@@ -344,6 +357,7 @@ FROM (
     VALUES (1, 'complete', 'complete(%s)'), (2, 'fail', 'fail(%s)'),
     (3, 'snooze', 'snooze(%s, ''1 h'')'), (4, 'ack_cancel', 'ack_cancel(%s)')
 ) AS v (n, verb, call);
+-- proves: G16
 SELECT lives_ok('SELECT pulse.' || r.call, format('guarantee 16: %s succeeds', r.verb))
 FROM reports AS r;
 CREATE TEMPORARY TABLE before AS
@@ -368,6 +382,7 @@ SELECT is(
 -- 17: settings/node.sql
 
 SELECT pulse.set_node(1023);
+-- proves: G17
 SELECT is(
     pulse.node_of(pulse.enqueue('k', lane => 'g17')), 1023, 'guarantee 17: ids carry the node'
 );
@@ -382,6 +397,7 @@ SELECT cmp_ok(
 
 -- Rules that the catalog can answer for
 
+-- proves: R17
 SELECT is_empty(
     $$
     SELECT p.proname
@@ -402,6 +418,7 @@ SELECT is_empty(
     $$,
     'rule 17: every lock has two keys, the first of them the oid of one of our tables'
 );
+-- proves: R18
 SELECT set_eq(
     $$
     SELECT i.indrelid::regclass::text

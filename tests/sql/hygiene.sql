@@ -124,6 +124,7 @@ SELECT is_empty(
     'PUBLIC cannot even look into the schema'
 );
 
+-- proves: R24
 SELECT is_empty(
     $$
     SELECT c.oid::regclass

@@ -79,6 +79,7 @@ FROM unnest(
 -- Row 1
 
 SELECT pulse.enqueue('k', run_at => clock_timestamp()) AS job \gset
+-- proves: T1
 SELECT is(pg_temp.state(:job), 'ready', 'transition 1: nothing → ready, run_at due, enqueue');
 SELECT pulse.enqueue('k', run_at => clock_timestamp() + interval '1 h') AS job \gset
 SELECT is(
@@ -93,6 +94,7 @@ SELECT is(pg_temp.state(:job), 'scheduled', 'transition 1: nothing → scheduled
 -- Row 2
 
 SELECT pulse.enqueue('k', requires_approval => true) AS job \gset
+-- proves: T2
 SELECT is(
     pg_temp.state(:job), 'awaiting_approval',
     'transition 2: nothing → awaiting_approval, the call asks for it, enqueue'
@@ -107,6 +109,7 @@ SELECT is(
 -- Row 3
 
 SELECT pg_temp.job('awaiting_approval') AS job \gset
+-- proves: T3
 SELECT is(
     pulse.approve(:job) || ' ' || pg_temp.state(:job), 'ready ready',
     'transition 3: awaiting_approval → ready, approve'
@@ -126,6 +129,7 @@ SELECT is(
 -- Row 4
 
 SELECT pg_temp.job('awaiting_approval') AS job \gset
+-- proves: T4
 SELECT is(
     pulse.reject(:job, 'no') || ' ' || pg_temp.state(:job), 'cancelled cancelled',
     'transition 4: awaiting_approval → cancelled, reject'
@@ -148,6 +152,7 @@ SELECT is(
 SELECT pg_temp.job('scheduled') AS a, pg_temp.job('retrying') AS b \gset
 SELECT pg_temp.age();
 SELECT count(*) FROM pulse.tick() \g /dev/null
+-- proves: T5
 SELECT is(pg_temp.state(:a), 'ready', 'transition 5: scheduled → ready, due, tick');
 SELECT is(pg_temp.state(:b), 'ready', 'transition 5: retrying → ready, due, tick');
 SELECT pg_temp.job('scheduled') AS a, pg_temp.job('retrying') AS b \gset
@@ -168,6 +173,7 @@ SELECT pg_temp.job('ready') AS job \gset
 SELECT pg_temp.lane_of(:job) AS lane \gset
 SELECT pulse.set_lane(:'lane', enabled => false);
 SELECT count(*) FROM pulse.claim_batch('w', :'lane') \g /dev/null
+-- proves: T6
 SELECT is(pg_temp.state(:job), 'ready', 'transition 6: not while the lane is not enabled');
 SELECT pulse.set_lane(:'lane', enabled => true, max_slots => 1);
 SELECT pulse.pause('p') AS p \gset
@@ -186,6 +192,7 @@ SELECT pg_temp.job('running') AS job \gset
 SELECT pg_temp.lease_of(:job) AS lease \gset
 UPDATE pulse_internal.lease SET lease_until = now() + interval '1 s' WHERE job = :job;
 SELECT h.verdict, h.lease_until > now() + interval '20 s' AS extended FROM pulse.heartbeat(ARRAY[:lease]) AS h \gset
+-- proves: T7
 SELECT is(
     concat_ws(' ', pg_temp.state(:job), :'verdict', :'extended'), 'running ok t',
     'transition 7: running → running, extended, heartbeat'
@@ -200,6 +207,7 @@ SELECT ok(
 -- Row 8
 
 SELECT pulse.complete(:lease, '{"r": 1}');
+-- proves: T8
 SELECT is(
     (SELECT format('%s %s', j.state, f.result) FROM pulse.jobs AS j JOIN pulse_internal.finished AS f ON f.job = j.job_id WHERE j.job_id = :job),
     'completed {"r": 1}', 'transition 8: running → completed, result stored, complete'
@@ -209,6 +217,7 @@ SELECT is(
 
 SELECT pg_temp.job('running') AS job \gset
 SELECT pulse.fail(pg_temp.lease_of(:job), 'oops');
+-- proves: T9
 SELECT is(
     pg_temp.state(:job), 'retrying',
     'transition 9: running → retrying, failures below max_attempts, fail'
@@ -224,6 +233,7 @@ SELECT is(
 
 SELECT pg_temp.job('running', 1) AS job \gset
 SELECT pulse.fail(pg_temp.lease_of(:job), 'oops');
+-- proves: T10
 SELECT is(
     pg_temp.state(:job), 'dead', 'transition 10: running → dead, failures = max_attempts, fail'
 );
@@ -240,6 +250,7 @@ SELECT is(
 
 SELECT pg_temp.job('running') AS job \gset
 SELECT r.verdict FROM pulse.release(ARRAY[pg_temp.lease_of(:job)]) AS r \gset
+-- proves: T11
 SELECT is(
     (SELECT format('%s %s', pg_temp.state(:job), r.failures) FROM pulse_internal.ready AS r WHERE r.job = :job),
     'ready 0', 'transition 11: running → ready, given back, not charged, release'
@@ -254,6 +265,7 @@ SELECT is(
 -- Row 12
 
 SELECT pg_temp.job('cancelling') AS job \gset
+-- proves: T12
 SELECT is(pg_temp.state(:job), 'running', 'transition 12: a cancel request leaves a job running');
 SELECT pulse.ack_cancel(pg_temp.lease_of(:job));
 SELECT is(
@@ -278,6 +290,7 @@ SELECT is(
 CREATE TEMPORARY TABLE waits AS
 SELECT s.state, pg_temp.job(s.state) AS job
 FROM unnest('{awaiting_approval,scheduled,ready,retrying}'::text []) AS s (state);
+-- proves: T13
 SELECT is(
     pulse.cancel(w.job), 'cancelled', format('transition 13: %s → cancelled, at once, cancel', w.state)
 )
@@ -288,6 +301,7 @@ FROM waits AS w;
 CREATE TEMPORARY TABLE over AS
 SELECT s.state, pg_temp.job(s.state) AS job
 FROM unnest('{dead,cancelled}'::text []) AS s (state);
+-- proves: T14
 SELECT is(pulse.retry(o.job), 'ready', format('transition 14: %s → ready, retry', o.state))
 FROM over AS o;
 SELECT pg_temp.job('dead') AS job \gset
@@ -316,6 +330,7 @@ SELECT s.state, pg_temp.job(s.state) AS job
 FROM unnest('{completed,dead,cancelled}'::text []) AS s (state);
 SELECT pg_temp.age('8 days');
 SELECT pulse.prune() AS n \gset
+-- proves: T15
 SELECT is(
     pg_temp.state(o.job), NULL, format('transition 15: %s → gone, older than its retention, prune', o.state)
 )
@@ -383,6 +398,7 @@ SELECT is_empty(
     'and its job stays what it is'
 );
 SELECT pulse.enqueue('k', lane => 'late', start_by => now() - interval '1 s') AS job \gset
+-- proves: T16
 SELECT is_empty(
     $$SELECT FROM pulse.claim_batch('w', 'late')$$, 'transition 16: a late job is not claimed'
 );
@@ -405,6 +421,7 @@ SELECT is_empty('SELECT * FROM pulse.check()', 'every job stands in exactly one 
 
 -- 17
 
+-- proves: T17
 SELECT is(
     pulse.reschedule(pg_temp.job(s.state), clock_timestamp() + interval '2 h'), s.then_is,
     format('transition 17: %s → %s, reschedule', s.state, s.then_is)
@@ -419,12 +436,14 @@ SELECT is(
 -- 18 to 20: jobs that wait for jobs; flows/after.sql has every case
 
 SELECT pulse.enqueue('k', lane => 'up') AS up \gset
+-- proves: T18
 SELECT is(
     pg_temp.state(pulse.enqueue('k', lane => 'down', after => ARRAY[:up], delay => d.delay, requires_approval => d.approval)),
     'blocked', 'transition 18: nothing → blocked'
 )
 FROM (VALUES (NULL::interval, false), ('1 h', false), (NULL, true)) AS d (delay, approval);
 SELECT pulse.complete(c.lease) FROM pulse.claim_batch('w', 'up') AS c \g /dev/null
+-- proves: T19
 SELECT bag_eq(
     $$SELECT j.state FROM pulse.jobs AS j WHERE j.lane = 'down'$$,
     $$VALUES ('ready'), ('scheduled'), ('awaiting_approval')$$,
@@ -433,6 +452,7 @@ SELECT bag_eq(
 SELECT pulse.enqueue('k', lane => 'up') AS up \gset
 SELECT pulse.enqueue('k', lane => 'down', after => ARRAY[:up]) AS down \gset
 SELECT is(pulse.cancel(:up), 'cancelled', 'the upstream is cancelled');
+-- proves: T20
 SELECT is(pg_temp.state(:down), 'cancelled', 'transition 20: blocked → cancelled, with its upstream');
 SELECT is(pulse.retry(:down), 'blocked', 'transition 18: cancelled → blocked, retry');
 SELECT is(pulse.cancel(:down), 'cancelled', 'transition 13: blocked → cancelled, cancel');
@@ -448,9 +468,11 @@ SELECT is(pg_temp.state(:down), 'cancelled', 'transition 16: blocked → cancell
 SELECT pulse.enqueue('k', lane => 'held', flow => 'held') AS held \gset
 SELECT pulse.pause('ann', flow => 'held') AS paused \gset
 SELECT count(*) AS claimed FROM pulse.claim_batch('w', 'held') \gset
+-- proves: T21
 SELECT is(pg_temp.state(:held), 'blocked', 'transition 21: ready → blocked, a claim meets a paused flow');
 SELECT pulse.resume('ann', flow => 'held') AS resumed \gset
 SELECT pulse_internal.tick_flows() AS released \gset
+-- proves: T22
 SELECT is(pg_temp.state(:held), 'ready', 'transition 22: blocked → ready, its flow is resumed');
 SELECT is_empty('SELECT * FROM pulse.check()', 'and still every job stands in exactly one place');
 

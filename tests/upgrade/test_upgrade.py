@@ -58,6 +58,7 @@ def test_every_release_upgrades_to_what_a_fresh_install_makes(
 @pytest.mark.parametrize("product", ["extension", "plain"])
 @pytest.mark.parametrize(("before", "after"), STEPS)
 @pytest.mark.parametrize("user", ["pulse_owner", "postgres"])
+@pytest.mark.proves("G14")
 def test_an_upgrade_makes_what_a_fresh_install_makes(
     install_version: Install,
     builds: Builds,
@@ -111,6 +112,7 @@ def test_a_view_of_the_user_keeps_code_from_being_dropped(
 
 @pytest.mark.parametrize("product", ["extension", "plain"])
 @pytest.mark.parametrize(("before", "after"), STEPS)
+@pytest.mark.proves("G14")
 def test_jobs_survive_an_upgrade_and_workers_go_on(
     install_version: Install, builds: Builds, product: str, before: str, after: str
 ) -> None:
@@ -154,6 +156,7 @@ def test_jobs_survive_an_upgrade_and_workers_go_on(
 
 
 @pytest.mark.parametrize("product", ["extension", "plain"])
+@pytest.mark.proves("R25")
 def test_an_upgrade_gives_up_rather_than_queue_workers_behind_a_lock(
     install_version: Install, builds: Builds, product: str
 ) -> None:

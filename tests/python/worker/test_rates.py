@@ -32,6 +32,7 @@ class Counting(pulse.Hooks):
 
 
 @pytest.mark.parametrize("verb", ["set_lane('default'", "set_kind('call'"])
+@pytest.mark.proves("G24")
 def test_a_rate_wakes_the_worker_and_is_kept(
     queue: Queue, start: Start, verb: str
 ) -> None:

@@ -149,6 +149,7 @@ SELECT is(
     pg_temp.claims('kinds', 100, '{x,y,x,nothing}'), '{x1,y2}', 'and so is arrival'
 );
 SELECT is(pg_temp.claims('kinds', 100, '{nothing}'), '{}', 'an unknown kind gives nothing');
+-- proves: G15
 SELECT is(
     pg_temp.claims('kinds'), '{z1}', 'guarantee 15: what nobody named is still there'
 );
@@ -166,6 +167,7 @@ SELECT pg_temp.put('b', 'back', 'x', 1);
 SELECT pg_temp.put('c', 'back', 'x', 0);
 SELECT is(pg_temp.claims('back', 1), '{a}', 'the first runs');
 SELECT pulse.fail(l.lease, retry_in => '0') FROM pulse_internal.lease AS l WHERE l.lane = 'back';
+-- proves: R26
 SELECT is(
     pg_temp.claims('back', 1), '{b}', 'rule 26: a retry rejoins at the end of its priority'
 );
@@ -387,6 +389,7 @@ SELECT is(
     'and as long as a day'
 );
 
+-- proves: R11
 SELECT is_empty(
     $$
     SELECT p.proname
@@ -431,6 +434,7 @@ SELECT is(
 );
 DELETE FROM pulse_internal.upkeep_run;
 SELECT pg_temp.claims('elsewhere') AS c \gset
+-- proves: G4
 SELECT is_empty(
     format('SELECT * FROM pulse_internal.lease AS l WHERE l.lease = %s', :lease),
     'guarantee 4: when nobody did, it reaps, whatever lane it is of'

@@ -121,6 +121,7 @@ SELECT results_eq(
 
 -- Repeated
 
+-- proves: G16
 SELECT is_empty(
     format(
         'SELECT * FROM pulse.exchange(''w'', done => ''[{"lease": "%s"}, {"lease": "%s"}]'') AS e',

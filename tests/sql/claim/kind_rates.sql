@@ -45,6 +45,7 @@ SELECT results_eq(
 -- A lane without groups
 
 SELECT pg_temp.put('one', 'x1 y1 x2 x3 y2 x4 x5 y3') \g /dev/null
+-- proves: G24
 SELECT is(pg_temp.got('one', 2), 'x1 y1', 'guarantee 24: within the rate of a kind');
 SELECT is(pg_temp.got('one', 5), 'x2 x3 y2 y3', 'guarantee 24: no more of a kind than its rate; what stands behind is taken');
 SELECT is(pg_temp.got('one', 5), '', 'then nothing');

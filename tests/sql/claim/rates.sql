@@ -49,6 +49,7 @@ BEGIN
     END IF;
 END;
 $$;
+-- proves: G24
 SELECT is(
     (
         SELECT max(w.n)

@@ -30,6 +30,7 @@ $$;
 
 -- Enqueue is the caller's transaction, whatever its level.
 
+-- proves: R1
 SELECT lives_ok($$SELECT pulse.enqueue('k')$$, 'rule 1: enqueue works at REPEATABLE READ');
 SELECT lives_ok(
     $$SELECT pulse.enqueue_one('k', unique_key => 'once')$$,

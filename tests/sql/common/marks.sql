@@ -35,6 +35,7 @@ $$;
 
 -- Sequences
 
+-- proves: R3
 SELECT is(pulse_internal.last_drawn_ready(), 0::bigint, 'rule 3: before the first nothing is drawn');
 SELECT pg_temp.fill(10, 'a');
 SELECT is(pulse_internal.last_drawn_ready(), 10::bigint, 'rule 3: then the last value is');
@@ -51,6 +52,7 @@ SELECT is_empty(
     $$,
     'rule 3: a place in line is drawn by the column default alone, inside the INSERT'
 );
+-- proves: R7
 SELECT is_empty(
     $$
     SELECT p.proname
@@ -94,6 +96,7 @@ SELECT is((SELECT count(*) FROM pulse_internal.mark), 1::bigint, 'one that need 
 SELECT pg_temp.fill(3, 'a', priority => 7);
 SELECT pg_temp.fill(3, 'a', priority => -7);
 SELECT FROM pulse_internal.advance_line('a', '', (pulse_internal.see_horizon()).ready_q);
+-- proves: R4
 SELECT is(
     pg_temp.mark('a'), '7:17 0:5 -7:17',
     'rule 4: new levels are recorded, never past what is decided plus one'
@@ -176,6 +179,7 @@ SELECT isnt(pg_temp.mark('tock'), '', 'all of them');
 -- Due marks
 
 UPDATE pulse_internal.horizon SET seen_at = seen_at - interval '1 second';
+-- proves: R5
 SELECT ok(
     (SELECT m.run_at < clock_timestamp() FROM pulse_internal.newest_due_mark('later') AS m),
     'rule 5: a due mark never stands in the future'
@@ -291,6 +295,7 @@ DELETE FROM pulse_internal.mark;
 DELETE FROM pulse_internal.due_mark;
 DELETE FROM pulse_internal.horizon;
 DELETE FROM pulse_internal.upkeep_run;
+-- proves: R6
 SELECT is(
     (SELECT c.priority FROM pulse.claim_batch('w', 'tock') AS c), 4,
     'rule 6: without marks a claim begins at the start'

@@ -40,6 +40,7 @@ SELECT is((SELECT b.payload FROM pulse_internal.body AS b WHERE b.job = :job), '
 SELECT c.lease FROM pulse.claim_batch('w', 'f') AS c \gset
 SELECT o.job_id AS next, o.created FROM pulse.enqueue_one('k', '3', 'f', unique_key => 'a', on_conflict => 'follow') AS o \gset
 SELECT ok(:'created' AND :next <> :job, 'follow of a running job makes a new one');
+-- proves: R21
 SELECT results_eq(
     $$SELECT * FROM pg_temp.jobs('f')$$,
     format($$VALUES (%s::bigint, 'running', '2'::jsonb, false), (%s, 'blocked', '3', true)$$, :job, :next),

@@ -195,6 +195,7 @@ SELECT ok(
     ),
     'it begins when the job has finished'
 );
+-- proves: G16
 SELECT is(
     pulse.enqueue('k', unique_key => 'f', lane => 'f'), :job::bigint,
     'guarantee 16: an enqueue repeated with its key finds the first job, even finished'
@@ -249,6 +250,7 @@ SELECT pulse.enqueue('k', unique_key => 'again', lane => 'again', max_attempts =
 SELECT c.lease FROM pulse.claim_batch('w', 'again') AS c \gset
 SELECT pulse.fail(:lease);
 SELECT pulse.enqueue('k', unique_key => 'again', lane => 'again') AS second \gset
+-- proves: R21
 SELECT throws_ok(
     format('SELECT pulse.retry(%s)', :job), 'PU102', NULL,
     'rule 21: a dead job is not retried onto a key that is taken'

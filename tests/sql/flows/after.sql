@@ -48,6 +48,7 @@ SELECT results_eq(
 SELECT is(pg_temp.work(:a), 'completed');
 SELECT is(pg_temp.state(:c), 'blocked', 'upstream completes: counts, and the other is waited for');
 SELECT is(pg_temp.work(:b), 'completed');
+-- proves: G20
 SELECT is(pg_temp.state(:c), 'ready', 'guarantee 20: upstream completes, with the last one it is ready');
 SELECT is(pg_temp.work(:c), 'completed');
 SELECT throws_ok(format('SELECT pulse.retry(%s)', :a), 'PU105', NULL, 'a completed job can never be retried, so what was counted stays');

@@ -152,6 +152,7 @@ SELECT pulse.enqueue('k', lane => 's', flow => 'tree', name => 'end', after => A
 SELECT pg_temp.lease('s') AS l \gset
 SELECT array_agg(s) AS spawned FROM pulse.spawn(:l, 'parts', '[{"kind": "p", "lane": "s", "name": "x"}, {"kind": "p", "lane": "s", "name": "y", "after": ["x"]}]') AS s \gset
 SELECT is(pg_temp.states('tree'), 'root:running end:blocked x:ready y:blocked', 'spawn: jobs of its flow');
+-- proves: G21
 SELECT is((SELECT array_agg(s) FROM pulse.spawn(:l, 'parts', '[{"kind": "other"}]') AS s), :'spawned'::bigint [], 'guarantee 21: spawned again, the same step gives the same ids');
 SELECT throws_ok(format($$SELECT pulse.spawn(%s, 'more', '[{"kind": "k", "after": [%s]}]')$$, :l, :last), 'PU105', NULL, 'a spawned job cannot wait for who waits for us');
 UPDATE pulse_internal.body SET unique_key = 'last' WHERE job = :last;
@@ -208,6 +209,7 @@ SELECT is(pulse.signal('approved 8'), 0, 'another signal wakes nobody');
 SET LOCAL ROLE bob;
 SELECT is(pulse.signal('approved 7', '"bob"'), 0, 'one of another producer counts for its own jobs alone');
 RESET ROLE;
+-- proves: G22
 SELECT is(pulse.signal('approved 7', '{"by": "ann"}'), 1, 'guarantee 22: the signal wakes who waits');
 SELECT is(pulse.signal('approved 7', '{"by": "eve"}'), 0, 'the first of a name counts, later ones change nothing');
 SELECT pg_temp.lease('o') AS l \gset

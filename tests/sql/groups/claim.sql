@@ -10,6 +10,7 @@ SELECT FROM pulse.enqueue_many(
     'k', array_fill('{"name": "big"}'::jsonb, ARRAY[20]), lane => 'fair', group_key => 'big'
 );
 SELECT pg_temp.put_job('fair', 'small' || n, 'small' || n) FROM generate_series(1, 4) AS n \g /dev/null
+-- proves: G19
 SELECT is(
     pg_temp.take_jobs('fair', 6), 'big small1 small2 small3 small4 big',
     'guarantee 19: groups take turns, whatever the backlog of one'
@@ -76,6 +77,7 @@ SELECT is(pg_temp.take_jobs('fair', 9), 'p5 p4 p3 p2 p1', 'priority: first insid
 SELECT pulse.set_lane('slots', group_slots => 2);
 SELECT pg_temp.put_job('slots', 'a', 'a' || n) FROM generate_series(1, 6) AS n \g /dev/null
 SELECT pg_temp.put_job('slots', 'b', 'b' || n) FROM generate_series(1, 3) AS n \g /dev/null
+-- proves: G18
 SELECT is(
     pg_temp.take_jobs('slots', 10), 'a1 b1 a2 b2', 'guarantee 18: no more of a group than its slots'
 );

@@ -43,6 +43,7 @@ SELECT pg_temp.three('order', 'r');
 SELECT pg_temp.put_job('order', 'b', 'other') \g /dev/null
 SELECT is(pg_temp.take_jobs('order', 9), 'r1 other', 'in_order: one job of each group');
 SELECT pulse.fail(pg_temp.lease_of('r1'), 'oops', retry_in => '1 h');
+-- proves: G23
 SELECT is(pg_temp.take_jobs('order', 9), '', 'guarantee 23: the group waits for a retry');
 SELECT matches(
     (SELECT string_agg(w.reason, '; ') FROM pulse.why(pg_temp.job_of('r2')) AS w),

@@ -232,6 +232,7 @@ BEGIN
 END;
 $$;
 
+-- proves: R24
 SELECT is(pg_temp.sees('tap_alice', 'jobs'), ARRAY[:awaiting_id, :scheduled_id]::bigint [], 'a producer sees its own jobs');
 SELECT is(pg_temp.sees('tap_bob', 'jobs'), ARRAY[:ready_id]::bigint [], 'another producer sees others');
 SELECT is(cardinality(pg_temp.sees('tap_viewer', 'jobs')), 8, 'a viewer sees all jobs');

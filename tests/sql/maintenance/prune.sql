@@ -89,6 +89,7 @@ SELECT count(*) FROM pulse.claim_batch('w', 'live2') \g /dev/null
 UPDATE pulse_internal.body SET enqueued_at = enqueued_at - interval '10 years';
 SELECT pg_temp.ended('dead', '10 years', 'again') AS again \gset
 SELECT pulse.retry(:again) AS r \gset
+-- proves: R19
 SELECT is(pulse.prune(), 0::bigint, 'rule 19: age of the body alone removes nothing');
 SELECT ok(
     NOT pg_temp.gone(:again), 'rule 19: a retried job keeps its body, however old it is'
@@ -104,9 +105,11 @@ SELECT pg_temp.ended('completed', '10 days', 'keys', 'dedup', '30 days') AS keye
 SELECT pg_temp.ended('completed', '10 days', 'keys', 'over', '1 day') AS over \gset
 UPDATE pulse_internal.job_key SET expires_at = clock_timestamp() - interval '1 s' WHERE job = :over;
 SELECT is(pulse.prune(dry_run => true), 1::bigint, 'dry_run counts exactly what would go');
+-- proves: R21
 SELECT is(pulse.prune(), 1::bigint, 'rule 21: a key that still dedups keeps its job');
 SELECT ok(NOT pg_temp.gone(:keyed), 'this one');
 SELECT ok(pg_temp.gone(:over), 'one whose unique_for is over does not');
+-- proves: G16
 SELECT is(
     pulse.enqueue('k', lane => 'keys', unique_key => 'dedup'), :keyed::bigint,
     'guarantee 16: so the repeated enqueue still finds it'

@@ -29,6 +29,7 @@ SELECT pg_temp.lapse(:lease);
 SELECT is(pulse.reap(), 1::bigint, 'one that has lapsed is ended');
 SELECT is(pulse.reap(), 0::bigint, 'once');
 SELECT is(pg_temp.state(:job), 'retrying', 'its job is retried');
+-- proves: G6
 SELECT row_eq(
     format(
         'SELECT w.attempts, w.failures, w.retrying, w.last_lease, w.last_verb FROM pulse_internal.waiting AS w WHERE w.job = %s',
@@ -37,6 +38,7 @@ SELECT row_eq(
     ROW (1, 1, true, :lease::bigint, 'reap'::text COLLATE "C"),
     'guarantee 6: the crash is charged'
 );
+-- proves: G4
 SELECT results_eq(
     format('SELECT x.error, x.attempt, x.worker FROM pulse_internal.failure AS x WHERE x.job = %s', :job),
     $$VALUES ('worker lease expired', 1, 'w')$$, 'guarantee 4: worker lease expired, it says'
@@ -50,6 +52,7 @@ SELECT ok(
     ),
     'after the normal backoff'
 );
+-- proves: G3
 SELECT throws_ok(
     format('SELECT pulse.%s', v.call), 'PU101', NULL,
     format('guarantee 3: %s of a reaped lease is lost', split_part(v.call, '(', 1))
@@ -112,6 +115,7 @@ SET deadline = now() - interval '1 s', lease_until = now() - interval '1 s',
 WHERE lease = :lease;
 SELECT h.verdict FROM pulse.heartbeat(ARRAY[:lease]) AS h \gset
 SELECT is(:'verdict'::text, 'deadline', 'a run past max_runtime beats on');
+-- proves: G5
 SELECT is(pulse.reap(), 1::bigint, 'guarantee 5: and is ended all the same');
 SELECT is(
     (SELECT x.error FROM pulse_internal.failure AS x WHERE x.job = :job), 'max_runtime exceeded',

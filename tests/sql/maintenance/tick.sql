@@ -105,6 +105,7 @@ DELETE FROM pulse_internal.upkeep_run;
 DROP TABLE did;
 CREATE TEMPORARY TABLE did AS
 SELECT t.* FROM pulse.tick() AS t;
+-- proves: R23
 SELECT is((SELECT count(*) FROM did), 18::bigint, 'rule 23: a step that fails does not stop the others');
 SELECT is(
     (SELECT d.did FROM did AS d WHERE d.step = 'reap'), 1::bigint, 'rule 23: reaping goes on'

@@ -81,6 +81,7 @@ SELECT throws_ok('SELECT pulse.reject(0)', 'PU004', NULL, 'what is rejected must
 
 SELECT pulse.enqueue('a', lane => 'again', requires_approval => true, unique_key => 'a') AS job \gset
 SELECT pulse.reject(:job) \g /dev/null
+-- proves: T14
 SELECT is(pulse.retry(:job), 'awaiting_approval', 'transition 14: a job that was rejected and is retried awaits approval again');
 SELECT is((SELECT count(*) FROM pulse.claim_batch('w', 'again')), 0::bigint, 'no worker gets it');
 SELECT pulse.reject(:job) \g /dev/null

@@ -148,6 +148,7 @@ SELECT results_eq(
     $$VALUES (2::bigint, 1::bigint)$$,
     'a dry run says what one call would do, and what it would leave'
 );
+-- proves: R20
 SELECT results_eq(
     $$SELECT done, remaining FROM pulse.cancel_where('{"lane": "f"}', max_jobs => 2, reason => 'spring')$$,
     $$VALUES (2::bigint, 1::bigint)$$,

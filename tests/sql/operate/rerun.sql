@@ -68,6 +68,7 @@ SELECT results_eq(
 );
 SELECT is((SELECT count(*) FROM pulse.jobs AS j WHERE j.lane = 'trash'), 1::bigint, 'what has not stays');
 SELECT throws_ok($$SELECT pulse.discard_where('{"state": "ready"}')$$, 'PU006', NULL, 'it acts on nothing else');
+-- proves: R20
 SELECT is(
     (SELECT a.after ->> 'done' FROM pulse_internal.audit_entry AS a WHERE a.verb = 'discard_where' AND a.reason = 'junk'), '1',
     'rule 20: one audit row says how many'

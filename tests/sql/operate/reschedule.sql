@@ -4,6 +4,7 @@ BEGIN;
 SELECT plan(31);
 
 SELECT pulse.enqueue('k', lane => 'late', delay => '1 h') AS job \gset
+-- proves: T5
 SELECT is(pulse.run_now(:job, 'the boss waits'), 'ready', 'transition 5: a scheduled job is put in line');
 SELECT is(
     (SELECT c.job_id FROM pulse.claim_batch('w', 'late') AS c), :job::bigint,
@@ -74,6 +75,7 @@ SELECT results_eq(
 SELECT results_eq(
     $$SELECT * FROM pulse.run_now_where('{"lane": "bulk"}')$$, 'VALUES (2::bigint, 0::bigint)', 'and the rest'
 );
+-- proves: R20
 SELECT is(
     (SELECT count(*) FROM pulse_internal.audit_entry AS a WHERE a.verb = 'run_now_where'), 2::bigint,
     'rule 20: one audit row for each call'

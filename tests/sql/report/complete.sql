@@ -33,6 +33,7 @@ SELECT results_eq(
 
 -- Again
 
+-- proves: G16
 SELECT lives_ok(
     format('SELECT pulse.complete(%s, %L)', :lease, '{"sum": 4}'),
     'guarantee 16: the same report succeeds again'
@@ -41,6 +42,7 @@ SELECT is(
     (SELECT f.result FROM pulse_internal.finished AS f WHERE f.job = :job), '{"sum": 3}'::jsonb,
     'and changes nothing'
 );
+-- proves: R12
 SELECT throws_ok(
     format('SELECT pulse.%s', v.call), 'PU101', NULL,
     format('rule 12: %s of a lease that completed is lost', split_part(v.call, '(', 1))
@@ -67,6 +69,7 @@ SELECT pulse.reap() AS n \gset
 UPDATE pulse_internal.waiting SET run_at = clock_timestamp() - interval '1 s';
 DELETE FROM pulse_internal.due_mark;
 SELECT c.lease AS fresh FROM pulse.claim_batch('w', 'fence') AS c \gset
+-- proves: G3
 SELECT throws_ok(
     format('SELECT pulse.complete(%s)', :stale), 'PU101', NULL,
     'guarantee 3: a lost lease completes nothing, though the same worker has the job again'
@@ -78,6 +81,7 @@ SELECT is(
 SELECT lives_ok(format('SELECT pulse.complete(%s)', :fresh), 'and is completed with that');
 SELECT pg_temp.claim('late') AS lease \gset
 UPDATE pulse_internal.lease SET lease_until = clock_timestamp() - interval '1 h' WHERE lease = :lease;
+-- proves: R8
 SELECT lives_ok(
     format('SELECT pulse.complete(%s)', :lease),
     'rule 8: a lapsed lease that nobody took away still completes'

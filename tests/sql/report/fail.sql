@@ -71,6 +71,7 @@ SELECT row_eq(
     ),
     'with its last error'
 );
+-- proves: G7
 SELECT results_eq(
     format(
         'SELECT x.attempt, x.error, x.lease, x.worker FROM pulse_internal.failure AS x WHERE x.job = %s ORDER BY x.attempt',
@@ -82,12 +83,14 @@ SELECT results_eq(
     ),
     'guarantee 7: the error of every attempt is kept'
 );
+-- proves: G16
 SELECT lives_ok(
     format('SELECT pulse.fail(%s)', :lease3), 'guarantee 16: the last report succeeds again'
 );
 SELECT throws_ok(
     format('SELECT pulse.fail(%s)', :lease), 'PU101', NULL, 'an older one is lost'
 );
+-- proves: R12
 SELECT throws_ok(
     format('SELECT pulse.complete(%s)', :lease3), 'PU101', NULL,
     'rule 12: another verb with that lease is lost'
@@ -118,6 +121,7 @@ SELECT throws_ok(
     format('SELECT pulse.snooze(%s, %L)', :lease, '1 s'), 'PU101', NULL, 'another verb does not'
 );
 SELECT pg_temp.again('repeat') AS lease2 \gset
+-- proves: G3
 SELECT throws_ok(
     format('SELECT pulse.fail(%s)', :lease), 'PU101', NULL,
     'guarantee 3: once claimed again, the old lease is lost'

@@ -14,6 +14,7 @@ SELECT pg_temp.claim('one') AS lease \gset
 SELECT l.job FROM pulse_internal.lease AS l WHERE l.lease = :lease \gset
 SELECT is(pg_temp.release(:lease), '{ok}', 'a run is given back');
 SELECT is(pg_temp.state(:job), 'ready', 'and is ready at once');
+-- proves: G6
 SELECT row_eq(
     format(
         'SELECT r.attempts, r.failures, r.last_lease, r.last_verb FROM pulse_internal.ready AS r WHERE r.job = %s',
@@ -22,8 +23,10 @@ SELECT row_eq(
     ROW (1, 0, :lease::bigint, 'release'::text COLLATE "C"),
     'guarantee 6: not charged, though the attempt counts on'
 );
+-- proves: G16
 SELECT is(pg_temp.release(:lease), '{ok}', 'guarantee 16: a repeated release is ok');
 SELECT is((SELECT count(*) FROM pulse_internal.ready AS r WHERE r.lane = 'one'), 1::bigint, 'once');
+-- proves: R12
 SELECT throws_ok(
     format('SELECT pulse.%s', v.call), 'PU101', NULL,
     format('rule 12: %s of a released lease is lost', split_part(v.call, '(', 1))
@@ -96,6 +99,7 @@ SELECT lives_ok(
     format('SELECT pulse.snooze(%s, %L)', :lease, '1 second'), 'the report still succeeds again'
 );
 SELECT c.lease AS lease2 FROM pulse.claim_batch('w', 'nap') AS c \gset
+-- proves: G3
 SELECT throws_ok(
     format('SELECT pulse.snooze(%s, %L)', :lease, '1 second'), 'PU101', NULL,
     'guarantee 3: until the job is claimed again'

@@ -48,6 +48,7 @@ SELECT is(pg_temp.beat(:done), 'lost', 'and one whose job has ended');
 SELECT pg_temp.claim('given') AS given \gset
 SELECT pulse.snooze(:given, '0');
 SELECT c.lease AS again FROM pulse.claim_batch('w', 'given') AS c \gset
+-- proves: G3
 SELECT is(
     pg_temp.beat(:given), 'lost',
     'guarantee 3: an old lease is lost even when the same worker has the job again'
@@ -57,6 +58,7 @@ SELECT is(pg_temp.beat(:again), 'ok', 'whose new lease is not');
 -- Not yet taken away
 
 UPDATE pulse_internal.lease SET lease_until = clock_timestamp() - interval '1 h' WHERE lease = :lease;
+-- proves: R8
 SELECT is(
     pg_temp.beat(:lease), 'ok', 'rule 8: a lapsed lease that nobody took away is revived'
 );
@@ -74,6 +76,7 @@ SET claimed_at = claimed_at - interval '1 min', lease_until = clock_timestamp() 
 WHERE lease = :wedged;
 SELECT is(pg_temp.beat(:wedged), 'deadline', 'rule 8: after it a heartbeat says deadline');
 SELECT cmp_ok(pg_temp.left_of(:wedged), '<=', 0, 'and extends nothing');
+-- proves: G5
 SELECT is(pulse.reap(), 1::bigint, 'guarantee 5: so reap ends what heartbeats keep alive');
 SELECT is(pg_temp.beat(:wedged), 'lost', 'and then the lease is lost');
 
@@ -119,6 +122,7 @@ SELECT is(
     ),
     true, 'a heartbeat leaves the time of the next look alone'
 );
+-- proves: R10
 SELECT is_empty(
     $$
     SELECT i.indexrelid::regclass

@@ -70,6 +70,7 @@ SELECT throws_ok('SELECT pulse.checkpoint(NULL, ''{}'')', 'PU101', NULL, 'so is 
 -- The next attempt
 
 SELECT pulse.fail(:lease, retry_in => '0');
+-- proves: G3
 SELECT throws_ok(
     format('SELECT pulse.checkpoint(%s, %L)', :lease, '{"page": 99}'), 'PU101', NULL,
     'guarantee 3: a lost lease leaves no checkpoint'

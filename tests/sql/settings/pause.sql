@@ -15,6 +15,7 @@ SELECT pg_temp.fill(20, 'other');
 
 SELECT is(pulse.pause('deploy', 'release 7'), true, 'a pause is new');
 SELECT is(pulse.pause('deploy', 'again'), false, 'the same holder again is not');
+-- proves: R16
 SELECT is(pg_temp.claims(), 0::bigint, 'rule 16: while it is held nothing is claimed');
 SELECT is(pg_temp.claims('other'), 0::bigint, 'in no lane');
 SELECT is(pg_temp.claims('never-seen'), 0::bigint, 'not even in one that is new');

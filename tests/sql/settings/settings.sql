@@ -170,6 +170,7 @@ SELECT is(pg_temp.claims('slots', 1), 0::bigint, 'not even one');
 SELECT pulse.complete(l.lease) FROM pulse_internal.lease AS l WHERE l.lane = 'slots' LIMIT 1;
 SELECT is(pg_temp.claims('slots', 10), 1::bigint, 'a slot that was given back is used again');
 SELECT pulse.fail(l.lease) FROM pulse_internal.lease AS l WHERE l.lane = 'slots' LIMIT 1;
+-- proves: R13
 SELECT is(pg_temp.claims('slots', 10), 1::bigint, 'rule 13: whichever way the run ended: failed,');
 SELECT pulse.snooze(l.lease, '1 h') FROM pulse_internal.lease AS l WHERE l.lane = 'slots' LIMIT 1;
 SELECT is(pg_temp.claims('slots', 10), 1::bigint, 'snoozed,');
@@ -190,6 +191,7 @@ SELECT is(
     'rule 13: and never is one more running than max_slots'
 );
 SELECT pulse.set_lane('slots', max_slots => 2);
+-- proves: R14
 SELECT is(
     (SELECT count(*) FROM pulse_internal.lease AS l WHERE l.lane = 'slots'), 5::bigint,
     'rule 14: lowering max_slots stops nothing that runs'
