@@ -7,7 +7,7 @@ CHOSEN = $(if $(K),-k "$(K)")
 
 .PHONY: help setup demo build install lint format check test test-sql test-isolation \
 	test-engine test-python test-project isolation-accept chaos chaos-nodes ha flows-stress soak upgrade-load bench-sql \
-	bench-compare bench-counters bench-nodes bench-standby bench-python reference release next-version clean
+	bench-compare bench-counters bench-nodes bench-standby bench-python api reference release next-version clean
 
 help:  ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -93,6 +93,9 @@ bench-standby: setup build  ## CPU and WAL of a job on a primary, CPU of its rep
 
 bench-python: setup build  ## Measure the Python worker beside its peers (ONLY=pulse,pgqueuer)
 	@$(RUN) -m bench.run_python $(if $(ONLY),--only "$(ONLY)")
+
+api: setup build  ## Write extension/api.txt, the public API, from the catalog
+	@$(RUN) -m tools.api $(ARGS)
 
 reference: setup build  ## Write docs/reference.md from the comments in the catalog
 	@$(RUN) tools/reference.py $(ARGS)
