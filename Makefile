@@ -6,7 +6,7 @@ RUN = .venv/bin/python
 CHOSEN = $(if $(K),-k "$(K)")
 
 .PHONY: help setup demo build install lint format check test test-sql test-isolation \
-	test-engine test-python test-project isolation-accept chaos chaos-nodes ha flows-stress soak upgrade-load bench-sql \
+	test-engine test-python test-project isolation-accept chaos chaos-nodes ha mutations flows-stress soak upgrade-load bench-sql \
 	bench-compare bench-counters bench-nodes bench-standby bench-python api reference release next-version clean
 
 help:  ## List the targets
@@ -41,7 +41,7 @@ test-sql: setup build  ## The pgTAP files (K=unique_keys, K="unique_keys and pg1
 	@$(RUN) -m pytest tests/sql $(CHOSEN)
 
 test-isolation: setup build  ## The isolation specs (K=name)
-	@$(RUN) -m pytest tests/isolation $(CHOSEN)
+	@$(RUN) -m pytest tests/isolation tests/mutations $(CHOSEN)
 
 test-engine: setup build  ## The engine as a whole: plans, stress, dump, upgrade (K=name)
 	@$(RUN) -m pytest tests/engine tests/upgrade $(CHOSEN)
@@ -67,7 +67,10 @@ chaos-nodes: setup build  ## Three databases and their workers under faults (CHA
 ha: setup build  ## Patroni and etcd, three servers: a switchover, a dead leader, what it costs
 	@PYTHONPATH=.:python $(RUN) -m tests.ha.failover
 
-flows-stress: setup build  ## Flows under load for a minute, then with each of six mutations (SECONDS)
+mutations: setup build  ## Take each rule out of pulse and see that its specs fail (K=word)
+	@PYTHONPATH=.:python $(RUN) -m tests.mutations $(K)
+
+flows-stress: setup build  ## Flows under load for a minute, then with each mutation of flows (SECONDS)
 	@PYTHONPATH=.:python $(RUN) -m tests.engine.flows_stress --seconds $(or $(SECONDS),60) --mutation all
 
 soak: setup build  ## Upkeep of a million jobs, a worker that runs a million (SOAK_JOBS)

@@ -20,6 +20,7 @@ from typing import Any
 import psycopg
 
 from tests.conftest import Database
+from tests.mutations import listed
 from tools import servers
 from tools.servers import Server
 
@@ -58,36 +59,7 @@ UNION ALL SELECT 'doubt', job FROM pulse_internal.doubt
 """
 
 
-def _replace(function: str, old: str, new: str) -> str:
-    """A statement that replaces a function by itself with a part changed."""
-    return f"""
-DO $do$
-DECLARE
-    v_source text := pg_get_functiondef({function!r}::regprocedure);
-BEGIN
-    ASSERT strpos(v_source, $old${old}$old$) > 0, 'nothing to change';
-    EXECUTE replace(v_source, $old${old}$old$, $new${new}$new$);
-END $do$"""
-
-
-_LOOK = "pulse_internal.look(bigint[],boolean,bigint,bigint,integer)"
-_SETTLE = "pulse_internal.settle(integer,bigint,bigint[],bigint[],timestamptz)"
-MUTATIONS = {
-    "no doubts": """
-CREATE FUNCTION public.drop_it() RETURNS trigger LANGUAGE plpgsql
-AS $$ BEGIN RETURN NULL; END $$;
-CREATE TRIGGER dropped BEFORE INSERT ON pulse_internal.doubt
-FOR EACH ROW EXECUTE FUNCTION public.drop_it()""",
-    "xmax is not looked at": _replace(_SETTLE, "xmax = 0", "xmax IS NOT NULL"),
-    "own doubts are settled": _replace(
-        _SETTLE, "o.by IS DISTINCT FROM pg_current_xact_id_if_assigned()", "true"
-    ),
-    "alone is kept by a move": _replace(_LOOK, "alone = false", "alone = b.alone"),
-    "no look above": _replace(
-        _LOOK, "WHERE o.job = h.job", "WHERE o.job = h.job AND o.after <= h.at"
-    ),
-    "what is not found has ended": _replace(_LOOK, ") IS NOT TRUE", ") IS FALSE"),
-}
+MUTATIONS = {r: each for r, each in listed.ALL.items() if each.stress == "flows"}
 
 
 @dataclass
@@ -322,7 +294,7 @@ class Stress:
 
 def run(db: Database, seconds: float, seed: int, mutation: str | None = None) -> Books:
     if mutation is not None:
-        db.connect().execute(MUTATIONS[mutation])
+        MUTATIONS[mutation].apply(db.connect())
     return Stress(db, seed).run(seconds, 6, 8)
 
 

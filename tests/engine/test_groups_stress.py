@@ -19,6 +19,7 @@ import pytest
 
 from tests.conftest import Connection, Database
 from tests.engine.clients import Clients, Play
+from tests.mutations import listed
 
 SECONDS = float(os.environ.get("PULSE_STRESS", "3"))
 KINDS = ["mail", "scan", "index"]
@@ -277,42 +278,13 @@ def test_limits_hold_and_nothing_is_lost(
     assert judge(clients) == []
 
 
-MUTATIONS = [
-    pytest.param(
-        "pulse_internal.claim_grouped(text,text,integer,interval,text[],pulse_internal.mark)",
-        "NOT pulse_internal.take_turn(claim_grouped.lane)",
-        "false",
-        id="claims side by side",
-    ),
-    pytest.param(
-        "pulse_internal.advance_groups(pulse_internal.group_mark,integer[],timestamptz,boolean)",
-        "least(coalesce(v_first, 9223372036854775807), v_horizon.ready_q + 1)",
-        "coalesce(v_first, (SELECT s.last_value + 1 FROM "
-        "pulse_internal.ready_seq AS s))",
-        id="notices passed by their mark",
-    ),
-    pytest.param(
-        "pulse_internal.claim_grouped(text,text,integer,interval,text[],pulse_internal.mark)",
-        "WHERE e.lease = u.lease",
-        "WHERE false",
-        id="leases not looked up",
-    ),
-]
+MUTATIONS = [rule for rule, each in listed.ALL.items() if each.stress == "groups"]
 
 
-@pytest.mark.parametrize(("function", "rule", "broken"), MUTATIONS)
-@pytest.mark.proves("R27")
-def test_the_load_notices_a_broken_rule(
-    db: Database, function: str, rule: str, broken: str
-) -> None:
+@pytest.mark.parametrize("rule", MUTATIONS)
+def test_the_load_notices_a_broken_rule(db: Database, rule: str) -> None:
     setup(db, 2)
-    with db.connect() as connection:
-        row = connection.execute(
-            f"SELECT pg_get_functiondef('{function}'::regprocedure)".encode()
-        ).fetchone()
-        assert row is not None
-        assert rule in row[0]
-        connection.execute(row[0].replace(rule, broken).encode())
+    listed.ALL[rule].apply(db.connect())
     wrong: list[str] = []
     for seed in range(5):
         load = Load(db, seed=100 * seed, slots=2, patience=1.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 import threading
 import time
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Connection, Database
+from tests.mutations import listed
 
 SLOTS = 250
 CLIENTS = 6
@@ -97,24 +97,12 @@ def test_many_slots_are_never_one_too_many(db: Database) -> None:
         assert connection.execute("SELECT * FROM pulse.check()").fetchall() == []
 
 
-@pytest.mark.parametrize(
-    ("rule", "broken"),
-    [
-        pytest.param(r"v_slots - cardinality\([^)]*\)", "v_slots", id="no count"),
-        pytest.param(
-            r"NOT pg_try_advisory_xact_lock\([^)]*\)[^)]*\)", "false", id="no lock"
-        ),
-    ],
-)
-def test_the_load_notices_a_broken_rule(db: Database, rule: str, broken: str) -> None:
-    with db.connect() as connection:
-        row = connection.execute(
-            "SELECT pg_get_functiondef('pulse_internal.take_slots'::regproc)"
-        ).fetchone()
-        assert row is not None
-        text, changes = re.subn(rule, broken, row[0])
-        assert changes == 1
-        connection.execute(text.encode())
+MUTATIONS = [rule for rule, each in listed.ALL.items() if each.stress == "slots"]
+
+
+@pytest.mark.parametrize("rule", MUTATIONS)
+def test_the_load_notices_a_broken_rule(db: Database, rule: str) -> None:
+    listed.ALL[rule].apply(db.connect())
     # Claims that write one roster at once may also end in a deadlock.
     for _ in range(5):
         clients = load(db)

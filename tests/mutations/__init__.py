@@ -1,0 +1,1 @@
+"""Mutations: pulse without one of its rules, to see that a test notices."""
