@@ -3,7 +3,7 @@
 Given a DSN they open one autocommit connection when it is first needed and replace it
 when it breaks. Given a connection, or a session of SQLAlchemy, they use it as it is,
 inside its transaction. Given a psycopg_pool they borrow a connection for each call.
-Given several DSNs they choose the database of each call (routing.py).
+Given several DSNs they choose the database of each call (pulse.nodes).
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ import psycopg
 
 from pulse import adapters, errors
 from pulse.adapters import Row
-from pulse.nodes import node_of
+from pulse.ids import node_of
 from pulse.options import Options
 from pulse.producer import enqueue, enqueue_many
-from pulse.routing import AsyncNodes, Nodes
 from pulse.sql import producer as sql
 
 if TYPE_CHECKING:
     from typing_extensions import LiteralString, Self, Unpack
+
+    from pulse.nodes.client import AsyncNodeConnections, NodeConnections
 
 FIRST_PAUSE = 0.01
 LONGEST_PAUSE = 1.0
@@ -67,7 +68,20 @@ def _pauses(job_id: int, timeout: float | None) -> Iterator[float]:
         pause = min(pause * 1.5, LONGEST_PAUSE)
 
 
-def several(source: Any, homes: Mapping[str, int] | None) -> bool:
+def _require_sync(source: Any) -> None:
+    if adapters.is_async(source):
+        raise TypeError(f"an {type(source).__name__} needs pulse.AsyncClient")
+
+
+def _require_async(source: Any) -> None:
+    if isinstance(source, (str, list, tuple)) or adapters.is_async(source):
+        return
+    if adapters.is_asyncpg(source):
+        raise adapters.unusable(source)
+    raise TypeError(f"a {type(source).__name__} needs pulse.Client")
+
+
+def _has_several(source: Any, homes: Mapping[str, int] | None) -> bool:
     """Whether these are DSNs of several databases."""
     if isinstance(source, (list, tuple)):
         return True
@@ -76,16 +90,35 @@ def several(source: Any, homes: Mapping[str, int] | None) -> bool:
     return False
 
 
+def _nodes(source: Any, homes: Mapping[str, int] | None) -> NodeConnections | None:
+    """The connections of a client of several databases."""
+    if not _has_several(source, homes):
+        return None
+    from pulse.nodes.client import NodeConnections
+
+    return NodeConnections(source, homes)
+
+
+def _nodes_async(
+    source: Any, homes: Mapping[str, int] | None
+) -> AsyncNodeConnections | None:
+    """The connections of a client of several databases."""
+    if not _has_several(source, homes):
+        return None
+    from pulse.nodes.client import AsyncNodeConnections
+
+    return AsyncNodeConnections(source, homes)
+
+
 class Client:
     """Enqueue, cancel and wait; safe to share between threads."""
 
     def __init__(
         self, source: Any = "", *, homes: Mapping[str, int] | None = None
     ) -> None:
-        if adapters.is_async(source):
-            raise TypeError(f"an {type(source).__name__} needs pulse.AsyncClient")
-        self._source = source
-        self._nodes = Nodes(source, homes) if several(source, homes) else None
+        _require_sync(source)
+        self._source: Any = source
+        self._nodes = _nodes(source, homes)
         self._own: psycopg.Connection[Any] | None = None
         self._opening = threading.Lock()
 
@@ -103,7 +136,9 @@ class Client:
         elif isinstance(self._source, str):
             with self._opening:
                 if self._own is None or self._own.closed:
-                    self._own = psycopg.connect(self._source, autocommit=True)
+                    self._own = psycopg.Connection.connect(
+                        self._source, autocommit=True
+                    )
             yield self._own
         elif hasattr(self._source, "getconn"):
             with self._source.connection() as borrowed:
@@ -124,7 +159,8 @@ class Client:
         self, kind: str, payload: Any = None, **options: Unpack[Options]
     ) -> int:
         with self.connection_for(options) as connection:
-            return int(enqueue(connection, kind, payload, **options))
+            job_id: int = enqueue(connection, kind, payload, **options)
+            return job_id
 
     def enqueue_many(
         self,
@@ -137,13 +173,15 @@ class Client:
             kind = list(kind)
             jobs = [{**options, **job} for job in kind]
         with self.connection_for(*jobs) as connection:
-            return list(enqueue_many(connection, kind, payloads, **options))
+            ids: list[int] = enqueue_many(connection, kind, payloads, **options)
+            return ids
 
     def cancel(self, job_id: int, reason: str | None = None) -> str:
         """Cancel a job, or ask its worker to stop; returns its state after that."""
+        values = {"job_id": job_id, "reason": reason}
         with self.connection(job_id) as connection:
-            values = {"job_id": job_id, "reason": reason}
-            return str(_fetch(connection, sql.CANCEL, values)[0][0])
+            rows = _fetch(connection, sql.CANCEL, values)
+        return str(rows[0][0])
 
     def result(self, job_id: int, timeout: float | None = None) -> Any:
         """Wait until the job has ended and return its result.
@@ -180,22 +218,20 @@ class Client:
 
 
 def _fetch(connection: Any, query: LiteralString, values: dict[str, Any]) -> list[Row]:
-    rows: Any = adapters.fetch(connection, query, values, list)
-    return list(rows)
+    fetched: Any = adapters.fetch(connection, query, values, list)
+    rows: list[Row] = fetched
+    return rows
 
 
 class AsyncClient:
-    """The same for asyncio."""
+    """Enqueue, cancel and wait; safe to share between asyncio tasks."""
 
     def __init__(
         self, source: Any = "", *, homes: Mapping[str, int] | None = None
     ) -> None:
-        if not isinstance(source, (str, list, tuple)) and not adapters.is_async(source):
-            if adapters.is_asyncpg(source):
-                raise adapters.unusable(source)
-            raise TypeError(f"a {type(source).__name__} needs pulse.Client")
+        _require_async(source)
         self._source: Any = source
-        self._nodes = AsyncNodes(source, homes) if several(source, homes) else None
+        self._nodes = _nodes_async(source, homes)
         self._own: psycopg.AsyncConnection[Any] | None = None
         self._opening = asyncio.Lock()
 
@@ -257,7 +293,8 @@ class AsyncClient:
         """Cancel a job, or ask its worker to stop; returns its state after that."""
         values = {"job_id": job_id, "reason": reason}
         async with self.connection(job_id) as connection:
-            return str((await _fetch_async(connection, sql.CANCEL, values))[0][0])
+            rows = await _fetch_async(connection, sql.CANCEL, values)
+        return str(rows[0][0])
 
     async def result(self, job_id: int, timeout: float | None = None) -> Any:
         """Wait until the job has ended and return its result.
@@ -296,5 +333,6 @@ class AsyncClient:
 async def _fetch_async(
     connection: Any, query: LiteralString, values: dict[str, Any]
 ) -> list[Row]:
-    rows: Any = adapters.fetch(connection, query, values, list)
-    return list(await rows)
+    fetched: Any = adapters.fetch(connection, query, values, list)
+    rows: list[Row] = await fetched
+    return rows

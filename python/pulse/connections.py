@@ -7,7 +7,7 @@ import contextlib
 import random
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -31,6 +31,16 @@ KEEPALIVE = {
 PROBE_WITHIN = 1.0
 PID = "SELECT pg_catalog.pg_backend_pid()"
 NOTIFY = "SELECT pg_catalog.pg_notify(%(channel)s, %(payload)s)"
+
+
+def distinct_dsns(dsns: Iterable[str]) -> list[str]:
+    """DSNs of several databases, each named once."""
+    every = list(dsns)
+    if not every:
+        raise ValueError("at least one DSN is needed")
+    if len(set(every)) < len(every):
+        raise ValueError("the same DSN is there twice")
+    return every
 
 
 def conninfo(dsn: str, name: str | None = None, **more: str) -> str:

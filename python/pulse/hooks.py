@@ -36,7 +36,7 @@ class Hooks:
         """outcome: complete, fail, snooze, release, ack_cancel or drop (lease lost)."""
 
     def disconnected(self, error: BaseException) -> None:
-        """The coordinator's connection broke; the worker connects again."""
+        """The loop's connection broke; the worker connects again."""
 
     def around(self, job: Job) -> AbstractContextManager[Any]:
         """A context in which the handler runs, in its thread or task.
@@ -54,10 +54,22 @@ class AllHooks:
         self._around = [h for h in hooks if type(h).around is not Hooks.around]
         self.wraps = bool(self._around)
 
-    def call(self, name: str, *facts: Any) -> None:
+    def claimed(self, jobs: Sequence[Job], seconds: float) -> None:
+        self._call_each("claimed", jobs, seconds)
+
+    def started(self, job: Job) -> None:
+        self._call_each("started", job)
+
+    def finished(self, job: Job, outcome: str, seconds: float) -> None:
+        self._call_each("finished", job, outcome, seconds)
+
+    def disconnected(self, error: BaseException) -> None:
+        self._call_each("disconnected", error)
+
+    def _call_each(self, name: str, *args: Any) -> None:
         for hook in self._hooks:
             try:
-                getattr(hook, name)(*facts)
+                getattr(hook, name)(*args)
             except Exception as error:
                 log_event(logging.ERROR, f"the hook {name} raised {error!r}", hook=name)
 

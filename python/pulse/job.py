@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from pulse import errors
-from pulse.nodes import lease_node
+from pulse.ids import lease_node
 from pulse.options import (
     Duration,
     to_interval_text,
@@ -24,7 +24,8 @@ from pulse.options import (
 from pulse.producer import job_of
 
 LONGEST_NOTE = 10_000
-Verdict = Literal["ok", "lost", "cancel", "deadline"]
+Status = Literal["ok", "lost", "cancel", "deadline"]
+"""What the server answers to a heartbeat or a report."""
 Rows = list[tuple[Any, ...]]
 
 
@@ -39,17 +40,18 @@ class Upstream(NamedTuple):
 
 
 class Control:
-    """The worker's side of a run: set by the worker, read through Job.
+    """Whether a run has to stop, and its way to the server; the handler has it by Job.
 
-    seen records that the handler has read that it must stop; if it then returns None
-    it has stopped, it has not completed. leased_until is the earliest moment, by this
-    machine's monotonic clock, at which the lease can have ended.
+    The worker sets status and stopping, the handler reads them. seen records that
+    the handler has read that it must stop: if it then returns None it has stopped, it
+    has not completed. leased_until is the earliest moment, by this machine's monotonic
+    clock, at which the lease can have ended.
     """
 
-    __slots__ = ("leased_until", "seen", "stopping", "verdict")
+    __slots__ = ("leased_until", "seen", "status", "stopping")
 
     def __init__(self, leased_until: float = math.inf) -> None:
-        self.verdict: Verdict = "ok"
+        self.status: Status = "ok"
         self.stopping = False
         self.seen = False
         self.leased_until = leased_until
@@ -57,18 +59,18 @@ class Control:
     @property
     def may_begin(self) -> bool:
         """False when the claim took so long that the lease may have ended."""
-        stops = self.stopping or self.verdict != "ok"
+        stops = self.stopping or self.status != "ok"
         return not stops and time.monotonic() < self.leased_until
 
     @property
     def must_stop(self) -> bool:
-        return self.stopping or self.verdict != "ok"
+        return self.stopping or self.status != "ok"
 
-    def progress(self, fraction: float, note: str | None) -> None:
+    def progress(self, lease: int, fraction: float, note: str | None) -> None:
         """Store how far the run is."""
 
-    def call(self, name: str, **values: Any) -> Future[Rows]:
-        """One of sql.worker.CALLS for this lease."""
+    def call(self, name: str, values: dict[str, Any]) -> Future[Rows]:
+        """Call one of sql.worker.CALLS; values holds the lease."""
         done: Future[Rows] = Future()
         done.set_result([])
         return done
@@ -108,7 +110,7 @@ class Job:
     @property
     def cancelled(self) -> bool:
         """Whether a cancel was requested for this job, or its lease is lost."""
-        requested = self.control.verdict in ("cancel", "lost")
+        requested = self.control.status in ("cancel", "lost")
         self.control.seen |= requested
         return requested
 
@@ -128,39 +130,45 @@ class Job:
             raise ValueError(f"fraction must be between 0 and 1, not {fraction}")
         if note is not None:
             note = to_text(str(note), LONGEST_NOTE)
-        self.control.progress(float(fraction), note)
+        self.control.progress(self.lease, float(fraction), note)
 
     def checkpoint(self, data: Any) -> None:
         """Store data for the next attempt; returns when it is stored.
 
         Raises LeaseLost when this worker has lost the job, TooLarge above 1 MB.
         """
-        self.control.call(
-            "checkpoint", data=to_stored_json(data, "checkpoint")
-        ).result()
+        self._ask("checkpoint", data=to_stored_json(data, "checkpoint"))
 
     async def checkpoint_async(self, data: Any) -> None:
-        """The same for async handlers, without blocking the event loop."""
-        await self._call("checkpoint", data=to_stored_json(data, "checkpoint"))
+        """Store data for the next attempt; returns when it is stored.
+
+        Raises LeaseLost when this worker has lost the job, TooLarge above 1 MB.
+        """
+        await self._ask_async("checkpoint", data=to_stored_json(data, "checkpoint"))
 
     def upstream(self) -> list[Upstream]:
         """The jobs that this one depends on, by id: how they ended, what they gave."""
-        return [Upstream(*row) for row in self.control.call("upstream").result()]
+        return [Upstream(*row) for row in self._ask("upstream")]
 
     async def upstream_async(self) -> list[Upstream]:
-        return [Upstream(*row) for row in await self._call("upstream")]
+        """The jobs that this one depends on, by id: how they ended, what they gave."""
+        return [Upstream(*row) for row in await self._ask_async("upstream")]
 
     def spawn(self, step: str, jobs: Iterable[Mapping[str, Any]]) -> list[int]:
-        """Add jobs to this one's flow; who waits for this job waits for them too.
+        """Add jobs to this one's flow; jobs that wait for this job wait for them too.
 
         Once for each step: a later attempt gets the ids of the first.
         """
-        return _ids(self.control.call("spawn", **self._spawning(step, jobs)).result())
+        return _ids(self._ask("spawn", **self._spawning(step, jobs)))
 
     async def spawn_async(
         self, step: str, jobs: Iterable[Mapping[str, Any]]
     ) -> list[int]:
-        return _ids(await self._call("spawn", **self._spawning(step, jobs)))
+        """Add jobs to this one's flow; jobs that wait for this job wait for them too.
+
+        Once for each step: a later attempt gets the ids of the first.
+        """
+        return _ids(await self._ask_async("spawn", **self._spawning(step, jobs)))
 
     def step(
         self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any
@@ -172,27 +180,30 @@ class Job:
         """
         self._begin(name)
         if self._steps is None:
-            self._steps = _steps(self.control.call("steps").result())
+            self._steps = _steps(self._ask("steps"))
         if name in self._steps:
             return self._steps[name]
-        result = to_stored_json(function(*args, **kwargs), f"step {name!r}")
-        rows = self.control.call("save_step", step=name, result=result).result()
+        value = _value(function(*args, **kwargs))
+        result = to_stored_json(value, f"step {name!r}")
+        rows = self._ask("save_step", step=name, result=result)
         return rows[0][0] if rows else None
 
     async def step_async(
         self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> Any:
-        """The same for async handlers; function may be async as well."""
+        """What function returned when it first succeeded, in this attempt or before.
+
+        Its result is stored as JSON. A worker that dies between the call and the
+        store calls it again: give what it calls the job's id and this name as a key.
+        """
         self._begin(name)
         if self._steps is None:
-            self._steps = _steps(await self._call("steps"))
+            self._steps = _steps(await self._ask_async("steps"))
         if name in self._steps:
             return self._steps[name]
-        value = function(*args, **kwargs)
-        if inspect.isawaitable(value):
-            value = await value
+        value = await _value_async(function(*args, **kwargs))
         result = to_stored_json(value, f"step {name!r}")
-        rows = await self._call("save_step", step=name, result=result)
+        rows = await self._ask_async("save_step", step=name, result=result)
         return rows[0][0] if rows else None
 
     def sleep(self, name: str, duration: Duration) -> None:
@@ -201,11 +212,15 @@ class Job:
         Ends this run by raising Suspended; the next one goes on behind it.
         """
         waiting = self._waiting(name, duration)
-        self._waited(name, self.control.call("wait_for", **waiting).result())
+        self._waited(name, self._ask("wait_for", **waiting))
 
     async def sleep_async(self, name: str, duration: Duration) -> None:
+        """Give the job back until duration has passed, once for each name.
+
+        Ends this run by raising Suspended; the next one goes on behind it.
+        """
         waiting = self._waiting(name, duration)
-        self._waited(name, await self._call("wait_for", **waiting))
+        self._waited(name, await self._ask_async("wait_for", **waiting))
 
     def wait_for(
         self, signal: str, timeout: Duration, *, step: str | None = None
@@ -216,17 +231,31 @@ class Job:
         next one comes here again. step is its name, by default that of the signal.
         """
         waiting = self._waiting(step or signal, timeout, signal)
-        rows = self.control.call("wait_for", **waiting).result()
-        return self._waited(signal, rows, signal)
+        return self._waited(signal, self._ask("wait_for", **waiting), signal)
 
     async def wait_for_async(
         self, signal: str, timeout: Duration, *, step: str | None = None
     ) -> Any:
-        waiting = self._waiting(step or signal, timeout, signal)
-        return self._waited(signal, await self._call("wait_for", **waiting), signal)
+        """The payload of a signal; raises TimedOut when none came in time.
 
-    async def _call(self, name: str, **values: Any) -> Rows:
-        return await asyncio.wrap_future(self.control.call(name, **values))
+        Until then the job is given back: this run ends by raising Suspended, and the
+        next one comes here again. step is its name, by default that of the signal.
+        """
+        waiting = self._waiting(step or signal, timeout, signal)
+        return self._waited(
+            signal, await self._ask_async("wait_for", **waiting), signal
+        )
+
+    def _ask(self, name: str, **values: Any) -> Rows:
+        """Call one of sql.worker.CALLS and wait for the answer."""
+        return self._send(name, **values).result()
+
+    async def _ask_async(self, name: str, **values: Any) -> Rows:
+        return await asyncio.wrap_future(self._send(name, **values))
+
+    def _send(self, name: str, **values: Any) -> Future[Rows]:
+        """Call one of sql.worker.CALLS with the lease of this run."""
+        return self.control.call(name, {"lease": self.lease, **values})
 
     def _begin(self, step: str) -> None:
         if self._begun is None:
@@ -251,12 +280,21 @@ class Job:
         return {"step": step, "timeout": text, "signal": signal}
 
     def _waited(self, what: str, rows: Rows, signal: str | None = None) -> Any:
-        verdict, payload = rows[0] if rows else ("timeout", None)
-        if verdict == "waiting":
+        status, payload = rows[0] if rows else ("timeout", None)
+        if status == "waiting":
             raise errors.Suspended(what)
-        if verdict == "timeout" and signal is not None:
+        if status == "timeout" and signal is not None:
             raise errors.TimedOut(f"no signal {signal!r} came in time")
         return payload
+
+
+def _value(returned: Any) -> Any:
+    return returned
+
+
+async def _value_async(returned: Any) -> Any:
+    """The result of a step; in an async handler its function may be async as well."""
+    return await returned if inspect.isawaitable(returned) else returned
 
 
 def _ids(rows: Rows) -> list[int]:

@@ -30,7 +30,7 @@ from pulse.signatures import Signature
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
-    from pulse.chunks import ChunkDecorator
+    from pulse.batches import BatchDecorator
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -251,10 +251,10 @@ def decorator(
         raise TypeError(
             f"the handler of {kind!r} takes many jobs, so it has no process"
         )
-    from pulse.chunks import ChunkDecorator, ChunkTask
+    from pulse.batches import BatchDecorator, BatchTask
 
     most, pause = batch, 0.1 if within is None else within
-    return ChunkDecorator(lambda f: ChunkTask(kind, f, most, pause, only, own), then)
+    return BatchDecorator(lambda f: BatchTask(kind, f, most, pause, only, own), then)
 
 
 @overload
@@ -264,7 +264,7 @@ def task(
     batch: int,
     within: float = ...,
     **options: Unpack[TaskOptions],
-) -> ChunkDecorator: ...
+) -> BatchDecorator: ...
 @overload
 def task(kind: str, **options: Unpack[TaskOptions]) -> Decorator: ...
 def task(
@@ -279,6 +279,6 @@ def task(
     With declare=True a worker of an application makes lane, priority, max_attempts,
     max_runtime, requires_approval, lease_for and the backoff settings of the kind; the
     jobs do not carry them, so that what operators change counts. With batch the
-    function takes a list of jobs (pulse.chunks).
+    function takes a list of jobs (pulse.batches).
     """
     return decorator(kind, options, None, batch, within)

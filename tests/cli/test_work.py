@@ -130,9 +130,9 @@ def test_lanes_and_limits_are_overridden(
     assert process.stderr is not None
     lines = iter(process.stderr.readline, "")
     assert any("1 in mail, 2 in other" in line for line in lines)
-    afresh = next(line for line in lines if "starting afresh" in line)
-    assert json.loads(afresh)["message"] == "starting afresh: it has run 1 jobs"
-    # Told to stop, it does not start afresh, limit or not.
+    restarted = next(line for line in lines if "restarting: " in line)
+    assert json.loads(restarted)["message"] == "restarting: it has run 1 jobs"
+    # A worker that was asked to stop does not restart, limit or not.
     connection.execute("SELECT pulse.enqueue('last', lane => 'other')")
     process.communicate(timeout=60)
     assert process.returncode == 0

@@ -174,13 +174,13 @@ def test_a_database_that_settings_do_not_have(project: Project) -> None:
     assert ran.out == "CommandError: The connection 'nope' doesn't exist.\n"
 
 
-def test_it_starts_afresh_and_answers_probes(work: Work) -> None:
+def test_it_restarts_and_answers_probes(work: Work) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
     worker = work("--max-jobs", "1", "--max-memory", "2GB", "--health-port", str(port))
     assert worker.result(worker.enqueue("add", 1)) == 2
     worker.until(lambda: worker.out.count(" starts: ") == 2)
-    assert "starting afresh: it has run 1 jobs" in worker.out
+    assert "restarting: it has run 1 jobs" in worker.out
     first, second = (
         line.split()[4] for line in worker.out.splitlines() if " starts: " in line
     )

@@ -22,9 +22,9 @@ from typing import Any
 
 import psycopg
 
-from pulse.job import Rows
+from pulse.job import Job, Rows
 from pulse.worker.executors import Executors
-from pulse.worker.run import Run
+from pulse.worker.runs import Run
 
 LAPSE = """
 UPDATE pulse_internal.lease
@@ -45,41 +45,41 @@ class Boundaries:
         self.died = {line.partition("\t")[0] for line in seen}
         self.victims = {line.partition("\t")[2] for line in seen}
 
-    def reach(self, run: Run, where: str) -> None:
+    def reach(self, job: Job, where: str) -> None:
         # Of a thousand parts the last are worth a kill of their own.
-        last = " of the last" if (run.job.payload or {}).get("part", 0) > 990 else ""
-        boundary, job = f"{run.job.kind}{last}: {where}", str(run.job.id)
+        last = " of the last" if (job.payload or {}).get("part", 0) > 990 else ""
+        boundary, victim = f"{job.kind}{last}: {where}", str(job.id)
         with self.lock:
-            if boundary in self.died or job in self.victims:
+            if boundary in self.died or victim in self.victims:
                 return
             with self.file.open("a") as file:
-                file.write(f"{boundary}\t{job}\n")
+                file.write(f"{boundary}\t{victim}\n")
             os.kill(os.getpid(), signal.SIGKILL)
 
 
 def watch(boundaries: Boundaries) -> None:
     """Say of every run when it comes to a boundary."""
-    ask: Callable[..., Future[Rows]] = Run.call
+    ask: Callable[..., Future[Rows]] = Job._send
     handle: Callable[..., Any] = Executors._call
 
-    def call(self: Run, name: str, **values: Any) -> Future[Rows]:
+    def send(self: Job, name: str, **values: Any) -> Future[Rows]:
         what = " ".join(filter(None, (name, values.get("step"))))
         # What an order waits for has its number in it.
         what = what.rstrip("0123456789 ")
         boundaries.reach(self, f"before {what}")
         answered = ask(self, name, **values)
         rows = answered.result()
-        verdict = f", {rows[0][0]}" if name == "wait_for" else ""
-        boundaries.reach(self, f"after {what}{verdict}")
+        status = f", {rows[0][0]}" if name == "wait_for" else ""
+        boundaries.reach(self, f"after {what}{status}")
         return answered
 
     def handled(self: Executors, run: Run) -> Any:
-        boundaries.reach(run, "begins")
+        boundaries.reach(run.job, "begins")
         result = handle(self, run)
-        boundaries.reach(run, "ends")
+        boundaries.reach(run.job, "ends")
         return result
 
-    Run.call = call  # type: ignore[method-assign]
+    Job._send = send  # type: ignore[method-assign]
     Executors._call = handled  # type: ignore[method-assign]
 
 

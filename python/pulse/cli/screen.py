@@ -106,7 +106,7 @@ class Screen:
 
     def look_at_all(self) -> None:
         """One that did not answer is left alone for a while: the others go on."""
-        from pulse.nodes import place
+        from pulse.ids import node_label
 
         now = time.monotonic()
         asked = [n for n in self.session.nodes if self.silent.get(n, 0.0) <= now]
@@ -129,7 +129,7 @@ class Screen:
                 for part in range(5)
             )
         )
-        away = ", ".join(place(node.dsn) for node in self.silent)
+        away = ", ".join(node_label(node.dsn) for node in self.silent)
         self.lost = f"does not answer: {away}" if away else ""
 
     def having(self, row: Row) -> Session:

@@ -141,7 +141,7 @@ class Session:
 
     def having(self, job_id: int) -> "Session":
         """The database that has this job, by its id."""
-        from pulse.nodes import node_of
+        from pulse.ids import node_of
 
         if not self.nodes:
             return self

@@ -80,9 +80,9 @@ def work(
     worker.health_port = worker.health_port if health_port is None else health_port
     worker.run()
     if worker.recycled is not None:
-        from pulse.worker import recycle
+        from pulse.worker.health import restart_process
 
-        recycle.start_afresh(worker.recycled)
+        restart_process(worker.recycled)
 
 
 def slots_of(text: str) -> dict[str, int]:
@@ -98,10 +98,10 @@ def slots_of(text: str) -> dict[str, int]:
 
 
 def bytes_of(text: str) -> int:
-    from pulse.worker import recycle
+    from pulse.worker import health
 
     try:
-        return recycle.bytes_of(text)
+        return health.bytes_of(text)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--max-memory") from error
 

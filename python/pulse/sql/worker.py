@@ -138,7 +138,7 @@ TICK: Final = "SELECT t.step, t.did, t.error FROM pulse.tick() AS t"
 # Before TICK, in its transaction, since a pooler would keep them for others. Upkeep has
 # a time budget of its own: a timeout meant for queries of people would undo all of it.
 # A lock that is not given ends one of its steps only.
-UPKEEP_SETTINGS: Final = """
+MAINTENANCE_SETTINGS: Final = """
 SELECT
     set_config('statement_timeout', '0', true),
     set_config('lock_timeout', '5s', true)"""
@@ -146,7 +146,7 @@ SELECT
 # One message of the simple query protocol, without BEGIN and COMMIT. The server runs it
 # as one transaction and ends that itself, so a worker that stalls holds no lock. An
 # error leaves no aborted transaction behind.
-UPKEEP: Final = f"{UPKEEP_SETTINGS};\n{TICK}"
+MAINTENANCE: Final = f"{MAINTENANCE_SETTINGS};\n{TICK}"
 
 CAN_HAVE_WATCHDOG: Final = """
 SELECT EXISTS (
@@ -229,7 +229,7 @@ STATEMENTS: Final = {
     "hello": HELLO,
     "next_at": NEXT_AT,
     "tick": TICK,
-    "upkeep_settings": UPKEEP_SETTINGS,
+    "maintenance_settings": MAINTENANCE_SETTINGS,
     "can_have_watchdog": CAN_HAVE_WATCHDOG,
     "arm_bell": ARM_BELL,
     "disarm_bell": DISARM_BELL,

@@ -21,7 +21,7 @@ from pulse.options import Duration, to_interval
 from pulse.sql import operator, testing
 from pulse.sql import worker as sql
 from pulse.tasks import Task
-from pulse.worker import Worker, answer, exchange, outcomes
+from pulse.worker import Worker, outcomes, protocol
 from pulse.worker.outcomes import Outcome
 
 if TYPE_CHECKING:
@@ -43,19 +43,17 @@ class Done:
 class Direct(Control):
     """Progress, checkpoints and steps go through the test's connection at once."""
 
-    def __init__(self, connection: psycopg.Connection[Any], lease: int) -> None:
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
         super().__init__()
         self._connection = connection
-        self._lease = lease
 
-    def progress(self, fraction: float, note: str | None) -> None:
-        values = {"lease": self._lease, "fraction": fraction, "note": note}
+    def progress(self, lease: int, fraction: float, note: str | None) -> None:
+        values = {"lease": lease, "fraction": fraction, "note": note}
         _fetch(self._connection, sql.PROGRESS, values)
 
-    def call(self, name: str, **values: Any) -> Future[Rows]:
+    def call(self, name: str, values: dict[str, Any]) -> Future[Rows]:
         done: Future[Rows] = Future()
         try:
-            values["lease"] = self._lease
             done.set_result(_fetch(self._connection, sql.CALLS[name], values))
         except errors.PulseError as error:
             done.set_exception(error)
@@ -173,11 +171,11 @@ def _claim(
         "lease_for": None,
     }
     rows = _fetch(connection, sql.EXCHANGE, values)
-    return answer.job_of(rows[0], Control()) if rows else None
+    return protocol.job_from_row(rows[0], Control()) if rows else None
 
 
 def _run(connection: psycopg.Connection[Any], task: Task[Any, Any], job: Job) -> Done:
-    control = job.control = Direct(connection, job.lease)
+    control = job.control = Direct(connection)
     result = None
     try:
         result = _wait_for(task.run(job)) if task.is_async else task.run(job)
@@ -212,7 +210,7 @@ def _report(connection: psycopg.Connection[Any], job: Job, outcome: Outcome) -> 
     if outcome.verb == "release":
         _fetch(connection, sql.RELEASE, {"leases": [job.lease]})
         return
-    _fetch(connection, *exchange.call_of(job, outcome))
+    _fetch(connection, *protocol.report_call(job, outcome))
 
 
 def _fetch(

@@ -11,7 +11,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.staticfiles import StaticFiles
 from starlette.responses import FileResponse
 
-from pulse.nodes import several
+from pulse.connections import distinct_dsns
 from pulse.web import problems
 from pulse.web.access.auth import COOKIE, Authenticator, FirstOf, Tokens
 from pulse.web.access.guard import Guard
@@ -55,7 +55,7 @@ def create_app(
     if isinstance(dsn, str):
         app = of_one(dsn, max_connections)
     else:
-        app = of_all(several(dsn), max_connections)
+        app = of_all(distinct_dsns(dsn), max_connections)
     ways = [way for way in (authenticate, tokens) if way is not None]
     app.add_middleware(
         Guard,

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from pulse import errors, nodes
+from pulse import errors
+from pulse.ids import node_label, node_of
+from pulse.nodes import require_own_number
 from pulse.sql import producer
 from pulse.web.access.login import NODE, route_path
 from pulse.web.database import Session, first
@@ -42,7 +44,7 @@ class Node:
 
     @property
     def place(self) -> str:
-        return nodes.place(self.dsn)
+        return node_label(self.dsn)
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ def checked(answer: Answer, places: dict[int, str]) -> Answer:
     node, number = answer.node, answer.node.number
     assert number is not None
     try:
-        nodes.require_own_number(node.place, number, str(answer.state), places)
+        require_own_number(node.place, number, str(answer.state), places)
     except errors.NodeRefused as error:
         node.number = None
         return Answer(node, answer.state, problem=error.message, hint=error.hint)
@@ -149,7 +151,7 @@ class ToNodes:
             node = await self._having(int(named[1]))
             await node.app({**scope, "root_path": below}, receive, send)
         elif named := OF_A_JOB.match(path):
-            node = await self._having(nodes.node_of(int(named[1])))
+            node = await self._having(node_of(int(named[1])))
             await node.app(scope, receive, send)
         else:
             await self._app(scope, receive, send)

@@ -1,71 +1,215 @@
-"""The coordinator's connection: opened when needed, and again after trouble."""
+"""The worker's connections to PostgreSQL.
+
+A worker has three: one for the loop, which reports and claims (protocol.py), one for
+the heartbeat's thread (heartbeat.py) and one that waits for notifications (wakeup.py).
+A Connector opens them, each with the session settings that a worker needs. The one of
+the loop is a ReconnectingConnection: it is opened when it is needed, and again after
+an error.
+
+The loop sends the same statement all the time, so two classes here make that one
+statement cheap. PreparedStatement skips what psycopg does for any statement: look at
+the query, adapt each argument, make a cursor. WatchedConnection leaves the socket
+registered with the event loop between two statements. Both use psycopg to read, to
+cancel and to raise errors. What they save is in docs/decisions/worker-speed.md.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
-from collections.abc import Awaitable, Callable
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import psycopg
-from psycopg.pq import TransactionStatus
+from psycopg import generators
+from psycopg.adapt import Loader, Transformer
+from psycopg.pq import ExecStatus, Format, TransactionStatus
+from psycopg.rows import tuple_row
+from psycopg.waiting import Ready, Wait
 
 from pulse import connections, errors
 from pulse.hooks import AllHooks
 from pulse.logs import log_event
-from pulse.worker.connector import AsyncConnection, Connector, cut, require_pulse
+from pulse.sql import worker as sql
 
+if TYPE_CHECKING:
+    from psycopg import abc
+    from psycopg.pq.abc import PGresult
+    from typing_extensions import LiteralString
+
+T = TypeVar("T")
+BlockingConnection = psycopg.Connection[tuple[Any, ...]]
+"""A connection of a thread."""
+
+# How long a stop waits for something that does not end at once.
 UNWIND_WITHIN = 1.0
 
-Admit = Callable[[AsyncConnection], Awaitable[None]]
-"""Raises an error of pulse for a database that must not be worked on."""
+
+# -- opening connections --------------------------------------------------------------
 
 
-class Connection:
-    """Most errors leave it to be closed; a stop ends every wait for the server."""
+@dataclass(frozen=True)
+class Connector:
+    """Opens connections to one database, for one worker."""
+
+    dsn: str
+    worker: str
+    prepare: bool | None = None
+    durable: bool = True
+    label: str = ""
+    """Names the database in logs where a worker has several; else it is empty."""
+
+    @property
+    def at_label(self) -> str:
+        return f" at {self.label}" if self.label else ""
+
+    def open(self, purpose: str) -> BlockingConnection:
+        """A connection with the session settings of a worker."""
+        connection = self._connect(purpose)
+        try:
+            cursor = connection.execute(sql.BACKEND_PID)
+            row = cursor.fetchone()
+            pooled = row is None or row[0] != connection.info.backend_pid
+            if not self._prepares(pooled):
+                connection.prepare_threshold = None
+            for values in self._session_settings(pooled, purpose):
+                with contextlib.suppress(psycopg.DatabaseError):
+                    connection.execute(sql.SET, values)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    async def open_async(self, purpose: str) -> WatchedConnection:
+        """A connection with the session settings of a worker."""
+        connection = await self._connect_async(purpose)
+        try:
+            cursor = await connection.execute(sql.BACKEND_PID)
+            row = await cursor.fetchone()
+            pooled = row is None or row[0] != connection.info.backend_pid
+            if not self._prepares(pooled):
+                connection.prepare_threshold = None
+            for values in self._session_settings(pooled, purpose):
+                with contextlib.suppress(psycopg.DatabaseError):
+                    await connection.execute(sql.SET, values)
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    def _connect(self, purpose: str) -> BlockingConnection:
+        return psycopg.connect(
+            self._conninfo(purpose), autocommit=True, row_factory=tuple_row
+        )
+
+    async def _connect_async(self, purpose: str) -> WatchedConnection:
+        connection = await WatchedConnection.connect(
+            self._conninfo(purpose), autocommit=True, row_factory=tuple_row
+        )
+        connection.adapters.register_loader("jsonb", JsonbLoader)
+        return connection
+
+    def _conninfo(self, purpose: str) -> str:
+        name = f"pulse {purpose} {self.worker}"
+        return connections.conninfo(self.dsn, name, client_encoding="UTF8")
+
+    def _prepares(self, pooled: bool) -> bool:
+        return not pooled if self.prepare is None else self.prepare
+
+    def _session_settings(self, pooled: bool, purpose: str) -> Iterator[dict[str, str]]:
+        """None behind a pooler: its sessions keep them for other clients."""
+        if pooled:
+            return
+        for name, value in sql.SESSION_SETTINGS.items():
+            yield {"name": name, "value": value}
+        if not self.durable and purpose == "coordinator":
+            yield {"name": "synchronous_commit", "value": "off"}
+
+
+decode_json = json.JSONDecoder().raw_decode
+
+
+class JsonbLoader(Loader):
+    """Without the checks of json.loads: the server writes UTF-8 and no leading space.
+
+    The first byte is the version of the format.
+    """
+
+    format = Format.BINARY
+
+    def load(self, data: abc.Buffer) -> Any:
+        return decode_json(str(data, "utf-8"), 1)[0]
+
+
+async def require_pulse(connection: WatchedConnection) -> None:
+    """Raise an error with the fix as hint where this database cannot be worked on."""
+    values = {"functions": list(sql.WORKER_FUNCTIONS)}
+    row = await (await connection.execute(sql.INSTALLED, values)).fetchone()
+    assert row is not None
+    installed, missing, forbidden, role, database = row
+    if not installed:
+        raise errors.NotInstalled(
+            f"pulse is not installed in the database {database}",
+            hint=errors.INSTALL,
+        )
+    if missing:
+        raise errors.VersionTooOld(
+            f"pulse in the database {database} is older than this package",
+            detail=f"It lacks {', '.join(missing)}.",
+            hint=errors.UPDATE,
+        )
+    if forbidden:
+        raise errors.PermissionDenied(
+            f"{role} may not work jobs in the database {database}",
+            detail=f"It may not call {', '.join(forbidden)}.",
+            hint=f"SELECT pulse.grant_access('{role}', 'worker');",
+        )
+
+
+def shut_down_socket(connection: WatchedConnection | psycopg.Connection[Any]) -> None:
+    """Make a statement that waits for its answer fail at once."""
+    with (
+        contextlib.suppress(psycopg.Error, OSError),
+        socket.socket(fileno=os.dup(connection.fileno())) as copy,
+    ):
+        copy.shutdown(socket.SHUT_RDWR)
+
+
+# -- the connection of the loop -------------------------------------------------------
+
+
+class ReconnectingConnection:
+    """Opened when needed; closed after most errors. A stop ends every wait for it."""
 
     def __init__(
-        self,
-        connector: Connector,
-        stopped: asyncio.Event,
-        hooks: AllHooks,
-        admit: Admit | None = None,
+        self, connector: Connector, stopped: asyncio.Event, hooks: AllHooks
     ) -> None:
+        self.failures = 0
+        """Since the last answer."""
         self._connector = connector
         self._stopped = stopped
         self._hooks = hooks
-        self._admit = admit
-        self._psycopg: AsyncConnection | None = None
-        self.failures = 0
-        self._told = ""
+        self._connection: WatchedConnection | None = None
 
     @property
     def is_open(self) -> bool:
-        return self._psycopg is not None and not self._psycopg.closed
+        return self._connection is not None and not self._connection.closed
 
-    async def get(self, check: bool = False) -> AsyncConnection:
+    async def get(self, check: bool = False) -> WatchedConnection:
         """The connection; opens one where there is none."""
-        if self._psycopg is None or self._psycopg.closed:
-            self._psycopg = await self._connector.open_async("coordinator")
+        if self._connection is None or self._connection.closed:
+            self._connection = await self._connector.open_async("coordinator")
             if check:
-                await require_pulse(self._psycopg)
-            if self._admit is not None:
-                await self._enter(self._psycopg, self._admit)
-        return self._psycopg
-
-    async def _enter(self, connection: AsyncConnection, admit: Admit) -> None:
-        """Another database may answer now: one that is refused is not worked on."""
-        try:
-            await admit(connection)
-        except BaseException as error:
-            self._psycopg = None
-            await connection.close()
-            if isinstance(error, errors.PulseError):
-                raise psycopg.OperationalError(f"{error}") from error
-            raise
+                await require_pulse(self._connection)
+        return self._connection
 
     async def wait_for_server(self) -> None:
-        """The first connection; what is wrong with pulse itself is raised."""
+        """Open the first connection; an error of pulse itself is raised."""
         while not self._stopped.is_set():
             try:
                 await self.open(check=True)
@@ -94,52 +238,203 @@ class Connection:
             stopped.cancel()
 
     async def recover(self, error: BaseException) -> None:
-        """Close it and pause: longer each time, and only until a stop."""
-        if not self._outlives(error):
+        """Close the connection and pause: longer each time, and only until a stop."""
+        if not self._can_go_on_after(error):
             await self.close()
         pause = connections.backoff(self.failures)
         self.failures += 1
-        self._hooks.call("disconnected", error)
-        first = str(errors.translate(error) or error).strip().split("\n")[0]
-        at = self._connector.at
-        log_event(
-            # Beside others that work each reason is logged once.
-            logging.DEBUG if at and first == self._told else logging.WARNING,
-            f"cannot reach the queue{at}, trying again in {pause:.1f} s: {first}",
-            worker=self._connector.worker,
-            failures=self.failures,
-        )
-        self._told = first
+        self._hooks.disconnected(error)
+        reason = str(errors.translate(error) or error).strip().split("\n")[0]
+        self._log_failure(reason, pause)
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._stopped.wait(), pause)
 
-    def _outlives(self, error: BaseException) -> bool:
-        """Whether to go on with the session.
+    def _can_go_on_after(self, error: BaseException) -> bool:
+        """Whether to keep the session: after a statement that was cancelled.
 
-        One that was cancelled has filled its caches. A new one begins with that, and
-        may never get through a small statement_timeout; now and then it is tried
-        all the same, as it gets what the setting is by then.
+        Its caches are filled. A new session begins without, and may never get through
+        a small statement_timeout. Every fourth time a new one is opened all the same:
+        the setting may have been changed meanwhile.
         """
         return (
             isinstance(error, psycopg.errors.QueryCanceled)
             and self.failures % 4 < 3
-            and self._psycopg is not None
-            and self._psycopg.info.transaction_status == TransactionStatus.IDLE
+            and self._connection is not None
+            and self._connection.info.transaction_status == TransactionStatus.IDLE
+        )
+
+    def _log_failure(
+        self, reason: str, pause: float, level: int = logging.WARNING
+    ) -> None:
+        at = self._connector.at_label
+        log_event(
+            level,
+            f"cannot reach the queue{at}, trying again in {pause:.1f} s: {reason}",
+            worker=self._connector.worker,
+            failures=self.failures,
         )
 
     def note_answer(self) -> None:
-        """It works again."""
-        self.failures, self._told = 0, ""
-        if place := self._connector.place:
-            words = f"the queue at {place} answers again"
-            log_event(logging.INFO, words, worker=self._connector.worker)
+        """The server has answered after a failure."""
+        self.failures = 0
 
     async def close(self) -> None:
-        connection, self._psycopg = self._psycopg, None
+        connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Make a statement that waits for its answer fail at once."""
-        if self._psycopg is not None:
-            cut(self._psycopg)
+        if self._connection is not None:
+            shut_down_socket(self._connection)
+
+
+# -- the one statement that is sent all the time --------------------------------------
+
+
+class PreparedStatement:
+    """A query that is prepared once on each connection; its arguments are text."""
+
+    def __init__(
+        self, name: str, query: LiteralString, parameters: Sequence[str]
+    ) -> None:
+        numbered = {each: f"${n}" for n, each in enumerate(parameters, 1)}
+        self._name = name.encode()
+        self._query = (query % numbered).encode()
+        self._prepared_on: WatchedConnection | None = None
+        self._transformer = Transformer()
+
+    async def execute(
+        self, connection: WatchedConnection, values: Sequence[abc.Buffer | None]
+    ) -> RawRows:
+        """Run it with these texts, in the order of its parameters."""
+        async with connection.lock:
+            if self._prepared_on is not connection:
+                await connection.wait(self._prepare(connection))
+            result = await connection.wait_watched(self._run(connection, values))
+        return RawRows(result, self._transformer)
+
+    def _prepare(self, connection: WatchedConnection) -> abc.PQGen[None]:
+        if connection.prepare_threshold is not None:
+            connection.pgconn.send_prepare(self._name, self._query)
+            only_result((yield from generators.execute(connection.pgconn)))
+        self._prepared_on = connection
+        self._transformer = Transformer(connection)
+
+    def _run(
+        self, connection: WatchedConnection, values: Sequence[abc.Buffer | None]
+    ) -> abc.PQGen[PGresult]:
+        server, form = connection.pgconn, Format.BINARY
+        if connection.prepare_threshold is not None:
+            server.send_query_prepared(self._name, values, result_format=form)
+        else:
+            server.send_query_params(self._query, values, result_format=form)
+        return only_result((yield from generators.execute(server)))
+
+
+def only_result(results: Sequence[PGresult]) -> PGresult:
+    """The result of one statement; raises the server's error."""
+    result = results[-1]
+    if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
+        raise psycopg.errors.error_from_result(result, encoding="utf-8")
+    return result
+
+
+class RawRows:
+    """Rows as the server sent them, decoded when they are read."""
+
+    def __init__(self, result: PGresult, transformer: abc.Transformer) -> None:
+        self._result = result
+        self._transformer = transformer
+        self.count = result.ntuples
+
+    def raw(self, row: int, column: int) -> bytes:
+        return self._result.get_value(row, column) or b""
+
+    def read(self, first: int, end: int) -> list[tuple[Any, ...]]:
+        self._transformer.set_pgresult(self._result)
+        return self._transformer.load_rows(first, end, tuple)
+
+
+class WatchedConnection(psycopg.AsyncConnection[tuple[Any, ...]]):
+    """psycopg's connection, with wait_watched: the socket stays registered.
+
+    For each statement psycopg registers the socket with the event loop, sets a timer
+    and removes both. wait_watched leaves the reader there. Any other wait, an error
+    and the end of the connection remove it first, and a cancel does what psycopg does.
+    """
+
+    # The socket, while its reader is registered: libpq may close it at any error.
+    _watched: int | None = None
+    _reading: abc.PQGen[Any]
+    _answer: asyncio.Future[Any] | None = None
+
+    async def wait(self, gen: abc.PQGen[T], *args: Any, **kwargs: Any) -> T:
+        self._unwatch()
+        return await super().wait(gen, *args, **kwargs)
+
+    async def close(self) -> None:
+        self._unwatch()
+        await super().close()
+
+    async def wait_watched(self, gen: abc.PQGen[T]) -> T:
+        """As wait does for one statement, but leave the reader registered."""
+        try:
+            state = next(gen)
+        except BaseException:
+            self._unwatch()
+            raise
+        if state != Wait.R:
+            # So large that it could not be sent at once.
+            return await self.wait(cast("abc.PQGen[T]", ResumedGenerator(gen, state)))
+        loop = asyncio.get_running_loop()
+        if self._watched is None:
+            self._watched = self.pgconn.socket
+            loop.add_reader(self._watched, self._readable)
+        self._reading = gen
+        self._answer = answer = loop.create_future()
+        try:
+            return cast("T", await answer)
+        except asyncio.CancelledError as error:
+            if self.closed:
+                raise
+            rest = ResumedGenerator(gen, state, error)
+            return await self.wait(cast("abc.PQGen[T]", rest))
+
+    def _readable(self) -> None:
+        if self._answer is None or self._answer.done():
+            # No statement is under way: the server has ended the session.
+            self._unwatch()
+            return
+        try:
+            self._reading.send(Ready.R)
+        except StopIteration as end:
+            self._answer.set_result(end.value)
+        except Exception as error:
+            self._unwatch()
+            self._answer.set_exception(error)
+
+    def _unwatch(self) -> None:
+        if self._watched is not None:
+            asyncio.get_running_loop().remove_reader(self._watched)
+            self._watched = None
+
+
+class ResumedGenerator(Generic[T]):
+    """The rest of a generator that waits; may begin with an error."""
+
+    def __init__(
+        self, gen: abc.PQGen[T], state: Wait, error: BaseException | None = None
+    ) -> None:
+        self._gen = gen
+        self._state = state
+        self._error = error
+
+    def __next__(self) -> Wait:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        return self._state
+
+    def send(self, ready: Ready) -> Wait:
+        return self._gen.send(ready)

@@ -1,4 +1,9 @@
-"""pulse.Worker: what users configure, start and stop."""
+"""pulse.Worker: what users configure, start and stop.
+
+A Worker collects handlers and settings. run() starts a loop (loop.py) on the event
+loop, and stop() or a signal ends it. A worker of several databases starts the loops of
+pulse.nodes instead; nothing else in this package knows of those.
+"""
 
 from __future__ import annotations
 
@@ -23,21 +28,23 @@ from collections.abc import (
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, overload
 
+from pulse.connections import distinct_dsns
 from pulse.declarations import Declarations, ScheduleOptions, kinds_of
 from pulse.hooks import Hooks
+from pulse.ids import node_label
 from pulse.logs import log_event
-from pulse.nodes import place, several
 from pulse.options import Duration
 from pulse.tasks import Decorator, Scheduled, Task, TaskOptions, decorator
-from pulse.worker.connector import Connector
-from pulse.worker.coordinator import Coordinator, Settings
-from pulse.worker.fleet import Fleet
-from pulse.worker.recycle import Recycle
+from pulse.worker.connection import Connector
+from pulse.worker.executors import Pools
+from pulse.worker.health import ProbeServer, Recycle, supervised
+from pulse.worker.loop import LoopSettings, WorkerLoop
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
-    from pulse.chunks import ChunkDecorator
+    from pulse.batches import BatchDecorator
+    from pulse.nodes.worker import NodeLoops
 
 # How long running() waits for the first answer of the server.
 START_WITHIN = 2.0
@@ -73,32 +80,20 @@ class Worker:
         max_memory: int | None = None,
         health_port: int | None = None,
     ) -> None:
-        if lanes is not None and concurrency is not None:
-            raise TypeError("pass lanes or concurrency, not both")
-        if lanes is None:
-            lanes = {"default": 10 if concurrency is None else concurrency}
-        if not isinstance(lanes, Mapping) or not all(
-            isinstance(n, int) and n > 0 for n in lanes.values() or [0]
-        ):
-            raise ValueError(
-                "every lane needs at least one slot: lanes is slots by lane, as in "
-                "{'mail': 4}"
-            )
-        slots = dict(lanes)
         if poll_interval <= 0 or grace < 0:
             raise ValueError("poll_interval must be above 0 and grace not below it")
         if process_initializer is not None:
             require_importable(process_initializer)
         self.name = name or new_name()
-        self.lanes: Mapping[str, int] = slots
+        self.lanes: Mapping[str, int] = slots_by_lane(lanes, concurrency)
         """Slots by lane; may be set until it runs."""
         self.tasks: dict[str, Task[Any, Any]] = {}
         self.application = application
-        """Who owns the settings and schedules that are declared here."""
+        """The owner of the settings and schedules that are declared here."""
         self.schedules: dict[str, dict[str, Any]] = {}
         self.ready = threading.Event()
         """Set from the first answer of the server until the worker has stopped."""
-        dsns = [] if isinstance(dsn, str) else several(dsn)
+        dsns = [] if isinstance(dsn, str) else distinct_dsns(dsn)
         self.dsn: str = dsn if isinstance(dsn, str) else dsns[0]
         """As given, the first of several; empty, the environment chooses."""
         self._prepare, self._durable = prepare, durable
@@ -116,8 +111,11 @@ class Worker:
         self.recycled: str | None = None
         """Why max_jobs or max_memory has stopped it."""
         self._lock = threading.RLock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._coordinator: Coordinator | Fleet | None = None
+        self._event_loop: asyncio.AbstractEventLoop | None = None
+        self._loop: WorkerLoop | NodeLoops | None = None
+        self._node_loops: NodeLoops | None = None
+        """The same, of a worker of several databases."""
+        self._probes: ProbeServer | None = None
         self._stop_early = False
         self._asked_to_stop = False
         for task in tasks:
@@ -129,7 +127,7 @@ class Worker:
         """Take a task made with pulse.task."""
         if task.kind in self.tasks:
             raise ValueError(f"the kind {task.kind!r} has a handler already")
-        if self._loop is not None:
+        if self._event_loop is not None:
             raise RuntimeError("handlers are added before the worker runs")
         self.tasks[task.kind] = task
 
@@ -141,7 +139,7 @@ class Worker:
         batch: int,
         within: float = ...,
         **options: Unpack[TaskOptions],
-    ) -> ChunkDecorator: ...
+    ) -> BatchDecorator: ...
     @overload
     def handle(self, kind: str, **options: Unpack[TaskOptions]) -> Decorator: ...
     def handle(
@@ -192,9 +190,9 @@ class Worker:
 
         Cancelling this stops the worker as stop() does, and takes as long.
         """
-        loop = asyncio.get_running_loop()
+        event_loop = asyncio.get_running_loop()
         with self._lock:
-            if self._loop is not None:
+            if self._event_loop is not None:
                 raise RuntimeError(f"worker {self.name} runs already")
             if not self.tasks:
                 raise RuntimeError(
@@ -202,34 +200,50 @@ class Worker:
                     "or Worker(…, tasks=[…])"
                 )
             self._warn_of_other_lanes()
-            self._loop = loop
+            self._event_loop = event_loop
             self.recycled = None
             recycle = Recycle(self.max_jobs, self.max_memory, self._stop)
-            settings = self._settings(recycle)
-            self._coordinator = (
-                Fleet(settings, self._connectors, self.ready)
-                if self._connectors
-                else Coordinator(settings, self.ready)
-            )
+            pools = Pools(self._process_initializer)
+            loop = self._loop = self._make_loop(self._settings(recycle), pools)
             if self._stop_early:
-                self._coordinator.stop()
+                loop.stop()
         try:
-            with _signals(signals, loop, self._on_signal):
-                work = loop.create_task(self._coordinator.run(), name="pulse worker")
+            with _signals(signals, event_loop, self._on_signal):
+                work = event_loop.create_task(
+                    self._work(loop, pools), name="pulse worker"
+                )
                 try:
                     await asyncio.shield(work)
                 except asyncio.CancelledError:
-                    self._coordinator.stop()
+                    loop.stop()
                     await work
                     raise
         finally:
             with self._lock:
-                self._loop = self._coordinator = None
-                # Whoever asks it to stop does not want a fresh start.
+                self._event_loop = self._loop = self._node_loops = None
+                self._probes = None
+                # An explicit stop wins over recycling.
                 self.recycled = None if self._asked_to_stop else recycle.reason
                 self._asked_to_stop = False
                 self._stop_early = False
                 self.ready.clear()
+
+    def _make_loop(
+        self, settings: LoopSettings, pools: Pools
+    ) -> WorkerLoop | NodeLoops:
+        if not self._connectors:
+            return WorkerLoop(settings, pools, self.ready)
+        from pulse.nodes.worker import NodeLoops
+
+        self._node_loops = NodeLoops(settings, self._connectors, pools, self.ready)
+        return self._node_loops
+
+    async def _work(self, loop: WorkerLoop | NodeLoops, pools: Pools) -> None:
+        try:
+            async with supervised(loop, self.health_port) as self._probes:
+                await loop.run()
+        finally:
+            pools.close()
 
     def _warn_of_other_lanes(self) -> None:
         """Warn where its tasks put jobs into lanes that this worker does not take."""
@@ -281,9 +295,9 @@ class Worker:
 
     @dsns.setter
     def dsns(self, dsns: Sequence[str]) -> None:
-        if self._loop is not None:
+        if self._event_loop is not None:
             raise RuntimeError("it runs: add_node and remove_node")
-        self._connectors = [self._connector(dsn) for dsn in several(dsns)]
+        self._connectors = [self._connector(dsn) for dsn in distinct_dsns(dsns)]
         self.dsn = self._connectors[0].dsn
 
     def add_node(self, dsn: str) -> None:
@@ -292,9 +306,10 @@ class Worker:
         with self._lock:
             self._require_several()
             if connector in self._connectors:
-                raise ValueError(f"it works on {connector.place} already")
+                raise ValueError(f"it works on {connector.label} already")
             self._connectors.append(connector)
-            self._tell_fleet("add", connector)
+            if self._node_loops is not None:
+                self._call_soon(self._node_loops.add, connector)
 
     def remove_node(self, dsn: str, grace: float | None = None) -> None:
         """Leave a database: its runs may end within grace, the rest is released."""
@@ -302,43 +317,42 @@ class Worker:
         with self._lock:
             self._require_several()
             if connector not in self._connectors:
-                raise ValueError(f"it does not work on {connector.place}")
+                raise ValueError(f"it does not work on {connector.label}")
             if len(self._connectors) == 1:
                 raise ValueError("the last database cannot be left: stop the worker")
             self._connectors.remove(connector)
-            self._tell_fleet("remove", connector, grace)
+            if self._node_loops is not None:
+                self._call_soon(self._node_loops.remove, connector, grace)
 
     def _require_several(self) -> None:
         if not self._connectors:
             raise TypeError("pass a list of DSNs: Worker([dsn, …])")
 
-    def _tell_fleet(self, verb: str, *facts: Any) -> None:
-        if self._loop is not None and isinstance(self._coordinator, Fleet):
-            with contextlib.suppress(RuntimeError):  # The loop has just been closed.
-                act = getattr(self._coordinator, verb)
-                self._loop.call_soon_threadsafe(act, *facts)
+    def _call_soon(self, function: Callable[..., None], *args: Any) -> None:
+        """From any thread: call this on the worker's event loop."""
+        assert self._event_loop is not None
+        with contextlib.suppress(RuntimeError):  # The loop has just been closed.
+            self._event_loop.call_soon_threadsafe(function, *args)
 
     def _stop(self, grace: float | None = None) -> None:
         with self._lock:
-            loop, coordinator = self._loop, self._coordinator
-            if loop is None or coordinator is None:
+            if self._loop is None:
                 self._stop_early = True
-                return
-        with contextlib.suppress(RuntimeError):  # The loop has just been closed.
-            loop.call_soon_threadsafe(coordinator.stop, grace)
+            else:
+                self._call_soon(self._loop.stop, grace)
 
     def _on_signal(self) -> None:
         self._asked_to_stop = True
-        if self._coordinator is not None:
-            self._coordinator.stop(0 if self._coordinator.stopping else None)
+        if self._loop is not None:
+            self._loop.stop(0 if self._loop.stopping else None)
 
     def _connector(self, dsn: str) -> Connector:
         """To one of several databases."""
-        return Connector(dsn, self.name, self._prepare, self._durable, place(dsn))
+        return Connector(dsn, self.name, self._prepare, self._durable, node_label(dsn))
 
-    def _settings(self, recycle: Recycle) -> Settings:
+    def _settings(self, recycle: Recycle) -> LoopSettings:
         limited = self.max_jobs is not None or self.max_memory is not None
-        return Settings(
+        return LoopSettings(
             connector=Connector(self.dsn, self.name, self._prepare, self._durable),
             lanes=self.lanes,
             tasks=dict(self.tasks),
@@ -348,9 +362,7 @@ class Worker:
             ticks=self._tick,
             listens=self._listen,
             hooks=(*self._hooks, recycle) if limited else self._hooks,
-            process_initializer=self._process_initializer,
             declarations=self.declarations,
-            health_port=self.health_port,
         )
 
 
@@ -361,6 +373,24 @@ async def _without_value(
     # What a lifespan yields is the state of the application.
     async with context:
         yield
+
+
+def slots_by_lane(
+    lanes: Mapping[str, int] | None, concurrency: int | None
+) -> dict[str, int]:
+    """The arguments lanes and concurrency of a worker, checked."""
+    if lanes is not None and concurrency is not None:
+        raise TypeError("pass lanes or concurrency, not both")
+    if lanes is None:
+        lanes = {"default": 10 if concurrency is None else concurrency}
+    if not isinstance(lanes, Mapping) or not all(
+        isinstance(n, int) and n > 0 for n in lanes.values() or [0]
+    ):
+        raise ValueError(
+            "every lane needs at least one slot: lanes is slots by lane, as in "
+            "{'mail': 4}"
+        )
+    return dict(lanes)
 
 
 def new_name() -> str:

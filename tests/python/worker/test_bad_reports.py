@@ -14,8 +14,8 @@ import pulse
 from pulse import Job, Worker
 from pulse.errors import InvalidArgument, TooLarge
 from pulse.options import LARGEST_JSON, to_stored_json, to_text
-from pulse.worker import exchange
-from pulse.worker.slots import LONGEST_WHY, last_line
+from pulse.worker import protocol
+from pulse.worker.runs import LONGEST_REASON, last_line
 from tests.python.worker import handlers
 from tests.python.worker.conftest import PATIENCE, Queue, Start
 from tests.python.worker.test_processes import _importable as _importable
@@ -301,18 +301,18 @@ def test_many_large_results_are_reported_in_parts(
     queue: Queue, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All at once they would make a statement that PostgreSQL does not take."""
-    monkeypatch.setattr(exchange, "LARGEST_PART", 1 << 20)
+    monkeypatch.setattr(protocol, "LARGEST_PART", 1 << 20)
     worker = Worker(queue.db.dsn, concurrency=20)
     together = threading.Barrier(20)
     sizes: list[int] = []
-    values = exchange.Exchange._values
+    values = protocol.Exchange._values
 
     def measured(self: Any, *args: Any) -> Any:
         made = values(self, *args)
-        sizes.append(len(made[exchange.PARAMETERS.index("done")] or b""))
+        sizes.append(len(made[protocol.PARAMETERS.index("done")] or b""))
         return made
 
-    monkeypatch.setattr(exchange.Exchange, "_values", measured)
+    monkeypatch.setattr(protocol.Exchange, "_values", measured)
 
     @worker.handle("large")
     def large(job: Job) -> str:
@@ -404,5 +404,5 @@ def test_what_a_process_chooses_reads_as_in_a_thread(
 
 
 def test_a_long_error_does_not_fill_the_log() -> None:
-    assert len(last_line("first\n" + "x" * 90_000)) <= LONGEST_WHY
+    assert len(last_line("first\n" + "x" * 90_000)) <= LONGEST_REASON
     assert last_line("first\nValueError: why") == "ValueError: why"

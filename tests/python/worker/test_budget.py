@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from pulse.hooks import AllHooks
-from pulse.worker import budget as budget_module
-from pulse.worker.budget import Budget, SharedSlots
+from pulse.nodes import budget as budget_module
+from pulse.nodes.budget import Budget, NodeSlots
 
 
 class Member:
@@ -21,18 +20,21 @@ class Member:
         self.jobs = jobs
         self.woken = 0
         self.connected = True
-        self.slots = SharedSlots(
-            *("w", budget, AllHooks(()), lambda: None, self.poll_now),
-            is_connected=lambda: self.connected,
-        )
+        wakeup: Any = self
+        connection: Any = self
+        self.slots = NodeSlots(budget, wakeup, connection)
+
+    @property
+    def is_open(self) -> bool:
+        return self.connected
 
     def poll_now(self) -> None:
         self.woken += 1
 
     def ask(self) -> int:
-        wants = self.slots.reserve({})
+        wants = self.slots.reserve()
         if not wants:
-            self.slots.miss()
+            self.slots.record_no_free_slot()
         return wants.get("a", 0)
 
     def answer(self, wanted: int) -> int:
@@ -46,11 +48,11 @@ class Member:
 
     @property
     def running(self) -> int:
-        return self.slots._used["a"]
+        return self.slots.used["a"]
 
     def end(self, n: int = 1) -> None:
         self.slots.free({"a": n})
-        self.slots._budget.share_out(self.slots)
+        self.slots.share_freed()
 
 
 def on_a_loop(work: Coroutine[Any, Any, None]) -> None:
@@ -69,7 +71,7 @@ def test_a_full_node_does_not_keep_the_slots_it_frees() -> None:
             other.woken = 0
             full.end()
             assert other.woken
-            assert full.ask() == 0, "the other one is owed it"
+            assert full.ask() == 0, "the other node has a share of it"
             assert other.claim() == 1
         assert (full.running, other.running) == (3, 3)
         full.end()
@@ -120,28 +122,28 @@ def test_a_server_that_does_not_answer_loses_its_reservation(
         budget = Budget({"a": 4})
         hangs, other = Member(budget, 100), Member(budget, 100)
         wanted = hangs.ask()
-        assert wanted == 2, "not hungry yet: its part"
+        assert wanted == 2, "no backlog is known yet: its share"
         while other.claim():
             pass
         assert other.running == 2
         other.woken = 0
-        monkeypatch.setattr(budget_module, "PATIENCE", -1.0)
+        monkeypatch.setattr(budget_module, "RESERVED_FOR", -1.0)
         assert other.ask() == 0
-        assert other.woken, "it has found the reservation void"
+        assert other.woken, "the reservation has expired"
         monkeypatch.undo()
         while other.claim():
             pass
         assert other.running == 4
         # The answer comes after all: none of its jobs may start.
-        hangs.slots._reserved_at -= 2 * budget_module.PATIENCE
+        hangs.slots._reserved_at -= 2 * budget_module.RESERVED_FOR
         assert hangs.answer(wanted) == wanted
         assert hangs.slots.surplus == {"a": wanted}
-        assert all(hangs.slots.gives_back("a") for _ in range(wanted))
-        assert not hangs.slots.gives_back("a")
+        assert all(hangs.slots.take_surplus("a") for _ in range(wanted))
+        assert not hangs.slots.take_surplus("a")
         other.end(4)
         hangs.slots.free({"a": wanted})
         assert hangs.claim() == 1, "until it answers in time"
-        assert not hangs.slots.late
+        assert not hangs.slots.answers_late
 
     on_a_loop(work())
 

@@ -9,8 +9,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from pulse.hooks import AllHooks
-from pulse.worker.connection import Connection
-from pulse.worker.connector import Connector
+from pulse.worker.connection import Connector, ReconnectingConnection
 from tests.conftest import Database
 
 
@@ -21,7 +20,9 @@ def test_a_statement_that_is_cancelled_is_tried_again_in_the_same_session(
     dsn = make_conninfo(db.dsn, options="-c statement_timeout=2000")
 
     async def pids() -> list[int]:
-        line = Connection(Connector(dsn, "w"), asyncio.Event(), AllHooks(()))
+        line = ReconnectingConnection(
+            Connector(dsn, "w"), asyncio.Event(), AllHooks(())
+        )
         seen = []
         for _ in range(5):
             connection = await line.get()

@@ -95,7 +95,10 @@ def test_a_worker_that_may_not_change_settings_works_all_the_same(
     finally:
         connection.execute("DROP OWNED BY only_works")
         connection.execute("DROP ROLE only_works")
-    assert "nothing of what shop declares was written: permission denied" in caplog.text
+    assert (
+        "could not apply the declarations of application shop: permission denied"
+        in caplog.text
+    )
 
 
 def test_what_cannot_be_declared_is_refused_at_once(queue: Queue) -> None:

@@ -72,7 +72,7 @@ def test_a_lost_lease_cancels_the_handler_and_drops_its_result(
     queue.connection.execute(SHORT)
     worker = Worker(queue.db.dsn)
     began, ended = threading.Event(), threading.Event()
-    verdicts: list[str] = []
+    statuses: list[str] = []
 
     if flavour == "sync":
 
@@ -81,7 +81,7 @@ def test_a_lost_lease_cancels_the_handler_and_drops_its_result(
             began.set()
             while job.should_continue():
                 threading.Event().wait(0.01)
-            verdicts.append(job.control.verdict)
+            statuses.append(job.control.status)
             ended.set()
             return "must not be stored"
 
@@ -93,7 +93,7 @@ def test_a_lost_lease_cancels_the_handler_and_drops_its_result(
             try:
                 await asyncio.sleep(PATIENCE)
             except asyncio.CancelledError:
-                verdicts.append(job.control.verdict)
+                statuses.append(job.control.status)
                 ended.set()
             return "must not be stored"
 
@@ -103,7 +103,7 @@ def test_a_lost_lease_cancels_the_handler_and_drops_its_result(
     # The lease is taken away by force.
     queue.connection.execute("SELECT pulse.cancel(%s, 'enough', force => true)", (job,))
     assert ended.wait(PATIENCE)
-    assert verdicts == ["lost"]
+    assert statuses == ["lost"]
     row = queue.job(job)
     assert (row["state"], row["result"], row["last_error"]) == (
         *("cancelled", None, "enough"),

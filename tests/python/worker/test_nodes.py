@@ -137,9 +137,10 @@ class Story:
 
 def until_all_ask(worker: pulse.Worker) -> None:
     """Until each node has claimed or been refused: every one takes part."""
-    fleet: Any = worker._coordinator
-    members = fleet._budget._members
-    until(lambda: all(m.hungry and m.is_connected() for m in members))
+    loops = worker._node_loops
+    assert loops is not None
+    members = loops._budget._nodes
+    until(lambda: all(m.has_backlog and m.is_connected for m in members))
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ import pytest
 from pulse import Job, Worker
 from pulse.sql import worker as sql
 from pulse.sql.idle import IDLE_LIMIT, UNREAD_LIMIT
-from pulse.worker.connector import Connector
+from pulse.worker.connection import Connector
 from tests.conftest import Connection
 from tests.python.worker.conftest import PATIENCE, Queue, Start
 from tools.servers import Server
@@ -141,7 +141,7 @@ def test_a_blocked_event_loop_keeps_no_lock_of_its_tick(
 def test_a_failed_tick_leaves_the_session_usable(
     queue: Queue, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse.worker.listener.TICK_SELDOM", 0.05)
+    monkeypatch.setattr("pulse.worker.wakeup.TICK_SELDOM", 0.05)
     connection = queue.connection
     connection.execute("CREATE SEQUENCE public.ticks")
     connection.execute("""

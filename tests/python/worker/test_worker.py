@@ -10,7 +10,7 @@ import pytest
 
 import pulse
 from pulse import Job, Worker, errors
-from pulse.worker.slots import LARGE
+from pulse.worker.runs import LARGE
 from tests.conftest import Database
 from tests.python.worker.conftest import PATIENCE, Queue, Start
 

@@ -15,7 +15,7 @@ from django.utils.connection import ConnectionDoesNotExist
 import pulse
 from pulse.django.worker import make_worker
 from pulse.errors import NotInstalled
-from pulse.worker.recycle import bytes_of, start_afresh
+from pulse.worker.health import bytes_of, restart_process
 
 LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG, logging.DEBUG)
 # How long a reload waits for what runs; the rest is released, and runs again at once.
@@ -90,7 +90,7 @@ class Command(BaseCommand):
         worker = self.worker(options)
         self.work(worker)
         if worker.recycled is not None:
-            start_afresh(worker.recycled)
+            restart_process(worker.recycled)
 
     def worker(self, options: dict[str, Any]) -> pulse.Worker:
         lanes = options["lanes"] and {

@@ -1,7 +1,12 @@
-"""Several databases, each with a pulse of its own: numbers, places and homes.
+"""Several databases (nodes), each with a pulse of its own.
 
-The number of a node is in the high bits of its job ids and leases, as pulse.node_of and
-pulse.lease_node read it.
+This module checks the numbers of nodes and assigns keys to nodes.
+
+    worker.py   a worker of several databases: a loop for each
+    budget.py   the slots that these loops share
+    client.py   a client of several databases: the node of each call
+
+Only pulse.Worker and pulse.Client import this package, when they get several DSNs.
 """
 
 from __future__ import annotations
@@ -10,41 +15,13 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from psycopg.conninfo import conninfo_to_dict
-
 from pulse import errors
-
-
-def node_of(job_id: int) -> int:
-    return job_id >> 43
-
-
-def lease_node(lease: int) -> int:
-    return lease >> 53
-
-
-def place(dsn: str) -> str:
-    """Where a DSN leads to, for people: without the password."""
-    found = conninfo_to_dict(dsn)
-    host = str(found.get("host") or found.get("hostaddr") or "local")
-    port = f":{found['port']}" if "port" in found else ""
-    return f"{host}{port}/{found.get('dbname', '')}"
-
-
-def several(dsns: Iterable[str]) -> list[str]:
-    """DSNs of several databases, each named once."""
-    every = list(dsns)
-    if not every:
-        raise ValueError("at least one DSN is needed")
-    if len(set(every)) < len(every):
-        raise ValueError("the same DSN is there twice")
-    return every
 
 
 def require_own_number(
     where: str, number: int, state: str, others: Mapping[int, str]
 ) -> None:
-    """Raise unless the database may be one of several; others: places by number."""
+    """Raise unless the database may be one of several; others: labels by number."""
     if state == "unset":
         raise errors.NodeRefused(
             f"the database at {where} has no node number",
@@ -66,21 +43,21 @@ def require_own_number(
         )
 
 
-def home_of(key: str, numbers: Iterable[int]) -> int:
+def node_of_key(key: str, numbers: Iterable[int]) -> int:
     """The node of a key: the same for every client; with one more node most stay.
 
-    Each node draws a number by the key, and the highest one has it.
+    Rendezvous (highest random weight) hashing.
     """
 
-    def draw(number: int) -> tuple[bytes, int]:
+    def weight(number: int) -> tuple[bytes, int]:
         text = f"{number} {key}".encode()
         return hashlib.blake2b(text, digest_size=8).digest(), number
 
-    return max(numbers, key=draw)
+    return max(numbers, key=weight)
 
 
-def key_of(options: Mapping[str, Any]) -> str | None:
-    """What has to meet in one node: equal keys, the jobs of a group or of a flow."""
+def routing_key(options: Mapping[str, Any]) -> str | None:
+    """The key that jobs of one node share: a unique key, a group or a flow."""
     for name in ("unique_key", "group_key", "flow"):
         if (value := options.get(name)) is not None:
             return f"{name} {value}"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pulse.options import Options
 
 
-class ChunkTask(Task[..., Any]):
+class BatchTask(Task[..., Any]):
     """A function of a list of jobs, each of which ends on its own.
 
     It gets up to batch jobs, fewer where no more came within so many seconds. It
@@ -40,7 +40,7 @@ class ChunkTask(Task[..., Any]):
         return members
 
     def run(self, job: Job) -> Any:
-        """A chunk of one."""
+        """A batch of one."""
         if self.is_async:
             return self._run_async(job)
         return self._only([job], self.function([job]))
@@ -54,25 +54,25 @@ class ChunkTask(Task[..., Any]):
             raise result
         return result
 
-    def using(self, **options: Any) -> ChunkTask:
+    def using(self, **options: Any) -> BatchTask:
         both: Any = {**self.options, **options}
-        return ChunkTask(
+        return BatchTask(
             self.kind, self.function, self.batch, self.within, both, self.settings
         )
 
 
-class ChunkDecorator:
+class BatchDecorator:
     """What task and handle give with batch."""
 
     def __init__(
         self,
-        make: Callable[[Callable[[list[Job]], Any]], ChunkTask],
+        make: Callable[[Callable[[list[Job]], Any]], BatchTask],
         then: Callable[[Task[Any, Any]], None] | None,
     ) -> None:
         self._make = make
         self._then = then
 
-    def __call__(self, function: Callable[[list[Job]], Any]) -> ChunkTask:
+    def __call__(self, function: Callable[[list[Job]], Any]) -> BatchTask:
         made = self._make(function)
         if self._then is not None:
             self._then(made)
@@ -85,7 +85,7 @@ def results_of(jobs: Sequence[Job], returned: Any) -> list[Any]:
         return [None] * len(jobs)
     if not isinstance(returned, (list, tuple)):
         raise TypeError(
-            f"a chunk handler returns None or a list with a result for each job, and "
+            f"a batch handler returns None or a list with a result for each job, and "
             f"not a {type(returned).__name__}"
         )
     if len(returned) != len(jobs):

@@ -1,8 +1,8 @@
-"""Which of several databases a call of a client goes to, and the connections to them.
+"""A client of several databases: which node a call goes to, and the connections.
 
-A job goes home: where its lane lives, where the jobs are that it comes after, or where
-its unique key (group, flow) belongs. One without a home goes to any node that answers,
-in turns. A home that does not answer is an error: elsewhere a key would not be unique.
+A job goes to the node of its lane, of the jobs that it comes after, or of its unique
+key (group, flow). Other jobs go to the nodes in turn, to any that answers. If the node
+of a job does not answer, the call fails: in another node its key would not be unique.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from typing import Any
 
 import psycopg
 
-from pulse import connections, errors, nodes
+from pulse import connections, errors
+from pulse.ids import node_label, node_of
+from pulse.nodes import node_of_key, require_own_number, routing_key
 from pulse.sql import producer as sql
 
 Options = Mapping[str, Any]
@@ -29,26 +31,26 @@ class Routes:
     """What is known of the nodes; numbers are learnt when a node first answers."""
 
     def __init__(self, dsns: Sequence[str], homes: Mapping[str, int] | None) -> None:
-        self.dsns = nodes.several(dsns)
+        self.dsns = connections.distinct_dsns(dsns)
         self._homes = dict(homes or {})
         self._numbers: dict[str, int] = {}
         self._avoid: dict[str, float] = {}
         self._turn = 0
 
-    def enter(self, dsn: str, number: int, state: str) -> None:
-        """This number answers there; raises NodeRefused."""
+    def register(self, dsn: str, number: int, state: str) -> None:
+        """Record the number that this database reported; raises NodeRefused."""
         self._avoid.pop(dsn, None)
         if len(self.dsns) > 1:
-            places = {n: nodes.place(d) for d, n in self._numbers.items() if d != dsn}
-            nodes.require_own_number(nodes.place(dsn), number, state, places)
+            others = {n: node_label(d) for d, n in self._numbers.items() if d != dsn}
+            require_own_number(node_label(dsn), number, state, others)
         self._numbers[dsn] = number
 
-    def learn(self, dsn: str, number: int) -> None:
-        """What is wrong with it is reported with the next connection."""
+    def renumber(self, dsn: str, number: int) -> None:
+        """The next connection reports what is wrong with this number."""
         self._numbers[dsn] = number
 
-    def namesake(self, dsn: str, number: int) -> str | None:
-        """Another one that had this number when it was last asked."""
+    def node_with_number(self, dsn: str, number: int) -> str | None:
+        """Another database that reported this number."""
         found = (d for d, n in self._numbers.items() if n == number and d != dsn)
         return next(found, None)
 
@@ -57,7 +59,7 @@ class Routes:
         self._avoid[dsn] = now + max(AVOID_FOR, 10 * (now - since))
 
     def in_turn(self) -> list[str]:
-        """All of them, each time another one first, and last who did not answer."""
+        """All nodes, each time another one first; those that did not answer last."""
         self._turn += 1
         first = self._turn % len(self.dsns)
         now = time.monotonic()
@@ -95,7 +97,7 @@ class Routes:
 
     def _home(self, job: Options) -> int | str | None:
         lane = job.get("lane") or "default"
-        after = {nodes.node_of(job_id) for job_id in job.get("after") or ()}
+        after = {node_of(job_id) for job_id in job.get("after") or ()}
         if len(after) > 1:
             raise errors.InvalidArgument(
                 "a job cannot come after jobs of several nodes",
@@ -105,10 +107,10 @@ class Routes:
             return after.pop()
         if lane in self._homes:
             return self._homes[lane]
-        return nodes.key_of(job)
+        return routing_key(job)
 
     def needs_all(self, jobs: Sequence[Options]) -> bool:
-        """Whether every node has to be known to say which is the home."""
+        """Whether the numbers of all nodes have to be known to choose one."""
         return len(self._numbers) < len(self.dsns) and any(
             isinstance(self._home(job), str) for job in jobs
         )
@@ -116,21 +118,21 @@ class Routes:
     def number_of(self, home: int | str) -> int:
         if isinstance(home, int):
             return home
-        return nodes.home_of(home, self._numbers.values())
+        return node_of_key(home, self._numbers.values())
 
 
 def unavailable(dsn: str, error: BaseException) -> errors.Unavailable:
     reason = str(error).strip().split("\n")[0]
     return errors.Unavailable(
-        f"the database at {nodes.place(dsn)} does not answer",
+        f"the database at {node_label(dsn)} does not answer",
         detail=reason,
-        hint="What has its home there waits until it is back.",
+        hint="Jobs that belong there wait until it is back.",
     )
 
 
 def number_at(connection: psycopg.Connection[Any]) -> tuple[int, str]:
     with errors.mapped():
-        row = connection.execute(sql.NODE).fetchone()
+        row = (connection.execute(sql.NODE)).fetchone()
     assert row is not None
     return row[0], row[1]
 
@@ -142,7 +144,7 @@ async def number_at_async(connection: psycopg.AsyncConnection[Any]) -> tuple[int
     return row[0], row[1]
 
 
-class Nodes:
+class NodeConnections:
     """Connections to several databases, safe to share between threads."""
 
     def __init__(self, dsns: Sequence[str], homes: Mapping[str, int] | None) -> None:
@@ -157,17 +159,20 @@ class Nodes:
                 return found
             since = time.monotonic()
             try:
-                made = psycopg.connect(connections.conninfo(dsn), autocommit=True)
+                made = psycopg.Connection.connect(
+                    connections.conninfo(dsn), autocommit=True
+                )
             except (psycopg.OperationalError, OSError) as error:
                 self._routes.avoid(dsn, since)
                 raise unavailable(dsn, error) from error
             try:
                 number, state = number_at(made)
-                if (other := self._routes.namesake(dsn, number)) in self._open:
-                    # It may have another one by now.
+                if (other := self._routes.node_with_number(dsn, number)) in self._open:
+                    # It may have another number by now.
                     with contextlib.suppress(psycopg.OperationalError):
-                        self._routes.learn(other, number_at(self._open[other])[0])
-                self._routes.enter(dsn, number, state)
+                        there = number_at(self._open[other])
+                        self._routes.renumber(other, there[0])
+                self._routes.register(dsn, number, state)
             except BaseException:
                 made.close()
                 raise
@@ -205,15 +210,17 @@ class Nodes:
             for dsn in self._routes.unknown:
                 self.at(dsn)
         home = self._routes.home(jobs)
-        return self.any() if home is None else self.of(self._routes.number_of(home))
+        if home is None:
+            return self.any()
+        return self.of(self._routes.number_of(home))
 
     def close(self) -> None:
         for connection in self._open.values():
             connection.close()
 
 
-class AsyncNodes:
-    """The same for asyncio."""
+class AsyncNodeConnections:
+    """Connections to several databases, safe to share between asyncio tasks."""
 
     def __init__(self, dsns: Sequence[str], homes: Mapping[str, int] | None) -> None:
         self._routes = Routes(dsns, homes)
@@ -235,11 +242,12 @@ class AsyncNodes:
                 raise unavailable(dsn, error) from error
             try:
                 number, state = await number_at_async(made)
-                if (other := self._routes.namesake(dsn, number)) in self._open:
+                if (other := self._routes.node_with_number(dsn, number)) in self._open:
+                    # It may have another number by now.
                     with contextlib.suppress(psycopg.OperationalError):
                         there = await number_at_async(self._open[other])
-                        self._routes.learn(other, there[0])
-                self._routes.enter(dsn, number, state)
+                        self._routes.renumber(other, there[0])
+                self._routes.register(dsn, number, state)
             except BaseException:
                 await made.close()
                 raise
@@ -256,6 +264,7 @@ class AsyncNodes:
                     failed = error
             while (found := self._routes.find(number)) is not None:
                 connection = await self.at(found)
+                # A new connection may have shown that its number is another one now.
                 if self._routes.find(number) == found:
                     return connection
         assert failed is not None

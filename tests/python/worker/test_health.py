@@ -1,4 +1,4 @@
-"""What a supervisor asks, what systemd is told, and fresh starts."""
+"""Probes, notifications of systemd, and restarts."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ import pytest
 
 import pulse
 from pulse import Job, Worker
-from pulse.worker import probes
+from pulse.worker import health
 from tests.python.worker.conftest import PATIENCE, Queue, Running, Start
 
 
 def ask(running: Running, path: str) -> tuple[int, Any]:
-    coordinator = running.worker._coordinator
-    assert coordinator is not None
-    assert coordinator.probes is not None
-    url = f"http://127.0.0.1:{coordinator.probes.port}{path}"
+    probes = running.worker._probes
+    assert probes is not None
+    url = f"http://127.0.0.1:{probes.port}{path}"
     try:
         with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
             return answer.status, json.load(answer)
@@ -74,8 +73,8 @@ def test_a_worker_without_its_server_is_live_and_not_ready(
 def test_a_blocked_event_loop_is_not_live(
     queue: Queue, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probes, "BEAT", 0.01)
-    monkeypatch.setattr(probes, "STUCK_AFTER", 0.5)
+    monkeypatch.setattr(health, "BEAT", 0.01)
+    monkeypatch.setattr(health, "STUCK_AFTER", 0.5)
     worker = Worker(queue.db.dsn, health_port=0)
     go_on = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Waking up: the bell, its probe, polling where LISTEN is dead, upkeep."""
+"""Waking up: notifications, their probe, polling without LISTEN, maintenance."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 
 import pulse
 from pulse import Job, Worker
-from pulse.worker.exchange import Exchange
-from pulse.worker.listener import CLAIM_AGAIN_AFTER
+from pulse.worker.protocol import Exchange
+from pulse.worker.wakeup import CLAIM_AGAIN_AFTER
 from tests.conftest import Database
 from tests.python.worker.conftest import ARMED, PATIENCE, Own, Queue, Start
 from tools.servers import Server
@@ -220,7 +220,7 @@ END'
 
 
 @pytest.mark.parametrize("way", ["directly", "through a pooler"])
-def test_upkeep_is_not_bound_by_timeouts_meant_for_people(
+def test_maintenance_is_not_bound_by_timeouts_meant_for_people(
     queue: Queue, start: Start, request: pytest.FixtureRequest, way: str
 ) -> None:
     connection = queue.connection
@@ -239,7 +239,7 @@ def test_upkeep_is_not_bound_by_timeouts_meant_for_people(
     assert seen.fetchall() == [("0", "5s")]
 
 
-def test_upkeep_that_fails_is_warned_of_once_for_each_error(
+def test_maintenance_that_fails_is_warned_of_once_for_each_error(
     queue: Queue, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     fails = """
@@ -268,7 +268,7 @@ def test_upkeep_that_fails_is_warned_of_once_for_each_error(
         # The one that is under way may be of the kind before.
         before = ticks()
         queue.until(lambda: ticks() >= before + 3)
-        said = [r for r in caplog.records if r.getMessage().startswith("upkeep:")]
+        said = [r for r in caplog.records if r.getMessage().startswith("maintenance:")]
         return [f"{r.levelname} {r.getMessage().splitlines()[0]}" for r in said]
 
     queue.connection.execute("CREATE SEQUENCE public.ticks")
@@ -276,21 +276,23 @@ def test_upkeep_that_fails_is_warned_of_once_for_each_error(
         pytest.MonkeyPatch.context() as patch,
         caplog.at_level(logging.INFO, "pulse.worker"),
     ):
-        patch.setattr("pulse.worker.listener.TICK_SELDOM", 0.05)
-        patch.setattr("pulse.worker.listener.TICK_EVERY", 0.05)
+        patch.setattr("pulse.worker.wakeup.TICK_SELDOM", 0.05)
+        patch.setattr("pulse.worker.wakeup.TICK_EVERY", 0.05)
         start(idle(queue.db.dsn))
         assert after_ticks(fails.format("XX001")) == [
-            "WARNING upkeep: tick failed: it is XX001"
+            "WARNING maintenance: tick failed: it is XX001"
         ]
         assert after_ticks(fails.format("XX002")) == [
-            "WARNING upkeep: tick failed: it is XX002"
+            "WARNING maintenance: tick failed: it is XX002"
         ]
         assert after_ticks(steps.format("'57014: at ' || clock_timestamp()"))[0] == (
-            "INFO upkeep: tick works again"
+            "INFO maintenance: tick works again"
         )
         # Still the same, though the words differ each time.
         assert after_ticks(steps.format("'57014: by ' || clock_timestamp()")) == []
-        assert after_ticks(steps.format("NULL")) == ["INFO upkeep: prune works again"]
+        assert after_ticks(steps.format("NULL")) == [
+            "INFO maintenance: prune works again"
+        ]
 
 
 def test_hello_names_lanes_and_kinds(queue: Queue, start: Start) -> None:
