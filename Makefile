@@ -27,7 +27,8 @@ install: build  ## Install the extension (PG_CONFIG chooses the server)
 lint: setup build  ## Check the style of SQL, Python and the Dockerfile
 	@$(RUN) -m tools.lint
 
-format: setup  ## Lay out the Python files as `make lint` wants them
+format: setup  ## Lay out the Python files and write the sync twins as `make lint` wants them
+	@$(RUN) -m tools.twins
 	@.venv/bin/ruff format --quiet .
 	@.venv/bin/ruff check --quiet --fix .
 

@@ -27,6 +27,7 @@ CHECKS: dict[str, list[str]] = {
     "sqlfluff": ["sqlfluff", "lint", "--nocolor", "--disable-progress-bar", *SQL],
     "SQL in bodies": ["python", "-m", "tools.lint_sql", *SQL],
     "ruff": ["ruff", "check", "--quiet", "."],
+    "sync twins": ["python", "-m", "tools.twins", "--check"],
     "ruff format": ["ruff", "format", "--quiet", "--diff", "."],
     "imports": ["lint-imports", "--no-cache"],
     "types of the page": ["tsc", "--project", "tools/js"],

@@ -48,8 +48,7 @@ def fetch(
     if _is_a(connection, "sqlalchemy.orm", SQLALCHEMY_ORM) or _is_a(
         connection, "sqlalchemy.engine", ("Connection",)
     ):
-        with errors.mapped():
-            return then(connection.execute(_sqlalchemy(query), values).fetchall())
+        return _sqlalchemy(connection, query, values, then)
     if is_dbapi(connection):
         return _dbapi(connection, query, values, then)
     raise unusable(connection)
@@ -105,6 +104,7 @@ def _is_a(connection: Any, module: str, names: Sequence[str]) -> bool:
     )
 
 
+# Made from _psycopg_async by tools/twins.py.
 def _psycopg(
     connection: psycopg.Connection[Any],
     query: LiteralString,
@@ -115,7 +115,8 @@ def _psycopg(
         # Its own cursor class and row factory: the caller's defaults may differ.
         cursor = psycopg.Cursor(connection, row_factory=tuple_row)
         try:
-            return then(cursor.execute(query, values).fetchall())
+            cursor.execute(query, values)
+            return then(cursor.fetchall())
         finally:
             cursor.close()
 
@@ -127,14 +128,30 @@ async def _psycopg_async(
     then: Callable[[list[Row]], T],
 ) -> T:
     with errors.mapped():
-        async with psycopg.AsyncCursor(connection, row_factory=tuple_row) as cursor:
+        # Its own cursor class and row factory: the caller's defaults may differ.
+        cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
+        try:
             await cursor.execute(query, values)
             return then(await cursor.fetchall())
+        finally:
+            await cursor.close()
 
 
-def _sqlalchemy(query: str) -> Any:
+def _sqlalchemy_text(query: str) -> Any:
     text: Any = sys.modules["sqlalchemy"].text
     return text(NAMED.sub(r":\1", query))
+
+
+# Made from _sqlalchemy_async by tools/twins.py.
+def _sqlalchemy(
+    connection: Any,
+    query: str,
+    values: dict[str, Any],
+    then: Callable[[list[Row]], T],
+) -> T:
+    with errors.mapped():
+        found = connection.execute(_sqlalchemy_text(query), values)
+        return then(found.fetchall())
 
 
 async def _sqlalchemy_async(
@@ -144,7 +161,8 @@ async def _sqlalchemy_async(
     then: Callable[[list[Row]], T],
 ) -> T:
     with errors.mapped():
-        return then((await connection.execute(_sqlalchemy(query), values)).fetchall())
+        found = await connection.execute(_sqlalchemy_text(query), values)
+        return then(found.fetchall())
 
 
 def _dbapi(

@@ -90,6 +90,7 @@ def _has_several(source: Any, homes: Mapping[str, int] | None) -> bool:
     return False
 
 
+# Made from _nodes_async by tools/twins.py.
 def _nodes(source: Any, homes: Mapping[str, int] | None) -> NodeConnections | None:
     """The connections of a client of several databases."""
     if not _has_several(source, homes):
@@ -110,6 +111,7 @@ def _nodes_async(
     return AsyncNodeConnections(source, homes)
 
 
+# Made from AsyncClient by tools/twins.py.
 class Client:
     """Enqueue, cancel and wait; safe to share between threads."""
 
@@ -217,6 +219,7 @@ class Client:
         self.close()
 
 
+# Made from _fetch_async by tools/twins.py.
 def _fetch(connection: Any, query: LiteralString, values: dict[str, Any]) -> list[Row]:
     fetched: Any = adapters.fetch(connection, query, values, list)
     rows: list[Row] = fetched

@@ -14,6 +14,7 @@ R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 
 
+# Made from AsyncHandle by tools/twins.py.
 @dataclass(frozen=True)
 class Handle(Generic[R_co]):
     """A job that was enqueued. new is False when its unique key found another job."""
@@ -41,7 +42,7 @@ class Handle(Generic[R_co]):
 
 @dataclass(frozen=True)
 class AsyncHandle(Generic[R_co]):
-    """The same, enqueued on an async connection."""
+    """A job that was enqueued. new is False when its unique key found another job."""
 
     id: int
     new: bool
@@ -55,7 +56,10 @@ class AsyncHandle(Generic[R_co]):
     @overload
     async def result(self, timeout: float | None = None) -> R_co: ...
     async def result(self, timeout: float | None = None) -> Any:
-        """Wait for what the function returned; commit before you wait."""
+        """Wait for what the function returned; commit before you wait.
+
+        Raises JobDead, JobCancelled, NoSuchJob or ResultTimeout.
+        """
         source = self._source
         client = source if isinstance(source, AsyncClient) else AsyncClient(source)
         return decoded(self.id, self._decode, await client.result(self.id, timeout))

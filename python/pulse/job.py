@@ -132,6 +132,7 @@ class Job:
             note = to_text(str(note), LONGEST_NOTE)
         self.control.progress(self.lease, float(fraction), note)
 
+    # Made from checkpoint_async by tools/twins.py.
     def checkpoint(self, data: Any) -> None:
         """Store data for the next attempt; returns when it is stored.
 
@@ -146,6 +147,7 @@ class Job:
         """
         await self._ask_async("checkpoint", data=to_stored_json(data, "checkpoint"))
 
+    # Made from upstream_async by tools/twins.py.
     def upstream(self) -> list[Upstream]:
         """The jobs that this one depends on, by id: how they ended, what they gave."""
         return [Upstream(*row) for row in self._ask("upstream")]
@@ -154,6 +156,7 @@ class Job:
         """The jobs that this one depends on, by id: how they ended, what they gave."""
         return [Upstream(*row) for row in await self._ask_async("upstream")]
 
+    # Made from spawn_async by tools/twins.py.
     def spawn(self, step: str, jobs: Iterable[Mapping[str, Any]]) -> list[int]:
         """Add jobs to this one's flow; jobs that wait for this job wait for them too.
 
@@ -170,6 +173,7 @@ class Job:
         """
         return _ids(await self._ask_async("spawn", **self._spawning(step, jobs)))
 
+    # Made from step_async by tools/twins.py.
     def step(
         self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> Any:
@@ -206,6 +210,7 @@ class Job:
         rows = await self._ask_async("save_step", step=name, result=result)
         return rows[0][0] if rows else None
 
+    # Made from sleep_async by tools/twins.py.
     def sleep(self, name: str, duration: Duration) -> None:
         """Give the job back until duration has passed, once for each name.
 
@@ -222,6 +227,7 @@ class Job:
         waiting = self._waiting(name, duration)
         self._waited(name, await self._ask_async("wait_for", **waiting))
 
+    # Made from wait_for_async by tools/twins.py.
     def wait_for(
         self, signal: str, timeout: Duration, *, step: str | None = None
     ) -> Any:

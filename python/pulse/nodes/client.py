@@ -130,6 +130,7 @@ def unavailable(dsn: str, error: BaseException) -> errors.Unavailable:
     )
 
 
+# Made from number_at_async by tools/twins.py.
 def number_at(connection: psycopg.Connection[Any]) -> tuple[int, str]:
     with errors.mapped():
         row = (connection.execute(sql.NODE)).fetchone()
@@ -144,6 +145,7 @@ async def number_at_async(connection: psycopg.AsyncConnection[Any]) -> tuple[int
     return row[0], row[1]
 
 
+# Made from AsyncNodeConnections by tools/twins.py.
 class NodeConnections:
     """Connections to several databases, safe to share between threads."""
 

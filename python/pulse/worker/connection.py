@@ -68,6 +68,7 @@ class Connector:
     def at_label(self) -> str:
         return f" at {self.label}" if self.label else ""
 
+    # Made from open_async by tools/twins.py.
     def open(self, purpose: str) -> BlockingConnection:
         """A connection with the session settings of a worker."""
         connection = self._connect(purpose)

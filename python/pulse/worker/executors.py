@@ -120,6 +120,7 @@ class Executors:
         else:
             batch.returned(value, self._runs)
 
+    # Made from _run_batch_async by tools/twins.py.
     def _run_batch(self, batch: Batch) -> None:
         if not batch.begin(self._runs):
             return
