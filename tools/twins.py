@@ -3,11 +3,11 @@
 python -m tools.twins           write what differs
 python -m tools.twins --check   print what differs, as `make lint` does
 
-Where a comment says
+Below a comment
 
     # Made from AsyncClient by tools/twins.py.
 
-the class, function or method below it is made from AsyncClient, which is in the same
+the tool makes the class, function or method from AsyncClient, which is in the same
 file (a method: in the same class). The async one is the source. Without `async` and
 `await`, and with the names of RENAMED, it is the sync one; `ruff format` lays it out.
 """
@@ -96,16 +96,16 @@ def sync(source: str) -> str:
     """An async definition as a sync one, not laid out yet."""
     lines = source.splitlines(keepends=True)
     tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
-    for place in reversed(range(len(tokens))):
-        token = tokens[place]
+    for index in reversed(range(len(tokens))):
+        token = tokens[index]
         (row, start), (end_row, end) = token.start, token.end
         if token.type == tokenize.NAME:
             new = sync_name(token.string)
             if token.string in ("async", "await"):
-                new, end = "", tokens[place + 1].start[1]
+                new, end = "", tokens[index + 1].start[1]
             elif token.string == "asyncio":
                 # With its attribute.
-                end = tokens[place + 2].end[1]
+                end = tokens[index + 2].end[1]
                 new = RENAMED[lines[row - 1][start:end]]
             lines[row - 1] = lines[row - 1][:start] + new + lines[row - 1][end:]
         elif token.type == tokenize.STRING:

@@ -158,8 +158,8 @@ class NodeLoops:
                 await loop.work()
                 return
             except errors.PulseError as error:
-                words = f"skipping database {connector.label}: {error.message}"
-                self._log(logging.ERROR, words, hint=error.hint)
+                message = f"skipping database {connector.label}: {error.message}"
+                self._log(logging.ERROR, message, hint=error.hint)
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._stopped.wait(), TRY_AGAIN_AFTER)
             finally:
@@ -437,5 +437,5 @@ class NodeConnection(ReconnectingConnection):
     def note_answer(self) -> None:
         super().note_answer()
         self._last_logged_reason = ""
-        words = f"the queue at {self._connector.label} answers again"
-        log_event(logging.INFO, words, worker=self._connector.worker)
+        message = f"the queue at {self._connector.label} answers again"
+        log_event(logging.INFO, message, worker=self._connector.worker)

@@ -173,27 +173,27 @@ class Maintenance:
     async def _advise_watchdog(self, connection: WatchedConnection) -> None:
         cursor = await connection.execute(sql.CAN_HAVE_WATCHDOG)
         if await cursor.fetchone() == (True,):
-            words = (
+            message = (
                 "no watchdog has ticked lately: the workers do the maintenance. For a "
                 "watchdog that works without them: SELECT pulse.start_watchdog();"
             )
-            log_at(self._connector, logging.WARNING, words)
+            log_at(self._connector, logging.WARNING, message)
 
     def note(self, step: str, error: BaseException | str | None) -> None:
         """Warn when a step begins to fail or fails otherwise, not each time."""
         before = self._failing.get(step)
         if error is None:
             if self._failing.pop(step, None) is not None:
-                words = f"maintenance: {step} works again"
-                log_at(self._connector, logging.INFO, words, step=step)
+                message = f"maintenance: {step} works again"
+                log_at(self._connector, logging.INFO, message, step=step)
             return
         # Messages may name a process or a moment, so errors are compared by their
         # code. tick writes the code before the message.
         code = error if isinstance(error, str) else errors.sqlstate_of(error)
         self._failing[step] = (code or type(error).__name__)[:5]
         if self._failing[step] != before:
-            words = f"maintenance: {step} failed: {str(error).strip()}"
-            log_at(self._connector, logging.WARNING, words, step=step)
+            message = f"maintenance: {step} failed: {str(error).strip()}"
+            log_at(self._connector, logging.WARNING, message, step=step)
 
 
 def log_at(connector: Connector, level: int, message: str, **fields: Any) -> None:
@@ -274,8 +274,8 @@ class Listener:
                 except (psycopg.Error, OSError) as error:
                     if self._connection is None or self._connection.closed:
                         # The loop warns of a server that cannot be reached.
-                        words = f"the listener's connection: {error}"
-                        log_at(self._connector, logging.DEBUG, words)
+                        message = f"the listener's connection: {error}"
+                        log_at(self._connector, logging.DEBUG, message)
                     else:
                         self._maintenance.note("hello", error)
                     await self._disconnect()
@@ -298,12 +298,12 @@ class Listener:
         connection.add_notify_handler(self._notified)
         if not self._listening and not self._warned_no_listen:
             self._warned_no_listen = True
-            words = (
+            message = (
                 "LISTEN receives nothing here (a pooler in transaction mode?): "
                 "polling instead. Jobs start a little later. Fix: a DSN that leads "
                 "straight to PostgreSQL."
             )
-            log_at(self._connector, logging.WARNING, words)
+            log_at(self._connector, logging.WARNING, message)
 
     async def _run_due(self) -> None:
         now = time.monotonic()

@@ -251,9 +251,9 @@ class Worker:
         own = [(k, lane) for k, how in wanted if (lane := how.get("lane"))]
         others = [f"{lane} ({k})" for k, lane in own if lane != "default"]
         if others and list(self.lanes) == ["default"]:
-            words = "this worker takes lane default alone; its jobs go also into "
-            words += f"{', '.join(others)}: name the slots with lanes={{…}}"
-            log_event(logging.WARNING, words, worker=self.name)
+            message = "this worker takes lane default alone; its jobs go also into "
+            message += f"{', '.join(others)}: name the slots with lanes={{…}}"
+            log_event(logging.WARNING, message, worker=self.name)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
@@ -282,8 +282,8 @@ class Worker:
         """Ask the worker to stop; from any thread or signal handler, and repeatedly.
 
         It claims no more, lets running jobs end within grace (default: the worker's),
-        releases the rest without charge, and run() returns. Called before run(), it
-        makes that return at once.
+        and releases the rest, which does not count as a failed attempt. Then run()
+        returns. Called before run(), it makes that return at once.
         """
         self._asked_to_stop = True
         self._stop(grace)
