@@ -255,7 +255,15 @@ def test_the_readme_of_the_tests_has_every_suite() -> None:
             assert f"`tests/{folder.name}`" in text, folder.name
 
 
-@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "tests/README.md", "SECURITY.md"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "docs/development/where-changes-go.md",
+        "tests/README.md",
+    ],
+)
 def test_every_path_that_a_page_names_is_there(page: str) -> None:
     tops = "bench|docker|docs|extension|python|tests|tools|\\.github"
     named = re.findall(rf"`((?:{tops})/[\w./*-]*)`", (paths.ROOT / page).read_text())
