@@ -193,7 +193,6 @@ BESIDE_CORE = {
     "django",
     "embedded",
     "nodes",
-    "routing",
     "testing",
     "web",
     "worker",
