@@ -1,21 +1,25 @@
-"""Print the SQL files that one job crosses, as the server itself counts the calls.
+"""Print the SQL files and the Python modules that one job crosses.
 
     python -m tools.walk [--checkout DIR]
 
 Four jobs take their way through a fresh database: a plain one, one that fails and is
 retried, one in a grouped lane, and one that waits for another job. track_functions
 counts every call; the functions are looked up in extension/sql. A SQL function that
-the planner inlines is not counted.
+the planner inlines is not counted. Then a Python worker runs four such jobs, and
+tools/walk_worker.py traces its calls.
 """
 
 import argparse
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import psycopg
 
-from tools import paths
+from tools import paths, walk_worker
 from tools.servers import Server, primary
 
 FUNCTION = re.compile(
@@ -69,6 +73,10 @@ def main() -> None:
             for file in crossed:
                 here = sorted(f for f in called if files[f] == file)
                 print(f"  {file}: {', '.join(f.partition('.')[2] for f in here)}")
+        for name in walk_worker.WALKS:
+            modules = walk_in_worker(server, checkout, name)
+            print(f"{name}, in the worker: {len(modules)} modules")
+            print(f"  {' '.join(modules)}")
 
 
 def files_by_function(folder: Path) -> dict[str, str]:
@@ -96,6 +104,20 @@ def walk(server: Server, script: Path, statements: Sequence[str]) -> set[str]:
             " WHERE calls > 0"
         ).fetchall()
     return {function for (function,) in rows}
+
+
+def walk_in_worker(server: Server, checkout: Path, name: str) -> list[str]:
+    """The modules that a job crosses in the worker of a checkout."""
+    database = server.create()
+    server.psql(database, "-f", str(checkout / "extension/build/pulse.sql"))
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.walk_worker", server.dsn(database), name],
+        env={**os.environ, "PYTHONPATH": f"{checkout / 'python'}:{paths.ROOT}"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return done.stdout.split()
 
 
 def send(connection: psycopg.Connection, statements: Sequence[str]) -> None:
