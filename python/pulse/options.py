@@ -15,7 +15,7 @@ from pulse.sql import producer as sql
 Duration = timedelta | float | str
 """A timedelta, seconds, or what PostgreSQL reads as an interval: '30s', '5 minutes'."""
 
-OnConflict = Literal["skip", "replace", "error", "follow", "merge", "cancel"]
+OnConflict = Literal["skip", "replace", "error", "follow", "cancel"]
 
 
 class Options(TypedDict, total=False):

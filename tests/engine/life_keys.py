@@ -20,7 +20,7 @@ class Keys(Flows):
         attempts=st.integers(1, 3),
         key=st.sampled_from([None, None, "x", "y"]),
         on_conflict=st.sampled_from(
-            ["skip", "skip", "error", "replace", "follow", "follow", "merge", "cancel"]
+            ["skip", "skip", "error", "replace", "follow", "follow", "cancel"]
         ),
     )
     def enqueue(
@@ -53,7 +53,7 @@ class Keys(Flows):
         elif on_conflict == "cancel":
             self.cancel_for(holders, self.one(call, *given), job)
         elif (old := self.to_change(holders, on_conflict)) is not None:
-            self.change(old, self.one(call, *given), job, on_conflict == "merge")
+            self.change(old, self.one(call, *given), job)
         else:
             self.followed(holders[0], self.one(call, *given), job)
 
@@ -85,11 +85,8 @@ class Keys(Flows):
         approved = self.jobs[old].needed_approval or job.needed_approval
         return "PU105" if in_line and approved else None
 
-    def change(self, old_id: int, job_id: int, new: Job, merge: bool) -> None:
+    def change(self, old_id: int, job_id: int, new: Job) -> None:
         old = self.jobs[old_id]
-        if merge:
-            new.priority = max(new.priority, old.priority)
-            new.delayed = new.delayed and old.delayed and old.state != "ready"
         if old.state == "awaiting_approval":
             new.max_attempts, new.needed_approval = old.max_attempts, True
             new.after, new.met = set(old.after), set(old.met)

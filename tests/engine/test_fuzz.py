@@ -104,7 +104,7 @@ KNOWN_JSON = (
         f"""[{{"kind": "k", "lane": "busy", "unique_key": "x", "payload": [1],
         "on_conflict": "{on_conflict}"}}, {{"kind": "k", "lane": "busy",
         "unique_key": "x", "payload": {{}}, "on_conflict": "{on_conflict}"}}]"""
-        for on_conflict in ("follow", "merge", "cancel")
+        for on_conflict in ("follow", "cancel")
     ),
 )
 
@@ -158,7 +158,7 @@ VALUES: dict[str, st.SearchStrategy[str | None]] = {
 # So that keys meet those of the seed.
 NAMED = {
     "unique_key": some("x", "y", "z", "", NOISE),
-    "on_conflict": some("skip", "replace", "error", "follow", "merge", "cancel", "no"),
+    "on_conflict": some("skip", "replace", "error", "follow", "cancel", "no"),
 }
 ANYTHING = st.one_of(*VALUES.values())
 

@@ -16,7 +16,7 @@ import psycopg
 from tests.conftest import Connection, Database
 
 KEYS = [f"key {n}" for n in range(4)]
-ON_CONFLICT = ["skip", "replace", "follow", "follow", "merge", "cancel"]
+ON_CONFLICT = ["skip", "replace", "follow", "follow", "cancel"]
 # What the world may answer: a job that runs is not replaced, one that kept moving.
 REFUSED = ("PU103", "PU107")
 CALLS = 100

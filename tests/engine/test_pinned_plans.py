@@ -33,8 +33,6 @@ VERBS = [
     " on_conflict => 'replace')",
     "SELECT pulse.enqueue('k1', '[1]', lane => 'keyed', unique_key => 'same',"
     " on_conflict => 'cancel')",
-    "SELECT pulse.enqueue('k1', '[2]', lane => 'keyed', unique_key => 'same',"
-    " on_conflict => 'merge')",
     "SELECT pulse.claim_batch('w', 'keyed', 1)",
     "SELECT pulse.enqueue('k1', '[3]', lane => 'keyed', unique_key => 'same',"
     " on_conflict => 'follow')",

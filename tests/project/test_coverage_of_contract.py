@@ -124,8 +124,7 @@ def test_the_contract_names_every_public_function_and_view_and_no_other() -> Non
     surface = contract.partition("## The SQL surface")[2].partition("\n## ")[0]
     # Arguments and their values are explained in the same sentences.
     words = (
-        "unique_key unique_for on_conflict skip replace error follow merge max_jobs"
-        " dry_run"
+        "unique_key unique_for on_conflict skip replace error follow max_jobs dry_run"
     )
     assert set(re.findall(r"`(\w+)`", surface)) - set(words.split()) == public
 

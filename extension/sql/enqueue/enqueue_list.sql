@@ -139,7 +139,7 @@ BEGIN
                         v_changed[v_first],
                         enqueue_jobs.jobs -> (v_first - 1)::integer
                     ),
-                    v_item.job, v_item.on_conflict, v_item.kind_priority
+                    v_item.job
                 );
             END IF;
             v_ids[v_item.place] := v_ids[v_first];

@@ -1,4 +1,4 @@
--- When a unique key is taken: replace, follow, merge and cancel (enqueue/unique_keys.sql has
+-- When a unique key is taken: replace, follow and cancel (enqueue/unique_keys.sql has
 -- skip and error). A job that waits is changed, or cancelled for a new one. Behind one that runs, a
 -- new job waits for its end: it is blocked, for any end, as with after (flows/after.sql). There
 -- is one such follower for a key, since the primary key of job_key says so.

@@ -46,7 +46,7 @@ BEGIN
     IF require_job_options.on_conflict <> 'skip' THEN
         PERFORM pulse_internal.require_one_of(
             'on_conflict', require_job_options.on_conflict,
-            '{skip,replace,error,follow,merge,cancel}'
+            '{skip,replace,error,follow,cancel}'
         );
     END IF;
     IF num_nonnulls(require_job_options.run_at, require_job_options.delay) > 0 THEN

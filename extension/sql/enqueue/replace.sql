@@ -1,158 +1,68 @@
--- What two enqueues of one job make of it, where it waits (enqueue/replace.sql) and inside a list
--- (enqueue/enqueue_list.sql).
+-- What a later enqueue with the same unique key makes of a job: of one that waits
+-- (replace), and of an earlier element of the same list (change_element).
 
--- What a waiting job shall be, given what it is. Its row is held, so its body stands still.
--- rank and run_at are those that are asked for, and become those that it gets.
-CREATE FUNCTION pulse_internal.wish(
-    job bigint,
-    on_conflict text,
-    INOUT payload jsonb,
-    INOUT headers jsonb,
-    INOUT start_by timestamptz,
-    INOUT rank integer,
-    INOUT run_at timestamptz,
-    old_rank integer,
-    old_run_at timestamptz
+-- Repeated enqueues must not put off a job for ever: max_delay of its kind bounds run_at.
+-- The caller holds the row of the job, so its body stands still.
+CREATE FUNCTION pulse_internal.within_max_delay(
+    job bigint, run_at timestamptz, old_run_at timestamptz
 )
+RETURNS timestamptz
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET jit = off
 AS $$
 DECLARE
-    v_body pulse_internal.body;
     v_latest timestamptz;
 BEGIN
-    SELECT b.* INTO v_body
+    -- Not a join, which may read the whole table (docs/decisions/pinned-plans.md).
+    SELECT
+        b.enqueued_at
+        + (SELECT k.max_delay FROM pulse_internal.kind AS k WHERE k.kind = b.kind)
+    INTO v_latest
     FROM pulse_internal.body AS b
-    WHERE b.job = wish.job;
+    WHERE b.job = within_max_delay.job;
 
-    IF wish.on_conflict <> 'merge' THEN
-        v_latest := v_body.enqueued_at + (
-            SELECT k.max_delay FROM pulse_internal.kind AS k WHERE k.kind = v_body.kind
+    -- It is never put forward: a job that waits for longer than max_delay keeps its time.
+    IF within_max_delay.run_at > v_latest THEN
+        RETURN least(
+            within_max_delay.run_at, greatest(v_latest, within_max_delay.old_run_at)
         );
-        IF run_at > v_latest THEN
-            run_at := least(run_at, greatest(v_latest, wish.old_run_at));
-        END IF;
-        RETURN;
     END IF;
-
-    SELECT m.payload, m.headers, m.start_by, m.rank, m.run_at
-    INTO payload, headers, start_by, rank, run_at
-    FROM pulse_internal.merge(
-        payload, headers, start_by, rank, run_at, v_body.payload, v_body.headers,
-        v_body.start_by, wish.old_rank, wish.old_run_at
-    ) AS m;
+    RETURN within_max_delay.run_at;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.wish(
-    bigint, text, jsonb, jsonb, timestamptz, integer, timestamptz, integer, timestamptz
-) IS
-'What replace, follow and merge make of a job that waits: the new payload, headers, start_by, rank and run_at, within max_delay of its kind, or those of both merged.';
+COMMENT ON FUNCTION pulse_internal.within_max_delay(bigint, timestamptz, timestamptz) IS
+'The run_at that replace or follow gives to a job that waits: the one asked for, within max_delay of its kind.';
 
--- The sooner start, which is at once where one of them says nothing, and no sooner end.
-CREATE FUNCTION pulse_internal.merge(
-    INOUT payload jsonb,
-    INOUT headers jsonb,
-    INOUT start_by timestamptz,
-    INOUT rank integer,
-    INOUT run_at timestamptz,
-    old_payload jsonb,
-    old_headers jsonb,
-    old_start_by timestamptz,
-    old_rank integer,
-    old_run_at timestamptz
-)
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    -- jsonb || jsonb makes an array of whatever else it is given.
-    IF jsonb_typeof(payload) NOT IN ('object', 'array')
-        OR jsonb_typeof(payload) <> jsonb_typeof(merge.old_payload)
-    THEN
-        PERFORM pulse_internal.raise(
-            'PU002',
-            'merge needs two objects or two arrays',
-            format(
-                'The payload of the waiting job is of type %s, the new one of type %s.',
-                jsonb_typeof(merge.old_payload), jsonb_typeof(payload)
-            ),
-            'Pass a payload of the same type, or use on_conflict => ''replace'' or ''follow''.'
-        );
-    END IF;
-    payload := merge.old_payload || payload;
-    PERFORM pulse_internal.require_payload(payload);
-    headers := coalesce(merge.old_headers || headers, headers, merge.old_headers);
-    IF headers IS NOT NULL THEN
-        PERFORM pulse_internal.require_headers(headers);
-    END IF;
-    rank := least(rank, merge.old_rank);
-    run_at := CASE
-        WHEN run_at IS NOT NULL AND merge.old_run_at IS NOT NULL
-            THEN least(run_at, merge.old_run_at)
-    END;
-    start_by := CASE
-        WHEN start_by IS NOT NULL AND merge.old_start_by IS NOT NULL
-            THEN greatest(start_by, merge.old_start_by)
-    END;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse_internal.merge(
-    jsonb, jsonb, timestamptz, integer, timestamptz, jsonb, jsonb, timestamptz, integer,
-    timestamptz
-) IS
-'What two enqueues of one job ask for together. PU002 unless both payloads are objects or both are arrays, PU003 when they are too large together.';
-
--- Two elements of one list with the same key: the first, as it shall be.
-CREATE FUNCTION pulse_internal.change_element(
-    old jsonb, new jsonb, on_conflict text, kind_priority integer
-)
+-- The options that replace changes come from the later element, all others stay.
+CREATE FUNCTION pulse_internal.change_element(old jsonb, new jsonb)
 RETURNS jsonb
 LANGUAGE plpgsql
+IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
-DECLARE
-    v_old pulse_internal.item := jsonb_populate_record(NULL::pulse_internal.item, change_element.old - 'after');
-    v_new pulse_internal.item := jsonb_populate_record(NULL::pulse_internal.item, change_element.new - 'after');
-    v_wish record;
-    v_changes jsonb;
 BEGIN
-    IF change_element.on_conflict = 'merge' THEN
-        v_wish := pulse_internal.merge(
-            coalesce(v_new.payload, '{}'), v_new.headers,
-            pulse_internal.start_by(v_new.start_by, v_new.expires_in, v_new.run_at, v_new.delay),
-            -coalesce(v_new.priority, change_element.kind_priority),
-            coalesce(v_new.run_at, clock_timestamp() + v_new.delay),
-            coalesce(v_old.payload, '{}'), v_old.headers,
-            pulse_internal.start_by(v_old.start_by, v_old.expires_in, v_old.run_at, v_old.delay),
-            -coalesce(v_old.priority, change_element.kind_priority),
-            coalesce(v_old.run_at, clock_timestamp() + v_old.delay)
-        );
-        v_changes := jsonb_build_object(
-            'payload', v_wish.payload, 'headers', v_wish.headers, 'priority', -v_wish.rank,
-            'run_at', v_wish.run_at, 'start_by', v_wish.start_by
-        );
-    ELSE
-        SELECT coalesce(jsonb_object_agg(o.key, o.value), '{}') INTO v_changes
-        FROM jsonb_each(change_element.new) AS o
-        WHERE o.key IN (
-                'payload', 'priority', 'run_at', 'delay', 'headers', 'start_by',
-                'expires_in'
-            );
-    END IF;
-
-    IF v_new.requires_approval THEN
-        v_changes := v_changes || '{"requires_approval": true}';
-    END IF;
     RETURN change_element.old - '{payload,priority,run_at,delay}'::text []
-        - '{headers,start_by,expires_in}'::text [] || v_changes;
+        - '{headers,start_by,expires_in}'::text []
+        || (
+            SELECT coalesce(jsonb_object_agg(o.key, o.value), '{}')
+            FROM jsonb_each(change_element.new) AS o
+            WHERE o.key IN (
+                    'payload', 'priority', 'run_at', 'delay', 'headers', 'start_by',
+                    'expires_in'
+                )
+        )
+        || CASE
+            WHEN (change_element.new ->> 'requires_approval')::boolean
+                THEN '{"requires_approval": true}'::jsonb
+            ELSE '{}'
+        END;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.change_element(jsonb, jsonb, text, integer) IS
+COMMENT ON FUNCTION pulse_internal.change_element(jsonb, jsonb) IS
 'What an element of a list becomes by a later one that has its unique key.';
 
 -- A job that waits and has a unique key gets another payload, priority or time.
@@ -181,7 +91,7 @@ DECLARE
     v_approval pulse_internal.approval;
     v_blocked pulse_internal.blocked;
     v_waiting pulse_internal.waiting;
-    v_wish record;
+    v_run_at timestamptz;
     v_ready pulse_internal.ready;
     v_line pulse_internal.group_ready;
     v_approved boolean := replace.needs_approval OR (
@@ -217,13 +127,10 @@ BEGIN
         IF v_approved THEN
             PERFORM pulse_internal.raise_approved(replace.job);
         END IF;
-        v_wish := pulse_internal.wish(
-            replace.job, replace.on_conflict, replace.payload, replace.headers,
-            replace.start_by, replace.rank, replace.run_at, v_ready.rank, NULL
-        );
+        v_run_at := pulse_internal.within_max_delay(replace.job, replace.run_at, NULL);
         -- Else it keeps its place: at the end of the line each time, a job that is
         -- replaced again and again would never run.
-        IF v_ready.rank <> v_wish.rank OR v_wish.run_at > clock_timestamp() THEN
+        IF v_ready.rank <> replace.rank OR v_run_at > clock_timestamp() THEN
             IF v_line.job IS NOT NULL THEN
                 DELETE FROM pulse_internal.group_ready AS r
                 WHERE r.job = replace.job;
@@ -233,7 +140,7 @@ BEGIN
                 WHERE r.job = replace.job;
             END IF;
             PERFORM pulse_internal.put_in_line(
-                v_ready.job, v_ready.lane, v_ready.kind, v_wish.rank, v_wish.run_at,
+                v_ready.job, v_ready.lane, v_ready.kind, replace.rank, v_run_at,
                 v_ready.attempts, v_ready.failures, v_ready.keyed, false,
                 v_ready.last_lease, v_ready.last_verb, pulse_internal.group_key(replace.job)
             );
@@ -247,17 +154,15 @@ BEGIN
             IF v_approved THEN
                 PERFORM pulse_internal.raise_approved(replace.job);
             END IF;
-            v_wish := pulse_internal.wish(
-                replace.job, replace.on_conflict, replace.payload, replace.headers,
-                replace.start_by, replace.rank, replace.run_at, v_waiting.rank,
-                v_waiting.run_at
+            v_run_at := pulse_internal.within_max_delay(
+                replace.job, replace.run_at, v_waiting.run_at
             );
             PERFORM pulse_internal.put_in_line(
-                v_waiting.job, v_waiting.lane, v_waiting.kind, v_wish.rank, v_wish.run_at,
+                v_waiting.job, v_waiting.lane, v_waiting.kind, replace.rank, v_run_at,
                 v_waiting.attempts, v_waiting.failures, v_waiting.keyed,
                 v_waiting.retrying, v_waiting.last_lease, v_waiting.last_verb,
                 pulse_internal.group_key(replace.job),
-                CASE WHEN v_waiting.rank = v_wish.rank THEN v_waiting.place END
+                CASE WHEN v_waiting.rank = replace.rank THEN v_waiting.place END
             );
             IF v_waiting.place IS NOT NULL THEN
                 PERFORM pulse_internal.notice_wait_over(v_waiting.lane, v_waiting.job);
@@ -274,14 +179,13 @@ BEGIN
             IF v_approved AND v_blocked.waits_for < 0 THEN
                 PERFORM pulse_internal.raise_approved(replace.job);
             END IF;
-            -- A delay counts from its release: nothing is sooner than that but none.
-            v_wish := pulse_internal.wish(
-                replace.job, replace.on_conflict, replace.payload, replace.headers,
-                replace.start_by, replace.rank, replace.run_at, v_blocked.rank,
+            -- A delay counts from the release, so it is no time yet.
+            v_run_at := pulse_internal.within_max_delay(
+                replace.job, replace.run_at,
                 CASE WHEN v_blocked.delay IS NULL THEN v_blocked.run_at END
             );
             PERFORM pulse_internal.replace_blocked(
-                replace.job, v_wish.rank, v_wish.run_at, v_approved
+                replace.job, replace.rank, v_run_at, v_approved
             );
         ELSIF v_waiting.job IS NULL THEN
             DELETE FROM pulse_internal.approval AS a
@@ -302,26 +206,24 @@ BEGIN
                 RETURN NULL;
             END IF;
 
-            v_wish := pulse_internal.wish(
-                replace.job, replace.on_conflict, replace.payload, replace.headers,
-                replace.start_by, replace.rank, replace.run_at, v_approval.rank,
-                v_approval.run_at
+            v_run_at := pulse_internal.within_max_delay(
+                replace.job, replace.run_at, v_approval.run_at
             );
             RETURN pulse_internal.replace_awaiting(
-                replace.who, v_approval, v_wish.rank, v_wish.run_at, v_wish.payload,
-                v_wish.headers, v_wish.start_by
+                replace.who, v_approval, replace.rank, v_run_at, replace.payload,
+                replace.headers, replace.start_by
             );
         END IF;
     END IF;
 
     UPDATE pulse_internal.body AS b
-    SET payload = v_wish.payload,
-        headers = v_wish.headers,
-        start_by = v_wish.start_by,
+    SET payload = replace.payload,
+        headers = replace.headers,
+        start_by = replace.start_by,
         needed_approval = v_approved
     WHERE b.job = replace.job;
-    IF v_wish.start_by IS NOT NULL THEN
-        PERFORM pulse_internal.note_expiry(replace.job, v_wish.start_by);
+    IF replace.start_by IS NOT NULL THEN
+        PERFORM pulse_internal.note_expiry(replace.job, replace.start_by);
     END IF;
 
     RETURN replace.job;
@@ -331,7 +233,7 @@ $$;
 COMMENT ON FUNCTION pulse_internal.replace(
     integer, bigint, jsonb, integer, timestamptz, boolean, jsonb, timestamptz, text
 ) IS
-'Give a job that does not run yet a new payload, headers, priority, run_at and start_by, or with merge what both ask for, and leave it where it stands if these are the same; returns the job that has the key then, NULL when it is just moving, or runs and this is no replace.';
+'Give a job that does not run yet a new payload, headers, priority, run_at and start_by, and leave it where it stands if these are the same; returns the job that has the key then, NULL when it is just moving, or runs and this is no replace.';
 
 -- What it depends on stays as it is, and approval is asked for when it is released.
 CREATE FUNCTION pulse_internal.replace_blocked(

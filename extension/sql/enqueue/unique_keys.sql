@@ -82,7 +82,7 @@ BEGIN
             RETURN v_job;
         END IF;
 
-        IF take_key.on_conflict IN ('follow', 'merge') THEN
+        IF take_key.on_conflict = 'follow' THEN
             -- One that follows is newer, also where the one before it is to be retried.
             SELECT k.* INTO v_follower
             FROM pulse_internal.job_key AS k

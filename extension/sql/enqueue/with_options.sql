@@ -66,7 +66,7 @@ BEGIN
     IF v_after_failed IS NOT NULL THEN
         -- expires_in is counted from its release.
         v_start_by := v_item.start_by;
-        IF v_item.on_conflict IN ('follow', 'merge', 'cancel') THEN
+        IF v_item.on_conflict IN ('follow', 'cancel') THEN
             PERFORM pulse_internal.raise_follows_after(v_item.on_conflict);
         END IF;
     ELSIF num_nonnulls(v_item.start_by, v_item.expires_in) > 0 THEN
@@ -99,7 +99,7 @@ BEGIN
         END IF;
     END IF;
 
-    IF v_item.unique_key IS NOT NULL AND v_item.on_conflict IN ('follow', 'merge', 'cancel') THEN
+    IF v_item.unique_key IS NOT NULL AND v_item.on_conflict IN ('follow', 'cancel') THEN
         -- Of a list this was asked for at last, by another element than the first.
         v_follows := pulse_internal.replace_blocked(
             v_job.job_id, -enqueue_slow_path.priority, v_run_at,

@@ -93,7 +93,7 @@ DECLARE
 BEGIN
     SELECT e.job ->> 'on_conflict' AS on_conflict INTO v_wrong
     FROM jsonb_array_elements(require_spawnable.jobs) AS e (job)
-    WHERE e.job ->> 'on_conflict' IN ('follow', 'merge', 'cancel')
+    WHERE e.job ->> 'on_conflict' IN ('follow', 'cancel')
     LIMIT 1;
 
     IF FOUND THEN

@@ -161,13 +161,13 @@ def test_a_job_that_runs_is_followed_by_one(connect: Connect) -> None:
     )
     assert second != first
     rest = [
-        {"kind": "sync", "payload": [3], "unique_key": "k", "on_conflict": "merge"},
-        {"kind": "sync", "payload": [4], "unique_key": "k", "on_conflict": "merge"},
+        {"kind": "sync", "payload": [3], "unique_key": "k", "on_conflict": "follow"},
+        {"kind": "sync", "payload": [4], "unique_key": "k", "on_conflict": "follow"},
     ]
     assert pulse.enqueue_many(connection, rest) == [second, second]
     assert one(
         connection, "SELECT payload FROM pulse.jobs WHERE state = 'blocked'"
-    ) == [2, 3, 4]
+    ) == [4]
 
 
 def test_what_is_no_json_is_refused_before_it_is_sent(connect: Connect) -> None:

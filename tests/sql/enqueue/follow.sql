@@ -1,7 +1,7 @@
--- When a key is taken: follow, merge, cancel, and max_delay.
+-- When a key is taken: follow, cancel, and max_delay.
 BEGIN;
 
-SELECT plan(97);
+SELECT plan(78);
 
 -- Each lane here has one key. One row a job: what it is and what it holds.
 CREATE FUNCTION pg_temp.jobs(lane text)
@@ -106,8 +106,8 @@ SELECT results_eq(
 SELECT * FROM pg_temp.run('over', unique_for => '1 h') \gset
 SELECT pulse.complete(:lease);
 SELECT is(
-    array(SELECT pg_temp.again('over', c.on_conflict) FROM unnest('{follow,merge,cancel}'::text []) AS c (on_conflict)),
-    array_fill(:job::bigint, '{3}'), 'within unique_for of a finished job, all three find it and change nothing'
+    array(SELECT pg_temp.again('over', c.on_conflict) FROM unnest('{follow,cancel}'::text []) AS c (on_conflict)),
+    array_fill(:job::bigint, '{2}'), 'within unique_for of a finished job, both find it and change nothing'
 );
 SELECT is(pg_temp.state(:job), 'completed', 'for it has finished');
 UPDATE pulse_internal.job_key SET expires_at = clock_timestamp() - interval '1 s' WHERE lane = 'over';
@@ -163,50 +163,6 @@ SELECT c.lease FROM pulse.claim_batch('w', 'late4') AS c \gset
 SELECT pulse.complete(:lease);
 SELECT is(pg_temp.state(:next), 'ready', 'until that one has ended');
 
--- merge
-
-SELECT pulse.enqueue('k', '{"a": 1, "b": 1}', 'm', unique_key => 'a', priority => 2, delay => '1 h', headers => '{"x": 1}') AS job \gset
-SELECT is(
-    pulse.enqueue('k', '{"b": 2, "c": 2}', 'm', unique_key => 'a', priority => 1, delay => '2 h', headers => '{"y": 2}', on_conflict => 'merge'),
-    :job::bigint, 'merge returns the job that waits'
-);
-SELECT row_eq(
-    format('SELECT b.payload, b.headers, w.rank, w.run_at < now() + interval ''90 min'' FROM pulse_internal.body AS b JOIN pulse_internal.waiting AS w USING (job) WHERE b.job = %s', :job),
-    ROW ('{"a": 1, "b": 2, "c": 2}'::jsonb, '{"x": 1, "y": 2}'::jsonb, -2, true),
-    'objects are overlaid, the higher priority and the earlier time stay'
-);
-SELECT pulse.enqueue('k', '{}', 'm', unique_key => 'a', priority => 3, delay => '1 min', on_conflict => 'merge') \g /dev/null
-SELECT row_eq(
-    format('SELECT b.headers, w.rank, w.run_at < now() + interval ''2 min'' FROM pulse_internal.body AS b JOIN pulse_internal.waiting AS w USING (job) WHERE b.job = %s', :job),
-    ROW ('{"x": 1, "y": 2}'::jsonb, -3, true), 'or come'
-);
-SELECT pulse.enqueue('k', '{}', 'm', unique_key => 'a', on_conflict => 'merge') \g /dev/null
-SELECT is(pg_temp.state(:job), 'ready', 'without a time it is due at once');
-SELECT pulse.enqueue('k', '{}', 'm', unique_key => 'a', delay => '1 h', on_conflict => 'merge') \g /dev/null
-SELECT is(pg_temp.state(:job), 'ready', 'and nothing puts it off again');
-SELECT pulse.enqueue('k', '[1]', 'ma', unique_key => 'a', start_by => now() + interval '1 h') AS job \gset
-SELECT pulse.enqueue('k', '[2, 3]', 'ma', unique_key => 'a', start_by => now() + interval '2 h', on_conflict => 'merge') \g /dev/null
-SELECT row_eq(
-    format('SELECT b.payload, b.start_by > now() + interval ''90 min'' FROM pulse_internal.body AS b WHERE b.job = %s', :job),
-    ROW ('[1, 2, 3]'::jsonb, true), 'arrays are appended; it may begin as late as any of them'
-);
-SELECT pulse.enqueue('k', '[4]', 'ma', unique_key => 'a', on_conflict => 'merge') \g /dev/null
-SELECT is((SELECT b.start_by FROM pulse_internal.body AS b WHERE b.job = :job), NULL, 'which is any time if one of them says nothing');
-SELECT throws_ok($$SELECT pg_temp.again('ma', 'merge', '{"a": 1}')$$, 'PU002', NULL, 'an object is not merged into an array');
-SELECT throws_ok($$SELECT pg_temp.again('ma', 'merge', '5')$$, 'PU002', NULL, 'nor a number');
-SELECT throws_ok(
-    $$SELECT pg_temp.again('ma', 'merge', jsonb_build_array(repeat('x', 4500000))) FROM generate_series(1, 2)$$,
-    'PU003', NULL, 'nor more than a payload may be'
-);
-SELECT c.lease, c.job_id AS job FROM pulse.claim_batch('w', 'ma') AS c \gset
-SELECT pg_temp.again('ma', 'merge', '[7]') AS next \gset
-SELECT is(pg_temp.again('ma', 'merge', '[8]'), :next::bigint, 'behind a job that runs, merge makes a follower and merges into it');
-SELECT results_eq(
-    format('SELECT * FROM pg_temp.jobs(%L) WHERE job = %s', 'ma', :next),
-    format($$VALUES (%s::bigint, 'blocked', '[7, 8]'::jsonb, true)$$, :next), 'and not into what runs'
-);
-SELECT is((SELECT b.payload FROM pulse_internal.body AS b WHERE b.job = :job), '[1, 2, 3, 4]', 'which stays as it is');
-
 -- cancel
 
 SELECT pulse.enqueue('k', '1', 'c', unique_key => 'a', unique_for => '1 h') AS job \gset
@@ -255,15 +211,14 @@ SELECT results_eq(
 -- Approval
 
 SELECT pulse.enqueue('k', '{"a": 1}', 'ap', unique_key => 'a', requires_approval => true) AS job \gset
-SELECT pg_temp.again('ap', 'merge', '{"b": 2}') AS next \gset
+SELECT pg_temp.again('ap', 'follow', '{"b": 2}') AS next \gset
 SELECT results_eq(
     $$SELECT * FROM pg_temp.jobs('ap')$$,
-    format($$VALUES (%s::bigint, 'cancelled', '{"a": 1}'::jsonb, NULL::boolean), (%s, 'awaiting_approval', '{"a": 1, "b": 2}', false)$$, :job, :next),
-    'what awaits approval makes way for a new job with both payloads'
+    format($$VALUES (%s::bigint, 'cancelled', '{"a": 1}'::jsonb, NULL::boolean), (%s, 'awaiting_approval', '{"b": 2}', false)$$, :job, :next),
+    'what awaits approval makes way for a new job'
 );
 SELECT pulse.approve(:next) \g /dev/null
-SELECT throws_ok($$SELECT pg_temp.again('ap', 'merge')$$, 'PU105', NULL, 'into what was approved nothing is merged');
-SELECT throws_ok($$SELECT pg_temp.again('ap', 'follow')$$, 'PU105', NULL, 'nor is it replaced by follow');
+SELECT throws_ok($$SELECT pg_temp.again('ap', 'follow')$$, 'PU105', NULL, 'what was approved is not replaced by follow');
 SELECT pg_temp.again('ap', 'cancel') AS third \gset
 SELECT is(pg_temp.state(:next), 'cancelled', 'it can be cancelled for a new one');
 SELECT * FROM pg_temp.run('ap2') \gset
@@ -279,7 +234,7 @@ SELECT throws_ok(
     format($$SELECT pulse.enqueue('another', lane => 'other', unique_key => 'a', on_conflict => %L)$$, c.on_conflict),
     'PU102', NULL, format('%s of a job of another kind', c.on_conflict)
 )
-FROM unnest('{follow,merge,cancel}'::text []) AS c (on_conflict);
+FROM unnest('{follow,cancel}'::text []) AS c (on_conflict);
 SET LOCAL client_min_messages = warning;
 CREATE ROLE tap_producer;
 CREATE ROLE tap_operator;
@@ -291,7 +246,7 @@ SELECT throws_ok(
     format($$SELECT pulse.enqueue('k', lane => 'other', unique_key => 'a', on_conflict => %L)$$, c.on_conflict),
     'PU102', NULL, format('%s of a job of another producer', c.on_conflict)
 )
-FROM unnest('{follow,merge,cancel}'::text []) AS c (on_conflict);
+FROM unnest('{follow,cancel}'::text []) AS c (on_conflict);
 RESET ROLE;
 SET LOCAL ROLE tap_operator;
 SELECT pulse.enqueue('k', '9', 'other', unique_key => 'a', on_conflict => 'follow') AS next \gset
@@ -308,14 +263,13 @@ AS $$
     SELECT pulse.enqueue('d', '{}', put_off.lane, unique_key => 'a', delay => '50 s', on_conflict => put_off.on_conflict);
     SELECT w.run_at - b.enqueued_at FROM pulse_internal.waiting AS w JOIN pulse_internal.body AS b USING (job) WHERE w.lane = put_off.lane
 $$;
-SELECT pulse.enqueue('d', lane => d.lane, unique_key => 'a', delay => '50 s') FROM unnest('{replace,follow,merge}'::text []) AS d (lane) \g /dev/null
+SELECT pulse.enqueue('d', lane => d.lane, unique_key => 'a', delay => '50 s') FROM unnest('{replace,follow}'::text []) AS d (lane) \g /dev/null
 UPDATE pulse_internal.body SET enqueued_at = enqueued_at - interval '30 s' WHERE kind = 'd';
 UPDATE pulse_internal.waiting SET run_at = run_at - interval '30 s' WHERE kind = 'd';
 SELECT is(
     array(SELECT pg_temp.put_off(d.lane, d.lane) FROM unnest('{replace,follow}'::text []) AS d (lane)),
     array_fill(interval '1 min', '{2}'), 'replace and follow put a job off to max_delay after it was enqueued, no further'
 );
-SELECT ok(pg_temp.put_off('merge', 'merge') < '51 s', 'merge never does');
 UPDATE pulse_internal.body SET enqueued_at = enqueued_at - interval '1 h' WHERE kind = 'd';
 UPDATE pulse_internal.waiting SET run_at = run_at - interval '1 h' WHERE lane = 'replace';
 SELECT pulse.enqueue('d', lane => 'replace', unique_key => 'a', delay => '50 s', on_conflict => 'replace') AS job \gset
@@ -347,29 +301,25 @@ SELECT throws_ok($$SELECT pulse.set_kind('d', max_delay => '-1 s')$$, 'PU002', N
 SELECT * FROM pg_temp.run('list') \gset
 SELECT array_agg(e) AS ids FROM pulse.enqueue_many(
     '[{"kind": "k", "payload": [1], "lane": "list", "unique_key": "a", "on_conflict": "follow"},
-      {"kind": "k", "payload": [2], "lane": "list", "unique_key": "a", "on_conflict": "merge", "priority": 7},
+      {"kind": "k", "payload": [2], "lane": "list", "unique_key": "a", "on_conflict": "follow", "priority": 7},
       {"kind": "k", "payload": [1], "lane": "list", "unique_key": "b", "delay": "1 h"},
-      {"kind": "k", "payload": [2], "lane": "list", "unique_key": "b", "on_conflict": "merge"},
-      {"kind": "k", "payload": [3], "lane": "list", "unique_key": "b", "on_conflict": "merge"},
+      {"kind": "k", "payload": [2], "lane": "list", "unique_key": "b", "on_conflict": "replace"},
+      {"kind": "k", "payload": [3], "lane": "list", "unique_key": "b", "on_conflict": "replace"},
       {"kind": "k", "payload": [1], "lane": "list", "unique_key": "c"},
       {"kind": "k", "payload": [2], "lane": "list", "unique_key": "c", "on_conflict": "follow"},
-      {"kind": "k", "payload": [3], "lane": "list", "unique_key": "c", "on_conflict": "cancel"}]'
+      {"kind": "k", "payload": [4], "lane": "list", "unique_key": "c", "on_conflict": "cancel"}]'
 ) AS e \gset
 SELECT results_eq(
     $$SELECT j.state, b.payload, j.priority FROM pulse.jobs AS j JOIN pulse_internal.body AS b ON b.job = j.job_id WHERE j.lane = 'list' ORDER BY b.payload$$,
-    $$VALUES ('ready', '[3]'::jsonb, 0), ('blocked', '[1, 2]', 7), ('ready', '[1, 2, 3]', 0), ('running', '{}', 0)$$,
-    'enqueue_many knows all three, also inside one list'
+    $$VALUES ('blocked', '[2]'::jsonb, 7), ('ready', '[3]', 0), ('ready', '[4]', 0), ('running', '{}', 0)$$,
+    'enqueue_many knows them all, also inside one list'
 );
 SELECT is(cardinality(array(SELECT DISTINCT unnest(:'ids'::bigint []))), 3, 'one job for each key');
-SELECT throws_ok(
-    $$SELECT pulse.enqueue_many('[{"kind": "k", "payload": [1], "unique_key": "z"}, {"kind": "k", "payload": 2, "unique_key": "z", "on_conflict": "merge"}]')$$,
-    'PU002', NULL, 'a list merges no more than a job does'
-);
 SELECT is(
-    cardinality(array(SELECT DISTINCT pulse.enqueue_many('k', ARRAY['[1]', '[2]']::jsonb [], lane => 'pay', unique_key => 'a', on_conflict => 'merge'))),
-    1, 'nor do payloads of one call make more than one job'
+    cardinality(array(SELECT DISTINCT pulse.enqueue_many('k', ARRAY['[1]', '[2]']::jsonb [], lane => 'pay', unique_key => 'a', on_conflict => 'follow'))),
+    1, 'payloads of one call make one job'
 );
-SELECT is((SELECT b.payload FROM pulse_internal.body AS b JOIN pulse_internal.ready AS r USING (job) WHERE r.lane = 'pay'), '[1, 2]', 'but one of both');
+SELECT is((SELECT b.payload FROM pulse_internal.body AS b JOIN pulse_internal.ready AS r USING (job) WHERE r.lane = 'pay'), '[2]', 'with the last of them');
 
 -- What cannot be
 
@@ -378,13 +328,13 @@ SELECT throws_ok(
     format($$SELECT pulse.enqueue('k', unique_key => 'x', on_conflict => %L, after => ARRAY[%s])$$, c.on_conflict, :job),
     'PU002', NULL, format('after and %s', c.on_conflict)
 )
-FROM unnest('{follow,merge,cancel}'::text []) AS c (on_conflict);
+FROM unnest('{follow,cancel}'::text []) AS c (on_conflict);
 SELECT * FROM pg_temp.run('parent') \gset
 SELECT throws_ok(
     format($$SELECT pulse.spawn(%s, 's', '[{"kind": "k", "unique_key": "a", "on_conflict": "follow"}]')$$, :lease),
     'PU002', NULL, 'a spawned job that follows'
 );
-SELECT lives_ok($$SELECT pulse.enqueue('k', on_conflict => c) FROM unnest('{follow,merge,cancel}'::text []) AS c$$, 'without a key they say nothing');
+SELECT lives_ok($$SELECT pulse.enqueue('k', on_conflict => c) FROM unnest('{follow,cancel}'::text []) AS c$$, 'without a key they say nothing');
 
 -- In a grouped lane
 

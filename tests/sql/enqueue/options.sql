@@ -89,7 +89,7 @@ FROM (
     ('{"unique_for": "''1 h''"}', 'PU002 unique_for needs a unique_key'),
     ('{"unique_key": "''x''", "unique_for": "''-1 s''"}', 'PU002 unique_for must be between 00:00:00 and 10 years'),
     ('{"unique_key": "''taken''", "unique_for": "''11 years''"}', 'PU002 unique_for must be between 00:00:00 and 10 years'),
-    ('{"on_conflict": "''bogus''"}', 'PU002 on_conflict must be one of skip, replace, error, follow, merge, cancel'),
+    ('{"on_conflict": "''bogus''"}', 'PU002 on_conflict must be one of skip, replace, error, follow, cancel'),
     ('{"group_key": "repeat(''g'', 1001)"}', 'PU002 length of group_key must be between 0 and 1000'),
     ('{"tags": "array_fill(''t''::text, ARRAY[101])"}', 'PU002 number of tags must be between 0 and 100'),
     ('{"tags": "ARRAY[ARRAY[''a'', ''b''], ARRAY[''c'', ''d'']]"}', 'PU002 tags must be a flat list'),
