@@ -30,7 +30,6 @@ from tests.chaos.invariants_clients import (
 from tests.chaos.invariants_counters import COUNTED, Counters, CountersAreExact
 from tests.chaos.invariants_flows import (
     DependentsWait,
-    PausedFlowsRest,
     SignalsAreKept,
     SpawnsHappenOnce,
     StepsAreDoneOnce,
@@ -159,7 +158,6 @@ def judge(
         OrderIsKept(records, kinds),
         OccurrencesAreHandledOnce(),
         DependentsWait(),
-        PausedFlowsRest(),
         SpawnsHappenOnce(steps),
         StepsAreDoneOnce(records, lives),
         SignalsAreKept(records, losses),

@@ -6,7 +6,7 @@ drains, blocked jobs and those that wait for a signal included.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable
 
 from tests.chaos.history import Event, Record, Transaction
@@ -53,40 +53,6 @@ class DependentsWait(Invariant):
                         f"job {claim.job} was claimed (transaction {transaction.xid})"
                         f" before job {upstream}, which it depends on, had ended"
                     )
-
-
-class PausedFlowsRest(Invariant):
-    """No claim commits that takes a job of a flow that is paused."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.flows: dict[int, str] = {}
-        self.held: Counter[str] = Counter()
-
-    def commit(self, transaction: Transaction) -> None:
-        given_back = {
-            event.lease
-            for event in transaction.events
-            if event.place == "lease" and event.op == "-"
-        }
-        for event in transaction.events:
-            if event.place == "body" and event.op == "+" and "flow" in event.extra:
-                self.flows[event.job] = event.extra["flow"]
-        for claim in claims(transaction):
-            flow = self.flows.get(claim.job)
-            if flow is None or not self.held[flow]:
-                continue
-            # In a lane with groups it was leased and parked.
-            self.counted["claims that met a paused flow"] += 1
-            if claim.lease not in given_back:
-                self.violated(
-                    f"job {claim.job} was claimed (transaction {transaction.xid}) while"
-                    f" its flow {flow!r} was paused"
-                )
-        for event in transaction.events:
-            if event.place == "flow_hold":
-                self.counted["pauses of flows"] += event.op == "+"
-                self.held[event.lane] += 1 if event.op == "+" else -1
 
 
 class SpawnsHappenOnce(Invariant):

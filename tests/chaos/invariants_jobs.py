@@ -152,15 +152,8 @@ class OnlyTheHolderEndsARun(Invariant):
                     " which was not live"
                 )
 
-    def _parked(self, transaction: Transaction, left: Event) -> bool:
-        """Nobody has got it: its flow is paused, and the claim put it aside."""
-        moved = {(e.place, e.op) for e in transaction.events if e.job == left.job}
-        return {("lease", "+"), ("blocked", "+")} <= moved
-
     def _judge(self, transaction: Transaction, left: Event) -> None:
         after = ending(transaction, left)
-        if after.place == "nowhere" and self._parked(transaction, left):
-            return
         if after.lease != left.lease and after.verb != "cancel":
             self.violated(
                 f"lease {left.lease} of job {left.job} was taken out by a"

@@ -81,7 +81,6 @@ _JOURNALED: dict[str, tuple[dict[str, str], str]] = {
     ),
     "job_progress": ({"job": "job", "lease": "lease"}, "+="),
     "hold": ({"lane": "lane", "name": "holder"}, "+-"),
-    "flow_hold": ({"lane": "flow", "name": "holder"}, "+-"),
     "lane": ({"lane": "lane", "extra": _SETTINGS}, "+-"),
     "kind": ({"kind": "kind", "extra": _RATE}, "+-"),
     "schedule": ({"name": "name", "extra": _RHYTHM}, "+-="),

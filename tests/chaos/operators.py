@@ -70,7 +70,7 @@ class Operator:
             (4, self.pause_lane), (1, self.pause_all), (4, self.drain),
             (6, self.resize), (6, self.cancel), (3, self.force), (6, self.reprioritize),
             (4, self.retry), (3, self.move), (6, self.approve), (1, self.reject),
-            (2, self.schedules), (2, self.where), (4, self.pause_flow),
+            (2, self.schedules), (2, self.where),
         ]  # fmt: skip
         while not self.stopping:
             weights, choices = zip(*verbs, strict=True)
@@ -139,24 +139,6 @@ class Operator:
         self.insist("resume", holder="everything")
         time.sleep(self.random.uniform(0.1, 0.4))
         self.insist("resume", holder="another holder")
-
-    def pause_flow(self) -> None:
-        """The flow of a job that is in line, or waits for others."""
-        table = self.random.choice(["ready", "blocked", "lease"])
-        query = (
-            f"SELECT b.flow FROM pulse_internal.{table} AS p"
-            " JOIN pulse_internal.body AS b USING (job)"
-        )
-        try:
-            rows = self.ask(f"{query} WHERE b.flow IS NOT NULL LIMIT 50")
-        except psycopg.Error as error:
-            self.refused("look", error, {})
-            return
-        if rows:
-            flow = self.random.choice(rows)[0]
-            self.act("pause", holder="night", flow=flow)
-            time.sleep(self.random.uniform(0.1, 1.5))
-            self.insist("resume", holder="night", flow=flow)
 
     def drain(self) -> None:
         lane = self.random.choice(LANES)

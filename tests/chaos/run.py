@@ -162,13 +162,13 @@ class Run:
 
 def calm(connection: psycopg.Connection[Any]) -> None:
     """What an operator does when the night is over."""
-    for lane, holder, flow in connection.execute(
-        "SELECT lane, holder, flow FROM pulse.pause_status()"
+    for lane, holder in connection.execute(
+        "SELECT lane, holder FROM pulse.pause_status()"
     ).fetchall():
         if holder == "drain":
             connection.execute("SELECT pulse.resume_lane(%s)", (lane,))
         else:
-            connection.execute("SELECT pulse.resume(%s, %s, %s)", (holder, lane, flow))
+            connection.execute("SELECT pulse.resume(%s, %s)", (holder, lane))
     connection.execute("SELECT pulse.unschedule(name) FROM pulse.schedules")
     connection.execute("""SELECT pulse.approve_where('{"all": true}')""")
     connection.execute(GIVE_UP)

@@ -109,7 +109,6 @@ class SmallLoad:
         self.spawn_twice()
         self.remember()
         self.wait_for_a_signal()
-        self.pause_a_flow()
         self.drain()
         self.note.close()
 
@@ -315,19 +314,6 @@ class SmallLoad:
         for run in self.claim(self.three, "flow"):
             assert self.ask(self.two, wait, run.lease) == ["received"]
             self.report("complete", run)
-
-    def pause_a_flow(self) -> None:
-        op = str(uuid.uuid4())
-        self.note.enqueue_try(op, "k", "flow", 0)
-        enqueue = (
-            "SELECT pulse.enqueue('k', jsonb_build_object('op', %s::text),"
-            " lane => 'flow', flow => 'f')"
-        )
-        [job] = self.ask(self.two, enqueue, op)
-        self.note.enqueue_ack(op, job)
-        self.ask(self.one, "SELECT pulse.pause('ann', flow => 'f')")
-        self.report("complete", *self.claim(self.three, "flow"))
-        self.ask(self.one, "SELECT pulse.resume('ann', flow => 'f')")
 
     def drain(self) -> None:
         """Until nothing is left, or nothing of it can be had for a while."""

@@ -116,20 +116,6 @@ GOOD: dict[str, Callable[[], Story]] = {
               blocked("-", 2), ready("+", 2))
         .claim(2, 2).complete(2, 2)
     ),
-    "a flow is claimed from before its pause and after it": lambda: (
-        Story().enqueue(1, flow="f").enqueue(2, flow="f").enqueue(3).claim(1, 1)
-        .tell(paused("+")).claim(3, 3).tell(paused("-")).claim(2, 2)
-    ),
-    "a job of a paused flow is leased and parked": lambda: (
-        Story().enqueue(1, flow="f").tell(paused("+"))
-        .tell(ready("-", 1), leased("+", 1, 1), leased("-", 1, 1), blocked("+", 1))
-    ),
-    "a job of a paused flow is released, leased and parked in one": lambda: (
-        Story().enqueue(1).enqueue_after(2, 1, flow="f").claim(1, 1)
-        .tell(paused("+")).complete(1, 1)
-        .tell(blocked("-", 2), ready("+", 2), leased("+", 2, 2), ready("-", 2),
-              leased("-", 2, 2), blocked("+", 2))
-    ),
     "a spawned job is waited for": lambda: (
         spawn(Story().enqueue(1).enqueue_after(2, 1).claim(1, 1), depends(2, 3))
     ),
@@ -276,8 +262,6 @@ BAD: list[tuple[str, str, Callable[[], Story]]] = [
         .tell(leased("-", 1, 1), finished(1, 1, verb="fail", state="dead"),
               blocked("-", 2), ready("+", 2))
         .claim(2, 2))),
-    ("a flow that is paused", "claimed all the same", lambda: (
-        Story().enqueue(1, flow="f").tell(paused("+")).claim(1, 1))),
     ("spawns its jobs once", "twice", lambda: (
         Story().enqueue(by=1, n=0).enqueue(2048, by=1, n=0))),
     ("spawns its jobs once", "and nobody waits for it", lambda: (
@@ -311,10 +295,6 @@ def spawn(story: Story, *edges: Event) -> Story:
         *edges,
         saved("s", 1, jobs=[3]),
     )
-
-
-def paused(op: str) -> Event:
-    return Event("flow_hold", op, lane="f", name="ann")
 
 
 def stepped_in(story: Story, lease: int) -> Story:

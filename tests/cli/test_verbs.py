@@ -455,21 +455,6 @@ def test_pause_and_resume_nest_by_holder(pulse: Pulse) -> None:
     assert "no hold of eve" in pulse("resume", "default", USER="eve").out
 
 
-def test_a_flow_is_paused_and_resumed(pulse: Pulse, connect: Connect) -> None:
-    connect().execute("SELECT pulse.enqueue('k', flow => 'import 7')")
-    ada = ("--flow", "import 7", "--holder", "ada")
-    assert pulse("pause", *ada).out == "flow import 7 paused by ada\n"
-    assert pulse("pause", *ada).out == "flow import 7 was paused already by ada\n"
-    assert "flow import 7 is paused by ada" in pulse("why", 1).out
-    # The pause of everything is another one, and so is that of another holder.
-    assert "no hold of ada" in pulse("resume", "--holder", "ada").out
-    said = pulse("resume", "--flow", "import 7", "--holder", "bob").out
-    assert "(pulse resume --flow 'import 7' --holder ada)" in said
-    assert pulse("resume", *ada).out == "flow import 7: resumed\n"
-    assert "[PU013]" in pulse("pause", "--flow", "nothing").err
-    assert pulse("pause", "default", *ada).code == 2
-
-
 # -- the whole --------------------------------------------------------------------
 
 

@@ -60,9 +60,6 @@ VERBS = [
     "SELECT pulse.enqueue('k', lane => 'v', flow => 'v', name => 'n', after => array("
     " SELECT job FROM pulse_internal.ready WHERE lane = 'v' LIMIT 3))",
     "SELECT pulse.claim_batch('w', 'idle')",
-    "SELECT pulse.pause('ann', flow => 'v')",
-    CLAIM,
-    "SELECT pulse.resume('ann', flow => 'v')",
     CLAIM,
     COMPLETE,
     # Many upstreams: all of a row, and some of it.
@@ -95,7 +92,7 @@ VERBS = [
 ]
 TABLES = (
     *("blocked", "dependency", "doubt", "wake", "job_step", "signal", "signal_wait"),
-    *("ready", "lease", "waiting", "finished", "body", "note_mark", "flow_hold"),
+    *("ready", "lease", "waiting", "finished", "body", "note_mark"),
     *("mark", "due_mark", "horizon", "failure", "tally", "job_key", "upkeep_run"),
 )
 EMPTY = "TRUNCATE " + ", ".join(f"pulse_internal.{table}" for table in TABLES)

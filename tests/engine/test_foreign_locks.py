@@ -157,8 +157,6 @@ def test_calls_of_pulse_are_no_strangers(db: Database) -> None:
         "SELECT pulse.tick()",
         "SELECT pulse.set_lane('wide', max_batch => 5)",
         "SELECT pulse.pause('me')",
-        "SELECT pulse.pause('me', flow => 'f', new => true)",
-        "SELECT pulse.resume('me', flow => 'f')",
         "SELECT pulse.set_kind('sms', rate => 5, rate_per => '1 hour')",
     )
     for call in calls:

@@ -85,13 +85,13 @@ UPKEEP = re.compile(
     r"sample|stat\b|_series|audit|schedule|approval|access|pg_class|prune|< v_now"
     r"|newest_mark AS|newer IS NOT NULL|next_lane"
     r"|pulse_internal\.signature|UPDATE pulse_internal\.role|l\.grouped IS NOT NULL"
-    r"|tick_signals|SELECT DISTINCT b\.waits_for|unnest\(v_upstreams\)|WITH parked"
+    r"|tick_signals|SELECT DISTINCT b\.waits_for|unnest\(v_upstreams\)"
 )
 # Sequences have one row; of horizon and note_mark the newest is read, of signal_wait an
-# index of those to wake, of kind and flow_hold any one row.
+# index of those to wake, of kind any one row.
 READ_WHOLE = {
     *("ready_seq", "lease_seq", "tally_seq", "job_id", "version", "horizon", "kind"),
-    *("note_seq", "note_mark", "signal_wait", "flow_hold"),
+    *("note_seq", "note_mark", "signal_wait"),
 }
 
 

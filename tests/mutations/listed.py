@@ -201,31 +201,6 @@ FLOWS: dict[str, Mutation] = {
         ),
         specs=("signal-two-senders",),
     ),
-    "the pause of a flow waits for open claims": without(
-        Change(
-            "pulse_internal.hold_flow",
-            r"PERFORM pulse_internal\.lock_out_claims\([^;]*;",
-            "",
-        ),
-        specs=("pause-flow-against-claim",),
-    ),
-    "so does its resume": without(
-        Change(
-            "pulse_internal.unhold_flow",
-            r"PERFORM pulse_internal\.lock_out_claims\([^;]*;",
-            "",
-        ),
-        specs=("pause-flow-against-claim",),
-    ),
-    "a claim parks jobs of a paused flow": without(
-        Change(
-            "pulse.claim_batch",
-            r"v_tids := \(pulse_internal\.park\(v_tids\)\) \[1:v_need\];",
-            "",
-        ),
-        specs=("pause-flow-against-claim",),
-        chaos_flows="No claim commits that takes a job of a flow that is paused",
-    ),
 }
 
 # Limits by group, rates and keys; docs/decisions/limits.md has the table.

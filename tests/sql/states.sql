@@ -1,7 +1,7 @@
 -- The life of a job: every transition of docs/contract.md, and what must not happen.
 BEGIN;
 
-SELECT plan(127);
+SELECT plan(125);
 
 CREATE FUNCTION pg_temp.lease_of(job_id bigint)
 RETURNS bigint
@@ -463,17 +463,6 @@ UPDATE pulse_internal.expiry SET start_by = (SELECT b.start_by FROM pulse_intern
 SELECT pulse_internal.tick_expiry('infinity') AS expired \gset
 SELECT is(pg_temp.state(:down), 'cancelled', 'transition 16: blocked → cancelled, start_by');
 
--- 21 and 22: the pause of a flow; flows/pause_flow.sql has every case
-
-SELECT pulse.enqueue('k', lane => 'held', flow => 'held') AS held \gset
-SELECT pulse.pause('ann', flow => 'held') AS paused \gset
-SELECT count(*) AS claimed FROM pulse.claim_batch('w', 'held') \gset
--- proves: T21
-SELECT is(pg_temp.state(:held), 'blocked', 'transition 21: ready → blocked, a claim meets a paused flow');
-SELECT pulse.resume('ann', flow => 'held') AS resumed \gset
-SELECT pulse_internal.tick_flows() AS released \gset
--- proves: T22
-SELECT is(pg_temp.state(:held), 'ready', 'transition 22: blocked → ready, its flow is resumed');
 SELECT is_empty('SELECT * FROM pulse.check()', 'and still every job stands in exactly one place');
 
 SELECT * FROM finish();

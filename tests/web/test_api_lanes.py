@@ -127,23 +127,6 @@ def test_pauses_nest_by_holder(operator: httpx.Client) -> None:
     assert len(post(operator, "resume", holder="backup", lane="web")["paused"]) == 0
 
 
-def test_a_flow_is_paused_and_resumed(
-    connection: Connection, operator: httpx.Client
-) -> None:
-    connection.execute("SELECT pulse.enqueue('k', flow => 'import 7')")
-    held = post(operator, "pause", holder="ann", flow="import 7", reason="prices")
-    assert [(h["flow"], h["lane"]) for h in held["paused"]] == [("import 7", None)]
-    assert connection.execute("SELECT * FROM pulse.claim_batch('w')").fetchall() == []
-    held = post(operator, "resume", holder="ann", flow="import 7")
-    assert (held["changed"], held["paused"]) == (True, [])
-    assert (
-        len(connection.execute("SELECT * FROM pulse.claim_batch('w')").fetchall()) == 1
-    )
-    for body in ({"flow": "nothing"}, {"flow": "import 7", "lane": "default"}):
-        answer = operator.post(f"{API}/pause", json={"holder": "ann", **body})
-        assert answer.status_code in (404, 422)
-
-
 @pytest.mark.parametrize(
     ("path", "body"),
     [

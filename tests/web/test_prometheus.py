@@ -316,7 +316,6 @@ def test_what_never_happened_is_zero(db: Database, serve: Serve) -> None:
 
     connection.execute("SELECT pulse.pause('deploy')")
     connection.execute("SELECT pulse.pause('deploy', lane => 'default')")
-    connection.execute("SELECT pulse.pause('deploy', flow => 'f', new => true)")
     text = serve(db.dsn).client().get("/metrics").text
     assert 'pulse_lane_held{lane="mail"} 1.0' in text.splitlines()
     assert 'pulse_lane_held{lane="default"} 2.0' in text.splitlines()

@@ -59,12 +59,10 @@ DECLARE
     v_now timestamptz := clock_timestamp();
     v_known record;
     v_need integer;
-    v_more integer;
     v_tids tid [];
     v_shown bigint;
     v_dead bigint;
     v_note bigint;
-    v_held boolean;
     v_fitted boolean := false;
     v_rosters pulse_internal.roster [];
     v_roster pulse_internal.roster;
@@ -180,26 +178,23 @@ BEGIN
 
     v_need := least(claim_batch.max_jobs, v_known.max_batch);
 
-    -- Is there a portion to release, or a flow that is paused?
+    -- Is there a portion to release?
     IF v_known.has_flows THEN
-        SELECT
-            (
-                SELECT w.seq
-                FROM pulse_internal.wake AS w
-                WHERE w.seq >= coalesce(
-                        (
-                            SELECT m.wake_from
-                            FROM pulse_internal.note_mark AS m
-                            ORDER BY m.version DESC
-                            LIMIT 1
-                        ),
-                        0
-                    )
-                ORDER BY w.seq
-                LIMIT 1
-            ),
-            (SELECT true FROM pulse_internal.flow_hold LIMIT 1)
-        INTO v_note, v_held;
+        v_note := (
+            SELECT w.seq
+            FROM pulse_internal.wake AS w
+            WHERE w.seq >= coalesce(
+                    (
+                        SELECT m.wake_from
+                        FROM pulse_internal.note_mark AS m
+                        ORDER BY m.version DESC
+                        LIMIT 1
+                    ),
+                    0
+                )
+            ORDER BY w.seq
+            LIMIT 1
+        );
     END IF;
 
     -- Mostly there is nothing to do but to pick: asked in one expression.
@@ -245,21 +240,12 @@ BEGIN
         -- Jobs stand in groups, or did until lately.
         IF v_known.grouped IS NOT NULL THEN
             IF v_known.grouped THEN
-                IF v_held THEN
-                    RETURN QUERY
-                    SELECT c.*
-                    FROM pulse_internal.claim_unpaused(
-                        claim_batch.worker, claim_batch.lane, v_need, claim_batch.lease_for,
-                        claim_batch.kinds, v_known.mark
-                    ) AS c;
-                ELSE
-                    RETURN QUERY
-                    SELECT c.*
-                    FROM pulse_internal.claim_grouped(
-                        claim_batch.worker, claim_batch.lane, v_need, claim_batch.lease_for,
-                        claim_batch.kinds, v_known.mark
-                    ) AS c;
-                END IF;
+                RETURN QUERY
+                SELECT c.*
+                FROM pulse_internal.claim_grouped(
+                    claim_batch.worker, claim_batch.lane, v_need, claim_batch.lease_for,
+                    claim_batch.kinds, v_known.mark
+                ) AS c;
                 -- As below; what is released now is for the next claim.
                 IF NOT FOUND AND v_known.has_flows THEN
                     PERFORM pulse_internal.settle_some();
@@ -323,7 +309,7 @@ BEGIN
                         ORDER BY r.rank, r.seq
                         FOR UPDATE SKIP LOCKED
                     ) AS r
-                    LIMIT greatest(v_need, v_more)
+                    LIMIT v_need
                 );
             ELSE
                 -- The same, of what the first part of the line shows. One statement, so one
@@ -354,7 +340,7 @@ BEGIN
                         FOR UPDATE SKIP LOCKED
                     ) AS t
                     WHERE s.kind = ANY (claim_batch.kinds)
-                    LIMIT greatest(v_need, v_more)
+                    LIMIT v_need
                 );
             END IF;
 
@@ -394,19 +380,8 @@ BEGIN
             AND (v_shown >= 100 + 8 * v_need OR current_setting('track_counts') = 'off')
         THEN
             v_tids := pulse_internal.pick_kinds(
-                claim_batch.lane, claim_batch.kinds, greatest(v_need, v_more), v_known.mark,
-                '{}'
+                claim_batch.lane, claim_batch.kinds, v_need, v_known.mark, '{}'
             );
-        END IF;
-        -- Jobs of a flow that is paused are parked, and those behind them picked: where many
-        -- stand in front, by hundreds.
-        IF v_held AND cardinality(v_tids) > 0 THEN
-            v_more := 500;
-            v_tids := (pulse_internal.park(v_tids)) [1:v_need];
-            EXIT WHEN cardinality(v_tids) > 0;
-            CONTINUE WHEN clock_timestamp() < v_now + interval '50 milliseconds';
-            PERFORM pulse_internal.ring(claim_batch.lane);
-            RETURN;
         END IF;
         EXIT WHEN cardinality(v_tids) > 0;
         IF NOT v_known.has_flows OR pulse_internal.settle_some() = 0 THEN

@@ -53,7 +53,7 @@ SELECT
     NULL::jsonb,
     NULL::timestamptz,
     NULL::text,
-    CASE WHEN b.waits_for > 0 THEN b.waits_for END
+    b.waits_for
 FROM pulse_internal.blocked AS b
 UNION ALL
 SELECT

@@ -175,10 +175,6 @@ BEGIN
         END IF;
 
         IF v_blocked.job IS NOT NULL THEN
-            -- Parked: it stood in line, and nobody asks for its approval again.
-            IF v_approved AND v_blocked.waits_for < 0 THEN
-                PERFORM pulse_internal.raise_approved(replace.job);
-            END IF;
             -- A delay counts from the release, so it is no time yet.
             v_run_at := pulse_internal.within_max_delay(
                 replace.job, replace.run_at,

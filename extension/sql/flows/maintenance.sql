@@ -149,25 +149,6 @@ DECLARE
 BEGIN
     missed := 0;
     next := backstop_flows.from_job;
-    IF next = 0 THEN
-        -- Of a pause that was taken back.
-        WITH parked AS (
-            INSERT INTO pulse_internal.wake (job, from_seq, to_seq)
-            SELECT b.waits_for, min(b.seq), max(b.seq)
-            FROM pulse_internal.blocked AS b
-            WHERE b.waits_for < 0
-                AND NOT EXISTS (
-                    SELECT FROM pulse_internal.flow_hold AS h WHERE h.number = -b.waits_for
-                )
-                AND NOT EXISTS (SELECT FROM pulse_internal.wake AS w WHERE w.job = b.waits_for)
-            GROUP BY b.waits_for
-            RETURNING job
-        )
-
-        SELECT count(*) INTO missed
-        FROM parked AS p;
-    END IF;
-
     LOOP
         v_jobs := array(
             SELECT b.job

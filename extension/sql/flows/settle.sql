@@ -269,23 +269,19 @@ BEGIN
 
         v_from := v_note.seq + 1;
         taken := taken + 1;
-        IF v_note.job < 0 THEN
-            v_looked := pulse_internal.unpark(v_note.job, v_note.from_seq, v_note.to_seq);
-        ELSE
-            -- It may have been retried since: then what ended once is in dependency.met.
-            v_looked := pulse_internal.look(
-                ARRAY[v_note.job],
-                coalesce(
-                    (
-                        SELECT f.state = 'completed'
-                        FROM pulse_internal.finished AS f
-                        WHERE f.job = v_note.job
-                    ),
-                    false
+        -- It may have been retried since: then what ended once is in dependency.met.
+        v_looked := pulse_internal.look(
+            ARRAY[v_note.job],
+            coalesce(
+                (
+                    SELECT f.state = 'completed'
+                    FROM pulse_internal.finished AS f
+                    WHERE f.job = v_note.job
                 ),
-                v_note.from_seq, v_note.to_seq, 1000
-            );
-        END IF;
+                false
+            ),
+            v_note.from_seq, v_note.to_seq, 1000
+        );
         released := released + v_looked.released;
 
         IF v_looked.left_over THEN

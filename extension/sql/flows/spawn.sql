@@ -42,8 +42,6 @@ BEGIN
         WHERE b.job = ANY (array(
                 SELECT d.job FROM pulse_internal.dependency AS d WHERE d.after = v_job
             ))
-            -- One that is parked waits for nobody any more. + 0: by its job alone.
-            AND b.waits_for + 0 > 0
         ORDER BY b.job
         FOR KEY SHARE
     );

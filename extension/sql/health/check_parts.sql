@@ -313,23 +313,10 @@ AS $$
         'blocked job does not depend on what it waits for', b.job,
         format('It waits for %s.', b.waits_for)
     FROM pulse_internal.blocked AS b
-    WHERE b.waits_for > 0
-        AND NOT EXISTS (
+    WHERE NOT EXISTS (
             SELECT
             FROM pulse_internal.dependency AS d
             WHERE d.job = b.job AND d.after = b.waits_for
-        )
-    UNION ALL
-    SELECT
-        'job is parked and its flow is not paused', b.job,
-        format('By pause %s, and there is no note of it.', -b.waits_for)
-    FROM pulse_internal.blocked AS b
-    WHERE b.waits_for < 0
-        AND NOT EXISTS (SELECT FROM pulse_internal.flow_hold AS h WHERE h.number = -b.waits_for)
-        AND NOT EXISTS (
-            SELECT
-            FROM pulse_internal.wake AS w
-            WHERE w.job = b.waits_for AND b.seq BETWEEN w.from_seq AND w.to_seq
         )
     UNION ALL
     SELECT

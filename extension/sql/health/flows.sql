@@ -35,26 +35,6 @@ BEGIN
 
     RETURN QUERY
     SELECT
-        'paused_flows',
-        CASE WHEN h.since < clock_timestamp() - interval '1 day' THEN 'warn' ELSE 'ok' END,
-        CASE
-            WHEN h.flows = 0 THEN 'none'
-            ELSE format(
-                '%s, the longest since %s: %s', h.flows,
-                pulse_internal.duration(clock_timestamp() - h.since), h.flow
-            )
-        END,
-        'Jobs of these flows are not claimed; see SELECT * FROM pulse.pause_status() and take back what is over: SELECT pulse.resume(holder, flow => …).'
-    FROM (
-        SELECT
-            count(DISTINCT o.flow) AS flows,
-            min(o.held_at) AS since,
-            (array_agg(o.flow ORDER BY o.held_at))[1] AS flow
-        FROM pulse_internal.flow_hold AS o
-    ) AS h;
-
-    RETURN QUERY
-    SELECT
         'flow_notes',
         CASE WHEN n.since < clock_timestamp() - interval '1 minute' THEN 'warn' ELSE 'ok' END,
         coalesce(

@@ -115,9 +115,6 @@ BEGIN
         IF reasons.upstreams IS NOT NULL THEN
             v_reasons := v_reasons || reasons.upstreams;
         END IF;
-        v_reasons := v_reasons || array(
-            SELECT f.words FROM pulse_internal.flow_holds((reasons.job).flow) AS f (words)
-        );
         IF (reasons.job).state = 'awaiting_approval' THEN
             v_reasons := v_reasons || format(
                 'awaiting approval until %s (%s left), then it is cancelled',

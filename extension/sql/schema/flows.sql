@@ -57,7 +57,7 @@ COMMENT ON TABLE pulse_internal.dependency IS
 CREATE SEQUENCE pulse_internal.note_seq;
 
 COMMENT ON SEQUENCE pulse_internal.note_seq IS
-'Numbers of doubts, wakes and pauses of flows; never drawn means that there was none.';
+'Numbers of doubts and wakes; never drawn means that there was none.';
 
 -- by is the top transaction that wrote it: as long as that is open, its watch is seen by
 -- nobody and nothing about it is sure.
@@ -97,22 +97,6 @@ CREATE TABLE pulse_internal.note_mark (
 
 COMMENT ON TABLE pulse_internal.note_mark IS
 'A cache: the smallest doubt and wake that can still be live.';
-
--- Who keeps the jobs of which flow from being claimed. A job that is met by a claim is parked
--- in blocked, and waits for minus the number of the pause (flows/pause_flow.sql). The number is
--- drawn from the sequence of the notes: never drawn means that there was no pause, too.
-CREATE TABLE pulse_internal.flow_hold (
-    number bigint NOT NULL DEFAULT nextval('pulse_internal.note_seq'),
-    flow text COLLATE "C" NOT NULL,
-    holder text COLLATE "C" NOT NULL,
-    reason text,
-    held_by name NOT NULL,
-    held_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    CONSTRAINT flow_hold_is_one_per_holder PRIMARY KEY (flow, holder)
-);
-
-COMMENT ON TABLE pulse_internal.flow_hold IS
-'Who keeps the jobs of which flow from being claimed, and why.';
 
 -- A step is something a job does once, whatever its attempt: saved (result), spawned (jobs),
 -- or waited for (until). saved_at is NULL while it waits.

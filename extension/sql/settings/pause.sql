@@ -6,28 +6,26 @@ CREATE FUNCTION pulse.pause(
     holder text,
     reason text DEFAULT NULL,
     lane text DEFAULT NULL,
-    new boolean DEFAULT false,
-    flow text DEFAULT NULL
+    new boolean DEFAULT false
 )
 RETURNS boolean
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT pulse_internal.do_pause(
-        pulse_internal.sign(), pause.holder, pause.reason, pause.lane, pause.new, pause.flow
+        pulse_internal.sign(), pause.holder, pause.reason, pause.lane, pause.new
     )
 $$;
 
-COMMENT ON FUNCTION pulse.pause(text, text, text, boolean, text) IS
-'Stop all claims, or those of one lane, or of the jobs of one flow: strict from the commit on. Pauses nest by holder. Enqueue, heartbeats, reports, reaping and schedules go on. Returns whether the hold is new. PU002 lane and flow together; PU013 nothing has named this lane or flow yet, unless new => true; PU106 when open claims do not end within 10 s. Writes hold or flow_hold, and audit_entry.';
+COMMENT ON FUNCTION pulse.pause(text, text, text, boolean) IS
+'Stop all claims, or those of one lane: strict from the commit on. Pauses nest by holder. Enqueue, heartbeats, reports, reaping and schedules go on. Returns whether the hold is new. PU013 nothing has named this lane yet, unless new => true; PU106 when open claims do not end within 10 s. Writes hold and audit_entry.';
 
 CREATE FUNCTION pulse_internal.do_pause(
     signature pulse_internal.caller_signature,
     holder text,
     reason text,
     lane text,
-    new boolean,
-    flow text
+    new boolean
 )
 RETURNS boolean
 LANGUAGE plpgsql
@@ -38,11 +36,6 @@ DECLARE
     v_who integer := pulse_internal.redeem(do_pause.signature);
 BEGIN
     PERFORM pulse_internal.require_holder(do_pause.holder);
-    IF do_pause.flow IS NOT NULL THEN
-        PERFORM pulse_internal.require_lane_or_flow(do_pause.lane);
-        PERFORM pulse_internal.require_flow(do_pause.flow, do_pause.new);
-        RETURN pulse_internal.hold_flow(v_who, do_pause.flow, do_pause.holder, do_pause.reason);
-    END IF;
     IF do_pause.lane IS NOT NULL THEN
         PERFORM pulse_internal.require_lane(do_pause.lane, do_pause.new);
     END IF;
@@ -53,25 +46,23 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.do_pause(
-    pulse_internal.caller_signature, text, text, text, boolean, text
+    pulse_internal.caller_signature, text, text, text, boolean
 ) IS
 'pause for the role that signed. Writes the same.';
 
-CREATE FUNCTION pulse.resume(
-    holder text, lane text DEFAULT NULL, flow text DEFAULT NULL
-)
+CREATE FUNCTION pulse.resume(holder text, lane text DEFAULT NULL)
 RETURNS boolean
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse_internal.do_resume(pulse_internal.sign(), resume.holder, resume.lane, resume.flow)
+    SELECT pulse_internal.do_resume(pulse_internal.sign(), resume.holder, resume.lane)
 $$;
 
-COMMENT ON FUNCTION pulse.resume(text, text, text) IS
-'Take back a pause of this holder with the same scope. Returns whether there was one. Jobs of a flow that claims have met meanwhile rejoin at the end of their priority. PU002 lane and flow together; PU013 nothing has named this lane yet; PU106, for a flow, when open claims do not end within 10 s. Writes hold, or flow_hold and wake, and audit_entry.';
+COMMENT ON FUNCTION pulse.resume(text, text) IS
+'Take back a pause of this holder with the same scope. Returns whether there was one. PU013 nothing has named this lane yet. Writes hold and audit_entry.';
 
 CREATE FUNCTION pulse_internal.do_resume(
-    signature pulse_internal.caller_signature, holder text, lane text, flow text
+    signature pulse_internal.caller_signature, holder text, lane text
 )
 RETURNS boolean
 LANGUAGE plpgsql
@@ -82,10 +73,6 @@ DECLARE
     v_who integer := pulse_internal.redeem(do_resume.signature);
 BEGIN
     PERFORM pulse_internal.require_holder(do_resume.holder);
-    IF do_resume.flow IS NOT NULL THEN
-        PERFORM pulse_internal.require_lane_or_flow(do_resume.lane);
-        RETURN pulse_internal.unhold_flow(v_who, do_resume.flow, do_resume.holder);
-    END IF;
     IF do_resume.lane IS NOT NULL THEN
         PERFORM pulse_internal.require_lane(do_resume.lane);
     END IF;
@@ -93,13 +80,11 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_resume(pulse_internal.caller_signature, text, text, text) IS
+COMMENT ON FUNCTION pulse_internal.do_resume(pulse_internal.caller_signature, text, text) IS
 'resume for the role that signed. Writes the same.';
 
 CREATE FUNCTION pulse.pause_status()
-RETURNS TABLE (
-    lane text, holder text, reason text, held_by name, held_at timestamptz, flow text
-)
+RETURNS TABLE (lane text, holder text, reason text, held_by name, held_at timestamptz)
 LANGUAGE sql
 STABLE
 SECURITY DEFINER
@@ -110,20 +95,13 @@ AS $$
         h.holder,
         h.reason,
         h.held_by,
-        h.held_at,
-        h.flow
-    FROM (
-        SELECT o.lane, o.holder, o.reason, o.held_by, o.held_at, NULL AS flow
-        FROM pulse_internal.hold AS o
-        UNION ALL
-        SELECT '', o.holder, o.reason, o.held_by, o.held_at, o.flow
-        FROM pulse_internal.flow_hold AS o
-    ) AS h
-    ORDER BY h.held_at, h.lane, h.flow, h.holder
+        h.held_at
+    FROM pulse_internal.hold AS h
+    ORDER BY h.held_at, h.lane, h.holder
 $$;
 
 COMMENT ON FUNCTION pulse.pause_status() IS
-'Every hold: which lane or flow (both NULL: everything), who, why, since when. The holder drain is a drained lane. Writes nothing.';
+'Every hold: which lane (NULL: every lane), who, why, since when. The holder drain is a drained lane. Writes nothing.';
 
 -- A drained lane is a hold of its own, by the holder drain.
 

@@ -1,4 +1,4 @@
-"""drain, pause, resume: stop the claims of lanes and flows, and allow them again."""
+"""drain, pause, resume: stop the claims of lanes, and allow them again."""
 
 import time
 
@@ -26,19 +26,11 @@ def require_known(session: Session, lane: str, or_new: str = "") -> None:
 
 
 new_option = click.option(
-    "--new", is_flag=True, help="Also a lane or flow that nothing has named yet."
+    "--new", is_flag=True, help="Also a lane that nothing has named yet."
 )
-flow_option = click.option("--flow", metavar="NAME", help="Only the jobs of this flow.")
 
 
-def require_one(lane: str | None, flow: str | None) -> None:
-    if lane is not None and flow is not None:
-        raise click.UsageError("a lane or --flow, not both")
-
-
-def scope_of(lane: str | None, flow: str | None) -> str:
-    if flow is not None:
-        return f"flow {flow}"
+def scope_of(lane: str | None) -> str:
     return f"lane {lane}" if lane else "everything"
 
 
@@ -110,7 +102,6 @@ def wait_until_empty(
     "--holder", default=holder_name, help="In whose name; default: your user name."
 )
 @click.option("--reason", help="Shown to everyone who asks why.")
-@flow_option
 @new_option
 @with_session
 def pause(
@@ -118,20 +109,18 @@ def pause(
     lane: str | None,
     holder: str,
     reason: str | None,
-    flow: str | None,
     new: bool,
 ) -> None:
-    """Stop all claims, or those of a lane or a flow, until resume."""
-    require_one(lane, flow)
+    """Stop all claims, or those of a lane, until resume."""
     if lane is not None and not new:
         require_known(session, lane, "   (or --new, to pause it before it is used)")
     values = {"lane": lane, "holder": holder, "reason": reason, "new": new}
-    changed = session.one(operator.PAUSE, {**values, "flow": flow})["changed"]
+    changed = session.one(operator.PAUSE, values)["changed"]
     if session.as_json:
-        done = {"lane": lane, "flow": flow, "holder": holder, "changed": changed}
+        done = {"lane": lane, "holder": holder, "changed": changed}
         return session.print_json(done)
     done_now = "paused" if changed else "was paused already"
-    return session.say(f"{scope_of(lane, flow)} {done_now} by {holder}")
+    return session.say(f"{scope_of(lane)} {done_now} by {holder}")
 
 
 @click.command()
@@ -139,36 +128,26 @@ def pause(
 @click.option(
     "--holder", default=holder_name, help="Whose pause to undo; default: your own."
 )
-@flow_option
 @with_session
-def resume(session: Session, lane: str | None, holder: str, flow: str | None) -> None:
-    """Undo drain and pause: of everything, a lane or a flow."""
-    require_one(lane, flow)
+def resume(session: Session, lane: str | None, holder: str) -> None:
+    """Undo drain and pause: of everything, or of a lane."""
     if lane is not None:
         require_known(session, lane)
-    values = {"lane": lane, "flow": flow, "holder": holder, "reason": None}
-    held = {
-        (row["lane"], row["flow"], row["holder"])
-        for row in session.rows(operator.HOLDS)
-    }
+    values = {"lane": lane, "holder": holder, "reason": None}
+    held = {(row["lane"], row["holder"]) for row in session.rows(operator.HOLDS)}
     changed = False
     # What was held may be known by that alone, so it is not resumed twice.
-    if lane is not None and (lane, None, "drain") in held:
+    if lane is not None and (lane, "drain") in held:
         changed = bool(session.one(operator.RESUME_LANE, values)["changed"])
-    if (lane, flow, holder) in held:
+    if (lane, holder) in held:
         changed |= bool(session.one(operator.RESUME, values)["changed"])
-    holds = [
-        row
-        for row in session.rows(operator.HOLDS)
-        if row["lane"] in (None, lane) and row["flow"] in (None, flow)
-    ]
+    holds = [row for row in session.rows(operator.HOLDS) if row["lane"] in (None, lane)]
     if session.as_json:
         return session.print_json({"lane": lane, "changed": changed, "holds": holds})
-    what = scope_of(lane, flow)
+    what = scope_of(lane)
     session.say(f"{what}: {'resumed' if changed else f'no hold of {holder}'}")
     for row in holds:
         scope = f" {row['lane']}" if row["lane"] else ""
-        scope += f" --flow '{row['flow']}'" if row["flow"] else ""
         session.say(
             f"  still held by {row['holder']} since {show.moment(row['held_at'])}"
             f"{': ' + row['reason'] if row['reason'] else ''}"

@@ -69,18 +69,13 @@ RESUME_LANE = """
 """
 PAUSE = """
     SELECT pulse.pause(
-        holder => %(holder)s, reason => %(reason)s, lane => %(lane)s, new => %(new)s,
-        flow => %(flow)s
+        holder => %(holder)s, reason => %(reason)s, lane => %(lane)s, new => %(new)s
     ) AS changed
 """
-RESUME = """
-    SELECT pulse.resume(
-        holder => %(holder)s, lane => %(lane)s, flow => %(flow)s
-    ) AS changed
-"""
+RESUME = "SELECT pulse.resume(holder => %(holder)s, lane => %(lane)s) AS changed"
 
 HOLDS = """
-    SELECT h.lane, h.holder, h.reason, h.held_by::text AS held_by, h.held_at, h.flow
+    SELECT h.lane, h.holder, h.reason, h.held_by::text AS held_by, h.held_at
     FROM pulse.pause_status() AS h
 """
 

@@ -223,9 +223,9 @@ SELECT throws_ok(
     'an invented signature is refused'
 );
 INSERT INTO pulse_internal.signing_form DEFAULT VALUES RETURNING signature AS signature \gset
-SELECT pulse_internal.do_pause(:signature::pulse_internal.caller_signature, 'once', NULL, 'x', true, NULL) \g /dev/null
+SELECT pulse_internal.do_pause(:signature::pulse_internal.caller_signature, 'once', NULL, 'x', true) \g /dev/null
 SELECT throws_ok(
-    format('SELECT pulse_internal.do_resume(%s::pulse_internal.caller_signature, ''once'', ''x'', NULL)', :signature), 'PU012', NULL,
+    format('SELECT pulse_internal.do_resume(%s::pulse_internal.caller_signature, ''once'', ''x'')', :signature), 'PU012', NULL,
     'a signature is good for one call'
 );
 RESET ROLE;

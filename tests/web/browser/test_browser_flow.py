@@ -96,7 +96,7 @@ def test_the_graph_shows_states_live_and_leads_to_the_jobs(
     expect(page.locator("tr[data-job]")).to_have_count(3)
 
 
-def test_a_large_flow_is_grouped_and_one_is_paused(tab: Tab, sql: Connection) -> None:
+def test_a_large_flow_is_grouped(tab: Tab, sql: Connection) -> None:
     jobs: list[dict[str, Any]] = [{"name": "fetch"}]
     jobs += [
         {"name": f"part {n}", "kind": "part", "after": ["fetch"]} for n in range(600)
@@ -108,22 +108,6 @@ def test_a_large_flow_is_grouped_and_one_is_paused(tab: Tab, sql: Connection) ->
     expect(page.locator(".graph-note")).to_contain_text("602 names are drawn as 3")
     expect(page.locator(".graph .node", has_text="600 blocked")).to_have_count(1)
     expect(page.locator("tbody tr")).to_have_count(200)
-
-    sql.execute("""SELECT pulse.cancel_where('{"flow": "large"}')""")
-    an_import(sql)
-    tab.open("flows/import%207")
-    page.get_by_role("button", name="Pause…").click()
-    page.get_by_label("Reason").fill("prices are wrong")
-    page.get_by_role("dialog").get_by_role("button", name="Pause the flow").click()
-    held = page.locator(".hold")
-    expect(held).to_contain_text("Flow import 7 is paused by")
-    expect(held).to_contain_text("prices are wrong")
-    work(sql, 1)
-    expect(node(page, "fetch")).to_have_attribute("data-state", "blocked")
-    held.get_by_role("button", name="Resume").click()
-    expect(held).to_have_count(0)
-    work(sql, 1)
-    expect(node(page, "fetch")).to_have_attribute("data-state", "completed")
 
 
 def test_a_phone_gets_the_graph_downwards_and_text_stays_text(

@@ -64,7 +64,7 @@ async def resume_lane(
 
 @router.post("/pause", response_model=responses.Held)
 async def pause(caller: CurrentCaller, hold: requests.Pause) -> Any:
-    """Stop all claims, or those of a lane or a flow, in the name of a holder."""
+    """Stop all claims, or those of a lane, in the name of a holder."""
     async with caller.writing() as db:
         done = first(await db.one(operator.PAUSE, **hold.model_dump()))
         return {**done, "paused": await db.rows(operator.HOLDS)}
@@ -74,6 +74,5 @@ async def pause(caller: CurrentCaller, hold: requests.Pause) -> Any:
 async def resume(caller: CurrentCaller, hold: requests.Resume) -> Any:
     """Undo the pause of a holder."""
     async with caller.writing() as db:
-        scope = {"holder": hold.holder, "lane": hold.lane, "flow": hold.flow}
-        done = first(await db.one(operator.RESUME, **scope))
+        done = first(await db.one(operator.RESUME, holder=hold.holder, lane=hold.lane))
         return {**done, "paused": await db.rows(operator.HOLDS)}

@@ -296,11 +296,7 @@ def all_lanes(now: Row, counters: Sequence[Row]) -> list[Row]:
     names = {lane["name"] for lane in now["lanes"]}
     left = dict.fromkeys(column for _, column, _ in LANE_GAUGES)
     gone = {row["lane"] for row in counters} - names - {""}
-    paused_by = [
-        hold["holder"]
-        for hold in now["paused"]
-        if hold["lane"] is None and hold["flow"] is None
-    ]
+    paused_by = [hold["holder"] for hold in now["paused"] if hold["lane"] is None]
     return [
         *now["lanes"],
         *(

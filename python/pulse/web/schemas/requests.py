@@ -143,7 +143,6 @@ NO_DRAIN = Drain()
 class Resume(WithReason):
     holder: Name
     lane: Name | None = None
-    flow: Name | None = None
 
 
 class Pause(Drain, Resume):

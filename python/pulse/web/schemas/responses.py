@@ -125,7 +125,6 @@ class Hold(BaseModel):
     reason: str | None
     held_by: str | None
     held_at: Moment | None
-    flow: str | None = None
 
 
 class Held(BaseModel):

@@ -2,14 +2,11 @@
 
 import { bulkButtons } from "./actions.js";
 import { get, path } from "./api.js";
-import { button } from "./dialog.js";
 import { h, keyed, show, svg, write } from "./dom.js";
 import { number, plural } from "./format.js";
 import { grouped, layout } from "./graph.js";
-import { pauseFlow } from "./lanes.js";
-import { holdKey, holdLine } from "./overview.js";
 import { cells, heading, kindLink, pill, setPill, STATES, table, trouble } from "./parts.js";
-import { may, refreshSummary, watch } from "./state.js";
+import { refreshSummary } from "./state.js";
 
 // What a name is painted in: the first state that one of its jobs has.
 const LOUD = ["dead", "running", "retrying", "awaiting_approval", "ready", "scheduled", "blocked", "cancelled", "completed"];
@@ -19,7 +16,6 @@ const NARROW = 640;
 export async function flow(root, stay, { id: name }) {
   const state = h("span", { class: "pill" });
   const done = h("p", { class: "quiet" });
-  const holds = h("div", { class: "holds" });
   const note = h("p", { class: "quiet graph-note" });
   const picture = graph(name);
   const { element: list, body } = table(`Names of flow ${name}`, COLUMNS);
@@ -44,9 +40,7 @@ export async function flow(root, stay, { id: name }) {
     h("div", { class: "heading" },
       h("div", { class: "job-title" }, h("h1", { tabindex: -1 }, name), state, done),
       h("div", { class: "actions" },
-        may("operator") && button("Pause…", () => pauseFlow(name), { kind: "small" }),
         bulkButtons(["retry", "cancel"], { flow: name }, after, { of: `all of ${name}` }))),
-    holds,
     h("figure", { class: "panel graph-panel" }, picture.element, h("figcaption", { class: "unseen" }, `Graph of flow ${name}; the table below says the same.`)),
     note,
     h("div", { class: "heading second" }, h("h2", {}, "Names"), h("a", { href: `#/jobs?${new URLSearchParams({ flow: name })}` }, "Search its jobs")),
@@ -57,7 +51,6 @@ export async function flow(root, stay, { id: name }) {
     show(root, heading(name), trouble(problem));
     return;
   }
-  stay.until(watch((now) => keyed(holds, now.paused.filter((hold) => hold.flow === name), holdKey, holdLine)));
   stay.until(picture.follow());
   stay.every(2, load);
 }

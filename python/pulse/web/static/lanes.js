@@ -94,28 +94,12 @@ export async function pauseAll() {
   notify("Everything is paused.");
 }
 
-export async function pauseFlow(flow) {
-  const said = await ask({
-    title: `Pause ${flow}?`,
-    text: "No job of this flow is claimed, in any lane, until this holder resumes. Running jobs go on.",
-    fields: [
-      { name: "holder", label: "Holder", required: true, value: me.user, hint: "Pauses nest: each holder resumes its own." },
-      REASON,
-    ],
-    confirm: "Pause the flow",
-    danger: true,
-  });
-  if (!said) return;
-  await post("pause", { holder: said.holder, flow, ...(said.reason ? { reason: said.reason } : {}) });
-  notify(`Flow ${flow} is paused.`);
-}
-
 export async function resumeLane(name) {
   laneChanged(await post(path`lanes/${name}/resume`));
   notify(`Lane ${name} is resumed.`);
 }
 
 export async function resumeHold(hold) {
-  await post("resume", { holder: hold.holder, ...(hold.lane ? { lane: hold.lane } : {}), ...(hold.flow ? { flow: hold.flow } : {}) });
+  await post("resume", { holder: hold.holder, ...(hold.lane ? { lane: hold.lane } : {}) });
   notify(`What ${hold.holder} paused is resumed.`);
 }

@@ -84,13 +84,13 @@ function heldUp({ paused, lanes }) {
     .sort((a, b) => (b.waiting?.depth ?? Infinity) - (a.waiting?.depth ?? Infinity) || 0);
 }
 
-export function holdKey(hold) {
-  return JSON.stringify([hold.holder, hold.lane, hold.flow]);
+function holdKey(hold) {
+  return JSON.stringify([hold.holder, hold.lane]);
 }
 
-/** A pause by a holder, over everything, one lane or one flow. */
-export function holdLine(hold) {
-  const scope = hold.flow ? `Flow ${hold.flow} is` : hold.lane ? `Lane ${hold.lane} is` : "All lanes are";
+/** A pause by a holder, over everything or one lane. */
+function holdLine(hold) {
+  const scope = hold.lane ? `Lane ${hold.lane} is` : "All lanes are";
   const drained = hold.lane && hold.holder === "drain";
   const waiting = h("span");
   return {
