@@ -452,10 +452,8 @@ BEGIN
         -- that is left and gave nothing, another session holds their first jobs: those behind
         -- are tried, once, where their order allows it.
         IF v_start IS NULL THEN
-            SELECT s.last_value, (l.last_value << 10) | 1023
-            INTO v_start, v_first_lease
-            FROM pulse_internal.version AS s
-            CROSS JOIN pulse_internal.lease_seq AS l;
+            v_start := coalesce(pg_sequence_last_value('pulse_internal.version'), 0);
+            v_first_lease := pulse_internal.last_lease();
         ELSIF v_taken = 0 AND v_first_turn > v_start THEN
             EXIT WHEN v_behind > 0 OR v_lane.in_order;
             v_behind := 16;

@@ -1,7 +1,7 @@
 -- Lanes whose jobs stand in groups: the promises of docs/limits.md, and its edges.
 BEGIN;
 
-SELECT plan(71);
+SELECT plan(73);
 
 -- Fairness
 
@@ -300,6 +300,13 @@ SELECT results_eq(
     UNION ALL SELECT 'ready', count(*) FROM pulse_internal.ready AS r WHERE r.kind = 'same' AND r.lane = 'plain'$$,
     $$VALUES ('group_ready', 2::bigint), ('ready', 2)$$, 'and so is its line'
 );
+
+-- The first lease of a sequence that was not drawn from yet
+SELECT pulse.set_lane('first', fair => true, max_slots => 1);
+SELECT pg_temp.put_job('first', g, g) FROM unnest('{a,b}'::text []) AS g \g /dev/null
+SELECT pulse.set_node(7);
+SELECT is(pg_temp.take_jobs('first', 1), 'a', 'a claim after set_node takes a job');
+SELECT is(pg_temp.take_jobs('first', 1), '', 'guarantee 9: and its lease counts');
 
 SELECT is_empty('SELECT * FROM pulse.check()', 'all is well');
 
