@@ -39,10 +39,10 @@ def test_groups_of_a_lane_with_who_holds_them(
     connection.execute("SELECT pulse.claim_batch('w', 'api', 1)")
     ran = pulse("set-group", "api", "b", "--enabled", "false", "--reason", "abuse")
     assert ran.out == "api b  enabled False\n"
-    assert pulse("set-group", "api", "a", "--max-slots", 7, "--weight", 4).code == 0
+    assert pulse("set-group", "api", "a", "--max-slots", 7).code == 0
     held, other = pulse("limits", "api").out.splitlines()[1:]
-    assert " ".join(held.split()) == "b 1 0 1 1 held by postgres: abuse"
-    assert " ".join(other.split()) == "a 1 1 7 4 waiting"
+    assert " ".join(held.split()) == "b 1 0 1 held by postgres: abuse"
+    assert " ".join(other.split()) == "a 1 1 7 waiting"
     (only,) = pulse("limits", "api", "-g", "a", "--json").json
     assert (only["group_key"], only["running"], only["max_slots"]) == ("a", 1, 7)
     assert pulse("limits", "none").out == "Lane none has no jobs in groups.\n"
@@ -63,7 +63,7 @@ def test_rates_of_lanes_kinds_and_groups(pulse: Pulse, connection: Connection) -
     *_, kind = pulse("limits", "--json").json
     assert (kind["kind"], kind["allowed"], kind["used"]) == ("k", 5, 2)
     (held,) = pulse("limits", "api", "-g", "a").out.splitlines()[1:]
-    assert " ".join(held.split()).startswith("a 1 1 - 1 rate used up until 20")
+    assert " ".join(held.split()).startswith("a 1 1 - rate used up until 20")
     (other,) = pulse("limits", "api", "-g", "b", "--json").json
     assert (other["rate"], other["rate_per"], other["state"]) == (7, 1, "running")
 
@@ -72,6 +72,9 @@ def test_a_rule_that_says_nothing_or_cannot_be_is_refused(
     pulse: Pulse, connection: Connection
 ) -> None:
     assert pulse("set-group", "api", "a").code == 2
-    for wrong in (("api", "a", "--weight", 101), ("default", "a", "--weight", 2)):
+    for wrong in (
+        ("api", "a", "--max-slots", 10_001),
+        ("default", "a", "--max-slots", 2),
+    ):
         ran = pulse("set-group", *wrong)
         assert (ran.code, "[PU002]" in ran.err) == (1, True)

@@ -6,7 +6,6 @@ PULSE_LOAD=100000 is 90,000 jobs of one tenant and 10,000 others.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -73,23 +72,3 @@ def test_a_tenant_waits_for_one_round(
                 break
     assert left == 0
     assert number <= 1.1 * (SMALL + 1) + 1
-
-
-def test_shares_are_as_the_weights(db: Database) -> None:
-    with db.connect() as connection:
-        connection.execute("SELECT pulse.set_lane('fair', fair => true)")
-        connection.execute("SELECT pulse.set_group('fair', 'small 2', weight => 4)")
-        for n in (1, 2, 3):
-            connection.execute(
-                "SELECT pulse.enqueue_many('scan', array_fill('{}'::jsonb,"
-                " ARRAY[2000]), lane => 'fair', group_key => %s)",
-                (f"small {n}",),
-            )
-        share: Counter[str] = Counter()
-        for group in starts(connection):
-            share[group] += 1
-            if share.total() == 1200:
-                break
-    assert abs(share["small 2"] - 800) < 80
-    assert abs(share["small 1"] - 200) < 20
-    assert abs(share["small 3"] - 200) < 20

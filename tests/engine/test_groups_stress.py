@@ -188,8 +188,8 @@ class Load(Clients):
                 "SELECT pulse.set_lane('grouped', group_slots => 0, fair => true)",
                 SET_GROUP.format("enabled => false"),
                 SET_GROUP.format("enabled => true"),
-                SET_GROUP.format("max_slots => 1, weight => 3"),
-                SET_GROUP.format("max_slots => 0, weight => 1"),
+                SET_GROUP.format("max_slots => 1"),
+                SET_GROUP.format("max_slots => 0"),
             ]
         while self.producing.is_set():
             connection.execute("BEGIN")

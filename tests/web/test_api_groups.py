@@ -33,8 +33,8 @@ def test_groups_show_who_waits_and_who_is_held(
     assert first == held
     assert (second["group_key"], second["state"]) == ("a", "full")
     assert (second["waiting"], second["running"], second["max_slots"]) == (1, 1, 1)
-    rule = patch(operator, "groups", lane="api", group_key="a", max_slots=4, weight=3)
-    assert (rule["max_slots"], rule["weight"]) == (4, 3)
+    rule = patch(operator, "groups", lane="api", group_key="a", max_slots=4)
+    assert rule["max_slots"] == 4
     lanes = {lane["name"]: lane["grouped"] for lane in get(operator, "lanes")["lanes"]}
     assert lanes == {"api": True, "default": False}
     assert get(operator, "groups", lane="default") == {"groups": []}
@@ -65,9 +65,9 @@ def test_rates_of_lanes_groups_and_kinds(
 @pytest.mark.parametrize(
     "body",
     [
-        {"lane": "api", "group_key": "a", "weight": 101},
-        {"lane": "api", "group_key": "", "weight": 2},
-        {"lane": "default", "group_key": "a", "weight": 2},
+        {"lane": "api", "group_key": "a", "max_slots": 10_001},
+        {"lane": "api", "group_key": "", "max_slots": 2},
+        {"lane": "default", "group_key": "a", "max_slots": 2},
     ],
 )
 def test_a_bad_rule_is_refused(

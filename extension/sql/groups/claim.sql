@@ -18,9 +18,8 @@
 -- group. The next place of a group is the first one that was seen and not taken, read
 -- without a lock: a row that was skipped because a cancel holds it must not be passed.
 --
--- A group has a turn for each job, or for as many as its weight says; what is left of a turn
--- when the batch is full is for the next claim. Turns are drawn anew in the order in which
--- the groups would have gone on.
+-- A group has one job in a turn. A claim that has room for more goes round again, and draws
+-- the new turns in the order in which the groups would have gone on.
 --
 -- With in_order nothing behind a row that another session holds is taken, nor anything while a job
 -- that was taken before waits to be run again: its lease counts until it is back in line, or
@@ -63,7 +62,6 @@ DECLARE
     v_noticed pulse_internal.group_state [];
     v_serve pulse_internal.group_state [];
     v_slots integer [];
-    v_weights integer [];
     v_rates integer [];
     v_pers interval [];
     v_wait pulse_internal.group_state [];
@@ -257,7 +255,6 @@ BEGIN
         SELECT
             array_agg(c.state) FILTER (WHERE c.served),
             array_agg(c.slots) FILTER (WHERE c.served),
-            array_agg(c.weight) FILTER (WHERE c.served),
             array_agg(c.rate) FILTER (WHERE c.served),
             array_agg(c.rate_per) FILTER (WHERE c.served),
             array_agg(c.state) FILTER (WHERE NOT c.served AND c.tid IS NULL),
@@ -269,21 +266,18 @@ BEGIN
             count(*) FILTER (WHERE c.served) = v_need
             AND bool_and(c.alone) FILTER (WHERE c.served)
             AND min(c.rank) FILTER (WHERE c.served) = max(c.rank) FILTER (WHERE c.served)
-        INTO v_serve, v_slots, v_weights, v_rates, v_pers, v_wait, v_old, v_some,
-            v_first_turn, v_turn, v_one_each
+        INTO v_serve, v_slots, v_rates, v_pers, v_wait, v_old, v_some, v_first_turn,
+            v_turn, v_one_each
         FROM (
-            SELECT x.*, x.runs AND x.nth - x.credit < v_need AS served
+            SELECT x.*, x.runs AND x.nth <= v_need AS served
             FROM (
-                -- nth is the last job that the group may start in this round.
-                SELECT z.*, sum(z.credit) OVER turns AS nth
+                SELECT z.*, row_number() OVER turns AS nth
                 FROM (
                     SELECT
                         y.*,
                         l.slots,
-                        l.weight,
                         l.rate,
                         l.rate_per,
-                        least(coalesce(y.left_over, l.weight), l.weight) AS credit,
                         y.tid IS NOT NULL
                         OR y.wanted
                         AND q.enabled IS NOT FALSE
@@ -304,7 +298,6 @@ BEGIN
                         (
                             SELECT
                                 h.state, h.tid, h.group_key, h.rank, h.turn, h.place,
-                                h.credit AS left_over,
                                 num_nonnulls(h.more, h.rest) = 0 AS alone,
                                 true AS wanted
                             FROM generate_series(0, cardinality(v_mark.ranks)) AS n (level)
@@ -327,7 +320,7 @@ BEGIN
                         )
                         UNION ALL
                         SELECT
-                            h.state, h.tid, h.group_key, h.rank, h.turn, h.place, h.credit,
+                            h.state, h.tid, h.group_key, h.rank, h.turn, h.place,
                             num_nonnulls(h.more, h.rest) = 0, true
                         FROM (
                             SELECT DISTINCT u.kind FROM unnest(v_kinds) AS u (kind)
@@ -350,7 +343,7 @@ BEGIN
                         ) AS h
                         UNION ALL
                         SELECT
-                            g, NULL, g.group_key, g.rank, g.turn, g.place, g.credit,
+                            g, NULL, g.group_key, g.rank, g.turn, g.place,
                             num_nonnulls(g.more, g.rest) = 0,
                             g.rank IS NOT NULL
                             AND (
@@ -370,7 +363,6 @@ BEGIN
                     ) AS q ON true
                     CROSS JOIN LATERAL (
                         SELECT
-                            coalesce(q.weight, 1) AS weight,
                             CASE
                                 WHEN y.group_key = '' THEN NULL
                                 WHEN v_lane.in_order THEN 1
@@ -385,7 +377,6 @@ BEGIN
                 ) AS z
                 WINDOW turns AS (
                     ORDER BY NOT z.runs, z.rank, z.turn, z.place, z.group_key
-                    ROWS UNBOUNDED PRECEDING
                 )
                 ORDER BY NOT z.runs, z.rank, z.turn, z.place, z.group_key
             ) AS x
@@ -410,7 +401,6 @@ BEGIN
             SELECT
                 array_agg(v_serve[k.ord] ORDER BY k.ord) FILTER (WHERE k.fits),
                 array_agg(v_slots[k.ord] ORDER BY k.ord) FILTER (WHERE k.fits),
-                array_agg(v_weights[k.ord] ORDER BY k.ord) FILTER (WHERE k.fits),
                 array_agg(v_rates[k.ord] ORDER BY k.ord) FILTER (WHERE k.fits),
                 array_agg(v_pers[k.ord] ORDER BY k.ord) FILTER (WHERE k.fits),
                 array_agg(v_old[k.ord] ORDER BY k.ord) FILTER (WHERE k.fits),
@@ -418,7 +408,7 @@ BEGIN
                 FILTER (WHERE k.fits),
                 v_wait
                 || array_agg(v_serve[k.ord]) FILTER (WHERE NOT k.fits AND v_old[k.ord] IS NULL)
-            INTO v_serve, v_slots, v_weights, v_rates, v_pers, v_old, v_starts, v_wait
+            INTO v_serve, v_slots, v_rates, v_pers, v_old, v_starts, v_wait
             FROM (
                 -- Of its highest priority alone: what is behind that comes later.
                 SELECT
@@ -483,7 +473,7 @@ BEGIN
                         lead(r.kind) OVER line AS next_kind
                     FROM unnest(v_serve, v_slots) WITH ORDINALITY AS g (
                         lane, group_key, version, rank, place, kind, more, rest, leases,
-                        turn, credit, starts, wake_at, written_at, lasting, slots, ord
+                        turn, starts, wake_at, written_at, lasting, slots, ord
                     )
                     CROSS JOIN LATERAL (
                         SELECT
@@ -676,16 +666,18 @@ BEGIN
             WITH served AS MATERIALIZED (
                 SELECT
                     f.*,
-                    CASE
-                        WHEN f.all_weights >= v_need THEN least(f.free, f.credit)
-                        ELSE least(f.free, v_need, 4 * v_need * f.weight / f.all_weights)
-                    END AS share
+                    least(
+                        f.free,
+                        CASE
+                            WHEN f.groups >= v_need THEN 1
+                            ELSE least(v_need, 4 * v_need / f.groups)
+                        END
+                    ) AS share
                 FROM (
                     SELECT
-                        g.group_key, g.version, g.rank, g.place, g.kind, g.more, g.rest, g.turn,
-                        g.slots, g.weight, g.rate, g.rate_per, g.starts, g.lasting, g.ord, l.leases,
-                        least(coalesce(g.credit, g.weight), g.weight) AS credit,
-                        sum(g.weight) OVER (PARTITION BY g.rank) AS all_weights,
+                        g.group_key, g.version, g.rank, g.place, g.kind, g.more, g.rest,
+                        g.slots, g.rate, g.rate_per, g.starts, g.lasting, g.ord, l.leases,
+                        count(*) OVER (PARTITION BY g.rank) AS groups,
                         least(
                             CASE
                                 WHEN g.slots IS NULL THEN v_need
@@ -702,11 +694,10 @@ BEGIN
                             END,
                             g.of_kind
                         ) AS free
-                    FROM unnest(v_serve, v_slots, v_weights, v_rates, v_pers, v_starts)
+                    FROM unnest(v_serve, v_slots, v_rates, v_pers, v_starts)
                     WITH ORDINALITY AS g (
                         lane, group_key, version, rank, place, kind, more, rest, leases, turn,
-                        credit, starts, wake_at, written_at, lasting, slots, weight, rate, rate_per,
-                        of_kind, ord
+                        starts, wake_at, written_at, lasting, slots, rate, rate_per, of_kind, ord
                     )
                     -- Ends of leases write nothing here: who is gone is found out when the
                     -- slots seem to be full, or may be with this claim.
@@ -741,7 +732,7 @@ BEGIN
 
             seen AS MATERIALIZED (
                 SELECT
-                    s.ord, s.share, s.slots, s.weight, s.weight - s.credit AS had, n.*,
+                    s.ord, s.share, s.slots, n.*,
                     row_number() OVER line AS nth,
                     bool_and(
                         (claim_grouped.kinds IS NULL OR n.kind = ANY (claim_grouped.kinds))
@@ -771,7 +762,7 @@ BEGIN
                     FROM seen AS s
                     WHERE s.wanted
                         AND s.nth <= s.share + v_behind
-                    ORDER BY s.rank, (s.had + s.nth - 1) / s.weight, s.ord, s.nth
+                    ORDER BY s.rank, s.nth, s.ord
                     LIMIT CASE WHEN v_behind = 0 THEN v_need END
                 ) AS c
             ),
@@ -904,8 +895,7 @@ BEGIN
                 GROUP BY s.ord
             ),
 
-            -- used is what the group has had of its turns; where the batch was full in the middle
-            -- of one, it keeps the rest and its place.
+            -- A group that has had more turns than others goes behind them.
             fresh AS (
                 SELECT
                     s.group_key,
@@ -913,14 +903,7 @@ BEGIN
                     s.lasting,
                     s.ord,
                     s.slots,
-                    u.used / s.weight AS rounds,
-                    CASE
-                        WHEN h.here
-                            AND u.used % s.weight > 0
-                            AND (SELECT count(*) FROM described) >= v_need
-                            THEN s.weight - u.used % s.weight
-                    END AS credit,
-                    s.turn,
+                    coalesce(o.n, 0) AS rounds,
                     s.rate,
                     s.rate_per,
                     CASE
@@ -954,9 +937,6 @@ BEGIN
                 FROM served AS s
                 LEFT JOIN left_over AS o ON o.ord = s.ord
                 CROSS JOIN LATERAL (SELECT s.share = 0 OR o.place IS NOT NULL AS here) AS h
-                CROSS JOIN LATERAL (
-                    SELECT s.weight - s.credit + coalesce(o.n, 0) AS used
-                ) AS u
                 LEFT JOIN LATERAL (
                     SELECT g.rank, g.seq, g.kind
                     FROM pulse_internal.group_ready AS g
@@ -980,21 +960,18 @@ BEGIN
             -- As write_groups does.
             written AS (
                 INSERT INTO pulse_internal.group_state (
-                    lane, group_key, rank, place, kind, more, rest, leases, turn, credit, starts,
-                    wake_at, lasting
+                    lane, group_key, rank, place, kind, more, rest, leases, turn, starts, wake_at,
+                    lasting
                 )
                 SELECT
                     claim_grouped.lane, f.group_key, f.rank, f.place, f.kind, f.more, f.rest,
                     f.leases,
                     CASE
-                        WHEN f.rank IS NULL
-                            OR cardinality(f.leases) >= f.slots
-                            OR w.free_at IS NOT NULL
-                            THEN NULL
-                        WHEN f.credit IS NOT NULL THEN coalesce(f.turn, nextval('pulse_internal.version'))
-                        ELSE nextval('pulse_internal.version')
+                        WHEN f.rank IS NOT NULL
+                            AND (cardinality(f.leases) >= f.slots) IS NOT TRUE
+                            AND w.free_at IS NULL
+                            THEN nextval('pulse_internal.version')
                     END,
-                    f.credit,
                     f.starts,
                     CASE WHEN f.rank IS NOT NULL THEN w.free_at END,
                     f.version IS NOT NULL OR random() < 0.0625

@@ -87,7 +87,7 @@ BEGIN
     seen AS MATERIALIZED (
         SELECT
             n.*,
-            o.tid, o.version, o.leases, o.turn, o.credit, o.more, o.rest, o.starts, o.lasting,
+            o.tid, o.version, o.leases, o.turn, o.more, o.rest, o.starts, o.lasting,
             o.rank AS o_rank, o.place AS o_place, o.kind AS o_kind,
             n.unknown OR n.several OR num_nonnulls(o.more, o.rest) > 0 OR n.rank <> o.rank
             AS mixed
@@ -225,7 +225,6 @@ BEGIN
                             )
                 END,
                 CASE WHEN (m.levels_now[1]).rank = m.o_rank THEN m.turn END,
-                CASE WHEN (m.levels_now[1]).rank = m.o_rank THEN m.credit END,
                 m.starts,
                 NULL,
                 NULL,
@@ -298,7 +297,7 @@ BEGIN
                                     )
                             )
                 END,
-                NULL, NULL, w.starts, NULL, NULL, w.lasting
+                NULL, w.starts, NULL, NULL, w.lasting
             )::pulse_internal.group_state
             ORDER BY w.wake_at
         )

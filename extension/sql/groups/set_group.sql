@@ -5,7 +5,6 @@ CREATE FUNCTION pulse.set_group(
     lane text,
     group_key text,
     max_slots integer DEFAULT NULL,
-    weight integer DEFAULT NULL,
     rate integer DEFAULT NULL,
     rate_per interval DEFAULT NULL,
     enabled boolean DEFAULT NULL,
@@ -17,22 +16,20 @@ SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT pulse_internal.do_set_group(
         pulse_internal.sign(), set_group.lane, set_group.group_key, set_group.max_slots,
-        set_group.weight, set_group.rate, set_group.rate_per, set_group.enabled,
-        set_group.reason
+        set_group.rate, set_group.rate_per, set_group.enabled, set_group.reason
     )
 $$;
 
 COMMENT ON FUNCTION pulse.set_group(
-    text, text, integer, integer, integer, interval, boolean, text
+    text, text, integer, integer, interval, boolean, text
 ) IS
-'Make an exception for one group of a lane with fair or group_slots, from the next claim on; what is not given stays as it is. max_slots is how many of its jobs may run at once (0: as many as group_slots of the lane says), weight how many it may start in one turn (1, the default, to 100), rate how many in any window of rate_per (0: as group_rate of the lane says), enabled => false stops it: what runs goes on, nothing more of it is claimed. PU002 outside the bounds, without a key, in a lane whose jobs do not stand in groups, or more than one slot in a lane with in_order; PU106 when open claims do not end within 10 s. Writes group_rule, lease, group_state and audit_entry.';
+'Make an exception for one group of a lane with fair or group_slots, from the next claim on; what is not given stays as it is. max_slots is how many of its jobs may run at once (0: as many as group_slots of the lane says), rate how many in any window of rate_per (0: as group_rate of the lane says), enabled => false stops it: what runs goes on, nothing more of it is claimed. PU002 outside the bounds, without a key, in a lane whose jobs do not stand in groups, or more than one slot in a lane with in_order; PU106 when open claims do not end within 10 s. Writes group_rule, lease, group_state and audit_entry.';
 
 CREATE FUNCTION pulse_internal.do_set_group(
     signature pulse_internal.caller_signature,
     lane text,
     group_key text,
     max_slots integer,
-    weight integer,
     rate integer,
     rate_per interval,
     enabled boolean,
@@ -56,7 +53,6 @@ BEGIN
         coalesce(octet_length(do_set_group.group_key), 0), 1, 1000
     );
     PERFORM pulse_internal.require_between('max_slots', do_set_group.max_slots, 0, 10000);
-    PERFORM pulse_internal.require_between('weight', do_set_group.weight, 1, 100);
     PERFORM pulse_internal.require_reason(do_set_group.reason);
 
     -- Waits for open claims of this lane.
@@ -92,7 +88,6 @@ BEGIN
     v_after.lane := do_set_group.lane;
     v_after.group_key := do_set_group.group_key;
     v_after.max_slots := nullif(coalesce(do_set_group.max_slots, v_before.max_slots), 0);
-    v_after.weight := nullif(coalesce(do_set_group.weight, v_before.weight), 1);
     SELECT g.rate, g.per INTO v_after.rate, v_after.rate_per
     FROM pulse_internal.rate_given(
         'rate', v_before.rate, v_before.rate_per, do_set_group.rate, do_set_group.rate_per
@@ -108,7 +103,7 @@ BEGIN
         v_after.reason := do_set_group.reason;
     END IF;
 
-    IF num_nonnulls(v_after.max_slots, v_after.weight, v_after.rate) > 0 OR NOT v_after.enabled THEN
+    IF num_nonnulls(v_after.max_slots, v_after.rate) > 0 OR NOT v_after.enabled THEN
         INSERT INTO pulse_internal.group_rule
         SELECT (v_after).*;
     END IF;
@@ -130,6 +125,6 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.do_set_group(
-    pulse_internal.caller_signature, text, text, integer, integer, integer, interval, boolean, text
+    pulse_internal.caller_signature, text, text, integer, integer, interval, boolean, text
 ) IS
 'set_group for the role that signed. Writes the same.';

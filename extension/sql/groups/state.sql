@@ -142,8 +142,7 @@ SET enable_bitmapscan = off
 AS $$
 BEGIN
     INSERT INTO pulse_internal.group_state (
-        lane, group_key, rank, place, kind, more, rest, leases, turn, credit, starts, wake_at,
-        lasting
+        lane, group_key, rank, place, kind, more, rest, leases, turn, starts, wake_at, lasting
     )
     SELECT
         g.lane, g.group_key, g.rank, g.place, g.kind, g.more, g.rest,
@@ -155,7 +154,6 @@ BEGIN
                 AND (l.slots IS NULL OR coalesce(cardinality(g.leases), 0) < l.slots)
                 THEN coalesce(g.turn, nextval('pulse_internal.version'))
         END,
-        g.credit,
         g.starts,
         CASE WHEN g.rank IS NOT NULL THEN f.free_at END,
         g.version IS NOT NULL OR random() < 0.0625

@@ -9,7 +9,6 @@ RETURNS TABLE (
     waiting bigint,
     running bigint,
     max_slots integer,
-    weight integer,
     held_by name,
     held_at timestamptz,
     reason text,
@@ -99,7 +98,6 @@ BEGIN
             a.key,
             coalesce(w.jobs, 0) AS running,
             CASE WHEN a.key <> '' THEN coalesce(r.max_slots, l.group_slots) END AS max_slots,
-            coalesce(r.weight, 1) AS weight,
             coalesce(r.enabled, true) AS enabled,
             r.held_by,
             r.held_at,
@@ -122,7 +120,7 @@ BEGIN
             WHEN j.running > 0 THEN 'running'
             ELSE 'idle'
         END AS condition,
-        n.waiting, j.running, j.max_slots, j.weight, j.held_by, j.held_at, j.reason,
+        n.waiting, j.running, j.max_slots, j.held_by, j.held_at, j.reason,
         j.rate, CASE WHEN j.rate IS NOT NULL THEN j.rate_per END, f.free_at
     FROM judged AS j
     CROSS JOIN LATERAL (

@@ -75,7 +75,6 @@ CREATE TABLE pulse_internal.group_rule (
     lane text COLLATE "C" NOT NULL,
     group_key text COLLATE "C" NOT NULL,
     max_slots integer,
-    weight integer,
     rate integer,
     rate_per interval,
     enabled boolean NOT NULL DEFAULT true,
@@ -85,10 +84,9 @@ CREATE TABLE pulse_internal.group_rule (
     CONSTRAINT group_rule_is_one_per_group PRIMARY KEY (lane, group_key),
     CONSTRAINT group_rule_is_for_a_named_group CHECK (group_key <> ''),
     CONSTRAINT group_rule_slots_are_positive CHECK (max_slots BETWEEN 1 AND 10000),
-    CONSTRAINT group_rule_weight_is_bounded CHECK (weight BETWEEN 2 AND 100),
     CONSTRAINT group_rule_rate_has_a_period CHECK (num_nonnulls(rate, rate_per) <> 1),
     CONSTRAINT group_rule_says_something
-    CHECK (num_nonnulls(max_slots, weight, rate) > 0 OR NOT enabled)
+    CHECK (num_nonnulls(max_slots, rate) > 0 OR NOT enabled)
 );
 
 -- Whether any group of a lane has a rate of its own is asked by every claim.
@@ -100,8 +98,7 @@ COMMENT ON TABLE pulse_internal.group_rule IS
 -- The caches, as in schema/marks.sql. Of a group: rank, place and kind are its first level, more
 -- the next ones, twenty at most; others, from the rank rest on, are looked up when it is
 -- their turn. leases is what counts against its slots (NULL: no limit); turn is its place
--- in the round, NULL while it cannot run; credit is how many jobs it has left in this turn,
--- NULL: its weight. starts is for its rate; wake_at is when that lets it run again. lasting:
+-- in the round, NULL while it cannot run. starts is for its rate; wake_at is when that lets it run again. lasting:
 -- it keeps a row when it goes idle, else the next look would meet all its dead versions. Where
 -- the row is its first, that is one, and mostly none is kept; but now and then, so that
 -- those of many times that it came and went do not add up.
@@ -116,7 +113,6 @@ CREATE TABLE pulse_internal.group_state (
     rest integer,
     leases bigint [],
     turn bigint,
-    credit integer,
     starts pulse_internal.rate_window,
     wake_at timestamptz,
     written_at timestamptz NOT NULL DEFAULT clock_timestamp(),

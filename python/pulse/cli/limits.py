@@ -96,8 +96,8 @@ def yes(value: Any) -> str:
 
 def groups_table(rows: list[Row]) -> show.Grid:
     table = show.Grid(
-        *("GROUP", "WAITING", "RUNNING", "SLOTS", "WEIGHT", "STATUS"),
-        right=("WAITING", "RUNNING", "SLOTS", "WEIGHT"),
+        *("GROUP", "WAITING", "RUNNING", "SLOTS", "STATUS"),
+        right=("WAITING", "RUNNING", "SLOTS"),
         cut=("GROUP", "STATUS"),
     )
     for row in rows:
@@ -110,6 +110,6 @@ def groups_table(rows: list[Row]) -> show.Grid:
             status.append(f" used up until {show.moment(row['free_at'])}")
         table.add(
             *(row["group_key"] or "(none)", waiting, row["running"]),
-            *(row["max_slots"] or "-", row["weight"], status),
+            *(row["max_slots"] or "-", status),
         )
     return table

@@ -56,7 +56,6 @@ KIND: dict[str, tuple[Any, str]] = {
 
 GROUP: dict[str, tuple[Any, str]] = {
     "max_slots": (int, "Running jobs of this group; 0 is that of the lane."),
-    "weight": (int, "Jobs it may start in one turn: 1 to 100."),
     "rate": (int, "Starts in any window of --rate-per; 0 is that of the lane."),
     "rate_per": (INTERVAL, "100 ms to 1 day."),
     "enabled": (bool, "Whether it may be claimed from."),

@@ -222,7 +222,7 @@ REJECT_WHERE = f"""
 
 GROUPS = """
     SELECT
-        g.group_key, g.state, g.waiting, g.running, g.max_slots, g.weight,
+        g.group_key, g.state, g.waiting, g.running, g.max_slots,
         g.held_by::text AS held_by, g.held_at, g.reason, g.rate,
         extract(EPOCH FROM g.rate_per)::double precision AS rate_per, g.free_at
     FROM pulse.groups(
@@ -232,7 +232,7 @@ GROUPS = """
 SET_GROUP = """
     SELECT pulse.set_group(
         lane => %(lane)s, group_key => %(group_key)s, max_slots => %(max_slots)s,
-        weight => %(weight)s, enabled => %(enabled)s, reason => %(reason)s,
-        rate => %(rate)s, rate_per => %(rate_per)s::interval
+        rate => %(rate)s, rate_per => %(rate_per)s::interval,
+        enabled => %(enabled)s, reason => %(reason)s
     )
 """

@@ -1,7 +1,7 @@
--- Exceptions for one group of a lane: its slots, its weight, whether it may run.
+-- Exceptions for one group of a lane: its slots, whether it may run.
 BEGIN;
 
-SELECT plan(46);
+SELECT plan(39);
 
 SELECT pulse.set_lane('lane', group_slots => 2);
 
@@ -12,8 +12,8 @@ SELECT throws_ok(
 FROM (
     VALUES
     ($$'lane', NULL, 1$$), ($$'lane', ''$$), ($$'lane', repeat('é', 600), 1$$), ($$NULL, 'a', 1$$),
-    ($$'lane', 'a', -1$$), ($$'lane', 'a', 10001$$), ($$'lane', 'a', weight => 0$$),
-    ($$'lane', 'a', weight => 101$$), ($$'plain', 'a', 1$$)
+    ($$'lane', 'a', -1$$), ($$'lane', 'a', 10001$$), 
+    ($$'plain', 'a', 1$$)
 ) AS b (arguments);
 SELECT is_empty('SELECT * FROM pulse_internal.group_rule', 'and nothing is written');
 
@@ -65,9 +65,9 @@ SELECT matches(
     (SELECT string_agg(w.reason, '; ') FROM pulse.why(pg_temp.job_of('e2')) AS w),
     '^group evil of lane free is disabled by \S+ since .*: abuse', 'why says by whom and for what'
 );
-SELECT pulse.set_group('free', 'evil', weight => 3, reason => 'other');
+SELECT pulse.set_group('free', 'evil', max_slots => 3, reason => 'other');
 SELECT results_eq(
-    $$SELECT r.enabled, r.weight, r.reason FROM pulse_internal.group_rule AS r WHERE r.group_key = 'evil'$$,
+    $$SELECT r.enabled, r.max_slots, r.reason FROM pulse_internal.group_rule AS r WHERE r.group_key = 'evil'$$,
     $$VALUES (false, 3, 'abuse')$$, 'what is not given stays as it is'
 );
 SELECT pg_temp.done_with('e1') \g /dev/null
@@ -88,46 +88,6 @@ SELECT is(pg_temp.take_jobs('free', 9), 'e2 e3 e4', 'enabled => true: it goes on
 SELECT is(
     (SELECT r.held_by FROM pulse_internal.group_rule AS r WHERE r.group_key = 'evil'), NULL,
     'and nobody is said to hold it'
-);
-
--- Weights
-
-SELECT pulse.set_lane('weighed', fair => true);
-SELECT pulse.set_group('weighed', 'four', weight => 4);
-CREATE FUNCTION pg_temp.backlog(n integer)
-RETURNS void
-LANGUAGE sql
-AS $$
-    SELECT count(*) FROM pulse.enqueue_many('k', array_fill('{"name": "1"}'::jsonb, ARRAY[backlog.n]), lane => 'weighed', group_key => 'one');
-    SELECT count(*) FROM pulse.enqueue_many('k', array_fill('{"name": "4"}'::jsonb, ARRAY[backlog.n]), lane => 'weighed', group_key => 'four')
-$$;
-SELECT pg_temp.backlog(200);
-SELECT is(pg_temp.take_jobs('weighed', 10), '1 4 4 4 4 1 4 4 4 4', 'weight: so many jobs in a turn');
-SELECT is(
-    (SELECT string_agg(pg_temp.take_jobs('weighed', 1), ' ') FROM generate_series(1, 10)),
-    '1 4 4 4 4 1 4 4 4 4', 'weight: a turn goes on from claim to claim'
-);
-SELECT is(
-    (SELECT string_agg(pg_temp.take_jobs('weighed', 3), ' ') FROM generate_series(1, 5)),
-    '1 4 4 4 4 1 4 4 4 4 1 4 4 4 4', 'weight: also when a batch ends within it'
-);
-SELECT is(
-    (
-        SELECT count(*) FILTER (WHERE c.group_key = 'four')
-        FROM generate_series(1, 10) AS n, pulse.claim_batch('w', 'weighed', 7 + 0 * n) AS c
-    ),
-    56::bigint, 'weight: shares are 1 to 4'
-);
--- A heavy group that has not had all of its turn does not keep others behind it for ever.
-SELECT pulse.set_group('weighed', 'four', weight => 100);
-SELECT pg_temp.put_job('weighed', 'new', 'new') \g /dev/null
-SELECT is(
-    (
-        SELECT count(*)
-        FROM generate_series(1, 3) AS n, pulse.claim_batch('w', 'weighed', 40 + 0 * n) AS c
-        WHERE c.payload ->> 'name' = 'new'
-    ),
-    1::bigint, 'weight: within a round everybody had a turn'
 );
 
 -- Turns go on where they stopped: an odd batch is not to the good of the first group.

@@ -9,7 +9,7 @@ LANGUAGE sql
 AS $$
     SELECT array_agg(format('%s %s %s/%s of %s', g.group_key, g.state, g.waiting, g.running, g.max_slots) ORDER BY g.place)
     FROM pulse.groups('g', groups.keys, groups.max_groups) WITH ORDINALITY AS g
-        (group_key, state, waiting, running, max_slots, weight, held_by, held_at, reason, place)
+        (group_key, state, waiting, running, max_slots, held_by, held_at, reason, place)
 $$;
 
 SELECT is_empty($$SELECT * FROM pulse.groups('nothing')$$, 'a lane without jobs has no groups');
@@ -18,7 +18,7 @@ SELECT pulse.enqueue('k', lane => 'g', group_key => g.key)
 FROM (VALUES ('a'), ('a'), ('a'), ('b'), ('c'), ('c'), ('d')) AS g (key) \g /dev/null
 SELECT pulse.enqueue('k', lane => 'g') \g /dev/null
 SELECT pulse.set_group('g', 'd', enabled => false, reason => 'abuse');
-SELECT pulse.set_group('g', 'c', weight => 3);
+SELECT pulse.set_group('g', 'c', max_slots => 2);
 SELECT pulse.set_group('g', 'idle', max_slots => 7);
 SELECT count(*) AS n FROM pulse.claim_batch('w', 'g', 4) \gset
 SELECT is(

@@ -203,9 +203,9 @@ def test_a_group_is_held_and_let_go(tab: Tab, sql: Connection) -> None:
     row.get_by_role("button", name="Resume group").click()
     expect(row).to_contain_text("waiting")
     row.get_by_role("button", name="Rule for group").click()
-    dialog.get_by_label("Weight").fill("4")
+    dialog.get_by_label("Slots").fill("4")
     dialog.get_by_role("button", name="Save").click()
-    expect(row.locator("td").nth(4)).to_have_text("4")
+    expect(row.locator("td").nth(3)).to_have_text("4")
 
 
 def test_what_the_database_refuses_is_shown_with_its_code(

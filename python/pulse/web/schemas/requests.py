@@ -85,7 +85,6 @@ class GroupSettings(WithReason):
     lane: Name
     group_key: Annotated[str, StringConstraints(min_length=1, max_length=1000)]
     max_slots: Annotated[int, Field(ge=0, le=10_000)] | None = None
-    weight: Annotated[int, Field(ge=1, le=100)] | None = None
     rate: Rate | None = None
     rate_per: Duration | None = None
     enabled: bool | None = None

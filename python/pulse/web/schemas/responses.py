@@ -63,7 +63,6 @@ class Group(BaseModel):
     waiting: int
     running: int
     max_slots: int | None
-    weight: int
     held_by: str | None
     held_at: Moment | None
     reason: str | None

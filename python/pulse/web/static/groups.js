@@ -8,7 +8,7 @@ import { whole } from "./lists.js";
 import { cells, pill, searchLink, setWhen } from "./parts.js";
 import { may } from "./state.js";
 
-const COLUMNS = [["Group", "name"], ["Waiting", "num"], ["Running", "num"], ["Slots", "num"], ["Weight", "num"], ["State", "state"], ["", "acts"]];
+const COLUMNS = [["Group", "name"], ["Waiting", "num"], ["Running", "num"], ["Slots", "num"], ["State", "state"], ["", "acts"]];
 const PILLS = { held: "paused", full: "retrying", rate: "retrying", waiting: "ready", running: "running", idle: "idle" };
 
 export function groups(root, stay, { id: lane, query: asked }) {
@@ -20,7 +20,7 @@ export function groups(root, stay, { id: lane, query: asked }) {
     row: (group, again) => cells(COLUMNS,
       group.group_key === "" ? h("span", { class: "quiet" }, "without a key") : searchLink(group.group_key, { lane, group_key: group.group_key }),
       group.waiting > 1000 ? "more than 1,000" : number(group.waiting), number(group.running),
-      group.max_slots === null ? "∞" : number(group.max_slots), number(group.weight),
+      group.max_slots === null ? "∞" : number(group.max_slots),
       [pill(PILLS[group.state], group.state), held(group), rated(group)],
       may("operator") && group.group_key !== "" && acts(lane, group, again)),
   })(root, stay, { query: asked });
@@ -56,14 +56,13 @@ function acts(lane, group, again) {
     text: "It counts from the next claim on. What is left empty stays as it is.",
     fields: [
       { name: "max_slots", label: "Slots", type: "number", min: 0, max: 10000, value: group.max_slots ?? "", hint: "How many of its jobs may run at once; 0 is what the lane says." },
-      { name: "weight", label: "Weight", type: "number", min: 1, max: 100, value: group.weight, hint: "How many jobs it may start in one turn." },
       { name: "rate", label: "Rate", type: "number", min: 0, max: 1000000, value: group.rate ?? "", hint: "How many of its jobs may start in any window of its period; 0 is what the lane says." },
       { name: "rate_per", label: "Period of the rate", value: interval(group.rate_per), hint: "100 ms to 1 day." },
     ],
     confirm: "Save",
     async work(said) {
       const before = { ...group, rate_per: interval(group.rate_per) };
-      const body = Object.fromEntries(["max_slots", "weight", "rate", "rate_per"]
+      const body = Object.fromEntries(["max_slots", "rate", "rate_per"]
         .filter((key) => said[key] !== null && said[key] !== "" && String(said[key]) !== String(before[key] ?? ""))
         .map((key) => [key, said[key]]));
       if (Object.keys(body).length > 0) await change(body, "has its rule");
