@@ -264,8 +264,8 @@ LIMITS: dict[str, Mutation] = {
     "a job of a higher priority changes the level of its group": without(
         Change(
             "pulse_internal.read_notices",
-            r"ELSE NOT EXISTS \(",
-            "ELSE false AND NOT EXISTS (",
+            r"WHEN n\.rank < o\.rank THEN true",
+            "",
         ),
         specs=("groups-lost-wake-up",),
     ),

@@ -1,10 +1,10 @@
 -- The claim of a lane whose jobs stand in groups.
 --
 -- Each group has a line of its own (group_ready), and what is known of it is one row
--- (group_state): the first place of each of its levels, the leases that count against its
--- slots and, while it can run, its turn. A claim reads groups by their turns, takes a job or
--- more of each from its first place on, and writes the group anew with a turn at the end of
--- the round. A group at its limit has no turn, so nothing that cannot run is ever read.
+-- (group_state): its first place, the leases that count against its slots and, while it can
+-- run, its turn. A claim reads groups by their turns, takes a job or more of each from its
+-- first place on, and writes the group anew with a turn at the end of the round. A group at
+-- its limit has no turn, so nothing that cannot run is ever read.
 --
 -- How a group gets to have a turn: who puts a job in line, or ends a run, leaves a notice in
 -- the same transaction. A claim reads the notices first and looks at the groups they name.
@@ -15,8 +15,10 @@
 -- time decides. Producers and reports never wait for it: they only append.
 --
 -- The order is strict by priority, then by turns, and first in first out inside a level of a
--- group. The next place of a group is the first one that was seen and not taken, read
--- without a lock: a row that was skipped because a cancel holds it must not be passed.
+-- group. A claim reads the line of a group on into its next levels, and takes nothing below a
+-- level of which it has not read all. The next place of a group is the first one that was seen
+-- and not taken, read without a lock: a row that was skipped because a cancel holds it must
+-- not be passed.
 --
 -- A group has one job in a turn. A claim that has room for more goes round again, and draws
 -- the new turns in the order in which the groups would have gone on.
@@ -70,6 +72,7 @@ DECLARE
     v_some integer [];
     v_top bigint := 0;
     v_turn bigint;
+    v_bound integer;
     v_one_each boolean;
     v_first_turn bigint;
     v_start bigint;
@@ -262,12 +265,15 @@ BEGIN
             array_agg(DISTINCT c.rank) FILTER (WHERE c.rank IS NOT NULL),
             min(c.turn) FILTER (WHERE c.served AND c.tid IS NOT NULL),
             max(c.turn) FILTER (WHERE c.served AND c.tid IS NOT NULL),
-            -- A job of each is the whole batch: one level, and groups know no other.
+            CASE
+                WHEN count(*) FILTER (WHERE c.served) = v_need
+                    THEN max(c.rank) FILTER (WHERE c.served)
+            END,
+            -- A job of each is the whole batch, all of one level.
             count(*) FILTER (WHERE c.served) = v_need
-            AND bool_and(c.alone) FILTER (WHERE c.served)
             AND min(c.rank) FILTER (WHERE c.served) = max(c.rank) FILTER (WHERE c.served)
         INTO v_serve, v_slots, v_rates, v_pers, v_wait, v_old, v_some, v_first_turn,
-            v_turn, v_one_each
+            v_turn, v_bound, v_one_each
         FROM (
             SELECT x.*, x.runs AND x.nth <= v_need AS served
             FROM (
@@ -298,7 +304,6 @@ BEGIN
                         (
                             SELECT
                                 h.state, h.tid, h.group_key, h.rank, h.turn, h.place,
-                                num_nonnulls(h.more, h.rest) = 0 AS alone,
                                 true AS wanted
                             FROM generate_series(0, cardinality(v_mark.ranks)) AS n (level)
                             CROSS JOIN LATERAL (
@@ -320,8 +325,7 @@ BEGIN
                         )
                         UNION ALL
                         SELECT
-                            h.state, h.tid, h.group_key, h.rank, h.turn, h.place,
-                            num_nonnulls(h.more, h.rest) = 0, true
+                            h.state, h.tid, h.group_key, h.rank, h.turn, h.place, true
                         FROM (
                             SELECT DISTINCT u.kind FROM unnest(v_kinds) AS u (kind)
                         ) AS k
@@ -344,7 +348,6 @@ BEGIN
                         UNION ALL
                         SELECT
                             g, NULL, g.group_key, g.rank, g.turn, g.place,
-                            num_nonnulls(g.more, g.rest) = 0,
                             g.rank IS NOT NULL
                             AND (
                                 claim_grouped.kinds IS NULL
@@ -469,11 +472,12 @@ BEGIN
                         g.group_key AS named, g.version, g.lasting, g.rank AS level, g.slots,
                         g.ord, l.leases, r.*,
                         row_number() OVER line AS nth,
+                        lead(r.rank) OVER line AS next_rank,
                         lead(r.seq) OVER line AS next_seq,
                         lead(r.kind) OVER line AS next_kind
                     FROM unnest(v_serve, v_slots) WITH ORDINALITY AS g (
-                        lane, group_key, version, rank, place, kind, more, rest, leases,
-                        turn, starts, wake_at, written_at, lasting, slots, ord
+                        lane, group_key, version, rank, place, kind, leases, turn, starts,
+                        wake_at, written_at, lasting, slots, ord
                     )
                     CROSS JOIN LATERAL (
                         SELECT
@@ -508,13 +512,12 @@ BEGIN
                         FROM pulse_internal.group_ready AS o
                         WHERE o.lane = claim_grouped.lane
                             AND o.group_key = g.group_key
-                            AND o.rank = g.rank
-                            AND o.seq >= g.place
+                            AND (o.rank, o.seq) >= (g.rank, g.place)
                             AND o.failures >= 0
-                        ORDER BY o.seq
+                        ORDER BY o.rank, o.seq
                         LIMIT 2
                     ) AS r ON true
-                    WINDOW line AS (PARTITION BY g.ord ORDER BY r.seq)
+                    WINDOW line AS (PARTITION BY g.ord ORDER BY r.rank, r.seq)
                 ) AS s
                 WHERE s.nth = 1
             ),
@@ -548,6 +551,7 @@ BEGIN
                         SELECT
                         FROM pulse_internal.group_ready AS o
                         WHERE o.ctid = f.tid
+                            AND f.rank = f.level
                         FOR UPDATE SKIP LOCKED
                     ) AS r
                     CROSS JOIN LATERAL (
@@ -597,8 +601,8 @@ BEGIN
             fresh AS (
                 SELECT
                     f.named, f.version, f.lasting, f.slots,
-                    CASE WHEN p.place IS NOT NULL THEN f.level END AS rank,
-                    p.place,
+                    CASE WHEN d.lease IS NULL THEN f.rank ELSE f.next_rank END AS rank,
+                    CASE WHEN d.lease IS NULL THEN f.seq ELSE f.next_seq END AS place,
                     CASE WHEN d.lease IS NULL THEN f.kind ELSE f.next_kind END AS kind,
                     CASE
                         WHEN f.slots IS NOT NULL
@@ -608,9 +612,6 @@ BEGIN
                     END AS leases
                 FROM first AS f
                 LEFT JOIN described AS d ON d.ord = f.ord
-                CROSS JOIN LATERAL (
-                    SELECT CASE WHEN d.lease IS NULL THEN f.seq ELSE f.next_seq END AS place
-                ) AS p
                 WHERE EXISTS (SELECT FROM described)
                 ORDER BY d.lease IS NOT NULL, f.ord
             ),
@@ -675,7 +676,7 @@ BEGIN
                     ) AS share
                 FROM (
                     SELECT
-                        g.group_key, g.version, g.rank, g.place, g.kind, g.more, g.rest,
+                        g.group_key, g.version, g.rank, g.place, g.kind,
                         g.slots, g.rate, g.rate_per, g.starts, g.lasting, g.ord, l.leases,
                         count(*) OVER (PARTITION BY g.rank) AS groups,
                         least(
@@ -696,8 +697,8 @@ BEGIN
                         ) AS free
                     FROM unnest(v_serve, v_slots, v_rates, v_pers, v_starts)
                     WITH ORDINALITY AS g (
-                        lane, group_key, version, rank, place, kind, more, rest, leases, turn,
-                        starts, wake_at, written_at, lasting, slots, rate, rate_per, of_kind, ord
+                        lane, group_key, version, rank, place, kind, leases, turn, starts,
+                        wake_at, written_at, lasting, slots, rate, rate_per, of_kind, ord
                     )
                     -- Ends of leases write nothing here: who is gone is found out when the
                     -- slots seem to be full, or may be with this claim.
@@ -732,7 +733,7 @@ BEGIN
 
             seen AS MATERIALIZED (
                 SELECT
-                    s.ord, s.share, s.slots, n.*,
+                    s.ord, s.share, s.free, s.slots, n.*,
                     row_number() OVER line AS nth,
                     bool_and(
                         (claim_grouped.kinds IS NULL OR n.kind = ANY (claim_grouped.kinds))
@@ -746,13 +747,25 @@ BEGIN
                     FROM pulse_internal.group_ready AS r
                     WHERE r.lane = claim_grouped.lane
                         AND r.group_key = s.group_key
-                        AND r.rank = s.rank
-                        AND r.seq >= s.place
+                        AND (r.rank, r.seq) >= (s.rank, s.place)
                         AND r.failures >= 0
-                    ORDER BY r.seq
+                    ORDER BY r.rank, r.seq
                     LIMIT CASE WHEN s.share > 0 THEN s.share + 1 + v_behind ELSE 0 END
                 ) AS n
-                WINDOW line AS (PARTITION BY s.ord ORDER BY n.seq ROWS UNBOUNDED PRECEDING)
+                WINDOW line AS (
+                    PARTITION BY s.ord ORDER BY n.rank, n.seq ROWS UNBOUNDED PRECEDING
+                )
+            ),
+
+            -- The last level of which all is known: a group may have more than its share, and
+            -- more groups may have a turn.
+            bound AS MATERIALIZED (
+                SELECT
+                    least(
+                        v_bound,
+                        min(s.rank) FILTER (WHERE s.wanted AND s.nth > s.share AND s.share < s.free)
+                    ) AS rank
+                FROM seen AS s
             ),
 
             candidate AS MATERIALIZED (
@@ -762,6 +775,7 @@ BEGIN
                     FROM seen AS s
                     WHERE s.wanted
                         AND s.nth <= s.share + v_behind
+                        AND (s.rank > (SELECT b.rank FROM bound AS b)) IS NOT TRUE
                     ORDER BY s.rank, s.nth, s.ord
                     LIMIT CASE WHEN v_behind = 0 THEN v_need END
                 ) AS c
@@ -881,16 +895,17 @@ BEGIN
             left_over AS (
                 SELECT
                     s.ord,
-                    min(s.seq) FILTER (WHERE s.taken IS NULL) AS place,
+                    (array_agg(s.rank) FILTER (WHERE s.taken IS NULL))[1] AS rank,
+                    (array_agg(s.seq) FILTER (WHERE s.taken IS NULL))[1] AS place,
                     (array_agg(s.kind) FILTER (WHERE s.taken IS NULL))[1] AS kind,
                     array_agg(s.lease) FILTER (WHERE NOT s.is_over) AS leases,
                     count(s.taken) AS n,
                     count(s.taken) FILTER (WHERE NOT s.is_over) AS started
                 FROM (
-                    SELECT s.ord, s.seq, s.kind, d.job AS taken, d.lease, d.is_over
+                    SELECT s.ord, s.rank, s.seq, s.kind, d.job AS taken, d.lease, d.is_over
                     FROM seen AS s
                     LEFT JOIN described AS d ON d.job = s.job
-                    ORDER BY s.ord, s.seq
+                    ORDER BY s.ord, s.rank, s.seq
                 ) AS s
                 GROUP BY s.ord
             ),
@@ -912,43 +927,14 @@ BEGIN
                                 s.starts, coalesce(o.started, 0)::integer, s.rate_per, v_now
                             )
                     END AS starts,
-                    CASE
-                        WHEN h.here THEN s.rank
-                        ELSE coalesce((s.more[1]).rank, r.rank)
-                    END AS rank,
-                    CASE
-                        WHEN s.share = 0 THEN s.place
-                        WHEN h.here THEN o.place
-                        ELSE coalesce((s.more[1]).place, r.seq)
-                    END AS place,
-                    CASE
-                        WHEN s.share = 0 THEN s.kind
-                        WHEN h.here THEN o.kind
-                        ELSE coalesce((s.more[1]).kind, r.kind)
-                    END AS kind,
-                    CASE
-                        WHEN h.here THEN s.more
-                        WHEN cardinality(s.more) > 1 THEN s.more[2:]
-                    END AS more,
-                    CASE WHEN h.here OR s.more IS NOT NULL THEN s.rest ELSE r.rank + 1 END AS rest,
+                    CASE WHEN s.share = 0 THEN s.rank ELSE o.rank END AS rank,
+                    CASE WHEN s.share = 0 THEN s.place ELSE o.place END AS place,
+                    CASE WHEN s.share = 0 THEN s.kind ELSE o.kind END AS kind,
                     CASE
                         WHEN s.slots IS NOT NULL THEN coalesce(s.leases, '{}') || o.leases
                     END AS leases
                 FROM served AS s
                 LEFT JOIN left_over AS o ON o.ord = s.ord
-                CROSS JOIN LATERAL (SELECT s.share = 0 OR o.place IS NOT NULL AS here) AS h
-                LEFT JOIN LATERAL (
-                    SELECT g.rank, g.seq, g.kind
-                    FROM pulse_internal.group_ready AS g
-                    WHERE NOT h.here
-                        AND s.more IS NULL
-                        AND g.lane = claim_grouped.lane
-                        AND g.group_key = s.group_key
-                        AND g.rank >= s.rest
-                        AND g.failures >= 0
-                    ORDER BY g.rank, g.seq
-                    LIMIT 1
-                ) AS r ON true
                 ORDER BY rounds, s.ord
             ),
 
@@ -960,12 +946,10 @@ BEGIN
             -- As write_groups does.
             written AS (
                 INSERT INTO pulse_internal.group_state (
-                    lane, group_key, rank, place, kind, more, rest, leases, turn, starts, wake_at,
-                    lasting
+                    lane, group_key, rank, place, kind, leases, turn, starts, wake_at, lasting
                 )
                 SELECT
-                    claim_grouped.lane, f.group_key, f.rank, f.place, f.kind, f.more, f.rest,
-                    f.leases,
+                    claim_grouped.lane, f.group_key, f.rank, f.place, f.kind, f.leases,
                     CASE
                         WHEN f.rank IS NOT NULL
                             AND (cardinality(f.leases) >= f.slots) IS NOT TRUE

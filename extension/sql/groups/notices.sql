@@ -5,8 +5,8 @@
 -- The notices are gone, and so are the states that they change: those are returned as they
 -- shall be, and the caller writes them. version is that of the state before, NULL when
 -- there was none; turn is kept while the group stays on its level. What changes nothing is
--- left alone: an arrival behind others of its level, or on one that is looked up later, an
--- end where nobody waits. What counts against the slots of a group is looked up by key:
+-- left alone: an arrival behind the first job of its group, an end where nobody waits. What
+-- counts against the slots of a group is looked up by key:
 -- leases, and with in_order jobs that keep their place in waiting.
 CREATE FUNCTION pulse_internal.read_notices(
     lane pulse_internal.lane,
@@ -49,16 +49,19 @@ BEGIN
         RETURNING n.seq, n.group_key, n.rank, n.place, n.kind, n.ended
     ),
 
-    -- Where the roll was not taken yet, the first place of a level is to be looked up.
+    -- Where the roll was not taken yet, the first job of a group is to be looked up.
     spot AS (
         SELECT s.*
         FROM (
             SELECT
                 n.group_key,
-                n.rank,
-                CASE WHEN n.group_key >= read_notices.roll_from THEN 0 ELSE n.place END AS place,
-                CASE WHEN n.group_key >= read_notices.roll_from THEN NULL ELSE n.kind END AS kind
+                CASE WHEN r.is_unknown THEN -2147483648 ELSE n.rank END AS rank,
+                CASE WHEN r.is_unknown THEN 0 ELSE n.place END AS place,
+                CASE WHEN r.is_unknown THEN NULL ELSE n.kind END AS kind
             FROM notice AS n
+            CROSS JOIN LATERAL (
+                SELECT n.rank IS NOT NULL AND n.group_key >= read_notices.roll_from AS is_unknown
+            ) AS r
             WHERE n.ended IS NULL
             UNION ALL
             SELECT unnest(n.ended), NULL, NULL, NULL
@@ -68,29 +71,23 @@ BEGIN
         ORDER BY s.group_key, s.rank, s.place, s.kind NULLS FIRST
     ),
 
+    -- Of each group the first place that is named.
     news AS (
-        SELECT g.*, g.ranks[1] AS rank, g.places[1] AS place, g.kinds[1] AS kind
-        FROM (
-            SELECT
-                s.group_key,
-                array_agg(s.rank) FILTER (WHERE s.rank IS NOT NULL) AS ranks,
-                array_agg(s.place) FILTER (WHERE s.rank IS NOT NULL) AS places,
-                array_agg(s.kind) FILTER (WHERE s.rank IS NOT NULL) AS kinds,
-                bool_or(s.rank IS NULL) AS ended,
-                bool_or(s.rank IS NOT NULL AND s.kind IS NULL) AS unknown,
-                max(s.rank) > min(s.rank) AS several
-            FROM spot AS s
-            GROUP BY s.group_key
-        ) AS g
+        SELECT
+            s.group_key,
+            (array_agg(s.rank))[1] AS rank,
+            (array_agg(s.place))[1] AS place,
+            (array_agg(s.kind))[1] AS kind,
+            bool_or(s.rank IS NULL) AS ended
+        FROM spot AS s
+        GROUP BY s.group_key
     ),
 
     seen AS MATERIALIZED (
         SELECT
             n.*,
-            o.tid, o.version, o.leases, o.turn, o.more, o.rest, o.starts, o.lasting,
-            o.rank AS o_rank, o.place AS o_place, o.kind AS o_kind,
-            n.unknown OR n.several OR num_nonnulls(o.more, o.rest) > 0 OR n.rank <> o.rank
-            AS mixed
+            o.tid, o.version, o.leases, o.turn, o.starts, o.lasting,
+            o.rank AS o_rank, o.place AS o_place, o.kind AS o_kind
         FROM news AS n
         LEFT JOIN LATERAL (
             SELECT s.*, s.ctid AS tid
@@ -102,89 +99,48 @@ BEGIN
         ) AS o ON true
         WHERE
             CASE
-                WHEN n.unknown THEN true
                 WHEN o.rank IS NULL THEN n.rank IS NOT NULL
                 WHEN n.ended AND o.turn IS NULL THEN true
-                WHEN n.rank IS NULL THEN false
-                WHEN n.several THEN true
-                WHEN n.rank = o.rank THEN n.place < o.place
-                WHEN n.rank >= o.rest THEN false
-                ELSE NOT EXISTS (
-                    SELECT
-                    FROM unnest(o.more) AS u
-                    WHERE u.rank = n.rank
-                        AND u.place <= n.place
-                )
+                WHEN n.rank < o.rank THEN true
+                WHEN n.rank = o.rank
+                    THEN n.place < o.place OR n.place = o.place AND n.kind IS NULL
+                ELSE false
             END
     ),
 
-    merged AS MATERIALIZED (
+    -- The first job, or where to look for it: one that arrived before the others, or the place of
+    -- one that was taken out.
+    first AS MATERIALIZED (
         SELECT
             s.*,
-            -- The ordinary case is one level, the same as before.
-            CASE
-                WHEN s.mixed
-                    THEN
-                        array(
-                            SELECT
-                                ROW(
-                                    x.rank,
-                                    CASE WHEN x.kind IS NULL THEN f.seq ELSE x.place END,
-                                    coalesce(x.kind, f.kind)
-                                )::pulse_internal.level
-                            FROM (
-                                SELECT DISTINCT ON (u.rank) u.rank, u.place, u.kind
-                                FROM (
-                                    SELECT v.*
-                                    FROM unnest(s.ranks, s.places, s.kinds)
-                                    AS v (rank, place, kind)
-                                    UNION ALL
-                                    SELECT v.* FROM unnest(s.more) AS v
-                                    UNION ALL
-                                    SELECT s.o_rank, s.o_place, s.o_kind
-                                ) AS u
-                                WHERE u.rank < coalesce(s.rest, 2147483647)
-                                ORDER BY u.rank, u.place, u.kind NULLS FIRST
-                            ) AS x
-                            LEFT JOIN LATERAL (
-                                SELECT r.seq, r.kind
-                                FROM pulse_internal.group_ready AS r
-                                WHERE x.kind IS NULL
-                                    AND r.lane = (read_notices.lane).lane
-                                    AND r.group_key = s.group_key
-                                    AND r.rank = x.rank
-                                    AND r.seq >= x.place
-                                    AND r.failures >= 0
-                                ORDER BY r.seq
-                                LIMIT 1
-                            ) AS f ON true
-                            WHERE x.kind IS NOT NULL OR f.seq IS NOT NULL
-                            ORDER BY x.rank
-                        )
-                WHEN s.o_rank IS NULL OR s.place < s.o_place
-                    THEN ARRAY[ROW(s.rank, s.place, s.kind)::pulse_internal.level]
-                ELSE ARRAY[ROW(s.o_rank, s.o_place, s.o_kind)::pulse_internal.level]
-            END AS now
+            CASE WHEN h.here THEN s.rank ELSE s.o_rank END AS at_rank,
+            CASE WHEN h.here THEN s.place ELSE s.o_place END AS at_place,
+            CASE WHEN h.here THEN s.kind ELSE s.o_kind END AS at_kind
         FROM seen AS s
+        CROSS JOIN LATERAL (
+            SELECT
+                (
+                    s.o_rank IS NULL
+                    OR (s.rank, s.place) < (s.o_rank, s.o_place)
+                    OR (s.rank, s.place) = (s.o_rank, s.o_place) AND s.kind IS NULL
+                ) IS TRUE AS here
+        ) AS h
     ),
 
-    -- All levels that were known have gone: those that are not are looked up.
     found AS MATERIALIZED (
         SELECT
-            m.*,
-            CASE
-                WHEN f.rank IS NOT NULL THEN ARRAY[ROW(f.rank, f.seq, f.kind)::pulse_internal.level]
-                ELSE m.now
-            END AS levels_now,
-            CASE WHEN m.now = '{}' THEN f.rank + 1 ELSE m.rest END AS rest_now
-        FROM merged AS m
+            i.*,
+            CASE WHEN i.at_kind IS NULL THEN f.rank ELSE i.at_rank END AS rank_now,
+            CASE WHEN i.at_kind IS NULL THEN f.seq ELSE i.at_place END AS place_now,
+            coalesce(i.at_kind, f.kind) AS kind_now
+        FROM first AS i
         LEFT JOIN LATERAL (
             SELECT r.rank, r.seq, r.kind
             FROM pulse_internal.group_ready AS r
-            WHERE m.now = '{}'
+            WHERE i.at_kind IS NULL
                 AND r.lane = (read_notices.lane).lane
-                AND r.group_key = m.group_key
-                AND r.rank >= m.rest
+                AND r.group_key = i.group_key
+                AND (r.rank, r.seq) >= (i.at_rank, i.at_place)
                 AND r.failures >= 0
             ORDER BY r.rank, r.seq
             LIMIT 1
@@ -193,16 +149,14 @@ BEGIN
 
     gone AS (
         DELETE FROM pulse_internal.group_state AS s
-        WHERE s.ctid = ANY (array(SELECT m.tid FROM merged AS m WHERE m.tid IS NOT NULL))
+        WHERE s.ctid = ANY (array(SELECT m.tid FROM seen AS m WHERE m.tid IS NOT NULL))
     )
 
     SELECT
         array_agg(
             ROW(
                 (read_notices.lane).lane, m.group_key, m.version,
-                (m.levels_now[1]).rank, (m.levels_now[1]).place, (m.levels_now[1]).kind,
-                CASE WHEN cardinality(m.levels_now) > 1 THEN m.levels_now[2:21] END,
-                coalesce((m.levels_now[22]).rank, m.rest_now),
+                m.rank_now, m.place_now, m.kind_now,
                 CASE
                     WHEN m.leases IS NOT NULL
                         THEN
@@ -224,7 +178,7 @@ BEGIN
                                     )
                             )
                 END,
-                CASE WHEN (m.levels_now[1]).rank = m.o_rank THEN m.turn END,
+                CASE WHEN m.rank_now = m.o_rank THEN m.turn END,
                 m.starts,
                 NULL,
                 NULL,
@@ -275,7 +229,7 @@ BEGIN
     SELECT
         array_agg(
             ROW(
-                w.lane, w.group_key, w.version, w.rank, w.place, w.kind, w.more, w.rest,
+                w.lane, w.group_key, w.version, w.rank, w.place, w.kind,
                 CASE
                     WHEN w.leases IS NOT NULL
                         THEN

@@ -62,8 +62,7 @@ BEGIN
                 END AS slots
         ) AS l
         LEFT JOIN LATERAL (
-            SELECT
-                o.ctid AS tid, o.rank, o.place, o.kind, o.more, o.rest, o.turn, o.starts
+            SELECT o.ctid AS tid, o.rank, o.place, o.kind, o.turn, o.starts
             FROM pulse_internal.group_state AS o
             WHERE o.lane = (recount_groups.lane).lane
                 AND o.group_key = r.group_key
@@ -82,10 +81,10 @@ BEGIN
     )
 
     INSERT INTO pulse_internal.group_state (
-        lane, group_key, rank, place, kind, more, rest, leases, turn, starts, wake_at
+        lane, group_key, rank, place, kind, leases, turn, starts, wake_at
     )
     SELECT
-        (recount_groups.lane).lane, c.group_key, c.rank, c.place, c.kind, c.more, c.rest,
+        (recount_groups.lane).lane, c.group_key, c.rank, c.place, c.kind,
         CASE WHEN c.slots IS NOT NULL THEN c.running END,
         CASE
             WHEN c.rank IS NOT NULL AND c.runs THEN coalesce(c.turn, nextval('pulse_internal.version'))
@@ -183,10 +182,10 @@ COMMENT ON FUNCTION pulse_internal.regroup(pulse_internal.lane, pulse_internal.l
 
 -- Grouped lanes after a restore: the notices are written anew.
 
--- Announces every level of every group anew, in the order of the keys, at most so many; the
--- place is left to be looked up. Under the roster lock.
+-- Announces every group anew, in the order of the keys, at most so many; which job is its
+-- first is left to be looked up. Under the roster lock.
 CREATE FUNCTION pulse_internal.announce_groups(
-    lane pulse_internal.lane, mark pulse_internal.group_mark, max_levels integer
+    lane pulse_internal.lane, mark pulse_internal.group_mark, max_groups integer
 )
 RETURNS pulse_internal.group_mark
 LANGUAGE plpgsql
@@ -198,38 +197,34 @@ SET jit = off
 AS $$
 DECLARE
     v_mark pulse_internal.group_mark := announce_groups.mark;
-    v_line record;
+    v_group text;
+    v_rank integer := -2147483648;
     v_n integer := 0;
 BEGIN
     IF v_mark.lane IS NULL THEN
         v_mark := ROW(
-            (announce_groups.lane).lane, NULL, 0, '{}', '{}', '', -2147483648, '-infinity'
+            (announce_groups.lane).lane, NULL, 0, '{}', '{}', '', '-infinity'
         )::pulse_internal.group_mark;
         PERFORM pulse_internal.recount_groups(announce_groups.lane);
     END IF;
 
     LOOP
-        SELECT r.group_key, r.rank INTO v_line
-        FROM pulse_internal.group_ready AS r
-        WHERE r.lane = (announce_groups.lane).lane
-            AND r.failures >= 0
-            AND (r.group_key, r.rank) >= (v_mark.roll_from, v_mark.roll_rank)
-        ORDER BY r.group_key, r.rank, r.seq
-        LIMIT 1;
-
-        IF NOT FOUND THEN
-            v_mark.roll_from := NULL;
-            v_mark.roll_rank := -2147483648;
-            EXIT;
-        END IF;
-
-        v_mark.roll_from := v_line.group_key;
-        v_mark.roll_rank := v_line.rank;
-        EXIT WHEN v_n >= announce_groups.max_levels;
+        v_group := (
+            SELECT r.group_key
+            FROM pulse_internal.group_ready AS r
+            WHERE r.lane = (announce_groups.lane).lane
+                AND r.failures >= 0
+                AND (r.group_key, r.rank) >= (v_mark.roll_from, v_rank)
+            ORDER BY r.group_key, r.rank, r.seq
+            LIMIT 1
+        );
+        v_mark.roll_from := v_group;
+        EXIT WHEN v_group IS NULL OR v_n >= announce_groups.max_groups;
 
         INSERT INTO pulse_internal.group_notice (lane, group_key, rank, place)
-        VALUES ((announce_groups.lane).lane, v_line.group_key, v_line.rank, 0);
-        v_mark.roll_rank := v_line.rank + 1;
+        VALUES ((announce_groups.lane).lane, v_group, -2147483648, 0);
+        -- Behind all jobs of this group.
+        v_rank := 2147483647;
         v_n := v_n + 1;
     END LOOP;
 
@@ -240,7 +235,7 @@ $$;
 COMMENT ON FUNCTION pulse_internal.announce_groups(
     pulse_internal.lane, pulse_internal.group_mark, integer
 ) IS
-'Announce groups of a lane from where the last call stopped, at most so many levels; returns the marks of the lane.';
+'Announce groups of a lane from where the last call stopped, at most so many; returns the marks of the lane.';
 
 -- The way back out of groups.
 
@@ -300,7 +295,7 @@ BEGIN
                 )
             ELSE ''
         END,
-        -2147483648, '-infinity'
+        '-infinity'
     )::pulse_internal.group_mark;
 
     IF v_tids = '{}' AND v_from = '' THEN

@@ -142,10 +142,10 @@ SET enable_bitmapscan = off
 AS $$
 BEGIN
     INSERT INTO pulse_internal.group_state (
-        lane, group_key, rank, place, kind, more, rest, leases, turn, starts, wake_at, lasting
+        lane, group_key, rank, place, kind, leases, turn, starts, wake_at, lasting
     )
     SELECT
-        g.lane, g.group_key, g.rank, g.place, g.kind, g.more, g.rest,
+        g.lane, g.group_key, g.rank, g.place, g.kind,
         CASE WHEN l.slots IS NOT NULL THEN g.leases END,
         CASE
             WHEN g.rank IS NOT NULL

@@ -135,25 +135,16 @@ AS $$
         ORDER BY s.lane, s.group_key, s.version DESC
     ),
 
-    level AS MATERIALIZED (
+    -- From where on a claim finds the jobs of a group, now or when it has read the notice.
+    reach AS MATERIALIZED (
         SELECT s.lane, s.group_key, s.rank, s.place
         FROM newest_state AS s
         WHERE s.rank IS NOT NULL
-        UNION ALL
-        SELECT s.lane, s.group_key, u.rank, u.place
-        FROM newest_state AS s
-        CROSS JOIN LATERAL unnest(s.more) AS u
         UNION ALL
         SELECT n.lane, n.group_key, n.rank, n.place
         FROM pulse_internal.group_notice AS n
         INNER JOIN rolled AS d ON d.lane = n.lane AND n.seq >= d.notice_from
         WHERE n.rank IS NOT NULL
-    ),
-
-    reach AS MATERIALIZED (
-        SELECT v.lane, v.group_key, v.rank, min(v.place) AS place
-        FROM level AS v
-        GROUP BY v.lane, v.group_key, v.rank
     ),
 
     -- What a group may run at once, since the last change of its lane or of a group of it.
@@ -186,15 +177,7 @@ AS $$
         FROM reach AS e
         WHERE e.lane = r.lane
             AND e.group_key = r.group_key
-            AND e.rank = r.rank
-            AND e.place <= r.seq
-    )
-    AND NOT EXISTS (
-        SELECT
-        FROM newest_state AS s
-        WHERE s.lane = r.lane
-            AND s.group_key = r.group_key
-            AND s.rest <= r.rank
+            AND (e.rank, e.place) <= (r.rank, r.seq)
     )
     UNION ALL
     SELECT

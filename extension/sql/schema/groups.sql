@@ -1,15 +1,6 @@
 -- Lanes whose jobs stand in groups, by their group_key (docs/decisions/limits.md). The group
 -- '' is of the jobs that have none. A key above 1,000 bytes is filed under its md5.
 
-CREATE TYPE pulse_internal.level AS (
-    rank integer,
-    place bigint,
-    kind text
-);
-
-COMMENT ON TYPE pulse_internal.level IS
-'Of one priority of a group: the smallest place that can be live, and the kind that stands there.';
-
 CREATE TYPE pulse_internal.lane_group AS (
     lane text,
     group_key text
@@ -95,13 +86,13 @@ CREATE INDEX group_rule_with_rate ON pulse_internal.group_rule (lane) WHERE rate
 COMMENT ON TABLE pulse_internal.group_rule IS
 'Exceptions that set_group made for groups of a lane.';
 
--- The caches, as in schema/marks.sql. Of a group: rank, place and kind are its first level, more
--- the next ones, twenty at most; others, from the rank rest on, are looked up when it is
--- their turn. leases is what counts against its slots (NULL: no limit); turn is its place
--- in the round, NULL while it cannot run. starts is for its rate; wake_at is when that lets it run again. lasting:
--- it keeps a row when it goes idle, else the next look would meet all its dead versions. Where
--- the row is its first, that is one, and mostly none is kept; but now and then, so that
--- those of many times that it came and went do not add up.
+-- The caches, as in schema/marks.sql. Of a group, rank, place and kind are those of its first
+-- job, or of one before it that is gone; a claim reads on from there. leases is what counts
+-- against its slots (NULL: no limit). turn is its place in the round, NULL while it cannot run.
+-- starts is for its rate, and wake_at is when that lets it run again. lasting: it keeps a row
+-- when it goes idle, else the next look would meet all its dead versions. Where the row is its
+-- first, that is one, and mostly none is kept; but now and then, so that those of many times
+-- that it came and went do not add up.
 CREATE TABLE pulse_internal.group_state (
     lane text COLLATE "C" NOT NULL,
     group_key text COLLATE "C" NOT NULL,
@@ -109,8 +100,6 @@ CREATE TABLE pulse_internal.group_state (
     rank integer,
     place bigint,
     kind text COLLATE "C",
-    more pulse_internal.level [],
-    rest integer,
     leases bigint [],
     turn bigint,
     starts pulse_internal.rate_window,
@@ -136,7 +125,7 @@ WHERE wake_at IS NOT NULL AND rank IS NOT NULL;
 COMMENT ON TABLE pulse_internal.group_state IS
 'A cache: what the last claim knew of a group, newest version first.';
 
--- The roll has yet to be taken from (roll_from, roll_rank) on; NULL when it was. All groups
+-- The roll has yet to be taken from the group roll_from on; NULL when it was. All groups
 -- that were to wake by woken_until have.
 CREATE TABLE pulse_internal.group_mark (
     lane text COLLATE "C" NOT NULL,
@@ -145,7 +134,6 @@ CREATE TABLE pulse_internal.group_mark (
     ranks integer [] NOT NULL,
     turns bigint [] NOT NULL,
     roll_from text COLLATE "C",
-    roll_rank integer NOT NULL DEFAULT -2147483648,
     woken_until timestamptz NOT NULL DEFAULT '-infinity'
 );
 

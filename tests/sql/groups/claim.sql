@@ -1,7 +1,7 @@
 -- Lanes whose jobs stand in groups: the promises of docs/limits.md, and its edges.
 BEGIN;
 
-SELECT plan(73);
+SELECT plan(77);
 
 -- Fairness
 
@@ -300,6 +300,19 @@ SELECT results_eq(
     UNION ALL SELECT 'ready', count(*) FROM pulse_internal.ready AS r WHERE r.kind = 'same' AND r.lane = 'plain'$$,
     $$VALUES ('group_ready', 2::bigint), ('ready', 2)$$, 'and so is its line'
 );
+
+-- Strict priority across groups, also where a group has several levels
+SELECT pulse.set_lane('strict', fair => true, max_slots => 2);
+SELECT pg_temp.put_job('strict', j.key, j.name, j.priority)
+FROM (VALUES ('a', 'a9', 9), ('a', 'a8', 8), ('b', 'b0', 0)) AS j (key, name, priority) \g /dev/null
+SELECT is(pg_temp.take_jobs('strict', 10), 'a9 a8', 'priority: the second level of a group comes before a lower one of another');
+SELECT pulse.set_lane('uneven', fair => true);
+SELECT pg_temp.put_job('uneven', 'big', 'x', 5) FROM generate_series(1, 40) \g /dev/null
+SELECT pg_temp.put_job('uneven', 'g' || n, 'x', 5) FROM generate_series(1, 9) AS n \g /dev/null
+SELECT pg_temp.put_job('uneven', 'low', 'low', 0) \g /dev/null
+SELECT is(pg_temp.take_jobs('uneven', 20), btrim(repeat('x ', 20)), 'priority: a long line of a group comes before a lower level of another');
+SELECT is(pg_temp.take_jobs('uneven', 29), btrim(repeat('x ', 29)), 'priority: to its end');
+SELECT is(pg_temp.take_jobs('uneven', 9), 'low', 'and the lower level after it');
 
 -- The first lease of a sequence that was not drawn from yet
 SELECT pulse.set_lane('first', fair => true, max_slots => 1);

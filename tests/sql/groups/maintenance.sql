@@ -39,7 +39,7 @@ SELECT pulse.set_lane('slow', group_slots => 1);
 SELECT pg_temp.put('slow', g, g || n) FROM generate_series(1, 2) AS n, unnest('{a,b,c}'::text []) AS g \g /dev/null
 DELETE FROM pulse_internal.group_notice;
 SELECT FROM pulse_internal.lane AS l, pulse_internal.announce_groups(l, NULL, 1) WHERE l.lane = 'slow';
-SELECT is((pulse_internal.newest_group_mark('slow')).roll_from, 'b', 'the roll stops after so many levels');
+SELECT is((pulse_internal.newest_group_mark('slow')).roll_from, 'b', 'the roll stops after so many groups');
 SELECT pg_temp.put('slow', 'c', 'c3') \g /dev/null
 SELECT results_eq(
     $$
