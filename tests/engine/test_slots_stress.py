@@ -1,4 +1,4 @@
-"""Guarantee 9 with many slots: banks are claimed side by side, never one too many."""
+"""Guarantee 9 with many slots and clients: never one run too many."""
 
 from __future__ import annotations
 

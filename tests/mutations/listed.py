@@ -496,7 +496,9 @@ OTHERS: dict[str, Mutation] = {
     ),
     "a claim counts the slots in use": without(
         Change(
-            "pulse_internal.take_slots", "v_free := v_slots - .*;", "v_free := v_slots;"
+            "pulse_internal.take_slots",
+            r"RETURN v_roster;",
+            "v_roster.leases := '{}'; RETURN v_roster;",
         ),
         chaos="No claim commits that fills a lane beyond max_slots",
         stress="slots",
@@ -504,7 +506,7 @@ OTHERS: dict[str, Mutation] = {
     "claims of a lane with slots take its lock": without(
         Change(
             "pulse_internal.take_slots",
-            r"NOT pg_try_advisory_xact_lock\([^)]*\)[^)]*\)",
+            r"NOT pulse_internal\.take_turn\(take_slots\.lane\)",
             "false",
         ),
         chaos="No claim commits that fills a lane beyond max_slots",

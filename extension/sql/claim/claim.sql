@@ -64,7 +64,6 @@ DECLARE
     v_dead bigint;
     v_note bigint;
     v_fitted boolean := false;
-    v_rosters pulse_internal.roster [];
     v_roster pulse_internal.roster;
     v_quota pulse_internal.quota;
     v_claimed integer;
@@ -255,8 +254,8 @@ BEGIN
             PERFORM pulse_internal.leave_groups(claim_batch.lane, 500 + 4 * v_need);
         END IF;
 
-        -- 5. Slots: of a lane with max_slots, those of the rosters that this claim could lock
-        -- (claim/slots.sql). Starts of a rate are counted under the lock of the first.
+        -- 5. Slots, of a lane with max_slots (claim/slots.sql), and starts, of one with a rate:
+        -- both under the roster lock.
         IF v_known.rate IS NOT NULL THEN
             IF NOT pulse_internal.take_turn(claim_batch.lane) THEN
                 RETURN;
@@ -274,11 +273,12 @@ BEGIN
         END IF;
 
         IF v_known.max_slots IS NOT NULL AND v_need > 0 THEN
-            SELECT t.rosters, least(v_need, t.free) INTO v_rosters, v_need
-            FROM pulse_internal.take_slots(
-                claim_batch.lane, v_known.max_slots, v_known.rate IS NOT NULL, v_need
-            ) AS t;
-            v_roster := v_rosters[1];
+            v_roster := pulse_internal.take_slots(
+                claim_batch.lane, v_known.max_slots, v_need
+            );
+            v_need := least(
+                v_need, coalesce(v_known.max_slots - cardinality(v_roster.leases), 0)
+            );
         END IF;
 
         IF v_need <= 0 THEN
@@ -469,10 +469,8 @@ BEGIN
         ),
 
         listed AS (
-            INSERT INTO pulse_internal.roster (lane, bank, leases, banks)
-            SELECT
-                claim_batch.lane, v_roster.bank, v_roster.leases || array_agg(d.lease),
-                v_roster.banks
+            INSERT INTO pulse_internal.roster (lane, leases)
+            SELECT claim_batch.lane, v_roster.leases || array_agg(d.lease)
             FROM described AS d
             HAVING v_known.max_slots IS NOT NULL AND count(*) > 0
         )
@@ -518,10 +516,12 @@ BEGIN
         v_fitted := true;
     END LOOP;
 
-    -- 8. What a claim of a limited lane leaves behind: its rosters in place of the last ones, and
+    -- 8. What a claim of a limited lane leaves behind: its roster in place of the last one, and
     -- the starts that its rate has spent.
-    IF v_rosters IS NOT NULL AND v_claimed > 0 THEN
-        PERFORM pulse_internal.replace_rosters(v_rosters, v_known.max_slots);
+    IF v_known.max_slots IS NOT NULL AND v_claimed > 0 THEN
+        DELETE FROM pulse_internal.roster AS r
+        WHERE r.lane = v_roster.lane
+            AND r.version = v_roster.version;
     END IF;
 
     IF v_known.rate IS NOT NULL AND v_claimed > 0 THEN

@@ -152,7 +152,6 @@ BEGIN
         FROM pulse_internal.roster AS o
         WHERE l.max_slots IS NOT NULL
             AND o.lane = claim_grouped.lane
-            AND o.bank = 0
         ORDER BY o.version DESC
         LIMIT 1
     ) AS r ON true;
@@ -1058,7 +1057,6 @@ BEGIN
 
         DELETE FROM pulse_internal.roster AS r
         WHERE r.lane = v_roster.lane
-            AND r.bank = 0
             AND r.version = v_roster.version;
     END IF;
 

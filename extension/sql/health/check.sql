@@ -15,9 +15,9 @@ AS $$
     ),
 
     newest_roster AS (
-        SELECT DISTINCT ON (r.lane, r.bank) r.lane, r.bank, r.leases
+        SELECT DISTINCT ON (r.lane) r.lane, r.leases
         FROM pulse_internal.roster AS r
-        ORDER BY r.lane, r.bank, r.version DESC
+        ORDER BY r.lane, r.version DESC
     ),
 
     -- Lowering max_slots stops nothing that runs, so only later claims must obey it.

@@ -59,9 +59,8 @@ BEGIN
         OR f.class = 'pulse_internal.lane'::regclass
         AND f.key = hashtext(lane_obstacles.lane)
         AND f.exclusive
-        -- One for each bank of slots.
         OR f.class = 'pulse_internal.roster'::regclass
-        AND f.key & -8 = hashtext(lane_obstacles.lane) & -8;
+        AND f.key = hashtext(lane_obstacles.lane);
 END;
 $$;
 

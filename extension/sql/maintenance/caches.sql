@@ -19,7 +19,7 @@ BEGIN
         SELECT d.version, lead(d.version) OVER (PARTITION BY d.lane ORDER BY d.version)
         FROM pulse_internal.due_mark AS d
         UNION ALL
-        SELECT r.version, lead(r.version) OVER (PARTITION BY r.lane, r.bank ORDER BY r.version)
+        SELECT r.version, lead(r.version) OVER (PARTITION BY r.lane ORDER BY r.version)
         FROM pulse_internal.roster AS r
         UNION ALL
         SELECT n.version, lead(n.version) OVER (ORDER BY n.version)

@@ -45,16 +45,12 @@ COMMENT ON TABLE pulse_internal.lease IS
 
 -- The leases of a lane with max_slots, as of its last claim: appended under the
 -- roster lock, read newest first. Which of them still run is looked up by key, so the
--- count never meets a dead row. A lane with many slots has several banks of them, each
--- with a roster and a lock of its own; that of bank 0 says how many
--- (docs/decisions/slots.md).
+-- count never meets a dead row (docs/decisions/slots.md).
 CREATE TABLE pulse_internal.roster (
     lane text COLLATE "C" NOT NULL,
     version bigint NOT NULL DEFAULT nextval('pulse_internal.version'),
     leases bigint [] NOT NULL,
-    bank integer NOT NULL DEFAULT 0,
-    banks integer NOT NULL DEFAULT 1,
-    CONSTRAINT roster_is_versioned PRIMARY KEY (lane, bank, version)
+    CONSTRAINT roster_is_versioned PRIMARY KEY (lane, version)
 );
 
 COMMENT ON TABLE pulse_internal.roster IS

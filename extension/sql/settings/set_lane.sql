@@ -190,7 +190,7 @@ COMMENT ON FUNCTION pulse_internal.do_set_lane(
 -- of its lane for ever. Not by pg_sleep: a clock that is set back by an hour would make it
 -- sleep for one, with the hold lock. It would stretch lock_timeout too, but that wait ends
 -- with the claim that has the lock.
-CREATE FUNCTION pulse_internal.take_turn(lane text, bank integer DEFAULT 0)
+CREATE FUNCTION pulse_internal.take_turn(lane text)
 RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -198,7 +198,7 @@ SET lock_timeout = '50ms'
 AS $$
 DECLARE
     v_class integer := 'pulse_internal.roster'::regclass::oid::integer;
-    v_key integer := hashtext(take_turn.lane) # take_turn.bank;
+    v_key integer := hashtext(take_turn.lane);
 BEGIN
     -- Mostly it is free, and a try needs no subtransaction.
     IF pg_try_advisory_xact_lock(v_class, v_key) THEN
@@ -214,8 +214,8 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.take_turn(text, integer) IS
-'Take the roster lock of a lane, or of a bank of its slots, if it can be had within 50 ms.';
+COMMENT ON FUNCTION pulse_internal.take_turn(text) IS
+'Take the roster lock of a lane, if it can be had within 50 ms.';
 
 -- Waits at most ten seconds, in the queue of the lock: while it waits, every claim's
 -- try of the same lock is refused, so a stream of claims cannot starve it. Opens the table
