@@ -274,12 +274,11 @@ def test_as_root_an_unreadable_venv_is_copied(
     assert len(list((directory.parent / "cache").iterdir())) == 1
 
 
-@as_root
-@pytest.mark.parametrize("uid", [54321, 65534], ids=["without a name", "nobody"])
-def test_an_ordinary_user_needs_nothing_from_root(directory: Path, uid: int) -> None:
+def as_user(uid: int, directory: Path) -> subprocess.CompletedProcess[str]:
+    """Start the server as another user, from a process of its own."""
     directory.parent.chmod(0o777)
     python, modules = for_everybody()
-    done = subprocess.run(
+    return subprocess.run(
         [python, "-c", USER, str(directory)],
         env=environment(HOME="/nonexistent", PYTHONPATH=modules),
         stdin=subprocess.DEVNULL,
@@ -291,9 +290,24 @@ def test_an_ordinary_user_needs_nothing_from_root(directory: Path, uid: int) -> 
         cwd="/",
         check=False,
     )
+
+
+@as_root
+def test_an_ordinary_user_needs_nothing_from_root(directory: Path) -> None:
+    nobody = 65534
+    done = as_user(nobody, directory)
     assert done.returncode == 0, done.stderr
-    assert directory.stat().st_uid == uid
+    assert directory.stat().st_uid == nobody
     assert not (directory / "data" / "postmaster.pid").exists()
+
+
+@as_root
+def test_a_user_id_without_a_name_is_refused(directory: Path) -> None:
+    done = as_user(54321, directory)
+    assert done.returncode != 0
+    assert "the user id 54321 has no name" in done.stderr
+    assert "useradd --uid 54321" in done.stderr
+    assert not (directory / "data").exists()
 
 
 def test_dev_runs_a_command_on_it_and_ends(directory: Path) -> None:

@@ -11,8 +11,7 @@ import pwd
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -162,45 +161,28 @@ def initdb(
     found: Binaries, cluster: Path, password: Path, who: Account | None, sync: bool
 ) -> None:
     """Make a cluster: trust on its socket, a password over TCP."""
-    with for_initdb(found, cluster.parent, who) as programs:
-        done = run(
-            [
-                *(str(programs.program("initdb")), "-D", str(cluster)),
-                *("-U", "postgres", "-E", "UTF8", "--locale=C"),
-                *("--locale-provider=builtin", "--builtin-locale=C.UTF-8"),
-                *("--auth-local=trust", "--auth-host=scram-sha-256"),
-                *(f"--pwfile={password}", "--no-instructions"),
-                *(() if sync else ("--no-sync",)),
-            ],
-            programs.environment,
-            who,
-        )
+    require_name(who.uid if who else os.geteuid())
+    done = run(
+        [
+            *(str(found.program("initdb")), "-D", str(cluster)),
+            *("-U", "postgres", "-E", "UTF8", "--locale=C"),
+            *("--locale-provider=builtin", "--builtin-locale=C.UTF-8"),
+            *("--auth-local=trust", "--auth-host=scram-sha-256"),
+            *(f"--pwfile={password}", "--no-instructions"),
+            *(() if sync else ("--no-sync",)),
+        ],
+        found.environment,
+        who,
+    )
     if done.returncode != 0:
         raise EmbeddedError(f"initdb failed:\n{done.stdout.strip()}")
 
 
-@contextmanager
-def for_initdb(
-    found: Binaries, directory: Path, who: Account | None
-) -> Iterator[Binaries]:
-    """initdb insists on a name for its uid; containers often have none.
-
-    It asks getpwuid, and nothing but initdb does. In a copy of the two programs the
-    imported name is changed to getpwent, of the same length and type, which answers
-    with the first user of the system. The cluster belongs to our uid all the same.
-    """
-    if user_name(who.uid if who else os.geteuid()) is not None:
-        yield found
-        return
-    with tempfile.TemporaryDirectory(prefix="initdb.", dir=directory) as made:
-        tree = Path(made)
-        tree.chmod(0o755)
-        (tree / "bin").mkdir()
-        for name in ("initdb", "postgres"):
-            program = found.program(name).read_bytes()
-            patched = program.replace(b"\0getpwuid\0", b"\0getpwent\0")
-            (tree / "bin" / name).write_bytes(patched)
-            (tree / "bin" / name).chmod(0o755)
-        for name in ("lib", "share"):
-            (tree / name).symlink_to(found.prefix / name)
-        yield Binaries(tree, found.libraries)
+def require_name(uid: int) -> None:
+    """initdb asks for the name of its user id and stops without one."""
+    if user_name(uid) is None:
+        raise EmbeddedError(
+            f"the user id {uid} has no name, and initdb of PostgreSQL needs one.\n"
+            "Add the user, e.g. in the Dockerfile: "
+            f"RUN useradd --uid {uid} pulse; or run as a user that has a name."
+        )
