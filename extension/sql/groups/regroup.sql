@@ -1,10 +1,10 @@
 -- What a change of a lane means for its groups. Under the exclusive lane lock, or the roster
 -- lock of a grouped lane, taken in an earlier statement.
 
--- For each group that runs jobs, or waits for one that keeps its place or for a start of its
--- rate: what counts against its slots, and whether it can run. A group that waits for a slot
--- runs something, so this finds all that a change of the lane can wake. With only_group: that
--- one, whatever it does.
+-- For each group that runs jobs, waits for one that keeps its place, or has jobs and no turn:
+-- what counts against its slots, and whether it can run. A group without a turn may run nothing
+-- any more: while the lane has no groups, claims drop the notices of ends. With only_group:
+-- that one, whatever it does.
 CREATE FUNCTION pulse_internal.recount_groups(
     lane pulse_internal.lane, only_group text DEFAULT NULL
 )
@@ -33,7 +33,7 @@ BEGIN
             SELECT s.group_key, NULL
             FROM pulse_internal.group_state AS s
             WHERE s.lane = (recount_groups.lane).lane
-                AND s.wake_at IS NOT NULL
+                AND s.turn IS NULL
                 AND s.rank IS NOT NULL
             UNION ALL
             SELECT recount_groups.only_group, NULL

@@ -1,7 +1,7 @@
 -- The upkeep of groups: the roll, the sweep, what tick sorts, what check and the backstop find.
 BEGIN;
 
-SELECT plan(31);
+SELECT plan(36);
 
 CREATE FUNCTION pg_temp.put(
     lane text, group_key text, kind text DEFAULT 'k', priority integer DEFAULT 0
@@ -56,6 +56,19 @@ SELECT set_eq(
     'the roll is taken to its end'
 );
 SELECT is((pulse_internal.newest_group_mark('slow')).roll_from, NULL, 'and that is known');
+
+-- Switched off and on by claims alone: a group that was full is not full for ever.
+SELECT pulse.set_lane('twice', group_slots => 1);
+SELECT pg_temp.put('twice', 'a', 'a' || n) FROM generate_series(1, 2) AS n \g /dev/null
+SELECT is(pg_temp.take('twice', 9), 1::bigint, 'one job of the group runs');
+SELECT pulse.set_lane('twice', group_slots => 0);
+SELECT is(pg_temp.take('twice', 9), 1::bigint, 'the other one when the lane has no groups');
+SELECT pulse.complete_batch(array(SELECT l.lease FROM pulse_internal.lease AS l WHERE l.lane = 'twice')) \g /dev/null
+SELECT is(pg_temp.take('twice', 9), 0::bigint, 'both have ended');
+SELECT pulse.set_lane('twice', group_slots => 1);
+SELECT is(pg_temp.take('twice', 9), 0::bigint, 'a claim takes the roll of no group');
+SELECT pg_temp.put('twice', 'a', 'a3') \g /dev/null
+SELECT is(pg_temp.take('twice', 9), 1::bigint, 'the next job of the group runs');
 
 -- tick, more than once: a call has 200 ms, and a busy machine may need them for the first lane
 
