@@ -76,14 +76,19 @@ STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF require_grantable.access IS NULL OR require_grantable.access NOT IN (
-        SELECT m.access
-        FROM pulse_internal.access_matrix() AS m
-    ) THEN
+    IF (
+        require_grantable.access
+        = ANY ((pulse_internal.range_of('grant_access', 'access')).choices)
+    ) IS NOT TRUE THEN
         PERFORM pulse_internal.raise(
             'PU009',
             format('%s is not an access level', quote_nullable(left(require_grantable.access, 100))),
-            'The levels are producer, worker, viewer, approver, operator and admin.',
+            format(
+                'The levels are %s.',
+                array_to_string(
+                    (pulse_internal.range_of('grant_access', 'access')).choices, ', '
+                )
+            ),
             'See docs/access.md for what each may do.'
         );
     END IF;

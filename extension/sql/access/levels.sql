@@ -1,29 +1,31 @@
 -- Who may do what, on one page. PUBLIC has nothing; pulse creates no roles; each
 -- level below is given to roles of the user's own with pulse.grant_access.
 
-CREATE FUNCTION pulse_internal.access_matrix()
-RETURNS TABLE (access text, namespace text, object text)
+-- The least levels that an object asks for: operator has what viewer has, admin everything.
+CREATE FUNCTION pulse_internal.access_levels()
+RETURNS TABLE (access text, object text)
 LANGUAGE sql
 IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
-    WITH written (access, objects) AS (
+    SELECT l.access, o.object
+    FROM (
         VALUES
         (
             'producer',
-            'my_access enqueue enqueue_one enqueue_many cancel cancel_where signal flow'
+            'my_access version verbs enqueue enqueue_one enqueue_many cancel cancel_where signal flow'
             ' jobs dependencies find_jobs running dead why node node_state node_of lease_node'
         ),
         (
             'worker',
-            'my_access claim_batch exchange hello arm_bell disarm_bell heartbeat'
+            'my_access version verbs claim_batch exchange hello arm_bell disarm_bell heartbeat'
             ' complete complete_batch fail fail_batch snooze release ack_cancel'
             ' progress checkpoint upstream spawn save_step steps wait_for next_at tick'
             ' node node_state node_of lease_node'
         ),
         (
             'viewer',
-            'my_access jobs dependencies find_jobs running dead lanes workers schedules schedule_runs'
+            'my_access version verbs jobs dependencies find_jobs running dead lanes workers schedules schedule_runs'
             ' declarations'
             ' find_dead dead_groups counts failing_kinds kinds limits lane_defaults groups'
             ' stats counters counters_since gauges history histogram_bounds histogram_quantile samples audit'
@@ -32,7 +34,7 @@ AS $$
         ),
         (
             'approver',
-            'my_access approve approve_where reject reject_where signal'
+            'my_access version verbs approve approve_where reject reject_where signal'
             ' jobs dependencies find_jobs why node node_state node_of lease_node'
         ),
         (
@@ -48,31 +50,38 @@ AS $$
             'admin',
             'prune start_watchdog stop_watchdog set_node grant_access revoke_access'
         )
-    ),
+    ) AS l (access, objects)
+    CROSS JOIN LATERAL regexp_split_to_table(l.objects, ' ') AS o (object)
+$$;
 
+COMMENT ON FUNCTION pulse_internal.access_levels() IS
+'The functions (all overloads) and views of the API, each with the least levels that may use it.';
+
+CREATE FUNCTION pulse_internal.access_matrix()
+RETURNS TABLE (access text, namespace text, object text)
+LANGUAGE sql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
     -- operator includes viewer, admin includes everything.
-    includes (access, included) AS (
-        SELECT w.access, w.access
-        FROM written AS w
+    WITH includes (access, included) AS (
+        SELECT l.access, l.access
+        FROM pulse_internal.access_levels() AS l
         UNION
         SELECT 'operator', 'viewer'
         UNION
-        SELECT 'admin', w.access
-        FROM written AS w
+        SELECT 'admin', l.access
+        FROM pulse_internal.access_levels() AS l
     ),
 
     allowed (access, object) AS (
-        SELECT DISTINCT i.access, o.object
+        SELECT DISTINCT i.access, l.object
         FROM includes AS i
-        INNER JOIN written AS w ON w.access = i.included
-        CROSS JOIN LATERAL regexp_split_to_table(w.objects, ' ') AS o (object)
+        INNER JOIN pulse_internal.access_levels() AS l ON l.access = i.included
     )
 
     SELECT a.access, 'pulse', a.object
     FROM allowed AS a
-    UNION
-    SELECT i.access, 'pulse', 'version'
-    FROM includes AS i
     UNION
     -- What these call with the rights of their caller or reader.
     SELECT a.access, 'pulse_internal', f.object

@@ -75,8 +75,10 @@ BEGIN
         current_setting('transaction_isolation') = 'read committed'
         AND claim_batch.max_jobs > 0
         AND claim_batch.lease_for IS NULL
-        AND claim_batch.worker <> '' AND length(claim_batch.worker) <= 200
-        AND claim_batch.lane <> '' AND length(claim_batch.lane) <= 200
+        AND claim_batch.worker <> ''
+        AND length(claim_batch.worker) <= pulse_internal.longest_name()
+        AND claim_batch.lane <> ''
+        AND length(claim_batch.lane) <= pulse_internal.longest_name()
         AND (
             claim_batch.kinds IS NULL
             OR array_ndims(claim_batch.kinds) = 1

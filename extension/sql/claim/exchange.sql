@@ -24,7 +24,7 @@ BEGIN
     -- Cheap to see that all is well; what is wrong is found out by require_exchange.
     IF (
         current_setting('transaction_isolation') = 'read committed'
-        AND exchange.worker <> '' AND length(exchange.worker) <= 200
+        AND exchange.worker <> '' AND length(exchange.worker) <= pulse_internal.longest_name()
         AND jsonb_typeof(exchange.wants) = 'object'
         AND jsonb_typeof(exchange.done) = 'array'
         AND jsonb_typeof(exchange.failed) = 'array'

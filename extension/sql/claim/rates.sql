@@ -105,9 +105,10 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM pulse_internal.require_between(rate_given.name, rate_given.new_rate, 0, 1000000);
-    PERFORM pulse_internal.require_duration(
-        rate_given.name || '_per', rate_given.new_per, '100 milliseconds', '1 day'
+    -- A lane has both rates.
+    PERFORM pulse_internal.require_range('set_lane', rate_given.name, rate_given.new_rate);
+    PERFORM pulse_internal.require_range(
+        'set_lane', rate_given.name || '_per', rate_given.new_per
     );
     rate := nullif(coalesce(rate_given.new_rate, rate_given.old_rate), 0);
     per := CASE WHEN rate IS NOT NULL THEN coalesce(rate_given.new_per, rate_given.old_per) END;

@@ -30,10 +30,14 @@ DECLARE
     v_who integer := pulse_internal.redeem(do_hello.signature);
 BEGIN
     PERFORM pulse_internal.require_name('worker', do_hello.worker);
-    PERFORM pulse_internal.require_between('number of lanes', cardinality(do_hello.lanes), 0, 1000);
+    PERFORM pulse_internal.require_between(
+        cardinality(do_hello.lanes), pulse_internal.range_of('hello', 'lanes', 'items')
+    );
     PERFORM pulse_internal.require_name('lanes', u.lane)
     FROM unnest(do_hello.lanes) AS u (lane);
-    PERFORM pulse_internal.require_between('number of kinds', cardinality(do_hello.kinds), 0, 10000);
+    PERFORM pulse_internal.require_between(
+        cardinality(do_hello.kinds), pulse_internal.range_of('hello', 'kinds', 'items')
+    );
     PERFORM pulse_internal.require_name('kinds', u.kind)
     FROM unnest(do_hello.kinds) AS u (kind);
 

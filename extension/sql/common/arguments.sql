@@ -32,10 +32,16 @@ IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF value IS NULL OR value = '' OR length(value) > 200 THEN
+    IF value IS NULL
+        OR value = ''
+        OR length(value) > pulse_internal.longest_name()
+    THEN
         PERFORM pulse_internal.raise(
             'PU002',
-            format('%s must be a name of 1 to 200 characters', argument),
+            format(
+                '%s must be a name of 1 to %s characters',
+                argument, pulse_internal.longest_name()
+            ),
             CASE
                 WHEN value IS NULL THEN 'It is NULL.'
                 WHEN value = '' THEN 'It is empty.'
@@ -50,9 +56,28 @@ $$;
 COMMENT ON FUNCTION pulse_internal.require_name(text, text) IS
 'Raise PU002 unless the value can be a name.';
 
+-- What an error says was out of bounds.
+CREATE FUNCTION pulse_internal.measured(range pulse_internal.argument_range)
+RETURNS text
+LANGUAGE sql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT
+        CASE (range).unit
+            WHEN 'characters' THEN 'length of ' || (range).argument
+            WHEN 'bytes' THEN format('size of %s in bytes', (range).argument)
+            WHEN 'items' THEN 'number of ' || (range).argument
+            ELSE (range).argument
+        END
+$$;
+
+COMMENT ON FUNCTION pulse_internal.measured(pulse_internal.argument_range) IS
+'The argument and the unit of a range, in the words of an error.';
+
 -- NULL passes: a setting that is not given means the default.
 CREATE FUNCTION pulse_internal.require_between(
-    argument text, value numeric, lowest numeric, highest numeric
+    value numeric, range pulse_internal.argument_range
 )
 RETURNS void
 LANGUAGE plpgsql
@@ -60,12 +85,12 @@ IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF value < require_between.lowest OR value > require_between.highest THEN
+    IF value < (range).lowest OR value > (range).highest THEN
         PERFORM pulse_internal.raise(
             'PU002',
             format(
                 '%s must be between %s and %s',
-                argument, require_between.lowest, require_between.highest
+                pulse_internal.measured(range), (range).lowest, (range).highest
             ),
             format('It is %s.', value),
             'Pass a value inside these bounds.'
@@ -74,13 +99,15 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.require_between(text, numeric, numeric, numeric) IS
+COMMENT ON FUNCTION pulse_internal.require_between(
+    numeric, pulse_internal.argument_range
+) IS
 'Raise PU002 unless the number is NULL or inside the bounds.';
 
 -- Intervals are compared by months of 30 days and days of 24 hours, and added as they are: with
 -- negative parts one within the bounds may lie in the past, or beyond all time.
 CREATE FUNCTION pulse_internal.require_duration(
-    argument text, value interval, lowest interval, highest interval
+    value interval, range pulse_internal.argument_range
 )
 RETURNS void
 LANGUAGE plpgsql
@@ -88,12 +115,12 @@ IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF value < require_duration.lowest OR value > require_duration.highest THEN
+    IF value < (range).shortest OR value > (range).longest THEN
         PERFORM pulse_internal.raise(
             'PU002',
             format(
                 '%s must be between %s and %s',
-                argument, require_duration.lowest, require_duration.highest
+                (range).argument, (range).shortest, (range).longest
             ),
             format('It is %s.', value),
             'Pass a value inside these bounds.'
@@ -106,7 +133,7 @@ BEGIN
     ) < 0 THEN
         PERFORM pulse_internal.raise(
             'PU002',
-            format('%s must not count backwards', argument),
+            format('%s must not count backwards', (range).argument),
             format('It is %s.', value),
             'Pass an interval whose months, days and hours are all positive; justify_interval() makes one of 1 day -1 hour.'
         );
@@ -114,41 +141,102 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.require_duration(text, interval, interval, interval) IS
+COMMENT ON FUNCTION pulse_internal.require_duration(
+    interval, pulse_internal.argument_range
+) IS
 'Raise PU002 unless the interval is NULL, or inside the bounds and in no part negative.';
 
-CREATE FUNCTION pulse_internal.require_one_of(argument text, value text, choices text [])
+CREATE FUNCTION pulse_internal.require_choice(
+    value text, range pulse_internal.argument_range
+)
 RETURNS void
 LANGUAGE plpgsql
 IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF value <> ALL (choices) THEN
+    IF value <> ALL ((range).choices) THEN
         PERFORM pulse_internal.raise(
             'PU002',
-            format('%s must be one of %s', argument, array_to_string(choices, ', ')),
+            format(
+                '%s must be one of %s',
+                (range).argument, array_to_string((range).choices, ', ')
+            ),
             format('It is %L.', left(value, 100)),
-            format('Pass %s => %L.', argument, choices[1])
+            format('Pass %s => %L.', (range).argument, (range).choices[1])
         );
     END IF;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.require_one_of(text, text, text []) IS
+COMMENT ON FUNCTION pulse_internal.require_choice(text, pulse_internal.argument_range) IS
 'Raise PU002 unless the value is NULL or one of the choices.';
 
-CREATE FUNCTION pulse_internal.require_size(argument text, bytes bigint, most bigint, hint text)
+-- The three above in short, where a call is not hot: they look the range up at each call.
+CREATE FUNCTION pulse_internal.require_range(verb text, argument text, value numeric)
 RETURNS void
 LANGUAGE plpgsql
 IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF bytes > most THEN
+    IF value IS NOT NULL THEN
+        PERFORM pulse_internal.require_between(value, pulse_internal.range_of(verb, argument));
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse_internal.require_range(text, text, numeric) IS
+'require_between with the range of an argument.';
+
+CREATE FUNCTION pulse_internal.require_range(verb text, argument text, value interval)
+RETURNS void
+LANGUAGE plpgsql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF value IS NOT NULL THEN
+        PERFORM pulse_internal.require_duration(value, pulse_internal.range_of(verb, argument));
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse_internal.require_range(text, text, interval) IS
+'require_duration with the range of an argument.';
+
+CREATE FUNCTION pulse_internal.require_range(verb text, argument text, value text)
+RETURNS void
+LANGUAGE plpgsql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF value IS NOT NULL THEN
+        PERFORM pulse_internal.require_choice(value, pulse_internal.range_of(verb, argument));
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse_internal.require_range(text, text, text) IS
+'require_choice with the range of an argument.';
+
+CREATE FUNCTION pulse_internal.require_size(
+    bytes bigint, range pulse_internal.argument_range, hint text
+)
+RETURNS void
+LANGUAGE plpgsql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF bytes > (range).highest THEN
         PERFORM pulse_internal.raise(
             'PU003',
-            format('%s is larger than %s', argument, pg_size_pretty(most)),
+            format(
+                '%s is larger than %s',
+                (range).argument, pg_size_pretty((range).highest)
+            ),
             format('It has %s bytes.', bytes),
             hint
         );
@@ -156,7 +244,9 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.require_size(text, bigint, bigint, text) IS
+COMMENT ON FUNCTION pulse_internal.require_size(
+    bigint, pulse_internal.argument_range, text
+) IS
 'Raise PU003 when something is too large.';
 
 CREATE FUNCTION pulse_internal.require_reason(reason text)
@@ -166,7 +256,7 @@ IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT pulse_internal.require_size(
-        'reason', octet_length(reason), 1048576, 'Say it in fewer words.'
+        octet_length(reason), pulse_internal.range_of('*', 'reason'), 'Say it in fewer words.'
     )
 $$;
 
@@ -208,7 +298,7 @@ BEGIN
     END IF;
 
     PERFORM pulse_internal.require_between(
-        'priority', require_priority.priority, -2000000000, 2000000000
+        require_priority.priority, pulse_internal.range_of('*', 'priority')
     );
 END;
 $$;
@@ -225,17 +315,27 @@ IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF worker IS NULL OR worker = '' OR length(worker) > 200 THEN
+    IF worker IS NULL
+        OR worker = ''
+        OR length(worker) > pulse_internal.longest_name()
+    THEN
         PERFORM pulse_internal.require_name('worker', worker);
     END IF;
-    IF lane IS NULL OR lane = '' OR length(lane) > 200 THEN
+    IF lane IS NULL
+        OR lane = ''
+        OR length(lane) > pulse_internal.longest_name()
+    THEN
         PERFORM pulse_internal.require_name('lane', lane);
     END IF;
     IF max_jobs IS NULL OR max_jobs < 1 THEN
-        PERFORM pulse_internal.require_between('max_jobs', coalesce(max_jobs, 0), 1, 2147483647);
+        PERFORM pulse_internal.require_range(
+            'claim_batch', 'max_jobs', coalesce(max_jobs, 0)
+        );
     END IF;
     IF lease_for IS NOT NULL THEN
-        PERFORM pulse_internal.require_duration('lease_for', lease_for, '1 second', '1 day');
+        PERFORM pulse_internal.require_duration(
+            lease_for, pulse_internal.range_of('*', 'lease_for')
+        );
     END IF;
     IF (
         CASE

@@ -269,9 +269,13 @@ BEGIN
             -- This server drew the last numbers: settings/node.sql.
             WHEN pg_sequence_last_value('pulse_internal.server_start')
                 = (date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint
-                AND length(new.kind) BETWEEN 1 AND 200
-                AND coalesce(length(new.lane), 1) BETWEEN 1 AND 200
-                AND coalesce(new.priority, 0) BETWEEN -2000000000 AND 2000000000
+                AND length(new.kind)
+                BETWEEN 1 AND pulse_internal.longest_name()
+                AND coalesce(length(new.lane), 1)
+                BETWEEN 1 AND pulse_internal.longest_name()
+                AND coalesce(new.priority, 0)
+                BETWEEN - pulse_internal.highest_priority()
+                AND pulse_internal.highest_priority()
                 AND num_nonnulls(
                     (new.options).unique_key, new.taken,
                     current_setting('pulse.max_payload', true)

@@ -81,14 +81,13 @@ DECLARE
     v_grouped boolean := false;
 BEGIN
     IF cardinality(enqueue_payloads.payloads) IS DISTINCT FROM 0 THEN
-        PERFORM pulse_internal.require_between(
-            'number of payloads', coalesce(cardinality(enqueue_payloads.payloads), 0),
-            1, 1000000
+        PERFORM pulse_internal.require_range(
+            'enqueue_many', 'payloads', coalesce(cardinality(enqueue_payloads.payloads), -1)
         );
     END IF;
     -- As in take_request: asked once whether anything is out of the ordinary.
     IF (
-        length(enqueue_payloads.kind) BETWEEN 1 AND 200
+        length(enqueue_payloads.kind) BETWEEN 1 AND pulse_internal.longest_name()
         AND num_nonnulls(
             v_item.lane, v_item.priority, v_item.run_at, v_item.delay, v_item.max_attempts,
             v_item.unique_key, v_item.unique_for, v_item.group_key, v_item.tags,

@@ -27,9 +27,13 @@ BEGIN
     -- Each function that is entered costs as much as all that is asked here: they are called
     -- to say what is wrong, or where it takes more to know.
     IF (
-        length(require_job_options.kind) BETWEEN 1 AND 200
-        AND coalesce(length(require_job_options.lane), 1) BETWEEN 1 AND 200
-        AND coalesce(require_job_options.priority, 0) BETWEEN -2000000000 AND 2000000000
+        length(require_job_options.kind)
+        BETWEEN 1 AND pulse_internal.longest_name()
+        AND coalesce(length(require_job_options.lane), 1)
+        BETWEEN 1 AND pulse_internal.longest_name()
+        AND coalesce(require_job_options.priority, 0)
+        BETWEEN - pulse_internal.highest_priority()
+        AND pulse_internal.highest_priority()
         AND coalesce(pg_column_size(require_job_options.payload), 0) <= 1000
         AND pg_column_compression(require_job_options.payload) IS NULL
         AND current_setting('pulse.max_payload', true) IS NULL
@@ -44,9 +48,8 @@ BEGIN
         END IF;
     END IF;
     IF require_job_options.on_conflict <> 'skip' THEN
-        PERFORM pulse_internal.require_one_of(
-            'on_conflict', require_job_options.on_conflict,
-            '{skip,replace,error,follow,cancel}'
+        PERFORM pulse_internal.require_choice(
+            require_job_options.on_conflict, pulse_internal.range_of('*', 'on_conflict')
         );
     END IF;
     IF num_nonnulls(require_job_options.run_at, require_job_options.delay) > 0 THEN
@@ -56,7 +59,9 @@ BEGIN
                     THEN require_job_options.run_at
                         BETWEEN '0001-01-01 00:00+00' AND '9999-12-31 00:00+00'
                 WHEN require_job_options.run_at IS NULL
-                    THEN require_job_options.delay BETWEEN '0' AND '100 years'
+                    THEN require_job_options.delay
+                        BETWEEN (pulse_internal.range_of('enqueue', 'delay')).shortest
+                        AND (pulse_internal.range_of('enqueue', 'delay')).longest
                         AND require_job_options.delay::text NOT LIKE '%-%'
             END
         ) IS NOT TRUE THEN
@@ -69,14 +74,20 @@ BEGIN
         require_job_options.max_attempts, require_job_options.group_key,
         require_job_options.tags, require_job_options.max_runtime
     ) > 0 THEN
-        IF require_job_options.max_attempts NOT BETWEEN 1 AND 100000 THEN
+        IF require_job_options.max_attempts
+            NOT BETWEEN pulse_internal.lowest('*', 'max_attempts')::integer
+            AND pulse_internal.highest('*', 'max_attempts')::integer
+        THEN
             PERFORM pulse_internal.require_between(
-                'max_attempts', require_job_options.max_attempts, 1, 100000
+                require_job_options.max_attempts, pulse_internal.range_of('*', 'max_attempts')
             );
         END IF;
-        IF length(require_job_options.group_key) > 1000 THEN
+        IF length(require_job_options.group_key)
+            > pulse_internal.highest('enqueue', 'group_key')::integer
+        THEN
             PERFORM pulse_internal.require_between(
-                'length of group_key', length(require_job_options.group_key), 0, 1000
+                length(require_job_options.group_key),
+                pulse_internal.range_of('enqueue', 'group_key')
             );
         END IF;
         IF require_job_options.tags IS NOT NULL THEN
@@ -84,7 +95,7 @@ BEGIN
         END IF;
         IF require_job_options.max_runtime IS NOT NULL THEN
             PERFORM pulse_internal.require_duration(
-                'max_runtime', require_job_options.max_runtime, '1 ms', '1 year'
+                require_job_options.max_runtime, pulse_internal.range_of('enqueue', 'max_runtime')
             );
         END IF;
     END IF;
@@ -104,15 +115,18 @@ BEGIN
     END IF;
     IF num_nonnulls(require_job_options.unique_key, require_job_options.unique_for) > 0 THEN
         -- In bytes: the key stands in an index.
-        IF octet_length(require_job_options.unique_key) NOT BETWEEN 1 AND 1000 THEN
+        IF octet_length(require_job_options.unique_key)
+            NOT BETWEEN pulse_internal.lowest('*', 'unique_key')::integer
+            AND pulse_internal.highest('*', 'unique_key')::integer
+        THEN
             PERFORM pulse_internal.require_between(
-                'size of unique_key in bytes',
-                octet_length(require_job_options.unique_key), 1, 1000
+                octet_length(require_job_options.unique_key),
+                pulse_internal.range_of('*', 'unique_key')
             );
         END IF;
         IF require_job_options.unique_for IS NOT NULL THEN
             PERFORM pulse_internal.require_duration(
-                'unique_for', require_job_options.unique_for, '0', '10 years'
+                require_job_options.unique_for, pulse_internal.range_of('*', 'unique_for')
             );
         END IF;
         IF require_job_options.unique_key IS NULL THEN
@@ -151,7 +165,7 @@ BEGIN
     END IF;
     IF require_start_by.expires_in IS NOT NULL THEN
         PERFORM pulse_internal.require_duration(
-            'expires_in', require_start_by.expires_in, '1 ms', '1 year'
+            require_start_by.expires_in, pulse_internal.range_of('*', 'expires_in')
         );
     END IF;
     IF require_start_by.start_by NOT BETWEEN '0001-01-01 00:00+00' AND '9999-12-31 00:00+00'
@@ -180,14 +194,17 @@ IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF cardinality(require_tags.tags) > 100
-        OR length(array_to_string(require_tags.tags, '')) > 20000
+    IF cardinality(require_tags.tags)
+        > (pulse_internal.range_of('*', 'tags', 'items')).highest::integer
+        OR length(array_to_string(require_tags.tags, ''))
+        > (pulse_internal.range_of('*', 'tags', 'characters')).highest::integer
     THEN
         PERFORM pulse_internal.require_between(
-            'number of tags', cardinality(require_tags.tags), 0, 100
+            cardinality(require_tags.tags), pulse_internal.range_of('*', 'tags', 'items')
         );
         PERFORM pulse_internal.require_between(
-            'characters in tags', length(array_to_string(require_tags.tags, '')), 0, 20000
+            length(array_to_string(require_tags.tags, '')),
+            pulse_internal.range_of('*', 'tags', 'characters')
         );
     END IF;
     IF array_ndims(require_tags.tags) > 1 THEN
@@ -228,7 +245,9 @@ BEGIN
             'Pass a run_at before the year 10000, or none for now.'
         );
     END IF;
-    PERFORM pulse_internal.require_duration('delay', require_run_at.delay, '0', '100 years');
+    PERFORM pulse_internal.require_duration(
+        require_run_at.delay, pulse_internal.range_of('enqueue', 'delay')
+    );
 END;
 $$;
 
@@ -253,9 +272,8 @@ BEGIN
         RETURN;
     END IF;
     PERFORM pulse_internal.require_size(
-        'payload',
         pulse_internal.text_size(require_payload.payload),
-        pulse_internal.max_payload(),
+        ROW('payload', 'bytes', 0, pulse_internal.max_payload(), NULL, NULL, NULL),
         'Store the data elsewhere and enqueue a reference, or raise it up to 64 MB: ALTER DATABASE … SET pulse.max_payload = ''16 MB''.'
     );
 END;
@@ -335,7 +353,8 @@ BEGIN
     IF jsonb_typeof(require_headers.headers) = 'object'
         AND pg_column_compression(require_headers.headers) IS NULL
         AND pg_column_size(require_headers.headers) <= 1000
-        AND octet_length(require_headers.headers::text) <= 16384
+        AND octet_length(require_headers.headers::text)
+        <= pulse_internal.highest('*', 'headers')::integer
     THEN
         RETURN;
     END IF;
@@ -343,7 +362,7 @@ BEGIN
         'headers', require_headers.headers, 'object', '{"traceparent": "00-…"}'
     );
     PERFORM pulse_internal.require_size(
-        'headers', pulse_internal.text_size(require_headers.headers), 16384,
+        pulse_internal.text_size(require_headers.headers), pulse_internal.range_of('*', 'headers'),
         'Headers are for context such as a trace id; put data into the payload.'
     );
 END;

@@ -155,15 +155,19 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF require_flow_options.after_failed IS NOT NULL THEN
-        PERFORM pulse_internal.require_one_of(
-            'after_failed', require_flow_options.after_failed, '{cancel,hold,run}'
+        PERFORM pulse_internal.require_choice(
+            require_flow_options.after_failed, pulse_internal.range_of('*', 'after_failed')
         );
     END IF;
-    IF length(require_flow_options.flow) NOT BETWEEN 1 AND 200 THEN
+    IF length(require_flow_options.flow)
+        NOT BETWEEN 1 AND pulse_internal.longest_name()
+    THEN
         PERFORM pulse_internal.require_name('flow', require_flow_options.flow);
     END IF;
     IF require_flow_options.name IS NOT NULL THEN
-        IF length(require_flow_options.name) NOT BETWEEN 1 AND 200 THEN
+        IF length(require_flow_options.name)
+            NOT BETWEEN 1 AND pulse_internal.longest_name()
+        THEN
             PERFORM pulse_internal.require_name('name', require_flow_options.name);
         END IF;
         IF require_flow_options.name ~ '^[0-9]+$' THEN

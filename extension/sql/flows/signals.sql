@@ -24,7 +24,9 @@ BEGIN
             'PU002', 'timeout must be given', 'It is NULL.', 'Pass timeout => ''3 days''.'
         );
     END IF;
-    PERFORM pulse_internal.require_duration('timeout', wait_for.timeout, '0', '10 years');
+    PERFORM pulse_internal.require_duration(
+        wait_for.timeout, pulse_internal.range_of('wait_for', 'timeout')
+    );
     IF wait_for.signal IS NOT NULL THEN
         PERFORM pulse_internal.require_name('signal', wait_for.signal);
     END IF;
@@ -146,10 +148,12 @@ BEGIN
     PERFORM pulse_internal.require_read_committed('signal');
     PERFORM pulse_internal.require_name('signal', do_signal.signal);
     PERFORM pulse_internal.require_size(
-        'payload', pulse_internal.text_size(do_signal.payload), 1048576,
+        pulse_internal.text_size(do_signal.payload), pulse_internal.range_of('signal', 'payload'),
         'Store the data elsewhere and send a reference.'
     );
-    PERFORM pulse_internal.require_duration('keep', v_keep, '0', '1 year');
+    PERFORM pulse_internal.require_duration(
+        v_keep, pulse_internal.range_of('signal', 'keep')
+    );
 
     -- Waits for a job that is just beginning to wait, and for nobody else.
     PERFORM pg_advisory_xact_lock_shared(

@@ -13,7 +13,7 @@ BEGIN
     PERFORM pulse_internal.require_read_committed('save_step');
     PERFORM pulse_internal.require_name('step', save_step.step);
     PERFORM pulse_internal.require_size(
-        'result', pulse_internal.text_size(save_step.result), 1048576,
+        pulse_internal.text_size(save_step.result), pulse_internal.range_of('save_step', 'result'),
         'Store the data elsewhere and keep a reference.'
     );
     v_job := pulse_internal.job_of(save_step.lease);

@@ -48,11 +48,10 @@ DECLARE
 BEGIN
     PERFORM pulse_internal.require_read_committed('set_group');
     PERFORM pulse_internal.require_name('lane', do_set_group.lane);
-    PERFORM pulse_internal.require_between(
-        'length of group_key in bytes',
-        coalesce(octet_length(do_set_group.group_key), 0), 1, 1000
+    PERFORM pulse_internal.require_range(
+        'set_group', 'group_key', coalesce(octet_length(do_set_group.group_key), 0)
     );
-    PERFORM pulse_internal.require_between('max_slots', do_set_group.max_slots, 0, 10000);
+    PERFORM pulse_internal.require_range('set_group', 'max_slots', do_set_group.max_slots);
     PERFORM pulse_internal.require_reason(do_set_group.reason);
 
     -- Waits for open claims of this lane.

@@ -197,7 +197,9 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM pulse_internal.require_between('max_jobs', coalesce(find_dead.max_jobs, 0), 1, 1000);
+    PERFORM pulse_internal.require_range(
+        'find_dead', 'max_jobs', coalesce(find_dead.max_jobs, 0)
+    );
     RETURN QUERY
     SELECT d.job_id, d.finished_at, d.searched_to
     FROM pulse_internal.find_dead(
@@ -228,7 +230,9 @@ SET search_path = pg_catalog, pg_temp
 SET jit = off
 AS $$
 BEGIN
-    PERFORM pulse_internal.require_between('max_groups', coalesce(dead_groups.max_groups, 0), 1, 1000);
+    PERFORM pulse_internal.require_range(
+        'dead_groups', 'max_groups', coalesce(dead_groups.max_groups, 0)
+    );
     RETURN QUERY
     SELECT
         g.kind,

@@ -55,7 +55,9 @@ DECLARE
     v_least bigint;
     v_floor bigint;
 BEGIN
-    PERFORM pulse_internal.require_between('max_jobs', coalesce(find_all.max_jobs, 0), 1, 1000);
+    PERFORM pulse_internal.require_range(
+        'find_jobs', 'max_jobs', coalesce(find_all.max_jobs, 0)
+    );
     v_filter := pulse_internal.parse_filter('find', find_all.filter);
     IF v_filter.flows IS NOT NULL AND v_filter.jobs IS NULL THEN
         v_filter.jobs := array(
@@ -469,7 +471,9 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM pulse_internal.require_between('max_jobs', coalesce(find_filter.max_jobs, 0), 1, 1000);
+    PERFORM pulse_internal.require_range(
+        'find_jobs', 'max_jobs', coalesce(find_filter.max_jobs, 0)
+    );
     RETURN pulse_internal.parse_filter('find', find_filter.filter);
 END;
 $$;

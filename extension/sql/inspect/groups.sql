@@ -26,8 +26,8 @@ SET jit = off
 AS $$
 BEGIN
     PERFORM pulse_internal.require_name('lane', groups.lane);
-    PERFORM pulse_internal.require_between('max_groups', groups.max_groups, 1, 1000);
-    PERFORM pulse_internal.require_between('number of keys', cardinality(groups.keys), 0, 1000);
+    PERFORM pulse_internal.require_range('groups', 'max_groups', groups.max_groups);
+    PERFORM pulse_internal.require_range('groups', 'keys', cardinality(groups.keys));
 
     RETURN QUERY
     -- Key by key through the index, so that a long line is one step.

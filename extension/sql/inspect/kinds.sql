@@ -171,7 +171,7 @@ AS $$
 DECLARE
     v_from timestamptz;
 BEGIN
-    PERFORM pulse_internal.require_duration('since', failing_kinds.since, '1 minute', '400 days');
+    PERFORM pulse_internal.require_range('failing_kinds', 'since', failing_kinds.since);
     v_from := clock_timestamp() - coalesce(failing_kinds.since, '15 minutes');
 
     RETURN QUERY

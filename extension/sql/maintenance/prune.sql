@@ -19,7 +19,7 @@ DECLARE
     v_all bigint := 0;
 BEGIN
     PERFORM pulse_internal.require_read_committed('prune');
-    PERFORM pulse_internal.require_between('max_jobs', coalesce(prune.max_jobs, 0), 1, 1000000);
+    PERFORM pulse_internal.require_range('prune', 'max_jobs', coalesce(prune.max_jobs, 0));
 
     FOR v_pair IN SELECT p.* FROM pulse_internal.finished_lanes() AS p LOOP
         EXIT WHEN v_all >= prune.max_jobs;

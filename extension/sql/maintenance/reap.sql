@@ -20,7 +20,7 @@ DECLARE
     v_all bigint := 0;
 BEGIN
     PERFORM pulse_internal.require_read_committed('reap');
-    PERFORM pulse_internal.require_between('max_jobs', coalesce(reap.max_jobs, 0), 1, 1000000);
+    PERFORM pulse_internal.require_range('reap', 'max_jobs', coalesce(reap.max_jobs, 0));
     PERFORM pulse_internal.watch_new_leases(
         until => clock_timestamp() + pulse_internal.upkeep_budget()
     );

@@ -37,8 +37,8 @@ DECLARE
     v_before jsonb;
     v_after jsonb;
 BEGIN
-    PERFORM pulse_internal.require_duration(
-        'every', coalesce(do_start_watchdog.every, '0'), '1 second', '59 seconds'
+    PERFORM pulse_internal.require_range(
+        'start_watchdog', 'every', coalesce(do_start_watchdog.every, '0')
     );
     v_seconds := extract(epoch FROM do_start_watchdog.every)::integer;
     PERFORM pulse_internal.require_cron(do_start_watchdog.every);

@@ -67,7 +67,7 @@ BEGIN
     was := v_was.state;
     lane := v_was.lane;
 
-    IF was <> 'awaiting_approval' THEN
+    IF was <> ALL (pulse_internal.acts_on('approve')) THEN
         RETURN;
     END IF;
 
@@ -147,7 +147,7 @@ BEGIN
     was := v_was.state;
     lane := v_was.lane;
 
-    IF was <> 'awaiting_approval' THEN
+    IF was <> ALL (pulse_internal.acts_on('reject')) THEN
         RETURN;
     END IF;
 

@@ -30,7 +30,7 @@ DECLARE
 BEGIN
     PERFORM pulse_internal.require_read_committed(do_where.verb || '_where');
     v_filter := pulse_internal.parse_filter(do_where.verb, do_where.filter);
-    PERFORM pulse_internal.require_between('max_jobs', v_max_jobs, 1, 100000);
+    PERFORM pulse_internal.require_range(do_where.verb || '_where', 'max_jobs', v_max_jobs);
     PERFORM pulse_internal.require_reason(do_where.reason);
     done := 0;
 

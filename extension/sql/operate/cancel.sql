@@ -119,7 +119,7 @@ BEGIN
     state := v_was.state;
     changed := false;
 
-    IF was IN ('completed', 'dead', 'cancelled') THEN
+    IF was <> ALL (pulse_internal.acts_on('cancel')) THEN
         RETURN;
     END IF;
 

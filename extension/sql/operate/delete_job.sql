@@ -76,7 +76,7 @@ BEGIN
     SELECT t.state, t.lane, t.kind, t.attempts INTO was, lane, kind, attempts
     FROM pulse_internal.take_out(discard.job_id) AS t;
 
-    IF was NOT IN ('completed', 'dead', 'cancelled') THEN
+    IF was <> ALL (pulse_internal.acts_on('delete_job')) THEN
         RETURN;
     END IF;
 

@@ -163,32 +163,6 @@ $$;
 COMMENT ON FUNCTION pulse_internal.fits_filter(text, jsonb) IS
 'Whether a value may stand at this key of a filter; NULL when there is no such key.';
 
--- Which states a bulk verb acts on.
-CREATE FUNCTION pulse_internal.acts_on(verb text)
-RETURNS text []
-LANGUAGE sql
-IMMUTABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT
-        CASE verb
-            WHEN 'cancel' THEN '{blocked,awaiting_approval,scheduled,retrying,ready,running}'
-            WHEN 'reprioritize' THEN '{blocked,awaiting_approval,scheduled,retrying,ready,running}'
-            WHEN 'move' THEN '{blocked,awaiting_approval,scheduled,retrying,ready}'
-            WHEN 'run_now' THEN '{scheduled,retrying}'
-            WHEN 'reschedule' THEN '{scheduled,retrying,ready}'
-            WHEN 'retry' THEN '{dead,cancelled}'
-            WHEN 'rerun' THEN '{completed,dead,cancelled}'
-            WHEN 'discard' THEN '{completed,dead,cancelled}'
-            WHEN 'approve' THEN '{awaiting_approval}'
-            WHEN 'reject' THEN '{awaiting_approval}'
-            ELSE '{blocked,awaiting_approval,scheduled,ready,running,retrying,completed,dead,cancelled}'
-        END::text []
-$$;
-
-COMMENT ON FUNCTION pulse_internal.acts_on(text) IS
-'The states that a bulk verb can change; for find, every state.';
-
 CREATE FUNCTION pulse_internal.texts(value jsonb)
 RETURNS text []
 LANGUAGE sql

@@ -44,7 +44,7 @@ BEGIN
     SELECT s.* INTO v_done
     FROM pulse_internal.shift(do_move.job_id, do_move.lane, NULL) AS s;
 
-    IF v_done.was IN ('running', 'completed', 'dead', 'cancelled') THEN
+    IF v_done.was <> ALL (pulse_internal.acts_on('move')) THEN
         PERFORM pulse_internal.raise_wrong_state(
             do_move.job_id, v_done.was, 'move', 'Only a job that waits can change its lane.'
         );
@@ -116,7 +116,7 @@ BEGIN
     SELECT s.* INTO v_done
     FROM pulse_internal.shift(do_reprioritize.job_id, NULL, - do_reprioritize.priority) AS s;
 
-    IF v_done.was IN ('completed', 'dead', 'cancelled') THEN
+    IF v_done.was <> ALL (pulse_internal.acts_on('reprioritize')) THEN
         PERFORM pulse_internal.raise_wrong_state(
             do_reprioritize.job_id, v_done.was, 'reprioritize',
             'A dead or cancelled job can be put back in line by pulse.retry.'
@@ -172,7 +172,7 @@ BEGIN
     v_lane := coalesce(shift.to_lane, v_was.lane);
     v_rank := coalesce(shift.to_rank, v_was.rank);
 
-    IF was IN ('completed', 'dead', 'cancelled') THEN
+    IF was <> ALL (pulse_internal.acts_on('reprioritize')) THEN
         RETURN;
     END IF;
 

@@ -67,7 +67,7 @@ BEGIN
     was := v_was.state;
     lane := v_was.lane;
 
-    IF was NOT IN ('completed', 'dead', 'cancelled') THEN
+    IF was <> ALL (pulse_internal.acts_on('rerun')) THEN
         RETURN;
     END IF;
 

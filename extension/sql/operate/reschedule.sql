@@ -146,7 +146,7 @@ BEGIN
     lane := v_was.lane;
     run_at := v_was.run_at;
 
-    IF was NOT IN ('scheduled', 'retrying', 'ready') THEN
+    IF was <> ALL (pulse_internal.acts_on('reschedule')) THEN
         RETURN;
     END IF;
 

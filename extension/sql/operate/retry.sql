@@ -72,7 +72,7 @@ BEGIN
     was := v_was.state;
     lane := v_was.lane;
 
-    IF was NOT IN ('dead', 'cancelled') THEN
+    IF was <> ALL (pulse_internal.acts_on('retry')) THEN
         RETURN;
     END IF;
 

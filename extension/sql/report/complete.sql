@@ -10,10 +10,15 @@ AS $$
 DECLARE
     v_verdict text;
 BEGIN
-    PERFORM pulse_internal.require_size(
-        'result', pulse_internal.text_size(complete.result), 1048576,
-        'Store the data elsewhere and return a reference.'
-    );
+    IF pulse_internal.text_size(complete.result)
+        > pulse_internal.highest('complete', 'result')::integer
+    THEN
+        PERFORM pulse_internal.require_size(
+            pulse_internal.text_size(complete.result),
+            pulse_internal.range_of('complete', 'result'),
+            'Store the data elsewhere and return a reference.'
+        );
+    END IF;
 
     SELECT v.verdict INTO v_verdict
     FROM pulse.complete_batch(ARRAY[complete.lease], ARRAY[complete.result]) AS v;
@@ -67,7 +72,8 @@ BEGIN
             WHERE u.lease IS NOT NULL
                 AND CASE
                     WHEN pg_column_size(u.result) > 100
-                        THEN pulse_internal.text_size(u.result) <= 1048576
+                        THEN pulse_internal.text_size(u.result)
+                            <= pulse_internal.highest('complete', 'result')::integer
                     ELSE true
                 END
             ORDER BY u.lease, u.place DESC

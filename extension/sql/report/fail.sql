@@ -14,10 +14,12 @@ AS $$
 DECLARE
     v_verdict text;
 BEGIN
-    PERFORM pulse_internal.require_size(
-        'error', octet_length(fail.error), 1048576,
-        'Keep the end of the trace and the message.'
-    );
+    IF octet_length(fail.error) > pulse_internal.highest('fail', 'error')::integer THEN
+        PERFORM pulse_internal.require_size(
+            octet_length(fail.error), pulse_internal.range_of('fail', 'error'),
+            'Keep the end of the trace and the message.'
+        );
+    END IF;
 
     SELECT v.verdict INTO v_verdict
     FROM pulse.fail_batch(
@@ -55,7 +57,9 @@ BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM pulse_internal.require_read_committed('fail');
     END IF;
-    PERFORM pulse_internal.require_duration('retry_in', u.pause, '0', '1 year')
+    PERFORM pulse_internal.require_duration(
+        u.pause, pulse_internal.range_of('fail_batch', 'retry_in')
+    )
     FROM unnest(fail_batch.retry_in) AS u (pause);
 
     -- From here on by subscripts, which in arrays of a caller may begin anywhere, and in the
@@ -68,7 +72,8 @@ BEGIN
             fail_batch.leases, fail_batch.errors, fail_batch.retry_in, fail_batch.fatal
         ) WITH ORDINALITY AS o (lease, error, pause, fatal, place)
         WHERE o.lease IS NOT NULL
-            AND coalesce(octet_length(o.error), 0) <= 1048576
+            AND coalesce(octet_length(o.error), 0)
+            <= pulse_internal.highest('fail', 'error')::integer
         ORDER BY o.lease, o.place
     ) AS u;
 

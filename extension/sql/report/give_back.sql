@@ -37,7 +37,9 @@ BEGIN
             'Pass delay => ''30 seconds'', or use release to give the job back at once.'
         );
     END IF;
-    PERFORM pulse_internal.require_duration('delay', snooze.delay, '0', '1 year');
+    PERFORM pulse_internal.require_duration(
+        snooze.delay, pulse_internal.range_of('snooze', 'delay')
+    );
 
     IF cardinality(pulse_internal.give_back(ARRAY[snooze.lease], snooze.delay, 'snooze')) = 0
         AND NOT pulse_internal.reported_before(snooze.lease, 'snooze')

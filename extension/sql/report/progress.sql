@@ -12,8 +12,12 @@ DECLARE
     v_job bigint;
 BEGIN
     PERFORM pulse_internal.require_read_committed('progress');
-    PERFORM pulse_internal.require_between('fraction', progress.fraction::numeric, 0, 1);
-    PERFORM pulse_internal.require_between('length of note', length(progress.note), 0, 10000);
+    PERFORM pulse_internal.require_between(
+        progress.fraction::numeric, pulse_internal.range_of('progress', 'fraction')
+    );
+    PERFORM pulse_internal.require_between(
+        length(progress.note), pulse_internal.range_of('progress', 'note')
+    );
 
     INSERT INTO pulse_internal.job_progress AS p (job, lease, fraction, note, reported_at)
     VALUES (
@@ -43,7 +47,7 @@ AS $$
 BEGIN
     PERFORM pulse_internal.require_read_committed('checkpoint');
     PERFORM pulse_internal.require_size(
-        'checkpoint', pulse_internal.text_size(checkpoint.data), 1048576,
+        pulse_internal.text_size(checkpoint.data), pulse_internal.range_of('checkpoint', 'data'),
         'Store the data elsewhere and keep a reference.'
     );
 

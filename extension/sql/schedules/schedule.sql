@@ -82,11 +82,11 @@ BEGIN
     PERFORM pulse_internal.require_read_committed('schedule');
     PERFORM pulse_internal.require_name('name', do_schedule.name);
     PERFORM pulse_internal.require_recurrence(do_schedule.cron, do_schedule.every, do_schedule.at);
-    PERFORM pulse_internal.require_one_of(
-        'catch_up', coalesce(do_schedule.catch_up, 'NULL'), '{skip,last,all}'
+    PERFORM pulse_internal.require_range(
+        '*', 'catch_up', coalesce(do_schedule.catch_up, 'NULL')
     );
-    PERFORM pulse_internal.require_duration(
-        'catch_up_window', coalesce(do_schedule.catch_up_window, '-1 s'), '0', '10 years'
+    PERFORM pulse_internal.require_range(
+        'schedule', 'catch_up_window', coalesce(do_schedule.catch_up_window, '-1 s')
     );
     PERFORM pulse_internal.require_job_options(
         do_schedule.kind, do_schedule.payload, do_schedule.lane,
@@ -241,7 +241,7 @@ BEGIN
         );
     END IF;
 
-    PERFORM pulse_internal.require_duration('every', require_recurrence.every, '1 second', '10 years');
+    PERFORM pulse_internal.require_range('schedule', 'every', require_recurrence.every);
     IF NOT isfinite(require_recurrence.at) THEN
         PERFORM pulse_internal.raise(
             'PU002',

@@ -148,3 +148,16 @@ CREATE TYPE pulse_internal.job_filter AS (
 
 COMMENT ON TYPE pulse_internal.job_filter IS
 'A filter of the bulk verbs and find_jobs, parsed: NULL where it says nothing.';
+
+CREATE TYPE pulse_internal.argument_range AS (
+    argument text,
+    unit text,
+    lowest numeric,
+    highest numeric,
+    shortest interval,
+    longest interval,
+    choices text []
+);
+
+COMMENT ON TYPE pulse_internal.argument_range IS
+'What an argument may be: a number or a measure between lowest and highest, a duration, or one of the choices.';

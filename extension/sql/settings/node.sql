@@ -106,12 +106,15 @@ BEGIN
     IF do_set_node.n IS NULL THEN
         PERFORM pulse_internal.raise(
             'PU002',
-            'n must be between 0 and 1023',
+            format(
+                'n must be between %s and %s',
+                pulse_internal.lowest('set_node', 'n'), pulse_internal.highest('set_node', 'n')
+            ),
             'It is NULL.',
             'Pass the number of this database: SELECT pulse.set_node(1).'
         );
     END IF;
-    PERFORM pulse_internal.require_between('n', do_set_node.n, 0, 1023);
+    PERFORM pulse_internal.require_range('set_node', 'n', do_set_node.n);
     PERFORM pulse_internal.meet_server();
 
     FOR v_try IN 1..20 LOOP

@@ -72,19 +72,25 @@ BEGIN
     IF do_set_kind.priority IS NOT NULL THEN
         PERFORM pulse_internal.require_priority(do_set_kind.priority);
     END IF;
-    PERFORM pulse_internal.require_between('max_attempts', do_set_kind.max_attempts, 1, 100000);
-    PERFORM pulse_internal.require_one_of(
-        'backoff', do_set_kind.backoff, '{quadratic,exponential,fixed,none}'
+    PERFORM pulse_internal.require_range('*', 'max_attempts', do_set_kind.max_attempts);
+    PERFORM pulse_internal.require_range('*', 'backoff', do_set_kind.backoff);
+    PERFORM pulse_internal.require_range(
+        'set_kind', 'backoff_base', do_set_kind.backoff_base
     );
-    PERFORM pulse_internal.require_duration('backoff_base', do_set_kind.backoff_base, '0', '1 day');
-    PERFORM pulse_internal.require_duration('backoff_cap', do_set_kind.backoff_cap, '0', '1 year');
-    PERFORM pulse_internal.require_between('backoff_jitter', do_set_kind.backoff_jitter::numeric, 0, 1);
-    PERFORM pulse_internal.require_duration('lease_for', do_set_kind.lease_for, '1 second', '1 day');
-    PERFORM pulse_internal.require_duration('max_runtime', do_set_kind.max_runtime, '0', '1 year');
-    PERFORM pulse_internal.require_duration(
-        'approval_expiry', do_set_kind.approval_expiry, '1 second', '10 years'
+    PERFORM pulse_internal.require_range(
+        'set_kind', 'backoff_cap', do_set_kind.backoff_cap
     );
-    PERFORM pulse_internal.require_duration('max_delay', do_set_kind.max_delay, '0', '1 year');
+    PERFORM pulse_internal.require_range(
+        'set_kind', 'backoff_jitter', do_set_kind.backoff_jitter::numeric
+    );
+    PERFORM pulse_internal.require_range('*', 'lease_for', do_set_kind.lease_for);
+    PERFORM pulse_internal.require_range(
+        'set_kind', 'max_runtime', do_set_kind.max_runtime
+    );
+    PERFORM pulse_internal.require_range(
+        'set_kind', 'approval_expiry', do_set_kind.approval_expiry
+    );
+    PERFORM pulse_internal.require_range('set_kind', 'max_delay', do_set_kind.max_delay);
     PERFORM pulse_internal.require_reason(do_set_kind.reason);
 
     -- Waits for another change of this kind: what is not given must stay as it is.

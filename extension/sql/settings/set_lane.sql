@@ -77,20 +77,30 @@ DECLARE
 BEGIN
     PERFORM pulse_internal.require_read_committed('set_lane');
     PERFORM pulse_internal.require_name('name', do_set_lane.name);
-    PERFORM pulse_internal.require_between('max_slots', do_set_lane.max_slots, 0, 10000);
-    PERFORM pulse_internal.require_between('group_slots', do_set_lane.group_slots, 0, 10000);
-    PERFORM pulse_internal.require_between('max_batch', do_set_lane.max_batch, 1, 10000);
-    PERFORM pulse_internal.require_duration('poll_interval', do_set_lane.poll_interval, '10 ms', '1 hour');
-    PERFORM pulse_internal.require_duration('lease_for', do_set_lane.lease_for, '1 second', '1 day');
-    PERFORM pulse_internal.require_duration('max_runtime', do_set_lane.max_runtime, '0', '1 year');
-    PERFORM pulse_internal.require_duration(
-        'retain_completed', do_set_lane.retain_completed, '0', '10 years'
+    PERFORM pulse_internal.require_range('set_lane', 'max_slots', do_set_lane.max_slots);
+    PERFORM pulse_internal.require_range(
+        'set_lane', 'group_slots', do_set_lane.group_slots
     );
-    PERFORM pulse_internal.require_duration(
-        'retain_cancelled', do_set_lane.retain_cancelled, '0', '10 years'
+    PERFORM pulse_internal.require_range('set_lane', 'max_batch', do_set_lane.max_batch);
+    PERFORM pulse_internal.require_range(
+        'set_lane', 'poll_interval', do_set_lane.poll_interval
     );
-    PERFORM pulse_internal.require_duration('retain_dead', do_set_lane.retain_dead, '0', '10 years');
-    PERFORM pulse_internal.require_duration('cancel_grace', do_set_lane.cancel_grace, '0', '1 day');
+    PERFORM pulse_internal.require_range('*', 'lease_for', do_set_lane.lease_for);
+    PERFORM pulse_internal.require_range(
+        'set_lane', 'max_runtime', do_set_lane.max_runtime
+    );
+    PERFORM pulse_internal.require_range(
+        'set_lane', 'retain_completed', do_set_lane.retain_completed
+    );
+    PERFORM pulse_internal.require_range(
+        'set_lane', 'retain_cancelled', do_set_lane.retain_cancelled
+    );
+    PERFORM pulse_internal.require_range(
+        'set_lane', 'retain_dead', do_set_lane.retain_dead
+    );
+    PERFORM pulse_internal.require_range(
+        'set_lane', 'cancel_grace', do_set_lane.cancel_grace
+    );
     PERFORM pulse_internal.require_reason(do_set_lane.reason);
 
     -- Waits for open claims of this lane: settings change between claims.

@@ -110,7 +110,7 @@ AS $$
 DECLARE
     v_from timestamptz;
 BEGIN
-    PERFORM pulse_internal.require_duration('since', counters_since.since, '1 minute', '400 days');
+    PERFORM pulse_internal.require_range('counters_since', 'since', counters_since.since);
     v_from := clock_timestamp() - coalesce(counters_since.since, '1 hour');
 
     RETURN QUERY

@@ -39,8 +39,10 @@ DECLARE
     v_last timestamptz;
     v_first timestamptz;
 BEGIN
-    PERFORM pulse_internal.require_duration('step', v_step, '1 minute', '1 day');
-    PERFORM pulse_internal.require_duration('since', v_since, v_step, v_step * 1000);
+    PERFORM pulse_internal.require_range('history', 'step', v_step);
+    PERFORM pulse_internal.require_duration(
+        v_since, ROW('since', 'duration', NULL, NULL, v_step, v_step * 1000, NULL)
+    );
     v_last := date_bin(v_step, clock_timestamp(), v_origin);
     v_first := date_bin(v_step, clock_timestamp() - v_since, v_origin);
 

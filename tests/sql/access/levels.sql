@@ -36,6 +36,7 @@ VALUES
 ('flow', 'producer viewer operator admin'),
 ('tick', 'worker operator admin'),
 ('version', 'producer worker viewer approver operator admin'),
+('verbs', 'producer worker viewer approver operator admin'),
 ('why', 'producer viewer approver operator admin'),
 ('health', 'viewer operator admin'),
 ('watch_progress', 'viewer operator admin'),

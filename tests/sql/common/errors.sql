@@ -156,7 +156,7 @@ FROM (
     ('PU002', $$SELECT pulse.enqueue('k', delay => '-1 s')$$),
     ('PU002', $$SELECT pulse.enqueue('k', unique_key => 'x', on_conflict => 'maybe')$$),
     ('PU002', $$SELECT pulse.enqueue_many('{}')$$),
-    ('PU003', $$SELECT pulse_internal.require_size('result', 11, 10, 'Be brief.')$$),
+    ('PU003', $$SELECT pulse_internal.require_size(11, ROW('result', 'bytes', 0, 10, NULL, NULL, NULL), 'Be brief.')$$),
     ('PU004', $$SELECT pulse_internal.raise_no_such_job(1)$$),
     ('PU101', $$SELECT pulse_internal.raise_lease_lost(1)$$),
     ('PU102', $$SELECT pulse.enqueue('k', unique_key => 'once', on_conflict => 'error')$$),
