@@ -1,4 +1,4 @@
-"""docs/reference.md, from what a database with pulse says about itself.
+"""docs/reference.md and verbs.json, from what a database with pulse says about itself.
 
 tools/reference.py                write it, from a server started for the purpose
 tools/reference.py DSN            write it, from this database
@@ -8,6 +8,7 @@ tools/reference.py --check        exit 1 when it, or docs/errors.md, is stale
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from psycopg.rows import class_row
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference.md"
 ERRORS = ROOT / "docs" / "errors.md"
+VERBS = ROOT / "python" / "pulse" / "verbs.json"
 
 GROUPS = {
     "Producer": "Enqueue, in your own transaction.",
@@ -255,6 +257,15 @@ def ask(dsn: str) -> tuple[list[Function], list[Column], dict[str, str]]:
     return functions, columns, types
 
 
+def verbs(dsn: str) -> str:
+    """What pulse.verbs() answers, a verb on each line."""
+    connection: psycopg.Connection[Any]
+    with psycopg.connect(dsn) as connection:
+        rows = connection.execute("SELECT to_jsonb(v) FROM pulse.verbs() AS v")
+        lines = [json.dumps(row[0], ensure_ascii=False) for row in rows]
+    return "[\n" + ",\n".join(lines) + "\n]\n"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("dsn", nargs="?", help="a database with pulse in it")
@@ -262,13 +273,14 @@ def main() -> int:
     options = parser.parse_args()
 
     if options.dsn:
-        known = ask(options.dsn)
+        known, said = ask(options.dsn), verbs(options.dsn)
     else:
         sys.path.insert(0, str(ROOT))
         from tools import servers
 
         with servers.temporary() as server:
-            known = ask(server.dsn(server.create(product="plain")))
+            dsn = server.dsn(server.create(product="plain"))
+            known, said = ask(dsn), verbs(dsn)
 
     text = reference(*known)
     faults = undocumented(known[0])
@@ -276,8 +288,11 @@ def main() -> int:
         current = REFERENCE.read_text() if REFERENCE.exists() else ""
         if current != text:
             faults.insert(0, "docs/reference.md is stale: run `make reference`")
+        if not VERBS.exists() or VERBS.read_text() != said:
+            faults.insert(0, "python/pulse/verbs.json is stale: run `make reference`")
     else:
         REFERENCE.write_text(text)
+        VERBS.write_text(said)
     for fault in faults:
         print(fault, file=sys.stderr)
     return 1 if faults else 0

@@ -128,8 +128,9 @@ def test_a_role_without_access(
     connect().execute("CREATE ROLE cli_guest LOGIN")
     guest = db.server.dsn(db.name, user="cli_guest")
     for verb, level, has in (
-        (("ps",), "viewer", "none"),
+        (("kinds",), "viewer", "none"),
         (("drain", "default"), "operator", "viewer"),
+        (("prune",), "admin", "viewer, approver, operator"),
     ):
         ran = pulse(*verb, "--dsn", guest)
         assert ran.code == 5
@@ -139,7 +140,7 @@ def test_a_role_without_access(
         assert f"Fix: SELECT pulse.grant_access('cli_guest', '{level}')" in ran.err
         connect().execute("SELECT pulse.grant_access('cli_guest', %s)", [level])
         assert pulse(*verb, "--dsn", guest).code == 0
-    for level in ("viewer", "operator"):
+    for level in ("viewer", "operator", "admin"):
         connect().execute("SELECT pulse.revoke_access('cli_guest', %s)", [level])
     connect().execute("DROP ROLE cli_guest")
 

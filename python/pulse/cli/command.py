@@ -206,7 +206,10 @@ def explain_denied(session: Session, found: "PulseError") -> Problem:
         rights = rights_of(connection)
     if session.verb == "install":
         return problems.may_not_install(found, session.target, state.owner)
-    return problems.denied(found, session.target, session.verb, rights)
+    asked = [each.asked for each in (session, *session.nodes) if each.asked]
+    return problems.denied(
+        found, session.target, session.verb, "".join(asked[:1]), rights
+    )
 
 
 def rights_of(connection: "psycopg.Connection[Row]") -> list[str]:

@@ -11,20 +11,9 @@ from dataclasses import dataclass
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from pulse import errors
+from pulse import errors, verbs
 
 REFUSED, USAGE, NO_PULSE, NO_SERVER, NOT_ALLOWED, TOO_LONG = 1, 2, 3, 4, 5, 6
-
-# What a role needs for a verb, as pulse.grant_access names it.
-LEVELS = {
-    "enqueue": "producer",
-    "work": "worker",
-    "approve": "approver",
-    "reject": "approver",
-    **dict.fromkeys(
-        ("ps", "lanes", "top", "jobs", "why", "workers", "health"), "viewer"
-    ),
-}
 
 
 @dataclass
@@ -136,16 +125,28 @@ def unreachable(error: psycopg.Error, target: Target, given: bool) -> Problem:
 
 
 def denied(
-    found: errors.PulseError, target: Target, verb: str, has: list[str]
+    found: errors.PulseError, target: Target, verb: str, query: str, has: list[str]
 ) -> Problem:
-    level = LEVELS.get(verb, "operator")
+    """A statement that the role may not run: which level would let it."""
+    levels = lacking(query, has)
+    if not levels:
+        return refused(found)
     return Problem(
         f"{target.user} may not do this: {found.message}",
-        f"`pulse {verb}` needs the access level {level}; {target.user} has "
-        f"{', '.join(has) or 'none'}.",
-        f"SELECT pulse.grant_access('{target.user}', '{level}')   (as an admin)",
+        f"`pulse {verb}` needs the access level {' or '.join(levels)}; {target.user} "
+        f"has {', '.join(has) or 'none'}.",
+        f"SELECT pulse.grant_access('{target.user}', '{levels[0]}')   (as an admin)",
         NOT_ALLOWED,
     )
+
+
+def lacking(query: str, has: list[str]) -> tuple[str, ...]:
+    """The least levels for what a statement names first of what has does not allow."""
+    for name in re.findall(r"\bpulse\.([a-z_]+)", query):
+        levels = verbs.levels(name)
+        if not set(levels) & set(has):
+            return levels
+    return ()
 
 
 def may_not_install(

@@ -7,6 +7,7 @@ from typing import IO, Any, get_args
 import click
 from rich.progress import Progress
 
+from pulse import verbs
 from pulse.cli import queries
 from pulse.cli.session import Session, with_session
 from pulse.options import OnConflict
@@ -79,7 +80,7 @@ def parsed(text: str, what: str) -> Any:
 )
 @click.option(
     "--after-failed",
-    type=click.Choice(["cancel", "hold", "run"]),
+    type=click.Choice(verbs.choices("enqueue", "after_failed")),
     help="When one of these is dead or cancelled; default: cancel.",
 )
 @click.option("--flow", help="A label of jobs that belong together.")

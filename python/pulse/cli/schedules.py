@@ -5,6 +5,7 @@ from typing import Any
 import click
 from rich.text import Text
 
+from pulse import verbs
 from pulse.cli import queries, show
 from pulse.cli.problems import Problem
 from pulse.cli.produce import payload_of
@@ -87,7 +88,7 @@ def status(row: Row) -> Text:
 )
 @click.option(
     "--catch-up",
-    type=click.Choice(["skip", "last", "all"]),
+    type=click.Choice(verbs.choices("schedule", "catch_up")),
     default="skip",
     show_default=True,
     help="Occurrences that were missed: fire none, the last or all.",

@@ -45,6 +45,8 @@ class Session:
         )
         """One for each of several databases."""
         self.numbered: dict[int, Session] = {}
+        self.asked = ""
+        """The statement of the last question, or what a worker asks."""
         # Lines that go to a file or a pipe are not cut at the width of a screen.
         piped = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 400
         self.out = Console(width=piped, highlight=False, emoji=False)
@@ -118,6 +120,7 @@ class Session:
     def rows(
         self, query: "LiteralString", values: Mapping[str, Any] | None = None
     ) -> list[Row]:
+        self.asked = query
         return self.connection.execute(query, values or {}).fetchall()
 
     def one(

@@ -7,11 +7,12 @@ from typing import Any
 import click
 from rich.text import Text
 
+from pulse import verbs
 from pulse.cli import queries, show
 from pulse.cli.session import Session, with_session
 from pulse.sql import operator
 
-LEVELS = ("producer", "worker", "viewer", "approver", "operator", "admin")
+LEVELS = verbs.choices("grant_access", "access")
 INTERVAL = "INTERVAL"
 
 # Option -> metavar, or the type of click's, and help.
@@ -39,7 +40,7 @@ KIND: dict[str, tuple[Any, str]] = {
     "priority": (int, "Higher runs first."),
     "max_attempts": (int, "How often a job may be tried."),
     "backoff": (
-        click.Choice(["quadratic", "exponential", "fixed", "none"]),
+        click.Choice(verbs.choices("set_kind", "backoff")),
         "How long a failed job waits.",
     ),
     "backoff_base": (INTERVAL, "After the first failure."),

@@ -14,6 +14,7 @@ from pulse.cli.problems import USAGE, Problem, Target
 from pulse.cli.session import Session, with_session
 from pulse.logs import log_event
 from pulse.sql import operator
+from pulse.sql import worker as sql
 
 
 @click.command()
@@ -78,6 +79,7 @@ def work(
     worker.max_jobs = max_jobs or worker.max_jobs
     worker.max_memory = bytes_of(max_memory) if max_memory else worker.max_memory
     worker.health_port = worker.health_port if health_port is None else health_port
+    session.asked = sql.EXCHANGE
     worker.run()
     if worker.recycled is not None:
         from pulse.worker.health import restart_process

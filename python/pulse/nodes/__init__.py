@@ -15,7 +15,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pulse import errors
+from pulse import errors, verbs
 
 
 def require_own_number(
@@ -23,10 +23,12 @@ def require_own_number(
 ) -> None:
     """Raise unless the database may be one of several; others: labels by number."""
     if state == "unset":
+        lowest, highest = verbs.limits("set_node", "n")
         raise errors.NodeRefused(
             f"the database at {where} has no node number",
             detail="Among several each needs one, so that job ids say where a job is.",
-            hint="SELECT pulse.set_node(n), n from 0 to 1023 and no other's.",
+            hint=f"SELECT pulse.set_node(n), n from {lowest} to {highest} and no "
+            "other's.",
         )
     if state == "copy":
         raise errors.NodeRefused(
