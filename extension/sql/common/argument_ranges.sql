@@ -80,7 +80,6 @@ BEGIN
     ('set_lane set_group', 'max_slots', 'number', '0', '10000', NULL),
     ('set_lane', 'group_slots', 'number', '0', '10000', NULL),
     ('set_lane', 'max_batch', 'number', '1', '10000', NULL),
-    ('set_group', 'weight', 'number', '1', '100', NULL),
     ('set_lane set_kind set_group', 'rate', 'number', '0', '1000000', NULL),
     ('set_lane', 'group_rate', 'number', '0', '1000000', NULL),
     ('set_kind', 'backoff_jitter', 'number', '0', '1', NULL),
@@ -153,7 +152,7 @@ BEGIN
     ('hello', 'kinds', 'items', '0', '10000', NULL),
     ('groups', 'keys', 'items', '0', '1000', NULL),
     -- Choices
-    ('*', 'on_conflict', 'choices', NULL, NULL, '{skip,replace,error,follow,merge,cancel}'),
+    ('*', 'on_conflict', 'choices', NULL, NULL, '{skip,replace,error,follow,cancel}'),
     ('*', 'after_failed', 'choices', NULL, NULL, '{cancel,hold,run}'),
     ('*', 'backoff', 'choices', NULL, NULL, '{quadratic,exponential,fixed,none}'),
     ('*', 'catch_up', 'choices', NULL, NULL, '{skip,last,all}'),

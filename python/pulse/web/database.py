@@ -70,6 +70,7 @@ class Database:
         self._max = max_connections
         self._pool: AsyncConnectionPool[Connection] | None = None
         self._opening = asyncio.Lock()
+        self._verbs: tuple[object, list[dict[str, Any]]] = (None, [])
 
     async def _opened(self) -> AsyncConnectionPool[Connection]:
         async with self._opening:
@@ -104,6 +105,13 @@ class Database:
         pool = await self._opened()
         async with pool.connection() as connection, connection.transaction():
             yield await begin(connection, role, read_only)
+
+    async def verbs(self, session: Session) -> list[dict[str, Any]]:
+        """What pulse.verbs() answers, asked once for each build of the SQL."""
+        build = first(await session.one(queries.BUILD))
+        if self._verbs[0] != build:
+            self._verbs = build, await session.rows(queries.VERBS)
+        return self._verbs[1]
 
     @contextlib.asynccontextmanager
     async def listener(self) -> AsyncIterator[Connection]:

@@ -29,6 +29,8 @@ BEGIN = """
 # -- who is there -----------------------------------------------------------------
 
 VERSION = "SELECT v.version FROM pulse.version() AS v"
+BUILD = "SELECT v.version, v.build FROM pulse.version() AS v"
+VERBS = "SELECT v.verb, v.arguments, v.access, v.states FROM pulse.verbs() AS v"
 
 ME = """
     SELECT current_user::text AS role, pg_catalog.current_database()::text AS database

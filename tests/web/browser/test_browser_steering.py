@@ -12,15 +12,46 @@ from tests.web.browser.chrome import Tab, job, lane, wait_for
 from tests.web.browser.conftest import Work
 from tests.web.browser.seeds import kill_jobs, one, state_of
 
+# The buttons of a job, by what is written on them.
+LABELS = {
+    "Approve": "approve",
+    "Reject…": "reject",
+    "Retry": "retry",
+    "Run now": "run_now",
+    "Reschedule…": "reschedule",
+    "Run again": "rerun",
+    "Cancel…": "cancel",
+    "Priority…": "reprioritize",
+    "Move…": "move",
+    "Delete…": "delete_job",
+}
+
 
 def test_buttons_and_bulk_verbs_act_on_the_same_states(
     tab: Tab, sql: Connection
 ) -> None:
-    acts_on = "import('./static/actions.js').then((found) => found.ACTS_ON)"
-    buttons = tab.open().evaluate(acts_on)
-    assert len(buttons) == 10
-    for verb, states in buttons.items():
-        assert one(sql, f"SELECT pulse_internal.acts_on('{verb}')") == states, verb
+    sql.execute("SELECT pulse.enqueue('k', delay => '1 h')")
+    offered = """
+        Promise.all([import('./static/actions.js'), import('./static/state.js')]).then(
+            ([{ jobButtons, selectionButtons }, { actsOn }]) =>
+                actsOn('find_jobs').map((state) => [
+                    state,
+                    jobButtons({ job_id: '1', state }).map((b) => b.textContent),
+                    selectionButtons([{ job_id: '1', state }]).map(
+                        (b) => b.textContent),
+                ]))
+    """
+    page = tab.live()
+    found = page.evaluate(offered)
+    assert len(found) == 9
+    said = {
+        row[0]: row[1]
+        for row in sql.execute("SELECT verb, states FROM pulse.verbs()").fetchall()
+    }
+    for state, one_job, selected in found:
+        verbs = {LABELS[label] for label in one_job}
+        assert verbs == {verb for verb in LABELS.values() if state in said[verb]}
+        assert len(selected) == len(one_job), state
 
 
 def test_a_lane_is_drained_and_resumed(tab: Tab, sql: Connection) -> None:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path
 from pulse.web import queries
 from pulse.web.access.caller import CurrentCaller
 from pulse.web.problems import Problem
-from pulse.web.schemas import responses
+from pulse.web.schemas import requests, responses
 
 router = APIRouter(tags=["flows"])
 
@@ -17,9 +17,7 @@ MOST_NAMES = 1000
 
 
 @router.get("/flows/{name:path}", response_model=responses.Flow)
-async def flow(
-    caller: CurrentCaller, name: Annotated[str, Path(min_length=1, max_length=200)]
-) -> Any:
+async def flow(caller: CurrentCaller, name: Annotated[requests.Name, Path()]) -> Any:
     """One row a name, at most 1,000, in the order in which they were enqueued."""
     async with caller.reading() as db:
         nodes = await db.rows(queries.FLOW, flow=name, most=MOST_NAMES + 1)

@@ -16,8 +16,8 @@ router = APIRouter(tags=["groups"])
 @router.get("/groups", response_model=responses.Groups)
 async def groups(
     caller: CurrentCaller,
-    lane: Annotated[str, Query(min_length=1, max_length=200)] = "default",
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    lane: Annotated[requests.Name, Query()] = "default",
+    limit: Annotated[int, requests.span("groups", "max_groups"), Query()] = 100,
 ) -> Any:
     """Held ones first, then those at a limit, then the longest lines."""
     async with caller.reading() as db:

@@ -249,7 +249,7 @@ async def reprioritize(
 async def delete(
     caller: CurrentCaller,
     job_id: JobId,
-    reason: Annotated[str | None, Query(max_length=10_000)] = None,
+    reason: Annotated[requests.Reason | None, Query()] = None,
 ) -> None:
     """Remove a finished job before its retention ends."""
     async with caller.writing() as db:

@@ -12,7 +12,7 @@ from pulse.web.schemas import requests, responses
 
 router = APIRouter(tags=["kinds"])
 
-KindName = Annotated[str, Path(min_length=1, max_length=200)]
+KindName = Annotated[requests.Name, Path()]
 
 
 @router.get("/kinds", response_model=responses.Kinds)

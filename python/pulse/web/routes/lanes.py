@@ -15,7 +15,7 @@ from pulse.web.schemas import requests, responses
 router = APIRouter(tags=["lanes"])
 
 # A name may have a slash in it.
-LaneName = Annotated[str, Path(min_length=1, max_length=200)]
+LaneName = Annotated[requests.Name, Path()]
 
 
 async def lane_called(db: Session, name: str) -> Any:

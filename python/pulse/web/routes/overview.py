@@ -10,7 +10,7 @@ from pulse.sql import operator
 from pulse.web import queries
 from pulse.web.access.caller import CurrentCaller
 from pulse.web.database import first
-from pulse.web.schemas import responses
+from pulse.web.schemas import requests, responses
 
 router = APIRouter(tags=["overview"])
 
@@ -27,6 +27,14 @@ async def me(caller: CurrentCaller) -> Any:
     who = caller.identity
     said = {"user": who.user, "signed_in": who.signed_in, "streams": streams}
     return {**found, **first(has), **said, "rights": rights}
+
+
+@router.get("/verbs", response_model=responses.Verbs)
+async def verbs(caller: CurrentCaller) -> Any:
+    """Every function of schema pulse: what it takes, which levels may call it, and on
+    which states of jobs it acts."""
+    async with caller.reading() as db:
+        return {"verbs": await caller.database.verbs(db)}
 
 
 @router.get("/status", response_model=responses.Status)
@@ -74,8 +82,8 @@ RANGES = {"1h": ("1 hour", 60), "24h": ("24 hours", 600), "7d": ("7 days", 3600)
 async def history(
     caller: CurrentCaller,
     range: Literal["1h", "24h", "7d"] = "1h",
-    lane: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
-    kind: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
+    lane: Annotated[requests.Name | None, Query()] = None,
+    kind: Annotated[requests.Name | None, Query()] = None,
 ) -> Any:
     """What happened over time, of everything or of a lane, a kind or both."""
     since, seconds = RANGES[range]

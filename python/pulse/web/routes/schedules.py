@@ -17,7 +17,7 @@ from pulse.web.schemas.schedules import Schedule, ScheduleRuns, Schedules
 
 router = APIRouter(tags=["schedules"])
 
-ScheduleName = Annotated[str, Path(min_length=1, max_length=200)]
+ScheduleName = Annotated[requests.Name, Path()]
 
 
 @router.get("/schedules", response_model=Schedules)

@@ -2,28 +2,61 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, cast
 
 from pydantic import (
     AwareDatetime,
     BaseModel,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
     Strict,
     StringConstraints,
     model_validator,
 )
+from pydantic.fields import FieldInfo
+from pydantic_core import core_schema
 
-Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
-Reason = Annotated[str, StringConstraints(max_length=10_000)]
-Priority = Annotated[int, Field(ge=-(2**31) + 1, le=2**31 - 1)]
+from pulse import verbs
+
+
+# Limits are those of pulse.verbs(). Where the database counts bytes, the characters of
+# a text are a first look; the database has the last word.
+def span(verb: str, argument: str) -> FieldInfo:
+    """A number between the limits of an argument."""
+    least, most = verbs.limits(verb, argument)
+    return cast(FieldInfo, Field(ge=least, le=most))
+
+
+def length(verb: str, argument: str) -> StringConstraints:
+    """A text as long as an argument may be."""
+    least, most = verbs.limits(verb, argument)
+    return StringConstraints(min_length=least, max_length=most)
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """A text that is one of a few words."""
+
+    words: tuple[str, ...]
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.literal_schema(list(self.words))
+
+
+Name = Annotated[str, length("set_lane", "name")]
+Reason = Annotated[str, length("cancel", "reason")]
+Priority = Annotated[int, span("reprioritize", "priority")]
 # Seconds, or words as PostgreSQL reads them: "90 seconds", "1 day".
 Duration = (
     Annotated[float, Field(ge=0, le=1e10, allow_inf_nan=False)]
     | Annotated[str, StringConstraints(min_length=1, max_length=100)]
 )
 # Starts in a period; 0 is no limit.
-Rate = Annotated[int, Field(ge=0, le=1_000_000)]
+Rate = Annotated[int, span("set_lane", "rate")]
 # ISO 8601, with its zone.
 Moment = Annotated[AwareDatetime, Strict(False)]
 
@@ -62,8 +95,8 @@ NO_REASON = WithReason()
 
 
 class LaneSettings(WithReason):
-    max_slots: Annotated[int, Field(ge=0, le=10_000)] | None = None
-    max_batch: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    max_slots: Annotated[int, span("set_lane", "max_slots")] | None = None
+    max_batch: Annotated[int, span("set_lane", "max_batch")] | None = None
     poll_interval: Duration | None = None
     lease_for: Duration | None = None
     max_runtime: Duration | None = None
@@ -73,7 +106,7 @@ class LaneSettings(WithReason):
     cancel_grace: Duration | None = None
     enabled: bool | None = None
     fair: bool | None = None
-    group_slots: Annotated[int, Field(ge=0, le=10_000)] | None = None
+    group_slots: Annotated[int, span("set_lane", "group_slots")] | None = None
     in_order: bool | None = None
     rate: Rate | None = None
     rate_per: Duration | None = None
@@ -83,8 +116,8 @@ class LaneSettings(WithReason):
 
 class GroupSettings(WithReason):
     lane: Name
-    group_key: Annotated[str, StringConstraints(min_length=1, max_length=1000)]
-    max_slots: Annotated[int, Field(ge=0, le=10_000)] | None = None
+    group_key: Annotated[str, length("set_group", "group_key")]
+    max_slots: Annotated[int, span("set_group", "max_slots")] | None = None
     rate: Rate | None = None
     rate_per: Duration | None = None
     enabled: bool | None = None
@@ -93,11 +126,11 @@ class GroupSettings(WithReason):
 class KindSettings(WithReason):
     lane: Name | None = None
     priority: Priority | None = None
-    max_attempts: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    backoff: Literal["quadratic", "exponential", "fixed", "none"] | None = None
+    max_attempts: Annotated[int, span("set_kind", "max_attempts")] | None = None
+    backoff: Annotated[str, OneOf(verbs.choices("set_kind", "backoff"))] | None = None
     backoff_base: Duration | None = None
     backoff_cap: Duration | None = None
-    backoff_jitter: Annotated[float, Field(ge=0, le=1)] | None = None
+    backoff_jitter: Annotated[float, span("set_kind", "backoff_jitter")] | None = None
     lease_for: Duration | None = None
     max_runtime: Duration | None = None
     requires_approval: bool | None = None
@@ -118,14 +151,14 @@ class NewSchedule(RequestBody):
     timezone: Annotated[str, StringConstraints(min_length=1, max_length=100)] = "UTC"
     lane: Name | None = None
     priority: Priority | None = None
-    catch_up: Literal["skip", "last", "all"] = "skip"
+    catch_up: Annotated[str, OneOf(verbs.choices("schedule", "catch_up"))] = "skip"
     catch_up_window: Duration = "1 day"
-    max_attempts: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    unique_key: Annotated[str, StringConstraints(max_length=1000)] | None = None
+    max_attempts: Annotated[int, span("schedule", "max_attempts")] | None = None
+    unique_key: Annotated[str, length("schedule", "unique_key")] | None = None
     unique_for: Duration | None = None
-    group_key: Annotated[str, StringConstraints(max_length=1000)] | None = None
+    group_key: Annotated[str, length("schedule", "group_key")] | None = None
     requires_approval: bool | None = None
-    tags: Annotated[list[Name], Field(max_length=100)] | None = None
+    tags: list[str] | None = None
     max_runtime: Duration | None = None
     headers: dict[str, Any] | None = None
     expires_in: Duration | None = None
@@ -167,22 +200,15 @@ class NewPriority(WithReason):
     priority: Priority
 
 
+# The bulk verbs without _where.
+BULK = tuple(n.removesuffix("_where") for n in verbs.known() if n.endswith("_where"))
+
+
 class Bulk(WithReason):
-    verb: Literal[
-        "cancel",
-        "retry",
-        "reprioritize",
-        "move",
-        "run_now",
-        "reschedule",
-        "rerun",
-        "discard",
-        "approve",
-        "reject",
-    ]
+    verb: Annotated[str, OneOf(BULK)]
     filter: dict[str, Any]
     dry_run: bool = True
-    max_jobs: Annotated[int, Field(ge=1, le=100_000)] = 10_000
+    max_jobs: Annotated[int, span("cancel_where", "max_jobs")] = 10_000
     priority: Priority | None = None
     lane: Name | None = None
     run_at: Moment | None = None
@@ -190,10 +216,7 @@ class Bulk(WithReason):
 
     @model_validator(mode="after")
     def has_what_its_verb_needs(self) -> Bulk:
-        if self.verb == "reprioritize" and self.priority is None:
-            raise ValueError("reprioritize needs priority")
-        if self.verb == "move" and self.lane is None:
-            raise ValueError("move needs lane")
-        if self.verb == "reschedule" and self.run_at is None:
-            raise ValueError("reschedule needs run_at")
+        for name in verbs.required(f"{self.verb}_where"):
+            if getattr(self, name) is None:
+                raise ValueError(f"{self.verb} needs {name}")
         return self

@@ -28,6 +28,19 @@ class Me(BaseModel):
     signed_in: bool = False
 
 
+class Verb(BaseModel):
+    """arguments: name, type, required, default, and limits by unit."""
+
+    verb: str
+    arguments: list[dict[str, Any]]
+    access: list[str]
+    states: list[str] | None
+
+
+class Verbs(BaseModel):
+    verbs: list[Verb]
+
+
 class LaneGlance(BaseModel):
     name: str
     max_slots: int | None = None

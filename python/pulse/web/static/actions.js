@@ -1,38 +1,35 @@
-// What an operator can do to jobs: which verb fits which state, what it asks first, and
-// what it says afterwards. The database has the last word on all of it.
+// What an operator can do to jobs: what a verb asks first, and what it says afterwards.
+// Who may call it and which states it fits is what pulse.verbs() says.
 
 import { patch, path, post, query, remove } from "./api.js";
 import { ask, button, notify } from "./dialog.js";
 import { h } from "./dom.js";
 import { now, number, plural } from "./format.js";
-import { may } from "./state.js";
+import { actsOn, mayCall } from "./state.js";
 
-const WAITING = ["blocked", "awaiting_approval", "scheduled", "retrying", "ready"];
-const UNFINISHED = [...WAITING, "running"];
-const FINISHED = ["completed", "dead", "cancelled"];
 const REASON = { name: "reason", label: "Reason", placeholder: "optional, kept in the audit" };
 
-/** verb → label, the right it needs, the states it fits, and the work. */
+/** verb → label, and the work; sql where the database has another name for it. */
 const VERBS = {
   approve: {
-    label: "Approve", right: "approver", states: ["awaiting_approval"], kind: "primary",
+    label: "Approve", kind: "primary",
     done: "approved", run: (job) => post(path`jobs/${job.job_id}/approve`),
   },
   reject: {
-    label: "Reject…", right: "approver", states: ["awaiting_approval"], done: "rejected",
+    label: "Reject…", done: "rejected",
     ask: { title: "Reject this job?", text: "It is cancelled, with the reason as its error.", confirm: "Reject", danger: true, fields: [REASON] },
     run: (job, said) => post(path`jobs/${job.job_id}/reject`, reason(said)),
   },
   retry: {
-    label: "Retry", right: "operator", states: ["dead", "cancelled"], kind: "primary",
+    label: "Retry", kind: "primary",
     done: "put back in line", run: (job) => post(path`jobs/${job.job_id}/retry`),
   },
   run_now: {
-    label: "Run now", right: "operator", states: ["scheduled", "retrying"], kind: "primary",
+    label: "Run now", kind: "primary",
     done: "put in line", run: (job) => post(path`jobs/${job.job_id}/run-now`),
   },
   reschedule: {
-    label: "Reschedule…", right: "operator", states: ["scheduled", "retrying", "ready"], done: "rescheduled",
+    label: "Reschedule…", done: "rescheduled",
     ask: (job) => ({
       title: "Run it at another time", confirm: "Reschedule",
       fields: [{ name: "run_at", label: "At", type: "datetime-local", required: true, value: local(job.run_at) }, REASON],
@@ -40,12 +37,12 @@ const VERBS = {
     run: (job, said) => post(path`jobs/${job.job_id}/reschedule`, { run_at: new Date(said.run_at).toISOString(), ...reason(said) }),
   },
   rerun: {
-    label: "Run again", right: "operator", states: FINISHED, done: "enqueued once more",
+    label: "Run again", done: "enqueued once more",
     run: (job) => post(path`jobs/${job.job_id}/rerun`),
     outcome: (after) => `runs again as job ${after.job_id}`,
   },
   cancel: {
-    label: "Cancel…", right: "operator", states: UNFINISHED, done: "cancelled",
+    label: "Cancel…", done: "cancelled",
     ask: {
       title: "Cancel this job?", confirm: "Cancel the job", danger: true,
       text: "A waiting job is cancelled at once. A running one is asked to stop and ended after the lane's grace.",
@@ -58,7 +55,7 @@ const VERBS = {
     outcome: (after) => (after?.state === "running" ? "asked to stop" : "cancelled"),
   },
   reprioritize: {
-    label: "Priority…", right: "operator", states: UNFINISHED, done: "has its new priority",
+    label: "Priority…", done: "has its new priority",
     ask: (job) => ({
       title: "Change the priority", confirm: "Change", text: "Higher runs first.",
       fields: [{ name: "priority", label: "Priority", type: "number", required: true, value: job.priority }, REASON],
@@ -66,7 +63,7 @@ const VERBS = {
     run: (job, said) => patch(path`jobs/${job.job_id}/priority`, { priority: said.priority, ...reason(said) }),
   },
   move: {
-    label: "Move…", right: "operator", states: WAITING, done: "moved",
+    label: "Move…", done: "moved",
     ask: (job) => ({
       title: "Move to another lane", confirm: "Move", text: "It joins the end of its priority there.",
       fields: [{ name: "lane", label: "Lane", required: true, value: job.lane }, REASON],
@@ -74,7 +71,7 @@ const VERBS = {
     run: (job, said) => post(path`jobs/${job.job_id}/move`, { lane: said.lane, ...reason(said) }),
   },
   discard: {
-    label: "Delete…", right: "operator", states: FINISHED, done: "deleted",
+    label: "Delete…", sql: "delete_job", done: "deleted",
     ask: {
       title: "Delete this job?", confirm: "Delete", danger: true,
       text: "It goes with its errors, progress and result. This cannot be undone.", fields: [REASON],
@@ -96,7 +93,7 @@ function reason(said) {
 /** Buttons for what this person may do to this job now. */
 export function jobButtons(job, after, verbs = Object.keys(VERBS), small = false) {
   return verbs
-    .filter((verb) => VERBS[verb].states.includes(job.state) && may(VERBS[verb].right))
+    .filter((verb) => mayCall(VERBS[verb].sql ?? verb) && actsOn(VERBS[verb].sql ?? verb).includes(job.state))
     .map((verb) => button(VERBS[verb].label, () => act(verb, job, after), {
       kind: small ? "small" : VERBS[verb].kind,
       name: small ? `${VERBS[verb].label} job ${job.job_id}` : undefined,
@@ -116,7 +113,7 @@ async function act(verb, job, after) {
   await after?.(answer, verb);
 }
 
-/** The same verbs by a filter; rights and states are those above. */
+/** The same verbs by a filter. */
 const BULK = {
   retry: { short: "Retry…", word: "retry", done: "Retried" },
   cancel: { short: "Cancel…", word: "cancel", done: "Cancelled", danger: true },
@@ -140,9 +137,6 @@ const BULK = {
   },
 };
 
-/** As pulse._acts_on has it. */
-export const ACTS_ON = Object.fromEntries(Object.keys(BULK).map((verb) => [verb, VERBS[verb].states]));
-
 /**
  * Buttons for what could be done to jobs in the states that a filter asks for. of: what
  * they are, where several such rows stand on one page.
@@ -153,9 +147,9 @@ export const ACTS_ON = Object.fromEntries(Object.keys(BULK).map((verb) => [verb,
  */
 export function bulkButtons(verbs, filter, after, { of } = {}) {
   const wanted = filter.state && [filter.state].flat();
-  const fits = (verb) => !wanted || wanted.some((state) => ACTS_ON[verb].includes(state));
+  const fits = (verb) => !wanted || wanted.some((state) => actsOn(`${verb}_where`).includes(state));
   return verbs
-    .filter((verb) => verb in BULK && may(VERBS[verb].right) && fits(verb))
+    .filter((verb) => verb in BULK && mayCall(`${verb}_where`) && fits(verb))
     .map((verb) => button(of ? BULK[verb].short : `${BULK[verb].short.replace("…", "")} all matching…`, () => bulk(verb, filter, after),
       of ? { kind: "small", name: `${BULK[verb].short} ${of}` } : {}));
 }
@@ -165,7 +159,7 @@ export function selectionButtons(jobs, after) {
   const ids = jobs.map((job) => job.job_id);
   const states = new Set(jobs.map((job) => job.state));
   return Object.keys(BULK)
-    .filter((verb) => may(VERBS[verb].right) && ACTS_ON[verb].some((state) => states.has(state)))
+    .filter((verb) => mayCall(`${verb}_where`) && actsOn(`${verb}_where`).some((state) => states.has(state)))
     .map((verb) => button(BULK[verb].short, () => bulk(verb, { job_ids: ids }, after), { name: `${BULK[verb].short} the selected jobs` }));
 }
 

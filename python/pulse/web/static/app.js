@@ -14,7 +14,7 @@ import { audit, health, workers } from "./lists.js";
 import { overview } from "./overview.js";
 import { empty, heading, tickMoments, trouble } from "./parts.js";
 import { schedules } from "./schedules.js";
-import { lacking, may, me, readOnce, startStream, Stay } from "./state.js";
+import { lacking, may, me, readOnce, startStream, Stay, takeVerbs } from "./state.js";
 import { badges } from "./troubles.js";
 
 const PAGES = {
@@ -159,6 +159,8 @@ async function start() {
   setInterval(tickMoments, 1000);
   try {
     Object.assign(me, await get("me"));
+    // A role that was given nothing may not ask, and has no buttons.
+    if (me.rights.length > 0) takeVerbs((await get("verbs")).verbs);
   } catch (problem) {
     show(main, trouble(problem));
     setTimeout(() => location.reload(), 5000);

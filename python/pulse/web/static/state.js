@@ -11,6 +11,29 @@ export function may(right) {
   return me.rights.includes(right);
 }
 
+/** @typedef {{ verb: string, access: string[], states: string[] | null }} Verb */
+
+/** What the database says of its verbs, by name. @type {Map<string, Verb>} */
+const verbs = new Map();
+
+/** @param {Verb[]} said */
+export function takeVerbs(said) {
+  for (const verb of said) verbs.set(verb.verb, verb);
+}
+
+/**
+ * Whether this person may call a verb on every job: a producer may on its own alone.
+ * @param {string} verb
+ */
+export function mayCall(verb) {
+  return verbs.get(verb)?.access.some((level) => level !== "producer" && may(level)) ?? false;
+}
+
+/** The states of jobs on which a verb acts. @param {string} verb @returns {string[]} */
+export function actsOn(verb) {
+  return verbs.get(verb)?.states ?? [];
+}
+
 /** Why a button is not there, with the statement that would bring it. */
 export function lacking(right) {
   return `${me.role || "Your role"} may look but not act. An admin can change that: SELECT pulse.grant_access('${me.role}', '${right}')`;
