@@ -1,40 +1,105 @@
-"""The life of a job in plain Python, and what workers may do to it."""
+"""The life of a job in plain Python: what there is, and how the model looks at it.
+
+The model is one state machine in several files. Its clock counts hours: waits last odd
+numbers of them and time passes in even ones, so no comparison is ever close.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine
 
-LANE = "model"
+from tests.engine import known_defects
+
+Connection = psycopg.Connection[Any]
+
 WAITING = {"awaiting_approval", "scheduled", "retrying", "ready"}
 FINISHED = {"completed", "dead", "cancelled"}
-VERBS = {
-    "complete": "pulse.complete(%s)",
-    "fail": "pulse.fail(%s)",
-    "snooze": "pulse.snooze(%s, '1 second')",
-    "release": "verdict FROM pulse.release(ARRAY[%s::bigint])",
-    "ack_cancel": "pulse.ack_cancel(%s)",
-    "progress": "pulse.progress(%s, 0.5)",
-    "checkpoint": "pulse.checkpoint(%s, '{}')",
-}
+ANY = (*sorted(WAITING), "blocked", "running", *sorted(FINISHED))
+LANES = ("m", "o")
+KINDS = ("a", "b")
+APPROVAL_HOURS = 23
+BACKOFF_HOURS = 1
+
+
+@dataclass
+class Lane:
+    name: str
+    fair: bool = False
+    group_slots: int | None = None
+    in_order: bool = False
+    max_slots: int | None = None
+    rate: int | None = None
+    group_rate: int | None = None
+    enabled: bool = True
+    stopped: set[str] = field(default_factory=set)
+    starts: int = 0
+    """In the window of its rate, which is an hour."""
+    group_starts: defaultdict[str, int] = field(
+        default_factory=lambda: defaultdict(int)
+    )
+    passed_over: dict[str, tuple[int, defaultdict[str, int]]] = field(
+        default_factory=dict
+    )
+    """How often others started while a group could, and at which priority."""
+
+    @property
+    def grouped(self) -> bool:
+        return bool(
+            self.fair or self.in_order or self.group_slots or self.group_rate
+        )
+
+    def slots_of(self, group: str) -> int | None:
+        """The jobs without a group are one that has no limit."""
+        if not self.grouped or not group:
+            return None
+        return 1 if self.in_order else self.group_slots
+
+    @property
+    def sorts(self) -> list[str]:
+        """The kinds of lane that this one is."""
+        found = {
+            "fair": self.fair,
+            "group_slots": self.group_slots and not self.in_order,
+            "in_order": self.in_order,
+            "max_slots": self.max_slots,
+            "rate": self.rate,
+            "group_rate": self.group_rate,
+        }
+        return [sort for sort, on in found.items() if on] or ["plain"]
 
 
 @dataclass
 class Job:
     state: str
     kind: str
-    priority: int
-    max_attempts: int
-    key: str | None
-    delayed: bool
+    priority: int = 0
+    max_attempts: int = 2
+    lane: str = "m"
+    group: str = ""
+    payload: int = 0
+    key: str | None = None
+    unique_for: int | None = None
+    key_until: int | None = None
+    """Until when it has its key though it has ended."""
     needed_approval: bool = False
+    run_at: int | None = None
+    delay: int | None = None
+    expires_in: int | None = None
+    start_by: int | None = None
+    approval_until: int | None = None
     place: int = 0
+    firm: bool = True
+    """Whether its place can be compared with that of others."""
+    held: bool = False
+    """It has run in a lane with in_order: it keeps its place, its group waits for it."""
     attempts: int = 0
     failures: int = 0
     lease: int | None = None
@@ -48,37 +113,115 @@ class Job:
     policy: str = "cancel"
     """after_failed, unless it was retried to wait for what has failed."""
     by_upstream: bool = False
+    loose: bool = False
+    """An end that it waits for and its own enqueue did not see each other."""
     steps: dict[str, Any] = field(default_factory=dict)
-    begun: dict[str, bool] = field(default_factory=dict)
-    """Waits that have begun, and whether their time is over."""
+    begun: dict[str, int] = field(default_factory=dict)
+    """Waits that have begun, and until when they last."""
     waits: str | None = None
     """The signal that it was given back for."""
 
 
-def has(*states: str) -> Callable[[Reports], bool]:
+class Scratch:
+    """A database that is emptied before each history, and two sessions of it."""
+
+    KEPT = ("lease", "tally", "stat", "sample", "audit_entry", "signature", "worker")
+
+    def __init__(self, connect: Callable[[], Connection]) -> None:
+        self.db = connect()
+        self.other = connect()
+        for session in (self.db, self.other):
+            session.execute("SET lock_timeout = '5s'")
+        self.empty = self._statements(
+            "SELECT format('DELETE FROM %s', c.oid::regclass) FROM pg_class AS c"
+            " WHERE relnamespace = 'pulse_internal'::regnamespace AND relkind = 'r'"
+            " AND (xpath('/row/n/text()', query_to_xml(format('SELECT count(*) AS n"
+            " FROM %s', oid::regclass), false, true, '')))[1]::text = '0'"
+            " UNION ALL SELECT format('SELECT setval(%L, %s, false)',"
+            " format('%I.%I', schemaname, sequencename), start_value) FROM pg_sequences"
+            " WHERE schemaname = 'pulse_internal' AND last_value IS NULL"
+        )
+        self.hours_pass = self._statements(
+            "SELECT format('UPDATE %s SET %s', c.oid::regclass, string_agg(format("
+            "CASE format_type(a.atttypid, NULL)"
+            " WHEN 'timestamp with time zone' THEN '%1$I = %1$I - {0}'"
+            " WHEN 'timestamp with time zone[]' THEN '%1$I ="
+            " array(SELECT t - {0} FROM unnest(%1$I) AS t)'"
+            " ELSE '%1$I = CASE WHEN (%1$I).times IS NOT NULL THEN ROW(array(SELECT"
+            " t - {0} FROM unnest((%1$I).times) AS t),"
+            " (%1$I).counts)::pulse_internal.rate_window END'"
+            " END, a.attname), ', '))"
+            " FROM pg_class AS c INNER JOIN pg_attribute AS a ON a.attrelid = c.oid"
+            " WHERE c.relnamespace = 'pulse_internal'::regnamespace"
+            " AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped"
+            " AND format_type(a.atttypid, NULL) IN ('timestamp with time zone',"
+            " 'timestamp with time zone[]', 'pulse_internal.rate_window')"
+            f" AND c.relname <> ALL ('{{{','.join(self.KEPT)}}}')"
+            " GROUP BY c.oid"
+        )
+
+    def _statements(self, query: str) -> str:
+        rows = self.db.execute(query.encode()).fetchall()
+        assert rows
+        return "; ".join(row[0] for row in rows)
+
+    def begin(self) -> None:
+        self.other.rollback()
+        self.db.execute(self.empty.encode())
+        if known_defects.FIRST_LEASE_IS_NOT_COUNTED:
+            self.db.execute("SELECT nextval('pulse_internal.lease_seq')")
+        for kind in KINDS:
+            self.db.execute(
+                "SELECT pulse.set_kind(%s, backoff => 'fixed', backoff_base => %s,"
+                " backoff_jitter => 0, approval_expiry => %s)",
+                (kind, f"{BACKOFF_HOURS} hours", f"{APPROVAL_HOURS} hours"),
+            )
+
+    def shift(self, hours: int) -> None:
+        """Time passes: everything but the leases, whose workers are alive, is older."""
+        text = self.hours_pass.replace("{0}", f"interval '{hours} hours'")
+        self.db.execute(text.encode())
+
+
+def has(*states: str) -> Callable[[World], bool]:
     """A rule that needs a job in one of these states."""
-    return lambda life: any(j.state in states for j in life.jobs.values())
+    return lambda life: any(
+        j.state in states and i not in life.busy for i, j in life.jobs.items()
+    )
 
 
-class Reports(RuleBasedStateMachine):
-    """What workers report."""
+class World(RuleBasedStateMachine):
+    """What the model knows, and how it asks the database."""
 
-    connect: Callable[[], psycopg.Connection[Any]]
+    scratch: ClassVar[Scratch]
+    report: ClassVar[Callable[[set[tuple[str, str]], set[str]], None] | None] = None
+    """Is told which features a history met in which kinds of lane."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.db = type(self).connect()
-        self.db.execute("BEGIN")
-        self.db.execute("SELECT pulse.set_lane(%s, enabled => true)", [LANE])
+        self.scratch.begin()
+        self.db = self.scratch.db
+        self.other = self.scratch.other
+        self.clock = 0
         self.jobs: dict[int, Job] = {}
+        self.lanes = {name: Lane(name) for name in LANES}
+        self.kind_rates: dict[str, int] = {}
+        self.kind_starts: defaultdict[str, int] = defaultdict(int)
         self.stale: list[int] = []
         self.places = 0
+        self.compared = 0
+        self.numbers = 0
         self.held: set[tuple[str, str | None]] = set()
-        self.slots: int | None = None
-        self.enabled = True
+        self.signals: dict[str, int] = {}
+        self.busy: dict[int, str] = {}
+        """Jobs that the other session holds, and what it did to them."""
+        self.other_did: list[tuple[str, Any]] = []
+        self.met: set[tuple[str, str]] = set()
+        self.features: set[str] = set()
 
     def teardown(self) -> None:
-        self.db.execute("ROLLBACK")
+        if type(self).report is not None:
+            type(self).report(self.met, self.features)
 
     # Helpers -----------------------------------------------------------------
 
@@ -88,26 +231,62 @@ class Reports(RuleBasedStateMachine):
         return row[0]
 
     def refused(self, code: str, statement: str, *parameters: object) -> None:
-        with (
-            pytest.raises(psycopg.Error) as caught,
-            self.db.transaction(),
-        ):
+        with pytest.raises(psycopg.Error) as caught:
             self.db.execute(statement.encode(), parameters)
         assert caught.value.sqlstate == code
 
+    def some(self, data: st.DataObject, *states: str) -> int:
+        found = sorted(
+            i for i, j in self.jobs.items() if j.state in states and i not in self.busy
+        )
+        return data.draw(st.sampled_from(found))
+
+    def note(self, feature: str, *lanes: str) -> None:
+        """This history did that in these lanes."""
+        self.features.add(feature)
+        for name in lanes or LANES:
+            for sort in self.lanes[name].sorts:
+                self.met.add((sort, feature))
+            if self.kind_rates:
+                self.met.add(("kind_rate", feature))
+
+    def number(self) -> int:
+        self.numbers += 1
+        return self.numbers
+
+    # What becomes of a job ----------------------------------------------------
+
+    def due(self, job: Job) -> bool:
+        return job.run_at is None or job.run_at <= self.clock
+
+    def late(self, job: Job) -> bool:
+        """Transition 16: it has not begun, and it is too late to."""
+        return (
+            job.state in (*WAITING, "blocked")
+            and job.attempts == 0
+            and job.start_by is not None
+            and job.start_by <= self.clock
+        )
+
     def line_up(self, job: Job) -> None:
-        self.places += 1
-        job.state, job.place = "ready", self.places
+        """Ready: at the end of its line, or at the place that it keeps."""
+        job.state, job.run_at = "ready", None
+        if not job.held:
+            self.places += 1
+            job.place, job.firm = self.places, True
+
+    def put(self, job: Job, run_at: int | None, retrying: bool = False) -> None:
+        """In line, or waiting for its time."""
+        job.run_at = run_at
+        if self.due(job):
+            self.line_up(job)
+        else:
+            job.state = "retrying" if retrying else "scheduled"
 
     def ends(self, job: Job, state: str) -> None:
-        job.state = state
-
-    def retried(self, job: Job) -> None:
-        job.failures, job.last = 0, None
-        if job.needed_approval and job.attempts == 0:
-            job.state, job.delayed = "awaiting_approval", False
-        else:
-            self.line_up(job)
+        job.state, job.held, job.run_at = state, False, None
+        if job.unique_for is not None:
+            job.key_until = self.clock + job.unique_for
 
     def end_run(self, job: Job, verb: str | None) -> None:
         assert job.lease is not None
@@ -116,136 +295,15 @@ class Reports(RuleBasedStateMachine):
         job.lease = None
         job.cancel_asked = False
 
-    def some(self, data: st.DataObject, *states: str) -> int:
-        found = sorted(i for i, j in self.jobs.items() if j.state in states)
-        return data.draw(st.sampled_from(found))
-
-    def holders(self, key: str | None) -> list[int]:
-        """Who has a key, and who follows that one."""
+    def holders(self, lane: str, key: str | None) -> list[int]:
+        """Which job has a key, and which one follows it."""
         return sorted(
             (
                 job_id
                 for job_id, job in self.jobs.items()
-                if key and job.key == key and job.state not in FINISHED
+                if key
+                and (job.lane, job.key) == (lane, key)
+                and (job.state not in FINISHED or (job.key_until or 0) > self.clock)
             ),
             key=lambda job_id: self.jobs[job_id].state == "blocked",
         )
-
-    # Workers -----------------------------------------------------------------
-
-    @rule(n=st.integers(1, 4), kinds=st.sampled_from([None, ["a"], ["b"], ["a", "b"]]))
-    def claim(self, n: int, kinds: list[str] | None) -> None:
-        rows = self.db.execute(
-            "SELECT job_id, lease, attempt, failures, priority"
-            " FROM pulse.claim_batch('w', %s, %s, kinds => %s)",
-            (LANE, n, kinds),
-        ).fetchall()
-        running = sum(j.state == "running" for j in self.jobs.values())
-        room = n if self.slots is None else max(0, min(n, self.slots - running))
-        line = sorted(
-            (-j.priority, j.place, i)
-            for i, j in self.jobs.items()
-            if j.state == "ready" and (kinds is None or j.kind in kinds)
-        )
-        shut = self.held or not self.enabled
-        expected = [] if shut else [i for _, _, i in line[:room]]
-        assert [row[0] for row in rows] == expected
-        for job_id, lease, attempt, failures, priority in rows:
-            job = self.jobs[job_id]
-            job.state, job.lease, job.last = "running", lease, None
-            job.waits = None
-            job.attempts += 1
-            assert (attempt, failures, priority) == (
-                job.attempts,
-                job.failures,
-                job.priority,
-            )
-
-    @precondition(has("running"))
-    @rule(data=st.data())
-    def complete(self, data: st.DataObject) -> None:
-        job_id = self.some(data, "running")
-        job = self.jobs[job_id]
-        for _ in range(2):  # the second time, its answer was lost
-            self.db.execute("SELECT pulse.complete(%s, '1')", (job.lease,))
-        self.end_run(job, "complete")
-        self.ends(job, "completed")
-
-    @precondition(has("running"))
-    @rule(data=st.data(), fatal=st.booleans())
-    def fail(self, data: st.DataObject, fatal: bool) -> None:
-        job_id = self.some(data, "running")
-        job = self.jobs[job_id]
-        self.db.execute(
-            "SELECT pulse.fail(%s, 'boom', '1 hour', %s)", (job.lease, fatal)
-        )
-        self.end_badly(job, "fail", fatal)
-
-    def end_badly(self, job: Job, verb: str, fatal: bool = False) -> None:
-        job.failures += 1
-        asked = job.cancel_asked
-        self.end_run(job, verb)
-        if asked:
-            self.ends(job, "cancelled")
-        elif fatal or job.failures >= job.max_attempts:
-            self.ends(job, "dead")
-        else:
-            job.state, job.delayed = "retrying", True
-
-    @precondition(has("running"))
-    @rule(data=st.data(), verb=st.sampled_from(["release", "snooze"]))
-    def give_back(self, data: st.DataObject, verb: str) -> None:
-        job_id = self.some(data, "running")
-        job = self.jobs[job_id]
-        if verb == "release":
-            self.db.execute("SELECT pulse.release(ARRAY[%s::bigint])", (job.lease,))
-        else:
-            self.db.execute("SELECT pulse.snooze(%s, '1 hour')", (job.lease,))
-        asked = job.cancel_asked
-        self.end_run(job, verb)
-        if asked:
-            self.ends(job, "cancelled")
-        elif verb == "release":
-            self.line_up(job)
-        else:
-            job.state, job.delayed = "scheduled", True
-
-    @precondition(has("running"))
-    @rule(data=st.data())
-    def heartbeat(self, data: st.DataObject) -> None:
-        job_id = self.some(data, "running")
-        job = self.jobs[job_id]
-        verdict = self.one(
-            "SELECT verdict FROM pulse.heartbeat(ARRAY[%s::bigint])", job.lease
-        )
-        assert verdict == ("cancel" if job.cancel_asked else "ok")
-
-    @precondition(has("running"))
-    @rule(data=st.data())
-    def acknowledge_cancel(self, data: st.DataObject) -> None:
-        job_id = self.some(data, "running")
-        job = self.jobs[job_id]
-        if not job.cancel_asked:
-            self.refused("PU105", "SELECT pulse.ack_cancel(%s)", job.lease)
-            return
-        self.db.execute("SELECT pulse.ack_cancel(%s)", (job.lease,))
-        self.end_run(job, "ack_cancel")
-        self.ends(job, "cancelled")
-
-    @precondition(lambda self: self.stale)
-    @rule(data=st.data(), verb=st.sampled_from(list(VERBS)))
-    def a_stale_lease_changes_nothing(self, data: st.DataObject, verb: str) -> None:
-        """Refused, unless it is the report that brought the job where it stands."""
-        lease = data.draw(st.sampled_from(self.stale))
-        verdict = self.one(
-            "SELECT verdict FROM pulse.heartbeat(ARRAY[%s::bigint])", lease
-        )
-        assert verdict == "lost"
-        repeated = any(job.last == (lease, verb) for job in self.jobs.values())
-        call = f"SELECT {VERBS[verb]}"
-        if verb == "release":
-            assert self.one(call, lease) == ("ok" if repeated else "lost")
-        elif repeated:
-            self.db.execute(call.encode(), (lease,))
-        else:
-            self.refused("PU101", call, lease)

@@ -8,18 +8,15 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from tests.engine.life import FINISHED, LANE, WAITING, Job, Reports, has
+from tests.engine import known_defects
+from tests.engine.life import ANY, APPROVAL_HOURS, FINISHED, Job, has
+from tests.engine.life_claims import Claims
 
-ANY = (*sorted(WAITING), "blocked", "running", *sorted(FINISHED))
+GROUPS = ("", "g", "g", "h")
 
 
-class Flows(Reports):
-    """Whoever ends a job releases, cancels or leaves alone who depends on it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.signals: dict[str, int] = {}
-        self.numbers = 0
+class Flows(Claims):
+    """The end of a job releases, cancels or leaves alone what depends on it."""
 
     # Helpers -----------------------------------------------------------------
 
@@ -47,11 +44,8 @@ class Flows(Reports):
         }
 
     def needed(self, job_id: int) -> bool:
-        return any(
-            child.state not in FINISHED
-            or (child.state != "completed" and child.attempts == 0)
-            for child in self.children(job_id)
-        )
+        """A job that may still run depends on it, and reads its result."""
+        return any(child.state != "completed" for child in self.children(job_id))
 
     def ends(self, job: Job, state: str) -> None:
         super().ends(job, state)
@@ -59,46 +53,87 @@ class Flows(Reports):
         while level:
             below = list[int]()
             for upstream in level:
-                failed = self.jobs[upstream].state != "completed"
                 for child in self.children(upstream):
-                    if child.state != "blocked":
+                    if child.state != "blocked" or child.loose:
                         continue
-                    if failed and child.policy == "cancel":
-                        child.state, child.by_upstream = "cancelled", True
+                    fate = self.fate(child)
+                    if fate == "cancelled":
+                        super().ends(child, "cancelled")
+                        child.by_upstream = True
                         below.append(self.id_of(child))
-                    elif not any(self.waits_for(child, u) for u in child.after):
+                    elif fate == "free":
                         child.state = "free"
                         free.append(child)
             level = below
         self.release(free)
 
+    def fate(self, child: Job) -> str:
+        """What the ends of its upstreams make of a blocked job."""
+        if child.policy == "cancel" and self.failed(child):
+            return "cancelled"
+        if any(self.waits_for(child, upstream) for upstream in child.after):
+            return "blocked"
+        return "free"
+
     def release(self, jobs: list[Job]) -> None:
         """In line in the order of the database: that of one call is not promised."""
         ready = set[int]()
         for job in jobs:
+            if job.delay is not None:
+                job.run_at = max(job.run_at or 0, self.clock + job.delay)
+            if job.expires_in is not None:
+                job.start_by = max(job.run_at or 0, self.clock) + job.expires_in
             if job.needed_approval and job.attempts == 0:
                 job.state = "awaiting_approval"
-            elif job.delayed:
+                job.approval_until = self.clock + APPROVAL_HOURS
+            elif not self.due(job):
                 job.state = "scheduled"
             else:
                 ready.add(self.id_of(job))
         line = self.db.execute(
-            "SELECT job FROM pulse_internal.ready WHERE job = ANY (%s) ORDER BY seq",
+            "SELECT job FROM pulse_internal.in_line WHERE job = ANY (%s) ORDER BY seq",
             (list(ready),),
         ).fetchall()
-        assert {job_id for (job_id,) in line} == ready
+        assert {job_id for (job_id,) in line} == ready, "G20: released, not in line"
         for (job_id,) in line:
             self.line_up(self.jobs[job_id])
 
+    def settle_loose(self, at_once: bool) -> None:
+        """G20: what an end and an enqueue did not see of each other is made good."""
+        loose = [job for job in self.jobs.values() if job.loose]
+        for job in sorted(loose, key=self.id_of):
+            job_id = self.id_of(job)
+            fate = self.fate(job) if job.state == "blocked" else "settled"
+            if fate == "blocked" and not any(u in self.busy for u in job.after):
+                job.loose = False
+            if fate in ("blocked", "settled"):
+                job.loose = job.loose and fate == "blocked"
+                continue
+            if job_id in self.busy:
+                continue
+            state = self.one("SELECT state FROM pulse.jobs WHERE job_id = %s", job_id)
+            if state == "blocked":
+                assert not at_once, f"G20: {job} is left behind"
+                continue
+            job.loose = False
+            if fate == "free":
+                self.release([job])
+            else:
+                job.by_upstream = True
+                self.ends(job, "cancelled")
+
     def retried(self, job: Job) -> None:
+        """Back in line; one that never ran goes through the gate again."""
         job_id = self.id_of(job)
         self.note_met(job_id)
-        job.by_upstream = False
+        job.by_upstream, job.held = False, False
+        job.failures, job.last, job.start_by = 0, None, None
+        job.run_at, job.key_until = None, None
         waits = [u for u in job.after if self.waits_for(job, u)]
         if job.attempts or not waits:
-            super().retried(job)
+            job.delay, job.expires_in = None, None
+            self.release([job])
         else:
-            job.failures, job.last, job.delayed = 0, None, False
             job.state, job.policy = "blocked", job.after_failed
             if job.after_failed == "cancel" and self.failed(job):
                 job.policy = "hold"
@@ -116,75 +151,133 @@ class Flows(Reports):
 
     def revive(self, job_id: int) -> None:
         """What its end had cancelled comes back, unless another failure keeps it."""
-        for child in self.children(job_id):
+        for child in sorted(self.children(job_id), key=self.id_of):
             if child.state == "cancelled" and child.by_upstream:
                 states = {self.jobs[u].state for u in child.after}
                 if states & {"dead", "cancelled"}:
                     continue
                 child.state, child.by_upstream = "blocked", False
-                child.policy, child.delayed = child.after_failed, False
+                child.policy, child.failures = child.after_failed, 0
                 self.note_met(self.id_of(child))
                 self.revive(self.id_of(child))
+
+    def blocked_again(self, job: Job) -> list[Job]:
+        """What a retry of this job could block: itself, and all below it."""
+        found, level = [job], [job]
+        while level:
+            level = [
+                child
+                for above in level
+                for child in self.children(self.id_of(above))
+                if child.by_upstream and child not in found
+            ]
+            found += level
+        return [one for one in found if one.after and not one.attempts]
+
+    def may_retry(self, job: Job) -> bool:
+        return not known_defects.A_JOB_BLOCKED_AGAIN_LOSES_ITS_TIMES or all(
+            one.delay is None and one.expires_in is None and one.start_by is None
+            for one in self.blocked_again(job)
+        )
 
     # Producers ---------------------------------------------------------------
 
     @precondition(has(*ANY))
     @rule(
         data=st.data(),
+        lane=st.sampled_from("mmmo"),
+        group=st.sampled_from(GROUPS),
         policy=st.sampled_from(["cancel", "cancel", "hold", "run"]),
-        delayed=st.booleans(),
+        delay=st.sampled_from([None, None, 1, 3]),
+        expires=st.sampled_from([None, None, None, 3]),
         approval=st.sampled_from([False, False, False, True]),
     )
-    def enqueue_after(
-        self, data: st.DataObject, policy: str, delayed: bool, approval: bool
-    ) -> None:
-        after = data.draw(
-            st.lists(st.sampled_from(sorted(self.jobs)), min_size=1, max_size=4)
-        )
-        job_id = self.one(
-            "SELECT pulse.enqueue('a', lane => %s, delay => %s, max_attempts => 2,"
-            " requires_approval => %s, after => %s::bigint[], after_failed => %s)",
-            *(LANE, "1 hour" if delayed else None, approval, after, policy),
-        )
-        job = Job("blocked", "a", 0, 2, None, delayed, approval)
+    def enqueue_after(self, data: st.DataObject, **options: Any) -> None:
+        known = sorted(set(self.jobs) - set(self.busy))
+        after = data.draw(st.lists(st.sampled_from(known), min_size=1, max_size=3))
+        self.do_enqueue_after(after, **options)
+
+    def do_enqueue_after(
+        self,
+        after: list[int],
+        lane: str = "m",
+        group: str = "",
+        policy: str = "cancel",
+        delay: int | None = None,
+        expires: int | None = None,
+        approval: bool = False,
+    ) -> int:
+        self.note("after", lane)
+        job = Job("blocked", "a", lane=lane, group=group, needed_approval=approval)
+        job.delay, job.expires_in, job.payload = delay, expires, self.number()
         job.after, job.after_failed, job.policy = set(after), policy, policy
+        job_id = self.one(
+            "SELECT pulse.enqueue('a', jsonb_build_object('n', %s::int), lane => %s,"
+            " delay => %s, max_attempts => 2, requires_approval => %s, group_key => %s,"
+            " expires_in => %s, after => %s::bigint[], after_failed => %s)",
+            *(job.payload, lane, hours(delay), approval, group or None),
+            *(hours(expires), after, policy),
+        )
+        self.enqueued_after(job_id, job)
+        return int(job_id)
+
+    def enqueued_after(self, job_id: int, job: Job) -> None:
         self.jobs[job_id] = job
-        if policy == "cancel" and self.failed(job):
-            job.state, job.by_upstream = "cancelled", True
-        elif not any(self.waits_for(job, upstream) for upstream in after):
+        fate = self.fate(job)
+        if fate == "cancelled":
+            job.by_upstream = True
+            super().ends(job, "cancelled")
+        elif fate == "free":
             self.release([job])
 
+    @precondition(lambda self: any(job.begun for job in self.jobs.values()))
     @rule(name=st.sampled_from("st"))
     def signal(self, name: str) -> None:
-        self.numbers += 1
-        woken = self.one("SELECT pulse.signal(%s, %s)", name, str(self.numbers))
-        self.signals.setdefault(name, self.numbers)
+        self.note("signal")
+        number = self.number()
+        woken = self.one("SELECT pulse.signal(%s, %s)", name, str(number))
+        self.signals.setdefault(name, number)
         for _, job in sorted(self.jobs.items()):
             if job.waits == name and job.state in ("scheduled", "retrying"):
                 self.line_up(job)
                 woken -= 1
-        assert woken == 0
+        assert woken == 0, "G22: a signal woke more or fewer jobs than wait for it"
 
     # Workers -----------------------------------------------------------------
 
     @precondition(has("running"))
-    @rule(data=st.data(), n=st.integers(1, 2))
-    def spawn(self, data: st.DataObject, n: int) -> None:
-        """Who waits for the spawner waits for these; once for all attempts."""
-        job_id = self.some(data, "running")
+    @rule(
+        data=st.data(),
+        n=st.integers(1, 2),
+        lane=st.sampled_from("mo"),
+        group=st.sampled_from(GROUPS),
+    )
+    def spawn(self, data: st.DataObject, n: int, lane: str, group: str) -> None:
+        self.do_spawn(self.some(data, "running"), n, lane, group)
+
+    def do_spawn(self, job_id: int, n: int, lane: str, group: str) -> None:
+        """What waits for the spawner waits for these; once for all attempts."""
         job = self.jobs[job_id]
-        call = "SELECT pulse.spawn(%s, 'spawn', %s)"
-        element = {"kind": "b", "lane": LANE, "max_attempts": 2}
-        rows = self.db.execute(call, (job.lease, json.dumps([element] * n))).fetchall()
+        if known_defects.A_FOLLOWER_WAITS_FOR_SPAWNED_JOBS and job.key:
+            return
+        if any(self.id_of(child) in self.busy for child in self.children(job_id)):
+            return
+        self.note("spawn", job.lane)
+        element = {"kind": "b", "lane": lane, "max_attempts": 2, "payload": {"n": 0}}
+        element |= {"group_key": group} if group else {}
+        rows = self.db.execute(
+            "SELECT pulse.spawn(%s, 'spawn', %s)",
+            (job.lease, json.dumps([element] * n)),
+        ).fetchall()
         ids = [row[0] for row in rows]
         if "spawn" in job.steps:
-            assert ids == job.steps["spawn"]
+            assert ids == job.steps["spawn"], "G21: spawned again"
             return
         assert len(ids) == n
         job.steps["spawn"] = ids
         waiting = [child for child in self.children(job_id) if child.state == "blocked"]
         for spawned in ids:
-            self.jobs[spawned] = Job("new", "b", 0, 2, None, False)
+            self.jobs[spawned] = Job("new", "b", lane=lane, group=group)
             self.line_up(self.jobs[spawned])
             for child in waiting:
                 child.after.add(spawned)
@@ -192,12 +285,13 @@ class Flows(Reports):
     @precondition(has("running"))
     @rule(data=st.data(), step=st.sampled_from(["one", "two"]))
     def save_step(self, data: st.DataObject, step: str) -> None:
-        """The first write wins, in every attempt."""
+        """G21: the first write wins, in every attempt."""
         job = self.jobs[self.some(data, "running")]
-        self.numbers += 1
-        kept = job.steps.setdefault(step, self.numbers)
+        self.note("save_step", job.lane)
+        number = self.number()
+        kept = job.steps.setdefault(step, number)
         saved = "SELECT pulse.save_step(%s, %s, %s)"
-        assert self.one(saved, job.lease, step, str(self.numbers)) == kept
+        assert self.one(saved, job.lease, step, str(number)) == kept
         done = self.db.execute(
             "SELECT step, result FROM pulse.steps(%s)", (job.lease,)
         ).fetchall()
@@ -206,31 +300,36 @@ class Flows(Reports):
     @precondition(has("running"))
     @rule(data=st.data(), signal=st.sampled_from([None, "s", "t"]))
     def wait_for(self, data: st.DataObject, signal: str | None) -> None:
+        self.do_wait_for(self.some(data, "running"), signal)
+
+    def do_wait_for(self, job_id: int, signal: str | None) -> None:
         """Given back until the signal or the hour; what it was told once stays."""
-        job = self.jobs[self.some(data, "running")]
+        job = self.jobs[job_id]
+        self.note("wait_for", job.lane)
         step = f"wait {signal}"
         rows = self.db.execute(
             "SELECT verdict, payload FROM pulse.wait_for(%s, %s, '1 hour', %s)",
             (job.lease, step, signal),
         ).fetchall()
         told: tuple[str, Any] = ("waiting", None)
+        until = job.begun.setdefault(step, self.clock + 1)
         if step in job.steps:
             told = job.steps[step]["verdict"], job.steps[step]["payload"]
         elif signal in self.signals:
             told = "received", self.signals[signal]
-        elif job.begun.get(step):
+        elif until <= self.clock:
             told = "timeout", None
-        assert rows == [told]
+        assert rows == [told], "G22: another answer to a wait"
         if told[0] != "waiting":
             job.steps[step] = {"verdict": told[0], "payload": told[1]}
             return
-        job.begun.setdefault(step, False)
-        asked = job.cancel_asked
-        self.end_run(job, "wait_for")
-        if asked:
-            self.ends(job, "cancelled")
-        else:
-            job.state, job.delayed, job.waits = "scheduled", True, signal
+        self.back(job, "wait_for", until)
+        if job.state == "scheduled":
+            job.waits = signal
+
+
+def hours(n: int | None) -> str | None:
+    return None if n is None else f"{n} hours"
 
 
 def _stored(value: Any) -> Any:
