@@ -6,7 +6,7 @@ RUN = .venv/bin/python
 CHOSEN = $(if $(K),-k "$(K)")
 
 .PHONY: help setup demo build install lint format check test test-sql test-isolation \
-	test-engine test-python test-project isolation-accept chaos chaos-nodes ha mutations flows-stress soak upgrade-load bench-sql \
+	test-engine test-python test-project isolation-accept chaos chaos-nodes ha mutations flows-stress model soak upgrade-load bench-sql \
 	bench-compare bench-counters bench-nodes bench-standby bench-python api reference release next-version clean
 
 help:  ## List the targets
@@ -73,6 +73,10 @@ mutations: setup build  ## Take each rule out of pulse and see that its specs fa
 
 flows-stress: setup build  ## Flows under load for a minute, then with each mutation of flows (SECONDS)
 	@PYTHONPATH=.:python $(RUN) -m tests.engine.flows_stress --seconds $(or $(SECONDS),60) --mutation all
+
+model: setup build  ## Random histories against the model, and the pairs they met (SECONDS, SEED, PLANTED=all)
+	@PYTHONPATH=.:python $(RUN) -m tests.engine.model --seconds $(or $(SECONDS),300) \
+		$(if $(SEED),--seed $(SEED)) $(if $(PLANTED),--planted "$(PLANTED)")
 
 soak: setup build  ## Upkeep of a million jobs, a worker that runs a million (SOAK_JOBS)
 	@PYTHONPATH=.:python $(RUN) -m tests.chaos.soak --jobs $(or $(SOAK_JOBS),1000000)

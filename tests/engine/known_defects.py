@@ -22,7 +22,7 @@ A_BATCH_SERVES_ONE_LEVEL_OF_A_GROUP: Final = True
 # replace and follow. Avoided: these three leave such a job alone.
 A_JOB_BACK_IN_LINE_LOSES_ITS_PLACE: Final = True
 
-# Point 4, guarantee 23: a run keeps the place that in_order gave it when it was claimed.
+# Point 4, guarantee 23: a run keeps the place that in_order gave it at its claim.
 # Avoided: in_order changes while no job of the lane runs or keeps a place.
 PLACES_ARE_WRITTEN_BY_CLAIMS_ALONE: Final = True
 
@@ -47,8 +47,8 @@ RESULTS_GO_BEFORE_A_RETRY: Final = True
 # Avoided: a job with unique_for gets no follower.
 A_FOLLOWER_ENDS_UNIQUE_FOR: Final = True
 
-# Point 12: a follower waits for the jobs that the run spawned. Avoided: a job with a key
-# spawns nothing.
+# Point 12: a follower waits for the jobs that the run spawned. Avoided: a job with a
+# key spawns nothing.
 A_FOLLOWER_WAITS_FOR_SPAWNED_JOBS: Final = True
 
 # Point 13 is about on_conflict => 'merge', which the model does not use.
@@ -59,3 +59,9 @@ A_NEW_JOB_IS_NOT_CALLED_CREATED: Final = True
 
 # Point 15: why() says too early that the next claim takes a job. Avoided: the model
 # does not compare what why() says with the next claim.
+
+# New: reschedule_where to a time that has passed sends a ready job of a grouped lane
+# to the end of its line, though it runs at that time already. The filter asks for the
+# place 'ready' and forgets 'group_ready' (operate/bulk.sql). Avoided: that call is made
+# for one job by its id.
+RESCHEDULE_WHERE_TO_NOW_COSTS_THE_PLACE: Final = True

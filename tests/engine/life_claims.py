@@ -143,7 +143,8 @@ class Claims(World):
     def take_turns(self, lane: Lane, job: Job, kinds: list[str] | None) -> None:
         """G19: while a group could start a job, each other one starts one at most."""
         lane.passed_over.pop(job.group, None)
-        for other in self.certain(lane, kinds):
+        could = {other.group: other for other in self.certain(lane, kinds)}
+        for other in could.values():
             if other.priority != job.priority or other.group == job.group:
                 continue
             fresh = (other.priority, defaultdict[str, int](int))

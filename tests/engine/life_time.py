@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
@@ -110,13 +109,20 @@ class Time(Operators):
 
     def do_remove(self, job_id: int, by: str) -> None:
         job = self.jobs[job_id]
-        if any(did == "after" and job_id in what[1].after for did, what in self.other_did):
+        if any(
+            did == "after" and job_id in what[1].after for did, what in self.other_did
+        ):
             return
         keyed = (job.key_until or 0) > self.clock
         needed = self.needed(job_id)
-        if needed and known_defects.RESULTS_GO_BEFORE_A_RETRY and all(
-            child.state in FINISHED and (child.attempts or child.state == "completed")
-            for child in self.children(job_id)
+        if (
+            needed
+            and known_defects.RESULTS_GO_BEFORE_A_RETRY
+            and all(
+                child.state in FINISHED
+                and (child.attempts or child.state == "completed")
+                for child in self.children(job_id)
+            )
         ):
             return
         self.note(by, job.lane)
@@ -269,5 +275,3 @@ class Time(Operators):
             self.ends(job, "completed")
         else:
             self.end_badly(job, "fail", fatal=True)
-
-

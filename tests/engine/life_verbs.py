@@ -86,9 +86,7 @@ class Operators(Keys):
             if not able:
                 return
         elif job.state in ("completed", "dead"):
-            self.refused(
-                "PU105", "SELECT pulse.cancel(%s, force => %s)", job_id, force
-            )
+            self.refused("PU105", "SELECT pulse.cancel(%s, force => %s)", job_id, force)
             return
         else:
             self.one("SELECT pulse.cancel(%s, force => %s)", job_id, force)
@@ -158,6 +156,8 @@ class Operators(Keys):
             and job.state == "ready"
         ):
             return
+        if known_defects.RESCHEDULE_WHERE_TO_NOW_COSTS_THE_PLACE and where:
+            where = not (job.state == "ready" and self.lanes[job.lane].grouped)
         self.note("reschedule", job.lane)
         able = job.state in LINE
         when = self.one(
@@ -183,9 +183,7 @@ class Operators(Keys):
         elif able:
             self.db.execute("SELECT pulse.reprioritize(%s, %s)", (job_id, priority))
         else:
-            self.refused(
-                "PU105", "SELECT pulse.reprioritize(%s, %s)", job_id, priority
-            )
+            self.refused("PU105", "SELECT pulse.reprioritize(%s, %s)", job_id, priority)
         if able and job.priority != priority:
             job.priority, job.held = priority, job.held and job.state == "running"
             self.again(job)

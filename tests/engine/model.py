@@ -68,7 +68,7 @@ class Explored:
 def run(number: int, histories: int, shrink: bool) -> str | None:
     """So many histories from a seed: what broke, or None."""
     phases = [Phase.generate, *([Phase.shrink] if shrink else [])]
-    Life._hypothesis_internal_use_seed = None  # type: ignore[attr-defined]
+    Life._hypothesis_internal_use_seed = None
     try:
         run_state_machine_as_test(
             seed(number)(Life),
@@ -82,10 +82,10 @@ def run(number: int, histories: int, shrink: bool) -> str | None:
                 report_multiple_bugs=False,
             ),
         )
-    except Exception as group:
-        error = group
-        while isinstance(error, ExceptionGroup):
-            error = error.exceptions[0]
+    except Exception as caught:
+        error: BaseException = caught
+        while several := getattr(error, "exceptions", None):
+            error = several[0]
         notes = "\n".join(getattr(error, "__notes__", []))
         last = "".join(traceback.format_tb(error.__traceback__)[-4:])
         return f"{type(error).__name__}: {error}\n{last}\n{notes}"
@@ -115,6 +115,7 @@ def find(server: Server, bug: Planted, arguments: argparse.Namespace) -> bool:
     explored = Explored()
     Life.scratch = Scratch(database.connect)
     Life.report = explored.add
+    Life.sorts = bug.sorts
     until = time.monotonic() + arguments.seconds
     number, broken = arguments.seed, None
     while time.monotonic() < until and broken is None:

@@ -16,6 +16,8 @@ class Planted(NamedTuple):
     old: str
     new: str
     promise: str
+    sorts: tuple[str, ...] = ()
+    """The kinds of lane that it breaks, where it does not break all."""
 
 
 PLANTED = (
@@ -24,60 +26,70 @@ PLANTED = (
         "v_known.max_slots - cardinality(v_leases)",
         "v_known.max_slots + 1 - cardinality(v_leases)",
         "G9 slots of a lane with groups",
+        ("fair", "max_slots"),
     ),
     Planted(
         "take_slots",
         "v_free := v_slots - cardinality(v_roster.leases)",
         "v_free := v_slots + 1 - cardinality(v_roster.leases)",
         "G9 slots of a lane",
+        ("max_slots",),
     ),
     Planted(
         "claim_grouped",
-        "OR cardinality(f.leases) >= f.slots",
-        "OR cardinality(f.leases) > f.slots",
+        "ELSE coalesce(q.max_slots, v_lane.group_slots)",
+        "ELSE coalesce(q.max_slots, v_lane.group_slots) + 1",
         "G18 slots of a group",
+        ("group_slots",),
     ),
     Planted(
         "claim_grouped",
         "ELSE nextval('pulse_internal.version')",
         "ELSE coalesce(f.turn, nextval('pulse_internal.version'))",
         "G19 turns",
+        ("fair",),
     ),
     Planted(
         "give_back",
         "pulse_internal.group_key(v_lease.job), v_lease.place",
         "pulse_internal.group_key(v_lease.job), NULL",
         "G23 a job that is given back keeps its place",
+        ("in_order",),
     ),
     Planted(
         "fail_runs",
         "fail_runs.verb, j.place",
         "fail_runs.verb, NULL::bigint",
         "G23 a job that is retried keeps its place",
+        ("in_order",),
     ),
     Planted(
         "shift",
         "CASE WHEN v_lane = v_was.lane AND v_rank = v_was.rank THEN v_was.place END",
         "v_was.place",
         "G23 another priority gives the place up",
+        ("in_order",),
     ),
     Planted(
         "spend_quota",
         "(spend_quota.old).starts, spend_quota.n,",
         "(spend_quota.old).starts, spend_quota.n - 1,",
         "G24 rate of a lane",
+        ("rate",),
     ),
     Planted(
         "spend_kinds",
         "k.kind, u.n::integer",
         "k.kind, 0",
         "G24 rate of a kind",
+        ("kind_rate",),
     ),
     Planted(
         "claim_grouped",
         "s.starts, coalesce(o.started, 0)::integer",
         "s.starts, 0",
         "G24 rate of a group",
+        ("group_rate",),
     ),
     Planted(
         "claim_batch",
@@ -90,6 +102,7 @@ PLANTED = (
         "WHERE s.kind = ANY (claim_batch.kinds)",
         "WHERE true",
         "G15 other kinds",
+        ("plain",),
     ),
     Planted(
         "reported_before",

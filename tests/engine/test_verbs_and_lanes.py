@@ -100,7 +100,9 @@ def act(life: Life, verb: str, job: int, n: int) -> None:
     elif verb in CONFLICTS:
         if key := life.jobs[job].key:
             mode = "cancel" if verb == "newest" else verb
-            life.do_enqueue("a", group="g", key=key, on_conflict=mode, delay=n % 2 or None)
+            life.do_enqueue(
+                "a", group="g", key=key, on_conflict=mode, delay=n % 2 or None
+            )
     elif verb == "same priority":
         life.do_verb("reprioritize", job, bool(n % 2), life.jobs[job].priority)
     elif verb == "now":
@@ -120,8 +122,10 @@ def report(life: Life, verb: str, job: int) -> None:
         "snooze": lambda: life.do_give_back(job, "snooze"),
         "wait_for": lambda: life.do_wait_for(job, None),
         "reap": lambda: life.do_reap(job),
-        "ack": lambda: (life.do_cancel(job, False, False), life.do_ack_cancel(job)),
+        "ack": lambda: life.do_ack_cancel(job),
     }
+    if verb == "ack":
+        life.do_cancel(job, False, False)
     reports[verb]()
 
 
