@@ -115,6 +115,7 @@ class Job:
     steps: dict[str, Any] = field(default_factory=dict)
     begun: dict[str, int] = field(default_factory=dict)
     """Waits that have begun, and until when they last."""
+    rerun_of: int | None = None
     waits: str | None = None
     """The signal that it was given back for."""
 

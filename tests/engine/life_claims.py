@@ -284,6 +284,7 @@ class Claims(World):
         shut = self.held_lane(lane) or not lane.enabled
         if waiting and len(order) <= n and not shut:
             raise Violation(f"T5: a claim left {waiting} though they are due")
+        self.released([row[0] for row in rows])
         self.judge(lane, n, kinds, rows, excused=busy)
         for row in rows:
             self.look_upstream(self.jobs[row[0]])
@@ -308,6 +309,9 @@ class Claims(World):
         return n
 
     def do_tick(self) -> None:
+        raise NotImplementedError
+
+    def released(self, jobs: list[int]) -> None:
         raise NotImplementedError
 
     def look_upstream(self, job: Job) -> None:

@@ -98,6 +98,14 @@ class Flows(Claims):
         for (job_id,) in line:
             self.line_up(self.jobs[job_id])
 
+    def released(self, jobs: list[int]) -> None:
+        """A claim that finds nothing releases what an end did not see, and takes it."""
+        for job_id in jobs:
+            job = self.jobs[job_id]
+            if job.loose and job.state == "blocked" and self.fate(job) == "free":
+                job.loose = False
+                self.line_up(job)
+
     def settle_loose(self, at_once: bool) -> None:
         """G20: what an end and an enqueue did not see of each other is made good."""
         loose = [job for job in self.jobs.values() if job.loose]
@@ -239,6 +247,8 @@ class Flows(Claims):
         self.signals.setdefault(name, number)
         for _, job in sorted(self.jobs.items()):
             if job.waits == name and job.state in ("scheduled", "retrying"):
+                given = {"verdict": "received", "payload": self.signals[name]}
+                job.steps[f"wait {name}"] = given
                 self.line_up(job)
                 woken -= 1
         assert woken == 0, "G22: a signal woke more or fewer jobs than wait for it"
