@@ -65,3 +65,9 @@ A_NEW_JOB_IS_NOT_CALLED_CREATED: Final = True
 # place 'ready' and forgets 'group_ready' (operate/bulk.sql). Avoided: that call is made
 # for one job by its id.
 RESCHEDULE_WHERE_TO_NOW_COSTS_THE_PLACE: Final = True
+
+# New, guarantee 19: a claim of several jobs deals the starts that the rate of a kind
+# has left to the groups whose first job is of that kind. A group then starts one job
+# where its turns allow two, and another group starts twice. Avoided: a claim of a
+# grouped lane asks for one job while a kind has a rate.
+THE_RATE_OF_A_KIND_SHORTENS_TURNS: Final = True

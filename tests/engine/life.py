@@ -171,8 +171,8 @@ class Scratch:
         for lane in LANES:
             # Of real time: no lease lapses because the machine is slow.
             self.db.execute(
-                "SELECT pulse.set_lane(%s, lease_for => '1 day', cancel_grace => '1 day')",
-                (lane,),
+                "SELECT pulse.set_lane(%s, lease_for => %s, cancel_grace => %s)",
+                (lane, "1 day", "1 day"),
             )
         for kind in KINDS:
             self.db.execute(

@@ -337,3 +337,19 @@ def test_reschedule_where_to_now_keeps_the_place(queue: Queue) -> None:
         f' "job_ids": ["{first}"]}}\', now() - interval \'1 minute\')'
     )
     assert queue.claimed() == [first]
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="new: groups of a kind with a rate share its starts before their turns",
+    raises=AssertionError,
+)
+def test_rate_of_a_kind_costs_a_group_no_turn(queue: Queue) -> None:
+    queue.one("SELECT nextval('pulse_internal.lease_seq')")
+    queue.run("set_lane('f', fair => true)")
+    queue.run("set_kind('b', rate => 3, rate_per => '1 hour')")
+    jobs = {
+        queue.enqueue(kind=kind, group_key=group): group + kind
+        for group, kind in ("hb", "ha", "ga", "ga", "xb")
+    }
+    assert [jobs[job] for job in queue.claimed(4)] == ["hb", "ga", "xb", "ha"]
