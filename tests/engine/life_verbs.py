@@ -187,6 +187,8 @@ class Operators(Keys):
         if able and job.priority != priority:
             job.priority, job.held = priority, job.held and job.state == "running"
             self.again(job)
+        elif job.state in ("scheduled", "retrying") and not where:
+            self.again(job)
 
     def again(self, job: Job) -> None:
         """Taken out and put in again: one that is due joins its line now."""
