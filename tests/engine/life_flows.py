@@ -248,7 +248,7 @@ class Flows(Claims):
         for _, job in sorted(self.jobs.items()):
             if job.waits == name and job.state in ("scheduled", "retrying"):
                 given = {"verdict": "received", "payload": self.signals[name]}
-                job.steps[f"wait {name}"] = given
+                job.steps[f"wait {name}"], job.waits = given, None
                 self.line_up(job)
                 woken -= 1
         assert woken == 0, "G22: a signal woke more or fewer jobs than wait for it"
