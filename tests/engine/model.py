@@ -98,7 +98,7 @@ def explore(database: Database, arguments: argparse.Namespace) -> int:
     Life.report = explored.add
     until = time.monotonic() + arguments.seconds
     number, found = arguments.seed, 0
-    while time.monotonic() < until and not found:
+    while time.monotonic() < until:
         if broken := run(number, PORTION, not arguments.quick):
             found += 1
             print(f"seed {number}: {broken}", flush=True)
