@@ -32,16 +32,7 @@ LATE_JOBS_USE_UP_TURNS: Final = True
 
 # Point 6 is about pause(flow => ...), which the model does not call.
 
-# Points 7 and 8, transition 16: a job that is blocked again loses its times. Avoided:
-# retry leaves a job alone when one that would be blocked again has a time.
-A_JOB_BLOCKED_AGAIN_LOSES_ITS_TIMES: Final = True
-
-# Point 9: retention removes the result of an upstream while a dead job can be retried.
-# Avoided: the upstream of a job that has run and has not completed stays.
-RESULTS_GO_BEFORE_A_RETRY: Final = True
-
-# Point 10 is to be decided. The model holds a child that was retried beside its failed
-# upstream, as the engine does.
+# Points 7, 8, 9 and 10 are done: their tests are plain ones.
 
 # Point 11, guarantee 16: a follower that ends gives the key of the job before it free.
 # Avoided: a job with unique_for gets no follower.

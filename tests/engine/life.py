@@ -91,6 +91,8 @@ class Job:
     delay: int | None = None
     expires_in: int | None = None
     start_by: int | None = None
+    given: tuple[int | None, int | None, int | None] = (None, None, None)
+    """run_at, delay and expires_in of a job with upstreams, as they were asked for."""
     approval_until: int | None = None
     place: int = 0
     firm: bool = True

@@ -143,6 +143,7 @@ class Flows(Claims):
             self.release([job])
         else:
             job.state, job.policy = "blocked", job.after_failed
+            job.run_at, job.delay, job.expires_in = job.given
             if job.after_failed == "cancel" and self.failed(job):
                 job.policy = "hold"
         self.revive(job_id)
@@ -166,27 +167,9 @@ class Flows(Claims):
                     continue
                 child.state, child.by_upstream = "blocked", False
                 child.policy, child.failures = child.after_failed, 0
+                child.run_at, child.delay, child.expires_in = child.given
                 self.note_met(self.id_of(child))
                 self.revive(self.id_of(child))
-
-    def blocked_again(self, job: Job) -> list[Job]:
-        """What a retry of this job could block: itself, and all below it."""
-        found, level = [job], [job]
-        while level:
-            level = [
-                child
-                for above in level
-                for child in self.children(self.id_of(above))
-                if child.by_upstream and child not in found
-            ]
-            found += level
-        return [one for one in found if one.after and not one.attempts]
-
-    def may_retry(self, job: Job) -> bool:
-        return not known_defects.A_JOB_BLOCKED_AGAIN_LOSES_ITS_TIMES or all(
-            one.delay is None and one.expires_in is None and one.start_by is None
-            for one in self.blocked_again(job)
-        )
 
     # Producers ---------------------------------------------------------------
 
@@ -219,6 +202,7 @@ class Flows(Claims):
         job = Job("blocked", "a", lane=lane, group=group, needed_approval=approval)
         job.delay, job.expires_in, job.payload = delay, expires, self.number()
         job.after, job.after_failed, job.policy = set(after), policy, policy
+        job.given = (None, delay, expires)
         job_id = self.one(
             "SELECT pulse.enqueue('a', jsonb_build_object('n', %s::int), lane => %s,"
             " delay => %s, max_attempts => 2, requires_approval => %s, group_key => %s,"

@@ -162,7 +162,7 @@ class Keys(Flows):
     def followed(self, before: int, job_id: int, job: Job) -> None:
         assert job_id not in self.jobs, "it should have been a new job"
         job.state, job.after, job.after_failed = "blocked", {before}, "run"
-        job.policy = "run"
+        job.policy, job.given = "run", (job.run_at, None, None)
         self.jobs[job_id] = job
 
     def change(self, old_id: int, job_id: int, new: Job) -> None:
@@ -185,6 +185,7 @@ class Keys(Flows):
         old.priority = new.priority
         if old.state == "blocked":
             old.run_at = new.run_at
+            old.given = (new.run_at, None, None)
         elif old.state != "ready" or not same or not self.due(new):
             old.held = old.held and same
             self.put(old, new.run_at, retrying=old.state == "retrying")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from tests.engine import known_defects
 from tests.engine.life import FINISHED, Job, has
 from tests.engine.life_claims import CLAIMED, Violation
 from tests.engine.life_flows import GROUPS
@@ -115,16 +114,6 @@ class Time(Operators):
             return
         keyed = (job.key_until or 0) > self.clock
         needed = self.needed(job_id)
-        if (
-            needed
-            and known_defects.RESULTS_GO_BEFORE_A_RETRY
-            and all(
-                child.state in FINISHED
-                and (child.attempts or child.state == "completed")
-                for child in self.children(job_id)
-            )
-        ):
-            return
         self.note(by, job.lane)
         if by == "prune":
             # Its time alone has come: in a year all others would go as well.

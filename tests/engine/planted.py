@@ -1,14 +1,17 @@
 """Planted bugs: a change of one function for each promise, which the model must find.
 
-(function, old text, new text, promise). The old text occurs in the function as it is
-installed; test_planted.py says so when it does not any more.
+`make model PLANTED=all` plants each and lets the model look for it. test_planted.py
+notices when the text of a function has changed.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 import psycopg
+
+from tests.mutations.harness import Change, without
 
 
 class Planted(NamedTuple):
@@ -18,196 +21,200 @@ class Planted(NamedTuple):
     promise: str
     sorts: tuple[str, ...] = ()
     """The kinds of lane that it breaks, where it does not break all."""
+    times: int = 1
+    """How often the text is there; every place is changed."""
 
 
 PLANTED = (
     Planted(
-        "claim_grouped",
+        "pulse_internal.claim_grouped",
         "v_known.max_slots - cardinality(v_leases)",
         "v_known.max_slots + 1 - cardinality(v_leases)",
         "G9 slots of a lane with groups",
         ("fair", "max_slots"),
     ),
     Planted(
-        "take_slots",
+        "pulse_internal.take_slots",
         "v_free := v_slots - cardinality(v_roster.leases)",
         "v_free := v_slots + 1 - cardinality(v_roster.leases)",
         "G9 slots of a lane",
         ("max_slots",),
     ),
     Planted(
-        "claim_grouped",
+        "pulse_internal.claim_grouped",
         "ELSE coalesce(q.max_slots, v_lane.group_slots)",
         "ELSE coalesce(q.max_slots, v_lane.group_slots) + 1",
         "G18 slots of a group",
         ("group_slots",),
     ),
     Planted(
-        "claim_grouped",
+        "pulse_internal.claim_grouped",
         "ELSE nextval('pulse_internal.version')",
         "ELSE coalesce(f.turn, nextval('pulse_internal.version'))",
         "G19 turns",
         ("fair",),
     ),
     Planted(
-        "give_back",
+        "pulse_internal.give_back",
         "pulse_internal.group_key(v_lease.job), v_lease.place",
         "pulse_internal.group_key(v_lease.job), NULL",
         "G23 a job that is given back keeps its place",
         ("in_order",),
     ),
     Planted(
-        "fail_runs",
+        "pulse_internal.fail_runs",
         "fail_runs.verb, j.place",
         "fail_runs.verb, NULL::bigint",
         "G23 a job that is retried keeps its place",
         ("in_order",),
     ),
     Planted(
-        "shift",
+        "pulse_internal.shift",
         "CASE WHEN v_lane = v_was.lane AND v_rank = v_was.rank THEN v_was.place END",
         "v_was.place",
         "G23 another priority gives the place up",
         ("in_order",),
     ),
     Planted(
-        "spend_quota",
+        "pulse_internal.spend_quota",
         "(spend_quota.old).starts, spend_quota.n,",
         "(spend_quota.old).starts, spend_quota.n - 1,",
         "G24 rate of a lane",
         ("rate",),
     ),
     Planted(
-        "spend_kinds",
+        "pulse_internal.spend_kinds",
         "k.kind, u.n::integer",
         "k.kind, 0",
         "G24 rate of a kind",
         ("kind_rate",),
     ),
     Planted(
-        "claim_grouped",
+        "pulse_internal.claim_grouped",
         "s.starts, coalesce(o.started, 0)::integer",
         "s.starts, 0",
         "G24 rate of a group",
         ("group_rate",),
     ),
     Planted(
-        "claim_batch",
+        "pulse.claim_batch",
         "WHERE h.lane IN ('', claim_batch.lane)",
         "WHERE h.lane IN (claim_batch.lane)",
         "G10 a pause of all lanes",
     ),
     Planted(
-        "claim_batch",
+        "pulse.claim_batch",
         "WHERE s.kind = ANY (claim_batch.kinds)",
         "WHERE true",
         "G15 other kinds",
         ("plain",),
     ),
     Planted(
-        "reported_before",
+        "pulse_internal.reported_before",
         "AND f.ended_by = reported_before.verb",
         "",
         "G16 the same verb with the same lease",
     ),
     Planted(
-        "release_keys",
+        "pulse_internal.release_keys",
         "(k.unique_for IS NULL OR k.follows)",
         "true",
         "G16 unique_for",
     ),
     Planted(
-        "release_keys",
+        "pulse_internal.release_keys",
         "(k.unique_for IS NULL OR k.follows)",
         "k.follows",
         "G16 a key is free after its job",
     ),
     Planted(
-        "next_upstream",
+        "pulse_internal.next_upstream",
         ") IS NOT TRUE",
         ") IS FALSE",
         "G20 not before all upstreams have ended",
+        times=2,
     ),
     Planted(
-        "put_after",
+        "pulse_internal.put_after",
         "IF v_strange <> '{}' THEN",
         "IF false THEN",
         "G20 always after, in every order of commits",
+        times=2,
     ),
     Planted(
-        "ended_badly",
+        "pulse_internal.ended_badly",
         "b.after_failed = 'cancel'",
         "false",
         "T20 cancelled with its upstream",
     ),
     Planted(
-        "save_step",
+        "pulse.save_step",
         "DO NOTHING",
         "DO UPDATE SET result = excluded.result",
         "G21 the first write of a step wins",
     ),
     Planted(
-        "do_signal",
+        "pulse_internal.do_signal",
         "RETURN pulse_internal.deliver_signal(do_signal.signal, v_owner, 10000)",
         "RETURN 0",
         "G22 a signal wakes what waits for it",
     ),
     Planted(
-        "claim_batch",
+        "pulse.claim_batch",
         "AND (s.start_by <= v_now AND s.attempts = 0) IS NOT TRUE",
         "",
         "T16 a late job is not handed out",
     ),
     Planted(
-        "expire_page",
+        "pulse_internal.expire_page",
         "OR EXISTS (SELECT FROM pulse_internal.blocked AS o WHERE o.job = e.job)",
         "",
         "T16 a blocked job expires",
     ),
     Planted(
-        "expire_approvals",
+        "pulse_internal.expire_approvals",
         "o.expires_at <= v_now",
         "false",
         "T4 an approval expires",
     ),
     Planted(
-        "promote",
+        "pulse_internal.promote",
         "AND w.rank = v_rank",
         "AND w.rank = v_rank AND w.attempts = 0",
         "T5 a retry joins the line when it is due",
     ),
     Planted(
-        "give_back",
+        "pulse_internal.give_back",
         "IF v_lease.cancel_by IS NULL THEN",
         "IF true THEN",
         "T12 given back after a cancel request",
     ),
     Planted(
-        "block_again",
+        "pulse_internal.block_again",
         "v_place.failures := 0;",
         "v_place.failures := (block_again.job).failures;",
         "T14 failures start again at 0",
     ),
     Planted(
-        "needed_by",
-        "f.state = 'completed' OR f.attempts > 0",
-        "true",
+        "pulse_internal.needed_by",
+        "SELECT f.state = 'completed'",
+        "SELECT true",
         "T15 the result of an upstream is kept",
     ),
     Planted(
-        "reschedule",
+        "pulse_internal.reschedule",
         "was = 'retrying' OR (was = 'ready' AND v_was.failures > 0)",
         "false",
         "T17 a retry stays one at another time",
     ),
     Planted(
-        "fail_runs",
+        "pulse_internal.fail_runs",
         "WHEN g.cancel_by IS NOT NULL THEN 'cancelled'",
         "WHEN false THEN 'cancelled'",
         "T12 a run that fails after a cancel request",
     ),
     Planted(
-        "inherit_key",
+        "pulse_internal.inherit_key",
         "VALUES (v_key.lane, v_key.unique_key, v_key.job, v_key.unique_for)",
         "SELECT v_key.lane, v_key.unique_key, v_key.job, v_key.unique_for WHERE false",
         "R21 a follower gets the key",
@@ -217,11 +224,5 @@ PLANTED = (
 
 def plant(db: psycopg.Connection[Any], bug: Planted) -> None:
     """Change the function in this database."""
-    row = db.execute(
-        "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE proname = %s AND"
-        " pronamespace IN ('pulse'::regnamespace, 'pulse_internal'::regnamespace)"
-        " AND strpos(prosrc, %s) > 0",
-        (bug.function, bug.old),
-    ).fetchall()
-    assert len(row) == 1, f"{bug.promise}: {bug.function} is not as it was"
-    db.execute(row[0][0].replace(bug.old, bug.new).encode())
+    change = Change(bug.function, re.escape(bug.old), bug.new, bug.times)
+    without(change).apply(db)

@@ -31,6 +31,7 @@ SORTS: dict[str, dict[str, Any]] = {
     "group_rate": {"group_rate": 2},
     "kind_rate": {},
 }
+HISTORIES = 40
 STEPS = 50
 EVERY = 12
 """check() costs more than all else together: it looks after so many steps."""
@@ -159,7 +160,7 @@ def test_random_verbs_agree_with_the_model(db: Database) -> None:
     run_state_machine_as_test(
         Life,
         settings=settings(
-            max_examples=60,
+            max_examples=HISTORIES,
             stateful_step_count=STEPS,
             deadline=None,
             database=None,
