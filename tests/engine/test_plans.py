@@ -24,7 +24,8 @@ LOAD = int(os.environ.get("PULSE_LOAD", "30000"))
 KINDS = ["k0", "k1", "k2", "k3", "k4"]
 
 # A claim reads, for each job: its place in two indexes and the heap, its body, the
-# kind's settings, and writes a lease: measured at about 13 a job and 20 a claim.
+# kind's settings, and writes a lease. From a queue at rest it takes 34 to 39 buffers
+# for one job and 1,432 to 1,627 for 100, with or without kinds.
 PER_JOB = 20
 PER_CLAIM = 60
 
@@ -77,6 +78,20 @@ def loaded(server: Server) -> Iterator[Database]:
     database.close()
 
 
+def settle(connection: Connection) -> None:
+    """Bring the queue to rest: no dead rows, new marks, no lane noted as patchy.
+
+    A claim of an earlier case leaves dead rows, marks and that note behind, and tick()
+    skips a step that ran within the last second.
+    """
+    connection.execute("VACUUM pulse_internal.ready, pulse_internal.lease")
+    connection.execute("DELETE FROM pulse_internal.mark")
+    connection.execute("DELETE FROM pulse_internal.upkeep_run")
+    connection.execute("SELECT pulse.tick()")
+    noted = "SELECT count(*), count(patchy_at) FROM pulse_internal.mark"
+    assert connection.execute(noted).fetchone() == (1, 0)
+
+
 CLAIM = "SELECT * FROM pulse.claim_batch('w', 'busy', %s, kinds => %s)"
 
 
@@ -87,9 +102,9 @@ def test_a_claim_touches_buffers_in_proportion_to_its_batch(
     loaded: Database, batch: int, kinds: list[str] | None
 ) -> None:
     connection = loaded.connect()
-    connection.execute("SELECT pulse.tick()")
+    settle(connection)
     buffers = usual(connection, CLAIM, batch, kinds)
-    assert buffers <= PER_CLAIM + PER_JOB * batch * len(kinds or "1")
+    assert buffers <= PER_CLAIM + PER_JOB * batch
 
 
 def test_a_pile_of_another_kind_ahead_does_not_matter(db: Database) -> None:
