@@ -35,8 +35,8 @@ format: setup  ## Lay out the Python files and write the sync twins as `make lin
 check: setup build  ## The quick loop: lint and tests of what changed against BASE=main
 	@$(RUN) -m tools.check $(BASE)
 
-test: setup build lint  ## Everything that has to hold
-	@$(RUN) -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(CHOSEN)
+test: setup build  ## Everything that has to hold; ends with a summary
+	@$(RUN) -m tools.suite $(CHOSEN)
 
 test-sql: setup build  ## The pgTAP files (K=unique_keys, K="unique_keys and pg18")
 	@$(RUN) -m pytest tests/sql $(CHOSEN)

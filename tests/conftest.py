@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests import isolation, tap
+from tests import isolation, summary, tap
 from tools import paths, requirements, servers
 from tools.servers import Server
 
@@ -51,6 +51,15 @@ def cron_settings() -> dict[str, str]:
 
 
 pool = Pool()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--summary", action="store_true", help="end with a summary")
+    parser.addoption("--times", help="write seconds of CPU and of the clock by file")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(summary.Summary(pool.running.values))
 
 
 def pytest_sessionstart() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests import summary
 from tools import servers
 from tools.servers import Server
 
@@ -60,6 +61,10 @@ class Item(pytest.Item):
             )
         finally:
             server.drop(database)
+        self.user_properties += [
+            (summary.SERVER, str(server.install)),
+            (summary.TAP, sum(map(bool, map(LINE.match, output.splitlines())))),
+        ]
         faults = judge(output)
         if faults:
             raise Failed("\n".join(faults))

@@ -289,6 +289,11 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def process(self) -> "int | None":
+        """The process that the server runs below; None while it is stopped."""
+        return self._guard.pid if self._guard else None
+
     def tail(self, lines: int = 30) -> str:
         with contextlib.suppress(OSError):
             return "\n".join(self.log.read_text().splitlines()[-lines:])

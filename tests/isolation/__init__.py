@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests import summary
 from tools import servers
 from tools.servers import Server
 
@@ -83,7 +84,12 @@ class Item(pytest.Item):
         assert isinstance(parent, File)
         wanted = expected(self.path)
         before = wanted.read_text() if wanted.exists() else ""
-        after = run(parent.pool(self.major), self.path)
+        server = parent.pool(self.major)
+        after = run(server, self.path)
+        self.user_properties += [
+            (summary.SERVER, str(server.install)),
+            (summary.PERMUTATIONS, after.count("starting permutation:")),
+        ]
         if before != after:
             difference = difflib.unified_diff(
                 before.splitlines(),

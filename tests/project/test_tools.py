@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests import summary
 from tests.conftest import LONG
 from tools import check, lint, paths, requirements, servers
 
@@ -110,6 +111,49 @@ def test_it_stops_when_its_time_is_over(tmp_path: Path) -> None:
     )
     assert done.returncode == pytest.ExitCode.INTERRUPTED, done.stdout
     assert "seconds are over" in done.stdout
+
+
+# make test ----------------------------------------------------------------------------
+
+
+def report(name: str, outcome: Any, **noted: Any) -> pytest.TestReport:
+    why: Any = ("x.py", 1, "Skipped: no cron") if outcome == "skipped" else None
+    return pytest.TestReport(
+        *(name, ("x.py", 1, name), {}, outcome, why, "call"),
+        duration=2.0,
+        user_properties=noted.items(),
+    )
+
+
+def test_the_summary_counts_by_server_and_names_skips() -> None:
+    end = summary.Summary(lambda: [])
+    for each in (
+        report("a.sql::a[pg15]", "passed", server="PostgreSQL 15", pgtap=7, cpu=1.0),
+        report("a.sql::a[plain]", "passed", server="PostgreSQL 15", pgtap=7, cpu=1.0),
+        report("b.spec::b", "failed", server="PostgreSQL 15", permutations=3),
+        report("c.py::c", "passed", cpu=0.5),
+        report("c.py::d", "skipped"),
+    ):
+        end.pytest_runtest_logreport(each)
+    said = end.lines()
+    assert (
+        "on PostgreSQL 15: 2 pgTAP files, 14 assertions;"
+        " 1 isolation specs, 3 permutations"
+    ) in said
+    assert "Python tests: 1" in said
+    assert "all tests: 3 passed, 1 failed, 1 skipped" in said
+    assert "skipped 1: no cron" in said
+    assert said[-3].split() == ["4", "s,", "CPU", "2", "s", "a.sql"]
+
+
+def test_the_time_of_a_server_counts_while_it_runs() -> None:
+    with servers.temporary() as server:
+        before = summary.used([server])
+        busy = "SELECT count(*) FROM generate_series(1, 3000000)"
+        server.psql("postgres", "-c", busy)
+        assert summary.used([server]) > before + 0.1
+        assert server.process is not None
+        assert len(list(summary.family(server.process))) > 2
 
 
 # PULSE_REQUIRE ------------------------------------------------------------------------
