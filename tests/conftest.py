@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from tests import isolation, summary, tap
-from tools import paths, requirements, servers
+from tools import majors, paths, requirements, servers
 from tools.servers import Server
 
 Connection = psycopg.Connection[Any]
@@ -66,6 +66,7 @@ def pytest_sessionstart() -> None:
     """Build once; the workers of a parallel run find it done."""
     try:
         missing = requirements.missing()
+        majors.beside()
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
     if missing:

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tools import servers
+from tools import majors, servers
 from tools.servers import Server
 
 SLOWEST = 5
@@ -106,7 +106,10 @@ class Summary:
     def lines(self) -> list[str]:
         known = servers.installs()
         found = [
-            "servers: " + (", ".join(str(known[m]) for m in sorted(known)) or "none")
+            "servers: " + (", ".join(str(known[m]) for m in sorted(known)) or "none"),
+            f"specs and engine: PostgreSQL {servers.primary().major} and"
+            f" {', '.join(map(str, majors.beside())) or 'no other'}"
+            f" ({majors.SWITCH} chooses)",
         ]
         for server, count in sorted(self.counts.items()):
             parts = []

