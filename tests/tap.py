@@ -1,4 +1,4 @@
-"""pgTAP files as pytest items: each on every server, and on 15 over both products."""
+"""pgTAP files as pytest items: each on every server, some over both products."""
 
 from __future__ import annotations
 
@@ -10,19 +10,36 @@ from typing import Any
 import pytest
 
 from tests import summary
-from tools import servers
+from tools import majors, servers
 from tools.servers import Server
 
 LINE = re.compile(r"^(?P<bad>not )?ok (?P<number>\d+)(?P<name>.*)$")
 HELPERS = Path(__file__).parent / "sql/helpers/helpers.sql"
+# A file that takes seconds runs on the first server and on those beside it.
+IN_TURN = re.compile(r"^-- in turn: \S", re.MULTILINE)
 PLAN = re.compile(r"^1\.\.(?P<planned>\d+)")
 
 
-def variants() -> list[tuple[int, str]]:
-    """(major, product): the extension everywhere, the plain script on the first."""
-    known = sorted(servers.installs())
+# The plain script makes the same objects with the same bodies, which the tests of
+# upgrades compare in the catalog. Here run the rules that ask how pulse was installed,
+# and those of the contract as a whole.
+PLAIN = {
+    *("access", "health", "common/version.sql", "maintenance/watchdog.sql"),
+    *("guarantees.sql", "hostile_arguments.sql", "hygiene.sql", "states.sql"),
+}
+
+
+def variants(path: Path) -> list[tuple[int, str]]:
+    """(major, product): on every server, unless the file says "-- in turn: why"."""
     first = servers.primary().major
-    return [(major, "extension") for major in known] + [(first, "plain")]
+    known = sorted(servers.installs())
+    if IN_TURN.search(path.read_text()):
+        known = [first, *majors.beside()]
+    found = [(major, "extension") for major in known]
+    name = path.relative_to(HELPERS.parents[1])
+    if {str(name), name.parts[0]} & PLAIN:
+        found.append((first, "plain"))
+    return found
 
 
 class File(pytest.File):
@@ -31,7 +48,7 @@ class File(pytest.File):
         self.pool = pool
 
     def collect(self) -> Iterator[pytest.Item]:
-        for major, product in variants():
+        for major, product in variants(self.path):
             yield Item.from_parent(
                 self,
                 name=f"{self.path.stem}[pg{major}-{product}]",

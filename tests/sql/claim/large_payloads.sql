@@ -1,4 +1,5 @@
 -- Large payloads: a claim hands out a bounded number of bytes, and what cannot be sent ends.
+-- in turn: it takes some seconds, for it makes and hands out payloads of 64 MB
 BEGIN;
 
 SELECT plan(13);

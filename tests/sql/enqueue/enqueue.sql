@@ -1,7 +1,7 @@
 -- Enqueue: what a job is when it enters, and what is refused.
 BEGIN;
 
-SELECT plan(103);
+SELECT plan(102);
 
 CREATE FUNCTION pg_temp.queue()
 RETURNS bigint
@@ -191,12 +191,11 @@ SELECT throws_ok(
     'PU003', NULL, 'and in a list'
 );
 SELECT throws_ok(
-    format('SELECT pulse.enqueue(''k'', to_jsonb(array_fill(1e131000, ARRAY[%s])))', n),
-    'PU003', NULL, format('%s numbers of 131,000 digits are too large', n)
-)
-FROM unnest('{600,10000}'::integer []) AS n;
+    'SELECT pulse.enqueue(''k'', to_jsonb(array_fill(1e131000, ARRAY[100])))',
+    'PU003', NULL, '100 numbers of 131,000 digits are too large'
+);
 SELECT throws_ok(
-    'SELECT pulse.enqueue_many(''k'', ARRAY[to_jsonb(array_fill(1e131000, ARRAY[600]))])',
+    'SELECT pulse.enqueue_many(''k'', ARRAY[to_jsonb(array_fill(1e131000, ARRAY[100]))])',
     'PU003', NULL, 'in enqueue_many too'
 );
 SELECT throws_ok(
