@@ -5,7 +5,7 @@ RUN = .venv/bin/python
 # K="unique_keys and pg18" chooses tests by name, as pytest -k does.
 CHOSEN = $(if $(K),-k "$(K)")
 
-.PHONY: help setup demo build install lint format check test test-sql test-isolation \
+.PHONY: help setup demo build install lint format check test test-slow test-sql test-isolation \
 	test-engine test-python test-project isolation-accept chaos chaos-nodes ha mutations flows-stress model soak upgrade-load bench-sql \
 	bench-compare bench-counters bench-nodes bench-standby bench-python api reference release next-version clean
 
@@ -35,8 +35,11 @@ format: setup  ## Lay out the Python files and write the sync twins as `make lin
 check: setup build  ## The quick loop: lint and tests of what changed against BASE=main
 	@$(RUN) -m tools.check $(BASE)
 
-test: setup build  ## Everything that has to hold; ends with a summary
-	@$(RUN) -m tools.suite $(CHOSEN)
+test: setup build  ## Everything that has to hold, and lint; ends with a summary
+	@$(RUN) -m tools.suite -m "not slow" $(CHOSEN)
+
+test-slow: setup build  ## What takes minutes and is not in `make test` (K=name)
+	@$(RUN) -m pytest --summary -n 2 --dist loadfile -m slow $(CHOSEN)
 
 test-sql: setup build  ## The pgTAP files (K=unique_keys, K="unique_keys and pg18")
 	@$(RUN) -m pytest tests/sql $(CHOSEN)

@@ -59,6 +59,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: left to `make test-slow`")
     config.pluginmanager.register(summary.Summary(pool.running.values))
 
 
@@ -112,10 +113,28 @@ LONG = {
 }
 SHORT = 0.3
 
+# What `make test-slow` runs and `make test` leaves out, by the beginning of its name.
+# Chaos, races and upgrades stay in `make test`: here is what makes a venv, measures,
+# breaks the engine on purpose to test the checker, or runs for the load alone.
+SLOW = (
+    "tests/chaos/test_checker.py::test_the_checker_notices_of_flows_without",
+    "tests/chaos/test_checker.py::test_the_checker_notices_without",
+    "tests/chaos/test_soak.py",
+    "tests/cli/test_demo.py::test_make_demo_from_a_fresh_clone",
+    "tests/project/test_bench.py",
+    "tests/project/test_example_projects.py",
+    "tests/python/test_wheel.py",
+    "tests/upgrade/test_live.py::test_nothing_is_lost_and_nobody_sees_an_error",
+)
 
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
+    for item in items:
+        if item.nodeid.startswith(SLOW):
+            item.add_marker("slow")
     if not hasattr(config, "workerinput"):
         return
     files = [item.nodeid.partition("::")[0] for item in items]

@@ -21,6 +21,7 @@ import sys
 import tarfile
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tools import paths, servers
@@ -55,16 +56,19 @@ def main() -> None:
         raise SystemExit(
             f"pulse needs Python 3.10 or newer; this is {sys.version.split()[0]}"
         )
-    with lock():
-        make_venv()
+    with lock(), ThreadPoolExecutor(1) as beside:
+        # pip computes, the others wait for the network.
+        tools = beside.submit(install_tools) if make_venv() else None
         get_postgres(private="--private" in sys.argv)
         get_chromium()
         get_prometheus()
         get_plproxy()
         get_node()
         get_javascript()
-        copy_wheel()
         get_tarballs()
+        if tools is not None:
+            tools.result()
+        copy_wheel()
     return None
 
 
@@ -104,24 +108,33 @@ def must(*command: "str | Path", cwd: "Path | None" = None) -> str:
 # -- Python -----------------------------------------------------------------------
 
 
-def make_venv() -> None:
+def make_venv() -> bool:
+    """Make .venv where it is missing; whether the tools in it are to be installed."""
     python = paths.VENV / "bin/python"
-    project = (paths.ROOT / "pyproject.toml").read_bytes()
-    wanted = hashlib.sha256(project + sys.version.encode()).hexdigest()
     stamp = paths.VENV / "stamp"
-    if python.exists() and stamp.exists() and stamp.read_text() == wanted:
-        return
+    if python.exists() and stamp.exists() and stamp.read_text() == wanted_tools():
+        return False
     if not python.exists() or run(python, "-m", "pip", "--version").returncode != 0:
         say("making .venv")
         shutil.rmtree(paths.VENV, ignore_errors=True)
         create_venv(python)
+    return True
+
+
+def wanted_tools() -> str:
+    project = (paths.ROOT / "pyproject.toml").read_bytes()
+    return hashlib.sha256(project + sys.version.encode()).hexdigest()
+
+
+def install_tools() -> None:
     say("installing the Python tools into .venv (about a minute)")
     must(
-        *(python, "-m", "pip", "install", "-q", "--disable-pip-version-check"),
-        *("-e", ".[dev]"),
+        *(paths.VENV / "bin/python", "-m", "pip", "install", "-q"),
+        # What is imported is compiled then; most never is.
+        *("--no-compile", "--disable-pip-version-check", "-e", ".[dev]"),
         cwd=paths.ROOT,
     )
-    stamp.write_text(wanted)
+    (paths.VENV / "stamp").write_text(wanted_tools())
 
 
 def create_venv(python: Path) -> None:

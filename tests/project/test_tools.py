@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from tests import summary
-from tests.conftest import LONG
+from tests.conftest import LONG, SLOW
 from tools import check, lint, majors, paths, requirements, servers, setup
 
 WORKFLOWS = sorted((paths.ROOT / ".github/workflows").glob("*.yml"))
@@ -308,7 +308,23 @@ def test_workflows_require_what_can_be_required() -> None:
 
 
 def test_files_that_take_long_are_there() -> None:
-    assert [name for name in LONG if not (paths.ROOT / name).exists()] == []
+    named = [*LONG, *(name.partition("::")[0] for name in SLOW)]
+    assert [name for name in named if not (paths.ROOT / name).exists()] == []
+
+
+def test_slow_tests_are_there() -> None:
+    for name in SLOW:
+        file, _, test = name.partition("::")
+        assert test in (paths.ROOT / file).read_text(), name
+
+
+def test_chaos_races_and_an_upgrade_are_not_slow() -> None:
+    kept = (
+        "tests/chaos/test_chaos.py",
+        "tests/isolation",
+        "tests/upgrade/test_live.py",
+    )
+    assert not [name for name in SLOW if name in kept]
 
 
 def test_hooks_call_tools_that_setup_installs() -> None:
