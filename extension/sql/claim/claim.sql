@@ -262,7 +262,7 @@ BEGIN
             IF NOT pulse_internal.take_turn(claim_batch.lane) THEN
                 RETURN;
             END IF;
-            v_quota := pulse_internal.newest_quota(claim_batch.lane, '');
+            v_quota := pulse_internal.current_quota(claim_batch.lane, '');
             v_need := least(
                 v_need,
                 (

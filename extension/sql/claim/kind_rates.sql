@@ -5,7 +5,8 @@
 -- Only kinds whose jobs a claim is about to take are locked, so that a claim that would
 -- take any kind keeps nobody from one that it has no job of.
 
--- What this says is used up is; what it does not say may be, by claims that are open.
+-- What this says is used up is; what it does not say may be, by claims that are open. A kind
+-- whose starts are dated after now is left to open_kinds, which dates them under the lock.
 CREATE FUNCTION pulse_internal.spent_kinds(kinds text [])
 RETURNS text []
 LANGUAGE plpgsql
@@ -18,12 +19,18 @@ BEGIN
     RETURN array(
         SELECT k.kind::text
         FROM pulse_internal.kind AS k
+        CROSS JOIN LATERAL (
+            SELECT n.starts
+            FROM pulse_internal.newest_quota('', k.kind) AS n
+            OFFSET 0
+        ) AS q
         CROSS JOIN LATERAL pulse_internal.free_starts(
-            (pulse_internal.newest_quota('', k.kind)).starts, k.rate, k.rate_per, clock_timestamp()
+            q.starts, k.rate, k.rate_per, clock_timestamp()
         ) AS f
         WHERE k.rate IS NOT NULL
             AND (spent_kinds.kinds IS NULL OR k.kind = ANY (spent_kinds.kinds))
             AND f.free = 0
+            AND NOT pulse_internal.dated_ahead(q.starts, clock_timestamp())
     );
 END;
 $$;
@@ -64,7 +71,7 @@ BEGIN
             SELECT f.free INTO v_free
             FROM pulse_internal.kind AS k
             CROSS JOIN LATERAL pulse_internal.free_starts(
-                (pulse_internal.newest_quota('', k.kind)).starts, k.rate, k.rate_per, clock_timestamp()
+                (pulse_internal.current_quota('', k.kind)).starts, k.rate, k.rate_per, clock_timestamp()
             ) AS f
             WHERE k.kind = v_kind;
         END IF;

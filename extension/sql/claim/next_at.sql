@@ -15,6 +15,7 @@ DECLARE
     v_now timestamptz := clock_timestamp();
     v_lane pulse_internal.lane;
     v_due timestamptz;
+    v_woken timestamptz;
     v_wake timestamptz;
     v_free timestamptz;
     v_kind timestamptz;
@@ -34,14 +35,17 @@ BEGIN
     LIMIT 1;
 
     IF v_lane.grouped THEN
+        -- A mark after now is of a clock that was ahead: the next claim looks from the start.
+        v_woken := (pulse_internal.newest_group_mark(next_at.lane)).woken_until;
+        IF v_woken IS NULL OR v_woken > v_now THEN
+            v_woken := '-infinity';
+        END IF;
         SELECT s.wake_at INTO v_wake
         FROM pulse_internal.group_state AS s
         WHERE s.lane = next_at.lane
             AND s.wake_at IS NOT NULL
             AND s.rank IS NOT NULL
-            AND s.wake_at >= coalesce(
-                (pulse_internal.newest_group_mark(next_at.lane)).woken_until, '-infinity'
-            )
+            AND s.wake_at >= v_woken
             AND (next_at.kinds IS NULL OR s.kind = ANY (next_at.kinds))
         ORDER BY s.wake_at
         LIMIT 1;

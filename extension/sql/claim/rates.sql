@@ -3,7 +3,11 @@
 -- A window of starts has at most 101 entries, one for each hundredth of the period, dated by
 -- its latest start. An entry counts while that is younger than the period, so what it
 -- lets through is exact upward, and at most a hundredth below. A start is never dated before
--- the one before it: a clock that steps back makes a rate wait, not leak.
+-- the one before it.
+--
+-- A start that is dated after now comes from a clock that was ahead (common/clock.sql). It
+-- happened before now and counts as a start of this moment: the rate waits one period at
+-- most. A claim writes the window with that date, under the lock, so that the start ages.
 
 CREATE FUNCTION pulse_internal.free_starts(
     starts pulse_internal.rate_window,
@@ -14,7 +18,7 @@ CREATE FUNCTION pulse_internal.free_starts(
     OUT free_at timestamptz
 )
 LANGUAGE plpgsql
-IMMUTABLE
+STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -28,7 +32,9 @@ BEGIN
         free := free - (free_starts.starts).counts[v_place];
         IF free <= 0 THEN
             free := 0;
-            free_at := (free_starts.starts).times[v_place] + free_starts.per;
+            free_at := pulse_internal.by_clock(
+                (free_starts.starts).times[v_place], free_starts.now
+            ) + free_starts.per;
             RETURN;
         END IF;
         v_place := v_place - 1;
@@ -41,34 +47,79 @@ COMMENT ON FUNCTION pulse_internal.free_starts(
 ) IS
 'How many starts a rate has left at a time, and if none when the next one comes.';
 
+CREATE FUNCTION pulse_internal.dated_ahead(starts pulse_internal.rate_window, now timestamptz)
+RETURNS boolean
+LANGUAGE plpgsql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN coalesce(
+        (dated_ahead.starts).times[cardinality((dated_ahead.starts).times)] > dated_ahead.now, false
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse_internal.dated_ahead(pulse_internal.rate_window, timestamptz) IS
+'Whether the last start of a window is dated after now.';
+
+CREATE FUNCTION pulse_internal.date_starts(starts pulse_internal.rate_window, now timestamptz)
+RETURNS pulse_internal.rate_window
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_starts pulse_internal.rate_window := date_starts.starts;
+BEGIN
+    IF pulse_internal.dated_ahead(v_starts, date_starts.now) THEN
+        SELECT array_agg(d.at ORDER BY d.at), array_agg(d.n ORDER BY d.at)
+        INTO v_starts.times, v_starts.counts
+        FROM (
+            SELECT
+                pulse_internal.by_clock(u.at, date_starts.now) AS at,
+                sum(u.n)::integer AS n
+            FROM unnest((date_starts.starts).times, (date_starts.starts).counts) AS u (at, n)
+            GROUP BY 1
+        ) AS d;
+    END IF;
+    RETURN v_starts;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse_internal.date_starts(pulse_internal.rate_window, timestamptz) IS
+'A window of starts in which those that are dated after now are starts of now.';
+
 CREATE FUNCTION pulse_internal.add_starts(
     starts pulse_internal.rate_window, n integer, per interval, now timestamptz
 )
 RETURNS pulse_internal.rate_window
 LANGUAGE plpgsql
-IMMUTABLE
+STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_piece double precision := date_part('epoch', add_starts.per) / 100;
+    v_starts pulse_internal.rate_window;
     v_times timestamptz [];
     v_counts integer [];
     v_last timestamptz;
     v_at timestamptz;
     v_places integer;
 BEGIN
+    v_starts := pulse_internal.date_starts(add_starts.starts, add_starts.now);
     IF add_starts.n = 0 THEN
-        RETURN add_starts.starts;
+        RETURN v_starts;
     END IF;
 
-    v_last := (add_starts.starts).times[cardinality((add_starts.starts).times)];
-    v_at := greatest(add_starts.now, v_last);
+    v_last := v_starts.times[cardinality(v_starts.times)];
+    v_at := add_starts.now;
 
     SELECT
         coalesce(array_agg(u.at ORDER BY u.place), '{}'),
         coalesce(array_agg(u.n ORDER BY u.place), '{}')
     INTO v_times, v_counts
-    FROM unnest((add_starts.starts).times, (add_starts.starts).counts)
+    FROM unnest(v_starts.times, v_starts.counts)
     WITH ORDINALITY AS u (at, n, place)
     WHERE u.at > v_at - add_starts.per;
 
@@ -158,6 +209,32 @@ $$;
 
 COMMENT ON FUNCTION pulse_internal.newest_quota(text, text) IS
 'The starts of a lane (kind empty) or of a kind (lane empty) with a rate, as of the last claim.';
+
+-- Under the roster lock, or the lock of the kind.
+CREATE FUNCTION pulse_internal.current_quota(lane text, kind text)
+RETURNS pulse_internal.quota
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+DECLARE
+    v_quota pulse_internal.quota := pulse_internal.newest_quota(
+        current_quota.lane, current_quota.kind
+    );
+    v_now timestamptz := clock_timestamp();
+BEGIN
+    IF pulse_internal.dated_ahead(v_quota.starts, v_now) THEN
+        PERFORM pulse_internal.spend_quota(
+            v_quota, current_quota.lane, current_quota.kind, 0, NULL, v_now
+        );
+        v_quota := pulse_internal.newest_quota(current_quota.lane, current_quota.kind);
+    END IF;
+    RETURN v_quota;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse_internal.current_quota(text, text) IS
+'Like newest_quota; starts that are dated after now are written as starts of now.';
 
 -- Under the roster lock, or the lock of the kind.
 CREATE FUNCTION pulse_internal.spend_quota(

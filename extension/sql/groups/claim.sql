@@ -180,7 +180,7 @@ BEGIN
     -- Starts that its rate has left.
     v_now := clock_timestamp();
     IF v_lane.rate IS NOT NULL THEN
-        v_quota := pulse_internal.newest_quota(claim_grouped.lane, '');
+        v_quota := pulse_internal.current_quota(claim_grouped.lane, '');
         SELECT f.free INTO v_free
         FROM pulse_internal.free_starts(v_quota.starts, v_lane.rate, v_lane.rate_per, v_now) AS f;
         v_need := least(v_need, v_free);
@@ -208,13 +208,20 @@ BEGIN
         ) AS n;
     END IF;
 
-    -- Groups whose rate has a start again; from the beginning where the clock stepped back.
+    -- Groups whose rate has a start again. Where the clock stepped back, from the beginning,
+    -- and those that it would let sleep for longer than the period of any rate.
     IF v_known.rated THEN
         v_woken := pulse_internal.wake_groups(
             v_lane,
             CASE WHEN v_mark.woken_until > v_now THEN '-infinity' ELSE v_mark.woken_until END,
             v_now, 1000 + 4 * v_need
         );
+        IF v_mark.woken_until > v_now THEN
+            v_woken := v_woken || pulse_internal.wake_groups(
+                v_lane, v_now + pulse_internal.longest_group_period(v_lane), 'infinity',
+                1000 + 4 * v_need
+            );
+        END IF;
         v_noticed := v_noticed || v_woken;
         IF coalesce(cardinality(v_woken), 0) < 1000 + 4 * v_need THEN
             v_woken_until := v_now;
@@ -1077,7 +1084,7 @@ BEGIN
     v_hears := v_hearing > 1000 OR v_last_seq - v_mark.notice_from >= 500;
     IF v_hears
         OR v_top - coalesce(v_known.first_turn, 0) >= 500
-        OR v_mark.woken_until < v_woken_until - interval '10 seconds'
+        OR v_woken_until NOT BETWEEN v_mark.woken_until AND v_mark.woken_until + interval '10 seconds'
         OR v_looked = 0
         AND v_hearing + pulse_internal.entries_read('pulse_internal.group_state_in_turn') - v_choosing
         > 1000 + 500 * cardinality(v_mark.ranks)

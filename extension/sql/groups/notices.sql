@@ -265,3 +265,26 @@ COMMENT ON FUNCTION pulse_internal.wake_groups(
     pulse_internal.lane, timestamptz, timestamptz, integer
 ) IS
 'Take the states of groups that were to wake in this time, at most so many, and say what they are now.';
+
+CREATE FUNCTION pulse_internal.longest_group_period(lane pulse_internal.lane)
+RETURNS interval
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+BEGIN
+    RETURN greatest(
+        (longest_group_period.lane).group_rate_per,
+        (
+            SELECT max(q.rate_per)
+            FROM pulse_internal.group_rule AS q
+            WHERE q.lane = (longest_group_period.lane).lane
+                AND q.rate IS NOT NULL
+        )
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse_internal.longest_group_period(pulse_internal.lane) IS
+'The longest period of a rate that groups of a lane have.';

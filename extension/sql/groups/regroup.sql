@@ -89,7 +89,7 @@ BEGIN
         CASE
             WHEN c.rank IS NOT NULL AND c.runs THEN coalesce(c.turn, nextval('pulse_internal.version'))
         END,
-        c.starts,
+        pulse_internal.date_starts(c.starts, clock_timestamp()),
         CASE WHEN c.rank IS NOT NULL THEN c.free_at END
     FROM counted AS c
     WHERE c.tid IS NOT NULL

@@ -154,7 +154,7 @@ BEGIN
                 AND (l.slots IS NULL OR coalesce(cardinality(g.leases), 0) < l.slots)
                 THEN coalesce(g.turn, nextval('pulse_internal.version'))
         END,
-        g.starts,
+        pulse_internal.date_starts(g.starts, clock_timestamp()),
         CASE WHEN g.rank IS NOT NULL THEN f.free_at END,
         g.version IS NOT NULL OR random() < 0.0625
     FROM unnest(write_groups.groups) AS g

@@ -237,7 +237,12 @@ BEGIN
         RETURN NEXT format(
             'the rate of group %s of lane %s is used up until %s',
             v_group, group_obstacles.lane,
-            to_char(v_state.wake_at, 'YYYY-MM-DD HH24:MI:SS.MS TZ')
+            to_char(
+                pulse_internal.by_clock(
+                    v_state.wake_at, clock_timestamp(), pulse_internal.longest_group_period(v_lane)
+                ),
+                'YYYY-MM-DD HH24:MI:SS.MS TZ'
+            )
         );
     END IF;
 

@@ -1,7 +1,7 @@
 -- Rates of kinds, whatever lanes their jobs are in.
 BEGIN;
 
-SELECT plan(47);
+SELECT plan(50);
 
 CREATE FUNCTION pg_temp.pass(by interval)
 RETURNS void
@@ -148,6 +148,21 @@ SELECT pulse.set_lane('g', in_order => true);
 SELECT pg_temp.pass('1 minute');
 SELECT is(pg_temp.got('g', 9), 'x7', 'with order as well');
 SELECT is_empty('SELECT * FROM pulse.check()', 'all is well');
+
+-- A clock that was ahead for one claim
+
+SELECT pulse.set_kind('ahead', rate => 2, rate_per => '1 minute') \gset
+\o /dev/null
+SELECT pulse.enqueue('ahead', lane => 'ahead') FROM generate_series(1, 6);
+SELECT FROM pulse.claim_batch('w', 'ahead', 9);
+SELECT pg_temp.pass('-1 h');
+\o
+SELECT is((SELECT count(*) FROM pulse.claim_batch('w', 'ahead', 9)), 0::bigint, 'starts that are dated ahead count');
+SELECT is(pulse_internal.spent_kinds('{ahead}'), '{ahead}', 'the claim has dated them');
+\o /dev/null
+SELECT pg_temp.pass('61 s');
+\o
+SELECT is((SELECT count(*) FROM pulse.claim_batch('w', 'ahead', 9)), 2::bigint, 'the rate of a kind goes on after one period');
 
 SELECT * FROM finish();
 

@@ -1,7 +1,7 @@
 -- Rates of lanes and groups: never more starts in any window than they say.
 BEGIN;
 
-SELECT plan(53);
+SELECT plan(60);
 
 -- Time passes: everything that is dated was earlier.
 CREATE FUNCTION pg_temp.earlier(w pulse_internal.rate_window, by interval)
@@ -17,6 +17,7 @@ LANGUAGE sql
 AS $$
     UPDATE pulse_internal.quota SET starts = pg_temp.earlier(starts, pass.by);
     UPDATE pulse_internal.group_state SET starts = pg_temp.earlier(starts, pass.by), wake_at = wake_at - pass.by;
+    UPDATE pulse_internal.group_mark SET woken_until = woken_until - pass.by;
     UPDATE pulse_internal.waiting SET run_at = run_at - pass.by;
 $$;
 CREATE FUNCTION pg_temp.n(lane text, max_jobs integer, kinds text [] DEFAULT NULL)
@@ -88,8 +89,14 @@ SELECT is(
     '2030-01-01 00:01:20'::timestamptz, 'lowered below what started: free when enough of it is old'
 );
 SELECT is(
-    (pulse_internal.add_starts(pulse_internal.add_starts(NULL, 1, '1 second', '2030-01-01 12:00'), 1, '1 second', '2030-01-01 11:00')).times[1],
-    '2030-01-01 12:00'::timestamptz, 'a clock that steps back dates no start before the one before it'
+    pulse_internal.add_starts(pulse_internal.add_starts(NULL, 1, '1 second', '2030-01-01 12:00'), 1, '1 second', '2030-01-01 11:00'),
+    ROW(ARRAY['2030-01-01 11:00'::timestamptz], '{2}')::pulse_internal.rate_window,
+    'starts of a clock that was ahead are dated now'
+);
+SELECT is(
+    (SELECT f FROM pulse_internal.free_starts(pulse_internal.add_starts(NULL, 1, '1 second', '2030-01-01 12:00'), 1, '1 second', '2030-01-01 11:00') AS f)::text,
+    (SELECT ROW(0, '2030-01-01 11:00:01'::timestamptz))::text,
+    'a start that is dated ahead counts for one period'
 );
 
 -- Settings
@@ -220,6 +227,30 @@ SELECT is_empty('SELECT * FROM pulse.check()', 'all is well');
 SELECT is(pulse.next_at('nowhere'), NULL, 'next_at: nothing is known');
 SELECT pulse.enqueue('k', lane => 'due', delay => '1 h') \g /dev/null
 SELECT ok(pulse.next_at('due') BETWEEN now() + interval '59 min' AND now() + interval '61 min', 'next_at: the next job that is due');
+
+-- A clock that was ahead for one claim
+
+SELECT pulse.set_lane('ahead', rate => 2, rate_per => '1 minute') \gset
+SELECT pulse.set_lane('turns', group_rate => 2, group_rate_per => '1 minute') \gset
+\o /dev/null
+SELECT pulse.enqueue('k', lane => 'ahead') FROM generate_series(1, 6);
+SELECT pulse.enqueue('k', lane => 'turns', group_key => g) FROM unnest('{a,b}'::text []) AS g, generate_series(1, 4);
+SELECT pg_temp.n('ahead', 9);
+SELECT pg_temp.n('turns', 9);
+SELECT pg_temp.pass('-1 h');
+\o
+SELECT is(pg_temp.n('ahead', 9) + pg_temp.n('turns', 9), 0::bigint, 'starts that are dated ahead count');
+SELECT ok(
+    (SELECT f.free_at FROM pulse.limits AS f WHERE f.lane = 'ahead') <= clock_timestamp() + interval '1 minute',
+    'limits says free within a period'
+);
+SELECT ok(pulse.next_at('ahead') <= clock_timestamp() + interval '1 minute', 'a worker sleeps for a period at most');
+SELECT ok(pulse.next_at('turns') <= clock_timestamp() + interval '1 minute', 'so does one of a lane with groups');
+\o /dev/null
+SELECT pg_temp.pass('61 s');
+\o
+SELECT is(pg_temp.n('ahead', 9), 2::bigint, 'the rate of a lane goes on after one period');
+SELECT is(pg_temp.n('turns', 9), 4::bigint, 'the rates of groups go on after one period');
 
 SELECT * FROM finish();
 
