@@ -1,4 +1,4 @@
-"""The server's clock is set back: no wait goes on until the old time comes again."""
+"""The server's clock steps: no wait goes on until the old time comes again."""
 
 from __future__ import annotations
 
@@ -138,3 +138,128 @@ def test_who_waits_for_the_numbers_of_a_new_server_ends_with_the_wait(
         with step_while_waiting(stepped, bob, "SELECT pulse.enqueue('k')") as waits:
             alice.execute("COMMIT")
             assert len(waits.result(timeout=30)) == 1
+
+
+# The longest time for which a step may keep anything from moving.
+WITHIN_SECONDS = 60
+SETTINGS = """
+SELECT pulse.set_lane('rated', rate => 2, rate_per => '5 seconds');
+SELECT pulse.set_lane('grouped', group_rate => 2, group_rate_per => '5 seconds');
+SELECT pulse.set_lane('cancelled', cancel_grace => '5 seconds');
+SELECT pulse.set_kind('rated_kind', lane => 'kinds', rate => 2, rate_per => '5 s');
+SELECT pulse.set_kind('approved', lane => 'approved', requires_approval => true,
+    approval_expiry => '20 seconds');
+SELECT pulse.set_kind('failed', lane => 'failed', backoff => 'fixed',
+    backoff_base => '5 seconds');
+SELECT pulse.schedule('every', 'every', every => '2 seconds', lane => 'schedules');
+SELECT pulse.schedule('cron', 'cron', cron => '* * * * *', lane => 'schedules');
+SELECT pulse.enqueue(lane, lane => lane)
+FROM unnest('{leased,limited,cancelled,failed,keyed}'::text[]) AS lane;
+SELECT pulse.enqueue('k', lane => 'rated') FROM generate_series(1, 9);
+SELECT pulse.enqueue('rated_kind') FROM generate_series(1, 9);
+SELECT pulse.enqueue('k', lane => 'grouped', group_key => 'a')
+FROM generate_series(1, 9);
+"""
+KEYED = """
+SELECT created FROM pulse.enqueue_one(
+    'key', lane => 'key', unique_key => 'k', unique_for => '5 s')
+"""
+CLAIM = "SELECT lease FROM pulse.claim_batch('w', %s, 1, lease_for => '3 seconds')"
+# Each names what has moved: the jobs or starts that only time keeps back.
+MOVED = """
+SELECT 'lease' FROM pulse.jobs
+WHERE lane = 'leased' AND attempts > 0 AND state <> 'running'
+UNION ALL
+SELECT 'max_runtime' FROM pulse.jobs WHERE lane = 'limited' AND state = 'dead'
+UNION ALL
+SELECT 'cancel' FROM pulse.jobs WHERE lane = 'cancelled' AND state = 'cancelled'
+UNION ALL
+SELECT 'retry' FROM pulse.jobs
+WHERE lane = 'failed' AND state = 'ready' AND attempts = 1
+UNION ALL
+SELECT 'approval' FROM pulse.jobs WHERE lane = 'approved' AND state = 'cancelled'
+UNION ALL
+SELECT DISTINCT 'schedule ' || name FROM pulse_internal.schedule_run
+WHERE job IS NOT NULL AND handled_at > %(right)s AND handled_at <= clock_timestamp()
+"""
+EXPECTED = {
+    "lease",
+    "max_runtime",
+    "cancel",
+    "retry",
+    "approval",
+    "schedule every",
+    "schedule cron",
+    "schedule new",
+    "rated",
+    "kinds",
+    "grouped",
+    "unique key",
+}
+
+
+@pytest.mark.parametrize("step", [3600.0, -3600.0])
+def test_a_step_keeps_nothing_back_for_a_minute(stepped: Stepped, step: float) -> None:
+    with stepped.connect() as client:
+        client.execute(SETTINGS)
+        client.execute("SELECT FROM pulse.tick()")
+        stepped.clock.set_ahead(step)
+        _use_every_verb(client)
+        stepped.clock.set_ahead(0.0)
+
+        row = client.execute("SELECT clock_timestamp()").fetchone()
+        assert row is not None
+        moved: set[str] = set()
+        for second in range(1, WITHIN_SECONDS + 1):
+            stepped.clock.set_ahead(float(second))
+            client.execute("SELECT FROM pulse.tick()")
+            moved |= _what_moves(client, row[0])
+        assert EXPECTED - moved == set()
+
+        problems = client.execute("SELECT * FROM pulse.check()").fetchall()
+        assert problems == []
+        health = dict(client.execute("SELECT check_name, status FROM pulse.health()"))
+        assert health["clock"] == "warn"
+
+
+def _use_every_verb(client: psycopg.Connection[Any]) -> None:
+    leases: dict[str, int] = {}
+    for lane in ("leased", "cancelled", "failed", "keyed", "rated", "kinds", "grouped"):
+        while row := client.execute(CLAIM, (lane,)).fetchone():
+            leases.setdefault(lane, row[0])
+    client.execute(
+        "UPDATE pulse_internal.body SET max_runtime = '10 seconds', max_attempts = 1"
+        " WHERE kind = 'limited'"
+    )
+    client.execute(
+        "SELECT FROM pulse.claim_batch('w', 'limited', lease_for => '1 hour')"
+    )
+    client.execute("SELECT pulse.fail(%s, 'broken')", (leases["failed"],))
+    client.execute(
+        "SELECT pulse.cancel(job_id) FROM pulse.jobs WHERE lane = 'cancelled'"
+    )
+    client.execute("SELECT pulse.heartbeat(%s)", (list(leases.values()),))
+    client.execute("SELECT pulse.enqueue('approved')")
+    client.execute(KEYED)
+    client.execute("SELECT pulse.complete(lease) FROM pulse.claim_batch('w', 'key')")
+    client.execute(
+        "SELECT pulse.schedule('new', 'new', every => '2 seconds', lane => 'schedules')"
+    )
+    for _ in range(2):
+        client.execute(
+            "UPDATE pulse_internal.upkeep_run"
+            " SET taken_at = taken_at - interval '1 minute'"
+        )
+        client.execute("SELECT FROM pulse.tick()")
+
+
+def _what_moves(client: psycopg.Connection[Any], right: Any) -> set[str]:
+    moved = {row[0] for row in client.execute(MOVED, {"right": right})}
+    for lane in ("rated", "kinds", "grouped"):
+        if client.execute(CLAIM, (lane,)).fetchone():
+            moved.add(lane)
+    row = client.execute(KEYED).fetchone()
+    assert row is not None
+    if row[0]:
+        moved.add("unique key")
+    return moved

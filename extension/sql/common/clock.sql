@@ -14,7 +14,11 @@ STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RETURN least(by_clock.stored, by_clock.now + by_clock.ahead);
+    -- Not by least(), which would make a time of none.
+    IF by_clock.stored > by_clock.now + by_clock.ahead THEN
+        RETURN by_clock.now + by_clock.ahead;
+    END IF;
+    RETURN by_clock.stored;
 END;
 $$;
 

@@ -142,6 +142,10 @@ BEGIN
         v_new.next_waiting_t := least(
             v_new.next_waiting_t, v_new.seen_at - interval '1 minute'
         );
+        -- A clock that is kept right by slewing or by small steps is not worth a note.
+        IF v_new.seen_at < v_old.seen_at - interval '1 second' THEN
+            PERFORM pulse_internal.note_clock(v_old.seen_at - v_new.seen_at);
+        END IF;
     END IF;
 
     v_new.version := nextval('pulse_internal.version');

@@ -71,6 +71,21 @@ BEGIN
             CONTINUE;
         END IF;
 
+        -- Written while the clock was ahead: unique_for counts from now.
+        IF v_key.expires_at > clock_timestamp() + v_key.unique_for THEN
+            UPDATE pulse_internal.job_key AS k
+            SET expires_at = pulse_internal.by_clock(
+                k.expires_at, clock_timestamp(), k.unique_for
+            )
+            WHERE k.ctid = ANY (array(
+                    SELECT o.ctid
+                    FROM pulse_internal.job_key AS o
+                    WHERE o.job = v_key.job
+                        AND o.expires_at = v_key.expires_at
+                    FOR NO KEY UPDATE SKIP LOCKED
+                ));
+        END IF;
+
         IF take_key.on_conflict = 'error' THEN
             PERFORM pulse_internal.raise_key_taken(v_key.lane, v_key.unique_key, v_key.job);
         END IF;

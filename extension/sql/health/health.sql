@@ -82,6 +82,29 @@ BEGIN
 
     RETURN QUERY
     SELECT
+        'clock',
+        CASE WHEN n.ago <= interval '1 day' THEN 'warn' ELSE 'ok' END,
+        CASE
+            WHEN n.ago IS NULL THEN 'no step back'
+            ELSE format(
+                'set back%s, noticed %s ago', coalesce(' by ' || pulse_internal.duration(n.back), ''),
+                pulse_internal.duration(n.ago)
+            )
+        END,
+        'The clock of the server was set back: times that it wrote before are corrected by tick. Let it be slewed (chrony, ntpd) and not stepped while the server runs.'
+    FROM (VALUES (true)) AS one (row)
+    LEFT JOIN LATERAL (
+        SELECT
+            greatest(clock_timestamp() - u.taken_at, '0') AS ago,
+            make_interval(secs => (u.state ->> 'back')::double precision) AS back
+        FROM pulse_internal.upkeep_run AS u
+        WHERE u.step = 'clock'
+        ORDER BY u.version DESC
+        LIMIT 1
+    ) AS n ON true;
+
+    RETURN QUERY
+    SELECT
         'tick_errors',
         CASE
             WHEN max(e.taken_at) > clock_timestamp() - interval '10 minutes' THEN 'fail'

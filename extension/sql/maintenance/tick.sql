@@ -83,6 +83,7 @@ BEGIN
                 ('retention', '9 seconds', 0.8, 'expiry', 'tick_expiry($1)', NULL),
                 ('retention', '9 seconds', 0.8, 'prune', 'tick_prune($1)', NULL),
                 ('sweep', '9 seconds', 1.0, 'reap', 'tick_reap($1)', NULL),
+                ('sweep', '9 seconds', 1.0, 'clock', 'tick_clock($1)', NULL),
                 ('groups', '900 milliseconds', 1.0, 'groups', 'tick_groups($1)', NULL)
             ) AS s (part, every, share, step, call, piece)
             WHERE s.part = ANY (tick.parts)

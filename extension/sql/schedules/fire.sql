@@ -18,6 +18,7 @@ AS $$
 DECLARE
     -- A value, not the function: an index cannot be asked for "before whatever time it is".
     v_now timestamptz := clock_timestamp();
+    v_retry_in constant interval := '10 seconds';
     -- What the ticks before had no time for is not late: they were there.
     v_ticking_since timestamptz := coalesce(pulse_internal.behind_since('schedules'), v_now);
     v_schedule pulse_internal.schedule;
@@ -36,7 +37,12 @@ BEGIN
             FROM pulse_internal.schedule AS s
             WHERE s.paused_at IS NULL
                 AND s.next_at <= v_now
-                AND (s.retry_at IS NULL OR s.retry_at <= v_now)
+                AND (
+                    s.retry_at IS NULL
+                    OR s.retry_at <= v_now
+                    -- Set while the clock was ahead.
+                    OR s.retry_at > pulse_internal.by_clock(s.retry_at, v_now, v_retry_in)
+                )
             ORDER BY s.next_at
             LIMIT 100
             FOR UPDATE SKIP LOCKED
@@ -50,7 +56,7 @@ BEGIN
                     v_message = MESSAGE_TEXT;
                 UPDATE pulse_internal.schedule AS s
                 SET last_error = format('%s: %s', v_state, left(v_message, 1000)),
-                    retry_at = clock_timestamp() + interval '10 seconds'
+                    retry_at = clock_timestamp() + v_retry_in
                 WHERE s.name = v_schedule.name;
             END;
             EXIT pages WHEN pulse_internal.time_is_over(fire_schedules.until);

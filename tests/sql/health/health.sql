@@ -20,7 +20,7 @@ $$;
 SELECT set_eq(
     'SELECT h.check_name FROM pulse.health() AS h',
     ARRAY[
-        'last_tick', 'tick_errors', 'tick_budget', 'upkeep_run', 'watchdog', 'lapsed_leases',
+        'last_tick', 'clock', 'tick_errors', 'tick_budget', 'upkeep_run', 'watchdog', 'lapsed_leases',
         'rows_below_marks', 'held_jobs', 'flow_notes', 'unreleased_jobs', 'schedules', 'oldest_ready_job', 'held_lanes', 'stuck_lanes',
         'unhandled_kinds', 'group_notices', 'failing_kinds', 'dead_jobs', 'dead_tuples', 'oldest_snapshot',
         'notification_queue', 'owner', 'foreign_locks', 'node', 'version'

@@ -25,7 +25,7 @@ SELECT results_eq(
     $$
     VALUES ('schedules', NULL), ('promote', NULL), ('flows', NULL), ('signals', NULL), ('marks', NULL), ('backstop', NULL),
         ('count', NULL), ('sample', NULL), ('stats', NULL), ('ledger', NULL), ('audit', NULL), ('roles', NULL), ('caches', NULL),
-        ('approvals', NULL), ('expiry', NULL), ('prune', NULL), ('reap', NULL), ('groups', NULL)
+        ('approvals', NULL), ('expiry', NULL), ('prune', NULL), ('reap', NULL), ('clock', NULL), ('groups', NULL)
     $$,
     'the first tick does every step, a row for each'
 );
@@ -42,16 +42,16 @@ SELECT results_eq(
 UPDATE pulse_internal.upkeep_run SET taken_at = taken_at - interval '10 s';
 SELECT results_eq(
     'SELECT t.step FROM pulse.tick() AS t',
-    $$VALUES ('schedules'), ('promote'), ('flows'), ('signals'), ('marks'), ('count'), ('approvals'), ('expiry'), ('prune'), ('reap'), ('groups')$$,
+    $$VALUES ('schedules'), ('promote'), ('flows'), ('signals'), ('marks'), ('count'), ('approvals'), ('expiry'), ('prune'), ('reap'), ('clock'), ('groups')$$,
     'the sweeps every ten seconds'
 );
 UPDATE pulse_internal.upkeep_run SET taken_at = taken_at - interval '60 s';
-SELECT is((SELECT count(*) FROM pulse.tick()), 17::bigint, 'samples every minute');
+SELECT is((SELECT count(*) FROM pulse.tick()), 18::bigint, 'samples every minute');
 UPDATE pulse_internal.upkeep_run SET taken_at = taken_at - interval '61 min';
-SELECT is((SELECT count(*) FROM pulse.tick()), 18::bigint, 'the backstop every hour');
+SELECT is((SELECT count(*) FROM pulse.tick()), 19::bigint, 'the backstop every hour');
 UPDATE pulse_internal.upkeep_run SET taken_at = taken_at + interval '1 day';
 SELECT is(
-    (SELECT count(*) FROM pulse.tick()), 18::bigint,
+    (SELECT count(*) FROM pulse.tick()), 19::bigint,
     'upkeep runs in the future mean that the clock stepped back, and count for nothing'
 );
 SELECT results_eq(
@@ -106,7 +106,7 @@ DROP TABLE did;
 CREATE TEMPORARY TABLE did AS
 SELECT t.* FROM pulse.tick() AS t;
 -- proves: R23
-SELECT is((SELECT count(*) FROM did), 18::bigint, 'rule 23: a step that fails does not stop the others');
+SELECT is((SELECT count(*) FROM did), 19::bigint, 'rule 23: a step that fails does not stop the others');
 SELECT is(
     (SELECT d.did FROM did AS d WHERE d.step = 'reap'), 1::bigint, 'rule 23: reaping goes on'
 );
@@ -176,7 +176,7 @@ DELETE FROM pulse_internal.upkeep_run;
 SET LOCAL statement_timeout = '800ms';
 SELECT set_eq(
     'SELECT t.step FROM pulse.tick() AS t',
-    ARRAY['schedules', 'promote', 'flows', 'signals', 'marks', 'reap', 'groups'],
+    ARRAY['schedules', 'promote', 'flows', 'signals', 'marks', 'reap', 'clock', 'groups'],
     'a caller with a short statement_timeout does what is urgent'
 );
 SELECT set_eq(
@@ -276,7 +276,7 @@ UPDATE pulse_internal.waiting SET run_at = now() - interval '1 s' WHERE lane = '
 DELETE FROM pulse_internal.due_mark;
 UPDATE pulse_internal.upkeep_run SET taken_at = clock_timestamp() - interval '10 s';
 SELECT set_eq(
-    'SELECT t.step FROM pulse.tick() AS t', '{schedules,promote,flows,signals,marks,reap,groups}'::text [],
+    'SELECT t.step FROM pulse.tick() AS t', '{schedules,promote,flows,signals,marks,reap,clock,groups}'::text [],
     'what can wait does so when jobs were promoted: they are seen when tick commits'
 );
 SELECT is_empty('SELECT * FROM pulse.check()', 'check() finds nothing wrong');
