@@ -24,7 +24,7 @@
     │   ├── UniqueKeyTaken      PU102
     │   ├── JobIsRunning        PU103
     │   ├── WrongState          PU105
-    │   ├── LockTimeout         PU106, PU109, PU110
+    │   ├── LockTimeout         PU106, PU109, PU110, PU111
     │   └── Contention          PU107
     ├── InternalError           PU9xx: a bug in pulse
     ├── TimedOut                also a TimeoutError: no signal came in time
@@ -275,6 +275,7 @@ BY_SQLSTATE: dict[str, type[PulseError]] = {
     "PU107": Contention,
     "PU109": LockTimeout,
     "PU110": LockTimeout,
+    "PU111": LockTimeout,
 }
 
 BY_CLASS: dict[str, type[PulseError]] = {

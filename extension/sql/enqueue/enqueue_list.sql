@@ -147,7 +147,7 @@ BEGIN
             CONTINUE;
         END IF;
 
-        v_job := pulse_internal.take_key(
+        v_job := pulse_internal.take_key_in_time(
             v_item.lane, v_item.unique_key, v_item.unique_for, v_item.on_conflict,
             v_item.kind, coalesce(v_item.payload, '{}'),
             -coalesce(v_item.priority, v_item.kind_priority),

@@ -141,6 +141,171 @@ COMMENT ON FUNCTION pulse_internal.take_key(
 ) IS
 'Take a unique key for a new job, or settle the conflict with the job that has it.';
 
+-- Waiting for a key is bounded. A caller whose own lock_timeout is shorter gets its own error.
+--
+-- Saying which transactions hold keys takes a subtransaction, which the path of a job is spared:
+-- keys are in 64 parts by their hash, and a transaction tries the lock of a part before it
+-- takes a key of it. Refused, another transaction may hold the key, and only then there is
+-- one. Where three meet in one part, the third may get 55P03 instead: as bounded, with
+-- less said.
+CREATE FUNCTION pulse_internal.take_key_in_time(
+    lane text,
+    unique_key text,
+    unique_for interval,
+    on_conflict text,
+    kind text,
+    payload jsonb,
+    rank integer,
+    run_at timestamptz,
+    needs_approval boolean,
+    owner integer,
+    headers jsonb,
+    start_by timestamptz
+)
+RETURNS pulse_internal.enqueued
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_own text := current_setting('lock_timeout');
+    v_impatient boolean := v_own <> '0' AND v_own::interval <= pulse_internal.key_patience();
+    v_job pulse_internal.enqueued;
+BEGIN
+    IF pg_try_advisory_xact_lock(
+        'pulse_internal.job_key'::regclass::oid::integer,
+        hashtext(take_key_in_time.lane || take_key_in_time.unique_key) & 63
+    ) THEN
+        IF NOT v_impatient THEN
+            PERFORM set_config('lock_timeout', '3s', true);
+        END IF;
+        v_job := pulse_internal.take_key(
+            take_key_in_time.lane, take_key_in_time.unique_key, take_key_in_time.unique_for,
+            take_key_in_time.on_conflict, take_key_in_time.kind, take_key_in_time.payload,
+            take_key_in_time.rank, take_key_in_time.run_at, take_key_in_time.needs_approval,
+            take_key_in_time.owner, take_key_in_time.headers, take_key_in_time.start_by
+        );
+        IF NOT v_impatient THEN
+            PERFORM set_config('lock_timeout', v_own, true);
+        END IF;
+        RETURN v_job;
+    END IF;
+
+    BEGIN
+        IF NOT v_impatient THEN
+            PERFORM set_config('lock_timeout', '3s', true);
+        END IF;
+        v_job := pulse_internal.take_key(
+            take_key_in_time.lane, take_key_in_time.unique_key, take_key_in_time.unique_for,
+            take_key_in_time.on_conflict, take_key_in_time.kind, take_key_in_time.payload,
+            take_key_in_time.rank, take_key_in_time.run_at, take_key_in_time.needs_approval,
+            take_key_in_time.owner, take_key_in_time.headers, take_key_in_time.start_by
+        );
+        IF NOT v_impatient THEN
+            PERFORM set_config('lock_timeout', v_own, true);
+        END IF;
+    EXCEPTION
+        WHEN lock_not_available THEN
+            IF v_impatient THEN
+                RAISE;
+            END IF;
+            PERFORM pulse_internal.raise_key_busy(
+                take_key_in_time.lane, take_key_in_time.unique_key
+            );
+    END;
+    RETURN v_job;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse_internal.take_key_in_time(
+    text, text, interval, text, text, jsonb, integer, timestamptz, boolean, integer,
+    jsonb, timestamptz
+) IS
+'Like take_key; PU111 when an open transaction takes or frees the key and does not end soon.';
+
+-- As lock_timeout says it: 3s above.
+CREATE FUNCTION pulse_internal.key_patience()
+RETURNS interval
+LANGUAGE sql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT interval '3 seconds'
+$$;
+
+COMMENT ON FUNCTION pulse_internal.key_patience() IS
+'How long a call waits for a unique key that an open transaction takes or frees.';
+
+CREATE FUNCTION pulse_internal.raise_key_busy(lane text, unique_key text)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pulse_internal.raise(
+        'PU111',
+        format(
+            'unique key %L of lane %L is not decided within %s', raise_key_busy.unique_key,
+            raise_key_busy.lane, pulse_internal.duration(pulse_internal.key_patience())
+        ),
+        format(
+            'A transaction that takes or frees it is open. Open ones that have changed unique keys: %s.',
+            coalesce(
+                (
+                    SELECT string_agg(h.holder, ', ' ORDER BY h.held_for DESC NULLS LAST)
+                    FROM pulse_internal.key_holders() AS h
+                ),
+                'none any more'
+            )
+        ),
+        'Try again when it has ended; enqueue with a unique key in short transactions.'
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse_internal.raise_key_busy(text, text) IS
+'Raise PU111.';
+
+-- Which key a transaction has written is not to be seen before it commits.
+CREATE FUNCTION pulse_internal.key_holders()
+RETURNS TABLE (holder text, held_for interval, pid integer)
+LANGUAGE sql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT
+        CASE
+            WHEN l.pid IS NULL THEN format('prepared transaction %s', coalesce(p.gid, 'unknown'))
+            ELSE format('backend %s of role %s', l.pid, coalesce(a.usename, 'unknown'))
+        END
+        || coalesce(
+            ' for ' || pulse_internal.duration(
+                clock_timestamp() - coalesce(p.prepared, a.xact_start)
+            ),
+            ''
+        ),
+        clock_timestamp() - coalesce(p.prepared, a.xact_start),
+        l.pid
+    FROM pg_locks AS l
+    LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid
+    LEFT JOIN pg_locks AS t
+        ON l.pid IS NULL
+        AND t.pid IS NULL
+        AND t.locktype = 'transactionid'
+        AND t.virtualtransaction = l.virtualtransaction
+    LEFT JOIN pg_prepared_xacts AS p ON p.transaction = t.transactionid
+    WHERE l.locktype = 'relation'
+        AND l.relation = 'pulse_internal.job_key'::regclass
+        AND l.mode = 'RowExclusiveLock'
+        AND l.granted
+        AND l.pid IS DISTINCT FROM pg_backend_pid()
+        AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
+    ORDER BY 2 DESC NULLS LAST
+    LIMIT 10
+$$;
+
+COMMENT ON FUNCTION pulse_internal.key_holders() IS
+'Open transactions that have changed unique keys, the oldest ten.';
+
 -- Rows are locked in the order of the key, so two batches cannot deadlock: as a row, since
 -- the index of keys would be read from its beginning to have them in order. Who follows takes
 -- the key when it is released, in a later statement (enqueue/follow.sql).
@@ -277,6 +442,39 @@ $$;
 
 COMMENT ON FUNCTION pulse_internal.rekey(bigint, text) IS
 'Give a job its unique key in a lane; returns the job that has it already, else NULL.';
+
+CREATE FUNCTION pulse_internal.rekey_in_time(job_id bigint, lane text)
+RETURNS bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_own text := current_setting('lock_timeout');
+    v_impatient boolean := v_own <> '0' AND v_own::interval <= pulse_internal.key_patience();
+    v_holder bigint;
+BEGIN
+    IF NOT v_impatient THEN
+        PERFORM set_config('lock_timeout', '3s', true);
+    END IF;
+    v_holder := pulse_internal.rekey(rekey_in_time.job_id, rekey_in_time.lane);
+    IF NOT v_impatient THEN
+        PERFORM set_config('lock_timeout', v_own, true);
+    END IF;
+    RETURN v_holder;
+EXCEPTION
+    WHEN lock_not_available THEN
+        IF v_impatient THEN
+            RAISE;
+        END IF;
+        PERFORM pulse_internal.raise_key_busy(
+            rekey_in_time.lane, pulse_internal.key_of(rekey_in_time.job_id)
+        );
+        RETURN NULL;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse_internal.rekey_in_time(bigint, text) IS
+'Like rekey; PU111 when an open transaction takes or frees the key and does not end soon.';
 
 -- Keys are met in the order of the jobs, not of the keys, so this waits for an open
 -- transaction that takes or frees the same key for a moment only. NULL says that it

@@ -86,7 +86,7 @@ BEGIN
         IF v_item.unique_key IS NULL THEN
             v_job.job_id := nextval('pulse_internal.job_id');
         ELSE
-            v_job := pulse_internal.take_key(
+            v_job := pulse_internal.take_key_in_time(
                 enqueue_slow_path.lane, v_item.unique_key, v_item.unique_for,
                 v_item.on_conflict, enqueue_slow_path.kind,
                 coalesce(enqueue_slow_path.payload, '{}'), -enqueue_slow_path.priority,

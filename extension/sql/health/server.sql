@@ -101,6 +101,14 @@ BEGIN
 
     RETURN QUERY
     SELECT
+        'open_keys',
+        CASE WHEN max(h.held_for) > interval '1 minute' THEN 'warn' ELSE 'ok' END,
+        coalesce(string_agg(h.holder, ', ' ORDER BY h.held_for DESC NULLS LAST), 'none'),
+        'Open transactions have taken or freed unique keys: a call that wants one of these keys waits 3 seconds and fails with PU111. End the session, or commit or roll back the prepared transaction.'
+    FROM pulse_internal.key_holders() AS h;
+
+    RETURN QUERY
+    SELECT
         'foreign_locks',
         CASE WHEN count(*) = 0 THEN 'ok' ELSE 'fail' END,
         coalesce(string_agg(format('%s holds %s', f.holder, f.class), ', '), 'none'),

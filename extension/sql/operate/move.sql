@@ -11,7 +11,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.move(bigint, text, text) IS
-'Put a waiting job into another lane, at the end of its priority there, with its unique key; returns its state. PU002 not a lane name; PU004 no such job; PU102 the key is taken in that lane; PU105 it is running or has ended; PU107 it kept moving. Writes blocked, approval, waiting or ready, and job_key and audit_entry.';
+'Put a waiting job into another lane, at the end of its priority there, with its unique key; returns its state. PU002 not a lane name; PU004 no such job; PU102 the key is taken in that lane; PU105 it is running or has ended; PU107 it kept moving; PU111 its unique key is taken or freed by a transaction that stays open. Writes blocked, approval, waiting or ready, and job_key and audit_entry.';
 
 CREATE FUNCTION pulse_internal.do_move(
     signature pulse_internal.caller_signature, job_id bigint, lane text, reason text
@@ -185,7 +185,7 @@ BEGIN
     END IF;
 
     IF v_was.keyed AND v_lane <> v_was.lane THEN
-        key_holder := pulse_internal.rekey(shift.job_id, v_lane);
+        key_holder := pulse_internal.rekey_in_time(shift.job_id, v_lane);
     END IF;
 
     -- In place: who looks at a watch finds it by its number.

@@ -9,7 +9,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.retry(bigint, text) IS
-'Put a dead or cancelled job back in line, with all its attempts before it; returns ready. One that never ran is blocked again while it depends on a job that has not ended well, and awaits approval again if it needs one (it was rejected, or nobody approved it in time): returns blocked or awaiting_approval. What its end had cancelled comes back with it, as blocked. Its failures start at 0 again, attempt numbers go on growing, a cancel and a start_by are forgotten. PU004 no such job; PU102 its unique key is taken by now; PU105 it is neither dead nor cancelled; PU107 it kept moving. Writes finished, ready, blocked or approval, dependency, doubt, job_key and audit_entry.';
+'Put a dead or cancelled job back in line, with all its attempts before it; returns ready. One that never ran is blocked again while it depends on a job that has not ended well, and awaits approval again if it needs one (it was rejected, or nobody approved it in time): returns blocked or awaiting_approval. What its end had cancelled comes back with it, as blocked. Its failures start at 0 again, attempt numbers go on growing, a cancel and a start_by are forgotten. PU004 no such job; PU102 its unique key is taken by now; PU105 it is neither dead nor cancelled; PU107 it kept moving; PU111 its unique key is taken or freed by a transaction that stays open. Writes finished, ready, blocked or approval, dependency, doubt, job_key and audit_entry.';
 
 CREATE FUNCTION pulse_internal.do_retry(
     signature pulse_internal.caller_signature, job_id bigint, reason text
@@ -77,7 +77,7 @@ BEGIN
     END IF;
 
     IF v_was.keyed THEN
-        key_holder := pulse_internal.rekey(retry.job_id, v_was.lane);
+        key_holder := pulse_internal.rekey_in_time(retry.job_id, v_was.lane);
 
         IF key_holder IS NOT NULL THEN
             RETURN;

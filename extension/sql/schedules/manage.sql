@@ -197,7 +197,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.run_schedule_now(text, text) IS
-'Enqueue the job of a schedule now, paused or not, and return its id; its next occurrence stays the same. PU005 no such schedule; PU102 its unique key is taken. Writes what enqueue writes, schedule_run and audit_entry.';
+'Enqueue the job of a schedule now, paused or not, and return its id; its next occurrence stays the same. PU005 no such schedule; PU102 its unique key is taken; PU111 its unique key is taken or freed by a transaction that stays open. Writes what enqueue writes, schedule_run and audit_entry.';
 
 CREATE FUNCTION pulse_internal.do_run_schedule_now(
     signature pulse_internal.caller_signature, name text, reason text
