@@ -137,6 +137,58 @@ def test_why_names_a_stranger_that_has_the_lock_of_a_kind_with_a_rate(
     hostile.close()
 
 
+@pytest.mark.parametrize(
+    "lock", ["pg_advisory_xact_lock", "pg_advisory_xact_lock_shared"]
+)
+def test_health_and_why_name_a_prepared_transaction(db: Database, lock: str) -> None:
+    operator = db.connect()
+    operator.execute("SELECT pulse.set_lane('narrow', max_slots => 1)")
+    job = one(operator, "SELECT pulse.enqueue('k', lane => 'narrow')")
+    holder = db.connect(autocommit=False)
+    for table, name in (("roster", "narrow"), ("hold", ""), ("signal", "s")):
+        holder.execute(
+            f"SELECT {lock}(%s, hashtext(%s))".encode(), [key(holder, table), name]
+        )
+    holder.execute("PREPARE TRANSACTION 'left behind'")
+    figure = health(operator)[1]
+    reasons = operator.execute("SELECT reason FROM pulse.why(%s)", [job]).fetchall()
+    operator.execute("ROLLBACK PREPARED 'left behind'")
+    for table in ("roster", "hold", "signal"):
+        assert (
+            f"prepared transaction left behind holds pulse_internal.{table}" in figure
+        )
+    assert [r for (r,) in reasons if "by prepared transaction left behind" in r]
+
+
+def test_health_names_a_worker_that_shares_a_lock_by_hand(
+    stranger: str, db: Database
+) -> None:
+    operator = db.connect()
+    operator.execute(f"SELECT pulse.grant_access('{stranger}', 'worker')".encode())
+    worker = db.connect(user=stranger)
+    worker.execute("SELECT pg_advisory_lock_shared(%s, 0)", [key(worker, "hold")])
+    assert health(operator)[1].endswith("holds pulse_internal.hold")
+    worker.close()
+    operator.execute(f"SELECT pulse.revoke_access('{stranger}', 'worker')".encode())
+
+
+def test_why_names_a_stranger_that_keeps_a_signal(stranger: str, db: Database) -> None:
+    operator = db.connect()
+    job = one(operator, "SELECT pulse.enqueue('k')")
+    lease = one(operator, "SELECT lease FROM pulse.claim_batch('w')")
+    operator.execute("SELECT pulse.wait_for(%s, 'step', '1 day', 'paid')", [lease])
+    number = one(
+        operator,
+        "SELECT pulse_internal.signal_key('paid', w.owner)"
+        " FROM pulse_internal.signal_wait AS w",
+    )
+    hostile = db.connect(user=stranger)
+    hostile.execute("SELECT pg_advisory_lock(%s, %s)", [key(hostile, "signal"), number])
+    reasons = operator.execute("SELECT reason FROM pulse.why(%s)", [job]).fetchall()
+    hostile.close()
+    assert [r for (r,) in reasons if f"of role {stranger}" in r]
+
+
 def test_calls_of_pulse_are_no_strangers(db: Database) -> None:
     operator = db.connect()
     operator.execute("SELECT pulse.set_lane('narrow', max_slots => 1)")

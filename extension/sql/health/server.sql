@@ -140,8 +140,10 @@ COMMENT ON FUNCTION pulse_internal.health_server() IS
 -- Any role may take advisory locks, also those of pulse. A call of pulse that holds one
 -- has also opened the table the lock is named for, and its role may make that call: who
 -- lacks either is a stranger. Only the locks of holds and lanes are shared by calls (by claims,
--- and one that was refused has opened nothing) and those of signals. One look at pg_locks is
--- no snapshot, so two must agree.
+-- and one that was refused has opened nothing) and those of signals. No call holds a lock
+-- outside of a transaction. A prepared transaction is named in any case: no session will end
+-- it. So is one that shares the lock of holds or lanes for ten seconds and has opened no table
+-- of pulse. One look at pg_locks is no snapshot, so two must agree.
 CREATE FUNCTION pulse_internal.foreign_locks()
 RETURNS TABLE (class regclass, key integer, exclusive boolean, pid integer, holder text)
 LANGUAGE plpgsql
@@ -162,7 +164,7 @@ BEGIN
         s.exclusive,
         s.pid,
         CASE
-            WHEN s.pid IS NULL THEN 'a prepared transaction'
+            WHEN s.pid IS NULL THEN format('prepared transaction %s', coalesce(s.gid, 'unknown'))
             ELSE format('backend %s of role %s', s.pid, coalesce(a.usename, 'unknown'))
         END
     FROM pulse_internal.suspect_locks() AS s
@@ -176,7 +178,9 @@ COMMENT ON FUNCTION pulse_internal.foreign_locks() IS
 'Advisory locks on the keys of pulse that no call of pulse holds, and who does.';
 
 CREATE FUNCTION pulse_internal.suspect_locks()
-RETURNS TABLE (lock text, class regclass, key integer, exclusive boolean, pid integer)
+RETURNS TABLE (
+    lock text, class regclass, key integer, exclusive boolean, pid integer, gid text
+)
 LANGUAGE sql
 STABLE
 SET search_path = pg_catalog, pg_temp
@@ -191,7 +195,9 @@ AS $$
     ),
 
     session AS MATERIALIZED (
-        SELECT a.pid, a.usesysid FROM pg_stat_activity AS a WHERE a.usesysid IS NOT NULL
+        SELECT a.pid, a.usesysid, a.xact_start
+        FROM pg_stat_activity AS a
+        WHERE a.usesysid IS NOT NULL
     ),
 
     caller AS MATERIALIZED (
@@ -211,7 +217,17 @@ AS $$
         l.classid::regclass,
         l.objid::bigint::bit(32)::integer,
         l.mode = 'ExclusiveLock',
-        l.pid
+        l.pid,
+        (
+            SELECT p.gid
+            FROM pg_locks AS t
+            INNER JOIN pg_prepared_xacts AS p ON p.transaction = t.transactionid
+            WHERE l.pid IS NULL
+                AND t.pid IS NULL
+                AND t.locktype = 'transactionid'
+                AND t.virtualtransaction = l.virtualtransaction
+            LIMIT 1
+        )
     FROM held AS l
     WHERE l.locktype = 'advisory'
         AND l.objsubid = 2
@@ -232,16 +248,26 @@ AS $$
                             AND t.virtualtransaction = l.virtualtransaction
                     )
                 ELSE l.classid IN ('pulse_internal.hold'::regclass, 'pulse_internal.lane'::regclass)
+                    AND l.virtualtransaction NOT LIKE '%/0'
             END
-            AND (
-                l.pid IS NULL
-                OR EXISTS (
-                    SELECT
-                    FROM session AS s
-                    INNER JOIN caller AS c ON c.usesysid = s.usesysid
-                    WHERE s.pid = l.pid
-                        AND (c.ticks OR c.signals AND l.classid = 'pulse_internal.signal'::regclass)
-                )
+            AND EXISTS (
+                SELECT
+                FROM session AS s
+                INNER JOIN caller AS c ON c.usesysid = s.usesysid
+                WHERE s.pid = l.pid
+                    AND (c.ticks OR c.signals AND l.classid = 'pulse_internal.signal'::regclass)
+                    AND (
+                        l.mode = 'ExclusiveLock'
+                        OR (s.xact_start < clock_timestamp() - interval '10 seconds') IS NOT TRUE
+                        OR EXISTS (
+                            SELECT
+                            FROM held AS t
+                            INNER JOIN pg_class AS o ON o.oid = t.relation
+                            WHERE t.locktype = 'relation'
+                                AND t.virtualtransaction = l.virtualtransaction
+                                AND o.relnamespace = 'pulse_internal'::regnamespace
+                        )
+                    )
             )
         )
 $$;

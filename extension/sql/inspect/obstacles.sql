@@ -67,6 +67,32 @@ $$;
 COMMENT ON FUNCTION pulse_internal.lane_obstacles(text) IS
 'In words: what keeps a lane from being claimed: pauses, drains, settings, and locks that are no call of pulse.';
 
+CREATE FUNCTION pulse_internal.signal_obstacle(job_id bigint)
+RETURNS SETOF text
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT
+        format(
+            'its signal %s is kept from it by %s, which is no call of pulse: %s',
+            w.signal, f.holder, pulse_internal.foreign_lock_remedy(f.pid)
+        )
+    FROM pulse_internal.signal_wait AS w
+    CROSS JOIN LATERAL pulse_internal.foreign_locks() AS f
+    WHERE w.job = signal_obstacle.job_id
+        AND f.class = 'pulse_internal.signal'::regclass
+        AND f.key IN (
+            pulse_internal.signal_key(w.signal, 0), pulse_internal.signal_key(w.signal, w.owner)
+        );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse_internal.signal_obstacle(bigint) IS
+'In words: who has the lock of the signal that a job waits for and is no call of pulse.';
+
 CREATE FUNCTION pulse_internal.slot_obstacle(lane text)
 RETURNS SETOF text
 LANGUAGE sql

@@ -137,7 +137,9 @@ BEGIN
             );
         END IF;
 
-        v_reasons := v_reasons || array(SELECT pulse_internal.lane_obstacles((reasons.job).lane));
+        v_reasons := v_reasons
+            || array(SELECT pulse_internal.lane_obstacles((reasons.job).lane))
+            || array(SELECT pulse_internal.signal_obstacle((reasons.job).job_id));
 
         IF (reasons.job).state = 'ready' THEN
             v_reasons := v_reasons
