@@ -18,7 +18,10 @@ log = logging.getLogger("pulse.worker")
 # Producers choose names, notes and errors. A terminal obeys the controls in them, some
 # turn the order of what follows, and a line break would begin a line of its own.
 CONTROLS = dict.fromkeys(
-    (*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)),
+    (
+        *(*range(32), *range(127, 160), 0x061C, 0x200E, 0x200F),
+        *(*range(0x2028, 0x202F), *range(0x2066, 0x206A)),
+    ),
     "\ufffd",
 )
 

@@ -251,6 +251,31 @@ def test_what_producers_write_does_not_steer_the_terminal(
     assert "\x1b" not in refused.err
 
 
+def test_no_text_of_others_steers_the_terminal(pulse: Pulse, connect: Connect) -> None:
+    """Notes and reasons of producers, handlers and operators, in tables and in JSON."""
+    evil = "x\x1b[2J\x9b31m\u202e\u2066\u200f"
+    database = connect()
+    for _ in range(2):
+        database.execute("SELECT pulse.enqueue('k')")
+    database.execute(
+        "SELECT pulse.progress(lease, 0.5, %s)"
+        " FROM pulse.claim_batch('w', max_jobs => 2)",
+        (evil,),
+    )
+    database.execute("SELECT pulse.cancel(1, reason => %s)", (evil,))
+    database.execute("SELECT pulse.schedule('s', 'k', every => '1 day')")
+    database.execute("SELECT pulse.pause_schedule('s', reason => %s)", (evil,))
+    database.execute("SELECT pulse.pause(%s, reason => %s)", (evil, evil))
+    for words in ("ps", "schedule list", "lanes", "health", "audit", "jobs"):
+        for options in ((), ("--json",)):
+            ran = pulse(*words.split(), *options)
+            assert ran.code == 0 or words == "health", ran.err
+            said = (ran.out + ran.err).replace("\x1b[0m", "")
+            assert not set("\x1b\x9b\u202e\u2066\u200f") & set(said), words
+    noted = [row["progress_note"] for row in pulse("ps", "--json").json]
+    assert noted == [evil, evil]
+
+
 def test_jobs_newest_first_and_filtered(pulse: Pulse, connect: Connect) -> None:
     assert "No jobs" in pulse("jobs").out
     connection = connect()

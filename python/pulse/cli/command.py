@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 from rich.markup import escape
 
 from pulse.cli import (
@@ -31,7 +30,7 @@ from pulse.cli import (
 )
 from pulse.cli.problems import Problem
 from pulse.cli.session import Session
-from pulse.cli.show import safe
+from pulse.cli.show import SafeConsole, safe
 from pulse.sql import operator
 
 if TYPE_CHECKING:
@@ -249,7 +248,7 @@ def show(problem: Problem, session: Session | None) -> None:
         }
         print(json.dumps(found), file=sys.stderr)
         return
-    console = Console(stderr=True, highlight=False, emoji=False)
+    console = SafeConsole(stderr=True, highlight=False, emoji=False)
     console.print(f"[bold red]pulse:[/] {escape(safe(problem.what))}", soft_wrap=True)
     if problem.detail:
         console.print(f"  {escape(safe(problem.detail))}", soft_wrap=True)

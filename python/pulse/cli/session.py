@@ -12,7 +12,6 @@ from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from rich.console import Console
 from rich.text import Text
 
 from pulse.cli import nodes, problems, show
@@ -49,8 +48,8 @@ class Session:
         """The statement of the last question, or what a worker asks."""
         # Lines that go to a file or a pipe are not cut at the width of a screen.
         piped = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 400
-        self.out = Console(width=piped, highlight=False, emoji=False)
-        self.err = Console(stderr=True, highlight=False, emoji=False)
+        self.out = show.SafeConsole(width=piped, highlight=False, emoji=False)
+        self.err = show.SafeConsole(stderr=True, highlight=False, emoji=False)
 
     @cached_property
     def target(self) -> Target:
@@ -181,7 +180,8 @@ class Session:
 
     def print_json(self, value: object) -> None:
         text = json.dumps(plain(value), ensure_ascii=not is_utf8(sys.stdout), indent=2)
-        print(text)
+        # Inside strings: those that JSON allows there and a terminal obeys.
+        print(text.translate(show.ESCAPED))
 
 
 def for_libpq(dsn: str) -> str:

@@ -5,7 +5,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.segment import Segment
 from rich.text import Text
 
 from pulse import logs
@@ -114,9 +115,33 @@ def first_line(text: str | None, length: int = 200) -> str:
 SHOWN = {n: sign for n, sign in logs.CONTROLS.items() if chr(n) not in "\n\t"}
 
 
+ESCAPED = {n: f"\\u{n:04x}" for n in SHOWN}
+
+
 def safe(value: Any) -> str:
     """What others have written, as a terminal may show it."""
     return str(value).translate(SHOWN)
+
+
+class SafeConsole(Console):
+    """Whatever it prints, no text that others have written steers the terminal."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control:
+                yield segment
+            else:
+                yield Segment(safe(segment.text), segment.style)
+
+
+def safe_text(cell: Any) -> Text:
+    """As wide as what SafeConsole prints of it, so that columns stay in line."""
+    if not isinstance(cell, Text):
+        return Text(safe(cell))
+    cell.plain = safe(cell.plain)
+    return cell
 
 
 class Grid:
@@ -136,7 +161,7 @@ class Grid:
         self.chosen: int | None = None
 
     def add(self, *cells: Any) -> None:
-        self.rows.append([c if isinstance(c, Text) else Text(safe(c)) for c in cells])
+        self.rows.append([safe_text(c) for c in cells])
 
     def by_node(self, rows: Sequence[Mapping[str, Any]]) -> "Grid":
         """The same with the node of each row, where they came from several."""
