@@ -22,6 +22,7 @@ DECLARE
     v_after bigint [];
     v_strange bigint [];
     v_ended bigint [];
+    v_leaving bigint [];
     v_failed bigint;
     v_job bigint;
     v_state text;
@@ -60,7 +61,9 @@ BEGIN
     CROSS JOIN unnest(v_after) AS u (job);
 
     -- KEY SHARE: retention leaves them, and a retry waits. One that cannot be had is just
-    -- being retried or pruned: it counts as not ended, and the doubt finds out.
+    -- being retried or pruned: it counts as not ended, and the doubt finds out. One that has
+    -- completed is never retried, so it is being removed: it counts, and the edge says so,
+    -- since there will be nothing else that does.
     SELECT array_agg(f.job), min(f.job) FILTER (WHERE f.state <> 'completed')
     INTO v_ended, v_failed
     FROM (
@@ -70,6 +73,27 @@ BEGIN
         FOR KEY SHARE SKIP LOCKED
     ) AS f
     WHERE f.state = 'completed' OR v_place.after_failed <> 'hold';
+
+    IF coalesce(cardinality(v_ended), 0) < cardinality(v_after) THEN
+        v_leaving := array(
+            SELECT o.job
+            FROM (
+                SELECT f.job, f.state
+                FROM pulse_internal.finished AS f
+                WHERE f.job = ANY (v_after)
+                OFFSET 0
+            ) AS o
+            WHERE o.job <> ALL (coalesce(v_ended, '{}'))
+                AND o.state = 'completed'
+        );
+        IF v_leaving <> '{}' THEN
+            UPDATE pulse_internal.dependency AS d
+            SET met = true
+            WHERE d.job = ANY (put_after.jobs)
+                AND d.after = ANY (v_leaving);
+            v_ended := v_ended || v_leaving;
+        END IF;
+    END IF;
 
     IF v_failed IS NOT NULL AND v_place.after_failed = 'cancel' THEN
         INSERT INTO pulse_internal.finished (

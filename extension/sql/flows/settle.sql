@@ -34,6 +34,7 @@ DECLARE
     v_completed bigint [];
     v_failed bigint [];
     v_gone bigint [];
+    v_leaving bigint [];
 BEGIN
     released := 0;
 
@@ -136,6 +137,21 @@ BEGIN
 
     DELETE FROM pulse_internal.doubt AS n
     WHERE n.seq = ANY (v_held);
+
+    -- With a deleter: it is being removed, and whoever judges later finds no row of it. An
+    -- xmax that is none, of a rolled back one or of a lock, does no harm: it has completed.
+    v_leaving := array(
+        SELECT f.job
+        FROM pulse_internal.finished AS f
+        WHERE f.job = ANY (v_completed)
+            AND f.xmax <> 0
+    );
+    IF v_leaving <> '{}' THEN
+        UPDATE pulse_internal.dependency AS d
+        SET met = true
+        WHERE d.after = ANY (v_leaving)
+            AND NOT d.met;
+    END IF;
 
     IF v_completed <> '{}' THEN
         released := pulse_internal.wake(v_completed, true);
