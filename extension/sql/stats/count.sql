@@ -123,10 +123,38 @@ $$;
 COMMENT ON FUNCTION pulse_internal.count_page(bigint, bigint, integer) IS
 'Count at most max_rows of tally, from a number on; says how many and the last one.';
 
+CREATE FUNCTION pulse_internal.is_ours(lane text, kind text)
+RETURNS boolean
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN (
+        EXISTS (SELECT FROM pulse_internal.kind AS k WHERE k.kind = is_ours.kind)
+        OR EXISTS (SELECT FROM pulse_internal.worker AS w WHERE is_ours.kind = ANY (w.kinds))
+    )
+    AND (
+        is_ours.lane = 'default'
+        OR EXISTS (SELECT FROM pulse_internal.lane AS l WHERE l.lane = is_ours.lane)
+        OR EXISTS (
+            SELECT
+            FROM pulse_internal.kind AS k
+            WHERE k.kind = is_ours.kind AND k.lane = is_ours.lane
+        )
+        OR EXISTS (SELECT FROM pulse_internal.worker AS w WHERE is_ours.lane = ANY (w.lanes))
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse_internal.is_ours(text, text) IS
+'Whether settings or workers name this kind and this lane: no producer can invent them.';
+
 -- A lane and kind that was never seen gets counters of its own while there are fewer than
 -- 2,000; after that it is counted with the rest of its lane (kind ''), and a lane that has
 -- none with the rest of all lanes: a producer that invents names costs a row each, not
--- a row each for ever.
+-- a row each for ever. Invented names must not hide those that count: a kind and lane that
+-- settings or workers name have room for 2,000 more.
 CREATE FUNCTION pulse_internal.add_stats(sums pulse_internal.tally [])
 RETURNS void
 LANGUAGE plpgsql
@@ -158,7 +186,9 @@ BEGIN
             p.lane,
             p.kind,
             p.is_known
-            OR row_number() OVER (PARTITION BY p.is_known ORDER BY p.lane, p.kind) <= v_free
+            OR row_number() OVER (
+                PARTITION BY p.is_known, p.is_ours ORDER BY p.lane, p.kind
+            ) <= CASE WHEN p.is_ours THEN v_free + 2000 ELSE v_free END
             AS is_named,
             EXISTS (
                 SELECT FROM pulse_internal.stat AS k WHERE NOT k.total AND k.lane = p.lane
@@ -171,7 +201,8 @@ BEGIN
                     SELECT
                     FROM pulse_internal.stat AS k
                     WHERE NOT k.total AND k.lane = d.lane AND k.kind = d.kind
-                ) AS is_known
+                ) AS is_known,
+                v_free IS NOT NULL AND pulse_internal.is_ours(d.lane, d.kind) AS is_ours
             FROM (SELECT DISTINCT s.lane, s.kind FROM unnest(add_stats.sums) AS s) AS d
         ) AS p
     ),

@@ -1,7 +1,7 @@
 -- Counters: what happened to jobs, for each lane and kind.
 BEGIN;
 
-SELECT plan(44);
+SELECT plan(46);
 
 CREATE FUNCTION pg_temp.counted(lane text, kind text DEFAULT 'k')
 RETURNS text
@@ -179,6 +179,17 @@ SELECT is(
     (SELECT count(*) FROM pulse.counters AS c WHERE c.kind <> ''), 2000::bigint,
     'at most 2,000 lanes and kinds have counters of their own'
 );
+INSERT INTO pulse_internal.worker (worker, lanes, kinds, seen_by, seen_at) VALUES ('w', '{default}', '{handled}', current_user, clock_timestamp());
+SELECT pulse.set_kind('named', lane => 'named') \gset
+INSERT INTO pulse_internal.tally (lane, kind, event) VALUES ('default', 'handled', 'dead'), ('named', 'named', 'dead'), ('default', 'late', 'dead');
+SELECT pulse_internal.tick_count('infinity') \gset
+SELECT pulse_internal.tick_count('infinity') \gset
+SELECT is(
+    (SELECT string_agg(c.kind || ' ' || c.dead, ', ' ORDER BY c.kind) FROM pulse.counters AS c WHERE c.kind IN ('handled', 'named', 'late')),
+    'handled 1, named 1',
+    'kinds that workers or settings name are counted beyond 2,000 invented ones'
+);
+SELECT cmp_ok((SELECT count(*) FROM pulse.counters AS c WHERE c.kind <> ''), '<=', 4000::bigint, 'at most 4,000 in all');
 SELECT ok((SELECT c.enqueued > 0 FROM pulse.counters AS c WHERE c.lane = 'done' AND c.kind = ''), 'the rest of a lane is counted together');
 SELECT ok((SELECT c.enqueued > 0 FROM pulse.counters AS c WHERE c.lane = '' AND c.kind = ''), 'and the rest of all lanes');
 SELECT is(
