@@ -18,7 +18,7 @@ AS $$
 DECLARE
     -- A value, not the function: an index cannot be asked for "before whatever time it is".
     v_now timestamptz := clock_timestamp();
-    v_retry_in constant interval := '10 seconds';
+    v_retry_in constant interval := interval '10 seconds';
     -- What the ticks before had no time for is not late: they were there.
     v_ticking_since timestamptz := coalesce(pulse_internal.behind_since('schedules'), v_now);
     v_schedule pulse_internal.schedule;
