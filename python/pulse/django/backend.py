@@ -9,6 +9,7 @@ transaction around it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -88,13 +89,19 @@ class PulseBackend(BaseTaskBackend):
         self.job_options: dict[str, Any] = given
 
     def validate_task(self, task: Task) -> None:
+        if getattr(task.func, "missing", False):
+            return
         super().validate_task(task)
         if len(task.module_path) > LONGEST_NAME:
             raise InvalidTask(
                 f"The path of a task has at most {LONGEST_NAME} characters."
             )
-        # Called for each task that is made: so the worker knows them all.
-        results.known.setdefault(task.module_path, task)
+        # Called for each task that is made: the worker knows them all. A moment is of
+        # one enqueue and not of the task; the copy without it comes here by itself.
+        if task.run_after is None:
+            results.known.setdefault(task.module_path, task)
+        elif task.module_path not in results.known:
+            replace(task, run_after=None)
 
     def enqueue(
         self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -128,7 +135,11 @@ class PulseBackend(BaseTaskBackend):
 
     def get_result(self, result_id: str) -> TaskResult:
         row = self._row(result_id)
-        task = None if row is None else results.find(row.kind)
+        task = None
+        if row is not None:
+            task = results.find(row.kind)
+            if task is None and row.state in ("dead", "cancelled"):
+                task = results.missing(row.kind, json.loads(row.payload))
         result = None if row is None or task is None else results.of_row(row, task)
         if result is None:
             raise TaskResultDoesNotExist(result_id)

@@ -22,14 +22,19 @@ else:
         TaskContext,
         TaskResult,
         TaskResultStatus,
+        exceptions,
         task_backends,
     )
     from django_tasks.backends.base import BaseTaskBackend
     from django_tasks.base import Task, TaskError
-    from django_tasks.exceptions import InvalidTaskError as InvalidTask
     from django_tasks.exceptions import TaskResultDoesNotExist
     from django_tasks.signals import task_enqueued, task_finished, task_started
     from django_tasks.utils import normalize_json
+
+    # Named as in Django 6 from the version after 0.12 on.
+    InvalidTask = (
+        getattr(exceptions, "InvalidTask", None) or exceptions.InvalidTaskError
+    )
 
 __all__ = [
     "BaseTaskBackend",

@@ -87,6 +87,28 @@ def find(kind: str) -> Task | None:
     return task
 
 
+def missing(kind: str, payload: Any) -> Task | None:
+    """In place of a task that this process does not have: removed, or renamed.
+
+    None where its job was not enqueued by a PulseBackend of these settings.
+    """
+    module, _, name = kind.rpartition(".")
+    if not module or not isinstance(payload, dict):
+        return None
+    backend = payload.get("backend")
+    if not payload.keys() >= {"args", "kwargs"} or backend not in task_backends:
+        return None
+
+    def gone() -> None:
+        raise LookupError(f"there is no task {kind}")
+
+    gone.__module__, gone.__qualname__ = module, name
+    gone.missing = True  # type: ignore[attr-defined]
+    return task_backends[backend].task_class(
+        priority=0, func=gone, backend=backend, queue_name="default", run_after=None
+    )
+
+
 def as_enqueued(task: Task, payload: Any, lane: str, priority: int) -> Task:
     """The task with what it was enqueued with, as far as settings and Django allow.
 
@@ -171,7 +193,10 @@ def local(text: str) -> datetime:
 
 
 def as_local(moment: datetime) -> datetime:
-    return moment if settings.USE_TZ else timezone.make_naive(moment)
+    # On Django's own connection it is naive already where USE_TZ is off.
+    if settings.USE_TZ or timezone.is_naive(moment):
+        return moment
+    return timezone.make_naive(moment)
 
 
 def error_of(text: str) -> TaskError:

@@ -150,6 +150,38 @@ class Enqueue(TestCase):
         result = tasks.add.using(run_after=due).enqueue(1)
         self.assertEqual(result.task.run_after, due)
 
+    @override_settings(USE_TZ=False)
+    def test_without_time_zones_tasks_run(self) -> None:
+        result = tasks.add.enqueue(1, b=2)
+        [done] = work_off()
+        self.assertEqual(done.outcome, "complete")
+        result.refresh()
+        self.assertEqual(result.return_value, 3)
+
+    def test_a_moment_of_one_enqueue_is_not_of_the_next(self) -> None:
+        due = timezone.now() + timedelta(hours=1)
+        path = tasks.add.module_path
+        first = results.known.pop(path)
+        self.addCleanup(results.known.__setitem__, path, first)
+        tasks.add.using(run_after=due)
+        self.assertIsNone(results.known[path].run_after)
+
+    def test_a_task_that_is_gone_has_failed(self) -> None:
+        payload = '{"args": [], "kwargs": {}, "backend": "default"}'
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT pulse.enqueue('shop.tasks.gone', %s, lane => 'mail')", [payload]
+            )
+            [number] = cursor.fetchone()
+            cursor.execute(
+                "SELECT pulse.fail(lease, 'there is no task', fatal => true)"
+                " FROM pulse.claim_batch('w', 'mail')"
+            )
+        result = task_backends["default"].get_result(str(number))
+        self.assertEqual(result.status, Status.FAILED)
+        self.assertIn("there is no task", result.errors[0].traceback)
+        self.assertIsNone(results.find("shop.tasks.gone"))
+
     def test_an_unknown_queue_is_refused(self) -> None:
         with self.assertRaises(InvalidTask):
             tasks.add.using(queue_name="unknown")
