@@ -251,13 +251,18 @@ COMMENT ON FUNCTION pulse_internal.require_size(
 
 CREATE FUNCTION pulse_internal.require_reason(reason text)
 RETURNS void
-LANGUAGE sql
+LANGUAGE plpgsql
 IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pulse_internal.require_size(
-        octet_length(reason), pulse_internal.range_of('*', 'reason'), 'Say it in fewer words.'
-    )
+BEGIN
+    IF octet_length(reason) > pulse_internal.highest('*', 'reason')::integer THEN
+        PERFORM pulse_internal.require_size(
+            octet_length(reason), pulse_internal.range_of('*', 'reason'),
+            'Say it in fewer words.'
+        );
+    END IF;
+END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.require_reason(text) IS

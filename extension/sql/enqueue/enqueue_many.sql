@@ -80,7 +80,10 @@ DECLARE
     v_jobs bigint [];
     v_grouped boolean := false;
 BEGIN
-    IF cardinality(enqueue_payloads.payloads) IS DISTINCT FROM 0 THEN
+    IF (
+        cardinality(enqueue_payloads.payloads)
+        <= pulse_internal.highest('enqueue_many', 'payloads')::integer
+    ) IS NOT TRUE THEN
         PERFORM pulse_internal.require_range(
             'enqueue_many', 'payloads', coalesce(cardinality(enqueue_payloads.payloads), -1)
         );
