@@ -107,7 +107,7 @@ class Summary:
         known = servers.installs()
         found = [
             "servers: " + (", ".join(str(known[m]) for m in sorted(known)) or "none"),
-            f"specs and engine: PostgreSQL {servers.primary().major} and"
+            f"isolation specs: PostgreSQL {servers.primary().major} and"
             f" {', '.join(map(str, majors.beside())) or 'no other'}"
             f" ({majors.SWITCH} chooses)",
         ]

@@ -1,8 +1,9 @@
 """On which versions of PostgreSQL a run of the tests tries what.
 
-pgTAP files run on every version that is here. Isolation specs and the tests of the
-engine run on the first server and on one more, which the commit chooses: CI gets to
-all of them in turn. PULSE_MAJORS=14,17 names others, PULSE_MAJORS=all takes all.
+pgTAP files run on every version that is here. Isolation specs run on the first server
+and on one more, which the commit chooses: CI gets to all of them in turn.
+PULSE_MAJORS=14,17 names others, PULSE_MAJORS=all takes all; then the tests of the
+engine run on these too.
 """
 
 import functools
