@@ -62,3 +62,8 @@ RESCHEDULE_WHERE_TO_NOW_COSTS_THE_PLACE: Final = True
 # where its turns allow two, and another group starts twice. Avoided: a claim of a
 # grouped lane asks for one job while a kind has a rate.
 THE_RATE_OF_A_KIND_SHORTENS_TURNS: Final = True
+
+# New, as point 5: a job whose start_by has passed takes the last start that the rate of
+# its kind has left in a claim. The claim starts a job of lower priority, and the job
+# behind it waits for the next claim. Avoided: tick() cancels late jobs first.
+LATE_JOBS_USE_UP_STARTS: Final = True

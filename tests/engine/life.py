@@ -24,7 +24,7 @@ FINISHED = {"completed", "dead", "cancelled"}
 ANY = (*sorted(WAITING), "blocked", "running", *sorted(FINISHED))
 LANES = ("m", "o")
 KINDS = ("a", "b")
-APPROVAL_HOURS = 23
+APPROVAL_HOURS = 3
 BACKOFF_HOURS = 1
 
 

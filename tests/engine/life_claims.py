@@ -292,12 +292,13 @@ class Claims(World):
 
     def careful(self, lane: Lane, n: int) -> int:
         """Not what is known to be wrong."""
+        late = any(map(self.late, self.jobs.values()))
+        if late and lane.grouped and known_defects.LATE_JOBS_USE_UP_TURNS:
+            self.do_tick()
+        elif late and self.kind_rates and known_defects.LATE_JOBS_USE_UP_STARTS:
+            self.do_tick()
         if not lane.grouped:
             return n
-        if known_defects.LATE_JOBS_USE_UP_TURNS and any(
-            map(self.late, self.jobs.values())
-        ):
-            self.do_tick()
         if known_defects.THE_RATE_OF_A_KIND_SHORTENS_TURNS and self.kind_rates:
             return 1
         levels = defaultdict[str, set[int]](set)

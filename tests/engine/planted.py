@@ -128,11 +128,10 @@ PLANTED = (
         "G16 a key is free after its job",
     ),
     Planted(
-        "pulse_internal.next_upstream",
-        ") IS NOT TRUE",
-        ") IS FALSE",
+        "pulse_internal.look",
+        "AND b.alone",
+        "AND true",
         "G20 not before all upstreams have ended",
-        times=2,
     ),
     Planted(
         "pulse_internal.put_after",

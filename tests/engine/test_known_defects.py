@@ -347,3 +347,16 @@ def test_rate_of_a_kind_costs_a_group_no_turn(queue: Queue) -> None:
         for group, kind in ("hb", "ha", "ga", "ga", "xb")
     }
     assert [jobs[job] for job in queue.claimed(4)] == ["hb", "ga", "xb", "ha"]
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="new: pick_within_rates counts late jobs against the rate of their kind",
+    raises=AssertionError,
+)
+def test_late_job_uses_up_no_start_of_its_kind(queue: Queue) -> None:
+    queue.run("set_kind('a', rate => 1, rate_per => '1 hour')")
+    queue.expire(queue.enqueue(kind="a", priority=1, expires_in="1 hour"))
+    high = queue.enqueue(kind="a", priority=1)
+    low = queue.enqueue(kind="b")
+    assert queue.claimed(4) == [high, low]

@@ -31,7 +31,7 @@ SORTS: dict[str, dict[str, Any]] = {
     "group_rate": {"group_rate": 2},
     "kind_rate": {},
 }
-HISTORIES = 40
+HISTORIES = 25
 STEPS = 50
 EVERY = 12
 """check() costs more than all else together: it looks after so many steps."""
