@@ -293,9 +293,9 @@ class Claims(World):
     def careful(self, lane: Lane, n: int) -> int:
         """Not what is known to be wrong."""
         late = any(map(self.late, self.jobs.values()))
-        if late and lane.grouped and known_defects.LATE_JOBS_USE_UP_TURNS:
-            self.do_tick()
-        elif late and self.kind_rates and known_defects.LATE_JOBS_USE_UP_STARTS:
+        turns = lane.grouped and known_defects.LATE_JOBS_USE_UP_TURNS
+        starts = self.kind_rates and known_defects.LATE_JOBS_USE_UP_STARTS
+        if late and (turns or starts):
             self.do_tick()
         if not lane.grouped:
             return n
