@@ -196,7 +196,8 @@ def as_local(moment: datetime) -> datetime:
     # On Django's own connection it is naive already where USE_TZ is off.
     if settings.USE_TZ or timezone.is_naive(moment):
         return moment
-    return timezone.make_naive(moment)
+    naive: datetime = timezone.make_naive(moment)
+    return naive
 
 
 def error_of(text: str) -> TaskError:
