@@ -21,7 +21,10 @@ LONG = {
     "test_pinned_plans",
     "test_rates_stress",
     "test_slots_stress",
+    "test_known_defects",
+    "test_planted",
     "test_state_machine",
+    "test_verbs_and_lanes",
 }
 
 

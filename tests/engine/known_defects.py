@@ -10,13 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# Point 1, guarantee 9: the first lease after an installation takes no slot in a lane
-# with groups. Avoided: each history draws a lease number before its first claim.
-FIRST_LEASE_IS_NOT_COUNTED: Final = True
-
-# Point 2: a claim of several jobs serves one level of each group in a pass, so a job of
-# lower priority starts first. Avoided: such a claim asks for one job.
-A_BATCH_SERVES_ONE_LEVEL_OF_A_GROUP: Final = True
+# Points 1, 2, 6 and 13 are done: their tests are plain ones.
 
 # Point 3, guarantee 23: a job that is back in line loses its place by reschedule,
 # replace and follow. Avoided: these three leave such a job alone.
@@ -30,8 +24,6 @@ PLACES_ARE_WRITTEN_BY_CLAIMS_ALONE: Final = True
 # Avoided: tick() cancels such jobs before a claim of a lane with groups.
 LATE_JOBS_USE_UP_TURNS: Final = True
 
-# Point 6 is about pause(flow => ...), which the model does not call.
-
 # Points 7, 8, 9 and 10 are done: their tests are plain ones.
 
 # Point 11, guarantee 16: a follower that ends gives the key of the job before it free.
@@ -41,8 +33,6 @@ A_FOLLOWER_ENDS_UNIQUE_FOR: Final = True
 # Point 12: a follower waits for the jobs that the run spawned. Avoided: a job with a
 # key spawns nothing.
 A_FOLLOWER_WAITS_FOR_SPAWNED_JOBS: Final = True
-
-# Point 13 is about on_conflict => 'merge', which the model does not use.
 
 # Point 14: enqueue_one answers created = false with the id of a new job. Avoided:
 # enqueue_one is not called where a job that awaits approval has the key.

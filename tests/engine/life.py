@@ -15,8 +15,6 @@ import psycopg
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
 
-from tests.engine import known_defects
-
 Connection = psycopg.Connection[Any]
 
 WAITING = {"awaiting_approval", "scheduled", "retrying", "ready"}
@@ -168,8 +166,6 @@ class Scratch:
     def begin(self) -> None:
         self.other.rollback()
         self.db.execute(self.empty.encode())
-        if known_defects.FIRST_LEASE_IS_NOT_COUNTED:
-            self.db.execute("SELECT nextval('pulse_internal.lease_seq')")
         for lane in LANES:
             # Of real time: no lease lapses because the machine is slow.
             self.db.execute(

@@ -301,14 +301,6 @@ class Claims(World):
             return n
         if known_defects.THE_RATE_OF_A_KIND_SHORTENS_TURNS and self.kind_rates:
             return 1
-        levels = defaultdict[str, set[int]](set)
-        for job in self.jobs.values():
-            if job.lane == lane.name and job.state in LINE:
-                levels[job.group].add(job.priority)
-        if known_defects.A_BATCH_SERVES_ONE_LEVEL_OF_A_GROUP and any(
-            len(priorities) > 1 for priorities in levels.values()
-        ):
-            return 1
         return n
 
     def do_tick(self) -> None:

@@ -34,9 +34,9 @@ PLANTED = (
         ("fair", "max_slots"),
     ),
     Planted(
-        "pulse_internal.take_slots",
-        "v_free := v_slots - cardinality(v_roster.leases)",
-        "v_free := v_slots + 1 - cardinality(v_roster.leases)",
+        "pulse.claim_batch",
+        "v_known.max_slots - cardinality(v_roster.leases)",
+        "v_known.max_slots + 1 - cardinality(v_roster.leases)",
         "G9 slots of a lane",
         ("max_slots",),
     ),
@@ -49,10 +49,11 @@ PLANTED = (
     ),
     Planted(
         "pulse_internal.claim_grouped",
-        "ELSE nextval('pulse_internal.version')",
-        "ELSE coalesce(f.turn, nextval('pulse_internal.version'))",
+        "THEN nextval('pulse_internal.version')",
+        "THEN 1000000 - nextval('pulse_internal.version')",
         "G19 turns",
         ("fair",),
+        2,
     ),
     Planted(
         "pulse_internal.give_back",
