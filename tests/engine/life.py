@@ -130,14 +130,25 @@ class Scratch:
         self.other = connect()
         for session in (self.db, self.other):
             session.execute("SET lock_timeout = '5s'")
-        self.empty = self._statements(
-            "SELECT format('DELETE FROM %s', c.oid::regclass) FROM pg_class AS c"
-            " WHERE relnamespace = 'pulse_internal'::regnamespace AND relkind = 'r'"
-            " AND (xpath('/row/n/text()', query_to_xml(format('SELECT count(*) AS n"
-            " FROM %s', oid::regclass), false, true, '')))[1]::text = '0'"
-            " UNION ALL SELECT format('SELECT setval(%L, %s, false)',"
-            " format('%I.%I', schemaname, sequencename), start_value) FROM pg_sequences"
-            " WHERE schemaname = 'pulse_internal' AND last_value IS NULL"
+        # What the installation has filled stays.
+        tables = self.db.execute(
+            "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r'"
+            " AND relnamespace = 'pulse_internal'::regnamespace"
+        ).fetchall()
+        full = "SELECT EXISTS (SELECT FROM {})"
+        emptied = [
+            f"DELETE FROM {table}"
+            for (table,) in tables
+            if self.db.execute(full.format(table).encode()).fetchone() == (False,)
+        ]
+        self.empty = (
+            "; ".join(emptied)
+            + "; "
+            + self._statements(
+                "SELECT format('SELECT setval(%L, %s, false)',"
+                " format('%I.%I', schemaname, sequencename), start_value) FROM pg_sequences"
+                " WHERE schemaname = 'pulse_internal' AND last_value IS NULL"
+            )
         )
         self.hours_pass = self._statements(
             "SELECT format('UPDATE %s SET %s', c.oid::regclass, string_agg(format("
