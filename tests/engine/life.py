@@ -146,8 +146,9 @@ class Scratch:
             + "; "
             + self._statements(
                 "SELECT format('SELECT setval(%L, %s, false)',"
-                " format('%I.%I', schemaname, sequencename), start_value) FROM pg_sequences"
-                " WHERE schemaname = 'pulse_internal' AND last_value IS NULL"
+                " format('%I.%I', schemaname, sequencename), start_value)"
+                " FROM pg_sequences WHERE schemaname = 'pulse_internal'"
+                " AND last_value IS NULL"
             )
         )
         self.hours_pass = self._statements(
