@@ -41,12 +41,6 @@ A_NEW_JOB_IS_NOT_CALLED_CREATED: Final = True
 # Point 15: why() says too early that the next claim takes a job. Avoided: the model
 # does not compare what why() says with the next claim.
 
-# New: reschedule_where to a time that has passed sends a ready job of a grouped lane
-# to the end of its line, though it runs at that time already. The filter asks for the
-# place 'ready' and forgets 'group_ready' (operate/bulk.sql). Avoided: that call is made
-# for one job by its id.
-RESCHEDULE_WHERE_TO_NOW_COSTS_THE_PLACE: Final = True
-
 # New, guarantee 19: a claim of several jobs deals the starts that the rate of a kind
 # has left to the groups whose first job is of that kind. A group then starts one job
 # where its turns allow two, and another group starts twice. Avoided: a claim of a

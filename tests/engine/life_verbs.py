@@ -154,8 +154,6 @@ class Operators(Keys):
             and job.state == "ready"
         ):
             return
-        if known_defects.RESCHEDULE_WHERE_TO_NOW_COSTS_THE_PLACE and where:
-            where = not (job.state == "ready" and self.lanes[job.lane].grouped)
         self.note("reschedule", job.lane)
         able = job.state in LINE
         when = self.one(

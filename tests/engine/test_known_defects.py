@@ -313,11 +313,6 @@ def test_why_sees_a_due_job_of_higher_priority(queue: Queue) -> None:
     assert "the next claim takes it" not in queue.why(job)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="new: matching leaves out jobs in place ready, not those in group_ready",
-    raises=AssertionError,
-)
 def test_reschedule_where_to_now_keeps_the_place(queue: Queue) -> None:
     queue.run("set_lane('f', fair => true)")
     first = queue.enqueue(group_key="a")

@@ -334,7 +334,10 @@ BEGIN
         AND (
             matching.to_time IS NULL
             OR p.run_at IS DISTINCT FROM matching.to_time
-            AND (p.place <> 'ready' OR matching.to_time > clock_timestamp())
+            AND (
+                p.place NOT IN ('ready', 'group_ready')
+                OR matching.to_time > clock_timestamp()
+            )
         )
         -- A run that was asked to stop already can only be forced.
         AND (matching.verb <> 'cancel' OR matching.force OR p.cancel_by IS NULL)
