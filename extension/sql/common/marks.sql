@@ -20,8 +20,8 @@
 -- m comes from a plain SELECT: one with SKIP LOCKED would pass rows whose claim is
 -- rolled back afterwards. A prepared transaction has no pid: while one holds the lock,
 -- nothing moves. A mark once right is right for ever, since no seq is drawn
--- twice, so two sessions that advance the same line do no harm; an old row that both
--- read and one deletes is skipped by the other.
+-- twice, so two sessions that advance the same line do no harm. Where both read an old row
+-- of mark and one session deletes it, the other skips it.
 --
 -- waiting has the same trap with time for seq: run_at is computed inside the INSERT as
 -- greatest(wanted, clock_timestamp()), so its lock precedes its clock. A clock may step
@@ -29,7 +29,10 @@
 -- sweep that makes new leases known to reap goes forward only up to lease_q (maintenance/reap.sql).
 -- And tally, which is read once up to tally_q (stats/count.sql).
 --
--- The proof and all that it is about stand together; that is why the file is long.
+-- common/horizon.sql does step 1 and decides when step 2 may begin; this file moves the
+-- marks. claim/pick.sql and maintenance/advance_marks.sql call it. The conditions failures >= 0
+-- and attempts >= 0 hold for every row: each names the index that serves the statement
+-- (docs/decisions/pinned-plans.md).
 
 CREATE FUNCTION pulse_internal.newest_mark(lane text, kind text)
 RETURNS pulse_internal.mark
@@ -96,7 +99,8 @@ COMMENT ON FUNCTION pulse_internal.first_live(text, text, integer, bigint, integ
 
 -- Walks the line: known levels from their marks, and whatever stands in the gaps between
 -- them. At most 100 levels are recorded; what is not recorded is a gap, which is
--- right and only slower. Returns whether the line has long been dry and its marks are kept.
+-- right and only slower. Returns true if the line has been empty for over a minute and its
+-- marks were left as they are.
 CREATE FUNCTION pulse_internal.advance_line(
     lane text, kind text, q bigint, patchy_at timestamptz DEFAULT NULL
 )
