@@ -92,7 +92,10 @@ def test_a_schema_of_somebody_else_stops_it_with_a_remedy(project: Project) -> N
     project.db.psql("-c", "CREATE SCHEMA pulse")
     ran = project.run("migrate", "pulse")
     assert ran.code == 1
-    assert "CommandError: the schema pulse exists, belongs to postgres" in ran.out
+    assert (
+        "CommandError: the schema pulse or pulse_internal exists, belongs to postgres"
+        in ran.out
+    )
     assert "DROP SCHEMA pulse, pulse_internal CASCADE" in ran.out
     assert "Traceback" not in ran.out
 

@@ -88,10 +88,11 @@ UPKEEP = re.compile(
     r"|tick_signals|SELECT DISTINCT b\.waits_for|unnest\(v_upstreams\)"
 )
 # Sequences have one row; of horizon and note_mark the newest is read, of signal_wait an
-# index of those to wake, of kind any one row.
+# index of those to wake, of kind any one row. Of worker all rows are read: tick() asks
+# which kinds workers handle when it meets a kind that has no counters.
 READ_WHOLE = {
     *("ready_seq", "lease_seq", "tally_seq", "job_id", "version", "horizon", "kind"),
-    *("note_seq", "note_mark", "signal_wait"),
+    *("note_seq", "note_mark", "signal_wait", "worker"),
 }
 
 

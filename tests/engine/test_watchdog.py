@@ -26,7 +26,7 @@ FAILED = """
 """
 LOOPS = """
     SELECT count(*) FROM pg_stat_activity
-    WHERE query LIKE '%\\_watchdog\\_loop%' AND pid <> pg_backend_pid()
+    WHERE query LIKE '%.watchdog\\_loop%' AND pid <> pg_backend_pid()
 """
 
 

@@ -657,7 +657,11 @@ OTHERS: dict[str, Mutation] = {
         stress="marks",
     ),
     "a payload has a largest size": without(
-        Change("pulse_internal.require_size", "IF bytes > most", "IF false")
+        Change(
+            "pulse_internal.require_size",
+            r"IF bytes > \(range\)\.highest",
+            "IF false",
+        )
     ),
     "every doubt is kept": without(
         """
