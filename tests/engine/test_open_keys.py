@@ -56,6 +56,24 @@ def test_a_call_waits_seconds_for_a_unique_key(db: Database, call: str) -> None:
     assert client.execute("SHOW lock_timeout").fetchone() == ("0",)
 
 
+@pytest.mark.parametrize(
+    "frees", ["pulse.complete(lease) FROM pulse_internal.lease", "pulse.cancel(1)"]
+)
+def test_a_call_waits_seconds_for_a_key_being_freed(db: Database, frees: str) -> None:
+    client = db.connect()
+    client.execute(GUARD)
+    client.execute(KEYED)
+    if "lease" in frees:
+        client.execute("SELECT pulse.claim_batch('w')")
+    holder = db.connect(autocommit=False)
+    holder.execute(f"SELECT {frees}".encode())
+    with pytest.raises(psycopg.Error) as caught:
+        client.execute(KEYED)
+    assert caught.value.sqlstate == "PU111"
+    holder.rollback()
+    client.execute(KEYED)
+
+
 def test_a_shorter_lock_timeout_of_the_caller_counts(db: Database) -> None:
     client = db.connect()
     client.execute("SET lock_timeout = '10ms'")

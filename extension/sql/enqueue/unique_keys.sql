@@ -72,7 +72,9 @@ BEGIN
         END IF;
 
         -- Written while the clock was ahead: unique_for counts from now.
-        IF v_key.expires_at > clock_timestamp() + v_key.unique_for THEN
+        IF v_key.expires_at > pulse_internal.by_clock(
+            v_key.expires_at, clock_timestamp(), v_key.unique_for
+        ) THEN
             UPDATE pulse_internal.job_key AS k
             SET expires_at = pulse_internal.by_clock(
                 k.expires_at, clock_timestamp(), k.unique_for
@@ -145,9 +147,9 @@ COMMENT ON FUNCTION pulse_internal.take_key(
 --
 -- Saying which transactions hold keys takes a subtransaction, which the path of a job is spared:
 -- keys are in 64 parts by their hash, and a transaction tries the lock of a part before it
--- takes a key of it. Refused, another transaction may hold the key, and only then there is
--- one. Where three meet in one part, the third may get 55P03 instead: as bounded, with
--- less said.
+-- takes a key of it. A transaction that frees or moves a key takes no such lock, but then the
+-- row of the key is there. So a subtransaction begins only where the row exists or the lock is
+-- refused. Where three transactions take keys of one part, the third may get 55P03 instead.
 CREATE FUNCTION pulse_internal.take_key_in_time(
     lane text,
     unique_key text,
@@ -165,16 +167,25 @@ CREATE FUNCTION pulse_internal.take_key_in_time(
 RETURNS pulse_internal.enqueued
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
 AS $$
 DECLARE
     v_own text := current_setting('lock_timeout');
     v_impatient boolean := v_own <> '0' AND v_own::interval <= pulse_internal.key_patience();
     v_job pulse_internal.enqueued;
 BEGIN
-    IF pg_try_advisory_xact_lock(
-        'pulse_internal.job_key'::regclass::oid::integer,
-        hashtext(take_key_in_time.lane || take_key_in_time.unique_key) & 63
-    ) THEN
+    IF NOT EXISTS (
+        SELECT
+        FROM pulse_internal.job_key AS k
+        WHERE k.lane = take_key_in_time.lane
+            AND k.unique_key = take_key_in_time.unique_key
+    )
+        AND pg_try_advisory_xact_lock(
+            'pulse_internal.job_key'::regclass::oid::integer,
+            hashtext(take_key_in_time.lane || take_key_in_time.unique_key) & 63
+        )
+    THEN
         IF NOT v_impatient THEN
             PERFORM set_config('lock_timeout', '3s', true);
         END IF;

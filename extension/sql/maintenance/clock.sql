@@ -85,11 +85,12 @@ BEGIN
     SET claimed_at = c.claimed_at,
         deadline = c.deadline,
         cancel_by = c.cancel_by,
-        lease_until = least(l.lease_until, v_now + l.lease_for, c.deadline, c.cancel_by),
-        reap_at = least(l.lease_until, v_now + l.lease_for, c.deadline, c.cancel_by)
+        lease_until = least(c.lease_until, c.deadline, c.cancel_by),
+        reap_at = least(c.lease_until, c.deadline, c.cancel_by)
     FROM (
         SELECT
             o.lease,
+            pulse_internal.by_clock(o.lease_until, v_now, o.lease_for) AS lease_until,
             pulse_internal.by_clock(o.claimed_at, v_now) AS claimed_at,
             o.deadline - (o.claimed_at - pulse_internal.by_clock(o.claimed_at, v_now)) AS deadline,
             pulse_internal.by_clock(
