@@ -64,6 +64,10 @@ class Subject:
         row = self.control.execute(f"{known} WHERE proname = 'exchange'").fetchone()
         lists = row is not None and row[0]
         self.reports = "completed => %s::bigint []" if lists else "done => %s::jsonb"
+        # Builds before pulse_internal existed keep their tables in pulse.
+        schemas = "SELECT count(*) FROM pg_namespace WHERE nspname = 'pulse_internal'"
+        found = self.control.execute(schemas).fetchone()
+        self.tables = "pulse_internal" if found and found[0] else "pulse"
 
     def allow(self) -> None:
         for access in ("producer", "worker"):
@@ -127,7 +131,7 @@ class Subject:
     def rest(self) -> None:
         """Between two rounds: what a worker and autovacuum do."""
         self.control.execute("SELECT pulse.tick()")
-        self.control.execute("VACUUM pulse_internal.ready, pulse_internal.lease")
+        self.control.execute(f"VACUUM {self.tables}.ready, {self.tables}.lease")
 
     def check(self) -> None:
         problems = self.control.execute("SELECT * FROM pulse.check()").fetchall()

@@ -66,8 +66,28 @@ class Scale:
         )
 
 
+# A backend goes to sleep within microseconds of its answer; this many looks are enough.
+LOOKS_FOR_SLEEP = 200
+
+
+def asleep(pid: int) -> bool:
+    """Whether the process waits; True when it is gone or the system does not tell."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+    return stat.rpartition(")")[2].split()[0] == "S"
+
+
 def processor(pid: int) -> float:
-    """Seconds that a process has run; 0 when it is gone or the system does not tell."""
+    """Seconds that a process has run; 0 when it is gone or the system does not tell.
+
+    The kernel adds the time of a process when it stops running. A backend may still
+    run when its client has the answer, so this waits until it sleeps.
+    """
+    for _ in range(LOOKS_FOR_SLEEP):
+        if asleep(pid):
+            break
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
     except OSError:
