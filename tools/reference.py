@@ -185,13 +185,6 @@ def lines(
         " `SELECT pulse.enqueue('mail', priority => 10)`. Errors are listed in"
         " [errors.md](errors.md), access levels in [access.md](access.md)."
     )
-    yield ""
-    yield (
-        "The last sentence of a function names the tables it writes. Not repeated"
-        " there: `tally` (every start and end is counted), `role` and `signature` (who"
-        " calls), `group_ready` and `group_notice` where `ready` is named and the lane"
-        " is grouped, and, where a job ends, the rows of jobs that wait for it."
-    )
     for group, about in GROUPS.items():
         names = sorted({f.name for f in public if f.group == group})
         yield from ("", f"## {group}", "", about, "")
