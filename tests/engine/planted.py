@@ -56,7 +56,7 @@ PLANTED = (
         2,
     ),
     Planted(
-        "pulse_internal.give_back",
+        "pulse_internal.release_runs",
         "pulse_internal.group_key(v_lease.job), v_lease.place",
         "pulse_internal.group_key(v_lease.job), NULL",
         "G23 a job that is given back keeps its place",
@@ -64,7 +64,7 @@ PLANTED = (
     ),
     Planted(
         "pulse_internal.fail_runs",
-        "fail_runs.verb, j.place",
+        "fail_runs.verb, d.place",
         "fail_runs.verb, NULL::bigint",
         "G23 a job that is retried keeps its place",
         ("in_order",),
@@ -184,7 +184,7 @@ PLANTED = (
         "T5 a retry joins the line when it is due",
     ),
     Planted(
-        "pulse_internal.give_back",
+        "pulse_internal.release_runs",
         "IF v_lease.cancel_by IS NULL THEN",
         "IF true THEN",
         "T12 given back after a cancel request",
@@ -209,7 +209,7 @@ PLANTED = (
     ),
     Planted(
         "pulse_internal.fail_runs",
-        "WHEN g.cancel_by IS NOT NULL THEN 'cancelled'",
+        "WHEN e.cancel_by IS NOT NULL THEN 'cancelled'",
         "WHEN false THEN 'cancelled'",
         "T12 a run that fails after a cancel request",
     ),

@@ -489,8 +489,8 @@ OTHERS: dict[str, Mutation] = {
     "a stale lease completes nothing": without(
         Change(
             "pulse.complete_batch",
-            r"WHERE l.lease = v_sound\[1\]\n",
-            "WHERE l.lease = ANY (v_sound) OR l.job IN (\n    SELECT f.job FROM pulse_internal.failure AS f WHERE f.lease = ANY (v_sound)\n)\n",
+            r"WHERE l.lease = v_leases\[1\]\n",
+            "WHERE l.lease = ANY (v_leases) OR l.job IN (\n    SELECT f.job FROM pulse_internal.failure AS f WHERE f.lease = ANY (v_leases)\n)\n",
         ),
         chaos="A report that was accepted ended its run, and a stale lease is refused",
     ),
@@ -568,8 +568,8 @@ OTHERS: dict[str, Mutation] = {
     "max_attempts bounds the failures": without(
         Change(
             "pulse_internal.fail_runs",
-            r"g\.failures \+ 1 >= b\.max_attempts",
-            "g.failures >= b.max_attempts",
+            r"e\.failures \+ 1 >= b\.max_attempts",
+            "e.failures >= b.max_attempts",
         ),
         chaos="A job fails at most max_attempts times, unless retried by hand",
     ),

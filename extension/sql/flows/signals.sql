@@ -82,7 +82,7 @@ BEGIN
                 owner = excluded.owner,
                 step = excluded.step;
         END IF;
-        PERFORM pulse_internal.give_back(
+        PERFORM pulse_internal.release_runs(
             ARRAY[wait_for.lease],
             CASE
                 WHEN v_locked THEN greatest(v_step.until - clock_timestamp(), '0')

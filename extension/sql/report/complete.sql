@@ -1,5 +1,18 @@
--- Deleting the lease row is the fence: a stale lease finds nothing. finished remembers
--- the lease, so the same report succeeds again when its answer was lost.
+-- complete, complete_batch: a worker reports that jobs have succeeded.
+--
+-- To complete a job is to delete its row of lease and to insert one into finished. If the lease
+-- has expired and was reaped, there is no row to delete: the report changes nothing and answers
+-- lost. finished keeps the number of the lease, so a repeated report is answered ok again.
+--
+-- complete_batch, numbered as in the function:
+--   1. Sort the results by lease, and leave out those that are too large.
+--   2. End the runs: delete the leases, insert into finished, count in tally.
+--   3. Follow up: the groups, unique keys and dependents of the completed jobs.
+--   4. Answer with a status for each lease.
+--
+-- Locks: leases in the order of their numbers, then what step 3 takes without waiting. Step 2 has
+-- a form for one job: the statement for many costs a fifth more CPU there, because it sets up CTEs
+-- and aggregates for one row. A function of its own would cost as much (decisions/speed.md).
 
 CREATE FUNCTION pulse.complete(lease bigint, result jsonb DEFAULT NULL)
 RETURNS void
@@ -8,8 +21,9 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_verdict text;
+    v_status text;
 BEGIN
+    -- The condition is that of require_size, and spares ordinary results the call.
     IF pulse_internal.text_size(complete.result)
         > pulse_internal.highest('complete', 'result')::integer
     THEN
@@ -20,17 +34,19 @@ BEGIN
         );
     END IF;
 
-    SELECT v.verdict INTO v_verdict
-    FROM pulse.complete_batch(ARRAY[complete.lease], ARRAY[complete.result]) AS v;
+    SELECT s.verdict INTO v_status
+    FROM pulse.complete_batch(ARRAY[complete.lease], ARRAY[complete.result]) AS s;
 
-    IF v_verdict <> 'ok' THEN
+    IF v_status <> 'ok' THEN
         PERFORM pulse_internal.raise_lease_lost(complete.lease);
     END IF;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse.complete(bigint, jsonb) IS
-'Complete the job of a lease and keep its result (at most 1 MB). Repeating it with the same lease is harmless. PU101 when the lease was lost, PU003 when the result is too large. Writes lease, finished and job_key.';
+'Complete the job of a lease and store its result, at most 1 MB. A call with the same lease may be repeated.
+
+Errors: PU001 above READ COMMITTED, PU003 the result is too large, PU101 the lease was lost.';
 
 CREATE FUNCTION pulse.complete_batch(
     leases bigint [], results jsonb [] DEFAULT NULL, quiet boolean DEFAULT false
@@ -46,29 +62,32 @@ SET jit = off
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    v_sound bigint [] := complete_batch.leases;
+    -- Step 1: the leases to complete, and their results in the same order.
+    v_leases bigint [] := complete_batch.leases;
     v_results jsonb [] := complete_batch.results;
-    v_lease pulse_internal.lease;
+    -- Step 2: what was completed.
     v_now timestamptz;
-    v_ended integer := 0;
-    v_keyed bigint [];
+    v_lease pulse_internal.lease;
+    v_completed integer := 0;
+    v_first_job bigint;
+    v_last_job bigint;
     v_jobs bigint [];
-    v_first bigint;
-    v_last bigint;
+    v_jobs_with_key bigint [];
     v_groups pulse_internal.lane_group [];
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM pulse_internal.require_read_committed('complete');
     END IF;
 
-    -- By lease, so that the result of each is found by a binary search. Of a lease that is
-    -- named twice the first counts.
+    -- 1. Sort by lease: step 2 finds the result of a lease by binary search. If a lease is
+    -- named twice, width_bucket finds the last of its entries, and so the first that was
+    -- given. A value of up to 100 bytes is below the limit whatever it contains.
     IF v_results IS NOT NULL THEN
-        SELECT array_agg(s.lease), array_agg(s.result) INTO v_sound, v_results
+        SELECT array_agg(s.lease), array_agg(s.result) INTO v_leases, v_results
         FROM (
             SELECT u.lease, u.result
             FROM unnest(complete_batch.leases, complete_batch.results)
-            WITH ORDINALITY AS u (lease, result, place)
+            WITH ORDINALITY AS u (lease, result, nth)
             WHERE u.lease IS NOT NULL
                 AND CASE
                     WHEN pg_column_size(u.result) > 100
@@ -76,15 +95,14 @@ BEGIN
                             <= pulse_internal.highest('complete', 'result')::integer
                     ELSE true
                 END
-            ORDER BY u.lease, u.place DESC
+            ORDER BY u.lease, u.nth DESC
         ) AS s;
     END IF;
 
-    -- Here and not in report/endings.sql: a report of one job would cost a fifth more CPU by one
-    -- more call, and as much by the one statement that is best for many.
-    IF cardinality(v_sound) = 1 AND v_sound[1] IS NOT NULL THEN
+    -- 2. End the runs: one job.
+    IF cardinality(v_leases) = 1 AND v_leases[1] IS NOT NULL THEN
         DELETE FROM pulse_internal.lease AS l
-        WHERE l.lease = v_sound[1]
+        WHERE l.lease = v_leases[1]
         RETURNING l.* INTO v_lease;
 
         IF v_lease.lease IS NOT NULL THEN
@@ -105,7 +123,8 @@ BEGIN
                 clock_timestamp() - v_lease.claimed_at
             );
 
-            -- Mostly that is all.
+            -- Usually the job has no unique key and no group, and no job of this database
+            -- was ever blocked: nothing is left to do.
             IF NOT v_lease.keyed
                 AND v_lease.group_key IS NULL
                 AND pg_sequence_last_value('pulse_internal.blocked_seq') IS NULL
@@ -117,43 +136,45 @@ BEGIN
                 RETURN;
             END IF;
 
-            v_ended := 1;
-            v_first := v_lease.job;
-            v_last := v_lease.job;
+            v_completed := 1;
+            v_first_job := v_lease.job;
+            v_last_job := v_lease.job;
             IF v_lease.keyed THEN
-                v_keyed := ARRAY[v_lease.job];
+                v_jobs_with_key := ARRAY[v_lease.job];
             END IF;
             IF v_lease.group_key IS NOT NULL THEN
                 v_groups := ARRAY[ROW(v_lease.lane, v_lease.group_key)::pulse_internal.lane_group];
             END IF;
         END IF;
     ELSE
+        -- Many jobs. The index scan reads an array of keys in order, so two reports that
+        -- share leases lock them in the same order.
         v_now := clock_timestamp();
-        -- The index scan visits an array of keys in order, so leases are locked in order.
-        WITH gone AS (
+        WITH ended AS (
             DELETE FROM pulse_internal.lease AS l
-            WHERE l.lease = ANY (v_sound)
-            -- First what is read more than once: a reader takes a row apart up to the last
-            -- column it needs.
+            WHERE l.lease = ANY (v_leases)
+            -- Columns that are read more than once come first: a reader of a CTE unpacks
+            -- each row up to the last column that it needs.
             RETURNING
                 l.claimed_at, l.ready_at, l.job, l.keyed, l.lane, l.kind, l.group_key,
                 l.lease, l.rank, l.attempt, l.failures, l.worker
         ),
 
-        kept AS (
+        stored AS (
             INSERT INTO pulse_internal.finished (
                 job, lane, kind, rank, state, ended_by, attempts, failures, keyed,
                 claimed_at, lease, worker, result
             )
             SELECT
-                g.job, g.lane, g.kind, g.rank, 'completed', 'complete', g.attempt, g.failures,
-                g.keyed, g.claimed_at, g.lease, g.worker,
+                e.job, e.lane, e.kind, e.rank, 'completed', 'complete', e.attempt, e.failures,
+                e.keyed, e.claimed_at, e.lease, e.worker,
                 CASE
-                    -- The list as one flat value: of a variable, each look would make a copy.
+                    -- trim_array(…, 0) makes one flat copy for the whole statement; a
+                    -- reference to the variable would be copied for each row.
                     WHEN v_results IS NOT NULL
-                        THEN v_results[width_bucket(g.lease, (SELECT trim_array(v_sound, 0)))]
+                        THEN v_results[width_bucket(e.lease, (SELECT trim_array(v_leases, 0)))]
                 END
-            FROM gone AS g
+            FROM ended AS e
         ),
 
         counted AS (
@@ -161,58 +182,64 @@ BEGIN
                 lane, kind, event, jobs, wait_bucket, waited, run_bucket, ran
             )
             SELECT
-                g.lane, g.kind, 'completed', count(*),
+                e.lane, e.kind, 'completed', count(*),
                 width_bucket(
-                    g.claimed_at - g.ready_at, pulse_internal.histogram_intervals()
-                ) AS waits,
-                sum(g.claimed_at - g.ready_at),
-                width_bucket(v_now - g.claimed_at, pulse_internal.histogram_intervals()) AS runs,
-                sum(v_now - g.claimed_at)
-            FROM gone AS g
-            GROUP BY g.lane, g.kind, waits, runs
+                    e.claimed_at - e.ready_at, pulse_internal.histogram_intervals()
+                ) AS wait_bucket,
+                sum(e.claimed_at - e.ready_at),
+                width_bucket(v_now - e.claimed_at, pulse_internal.histogram_intervals()) AS run_bucket,
+                sum(v_now - e.claimed_at)
+            FROM ended AS e
+            GROUP BY e.lane, e.kind, wait_bucket, run_bucket
         )
 
         SELECT
             count(*),
-            array_agg(g.job) FILTER (WHERE g.keyed),
-            array_agg(g.job) FILTER (
+            min(e.job),
+            max(e.job),
+            -- Only a database that has had blocked jobs needs the whole list.
+            array_agg(e.job) FILTER (
                 WHERE (SELECT pg_sequence_last_value('pulse_internal.blocked_seq') IS NOT NULL)
             ),
-            min(g.job),
-            max(g.job),
-            array_agg(ROW(g.lane, g.group_key)::pulse_internal.lane_group) FILTER (
-                WHERE g.group_key IS NOT NULL
+            array_agg(e.job) FILTER (WHERE e.keyed),
+            array_agg(ROW(e.lane, e.group_key)::pulse_internal.lane_group) FILTER (
+                WHERE e.group_key IS NOT NULL
             )
-        INTO v_ended, v_keyed, v_jobs, v_first, v_last, v_groups
-        FROM gone AS g;
+        INTO v_completed, v_first_job, v_last_job, v_jobs, v_jobs_with_key, v_groups
+        FROM ended AS e;
     END IF;
 
+    -- 3. Follow up.
     IF v_groups IS NOT NULL THEN
         PERFORM pulse_internal.notice_ends(v_groups);
     END IF;
 
-    IF v_keyed IS NOT NULL THEN
-        PERFORM pulse_internal.release_keys(v_keyed);
+    IF v_jobs_with_key IS NOT NULL THEN
+        PERFORM pulse_internal.release_keys(v_jobs_with_key);
     END IF;
 
-    -- Who waits for them, in a later statement than the one that ended them: who began
-    -- to wait until then is seen. Most batches are of neighbours: one look for all. Which
-    -- jobs they are is not collected where nobody ever waited.
-    IF pg_sequence_last_value('pulse_internal.blocked_seq') IS NOT NULL AND v_ended > 0 THEN
-        IF v_last - v_first >= 10 * v_ended
+    -- Blocked jobs that depend on the completed ones. This has to be a later statement than
+    -- the one that deleted the leases: it also sees jobs that were blocked until then
+    -- (flows/release.sql). The ids of a batch are mostly close together. Then one lookup of
+    -- their range tells whether any job waits for one of them; a batch that is spread over
+    -- ten times as many ids is looked up job by job.
+    IF pg_sequence_last_value('pulse_internal.blocked_seq') IS NOT NULL AND v_completed > 0 THEN
+        IF v_last_job - v_first_job >= 10 * v_completed
             OR (
                 SELECT true
                 FROM pulse_internal.blocked AS b
-                WHERE b.waits_for BETWEEN v_first AND v_last
+                WHERE b.waits_for BETWEEN v_first_job AND v_last_job
                 ORDER BY b.waits_for, b.seq
                 LIMIT 1
             )
         THEN
+            -- The list is missing after a report of one job, and if the first job ever was
+            -- blocked during this call.
             IF v_jobs IS NULL THEN
                 v_jobs := array(
                     SELECT f.job
                     FROM pulse_internal.finished AS f
-                    WHERE f.lease = ANY (v_sound)
+                    WHERE f.lease = ANY (v_leases)
                         AND f.ended_by = 'complete'
                 );
             END IF;
@@ -220,7 +247,8 @@ BEGIN
         END IF;
     END IF;
 
-    IF v_ended = cardinality(complete_batch.leases) THEN
+    -- 4. Answer. Usually all are ok.
+    IF v_completed = cardinality(complete_batch.leases) THEN
         IF complete_batch.quiet IS NOT TRUE THEN
             RETURN QUERY
             SELECT u.lease, 'ok'
@@ -229,23 +257,31 @@ BEGIN
         RETURN;
     END IF;
 
-    -- What was ended now, and what was before by the same report.
+    -- ok are also the leases that an earlier call has completed: their rows are in finished.
     RETURN QUERY
-    SELECT v.*
-    FROM pulse_internal.verdicts(
+    SELECT s.*
+    FROM pulse_internal.report_statuses(
         complete_batch.leases,
-        v_sound,
+        v_leases,
         array(
             SELECT f.lease
             FROM pulse_internal.finished AS f
-            WHERE f.lease = ANY (v_sound)
+            WHERE f.lease = ANY (v_leases)
                 AND f.ended_by = 'complete'
         ),
         'complete',
         complete_batch.quiet
-    ) AS v;
+    ) AS s;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse.complete_batch(bigint [], jsonb [], boolean) IS
-'Complete the jobs of several leases, each with its result at the same place. One row for each lease: ok, lost, or too_large (a result above 1 MB; that job goes on running); with quiet, only for those that are not ok. A repeated report is ok again. Writes lease, finished and job_key.';
+'Complete the jobs of several leases. Returns a status for each lease, in the order given.
+
+- results: the result of each lease, in the same order.
+- quiet: return only the leases whose status is not ok.
+- ok: the job is completed, by this call or by an earlier one with the same lease.
+- lost: the lease has expired and was taken away. Nothing was written.
+- too_large: the result is above 1 MB. Nothing was written, and the job is still running.
+
+Errors: PU001 above READ COMMITTED.';

@@ -1,15 +1,17 @@
--- How jobs end. finished is written in four places: by complete_batch (report/complete.sql),
--- whose one statement is the hottest of all; by the two functions below, for a run that
--- failed and a job that is cancelled; where a bad end cancels the jobs that depend on it
--- (flows/cascade.sql); and by an enqueue after a job that had ended badly (flows/after.sql).
--- After each, in a later statement, jobs that wait for the one that ended are looked for,
--- if any job was ever blocked.
+-- How runs and jobs end: fail_runs for runs that failed or expired, finish_cancelled for one job.
+--
+-- Rows of finished are written in four places: by complete_batch, by the two functions of this
+-- file, where an end cancels the jobs that depend on the ended one (flows/cascade.sql), and by an
+-- enqueue after a job that had ended badly (flows/after.sql).
+--
+-- fail_runs, numbered as in the function: 1. end the runs and decide what becomes of each job;
+-- 2. follow up: groups, unique keys, dependents; 3. keep at most 100 errors of a job. It deletes
+-- from lease, inserts into failure, waiting, finished and tally, and locks leases in the order of
+-- their numbers. The dependents of an ended job are looked for in a later statement than the one
+-- that ended it, and only in a database where a job was ever blocked.
+--
+-- report_statuses and reported_before answer a report: ok, lost or too_large.
 
--- For fail and reap alike: the run is charged, its error kept, and the job goes back into
--- waiting with a backoff, or is dead, or, when a cancel was requested, cancelled. The lists
--- are in the order of the leases, so that a run is found by a binary search; reap gives none but
--- that of the leases, which then may have any order.
--- Returns the leases that were ended; one that is not there was lost.
 CREATE FUNCTION pulse_internal.fail_runs(
     leases bigint [],
     errors text [],
@@ -30,58 +32,63 @@ AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
     v_ended bigint [];
-    v_keyed bigint [];
-    v_many bigint [];
     v_over bigint [];
+    v_over_with_key bigint [];
+    v_with_many_errors bigint [];
     v_groups pulse_internal.lane_group [];
 BEGIN
-    WITH gone AS (
+    -- 1. End the runs. The arrays errors, retry_in and fatal have an element for each lease. The
+    -- leases are in order, so width_bucket finds the subscript of a run by binary search. A reap
+    -- passes only leases, in any order: then every element is NULL.
+    WITH ended AS (
         DELETE FROM pulse_internal.lease AS l
         WHERE l.lease = ANY (fail_runs.leases)
         RETURNING l.*
     ),
 
-    judged AS MATERIALIZED (
+    decided AS MATERIALIZED (
         SELECT
-            g.*,
+            e.*,
             coalesce(
-                fail_runs.errors[p.place],
+                fail_runs.errors[n.nth],
                 CASE
                     WHEN fail_runs.verb <> 'reap' THEN 'failed'
-                    WHEN g.deadline <= v_now THEN 'max_runtime exceeded'
+                    WHEN e.deadline <= v_now THEN 'max_runtime exceeded'
                     ELSE 'worker lease expired'
                 END
             ) AS error,
             CASE
-                WHEN g.cancel_by IS NOT NULL THEN 'cancelled'
-                WHEN fail_runs.fatal[p.place] OR g.failures + 1 >= b.max_attempts THEN 'dead'
+                WHEN e.cancel_by IS NOT NULL THEN 'cancelled'
+                WHEN fail_runs.fatal[n.nth] OR e.failures + 1 >= b.max_attempts THEN 'dead'
                 ELSE 'retrying'
-            END AS fate,
+            END AS new_state,
             coalesce(
-                fail_runs.retry_in[p.place],
+                fail_runs.retry_in[n.nth],
                 pulse_internal.backoff(
                     k.backoff, k.backoff_base, k.backoff_cap, k.backoff_jitter,
-                    g.failures + 1
+                    e.failures + 1
                 )
-            ) AS pause
-        FROM gone AS g
+            ) AS delay
+        FROM ended AS e
         CROSS JOIN LATERAL (
-            -- As one flat value: of a variable, each look would make a copy.
-            SELECT width_bucket(g.lease, (SELECT trim_array(fail_runs.leases, 0))) AS place
-        ) AS p
-        -- OFFSET 0 keeps these what they are: one look by key for each run.
+            -- trim_array(…, 0) makes one flat copy for the whole statement; a reference to the
+            -- argument would be copied for each row.
+            SELECT width_bucket(e.lease, (SELECT trim_array(fail_runs.leases, 0))) AS nth
+        ) AS n
+        -- OFFSET 0 keeps the planner from making joins of these: one lookup by primary key for
+        -- each run, whatever the statistics say.
         CROSS JOIN LATERAL (
-            SELECT o.max_attempts FROM pulse_internal.body AS o WHERE o.job = g.job OFFSET 0
+            SELECT o.max_attempts FROM pulse_internal.body AS o WHERE o.job = e.job OFFSET 0
         ) AS b
         LEFT JOIN LATERAL (
-            SELECT o.* FROM pulse_internal.kind AS o WHERE o.kind = g.kind OFFSET 0
+            SELECT o.* FROM pulse_internal.kind AS o WHERE o.kind = e.kind OFFSET 0
         ) AS k ON true
     ),
 
-    noted AS (
+    stored_errors AS (
         INSERT INTO pulse_internal.failure (job, attempt, lease, worker, claimed_at, error)
-        SELECT j.job, j.attempt, j.lease, j.worker, j.claimed_at, j.error
-        FROM judged AS j
+        SELECT d.job, d.attempt, d.lease, d.worker, d.claimed_at, d.error
+        FROM decided AS d
     ),
 
     retried AS (
@@ -90,27 +97,27 @@ BEGIN
             last_lease, last_verb, place
         )
         SELECT
-            j.lane,
+            d.lane,
             greatest(
-                clock_timestamp() + greatest(j.pause, '0'), (SELECT pulse_internal.due_floor())
+                clock_timestamp() + greatest(d.delay, '0'), (SELECT pulse_internal.due_floor())
             ),
-            j.job, j.kind, j.rank, j.attempt, j.failures + 1, j.keyed, true, j.lease,
-            fail_runs.verb, j.place
-        FROM judged AS j
-        WHERE j.fate = 'retrying'
+            d.job, d.kind, d.rank, d.attempt, d.failures + 1, d.keyed, true, d.lease,
+            fail_runs.verb, d.place
+        FROM decided AS d
+        WHERE d.new_state = 'retrying'
     ),
 
-    ended AS (
+    finished AS (
         INSERT INTO pulse_internal.finished (
             job, lane, kind, rank, state, ended_by, attempts, failures, keyed,
             claimed_at, lease, worker, error
         )
         SELECT
-            j.job, j.lane, j.kind, j.rank, j.fate::pulse_internal.outcome, fail_runs.verb,
-            j.attempt, j.failures + 1, j.keyed, j.claimed_at, j.lease, j.worker,
-            CASE WHEN j.fate = 'cancelled' THEN j.cancel_reason ELSE j.error END
-        FROM judged AS j
-        WHERE j.fate <> 'retrying'
+            d.job, d.lane, d.kind, d.rank, d.new_state::pulse_internal.outcome, fail_runs.verb,
+            d.attempt, d.failures + 1, d.keyed, d.claimed_at, d.lease, d.worker,
+            CASE WHEN d.new_state = 'cancelled' THEN d.cancel_reason ELSE d.error END
+        FROM decided AS d
+        WHERE d.new_state <> 'retrying'
     ),
 
     counted AS (
@@ -125,52 +132,55 @@ BEGIN
             sum(e.ran)
         FROM (
             SELECT
-                j.lane, j.kind, 'failed' AS event,
-                j.claimed_at - j.ready_at AS waited,
-                v_now - j.claimed_at AS ran
-            FROM judged AS j
+                d.lane, d.kind, 'failed' AS event,
+                d.claimed_at - d.ready_at AS waited,
+                v_now - d.claimed_at AS ran
+            FROM decided AS d
             UNION ALL
             SELECT
-                j.lane, j.kind,
-                CASE j.fate WHEN 'retrying' THEN 'retried' ELSE j.fate END, NULL, NULL
-            FROM judged AS j
+                d.lane, d.kind,
+                CASE d.new_state WHEN 'retrying' THEN 'retried' ELSE d.new_state END, NULL, NULL
+            FROM decided AS d
             UNION ALL
-            SELECT j.lane, j.kind, 'reaped', NULL, NULL
-            FROM judged AS j
+            SELECT d.lane, d.kind, 'reaped', NULL, NULL
+            FROM decided AS d
             WHERE fail_runs.verb = 'reap'
         ) AS e
         GROUP BY e.lane, e.kind, e.event, wait_bucket, run_bucket
     )
 
     SELECT
-        array_agg(j.lease),
-        array_agg(j.job) FILTER (WHERE j.keyed AND j.fate <> 'retrying'),
-        array_agg(j.job) FILTER (WHERE j.attempt > 100),
-        array_agg(j.job) FILTER (WHERE j.fate <> 'retrying'),
-        array_agg(ROW(j.lane, j.group_key)::pulse_internal.lane_group)
-        FILTER (WHERE j.group_key IS NOT NULL)
-    INTO v_ended, v_keyed, v_many, v_over, v_groups
-    FROM judged AS j;
+        array_agg(d.lease),
+        array_agg(d.job) FILTER (WHERE d.new_state <> 'retrying'),
+        array_agg(d.job) FILTER (WHERE d.new_state <> 'retrying' AND d.keyed),
+        -- As many errors as attempts at most.
+        array_agg(d.job) FILTER (WHERE d.attempt > 100),
+        array_agg(ROW(d.lane, d.group_key)::pulse_internal.lane_group)
+        FILTER (WHERE d.group_key IS NOT NULL)
+    INTO v_ended, v_over, v_over_with_key, v_with_many_errors, v_groups
+    FROM decided AS d;
 
+    -- 2. Follow up. The last of these is a later statement than the one that ended the jobs: it
+    -- also sees jobs that were blocked until then.
     IF v_groups IS NOT NULL THEN
         PERFORM pulse_internal.notice_ends(v_groups);
     END IF;
 
-    IF v_keyed IS NOT NULL THEN
-        PERFORM pulse_internal.release_keys(v_keyed);
+    IF v_over_with_key IS NOT NULL THEN
+        PERFORM pulse_internal.release_keys(v_over_with_key);
     END IF;
 
     IF v_over IS NOT NULL AND pg_sequence_last_value('pulse_internal.blocked_seq') IS NOT NULL THEN
         PERFORM pulse_internal.ended_badly(v_over);
     END IF;
 
-    -- The list of errors is capped.
-    IF v_many IS NOT NULL THEN
+    -- 3. Keep the newest 100 errors of a job.
+    IF v_with_many_errors IS NOT NULL THEN
         DELETE FROM pulse_internal.failure AS f
         USING (
             SELECT x.job, max(x.attempt) AS newest
             FROM pulse_internal.failure AS x
-            WHERE x.job = ANY (v_many)
+            WHERE x.job = ANY (v_with_many_errors)
             GROUP BY x.job
         ) AS n
         WHERE f.job = n.job
@@ -182,10 +192,8 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.fail_runs(bigint [], text [], interval [], boolean [], text) IS
-'End runs that failed or lapsed: retrying, dead or cancelled.';
+'End runs that failed (verb fail) or whose lease has expired (reap): their jobs are retried, dead or, after a cancel request, cancelled. Returns the leases that it has ended; one that is missing was lost.';
 
--- For ack_cancel, cancel, reject, release, snooze and expired approvals: the caller has
--- taken the job out of its place. claimed_at, lease and worker are those of its run.
 CREATE FUNCTION pulse_internal.finish_cancelled(
     job bigint,
     lane text,
@@ -233,10 +241,10 @@ $$;
 COMMENT ON FUNCTION pulse_internal.finish_cancelled(
     bigint, text, text, integer, text, integer, integer, boolean, text, timestamptz, bigint, text
 ) IS
-'Write that a job was cancelled, by which verb and why, and release its unique key.';
+'Store that a job was cancelled, by which verb and why, and release its unique key. The caller has deleted the row that said where the job stood. claimed_at, lease and worker are those of its run, if it had one.';
 
-CREATE FUNCTION pulse_internal.verdicts(
-    leases bigint [], sound bigint [], ended bigint [], verb text, quiet boolean
+CREATE FUNCTION pulse_internal.report_statuses(
+    leases bigint [], fitting bigint [], ended bigint [], verb text, quiet boolean
 )
 RETURNS SETOF pulse.verdict
 LANGUAGE plpgsql
@@ -244,46 +252,46 @@ SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
-    -- Mostly that is all.
-    IF cardinality(verdicts.ended) = cardinality(verdicts.leases) THEN
-        IF verdicts.quiet IS NOT TRUE THEN
+    -- Usually this call has ended every run.
+    IF cardinality(report_statuses.ended) = cardinality(report_statuses.leases) THEN
+        IF report_statuses.quiet IS NOT TRUE THEN
             RETURN QUERY
             SELECT u.lease, 'ok'
-            FROM unnest(verdicts.leases) AS u (lease);
+            FROM unnest(report_statuses.leases) AS u (lease);
         END IF;
         RETURN;
     END IF;
 
-    -- By hash: a batch may be long, and = ANY of an array would read all of it for each lease.
+    -- IN a subquery becomes a hash table. = ANY of an array would read all of it for each lease
+    -- of a long batch.
     RETURN QUERY
-    SELECT j.lease, j.verdict
+    SELECT s.lease, s.status
     FROM (
         SELECT
             u.lease,
-            u.place,
+            u.nth,
             CASE
-                WHEN u.lease IN (SELECT e.lease FROM unnest(verdicts.ended) AS e (lease))
+                WHEN u.lease IN (SELECT e.lease FROM unnest(report_statuses.ended) AS e (lease))
                     THEN 'ok'
-                WHEN u.lease IN (SELECT s.lease FROM unnest(verdicts.sound) AS s (lease))
+                WHEN u.lease IN (SELECT f.lease FROM unnest(report_statuses.fitting) AS f (lease))
                     THEN
                         CASE
-                            WHEN pulse_internal.reported_before(u.lease, verdicts.verb) THEN 'ok'
+                            WHEN pulse_internal.reported_before(u.lease, report_statuses.verb) THEN 'ok'
                             ELSE 'lost'
                         END
                 WHEN u.lease IS NULL THEN 'lost'
                 ELSE 'too_large'
-            END AS verdict
-        FROM unnest(verdicts.leases) WITH ORDINALITY AS u (lease, place)
-    ) AS j
-    WHERE j.verdict <> 'ok' OR verdicts.quiet IS NOT TRUE
-    ORDER BY j.place;
+            END AS status
+        FROM unnest(report_statuses.leases) WITH ORDINALITY AS u (lease, nth)
+    ) AS s
+    WHERE s.status <> 'ok' OR report_statuses.quiet IS NOT TRUE
+    ORDER BY s.nth;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.verdicts(bigint [], bigint [], bigint [], text, boolean) IS
-'What became of a batch of reports: sound are those that were small enough, ended those that this one ended; with quiet, only what is not ok.';
+COMMENT ON FUNCTION pulse_internal.report_statuses(bigint [], bigint [], bigint [], text, boolean) IS
+'The status of each reported lease. fitting are the leases whose report was small enough, ended those whose run this call has ended. With quiet, only what is not ok.';
 
--- Same verb, same lease: the answer was lost, not the report.
 CREATE FUNCTION pulse_internal.reported_before(lease bigint, verb text)
 RETURNS boolean
 LANGUAGE plpgsql
@@ -315,4 +323,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.reported_before(bigint, text) IS
-'Whether this verb with this lease is what brought its job where it stands.';
+'Whether the run of this lease was ended by this verb: then a worker that did not get the answer repeats its report.';

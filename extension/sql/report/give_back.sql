@@ -1,4 +1,13 @@
--- A run that is given back without a result: at once (release) or later (snooze).
+-- release, snooze, ack_cancel: a worker ends a run without a result and without a failure.
+--
+-- release returns jobs to the queue at once, and snooze returns one after a delay. ack_cancel
+-- confirms that the worker has stopped a job whose cancel was requested. All three delete the row
+-- of lease: a report whose lease was lost finds no row and changes nothing. release and snooze then
+-- insert into ready or waiting. If a cancel was requested meanwhile, the job must not run again:
+-- then they insert into finished, as ack_cancel does.
+--
+-- Locks: leases in the order of their numbers. All three wait for another report, a cancel or a
+-- reap that has locked the same lease.
 
 CREATE FUNCTION pulse.release(leases bigint [])
 RETURNS SETOF pulse.verdict
@@ -7,19 +16,26 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_given bigint [];
+    v_released bigint [];
 BEGIN
     PERFORM pulse_internal.require_read_committed('release');
-    v_given := pulse_internal.give_back(release.leases, NULL, 'release');
+    v_released := pulse_internal.release_runs(release.leases, NULL, 'release');
 
     RETURN QUERY
-    SELECT v.*
-    FROM pulse_internal.verdicts(release.leases, release.leases, v_given, 'release', false) AS v;
+    SELECT s.*
+    FROM pulse_internal.report_statuses(
+        release.leases, release.leases, v_released, 'release', false
+    ) AS s;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse.release(bigint []) IS
-'Give running jobs back at once without charging them: they join the end of their priority, or keep their place in a lane with in_order. One row for each lease: ok or lost. Writes lease and ready; after a cancel request lease, finished and job_key.';
+'Return running jobs to the queue at once; this does not count as a failed attempt. Returns a status for each lease, in the order given.
+
+- ok: the job is ready, by this call or by an earlier one with the same lease. It is the last of its priority; in a lane with in_order it keeps its position. A job whose cancel was requested is cancelled instead.
+- lost: the lease has expired and was taken away. Nothing was written.
+
+Errors: PU001 above READ COMMITTED.';
 
 CREATE FUNCTION pulse.snooze(lease bigint, delay interval)
 RETURNS void
@@ -41,7 +57,7 @@ BEGIN
         snooze.delay, pulse_internal.range_of('snooze', 'delay')
     );
 
-    IF cardinality(pulse_internal.give_back(ARRAY[snooze.lease], snooze.delay, 'snooze')) = 0
+    IF cardinality(pulse_internal.release_runs(ARRAY[snooze.lease], snooze.delay, 'snooze')) = 0
         AND NOT pulse_internal.reported_before(snooze.lease, 'snooze')
     THEN
         PERFORM pulse_internal.raise_lease_lost(snooze.lease);
@@ -50,63 +66,9 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.snooze(bigint, interval) IS
-'Give a running job back until delay has passed, without charging it. Repeating it with the same lease is harmless. PU101 when the lease was lost, PU002 for a bad delay. Writes lease and waiting; after a cancel request lease, finished and job_key.';
+'Return a running job to the queue until delay has passed; this does not count as a failed attempt. A call with the same lease may be repeated. A job whose cancel was requested is cancelled instead.
 
--- A run that is given back is not charged. If a cancel was asked for meanwhile, giving
--- back is as good as acknowledging it: the job must not run again.
-CREATE FUNCTION pulse_internal.give_back(leases bigint [], delay interval, verb text)
-RETURNS bigint []
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off
-SET jit = off
-AS $$
-DECLARE
-    v_lease pulse_internal.lease;
-    v_given bigint [] := ARRAY[]::bigint [];
-    v_groups pulse_internal.lane_group [];
-BEGIN
-    -- Locked in the order of the leases; waits for a report of the same lease.
-    FOR v_lease IN
-        SELECT l.*
-        FROM pulse_internal.lease AS l
-        WHERE l.lease = ANY (give_back.leases)
-        ORDER BY l.lease
-        FOR UPDATE
-    LOOP
-        DELETE FROM pulse_internal.lease AS l
-        WHERE l.lease = v_lease.lease;
-        PERFORM pulse_internal.count_start(v_lease);
-
-        IF v_lease.cancel_by IS NULL THEN
-            PERFORM pulse_internal.put_in_line(
-                v_lease.job, v_lease.lane, v_lease.kind, v_lease.rank,
-                clock_timestamp() + give_back.delay, v_lease.attempt, v_lease.failures,
-                v_lease.keyed, false, v_lease.lease, give_back.verb,
-                pulse_internal.group_key(v_lease.job), v_lease.place
-            );
-        ELSE
-            PERFORM pulse_internal.finish_cancelled(
-                v_lease.job, v_lease.lane, v_lease.kind, v_lease.rank, give_back.verb,
-                v_lease.attempt, v_lease.failures, v_lease.keyed, v_lease.cancel_reason,
-                v_lease.claimed_at, v_lease.lease, v_lease.worker
-            );
-        END IF;
-        v_given := v_given || v_lease.lease;
-        IF v_lease.group_key IS NOT NULL THEN
-            v_groups := v_groups || ROW(v_lease.lane, v_lease.group_key)::pulse_internal.lane_group;
-        END IF;
-    END LOOP;
-
-    IF v_groups IS NOT NULL THEN
-        PERFORM pulse_internal.notice_ends(v_groups);
-    END IF;
-    RETURN v_given;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse_internal.give_back(bigint [], interval, text) IS
-'Put running jobs back into line, or into waiting for delay, without charging them.';
+Errors: PU001 above READ COMMITTED, PU002 bad delay, PU101 the lease was lost.';
 
 CREATE FUNCTION pulse.ack_cancel(lease bigint)
 RETURNS void
@@ -121,8 +83,8 @@ DECLARE
 BEGIN
     PERFORM pulse_internal.require_read_committed('ack_cancel');
 
-    -- Taking the row out is the fence: a stale lease finds nothing. Waits for a cancel
-    -- or reap that holds it.
+    -- Deleting the row is the fence: a report with an old lease deletes nothing. This waits for
+    -- a cancel or a reap that has locked the row.
     DELETE FROM pulse_internal.lease AS l
     WHERE l.lease = ack_cancel.lease
     RETURNING l.* INTO v_lease;
@@ -158,4 +120,60 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.ack_cancel(bigint) IS
-'Report that the run was stopped as a cancel requested: the job is cancelled. Repeating it with the same lease is harmless. PU101 the lease was lost; PU105 no cancel of this run was requested. Writes lease, finished and job_key.';
+'Confirm that a run was stopped because its cancel was requested: the job is cancelled. A call with the same lease may be repeated.
+
+Errors: PU001 above READ COMMITTED, PU101 the lease was lost, PU105 no cancel of this run was requested.';
+
+CREATE FUNCTION pulse_internal.release_runs(leases bigint [], delay interval, verb text)
+RETURNS bigint []
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_lease pulse_internal.lease;
+    v_released bigint [] := ARRAY[]::bigint [];
+    v_groups pulse_internal.lane_group [];
+BEGIN
+    -- Locks the leases in order, and waits for another report of the same lease.
+    FOR v_lease IN
+        SELECT l.*
+        FROM pulse_internal.lease AS l
+        WHERE l.lease = ANY (release_runs.leases)
+        ORDER BY l.lease
+        FOR UPDATE
+    LOOP
+        DELETE FROM pulse_internal.lease AS l
+        WHERE l.lease = v_lease.lease;
+        PERFORM pulse_internal.count_start(v_lease);
+
+        IF v_lease.cancel_by IS NULL THEN
+            PERFORM pulse_internal.put_in_line(
+                v_lease.job, v_lease.lane, v_lease.kind, v_lease.rank,
+                clock_timestamp() + release_runs.delay, v_lease.attempt, v_lease.failures,
+                v_lease.keyed, false, v_lease.lease, release_runs.verb,
+                pulse_internal.group_key(v_lease.job), v_lease.place
+            );
+        ELSE
+            PERFORM pulse_internal.finish_cancelled(
+                v_lease.job, v_lease.lane, v_lease.kind, v_lease.rank, release_runs.verb,
+                v_lease.attempt, v_lease.failures, v_lease.keyed, v_lease.cancel_reason,
+                v_lease.claimed_at, v_lease.lease, v_lease.worker
+            );
+        END IF;
+        v_released := v_released || v_lease.lease;
+        IF v_lease.group_key IS NOT NULL THEN
+            v_groups := v_groups || ROW(v_lease.lane, v_lease.group_key)::pulse_internal.lane_group;
+        END IF;
+    END LOOP;
+
+    IF v_groups IS NOT NULL THEN
+        PERFORM pulse_internal.notice_ends(v_groups);
+    END IF;
+    RETURN v_released;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse_internal.release_runs(bigint [], interval, text) IS
+'End runs without a failure and return the leases that it has ended. Their jobs become ready, or wait for delay; those whose cancel was requested are cancelled.';

@@ -1,6 +1,11 @@
--- A heartbeat never waits: a lease that it can read but not lock is just being
--- reported by its own worker, in a transaction that may be long. That is no reason to
--- hold up the beats of all other jobs.
+-- heartbeat: a worker extends its leases, and learns which jobs it has to stop.
+--
+-- It updates lease_until in lease, in one statement for all leases of the worker. It locks them
+-- in the order of their numbers and skips rows that are locked. So a heartbeat never waits: a
+-- locked lease is usually one that its worker is reporting in a transaction that is still open,
+-- and the heartbeats of the other jobs must not wait for that. A skipped lease is answered from
+-- what can be read of it.
+
 CREATE FUNCTION pulse.heartbeat(leases bigint [])
 RETURNS SETOF pulse.beat
 LANGUAGE plpgsql
@@ -20,7 +25,7 @@ BEGIN
     v_now := clock_timestamp();
 
     RETURN QUERY
-    WITH mine AS MATERIALIZED (
+    WITH locked AS MATERIALIZED (
         SELECT l.lease
         FROM pulse_internal.lease AS l
         WHERE l.lease = ANY (heartbeat.leases)
@@ -33,7 +38,7 @@ BEGIN
         SET lease_until = greatest(
             l.lease_until, least(v_now + l.lease_for, l.deadline, l.cancel_by)
         )
-        WHERE l.lease = ANY (array(SELECT m.lease FROM mine AS m))
+        WHERE l.lease = ANY (array(SELECT o.lease FROM locked AS o))
         RETURNING l.lease, l.lease_until, l.deadline, l.cancel_by
     )
 
@@ -46,7 +51,7 @@ BEGIN
             ELSE 'ok'
         END,
         coalesce(e.lease_until, l.lease_until)
-    FROM unnest(heartbeat.leases) WITH ORDINALITY AS u (lease, place)
+    FROM unnest(heartbeat.leases) WITH ORDINALITY AS u (lease, nth)
     LEFT JOIN extended AS e ON e.lease = u.lease
     LEFT JOIN LATERAL (
         SELECT o.lease, o.lease_until, o.deadline, o.cancel_by
@@ -54,9 +59,17 @@ BEGIN
         WHERE o.lease = u.lease
         OFFSET 0
     ) AS l ON true
-    ORDER BY u.place;
+    ORDER BY u.nth;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse.heartbeat(bigint []) IS
-'Extend leases, each by what it was claimed for, never past its deadline or cancel grace. One row for each lease: ok, lost (taken away: stop and drop the result), cancel (stop and call ack_cancel), deadline (max_runtime is over). PU001 above READ COMMITTED. Writes lease.';
+'Extend leases, each by the time that it was claimed for. Returns a status for each lease, in the order given, and until when the lease now is valid.
+
+- ok: the job goes on.
+- cancel: a cancel was requested. Stop the job and call ack_cancel.
+- deadline: max_runtime is over. Stop the job and drop its result.
+- lost: the lease has expired and was taken away. Stop the job and drop its result.
+- A lease is never extended beyond the deadline of its run, nor beyond the grace of a cancel.
+
+Errors: PU001 above READ COMMITTED.';

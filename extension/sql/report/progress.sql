@@ -1,4 +1,9 @@
--- What a run reports about itself while it goes on. Neither holds up a heartbeat.
+-- progress, checkpoint: a running job reports how far it is, and saves data for its next attempt.
+--
+-- progress writes one row of job_progress for each job, and notifies the channel pulse_progress.
+-- checkpoint writes one row of job_checkpoint. Both lock the lease FOR KEY SHARE: until they
+-- commit, no other session can end the run. A heartbeat takes a lock that goes together with
+-- theirs, so neither waits for the other.
 
 CREATE FUNCTION pulse.progress(
     lease bigint, fraction double precision, note text DEFAULT NULL
@@ -36,7 +41,12 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.progress(bigint, double precision, text) IS
-'Say how far a running job has come: a fraction from 0 to 1 and a note. PU101 when the lease was lost, PU002 outside the bounds. Writes job_progress.';
+'Report how far a running job is.
+
+- fraction: from 0 to 1.
+- note: a short text, shown beside the fraction.
+
+Errors: PU001 above READ COMMITTED, PU002 a value out of range, PU101 the lease was lost.';
 
 CREATE FUNCTION pulse.checkpoint(lease bigint, data jsonb)
 RETURNS void
@@ -63,10 +73,10 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.checkpoint(bigint, jsonb) IS
-'Keep data (at most 1 MB) for the next attempt of this job, which gets it with its claim. PU101 when the lease was lost, PU003 when it is too large. Writes job_checkpoint.';
+'Save data of a running job, at most 1 MB, for its next attempt: the claim of that attempt returns it. A new call replaces the data.
 
--- Both take FOR KEY SHARE on the lease: nobody can take the lease away in between, and
--- a heartbeat is not held up.
+Errors: PU001 above READ COMMITTED, PU003 the data is too large, PU101 the lease was lost.';
+
 CREATE FUNCTION pulse_internal.job_of(lease bigint)
 RETURNS bigint
 LANGUAGE plpgsql
@@ -90,4 +100,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.job_of(bigint) IS
-'The job of a lease, which nobody can take away until this transaction ends; else PU101.';
+'The job of a lease; PU101 if the lease was lost. Locks the lease FOR KEY SHARE, so no other session can end the run before this transaction ends.';
