@@ -318,8 +318,11 @@ SET enable_seqscan = off
 SET enable_sort = off
 AS $$
 DECLARE
+    -- A variable: an index scan cannot stop at clock_timestamp(), which is volatile.
+    v_now timestamptz := clock_timestamp();
     v_signal record;
     v_woken integer := 0;
+    v_expired integer;
 BEGIN
     FOR v_signal IN
         SELECT s.signal, s.owner
@@ -334,7 +337,19 @@ BEGIN
         );
         EXIT WHEN v_woken >= tick_signals.max_rows;
     END LOOP;
-    RETURN greatest(v_woken, pulse_internal.prune_signals(tick_signals.max_rows));
+
+    DELETE FROM pulse_internal.signal AS s
+    WHERE s.ctid = ANY (array(
+            SELECT o.ctid
+            FROM pulse_internal.signal AS o
+            WHERE o.expires_at <= v_now
+                AND o.undelivered_at IS NULL
+            ORDER BY o.expires_at
+            LIMIT tick_signals.max_rows
+            FOR UPDATE SKIP LOCKED
+        ));
+    GET DIAGNOSTICS v_expired = ROW_COUNT;
+    RETURN greatest(v_woken, v_expired);
 END;
 $$;
 

@@ -37,7 +37,7 @@ BEGIN
         v_all := v_all + v_keys.jobs;
         EXIT WHEN v_keys.keys < 1000 OR pulse_internal.time_is_over(tick_prune.until);
     END LOOP;
-    PERFORM pulse_internal.prune_workers(1000);
+    PERFORM pulse_internal.prune_rows('pulse_internal.worker', 'seen_at', '1 day', 1000);
 
     SELECT v_old.state ->> 'lane' AS lane, (v_old.state ->> 'state')::pulse_internal.outcome AS state
     INTO v_place;
@@ -208,7 +208,7 @@ DECLARE
     v_kept_until timestamptz := pulse_internal.kept_until(prune_round.lane, prune_round.state);
     v_before timestamptz := (
         SELECT r.before
-        FROM pulse_internal.retained_since(ARRAY[prune_round.lane], ARRAY[prune_round.state]) AS r
+        FROM pulse_internal.retention_cutoffs(ARRAY[prune_round.lane], ARRAY[prune_round.state]) AS r
     );
     v_page record;
     v_kept integer := 0;

@@ -205,7 +205,7 @@ SELECT set_eq(
 INSERT INTO pulse_internal.audit_entry (at, who, verb)
 SELECT clock_timestamp() - interval '91 days', 1, 'old' FROM generate_series(1, 3);
 SELECT is(
-    ARRAY[pulse_internal.prune_audit(2), pulse_internal.prune_audit(2), pulse_internal.prune_audit(2)],
+    ARRAY[pulse_internal.prune_rows('pulse_internal.audit_entry', 'at', '90 days', 2), pulse_internal.prune_rows('pulse_internal.audit_entry', 'at', '90 days', 2), pulse_internal.prune_rows('pulse_internal.audit_entry', 'at', '90 days', 2)],
     '{2,1,0}',
     'audit entries are kept for 90 days and removed in batches'
 );

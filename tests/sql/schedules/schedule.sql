@@ -526,9 +526,9 @@ DELETE FROM pulse_internal.schedule WHERE name LIKE 'herd%';
 UPDATE pulse_internal.schedule_run AS r
 SET handled_at = clock_timestamp() - interval '91 days'
 WHERE r.name = 'second';
-SELECT is(pulse_internal.prune_schedule_runs(60), 60, 'old rows are deleted, so many at a time');
-SELECT cmp_ok(pulse_internal.prune_schedule_runs(1000), '>', 100, 'until there are none');
-SELECT is(pulse_internal.prune_schedule_runs(1000), 0, 'and only those');
+SELECT is(pulse_internal.prune_rows('pulse_internal.schedule_run', 'handled_at', '90 days', 60), 60, 'old rows are deleted, so many at a time');
+SELECT cmp_ok(pulse_internal.prune_rows('pulse_internal.schedule_run', 'handled_at', '90 days', 1000), '>', 100, 'until there are none');
+SELECT is(pulse_internal.prune_rows('pulse_internal.schedule_run', 'handled_at', '90 days', 1000), 0, 'and only those');
 
 SELECT pulse.schedule('reasoned', 'k', cron => '0 0 * * *') \g /dev/null
 SELECT throws_ok(
