@@ -1,5 +1,12 @@
--- When tick last did which part of the upkeep, and where it stopped: appended to
--- upkeep_run and read newest first.
+-- What the steps of tick remember from one call to the next, and how much time a call has.
+--
+-- Both are for maintenance/tick.sql and its steps. The table upkeep_run has rows by name: of a part
+-- of the maintenance (when it was last done), of a step (where it goes on), cut:STEP (it ran out of
+-- time), error:STEP, left (before which step a tick ended early) and took (seconds of each part).
+-- A new row is appended and the one before it deleted; the newest row of a name counts, and a
+-- leftover is deleted by tick_caches. A row that another session has locked is left to it.
+--
+-- Locks: start_upkeep_run tries an advisory lock for each part, and never waits.
 
 CREATE FUNCTION pulse_internal.start_upkeep_run(step text, every interval)
 RETURNS boolean
@@ -15,8 +22,8 @@ BEGIN
         RETURN false;
     END IF;
 
-    -- A later statement than the lock, so that it sees the run just committed. A run
-    -- in the future means that the clock stepped back.
+    -- A later statement than the lock: it sees a run that was just committed. A run in the future
+    -- means that the clock was set back.
     v_last := pulse_internal.newest_upkeep_run(start_upkeep_run.step);
     IF v_last.taken_at > clock_timestamp() - start_upkeep_run.every
         AND v_last.taken_at <= clock_timestamp()
@@ -30,7 +37,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.start_upkeep_run(text, interval) IS
-'Whether this session is the one to do a part of the upkeep now.';
+'Whether this session is to do a part of the maintenance now; then other sessions leave it alone until this transaction ends, and for the interval after that.';
 
 CREATE FUNCTION pulse_internal.newest_upkeep_run(step text)
 RETURNS pulse_internal.upkeep_run
@@ -52,7 +59,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.newest_upkeep_run(text) IS
-'When a part of the upkeep was last done.';
+'The newest row of a name in upkeep_run; NULL if there is none.';
 
 CREATE FUNCTION pulse_internal.write_upkeep_run(
     previous pulse_internal.upkeep_run, step text, state jsonb
@@ -79,9 +86,8 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.write_upkeep_run(pulse_internal.upkeep_run, text, jsonb) IS
-'Note that a part of the upkeep is being done, in place of the previous note.';
+'Write the newest row of a name in upkeep_run, in place of the previous one.';
 
--- What another session is just removing or replacing is left to that one.
 CREATE FUNCTION pulse_internal.forget_upkeep_run(step text)
 RETURNS void
 LANGUAGE plpgsql
@@ -99,7 +105,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.forget_upkeep_run(text) IS
-'Remove what was noted of a step.';
+'Delete all rows of a name in upkeep_run that no other session has locked.';
 
 CREATE FUNCTION pulse_internal.note_took(took jsonb)
 RETURNS void
@@ -114,18 +120,16 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.note_took(jsonb) IS
-'Note how many seconds each part of tick took.';
+'Note how many seconds the parts of a tick took, beside those of the parts that it did not do.';
 
--- How much time tick has.
-
--- Whoever calls tick may have a statement_timeout, and a tick that is cancelled has done
--- nothing at all: so it ends long before.
 CREATE FUNCTION pulse_internal.upkeep_budget()
 RETURNS interval
 LANGUAGE sql
 STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
+    -- A tick that is cancelled by a timeout has done nothing at all. So it takes a third of the
+    -- time that is left: the first piece of a step is done even where its time is over.
     SELECT least(interval '2 seconds', greatest(interval '0', t.is_left) / 3)
     FROM (
         SELECT
@@ -142,20 +146,23 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse_internal.upkeep_budget() IS
-'How long a call of tick may go on.';
+'How long a call of tick may take: two seconds, or a third of what statement_timeout and transaction_timeout leave.';
 
--- Of roles that may call tick, as settings of theirs, of the database or of the server: a
--- number without a unit is in milliseconds.
 CREATE FUNCTION pulse_internal.short_timeouts()
 RETURNS text
 LANGUAGE sql
 STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT string_agg(format('%s has %s = %s', g.who, g.name, g.value), ', ' ORDER BY g.who, g.name)
+    -- Settings of a role or of all roles, in this database or in all, and of the server. A value
+    -- without a unit is in milliseconds.
+    SELECT
+        string_agg(
+            format('%s has %s = %s', g.set_for, g.name, g.value), ', ' ORDER BY g.set_for, g.name
+        )
     FROM (
         SELECT
-            coalesce('role ' || r.rolname, 'every role') AS who,
+            coalesce('role ' || r.rolname, 'every role') AS set_for,
             split_part(c.setting, '=', 1) AS name,
             split_part(c.setting, '=', 2) AS value
         FROM pg_db_role_setting AS s
@@ -177,40 +184,36 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse_internal.short_timeouts() IS
-'In words: who may call tick and has less than six seconds for it; NULL when nobody.';
+'The roles that may call tick and have less than six seconds for it, as a text; NULL if there are none. Six seconds are three times the full budget.';
 
--- One piece is done in any case, so it is smaller where there is little time: a tick that is
--- cancelled in it would be so every time.
 CREATE FUNCTION pulse_internal.upkeep_piece(budget interval DEFAULT pulse_internal.upkeep_budget())
 RETURNS integer
 LANGUAGE sql
 STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
+    -- The first piece of a step is done even where its time is over. So it is smaller where there
+    -- is little time: a tick that is cancelled in that piece would be cancelled there every time.
     SELECT greatest(20, least(1000, 1000 * extract(epoch FROM upkeep_piece.budget) / 0.3))::integer
 $$;
 
 COMMENT ON FUNCTION pulse_internal.upkeep_piece(interval) IS
-'How many rows a step of tick takes at a time.';
+'How many rows a step of tick takes at a time: 1000, and fewer with a budget below 0.3 seconds.';
 
--- A time that is further off than any budget is one of before the clock was set back: what
--- a step does until then nobody would see, and nobody else do.
 CREATE FUNCTION pulse_internal.time_is_over(until timestamptz)
 RETURNS boolean
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
+    -- A time that is further off than any budget was set before the clock was set back.
     SELECT n.now >= time_is_over.until
         OR (time_is_over.until < 'infinity' AND n.now < time_is_over.until - interval '2 seconds')
     FROM (SELECT clock_timestamp() AS now) AS n
 $$;
 
 COMMENT ON FUNCTION pulse_internal.time_is_over(timestamptz) IS
-'Whether a step of tick that has until then has to stop, also because the clock stepped back.';
+'Whether a step of tick that has until then has to stop, also because the clock was set back.';
 
--- Which steps of tick ran out of time, and since when.
-
--- since is when the step first ran out of time; a gap of a minute begins anew.
 CREATE FUNCTION pulse_internal.note_cut(step text, part text, at timestamptz, is_cut boolean)
 RETURNS void
 LANGUAGE plpgsql
@@ -235,7 +238,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.note_cut(text, text, timestamptz, boolean) IS
-'Note that a step of tick ran out of time, or that it no longer does.';
+'Note that a step of tick ran out of time, or that it no longer does. The note has the time since when it does so, tick after tick.';
 
 CREATE FUNCTION pulse_internal.cut_steps()
 RETURNS TABLE (step text, part text, since timestamptz, noted_at timestamptz)
@@ -258,7 +261,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.cut_steps() IS
-'The steps of tick that ran out of time, their part of the upkeep, since when and when last.';
+'The steps of tick that ran out of time: their part of the maintenance, since when and when last.';
 
 CREATE FUNCTION pulse_internal.behind_since(step text)
 RETURNS timestamptz
@@ -276,4 +279,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.behind_since(text) IS
-'Since when this step of tick has not come to its end, tick after tick; NULL when it does.';
+'Since when this step of tick runs out of time, tick after tick; NULL if it does not. A minute without a note begins anew.';
