@@ -125,6 +125,7 @@ SLOW = (
     "tests/project/test_bench.py",
     "tests/project/test_example_projects.py",
     "tests/python/test_wheel.py",
+    "tests/python/worker/test_statement.py::test_the_oldest_and_the_newest_psycopg",
     "tests/upgrade/test_live.py::test_nothing_is_lost_and_nobody_sees_an_error",
 )
 

@@ -35,7 +35,7 @@ RENAMED = {
     "asynccontextmanager": "contextmanager",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
-    "WatchedConnection": "BlockingConnection",
+    "WorkerConnection": "BlockingConnection",
     "_require_async": "_require_sync",
 }
 # In docstrings and messages.

@@ -33,7 +33,6 @@ from pulse.sql import producer as sql
 from pulse.worker.connection import (
     Connector,
     ReconnectingConnection,
-    WatchedConnection,
     require_pulse,
 )
 from pulse.worker.executors import Pools
@@ -42,6 +41,7 @@ from pulse.worker.loop import LoopSettings, Request, WorkerLoop
 from pulse.worker.outcomes import Outcome
 from pulse.worker.protocol import Reply
 from pulse.worker.runs import Run, Runs
+from pulse.worker.statement import WorkerConnection
 from pulse.worker.wakeup import Wakeup
 
 # So long a worker waits at its start for databases that do not answer.
@@ -221,7 +221,7 @@ class NodeLoops:
         finally:
             await connection.close()
 
-    async def admit(self, connector: Connector, connection: WatchedConnection) -> None:
+    async def admit(self, connector: Connector, connection: WorkerConnection) -> None:
         """At every connection: after a failover another database may answer.
 
         Raises an error of pulse for a database that must not be worked on.
@@ -249,7 +249,7 @@ class NodeLoops:
         log_event(level, message, worker=self._settings.connector.worker, **fields)
 
 
-async def read_number(connection: WatchedConnection) -> tuple[int, str]:
+async def read_number(connection: WorkerConnection) -> tuple[int, str]:
     row = await (await connection.execute(sql.NODE)).fetchone()
     assert row is not None
     return row[0], row[1]
@@ -410,14 +410,14 @@ class NodeConnection(ReconnectingConnection):
         self._loops = loops
         self._last_logged_reason = ""
 
-    async def get(self, check: bool = False) -> WatchedConnection:
+    async def get(self, check: bool = False) -> WorkerConnection:
         was_open = self.is_open
         connection = await super().get(check)
         if not was_open:
             await self._admit(connection)
         return connection
 
-    async def _admit(self, connection: WatchedConnection) -> None:
+    async def _admit(self, connection: WorkerConnection) -> None:
         try:
             await self._loops.admit(self._connector, connection)
         except BaseException as error:

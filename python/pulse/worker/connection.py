@@ -6,11 +6,8 @@ A Connector opens them, each with the session settings that a worker needs. The 
 the loop is a ReconnectingConnection: it is opened when it is needed, and again after
 an error.
 
-The loop sends the same statement all the time, so two classes here make that one
-statement cheap. PreparedStatement skips what psycopg does for any statement: look at
-the query, adapt each argument, make a cursor. WatchedConnection leaves the socket
-registered with the event loop between two statements. Both use psycopg to read, to
-cancel and to raise errors. What they save is in docs/decisions/worker-speed.md.
+Which class of psycopg's connections it is, and how the loop's one statement is sent,
+is decided in statement.py.
 """
 
 from __future__ import annotations
@@ -21,28 +18,25 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
 import psycopg
-from psycopg import generators
-from psycopg.adapt import Loader, Transformer
-from psycopg.pq import ExecStatus, Format, TransactionStatus
+from psycopg.adapt import Loader
+from psycopg.pq import Format, TransactionStatus
 from psycopg.rows import tuple_row
-from psycopg.waiting import Ready, Wait
 
 from pulse import connections, errors
 from pulse.hooks import AllHooks
 from pulse.logs import log_event
 from pulse.sql import worker as sql
+from pulse.worker import statement
+from pulse.worker.statement import WorkerConnection
 
 if TYPE_CHECKING:
     from psycopg import abc
-    from psycopg.pq.abc import PGresult
-    from typing_extensions import LiteralString
 
-T = TypeVar("T")
 BlockingConnection = psycopg.Connection[tuple[Any, ...]]
 """A connection of a thread."""
 
@@ -86,7 +80,7 @@ class Connector:
             raise
         return connection
 
-    async def open_async(self, purpose: str) -> WatchedConnection:
+    async def open_async(self, purpose: str) -> WorkerConnection:
         """A connection with the session settings of a worker."""
         connection = await self._connect_async(purpose)
         try:
@@ -108,8 +102,8 @@ class Connector:
             self._conninfo(purpose), autocommit=True, row_factory=tuple_row
         )
 
-    async def _connect_async(self, purpose: str) -> WatchedConnection:
-        connection = await WatchedConnection.connect(
+    async def _connect_async(self, purpose: str) -> WorkerConnection:
+        connection = await statement.CONNECTION.connect(
             self._conninfo(purpose), autocommit=True, row_factory=tuple_row
         )
         connection.adapters.register_loader("jsonb", JsonbLoader)
@@ -147,7 +141,7 @@ class JsonbLoader(Loader):
         return decode_json(str(data, "utf-8"), 1)[0]
 
 
-async def require_pulse(connection: WatchedConnection) -> None:
+async def require_pulse(connection: WorkerConnection) -> None:
     """Raise an error with the fix as hint where this database cannot be worked on."""
     values = {"functions": list(sql.WORKER_FUNCTIONS)}
     row = await (await connection.execute(sql.INSTALLED, values)).fetchone()
@@ -172,7 +166,7 @@ async def require_pulse(connection: WatchedConnection) -> None:
         )
 
 
-def shut_down_socket(connection: WatchedConnection | psycopg.Connection[Any]) -> None:
+def shut_down_socket(connection: WorkerConnection | psycopg.Connection[Any]) -> None:
     """Make a statement that waits for its answer fail at once."""
     with (
         contextlib.suppress(psycopg.Error, OSError),
@@ -195,13 +189,13 @@ class ReconnectingConnection:
         self._connector = connector
         self._stopped = stopped
         self._hooks = hooks
-        self._connection: WatchedConnection | None = None
+        self._connection: WorkerConnection | None = None
 
     @property
     def is_open(self) -> bool:
         return self._connection is not None and not self._connection.closed
 
-    async def get(self, check: bool = False) -> WatchedConnection:
+    async def get(self, check: bool = False) -> WorkerConnection:
         """The connection; opens one where there is none."""
         if self._connection is None or self._connection.closed:
             self._connection = await self._connector.open_async("coordinator")
@@ -288,154 +282,3 @@ class ReconnectingConnection:
         """Make a statement that waits for its answer fail at once."""
         if self._connection is not None:
             shut_down_socket(self._connection)
-
-
-# -- the one statement that is sent all the time --------------------------------------
-
-
-class PreparedStatement:
-    """A query that is prepared once on each connection; its arguments are text."""
-
-    def __init__(
-        self, name: str, query: LiteralString, parameters: Sequence[str]
-    ) -> None:
-        numbered = {each: f"${n}" for n, each in enumerate(parameters, 1)}
-        self._name = name.encode()
-        self._query = (query % numbered).encode()
-        self._prepared_on: WatchedConnection | None = None
-        self._transformer = Transformer()
-
-    async def execute(
-        self, connection: WatchedConnection, values: Sequence[abc.Buffer | None]
-    ) -> RawRows:
-        """Run it with these texts, in the order of its parameters."""
-        async with connection.lock:
-            if self._prepared_on is not connection:
-                await connection.wait(self._prepare(connection))
-            result = await connection.wait_watched(self._run(connection, values))
-        return RawRows(result, self._transformer)
-
-    def _prepare(self, connection: WatchedConnection) -> abc.PQGen[None]:
-        if connection.prepare_threshold is not None:
-            connection.pgconn.send_prepare(self._name, self._query)
-            only_result((yield from generators.execute(connection.pgconn)))
-        self._prepared_on = connection
-        self._transformer = Transformer(connection)
-
-    def _run(
-        self, connection: WatchedConnection, values: Sequence[abc.Buffer | None]
-    ) -> abc.PQGen[PGresult]:
-        server, form = connection.pgconn, Format.BINARY
-        if connection.prepare_threshold is not None:
-            server.send_query_prepared(self._name, values, result_format=form)
-        else:
-            server.send_query_params(self._query, values, result_format=form)
-        return only_result((yield from generators.execute(server)))
-
-
-def only_result(results: Sequence[PGresult]) -> PGresult:
-    """The result of one statement; raises the server's error."""
-    result = results[-1]
-    if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
-        raise psycopg.errors.error_from_result(result, encoding="utf-8")
-    return result
-
-
-class RawRows:
-    """Rows as the server sent them, decoded when they are read."""
-
-    def __init__(self, result: PGresult, transformer: abc.Transformer) -> None:
-        self._result = result
-        self._transformer = transformer
-        self.count = result.ntuples
-
-    def raw(self, row: int, column: int) -> bytes:
-        return self._result.get_value(row, column) or b""
-
-    def read(self, first: int, end: int) -> list[tuple[Any, ...]]:
-        self._transformer.set_pgresult(self._result)
-        return self._transformer.load_rows(first, end, tuple)
-
-
-class WatchedConnection(psycopg.AsyncConnection[tuple[Any, ...]]):
-    """psycopg's connection, with wait_watched: the socket stays registered.
-
-    For each statement psycopg registers the socket with the event loop, sets a timer
-    and removes both. wait_watched leaves the reader there. Any other wait, an error
-    and the end of the connection remove it first, and a cancel does what psycopg does.
-    """
-
-    # The socket, while its reader is registered: libpq may close it at any error.
-    _watched: int | None = None
-    _reading: abc.PQGen[Any]
-    _answer: asyncio.Future[Any] | None = None
-
-    async def wait(self, gen: abc.PQGen[T], *args: Any, **kwargs: Any) -> T:
-        self._unwatch()
-        return await super().wait(gen, *args, **kwargs)
-
-    async def close(self) -> None:
-        self._unwatch()
-        await super().close()
-
-    async def wait_watched(self, gen: abc.PQGen[T]) -> T:
-        """As wait does for one statement, but leave the reader registered."""
-        try:
-            state = next(gen)
-        except BaseException:
-            self._unwatch()
-            raise
-        if state != Wait.R:
-            # So large that it could not be sent at once.
-            return await self.wait(cast("abc.PQGen[T]", ResumedGenerator(gen, state)))
-        loop = asyncio.get_running_loop()
-        if self._watched is None:
-            self._watched = self.pgconn.socket
-            loop.add_reader(self._watched, self._readable)
-        self._reading = gen
-        self._answer = answer = loop.create_future()
-        try:
-            return cast("T", await answer)
-        except asyncio.CancelledError as error:
-            if self.closed:
-                raise
-            rest = ResumedGenerator(gen, state, error)
-            return await self.wait(cast("abc.PQGen[T]", rest))
-
-    def _readable(self) -> None:
-        if self._answer is None or self._answer.done():
-            # No statement is under way: the server has ended the session.
-            self._unwatch()
-            return
-        try:
-            self._reading.send(Ready.R)
-        except StopIteration as end:
-            self._answer.set_result(end.value)
-        except Exception as error:
-            self._unwatch()
-            self._answer.set_exception(error)
-
-    def _unwatch(self) -> None:
-        if self._watched is not None:
-            asyncio.get_running_loop().remove_reader(self._watched)
-            self._watched = None
-
-
-class ResumedGenerator(Generic[T]):
-    """The rest of a generator that waits; may begin with an error."""
-
-    def __init__(
-        self, gen: abc.PQGen[T], state: Wait, error: BaseException | None = None
-    ) -> None:
-        self._gen = gen
-        self._state = state
-        self._error = error
-
-    def __next__(self) -> Wait:
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-        return self._state
-
-    def send(self, ready: Ready) -> Wait:
-        return self._gen.send(ready)

@@ -29,7 +29,8 @@ import psycopg
 from pulse import connections, errors
 from pulse.logs import log_event
 from pulse.sql import worker as sql
-from pulse.worker.connection import Connector, WatchedConnection
+from pulse.worker.connection import Connector
+from pulse.worker.statement import WorkerConnection
 
 if TYPE_CHECKING:
     from typing_extensions import LiteralString
@@ -146,7 +147,7 @@ class Maintenance:
         self._warned_no_watchdog = False
         self._failing: dict[str, str] = {}
 
-    async def tick(self, connection: WatchedConnection) -> None:
+    async def tick(self, connection: WorkerConnection) -> None:
         """Call tick; raises an error only when that has closed the connection."""
         try:
             # A prepared statement cannot hold two statements.
@@ -170,7 +171,7 @@ class Maintenance:
             self._warned_no_watchdog = True
             await self._advise_watchdog(connection)
 
-    async def _advise_watchdog(self, connection: WatchedConnection) -> None:
+    async def _advise_watchdog(self, connection: WorkerConnection) -> None:
         cursor = await connection.execute(sql.CAN_HAVE_WATCHDOG)
         if await cursor.fetchone() == (True,):
             message = (
@@ -226,7 +227,7 @@ class Listener:
         self._maintenance = Maintenance(connector)
         self._ticks = ticks
         self._listens = listens
-        self._connection: WatchedConnection | None = None
+        self._connection: WorkerConnection | None = None
         self._wanted: set[str] = set()
         self._armed: set[str] = set()
         self._listening = False
@@ -290,7 +291,7 @@ class Listener:
             await self._listen(self._connection)
             self._watch_socket()
 
-    async def _listen(self, connection: WatchedConnection) -> None:
+    async def _listen(self, connection: WorkerConnection) -> None:
         async with await self._connector.open_async("probe") as other:
             self._listening = not await connections.share_a_backend(
                 connection, other
@@ -390,7 +391,7 @@ class Listener:
         if connection is not None and not connection.closed:
             asyncio.get_running_loop().remove_reader(connection.fileno())
 
-    def _readable(self, connection: WatchedConnection) -> None:
+    def _readable(self, connection: WorkerConnection) -> None:
         try:
             connection.pgconn.consume_input()
             while (notify := connection.pgconn.notifies()) is not None:

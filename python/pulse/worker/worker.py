@@ -35,6 +35,7 @@ from pulse.ids import node_label
 from pulse.logs import log_event
 from pulse.options import Duration
 from pulse.tasks import Decorator, Scheduled, Task, TaskOptions, decorator
+from pulse.worker import statement
 from pulse.worker.connection import Connector
 from pulse.worker.executors import Pools
 from pulse.worker.health import ProbeServer, Recycle, supervised
@@ -200,6 +201,7 @@ class Worker:
                     "or Worker(…, tasks=[…])"
                 )
             self._warn_of_other_lanes()
+            self._log_documented_form()
             self._event_loop = event_loop
             self.recycled = None
             recycle = Recycle(self.max_jobs, self.max_memory, self._stop)
@@ -244,6 +246,13 @@ class Worker:
                 await loop.run()
         finally:
             pools.close()
+
+    def _log_documented_form(self) -> None:
+        """Log why jobs cost the worker more CPU than with a psycopg that it knows."""
+        if statement.DOCUMENTED_BECAUSE:
+            message = "claims and reports with psycopg's public API, which takes more "
+            message += f"CPU time: {statement.DOCUMENTED_BECAUSE}"
+            log_event(logging.INFO, message, worker=self.name)
 
     def _warn_of_other_lanes(self) -> None:
         """Warn where its tasks put jobs into lanes that this worker does not take."""
