@@ -60,7 +60,6 @@ SELECT 'blocked', b.job, b.kind FROM pulse_internal.blocked AS b
 UNION ALL SELECT 'approval', a.job, a.kind FROM pulse_internal.approval AS a
 UNION ALL SELECT 'waiting', w.job, w.kind FROM pulse_internal.waiting AS w
 UNION ALL SELECT 'ready', r.job, r.kind FROM pulse_internal.ready AS r
-UNION ALL SELECT 'ready', r.job, r.kind FROM pulse_internal.group_ready AS r
 UNION ALL SELECT 'lease', l.job, l.kind FROM pulse_internal.lease AS l
 UNION ALL SELECT 'finished', f.job, f.kind FROM pulse_internal.finished AS f
 """

@@ -60,11 +60,7 @@ _JOURNALED: dict[str, tuple[dict[str, str], str]] = {
         },
         "+-",
     ),
-    "ready": ({**_JOB, **_RUNS, **_LAST, "line": "seq"}, "+-"),
-    "group_ready": (
-        {**_JOB, **_RUNS, **_LAST, "line": "seq", "extra": _GROUP},
-        "+-",
-    ),
+    "ready": ({**_JOB, **_RUNS, **_LAST, "line": "seq", "extra": _GROUP}, "+-"),
     "lease": (
         {
             **_JOB,

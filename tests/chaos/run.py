@@ -36,7 +36,6 @@ SELECT (SELECT count(*) FROM pulse_internal.blocked)
     + (SELECT count(*) FROM pulse_internal.approval)
     + (SELECT count(*) FROM pulse_internal.waiting)
     + (SELECT count(*) FROM pulse_internal.ready)
-    + (SELECT count(*) FROM pulse_internal.group_ready)
     + (SELECT count(*) FROM pulse_internal.lease)
 """
 # Whom a failure holds is given up; a signal that nobody has sent is sent.

@@ -67,7 +67,6 @@ SELECT count(*) FROM pulse_internal.body AS b FULL JOIN (
         FROM pulse_internal.lease
     UNION ALL SELECT job FROM pulse_internal.finished UNION ALL SELECT job
         FROM pulse_internal.blocked
-    UNION ALL SELECT job FROM pulse_internal.group_ready
 ) AS p ON p.job = b.job
 GROUP BY coalesce(b.job, p.job)
 HAVING count(b.job) <> 1 OR count(p.job) <> 1

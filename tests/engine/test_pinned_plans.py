@@ -64,7 +64,8 @@ VERBS = [
     " lane => 'grouped', group_key => 'g3')",
     "SELECT pulse.claim_batch('w', 'grouped', 5)",
     "SELECT pulse.claim_batch('w', 'grouped', 5, kinds => ARRAY['k2'])",
-    "SELECT pulse.cancel((SELECT max(job) FROM pulse_internal.group_ready))",
+    "SELECT pulse.cancel((SELECT max(job) FROM pulse_internal.ready"
+    " WHERE group_key IS NOT NULL))",
     "SELECT pulse.tick()",
     f"SELECT pulse.heartbeat({SOME})",
     f"SELECT pulse.complete(({SOME})[1])",
@@ -233,7 +234,7 @@ def test_no_statistics_change_how_a_statement_on_a_jobs_path_reads(
         "pulse_internal.waiting, pulse_internal.body, pulse_internal.finished,"
         " pulse_internal.job_key, pulse_internal.failure, pulse_internal.mark, "
         "pulse_internal.due_mark, pulse_internal.horizon,"
-        " pulse_internal.group_ready, pulse_internal.group_notice, "
+        " pulse_internal.group_notice, "
         "pulse_internal.group_state"
     )
     admin.execute(emptied)

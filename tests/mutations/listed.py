@@ -39,7 +39,7 @@ FLOWS: dict[str, Mutation] = {
         specs=("after-last-two-at-once",),
     ),
     "a doubt stays while an end is open (xmax)": without(
-        Change("pulse_internal.settle", "xmax = 0", "xmax IS NOT NULL", times=6),
+        Change("pulse_internal.settle", "xmax = 0", "xmax IS NOT NULL", times=5),
         specs=("doubt-while-end-is-open",),
         stress="flows",
     ),

@@ -303,6 +303,7 @@ BEGIN
                         FROM pulse_internal.ready AS r
                         WHERE r.lane = claim_batch.lane
                             AND r.failures >= 0
+                            AND r.group_key IS NULL
                             AND (r.rank, r.seq) >= (
                                 coalesce(v_known.ranks[n.level], -2147483648),
                                 coalesce(v_known.seqs[n.level], 0)
@@ -326,6 +327,7 @@ BEGIN
                             FROM pulse_internal.ready AS r
                             WHERE r.lane = claim_batch.lane
                                 AND r.failures >= 0
+                                AND r.group_key IS NULL
                                 AND (r.rank, r.seq) >= (
                                     coalesce(v_known.ranks[n.level], -2147483648),
                                     coalesce(v_known.seqs[n.level], 0)
@@ -551,4 +553,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.claim_batch(text, text, integer, interval, text []) IS
-'Claim at most max_jobs ready jobs of a lane, highest priority first, oldest first inside a priority, and lease them for lease_for (default: the kind''s, the lane''s, 30 s). With kinds, only jobs of these. No row means: nothing to do, the lane is full, held or just being changed; ask again after the poll interval. A job that did not begin by its start_by is cancelled instead; what is handed out is 64 MB of payload at most, but at least one job. PU001 above READ COMMITTED, PU002 bad argument. In a lane with fair or group_slots its groups take turns inside a priority, and a group that is at its limit, stopped or waits for a job of its own is passed over. Writes ready, lease and roster, where there is a rate quota, in grouped lanes group_ready, group_notice, group_state and group_mark, and what it reaps, promotes, releases or marks on the way.';
+'Claim at most max_jobs ready jobs of a lane, highest priority first, oldest first inside a priority, and lease them for lease_for (default: the kind''s, the lane''s, 30 s). With kinds, only jobs of these. No row means: nothing to do, the lane is full, held or just being changed; ask again after the poll interval. A job that did not begin by its start_by is cancelled instead; what is handed out is 64 MB of payload at most, but at least one job. PU001 above READ COMMITTED, PU002 bad argument. In a lane with fair or group_slots its groups take turns inside a priority, and a group that is at its limit, stopped or waits for a job of its own is passed over. Writes ready, lease and roster, where there is a rate quota, in grouped lanes group_notice, group_state and group_mark, and what it reaps, promotes, releases or marks on the way.';

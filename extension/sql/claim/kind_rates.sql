@@ -247,6 +247,7 @@ BEGIN
         WHERE r.lane = kinds_in_line.lane
             AND r.kind > v_kind
             AND r.attempts >= 0
+            AND r.group_key IS NULL
         ORDER BY r.kind
         LIMIT 1;
         EXIT WHEN v_kind IS NULL;

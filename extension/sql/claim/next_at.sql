@@ -126,6 +126,7 @@ BEGIN
             FROM pulse_internal.ready AS r
             WHERE r.lane = stands_in_line.lane
                 AND r.failures >= 0
+                AND r.group_key IS NULL
                 AND (r.rank, r.seq) >= (v_rank, v_seq)
                 AND r.rank < v_to
             ORDER BY r.rank, r.seq
@@ -136,6 +137,7 @@ BEGIN
             WHERE r.lane = stands_in_line.lane
                 AND r.kind = stands_in_line.kind
                 AND r.attempts >= 0
+                AND r.group_key IS NULL
                 AND (r.rank, r.seq) >= (v_rank, v_seq)
                 AND r.rank < v_to
             ORDER BY r.rank, r.seq

@@ -37,6 +37,7 @@ BEGIN
             FROM pulse_internal.ready AS r
             WHERE r.lane = pick.lane
                 AND r.failures >= 0
+                AND r.group_key IS NULL
                 AND (r.rank, r.seq)
                 >= (coalesce(v_ranks[v_level], -2147483648), coalesce(v_seqs[v_level], 0))
                 AND r.rank < coalesce(v_ranks[v_level + 1], 2147483647)
@@ -182,6 +183,7 @@ BEGIN
             FROM pulse_internal.ready AS r
             WHERE r.lane = pick_kinds.lane
                 AND r.failures >= 0
+                AND r.group_key IS NULL
                 AND (r.rank, r.seq) >= (v_from_rank, v_from_seq)
                 AND r.rank < v_to_rank
             ORDER BY r.rank, r.seq
@@ -347,6 +349,7 @@ BEGIN
                     WHERE r.lane = pick_by_kind.lane
                         AND r.kind = s.kind
                         AND r.attempts >= 0
+                        AND r.group_key IS NULL
                         AND (r.rank, r.seq) >= (s.from_rank, s.from_seq)
                         AND r.rank < s.to_rank
                     ORDER BY r.rank, r.seq

@@ -47,8 +47,7 @@ BEGIN
         coalesce(
             array_agg(l.virtualtransaction) FILTER (
                 WHERE l.relation IN (
-                    'pulse_internal.ready'::regclass, 'pulse_internal.group_ready'::regclass,
-                    'pulse_internal.group_notice'::regclass
+                    'pulse_internal.ready'::regclass, 'pulse_internal.group_notice'::regclass
                 )
             ),
             '{}'
@@ -81,7 +80,7 @@ BEGIN
         )
         AND l.relation IN (
             'pulse_internal.ready'::regclass, 'pulse_internal.waiting'::regclass, 'pulse_internal.lease'::regclass,
-            'pulse_internal.group_ready'::regclass, 'pulse_internal.group_notice'::regclass,
+            'pulse_internal.group_notice'::regclass,
             'pulse_internal.tally'::regclass, 'pulse_internal.doubt'::regclass, 'pulse_internal.wake'::regclass
         );
 

@@ -10,6 +10,7 @@ WITH RECURSIVE ready_lane (lane) AS (
         SELECT r.lane
         FROM pulse_internal.ready AS r
         WHERE r.failures >= 0
+            AND r.group_key IS NULL
         ORDER BY r.lane
         LIMIT 1
     )
@@ -20,6 +21,7 @@ WITH RECURSIVE ready_lane (lane) AS (
             FROM pulse_internal.ready AS r
             WHERE r.lane > n.lane
                 AND r.failures >= 0
+                AND r.group_key IS NULL
             ORDER BY r.lane
             LIMIT 1
         )

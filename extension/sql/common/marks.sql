@@ -10,7 +10,7 @@
 -- job 5 for ever. So a mark moves in two steps, at two different times:
 --
 --   1. read q = the last seq drawn, THEN the transactions that hold RowExclusiveLock on
---      ready, or on group_ready and group_notice, which draw from the same sequence. INSERT
+--      ready, or on group_notice, which draws from the same sequence. INSERT
 --      takes that lock before it draws its seq, so whoever owns a seq <= q and has not ended
 --      is among them. Remember both (horizon.next_ready_q, ready_holders).
 --   2. later, when none of them is open any more, every seq <= q is committed or gone.
@@ -76,6 +76,7 @@ BEGIN
         FROM pulse_internal.ready AS r
         WHERE r.lane = first_live.lane
             AND r.failures >= 0
+            AND r.group_key IS NULL
             AND (r.rank, r.seq) >= (first_live.from_rank, first_live.from_seq)
             AND r.rank < first_live.to_rank
         ORDER BY r.rank, r.seq
@@ -86,6 +87,7 @@ BEGIN
         WHERE r.lane = first_live.lane
             AND r.kind = first_live.kind
             AND r.attempts >= 0
+            AND r.group_key IS NULL
             AND (r.rank, r.seq) >= (first_live.from_rank, first_live.from_seq)
             AND r.rank < first_live.to_rank
         ORDER BY r.rank, r.seq

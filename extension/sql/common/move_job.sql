@@ -46,16 +46,16 @@ BEGIN
     IF put_in_line.group_key <> '' AND pulse_internal.is_grouped(put_in_line.lane) THEN
         IF put_in_line.place IS NOT NULL THEN
             PERFORM pulse_internal.put_back_in_group(ROW(
-                put_in_line.lane, pulse_internal.group_of(put_in_line.group_key),
-                put_in_line.rank, put_in_line.place, put_in_line.kind, put_in_line.job,
-                put_in_line.attempts, put_in_line.failures, put_in_line.keyed,
-                clock_timestamp(), put_in_line.last_lease, put_in_line.last_verb
-            )::pulse_internal.group_ready);
+                put_in_line.lane, put_in_line.rank, put_in_line.place, put_in_line.kind,
+                put_in_line.job, put_in_line.attempts, put_in_line.failures, put_in_line.keyed,
+                clock_timestamp(), put_in_line.last_lease, put_in_line.last_verb,
+                pulse_internal.group_of(put_in_line.group_key)
+            )::pulse_internal.ready);
             RETURN pulse_internal.ring(put_in_line.lane);
         END IF;
 
         WITH placed AS (
-            INSERT INTO pulse_internal.group_ready AS r (
+            INSERT INTO pulse_internal.ready AS r (
                 lane, group_key, rank, kind, job, attempts, failures, keyed,
                 last_lease, last_verb
             )
@@ -95,10 +95,10 @@ COMMENT ON FUNCTION pulse_internal.put_in_line(
 -- table, and again from the start when it was found nowhere. What RETURNING (or FOR
 -- UPDATE) gave is the only evidence of state.
 
--- A job that stands in line (approval, waiting, ready, group_ready) is taken out: the
+-- A job that stands in line (approval, waiting, ready) is taken out: the
 -- caller puts it in somewhere, or raises. A blocked, running or finished one is locked and
 -- stays where it is: who watches keeps its number, most verbs refuse a run or an end, and a
--- cancel request changes the lease in place. Each of the seven statements waits for whoever
+-- cancel request changes the lease in place. Each of the six statements waits for whoever
 -- holds the row: an open claim, report or verb. When that one commits, the row is gone and
 -- the next table has the job. place is of a job for which its group waits.
 CREATE FUNCTION pulse_internal.take_out(
@@ -127,7 +127,7 @@ SET enable_seqscan = off
 SET jit = off
 AS $$
 DECLARE
-    v_line pulse_internal.group_ready;
+    v_line pulse_internal.ready;
 BEGIN
     FOR v_round IN 1 .. 10 LOOP
         SELECT
@@ -171,22 +171,12 @@ BEGIN
 
         DELETE FROM pulse_internal.ready AS r
         WHERE r.job = take_out.job_id
-        RETURNING
-            'ready', r.lane, r.kind, r.rank, r.attempts, r.failures, r.keyed,
-            r.ready_at, r.last_lease, r.last_verb
-        INTO state, lane, kind, rank, attempts, failures, keyed,
-            ready_at, last_lease, last_verb;
-
-        IF FOUND THEN
-            RETURN;
-        END IF;
-
-        DELETE FROM pulse_internal.group_ready AS r
-        WHERE r.job = take_out.job_id
         RETURNING r.* INTO v_line;
 
         IF FOUND THEN
-            PERFORM pulse_internal.notice_leaving(v_line);
+            IF v_line.group_key IS NOT NULL THEN
+                PERFORM pulse_internal.notice_leaving(v_line);
+            END IF;
             state := 'ready';
             lane := v_line.lane;
             kind := v_line.kind;

@@ -109,32 +109,6 @@ SELECT
 FROM pulse_internal.ready AS r
 UNION ALL
 SELECT
-    'group_ready'::text,
-    'ready'::text,
-    r.job,
-    r.lane,
-    r.kind,
-    r.rank,
-    r.attempts,
-    r.failures,
-    r.keyed,
-    NULL::timestamptz,
-    NULL::timestamptz,
-    r.ready_at,
-    NULL::timestamptz,
-    NULL::text,
-    NULL::timestamptz,
-    NULL::timestamptz,
-    NULL::timestamptz,
-    NULL::timestamptz,
-    NULL::text,
-    NULL::jsonb,
-    NULL::timestamptz,
-    NULL::text,
-    NULL::bigint
-FROM pulse_internal.group_ready AS r
-UNION ALL
-SELECT
     'lease'::text,
     'running'::text,
     l.job,
@@ -193,23 +167,10 @@ FROM pulse_internal.finished AS f;
 COMMENT ON VIEW pulse_internal.place IS
 'The seven tables a job can be in, one row for each job, with what each of them knows.';
 
--- The two tables of jobs that are ready: by lane, and by group in grouped lanes.
+-- Ready jobs, in grouped lanes with the group in whose line they stand.
 CREATE VIEW pulse_internal.in_line
 WITH (security_barrier)
 AS
-SELECT
-    r.job,
-    r.lane,
-    NULL::text COLLATE "C" AS group_key,
-    r.rank,
-    r.seq,
-    r.kind,
-    r.failures,
-    r.ready_at,
-    r.last_lease,
-    r.last_verb
-FROM pulse_internal.ready AS r
-UNION ALL
 SELECT
     r.job,
     r.lane,
@@ -221,7 +182,7 @@ SELECT
     r.ready_at,
     r.last_lease,
     r.last_verb
-FROM pulse_internal.group_ready AS r;
+FROM pulse_internal.ready AS r;
 
 COMMENT ON VIEW pulse_internal.in_line IS
 'Jobs that are ready, whichever line they stand in; group_key is the line of a group.';

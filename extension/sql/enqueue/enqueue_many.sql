@@ -237,7 +237,7 @@ BEGIN
         ),
 
         placed AS (
-            INSERT INTO pulse_internal.group_ready AS r (
+            INSERT INTO pulse_internal.ready AS r (
                 lane, group_key, rank, kind, job, attempts, failures, keyed
             )
             SELECT

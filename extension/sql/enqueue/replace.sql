@@ -93,7 +93,6 @@ DECLARE
     v_waiting pulse_internal.waiting;
     v_run_at timestamptz;
     v_ready pulse_internal.ready;
-    v_line pulse_internal.group_ready;
     v_approved boolean := replace.needs_approval OR (
         SELECT b.needed_approval
         FROM pulse_internal.body AS b
@@ -106,23 +105,6 @@ BEGIN
     WHERE r.job = replace.job
     FOR UPDATE;
 
-    IF NOT FOUND THEN
-        SELECT r.* INTO v_line
-        FROM pulse_internal.group_ready AS r
-        WHERE r.job = replace.job
-        FOR UPDATE;
-
-        v_ready.job := v_line.job;
-        v_ready.lane := v_line.lane;
-        v_ready.kind := v_line.kind;
-        v_ready.rank := v_line.rank;
-        v_ready.attempts := v_line.attempts;
-        v_ready.failures := v_line.failures;
-        v_ready.keyed := v_line.keyed;
-        v_ready.last_lease := v_line.last_lease;
-        v_ready.last_verb := v_line.last_verb;
-    END IF;
-
     IF v_ready.job IS NOT NULL THEN
         IF v_approved THEN
             PERFORM pulse_internal.raise_approved(replace.job);
@@ -131,13 +113,10 @@ BEGIN
         -- Else it keeps its place: at the end of the line each time, a job that is
         -- replaced again and again would never run.
         IF v_ready.rank <> replace.rank OR v_run_at > clock_timestamp() THEN
-            IF v_line.job IS NOT NULL THEN
-                DELETE FROM pulse_internal.group_ready AS r
-                WHERE r.job = replace.job;
-                PERFORM pulse_internal.notice_leaving(v_line);
-            ELSE
-                DELETE FROM pulse_internal.ready AS r
-                WHERE r.job = replace.job;
+            DELETE FROM pulse_internal.ready AS r
+            WHERE r.job = replace.job;
+            IF v_ready.group_key IS NOT NULL THEN
+                PERFORM pulse_internal.notice_leaving(v_ready);
             END IF;
             PERFORM pulse_internal.put_in_line(
                 v_ready.job, v_ready.lane, v_ready.kind, replace.rank, v_run_at,

@@ -169,7 +169,7 @@ BEGIN
         END IF;
         IF v_grouped THEN
             WITH placed AS (
-                INSERT INTO pulse_internal.group_ready AS r (
+                INSERT INTO pulse_internal.ready AS r (
                     lane, group_key, rank, kind, job, attempts, failures, keyed
                 )
                 VALUES (

@@ -74,7 +74,6 @@ BEGIN
                 coalesce(
                     (SELECT l.xmax = 0 FROM pulse_internal.lease AS l WHERE l.job = n.job),
                     (SELECT r.xmax = 0 FROM pulse_internal.ready AS r WHERE r.job = n.job),
-                    (SELECT g.xmax = 0 FROM pulse_internal.group_ready AS g WHERE g.job = n.job),
                     (SELECT b.xmax = 0 FROM pulse_internal.blocked AS b WHERE b.job = n.job),
                     (SELECT w.xmax = 0 FROM pulse_internal.waiting AS w WHERE w.job = n.job),
                     (SELECT a.xmax = 0 FROM pulse_internal.approval AS a WHERE a.job = n.job)

@@ -1,6 +1,6 @@
 -- The claim of a lane whose jobs stand in groups.
 --
--- Each group has a line of its own (group_ready), and what is known of it is one row
+-- Each group has a line of its own in ready, and what is known of it is one row
 -- (group_state): its first place, the leases that count against its slots and, while it can
 -- run, its turn. A claim reads groups by their turns, takes a job or more of each from its
 -- first place on, and writes the group anew with a turn at the end of the round. A group at
@@ -9,7 +9,7 @@
 -- How a group gets to have a turn: who puts a job in line, or ends a run, leaves a notice in
 -- the same transaction. A claim reads the notices first and looks at the groups they name.
 -- A notice is a hint, never a fact: what runs is looked up in lease by key, what waits in
--- group_ready.
+-- ready.
 --
 -- All this is under the roster lock and read in later statements, so that one claim at a
 -- time decides. Producers and reports never wait for it: they only append.
@@ -515,11 +515,11 @@ BEGIN
                         SELECT
                             o.ctid AS tid, o.rank, o.seq, o.kind, o.job, o.attempts,
                             o.failures, o.keyed, o.group_key, o.ready_at
-                        FROM pulse_internal.group_ready AS o
+                        FROM pulse_internal.ready AS o
                         WHERE o.lane = claim_grouped.lane
                             AND o.group_key = g.group_key
                             AND (o.rank, o.seq) >= (g.rank, g.place)
-                            AND o.failures >= 0
+                            AND o.group_key IS NOT NULL
                         ORDER BY o.rank, o.seq
                         LIMIT 2
                     ) AS r ON true
@@ -555,7 +555,7 @@ BEGIN
                     FROM first AS f
                     CROSS JOIN LATERAL (
                         SELECT
-                        FROM pulse_internal.group_ready AS o
+                        FROM pulse_internal.ready AS o
                         WHERE o.ctid = f.tid
                             AND f.rank = f.level
                         FOR UPDATE SKIP LOCKED
@@ -577,7 +577,7 @@ BEGIN
             ),
 
             taken AS (
-                DELETE FROM pulse_internal.group_ready AS r
+                DELETE FROM pulse_internal.ready AS r
                 WHERE r.ctid = ANY (array(SELECT d.tid FROM described AS d))
             ),
 
@@ -750,11 +750,11 @@ BEGIN
                     SELECT
                         r.ctid AS tid, r.rank, r.seq, r.kind, r.job, r.attempts,
                         r.failures, r.keyed, r.group_key, r.ready_at
-                    FROM pulse_internal.group_ready AS r
+                    FROM pulse_internal.ready AS r
                     WHERE r.lane = claim_grouped.lane
                         AND r.group_key = s.group_key
                         AND (r.rank, r.seq) >= (s.rank, s.place)
-                        AND r.failures >= 0
+                        AND r.group_key IS NOT NULL
                     ORDER BY r.rank, r.seq
                     LIMIT CASE WHEN s.share > 0 THEN s.share + 1 + v_behind ELSE 0 END
                 ) AS n
@@ -792,7 +792,7 @@ BEGIN
                 FROM candidate AS c
                 CROSS JOIN LATERAL (
                     SELECT
-                    FROM pulse_internal.group_ready AS r
+                    FROM pulse_internal.ready AS r
                     WHERE r.ctid = c.tid
                     FOR UPDATE SKIP LOCKED
                 ) AS r
@@ -877,7 +877,7 @@ BEGIN
             ),
 
             taken AS (
-                DELETE FROM pulse_internal.group_ready AS r
+                DELETE FROM pulse_internal.ready AS r
                 WHERE r.ctid = ANY (array(SELECT d.tid FROM described AS d))
             ),
 

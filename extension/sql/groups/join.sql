@@ -109,7 +109,7 @@ $$;
 COMMENT ON FUNCTION pulse_internal.notice_ends(pulse_internal.lane_group []) IS
 'Announce that runs of these groups have ended, and ring.';
 
-CREATE FUNCTION pulse_internal.notice_leaving(line pulse_internal.group_ready)
+CREATE FUNCTION pulse_internal.notice_leaving(line pulse_internal.ready)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -123,17 +123,17 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.notice_leaving(pulse_internal.group_ready) IS
+COMMENT ON FUNCTION pulse_internal.notice_leaving(pulse_internal.ready) IS
 'Announce that a job was taken out of the line of its group without being claimed.';
 
 -- A job that kept its place while its group waited for it.
-CREATE FUNCTION pulse_internal.put_back_in_group(line pulse_internal.group_ready)
+CREATE FUNCTION pulse_internal.put_back_in_group(line pulse_internal.ready)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    INSERT INTO pulse_internal.group_ready
+    INSERT INTO pulse_internal.ready
     SELECT (put_back_in_group.line).*;
 
     INSERT INTO pulse_internal.group_notice (lane, group_key, rank, place, kind)
@@ -149,7 +149,7 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.put_back_in_group(pulse_internal.group_ready) IS
+COMMENT ON FUNCTION pulse_internal.put_back_in_group(pulse_internal.ready) IS
 'Put a job into the line of its group at the place it had, and announce both that and the end of the wait.';
 
 CREATE FUNCTION pulse_internal.notice_wait_over(lane text, job bigint)

@@ -313,9 +313,9 @@ BEGIN
     GET DIAGNOSTICS v_states = ROW_COUNT;
 
     IF v_states < 10000 AND NOT EXISTS (
-        SELECT FROM pulse_internal.group_ready AS r
+        SELECT FROM pulse_internal.ready AS r
         WHERE r.lane = forget_groups.lane
-            AND r.failures >= 0
+            AND r.group_key IS NOT NULL
     ) THEN
         DELETE FROM pulse_internal.group_mark AS m
         WHERE m.lane = forget_groups.lane;
@@ -349,7 +349,7 @@ DECLARE
     v_lane record;
     v_found bigint := 0;
 BEGIN
-    IF pg_stat_get_live_tuples('pulse_internal.group_ready'::regclass)
+    IF pg_stat_get_live_tuples('pulse_internal.ready'::regclass)
         + pg_stat_get_live_tuples('pulse_internal.group_state'::regclass) > 200000
     THEN
         RETURN 0;

@@ -136,12 +136,12 @@ BEGIN
         FROM first AS i
         LEFT JOIN LATERAL (
             SELECT r.rank, r.seq, r.kind
-            FROM pulse_internal.group_ready AS r
+            FROM pulse_internal.ready AS r
             WHERE i.at_kind IS NULL
                 AND r.lane = (read_notices.lane).lane
                 AND r.group_key = i.group_key
                 AND (r.rank, r.seq) >= (i.at_rank, i.at_place)
-                AND r.failures >= 0
+                AND r.group_key IS NOT NULL
             ORDER BY r.rank, r.seq
             LIMIT 1
         ) AS f ON true

@@ -211,9 +211,9 @@ BEGIN
     LOOP
         v_group := (
             SELECT r.group_key
-            FROM pulse_internal.group_ready AS r
+            FROM pulse_internal.ready AS r
             WHERE r.lane = (announce_groups.lane).lane
-                AND r.failures >= 0
+                AND r.group_key IS NOT NULL
                 AND (r.group_key, r.rank) >= (v_mark.roll_from, v_rank)
             ORDER BY r.group_key, r.rank, r.seq
             LIMIT 1
@@ -275,9 +275,9 @@ BEGIN
     );
     v_tids := array(
         SELECT r.ctid
-        FROM pulse_internal.group_ready AS r
+        FROM pulse_internal.ready AS r
         WHERE r.lane = leave_groups.lane
-            AND r.failures >= 0
+            AND r.group_key IS NOT NULL
             AND r.group_key >= v_from
         ORDER BY r.group_key, r.rank, r.seq
         LIMIT leave_groups.max_jobs
@@ -290,7 +290,7 @@ BEGIN
             WHEN cardinality(v_tids) = leave_groups.max_jobs
                 THEN (
                     SELECT max(r.group_key)
-                    FROM pulse_internal.group_ready AS r
+                    FROM pulse_internal.ready AS r
                     WHERE r.ctid = ANY (v_tids)
                 )
             ELSE ''
@@ -302,9 +302,9 @@ BEGIN
         DELETE FROM pulse_internal.group_notice AS n
         WHERE n.ctid = ANY (v_notices)
             AND NOT EXISTS (
-                SELECT FROM pulse_internal.group_ready AS r
+                SELECT FROM pulse_internal.ready AS r
                 WHERE r.lane = leave_groups.lane
-                    AND r.failures >= 0
+                    AND r.group_key IS NOT NULL
             );
         RETURN 0;
     END IF;
@@ -314,7 +314,7 @@ BEGIN
     END IF;
 
     WITH taken AS (
-        DELETE FROM pulse_internal.group_ready AS r
+        DELETE FROM pulse_internal.ready AS r
         WHERE r.ctid = ANY (v_tids)
         RETURNING r.*
     )

@@ -27,7 +27,7 @@ BEGIN
     ),
 
     fresh AS (
-        INSERT INTO pulse_internal.group_ready AS r (
+        INSERT INTO pulse_internal.ready AS r (
             lane, group_key, rank, kind, job, attempts, failures, keyed, last_lease,
             last_verb
         )
@@ -41,7 +41,7 @@ BEGIN
 
     -- Those for which their groups waited.
     again AS (
-        INSERT INTO pulse_internal.group_ready AS r (
+        INSERT INTO pulse_internal.ready AS r (
             lane, group_key, rank, seq, kind, job, attempts, failures, keyed, last_lease,
             last_verb
         )
@@ -114,7 +114,7 @@ BEGIN
     ),
 
     placed AS (
-        INSERT INTO pulse_internal.group_ready AS r (
+        INSERT INTO pulse_internal.ready AS r (
             lane, group_key, rank, seq, kind, job, attempts, failures, keyed, ready_at,
             last_lease, last_verb
         )

@@ -36,6 +36,7 @@ AS $$
             WHERE o.lane = m.lane
                 AND o.rank = v.rank
                 AND o.failures >= 0
+                AND o.group_key IS NULL
                 AND o.seq < v.seq
                 AND m.kind IN ('', o.kind)
             ORDER BY o.rank, o.seq
@@ -170,15 +171,16 @@ AS $$
     SELECT
         r.lane, 'job is reached by no group', r.job,
         format('Place %s, group %L of lane %s, priority %s.', r.seq, r.group_key, r.lane, -r.rank)
-    FROM pulse_internal.group_ready AS r
+    FROM pulse_internal.ready AS r
     INNER JOIN rolled AS d ON d.lane = r.lane
-    WHERE NOT EXISTS (
-        SELECT
-        FROM reach AS e
-        WHERE e.lane = r.lane
-            AND e.group_key = r.group_key
-            AND (e.rank, e.place) <= (r.rank, r.seq)
-    )
+    WHERE r.group_key IS NOT NULL
+        AND NOT EXISTS (
+            SELECT
+            FROM reach AS e
+            WHERE e.lane = r.lane
+                AND e.group_key = r.group_key
+                AND (e.rank, e.place) <= (r.rank, r.seq)
+        )
     UNION ALL
     SELECT
         l.lane, 'group runs more than its slots', NULL,

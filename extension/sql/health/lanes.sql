@@ -183,12 +183,12 @@ BEGIN
             AND EXISTS (
                 SELECT
                 FROM pulse_internal.group_notice AS n
-                INNER JOIN pulse_internal.group_ready AS r
+                INNER JOIN pulse_internal.ready AS r
                     ON r.lane = n.lane
                     AND r.group_key = n.group_key
                     AND r.rank = n.rank
                     AND r.seq = n.place
-                    AND r.failures >= 0
+                    AND r.group_key IS NOT NULL
                 WHERE n.lane = l.lane
                     AND r.ready_at < clock_timestamp() - interval '1 minute'
             )

@@ -51,19 +51,10 @@ BEGIN
     RETURN QUERY
     SELECT 'ready', least(count(*), 10000), count(*) >= 10000
     FROM (
-        (
-            SELECT
-            FROM pulse_internal.ready AS r
-            ORDER BY r.job DESC
-            LIMIT 10000
-        )
-        UNION ALL
-        (
-            SELECT
-            FROM pulse_internal.group_ready AS r
-            ORDER BY r.job DESC
-            LIMIT 10000
-        )
+        SELECT
+        FROM pulse_internal.ready AS r
+        ORDER BY r.job DESC
+        LIMIT 10000
     ) AS c;
 
     RETURN QUERY

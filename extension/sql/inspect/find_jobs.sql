@@ -130,16 +130,6 @@ BEGIN
             )
             UNION ALL
             (
-                SELECT r.job, 'ready', r.lane, r.kind, r.rank, NULL, NULL
-                FROM pulse_internal.group_ready AS r
-                WHERE v_in_ready
-                    AND r.job < v_before
-                    AND (v_filter.jobs IS NULL OR r.job = ANY (v_filter.jobs))
-                ORDER BY r.job DESC
-                LIMIT v_budget
-            )
-            UNION ALL
-            (
                 SELECT l.job, 'running', l.lane, l.kind, l.rank, l.worker, NULL
                 FROM pulse_internal.lease AS l
                 WHERE v_in_lease
@@ -286,16 +276,6 @@ BEGIN
             (
                 SELECT r.job
                 FROM pulse_internal.ready AS r
-                WHERE v_in_ready
-                    AND r.job < v_before
-                    AND r.job > v_least
-                ORDER BY r.job DESC
-                OFFSET v_budget - 1
-                LIMIT 1
-            ),
-            (
-                SELECT r.job
-                FROM pulse_internal.group_ready AS r
                 WHERE v_in_ready
                     AND r.job < v_before
                     AND r.job > v_least
@@ -516,14 +496,6 @@ AS $$
         (
             SELECT r.job
             FROM pulse_internal.ready AS r
-            WHERE r.job < find_floor.before
-            ORDER BY r.job DESC
-            OFFSET 4999
-            LIMIT 1
-        ),
-        (
-            SELECT r.job
-            FROM pulse_internal.group_ready AS r
             WHERE r.job < find_floor.before
             ORDER BY r.job DESC
             OFFSET 4999

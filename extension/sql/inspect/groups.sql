@@ -34,9 +34,9 @@ BEGIN
     WITH RECURSIVE in_line AS (
         (
             SELECT r.group_key AS key, 1 AS place
-            FROM pulse_internal.group_ready AS r
+            FROM pulse_internal.ready AS r
             WHERE r.lane = groups.lane
-                AND r.failures >= 0
+                AND r.group_key IS NOT NULL
                 AND groups.keys IS NULL
             ORDER BY r.group_key
             LIMIT 1
@@ -45,9 +45,9 @@ BEGIN
         SELECT
             (
                 SELECT r.group_key
-                FROM pulse_internal.group_ready AS r
+                FROM pulse_internal.ready AS r
                 WHERE r.lane = groups.lane
-                    AND r.failures >= 0
+                    AND r.group_key IS NOT NULL
                     AND r.group_key > p.key
                 ORDER BY r.group_key
                 LIMIT 1
@@ -127,9 +127,9 @@ BEGIN
         SELECT count(*) AS waiting
         FROM (
             SELECT
-            FROM pulse_internal.group_ready AS r
+            FROM pulse_internal.ready AS r
             WHERE r.lane = groups.lane
-                AND r.failures >= 0
+                AND r.group_key IS NOT NULL
                 AND r.group_key = j.key
             LIMIT 1001
         ) AS capped

@@ -7,6 +7,7 @@ WITH RECURSIVE line (lane, kind, ready_at, n) AS (
         SELECT r.lane, r.kind, r.ready_at, 1
         FROM pulse_internal.ready AS r
         WHERE r.attempts >= 0
+            AND r.group_key IS NULL
         ORDER BY r.lane, r.kind, r.rank, r.seq
         LIMIT 1
     )
@@ -19,6 +20,7 @@ WITH RECURSIVE line (lane, kind, ready_at, n) AS (
             FROM pulse_internal.ready AS r
             WHERE (r.lane, r.kind) > (p.lane, p.kind)
                 AND r.attempts >= 0
+                AND r.group_key IS NULL
             ORDER BY r.lane, r.kind, r.rank, r.seq
             LIMIT 1
         ) AS x
@@ -121,6 +123,7 @@ BEGIN
                 WHERE r.lane = i.lane
                     AND r.kind = i.kind
                     AND r.attempts >= 0
+                    AND r.group_key IS NULL
                     AND NOT i.grouped
                     AND b.most > 0
                 ORDER BY r.rank, r.seq

@@ -7,7 +7,7 @@ SELECT
     s.lane,
     s.kind,
     100 / p.percent AS jobs,
-    false AS grouped
+    s.grouped
 FROM (
     SELECT
         least(
@@ -18,28 +18,8 @@ FROM (
 ) AS p
 CROSS JOIN
     LATERAL (
-        SELECT r.lane, r.kind
+        SELECT r.lane, r.kind, r.group_key IS NOT NULL AS grouped
         FROM pulse_internal.ready AS r TABLESAMPLE SYSTEM (p.percent) REPEATABLE (0) -- noqa: PRS
-    ) AS s
-UNION ALL
-SELECT
-    s.lane,
-    s.kind,
-    100 / p.percent AS jobs,
-    true AS grouped
-FROM (
-    SELECT
-        least(
-            100,
-            100000.0 * current_setting('block_size')::integer
-            / greatest(pg_relation_size('pulse_internal.group_ready'), 1)
-        )::double precision AS percent
-) AS p
-CROSS JOIN
-    LATERAL (
-        SELECT r.lane, r.kind
-        FROM pulse_internal.group_ready AS r
-        TABLESAMPLE SYSTEM (p.percent) REPEATABLE (0) -- noqa: PRS
     ) AS s;
 
 COMMENT ON VIEW pulse_internal.ready_sample IS

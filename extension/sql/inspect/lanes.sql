@@ -22,6 +22,7 @@ BEGIN
                 FROM pulse_internal.ready AS r
                 WHERE r.lane = oldest_ready_at.lane
                     AND r.failures >= 0
+                    AND r.group_key IS NULL
                 ORDER BY r.rank, r.seq
                 LIMIT 1
             )
@@ -34,6 +35,7 @@ BEGIN
                 WHERE r.lane = oldest_ready_at.lane
                     AND r.rank > v.rank
                     AND r.failures >= 0
+                    AND r.group_key IS NULL
                 ORDER BY r.rank, r.seq
                 LIMIT 1
             ) AS n
@@ -66,9 +68,9 @@ BEGIN
         WITH RECURSIVE line (group_key, rank, ready_at, n) AS (
             (
                 SELECT r.group_key, r.rank, r.ready_at, 1
-                FROM pulse_internal.group_ready AS r
+                FROM pulse_internal.ready AS r
                 WHERE r.lane = oldest_in_groups.lane
-                    AND r.failures >= 0
+                    AND r.group_key IS NOT NULL
                 ORDER BY r.group_key, r.rank, r.seq
                 LIMIT 1
             )
@@ -77,10 +79,10 @@ BEGIN
             FROM line AS v
             CROSS JOIN LATERAL (
                 SELECT r.group_key, r.rank, r.ready_at
-                FROM pulse_internal.group_ready AS r
+                FROM pulse_internal.ready AS r
                 WHERE r.lane = oldest_in_groups.lane
                     AND (r.group_key, r.rank) > (v.group_key, v.rank)
-                    AND r.failures >= 0
+                    AND r.group_key IS NOT NULL
                 ORDER BY r.group_key, r.rank, r.seq
                 LIMIT 1
             ) AS f
@@ -139,6 +141,7 @@ BEGIN
                 FROM pulse_internal.ready AS r
                 WHERE r.lane = counted.lane
                     AND r.failures >= 0
+                    AND r.group_key IS NULL
                 ORDER BY r.rank, r.seq
                 LIMIT counted.most + 1
             ) AS capped
@@ -146,9 +149,9 @@ BEGIN
             SELECT count(*)
             FROM (
                 SELECT
-                FROM pulse_internal.group_ready AS r
+                FROM pulse_internal.ready AS r
                 WHERE r.lane = counted.lane
-                    AND r.failures >= 0
+                    AND r.group_key IS NOT NULL
                 ORDER BY r.group_key, r.rank, r.seq
                 LIMIT counted.most + 1
             ) AS capped

@@ -96,10 +96,10 @@ AS $$
         SELECT count(*) AS waiting
         FROM (
             SELECT
-            FROM pulse_internal.group_ready AS r
+            FROM pulse_internal.ready AS r
             WHERE r.lane = g.lane
                 AND r.group_key = g.group_key
-                AND r.failures >= 0
+                AND r.group_key IS NOT NULL
             LIMIT 1000
         ) AS r
     ) AS n

@@ -291,10 +291,10 @@ BEGIN
     SELECT count(*) INTO v_ahead
     FROM (
         SELECT
-        FROM pulse_internal.group_ready AS r
+        FROM pulse_internal.ready AS r
         WHERE r.lane = group_obstacles.lane
             AND r.group_key = v_group
-            AND r.failures >= 0
+            AND r.group_key IS NOT NULL
             AND (r.rank, r.seq) < (group_obstacles.rank, group_obstacles.seq)
         ORDER BY r.rank, r.seq
         LIMIT 1001

@@ -159,6 +159,7 @@ BEGIN
                 FROM pulse_internal.ready AS r
                 WHERE r.lane = (reasons.job).lane
                     AND r.failures >= 0
+                    AND r.group_key IS NULL
                     AND (r.rank, r.seq) < (reasons.rank, reasons.seq)
                 ORDER BY r.rank, r.seq
                 LIMIT 1001

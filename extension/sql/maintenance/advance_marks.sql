@@ -100,6 +100,7 @@ BEGIN
             FROM pulse_internal.ready AS r
             WHERE r.lane > v_lane
                 AND r.failures >= 0
+                AND r.group_key IS NULL
             ORDER BY r.lane, r.rank, r.seq
             LIMIT 1;
         ELSE
@@ -107,6 +108,7 @@ BEGIN
             FROM pulse_internal.ready AS r
             WHERE r.lane > v_lane
                 AND r.failures >= 0
+                AND r.group_key IS NULL
                 AND r.lane < v_known.lane
             ORDER BY r.lane, r.rank, r.seq
             LIMIT 1;

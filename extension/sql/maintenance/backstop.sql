@@ -70,7 +70,6 @@ AS $$
     SELECT pg_stat_get_dead_tuples('pulse_internal.ready'::regclass)
         + pg_stat_get_dead_tuples('pulse_internal.waiting'::regclass)
         + pg_stat_get_dead_tuples('pulse_internal.lease'::regclass)
-        + pg_stat_get_dead_tuples('pulse_internal.group_ready'::regclass)
         + pg_stat_get_dead_tuples('pulse_internal.group_notice'::regclass)
         + pg_stat_get_dead_tuples('pulse_internal.group_state'::regclass)
         <= 250000 * extract(epoch FROM backstop_fits.budget)

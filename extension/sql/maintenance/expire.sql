@@ -164,7 +164,6 @@ DECLARE
     v_approval tid [];
     v_waiting tid [];
     v_ready tid [];
-    v_grouped tid [];
     v_job record;
 BEGIN
     SELECT array_agg(d.start_by), array_agg(d.job), array_agg(d.tid)
@@ -202,10 +201,6 @@ BEGIN
     );
     v_ready := array(
         SELECT r.ctid FROM pulse_internal.ready AS r
-        WHERE r.job = ANY (v_jobs) FOR UPDATE SKIP LOCKED
-    );
-    v_grouped := array(
-        SELECT r.ctid FROM pulse_internal.group_ready AS r
         WHERE r.job = ANY (v_jobs) FOR UPDATE SKIP LOCKED
     );
 
@@ -252,25 +247,15 @@ BEGIN
                     SELECT FROM pulse_internal.body AS b
                     WHERE b.job = r.job AND b.start_by <= v_now
                 )
-            RETURNING r.job, r.lane, r.kind, r.rank, r.keyed
-        ),
-
-        grouped AS (
-            DELETE FROM pulse_internal.group_ready AS r
-            WHERE r.ctid = ANY (v_grouped)
-                AND r.attempts = 0
-                AND EXISTS (
-                    SELECT FROM pulse_internal.body AS b
-                    WHERE b.job = r.job AND b.start_by <= v_now
-                )
             RETURNING r.job, r.lane, r.kind, r.rank, r.keyed, r.group_key, r.seq
         ),
 
         noticed AS (
             INSERT INTO pulse_internal.group_notice (lane, group_key, rank, place)
-            SELECT g.lane, g.group_key, g.rank, min(g.seq)
-            FROM grouped AS g
-            GROUP BY g.lane, g.group_key, g.rank
+            SELECT r.lane, r.group_key, r.rank, min(r.seq)
+            FROM ready AS r
+            WHERE r.group_key IS NOT NULL
+            GROUP BY r.lane, r.group_key, r.rank
         )
 
         SELECT t.*, b.start_by
@@ -281,9 +266,7 @@ BEGIN
             UNION ALL
             SELECT w.* FROM waiting AS w
             UNION ALL
-            SELECT r.* FROM ready AS r
-            UNION ALL
-            SELECT g.job, g.lane, g.kind, g.rank, g.keyed FROM grouped AS g
+            SELECT r.job, r.lane, r.kind, r.rank, r.keyed FROM ready AS r
         ) AS t
         CROSS JOIN LATERAL (
             SELECT o.start_by, o.unique_key
@@ -314,10 +297,6 @@ BEGIN
                 )
                 OR EXISTS (
                     SELECT FROM pulse_internal.ready AS r WHERE r.job = e.job AND r.attempts = 0
-                )
-                OR EXISTS (
-                    SELECT FROM pulse_internal.group_ready AS r
-                    WHERE r.job = e.job AND r.attempts = 0
                 )
             )
         );

@@ -334,10 +334,7 @@ BEGIN
         AND (
             matching.to_time IS NULL
             OR p.run_at IS DISTINCT FROM matching.to_time
-            AND (
-                p.place NOT IN ('ready', 'group_ready')
-                OR matching.to_time > clock_timestamp()
-            )
+            AND (p.place <> 'ready' OR matching.to_time > clock_timestamp())
         )
         -- A run that was asked to stop already can only be forced.
         AND (matching.verb <> 'cancel' OR matching.force OR p.cancel_by IS NULL)
@@ -432,7 +429,6 @@ DECLARE
     v_approval bigint [];
     v_waiting bigint [];
     v_ready bigint [];
-    v_grouped bigint [];
     v_lease bigint [];
     v_finished bigint [];
 BEGIN
@@ -441,10 +437,9 @@ BEGIN
         array_agg(m.job) FILTER (WHERE m.place = 'approval'),
         array_agg(m.job) FILTER (WHERE m.place = 'waiting'),
         array_agg(m.job) FILTER (WHERE m.place = 'ready'),
-        array_agg(m.job) FILTER (WHERE m.place = 'group_ready'),
         array_agg(m.job) FILTER (WHERE m.place = 'lease'),
         array_agg(m.job) FILTER (WHERE m.place = 'finished')
-    INTO v_blocked, v_approval, v_waiting, v_ready, v_grouped, v_lease, v_finished
+    INTO v_blocked, v_approval, v_waiting, v_ready, v_lease, v_finished
     FROM pulse_internal.matching(
         pick_matching.verb, pick_matching.filter, pick_matching.to_lane,
         pick_matching.to_rank, pick_matching.force, pick_matching.max_jobs,
@@ -473,12 +468,6 @@ BEGIN
     SELECT r.job
     FROM pulse_internal.ready AS r
     WHERE r.job = ANY (v_ready)
-    FOR UPDATE SKIP LOCKED;
-
-    RETURN QUERY
-    SELECT r.job
-    FROM pulse_internal.group_ready AS r
-    WHERE r.job = ANY (v_grouped)
     FOR UPDATE SKIP LOCKED;
 
     RETURN QUERY

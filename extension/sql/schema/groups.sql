@@ -17,32 +17,6 @@ CREATE TYPE pulse_internal.rate_window AS (
 COMMENT ON TYPE pulse_internal.rate_window IS
 'How many starts there were, by hundredths of a period, each dated by its latest one.';
 
--- As ready: inserted and deleted, never updated; seq is drawn by the DEFAULT, or kept by a
--- job that had a place.
-CREATE TABLE pulse_internal.group_ready (
-    lane text COLLATE "C" NOT NULL,
-    group_key text COLLATE "C" NOT NULL,
-    rank integer NOT NULL,
-    seq bigint NOT NULL DEFAULT nextval('pulse_internal.ready_seq'),
-    kind text COLLATE "C" NOT NULL,
-    job bigint NOT NULL,
-    attempts integer NOT NULL,
-    failures integer NOT NULL,
-    keyed boolean NOT NULL,
-    ready_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    last_lease bigint,
-    last_verb text COLLATE "C",
-    CONSTRAINT group_ready_is_one_per_job PRIMARY KEY (job)
-);
-
-CREATE INDEX group_ready_for_claim ON pulse_internal.group_ready (lane, group_key, rank, seq)
-WITH (deduplicate_items = off) WHERE failures >= 0;
-CREATE INDEX group_ready_for_repeated_report ON pulse_internal.group_ready (last_lease)
-WHERE last_lease IS NOT NULL;
-
-COMMENT ON TABLE pulse_internal.group_ready IS
-'Jobs in line in grouped lanes, each in the line of its group.';
-
 -- rank, place and kind are those of a job that arrived. Without kind: the job at this place
 -- was taken out, look who is first now. Without all three: a run has ended; where several
 -- have, ended has the groups.

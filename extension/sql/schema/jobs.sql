@@ -103,8 +103,9 @@ COMMENT ON TABLE pulse_internal.waiting IS
 'Jobs that are not due yet: scheduled ones, and retrying ones in their backoff.';
 
 -- rank is minus the priority, so that one ascending index reads in claim order and
--- a range of it is one row comparison. seq is drawn by the DEFAULT alone, inside the
--- INSERT that holds the table lock: low-water marks (common/marks.sql) rest on that.
+-- a range of it is one row comparison. seq is drawn by the DEFAULT, inside the INSERT that
+-- holds the table lock: low-water marks (common/marks.sql) rest on that. A job of a group
+-- that had a place may keep its seq: no mark is a bound of the line of a group.
 CREATE SEQUENCE pulse_internal.ready_seq;
 
 COMMENT ON SEQUENCE pulse_internal.ready_seq IS
@@ -122,23 +123,28 @@ CREATE TABLE pulse_internal.ready (
     ready_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     last_lease bigint,
     last_verb text COLLATE "C",
+    group_key text COLLATE "C",
     CONSTRAINT ready_is_one_per_job PRIMARY KEY (job)
 );
 
--- Every row meets both conditions. A statement that states one of them can be served by
--- that index alone, so that no statistics can make the planner take the other one
--- (docs/decisions/pinned-plans.md).
+-- A row without group_key stands in the line of its lane, which the first two indexes have. A row
+-- with one stands in the line of its group, which the third index has, and no claim of a lane
+-- without groups meets it. failures and attempts are never negative. A statement that states
+-- one of these conditions can be served by that index alone, so that no statistics can make
+-- the planner take the other one (docs/decisions/pinned-plans.md).
 -- No two keys are equal, so nothing is deduplicated, as in the other indexes that many jobs
 -- are written to: a page that is full would be searched for it in vain.
 CREATE INDEX ready_for_claim ON pulse_internal.ready (lane, rank, seq)
-WITH (deduplicate_items = off) WHERE failures >= 0;
+WITH (deduplicate_items = off) WHERE failures >= 0 AND group_key IS NULL;
 CREATE INDEX ready_for_claim_by_kind ON pulse_internal.ready (lane, kind, rank, seq)
-WITH (deduplicate_items = off) WHERE attempts >= 0;
+WITH (deduplicate_items = off) WHERE attempts >= 0 AND group_key IS NULL;
+CREATE INDEX ready_in_group ON pulse_internal.ready (lane, group_key, rank, seq)
+WITH (deduplicate_items = off) WHERE group_key IS NOT NULL;
 CREATE INDEX ready_for_repeated_report ON pulse_internal.ready (last_lease)
 WHERE last_lease IS NOT NULL;
 
 COMMENT ON TABLE pulse_internal.ready IS
-'Jobs in line: whoever deletes the row has claimed the job.';
+'Jobs in line, of their lane or of their group: the transaction that deletes the row has claimed the job.';
 
 -- At most one waiting-or-running job per key and lane, and one that follows it, which gets
 -- the key when that one has ended (enqueue/follow.sql). Until the job has ended, expires_at is

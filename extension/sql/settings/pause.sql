@@ -300,7 +300,7 @@ BEGIN
         )
         OR EXISTS (
             SELECT FROM pulse_internal.ready AS r
-            WHERE r.lane = require_lane.lane AND r.failures >= 0
+            WHERE r.lane = require_lane.lane AND r.failures >= 0 AND r.group_key IS NULL
         )
         OR EXISTS (
             SELECT FROM pulse_internal.waiting AS w

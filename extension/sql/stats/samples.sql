@@ -323,6 +323,7 @@ BEGIN
             FROM pulse_internal.ready AS r
             WHERE r.lane = count_ready.lane
                 AND r.failures >= 0
+                AND r.group_key IS NULL
                 AND (r.rank, r.seq) >= (
                     coalesce(v_mark.ranks[nullif(v_level, 0)], -2147483648),
                     coalesce(v_mark.seqs[nullif(v_level, 0)], 0)
@@ -355,9 +356,9 @@ BEGIN
         SELECT count(*)
         FROM (
             SELECT
-            FROM pulse_internal.group_ready AS r
+            FROM pulse_internal.ready AS r
             WHERE r.lane = count_in_groups.lane
-                AND r.failures >= 0
+                AND r.group_key IS NOT NULL
             ORDER BY r.group_key, r.rank, r.seq
             LIMIT count_in_groups.max_rows
         ) AS capped

@@ -23,7 +23,7 @@ SELECT is(
     (SELECT count(*) FROM pulse.claim_batch('w', 'fair', 100)), 17::bigint,
     'fairness: one group may have all that nobody else wants'
 );
-SELECT is_empty('SELECT * FROM pulse_internal.group_ready', 'and then nothing is left');
+SELECT is_empty('SELECT * FROM pulse_internal.ready WHERE group_key IS NOT NULL', 'and then nothing is left');
 
 SELECT pg_temp.put_job('fair', g, g || '.' || n) FROM unnest('{a,b,c}'::text []) AS g, generate_series(1, 3) AS n ORDER BY g, n \g /dev/null
 SELECT is(
@@ -183,7 +183,7 @@ SELECT is((SELECT w.lane FROM pulse_internal.waiting AS w WHERE w.job = pg_temp.
 SELECT pg_temp.put_job('order', 'a', 'mover') \g /dev/null
 SELECT is(pulse.move(pg_temp.job_of('mover'), 'slots'), 'ready', 'from the line of a group');
 SELECT is(
-    (SELECT r.group_key FROM pulse_internal.group_ready AS r WHERE r.job = pg_temp.job_of('mover')), 'a',
+    (SELECT r.group_key FROM pulse_internal.ready AS r WHERE r.job = pg_temp.job_of('mover')), 'a',
     'into that of the same key in another lane'
 );
 SELECT is(pulse.move(pg_temp.job_of('mover'), 'plain'), 'ready', 'or out of all groups');
@@ -296,9 +296,9 @@ SELECT results_eq(
     $$VALUES (4::bigint, 1::bigint)$$, 'however an enqueue with a group gets there, the job is the same'
 );
 SELECT results_eq(
-    $$SELECT 'group_ready', count(*) FROM pulse_internal.group_ready AS r WHERE r.kind = 'same' AND r.group_key = 'g'
-    UNION ALL SELECT 'ready', count(*) FROM pulse_internal.ready AS r WHERE r.kind = 'same' AND r.lane = 'plain'$$,
-    $$VALUES ('group_ready', 2::bigint), ('ready', 2)$$, 'and so is its line'
+    $$SELECT 'in its group', count(*) FROM pulse_internal.ready AS r WHERE r.kind = 'same' AND r.group_key = 'g'
+    UNION ALL SELECT 'in its lane', count(*) FROM pulse_internal.ready AS r WHERE r.kind = 'same' AND r.group_key IS NULL$$,
+    $$VALUES ('in its group', 2::bigint), ('in its lane', 2)$$, 'and so is its line'
 );
 
 -- Strict priority across groups, also where a group has several levels

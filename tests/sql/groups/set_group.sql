@@ -76,7 +76,7 @@ UPDATE pulse_internal.group_state SET written_at = clock_timestamp() - interval 
 SELECT FROM pulse_internal.sweep_groups(NULL, NULL);
 DELETE FROM pulse_internal.group_mark WHERE lane = 'free';
 SELECT is(pg_temp.take_jobs('free', 9), '', 'also when its state is made anew');
-UPDATE pulse_internal.group_ready SET ready_at = now() - interval '1 hour' WHERE group_key IN ('evil', 'a');
+UPDATE pulse_internal.ready SET ready_at = now() - interval '1 hour' WHERE group_key IN ('evil', 'a');
 SELECT is(pulse_internal.oldest_ready_at('free') < now(), true, 'age: of those that may run');
 SELECT FROM pulse.cancel_where('{"lane": "free", "group_key": "a", "state": "ready"}');
 SELECT is(pulse_internal.oldest_ready_at('free'), NULL, 'and not of one that is stopped');

@@ -33,7 +33,7 @@ SELECT row_eq(
     ROW ('held'::text, 1::bigint, current_user, 'abuse'::text), 'of a held one it says by whom and why'
 );
 SELECT pulse.complete_batch(array(SELECT l.lease FROM pulse_internal.lease AS l)) \g /dev/null
-SELECT pulse.cancel(r.job) FROM pulse_internal.group_ready AS r \g /dev/null
+SELECT pulse.cancel(r.job) FROM pulse_internal.ready AS r WHERE r.group_key IS NOT NULL \g /dev/null
 SELECT pulse.cancel(r.job) FROM pulse_internal.ready AS r \g /dev/null
 SELECT pulse.enqueue('k', lane => 'g', group_key => 'a') FROM generate_series(1, 3) \g /dev/null
 SELECT pulse.enqueue('k', lane => 'g', group_key => 'e') FROM generate_series(1, 2) \g /dev/null
