@@ -85,7 +85,7 @@ def ticked(database: Database, number: int, minutes: int) -> float:
         # What a minute's sample of all lanes costs is section p's.
         database.do(
             "UPDATE pulse_internal.upkeep_run SET taken_at = clock_timestamp()"
-            " WHERE step = 'sample'"
+            " WHERE step IN ('sample', 'samples')"
         )
         cpu += session.weigh("SELECT * FROM pulse.tick()").cpu
     return cpu

@@ -123,7 +123,7 @@ class Job:
 class Scratch:
     """A database that is emptied before each history, and two sessions of it."""
 
-    KEPT = ("lease", "tally", "stat", "sample", "audit_entry", "signature", "worker")
+    KEPT = ("lease", "tally", "stat", "audit_entry", "signature", "worker")
 
     def __init__(self, connect: Callable[[], Connection]) -> None:
         self.db = connect()

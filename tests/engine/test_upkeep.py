@@ -234,10 +234,8 @@ def test_sampling_goes_lane_by_lane_within_its_time(db: Database) -> None:
         for _ in range(3)
     ]
     assert samples == [100, 100, 50]
-    assert (
-        one(connection, "SELECT count(DISTINCT lane) FROM pulse_internal.sample") == 250
-    )
-    assert one(connection, "SELECT sum(ready) FROM pulse_internal.sample") == 250
+    assert one(connection, "SELECT count(DISTINCT lane) FROM pulse.samples") == 250
+    assert one(connection, "SELECT sum(ready) FROM pulse.samples") == 250
 
 
 WAVE = """

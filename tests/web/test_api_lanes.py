@@ -33,10 +33,12 @@ def test_recent_is_finished_jobs_a_minute_oldest_first(
 ) -> None:
     enqueue(connection)
     connection.execute(
-        "INSERT INTO pulse_internal.sample (lane, at, took, completed, dead, "
-        "cancelled, ready, "
-        "running) SELECT 'default', now() - n * interval '1 minute', '30 s', "
-        "40 - n, 1, 1, 0, 0 FROM generate_series(0, 39) AS n"
+        "INSERT INTO pulse_internal.stat (total, lane, kind, at, enqueued, started, "
+        "completed, failed, dead, retried, cancelled, reaped, wait_seconds, "
+        "wait_counts, run_seconds, run_counts, ready) "
+        "SELECT true, 'default', '', now() - n * interval '30 s', 0, 0, "
+        "sum(40 - n) OVER w, 0, count(*) OVER w, 0, count(*) OVER w, 0, 0, '{}', 0, "
+        "'{}', 1 FROM generate_series(0, 40) AS n WINDOW w AS (ORDER BY n DESC)"
     )
     (lane,) = get(operator, "lanes")["lanes"]
     assert lane["recent"] == [2 * (42 - n) for n in range(29, -1, -1)]

@@ -74,16 +74,6 @@ def loaded(connection: Connection) -> int:
         "END::pulse_internal.outcome,"
         " 'complete', 1, 0, false, CASE WHEN n % 50 = 0 THEN 'no' END, now()"
         f" FROM generate_series({LOAD + 1}, {LOAD + LOAD // 2}) AS n",
-        # As tick writes them: all lanes of a minute, then those of the next.
-        "INSERT INTO pulse_internal.sample SELECT 'l' || n, now() - m * interval '1 "
-        "minute',"
-        " '1 minute', 5, 0, 0, 3, 1"
-        f" FROM generate_series(120, 1, -1) AS m, generate_series(0, {LANES - 1}) AS n",
-        "INSERT INTO pulse_internal.depth SELECT 'k' || n, now() - m * interval '1 "
-        "minute', 5, 1"
-        f" FROM generate_series(120, 1, -1) AS m, generate_series(0, {KINDS - 1}) AS n",
-        "INSERT INTO pulse_internal.depth SELECT DISTINCT '', d.at, 9, 9 FROM "
-        "pulse_internal.depth AS d",
         f"SELECT setval('pulse_internal.job_id', {LOAD + LOAD // 2})",
     ):
         connection.execute(statement.format_map(spread).encode())
@@ -106,6 +96,9 @@ def loaded(connection: Connection) -> int:
         {"lanes": LANES, "kinds": KINDS},
     )
     connection.execute(ADD_TOTALS)
+    connection.execute(
+        "UPDATE pulse_internal.stat SET ready = 3, running = 1 WHERE total"
+    )
     connection.execute("VACUUM ANALYZE")
     row = connection.execute("SELECT min(job_id) FROM pulse.jobs").fetchone()
     assert row is not None

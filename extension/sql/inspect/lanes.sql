@@ -236,15 +236,32 @@ SELECT
     n.delayed > o.most AS delayed_estimated,
     coalesce(
         (
-            SELECT
-                round(
-                    60 * sum(t.completed + t.dead + t.cancelled)
-                    / extract(EPOCH FROM sum(t.took))::numeric, 1
-                )
-            FROM pulse_internal.sample AS t
-            WHERE t.lane = o.lane
+            SELECT round((n.finished - coalesce(b.finished, 0)) / 5.0, 1)
+            FROM (
+                SELECT t.at, t.completed + t.dead + t.cancelled AS finished
+                FROM pulse_internal.stat AS t
+                WHERE t.total
+                    AND t.lane = o.lane
+                    AND t.kind = ''
+                ORDER BY t.at DESC
+                LIMIT 1
+            ) AS n
+            CROSS JOIN LATERAL (
+                SELECT clock_timestamp() - interval '5 minutes' AS at
                 -- Once, or the index could not stop at it.
-                AND t.at > (SELECT clock_timestamp() - interval '5 minutes')
+                OFFSET 0
+            ) AS since
+            LEFT JOIN LATERAL (
+                SELECT t.completed + t.dead + t.cancelled AS finished
+                FROM pulse_internal.stat AS t
+                WHERE t.total
+                    AND t.lane = o.lane
+                    AND t.kind = ''
+                    AND t.at <= since.at
+                ORDER BY t.at DESC
+                LIMIT 1
+            ) AS b ON true
+            WHERE n.at > since.at
         ),
         0
     ) AS throughput,
@@ -312,7 +329,7 @@ COMMENT ON COLUMN pulse.lanes.delayed_estimated IS
 'Whether delayed is an estimate.';
 
 COMMENT ON COLUMN pulse.lanes.throughput IS
-'How many of its jobs finished a minute, over the last five minutes, as sampled by tick.';
+'How many of its jobs finished a minute, over the last five minutes, as far as tick has counted them.';
 
 COMMENT ON COLUMN pulse.lanes.enabled IS
 'Whether it may be claimed, as set by set_lane.';

@@ -182,7 +182,7 @@ AS $$
     ('due', '900 milliseconds', 0.6, 'marks', 'tick_marks($1)', NULL),
     ('backstop', '1 hour', 0.6, 'backstop', 'tick_backstop()', NULL),
     ('count', '9 seconds', 0.7, 'count', 'tick_count($1)', NULL),
-    ('sample', '59 seconds', 0.7, 'sample', 'tick_sample($1)', NULL),
+    ('count', '9 seconds', 0.7, 'sample', 'tick_sample($1, ''59 seconds'')', NULL),
     ('sample', '59 seconds', 0.7, 'stats', 'thin_stats($1)', NULL),
     (
         'sample', '59 seconds', 0.7, 'ledger',

@@ -1,5 +1,4 @@
--- The records: what operators did, samples of each lane and kind, who was given which access, and
--- the number of this database.
+-- The records: what operators did, which role has which access, and the number of this database.
 
 CREATE TABLE pulse_internal.audit_entry (
     entry bigint GENERATED ALWAYS AS IDENTITY,
@@ -19,34 +18,6 @@ CREATE INDEX audit_entry_for_retention ON pulse_internal.audit_entry (at);
 
 COMMENT ON TABLE pulse_internal.audit_entry IS
 'What operators did: who, when, what, before, after, why. Kept 90 days.';
-
-CREATE TABLE pulse_internal.sample (
-    lane text COLLATE "C" NOT NULL,
-    at timestamptz NOT NULL,
-    took interval NOT NULL,
-    completed bigint NOT NULL,
-    dead bigint NOT NULL,
-    cancelled bigint NOT NULL,
-    ready bigint NOT NULL,
-    running bigint NOT NULL,
-    CONSTRAINT sample_is_one_per_lane_and_minute PRIMARY KEY (lane, at)
-);
-
-COMMENT ON TABLE pulse_internal.sample IS
-'A sample of each lane about once a minute: what finished since the one before, what stood in line.';
-
--- What was ready and ran of each kind, when it was not nothing; kind '' is everything, and
--- has a row whenever the others could have one.
-CREATE TABLE pulse_internal.depth (
-    kind text COLLATE "C" NOT NULL,
-    at timestamptz NOT NULL,
-    ready bigint NOT NULL,
-    running bigint NOT NULL,
-    CONSTRAINT depth_is_one_per_kind_and_minute PRIMARY KEY (kind, at)
-);
-
-COMMENT ON TABLE pulse_internal.depth IS
-'How many jobs of each kind, and of all together, stood in line and ran, about once a minute.';
 
 CREATE TABLE pulse_internal.access_grant (
     role integer NOT NULL,

@@ -32,6 +32,7 @@ COMMENT ON TABLE pulse_internal.tally IS
 -- rows may be removed between others, and nothing is lost. A lane or kind '' stands for those
 -- that came when there were too many; in a total, for all of them: one of each lane, one of
 -- each kind and one of everything are kept, so that a chart reads a series and not thousands.
+-- A total also says what was ready and ran at its last sample (stats/samples.sql).
 CREATE TABLE pulse_internal.stat (
     lane text COLLATE "C" NOT NULL,
     kind text COLLATE "C" NOT NULL,
@@ -49,10 +50,12 @@ CREATE TABLE pulse_internal.stat (
     run_seconds double precision NOT NULL,
     run_counts bigint [] NOT NULL,
     total boolean NOT NULL DEFAULT false,
+    ready bigint NOT NULL DEFAULT 0,
+    running bigint NOT NULL DEFAULT 0,
     CONSTRAINT stat_is_one_per_moment PRIMARY KEY (total, lane, kind, at)
 );
 
 CREATE INDEX stat_by_time ON pulse_internal.stat (at);
 
 COMMENT ON TABLE pulse_internal.stat IS
-'Counters of each lane and kind, as they were at a moment.';
+'Counters of each lane and kind, as they were at a moment; in totals also the jobs that were ready and ran at the last sample.';

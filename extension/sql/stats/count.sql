@@ -192,7 +192,12 @@ BEGIN
             AS is_named,
             EXISTS (
                 SELECT FROM pulse_internal.stat AS k WHERE NOT k.total AND k.lane = p.lane
-            ) AS has_lane
+            ) AS has_lane,
+            EXISTS (
+                SELECT
+                FROM pulse_internal.stat AS k
+                WHERE k.total AND k.lane = p.lane AND k.kind = ''
+            ) AS has_total
         FROM (
             SELECT
                 d.lane,
@@ -211,15 +216,18 @@ BEGIN
         SELECT
             s.*,
             CASE WHEN p.is_named OR p.has_lane THEN p.lane ELSE '' END COLLATE "C" AS in_lane,
-            CASE WHEN p.is_named THEN p.kind ELSE '' END COLLATE "C" AS of_kind
+            CASE WHEN p.is_named THEN p.kind ELSE '' END COLLATE "C" AS of_kind,
+            -- A lane that was sampled has a total, also beyond the first 2,000.
+            CASE WHEN p.is_named OR p.has_lane OR p.has_total THEN p.lane ELSE '' END
+            COLLATE "C" AS of_lane
         FROM unnest(add_stats.sums) AS s
         INNER JOIN pair AS p ON p.lane = s.lane AND p.kind = s.kind
     ),
 
     more AS (
         SELECT
-            grouping(s.in_lane, s.of_kind) > 0 AS total,
-            coalesce(s.in_lane, '') AS lane,
+            grouping(s.in_lane) > 0 AS total,
+            coalesce(s.in_lane, s.of_lane, '') AS lane,
             coalesce(s.of_kind, '') AS kind,
             sum(s.jobs) FILTER (WHERE s.event = 'enqueued') AS enqueued,
             sum(s.jobs) FILTER (WHERE s.waited IS NOT NULL) AS started,
@@ -236,10 +244,11 @@ BEGIN
             array_agg(s.run_bucket) AS run_buckets,
             array_agg(s.jobs) AS jobs
         FROM named AS s
-        GROUP BY GROUPING SETS ((s.in_lane, s.of_kind), (s.in_lane), (s.of_kind), ())
+        GROUP BY GROUPING SETS ((s.in_lane, s.of_kind), (s.of_lane), (s.of_kind), ())
         -- What has no name of its own is in the total of everything.
-        HAVING grouping(s.in_lane, s.of_kind) IN (0, 3)
-            OR coalesce(s.in_lane, s.of_kind) <> ''
+        HAVING grouping(s.in_lane) = 0
+            OR grouping(s.of_lane, s.of_kind) = 3
+            OR coalesce(s.of_lane, s.of_kind) <> ''
     ),
 
     added AS (
@@ -261,7 +270,10 @@ BEGIN
             pulse_internal.add_to_histogram(o.wait_counts, m.wait_buckets, m.jobs),
             coalesce(o.run_seconds, 0) + coalesce(m.run_seconds, 0),
             pulse_internal.add_to_histogram(o.run_counts, m.run_buckets, m.jobs),
-            m.total
+            m.total,
+            -- The depth stays as the last sample saw it.
+            coalesce(o.ready, 0),
+            coalesce(o.running, 0)
         FROM more AS m
         LEFT JOIN LATERAL (
             SELECT n.*
@@ -320,13 +332,7 @@ SELECT s.lane, s.kind
 FROM series AS s;
 
 COMMENT ON VIEW pulse_internal.series IS
-'Each lane and kind that has counters.';
-
-COMMENT ON COLUMN pulse_internal.series.lane IS
-'The lane, or empty: lanes beyond the first 2,000.';
-
-COMMENT ON COLUMN pulse_internal.series.kind IS
-'The kind, or empty: kinds beyond the first 2,000.';
+'Each lane and kind that has counters; the lane or the kind is empty for those beyond the first 2,000.';
 
 -- A start counts once: by the sweep that first sees the run, which then sets
 -- ready_at to NULL, or by the end of the run. Both have the row of the lease locked. Reports

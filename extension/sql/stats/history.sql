@@ -66,7 +66,9 @@ BEGIN
             sum(s.dead)::bigint AS dead,
             sum(s.retried)::bigint AS retried,
             sum(s.cancelled)::bigint AS cancelled,
-            sum(s.reaped)::bigint AS reaped
+            sum(s.reaped)::bigint AS reaped,
+            max(s.ready) AS ready,
+            max(s.running) AS running
         FROM seen AS s
         GROUP BY s.slot
     ),
@@ -87,30 +89,14 @@ BEGIN
         GROUP BY p.slot
     ),
 
-    -- The most that stood in line, and ran, at a sample in the slot.
+    -- Everything has a row for each minute in which a sample was taken.
     sampled AS (
-        SELECT
-            date_bin(v_step, m.at, v_origin) AS slot,
-            max(m.ready) AS ready,
-            max(m.running) AS running
-        FROM (
-            SELECT d.at, d.ready, d.running
-            FROM pulse_internal.sample AS d
-            WHERE d.lane = history.lane
-                AND d.at >= v_first
-                AND history.kind IS NULL
-            UNION ALL
-            -- A kind has no row where it had no job.
-            SELECT e.at, coalesce(d.ready, 0), coalesce(d.running, 0)
-            FROM pulse_internal.depth AS e
-            LEFT JOIN pulse_internal.depth AS d
-                ON d.kind = coalesce(history.kind, '')
-                AND d.at = e.at
-            WHERE e.kind = ''
-                AND e.at >= v_first
-                AND history.lane IS NULL
-        ) AS m
-        GROUP BY 1
+        SELECT DISTINCT date_bin(v_step, e.at, v_origin) AS slot
+        FROM pulse_internal.stat AS e
+        WHERE e.total
+            AND e.lane = ''
+            AND e.kind = ''
+            AND e.at >= v_first
     )
 
     SELECT
@@ -129,15 +115,18 @@ BEGIN
         pulse.histogram_quantile(h.run_counts, 0.5),
         pulse.histogram_quantile(h.run_counts, 0.95),
         pulse.histogram_quantile(h.run_counts, 0.99),
-        d.ready,
-        d.running
+        CASE WHEN d.slot IS NOT NULL THEN coalesce(s.ready, 0) END,
+        CASE WHEN d.slot IS NOT NULL THEN coalesce(s.running, 0) END
     FROM generate_series(v_first, v_last, v_step) AS g (slot)
     LEFT JOIN summed AS s ON s.slot = g.slot
     LEFT JOIN spread AS h ON h.slot = g.slot
-    LEFT JOIN sampled AS d ON d.slot = g.slot
+    -- Of a kind in a lane no depth is kept.
+    LEFT JOIN sampled AS d
+        ON d.slot = g.slot
+        AND (history.lane IS NULL OR history.kind IS NULL)
     ORDER BY g.slot;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse.history(interval, interval, text, text) IS
-'What happened over time, of everything or of a lane, a kind or both: a row for each step (1 minute to 1 day, at most 1,000 steps), oldest first, also where nothing happened. at is the start of the step; wait_ and run_ are quantiles in seconds, NULL where there are none; ready and running the most at a sample (8 days back; NULL with both a lane and a kind). PU002 for a step or since out of bounds. Writes nothing.';
+'What happened over time, of everything or of a lane, a kind or both: a row for each step (1 minute to 1 day, at most 1,000 steps), oldest first, also where nothing happened. at is the start of the step; wait_ and run_ are quantiles in seconds, NULL where there are none; ready and running the most at a sample that is kept (NULL with both a lane and a kind, and where no sample was taken). PU002 for a step or since out of bounds. Writes nothing.';

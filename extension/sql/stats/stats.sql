@@ -29,7 +29,9 @@ SELECT
         SELECT u.jobs - coalesce(u.before, 0)
         FROM unnest(t.run_counts, p.run_counts) WITH ORDINALITY AS u (jobs, before, place)
         ORDER BY u.place
-    ) AS run_counts
+    ) AS run_counts,
+    t.ready,
+    t.running
 FROM pulse_internal.stat AS t
 LEFT JOIN LATERAL (
     SELECT o.*
@@ -43,58 +45,7 @@ LEFT JOIN LATERAL (
 ) AS p ON true;
 
 COMMENT ON VIEW pulse_internal.stats IS
-'What happened between two moments that were kept, of each lane and kind and in total.';
-
-COMMENT ON COLUMN pulse_internal.stats.total IS
-'Whether it is the sum of a lane, a kind or everything.';
-
-COMMENT ON COLUMN pulse_internal.stats.lane IS
-'The lane; empty for lanes beyond the limit.';
-
-COMMENT ON COLUMN pulse_internal.stats.kind IS
-'The kind; empty for kinds beyond the limit.';
-
-COMMENT ON COLUMN pulse_internal.stats.at IS
-'When it was counted: the end of the time that this row is about.';
-
-COMMENT ON COLUMN pulse_internal.stats.since IS
-'When something of this lane and kind was counted before; NULL for the first time.';
-
-COMMENT ON COLUMN pulse_internal.stats.enqueued IS
-'Jobs that were enqueued.';
-
-COMMENT ON COLUMN pulse_internal.stats.started IS
-'Runs that began.';
-
-COMMENT ON COLUMN pulse_internal.stats.completed IS
-'Jobs that completed.';
-
-COMMENT ON COLUMN pulse_internal.stats.failed IS
-'Runs that failed.';
-
-COMMENT ON COLUMN pulse_internal.stats.dead IS
-'Jobs that died.';
-
-COMMENT ON COLUMN pulse_internal.stats.retried IS
-'Jobs that were put back to run again.';
-
-COMMENT ON COLUMN pulse_internal.stats.cancelled IS
-'Jobs that were cancelled.';
-
-COMMENT ON COLUMN pulse_internal.stats.reaped IS
-'Runs whose worker was lost or whose time was over.';
-
-COMMENT ON COLUMN pulse_internal.stats.wait_seconds IS
-'The sum of waits of the runs that began.';
-
-COMMENT ON COLUMN pulse_internal.stats.wait_counts IS
-'How many of them waited how long, at the places of histogram_bounds().';
-
-COMMENT ON COLUMN pulse_internal.stats.run_seconds IS
-'The sum of the time that completed and failed runs took.';
-
-COMMENT ON COLUMN pulse_internal.stats.run_counts IS
-'How many of them took how long, at the places of histogram_bounds().';
+'What happened between two moments that were kept, of each lane and kind and in total (total true), and what was ready and ran at the later one.';
 
 CREATE VIEW pulse.stats
 WITH (security_barrier)

@@ -70,7 +70,7 @@ SELECT results_eq(
     format('VALUES (%s::bigint), (%s)', :last, :next), 'find_jobs: by group'
 );
 SELECT pulse_internal.tick_sample() \g /dev/null
-SELECT is((SELECT s.ready FROM pulse_internal.sample AS s WHERE s.lane = 'tenants'), 5::bigint, 'stats: what stands in groups counts');
+SELECT is((SELECT s.ready FROM pulse.samples AS s WHERE s.lane = 'tenants'), 5::bigint, 'stats: what stands in groups counts');
 
 SELECT results_eq(
     $$SELECT done FROM pulse.reprioritize_where('{"group_key": "acme", "state": "ready"}', 4)$$,

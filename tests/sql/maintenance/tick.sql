@@ -42,7 +42,7 @@ SELECT results_eq(
 UPDATE pulse_internal.upkeep_run SET taken_at = taken_at - interval '10 s';
 SELECT results_eq(
     'SELECT t.step FROM pulse.tick() AS t',
-    $$VALUES ('schedules'), ('promote'), ('flows'), ('signals'), ('marks'), ('count'), ('approvals'), ('expiry'), ('prune'), ('reap'), ('clock'), ('groups')$$,
+    $$VALUES ('schedules'), ('promote'), ('flows'), ('signals'), ('marks'), ('count'), ('sample'), ('approvals'), ('expiry'), ('prune'), ('reap'), ('clock'), ('groups')$$,
     'the sweeps every ten seconds'
 );
 UPDATE pulse_internal.upkeep_run SET taken_at = taken_at - interval '60 s';
@@ -95,7 +95,7 @@ SELECT is(
 SELECT is_empty('SELECT * FROM pulse_internal.job_key', 'its key is free');
 SELECT is((SELECT count(*) FROM pulse_internal.waiting AS w WHERE w.lane = 'lapsed'), 1::bigint, 'what lapsed is retried');
 SELECT is_empty(format('SELECT * FROM pulse_internal.body WHERE job = %s', :old), 'what was old is gone');
-SELECT isnt_empty('SELECT * FROM pulse_internal.sample', 'and the lanes were sampled');
+SELECT isnt_empty('SELECT FROM pulse.samples', 'and the lanes were sampled');
 
 -- One step fails: rule 23
 
