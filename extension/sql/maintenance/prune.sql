@@ -2,9 +2,8 @@
 --
 -- What goes, and after how long: finished jobs by the retention of their lane and state; unique
 -- keys when their unique_for is over; the audit and the run history of schedules after 90 days;
--- workers after a day of silence. tick deletes expired signals
--- (flows/signals.sql) and thins out counters (stats/stats.sql). Which lanes it visits, and when,
--- is in maintenance/prune_walk.sql.
+-- workers after a day of silence. tick deletes expired signals (flows/signals.sql) and thins out
+-- counters (stats/stats.sql). Which lanes it visits, and when, is in maintenance/prune_walk.sql.
 --
 -- The delete from finished decides that a job goes; the rows of its other tables follow. Never by
 -- the age of those rows: a retried job would lose its payload. Two kinds of finished jobs stay: a
