@@ -49,6 +49,7 @@ KNOWN: dict[str, Callable[[], bool]] = {
     "patroni": lambda: (paths.cache() / "patroni/patroni").exists(),
     "promtool": lambda: paths.prometheus("promtool") is not None,
     "node": paths.node,
+    "java": lambda: shutil.which("java") is not None,
     "python3.12": lambda: newer_python() is not None,
     "cc": lambda: shutil.which("cc") is not None,
 }

