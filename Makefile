@@ -5,7 +5,7 @@ RUN = .venv/bin/python
 # K="unique_keys and pg18" chooses tests by name, as pytest -k does.
 CHOSEN = $(if $(K),-k "$(K)")
 
-.PHONY: help setup demo build install lint format check test test-slow test-sql test-isolation \
+.PHONY: help setup demo build install lint format check test test-slow test-sql test-isolation protocols \
 	test-engine test-python test-project isolation-accept chaos chaos-nodes ha mutations flows-stress model soak upgrade-load bench-sql \
 	bench-compare bench-counters bench-nodes bench-standby bench-python api reference release next-version clean
 
@@ -80,6 +80,9 @@ flows-stress: setup build  ## Flows under load for a minute, then with each muta
 model: setup build  ## Random histories against the model, and the pairs they met (SECONDS, SEED, PLANTED=all)
 	@PYTHONPATH=.:python $(RUN) -m tests.engine.model --seconds $(or $(SECONDS),300) \
 		$(if $(SEED),--seed $(SEED)) $(if $(PLANTED),--planted "$(PLANTED)")
+
+protocols: setup  ## Every interleaving of the three hardest protocols, larger bounds too (K=name)
+	@$(RUN) -m pytest tests/model -v $(CHOSEN)
 
 soak: setup build  ## Upkeep of a million jobs, a worker that runs a million (SOAK_JOBS)
 	@PYTHONPATH=.:python $(RUN) -m tests.chaos.soak --jobs $(or $(SOAK_JOBS),1000000)
