@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
 
 import pytest
+from starlette.requests import HTTPConnection
 
-from pulse.web import database, queries
+from pulse.web import Identity, Tokens, database, queries
 from pulse.web.live.hub import Hub
 from pulse.web.live.mailbox import Mailbox
+from pulse.web.problems import Problem
 from tests.conftest import Connection, Database
 from tests.web.calls import claim, enqueue
 from tests.web.conftest import API, ROLES, Serve, Site
@@ -55,11 +57,11 @@ def test_who_saw_a_job_before_it_ended_and_follows_it_after_gets_the_end(
                 async with source.session(None, read_only=True) as session:
                     return await session.one(queries.WATCHED, job_ids=[job])
 
-            with hub.job(job, await look()) as early:
+            with hub.job("one", job, await look()) as early:
                 seen = await look()
                 connection.execute("SELECT pulse.cancel(%s)", (job,))
                 await told(early, "end")
-                with hub.job(job, seen) as mailbox:
+                with hub.job("one", job, seen) as mailbox:
                     return await told(mailbox, "end")
 
     assert asyncio.run(late())["state"] == "cancelled"
@@ -70,12 +72,12 @@ def test_a_new_follower_gets_the_picture_of_now(db: Database) -> None:
 
     async def come_late() -> tuple[str, str]:
         async with hub_on(db) as (hub, _):
-            with hub.overview() as early:
+            with hub.overview("one") as early:
                 first = await told(early, "overview")
                 looks = hub.polls
                 while hub.polls < looks + 2:
                     assert b"event: overview" not in await early.take(0.1)
-                with hub.overview() as late:
+                with hub.overview("one") as late:
                     return first["at"], (await told(late, "overview"))["at"]
 
     first, second = asyncio.run(come_late())
@@ -174,3 +176,44 @@ def test_a_dsn_that_only_reads_streams_and_refuses_changes(
         assert drained <= {"overview", "summary"}
     refused = client.post(f"{API}/lanes/default/resume")
     assert (refused.status_code, refused.json()["sqlstate"]) == (503, "25006")
+
+
+def test_one_token_takes_a_quarter_of_the_streams(db: Database) -> None:
+    async def fill() -> list[tuple[int, str]]:
+        refused = []
+        async with hub_on(db) as (hub, _):
+            with ExitStack() as streams:
+                for follower, wanted in (("a", 251), ("b", 250), ("c", 250)):
+                    for _ in range(wanted):
+                        try:
+                            streams.enter_context(hub.overview(follower))
+                        except Problem as problem:
+                            refused.append((problem.status, follower))
+                for _ in range(251):
+                    try:
+                        streams.enter_context(hub.job("d", 1, {"state": "ready"}))
+                    except Problem as problem:
+                        refused.append((problem.status, "d"))
+            # All have left, so there is room again.
+            with hub.overview("a"):
+                assert hub.clients == 1
+        return refused
+
+    assert asyncio.run(fill()) == [(429, "a"), (503, "d")]
+
+
+def test_tokens_of_one_role_have_streams_of_their_own(db: Database) -> None:
+    tokens = Tokens({"first-token-of-it": "viewer", "other-token-of-it": "viewer"})
+
+    def identity(token: str) -> Identity:
+        headers = [(b"authorization", f"Bearer {token}".encode())]
+        scope = {"type": "http", "headers": headers}
+        found = asyncio.run(tokens(HTTPConnection(scope)))
+        assert found is not None
+        return found
+
+    first, other = identity("first-token-of-it"), identity("other-token-of-it")
+    assert first == other
+    assert first.follower != other.follower
+    assert "first" not in first.follower
+    assert Identity("ann").follower == "ann"

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import ipaddress
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -33,9 +33,16 @@ class Identity:
     # Named in a header of a proxy, which a page of another site could send too if it
     # points its own name here: believed only under the names of the proxy.
     by_header: bool = False
+    # Tells apart the tokens of one role; each has its share of the streams.
+    token: str = field(default="", repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_role(self.role)
+
+    @property
+    def follower(self) -> str:
+        """Whose share of the streams a request takes: the token's, else the user's."""
+        return self.token or self.user
 
 
 class Authenticator(Protocol):
@@ -70,7 +77,7 @@ class Tokens:
                     "python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"
                 )
         self._identities = {
-            digest(token): Identity(role or "token", role)
+            digest(token): Identity(role or "token", role, token=digest(token).hex())
             for token, role in roles.items()
         }
         self._cookies = {digest(cookie_for(token)): digest(token) for token in roles}

@@ -13,6 +13,7 @@ import contextlib
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -31,7 +32,9 @@ POLL_EVERY = 1.0
 # Progress that comes faster is sent together.
 PROGRESS_EVERY = 0.1
 SUMMARY_EVERY = 5.0
-MOST_CLIENTS = 1000
+MOST_STREAMS = 1000
+# So that one token, or one user, cannot take all of them.
+MOST_STREAMS_OF_ONE = MOST_STREAMS // 4
 ENDED = frozenset({"completed", "dead", "cancelled"})
 # They grow by themselves; a client counts on from what it got last.
 CLOCKS = ("oldest_ready_seconds", "running_seconds")
@@ -44,6 +47,7 @@ class Hub:
         self._database = database
         self._overviews: set[Mailbox] = set()
         self._jobs: dict[int, set[Mailbox]] = {}
+        self._streams: Counter[str] = Counter()
         self._sent: dict[int, bytes] = {}
         self._overview: bytes | None = None
         self._compared = ""
@@ -58,9 +62,9 @@ class Hub:
     # -- clients ----------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def overview(self) -> Iterator[Mailbox]:
+    def overview(self, follower: str) -> Iterator[Mailbox]:
         """Follow everything; the caller was checked to have the right."""
-        with self._mailbox() as mailbox:
+        with self._mailbox(follower) as mailbox:
             self._overviews.add(mailbox)
             if self._overview is not None:
                 mailbox.put("overview", self._overview)
@@ -78,13 +82,18 @@ class Hub:
 
     @contextlib.contextmanager
     def job(
-        self, job_id: int, seen: Mapping[str, Any], *, brief: bool = False
+        self,
+        follower: str,
+        job_id: int,
+        seen: Mapping[str, Any],
+        *,
+        brief: bool = False,
     ) -> Iterator[Mailbox]:
         """Follow one job, which the caller has just read.
 
         brief: they see it only while it awaits approval, then get the state it took.
         """
-        with self._mailbox(brief=brief) as mailbox:
+        with self._mailbox(follower, brief=brief) as mailbox:
             watching = self._jobs.setdefault(job_id, set())
             watching.add(mailbox)
             first = event("job", seen)
@@ -105,10 +114,22 @@ class Hub:
                 self._stop_if_idle()
 
     @contextlib.contextmanager
-    def _mailbox(self, *, brief: bool = False) -> Iterator[Mailbox]:
-        if self._closing or self.clients >= MOST_CLIENTS:
-            raise Problem(503, "no more streams", f"At most {MOST_CLIENTS} at once.")
-        yield Mailbox(brief=brief)
+    def _mailbox(self, follower: str, *, brief: bool = False) -> Iterator[Mailbox]:
+        if self._closing or self._streams.total() >= MOST_STREAMS:
+            raise Problem(503, "no more streams", f"At most {MOST_STREAMS} at once.")
+        if self._streams[follower] >= MOST_STREAMS_OF_ONE:
+            raise Problem(
+                429,
+                "too many streams of this token or user",
+                f"At most {MOST_STREAMS_OF_ONE} at once.",
+            )
+        self._streams[follower] += 1
+        try:
+            yield Mailbox(brief=brief)
+        finally:
+            self._streams[follower] -= 1
+            if not self._streams[follower]:
+                del self._streams[follower]
 
     @property
     def clients(self) -> int:

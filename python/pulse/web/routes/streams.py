@@ -41,7 +41,7 @@ async def stream(caller: CurrentCaller) -> EventStream:
     async with caller.reading() as db:
         await db.connection.execute(queries.MAY_SEE_ALL)
     await require_streams(caller)
-    return EventStream(caller.hub.overview())
+    return EventStream(caller.hub.overview(caller.identity.follower))
 
 
 @router.get(
@@ -63,4 +63,5 @@ async def job_stream(caller: CurrentCaller, job_id: JobId) -> EventStream:
     # The hub reads with the rights of the DSN, and must not send more than they see:
     # approvers see the job of another role only until it is decided.
     brief = not all_jobs and seen["enqueued_by"] != role
-    return EventStream(caller.hub.job(job_id, seen, brief=brief))
+    follower = caller.identity.follower
+    return EventStream(caller.hub.job(follower, job_id, seen, brief=brief))
