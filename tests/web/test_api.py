@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import httpx
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.conftest import Connection, Database
@@ -128,6 +129,25 @@ def test_unknown_paths_and_methods_are_problems(operator: httpx.Client) -> None:
         assert answer.status_code == status
         assert answer.headers["content-type"] == "application/problem+json"
         assert answer.json()["status"] == status
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        (f"{API}/lanes", "GET"),
+        (f"{API}/kinds/mail", "GET, PATCH"),
+        (f"{API}/jobs/1", "DELETE, GET"),
+        (f"{API}/schedules/nightly", "DELETE, PUT"),
+        (f"{API}/openapi.json", "GET, HEAD"),
+        ("/", "GET, HEAD"),
+        ("/static/app.js", "GET, HEAD"),
+    ],
+)
+def test_a_405_lists_every_method_of_its_path(
+    operator: httpx.Client, path: str, allowed: str
+) -> None:
+    answer = operator.request("POST", path, headers={"X-Pulse": "1"})
+    assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
 
 
 def test_without_pulse_the_hint_is_to_install_it(

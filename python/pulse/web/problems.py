@@ -13,6 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
+from starlette.routing import compile_path
 
 from pulse import errors
 from pulse.web.database import NoSuchRole
@@ -101,12 +102,27 @@ def from_exception(error: Exception) -> Problem | None:
     return None
 
 
-async def answer(_: Request, error: Exception) -> JSONResponse:
+async def answer(request: Request, error: Exception) -> JSONResponse:
     problem = from_exception(error)
     if problem is None:
         raise error
-    headers = getattr(error, "headers", None)
-    return problem.response(headers if isinstance(headers, dict) else None)
+    found = getattr(error, "headers", None)
+    headers = dict(found) if isinstance(found, dict) else {}
+    if problem.status == 405:
+        headers["Allow"] = ", ".join(allowed_methods(request))
+    return problem.response(headers)
+
+
+def allowed_methods(request: Request) -> list[str]:
+    """The methods of a path. The framework names those of its first route alone."""
+    root = request.scope.get("root_path", "")
+    path = request.scope["path"].removeprefix(root)
+    methods: set[str] = set()
+    for template, operations in request.app.openapi()["paths"].items():
+        if compile_path(template)[0].match(path):
+            methods.update(name.upper() for name in operations)
+    # Outside of the document are the page, its files and the document itself.
+    return sorted(methods or {"GET", "HEAD"})
 
 
 def install(app: FastAPI) -> None:
