@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -114,6 +115,53 @@ def test_a_lane_of_any_name_is_drained_and_resumed(
     assert lane["paused_by"] == ["drain (tidying)"]
     lane = post(operator, f"{path}/resume")
     assert (lane["name"], lane["drained"]) == (name, False)
+
+
+def test_ranges_of_durations_are_in_the_schema(operator: httpx.Client) -> None:
+    document = operator.get(f"{API}/openapi.json").json()
+    lane = document["components"]["schemas"]["LaneSettings"]["properties"]
+    number = lane["poll_interval"]["anyOf"][0]
+    assert (number["minimum"], number["maximum"]) == (0.01, 3600)
+    refused = operator.patch(f"{API}/lanes/web", json={"poll_interval": 3601})
+    assert refused.status_code == 422
+    assert "less than or equal to 3600" in refused.json()["detail"]
+    # The longest that the database takes too: ten years of months of 30 days.
+    longest = lane["retain_dead"]["anyOf"][0]["maximum"]
+    patch(operator, "lanes/web", retain_dead=longest)
+    refused = operator.patch(f"{API}/lanes/web", json={"retain_dead": longest + 1})
+    assert refused.status_code == 422
+
+
+def test_a_whole_number_may_have_a_point(operator: httpx.Client) -> None:
+    answer = operator.patch(
+        f"{API}/lanes/web",
+        content='{"max_slots": 3.0}',
+        headers={"Content-Type": "application/json"},
+    )
+    assert answer.json()["max_slots"] == 3
+    assert operator.patch(f"{API}/lanes/web", json={"max_slots": 1.5}).is_error
+
+
+def test_a_slash_in_a_name_is_no_part_of_the_address(
+    connection: Connection, operator: httpx.Client
+) -> None:
+    """PATCH lanes/mail/resume once set a lane that is called mail/resume."""
+    answer = operator.patch(f"{API}/lanes/mail/resume", json={"max_slots": 3})
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+    query = "SELECT FROM pulse.lanes WHERE name = 'mail/resume'"
+    assert connection.execute(query).rowcount == 0
+    lane = patch(operator, "lanes/mail%2Fresume", max_slots=3)
+    assert (lane["name"], lane["max_slots"]) == ("mail/resume", 3)
+    lane = post(operator, "lanes/mail%2Fresume/drain")
+    assert (lane["name"], lane["drained"]) == ("mail/resume", True)
+
+
+@pytest.mark.parametrize("name", ["%", "%2F", "a%25b", "100%/2", "/", "//"])
+def test_a_name_with_a_percent_sign_or_slashes_arrives_as_it_is(
+    operator: httpx.Client, name: str
+) -> None:
+    assert patch(operator, f"lanes/{quote(name, '')}", max_slots=1)["name"] == name
+    assert get(operator, f"kinds/{quote(name, '')}")["name"] == name
 
 
 def test_pauses_nest_by_holder(operator: httpx.Client) -> None:

@@ -88,9 +88,9 @@ def test_a_kind_is_shown_and_set(
 ) -> None:
     enqueue(connection, "a/b")
     assert [kind["name"] for kind in get(operator, "kinds")["kinds"]] == ["a/b"]
-    assert get(operator, "kinds/a/b")["ready_in"] == ["default"]
+    assert get(operator, "kinds/a%2Fb")["ready_in"] == ["default"]
     assert get(operator, "kinds/none")["settings"] == {}
-    after = patch(operator, "kinds/a/b", max_attempts=9, backoff_base=2.5)
+    after = patch(operator, "kinds/a%2Fb", max_attempts=9, backoff_base=2.5)
     assert after["settings"] == {"max_attempts": 9, "backoff_base": "00:00:02.5"}
 
 
@@ -105,7 +105,7 @@ def test_a_flow_has_a_row_for_each_name(
         "SELECT pulse.enqueue_many('part', '{1,2}', flow => 'a/b', after => %s)",
         [list(first)],
     )
-    found = get(operator, "flows/a/b")
+    found = get(operator, "flows/a%2Fb")
     assert (found["flow"], found["more"]) == ("a/b", False)
     fetch, part = found["nodes"]
     assert (fetch["first_job"], fetch["ready"]) == (str(first[0]), 1)
@@ -118,7 +118,7 @@ def test_a_flow_has_a_row_for_each_name(
 def test_a_schedule_is_put_and_removed(
     connection: Connection, operator: httpx.Client
 ) -> None:
-    path = f"{API}/schedules/a/b"
+    path = f"{API}/schedules/a%2Fb"
     body = {"kind": "mail", "every": 900, "payload": {"to": "all"}, "tags": ["x"]}
     made = operator.put(path, json=body).json()
     assert (made["name"], made["every"], made["options"]) == (

@@ -15,6 +15,7 @@ import threading
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
+from urllib.parse import quote, unquote
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
@@ -81,14 +82,15 @@ def problem(status: int, title: str, detail: str) -> HttpResponse:
 
 def scope_of(request: HttpRequest, path: str, who: Identity) -> dict[str, Any]:
     prefix = request.path[: len(request.path) - len(path)].rstrip("/")
+    decoded = f"{prefix}/{path}"
     return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
         "http_version": "1.1",
         "method": request.method,
         "scheme": request.scheme,
-        "path": f"{prefix}/{path}",
-        "raw_path": f"{prefix}/{path}".encode(),
+        "path": decoded,
+        "raw_path": raw_path(request, decoded),
         "root_path": prefix,
         "query_string": request.META.get("QUERY_STRING", "").encode("latin-1"),
         "headers": [
@@ -99,6 +101,19 @@ def scope_of(request: HttpRequest, path: str, who: Identity) -> dict[str, Any]:
         "server": (request.get_host(), None),
         USER: who,
     }
+
+
+def raw_path(request: HttpRequest, decoded: str) -> bytes:
+    """The path before it was decoded, by which a slash in a name is known.
+
+    WSGI has no name for it: servers that pass it on call it REQUEST_URI or RAW_URI.
+    """
+    for name in ("REQUEST_URI", "RAW_URI"):
+        raw = str(request.META.get(name, "")).partition("?")[0]
+        if unquote(raw) == decoded:
+            return raw.encode()
+    scope = getattr(request, "scope", {})
+    return bytes(scope.get("raw_path", b"")) or quote(decoded).encode()
 
 
 class Portal:
@@ -135,7 +150,7 @@ class Portal:
         async def receive() -> dict[str, Any]:
             if unread:
                 return {"type": "http.request", "body": unread.pop()}
-            # Nobody leaves before the answer.
+            # Django has read the whole request: there is no disconnect to report.
             await asyncio.Event().wait()
             raise AssertionError("unreachable")
 

@@ -31,6 +31,7 @@ from pulse.web.routes import (
     schedules,
     streams,
 )
+from pulse.web.routes.names import KeepSlashes
 from pulse.web.routes.parameters import refuse_unknown
 from pulse.web.schemas import responses
 
@@ -56,6 +57,7 @@ def create_app(
         app = of_one(dsn, max_connections)
     else:
         app = of_all(distinct_dsns(dsn), max_connections)
+    app.add_middleware(KeepSlashes)
     ways = [way for way in (authenticate, tokens) if way is not None]
     app.add_middleware(
         Guard,

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter
 
 from pulse.web import queries
 from pulse.web.access.caller import CurrentCaller
 from pulse.web.problems import Problem
-from pulse.web.schemas import requests, responses
+from pulse.web.routes.names import PathName
+from pulse.web.schemas import responses
 
 router = APIRouter(tags=["flows"])
 
 MOST_NAMES = 1000
 
 
-@router.get("/flows/{name:path}", response_model=responses.Flow)
-async def flow(caller: CurrentCaller, name: Annotated[requests.Name, Path()]) -> Any:
+@router.get("/flows/{name}", response_model=responses.Flow)
+async def flow(caller: CurrentCaller, name: PathName) -> Any:
     """One row a name, at most 1,000, in the order in which they were enqueued."""
     async with caller.reading() as db:
         nodes = await db.rows(queries.FLOW, flow=name, most=MOST_NAMES + 1)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter
 
 from pulse.web import queries
 from pulse.web.access.caller import CurrentCaller
+from pulse.web.routes.names import PathName
 from pulse.web.schemas import requests, responses
 
 router = APIRouter(tags=["kinds"])
-
-KindName = Annotated[requests.Name, Path()]
 
 
 @router.get("/kinds", response_model=responses.Kinds)
@@ -22,16 +21,16 @@ async def kinds(caller: CurrentCaller) -> Any:
         return {"kinds": await db.rows(queries.KINDS, kind=None)}
 
 
-@router.get("/kinds/{name:path}", response_model=responses.Kind)
-async def kind(caller: CurrentCaller, name: KindName) -> Any:
+@router.get("/kinds/{name}", response_model=responses.Kind)
+async def kind(caller: CurrentCaller, name: PathName) -> Any:
     """One of them; a kind of which nothing is known has the defaults."""
     async with caller.reading() as db:
         return await db.one(queries.KINDS, kind=name) or responses.Kind(name=name)
 
 
-@router.patch("/kinds/{name:path}", response_model=responses.Kind)
+@router.patch("/kinds/{name}", response_model=responses.Kind)
 async def set_kind(
-    caller: CurrentCaller, name: KindName, settings: requests.KindSettings
+    caller: CurrentCaller, name: PathName, settings: requests.KindSettings
 ) -> Any:
     """Only what is given changes."""
     async with caller.writing() as db:

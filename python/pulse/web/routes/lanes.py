@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Path
+from fastapi import APIRouter, Body
 
 from pulse.sql import operator
 from pulse.web import queries
 from pulse.web.access.caller import CurrentCaller
 from pulse.web.database import Session, first
+from pulse.web.routes.names import PathName
 from pulse.web.schemas import requests, responses
 
 router = APIRouter(tags=["lanes"])
-
-# A name may have a slash in it.
-LaneName = Annotated[requests.Name, Path()]
 
 
 async def lane_called(db: Session, name: str) -> Any:
@@ -30,9 +28,9 @@ async def lanes(caller: CurrentCaller) -> Any:
         return {"lanes": found, **first(await db.one(queries.LANE_DEFAULTS))}
 
 
-@router.patch("/lanes/{name:path}", response_model=responses.Lane)
+@router.patch("/lanes/{name}", response_model=responses.Lane)
 async def set_lane(
-    caller: CurrentCaller, name: LaneName, settings: requests.LaneSettings
+    caller: CurrentCaller, name: PathName, settings: requests.LaneSettings
 ) -> Any:
     """Only what is given changes; it holds from the next claim on."""
     async with caller.writing() as db:
@@ -40,10 +38,10 @@ async def set_lane(
         return await lane_called(db, name)
 
 
-@router.post("/lanes/{name:path}/drain", response_model=responses.Lane)
+@router.post("/lanes/{name}/drain", response_model=responses.Lane)
 async def drain_lane(
     caller: CurrentCaller,
-    name: LaneName,
+    name: PathName,
     why: Annotated[requests.Drain, Body()] = requests.NO_DRAIN,
 ) -> Any:
     async with caller.writing() as db:
@@ -51,10 +49,10 @@ async def drain_lane(
         return await lane_called(db, name)
 
 
-@router.post("/lanes/{name:path}/resume", response_model=responses.Lane)
+@router.post("/lanes/{name}/resume", response_model=responses.Lane)
 async def resume_lane(
     caller: CurrentCaller,
-    name: LaneName,
+    name: PathName,
     why: Annotated[requests.WithReason, Body()] = requests.NO_REASON,
 ) -> Any:
     async with caller.writing() as db:

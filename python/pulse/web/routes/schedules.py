@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Path, Query
+from fastapi import APIRouter, Body, Query
 from psycopg.types.json import Jsonb
 
 from pulse.sql import operator
@@ -12,12 +12,11 @@ from pulse.web import queries
 from pulse.web.access.caller import CurrentCaller
 from pulse.web.database import Session, first
 from pulse.web.problems import Problem
+from pulse.web.routes.names import PathName
 from pulse.web.schemas import requests, responses
 from pulse.web.schemas.schedules import Schedule, ScheduleRuns, Schedules
 
 router = APIRouter(tags=["schedules"])
-
-ScheduleName = Annotated[requests.Name, Path()]
 
 
 @router.get("/schedules", response_model=Schedules)
@@ -26,10 +25,10 @@ async def schedules(caller: CurrentCaller) -> Any:
         return {"schedules": await db.rows(queries.SCHEDULES, name=None)}
 
 
-@router.get("/schedules/{name:path}/runs", response_model=ScheduleRuns)
+@router.get("/schedules/{name}/runs", response_model=ScheduleRuns)
 async def runs(
     caller: CurrentCaller,
-    name: ScheduleName,
+    name: PathName,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> Any:
     """Its occurrences, newest first: fired with a job, or skipped and why."""
@@ -41,9 +40,9 @@ async def runs(
         return {"runs": runs}
 
 
-@router.put("/schedules/{name:path}", response_model=Schedule)
+@router.put("/schedules/{name}", response_model=Schedule)
 async def schedule(
-    caller: CurrentCaller, name: ScheduleName, wanted: requests.NewSchedule
+    caller: CurrentCaller, name: PathName, wanted: requests.NewSchedule
 ) -> Any:
     """Make a schedule, or put this one in the place of that of the same name."""
     values = {**requests.values(wanted), "payload": Jsonb(wanted.payload)}
@@ -54,9 +53,9 @@ async def schedule(
         return await db.one(queries.SCHEDULES, name=name)
 
 
-@router.delete("/schedules/{name:path}", status_code=204, response_model=None)
-async def unschedule(caller: CurrentCaller, name: ScheduleName) -> None:
-    """Its ledger stays for 90 days, and its jobs go on."""
+@router.delete("/schedules/{name}", status_code=204, response_model=None)
+async def unschedule(caller: CurrentCaller, name: PathName) -> None:
+    """Remove a schedule. Its run history stays for 90 days; its jobs still run."""
     async with caller.writing() as db:
         await db.rows(operator.UNSCHEDULE, name=name)
 
@@ -65,10 +64,10 @@ async def is_known(db: Session, name: str) -> bool:
     return bool(first(await db.one(operator.SCHEDULE_IS_KNOWN, name=name))["known"])
 
 
-@router.post("/schedules/{name:path}/pause", response_model=Schedule)
+@router.post("/schedules/{name}/pause", response_model=Schedule)
 async def pause(
     caller: CurrentCaller,
-    name: ScheduleName,
+    name: PathName,
     why: Annotated[requests.WithReason, Body()] = requests.NO_REASON,
 ) -> Any:
     async with caller.writing() as db:
@@ -76,10 +75,10 @@ async def pause(
         return await db.one(queries.SCHEDULES, name=name)
 
 
-@router.post("/schedules/{name:path}/run", response_model=responses.NewJob)
+@router.post("/schedules/{name}/run", response_model=responses.NewJob)
 async def run(
     caller: CurrentCaller,
-    name: ScheduleName,
+    name: PathName,
     why: Annotated[requests.WithReason, Body()] = requests.NO_REASON,
 ) -> Any:
     """Enqueue its job now; its next occurrence stays the same."""
@@ -87,8 +86,8 @@ async def run(
         return await db.one(operator.RUN_SCHEDULE_NOW, name=name, reason=why.reason)
 
 
-@router.post("/schedules/{name:path}/resume", response_model=Schedule)
-async def resume(caller: CurrentCaller, name: ScheduleName) -> Any:
+@router.post("/schedules/{name}/resume", response_model=Schedule)
+async def resume(caller: CurrentCaller, name: PathName) -> Any:
     async with caller.writing() as db:
         await db.rows(operator.RESUME_SCHEDULE, name=name)
         return await db.one(queries.SCHEDULES, name=name)
