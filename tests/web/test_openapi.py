@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,16 +21,20 @@ from tests.web.process import pulse_web
 # Requests for each operation; more by hand.
 EXAMPLES = int(os.environ.get("PULSE_EXAMPLES", "15"))
 
-BEARER = {"Authorization": f"Bearer {TOKENS['operator']}"}
-
-HELD = (
-    "not_a_server_error",
-    "status_code_conformance",
-    "content_type_conformance",
-    "response_schema_conformance",
-    "response_headers_conformance",
-    "negative_data_rejection",
+# Why a request that the schema allows may be refused: what JSON Schema does not say.
+BEYOND_THE_SCHEMA = re.compile(
+    # A text that PostgreSQL or JSON cannot read.
+    "invalid input syntax|is not JSON|unsupported Unicode|has a bad value|time zone"
+    "|cron|is not valid Unicode|field value out of range|cannot contain NUL"
+    # Members that belong together.
+    "|exactly one of|belong together|Value error, [a-z_]+ needs|with in_order"
+    # The filter, which the database reads.
+    "|filter key|filter is empty"
+    # What the lane is set to.
+    "|do not stand in groups"
 )
+
+BEARER = {"Authorization": f"Bearer {TOKENS['operator']}"}
 
 
 @pytest.fixture
@@ -70,7 +75,8 @@ def test_requests_made_up_from_the_document_find_no_mistake(
 
     mode = GenerationMode(generated)
     load_all_checks()
-    held: Any = [CHECKS.get_one(name) for name in HELD]
+    held: Any = [CHECKS.get_one(name) for name in CHECKS.get_all_names()]
+    accepted = CHECKS.get_one("positive_data_acceptance")
     schema = schemathesis.openapi.from_url(
         f"{elsewhere}{API}/openapi.json", headers=BEARER
     )
@@ -95,8 +101,12 @@ def test_requests_made_up_from_the_document_find_no_mistake(
         )
         @given(case=operation.as_strategy(generation_mode=mode))
         def try_it(case: schemathesis.Case[Any]) -> None:
-            answer = case.call_and_validate(
-                base_url=elsewhere, headers=BEARER, checks=held
+            answer = case.call(base_url=elsewhere, headers=BEARER)
+            problem = answer.text if answer.status_code == 422 else ""
+            excused = BEYOND_THE_SCHEMA.search(problem) is not None
+            case.validate_response(
+                answer,
+                checks=[each for each in held if not (excused and each is accepted)],
             )
             answered[answer.status_code] += 1
 
