@@ -113,7 +113,16 @@ def _nodes_async(
 
 # Made from AsyncClient by tools/twins.py.
 class Client:
-    """Enqueue, cancel and wait; safe to share between threads."""
+    """Enqueue, cancel and wait; safe to share between threads.
+
+    Args:
+        source: A DSN, a connection, a session of SQLAlchemy, a psycopg_pool, or a list
+            of DSNs. Empty, the environment chooses the database.
+        homes: Of several databases, the number of the one that has each lane.
+
+    Raises:
+        TypeError: The source is of another kind, or homes go with one database.
+    """
 
     def __init__(
         self, source: Any = "", *, homes: Mapping[str, int] | None = None
@@ -160,6 +169,19 @@ class Client:
     def enqueue(
         self, kind: str, payload: Any = None, **options: Unpack[Options]
     ) -> int:
+        """Enqueue one job, as pulse.enqueue does on a connection.
+
+        Args:
+            kind: The name of the code that runs the job.
+            payload: Any JSON; None is an empty object.
+            options: Options of the job (pulse.options.Options).
+
+        Returns:
+            The id of the job; of the one that has the unique key, if there is one.
+
+        Raises:
+            InvalidArgument: An option or the payload is not allowed.
+        """
         with self.connection_for(options) as connection:
             job_id: int = enqueue(connection, kind, payload, **options)
             return job_id
@@ -170,6 +192,19 @@ class Client:
         payloads: Iterable[Any] | None = None,
         **options: Unpack[Options],
     ) -> list[int]:
+        """Enqueue several jobs, as pulse.enqueue_many does: all of them or none.
+
+        Args:
+            kind: The kind of all jobs, or a list of dicts with a kind each.
+            payloads: One for each job; None where kind is a list of dicts.
+            options: Options of all jobs (pulse.options.Options).
+
+        Returns:
+            The ids of the jobs, in the order of the payloads.
+
+        Raises:
+            InvalidArgument: An option, a payload or their number is not allowed.
+        """
         jobs: Sequence[Mapping[str, Any]] = [options]
         if not isinstance(kind, str):
             kind = list(kind)
@@ -179,16 +214,38 @@ class Client:
             return ids
 
     def cancel(self, job_id: int, reason: str | None = None) -> str:
-        """Cancel a job, or ask its worker to stop; returns its state after that."""
+        """Cancel a job; if it runs, ask its worker to stop it.
+
+        Args:
+            job_id: The id that enqueue returned.
+            reason: Why, for operators who look at the job.
+
+        Returns:
+            The state of the job after that.
+
+        Raises:
+            PulseError: There is no such job, or it has ended.
+        """
         values = {"job_id": job_id, "reason": reason}
         with self.connection(job_id) as connection:
             rows = _fetch(connection, sql.CANCEL, values)
         return str(rows[0][0])
 
     def result(self, job_id: int, timeout: float | None = None) -> Any:
-        """Wait until the job has ended and return its result.
+        """Wait until the job has ended.
 
-        Raises JobDead, JobCancelled, NoSuchJob or ResultTimeout.
+        Args:
+            job_id: The id that enqueue returned.
+            timeout: How many seconds to wait; None waits without end.
+
+        Returns:
+            The result that the handler returned.
+
+        Raises:
+            JobDead: The job failed for good.
+            JobCancelled: The job was cancelled.
+            NoSuchJob: The job does not exist, was pruned, or belongs to another role.
+            ResultTimeout: The job has not ended within timeout.
         """
         for pause in _pauses(job_id, timeout):
             with self.connection(job_id) as connection:
@@ -200,7 +257,14 @@ class Client:
         raise AssertionError("unreachable")
 
     def why(self, job_id: int) -> list[str]:
-        """What the job waits for, in sentences; the first matters most."""
+        """Explain why a job does not run.
+
+        Args:
+            job_id: The id that enqueue returned.
+
+        Returns:
+            The reasons as sentences; the first matters most.
+        """
         with self.connection(job_id) as connection:
             rows = _fetch(connection, sql.WHY, {"job_id": job_id})
         return [str(reason) for (reason,) in rows]
@@ -227,7 +291,16 @@ def _fetch(connection: Any, query: LiteralString, values: dict[str, Any]) -> lis
 
 
 class AsyncClient:
-    """Enqueue, cancel and wait; safe to share between asyncio tasks."""
+    """Enqueue, cancel and wait; safe to share between asyncio tasks.
+
+    Args:
+        source: A DSN, a connection, a session of SQLAlchemy, a psycopg_pool, or a list
+            of DSNs. Empty, the environment chooses the database.
+        homes: Of several databases, the number of the one that has each lane.
+
+    Raises:
+        TypeError: The source is of another kind, or homes go with one database.
+    """
 
     def __init__(
         self, source: Any = "", *, homes: Mapping[str, int] | None = None
@@ -274,6 +347,19 @@ class AsyncClient:
     async def enqueue(
         self, kind: str, payload: Any = None, **options: Unpack[Options]
     ) -> int:
+        """Enqueue one job, as pulse.enqueue does on a connection.
+
+        Args:
+            kind: The name of the code that runs the job.
+            payload: Any JSON; None is an empty object.
+            options: Options of the job (pulse.options.Options).
+
+        Returns:
+            The id of the job; of the one that has the unique key, if there is one.
+
+        Raises:
+            InvalidArgument: An option or the payload is not allowed.
+        """
         async with self.connection_for(options) as connection:
             job_id: int = await enqueue(connection, kind, payload, **options)
             return job_id
@@ -284,6 +370,19 @@ class AsyncClient:
         payloads: Iterable[Any] | None = None,
         **options: Unpack[Options],
     ) -> list[int]:
+        """Enqueue several jobs, as pulse.enqueue_many does: all of them or none.
+
+        Args:
+            kind: The kind of all jobs, or a list of dicts with a kind each.
+            payloads: One for each job; None where kind is a list of dicts.
+            options: Options of all jobs (pulse.options.Options).
+
+        Returns:
+            The ids of the jobs, in the order of the payloads.
+
+        Raises:
+            InvalidArgument: An option, a payload or their number is not allowed.
+        """
         jobs: Sequence[Mapping[str, Any]] = [options]
         if not isinstance(kind, str):
             kind = list(kind)
@@ -293,16 +392,38 @@ class AsyncClient:
             return ids
 
     async def cancel(self, job_id: int, reason: str | None = None) -> str:
-        """Cancel a job, or ask its worker to stop; returns its state after that."""
+        """Cancel a job; if it runs, ask its worker to stop it.
+
+        Args:
+            job_id: The id that enqueue returned.
+            reason: Why, for operators who look at the job.
+
+        Returns:
+            The state of the job after that.
+
+        Raises:
+            PulseError: There is no such job, or it has ended.
+        """
         values = {"job_id": job_id, "reason": reason}
         async with self.connection(job_id) as connection:
             rows = await _fetch_async(connection, sql.CANCEL, values)
         return str(rows[0][0])
 
     async def result(self, job_id: int, timeout: float | None = None) -> Any:
-        """Wait until the job has ended and return its result.
+        """Wait until the job has ended.
 
-        Raises JobDead, JobCancelled, NoSuchJob or ResultTimeout.
+        Args:
+            job_id: The id that enqueue returned.
+            timeout: How many seconds to wait; None waits without end.
+
+        Returns:
+            The result that the handler returned.
+
+        Raises:
+            JobDead: The job failed for good.
+            JobCancelled: The job was cancelled.
+            NoSuchJob: The job does not exist, was pruned, or belongs to another role.
+            ResultTimeout: The job has not ended within timeout.
         """
         for pause in _pauses(job_id, timeout):
             async with self.connection(job_id) as connection:
@@ -314,7 +435,14 @@ class AsyncClient:
         raise AssertionError("unreachable")
 
     async def why(self, job_id: int) -> list[str]:
-        """What the job waits for, in sentences; the first matters most."""
+        """Explain why a job does not run.
+
+        Args:
+            job_id: The id that enqueue returned.
+
+        Returns:
+            The reasons as sentences; the first matters most.
+        """
         async with self.connection(job_id) as connection:
             rows = await _fetch_async(connection, sql.WHY, {"job_id": job_id})
         return [str(reason) for (reason,) in rows]

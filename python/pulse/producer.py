@@ -73,10 +73,28 @@ def enqueue(
 def enqueue(
     connection: Any, kind: str, payload: Any = None, **options: Unpack[Options]
 ) -> int | Coroutine[Any, Any, int]:
-    """Enqueue a job on your connection, in your transaction, and return its id.
+    """Enqueue a job on your connection, in your transaction.
 
-    Takes connections of psycopg and Django, and connections and sessions of SQLAlchemy.
-    On an async one the id has to be awaited. A rollback takes the job back, too.
+    The job becomes visible when the transaction commits; a rollback removes it.
+
+    Args:
+        connection: A connection of psycopg or Django, or a connection or session of
+            SQLAlchemy; with an async one, await the call.
+        kind: The name of the code that runs the job.
+        payload: Any JSON; None is an empty object.
+        options: Options of the job (pulse.options.Options).
+
+    Returns:
+        The id of the job; of the one that has the unique key, if there is one.
+
+    Raises:
+        InvalidArgument: An option or the payload is not allowed.
+
+    Example:
+        >>> job_id = pulse.enqueue(connection, "mail", {"to": "a@b.c"}, priority=10)
+        >>> again = pulse.enqueue(connection, "mail", unique_key="welcome 7")
+        >>> pulse.enqueue(connection, "mail", unique_key="welcome 7") == again
+        True
     """
     values = stamped(kind, given(options))
     payload = {} if payload is None else payload
@@ -122,10 +140,29 @@ def enqueue_many(
     payloads: Iterable[Any] | None = None,
     **options: Unpack[Options],
 ) -> list[int] | Coroutine[Any, Any, list[int]]:
-    """Enqueue one job for each payload; the ids come in the same order; all or none.
+    """Enqueue one job for each payload: all of them or none.
 
-    Instead of a kind and payloads it takes a list of dicts, each with a kind, a
-    payload and options of its own.
+    Args:
+        connection: Any connection that enqueue takes; with an async one, await the
+            call.
+        kind: The kind of all jobs; or a list of dicts, each with a kind, a payload
+            and options of its own.
+        payloads: One for each job; None where kind is a list of dicts.
+        options: Options of all jobs (pulse.options.Options).
+
+    Returns:
+        The ids of the jobs, in the order of the payloads.
+
+    Raises:
+        InvalidArgument: An option, a payload or their number is not allowed.
+
+    Example:
+        >>> ids = pulse.enqueue_many(connection, "resize", [{"n": 1}, {"n": 2}])
+        >>> len(ids)
+        2
+        >>> mixed = [{"kind": "resize"}, {"kind": "mail", "priority": 5}]
+        >>> len(pulse.enqueue_many(connection, mixed))
+        2
     """
     values = given(options)
     if isinstance(kind, str):
@@ -157,9 +194,26 @@ def signal(
 def signal(
     connection: Any, name: str, payload: Any = None, *, keep: Duration = "7 days"
 ) -> int | Coroutine[Any, Any, int]:
-    """Wake the jobs that wait for a signal of this name; returns how many did.
+    """Send a signal to the jobs that wait for its name.
 
-    It is kept for jobs that begin to wait later; the first of a name counts.
+    The signal is kept for jobs that begin to wait later. The first of a name counts.
+
+    Args:
+        connection: Any connection that enqueue takes; with an async one, await the
+            call.
+        name: The name that the jobs wait for.
+        payload: Any JSON; wait_for returns it.
+        keep: How long the signal is kept.
+
+    Returns:
+        The number of jobs that it has woken.
+
+    Raises:
+        InvalidArgument: The name, the payload or keep is not allowed.
+
+    Example:
+        >>> pulse.signal(connection, "approved 7", {"by": "ann"})
+        0
     """
     values = {
         "signal": name,

@@ -276,9 +276,32 @@ def task(
 ) -> Any:
     """Make a function a task for any worker: Worker(…, tasks=[send_email]).
 
-    With declare=True a worker of an application makes lane, priority, max_attempts,
-    max_runtime, requires_approval, lease_for and the backoff settings of the kind; the
-    jobs do not carry them, so that what operators change counts. With batch the
-    function takes a list of jobs (pulse.batches).
+    With declare=True the worker of an application writes lane, priority, max_attempts,
+    max_runtime, requires_approval, lease_for and the backoff as settings of the kind.
+    The jobs do not carry these, so later changes by operators hold.
+
+    Args:
+        kind: The name under which jobs of the function are enqueued.
+        batch: How many jobs one call takes at most; the function then takes a list
+            of jobs (pulse.batches).
+        within: How many seconds a batch waits to fill.
+        options: Options of the jobs, executor and declare.
+
+    Returns:
+        A decorator. It makes a Task, which has enqueue, typed by the function.
+
+    Raises:
+        TypeError: The function cannot run with this executor, or an option is unknown.
+
+    Example:
+        >>> @pulse.task("double", priority=5)
+        ... def double(n: int) -> int:
+        ...     return 2 * n
+        >>> double(21)
+        42
+        >>> double.payload(21)
+        {'n': 21}
+        >>> double.enqueue(connection, 21).new
+        True
     """
     return decorator(kind, options, None, batch, within)

@@ -54,9 +54,44 @@ START_WITHIN = 2.0
 class Worker:
     """Claims jobs of the kinds it has handlers for and runs them.
 
-    lanes gives each lane its own slots, {"interactive": 2, "maintenance": 1};
-    concurrency=10 is short for {"default": 10}. Only kinds with a handler are claimed.
-    Given several DSNs it works on all of these databases, within the same slots.
+    Args:
+        dsn: Where the database is; empty, the environment chooses. A list of DSNs: the
+            worker works on all of these databases, within the same slots.
+        concurrency: How many jobs of the lane default run at once; concurrency=10 is
+            short for lanes={"default": 10}.
+        lanes: The slots of each lane: {"interactive": 2, "maintenance": 1}.
+        tasks: Tasks made with pulse.task; only kinds with a handler are claimed.
+        name: The name of the worker, other than that of any other; made up if None.
+        application: The owner of the settings and schedules that are declared here.
+        poll_interval: Seconds between two looks for jobs where no notification comes.
+        lease_for: How long a lease lasts; None, as the lane is set.
+        grace: Seconds that a stop gives running jobs to end.
+        tick: Whether the worker takes part in the maintenance.
+        listen: Whether the worker uses LISTEN.
+        durable: False reports without waiting for the disk: after a crash of the
+            server, jobs may run again.
+        prepare: Whether statements are prepared; None, unless a pooler is in between.
+        hooks: Called around each job (pulse.Hooks).
+        process_initializer: Called in each child process before its first job.
+        max_jobs: After how many jobs the worker stops; recycled then has the reason.
+        max_memory: At how many bytes of memory the worker stops.
+        health_port: The port that answers /livez and /readyz.
+
+    Raises:
+        ValueError: An argument is outside its range.
+
+    Example:
+        >>> worker = pulse.Worker(dsn, concurrency=10)
+        >>> @worker.handle("greet")
+        ... def greet(job, name):
+        ...     worker.stop()
+        ...     return f"hello {name}"
+        >>> job_id = pulse.enqueue(connection, "greet", {"name": "world"})
+        >>> connection.commit()
+        >>> worker.run()
+        >>> with pulse.Client(dsn) as client:
+        ...     client.result(job_id)
+        'hello world'
     """
 
     def __init__(
