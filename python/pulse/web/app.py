@@ -17,7 +17,7 @@ from pulse.web.access.auth import COOKIE, Authenticator, FirstOf, Tokens
 from pulse.web.access.guard import Guard
 from pulse.web.access.login import STATIC, Login
 from pulse.web.database import Database
-from pulse.web.fleet import Fleet, Node, Together, ToNodes
+from pulse.web.fleet import ClosableGroup, Fleet, Node, ToNodes
 from pulse.web.live.hub import Hub
 from pulse.web.routes import (
     flows,
@@ -84,8 +84,8 @@ def of_all(dsns: Sequence[str], max_connections: int) -> FastAPI:
     members = [Node(dsn, of_one(dsn, max_connections)) for dsn in dsns]
     app = empty("nodes.html")
     app.state.fleet = Fleet(members)
-    app.state.hub = Together([each.app.state.hub for each in members])
-    app.state.database = Together([each.app.state.database for each in members])
+    app.state.hub = ClosableGroup([each.app.state.hub for each in members])
+    app.state.database = ClosableGroup([each.app.state.database for each in members])
     include(app, [nodes.router], nodes.metrics_router)
     app.add_middleware(ToNodes, fleet=app.state.fleet)
     return app

@@ -40,7 +40,7 @@ class Node:
     asking: set[asyncio.Task[Any]] = field(default_factory=set)
     """Questions that it has not answered yet."""
     silent: bool = False
-    """One was not answered in time: nobody waits for the next, nor asks more."""
+    """A question was not answered in time: later ones are not waited for."""
 
     @property
     def place(self) -> str:
@@ -159,8 +159,8 @@ class ToNodes:
     async def _having(self, number: int) -> Node:
         found = self._fleet.has(number)
         if found is None:
-            # Nobody has asked yet, or it has another number now.
-            await self._fleet.ask(None, nothing)
+            # The node was not queried yet, or it has another number now.
+            await self._fleet.ask(None, no_query)
             found = self._fleet.has(number)
         if found is None:
             raise Problem(
@@ -172,11 +172,11 @@ class ToNodes:
         return found
 
 
-async def nothing(_: Session) -> None:
+async def no_query(_: Session) -> None:
     """Only its number is asked for."""
 
 
-class Together:
+class ClosableGroup:
     """Hubs or databases of all nodes, closed as one."""
 
     def __init__(self, members: Sequence[Any]) -> None:

@@ -82,7 +82,7 @@ class Guard:
             problem = from_exception(error)
             if problem is None:
                 log.exception("%s %s failed", scope["method"], scope["path"])
-                problem = Problem(500, "a mistake in pulse web", "Its log says more.")
+                problem = Problem(500, "internal error", "See the log of the server.")
             if started:
                 raise
             challenge = {"WWW-Authenticate": "Bearer"} if problem.status == 401 else {}

@@ -41,7 +41,7 @@ CLOCKS = ("oldest_ready_seconds", "running_seconds")
 
 
 class Hub:
-    """Who follows what, and the task that polls for them."""
+    """The clients that follow a stream, and the task that polls for them."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -197,7 +197,7 @@ class Hub:
                 await self._poll_jobs(connection, notified)
 
     def _followed(self, payload: str) -> set[int]:
-        # Anybody may NOTIFY anything, also a number that int refuses to read.
+        # Any session may send any payload, also a number that int refuses to read.
         job_id = int(payload) if payload.isdecimal() and len(payload) < 20 else -1
         return {job_id} if job_id in self._jobs else set()
 

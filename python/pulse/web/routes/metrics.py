@@ -76,7 +76,7 @@ COUNTERS = (
     ("pulse_runs_started", "started", "Runs that began: claims."),
     ("pulse_jobs_completed", "completed", "Jobs that completed."),
     ("pulse_runs_failed", "failed", "Runs that failed, lost workers included."),
-    ("pulse_jobs_dead", "dead", "Jobs that died of their last failure."),
+    ("pulse_jobs_dead", "dead", "Jobs that failed for good."),
     (
         "pulse_jobs_retried",
         "retried",
@@ -151,7 +151,7 @@ class Metrics(PlainTextResponse):
     },
 )
 async def metrics(caller: CurrentCaller) -> Metrics:
-    """Counters, histograms, lanes, workers, upkeep and health as Prometheus text."""
+    """Counters, histograms, lanes, workers, maintenance and health for Prometheus."""
     async with caller.reading() as db:
         queue = await read(db)
     registry = CollectorRegistry(auto_describe=False)

@@ -21,7 +21,7 @@ async def me(caller: CurrentCaller) -> Any:
     async with caller.reading() as db:
         found = first(await db.one(queries.ME))
         rights = await db.rights()
-        # Who was given nothing may not ask which pulse it is.
+        # A role without any access may not read the version.
         has = await db.one(queries.VERSION) if rights else {"version": None}
     streams = await caller.may_stream()
     who = caller.identity

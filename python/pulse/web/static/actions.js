@@ -1,5 +1,5 @@
 // What an operator can do to jobs: what a verb asks first, and what it says afterwards.
-// Who may call it and which states it fits is what pulse.verbs() says.
+// pulse.verbs() tells which levels may call a verb and which states it fits.
 
 import { patch, path, post, query, remove } from "./api.js";
 import { ask, button, notify } from "./dialog.js";
@@ -74,7 +74,7 @@ const VERBS = {
     label: "Delete…", sql: "delete_job", done: "deleted",
     ask: {
       title: "Delete this job?", confirm: "Delete", danger: true,
-      text: "It goes with its errors, progress and result. This cannot be undone.", fields: [REASON],
+      text: "Its errors, progress and result are deleted too. This cannot be undone.", fields: [REASON],
     },
     run: (job, said) => remove(path`jobs/${job.job_id}` + query(reason(said))),
   },

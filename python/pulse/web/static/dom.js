@@ -62,7 +62,7 @@ export function show(element, ...children) {
   return element;
 }
 
-/** The same, and whoever had the focus in there keeps it, or what stands in its place. */
+/** The same; the element with the focus keeps it, or the one that replaces it. */
 export function redraw(element, ...children) {
   const focused = element.contains(document.activeElement) ? document.activeElement : null;
   show(element, ...children);

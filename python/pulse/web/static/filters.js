@@ -11,7 +11,7 @@ const TEXTS = {
 const AGES = { older_than: "Older than", newer_than: "Newer than" };
 const NUMBERS = { priority_above: "Priority above", priority_below: "Priority below" };
 const KEYS = [...Object.keys(TEXTS), ...Object.keys(AGES), ...Object.keys(NUMBERS)];
-// A group of dead letters asks for it; nobody types one.
+// A link of the dead letters sets it; users do not type one.
 const TYPED = KEYS.filter((key) => key !== "error_like");
 
 /** The filter in a page's address: {state: [...], lane: "…"}. */

@@ -97,7 +97,7 @@ function row(flow, node) {
   };
 }
 
-/** The picture: drawn anew when names or lines change, else only what its nodes say. */
+/** The picture: drawn again when names or lines change, else only its texts. */
 function graph(flow) {
   const element = h("div", { class: "scroll graph", tabindex: -1 });
   let shape = "";

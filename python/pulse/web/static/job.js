@@ -32,7 +32,7 @@ export async function job(root, stay, { id }) {
       now,
       h("div", { class: "columns" },
         h("div", {},
-          h("section", { class: "panel padded" }, h("h2", {}, "Where it stands"), why),
+          h("section", { class: "panel padded" }, h("h2", {}, "Status"), why),
           h("section", { class: "panel padded" }, h("h2", {}, "History"), history)),
         h("div", {},
           h("section", { class: "panel padded" }, h("h2", {}, "Facts"), facts), data)));

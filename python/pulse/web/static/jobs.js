@@ -103,7 +103,7 @@ function jobRow(which, columns, job, chosen, again) {
 
 const GROUPS = [["Kind", "kind name"], ["Error", "wide"], ["Jobs", "num"], ["First", "num"], ["Last", "num"], ["", "acts"]];
 
-/** What they died of: one line for each kind and error; next is what stands below. */
+/** Errors of dead jobs: one line for each kind and error; next is shown below it. */
 export function deadGroups(asked, stay, after, title, next) {
   const { element, body } = table("Dead letters by kind and error", GROUPS, "groups");
   const all = h("section", { class: "of-groups", hidden: true },

@@ -18,7 +18,7 @@ const LANES = 5;
 export const kinds = whole({
   title: "Kinds", columns: COLUMNS, look: "kinds", address: "kinds", key: "kinds", id: (kind) => kind.name,
   nothing: "No kind is known yet: none waits, runs, is scheduled, or is named by a worker.",
-  // What nobody takes comes first; of many, then what waits most.
+  // Kinds that no worker takes come first, then those with most ready jobs.
   first: ({ workers, ready }, many) => (workers === 0 && ready > 0 ? -Number.MAX_SAFE_INTEGER : many ? -ready : 0),
   row: (kind) => cells(COLUMNS,
     kindLink(kind.name), count(kind.ready, kind.ready_estimated), when(kind.oldest_ready_at, "since"), number(kind.running),

@@ -53,7 +53,7 @@ export function whole({ title, note, columns, address, key, id, row, nothing, ac
   };
 }
 
-/** A row that is drawn anew when what it shows has changed; kept is its memory. */
+/** A row that is drawn again when its values have changed; kept is what it remembers. */
 function redrawn(draw) {
   const element = h("tr");
   const kept = {};

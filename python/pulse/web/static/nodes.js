@@ -23,7 +23,7 @@ function link(node, text, place = "") {
   return node === null ? h("span", {}, text) : h("a", { href: `node/${node}/${place}`, class: "plain" }, text);
 }
 
-/** A row that is drawn anew when what it says has changed. */
+/** A row that is drawn again when its values have changed. */
 function row(draw, props = {}) {
   const element = h("tr", props);
   let before = "";

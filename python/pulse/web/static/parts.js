@@ -190,7 +190,7 @@ export const MANY = 50;
 
 /**
  * A box for a list that may be long: part(items, nameOf, words) answers those that are shown
- * and says how many that is. again() draws the list anew.
+ * and says how many that is. again() draws the list again.
  */
 export function narrow(label, again) {
   const box = h("input", { type: "search", "aria-label": label, placeholder: `${label}…`, autocomplete: "off", spellcheck: "false" });

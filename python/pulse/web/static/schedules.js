@@ -64,7 +64,7 @@ function buttons(schedule, again) {
   ];
 }
 
-const CATCH_UP = "What becomes of runs that were missed while nothing did the upkeep.";
+const CATCH_UP = "What happens to runs that were missed while no maintenance ran.";
 
 /** One form for a new schedule and an old one; the database says what is wrong with it. */
 async function edit(old, again) {

@@ -1,4 +1,4 @@
-// Who is looking, the latest picture of the lanes that the server has sent, and the
+// The user, the latest picture of the lanes that the server has sent, and the
 // latest summary of what is wrong.
 
 import { follow, get } from "./api.js";
@@ -78,7 +78,7 @@ function takeSummary(next) {
   for (const reader of readers) reader(summary);
 }
 
-/** After a verb: what is wrong may have changed, and nobody waits five seconds to see it. */
+/** After a verb: fetch the troubles now instead of after five seconds. */
 export async function refreshSummary() {
   if (may("viewer")) takeSummary(await get("summary"));
 }

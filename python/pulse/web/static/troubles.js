@@ -36,16 +36,16 @@ const ABOUT = {
 
 /** What to do about a check, in a page's words; without one the database's advice stands. */
 const HELP = {
-  last_tick: ["Delayed jobs, schedules and lost workers wait for upkeep: no worker and no watchdog does it.", ["Workers", "#/workers"]],
-  watchdog: ["Only workers do the upkeep, so nothing happens while none runs.", ["Workers", "#/workers"]],
-  lapsed_leases: ["Their workers are lost, and upkeep has not taken them back yet.", ["Running jobs", "#/jobs?state=running"]],
+  last_tick: ["Delayed jobs, schedules and lost workers wait for maintenance: no worker and no watchdog runs it.", ["Workers", "#/workers"]],
+  watchdog: ["Only workers do the maintenance, so nothing happens while none runs.", ["Workers", "#/workers"]],
+  lapsed_leases: ["Their leases have expired and their jobs are not retried yet.", ["Running jobs", "#/jobs?state=running"]],
   schedules: ["A schedule could not enqueue its job, or nothing fired it.", ["Schedules", "#/schedules"]],
   unhandled_kinds: ["Start a worker that takes them, or move or cancel the jobs.", ["Kinds", "#/kinds"]],
   held_lanes: ["Resume them if the reason is over.", ["Lanes", "#/"]],
   stuck_lanes: ["Start a worker that takes these lanes.", ["Workers", "#/workers"]],
   oldest_ready_job: ["Start more workers or give the lane more slots.", ["Lanes", "#/"]],
   failing_kinds: ["Their errors say why.", ["Kinds", "#/kinds"]],
-  dead_jobs: ["Look at what they died of, then retry or discard them.", ["Dead letters", "#/dead"]],
+  dead_jobs: ["Check their errors, then retry or discard them.", ["Dead letters", "#/dead"]],
 };
 
 export function remedy(check) {
@@ -61,8 +61,8 @@ export function remedy(check) {
 export function troubles(stay) {
   const list = h("ul", { class: "troubles" });
   const element = h("section", { class: "wrong", "aria-label": "What is wrong" }, list);
-  const remarks = h("span");
-  const calm = h("p", { class: "calm" }, pill("completed", "all is well"), " No dead letters, nothing late, nothing unhandled. ", remarks);
+  const warnings = h("span");
+  const calm = h("p", { class: "calm" }, pill("completed", "all is well"), " No dead letters, nothing late, nothing unhandled. ", warnings);
   const all = h("div", {}, element, calm);
   let before = "";
   stay.until(watchSummary((summary) => {
@@ -74,7 +74,7 @@ export function troubles(stay) {
     element.hidden = items.length === 0;
     calm.hidden = items.length > 0;
     const { length } = summary.problems;
-    show(remarks, length > 0 && h("a", { href: "#/health" }, `${plural(length, "remark")} on how it was set up`));
+    show(warnings, length > 0 && h("a", { href: "#/health" }, `${plural(length, "setup warning")}`));
     redraw(list, items);
   }));
   element.hidden = calm.hidden = true;
