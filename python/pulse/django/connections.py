@@ -17,8 +17,11 @@ from pulse.hooks import Hooks
 from pulse.job import Job
 
 
-class Fresh:
-    """A context: sync in a thread or a process, async on the event loop."""
+class ConnectionLifecycle:
+    """Closes Django's connections around a handler, as Django does around a request.
+
+    A plain context in threads and processes, an async one on the event loop.
+    """
 
     def __enter__(self) -> None:
         reset_queries()
@@ -41,7 +44,7 @@ class FreshConnections(Hooks):
     """pulse.Worker(…, hooks=[FreshConnections()]), where handlers use the ORM."""
 
     def around(self, job: Job) -> Any:
-        return Fresh()
+        return ConnectionLifecycle()
 
 
 def dsn(alias: str) -> str:

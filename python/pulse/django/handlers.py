@@ -31,7 +31,7 @@ from pulse.django.framework import (
 from pulse.job import Job
 from pulse.worker.outcomes import described
 
-# Who runs here; set when a worker or a child of it starts.
+# The name of the worker of this process; set when a worker or a child of it starts.
 worker_name = ""
 
 

@@ -75,7 +75,8 @@ def job_id_of(result_id: object) -> int | None:
 def find(kind: str) -> Task | None:
     """The task of a kind; None where it is none.
 
-    Who enqueues chooses the kind, so only modules of the project's apps are imported.
+    The caller of enqueue chooses the kind, so only modules of the project's apps are
+    imported.
     """
     task = known.get(kind)
     if task is None and apps.get_containing_app_config(kind) is not None:

@@ -19,7 +19,7 @@ from psycopg.pq import TransactionStatus
 import pulse
 from pulse import install
 from pulse.django.operations import carry_out
-from pulse.django.worker import be, discover, queues
+from pulse.django.worker import discover, queues, set_worker_name
 from pulse.job import Job
 from pulse.testing import Done
 from pulse.testing import perform as perform_on
@@ -64,13 +64,15 @@ def worker_here(lanes: Iterable[str] | None, database: str) -> pulse.Worker:
         "",
         name="test",
         lanes=dict.fromkeys(queues(database) if lanes is None else lanes, 1),
-        tasks=[here(task, database) for task in found.values()],
+        tasks=[bind_to_test_connection(task, database) for task in found.values()],
     )
-    be(worker.name)
+    set_worker_name(worker.name)
     return worker
 
 
-def here(task: pulse.Task[Any, Any], database: str) -> pulse.Task[Any, Any]:
+def bind_to_test_connection(
+    task: pulse.Task[Any, Any], database: str
+) -> pulse.Task[Any, Any]:
     def run(job: Job) -> Any:
         try:
             with Savepoint(database):

@@ -14,7 +14,7 @@ from django.utils.module_loading import autodiscover_modules
 
 import pulse
 from pulse.django import schedules
-from pulse.django.connections import Fresh, FreshConnections, dsn
+from pulse.django.connections import ConnectionLifecycle, FreshConnections, dsn
 from pulse.hooks import Hooks
 from pulse.job import Job
 from pulse.worker.worker import new_name
@@ -58,7 +58,7 @@ def make_worker(
     """A worker for every task of the project; options are those of pulse.Worker."""
     found = discover(database)
     name = name or new_name()
-    be(name)
+    set_worker_name(name)
     scheduled = schedules.of_database(database)
     if "application" not in options:
         options["application"] = schedules.application(scheduled)
@@ -75,7 +75,7 @@ def make_worker(
     return worker
 
 
-def be(name: str) -> None:
+def set_worker_name(name: str) -> None:
     if HAS_FRAMEWORK:
         from pulse.django import handlers
 
@@ -91,7 +91,7 @@ def set_up(database: str, name: str) -> None:
     """In a child, before its first job."""
     django.setup()
     found_here.update(discover(database))
-    be(name)
+    set_worker_name(name)
 
 
 def in_child(task: pulse.Task[Any, Any]) -> pulse.Task[Any, Any]:
@@ -102,5 +102,5 @@ def in_child(task: pulse.Task[Any, Any]) -> pulse.Task[Any, Any]:
 
 
 def run_in_child(job: Job) -> Any:
-    with Fresh():
+    with ConnectionLifecycle():
         return found_here[job.kind].run(job)

@@ -58,7 +58,7 @@ class Command(BaseCommand):
             default=10,
             help="Slots of each lane that names none (default: %(default)s).",
         )
-        parser.add_argument("--name", help="Default: host, process and chance.")
+        parser.add_argument("--name", help="Default: host:pid:random.")
         parser.add_argument(
             "--grace",
             type=float,
@@ -67,19 +67,19 @@ class Command(BaseCommand):
         )
         parser.add_argument("--database", default=DEFAULT_DB_ALIAS)
         parser.add_argument(
-            "--max-jobs", type=int, help="Start afresh after so many tasks."
+            "--max-jobs", type=int, help="Restart the process after so many tasks."
         )
         parser.add_argument(
             "--max-memory",
             type=size,
             metavar="SIZE",
-            help="Start afresh when the process uses more: 512MB.",
+            help="Restart the process when it uses more memory: 512MB.",
         )
         parser.add_argument(
             "--health-port", type=int, help="Answer GET /livez and /readyz there."
         )
         parser.add_argument(
-            "--reload", action="store_true", help="Start anew when code changes."
+            "--reload", action="store_true", help="Restart when a source file changes."
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
