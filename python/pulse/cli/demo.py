@@ -1,6 +1,6 @@
 """A mixed load on a server of its own, worked by a real worker, shown while it runs.
 
-Pictures in line, urgent ones that overtake them, a card that is charged in vain until
+Pictures in line, urgent ones that overtake them, a payment job that fails until
 the job is dead, a long training with progress, an export that is cancelled, a mail
 sent on schedule. It ends by itself; what it shows is read from the public views.
 """

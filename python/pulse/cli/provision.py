@@ -30,7 +30,7 @@ from pulse.cli.session import Session, with_session
     "--watchdog/--no-watchdog",
     default=True,
     show_default=True,
-    help="Let pg_cron do the upkeep, where it is installed.",
+    help="Let pg_cron do the maintenance, where it is installed.",
 )
 @with_session
 def install(
@@ -85,7 +85,7 @@ def install(
 
 
 def start_watchdog(session: Session) -> str:
-    """Never a reason to fail: without it the workers do the upkeep."""
+    """Never a reason to fail: without it the workers do the maintenance."""
     import psycopg
 
     try:

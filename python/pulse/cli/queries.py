@@ -217,7 +217,7 @@ AUDIT = """
     LIMIT %(limit)s
 """
 
-# -- upkeep -----------------------------------------------------------------------
+# -- maintenance ------------------------------------------------------------------
 
 TICK = "SELECT t.step, t.did, t.error FROM pulse.tick() AS t"
 START_WATCHDOG = "SELECT pulse.start_watchdog() AS how"

@@ -1,4 +1,4 @@
-"""work --reload: the worker in a child process, anew when a file has changed."""
+"""work --reload: a child process works, and is replaced when a file changes."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Screen:
         self.checks: dict[Session, tuple[float, list[Row]]] = {}
         self.lost = ""
         self.silent: dict[Session, float] = {}
-        """Of several databases, those that did not answer: until when nobody asks."""
+        """The databases that did not answer, and until when they are not queried."""
         self.numbered: dict[int, Session] = {}
         self.depths: dict[tuple[Any, str], deque[int]] = {}
         self.panels = panels()

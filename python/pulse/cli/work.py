@@ -34,12 +34,12 @@ from pulse.sql import worker as sql
 @click.option("--concurrency", type=click.IntRange(1), help="Slots in lane default.")
 @click.option("--reload", is_flag=True, help="Start again when a Python file changes.")
 @click.option(
-    "--max-jobs", type=click.IntRange(1), help="Start afresh after so many jobs."
+    "--max-jobs", type=click.IntRange(1), help="Restart the process after so many jobs."
 )
 @click.option(
     "--max-memory",
     metavar="SIZE",
-    help="Start afresh when the process uses more: 512MB.",
+    help="Restart the process when it uses more memory: 512MB.",
 )
 @click.option(
     "--health-port",
@@ -64,10 +64,10 @@ def work(
 
         sys.exit(supervise(Path.cwd()))
     session.log(log_level)
-    lead_there(session)
+    export_dsn_to_environment(session)
     worker = find(where)
     if session.nodes and (session.by_option or not worker.dsn):
-        lead_to_all(worker, session, where)
+        use_all_databases(worker, session, where)
     elif worker.dsn and session.given:
         check_same(session, worker.dsn, where)
     if lanes is not None and concurrency is not None:
@@ -135,7 +135,7 @@ def reconcile(session: Session, where: str, overwrite: bool) -> None:
         session.say(f"{words}, {row['detail']}" if row["detail"] else words)
 
 
-def lead_to_all(worker: Any, session: Session, where: str) -> None:
+def use_all_databases(worker: Any, session: Session, where: str) -> None:
     """To several databases, unless it names its own."""
     if worker.dsn:
         raise Problem(
@@ -162,7 +162,7 @@ def check_same(session: Session, dsn: str, where: str) -> None:
     log_event(logging.WARNING, words)
 
 
-def lead_there(session: Session) -> None:
+def export_dsn_to_environment(session: Session) -> None:
     """For a worker that names no database itself: libpq reads the environment."""
     from psycopg import pq
 
