@@ -97,17 +97,17 @@ def _is_text(kind: Any) -> bool:
     return name in (("uuid", "UUID"), ("decimal", "Decimal"))
 
 
-def culprit(value: Any, path: str = "", depth: int = 0) -> str | None:
-    """Where in a value JSON gives up; None when that is too deep to tell."""
+def path_of_unserializable(value: Any, path: str = "", depth: int = 0) -> str | None:
+    """The path to the first value that JSON cannot hold; None below the depth limit."""
     if depth > DEEPEST:
         return None
     for step, member in _members(value):
-        if not is_sound(member):
-            return culprit(member, f"{path}{step}", depth + 1)
+        if not is_serializable(member):
+            return path_of_unserializable(member, f"{path}{step}", depth + 1)
     return path.lstrip(".")
 
 
-def is_sound(value: Any) -> bool:
+def is_serializable(value: Any) -> bool:
     try:
         json.dumps(value, allow_nan=False, default=plain)
         return True

@@ -44,7 +44,7 @@ Two functions read this tree from an error of the driver:
 A handler chooses how its run ends by raising a HandlerExit:
 
     HandlerExit
-    ├── Snooze(delay)           later, not charged
+    ├── Snooze(delay)           later, not a failed attempt
     ├── RetryIn(delay)          failed; try again after this pause
     ├── Fatal(message)          failed for good
     └── Cancelled               stopped because a cancel was requested

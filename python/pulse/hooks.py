@@ -192,8 +192,8 @@ class OpenTelemetry(Hooks):
 class Sentry(Hooks):
     """What handlers raise goes to Sentry, with the job; needs pgpulse[sentry].
 
-    A run continues the trace of whoever enqueued its job. Snooze, RetryIn and the other
-    ways to end a run are no errors, but for Fatal.
+    A run continues the trace of the code that enqueued its job. Of the exceptions that
+    end a run on purpose (Snooze, RetryIn and others) only Fatal is an error.
     """
 
     def __init__(self, *, producers: bool = True) -> None:

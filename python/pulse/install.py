@@ -258,7 +258,7 @@ def ways(state: Installed, prefix: str) -> str:
     return (
         f"{said}\nGo through a version in between that can (pip install "
         "pgpulse==VERSION; pulse install), or let the queue run empty and install "
-        "afresh: docs/upgrading.md."
+        "into a new database: docs/upgrading.md."
     )
 
 
@@ -270,7 +270,7 @@ def other_code(state: Installed) -> Plan:
         raise InstallError(
             f"{differs} tables (build {state.build}, package {build()}).\n"
             "A development build is not upgraded: give what you build another version, "
-            "with upgrades/A--B.sql; or install afresh."
+            "with upgrades/A--B.sql; or install into a new database."
         )
     if state.how == "plain":
         return Plan(

@@ -59,7 +59,7 @@ def to_json(
     try:
         return encode(value)
     except (TypeError, ValueError, RecursionError) as error:
-        where = codecs.culprit(value)
+        where = codecs.path_of_unserializable(value)
         raise InvalidArgument(
             f"{what} cannot be written as JSON",
             detail=f"{where}: {error}." if where else f"{error}.",

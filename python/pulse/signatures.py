@@ -9,10 +9,10 @@ from typing import Any
 from pulse import codecs
 from pulse.job import Job
 
-# A first parameter that says nothing else is the job if it has one of these names.
+# A first parameter without an annotation is the job if it has one of these names.
 JOB_NAMES = ("job", "_job", "_")
-SAYS_NOTHING = (inspect.Parameter.empty, Any, object, "Any", "object")
-SAYS_JOB = (Job, "Job", "pulse.Job")
+UNANNOTATED = (inspect.Parameter.empty, Any, object, "Any", "object")
+JOB_ANNOTATIONS = (Job, "Job", "pulse.Job")
 
 
 class Signature:
@@ -104,5 +104,6 @@ def is_job(parameter: inspect.Parameter) -> bool:
         parameter.POSITIONAL_OR_KEYWORD,
     ):
         return False
-    says = parameter.annotation
-    return says in SAYS_JOB or (says in SAYS_NOTHING and parameter.name in JOB_NAMES)
+    annotation = parameter.annotation
+    named_job = annotation in UNANNOTATED and parameter.name in JOB_NAMES
+    return annotation in JOB_ANNOTATIONS or named_job

@@ -45,7 +45,7 @@ def user_name(uid: int) -> str | None:
 
 
 def account(cluster: Path) -> Account | None:
-    """As root: the owner of an existing cluster, else postgres, else nobody."""
+    """As root: the owner of an existing cluster, else one of UNPRIVILEGED."""
     if os.geteuid() != 0:
         return None
     if cluster.exists() and cluster.stat().st_uid != 0:

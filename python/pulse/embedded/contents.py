@@ -35,7 +35,8 @@ def require_version(cluster: Path, major: int) -> None:
     if found != str(major):
         raise EmbeddedError(
             f"{cluster} was made by PostgreSQL {found}, this is {major}.\n"
-            "Move the directory away to start afresh, or dump it with that version."
+            "Move the directory away to start with an empty database, or dump it "
+            "with that version."
         )
 
 
