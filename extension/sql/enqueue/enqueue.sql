@@ -282,11 +282,13 @@ BEGIN
                 ) = 0
                 AND k.requires_approval IS NOT TRUE
                 -- As text_size says, without a call; 1000 bytes are never above 8 MB.
+                -- concat() is STABLE: the planner computes the IMMUTABLE cast to text
+                -- of any payload, before the size in front of it is tested.
                 AND pg_column_compression(new.payload) IS NULL
                 AND (
                     pg_column_size(new.payload) <= 1000
                     OR pg_column_size(new.payload) <= 100000
-                    AND octet_length(new.payload::text) <= 8388608
+                    AND octet_length(concat(new.payload)) <= 8388608
                 )
                 THEN nextval('pulse_internal.job_id')
         END,
