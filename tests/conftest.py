@@ -51,6 +51,7 @@ def cron_settings() -> dict[str, str]:
 
 
 pool = Pool()
+paths.keep_bytecode()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

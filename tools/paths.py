@@ -32,6 +32,17 @@ def cache() -> Path:
     return Path("/var/cache") / f"pulse-dev-{name}"
 
 
+def keep_bytecode() -> None:
+    """Let each Python below this process find what another has compiled.
+
+    Where bytecode is not written, each program compiles all that it imports, which is
+    half of the time that `pulse web` takes to start. In a place of its own, bytecode is
+    left neither in the checkout nor in a copy of it.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = str(ROOT / ".cache/bytecode")
+
+
 def open_to_all(path: Path) -> bool:
     return all(step.stat().st_mode & stat.S_IXOTH for step in (path, *path.parents))
 

@@ -19,6 +19,7 @@ WORKERS = 3
 
 def main() -> int:
     started = time.monotonic()
+    paths.keep_bytecode()
     with tempfile.TemporaryFile("w+") as said:
         lint = subprocess.Popen(
             [sys.executable, "-m", "tools.lint"],

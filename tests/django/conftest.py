@@ -47,7 +47,6 @@ class Project:
             "PGUSER": self.user,
             "PYTHONPATH": str(paths.ROOT / "python"),
             "PYTHONWARNINGS": "default",
-            "PYTHONDONTWRITEBYTECODE": "1",
             **self.environ,
         }
 
