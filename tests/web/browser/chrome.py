@@ -12,7 +12,8 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
@@ -54,8 +55,22 @@ def chromium() -> Iterator[Browser]:
             browser.close()
 
 
+class Served(Protocol):
+    """What a tab looks at."""
+
+    @property
+    def url(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A database that this process serves: no program has to start."""
+
+    url: str
+
+
 class Site:
-    """A served database; it can be killed and started again at the same address."""
+    """A database that `pulse web` serves, again at the same address when killed."""
 
     def __init__(self, dsn: str, *options: str, env: dict[str, str] | None = None):
         self.dsn = dsn
@@ -112,7 +127,7 @@ def wait_for(condition: Callable[[], Any], what: str) -> Any:
 class Tab:
     """A page of the browser that writes down every complaint of its console."""
 
-    def __init__(self, browser: Browser, site: Site, **options: Any) -> None:
+    def __init__(self, browser: Browser, site: Served, **options: Any) -> None:
         self.site = site
         self.context = browser.new_context(**options)
         self.page: Page = self.context.new_page()

@@ -12,7 +12,8 @@ import pulse
 from tests.conftest import Connection, Database
 from tests.python.worker.conftest import Running
 from tests.web.browser import chrome
-from tests.web.browser.chrome import Site, Tab
+from tests.web.browser.chrome import Beside, Served, Tab
+from tests.web.conftest import Serve
 
 Work = Callable[..., pulse.Worker]
 
@@ -27,14 +28,12 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def site(db: Database) -> Iterator[Site]:
-    served = Site(db.dsn)
-    yield served
-    served.kill()
+def site(db: Database, serve: Serve) -> Served:
+    return Beside(serve(db.dsn).url + "/")
 
 
 @pytest.fixture
-def tab(browser: Browser, site: Site) -> Iterator[Tab]:
+def tab(browser: Browser, site: Served) -> Iterator[Tab]:
     opened = Tab(browser, site)
     yield opened
     opened.close()

@@ -8,7 +8,7 @@ from typing import Any
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.conftest import Connection
-from tests.web.browser.chrome import Site, Tab
+from tests.web.browser.chrome import Served, Tab
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
@@ -111,7 +111,7 @@ def test_a_large_flow_is_grouped(tab: Tab, sql: Connection) -> None:
 
 
 def test_a_phone_gets_the_graph_downwards_and_text_stays_text(
-    browser: Browser, site: Site, sql: Connection
+    browser: Browser, site: Served, sql: Connection
 ) -> None:
     enqueue(
         sql,

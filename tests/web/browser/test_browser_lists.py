@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, expect
 from psycopg.types.json import Jsonb
 
 from tests.conftest import Connection
-from tests.web.browser.chrome import Site, Tab, job
+from tests.web.browser.chrome import Served, Tab, job
 from tests.web.browser.seeds import ADD_TOTALS, fail_once, kill_jobs, one, state_of
 
 
@@ -214,7 +214,7 @@ def test_charts_show_what_happened_by_time(tab: Tab, sql: Connection) -> None:
 
 
 def test_on_a_phone_a_job_is_two_lines(
-    browser: Browser, site: Site, sql: Connection
+    browser: Browser, site: Served, sql: Connection
 ) -> None:
     kill_jobs(sql, "charge-card", "Timeout: the bank did not answer " * 9, 1)
     sql.execute("SELECT pulse.enqueue('letter', requires_approval => true)")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
 import pulse
-from tests.conftest import Connection
+from tests.conftest import Connection, Database
 from tests.web.browser.chrome import PATIENCE, Site, Tab, job, lane
 from tests.web.browser.conftest import Work
 from tests.web.browser.seeds import one
@@ -48,8 +48,10 @@ def test_progress_moves_without_a_reload(
 
 
 def test_a_lost_server_is_reported_and_found_again(
-    tab: Tab, site: Site, sql: Connection
+    browser: Browser, db: Database, sql: Connection
 ) -> None:
+    site = Site(db.dsn)
+    tab = Tab(browser, site)
     page = tab.live()
     page.evaluate("window.sameDocument = true")
     site.kill()
@@ -61,4 +63,5 @@ def test_a_lost_server_is_reported_and_found_again(
     assert page.evaluate("window.sameDocument") is True
     # The browser wrote down what could not be loaded meanwhile, and nothing else.
     assert all("ERR_" in line for line in tab.complaints), tab.complaints
-    tab.complaints.clear()
+    tab.close()
+    site.kill()

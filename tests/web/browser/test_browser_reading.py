@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, expect
 from psycopg.types.json import Jsonb
 
 from tests.conftest import Connection
-from tests.web.browser.chrome import PAGES, Site, Tab, job, wait_for
+from tests.web.browser.chrome import PAGES, Served, Tab, job, wait_for
 from tests.web.browser.seeds import fail_once, one
 
 
@@ -139,7 +139,7 @@ def tab_to(tab: Tab, selector: str) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_page_fits_a_phone_in_both_schemes(
-    browser: Browser, site: Site, sql: Connection, scheme: str
+    browser: Browser, site: Served, sql: Connection, scheme: str
 ) -> None:
     job_id = one(sql, "SELECT pulse.enqueue(%s, %s)", "k" * 80, Jsonb({"x": "y" * 900}))
     fail_once(sql, "E" * 300, "default", fatal=True)
