@@ -13,14 +13,16 @@ DECLARE
     v_missed text;
     v_until timestamptz;
     v_found text;
-    v_uncomment text;
+    v_manifest text;
+    v_object text;
+    v_key text;
     v_owner CONSTANT name := (
         SELECT pg_get_userbyid(n.nspowner)
         FROM pg_namespace AS n
         WHERE n.nspname = 'pulse'
     );
 BEGIN
-    -- Pulse has no trigger on a table, and no rule. Those of its owner would run in this
+    -- Pulse has no trigger on a table, no rule and no policy. Those of its owner would run in this
     -- session, which could become whoever runs the upgrade again.
     SELECT string_agg(f.name, ', ' ORDER BY f.name) INTO v_found
     FROM (
@@ -36,9 +38,14 @@ BEGIN
         INNER JOIN pg_class AS c ON c.oid = r.ev_class
         WHERE c.relnamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
             AND r.rulename <> '_RETURN'
+        UNION ALL
+        SELECT format('%I on %s', w.polname, c.oid::regclass)
+        FROM pg_policy AS w
+        INNER JOIN pg_class AS c ON c.oid = w.polrelid
+        WHERE c.relnamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
     ) AS f;
     IF v_found IS NOT NULL AND session_user <> v_owner THEN
-        RAISE EXCEPTION 'tables of pulse have triggers or rules of their owner'
+        RAISE EXCEPTION 'tables of pulse have triggers, rules or policies of their owner'
         USING
             ERRCODE = 'insufficient_privilege',
             DETAIL = format(
@@ -119,12 +126,14 @@ BEGIN
 
     -- After the locks, so that of two upgrades at once the later one finds out.
     -- Read, not called: the schema may be a stranger's.
-    SELECT coalesce(
-        (regexp_match(p.prosrc, '''([^'']*)'',\s*''([^'']*)'''))[1],
-        '(version unknown)'
-    ) INTO v_found
-    FROM (VALUES (1)) AS always (one)
-    LEFT JOIN pg_proc AS p ON p.oid = to_regprocedure('pulse.version()');
+    v_manifest := (
+        SELECT split_part(p.prosrc, '$manifest$', 2)
+        FROM pg_proc AS p
+        WHERE p.oid = to_regprocedure('pulse_internal.manifest()')
+    );
+    v_found := coalesce(
+        nullif(split_part(split_part(v_manifest, E'\n', 2), ' ', 1), ''), '(version unknown)'
+    );
     IF v_found <> '@FROM@' THEN
         RAISE EXCEPTION 'this is not the upgrade of pulse %', v_found
         USING
@@ -133,52 +142,60 @@ BEGIN
             HINT = 'pulse install chooses the right one.';
     END IF;
 
-    -- Every object of the source has a comment, so an object without one at the end was
-    -- not in it. The upgrade then drops what stands in pulse_internal, and other
-    -- signatures of a public function. Any other object in schema pulse belongs to the
-    -- user and gets its comment back (upgrade_tail.sql). A function that a table uses is
-    -- not replaced: it stands in sql/schema/.
+    -- The objects of the old version, which upgrade_tail.sql compares with those of the new
+    -- one. By kind and oid, since an argument may be of a type that the upgrade drops.
     PERFORM set_config(
-        'pulse.comments',
-        coalesce(jsonb_object_agg(o.name, o.comment), '{}')::text,
+        'pulse.old_objects',
+        coalesce(jsonb_object_agg(o.key, o.name) FILTER (WHERE o.key IS NOT NULL), '{}')::text,
         true
     )
     FROM (
-        SELECT 'ROUTINE ' || p.oid::regprocedure AS name, obj_description(p.oid, 'pg_proc') AS comment
-        FROM pg_proc AS p
-        WHERE p.pronamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
-            AND pg_get_userbyid(p.proowner) = current_user
-        UNION ALL
-        SELECT 'VIEW ' || c.oid::regclass, obj_description(c.oid, 'pg_class')
-        FROM pg_class AS c
-        WHERE c.relnamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
-            AND c.relkind = 'v'
-            AND pg_get_userbyid(c.relowner) = current_user
-    ) AS o
-    WHERE o.comment IS NOT NULL;
+        SELECT
+            n.name,
+            CASE
+                WHEN n.name ~ '^(FUNCTION|PROCEDURE) '
+                    THEN 'routine ' || to_regprocedure(regexp_replace(n.name, '^\w+ ', ''))::oid
+                WHEN n.name ~ '^(TYPE|DOMAIN) '
+                    THEN 'type ' || to_regtype(regexp_replace(n.name, '^\w+ ', ''))::oid
+                ELSE 'relation ' || to_regclass(regexp_replace(n.name, '^\w+ ', ''))::oid
+            END AS key
+        FROM regexp_split_to_table(v_manifest, E'\n') AS n (name)
+        WHERE n.name ~ '^[A-Z]+ '
+    ) AS o;
 
-    FOR v_uncomment IN
-        SELECT format('COMMENT ON ROUTINE %s IS NULL', p.oid::regprocedure)
-        FROM pg_proc AS p
-        WHERE p.pronamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
-            AND pg_get_userbyid(p.proowner) = current_user
-            AND NOT EXISTS (
-                SELECT FROM pg_depend AS d
-                WHERE d.refclassid = 'pg_proc'::regclass
-                    AND d.refobjid = p.oid
-                    AND d.classid IN (
-                        'pg_class'::regclass, 'pg_attrdef'::regclass, 'pg_constraint'::regclass
-                    )
-            )
-        UNION ALL
-        SELECT format('COMMENT ON VIEW %s IS NULL', c.oid::regclass)
-        FROM pg_class AS c
-        WHERE c.relnamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
-            AND c.relkind = 'v'
-            AND pg_get_userbyid(c.relowner) = current_user
+    -- CREATE OR REPLACE would replace an object of the user that has the name of a new one.
+    FOR v_object IN
+        SELECT n.name
+        FROM regexp_split_to_table($objects$
+@OBJECTS@
+$objects$, E'\n') AS n (name)
+        WHERE n.name ~ '^[A-Z]+ '
+        EXCEPT
+        SELECT n.name
+        FROM regexp_split_to_table(v_manifest, E'\n') AS n (name)
     LOOP
-        EXECUTE v_uncomment;
+        BEGIN
+            v_key := CASE
+                WHEN v_object ~ '^(FUNCTION|PROCEDURE) '
+                    THEN 'routine ' || to_regprocedure(regexp_replace(v_object, '^\w+ ', ''))::oid
+                WHEN v_object ~ '^(TYPE|DOMAIN) '
+                    THEN 'type ' || to_regtype(regexp_replace(v_object, '^\w+ ', ''))::oid
+                ELSE 'relation ' || to_regclass(regexp_replace(v_object, '^\w+ ', ''))::oid
+            END;
+        EXCEPTION
+            -- An argument is of a type that the upgrade brings.
+            WHEN undefined_object OR invalid_schema_name THEN
+                v_key := NULL;
+        END;
+        IF v_key IS NOT NULL
+            AND NOT current_setting('pulse.old_objects')::jsonb ? v_key
+        THEN
+            RAISE EXCEPTION 'an object that is not part of pulse has the name of a new one'
+            USING
+                ERRCODE = 'duplicate_object',
+                DETAIL = format('pulse @VERSION@ brings %s. Nothing was changed.', v_object),
+                HINT = 'Rename yours, or drop it, and upgrade again.';
+        END IF;
     END LOOP;
 END;
 $$;
-

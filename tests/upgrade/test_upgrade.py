@@ -91,6 +91,122 @@ def test_an_upgrade_leaves_the_session_as_it_was(
     assert row.fetchone() == ("postgres", "0")
 
 
+@pytest.mark.parametrize("product", ["extension", "plain"])
+def test_an_upgrade_drops_what_only_the_old_version_has(
+    install_version: Install, builds: Builds, product: str
+) -> None:
+    """What the user has put beside it stays, and the upgrade says so."""
+    database = install_version("1.0", product)
+    connection = database.connect("pulse_owner")
+    connection.execute(
+        """
+        CREATE FUNCTION pulse_internal.mine() RETURNS integer LANGUAGE sql
+        AS 'SELECT 1';
+        CREATE VIEW pulse_internal.my_view AS SELECT 1 AS one
+        """
+    )
+    warnings: list[str] = []
+    connection.add_notice_handler(lambda n: warnings.append(n.message_primary or ""))
+    if product == "extension":
+        connection.execute("ALTER EXTENSION pulse UPDATE TO '1.1'")
+    else:
+        script = builds.tree("1.1") / "build/pulse.1.0--1.1.sql"
+        connection.execute(script.read_bytes())
+    left = connection.execute(
+        "SELECT to_regproc('pulse_internal.fail_runs') IS NULL,"
+        " to_regproc('pulse_internal.end_failed_runs') IS NOT NULL,"
+        " pulse_internal.mine(), (SELECT one FROM pulse_internal.my_view)"
+    )
+    assert left.fetchone() == (True, True, 1, 1)
+    assert warnings == [
+        "pulse_internal.mine() is not part of pulse and stays",
+        "pulse_internal.my_view is not part of pulse and stays",
+    ]
+
+
+@pytest.mark.parametrize("product", ["extension", "plain"])
+@pytest.mark.parametrize(
+    ("mine", "said"),
+    [
+        (
+            "FUNCTION pulse_internal.end_failed_runs(integer [], text, integer) "
+            "RETURNS text LANGUAGE sql AS 'SELECT NULL'",
+            "",
+        ),
+        (
+            "FUNCTION pulse.reap(date) RETURNS text LANGUAGE sql AS 'SELECT NULL'",
+            "function pulse.reap(date) is not part of pulse",
+        ),
+        (
+            "TABLE pulse_internal.region (region text)",
+            "an object that is not part of pulse has the name of a new one",
+        ),
+    ],
+)
+def test_an_object_of_the_user_is_neither_replaced_nor_dropped(
+    install_version: Install, builds: Builds, product: str, mine: str, said: str
+) -> None:
+    database = install_version("1.0", product)
+    database.connect("pulse_owner").execute(f"CREATE {mine}".encode())
+    if not said:
+        upgrade(database, builds, product, "1.0", "1.1")
+        return
+    with pytest.raises(psycopg.errors.Error) as error:
+        upgrade(database, builds, product, "1.0", "1.1")
+    assert error.value.diag.message_primary == said
+    assert "Nothing was changed." in (error.value.diag.message_detail or "")
+    version = database.connect().execute("SELECT version FROM pulse.version()")
+    assert version.fetchone() == ("1.0",)
+
+
+def test_the_manifest_names_every_object(new_db: Callable[..., Database]) -> None:
+    """Of a fresh install: what the schemas hold is what the build listed."""
+    connection = new_db(product="plain").connect()
+    missing = connection.execute(
+        """
+        WITH listed AS (
+            SELECT CASE
+                WHEN m.line ~ '^(FUNCTION|PROCEDURE) '
+                    THEN 'routine ' || to_regprocedure(n.name)::oid
+                WHEN m.line ~ '^(TYPE|DOMAIN) ' THEN 'type ' || to_regtype(n.name)::oid
+                ELSE 'relation ' || to_regclass(n.name)::oid
+            END AS key
+            FROM regexp_split_to_table(pulse_internal.manifest(), E'\n') AS m (line)
+            CROSS JOIN LATERAL (
+                SELECT substr(m.line, strpos(m.line, ' ') + 1) AS name
+            ) AS n
+            WHERE m.line ~ '^[A-Z]+ '
+        ),
+        present AS (
+            SELECT 'routine ' || p.oid AS key, p.oid::regprocedure::text AS name
+            FROM pg_proc AS p
+            WHERE p.pronamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
+            UNION ALL
+            SELECT 'relation ' || c.oid, c.oid::regclass::text
+            FROM pg_class AS c
+            WHERE c.relnamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
+                AND c.relkind IN ('r', 'v', 'S')
+                AND NOT EXISTS (
+                    SELECT FROM pg_depend AS d
+                    WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid
+                        AND d.deptype = 'i' AND c.relkind = 'S'
+                )
+            UNION ALL
+            SELECT 'type ' || t.oid, t.oid::regtype::text
+            FROM pg_type AS t
+            LEFT JOIN pg_class AS c ON c.oid = t.typrelid
+            WHERE t.typnamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
+                AND t.typelem = 0 AND (c.oid IS NULL OR c.relkind = 'c')
+        )
+        SELECT coalesce(p.name, 'listed, and not there: ' || l.key)
+        FROM present AS p
+        FULL JOIN listed AS l ON l.key = p.key
+        WHERE p.key IS NULL OR l.key IS NULL
+        """
+    ).fetchall()
+    assert missing == []
+
+
 def test_a_view_of_the_user_keeps_code_from_being_dropped(
     install_version: Install, builds: Builds
 ) -> None:

@@ -45,13 +45,13 @@ INSPECT: Final = """
 
 # Read, not called: a schema pulse may be a stranger's, and we may be a superuser.
 VERSION: Final = r"""
-    SELECT m.found[1], m.found[2]
+    SELECT pg_catalog.split_part(m.line, ' ', 1), pg_catalog.split_part(m.line, ' ', 2)
     FROM pg_catalog.pg_proc AS p
     INNER JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
-    CROSS JOIN pg_catalog.regexp_match(
-        p.prosrc, '''([^'']*)'',\s*''([^'']*)'''
-    ) AS m (found)
-    WHERE n.nspname = 'pulse' AND p.proname = 'version' AND p.pronargs = 0
+    CROSS JOIN LATERAL pg_catalog.split_part(
+        pg_catalog.split_part(p.prosrc, '$manifest$', 2), E'\n', 2
+    ) AS m (line)
+    WHERE n.nspname = 'pulse_internal' AND p.proname = 'manifest' AND p.pronargs = 0
 """
 
 # Whose transactions an upgrade waits for: locks on tables, views and gates of pulse.
