@@ -72,6 +72,20 @@ def test_a_lane_among_very_many_is_found_and_then_kept_in_sight(db: Database) ->
     assert connection.execute(PRUNE.encode()).fetchone() == (0,)
 
 
+def test_a_lane_that_finished_jobs_lately_comes_first(db: Database) -> None:
+    """The walk would come to it after all idle lanes, a hundred in each tick."""
+    connection = db.connect()
+    finish(connection, 1, 1000, lane="lane #", ago="1 hour", keyed=False)
+    finish(connection, 1, 3, lane="a busy one", ago="10 days", keyed=False)
+    connection.execute("SELECT pulse.enqueue('k', lane => 'a busy one')")
+    connection.execute(
+        "SELECT pulse.complete(c.lease) FROM pulse.claim_batch('w', 'a busy one') AS c"
+    )
+    connection.execute("SELECT pulse_internal.tick_count()")
+    assert connection.execute(PRUNE.encode()).fetchone() == (3,)
+    assert connection.execute(PRUNE.encode()).fetchone() == (0,)
+
+
 def test_jobs_that_are_kept_for_their_keys_cost_a_tick_nothing(db: Database) -> None:
     connection = db.connect()
     finish(connection, 1, 1000, lane="keyed", ago="10 days", keyed=True)

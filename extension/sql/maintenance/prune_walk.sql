@@ -5,7 +5,8 @@
 -- A walk goes over the lanes and final states, the last first. It ends a tick after 100 of
 -- them that had nothing, and the next tick goes on from there; so a lane with a few jobs
 -- comes round in minutes where there are ten thousand. Those that had something are looked
--- at again by the next tick, wherever the walk is.
+-- at again by the next tick, wherever the walk is. So are the lanes that finished jobs
+-- lately: they are few, and mostly have old jobs too.
 --
 -- In a lane whose jobs are kept for their keys, the look begins behind them (kept: in
 -- upkeep_run): each goes when its key expires. Once an hour it begins at the oldest job, for
@@ -24,6 +25,7 @@ DECLARE
     v_looks integer := 100;
     v_walks boolean := true;
     v_busy jsonb := coalesce(v_old.state -> 'busy', '[]');
+    v_lately jsonb := pulse_internal.finished_lately();
     v_had_some jsonb := '[]'::jsonb;
     v_round record;
     v_pair record;
@@ -38,6 +40,11 @@ BEGIN
         EXIT WHEN v_keys.keys < 1000 OR pulse_internal.time_is_over(tick_prune.until);
     END LOOP;
     PERFORM pulse_internal.prune_rows('pulse_internal.worker', 'seen_at', '1 day', 1000);
+    v_busy := v_busy || (
+        SELECT coalesce(jsonb_agg(e.pair), '[]')
+        FROM jsonb_array_elements(v_lately) AS e (pair)
+        WHERE NOT v_busy @> jsonb_build_array(e.pair)
+    );
 
     SELECT v_old.state ->> 'lane' AS lane, (v_old.state ->> 'state')::pulse_internal.outcome AS state
     INTO v_place;
@@ -104,6 +111,64 @@ $$;
 
 COMMENT ON FUNCTION pulse_internal.tick_prune(timestamptz) IS
 'Remove what retention does not keep until it is done or the time is over; returns how many jobs.';
+
+-- What was counted within the last minutes names the lanes, so those of no more than 100 totals
+-- are looked at, each state by one look at its oldest job.
+CREATE FUNCTION pulse_internal.finished_lately()
+RETURNS jsonb
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_lanes text [];
+BEGIN
+    v_lanes := array(
+        SELECT DISTINCT n.lane
+        FROM (
+            SELECT s.lane
+            FROM pulse_internal.stat AS s
+            WHERE s.at > (SELECT clock_timestamp() - interval '10 minutes')
+                AND s.total
+                AND s.lane > ''
+                AND s.completed + s.dead + s.cancelled > 0
+            ORDER BY s.at DESC
+            LIMIT 100
+        ) AS n
+    );
+    RETURN (
+        SELECT coalesce(jsonb_agg(jsonb_build_array(o.lane, o.state)), '[]')
+        FROM (
+            SELECT
+                p.lane,
+                p.state,
+                (
+                    SELECT true
+                    FROM pulse_internal.finished AS f
+                    WHERE f.lane = p.lane
+                        AND f.state = p.state
+                        AND f.finished_at < p.before
+                    ORDER BY f.finished_at
+                    LIMIT 1
+                ) AS has_old
+            FROM unnest(v_lanes) AS l (lane)
+            CROSS JOIN unnest(
+                enum_range(NULL::pulse_internal.outcome)
+            ) AS e (state)
+            CROSS JOIN LATERAL pulse_internal.retained_since(
+                ARRAY[l.lane], ARRAY[e.state]
+            ) AS p
+            OFFSET 0
+        ) AS o
+        WHERE o.has_old
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse_internal.finished_lately() IS
+'Lanes and final states with jobs that are older than their retention, in lanes that finished jobs in the last ten minutes, as a list of pairs.';
 
 -- In the order of finished_lanes, after the given lane and state, or from the first: one
 -- that has a job to remove; else where the walk ended, NULL after the last one.
