@@ -180,27 +180,28 @@ COMMENT ON FUNCTION pulse_internal.do_signal(
 ) IS
 'signal for the role that signed. Writes the same.';
 
--- Two numbers may be one role.
+-- The upper half of a key is the role, the lower half a hash of the name: a role cannot choose a
+-- name whose lock is that of another role's signal, and so delay the jobs that wait for that one.
+-- Two numbers may be one role, which then goes by the smaller one.
 CREATE FUNCTION pulse_internal.signal_key(signal text, owner integer)
 RETURNS integer
 LANGUAGE sql
 STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT hashtext(
-        format(
-            '%s %s',
+    SELECT
+        (
             coalesce(
                 (
-                    SELECT r.role_oid
+                    SELECT min(s.role)
                     FROM pulse_internal.role AS r
+                    INNER JOIN pulse_internal.role AS s ON s.role_oid = r.role_oid
                     WHERE r.role = signal_key.owner
-                )::bigint,
-                - signal_key.owner
-            ),
-            signal_key.signal
-        )
-    )
+                ),
+                signal_key.owner
+            ) & 65535
+        ) << 16
+        | (hashtext(signal_key.signal) & 65535)
 $$;
 
 COMMENT ON FUNCTION pulse_internal.signal_key(text, integer) IS

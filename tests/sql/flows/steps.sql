@@ -1,7 +1,7 @@
 -- Names, flows, spawned jobs, steps, sleeps and signals.
 BEGIN;
 
-SELECT plan(90);
+SELECT plan(92);
 
 \o /dev/null
 CREATE FUNCTION pg_temp.lease(lane text) RETURNS bigint LANGUAGE sql AS $$
@@ -252,6 +252,25 @@ SELECT lives_ok(format('SELECT pulse.delete_job(%s)', :child), 'what depended on
 SELECT is(pulse.prune(), 1::bigint, 'and then it may go; the root is still needed');
 SELECT is((SELECT count(*) FROM pulse_internal.job_step WHERE job = :ord), 0::bigint, 'with their steps');
 SELECT is_empty('SELECT * FROM pulse.check()', 'check() finds nothing');
+
+-- The name lock: no signal of a role has the lock of another role's
+
+INSERT INTO pulse_internal.role (role, name) OVERRIDING SYSTEM VALUE
+SELECT n, 'sender ' || n FROM generate_series(70001, 70002) AS n;
+SELECT is_empty(
+    $$
+    SELECT a.n
+    FROM generate_series(1, 500) AS a (n)
+    WHERE pulse_internal.signal_key('s' || a.n, 70001) >> 16
+        IN (pulse_internal.signal_key('t' || a.n, 70002) >> 16, pulse_internal.signal_key('t' || a.n, 0) >> 16)
+        OR pulse_internal.signal_key('s' || a.n, 70001) >> 16 <> pulse_internal.signal_key('s', 70001) >> 16
+    $$,
+    'the role alone decides about the upper half of a lock key'
+);
+SELECT ok(
+    (SELECT count(DISTINCT pulse_internal.signal_key('s' || n, 70001)) > 450 FROM generate_series(1, 500) AS n),
+    'the name about the lower one'
+);
 
 SELECT * FROM finish();
 ROLLBACK;
