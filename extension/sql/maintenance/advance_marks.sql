@@ -1,8 +1,13 @@
--- A step of tick: marks are moved on, lane by lane.
+-- tick_marks: move low-water marks up, line by line.
+--
+-- A line is a lane, or a lane and a kind, that has marks of its own (common/marks.sql). A call moves
+-- the marks of up to 500 lines of ready and of up to 500 lanes of waiting; lanes that have no marks
+-- yet get some. The next call goes on behind the last line. It stops after 100 lines that have been
+-- empty for long and keep their marks only because of the dead rows of others. Claims ask for the
+-- marks that they need themselves, so a late call costs no job.
+--
+-- It writes mark and due_mark, and in upkeep_run where it goes on. It waits for no lock.
 
--- Advances the marks of lines that have some, and of lanes that have none yet: five hundred
--- lines a tick, from where the last one stopped, and no more once a hundred of them were long
--- dry and kept for the dead rows of other lines. Claims ask for those they need.
 CREATE FUNCTION pulse_internal.tick_marks(until timestamptz DEFAULT 'infinity')
 RETURNS bigint
 LANGUAGE plpgsql
@@ -21,9 +26,9 @@ DECLARE
     v_lane text;
     v_lines bigint := 0;
     v_lanes bigint := 0;
-    v_idle bigint := 0;
+    v_idle_lines bigint := 0;
 BEGIN
-    -- Page by page, as a page is found before the first of it is looked at.
+    -- Lines of ready, in pages of 100: the whole page is read before its first line is moved.
     SELECT coalesce(v_from ->> 'lane', '') AS lane, coalesce(v_from ->> 'kind', '') AS kind
     INTO v_line;
     <<lines>>
@@ -33,9 +38,9 @@ BEGIN
         LOOP
             v_lines := v_lines + 1;
             IF pulse_internal.advance_line(v_line.lane, v_line.kind, v_horizon.ready_q) THEN
-                v_idle := v_idle + 1;
+                v_idle_lines := v_idle_lines + 1;
             END IF;
-            IF v_lines = 500 OR v_idle = 100 OR pulse_internal.time_is_over(tick_marks.until) THEN
+            IF v_lines = 500 OR v_idle_lines = 100 OR pulse_internal.time_is_over(tick_marks.until) THEN
                 v_to := jsonb_build_object('lane', v_line.lane, 'kind', v_line.kind);
                 EXIT lines;
             END IF;
@@ -43,16 +48,17 @@ BEGIN
         EXIT WHEN NOT FOUND OR v_lines % 100 > 0;
     END LOOP;
 
-    v_idle := 0;
+    -- Lanes of waiting, in the same way.
+    v_idle_lines := 0;
     v_lane := coalesce(v_from ->> 'due', '');
     <<lanes>>
     LOOP
         FOR v_lane IN SELECT pulse_internal.waiting_lanes(v_lane, 100) LOOP
             v_lanes := v_lanes + 1;
             IF pulse_internal.advance_due(v_lane, v_horizon.waiting_t) THEN
-                v_idle := v_idle + 1;
+                v_idle_lines := v_idle_lines + 1;
             END IF;
-            IF v_lanes = 500 OR v_idle = 100 OR pulse_internal.time_is_over(tick_marks.until) THEN
+            IF v_lanes = 500 OR v_idle_lines = 100 OR pulse_internal.time_is_over(tick_marks.until) THEN
                 v_to := v_to || jsonb_build_object('due', v_lane);
                 EXIT lanes;
             END IF;
@@ -68,10 +74,8 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.tick_marks(timestamptz) IS
-'Advance low-water marks; returns how many lines of ready it looked at.';
+'The step of tick: move low-water marks up. Returns how many lines of ready it has visited.';
 
--- Known lines are those with marks; lanes that have none are looked for in the gaps
--- between them, so that no lane's dead rows are met.
 CREATE FUNCTION pulse_internal.ready_lines(after_lane text, after_kind text, max_lines integer)
 RETURNS TABLE (lane text, kind text)
 LANGUAGE plpgsql
@@ -84,19 +88,21 @@ AS $$
 DECLARE
     v_lane text COLLATE "C" := ready_lines.after_lane;
     v_kind text COLLATE "C" := ready_lines.after_kind;
-    v_known record;
-    v_new text COLLATE "C";
+    -- The next line with marks, and a lane without marks that comes before it.
+    v_marked record;
+    v_unmarked text COLLATE "C";
 BEGIN
     FOR v_line IN 1..ready_lines.max_lines LOOP
-        SELECT m.lane, m.kind INTO v_known
+        SELECT m.lane, m.kind INTO v_marked
         FROM pulse_internal.mark AS m
         WHERE (m.lane, m.kind) > (v_lane, v_kind)
         ORDER BY m.lane, m.kind, m.version DESC
         LIMIT 1;
 
-        -- Two statements: an OR would not be a bound of the index.
-        IF v_known.lane IS NULL THEN
-            SELECT r.lane INTO v_new
+        -- Between two lines with marks: this steps over the dead rows of neither. Two statements,
+        -- because an index scan does not stop at an OR.
+        IF v_marked.lane IS NULL THEN
+            SELECT r.lane INTO v_unmarked
             FROM pulse_internal.ready AS r
             WHERE r.lane > v_lane
                 AND r.failures >= 0
@@ -104,22 +110,22 @@ BEGIN
             ORDER BY r.lane, r.rank, r.seq
             LIMIT 1;
         ELSE
-            SELECT r.lane INTO v_new
+            SELECT r.lane INTO v_unmarked
             FROM pulse_internal.ready AS r
             WHERE r.lane > v_lane
                 AND r.failures >= 0
                 AND r.group_key IS NULL
-                AND r.lane < v_known.lane
+                AND r.lane < v_marked.lane
             ORDER BY r.lane, r.rank, r.seq
             LIMIT 1;
         END IF;
 
-        IF v_new IS NOT NULL THEN
-            v_lane := v_new;
+        IF v_unmarked IS NOT NULL THEN
+            v_lane := v_unmarked;
             v_kind := '';
-        ELSIF v_known.lane IS NOT NULL THEN
-            v_lane := v_known.lane;
-            v_kind := v_known.kind;
+        ELSIF v_marked.lane IS NOT NULL THEN
+            v_lane := v_marked.lane;
+            v_kind := v_marked.kind;
         ELSE
             EXIT;
         END IF;

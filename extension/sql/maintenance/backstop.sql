@@ -1,9 +1,13 @@
--- What tick does once an hour: a look below the marks.
+-- tick_backstop: once an hour, look for jobs that no scan would find.
+--
+-- A job below its low-water mark, or a blocked job that no end has unblocked, would be a bug. So
+-- tick looks for them: health() reports what it finds, and the marks are deleted, so that the job
+-- still runs. The look reads the dead rows below the marks, in one statement. If an old snapshot
+-- keeps very many of them, it waits for another hour; a caller with little time leaves it to others.
+--
+-- It deletes from mark, due_mark and upkeep_run, SKIP LOCKED, and writes what tick_group_backstop
+-- and backstop_flows write.
 
--- The backstop: a live row below its mark would be a bug, so it is looked for, reported
--- by health(), and the marks are forgotten so that the job still runs. It reads what lies
--- dead below the marks, in one statement: where an old snapshot keeps very much of that,
--- it waits for another hour, and a caller with little time leaves it to others.
 CREATE FUNCTION pulse_internal.tick_backstop()
 RETURNS bigint
 LANGUAGE plpgsql
@@ -14,7 +18,7 @@ DECLARE
     v_found bigint;
     v_flows record;
 BEGIN
-    -- The flows were more than one run could look at.
+    -- The last call had no time for all blocked jobs: go on there.
     IF v_last ? 'from' THEN
         v_flows := pulse_internal.backstop_flows((v_last ->> 'from')::bigint);
         PERFORM pulse_internal.note_backstop(
@@ -31,8 +35,8 @@ BEGIN
     SELECT count(*) INTO v_found
     FROM pulse_internal.below_marks(1000) AS c;
 
-    -- Rows that another session is just replacing are left to it: to wait would be no better,
-    -- as what they write is not seen here either.
+    -- A row that another session is replacing is left to it: the new row would not be seen here
+    -- even after waiting for it.
     IF v_found > 0 THEN
         DELETE FROM pulse_internal.mark AS m
         WHERE m.ctid = ANY (
@@ -57,16 +61,16 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.tick_backstop() IS
-'Look for jobs that a mark has passed, and bring them back.';
+'The step of tick: look for jobs that a mark has passed, and for blocked jobs that were missed, and bring them back. Returns how many.';
 
--- A quarter of a million rows in a second of budget take it a tenth of that, and a budget is a
--- third of the time there is.
 CREATE FUNCTION pulse_internal.backstop_fits(budget interval)
 RETURNS boolean
 LANGUAGE sql
 STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
+    -- 250,000 dead rows take about 0.1 seconds: a tenth of the budget of one second, and so a
+    -- thirtieth of the time that the caller has.
     SELECT pg_stat_get_dead_tuples('pulse_internal.ready'::regclass)
         + pg_stat_get_dead_tuples('pulse_internal.waiting'::regclass)
         + pg_stat_get_dead_tuples('pulse_internal.lease'::regclass)
@@ -76,7 +80,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse_internal.backstop_fits(interval) IS
-'Whether a call of tick with this budget has the time to look below the marks.';
+'Whether a call of tick with this budget has the time to read the dead rows below the marks.';
 
 CREATE FUNCTION pulse_internal.note_backstop(passed bigint, unreleased bigint, next bigint)
 RETURNS void
@@ -100,4 +104,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.note_backstop(bigint, bigint, bigint) IS
-'Note what the backstop found, and where it has to go on.';
+'Note what the backstop has found, and where it has to go on.';

@@ -1,5 +1,10 @@
--- Whoever writes a newer row of a cache deletes the one it read. Two at once read the
--- same one, and one of theirs is left over.
+-- tick_caches: delete outdated rows of the caches.
+--
+-- horizon, mark, due_mark, roster, note_mark and upkeep_run are appended: the newest row of a name
+-- counts. A session that writes a newer row deletes the one that it has read. If two sessions read
+-- the same row, one of their new rows is left over; this function deletes it. Rows that another
+-- session has locked are left to it.
+
 CREATE FUNCTION pulse_internal.tick_caches()
 RETURNS bigint
 LANGUAGE plpgsql
@@ -28,7 +33,7 @@ BEGIN
         SELECT t.version, lead(t.version) OVER (PARTITION BY t.step ORDER BY t.version)
         FROM pulse_internal.upkeep_run AS t
         UNION ALL
-        -- Of a lane and final state that are gone (maintenance/prune_walk.sql).
+        -- Notes of prune_walk.sql about a lane and final state that are gone.
         SELECT k.version, k.version
         FROM pulse_internal.upkeep_run AS k
         WHERE k.step >= 'kept:'
@@ -41,8 +46,7 @@ BEGIN
         RETURN 0;
     END IF;
 
-    -- Versions are drawn from one sequence, so they name a row whatever its table. Rows
-    -- that another session is just deleting are left to it.
+    -- All versions come from one sequence, so a version names one row of one of the tables.
     DELETE FROM pulse_internal.horizon AS h
     WHERE h.ctid = ANY (array(
             SELECT o.ctid FROM pulse_internal.horizon AS o
@@ -78,4 +82,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.tick_caches() IS
-'Remove rows of the caches that a newer one has taken the place of.';
+'The step of tick: delete rows of the caches that a newer row has replaced. Returns how many.';

@@ -1,6 +1,15 @@
--- Times that a clock wrote while it was ahead (common/clock.sql), where nothing reads them
--- before they have come: leases, schedules, approvals and retries. Rates, groups and unique
--- keys are read by the functions that they keep waiting, and corrected there.
+-- tick_clock: correct times that a clock stored while it was ahead (common/clock.sql).
+--
+-- After the clock is set back, a stored time may be later than any that it could store now. Most
+-- functions that read such a time correct it when they read it. Leases, schedules, approvals and
+-- retries are read only when their time has come, so tick looks for them:
+--   correct_leases      leases that end later than a claim or heartbeat could set now
+--   correct_schedules   schedules that were handled at a later time than now
+--   correct_approvals   approvals that were asked for later than now
+--   correct_retries     retries after a failure later than now; once after each step back
+--
+-- It writes lease, schedule, schedule_run, approval, waiting and upkeep_run. Locks: rows of these,
+-- SKIP LOCKED; a locked row is left to the next call.
 
 CREATE FUNCTION pulse_internal.tick_clock(until timestamptz)
 RETURNS bigint
@@ -21,15 +30,15 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.tick_clock(timestamptz) IS
-'Correct times that a clock wrote while it was ahead; returns how many rows.';
+'The step of tick: correct times that a clock stored while it was ahead. Returns how many rows.';
 
--- after is the job from which on correct_retries still has to look.
 CREATE FUNCTION pulse_internal.note_clock(back interval)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+    -- after is the job behind which correct_retries goes on: it starts with the first one.
     PERFORM pulse_internal.write_upkeep_run(
         pulse_internal.newest_upkeep_run('clock'), 'clock',
         jsonb_strip_nulls(
@@ -42,9 +51,6 @@ $$;
 COMMENT ON FUNCTION pulse_internal.note_clock(interval) IS
 'Note that the clock was set back, and by how much if that is known.';
 
--- No lease is later than now and what it was claimed for. Those of 30 seconds or less, the
--- default, lapse soon enough. The latest ones are looked at: of a clock that was far
--- ahead all are among them, unless many leases are longer than it was ahead.
 CREATE FUNCTION pulse_internal.correct_leases()
 RETURNS integer
 LANGUAGE plpgsql
@@ -59,6 +65,9 @@ DECLARE
     v_leases bigint [];
     v_found integer;
 BEGIN
+    -- A lease ends at most the time that it was claimed for after now. Those that end within 30
+    -- seconds, the default, expire soon enough. Of the others the 10,000 latest are read: if the
+    -- clock was far ahead, the wrong ones are among them.
     v_leases := array(
         SELECT l.lease
         FROM pulse_internal.lease AS l
@@ -107,11 +116,8 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.correct_leases() IS
-'Shorten leases that end later than any claim or heartbeat of this moment could set; returns how many.';
+'Shorten leases that end later than a claim or heartbeat could set now. Returns how many.';
 
--- A schedule that was handled after now fires next at its next occurrence from now on.
--- Occurrences from now on that were skipped as missed were not missed. What became a
--- job stays in the ledger: an occurrence fires once.
 CREATE FUNCTION pulse_internal.correct_schedules()
 RETURNS integer
 LANGUAGE plpgsql
@@ -144,6 +150,9 @@ BEGIN
             AND s.at IS NULL
         FOR UPDATE SKIP LOCKED
     LOOP
+        -- The schedule goes on with its next occurrence from now on. Occurrences from then on that
+        -- were skipped as missed were not missed. Those that became a job stay in the run history:
+        -- an occurrence fires once.
         v_anchor := pulse_internal.by_clock(v_schedule.anchor, v_now);
         v_next := pulse_internal.occurrence_after(
             pulse_internal.recurrence(
@@ -172,9 +181,8 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.correct_schedules() IS
-'Let schedules that a clock ahead of now fired or made go on from now; returns how many.';
+'Let schedules that a clock ahead of now has fired or created go on from now. Returns how many.';
 
--- Inserted anew, as every row of approval is.
 CREATE FUNCTION pulse_internal.correct_approvals()
 RETURNS integer
 LANGUAGE plpgsql
@@ -221,11 +229,8 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.correct_approvals() IS
-'Let approvals that were asked for after now expire as if they were asked for now; returns how many.';
+'Let approvals that were asked for later than now expire as if they were asked for now: their rows are deleted and inserted anew. Returns how many.';
 
--- Once after each step back: all waiting jobs, a page at a time. A retry that was put off by
--- a failure after now is put off from now on instead. Deleted and inserted anew, as every row
--- of waiting is.
 CREATE FUNCTION pulse_internal.correct_retries(until timestamptz)
 RETURNS bigint
 LANGUAGE plpgsql
@@ -241,7 +246,7 @@ DECLARE
     v_size integer := pulse_internal.upkeep_piece();
     v_now timestamptz := clock_timestamp();
     v_page bigint [];
-    v_some integer;
+    v_corrected integer;
     v_found bigint := 0;
 BEGIN
     IF v_after IS NULL THEN
@@ -290,8 +295,8 @@ BEGIN
         INNER JOIN pulse_internal.failure AS f
             ON f.job = a.job
             AND f.attempt = a.attempts;
-        GET DIAGNOSTICS v_some = ROW_COUNT;
-        v_found := v_found + v_some;
+        GET DIAGNOSTICS v_corrected = ROW_COUNT;
+        v_found := v_found + v_corrected;
 
         v_after := CASE WHEN cardinality(v_page) = v_size THEN v_page[v_size] END;
         EXIT WHEN v_after IS NULL OR pulse_internal.time_is_over(correct_retries.until);
@@ -306,4 +311,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.correct_retries(timestamptz) IS
-'Put retries off from now on where a failure after now put them off, until all are looked at or the time is over; returns how many.';
+'After the clock was set back: let retries after a failure later than now wait from now on, until all waiting jobs were checked or the time is over. Their rows are deleted and inserted anew. Returns how many.';

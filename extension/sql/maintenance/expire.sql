@@ -1,7 +1,13 @@
--- Jobs that are worth nothing when they begin late: start_by is when. Whoever meets one first
--- ends it: the claim that picks it, or tick, which finds it by its row in expiry. A retry
--- has begun, so only a job without attempts is ever late. A job without start_by has no row
--- there, and the claim reads its body anyhow.
+-- start_by: cancel jobs that have not started in time.
+--
+-- A job with a start_by has a row in expiry until that time has come. The first that meets a late
+-- job cancels it: the claim that has picked it, or tick, which reads expiry. A job that has started
+-- once is never late, not even at its retries, so only jobs without attempts count. A job without
+-- start_by has no row in expiry, and a claim reads start_by beside the payload: both cost nothing.
+--
+-- tick_expiry deletes from blocked, approval, waiting, ready and group_ready, and writes what
+-- finish_cancelled writes (report/endings.sql). Locks: rows of expiry, then of those tables in this
+-- order, all SKIP LOCKED. A job that is locked keeps its row of expiry for the next call.
 
 CREATE FUNCTION pulse_internal.start_by(
     start_by timestamptz, expires_in interval, run_at timestamptz, delay interval
@@ -21,9 +27,8 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.start_by(timestamptz, interval, timestamptz, interval) IS
-'When a job with these options must have begun: expires_in counts from when it is due.';
+'By when a job with these options has to start; expires_in counts from the time when it is due.';
 
--- A job that is replaced twice with one start_by has its row already.
 CREATE FUNCTION pulse_internal.note_expiry(job bigint, start_by timestamptz)
 RETURNS void
 LANGUAGE plpgsql
@@ -37,10 +42,8 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.note_expiry(bigint, timestamptz) IS
-'Have tick look at a job when its start_by has come.';
+'Have tick check a job when its start_by has come. A row that is there already stays: a replace may set the same start_by again.';
 
--- The caller has taken the job out of its place. Never true: a claim hands out what is not
--- ended here.
 CREATE FUNCTION pulse_internal.expire_job(
     job bigint, lane text, kind text, rank integer, keyed boolean, start_by timestamptz
 )
@@ -64,9 +67,8 @@ $$;
 COMMENT ON FUNCTION pulse_internal.expire_job(
     bigint, text, text, integer, boolean, timestamptz
 ) IS
-'Write that a job was cancelled because it had not begun in time.';
+'Store that a job was cancelled because it has not started in time. The caller has deleted the row that said where the job stood. Always returns false, so that a claim can use it as the condition to hand out a job.';
 
--- For a claim, which has locked these rows and taken those that can begin.
 CREATE FUNCTION pulse_internal.expire_picked(rows_of_ready tid [], at timestamptz)
 RETURNS void
 LANGUAGE plpgsql
@@ -96,7 +98,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.expire_picked(tid [], timestamptz) IS
-'End those of the picked jobs that had to begin before this moment.';
+'Cancel those of the jobs that a claim has picked, and locked, which had to start by this time.';
 
 CREATE FUNCTION pulse_internal.tick_expiry(until timestamptz)
 RETURNS bigint
@@ -107,6 +109,7 @@ DECLARE
     v_page record;
     v_all bigint := 0;
 BEGIN
+    -- Where the first page starts.
     SELECT '-infinity'::timestamptz AS next_start_by, 0::bigint AS next_job INTO v_page;
     LOOP
         SELECT p.* INTO v_page
@@ -121,9 +124,8 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.tick_expiry(timestamptz) IS
-'Cancel jobs that did not begin by their start_by until all are or the time is over; returns how many.';
+'The step of tick: cancel jobs that have not started by their start_by, until none is left or the time is over. Returns how many.';
 
--- For a claim that met nothing but late jobs.
 CREATE FUNCTION pulse_internal.expire_all(until timestamptz)
 RETURNS boolean
 LANGUAGE plpgsql
@@ -136,9 +138,8 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.expire_all(timestamptz) IS
-'Cancel jobs that did not begin by their start_by; false when there was not time for all.';
+'For a claim that has picked only late jobs: cancel all that have not started by their start_by. Returns false if the time was too short for all.';
 
--- Never waits: what another session has locked keeps its row for another look.
 CREATE FUNCTION pulse_internal.expire_page(
     after_start_by timestamptz,
     after_job bigint,
@@ -157,9 +158,11 @@ SET jit = off
 AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
-    v_times timestamptz [];
+    -- The page of expiry: three columns of the same rows.
+    v_start_bys timestamptz [];
     v_jobs bigint [];
     v_rows tid [];
+    -- Where its jobs stand.
     v_blocked tid [];
     v_approval tid [];
     v_waiting tid [];
@@ -167,7 +170,7 @@ DECLARE
     v_job record;
 BEGIN
     SELECT array_agg(d.start_by), array_agg(d.job), array_agg(d.tid)
-    INTO v_times, v_jobs, v_rows
+    INTO v_start_bys, v_jobs, v_rows
     FROM (
         SELECT e.start_by, e.job, e.ctid AS tid
         FROM pulse_internal.expiry AS e
@@ -183,7 +186,7 @@ BEGIN
         RETURN;
     END IF;
     IF cardinality(v_jobs) = expire_page.page THEN
-        next_start_by := v_times[expire_page.page];
+        next_start_by := v_start_bys[expire_page.page];
         next_job := v_jobs[expire_page.page];
     END IF;
 
@@ -204,8 +207,8 @@ BEGIN
         WHERE r.job = ANY (v_jobs) FOR UPDATE SKIP LOCKED
     );
 
-    -- In a later statement than the locks: a replace may just have changed start_by. In
-    -- the order of the keys, as everywhere.
+    -- A later statement than the locks: it sees the start_by that a replace has just changed. The
+    -- unique keys are released in the order (lane, key), which is the lock order of keys.
     FOR v_job IN
         WITH blocked AS (
             DELETE FROM pulse_internal.blocked AS o
@@ -282,7 +285,8 @@ BEGIN
         expired := expired + 1;
     END LOOP;
 
-    -- Begun, ended or replaced: one snapshot says where each job stands.
+    -- A row of expiry stays only for a job that still has this start_by and has not started. One
+    -- snapshot says where each job stands.
     DELETE FROM pulse_internal.expiry AS e
     WHERE e.ctid = ANY (v_rows)
         AND NOT (
@@ -304,4 +308,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.expire_page(timestamptz, bigint, integer) IS
-'Look at a page of jobs whose start_by has come and cancel those that have not begun; says where to go on.';
+'Cancel the late jobs among a page of those whose start_by has come. Returns how many, and where to go on (NULL at the end).';

@@ -1,4 +1,5 @@
--- What maintenance/watchdog.sql must know about pg_cron and ask of it.
+-- What the watchdog asks of pg_cron (maintenance/watchdog.sql): whether it is here, its entries, and
+-- why an entry cannot be made. It writes the tables of pg_cron and upkeep_run.
 
 CREATE FUNCTION pulse_internal.has_cron()
 RETURNS boolean
@@ -32,15 +33,14 @@ AS $$
 BEGIN
     RETURN current_setting('cron.database_name', true);
 EXCEPTION WHEN insufficient_privilege THEN
-    -- It is loaded, but only pg_read_all_settings may look.
+    -- pg_cron is loaded, but only pg_read_all_settings may read the setting: its default.
     RETURN 'postgres';
 END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.cron_database() IS
-'The database of the cluster that pg_cron is in, as far as we may know; NULL when it is not loaded.';
+'The database of this server that has pg_cron, as far as this role may know; NULL if pg_cron is not loaded.';
 
--- Nothing when pg_cron is not here or not for us.
 CREATE FUNCTION pulse_internal.cron_entries()
 RETURNS TABLE (
     entry text, jobid bigint, schedule text, command text, active boolean
@@ -62,7 +62,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.cron_entries() IS
-'The entries of pulse in pg_cron.';
+'The entries of pulse in pg_cron; none if pg_cron is not in this database or this role may not use it.';
 
 CREATE FUNCTION pulse_internal.register(entry text, schedule text, command text)
 RETURNS void
@@ -76,9 +76,8 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.register(text, text, text) IS
-'Make or replace one pg_cron entry.';
+'Create or replace an entry in pg_cron.';
 
--- In another database than that of pg_cron only the administrator can make an entry.
 CREATE FUNCTION pulse_internal.require_cron(every interval)
 RETURNS void
 LANGUAGE plpgsql
@@ -103,6 +102,7 @@ BEGIN
                 'CREATE EXTENSION pg_cron;'
             );
         END IF;
+        -- Only the administrator can make an entry for another database than that of pg_cron.
         PERFORM pulse_internal.raise_no_cron(
             format('pg_cron is in the database %I, this is %I.', v_database, current_database()),
             format(
@@ -132,7 +132,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.require_cron(interval) IS
-'Raise PU010 unless the owner of pulse can make pg_cron entries here.';
+'Raise PU010 unless the owner of pulse can make entries in pg_cron for this database.';
 
 CREATE FUNCTION pulse_internal.raise_no_cron(detail text, statement text)
 RETURNS void
@@ -153,10 +153,8 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.raise_no_cron(text, text) IS
-'Raise PU010 with what the administrator must run.';
+'Raise PU010, with the statement that the administrator has to run.';
 
--- An entry is no proof: pg_cron overlooks one that is made while it reads the others, and
--- its launcher may be gone. So what it runs says so, and whoever makes an entry.
 CREATE FUNCTION pulse_internal.note_watchdog()
 RETURNS void
 LANGUAGE plpgsql
@@ -165,6 +163,9 @@ AS $$
 DECLARE
     v_last pulse_internal.upkeep_run := pulse_internal.newest_upkeep_run('watchdog');
 BEGIN
+    -- An entry does not prove that pg_cron runs it: pg_cron overlooks an entry that is made while it
+    -- reads the others, and its launcher may have stopped. So each run is noted, and an entry when
+    -- it is made.
     IF (
         v_last.taken_at BETWEEN clock_timestamp() - interval '30 seconds' AND clock_timestamp()
     ) IS NOT TRUE THEN

@@ -1,11 +1,17 @@
--- Moves jobs that have become due from waiting into ready: the highest priority first,
--- the oldest first inside it, so that a wave of low-priority jobs holds up no urgent one.
+-- promote: move jobs that are due from waiting to ready.
 --
--- The levels of a lane are read like those of a line (claim/claim.sql): the known ones, each
--- from its due mark, and between two known ones whatever nobody has recorded yet. As
--- soon as the batch is full the rest is not looked at. A lane with more than 100 levels
--- goes on by time alone, so that no producer can make a claim long by spreading its jobs
--- over priorities (docs/decisions/due-waves.md).
+-- The highest priority comes first, and within a priority the oldest job, so a wave of jobs with a
+-- low priority delays no urgent one. promote reads the priority levels of a lane as a claim does
+-- (claim/claim.sql): the levels with a due mark, each from its mark on, and between two of them the
+-- levels that have none yet. It stops when the batch is full. After 100 levels it takes the rest by
+-- time alone: else a producer could make each claim long with a priority for each job
+-- (docs/decisions/due-waves.md).
+--
+-- Due marks are rows of due_mark: for a lane and for each of its levels a time before which no job
+-- waits. advance_due moves them, so that no scan steps over the dead rows of promoted jobs.
+--
+-- It deletes from waiting and inserts into ready or group_ready. Locks: rows of waiting, SKIP LOCKED.
+
 CREATE FUNCTION pulse_internal.promote(lane text, max_jobs integer)
 RETURNS integer
 LANGUAGE plpgsql
@@ -17,19 +23,20 @@ SET jit = off
 AS $$
 DECLARE
     v_mark pulse_internal.due_mark := pulse_internal.newest_due_mark(promote.lane);
-    -- A variable: the index cannot stop at clock_timestamp(), which is volatile.
+    -- A variable: an index scan cannot stop at clock_timestamp(), which is volatile.
     v_now timestamptz := clock_timestamp();
     v_levels integer := coalesce(cardinality(v_mark.ranks), 0);
     v_level integer := 0;
+    -- Below and above every rank, as minus infinity and infinity.
     v_rank integer := -2147483648;
-    v_new integer;
+    v_rank_without_mark integer;
     v_from timestamptz;
     v_due tid [] := ARRAY[]::tid [];
-    v_rounds integer := 0;
+    v_levels_read integer := 0;
 BEGIN
     WHILE cardinality(v_due) < promote.max_jobs LOOP
-        v_rounds := v_rounds + 1;
-        IF v_rounds > 100 THEN
+        v_levels_read := v_levels_read + 1;
+        IF v_levels_read > 100 THEN
             v_due := v_due || array(
                 SELECT w.ctid
                 FROM pulse_internal.waiting AS w
@@ -45,7 +52,8 @@ BEGIN
             EXIT;
         END IF;
 
-        SELECT w.rank INTO v_new
+        -- The next level: one without a mark that comes before the next one with a mark, else that.
+        SELECT w.rank INTO v_rank_without_mark
         FROM pulse_internal.waiting AS w
         WHERE w.lane = promote.lane
             AND w.failures >= 0
@@ -54,8 +62,8 @@ BEGIN
         ORDER BY w.rank, w.run_at
         LIMIT 1;
 
-        IF v_new IS NOT NULL THEN
-            v_rank := v_new;
+        IF v_rank_without_mark IS NOT NULL THEN
+            v_rank := v_rank_without_mark;
             v_from := v_mark.run_at;
         ELSE
             v_level := v_level + 1;
@@ -101,7 +109,8 @@ BEGIN
         ORDER BY d.run_at, d.job;
     END IF;
 
-    -- Many in a short time leave a pile behind; a few do not matter until the next tick.
+    -- 20 jobs or more leave dead rows that the next scan would step over: move the due marks now,
+    -- at most every 20 ms. Fewer can wait for the next tick.
     IF cardinality(v_due) >= 20
         AND (
             v_mark.marked_at BETWEEN v_now - interval '20 milliseconds' AND v_now
@@ -115,10 +124,8 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.promote(text, integer) IS
-'Move at most max_jobs due jobs of a lane into line, the most urgent first; returns how many.';
+'Move at most max_jobs due jobs of a lane to ready, the most urgent first. Returns how many.';
 
--- A step of tick. Lanes take turns of 10,000 jobs, the next tick goes on with the lane
--- after the last one served.
 CREATE FUNCTION pulse_internal.tick_promote(until timestamptz DEFAULT 'infinity')
 RETURNS bigint
 LANGUAGE plpgsql
@@ -130,25 +137,28 @@ DECLARE
     v_piece integer := pulse_internal.upkeep_piece();
     v_stopped_at text;
     v_lane text;
-    v_some integer;
+    v_promoted integer;
     v_moved bigint;
-    v_full boolean;
+    v_needs_another_round boolean;
     v_all bigint := 0;
 BEGIN
+    -- Each lane has a turn of ten pieces, up to 10,000 jobs. The next tick starts behind the lane
+    -- at which this one stops. A round that began in the middle, or in which a lane had more jobs
+    -- than its turn, is followed by another one.
     <<rounds>>
     LOOP
-        v_full := v_after <> '';
+        v_needs_another_round := v_after <> '';
         FOR v_lane IN
             SELECT pulse_internal.waiting_lanes(v_after, due_by => clock_timestamp())
         LOOP
             v_moved := 0;
             FOR v_round IN 1..10 LOOP
-                v_some := pulse_internal.promote(v_lane, v_piece);
-                v_moved := v_moved + v_some;
-                EXIT WHEN v_some < v_piece OR pulse_internal.time_is_over(tick_promote.until);
+                v_promoted := pulse_internal.promote(v_lane, v_piece);
+                v_moved := v_moved + v_promoted;
+                EXIT WHEN v_promoted < v_piece OR pulse_internal.time_is_over(tick_promote.until);
             END LOOP;
             v_all := v_all + v_moved;
-            v_full := v_full OR v_some = v_piece;
+            v_needs_another_round := v_needs_another_round OR v_promoted = v_piece;
             IF v_moved > 0 THEN
                 PERFORM pulse_internal.ring(v_lane);
             END IF;
@@ -157,7 +167,7 @@ BEGIN
                 EXIT rounds;
             END IF;
         END LOOP;
-        EXIT rounds WHEN NOT v_full;
+        EXIT rounds WHEN NOT v_needs_another_round;
         v_after := '';
     END LOOP;
 
@@ -171,10 +181,8 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.tick_promote(timestamptz) IS
-'Move what is due into line, in every lane, until it is done or the time is over.';
+'The step of tick: move due jobs to ready, in every lane, until none is left or the time is over. Returns how many.';
 
--- Lanes that have, or lately had, jobs in waiting. Known ones are those with a due mark;
--- others are looked for in the gaps between them, so that no lane's dead rows are met.
 CREATE FUNCTION pulse_internal.waiting_lanes(
     after text DEFAULT '',
     max_lanes integer DEFAULT 2147483647,
@@ -190,39 +198,41 @@ SET jit = off
 AS $$
 DECLARE
     v_lane text COLLATE "C" := waiting_lanes.after;
-    v_known record;
-    v_new text COLLATE "C";
+    -- The next lane with a due mark, and a lane without one that comes before it.
+    v_marked record;
+    v_unmarked text COLLATE "C";
     v_from timestamptz;
 BEGIN
     FOR v_n IN 1..waiting_lanes.max_lanes LOOP
-        SELECT m.lane, m.run_at INTO v_known
+        SELECT m.lane, m.run_at INTO v_marked
         FROM pulse_internal.due_mark AS m
         WHERE m.lane > v_lane
         ORDER BY m.lane, m.version DESC
         LIMIT 1;
 
-        -- Two statements: an OR would not be a bound of the index.
-        IF v_known.lane IS NULL THEN
-            SELECT w.lane INTO v_new
+        -- Between two lanes with a mark: this steps over the dead rows of neither. Two statements,
+        -- because an index scan does not stop at an OR.
+        IF v_marked.lane IS NULL THEN
+            SELECT w.lane INTO v_unmarked
             FROM pulse_internal.waiting AS w
             WHERE w.lane > v_lane
                 AND w.attempts >= 0
             ORDER BY w.lane, w.run_at
             LIMIT 1;
         ELSE
-            SELECT w.lane INTO v_new
+            SELECT w.lane INTO v_unmarked
             FROM pulse_internal.waiting AS w
             WHERE w.lane > v_lane
-                AND w.lane < v_known.lane
+                AND w.lane < v_marked.lane
                 AND w.attempts >= 0
             ORDER BY w.lane, w.run_at
             LIMIT 1;
         END IF;
 
-        v_lane := coalesce(v_new, v_known.lane);
+        v_lane := coalesce(v_unmarked, v_marked.lane);
         EXIT WHEN v_lane IS NULL;
         IF waiting_lanes.due_by IS NOT NULL THEN
-            v_from := CASE WHEN v_new IS NULL THEN v_known.run_at ELSE '-infinity' END;
+            v_from := CASE WHEN v_unmarked IS NULL THEN v_marked.run_at ELSE '-infinity' END;
             PERFORM
             FROM pulse_internal.waiting AS w
             WHERE w.lane = v_lane
@@ -239,7 +249,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.waiting_lanes(text, integer, timestamptz) IS
-'The lanes after this one that may have jobs in waiting, at most so many; with due_by, those that have one due.';
+'The lanes after this one that have or lately had jobs in waiting, at most so many; with due_by only those that have a job due by then.';
 
 CREATE FUNCTION pulse_internal.advance_due(lane text, t timestamptz)
 RETURNS boolean
@@ -252,11 +262,11 @@ SET jit = off
 AS $$
 DECLARE
     v_old pulse_internal.due_mark := pulse_internal.newest_due_mark(advance_due.lane);
-    -- A second of room for clocks; one that steps back further is noticed by
-    -- see_horizon, which then lowers t, and these marks with it.
+    -- A second of room for clocks. see_horizon notices a clock that is set back further: it then
+    -- lowers t, and the marks become lower with it.
     v_last timestamptz := advance_due.t - interval '1 second';
     v_first timestamptz;
-    v_new timestamptz;
+    v_new_mark timestamptz;
     v_levels integer := coalesce(cardinality(v_old.ranks), 0);
     v_level integer := 0;
     v_rank integer := -2147483648;
@@ -264,8 +274,8 @@ DECLARE
     v_run_ats timestamptz [] := ARRAY[]::timestamptz [];
     v_found record;
     v_lowered boolean;
-    v_dry_at timestamptz;
-    v_read bigint := pulse_internal.entries_read('pulse_internal.waiting_by_time')
+    v_nothing_due_since timestamptz;
+    v_entries_before bigint := pulse_internal.entries_read('pulse_internal.waiting_by_time')
         + pulse_internal.entries_read('pulse_internal.waiting_for_promotion');
 BEGIN
     SELECT w.run_at INTO v_first
@@ -276,10 +286,11 @@ BEGIN
     ORDER BY w.run_at
     LIMIT 1;
 
-    v_new := least(v_first, v_last);
-    v_lowered := v_new < v_old.run_at;
+    v_new_mark := least(v_first, v_last);
+    v_lowered := v_new_mark < v_old.run_at;
 
-    -- The levels, as in advance_line.
+    -- The levels, as in advance_line (common/marks.sql): at most 100. Beyond 50 only those that
+    -- have jobs.
     WHILE cardinality(v_ranks) < 100 LOOP
         SELECT w.rank, w.run_at INTO v_found
         FROM pulse_internal.waiting AS w
@@ -315,14 +326,16 @@ BEGIN
     END LOOP;
 
     IF (v_first <= v_last) IS NOT TRUE THEN
-        v_dry_at := coalesce(v_old.dry_at, clock_timestamp());
+        v_nothing_due_since := coalesce(v_old.dry_at, clock_timestamp());
     END IF;
 
-    -- As in advance_line; here the marks would go on with the clock.
-    IF v_dry_at < clock_timestamp() - interval '1 minute'
+    -- Nothing was due for a minute, and there are few dead rows to step over: forget the marks. If
+    -- jobs wait for a later time, or the table has many dead rows, keep them as they are: else
+    -- they would be written anew with every tick, because the clock goes on.
+    IF v_nothing_due_since < clock_timestamp() - interval '1 minute'
         AND NOT v_lowered
         AND pulse_internal.entries_read('pulse_internal.waiting_by_time')
-        + pulse_internal.entries_read('pulse_internal.waiting_for_promotion') - v_read
+        + pulse_internal.entries_read('pulse_internal.waiting_for_promotion') - v_entries_before
         <= 500 * (2 * v_levels + 2)
     THEN
         IF v_first IS NOT NULL
@@ -340,15 +353,15 @@ BEGIN
         RETURN false;
     END IF;
 
-    IF (v_old.lane IS NULL AND (v_first IS NULL OR v_new = '-infinity'))
-        OR (v_new, v_ranks, v_run_ats, v_dry_at IS NULL)
+    IF (v_old.lane IS NULL AND (v_first IS NULL OR v_new_mark = '-infinity'))
+        OR (v_new_mark, v_ranks, v_run_ats, v_nothing_due_since IS NULL)
         IS NOT DISTINCT FROM (v_old.run_at, v_old.ranks, v_old.run_ats, v_old.dry_at IS NULL)
     THEN
         RETURN false;
     END IF;
 
     INSERT INTO pulse_internal.due_mark (lane, run_at, marked_at, ranks, run_ats, dry_at)
-    VALUES (advance_due.lane, v_new, clock_timestamp(), v_ranks, v_run_ats, v_dry_at);
+    VALUES (advance_due.lane, v_new_mark, clock_timestamp(), v_ranks, v_run_ats, v_nothing_due_since);
 
     DELETE FROM pulse_internal.due_mark AS m
     WHERE m.lane = v_old.lane
@@ -364,12 +377,8 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.advance_due(text, timestamptz) IS
-'Move the due marks of a lane up to the first live row of the lane and of each level, never past t; true where they are kept though nothing has been due for long.';
+'Move the due marks of a lane up to its first live row, and to that of each priority level, never beyond t. Returns true if it has kept marks though nothing was due for a minute.';
 
--- No time mark is ever above next_waiting_t less the second of room, and no clock that
--- goes forward is below it. One that stepped back is, by up to a minute here: a job that
--- would be due in between is due when the clock is there again. A larger step is noticed
--- by see_horizon, at the next tick, and lowers the marks.
 CREATE FUNCTION pulse_internal.due_floor()
 RETURNS timestamptz
 LANGUAGE plpgsql
@@ -377,6 +386,8 @@ SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
 DECLARE
+    -- No due mark is above next_waiting_t minus the second of room, and a clock that goes forward
+    -- is never below it.
     v_floor timestamptz := (
         SELECT h.next_waiting_t - interval '1 second'
         FROM pulse_internal.horizon AS h
@@ -384,6 +395,8 @@ DECLARE
         LIMIT 1
     );
 BEGIN
+    -- The clock was set back by up to a minute: the job is due when the clock is there again. After
+    -- a larger step see_horizon lowers the marks at the next tick.
     IF v_floor <= clock_timestamp() + interval '1 minute' THEN
         RETURN v_floor;
     END IF;
@@ -392,4 +405,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.due_floor() IS
-'The earliest due time that no time mark can have passed, also when the clock has just stepped back.';
+'The earliest run_at that is not below a due mark, also when the clock was just set back; NULL if it was set back by more than a minute.';

@@ -1,14 +1,15 @@
--- The watchdog: entries in pg_cron that call tick. pg_cron is a driver, never a
--- dependency: it may be missing, be in another database, refuse. So everything in the
--- schema cron is reached by EXECUTE, and only while that schema is a member of
--- the extension pg_cron (any role could have made a schema of that name, and we
--- run as the owner of pulse).
+-- start_watchdog, stop_watchdog: have pg_cron call tick.
 --
--- Two entries. "pulse watchdog" ticks: every few seconds where pg_cron takes
--- seconds (1.5 and later), else each minute a loop that ticks and sleeps until the
--- minute is nearly over. "pulse watchdog log" deletes what pg_cron writes down about
--- both and never deletes itself. After DROP EXTENSION pulse the first does nothing,
--- and the second goes on.
+-- pg_cron may be missing, be in another database or refuse. So all that is in the schema cron is
+-- reached by EXECUTE, and only while that schema belongs to the extension pg_cron: any role could
+-- have created a schema of that name, and these functions run as the owner of pulse.
+--
+-- There are two entries. "pulse watchdog" calls tick: every few seconds, or before pg_cron 1.5,
+-- which knows no seconds, a loop each minute that ticks and sleeps until the minute is nearly over.
+-- "pulse watchdog log" deletes the log that pg_cron writes about both; it is never removed by
+-- itself. After DROP EXTENSION pulse the first entry does nothing, and the second goes on.
+--
+-- It writes audit_entry, upkeep_run and the tables of pg_cron. It takes no lock of pulse.
 
 CREATE FUNCTION pulse.start_watchdog(every interval DEFAULT '10 seconds')
 RETURNS text
@@ -19,7 +20,11 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.start_watchdog(interval) IS
-'Have pg_cron call tick at this interval (1 to 59 seconds); returns what was registered. Calling it again changes the interval. PU002 bad interval; PU010 when pg_cron is missing, is in another database or refuses, with the statement that fixes it. Writes audit_entry, and the tables of pg_cron.';
+'Have pg_cron call tick at this interval. Returns what was registered. Another call changes the interval.
+
+- every: 1 to 59 seconds.
+
+Errors: PU002 bad interval; PU010 pg_cron is missing, is in another database or refuses. The HINT has the statement that the administrator has to run.';
 
 CREATE FUNCTION pulse_internal.do_start_watchdog(
     signature pulse_internal.caller_signature, every interval
@@ -46,7 +51,7 @@ BEGIN
     FROM pulse_internal.cron_entries() AS e
     WHERE e.entry = 'pulse watchdog';
 
-    -- Whether pg_cron takes seconds is found out by trying.
+    -- No setting says whether pg_cron knows seconds, so try.
     BEGIN
         v_schedule := format('%s seconds', v_seconds);
         v_command := pulse_internal.watchdog_command('pulse_internal.watchdog_tick()', 'CALL pulse_internal.watchdog_tick()');
@@ -93,7 +98,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.do_start_watchdog(pulse_internal.caller_signature, interval) IS
-'start_watchdog for the role that signed. Writes the same.';
+'start_watchdog for the role that signed.';
 
 CREATE FUNCTION pulse.stop_watchdog()
 RETURNS text
@@ -104,7 +109,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.stop_watchdog() IS
-'Remove what start_watchdog registered; returns what was removed. Nothing to remove is no error. Workers go on ticking. Writes audit_entry, and the tables of pg_cron.';
+'Remove what start_watchdog has registered. Returns what was removed; nothing to remove is no error. Workers go on to call tick.';
 
 CREATE FUNCTION pulse_internal.do_stop_watchdog(signature pulse_internal.caller_signature)
 RETURNS text
@@ -135,14 +140,8 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.do_stop_watchdog(pulse_internal.caller_signature) IS
-'stop_watchdog for the role that signed. Writes the same.';
+'stop_watchdog for the role that signed.';
 
--- What pg_cron is given to call (maintenance/watchdog.sql).
-
--- Each upkeep run in a transaction of its own, the urgent ones first: nothing that takes long
--- keeps what was promoted, fired or reaped from being seen. Again, while there is more to
--- do and a tick of ten seconds is not over. A procedure that COMMITs cannot have a SET
--- clause, so it uses no operator and calls everything by its full name.
 CREATE PROCEDURE pulse_internal.watchdog_tick()
 LANGUAGE plpgsql
 AS $$
@@ -151,11 +150,15 @@ DECLARE
     v_part text;
     v_goes_on boolean;
 BEGIN
+    -- A procedure that COMMITs cannot have a SET clause. So this one uses no operators and calls
+    -- everything by its full name.
     LOOP
+        -- A transaction for each part, the urgent ones first: the jobs that were promoted, fired or
+        -- reaped are seen before the parts that take long.
         FOREACH v_part IN ARRAY ARRAY[
             'due', 'sweep', 'groups', 'retention', 'count', 'sample', 'backstop'
         ] LOOP
-            -- Dropping pulse between two upkeep runs must not make an error.
+            -- pulse may be dropped between two transactions: that must not be an error.
             IF pg_catalog.to_regprocedure('pulse_internal.tick(text[])') IS NULL THEN
                 RETURN;
             END IF;
@@ -172,7 +175,7 @@ END;
 $$;
 
 COMMENT ON PROCEDURE pulse_internal.watchdog_tick () IS
-'Tick, each part in a transaction of its own, for up to eight seconds while there is more to do: what pg_cron is given.';
+'What pg_cron calls: tick, each part in a transaction of its own, for up to eight seconds while there is more to do.';
 
 CREATE FUNCTION pulse_internal.watchdog_goes_on(started_at timestamptz)
 RETURNS boolean
@@ -192,7 +195,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.watchdog_goes_on(timestamptz) IS
-'Whether a tick of the watchdog that began then has more to do, and the time for it.';
+'Whether a tick of the watchdog that started then has more to do, and the time for it.';
 
 CREATE PROCEDURE pulse_internal.watchdog_loop(every integer)
 LANGUAGE plpgsql
@@ -203,7 +206,7 @@ DECLARE
     v_is_due boolean;
     v_pause double precision;
 BEGIN
-    -- Dropping pulse while this sleeps must not make an error.
+    -- pulse may be dropped while this sleeps: that must not be an error.
     WHILE pg_catalog.to_regprocedure('pulse_internal.watchdog_loop(integer)') IS NOT NULL LOOP
         SELECT r.ticks, r.is_due, r.pause INTO v_ticks, v_is_due, v_pause
         FROM pulse_internal.watchdog_round(watchdog_loop.every, v_started_at, v_ticks) AS r;
@@ -219,12 +222,8 @@ END;
 $$;
 
 COMMENT ON PROCEDURE pulse_internal.watchdog_loop (integer) IS
-'Tick every so many seconds until the minute is nearly over: what pg_cron before 1.5 is given.';
+'What pg_cron before 1.5 calls: tick every so many seconds until the minute is nearly over.';
 
--- One round of the loop: whether to tick, and how long to sleep afterwards; NULL at the
--- end of the minute, when the clock was set back, or at the end of what statement_timeout
--- leaves: to be cancelled would look like a fault. Slept in slices of a second, so that it
--- ends soon when the watchdog is stopped and holds no snapshot for long.
 CREATE FUNCTION pulse_internal.watchdog_round(
     every integer,
     started_at timestamptz,
@@ -240,6 +239,8 @@ DECLARE
     v_due timestamptz := watchdog_round.started_at
         + make_interval(secs => watchdog_round.every * watchdog_round.ticks);
 BEGIN
+    -- The minute is over, the clock was set back, the watchdog was stopped, or statement_timeout
+    -- leaves too little: to be cancelled would look like a fault.
     is_due := false;
     IF v_due > watchdog_round.started_at + interval '58 seconds'
         OR v_now > watchdog_round.started_at + interval '58 seconds'
@@ -252,21 +253,22 @@ BEGIN
 
     IF v_due <= v_now THEN
         is_due := true;
-        -- After a long tick the next one waits for its time; none is made up for.
+        -- Ticks that a long tick has missed are left out.
         ticks := 1 + floor(
             extract(epoch FROM v_now - watchdog_round.started_at) / watchdog_round.every
         );
         v_due := watchdog_round.started_at
             + make_interval(secs => watchdog_round.every * ticks);
     END IF;
+    -- At most a second: it has to end soon after the watchdog was stopped, and must not keep a
+    -- snapshot for long.
     pause := least(1, greatest(0.01, extract(epoch FROM v_due - v_now)));
 END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.watchdog_round(integer, timestamptz, integer) IS
-'Whether it is time to tick; returns the number of the next tick and how long to sleep, NULL when the minute is over or the watchdog was stopped.';
+'One round of the loop: whether it is time to tick, the number of the next tick, and how long to sleep; NULL ends the loop.';
 
--- The guard lets it outlive DROP EXTENSION; DO may COMMIT, as pg_cron sends it alone.
 CREATE FUNCTION pulse_internal.watchdog_command(routine text, call text)
 RETURNS text
 LANGUAGE sql
@@ -281,7 +283,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse_internal.watchdog_command(text, text) IS
-'The command of a pg_cron entry: call a routine of pulse if it is still there.';
+'The command of an entry in pg_cron: call a routine of pulse if it still exists. DO may COMMIT, because pg_cron sends it alone.';
 
 CREATE FUNCTION pulse_internal.watchdog_loop_command(every interval)
 RETURNS text
@@ -296,9 +298,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse_internal.watchdog_loop_command(interval) IS
-'The command that ticks for a minute.';
-
--- How the watchdog is, for health.
+'The command of the loop that ticks for a minute.';
 
 CREATE FUNCTION pulse_internal.watchdog()
 RETURNS TABLE (present boolean, active boolean, detail text)
@@ -329,7 +329,7 @@ BEGIN
         RETURN;
     END IF;
 
-    -- The run that goes on (status running, starting) says nothing yet.
+    -- The last run that has ended: one that is still running tells nothing.
     EXECUTE
     'SELECT d.status, d.return_message
     FROM cron.job_run_details AS d
@@ -358,9 +358,8 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.watchdog() IS
-'Whether pg_cron has an entry that ticks, whether it runs, and in words what is the matter.';
+'For health(): whether pg_cron has an entry that ticks, whether it runs, and a text that says what is wrong.';
 
--- The loop runs as the role of its entry, so it sees it, whoever made it.
 CREATE FUNCTION pulse_internal.watchdog_stopped()
 RETURNS boolean
 LANGUAGE plpgsql
@@ -385,4 +384,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.watchdog_stopped() IS
-'Whether the loop runs on though its entry in pg_cron is gone.';
+'Whether the loop still runs though its entry in pg_cron is gone. The loop runs as the role of its entry, so it can see it.';
