@@ -129,7 +129,7 @@ PLANTED = (
         "G16 a key is free after its job",
     ),
     Planted(
-        "pulse_internal.look",
+        "pulse_internal.unblock_dependents",
         "AND b.alone",
         "AND true",
         "G20 not before all upstreams have ended",

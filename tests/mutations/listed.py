@@ -32,14 +32,14 @@ FLOWS: dict[str, Mutation] = {
     ),
     "a watch that moves is doubted": without(
         Change(
-            "pulse_internal.look",
+            "pulse_internal.unblock_dependents",
             r"FROM unnest\(v_next\) AS s \(next\)",
             "FROM unnest(v_next) AS s (next) WHERE false",
         ),
         specs=("after-last-two-at-once",),
     ),
     "a doubt stays while an end is open (xmax)": without(
-        Change("pulse_internal.settle", "xmax = 0", "xmax IS NOT NULL", times=5),
+        Change("pulse_internal.settle_doubts", "xmax = 0", "xmax IS NOT NULL", times=5),
         specs=("doubt-while-end-is-open",),
         stress="flows",
     ),
@@ -49,7 +49,7 @@ FLOWS: dict[str, Mutation] = {
     ),
     "nobody settles doubts of his own (by)": without(
         Change(
-            "pulse_internal.settle",
+            "pulse_internal.settle_doubts",
             r"o\.by IS DISTINCT FROM pg_current_xact_id_if_assigned\(\)",
             "true",
         ),
@@ -71,7 +71,7 @@ FLOWS: dict[str, Mutation] = {
     "an end looks for watchers": without(
         Change(
             "pulse.complete_batch",
-            r"PERFORM pulse_internal\.wake\(v_jobs, true\);",
+            r"PERFORM pulse_internal\.unblock_after\(v_jobs, true\);",
             "NULL;",
         ),
         specs=("watchers-in-later-statement",),
@@ -84,14 +84,14 @@ FLOWS: dict[str, Mutation] = {
         ),
     ),
     "what another session holds is noted": without(
-        Change("pulse_internal.look", r"v_locked < \(", "0 > ("),
+        Change("pulse_internal.unblock_dependents", r"v_locked < \(", "0 > ("),
         specs=(
             "cancel-against-release",
             "release-skips-one",
         ),
     ),
     "what the index has shown is compared with what was locked": without(
-        Change("pulse_internal.look", r"OR v_locked <> v_shown\s[^\n]*", ""),
+        Change("pulse_internal.unblock_dependents", r"OR v_locked <> pg_stat_get[^\n]*\s+- v_rows_before", ""),
         specs=("release-skips-one",),
     ),
     "a bad end goes by the edges": without(
@@ -108,9 +108,9 @@ FLOWS: dict[str, Mutation] = {
     ),
     "a look goes above the watch, too": without(
         Change(
-            "pulse_internal.look",
+            "pulse_internal.unblock_dependents",
             r"AND NOT o\.met",
-            "AND NOT o.met AND o.after <= h.at",
+            "AND NOT o.met AND o.after <= h.ended",
             times=2,
         ),
         specs=("spawn-against-last-upstream",),
@@ -152,7 +152,7 @@ FLOWS: dict[str, Mutation] = {
         specs=("cascade-against-retry",),
     ),
     "approval is asked for at the release": without(
-        Change("pulse_internal.release", r"AND NOT b\.needs_approval", ""),
+        Change("pulse_internal.unblock_rows", r"AND NOT b\.needs_approval", ""),
         specs=("approve-gate",),
     ),
     "a replace holds the blocked row": without(
@@ -206,7 +206,7 @@ FLOWS: dict[str, Mutation] = {
 # Limits by group, rates and keys; docs/decisions/limits.md has the table.
 LIMITS: dict[str, Mutation] = {
     "watchers are locked without waiting": without(
-        Change("pulse_internal.look", "FOR UPDATE SKIP LOCKED", "FOR UPDATE"),
+        Change("pulse_internal.unblock_dependents", "FOR UPDATE SKIP LOCKED", "FOR UPDATE"),
         specs=("follow-end-against-follower",),
     ),
     "one claim of a grouped lane decides at a time": without(
@@ -473,9 +473,9 @@ LIMITS: dict[str, Mutation] = {
     ),
     "a follower that is released takes its key": without(
         Change(
-            "pulse_internal.release",
-            r"v_free := pulse_internal\.inherit_keys\(release\.tids\);",
-            "v_free := release.tids;",
+            "pulse_internal.unblock_rows",
+            r"v_with_own_key := pulse_internal\.inherit_keys\(unblock_rows\.tids\);",
+            "v_with_own_key := unblock_rows.tids;",
         ),
         specs=(
             "follow-against-complete",
@@ -586,7 +586,7 @@ OTHERS: dict[str, Mutation] = {
         chaos="Every occurrence of a schedule fires once or is skipped with a reason",
     ),
     "a release looks for another upstream": without(
-        Change("pulse_internal.look", r"AND NOT o\.met\n", "AND false\n", times=2),
+        Change("pulse_internal.unblock_dependents", r"AND NOT o\.met\n", "AND false\n", times=2),
         chaos_flows="No job runs before all that it depends on has ended well enough",
     ),
     "a repeated spawn adds nothing": without(
@@ -617,19 +617,19 @@ OTHERS: dict[str, Mutation] = {
         chaos_flows="A signal that was acknowledged is there, and nobody waits for it in vain",
     ),
     "a move clears alone": without(
-        Change("pulse_internal.look", "alone = false", "alone = b.alone"),
+        Change("pulse_internal.unblock_dependents", "alone = false", "alone = b.alone"),
         stress="flows",
     ),
     "a look goes above what it watches": without(
         Change(
-            "pulse_internal.look",
+            "pulse_internal.unblock_dependents",
             r"WHERE o\.job = h\.job",
-            "WHERE o.job = h.job AND o.after <= h.at",
+            "WHERE o.job = h.job AND o.after <= h.ended",
         ),
         stress="flows",
     ),
     "an upstream that is not found may still run": without(
-        Change("pulse_internal.look", r"\) IS NOT TRUE", ") IS FALSE"), stress="flows"
+        Change("pulse_internal.unblock_dependents", r"\) IS NOT TRUE", ") IS FALSE"), stress="flows"
     ),
     "the mark of notices stays below what may be written": without(
         Change(

@@ -128,7 +128,7 @@ BEGIN
     IF v_place.waits_for IS NULL THEN
         FOREACH v_job IN ARRAY put_after.jobs LOOP
             v_place.job := v_job;
-            v_state := pulse_internal.unblock(v_place);
+            v_state := pulse_internal.put_unblocked(v_place);
         END LOOP;
         RETURN v_state;
     END IF;

@@ -36,7 +36,7 @@ BEGIN
     -- Down the graph, by each dependent's own policy.
     LOOP
         IF v_new IS NOT NULL THEN
-            PERFORM pulse_internal.wake(v_new, false);
+            PERFORM pulse_internal.unblock_after(v_new, false);
         END IF;
 
         SELECT array_agg(c.job), array_agg(c.after) INTO v_children, v_causes

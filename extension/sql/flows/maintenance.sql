@@ -45,10 +45,10 @@ BEGIN
         v_old.doubt_from, coalesce(v_decided[1], (v_run.state ->> 'from')::bigint)
     );
     LOOP
-        v_some := pulse_internal.settle(v_piece, v_from, v_decided, '{}', tick_flows.until);
+        v_some := pulse_internal.settle_doubts(v_piece, v_from, v_decided, '{}', tick_flows.until);
         v_from := CASE WHEN v_some.seen = v_piece THEN v_some.last + 1 END;
         v_unsure := v_unsure || v_some.unsure;
-        v_all := v_all + v_some.released;
+        v_all := v_all + v_some.unblocked;
         EXIT WHEN v_from IS NULL OR pulse_internal.time_is_over(tick_flows.until);
     END LOOP;
     IF v_from IS DISTINCT FROM (v_run.state ->> 'from')::bigint THEN

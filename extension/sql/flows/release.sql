@@ -1,64 +1,166 @@
--- How blocked jobs are released.
+-- unblock_after: how blocked jobs become ready when the jobs that they depend on have ended.
 --
--- A blocked job watches one upstream that has not ended well enough for it. Whoever ends
--- a job calls wake or ended_badly, in a later statement than the one that ended it:
--- who began to watch until then is seen. look locks the watchers without waiting. One that
--- had no other upstream is released; for the others it looks, in a later statement again, for
--- an upstream that has not ended. None: the job is released. Else its watch moves there.
+-- A job that is enqueued after others is a row of blocked. It may depend on many jobs (its
+-- upstreams, rows of dependency), but it waits for one of them at a time: waits_for names an
+-- upstream that has not ended well enough. "Well enough" is completed, or any end if the job has
+-- after_failed = run. A counter of open upstreams would have to be updated by every end.
 --
--- The trap: an end may look before a watch is committed. Therefore whoever writes a watch of
--- a job that is not of its own transaction writes a doubt about it, and settle looks again
--- later, in another transaction. docs/decisions/flows.md has the proof.
+-- When a job ends, the same transaction calls unblock_after or ended_badly, in a later statement
+-- than the one that ended the job: so it sees every job that was blocked until then. Both call
+-- unblock_dependents, which does this:
 --
--- Statements of look and what it calls are planned with the settings of wake and
--- take_portions, which alone call it: to enter a function costs a microsecond for each setting.
+--   1. Lock the blocked jobs that wait for the ended one, without waiting for other sessions.
+--   2. Find out whether some are left over: locked by others, or too many for one call.
+--   3. For each locked job, look for an upstream that has not ended. These are later statements
+--      than step 1, so they see what the sessions that held the rows before have committed.
+--   4. If there is none, unblock the job (flows/unblock.sql). Else let it wait for that upstream.
 --
--- Nothing here waits for a row. What another session holds is written down, in portions of 200
--- (wake), and so is what a report has no time for. Claims take portions, tick takes the rest.
+-- It writes blocked, doubt and wake. It waits for no row lock. Jobs that are left over are noted in
+-- wake, in portions of up to 200: the next claims take portions, tick takes the rest.
+--
+-- The race. Session A enqueues a job after job 1 and has not committed; session B ends job 1. B does
+-- not see the blocked row, and A has not seen the end: the job would wait for ever. Therefore A,
+-- which lets a job wait for a job of another transaction, also inserts a row into doubt. tick or an
+-- idle claim checks it later, in another transaction (flows/settle.sql). docs/decisions/flows.md
+-- has the proof.
+--
+-- unblock_dependents and what it calls set no planner options of their own: each option costs a
+-- microsecond for each call. They run with those of unblock_after and take_portions, which alone
+-- call unblock_dependents.
 
--- completed: these jobs have, which stays so for ever, and a watcher's only upstream needs no
--- second look, unless it had steps: one may have spawned more for the watcher to wait for. Else
--- they ended badly, and only who takes any end is looked at. left_over: there are more, or
--- another session holds some.
-CREATE FUNCTION pulse_internal.look(
+CREATE FUNCTION pulse_internal.unblock_after(jobs bigint [], completed boolean)
+RETURNS integer
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
+SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    v_result record;
+    v_job bigint;
+    v_last_noted bigint;
+BEGIN
+    -- A thousand now, or four for each job that has ended: more would make a report slow.
+    v_result := pulse_internal.unblock_dependents(
+        unblock_after.jobs, unblock_after.completed, 0, 9223372036854775807,
+        greatest(1000, 4 * cardinality(unblock_after.jobs))
+    );
+
+    -- Note those that are left over in wake, in portions: at most 200 dependents of one job, by a
+    -- range of their seq.
+    IF v_result.left_over THEN
+        FOR v_job IN
+            SELECT j.job
+            FROM unnest(unblock_after.jobs) AS j (job)
+            WHERE (
+                    SELECT true
+                    FROM pulse_internal.blocked AS o
+                    WHERE o.waits_for = j.job
+                    ORDER BY o.waits_for, o.seq
+                    LIMIT 1
+                )
+        LOOP
+            v_last_noted := 0;
+            LOOP
+                -- A portion starts at the first seq that is not noted. Usually the 200 were enqueued
+                -- together and have consecutive numbers: then the row 199 further on is its end.
+                -- Else the next 200 are read.
+                INSERT INTO pulse_internal.wake AS w (job, from_seq, to_seq)
+                SELECT
+                    v_job,
+                    a.seq,
+                    coalesce(
+                        (
+                            SELECT o.seq
+                            FROM pulse_internal.blocked AS o
+                            WHERE o.waits_for = v_job
+                                AND o.seq = a.seq + 199
+                        ),
+                        (
+                            SELECT max(b.seq)
+                            FROM (
+                                SELECT o.seq
+                                FROM pulse_internal.blocked AS o
+                                WHERE o.waits_for = v_job
+                                    AND o.seq >= a.seq
+                                    AND (unblock_after.completed OR o.after_failed = 'run')
+                                ORDER BY o.waits_for, o.seq
+                                LIMIT 200
+                            ) AS b
+                        )
+                    )
+                FROM (
+                    SELECT o.seq
+                    FROM pulse_internal.blocked AS o
+                    WHERE o.waits_for = v_job
+                        AND o.seq > v_last_noted
+                        AND (unblock_after.completed OR o.after_failed = 'run')
+                    ORDER BY o.waits_for, o.seq
+                    LIMIT 1
+                ) AS a
+                RETURNING w.to_seq INTO v_last_noted;
+                EXIT WHEN NOT FOUND;
+            END LOOP;
+        END LOOP;
+    END IF;
+    RETURN v_result.unblocked;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse_internal.unblock_after(bigint [], boolean) IS
+'After jobs have ended: unblock the jobs that depend on them, or let them wait for another upstream, and note those that are left over. Returns how many were unblocked.';
+
+CREATE FUNCTION pulse_internal.unblock_dependents(
     jobs bigint [],
     completed boolean,
     from_seq bigint,
     to_seq bigint,
     max_jobs integer,
-    OUT released integer,
+    OUT unblocked integer,
     OUT left_over boolean
 )
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_shown constant bigint := - pg_stat_get_xact_tuples_fetched(
+    -- Step 1: the rows that are locked.
+    v_rows_before constant bigint := pg_stat_get_xact_tuples_fetched(
         'pulse_internal.blocked_for_wake'::regclass
     );
     v_locked bigint;
-    v_free tid [];
-    v_lane text;
+    v_one_plain_lane text;
+    -- Those with no other upstream.
+    v_single_tids tid [];
+    -- Those to check in step 3: row, job, the upstream that ended, whether any end counts.
     v_tids tid [];
-    v_held bigint [];
-    v_at bigint [];
-    v_any boolean [];
-    v_found tid [];
-    v_stuck tid [];
+    v_jobs bigint [];
+    v_ended bigint [];
+    v_any_end boolean [];
+    -- Step 3: those with no open upstream, and the others with the upstream to wait for.
+    v_free_tids tid [];
+    v_moving_tids tid [];
     v_next bigint [];
 BEGIN
-    released := 0;
+    unblocked := 0;
 
-    -- One scan of blocked_for_wake that locks as it goes and never waits.
+    -- 1. Lock, by one scan of the index blocked_for_wake. A job needs no check in step 3 if
+    -- its only upstream was completed without steps: a step may have spawned more jobs for
+    -- it to wait for. A job is plain if it goes straight to ready; if all of them are plain
+    -- and of one lane, _release has less to find out.
     SELECT
-        array_agg(g.ctid) FILTER (WHERE g.is_free),
+        array_agg(g.ctid) FILTER (WHERE g.is_single),
         CASE WHEN min(g.lane) = max(g.lane) AND bool_and(g.is_plain) THEN min(g.lane) END,
-        array_agg(g.ctid) FILTER (WHERE NOT g.is_free),
-        array_agg(g.job) FILTER (WHERE NOT g.is_free),
-        array_agg(g.waits_for) FILTER (WHERE NOT g.is_free),
-        array_agg(g.after_failed = 'run') FILTER (WHERE NOT g.is_free),
+        array_agg(g.ctid) FILTER (WHERE NOT g.is_single),
+        array_agg(g.job) FILTER (WHERE NOT g.is_single),
+        array_agg(g.waits_for) FILTER (WHERE NOT g.is_single),
+        array_agg(g.after_failed = 'run') FILTER (WHERE NOT g.is_single),
         count(*)
-    INTO v_free, v_lane, v_tids, v_held, v_at, v_any, v_locked
+    INTO v_single_tids, v_one_plain_lane, v_tids, v_jobs, v_ended, v_any_end, v_locked
     FROM (
         SELECT
             b.ctid,
@@ -68,49 +170,56 @@ BEGIN
             b.lane,
             num_nonnulls(b.run_at, b.delay, b.expires_in) = 0
             AND NOT (b.needs_approval OR b.keyed) AS is_plain,
-            look.completed
+            unblock_dependents.completed
             AND b.alone
             AND b.waits_for <> ALL (array(
                 SELECT DISTINCT s.job
                 FROM pulse_internal.job_step AS s
-                WHERE s.job = ANY (look.jobs)
-            )) AS is_free
+                WHERE s.job = ANY (unblock_dependents.jobs)
+            )) AS is_single
         FROM pulse_internal.blocked AS b
-        WHERE b.waits_for = ANY (look.jobs)
-            AND b.seq BETWEEN look.from_seq AND look.to_seq
-            AND (look.completed OR b.after_failed = 'run')
+        WHERE b.waits_for = ANY (unblock_dependents.jobs)
+            AND b.seq BETWEEN unblock_dependents.from_seq AND unblock_dependents.to_seq
+            AND (unblock_dependents.completed OR b.after_failed = 'run')
         ORDER BY b.waits_for, b.seq
-        LIMIT look.max_jobs
+        LIMIT unblock_dependents.max_jobs
         FOR UPDATE SKIP LOCKED
     ) AS g;
 
-    -- If it came to its end and locked all that the index has shown, nobody holds one. Else they
-    -- are counted, where counters are off as well: those that we hold are still there, so no
-    -- newcomer hides one that was skipped.
+    -- 2. Is anything left over? Not if the scan ended before its LIMIT and locked every row
+    -- that the index has returned, which the statistics of this transaction tell for free.
+    -- Otherwise count. The rows locked in step 1 are still there, so a row that was added
+    -- since cannot make up for one that was skipped.
     left_over := false;
-    IF v_locked NOT BETWEEN 1 AND look.max_jobs - 1
-        OR v_locked <> v_shown
-        + pg_stat_get_xact_tuples_fetched('pulse_internal.blocked_for_wake'::regclass)
+    IF v_locked NOT BETWEEN 1 AND unblock_dependents.max_jobs - 1
+        OR v_locked <> pg_stat_get_xact_tuples_fetched('pulse_internal.blocked_for_wake'::regclass)
+        - v_rows_before
     THEN
         left_over := v_locked < (
             SELECT count(*)
             FROM (
                 SELECT
                 FROM pulse_internal.blocked AS b
-                WHERE b.waits_for = ANY (look.jobs)
-                    AND b.seq BETWEEN look.from_seq AND look.to_seq
-                    AND (look.completed OR b.after_failed = 'run')
+                WHERE b.waits_for = ANY (unblock_dependents.jobs)
+                    AND b.seq
+                    BETWEEN unblock_dependents.from_seq AND unblock_dependents.to_seq
+                    AND (unblock_dependents.completed OR b.after_failed = 'run')
                 ORDER BY b.waits_for, b.seq
-                LIMIT look.max_jobs + 1
+                LIMIT unblock_dependents.max_jobs + 1
             ) AS there
         );
     END IF;
 
-    -- Later statements than the lock: what those who held them before have committed is seen.
-    -- Where there are several, mostly all that they wait for has completed, and they have few
-    -- edges: one scan looks for the first edge of which that is not so, or for too many. Not
-    -- where any end counts: edges that were met are rewritten, and would be stepped over.
-    IF cardinality(v_tids) > 5 AND look.completed AND NOT true = ANY (v_any) THEN
+    -- 3. Look for open upstreams.
+    --
+    -- 3a. If there are several jobs (more than five pays), try all of them in one scan.
+    -- Usually everything that they depend on was completed. The scan stops at the first
+    -- upstream that was not, and gives up at ten edges for each job. It is not tried where
+    -- any end counts: met edges are updated rows, and the scan would step over dead tuples.
+    IF cardinality(v_tids) > 5
+        AND unblock_dependents.completed
+        AND NOT true = ANY (v_any_end)
+    THEN
         PERFORM
         FROM (
             SELECT
@@ -119,7 +228,7 @@ BEGIN
             FROM (
                 SELECT o.after
                 FROM pulse_internal.dependency AS o
-                WHERE o.job = ANY (v_held)
+                WHERE o.job = ANY (v_jobs)
                     AND NOT o.met
                 ORDER BY o.job, o.after
                 LIMIT 10 * cardinality(v_tids)
@@ -127,7 +236,7 @@ BEGIN
         ) AS d
         WHERE d.nth = 10 * cardinality(v_tids)
             OR (
-                look.jobs[width_bucket(d.after, look.jobs)] = d.after
+                unblock_dependents.jobs[width_bucket(d.after, unblock_dependents.jobs)] = d.after
                 OR (
                     SELECT f.state = 'completed'
                     FROM pulse_internal.finished AS f
@@ -136,43 +245,47 @@ BEGIN
             ) IS NOT TRUE
         LIMIT 1;
         IF NOT FOUND THEN
-            v_found := v_tids;
+            v_free_tids := v_tids;
         END IF;
     END IF;
 
-    IF v_tids IS NOT NULL AND v_found IS NULL THEN
+    -- 3b. Otherwise job by job: the last upstream that has not ended. Ten edges or more are
+    -- left to next_upstream.
+    IF v_tids IS NOT NULL AND v_free_tids IS NULL THEN
         SELECT
             array_agg(e.tid) FILTER (WHERE e.next IS NULL),
             array_agg(e.tid) FILTER (WHERE e.next IS NOT NULL),
             array_agg(e.next) FILTER (WHERE e.next IS NOT NULL)
-        INTO v_found, v_stuck, v_next
+        INTO v_free_tids, v_moving_tids, v_next
         FROM (
             SELECT
                 h.tid,
                 CASE
                     WHEN u.edges < 10 THEN u.next
-                    ELSE pulse_internal.next_upstream(h.job, h.at, h.any_end)
+                    ELSE pulse_internal.next_upstream(h.job, h.ended, h.any_end)
                 END AS next
-            FROM unnest(v_tids, v_held, v_at, v_any) AS h (tid, job, at, any_end)
+            FROM unnest(v_tids, v_jobs, v_ended, v_any_end) AS h (tid, job, ended, any_end)
             CROSS JOIN LATERAL (
                 SELECT
-                    max(d.after) FILTER (WHERE d.is_ended IS NOT TRUE) AS next,
+                    max(d.after) FILTER (WHERE d.has_ended IS NOT TRUE) AS next,
                     count(*) AS edges
                 FROM (
                     SELECT
                         o.after,
-                        -- Mostly they ended together: found by a binary search, where jobs
-                        -- are in order.
+                        -- An upstream that ended in the same report is found in the argument,
+                        -- by binary search.
                         CASE
-                            WHEN look.completed
-                                AND look.jobs[width_bucket(o.after, look.jobs)] = o.after
+                            WHEN unblock_dependents.completed
+                                AND unblock_dependents.jobs[
+                                    width_bucket(o.after, unblock_dependents.jobs)
+                                ] = o.after
                                 THEN true
                             ELSE (
                                 SELECT f.state = 'completed' OR h.any_end
                                 FROM pulse_internal.finished AS f
                                 WHERE f.job = o.after
                             )
-                        END AS is_ended
+                        END AS has_ended
                     FROM pulse_internal.dependency AS o
                     WHERE o.job = h.job
                         AND NOT o.met
@@ -184,16 +297,18 @@ BEGIN
         ) AS e;
     END IF;
 
-    IF v_free || v_found IS NOT NULL THEN
-        released := pulse_internal.release(v_free || v_found, v_lane);
+    -- 4. Unblock the jobs without an open upstream.
+    IF v_single_tids || v_free_tids IS NOT NULL THEN
+        unblocked := pulse_internal.unblock_rows(v_single_tids || v_free_tids, v_one_plain_lane);
     END IF;
 
-    IF v_stuck IS NOT NULL THEN
-        -- No longer alone: it has another upstream, or one was added.
+    -- The others wait for the upstream that was found, and alone is over: there is more than
+    -- one upstream. Another transaction may be ending that one: note a doubt.
+    IF v_moving_tids IS NOT NULL THEN
         UPDATE pulse_internal.blocked AS b
         SET waits_for = s.next,
             alone = false
-        FROM unnest(v_stuck, v_next) AS s (tid, next)
+        FROM unnest(v_moving_tids, v_next) AS s (tid, next)
         WHERE b.ctid = s.tid;
 
         INSERT INTO pulse_internal.doubt (job)
@@ -203,56 +318,62 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.look(bigint [], boolean, bigint, bigint, integer) IS
-'Release those who watch jobs that have ended, or let them watch another: at most max_jobs, with numbers in a range.';
+COMMENT ON FUNCTION pulse_internal.unblock_dependents(bigint [], boolean, bigint, bigint, integer) IS
+'Unblock the jobs that wait for jobs which have ended (in order of their ids), or let them wait for another upstream: at most max_jobs, with seq in a range. completed: they were completed; else they ended badly, and only jobs with after_failed = run count. Returns how many were unblocked, and whether some are left over.';
 
--- Of a large fan-in: first downwards from the one that has ended, by growing pages, so that
--- little is read that was not passed for good; then once at those above it (spawned jobs have
--- greater ids). The last of all is asked after the first page: where each job spawns the next one,
--- it is that. Pages of neighbours that have all ended are passed by one range of finished, the
--- others one by one.
 CREATE FUNCTION pulse_internal.next_upstream(job bigint, ended bigint, any_end boolean)
 RETURNS bigint
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_upto bigint := next_upstream.ended;
-    v_page integer := 100;
-    v_first bigint;
-    v_last bigint;
+    v_from bigint := next_upstream.ended;
+    v_page_size integer := 100;
+    v_lowest bigint;
+    v_highest bigint;
     v_edges bigint;
-    v_next bigint;
+    v_open bigint;
 BEGIN
+    -- The search starts at the one that has ended and goes down, page by page; upstreams above it
+    -- are searched once, at the end. Upstreams usually end in the order of their ids and jobs
+    -- wait for the highest open one, so what is above has usually ended. (Spawned jobs are the
+    -- exception: they have higher ids.) Pages double, so all searches of one job together read
+    -- its edges only a few times.
+    --
+    -- Two shortcuts. A page whose ids are consecutive is skipped if finished has as many rows in
+    -- their range: one index scan in place of a lookup for each. And after the first page the
+    -- highest upstream of all is checked: where each job spawns the next, it is the open one.
     LOOP
-        SELECT min(e.after), max(e.after), count(*) INTO v_first, v_last, v_edges
+        -- The next page downwards.
+        SELECT min(e.after), max(e.after), count(*) INTO v_lowest, v_highest, v_edges
         FROM (
             SELECT d.after
             FROM pulse_internal.dependency AS d
             WHERE d.job = next_upstream.job
-                AND d.after <= v_upto
+                AND d.after <= v_from
                 AND NOT d.met
             ORDER BY d.job DESC, d.after DESC
-            LIMIT v_page
+            LIMIT v_page_size
         ) AS e;
 
         EXIT WHEN v_edges = 0;
 
-        IF v_last - v_first >= v_edges OR v_edges > (
+        -- Unless all of a page without gaps have ended: the highest that has not.
+        IF v_highest - v_lowest >= v_edges OR v_edges > (
             SELECT count(*)
             FROM pulse_internal.finished AS f
-            WHERE f.job BETWEEN v_first AND v_last
+            WHERE f.job BETWEEN v_lowest AND v_highest
                 AND (f.state = 'completed' OR next_upstream.any_end)
         ) THEN
-            SELECT e.after INTO v_next
+            SELECT e.after INTO v_open
             FROM (
                 SELECT d.after
                 FROM pulse_internal.dependency AS d
                 WHERE d.job = next_upstream.job
-                    AND d.after <= v_upto
+                    AND d.after <= v_from
                     AND NOT d.met
                 ORDER BY d.job DESC, d.after DESC
-                LIMIT v_page
+                LIMIT v_page_size
             ) AS e
             WHERE (
                 SELECT f.state = 'completed' OR next_upstream.any_end
@@ -264,8 +385,9 @@ BEGIN
             EXIT WHEN FOUND;
         END IF;
 
-        IF v_page = 100 THEN
-            SELECT d.after INTO v_next
+        -- After the first page: the highest upstream of all.
+        IF v_page_size = 100 THEN
+            SELECT d.after INTO v_open
             FROM (
                 SELECT o.after, o.met
                 FROM pulse_internal.dependency AS o
@@ -277,12 +399,14 @@ BEGIN
                 AND (SELECT true FROM pulse_internal.finished AS f WHERE f.job = d.after) IS NULL;
             EXIT WHEN FOUND;
         END IF;
-        v_upto := v_first - 1;
-        v_page := least(2 * v_page, 10000);
+
+        v_from := v_lowest - 1;
+        v_page_size := least(2 * v_page_size, 10000);
     END LOOP;
 
+    -- Nothing open below: search above the one that has ended.
     RETURN coalesce(
-        v_next,
+        v_open,
         (
             SELECT d.after
             FROM pulse_internal.dependency AS d
@@ -302,91 +426,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.next_upstream(bigint, bigint, boolean) IS
-'An upstream of a job that has not ended well enough, the nearest one below one that has; NULL when there is none.';
-
--- What an end calls: the look of flows/release.sql, and notes of what it left.
-
--- The rest, and what another session holds, in portions for whoever comes next.
-CREATE FUNCTION pulse_internal.wake(jobs bigint [], completed boolean)
-RETURNS integer
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off
-SET enable_bitmapscan = off
-SET enable_sort = off
-SET enable_hashjoin = off
-SET enable_mergejoin = off
-SET jit = off
-SET plan_cache_mode = force_generic_plan
-AS $$
-DECLARE
-    v_looked record;
-    v_job bigint;
-    v_last bigint;
-BEGIN
-    -- As many as a report of so many jobs has time for.
-    v_looked := pulse_internal.look(
-        wake.jobs, wake.completed, 0, 9223372036854775807,
-        greatest(1000, 4 * cardinality(wake.jobs))
-    );
-
-    IF v_looked.left_over THEN
-        FOR v_job IN
-            SELECT j.job
-            FROM unnest(wake.jobs) AS j (job)
-            WHERE (
-                    SELECT true
-                    FROM pulse_internal.blocked AS o
-                    WHERE o.waits_for = j.job
-                    ORDER BY o.waits_for, o.seq
-                    LIMIT 1
-                )
-        LOOP
-            v_last := 0;
-            LOOP
-                -- Numbers that were drawn at once need not be read: the one at the end shows
-                -- that they are there, and between there are no more than 200.
-                INSERT INTO pulse_internal.wake AS w (job, from_seq, to_seq)
-                SELECT
-                    v_job,
-                    a.seq,
-                    coalesce(
-                        (
-                            SELECT o.seq
-                            FROM pulse_internal.blocked AS o
-                            WHERE o.waits_for = v_job
-                                AND o.seq = a.seq + 199
-                        ),
-                        (
-                            SELECT max(b.seq)
-                            FROM (
-                                SELECT o.seq
-                                FROM pulse_internal.blocked AS o
-                                WHERE o.waits_for = v_job
-                                    AND o.seq >= a.seq
-                                    AND (wake.completed OR o.after_failed = 'run')
-                                ORDER BY o.waits_for, o.seq
-                                LIMIT 200
-                            ) AS b
-                        )
-                    )
-                FROM (
-                    SELECT o.seq
-                    FROM pulse_internal.blocked AS o
-                    WHERE o.waits_for = v_job
-                        AND o.seq > v_last
-                        AND (wake.completed OR o.after_failed = 'run')
-                    ORDER BY o.waits_for, o.seq
-                    LIMIT 1
-                ) AS a
-                RETURNING w.to_seq INTO v_last;
-                EXIT WHEN NOT FOUND;
-            END LOOP;
-        END LOOP;
-    END IF;
-    RETURN v_looked.released;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse_internal.wake(bigint [], boolean) IS
-'Look at the blocked jobs that watch jobs which have ended: a thousand now, or four for each job that has ended, the rest is noted in portions; returns how many were released.';
+'An upstream of a job that has not ended well enough: the highest one below the given one, else one above it; NULL if there is none.';

@@ -64,7 +64,7 @@ BEGIN
             v_place.delay := NULL;
             v_place.expires_in := NULL;
         END IF;
-        RETURN pulse_internal.unblock(v_place);
+        RETURN pulse_internal.put_unblocked(v_place);
     END IF;
 
     -- tick() forgets the time of a job that has ended.
@@ -182,7 +182,7 @@ BEGIN
         IF v_next <> '{}' THEN
             -- As in retry: for those who take any end they have ended.
             PERFORM pulse_internal.note_met(v_next);
-            PERFORM pulse_internal.wake(v_next, false);
+            PERFORM pulse_internal.unblock_after(v_next, false);
         END IF;
         v_jobs := v_next;
     END LOOP;

@@ -1,17 +1,27 @@
--- What became of blocked jobs later: portions of watchers that were held or too many (wake) and
--- watches that an end may have missed (doubt), each looked at again in another transaction.
--- Claims take portions, tick takes the rest; flows/release.sql has the essay.
+-- settle_doubts, take_portions: blocked jobs that the end of an upstream has missed or left over.
+--
+-- A doubt names a job that another one waits for, and whose end may not have seen that
+-- (flows/release.sql). settle_doubts, as numbered in the function:
+--   1. Read doubts of other transactions, and find out where each job stands.
+--   2. Lock the doubts that can be settled now.
+--   3. Sort out the jobs that have ended: completed, failed, or deleted.
+--   4. Delete the doubts, and unblock or cancel the dependents of these jobs.
+-- A doubt stays while the job may be ending in a transaction that is still open (unsure). An idle
+-- claim settles only jobs that are not ending or were completed; tick settles all.
+--
+-- A portion (row of wake) is a range of blocked jobs that an end has left over: take_portions looks
+-- at them. Claims take a few, tick takes the rest.
+--
+-- They delete from doubt and wake, and write dependency.met and what flows/release.sql and
+-- flows/cascade.sql write. Locks: rows of doubt, wake and finished, all SKIP LOCKED.
 
--- Reads first, then locks what can be settled. Sure: the row that says where the job stands
--- has no deleter, so its end, when it comes, sees who watches. An idle claim, which has no
--- until, leaves bad ends to tick, and what tick was not sure of.
-CREATE FUNCTION pulse_internal.settle(
+CREATE FUNCTION pulse_internal.settle_doubts(
     max_notes integer,
     from_seq bigint,
     decided bigint [],
     skipped bigint [],
     until timestamptz,
-    OUT released integer,
+    OUT unblocked integer,
     OUT seen integer,
     OUT last bigint,
     OUT unsure bigint []
@@ -27,47 +37,56 @@ SET jit = off
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    v_sure bigint [];
-    v_well bigint [];
-    v_bad bigint [];
-    v_held bigint [];
+    -- Doubts, by seq: about a job that is not ending, was completed, or ended badly or was deleted.
+    v_not_ending bigint [];
+    v_ended_well bigint [];
+    v_ended_badly bigint [];
+    -- Those that are settled now.
+    v_settled bigint [];
+    -- The jobs that they name.
     v_completed bigint [];
     v_failed bigint [];
-    v_gone bigint [];
-    v_leaving bigint [];
+    v_deleted bigint [];
+    v_being_deleted bigint [];
 BEGIN
-    released := 0;
+    unblocked := 0;
 
+    -- 1. Where does each job stand? A row without a deleter (its xmax is 0) shows that no transaction is
+    -- ending the job: an end that comes later sees the dependents. A row with one leaves it open,
+    -- unless decided says that each transaction that could be ending the job is over. No row at all,
+    -- not even in finished: the job was deleted.
     SELECT
         count(*),
         max(x.seq),
-        coalesce(array_agg(x.seq) FILTER (WHERE x.state IS NULL AND x.is_sure), '{}'),
+        coalesce(array_agg(x.seq) FILTER (WHERE x.state IS NULL AND x.is_not_ending), '{}'),
         coalesce(array_agg(x.seq) FILTER (WHERE x.state = 'completed'), '{}'),
         coalesce(
             array_agg(x.seq) FILTER (
-                WHERE x.state <> 'completed' OR x.state IS NULL AND x.is_sure IS NULL
+                WHERE x.state <> 'completed' OR x.state IS NULL AND x.is_not_ending IS NULL
             ),
             '{}'
         ),
         coalesce(
-            array_agg(x.seq) FILTER (WHERE x.state IS NULL AND NOT x.is_sure), '{}'
+            array_agg(x.seq) FILTER (WHERE x.state IS NULL AND NOT x.is_not_ending), '{}'
         )
-    INTO seen, last, v_sure, v_well, v_bad, unsure
+    INTO seen, last, v_not_ending, v_ended_well, v_ended_badly, unsure
     FROM (
         SELECT
             n.seq,
             (SELECT f.state FROM pulse_internal.finished AS f WHERE f.job = n.job) AS state,
-            -- NULL where it stands nowhere: it was pruned.
-            p.is_sure OR (p.is_sure IS NOT NULL AND n.seq = ANY (settle.decided)) AS is_sure
+            -- NULL: it has no row.
+            p.is_not_ending
+            OR (p.is_not_ending IS NOT NULL AND n.seq = ANY (settle_doubts.decided))
+            AS is_not_ending
         FROM (
             SELECT o.seq, o.job
             FROM pulse_internal.doubt AS o
-            WHERE o.seq >= settle.from_seq
-                -- Not our own: who watches is seen by nobody yet.
+            WHERE o.seq >= settle_doubts.from_seq
+                -- Not those of this transaction: other sessions do not see its blocked jobs yet.
                 AND o.by IS DISTINCT FROM pg_current_xact_id_if_assigned()
-                AND o.seq <> ALL (settle.skipped)
+                AND o.seq <> ALL (settle_doubts.skipped)
             ORDER BY o.seq
-            LIMIT settle.max_notes
+            LIMIT settle_doubts.max_notes
         ) AS n
         CROSS JOIN LATERAL (
             SELECT
@@ -77,101 +96,102 @@ BEGIN
                     (SELECT b.xmax = 0 FROM pulse_internal.blocked AS b WHERE b.job = n.job),
                     (SELECT w.xmax = 0 FROM pulse_internal.waiting AS w WHERE w.job = n.job),
                     (SELECT a.xmax = 0 FROM pulse_internal.approval AS a WHERE a.job = n.job)
-                ) AS is_sure
+                ) AS is_not_ending
             OFFSET 0
         ) AS p
         OFFSET 0
     ) AS x;
 
-    IF settle.until IS NULL THEN
-        v_bad := '{}';
+    -- 2. Lock. An idle claim passes no until, and leaves bad ends to tick.
+    IF settle_doubts.until IS NULL THEN
+        v_ended_badly := '{}';
     END IF;
 
-    v_held := array(
+    v_settled := array(
         SELECT n.seq
         FROM pulse_internal.doubt AS n
-        WHERE n.seq = ANY (v_sure || v_well || v_bad)
+        WHERE n.seq = ANY (v_not_ending || v_ended_well || v_ended_badly)
         ORDER BY n.seq
         FOR UPDATE SKIP LOCKED
     );
-    IF v_held = '{}' THEN
+    IF v_settled = '{}' THEN
         RETURN;
     END IF;
 
+    -- 3. Sort out the jobs that have ended.
     v_completed := array(
         SELECT DISTINCT n.job
         FROM pulse_internal.doubt AS n
-        WHERE n.seq = ANY (v_held) AND n.seq = ANY (v_well)
+        WHERE n.seq = ANY (v_settled) AND n.seq = ANY (v_ended_well)
     );
 
-    IF v_bad <> '{}' THEN
-        -- Nobody retries them until we are through.
+    IF v_ended_badly <> '{}' THEN
+        -- The lock keeps a job from being retried until this transaction ends.
         v_failed := array(
             SELECT f.job
             FROM pulse_internal.finished AS f
             WHERE f.job = ANY (array(
                     SELECT n.job
                     FROM pulse_internal.doubt AS n
-                    WHERE n.seq = ANY (v_held) AND n.seq = ANY (v_bad)
+                    WHERE n.seq = ANY (v_settled) AND n.seq = ANY (v_ended_badly)
                 ))
                 AND f.state <> 'completed'
             FOR KEY SHARE SKIP LOCKED
         );
-        v_gone := array(
+        v_deleted := array(
             SELECT DISTINCT n.job
             FROM pulse_internal.doubt AS n
-            WHERE n.seq = ANY (v_held)
-                AND n.seq = ANY (v_bad)
+            WHERE n.seq = ANY (v_settled)
+                AND n.seq = ANY (v_ended_badly)
                 -- Not EXISTS: a join may read the whole table (docs/decisions/pinned-plans.md).
                 AND (SELECT true FROM pulse_internal.body AS b WHERE b.job = n.job) IS NULL
         );
-        -- Those that moved meanwhile are looked at again.
-        v_held := array(
+        -- A job that was retried meanwhile, or is locked, keeps its doubt.
+        v_settled := array(
             SELECT n.seq
             FROM pulse_internal.doubt AS n
-            WHERE n.seq = ANY (v_held)
-                AND (n.seq <> ALL (v_bad) OR n.job = ANY (v_failed || v_gone))
+            WHERE n.seq = ANY (v_settled)
+                AND (n.seq <> ALL (v_ended_badly) OR n.job = ANY (v_failed || v_deleted))
         );
     END IF;
 
+    -- 4. Delete the doubts, then follow up.
     DELETE FROM pulse_internal.doubt AS n
-    WHERE n.seq = ANY (v_held);
+    WHERE n.seq = ANY (v_settled);
 
-    -- With a deleter: it is being removed, and whoever judges later finds no row of it. An
-    -- xmax that is none, of a rolled back one or of a lock, does no harm: it has completed.
-    v_leaving := array(
+    -- A row of finished with a deleter is being removed: a later check would find no trace of the
+    -- job, so its edges are marked as met. An xmax of a transaction that was rolled back, or of a
+    -- lock, does no harm: the job was completed.
+    v_being_deleted := array(
         SELECT f.job
         FROM pulse_internal.finished AS f
         WHERE f.job = ANY (v_completed)
             AND f.xmax <> 0
     );
-    IF v_leaving <> '{}' THEN
+    IF v_being_deleted <> '{}' THEN
         UPDATE pulse_internal.dependency AS d
         SET met = true
-        WHERE d.after = ANY (v_leaving)
+        WHERE d.after = ANY (v_being_deleted)
             AND NOT d.met;
     END IF;
 
     IF v_completed <> '{}' THEN
-        released := pulse_internal.wake(v_completed, true);
+        unblocked := pulse_internal.unblock_after(v_completed, true);
     END IF;
-    IF v_gone <> '{}' THEN
-        PERFORM pulse_internal.note_met(v_gone);
+    IF v_deleted <> '{}' THEN
+        PERFORM pulse_internal.note_met(v_deleted);
     END IF;
-    IF v_failed || v_gone <> '{}' THEN
-        PERFORM pulse_internal.ended_badly(v_failed || v_gone, settle.max_notes, settle.until);
+    IF v_failed || v_deleted <> '{}' THEN
+        PERFORM pulse_internal.ended_badly(v_failed || v_deleted, settle_doubts.max_notes, settle_doubts.until);
     END IF;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.settle(
+COMMENT ON FUNCTION pulse_internal.settle_doubts(
     integer, bigint, bigint [], bigint [], timestamptz
 ) IS
-'Look at doubts: release who waits for a job that has ended, and drop the doubt about a job whose end will see who waits. decided are doubts that were unsure, and are not since every transaction that might have ended their job is over.';
+'Settle up to max_notes doubts from a seq on, except the skipped ones. decided are doubts that were unsure: each transaction that could have been ending their jobs is over. Returns how many jobs were unblocked, how many doubts were read, the last of them, and those that are unsure.';
 
--- What has ended once is enough for who takes any end, also when it is retried or pruned.
--- One that has run needs no gate any more. Of others that have ended their row is shared, so
--- that retention, which waits for nobody, leaves them until we are through.
 CREATE FUNCTION pulse_internal.note_met(jobs bigint [])
 RETURNS void
 LANGUAGE plpgsql
@@ -182,17 +202,20 @@ SET jit = off
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    v_children bigint [] := array(
+    v_dependents bigint [] := array(
         SELECT d.job
         FROM pulse_internal.dependency AS d
         WHERE d.after = ANY (note_met.jobs)
             AND NOT d.met
             AND (SELECT b.after_failed FROM pulse_internal.body AS b WHERE b.job = d.job) = 'run'
     );
-    v_kept bigint [] := array(
+    -- Dependents that have ended without a run may be retried, and then wait again. The lock keeps
+    -- retention, which skips locked rows, from deleting them until this transaction ends. A
+    -- dependent that has run never waits again.
+    v_unrun_dependents bigint [] := array(
         SELECT f.job
         FROM pulse_internal.finished AS f
-        WHERE f.job = ANY (v_children)
+        WHERE f.job = ANY (v_dependents)
             AND f.attempts = 0
         FOR KEY SHARE SKIP LOCKED
     );
@@ -200,19 +223,18 @@ BEGIN
     UPDATE pulse_internal.dependency AS d
     SET met = true
     WHERE d.after = ANY (note_met.jobs)
-        -- By hash: there may be 100,000 (docs/decisions/pinned-plans.md).
-        AND (d.job IN (SELECT c.job FROM unnest(v_children) AS c (job))) IS TRUE
+        -- IN a subquery becomes a hash table: there may be 100,000 (docs/decisions/pinned-plans.md).
+        AND (d.job IN (SELECT c.job FROM unnest(v_dependents) AS c (job))) IS TRUE
         AND (
-            d.job IN (SELECT k.job FROM unnest(v_kept) AS k (job))
+            d.job IN (SELECT r.job FROM unnest(v_unrun_dependents) AS r (job))
             OR (SELECT true FROM pulse_internal.finished AS f WHERE f.job = d.job) IS NOT TRUE
         );
 END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.note_met(bigint []) IS
-'Remember, for blocked jobs with after_failed run, that these jobs have ended once.';
+'Mark these jobs as ended once for the dependents with after_failed = run: any end is enough for those, also if the job is then retried or deleted.';
 
--- A claim that found nothing to do.
 CREATE FUNCTION pulse_internal.settle_some()
 RETURNS integer
 LANGUAGE plpgsql
@@ -222,24 +244,17 @@ DECLARE
     v_mark pulse_internal.note_mark := pulse_internal.newest_note_mark();
 BEGIN
     RETURN (
-        SELECT s.released
-        FROM pulse_internal.settle(100, v_mark.doubt_from, '{}', v_mark.unsure, NULL) AS s
-        -- Each of them is stepped over.
+        SELECT s.unblocked
+        FROM pulse_internal.settle_doubts(100, v_mark.doubt_from, '{}', v_mark.unsure, NULL) AS s
+        -- The scan steps over each unsure doubt: with many of them this is left to tick.
         WHERE cardinality(v_mark.unsure) < 100
     );
 END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.settle_some() IS
-'Look at up to a hundred doubts; returns how many jobs were released.';
+'For a claim that has found no job: settle up to a hundred doubts. Returns how many jobs were unblocked.';
 
--- The portions of watchers that a claim or tick takes (flows/settle.sql).
-
--- For claims and tick, which have seen that there is a note: who finds none writes nothing and
--- holds no lock on the table.
---
--- Notes above upto were written meanwhile, some by this: what another session holds is noted
--- anew, behind all others.
 CREATE FUNCTION pulse_internal.take_portions(
     need integer,
     max_notes integer,
@@ -261,13 +276,14 @@ SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     v_from bigint := take_portions.from_seq;
-    v_note pulse_internal.wake;
-    v_looked record;
-    v_vain integer := 0;
+    v_portion pulse_internal.wake;
+    v_result record;
+    v_portions_in_vain integer := 0;
 BEGIN
     released := 0;
     taken := 0;
 
+    -- Not beyond upto: portions above it were written meanwhile, some of them below.
     FOR v_round IN 1..take_portions.max_notes LOOP
         DELETE FROM pulse_internal.wake AS w
         WHERE w.ctid = ANY (array(
@@ -279,41 +295,43 @@ BEGIN
                 LIMIT 1
                 FOR UPDATE SKIP LOCKED
             ))
-        RETURNING w.* INTO v_note;
+        RETURNING w.* INTO v_portion;
         EXIT WHEN NOT FOUND;
 
-        v_from := v_note.seq + 1;
+        v_from := v_portion.seq + 1;
         taken := taken + 1;
-        -- It may have been retried since: then what ended once is in dependency.met.
-        v_looked := pulse_internal.look(
-            ARRAY[v_note.job],
+        -- The job may have been retried since: then it counts as ended badly, and dependency.met
+        -- tells for which dependents that end is enough.
+        v_result := pulse_internal.unblock_dependents(
+            ARRAY[v_portion.job],
             coalesce(
                 (
                     SELECT f.state = 'completed'
                     FROM pulse_internal.finished AS f
-                    WHERE f.job = v_note.job
+                    WHERE f.job = v_portion.job
                 ),
                 false
             ),
-            v_note.from_seq, v_note.to_seq, 1000
+            v_portion.from_seq, v_portion.to_seq, 1000
         );
-        released := released + v_looked.released;
+        released := released + v_result.unblocked;
 
-        IF v_looked.left_over THEN
+        IF v_result.left_over THEN
             INSERT INTO pulse_internal.wake (job, from_seq, to_seq)
-            VALUES (v_note.job, v_note.from_seq, v_note.to_seq);
+            VALUES (v_portion.job, v_portion.from_seq, v_portion.to_seq);
         END IF;
-        -- Where one after the other is held, each look only writes its note anew.
-        IF v_looked.released = 0 THEN
-            v_vain := v_vain + 1;
+        -- What is left over is locked by another session: note it anew, behind all others. After
+        -- three portions without a job to unblock, more would only be noted anew as well.
+        IF v_result.unblocked = 0 THEN
+            v_portions_in_vain := v_portions_in_vain + 1;
         END IF;
-        EXIT WHEN released >= take_portions.need OR v_vain = 3;
+        EXIT WHEN released >= take_portions.need OR v_portions_in_vain = 3;
     END LOOP;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.take_portions(integer, integer, bigint, bigint) IS
-'Take portions that were left for later, from a number on, and look at them; says how many, and how many jobs were released.';
+'Unblock jobs of up to max_notes portions, from a seq on, until need jobs are unblocked. Returns how many jobs were unblocked and how many portions were taken.';
 
 CREATE FUNCTION pulse_internal.newest_note_mark()
 RETURNS pulse_internal.note_mark
@@ -340,4 +358,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.newest_note_mark() IS
-'From which numbers on there can be live doubts and wakes.';
+'The seq from which on there can be rows of doubt and of wake, and the doubts that are unsure.';

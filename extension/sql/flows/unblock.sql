@@ -1,35 +1,42 @@
--- Where released jobs go (flows/release.sql): in line, into waiting or before an approver.
+-- unblock_rows: where jobs go that no longer wait for others (flows/release.sql).
+--
+-- An ordinary job goes to ready, many by one statement. One by one go jobs that have to be approved
+-- (to approval), run at a later time (to waiting), have an expires_in, or belong to a grouped lane
+-- (to group_ready). A job that follows another one with the same unique key also takes that key;
+-- while another session holds the key, the job stays blocked (enqueue/follow.sql).
+--
+-- It deletes from blocked, whose rows the caller has locked, writes the tables above, body and
+-- expiry for expires_in, and wakes idle workers of the lanes. It waits for no lock.
 
--- The rows are locked by us, so their addresses hold. lane is that of all of them where they
--- need nothing but a place in line, and else NULL.
-CREATE FUNCTION pulse_internal.release(tids tid [], lane text DEFAULT NULL)
+CREATE FUNCTION pulse_internal.unblock_rows(tids tid [], one_plain_lane text DEFAULT NULL)
 RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_lanes text [] := ARRAY[release.lane];
+    v_lanes text [] := ARRAY[unblock_rows.one_plain_lane];
     v_lane text;
-    v_plain tid [] := release.tids;
-    v_gone integer;
-    v_free tid [];
+    v_plain tid [] := unblock_rows.tids;
+    v_unblocked integer;
+    v_with_own_key tid [];
     v_job pulse_internal.blocked;
 BEGIN
-    IF release.lane IS NULL
-        OR (SELECT l.grouped FROM pulse_internal.lane AS l WHERE l.lane = release.lane)
+    -- one_plain_lane: all jobs are of this lane and ordinary. Else find out which ones are.
+    IF unblock_rows.one_plain_lane IS NULL
+        OR (SELECT l.grouped FROM pulse_internal.lane AS l WHERE l.lane = unblock_rows.one_plain_lane)
     THEN
         v_lanes := array(
             SELECT DISTINCT l.lane
             FROM (
                 SELECT b.lane
                 FROM pulse_internal.blocked AS b
-                WHERE b.ctid = ANY (release.tids) OFFSET 0
+                WHERE b.ctid = ANY (unblock_rows.tids) OFFSET 0
             ) AS l
         );
         v_plain := array(
             SELECT b.ctid
             FROM pulse_internal.blocked AS b
-            WHERE b.ctid = ANY (release.tids)
+            WHERE b.ctid = ANY (unblock_rows.tids)
                 AND b.lane <> ALL (array(
                     SELECT l.lane
                     FROM pulse_internal.lane AS l
@@ -46,10 +53,10 @@ BEGIN
         );
     END IF;
 
-    -- Both halves read the same rows, in one snapshot: rows that DELETE returns are fetched and
-    -- stored once more on their way, which is half a microsecond each. A lane that gets groups
-    -- meanwhile sorts what it finds in ready, as after an enqueue (groups/sort.sql).
-    WITH gone AS (
+    -- The ordinary jobs. Both halves read the same rows, in one snapshot: RETURNING would fetch and
+    -- store each row once more, half a microsecond each. If the lane becomes grouped meanwhile, the
+    -- jobs are sorted into their groups later, as after an enqueue (groups/sort.sql).
+    WITH deleted AS (
         DELETE FROM pulse_internal.blocked AS b
         WHERE b.ctid = ANY (v_plain)
     )
@@ -58,9 +65,9 @@ BEGIN
     SELECT b.lane, b.rank, b.kind, b.job, b.attempts, b.failures, b.keyed
     FROM pulse_internal.blocked AS b
     WHERE b.ctid = ANY (v_plain);
-    GET DIAGNOSTICS v_gone = ROW_COUNT;
+    GET DIAGNOSTICS v_unblocked = ROW_COUNT;
 
-    -- The bell, as in ring: nobody sleeps if the lock can be had.
+    -- Wake idle workers, as ring does (common/bell.sql): one that sleeps holds the lock.
     FOREACH v_lane IN ARRAY v_lanes LOOP
         IF NOT (
             pg_try_advisory_lock('pulse_internal.ready'::regclass::oid::integer, hashtext(v_lane))
@@ -70,67 +77,66 @@ BEGIN
         END IF;
     END LOOP;
 
-    IF v_gone < cardinality(release.tids) THEN
-        -- Those that are to be approved, wait for a time, join a group or are still to get
-        -- their unique key, one by one.
-        v_free := pulse_internal.inherit_keys(release.tids);
+    IF v_unblocked < cardinality(unblock_rows.tids) THEN
+        -- The others, one by one.
+        v_with_own_key := pulse_internal.inherit_keys(unblock_rows.tids);
         FOR v_job IN
             DELETE FROM pulse_internal.blocked AS b
-            WHERE b.ctid = ANY (v_free)
+            WHERE b.ctid = ANY (v_with_own_key)
             RETURNING b.*
         LOOP
-            PERFORM pulse_internal.unblock(v_job);
-            v_gone := v_gone + 1;
+            PERFORM pulse_internal.put_unblocked(v_job);
+            v_unblocked := v_unblocked + 1;
         END LOOP;
     END IF;
-    RETURN v_gone;
+    RETURN v_unblocked;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.release(tid [], text) IS
-'Take blocked jobs out and put them where they belong: in line, into waiting or before an approver; returns how many could go.';
+COMMENT ON FUNCTION pulse_internal.unblock_rows(tid [], text) IS
+'Unblock jobs by the addresses of their rows, which the caller has locked. one_plain_lane is their lane, if all are of one lane and can go straight to ready; else NULL. Returns how many were unblocked.';
 
--- job is the row that was taken out, or would have been written. Approval is asked for now,
--- so that the approver sees the results of the upstreams, and its expiry starts now.
-CREATE FUNCTION pulse_internal.unblock(job pulse_internal.blocked)
+CREATE FUNCTION pulse_internal.put_unblocked(job pulse_internal.blocked)
 RETURNS text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_run_at timestamptz := greatest(
-        (unblock.job).run_at, clock_timestamp() + (unblock.job).delay
+        (put_unblocked.job).run_at, clock_timestamp() + (put_unblocked.job).delay
     );
     v_start_by timestamptz := greatest(v_run_at, clock_timestamp())
-        + (unblock.job).expires_in;
+        + (put_unblocked.job).expires_in;
 BEGIN
     IF v_start_by IS NOT NULL THEN
         UPDATE pulse_internal.body AS b
         SET start_by = v_start_by
-        WHERE b.job = (unblock.job).job;
+        WHERE b.job = (put_unblocked.job).job;
 
-        PERFORM pulse_internal.note_expiry((unblock.job).job, v_start_by);
+        PERFORM pulse_internal.note_expiry((put_unblocked.job).job, v_start_by);
     END IF;
 
-    IF (unblock.job).needs_approval THEN
+    -- Approval is asked for now, so that the approver sees the results of the upstreams. Its expiry
+    -- counts from now.
+    IF (put_unblocked.job).needs_approval THEN
         INSERT INTO pulse_internal.approval (job, lane, kind, rank, run_at, expires_at, keyed)
         VALUES (
-            (unblock.job).job, (unblock.job).lane, (unblock.job).kind,
-            (unblock.job).rank, v_run_at,
-            clock_timestamp() + (pulse_internal.kind_settings((unblock.job).kind)).approval_expiry,
-            (unblock.job).keyed
+            (put_unblocked.job).job, (put_unblocked.job).lane, (put_unblocked.job).kind,
+            (put_unblocked.job).rank, v_run_at,
+            clock_timestamp() + (pulse_internal.kind_settings((put_unblocked.job).kind)).approval_expiry,
+            (put_unblocked.job).keyed
         );
         RETURN 'awaiting_approval';
     END IF;
 
     PERFORM pulse_internal.put_in_line(
-        (unblock.job).job, (unblock.job).lane, (unblock.job).kind, (unblock.job).rank,
-        v_run_at, (unblock.job).attempts, (unblock.job).failures, (unblock.job).keyed,
-        false, group_key => pulse_internal.group_key((unblock.job).job)
+        (put_unblocked.job).job, (put_unblocked.job).lane, (put_unblocked.job).kind, (put_unblocked.job).rank,
+        v_run_at, (put_unblocked.job).attempts, (put_unblocked.job).failures, (put_unblocked.job).keyed,
+        false, group_key => pulse_internal.group_key((put_unblocked.job).job)
     );
     RETURN CASE WHEN v_run_at > clock_timestamp() THEN 'scheduled' ELSE 'ready' END;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.unblock(pulse_internal.blocked) IS
-'Put a job whose upstreams have ended where it belongs; returns its state.';
+COMMENT ON FUNCTION pulse_internal.put_unblocked(pulse_internal.blocked) IS
+'Put a job whose upstreams have ended into approval, waiting, ready or group_ready. job is its row of blocked, which the caller has deleted or never written. Returns its state.';

@@ -103,7 +103,7 @@ BEGIN
     VALUES (v_was.lane, v_was.kind, 'retried');
 
     IF pg_sequence_last_value('pulse_internal.blocked_seq') IS NOT NULL THEN
-        PERFORM pulse_internal.wake(ARRAY[retry.job_id], false);
+        PERFORM pulse_internal.unblock_after(ARRAY[retry.job_id], false);
         PERFORM pulse_internal.revive(retry.job_id);
     END IF;
 END;

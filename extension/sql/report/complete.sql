@@ -243,7 +243,7 @@ BEGIN
                         AND f.ended_by = 'complete'
                 );
             END IF;
-            PERFORM pulse_internal.wake(v_jobs, true);
+            PERFORM pulse_internal.unblock_after(v_jobs, true);
         END IF;
     END IF;
 
