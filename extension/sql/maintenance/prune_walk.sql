@@ -157,7 +157,7 @@ BEGIN
             CROSS JOIN unnest(
                 enum_range(NULL::pulse_internal.outcome)
             ) AS e (state)
-            CROSS JOIN LATERAL pulse_internal.retained_since(
+            CROSS JOIN LATERAL pulse_internal.retention_cutoffs(
                 ARRAY[l.lane], ARRAY[e.state]
             ) AS p
             OFFSET 0

@@ -99,6 +99,8 @@ SELECT is_empty(
     FROM pg_proc AS p
     WHERE p.pronamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
         AND p.prosrc LIKE '%pulse\_internal.require\_read\_committed(%'
+        -- The manifest names all functions and calls none.
+        AND p.proname <> 'manifest'
         AND p.provolatile <> 'v'
     $$,
     'rule 1: what asks for READ COMMITTED is VOLATILE, so that each statement looks anew'
