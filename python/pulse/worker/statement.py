@@ -54,7 +54,7 @@ class DocumentedStatement:
     def __init__(
         self, name: str, query: LiteralString, parameters: Sequence[str]
     ) -> None:
-        self._query = query
+        self._query: LiteralString = query
         self._parameters = parameters
 
     def adapt(self, values: Sequence[Any]) -> Sequence[Any]:
