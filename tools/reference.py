@@ -32,6 +32,10 @@ GROUPS = {
 }
 SYSTEM = {"tick", "reap", "check"}
 
+# The type of the last argument of verbs that know their caller. No caller gives it, so
+# neither the reference nor extension/api.txt lists it (docs/decisions/identity.md).
+SIGNATURE = "pulse_internal.caller_signature"
+
 FUNCTIONS = """
 SELECT
     p.proname::text AS name,
@@ -121,6 +125,8 @@ class Function:
                 continue
             default = self.defaults[inputs]
             inputs += 1
+            if kind == SIGNATURE:
+                continue
             yield f"{name} {kind}" + (f" DEFAULT {plain(default)}" if default else "")
 
     def returns(self) -> str:
@@ -183,7 +189,10 @@ def lines(
         "Made from the comments in the database by `make reference`; change them, not"
         " this page. Call functions with named arguments:"
         " `SELECT pulse.enqueue('mail', priority => 10)`. Errors are listed in"
-        " [errors.md](errors.md), access levels in [access.md](access.md)."
+        " [errors.md](errors.md), access levels in [access.md](access.md). Functions"
+        " that know their caller have a last argument `signature`, which `\\df` shows"
+        " and this page leaves out: its default says who calls, and no other value is"
+        " accepted."
     )
     for group, about in GROUPS.items():
         names = sorted({f.name for f in public if f.group == group})

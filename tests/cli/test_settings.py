@@ -65,8 +65,11 @@ def test_settings_of_lanes_and_kinds(pulse: Pulse, connection: Connection) -> No
 
 @pytest.mark.parametrize("verb", ["set_lane", "set_kind", "set_group"])
 def test_every_setting_has_an_option(verb: str, connection: Connection) -> None:
-    named = "SELECT proargnames FROM pg_proc WHERE oid = to_regproc(%s)"
-    row = connection.execute(named, [f"pulse.{verb}"]).fetchone()
+    named = (
+        "SELECT array(SELECT a ->> 'name' FROM jsonb_array_elements(v.arguments) AS a)"
+        " FROM pulse.verbs() AS v WHERE v.verb = %s"
+    )
+    row = connection.execute(named, [verb]).fetchone()
     assert row is not None
     known = {
         "set_lane": {"name", *settings.LANE},

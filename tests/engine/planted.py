@@ -154,8 +154,8 @@ PLANTED = (
         "G21 the first write of a step wins",
     ),
     Planted(
-        "pulse_internal.do_signal",
-        "RETURN pulse_internal.deliver_signal(do_signal.signal, v_owner, 10000)",
+        "pulse.signal",
+        "RETURN pulse_internal.deliver_signal(signal.signal, v_owner, 10000)",
         "RETURN 0",
         "G22 a signal wakes what waits for it",
     ),

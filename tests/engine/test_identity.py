@@ -1,9 +1,12 @@
-"""Autovacuum runs a producer's code in a session of nobody: it acts as the producer."""
+"""Who calls, across sessions: autovacuum, and signatures of other sessions."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+
+import psycopg
+import pytest
 
 from tests.conftest import Database
 from tools.servers import Server
@@ -66,3 +69,15 @@ def test_autovacuum_lets_a_producer_read_and_cancel_nothing_of_others(
     state = "SELECT state, enqueued_by FROM pulse.jobs WHERE job_id = %s"
     assert run(state, [victim]).fetchall() == [("ready", "postgres")]
     database.close()
+
+
+def test_a_signature_is_of_no_use_in_another_session(db: Database) -> None:
+    signer, other = db.connect(autocommit=False), db.connect()
+    row = signer.execute("SELECT pulse_internal.sign()").fetchone()
+    # While the signer's transaction is open, and when it has committed.
+    for _ in range(2):
+        with pytest.raises(psycopg.Error) as refused:
+            other.execute("SELECT pulse.pause('x', signature => %s)", row)
+        assert refused.value.sqlstate == "PU012"
+        signer.commit()
+    assert other.execute("SELECT FROM pulse.pause_status()").fetchall() == []

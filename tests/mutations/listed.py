@@ -298,7 +298,7 @@ LIMITS: dict[str, Mutation] = {
     ),
     "set_lane waits for open claims": without(
         Change(
-            "pulse_internal.do_set_lane",
+            "pulse.set_lane",
             r"PERFORM pulse_internal\.lock_out_claims\([^;]*;",
             "",
         ),
@@ -314,7 +314,7 @@ LIMITS: dict[str, Mutation] = {
     ),
     "set_group waits for open claims": without(
         Change(
-            "pulse_internal.do_set_group",
+            "pulse.set_group",
             r"PERFORM pulse_internal\.lock_out_claims\([^;]*;",
             "",
         ),
@@ -322,7 +322,7 @@ LIMITS: dict[str, Mutation] = {
     ),
     "set_group counts its group anew": without(
         Change(
-            "pulse_internal.do_set_group",
+            "pulse.set_group",
             r"PERFORM pulse_internal\.recount_groups\([^;]*;",
             "",
         ),
@@ -330,7 +330,7 @@ LIMITS: dict[str, Mutation] = {
     ),
     "a limit that appears counts what runs": without(
         Change(
-            "pulse_internal.do_set_group",
+            "pulse.set_group",
             r"PERFORM pulse_internal\.name_groups_of_leases\([^;]*;",
             "NULL;",
         ),
@@ -604,16 +604,14 @@ OTHERS: dict[str, Mutation] = {
     ),
     "a signal wakes the job that waits": without(
         Change(
-            "pulse_internal.do_signal",
+            "pulse.signal",
             r"RETURN pulse_internal\.deliver_signal\([^;]*;",
             "RETURN 0;",
         ),
         chaos_flows="Everything drains",
     ),
     "a signal is stored": without(
-        Change(
-            "pulse_internal.do_signal", r"INSERT INTO pulse_internal\.signal [^;]*;", ""
-        ),
+        Change("pulse.signal", r"INSERT INTO pulse_internal\.signal [^;]*;", ""),
         chaos_flows="A signal that was acknowledged is there, and nobody waits for it in vain",
     ),
     "a move clears alone": without(

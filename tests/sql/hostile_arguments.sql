@@ -66,7 +66,11 @@ FROM (
     ('bigint[]', ARRAY[NULL, '{}', '{NULL}', '{0,-1}', '{{1,2},{3,4}}', '[-5:-4]={1,2}']),
     ('jsonb[]', ARRAY[NULL, '{}', '{NULL}', '{{1,2},{3,4}}']),
     ('interval[]', ARRAY[NULL, '{}', '{NULL}', '{-1 s}', '{178000000 years}']),
-    ('boolean[]', ARRAY[NULL, '{}', '{NULL}', '{{t,f},{f,t}}'])
+    ('boolean[]', ARRAY[NULL, '{}', '{NULL}', '{{t,f},{f,t}}']),
+    (
+        'pulse_internal.caller_signature',
+        ARRAY[NULL, '00000000-0000-0000-0000-000000000000']
+    )
 ) AS v (type, values)
 CROSS JOIN LATERAL unnest(v.values) AS u (value)
 UNION ALL

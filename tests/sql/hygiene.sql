@@ -2,7 +2,7 @@
 -- objects that break a rule and expects none.
 BEGIN;
 
-SELECT plan(18);
+SELECT plan(20);
 
 -- The schema is the API
 
@@ -61,10 +61,57 @@ SELECT is_empty(
         p.pronamespace = 'pulse_internal'::regnamespace
         AND p.prosecdef
         AND p.prorettype <> 'trigger'::regtype
-        AND p.proargtypes[0] IS DISTINCT FROM 'pulse_internal.caller_signature'::regtype
+        AND 'pulse_internal.caller_signature'::regtype <> ALL (p.proargtypes)
         AND p.proname NOT IN ('counted', 'ready_by_kind', 'oldest_ready_at', 'find_all', 'find_filter', 'find_floor', 'reasons', 'declared_facts', 'note_declaration', 'plan_declaration', 'limits', 'raise_replica')
     $$,
     'no private function is SECURITY DEFINER, but for triggers, signed verbs and those that have their own grant'
+);
+
+-- Each of them is what keeps a signature from being guessed, skipped or made by the wrong role.
+SELECT is_empty(
+    $$
+    SELECT p.oid::regprocedure
+    FROM pg_proc AS p
+    WHERE
+        p.pronamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
+        AND p.proname <> 'redeem'
+        AND 'pulse_internal.caller_signature'::regtype = ANY (p.proargtypes)
+        AND NOT (
+            p.prosecdef
+            AND NOT p.proisstrict
+            AND p.provolatile = 'v'
+            AND p.proparallel = 'u'
+            AND p.proargtypes[p.pronargs - 1] = 'pulse_internal.caller_signature'::regtype
+            AND p.proargnames[p.pronargs] = 'signature'
+            AND pg_get_function_arg_default(p.oid, p.pronargs) = 'pulse_internal.sign()'
+            AND p.prosrc ~ format('pulse_internal.redeem\(%s.signature\)', p.proname)
+        )
+    $$,
+    'a verb that knows its caller takes the signature last, signs by default and redeems it'
+);
+
+SELECT is_empty(
+    $$
+    SELECT p.oid::regprocedure, v.proname
+    FROM pg_proc AS p
+    INNER JOIN pg_proc AS v
+        ON 'pulse_internal.caller_signature'::regtype IN (v.prorettype, v.proargtypes[v.pronargs - 1])
+    WHERE
+        p.pronamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
+        AND v.proname <> 'redeem'
+        AND (
+            p.prosecdef
+            -- Without a grant of its own, only such a function calls it.
+            OR NOT EXISTS (
+                SELECT FROM pulse_internal.access_matrix() AS m
+                WHERE m.namespace = p.pronamespace::regnamespace::text AND m.object = p.proname
+            )
+        )
+        -- Not in comments and texts, which name verbs too.
+        AND regexp_replace(p.prosrc, '--[^\n]*|''[^'']*''', '', 'g')
+        ~ format('\m%s\.%s\(', v.pronamespace::regnamespace, v.proname)
+    $$,
+    'no function with the rights of pulse calls such a verb: it would sign as the owner'
 );
 
 -- Neither is the role that acts: in maintenance, another session runs a producer's code.

@@ -68,8 +68,11 @@ def test_a_lane_is_changed_by_its_members(operator: httpx.Client) -> None:
 def test_every_setting_has_a_member(
     verb: str, body: type[BaseModel], connection: Connection
 ) -> None:
-    named = "SELECT proargnames FROM pg_proc WHERE oid = to_regproc(%s)"
-    row = connection.execute(named, [f"pulse.{verb}"]).fetchone()
+    named = (
+        "SELECT array(SELECT a ->> 'name' FROM jsonb_array_elements(v.arguments) AS a)"
+        " FROM pulse.verbs() AS v WHERE v.verb = %s"
+    )
+    row = connection.execute(named, [verb]).fetchone()
     assert row is not None
     # Those of the address.
     assert {*row[0]} - {"name", "kind"} == {*body.model_fields}

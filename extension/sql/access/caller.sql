@@ -1,20 +1,19 @@
--- Who calls. Inside SECURITY DEFINER current_user is the owner of pulse, and the role that
--- logged in is not the one that acts: in an index that ANALYZE or autovacuum computes, in
--- a materialized view that another role refreshes, a producer's code runs in the session
--- of a superuser. What PostgreSQL vouches for is current_user as a view, a column's
--- default or an invoker-rights function sees it. So:
+-- The caller of a verb: how a function with the rights of pulse knows the role that called it.
+-- Inside it current_user is the owner of pulse. session_user is not the caller either: in an
+-- index that ANALYZE or autovacuum computes, a producer's code runs in the session of a superuser.
+-- PostgreSQL evaluates the default of an argument, and the default of a column, as the caller:
 --
--- - Views that show jobs ask pulse_internal.me, which is current_user and its privileges.
--- - Verbs that must know their caller have two forms. The public one has the caller's rights
---   and signs: it inserts into pulse_internal.signing_form, a view of the view
---   pulse_internal.signing, whose further column signer defaults to current_user; so
---   nobody can name it. The other (do_ and the verb) is SECURITY DEFINER and takes the
---   signature. Who may call which is a matter of EXECUTE.
--- - enqueue inserts into pulse_internal.request_form, in the same way and in one step.
+--   SELECT pulse.cancel(7)          calls cancel(7, signature => pulse_internal.sign())
+--     sign()                        has the rights of the caller: INSERT INTO signing_form
+--       signing_form                has no column for the signer, so no caller can name one
+--         signature.signer          defaults to the oid of current_user
+--     cancel(7, signature)          has the rights of pulse: redeem(signature) deletes the row
+--                                   and returns the number of its signer
 --
--- No trigger of a view fires where session_replication_role is replica (a subscription applies
--- changes so), and PostgreSQL has no ENABLE ALWAYS for views: whoever inserts into a form asks
--- first, or looks whether it was answered.
+-- A signature is good for one call in the statement of the client that made it. A verb redeems
+-- it before anything else. A function with the rights of pulse must not call such a verb: it
+-- would sign as the owner. Views that show jobs ask pulse_internal.me. What a hostile role may
+-- try with a signature, and why enqueue has a form of its own: docs/decisions/identity.md.
 
 CREATE FUNCTION pulse.my_access()
 RETURNS SETOF text
@@ -63,7 +62,7 @@ SELECT
     ) AS roles,
     has_table_privilege(current_user, 'pulse.lanes', 'SELECT') AS sees_all,
     has_function_privilege(
-        current_user, 'pulse.approve(bigint,text)', 'EXECUTE'
+        current_user, 'pulse.approve(bigint,text,pulse_internal.caller_signature)', 'EXECUTE'
     ) AS approves;
 
 COMMENT ON VIEW pulse_internal.me IS
@@ -90,7 +89,9 @@ AS $$
         FROM pulse_internal.role AS r
         WHERE r.role = operates.who
             AND has_function_privilege(
-                r.role_oid, 'pulse.reprioritize(bigint,integer,text)', 'EXECUTE'
+                r.role_oid,
+                'pulse.reprioritize(bigint,integer,text,pulse_internal.caller_signature)',
+                'EXECUTE'
             )
     )
 $$;
@@ -108,7 +109,9 @@ AS $$
         SELECT
         FROM pulse_internal.role AS r
         WHERE r.role = approves.who
-            AND has_function_privilege(r.role_oid, 'pulse.approve(bigint,text)', 'EXECUTE')
+            AND has_function_privilege(
+                r.role_oid, 'pulse.approve(bigint,text,pulse_internal.caller_signature)', 'EXECUTE'
+            )
     )
 $$;
 
@@ -167,9 +170,7 @@ $$;
 COMMENT ON FUNCTION pulse_internal.owns(integer, bigint) IS
 'Whether a role enqueued a job.';
 
--- How a verb knows its caller (access/caller.sql says why it has to be so): the public form
--- signs with the rights of its caller, the do_ form redeems the signature.
-
+-- Where triggers do not fire, the verbs that enqueue would lose jobs in silence: no verb is signed.
 CREATE FUNCTION pulse_internal.sign()
 RETURNS pulse_internal.caller_signature
 LANGUAGE plpgsql
@@ -178,20 +179,20 @@ AS $$
 DECLARE
     v_signature pulse_internal.caller_signature;
 BEGIN
-    INSERT INTO pulse_internal.signing_form
-    DEFAULT VALUES
-    RETURNING signature INTO v_signature;
-    IF v_signature IS NULL THEN
+    IF current_setting('session_replication_role') = 'replica' THEN
         PERFORM pulse_internal.raise_replica();
     END IF;
+
+    INSERT INTO pulse_internal.signing_form AS f
+    DEFAULT VALUES
+    RETURNING f.signature INTO v_signature;
     RETURN v_signature;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.sign() IS
-'A signature of the role that calls.';
+'A signature of the role that calls: the default of the last argument of a verb.';
 
--- Of this transaction and once: what one caller signed is of no use to another.
 CREATE FUNCTION pulse_internal.redeem(signature pulse_internal.caller_signature)
 RETURNS integer
 LANGUAGE plpgsql
@@ -199,77 +200,44 @@ SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
 DECLARE
-    v_signer name;
+    v_signer oid;
+    v_name name;
 BEGIN
     DELETE FROM pulse_internal.signature AS s
     WHERE s.signature = redeem.signature
         AND s.transaction = pg_current_xact_id()
+        AND s.statement = statement_timestamp()
     RETURNING s.signer INTO v_signer;
 
-    IF NOT FOUND THEN
+    -- The name leads back to the oid, unless the role was dropped a moment ago.
+    v_name := pg_get_userbyid(v_signer);
+    IF v_signer IS NULL OR to_regrole(quote_ident(v_name)) IS DISTINCT FROM v_signer::regrole THEN
         PERFORM pulse_internal.raise(
             'PU012',
             'this call is not signed',
-            'A signature is good for one call in the transaction that made it.',
-            'Call the function without a signature: it signs for you.'
+            'A signature is good for one call in the statement that made it.',
+            'Leave the argument signature out: its default signs for you.'
         );
     END IF;
-    RETURN pulse_internal.role_number(v_signer);
+    RETURN pulse_internal.role_number(v_name);
 END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.redeem(pulse_internal.caller_signature) IS
-'The role that signed; PU012 when nobody did.';
+'Use a signature up and return the number of the role that signed; PU012 when it is not good.';
 
-CREATE VIEW pulse_internal.signing
-WITH (security_barrier)
-AS
-SELECT
-    s.signature,
-    s.signer
-FROM pulse_internal.signature AS s
-WHERE false;
-
-ALTER VIEW pulse_internal.signing ALTER COLUMN signer SET DEFAULT current_user;
-
-COMMENT ON VIEW pulse_internal.signing IS
-'What is signed, and by whom.';
-
-COMMENT ON COLUMN pulse_internal.signing.signature IS
-'Made by the trigger, whatever was given.';
-
-COMMENT ON COLUMN pulse_internal.signing.signer IS
-'The role that signs.';
-
+-- INSERT needs a column that the caller may give; a caller that chooses the number of its own
+-- signature gains nothing. No row passes the condition, so a caller reads what RETURNING
+-- answers and nothing else.
 CREATE VIEW pulse_internal.signing_form
 WITH (security_barrier)
 AS
 SELECT s.signature
-FROM pulse_internal.signing AS s;
+FROM pulse_internal.signature AS s
+WHERE false;
 
 COMMENT ON VIEW pulse_internal.signing_form IS
 'Where a caller signs.';
 
 COMMENT ON COLUMN pulse_internal.signing_form.signature IS
-'Made by the trigger, whatever was given.';
-
-CREATE FUNCTION pulse_internal.keep_signature()
-RETURNS trigger
-LANGUAGE plpgsql
-SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    INSERT INTO pulse_internal.signature (signer, transaction)
-    VALUES (new.signer, pg_current_xact_id())
-    RETURNING signature INTO new.signature;
-    RETURN new;
-END;
-$$;
-
-COMMENT ON FUNCTION pulse_internal.keep_signature() IS
-'Keep who signs until the verb asks.';
-
-CREATE TRIGGER signature_is_kept
-INSTEAD OF INSERT ON pulse_internal.signing
-FOR EACH ROW EXECUTE FUNCTION pulse_internal.keep_signature();
+'The signature.';

@@ -89,34 +89,20 @@ AS $$
     INNER JOIN (
         VALUES
         ('enqueue', 'request_form batch_form raise_replica'),
+        -- Of each level the verb that signs; the others of the level need no more.
         ('cancel', 'sign signing_form raise_replica'),
         ('hello', 'sign signing_form raise_replica'),
-        ('flow', 'flow_jobs flow_edges'),
         ('approve', 'sign signing_form raise_replica'),
+        ('flow', 'flow_jobs flow_edges'),
         ('find_jobs', 'find_own find_filter find_floor texts'),
         ('why', 'reasons places upstream_reason'),
-        ('reconcile', 'plan_declaration note_declaration do_unset_kind'),
+        ('reconcile', 'plan_declaration note_declaration unset_kind'),
         ('declarations', 'declared_facts'),
         ('lanes', 'find_all counted count_up_to oldest_ready_at'),
         ('kinds', 'ready_by_kind'),
         ('limits', 'limits')
     ) AS c (object, calls) ON c.object = a.object
     CROSS JOIN LATERAL regexp_split_to_table(c.calls, ' ') AS f (object)
-    UNION
-    -- The form of a verb that takes the signature.
-    SELECT a.access, 'pulse_internal', 'do_' || a.object
-    FROM allowed AS a
-    WHERE a.object = ANY (
-        string_to_array(
-                'approve approve_where cancel cancel_where delete_job discard_where drain_lane'
-                ' grant_access hello move move_where pause pause_schedule reject'
-                ' reject_where reprioritize reprioritize_where rerun rerun_where reschedule'
-                ' reschedule_where resume resume_lane resume_schedule retry retry_where'
-                ' revoke_access run_now run_now_where run_schedule_now schedule set_kind'
-                ' set_group set_lane set_node signal start_watchdog stop_watchdog unschedule',
-            ' '
-        )
-    )
 $$;
 
 COMMENT ON FUNCTION pulse_internal.access_matrix() IS

@@ -1,23 +1,10 @@
 -- A worker's hello is information for people: no claim depends on it.
 
 CREATE FUNCTION pulse.hello(
-    worker text, lanes text [] DEFAULT '{default}', kinds text [] DEFAULT NULL
-)
-RETURNS TABLE (
-    lane text, poll_interval interval, lease_for interval, max_batch integer, rated boolean
-)
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT s.lane, s.poll_interval, s.lease_for, s.max_batch, s.rated
-    FROM pulse_internal.do_hello(pulse_internal.sign(), hello.worker, hello.lanes, hello.kinds) AS s
-$$;
-
-COMMENT ON FUNCTION pulse.hello(text, text [], text []) IS
-'Report that a worker is running and which lanes and kinds (NULL: all) it takes, so that health can name kinds nobody handles; returns how these lanes want to be polled, and whether a rate may hold them (rated: next_at knows until when). Writes worker, at most once in 30 seconds.';
-
-CREATE FUNCTION pulse_internal.do_hello(
-    signature pulse_internal.caller_signature, worker text, lanes text [], kinds text []
+    worker text,
+    lanes text [] DEFAULT '{default}',
+    kinds text [] DEFAULT NULL,
+    signature pulse_internal.caller_signature DEFAULT pulse_internal.sign()
 )
 RETURNS TABLE (
     lane text, poll_interval interval, lease_for interval, max_batch integer, rated boolean
@@ -27,23 +14,23 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse_internal.redeem(do_hello.signature);
+    v_who integer := pulse_internal.redeem(hello.signature);
 BEGIN
-    PERFORM pulse_internal.require_name('worker', do_hello.worker);
+    PERFORM pulse_internal.require_name('worker', hello.worker);
     PERFORM pulse_internal.require_between(
-        cardinality(do_hello.lanes), pulse_internal.range_of('hello', 'lanes', 'items')
+        cardinality(hello.lanes), pulse_internal.range_of('hello', 'lanes', 'items')
     );
     PERFORM pulse_internal.require_name('lanes', u.lane)
-    FROM unnest(do_hello.lanes) AS u (lane);
+    FROM unnest(hello.lanes) AS u (lane);
     PERFORM pulse_internal.require_between(
-        cardinality(do_hello.kinds), pulse_internal.range_of('hello', 'kinds', 'items')
+        cardinality(hello.kinds), pulse_internal.range_of('hello', 'kinds', 'items')
     );
     PERFORM pulse_internal.require_name('kinds', u.kind)
-    FROM unnest(do_hello.kinds) AS u (kind);
+    FROM unnest(hello.kinds) AS u (kind);
 
     INSERT INTO pulse_internal.worker AS w (worker, lanes, kinds, seen_by, seen_at)
     VALUES (
-        do_hello.worker, coalesce(do_hello.lanes, '{}'), do_hello.kinds, pulse_internal.role_name(v_who),
+        hello.worker, coalesce(hello.lanes, '{}'), hello.kinds, pulse_internal.role_name(v_who),
         clock_timestamp()
     )
     ON CONFLICT ON CONSTRAINT worker_says_hello_once DO UPDATE SET
@@ -67,18 +54,18 @@ BEGIN
         OR EXISTS (
             SELECT FROM pulse_internal.kind AS k
             WHERE k.rate IS NOT NULL
-                AND (do_hello.kinds IS NULL OR k.kind = ANY (do_hello.kinds))
+                AND (hello.kinds IS NULL OR k.kind = ANY (hello.kinds))
         )
-    FROM unnest(do_hello.lanes) WITH ORDINALITY AS u (lane, place)
+    FROM unnest(hello.lanes) WITH ORDINALITY AS u (lane, place)
     CROSS JOIN LATERAL pulse_internal.lane_settings(u.lane) AS s
     ORDER BY u.place;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_hello(
-    pulse_internal.caller_signature, text, text [], text []
+COMMENT ON FUNCTION pulse.hello(
+    text, text [], text [], pulse_internal.caller_signature
 ) IS
-'hello for the role that signed. Writes the same.';
+'Report that a worker is running and which lanes and kinds (NULL: all) it takes, so that health can name kinds nobody handles; returns how these lanes want to be polled, and whether a rate may hold them (rated: next_at knows until when). Writes worker, at most once in 30 seconds.';
 
 -- A worker that never says hello is known by what it runs. A heartbeat moves
 -- lease_until to lease_for from now, so the difference is when it was last seen.

@@ -117,22 +117,10 @@ COMMENT ON FUNCTION pulse.wait_for(bigint, text, interval, text) IS
 -- late it runs, and however short the signal is kept.
 
 CREATE FUNCTION pulse.signal(
-    signal text, payload jsonb DEFAULT NULL, keep interval DEFAULT '7 days'
-)
-RETURNS integer
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pulse_internal.do_signal(
-        pulse_internal.sign(), signal.signal, signal.payload, signal.keep
-    )
-$$;
-
-COMMENT ON FUNCTION pulse.signal(text, jsonb, interval) IS
-'Send a signal to jobs that wait for it, or will within keep: the first of a name counts, later ones change nothing. It reaches the jobs that the caller enqueued; one of an approver or an operator reaches all. Part of the caller''s transaction. Returns how many jobs woke at once, 10,000 at most; tick wakes the rest, and those that another session held. PU001 above READ COMMITTED, PU002 bad argument, PU003 a payload above 1 MB. Writes signal, signal_wait, waiting, ready and job_step.';
-
-CREATE FUNCTION pulse_internal.do_signal(
-    signature pulse_internal.caller_signature, signal text, payload jsonb, keep interval
+    signal text,
+    payload jsonb DEFAULT NULL,
+    keep interval DEFAULT '7 days',
+    signature pulse_internal.caller_signature DEFAULT pulse_internal.sign()
 )
 RETURNS integer
 LANGUAGE plpgsql
@@ -141,14 +129,14 @@ SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
 DECLARE
-    v_who integer := pulse_internal.redeem(do_signal.signature);
+    v_who integer := pulse_internal.redeem(signal.signature);
     v_owner integer := CASE WHEN pulse_internal.approves(v_who) THEN 0 ELSE v_who END;
-    v_keep interval := coalesce(do_signal.keep, '7 days');
+    v_keep interval := coalesce(signal.keep, '7 days');
 BEGIN
     PERFORM pulse_internal.require_read_committed('signal');
-    PERFORM pulse_internal.require_name('signal', do_signal.signal);
+    PERFORM pulse_internal.require_name('signal', signal.signal);
     PERFORM pulse_internal.require_size(
-        pulse_internal.text_size(do_signal.payload), pulse_internal.range_of('signal', 'payload'),
+        pulse_internal.text_size(signal.payload), pulse_internal.range_of('signal', 'payload'),
         'Store the data elsewhere and send a reference.'
     );
     PERFORM pulse_internal.require_duration(
@@ -158,27 +146,27 @@ BEGIN
     -- Waits for a job that is just beginning to wait, and for nobody else.
     PERFORM pg_advisory_xact_lock_shared(
         'pulse_internal.signal'::regclass::oid::integer,
-        pulse_internal.signal_key(do_signal.signal, v_owner)
+        pulse_internal.signal_key(signal.signal, v_owner)
     );
 
     DELETE FROM pulse_internal.signal AS s
-    WHERE s.signal = do_signal.signal
+    WHERE s.signal = signal.signal
         AND s.owner = v_owner
         AND s.expires_at <= clock_timestamp();
 
     -- Waits for another who is just sending the same.
     INSERT INTO pulse_internal.signal (signal, owner, payload, expires_at)
-    VALUES (do_signal.signal, v_owner, do_signal.payload, clock_timestamp() + v_keep)
+    VALUES (signal.signal, v_owner, signal.payload, clock_timestamp() + v_keep)
     ON CONFLICT ON CONSTRAINT signal_is_sent_once DO NOTHING;
 
-    RETURN pulse_internal.deliver_signal(do_signal.signal, v_owner, 10000);
+    RETURN pulse_internal.deliver_signal(signal.signal, v_owner, 10000);
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_signal(
-    pulse_internal.caller_signature, text, jsonb, interval
+COMMENT ON FUNCTION pulse.signal(
+    text, jsonb, interval, pulse_internal.caller_signature
 ) IS
-'signal for the role that signed. Writes the same.';
+'Send a signal to jobs that wait for it, or will within keep: the first of a name counts, later ones change nothing. It reaches the jobs that the caller enqueued; one of an approver or an operator reaches all. Part of the caller''s transaction. Returns how many jobs woke at once, 10,000 at most; tick wakes the rest, and those that another session held. PU001 above READ COMMITTED, PU002 bad argument, PU003 a payload above 1 MB. Writes signal, signal_wait, waiting, ready and job_step.';
 
 -- The upper half of a key is the role, the lower half a hash of the name: a role cannot choose a
 -- name whose lock is that of another role's signal, and so delay the jobs that wait for that one.

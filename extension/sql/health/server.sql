@@ -205,7 +205,10 @@ AS $$
             u.usesysid,
             bool_or(has_function_privilege(m.oid, 'pulse.tick()', 'EXECUTE')) AS ticks,
             bool_or(
-                has_function_privilege(m.oid, 'pulse.signal(text,jsonb,interval)', 'EXECUTE')
+                has_function_privilege(
+                    m.oid, 'pulse.signal(text,jsonb,interval,pulse_internal.caller_signature)',
+                    'EXECUTE'
+                )
             ) AS signals
         FROM (SELECT DISTINCT s.usesysid FROM session AS s) AS u
         INNER JOIN pg_roles AS m ON pg_has_role(u.usesysid, m.oid, 'MEMBER')

@@ -1,6 +1,7 @@
 -- What each verb takes, who may call it and on what it acts. Names, types and defaults come
 -- from the catalog, ranges from common/argument_ranges.sql, levels from access/levels.sql and
--- states from common/acts_on.sql: the places where the engine looks when it checks a call.
+-- states from common/acts_on.sql: the places where the engine looks when it checks a call. The
+-- signature of the caller (access/caller.sql) is left out by its type: no caller gives it.
 
 CREATE FUNCTION pulse.verbs()
 RETURNS TABLE (verb text, arguments jsonb, access text [], states text [])
@@ -57,7 +58,7 @@ AS $$
         ) WITH ORDINALITY AS a (name, type, place)
         LEFT JOIN limits AS l ON l.argument = a.name AND l.verb IN (p.proname, '*')
         WHERE p.pronamespace = 'pulse'::regnamespace
-            AND p.pronargs > 0
+            AND a.type <> 'pulse_internal.caller_signature'::regtype
         GROUP BY p.oid
     ),
 

@@ -11,23 +11,9 @@
 --
 -- It writes audit_entry, upkeep_run and the tables of pg_cron. It takes no lock of pulse.
 
-CREATE FUNCTION pulse.start_watchdog(every interval DEFAULT '10 seconds')
-RETURNS text
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pulse_internal.do_start_watchdog(pulse_internal.sign(), start_watchdog.every)
-$$;
-
-COMMENT ON FUNCTION pulse.start_watchdog(interval) IS
-'Have pg_cron call tick at this interval. Returns what was registered. Another call changes the interval.
-
-- every: 1 to 59 seconds.
-
-Errors: PU002 bad interval; PU010 pg_cron is missing, is in another database or refuses. The HINT has the statement that the administrator has to run.';
-
-CREATE FUNCTION pulse_internal.do_start_watchdog(
-    signature pulse_internal.caller_signature, every interval
+CREATE FUNCTION pulse.start_watchdog(
+    every interval DEFAULT '10 seconds',
+    signature pulse_internal.caller_signature DEFAULT pulse_internal.sign()
 )
 RETURNS text
 LANGUAGE plpgsql
@@ -35,7 +21,7 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse_internal.redeem(do_start_watchdog.signature);
+    v_who integer := pulse_internal.redeem(start_watchdog.signature);
     v_seconds integer;
     v_schedule text;
     v_command text;
@@ -43,10 +29,10 @@ DECLARE
     v_after jsonb;
 BEGIN
     PERFORM pulse_internal.require_range(
-        'start_watchdog', 'every', coalesce(do_start_watchdog.every, '0')
+        'start_watchdog', 'every', coalesce(start_watchdog.every, '0')
     );
-    v_seconds := extract(epoch FROM do_start_watchdog.every)::integer;
-    PERFORM pulse_internal.require_cron(do_start_watchdog.every);
+    v_seconds := extract(epoch FROM start_watchdog.every)::integer;
+    PERFORM pulse_internal.require_cron(start_watchdog.every);
     SELECT jsonb_build_object('schedule', e.schedule, 'command', e.command) INTO v_before
     FROM pulse_internal.cron_entries() AS e
     WHERE e.entry = 'pulse watchdog';
@@ -59,7 +45,7 @@ BEGIN
     EXCEPTION WHEN OTHERS THEN
         BEGIN
             v_schedule := '* * * * *';
-            v_command := pulse_internal.watchdog_loop_command(do_start_watchdog.every);
+            v_command := pulse_internal.watchdog_loop_command(start_watchdog.every);
             PERFORM pulse_internal.register('pulse watchdog', v_schedule, v_command);
         EXCEPTION WHEN OTHERS THEN
             PERFORM pulse_internal.raise_no_cron(
@@ -97,28 +83,23 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_start_watchdog(pulse_internal.caller_signature, interval) IS
-'start_watchdog for the role that signed.';
+COMMENT ON FUNCTION pulse.start_watchdog(interval, pulse_internal.caller_signature) IS
+'Have pg_cron call tick at this interval. Returns what was registered. Another call changes the interval.
 
-CREATE FUNCTION pulse.stop_watchdog()
-RETURNS text
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pulse_internal.do_stop_watchdog(pulse_internal.sign())
-$$;
+- every: 1 to 59 seconds.
 
-COMMENT ON FUNCTION pulse.stop_watchdog() IS
-'Remove what start_watchdog has registered. Returns what was removed; nothing to remove is no error. Workers go on to call tick.';
+Errors: PU002 bad interval; PU010 pg_cron is missing, is in another database or refuses. The HINT has the statement that the administrator has to run.';
 
-CREATE FUNCTION pulse_internal.do_stop_watchdog(signature pulse_internal.caller_signature)
+CREATE FUNCTION pulse.stop_watchdog(
+    signature pulse_internal.caller_signature DEFAULT pulse_internal.sign()
+)
 RETURNS text
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse_internal.redeem(do_stop_watchdog.signature);
+    v_who integer := pulse_internal.redeem(stop_watchdog.signature);
     v_jobs bigint [] := ARRAY(SELECT e.jobid FROM pulse_internal.cron_entries() AS e);
     v_job bigint;
 BEGIN
@@ -139,8 +120,8 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_stop_watchdog(pulse_internal.caller_signature) IS
-'stop_watchdog for the role that signed.';
+COMMENT ON FUNCTION pulse.stop_watchdog(pulse_internal.caller_signature) IS
+'Remove what start_watchdog has registered. Returns what was removed; nothing to remove is no error. Workers go on to call tick.';
 
 CREATE PROCEDURE pulse_internal.watchdog_tick()
 LANGUAGE plpgsql

@@ -1,20 +1,13 @@
--- Awaiting approval has one way in (enqueue) and three ways out: approve, reject, expiry
--- (and cancel, as everywhere). Each begins with a DELETE from pulse_internal.approval, so the first
--- wins and an approve can never undo a cancel.
+-- approve and reject decide on a job that awaits approval. Such a job has one way in
+-- (enqueue) and four ways out: approve, reject, expiry and cancel. Each of the four
+-- begins with a DELETE from approval, so the first wins and an approve never undoes a
+-- cancel. approve writes ready or waiting, reject and expiry write finished and job_key,
+-- both verbs write audit_entry.
 
-CREATE FUNCTION pulse.approve(job_id bigint, reason text DEFAULT NULL)
-RETURNS text
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pulse_internal.do_approve(pulse_internal.sign(), approve.job_id, approve.reason)
-$$;
-
-COMMENT ON FUNCTION pulse.approve(bigint, text) IS
-'Let a job run that awaits approval; returns ready, or scheduled when its run_at is still to come. An approval counts until the watchdog has expired the job. Many at once: approve_where. PU004 no such job; PU105 it does not await approval: approved before, rejected, expired or cancelled; PU107 it kept moving. Writes approval, ready or waiting, and audit_entry.';
-
-CREATE FUNCTION pulse_internal.do_approve(
-    signature pulse_internal.caller_signature, job_id bigint, reason text
+CREATE FUNCTION pulse.approve(
+    job_id bigint,
+    reason text DEFAULT NULL,
+    signature pulse_internal.caller_signature DEFAULT pulse_internal.sign()
 )
 RETURNS text
 LANGUAGE plpgsql
@@ -22,35 +15,35 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse_internal.redeem(do_approve.signature);
+    v_who integer := pulse_internal.redeem(approve.signature);
     v_done record;
 BEGIN
     PERFORM pulse_internal.require_read_committed('approve');
-    PERFORM pulse_internal.require_reason(do_approve.reason);
+    PERFORM pulse_internal.require_reason(approve.reason);
 
     SELECT a.* INTO v_done
-    FROM pulse_internal.approve(do_approve.job_id) AS a;
+    FROM pulse_internal.approve(approve.job_id) AS a;
 
     IF v_done.state IS NULL THEN
         PERFORM pulse_internal.raise_wrong_state(
-            do_approve.job_id, v_done.was, 'approve',
+            approve.job_id, v_done.was, 'approve',
             'Only a job that awaits approval can be approved.'
         );
     END IF;
 
     PERFORM pulse_internal.audit(
-        v_who, 'approve', do_approve.job_id, v_done.lane,
+        v_who, 'approve', approve.job_id, v_done.lane,
         jsonb_build_object('state', v_done.was),
         jsonb_build_object('state', v_done.state),
-        do_approve.reason
+        approve.reason
     );
 
     RETURN v_done.state;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_approve(pulse_internal.caller_signature, bigint, text) IS
-'approve for the role that signed. Writes the same.';
+COMMENT ON FUNCTION pulse.approve(bigint, text, pulse_internal.caller_signature) IS
+'Let a job run that awaits approval; returns ready, or scheduled when its run_at is still to come. An approval counts until the watchdog has expired the job. Many at once: approve_where. PU004 no such job; PU105 it does not await approval: approved before, rejected, expired or cancelled; PU107 it kept moving. Writes approval, ready or waiting, and audit_entry.';
 
 CREATE FUNCTION pulse_internal.approve(
     job_id bigint, OUT was text, OUT lane text, OUT state text
@@ -82,19 +75,10 @@ $$;
 COMMENT ON FUNCTION pulse_internal.approve(bigint) IS
 'Let a job that awaits approval go; state stays NULL when it does not await any.';
 
-CREATE FUNCTION pulse.reject(job_id bigint, reason text DEFAULT NULL)
-RETURNS text
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pulse_internal.do_reject(pulse_internal.sign(), reject.job_id, reject.reason)
-$$;
-
-COMMENT ON FUNCTION pulse.reject(bigint, text) IS
-'Refuse a job that awaits approval: it is cancelled, with the reason as its error. Returns cancelled. Many at once: reject_where. PU004 no such job; PU105 it does not await approval; PU107 it kept moving. Writes approval, finished, job_key and audit_entry.';
-
-CREATE FUNCTION pulse_internal.do_reject(
-    signature pulse_internal.caller_signature, job_id bigint, reason text
+CREATE FUNCTION pulse.reject(
+    job_id bigint,
+    reason text DEFAULT NULL,
+    signature pulse_internal.caller_signature DEFAULT pulse_internal.sign()
 )
 RETURNS text
 LANGUAGE plpgsql
@@ -102,35 +86,35 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse_internal.redeem(do_reject.signature);
+    v_who integer := pulse_internal.redeem(reject.signature);
     v_done record;
 BEGIN
     PERFORM pulse_internal.require_read_committed('reject');
-    PERFORM pulse_internal.require_reason(do_reject.reason);
+    PERFORM pulse_internal.require_reason(reject.reason);
 
     SELECT r.* INTO v_done
-    FROM pulse_internal.reject(do_reject.job_id, do_reject.reason) AS r;
+    FROM pulse_internal.reject(reject.job_id, reject.reason) AS r;
 
     IF v_done.state IS NULL THEN
         PERFORM pulse_internal.raise_wrong_state(
-            do_reject.job_id, v_done.was, 'reject',
+            reject.job_id, v_done.was, 'reject',
             'Only a job that awaits approval can be rejected; pulse.cancel stops any other.'
         );
     END IF;
 
     PERFORM pulse_internal.audit(
-        v_who, 'reject', do_reject.job_id, v_done.lane,
+        v_who, 'reject', reject.job_id, v_done.lane,
         jsonb_build_object('state', v_done.was),
         jsonb_build_object('state', v_done.state),
-        do_reject.reason
+        reject.reason
     );
 
     RETURN v_done.state;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_reject(pulse_internal.caller_signature, bigint, text) IS
-'reject for the role that signed. Writes the same.';
+COMMENT ON FUNCTION pulse.reject(bigint, text, pulse_internal.caller_signature) IS
+'Refuse a job that awaits approval: it is cancelled, with the reason as its error. Returns cancelled. Many at once: reject_where. PU004 no such job; PU105 it does not await approval; PU107 it kept moving. Writes approval, finished, job_key and audit_entry.';
 
 CREATE FUNCTION pulse_internal.reject(
     job_id bigint, reason text, OUT was text, OUT lane text, OUT state text

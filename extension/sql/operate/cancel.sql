@@ -1,23 +1,14 @@
--- Cancelling: a job that does not run ends at once; a run is requested to stop, or ended
--- by force.
+-- cancel ends a job that does not run at once. Of a running job it asks the worker to
+-- stop, by cancel_by in the lease; with force it deletes the lease, and the reports of
+-- the worker find nothing. It deletes from the table where the job stands, writes
+-- finished, job_key and audit_entry, and locks the one row that says where the job stands
+-- (take_out). A producer cancels its own jobs and must not learn that others exist.
 
 CREATE FUNCTION pulse.cancel(
-    job_id bigint, reason text DEFAULT NULL, force boolean DEFAULT false
-)
-RETURNS text
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pulse_internal.do_cancel(
-        pulse_internal.sign(), cancel.job_id, cancel.reason, cancel.force
-    )
-$$;
-
-COMMENT ON FUNCTION pulse.cancel(bigint, text, boolean) IS
-'Cancel a job and return the state it is in then. A job that does not run is cancelled at once. A running one is asked to stop and stays running: its worker sees the request with the next heartbeat, and the job is cancelled when the worker acknowledges, when it is lost, or after the lane''s cancel_grace, which a second request does not extend. force => true (operators only) takes the lease away at once. A job already cancelled stays so. Producers may cancel their own jobs, operators all. PU004 no such job, or not yours; PU011 force without operator access; PU105 the job is completed or dead; PU107 it kept moving. Writes blocked, approval, waiting, ready or lease, and finished, job_key and audit_entry; for a request lease and audit_entry.';
-
-CREATE FUNCTION pulse_internal.do_cancel(
-    signature pulse_internal.caller_signature, job_id bigint, reason text, force boolean
+    job_id bigint,
+    reason text DEFAULT NULL,
+    force boolean DEFAULT false,
+    signature pulse_internal.caller_signature DEFAULT pulse_internal.sign()
 )
 RETURNS text
 LANGUAGE plpgsql
@@ -27,17 +18,17 @@ SET enable_seqscan = off
 SET jit = off
 AS $$
 DECLARE
-    v_who integer := pulse_internal.redeem(do_cancel.signature);
-    v_force boolean := coalesce(do_cancel.force, false);
+    v_who integer := pulse_internal.redeem(cancel.signature);
+    v_force boolean := coalesce(cancel.force, false);
     v_done record;
 BEGIN
     PERFORM pulse_internal.require_read_committed('cancel');
-    PERFORM pulse_internal.require_reason(do_cancel.reason);
+    PERFORM pulse_internal.require_reason(cancel.reason);
 
     IF NOT pulse_internal.operates(v_who) THEN
         -- The job of another producer does not exist for this one.
-        IF NOT pulse_internal.owns(v_who, do_cancel.job_id) THEN
-            PERFORM pulse_internal.raise_no_such_job(do_cancel.job_id);
+        IF NOT pulse_internal.owns(v_who, cancel.job_id) THEN
+            PERFORM pulse_internal.raise_no_such_job(cancel.job_id);
         END IF;
 
         IF v_force THEN
@@ -46,22 +37,22 @@ BEGIN
     END IF;
 
     SELECT c.* INTO v_done
-    FROM pulse_internal.cancel(do_cancel.job_id, do_cancel.reason, v_force) AS c;
+    FROM pulse_internal.cancel(cancel.job_id, cancel.reason, v_force) AS c;
 
     IF v_done.state IN ('completed', 'dead') THEN
         PERFORM pulse_internal.raise_wrong_state(
-            do_cancel.job_id, v_done.state, 'cancel', 'It has ended; there is nothing to stop.'
+            cancel.job_id, v_done.state, 'cancel', 'It has ended; there is nothing to stop.'
         );
     END IF;
 
     IF v_done.changed THEN
         PERFORM pulse_internal.audit(
-            v_who, 'cancel', do_cancel.job_id, v_done.lane,
+            v_who, 'cancel', cancel.job_id, v_done.lane,
             jsonb_build_object('state', v_done.was),
             jsonb_build_object(
                 'state', v_done.state, 'requested', v_done.state = 'running', 'force', v_force
             ),
-            do_cancel.reason
+            cancel.reason
         );
     END IF;
 
@@ -69,10 +60,10 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_cancel(
-    pulse_internal.caller_signature, bigint, text, boolean
+COMMENT ON FUNCTION pulse.cancel(
+    bigint, text, boolean, pulse_internal.caller_signature
 ) IS
-'cancel for the role that signed. Writes the same.';
+'Cancel a job and return the state it is in then. A job that does not run is cancelled at once. A running one is asked to stop and stays running: its worker sees the request with the next heartbeat, and the job is cancelled when the worker acknowledges, when it is lost, or after the lane''s cancel_grace, which a second request does not extend. force => true (operators only) takes the lease away at once. A job already cancelled stays so. Producers may cancel their own jobs, operators all. PU004 no such job, or not yours; PU011 force without operator access; PU105 the job is completed or dead; PU107 it kept moving. Writes blocked, approval, waiting, ready or lease, and finished, job_key and audit_entry; for a request lease and audit_entry.';
 
 CREATE FUNCTION pulse_internal.raise_force()
 RETURNS void

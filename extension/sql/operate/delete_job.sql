@@ -1,18 +1,12 @@
--- A finished job is removed before its retention is over.
+-- delete_job removes a job that has ended before its retention is over, with all that
+-- belongs to it. It locks the row in finished first, so the job stays where it is while
+-- the rest goes, and asks in a later statement whether a job that may still run depends
+-- on it. Such a job must not lose its upstream. It writes audit_entry.
 
-CREATE FUNCTION pulse.delete_job(job_id bigint, reason text DEFAULT NULL)
-RETURNS void
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pulse_internal.do_delete_job(pulse_internal.sign(), delete_job.job_id, delete_job.reason)
-$$;
-
-COMMENT ON FUNCTION pulse.delete_job(bigint, text) IS
-'Remove a finished job with its errors, progress, checkpoint and unique key, before its retention ends. PU004 no such job; PU105 it has not ended: cancel it first, or a job that depends on it may still run; PU107 it kept moving. Writes finished, body, failure, job_progress, job_checkpoint, job_step, signal_wait, dependency, job_key and audit_entry.';
-
-CREATE FUNCTION pulse_internal.do_delete_job(
-    signature pulse_internal.caller_signature, job_id bigint, reason text
+CREATE FUNCTION pulse.delete_job(
+    job_id bigint,
+    reason text DEFAULT NULL,
+    signature pulse_internal.caller_signature DEFAULT pulse_internal.sign()
 )
 RETURNS void
 LANGUAGE plpgsql
@@ -20,18 +14,18 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse_internal.redeem(do_delete_job.signature);
+    v_who integer := pulse_internal.redeem(delete_job.signature);
     v_done record;
 BEGIN
     PERFORM pulse_internal.require_read_committed('delete_job');
-    PERFORM pulse_internal.require_reason(do_delete_job.reason);
+    PERFORM pulse_internal.require_reason(delete_job.reason);
 
     SELECT d.* INTO v_done
-    FROM pulse_internal.discard(do_delete_job.job_id) AS d;
+    FROM pulse_internal.discard(delete_job.job_id) AS d;
 
     IF v_done.needed_by IS NOT NULL THEN
         PERFORM pulse_internal.raise_wrong_state(
-            do_delete_job.job_id,
+            delete_job.job_id,
             format('needed by job %s, which depends on it', v_done.needed_by), 'delete',
             'Cancel or delete the jobs that depend on it first.'
         );
@@ -39,22 +33,22 @@ BEGIN
 
     IF v_done.state IS NULL THEN
         PERFORM pulse_internal.raise_wrong_state(
-            do_delete_job.job_id, v_done.was, 'delete', 'Cancel it first.'
+            delete_job.job_id, v_done.was, 'delete', 'Cancel it first.'
         );
     END IF;
 
     PERFORM pulse_internal.audit(
-        v_who, 'delete_job', do_delete_job.job_id, v_done.lane,
+        v_who, 'delete_job', delete_job.job_id, v_done.lane,
         jsonb_build_object(
             'state', v_done.was, 'kind', v_done.kind, 'attempts', v_done.attempts
         ),
-        NULL, do_delete_job.reason
+        NULL, delete_job.reason
     );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_delete_job(pulse_internal.caller_signature, bigint, text) IS
-'delete_job for the role that signed. Writes the same.';
+COMMENT ON FUNCTION pulse.delete_job(bigint, text, pulse_internal.caller_signature) IS
+'Remove a finished job with its errors, progress, checkpoint and unique key, before its retention ends. PU004 no such job; PU105 it has not ended: cancel it first, or a job that depends on it may still run; PU107 it kept moving. Writes finished, body, failure, job_progress, job_checkpoint, job_step, signal_wait, dependency, job_key and audit_entry.';
 
 -- state is deleted, or stays NULL for a job that has not ended, or that another may still
 -- need.

@@ -2,19 +2,11 @@
 -- is never changed: the job gets a new place at the end of its line, so that nothing
 -- appears behind a low-water mark.
 
-CREATE FUNCTION pulse.move(job_id bigint, lane text, reason text DEFAULT NULL)
-RETURNS text
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pulse_internal.do_move(pulse_internal.sign(), move.job_id, move.lane, move.reason)
-$$;
-
-COMMENT ON FUNCTION pulse.move(bigint, text, text) IS
-'Put a waiting job into another lane, at the end of its priority there, with its unique key; returns its state. PU002 not a lane name; PU004 no such job; PU102 the key is taken in that lane; PU105 it is running or has ended; PU107 it kept moving; PU111 its unique key is taken or freed by a transaction that stays open. Writes blocked, approval, waiting or ready, and job_key and audit_entry.';
-
-CREATE FUNCTION pulse_internal.do_move(
-    signature pulse_internal.caller_signature, job_id bigint, lane text, reason text
+CREATE FUNCTION pulse.move(
+    job_id bigint,
+    lane text,
+    reason text DEFAULT NULL,
+    signature pulse_internal.caller_signature DEFAULT pulse_internal.sign()
 )
 RETURNS text
 LANGUAGE plpgsql
@@ -24,69 +16,57 @@ SET enable_seqscan = off
 SET jit = off
 AS $$
 DECLARE
-    v_who integer := pulse_internal.redeem(do_move.signature);
+    v_who integer := pulse_internal.redeem(move.signature);
     v_done record;
 BEGIN
     PERFORM pulse_internal.require_read_committed('move');
-    PERFORM pulse_internal.require_name('lane', do_move.lane);
-    PERFORM pulse_internal.require_reason(do_move.reason);
+    PERFORM pulse_internal.require_name('lane', move.lane);
+    PERFORM pulse_internal.require_reason(move.reason);
 
     -- Nothing to do must not cost the job its place in line.
     IF EXISTS (
         SELECT
         FROM pulse_internal.in_line AS r
-        WHERE r.job = do_move.job_id
-            AND r.lane = do_move.lane
+        WHERE r.job = move.job_id
+            AND r.lane = move.lane
     ) THEN
         RETURN 'ready';
     END IF;
 
     SELECT s.* INTO v_done
-    FROM pulse_internal.shift(do_move.job_id, do_move.lane, NULL) AS s;
+    FROM pulse_internal.shift(move.job_id, move.lane, NULL) AS s;
 
     IF v_done.was <> ALL (pulse_internal.acts_on('move')) THEN
         PERFORM pulse_internal.raise_wrong_state(
-            do_move.job_id, v_done.was, 'move', 'Only a job that waits can change its lane.'
+            move.job_id, v_done.was, 'move', 'Only a job that waits can change its lane.'
         );
     END IF;
 
     IF v_done.key_holder IS NOT NULL THEN
         PERFORM pulse_internal.raise_key_taken(
-            do_move.lane, pulse_internal.key_of(do_move.job_id), v_done.key_holder
+            move.lane, pulse_internal.key_of(move.job_id), v_done.key_holder
         );
     END IF;
 
     PERFORM pulse_internal.audit(
-        v_who, 'move', do_move.job_id, v_done.lane,
+        v_who, 'move', move.job_id, v_done.lane,
         jsonb_build_object('state', v_done.was, 'lane', v_done.lane),
-        jsonb_build_object('state', v_done.state, 'lane', do_move.lane),
-        do_move.reason
+        jsonb_build_object('state', v_done.state, 'lane', move.lane),
+        move.reason
     );
 
     RETURN v_done.state;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_move(pulse_internal.caller_signature, bigint, text, text) IS
-'move for the role that signed. Writes the same.';
+COMMENT ON FUNCTION pulse.move(bigint, text, text, pulse_internal.caller_signature) IS
+'Put a waiting job into another lane, at the end of its priority there, with its unique key; returns its state. PU002 not a lane name; PU004 no such job; PU102 the key is taken in that lane; PU105 it is running or has ended; PU107 it kept moving; PU111 its unique key is taken or freed by a transaction that stays open. Writes blocked, approval, waiting or ready, and job_key and audit_entry.';
 
 CREATE FUNCTION pulse.reprioritize(
-    job_id bigint, priority integer, reason text DEFAULT NULL
-)
-RETURNS text
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pulse_internal.do_reprioritize(
-        pulse_internal.sign(), reprioritize.job_id, reprioritize.priority, reprioritize.reason
-    )
-$$;
-
-COMMENT ON FUNCTION pulse.reprioritize(bigint, integer, text) IS
-'Give a job another priority (higher runs first); returns its state. A job in line goes to the end of its new priority; one that has that priority keeps its place. A running job goes on undisturbed, and the priority counts for its next run. PU002 priority out of bounds; PU004 no such job; PU105 it has ended; PU107 it kept moving. Writes blocked, approval, waiting, ready or lease, and audit_entry.';
-
-CREATE FUNCTION pulse_internal.do_reprioritize(
-    signature pulse_internal.caller_signature, job_id bigint, priority integer, reason text
+    job_id bigint,
+    priority integer,
+    reason text DEFAULT NULL,
+    signature pulse_internal.caller_signature DEFAULT pulse_internal.sign()
 )
 RETURNS text
 LANGUAGE plpgsql
@@ -96,48 +76,48 @@ SET enable_seqscan = off
 SET jit = off
 AS $$
 DECLARE
-    v_who integer := pulse_internal.redeem(do_reprioritize.signature);
+    v_who integer := pulse_internal.redeem(reprioritize.signature);
     v_done record;
 BEGIN
     PERFORM pulse_internal.require_read_committed('reprioritize');
-    PERFORM pulse_internal.require_priority(do_reprioritize.priority);
-    PERFORM pulse_internal.require_reason(do_reprioritize.reason);
+    PERFORM pulse_internal.require_priority(reprioritize.priority);
+    PERFORM pulse_internal.require_reason(reprioritize.reason);
 
     -- Nothing to do must not cost the job its place in line.
     IF EXISTS (
         SELECT
         FROM pulse_internal.in_line AS r
-        WHERE r.job = do_reprioritize.job_id
-            AND r.rank = - do_reprioritize.priority
+        WHERE r.job = reprioritize.job_id
+            AND r.rank = - reprioritize.priority
     ) THEN
         RETURN 'ready';
     END IF;
 
     SELECT s.* INTO v_done
-    FROM pulse_internal.shift(do_reprioritize.job_id, NULL, - do_reprioritize.priority) AS s;
+    FROM pulse_internal.shift(reprioritize.job_id, NULL, - reprioritize.priority) AS s;
 
     IF v_done.was <> ALL (pulse_internal.acts_on('reprioritize')) THEN
         PERFORM pulse_internal.raise_wrong_state(
-            do_reprioritize.job_id, v_done.was, 'reprioritize',
+            reprioritize.job_id, v_done.was, 'reprioritize',
             'A dead or cancelled job can be put back in line by pulse.retry.'
         );
     END IF;
 
     PERFORM pulse_internal.audit(
-        v_who, 'reprioritize', do_reprioritize.job_id, v_done.lane,
+        v_who, 'reprioritize', reprioritize.job_id, v_done.lane,
         jsonb_build_object('state', v_done.was, 'priority', - v_done.rank),
-        jsonb_build_object('state', v_done.state, 'priority', do_reprioritize.priority),
-        do_reprioritize.reason
+        jsonb_build_object('state', v_done.state, 'priority', reprioritize.priority),
+        reprioritize.reason
     );
 
     RETURN v_done.state;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_reprioritize(
-    pulse_internal.caller_signature, bigint, integer, text
+COMMENT ON FUNCTION pulse.reprioritize(
+    bigint, integer, text, pulse_internal.caller_signature
 ) IS
-'reprioritize for the role that signed. Writes the same.';
+'Give a job another priority (higher runs first); returns its state. A job in line goes to the end of its new priority; one that has that priority keeps its place. A running job goes on undisturbed, and the priority counts for its next run. PU002 priority out of bounds; PU004 no such job; PU105 it has ended; PU107 it kept moving. Writes blocked, approval, waiting, ready or lease, and audit_entry.';
 
 -- NULL for to_lane or to_rank means: as it is. was and lane are the job's before, state
 -- its state after; key_holder is who has the key in that lane, and then the job may not

@@ -1,18 +1,12 @@
--- Finished jobs again, as new ones.
+-- rerun enqueues a job that has ended again, as a new job of the same owner. It writes
+-- what enqueue writes, and audit_entry. It locks the row in finished, so that retention
+-- leaves the body that it copies. The old job must stay as it is; retry is the verb that
+-- puts it back in line.
 
-CREATE FUNCTION pulse.rerun(job_id bigint, reason text DEFAULT NULL)
-RETURNS bigint
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pulse_internal.do_rerun(pulse_internal.sign(), rerun.job_id, rerun.reason)
-$$;
-
-COMMENT ON FUNCTION pulse.rerun(bigint, text) IS
-'Enqueue a finished job again, as a new job, and return the id of the new one, whose rerun_of names the old one: same kind, payload, headers, lane, priority and options, same owner, without its unique key and start_by; where the old one needed approval so does the new one. The old one stays as it is (retry puts a dead or cancelled job itself back in line). PU004 no such job; PU105 it has not ended; PU107 it kept moving. Writes what enqueue writes, and audit_entry.';
-
-CREATE FUNCTION pulse_internal.do_rerun(
-    signature pulse_internal.caller_signature, job_id bigint, reason text
+CREATE FUNCTION pulse.rerun(
+    job_id bigint,
+    reason text DEFAULT NULL,
+    signature pulse_internal.caller_signature DEFAULT pulse_internal.sign()
 )
 RETURNS bigint
 LANGUAGE plpgsql
@@ -20,34 +14,34 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse_internal.redeem(do_rerun.signature);
+    v_who integer := pulse_internal.redeem(rerun.signature);
     v_done record;
 BEGIN
     PERFORM pulse_internal.require_read_committed('rerun');
-    PERFORM pulse_internal.require_reason(do_rerun.reason);
+    PERFORM pulse_internal.require_reason(rerun.reason);
 
     SELECT r.* INTO v_done
-    FROM pulse_internal.rerun(do_rerun.job_id) AS r;
+    FROM pulse_internal.rerun(rerun.job_id) AS r;
 
     IF v_done.new_job IS NULL THEN
         PERFORM pulse_internal.raise_wrong_state(
-            do_rerun.job_id, v_done.was, 'rerun',
+            rerun.job_id, v_done.was, 'rerun',
             'Only a job that has ended can be rerun; this one has not. run_now starts one that waits for its time.'
         );
     END IF;
 
     PERFORM pulse_internal.audit(
-        v_who, 'rerun', do_rerun.job_id, v_done.lane,
+        v_who, 'rerun', rerun.job_id, v_done.lane,
         jsonb_build_object('state', v_done.was),
         jsonb_build_object('rerun_as', v_done.new_job::text),
-        do_rerun.reason
+        rerun.reason
     );
     RETURN v_done.new_job;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_rerun(pulse_internal.caller_signature, bigint, text) IS
-'rerun for the role that signed. Writes the same.';
+COMMENT ON FUNCTION pulse.rerun(bigint, text, pulse_internal.caller_signature) IS
+'Enqueue a finished job again, as a new job, and return the id of the new one, whose rerun_of names the old one: same kind, payload, headers, lane, priority and options, same owner, without its unique key and start_by; where the old one needed approval so does the new one. The old one stays as it is (retry puts a dead or cancelled job itself back in line). PU004 no such job; PU105 it has not ended; PU107 it kept moving. Writes what enqueue writes, and audit_entry.';
 
 -- The row in finished is locked, so that body is there. new_job stays NULL for a job that has
 -- not ended.

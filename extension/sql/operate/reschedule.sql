@@ -1,53 +1,32 @@
--- A job that waits for its time is put in line now.
+-- run_now and reschedule give another time to a job that waits for its time or that is in
+-- line. They write waiting, ready and audit_entry, and lock the one row that says where
+-- the job stands (take_out). A job that is in line, and is wanted now, must not lose its
+-- place there.
 
-CREATE FUNCTION pulse.run_now(job_id bigint, reason text DEFAULT NULL)
-RETURNS text
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pulse_internal.do_run_now(pulse_internal.sign(), run_now.job_id, run_now.reason)
-$$;
-
-COMMENT ON FUNCTION pulse.run_now(bigint, text) IS
-'Put a scheduled or retrying job in line now, with its attempts and failures; returns ready. One that is ready keeps its place. PU004 no such job; PU105 it awaits approval, is running or has ended; PU107 it kept moving. Writes waiting, ready and audit_entry.';
-
-CREATE FUNCTION pulse_internal.do_run_now(
-    signature pulse_internal.caller_signature, job_id bigint, reason text
+CREATE FUNCTION pulse.run_now(
+    job_id bigint,
+    reason text DEFAULT NULL,
+    signature pulse_internal.caller_signature DEFAULT pulse_internal.sign()
 )
 RETURNS text
 LANGUAGE sql
-VOLATILE
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT pulse_internal.reschedule_one(
-        pulse_internal.redeem(signature), 'run_now', do_run_now.job_id, '-infinity',
-        do_run_now.reason
+        pulse_internal.redeem(run_now.signature), 'run_now', run_now.job_id, '-infinity',
+        run_now.reason
     )
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_run_now(pulse_internal.caller_signature, bigint, text) IS
-'run_now for the role that signed. Writes the same.';
-
--- Another time for a job that waits for its time, or that is in line.
+COMMENT ON FUNCTION pulse.run_now(bigint, text, pulse_internal.caller_signature) IS
+'Put a scheduled or retrying job in line now, with its attempts and failures; returns ready. One that is ready keeps its place. PU004 no such job; PU105 it awaits approval, is running or has ended; PU107 it kept moving. Writes waiting, ready and audit_entry.';
 
 CREATE FUNCTION pulse.reschedule(
-    job_id bigint, run_at timestamptz, reason text DEFAULT NULL
-)
-RETURNS text
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pulse_internal.do_reschedule(
-        pulse_internal.sign(), reschedule.job_id, reschedule.run_at, reschedule.reason
-    )
-$$;
-
-COMMENT ON FUNCTION pulse.reschedule(bigint, timestamptz, text) IS
-'Let a scheduled, retrying or ready job run at another time; returns its state: scheduled or retrying, or ready when that time is not in the future. A start_by stays as it is. PU002 no time, or an infinite one; PU004 no such job; PU105 it awaits approval, is running or has ended; PU107 it kept moving. Writes waiting, ready and audit_entry.';
-
-CREATE FUNCTION pulse_internal.do_reschedule(
-    signature pulse_internal.caller_signature, job_id bigint, run_at timestamptz, reason text
+    job_id bigint,
+    run_at timestamptz,
+    reason text DEFAULT NULL,
+    signature pulse_internal.caller_signature DEFAULT pulse_internal.sign()
 )
 RETURNS text
 LANGUAGE plpgsql
@@ -55,20 +34,20 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse_internal.redeem(do_reschedule.signature);
+    v_who integer := pulse_internal.redeem(reschedule.signature);
 BEGIN
-    PERFORM pulse_internal.require_new_time(do_reschedule.run_at);
+    PERFORM pulse_internal.require_new_time(reschedule.run_at);
     RETURN pulse_internal.reschedule_one(
-        v_who, 'reschedule', do_reschedule.job_id, do_reschedule.run_at,
-        do_reschedule.reason
+        v_who, 'reschedule', reschedule.job_id, reschedule.run_at,
+        reschedule.reason
     );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_reschedule(
-    pulse_internal.caller_signature, bigint, timestamptz, text
+COMMENT ON FUNCTION pulse.reschedule(
+    bigint, timestamptz, text, pulse_internal.caller_signature
 ) IS
-'reschedule for the role that signed. Writes the same.';
+'Let a scheduled, retrying or ready job run at another time; returns its state: scheduled or retrying, or ready when that time is not in the future. A start_by stays as it is. PU002 no time, or an infinite one; PU004 no such job; PU105 it awaits approval, is running or has ended; PU107 it kept moving. Writes waiting, ready and audit_entry.';
 
 CREATE FUNCTION pulse_internal.reschedule_one(
     who integer, verb text, job_id bigint, run_at timestamptz, reason text

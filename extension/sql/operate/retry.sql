@@ -1,18 +1,13 @@
--- Dead and cancelled jobs back in line.
+-- retry puts a dead or cancelled job back in line. It deletes from finished, and writes
+-- ready, blocked or approval, dependency, doubt, job_key and audit_entry. It locks the
+-- row in finished, and then the unique key of the job, for which it waits a bounded time.
+-- What the end of the job had cancelled comes back with it (flows/revive.sql). It must
+-- not take a key that another job has by now.
 
-CREATE FUNCTION pulse.retry(job_id bigint, reason text DEFAULT NULL)
-RETURNS text
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pulse_internal.do_retry(pulse_internal.sign(), retry.job_id, retry.reason)
-$$;
-
-COMMENT ON FUNCTION pulse.retry(bigint, text) IS
-'Put a dead or cancelled job back in line, with all its attempts before it; returns ready. One that never ran is blocked again while it depends on a job that has not ended well, and awaits approval again if it needs one (it was rejected, or nobody approved it in time): returns blocked or awaiting_approval. What its end had cancelled comes back with it, as blocked. Its failures start at 0 again, attempt numbers go on growing, a cancel and a start_by are forgotten. PU004 no such job; PU102 its unique key is taken by now; PU105 it is neither dead nor cancelled; PU107 it kept moving; PU111 its unique key is taken or freed by a transaction that stays open. Writes finished, ready, blocked or approval, dependency, doubt, job_key and audit_entry.';
-
-CREATE FUNCTION pulse_internal.do_retry(
-    signature pulse_internal.caller_signature, job_id bigint, reason text
+CREATE FUNCTION pulse.retry(
+    job_id bigint,
+    reason text DEFAULT NULL,
+    signature pulse_internal.caller_signature DEFAULT pulse_internal.sign()
 )
 RETURNS text
 LANGUAGE plpgsql
@@ -20,39 +15,39 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse_internal.redeem(do_retry.signature);
+    v_who integer := pulse_internal.redeem(retry.signature);
     v_done record;
 BEGIN
     PERFORM pulse_internal.require_read_committed('retry');
-    PERFORM pulse_internal.require_reason(do_retry.reason);
+    PERFORM pulse_internal.require_reason(retry.reason);
 
     SELECT r.* INTO v_done
-    FROM pulse_internal.retry(do_retry.job_id) AS r;
+    FROM pulse_internal.retry(retry.job_id) AS r;
 
     IF v_done.key_holder IS NOT NULL THEN
         PERFORM pulse_internal.raise_key_taken(
-            v_done.lane, pulse_internal.key_of(do_retry.job_id), v_done.key_holder
+            v_done.lane, pulse_internal.key_of(retry.job_id), v_done.key_holder
         );
     END IF;
 
     IF v_done.state IS NULL THEN
         PERFORM pulse_internal.raise_wrong_state(
-            do_retry.job_id, v_done.was, 'retry', 'Only a dead or cancelled job can be retried.'
+            retry.job_id, v_done.was, 'retry', 'Only a dead or cancelled job can be retried.'
         );
     END IF;
 
     PERFORM pulse_internal.audit(
-        v_who, 'retry', do_retry.job_id, v_done.lane,
+        v_who, 'retry', retry.job_id, v_done.lane,
         jsonb_build_object('state', v_done.was),
         jsonb_build_object('state', v_done.state),
-        do_retry.reason
+        retry.reason
     );
     RETURN v_done.state;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_retry(pulse_internal.caller_signature, bigint, text) IS
-'retry for the role that signed. Writes the same.';
+COMMENT ON FUNCTION pulse.retry(bigint, text, pulse_internal.caller_signature) IS
+'Put a dead or cancelled job back in line, with all its attempts before it; returns ready. One that never ran is blocked again while it depends on a job that has not ended well, and awaits approval again if it needs one (it was rejected, or nobody approved it in time): returns blocked or awaiting_approval. What its end had cancelled comes back with it, as blocked. Its failures start at 0 again, attempt numbers go on growing, a cancel and a start_by are forgotten. PU004 no such job; PU102 its unique key is taken by now; PU105 it is neither dead nor cancelled; PU107 it kept moving; PU111 its unique key is taken or freed by a transaction that stays open. Writes finished, ready, blocked or approval, dependency, doubt, job_key and audit_entry.';
 
 CREATE FUNCTION pulse_internal.retry(
     job_id bigint, OUT was text, OUT lane text, OUT state text, OUT key_holder bigint

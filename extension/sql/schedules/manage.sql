@@ -1,21 +1,12 @@
--- What is done to a schedule by its name, here and beside it. Each verb locks the row
--- first, so it waits for the tick that just fires it.
+-- pause_schedule, resume_schedule, unschedule and run_schedule_now act on a schedule by
+-- its name. Each locks the row in schedule first, so it waits for the tick that fires it.
+-- They write schedule, schedule_run and audit_entry; run_schedule_now writes what enqueue
+-- writes too, and must not move the next occurrence.
 
-CREATE FUNCTION pulse.pause_schedule(name text, reason text DEFAULT NULL)
-RETURNS boolean
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pulse_internal.do_pause_schedule(
-        pulse_internal.sign(), pause_schedule.name, pause_schedule.reason
-    )
-$$;
-
-COMMENT ON FUNCTION pulse.pause_schedule(text, text) IS
-'Keep a schedule from firing until resume_schedule; false when it is paused already. PU005 no such schedule. Writes schedule and audit_entry.';
-
-CREATE FUNCTION pulse_internal.do_pause_schedule(
-    signature pulse_internal.caller_signature, name text, reason text
+CREATE FUNCTION pulse.pause_schedule(
+    name text,
+    reason text DEFAULT NULL,
+    signature pulse_internal.caller_signature DEFAULT pulse_internal.sign()
 )
 RETURNS boolean
 LANGUAGE plpgsql
@@ -23,12 +14,12 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse_internal.redeem(do_pause_schedule.signature);
+    v_who integer := pulse_internal.redeem(pause_schedule.signature);
     v_schedule pulse_internal.schedule;
 BEGIN
     PERFORM pulse_internal.require_read_committed('pause_schedule');
-    PERFORM pulse_internal.require_reason(do_pause_schedule.reason);
-    v_schedule := pulse_internal.require_schedule(do_pause_schedule.name);
+    PERFORM pulse_internal.require_reason(pause_schedule.reason);
+    v_schedule := pulse_internal.require_schedule(pause_schedule.name);
     IF v_schedule.paused_at IS NOT NULL THEN
         RETURN false;
     END IF;
@@ -36,19 +27,19 @@ BEGIN
     UPDATE pulse_internal.schedule AS s
     SET paused_at = clock_timestamp(),
         paused_by = pulse_internal.role_name(v_who),
-        pause_reason = do_pause_schedule.reason
+        pause_reason = pause_schedule.reason
     WHERE s.name = v_schedule.name;
 
     PERFORM pulse_internal.audit(
         v_who, 'pause_schedule', NULL, NULL,
-        NULL, jsonb_build_object('name', v_schedule.name), do_pause_schedule.reason
+        NULL, jsonb_build_object('name', v_schedule.name), pause_schedule.reason
     );
     RETURN true;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_pause_schedule(pulse_internal.caller_signature, text, text) IS
-'pause_schedule for the role that signed. Writes the same.';
+COMMENT ON FUNCTION pulse.pause_schedule(text, text, pulse_internal.caller_signature) IS
+'Keep a schedule from firing until resume_schedule; false when it is paused already. PU005 no such schedule. Writes schedule and audit_entry.';
 
 CREATE FUNCTION pulse_internal.require_schedule(name text)
 RETURNS pulse_internal.schedule
@@ -79,19 +70,9 @@ $$;
 COMMENT ON FUNCTION pulse_internal.require_schedule(text) IS
 'Lock a schedule and return it; PU005 when there is none of that name.';
 
-CREATE FUNCTION pulse.resume_schedule(name text)
-RETURNS timestamptz
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pulse_internal.do_resume_schedule(pulse_internal.sign(), resume_schedule.name)
-$$;
-
-COMMENT ON FUNCTION pulse.resume_schedule(text) IS
-'Let a paused schedule fire again and return its next occurrence; what was missed meanwhile is written down as skipped. PU005 no such schedule. Writes schedule, schedule_run and audit_entry.';
-
-CREATE FUNCTION pulse_internal.do_resume_schedule(
-    signature pulse_internal.caller_signature, name text
+CREATE FUNCTION pulse.resume_schedule(
+    name text,
+    signature pulse_internal.caller_signature DEFAULT pulse_internal.sign()
 )
 RETURNS timestamptz
 LANGUAGE plpgsql
@@ -99,14 +80,14 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse_internal.redeem(do_resume_schedule.signature);
+    v_who integer := pulse_internal.redeem(resume_schedule.signature);
     v_now timestamptz := clock_timestamp();
     v_schedule pulse_internal.schedule;
     v_recurrence pulse_internal.recurrence;
     v_next_at timestamptz;
 BEGIN
     PERFORM pulse_internal.require_read_committed('resume_schedule');
-    v_schedule := pulse_internal.require_schedule(do_resume_schedule.name);
+    v_schedule := pulse_internal.require_schedule(resume_schedule.name);
     IF v_schedule.paused_at IS NULL THEN
         RETURN v_schedule.next_at;
     END IF;
@@ -147,32 +128,24 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_resume_schedule(pulse_internal.caller_signature, text) IS
-'resume_schedule for the role that signed. Writes the same.';
+COMMENT ON FUNCTION pulse.resume_schedule(text, pulse_internal.caller_signature) IS
+'Let a paused schedule fire again and return its next occurrence; what was missed meanwhile is written down as skipped. PU005 no such schedule. Writes schedule, schedule_run and audit_entry.';
 
-CREATE FUNCTION pulse.unschedule(name text)
-RETURNS void
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pulse_internal.do_unschedule(pulse_internal.sign(), unschedule.name)
-$$;
-
-COMMENT ON FUNCTION pulse.unschedule(text) IS
-'Remove a schedule. Its ledger stays for 90 days and its jobs go on. PU005 no such schedule. Writes schedule and audit_entry.';
-
-CREATE FUNCTION pulse_internal.do_unschedule(signature pulse_internal.caller_signature, name text)
+CREATE FUNCTION pulse.unschedule(
+    name text,
+    signature pulse_internal.caller_signature DEFAULT pulse_internal.sign()
+)
 RETURNS void
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse_internal.redeem(do_unschedule.signature);
+    v_who integer := pulse_internal.redeem(unschedule.signature);
     v_schedule pulse_internal.schedule;
 BEGIN
     PERFORM pulse_internal.require_read_committed('unschedule');
-    v_schedule := pulse_internal.require_schedule(do_unschedule.name);
+    v_schedule := pulse_internal.require_schedule(unschedule.name);
 
     DELETE FROM pulse_internal.schedule AS s
     WHERE s.name = v_schedule.name;
@@ -183,24 +156,13 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_unschedule(pulse_internal.caller_signature, text) IS
-'unschedule for the role that signed. Writes the same.';
+COMMENT ON FUNCTION pulse.unschedule(text, pulse_internal.caller_signature) IS
+'Remove a schedule. Its ledger stays for 90 days and its jobs go on. PU005 no such schedule. Writes schedule and audit_entry.';
 
-CREATE FUNCTION pulse.run_schedule_now(name text, reason text DEFAULT NULL)
-RETURNS bigint
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pulse_internal.do_run_schedule_now(
-        pulse_internal.sign(), run_schedule_now.name, run_schedule_now.reason
-    )
-$$;
-
-COMMENT ON FUNCTION pulse.run_schedule_now(text, text) IS
-'Enqueue the job of a schedule now, paused or not, and return its id; its next occurrence stays the same. PU005 no such schedule; PU102 its unique key is taken; PU111 its unique key is taken or freed by a transaction that stays open. Writes what enqueue writes, schedule_run and audit_entry.';
-
-CREATE FUNCTION pulse_internal.do_run_schedule_now(
-    signature pulse_internal.caller_signature, name text, reason text
+CREATE FUNCTION pulse.run_schedule_now(
+    name text,
+    reason text DEFAULT NULL,
+    signature pulse_internal.caller_signature DEFAULT pulse_internal.sign()
 )
 RETURNS bigint
 LANGUAGE plpgsql
@@ -208,13 +170,13 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse_internal.redeem(do_run_schedule_now.signature);
+    v_who integer := pulse_internal.redeem(run_schedule_now.signature);
     v_schedule pulse_internal.schedule;
     v_job pulse_internal.enqueued;
 BEGIN
     PERFORM pulse_internal.require_read_committed('run_schedule_now');
-    PERFORM pulse_internal.require_reason(do_run_schedule_now.reason);
-    v_schedule := pulse_internal.require_schedule(do_run_schedule_now.name);
+    PERFORM pulse_internal.require_reason(run_schedule_now.reason);
+    v_schedule := pulse_internal.require_schedule(run_schedule_now.name);
     v_job := pulse_internal.enqueue_scheduled(v_schedule);
 
     IF NOT v_job.created THEN
@@ -229,13 +191,11 @@ BEGIN
 
     PERFORM pulse_internal.audit(
         v_who, 'run_schedule_now', v_job.job_id, NULL,
-        NULL, jsonb_build_object('name', v_schedule.name), do_run_schedule_now.reason
+        NULL, jsonb_build_object('name', v_schedule.name), run_schedule_now.reason
     );
     RETURN v_job.job_id;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_run_schedule_now(
-    pulse_internal.caller_signature, text, text
-) IS
-'run_schedule_now for the role that signed. Writes the same.';
+COMMENT ON FUNCTION pulse.run_schedule_now(text, text, pulse_internal.caller_signature) IS
+'Enqueue the job of a schedule now, paused or not, and return its id; its next occurrence stays the same. PU005 no such schedule; PU102 its unique key is taken; PU111 its unique key is taken or freed by a transaction that stays open. Writes what enqueue writes, schedule_run and audit_entry.';

@@ -1,4 +1,8 @@
--- A schedule is what to enqueue and when; schedules/fire.sql enqueues it.
+-- schedule stores what to enqueue and when; schedules/fire.sql enqueues it. A name that
+-- exists is replaced: its row is locked first, which waits for the tick that fires it. A
+-- schedule that is said again with the same recurrence must keep its next occurrence,
+-- since deployments repeat it. Writes schedule, schedule_run for occurrences that a new
+-- recurrence skips, and audit_entry.
 
 CREATE FUNCTION pulse.schedule(
     name text,
@@ -20,50 +24,8 @@ CREATE FUNCTION pulse.schedule(
     tags text [] DEFAULT NULL,
     max_runtime interval DEFAULT NULL,
     headers jsonb DEFAULT NULL,
-    expires_in interval DEFAULT NULL
-)
-RETURNS timestamptz
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pulse_internal.do_schedule(
-        pulse_internal.sign(), schedule.name, schedule.kind, schedule.payload, schedule.cron,
-        schedule.every, schedule.at, schedule.timezone, schedule.lane,
-        schedule.priority, schedule.catch_up, schedule.catch_up_window,
-        schedule.max_attempts, schedule.unique_key, schedule.unique_for,
-        schedule.group_key, schedule.requires_approval, schedule.tags,
-        schedule.max_runtime, schedule.headers, schedule.expires_in
-    )
-$$;
-
-COMMENT ON FUNCTION pulse.schedule(
-    text, text, jsonb, text, interval, timestamptz, text, text, integer, text, interval,
-    integer, text, interval, text, boolean, text [], interval, jsonb, interval
-) IS
-'Enqueue a job on a schedule: by a cron expression, every so often, or once at a moment (exactly one of cron, every and at), in a time zone. A name that exists is replaced; its ledger and its pause stay, and so does its next occurrence when the recurrence is the same. catch_up says what becomes of occurrences missed while nothing ticked: skip, last or all, none older than catch_up_window. The rest is handed to enqueue. Returns the next occurrence. PU002 bad argument, PU003 payload too large, PU007 bad cron expression, PU008 unknown time zone. Writes schedule, schedule_run and audit_entry.';
-
-CREATE FUNCTION pulse_internal.do_schedule(
-    signature pulse_internal.caller_signature,
-    name text,
-    kind text,
-    payload jsonb,
-    cron text,
-    every interval,
-    at timestamptz,
-    timezone text,
-    lane text,
-    priority integer,
-    catch_up text,
-    catch_up_window interval,
-    max_attempts integer,
-    unique_key text,
-    unique_for interval,
-    group_key text,
-    requires_approval boolean,
-    tags text [],
-    max_runtime interval,
-    headers jsonb,
-    expires_in interval
+    expires_in interval DEFAULT NULL,
+    signature pulse_internal.caller_signature DEFAULT pulse_internal.sign()
 )
 RETURNS timestamptz
 LANGUAGE plpgsql
@@ -71,7 +33,7 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse_internal.redeem(do_schedule.signature);
+    v_who integer := pulse_internal.redeem(schedule.signature);
     v_now timestamptz := clock_timestamp();
     v_timezone text;
     v_anchor timestamptz;
@@ -80,37 +42,37 @@ DECLARE
     v_new pulse_internal.schedule;
 BEGIN
     PERFORM pulse_internal.require_read_committed('schedule');
-    PERFORM pulse_internal.require_name('name', do_schedule.name);
-    PERFORM pulse_internal.require_recurrence(do_schedule.cron, do_schedule.every, do_schedule.at);
+    PERFORM pulse_internal.require_name('name', schedule.name);
+    PERFORM pulse_internal.require_recurrence(schedule.cron, schedule.every, schedule.at);
     PERFORM pulse_internal.require_range(
-        '*', 'catch_up', coalesce(do_schedule.catch_up, 'NULL')
+        '*', 'catch_up', coalesce(schedule.catch_up, 'NULL')
     );
     PERFORM pulse_internal.require_range(
-        'schedule', 'catch_up_window', coalesce(do_schedule.catch_up_window, '-1 s')
+        'schedule', 'catch_up_window', coalesce(schedule.catch_up_window, '-1 s')
     );
     PERFORM pulse_internal.require_job_options(
-        do_schedule.kind, do_schedule.payload, do_schedule.lane,
-        do_schedule.priority, NULL, NULL,
-        do_schedule.max_attempts, do_schedule.unique_key, do_schedule.unique_for, NULL,
-        do_schedule.group_key, do_schedule.tags, do_schedule.max_runtime,
-        do_schedule.headers, NULL, do_schedule.expires_in
+        schedule.kind, schedule.payload, schedule.lane,
+        schedule.priority, NULL, NULL,
+        schedule.max_attempts, schedule.unique_key, schedule.unique_for, NULL,
+        schedule.group_key, schedule.tags, schedule.max_runtime,
+        schedule.headers, NULL, schedule.expires_in
     );
-    v_timezone := pulse_internal.require_timezone(do_schedule.timezone);
+    v_timezone := pulse_internal.require_timezone(schedule.timezone);
 
     -- Waits for the tick that just fires it.
     SELECT s.* INTO v_old
     FROM pulse_internal.schedule AS s
-    WHERE s.name = do_schedule.name
+    WHERE s.name = schedule.name
     FOR UPDATE;
 
-    IF (do_schedule.cron, do_schedule.every::text, do_schedule.at, v_timezone)
+    IF (schedule.cron, schedule.every::text, schedule.at, v_timezone)
         IS NOT DISTINCT FROM (v_old.cron, v_old.every::text, v_old.at, v_old.timezone)
     THEN
         -- The same recurrence goes on: a deployment that says it again moves nothing.
         v_anchor := v_old.anchor;
         v_next_at := v_old.next_at;
     ELSE
-        PERFORM pulse_internal.require_future(do_schedule.at);
+        PERFORM pulse_internal.require_future(schedule.at);
         IF v_old.next_at <= v_now THEN
             PERFORM pulse_internal.skip_occurrences(
                 v_old.name,
@@ -122,10 +84,10 @@ BEGIN
         END IF;
         v_anchor := v_now;
         v_next_at := coalesce(
-            do_schedule.at,
+            schedule.at,
             pulse_internal.occurrence_after(
                 pulse_internal.recurrence(
-                    do_schedule.cron, do_schedule.every, NULL, v_anchor, v_timezone
+                    schedule.cron, schedule.every, NULL, v_anchor, v_timezone
                 ),
                 v_now
             )
@@ -137,27 +99,27 @@ BEGIN
         catch_up_window, anchor, next_at, owner, created_at
     )
     VALUES (
-        do_schedule.name, do_schedule.kind, coalesce(do_schedule.payload, '{}'),
-        do_schedule.cron,
-        do_schedule.every, do_schedule.at, v_timezone,
+        schedule.name, schedule.kind, coalesce(schedule.payload, '{}'),
+        schedule.cron,
+        schedule.every, schedule.at, v_timezone,
         jsonb_strip_nulls(
             jsonb_build_object(
-                'lane', do_schedule.lane,
-                'priority', do_schedule.priority,
-                'max_attempts', do_schedule.max_attempts,
-                'unique_key', do_schedule.unique_key,
-                'unique_for', do_schedule.unique_for,
-                'group_key', do_schedule.group_key,
-                'requires_approval', do_schedule.requires_approval,
-                'tags', to_jsonb(do_schedule.tags),
-                'max_runtime', do_schedule.max_runtime,
-                'expires_in', do_schedule.expires_in
+                'lane', schedule.lane,
+                'priority', schedule.priority,
+                'max_attempts', schedule.max_attempts,
+                'unique_key', schedule.unique_key,
+                'unique_for', schedule.unique_for,
+                'group_key', schedule.group_key,
+                'requires_approval', schedule.requires_approval,
+                'tags', to_jsonb(schedule.tags),
+                'max_runtime', schedule.max_runtime,
+                'expires_in', schedule.expires_in
             )
         ) || CASE
-            WHEN do_schedule.headers IS NULL THEN '{}'
-            ELSE jsonb_build_object('headers', do_schedule.headers)
+            WHEN schedule.headers IS NULL THEN '{}'
+            ELSE jsonb_build_object('headers', schedule.headers)
         END,
-        do_schedule.catch_up, do_schedule.catch_up_window, v_anchor, v_next_at,
+        schedule.catch_up, schedule.catch_up_window, v_anchor, v_next_at,
         v_who, v_now
     )
     ON CONFLICT ON CONSTRAINT schedule_is_named_once DO UPDATE
@@ -179,7 +141,7 @@ BEGIN
     RETURNING s.* INTO v_new;
 
     PERFORM pulse_internal.audit(
-        v_who, 'schedule', NULL, do_schedule.lane,
+        v_who, 'schedule', NULL, schedule.lane,
         CASE WHEN v_old.name IS NOT NULL THEN pulse_internal.schedule_facts(v_old) END,
         pulse_internal.schedule_facts(v_new), NULL
     );
@@ -187,12 +149,12 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_schedule(
-    pulse_internal.caller_signature, text, text, jsonb, text, interval, timestamptz, text, text,
-    integer, text, interval, integer, text, interval, text, boolean, text [], interval,
-    jsonb, interval
+COMMENT ON FUNCTION pulse.schedule(
+    text, text, jsonb, text, interval, timestamptz, text, text, integer, text, interval,
+    integer, text, interval, text, boolean, text [], interval, jsonb, interval,
+    pulse_internal.caller_signature
 ) IS
-'schedule for the role that signed. Writes the same.';
+'Enqueue a job on a schedule: by a cron expression, every so often, or once at a moment (exactly one of cron, every and at), in a time zone. A name that exists is replaced; its ledger and its pause stay, and so does its next occurrence when the recurrence is the same. catch_up says what becomes of occurrences missed while nothing ticked: skip, last or all, none older than catch_up_window. The rest is handed to enqueue. Returns the next occurrence. PU002 bad argument, PU003 payload too large, PU007 bad cron expression, PU008 unknown time zone. Writes schedule, schedule_run and audit_entry.';
 
 CREATE FUNCTION pulse_internal.schedule_facts(schedule pulse_internal.schedule)
 RETURNS jsonb

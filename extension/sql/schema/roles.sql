@@ -35,25 +35,25 @@ CREATE INDEX role_by_oid ON pulse_internal.role (role_oid);
 COMMENT ON TABLE pulse_internal.role IS
 'Roles that own jobs or schedules, were given access or did something.';
 
--- A signature lives inside one call of one transaction (access/caller.sql).
-CREATE DOMAIN pulse_internal.caller_signature AS bigint;
+-- The answer of pulse_internal.sign(), which a verb takes as its last argument (access/caller.sql).
+-- A type of its own, so that verbs(), the reference and the listing of the API can leave it out.
+CREATE DOMAIN pulse_internal.caller_signature AS uuid;
 
 COMMENT ON DOMAIN pulse_internal.caller_signature IS
-'Stands for the role that called: made by sign, good for one use in one transaction.';
+'Stands for the role that calls a verb: made by sign, good for one call in the statement that made it.';
 
--- Not the column's own: the sequence of an unlogged table would be unlogged as well, and
--- a standby that is promoted before its next restartpoint cannot read such a one.
-CREATE SEQUENCE pulse_internal.signature_seq;
-
-COMMENT ON SEQUENCE pulse_internal.signature_seq IS
-'Numbers of signatures.';
-
+-- Every column is filled by its default: the form in which a caller signs has the first one only.
+-- The signer is an oid and not a name: a name may belong to another role by the time it is read.
+-- Random numbers, because a sequence would tell one role what another was given, and the
+-- sequence of an unlogged table cannot be read on a standby that was promoted before its
+-- next restartpoint.
 CREATE UNLOGGED TABLE pulse_internal.signature (
-    signature bigint NOT NULL DEFAULT nextval('pulse_internal.signature_seq'),
-    signer name NOT NULL,
-    transaction xid8 NOT NULL,
-    CONSTRAINT signature_is_numbered PRIMARY KEY (signature)
+    signature pulse_internal.caller_signature NOT NULL DEFAULT gen_random_uuid(),
+    signer oid NOT NULL DEFAULT to_regrole(quote_ident(current_user)),
+    transaction xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    statement timestamptz NOT NULL DEFAULT statement_timestamp(),
+    CONSTRAINT signature_is_used_once PRIMARY KEY (signature)
 );
 
 COMMENT ON TABLE pulse_internal.signature IS
-'Signatures that were not used yet; empty between calls.';
+'Signatures that were not redeemed yet; empty between calls.';

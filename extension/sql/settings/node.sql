@@ -77,18 +77,10 @@ COMMENT ON FUNCTION pulse.lease_node(bigint) IS
 -- moving the sequence, and a rollback takes all of it back. Two locks, and a transaction
 -- that claims and enqueues takes them in either order: shorter tries than
 -- deadlock_timeout, so that it is never the one that is shot.
-CREATE FUNCTION pulse.set_node(n integer)
-RETURNS void
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pulse_internal.do_set_node(pulse_internal.sign(), set_node.n)
-$$;
-
-COMMENT ON FUNCTION pulse.set_node(integer) IS
-'Give this database a number from 0 to 1023 that its job ids and leases carry from now on, so that those of two databases never collide; each database needs its own. Call it again in a restored copy with another number, and after pg_upgrade with the same one. A node that was left and is set again goes on where it stopped. Enqueues and claims wait while it does. PU002 outside the bounds, PU109 when open ones do not end within 10 s. Writes node, its sequences, horizon, upkeep_run and audit_entry.';
-
-CREATE FUNCTION pulse_internal.do_set_node(signature pulse_internal.caller_signature, n integer)
+CREATE FUNCTION pulse.set_node(
+    n integer,
+    signature pulse_internal.caller_signature DEFAULT pulse_internal.sign()
+)
 RETURNS void
 LANGUAGE plpgsql
 SECURITY DEFINER
@@ -96,14 +88,14 @@ SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '500ms'
 AS $$
 DECLARE
-    v_who integer := pulse_internal.redeem(do_set_node.signature);
+    v_who integer := pulse_internal.redeem(set_node.signature);
     v_was record;
     v_next record;
     v_before jsonb;
     v_after jsonb;
 BEGIN
     PERFORM pulse_internal.require_read_committed('set_node');
-    IF do_set_node.n IS NULL THEN
+    IF set_node.n IS NULL THEN
         PERFORM pulse_internal.raise(
             'PU002',
             format(
@@ -114,7 +106,7 @@ BEGIN
             'Pass the number of this database: SELECT pulse.set_node(1).'
         );
     END IF;
-    PERFORM pulse_internal.require_range('set_node', 'n', do_set_node.n);
+    PERFORM pulse_internal.require_range('set_node', 'n', set_node.n);
     PERFORM pulse_internal.meet_server();
 
     FOR v_try IN 1..20 LOOP
@@ -145,7 +137,7 @@ BEGIN
     FROM pulse_internal.node AS d
     WHERE d.node = v_was.node;
 
-    IF v_was.node <> do_set_node.n THEN
+    IF v_was.node <> set_node.n THEN
         -- Where the old node stopped, in case it comes back.
         INSERT INTO pulse_internal.node AS d (
             node, system_identifier, database, set_at, last_job, last_lease
@@ -159,11 +151,11 @@ BEGIN
             last_lease = excluded.last_lease;
 
         SELECT
-            1 + greatest(max(d.last_job), do_set_node.n::bigint << 43) AS job,
-            1 + greatest(max(d.last_lease), do_set_node.n::bigint << 43) AS lease
+            1 + greatest(max(d.last_job), set_node.n::bigint << 43) AS job,
+            1 + greatest(max(d.last_lease), set_node.n::bigint << 43) AS lease
         INTO v_next
         FROM pulse_internal.node AS d
-        WHERE d.node = do_set_node.n;
+        WHERE d.node = set_node.n;
 
         EXECUTE format('ALTER SEQUENCE pulse_internal.job_id RESTART WITH %s', v_next.job);
         EXECUTE format('ALTER SEQUENCE pulse_internal.lease_seq RESTART WITH %s', v_next.lease);
@@ -173,7 +165,7 @@ BEGIN
     END IF;
 
     INSERT INTO pulse_internal.node AS d (node, system_identifier, database, set_at)
-    SELECT do_set_node.n, h.system_identifier, h.database, clock_timestamp()
+    SELECT set_node.n, h.system_identifier, h.database, clock_timestamp()
     FROM pulse_internal.here() AS h
     ON CONFLICT ON CONSTRAINT node_is_known_once DO UPDATE SET
         system_identifier = excluded.system_identifier,
@@ -191,8 +183,8 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_set_node(pulse_internal.caller_signature, integer) IS
-'set_node for the role that signed. Writes the same.';
+COMMENT ON FUNCTION pulse.set_node(integer, pulse_internal.caller_signature) IS
+'Give this database a number from 0 to 1023 that its job ids and leases carry from now on, so that those of two databases never collide; each database needs its own. Call it again in a restored copy with another number, and after pg_upgrade with the same one. A node that was left and is set again goes on where it stopped. Enqueues and claims wait while it does. PU002 outside the bounds, PU109 when open ones do not end within 10 s. Writes node, its sequences, horizon, upkeep_run and audit_entry.';
 
 -- A server that is not the one that drew the last numbers is met once, before it draws its
 -- first (settings/node.sql).

@@ -6,26 +6,8 @@ CREATE FUNCTION pulse.pause(
     holder text,
     reason text DEFAULT NULL,
     lane text DEFAULT NULL,
-    new boolean DEFAULT false
-)
-RETURNS boolean
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pulse_internal.do_pause(
-        pulse_internal.sign(), pause.holder, pause.reason, pause.lane, pause.new
-    )
-$$;
-
-COMMENT ON FUNCTION pulse.pause(text, text, text, boolean) IS
-'Stop all claims, or those of one lane: strict from the commit on. Pauses nest by holder. Enqueue, heartbeats, reports, reaping and schedules go on. Returns whether the hold is new. PU013 nothing has named this lane yet, unless new => true; PU106 when open claims do not end within 10 s. Writes hold and audit_entry.';
-
-CREATE FUNCTION pulse_internal.do_pause(
-    signature pulse_internal.caller_signature,
-    holder text,
-    reason text,
-    lane text,
-    new boolean
+    new boolean DEFAULT false,
+    signature pulse_internal.caller_signature DEFAULT pulse_internal.sign()
 )
 RETURNS boolean
 LANGUAGE plpgsql
@@ -33,36 +15,27 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse_internal.redeem(do_pause.signature);
+    v_who integer := pulse_internal.redeem(pause.signature);
 BEGIN
-    PERFORM pulse_internal.require_holder(do_pause.holder);
-    IF do_pause.lane IS NOT NULL THEN
-        PERFORM pulse_internal.require_lane(do_pause.lane, do_pause.new);
+    PERFORM pulse_internal.require_holder(pause.holder);
+    IF pause.lane IS NOT NULL THEN
+        PERFORM pulse_internal.require_lane(pause.lane, pause.new);
     END IF;
     RETURN pulse_internal.add_hold(
-        v_who, 'pause', coalesce(do_pause.lane, ''), do_pause.holder, do_pause.reason
+        v_who, 'pause', coalesce(pause.lane, ''), pause.holder, pause.reason
     );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_pause(
-    pulse_internal.caller_signature, text, text, text, boolean
+COMMENT ON FUNCTION pulse.pause(
+    text, text, text, boolean, pulse_internal.caller_signature
 ) IS
-'pause for the role that signed. Writes the same.';
+'Stop all claims, or those of one lane: strict from the commit on. Pauses nest by holder. Enqueue, heartbeats, reports, reaping and schedules go on. Returns whether the hold is new. PU013 nothing has named this lane yet, unless new => true; PU106 when open claims do not end within 10 s. Writes hold and audit_entry.';
 
-CREATE FUNCTION pulse.resume(holder text, lane text DEFAULT NULL)
-RETURNS boolean
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pulse_internal.do_resume(pulse_internal.sign(), resume.holder, resume.lane)
-$$;
-
-COMMENT ON FUNCTION pulse.resume(text, text) IS
-'Take back a pause of this holder with the same scope. Returns whether there was one. PU013 nothing has named this lane yet. Writes hold and audit_entry.';
-
-CREATE FUNCTION pulse_internal.do_resume(
-    signature pulse_internal.caller_signature, holder text, lane text
+CREATE FUNCTION pulse.resume(
+    holder text,
+    lane text DEFAULT NULL,
+    signature pulse_internal.caller_signature DEFAULT pulse_internal.sign()
 )
 RETURNS boolean
 LANGUAGE plpgsql
@@ -70,18 +43,18 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse_internal.redeem(do_resume.signature);
+    v_who integer := pulse_internal.redeem(resume.signature);
 BEGIN
-    PERFORM pulse_internal.require_holder(do_resume.holder);
-    IF do_resume.lane IS NOT NULL THEN
-        PERFORM pulse_internal.require_lane(do_resume.lane);
+    PERFORM pulse_internal.require_holder(resume.holder);
+    IF resume.lane IS NOT NULL THEN
+        PERFORM pulse_internal.require_lane(resume.lane);
     END IF;
-    RETURN pulse_internal.unhold(v_who, 'resume', coalesce(do_resume.lane, ''), do_resume.holder, NULL);
+    RETURN pulse_internal.unhold(v_who, 'resume', coalesce(resume.lane, ''), resume.holder, NULL);
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_resume(pulse_internal.caller_signature, text, text) IS
-'resume for the role that signed. Writes the same.';
+COMMENT ON FUNCTION pulse.resume(text, text, pulse_internal.caller_signature) IS
+'Take back a pause of this holder with the same scope. Returns whether there was one. PU013 nothing has named this lane yet. Writes hold and audit_entry.';
 
 CREATE FUNCTION pulse.pause_status()
 RETURNS TABLE (lane text, holder text, reason text, held_by name, held_at timestamptz)
@@ -106,22 +79,10 @@ COMMENT ON FUNCTION pulse.pause_status() IS
 -- A drained lane is a hold of its own, by the holder drain.
 
 CREATE FUNCTION pulse.drain_lane(
-    lane text, reason text DEFAULT NULL, new boolean DEFAULT false
-)
-RETURNS boolean
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pulse_internal.do_drain_lane(
-        pulse_internal.sign(), drain_lane.lane, drain_lane.reason, drain_lane.new
-    )
-$$;
-
-COMMENT ON FUNCTION pulse.drain_lane(text, text, boolean) IS
-'Let what runs in a lane end and claim nothing more from it, until resume_lane. Returns whether it was not drained already. PU013 nothing has named this lane yet (a typo would drain a lane that nobody uses), unless new => true; PU106 when open claims do not end within 10 s. Writes hold and audit_entry.';
-
-CREATE FUNCTION pulse_internal.do_drain_lane(
-    signature pulse_internal.caller_signature, lane text, reason text, new boolean
+    lane text,
+    reason text DEFAULT NULL,
+    new boolean DEFAULT false,
+    signature pulse_internal.caller_signature DEFAULT pulse_internal.sign()
 )
 RETURNS boolean
 LANGUAGE plpgsql
@@ -129,17 +90,17 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse_internal.redeem(do_drain_lane.signature);
+    v_who integer := pulse_internal.redeem(drain_lane.signature);
 BEGIN
-    PERFORM pulse_internal.require_lane(do_drain_lane.lane, do_drain_lane.new);
-    RETURN pulse_internal.add_hold(v_who, 'drain_lane', do_drain_lane.lane, 'drain', do_drain_lane.reason);
+    PERFORM pulse_internal.require_lane(drain_lane.lane, drain_lane.new);
+    RETURN pulse_internal.add_hold(v_who, 'drain_lane', drain_lane.lane, 'drain', drain_lane.reason);
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_drain_lane(
-    pulse_internal.caller_signature, text, text, boolean
+COMMENT ON FUNCTION pulse.drain_lane(
+    text, text, boolean, pulse_internal.caller_signature
 ) IS
-'drain_lane for the role that signed. Writes the same.';
+'Let what runs in a lane end and claim nothing more from it, until resume_lane. Returns whether it was not drained already. PU013 nothing has named this lane yet (a typo would drain a lane that nobody uses), unless new => true; PU106 when open claims do not end within 10 s. Writes hold and audit_entry.';
 
 CREATE FUNCTION pulse.pause_lane(
     lane text, reason text DEFAULT NULL, new boolean DEFAULT false
@@ -154,21 +115,10 @@ $$;
 COMMENT ON FUNCTION pulse.pause_lane(text, text, boolean) IS
 'The same as drain_lane. Writes hold and audit_entry.';
 
-CREATE FUNCTION pulse.resume_lane(lane text, reason text DEFAULT NULL)
-RETURNS boolean
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pulse_internal.do_resume_lane(
-        pulse_internal.sign(), resume_lane.lane, resume_lane.reason
-    )
-$$;
-
-COMMENT ON FUNCTION pulse.resume_lane(text, text) IS
-'Let a drained lane be claimed again; pauses by other holders stay. Returns whether it was drained. PU013 nothing has named this lane yet. Writes hold and audit_entry.';
-
-CREATE FUNCTION pulse_internal.do_resume_lane(
-    signature pulse_internal.caller_signature, lane text, reason text
+CREATE FUNCTION pulse.resume_lane(
+    lane text,
+    reason text DEFAULT NULL,
+    signature pulse_internal.caller_signature DEFAULT pulse_internal.sign()
 )
 RETURNS boolean
 LANGUAGE plpgsql
@@ -176,17 +126,17 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse_internal.redeem(do_resume_lane.signature);
+    v_who integer := pulse_internal.redeem(resume_lane.signature);
 BEGIN
-    PERFORM pulse_internal.require_lane(do_resume_lane.lane);
+    PERFORM pulse_internal.require_lane(resume_lane.lane);
     RETURN pulse_internal.unhold(
-        v_who, 'resume_lane', do_resume_lane.lane, 'drain', do_resume_lane.reason
+        v_who, 'resume_lane', resume_lane.lane, 'drain', resume_lane.reason
     );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_resume_lane(pulse_internal.caller_signature, text, text) IS
-'resume_lane for the role that signed. Writes the same.';
+COMMENT ON FUNCTION pulse.resume_lane(text, text, pulse_internal.caller_signature) IS
+'Let a drained lane be claimed again; pauses by other holders stay. Returns whether it was drained. PU013 nothing has named this lane yet. Writes hold and audit_entry.';
 
 -- Holds as pause, resume and drain_lane write them.
 

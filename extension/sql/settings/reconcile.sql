@@ -27,9 +27,7 @@ BEGIN
         ORDER BY p.item, p.name
     LOOP
         IF v_step.item = 'kind' AND v_step.gone <> '{}' THEN
-            PERFORM pulse_internal.do_unset_kind(
-                pulse_internal.sign(), v_step.name, v_step.gone, v_reason
-            );
+            PERFORM pulse_internal.unset_kind(v_step.name, v_step.gone, v_reason);
         END IF;
 
         IF v_step.verdict IN ('created', 'changed') AND v_step.item = 'kind' THEN

@@ -20,50 +20,8 @@ CREATE FUNCTION pulse.set_lane(
     rate integer DEFAULT NULL,
     rate_per interval DEFAULT NULL,
     group_rate integer DEFAULT NULL,
-    group_rate_per interval DEFAULT NULL
-)
-RETURNS void
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT pulse_internal.do_set_lane(
-        pulse_internal.sign(), set_lane.name, set_lane.max_slots, set_lane.max_batch,
-        set_lane.poll_interval, set_lane.lease_for, set_lane.max_runtime,
-        set_lane.retain_completed, set_lane.retain_cancelled, set_lane.retain_dead,
-        set_lane.cancel_grace, set_lane.enabled, set_lane.reason, set_lane.fair,
-        set_lane.group_slots, set_lane.in_order, set_lane.rate, set_lane.rate_per,
-        set_lane.group_rate, set_lane.group_rate_per
-    )
-$$;
-
-COMMENT ON FUNCTION pulse.set_lane(
-    text, integer, integer, interval, interval, interval,
-    interval, interval, interval, interval, boolean, text, boolean, integer, boolean,
-    integer, interval, integer, interval
-) IS
-'Change settings of a lane from the next claim on; what is not given stays as it is. max_slots 0 means no limit (the default), max_runtime 0 none. fair lets the groups of the lane (jobs with the same group_key) take turns inside a priority; group_slots is how many jobs of one group may run at once (0: no limit) and lets them take turns as well; in_order, with group_slots 1, lets a group wait for a job that is retried, snoozed or released, which keeps its place. rate is how many jobs of the lane may start in any window of rate_per, group_rate and group_rate_per the same for each group (0: no limit). Lowering a limit stops nothing that runs. PU002 outside the bounds, PU106 when open claims do not end within 10 s. Writes lane, roster, quota, audit_entry and, where jobs stand in groups, lease, group_state and group_mark.';
-
-CREATE FUNCTION pulse_internal.do_set_lane(
-    signature pulse_internal.caller_signature,
-    name text,
-    max_slots integer,
-    max_batch integer,
-    poll_interval interval,
-    lease_for interval,
-    max_runtime interval,
-    retain_completed interval,
-    retain_cancelled interval,
-    retain_dead interval,
-    cancel_grace interval,
-    enabled boolean,
-    reason text,
-    fair boolean,
-    group_slots integer,
-    in_order boolean,
-    rate integer,
-    rate_per interval,
-    group_rate integer,
-    group_rate_per interval
+    group_rate_per interval DEFAULT NULL,
+    signature pulse_internal.caller_signature DEFAULT pulse_internal.sign()
 )
 RETURNS void
 LANGUAGE plpgsql
@@ -71,62 +29,62 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_who integer := pulse_internal.redeem(do_set_lane.signature);
+    v_who integer := pulse_internal.redeem(set_lane.signature);
     v_before pulse_internal.lane;
     v_after pulse_internal.lane;
 BEGIN
     PERFORM pulse_internal.require_read_committed('set_lane');
-    PERFORM pulse_internal.require_name('name', do_set_lane.name);
-    PERFORM pulse_internal.require_range('set_lane', 'max_slots', do_set_lane.max_slots);
+    PERFORM pulse_internal.require_name('name', set_lane.name);
+    PERFORM pulse_internal.require_range('set_lane', 'max_slots', set_lane.max_slots);
     PERFORM pulse_internal.require_range(
-        'set_lane', 'group_slots', do_set_lane.group_slots
+        'set_lane', 'group_slots', set_lane.group_slots
     );
-    PERFORM pulse_internal.require_range('set_lane', 'max_batch', do_set_lane.max_batch);
+    PERFORM pulse_internal.require_range('set_lane', 'max_batch', set_lane.max_batch);
     PERFORM pulse_internal.require_range(
-        'set_lane', 'poll_interval', do_set_lane.poll_interval
+        'set_lane', 'poll_interval', set_lane.poll_interval
     );
-    PERFORM pulse_internal.require_range('*', 'lease_for', do_set_lane.lease_for);
+    PERFORM pulse_internal.require_range('*', 'lease_for', set_lane.lease_for);
     PERFORM pulse_internal.require_range(
-        'set_lane', 'max_runtime', do_set_lane.max_runtime
-    );
-    PERFORM pulse_internal.require_range(
-        'set_lane', 'retain_completed', do_set_lane.retain_completed
+        'set_lane', 'max_runtime', set_lane.max_runtime
     );
     PERFORM pulse_internal.require_range(
-        'set_lane', 'retain_cancelled', do_set_lane.retain_cancelled
+        'set_lane', 'retain_completed', set_lane.retain_completed
     );
     PERFORM pulse_internal.require_range(
-        'set_lane', 'retain_dead', do_set_lane.retain_dead
+        'set_lane', 'retain_cancelled', set_lane.retain_cancelled
     );
     PERFORM pulse_internal.require_range(
-        'set_lane', 'cancel_grace', do_set_lane.cancel_grace
+        'set_lane', 'retain_dead', set_lane.retain_dead
     );
-    PERFORM pulse_internal.require_reason(do_set_lane.reason);
+    PERFORM pulse_internal.require_range(
+        'set_lane', 'cancel_grace', set_lane.cancel_grace
+    );
+    PERFORM pulse_internal.require_reason(set_lane.reason);
 
     -- Waits for open claims of this lane: settings change between claims.
-    PERFORM pulse_internal.lock_out_claims('pulse_internal.lane', hashtext(do_set_lane.name), 'set_lane');
+    PERFORM pulse_internal.lock_out_claims('pulse_internal.lane', hashtext(set_lane.name), 'set_lane');
 
     SELECT l.* INTO v_before
     FROM pulse_internal.lane AS l
-    WHERE l.lane = do_set_lane.name;
+    WHERE l.lane = set_lane.name;
 
     v_after := v_before;
-    v_after.lane := do_set_lane.name;
-    v_after.max_slots := nullif(coalesce(do_set_lane.max_slots, v_before.max_slots), 0);
-    v_after.max_batch := coalesce(do_set_lane.max_batch, v_before.max_batch);
-    v_after.poll_interval := coalesce(do_set_lane.poll_interval, v_before.poll_interval);
-    v_after.lease_for := coalesce(do_set_lane.lease_for, v_before.lease_for);
-    v_after.max_runtime := nullif(coalesce(do_set_lane.max_runtime, v_before.max_runtime), '0');
-    v_after.retain_completed := coalesce(do_set_lane.retain_completed, v_before.retain_completed);
-    v_after.retain_cancelled := coalesce(do_set_lane.retain_cancelled, v_before.retain_cancelled);
-    v_after.retain_dead := coalesce(do_set_lane.retain_dead, v_before.retain_dead);
-    v_after.cancel_grace := coalesce(do_set_lane.cancel_grace, v_before.cancel_grace);
-    v_after.enabled := coalesce(do_set_lane.enabled, v_before.enabled, true);
-    v_after.fair := nullif(coalesce(do_set_lane.fair, v_before.fair), false);
-    v_after.in_order := nullif(coalesce(do_set_lane.in_order, v_before.in_order), false);
+    v_after.lane := set_lane.name;
+    v_after.max_slots := nullif(coalesce(set_lane.max_slots, v_before.max_slots), 0);
+    v_after.max_batch := coalesce(set_lane.max_batch, v_before.max_batch);
+    v_after.poll_interval := coalesce(set_lane.poll_interval, v_before.poll_interval);
+    v_after.lease_for := coalesce(set_lane.lease_for, v_before.lease_for);
+    v_after.max_runtime := nullif(coalesce(set_lane.max_runtime, v_before.max_runtime), '0');
+    v_after.retain_completed := coalesce(set_lane.retain_completed, v_before.retain_completed);
+    v_after.retain_cancelled := coalesce(set_lane.retain_cancelled, v_before.retain_cancelled);
+    v_after.retain_dead := coalesce(set_lane.retain_dead, v_before.retain_dead);
+    v_after.cancel_grace := coalesce(set_lane.cancel_grace, v_before.cancel_grace);
+    v_after.enabled := coalesce(set_lane.enabled, v_before.enabled, true);
+    v_after.fair := nullif(coalesce(set_lane.fair, v_before.fair), false);
+    v_after.in_order := nullif(coalesce(set_lane.in_order, v_before.in_order), false);
     v_after.group_slots := nullif(
         coalesce(
-            do_set_lane.group_slots, CASE WHEN v_after.in_order THEN 1 END,
+            set_lane.group_slots, CASE WHEN v_after.in_order THEN 1 END,
             v_before.group_slots
         ),
         0
@@ -134,19 +92,19 @@ BEGIN
     IF v_after.in_order AND v_after.group_slots IS DISTINCT FROM 1 THEN
         PERFORM pulse_internal.raise(
             'PU002',
-            format('group_slots is %s in a lane with in_order', do_set_lane.group_slots),
+            format('group_slots is %s in a lane with in_order', set_lane.group_slots),
             'What runs in order runs one at a time: group_slots 1.',
             'Leave group_slots out, or pass in_order => false with it.'
         );
     END IF;
     SELECT g.rate, g.per INTO v_after.rate, v_after.rate_per
     FROM pulse_internal.rate_given(
-        'rate', v_before.rate, v_before.rate_per, do_set_lane.rate, do_set_lane.rate_per
+        'rate', v_before.rate, v_before.rate_per, set_lane.rate, set_lane.rate_per
     ) AS g;
     SELECT g.rate, g.per INTO v_after.group_rate, v_after.group_rate_per
     FROM pulse_internal.rate_given(
         'group_rate', v_before.group_rate, v_before.group_rate_per,
-        do_set_lane.group_rate, do_set_lane.group_rate_per
+        set_lane.group_rate, set_lane.group_rate_per
     ) AS g;
     -- Switched off, it is false until no job stands in a group any more.
     v_after.grouped := CASE
@@ -155,22 +113,22 @@ BEGIN
     END;
 
     DELETE FROM pulse_internal.lane AS l
-    WHERE l.lane = do_set_lane.name;
+    WHERE l.lane = set_lane.name;
 
     INSERT INTO pulse_internal.lane
     SELECT (v_after).*;
 
     -- Claims of a lane without limit keep no roster, so it is made when one appears.
     DELETE FROM pulse_internal.roster AS r
-    WHERE r.lane = do_set_lane.name;
+    WHERE r.lane = set_lane.name;
 
     IF v_after.max_slots IS NOT NULL THEN
-        PERFORM pulse_internal.rebuild_roster(do_set_lane.name);
+        PERFORM pulse_internal.rebuild_roster(set_lane.name);
     END IF;
 
     IF v_after.rate IS NULL THEN
         DELETE FROM pulse_internal.quota AS q
-        WHERE q.lane = do_set_lane.name;
+        WHERE q.lane = set_lane.name;
     END IF;
 
     IF num_nonnulls(v_before.grouped, v_after.grouped) > 0 THEN
@@ -178,21 +136,22 @@ BEGIN
     END IF;
 
     PERFORM pulse_internal.audit(
-        v_who, 'set_lane', NULL, do_set_lane.name,
+        v_who, 'set_lane', NULL, set_lane.name,
         jsonb_strip_nulls(to_jsonb(v_before) - 'grouped'),
         jsonb_strip_nulls(to_jsonb(v_after) - 'grouped'),
-        do_set_lane.reason
+        set_lane.reason
     );
-    PERFORM pulse_internal.ring(do_set_lane.name);
+    PERFORM pulse_internal.ring(set_lane.name);
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.do_set_lane(
-    pulse_internal.caller_signature, text, integer, integer, interval, interval, interval, interval,
-    interval, interval, interval, boolean, text, boolean, integer, boolean, integer,
-    interval, integer, interval
+COMMENT ON FUNCTION pulse.set_lane(
+    text, integer, integer, interval, interval, interval,
+    interval, interval, interval, interval, boolean, text, boolean, integer, boolean,
+    integer, interval, integer, interval,
+    pulse_internal.caller_signature
 ) IS
-'set_lane for the role that signed. Writes the same.';
+'Change settings of a lane from the next claim on; what is not given stays as it is. max_slots 0 means no limit (the default), max_runtime 0 none. fair lets the groups of the lane (jobs with the same group_key) take turns inside a priority; group_slots is how many jobs of one group may run at once (0: no limit) and lets them take turns as well; in_order, with group_slots 1, lets a group wait for a job that is retried, snoozed or released, which keeps its place. rate is how many jobs of the lane may start in any window of rate_per, group_rate and group_rate_per the same for each group (0: no limit). Lowering a limit stops nothing that runs. PU002 outside the bounds, PU106 when open claims do not end within 10 s. Writes lane, roster, quota, audit_entry and, where jobs stand in groups, lease, group_state and group_mark.';
 
 -- The locks of a lane.
 

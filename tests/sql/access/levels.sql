@@ -130,7 +130,7 @@ VALUES
 ('pulse_internal.declared_facts', 'viewer operator admin'),
 ('pulse_internal.plan_declaration', 'operator admin'),
 ('pulse_internal.note_declaration', 'operator admin'),
-('pulse_internal.do_unset_kind', 'operator admin'),
+('pulse_internal.unset_kind', 'operator admin'),
 ('pulse_internal.reasons', 'producer viewer approver operator admin'),
 ('pulse_internal.places', 'producer viewer approver operator admin'),
 ('pulse_internal.upstream_reason', 'producer viewer approver operator admin'),
@@ -141,14 +141,6 @@ VALUES
 ('pulse_internal.ready_by_kind', 'viewer operator admin'),
 ('pulse_internal.limits', 'viewer operator admin'),
 ('pulse_internal.oldest_ready_at', 'viewer operator admin');
-
--- The form of a verb that takes a signature goes with the one that makes it.
-INSERT INTO expected
-SELECT 'pulse_internal.' || p.proname, e.levels
-FROM expected AS e
-INNER JOIN pg_proc AS p ON p.proname = 'do_' || e.object
-WHERE p.pronamespace = 'pulse_internal'::regnamespace
-    AND p.proargtypes[0] = 'pulse_internal.caller_signature'::regtype;
 
 CREATE TEMPORARY VIEW routine AS
 SELECT
