@@ -136,7 +136,7 @@ PLANTED = (
     ),
     Planted(
         "pulse_internal.put_after",
-        "IF v_strange <> '{}' THEN",
+        "IF v_foreign <> '{}' THEN",
         "IF false THEN",
         "G20 always after, in every order of commits",
         times=2,
@@ -191,8 +191,8 @@ PLANTED = (
     ),
     Planted(
         "pulse_internal.block_again",
-        "v_place.failures := 0;",
-        "v_place.failures := (block_again.job).failures;",
+        "v_job.failures := 0;",
+        "v_job.failures := (block_again.job).failures;",
         "T14 failures start again at 0",
     ),
     Planted(

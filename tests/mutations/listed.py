@@ -13,7 +13,7 @@ FLOWS: dict[str, Mutation] = {
     "an enqueue doubts what it watches": without(
         Change(
             "pulse_internal.put_after",
-            r"IF v_strange <> '\{\}' THEN\n +INSERT",
+            r"IF v_foreign <> '\{\}' THEN\n +INSERT",
             "IF false THEN INSERT",
         ),
         specs=(

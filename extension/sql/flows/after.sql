@@ -1,9 +1,17 @@
--- Jobs that are enqueued after others. Part of the caller's transaction at every isolation
--- level: what its snapshot does not show, a doubt makes good (flows/release.sql).
+-- put_after: enqueue jobs that depend on others.
+--
+-- It runs in the caller's transaction, at every isolation level. The bodies of the jobs are written.
+-- The steps, numbered as in the function:
+--   1. Check that the upstreams exist and that the role may see them.
+--   2. Write the edges, then read how the upstreams stand. In this order: a session that ends one
+--      of them after that finds the edges or a doubt, or finds this transaction open.
+--   3. An upstream has failed and after_failed is cancel: the jobs end cancelled.
+--   4. All upstreams have ended well enough: the jobs go where they would have gone at once.
+--   5. Else they are blocked, and wait for the upstream with the highest id that has not ended.
+--
+-- It writes dependency, blocked and doubt, or finished and tally. Locks: the upstreams' rows of
+-- finished, FOR KEY SHARE SKIP LOCKED: retention, which skips locked rows, does not delete them.
 
--- Their bodies are written; the row is what they have in common, its job is not used.
--- The states of the upstreams are read after the first write: whoever ends one badly after
--- that finds the edges, or the doubt, or this transaction open.
 CREATE FUNCTION pulse_internal.put_after(
     jobs bigint [], after bigint [], place pulse_internal.blocked, owner integer
 )
@@ -18,28 +26,28 @@ SET jit = off
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    v_place pulse_internal.blocked := put_after.place;
+    v_row pulse_internal.blocked := put_after.place;
     v_after bigint [];
-    v_strange bigint [];
+    v_foreign bigint [];
     v_ended bigint [];
-    v_leaving bigint [];
+    v_being_deleted bigint [];
     v_failed bigint;
     v_job bigint;
     v_state text;
 BEGIN
+    -- 1. Check. A job cannot wait for itself: its id could be guessed.
     SELECT array_agg(u.job ORDER BY u.job) INTO v_after
     FROM (SELECT DISTINCT d.job FROM unnest(put_after.after) AS d (job)) AS u;
 
-    -- Whoever guessed the id of the job itself would have it wait for ever.
     IF v_after && put_after.jobs THEN
         PERFORM pulse_internal.raise_no_such_job(u.job)
         FROM unnest(v_after) AS u (job)
         WHERE u.job = ANY (put_after.jobs);
     END IF;
 
-    -- Those of this transaction and role may be named, and cannot end before it does. A
-    -- number of 32 bits comes again, but not within an hour.
-    v_strange := array(
+    -- Upstreams of this transaction and role need no check, and cannot end before it does. xmin has
+    -- 32 bits: the same number comes again, but not within an hour.
+    v_foreign := array(
         SELECT u.job
         FROM unnest(v_after) AS u (job)
         WHERE (
@@ -51,19 +59,20 @@ BEGIN
             WHERE b.job = u.job
         ) IS NOT TRUE
     );
-    IF v_strange <> '{}' THEN
-        PERFORM pulse_internal.require_upstreams(v_strange, put_after.owner);
+    IF v_foreign <> '{}' THEN
+        PERFORM pulse_internal.require_upstreams(v_foreign, put_after.owner);
     END IF;
 
+    -- 2. Write the edges.
     INSERT INTO pulse_internal.dependency (job, after)
     SELECT j.job, u.job
     FROM unnest(put_after.jobs) AS j (job)
     CROSS JOIN unnest(v_after) AS u (job);
 
-    -- KEY SHARE: retention leaves them, and a retry waits. One that cannot be had is just
-    -- being retried or pruned: it counts as not ended, and the doubt finds out. One that has
-    -- completed is never retried, so it is being removed: it counts, and the edge says so,
-    -- since there will be nothing else that does.
+    -- Read how the upstreams stand. One that is locked is just being retried or pruned: it counts
+    -- as not ended, and its doubt is settled later. But a completed job is never retried, so it is
+    -- being deleted: it counts as ended, and its edge is marked as met, because no other trace of
+    -- it will be left.
     SELECT array_agg(f.job), min(f.job) FILTER (WHERE f.state <> 'completed')
     INTO v_ended, v_failed
     FROM (
@@ -72,10 +81,10 @@ BEGIN
         WHERE o.job = ANY (v_after)
         FOR KEY SHARE SKIP LOCKED
     ) AS f
-    WHERE f.state = 'completed' OR v_place.after_failed <> 'hold';
+    WHERE f.state = 'completed' OR v_row.after_failed <> 'hold';
 
     IF coalesce(cardinality(v_ended), 0) < cardinality(v_after) THEN
-        v_leaving := array(
+        v_being_deleted := array(
             SELECT o.job
             FROM (
                 SELECT f.job, f.state
@@ -86,34 +95,36 @@ BEGIN
             WHERE o.job <> ALL (coalesce(v_ended, '{}'))
                 AND o.state = 'completed'
         );
-        IF v_leaving <> '{}' THEN
+        IF v_being_deleted <> '{}' THEN
             UPDATE pulse_internal.dependency AS d
             SET met = true
             WHERE d.job = ANY (put_after.jobs)
-                AND d.after = ANY (v_leaving);
-            v_ended := v_ended || v_leaving;
+                AND d.after = ANY (v_being_deleted);
+            v_ended := v_ended || v_being_deleted;
         END IF;
     END IF;
 
-    IF v_failed IS NOT NULL AND v_place.after_failed = 'cancel' THEN
+    -- 3. An upstream has failed.
+    IF v_failed IS NOT NULL AND v_row.after_failed = 'cancel' THEN
         INSERT INTO pulse_internal.finished (
             job, lane, kind, rank, state, ended_by, attempts, failures, keyed, error
         )
         SELECT
-            j.job, v_place.lane, v_place.kind, v_place.rank, 'cancelled', 'upstream', 0, 0,
-            v_place.keyed, pulse_internal.upstream_error(v_failed)
+            j.job, v_row.lane, v_row.kind, v_row.rank, 'cancelled', 'upstream', 0, 0,
+            v_row.keyed, pulse_internal.upstream_error(v_failed)
         FROM unnest(put_after.jobs) AS j (job);
 
         INSERT INTO pulse_internal.tally (lane, kind, event, jobs)
-        VALUES (v_place.lane, v_place.kind, 'cancelled', cardinality(put_after.jobs));
+        VALUES (v_row.lane, v_row.kind, 'cancelled', cardinality(put_after.jobs));
 
-        IF v_place.keyed THEN
+        IF v_row.keyed THEN
             PERFORM pulse_internal.release_keys(put_after.jobs);
         END IF;
         RETURN 'cancelled';
     END IF;
 
-    v_place.waits_for := CASE
+    -- 4. All have ended well enough?
+    v_row.waits_for := CASE
         WHEN v_ended IS NULL THEN v_after[cardinality(v_after)]
         ELSE (
             SELECT max(u.job)
@@ -125,34 +136,36 @@ BEGIN
         )
     END;
 
-    IF v_place.waits_for IS NULL THEN
+    IF v_row.waits_for IS NULL THEN
         FOREACH v_job IN ARRAY put_after.jobs LOOP
-            v_place.job := v_job;
-            v_state := pulse_internal.put_unblocked(v_place);
+            v_row.job := v_job;
+            v_state := pulse_internal.put_unblocked(v_row);
         END LOOP;
         RETURN v_state;
     END IF;
 
+    -- 5. Block them.
     INSERT INTO pulse_internal.blocked (
         job, waits_for, lane, kind, rank, run_at, delay, expires_in, attempts, failures,
         keyed, alone, after_failed, needs_approval
     )
     SELECT
-        j.job, v_place.waits_for, v_place.lane, v_place.kind, v_place.rank, v_place.run_at,
-        v_place.delay, v_place.expires_in, 0, 0, v_place.keyed, cardinality(v_after) = 1,
-        v_place.after_failed, v_place.needs_approval
+        j.job, v_row.waits_for, v_row.lane, v_row.kind, v_row.rank, v_row.run_at,
+        v_row.delay, v_row.expires_in, 0, 0, v_row.keyed, cardinality(v_after) = 1,
+        v_row.after_failed, v_row.needs_approval
     FROM unnest(put_after.jobs) AS j (job)
     ORDER BY j.job;
 
-    -- About what it watches; and, since a bad end of any must reach it, about the others.
-    IF v_strange <> '{}' THEN
+    -- A doubt about the upstream that they wait for. With after_failed = cancel the bad end of any
+    -- upstream must reach them: doubts about the first 1,000 (the hourly backstop finds the rest).
+    IF v_foreign <> '{}' THEN
         INSERT INTO pulse_internal.doubt (job)
         (
-            SELECT v_place.waits_for
-            WHERE v_place.waits_for = ANY (v_strange)
+            SELECT v_row.waits_for
+            WHERE v_row.waits_for = ANY (v_foreign)
             UNION
-            SELECT unnest(v_strange [1:1000])
-            WHERE v_place.after_failed = 'cancel'
+            SELECT unnest(v_foreign [1:1000])
+            WHERE v_row.after_failed = 'cancel'
         )
         EXCEPT
         SELECT unnest(v_ended);
@@ -164,11 +177,8 @@ $$;
 COMMENT ON FUNCTION pulse_internal.put_after(
     bigint [], bigint [], pulse_internal.blocked, integer
 ) IS
-'Write for jobs on which others they depend, and put them where they belong: blocked, or as if the others had just ended; returns their state.';
+'Store on which jobs these new ones depend, and put them where they belong: blocked, or as if their upstreams had just ended. place has what their rows of blocked have in common. Returns their state.';
 
--- What an enqueue may say of other jobs.
-
--- What an enqueue may say of other jobs; pairs is how many edges it would write.
 CREATE FUNCTION pulse_internal.require_flow_options(
     after bigint [], after_failed text, flow text, name text, pairs bigint
 )
@@ -227,7 +237,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.require_flow_options(bigint [], text, text, text, bigint) IS
-'Raise PU002 for a bad after, after_failed, flow or name, PU003 for too many dependencies.';
+'Raise PU002 for a bad after, after_failed, flow or name, PU003 for more than a million dependencies (pairs).';
 
 CREATE FUNCTION pulse_internal.require_upstreams(jobs bigint [], owner integer)
 RETURNS void
@@ -237,13 +247,13 @@ SET enable_seqscan = off
 SET jit = off
 AS $$
 DECLARE
-    v_strange bigint [];
+    v_foreign bigint [];
     v_roles integer [];
     v_sees_all boolean;
     v_unseen bigint;
 BEGIN
-    -- Mostly they are its own, and no rights need to be asked for.
-    v_strange := array(
+    -- Usually they are its own, and its rights need no check.
+    v_foreign := array(
         SELECT u.job
         FROM unnest(require_upstreams.jobs) AS u (job)
         WHERE (
@@ -252,14 +262,14 @@ BEGIN
             WHERE b.job = u.job
         ) IS NOT TRUE
     );
-    IF v_strange = '{}' THEN
+    IF v_foreign = '{}' THEN
         RETURN;
     END IF;
 
     v_roles := pulse_internal.numbers_of(require_upstreams.owner);
     v_sees_all := pulse_internal.sees_all(require_upstreams.owner);
     SELECT u.job INTO v_unseen
-    FROM unnest(v_strange) AS u (job)
+    FROM unnest(v_foreign) AS u (job)
     WHERE (
         SELECT v_sees_all OR b.owner = ANY (v_roles)
         FROM pulse_internal.body AS b

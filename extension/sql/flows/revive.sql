@@ -1,8 +1,14 @@
--- Retry in flows: a job that never ran is checked against its dependencies again, and jobs that
--- were cancelled because of it come back.
+-- block_again, revive: what a retry does in a flow.
+--
+-- A retried job that has never run checks its dependencies again (block_again): it is blocked while
+-- an upstream has not ended well enough. A job that was cancelled because of the retried one comes
+-- back too, and so on down the graph (revive), up to 10,000 jobs. It stays cancelled if another
+-- upstream has failed, if it has lost its unique key, or if another session has locked it.
+--
+-- They delete from finished, insert into blocked, doubt, expiry and tally, and write
+-- dependency.met and what unblock_after and put_unblocked write. Locks: rows of finished, SKIP
+-- LOCKED.
 
--- The caller has taken the job out of finished. retried: by an operator's own retry, which
--- waits for what failed to be retried as well instead of being cancelled at once.
 CREATE FUNCTION pulse_internal.block_again(job pulse_internal.finished, retried boolean)
 RETURNS text
 LANGUAGE plpgsql
@@ -14,44 +20,44 @@ SET enable_mergejoin = off
 SET jit = off
 AS $$
 DECLARE
-    v_place pulse_internal.blocked;
+    v_job pulse_internal.blocked;
     v_open bigint [];
     v_failed boolean;
     v_start_by timestamptz;
 BEGIN
-    v_place.job := (block_again.job).job;
-    v_place.lane := (block_again.job).lane;
-    v_place.kind := (block_again.job).kind;
-    v_place.rank := (block_again.job).rank;
-    v_place.attempts := (block_again.job).attempts;
-    v_place.failures := 0;
-    v_place.keyed := (block_again.job).keyed;
-    -- A retry approves nothing. A job that has run was approved before its first run.
+    v_job.job := (block_again.job).job;
+    v_job.lane := (block_again.job).lane;
+    v_job.kind := (block_again.job).kind;
+    v_job.rank := (block_again.job).rank;
+    v_job.attempts := (block_again.job).attempts;
+    v_job.failures := 0;
+    v_job.keyed := (block_again.job).keyed;
+    -- A retry does not approve the job. A job that has run was approved before its first run.
     SELECT
-        b.after_failed, b.needed_approval AND v_place.attempts = 0, b.run_at, b.delay,
+        b.after_failed, b.needed_approval AND v_job.attempts = 0, b.run_at, b.delay,
         b.expires_in, b.start_by
     INTO
-        v_place.after_failed, v_place.needs_approval, v_place.run_at, v_place.delay,
-        v_place.expires_in, v_start_by
+        v_job.after_failed, v_job.needs_approval, v_job.run_at, v_job.delay,
+        v_job.expires_in, v_start_by
     FROM pulse_internal.body AS b
     WHERE b.job = (block_again.job).job;
 
-    -- A job that has run once is not blocked again: all its upstreams had ended.
-    IF v_place.attempts = 0 THEN
+    -- A job that has run is not blocked again: all its upstreams had ended.
+    IF v_job.attempts = 0 THEN
         SELECT
             array_agg(e.after ORDER BY e.after DESC) FILTER (
                 WHERE e.state IS NULL
-                    OR e.state <> 'completed' AND v_place.after_failed <> 'run'
+                    OR e.state <> 'completed' AND v_job.after_failed <> 'run'
             ),
             bool_or(e.state <> 'completed'),
             count(*) = 1
-        INTO v_open, v_failed, v_place.alone
+        INTO v_open, v_failed, v_job.alone
         FROM (
             SELECT
                 d.after,
                 (SELECT f.state FROM pulse_internal.finished AS f WHERE f.job = d.after) AS state
             FROM pulse_internal.dependency AS d
-            WHERE d.job = v_place.job
+            WHERE d.job = v_job.job
                 AND NOT d.met
             OFFSET 0
         ) AS e;
@@ -60,20 +66,22 @@ BEGIN
     IF v_open IS NULL THEN
         -- An operator who retries a job wants it to run at once.
         IF block_again.retried THEN
-            v_place.run_at := NULL;
-            v_place.delay := NULL;
-            v_place.expires_in := NULL;
+            v_job.run_at := NULL;
+            v_job.delay := NULL;
+            v_job.expires_in := NULL;
         END IF;
-        RETURN pulse_internal.put_unblocked(v_place);
+        RETURN pulse_internal.put_unblocked(v_job);
     END IF;
 
-    -- tick() forgets the time of a job that has ended.
+    -- tick() has deleted the row of expiry when the job had ended.
     IF v_start_by IS NOT NULL THEN
-        PERFORM pulse_internal.note_expiry(v_place.job, v_start_by);
+        PERFORM pulse_internal.note_expiry(v_job.job, v_start_by);
     END IF;
 
-    IF v_failed AND v_place.after_failed = 'cancel' AND block_again.retried THEN
-        v_place.after_failed := 'hold';
+    -- An operator retries the job although an upstream has failed: it waits for a retry of that one
+    -- instead of being cancelled at once.
+    IF v_failed AND v_job.after_failed = 'cancel' AND block_again.retried THEN
+        v_job.after_failed := 'hold';
     END IF;
 
     INSERT INTO pulse_internal.blocked (
@@ -81,22 +89,20 @@ BEGIN
         keyed, alone, after_failed, needs_approval
     )
     VALUES (
-        v_place.job, v_open[1], v_place.lane, v_place.kind, v_place.rank, v_place.run_at,
-        v_place.delay, v_place.expires_in, 0, 0, v_place.keyed, v_place.alone,
-        v_place.after_failed, v_place.needs_approval
+        v_job.job, v_open[1], v_job.lane, v_job.kind, v_job.rank, v_job.run_at,
+        v_job.delay, v_job.expires_in, 0, 0, v_job.keyed, v_job.alone,
+        v_job.after_failed, v_job.needs_approval
     );
 
     INSERT INTO pulse_internal.doubt (job)
-    SELECT unnest(v_open [1:CASE WHEN v_place.after_failed = 'cancel' THEN 1000 ELSE 1 END]);
+    SELECT unnest(v_open [1:CASE WHEN v_job.after_failed = 'cancel' THEN 1000 ELSE 1 END]);
     RETURN 'blocked';
 END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.block_again(pulse_internal.finished, boolean) IS
-'Put a job that had ended where it belongs: blocked as long as an upstream has not ended well enough; returns its state.';
+'Put a job that had ended where it belongs: blocked while an upstream has not ended well enough, else as an unblocked job. The caller has deleted its row of finished. retried: by an operator, who wants it to run at once. Returns its state.';
 
--- job is dead or cancelled no more. Nothing waits: what another session holds stays
--- cancelled, and so does who has lost its unique key, or waits for another that has failed.
 CREATE FUNCTION pulse_internal.revive(job bigint)
 RETURNS integer
 LANGUAGE plpgsql
@@ -111,12 +117,12 @@ AS $$
 DECLARE
     v_jobs bigint [] := ARRAY[revive.job];
     v_next bigint [];
-    v_child pulse_internal.finished;
-    v_all integer := 0;
+    v_dependent pulse_internal.finished;
+    v_revived integer := 0;
 BEGIN
-    WHILE v_jobs <> '{}' AND v_all < 10000 LOOP
+    WHILE v_jobs <> '{}' AND v_revived < 10000 LOOP
         v_next := '{}';
-        FOR v_child IN
+        FOR v_dependent IN
             SELECT f.*
             FROM pulse_internal.finished AS f
             WHERE f.job = ANY (array(
@@ -124,22 +130,22 @@ BEGIN
                     FROM pulse_internal.dependency AS d
                     WHERE d.after = ANY (v_jobs)
                 ))
-                -- As text: by its job alone.
+                -- As text: the condition must not lead to an index of states, but to the one by job.
                 AND f.state::text = 'cancelled'
                 AND f.ended_by = 'upstream'
             ORDER BY f.job
-            LIMIT 10000 - v_all
+            LIMIT 10000 - v_revived
             FOR UPDATE SKIP LOCKED
         LOOP
-            -- Another that it depends on has failed. Neighbours are asked first: where all are
-            -- retried one after the other, one beside the last has still to be.
+            -- Not if another upstream has failed. The two upstreams with the nearest ids are checked
+            -- first: if jobs are retried one after the other, the next one is still failed.
             CONTINUE WHEN EXISTS (
                 SELECT
                 FROM (
                     (
                         SELECT o.after
                         FROM pulse_internal.dependency AS o
-                        WHERE o.job = v_child.job
+                        WHERE o.job = v_dependent.job
                             AND o.after < v_jobs[1]
                         ORDER BY o.job DESC, o.after DESC
                         LIMIT 1
@@ -148,7 +154,7 @@ BEGIN
                     (
                         SELECT o.after
                         FROM pulse_internal.dependency AS o
-                        WHERE o.job = v_child.job
+                        WHERE o.job = v_dependent.job
                             AND o.after > v_jobs[1]
                         ORDER BY o.job, o.after
                     )
@@ -156,7 +162,7 @@ BEGIN
                     (
                         SELECT o.after
                         FROM pulse_internal.dependency AS o
-                        WHERE o.job = v_child.job
+                        WHERE o.job = v_dependent.job
                             AND o.after < v_jobs[1]
                         ORDER BY o.job DESC, o.after DESC
                     )
@@ -167,33 +173,32 @@ BEGIN
                     WHERE u.job = d.after
                 )
             );
-            CONTINUE WHEN v_child.keyed
-                AND pulse_internal.try_rekey(v_child.job, v_child.lane) IS NOT TRUE;
+            CONTINUE WHEN v_dependent.keyed
+                AND pulse_internal.try_rekey(v_dependent.job, v_dependent.lane) IS NOT TRUE;
 
             DELETE FROM pulse_internal.finished AS f
-            WHERE f.job = v_child.job;
+            WHERE f.job = v_dependent.job;
 
-            PERFORM pulse_internal.block_again(v_child, false);
+            PERFORM pulse_internal.block_again(v_dependent, false);
             INSERT INTO pulse_internal.tally (lane, kind, event)
-            VALUES (v_child.lane, v_child.kind, 'retried');
-            v_next := v_next || v_child.job;
-            v_all := v_all + 1;
+            VALUES (v_dependent.lane, v_dependent.kind, 'retried');
+            v_next := v_next || v_dependent.job;
+            v_revived := v_revived + 1;
         END LOOP;
         IF v_next <> '{}' THEN
-            -- As in retry: for those who take any end they have ended.
+            -- As in retry: for dependents with after_failed = run these jobs have ended.
             PERFORM pulse_internal.note_met(v_next);
             PERFORM pulse_internal.unblock_after(v_next, false);
         END IF;
         v_jobs := v_next;
     END LOOP;
-    RETURN v_all;
+    RETURN v_revived;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.revive(bigint) IS
-'Bring back what the end of a job, which is retried now, had cancelled, at most 10,000; returns how many.';
+'Bring back jobs that were cancelled because a job had ended badly, which now is retried, at most 10,000. Returns how many.';
 
--- A dead or cancelled job may be retried, and then reads the results of its upstreams.
 CREATE FUNCTION pulse_internal.needed_by(job bigint, unless pulse_internal.outcome [] DEFAULT '{}')
 RETURNS bigint
 LANGUAGE sql
@@ -202,6 +207,8 @@ SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET jit = off
 AS $$
+    -- A dead or cancelled job counts too: it may be retried, and then reads the results of its
+    -- upstreams.
     SELECT d.job
     FROM pulse_internal.dependency AS d
     WHERE d.after = needed_by.job
@@ -215,4 +222,4 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse_internal.needed_by(bigint, pulse_internal.outcome []) IS
-'A job that depends on this one and may still run, unless it is in such a state; NULL when none does.';
+'A job that depends on this one and may still run; NULL if there is none. A dependent in one of the states unless does not count.';
