@@ -1,7 +1,13 @@
--- A worker that is about to sleep arms the bell of its lanes in the session that
--- LISTENs, and disarms it when it wakes. These are session-level locks: nothing but the
--- bell may use them, and behind a transaction pooler a worker must not (it proves its
--- LISTEN first, and polls where that fails).
+-- The bell: an enqueue notifies a lane only if a worker of that lane sleeps.
+--
+-- NOTIFY takes a lock of the whole cluster at commit. So a worker that is about to sleep takes an
+-- advisory lock of its lane, shared and for its session, in the session that LISTENs (arm_bell), and
+-- releases it when it wakes. ring tries the same lock exclusively: if it gets it, no worker sleeps,
+-- and no notification is sent. watch_progress does the same for the progress of jobs.
+--
+-- These are the only session-level locks of pulse, and nothing else may use them. They do not work
+-- behind a transaction pooler: a worker there proves its LISTEN first, and polls if that fails. No
+-- tables are written.
 
 CREATE FUNCTION pulse.arm_bell(lane text)
 RETURNS boolean
@@ -18,7 +24,9 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.arm_bell(text) IS
-'Before sleeping, in a session that LISTENs on the channel pulse: from now on an enqueue into this lane notifies. Look for jobs once more after arming. Each call needs one disarm_bell; false means: not armed, poll. Not behind a transaction pooler. Writes nothing.';
+'Before a worker sleeps: let an enqueue into this lane notify, from now on. Returns false if that failed: then poll. Call it in a session that LISTENs on the channel pulse, not behind a transaction pooler, and look for jobs once more afterwards. Each call needs one disarm_bell.
+
+Errors: PU002 bad lane.';
 
 CREATE FUNCTION pulse.disarm_bell(lane text)
 RETURNS boolean
@@ -35,9 +43,9 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.disarm_bell(text) IS
-'Take back one arm_bell of this session: the worker is awake. Returns whether it was armed. Writes nothing.';
+'Undo one arm_bell of this session, because the worker is awake. Returns whether there was one.
 
--- Who watches progress arms a bell as well, so that reports nobody looks at ring none.
+Errors: PU002 bad lane.';
 
 CREATE FUNCTION pulse.watch_progress()
 RETURNS boolean
@@ -51,7 +59,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.watch_progress() IS
-'In a session that LISTENs on the channel pulse_progress: from now on progress notifies with the id of the job. Each call needs one unwatch_progress; false means: not now, look again. Not behind a transaction pooler. Writes nothing.';
+'Let progress notify with the id of the job, from now on. Returns false if that failed: then try again. Call it in a session that LISTENs on the channel pulse_progress, not behind a transaction pooler. Each call needs one unwatch_progress.';
 
 CREATE FUNCTION pulse.unwatch_progress()
 RETURNS boolean
@@ -65,26 +73,25 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.unwatch_progress() IS
-'Take back one watch_progress of this session. Returns whether there was one. Writes nothing.';
+'Undo one watch_progress of this session. Returns whether there was one.';
 
--- The channel pulse has a bell for each lane, whose name is the message; pulse_progress
--- has one for all jobs. Who listens holds the lock of the bell shared, so where the
--- exclusive lock can be had nobody listens. Try and unlock stand in one expression:
--- interrupted between two statements, the session would keep the lock. SET pulse.notify
--- = off silences it (PREPARE TRANSACTION fails after a NOTIFY).
 CREATE FUNCTION pulse_internal.ring(message text, channel text DEFAULT 'pulse')
 RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    -- The channel pulse has a lock for each lane, whose name is the message; pulse_progress has one
+    -- for all jobs.
     v_bell integer := CASE ring.channel
         WHEN 'pulse' THEN 'pulse_internal.ready'::regclass::oid::integer
         ELSE 'pulse_internal.job_progress'::regclass::oid::integer
     END;
     v_key integer := CASE ring.channel WHEN 'pulse' THEN hashtext(ring.message) ELSE 0 END;
 BEGIN
-    -- A full notification queue would make the caller's COMMIT fail.
+    -- Try and unlock are one expression: if the session were interrupted between two statements, it
+    -- would keep the lock. SET pulse.notify = off is for callers of PREPARE TRANSACTION, which fails
+    -- after a NOTIFY. A full notification queue would make the caller's COMMIT fail.
     IF pg_try_advisory_lock(v_bell, v_key) AND pg_advisory_unlock(v_bell, v_key)
         OR current_setting('pulse.notify', true) = 'off'
         OR pg_notification_queue_usage() >= 0.5
@@ -98,4 +105,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.ring(text, text) IS
-'Notify a channel, if a session that listens there has armed its bell; returns whether it did.';
+'Notify a channel, if a session that listens there has armed its bell. Returns whether it did.';

@@ -1,6 +1,7 @@
--- Every error pulse raises goes through raise, with a code of class PU that is
--- listed in docs/errors.md: PU0xx the caller asked for something impossible, PU1xx the
--- world changed under the caller, PU9xx a bug in pulse.
+-- raise: all errors of pulse, with a SQLSTATE of class PU.
+--
+-- PU0xx: the caller asked for something impossible. PU1xx: the data changed under the caller. PU9xx:
+-- a bug in pulse. docs/errors.md lists them. The functions below raise the errors of several verbs.
 
 CREATE FUNCTION pulse_internal.raise(code text, message text, detail text, hint text)
 RETURNS void
@@ -19,7 +20,6 @@ $$;
 COMMENT ON FUNCTION pulse_internal.raise(text, text, text, text) IS
 'Raise an error of class PU.';
 
--- Called with the rights of whoever calls pulse.
 CREATE FUNCTION pulse_internal.raise_replica()
 RETURNS void
 LANGUAGE plpgsql
@@ -37,7 +37,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.raise_replica() IS
-'Raise PU014.';
+'Raise PU014. SECURITY DEFINER, because it runs with the rights of any role that calls pulse.';
 
 CREATE FUNCTION pulse_internal.raise_no_such_job(job bigint)
 RETURNS void

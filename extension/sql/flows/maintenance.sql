@@ -1,5 +1,13 @@
--- What tick does for flows: it settles doubts, takes the portions that claims left, and moves the
--- marks of both (flows/settle.sql); and once an hour it looks for what no note names.
+-- tick_flows, backstop_flows: what tick does for blocked jobs.
+--
+-- tick_flows settles doubts, takes the portions that claims have left (flows/settle.sql), and then
+-- moves the marks of both: numbers below which doubt and wake have no row. A mark never passes a
+-- number that an open transaction may still write (common/horizon.sql). Doubts that are unsure are
+-- stored with the mark; when each transaction that was open then is over, they are settled.
+--
+-- backstop_flows looks once an hour for blocked jobs that no doubt and no portion names.
+--
+-- They delete from doubt and wake, insert into doubt, note_mark and upkeep_run, and wait for no lock.
 
 CREATE FUNCTION pulse_internal.tick_flows(until timestamptz DEFAULT 'infinity')
 RETURNS bigint
@@ -27,19 +35,20 @@ BEGIN
         RETURN 0;
     END IF;
 
-    -- Decided first; looked at in later statements.
+    -- First which numbers are decided, then the doubts, in later statements: those see every row
+    -- below the decided number.
     v_horizon := pulse_internal.see_horizon();
     v_old := pulse_internal.newest_note_mark();
     v_new := v_old;
 
-    -- Every transaction that was open at an earlier look has ended.
+    -- Each transaction that was open when these doubts were unsure has ended.
     IF pg_snapshot_xmin(pg_current_snapshot()) >= v_old.unsure_until THEN
         v_decided := v_old.unsure;
     END IF;
 
-    -- From where the last one stopped: what an open transaction keeps unsure is met again
-    -- each time, and must not use up the time of all others. But what is decided now nobody
-    -- remembers later.
+    -- Start where the last call stopped: doubts that an open transaction keeps unsure are read again
+    -- each time, and must not take the time of the others. But start at the decided ones if there
+    -- are some: the next call does not know them any more.
     v_run := pulse_internal.newest_upkeep_run('flows');
     v_from := greatest(
         v_old.doubt_from, coalesce(v_decided[1], (v_run.state ->> 'from')::bigint)
@@ -69,7 +78,7 @@ BEGIN
         EXIT WHEN v_some.taken = 0 OR pulse_internal.time_is_over(tick_flows.until);
     END LOOP;
 
-    -- What is still unsure of the doubts that were remembered waits for the same transactions.
+    -- Store which doubts are unsure now, unless the earlier ones still wait for their transactions.
     IF v_decided <> '{}' OR v_old.unsure_until IS NULL THEN
         v_new.unsure := v_unsure [1:10000];
         v_new.unsure_until := CASE
@@ -124,13 +133,8 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.tick_flows(timestamptz) IS
-'Settle doubts, take the portions that were left for later, and move the marks of both; returns how many jobs were released.';
+'The step of tick: settle doubts, take portions, and move the marks of both. Returns how many jobs were unblocked.';
 
--- Once an hour: blocked jobs that no note names.
-
--- A part of the backstop. A watch of a job that ended well is a bug; a job
--- to be cancelled may be late, where an enqueue named more than 1,000 jobs of others. It has
--- 0.3 seconds: next is where to go on, NULL at the end.
 CREATE FUNCTION pulse_internal.backstop_flows(
     from_job bigint DEFAULT 0, OUT missed bigint, OUT next bigint
 )
@@ -155,6 +159,7 @@ BEGIN
             FROM pulse_internal.blocked AS b
             WHERE b.job > next ORDER BY b.job LIMIT 1000
         );
+        -- Blocked jobs that wait for one that has ended: this would be a bug.
         v_upstreams := array(
             SELECT DISTINCT b.waits_for
             FROM pulse_internal.blocked AS b
@@ -165,6 +170,9 @@ BEGIN
                 AND NOT EXISTS (SELECT FROM pulse_internal.wake AS w WHERE w.job = b.waits_for)
         );
         missed := missed + cardinality(v_upstreams);
+
+        -- Doubts for these; and for upstreams that failed: an enqueue after more than 1,000 jobs
+        -- writes no doubts about the rest, so a job to be cancelled may have been missed.
 
         INSERT INTO pulse_internal.doubt (job)
         SELECT unnest(v_upstreams)
@@ -196,4 +204,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.backstop_flows(bigint) IS
-'Look for blocked jobs that should have been released or cancelled, and have them looked at; says how many upstreams went unnoticed.';
+'A part of the backstop: look for blocked jobs that should have been unblocked or cancelled, for 0.3 seconds, and write doubts for them. Returns how many upstreams were missed, and where to go on (NULL at the end).';

@@ -1,5 +1,8 @@
--- What a job remembers from one attempt to the next. What it waits for while it holds no
--- slot, a time or a signal from the world, is beside it (flows/signals.sql, flows/signals.sql).
+-- save_step, steps: what a job stores in one attempt for the next ones.
+--
+-- A step is a row of job_step, named by the job. save_step stores that a step is done, with its
+-- result; spawn (flows/spawn.sql) and wait_for (flows/signals.sql) have steps too. A name stands for
+-- one step of one sort. save_step locks the lease FOR KEY SHARE (report/progress.sql).
 
 CREATE FUNCTION pulse.save_step(lease bigint, step text, result jsonb DEFAULT NULL)
 RETURNS jsonb
@@ -27,7 +30,11 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.save_step(bigint, text, jsonb) IS
-'Remember that a step of a running job is done, with its result (at most 1 MB), for all later attempts. The first write wins; returns what is remembered. In the transaction of the step''s own writes it commits with them. PU101 the lease was lost, PU002 the name is a step of another sort, PU003 the result is too large. Writes job_step.';
+'Store that a step of a running job is done, for all later attempts. Returns the stored result. The first call with a name counts; later ones change nothing. In the transaction of the step''s own writes it commits together with them.
+
+- result: at most 1 MB.
+
+Errors: PU001 above READ COMMITTED, PU002 the name belongs to a step of another sort, PU003 the result is too large, PU101 the lease was lost.';
 
 CREATE FUNCTION pulse.steps(lease bigint)
 RETURNS TABLE (step text, result jsonb, saved_at timestamptz)
@@ -53,7 +60,9 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.steps(bigint) IS
-'The steps that the job of a lease has done, in this attempt or earlier ones, oldest first: what save_step kept, the ids that spawn returned, what wait_for received. PU101 when the lease was lost. Writes nothing.';
+'The steps that the job of a lease has done, in this attempt or earlier ones, the oldest first. The result is what save_step has stored, the ids that spawn has returned, or what wait_for has received.
+
+Errors: PU101 the lease was lost.';
 
 CREATE FUNCTION pulse_internal.step_of(job bigint, step text, sort text)
 RETURNS pulse_internal.job_step
@@ -88,4 +97,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.step_of(bigint, text, text) IS
-'A step of a job, NULL when it was not begun; PU002 when its name is one of another sort.';
+'The row of a step; NULL if the step was not begun. PU002 if its name belongs to a step of another sort.';
