@@ -7,8 +7,8 @@ RETURNS void
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    -- After a restart or failover this moves the sequences on (settings/node.sql). It is a statement
-    -- of its own, before the one that draws the number of the entry.
+    -- After a restart or failover this moves the sequences on (settings/node.sql). It is a
+    -- statement of its own, before the one that draws the number of the entry.
     SELECT pulse_internal.meet_server();
     INSERT INTO pulse_internal.audit_entry (who, verb, job, lane, before, after, reason)
     VALUES (who, verb, job, lane, before, after, reason)

@@ -1,9 +1,9 @@
 -- The bell: an enqueue notifies a lane only if a worker of that lane sleeps.
 --
 -- NOTIFY takes a lock of the whole cluster at commit. So a worker that is about to sleep takes an
--- advisory lock of its lane, shared and for its session, in the session that LISTENs (arm_bell), and
--- releases it when it wakes. ring tries the same lock exclusively: if it gets it, no worker sleeps,
--- and no notification is sent. watch_progress does the same for the progress of jobs.
+-- advisory lock of its lane, shared and for its session, in the session that LISTENs (arm_bell),
+-- and releases it when it wakes. ring tries the same lock exclusively: if it gets it, no worker
+-- sleeps, and no notification is sent. watch_progress does the same for the progress of jobs.
 --
 -- These are the only session-level locks of pulse, and nothing else may use them. They do not work
 -- behind a transaction pooler: a worker there proves its LISTEN first, and polls if that fails. No
@@ -81,17 +81,17 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    -- The channel pulse has a lock for each lane, whose name is the message; pulse_progress has one
-    -- for all jobs.
+    -- The channel pulse has a lock for each lane, whose name is the message; pulse_progress has
+    -- one for all jobs.
     v_bell integer := CASE ring.channel
         WHEN 'pulse' THEN 'pulse_internal.ready'::regclass::oid::integer
         ELSE 'pulse_internal.job_progress'::regclass::oid::integer
     END;
     v_key integer := CASE ring.channel WHEN 'pulse' THEN hashtext(ring.message) ELSE 0 END;
 BEGIN
-    -- Try and unlock are one expression: if the session were interrupted between two statements, it
-    -- would keep the lock. SET pulse.notify = off is for callers of PREPARE TRANSACTION, which fails
-    -- after a NOTIFY. A full notification queue would make the caller's COMMIT fail.
+    -- Try and unlock are one expression: if the session were interrupted between two statements,
+    -- it would keep the lock. SET pulse.notify = off is for callers of PREPARE TRANSACTION, which
+    -- fails after a NOTIFY. A full notification queue would make the caller's COMMIT fail.
     IF pg_try_advisory_lock(v_bell, v_key) AND pg_advisory_unlock(v_bell, v_key)
         OR current_setting('pulse.notify', true) = 'off'
         OR pg_notification_queue_usage() >= 0.5

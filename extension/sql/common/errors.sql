@@ -1,7 +1,8 @@
 -- raise: all errors of pulse, with a SQLSTATE of class PU.
 --
--- PU0xx: the caller asked for something impossible. PU1xx: the data changed under the caller. PU9xx:
--- a bug in pulse. docs/errors.md lists them. The functions below raise the errors of several verbs.
+-- PU0xx: the caller asked for something impossible. PU1xx: the data changed under the caller.
+-- PU9xx: a bug in pulse. docs/errors.md lists them. The functions below raise the errors of
+-- several verbs.
 
 CREATE FUNCTION pulse_internal.raise(code text, message text, detail text, hint text)
 RETURNS void

@@ -1,7 +1,7 @@
 -- put_after: enqueue jobs that depend on others.
 --
--- It runs in the caller's transaction, at every isolation level. The bodies of the jobs are written.
--- The steps, numbered as in the function:
+-- It runs in the caller's transaction, at every isolation level. The bodies of the jobs are
+-- written. The steps, numbered as in the function:
 --   1. Check that the upstreams exist and that the role may see them.
 --   2. Write the edges, then read how the upstreams stand. In this order: a session that ends one
 --      of them after that finds the edges or a doubt, or finds this transaction open.
@@ -45,8 +45,8 @@ BEGIN
         WHERE u.job = ANY (put_after.jobs);
     END IF;
 
-    -- Upstreams of this transaction and role need no check, and cannot end before it does. xmin has
-    -- 32 bits: the same number comes again, but not within an hour.
+    -- Upstreams of this transaction and role need no check, and cannot end before it does. xmin
+    -- has 32 bits: the same number comes again, but not within an hour.
     v_foreign := array(
         SELECT u.job
         FROM unnest(v_after) AS u (job)

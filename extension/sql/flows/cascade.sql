@@ -1,14 +1,14 @@
 -- ended_badly: what becomes of the jobs that depend on a job which died or was cancelled.
 --
--- Each dependent has a policy of its own, after_failed: with cancel it is cancelled, with run it may
--- become ready (flows/release.sql), with hold it waits for a retry of the ended job. A cancelled
--- dependent is itself a bad end, so the same goes on down the graph, a page of dependents at a time.
--- A report does about one page; tick goes on while it has time. For the rest a doubt is noted
--- (flows/settle.sql).
+-- Each dependent has a policy of its own, after_failed: with cancel it is cancelled, with run it
+-- may become ready (flows/release.sql), with hold it waits for a retry of the ended job. A
+-- cancelled dependent is itself a bad end, so the same goes on down the graph, a page of
+-- dependents at a time. A report does about one page; tick goes on while it has time. For the
+-- rest a doubt is noted (flows/settle.sql).
 --
--- It deletes from blocked, inserts into finished, tally and doubt, releases unique keys, and writes
--- what unblock_after writes. Locks: rows of blocked, SKIP LOCKED; a dependent that another session
--- has locked gets a doubt.
+-- It deletes from blocked, inserts into finished, tally and doubt, releases unique keys, and
+-- writes what unblock_after writes. Locks: rows of blocked, SKIP LOCKED; a dependent that another
+-- session has locked gets a doubt.
 
 CREATE FUNCTION pulse_internal.ended_badly(
     jobs bigint [], page integer DEFAULT 1000, until timestamptz DEFAULT NULL

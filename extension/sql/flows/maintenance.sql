@@ -7,7 +7,8 @@
 --
 -- backstop_flows looks once an hour for blocked jobs that no doubt and no portion names.
 --
--- They delete from doubt and wake, insert into doubt, note_mark and upkeep_run, and wait for no lock.
+-- They delete from doubt and wake, insert into doubt, note_mark and upkeep_run, and wait for no
+-- lock.
 
 CREATE FUNCTION pulse_internal.tick_flows(until timestamptz DEFAULT 'infinity')
 RETURNS bigint
@@ -46,9 +47,9 @@ BEGIN
         v_decided := v_old.unsure;
     END IF;
 
-    -- Start where the last call stopped: doubts that an open transaction keeps unsure are read again
-    -- each time, and must not take the time of the others. But start at the decided ones if there
-    -- are some: the next call does not know them any more.
+    -- Start where the last call stopped: doubts that an open transaction keeps unsure are read
+    -- again each time, and must not take the time of the others. But start at the decided ones if
+    -- there are some: the next call does not know them any more.
     v_run := pulse_internal.newest_upkeep_run('flows');
     v_from := greatest(
         v_old.doubt_from, coalesce(v_decided[1], (v_run.state ->> 'from')::bigint)
@@ -78,7 +79,8 @@ BEGIN
         EXIT WHEN v_some.taken = 0 OR pulse_internal.time_is_over(tick_flows.until);
     END LOOP;
 
-    -- Store which doubts are unsure now, unless the earlier ones still wait for their transactions.
+    -- Store which doubts are unsure now, unless the earlier ones still wait for their
+    -- transactions.
     IF v_decided <> '{}' OR v_old.unsure_until IS NULL THEN
         v_new.unsure := v_unsure [1:10000];
         v_new.unsure_until := CASE

@@ -15,14 +15,14 @@
 --      than step 1, so they see what the sessions that held the rows before have committed.
 --   4. If there is none, unblock the job (flows/unblock.sql). Else let it wait for that upstream.
 --
--- It writes blocked, doubt and wake. It waits for no row lock. Jobs that are left over are noted in
--- wake, in portions of up to 200: the next claims take portions, tick takes the rest.
+-- It writes blocked, doubt and wake. It waits for no row lock. Jobs that are left over are noted
+-- in wake, in portions of up to 200: the next claims take portions, tick takes the rest.
 --
--- The race. Session A enqueues a job after job 1 and has not committed; session B ends job 1. B does
--- not see the blocked row, and A has not seen the end: the job would wait for ever. Therefore A,
--- which lets a job wait for a job of another transaction, also inserts a row into doubt. tick or an
--- idle claim checks it later, in another transaction (flows/settle.sql). docs/decisions/flows.md
--- has the proof.
+-- The race. Session A enqueues a job after job 1 and has not committed; session B ends job 1. B
+-- does not see the blocked row, and A has not seen the end: the job would wait for ever.
+-- Therefore A, which lets a job wait for a job of another transaction, also inserts a row into
+-- doubt. tick or an idle claim checks it later, in another transaction (flows/settle.sql).
+-- docs/decisions/flows.md has the proof.
 --
 -- unblock_dependents and what it calls set no planner options of their own: each option costs a
 -- microsecond for each call. They run with those of unblock_after and take_portions, which alone
@@ -67,9 +67,9 @@ BEGIN
         LOOP
             v_last_noted := 0;
             LOOP
-                -- A portion starts at the first seq that is not noted. Usually the 200 were enqueued
-                -- together and have consecutive numbers: then the row 199 further on is its end.
-                -- Else the next 200 are read.
+                -- A portion starts at the first seq that is not noted. Usually the 200 were
+                -- enqueued together and have consecutive numbers: then the row 199 further on is
+                -- its end. Else the next 200 are read.
                 INSERT INTO pulse_internal.wake AS w (job, from_seq, to_seq)
                 SELECT
                     v_job,
@@ -318,7 +318,9 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.unblock_dependents(bigint [], boolean, bigint, bigint, integer) IS
+COMMENT ON FUNCTION pulse_internal.unblock_dependents(
+    bigint [], boolean, bigint, bigint, integer
+) IS
 'Unblock the jobs that wait for jobs which have ended (in order of their ids), or let them wait for another upstream: at most max_jobs, with seq in a range. completed: they were completed; else they ended badly, and only jobs with after_failed = run count. Returns how many were unblocked, and whether some are left over.';
 
 CREATE FUNCTION pulse_internal.next_upstream(job bigint, ended bigint, any_end boolean)

@@ -1,9 +1,10 @@
 -- block_again, revive: what a retry does in a flow.
 --
--- A retried job that has never run checks its dependencies again (block_again): it is blocked while
--- an upstream has not ended well enough. A job that was cancelled because of the retried one comes
--- back too, and so on down the graph (revive), up to 10,000 jobs. It stays cancelled if another
--- upstream has failed, if it has lost its unique key, or if another session has locked it.
+-- A retried job that has never run checks its dependencies again (block_again): it is blocked
+-- while an upstream has not ended well enough. A job that was cancelled because of the retried
+-- one comes back too, and so on down the graph (revive), up to 10,000 jobs. It stays cancelled if
+-- another upstream has failed, if it has lost its unique key, or if another session has locked
+-- it.
 --
 -- They delete from finished, insert into blocked, doubt, expiry and tally, and write
 -- dependency.met and what unblock_after and put_unblocked write. Locks: rows of finished, SKIP
@@ -78,8 +79,8 @@ BEGIN
         PERFORM pulse_internal.note_expiry(v_job.job, v_start_by);
     END IF;
 
-    -- An operator retries the job although an upstream has failed: it waits for a retry of that one
-    -- instead of being cancelled at once.
+    -- An operator retries the job although an upstream has failed: it waits for a retry of that
+    -- one instead of being cancelled at once.
     IF v_failed AND v_job.after_failed = 'cancel' AND block_again.retried THEN
         v_job.after_failed := 'hold';
     END IF;
@@ -130,15 +131,17 @@ BEGIN
                     FROM pulse_internal.dependency AS d
                     WHERE d.after = ANY (v_jobs)
                 ))
-                -- As text: the condition must not lead to an index of states, but to the one by job.
+                -- As text: the condition must not lead to an index of states, but to the one by
+                -- job.
                 AND f.state::text = 'cancelled'
                 AND f.ended_by = 'upstream'
             ORDER BY f.job
             LIMIT 10000 - v_revived
             FOR UPDATE SKIP LOCKED
         LOOP
-            -- Not if another upstream has failed. The two upstreams with the nearest ids are checked
-            -- first: if jobs are retried one after the other, the next one is still failed.
+            -- Not if another upstream has failed. The two upstreams with the nearest ids are
+            -- checked first: if jobs are retried one after the other, the next one is still
+            -- failed.
             CONTINUE WHEN EXISTS (
                 SELECT
                 FROM (

@@ -9,8 +9,8 @@
 -- A doubt stays while the job may be ending in a transaction that is still open (unsure). An idle
 -- claim settles only jobs that are not ending or were completed; tick settles all.
 --
--- A portion (row of wake) is a range of blocked jobs that an end has left over: take_portions looks
--- at them. Claims take a few, tick takes the rest.
+-- A portion (row of wake) is a range of blocked jobs that an end has left over: take_portions
+-- looks at them. Claims take a few, tick takes the rest.
 --
 -- They delete from doubt and wake, and write dependency.met and what flows/release.sql and
 -- flows/cascade.sql write. Locks: rows of doubt, wake and finished, all SKIP LOCKED.
@@ -37,7 +37,8 @@ SET jit = off
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    -- Doubts, by seq: about a job that is not ending, was completed, or ended badly or was deleted.
+    -- Doubts, by seq: about a job that is not ending, was completed, or ended badly or was
+    -- deleted.
     v_not_ending bigint [];
     v_ended_well bigint [];
     v_ended_badly bigint [];
@@ -51,10 +52,10 @@ DECLARE
 BEGIN
     unblocked := 0;
 
-    -- 1. Where does each job stand? A row without a deleter (its xmax is 0) shows that no transaction is
-    -- ending the job: an end that comes later sees the dependents. A row with one leaves it open,
-    -- unless decided says that each transaction that could be ending the job is over. No row at all,
-    -- not even in finished: the job was deleted.
+    -- 1. Where does each job stand? A row without a deleter (its xmax is 0) shows that no
+    -- transaction is ending the job: an end that comes later sees the dependents. A row with one
+    -- leaves it open, unless decided says that each transaction that could be ending the job is
+    -- over. No row at all, not even in finished: the job was deleted.
     SELECT
         count(*),
         max(x.seq),
@@ -182,7 +183,9 @@ BEGIN
         PERFORM pulse_internal.note_met(v_deleted);
     END IF;
     IF v_failed || v_deleted <> '{}' THEN
-        PERFORM pulse_internal.ended_badly(v_failed || v_deleted, settle_doubts.max_notes, settle_doubts.until);
+        PERFORM pulse_internal.ended_badly(
+            v_failed || v_deleted, settle_doubts.max_notes, settle_doubts.until
+        );
     END IF;
 END;
 $$;
@@ -223,7 +226,8 @@ BEGIN
     UPDATE pulse_internal.dependency AS d
     SET met = true
     WHERE d.after = ANY (note_met.jobs)
-        -- IN a subquery becomes a hash table: there may be 100,000 (docs/decisions/pinned-plans.md).
+        -- IN a subquery becomes a hash table: there may be 100,000
+        -- (docs/decisions/pinned-plans.md).
         AND (d.job IN (SELECT c.job FROM unnest(v_dependents) AS c (job))) IS TRUE
         AND (
             d.job IN (SELECT r.job FROM unnest(v_unrun_dependents) AS r (job))

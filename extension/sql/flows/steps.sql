@@ -1,8 +1,8 @@
 -- save_step, steps: what a job stores in one attempt for the next ones.
 --
 -- A step is a row of job_step, named by the job. save_step stores that a step is done, with its
--- result; spawn (flows/spawn.sql) and wait_for (flows/signals.sql) have steps too. A name stands for
--- one step of one sort. save_step locks the lease FOR KEY SHARE (report/progress.sql).
+-- result; spawn (flows/spawn.sql) and wait_for (flows/signals.sql) have steps too. A name stands
+-- for one step of one sort. save_step locks the lease FOR KEY SHARE (report/progress.sql).
 
 CREATE FUNCTION pulse.save_step(lease bigint, step text, result jsonb DEFAULT NULL)
 RETURNS jsonb

@@ -1,8 +1,8 @@
 -- unblock_rows: where jobs go that no longer wait for others (flows/release.sql).
 --
--- An ordinary job goes to ready, many by one statement. One by one go jobs that have to be approved
--- (to approval), run at a later time (to waiting), have an expires_in, or belong to a grouped lane
--- (to group_ready). A job that follows another one with the same unique key also takes that key;
+-- An ordinary job goes to ready, many by one statement. One by one go jobs that have to be
+-- approved (to approval), run at a later time (to waiting), have an expires_in, or belong to a
+-- grouped lane. A job that follows another one with the same unique key also takes that key;
 -- while another session holds the key, the job stays blocked (enqueue/follow.sql).
 --
 -- It deletes from blocked, whose rows the caller has locked, writes the tables above, body and
@@ -23,7 +23,11 @@ DECLARE
 BEGIN
     -- one_plain_lane: all jobs are of this lane and ordinary. Else find out which ones are.
     IF unblock_rows.one_plain_lane IS NULL
-        OR (SELECT l.grouped FROM pulse_internal.lane AS l WHERE l.lane = unblock_rows.one_plain_lane)
+        OR (
+            SELECT l.grouped
+            FROM pulse_internal.lane AS l
+            WHERE l.lane = unblock_rows.one_plain_lane
+        )
     THEN
         v_lanes := array(
             SELECT DISTINCT l.lane
@@ -53,9 +57,10 @@ BEGIN
         );
     END IF;
 
-    -- The ordinary jobs. Both halves read the same rows, in one snapshot: RETURNING would fetch and
-    -- store each row once more, half a microsecond each. If the lane becomes grouped meanwhile, the
-    -- jobs are sorted into their groups later, as after an enqueue (groups/sort.sql).
+    -- The ordinary jobs. Both halves read the same rows, in one snapshot: RETURNING would fetch
+    -- and store each row once more, half a microsecond each. If the lane becomes grouped
+    -- meanwhile, the jobs are sorted into their groups later, as after an enqueue
+    -- (groups/sort.sql).
     WITH deleted AS (
         DELETE FROM pulse_internal.blocked AS b
         WHERE b.ctid = ANY (v_plain)
@@ -116,22 +121,24 @@ BEGIN
         PERFORM pulse_internal.note_expiry((put_unblocked.job).job, v_start_by);
     END IF;
 
-    -- Approval is asked for now, so that the approver sees the results of the upstreams. Its expiry
-    -- counts from now.
+    -- Approval is asked for now, so that the approver sees the results of the upstreams. Its
+    -- expiry counts from now.
     IF (put_unblocked.job).needs_approval THEN
         INSERT INTO pulse_internal.approval (job, lane, kind, rank, run_at, expires_at, keyed)
         VALUES (
             (put_unblocked.job).job, (put_unblocked.job).lane, (put_unblocked.job).kind,
             (put_unblocked.job).rank, v_run_at,
-            clock_timestamp() + (pulse_internal.kind_settings((put_unblocked.job).kind)).approval_expiry,
+            clock_timestamp()
+            + (pulse_internal.kind_settings((put_unblocked.job).kind)).approval_expiry,
             (put_unblocked.job).keyed
         );
         RETURN 'awaiting_approval';
     END IF;
 
     PERFORM pulse_internal.put_in_line(
-        (put_unblocked.job).job, (put_unblocked.job).lane, (put_unblocked.job).kind, (put_unblocked.job).rank,
-        v_run_at, (put_unblocked.job).attempts, (put_unblocked.job).failures, (put_unblocked.job).keyed,
+        (put_unblocked.job).job, (put_unblocked.job).lane, (put_unblocked.job).kind,
+        (put_unblocked.job).rank, v_run_at, (put_unblocked.job).attempts,
+        (put_unblocked.job).failures, (put_unblocked.job).keyed,
         false, group_key => pulse_internal.group_key((put_unblocked.job).job)
     );
     RETURN CASE WHEN v_run_at > clock_timestamp() THEN 'scheduled' ELSE 'ready' END;
@@ -139,4 +146,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.put_unblocked(pulse_internal.blocked) IS
-'Put a job whose upstreams have ended into approval, waiting, ready or group_ready. job is its row of blocked, which the caller has deleted or never written. Returns its state.';
+'Put a job whose upstreams have ended into approval, waiting or ready. job is its row of blocked, which the caller has deleted or never written. Returns its state.';

@@ -1,10 +1,10 @@
 -- tick_marks: move low-water marks up, line by line.
 --
--- A line is a lane, or a lane and a kind, that has marks of its own (common/marks.sql). A call moves
--- the marks of up to 500 lines of ready and of up to 500 lanes of waiting; lanes that have no marks
--- yet get some. The next call goes on behind the last line. It stops after 100 lines that have been
--- empty for long and keep their marks only because of the dead rows of others. Claims ask for the
--- marks that they need themselves, so a late call costs no job.
+-- A line is a lane, or a lane and a kind, that has marks of its own (common/marks.sql). A call
+-- moves the marks of up to 500 lines of ready and of up to 500 lanes of waiting; lanes that have
+-- no marks yet get some. The next call goes on behind the last line. It stops after 100 lines
+-- that have been empty for long and keep their marks only because of the dead rows of others.
+-- Claims ask for the marks that they need themselves, so a late call costs no job.
 --
 -- It writes mark and due_mark, and in upkeep_run where it goes on. It waits for no lock.
 
@@ -26,7 +26,7 @@ DECLARE
     v_lane text;
     v_lines bigint := 0;
     v_lanes bigint := 0;
-    v_idle_lines bigint := 0;
+    v_idle bigint := 0;
 BEGIN
     -- Lines of ready, in pages of 100: the whole page is read before its first line is moved.
     SELECT coalesce(v_from ->> 'lane', '') AS lane, coalesce(v_from ->> 'kind', '') AS kind
@@ -38,9 +38,9 @@ BEGIN
         LOOP
             v_lines := v_lines + 1;
             IF pulse_internal.advance_line(v_line.lane, v_line.kind, v_horizon.ready_q) THEN
-                v_idle_lines := v_idle_lines + 1;
+                v_idle := v_idle + 1;
             END IF;
-            IF v_lines = 500 OR v_idle_lines = 100 OR pulse_internal.time_is_over(tick_marks.until) THEN
+            IF v_lines = 500 OR v_idle = 100 OR pulse_internal.time_is_over(tick_marks.until) THEN
                 v_to := jsonb_build_object('lane', v_line.lane, 'kind', v_line.kind);
                 EXIT lines;
             END IF;
@@ -49,16 +49,16 @@ BEGIN
     END LOOP;
 
     -- Lanes of waiting, in the same way.
-    v_idle_lines := 0;
+    v_idle := 0;
     v_lane := coalesce(v_from ->> 'due', '');
     <<lanes>>
     LOOP
         FOR v_lane IN SELECT pulse_internal.waiting_lanes(v_lane, 100) LOOP
             v_lanes := v_lanes + 1;
             IF pulse_internal.advance_due(v_lane, v_horizon.waiting_t) THEN
-                v_idle_lines := v_idle_lines + 1;
+                v_idle := v_idle + 1;
             END IF;
-            IF v_lanes = 500 OR v_idle_lines = 100 OR pulse_internal.time_is_over(tick_marks.until) THEN
+            IF v_lanes = 500 OR v_idle = 100 OR pulse_internal.time_is_over(tick_marks.until) THEN
                 v_to := v_to || jsonb_build_object('due', v_lane);
                 EXIT lanes;
             END IF;

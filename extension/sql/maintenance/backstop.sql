@@ -3,7 +3,8 @@
 -- A job below its low-water mark, or a blocked job that no end has unblocked, would be a bug. So
 -- tick looks for them: health() reports what it finds, and the marks are deleted, so that the job
 -- still runs. The look reads the dead rows below the marks, in one statement. If an old snapshot
--- keeps very many of them, it waits for another hour; a caller with little time leaves it to others.
+-- keeps very many of them, it waits for another hour; a caller with little time leaves it to
+-- others.
 --
 -- It deletes from mark, due_mark and upkeep_run, SKIP LOCKED, and writes what tick_group_backstop
 -- and backstop_flows write.

@@ -1,13 +1,14 @@
 -- start_by: cancel jobs that have not started in time.
 --
 -- A job with a start_by has a row in expiry until that time has come. The first that meets a late
--- job cancels it: the claim that has picked it, or tick, which reads expiry. A job that has started
--- once is never late, not even at its retries, so only jobs without attempts count. A job without
--- start_by has no row in expiry, and a claim reads start_by beside the payload: both cost nothing.
+-- job cancels it: the claim that has picked it, or tick, which reads expiry. A job that has
+-- started once is never late, not even at its retries, so only jobs without attempts count. A job
+-- without start_by has no row in expiry, and a claim reads start_by beside the payload: both cost
+-- nothing.
 --
--- tick_expiry deletes from blocked, approval, waiting, ready and group_ready, and writes what
--- finish_cancelled writes (report/endings.sql). Locks: rows of expiry, then of those tables in this
--- order, all SKIP LOCKED. A job that is locked keeps its row of expiry for the next call.
+-- tick_expiry deletes from blocked, approval, waiting and ready, and writes what finish_cancelled
+-- writes (report/endings.sql). Locks: rows of expiry, then of those tables in this order, all
+-- SKIP LOCKED. A job that is locked keeps its row of expiry for the next call.
 
 CREATE FUNCTION pulse_internal.start_by(
     start_by timestamptz, expires_in interval, run_at timestamptz, delay interval

@@ -1,5 +1,5 @@
--- What the watchdog asks of pg_cron (maintenance/watchdog.sql): whether it is here, its entries, and
--- why an entry cannot be made. It writes the tables of pg_cron and upkeep_run.
+-- What the watchdog asks of pg_cron (maintenance/watchdog.sql): whether it is here, its entries,
+-- and why an entry cannot be made. It writes the tables of pg_cron and upkeep_run.
 
 CREATE FUNCTION pulse_internal.has_cron()
 RETURNS boolean
@@ -163,9 +163,9 @@ AS $$
 DECLARE
     v_last pulse_internal.upkeep_run := pulse_internal.newest_upkeep_run('watchdog');
 BEGIN
-    -- An entry does not prove that pg_cron runs it: pg_cron overlooks an entry that is made while it
-    -- reads the others, and its launcher may have stopped. So each run is noted, and an entry when
-    -- it is made.
+    -- An entry does not prove that pg_cron runs it: pg_cron overlooks an entry that is made while
+    -- it reads the others, and its launcher may have stopped. So each run is noted, and an entry
+    -- when it is made.
     IF (
         v_last.taken_at BETWEEN clock_timestamp() - interval '30 seconds' AND clock_timestamp()
     ) IS NOT TRUE THEN

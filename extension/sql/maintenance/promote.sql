@@ -1,16 +1,16 @@
 -- promote: move jobs that are due from waiting to ready.
 --
--- The highest priority comes first, and within a priority the oldest job, so a wave of jobs with a
--- low priority delays no urgent one. promote reads the priority levels of a lane as a claim does
--- (claim/claim.sql): the levels with a due mark, each from its mark on, and between two of them the
--- levels that have none yet. It stops when the batch is full. After 100 levels it takes the rest by
--- time alone: else a producer could make each claim long with a priority for each job
+-- The highest priority comes first, and within a priority the oldest job, so a wave of jobs with
+-- a low priority delays no urgent one. promote reads the priority levels of a lane as a claim
+-- does (claim/claim.sql): the levels with a due mark, each from its mark on, and between two of
+-- them the levels that have none yet. It stops when the batch is full. After 100 levels it takes
+-- the rest by time alone: else a producer could make each claim long with a priority for each job
 -- (docs/decisions/due-waves.md).
 --
 -- Due marks are rows of due_mark: for a lane and for each of its levels a time before which no job
 -- waits. advance_due moves them, so that no scan steps over the dead rows of promoted jobs.
 --
--- It deletes from waiting and inserts into ready or group_ready. Locks: rows of waiting, SKIP LOCKED.
+-- It deletes from waiting and inserts into ready. Locks: rows of waiting, SKIP LOCKED.
 
 CREATE FUNCTION pulse_internal.promote(lane text, max_jobs integer)
 RETURNS integer
@@ -52,7 +52,8 @@ BEGIN
             EXIT;
         END IF;
 
-        -- The next level: one without a mark that comes before the next one with a mark, else that.
+        -- The next level: one without a mark that comes before the next one with a mark, else
+        -- that.
         SELECT w.rank INTO v_rank_without_mark
         FROM pulse_internal.waiting AS w
         WHERE w.lane = promote.lane
@@ -361,7 +362,10 @@ BEGIN
     END IF;
 
     INSERT INTO pulse_internal.due_mark (lane, run_at, marked_at, ranks, run_ats, dry_at)
-    VALUES (advance_due.lane, v_new_mark, clock_timestamp(), v_ranks, v_run_ats, v_nothing_due_since);
+    VALUES (
+        advance_due.lane, v_new_mark, clock_timestamp(), v_ranks, v_run_ats,
+        v_nothing_due_since
+    );
 
     DELETE FROM pulse_internal.due_mark AS m
     WHERE m.lane = v_old.lane
@@ -395,8 +399,8 @@ DECLARE
         LIMIT 1
     );
 BEGIN
-    -- The clock was set back by up to a minute: the job is due when the clock is there again. After
-    -- a larger step see_horizon lowers the marks at the next tick.
+    -- The clock was set back by up to a minute: the job is due when the clock is there again.
+    -- After a larger step see_horizon lowers the marks at the next tick.
     IF v_floor <= clock_timestamp() + interval '1 minute' THEN
         RETURN v_floor;
     END IF;

@@ -273,7 +273,9 @@ DECLARE
     v_kept_until timestamptz := pulse_internal.kept_until(prune_round.lane, prune_round.state);
     v_before timestamptz := (
         SELECT r.before
-        FROM pulse_internal.retention_cutoffs(ARRAY[prune_round.lane], ARRAY[prune_round.state]) AS r
+        FROM pulse_internal.retention_cutoffs(
+            ARRAY[prune_round.lane], ARRAY[prune_round.state]
+        ) AS r
     );
     v_page record;
     v_kept integer := 0;

@@ -9,8 +9,8 @@
 -- watch_new_leases starts where the last call stopped. This position passes only numbers that no
 -- open claim can still commit (common/marks.sql).
 --
--- It writes lease, tally, upkeep_run and what fail_runs writes (report/endings.sql). Locks: leases,
--- SKIP LOCKED. A locked lease is left to the next call: its worker may be reporting it.
+-- It writes lease, tally, upkeep_run and what fail_runs writes (report/endings.sql). Locks:
+-- leases, SKIP LOCKED. A locked lease is left to the next call: its worker may be reporting it.
 
 CREATE FUNCTION pulse.reap(max_jobs integer DEFAULT 10000)
 RETURNS bigint
@@ -256,7 +256,9 @@ BEGIN
             EXIT WHEN v_next IS NULL OR pulse_internal.time_is_over(tick_reap.until);
         END LOOP;
         -- If the last page of new leases was full, there may be more.
-        EXIT WHEN v_watched = 0 OR v_watched % v_size > 0 OR pulse_internal.time_is_over(tick_reap.until);
+        EXIT WHEN v_watched = 0
+            OR v_watched % v_size > 0
+            OR pulse_internal.time_is_over(tick_reap.until);
     END LOOP;
     PERFORM pulse_internal.postpone_reaps(v_size, tick_reap.until);
     RETURN v_all;

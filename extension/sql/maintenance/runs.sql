@@ -1,10 +1,10 @@
 -- What the steps of tick remember from one call to the next, and how much time a call has.
 --
--- Both are for maintenance/tick.sql and its steps. The table upkeep_run has rows by name: of a part
--- of the maintenance (when it was last done), of a step (where it goes on), cut:STEP (it ran out of
--- time), error:STEP, left (before which step a tick ended early) and took (seconds of each part).
--- A new row is appended and the one before it deleted; the newest row of a name counts, and a
--- leftover is deleted by tick_caches. A row that another session has locked is left to it.
+-- Both are for maintenance/tick.sql and its steps. The table upkeep_run has rows by name: of a
+-- part of the maintenance (when it was last done), of a step (where it goes on), cut:STEP (it ran
+-- out of time), error:STEP, left (before which step a tick ended early) and took (seconds of each
+-- part). A new row is appended and the one before it deleted; the newest row of a name counts,
+-- and a leftover is deleted by tick_caches. A row that another session has locked is left to it.
 --
 -- Locks: start_upkeep_run tries an advisory lock for each part, and never waits.
 

@@ -8,9 +8,10 @@
 --   5. Note a step that ran out of time: its part is due again after a second.
 --
 -- The budget is two seconds (maintenance/runs.sql). The share of a step is the part of the budget
--- after which it ends, counted from the start of the call, so time that a step does not need goes to
--- those behind it. Reap comes late because reports wait for the leases that it has locked until
--- tick commits. It writes upkeep_run and what its steps write; each step is a subtransaction.
+-- after which it ends, counted from the start of the call, so time that a step does not need goes
+-- to those behind it. Reap comes late because reports wait for the leases that it has locked
+-- until tick commits. It writes upkeep_run and what its steps write; each step is a
+-- subtransaction.
 
 CREATE FUNCTION pulse.tick()
 RETURNS TABLE (step text, did bigint, error text)
@@ -26,7 +27,7 @@ COMMENT ON FUNCTION pulse.tick() IS
 'Do the maintenance that is due, within about two seconds, or within a third of the time that statement_timeout leaves. Returns a row for each step that was done, with its error if it had one. Any session may call it, and several at once.
 
 - At most once a second: schedules, promotion, flows and low-water marks.
-- Every 10 seconds: reaping, approvals, start_by and retention, sooner where something was left to do.
+- Every 10 seconds: reaping, approvals, start_by and retention; sooner if something is left.
 
 Errors: PU001 above READ COMMITTED.';
 

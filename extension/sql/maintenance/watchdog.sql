@@ -5,9 +5,9 @@
 -- have created a schema of that name, and these functions run as the owner of pulse.
 --
 -- There are two entries. "pulse watchdog" calls tick: every few seconds, or before pg_cron 1.5,
--- which knows no seconds, a loop each minute that ticks and sleeps until the minute is nearly over.
--- "pulse watchdog log" deletes the log that pg_cron writes about both; it is never removed by
--- itself. After DROP EXTENSION pulse the first entry does nothing, and the second goes on.
+-- which knows no seconds, a loop each minute that ticks and sleeps until the minute is nearly
+-- over. "pulse watchdog log" deletes the log that pg_cron writes about both; it is never removed
+-- by itself. After DROP EXTENSION pulse the first entry does nothing, and the second goes on.
 --
 -- It writes audit_entry, upkeep_run and the tables of pg_cron. It takes no lock of pulse.
 
@@ -134,8 +134,8 @@ BEGIN
     -- A procedure that COMMITs cannot have a SET clause. So this one uses no operators and calls
     -- everything by its full name.
     LOOP
-        -- A transaction for each part, the urgent ones first: the jobs that were promoted, fired or
-        -- reaped are seen before the parts that take long.
+        -- A transaction for each part, the urgent ones first: the jobs that were promoted, fired
+        -- or reaped are seen before the parts that take long.
         FOREACH v_part IN ARRAY ARRAY[
             'due', 'sweep', 'groups', 'retention', 'count', 'sample', 'backstop'
         ] LOOP

@@ -187,7 +187,9 @@ BEGIN
                     e.claimed_at - e.ready_at, pulse_internal.histogram_intervals()
                 ) AS wait_bucket,
                 sum(e.claimed_at - e.ready_at),
-                width_bucket(v_now - e.claimed_at, pulse_internal.histogram_intervals()) AS run_bucket,
+                width_bucket(
+                    v_now - e.claimed_at, pulse_internal.histogram_intervals()
+                ) AS run_bucket,
                 sum(v_now - e.claimed_at)
             FROM ended AS e
             GROUP BY e.lane, e.kind, wait_bucket, run_bucket

@@ -289,7 +289,9 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.report_statuses(bigint [], bigint [], bigint [], text, boolean) IS
+COMMENT ON FUNCTION pulse_internal.report_statuses(
+    bigint [], bigint [], bigint [], text, boolean
+) IS
 'The status of each reported lease. fitting are the leases whose report was small enough, ended those whose run this call has ended. With quiet, only what is not ok.';
 
 CREATE FUNCTION pulse_internal.reported_before(lease bigint, verb text)

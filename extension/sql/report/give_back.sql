@@ -2,9 +2,9 @@
 --
 -- release returns jobs to the queue at once, and snooze returns one after a delay. ack_cancel
 -- confirms that the worker has stopped a job whose cancel was requested. All three delete the row
--- of lease: a report whose lease was lost finds no row and changes nothing. release and snooze then
--- insert into ready or waiting. If a cancel was requested meanwhile, the job must not run again:
--- then they insert into finished, as ack_cancel does.
+-- of lease: a report whose lease was lost finds no row and changes nothing. release and snooze
+-- then insert into ready or waiting. If a cancel was requested meanwhile, the job must not run
+-- again: then they insert into finished, as ack_cancel does.
 --
 -- Locks: leases in the order of their numbers. All three wait for another report, a cancel or a
 -- reap that has locked the same lease.
@@ -32,7 +32,9 @@ $$;
 COMMENT ON FUNCTION pulse.release(bigint []) IS
 'Return running jobs to the queue at once; this does not count as a failed attempt. Returns a status for each lease, in the order given.
 
-- ok: the job is ready, by this call or by an earlier one with the same lease. It is the last of its priority; in a lane with in_order it keeps its position. A job whose cancel was requested is cancelled instead.
+- ok: the job is ready, by this call or by an earlier one with the same lease.
+- The job is the last of its priority; in a lane with in_order it keeps its position.
+- A job whose cancel was requested is cancelled instead.
 - lost: the lease has expired and was taken away. Nothing was written.
 
 Errors: PU001 above READ COMMITTED.';
