@@ -91,7 +91,11 @@ FLOWS: dict[str, Mutation] = {
         ),
     ),
     "what the index has shown is compared with what was locked": without(
-        Change("pulse_internal.unblock_dependents", r"OR v_locked <> pg_stat_get[^\n]*\s+- v_rows_before", ""),
+        Change(
+            "pulse_internal.unblock_dependents",
+            r"OR v_locked <> pg_stat_get[^\n]*\s+- v_rows_before",
+            "",
+        ),
         specs=("release-skips-one",),
     ),
     "a bad end goes by the edges": without(
@@ -206,7 +210,9 @@ FLOWS: dict[str, Mutation] = {
 # Limits by group, rates and keys; docs/decisions/limits.md has the table.
 LIMITS: dict[str, Mutation] = {
     "watchers are locked without waiting": without(
-        Change("pulse_internal.unblock_dependents", "FOR UPDATE SKIP LOCKED", "FOR UPDATE"),
+        Change(
+            "pulse_internal.unblock_dependents", "FOR UPDATE SKIP LOCKED", "FOR UPDATE"
+        ),
         specs=("follow-end-against-follower",),
     ),
     "one claim of a grouped lane decides at a time": without(
@@ -586,7 +592,12 @@ OTHERS: dict[str, Mutation] = {
         chaos="Every occurrence of a schedule fires once or is skipped with a reason",
     ),
     "a release looks for another upstream": without(
-        Change("pulse_internal.unblock_dependents", r"AND NOT o\.met\n", "AND false\n", times=2),
+        Change(
+            "pulse_internal.unblock_dependents",
+            r"AND NOT o\.met\n",
+            "AND false\n",
+            times=2,
+        ),
         chaos_flows="No job runs before all that it depends on has ended well enough",
     ),
     "a repeated spawn adds nothing": without(
@@ -627,7 +638,8 @@ OTHERS: dict[str, Mutation] = {
         stress="flows",
     ),
     "an upstream that is not found may still run": without(
-        Change("pulse_internal.unblock_dependents", r"\) IS NOT TRUE", ") IS FALSE"), stress="flows"
+        Change("pulse_internal.unblock_dependents", r"\) IS NOT TRUE", ") IS FALSE"),
+        stress="flows",
     ),
     "the mark of notices stays below what may be written": without(
         Change(

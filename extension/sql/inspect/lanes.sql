@@ -236,7 +236,7 @@ SELECT
     n.delayed > o.most AS delayed_estimated,
     coalesce(
         (
-            SELECT round((n.finished - coalesce(b.finished, 0)) / 5.0, 1)
+            SELECT round((newest.finished - coalesce(b.finished, 0)) / 5.0, 1)
             FROM (
                 SELECT t.at, t.completed + t.dead + t.cancelled AS finished
                 FROM pulse_internal.stat AS t
@@ -245,23 +245,19 @@ SELECT
                     AND t.kind = ''
                 ORDER BY t.at DESC
                 LIMIT 1
-            ) AS n
-            CROSS JOIN LATERAL (
-                SELECT clock_timestamp() - interval '5 minutes' AS at
-                -- Once, or the index could not stop at it.
-                OFFSET 0
-            ) AS since
+            ) AS newest
             LEFT JOIN LATERAL (
                 SELECT t.completed + t.dead + t.cancelled AS finished
                 FROM pulse_internal.stat AS t
                 WHERE t.total
                     AND t.lane = o.lane
                     AND t.kind = ''
-                    AND t.at <= since.at
+                    -- A scalar subquery: an index scan cannot stop at a volatile value.
+                    AND t.at <= (SELECT clock_timestamp() - interval '5 minutes')
                 ORDER BY t.at DESC
                 LIMIT 1
             ) AS b ON true
-            WHERE n.at > since.at
+            WHERE newest.at > clock_timestamp() - interval '5 minutes'
         ),
         0
     ) AS throughput,
