@@ -7,7 +7,7 @@ CHOSEN = $(if $(K),-k "$(K)")
 
 .PHONY: help setup demo build install lint format check test test-slow test-sql test-isolation protocols \
 	test-engine test-python test-project isolation-accept chaos chaos-nodes ha mutations flows-stress model soak upgrade-load bench-sql \
-	bench-compare bench-counters bench-nodes bench-standby bench-python api reference release next-version clean
+	bench-compare bench-groups bench-counters bench-nodes bench-standby bench-python api reference release next-version clean
 
 help:  ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -95,6 +95,9 @@ bench-sql: setup build  ## Measure the engine with pgbench (ONLY=e,c; see bench/
 
 bench-compare: setup build  ## CPU of each verb before and after, in one run (BASE=main)
 	@$(RUN) -m bench.compare --base $(or $(BASE),main) $(if $(ONLY),--only $(ONLY))
+
+bench-groups: setup build  ## CPU of a job in lanes with groups, before and after (BASE=main)
+	@PYTHONPATH=.:python $(RUN) -m bench.groups $(if $(BASE),--base $(BASE)) $(if $(ONLY),--only "$(ONLY)")
 
 bench-counters: setup build  ## CPU of each verb with and without its counting, in one run
 	@$(RUN) -m bench.counters $(if $(ONLY),--only $(ONLY))

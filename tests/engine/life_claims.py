@@ -13,7 +13,6 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from tests.engine import known_defects
 from tests.engine.life import BACKOFF_HOURS, Job, Lane, World, has
 
 LINE = ("scheduled", "retrying", "ready")
@@ -259,7 +258,6 @@ class Claims(World):
         by: str = "claim_batch",
     ) -> list[int]:
         lane = self.lanes[name]
-        n = self.careful(lane, n)
         self.note("claim", name)
         order = self.due_order()
         if by == "exchange":
@@ -289,22 +287,6 @@ class Claims(World):
         for row in rows:
             self.look_upstream(self.jobs[row[0]])
         return [row[0] for row in rows]
-
-    def careful(self, lane: Lane, n: int) -> int:
-        """Not what is known to be wrong."""
-        late = any(map(self.late, self.jobs.values()))
-        turns = lane.grouped and known_defects.LATE_JOBS_USE_UP_TURNS
-        starts = self.kind_rates and known_defects.LATE_JOBS_USE_UP_STARTS
-        if late and (turns or starts):
-            self.do_tick()
-        if not lane.grouped:
-            return n
-        if known_defects.THE_RATE_OF_A_KIND_SHORTENS_TURNS and self.kind_rates:
-            return 1
-        return n
-
-    def do_tick(self) -> None:
-        raise NotImplementedError
 
     def released(self, jobs: list[int]) -> None:
         raise NotImplementedError

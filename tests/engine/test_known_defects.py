@@ -132,7 +132,6 @@ def test_in_order_switched_off_sends_a_run_to_the_end(queue: Queue) -> None:
     assert queue.claimed() == [second]
 
 
-@defect(5, "a job that is late uses up a turn")
 def test_late_jobs_use_up_no_turn(queue: Queue) -> None:
     queue.run("set_lane('f', fair => true)")
     late = [queue.enqueue(group_key="a", expires_in="1 hour") for _ in range(3)]
@@ -144,7 +143,6 @@ def test_late_jobs_use_up_no_turn(queue: Queue) -> None:
     assert mine in [job for _ in range(2) for job in queue.claimed()]
 
 
-@defect(5, "a claim of a lane with groups does not look again")
 def test_claim_looks_behind_late_jobs(queue: Queue) -> None:
     queue.run("set_lane('f', fair => true)")
     for _ in range(3):
@@ -324,11 +322,6 @@ def test_reschedule_where_to_now_keeps_the_place(queue: Queue) -> None:
     assert queue.claimed() == [first]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="new: groups of a kind with a rate share its starts before their turns",
-    raises=AssertionError,
-)
 def test_rate_of_a_kind_costs_a_group_no_turn(queue: Queue) -> None:
     queue.one("SELECT nextval('pulse_internal.lease_seq')")
     queue.run("set_lane('f', fair => true)")
@@ -340,11 +333,6 @@ def test_rate_of_a_kind_costs_a_group_no_turn(queue: Queue) -> None:
     assert [jobs[job] for job in queue.claimed(4)] == ["hb", "ga", "xb", "ha"]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="new: pick_within_rates counts late jobs against the rate of their kind",
-    raises=AssertionError,
-)
 def test_late_job_uses_up_no_start_of_its_kind(queue: Queue) -> None:
     queue.run("set_kind('a', rate => 1, rate_per => '1 hour')")
     queue.expire(queue.enqueue(kind="a", priority=1, expires_in="1 hour"))

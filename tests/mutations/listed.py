@@ -217,8 +217,8 @@ LIMITS: dict[str, Mutation] = {
     ),
     "one claim of a grouped lane decides at a time": without(
         Change(
-            "pulse_internal.claim_grouped",
-            r"NOT pulse_internal\.take_turn\(claim_grouped\.lane\)",
+            "pulse.claim_batch",
+            r"NOT pulse_internal\.take_turn\(claim_batch\.lane\)",
             "false",
         ),
         specs=(
@@ -230,9 +230,9 @@ LIMITS: dict[str, Mutation] = {
     ),
     "what runs is looked up in lease": without(
         Change(
-            "pulse_internal.read_notices",
-            r"SELECT true\s+FROM pulse_internal\.lease AS e\s+WHERE e\.lease = u\.lease",
-            "SELECT NULL::boolean",
+            "pulse_internal.write_groups",
+            r"SELECT true\s+FROM pulse_internal\.lease AS e",
+            "SELECT NULL::boolean FROM pulse_internal.lease AS e",
         ),
         specs=("groups-set-lane",),
     ),
@@ -277,24 +277,16 @@ LIMITS: dict[str, Mutation] = {
     ),
     "a row that another session holds is not passed": without(
         Change(
-            "pulse_internal.claim_grouped",
-            r"FROM seen AS s\s+LEFT JOIN described AS d ON d\.job = s\.job",
-            "FROM seen AS s LEFT JOIN described AS d ON d.job = s.job WHERE s.nth > s.share OR s.tid IN (SELECT l.tid FROM locked AS l)",
+            "pulse_internal.take_turns",
+            r"AND r\.job <> ALL \(coalesce\(s\.jobs, '\{\}'::bigint\[\]\)\)|AND r\.job <> ALL \(coalesce\(s\.jobs, '\{\}'\)\)",
+            "AND (r.rank, r.seq) > (o.rank, o.place)",
         ),
-        specs=("groups-cancel-of-the-first",),
-    ),
-    "nor is it where one job of each group is taken": without(
-        Change(
-            "pulse_internal.claim_grouped",
-            r"CASE WHEN d\.lease IS NULL THEN f\.seq ELSE f\.next_seq END AS place",
-            "f.next_seq AS place",
-        ),
-        specs=("groups-one-of-each",),
+        specs=("groups-cancel-of-the-first", "groups-one-of-each"),
     ),
     "a lease that was taken away is no run": without(
         Change(
             "pulse_internal.read_notices",
-            r"WHEN n\.ended AND o\.turn IS NULL THEN true",
+            r"WHEN n\.has_ended AND o\.turn IS NULL THEN true",
             "",
         ),
         specs=(
@@ -343,7 +335,7 @@ LIMITS: dict[str, Mutation] = {
         specs=("groups-set-group",),
     ),
     "a stopped group that is heard of has no turn": without(
-        Change("pulse_internal.claim_grouped", r"AND q\.enabled IS NOT FALSE", ""),
+        Change("pulse_internal.write_groups", r"AND q\.enabled IS NOT FALSE", ""),
         specs=("groups-set-group",),
     ),
     "jobs of producers that saw the lane ungrouped are sorted in": without(
@@ -368,18 +360,19 @@ LIMITS: dict[str, Mutation] = {
         ),
         specs=("groups-sweep-against-arrival",),
     ),
-    "in order, a job that waits to run again is a run": without(
+    "in order, a group waits for a job that keeps an earlier place": without(
+        Change("pulse_internal.write_groups", r"AND w\.is_waited_for IS NULL", ""),
         Change(
-            "pulse_internal.read_notices",
-            r"OR (\(read_notices\.lane\)|v_lane)\.in_order\s+AND \(",
-            "OR false AND (",
+            "pulse_internal.lock_in_groups",
+            r"\(lock_in_groups\.lane\)\.in_order IS NOT TRUE",
+            "true",
         ),
         specs=("groups-in-order",),
     ),
     "in order, nothing behind a held row is taken": without(
         Change(
-            "pulse_internal.claim_grouped",
-            r"EXIT WHEN v_behind > 0 OR v_lane\.in_order;",
+            "pulse_internal.pick_groups",
+            r"EXIT WHEN v_behind > 0 OR \(pick_groups\.lane\)\.in_order;",
             "EXIT WHEN v_behind > 0;",
         ),
         specs=("groups-in-order",),
@@ -395,30 +388,32 @@ LIMITS: dict[str, Mutation] = {
     "a job comes back at its place": without(
         Change(
             "pulse_internal.promote_to_groups",
-            r"n\.lane, n\.group_key, n\.rank, n\.place, n\.kind, n\.job",
-            "n.lane, n.group_key, n.rank, nextval('pulse_internal.ready_seq'), n.kind, n.job",
+            r"n\.lane, n\.line, n\.rank, n\.place, n\.kind, n\.job",
+            "n.lane, n.line, n.rank, nextval('pulse_internal.ready_seq'), n.kind, n.job",
         ),
         specs=("groups-in-order",),
     ),
     "the starts of a lane are written with the claim": without(
         Change(
             "pulse.claim_batch",
-            r"IF v_known\.rate IS NOT NULL AND v_claimed > 0 THEN",
-            "IF false THEN",
+            r"IF v_lane\.rate IS NOT NULL THEN\s+PERFORM",
+            "IF false THEN PERFORM",
         ),
         specs=("groups-rates",),
     ),
     "the starts of a group are written with the claim": without(
         Change(
-            "pulse_internal.claim_grouped", r"coalesce\(o\.started, 0\)::integer", "0"
+            "pulse_internal.write_groups",
+            r"g\.starts, coalesce\(cardinality\(s\.jobs\), 0\)",
+            "g.starts, 0",
         ),
         specs=("groups-rates",),
         chaos="Never more starts in any window than the rate of a lane, kind or group",
     ),
     "a group without a start has a time to wake": without(
         Change(
-            "pulse_internal.claim_grouped",
-            r"CASE WHEN f\.rank IS NOT NULL THEN w\.free_at END",
+            "pulse_internal.write_groups",
+            r"CASE WHEN g\.rank IS NOT NULL THEN f\.free_at END",
             "NULL",
         ),
         specs=("groups-rates",),
@@ -445,11 +440,9 @@ LIMITS: dict[str, Mutation] = {
         chaos="Never more starts in any window than the rate of a lane, kind or group",
     ),
     "of a group no further than its kind has starts": without(
-        Change("pulse_internal.claim_grouped", r"n\.kind <> ALL \(v_rated\)", "true"),
-        specs=("kind-rates",),
-    ),
-    "groups of a kind share its starts": without(
-        Change("pulse_internal.claim_grouped", r"END,\s+g\.of_kind", "END"),
+        Change(
+            "pulse_internal.keep_within_rates", r"IF v_left = 0 THEN", "IF false THEN"
+        ),
         specs=("kind-rates",),
     ),
     "a change of the rate of a kind waits for who counts": without(
@@ -520,21 +513,26 @@ OTHERS: dict[str, Mutation] = {
     ),
     "a claim counts the slots of a group": without(
         Change(
-            "pulse_internal.claim_grouped", r"greatest\(g\.slots - .*, 0\)", "v_need"
+            "pulse_internal.choose_groups",
+            r"greatest\(l\.slots - count\(\*\), 0\)",
+            "choose_groups.need",
         ),
         chaos="No claim commits that fills a group of a lane beyond group_slots",
     ),
     "in order, a group waits for its retried job": without(
+        Change("pulse_internal.write_groups", r"AND w\.is_waited_for IS NULL", ""),
         Change(
-            "pulse_internal.read_notices",
-            r"OR \(read_notices\.lane\)\.in_order\s+AND",
-            "OR false AND",
+            "pulse_internal.lock_in_groups",
+            r"\(lock_in_groups\.lane\)\.in_order IS NOT TRUE",
+            "true",
         ),
         chaos="With in_order a group starts nothing while a job of it may come back",
     ),
     "a claim writes the starts of a lane": without(
         Change(
-            "pulse.claim_batch", r"v_known\.rate IS NOT NULL AND v_claimed > 0", "false"
+            "pulse.claim_batch",
+            r"IF v_lane\.rate IS NOT NULL THEN\s+PERFORM",
+            "IF false THEN PERFORM",
         ),
         chaos="Never more starts in any window than the rate of a lane, kind or group",
     ),
@@ -649,13 +647,9 @@ OTHERS: dict[str, Mutation] = {
         ),
         stress="groups",
     ),
-    "a claim looks up the leases of its groups": without(
-        Change(
-            "pulse_internal.claim_grouped",
-            r"WHERE e\.lease = u\.lease",
-            "WHERE false",
-            times=2,
-        ),
+    "a claim looks up the jobs of its groups": without(
+        Change("pulse_internal.choose_groups", r"WHERE e\.job = u\.job", "WHERE false"),
+        Change("pulse_internal.write_groups", r"WHERE e\.job = u\.job", "WHERE false"),
         stress="groups",
     ),
     "the horizon waits for open transactions": without(

@@ -1,40 +1,63 @@
--- The claim.
+-- claim_batch: hand ready jobs of one lane (a named queue) to a worker.
 --
--- Whoever deletes a row of ready has claimed the job; the same statement inserts its
--- lease. So a job is running exactly when it has a lease, two claimers can never have
--- the same one, and a rolled back claim never happened.
+-- A claim moves jobs from the table ready to the table lease: one statement deletes the
+-- rows of ready and inserts their leases. So a job is running exactly while it has a lease,
+-- two workers never get the same job, and a claim that is rolled back leaves its jobs ready.
 --
--- What to delete is picked first, row by row, FOR UPDATE SKIP LOCKED, into an
--- array of row addresses. The array is what makes a batch never larger than asked: a
--- subquery with LIMIT may be run again by the executor, an array is a value. An address
--- is safe to keep because rows of ready are never updated, and locked by us.
+-- The steps, numbered as in the function:
 --
--- The pick reads the line in claim order (rank, seq) and starts each level at its
--- low-water mark (common/marks.sql), so it never steps over rows that are dead but cannot
--- be vacuumed. Between two known levels there may be one that nobody has recorded yet:
--- a segment therefore runs from the mark of one level to the start of the next one.
--- Its start is a row comparison, its end is not: before PostgreSQL 18 a btree scan does
--- not stop at the end of a row comparison whose first columns are equal.
+--   1. Check the arguments.
+--   2. Take two advisory locks, so that no pause or set_lane commits during the claim.
+--   3. Read what the claim depends on: settings, pauses, overdue work, low-water marks.
+--   4. Before the pick, where step 3 says so: do overdue work, apply the lane's limits.
+--   5. Pick: lock the first jobs in claim order, FOR UPDATE SKIP LOCKED.
+--   6. Lease: move the picked jobs from ready to lease and return them.
+--   7. After the lease, where needed: count the started jobs against the limits.
 --
--- A claim that names kinds reads the same line and filters, which is right as long as
--- most of what it meets is wanted: it looks at 100 rows, and at eight for each job that it
--- asks for. If little of that is (jobs of other kinds pile up at the head), or if dead rows
--- stand behind such jobs where no mark can pass, it takes candidates kind by kind from
--- ready_for_claim_by_kind, merges them in claim order and locks only the first ones. The
--- line is then noted as patchy for ten seconds.
+-- Claim order is the order of the index ready_for_claim (lane, rank, seq). rank is minus
+-- the priority. seq comes from a sequence when a job becomes ready. So the highest priority
+-- comes first, and within a priority the oldest job. In a lane with groups, groups take turns
+-- inside a priority: their pick is groups/pick.sql. The condition failures >= 0 is true of every
+-- row, and group_key IS NULL of every row that stands in no group. They are those of the partial
+-- index, and so tie a statement to this index; the SET clauses of the function rule out other
+-- plans (docs/decisions/pinned-plans.md).
 --
--- Locks, in this order: the hold lock shared (pause takes it exclusively), the lane lock
--- shared (set_lane takes it exclusively) and, where max_slots or rate is set, the roster
--- lock exclusively. The first two are tried, since set_lane may wait for what this transaction
--- has reported; the third is waited for, 50 ms at most. Settings and holds are read in a
--- statement after the first two, leases in one after the third.
+-- Low-water marks. A claimed job leaves a dead tuple, which VACUUM cannot remove while any
+-- transaction has an older snapshot. A scan from the start of the lane would read all of
+-- them. Therefore pulse_internal.mark has, for each priority level (all ready jobs of one priority),
+-- a seq below which no job is left (common/marks.sql), and the pick starts there. A level may
+-- be too new to have a mark. So the pick reads segments, which leave no gap between them:
+-- each begins at the mark of one level and ends where the next marked level begins.
 --
--- Everything that a claim has to know is read in one statement, and what is rarely to be
--- done (reap, promote) is called only when that statement says so: PL/pgSQL sets up every
--- statement and function call anew in each transaction, which is most of the cost of
--- a small claim. So it is one function, and the file is long.
+--     marks for priority 10 and 0:  ranks {-10, 0}, seqs {900, 1200}
+--     segment 0:  from the start of the lane    up to, not including, rank -10
+--     segment 1:  from (rank -10, seq 900)      up to, not including, rank 0
+--     segment 2:  from (rank 0, seq 1200)       up to the end of the lane
 --
--- A lane whose jobs stand in groups has a claim of its own (groups/claim.sql).
+-- A segment begins with a row comparison and ends with a plain one: before PostgreSQL 18 a
+-- btree scan does not stop at the end of a row comparison whose first columns are equal.
+--
+-- Claims that name kinds scan the same index and filter, which is fast while most jobs at
+-- the head of the lane are wanted. Such a claim reads a window of at most 100 jobs, plus
+-- eight for each job that it asks for. If it finds too few in there, pick_kinds reads on,
+-- and switches to the index by kind where jobs of other kinds pile up (claim/pick.sql).
+-- The lane then counts as patchy for ten seconds: its claims call pick_kinds at once.
+--
+-- Row addresses. The pick returns an array of ctids, and the lease works on that array. The
+-- executor may run a subquery with LIMIT twice and so lock too many rows; an array is a
+-- value. A ctid stays valid here: rows of ready are never updated, and the claim holds
+-- their locks.
+--
+-- Locks, in this order: the hold lock (shared; pause takes it exclusively), the lane lock
+-- (shared; set_lane takes it exclusively), and, for a lane with groups, max_slots or a rate, the
+-- roster lock (exclusive). The claim does not wait for the first two: set_lane may be
+-- waiting for a report that this very transaction has made. It waits for the third, at most
+-- 50 ms. What a lock protects is read in a later statement than the one that took it.
+--
+-- Cost. PL/pgSQL sets up every statement, expression and function call again in each
+-- transaction, and that is most of the cost of a small claim (docs/decisions/speed.md). So
+-- one IF guards all of step 4, and steps 5 and 6 are no functions of their own: with the
+-- pick in a function a claim of one job costs 3 % more, one that finds nothing 3 to 5 %.
 
 CREATE FUNCTION pulse.claim_batch(
     worker text,
@@ -57,20 +80,34 @@ SET enable_mergejoin = off
 AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
-    v_known record;
+    -- Step 3: what the claim depends on.
+    v_settings record;
+    v_overdue record;
+    v_first_wake bigint;
+    v_mark pulse_internal.mark;
+    v_levels integer;
+    -- Step 4: how many jobs it may start, and the limits that say so.
     v_need integer;
-    v_tids tid [];
-    v_shown bigint;
-    v_dead bigint;
-    v_note bigint;
-    v_fitted boolean := false;
+    v_lane pulse_internal.lane;
+    v_groups_have_slots boolean := false;
     v_roster pulse_internal.roster;
     v_quota pulse_internal.quota;
+    -- Step 5: the picked rows of ready, and what the index scan has read.
+    v_picked tid [];
+    v_window integer;
+    v_live_before bigint;
+    v_entries_before bigint;
+    v_pages_before bigint;
+    v_live bigint;
+    v_dead bigint;
+    v_rated_kinds text [];
+    v_last_lease bigint;
+    -- Step 6: the leases.
+    v_sizes_are_checked boolean := false;
     v_claimed integer;
-    v_open text [];
-    v_after_lease bigint;
 BEGIN
-    -- 1. The arguments: what is ordinary is asked in one expression.
+    -- 1. Check the arguments. One expression lets ordinary ones pass; for the others the two
+    -- functions check one by one, and raise the error.
     IF (
         current_setting('transaction_isolation') = 'read committed'
         AND claim_batch.max_jobs > 0
@@ -93,7 +130,9 @@ BEGIN
         );
     END IF;
 
-    -- 2. The locks. Refused: a pause, or set_lane, is waiting or just being committed.
+    -- 2. Take the hold lock and the lane lock. If one cannot be had, a pause or set_lane is
+    -- about to commit: return no jobs. Their keys are the oid of a table of pulse, which no
+    -- other application uses, and a hash of the lane.
     IF NOT (
         pg_try_advisory_xact_lock_shared('pulse_internal.hold'::regclass::oid::integer, 0)
         AND pg_try_advisory_xact_lock_shared(
@@ -103,36 +142,54 @@ BEGIN
         RETURN;
     END IF;
 
-    -- 3. All there is to know, in one statement after the locks.
+    -- 3. Read what the claim depends on.
+    --
+    -- 3a. Settings of the lane and of kinds. A lane has limits if it has groups, max_slots or
+    -- a rate.
     SELECT
-        l.max_slots,
-        l.grouped,
-        l.rate,
-        l.rate_per,
+        NOT coalesce(l.enabled, d.enabled)
+        OR EXISTS (
+            SELECT 1 FROM pulse_internal.hold AS h WHERE h.lane IN ('', claim_batch.lane)
+        ) AS is_paused,
+        num_nonnulls(l.grouped, l.max_slots, l.rate) > 0 AS lane_has_limits,
+        l AS lane,
         coalesce(l.max_batch, d.max_batch) AS max_batch,
         coalesce(l.lease_for, d.lease_for) AS lease_for,
         l.max_runtime,
-        -- Whether one has a rate; NULL: none differs from its lane.
-        (
-            SELECT k.rate IS NOT NULL
-            FROM pulse_internal.kind AS k
-            WHERE k.lease_for IS NOT NULL OR k.max_runtime IS NOT NULL OR k.rate IS NOT NULL
-            ORDER BY k.rate
-            LIMIT 1
-        ) AS kinds_rated,
-        coalesce(l.enabled, d.enabled)
-        AND NOT EXISTS (
-            SELECT 1 FROM pulse_internal.hold AS h WHERE h.lane IN ('', claim_batch.lane)
-        ) AS is_open,
+        k.has_rate IS NOT NULL AS kinds_have_settings,
+        k.has_rate AS kinds_have_rates
+    INTO v_settings
+    FROM pulse_internal.lane_default AS d
+    LEFT JOIN pulse_internal.lane AS l ON l.lane = claim_batch.lane
+    -- The index has kinds with a rate first: one row says whether any kind has one.
+    LEFT JOIN LATERAL (
+        SELECT o.rate IS NOT NULL AS has_rate
+        FROM pulse_internal.kind AS o
+        WHERE o.lease_for IS NOT NULL OR o.max_runtime IS NOT NULL OR o.rate IS NOT NULL
+        ORDER BY o.rate
+        LIMIT 1
+    ) AS k ON true;
+
+    IF v_settings.is_paused THEN
+        RETURN;
+    END IF;
+
+    v_need := least(claim_batch.max_jobs, v_settings.max_batch);
+
+    -- 3b. Overdue work. The server is new after a restart or a failover (24_node.sql). tick
+    -- reaps every 10 seconds, so after 15 it is late.
+    SELECT
         pg_sequence_last_value('pulse_internal.server_start')
-        = (date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint AS is_met,
+        <> (date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint AS server_is_new,
         (
-            SELECT t.taken_at
-            FROM pulse_internal.upkeep_run AS t
-            WHERE t.step = 'sweep'
-            ORDER BY t.version DESC
-            LIMIT 1
-        ) AS swept_at,
+            (
+                SELECT t.taken_at
+                FROM pulse_internal.upkeep_run AS t
+                WHERE t.step = 'sweep'
+                ORDER BY t.version DESC
+                LIMIT 1
+            ) BETWEEN v_now - interval '15 seconds' AND v_now
+        ) IS NOT TRUE AS reap_is_overdue,
         -- Not EXISTS: the order that is asked for leaves one index to read
         -- (docs/decisions/pinned-plans.md).
         (
@@ -153,35 +210,14 @@ BEGIN
                 AND w.run_at <= v_now
             ORDER BY w.run_at
             LIMIT 1
-        ) AS is_due,
-        pg_sequence_last_value('pulse_internal.note_seq') IS NOT NULL AS has_flows,
-        n.mark,
-        (n.mark).ranks,
-        (n.mark).seqs,
-        coalesce(cardinality((n.mark).ranks), 0) AS levels,
-        claim_batch.kinds IS NOT NULL
-        AND (n.mark).patchy_at BETWEEN v_now - interval '10 seconds' AND v_now AS is_patchy,
-        -- What the line has shown so far, and cost to read.
-        pg_stat_get_xact_tuples_fetched('pulse_internal.ready_for_claim'::regclass) AS shown,
-        pg_stat_get_xact_tuples_returned('pulse_internal.ready_for_claim'::regclass) AS entries,
-        pg_stat_get_xact_blocks_fetched('pulse_internal.ready_for_claim'::regclass) AS pages
-    INTO v_known
-    FROM pulse_internal.lane_default AS d
-    LEFT JOIN pulse_internal.lane AS l ON l.lane = claim_batch.lane
-    LEFT JOIN LATERAL (
-        SELECT m AS mark
-        FROM pulse_internal.mark AS m
-        WHERE m.lane = claim_batch.lane
-            AND m.kind = ''
-        ORDER BY m.version DESC
-        LIMIT 1
-    ) AS n ON true;
+        ) AS has_due_jobs,
+        -- Never drawn: this database has never had a blocked job.
+        pg_sequence_last_value('pulse_internal.note_seq') IS NOT NULL AS has_flows
+    INTO v_overdue;
 
-    v_need := least(claim_batch.max_jobs, v_known.max_batch);
-
-    -- Is there a portion to release?
-    IF v_known.has_flows THEN
-        v_note := (
+    -- The first note about blocked jobs whose dependencies have ended.
+    IF v_overdue.has_flows THEN
+        v_first_wake := (
             SELECT w.seq
             FROM pulse_internal.wake AS w
             WHERE w.seq >= coalesce(
@@ -198,88 +234,84 @@ BEGIN
         );
     END IF;
 
-    -- Mostly there is nothing to do but to pick: asked in one expression.
-    IF (
-        v_known.is_open
-        AND v_known.is_met
-        AND v_known.swept_at BETWEEN v_now - interval '15 seconds' AND v_now
-        AND v_known.is_due IS NULL
-        AND v_note IS NULL
-        AND v_known.grouped IS NULL
-        AND v_known.max_slots IS NULL
-        AND v_known.rate IS NULL
-    ) IS NOT TRUE THEN
-        IF NOT v_known.is_open THEN
-            RETURN;
-        END IF;
+    -- 3c. The newest low-water marks of the lane, if it has some.
+    SELECT m.* INTO v_mark
+    FROM pulse_internal.mark AS m
+    WHERE m.lane = claim_batch.lane
+        AND m.kind = ''
+    ORDER BY m.version DESC
+    LIMIT 1;
 
-        IF NOT v_known.is_met THEN
+    v_levels := coalesce(cardinality(v_mark.ranks), 0);
+
+    -- 4. Before the pick. Each of these is rare, so one IF guards them all.
+    IF v_settings.lane_has_limits
+        OR v_overdue.server_is_new
+        OR v_overdue.reap_is_overdue
+        OR v_overdue.has_due_jobs
+        OR v_first_wake IS NOT NULL
+    THEN
+        -- 4a. Overdue work, as much as a claim of this size may do.
+        IF v_overdue.server_is_new THEN
             PERFORM pulse_internal.meet_server();
         END IF;
 
-        -- 4. What is rarely to be done: reap where no sweep did, promote what is due, release
-        -- what waited for jobs that have ended.
-        IF (v_known.swept_at BETWEEN v_now - interval '15 seconds' AND v_now) IS NOT TRUE THEN
+        IF v_overdue.reap_is_overdue THEN
             PERFORM pulse_internal.reap_if_overdue(v_need);
         END IF;
 
-        IF v_known.is_due THEN
+        IF v_overdue.has_due_jobs THEN
             PERFORM pulse_internal.promote(claim_batch.lane, v_need);
         END IF;
 
-        IF v_note IS NOT NULL THEN
-            v_known.is_due
-            := (pulse_internal.take_portions(v_need, 3 + v_need / 10, v_note)).released > 0
-            OR v_known.is_due;
+        -- At most three portions of blocked jobs, and one more for every ten jobs wanted.
+        IF v_first_wake IS NOT NULL THEN
+            PERFORM pulse_internal.take_portions(v_need, 3 + v_need / 10, v_first_wake);
         END IF;
 
-        -- What was put in line just now is not what the line costs to read.
-        IF v_known.is_due THEN
-            v_known.pages := pg_stat_get_xact_blocks_fetched('pulse_internal.ready_for_claim'::regclass);
+        v_lane := v_settings.lane;
+
+        -- 4b. One claim at a time decides whose turn it is in a lane with groups, and counts the
+        -- starts of one with a rate. The roster lock is held until this transaction ends.
+        IF (v_lane.grouped IS TRUE OR v_lane.rate IS NOT NULL)
+            AND NOT pulse_internal.take_turn(claim_batch.lane)
+        THEN
+            RETURN;
         END IF;
 
-        -- Jobs stand in groups, or did until lately.
-        IF v_known.grouped IS NOT NULL THEN
-            IF v_known.grouped THEN
-                RETURN QUERY
-                SELECT c.*
-                FROM pulse_internal.claim_grouped(
-                    claim_batch.worker, claim_batch.lane, v_need, claim_batch.lease_for,
-                    claim_batch.kinds, v_known.mark
-                ) AS c;
-                -- As below; what is released now is for the next claim.
-                IF NOT FOUND AND v_known.has_flows THEN
-                    PERFORM pulse_internal.settle_some();
-                END IF;
-                RETURN;
-            END IF;
+        -- 4c. Groups. In a lane where groups have slots, leases name their groups: the end of
+        -- such a run leaves a notice.
+        IF v_lane.grouped THEN
+            v_groups_have_slots := v_lane.group_slots IS NOT NULL OR EXISTS (
+                SELECT 1
+                FROM pulse_internal.group_rule AS g
+                WHERE g.lane = claim_batch.lane AND g.max_slots IS NOT NULL
+            );
+        -- NULL: never had groups. false: groups were switched off, and claims move their jobs
+        -- back to the line of the lane, more than they take: 500, and four for each job wanted.
+        ELSIF NOT v_lane.grouped THEN
             PERFORM pulse_internal.leave_groups(claim_batch.lane, 500 + 4 * v_need);
         END IF;
 
-        -- 5. Slots, of a lane with max_slots (claim/slots.sql), and starts, of one with a rate:
-        -- both under the roster lock.
-        IF v_known.rate IS NOT NULL THEN
-            IF NOT pulse_internal.take_turn(claim_batch.lane) THEN
-                RETURN;
-            END IF;
+        -- 4d. Rate and slots bound how many jobs may start. Slots are counted under the roster lock
+        -- as well (claim/slots.sql).
+        IF v_lane.rate IS NOT NULL THEN
             v_quota := pulse_internal.current_quota(claim_batch.lane, '');
             v_need := least(
                 v_need,
                 (
                     SELECT f.free
                     FROM pulse_internal.free_starts(
-                        v_quota.starts, v_known.rate, v_known.rate_per, clock_timestamp()
+                        v_quota.starts, v_lane.rate, v_lane.rate_per, clock_timestamp()
                     ) AS f
                 )
             );
         END IF;
 
-        IF v_known.max_slots IS NOT NULL AND v_need > 0 THEN
-            v_roster := pulse_internal.take_slots(
-                claim_batch.lane, v_known.max_slots, v_need
-            );
+        IF v_lane.max_slots IS NOT NULL AND v_need > 0 THEN
+            v_roster := pulse_internal.take_slots(claim_batch.lane, v_lane.max_slots, v_need);
             v_need := least(
-                v_need, coalesce(v_known.max_slots - cardinality(v_roster.leases), 0)
+                v_need, coalesce(v_lane.max_slots - cardinality(v_roster.leases), 0)
             );
         END IF;
 
@@ -288,16 +320,40 @@ BEGIN
         END IF;
     END IF;
 
-    -- 6. Pick: lock the first jobs in line, level by level from the top, each from its mark.
-    -- There is no element 0 of an array, and none behind its end: coalesce gives the ends of
-    -- the line. Who finds nothing has time to look whether an end went unnoticed, and picks
-    -- again if one did.
+    -- 5. Pick: lock the first jobs in claim order. Usually this is one round. Another one
+    -- follows where jobs were unblocked.
+    v_live_before := pg_stat_get_xact_tuples_fetched('pulse_internal.ready_for_claim'::regclass);
+    v_entries_before := pg_stat_get_xact_tuples_returned('pulse_internal.ready_for_claim'::regclass);
+    v_pages_before := pg_stat_get_xact_blocks_fetched('pulse_internal.ready_for_claim'::regclass);
     LOOP
-        IF (v_known.kinds_rated OR v_known.is_patchy) IS NOT TRUE THEN
+        -- There are five ways. The first: the lane has groups, and they take turns.
+        IF v_lane.grouped THEN
+            SELECT p.tids, p.open, p.after_lease INTO v_picked, v_rated_kinds, v_last_lease
+            FROM pulse_internal.pick_groups(
+                v_lane, v_need, claim_batch.kinds, v_mark,
+                v_settings.kinds_have_rates IS TRUE
+            ) AS p;
+        -- The second: some kinds have a rate, and the pick counts.
+        ELSIF v_settings.kinds_have_rates THEN
+            SELECT p.tids, p.open, p.after_lease INTO v_picked, v_rated_kinds, v_last_lease
+            FROM pulse_internal.pick_within_rates(
+                claim_batch.lane, claim_batch.kinds, v_need, v_mark
+            ) AS p;
+        -- The third: kinds are named, and the lane was patchy less than ten seconds ago.
+        ELSIF claim_batch.kinds IS NOT NULL
+            AND v_mark.patchy_at BETWEEN v_now - interval '10 seconds' AND v_now
+        THEN
+            v_picked := pulse_internal.pick_kinds(
+                claim_batch.lane, claim_batch.kinds, v_need, v_mark, '{}'
+            );
+        ELSE
+            -- The fourth and usual: any kind. Segment n begins at the mark of level n and ends
+            -- at level n + 1. An array has no element 0 and none after its last: there the
+            -- lowest and the highest integer stand for the ends of the lane.
             IF claim_batch.kinds IS NULL THEN
-                v_tids := array(
+                v_picked := array(
                     SELECT r.tid
-                    FROM (SELECT generate_series(0, v_known.levels) AS level) AS n
+                    FROM (SELECT generate_series(0, v_levels) AS level) AS n
                     CROSS JOIN LATERAL (
                         SELECT r.ctid AS tid
                         FROM pulse_internal.ready AS r
@@ -305,23 +361,25 @@ BEGIN
                             AND r.failures >= 0
                             AND r.group_key IS NULL
                             AND (r.rank, r.seq) >= (
-                                coalesce(v_known.ranks[n.level], -2147483648),
-                                coalesce(v_known.seqs[n.level], 0)
+                                coalesce(v_mark.ranks[n.level], -2147483648),
+                                coalesce(v_mark.seqs[n.level], 0)
                             )
-                            AND r.rank < coalesce(v_known.ranks[n.level + 1], 2147483647)
+                            AND r.rank < coalesce(v_mark.ranks[n.level + 1], 2147483647)
                         ORDER BY r.rank, r.seq
                         FOR UPDATE SKIP LOCKED
                     ) AS r
                     LIMIT v_need
                 );
             ELSE
-                -- The same, of what the first part of the line shows. One statement, so one
-                -- snapshot: a row address seen here cannot be reused before it is locked.
-                v_tids := array(
+                -- The fifth: kinds are named. The same segments, but only a window of them,
+                -- and without locks; the jobs of these kinds are then locked by address. One
+                -- statement has one snapshot, so no address is reused in between.
+                v_window := 100 + 8 * v_need;
+                v_picked := array(
                     SELECT t.tid
                     FROM (
                         SELECT r.tid, r.kind
-                        FROM (SELECT generate_series(0, v_known.levels) AS level) AS n
+                        FROM (SELECT generate_series(0, v_levels) AS level) AS n
                         CROSS JOIN LATERAL (
                             SELECT r.ctid AS tid, r.kind
                             FROM pulse_internal.ready AS r
@@ -329,13 +387,13 @@ BEGIN
                                 AND r.failures >= 0
                                 AND r.group_key IS NULL
                                 AND (r.rank, r.seq) >= (
-                                    coalesce(v_known.ranks[n.level], -2147483648),
-                                    coalesce(v_known.seqs[n.level], 0)
+                                    coalesce(v_mark.ranks[n.level], -2147483648),
+                                    coalesce(v_mark.seqs[n.level], 0)
                                 )
-                                AND r.rank < coalesce(v_known.ranks[n.level + 1], 2147483647)
+                                AND r.rank < coalesce(v_mark.ranks[n.level + 1], 2147483647)
                             ORDER BY r.rank, r.seq
                         ) AS r
-                        LIMIT 100 + 8 * v_need
+                        LIMIT v_window
                     ) AS s
                     CROSS JOIN LATERAL (
                         SELECT r.ctid AS tid
@@ -348,61 +406,69 @@ BEGIN
                 );
             END IF;
 
-            -- Was there a pile of dead rows to step over? Their entries say so, or only their
-            -- pages (entries_read). Behind a row that is not ours no mark can help. In a line
-            -- without marks also what is shown counts, which will be such a pile: a level can
-            -- be recorded while there is a row of it.
-            v_shown := pg_stat_get_xact_tuples_fetched('pulse_internal.ready_for_claim'::regclass)
-                - v_known.shown;
+            -- Ask for newer marks if the scan has stepped over many dead tuples. Many is 500
+            -- index entries (two or three pages), or more pages than live jobs need: five for
+            -- the descent into each segment, ten more, and one for every four jobs. Pages
+            -- count because the scan does not report entries that the index knows as dead.
+            -- In a lane without marks live jobs count as well: they are dead tuples soon, and
+            -- a level can get its first mark only while it has a job.
+            v_live := pg_stat_get_xact_tuples_fetched('pulse_internal.ready_for_claim'::regclass)
+                - v_live_before;
             v_dead := pg_stat_get_xact_tuples_returned('pulse_internal.ready_for_claim'::regclass)
-                - v_known.entries - v_shown;
-            IF (v_known.levels > 0 OR v_shown > 0)
+                - v_entries_before - v_live;
+            IF (v_levels > 0 OR v_live > 0)
                 AND (
-                    v_dead + CASE WHEN v_known.levels = 0 THEN v_shown ELSE 0 END >= 500
+                    v_dead + CASE WHEN v_levels = 0 THEN v_live ELSE 0 END >= 500
                     OR pg_stat_get_xact_blocks_fetched('pulse_internal.ready_for_claim'::regclass)
-                    - v_known.pages > 10 + 5 * v_known.levels + v_need / 4
+                    - v_pages_before > 10 + 5 * v_levels + v_need / 4
                 )
             THEN
+                -- The last argument says that the lane is patchy: most of the dead tuples are
+                -- behind a job of another kind, where no mark can pass.
                 PERFORM pulse_internal.ask_for_marks(
-                    claim_batch.lane, '{}', v_known.mark,
+                    claim_batch.lane, '{}', v_mark,
                     claim_batch.kinds IS NOT NULL
-                    AND v_shown > cardinality(v_tids)
+                    AND v_live > cardinality(v_picked)
                     AND v_dead > 1000 + 2 * v_need
+                );
+            END IF;
+
+            -- Too few wanted jobs in the window, and the lane goes on behind it: read on.
+            -- Without statistics the claim cannot know whether it does.
+            IF claim_batch.kinds IS NOT NULL
+                AND cardinality(v_picked) < v_need
+                AND (v_live >= v_window OR current_setting('track_counts') = 'off')
+            THEN
+                v_picked := pulse_internal.pick_kinds(
+                    claim_batch.lane, claim_batch.kinds, v_need, v_mark, '{}'
                 );
             END IF;
         END IF;
 
-        IF v_known.kinds_rated THEN
-            SELECT p.tids, p.open, p.after_lease INTO v_tids, v_open, v_after_lease
-            FROM pulse_internal.pick_within_rates(
-                claim_batch.lane, claim_batch.kinds, v_need, v_known.mark
-            ) AS p;
-        -- Little of the line is wanted, or there is more of it.
-        ELSIF v_known.is_patchy
-            OR claim_batch.kinds IS NOT NULL
-            AND cardinality(v_tids) < v_need
-            AND (v_shown >= 100 + 8 * v_need OR current_setting('track_counts') = 'off')
-        THEN
-            v_tids := pulse_internal.pick_kinds(
-                claim_batch.lane, claim_batch.kinds, v_need, v_known.mark, '{}'
-            );
-        END IF;
-        EXIT WHEN cardinality(v_tids) > 0;
-        IF NOT v_known.has_flows OR pulse_internal.settle_some() = 0 THEN
+        EXIT WHEN cardinality(v_picked) > 0;
+
+        -- Nothing to claim. An idle claim has time to look for blocked jobs that the end of
+        -- their upstream has missed (flows/settle.sql). If it unblocks some, it picks once more.
+        IF NOT v_overdue.has_flows THEN
             RETURN;
         END IF;
-        v_known.has_flows := false;
+        IF pulse_internal.settle_some() = 0 THEN
+            RETURN;
+        END IF;
+        v_overdue.has_flows := false;
     END LOOP;
 
-    -- 7. Take: out of ready, into lease, and out to the worker; or nothing, when the payloads
-    -- could be above 64 MB. Then those that fit into an answer, in a second round.
+    -- 6. Lease: delete from ready, insert into lease, return to the worker. Usually this is
+    -- one round. If the payloads could be above 64 MB together, the first round claims
+    -- nothing, and a second one claims the jobs that fit (claim/large_payloads.sql).
     v_now := clock_timestamp();
-
     LOOP
         RETURN QUERY
-        -- In claim order, and so are the leases drawn: by the statement that inserts them,
-        -- which holds the table lock by then, as the marks demand (common/marks.sql).
-        WITH described AS MATERIALIZED (
+        -- The picked jobs in claim order, with all that the worker gets. The number of a
+        -- lease is drawn here, where the INSERT has locked the table already: low-water marks
+        -- rely on that (common/marks.sql). Ten random bits at its end keep other leases from
+        -- being guessed.
+        WITH picked AS MATERIALIZED (
             SELECT
                 nextval('pulse_internal.lease_seq') << 10 | floor(random() * 1024)::bigint AS lease,
                 s.*
@@ -417,27 +483,37 @@ BEGIN
                     b.flow,
                     b.name,
                     b.start_by,
-                    -- One that is compressed may be 256 times as large.
+                    -- At most so much text, in units of 256 bytes: a compressed payload may
+                    -- grow to 256 times its size.
                     sum(
                         CASE
                             WHEN pg_column_compression(b.payload) IS NULL
                                 THEN 1 + pg_column_size(b.payload) / 256
                             ELSE pg_column_size(b.payload)
                         END
-                    ) OVER () AS stored,
-                    coalesce(claim_batch.lease_for, k.lease_for, v_known.lease_for)
+                    ) OVER () AS all_payloads,
+                    coalesce(claim_batch.lease_for, k.lease_for, v_settings.lease_for)
                     AS lease_for,
-                    v_now + coalesce(b.max_runtime, k.max_runtime, v_known.max_runtime)
+                    v_now + coalesce(b.max_runtime, k.max_runtime, v_settings.max_runtime)
                     AS deadline
                 FROM (
                     SELECT
-                        r.ctid AS place, r.job, r.kind, r.rank, r.seq, r.attempts,
-                        r.failures, r.keyed, r.ready_at
+                        r.ctid AS tid, r.job, r.kind, r.rank, r.seq, r.attempts,
+                        r.failures, r.keyed, r.ready_at, r.group_key AS line
                     FROM pulse_internal.ready AS r
-                    WHERE r.ctid = ANY (v_tids)
-                    ORDER BY r.rank, r.seq
+                    WHERE r.ctid = ANY (v_picked)
+                    ORDER BY
+                        r.rank,
+                        -- Jobs of groups were picked in the order of their turns. trim_array
+                        -- makes one flat value of the variable, else each look copies it.
+                        CASE
+                            WHEN r.group_key IS NOT NULL
+                                THEN array_position((SELECT trim_array(v_picked, 0)), r.ctid)
+                        END,
+                        r.seq
                 ) AS t
-                -- OFFSET 0 keeps these what they are: one look by key for each job.
+                -- OFFSET 0 keeps the planner from making a join of it: one lookup by primary
+                -- key for each job, whatever the statistics say.
                 CROSS JOIN LATERAL (
                     SELECT o.*
                     FROM pulse_internal.body AS o
@@ -447,107 +523,113 @@ BEGIN
                 LEFT JOIN LATERAL (
                     SELECT o.lease_for, o.max_runtime
                     FROM pulse_internal.kind AS o
-                    WHERE v_known.kinds_rated IS NOT NULL AND o.kind = t.kind
+                    WHERE v_settings.kinds_have_settings AND o.kind = t.kind
                     OFFSET 0
                 ) AS k ON true
             ) AS s
-            WHERE (s.stored <= 262144 OR v_fitted)
+            WHERE (s.all_payloads <= 67108864 / 256 OR v_sizes_are_checked)
+                -- A job that had to start by now is not handed out.
                 AND (s.start_by <= v_now AND s.attempts = 0) IS NOT TRUE
         ),
 
-        taken AS (
+        removed AS (
             DELETE FROM pulse_internal.ready AS r
-            WHERE r.ctid = ANY (array(SELECT d.place FROM described AS d))
+            WHERE r.ctid = ANY (array(SELECT p.tid FROM picked AS p))
         ),
 
         leased AS (
             INSERT INTO pulse_internal.lease (
                 lease, job, lane, kind, rank, attempt, failures, keyed,
-                worker, claimed_at, lease_for, lease_until, deadline, ready_at
+                worker, claimed_at, lease_for, lease_until, deadline, group_key, place,
+                ready_at
             )
             SELECT
-                d.lease, d.job, claim_batch.lane, d.kind, d.rank, d.attempts + 1, d.failures,
-                d.keyed, claim_batch.worker, v_now, d.lease_for,
-                least(v_now + d.lease_for, d.deadline), d.deadline, d.ready_at
-            FROM described AS d
+                p.lease, p.job, claim_batch.lane, p.kind, p.rank, p.attempts + 1, p.failures,
+                p.keyed, claim_batch.worker, v_now, p.lease_for,
+                least(v_now + p.lease_for, p.deadline), p.deadline,
+                CASE WHEN v_groups_have_slots THEN nullif(p.line, '') END,
+                CASE WHEN v_lane.in_order AND p.line <> '' THEN p.seq END,
+                p.ready_at
+            FROM picked AS p
         ),
 
-        listed AS (
+        slots_taken AS (
             INSERT INTO pulse_internal.roster (lane, leases)
-            SELECT claim_batch.lane, v_roster.leases || array_agg(d.lease)
-            FROM described AS d
-            HAVING v_known.max_slots IS NOT NULL AND count(*) > 0
+            SELECT claim_batch.lane, v_roster.leases || array_agg(p.lease)
+            FROM picked AS p
+            HAVING v_lane.max_slots IS NOT NULL AND count(*) > 0
         )
 
         SELECT
-            d.lease,
-            d.job,
-            d.kind,
-            d.payload,
-            d.attempts + 1,
-            d.failures,
-            d.max_attempts,
-            -d.rank,
-            least(v_now + d.lease_for, d.deadline),
-            d.deadline,
-            d.enqueued_at,
-            -- A first run has nothing to take up.
+            p.lease,
+            p.job,
+            p.kind,
+            p.payload,
+            p.attempts + 1,
+            p.failures,
+            p.max_attempts,
+            -p.rank,
+            least(v_now + p.lease_for, p.deadline),
+            p.deadline,
+            p.enqueued_at,
+            -- The first attempt has no checkpoint.
             CASE
-                WHEN d.attempts > 0
-                    THEN (SELECT c.data FROM pulse_internal.job_checkpoint AS c WHERE c.job = d.job)
+                WHEN p.attempts > 0
+                    THEN (SELECT c.data FROM pulse_internal.job_checkpoint AS c WHERE c.job = p.job)
             END,
-            d.group_key,
-            d.headers,
-            d.flow,
-            d.name
-        FROM described AS d;
-        GET DIAGNOSTICS v_claimed = ROW_COUNT;
-        IF v_claimed = cardinality(v_tids)
-            AND num_nonnulls(v_known.max_slots, v_known.rate, v_open) = 0
-        THEN
-            RETURN;
-        END IF;
-        EXIT WHEN v_claimed = cardinality(v_tids);
+            p.group_key,
+            p.headers,
+            p.flow,
+            p.name
+        FROM picked AS p;
 
-        -- What had to begin before now ends here and is not handed out.
-        PERFORM pulse_internal.expire_picked(v_tids, v_now);
-        EXIT WHEN v_claimed > 0 OR v_fitted;
-        v_tids := pulse_internal.fit_claim(claim_batch.worker, v_tids);
-        EXIT WHEN v_tids IS NULL;
-        IF v_tids = '{}' THEN
+        GET DIAGNOSTICS v_claimed = ROW_COUNT;
+        EXIT WHEN v_claimed = cardinality(v_picked);
+
+        -- Some picked jobs were not leased: cancel those whose start_by has passed. If none
+        -- was leased, the payloads were too large, or all of them were late (then
+        -- fit_claim finds no row and returns NULL).
+        PERFORM pulse_internal.expire_picked(v_picked, v_now);
+        EXIT WHEN v_claimed > 0 OR v_sizes_are_checked;
+        v_picked := pulse_internal.fit_claim(claim_batch.worker, v_picked);
+        EXIT WHEN v_picked IS NULL;
+        IF v_picked = '{}' THEN
             RETURN;
         END IF;
-        v_fitted := true;
+        v_sizes_are_checked := true;
     END LOOP;
 
-    -- 8. What a claim of a limited lane leaves behind: its roster in place of the last one, and
-    -- the starts that its rate has spent.
-    IF v_known.max_slots IS NOT NULL AND v_claimed > 0 THEN
-        DELETE FROM pulse_internal.roster AS r
-        WHERE r.lane = v_roster.lane
-            AND r.version = v_roster.version;
-    END IF;
+    -- 7. Count the started jobs against the limits of the lane and of kinds.
+    IF v_claimed > 0 THEN
+        IF v_settings.lane_has_limits OR v_settings.kinds_have_rates THEN
+            IF v_lane.max_slots IS NOT NULL THEN
+                DELETE FROM pulse_internal.roster AS r
+                WHERE r.lane = v_roster.lane
+                    AND r.version = v_roster.version;
+            END IF;
 
-    IF v_known.rate IS NOT NULL AND v_claimed > 0 THEN
-        PERFORM pulse_internal.spend_quota(
-            v_quota, claim_batch.lane, '', v_claimed, v_known.rate_per, v_now
-        );
-    END IF;
+            IF v_lane.rate IS NOT NULL THEN
+                PERFORM pulse_internal.spend_quota(
+                    v_quota, claim_batch.lane, '', v_claimed, v_lane.rate_per, v_now
+                );
+            END IF;
 
-    IF v_open <> '{}' THEN
-        PERFORM pulse_internal.spend_kinds(claim_batch.lane, v_open, v_after_lease);
-    END IF;
-
-    -- Nothing but late ones: those behind them get their turn, once the late ones are gone.
-    IF v_claimed = 0 THEN
-        IF pulse_internal.expire_all(clock_timestamp() + interval '50 milliseconds') THEN
-            RETURN QUERY
-            SELECT c.*
-            FROM pulse.claim_batch(
-                claim_batch.worker, claim_batch.lane, claim_batch.max_jobs,
-                claim_batch.lease_for, claim_batch.kinds
-            ) AS c;
+            IF v_rated_kinds <> '{}' THEN
+                PERFORM pulse_internal.spend_kinds(claim_batch.lane, v_rated_kinds, v_last_lease);
+            END IF;
         END IF;
+        RETURN;
+    END IF;
+
+    -- All picked jobs were late. Cancel every late job, then claim again; if 50 ms are not
+    -- enough for that, leave it to the next claim.
+    IF pulse_internal.expire_all(clock_timestamp() + interval '50 milliseconds') THEN
+        RETURN QUERY
+        SELECT c.*
+        FROM pulse.claim_batch(
+            claim_batch.worker, claim_batch.lane, claim_batch.max_jobs,
+            claim_batch.lease_for, claim_batch.kinds
+        ) AS c;
     END IF;
 END;
 $$;

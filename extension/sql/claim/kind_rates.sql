@@ -38,15 +38,10 @@ $$;
 COMMENT ON FUNCTION pulse_internal.spent_kinds(text []) IS
 'Which of these kinds (NULL: of all) have a rate that is used up, by what was committed.';
 
--- open and free are those of the kinds given that have a rate and starts left; spent are
--- those that were tried in vain, rated all that have a rate.
-CREATE FUNCTION pulse_internal.open_kinds(
-    kinds text [],
-    INOUT spent text [],
-    OUT open text [],
-    OUT free integer [],
-    OUT rated text []
-)
+-- The number is 0 where another claim has the lock of the kind, or where no start is left. A kind
+-- without a rate is not in the answer.
+CREATE FUNCTION pulse_internal.open_kinds(kinds text [])
+RETURNS jsonb
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -54,39 +49,34 @@ SET enable_bitmapscan = off
 AS $$
 DECLARE
     v_kind text;
-    v_free integer;
+    v_left integer;
+    v_starts_left jsonb := jsonb '{}';
 BEGIN
-    open := '{}';
-    free := '{}';
-    rated := array(SELECT k.kind::text FROM pulse_internal.kind AS k WHERE k.rate IS NOT NULL);
     FOR v_kind IN
-        SELECT DISTINCT u.kind COLLATE "C"
-        FROM unnest(open_kinds.kinds) AS u (kind)
-        WHERE u.kind = ANY (rated)
-        ORDER BY 1
+        SELECT k.kind
+        FROM pulse_internal.kind AS k
+        WHERE k.rate IS NOT NULL
+            AND k.kind = ANY (open_kinds.kinds)
+        ORDER BY k.kind
     LOOP
-        v_free := 0;
+        v_left := 0;
         IF pg_try_advisory_xact_lock('pulse_internal.quota'::regclass::oid::integer, hashtext(v_kind)) THEN
             -- In a statement after the lock, the setting as well.
-            SELECT f.free INTO v_free
+            SELECT f.free INTO v_left
             FROM pulse_internal.kind AS k
             CROSS JOIN LATERAL pulse_internal.free_starts(
                 (pulse_internal.current_quota('', k.kind)).starts, k.rate, k.rate_per, clock_timestamp()
             ) AS f
             WHERE k.kind = v_kind;
         END IF;
-        IF v_free = 0 THEN
-            spent := spent || v_kind;
-        ELSE
-            open := open || v_kind;
-            free := free || v_free;
-        END IF;
+        v_starts_left := v_starts_left || jsonb_build_object(v_kind, v_left);
     END LOOP;
+    RETURN v_starts_left;
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.open_kinds(text [], text []) IS
-'Lock the starts of those of these kinds that have a rate, as far as that is possible without waiting, and say how many are left.';
+COMMENT ON FUNCTION pulse_internal.open_kinds(text []) IS
+'Lock those of these kinds that have a rate, as far as that is possible without waiting, and say how many starts each has left.';
 
 -- Of the kinds that the claim has locked: what it took since the lease given is its own.
 CREATE FUNCTION pulse_internal.spend_kinds(lane text, kinds text [], after_lease bigint)
@@ -135,7 +125,8 @@ COMMENT ON FUNCTION pulse_internal.last_lease() IS
 
 -- Picks, in a lane without groups. Of a kind that has fewer starts left than jobs were picked,
 -- the first ones are kept, and the line is looked through again without it: what stood
--- before them in line is picked again, locked as it is.
+-- before them in line is picked again, locked as it is. A job that had to start by now takes
+-- no start: it ends here.
 CREATE FUNCTION pulse_internal.pick_within_rates(
     lane text,
     kinds text [],
@@ -155,7 +146,7 @@ DECLARE
     v_kinds text [];
     v_kept tid [] := ARRAY[]::tid [];
     v_picked tid [];
-    v_now record;
+    v_starts_left jsonb;
     v_cut text [];
 BEGIN
     tids := '{}';
@@ -183,12 +174,20 @@ BEGIN
             );
         END IF;
 
-        SELECT o.* INTO v_now
-        FROM pulse_internal.open_kinds(
-            array(SELECT r.kind FROM pulse_internal.ready AS r WHERE r.ctid = ANY (v_picked)),
-            v_spent
-        ) AS o;
-        open := open || v_now.open;
+        IF pulse_internal.expire_picked(v_picked, clock_timestamp()) > 0 THEN
+            CONTINUE WHEN pulse_internal.expire_all(clock_timestamp() + interval '50 milliseconds');
+            tids := '{}';
+            EXIT;
+        END IF;
+
+        v_starts_left := pulse_internal.open_kinds(
+            array(SELECT r.kind FROM pulse_internal.ready AS r WHERE r.ctid = ANY (v_picked))
+        );
+        open := open || array(
+            SELECT l.kind
+            FROM jsonb_each(v_starts_left) AS l (kind, starts)
+            WHERE l.starts <> '0'
+        );
 
         -- place is among those of its kind.
         WITH picked AS (
@@ -196,10 +195,7 @@ BEGIN
                 r.ctid AS tid,
                 r.kind,
                 row_number() OVER (PARTITION BY r.kind ORDER BY r.rank, r.seq) AS place,
-                CASE
-                    WHEN r.kind = ANY (v_now.spent) THEN 0
-                    ELSE v_now.free[array_position(v_now.open, r.kind::text)]
-                END AS free
+                (v_starts_left ->> r.kind)::integer AS free
             FROM pulse_internal.ready AS r
             WHERE r.ctid = ANY (v_picked)
         ),
@@ -217,15 +213,76 @@ BEGIN
         tids := v_kept || tids;
         EXIT WHEN v_cut = '{}';
         v_kept := v_kept || v_picked;
-        v_spent := v_now.spent || v_cut;
+        v_spent := v_spent || v_cut;
     END LOOP;
 
+    -- After the locks: what other claims of this lane started before is not counted again.
     after_lease := pulse_internal.last_lease();
 END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.pick_within_rates(text, text [], integer, pulse_internal.mark) IS
 'Like pick and pick_kinds where kinds have a rate, of each no more than it has starts left; open are the kinds whose starts are to be counted, of leases above after_lease.';
+
+-- For a lane with groups: the jobs of a batch that the rates of their kinds let start, judged one
+-- after the other in claim order. A group stops at its first job whose kind has no start left,
+-- because its jobs start in their order. starts_left has what is left of each kind that
+-- this claim has asked for.
+CREATE FUNCTION pulse_internal.keep_within_rates(
+    INOUT picks pulse_internal.group_pick [],
+    INOUT starts_left jsonb,
+    OUT open text [],
+    OUT spent text [],
+    OUT passed text []
+)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_new jsonb;
+    v_pick pulse_internal.group_pick;
+    v_kept pulse_internal.group_pick [] := ARRAY[]::pulse_internal.group_pick [];
+    v_stopped text [] := ARRAY[]::text [];
+    v_left integer;
+BEGIN
+    v_new := pulse_internal.open_kinds(
+        array(
+            SELECT DISTINCT p.kind
+            FROM unnest(keep_within_rates.picks) AS p
+            WHERE keep_within_rates.starts_left -> p.kind IS NULL
+        )
+    );
+    open := array(
+        SELECT l.kind FROM jsonb_each(v_new) AS l (kind, starts) WHERE l.starts <> '0'
+    );
+    spent := '{}';
+    starts_left := starts_left || v_new;
+
+    FOREACH v_pick IN ARRAY picks LOOP
+        CONTINUE WHEN v_pick.group_key = ANY (v_stopped);
+        v_left := (starts_left ->> v_pick.kind)::integer;
+        IF v_left = 0 THEN
+            v_stopped := v_stopped || v_pick.group_key;
+            spent := spent || v_pick.kind;
+        ELSE
+            v_kept := v_kept || v_pick;
+            IF v_left IS NOT NULL THEN
+                starts_left := starts_left || jsonb_build_object(v_pick.kind, v_left - 1);
+            END IF;
+        END IF;
+    END LOOP;
+
+    picks := v_kept;
+    passed := array(
+        SELECT s.group_key
+        FROM unnest(v_stopped) AS s (group_key)
+        WHERE s.group_key NOT IN (SELECT p.group_key FROM unnest(v_kept) AS p)
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse_internal.keep_within_rates(pulse_internal.group_pick [], jsonb) IS
+'Of jobs in claim order those that the rates of their kinds let start; open are the kinds that were locked for this, spent those without a start, passed the groups that start nothing because of it.';
 
 -- By their places in an index: a look for each kind.
 CREATE FUNCTION pulse_internal.kinds_in_line(lane text, without text [])
@@ -262,7 +319,7 @@ $$;
 COMMENT ON FUNCTION pulse_internal.kinds_in_line(text, text []) IS
 'The kinds that stand in line in a lane without groups, without some.';
 
-CREATE FUNCTION pulse_internal.kinds_in_turn(lane text, without text [])
+CREATE FUNCTION pulse_internal.kinds_in_turn(lane text, kinds text [], without text [])
 RETURNS text []
 LANGUAGE plpgsql
 STABLE
@@ -275,6 +332,14 @@ DECLARE
     v_kind text COLLATE "C" := '';
     v_kinds text [] := ARRAY[]::text [];
 BEGIN
+    IF kinds_in_turn.kinds IS NOT NULL THEN
+        RETURN array(
+            SELECT u.kind
+            FROM unnest(kinds_in_turn.kinds) AS u (kind)
+            WHERE u.kind <> ALL (kinds_in_turn.without)
+        );
+    END IF;
+
     LOOP
         SELECT s.kind INTO v_kind
         FROM pulse_internal.group_state AS s
@@ -293,8 +358,8 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.kinds_in_turn(text, text []) IS
-'The kinds that groups of a lane have first, of those that have a turn, without some.';
+COMMENT ON FUNCTION pulse_internal.kinds_in_turn(text, text [], text []) IS
+'Of these kinds (NULL: of those that groups of a lane with a turn have first) all without some.';
 
 CREATE FUNCTION pulse_internal.kind_obstacle(kind text)
 RETURNS SETOF text

@@ -71,7 +71,14 @@ BEGIN
         SELECT r.job, r.ctid AS tid
         FROM pulse_internal.ready AS r
         WHERE r.ctid = ANY (fit_claim.rows_of_ready)
-        ORDER BY r.rank, r.seq
+        -- As in the claim.
+        ORDER BY
+            r.rank,
+            CASE
+                WHEN r.group_key IS NOT NULL
+                    THEN array_position((SELECT trim_array(fit_claim.rows_of_ready, 0)), r.ctid)
+            END,
+            r.seq
     ) AS o;
 
     IF v_jobs IS NULL THEN
@@ -90,7 +97,19 @@ BEGIN
             fit_claim.worker, v_row.job, v_row.lane, v_row.kind, v_row.rank,
             v_row.attempts, v_row.failures, v_row.keyed, v_row.ready_at, v_fit.size
         );
+        IF v_row.group_key IS NOT NULL THEN
+            PERFORM pulse_internal.notice_ends(
+                ARRAY[ROW(v_row.lane, v_row.group_key)::pulse_internal.lane_group]
+            );
+        END IF;
     END IF;
+
+    PERFORM pulse_internal.notice_back(array(
+        SELECT o.tid
+        FROM unnest(v_jobs, v_rows) AS o (job, tid)
+        WHERE o.job <> ALL (v_fit.fit)
+            AND o.job IS DISTINCT FROM v_fit.unsent
+    ));
 
     RETURN array(
         SELECT o.tid
@@ -103,7 +122,7 @@ $$;
 COMMENT ON FUNCTION pulse_internal.fit_claim(text, tid []) IS
 'Of the rows that a claim has locked, the first whose payloads fit into one answer; a job that fits into none is ended.';
 
--- The caller has taken it out of its line. False: there is nothing to hand out.
+-- The caller has taken it out of its line.
 CREATE FUNCTION pulse_internal.fail_unsent(
     worker text,
     job bigint,
@@ -116,7 +135,7 @@ CREATE FUNCTION pulse_internal.fail_unsent(
     ready_at timestamptz,
     size bigint
 )
-RETURNS boolean
+RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -148,7 +167,6 @@ BEGIN
         )],
         NULL, ARRAY[true], 'claim_batch'
     );
-    RETURN false;
 END;
 $$;
 

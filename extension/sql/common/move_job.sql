@@ -26,7 +26,7 @@ BEGIN
     IF put_in_line.run_at > clock_timestamp() THEN
         INSERT INTO pulse_internal.waiting (
             lane, run_at, job, kind, rank, attempts, failures, keyed, retrying,
-            last_lease, last_verb, place
+            last_lease, last_verb, place, group_key
         )
         VALUES (
             put_in_line.lane,
@@ -38,7 +38,11 @@ BEGIN
             END,
             put_in_line.job, put_in_line.kind, put_in_line.rank, put_in_line.attempts,
             put_in_line.failures, put_in_line.keyed, put_in_line.retrying,
-            put_in_line.last_lease, put_in_line.last_verb, put_in_line.place
+            put_in_line.last_lease, put_in_line.last_verb, put_in_line.place,
+            CASE
+                WHEN put_in_line.place IS NOT NULL
+                    THEN pulse_internal.group_of(put_in_line.group_key)
+            END
         );
         RETURN false;
     END IF;

@@ -143,7 +143,6 @@ AS $$
 DECLARE
     v_lane pulse_internal.lane;
     v_mark pulse_internal.group_mark;
-    v_read record;
     v_moved integer;
 BEGIN
     IF NOT pg_try_advisory_xact_lock_shared(
@@ -178,22 +177,8 @@ BEGIN
     PERFORM pulse_internal.sort_into_groups(
         tick_group_lane.lane, 10000, pulse_internal.newest_mark(tick_group_lane.lane, '')
     );
-    SELECT n.* INTO v_read
-    FROM pulse_internal.read_notices(
-        v_lane, v_mark.notice_from, 10000, v_mark.roll_from
-    ) AS n;
-    IF v_read.groups IS NOT NULL THEN
-        PERFORM pulse_internal.write_groups(v_lane, v_read.groups);
-    END IF;
-
-    PERFORM pulse_internal.advance_groups(
-        v_mark,
-        array(
-            SELECT DISTINCT g.rank
-            FROM unnest(v_read.groups) AS g
-            WHERE g.rank IS NOT NULL
-        )
-    );
+    PERFORM pulse_internal.read_notices(v_lane, v_mark.notice_from, 10000, v_mark.roll_from);
+    PERFORM pulse_internal.advance_groups(v_mark, '{}');
 END;
 $$;
 
@@ -265,16 +250,12 @@ BEGIN
             )
             AND NOT EXISTS (
                 SELECT
-                FROM unnest(s.leases) AS u (lease)
-                WHERE (SELECT true FROM pulse_internal.lease AS e WHERE e.lease = u.lease)
-                    -- Waits for a job that keeps its place.
-                    OR (
-                        SELECT true
-                        FROM pulse_internal.waiting AS w
-                        WHERE w.last_lease = u.lease
-                            AND w.place IS NOT NULL
-                        LIMIT 1
-                    )
+                FROM unnest(s.jobs) AS u (job)
+                WHERE (
+                    SELECT true
+                    FROM pulse_internal.lease AS e
+                    WHERE e.job = u.job AND e.lane = s.lane AND e.group_key = s.group_key
+                )
             );
     END LOOP;
 

@@ -13,22 +13,21 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET jit = off
 AS $$
+DECLARE
+    v_groups pulse_internal.group_state [];
 BEGIN
-    WITH running AS MATERIALIZED (
-        SELECT o.group_key, array_remove(array_agg(o.lease ORDER BY o.lease), NULL) AS leases
+    WITH to_count AS MATERIALIZED (
+        SELECT o.group_key, array_remove(array_agg(o.job ORDER BY o.job), NULL) AS running
         FROM (
-            SELECT l.group_key, l.lease
+            SELECT l.group_key, l.job
             FROM pulse_internal.lease AS l
             WHERE l.lane = (recount_groups.lane).lane
                 AND l.group_key IS NOT NULL
             UNION ALL
-            SELECT
-                pulse_internal.group_of(b.group_key),
-                CASE WHEN (recount_groups.lane).in_order THEN w.last_lease END
+            SELECT w.group_key, NULL
             FROM pulse_internal.waiting AS w
-            INNER JOIN pulse_internal.body AS b ON b.job = w.job
             WHERE w.lane = (recount_groups.lane).lane
-                AND w.place > 0
+                AND w.group_key IS NOT NULL
             UNION ALL
             SELECT s.group_key, NULL
             FROM pulse_internal.group_state AS s
@@ -45,34 +44,17 @@ BEGIN
     ),
 
     counted AS MATERIALIZED (
-        SELECT
-            r.group_key, r.leases AS running, l.slots, s.*, f.free_at,
-            coalesce(q.enabled, true)
-            AND f.free_at IS NULL
-            AND (l.slots IS NULL OR cardinality(r.leases) < l.slots) AS runs
-        FROM running AS r
-        LEFT JOIN pulse_internal.group_rule AS q
-            ON q.lane = (recount_groups.lane).lane
-            AND q.group_key = r.group_key
-        CROSS JOIN LATERAL (
-            SELECT
-                CASE
-                    WHEN (recount_groups.lane).in_order THEN 1
-                    ELSE coalesce(q.max_slots, (recount_groups.lane).group_slots)
-                END AS slots
-        ) AS l
+        SELECT c.group_key, c.running, s.*
+        FROM to_count AS c
         LEFT JOIN LATERAL (
-            SELECT o.ctid AS tid, o.rank, o.place, o.kind, o.turn, o.starts
+            SELECT
+                o.ctid AS tid, o.version, o.rank, o.place, o.kind, o.turn, o.starts, o.lasting
             FROM pulse_internal.group_state AS o
             WHERE o.lane = (recount_groups.lane).lane
-                AND o.group_key = r.group_key
+                AND o.group_key = c.group_key
             ORDER BY o.version DESC
             LIMIT 1
         ) AS s ON true
-        LEFT JOIN LATERAL pulse_internal.free_starts(
-            s.starts, coalesce(q.rate, (recount_groups.lane).group_rate),
-            coalesce(q.rate_per, (recount_groups.lane).group_rate_per), clock_timestamp()
-        ) AS f ON true
     ),
 
     gone AS (
@@ -80,20 +62,19 @@ BEGIN
         WHERE s.ctid = ANY (array(SELECT c.tid FROM counted AS c WHERE c.tid IS NOT NULL))
     )
 
-    INSERT INTO pulse_internal.group_state (
-        lane, group_key, rank, place, kind, leases, turn, starts, wake_at
-    )
     SELECT
-        (recount_groups.lane).lane, c.group_key, c.rank, c.place, c.kind,
-        CASE WHEN c.slots IS NOT NULL THEN c.running END,
-        CASE
-            WHEN c.rank IS NOT NULL AND c.runs THEN coalesce(c.turn, nextval('pulse_internal.version'))
-        END,
-        pulse_internal.date_starts(c.starts, clock_timestamp()),
-        CASE WHEN c.rank IS NOT NULL THEN c.free_at END
-    FROM counted AS c
-    WHERE c.tid IS NOT NULL
-        OR c.slots IS NOT NULL AND c.running <> '{}';
+        array_agg(
+            ROW(
+                (recount_groups.lane).lane, c.group_key, c.version, c.rank, c.place, c.kind,
+                c.running, c.turn, c.starts, NULL, NULL, c.lasting
+            )::pulse_internal.group_state
+        )
+    INTO v_groups
+    FROM counted AS c;
+
+    IF v_groups IS NOT NULL THEN
+        PERFORM pulse_internal.write_groups(recount_groups.lane, v_groups);
+    END IF;
 END;
 $$;
 

@@ -18,7 +18,7 @@ BEGIN
     ),
 
     named AS MATERIALIZED (
-        SELECT d.*, pulse_internal.group_of(b.group_key) AS group_key
+        SELECT d.*, pulse_internal.group_of(b.group_key) AS line
         FROM due AS d
         CROSS JOIN LATERAL (
             SELECT o.group_key FROM pulse_internal.body AS o WHERE o.job = d.job OFFSET 0
@@ -32,7 +32,7 @@ BEGIN
             last_verb
         )
         SELECT
-            n.lane, n.group_key, n.rank, n.kind, n.job, n.attempts, n.failures, n.keyed,
+            n.lane, n.line, n.rank, n.kind, n.job, n.attempts, n.failures, n.keyed,
             n.last_lease, n.last_verb
         FROM named AS n
         WHERE n.place IS NULL
@@ -46,7 +46,7 @@ BEGIN
             last_verb
         )
         SELECT
-            n.lane, n.group_key, n.rank, n.place, n.kind, n.job, n.attempts, n.failures,
+            n.lane, n.line, n.rank, n.place, n.kind, n.job, n.attempts, n.failures,
             n.keyed, n.last_lease, n.last_verb
         FROM named AS n
         WHERE n.place IS NOT NULL

@@ -129,42 +129,76 @@ COMMENT ON FUNCTION pulse_internal.write_group_mark(
 ) IS
 'Write the marks of a grouped lane in place of older ones; returns them.';
 
--- A group that never had a row and has nothing to tell gets none. One that had keeps its last
--- one when it goes idle: else the next look would meet all its dead versions.
+-- The one place that decides whether a group has a turn: it has a job, it is not stopped, it
+-- waits for no job, and it has a free slot and a free start. A turn that is given is kept, else
+-- one is drawn at the end of the round.
+--
+-- picks are the jobs that these groups start with this call, picked those that the claim has
+-- picked before: they run, although they have no lease yet.
+--
+-- A row that was not there before and says nothing is not written. One that was there is kept
+-- when its group goes idle (lasting): the next look by key meets it before all older versions,
+-- which VACUUM may not be able to remove. A first row is the only version, so it is kept in one
+-- case of 16: a group that comes and goes again and again then leaves 16 versions on average
+-- until it is one of those that keep a row.
 CREATE FUNCTION pulse_internal.write_groups(
-    lane pulse_internal.lane, groups pulse_internal.group_state []
+    lane pulse_internal.lane,
+    groups pulse_internal.group_state [],
+    picks pulse_internal.group_pick [] DEFAULT '{}',
+    picked pulse_internal.group_pick [] DEFAULT '{}'
 )
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET enable_bitmapscan = off
+SET plan_cache_mode = force_generic_plan
+SET enable_mergejoin = off
+SET enable_nestloop = off
 AS $$
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_has_rules boolean := (
+        SELECT true
+        FROM pulse_internal.group_rule AS r
+        WHERE r.lane = (write_groups.lane).lane
+        ORDER BY r.group_key
+        LIMIT 1
+    );
 BEGIN
+    WITH started AS (
+        SELECT p.group_key, array_agg(p.job) AS jobs
+        FROM unnest(write_groups.picks) AS p
+        GROUP BY p.group_key
+    )
+
     INSERT INTO pulse_internal.group_state (
-        lane, group_key, rank, place, kind, leases, turn, starts, wake_at, lasting
+        lane, group_key, rank, place, kind, jobs, turn, starts, wake_at, lasting
     )
     SELECT
-        g.lane, g.group_key, g.rank, g.place, g.kind,
-        CASE WHEN l.slots IS NOT NULL THEN g.leases END,
+        g.lane, g.group_key, g.rank, g.place, g.kind, r.jobs,
         CASE
             WHEN g.rank IS NOT NULL
                 AND q.enabled IS NOT FALSE
+                AND (cardinality(r.jobs) >= l.slots) IS NOT TRUE
                 AND f.free_at IS NULL
-                AND (l.slots IS NULL OR coalesce(cardinality(g.leases), 0) < l.slots)
+                AND w.is_waited_for IS NULL
                 THEN coalesce(g.turn, nextval('pulse_internal.version'))
         END,
-        pulse_internal.date_starts(g.starts, clock_timestamp()),
+        t.starts,
         CASE WHEN g.rank IS NOT NULL THEN f.free_at END,
-        g.version IS NOT NULL OR random() < 0.0625
+        g.version IS NOT NULL OR random() < 1.0 / 16
     FROM unnest(write_groups.groups) AS g
+    LEFT JOIN started AS s ON s.group_key = g.group_key
     LEFT JOIN LATERAL (
-        SELECT r.*
-        FROM pulse_internal.group_rule AS r
-        WHERE r.lane = g.lane
-            AND r.group_key = g.group_key
+        SELECT o.*
+        FROM pulse_internal.group_rule AS o
+        WHERE v_has_rules
+            AND o.lane = g.lane
+            AND o.group_key = g.group_key
         OFFSET 0
     ) AS q ON true
+    -- The group without a name has no limits.
     CROSS JOIN LATERAL (
         SELECT
             CASE
@@ -172,27 +206,81 @@ BEGIN
                 WHEN (write_groups.lane).in_order THEN 1
                 ELSE coalesce(q.max_slots, (write_groups.lane).group_slots)
             END AS slots,
-            coalesce(q.rate, (write_groups.lane).group_rate) AS rate,
+            CASE
+                WHEN g.group_key <> '' THEN coalesce(q.rate, (write_groups.lane).group_rate)
+            END AS rate,
             coalesce(q.rate_per, (write_groups.lane).group_rate_per) AS rate_per
     ) AS l
+    -- A group that seems full is looked up in the statement that takes its turn away. So the
+    -- notice of an end that was read before needs no memory, and a later one is still unread.
     CROSS JOIN LATERAL (
         SELECT
             CASE
-                WHEN l.rate IS NOT NULL AND g.group_key <> ''
+                WHEN l.slots IS NULL THEN NULL
+                WHEN coalesce(cardinality(g.jobs), 0) + coalesce(cardinality(s.jobs), 0) < l.slots
+                    THEN coalesce(g.jobs, '{}') || s.jobs
+                ELSE
+                    array(
+                        SELECT DISTINCT u.job
+                        FROM unnest(g.jobs) AS u (job)
+                        WHERE u.job = ANY (array(SELECT p.job FROM unnest(write_groups.picked) AS p))
+                            OR (
+                                SELECT true
+                                FROM pulse_internal.lease AS e
+                                WHERE e.job = u.job
+                                    AND e.lane = g.lane
+                                    AND e.group_key = g.group_key
+                            )
+                    ) || s.jobs
+            END AS jobs
+        OFFSET 0
+    ) AS r
+    CROSS JOIN LATERAL (
+        SELECT
+            CASE
+                WHEN l.rate IS NOT NULL
+                    THEN pulse_internal.add_starts(
+                        g.starts, coalesce(cardinality(s.jobs), 0), l.rate_per, v_now
+                    )
+            END AS starts
+        OFFSET 0
+    ) AS t
+    CROSS JOIN LATERAL (
+        SELECT
+            CASE
+                WHEN l.rate IS NOT NULL
                     THEN (
                         SELECT o.free_at
-                        FROM pulse_internal.free_starts(
-                            g.starts, l.rate, l.rate_per, clock_timestamp()
-                        ) AS o
+                        FROM pulse_internal.free_starts(t.starts, l.rate, l.rate_per, v_now) AS o
                     )
             END AS free_at
         OFFSET 0
     ) AS f
-    WHERE g.rank IS NOT NULL OR g.version IS NOT NULL;
+    -- In order, the group waits for a job that keeps an earlier place in waiting.
+    CROSS JOIN LATERAL (
+        SELECT
+            CASE
+                WHEN (write_groups.lane).in_order AND g.group_key <> ''
+                    THEN (
+                        SELECT true
+                        FROM pulse_internal.waiting AS o
+                        WHERE o.lane = g.lane
+                            AND o.group_key = g.group_key
+                            AND o.place < g.place
+                        LIMIT 1
+                    )
+            END AS is_waited_for
+        OFFSET 0
+    ) AS w
+    WHERE g.rank IS NOT NULL
+        OR g.lasting
+        OR cardinality(r.jobs) > 0
+        OR t.starts IS NOT NULL;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.write_groups(
-    pulse_internal.lane, pulse_internal.group_state []
+    pulse_internal.lane, pulse_internal.group_state [], pulse_internal.group_pick [],
+    pulse_internal.group_pick []
 ) IS
-'Write states of groups; those that can run get a turn at the end of the round, unless they have one.';
+'Write states of groups, with the jobs that they start now; those that can start one more have a turn.';

@@ -203,23 +203,28 @@ AS $$
             FROM newest_state AS s
             WHERE s.lane = l.lane
                 AND s.group_key = l.group_key
-                AND l.lease = ANY (s.leases)
+                AND l.job = ANY (s.jobs)
         )
     UNION ALL
     SELECT
         w.lane, 'group does not wait for its job', w.job,
         format('Place %s in a group of lane %s, which keeps its order.', w.place, w.lane)
     FROM rolled AS d
-    INNER JOIN pulse_internal.waiting AS w ON w.lane = d.lane AND w.place > 0
-    INNER JOIN pulse_internal.body AS b ON b.job = w.job
+    INNER JOIN pulse_internal.waiting AS w ON w.lane = d.lane AND w.group_key IS NOT NULL
     WHERE d.in_order
-        AND NOT EXISTS (
+        AND EXISTS (
             SELECT
             FROM newest_state AS s
             WHERE s.lane = w.lane
-                AND s.group_key = pulse_internal.group_of(b.group_key)
-                AND w.last_lease = ANY (s.leases)
-                AND s.turn IS NULL
+                AND s.group_key = w.group_key
+                AND s.place > w.place
+                AND s.turn IS NOT NULL
+        )
+        AND NOT EXISTS (
+            SELECT
+            FROM pulse_internal.group_notice AS n
+            WHERE n.lane = w.lane
+                AND (n.group_key = w.group_key OR w.group_key = ANY (n.ended))
         )
     UNION ALL
     SELECT
@@ -241,13 +246,15 @@ AS $$
         AND (
             SELECT count(*)
             FROM pulse_internal.lease AS l
-            WHERE l.lease = ANY (s.leases)
+            WHERE l.job = ANY (s.jobs)
+                AND l.lane = s.lane
         ) + (
             SELECT count(*)
             FROM pulse_internal.waiting AS w
             WHERE d.in_order
-                AND w.last_lease = ANY (s.leases)
-                AND w.place IS NOT NULL
+                AND w.lane = s.lane
+                AND w.group_key = s.group_key
+                AND w.place < s.place
         ) < coalesce(CASE WHEN d.in_order THEN 1 END, q.max_slots, d.group_slots, 2147483647)
     UNION ALL
     SELECT

@@ -89,7 +89,7 @@ BEGIN
             FROM (SELECT pulse_internal.spent_kinds(NULL) AS kinds) AS s
             WHERE s.kinds <> '{}'
                 AND pulse_internal.kinds_in_line(o.lane, s.kinds) = '{}'
-                AND pulse_internal.kinds_in_turn(o.lane, s.kinds) = '{}'
+                AND pulse_internal.kinds_in_turn(o.lane, NULL, s.kinds) = '{}'
         )
         -- Every group is held: by its runs, by a job it waits for, by set_group.
         AND NOT EXISTS (

@@ -65,7 +65,7 @@ AS $$
     INNER JOIN pulse_internal.lane AS l ON l.lane = g.lane AND l.grouped
     LEFT JOIN pulse_internal.group_rule AS q ON q.lane = g.lane AND q.group_key = g.group_key
     LEFT JOIN LATERAL (
-        SELECT o.leases, o.starts
+        SELECT o.jobs, o.starts
         FROM pulse_internal.group_state AS o
         WHERE o.lane = g.lane
             AND o.group_key = g.group_key
@@ -77,7 +77,11 @@ AS $$
             CASE WHEN l.in_order THEN 'order' ELSE 'slots' END,
             CASE WHEN l.in_order THEN 1 ELSE coalesce(q.max_slots, l.group_slots) END,
             NULL::interval,
-            (SELECT count(*) FROM pulse_internal.lease AS e WHERE e.lease = ANY (s.leases)),
+            (
+                SELECT count(*)
+                FROM pulse_internal.lease AS e
+                WHERE e.job = ANY (s.jobs) AND e.lane = g.lane
+            ),
             NULL::timestamptz,
             q.max_slots IS NOT NULL
         UNION ALL

@@ -247,7 +247,8 @@ BEGIN
     v_running := array(
         SELECT l.job
         FROM pulse_internal.lease AS l
-        WHERE l.lease = ANY (v_state.leases)
+        WHERE l.job = ANY (v_state.jobs)
+            AND l.lane = group_obstacles.lane
         ORDER BY l.lease
     );
     IF cardinality(v_running) >= v_slots THEN
@@ -275,8 +276,9 @@ BEGIN
     IF v_lane.in_order THEN
         SELECT w.job, w.run_at INTO v_waits_for
         FROM pulse_internal.waiting AS w
-        WHERE w.last_lease = ANY (v_state.leases)
-            AND w.place IS NOT NULL
+        WHERE w.lane = group_obstacles.lane
+            AND w.group_key = v_group
+        ORDER BY w.place
         LIMIT 1;
 
         IF FOUND THEN

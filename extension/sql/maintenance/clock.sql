@@ -281,7 +281,7 @@ BEGIN
 
         INSERT INTO pulse_internal.waiting (
             lane, run_at, job, kind, rank, attempts, failures, keyed, retrying, last_lease,
-            last_verb, place
+            last_verb, place, group_key
         )
         SELECT
             a.lane,
@@ -290,7 +290,7 @@ BEGIN
                 (SELECT pulse_internal.due_floor())
             ),
             a.job, a.kind, a.rank, a.attempts, a.failures, a.keyed, a.retrying, a.last_lease,
-            a.last_verb, a.place
+            a.last_verb, a.place, a.group_key
         FROM ahead AS a
         INNER JOIN pulse_internal.failure AS f
             ON f.job = a.job

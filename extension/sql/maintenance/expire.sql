@@ -48,7 +48,7 @@ COMMENT ON FUNCTION pulse_internal.note_expiry(bigint, timestamptz) IS
 CREATE FUNCTION pulse_internal.expire_job(
     job bigint, lane text, kind text, rank integer, keyed boolean, start_by timestamptz
 )
-RETURNS boolean
+RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -61,17 +61,16 @@ BEGIN
             to_char(expire_job.start_by, 'YYYY-MM-DD HH24:MI:SS TZ')
         )
     );
-    RETURN false;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.expire_job(
     bigint, text, text, integer, boolean, timestamptz
 ) IS
-'Store that a job was cancelled because it has not started in time. The caller has deleted the row that said where the job stood. Always returns false, so that a claim can use it as the condition to hand out a job.';
+'Store that a job was cancelled because it has not started in time. The caller has deleted the row that said where the job stood.';
 
 CREATE FUNCTION pulse_internal.expire_picked(rows_of_ready tid [], at timestamptz)
-RETURNS void
+RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -80,6 +79,7 @@ SET jit = off
 AS $$
 DECLARE
     v_late pulse_internal.ready;
+    v_ended integer := 0;
 BEGIN
     FOR v_late IN
         DELETE FROM pulse_internal.ready AS r
@@ -94,12 +94,21 @@ BEGIN
             v_late.job, v_late.lane, v_late.kind, v_late.rank, v_late.keyed,
             (SELECT b.start_by FROM pulse_internal.body AS b WHERE b.job = v_late.job)
         );
+        -- It may have been counted as a run of its group when it was picked.
+        IF v_late.group_key IS NOT NULL THEN
+            PERFORM pulse_internal.notice_leaving(v_late);
+            PERFORM pulse_internal.notice_ends(
+                ARRAY[ROW(v_late.lane, v_late.group_key)::pulse_internal.lane_group]
+            );
+        END IF;
+        v_ended := v_ended + 1;
     END LOOP;
+    RETURN v_ended;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.expire_picked(tid [], timestamptz) IS
-'Cancel those of the jobs that a claim has picked, and locked, which had to start by this time.';
+'Cancel those of the jobs that a claim has picked, and locked, which had to start by this time. Returns how many.';
 
 CREATE FUNCTION pulse_internal.tick_expiry(until timestamptz)
 RETURNS bigint

@@ -94,7 +94,7 @@ BEGIN
     retried AS (
         INSERT INTO pulse_internal.waiting (
             lane, run_at, job, kind, rank, attempts, failures, keyed, retrying,
-            last_lease, last_verb, place
+            last_lease, last_verb, place, group_key
         )
         SELECT
             d.lane,
@@ -102,7 +102,7 @@ BEGIN
                 clock_timestamp() + greatest(d.delay, '0'), (SELECT pulse_internal.due_floor())
             ),
             d.job, d.kind, d.rank, d.attempt, d.failures + 1, d.keyed, true, d.lease,
-            fail_runs.verb, d.place
+            fail_runs.verb, d.place, CASE WHEN d.place IS NOT NULL THEN d.group_key END
         FROM decided AS d
         WHERE d.new_state = 'retrying'
     ),

@@ -9,6 +9,28 @@ CREATE TYPE pulse_internal.lane_group AS (
 COMMENT ON TYPE pulse_internal.lane_group IS
 'A group of a lane.';
 
+CREATE TYPE pulse_internal.group_turn AS (
+    state tid,
+    group_key text,
+    rank integer,
+    place bigint,
+    turn bigint,
+    may_start integer
+);
+
+COMMENT ON TYPE pulse_internal.group_turn IS
+'A group whose turn it is: the address of its row of group_state, where its first job stands, and how many jobs it may start.';
+
+CREATE TYPE pulse_internal.group_pick AS (
+    tid tid,
+    job bigint,
+    group_key text,
+    kind text
+);
+
+COMMENT ON TYPE pulse_internal.group_pick IS
+'A job that a claim of a lane with groups has locked: the address of its row of ready, and what it is.';
+
 CREATE TYPE pulse_internal.rate_window AS (
     times timestamptz [],
     counts integer []
@@ -61,8 +83,8 @@ COMMENT ON TABLE pulse_internal.group_rule IS
 'Exceptions that set_group made for groups of a lane.';
 
 -- The caches, as in schema/marks.sql. Of a group, rank, place and kind are those of its first
--- job, or of one before it that is gone; a claim reads on from there. leases is what counts
--- against its slots (NULL: no limit). turn is its place in the round, NULL while it cannot run.
+-- job, or of one before it that is gone; a claim reads on from there. jobs are those that count
+-- against its slots, some of which may have ended (NULL: no limit). turn is its place in the round, NULL while it cannot run.
 -- starts is for its rate, and wake_at is when that lets it run again. lasting: it keeps a row
 -- when it goes idle, else the next look would meet all its dead versions. Where the row is its
 -- first, that is one, and mostly none is kept; but now and then, so that those of many times
@@ -74,7 +96,7 @@ CREATE TABLE pulse_internal.group_state (
     rank integer,
     place bigint,
     kind text COLLATE "C",
-    leases bigint [],
+    jobs bigint [],
     turn bigint,
     starts pulse_internal.rate_window,
     wake_at timestamptz,

@@ -72,8 +72,8 @@ COMMENT ON TABLE pulse_internal.approval IS
 'Jobs that wait for an approver.';
 
 -- attempts counts the runs that have begun; last_lease and last_verb let the report
--- that brought the job here succeed again when its answer was lost. place is what a job
--- keeps in a lane with in_order: its group waits for it.
+-- that brought the job here succeed again when its answer was lost. place and group_key are
+-- those of a job that keeps its place in a lane with in_order: its group waits for it.
 CREATE TABLE pulse_internal.waiting (
     lane text COLLATE "C" NOT NULL,
     run_at timestamptz NOT NULL,
@@ -87,6 +87,7 @@ CREATE TABLE pulse_internal.waiting (
     last_lease bigint,
     last_verb text COLLATE "C",
     place bigint,
+    group_key text COLLATE "C",
     CONSTRAINT waiting_is_one_per_job PRIMARY KEY (job)
 );
 
@@ -97,7 +98,8 @@ CREATE INDEX waiting_for_promotion ON pulse_internal.waiting (lane, rank, run_at
 WHERE failures >= 0;
 CREATE INDEX waiting_for_repeated_report ON pulse_internal.waiting (last_lease)
 WHERE last_lease IS NOT NULL;
-CREATE INDEX waiting_in_order ON pulse_internal.waiting (lane, job) WHERE place > 0;
+CREATE INDEX waiting_in_order ON pulse_internal.waiting (lane, group_key, place)
+WHERE group_key IS NOT NULL;
 
 COMMENT ON TABLE pulse_internal.waiting IS
 'Jobs that are not due yet: scheduled ones, and retrying ones in their backoff.';

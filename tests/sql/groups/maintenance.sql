@@ -41,11 +41,12 @@ DELETE FROM pulse_internal.group_notice;
 SELECT FROM pulse_internal.lane AS l, pulse_internal.announce_groups(l, NULL, 1) WHERE l.lane = 'slow';
 SELECT is((pulse_internal.newest_group_mark('slow')).roll_from, 'b', 'the roll stops after so many groups');
 SELECT pg_temp.put('slow', 'c', 'c3') \g /dev/null
+SELECT FROM pulse_internal.lane AS l, pulse_internal.read_notices(l, 0, 100, 'b') WHERE l.lane = 'slow';
 SELECT results_eq(
     $$
     SELECT g.group_key COLLATE "default", g.kind COLLATE "default"
-    FROM pulse_internal.lane AS l, pulse_internal.read_notices(l, 0, 100, 'b') AS n, unnest(n.groups) AS g
-    WHERE l.lane = 'slow'
+    FROM pulse_internal.group_state AS g
+    WHERE g.lane = 'slow'
     ORDER BY 1
     $$,
     $$VALUES ('a', 'a1'), ('c', 'c1')$$, 'a notice from beyond it leads to the first job of its group'
@@ -174,7 +175,7 @@ SELECT pg_temp.finds(
     'job is reached by no group', 'a group that is not known'
 );
 SELECT pg_temp.finds(
-    'UPDATE pulse_internal.group_state SET leases = ''{}'' WHERE lane = ''damaged''',
+    'UPDATE pulse_internal.group_state SET jobs = ''{}'' WHERE lane = ''damaged''',
     'lease is missing from its group', 'a running job that its group does not count'
 );
 SELECT pg_temp.finds(
