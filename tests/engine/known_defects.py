@@ -10,15 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# Points 1, 2, 5, 6 and 13 are done: their tests are plain ones.
-
-# Point 3, guarantee 23: a job that is back in line loses its place by reschedule,
-# replace and follow. Avoided: these three leave such a job alone.
-A_JOB_BACK_IN_LINE_LOSES_ITS_PLACE: Final = True
-
-# Point 4, guarantee 23: a run keeps the place that in_order gave it at its claim.
-# Avoided: in_order changes while no job of the lane runs or keeps a place.
-PLACES_ARE_WRITTEN_BY_CLAIMS_ALONE: Final = True
+# Points 1 to 6 and 13 are done: their tests are plain ones.
 
 # Points 7, 8, 9 and 10 are done: their tests are plain ones.
 

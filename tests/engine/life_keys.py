@@ -131,8 +131,6 @@ class Keys(Flows):
         in_line = old.state in ("ready", "scheduled", "retrying")
         if in_line and (old.needed_approval or job.needed_approval):
             return "PU105", None
-        if known_defects.A_JOB_BACK_IN_LINE_LOSES_ITS_PLACE and old.held:
-            return "avoid", None
         return None, newest
 
     def enqueued(

@@ -8,7 +8,6 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from tests.engine import known_defects
 from tests.engine.life import ANY, FINISHED, LANES, WAITING, Job, has
 from tests.engine.life_claims import LINE
 from tests.engine.life_keys import Keys
@@ -148,12 +147,6 @@ class Operators(Keys):
     def do_reschedule(self, job_id: int, wait: int | None, where: bool) -> None:
         """To three hours from now, or to now."""
         job = self.jobs[job_id]
-        if (
-            known_defects.A_JOB_BACK_IN_LINE_LOSES_ITS_PLACE
-            and job.held
-            and job.state == "ready"
-        ):
-            return
         self.note("reschedule", job.lane)
         able = job.state in LINE
         when = self.one(
@@ -300,8 +293,12 @@ class Operators(Keys):
     def do_set_lane(self, name: str, changes: dict[str, Any]) -> None:
         lane = self.lanes[name]
         new_order = changes.get("in_order", lane.in_order)
-        if new_order != lane.in_order and self.keeps_places(name):
-            return
+        if new_order != lane.in_order:
+            if self.has_been_tried(name):
+                return
+            for job in self.jobs.values():
+                if (job.lane, job.state) == (name, "running"):
+                    job.held = new_order and bool(job.group)
         if new_order:
             changes = {"group_slots": 1} | changes | {"group_slots": 1}
         elif lane.in_order and "group_slots" not in changes:
@@ -328,9 +325,10 @@ class Operators(Keys):
                 job.firm = job.firm and (job.lane, job.state) != (name, "ready")
         lane.passed_over.clear()
 
-    def keeps_places(self, name: str) -> bool:
-        return known_defects.PLACES_ARE_WRITTEN_BY_CLAIMS_ALONE and any(
-            job.lane == name and (job.state == "running" or job.held)
+    def has_been_tried(self, name: str) -> bool:
+        """Jobs that ran under another order and wait again: what they keep is not told."""
+        return any(
+            job.lane == name and job.state in LINE and (job.held or job.attempts)
             for job in self.jobs.values()
         )
 

@@ -49,8 +49,8 @@ PLANTED = (
     ),
     Planted(
         "pulse_internal.release_runs",
-        "pulse_internal.group_key(v_lease.job), v_lease.place",
-        "pulse_internal.group_key(v_lease.job), NULL",
+        "v_lease.lease, release_runs.verb,\n                v_lease.place",
+        "v_lease.lease, release_runs.verb, NULL",
         "G23 a job that is given back keeps its place",
         ("in_order",),
     ),

@@ -90,7 +90,6 @@ def test_batch_keeps_strict_priority_across_groups(queue: Queue) -> None:
     assert queue.claimed(10) == high
 
 
-@defect(3, "take_out gives no place of a job that is in line")
 @pytest.mark.parametrize("by", ["reschedule", "reschedule_where", "replace", "follow"])
 def test_job_back_in_line_keeps_its_place(queue: Queue, by: str) -> None:
     queue.run("set_lane('f', in_order => true)")
@@ -110,7 +109,6 @@ def test_job_back_in_line_keeps_its_place(queue: Queue, by: str) -> None:
     assert queue.claimed() == []
 
 
-@defect(4, "the place of a run is written by its claim alone")
 def test_in_order_switched_on_holds_for_a_run(queue: Queue) -> None:
     queue.run("set_lane('f', group_slots => 1)")
     for _ in range(2):
@@ -121,7 +119,6 @@ def test_in_order_switched_on_holds_for_a_run(queue: Queue) -> None:
     assert queue.claimed() == []
 
 
-@defect(4, "the place of a run is written by its claim alone")
 def test_in_order_switched_off_sends_a_run_to_the_end(queue: Queue) -> None:
     queue.run("set_lane('f', in_order => true)")
     queue.enqueue(group_key="a")

@@ -388,7 +388,7 @@ LIMITS: dict[str, Mutation] = {
     "a job comes back at its place": without(
         Change(
             "pulse_internal.promote_to_groups",
-            r"n\.lane, n\.line, n\.rank, n\.place, n\.kind, n\.job",
+            r"n\.lane, n\.line, n\.rank, n\.place_kept, n\.kind, n\.job",
             "n.lane, n.line, n.rank, nextval('pulse_internal.ready_seq'), n.kind, n.job",
         ),
         specs=("groups-in-order",),

@@ -1,6 +1,7 @@
 -- The one place that puts a job into ready or waiting and rings. run_at NULL or past
 -- means ready: in a grouped lane, into the line of its group, with a notice in the same
--- transaction; place is the one it keeps there, and then its group waited for it. The
+-- transaction. The function looks up the group. place is the one that the job had in the line of
+-- its group, or NULL; it is kept where the lane runs in order, and there its group waits for it. The
 -- clock is read inside the INSERT, after the table lock: time marks rest on that
 -- (common/marks.sql).
 CREATE FUNCTION pulse_internal.put_in_line(
@@ -13,16 +14,36 @@ CREATE FUNCTION pulse_internal.put_in_line(
     failures integer,
     keyed boolean,
     retrying boolean,
-    last_lease bigint DEFAULT NULL,
-    last_verb text DEFAULT NULL,
-    group_key text DEFAULT NULL,
-    place bigint DEFAULT NULL
+    last_lease bigint,
+    last_verb text,
+    place bigint
 )
 RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    v_in_order boolean;
+    -- NULL: the job stands in the line of its lane.
+    v_group text;
+    v_place bigint;
 BEGIN
+    SELECT
+        l.in_order IS TRUE,
+        (
+            SELECT nullif(pulse_internal.group_of(b.group_key), '')
+            FROM pulse_internal.body AS b
+            WHERE b.job = put_in_line.job
+        )
+    INTO v_in_order, v_group
+    FROM pulse_internal.lane AS l
+    WHERE l.lane = put_in_line.lane
+        AND l.grouped;
+
+    IF v_in_order AND v_group IS NOT NULL THEN
+        v_place := put_in_line.place;
+    END IF;
+
     IF put_in_line.run_at > clock_timestamp() THEN
         INSERT INTO pulse_internal.waiting (
             lane, run_at, job, kind, rank, attempts, failures, keyed, retrying,
@@ -38,22 +59,19 @@ BEGIN
             END,
             put_in_line.job, put_in_line.kind, put_in_line.rank, put_in_line.attempts,
             put_in_line.failures, put_in_line.keyed, put_in_line.retrying,
-            put_in_line.last_lease, put_in_line.last_verb, put_in_line.place,
-            CASE
-                WHEN put_in_line.place IS NOT NULL
-                    THEN pulse_internal.group_of(put_in_line.group_key)
-            END
+            put_in_line.last_lease, put_in_line.last_verb, v_place,
+            CASE WHEN v_place IS NOT NULL THEN v_group END
         );
         RETURN false;
     END IF;
 
-    IF put_in_line.group_key <> '' AND pulse_internal.is_grouped(put_in_line.lane) THEN
-        IF put_in_line.place IS NOT NULL THEN
+    IF v_group IS NOT NULL THEN
+        IF v_place IS NOT NULL THEN
             PERFORM pulse_internal.put_back_in_group(ROW(
-                put_in_line.lane, put_in_line.rank, put_in_line.place, put_in_line.kind,
+                put_in_line.lane, put_in_line.rank, v_place, put_in_line.kind,
                 put_in_line.job, put_in_line.attempts, put_in_line.failures, put_in_line.keyed,
                 clock_timestamp(), put_in_line.last_lease, put_in_line.last_verb,
-                pulse_internal.group_of(put_in_line.group_key)
+                v_group
             )::pulse_internal.ready);
             RETURN pulse_internal.ring(put_in_line.lane);
         END IF;
@@ -64,7 +82,7 @@ BEGIN
                 last_lease, last_verb
             )
             VALUES (
-                put_in_line.lane, pulse_internal.group_of(put_in_line.group_key),
+                put_in_line.lane, v_group,
                 put_in_line.rank, put_in_line.kind, put_in_line.job,
                 put_in_line.attempts, put_in_line.failures, put_in_line.keyed,
                 put_in_line.last_lease, put_in_line.last_verb
@@ -91,7 +109,7 @@ $$;
 
 COMMENT ON FUNCTION pulse_internal.put_in_line(
     bigint, text, text, integer, timestamptz, integer, integer, boolean, boolean, bigint, text,
-    text, bigint
+    bigint
 ) IS
 'Put a job into ready, or the line of its group, and ring, or into waiting when it is not due yet; returns whether it rang.';
 
@@ -191,6 +209,7 @@ BEGIN
             ready_at := v_line.ready_at;
             last_lease := v_line.last_lease;
             last_verb := v_line.last_verb;
+            place := pulse_internal.kept_place(v_line);
             RETURN;
         END IF;
 

@@ -121,7 +121,10 @@ BEGIN
             PERFORM pulse_internal.put_in_line(
                 v_ready.job, v_ready.lane, v_ready.kind, replace.rank, v_run_at,
                 v_ready.attempts, v_ready.failures, v_ready.keyed, false,
-                v_ready.last_lease, v_ready.last_verb, pulse_internal.group_key(replace.job)
+                v_ready.last_lease, v_ready.last_verb,
+                CASE
+                    WHEN v_ready.rank = replace.rank THEN pulse_internal.kept_place(v_ready)
+                END
             );
         END IF;
     ELSE
@@ -140,7 +143,6 @@ BEGIN
                 v_waiting.job, v_waiting.lane, v_waiting.kind, replace.rank, v_run_at,
                 v_waiting.attempts, v_waiting.failures, v_waiting.keyed,
                 v_waiting.retrying, v_waiting.last_lease, v_waiting.last_verb,
-                pulse_internal.group_key(replace.job),
                 CASE WHEN v_waiting.rank = replace.rank THEN v_waiting.place END
             );
             IF v_waiting.place IS NOT NULL THEN

@@ -159,7 +159,7 @@ BEGIN
         PERFORM pulse_internal.put_in_line(
             v_job.job_id, enqueue_slow_path.lane, enqueue_slow_path.kind,
             -enqueue_slow_path.priority, v_run_at, 0, 0, v_item.unique_key IS NOT NULL,
-            false, group_key => v_item.group_key
+            false, NULL, NULL, NULL
         );
     ELSE
         IF v_item.group_key <> '' THEN

@@ -260,7 +260,7 @@ BEGIN
         PERFORM pulse_internal.put_in_line(
             v_job.job, v_job.lane, v_job.kind, v_job.rank, NULL, v_job.attempts,
             v_job.failures, v_job.keyed, false, v_job.last_lease, v_job.last_verb,
-            pulse_internal.group_key(v_job.job), v_job.place
+            v_job.place
         );
         v_woken := v_woken + 1;
     END LOOP;

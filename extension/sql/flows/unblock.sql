@@ -139,7 +139,7 @@ BEGIN
         (put_unblocked.job).job, (put_unblocked.job).lane, (put_unblocked.job).kind,
         (put_unblocked.job).rank, v_run_at, (put_unblocked.job).attempts,
         (put_unblocked.job).failures, (put_unblocked.job).keyed,
-        false, group_key => pulse_internal.group_key((put_unblocked.job).job)
+        false, NULL, NULL, NULL
     );
     RETURN CASE WHEN v_run_at > clock_timestamp() THEN 'scheduled' ELSE 'ready' END;
 END;

@@ -126,6 +126,31 @@ $$;
 COMMENT ON FUNCTION pulse_internal.notice_leaving(pulse_internal.ready) IS
 'Announce that a job was taken out of the line of its group without being claimed.';
 
+-- A job that has run and is back in line is still the next one of its group. A job that has not run
+-- yet has no place to keep: its group does not wait for it.
+CREATE FUNCTION pulse_internal.kept_place(line pulse_internal.ready)
+RETURNS bigint
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+BEGIN
+    IF (kept_place.line).group_key <> '' AND (kept_place.line).attempts > 0 AND EXISTS (
+        SELECT
+        FROM pulse_internal.lane AS l
+        WHERE l.lane = (kept_place.line).lane
+            AND l.in_order
+    ) THEN
+        RETURN (kept_place.line).seq;
+    END IF;
+    RETURN NULL;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse_internal.kept_place(pulse_internal.ready) IS
+'The place that a job keeps when it is taken out of line until a later time; NULL when it keeps none.';
+
 -- A job that kept its place while its group waited for it.
 CREATE FUNCTION pulse_internal.put_back_in_group(line pulse_internal.ready)
 RETURNS void

@@ -83,7 +83,10 @@ COMMENT ON FUNCTION pulse_internal.recount_groups(pulse_internal.lane, text) IS
 
 -- From when on ends of these runs leave notices. Waits for whoever reports one of them.
 CREATE FUNCTION pulse_internal.name_groups_of_leases(
-    lane text, only_group text DEFAULT NULL, verb text DEFAULT 'set_lane'
+    lane text,
+    only_group text DEFAULT NULL,
+    verb text DEFAULT 'set_lane',
+    in_order boolean DEFAULT false
 )
 RETURNS void
 LANGUAGE plpgsql
@@ -94,7 +97,7 @@ BEGIN
     PERFORM
     FROM pulse_internal.lease AS l
     WHERE l.lane = name_groups_of_leases.lane
-        AND l.group_key IS NULL
+        AND (l.group_key IS NULL OR name_groups_of_leases.in_order AND l.place IS NULL)
         AND (
             name_groups_of_leases.only_group IS NULL
             OR pulse_internal.group_of(
@@ -115,6 +118,23 @@ BEGIN
             name_groups_of_leases.only_group IS NULL
             OR pulse_internal.group_of(b.group_key) = name_groups_of_leases.only_group
         );
+
+    -- Jobs that run when the order is switched on come before all that stand in line: places
+    -- there are drawn from a sequence, one for each job that was ever ready.
+    IF name_groups_of_leases.in_order THEN
+        UPDATE pulse_internal.lease AS l
+        SET place = p.place
+        FROM (
+            SELECT
+                o.lease,
+                row_number() OVER (PARTITION BY o.group_key ORDER BY o.lease) AS place
+            FROM pulse_internal.lease AS o
+            WHERE o.lane = name_groups_of_leases.lane
+                AND o.group_key IS NOT NULL
+                AND o.place IS NULL
+        ) AS p
+        WHERE l.lease = p.lease;
+    END IF;
 EXCEPTION
     WHEN lock_not_available THEN
         PERFORM pulse_internal.raise(
@@ -129,8 +149,8 @@ EXCEPTION
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.name_groups_of_leases(text, text, text) IS
-'Write into the leases of a lane which groups they belong to, all or those of one group, or raise PU106.';
+COMMENT ON FUNCTION pulse_internal.name_groups_of_leases(text, text, text, boolean) IS
+'Write into the leases of a lane which groups they belong to, all or those of one group, with in_order also the place that each keeps, or raise PU106.';
 
 -- grouped is what the lane was before and is now (schema/settings.sql).
 CREATE FUNCTION pulse_internal.regroup(before pulse_internal.lane, after pulse_internal.lane)
@@ -139,8 +159,12 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF (regroup.after).group_slots IS NOT NULL AND (regroup.before).group_slots IS NULL THEN
-        PERFORM pulse_internal.name_groups_of_leases((regroup.after).lane);
+    IF (regroup.after).group_slots IS NOT NULL AND (regroup.before).group_slots IS NULL
+        OR (regroup.after).in_order AND (regroup.before).in_order IS NOT TRUE
+    THEN
+        PERFORM pulse_internal.name_groups_of_leases(
+            (regroup.after).lane, in_order => (regroup.after).in_order IS TRUE
+        );
     END IF;
 
     -- Switched on or off: the roll is taken anew, or the lines are emptied from the start.

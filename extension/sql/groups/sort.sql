@@ -18,11 +18,16 @@ BEGIN
     ),
 
     named AS MATERIALIZED (
-        SELECT d.*, pulse_internal.group_of(b.group_key) AS line
+        SELECT
+            d.*, pulse_internal.group_of(b.group_key) AS line,
+            CASE WHEN l.in_order THEN d.place END AS place_kept
         FROM due AS d
         CROSS JOIN LATERAL (
             SELECT o.group_key FROM pulse_internal.body AS o WHERE o.job = d.job OFFSET 0
         ) AS b
+        CROSS JOIN LATERAL (
+            SELECT o.in_order FROM pulse_internal.lane AS o WHERE o.lane = d.lane OFFSET 0
+        ) AS l
         ORDER BY d.run_at, d.job
     ),
 
@@ -35,7 +40,7 @@ BEGIN
             n.lane, n.line, n.rank, n.kind, n.job, n.attempts, n.failures, n.keyed,
             n.last_lease, n.last_verb
         FROM named AS n
-        WHERE n.place IS NULL
+        WHERE n.place_kept IS NULL
         RETURNING r.lane, r.group_key, r.rank, r.seq, r.kind
     ),
 
@@ -46,10 +51,10 @@ BEGIN
             last_verb
         )
         SELECT
-            n.lane, n.line, n.rank, n.place, n.kind, n.job, n.attempts, n.failures,
+            n.lane, n.line, n.rank, n.place_kept, n.kind, n.job, n.attempts, n.failures,
             n.keyed, n.last_lease, n.last_verb
         FROM named AS n
-        WHERE n.place IS NOT NULL
+        WHERE n.place_kept IS NOT NULL
         RETURNING r.lane, r.group_key, r.rank, r.seq, r.kind
     ),
 

@@ -67,7 +67,7 @@ BEGIN
     state := CASE WHEN v_was.run_at > clock_timestamp() THEN 'scheduled' ELSE 'ready' END;
     PERFORM pulse_internal.put_in_line(
         approve.job_id, v_was.lane, v_was.kind, v_was.rank, v_was.run_at,
-        0, 0, v_was.keyed, false, group_key => pulse_internal.group_key(approve.job_id)
+        0, 0, v_was.keyed, false, NULL, NULL, NULL
     );
 END;
 $$;

@@ -196,7 +196,7 @@ BEGIN
     PERFORM pulse_internal.put_in_line(
         shift.job_id, v_lane, v_was.kind, v_rank, v_was.run_at,
         v_was.attempts, v_was.failures, v_was.keyed, was = 'retrying',
-        v_was.last_lease, v_was.last_verb, pulse_internal.group_key(shift.job_id),
+        v_was.last_lease, v_was.last_verb,
         CASE WHEN v_lane = v_was.lane AND v_rank = v_was.rank THEN v_was.place END
     );
 END;

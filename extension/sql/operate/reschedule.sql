@@ -134,8 +134,7 @@ BEGIN
     PERFORM pulse_internal.put_in_line(
         reschedule.job_id, v_was.lane, v_was.kind, v_was.rank, reschedule.to_time,
         v_was.attempts, v_was.failures, v_was.keyed, v_retrying,
-        v_was.last_lease, v_was.last_verb, pulse_internal.group_key(reschedule.job_id),
-        v_was.place
+        v_was.last_lease, v_was.last_verb, v_was.place
     );
     state := CASE
         WHEN NOT reschedule.to_time > clock_timestamp() THEN 'ready'

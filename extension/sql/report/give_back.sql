@@ -155,7 +155,7 @@ BEGIN
                 v_lease.job, v_lease.lane, v_lease.kind, v_lease.rank,
                 clock_timestamp() + release_runs.delay, v_lease.attempt, v_lease.failures,
                 v_lease.keyed, false, v_lease.lease, release_runs.verb,
-                pulse_internal.group_key(v_lease.job), v_lease.place
+                v_lease.place
             );
         ELSE
             PERFORM pulse_internal.finish_cancelled(

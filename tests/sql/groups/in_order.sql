@@ -137,7 +137,7 @@ SELECT is(pg_temp.take_jobs('edge', 9), 'behind', 'switched off: the group waits
 SELECT is((SELECT l.group_slots FROM pulse_internal.lane AS l WHERE l.lane = 'edge'), 1, 'one slot is left of it');
 SELECT pg_temp.done_with('behind') \g /dev/null
 SELECT pg_temp.due();
-SELECT is(pg_temp.take_jobs('edge', 9), 'soon none1', 'what waited comes back');
+SELECT is(pg_temp.take_jobs('edge', 9), 'late none1', 'what waited comes back, at the end of the line');
 
 -- With a backlog that does not fit into one claim, nothing is handed out of order.
 SELECT count(pg_temp.put_job('later', 'g' || n % 300, 'l' || n)) FROM generate_series(1, 600) AS n \g /dev/null
