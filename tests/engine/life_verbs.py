@@ -326,7 +326,7 @@ class Operators(Keys):
         lane.passed_over.clear()
 
     def has_been_tried(self, name: str) -> bool:
-        """Jobs that ran under another order and wait again: what they keep is not told."""
+        """Whether jobs ran under another order and wait again."""
         return any(
             job.lane == name and job.state in LINE and (job.held or job.attempts)
             for job in self.jobs.values()

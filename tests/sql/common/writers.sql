@@ -17,13 +17,13 @@ SELECT results_eq(
     ORDER BY t.place
     $$,
     $$VALUES
-('approval', 'correct_approvals enqueue_slow_path replace_awaiting shift unblock'),
+('approval', 'correct_approvals enqueue_slow_path put_unblocked replace_awaiting shift'),
 ('blocked', 'block_again follow put_after'),
 ('finished', 'complete_batch ended_badly fail_runs finish_cancelled put_after'),
 ('group_notice', 'announce_groups enqueue_payloads enqueue_slow_path expire_page notice_back notice_ends notice_leaving promote_to_groups put_back_in_group put_in_line sort_into_groups'),
 ('group_state', 'write_groups'),
 ('lease', 'claim_batch fail_unsent'),
-('ready', 'enqueue_payloads enqueue_slow_path leave_groups promote promote_to_groups put_back_in_group put_in_line release sort_into_groups take_request'),
+('ready', 'enqueue_payloads enqueue_slow_path leave_groups promote promote_to_groups put_back_in_group put_in_line sort_into_groups take_request unblock_rows'),
 ('waiting', 'correct_retries enqueue_payloads fail_runs put_in_line')
     $$,
     'each table has the writers that are known'
