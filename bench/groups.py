@@ -2,11 +2,12 @@
 
 python -m bench.groups [--base main] [--rounds 12] [--only "slots 1000"]
 
-As bench.compare: the engine of a commit and that of this checkout stand in two databases
-of one server and take turns. Each lane has two jobs for every group when it begins. A
-slice enqueues a batch over its groups, claims it and completes it, several times. What
-counts is processor time of the server's process for a claim and its reports, by job.
-The old snapshot is a transaction that begins before the slices and ends after them.
+As bench.compare: the engine of a commit and that of this checkout stand in two
+databases of one server and take turns. Each lane has two jobs for every group when it
+begins. A slice enqueues a batch over its groups, claims it and completes it, several
+times. What counts is processor time of the server's process for a claim and its
+reports, by job. The old snapshot is a transaction that begins before the slices and
+ends after them.
 """
 
 from __future__ import annotations

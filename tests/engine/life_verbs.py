@@ -326,7 +326,7 @@ class Operators(Keys):
         lane.passed_over.clear()
 
     def has_been_tried(self, name: str) -> bool:
-        """Whether jobs ran under another order and wait again."""
+        """Jobs that ran and wait again: what they keep in another order is not told."""
         return any(
             job.lane == name and job.state in LINE and (job.held or job.attempts)
             for job in self.jobs.values()

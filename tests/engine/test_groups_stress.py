@@ -301,9 +301,8 @@ def test_set_lane_gives_up_on_a_report_that_stays_open(db: Database) -> None:
         operator.execute("SELECT pulse.enqueue('k', lane => 'late', group_key => 'a')")
         operator.execute("SELECT pulse.claim_batch('w', 'late')")
         operator.execute(
-            "ALTER FUNCTION"
-            " pulse_internal.name_groups_of_leases(text, text, text, boolean)"
-            " SET lock_timeout = '50ms'"
+            "ALTER FUNCTION pulse_internal.name_groups_of_leases"
+            "(text, text, text, boolean) SET lock_timeout = '50ms'"
         )
         handler = db.connect(autocommit=False)
         handler.execute("SELECT pulse.complete(l.lease) FROM pulse_internal.lease AS l")

@@ -19,12 +19,12 @@ CHANGES = {
     # A changed body that hands out what is new.
     "claim/claim": [
         (
-            "                b.group_key,\n",
-            "                b.group_key,\n                b.note,\n",
+            "                    b.group_key,\n",
+            "                    b.group_key,\n                    b.note,\n",
         ),
         (
-            "            d.name\n        FROM",
-            "            d.name,\n            d.note\n        FROM",
+            "            p.name\n        FROM",
+            "            p.name,\n            p.note\n        FROM",
         ),
     ],
     # A changed signature: an argument more, which old workers do not know.

@@ -24,7 +24,7 @@
 --
 -- Low-water marks. A claimed job leaves a dead tuple, which VACUUM cannot remove while any
 -- transaction has an older snapshot. A scan from the start of the lane would read all of
--- them. Therefore pulse_internal.mark has, for each priority level (all ready jobs of one priority),
+-- them. Therefore the table mark has, for each priority level (all ready jobs of one priority),
 -- a seq below which no job is left (common/marks.sql), and the pick starts there. A level may
 -- be too new to have a mark. So the pick reads segments, which leave no gap between them:
 -- each begins at the mark of one level and ends where the next marked level begins.

@@ -1,7 +1,7 @@
 -- The one place that puts a job into ready or waiting and rings. run_at NULL or past
 -- means ready: in a grouped lane, into the line of its group, with a notice in the same
 -- transaction. The function looks up the group. place is the one that the job had in the line of
--- its group, or NULL; it is kept where the lane runs in order, and there its group waits for it. The
+-- its group, or NULL. It is kept where the lane runs in order: there its group waits for it. The
 -- clock is read inside the INSERT, after the table lock: time marks rest on that
 -- (common/marks.sql).
 CREATE FUNCTION pulse_internal.put_in_line(

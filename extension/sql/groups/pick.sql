@@ -47,9 +47,9 @@ DECLARE
     -- Step 1.
     v_mark pulse_internal.group_mark;
     v_news record;
-    v_entries_of_notices bigint
+    v_notice_entries bigint
     := pulse_internal.entries_read('pulse_internal.group_notice_is_in_order');
-    v_entries_of_turns bigint := pulse_internal.entries_read('pulse_internal.group_state_in_turn');
+    v_turn_entries bigint := pulse_internal.entries_read('pulse_internal.group_state_in_turn');
     v_first_own_turn bigint;
     -- Steps 2 to 4.
     v_kinds_to_choose text [] := pick_groups.kinds;
@@ -145,18 +145,18 @@ BEGIN
 
     -- 5. Move the marks, where 500 turns or notices lie behind them, or where finding nothing
     -- has cost more than 1,000 entries of the indexes, and 500 for each known level.
-    v_entries_of_notices
-    := pulse_internal.entries_read('pulse_internal.group_notice_is_in_order') - v_entries_of_notices;
-    v_entries_of_turns
-    := pulse_internal.entries_read('pulse_internal.group_state_in_turn') - v_entries_of_turns;
-    v_notices_are_far := v_entries_of_notices > 1000
+    v_notice_entries
+    := pulse_internal.entries_read('pulse_internal.group_notice_is_in_order') - v_notice_entries;
+    v_turn_entries
+    := pulse_internal.entries_read('pulse_internal.group_state_in_turn') - v_turn_entries;
+    v_notices_are_far := v_notice_entries > 1000
         OR v_news.last_seq - v_mark.notice_from >= 500;
     IF v_notices_are_far
         OR (v_looked[1]).turn - coalesce(v_news.first_turn, 0) >= 500
         OR v_news.woken_until
         NOT BETWEEN v_mark.woken_until AND v_mark.woken_until + interval '10 seconds'
         OR v_looked = '{}'
-        AND v_entries_of_notices + v_entries_of_turns > 1000 + 500 * cardinality(v_mark.ranks)
+        AND v_notice_entries + v_turn_entries > 1000 + 500 * cardinality(v_mark.ranks)
     THEN
         PERFORM pulse_internal.advance_groups(
             v_mark, array(SELECT DISTINCT t.rank FROM unnest(v_looked) AS t), v_news.woken_until,
@@ -188,11 +188,14 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
+    v_picked bigint [] := array(SELECT p.job FROM unnest(choose_groups.picked) AS p);
 BEGIN
     RETURN (
         SELECT
             array_agg(
-                ROW(c.tid, c.group_key, c.rank, c.place, c.turn, m.may_start)::pulse_internal.group_turn
+                ROW(
+                    c.tid, c.group_key, c.rank, c.place, c.turn, m.may_start
+                )::pulse_internal.group_turn
                 ORDER BY c.rank, c.turn
             )
         FROM (
@@ -270,7 +273,7 @@ BEGIN
                             THEN (
                                 SELECT greatest(l.slots - count(*), 0)
                                 FROM unnest(c.jobs) AS u (job)
-                                WHERE u.job = ANY (array(SELECT p.job FROM unnest(choose_groups.picked) AS p))
+                                WHERE u.job = ANY (v_picked)
                                     OR (
                                         SELECT true
                                         FROM pulse_internal.lease AS e
@@ -321,6 +324,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
+    v_found record;
 BEGIN
     -- share: one job each where that makes the batch; else four times the even part, because
     -- other groups may have fewer jobs. What is still missing is dealt in the next round.
@@ -444,16 +448,20 @@ BEGIN
                 ) AS f
             ),
             '{}'
-        ),
+        ) AS picks,
         array(
             SELECT l.group_key::text
             FROM line AS l
             WHERE l.nth = 1
                 AND l.is_wanted
                 AND l.ordinality NOT IN (SELECT d.ordinality FROM dealt AS d)
-        ),
-        array(SELECT k.tid FROM locked AS k WHERE k.is_late)
-    INTO picks, passed, late;
+        ) AS passed,
+        array(SELECT k.tid FROM locked AS k WHERE k.is_late) AS late
+    INTO v_found;
+
+    picks := v_found.picks;
+    passed := v_found.passed;
+    late := v_found.late;
 END;
 $$;
 

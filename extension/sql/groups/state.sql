@@ -165,6 +165,7 @@ DECLARE
         ORDER BY r.group_key
         LIMIT 1
     );
+    v_picked bigint [] := array(SELECT p.job FROM unnest(write_groups.picked) AS p);
 BEGIN
     WITH started AS (
         SELECT p.group_key, array_agg(p.job) AS jobs
@@ -223,7 +224,7 @@ BEGIN
                     array(
                         SELECT DISTINCT u.job
                         FROM unnest(g.jobs) AS u (job)
-                        WHERE u.job = ANY (array(SELECT p.job FROM unnest(write_groups.picked) AS p))
+                        WHERE u.job = ANY (v_picked)
                             OR (
                                 SELECT true
                                 FROM pulse_internal.lease AS e

@@ -84,11 +84,9 @@ COMMENT ON TABLE pulse_internal.group_rule IS
 
 -- The caches, as in schema/marks.sql. Of a group, rank, place and kind are those of its first
 -- job, or of one before it that is gone; a claim reads on from there. jobs are those that count
--- against its slots, some of which may have ended (NULL: no limit). turn is its place in the round, NULL while it cannot run.
--- starts is for its rate, and wake_at is when that lets it run again. lasting: it keeps a row
--- when it goes idle, else the next look would meet all its dead versions. Where the row is its
--- first, that is one, and mostly none is kept; but now and then, so that those of many times
--- that it came and went do not add up.
+-- against its slots, some of which may have ended (NULL: no limit). turn is its place in the
+-- round, NULL while it cannot run. starts is for its rate, and wake_at is when that lets it run
+-- again. lasting: the row is kept when the group goes idle (groups/state.sql says why).
 CREATE TABLE pulse_internal.group_state (
     lane text COLLATE "C" NOT NULL,
     group_key text COLLATE "C" NOT NULL,
