@@ -13,8 +13,8 @@ The unique index on job in each table is left out: the rules must hold
 without it.  Time is one fact, lapsed: lease_until of the row has passed.
 
   action             statement
-  Claim_See, _Lock   claim/claim.sql step 6: SELECT ... FOR UPDATE SKIP LOCKED
-  Claim_Take         claim/claim.sql step 7: DELETE ready, INSERT lease
+  Claim_See, _Lock   claim/claim.sql step 5: SELECT ... FOR UPDATE SKIP LOCKED
+  Claim_Take         claim/claim.sql step 6: DELETE ready, INSERT lease
   Report_See, _End   report/complete.sql DELETE lease, INSERT finished;
                      report/endings.sql fail_runs;
                      report/give_back.sql release_runs

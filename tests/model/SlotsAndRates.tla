@@ -12,13 +12,13 @@ a start counts against the rate while its age is less than Per.
 
   action       statement
   End          report/complete.sql: DELETE lease (it writes no roster)
-  Turn_Wait    claim/claim.sql step 5 begins: take_turn in settings/set_lane.sql
+  Turn_Wait    claim/claim.sql step 4b: take_turn in settings/set_lane.sql
   Turn         pg_advisory_xact_lock was granted; Turn_Refused: lock_timeout
   Rate_Read    claim/rates.sql current_quota and free_starts
   Roster_Read  claim/slots.sql take_slots: SELECT the newest roster
   Look_Up      claim/slots.sql take_slots: SELECT lease WHERE lease = ANY (roster)
-  Take         claim/claim.sql step 7: INSERT lease and roster, dated v_now
-  Spend        claim/claim.sql step 8: DELETE the old roster, spend_quota
+  Take         claim/claim.sql step 6: INSERT lease and roster, dated v_now
+  Spend        claim/claim.sql step 7: DELETE the old roster, spend_quota
 ***************************************************************************)
 EXTENDS ReadCommitted, Integers, FiniteSets
 

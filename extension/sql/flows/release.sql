@@ -5,9 +5,9 @@
 -- upstream that has not ended well enough. "Well enough" is completed, or any end if the job has
 -- after_failed = run. A counter of open upstreams would have to be updated by every end.
 --
--- When a job ends, the same transaction calls unblock_after or ended_badly, in a later statement
--- than the one that ended the job: so it sees every job that was blocked until then. Both call
--- unblock_dependents, which does this:
+-- When a job ends, the same transaction calls unblock_after, in a later statement than the one
+-- that ended the job: so it sees every job that was blocked until then. (ended_badly calls it for
+-- the jobs that run after any end.) unblock_after calls unblock_dependents, which does this:
 --
 --   1. Lock the blocked jobs that wait for the ended one, without waiting for other sessions.
 --   2. Find out whether some are left over: locked by others, or too many for one call.
@@ -45,7 +45,8 @@ DECLARE
     v_job bigint;
     v_last_noted bigint;
 BEGIN
-    -- A thousand now, or four for each job that has ended: more would make a report slow.
+    -- At most 1,000 jobs now, or four for each ended job if that is more: a larger part would make
+    -- the report slow.
     v_result := pulse_internal.unblock_dependents(
         unblock_after.jobs, unblock_after.completed, 0, 9223372036854775807,
         greatest(1000, 4 * cardinality(unblock_after.jobs))
@@ -148,10 +149,10 @@ DECLARE
 BEGIN
     unblocked := 0;
 
-    -- 1. Lock, by one scan of the index blocked_for_wake. A job needs no check in step 3 if
-    -- its only upstream was completed without steps: a step may have spawned more jobs for
-    -- it to wait for. A job is plain if it goes straight to ready; if all of them are plain
-    -- and of one lane, _release has less to find out.
+    -- 1. Lock, by one scan of the index blocked_for_wake. A job with a single upstream needs no
+    -- check in step 3 if that upstream was completed and has no steps; a step may have spawned
+    -- another upstream. A job is plain if it goes straight to ready; if all of them are plain
+    -- and of one lane, unblock_rows has less to look up.
     SELECT
         array_agg(g.ctid) FILTER (WHERE g.is_single),
         CASE WHEN min(g.lane) = max(g.lane) AND bool_and(g.is_plain) THEN min(g.lane) END,
@@ -214,8 +215,9 @@ BEGIN
     --
     -- 3a. If there are several jobs (more than five pays), try all of them in one scan.
     -- Usually everything that they depend on was completed. The scan stops at the first
-    -- upstream that was not, and gives up at ten edges for each job. It is not tried where
-    -- any end counts: met edges are updated rows, and the scan would step over dead tuples.
+    -- upstream that was not, and gives up at ten edges for each job. It is not tried where any
+    -- end counts: there edges are updated to met, and the scan would read dead tuples. The
+    -- argument jobs is sorted, so width_bucket finds an upstream in it by binary search.
     IF cardinality(v_tids) > 5
         AND unblock_dependents.completed
         AND NOT true = ANY (v_any_end)
@@ -302,8 +304,8 @@ BEGIN
         unblocked := pulse_internal.unblock_rows(v_single_tids || v_free_tids, v_one_plain_lane);
     END IF;
 
-    -- The others wait for the upstream that was found, and alone is over: there is more than
-    -- one upstream. Another transaction may be ending that one: note a doubt.
+    -- The others wait for the upstream that was found. alone becomes false, because there are
+    -- several upstreams. Another transaction may be ending that upstream: note a doubt.
     IF v_moving_tids IS NOT NULL THEN
         UPDATE pulse_internal.blocked AS b
         SET waits_for = s.next,
@@ -360,7 +362,7 @@ BEGIN
 
         EXIT WHEN v_edges = 0;
 
-        -- Unless all of a page without gaps have ended: the highest that has not.
+        -- If the page has gaps or open upstreams: find its highest open one.
         IF v_highest - v_lowest >= v_edges OR v_edges > (
             SELECT count(*)
             FROM pulse_internal.finished AS f
@@ -428,4 +430,4 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.next_upstream(bigint, bigint, boolean) IS
-'An upstream of a job that has not ended well enough: the highest one below the given one, else one above it; NULL if there is none.';
+'An upstream of a job that has not ended well enough, if possible the highest; NULL if there is none.';

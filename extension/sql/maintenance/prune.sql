@@ -1,17 +1,17 @@
 -- prune: retention. It deletes finished jobs, unique keys and records that are old enough.
 --
--- What goes, and after how long: finished jobs by the retention of their lane and state; unique
--- keys when their unique_for is over; the audit and the run history of schedules after 90 days;
--- workers after a day of silence. tick deletes expired signals (flows/signals.sql) and thins out
--- counters (stats/stats.sql). Which lanes it visits, and when, is in maintenance/prune_walk.sql.
+-- prune deletes finished jobs by the retention of their lane and state, unique keys when their
+-- unique_for is over, and workers after a day of silence. tick alone deletes the audit and the run
+-- history of schedules after 90 days (prune_rows) and expired signals (flows/signals.sql), and
+-- thins out counters (stats/stats.sql). maintenance/prune_walk.sql says which lanes tick visits.
 --
--- The delete from finished decides that a job goes; the rows of its other tables follow. Never by
--- the age of those rows: a retried job would lose its payload. Two kinds of finished jobs stay: a
+-- The delete from finished decides that a job goes; the rows of its other tables follow. Their own
+-- age never counts, because a retried job still needs its old payload. Two kinds of jobs stay: a
 -- job whose unique key still counts goes with its key, and a job that an unfinished one depends on
 -- goes after that one.
 --
--- Locks: rows of finished, then of job_key, both SKIP LOCKED; retention waits for no session. What
--- is locked stays for a later call.
+-- Locks: rows of finished and of job_key, in either order, always SKIP LOCKED: retention waits for
+-- no session. A locked row stays for a later call.
 
 CREATE FUNCTION pulse.prune(dry_run boolean DEFAULT false, max_jobs integer DEFAULT 10000)
 RETURNS bigint
@@ -82,9 +82,9 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.prune(boolean, integer) IS
-'Delete finished jobs that are older than the retention of their lane, with all that belongs to them. Returns how many. tick does this every 10 seconds, and goes on while there is more to delete.
+'Delete finished jobs that are older than the retention of their lane, with all that belongs to them, expired unique keys and workers that have been silent for a day. Returns how many jobs. tick does this every 10 seconds, and goes on while there is more to delete.
 
-- dry_run: only count. NULL counts as true.
+- dry_run: only count, without the jobs that go with expired keys. NULL counts as true.
 - max_jobs: delete or count at most so many.
 
 Errors: PU001 above READ COMMITTED, PU002 bad max_jobs.';
@@ -212,7 +212,7 @@ DECLARE
     v_rows tid [];
     v_jobs_with_key bigint [];
     v_jobs_of_locked_keys bigint [];
-    v_jobs_of_other_keys bigint [];
+    v_jobs_of_busy_keys bigint [];
 BEGIN
     -- Read a page, and lock those of its jobs that are not kept for their keys. This is one
     -- statement, so one snapshot: a row address that it has read cannot be reused for another row
@@ -249,7 +249,8 @@ BEGIN
     INTO v_seen, kept, v_last, v_rows
     FROM seen AS s;
 
-    -- A full page of jobs that ended at the same moment would be read again and again.
+    -- Step past a full page of one moment, or it would be read again and again. Jobs of that
+    -- moment that are left over wait for a later walk.
     IF v_seen = prune_jobs.page THEN
         next := CASE
             WHEN v_last > prune_jobs.since THEN v_last
@@ -269,24 +270,25 @@ BEGIN
             WHERE k.job = ANY (v_jobs_with_key)
             FOR UPDATE SKIP LOCKED
         );
-        v_jobs_of_other_keys := array(
+        v_jobs_of_busy_keys := array(
             SELECT k.job
             FROM pulse_internal.job_key AS k
             WHERE k.job = ANY (v_jobs_with_key)
                 AND k.job <> ALL (v_jobs_of_locked_keys)
         );
-        IF v_jobs_of_other_keys <> '{}' THEN
+        IF v_jobs_of_busy_keys <> '{}' THEN
             v_rows := array(
                 SELECT f.ctid
                 FROM pulse_internal.finished AS f
                 WHERE f.ctid = ANY (v_rows)
-                    AND f.job <> ALL (v_jobs_of_other_keys)
+                    AND f.job <> ALL (v_jobs_of_busy_keys)
             );
         END IF;
     END IF;
 
     removed := pulse_internal.forget_jobs(v_rows);
     passed := v_seen - kept - removed;
+    -- The keys are expired, so they go even where the job stays.
     DELETE FROM pulse_internal.job_key AS k
     WHERE k.job = ANY (v_jobs_of_locked_keys);
 END;
@@ -309,7 +311,7 @@ DECLARE
     v_rows tid [] := forget_jobs.rows_of_finished;
     v_jobs bigint [];
 BEGIN
-    -- An enqueue with after shares the lock of its upstreams. This is a later statement than the
+    -- An enqueue with after locks its finished upstreams FOR KEY SHARE. This is a later statement than the
     -- one that took the lock, so it sees the dependents that were committed until then.
     IF (SELECT true FROM pulse_internal.dependency AS d ORDER BY d.job, d.after LIMIT 1) THEN
         v_rows := array(
