@@ -38,7 +38,8 @@ RENAMED = {
     "WorkerConnection": "BlockingConnection",
     "_require_async": "_require_sync",
 }
-# In docstrings and messages.
+# In docstrings and messages. Lines of an Example lose await and async as well.
+EXAMPLE = re.compile(r"^ *(>>>|\.\.\.) ")
 WORDS = {"between asyncio tasks": "between threads"}
 
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -110,9 +111,17 @@ def sync(source: str) -> str:
             lines[row - 1] = lines[row - 1][:start] + new + lines[row - 1][end:]
         elif token.type == tokenize.STRING:
             for line in range(row - 1, end_row):
+                if EXAMPLE.match(lines[line]):
+                    lines[line] = sync_example(lines[line])
                 for words, instead in WORDS.items():
                     lines[line] = lines[line].replace(words, instead)
     return "".join(lines)
+
+
+def sync_example(line: str) -> str:
+    """A line of an Example without async and await, and with the sync names."""
+    line = re.sub(r"\b(async|await) ", "", line)
+    return re.sub(r"\b\w+\b", lambda name: sync_name(name[0]), line)
 
 
 def sync_name(name: str) -> str:

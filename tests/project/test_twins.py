@@ -35,6 +35,14 @@ class Job:
         pass
 
     async def step_async(self, name):
+        """Call once.
+
+        Example:
+            >>> async def run(job):
+            ...     return await job.step_async("a")
+            >>> async with pulse.AsyncClient(dsn) as client:
+            ...     await client.enqueue("mail")
+        """
         value = await self._ask_async("steps")
         return f"{value} {name}"
 
@@ -69,11 +77,19 @@ def test_a_twin_is_its_source_without_async() -> None:
     assert (
         "with Cursor(query) as cursor:\n        return [row for row in cursor]" in head
     )
-    assert '    def step(self, name):\n        value = self._ask("steps")' in rest
+    assert "    def step(self, name):\n" in rest
+    assert '        value = self._ask("steps")' in rest
     assert "class Client:\n    def __init__(self):\n" in rest
     assert "self.lock = threading.Lock()" in rest
     assert "    @contextlib.contextmanager\n    def connection(self):\n" in rest
     assert "    def __enter__(self):\n" in rest
+
+
+def test_the_example_of_a_twin_is_sync() -> None:
+    step = twins.made(SOURCE).partition("def step(")[2].partition("async def")[0]
+    assert ">>> def run(job):\n            ...     return job.step(" in step
+    assert ">>> with pulse.Client(dsn) as client:\n" in step
+    assert '...     client.enqueue("mail")\n' in step
 
 
 def test_the_source_of_a_twin_stays_as_it_is() -> None:
