@@ -30,7 +30,15 @@ LOCK_TIMEOUT = "10s"
 
 
 def upgrade(op: Any, method: install.Method = "auto") -> None:
-    """Install pulse, or bring it to the version of this package."""
+    """Install pulse, or bring it to the version of this package.
+
+    Args:
+        op: The operations of Alembic.
+        method: auto, extension or plain: how to install it where there is none.
+
+    Raises:
+        InstallError: It cannot be installed; the message has the reason and the fix.
+    """
     if op.get_context().as_sql:
         op.get_context().impl.static_output(install.sql())
         return
@@ -38,7 +46,11 @@ def upgrade(op: Any, method: install.Method = "auto") -> None:
 
 
 def downgrade(op: Any) -> None:
-    """Remove pulse, and every job with it."""
+    """Remove pulse, and every job with it.
+
+    Args:
+        op: The operations of Alembic.
+    """
     if op.get_context().as_sql:
         op.get_context().impl.static_output(
             "DROP SCHEMA pulse, pulse_internal CASCADE;"

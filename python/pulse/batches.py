@@ -1,4 +1,9 @@
-"""Tasks that take many jobs at once: @worker.handle("index", batch=100, within=0.5)."""
+"""Tasks that take many jobs at once: @worker.handle("index", batch=100, within=0.5).
+
+pulse.task and worker.handle make a BatchTask when they are given batch. The executor
+collects the jobs (worker/executors.py), calls the function with a list of them and
+reads one result for each from what it returned (results_of).
+"""
 
 from __future__ import annotations
 
@@ -15,9 +20,29 @@ if TYPE_CHECKING:
 class BatchTask(Task[..., Any]):
     """A function of a list of jobs, each of which ends on its own.
 
-    It gets up to batch jobs, fewer where no more came within so many seconds. It
+    The function gets up to batch jobs, fewer if no more came within so many seconds. It
     returns None when all are completed, or a list with a result or an exception for
-    each job, in their order; what it raises fails all of them.
+    each job, in their order. What it raises fails all of them.
+
+    Args:
+        kind: The name under which jobs of the function are enqueued.
+        function: What runs a list of jobs.
+        batch: How many jobs one call takes at most.
+        within: How many seconds a batch waits to fill.
+        options: Options of the jobs (pulse.options.Options).
+        settings: Settings of the kind that the worker of an application declares.
+
+    Raises:
+        ValueError: batch is below 1, or within below 0.
+
+    Example:
+        >>> @worker.handle("index", batch=100, within=0.5)
+        ... def index(jobs):
+        ...     return [job.payload["page"] for job in jobs]
+        >>> job_id = index.using(priority=5).enqueue(connection, page=7).id
+        >>> [done] = work_off(connection, worker)
+        >>> done.outcome
+        'complete'
     """
 
     def __init__(
@@ -36,11 +61,11 @@ class BatchTask(Task[..., Any]):
         self.within = within
 
     def payload(self, **members: Any) -> dict[str, Any]:
-        """What it is called with goes through job.payload."""
+        """Make a payload of these members; the function reads job.payload."""
         return members
 
     def run(self, job: Job) -> Any:
-        """A batch of one."""
+        """Call the function with a batch of one job."""
         if self.is_async:
             return self._run_async(job)
         return self._only([job], self.function([job]))
@@ -62,7 +87,7 @@ class BatchTask(Task[..., Any]):
 
 
 class BatchDecorator:
-    """What task and handle give with batch."""
+    """The decorator of task and handle, where they are given batch."""
 
     def __init__(
         self,
@@ -80,7 +105,7 @@ class BatchDecorator:
 
 
 def results_of(jobs: Sequence[Job], returned: Any) -> list[Any]:
-    """One for each job: a result or an exception."""
+    """Read one result or exception for each job from what the function returned."""
     if returned is None:
         return [None] * len(jobs)
     if not isinstance(returned, (list, tuple)):

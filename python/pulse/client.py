@@ -35,7 +35,7 @@ LONGEST_PAUSE = 1.0
 
 
 def _outcome(job_id: int, rows: list[Row]) -> tuple[bool, Any]:
-    """Whether the job has ended, and its result; raises where it has none."""
+    """Return whether the job has ended, and its result; raise if it has none."""
     if not rows:
         raise errors.NoSuchJob(
             f"job {job_id} does not exist",
@@ -52,7 +52,7 @@ def _outcome(job_id: int, rows: list[Row]) -> tuple[bool, Any]:
 
 
 def _pauses(job_id: int, timeout: float | None) -> Iterator[float]:
-    """How long to wait before each next query; raises when the time is over."""
+    """Yield the seconds to wait before each next query; raise when the time is over."""
     until = None if timeout is None else time.monotonic() + timeout
     pause = FIRST_PAUSE
     # It is looked at once, however short the time.
@@ -122,6 +122,12 @@ class Client:
 
     Raises:
         TypeError: The source is of another kind, or homes go with one database.
+
+    Example:
+        >>> with pulse.Client(dsn) as client:
+        ...     job_id = client.enqueue("mail", {"to": "a@b.c"})
+        ...     client.cancel(job_id, reason="wrong address")
+        'cancelled'
     """
 
     def __init__(
@@ -135,9 +141,21 @@ class Client:
 
     @contextlib.contextmanager
     def connection(self, job_id: int | None = None) -> Iterator[Any]:
-        """The connection that a call uses: opened, borrowed or yours.
+        """Open or borrow the connection that a call uses.
 
-        Of several databases the one that has this job, else any that answers.
+        Args:
+            job_id: The job that the call is about. A client of several databases
+                chooses the database of this job; without a job, any that answers.
+
+        Returns:
+            A context manager with the connection. A borrowed one goes back to its pool.
+
+        Raises:
+            psycopg.OperationalError: The server does not answer.
+
+        Example:
+            >>> with client.connection() as connection:
+            ...     cursor = connection.execute("SELECT 1")
         """
         if self._nodes is not None:
             if job_id is None:
@@ -159,7 +177,22 @@ class Client:
 
     @contextlib.contextmanager
     def connection_for(self, *jobs: Mapping[str, Any]) -> Iterator[Any]:
-        """The connection on which jobs with these options are enqueued."""
+        """Open or borrow the connection on which jobs with these options are enqueued.
+
+        Args:
+            jobs: The options of each job. A client of several databases chooses by
+                their lane, unique key, group and upstream jobs.
+
+        Returns:
+            A context manager with the connection.
+
+        Raises:
+            InvalidArgument: The jobs belong to several databases.
+
+        Example:
+            >>> with client.connection_for({"lane": "mail"}) as connection:
+            ...     job_id = pulse.enqueue(connection, "mail", lane="mail")
+        """
         if self._nodes is not None:
             yield self._nodes.for_jobs(jobs)
         else:
@@ -181,6 +214,9 @@ class Client:
 
         Raises:
             InvalidArgument: An option or the payload is not allowed.
+
+        Example:
+            >>> job_id = client.enqueue("mail", {"to": "a@b.c"}, priority=10)
         """
         with self.connection_for(options) as connection:
             job_id: int = enqueue(connection, kind, payload, **options)
@@ -204,6 +240,11 @@ class Client:
 
         Raises:
             InvalidArgument: An option, a payload or their number is not allowed.
+
+        Example:
+            >>> ids = client.enqueue_many("resize", [{"n": 1}, {"n": 2}])
+            >>> len(ids)
+            2
         """
         jobs: Sequence[Mapping[str, Any]] = [options]
         if not isinstance(kind, str):
@@ -225,6 +266,11 @@ class Client:
 
         Raises:
             PulseError: There is no such job, or it has ended.
+
+        Example:
+            >>> job_id = client.enqueue("mail")
+            >>> client.cancel(job_id, reason="wrong address")
+            'cancelled'
         """
         values = {"job_id": job_id, "reason": reason}
         with self.connection(job_id) as connection:
@@ -246,6 +292,12 @@ class Client:
             JobCancelled: The job was cancelled.
             NoSuchJob: The job does not exist, was pruned, or belongs to another role.
             ResultTimeout: The job has not ended within timeout.
+
+        Example:
+            >>> job_id = client.enqueue("double", {"n": 21})
+            >>> run_worker()
+            >>> client.result(job_id, timeout=10)
+            42
         """
         for pause in _pauses(job_id, timeout):
             with self.connection(job_id) as connection:
@@ -264,13 +316,30 @@ class Client:
 
         Returns:
             The reasons as sentences; the first matters most.
+
+        Raises:
+            NoSuchJob: The job does not exist.
+
+        Example:
+            >>> job_id = client.enqueue("mail", requires_approval=True)
+            >>> reasons = client.why(job_id)
+            >>> "approv" in reasons[0]
+            True
         """
         with self.connection(job_id) as connection:
             rows = _fetch(connection, sql.WHY, {"job_id": job_id})
         return [str(reason) for (reason,) in rows]
 
     def close(self) -> None:
-        """Close what this client has opened itself, if any."""
+        """Close the connections that this client has opened itself.
+
+        Connections, sessions and pools of the caller stay open.
+
+        Example:
+            >>> client = pulse.Client(dsn)
+            >>> job_id = client.enqueue("mail")
+            >>> client.close()
+        """
         if self._nodes is not None:
             self._nodes.close()
         if self._own is not None:
@@ -300,6 +369,12 @@ class AsyncClient:
 
     Raises:
         TypeError: The source is of another kind, or homes go with one database.
+
+    Example:
+        >>> async with pulse.AsyncClient(dsn) as client:
+        ...     job_id = await client.enqueue("mail", {"to": "a@b.c"})
+        ...     await client.cancel(job_id, reason="wrong address")
+        'cancelled'
     """
 
     def __init__(
@@ -313,9 +388,21 @@ class AsyncClient:
 
     @contextlib.asynccontextmanager
     async def connection(self, job_id: int | None = None) -> AsyncIterator[Any]:
-        """The connection that a call uses: opened, borrowed or yours.
+        """Open or borrow the connection that a call uses.
 
-        Of several databases the one that has this job, else any that answers.
+        Args:
+            job_id: The job that the call is about. A client of several databases
+                chooses the database of this job; without a job, any that answers.
+
+        Returns:
+            A context manager with the connection. A borrowed one goes back to its pool.
+
+        Raises:
+            psycopg.OperationalError: The server does not answer.
+
+        Example:
+            >>> async with client.connection() as connection:
+            ...     cursor = await connection.execute("SELECT 1")
         """
         if self._nodes is not None:
             if job_id is None:
@@ -337,7 +424,22 @@ class AsyncClient:
 
     @contextlib.asynccontextmanager
     async def connection_for(self, *jobs: Mapping[str, Any]) -> AsyncIterator[Any]:
-        """The connection on which jobs with these options are enqueued."""
+        """Open or borrow the connection on which jobs with these options are enqueued.
+
+        Args:
+            jobs: The options of each job. A client of several databases chooses by
+                their lane, unique key, group and upstream jobs.
+
+        Returns:
+            A context manager with the connection.
+
+        Raises:
+            InvalidArgument: The jobs belong to several databases.
+
+        Example:
+            >>> async with client.connection_for({"lane": "mail"}) as connection:
+            ...     job_id = await pulse.enqueue(connection, "mail", lane="mail")
+        """
         if self._nodes is not None:
             yield await self._nodes.for_jobs(jobs)
         else:
@@ -359,6 +461,9 @@ class AsyncClient:
 
         Raises:
             InvalidArgument: An option or the payload is not allowed.
+
+        Example:
+            >>> job_id = await client.enqueue("mail", {"to": "a@b.c"}, priority=10)
         """
         async with self.connection_for(options) as connection:
             job_id: int = await enqueue(connection, kind, payload, **options)
@@ -382,6 +487,11 @@ class AsyncClient:
 
         Raises:
             InvalidArgument: An option, a payload or their number is not allowed.
+
+        Example:
+            >>> ids = await client.enqueue_many("resize", [{"n": 1}, {"n": 2}])
+            >>> len(ids)
+            2
         """
         jobs: Sequence[Mapping[str, Any]] = [options]
         if not isinstance(kind, str):
@@ -403,6 +513,11 @@ class AsyncClient:
 
         Raises:
             PulseError: There is no such job, or it has ended.
+
+        Example:
+            >>> job_id = await client.enqueue("mail")
+            >>> await client.cancel(job_id, reason="wrong address")
+            'cancelled'
         """
         values = {"job_id": job_id, "reason": reason}
         async with self.connection(job_id) as connection:
@@ -424,6 +539,12 @@ class AsyncClient:
             JobCancelled: The job was cancelled.
             NoSuchJob: The job does not exist, was pruned, or belongs to another role.
             ResultTimeout: The job has not ended within timeout.
+
+        Example:
+            >>> job_id = await client.enqueue("double", {"n": 21})
+            >>> run_worker()
+            >>> await client.result(job_id, timeout=10)
+            42
         """
         for pause in _pauses(job_id, timeout):
             async with self.connection(job_id) as connection:
@@ -442,13 +563,30 @@ class AsyncClient:
 
         Returns:
             The reasons as sentences; the first matters most.
+
+        Raises:
+            NoSuchJob: The job does not exist.
+
+        Example:
+            >>> job_id = await client.enqueue("mail", requires_approval=True)
+            >>> reasons = await client.why(job_id)
+            >>> "approv" in reasons[0]
+            True
         """
         async with self.connection(job_id) as connection:
             rows = await _fetch_async(connection, sql.WHY, {"job_id": job_id})
         return [str(reason) for (reason,) in rows]
 
     async def close(self) -> None:
-        """Close what this client has opened itself, if any."""
+        """Close the connections that this client has opened itself.
+
+        Connections, sessions and pools of the caller stay open.
+
+        Example:
+            >>> client = pulse.AsyncClient(dsn)
+            >>> job_id = await client.enqueue("mail")
+            >>> await client.close()
+        """
         if self._nodes is not None:
             await self._nodes.close()
         if self._own is not None:

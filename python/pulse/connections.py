@@ -1,4 +1,8 @@
-"""What worker, command line and web share about their own connections."""
+"""Connections of the worker, the command line and the web app to PostgreSQL.
+
+The worker's Connector, the commands and the web app's pool take their connection
+strings and session settings from here. listen() proves that notifications arrive.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""What an application declares beside its code: settings of kinds, and schedules.
+"""Declarations: settings of kinds, and schedules, that an application states in code.
 
-pulse.reconcile decides what becomes of it; this collects it and passes it on.
+A worker with an application collects them from its tasks and schedules, and writes them
+with pulse.reconcile when it starts. The server decides what becomes of each;
+log_verdicts logs that.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ SETTINGS = ("lane", "priority", "max_attempts", "max_runtime", "requires_approva
 
 
 class KindSettings(TypedDict, total=False):
-    """What a kind alone can have; with the options above what set_kind takes."""
+    """The settings that only a kind has; with the options above, those of set_kind."""
 
     backoff: Backoff | None
     backoff_base: Duration | None
@@ -36,7 +38,7 @@ class KindSettings(TypedDict, total=False):
 
 
 class ScheduleOptions(TypedDict, total=False):
-    """What pulse.schedule takes besides name and kind; one of cron, every and at."""
+    """Options of pulse.schedule besides name and kind; one of cron, every and at."""
 
     payload: Any
     cron: str | None
@@ -71,7 +73,7 @@ class Declarations:
     schedules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def arguments(self, overwrite: bool = False) -> dict[str, Any]:
-        """Those of pulse.reconcile."""
+        """Return the arguments of pulse.reconcile."""
         return {
             "application": self.application,
             "kinds": to_json(_plain(self.kinds), "the settings of a kind"),
@@ -101,7 +103,7 @@ def _plain(declared: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def log_verdicts(rows: Iterable[tuple[Any, ...]], worker: str) -> None:
-    """A line for what was changed, and one for what could not be."""
+    """Log a line for each change, and one for each declaration that did not apply."""
     for item, name, verdict, detail in rows:
         if verdict == "unchanged":
             continue

@@ -76,7 +76,18 @@ GRANT = "SELECT pulse.grant_access('the_role', 'producer'); or 'worker', 'operat
 
 
 class PulseError(Exception):
-    """message, detail and hint of the server; sqlstate where there is one."""
+    """The base of the tree: message, detail and hint of the server.
+
+    sqlstate is the code of the error, if it has one; http_status is the answer of HTTP.
+
+    Example:
+        >>> with pulse.Client(dsn) as client:
+        ...     try:
+        ...         client.cancel(7)
+        ...     except pulse.PulseError as error:
+        ...         print(type(error).__name__, error.sqlstate, error.message)
+        NoSuchJob PU004 job 7 does not exist
+    """
 
     http_status: ClassVar[int] = 500
 
@@ -214,7 +225,20 @@ class HandlerExit(Exception):
 
 
 class Snooze(HandlerExit):
-    """Give the job back until delay has passed, without charging the attempt."""
+    """Release the job until delay has passed; this does not count as a failed attempt.
+
+    Args:
+        delay: Seconds, a timedelta, or an interval of PostgreSQL: '5 minutes'.
+
+    Example:
+        >>> @worker.handle("import")
+        ... def import_file():
+        ...     raise pulse.Snooze("5 minutes")
+        >>> handle = import_file.enqueue(connection)
+        >>> [done] = work_off(connection, worker)
+        >>> done.outcome
+        'snooze'
+    """
 
     def __init__(self, delay: str | float | timedelta) -> None:
         super().__init__(f"snoozed for {delay}")
@@ -222,7 +246,21 @@ class Snooze(HandlerExit):
 
 
 class RetryIn(HandlerExit):
-    """The run failed; try again after delay instead of the backoff of the kind."""
+    """The run failed; try again after delay instead of the backoff of the kind.
+
+    Args:
+        delay: Seconds, a timedelta, or an interval of PostgreSQL: '5 minutes'.
+        message: Why, for operators who look at the job.
+
+    Example:
+        >>> @worker.handle("import")
+        ... def import_file():
+        ...     raise pulse.RetryIn(60, "the server asks to wait a minute")
+        >>> handle = import_file.enqueue(connection)
+        >>> [done] = work_off(connection, worker)
+        >>> done.outcome
+        'fail'
+    """
 
     def __init__(self, delay: str | float | timedelta, message: str = "") -> None:
         super().__init__(message or f"to be retried in {delay}")
@@ -230,11 +268,36 @@ class RetryIn(HandlerExit):
 
 
 class Fatal(HandlerExit):
-    """The run failed and no other one can do better: the job is dead."""
+    """The run failed, and another attempt would fail too: the job is dead.
+
+    Example:
+        >>> @worker.handle("import")
+        ... def import_file():
+        ...     raise pulse.Fatal("there is no such file")
+        >>> handle = import_file.enqueue(connection)
+        >>> [done] = work_off(connection, worker)
+        >>> handle.result()
+        Traceback (most recent call last):
+        pulse.errors.JobDead: ...
+    """
 
 
 class Cancelled(HandlerExit):
-    """The run stopped because a cancel was requested."""
+    """The run stopped because a cancel was requested.
+
+    A handler raises it when job.cancelled is true; to return None then does the same.
+
+    Example:
+        >>> @worker.handle("export")
+        ... def export(job):
+        ...     if job.cancelled:
+        ...         raise pulse.Cancelled
+        ...     return "all pages"
+        >>> handle = export.enqueue(connection)
+        >>> [done] = work_off(connection, worker)
+        >>> done.result
+        'all pages'
+    """
 
 
 class TimedOut(PulseError, TimeoutError):
@@ -242,9 +305,10 @@ class TimedOut(PulseError, TimeoutError):
 
 
 class Suspended(BaseException):
-    """The job waits, and the server has it back: this run ends here.
+    """The job waits, and the server has released it: this run ends here.
 
     A BaseException, so that a handler's `except Exception` does not go on without it.
+    job.sleep and job.wait_for raise it.
     """
 
 
@@ -300,7 +364,7 @@ HINTS: dict[type[PulseError], str] = {
 
 
 def sqlstate_of(error: BaseException) -> str | None:
-    """psycopg calls it sqlstate, psycopg2 pgcode; SQLAlchemy hides both in orig."""
+    """Read the SQLSTATE: psycopg calls it sqlstate, psycopg2 pgcode."""
     code = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
     return code if isinstance(code, str) else None
 
@@ -329,7 +393,14 @@ def origin(error: BaseException) -> BaseException | None:
 
 
 def translate(error: BaseException) -> PulseError | None:
-    """The error of pulse that this error of a driver is; None when it is not ours."""
+    """Return the error of pulse that an error of a driver is.
+
+    Args:
+        error: An error of psycopg, psycopg2, SQLAlchemy or Django.
+
+    Returns:
+        The error of pulse; None if the error is not about pulse.
+    """
     source = origin(error)
     code = sqlstate_of(source) if source is not None else None
     if source is None or code is None:
@@ -349,7 +420,21 @@ def translate(error: BaseException) -> PulseError | None:
 
 
 def describe(error: BaseException) -> PulseError:
-    """Any error of the server or the driver in the terms of this tree."""
+    """Describe any error of the server or the driver in the terms of this tree.
+
+    Args:
+        error: Any exception.
+
+    Returns:
+        An error of pulse: message is the title, detail the facts, hint the fix.
+
+    Example:
+        >>> import psycopg
+        >>> from pulse import errors
+        >>> found = errors.describe(psycopg.OperationalError("connection refused"))
+        >>> type(found).__name__, found.http_status
+        ('Unavailable', 503)
+    """
     if isinstance(error, PulseError):
         return error
     ours = translate(error)

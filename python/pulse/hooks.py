@@ -26,22 +26,73 @@ from pulse.logs import log_event
 
 
 class Hooks:
+    """What a worker reports about itself; subclass it and override what you need.
+
+    Hooks run on the worker's event loop, apart from around(); keep them short. An
+    exception of a hook is logged and otherwise ignored.
+
+    Example:
+        >>> class Count(pulse.Hooks):
+        ...     ended = 0
+        ...     def finished(self, job, outcome, seconds):
+        ...         self.ended += 1
+        >>> count = Count()
+        >>> worker = pulse.Worker(dsn, tasks=[double], hooks=[count])
+    """
+
     def claimed(self, jobs: Sequence[Job], seconds: float) -> None:
-        """An exchange took this long and brought these jobs, or none."""
+        """Called after each exchange.
+
+        Args:
+            jobs: The jobs that it brought, or none.
+            seconds: How long it took.
+        """
 
     def started(self, job: Job) -> None:
-        """The handler is about to be called."""
+        """Called before the handler.
+
+        Args:
+            job: The job that the handler gets.
+        """
 
     def finished(self, job: Job, outcome: str, seconds: float) -> None:
-        """outcome: complete, fail, snooze, release, ack_cancel or drop (lease lost)."""
+        """Called when a run has ended.
+
+        Args:
+            job: The job that was run.
+            outcome: complete, fail, snooze, release, wait, ack_cancel or drop (the
+                lease was lost).
+            seconds: How long the handler ran.
+        """
 
     def disconnected(self, error: BaseException) -> None:
-        """The loop's connection broke; the worker connects again."""
+        """Called when the loop's connection broke; the worker connects again.
+
+        Args:
+            error: The error of the driver.
+        """
 
     def around(self, job: Job) -> AbstractContextManager[Any]:
-        """A context in which the handler runs, in its thread or task.
+        """Return a context in which the handler runs, in its thread or asyncio task.
 
-        One that is an async context as well is entered as that around async handlers.
+        Args:
+            job: The job that the handler gets.
+
+        Returns:
+            A context manager. One that is an async context manager as well is
+            entered as that around async handlers.
+
+        Example:
+            >>> from contextlib import contextmanager
+            >>> class Log(pulse.Hooks):
+            ...     @contextmanager
+            ...     def around(self, job):
+            ...         print("before", job.kind)
+            ...         yield
+            >>> with Log().around(pulse.Job(1, 1, "default", "double", {"n": 21})):
+            ...     double(21)
+            before double
+            42
         """
         return nullcontext()
 
@@ -98,9 +149,14 @@ class AllHooks:
 class OpenTelemetry(Hooks):
     """Spans that follow a job, and a few instruments; needs pgpulse[otel].
 
-    Made anywhere in a process, it also gives what is enqueued there a producer span,
-    whose context goes along in the headers: the first attempt is its child, each
-    further one begins a trace of its own that links to it.
+    Made anywhere in a process, it also gives each enqueue there a producer span. The
+    context of that span goes along in the headers of the job. The span of the first
+    attempt is its child. Each further attempt begins a trace and links to it.
+
+    Args:
+        tracer: A tracer of OpenTelemetry; None, the global one of the name pulse.
+        meter: A meter of OpenTelemetry; None, the global one of the name pulse.
+        producers: Whether an enqueue gets a span.
     """
 
     def __init__(
@@ -132,7 +188,7 @@ class OpenTelemetry(Hooks):
             producer.stamps["opentelemetry"] = self.stamp
 
     def stamp(self, kind: str, headers: dict[str, Any]) -> None:
-        """A span for the enqueue, and its context into the headers."""
+        """Start a span for the enqueue, and write its context into the headers."""
         facts = {"messaging.system": "pulse", "messaging.operation.type": "create"}
         with self._tracer.start_as_current_span(
             f"{kind} enqueue",
@@ -181,7 +237,7 @@ class OpenTelemetry(Hooks):
 
     def finished(self, job: Job, outcome: str, seconds: float) -> None:
         facts = {"pulse.kind": job.kind, "pulse.lane": job.lane, "outcome": outcome}
-        # One that was given back at once never started.
+        # A run that was released at once has not started.
         if job.lease in self._running:
             self._running.remove(job.lease)
             self._active.add(-1, {"pulse.kind": job.kind, "pulse.lane": job.lane})
@@ -204,7 +260,7 @@ class Sentry(Hooks):
             producer.stamps["sentry"] = self.stamp
 
     def stamp(self, kind: str, headers: dict[str, Any]) -> None:
-        """The trace of the caller into the headers."""
+        """Write the trace of the caller into the headers."""
         headers.update(self._sdk.get_current_scope().iter_trace_propagation_headers())
 
     @contextmanager

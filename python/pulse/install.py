@@ -28,12 +28,12 @@ LET_IN = KEEP_OUT.replace("pg_advisory_lock", "pg_advisory_unlock")
 
 
 class InstallError(Exception):
-    """pulse could not be installed; the first line is the reason, the rest the fix."""
+    """pulse could not be installed: the first line is the reason, the rest the fix."""
 
 
 @dataclass(frozen=True)
 class Installed:
-    """What a database has of pulse; version is None where we may not ask for it."""
+    """The pulse of a database; version is None if this role may not ask for it."""
 
     how: Product | None
     version: str | None
@@ -105,18 +105,33 @@ def plain_script() -> str:
 
 
 def sql() -> str:
-    """The plain script for a transaction of yours: op.execute(pulse.install.sql())."""
+    """Return the plain script, for a transaction of yours.
+
+    Returns:
+        SQL that installs pulse, without BEGIN and COMMIT.
+
+    Example:
+        >>> from pulse import install
+        >>> "CREATE SCHEMA pulse" in install.sql()
+        True
+    """
     script = re.sub(r"^(BEGIN|COMMIT);$", "", plain_script(), flags=re.MULTILINE)
     return kept(script)
 
 
 def version() -> str:
-    """The version of pulse that belongs to this package."""
+    """Return the version of pulse that belongs to this package.
+
+    Example:
+        >>> from pulse import install
+        >>> install.inspect(connection).version == install.version()
+        True
+    """
     return carried()[0]
 
 
 def build() -> str:
-    """The checksums of its tables and of its code."""
+    """Return the checksums of the tables and of the code of this package."""
     return carried()[1]
 
 
@@ -141,6 +156,19 @@ def public_functions() -> frozenset[str]:
 
 
 def inspect(connection: Connection) -> Installed:
+    """Find out which pulse a database has.
+
+    Args:
+        connection: A connection of psycopg to the database.
+
+    Returns:
+        The product, version, owner and build; empty where there is no pulse.
+
+    Example:
+        >>> from pulse import install
+        >>> install.inspect(connection).how
+        'extension'
+    """
     cursor = connection.cursor(row_factory=tuple_row)
     row = cursor.execute(INSPECT).fetchone()
     assert row is not None
@@ -166,14 +194,30 @@ def inspect(connection: Connection) -> Installed:
 
 @dataclass(frozen=True)
 class Plan:
-    """What install would do, in words and in SQL; no statement where all is done."""
+    """The steps of an installation in words and SQL; no statement if all is done."""
 
     summary: str
     statements: tuple[str, ...] = ()
 
 
 def plan(state: Installed, method: Method = "auto") -> Plan:
-    """Decide without touching the database."""
+    """Decide how to install or upgrade pulse, without touching the database.
+
+    Args:
+        state: What inspect found.
+        method: auto, extension or plain: how to install it where there is none.
+
+    Returns:
+        The steps; apply runs them.
+
+    Raises:
+        InstallError: There is no way from here; the message has the reason and the fix.
+
+    Example:
+        >>> from pulse import install
+        >>> install.plan(install.inspect(connection)).statements
+        ()
+    """
     if state.how is None:
         return fresh(state, method)
     wanted = version()
@@ -195,6 +239,7 @@ def plan(state: Installed, method: Method = "auto") -> Plan:
 
 
 def fresh(state: Installed, method: Method) -> Plan:
+    """Plan an installation into a database without pulse."""
     wanted = version()
     if state.owner is not None:
         raise InstallError(
@@ -220,7 +265,7 @@ def fresh(state: Installed, method: Method) -> Plan:
 
 
 def upgrade(state: Installed) -> Plan:
-    """By the same source for every product; each is one transaction."""
+    """Plan an upgrade, by the same source for every product, in one transaction."""
     wanted, summary = version(), f"upgrade {state} to {version()}"
     alter = (
         "BEGIN ISOLATION LEVEL READ COMMITTED",
@@ -249,21 +294,21 @@ def upgrade(state: Installed) -> Plan:
 
 
 def ways(state: Installed, prefix: str) -> str:
-    """The remedy where there is no path: another package, or a fresh database."""
+    """Say how to go on where there is no path: another package, or a fresh database."""
     known = sorted(
         path.name.removeprefix(prefix).partition("--")[0]
         for path in product("").glob(f"{prefix}[0-9]*--{version()}.sql")
     )
-    said = f" It can upgrade {', '.join(known)}." if known else ""
+    sources = f" It can upgrade {', '.join(known)}." if known else ""
     return (
-        f"{said}\nGo through a version in between that can (pip install "
+        f"{sources}\nGo through a version in between that can (pip install "
         "pgpulse==VERSION; pulse install), or let the queue run empty and install "
         "into a new database: docs/upgrading.md."
     )
 
 
 def other_code(state: Installed) -> Plan:
-    """The same version from another source: a development build."""
+    """Plan the change to the same version from another source: a development build."""
     differs = f"{state} has the version of this package and other"
     tables = str(state.build).partition("-")[0] != build().partition("-")[0]
     if tables:
@@ -286,7 +331,19 @@ def other_code(state: Installed) -> Plan:
 
 
 def removal(state: Installed) -> Plan:
-    """Take pulse out again, with every job, setting and grant."""
+    """Plan to remove pulse, with every job, setting and grant.
+
+    Args:
+        state: What inspect found.
+
+    Returns:
+        The steps; apply runs them.
+
+    Example:
+        >>> from pulse import install
+        >>> install.removal(install.inspect(connection)).statements
+        ('SELECT pulse.stop_watchdog(); DROP EXTENSION pulse',)
+    """
     if state.how is None:
         return Plan("there is no pulse here; nothing to do")
     drop = "DROP EXTENSION pulse"
@@ -301,7 +358,7 @@ def uncommitted(script: Path) -> str:
 
 
 def parts(script: str) -> Iterator[str]:
-    """The script in its parts, to be run one after the other: BEGIN … COMMIT."""
+    """Split the script into its parts; each is one transaction."""
     for part in re.split(r"^(?=-- part: )", script, flags=re.MULTILINE):
         if part.strip():
             yield part
@@ -317,7 +374,7 @@ def apply(
     connection: Connection,
     todo: Plan,
     step: Callable[[], object] = lambda: None,
-    wait: Callable[[str, float], object] = lambda said, pause: time.sleep(pause),
+    wait: Callable[[str, float], object] = lambda reason, pause: time.sleep(pause),
 ) -> None:
     """Run a plan on an autocommit connection; all of it or nothing.
 
@@ -333,13 +390,13 @@ def apply(
             psycopg.errors.LockNotAvailable,
             psycopg.errors.DeadlockDetected,
         ) as error:
-            said = holders(connection)
+            reason = holders(connection)
             if attempt == TRIES - 1:
                 raise InstallError(
                     f"{todo.summary}: a lock was not free in {TRIES} tries: "
-                    f"{error.diag.message_primary}.\nNothing was changed. {said}"
+                    f"{error.diag.message_primary}.\nNothing was changed. {reason}"
                 ) from error
-            wait(said, min(LONGEST_PAUSE, 2.0**attempt))
+            wait(reason, min(LONGEST_PAUSE, 2.0**attempt))
         except psycopg.Error:
             if connection.closed or not is_done(connection):
                 raise
@@ -389,7 +446,7 @@ def commit(connection: Connection) -> None:
 
 
 def holders(connection: Connection) -> str:
-    """Whose transactions are in the way, as far as this role may see."""
+    """Name the transactions in the way, as far as this role may see them."""
     rows = connection.cursor(row_factory=tuple_row).execute(HOLDERS).fetchall()
     if not rows:
         return "The transaction that held it is over."

@@ -1,4 +1,9 @@
-"""What a handler gets: the job, and through it progress, checkpoints, steps, stops."""
+"""Job: what a handler gets for one run, and what it can ask of the server meanwhile.
+
+Through it the handler reads the payload, reports progress, stores checkpoints and
+steps, waits for time or signals, and learns that it has to stop. The worker makes a Job
+for each claimed job (worker/runs.py) and answers its calls through a Control.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +83,21 @@ class Control:
 
 @dataclass(eq=False)
 class Job:
-    """One run of a job. id and attempt together are unique: a dedup key."""
+    """One run of a job, as its handler gets it.
+
+    id and attempt together are unique: use them as a key where a repeated run would do
+    harm. payload is the object that was enqueued. failures counts the runs before this
+    one that count against max_attempts. deadline is when max_runtime ends the run.
+
+    Example:
+        >>> @worker.handle("greet")
+        ... def greet(job: pulse.Job, name: str) -> str:
+        ...     return f"{name}, attempt {job.attempt} of {job.max_attempts}"
+        >>> job_id = pulse.enqueue(connection, "greet", {"name": "ann"})
+        >>> [done] = work_off(connection, worker)
+        >>> done.result
+        'ann, attempt 1 of 3'
+    """
 
     lease: int
     id: int
@@ -104,7 +123,7 @@ class Job:
 
     @property
     def node(self) -> int:
-        """The number of the database that it was claimed from."""
+        """The number of the database that the job was claimed from."""
         return lease_node(self.lease)
 
     @property
@@ -115,17 +134,47 @@ class Job:
         return requested
 
     def should_continue(self) -> bool:
-        """False once the run should end: cancelled, too long, lost, or a shutdown.
+        """Tell the handler whether to go on: no cancel, deadline, loss or shutdown.
 
-        A handler that returns None after this was false releases the job (or
-        acknowledges the cancel); one that returns a result completes it.
+        A handler that returns None after this was False releases the job (or
+        acknowledges the cancel). One that returns a result completes it.
+
+        Returns:
+            Whether the handler may go on.
+
+        Example:
+            >>> @worker.handle("export")
+            ... def export(job):
+            ...     for page in range(3):
+            ...         if not job.should_continue():
+            ...             return None
+            ...     return "all pages"
+            >>> job_id = pulse.enqueue(connection, "export")
+            >>> [done] = work_off(connection, worker)
+            >>> done.result
+            'all pages'
         """
         stop = self.control.must_stop
         self.control.seen |= stop
         return not stop
 
     def progress(self, fraction: float, note: str | None = None) -> None:
-        """Report how far it is, from 0 to 1. Cheap: sent at most once a second."""
+        """Report how far the run is; sent at most once a second, so calls are cheap.
+
+        Args:
+            fraction: From 0 to 1.
+            note: A text for operators; of a long one the middle is left out.
+
+        Raises:
+            ValueError: The fraction is not between 0 and 1.
+
+        Example:
+            >>> @worker.handle("export")
+            ... def export(job):
+            ...     job.progress(0.5, note="page 3 of 6")
+            >>> job_id = pulse.enqueue(connection, "export")
+            >>> [done] = work_off(connection, worker)
+        """
         if not 0 <= fraction <= 1:
             raise ValueError(f"fraction must be between 0 and 1, not {fraction}")
         if note is not None:
@@ -134,33 +183,123 @@ class Job:
 
     # Made from checkpoint_async by tools/twins.py.
     def checkpoint(self, data: Any) -> None:
-        """Store data for the next attempt; returns when it is stored.
+        """Store data for the next attempt, which reads it as last_checkpoint.
 
-        Raises LeaseLost when this worker has lost the job, TooLarge above 1 MB.
+        Args:
+            data: Any JSON up to 1 MB; it replaces the checkpoint before it.
+
+        Raises:
+            LeaseLost: This worker has lost the job.
+            TooLarge: The data has more than 1 MB.
+            InvalidArgument: The data cannot be written as JSON.
+
+        Example:
+            >>> @worker.handle("import")
+            ... def import_rows(job):
+            ...     start = job.last_checkpoint or 0
+            ...     job.checkpoint(start + 100)
+            >>> job_id = pulse.enqueue(connection, "import")
+            >>> [done] = work_off(connection, worker)
+            >>> done.outcome
+            'complete'
         """
         self._ask("checkpoint", data=to_stored_json(data, "checkpoint"))
 
     async def checkpoint_async(self, data: Any) -> None:
-        """Store data for the next attempt; returns when it is stored.
+        """Store data for the next attempt, which reads it as last_checkpoint.
 
-        Raises LeaseLost when this worker has lost the job, TooLarge above 1 MB.
+        Args:
+            data: Any JSON up to 1 MB; it replaces the checkpoint before it.
+
+        Raises:
+            LeaseLost: This worker has lost the job.
+            TooLarge: The data has more than 1 MB.
+            InvalidArgument: The data cannot be written as JSON.
+
+        Example:
+            >>> @worker.handle("import")
+            ... async def import_rows(job):
+            ...     start = job.last_checkpoint or 0
+            ...     await job.checkpoint_async(start + 100)
+            >>> job_id = pulse.enqueue(connection, "import")
+            >>> [done] = work_off(connection, worker)
+            >>> done.outcome
+            'complete'
         """
         await self._ask_async("checkpoint", data=to_stored_json(data, "checkpoint"))
 
     # Made from upstream_async by tools/twins.py.
     def upstream(self) -> list[Upstream]:
-        """The jobs that this one depends on, by id: how they ended, what they gave."""
+        """Read the jobs that this one depends on: how they ended, what they returned.
+
+        Returns:
+            One Upstream for each job, ordered by id.
+
+        Raises:
+            LeaseLost: This worker has lost the job.
+
+        Example:
+            >>> worker.add(double)
+            >>> @worker.handle("sum")
+            ... def add_up(job):
+            ...     return sum([each.result for each in job.upstream()])
+            >>> first = pulse.enqueue(connection, "double", {"n": 1})
+            >>> last = pulse.enqueue(connection, "sum", after=[first])
+            >>> [one, two] = work_off(connection, worker)
+            >>> two.result
+            2
+        """
         return [Upstream(*row) for row in self._ask("upstream")]
 
     async def upstream_async(self) -> list[Upstream]:
-        """The jobs that this one depends on, by id: how they ended, what they gave."""
+        """Read the jobs that this one depends on: how they ended, what they returned.
+
+        Returns:
+            One Upstream for each job, ordered by id.
+
+        Raises:
+            LeaseLost: This worker has lost the job.
+
+        Example:
+            >>> worker.add(double)
+            >>> @worker.handle("sum")
+            ... async def add_up(job):
+            ...     return sum([each.result for each in await job.upstream_async()])
+            >>> first = pulse.enqueue(connection, "double", {"n": 1})
+            >>> last = pulse.enqueue(connection, "sum", after=[first])
+            >>> [one, two] = work_off(connection, worker)
+            >>> two.result
+            2
+        """
         return [Upstream(*row) for row in await self._ask_async("upstream")]
 
     # Made from spawn_async by tools/twins.py.
     def spawn(self, step: str, jobs: Iterable[Mapping[str, Any]]) -> list[int]:
         """Add jobs to this one's flow; jobs that wait for this job wait for them too.
 
-        Once for each step: a later attempt gets the ids of the first.
+        They are added once for each step: a later attempt gets the ids of the first.
+
+        Args:
+            step: A name that no other step of this job has.
+            jobs: Dicts with a kind, a payload and options, as enqueue_many takes them.
+
+        Returns:
+            The ids of the jobs, in their order.
+
+        Raises:
+            LeaseLost: This worker has lost the job.
+            InvalidArgument: A job is not allowed, or this run has used the step's name.
+
+        Example:
+            >>> worker.add(double)
+            >>> @worker.handle("import")
+            ... def import_all(job):
+            ...     pages = [{"kind": "double", "payload": {"n": n}} for n in (1, 2)]
+            ...     return len(job.spawn("pages", pages))
+            >>> job_id = pulse.enqueue(connection, "import", flow="import 7")
+            >>> [done, *pages] = work_off(connection, worker)
+            >>> done.result, len(pages)
+            (2, 2)
         """
         return _ids(self._ask("spawn", **self._spawning(step, jobs)))
 
@@ -169,7 +308,29 @@ class Job:
     ) -> list[int]:
         """Add jobs to this one's flow; jobs that wait for this job wait for them too.
 
-        Once for each step: a later attempt gets the ids of the first.
+        They are added once for each step: a later attempt gets the ids of the first.
+
+        Args:
+            step: A name that no other step of this job has.
+            jobs: Dicts with a kind, a payload and options, as enqueue_many takes them.
+
+        Returns:
+            The ids of the jobs, in their order.
+
+        Raises:
+            LeaseLost: This worker has lost the job.
+            InvalidArgument: A job is not allowed, or this run has used the step's name.
+
+        Example:
+            >>> worker.add(double)
+            >>> @worker.handle("import")
+            ... async def import_all(job):
+            ...     pages = [{"kind": "double", "payload": {"n": n}} for n in (1, 2)]
+            ...     return len(await job.spawn_async("pages", pages))
+            >>> job_id = pulse.enqueue(connection, "import", flow="import 7")
+            >>> [done, *pages] = work_off(connection, worker)
+            >>> done.result, len(pages)
+            (2, 2)
         """
         return _ids(await self._ask_async("spawn", **self._spawning(step, jobs)))
 
@@ -177,10 +338,35 @@ class Job:
     def step(
         self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> Any:
-        """What function returned when it first succeeded, in this attempt or before.
+        """Call a function once for all attempts, and return what it returned.
 
-        Its result is stored as JSON. A worker that dies between the call and the
-        store calls it again: give what it calls the job's id and this name as a key.
+        Its result is stored as JSON; a later attempt gets the stored result. If the
+        worker dies between the call and the store, the next attempt calls the function
+        again. So give the service that it calls an idempotency key, made of the job's
+        id and the step's name.
+
+        Args:
+            name: A name that no other step of this job has.
+            function: What to call.
+            args: Its positional arguments.
+            kwargs: Its keyword arguments.
+
+        Returns:
+            The result of the first call that succeeded, in this attempt or before.
+
+        Raises:
+            LeaseLost: This worker has lost the job.
+            TooLarge: The result has more than 1 MB.
+            InvalidArgument: The result is no JSON, or this run has used the name.
+
+        Example:
+            >>> @worker.handle("bill")
+            ... def bill(job):
+            ...     return job.step("total", sum, [1, 2, 3])
+            >>> job_id = pulse.enqueue(connection, "bill")
+            >>> [done] = work_off(connection, worker)
+            >>> done.result
+            6
         """
         self._begin(name)
         if self._steps is None:
@@ -195,10 +381,35 @@ class Job:
     async def step_async(
         self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> Any:
-        """What function returned when it first succeeded, in this attempt or before.
+        """Call a function once for all attempts, and return what it returned.
 
-        Its result is stored as JSON. A worker that dies between the call and the
-        store calls it again: give what it calls the job's id and this name as a key.
+        Its result is stored as JSON; a later attempt gets the stored result. If the
+        worker dies between the call and the store, the next attempt calls the function
+        again. So give the service that it calls an idempotency key, made of the job's
+        id and the step's name.
+
+        Args:
+            name: A name that no other step of this job has.
+            function: What to call.
+            args: Its positional arguments.
+            kwargs: Its keyword arguments.
+
+        Returns:
+            The result of the first call that succeeded, in this attempt or before.
+
+        Raises:
+            LeaseLost: This worker has lost the job.
+            TooLarge: The result has more than 1 MB.
+            InvalidArgument: The result is no JSON, or this run has used the name.
+
+        Example:
+            >>> @worker.handle("bill")
+            ... async def bill(job):
+            ...     return await job.step_async("total", sum, [1, 2, 3])
+            >>> job_id = pulse.enqueue(connection, "bill")
+            >>> [done] = work_off(connection, worker)
+            >>> done.result
+            6
         """
         self._begin(name)
         if self._steps is None:
@@ -212,17 +423,57 @@ class Job:
 
     # Made from sleep_async by tools/twins.py.
     def sleep(self, name: str, duration: Duration) -> None:
-        """Give the job back until duration has passed, once for each name.
+        """Release the job until duration has passed, once for each name.
 
-        Ends this run by raising Suspended; the next one goes on behind it.
+        The call ends this run by raising Suspended. The next run calls it again, and
+        goes on behind it.
+
+        Args:
+            name: A name that no other step of this job has.
+            duration: How long to wait.
+
+        Raises:
+            Suspended: The job waits; do not catch it.
+            LeaseLost: This worker has lost the job.
+            InvalidArgument: The duration is none, or this run has used the name.
+
+        Example:
+            >>> @worker.handle("trial")
+            ... def trial(job):
+            ...     job.sleep("two weeks", "14 days")
+            ...     return "over"
+            >>> job_id = pulse.enqueue(connection, "trial")
+            >>> [done] = work_off(connection, worker)
+            >>> done.outcome
+            'wait'
         """
         waiting = self._waiting(name, duration)
         self._waited(name, self._ask("wait_for", **waiting))
 
     async def sleep_async(self, name: str, duration: Duration) -> None:
-        """Give the job back until duration has passed, once for each name.
+        """Release the job until duration has passed, once for each name.
 
-        Ends this run by raising Suspended; the next one goes on behind it.
+        The call ends this run by raising Suspended. The next run calls it again, and
+        goes on behind it.
+
+        Args:
+            name: A name that no other step of this job has.
+            duration: How long to wait.
+
+        Raises:
+            Suspended: The job waits; do not catch it.
+            LeaseLost: This worker has lost the job.
+            InvalidArgument: The duration is none, or this run has used the name.
+
+        Example:
+            >>> @worker.handle("trial")
+            ... async def trial(job):
+            ...     await job.sleep_async("two weeks", "14 days")
+            ...     return "over"
+            >>> job_id = pulse.enqueue(connection, "trial")
+            >>> [done] = work_off(connection, worker)
+            >>> done.outcome
+            'wait'
         """
         waiting = self._waiting(name, duration)
         self._waited(name, await self._ask_async("wait_for", **waiting))
@@ -231,10 +482,36 @@ class Job:
     def wait_for(
         self, signal: str, timeout: Duration, *, step: str | None = None
     ) -> Any:
-        """The payload of a signal; raises TimedOut when none came in time.
+        """Release the job until a signal comes, and return the payload of the signal.
 
-        Until then the job is given back: this run ends by raising Suspended, and the
-        next one comes here again. step is its name, by default that of the signal.
+        Unless the signal is there already, the call ends this run by raising
+        Suspended. The next run calls it again, and gets the payload.
+
+        Args:
+            signal: The name of the signal (pulse.signal).
+            timeout: How long to wait for it.
+            step: The name of this step; None is the name of the signal.
+
+        Returns:
+            The payload of the signal.
+
+        Raises:
+            Suspended: The job waits; do not catch it.
+            TimedOut: No signal came in time.
+            LeaseLost: This worker has lost the job.
+            InvalidArgument: The timeout is none, or this run has used the step's name.
+
+        Example:
+            >>> @worker.handle("order")
+            ... def order(job):
+            ...     return job.wait_for("paid 7", "1 day")
+            >>> job_id = pulse.enqueue(connection, "order")
+            >>> [done] = work_off(connection, worker)
+            >>> pulse.signal(connection, "paid 7", {"euros": 9})
+            1
+            >>> [done] = work_off(connection, worker)
+            >>> done.result
+            {'euros': 9}
         """
         waiting = self._waiting(step or signal, timeout, signal)
         return self._waited(signal, self._ask("wait_for", **waiting), signal)
@@ -242,10 +519,36 @@ class Job:
     async def wait_for_async(
         self, signal: str, timeout: Duration, *, step: str | None = None
     ) -> Any:
-        """The payload of a signal; raises TimedOut when none came in time.
+        """Release the job until a signal comes, and return the payload of the signal.
 
-        Until then the job is given back: this run ends by raising Suspended, and the
-        next one comes here again. step is its name, by default that of the signal.
+        Unless the signal is there already, the call ends this run by raising
+        Suspended. The next run calls it again, and gets the payload.
+
+        Args:
+            signal: The name of the signal (pulse.signal).
+            timeout: How long to wait for it.
+            step: The name of this step; None is the name of the signal.
+
+        Returns:
+            The payload of the signal.
+
+        Raises:
+            Suspended: The job waits; do not catch it.
+            TimedOut: No signal came in time.
+            LeaseLost: This worker has lost the job.
+            InvalidArgument: The timeout is none, or this run has used the step's name.
+
+        Example:
+            >>> @worker.handle("order")
+            ... async def order(job):
+            ...     return await job.wait_for_async("paid 7", "1 day")
+            >>> job_id = pulse.enqueue(connection, "order")
+            >>> [done] = work_off(connection, worker)
+            >>> pulse.signal(connection, "paid 7", {"euros": 9})
+            1
+            >>> [done] = work_off(connection, worker)
+            >>> done.result
+            {'euros': 9}
         """
         waiting = self._waiting(step or signal, timeout, signal)
         return self._waited(

@@ -32,7 +32,7 @@ def log_event(level: int, message: str, **fields: Any) -> None:
 
 
 def log_job(level: int, job: Job, words: str, **fields: Any) -> None:
-    """What became of one run."""
+    """Log how one run ended, with the job as fields."""
     if log.isEnabledFor(level):
         facts = {
             "job_id": job.id,
@@ -46,9 +46,17 @@ def log_job(level: int, job: Job, words: str, **fields: Any) -> None:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line; ids are strings, as in every JSON of pulse."""
+    """Formats each record as one JSON object a line; ids are strings.
+
+    Example:
+        >>> import logging
+        >>> from pulse.logs import JsonFormatter
+        >>> handler = logging.StreamHandler()
+        >>> handler.setFormatter(JsonFormatter())
+    """
 
     def format(self, record: logging.LogRecord) -> str:
+        """Format a record: at, level, logger, message, its fields and the exception."""
         fields: dict[str, Any] = getattr(record, "fields", {})
         entry: dict[str, Any] = {
             "at": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),

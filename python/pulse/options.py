@@ -19,7 +19,7 @@ OnConflict = Literal["skip", "replace", "error", "follow", "cancel"]
 
 
 class Options(TypedDict, total=False):
-    """What enqueue takes besides kind and payload; None means the kind's setting."""
+    """Options of enqueue besides kind and payload; None means the kind's setting."""
 
     lane: str | None
     priority: int | None
@@ -55,7 +55,7 @@ NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 def to_json(
     value: Any, what: str = "payload", encode: Callable[[Any], str] = in_ascii
 ) -> str:
-    """Strict JSON: what cannot be stored is refused here, by its name."""
+    """Write strict JSON; raise InvalidArgument with the name of a bad value."""
     try:
         return encode(value)
     except (TypeError, ValueError, RecursionError) as error:
@@ -69,7 +69,7 @@ def to_json(
 
 
 def to_stored_json(value: Any, what: str) -> str:
-    """JSON that the server takes: a batch of reports is not refused for one of them."""
+    """Write JSON that the server takes, so that one report cannot fail its batch."""
     text = to_json(value, what, in_utf8)
     try:
         size = len(text) if text.isascii() else len(text.encode())
@@ -94,7 +94,7 @@ def to_stored_json(value: Any, what: str) -> str:
 
 
 def to_text(text: str, longest: int) -> str:
-    """Text that the server takes: no NUL, no half of a surrogate pair, not too long."""
+    """Make text that the server takes: without NUL and half surrogates, and short."""
     if len(text) > longest:
         head, room = min(2000, longest // 5), longest - 50
         note = f"\n… {len(text) - room} characters left out …\n"
@@ -105,6 +105,7 @@ def to_text(text: str, longest: int) -> str:
 def to_interval(
     value: Duration | None, what: str = "a duration"
 ) -> timedelta | str | None:
+    """Turn seconds into a timedelta; leave other durations to PostgreSQL."""
     if value is None or isinstance(value, (str, timedelta)):
         return value
     try:
@@ -125,7 +126,7 @@ def to_interval_text(value: Duration | None, what: str) -> str | None:
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that were given, as values psycopg can pass."""
+    """Return the options that are not None, as values psycopg can pass."""
     unknown = options.keys() - sql.OPTIONS
     if unknown:
         raise TypeError(f"enqueue has no option {', '.join(sorted(unknown))}")

@@ -1,6 +1,8 @@
-"""pulse.enqueue and pulse.enqueue_many, on the caller's connection.
+"""pulse.enqueue, enqueue_many and signal, on the caller's connection.
 
-Not called enqueue.py: pulse.enqueue is the function.
+They turn their arguments into JSON, let the stamps add headers, and send one statement
+of pulse.sql.producer. Clients (client.py) and tasks (tasks.py) call them. The module is
+not called enqueue.py, because pulse.enqueue is the function.
 """
 
 from __future__ import annotations
@@ -35,7 +37,10 @@ stamps: dict[str, Callable[[str, dict[str, Any]], None]] = {}
 
 
 def stamped(kind: str, values: dict[str, Any]) -> dict[str, Any]:
-    """The options with the headers that stamps add; none of them can harm a job."""
+    """Return the options with the headers that the stamps add.
+
+    An exception in a stamp is logged, and the job is enqueued without its header.
+    """
     if not stamps:
         return values
     headers: dict[str, Any] = dict(values.get("headers") or {})

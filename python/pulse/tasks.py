@@ -43,8 +43,25 @@ class Task(Generic[P, R]):
 
     The payload is an object; its members are the arguments, decoded as their
     annotations say (pulse.codecs). A first parameter that is annotated as pulse.Job, or
-    has no annotation and the name job, is the job; a function that takes nothing
-    else reads job.payload itself.
+    has no annotation and the name job, is the job. A function that takes nothing
+    else reads job.payload itself. pulse.task and worker.handle make tasks.
+
+    Args:
+        kind: The name under which jobs of the function are enqueued.
+        function: What runs a job of this kind.
+        options: Options of the jobs (pulse.options.Options).
+        executor: Where it runs: auto, thread or process.
+        settings: Settings of the kind that the worker of an application declares.
+
+    Raises:
+        TypeError: The function cannot run with this executor, or an option is unknown.
+        ValueError: There is no such executor.
+
+    Example:
+        >>> from pulse import Task
+        >>> double = Task("double", lambda n: 2 * n)
+        >>> double(21)
+        42
     """
 
     def __init__(
@@ -83,7 +100,21 @@ class Task(Generic[P, R]):
         return self.function(*args, **kwargs)
 
     def run(self, job: Job) -> Any:
-        """Call the function with the payload of the job."""
+        """Call the function with the payload of a job; the worker does this.
+
+        Args:
+            job: The job; it is passed on if the function takes it.
+
+        Returns:
+            What the function returns; of an async function, its coroutine.
+
+        Raises:
+            TypeError: The payload does not fit the parameters of the function.
+
+        Example:
+            >>> double.run(pulse.Job(1, 1, "default", "double", {"n": 21}))
+            42
+        """
         signature, payload = self._signature, job.payload
         args: Sequence[Any] = ()
         kwargs: dict[str, Any] = payload
@@ -94,7 +125,22 @@ class Task(Generic[P, R]):
         return self.function(*args, **kwargs)
 
     def payload(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
-        """The payload that gives the function these arguments."""
+        """Make the payload that gives the function these arguments.
+
+        Args:
+            args: Positional arguments; they are stored by their parameters' names.
+            kwargs: Keyword arguments.
+
+        Returns:
+            The payload of a job.
+
+        Raises:
+            TypeError: The function does not take these arguments.
+
+        Example:
+            >>> double.payload(21)
+            {'n': 21}
+        """
         return self._signature.payload(args, kwargs)
 
     @overload
@@ -114,7 +160,23 @@ class Task(Generic[P, R]):
     ) -> Handle[R] | Coroutine[Any, Any, AsyncHandle[R]]:
         """Enqueue a job of this kind; the arguments are those of the function.
 
-        connection is what pulse.enqueue takes, or a Client.
+        Args:
+            connection: What pulse.enqueue takes, or a Client; with an async one, await
+                the call.
+            args: Positional arguments of the function, without the job.
+            kwargs: Keyword arguments of the function.
+
+        Returns:
+            A Handle with the id of the job; it can wait for the result.
+
+        Raises:
+            TypeError: The function does not take these arguments.
+            InvalidArgument: An option or an argument is not allowed.
+
+        Example:
+            >>> handle = double.enqueue(connection, 21)
+            >>> handle.new
+            True
         """
         payload = self.payload(*args, **kwargs)
         decode = self._signature.decode_result
@@ -137,7 +199,20 @@ class Task(Generic[P, R]):
             return await _handle_of(found, client, self._signature.decode_result)
 
     def using(self, **options: Unpack[Options]) -> Self:
-        """The same task with other options: task.using(delay="5m").enqueue(conn, …)."""
+        """Make the same task with other options.
+
+        Args:
+            options: Options that replace those of the task (pulse.options.Options).
+
+        Returns:
+            A new task; this one stays as it is.
+
+        Raises:
+            TypeError: An option is unknown.
+
+        Example:
+            >>> handle = double.using(delay="5m", priority=10).enqueue(connection, 21)
+        """
         both = cast(Options, {**self.options, **options})
         return type(self)(self.kind, self.function, both, self.executor, self.settings)
 
@@ -161,7 +236,7 @@ async def _handle_of(found: Any, source: Any, decode: Any) -> AsyncHandle[Any]:
 
 
 class Decorator:
-    """What pulse.task and worker.handle give: it makes a function a task."""
+    """The decorator of pulse.task and worker.handle: it makes a function a task."""
 
     def __init__(
         self,
@@ -191,7 +266,7 @@ class Decorator:
 
 
 class Scheduled:
-    """What worker.schedule gives: it takes a task, or makes a function one."""
+    """The decorator of worker.schedule: it takes a task, or makes a function one."""
 
     def __init__(self, make: Decorator, then: Callable[[Task[Any, Any]], None]) -> None:
         self._make = make
@@ -210,7 +285,7 @@ class Scheduled:
 
 
 class TaskOptions(Options, KindSettings, total=False):
-    """What task and handle take besides the kind."""
+    """The options of task and handle, besides the kind."""
 
     executor: Executor
     declare: bool
@@ -223,7 +298,10 @@ def decorator(
     batch: int | None = None,
     within: float | None = None,
 ) -> Any:
-    """With declare, what a kind can have is its settings and not sent with each job."""
+    """Make the decorator of task and handle.
+
+    With declare, options that a kind can have are its settings, not sent with each job.
+    """
     if not isinstance(kind, str):
         # Without it a decorator would take the function for the kind, and say nothing.
         raise TypeError(

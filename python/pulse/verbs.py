@@ -56,7 +56,7 @@ def most(verb: str, argument: str) -> Any:
 
 
 def choices(verb: str, argument: str) -> tuple[str, ...]:
-    """What the argument may be, where it is one of a few words."""
+    """Return the words that the argument may be."""
     return tuple(known()[verb].arguments[argument]["limits"]["choices"])
 
 

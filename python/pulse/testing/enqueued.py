@@ -1,4 +1,8 @@
-"""What is enqueued: asserted on, in the test's own transaction."""
+"""Assertions about enqueued jobs, in the test's own transaction.
+
+Tests call them through pulse.testing. They read the view pulse.jobs on the connection
+that the test gives them.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +34,24 @@ def enqueued(
     payload: Mapping[str, Any] | None = None,
     **columns: Any,
 ) -> list[Found]:
-    """The jobs of this kind, in the order of their ids, as pulse.jobs has them.
+    """Find the jobs of a kind that this transaction sees.
 
-    payload names members that they must have, columns what else: lane, priority, state,
-    unique_key, tags, headers and the other columns of the view.
+    Args:
+        connection: The connection of the test.
+        kind: A kind, or a task.
+        payload: Members that the payload has to have.
+        columns: Values of other columns of the view pulse.jobs: lane, priority, state,
+            unique_key, tags, headers and so on.
+
+    Returns:
+        The jobs as rows of pulse.jobs, in the order of their ids.
+
+    Example:
+        >>> from pulse.testing import enqueued
+        >>> job_id = pulse.enqueue(connection, "mail", {"to": "a@b.c"}, priority=5)
+        >>> [job] = enqueued(connection, "mail", {"to": "a@b.c"})
+        >>> job["priority"]
+        5
     """
     members = json.loads(to_json(dict(payload or {})))
     wanted = json.loads(to_json(columns, "what is asserted"))
@@ -52,7 +70,26 @@ def assert_enqueued(
     count: int | None = None,
     **columns: Any,
 ) -> list[Found]:
-    """Fail unless such a job is enqueued (or exactly count); returns those that are."""
+    """Fail unless such a job is enqueued.
+
+    Args:
+        connection: The connection of the test.
+        kind: A kind, or a task.
+        payload: Members that the payload has to have.
+        count: How many there have to be; None, at least one.
+        columns: Values of other columns of the view pulse.jobs.
+
+    Returns:
+        The jobs that were found.
+
+    Raises:
+        AssertionError: There is no such job, or not as many; with the jobs of the kind.
+
+    Example:
+        >>> from pulse.testing import assert_enqueued
+        >>> handle = double.enqueue(connection, 21)
+        >>> found = assert_enqueued(connection, double, {"n": 21}, count=1)
+    """
     found = enqueued(connection, kind, payload, **columns)
     if not found if count is None else len(found) != count:
         many = "at least one job" if count is None else f"{count} jobs"
@@ -71,7 +108,21 @@ def refute_enqueued(
     payload: Mapping[str, Any] | None = None,
     **columns: Any,
 ) -> None:
-    """Fail if such a job is enqueued."""
+    """Fail if such a job is enqueued.
+
+    Args:
+        connection: The connection of the test.
+        kind: A kind, or a task.
+        payload: Members that the payload has to have.
+        columns: Values of other columns of the view pulse.jobs.
+
+    Raises:
+        AssertionError: There is such a job.
+
+    Example:
+        >>> from pulse.testing import refute_enqueued
+        >>> refute_enqueued(connection, double, {"n": 22})
+    """
     assert_enqueued(connection, kind, payload, count=0, **columns)
 
 

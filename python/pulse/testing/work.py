@@ -1,4 +1,8 @@
-"""work_off, perform and pass_time: what is due runs here and now."""
+"""work_off, perform, pass_time and forget_jobs: run jobs inside a test.
+
+Tests call them through pulse.testing. They claim, run and report as a worker does, but
+on the connection of the test, in its transaction and in its thread.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,10 @@ FIRST = 2_000_000_000
 
 @dataclass(frozen=True)
 class Done:
-    """One run: outcome is complete, fail, snooze, release or wait."""
+    """How one run ended: outcome is complete, fail, snooze, release or wait.
+
+    result is what the handler returned, error the text of what it raised.
+    """
 
     job: Job
     outcome: str
@@ -41,7 +48,7 @@ class Done:
 
 
 class Direct(Control):
-    """Progress, checkpoints and steps go through the test's connection at once."""
+    """A Control that calls the server on the test's connection at once."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         super().__init__()
@@ -67,10 +74,30 @@ def work_off(
     lanes: Iterable[str] | None = None,
     max_jobs: int = 1000,
 ) -> list[Done]:
-    """Run what is ready, one job after another, until nothing is left.
+    """Run the jobs that are ready, one after another, until none is left.
 
-    Jobs that handlers enqueue on this connection run too. Nothing is committed.
-    Raises nothing that a handler raises: that is an outcome, as in production.
+    Jobs that handlers enqueue on this connection run too. Nothing is committed. An
+    exception of a handler is not raised: it is an outcome, as in production.
+
+    Args:
+        connection: A connection of psycopg or Django, or of SQLAlchemy on psycopg.
+        worker: The worker that has the handlers; it does not run.
+        lanes: The lanes to work off; None, those of the worker.
+        max_jobs: After how many runs to return.
+
+    Returns:
+        One Done for each run, in their order.
+
+    Raises:
+        TypeError: The connection is none of psycopg.
+
+    Example:
+        >>> from pulse.testing import work_off
+        >>> worker.add(double)
+        >>> handle = double.enqueue(connection, 21)
+        >>> [done] = work_off(connection, worker)
+        >>> done.outcome, done.result
+        ('complete', 42)
     """
     connection = psycopg_of(connection)
     done: list[Done] = []
@@ -84,9 +111,26 @@ def work_off(
 
 
 def perform(connection: Any, worker: Worker, job: int | Handle[Any]) -> Done:
-    """Run this one job now, whatever is in line before it and whenever it is due.
+    """Run this one job now, before any other and whenever it is due.
 
-    Raises WrongState where it cannot run: it has ended, or awaits approval.
+    Args:
+        connection: A connection of psycopg or Django, or of SQLAlchemy on psycopg.
+        worker: The worker that has the handlers; it does not run.
+        job: The id of the job, or its handle.
+
+    Returns:
+        How the run ended.
+
+    Raises:
+        WrongState: The job cannot run: it has ended, or awaits approval.
+        LookupError: The worker has no handler for the kind, or the lane is paused.
+
+    Example:
+        >>> from pulse.testing import perform
+        >>> worker.add(double)
+        >>> handle = double.using(delay="1 day").enqueue(connection, 21)
+        >>> perform(connection, worker, handle).result
+        42
     """
     connection = psycopg_of(connection)
     job_id = job if isinstance(job, int) else job.id
@@ -105,10 +149,22 @@ def perform(connection: Any, worker: Worker, job: int | Handle[Any]) -> Done:
 
 
 def pass_time(connection: Any, by: Duration) -> int:
-    """Let time pass for jobs that wait for theirs; returns how many are due now.
+    """Let time pass for scheduled and retrying jobs: each is due so much earlier.
 
-    Scheduled and retrying jobs come so much earlier. Leases, unique_for, start_by and
-    the clock itself stay as they are.
+    Leases, unique_for, start_by and the clock itself stay as they are.
+
+    Args:
+        connection: A connection of psycopg or Django, or of SQLAlchemy on psycopg.
+        by: How much time passes.
+
+    Returns:
+        How many jobs are due after that.
+
+    Example:
+        >>> from pulse.testing import pass_time
+        >>> handle = double.using(delay="1 day").enqueue(connection, 21)
+        >>> pass_time(connection, "2 days")
+        1
     """
     connection = psycopg_of(connection)
     due = 0
@@ -120,7 +176,20 @@ def pass_time(connection: Any, by: Duration) -> int:
 
 
 def forget_jobs(connection: Any) -> int:
-    """Remove every job, after a test that commits; returns how many there were."""
+    """Remove every job, after a test that commits.
+
+    Args:
+        connection: A connection of psycopg or Django, or of SQLAlchemy on psycopg.
+
+    Returns:
+        How many jobs there were.
+
+    Example:
+        >>> from pulse.testing import forget_jobs
+        >>> handle = double.enqueue(connection, 21)
+        >>> forget_jobs(connection)
+        1
+    """
     connection = psycopg_of(connection)
     values = {
         "filter": Jsonb({"all": True}),
@@ -138,7 +207,7 @@ def forget_jobs(connection: Any) -> int:
 
 
 def psycopg_of(connection: Any) -> psycopg.Connection[Any]:
-    """The connection of psycopg that Django or SQLAlchemy has below."""
+    """Return the connection of psycopg below one of Django or SQLAlchemy."""
     found = connection
     if hasattr(found, "ensure_connection"):
         found.ensure_connection()

@@ -160,7 +160,18 @@ class Worker:
     # -- handlers ---------------------------------------------------------------------
 
     def add(self, task: Task[Any, Any]) -> None:
-        """Take a task made with pulse.task."""
+        """Add a task made with pulse.task; the worker then claims jobs of its kind.
+
+        Args:
+            task: The task.
+
+        Raises:
+            ValueError: The kind has a handler already.
+            RuntimeError: The worker runs.
+
+        Example:
+            >>> worker.add(double.using(priority=5))
+        """
         if task.kind in self.tasks:
             raise ValueError(f"the kind {task.kind!r} has a handler already")
         if self._event_loop is not None:
@@ -186,14 +197,57 @@ class Worker:
         within: float | None = None,
         **options: Unpack[TaskOptions],
     ) -> Any:
-        """Make a function the handler of a kind; the options are those of task."""
+        """Make a function the handler of a kind.
+
+        Args:
+            kind: The name under which jobs of the function are enqueued.
+            batch: How many jobs one call takes at most; the function then takes a list
+                of jobs (pulse.batches).
+            within: How many seconds a batch waits to fill.
+            options: Options of the jobs, executor and declare (pulse.task).
+
+        Returns:
+            A decorator. It makes a Task, which has enqueue, typed by the function.
+
+        Raises:
+            TypeError: The function cannot run with this executor, or an option is
+                unknown.
+            ValueError: The kind has a handler already.
+            RuntimeError: The worker runs.
+
+        Example:
+            >>> @worker.handle("greet", priority=5)
+            ... def greet(name: str) -> str:
+            ...     return f"hello {name}"
+            >>> greet.enqueue(connection, "ann").new
+            True
+        """
         return decorator(kind, options, self.add, batch, within)
 
     def schedule(self, name: str, **options: Unpack[ScheduleOptions]) -> Scheduled:
-        """Have a task of this worker enqueued on a schedule: cron=, every= or at=.
+        """Have a task of this worker enqueued on a schedule.
 
-        Declared under the worker's application and written when the worker starts. A
-        function that is no task yet becomes the handler of the kind of this name.
+        The schedule is declared under the worker's application and written when the
+        worker starts. A function that is no task becomes the handler of the
+        kind of this name.
+
+        Args:
+            name: The name of the schedule.
+            options: cron, every or at, and what else pulse.schedule takes.
+
+        Returns:
+            A decorator of a task or a function. It returns the task.
+
+        Raises:
+            TypeError: The worker has no application.
+            ValueError: A schedule of this name is declared already.
+
+        Example:
+            >>> worker = pulse.Worker(dsn, application="shop")
+            >>> @worker.schedule("digest", cron="0 7 * * *", timezone="Europe/Berlin")
+            ... def digest(): ...
+            >>> digest.kind
+            'digest'
         """
         if self.application is None:
             raise TypeError(
@@ -209,7 +263,10 @@ class Worker:
 
     @property
     def declarations(self) -> Declarations | None:
-        """What is written when it starts; None without an application."""
+        """The settings and schedules that the worker writes when it starts.
+
+        None without an application.
+        """
         if self.application is None:
             return None
         kinds = kinds_of(self.tasks.values())
@@ -218,13 +275,45 @@ class Worker:
     # -- running ----------------------------------------------------------------------
 
     def run(self) -> None:
-        """Work until stop() or SIGTERM or SIGINT; a second signal ends the grace."""
+        """Claim and run jobs until stop(), SIGTERM or SIGINT.
+
+        A second signal ends the grace of running jobs.
+
+        Raises:
+            RuntimeError: The worker runs already, or has no handlers.
+            NotInstalled: There is no pulse in the database.
+            PermissionDenied: The role may not claim jobs.
+
+        Example:
+            >>> @worker.handle("once")
+            ... def once():
+            ...     worker.stop()
+            >>> job_id = once.enqueue(connection).id
+            >>> connection.commit()
+            >>> worker.run()
+        """
         asyncio.run(self.run_async(signals=True))
 
     async def run_async(self, *, signals: bool = False) -> None:
-        """Work on the running event loop until stop().
+        """Claim and run jobs on the running event loop until stop().
 
         Cancelling this stops the worker as stop() does, and takes as long.
+
+        Args:
+            signals: Whether SIGTERM and SIGINT stop the worker.
+
+        Raises:
+            RuntimeError: The worker runs already, or has no handlers.
+            NotInstalled: There is no pulse in the database.
+            PermissionDenied: The role may not claim jobs.
+
+        Example:
+            >>> worker.add(double)
+            >>> async def main():
+            ...     work = asyncio.create_task(worker.run_async())
+            ...     worker.stop()
+            ...     await work
+            >>> asyncio.run(main())
         """
         event_loop = asyncio.get_running_loop()
         with self._lock:
@@ -301,10 +390,25 @@ class Worker:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
-        """Work beside what the block does, and stop when it ends.
+        """Claim and run jobs while the block runs, and stop when it ends.
 
-        What keeps the worker from starting is raised here: no pulse in the database, no
-        access. A server that does not answer is waited for meanwhile.
+        If the server does not answer, the block begins after two seconds, and the
+        worker goes on to connect.
+
+        Returns:
+            An async context manager with the worker.
+
+        Raises:
+            RuntimeError: The worker runs already, or has no handlers.
+            NotInstalled: There is no pulse in the database.
+            PermissionDenied: The role may not claim jobs.
+
+        Example:
+            >>> worker.add(double)
+            >>> async with worker.running():
+            ...     handle = await double.enqueue(client, 21)
+            ...     await handle.result(timeout=10)
+            42
         """
         work = asyncio.create_task(self.run_async(), name="pulse worker")
         try:
@@ -319,22 +423,45 @@ class Worker:
             await work
 
     def lifespan(self, app: object) -> AbstractAsyncContextManager[None]:
-        """FastAPI(lifespan=worker.lifespan), also Starlette and Litestar."""
+        """Run the worker while an ASGI app runs: FastAPI, Starlette or Litestar.
+
+        Args:
+            app: The app; it is not used.
+
+        Returns:
+            An async context manager without a value.
+
+        Example:
+            >>> worker.add(double)
+            >>> # app = FastAPI(lifespan=worker.lifespan)
+            >>> async with worker.lifespan(app=None):
+            ...     handle = await double.enqueue(client, 21)
+            ...     await handle.result(timeout=10)
+            42
+        """
         return _without_value(self.running())
 
     def stop(self, grace: float | None = None) -> None:
         """Ask the worker to stop; from any thread or signal handler, and repeatedly.
 
-        It claims no more, lets running jobs end within grace (default: the worker's),
-        and releases the rest, which does not count as a failed attempt. Then run()
-        returns. Called before run(), it makes that return at once.
+        It claims no more and lets running jobs end within the grace. It releases the
+        rest, which does not count as a failed attempt. Then run() returns. Called
+        before run(), it makes that return at once.
+
+        Args:
+            grace: How many seconds running jobs get; None, the worker's own.
+
+        Example:
+            >>> worker.add(double)
+            >>> worker.stop()
+            >>> worker.run()
         """
         self._asked_to_stop = True
         self._stop(grace)
 
     @property
     def dsns(self) -> list[str]:
-        """The databases it works on; may be set until it runs."""
+        """The databases that the worker works on; may be set until it runs."""
         return [each.dsn for each in self._connectors] or [self.dsn]
 
     @dsns.setter
@@ -345,7 +472,21 @@ class Worker:
         self.dsn = self._connectors[0].dsn
 
     def add_node(self, dsn: str) -> None:
-        """Work on one more database; of a worker that was given several, any time."""
+        """Work on one more database; only a worker that was given a list of DSNs can.
+
+        Args:
+            dsn: Where the database is.
+
+        Raises:
+            TypeError: The worker was given one DSN and no list.
+            ValueError: It works on this database already.
+
+        Example:
+            >>> worker = pulse.Worker(["host=one dbname=app"])
+            >>> worker.add_node("host=two dbname=app")
+            >>> worker.dsns
+            ['host=one dbname=app', 'host=two dbname=app']
+        """
         connector = self._connector(dsn)
         with self._lock:
             self._require_several()
@@ -356,7 +497,22 @@ class Worker:
                 self._call_soon(self._node_loops.add, connector)
 
     def remove_node(self, dsn: str, grace: float | None = None) -> None:
-        """Leave a database: its runs may end within grace, the rest is released."""
+        """Leave a database: its running jobs get the grace, the rest is released.
+
+        Args:
+            dsn: As it was given to the worker or to add_node.
+            grace: How many seconds running jobs get; None, the worker's own.
+
+        Raises:
+            TypeError: The worker was given one DSN and no list.
+            ValueError: It does not work on this database, or on no other.
+
+        Example:
+            >>> worker = pulse.Worker(["host=one dbname=app", "host=two dbname=app"])
+            >>> worker.remove_node("host=one dbname=app")
+            >>> worker.dsns
+            ['host=two dbname=app']
+        """
         connector = self._connector(dsn)
         with self._lock:
             self._require_several()
@@ -391,7 +547,7 @@ class Worker:
             self._loop.stop(0 if self._loop.stopping else None)
 
     def _connector(self, dsn: str) -> Connector:
-        """To one of several databases."""
+        """Make the Connector of one of several databases."""
         return Connector(dsn, self.name, self._prepare, self._durable, node_label(dsn))
 
     def _settings(self, recycle: Recycle) -> LoopSettings:
@@ -443,7 +599,7 @@ def new_name() -> str:
 
 
 def require_importable(function: Callable[[], object]) -> None:
-    """A child process finds it by its name."""
+    """Raise TypeError unless a child process can find the function by its name."""
     try:
         pickle.dumps(function)
     except Exception as error:
