@@ -1,4 +1,4 @@
-"""What pulse.install asks a database before it does anything."""
+"""The queries of pulse.install: product, version, and transactions in the way."""
 
 from typing import Final
 
@@ -54,7 +54,7 @@ VERSION: Final = r"""
     WHERE n.nspname = 'pulse_internal' AND p.proname = 'manifest' AND p.pronargs = 0
 """
 
-# Whose transactions an upgrade waits for: locks on tables, views and gates of pulse.
+# Transactions that an upgrade waits for: locks on tables, views, gates of pulse.
 HOLDERS: Final = """
     SELECT DISTINCT
         a.pid,
@@ -81,7 +81,7 @@ HOLDERS: Final = """
     LIMIT 5
 """
 
-# Before COMMIT: what keeps claims and ticks out stays locked, for this session.
+# Before COMMIT: this session keeps the locks that shut out claims and ticks.
 KEEP_OUT: Final = """DO $$
 BEGIN
     PERFORM pg_catalog.pg_advisory_lock(l.classid::integer, l.objid::integer)

@@ -1,4 +1,4 @@
-"""What operators send: the command line and the web app share these statements.
+"""The statements of operators; the command line and the web app share them.
 
 Ids leave the database as text.
 """

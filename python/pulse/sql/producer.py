@@ -60,7 +60,7 @@ def enqueue_one(arguments: tuple[str, ...]) -> LiteralString:
     return call("enqueue_one", arguments)
 
 
-# One argument of type text: what every driver can pass the same way.
+# One argument of type text, which every driver passes in the same way.
 ENQUEUE_LIST: Final = (
     "SELECT * FROM pulse.enqueue_many(jobs => CAST(CAST(%(jobs)s AS text) AS jsonb))"
 )

@@ -1,4 +1,4 @@
-"""The statements of pulse.testing that nothing else has."""
+"""The statements that only pulse.testing sends."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ FROM pulse.jobs AS j
 WHERE j.state IN ('scheduled', 'retrying')
 ORDER BY j.run_at, j.job_id"""
 
-# As text: what drivers make of jsonb differs.
+# As text, because drivers decode jsonb differently.
 JOBS: Final = """
 SELECT CAST(to_jsonb(j) AS text) FROM pulse.jobs AS j WHERE j.kind = %(kind)s"""
 

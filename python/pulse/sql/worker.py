@@ -9,7 +9,7 @@ from pulse.sql.idle import IDLE_LIMIT, UNREAD_LIMIT
 if TYPE_CHECKING:
     from typing_extensions import LiteralString
 
-# A lock that another session keeps on one job must not hold up what concerns others:
+# A lock that another session keeps on one job must not hold up other jobs:
 # the worker comes back to it. An argument is taken from here, so the call comes after.
 WITHIN: Final = """
 FROM (
@@ -107,7 +107,7 @@ CROSS JOIN LATERAL pulse.wait_for(
     signal => %(signal)s
 ) AS w"""
 
-# What a handler asks for through the worker, by name.
+# The calls of a handler through the worker, by name.
 CALLS: Final[dict[str, LiteralString]] = {
     "checkpoint": CHECKPOINT,
     "upstream": UPSTREAM,
@@ -172,7 +172,7 @@ SESSION_SETTINGS: Final = {
 }
 SET: Final = "SELECT set_config(%(name)s, %(value)s, false)"
 
-# What a worker calls, for the check at its start.
+# The functions that a worker calls, for the check at its start.
 WORKER_FUNCTIONS: Final = (
     "exchange",
     "complete",
