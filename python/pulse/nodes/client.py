@@ -28,7 +28,7 @@ that took: one that accepts connections and hangs must not take most of the time
 
 
 class Routes:
-    """What is known of the nodes; numbers are learnt when a node first answers."""
+    """The DSNs of the nodes and their numbers, learnt when a node first answers."""
 
     def __init__(self, dsns: Sequence[str], homes: Mapping[str, int] | None) -> None:
         self.dsns = connections.distinct_dsns(dsns)

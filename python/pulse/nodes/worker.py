@@ -195,7 +195,7 @@ class NodeLoops:
     async def _wait_for_answers(
         self, asking: set[asyncio.Task[tuple[int, str]]]
     ) -> set[asyncio.Task[tuple[int, str]]]:
-        """Those that answer within START_WITHIN and before a stop; cancels the rest."""
+        """Return the nodes that answer within START_WITHIN and before a stop."""
         stopped = asyncio.create_task(self._stopped.wait())
         pending: set[asyncio.Task[Any]] = set(asking)
         until = asyncio.get_running_loop().time() + START_WITHIN

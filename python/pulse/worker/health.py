@@ -47,7 +47,7 @@ MEASURE_EVERY = 20
 
 @dataclass(frozen=True)
 class HealthReport:
-    """What a loop knows about itself."""
+    """The state of a loop, as the probes read it."""
 
     connected: bool
     stopping: bool
@@ -227,7 +227,7 @@ class Recycle(Hooks):
 
 
 def memory() -> int:
-    """What this process uses now, in bytes; its peak where that is not known."""
+    """Return the memory of this process in bytes; its peak if that is all there is."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")

@@ -1,4 +1,4 @@
-"""What wakes the loop: the end of a run, a notification, or the next poll.
+"""Wakeups of the loop: the end of a run, a notification, or the next poll.
 
 The loop sleeps on a Wakeup. Runs set it from any thread when they end. The Listener
 sets it when the server has a job for an idle lane: while a lane has no job, the
@@ -51,7 +51,7 @@ LONGEST_RATE_PAUSE = 60.0
 
 
 class Wakeup:
-    """What the loop waits on, and what it is to ask for when it wakes."""
+    """The event that the loop waits on, and the lanes to ask for when it wakes."""
 
     def __init__(self) -> None:
         self.poll_at = 0.0

@@ -570,7 +570,7 @@ class Worker:
 async def _without_value(
     context: AbstractAsyncContextManager[object],
 ) -> AsyncIterator[None]:
-    # What a lifespan yields is the state of the application.
+    # ASGI takes the value of a lifespan for the state of the application.
     async with context:
         yield
 
