@@ -1,4 +1,8 @@
-"""The ASGI app: `create_app(dsn)`, to be served alone or mounted into a site."""
+"""The ASGI app: `create_app(dsn)`, to be served alone or mounted into a site.
+
+It puts together the database, the hub of the streams, the routes and the checks before
+them. `pulse web` serves it (serving.py), and pulse.django has it as a view.
+"""
 
 from __future__ import annotations
 
@@ -46,12 +50,25 @@ def create_app(
     allow_hosts: Iterable[str] = (),
     max_connections: int = 8,
 ) -> FastAPI:
-    """The app. Without authenticate or tokens it answers this machine only.
+    """Make the ASGI app of the operator's page and its HTTP API.
 
-    tokens brings the login page; authenticate is any callable that says who asks, and
-    is asked first. Given several DSNs it shows all of these databases together, and
-    each by itself. A mounted app does not learn when its site ends:
-    call `await close(app)` there.
+    Without authenticate and tokens it answers requests of this machine only. A mounted
+    app does not learn when its site ends: call `await close(app)` there.
+
+    Args:
+        dsn: Where the database is; empty, the environment chooses. With several DSNs
+            the page shows all of these databases together, and each by itself.
+        authenticate: Returns the identity of a request's user, or None; it is called
+            before tokens are looked at.
+        tokens: The tokens of users; with them there is a login page.
+        allow_hosts: Further host names under which the app answers.
+        max_connections: How many connections it opens at most, for each database.
+
+    Returns:
+        The app.
+
+    Raises:
+        ValueError: A DSN is given twice, or none.
     """
     if isinstance(dsn, str):
         app = of_one(dsn, max_connections)

@@ -1,4 +1,8 @@
-"""The connections of the web app: a pool, and transactions that act as a role."""
+"""The connections of the web app: a pool, and transactions that act as a role.
+
+Routes, metrics and the hub open a Session for each request or poll. Database opens and
+closes the pool with the app.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +58,7 @@ class Session:
         return next(iter(await self.rows(query, **values)), None)
 
     async def rights(self) -> list[str]:
-        """What the role may do; a role that was given nothing may not even ask."""
+        """Ask for the rights of the role; a role without access may not even ask."""
         try:
             async with self.connection.transaction():
                 return [row["access"] for row in await self.rows(operator.MY_ACCESS)]
@@ -107,7 +111,7 @@ class Database:
             yield await begin(connection, role, read_only)
 
     async def verbs(self, session: Session) -> list[dict[str, Any]]:
-        """What pulse.verbs() answers, asked once for each build of the SQL."""
+        """Return the answer of pulse.verbs(), read once for each build of the SQL."""
         build = first(await session.one(queries.BUILD))
         if self._verbs[0] != build:
             self._verbs = build, await session.rows(queries.VERBS)

@@ -1,8 +1,8 @@
 """Several databases: a page of all, and below node/N/ the whole page of each.
 
 Every node has the app of one database, unchanged; a path that names a job goes to the
-node in its id. What is said of all comes from asking them at the same time. None is
-waited for long: one that does not answer is shown as that, and the others as they are.
+node in its id. The pages of all nodes ask them at the same time. None is waited for
+long: a node that does not answer is shown as such, beside the answers of the others.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OF_A_JOB = re.compile(r"/admin/workers/jobs/(\d{1,19})(?=/|$)")
 
 @dataclass(eq=False)
 class Node:
-    """One of the databases, and what it said last."""
+    """One of the databases, and what is known of it from its last answer."""
 
     dsn: str
     app: FastAPI
@@ -49,7 +49,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a node said, or why it did not."""
+    """The answer of a node, or the reason why there is none."""
 
     node: Node
     state: str | None = None
@@ -91,8 +91,8 @@ class Fleet:
         async def ask() -> Any:
             try:
                 async with node.app.state.database.session(role, read_only=True) as db:
-                    said = first(await db.one(producer.NODE))
-                    return said, await read(db)
+                    own = first(await db.one(producer.NODE))
+                    return own, await read(db)
             except Exception as error:
                 return error
 
@@ -116,13 +116,13 @@ class Fleet:
                 raise answer
             words = ": ".join(filter(None, (problem.title, problem.detail)))
             return Answer(node, problem=words, hint=problem.hint)
-        said, found = answer
-        node.number = said["node"]
-        return Answer(node, said["node_state"], found)
+        own, found = answer
+        node.number = own["node"]
+        return Answer(node, own["node_state"], found)
 
 
 def checked(answer: Answer, places: dict[int, str]) -> Answer:
-    """The same, or what is wrong with its number."""
+    """Return the answer, or one with the problem of the node's number."""
     node, number = answer.node, answer.node.number
     assert number is not None
     try:

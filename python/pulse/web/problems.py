@@ -1,4 +1,7 @@
-"""Errors as application/problem+json (RFC 9457), with the SQLSTATE of the database."""
+"""Errors as application/problem+json (RFC 9457), with the SQLSTATE of the database.
+
+install() adds the handlers of exceptions to the app; each answers with a Problem.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ log = logging.getLogger("pulse.web")
 
 @dataclass(eq=False)
 class Problem(Exception):
-    """What went wrong, as the client reads it."""
+    """An error as the client reads it."""
 
     status: int
     title: str
@@ -72,7 +75,7 @@ def from_request(error: RequestValidationError) -> Problem:
 
 
 def from_exception(error: Exception) -> Problem | None:
-    """What a client reads about any error; None for a bug."""
+    """Describe any error for the client; None for a bug."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, RequestValidationError):

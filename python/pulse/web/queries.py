@@ -1,6 +1,7 @@
-"""What only the web app sends: the rest is in pulse.sql.operator.
+"""The statements that only the web app sends; pulse.sql.operator has the rest.
 
-Ids leave the database as text, durations as seconds.
+The routes, the hub of the streams and the metrics import them. Ids leave the database
+as text, durations as seconds.
 """
 
 from pulse.sql import operator
@@ -26,7 +27,7 @@ BEGIN = """
         pg_catalog.set_config('jit', 'off', true)
 """
 
-# -- who is there -----------------------------------------------------------------
+# -- roles, workers -----------------------------------------------------------------
 
 VERSION = "SELECT v.version FROM pulse.version() AS v"
 BUILD = "SELECT v.version, v.build FROM pulse.version() AS v"
@@ -170,7 +171,7 @@ SET_KIND = """
     )
 """
 
-# -- what is going on -------------------------------------------------------------
+# -- overview ---------------------------------------------------------------------
 
 RUNNING = """
     SELECT
@@ -216,7 +217,7 @@ DEAD_GROUPS = """
     FROM pulse.dead_groups(filter => %(filter)s, max_groups => %(groups)s) AS g
 """
 
-# What is wrong and how many there are of everything: the hub sends it every 5 seconds.
+# Problems and the counts of everything: the hub sends them every 5 seconds.
 SUMMARY = f"""
     SELECT
         (
@@ -358,8 +359,8 @@ FLOW = """
     LIMIT %(most)s
 """
 
-# A page of jobs leaves out what is large: 200 payloads may be 1.6 GB. What is stored
-# in little space may still be a long text; what is not is never read for it.
+# A page of jobs leaves out large values: 200 payloads may be 1.6 GB. The stored size is
+# tested first, so that a large value is never read; a small one may be a long text.
 JOBS = f"""
     SELECT
         {JOB_COLUMNS},
@@ -384,7 +385,7 @@ JOB = f"""
     WHERE j.job_id = %(job_id)s
 """
 
-# What the stream of a job sends. No lease_until: each heartbeat moves it.
+# The values that the stream of a job sends. No lease_until: each heartbeat moves it.
 WATCHED = """
     SELECT
         j.job_id::text AS job_id, j.state, j.lane, j.kind, j.priority,

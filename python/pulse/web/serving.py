@@ -1,4 +1,4 @@
-"""Serve the app alone: `pulse web`."""
+"""Serve the app alone: `pulse web` calls it, with uvicorn."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Server(uvicorn.Server):
                 app,
                 log_level=log_level,
                 access_log=False,
-                # The client is who connects: only our own code trusts a proxy.
+                # The client is the peer that connects; our own code trusts proxies.
                 proxy_headers=False,
                 server_header=False,
                 timeout_graceful_shutdown=5,

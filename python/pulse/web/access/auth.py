@@ -1,4 +1,7 @@
-"""Authentication: who the user is. The database decides what they may do."""
+"""Authentication: from a request to the identity of its user.
+
+guard.py calls it before every request. The database decides what the user may do.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ class Identity:
 
     @property
     def follower(self) -> str:
-        """Whose share of the streams a request takes: the token's, else the user's."""
+        """The name under which open streams are counted: the token's or the user's."""
         return self.token or self.user
 
 
@@ -94,7 +97,7 @@ class Tokens:
         return cls(roles)
 
     def cookie(self, token: str) -> str | None:
-        """What the browser keeps instead of the token; None for a wrong one."""
+        """Return the cookie that stands for the token; None for a wrong token."""
         return cookie_for(token) if digest(token) in self._identities else None
 
     async def __call__(self, connection: HTTPConnection, /) -> Identity | None:

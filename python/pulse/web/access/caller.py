@@ -1,4 +1,7 @@
-"""What a route gets: the database in the caller's role, and the shared streams."""
+"""Caller: the argument by which a route gets the database in the user's role.
+
+FastAPI makes one for each request. It also has the shared streams.
+"""
 
 from __future__ import annotations
 

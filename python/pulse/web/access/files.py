@@ -1,4 +1,4 @@
-"""Files that give tokens and users their roles."""
+"""Files that give tokens and users their roles; `pulse web` reads them at its start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The login page: a token is typed in once, the browser keeps a cookie."""
+"""The login page: a user types in a token once, and the browser keeps a cookie.
+
+guard.py passes it the requests of browsers that are not logged in.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ NODE = re.compile(r"/node/(\d{1,4})(?=/)")
 
 
 class Login:
-    """All that a visitor gets who is not logged in."""
+    """Answers the requests of visitors that are not logged in."""
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
@@ -79,9 +82,9 @@ class Login:
 
 
 def is_secure(request: Request) -> bool:
-    """X-Forwarded-Proto counts from any client: it only makes the cookie stricter."""
-    said = request.headers.get("x-forwarded-proto")
-    return "https" in (request.url.scheme, said)
+    """Read X-Forwarded-Proto of any client: it only makes the cookie stricter."""
+    forwarded = request.headers.get("x-forwarded-proto")
+    return "https" in (request.url.scheme, forwarded)
 
 
 def token_in(body: bytes) -> str:

@@ -1,4 +1,7 @@
-"""How `pulse web` authenticates, from its options, files and environment."""
+"""The authentication of `pulse web`, from its options, files and environment.
+
+pulse.cli.web calls it before it starts the server.
+"""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ MOST_STREAMS = 1000
 # So that one token, or one user, cannot take all of them.
 MOST_STREAMS_OF_ONE = MOST_STREAMS // 4
 ENDED = frozenset({"completed", "dead", "cancelled"})
-# They grow by themselves; a client counts on from what it got last.
+# They grow by themselves; a client counts on from the last value that it got.
 CLOCKS = ("oldest_ready_seconds", "running_seconds")
 
 
@@ -275,7 +275,7 @@ class Hub:
 
 
 def without_clocks(row: Mapping[str, Any]) -> str:
-    """What makes two overviews differ: all but what time alone changes."""
+    """Return an overview as text, without the values that change with time alone."""
     timeless = {
         name: [{k: v for k, v in each.items() if k not in CLOCKS} for each in row[name]]
         for name in ("lanes", "running")

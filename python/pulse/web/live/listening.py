@@ -1,4 +1,4 @@
-"""LISTEN for progress, where that works."""
+"""LISTEN for the progress of jobs, where notifications arrive; the hub calls it."""
 
 from __future__ import annotations
 

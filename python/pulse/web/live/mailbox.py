@@ -1,4 +1,7 @@
-"""Between the hub and one client: messages that wait to be sent."""
+"""Between the hub and one client: messages that wait to be sent.
+
+The hub puts messages in, the response of the stream (streams.py) takes them out.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ from typing import Any
 
 
 class Mailbox:
-    """What a client has not been sent yet: of each event only the newest.
+    """The messages that a client has not been sent yet: of each event only the newest.
 
-    A brief one belongs to a user who sees a job only while it awaits approval.
+    A brief one belongs to a user that sees a job only while it awaits approval.
     """
 
     def __init__(self, *, brief: bool = False) -> None:
@@ -22,7 +25,7 @@ class Mailbox:
         self.closed = False
 
     def put(self, event: str, message: bytes) -> None:
-        # The newest last: it is what holds.
+        # The newest last: the client keeps the last one.
         self._waiting.pop(event, None)
         self._waiting[event] = message
         self._changed.set()
@@ -32,7 +35,7 @@ class Mailbox:
         self._changed.set()
 
     async def take(self, within: float) -> bytes:
-        """What has come, or nothing when nothing came in time."""
+        """Wait for messages and return them; nothing if none came in time."""
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._changed.wait(), within)
         self._changed.clear()

@@ -1,4 +1,4 @@
-"""The response that sends server-sent events."""
+"""The response that sends server-sent events; routes/streams.py returns it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flows: the names of one, how their jobs stand, and which waits for which."""
+"""Flows: their names, the states of their jobs, and the dependencies between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of a lane: who waits and runs, and exceptions for one of them."""
+"""Groups of a lane: their waiting and running jobs, and settings of single groups."""
 
 from __future__ import annotations
 

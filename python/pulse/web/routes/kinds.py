@@ -1,4 +1,4 @@
-"""Kinds: what is known of them, and their settings."""
+"""Kinds: their counts and settings."""
 
 from __future__ import annotations
 

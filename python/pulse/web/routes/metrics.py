@@ -1,7 +1,8 @@
 """GET /metrics: the queue as Prometheus reads it.
 
-Counters and histograms are pulse.counters, gauges what stands there now. What is not
-there is zero, not absent: a series that only comes with the first failure has no rate.
+Counters and histograms are pulse.counters; gauges have the values of now. A series that
+has no value yet is zero, not absent: if it began with the first failure, it would have
+no rate.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ router = APIRouter(tags=["metrics"])
 LEVELS = {"ok": 0, "warn": 1, "fail": 2}
 Row = Mapping[str, Any]
 
-# Name, column of a lane, what it says.
+# Name, column of a lane, help text.
 LANE_GAUGES = (
     ("pulse_lane_slots", "max_slots", "Jobs that may run at once; absent: no limit."),
     ("pulse_lane_running", "used", "Jobs that run."),
@@ -51,10 +52,10 @@ LANE_GAUGES = (
     ("pulse_lane_enabled", "enabled", "Whether the lane is enabled."),
     ("pulse_lane_drained", "drained", "Whether the lane is drained."),
 )
-# Of these, what is unknown is not zero.
+# Of these gauges an unknown value is not zero.
 MAY_BE_ABSENT = {"max_slots"}
 
-# Name, column of a kind, what it says.
+# Name, column of a kind, help text.
 KIND_GAUGES = (
     ("pulse_kind_ready", "ready", "Jobs in line; an estimate where they are many."),
     ("pulse_kind_running", "running", "Jobs that run."),
@@ -70,7 +71,7 @@ KIND_GAUGES = (
     ),
 )
 
-# Name, column of pulse.counters, what it says.
+# Name, column of pulse.counters, help text.
 COUNTERS = (
     ("pulse_jobs_enqueued", "enqueued", "Jobs that were enqueued."),
     ("pulse_runs_started", "started", "Runs that began: claims."),
@@ -94,7 +95,7 @@ HISTOGRAMS = (
     ("pulse_run_seconds", "run", "How long completed and failed runs took."),
 )
 
-# Name, gauge of pulse.gauges(), its label, what it says.
+# Name, gauge of pulse.gauges(), its label, help text.
 GAUGES = (
     (
         "pulse_lane_dead",
@@ -173,7 +174,7 @@ async def read(db: Session) -> Queue:
 
 
 class Queue(Collector):
-    """What one request saw of the queue."""
+    """The values of the queue at one request, as a collector of prometheus_client."""
 
     def __init__(
         self,
@@ -290,8 +291,9 @@ class Queue(Collector):
 
 
 def all_lanes(now: Row, counters: Sequence[Row]) -> list[Row]:
-    """Those there are, and those of which only counters are left: empty, and open
-    unless everything is paused.
+    """Return the lanes, and those of which only counters are left.
+
+    The latter are empty, and open unless everything is paused.
     """
     names = {lane["name"] for lane in now["lanes"]}
     left = dict.fromkeys(column for _, column, _ in LANE_GAUGES)

@@ -1,4 +1,7 @@
-"""All nodes at a glance: each by itself, lanes added up, what runs; and metrics."""
+"""All nodes at a glance: each by itself, lanes added up, running jobs, and metrics.
+
+Only an app of several databases has these routes (web/fleet.py).
+"""
 
 from __future__ import annotations
 

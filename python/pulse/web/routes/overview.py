@@ -24,9 +24,9 @@ async def me(caller: CurrentCaller) -> Any:
         # A role without any access may not read the version.
         has = await db.one(queries.VERSION) if rights else {"version": None}
     streams = await caller.may_stream()
-    who = caller.identity
-    said = {"user": who.user, "signed_in": who.signed_in, "streams": streams}
-    return {**found, **first(has), **said, "rights": rights}
+    identity = caller.identity
+    user = {"user": identity.user, "signed_in": identity.signed_in}
+    return {**found, **first(has), **user, "streams": streams, "rights": rights}
 
 
 @router.get("/verbs", response_model=responses.Verbs)

@@ -1,4 +1,7 @@
-"""Query parameters: one that a route does not know is refused, not ignored."""
+"""Query parameters: a parameter that a route does not know is refused, not ignored.
+
+app.py has every route depend on it.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ async def refuse_unknown(request: Request) -> None:
 
 
 def parameters(dependant: Any) -> Iterator[Any]:
-    """Those of a route and of what it depends on, as FastAPI has found them."""
+    """Yield the parameters that FastAPI has found of a route and its dependencies."""
     yield from dependant.query_params
     for below in dependant.dependencies:
         yield from parameters(below)

@@ -1,4 +1,4 @@
-"""Schedules: make, change, remove, pause and resume them; what each run became."""
+"""Schedules: make, change, remove, pause and resume them, and list their runs."""
 
 from __future__ import annotations
 

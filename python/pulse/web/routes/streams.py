@@ -1,4 +1,4 @@
-"""Streams of the overview and of one job."""
+"""The streams of the overview and of one job: server-sent events from web/live."""
 
 from __future__ import annotations
 

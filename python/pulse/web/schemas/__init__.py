@@ -1,1 +1,1 @@
-"""What clients send and get, as the OpenAPI document describes it."""
+"""The bodies of requests and answers, as the OpenAPI document describes them."""

@@ -1,4 +1,7 @@
-"""Answers of several databases on one page, as responses.py has those of one."""
+"""The answers about several databases on one page (routes/nodes.py).
+
+responses.py has the answers about one database.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What clients may send, as the OpenAPI document describes it."""
+"""The bodies of requests, as the OpenAPI document describes them.
+
+FastAPI checks each request against them. The routes pass the values to a statement.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +115,7 @@ def interval(value: float | str | None) -> str | None:
 
 
 def values(body: BaseModel) -> dict[str, Any]:
-    """What a statement is given: durations as PostgreSQL reads them."""
+    """Return the values for a statement, durations as PostgreSQL reads them."""
     return {
         name: interval(value) if name in DURATIONS else value
         for name, value in body.model_dump().items()

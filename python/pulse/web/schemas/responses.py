@@ -1,4 +1,8 @@
-"""Answers, as OpenAPI describes them: ids and moments are text, durations seconds."""
+"""The answers, as the OpenAPI document describes them.
+
+FastAPI checks what a route returns against them. Ids and moments are text, durations
+seconds.
+"""
 
 from __future__ import annotations
 
@@ -300,7 +304,7 @@ class Health(BaseModel):
 class DeadGroup(BaseModel):
     kind: str
     error: str | None
-    # What a filter takes to mean these jobs.
+    # The filter that selects these jobs.
     error_like: str | None
     jobs: int
     lanes: list[str]

@@ -1,4 +1,7 @@
-"""Answers about schedules and their runs, as responses.py has the rest."""
+"""The answers about schedules and their runs (routes/schedules.py).
+
+responses.py has the other answers.
+"""
 
 from __future__ import annotations
 
