@@ -1,4 +1,7 @@
-"""The command `pulse`: its verbs, and the one place where errors become words."""
+"""The command `pulse`: its verbs, and the one place where errors become messages.
+
+The console script `pulse` starts here.
+"""
 
 import json
 import os
@@ -145,7 +148,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def explain(error: Exception, session: Session | None) -> Problem | None:
-    """What a person should read instead of a traceback; None for a bug of ours."""
+    """Return the message instead of a traceback; None for a bug of pulse."""
     from pulse.embedded import EmbeddedError
     from pulse.install import InstallError
 

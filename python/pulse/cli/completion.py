@@ -1,4 +1,7 @@
-"""completion: what a shell needs to complete the verbs and options of pulse."""
+"""completion: the script that completes the verbs and options of pulse in a shell.
+
+command.py calls answers() first, because the script calls pulse to complete a word.
+"""
 
 import os
 
@@ -23,7 +26,7 @@ def completion(shell: str) -> None:
 
 
 def answers(root: click.Command) -> bool:
-    """Whether a shell has asked, and was answered."""
+    """Return whether a shell has asked for a completion, and print the answer."""
     asked = os.environ.get(VARIABLE)
     if not asked:
         return False

@@ -103,7 +103,7 @@ def make_worker(dsn: str, seconds: float) -> "pulse.Worker":
 
 
 class Demo:
-    """What happened so far, each event printed once and in order."""
+    """The events so far, each printed once and in order."""
 
     def __init__(self, session: Session, seconds: float) -> None:
         self.session = session
@@ -201,7 +201,7 @@ class Demo:
         self.refresh()
 
     def check(self) -> list[str]:
-        """What should have happened and did not."""
+        """Return the expected events that are missing."""
         pictures = self.of("resize-picture", "completed")
         first = sorted(pictures, key=lambda row: row["finished_at"])[:20]
         expected = {
@@ -272,7 +272,7 @@ def play_on(server: EmbeddedServer, session: Session, seconds: float) -> int:
 
 
 def program() -> str:
-    """What to type for pulse: `make demo` leaves it in a venv that is not active."""
+    """Return how to call pulse: `make demo` leaves it in an inactive venv."""
     here = Path(sys.executable).with_name("pulse")
     on_path = shutil.which("pulse") or not here.exists()
     return "pulse" if on_path else os.path.relpath(here)

@@ -1,4 +1,7 @@
-"""A locale that is not UTF-8: everything works, what it cannot show becomes a ?."""
+"""Input and output where the locale is not UTF-8: characters it lacks are shown as ?.
+
+command.py calls it before anything is read or printed.
+"""
 
 import codecs
 import io

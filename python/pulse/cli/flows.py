@@ -11,7 +11,7 @@ from pulse.cli.problems import Problem
 from pulse.cli.session import Row, Session, with_session
 from pulse.sql import operator
 
-# What a name of the graph is painted in, the first state that one of its jobs has.
+# The colour of a name in the graph: that of the first state that one of its jobs has.
 FILLS = {
     "dead": "#f4b6b6",
     "cancelled": "#dddddd",

@@ -136,7 +136,7 @@ def resume(session: Session, lane: str | None, holder: str) -> None:
     values = {"lane": lane, "holder": holder, "reason": None}
     held = {(row["lane"], row["holder"]) for row in session.rows(operator.HOLDS)}
     changed = False
-    # What was held may be known by that alone, so it is not resumed twice.
+    # resume_lane and resume are only called for a hold that exists.
     if lane is not None and (lane, "drain") in held:
         changed = bool(session.one(operator.RESUME_LANE, values)["changed"])
     if (lane, holder) in held:

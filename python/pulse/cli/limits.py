@@ -9,7 +9,7 @@ from pulse.cli import queries, show
 from pulse.cli.session import Row, Session, with_session
 from pulse.sql import operator
 
-# Settings of a lane that limit what runs.
+# Settings of a lane that limit its running jobs.
 LIMITS = ("max_slots", "fair", "group_slots", "in_order", "rate", "group_rate")
 SCOPES = ("lane", "each group")
 COLOURS = {

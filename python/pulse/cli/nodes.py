@@ -27,7 +27,10 @@ def ask_all(
     read: "Callable[[Session], Any]",
     tell: Callable[[str], None],
 ) -> dict[int, Any]:
-    """What read finds in each that answers, by its number; tell gets the others."""
+    """Read from every node at the same time; return what came, by node number.
+
+    tell gets a line for each node that did not answer.
+    """
     from pulse.nodes import require_own_number
     from pulse.sql import producer
 
@@ -118,7 +121,7 @@ def summed(rows: "list[Row]") -> "Row":
             name: any(row[name] for row in rows)
             for name in ("depth_estimated", "delayed_estimated")
         },
-        # Of all of them, or it is not said of the sum.
+        # The sum is drained if all of them are.
         "enabled": any(row["enabled"] for row in rows),
         "drained": all(row["drained"] for row in rows),
         "paused_by": sorted(

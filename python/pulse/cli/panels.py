@@ -1,4 +1,7 @@
-"""The lists of pulse top: what is in one, how it is sorted, which row is chosen."""
+"""The lists of pulse top: their rows, the sort order and the chosen row.
+
+screen.py draws a Panel, the keys in top.py change it.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass

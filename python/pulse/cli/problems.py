@@ -1,7 +1,8 @@
-"""What a person reads when something is wrong: what it is, and what fixes it.
+"""The messages that a person reads when something is wrong, with the fix.
 
-Exit codes: 1 refused or failed · 2 wrong usage · 3 pulse is missing or too old ·
-4 no server · 5 not allowed · 6 waited too long · 130 interrupted.
+command.py turns exceptions into a Problem and ends with its exit code: 1 refused or
+failed · 2 wrong usage · 3 pulse is missing or too old · 4 no server · 5 not allowed ·
+6 waited too long · 130 interrupted.
 """
 
 import os
@@ -88,11 +89,11 @@ def no_driver(error: ImportError) -> Problem:
 
 
 def unreachable(error: psycopg.Error, target: Target, given: bool) -> Problem:
-    """A connection that failed: why, and what to look at."""
+    """Describe a connection that failed: the reason, and how to go on."""
     text = str(error).strip()
     # An indented line is advice of libpq, which the remedy repeats.
     lines = [line for line in text.splitlines() if not line[:1].isspace()]
-    said = re.sub(r"^.*?(?:FATAL: +|error: )", "", lines[-1] if lines else "")
+    reason = re.sub(r"^.*?(?:FATAL: +|error: )", "", lines[-1] if lines else "")
     if re.search(r'database ".*" does not exist', text):
         return Problem(
             f"there is no database {target.database} at this server",
@@ -103,20 +104,20 @@ def unreachable(error: psycopg.Error, target: Target, given: bool) -> Problem:
     if re.search(r"authentication failed|no password supplied|pg_hba.conf", text):
         return Problem(
             f"the server does not let {target.user} in",
-            said,
+            reason,
             "put user and password into --dsn, PULSE_DSN or ~/.pgpass",
             NOT_ALLOWED,
         )
     if re.search(r'role ".*" does not exist', text):
         return Problem(
             f"the server knows no role {target.user}",
-            said,
+            reason,
             "name another one: --dsn postgresql://ROLE@HOST/DATABASE",
             NOT_ALLOWED,
         )
     return Problem(
         f"cannot reach the server: {target}",
-        said,
+        reason,
         "is it running there? check --dsn, PULSE_DSN or DATABASE_URL"
         if given
         else "pulse dev   (starts one here; name yours with --dsn or PULSE_DSN)",

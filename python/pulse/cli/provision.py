@@ -61,21 +61,21 @@ def install(
         ) as bar:
             task = bar.add_task("installing", total=len(todo.statements))
 
-            def wait(said: str, pause: float) -> None:
+            def wait(reason: str, pause: float) -> None:
                 bar.reset(task)
-                retry = f"a lock is not free, trying again in {pause:.0f} s. {said}"
+                retry = f"a lock is not free, trying again in {pause:.0f} s. {reason}"
                 session.err.print(Text(retry, style="yellow"), soft_wrap=True)
                 time.sleep(pause)
 
             installer.apply(connection, todo, lambda: bar.advance(task), wait)
-        said = start_watchdog(session) if watchdog else "not requested"
+        watched = start_watchdog(session) if watchdog else "not requested"
     done = bool(todo.statements)
     if session.as_json:
         return session.print_json(
-            {"did": todo.summary, "changed": done, "watchdog": said}
+            {"did": todo.summary, "changed": done, "watchdog": watched}
         )
     session.say(f"{'done: ' if done else ''}{todo.summary}")
-    session.say(f"watchdog: {said}")
+    session.say(f"watchdog: {watched}")
     if done:
         session.say(
             "Next: SELECT pulse.grant_access('your_role', 'producer'); and others "

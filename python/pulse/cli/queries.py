@@ -1,4 +1,4 @@
-"""What only the command line sends: the rest is in pulse.sql.operator.
+"""The statements that only the command line sends; pulse.sql.operator has the rest.
 
 Ids leave the database as text.
 """

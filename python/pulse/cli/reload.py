@@ -1,4 +1,7 @@
-"""work --reload: a child process works, and is replaced when a file changes."""
+"""work --reload: a child process works, and is replaced when a file changes.
+
+work.py calls supervise() instead of running the worker itself.
+"""
 
 from __future__ import annotations
 

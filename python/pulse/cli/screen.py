@@ -1,5 +1,7 @@
-"""What pulse top shows: what it saw last, and how that is laid out. Fits 80 by 24, and
-grows."""
+"""The screen of pulse top: the rows that it has read, and their layout.
+
+top.py draws it again and again. It fits 80 by 24, and grows with the terminal.
+"""
 
 import contextlib
 import time
@@ -23,7 +25,7 @@ MOST = 200
 EVERYTHING = {"lane": None, "kind": None, "worker": None, "limit": MOST}
 LEFT_ALONE = 10.0
 Picture = tuple[list[Row], ...]
-# Seconds between two looks at what is wrong.
+# Seconds between two readings of pulse.health.
 CHECKED = 5
 # How pulse was set up: wrong at every hour of the day.
 SET_UP = ("watchdog", "owner", "node")
@@ -45,7 +47,7 @@ Whatever changes something asks first, and is written into the audit."""
 
 
 class Screen:
-    """What was seen last, and how deep each lane was before."""
+    """The rows of the last reading, and the depth of each lane before it."""
 
     def __init__(self, session: Session, hint: str = "  ? help  q ends") -> None:
         self.session = session
@@ -105,14 +107,14 @@ class Screen:
         self.lanes, self.running, self.workers, self.others, self.wrong = picture
 
     def look_at_all(self) -> None:
-        """One that did not answer is left alone for a while: the others go on."""
+        """Read from all nodes; a node that did not answer is left out for a while."""
         from pulse.ids import node_label
 
         now = time.monotonic()
         asked = [n for n in self.session.nodes if self.silent.get(n, 0.0) <= now]
-        told: list[str] = []
+        warnings: list[str] = []
         answers = nodes.ask_all(
-            asked or self.session.nodes, lambda n: (n, self.read(n)), told.append
+            asked or self.session.nodes, lambda n: (n, self.read(n)), warnings.append
         )
         self.numbered = {number: node for number, (node, _) in answers.items()}
         for node in asked:
@@ -137,7 +139,7 @@ class Screen:
         return self.numbered.get(row.get("node", -1), self.session)
 
     def check(self, session: Session) -> list[Row]:
-        """What is wrong, the worst first, then who died; looked at now and then."""
+        """Read the problems, the worst first; not at each drawing."""
         at, found = self.checks.get(session, (-CHECKED * 1.0, []))
         if time.monotonic() - at >= CHECKED:
             rows = session.rows(operator.HEALTH)
@@ -188,7 +190,7 @@ class Screen:
         asked = [len(self.rows(at)) or 1 for at in range(3)]
         lanes = min(asked[0], max(room // 2, 1))
         workers = min(asked[2], max(room // (2 if self.focus == 2 else 4), 1))
-        # What the jobs leave over goes to the lanes.
+        # Room that the jobs do not need goes to the lanes.
         lanes = max(lanes, min(asked[0], room - workers - asked[1] - 1))
         lanes = min(lanes, max(room - workers - 1, 1))
         rooms = (lanes, max(room - lanes - workers, 1), workers)
@@ -230,7 +232,7 @@ class Screen:
             word = row["check_name"]
             if word == "dead_jobs":
                 word = f"{row['figure'].split(',')[0]} dead"
-            # What does not fit is said to be there.
+            # The number of checks that do not fit is shown instead of them.
             left = len(self.wrong) - at
             if at and len(line) + len(f", {word}") + 8 * (left > 1) > width:
                 line.append(f", +{left}")
@@ -248,13 +250,13 @@ class Screen:
         name = panel.title if at != 1 else f"Jobs: {self.state}"
         by = panel.sorts[panel.sort]
         arrow = "↓" if by.falls != panel.turned else "↑"
-        told = f" {len(self.rows(at))}, by {by.name} {arrow}"
+        counted = f" {len(self.rows(at))}, by {by.name} {arrow}"
         if self.wanted:
-            told += f", only {show.safe(self.wanted)!r}"
+            counted += f", only {show.safe(self.wanted)!r}"
         focused = at == self.focus
         return Text.assemble(
             (f"{'▶' if focused else ' '}{name}", "bold" if focused else "dim"),
-            (told, "dim"),
+            (counted, "dim"),
         )
 
     def panel(

@@ -1,4 +1,7 @@
-"""One run of the command: where it connects, where it prints, what it prints."""
+"""Session: the connection, the consoles and the output format of one command.
+
+with_session gives it to the function of a verb.
+"""
 
 import json
 import logging
@@ -58,7 +61,7 @@ class Session:
         try:
             return Target.of(self.dsn)
         except psycopg.ProgrammingError as error:
-            # It quotes what it does not understand, which may be of the password.
+            # libpq quotes text that it cannot parse, which may be part of the password.
             words = re.sub('".*"', "…", str(error).strip(), flags=re.DOTALL)
             raise Problem(
                 f"this is not a DSN: {words}",
@@ -130,8 +133,10 @@ class Session:
     # -- several databases --------------------------------------------------------
 
     def gather(self, read: "Callable[[Session], list[Row]]") -> list[Row]:
-        """What read finds; of several databases with the node, and a word on those
-        that do not answer."""
+        """Read from the database; of several, from all, with the node in each row.
+
+        Prints a warning for each node that does not answer.
+        """
         if not self.nodes:
             return read(self)
         answers = nodes.ask_all(self.nodes, read, self.warn)

@@ -64,13 +64,13 @@ GROUP: dict[str, tuple[Any, str]] = {
 
 
 def settings(known: dict[str, tuple[Any, str]]) -> Callable[..., Any]:
-    """An option for each; what is not given stays as it is."""
+    """Make an option for each setting; a setting that is not given stays as it is."""
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
-        for name, (kind, said) in reversed(known.items()):
+        for name, (kind, text) in reversed(known.items()):
             named: Any = {"metavar": kind} if kind is INTERVAL else {"type": kind}
             function = click.option(
-                f"--{name.replace('_', '-')}", name, help=said, **named
+                f"--{name.replace('_', '-')}", name, help=text, **named
             )(function)
         return function
 
@@ -199,7 +199,7 @@ def audit(session: Session, limit: int, **wanted: Any) -> None:
 
 
 def what(before: Any, after: Any) -> str:
-    """What differs between two objects of the audit."""
+    """Return the differences between two objects of the audit."""
     old, new = before or {}, after or {}
     words = []
     for name in {**old, **new}:

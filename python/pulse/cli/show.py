@@ -1,4 +1,7 @@
-"""Values as people read them, and the tables made of them."""
+"""Values as people read them, and the tables made of them.
+
+Every verb that prints for people uses it: durations, moments, states and job notes.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -119,7 +122,7 @@ ESCAPED = {n: f"\\u{n:04x}" for n in SHOWN}
 
 
 def safe(value: Any) -> str:
-    """What others have written, as a terminal may show it."""
+    """Make text of producers safe for a terminal."""
     return str(value).translate(SHOWN)
 
 
@@ -231,13 +234,13 @@ def lane_status(row: dict[str, Any]) -> Text:
 
 
 def job_note(row: dict[str, Any]) -> str:
-    """What is most worth knowing about a job in its state."""
+    """Return the fact about a job that matters most in its state."""
     state, seen = row["state"], row["seen_at"]
     error = first_line(row["last_error"])
     if state == "running":
         progress = row["progress"]
-        said = f"{progress:.0%} " if progress is not None else ""
-        return f"{said}{row['progress_note'] or ''} on {row['worker']}".strip()
+        done = f"{progress:.0%} " if progress is not None else ""
+        return f"{done}{row['progress_note'] or ''} on {row['worker']}".strip()
     if state in ("scheduled", "retrying"):
         due = f"in {duration(row['run_at'] - seen)}"
         return f"{due}: {error}" if error else due

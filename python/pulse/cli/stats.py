@@ -49,7 +49,7 @@ def stats_table(rows: list[Row]) -> show.Grid:
     figures = (*counts.values(), *TIMES.values())
     table = show.Grid("LANE", "KIND", *figures, right=figures, cut=("LANE", "KIND"))
     for row in rows:
-        # What came when there were too many names has none of its own.
+        # Beyond the most names that are counted apart, a row has no name.
         table.add(
             *(row[name] or "(others)" for name in ("lane", "kind")),
             *(f"{row[name]:,}" for name in counts),

@@ -209,8 +209,8 @@ def act_on_ids(
             failed = error
             done.append({"job_id": job_id, "error": error.diag.message_primary})
             if not session.as_json and len(job_ids) > 1:
-                said = f"{job_id}  {error.diag.message_primary}"
-                session.err.print(Text(show.safe(said), style="red"), soft_wrap=True)
+                line = f"{job_id}  {error.diag.message_primary}"
+                session.err.print(Text(show.safe(line), style="red"), soft_wrap=True)
             continue
         done.append(
             {"job_id": job_id, "rerun_as" if verb == "rerun" else "state": state}

@@ -1,4 +1,7 @@
-"""top: one screen, drawn again and again, and the keys that act on what it shows."""
+"""top: one screen, drawn again and again, and the keys that act on it.
+
+It reads keys and the clock; screen.py reads the database and lays out the rows.
+"""
 
 import contextlib
 import os
@@ -110,7 +113,7 @@ def split(read: str) -> list[str]:
 
 @dataclass
 class Action:
-    """What a key would do, once it is confirmed."""
+    """The action of a key, until it is confirmed."""
 
     question: str
     query: "LiteralString"
@@ -119,7 +122,7 @@ class Action:
 
 
 class Controls:
-    """What keys do: choose, sort, filter, and act after a question."""
+    """The actions of keys: choose, sort, filter, and act after a question."""
 
     def __init__(self, screen: Screen) -> None:
         self.screen = screen
@@ -245,9 +248,9 @@ class Controls:
         try:
             answer = asked.session.one(asked.query, asked.values)
         except psycopg.Error as error:
-            said = error.diag.message_primary or show.first_line(str(error))
-            self.screen.line = Text(show.safe(said), style="bold red")
+            reason = error.diag.message_primary or show.first_line(str(error))
+            self.screen.line = Text(show.safe(reason), style="bold red")
             return
-        told = ", ".join(f"{name}: {value}" for name, value in answer.items())
+        values = ", ".join(f"{name}: {value}" for name, value in answer.items())
         done = asked.question.rstrip("?")
-        self.screen.line = Text(f"{show.safe(done)}: done, {told}", style="green")
+        self.screen.line = Text(f"{show.safe(done)}: done, {values}", style="green")

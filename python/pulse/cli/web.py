@@ -1,4 +1,7 @@
-"""web: the operator's page and its HTTP API."""
+"""web: the operator's page and its HTTP API.
+
+The verb reads its options, binds the port and serves pulse.web.create_app.
+"""
 
 import sys
 from pathlib import Path
@@ -83,7 +86,7 @@ def web(
         what, _, remedy = str(error).partition("\n")
         raise Problem(what, remedy=remedy, code=USAGE) from error
     with listening:
-        told = session.gather(lambda node: node.rows(queries.WHO))
+        roles = session.gather(lambda node: node.rows(queries.WHO))
         session.close()
         app = create_app(
             [node.dsn for node in session.nodes] or session.dsn,
@@ -93,12 +96,12 @@ def web(
         )
         where = serving.address(listening)
         if session.as_json:
-            said = {"nodes": told} if session.nodes else told[0]
-            session.print_json({"url": where, **said})
+            found = {"nodes": roles} if session.nodes else roles[0]
+            session.print_json({"url": where, **found})
         else:
             session.say(
                 f"pulse web on {where}\n"
-                + "".join(f"  role      {role(row)}\n" for row in told)
+                + "".join(f"  role      {role(row)}\n" for row in roles)
                 + f"  sign in   {sign_in(tokens is not None, user_header)}\n"
                 "Ctrl-C stops it."
             )

@@ -1,4 +1,8 @@
-"""work: import a worker and run it."""
+"""work: import a worker and run it.
+
+The verb finds the worker in a module, sets slots and databases from its options, and
+calls Worker.run. With --reload a child process does this (reload.py).
+"""
 
 import importlib
 import inspect
@@ -166,7 +170,7 @@ def export_dsn_to_environment(session: Session) -> None:
     """For a worker that names no database itself: libpq reads the environment."""
     from psycopg import pq
 
-    # Raises a Problem for what is no DSN.
+    # Raises a Problem if the text is no DSN.
     assert session.target is not None
     for option in pq.Conninfo.parse(session.dsn.encode()):
         if option.val is not None and option.envvar is not None:
@@ -209,7 +213,7 @@ def load(module: str, where: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        # What the app itself fails to import is the app's own traceback.
+        # If an import inside the app fails, the traceback is the app's own.
         if error.name is None or not (module + ".").startswith(error.name + "."):
             raise
         raise Problem(
