@@ -92,18 +92,18 @@ def find() -> Binaries:
     )
 
 
-def usable(found: Binaries, who: Account | None) -> Binaries:
+def usable(found: Binaries, user: Account | None) -> Binaries:
     """The same programs, where the account can run them."""
-    if who is None or runs(found, who):
+    if user is None or runs(found, user):
         return found
     stat = found.program("postgres").stat()
     target = CACHE / f"postgresql-{MAJOR}-{stat.st_size:x}-{stat.st_mtime_ns:x}"
     copied = Binaries(target / found.prefix.name, target / found.libraries.name)
     if not target.exists():
         copy(found, target)
-    if not runs(copied, who):
+    if not runs(copied, user):
         raise EmbeddedError(
-            f"{who.name} cannot run PostgreSQL's programs, neither in {found.prefix} "
+            f"{user.name} cannot run PostgreSQL's programs, neither in {found.prefix} "
             f"nor in {target}.\n"
             "Run as an ordinary user, or open one of these directories to it."
         )
@@ -131,16 +131,16 @@ def copy(found: Binaries, target: Path) -> None:
             raise
 
 
-def runs(found: Binaries, who: Account) -> bool:
+def runs(found: Binaries, user: Account) -> bool:
     command = [str(found.program("postgres")), "--version"]
     try:
-        return run(command, found.environment, who).returncode == 0
+        return run(command, found.environment, user).returncode == 0
     except OSError:
         return False
 
 
 def run(
-    command: Sequence[str], environment: Mapping[str, str], who: Account | None
+    command: Sequence[str], environment: Mapping[str, str], user: Account | None
 ) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         command,
@@ -151,17 +151,17 @@ def run(
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        user=who.uid if who else None,
-        group=who.gid if who else None,
-        extra_groups=[] if who else None,
+        user=user.uid if user else None,
+        group=user.gid if user else None,
+        extra_groups=[] if user else None,
     )
 
 
 def initdb(
-    found: Binaries, cluster: Path, password: Path, who: Account | None, sync: bool
+    found: Binaries, cluster: Path, password: Path, user: Account | None, sync: bool
 ) -> None:
     """Make a cluster: trust on its socket, a password over TCP."""
-    require_name(who.uid if who else os.geteuid())
+    require_name(user.uid if user else os.geteuid())
     done = run(
         [
             *(str(found.program("initdb")), "-D", str(cluster)),
@@ -172,7 +172,7 @@ def initdb(
             *(() if sync else ("--no-sync",)),
         ],
         found.environment,
-        who,
+        user,
     )
     if done.returncode != 0:
         raise EmbeddedError(f"initdb failed:\n{done.stdout.strip()}")

@@ -1,4 +1,7 @@
-"""What is inside an embedded server: pulse, its role and its database."""
+"""The contents of an embedded server: pulse, its role and its database.
+
+server.py calls it after it has started the server.
+"""
 
 import shutil
 from pathlib import Path

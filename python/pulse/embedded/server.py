@@ -8,7 +8,7 @@ which stops when the last of them is gone, kill -9 included (keeper.py).
     DIRECTORY/share        control file and script of pulse (extension_control_path)
     DIRECTORY/password     of the role postgres, over TCP
     DIRECTORY/log          the log of the server
-    DIRECTORY/*.lock       who starts, who uses, who keeps
+    DIRECTORY/*.lock       locks of starting, of users and of the keeper
 """
 
 import fcntl
@@ -52,15 +52,35 @@ def start(
     database: str = "pulse",
     port: int | None = None,
 ) -> "EmbeddedServer":
-    """Start the server, or share the running one, until close() or the process ends."""
+    """Start the server, or share the running one, until close() or the process ends.
+
+    Args:
+        directory: Where the server has its data; None, default_directory().
+        database: The name of the database.
+        port: A port of 127.0.0.1 to open; 0 chooses a free one, None opens none.
+
+    Returns:
+        One user of the server; its dsn is the database.
+
+    Raises:
+        EmbeddedError: The server cannot be started; the message has the fix.
+    """
     return EmbeddedServer(directory, database=database, port=port).start()
 
 
 class EmbeddedServer:
-    """One user of the server of a directory.
+    """One user of the server of a directory; a context manager that starts and closes.
 
-    port opens 127.0.0.1 as well, with a password; 0 chooses a free one. temporary
-    makes a directory that is removed with the last user. report is called at each step.
+    Args:
+        directory: Where the server has its data; None, default_directory().
+        database: The name of the database.
+        port: A port of 127.0.0.1 to open, with a password; 0 chooses a free one.
+        settings: Settings of PostgreSQL, by name.
+        temporary: Whether to make a directory that is removed with the last user.
+        report: Called with a text at each step of the start.
+
+    Raises:
+        ValueError: A temporary server was given a directory.
     """
 
     def __init__(
@@ -174,20 +194,20 @@ class EmbeddedServer:
 
     def _start(self, found: binaries.Binaries) -> None:
         cluster = self.directory / "data"
-        who = binaries.account(cluster)
+        user = binaries.account(cluster)
         contents.write_share(self.directory)
         if status.is_ready(self.directory) and status.has_keeper(self.directory):
             self._check_port()
         else:
-            if who:
-                self._report(f"server runs as {who.name}")
-                found = binaries.usable(found, who)
+            if user:
+                self._report(f"server runs as {user.name}")
+                found = binaries.usable(found, user)
             if not cluster.exists():
                 self._report(f"making a cluster in {cluster}")
-                self._make_cluster(found, cluster, who)
+                self._make_cluster(found, cluster, user)
             contents.require_version(cluster, binaries.MAJOR)
             self._report("starting PostgreSQL")
-            self._launch(found, cluster, who)
+            self._launch(found, cluster, user)
         self._report(f"pulse in database {self.database}")
         contents.prepare(
             self.dsn_for("postgres", "postgres"),
@@ -196,7 +216,7 @@ class EmbeddedServer:
         )
 
     def _make_cluster(
-        self, found: binaries.Binaries, cluster: Path, who: "binaries.Account | None"
+        self, found: binaries.Binaries, cluster: Path, user: "binaries.Account | None"
     ) -> None:
         making = self.directory / "data.making"
         shutil.rmtree(making, ignore_errors=True)
@@ -204,23 +224,23 @@ class EmbeddedServer:
         password = making.with_name("password")
         password.touch(mode=0o600)
         password.write_text(secrets.token_urlsafe(24))
-        if who:
+        if user:
             for path in (making, password):
-                os.chown(path, who.uid, who.gid)
+                os.chown(path, user.uid, user.gid)
             if not status.reachable(self.directory):
                 raise EmbeddedError(
-                    f"{who.name}, as whom the server runs, cannot reach "
+                    f"{user.name}, as whom the server runs, cannot reach "
                     f"{self.directory}.\n"
                     "Choose a directory that others can pass through, e.g. "
                     "/var/lib/pulse: --data-dir, or PULSE_HOME."
                 )
-        binaries.initdb(found, making, password, who, sync=not self.temporary)
+        binaries.initdb(found, making, password, user, sync=not self.temporary)
         making.rename(cluster)
 
     def _launch(
-        self, found: binaries.Binaries, cluster: Path, who: "binaries.Account | None"
+        self, found: binaries.Binaries, cluster: Path, user: "binaries.Account | None"
     ) -> None:
-        run = self._socket_directory(who)
+        run = self._socket_directory(user)
         if self.log.exists() and self.log.stat().st_size > LARGEST_LOG:
             self.log.unlink()
         settings = {
@@ -240,7 +260,7 @@ class EmbeddedServer:
                 [
                     *(sys.executable, "-I", keeper.__file__),
                     *(str(self.directory),),
-                    *(str(who.uid if who else -1), str(who.gid if who else -1)),
+                    *(str(user.uid if user else -1), str(user.gid if user else -1)),
                     *(str(int(self.temporary)), *command),
                 ],
                 stdin=subprocess.DEVNULL,
@@ -260,13 +280,13 @@ class EmbeddedServer:
                 raise EmbeddedError(f"PostgreSQL did not start ({self.log}):\n{text}")
             time.sleep(0.01)
 
-    def _socket_directory(self, who: "binaries.Account | None") -> Path:
+    def _socket_directory(self, user: "binaries.Account | None") -> Path:
         run = self.directory / "run"
         if len(os.fsencode(run)) > LONGEST_SOCKET_DIRECTORY:
             run = Path(tempfile.mkdtemp(prefix="pulse.", dir="/tmp"))
         run.mkdir(mode=0o700, exist_ok=True)
-        if who:
-            os.chown(run, who.uid, who.gid)
+        if user:
+            os.chown(run, user.uid, user.gid)
         (self.directory / "socket").write_text(str(run))
         return run
 

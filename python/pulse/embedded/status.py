@@ -1,4 +1,7 @@
-"""The state of an embedded server, from its files and its locks."""
+"""The state of an embedded server, read from its files and its locks.
+
+server.py asks whether a server runs on a directory, where, and whether it stops.
+"""
 
 import contextlib
 import fcntl
