@@ -1,7 +1,7 @@
 """pulse in a Django project: INSTALLED_APPS += ["pulse.django"].
 
 The app installs pulse with a migration, runs Django's tasks with PulseBackend and
-brings manage.py pulse_worker.
+brings manage.py pulse_worker. Django loads the app (apps.py) and the backend by name.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def job_link(field: str) -> Callable[[Any], str]:
 
 @admin.register(Queue)
 class QueueAdmin(admin.ModelAdmin):
-    """An entry that leads to the operator's page, for those who may view the queue."""
+    """An entry of the admin that leads to the operator's page."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

@@ -1,4 +1,4 @@
-"""The app: its label is pulse."""
+"""The configuration of the app, which Django loads; its label is pulse."""
 
 from importlib.util import find_spec
 from typing import Any

@@ -31,7 +31,7 @@ class ConnectionLifecycle:
         close_old_connections()
 
     async def __aenter__(self) -> None:
-        # A thread of its own for what the handler does with the ORM.
+        # A thread of its own for the handler's use of the ORM.
         self._thread = cast(Any, ThreadSensitiveContext())
         await self._thread.__aenter__()
 

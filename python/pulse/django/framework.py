@@ -1,4 +1,7 @@
-"""Django's task framework: django.tasks of Django 6, or its backport for 5.2."""
+"""Django's task framework: django.tasks of Django 6, or its backport for 5.2.
+
+Every other module of pulse.django takes the classes of the framework from here.
+"""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def schedule_of(task: Task, database: str, options: Any) -> dict[str, Any] | Non
 
 
 def queues(database: str) -> set[str]:
-    """Those that QUEUES names; those of the tasks where a backend takes every name."""
+    """Return the names in QUEUES; if a backend takes any name, those of its tasks."""
     found: set[str] = set()
     for backend in task_backends.all():
         if isinstance(backend, PulseBackend) and backend.database == database:

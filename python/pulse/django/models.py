@@ -1,4 +1,4 @@
-"""One model without a table: it gives the queue a place in the admin."""
+"""One model without a table: it gives the queue an entry in the admin (admin.py)."""
 
 from typing import Any
 

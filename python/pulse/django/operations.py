@@ -1,4 +1,4 @@
-"""What the migrations of this app do: install pulse, upgrade it, take it out.
+"""The operations of this app's migrations: install pulse, upgrade it, remove it.
 
 They are not atomic: the scripts are transactions of their own, and an upgrade is tried
 again when a lock is not free.

@@ -1,4 +1,8 @@
-"""TaskResult of a job, and the task of a kind."""
+"""TaskResult of a job, and the task of a kind.
+
+The backend calls it when the project reads a result, and the handlers when they send
+Django's signals.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ STATUS = {
     "dead": TaskResultStatus.FAILED,
     "cancelled": TaskResultStatus.FAILED,
 }
-# What the server says of a run has no class: the worker was lost, or took too long.
+# An error of the server has no class: the worker was lost, or took too long.
 LOST = "pulse.errors.LeaseLost"
 CANCELLED = "pulse.errors.JobCancelled"
 

@@ -27,10 +27,21 @@ declared: dict[str, tuple[Any, ScheduleOptions]] = {}
 def schedule(
     name: str, **options: Unpack[ScheduleOptions]
 ) -> Callable[[AnyTask], AnyTask]:
-    """Have a task enqueued by the clock: cron=, every= or at=; goes above @task.
+    """Have a task enqueued on a schedule; the decorator goes above @task.
 
-    The members of payload are its keyword arguments. It belongs to the application
-    that PULSE_APPLICATION names.
+    The schedule belongs to the application that PULSE_APPLICATION names.
+
+    Args:
+        name: The name of the schedule.
+        options: cron, every or at, and what else pulse.schedule takes. The members of
+            payload are keyword arguments of the task.
+
+    Returns:
+        A decorator of a task. It returns the task.
+
+    Raises:
+        TypeError: It is not above @task.
+        ValueError: Another task has declared a schedule of this name.
     """
 
     def declare(task: AnyTask) -> AnyTask:
@@ -52,7 +63,7 @@ def path_of(task: Any) -> str | None:
 
 
 def of_database(database: str) -> dict[str, dict[str, Any]]:
-    """What a worker on this database declares."""
+    """Return the declarations of a worker on this database."""
     found: dict[str, dict[str, Any]] = {}
     for name, (task, options) in declared.items():
         if isinstance(task, pulse.Task):
@@ -67,7 +78,7 @@ def of_database(database: str) -> dict[str, dict[str, Any]]:
 
 
 def application(found: dict[str, dict[str, Any]]) -> str | None:
-    """Whose they are: what this name no longer declares is removed."""
+    """Return the application: schedules that it no longer declares are removed."""
     name: str | None = getattr(settings, "PULSE_APPLICATION", None)
     if name is None and found:
         raise ValueError(

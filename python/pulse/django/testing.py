@@ -30,7 +30,7 @@ __all__ = ["Done", "install_pulse", "perform", "work_off"]
 
 
 def install_pulse(database: str = DEFAULT_DB_ALIAS) -> None:
-    """What `migrate` does, for test databases that are made without migrations."""
+    """Install pulse as `migrate` does, into a test database without migrations."""
     carry_out(connections[database], install.plan)
 
 
@@ -40,10 +40,18 @@ def work_off(
     database: str = DEFAULT_DB_ALIAS,
     max_jobs: int = 1000,
 ) -> list[Done]:
-    """Run what is ready, one task after another, until nothing is left.
+    """Run the tasks that are ready, one after another, until none is left.
 
     Tasks run in this thread, also async ones and those of processes, and see what the
     test has written. Delayed and retrying ones stay where they are.
+
+    Args:
+        lanes: The lanes to work off; None, the queues of the backend.
+        database: The alias of the database.
+        max_jobs: After how many runs to return.
+
+    Returns:
+        One Done for each run, in their order.
     """
     worker = worker_here(lanes, database)
     if not worker.tasks:
@@ -52,7 +60,18 @@ def work_off(
 
 
 def perform(task: Any, *, database: str = DEFAULT_DB_ALIAS) -> Done:
-    """Run this one now, whenever it is due: a TaskResult, a handle or a job's id."""
+    """Run this one task now, whenever it is due.
+
+    Args:
+        task: A TaskResult, a handle or a job's id.
+        database: The alias of the database.
+
+    Returns:
+        How the run ended.
+
+    Raises:
+        WrongState: The job cannot run: it has ended, or awaits approval.
+    """
     number = int(getattr(task, "id", task))
     worker = worker_here(None, database)
     return perform_on(connections[database], worker, number)

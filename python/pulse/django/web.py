@@ -46,8 +46,8 @@ def identity(user: Any) -> Identity | None:
 @csrf_exempt
 def page(request: HttpRequest, path: str) -> HttpResponse:
     """Every address below the mount; requests that change something need X-Pulse."""
-    who = identity(request.user)
-    if who is None:
+    user = identity(request.user)
+    if user is None:
         if path:
             return problem(401, "not signed in", "Sign in as a member of the staff.")
         return redirect_to_login(request.get_full_path(), login_url())
@@ -56,7 +56,7 @@ def page(request: HttpRequest, path: str) -> HttpResponse:
             503, "no streams here", "Press Refresh to see the present state."
         )
     status, headers, body = portal(os.getpid()).call(
-        scope_of(request, path, who), request
+        scope_of(request, path, user), request
     )
     if path == f"{API[1:]}/me" and status == 200:
         body = json.dumps({**json.loads(body), "streams": False}).encode()
@@ -80,7 +80,7 @@ def problem(status: int, title: str, detail: str) -> HttpResponse:
     return HttpResponse(body, status=status, content_type="application/problem+json")
 
 
-def scope_of(request: HttpRequest, path: str, who: Identity) -> dict[str, Any]:
+def scope_of(request: HttpRequest, path: str, user: Identity) -> dict[str, Any]:
     prefix = request.path[: len(request.path) - len(path)].rstrip("/")
     decoded = f"{prefix}/{path}"
     return {
@@ -99,7 +99,7 @@ def scope_of(request: HttpRequest, path: str, who: Identity) -> dict[str, Any]:
         ],
         "client": (request.META.get("REMOTE_ADDR") or "", 0),
         "server": (request.get_host(), None),
-        USER: who,
+        USER: user,
     }
 
 

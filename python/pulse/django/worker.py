@@ -1,4 +1,7 @@
-"""The worker of a project: it finds the tasks and runs them with Django set up."""
+"""The worker of a project: it finds the tasks and runs them with Django set up.
+
+manage.py pulse_worker makes it and calls run().
+"""
 
 from __future__ import annotations
 

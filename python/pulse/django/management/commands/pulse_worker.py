@@ -1,4 +1,7 @@
-"""manage.py pulse_worker: run the tasks of the project."""
+"""manage.py pulse_worker: run the tasks of the project.
+
+The command turns its options into a worker (pulse.django.worker) and runs it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from pulse.errors import NotInstalled
 from pulse.worker.health import bytes_of, restart_process
 
 LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG, logging.DEBUG)
-# How long a reload waits for what runs; the rest is released, and runs again at once.
+# How long a reload waits for running jobs; it releases the rest, which run at once.
 RELOAD_GRACE = 2.0
 
 
