@@ -47,7 +47,7 @@ def _outcome(job_id: int, rows: list[Row]) -> tuple[bool, Any]:
         raise errors.JobDead(f"job {job_id} is dead", detail=last_error)
     if state == "cancelled":
         raise errors.JobCancelled(f"job {job_id} was cancelled", detail=last_error)
-    # As text: what drivers make of jsonb differs.
+    # As text, because drivers decode jsonb differently.
     return state == "completed", None if result is None else json.loads(result)
 
 
@@ -55,7 +55,7 @@ def _pauses(job_id: int, timeout: float | None) -> Iterator[float]:
     """Yield the seconds to wait before each next query; raise when the time is over."""
     until = None if timeout is None else time.monotonic() + timeout
     pause = FIRST_PAUSE
-    # It is looked at once, however short the time.
+    # The job is read once, however short the time.
     yield pause if timeout is None else min(pause, max(timeout, 0.0))
     while True:
         left = LONGEST_PAUSE if until is None else until - time.monotonic()

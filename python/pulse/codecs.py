@@ -94,7 +94,7 @@ def plain(value: Any) -> Any:
         return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     model: Any = value
     if hasattr(model, "model_dump"):
-        # What it is made of, and by the names that reading takes.
+        # A model's members, under the names by which it reads them.
         return model.model_dump(mode="json", by_alias=False, round_trip=True)
     if hasattr(model, "__struct_fields__"):
         import msgspec
@@ -155,7 +155,7 @@ def decoder_of(annotation: Any) -> Decode | None:
 
 @functools.lru_cache(maxsize=1000)
 def decoder(annotation: Any) -> Decode | None:
-    """What makes a value of this type out of JSON; None where that is the value."""
+    """Return what turns JSON into a value of this type; None if JSON is the value."""
     if annotation in _decoders:
         return _decoders[annotation]
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
@@ -263,7 +263,7 @@ def _container(origin: Any, arguments: tuple[Any, ...]) -> Decode | None:
     if issubclass(origin, collections.abc.Iterable):
         known = {tuple: tuple, set: set, frozenset: frozenset}
         return _each(known.get(origin), decoder(arguments[0]))
-    # Of a class with parameters of its own: what these are is not looked at.
+    # A generic class is decoded without its parameters.
     return decoder(typing.cast(Any, origin))
 
 

@@ -51,7 +51,7 @@ A handler chooses how its run ends by raising a HandlerExit:
 
 and job.wait_for with TimedOut, or with
 
-    Suspended                   a BaseException: the job was given back and comes again
+    Suspended                   a BaseException: the job was released and will run again
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class WrongIsolation(InvalidRequest): ...
 
 
 class CalledByReplica(InvalidRequest):
-    """The session applies changes of a subscription: nothing says who calls."""
+    """The session applies changes of a subscription: the caller is unknown."""
 
 
 class InvalidArgument(InvalidRequest): ...

@@ -246,7 +246,7 @@ class OpenTelemetry(Hooks):
 
 
 class Sentry(Hooks):
-    """What handlers raise goes to Sentry, with the job; needs pgpulse[sentry].
+    """Sends errors of handlers to Sentry, with the job; needs pgpulse[sentry].
 
     A run continues the trace of the code that enqueued its job. Of the exceptions that
     end a run on purpose (Snooze, RetryIn and others) only Fatal is an error.

@@ -67,7 +67,7 @@ class Installed:
         return f"pulse {self.version or 'of unknown version'} ({name})"
 
 
-# -- what this package carries ----------------------------------------------------
+# -- the SQL of this package ------------------------------------------------------
 
 
 def source() -> Path:
@@ -152,7 +152,7 @@ def public_functions() -> frozenset[str]:
     )
 
 
-# -- what a database has ----------------------------------------------------------
+# -- the pulse of a database ------------------------------------------------------
 
 
 def inspect(connection: Connection) -> Installed:

@@ -30,7 +30,7 @@ from pulse.producer import job_of
 
 LONGEST_NOTE = 10_000
 Status = Literal["ok", "lost", "cancel", "deadline"]
-"""What the server answers to a heartbeat or a report."""
+"""The answer of the server to a heartbeat or a report."""
 Rows = list[tuple[Any, ...]]
 
 
@@ -111,10 +111,10 @@ class Job:
     deadline: datetime | None = None
     enqueued_at: datetime | None = None
     last_checkpoint: Any = None
-    """What checkpoint() stored in an earlier attempt; None in the first."""
+    """The data that checkpoint() stored in an earlier attempt; None in the first."""
     group_key: str | None = None
     headers: Any = None
-    """What enqueue was given as headers: context, such as that of a trace."""
+    """The headers of enqueue: context, such as that of a trace."""
     flow: str | None = None
     name: str | None = None
     control: Control = field(default_factory=Control, repr=False)

@@ -33,7 +33,11 @@ if TYPE_CHECKING:
 Enqueued = tuple[int, bool]
 
 stamps: dict[str, Callable[[str, dict[str, Any]], None]] = {}
-"""By name: each may add to the headers of a job of this kind (pulse.hooks)."""
+"""Functions that add headers to each enqueued job, by name (pulse.hooks).
+
+A stamp gets the kind and the headers, and writes its own, such as the trace of the
+caller.
+"""
 
 
 def stamped(kind: str, values: dict[str, Any]) -> dict[str, Any]:

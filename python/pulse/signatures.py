@@ -24,7 +24,7 @@ class Signature:
             parameters = parameters[1:]
         self._whole = whole
         self._parameters = {p.name: p for p in parameters}
-        # What takes the job alone gets the payload through it, whatever it is.
+        # A function of the job alone reads any payload through it.
         self._spreads = bool(parameters) or not self.takes_job
         hints = codecs.hints_of(inspect.unwrap(function))
         self.decode_result = codecs.decoder_of(hints.get("return", Any))
@@ -34,7 +34,7 @@ class Signature:
             if name in self._parameters
             and (decode := codecs.decoder_of(hint)) is not None
         }
-        # These have no name in a call, nor what stands before them.
+        # These have no name in a call, nor have the parameters before them.
         nameless = [
             n + 1
             for n, p in enumerate(parameters)
@@ -65,7 +65,7 @@ class Signature:
         return payload
 
     def arguments(self, kind: str, payload: Any) -> tuple[list[Any], dict[str, Any]]:
-        """What to call the function with, after the job."""
+        """Return the arguments to call the function with, after the job."""
         if not self._spreads:
             return [], {}
         if not isinstance(payload, dict):

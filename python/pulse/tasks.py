@@ -80,7 +80,7 @@ class Task(Generic[P, R]):
         self.options: Options = options or {}
         self.executor: Executor = executor
         self.settings: Mapping[str, Any] = settings or {}
-        """What its kind is declared to have (set_kind), where a worker does that."""
+        """Settings of the kind that the worker of an application declares."""
         self.is_async = inspect.iscoroutinefunction(function)
         if self.is_async and executor != "auto":
             raise TypeError(f"the async handler of {kind!r} runs on the event loop")

@@ -1,9 +1,9 @@
-"""What each verb takes, who may call it and on what it acts.
+"""The verbs of pulse: their arguments, the levels that may call them, their job states.
 
 verbs.json is the answer of pulse.verbs() in the SQL that this package carries: `make
-reference` writes it, and a test compares it with a database. It is here for what must
-know before there is a connection: the schemas of the HTTP API, options of the command
-line, and what to tell a role that may not even ask.
+reference` writes it, and a test compares it with a database. It is here for code that
+needs it before there is a connection: the schemas of the HTTP API, options of the
+command line, and the message for a role that may not even ask.
 """
 
 from __future__ import annotations

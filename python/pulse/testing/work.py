@@ -200,7 +200,7 @@ def forget_jobs(connection: Any) -> int:
     }
     _fetch(connection, operator.CANCEL_WHERE, values)
     removed, done, remaining = 0, 1, 1
-    while done and remaining:  # What others depend on goes after them.
+    while done and remaining:  # A job is deleted after its dependents.
         [(done, remaining)] = _fetch(connection, operator.DISCARD_WHERE, values)
         removed += done
     return removed
