@@ -69,8 +69,8 @@ def run_pulse(
                 patched.setenv(name, value)
             capsys.readouterr()
             code = cli.run([str(each) for each in arguments])
-            said = capsys.readouterr()
-        return Ran(code, said.out, said.err)
+            captured = capsys.readouterr()
+        return Ran(code, captured.out, captured.err)
 
     return run
 

@@ -328,11 +328,11 @@ def test_dev_stays_until_it_is_asked_to_stop(directory: Path) -> None:
         text=True,
     )
     assert process.stdout is not None
-    said = ""
-    while "Ctrl-C" not in said:
-        said += process.stdout.readline()
-    assert f"PostgreSQL 18 with pulse {release.control()}" in said
-    dsn = said.partition("export PULSE_DSN='")[2].partition("'")[0]
+    output = ""
+    while "Ctrl-C" not in output:
+        output += process.stdout.readline()
+    assert f"PostgreSQL 18 with pulse {release.control()}" in output
+    dsn = output.partition("export PULSE_DSN='")[2].partition("'")[0]
     enqueue(dsn)
     process.send_signal(signal.SIGINT)
     assert process.stdout.read() == "stopped\n"

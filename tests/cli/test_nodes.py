@@ -57,9 +57,9 @@ def test_tables_have_a_column_for_the_node(both: Pulse, two: list[Database]) -> 
         database.psql("-c", "SELECT lease FROM pulse.claim_batch('w')")
         database.psql("-c", "SELECT pulse.hello('w')")
     for verb in ("jobs", "ps", "lanes", "workers"):
-        said = both(verb)
-        assert said.code == 0, said.err
-        head, *lines = said.out.splitlines()
+        ran = both(verb)
+        assert ran.code == 0, ran.err
+        head, *lines = ran.out.splitlines()
         assert head.split()[0] == "NODE"
         sums = {"all"} if verb == "lanes" else set()
         assert {line.split()[0] for line in lines} == {"1", "2"} | sums
@@ -77,28 +77,28 @@ def test_an_id_says_which_database_is_asked(both: Pulse) -> None:
     second = (2 << 43) + 1
     assert "k" in both("jobs", second).out
     assert both("why", second).code == 0
-    said = both("why", (7 << 43) + 1)
-    assert said.code == 1
-    assert "node 7" in said.err
+    ran = both("why", (7 << 43) + 1)
+    assert ran.code == 1
+    assert "node 7" in ran.err
 
 
 def test_one_that_does_not_answer_is_told_and_skipped(
     run_pulse: Pulse, two: list[Database]
 ) -> None:
-    said = run_pulse("lanes", "--json", "--dsn", SILENT, "--dsn", two[0].dsn)
-    assert said.code == 0
-    assert {row["node"] for row in said.json} == {1}
-    assert "does not answer: connection" in said.err
+    ran = run_pulse("lanes", "--json", "--dsn", SILENT, "--dsn", two[0].dsn)
+    assert ran.code == 0
+    assert {row["node"] for row in ran.json} == {1}
+    assert "does not answer: connection" in ran.err
     assert run_pulse("health", "--dsn", SILENT, "--dsn", two[0].dsn).code == 1
     assert run_pulse("lanes", "--dsn", SILENT, "--dsn", f"{SILENT} user=x").code == 4
 
 
 def test_two_with_one_number_are_refused(both: Pulse, two: list[Database]) -> None:
     two[1].psql("-c", "SELECT pulse.set_node(1)")
-    said = both("lanes")
-    assert said.code == 1
-    assert "both node 1" in said.err
-    assert "set_node" in said.err
+    ran = both("lanes")
+    assert ran.code == 1
+    assert "both node 1" in ran.err
+    assert "set_node" in ran.err
 
 
 def test_lanes_are_summed(both: Pulse, two: list[Database]) -> None:
@@ -123,9 +123,9 @@ def test_verbs_go_where_the_ids_say(both: Pulse, two: list[Database]) -> None:
 
 
 def test_a_verb_for_one_database_says_so(both: Pulse) -> None:
-    said = both("cancel", "--kind", "k", "--yes")
-    assert said.code == 2
-    assert "takes one database" in said.err
+    ran = both("cancel", "--kind", "k", "--yes")
+    assert ran.code == 2
+    assert "takes one database" in ran.err
 
 
 def test_the_environment_may_name_several(
@@ -160,9 +160,9 @@ def test_top_shows_all_of_them_and_who_is_away(
     both: Pulse, run_pulse: Pulse, two: list[Database]
 ) -> None:
     two[1].psql("-c", "SELECT lease FROM pulse.claim_batch('w')")
-    said = both("top", "--once").out
-    assert "pulse 2 databases  1 ready  1 running" in said
-    lanes = [line.split()[:2] for line in said.splitlines() if "default" in line]
+    output = both("top", "--once").out
+    assert "pulse 2 databases  1 ready  1 running" in output
+    lanes = [line.split()[:2] for line in output.splitlines() if "default" in line]
     assert ["1", "default"] in lanes
     assert ["2", "default"] in lanes
     away = run_pulse(

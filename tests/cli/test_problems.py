@@ -149,10 +149,12 @@ def test_no_watchdog(pulse: Pulse) -> None:
     ran = pulse("health")
     assert "watchdog" in ran.out
     assert "SELECT pulse.start_watchdog()" in ran.out
-    said = pulse("install").out
-    assert f"pulse {release.control()} (extension) is installed; nothing to do" in said
-    assert "watchdog: none; " in said
-    assert "the administrator runs:" in said
+    output = pulse("install").out
+    assert (
+        f"pulse {release.control()} (extension) is installed; nothing to do" in output
+    )
+    assert "watchdog: none; " in output
+    assert "the administrator runs:" in output
 
 
 def test_a_dead_listen(
@@ -202,7 +204,7 @@ def test_a_problem_as_json(pulse: Pulse) -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "said"),
+    ("where", "reason"),
     [
         ("no_such_app:worker", "there is no module no_such_app here"),
         ("json:nothing", "json has no nothing"),
@@ -211,10 +213,10 @@ def test_a_problem_as_json(pulse: Pulse) -> None:
         ("tests.cli.test_problems:a_task", "is a Task, not a pulse.Worker"),
     ],
 )
-def test_a_worker_that_is_not_there(pulse: Pulse, where: str, said: str) -> None:
+def test_a_worker_that_is_not_there(pulse: Pulse, where: str, reason: str) -> None:
     ran = pulse("work", where)
     assert ran.code == 2
-    assert said in ran.err
+    assert reason in ran.err
     assert "Fix: " in ran.err
 
 

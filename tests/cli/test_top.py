@@ -46,13 +46,13 @@ def test_it_fits_80_by_24(pulse: Pulse, busy: Connection) -> None:
     lines = ran.out.splitlines()
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
-    said = ran.out
-    assert "24 ready  36 running" in said
+    output = ran.out
+    assert "24 ready  36 running" in output
     for head in ("LANE", "JOB", "WORKER"):
         assert any(line.lstrip().startswith(head) for line in lines)
-    assert said.count("more") == 3
-    assert "███···  50%" in said
-    assert "36/50" in said
+    assert output.count("more") == 3
+    assert "███···  50%" in output
+    assert "36/50" in output
 
 
 @pytest.mark.parametrize(("width", "height"), [(40, 12), (200, 60)])
@@ -89,9 +89,9 @@ def test_what_is_wrong_stands_on_top(pulse: Pulse, busy: Connection) -> None:
 
 
 def test_an_empty_database_says_what_to_do(pulse: Pulse) -> None:
-    said = pulse("top", "--once", COLUMNS="80", LINES="24").out
-    assert "nothing runs" in said
-    assert "none: pulse work app:worker" in said
+    output = pulse("top", "--once", COLUMNS="80", LINES="24").out
+    assert "nothing runs" in output
+    assert "none: pulse work app:worker" in output
 
 
 def test_without_a_terminal_it_says_so(pulse: Pulse) -> None:
@@ -120,7 +120,7 @@ class Terminal:
             )
         size = struct.pack("HHHH", 24, 80, 0, 0)
         fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, size)
-        self.said = b""
+        self.output = b""
 
     def read(self) -> bool:
         """False when it has ended."""
@@ -130,20 +130,20 @@ class Terminal:
             more = os.read(self.terminal, 65536)
         except OSError:
             return False
-        self.said += more
+        self.output += more
         return bool(more)
 
     def until(self, text: str, times: int = 1) -> None:
-        """Wait until it has said this since the last key."""
+        """Wait until this was printed since the last key."""
         begin = time.monotonic()
-        while (plain := ESCAPES.sub("", self.said.decode(errors="ignore"))).count(
+        while (plain := ESCAPES.sub("", self.output.decode(errors="ignore"))).count(
             text
         ) < times:
             assert time.monotonic() - begin < 60, plain[-2000:]
             assert self.read(), plain[-2000:]
 
     def press(self, keys: str) -> None:
-        self.said = b""
+        self.output = b""
         os.write(self.terminal, keys.encode())
 
     def end(self) -> int:
@@ -166,14 +166,14 @@ def terminal(db: Database, busy: Connection) -> Iterator[Terminal]:
 
 def test_it_draws_until_q(terminal: Terminal) -> None:
     terminal.until("q ends", times=2)
-    said = terminal.said
+    output = terminal.output
     terminal.press("q")
     assert terminal.end() == 0
-    said += terminal.said
+    output += terminal.output
     # The screen is put back: alternate screen left, cursor shown.
-    assert b"\x1b[?1049h" in said
-    assert said.rindex(b"\x1b[?1049l") > said.rindex(b"\x1b[?1049h")
-    assert b"\x1b[?25h" in said
+    assert b"\x1b[?1049h" in output
+    assert output.rindex(b"\x1b[?1049l") > output.rindex(b"\x1b[?1049h")
+    assert b"\x1b[?25h" in output
 
 
 def test_lists_are_sorted_and_filtered(terminal: Terminal) -> None:

@@ -133,10 +133,10 @@ def test_ps_shows_who_runs_what(pulse: Pulse, connect: Connect) -> None:
     connection.execute("SELECT pulse.enqueue('render')")
     (lease,) = claim(connection)
     connection.execute("SELECT pulse.progress(%s, 0.25, 'frame 1')", [lease])
-    said = pulse("ps").out
-    assert "1  render  default" in said
-    assert "w1" in said
-    assert "25%  frame 1" in said
+    output = pulse("ps").out
+    assert "1  render  default" in output
+    assert "w1" in output
+    assert "25%  frame 1" in output
     (row,) = pulse("ps", "--json").json
     assert row["job_id"] == "1"
     assert row["progress"] == 0.25
@@ -243,9 +243,9 @@ def test_what_producers_write_does_not_steer_the_terminal(
     for words in (["jobs"], ["jobs", 1], ["lanes"], ["why", 1], ["health"]):
         ran = pulse(*words)
         assert ran.code == 0 or words == ["health"], ran.err
-        said = (ran.out + ran.err).replace("\x1b[0m", "")
-        assert not set("\x1b\x07\u202e") & set(said)
-        assert "pwn" in said or "l\ufffd" in said or words == ["health"]
+        output = (ran.out + ran.err).replace("\x1b[0m", "")
+        assert not set("\x1b\x07\u202e") & set(output)
+        assert "pwn" in output or "l\ufffd" in output or words == ["health"]
     refused = pulse("drain", "\x1b[2Jlane")
     assert refused.code == 1
     assert "\x1b" not in refused.err
@@ -270,8 +270,8 @@ def test_no_text_of_others_steers_the_terminal(pulse: Pulse, connect: Connect) -
         for options in ((), ("--json",)):
             ran = pulse(*words.split(), *options)
             assert ran.code == 0 or words == "health", ran.err
-            said = (ran.out + ran.err).replace("\x1b[0m", "")
-            assert not set("\x1b\x9b\u202e\u2066\u200f") & set(said), words
+            output = (ran.out + ran.err).replace("\x1b[0m", "")
+            assert not set("\x1b\x9b\u202e\u2066\u200f") & set(output), words
     noted = [row["progress_note"] for row in pulse("ps", "--json").json]
     assert noted == [evil, evil]
 
@@ -288,8 +288,8 @@ def test_jobs_newest_first_and_filtered(pulse: Pulse, connect: Connect) -> None:
     # The one that is far behind is found as well.
     assert pulse("jobs", "--tag", "rare", "--json").json[0]["job_id"] == "1"
     assert pulse("jobs", "--kind", "old", "--state", "dead", "--json").json == []
-    said = pulse("jobs").out
-    assert "The newest 20; older ones with --before 4982." in said
+    output = pulse("jobs").out
+    assert "The newest 20; older ones with --before 4982." in output
 
 
 def test_one_job_in_full(pulse: Pulse, connect: Connect) -> None:
@@ -297,9 +297,9 @@ def test_one_job_in_full(pulse: Pulse, connect: Connect) -> None:
     connection.execute("SELECT pulse.enqueue('x', '{\"a\": [1]}')")
     (lease,) = claim(connection)
     connection.execute("SELECT pulse.fail(%s, 'it [broke]')", [lease])
-    said = pulse("jobs", 1).out
-    assert '{"a": [1]}' in said
-    assert "it [broke]" in said
+    output = pulse("jobs", 1).out
+    assert '{"a": [1]}' in output
+    assert "it [broke]" in output
     (row,) = pulse("jobs", 1, "--json").json
     assert row["job_id"] == "1"
     assert row["errors"][0]["error"] == "it [broke]"
@@ -309,8 +309,8 @@ def test_one_job_in_full(pulse: Pulse, connect: Connect) -> None:
 def test_why_in_words(pulse: Pulse, connect: Connect) -> None:
     connect().execute("SELECT pulse.enqueue('x')")
     connect().execute("SELECT pulse.pause('deploy', 'rolling out')")
-    said = pulse("why", 1).out
-    assert "everything is paused by deploy: rolling out" in said
+    output = pulse("why", 1).out
+    assert "everything is paused by deploy: rolling out" in output
     assert pulse("why", 1, "--json").json["reasons"][0]["position"] == 1
 
 
@@ -469,9 +469,9 @@ def test_drain_waits_until_nothing_runs(pulse: Pulse, connect: Connect) -> None:
 def test_pause_and_resume_nest_by_holder(pulse: Pulse) -> None:
     assert pulse("pause", "--holder", "ada").out == "everything paused by ada\n"
     assert pulse("pause", "--holder", "bob", "--reason", "why").code == 0
-    said = pulse("resume", "--holder", "ada").out
-    assert "everything: resumed\n  still held by bob since" in said
-    assert "(pulse resume --holder bob)" in said
+    output = pulse("resume", "--holder", "ada").out
+    assert "everything: resumed\n  still held by bob since" in output
+    assert "(pulse resume --holder bob)" in output
     assert pulse("resume", "--holder", "bob", "--json").json["holds"] == []
     assert (
         pulse("pause", "mail", "--new", USER="eve").out == "lane mail paused by eve\n"
@@ -484,20 +484,20 @@ def test_pause_and_resume_nest_by_holder(pulse: Pulse) -> None:
 
 
 def test_help_names_every_verb(run_pulse: Pulse) -> None:
-    said = run_pulse("--help").out
+    output = run_pulse("--help").out
     for verb in (
         *("work", "enqueue", "schedule", "ps", "lanes", "top", "jobs", "why", "health"),
         *("cancel", "reprioritize", "retry", "approve", "drain", "pause", "resume"),
         *("install", "dev", "demo"),
     ):
-        assert f"\n  {verb} " in said
+        assert f"\n  {verb} " in output
         helped = run_pulse(verb, "--help")
         assert helped.code == 0
         assert f"Usage: pulse {verb}" in helped.out
-    assert "nice" not in said
-    for lists in (said, run_pulse("schedule", "--help").out):
+    assert "nice" not in output
+    for lists in (output, run_pulse("schedule", "--help").out):
         assert "..." not in lists.partition("Options:")[2]
-    assert "Exit codes: 0 done" in " ".join(said.split())
+    assert "Exit codes: 0 done" in " ".join(output.split())
     assert run_pulse("--version").out.startswith("pulse, version 1.0")
 
 

@@ -113,8 +113,8 @@ def test_a_dsn_of_the_environment_gives_way_and_that_is_logged(
     enqueue(db.connect(), "last")
     ran = command("work", "an_app", cwd=app(db.dsn), PULSE_DSN=new_db().dsn)
     assert ran.code == 0, ran.err
-    said = f"an_app has a DSN of its own, which is used: database {db.name} "
-    assert said in ran.err
+    warning = f"an_app has a DSN of its own, which is used: database {db.name} "
+    assert warning in ran.err
     assert state(db.connect()) == "completed"
 
 

@@ -102,11 +102,11 @@ def test_the_wheel_has_the_sql_and_the_types_and_nothing_else(wheel: Path) -> No
 
 
 def test_the_command_and_the_import_work(place: Path, python: Path) -> None:
-    said = run(python.with_name("pulse"), "--help", cwd=place)
-    assert "A job queue inside PostgreSQL" in said
-    said = run(python.with_name("pulse"), "--version", cwd=place)
+    output = run(python.with_name("pulse"), "--help", cwd=place)
+    assert "A job queue inside PostgreSQL" in output
+    output = run(python.with_name("pulse"), "--version", cwd=place)
     expected = rf"pulse, version {VERSION}.0\nSQL {VERSION}, build \d+-\d+\n"
-    assert re.fullmatch(expected, said)
+    assert re.fullmatch(expected, output)
     run(python, "-c", "import pulse", cwd=place)
 
 
@@ -127,12 +127,12 @@ def test_the_command_runs_an_app(place: Path, python: Path) -> None:
     )
     pulse = python.with_name("pulse")
     script = f"{pulse} enqueue greet && {pulse} work app:worker && {pulse} jobs"
-    said = run(
+    output = run(
         *(pulse, "dev", "--data-dir", place / "home", "sh", "-c", script), cwd=place
     )
-    assert "1  enqueued" in said
-    assert "greeted" in said
-    assert "completed" in said
+    assert "1  enqueued" in output
+    assert "greeted" in output
+    assert "completed" in output
 
 
 def test_types_reach_the_user(place: Path, python: Path) -> None:

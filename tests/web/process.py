@@ -14,7 +14,7 @@ from tests.cli.conftest import PULSE, environment
 
 @dataclass
 class Running:
-    """Where it listens and as whom, as it said."""
+    """The address and the role that it has printed."""
 
     process: subprocess.Popen[str]
     url: str
@@ -36,13 +36,13 @@ def pulse_web(directory: Path, *options: str | Path) -> Iterator[Running]:
         )
     try:
         assert process.stdout is not None
-        said = ""
+        output = ""
         for line in process.stdout:
-            said += line
+            output += line
             if line.startswith("}"):
                 break
-        assert said, (directory / "stderr").read_text()
-        yield Running(process, **json.loads(said))
+        assert output, (directory / "stderr").read_text()
+        yield Running(process, **json.loads(output))
     finally:
         if process.poll() is None:
             process.kill()

@@ -58,7 +58,7 @@ def has_come(step: float, _: str, data: Any) -> bool:
     return bool(data["progress"] == step)
 
 
-def looked(site: Site, times: int) -> bool:
+def has_polled(site: Site, times: int) -> bool:
     return bool(site.app.state.hub.polls >= times)
 
 

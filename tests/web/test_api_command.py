@@ -25,14 +25,14 @@ def test_it_says_where_it_listens_and_as_which_role(db: Database) -> None:
     )
     try:
         assert process.stdout is not None
-        said = [process.stdout.readline() for _ in range(4)]
+        lines = [process.stdout.readline() for _ in range(4)]
     finally:
         process.terminate()
         process.communicate()
-    assert said[0].startswith("pulse web on http://127.0.0.1:")
-    assert f"postgres in database {db.name}" in said[1]
-    assert "not needed: it answers this machine only" in said[2]
-    assert "Ctrl-C" in said[3]
+    assert lines[0].startswith("pulse web on http://127.0.0.1:")
+    assert f"postgres in database {db.name}" in lines[1]
+    assert "not needed: it answers this machine only" in lines[2]
+    assert "Ctrl-C" in lines[3]
 
 
 def test_tokens_of_a_file_open_it_elsewhere_too(db: Database, tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ def test_a_job_runs_at_another_time(
     connection: Connection, operator: httpx.Client
 ) -> None:
     job = enqueue(connection, "mail")
-    told = post(operator, f"jobs/{job}/reschedule", run_at="2099-01-01T00:00:00Z")
-    assert (told["state"], told["run_at"][:4]) == ("scheduled", "2099")
+    answer = post(operator, f"jobs/{job}/reschedule", run_at="2099-01-01T00:00:00Z")
+    assert (answer["state"], answer["run_at"][:4]) == ("scheduled", "2099")
     wrong = operator.post(f"{API}/jobs/{job}/reschedule", json={"run_at": "later"})
     assert wrong.status_code == 422
 

@@ -19,7 +19,7 @@ from pulse.web.problems import Problem
 from tests.conftest import Connection, Database
 from tests.web.calls import claim, enqueue
 from tests.web.conftest import API, ROLES, Serve, Site
-from tests.web.streams import LONG, Events, follow, has_come, looked, wait_for
+from tests.web.streams import LONG, Events, follow, has_come, has_polled, wait_for
 
 
 @asynccontextmanager
@@ -33,7 +33,7 @@ async def hub_on(db: Database) -> AsyncIterator[tuple[Hub, database.Database]]:
         await source.close()
 
 
-async def told(mailbox: Mailbox, name: str) -> Any:
+async def received(mailbox: Mailbox, name: str) -> Any:
     """The data of the next event of that name."""
 
     async def wait() -> Any:
@@ -60,9 +60,9 @@ def test_who_saw_a_job_before_it_ended_and_follows_it_after_gets_the_end(
             with hub.job("one", job, await look()) as early:
                 seen = await look()
                 connection.execute("SELECT pulse.cancel(%s)", (job,))
-                await told(early, "end")
+                await received(early, "end")
                 with hub.job("one", job, seen) as mailbox:
-                    return await told(mailbox, "end")
+                    return await received(mailbox, "end")
 
     assert asyncio.run(late())["state"] == "cancelled"
 
@@ -73,12 +73,12 @@ def test_a_new_follower_gets_the_picture_of_now(db: Database) -> None:
     async def come_late() -> tuple[str, str]:
         async with hub_on(db) as (hub, _):
             with hub.overview("one") as early:
-                first = await told(early, "overview")
+                first = await received(early, "overview")
                 looks = hub.polls
                 while hub.polls < looks + 2:
                     assert b"event: overview" not in await early.take(0.1)
                 with hub.overview("one") as late:
-                    return first["at"], (await told(late, "overview"))["at"]
+                    return first["at"], (await received(late, "overview"))["at"]
 
     first, second = asyncio.run(come_late())
     assert second > first
@@ -152,7 +152,7 @@ def test_without_the_right_to_watch_the_look_of_each_second_serves(
     job = enqueue(connection)
     (lease,) = claim(connection)
     with follow(deaf.client(), f"jobs/{job}/stream") as events:
-        wait_for(partial(looked, deaf, 3), "a look")
+        wait_for(partial(has_polled, deaf, 3), "a poll")
         connection.execute("SELECT pulse.progress(%s, 0.5)", (lease,))
         assert heard_until(partial(has_come, 0.5), events) == {"job"}
     assert not deaf.app.state.hub.listening
@@ -170,7 +170,7 @@ def test_a_dsn_that_only_reads_streams_and_refuses_changes(
     client = only.client(**{"X-Pulse": "1"})
     with follow(client, "stream") as events:
         events.until(lambda name, _: name == "overview")
-        wait_for(partial(looked, only, 3), "a look")
+        wait_for(partial(has_polled, only, 3), "a poll")
         connection.execute("SELECT pulse.drain_lane('default')")
         drained = heard_until(is_drained, events)
         assert drained <= {"overview", "summary"}

@@ -10,7 +10,7 @@ from tests.chaos.bouncer import Bouncer
 from tests.conftest import Connection, Database
 from tests.web.calls import claim, enqueue
 from tests.web.conftest import API, Serve, Site
-from tests.web.streams import follow, has_come, listeners, looked, wait_for
+from tests.web.streams import follow, has_come, has_polled, listeners, wait_for
 
 
 def test_the_overview_comes_at_once_and_with_every_change(
@@ -49,7 +49,7 @@ def test_what_did_not_change_is_not_sent_again(
             if len(depths) == 3:
                 break
             looks = site.app.state.hub.polls
-            wait_for(partial(looked, site, looks + 3), "a look")
+            wait_for(partial(has_polled, site, looks + 3), "a poll")
             enqueue(connection)
     assert depths == [1, 2, 3]
 
@@ -66,8 +66,8 @@ def test_progress_of_a_job_is_followed_to_its_end(
         wait_for(lambda: site.app.state.hub.listening, "LISTEN was not proved")
         for step in (0.25, 0.5, 0.75):
             connection.execute("SELECT pulse.progress(%s, %s, 'on it')", (lease, step))
-            told = events.until(partial(has_come, step))
-            assert (told["job_id"], told["progress_note"]) == (job, "on it")
+            message = events.until(partial(has_come, step))
+            assert (message["job_id"], message["progress_note"]) == (job, "on it")
         connection.execute("SELECT pulse.complete(%s, '1')", (lease,))
         last = events.until(lambda name, _: name == "end")
         assert last["state"] == "completed"

@@ -10,7 +10,7 @@ from pulse.web import Tokens
 from tests.conftest import Connection, Database
 from tests.web.calls import enqueue, get
 from tests.web.conftest import API, ROLES, TOKENS, Serve, Site
-from tests.web.streams import follow, looked, wait_for
+from tests.web.streams import follow, has_polled, wait_for
 
 SECRET = "card 4111"
 
@@ -59,7 +59,7 @@ def test_a_producer_follows_its_own_job_to_the_end(
     assert row is not None
     with follow(site.client("producer"), f"jobs/{row[0]}/stream") as events:
         events.until(lambda name, _: name == "job")
-        wait_for(partial(looked, site, 2), "a look")
+        wait_for(partial(has_polled, site, 2), "a poll")
         connection.execute(
             "SELECT pulse.fail(c.lease, 'no', fatal => true) "
             "FROM pulse.claim_batch('w1') AS c"

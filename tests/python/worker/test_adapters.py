@@ -230,10 +230,10 @@ def test_a_raw_connection_of_asyncpg_learns_what_to_do(db: Database) -> None:
                 lambda: pulse.Client(connection).cancel(1),
                 lambda: pulse.AsyncClient(connection),
             ):
-                with pytest.raises(TypeError, match="is one of asyncpg") as told:
+                with pytest.raises(TypeError, match="is one of asyncpg") as refused:
                     act()
             # The first advice can be taken as it is.
-            advice = re.search(r"await (.*\)\)), or", str(told.value))
+            advice = re.search(r"await (.*\)\)), or", str(refused.value))
             assert advice is not None
             names = {"connection": connection, "kind": "greet", "payload": {"a": 1}}
             await eval(advice[1], {"json": json, **names})

@@ -184,7 +184,7 @@ CYCLE.append(CYCLE)
 
 
 @pytest.mark.parametrize(
-    ("result", "said"),
+    ("result", "reason"),
     [
         (b"bytes", "cannot be written as JSON"),
         (float("nan"), "cannot be written as JSON"),
@@ -204,10 +204,10 @@ CYCLE.append(CYCLE)
     ids=lambda value: type(value).__name__,
 )
 def test_a_result_that_cannot_be_stored_fails_its_run_and_says_why(
-    queue: Queue, start: Start, result: Any, said: str
+    queue: Queue, start: Start, result: Any, reason: str
 ) -> None:
     kept = run_beside_a_good_one(queue, start, lambda: result)
-    assert said in kept, kept
+    assert reason in kept, kept
     assert len(kept) < 3000
 
 
@@ -362,7 +362,7 @@ def test_a_lost_connection_while_a_result_is_refused_loses_no_claimed_job(
 def test_processes_end_like_threads(queue: Queue, start: Start) -> None:
     worker = Worker(queue.db.dsn, concurrency=2, tasks=[handlers.odd])
     start(worker)
-    said = {
+    reasons = {
         "exit": "SystemExit: bye",
         "interrupt": "KeyboardInterrupt",
         "nan": "the result cannot be written as JSON",
@@ -374,11 +374,11 @@ def test_processes_end_like_threads(queue: Queue, start: Start) -> None:
         "value": "ValueError: in the child",
         "killed": "the process of the handler died (SIGKILL)",
     }
-    jobs = {how: queue.enqueue("odd", {"how": how}, max_attempts=1) for how in said}
+    jobs = {how: queue.enqueue("odd", {"how": how}, max_attempts=1) for how in reasons}
     for how, job in jobs.items():
         queue.until_state(job, "dead")
         error = queue.job(job)["last_error"]
-        assert said[how] in error, error
+        assert reasons[how] in error, error
         assert "RemoteError" not in error
         assert "executors.py" not in error
     queue.until_state(queue.enqueue("odd", {"how": "fine"}), "completed")
@@ -392,15 +392,15 @@ def test_what_a_process_chooses_reads_as_in_a_thread(
 ) -> None:
     tasks = [handlers.leave_process, handlers.leave_thread]
     start(Worker(queue.db.dsn, concurrency=2, tasks=tasks))
-    said = []
+    errors = []
     for task in tasks:
         job = queue.enqueue(task.kind, {"how": how})
         queue.until_state(job, state)
         row = queue.job(job)
         assert row["attempts"] == 1
-        said.append(row["last_error"])
-    assert said[0] == said[1]
-    assert "in put_off" in said[0] or "KeyError: 'CARD'" in said[0]
+        errors.append(row["last_error"])
+    assert errors[0] == errors[1]
+    assert "in put_off" in errors[0] or "KeyError: 'CARD'" in errors[0]
 
 
 def test_a_long_error_does_not_fill_the_log() -> None:

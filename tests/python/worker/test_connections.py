@@ -54,8 +54,8 @@ def test_a_pooler_whose_sessions_are_shared_keeps_no_listen(
 def test_listen_works_behind_a_session_pooler(session_bouncer: str) -> None:
     """Its sessions belong to one client at a time, whatever pid the pooler tells."""
     with psycopg.connect(session_bouncer) as client:
-        told = client.execute("SELECT pg_backend_pid()").fetchone()
-        assert told != (client.info.backend_pid,)
+        server_pid = client.execute("SELECT pg_backend_pid()").fetchone()
+        assert server_pid != (client.info.backend_pid,)
     works, channels = asyncio.run(probe(session_bouncer))
     assert (works, channels) == (True, [("some channel",)])
     assert connections.listen_works(session_bouncer)

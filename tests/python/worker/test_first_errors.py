@@ -88,8 +88,8 @@ def test_lanes_that_a_worker_leaves_out_are_a_warning(
         start(worker).stop()
         return [r.message for r in caplog.records if "takes lane default" in r.message]
 
-    [said] = warnings()
-    assert "go also into mail (a), bulk (c)" in said
+    [warning] = warnings()
+    assert "go also into mail (a), bulk (c)" in warning
     # Who names lanes has chosen.
     assert warnings(mail=1) == []
 

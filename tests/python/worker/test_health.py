@@ -34,8 +34,8 @@ def test_a_worker_is_live_and_ready_while_it_claims(queue: Queue, start: Start) 
     worker = Worker(queue.db.dsn, health_port=0, tasks=[pulse.task("k")(lambda: None)])
     running = start(worker)
     queue.until(lambda: ask(running, "/readyz")[0] == 200)
-    status, told = ask(running, "/livez?verbose")
-    assert (status, told["ok"], told["connected"]) == (200, True, True)
+    status, health = ask(running, "/livez?verbose")
+    assert (status, health["ok"], health["connected"]) == (200, True, True)
     assert ask(running, "/other")[0] == 404
 
 
@@ -101,13 +101,13 @@ def test_systemd_is_told(
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         monkeypatch.setenv("WATCHDOG_USEC", "2000000")
         running = start(Worker(queue.db.dsn, tasks=[pulse.task("k")(lambda: None)]))
-        told = set()
-        while "READY=1" not in told:
-            told.add(systemd.recv(100).decode())
+        messages = set()
+        while "READY=1" not in messages:
+            messages.add(systemd.recv(100).decode())
         running.stop()
-        while "STOPPING=1" not in told:
-            told.add(systemd.recv(100).decode())
-    assert told == {"READY=1", "WATCHDOG=1", "STOPPING=1"}
+        while "STOPPING=1" not in messages:
+            messages.add(systemd.recv(100).decode())
+    assert messages == {"READY=1", "WATCHDOG=1", "STOPPING=1"}
 
 
 @pytest.mark.parametrize(

@@ -64,8 +64,8 @@ def test_every_start_and_end_is_logged_with_its_facts(
         running = start(worker)
         queue.until_state(jobs[2], "scheduled")
         running.stop()
-    told = [r for r in caplog.records if getattr(r, "kind", None) == "end"]
-    assert [(r.levelname, r.getMessage().partition(") ")[2]) for r in told] == [
+    records = [r for r in caplog.records if getattr(r, "kind", None) == "end"]
+    assert [(r.levelname, r.getMessage().partition(") ")[2]) for r in records] == [
         ("INFO", "starts"),
         ("INFO", "completed"),
         ("INFO", "starts"),
@@ -73,10 +73,12 @@ def test_every_start_and_end_is_logged_with_its_facts(
         ("INFO", "starts"),
         ("INFO", "snoozes for 1 hour"),
     ]
-    for record, job in zip(told, [job for job in jobs for _ in range(2)], strict=True):
+    for record, job in zip(
+        records, [job for job in jobs for _ in range(2)], strict=True
+    ):
         facts = vars(record)["fields"]
         assert (facts["job_id"], facts["worker"], facts["attempt"]) == (job, "w", 1)
-    assert vars(told[1])["fields"]["outcome"] == "complete"
+    assert vars(records[1])["fields"]["outcome"] == "complete"
 
 
 @pytest.fixture
@@ -129,9 +131,9 @@ def test_spans_follow_a_job_from_its_enqueue(queue: Queue, start: Start) -> None
     assert [link.context.span_id for link in again.links] == [enqueued.context.span_id]
     assert found["async run", 1].context.trace_id == request.context.trace_id
     assert threads[0].startswith("pulse handler")
-    told = str(metrics.get_metrics_data())
+    exported = str(metrics.get_metrics_data())
     for name in ("runs", "run.duration", "claims", "runs.active", "exchange.duration"):
-        assert f"pulse.{name}" in told
+        assert f"pulse.{name}" in exported
 
 
 @pytest.mark.usefixtures("stamps")

@@ -570,10 +570,10 @@ def test_the_hello_world_of_the_page_runs(
     until(lambda: nodes.left() == 0)
     names["worker"].stop()
     thread.join()
-    said = capsys.readouterr().out
-    assert "hello Ada, from node" in said
-    assert "from node 1" in said
-    assert "from node 2" in said
+    output = capsys.readouterr().out
+    assert "hello Ada, from node" in output
+    assert "from node 1" in output
+    assert "from node 2" in output
 
 
 def test_homes_need_several_databases(db: Database) -> None:

@@ -144,11 +144,11 @@ def test_a_signal_to_the_group_leaves_the_end_of_processes_to_the_worker(
             )
         os.killpg(program.pid, number)
         go.touch()
-        _, said = program.communicate(timeout=30)
+        _, errors = program.communicate(timeout=30)
     finally:
         program.kill()
-    assert program.returncode == 0, said
-    assert "Traceback" not in said
+    assert program.returncode == 0, errors
+    assert "Traceback" not in errors
     row = queue.job(job)
     if when == "while it runs":
         assert (row["state"], row["result"]) == ("completed", {"code": -15})

@@ -174,8 +174,8 @@ def test_without_a_watchdog_the_worker_ticks_and_says_so(
     queue.until(
         lambda: queue.states().get("completed", 0) >= 2, "the schedule fires by itself"
     )
-    said = [r for r in caplog.records if "start_watchdog" in r.getMessage()]
-    assert len(said) == 1
+    warnings = [r for r in caplog.records if "start_watchdog" in r.getMessage()]
+    assert len(warnings) == 1
 
 
 def test_where_there_can_be_no_watchdog_none_is_asked_for(
@@ -262,14 +262,16 @@ def test_maintenance_that_fails_is_warned_of_once_for_each_error(
         return int(queue.one("SELECT last_value FROM public.ticks"))
 
     def after_ticks(definition: str) -> list[str]:
-        """What is said during two ticks of this kind."""
+        """The records of maintenance during two ticks of this kind."""
         caplog.clear()
         queue.connection.execute(definition.encode())
         # The one that is under way may be of the kind before.
         before = ticks()
         queue.until(lambda: ticks() >= before + 3)
-        said = [r for r in caplog.records if r.getMessage().startswith("maintenance:")]
-        return [f"{r.levelname} {r.getMessage().splitlines()[0]}" for r in said]
+        records = [
+            r for r in caplog.records if r.getMessage().startswith("maintenance:")
+        ]
+        return [f"{r.levelname} {r.getMessage().splitlines()[0]}" for r in records]
 
     queue.connection.execute("CREATE SEQUENCE public.ticks")
     with (

@@ -164,9 +164,11 @@ def shop() -> Iterator[tuple[Site, int]]:
             worker.handle(kind)(handler)
         running = Running(worker)
         dead = "SELECT count(*) = 7 FROM pulse.dead"
-        told = "SELECT count(*) = 5 FROM pulse.running WHERE progress IS NOT NULL"
+        has_progress = (
+            "SELECT count(*) = 5 FROM pulse.running WHERE progress IS NOT NULL"
+        )
         wait_for(lambda: one(sql, dead), "dead letters")
-        wait_for(lambda: one(sql, told), "progress")
+        wait_for(lambda: one(sql, has_progress), "progress")
         bank_is_back.set()
         sql.execute("SELECT pulse.retry(%s, 'the bank is back')", [job_id])
         done = "SELECT state = 'completed' FROM pulse.jobs WHERE job_id = %s"

@@ -47,15 +47,15 @@ def test_the_search_says_what_it_understood(tab: Tab, sql: Connection) -> None:
     )  # fmt: skip
     sql.execute("SELECT pulse.enqueue('mail', '{\"order\": {\"id\": 8}}')")
     page = tab.live()
-    search, said = page.get_by_label("Find jobs"), page.locator("#search-said")
+    search, hint = page.get_by_label("Find jobs"), page.locator("#search-said")
     search.focus()
-    expect(said).to_contain_text("A job id, or words")
+    expect(hint).to_contain_text("A job id, or words")
     search.fill("mail tag:vip state:ready,dead")
-    expect(said).to_have_text(
+    expect(hint).to_have_text(
         "Finds jobs whose kind is mail and tag is vip and state is ready or dead."
     )
     search.fill("mail knid:x")
-    expect(said).to_contain_text("Not understood: knid:x")
+    expect(hint).to_contain_text("Not understood: knid:x")
     page.keyboard.press("Enter")
     expect(page.locator("h1")).to_have_text("Overview")
 

@@ -44,13 +44,13 @@ def test_buttons_and_bulk_verbs_act_on_the_same_states(
     page = tab.live()
     found = page.evaluate(offered)
     assert len(found) == 9
-    said = {
+    states = {
         row[0]: row[1]
         for row in sql.execute("SELECT verb, states FROM pulse.verbs()").fetchall()
     }
     for state, one_job, selected in found:
         verbs = {LABELS[label] for label in one_job}
-        assert verbs == {verb for verb in LABELS.values() if state in said[verb]}
+        assert verbs == {verb for verb in LABELS.values() if state in states[verb]}
         assert len(selected) == len(one_job), state
 
 

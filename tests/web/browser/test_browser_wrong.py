@@ -23,7 +23,7 @@ def test_a_calm_queue_says_so(tab: Tab, sql: Connection) -> None:
     sql.execute("SELECT pulse.tick()")
     page = tab.live()
     expect(page.locator(".calm")).to_contain_text("all is well")
-    # What the badge of Health counts is said here too.
+    # The problems that the badge of Health counts are listed here too.
     expect(page.locator(".calm a")).to_contain_text("on how it was set up")
     expect(page.locator(".wrong")).to_be_hidden()
     expect(badge(page, "dead")).to_be_hidden()
