@@ -1,4 +1,8 @@
-"""flow, signal: jobs that belong together, and what they wait for."""
+"""flow, signal: jobs that belong together, and the signals that they wait for.
+
+flow draws the names and dependencies that pulse.flow returns; signal calls
+pulse.signal.
+"""
 
 import json
 from typing import Any

@@ -1,4 +1,7 @@
-"""drain, pause, resume: stop the claims of lanes, and allow them again."""
+"""drain, pause, resume: stop the claims of lanes, and allow them again.
+
+A pause belongs to its holder. After a resume the command lists the pauses of others.
+"""
 
 import time
 

@@ -1,4 +1,7 @@
-"""jobs: the newest first, and one job in full."""
+"""jobs: a list with the newest first, and one job in full.
+
+A list is a page of ids that the filter finds, read from the view pulse.jobs.
+"""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,7 @@
-"""limits: what keeps jobs from running all at once, by lane, kind and group."""
+"""limits: the settings that keep jobs from running, by lane, kind and group.
+
+The rows come from the views of lanes, groups and limits, with the slots in use.
+"""
 
 from typing import Any
 

@@ -1,4 +1,7 @@
-"""Several databases: all are asked at the same time, and none is waited for long."""
+"""Several databases: the command asks all at the same time and waits for none for long.
+
+Session.gather and pulse top call ask_all; the sums of lanes are made here.
+"""
 
 import re
 import threading

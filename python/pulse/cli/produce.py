@@ -1,4 +1,7 @@
-"""enqueue: one job from the command line, or many from a file."""
+"""enqueue: one job from the command line, or many from a file.
+
+It calls pulse.enqueue_one for one job and pulse.enqueue_many for chunks of a file.
+"""
 
 import json
 import sys

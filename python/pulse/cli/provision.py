@@ -1,4 +1,7 @@
-"""install, dev, demo: from nothing to a database with pulse in it."""
+"""install, dev, demo: from nothing to a database with pulse in it.
+
+install calls pulse.install; dev and demo start a server of pulse.embedded.
+"""
 
 import contextlib
 import os

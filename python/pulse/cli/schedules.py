@@ -1,4 +1,7 @@
-"""schedule: list, add, pause, resume, run now, remove, past runs."""
+"""schedule: list, add, pause, resume, run now, remove, past runs.
+
+Each subcommand reads the schedules or calls the verb of pulse with its name.
+"""
 
 from typing import Any
 

@@ -1,4 +1,7 @@
-"""ps, lanes, kinds, workers, why, health: what is going on."""
+"""ps, lanes, kinds, workers, why, health: the present state of the queue.
+
+Each command reads a view or function of pulse; lists cover all databases.
+"""
 
 from typing import Any
 

@@ -1,4 +1,7 @@
-"""Settings of lanes and kinds, access, retention by hand, and the audit."""
+"""Settings of lanes and kinds, access, retention by hand, and the audit.
+
+Each command calls one verb of pulse. An option that is not given changes nothing.
+"""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,7 @@
-"""stats: what happened, counted; the figures of the page and of Prometheus."""
+"""stats: counts of jobs and runs; the figures of the page and of Prometheus.
+
+They come from pulse.counters, with --since from pulse.counters_since.
+"""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,8 @@
-"""Verbs for jobs, by id or by filter: cancel, retry, run-now, reschedule and others."""
+"""Verbs for jobs, by id or by filter: cancel, retry, run-now, reschedule and others.
+
+Ids call the verb of one job each. A filter calls the bulk verb: first as a dry run
+that counts the jobs, then in chunks.
+"""
 
 import sys
 from collections.abc import Callable
