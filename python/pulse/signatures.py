@@ -1,4 +1,7 @@
-"""The signature of a handler: from arguments to a payload, and back."""
+"""The signature of a handler: from arguments to a payload, and back.
+
+A Task reads it once. task.enqueue makes payloads with it, and task.run makes arguments.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Tasks: a kind and the function that runs it, with enqueue typed by its signature."""
+"""Tasks: a kind and the function that runs it, with enqueue typed by its signature.
+
+pulse.task, worker.handle and worker.schedule make them with a decorator. A worker calls
+Task.run for each run; batches.py has the task that takes many jobs at once.
+"""
 
 from __future__ import annotations
 
