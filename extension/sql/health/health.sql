@@ -29,7 +29,7 @@ AS $$
 $$;
 
 COMMENT ON FUNCTION pulse.health() IS
-'One row for each check: its name, ok, warn or fail, a figure, and, where it is not ok, what to do and the jobs it is about: a JSON list of at most ten filters as find_jobs and the bulk verbs take them. Where the owner of pulse may not see other sessions it says so: grant it pg_read_all_stats. Writes nothing.';
+'One row for each check: its name, ok, warn or fail, a figure, and, where it is not ok, what to do and the jobs it is about: a JSON list of at most ten filters as find_jobs and the bulk verbs take them. Where more than 1,000 lanes have ready jobs, oldest_ready_job, held_lanes and stuck_lanes look at those whose jobs have waited longest, and their figures say so. Where the owner of pulse may not see other sessions it says so: grant it pg_read_all_stats. Writes nothing.';
 
 -- A thousand names would hide the other checks.
 CREATE FUNCTION pulse_internal.some_of(names text [])

@@ -1,4 +1,138 @@
 -- The checks of health that are about lanes and their jobs.
+--
+-- health() is polled, so its cost must not grow with the number of lanes. Three checks ask how long
+-- the oldest job of a lane has waited. Up to 1,000 lanes they look at every lane that has ready jobs.
+-- Beyond that they look at the lanes whose jobs have waited longest, at most 1,000 that are held and
+-- 1,000 that are not, and their figures say so. A sample of the table ready, of 1,000 pages, names
+-- these lanes. A smaller table is read as a whole, and then the choice is exact. Of a larger one
+-- they also look at the first 1,000 lanes by name, because a sample can miss a lane.
+--
+-- This file writes nothing and takes no locks.
+
+CREATE FUNCTION pulse_internal.lanes_to_look_at(most integer DEFAULT 1000)
+RETURNS TABLE (lane text, note text)
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+SET jit = off
+AS $$
+DECLARE
+    v_first text [];
+    v_oldest text [];
+    -- NULL where the pages of the sample have no live row.
+    v_read_all boolean;
+BEGIN
+    -- The first lanes by name, one more than are looked at. Jobs of groups are in an index of
+    -- their own, so two walks find them.
+    WITH RECURSIVE plain (lane, n) AS (
+        (
+            SELECT r.lane, 1
+            FROM pulse_internal.ready AS r
+            WHERE r.failures >= 0
+                AND r.group_key IS NULL
+            ORDER BY r.lane
+            LIMIT 1
+        )
+        UNION ALL
+        SELECT x.lane, p.n + 1
+        FROM plain AS p
+        CROSS JOIN LATERAL (
+            SELECT r.lane
+            FROM pulse_internal.ready AS r
+            WHERE r.lane > p.lane
+                AND r.failures >= 0
+                AND r.group_key IS NULL
+            ORDER BY r.lane
+            LIMIT 1
+        ) AS x
+        WHERE p.n <= lanes_to_look_at.most
+    ),
+
+    grouped (lane, n) AS (
+        (
+            SELECT r.lane, 1
+            FROM pulse_internal.ready AS r
+            WHERE r.group_key IS NOT NULL
+            ORDER BY r.lane
+            LIMIT 1
+        )
+        UNION ALL
+        SELECT x.lane, p.n + 1
+        FROM grouped AS p
+        CROSS JOIN LATERAL (
+            SELECT r.lane
+            FROM pulse_internal.ready AS r
+            WHERE r.lane > p.lane
+                AND r.group_key IS NOT NULL
+            ORDER BY r.lane
+            LIMIT 1
+        ) AS x
+        WHERE p.n <= lanes_to_look_at.most
+    )
+
+    SELECT array_agg(a.lane ORDER BY a.lane) INTO v_first
+    FROM (
+        SELECT p.lane FROM plain AS p
+        UNION
+        SELECT g.lane FROM grouped AS g
+    ) AS a;
+
+    IF coalesce(cardinality(v_first), 0) <= lanes_to_look_at.most THEN
+        RETURN QUERY
+        SELECT u.lane, NULL::text
+        FROM unnest(v_first) AS u (lane);
+        RETURN;
+    END IF;
+
+    SELECT array_agg(o.lane), bool_and(o.read_all)
+    INTO v_oldest, v_read_all
+    FROM (
+        SELECT
+            h.lane,
+            h.read_all,
+            row_number() OVER (PARTITION BY h.held ORDER BY h.since) AS place
+        FROM (
+            SELECT
+                s.lane,
+                min(s.ready_at) AS since,
+                max(s.jobs) = 1 AS read_all,
+                -- As lane_holds has it, for all lanes at once.
+                EXISTS (SELECT FROM pulse_internal.hold AS a WHERE a.lane = '')
+                OR s.lane IN (SELECT a.lane FROM pulse_internal.hold AS a)
+                OR s.lane IN (SELECT l.lane FROM pulse_internal.lane AS l WHERE NOT l.enabled) AS held
+            FROM pulse_internal.ready_sample AS s
+            GROUP BY s.lane
+        ) AS h
+    ) AS o
+    WHERE o.place <= lanes_to_look_at.most;
+
+    RETURN QUERY
+    SELECT
+        u.lane,
+        format(
+            '; more than %s lanes have ready jobs: only those whose jobs have waited longest%s are looked at',
+            lanes_to_look_at.most,
+            CASE
+                WHEN v_read_all THEN ''
+                ELSE format(' in a sample, and the first %s by name,', lanes_to_look_at.most)
+            END
+        )
+    FROM (
+        SELECT o.lane
+        FROM unnest(v_oldest) AS o (lane)
+        UNION
+        SELECT f.lane
+        FROM unnest(v_first[1:lanes_to_look_at.most]) AS f (lane)
+        WHERE v_read_all IS NOT TRUE
+    ) AS u;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse_internal.lanes_to_look_at(integer) IS
+'The lanes with ready jobs that health looks at: all, up to so many. Beyond that so many held ones and so many others, whose jobs have waited longest; where only a sample of the jobs is read, also so many lanes by name. The note says in words that there are more; it is NULL where there are not.';
 
 CREATE FUNCTION pulse_internal.health_lanes()
 RETURNS TABLE (check_name text, status text, figure text, advice text, jobs jsonb)
@@ -14,14 +148,20 @@ BEGIN
     WITH line AS MATERIALIZED (
         SELECT
             r.lane,
+            r.note,
             clock_timestamp() - r.since AS age,
             EXISTS (SELECT FROM pulse_internal.lane_holds(r.lane)) AS held
         FROM (
-            SELECT k.lane, pulse_internal.oldest_ready_at(k.lane) AS since
-            FROM pulse_internal.known_lanes AS k
+            SELECT k.lane, k.note, pulse_internal.oldest_ready_at(k.lane) AS since
+            FROM pulse_internal.lanes_to_look_at() AS k
             OFFSET 0
         ) AS r
         WHERE r.since IS NOT NULL
+    ),
+
+    passed_over AS (
+        SELECT coalesce(max(l.note), '') AS note
+        FROM line AS l
     )
 
     SELECT
@@ -38,7 +178,7 @@ BEGIN
                 )
             ) [1],
             'nothing waits'
-        ),
+        ) || (SELECT p.note FROM passed_over AS p),
         'Jobs wait in lanes that nobody holds: start more workers, raise max_slots, or ask pulse.why(job_id).',
         jsonb_build_array(
             jsonb_build_object(
@@ -58,7 +198,7 @@ BEGIN
                 )
             ),
             'nothing waits in one'
-        ),
+        ) || (SELECT p.note FROM passed_over AS p),
         'Jobs wait in lanes that are drained, paused or disabled: pulse.pause_status() and pulse.lanes say by whom and why; resume_lane, resume or set_lane lets them run.',
         jsonb_path_query_array(
             jsonb_agg(
@@ -72,7 +212,8 @@ BEGIN
     SELECT
         'stuck_lanes',
         CASE WHEN count(*) = 0 THEN 'ok' ELSE 'fail' END,
-        coalesce(pulse_internal.some_of(array_agg(o.lane::text ORDER BY o.lane)), 'none'),
+        coalesce(pulse_internal.some_of(array_agg(o.lane::text ORDER BY o.lane)), 'none')
+        || (SELECT p.note FROM passed_over AS p),
         'Jobs are ready for over 5 minutes, nobody holds the lane, and nothing was claimed: start a worker that takes these lanes.',
         jsonb_path_query_array(
             jsonb_agg(jsonb_build_object('state', 'ready', 'lane', o.lane) ORDER BY o.lane),

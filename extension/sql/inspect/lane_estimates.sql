@@ -7,7 +7,8 @@ SELECT
     s.lane,
     s.kind,
     100 / p.percent AS jobs,
-    s.grouped
+    s.grouped,
+    s.ready_at
 FROM (
     SELECT
         least(
@@ -18,7 +19,7 @@ FROM (
 ) AS p
 CROSS JOIN
     LATERAL (
-        SELECT r.lane, r.kind, r.group_key IS NOT NULL AS grouped
+        SELECT r.lane, r.kind, r.group_key IS NOT NULL AS grouped, r.ready_at
         FROM pulse_internal.ready AS r TABLESAMPLE SYSTEM (p.percent) REPEATABLE (0) -- noqa: PRS
     ) AS s;
 
@@ -36,6 +37,9 @@ COMMENT ON COLUMN pulse_internal.ready_sample.jobs IS
 
 COMMENT ON COLUMN pulse_internal.ready_sample.grouped IS
 'Whether it stands in the line of a group.';
+
+COMMENT ON COLUMN pulse_internal.ready_sample.ready_at IS
+'When it joined the line.';
 
 CREATE VIEW pulse_internal.ready_estimate
 WITH (security_barrier)
