@@ -139,6 +139,49 @@ def test_a_page_of_the_audit_reads_the_entries_it_shows(db: Database) -> None:
     assert [row[0] for row in rows] == list(range(8999, 8979, -1))
 
 
+def test_lanes_and_health_read_fewer_groups_of_each_of_many_lanes(
+    db: Database,
+) -> None:
+    connection = db.connect()
+    connection.execute(
+        "SELECT pulse.set_lane('lane' || n, group_slots => 1)"
+        " FROM generate_series(1, 500) AS n"
+    )
+    group = (
+        "INSERT INTO pulse_internal.ready"
+        " (lane, rank, kind, job, attempts, failures, keyed, group_key)"
+        " SELECT 'lane' || l, 0, 'k', -(1000 * l + g), 0, 0, false, 'g' || g"
+        " FROM generate_series(1, 500) AS l, generate_series(%s::integer, %s) AS g"
+    )
+    connection.execute(group, [1, 210])
+    connection.execute("VACUUM ANALYZE pulse_internal.ready")
+    looks = ("SELECT * FROM pulse.lanes", "SELECT * FROM pulse.health()")
+    few = [usual(connection, look) for look in looks]
+    connection.execute(group, [211, 420])
+    connection.execute("VACUUM ANALYZE pulse_internal.ready")
+    many = [usual(connection, look) for look in looks]
+    assert max(m / f for m, f in zip(many, few, strict=True)) <= 1.2
+
+
+def test_a_lane_is_asked_only_for_the_age_of_what_it_has(db: Database) -> None:
+    """Of thousands of lanes most are idle, and few have groups."""
+    connection = db.connect()
+    connection.execute(
+        "SELECT pulse.set_lane('idle' || n, max_slots => 5)"
+        " FROM generate_series(1, 20) AS n"
+    )
+    connection.execute("SELECT pulse.enqueue('k', lane => 'plain')")
+    connection.execute("SET track_functions = 'all'")
+    with connection.transaction():
+        connection.execute("SELECT * FROM pulse.lanes")
+        calls = connection.execute(
+            "SELECT p.proname, pg_stat_get_xact_function_calls(p.oid) FROM pg_proc AS p"
+            " WHERE p.proname IN ('oldest_ready_at', 'oldest_in_groups')"
+            " AND p.pronamespace = 'pulse_internal'::regnamespace"
+        ).fetchall()
+    assert dict(calls) == {"oldest_ready_at": 1, "oldest_in_groups": None}
+
+
 def listening(database: Database) -> Connection:
     connection = database.connect()
     connection.execute("LISTEN pulse_progress")

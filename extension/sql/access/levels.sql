@@ -98,7 +98,7 @@ AS $$
         ('why', 'reasons places upstream_reason'),
         ('reconcile', 'plan_declaration note_declaration unset_kind'),
         ('declarations', 'declared_facts'),
-        ('lanes', 'find_all counted count_up_to oldest_ready_at'),
+        ('lanes', 'find_all counted count_up_to groups_up_to oldest_ready_at'),
         ('kinds', 'ready_by_kind'),
         ('limits', 'limits')
     ) AS c (object, calls) ON c.object = a.object

@@ -152,8 +152,14 @@ BEGIN
             clock_timestamp() - r.since AS age,
             EXISTS (SELECT FROM pulse_internal.lane_holds(r.lane)) AS held
         FROM (
-            SELECT k.lane, k.note, pulse_internal.oldest_ready_at(k.lane) AS since
-            FROM pulse_internal.lanes_to_look_at() AS k
+            SELECT k.lane, k.note, pulse_internal.oldest_ready_at(k.lane, k.most_groups) AS since
+            FROM (
+                SELECT
+                    c.lane,
+                    c.note,
+                    pulse_internal.groups_up_to(count(*) OVER ()) AS most_groups
+                FROM pulse_internal.lanes_to_look_at() AS c
+            ) AS k
             OFFSET 0
         ) AS r
         WHERE r.since IS NOT NULL

@@ -3,7 +3,7 @@
 
 -- Places grow with time inside a level, so the oldest job of a lane is the first of
 -- one of its levels.
-CREATE FUNCTION pulse_internal.oldest_ready_at(lane text)
+CREATE FUNCTION pulse_internal.oldest_ready_at(lane text, most_groups bigint DEFAULT 1000)
 RETURNS timestamptz
 LANGUAGE plpgsql
 STABLE
@@ -43,17 +43,41 @@ BEGIN
 
         SELECT least(
             (SELECT min(v.ready_at) FROM level AS v),
-            pulse_internal.oldest_in_groups(oldest_ready_at.lane)
+            -- To enter a function costs more than this look, and few lanes have groups.
+            CASE
+                WHEN EXISTS (
+                    SELECT
+                    FROM pulse_internal.ready AS r
+                    WHERE r.lane = oldest_ready_at.lane
+                        AND r.group_key IS NOT NULL
+                )
+                    THEN pulse_internal.oldest_in_groups(
+                        oldest_ready_at.lane, oldest_ready_at.most_groups
+                    )
+            END
         )
     );
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.oldest_ready_at(text) IS
-'When the oldest ready job of a lane joined the line; NULL when none is ready.';
+COMMENT ON FUNCTION pulse_internal.oldest_ready_at(text, bigint) IS
+'When the oldest ready job of a lane joined the line, of so many groups; NULL when none is ready.';
+
+-- How many groups a look at so many lanes reads of each.
+CREATE FUNCTION pulse_internal.groups_up_to(lanes bigint)
+RETURNS bigint
+LANGUAGE sql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT least(1000, pulse_internal.count_up_to(groups_up_to.lanes))
+$$;
+
+COMMENT ON FUNCTION pulse_internal.groups_up_to(bigint) IS
+'How many groups are looked at in each of so many lanes: 1000, and of more than a hundred lanes about 100,000 in all.';
 
 -- As above, the first of each level of each group; groups may be very many.
-CREATE FUNCTION pulse_internal.oldest_in_groups(lane text)
+CREATE FUNCTION pulse_internal.oldest_in_groups(lane text, most_groups bigint)
 RETURNS timestamptz
 LANGUAGE plpgsql
 STABLE
@@ -86,7 +110,7 @@ BEGIN
                 ORDER BY r.group_key, r.rank, r.seq
                 LIMIT 1
             ) AS f
-            WHERE v.n < 1000
+            WHERE v.n < oldest_in_groups.most_groups
         )
 
         SELECT min(v.ready_at)
@@ -102,8 +126,8 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.oldest_in_groups(text) IS
-'When the oldest job of the first thousand groups of a lane joined its line, but for groups that set_group stopped; NULL when none is ready.';
+COMMENT ON FUNCTION pulse_internal.oldest_in_groups(text, bigint) IS
+'When the oldest job of so many groups of a lane, the first by name, joined its line, but for groups that set_group stopped; NULL when none is ready.';
 
 -- Lines are counted as far as this, and estimated beyond: up to 10,000 jobs each, and of
 -- many lines so many that a look reads about 100,000 in all.
@@ -191,7 +215,8 @@ AS
 WITH known AS MATERIALIZED (
     SELECT
         k.lane,
-        pulse_internal.count_up_to(count(*) OVER ()) AS most
+        pulse_internal.count_up_to(count(*) OVER ()) AS most,
+        pulse_internal.groups_up_to(count(*) OVER ()) AS most_groups
     FROM pulse_internal.known_lanes AS k
     WHERE k.lane > ''
 ),
@@ -224,7 +249,11 @@ SELECT
             )
     END AS depth,
     n.ready > o.most AS depth_estimated,
-    clock_timestamp() - pulse_internal.oldest_ready_at(o.lane) AS oldest_ready_age,
+    -- Of many lanes most are idle, and they are not asked.
+    CASE
+        WHEN n.ready > 0
+            THEN clock_timestamp() - pulse_internal.oldest_ready_at(o.lane, o.most_groups)
+    END AS oldest_ready_age,
     CASE
         WHEN n.delayed <= o.most THEN n.delayed
         ELSE
@@ -316,7 +345,7 @@ COMMENT ON COLUMN pulse.lanes.depth_estimated IS
 'Whether depth is an estimate.';
 
 COMMENT ON COLUMN pulse.lanes.oldest_ready_age IS
-'How long the oldest ready job has stood in line; in a lane with groups, of the first thousand groups.';
+'How long the oldest ready job has stood in line; in a lane with groups, of the first 1000 groups (of more than a hundred lanes about 100000 in all).';
 
 COMMENT ON COLUMN pulse.lanes.delayed IS
 'How many of its jobs are scheduled or retrying: counted up to 10000 (of more than ten lanes about 100000 in all), estimated beyond.';

@@ -138,6 +138,7 @@ VALUES
 ('pulse_internal.flow_edges', 'producer viewer operator admin'),
 ('pulse_internal.counted', 'viewer operator admin'),
 ('pulse_internal.count_up_to', 'viewer operator admin'),
+('pulse_internal.groups_up_to', 'viewer operator admin'),
 ('pulse_internal.ready_by_kind', 'viewer operator admin'),
 ('pulse_internal.limits', 'viewer operator admin'),
 ('pulse_internal.oldest_ready_at', 'viewer operator admin');
