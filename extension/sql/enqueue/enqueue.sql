@@ -276,10 +276,23 @@ BEGIN
                 AND coalesce(new.priority, 0)
                 BETWEEN - pulse_internal.highest_priority()
                 AND pulse_internal.highest_priority()
-                AND num_nonnulls(
-                    (new.options).unique_key, new.taken,
-                    current_setting('pulse.max_payload', true)
-                ) = 0
+                AND num_nonnulls(new.taken, current_setting('pulse.max_payload', true)) = 0
+                -- Whatever may be wrong is checked before an id is drawn, or the call
+                -- would use one up and write nothing.
+                AND (
+                    new.options IS NULL
+                    OR coalesce((new.options).on_conflict, 'skip') = 'skip'
+                    AND coalesce(octet_length((new.options).group_key), 0) <= 1000
+                    AND num_nonnulls(
+                        (new.options).run_at, (new.options).delay,
+                        (new.options).max_attempts, (new.options).unique_key,
+                        (new.options).unique_for, (new.options).tags,
+                        (new.options).max_runtime, (new.options).headers,
+                        (new.options).start_by, (new.options).expires_in,
+                        (new.options).after, (new.options).after_failed,
+                        (new.options).flow, (new.options).name
+                    ) = 0
+                )
                 AND k.requires_approval IS NOT TRUE
                 -- As text_size says, without a call; 1000 bytes are never above 8 MB.
                 -- concat() is STABLE: the planner computes the IMMUTABLE cast to text

@@ -1,5 +1,6 @@
 -- Any job that has an option, or about which something is out of the ordinary. job is its
--- number where it needs no key, and then kind, lane, priority and payload are in order;
+-- number where take_request has found kind, lane, priority, payload and options in order;
+-- where it is NULL they are checked here, before a number is drawn.
 -- taken is the number that it has from a list. Here too each function that is entered
 -- and each statement counts (docs/decisions/speed.md).
 CREATE FUNCTION pulse_internal.enqueue_slow_path(
@@ -30,16 +31,7 @@ DECLARE
 BEGIN
     -- What has its key already was checked before it took it.
     IF num_nonnulls(enqueue_slow_path.taken, v_item.unique_key) < 2
-        AND (
-            enqueue_slow_path.job IS NULL
-            OR v_item.on_conflict <> 'skip'
-            OR octet_length(v_item.group_key) > 1000
-            OR num_nonnulls(
-                v_item.run_at, v_item.delay, v_item.max_attempts, v_item.unique_for,
-                v_item.tags, v_item.max_runtime, v_item.headers, v_item.start_by,
-                v_item.expires_in
-            ) > 0
-        )
+        AND enqueue_slow_path.job IS NULL
     THEN
         PERFORM pulse_internal.require_job_options(
             enqueue_slow_path.kind, enqueue_slow_path.payload, enqueue_slow_path.lane,

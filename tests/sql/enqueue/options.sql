@@ -2,7 +2,7 @@
 -- are asked with the same options, and must raise the same error or none.
 BEGIN;
 
-SELECT plan(49);
+SELECT plan(51);
 
 -- The SQLSTATE and the message of the error that a statement raises; NULL if none.
 CREATE FUNCTION pg_temp.answer(statement text)
@@ -173,6 +173,30 @@ SELECT throws_ok(
     $$SELECT pulse.schedule('far', 'k', at => '200000-01-01')$$,
     'PU002', NULL, 'and so is the moment of a schedule'
 );
+
+-- Each of these is wrong by itself, in single enqueues of both doors.
+CREATE TEMP TABLE wrong (option text);
+INSERT INTO wrong (option)
+VALUES
+($$run_at => 'infinity'$$), ($$delay => '-1 s'$$), ('max_attempts => 0'), ($$unique_key => ''$$),
+($$unique_for => '1 h'$$), ($$on_conflict => 'no'$$), ($$group_key => repeat('g', 100000)$$),
+($$tags => array_fill('t'::text, ARRAY[1000])$$), ($$max_runtime => '0 s'$$), ($$headers => '1'$$),
+($$start_by => 'infinity'$$), ($$expires_in => '-1 s'$$), ('after => ARRAY[NULL]::bigint []'),
+($$after_failed => 'no'$$), ($$flow => ''$$), ($$name => '1'$$), ($$lane => ''$$),
+('priority => 2100000000');
+SELECT pulse.enqueue('k') \g /dev/null
+SELECT s.last_value AS drawn FROM pulse_internal.job_id AS s \gset
+SELECT is_empty(
+    $$
+        SELECT w.option, d.door
+        FROM wrong AS w
+        CROSS JOIN (VALUES ('enqueue'), ('enqueue_one')) AS d (door)
+        WHERE pg_temp.answer(format('SELECT pulse.%s(''k'', %s)', d.door, w.option))
+            NOT LIKE 'PU00_ %' IS NOT FALSE
+    $$,
+    'each of them is refused'
+);
+SELECT is(s.last_value, :drawn::bigint, 'and draws no id') FROM pulse_internal.job_id AS s;
 
 SELECT * FROM finish();
 
