@@ -110,15 +110,20 @@ $$;
 COMMENT ON FUNCTION pulse_internal.expire_picked(tid [], timestamptz) IS
 'Cancel those of the jobs that a claim has picked, and locked, which had to start by this time. Returns how many.';
 
-CREATE FUNCTION pulse_internal.tick_expiry(until timestamptz)
-RETURNS bigint
+CREATE FUNCTION pulse_internal.expire_pages(
+    until timestamptz,
+    most_pages integer,
+    OUT expired bigint,
+    OUT is_all boolean
+)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_page record;
-    v_all bigint := 0;
+    v_pages integer := 0;
 BEGIN
+    expired := 0;
     -- Where the first page starts.
     SELECT '-infinity'::timestamptz AS next_start_by, 0::bigint AS next_job INTO v_page;
     LOOP
@@ -126,11 +131,26 @@ BEGIN
         FROM pulse_internal.expire_page(
             v_page.next_start_by, v_page.next_job, pulse_internal.upkeep_piece()
         ) AS p;
-        v_all := v_all + v_page.expired;
-        EXIT WHEN v_page.next_job IS NULL OR pulse_internal.time_is_over(tick_expiry.until);
+        expired := expired + v_page.expired;
+        v_pages := v_pages + 1;
+        is_all := v_page.next_job IS NULL;
+        EXIT WHEN is_all
+            OR v_pages >= expire_pages.most_pages
+            OR pulse_internal.time_is_over(expire_pages.until);
     END LOOP;
-    RETURN v_all;
 END;
+$$;
+
+COMMENT ON FUNCTION pulse_internal.expire_pages(timestamptz, integer) IS
+'Cancel jobs that have not started by their start_by, until none is left, the time is over or so many pages are done (NULL: as many as there are). Returns how many jobs, and whether none is left.';
+
+CREATE FUNCTION pulse_internal.tick_expiry(until timestamptz)
+RETURNS bigint
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT p.expired
+    FROM pulse_internal.expire_pages(tick_expiry.until, NULL) AS p
 $$;
 
 COMMENT ON FUNCTION pulse_internal.tick_expiry(timestamptz) IS
@@ -138,17 +158,17 @@ COMMENT ON FUNCTION pulse_internal.tick_expiry(timestamptz) IS
 
 CREATE FUNCTION pulse_internal.expire_all(until timestamptz)
 RETURNS boolean
-LANGUAGE plpgsql
+LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
 AS $$
-BEGIN
-    PERFORM pulse_internal.tick_expiry(expire_all.until);
-    RETURN NOT pulse_internal.time_is_over(expire_all.until);
-END;
+    -- A clock that steps back puts the end of the time off. The claim holds its lane meanwhile, so
+    -- the work is bounded as well.
+    SELECT p.is_all AND NOT pulse_internal.time_is_over(expire_all.until)
+    FROM pulse_internal.expire_pages(expire_all.until, 3) AS p
 $$;
 
 COMMENT ON FUNCTION pulse_internal.expire_all(timestamptz) IS
-'For a claim that has picked only late jobs: cancel all that have not started by their start_by. Returns false if the time was too short for all.';
+'For a claim that has picked only late jobs: cancel all that have not started by their start_by, at most three pages of them. Returns false if these or the time did not suffice for all.';
 
 CREATE FUNCTION pulse_internal.expire_page(
     after_start_by timestamptz,

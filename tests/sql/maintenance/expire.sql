@@ -1,7 +1,7 @@
 -- Headers, and jobs that end unless they begin in time.
 BEGIN;
 
-SELECT plan(39);
+SELECT plan(42);
 
 -- Headers
 
@@ -212,6 +212,20 @@ FROM (
 SELECT pulse.enqueue('k', lane => 'past', start_by => now() - interval '1 s') AS job \gset
 SELECT is_empty($$SELECT FROM pulse.claim_batch('w', 'past')$$, 'a job that is late at once never runs');
 SELECT is_empty('SELECT * FROM pulse.check()', 'all is well');
+
+-- A clock that steps back inside a claim puts the end of its time off; infinity stands for that.
+SELECT pulse.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[4000]), lane => 'late', expires_in => '1 h') \g /dev/null
+UPDATE pulse_internal.body SET start_by = clock_timestamp() - interval '1 minute'
+WHERE job IN (SELECT r.job FROM pulse_internal.ready AS r WHERE r.lane = 'late');
+UPDATE pulse_internal.expiry AS e SET start_by = b.start_by
+FROM pulse_internal.body AS b
+WHERE b.job = e.job;
+SELECT is(pulse_internal.expire_all('infinity'), false, 'a claim does not cancel all of many late jobs');
+SELECT is(
+    (SELECT count(*) FROM pulse_internal.ready AS r WHERE r.lane = 'late'), 1000::bigint,
+    'but three pages of them, whatever the clock does'
+);
+SELECT is(pulse_internal.expire_all('infinity'), true, 'the next claim cancels the rest');
 
 SELECT * FROM finish();
 
