@@ -1,11 +1,11 @@
 -- The checks of health that are about lanes and their jobs.
 --
--- health() is polled, so its cost must not grow with the number of lanes. Three checks ask how long
--- the oldest job of a lane has waited. Up to 1,000 lanes they look at every lane that has ready jobs.
--- Beyond that they look at the lanes whose jobs have waited longest, at most 1,000 that are held and
--- 1,000 that are not, and their figures say so. A sample of the table ready, of 1,000 pages, names
--- these lanes. A smaller table is read as a whole, and then the choice is exact. Of a larger one
--- they also look at the first 1,000 lanes by name, because a sample can miss a lane.
+-- health() is polled, so its cost must not grow with the number of lanes. Three checks ask how
+-- long the oldest job of a lane has waited. Up to 1,000 lanes they look at every lane that has
+-- ready jobs. Beyond that they look at the lanes whose jobs have waited longest, at most 1,000 that
+-- are paused and 1,000 that are not, and their figures say so. A sample of 1,000 pages of the table
+-- ready names these lanes. A smaller table is read as a whole, and then the choice is exact. Of a
+-- larger one they also look at the first 1,000 lanes by name, because a sample can miss a lane.
 --
 -- This file writes nothing and takes no locks.
 
@@ -102,7 +102,8 @@ BEGIN
                 -- As lane_holds has it, for all lanes at once.
                 EXISTS (SELECT FROM pulse_internal.hold AS a WHERE a.lane = '')
                 OR s.lane IN (SELECT a.lane FROM pulse_internal.hold AS a)
-                OR s.lane IN (SELECT l.lane FROM pulse_internal.lane AS l WHERE NOT l.enabled) AS held
+                OR s.lane IN (SELECT l.lane FROM pulse_internal.lane AS l WHERE NOT l.enabled)
+                AS held
             FROM pulse_internal.ready_sample AS s
             GROUP BY s.lane
         ) AS h

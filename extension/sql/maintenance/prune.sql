@@ -311,8 +311,8 @@ DECLARE
     v_rows tid [] := forget_jobs.rows_of_finished;
     v_jobs bigint [];
 BEGIN
-    -- An enqueue with after locks its finished upstreams FOR KEY SHARE. This is a later statement than the
-    -- one that took the lock, so it sees the dependents that were committed until then.
+    -- An enqueue with after locks its finished upstreams FOR KEY SHARE. This is a later statement
+    -- than the one that took the lock, so it sees the dependents that were committed until then.
     IF (SELECT true FROM pulse_internal.dependency AS d ORDER BY d.job, d.after LIMIT 1) THEN
         v_rows := array(
             SELECT f.ctid
