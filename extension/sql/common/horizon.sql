@@ -1,5 +1,26 @@
 -- Up to where everything is decided: what the marks rest on (common/marks.sql).
 
+-- Producers, retries, promotions and unblocked jobs call this, or take the same lock in place,
+-- in a statement before the one that inserts. No call takes the lock exclusively, so it is free.
+-- 256 parts: a transaction that enters 10,000 lanes takes 256 locks and not 10,000, which the
+-- lock table (max_locks_per_transaction) does not hold. Two lanes of one part wait for the
+-- producers of both.
+CREATE FUNCTION pulse_internal.enter_lane(lane text)
+RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(
+        'pulse_internal.ready_seq'::regclass::oid::integer, hashtext(enter_lane.lane) & 255
+    );
+    RETURN true;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse_internal.enter_lane(text) IS
+'Announce that this transaction puts jobs into ready or waiting of a lane; true.';
+
 -- Both steps for all these tables, with one look at pg_locks. A look that is younger
 -- than 20 ms is good enough for all.
 CREATE FUNCTION pulse_internal.see_horizon()

@@ -318,6 +318,7 @@ BEGIN
         PERFORM pulse_internal.write_group_mark(v_mark, v_new);
     END IF;
 
+    PERFORM pulse_internal.enter_lane(leave_groups.lane);
     WITH taken AS (
         DELETE FROM pulse_internal.ready AS r
         WHERE r.ctid = ANY (v_tids)

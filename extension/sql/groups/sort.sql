@@ -112,6 +112,7 @@ BEGIN
         RETURN;
     END IF;
 
+    PERFORM pulse_internal.enter_lane(sort_into_groups.lane);
     WITH taken AS (
         DELETE FROM pulse_internal.ready AS r
         WHERE r.ctid = ANY (v_tids)
