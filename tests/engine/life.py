@@ -120,6 +120,32 @@ class Job:
     """The signal that it was given back for."""
 
 
+# Low-water marks rest on it (docs/decisions/low-water-marks.md): a transaction that
+# puts a job into a lane shares the lock of that lane.
+ANNOUNCED = """
+CREATE FUNCTION lane_is_announced() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (
+        SELECT
+        FROM pg_locks AS l
+        WHERE l.pid = pg_backend_pid()
+            AND l.locktype = 'advisory'
+            AND l.classid = 'pulse_internal.ready_seq'::regclass
+            AND l.objid::bigint = hashtext(new.lane) & 255
+            AND l.mode = 'ShareLock'
+    ) THEN
+        RAISE 'a job joins % of lane % unannounced', TG_TABLE_NAME, new.lane;
+    END IF;
+    RETURN new;
+END;
+$$;
+CREATE TRIGGER lane_is_announced BEFORE INSERT ON pulse_internal.ready
+FOR EACH ROW EXECUTE FUNCTION lane_is_announced();
+CREATE TRIGGER lane_is_announced BEFORE INSERT ON pulse_internal.waiting
+FOR EACH ROW EXECUTE FUNCTION lane_is_announced()
+"""
+
+
 class Scratch:
     """A database that is emptied before each history, and two sessions of it."""
 
@@ -130,6 +156,7 @@ class Scratch:
         self.other = connect()
         for session in (self.db, self.other):
             session.execute("SET lock_timeout = '5s'")
+        self.db.execute(ANNOUNCED.encode())
         # What the installation has filled stays.
         tables = self.db.execute(
             "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r'"

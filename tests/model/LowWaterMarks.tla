@@ -2,20 +2,20 @@
 (***************************************************************************
 One low-water mark, as every mark of pulse moves (R2, R3, R4).
 
-Producers insert a row whose number comes from a sequence; a claim deletes the
-first row at or above the mark; two ticks move the mark at once.  Every
-transaction of a producer or of the claim may be rolled back, and one of a
-producer may be prepared: then pg_locks no longer shows it by the name that
-was remembered.  The mark must never pass a row that is or may become live.
+Producers announce their lane and insert a row whose number comes from a
+sequence; a claim deletes the first row at or above the mark; ticks move the
+mark.  Every transaction of a producer or of the claim may be rolled back, and
+one of a producer may be prepared: then pg_locks no longer shows it by the name
+that was remembered.  The mark must never pass a row that is or may become live.
 
   action        statement
-  Lock_Table    enqueue/enqueue.sql INSERT INTO ready: RowExclusiveLock
-  Draw          the same statement: DEFAULT nextval('ready_seq')
+  Announce      common/horizon.sql enter_lane: the shared lock of the lane
+  Draw          enqueue/enqueue.sql INSERT INTO ready: DEFAULT nextval('ready_seq')
   Claim         claim/claim.sql: DELETE ready, the first row from the mark on
   See_Old       common/horizon.sql see_horizon: SELECT the newest horizon
   See_Number    see_horizon: last_drawn_ready()
   See_Holders   see_horizon: SELECT ... FROM pg_locks
-  Decide        see_horizon: INSERT INTO horizon
+  Decide        see_horizon: the floors, INSERT INTO horizon; decided_in_lane
   Look          common/marks.sql advance_line: first_live, INSERT INTO mark
 ***************************************************************************)
 EXTENDS ReadCommitted, Integers, FiniteSets
@@ -29,17 +29,17 @@ CONSTANTS
 VARIABLES
     ready,       \* rows of ready: their seq is the column seq
     seq,         \* ready_seq
-    horizons,    \* rows of horizon: q is ready_q, next_q is next_ready_q
+    horizons,    \* rows of horizon: number is next_ready_q, and writers
     marks,       \* rows of mark: seq is the mark
-    locks,       \* transactions with RowExclusiveLock on ready, and prepared ones
+    locks,       \* transactions that have announced the lane, and prepared ones
     at, my
 
 vars == << ready, seq, horizons, marks, locks, at, my >>
 
 Sessions == Producers \cup Ticks \cup {"claim"}
-None == [q |-> 0, next_q |-> 0, holders |-> {}]
+None == [number |-> 0, writers |-> {}]
 Idle == [tx |-> 0, seq |-> 0, old |-> None, number |-> 0, holders |-> {},
-         prepared |-> FALSE, snap |-> {}]
+         prepared |-> {}, decided |-> 0, snap |-> {}]
 
 Init ==
     /\ ready = {} /\ seq = 0
@@ -67,7 +67,7 @@ Mark == Newest(Committed(marks)).is
 NumberFirst == Without = "the lock before the number"
 
 \* A transaction has a name that is never used again: session and number.
-Lock_Table(s) ==
+Announce(s) ==
     /\ IF NumberFirst THEN at[s] = "drawn" ELSE at[s] = "idle" /\ seq < Rows
     /\ locks' = [locks EXCEPT !.holders = @ \cup {<< s, my[s].tx >>}]
     /\ Go(s, IF NumberFirst THEN "insert" ELSE "locked")
@@ -141,21 +141,28 @@ See_Number(t) ==
 See_Holders(t) ==
     /\ at[t] = "see_holders"
     /\ my' = [my EXCEPT ![t].holders = locks.holders,
-                        ![t].prepared = locks.prepared # {}]
+                        ![t].prepared = locks.prepared]
     /\ Go(t, IF HoldersFirst THEN "see_number" ELSE "decide")
     /\ UNCHANGED << ready, seq, horizons, marks, locks >>
 
 Decide(t) ==
     /\ at[t] = "decide"
     /\ LET old == my[t].old
-           wait == \/ my[t].prepared /\ Without # "prepared transactions count"
-                   \/ old.holders \cap my[t].holders # {}
-                      /\ Without # "the holders have ended"
-           new == IF wait THEN old
-                  ELSE [q |-> old.next_q, next_q |-> my[t].number,
-                        holders |-> my[t].holders]
-       IN  /\ horizons' = Append(horizons, new, t)
-           /\ my' = [my EXCEPT ![t] = [Idle EXCEPT !.old = new, !.snap = my[t].snap]]
+           first == IF Without = "a new holder has the number of the look before"
+                    THEN my[t].number ELSE old.number
+           met(h) == IF Without = "a holder keeps its floor" THEN {}
+                     ELSE { w.floor : w \in { o \in old.writers : o.name = h } }
+           lowest == IF Without = "a prepared holder has the lowest floor" THEN {}
+                     ELSE { w.floor : w \in old.writers }
+           writers == { [name |-> h, floor |-> Min(met(h) \cup {first})]
+                        : h \in my[t].holders }
+                      \cup { [name |-> << s, -1 >>, floor |-> Min(lowest \cup {first})]
+                             : s \in my[t].prepared }
+           floors == IF Without = "holders hold the mark back" THEN {}
+                     ELSE { w.floor : w \in writers }
+       IN  /\ horizons' = Append(horizons, [number |-> my[t].number, writers |-> writers], t)
+           /\ my' = [my EXCEPT ![t] = [Idle EXCEPT !.decided = Min(floors \cup {my[t].number}),
+                                                  !.snap = my[t].snap]]
     /\ Go(t, "look")
     /\ UNCHANGED << ready, seq, marks, locks >>
 
@@ -167,7 +174,7 @@ Look(t) ==
                             { r.seq : r \in { o \in Committed(ready) : o.held = "none" } }
                      [] OTHER -> { r.seq : r \in Committed(ready) }
            live == { n \in seen : n >= Mark }
-           first == Min(live \cup {my[t].old.q + 1})
+           first == Min(live \cup {my[t].decided + 1})
        IN  marks' = Append(marks, Max({Mark, first}), t)
     /\ Go(t, "open")
     /\ UNCHANGED << ready, seq, horizons, locks, my >>
@@ -183,7 +190,7 @@ Tick_Commit(t) == Tick_Ends(t, AfterCommit)
 Tick_Rollback(t) == Tick_Ends(t, AfterRollback)
 
 -----------------------------------------------------------------------------
-Produce(s) == Lock_Table(s) \/ Draw(s) \/ Insert(s) \/ Finish(s)
+Produce(s) == Announce(s) \/ Draw(s) \/ Insert(s) \/ Finish(s)
 Tick(t) == See_Old(t) \/ See_Number(t) \/ See_Holders(t) \/ Decide(t) \/ Look(t)
 
 Next ==

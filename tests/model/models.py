@@ -191,8 +191,16 @@ MARKS = Model(
         "two statements": ("two producers", "MarkNeverPassesALiveRow"),
         "the lock before the number": ("two producers", "MarkNeverPassesALiveRow"),
         "the number before the holders": ("two producers", "MarkNeverPassesALiveRow"),
-        "the holders have ended": ("two producers", "MarkNeverPassesALiveRow"),
-        "prepared transactions count": ("two producers", "MarkNeverPassesALiveRow"),
+        "holders hold the mark back": ("two producers", "MarkNeverPassesALiveRow"),
+        "a new holder has the number of the look before": (
+            "two producers",
+            "MarkNeverPassesALiveRow",
+        ),
+        "a holder keeps its floor": ("two producers", "MarkNeverPassesALiveRow"),
+        "a prepared holder has the lowest floor": (
+            "two producers",
+            "MarkNeverPassesALiveRow",
+        ),
         "the look is a plain SELECT": ("two producers", "MarkNeverPassesALiveRow"),
     },
 )

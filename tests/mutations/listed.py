@@ -654,11 +654,97 @@ OTHERS: dict[str, Mutation] = {
     ),
     "the horizon waits for open transactions": without(
         Change(
-            "pulse_internal.see_horizon",
-            r"NOT \(v_prepared OR v_old\.ready_holders && v_ready\)",
-            "true",
+            "pulse_internal.decided_in_lane",
+            r"min\(w\.floor_q\)",
+            "NULL",
         ),
+        specs=("marks-other-lane", "marks-out-of-order-commit"),
         stress="marks",
+    ),
+    "an open transaction keeps its floor": without(
+        Change(
+            "pulse_internal.see_horizon",
+            r"ELSE k\.floor_q END",
+            "ELSE NULL END",
+        ),
+        specs=("marks-open-across-ticks",),
+    ),
+    "a prepared transaction keeps its floor by another name": without(
+        Change(
+            "pulse_internal.see_horizon",
+            r"WHEN o\.is_prepared THEN p\.floor_q",
+            "WHEN false THEN p.floor_q",
+        ),
+        specs=("marks-prepared-transaction",),
+    ),
+    "an enqueue announces its lane": without(
+        Change(
+            "pulse_internal.take_request",
+            r"'pulse_internal\.ready_seq'::regclass::oid::integer",
+            "0",
+        ),
+        specs=("marks-other-lane",),
+    ),
+    "an enqueue with options announces its lane": without(
+        Change(
+            "pulse_internal.enqueue_slow_path",
+            r"'pulse_internal\.ready_seq'::regclass::oid::integer",
+            "0",
+        ),
+        specs=("marks-other-lane",),
+    ),
+    "enqueue_many announces its lane": without(
+        Change(
+            "pulse_internal.enqueue_payloads",
+            r"'pulse_internal\.ready_seq'::regclass::oid::integer",
+            "0",
+        ),
+        specs=("marks-other-lane",),
+    ),
+    "a job that is put in line announces its lane": without(
+        Change(
+            "pulse_internal.put_in_line",
+            r"'pulse_internal\.ready_seq'::regclass::oid::integer",
+            "0",
+        ),
+        specs=("marks-other-lane",),
+    ),
+    "a release of blocked jobs announces their lanes": without(
+        Change(
+            "pulse_internal.unblock_rows",
+            r"'pulse_internal\.ready_seq'::regclass::oid::integer",
+            "0",
+        ),
+        specs=("marks-other-lane",),
+    ),
+    "a promotion announces its lane": without(
+        Change(
+            "pulse_internal.promote",
+            r"PERFORM pulse_internal\.enter_lane\(promote\.lane\);",
+            "NULL;",
+        ),
+        specs=("marks-other-lane",),
+    ),
+    "a job that leaves its group announces its lane": without(
+        Change(
+            "pulse_internal.leave_groups",
+            r"PERFORM pulse_internal\.enter_lane\(leave_groups\.lane\);",
+            "NULL;",
+        ),
+        specs=("marks-leave-groups",),
+    ),
+    "a job that leaves its group draws a place": without(
+        Change(
+            "pulse_internal.leave_groups",
+            r"lane, rank, kind, job, attempts, failures, keyed, ready_at",
+            "lane, rank, seq, kind, job, attempts, failures, keyed, ready_at",
+        ),
+        Change(
+            "pulse_internal.leave_groups",
+            r"t\.lane, t\.rank, t\.kind",
+            "t.lane, t.rank, t.seq, t.kind",
+        ),
+        specs=("marks-leave-groups",),
     ),
     "a payload has a largest size": without(
         Change(

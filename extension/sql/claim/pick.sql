@@ -96,7 +96,7 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_horizon pulse_internal.horizon;
+    v_decided bigint;
     v_kind text;
 BEGIN
     IF (
@@ -111,13 +111,15 @@ BEGIN
         RETURN;
     END IF;
 
-    v_horizon := pulse_internal.see_horizon();
+    v_decided := (
+        pulse_internal.decided_in_lane(pulse_internal.see_horizon(), ask_for_marks.lane)
+    ).seq;
     PERFORM pulse_internal.advance_line(
-        ask_for_marks.lane, '', v_horizon.ready_q,
+        ask_for_marks.lane, '', v_decided,
         CASE WHEN ask_for_marks.patchy THEN clock_timestamp() END
     );
     FOREACH v_kind IN ARRAY ask_for_marks.kinds LOOP
-        PERFORM pulse_internal.advance_line(ask_for_marks.lane, v_kind, v_horizon.ready_q);
+        PERFORM pulse_internal.advance_line(ask_for_marks.lane, v_kind, v_decided);
     END LOOP;
 END;
 $$;

@@ -7,31 +7,26 @@
 --
 -- The trap: seq order is not commit order. A transaction may have drawn seq 5 and
 -- still be open while 6 to 900 are committed, claimed and gone. A mark at 901 would lose
--- job 5 for ever. So a mark moves in two steps, at two different times:
+-- job 5 for ever. So a mark moves in two steps:
 --
---   1. read q = the last seq drawn, THEN the transactions that hold RowExclusiveLock on
---      ready, or on group_notice, which draws from the same sequence. INSERT
---      takes that lock before it draws its seq, so whoever owns a seq <= q and has not ended
---      is among them. Remember both (horizon.next_ready_q, ready_holders).
---   2. later, when none of them is open any more, every seq <= q is committed or gone.
---      Only now, in a later statement and so with a newer snapshot, look for the
+--   1. see_horizon() finds out up to which seq q every transaction that put jobs into the
+--      lane has ended (common/horizon.sql).
+--   2. In a later statement, and so with a newer snapshot, advance_line() looks for the
 --      smallest live seq m; the mark is least(m, q + 1).
 --
 -- m comes from a plain SELECT: one with SKIP LOCKED would pass rows whose claim is
--- rolled back afterwards. A prepared transaction has no pid: while one holds the lock,
--- nothing moves. A mark once right is right for ever, since no seq is drawn
+-- rolled back afterwards. A mark once right is right for ever, since no seq is drawn
 -- twice, so two sessions that advance the same line do no harm. Where both read an old row
 -- of mark and one session deletes it, the other skips it.
 --
 -- waiting has the same trap with time for seq: run_at is computed inside the INSERT as
--- greatest(wanted, clock_timestamp()), so its lock precedes its clock. A clock may step
+-- greatest(wanted, clock_timestamp()), after the lane is announced. A clock may step
 -- back: due_floor keeps what is inserted meanwhile from standing below a mark. And leases: the
 -- sweep that makes new leases known to reap goes forward only up to lease_q (maintenance/reap.sql).
 -- And tally, which is read once up to tally_q (stats/count.sql).
 --
--- common/horizon.sql does step 1 and decides when step 2 may begin; this file moves the
--- marks. claim/pick.sql and maintenance/advance_marks.sql call it. The conditions failures >= 0
--- and attempts >= 0 hold for every row: each names the index that serves the statement
+-- This file moves the marks. claim/pick.sql and maintenance/advance_marks.sql call it.
+-- The conditions failures >= 0 and attempts >= 0 hold for every row: each names the index that serves the statement
 -- (docs/decisions/pinned-plans.md).
 
 CREATE FUNCTION pulse_internal.newest_mark(lane text, kind text)

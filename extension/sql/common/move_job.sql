@@ -2,7 +2,7 @@
 -- means ready: in a grouped lane, into the line of its group, with a notice in the same
 -- transaction. The function looks up the group. place is the one that the job had in the line of
 -- its group, or NULL. It is kept where the lane runs in order: there its group waits for it. The
--- clock is read inside the INSERT, after the table lock: time marks rest on that
+-- clock is read inside the INSERT, after the lane is announced: time marks rest on that
 -- (common/marks.sql).
 CREATE FUNCTION pulse_internal.put_in_line(
     job bigint,
@@ -42,6 +42,13 @@ BEGIN
 
     IF v_in_order AND v_group IS NOT NULL THEN
         v_place := put_in_line.place;
+    END IF;
+
+    -- As enter_lane, before anything is drawn.
+    IF NOT pg_try_advisory_xact_lock_shared(
+        'pulse_internal.ready_seq'::regclass::oid::integer, hashtext(put_in_line.lane) & 255
+    ) THEN
+        PERFORM pulse_internal.enter_lane(put_in_line.lane);
     END IF;
 
     IF put_in_line.run_at > clock_timestamp() THEN

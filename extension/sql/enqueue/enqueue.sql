@@ -303,6 +303,11 @@ BEGIN
                     OR pg_column_size(new.payload) <= 100000
                     AND octet_length(concat(new.payload)) <= 8388608
                 )
+                -- As enter_lane: marks demand it before a place is drawn.
+                AND pg_try_advisory_xact_lock_shared(
+                    'pulse_internal.ready_seq'::regclass::oid::integer,
+                    hashtext(coalesce(new.lane, k.lane, 'default')) & 255
+                )
                 THEN nextval('pulse_internal.job_id')
         END,
         true, k.requires_approval IS TRUE OR (new.options).requires_approval IS TRUE,

@@ -179,6 +179,12 @@ BEGIN
         RETURN;
     END IF;
 
+    IF NOT pg_try_advisory_xact_lock_shared(
+        'pulse_internal.ready_seq'::regclass::oid::integer, hashtext(v_lane) & 255
+    ) THEN
+        PERFORM pulse_internal.enter_lane(v_lane);
+    END IF;
+
     IF v_run_at > clock_timestamp() THEN
         RETURN QUERY
         WITH written AS (

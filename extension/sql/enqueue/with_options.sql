@@ -154,6 +154,12 @@ BEGIN
             false, NULL, NULL, NULL
         );
     ELSE
+        IF NOT pg_try_advisory_xact_lock_shared(
+            'pulse_internal.ready_seq'::regclass::oid::integer,
+            hashtext(enqueue_slow_path.lane) & 255
+        ) THEN
+            PERFORM pulse_internal.enter_lane(enqueue_slow_path.lane);
+        END IF;
         IF v_item.group_key <> '' THEN
             SELECT l.grouped INTO v_grouped
             FROM pulse_internal.lane AS l

@@ -57,6 +57,15 @@ BEGIN
         );
     END IF;
 
+    -- As enter_lane, before anything is drawn.
+    FOREACH v_lane IN ARRAY v_lanes LOOP
+        IF NOT pg_try_advisory_xact_lock_shared(
+            'pulse_internal.ready_seq'::regclass::oid::integer, hashtext(v_lane) & 255
+        ) THEN
+            PERFORM pulse_internal.enter_lane(v_lane);
+        END IF;
+    END LOOP;
+
     -- The ordinary jobs. Both halves read the same rows, in one snapshot: RETURNING would fetch
     -- and store each row once more, half a microsecond each. If the lane becomes grouped
     -- meanwhile, the jobs are sorted into their groups later, as after an enqueue

@@ -37,7 +37,10 @@ BEGIN
             SELECT l.* FROM pulse_internal.ready_lines(v_line.lane, v_line.kind, 100) AS l
         LOOP
             v_lines := v_lines + 1;
-            IF pulse_internal.advance_line(v_line.lane, v_line.kind, v_horizon.ready_q) THEN
+            IF pulse_internal.advance_line(
+                v_line.lane, v_line.kind,
+                (pulse_internal.decided_in_lane(v_horizon, v_line.lane)).seq
+            ) THEN
                 v_idle := v_idle + 1;
             END IF;
             IF v_lines = 500 OR v_idle = 100 OR pulse_internal.time_is_over(tick_marks.until) THEN
@@ -55,7 +58,9 @@ BEGIN
     LOOP
         FOR v_lane IN SELECT pulse_internal.waiting_lanes(v_lane, 100) LOOP
             v_lanes := v_lanes + 1;
-            IF pulse_internal.advance_due(v_lane, v_horizon.waiting_t) THEN
+            IF pulse_internal.advance_due(
+                v_lane, (pulse_internal.decided_in_lane(v_horizon, v_lane)).due_at
+            ) THEN
                 v_idle := v_idle + 1;
             END IF;
             IF v_lanes = 500 OR v_idle = 100 OR pulse_internal.time_is_over(tick_marks.until) THEN

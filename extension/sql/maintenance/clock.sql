@@ -294,7 +294,8 @@ BEGIN
         FROM ahead AS a
         INNER JOIN pulse_internal.failure AS f
             ON f.job = a.job
-            AND f.attempt = a.attempts;
+            AND f.attempt = a.attempts
+        WHERE pulse_internal.enter_lane(a.lane);
         GET DIAGNOSTICS v_corrected = ROW_COUNT;
         v_found := v_found + v_corrected;
 

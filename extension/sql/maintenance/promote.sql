@@ -91,6 +91,7 @@ BEGIN
         RETURN 0;
     END IF;
 
+    PERFORM pulse_internal.enter_lane(promote.lane);
     IF pulse_internal.is_grouped(promote.lane) THEN
         PERFORM pulse_internal.promote_to_groups(v_due);
     ELSE
@@ -117,7 +118,12 @@ BEGIN
             v_mark.marked_at BETWEEN v_now - interval '20 milliseconds' AND v_now
         ) IS NOT TRUE
     THEN
-        PERFORM pulse_internal.advance_due(promote.lane, (pulse_internal.see_horizon()).waiting_t);
+        PERFORM pulse_internal.advance_due(
+            promote.lane,
+            (
+                pulse_internal.decided_in_lane(pulse_internal.see_horizon(), promote.lane)
+            ).due_at
+        );
     END IF;
 
     RETURN cardinality(v_due);

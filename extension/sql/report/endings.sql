@@ -105,6 +105,8 @@ BEGIN
             fail_runs.verb, d.place, CASE WHEN d.place IS NOT NULL THEN d.group_key END
         FROM decided AS d
         WHERE d.new_state = 'retrying'
+            -- Before the clock is read for this row: the filter comes before the list above.
+            AND pulse_internal.enter_lane(d.lane)
     ),
 
     finished AS (

@@ -4,27 +4,37 @@
 -- version first, so that a jump to the next key lands on a live row; a primary key
 -- cannot, so the index is named as the replica identity.
 
--- What is known about transactions that may still commit behind a mark. Everything
--- up to ready_q, waiting_t, lease_q, tally_q and note_q has ended; the next_ columns wait for the
--- transactions named beside them (common/marks.sql explains it).
+-- A transaction that may still commit something that it drew: in which counter (lane, group,
+-- lease, tally or note) and, for lane, in which of the 256 parts that lanes are divided into by
+-- their names. What it draws is above floor_q, and due at floor_t or later.
+CREATE TYPE pulse_internal.open_writer AS (
+    counter text,
+    part integer,
+    virtual_transaction text,
+    floor_q bigint,
+    floor_t timestamptz
+);
+
+COMMENT ON TYPE pulse_internal.open_writer IS
+'An open transaction that writes to a lane or a table, and above what its numbers are.';
+
+-- One row is one look at the open transactions (common/horizon.sql). What is at most ready_q,
+-- lease_q, tally_q or note_q has ended, whatever its lane. The next_ columns are what was drawn,
+-- or the clock, at this look; waiting_t is the clock of the look before.
 CREATE TABLE pulse_internal.horizon (
     version bigint NOT NULL DEFAULT nextval('pulse_internal.version'),
     seen_at timestamptz NOT NULL,
     ready_q bigint NOT NULL,
     waiting_t timestamptz NOT NULL,
     lease_q bigint NOT NULL,
+    tally_q bigint NOT NULL,
+    note_q bigint NOT NULL,
     next_ready_q bigint NOT NULL,
     next_waiting_t timestamptz NOT NULL,
     next_lease_q bigint NOT NULL,
-    ready_holders text [] NOT NULL,
-    waiting_holders text [] NOT NULL,
-    lease_holders text [] NOT NULL,
-    tally_q bigint NOT NULL,
     next_tally_q bigint NOT NULL,
-    tally_holders text [] NOT NULL,
-    note_q bigint NOT NULL,
     next_note_q bigint NOT NULL,
-    note_holders text [] NOT NULL,
+    writers pulse_internal.open_writer [] NOT NULL,
     CONSTRAINT horizon_is_versioned PRIMARY KEY (version)
 );
 

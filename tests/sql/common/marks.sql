@@ -1,7 +1,7 @@
 -- Low-water marks, in one session. The races (out-of-order commit, rollback, a
 -- transaction open across several ticks, a prepared one, two tickers) are isolation specs.
 -- Every statement commits by itself: a mark moves only over transactions that have ended.
-SELECT plan(51);
+SELECT plan(57);
 
 CREATE FUNCTION pg_temp.work(lane text, max_jobs integer, kinds text [] DEFAULT NULL)
 RETURNS void
@@ -52,6 +52,86 @@ SELECT is_empty(
     $$,
     'rule 3: a place in line is drawn by the column default alone, inside the INSERT'
 );
+-- Every other number that is drawn in a function: leases by the statement that inserts them, after it
+-- has locked their table (spec lease-drawn-under-lock). No mark relies on the rest.
+SELECT set_eq(
+    $$
+    SELECT DISTINCT p.proname::text, m.sequence [1]
+    FROM pg_proc AS p
+    CROSS JOIN LATERAL regexp_matches(p.prosrc, 'nextval\(\s*''?([a-z_.]+)', 'g') AS m (sequence)
+    WHERE p.pronamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
+        AND m.sequence [1] NOT IN ('pulse_internal.job_id', 'pulse_internal.version')
+    $$,
+    $$
+    VALUES
+    ('claim_batch', 'pulse_internal.lease_seq'),
+    ('fail_unsent', 'pulse_internal.lease_seq')
+    $$,
+    'rule 3: numbers that marks rely on are drawn by claims and by column defaults'
+);
+SELECT set_eq(
+    $$
+    SELECT c.relname::text
+    FROM pg_attrdef AS d
+    INNER JOIN pg_class AS c ON c.oid = d.adrelid
+    WHERE pg_get_expr(d.adbin, d.adrelid) LIKE 'nextval(''pulse_internal.ready_seq''%'
+    $$,
+    ARRAY['ready', 'group_notice'],
+    'rule 3: these tables draw from the sequence of places'
+);
+SELECT is_empty(
+    $$
+    WITH fn AS (
+        SELECT
+            p.proname::text AS name,
+            p.prosrc AS body,
+            p.prosrc ~ 'INSERT INTO pulse_internal\.(ready|waiting)\M' AS puts,
+            p.prosrc ~ 'pulse_internal\.(enter_lane\(|ready_seq''::regclass)' AS announces
+        FROM pg_proc AS p
+        WHERE p.pronamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
+    )
+
+    SELECT f.name
+    FROM fn AS f
+    WHERE f.puts
+        AND NOT f.announces
+        AND (
+            SELECT bool_and(c.announces)
+            FROM fn AS c
+            WHERE c.body ~ ('pulse_internal\.' || f.name || '\(')
+        ) IS NOT TRUE
+    $$,
+    'rule 3: a function that puts jobs into ready or waiting announces their lanes, or its callers do'
+);
+-- The marks of a lane go by seq, so a job in the line of its lane has a new one. A group is read from a
+-- place that its notices lower, so a job in its line can keep the place that it had.
+SELECT set_eq(
+    $$
+    SELECT p.proname::text
+    FROM pg_proc AS p
+    CROSS JOIN LATERAL regexp_matches(
+        p.prosrc, 'INSERT INTO pulse_internal\.ready(?: AS r)?\s+(\([^)]*\)|SELECT)', 'g'
+    ) AS m (columns)
+    WHERE p.pronamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
+        AND (m.columns [1] ~ '\mseq\M' OR m.columns [1] = 'SELECT')
+    $$,
+    ARRAY['promote_to_groups', 'sort_into_groups', 'put_back_in_group'],
+    'rule 3: only jobs in the line of a group keep a place'
+);
+SELECT is_empty(
+    $$
+    SELECT p.proname
+    FROM pg_proc AS p
+    CROSS JOIN LATERAL regexp_matches(
+        p.prosrc, 'INSERT INTO pulse_internal\.(ready|group_notice)(?: AS r)?\s+(\([^)]*\))', 'g'
+    ) AS m (into_table)
+    WHERE p.pronamespace = ANY ('{pulse,pulse_internal}'::regnamespace [])
+        AND m.into_table [2] ~ '\mseq\M'
+        AND (m.into_table [1] = 'group_notice' OR m.into_table [2] !~ '\mgroup_key\M')
+    $$,
+    'rule 3: in a statement that names their group; a notice never keeps one'
+);
+SELECT is(pulse_internal.group_of(NULL), '', 'rule 3: a job without a key has a group as well');
 -- proves: R7
 SELECT is_empty(
     $$
@@ -63,13 +143,13 @@ SELECT is_empty(
     'rule 7: rows of ready, waiting, approval and finished are never updated'
 );
 
--- The horizon, in two steps
+-- The horizon
 
-SELECT is(pg_temp.look(), 0::bigint, 'the first look decides nothing');
-SELECT is(pg_temp.look(), 10::bigint, 'the second decides what the first had seen');
+SELECT is(pg_temp.look(), 10::bigint, 'what has ended is decided at once');
+SELECT is(pg_temp.look(), 10::bigint, 'and stays so');
 SELECT pg_temp.fill(5, 'a');
-SELECT is(pg_temp.look(), 10::bigint, 'what came since is not decided');
-SELECT is(pg_temp.look(), 15::bigint, 'until the look after the next');
+SELECT is(pg_temp.look(), 15::bigint, 'what came since is decided too');
+SELECT is(pg_temp.look(), 15::bigint, 'and no more than that');
 SELECT cmp_ok(
     (SELECT count(DISTINCT (pulse_internal.see_horizon()).version) FROM generate_series(1, 200)), '<',
     200::bigint, 'looks at the same moment are one'
@@ -95,7 +175,7 @@ SELECT FROM pulse_internal.advance_line('a', '', (pulse_internal.see_horizon()).
 SELECT is((SELECT count(*) FROM pulse_internal.mark), 1::bigint, 'one that need not move is not written');
 SELECT pg_temp.fill(3, 'a', priority => 7);
 SELECT pg_temp.fill(3, 'a', priority => -7);
-SELECT FROM pulse_internal.advance_line('a', '', (pulse_internal.see_horizon()).ready_q);
+SELECT FROM pulse_internal.advance_line('a', '', 16);
 -- proves: R4
 SELECT is(
     pg_temp.mark('a'), '7:17 0:5 -7:17',
