@@ -281,3 +281,25 @@ def test_a_stranger_that_listens_learns_the_names_of_lanes_and_no_more(
     db.connect().execute("SELECT pulse.enqueue('k', '{\"a\": 1}', lane => 'mail')")
     heard = [n.payload for n in hostile.notifies(timeout=30, stop_after=1)]
     assert heard == ["mail"]
+
+
+def test_health_names_a_stranger_that_keeps_producers_out(
+    stranger: str, db: Database
+) -> None:
+    """An enqueue waits for it, as long as its own lock_timeout says."""
+    operator = db.connect()
+    hostile = db.connect(user=stranger)
+    hostile.execute(
+        "SELECT pg_advisory_lock(%s, hashtext('default') & 255)",
+        [key(hostile, "ready_seq")],
+    )
+    operator.execute("SET lock_timeout = '10ms'")
+    with pytest.raises(psycopg.errors.LockNotAvailable):
+        operator.execute("SELECT pulse.enqueue('k')")
+    status, figure, _ = health(operator)
+    assert status == "fail"
+    assert f"backend {hostile.info.backend_pid} of role {stranger}" in figure
+    hostile.close()
+    # Its backend may end a moment later.
+    operator.execute("RESET lock_timeout")
+    operator.execute("SELECT pulse.enqueue('k')")

@@ -1,4 +1,4 @@
-"""A transaction that has enqueued stays open: what claims cost."""
+"""A transaction that has enqueued stays open: what claims cost, and what names it."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ BEGIN
 END
 $do$
 """
+HEALTH = "SELECT status, figure FROM pulse.health() WHERE check_name = 'open_producers'"
 
 
 def one(connection: Connection, query: str, *values: object) -> object:
@@ -81,3 +82,59 @@ def test_ten_thousand_lanes_in_one_transaction_fit_the_lock_table(
     )
     assert locks == 256
     producer.commit()
+
+
+def test_the_session_that_holds_a_lane_back_is_named(db: Database) -> None:
+    operator = db.connect()
+    job = one(operator, ENQUEUE, "mine")
+    assert operator.execute(HEALTH).fetchone() == ("ok", "none")
+
+    producer = db.connect(autocommit=False)
+    producer.execute("SET application_name = 'importer'")
+    producer.execute(ENQUEUE, ["mine"])
+    operator.execute("SELECT pulse_internal.see_horizon()")
+    pid = producer.info.backend_pid
+    held = "SELECT holder, lanes FROM pulse_internal.open_producers()"
+    row = operator.execute(held).fetchone()
+    assert row is not None
+    holder, lanes = row
+    assert holder.startswith(f"backend {pid} of role ")
+    assert ", application importer, idle in transaction for " in holder
+    assert lanes == ["mine"]
+    gauge = (
+        "SELECT value > 0 FROM pulse.gauges() WHERE gauge = 'oldest_producer_seconds'"
+    )
+    assert one(operator, gauge) is True
+
+    producer.rollback()
+    assert operator.execute(held).fetchall() == []
+    assert one(operator, gauge) is False
+    assert one(operator, "SELECT count(*) FROM pulse.why(%s)", job) == 1
+
+
+def test_health_and_why_name_a_producer_that_stays_open(db: Database) -> None:
+    """Two minutes are added to every age: no test waits for one."""
+    operator = db.connect()
+    job = one(operator, ENQUEUE, "mine")
+    producer = db.connect(autocommit=False)
+    producer.execute(ENQUEUE, ["mine"])
+    body = one(
+        operator,
+        "SELECT pg_get_functiondef('pulse_internal.open_producers'::regproc)",
+    )
+    assert isinstance(body, str)
+    assert body.count("clock_timestamp()\n") == 1
+    operator.execute(
+        body.replace(
+            "clock_timestamp()\n", "clock_timestamp() + interval '2 minutes'\n"
+        ).encode()
+    )
+
+    row = operator.execute(HEALTH).fetchone()
+    assert row is not None
+    status, figure = row
+    assert status == "warn"
+    assert figure.startswith(f"backend {producer.info.backend_pid} of role ")
+    assert figure.endswith("(mine)")
+    reasons = operator.execute("SELECT reason FROM pulse.why(%s)", [job]).fetchall()
+    assert f"backend {producer.info.backend_pid} of role " in reasons[-1][0]

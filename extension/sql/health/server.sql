@@ -109,6 +109,31 @@ BEGIN
 
     RETURN QUERY
     SELECT
+        'open_producers',
+        CASE
+            WHEN max(o.held_for) > interval '1 hour' THEN 'fail'
+            WHEN max(o.held_for) > interval '1 minute' THEN 'warn'
+            ELSE 'ok'
+        END,
+        coalesce(
+            string_agg(
+                o.holder || ' (' || coalesce(
+                    nullif(array_to_string(o.lanes [1:3], ', '), ''), 'a lane without jobs'
+                ) || CASE WHEN cardinality(o.lanes) > 3 THEN ' and others)' ELSE ')' END,
+                '; ' ORDER BY o.held_for DESC
+            ),
+            'none'
+        ),
+        'An open transaction has put jobs into these lanes: claims there read the entries of all jobs that have left since. End the session, or commit or roll back the prepared transaction, and set idle_in_transaction_session_timeout for producers.'
+    FROM (
+        SELECT p.*
+        FROM pulse_internal.open_producers() AS p
+        WHERE p.held_for > interval '10 seconds'
+        LIMIT 10
+    ) AS o;
+
+    RETURN QUERY
+    SELECT
         'foreign_locks',
         CASE WHEN count(*) = 0 THEN 'ok' ELSE 'fail' END,
         coalesce(string_agg(format('%s holds %s', f.holder, f.class), ', '), 'none'),
@@ -238,8 +263,10 @@ AS $$
         AND l.classid IN (
             'pulse_internal.hold'::regclass, 'pulse_internal.lane'::regclass, 'pulse_internal.roster'::regclass,
             'pulse_internal.mark'::regclass, 'pulse_internal.upkeep_run'::regclass, 'pulse_internal.signal'::regclass,
-            'pulse_internal.quota'::regclass
+            'pulse_internal.quota'::regclass, 'pulse_internal.ready_seq'::regclass
         )
+        -- Every call of pulse shares this one, and none takes it alone.
+        AND (l.classid <> 'pulse_internal.ready_seq'::regclass OR l.mode = 'ExclusiveLock')
         AND NOT (
             CASE
                 WHEN l.mode = 'ExclusiveLock' OR l.classid = 'pulse_internal.signal'::regclass

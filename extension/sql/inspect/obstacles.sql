@@ -360,3 +360,110 @@ $$;
 
 COMMENT ON FUNCTION pulse_internal.group_obstacles(text, text, integer, bigint) IS
 'In words: what its group keeps a job of a lane waiting for.';
+
+-- Who holds back the marks of a lane: a session that has put a job into it and stays open. A lock
+-- names one of 256 parts (common/horizon.sql): the lanes are those of that part that have jobs.
+-- Of other roles the owner of pulse may see no time; then it is the first look that met them.
+CREATE FUNCTION pulse_internal.open_producers()
+RETURNS TABLE (holder text, held_for interval, part integer, lanes text [])
+LANGUAGE sql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    WITH held AS MATERIALIZED (
+        SELECT
+            l.pid,
+            l.virtualtransaction,
+            l.objid::bigint::integer AS part
+        FROM pg_locks AS l
+        WHERE l.locktype = 'advisory'
+            AND l.classid = 'pulse_internal.ready_seq'::regclass
+            AND l.objsubid = 2
+            AND l.granted
+            AND l.pid IS DISTINCT FROM pg_backend_pid()
+            AND l.database = (
+                SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()
+            )
+    ),
+
+    known AS MATERIALIZED (
+        SELECT hashtext(k.lane) & 255 AS part, array_agg(k.lane ORDER BY k.lane) AS lanes
+        FROM (
+            SELECT n.lane FROM pulse_internal.known_lanes AS n
+            UNION
+            SELECT m.lane FROM pulse_internal.mark AS m
+            UNION
+            SELECT s.lane FROM pulse_internal.lane AS s
+        ) AS k
+        WHERE EXISTS (SELECT FROM held AS h)
+        GROUP BY hashtext(k.lane) & 255
+    ),
+
+    looked AS MATERIALIZED (
+        SELECT w.*
+        FROM (
+            SELECT h.writers
+            FROM pulse_internal.horizon AS h
+            ORDER BY h.version DESC
+            LIMIT 1
+        ) AS h
+        CROSS JOIN LATERAL unnest(h.writers) AS w
+        WHERE w.counter = 'lane'
+    )
+
+    SELECT
+        CASE
+            WHEN h.pid IS NULL THEN format('prepared transaction %s', coalesce(p.gid, 'unknown'))
+            ELSE format('backend %s of role %s', h.pid, coalesce(a.usename, 'unknown'))
+        END
+        || coalesce(', application ' || nullif(a.application_name, ''), '')
+        || coalesce(', ' || a.state, '')
+        || coalesce(' for ' || pulse_internal.duration(t.held_for), ''),
+        t.held_for,
+        h.part,
+        coalesce(k.lanes, '{}')
+    FROM held AS h
+    LEFT JOIN known AS k ON k.part = h.part
+    LEFT JOIN looked AS o
+        ON o.part = h.part
+        AND o.virtual_transaction = h.virtualtransaction
+    LEFT JOIN pg_stat_activity AS a ON a.pid = h.pid
+    LEFT JOIN pg_locks AS x
+        ON h.pid IS NULL
+        AND x.pid IS NULL
+        AND x.locktype = 'transactionid'
+        AND x.virtualtransaction = h.virtualtransaction
+    LEFT JOIN pg_prepared_xacts AS p ON p.transaction = x.transactionid
+    CROSS JOIN LATERAL (
+        SELECT
+            clock_timestamp()
+            - coalesce(p.prepared, a.xact_start, nullif(o.floor_t, '-infinity')) AS held_for
+    ) AS t
+    ORDER BY t.held_for DESC NULLS LAST
+$$;
+
+COMMENT ON FUNCTION pulse_internal.open_producers() IS
+'Open transactions that have put jobs into lanes, the oldest first, a row for each and part of the lanes.';
+
+CREATE FUNCTION pulse_internal.producer_notes(lane text)
+RETURNS SETOF text
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT
+        format(
+            'claims of lane %s read the entries of jobs that have left it, while an open transaction has put jobs into it: %s',
+            producer_notes.lane, o.holder
+        )
+    FROM pulse_internal.open_producers() AS o
+    WHERE o.part = hashtext(producer_notes.lane) & 255
+        AND o.held_for > interval '1 minute'
+    LIMIT 1;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse_internal.producer_notes(text) IS
+'In words: which transaction has been open for a minute and makes the claims of a lane slower.';

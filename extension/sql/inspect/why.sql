@@ -194,6 +194,9 @@ BEGIN
             ];
         END IF;
 
+        v_reasons := v_reasons
+            || array(SELECT pulse_internal.producer_notes((reasons.job).lane));
+
         IF (reasons.job).attempts = 0 AND (reasons.job).start_by IS NOT NULL THEN
             v_reasons := v_reasons || format(
                 'cancelled unless it begins by %s (%s left)',

@@ -81,8 +81,14 @@ BEGIN
         FROM pg_prepared_xacts AS p
         WHERE p.database = current_database()
     ) AS x;
+
+    RETURN QUERY
+    SELECT
+        'oldest_producer_seconds', NULL::text,
+        coalesce(max(date_part('epoch', o.held_for)), 0)
+    FROM pulse_internal.open_producers() AS o;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse.gauges() IS
-'Figures of this moment: dead (letters, by lane; counted up to 1,000 in each lane and 100,000 in all, estimated beyond), workers (live ones, by lane), retention_lag_seconds (how much older than its retention the oldest job is), schedule_lag_seconds (how late the latest schedule is), tick_age_seconds (since the last tick), tick_seconds (how long each part of tick took), oldest_snapshot_seconds (for how long vacuum has been held back, as far as the owner of pulse may see). Writes nothing.';
+'Figures of this moment: dead (letters, by lane; counted up to 1,000 in each lane and 100,000 in all, estimated beyond), workers (live ones, by lane), retention_lag_seconds (how much older than its retention the oldest job is), schedule_lag_seconds (how late the latest schedule is), tick_age_seconds (since the last tick), tick_seconds (how long each part of tick took), oldest_snapshot_seconds (for how long vacuum has been held back, as far as the owner of pulse may see), oldest_producer_seconds (for how long a transaction that has put a job into a lane has been open). Writes nothing.';

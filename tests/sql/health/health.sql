@@ -23,7 +23,7 @@ SELECT set_eq(
         'last_tick', 'clock', 'tick_errors', 'tick_budget', 'upkeep_run', 'watchdog', 'lapsed_leases',
         'rows_below_marks', 'held_jobs', 'flow_notes', 'unreleased_jobs', 'schedules', 'oldest_ready_job', 'held_lanes', 'stuck_lanes',
         'unhandled_kinds', 'group_notices', 'failing_kinds', 'dead_jobs', 'dead_tuples', 'oldest_snapshot',
-        'notification_queue', 'owner', 'open_keys', 'foreign_locks', 'node', 'version'
+        'notification_queue', 'owner', 'open_keys', 'open_producers', 'foreign_locks', 'node', 'version'
     ],
     'every check has a row, also on an empty queue'
 );

@@ -134,6 +134,12 @@ GAUGES = (
         None,
         "For how long an open transaction has kept vacuum from removing dead rows.",
     ),
+    (
+        "pulse_oldest_producer_seconds",
+        "oldest_producer_seconds",
+        None,
+        "For how long a transaction that has put a job into a lane has been open.",
+    ),
 )
 
 
