@@ -22,9 +22,7 @@ A_FOLLOWER_ENDS_UNIQUE_FOR: Final = True
 # key spawns nothing.
 A_FOLLOWER_WAITS_FOR_SPAWNED_JOBS: Final = True
 
-# Point 14: enqueue_one answers created = false with the id of a new job. Avoided:
-# enqueue_one is not called where a job that awaits approval has the key.
-A_NEW_JOB_IS_NOT_CALLED_CREATED: Final = True
+# Point 14 is done: its test is a plain one.
 
 # Point 15: why() says too early that the next claim takes a job. Avoided: the model
 # does not compare what why() says with the next claim.

@@ -68,8 +68,6 @@ class Keys(Flows):
             *(kind, job.payload, lane, priority, hours(delay), attempts, key),
             *(hours(unique_for), approval, group or None, hours(expires), on_conflict),
         )
-        awaits = any(self.jobs[i].state == "awaiting_approval" for i in holders)
-        one = one and not (known_defects.A_NEW_JOB_IS_NOT_CALLED_CREATED and awaits)
         code, old = self.conflict(holders, job, on_conflict)
         if code == "avoid":
             return None

@@ -277,7 +277,6 @@ def test_merge_is_not_offered(queue: Queue) -> None:
     assert caught.value.sqlstate == "PU002"
 
 
-@defect(14, "change answers created = false for a job that makes way")
 def test_new_job_for_an_approver_is_called_created(queue: Queue) -> None:
     call = (
         "SELECT created FROM pulse.enqueue_one('k', lane => 'f', unique_key => 'x',"

@@ -158,8 +158,10 @@ BEGIN
             )
         );
         v_ids[v_item.place] := v_job.job_id;
-        v_created[v_item.place] := v_job.created;
-        IF v_job.created THEN
+        -- A new job in place of one that awaited approval is written already. So the loop
+        -- below passes over it, and spawn takes it for the job that it replaces.
+        v_created[v_item.place] := NOT v_job.written;
+        IF NOT v_job.written THEN
             v_lane := v_item.lane;
             v_key := v_item.unique_key;
             v_kind := v_item.kind;
@@ -246,7 +248,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.enqueue_jobs(jsonb, integer, text) IS
-'Enqueue a mixed list; returns the ids in its order.';
+'Enqueue a mixed list; returns the ids in its order. created is false for a job that has the unique key already, and for one that takes the place of such a job.';
 
 -- What the elements of a list wait for: ids, and places of earlier elements, which their
 -- names stand for. Only earlier ones, so that no list can write a cycle. By hash: the first that

@@ -8,7 +8,6 @@
 -- for: its watch, with the doubt about it, releases it later. If another job has the key by
 -- then, the follower waits for that one.
 
--- job_id is NULL when the job that has the key runs, or is just moving.
 CREATE FUNCTION pulse_internal.change(
     key pulse_internal.job_key,
     on_conflict text,
@@ -38,13 +37,16 @@ BEGIN
     IF change.on_conflict = 'cancel' THEN
         v_job.job_id := pulse_internal.supersede(change.owner, change.key, change.unique_for);
         v_job.created := true;
+        v_job.written := false;
     ELSE
         v_job.job_id := pulse_internal.replace(
             change.owner, (change.key).job, change.payload, change.rank,
             change.run_at, change.needs_approval, change.headers, change.start_by,
             change.on_conflict
         );
-        v_job.created := false;
+        -- A job that awaits approval makes way for a new one, which replace writes.
+        v_job.created := v_job.job_id <> (change.key).job;
+        v_job.written := true;
     END IF;
     RETURN v_job;
 END;
@@ -54,7 +56,7 @@ COMMENT ON FUNCTION pulse_internal.change(
     pulse_internal.job_key, text, text, jsonb, integer, timestamptz, boolean, integer, jsonb,
     timestamptz, interval
 ) IS
-'Settle a conflict with a job that waits: change it, or cancel it for a new one. PU102 where the role may not, or the kind is another.';
+'Settle a conflict with a job that waits: change it, or cancel it for a new one. job_id is NULL when the job runs, or is just moving. PU102 where the role may not, or the kind is another.';
 
 -- key is that of a job that runs.
 CREATE FUNCTION pulse_internal.follow(
@@ -87,7 +89,7 @@ BEGIN
         follow.unique_for, true
     )
     ON CONFLICT ON CONSTRAINT job_key_is_held_once DO NOTHING
-    RETURNING job, true INTO v_job.job_id, v_job.created;
+    RETURNING job, true, false INTO v_job.job_id, v_job.created, v_job.written;
 
     IF NOT FOUND THEN
         SELECT k.* INTO v_key
@@ -107,7 +109,7 @@ BEGIN
         );
     END IF;
 
-    IF v_job.created AND v_job.job_id IS NOT NULL THEN
+    IF NOT v_job.written AND v_job.job_id IS NOT NULL THEN
         INSERT INTO pulse_internal.dependency (job, after)
         VALUES (v_job.job_id, (follow.key).job);
 

@@ -1,7 +1,6 @@
 -- Unique keys. The row of a key is inserted, read and deleted, never locked while it
 -- is only looked at: an upsert would make complete wait for producers and deadlock.
 
--- Returns the id to use and true, or the id of the job that has the key and false.
 CREATE FUNCTION pulse_internal.take_key(
     lane text,
     unique_key text,
@@ -51,6 +50,7 @@ BEGIN
                 END IF;
             END IF;
             v_job.created := true;
+            v_job.written := false;
             RETURN v_job;
         END IF;
 
@@ -94,6 +94,7 @@ BEGIN
 
         v_job.job_id := v_key.job;
         v_job.created := false;
+        v_job.written := true;
 
         IF coalesce(take_key.on_conflict, 'skip') = 'skip' OR v_key.expires_at IS NOT NULL THEN
             RETURN v_job;
@@ -141,7 +142,7 @@ COMMENT ON FUNCTION pulse_internal.take_key(
     text, text, interval, text, text, jsonb, integer, timestamptz, boolean, integer,
     jsonb, timestamptz
 ) IS
-'Take a unique key for a new job, or settle the conflict with the job that has it.';
+'Take a unique key for a new job, whose rows the caller writes, or settle the conflict with the job that has it.';
 
 -- Waiting for a key is bounded. A caller whose own lock_timeout is shorter gets its own error.
 --

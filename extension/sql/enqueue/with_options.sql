@@ -67,7 +67,7 @@ BEGIN
         );
     END IF;
 
-    v_job := ROW(coalesce(enqueue_slow_path.taken, enqueue_slow_path.job), true);
+    v_job := ROW(coalesce(enqueue_slow_path.taken, enqueue_slow_path.job), true, false);
     IF v_job.job_id IS NULL THEN
         -- Another server drew the last numbers: settings/node.sql.
         IF pg_sequence_last_value('pulse_internal.server_start') IS DISTINCT FROM
@@ -85,7 +85,7 @@ BEGIN
                 v_run_at, enqueue_slow_path.needs_approval, enqueue_slow_path.owner,
                 v_item.headers, v_start_by
             );
-            IF NOT v_job.created THEN
+            IF v_job.written THEN
                 RETURN v_job;
             END IF;
         END IF;

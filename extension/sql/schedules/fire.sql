@@ -204,7 +204,7 @@ BEGIN
         jsonb_populate_record(NULL::pulse_internal.item, v_options - '{lane,priority}'::text []),
         v_schedule.owner
     )
-    RETURNING r.job_id, r.created INTO v_job;
+    RETURNING r.job_id, r.created, true INTO v_job;
     IF v_job.job_id IS NULL THEN
         PERFORM pulse_internal.raise_replica();
     END IF;

@@ -72,11 +72,12 @@ COMMENT ON TYPE pulse.exchanged IS
 
 CREATE TYPE pulse_internal.enqueued AS (
     job_id bigint,
-    created boolean
+    created boolean,
+    written boolean
 );
 
 COMMENT ON TYPE pulse_internal.enqueued IS
-'The job that an enqueue wrote, or the one that its unique key found.';
+'The job of an enqueue: created says that it is new, written that its rows are there and the caller writes none.';
 
 CREATE TYPE pulse_internal.item AS (
     kind text,

@@ -1,7 +1,7 @@
 -- Unique keys: at most one waiting or running job per key and lane.
 BEGIN;
 
-SELECT plan(80);
+SELECT plan(81);
 
 CREATE FUNCTION pg_temp.same(unique_key text, expected bigint, because text)
 RETURNS text
@@ -306,8 +306,9 @@ SELECT is(
 -- Whose job a replace may change
 
 SELECT pulse.enqueue('k', '1', unique_key => 'mine', requires_approval => true) AS job \gset
-SELECT pulse.enqueue('k', '2', unique_key => 'mine', on_conflict => 'replace', requires_approval => true) AS again \gset
-SELECT isnt(:again, :job, 'a job that awaits approval makes way for a new one');
+SELECT o.job_id AS again, o.created
+FROM pulse.enqueue_one('k', '2', unique_key => 'mine', on_conflict => 'replace', requires_approval => true) AS o \gset
+SELECT ok(:again <> :job AND :'created', 'a job that awaits approval makes way for a new one');
 SELECT throws_ok(
     format('SELECT pulse.approve(%s)', :job), 'PU105', NULL,
     'so that what was looked at before is not approved with another payload'
@@ -323,6 +324,14 @@ SELECT row_eq(
 SELECT throws_ok(
     format('SELECT pulse.retry(%s)', :job), 'PU102', NULL, 'the new one has its key'
 );
+SELECT m AS listed FROM pulse.enqueue_many(
+    '[{"kind": "k", "payload": 2, "unique_key": "mine", "on_conflict": "replace"}]'
+) AS m \gset
+SELECT row_eq(
+    format('SELECT j.state, j.payload FROM pulse.jobs AS j WHERE j.job_id = %s AND j.job_id <> %s', :listed, :again),
+    ROW ('awaiting_approval'::text, '2'::jsonb), 'a list makes a new one too'
+);
+\set again :listed
 SELECT pulse.approve(:again) \g /dev/null
 
 -- What was approved runs as it was approved, whatever a replace says
