@@ -18,11 +18,7 @@ from typing import Final
 # Avoided: a job with unique_for gets no follower.
 A_FOLLOWER_ENDS_UNIQUE_FOR: Final = True
 
-# Point 12: a follower waits for the jobs that the run spawned. Avoided: a job with a
-# key spawns nothing.
-A_FOLLOWER_WAITS_FOR_SPAWNED_JOBS: Final = True
-
-# Point 14 is done: its test is a plain one.
+# Points 12 and 14 are done: their tests are plain ones.
 
 # Point 15: why() says too early that the next claim takes a job. Avoided: the model
 # does not compare what why() says with the next claim.

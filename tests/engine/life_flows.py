@@ -8,7 +8,6 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from tests.engine import known_defects
 from tests.engine.life import ANY, APPROVAL_HOURS, FINISHED, Job, has
 from tests.engine.life_claims import Claims
 
@@ -250,10 +249,8 @@ class Flows(Claims):
         self.do_spawn(self.some(data, "running"), n, lane, group)
 
     def do_spawn(self, job_id: int, n: int, lane: str, group: str) -> None:
-        """What waits for the spawner waits for these; once for all attempts."""
+        """What waits for the spawner waits for these, but no follower; spawned once."""
         job = self.jobs[job_id]
-        if known_defects.A_FOLLOWER_WAITS_FOR_SPAWNED_JOBS and job.key:
-            return
         if any(self.id_of(child) in self.busy for child in self.children(job_id)):
             return
         self.note("spawn", job.lane)
@@ -269,7 +266,12 @@ class Flows(Claims):
             return
         assert len(ids) == n
         job.steps["spawn"] = ids
-        waiting = [child for child in self.children(job_id) if child.state == "blocked"]
+        followers = self.holders(job.lane, job.key)[1:]
+        waiting = [
+            child
+            for child in self.children(job_id)
+            if child.state == "blocked" and self.id_of(child) not in followers
+        ]
         for spawned in ids:
             self.jobs[spawned] = Job("new", "b", lane=lane, group=group)
             self.line_up(self.jobs[spawned])

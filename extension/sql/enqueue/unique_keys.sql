@@ -96,12 +96,13 @@ BEGIN
         v_job.created := false;
         v_job.written := true;
 
-        IF coalesce(take_key.on_conflict, 'skip') = 'skip' OR v_key.expires_at IS NOT NULL THEN
+        IF coalesce(take_key.on_conflict, 'skip') = 'skip' THEN
             RETURN v_job;
         END IF;
 
         IF take_key.on_conflict = 'follow' THEN
-            -- One that follows is newer, also where the one before it is to be retried.
+            -- A follower is newer than the job before it. It waits on while that job is to
+            -- be retried; where that job has ended, until an idle claim or tick unblocks it.
             SELECT k.* INTO v_follower
             FROM pulse_internal.job_key AS k
             WHERE k.lane = v_key.lane
@@ -111,6 +112,10 @@ BEGIN
             IF FOUND THEN
                 v_key := v_follower;
             END IF;
+        END IF;
+
+        IF v_key.expires_at IS NOT NULL THEN
+            RETURN v_job;
         END IF;
 
         v_job := pulse_internal.change(

@@ -33,15 +33,23 @@ BEGIN
         RETURN;
     END IF;
 
-    -- Shared, so that several may add to one job at once, and waits for whoever holds it:
-    -- until we commit, nobody releases it. Who begins to wait for us later does not wait
-    -- for these.
+    -- The jobs that wait for the running one. A follower (enqueue/follow.sql) is none of
+    -- them: it waits for the end of the run alone. A job that begins to wait later does not
+    -- wait for the spawned jobs. The lock is shared, so that several runs may spawn for one
+    -- job at once. It waits for a session that holds the row, and no session unblocks the
+    -- job until this transaction commits.
     v_waiting := array(
         SELECT b.job
         FROM pulse_internal.blocked AS b
         WHERE b.job = ANY (array(
                 SELECT d.job FROM pulse_internal.dependency AS d WHERE d.after = v_job
             ))
+            AND (
+                NOT b.keyed
+                OR (
+                    SELECT k.follows FROM pulse_internal.job_key AS k WHERE k.job = b.job
+                ) IS NOT TRUE
+            )
         ORDER BY b.job
         FOR KEY SHARE
     );
@@ -73,7 +81,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse.spawn(bigint, text, jsonb) IS
-'Enqueue a list of jobs (as enqueue_many takes it) from inside a running one, for the role that enqueued it and into its flow: whoever waits for the running job at that moment waits for these too. Once for each step: a later attempt that spawns it again gets the same ids. Errors as in enqueue_many; PU101 the lease was lost, PU002 the step is of another sort, PU105 one of after is blocked or has failed. Writes what enqueue_many writes, and dependency and job_step.';
+'Enqueue a list of jobs (as enqueue_many takes it) from inside a running one, for the role that enqueued it and into its flow: the jobs that depend on the running one at that moment depend on these too, but a job that follows it by its unique key does not. Once for each step: a later attempt that spawns it again gets the same ids. Errors as in enqueue_many; PU101 the lease was lost, PU002 the step is of another sort, PU105 one of after is blocked or has failed. Writes what enqueue_many writes, and dependency and job_step.';
 
 -- A job that waits for the running one is blocked. If a spawned job waited for it, both would
 -- wait for ever; and what has failed may be blocked when it is retried. Asked of what was

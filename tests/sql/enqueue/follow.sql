@@ -1,7 +1,7 @@
 -- When a key is taken: follow, cancel, and max_delay.
 BEGIN;
 
-SELECT plan(78);
+SELECT plan(79);
 
 -- Each lane here has one key. One row a job: what it is and what it holds.
 CREATE FUNCTION pg_temp.jobs(lane text)
@@ -93,6 +93,11 @@ SELECT * FROM pg_temp.run('released') \gset
 SELECT pg_temp.again('released', 'follow') AS next \gset
 SELECT pulse.release(ARRAY[:lease]) \g /dev/null
 SELECT is(pg_temp.state(:next), 'blocked', 'but not when it is given back');
+SELECT * FROM pg_temp.run('spawns') \gset
+SELECT pg_temp.again('spawns', 'follow') AS next \gset
+SELECT pulse.spawn(:lease, 's', '[{"kind": "k", "lane": "spawned"}]') \g /dev/null
+SELECT pulse.complete(:lease);
+SELECT is(pg_temp.state(:next), 'ready', 'it waits for no job that the run spawned');
 
 -- unique_for
 
