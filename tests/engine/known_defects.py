@@ -20,5 +20,6 @@ A_FOLLOWER_ENDS_UNIQUE_FOR: Final = True
 
 # Points 12 and 14 are done: their tests are plain ones.
 
-# Point 15: why() says too early that the next claim takes a job. Avoided: the model
-# does not compare what why() says with the next claim.
+# Point 15: why() says too early that the next claim takes a job, before a claim has
+# sorted the jobs into their groups. Avoided: the model does not compare what why()
+# says with the next claim.

@@ -298,7 +298,6 @@ def test_why_names_one_first_job_of_two_groups(queue: Queue) -> None:
     assert first == [True, False]
 
 
-@defect(15, "why does not look at due jobs that are not promoted")
 def test_why_sees_a_due_job_of_higher_priority(queue: Queue) -> None:
     queue.run("hello('w', '{f}')")
     job = queue.enqueue()

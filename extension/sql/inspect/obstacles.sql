@@ -121,6 +121,74 @@ $$;
 COMMENT ON FUNCTION pulse_internal.slot_obstacle(text) IS
 'In words: that all slots of a lane are in use, and by whom; nothing when one is free.';
 
+-- A claim puts due jobs in line, each behind the jobs of its own priority, and then takes the
+-- first job: so a due job of higher priority goes before one that is in line. Priority by
+-- priority through the index: most jobs of a lane may be due much later.
+CREATE FUNCTION pulse_internal.due_obstacle(lane text, rank integer)
+RETURNS SETOF text
+LANGUAGE plpgsql
+STABLE
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_ahead bigint;
+BEGIN
+    WITH RECURSIVE higher AS (
+        SELECT min(w.rank) AS rank
+        FROM pulse_internal.waiting AS w
+        WHERE w.lane = due_obstacle.lane
+            AND w.failures >= 0
+            AND w.rank < due_obstacle.rank
+        UNION ALL
+        SELECT (
+            SELECT min(w.rank)
+            FROM pulse_internal.waiting AS w
+            WHERE w.lane = due_obstacle.lane
+                AND w.failures >= 0
+                AND w.rank > h.rank
+                AND w.rank < due_obstacle.rank
+        )
+        FROM higher AS h
+        WHERE num_nonnulls(h.rank) = 1
+    )
+
+    SELECT count(*) INTO v_ahead
+    FROM (
+        SELECT
+        FROM higher AS h
+        CROSS JOIN LATERAL (
+            SELECT
+            FROM pulse_internal.waiting AS w
+            WHERE w.lane = due_obstacle.lane
+                AND w.failures >= 0
+                AND w.rank = h.rank
+                AND w.run_at <= clock_timestamp()
+            LIMIT 1001
+        ) AS due
+        LIMIT 1001
+    ) AS ahead;
+
+    IF v_ahead > 0 THEN
+        RETURN NEXT format(
+            '%s due in lane %s with a higher priority: the next claim or tick puts %s in line',
+            CASE
+                WHEN v_ahead > 1000 THEN 'more than 1000 jobs are'
+                WHEN v_ahead = 1 THEN '1 job is'
+                ELSE format('%s jobs are', v_ahead)
+            END,
+            due_obstacle.lane,
+            CASE WHEN v_ahead = 1 THEN 'it' ELSE 'them' END
+        );
+    END IF;
+END;
+$$;
+
+COMMENT ON FUNCTION pulse_internal.due_obstacle(text, integer) IS
+'In words: how many jobs of higher priority are due in a lane and not in line yet; nothing when none is.';
+
 CREATE FUNCTION pulse_internal.worker_obstacle(lane text, kind text)
 RETURNS SETOF text
 LANGUAGE sql

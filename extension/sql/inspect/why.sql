@@ -176,6 +176,9 @@ BEGIN
                     (reasons.job).lane
                 );
             END IF;
+
+            v_reasons := v_reasons
+                || array(SELECT pulse_internal.due_obstacle((reasons.job).lane, reasons.rank));
         END IF;
 
         v_reasons := v_reasons || array(

@@ -1,7 +1,7 @@
 -- Every reason a job is not running now, in words and in order.
 BEGIN;
 
-SELECT plan(26);
+SELECT plan(28);
 
 CREATE FUNCTION pg_temp.why(job_id bigint)
 RETURNS text
@@ -80,6 +80,16 @@ UPDATE pulse_internal.worker SET kinds = '{x,k}' WHERE worker = 'w2';
 SELECT matches(pg_temp.why(:lonely_id), '^1 runnable', 'a worker that takes the kind is enough');
 UPDATE pulse_internal.worker SET seen_at = clock_timestamp() - interval '3 minutes' WHERE worker = 'w2';
 SELECT matches(pg_temp.why(:lonely_id), '^1 no live worker takes lane nobody', 'one that was not seen is not');
+
+SELECT pulse.hello('w3', '{due}') \g /dev/null
+SELECT pulse.enqueue('k', lane => 'due') AS low_id \gset
+SELECT count(pulse.enqueue('k', lane => 'due', priority => p, delay => '1 hour')) FROM unnest('{9,9,5,0,-1}'::integer []) AS p \g /dev/null
+SELECT matches(pg_temp.why(:low_id), '^1 runnable', 'a job of higher priority that is due later is not ahead');
+UPDATE pulse_internal.waiting SET run_at = clock_timestamp() - interval '1 second' WHERE lane = 'due';
+SELECT is(
+    pg_temp.why(:low_id), '1 3 jobs are due in lane due with a higher priority: the next claim or tick puts them in line',
+    'jobs of higher priority that are due go before it'
+);
 
 SELECT throws_ok('SELECT * FROM pulse.why(0)', 'PU004', NULL, 'an unknown job is PU004');
 CREATE ROLE tap_alice;
