@@ -78,8 +78,7 @@ BEGIN
         v_known.has_notices := true;
     END IF;
 
-    SELECT s.* INTO v_sorted
-    FROM pulse_internal.sort_into_groups(v_lane, v_max_moved, hear_groups.line) AS s;
+    v_sorted := pulse_internal.sort_into_groups(v_lane, v_max_moved, hear_groups.line);
     IF (hear_groups.lane).in_order AND v_sorted.moved >= v_max_moved THEN
         is_sorted := false;
         RETURN;
@@ -113,8 +112,7 @@ BEGIN
     -- A producer that saw the lane without groups may have committed before a producer whose
     -- notice was just read began. In order, its job is moved into its group first.
     IF (hear_groups.lane).in_order THEN
-        SELECT s.* INTO v_sorted
-        FROM pulse_internal.sort_into_groups(v_lane, v_max_moved, hear_groups.line) AS s;
+        v_sorted := pulse_internal.sort_into_groups(v_lane, v_max_moved, hear_groups.line);
         is_sorted := v_sorted.named = 0;
     END IF;
 END;

@@ -58,7 +58,7 @@ DECLARE
     v_turns pulse_internal.group_turn [];
     v_locked record;
     v_kept record;
-    v_picks pulse_internal.group_pick [] := ARRAY[]::pulse_internal.group_pick [];
+    v_picked bigint [] := '{}';
     v_behind integer := 0;
     v_looked pulse_internal.group_turn [] := ARRAY[]::pulse_internal.group_turn [];
     -- Step 5.
@@ -68,10 +68,9 @@ BEGIN
     open := '{}';
 
     -- 1. Bring group_state up to date.
-    SELECT h.* INTO v_news
-    FROM pulse_internal.hear_groups(
+    v_news := pulse_internal.hear_groups(
         pick_groups.lane, pick_groups.need, v_most, pick_groups.mark
-    ) AS h;
+    );
     v_mark := v_news.mark;
     IF NOT v_news.is_sorted THEN
         RETURN;
@@ -85,7 +84,7 @@ BEGIN
     -- Turns from here on are drawn by this claim, for groups that it has looked at.
     v_first_own_turn := pg_sequence_last_value('pulse_internal.version') + 1;
 
-    WHILE cardinality(v_picks) < pick_groups.need AND cardinality(v_looked) < v_most LOOP
+    WHILE cardinality(tids) < pick_groups.need AND cardinality(v_looked) < v_most LOOP
         -- 2. Choose.
         IF v_spent <> '{}' THEN
             v_kinds_to_choose := pulse_internal.kinds_in_turn(
@@ -94,18 +93,17 @@ BEGIN
         END IF;
         v_turns := pulse_internal.choose_groups(
             pick_groups.lane, v_mark, v_kinds_to_choose,
-            pick_groups.need - cardinality(v_picks), v_picks, v_news.has_rules
+            pick_groups.need - cardinality(tids), v_picked, v_news.has_rules
         );
         EXIT WHEN v_turns IS NULL;
 
         v_looked := v_looked || v_turns;
 
         -- 3. Lock.
-        SELECT l.* INTO v_locked
-        FROM pulse_internal.lock_in_groups(
-            pick_groups.lane, v_turns, pick_groups.need - cardinality(v_picks),
-            pick_groups.kinds, v_picks, v_behind
-        ) AS l;
+        v_locked := pulse_internal.lock_in_groups(
+            pick_groups.lane, v_turns, pick_groups.need - cardinality(tids),
+            pick_groups.kinds, v_picked, v_behind
+        );
 
         -- A job that had to start by now ends here. It takes no turn and no start, so the round
         -- is dealt again without it.
@@ -116,8 +114,7 @@ BEGIN
         END IF;
 
         IF pick_groups.kinds_have_rates THEN
-            SELECT k.* INTO v_kept
-            FROM pulse_internal.keep_within_rates(v_locked.picks, v_starts_left) AS k;
+            v_kept := pulse_internal.keep_within_rates(v_locked.picks, v_starts_left);
             v_locked.picks := v_kept.picks;
             v_locked.passed := v_locked.passed || v_kept.passed;
             v_starts_left := v_kept.starts_left;
@@ -127,21 +124,21 @@ BEGIN
 
         -- 4. Take turns. Groups that were passed over keep theirs.
         PERFORM pulse_internal.take_turns(
-            pick_groups.lane, v_turns, v_locked.passed, v_locked.picks, v_picks
+            pick_groups.lane, v_turns, v_locked.passed, v_locked.picks, v_picked
         );
-        v_picks := v_picks || v_locked.picks;
+
+        SELECT pick_groups.tids || array_agg(p.tid), v_picked || array_agg(p.job)
+        INTO tids, v_picked
+        FROM unnest(v_locked.picks) AS p;
 
         -- Only groups that this claim has looked at are left, and their first jobs are held by
         -- other sessions. Try the jobs behind those once; with in_order they have to wait.
-        IF cardinality(v_locked.picks) = 0
-            AND (SELECT min(t.turn) FROM unnest(v_turns) AS t) >= v_first_own_turn
-        THEN
+        CONTINUE WHEN cardinality(v_locked.picks) > 0;
+        IF (SELECT min(t.turn) FROM unnest(v_turns) AS t) >= v_first_own_turn THEN
             EXIT WHEN v_behind > 0 OR (pick_groups.lane).in_order;
             v_behind := 16;
         END IF;
     END LOOP;
-
-    tids := array(SELECT p.tid FROM unnest(v_picks) AS p);
 
     -- 5. Move the marks, where 500 turns or notices lie behind them, or where finding nothing
     -- has cost more than 1,000 entries of the indexes, and 500 for each known level.
@@ -179,7 +176,7 @@ CREATE FUNCTION pulse_internal.choose_groups(
     mark pulse_internal.group_mark,
     kinds text [],
     need integer,
-    picked pulse_internal.group_pick [],
+    picked bigint [],
     has_rules boolean
 )
 RETURNS pulse_internal.group_turn []
@@ -188,7 +185,6 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
-    v_picked bigint [] := array(SELECT p.job FROM unnest(choose_groups.picked) AS p);
 BEGIN
     RETURN (
         SELECT
@@ -273,7 +269,7 @@ BEGIN
                             THEN (
                                 SELECT greatest(l.slots - count(*), 0)
                                 FROM unnest(c.jobs) AS u (job)
-                                WHERE u.job = ANY (v_picked)
+                                WHERE u.job = ANY (choose_groups.picked)
                                     OR (
                                         SELECT true
                                         FROM pulse_internal.lease AS e
@@ -301,8 +297,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.choose_groups(
-    pulse_internal.lane, pulse_internal.group_mark, text [], integer,
-    pulse_internal.group_pick [], boolean
+    pulse_internal.lane, pulse_internal.group_mark, text [], integer, bigint [], boolean
 ) IS
 'The first groups of a lane in the order of their turns, at most need, and how many jobs each may start beside those that this claim has picked.';
 
@@ -313,7 +308,7 @@ CREATE FUNCTION pulse_internal.lock_in_groups(
     turns pulse_internal.group_turn [],
     need integer,
     kinds text [],
-    picked pulse_internal.group_pick [],
+    picked bigint [],
     behind integer,
     OUT picks pulse_internal.group_pick [],
     OUT passed text [],
@@ -324,7 +319,6 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
-    v_found record;
 BEGIN
     -- share: one job each where that makes the batch; else four times the even part, because
     -- other groups may have fewer jobs. What is still missing is dealt in the next round.
@@ -360,7 +354,7 @@ BEGIN
                 AND r.group_key = t.group_key
                 AND (r.rank, r.seq) >= (t.rank, t.place)
                 AND r.group_key IS NOT NULL
-                AND r.job <> ALL (array(SELECT p.job FROM unnest(lock_in_groups.picked) AS p))
+                AND r.job <> ALL (lock_in_groups.picked)
                 -- In order: a job that keeps an earlier place in waiting is waited for. Seen in
                 -- this statement, since it may have left the line after step 1.
                 AND (
@@ -402,16 +396,13 @@ BEGIN
     ),
 
     dealt AS MATERIALIZED (
-        SELECT d.*, row_number() OVER () AS place
-        FROM (
-            SELECT l.*
-            FROM line AS l
-            WHERE l.is_wanted
-                AND l.nth <= l.share + lock_in_groups.behind
-                AND (l.rank > (SELECT e.rank FROM last_level AS e)) IS NOT TRUE
-            ORDER BY l.rank, l.nth, l.ordinality
-            LIMIT CASE WHEN lock_in_groups.behind = 0 THEN lock_in_groups.need END
-        ) AS d
+        SELECT l.*
+        FROM line AS l
+        WHERE l.is_wanted
+            AND l.nth <= l.share + lock_in_groups.behind
+            AND (l.rank > (SELECT e.rank FROM last_level AS e)) IS NOT TRUE
+        ORDER BY l.rank, l.nth, l.ordinality
+        LIMIT CASE WHEN lock_in_groups.behind = 0 THEN lock_in_groups.need END
     ),
 
     locked AS MATERIALIZED (
@@ -432,42 +423,27 @@ BEGIN
     )
 
     SELECT
-        coalesce(
-            (
-                SELECT
-                    array_agg(
-                        ROW(f.tid, f.job, f.group_key, f.kind)::pulse_internal.group_pick
-                        ORDER BY f.place
-                    )
-                FROM (
-                    SELECT k.*
-                    FROM locked AS k
-                    WHERE k.nth_locked <= k.share
-                    ORDER BY k.place
-                    LIMIT lock_in_groups.need
-                ) AS f
-            ),
-            '{}'
-        ) AS picks,
+        array(
+            SELECT ROW(k.tid, k.job, k.group_key, k.kind)::pulse_internal.group_pick
+            FROM locked AS k
+            WHERE k.nth_locked <= k.share
+            ORDER BY k.rank, k.nth, k.ordinality
+            LIMIT lock_in_groups.need
+        ),
         array(
             SELECT l.group_key::text
             FROM line AS l
             WHERE l.nth = 1
                 AND l.is_wanted
                 AND l.ordinality NOT IN (SELECT d.ordinality FROM dealt AS d)
-        ) AS passed,
-        array(SELECT k.tid FROM locked AS k WHERE k.is_late) AS late
-    INTO v_found;
-
-    picks := v_found.picks;
-    passed := v_found.passed;
-    late := v_found.late;
+        ),
+        array(SELECT k.tid FROM locked AS k WHERE k.is_late)
+    INTO picks, passed, late;
 END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.lock_in_groups(
-    pulse_internal.lane, pulse_internal.group_turn [], integer, text [],
-    pulse_internal.group_pick [], integer
+    pulse_internal.lane, pulse_internal.group_turn [], integer, text [], bigint [], integer
 ) IS
 'Lock the next jobs of these groups in claim order, at most need; late are those that had to start by now, passed the groups whose jobs were not tried.';
 
@@ -480,7 +456,7 @@ CREATE FUNCTION pulse_internal.take_turns(
     turns pulse_internal.group_turn [],
     passed text [],
     picks pulse_internal.group_pick [],
-    picked pulse_internal.group_pick []
+    picked bigint []
 )
 RETURNS void
 LANGUAGE plpgsql
@@ -524,7 +500,7 @@ BEGIN
             AND (r.rank, r.seq) >= (o.rank, o.place)
             AND r.group_key IS NOT NULL
             AND r.job <> ALL (coalesce(s.jobs, '{}'))
-            AND r.job <> ALL (array(SELECT p.job FROM unnest(take_turns.picked) AS p))
+            AND r.job <> ALL (take_turns.picked)
         ORDER BY r.rank, r.seq
         LIMIT 1
     ) AS n ON true;
@@ -537,6 +513,6 @@ $$;
 
 COMMENT ON FUNCTION pulse_internal.take_turns(
     pulse_internal.lane, pulse_internal.group_turn [], text [], pulse_internal.group_pick [],
-    pulse_internal.group_pick []
+    bigint []
 ) IS
 'Write these groups, but those that were passed over, anew: with the jobs that they start, their next job and a turn at the end of the round.';

@@ -145,7 +145,7 @@ CREATE FUNCTION pulse_internal.write_groups(
     lane pulse_internal.lane,
     groups pulse_internal.group_state [],
     picks pulse_internal.group_pick [] DEFAULT '{}',
-    picked pulse_internal.group_pick [] DEFAULT '{}'
+    picked bigint [] DEFAULT '{}'
 )
 RETURNS void
 LANGUAGE plpgsql
@@ -158,14 +158,6 @@ SET enable_nestloop = off
 AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
-    v_has_rules boolean := (
-        SELECT true
-        FROM pulse_internal.group_rule AS r
-        WHERE r.lane = (write_groups.lane).lane
-        ORDER BY r.group_key
-        LIMIT 1
-    );
-    v_picked bigint [] := array(SELECT p.job FROM unnest(write_groups.picked) AS p);
 BEGIN
     WITH started AS (
         SELECT p.group_key, array_agg(p.job) AS jobs
@@ -194,7 +186,14 @@ BEGIN
     LEFT JOIN LATERAL (
         SELECT o.*
         FROM pulse_internal.group_rule AS o
-        WHERE v_has_rules
+        WHERE
+            (
+                SELECT true
+                FROM pulse_internal.group_rule AS a
+                WHERE a.lane = (write_groups.lane).lane
+                ORDER BY a.group_key
+                LIMIT 1
+            )
             AND o.lane = g.lane
             AND o.group_key = g.group_key
         OFFSET 0
@@ -224,7 +223,7 @@ BEGIN
                     array(
                         SELECT DISTINCT u.job
                         FROM unnest(g.jobs) AS u (job)
-                        WHERE u.job = ANY (v_picked)
+                        WHERE u.job = ANY (write_groups.picked)
                             OR (
                                 SELECT true
                                 FROM pulse_internal.lease AS e
@@ -271,7 +270,6 @@ BEGIN
                         LIMIT 1
                     )
             END AS is_waited_for
-        OFFSET 0
     ) AS w
     WHERE g.rank IS NOT NULL
         OR g.lasting
@@ -282,6 +280,6 @@ $$;
 
 COMMENT ON FUNCTION pulse_internal.write_groups(
     pulse_internal.lane, pulse_internal.group_state [], pulse_internal.group_pick [],
-    pulse_internal.group_pick []
+    bigint []
 ) IS
 'Write states of groups, with the jobs that they start now; those that can start one more have a turn.';
