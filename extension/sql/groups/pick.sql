@@ -265,7 +265,7 @@ BEGIN
                         WHEN c.group_key = '' THEN NULL
                         -- The end of a run writes nothing here. Which of these jobs still run is
                         -- looked up where it may matter.
-                        WHEN cardinality(c.jobs) > l.slots - choose_groups.need
+                        WHEN cardinality(c.jobs) > greatest(l.slots - choose_groups.need, 0)
                             THEN (
                                 SELECT greatest(l.slots - count(*), 0)
                                 FROM unnest(c.jobs) AS u (job)
@@ -338,7 +338,8 @@ BEGIN
         ) AS s
     ),
 
-    -- The jobs of each group from its first place on, one more than its share, without locks.
+    -- The jobs of each group from its first place on, without locks: its share, and one more
+    -- where the group may start more.
     line AS MATERIALIZED (
         SELECT
             t.group_key, t.ordinality, t.share, t.may_start, j.*,
@@ -370,7 +371,12 @@ BEGIN
                     ) IS NULL
                 )
             ORDER BY r.rank, r.seq
-            LIMIT CASE WHEN t.share > 0 THEN t.share + 1 + lock_in_groups.behind ELSE 0 END
+            LIMIT
+                CASE
+                    WHEN t.share > 0
+                        THEN t.share + (t.share < t.may_start)::integer + lock_in_groups.behind
+                    ELSE 0
+                END
         ) AS j
         WINDOW line AS (
             PARTITION BY t.ordinality ORDER BY j.rank, j.seq ROWS UNBOUNDED PRECEDING

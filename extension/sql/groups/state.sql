@@ -217,7 +217,8 @@ BEGIN
         SELECT
             CASE
                 WHEN l.slots IS NULL THEN NULL
-                WHEN coalesce(cardinality(g.jobs), 0) + coalesce(cardinality(s.jobs), 0) < l.slots
+                WHEN coalesce(cardinality(g.jobs), 0) = 0
+                    OR cardinality(g.jobs) + coalesce(cardinality(s.jobs), 0) < l.slots
                     THEN coalesce(g.jobs, '{}') || s.jobs
                 ELSE
                     array(
