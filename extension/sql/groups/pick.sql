@@ -319,6 +319,8 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
+    -- A job with a start_by has a row in expiry. Where no job has one, that table has no page.
+    v_jobs_expire boolean := pg_relation_size('pulse_internal.expiry') > 0;
 BEGIN
     -- share: one job each where that makes the batch; else four times the even part, because
     -- other groups may have fewer jobs. What is still missing is dealt in the next round.
@@ -415,7 +417,11 @@ BEGIN
         SELECT
             d.*,
             row_number() OVER (PARTITION BY d.ordinality ORDER BY d.nth) AS nth_locked,
-            (d.attempts = 0 AND b.start_by <= v_now) IS TRUE AS is_late
+            (
+                v_jobs_expire
+                AND d.attempts = 0
+                AND (SELECT b.start_by FROM pulse_internal.body AS b WHERE b.job = d.job) <= v_now
+            ) IS TRUE AS is_late
         FROM dealt AS d
         CROSS JOIN LATERAL (
             SELECT
@@ -423,9 +429,6 @@ BEGIN
             WHERE r.ctid = d.tid
             FOR UPDATE SKIP LOCKED
         ) AS r
-        CROSS JOIN LATERAL (
-            SELECT o.start_by FROM pulse_internal.body AS o WHERE o.job = d.job OFFSET 0
-        ) AS b
     )
 
     SELECT
