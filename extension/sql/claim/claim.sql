@@ -176,7 +176,7 @@ BEGIN
 
     v_need := least(claim_batch.max_jobs, v_settings.max_batch);
 
-    -- 3b. Overdue work. The server is new after a restart or a failover (24_node.sql). tick
+    -- 3b. Overdue work. The server is new after a restart or a failover (settings/node.sql). tick
     -- reaps every 10 seconds, so after 15 it is late.
     SELECT
         pg_sequence_last_value('pulse_internal.server_start')
@@ -211,7 +211,7 @@ BEGIN
             ORDER BY w.run_at
             LIMIT 1
         ) AS has_due_jobs,
-        -- Never drawn: this database has never had a blocked job.
+        -- True once this database has had a blocked job: the sequence was drawn.
         pg_sequence_last_value('pulse_internal.note_seq') IS NOT NULL AS has_flows
     INTO v_overdue;
 
@@ -279,16 +279,16 @@ BEGIN
             RETURN;
         END IF;
 
-        -- 4c. Groups. In a lane where groups have slots, leases name their groups: the end of
-        -- such a run leaves a notice.
+        -- 4c. Groups. Where groups have slots, each lease stores its group, so that the end of the
+        -- run inserts a row into group_notice.
         IF v_lane.grouped THEN
             v_groups_have_slots := v_lane.group_slots IS NOT NULL OR EXISTS (
                 SELECT 1
                 FROM pulse_internal.group_rule AS g
                 WHERE g.lane = claim_batch.lane AND g.max_slots IS NOT NULL
             );
-        -- NULL: never had groups. false: groups were switched off, and claims move their jobs
-        -- back to the line of the lane, more than they take: 500, and four for each job wanted.
+        -- grouped is NULL: the lane never had groups. grouped is false: groups were switched off,
+        -- and claims move jobs back to the lane: 500, and four for each job wanted.
         ELSIF NOT v_lane.grouped THEN
             PERFORM pulse_internal.leave_groups(claim_batch.lane, 500 + 4 * v_need);
         END IF;
@@ -333,7 +333,7 @@ BEGIN
                 v_lane, v_need, claim_batch.kinds, v_mark,
                 v_settings.kinds_have_rates IS TRUE
             ) AS p;
-        -- The second: some kinds have a rate, and the pick counts.
+        -- The second: some kinds have a rate, and the pick takes no more jobs than it allows.
         ELSIF v_settings.kinds_have_rates THEN
             SELECT p.tids, p.open, p.after_lease INTO v_picked, v_rated_kinds, v_last_lease
             FROM pulse_internal.pick_within_rates(
@@ -483,8 +483,8 @@ BEGIN
                     b.flow,
                     b.name,
                     b.start_by,
-                    -- At most so much text, in units of 256 bytes: a compressed payload may
-                    -- grow to 256 times its size.
+                    -- An upper bound of the text of the payloads, in units of 256 bytes: a
+                    -- compressed payload may grow to 256 times its size.
                     sum(
                         CASE
                             WHEN pg_column_compression(b.payload) IS NULL

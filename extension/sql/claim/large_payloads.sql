@@ -51,6 +51,64 @@ $$;
 COMMENT ON FUNCTION pulse_internal.fit_jobs(bigint []) IS
 'Of the jobs that a claim has locked, as many of the first as fit into one answer by their payloads; and one job that is too large for any.';
 
+CREATE FUNCTION pulse_internal.keep_within_answer(
+    INOUT picks pulse_internal.group_pick [],
+    picked bigint [],
+    OUT passed text [],
+    OUT is_full boolean
+)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_jobs bigint [] := keep_within_answer.picked
+    || array(SELECT p.job FROM unnest(keep_within_answer.picks) AS p);
+    v_fit record;
+    v_pick pulse_internal.group_pick;
+    v_kept pulse_internal.group_pick [] := ARRAY[]::pulse_internal.group_pick [];
+BEGIN
+    passed := '{}';
+    is_full := false;
+
+    -- The same estimate as in step 6 of the claim. Usually the payloads are far below the limit.
+    IF (
+        SELECT coalesce(sum(
+            CASE
+                WHEN pg_column_compression(b.payload) IS NULL
+                    THEN 1 + pg_column_size(b.payload) / 256
+                ELSE pg_column_size(b.payload)
+            END
+        ), 0)
+        FROM unnest(v_jobs) AS u (job)
+        CROSS JOIN LATERAL (
+            SELECT o.payload FROM pulse_internal.body AS o WHERE o.job = u.job OFFSET 0
+        ) AS b
+    ) <= 67108864 / 256 THEN
+        RETURN;
+    END IF;
+
+    v_fit := pulse_internal.fit_jobs(v_jobs);
+    FOREACH v_pick IN ARRAY keep_within_answer.picks LOOP
+        IF v_pick.job = ANY (v_fit.fit) OR v_pick.job IS NOT DISTINCT FROM v_fit.unsent THEN
+            v_kept := v_kept || v_pick;
+        ELSE
+            is_full := true;
+            passed := passed || v_pick.group_key;
+        END IF;
+    END LOOP;
+
+    picks := v_kept;
+    passed := array(
+        SELECT DISTINCT d.group_key
+        FROM unnest(keep_within_answer.passed) AS d (group_key)
+        WHERE d.group_key NOT IN (SELECT p.group_key FROM unnest(v_kept) AS p)
+    );
+END;
+$$;
+
+COMMENT ON FUNCTION pulse_internal.keep_within_answer(pulse_internal.group_pick [], bigint []) IS
+'Of the jobs that a claim of a lane with groups has locked, those that fit into its answer beside the jobs that it has picked before; passed are the groups that then start none.';
+
 -- For claims of ready: NULL when none of these rows is there.
 CREATE FUNCTION pulse_internal.fit_claim(worker text, rows_of_ready tid [])
 RETURNS tid []

@@ -21,13 +21,13 @@
 --
 -- waiting has the same trap with time for seq: run_at is computed inside the INSERT as
 -- greatest(wanted, clock_timestamp()), after the lane is announced. A clock may step
--- back: due_floor keeps what is inserted meanwhile from standing below a mark. And leases: the
--- sweep that makes new leases known to reap goes forward only up to lease_q (maintenance/reap.sql).
--- And tally, which is read once up to tally_q (stats/count.sql).
+-- back: due_floor keeps what is inserted meanwhile from standing below a mark. Two other readers
+-- stop at the same horizon: the sweep, which tells reap of new leases, reads leases up to lease_q
+-- (maintenance/reap.sql), and the count reads tally up to tally_q (stats/count.sql).
 --
--- This file moves the marks. claim/pick.sql and maintenance/advance_marks.sql call it.
--- The conditions failures >= 0 and attempts >= 0 hold for every row: each names the index that serves the statement
--- (docs/decisions/pinned-plans.md).
+-- claim/pick.sql and maintenance/advance_marks.sql move marks with advance_line; others only read
+-- them. The conditions failures >= 0 and attempts >= 0 hold for every row: each names the index
+-- that serves the statement (docs/decisions/pinned-plans.md).
 
 CREATE FUNCTION pulse_internal.newest_mark(lane text, kind text)
 RETURNS pulse_internal.mark

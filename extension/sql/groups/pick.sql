@@ -13,7 +13,8 @@
 --   3. Lock: their first jobs, in claim order.
 --   4. Take turns: write these groups anew, each with its next job and a turn at the end of the
 --      round. Repeat steps 2 to 4 until the claim has what it wants.
---   5. Move the marks of turns and notices where they lie far behind.
+--   5. Move the marks of turns and notices forward, if many used ones lie before the first live
+--      one.
 --
 -- Claim order is strict by priority, then by turns, then by place. In a turn a group starts one
 -- job. A round deals: the first jobs of all chosen groups, then their second ones, and so on. No
@@ -58,7 +59,8 @@ DECLARE
     v_turns pulse_internal.group_turn [];
     v_locked record;
     v_kept record;
-    v_picked bigint [] := '{}';
+    v_fitting record;
+    v_picked bigint [] := ARRAY[]::bigint [];
     v_behind integer := 0;
     v_looked pulse_internal.group_turn [] := ARRAY[]::pulse_internal.group_turn [];
     -- Step 5.
@@ -122,6 +124,11 @@ BEGIN
             open := open || v_kept.open;
         END IF;
 
+        -- Jobs that do not fit into the answer take no turn and no start either.
+        v_fitting := pulse_internal.keep_within_answer(v_locked.picks, v_picked);
+        v_locked.picks := v_fitting.picks;
+        v_locked.passed := v_locked.passed || v_fitting.passed;
+
         -- 4. Take turns. Groups that were passed over keep theirs.
         PERFORM pulse_internal.take_turns(
             pick_groups.lane, v_turns, v_locked.passed, v_locked.picks, v_picked
@@ -131,8 +138,10 @@ BEGIN
         INTO tids, v_picked
         FROM unnest(v_locked.picks) AS p;
 
-        -- Only groups that this claim has looked at are left, and their first jobs are held by
-        -- other sessions. Try the jobs behind those once; with in_order they have to wait.
+        EXIT WHEN v_fitting.is_full;
+
+        -- Every remaining group was tried in this claim, and other sessions hold its first jobs.
+        -- Try the jobs behind those once; with in_order they have to wait.
         CONTINUE WHEN cardinality(v_locked.picks) > 0;
         IF (SELECT min(t.turn) FROM unnest(v_turns) AS t) >= v_first_own_turn THEN
             EXIT WHEN v_behind > 0 OR (pick_groups.lane).in_order;
@@ -140,8 +149,9 @@ BEGIN
         END IF;
     END LOOP;
 
-    -- 5. Move the marks, where 500 turns or notices lie behind them, or where finding nothing
-    -- has cost more than 1,000 entries of the indexes, and 500 for each known level.
+    -- 5. Move the marks forward if 500 used turns or notices lie between a mark and the first live
+    -- one, if the mark of wake-ups is ten seconds old, or if finding nothing has cost more than
+    -- 1,000 index entries, and 500 for each known level.
     v_notice_entries
     := pulse_internal.entries_read('pulse_internal.group_notice_is_in_order') - v_notice_entries;
     v_turn_entries
@@ -301,8 +311,9 @@ COMMENT ON FUNCTION pulse_internal.choose_groups(
 ) IS
 'The first groups of a lane in the order of their turns, at most need, and how many jobs each may start beside those that this claim has picked.';
 
--- Deal the jobs of these groups and lock them. With behind = 0 nothing behind a job that
--- another session holds is tried. passed are the groups that had a job and were not tried.
+-- Deal the jobs of these groups and lock them. With behind = 0 only the first share jobs of a group
+-- are tried, so a job that another session holds is not replaced. passed are the groups that had a
+-- job and were not tried.
 CREATE FUNCTION pulse_internal.lock_in_groups(
     lane pulse_internal.lane,
     turns pulse_internal.group_turn [],
@@ -321,6 +332,7 @@ DECLARE
     v_now timestamptz := clock_timestamp();
     -- A job with a start_by has a row in expiry. Where no job has one, that table has no page.
     v_jobs_expire boolean := pg_relation_size('pulse_internal.expiry') > 0;
+    v_found record;
 BEGIN
     -- share: one job each where that makes the batch; else four times the even part, because
     -- other groups may have fewer jobs. What is still missing is dealt in the next round.
@@ -341,7 +353,7 @@ BEGIN
     ),
 
     -- The jobs of each group from its first place on, without locks: its share, and one more
-    -- where the group may start more.
+    -- where the group may start more and the first jobs of all do not make the batch.
     line AS MATERIALIZED (
         SELECT
             t.group_key, t.ordinality, t.share, t.may_start, j.*,
@@ -376,7 +388,10 @@ BEGIN
             LIMIT
                 CASE
                     WHEN t.share > 0
-                        THEN t.share + (t.share < t.may_start)::integer + lock_in_groups.behind
+                        THEN
+                            t.share
+                            + (t.share < t.may_start AND t.groups < lock_in_groups.need)::integer
+                            + lock_in_groups.behind
                     ELSE 0
                 END
         ) AS j
@@ -385,8 +400,8 @@ BEGIN
         )
     ),
 
-    -- The last level that was read to its end: a group may have more jobs than its share, and
-    -- more groups than were chosen may have a turn.
+    -- The level where reading stopped: a group may have more jobs there than its share, or more
+    -- groups than were chosen may have a turn. No job below it is dealt.
     last_level AS MATERIALIZED (
         SELECT
             least(
@@ -438,16 +453,20 @@ BEGIN
             WHERE k.nth_locked <= k.share
             ORDER BY k.rank, k.nth, k.ordinality
             LIMIT lock_in_groups.need
-        ),
+        ) AS picks,
         array(
             SELECT l.group_key::text
             FROM line AS l
             WHERE l.nth = 1
                 AND l.is_wanted
                 AND l.ordinality NOT IN (SELECT d.ordinality FROM dealt AS d)
-        ),
-        array(SELECT k.tid FROM locked AS k WHERE k.is_late)
-    INTO picks, passed, late;
+        ) AS passed,
+        array(SELECT k.tid FROM locked AS k WHERE k.is_late) AS late
+    INTO v_found;
+
+    picks := v_found.picks;
+    passed := v_found.passed;
+    late := v_found.late;
 END;
 $$;
 
@@ -456,7 +475,7 @@ COMMENT ON FUNCTION pulse_internal.lock_in_groups(
 ) IS
 'Lock the next jobs of these groups in claim order, at most need; late are those that had to start by now, passed the groups whose jobs were not tried.';
 
--- Called by pick_groups, whose settings rule out other plans, like the two functions above.
+-- Like the two functions above, it runs inside claim_batch, whose settings rule out other plans.
 -- A group goes on at its first job that was seen and not taken, whether another session holds it or
 -- not: that session may roll back. New turns are drawn in the order in which the groups would
 -- have gone on: those that started fewer jobs first.

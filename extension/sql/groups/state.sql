@@ -219,7 +219,17 @@ BEGIN
                 WHEN l.slots IS NULL THEN NULL
                 WHEN coalesce(cardinality(g.jobs), 0) = 0
                     OR cardinality(g.jobs) + coalesce(cardinality(s.jobs), 0) < l.slots
-                    THEN coalesce(g.jobs, '{}') || s.jobs
+                    THEN
+                        -- A job that runs again is listed once.
+                        CASE
+                            WHEN g.jobs && s.jobs
+                                THEN array(
+                                    SELECT u.job
+                                    FROM unnest(g.jobs) AS u (job)
+                                    WHERE u.job <> ALL (s.jobs)
+                                )
+                            ELSE coalesce(g.jobs, '{}')
+                        END || s.jobs
                 ELSE
                     array(
                         SELECT DISTINCT u.job

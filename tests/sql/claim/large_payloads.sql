@@ -2,7 +2,7 @@
 -- in turn: it takes some seconds, for it makes and hands out payloads of 64 MB
 BEGIN;
 
-SELECT plan(13);
+SELECT plan(16);
 
 -- As text: compressed they are small.
 SELECT count(pulse.enqueue('k', jsonb_build_object('n', n, 'x', repeat('x', 8000000)), lane => 'large'))
@@ -23,6 +23,31 @@ SELECT count(pulse.enqueue('k', jsonb_build_object('n', n), lane => 'small')) FR
 SELECT is(
     (SELECT count(*) FROM pulse.claim_batch('w', 'small', 100)), 100::bigint,
     'ordinary jobs come in batches as large as asked'
+);
+
+-- Nine groups of large jobs, of which eight fit into an answer: the ninth keeps its turn.
+SELECT pulse.set_lane('in turns', fair => true, group_rate => 3, group_rate_per => '1 hour') \g /dev/null
+SELECT count(pulse.enqueue('k', to_jsonb(repeat('x', 7900000)), lane => 'in turns', group_key => 'g' || n % 9))
+FROM generate_series(1, 18) AS n \g /dev/null
+CREATE TEMP TABLE round AS
+SELECT array_agg(c.group_key) AS groups FROM pulse.claim_batch('w', 'in turns', 9) AS c;
+SELECT is((SELECT cardinality(r.groups) FROM round AS r), 8, 'a claim of groups hands out 64 MB as well');
+SELECT is(
+    (
+        SELECT s.starts IS NULL
+        FROM pulse_internal.group_state AS s
+        WHERE s.lane = 'in turns' AND s.group_key <> ALL ((SELECT r.groups FROM round AS r)::text [])
+    ),
+    true, 'a job that does not fit uses up no start of its group'
+);
+-- proves: G19
+SELECT is(
+    (
+        SELECT c.group_key = ANY (r.groups)
+        FROM pulse.claim_batch('w', 'in turns', 1) AS c
+        CROSS JOIN round AS r
+    ),
+    false, 'guarantee 19: nor its turn'
 );
 
 -- Stored before there was a cap: 2,100 numbers of 131,072 digits.

@@ -1,7 +1,7 @@
 -- Lanes whose jobs stand in groups: the promises of docs/limits.md, and its edges.
 BEGIN;
 
-SELECT plan(77);
+SELECT plan(78);
 
 -- Fairness
 
@@ -313,6 +313,16 @@ SELECT pg_temp.put_job('uneven', 'low', 'low', 0) \g /dev/null
 SELECT is(pg_temp.take_jobs('uneven', 20), btrim(repeat('x ', 20)), 'priority: a long line of a group comes before a lower level of another');
 SELECT is(pg_temp.take_jobs('uneven', 29), btrim(repeat('x ', 29)), 'priority: to its end');
 SELECT is(pg_temp.take_jobs('uneven', 9), 'low', 'and the lower level after it');
+
+-- A job that is released and runs again counts once against the slots of its group.
+SELECT pulse.set_lane('again', group_slots => 3);
+SELECT pg_temp.put_job('again', 'a', 'a', 9) \g /dev/null
+SELECT pulse.release(array(SELECT c.lease FROM pulse.claim_batch('w', 'again') AS c)) \g /dev/null
+SELECT FROM pulse.claim_batch('w', 'again') \g /dev/null
+SELECT pg_temp.put_job('again', j.key, j.key, j.priority)
+FROM (VALUES ('a', 9), ('a', 9), ('b', 0), ('b', 0)) AS j (key, priority) \g /dev/null
+-- proves: G19
+SELECT is(pg_temp.take_jobs('again', 2), 'a a', 'priority: a group with a free slot comes before a lower level');
 
 -- The first lease of a sequence that was not drawn from yet
 SELECT pulse.set_lane('first', fair => true, max_slots => 1);
