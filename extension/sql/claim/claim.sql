@@ -101,6 +101,7 @@ DECLARE
     v_live bigint;
     v_dead bigint;
     v_rated_kinds text [];
+    v_picked_at timestamptz;
     v_last_lease bigint;
     -- Step 6: the leases.
     v_sizes_are_checked boolean := false;
@@ -328,7 +329,8 @@ BEGIN
     LOOP
         -- There are five ways. The first: the lane has groups, and they take turns.
         IF v_lane.grouped THEN
-            SELECT p.tids, p.open, p.after_lease INTO v_picked, v_rated_kinds, v_last_lease
+            SELECT p.tids, p.open, p.after_lease, p.picked_at
+            INTO v_picked, v_rated_kinds, v_last_lease, v_picked_at
             FROM pulse_internal.pick_groups(
                 v_lane, v_need, claim_batch.kinds, v_mark,
                 v_settings.kinds_have_rates IS TRUE
@@ -460,8 +462,9 @@ BEGIN
 
     -- 6. Lease: delete from ready, insert into lease, return to the worker. Usually this is
     -- one round. If the payloads could be above 64 MB together, the first round claims
-    -- nothing, and a second one claims the jobs that fit (claim/large_payloads.sql).
-    v_now := clock_timestamp();
+    -- nothing, and a second one claims the jobs that fit (claim/large_payloads.sql). The pick of
+    -- groups has dated their starts, and the leases have the same date.
+    v_now := coalesce(v_picked_at, clock_timestamp());
     LOOP
         RETURN QUERY
         -- The picked jobs in claim order, with all that the worker gets. The number of a

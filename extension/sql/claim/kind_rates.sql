@@ -40,7 +40,9 @@ COMMENT ON FUNCTION pulse_internal.spent_kinds(text []) IS
 
 -- The number is 0 where another claim has the lock of the kind, or where no start is left. A kind
 -- without a rate is not in the answer.
-CREATE FUNCTION pulse_internal.open_kinds(kinds text [])
+CREATE FUNCTION pulse_internal.open_kinds(
+    kinds text [], at timestamptz DEFAULT clock_timestamp()
+)
 RETURNS jsonb
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -65,7 +67,7 @@ BEGIN
             SELECT f.free INTO v_left
             FROM pulse_internal.kind AS k
             CROSS JOIN LATERAL pulse_internal.free_starts(
-                (pulse_internal.current_quota('', k.kind)).starts, k.rate, k.rate_per, clock_timestamp()
+                (pulse_internal.current_quota('', k.kind)).starts, k.rate, k.rate_per, open_kinds.at
             ) AS f
             WHERE k.kind = v_kind;
         END IF;
@@ -75,7 +77,7 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.open_kinds(text []) IS
+COMMENT ON FUNCTION pulse_internal.open_kinds(text [], timestamptz) IS
 'Lock those of these kinds that have a rate, as far as that is possible without waiting, and say how many starts each has left.';
 
 -- Of the kinds that the claim has locked: what it took since the lease given is its own.
@@ -231,6 +233,7 @@ COMMENT ON FUNCTION pulse_internal.pick_within_rates(text, text [], integer, pul
 CREATE FUNCTION pulse_internal.keep_within_rates(
     INOUT picks pulse_internal.group_pick [],
     INOUT starts_left jsonb,
+    at timestamptz,
     OUT open text [],
     OUT spent text [],
     OUT passed text []
@@ -250,7 +253,8 @@ BEGIN
             SELECT DISTINCT p.kind
             FROM unnest(keep_within_rates.picks) AS p
             WHERE keep_within_rates.starts_left -> p.kind IS NULL
-        )
+        ),
+        keep_within_rates.at
     );
     open := array(
         SELECT l.kind FROM jsonb_each(v_new) AS l (kind, starts) WHERE l.starts <> '0'
@@ -281,7 +285,9 @@ BEGIN
 END;
 $$;
 
-COMMENT ON FUNCTION pulse_internal.keep_within_rates(pulse_internal.group_pick [], jsonb) IS
+COMMENT ON FUNCTION pulse_internal.keep_within_rates(
+    pulse_internal.group_pick [], jsonb, timestamptz
+) IS
 'Of jobs in claim order those that the rates of their kinds let start; open are the kinds that were locked for this, spent those without a start, passed the groups that start nothing because of it.';
 
 -- By their places in an index: a look for each kind.

@@ -35,7 +35,8 @@ CREATE FUNCTION pulse_internal.pick_groups(
     kinds_have_rates boolean,
     OUT tids tid [],
     OUT open text [],
-    OUT after_lease bigint
+    OUT after_lease bigint,
+    OUT picked_at timestamptz
 )
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -83,6 +84,11 @@ BEGIN
         after_lease := pulse_internal.last_lease();
     END IF;
 
+    -- The one moment by which this claim counts starts: rates are checked at it, starts are dated
+    -- by it, and so are the leases. Were a lease dated later than its start, the next window would
+    -- open before the start has left it.
+    picked_at := clock_timestamp();
+
     -- Turns from here on are drawn by this claim, for groups that it has looked at.
     v_first_own_turn := pg_sequence_last_value('pulse_internal.version') + 1;
 
@@ -95,7 +101,7 @@ BEGIN
         END IF;
         v_turns := pulse_internal.choose_groups(
             pick_groups.lane, v_mark, v_kinds_to_choose,
-            pick_groups.need - cardinality(tids), v_picked, v_news.has_rules
+            pick_groups.need - cardinality(tids), v_picked, v_news.has_rules, picked_at
         );
         EXIT WHEN v_turns IS NULL;
 
@@ -116,7 +122,9 @@ BEGIN
         END IF;
 
         IF pick_groups.kinds_have_rates THEN
-            v_kept := pulse_internal.keep_within_rates(v_locked.picks, v_starts_left);
+            v_kept := pulse_internal.keep_within_rates(
+                v_locked.picks, v_starts_left, picked_at
+            );
             v_locked.picks := v_kept.picks;
             v_locked.passed := v_locked.passed || v_kept.passed;
             v_starts_left := v_kept.starts_left;
@@ -131,7 +139,7 @@ BEGIN
 
         -- 4. Take turns. Groups that were passed over keep theirs.
         PERFORM pulse_internal.take_turns(
-            pick_groups.lane, v_turns, v_locked.passed, v_locked.picks, v_picked
+            pick_groups.lane, v_turns, v_locked.passed, v_locked.picks, v_picked, picked_at
         );
 
         SELECT pick_groups.tids || array_agg(p.tid), v_picked || array_agg(p.job)
@@ -187,14 +195,13 @@ CREATE FUNCTION pulse_internal.choose_groups(
     kinds text [],
     need integer,
     picked bigint [],
-    has_rules boolean
+    has_rules boolean,
+    at timestamptz
 )
 RETURNS pulse_internal.group_turn []
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
-DECLARE
-    v_now timestamptz := clock_timestamp();
 BEGIN
     RETURN (
         SELECT
@@ -295,7 +302,7 @@ BEGIN
                             THEN (
                                 SELECT f.free
                                 FROM pulse_internal.free_starts(
-                                    c.starts, l.rate, l.rate_per, v_now
+                                    c.starts, l.rate, l.rate_per, choose_groups.at
                                 ) AS f
                             )
                     END
@@ -307,7 +314,7 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.choose_groups(
-    pulse_internal.lane, pulse_internal.group_mark, text [], integer, bigint [], boolean
+    pulse_internal.lane, pulse_internal.group_mark, text [], integer, bigint [], boolean, timestamptz
 ) IS
 'The first groups of a lane in the order of their turns, at most need, and how many jobs each may start beside those that this claim has picked.';
 
@@ -370,8 +377,9 @@ BEGIN
                 AND (r.rank, r.seq) >= (t.rank, t.place)
                 AND r.group_key IS NOT NULL
                 AND r.job <> ALL (lock_in_groups.picked)
-                -- In order: a job that keeps an earlier place in waiting is waited for. Seen in
-                -- this statement, since it may have left the line after step 1.
+                -- In order, the group waits for a job in waiting that has run before: a job that has
+                -- not run waits for each of them, another one for those with an earlier place. Read
+                -- in this statement, since such a job may have left ready after step 1.
                 AND (
                     (lock_in_groups.lane).in_order IS NOT TRUE
                     OR t.group_key = ''
@@ -380,7 +388,7 @@ BEGIN
                         FROM pulse_internal.waiting AS w
                         WHERE w.lane = r.lane
                             AND w.group_key = r.group_key
-                            AND w.place < r.seq
+                            AND (w.place < r.seq OR r.attempts = 0)
                         LIMIT 1
                     ) IS NULL
                 )
@@ -484,7 +492,8 @@ CREATE FUNCTION pulse_internal.take_turns(
     turns pulse_internal.group_turn [],
     passed text [],
     picks pulse_internal.group_pick [],
-    picked bigint []
+    picked bigint [],
+    at timestamptz
 )
 RETURNS void
 LANGUAGE plpgsql
@@ -534,13 +543,13 @@ BEGIN
     ) AS n ON true;
 
     PERFORM pulse_internal.write_groups(
-        take_turns.lane, v_groups, take_turns.picks, take_turns.picked
+        take_turns.lane, v_groups, take_turns.picks, take_turns.picked, take_turns.at
     );
 END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.take_turns(
     pulse_internal.lane, pulse_internal.group_turn [], text [], pulse_internal.group_pick [],
-    bigint []
+    bigint [], timestamptz
 ) IS
 'Write these groups, but those that were passed over, anew: with the jobs that they start, their next job and a turn at the end of the round.';

@@ -145,7 +145,8 @@ CREATE FUNCTION pulse_internal.write_groups(
     lane pulse_internal.lane,
     groups pulse_internal.group_state [],
     picks pulse_internal.group_pick [] DEFAULT '{}',
-    picked bigint [] DEFAULT '{}'
+    picked bigint [] DEFAULT '{}',
+    at timestamptz DEFAULT clock_timestamp()
 )
 RETURNS void
 LANGUAGE plpgsql
@@ -156,8 +157,6 @@ SET plan_cache_mode = force_generic_plan
 SET enable_mergejoin = off
 SET enable_nestloop = off
 AS $$
-DECLARE
-    v_now timestamptz := clock_timestamp();
 BEGIN
     WITH started AS (
         SELECT p.group_key, array_agg(p.job) AS jobs
@@ -251,7 +250,7 @@ BEGIN
             CASE
                 WHEN l.rate IS NOT NULL
                     THEN pulse_internal.add_starts(
-                        g.starts, coalesce(cardinality(s.jobs), 0), l.rate_per, v_now
+                        g.starts, coalesce(cardinality(s.jobs), 0), l.rate_per, write_groups.at
                     )
             END AS starts
         OFFSET 0
@@ -262,12 +261,15 @@ BEGIN
                 WHEN l.rate IS NOT NULL
                     THEN (
                         SELECT o.free_at
-                        FROM pulse_internal.free_starts(t.starts, l.rate, l.rate_per, v_now) AS o
+                        FROM pulse_internal.free_starts(
+                            t.starts, l.rate, l.rate_per, write_groups.at
+                        ) AS o
                     )
             END AS free_at
         OFFSET 0
     ) AS f
-    -- In order, the group waits for a job that keeps an earlier place in waiting.
+    -- In order, the group waits for a job in waiting that has run before, unless its own first job
+    -- has run too and has an earlier place.
     CROSS JOIN LATERAL (
         SELECT
             CASE
@@ -277,7 +279,20 @@ BEGIN
                         FROM pulse_internal.waiting AS o
                         WHERE o.lane = g.lane
                             AND o.group_key = g.group_key
-                            AND o.place < g.place
+                            AND o.place IS NOT NULL
+                            AND (
+                                o.place < g.place
+                                OR (
+                                    SELECT r.attempts = 0
+                                    FROM pulse_internal.ready AS r
+                                    WHERE r.lane = g.lane
+                                        AND r.group_key = g.group_key
+                                        AND r.group_key IS NOT NULL
+                                        AND r.rank = g.rank
+                                        AND r.seq = g.place
+                                    LIMIT 1
+                                )
+                            )
                         LIMIT 1
                     )
             END AS is_waited_for
@@ -291,6 +306,6 @@ $$;
 
 COMMENT ON FUNCTION pulse_internal.write_groups(
     pulse_internal.lane, pulse_internal.group_state [], pulse_internal.group_pick [],
-    bigint []
+    bigint [], timestamptz
 ) IS
 'Write states of groups, with the jobs that they start now; those that can start one more have a turn.';

@@ -1,7 +1,7 @@
 -- Lanes whose jobs stand in groups: the promises of docs/limits.md, and its edges.
 BEGIN;
 
-SELECT plan(78);
+SELECT plan(79);
 
 -- Fairness
 
@@ -323,6 +323,17 @@ SELECT pg_temp.put_job('again', j.key, j.key, j.priority)
 FROM (VALUES ('a', 9), ('a', 9), ('b', 0), ('b', 0)) AS j (key, priority) \g /dev/null
 -- proves: G19
 SELECT is(pg_temp.take_jobs('again', 2), 'a a', 'priority: a group with a free slot comes before a lower level');
+
+-- A window of starts opens again by the time of the lease.
+SELECT pulse.set_lane('dated', fair => true, group_rate => 3, group_rate_per => '1 hour');
+SELECT pg_temp.put_job('dated', 'a', 'a') \g /dev/null
+SELECT c.lease_until - interval '30 seconds' AS started_at FROM pulse.claim_batch('w', 'dated') AS c \gset
+-- proves: G24
+SELECT is(
+    :'started_at'::timestamptz,
+    (SELECT (s.starts).times[1] FROM pulse_internal.group_state AS s WHERE s.lane = 'dated'),
+    'guarantee 24: a start of a group has the date of its lease'
+);
 
 -- The first lease of a sequence that was not drawn from yet
 SELECT pulse.set_lane('first', fair => true, max_slots => 1);

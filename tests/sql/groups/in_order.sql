@@ -1,7 +1,7 @@
 -- Lanes with in_order: a job that comes back keeps its place, and its group waits for it.
 BEGIN;
 
-SELECT plan(43);
+SELECT plan(45);
 
 -- Waiting jobs come due.
 CREATE FUNCTION pg_temp.due()
@@ -200,6 +200,16 @@ SELECT is(
     (SELECT string_agg('p' || n, ' ' ORDER BY n DESC) FROM generate_series(1, 60) AS n),
     'and takes them in their order'
 );
+-- A job of higher priority runs first and has to run again: the older one waits for it.
+SELECT pulse.set_lane('retried', in_order => true);
+SELECT pg_temp.put_job('retried', 'a', 'older', 0) \g /dev/null
+SELECT pg_temp.put_job('retried', 'a', 'urgent', 5) \g /dev/null
+SELECT pulse.fail((SELECT c.lease FROM pulse.claim_batch('w', 'retried') AS c), 'x', retry_in => '1 hour') \g /dev/null
+-- proves: G23
+SELECT is(pg_temp.take_jobs('retried', 5), '', 'guarantee 23: an older job of lower priority waits for a retry');
+SELECT pg_temp.due();
+SELECT is(pg_temp.take_jobs('retried', 5), 'urgent', 'and the retry comes first');
+
 SELECT is_empty('SELECT * FROM pulse.check()', 'all is well');
 
 SELECT * FROM finish();

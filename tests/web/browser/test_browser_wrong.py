@@ -24,7 +24,7 @@ def test_a_calm_queue_says_so(tab: Tab, sql: Connection) -> None:
     page = tab.live()
     expect(page.locator(".calm")).to_contain_text("all is well")
     # The problems that the badge of Health counts are listed here too.
-    expect(page.locator(".calm a")).to_contain_text("on how it was set up")
+    expect(page.locator(".calm a")).to_contain_text("setup warning")
     expect(page.locator(".wrong")).to_be_hidden()
     expect(badge(page, "dead")).to_be_hidden()
 
