@@ -314,7 +314,8 @@ END;
 $$;
 
 COMMENT ON FUNCTION pulse_internal.choose_groups(
-    pulse_internal.lane, pulse_internal.group_mark, text [], integer, bigint [], boolean, timestamptz
+    pulse_internal.lane, pulse_internal.group_mark, text [], integer, bigint [], boolean,
+    timestamptz
 ) IS
 'The first groups of a lane in the order of their turns, at most need, and how many jobs each may start beside those that this claim has picked.';
 
@@ -377,9 +378,9 @@ BEGIN
                 AND (r.rank, r.seq) >= (t.rank, t.place)
                 AND r.group_key IS NOT NULL
                 AND r.job <> ALL (lock_in_groups.picked)
-                -- In order, the group waits for a job in waiting that has run before: a job that has
-                -- not run waits for each of them, another one for those with an earlier place. Read
-                -- in this statement, since such a job may have left ready after step 1.
+                -- In order, the group waits for a job in waiting that has run before: a job that
+                -- has not run waits for each of them, another one for those with an earlier place.
+                -- Read in this statement, since such a job may have left ready after step 1.
                 AND (
                     (lock_in_groups.lane).in_order IS NOT TRUE
                     OR t.group_key = ''
